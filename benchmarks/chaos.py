@@ -147,7 +147,7 @@ def chosen(asked: str) -> list[str]:
     for pattern in asked.split(","):
         fits = [one for one in KINDS if fnmatch.fnmatch(one, pattern)]
         if not fits:
-            nearest = jc.nearest(pattern, [*KINDS])
+            nearest = jc.suggest(pattern, [*KINDS])
             raise SystemExit(f"chaos: --kinds: no {pattern!r}; {nearest}")
         kinds += [one for one in fits if one not in kinds]
     return kinds

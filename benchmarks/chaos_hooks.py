@@ -11,7 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 
-from jbias.training import watch
+from jbias.training import divergence
 
 OVER = "CHAOS_OVER"  # In the environment of a process whose run is over.
 MEANT, ACTED = "meant", "acted"
@@ -45,13 +45,13 @@ def _heard(workdir: pathlib.Path, hear: Callable[[str], None]) -> None:
             hear(point)
 
     sys.addaudithook(hook)
-    add = watch.Watch.add
+    add = divergence.Monitor.add
 
     def counted(self, *args):
         hear("step")
         return add(self, *args)
 
-    watch.Watch.add = counted
+    divergence.Monitor.add = counted
 
 
 def at(

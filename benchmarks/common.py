@@ -17,11 +17,11 @@ import jax
 
 from benchmarks import measured, peer
 from benchmarks.settings import SETTINGS, Setting
-from jbias import algos, augment, seeds
+from jbias import algos, augment
 from jbias import config as jc
 from jbias.data import loader, splits
 from jbias.runtime import mesh
-from jbias.training import build
+from jbias.training import prng, stages
 
 TORCH = "PyTorch"
 
@@ -54,7 +54,7 @@ def configured(
         if group and share % one.get("mix_group", group.default):
             with c.unlocked():
                 one["mix_group"] = share
-    return jc.plain(c)
+    return jc.to_dict(c)
 
 
 def stage_of(
@@ -64,7 +64,7 @@ def stage_of(
     which: Sequence[int] = (0,),
     precision: str = "auto",
     devices: int = 1,
-) -> build.Stage:
+) -> stages.Stage:
     """The first stage of `configured`, its images drawn and on the devices."""
     config = configured(
         algorithm, setting, which=which, precision=precision, devices=devices
@@ -72,16 +72,16 @@ def stage_of(
     return built(config, mesh.make(devices))
 
 
-def built(config: dict[str, Any], devices: jax.sharding.Mesh) -> build.Stage:
+def built(config: dict[str, Any], devices: jax.sharding.Mesh) -> stages.Stage:
     """The first stage of a config, its images in memory and on the devices."""
-    part = jc.stages(config)[0]
+    part = jc.stage_configs(config)[0]
     train = splits.train_set("config.train", part["train"], config["size"])
     images = {
         key: loader.decode_all(source, workers=1)
         for key, source in train.named(0).items()
     }
     alone = {**config, **part, "stages": []}
-    return build.stages(alone, [train], images, devices)[0]
+    return stages.build_stages(alone, [train], images, devices)[0]
 
 
 class Trainer:
@@ -89,17 +89,19 @@ class Trainer:
 
     def __init__(
         self,
-        stage: build.Stage,
+        stage: stages.Stage,
         which: Sequence[int] = (0,),
         strategy: str = "auto",
         devices: jax.sharding.Mesh | None = None,
     ):
         self.devices = devices or mesh.make(1)
         self.which, self.step = which, 0
-        self.stage = build.laid_out(stage, len(which), self.devices, strategy=strategy)
+        self.stage = stages.fit_to_devices(
+            stage, len(which), self.devices, strategy=strategy
+        )
         self.layout = self.stage.layout
-        self.packed = self.layout.pack(build.start(stage, seed) for seed in which)
-        self.keys = self.layout.pack_on_devices(seeds.key(seed) for seed in which)
+        self.packed = self.layout.pack(stages.init_state(stage, seed) for seed in which)
+        self.keys = self.layout.pack_on_devices(prng.key(seed) for seed in which)
 
     @property
     def images(self) -> int:

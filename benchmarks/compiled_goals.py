@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from benchmarks import measured
-from jbias import seeds
+from jbias.training import seed_axis
 
 GIB = 2**30
 Found = Mapping[str, Mapping[str, Any]]  # By row, of one target.
@@ -70,7 +70,7 @@ def _auto(setting: str) -> Callable[[Found], float]:
     def value(found: Found) -> float:
         first, *others = (
             found[f"{setting}/erm*10:{how}"]["cycles"]
-            for how in seeds.CANDIDATES["tpu"]
+            for how in seed_axis.AUTO_CANDIDATES["tpu"]
         )
         return min(first, *others) / first
 

@@ -10,7 +10,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from benchmarks import compiled_rows, compiled_step
-from jbias.training import hlo, parts, targets
+from jbias import build
+from jbias.training import hlo, targets
 
 # Not one of them is work of its own: names for parts of others, and waits.
 _NO_KERNELS = {
@@ -46,7 +47,7 @@ def read(name: str, target: str, keep: pathlib.Path) -> dict[str, Any] | None:
 
 def _views(row: compiled_rows.Row) -> int:
     """In how many rows the inputs show an image."""
-    return math.prod(one.views for one in parts.transforms("inputs", row.inputs))
+    return math.prod(one.views for one in build.transforms("inputs", row.inputs))
 
 
 @functools.cache
@@ -61,7 +62,7 @@ def described(
     """What a program does that runs so many times: cycles, kernels, copies, traffic."""
     found = hlo.operations(text, taken=taken, seeds=seeds)
     parts = {part: times * n for part, n in hlo.by_part(found).items()}
-    moved = hlo.moved(text)
+    moved = hlo.collective_outputs(text)
     return {
         "cycles": sum(parts.values()),
         "parts": parts,

@@ -26,12 +26,12 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from jaxtyping import PyTree
 
 from benchmarks import collectives, compiled_peers, compiled_rows, measured
-from jbias import feed, optim, seeds
-from jbias import step as train_step
+from jbias import build
 from jbias.algos import base
 from jbias.evals import predict
 from jbias.runtime import xla
-from jbias.training import memory, parts, targets, trainer
+from jbias.training import input_pipeline, memory, optim, seed_axis, stages, targets
+from jbias.training import step as train_step
 
 PACKAGES = ("jax", "jaxlib", "libtpu", "jax-cuda13-plugin", "flax", "optax")
 ROOT = pathlib.Path(__file__).parents[1]
@@ -59,12 +59,12 @@ def recoloured(batch: base.Batch, permute: Any, alpha: float, style: Any = None)
     return image + alpha * (new - colour)
 
 
-def _algorithm(row: compiled_rows.Row) -> tuple[base.Algo, list[parts.Input]]:
+def _algorithm(row: compiled_rows.Row) -> tuple[base.Algo, list[build.BatchTransform]]:
     setting = row.setting
-    inputs = parts.transforms("inputs", row.inputs)
+    inputs = build.transforms("inputs", row.inputs)
     config = {"model": setting.model, "precision": "bfloat16"}
     views = math.prod(one.views for one in inputs)
-    net = parts.network(config, setting.classes, views)
+    net = build.network(config, setting.classes, views)
     count = setting.held or 1_000
     columns = {
         "label": np.arange(count) % setting.classes,
@@ -74,7 +74,7 @@ def _algorithm(row: compiled_rows.Row) -> tuple[base.Algo, list[parts.Input]]:
     options = dict(row.options)
     if options.get("transfer") == "recoloured":
         options["transfer"] = recoloured
-    return parts.algorithm({"name": row.algo, **options}, net, columns), inputs
+    return build.algorithm({"name": row.algo, **options}, net, columns), inputs
 
 
 def _fed(setting: compiled_rows.Setting, batch: int, *, labelled: bool) -> tuple:
@@ -88,7 +88,7 @@ def _fed(setting: compiled_rows.Setting, batch: int, *, labelled: bool) -> tuple
 
     if setting.held:
         places = jax.ShapeDtypeStruct((batch,), jnp.int32)
-        return places, jax.eval_shape(feed.flat, rows(setting.held))
+        return places, jax.eval_shape(input_pipeline.flatten_images, rows(setting.held))
     return rows(batch), {}
 
 
@@ -112,15 +112,17 @@ def training(row: compiled_rows.Row, devices: jax.sharding.Mesh) -> tuple:
     if row.other:
         fed["other"] = _fed(setting, batch, labelled=False)
     taken, held = ({name: one[i] for name, one in fed.items()} for i in range(2))
-    one = trainer.make(algo, txs_at, inputs, setting.classes, block=algo.mix_group)
-    draw = trainer.initialiser(algo, txs_at(1), (setting.size,) * 2, 0, 0.0)
+    one = stages.make_seed_step(
+        algo, txs_at, inputs, setting.classes, block=algo.mix_group
+    )
+    draw = stages.make_initialiser(algo, txs_at(1), (setting.size,) * 2, 0, 0.0)
     own = jax.eval_shape(lambda: jax.random.key(0))
     state = jax.eval_shape(draw, own, None)
-    strategy = seeds.strategy(row.strategy, devices)
+    strategy = seed_axis.resolve_strategy(row.strategy, devices)
     together = strategy.stacked or strategy.dispatch == "unrolled"
-    given = memory.Given(state, own, taken, held, algo.static(5, 10))
+    given = memory.StepShapes(state, own, taken, held, algo.static(5, 10))
     count = row.seeds if together else 1
-    program = memory.lowered(one, strategy, given, devices, count)
+    program = memory.lower_step(one, strategy, given, devices, count)
     gradients = row.seeds * collectives.gradient_bytes(algo, state.params)
     return program, 1 if together else row.seeds, gradients
 
@@ -130,7 +132,9 @@ def evaluation(row: compiled_rows.Row, devices: jax.sharding.Mesh) -> tuple:
     setting = row.setting
     algo, _ = _algorithm(row)
     decide = algo.decide or functools.partial(algo.net.apply, train=False)
-    draw = trainer.initialiser(algo, _no_optimisers(algo), (setting.size,) * 2, 0, 0.0)
+    draw = stages.make_initialiser(
+        algo, _no_optimisers(algo), (setting.size,) * 2, 0, 0.0
+    )
     state = jax.eval_shape(draw, jax.random.key(0), None)
     net = jax.eval_shape(train_step.net_of, state)
     shape = (setting.batch * devices.size, setting.size, setting.size, 3)
@@ -142,16 +146,16 @@ def evaluation(row: compiled_rows.Row, devices: jax.sharding.Mesh) -> tuple:
 def shown(row: compiled_rows.Row, devices: jax.sharding.Mesh) -> tuple:
     """Likewise, of what a network would be given: the inputs alone, in bfloat16."""
     setting, batch = row.setting, row.setting.batch * devices.size
-    inputs = parts.transforms("inputs", row.inputs)
+    inputs = build.transforms("inputs", row.inputs)
     taken, held = _fed(setting, batch, labelled=True)
     beside, _ = _fed(setting, batch, labelled=False)
 
     def program(key: Any, taken: PyTree, beside: PyTree, held: PyTree) -> PyTree:
         with jax.named_scope("data"):
-            batch = feed.gather(held, taken, setting.classes)
+            batch = input_pipeline.assemble_batch(held, taken, setting.classes)
             if row.other:
-                batch["other"] = feed.gather(held, beside, None)
-        batch = trainer.transformed(batch, key, 0, inputs)
+                batch["other"] = input_pipeline.assemble_batch(held, beside, None)
+        batch = stages.transform_batch(batch, key, 0, inputs)
         kept = ("image", "target", "label", "domain", "attribute")
         batch["image"] = batch["image"].astype(jnp.bfloat16)
         return {name: batch[name] for name in kept if name in batch}

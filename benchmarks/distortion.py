@@ -40,12 +40,12 @@ import numpy as np
 from benchmarks import common, measured, occluded, roofline
 from benchmarks import eval as evaluation
 from benchmarks.settings import SETTINGS
+from jbias import build
 from jbias import config as jc
-from jbias import seeds
 from jbias.configs import distortion
 from jbias.data import cifar
 from jbias.runtime import mesh
-from jbias.training import parts
+from jbias.training import seed_axis
 
 EVALUATION = "evaluation"
 TRAINED = cifar.COUNTS["train"] * 98 // 100  # As the config splits it.
@@ -71,7 +71,7 @@ def main() -> None:
         if "train" in options.only:
             _training(options, tell)
         if "iocclusion" in options.only:
-            net = parts.network(jc.stages(_config("basic", options))[0], 10)
+            net = build.network(jc.stage_configs(_config("basic", options))[0], 10)
             tell(iocclusion=occluded.measure(net, options, SETTINGS[options.setting]))
 
 
@@ -88,9 +88,9 @@ def _options() -> argparse.Namespace:
     methods = listed(distortion.METHODS)
     add("--methods", type=methods, default=[*distortion.METHODS])
     add("--seeds", type=int, default=5)
-    add("--strategy", choices=("auto", *seeds.STRATEGIES), default="auto")
+    add("--strategy", choices=("auto", *seed_axis.STRATEGIES), default="auto")
     usual = ["looped", "unrolled", "vmapped", "unrolled_convolutions"]
-    add("--strategies", type=listed(seeds.STRATEGIES), default=usual)
+    add("--strategies", type=listed(seed_axis.STRATEGIES), default=usual)
     add("--precision", default="auto", choices=("auto", "float32", "bfloat16"))
     add("--steps", type=int, default=16, help="in one turn")
     add("--rounds", type=int, default=5)
@@ -109,7 +109,7 @@ def _listed(known: Mapping[str, Any]) -> Callable[[str], list[str]]:
         names = list(filter(None, text.split(",")))
         for name in names:
             if name not in known:
-                raise argparse.ArgumentTypeError(jc.nearest(name, known))
+                raise argparse.ArgumentTypeError(jc.suggest(name, known))
         return names
 
     return read
@@ -139,7 +139,7 @@ def _config(method: str, options: argparse.Namespace) -> dict[str, Any]:
     )
     c.model.width, c.train.batch = setting.width, setting.batch
     c.precision = options.precision
-    return jc.plain(c)
+    return jc.to_dict(c)
 
 
 def _training(options: argparse.Namespace, tell: Callable) -> None:
@@ -148,7 +148,7 @@ def _training(options: argparse.Namespace, tell: Callable) -> None:
     configs = {name: _config(name, options) for name in options.methods}
     base, usual = options.methods[0], options.strategy
     if usual == "auto":
-        usual = seeds.strategy_for(jax.default_backend())
+        usual = seed_axis.default_strategy(jax.default_backend())
     ways, stages, devices = {}, {}, mesh.make(1)
     for name, config in configs.items():
         stages[name] = common.built(config, devices)
@@ -209,7 +209,7 @@ def projected(config, count: int, rates, longer, name: str) -> dict[str, float]:
     batch = config["train"]["batch"]
     epoch = TRAINED // batch
     total = round(config["epochs"] * epoch)
-    every = jc.steps(config["eval_every"], steps_per_epoch=epoch, total=total)
+    every = jc.to_steps(config["eval_every"], steps_per_epoch=epoch, total=total)
     images = count * total * batch
     decided = count * WATCHED * -(-total // every)
     told = {

@@ -15,10 +15,10 @@ import jax
 import numpy as np
 
 from benchmarks import common, measured, roofline
-from jbias import step as train_step
 from jbias.data import loader
 from jbias.evals import predict
 from jbias.runtime import mesh
+from jbias.training import step as train_step
 
 
 def main() -> None:
@@ -73,7 +73,7 @@ def main() -> None:
 
 
 def decider(trainer: common.Trainer, count: int, batch: int):
-    """Decides about `count` images with every seed, as jbias.training.observe does."""
+    """Decides about `count` images with every seed, as jbias.training.evaluator does."""
     stage = trainer.stage
     held = np.asarray(stage.shared(0)["train"]["image"])
     images = np.resize(held, (count, *held.shape[1:]))

@@ -20,11 +20,9 @@ from typing import Any
 import jax
 
 from benchmarks import measured
-from jbias import order as orders
-from jbias import seeds
 from jbias.data import loader, splits
 from jbias.runtime import mesh
-from jbias.training import build
+from jbias.training import prng, samplers, stages
 
 
 def config(options: argparse.Namespace, count: int, **train: Any) -> dict[str, Any]:
@@ -45,21 +43,21 @@ def config(options: argparse.Namespace, count: int, **train: Any) -> dict[str, A
     return c.to_dict()
 
 
-def stage(config: Mapping[str, Any]) -> build.Stage:
+def stage(config: Mapping[str, Any]) -> stages.Stage:
     """Its only stage, on all devices."""
     opened = splits.train_set("config.train", config["train"], config["size"])
     images = {}
     if "crop" not in config["train"]:
-        reading = build.reading(config["run"]["loading"], mesh.make())
+        reading = stages.reader_options(config["run"]["loading"], mesh.make())
         images = {
             name: loader.decode_all(one, workers=reading.threads)
             for name, one in opened.named(0).items()
         }
-    (built,) = build.stages(config, [opened], images, mesh.make())
+    (built,) = stages.build_stages(config, [opened], images, mesh.make())
     return built
 
 
-def arriving(built: build.Stage, which: tuple[int, ...], steps: int) -> Callable:
+def arriving(built: stages.Stage, which: tuple[int, ...], steps: int) -> Callable:
     """Brings some steps' batches of all seeds onto the device; returns how many.
 
     Begins anew each time, so that nothing is read ahead in another's turn.
@@ -77,9 +75,9 @@ def arriving(built: build.Stage, which: tuple[int, ...], steps: int) -> Callable
     return bring
 
 
-def decoding(built: build.Stage, steps: int, threads: int) -> Callable:
+def decoding(built: stages.Stage, steps: int, threads: int) -> Callable:
     """Decodes and cuts as many images by bare threads, and brings them nowhere."""
-    reader = built.feeds["train"].read
+    reader = built.pipelines["train"].read
 
     def bring() -> int:
         with futures.ThreadPoolExecutor(threads) as pool:
@@ -103,10 +101,10 @@ def in_turns(ways: Mapping[str, Callable], rounds: int) -> dict[str, list[float]
 class Training:
     """Steps of a small network on a set in memory, and the same on given batches."""
 
-    def __init__(self, built: build.Stage, *, given: bool):
+    def __init__(self, built: stages.Stage, *, given: bool):
         self.built, self.step = built, 0
         self.step_once = jax.jit(built.seed_step, static_argnums=3, donate_argnums=0)
-        self.state, self.key = build.start(built, 0), seeds.key(0)
+        self.state, self.key = stages.init_state(built, 0), prng.key(0)
         self.given = None
         if given:
             held, taken = built.shared(0)["train"], built.batch(0, 0)["train"]
@@ -136,9 +134,11 @@ def streams(options: argparse.Namespace) -> dict[str, list[float]]:
             (options.seeds, window),
         )
     )
-    if not isinstance(device.order, orders.Windows):
+    if not isinstance(device.order, samplers.WindowSampler):
         raise SystemExit("benchmarks.feeds: the set must be larger than a window")
-    threads = build.reading(config(options, 1)["run"]["loading"], mesh.make()).threads
+    threads = stages.reader_options(
+        config(options, 1)["run"]["loading"], mesh.make()
+    ).threads
     ways = {
         f"decoding and cropping alone, {threads} threads": decoding(
             host, steps, threads

@@ -92,7 +92,7 @@ def child(options: argparse.Namespace) -> None:
     def tell(line: str, code: int) -> None:
         print(line, code, file=sys.stderr)
 
-    with processes.join(where, dict, tell, differing=jc.differing):
+    with processes.join(where, dict, tell, differing=jc.diff):
         setting, devices = common.setting_of(options), mesh.make()
         config = common.configured(
             options.algorithm,
@@ -113,7 +113,9 @@ def child(options: argparse.Namespace) -> None:
             ),
             devices,
         )
-        moved = hlo.moved(traced.lower().compile(collectives.QUICKLY).as_text())
+        moved = hlo.collective_outputs(
+            traced.lower().compile(collectives.QUICKLY).as_text()
+        )
         _say({"images": trainer.images, "bytes": sum(one.bytes for one in moved)})
         for line in sys.stdin:
             trainer.run(int(line))

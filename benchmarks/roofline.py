@@ -41,7 +41,7 @@ class Work:
 
     def told(self, seconds: float, kind: str) -> dict[str, Any]:
         """What was reached in that time, and its shares of the device's limits."""
-        limits = profiling.limits(kind)
+        limits = profiling.device_limits(kind)
         found = {
             "tflop": self.flops / 1e12,
             "gigabytes_at_least": self.bytes / 1e9,

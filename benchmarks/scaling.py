@@ -69,7 +69,7 @@ def moved(algorithm: str, options) -> dict[str, Any]:
         devices,
     )
     text = traced.lower().compile(collectives.QUICKLY).as_text()
-    found = hlo.moved(text)
+    found = hlo.collective_outputs(text)
     params = jax.eval_shape(stage.draw, jax.random.key(0), None).params
     gradients = collectives.gradient_bytes(stage.algo, params)
     total = sum(one.bytes for one in found)

@@ -18,8 +18,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jbias import data, models, optim, seeds, step
+from jbias import data, models
 from jbias.algos import erm
+from jbias.training import optim, prng
+from jbias.training import step as train_step
 
 ROOT = pathlib.Path(__file__).parents[1]
 GROUP, TESTED = 32, 960
@@ -32,17 +34,17 @@ def reader(column: str, size: int, *, n: int = 8192, epochs: int = 12):
     drawn = data.load("shapes", "train", correlation=1 / 16, size=size, n=n)
     net = models.MODELS["resnet18"](16, width=16, stem="small")
     algo, total = erm.make(net), n // BATCH * epochs
-    rate = optim.warmed(optim.cosine(RATE, total - WARMUP), RATE, WARMUP)
+    rate = optim.with_warmup(optim.cosine(RATE, total - WARMUP), RATE, WARMUP)
     txs = (optim.sgd(rate, momentum=0.9, decay=5e-4),)
-    state = step.init(algo, txs, seeds.key(0), jnp.zeros((1, size, size, 3)))
-    advance = jax.jit(step.make(algo, txs), donate_argnums=0)
+    state = train_step.init(algo, txs, prng.key(0), jnp.zeros((1, size, size, 3)))
+    advance = jax.jit(train_step.make_step(algo, txs), donate_argnums=0)
     classes, rng = drawn.columns[READ[column]], np.random.default_rng(0)
     for _ in range(epochs):
         order = rng.permutation(n)[: n // BATCH * BATCH]
         for rows in order.reshape(-1, BATCH):
             image = drawn.images[rows].astype(np.float32) / 255
             target = jax.nn.one_hot(classes[rows], 16)
-            state, _ = advance(state, {"image": image, "target": target}, seeds.key(0))
+            state, _ = advance(state, {"image": image, "target": target}, prng.key(0))
     variables = {"params": state.params["net"], "stats": state.stats["net"]}
     return jax.jit(lambda image: net.apply(variables, image).argmax(-1))
 

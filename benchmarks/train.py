@@ -18,7 +18,7 @@ from unittest import mock
 import jax
 
 from benchmarks import common, measured, roofline
-from jbias.strategies import chunked
+from jbias.training import convolutions
 
 
 def main() -> None:
@@ -40,7 +40,7 @@ def main() -> None:
     }
     base = next(iter(trainers))
     for name in [*trainers] if options.whole else ():
-        with mock.patch.object(chunked, "MOST", 1):
+        with mock.patch.object(convolutions, "MAX_CHUNKS", 1):
             whole = common.Trainer(
                 common.stage_of(
                     name, setting, which=which, precision=options.precision

@@ -36,7 +36,7 @@ from typing import NamedTuple
 import ml_collections
 from etils import epath
 
-from jbias import config_files, presets
+from jbias import config as jc
 from jbias.runtime import cli, console
 
 _SET, _MEASURE = "audited", "accuracy"
@@ -46,7 +46,7 @@ _KINDS = ("marginal", "conditional", "joint")  # jbias.data.shifts.KINDS, known 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Does what the arguments say; returns the exit code."""
-    args, options = cli.parse(parser(), argv, "data", presets.check)
+    args, options = cli.parse(parser(), argv, "data", jc.check)
     if not args.checkpoint:
         parser().error("--checkpoint is missing, e.g. --checkpoint=runs/x")
     if not args.data:
@@ -229,7 +229,7 @@ def _suite(
     given = {"root": args.root} if args.root else {}
     for text in options:
         key, _, value = text.removeprefix("--data.").partition("=")
-        given[key] = config_files.value(value)
+        given[key] = jc.parse_value(value)
     config = ml_collections.ConfigDict()
     config.size = args.size or _size(paths)
     config.sets = {_SET: {"data": args.data, "split": args.split, **given}}

@@ -1,12 +1,30 @@
-"""Reads string arguments and durations, and says what identifies a run."""
+"""Reads configs: files and presets, overrides, durations, types, and what identifies a run.
 
+A config is what get_config(arguments) in a file of Python returns, an
+ml_collections.ConfigDict: `path/to/file.py:arguments`. Those that come with the package go by
+name: `jbias:sagnet:demo,seeds=2` is jbias/configs/sagnet.py with these arguments, and
+`jbias:suites/biases` is jbias/configs/suites/biases.py, wherever the package is installed.
+
+Types are checked against annotations, of a config's entries and of functions' own
+parameters. Values are text, numbers, booleans, None, lists and mappings; what is none of
+these passes.
+"""
+
+import ast
 import difflib
 import hashlib
+import importlib.util
+import inspect
 import itertools
 import json
+import math
+import os
+import pathlib
 import re
+import sys
 import types
-from collections.abc import Collection, Iterable, Mapping
+import typing
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import ml_collections
@@ -16,7 +34,7 @@ _DURATION = re.compile(r"\s*([0-9.eE+-]+)\s*(steps?|epochs?|percent|%)\s*")
 STAGE_KEYS = ("algo", "train", "inputs", "optim", "epochs")
 
 
-def nearest(name: str, known: Iterable[str], told: str = "") -> str:
+def suggest(name: str, known: Iterable[str], told: str = "") -> str:
     """Ends an error about an unknown name: the nearest known one, then all, or `told`."""
     known = sorted(known)
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
@@ -28,7 +46,7 @@ def check_known(where: str, name: str, known: Iterable[str], what: str = "") -> 
     """Refuses a name that is not among the known ones; `what` it would be of."""
     if name not in known:
         what = f"{what} " if what else ""
-        raise ValueError(f"{where}: unknown {what}{name!r}; {nearest(name, known)}")
+        raise ValueError(f"{where}: unknown {what}{name!r}; {suggest(name, known)}")
 
 
 def parse_arg(
@@ -47,7 +65,7 @@ def parse_arg(
                 f"{where}: several values are joined by +, arguments by commas, "
                 f"got {name!r} as an argument"
                 if _is_number(name)
-                else f"{where}: unknown {name!r}; {nearest(name, defaults)}"
+                else f"{where}: unknown {name!r}; {suggest(name, defaults)}"
             )
         values[name] = _convert(
             f"{where}: {name}", text if equals else None, defaults[name]
@@ -55,12 +73,12 @@ def parse_arg(
     return types.SimpleNamespace(**values)
 
 
-def given(arg: str) -> set[str]:
+def explicit_arguments(arg: str) -> set[str]:
     """The names of the arguments in the text."""
     return {item.partition("=")[0] for item in filter(None, (arg or "").split(","))}
 
 
-def check_say(
+def check_applicable(
     arg: str,
     data: str,
     everywhere: Collection[str],
@@ -71,7 +89,7 @@ def check_say(
 
     everywhere: names of arguments that always have. used: by data, those that have there.
     """
-    useless = given(arg) - {*everywhere} - {*used[data]}
+    useless = explicit_arguments(arg) - {*everywhere} - {*used[data]}
     if useless:
         name = min(useless)
         others = [f"data={other}" for other, names in used.items() if name in names]
@@ -107,7 +125,7 @@ def _convert(where: str, text: str | None, default: Any) -> Any:
     raise ValueError(f"{where} must be {kind}, got {got}{remedy}")
 
 
-def steps(
+def to_steps(
     duration: str, *, steps_per_epoch: int, total: int, where: str = "duration"
 ) -> int:
     """Turns "500 steps", "2 epochs" or "10 %" (of `total` steps) into steps, >= 1.
@@ -130,7 +148,7 @@ def steps(
     return max(1, round(amount * scale))
 
 
-def plain(config: Mapping[str, Any]) -> dict[str, Any]:
+def to_dict(config: Mapping[str, Any]) -> dict[str, Any]:
     """The config as JSON sees it: tuples are lists, references are values.
 
     ValueError where it holds what JSON has not.
@@ -143,7 +161,7 @@ def plain(config: Mapping[str, Any]) -> dict[str, Any]:
         raise ValueError(f"config: must hold what JSON has, got {error}") from error
 
 
-def stages(config: Mapping[str, Any]) -> list[dict[str, Any]]:
+def stage_configs(config: Mapping[str, Any]) -> list[dict[str, Any]]:
     """One config a stage: the whole config with the entries that the stage names.
 
     A stage may name algo, train, inputs, optim and epochs; without stages there is one.
@@ -161,7 +179,7 @@ def identity(config: Mapping[str, Any]) -> dict[str, Any]:
 
     What data holds is told by fingerprints, which a resumed run compares.
     """
-    kept = {key: value for key, value in plain(config).items() if key != "run"}
+    kept = {key: value for key, value in to_dict(config).items() if key != "run"}
     if not (kept.get("rollback") or {}).get("times"):
         kept.pop("rollback", None)  # Off; runs begun before it was there have none.
     return _without_places(kept)
@@ -179,29 +197,29 @@ def digest(config: Mapping[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
-def algorithm(config: Mapping[str, Any]) -> str:
+def algorithm_name(config: Mapping[str, Any]) -> str:
     """What tables call the algorithm; `some/where/mine.py:make` is `mine`.
 
     Stages of several algorithms are joined: `infodrop+erm`.
     """
-    names = [stage["algo"]["name"] for stage in stages(config)]
+    names = [stage["algo"]["name"] for stage in stage_configs(config)]
     short = [name.rpartition("/")[2].partition(".py:")[0] for name in names]
     return "+".join(name for name, _ in itertools.groupby(short))
 
 
-def train_data(config: Mapping[str, Any]) -> str:
+def train_data_name(config: Mapping[str, Any]) -> str:
     """What tables call the training data, joined likewise."""
-    trained = [stage["train"] for stage in stages(config)]
+    trained = [stage["train"] for stage in stage_configs(config)]
     names = [part["data"] for one in trained for part in (one, *one.get("also", ()))]
     return "+".join(name for name, _ in itertools.groupby(names))
 
 
 def run_name(config: Mapping[str, Any]) -> str:
     """Names a run by algorithm, data and identity: `sagnet-shapes-1f0c77ab`."""
-    return f"{algorithm(config)}-{train_data(config)}-{digest(config)}"
+    return f"{algorithm_name(config)}-{train_data_name(config)}-{digest(config)}"
 
 
-def differing(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
+def diff(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
     """Lists the identity keys in which two configs differ: `key: one != other`."""
     a, b = _flat(identity(a)), _flat(identity(b))
     absent = object()
@@ -220,3 +238,260 @@ def _flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         else:
             flat[prefix + key] = value
     return flat
+
+
+_TYPE_NAMES: Mapping[Any, str] = types.MappingProxyType(
+    {
+        bool: "True or False",
+        int: "a whole number",
+        float: "a number",
+        str: "text",
+        list: "a list",
+        dict: "entries",
+        type(None): "None",
+    }
+)
+_LISTS = (list, tuple)
+_LARGEST = 2**63
+
+
+def check_type(where: str, value: Any, kind: Any) -> None:
+    """Refuses a value that is not of that kind, an annotation such as `int | None`."""
+    if not _fits(value, kind):
+        raise ValueError(
+            f"{where}: must be {type_name(kind)}, got {_abbreviate(value)}"
+        )
+
+
+def check_annotations(where: str, make: Callable, given: Mapping[str, Any]) -> None:
+    """Refuses options that are not of the kinds that a function's annotations say."""
+    for name, parameter in inspect.signature(make).parameters.items():
+        if name in given and parameter.annotation is not parameter.empty:
+            check_type(f"{where}.{name}", given[name], parameter.annotation)
+
+
+def check_finite(where: str, tree: Any) -> None:
+    """Refuses what no config may have anywhere.
+
+    Numbers that are not finite or of more than 64 bits, text that cannot be written or
+    shown, and names of entries that are none.
+    """
+    if isinstance(tree, Mapping):
+        for key, value in tree.items():
+            if not isinstance(key, str) or not key.isprintable():
+                raise ValueError(
+                    f"{where}: must have names as keys, got {_abbreviate(key)}"
+                )
+            check_finite(f"{where}.{key}", value)
+    elif isinstance(tree, _LISTS):
+        for i, value in enumerate(tree):
+            check_finite(f"{where}[{i}]", value)
+    elif isinstance(tree, float) and not math.isfinite(tree):
+        raise ValueError(f"{where}: must be a finite number, got {tree}")
+    elif isinstance(tree, int) and not -_LARGEST <= tree < _LARGEST:
+        raise ValueError(f"{where}: must be a number of 64 bits, got a larger one")
+    elif isinstance(tree, str) and not tree.isprintable():
+        raise ValueError(f"{where}: must be text on one line, got {_abbreviate(tree)}")
+
+
+def type_name(kind: Any) -> str:
+    """A kind in words."""
+    kinds = [_basic_type(one) for one in _alternatives(kind)]
+    return " or ".join(
+        dict.fromkeys(_TYPE_NAMES[one] for one in kinds if one in _TYPE_NAMES)
+    )
+
+
+def _abbreviate(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) < 200 else f"{text[:200]} ..."
+
+
+def _alternatives(kind: Any) -> tuple:
+    union = typing.get_origin(kind) in (typing.Union, types.UnionType)
+    return typing.get_args(kind) if union else (kind,)
+
+
+def _basic_type(kind: Any) -> Any:
+    """The kind of a value that an annotation means; None where it is of no config."""
+    if kind is None:
+        return type(None)
+    origin = typing.get_origin(kind) or kind
+    if origin in (bool, int, float, str, type(None)):
+        return origin
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        return dict
+    names = ("Sequence", "Iterable", "Collection", "list", "tuple")
+    return list if getattr(origin, "__name__", "") in names else None
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    if type(value) not in (*_TYPE_NAMES, tuple):
+        return True
+    return any(_is(value, one) for one in _alternatives(kind))
+
+
+def _is(value: Any, kind: Any) -> bool:
+    plain = _basic_type(kind)
+    if plain is None:
+        return True
+    if plain is list:
+        inner = [one for one in typing.get_args(kind) if one is not Ellipsis]
+        each = inner[0] if len(set(inner)) == 1 else Any
+        return isinstance(value, _LISTS) and all(_fits(one, each) for one in value)
+    if plain is float:
+        return type(value) in (int, float)
+    return isinstance(value, Mapping) if plain is dict else type(value) is plain
+
+
+def load(
+    named: str, changes: Sequence[str] = (), *, flag: str
+) -> ml_collections.ConfigDict:
+    """Reads a config or suite `path/to/file.py:arguments`, and changes its entries.
+
+    `jbias:NAME:arguments` is one that comes with the package (jbias/config.py).
+    changes: of the flag "suite", "--suite.measures.pgd.steps=10" and the like.
+    ValueError for what is not there.
+    """
+    path, _, arg = resolve_preset(named, flag).partition(":")
+    if not os.path.isfile(path):
+        raise ValueError(no_such_file(flag, path))
+    config = call_in_file(flag, path, "get_config", arg)
+    if not isinstance(config, ml_collections.ConfigDict):
+        raise ValueError(  # noqa: TRY004
+            f"--{flag}: {path}: get_config must return an ml_collections.ConfigDict, got "
+            f"{type(config).__name__}"
+        )
+    for change in changes:
+        key, equals, text = change.removeprefix(f"--{flag}.").partition("=")
+        if not equals:
+            raise ValueError(f"{change}: must be --{flag}.key=value")
+        _override(config, flag, key, text)
+    return config
+
+
+def no_such_file(flag: str, path: str) -> str:
+    """Says which file is nearest to one that is not there."""
+    folder = os.path.dirname(path) or "."
+    there = os.listdir(folder) if os.path.isdir(folder) else []
+    known = [one for one in there if one.endswith(".py") and one[0] != "_"]
+    hint = suggest(os.path.basename(path), known) if known else "no such folder"
+    return f"--{flag}: no file {path!r}; {hint}"
+
+
+def call_in_file(flag: str, path: str, function: str, arg: str) -> Any:
+    """What a function of a file of Python returns; ValueError where it has none."""
+    try:
+        found = getattr(import_file(flag, path), function, None)
+        if found is None:
+            raise ValueError(f"--{flag}: {path}: must define {function}(arg)")
+        return found(arg)
+    except ImportError as error:
+        raise ValueError(
+            f"--{flag}: {error}; configs are found from the directory that holds them"
+        ) from error
+
+
+def _override(
+    config: ml_collections.ConfigDict, flag: str, key: str, text: str
+) -> None:
+    *way, last = key.split(".")
+    for name in way:
+        if name not in config:
+            raise ValueError(f"--{flag}.{key}: no such entry; {suggest(name, config)}")
+        if not isinstance(config[name], ml_collections.ConfigDict):
+            raise ValueError(  # noqa: TRY004
+                f"--{flag}.{key}: {name} has no entries, it is {config[name]!r}"
+            )
+        config = config[name]
+    with config.unlocked():
+        try:
+            config[last] = parse_value(text)
+        except TypeError as error:
+            raise ValueError(f"--{flag}.{key}: {error}") from error
+
+
+def parse_value(text: str) -> Any:
+    """Reads a literal of Python; what is none is text."""
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
+        return text
+
+
+def import_file(name: str, path: str) -> Any:
+    """Runs a file of Python and gives what it defines."""
+    found = importlib.util.spec_from_file_location(f"{name}_of_the_user", path)
+    if found is None or found.loader is None:
+        raise ValueError(f"--{name}: must be a file of Python, *.py, got {path!r}")
+    module = importlib.util.module_from_spec(found)
+    sys.modules[found.name] = module  # Dataclasses look their module up.
+    found.loader.exec_module(module)
+    return module
+
+
+PRESET_PREFIX = "jbias:"
+_PRESETS = pathlib.Path(__file__).parent / "configs"
+
+
+def preset_names(flag: str) -> list[str]:
+    """What --<flag>=jbias:NAME knows: files that define get_<what the flag reads>."""
+    folder, function = _PRESET_KINDS[flag]
+    found = sorted((_PRESETS / folder).rglob("*.py"))
+    found = [
+        path.relative_to(_PRESETS) for path in found if function in path.read_text()
+    ]
+    if flag == "config":
+        found = [path for path in found if path.parts[0] != "suites"]
+    return [path.with_suffix("").as_posix() for path in found]
+
+
+_PRESET_KINDS = {
+    "config": ("", "\ndef get_config("),
+    "suite": ("suites", "\ndef get_config("),
+    "sweep": ("sweeps", "\ndef get_sweep("),
+    "zoo": ("", "\ndef is_head("),
+}
+PRESET_FLAGS = _PRESET_KINDS.keys()  # Which take jbias:NAME.
+
+
+def resolve_preset(named: str, flag: str) -> str:
+    """`jbias:NAME:ARGUMENTS` as `path/to/NAME.py:ARGUMENTS`; a path stays what it is.
+
+    ValueError, with the nearest name or with all, for one that is not there.
+    """
+    if not named.startswith(PRESET_PREFIX):
+        return named
+    name, colon, arguments = named.removeprefix(PRESET_PREFIX).partition(":")
+    known = preset_names(flag)
+    if not name:
+        raise ValueError(
+            f"--{flag}: after {PRESET_PREFIX} name one of {', '.join(known)}"
+        )
+    if name not in known:
+        raise ValueError(
+            f"--{flag}: no preset {PRESET_PREFIX}{name}; {suggest(name, known)}"
+        )
+    return f"{_PRESETS.joinpath(*name.split('/'))}.py{colon}{arguments}"
+
+
+def check(flags: Mapping[str, Any]) -> None:
+    """ValueError where one of a command's flags names a preset that is not there."""
+    for flag in PRESET_FLAGS & flags.keys():
+        given = flags[flag] or ()
+        for named in (given,) if isinstance(given, str) else given:
+            resolve_preset(named, flag)
+
+
+def resolve_arguments(arguments: Sequence[str], flag: str = "config") -> list[str]:
+    """A command line whose --<flag>=jbias:NAME, or --<flag> jbias:NAME, is a path."""
+    found, before = [], ""
+    for word in arguments:
+        dashed, equals, value = word.partition("=")
+        if equals and dashed in (f"--{flag}", f"-{flag}"):
+            word = f"{dashed}={resolve_preset(value, flag)}"
+        elif before in (f"--{flag}", f"-{flag}"):
+            word = resolve_preset(word, flag)
+        found.append(word)
+        before = word
+    return found

@@ -28,7 +28,7 @@ from collections.abc import Sequence
 
 from etils import epath
 
-from jbias import config_files, presets
+from jbias import config as jc
 from jbias.runtime import cli, console, files
 
 # Of what need not be known to be given, once it is known not to be ignored.
@@ -45,7 +45,7 @@ _NAMED = 8  # Networks that the last line names.
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Does what the arguments say; returns the exit code."""
-    args, changes = cli.parse(parser(), argv, "suite", presets.check)
+    args, changes = cli.parse(parser(), argv, "suite", jc.check)
     if bool(args.follow) == bool(args.checkpoint):
         parser().error("give one of --checkpoint and --follow")
     if (args.checkpoint or changes) and not args.suite:
@@ -63,9 +63,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _work(args: argparse.Namespace, changes: Sequence[str]) -> int:
     if args.suite:
         return measure(args, changes)
-    from jbias.training import follow
+    from jbias.training import evaluator
 
-    follow.run(
+    evaluator.follow(
         args.follow, interval=args.interval, once=args.once, devices=args.devices
     )
     return 0
@@ -113,7 +113,7 @@ def measure(args: argparse.Namespace, changes: Sequence[str]) -> int:
 
     out = epath.Path(args.out)
     say = console.logger(None)
-    config = config_files.load(args.suite, changes, flag="suite")
+    config = jc.load(args.suite, changes, flag="suite")
     if args.devices:
         config.run.devices = args.devices
     paths = loading.check_arguments(args, out, config)

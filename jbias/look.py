@@ -37,7 +37,6 @@ import ml_collections
 from etils import epath
 
 from jbias import config as jc
-from jbias import config_files, presets
 from jbias.runtime import cli, console
 
 _OF_NETWORKS = (*cli.FILE_FLAGS, "step", "site", "seeds", "maps")
@@ -45,7 +44,7 @@ _OF_NETWORKS = (*cli.FILE_FLAGS, "step", "site", "seeds", "maps")
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Does what the arguments say; returns the exit code."""
-    args, changes = cli.parse(parser(), argv, "suite", presets.check)
+    args, changes = cli.parse(parser(), argv, "suite", jc.check)
     if not args.suite:
         parser().error("--suite is missing, e.g. --suite=jbias:suites/distortion")
     given = [name for name in _OF_NETWORKS if getattr(args, name) is not None]
@@ -174,7 +173,7 @@ def run(args: argparse.Namespace, changes: Sequence[str]) -> int:
     from jbias.evals import loading, networks, suite
 
     out, say = epath.Path(args.out), console.logger(None)
-    config = config_files.load(args.suite, changes, flag="suite")
+    config = jc.load(args.suite, changes, flag="suite")
     _narrow(config, args.set, args.only)
     with config.unlocked():
         config.run.gib = 0.0  # Few images are shown: they are read from their files.

@@ -35,7 +35,7 @@ from etils import epath
 from ml_collections import ConfigDict, config_flags
 
 from jbias import config as jc
-from jbias import config_files, entries, presets
+from jbias import run_spec
 from jbias.runtime import cli, console, files, heap, lock, messages, signals, xla
 
 _CONFIG = config_flags.DEFINE_config_file(
@@ -72,7 +72,7 @@ def main(argv: list[str], heard: signals.StopSignal) -> int:
         if _CONFIG.value is None:
             missing = "--config is missing, e.g. --config=jbias:erm"
             return _fail(None, missing, 2)
-        entries.check(jc.plain(_CONFIG.value))
+        run_spec.check_entries(jc.to_dict(_CONFIG.value))
         name = jc.run_name(_CONFIG.value)
         _CONFIG.value.run.profile |= _PROFILE.value
     except (ValueError, OSError) as error:
@@ -87,7 +87,7 @@ def main(argv: list[str], heard: signals.StopSignal) -> int:
         where = processes.identify(_COORDINATOR.value, _PROCESSES.value, _PROCESS.value)
         log = None if where.number else files.resolve(workdir)
         tell = functools.partial(_fail, log)
-        options = dict(differing=jc.differing, wait=_WAIT.value)
+        options = dict(differing=jc.diff, wait=_WAIT.value)
         with processes.join(where, _alike, tell, **options) as team:
             return _train(workdir, team, log, heard)
     except (ValueError, OSError) as error:
@@ -100,7 +100,7 @@ def _alike() -> dict[str, Any]:
     """What all processes of a run must have in common."""
     from jbias.runs import workdirs
 
-    return {"config": jc.plain(_CONFIG.value), **workdirs.software_versions()}
+    return {"config": jc.to_dict(_CONFIG.value), **workdirs.software_versions()}
 
 
 def _train(
@@ -164,7 +164,7 @@ def _parse(argv: list[str]) -> list[str]:
         flags.FLAGS(argv[:1])
         app.usage(shorthelp=True, writeto_stdout=True, exitcode=0)
     try:
-        return flags.FLAGS(presets.in_arguments(argv))
+        return flags.FLAGS(jc.resolve_arguments(argv))
     except (
         flags.Error,
         ValueError,
@@ -198,7 +198,7 @@ def _no_key(error: Exception) -> str:
     *_, (frame, _) = traceback.walk_tb(error.__traceback__)
     key = re.split(r"\\n|\n", str(error))[0].strip(_QUOTES)
     asked = frame.f_locals.get("self")
-    known = f"; {jc.nearest(key, asked)}" if isinstance(asked, ConfigDict) else ""
+    known = f"; {jc.suggest(key, asked)}" if isinstance(asked, ConfigDict) else ""
     return f"config: no key {key!r}{known}; new ones belong in a file"
 
 
@@ -210,7 +210,7 @@ def _gist(text: str) -> str:
         text = text.removeprefix("ValueError: ")
     lost = re.search(r"No such file or directory: '(.*\.py)'", text)
     if lost:
-        return config_files.missing("config", lost[1])
+        return jc.no_such_file("config", lost[1])
     return text.replace("\\n", ". ").replace("\\'", "").replace("'\"", "")
 
 

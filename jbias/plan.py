@@ -29,7 +29,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from jbias import presets
+from jbias import config as jc
 from jbias.runtime import cli, messages
 
 _HOW = {
@@ -66,7 +66,7 @@ _COLUMNS = (
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Does what the arguments say; returns the exit code."""
-    args, changes = cli.parse(parser(), argv, "config", presets.check)
+    args, changes = cli.parse(parser(), argv, "config", jc.check)
     if bool(args.config) == bool(args.runs):
         parser().error("give one of --config and --runs, e.g. --config=jbias:erm")
     if args.runs and (changes or args.compare):
@@ -81,14 +81,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _work(args: argparse.Namespace, changes: Sequence[str]) -> int:
     from jbias import config as jc
-    from jbias import config_files
     from jbias.training import targets
 
     if args.runs:
         config, on, measured = _measured(args.runs)
         names = [args.on or on]
     else:
-        config = jc.plain(config_files.load(args.config, changes, flag="config"))
+        config = jc.to_dict(jc.load(args.config, changes, flag="config"))
         names, measured = args.compare or [args.on], None
     wanted = [targets.parse(name) for name in names]
     prices = (args.price or ()) * (1 if len(args.price or ()) > 1 else len(wanted))
@@ -113,14 +112,14 @@ def _work(args: argparse.Namespace, changes: Sequence[str]) -> int:
 
 def _plan(args: argparse.Namespace, config: dict, target: Any) -> dict[str, Any]:
     """The plan of one target; of several, why there is none."""
-    from jbias.training import predicted
+    from jbias.planning import absent_data, prediction
 
     def say(line: str) -> None:
         print(f"jbias: {line}", file=sys.stderr, flush=True)
 
-    given = predicted.Given(args.images, args.classes)
+    given = absent_data.AssumedSize(args.images, args.classes)
     try:
-        return predicted.plan(config, target, say, given, remedies=args.remedies)
+        return prediction.plan(config, target, say, given, remedies=args.remedies)
     except ValueError as error:
         if not args.compare:
             raise
@@ -131,9 +130,10 @@ def _measured(workdir: str) -> tuple[dict[str, Any], str, dict[str, Any]]:
     """A run's config, the devices that it had last, and what was measured there."""
     from etils import epath
 
+    from jbias import run_spec
     from jbias.runs import workdirs
     from jbias.runtime import files
-    from jbias.training import parts, targets
+    from jbias.training import targets
 
     path = epath.Path(workdir)
     if not (path / "config.json").exists():
@@ -152,7 +152,11 @@ def _measured(workdir: str) -> tuple[dict[str, Any], str, dict[str, Any]]:
     told = {"device": on[0], "devices": on[1], "steps": steps}
     told["step_ms"] = 1000 * took / steps
     told["run_device_hours"] = sum(one["device_hours"] for one in here)
-    return parts.trusted(config, workdir), targets.of_kind(*on).name, told
+    return (
+        run_spec.check_trusted(config, workdir),
+        targets.from_device_kind(*on).name,
+        told,
+    )
 
 
 def _page(told: Mapping[str, Any]) -> list[tuple[str, ...]]:

@@ -24,13 +24,12 @@ import ml_collections
 from etils import epath
 
 from jbias import config as jc
-from jbias import config_files, presets
 from jbias.runtime import cli, console, files, signals
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Does what the arguments say; returns the exit code."""
-    args, changes = cli.parse(parser(), argv, "config", presets.check)
+    args, changes = cli.parse(parser(), argv, "config", jc.check)
     if not args.config:
         parser().error("--config is missing, e.g. --config=jbias:erm")
     return cli.run(lambda: run(args, changes), stopped="goes on")
@@ -183,18 +182,18 @@ def planned(
 def _config(
     named: str, changes: Sequence[str], level: str, attribute: str
 ) -> ml_collections.ConfigDict:
-    if "shift" in jc.given(named.partition(":")[2]):
+    if "shift" in jc.explicit_arguments(named.partition(":")[2]):
         raise ValueError(
             "--config: must leave shift out, which --levels says, got " + repr(named)
         )
     told = f"shift={level},attribute={attribute}"
     joined = f"{named}{',' if ':' in named else ':'}{told}"
-    return config_files.load(joined, changes, flag="config")
+    return jc.load(joined, changes, flag="config")
 
 
 def _name(config: ml_collections.ConfigDict) -> str:
     """What a recipe's folder is called."""
-    parts = (jc.algorithm(config), config.variant, config.model.name)
+    parts = (jc.algorithm_name(config), config.variant, config.model.name)
     return "-".join(filter(None, parts)).replace("/", "-")
 
 
@@ -214,7 +213,7 @@ def _levels(
             of_kind = [level for level in shifts.LEVELS if level[0] == one]
             found += of_kind or [one]
         else:
-            raise ValueError(f"--levels: unknown {one!r}; {jc.nearest(one, known)}")
+            raise ValueError(f"--levels: unknown {one!r}; {jc.suggest(one, known)}")
     return tuple(dict.fromkeys(found))
 
 
@@ -224,7 +223,7 @@ def _source(
     """The set that parts are taken from, and the options of a part."""
     from jbias.data import splits
 
-    options = jc.plain(config)["train"]
+    options = jc.to_dict(config)["train"]
     shift = options.pop("shift")
     return splits.train_set("config.train", options, config.size).sources[0], shift
 

@@ -1,11 +1,14 @@
 """Trains all seeds of a config, evaluates and saves in its cadence, survives kills.
 
-`opening` makes what the config names, `loop` takes the steps of a stage; this is what
-goes before, between and after. Started again with the same config, a run goes on where
-its latest whole checkpoint stands.
+jbias.training.setup opens what the config names; here is what follows, down to the loop
+over the steps of a stage. Started again with the same config, a run goes on where its
+latest complete checkpoint stands.
 """
 
 import contextlib
+import functools
+import itertools
+import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -14,23 +17,21 @@ import numpy as np
 from etils import epath
 
 from jbias import config as jc
-from jbias import step as train_step
-from jbias.runs import checkpoints, checksums, costs, status, workdirs
+from jbias.runs import checkpoints, checksums, costs, evaluations, status, workdirs
 from jbias.runtime import console, files, messages, signals
 from jbias.runtime import processes as teams
-from jbias.strategies import layout as layouts
 from jbias.training import (
-    build,
-    checks,
-    loop,
-    observe,
-    opening,
-    recorded,
-    saving,
-    signs,
-    warmstart,
+    checkpointing,
+    evaluator,
+    profiling,
+    seed_axis,
+    setup,
+    stages,
+    telemetry,
+    validation,
 )
-from jbias.training.job import Job
+from jbias.training import step as train_step
+from jbias.training.context import RunContext
 
 
 def run(
@@ -51,12 +52,12 @@ def run(
         with signals.listen() as by:
             return run(config, workdir, team, heard=by)
     meter = costs.Stopwatch()
-    config = jc.plain(config)
-    checks.whole(config)
-    saving.energy(config)
+    config = jc.to_dict(config)
+    validation.validate(config)
+    checkpointing.energy(config)
     workdir = files.resolve(workdir)
     own = config["run"].get("log", console.LOG_FORMATS[0])
-    say = console.logger(workdir, own) if team.is_main else _unheard
+    say = console.logger(workdir, own) if team.is_main else _discard
     if not team.is_main:
         of = f"process {team.number} of {team.count}"
         console.logger(None)(f"{of}: it is process 0 that says how far the run is")
@@ -65,15 +66,17 @@ def run(
         fate = done.read_text().strip() if team.is_main and done.exists() else ""
         if fate := team.broadcast("whether it is done", fate):
             if team.is_main:
-                opening.check_moved(config, workdir)
-            mends = team.is_main and recorded.to_mend(workdir, config["run"], say)
+                setup.check_same_data(config, workdir)
+            mends = team.is_main and evaluations.needs_restoring(
+                workdir, config["run"], say
+            )
             if not team.broadcast("whether files of it are lost", mends):
                 so = "done, every seed diverged" if fate == "diverged" else "done"
                 say(f"{workdir} is {so}: nothing to do; another --workdir trains again")
                 return fate != "diverged"
         if team.is_main and (workdir / "config.json").exists():
             status.Heartbeat(workdir, say).update("opening")
-        job = opening.job(config, workdir, say, team=team, guard=guard)
+        job = setup.open_run(config, workdir, say, team=team, guard=guard)
         job.meter = meter
         heard.attach(job)
         with contextlib.closing(job.writers):
@@ -112,33 +115,33 @@ def _claimed(
         console.flush(workdir)
 
 
-def _end(job: Job, fate: str) -> None:
+def _end(job: RunContext, fate: str) -> None:
     """Writes how the run ended, and tells it."""
     job.check_lock()
     for folder in (*(b.folder for b in job.branches if b.folder), ""):
         files.save(job.workdir / folder / "done", fate + "\n")
-    cost = costs.describe(saving.write_cost(job))
+    cost = costs.describe(checkpointing.write_cost(job))
     line = f"{fate}: {job.name} in {job.workdir}, {cost}"
     step = max(job.saved, 0)
     job.log(console.LogEvent(line, "finished", step=step, fate=fate))
-    signs.doing(job, fate, step)
+    telemetry.set_phase(job, fate, step)
     if job.config["vary"]:
         job.log(
             f"its branches side by side: python -m jbias.report --runs={job.workdir}"
         )
-    if left := [*recorded.left(job.workdir)]:
+    if left := [*evaluations.pending(job.workdir)]:
         job.log(
             f"steps {', '.join(map(str, left))} are left to "
             f"python -m jbias.evaluate --follow={job.workdir}"
         )
 
 
-def _unheard(line: str) -> None:
+def _discard(line: str) -> None:
     """What a process but the first would say: the first says the same."""
     del line
 
 
-def _train(job: Job) -> None:
+def _train(job: RunContext) -> None:
     """Runs the stages, from where the latest checkpoint stands."""
     restored = _restored(job)
     first, packed, step = 0, None, 0
@@ -150,7 +153,7 @@ def _train(job: Job) -> None:
         del states, restored
     _begin(job, step)
     if packed is not None:
-        saving.take_up(job, info)
+        checkpointing.resume(job, info)
     _decide_again(job)
     try:
         for number in range(first, len(job.stages)):
@@ -158,7 +161,7 @@ def _train(job: Job) -> None:
             if packed is None or number > first:
                 job.best, step = {}, stage.first
                 packed = _start(job, stage, packed)
-            packed = loop.run(job, stage, packed, step)
+            packed = train_stage(job, stage, packed, step)
             stage.close()
             if job.monitor.all_diverged:
                 break
@@ -171,16 +174,16 @@ def _train(job: Job) -> None:
         job.log(f"every seed diverged: {_fates(job)}; lower config.optim.rate")
 
 
-def _restored(job: Job) -> tuple[tuple, dict[str, Any]] | None:
+def _restored(job: RunContext) -> tuple[tuple, dict[str, Any]] | None:
     """What the first process finds in the latest whole checkpoint, in all."""
     job.check_lock()  # What is damaged is moved.
     return _of_first(job, lambda like: checkpoints.restore(job.manager, like, job.log))
 
 
-def _decide_again(job: Job) -> None:
+def _decide_again(job: RunContext) -> None:
     """Makes decisions anew that are lost, where their step's states are kept; seals all."""
     held = {k: v for k, v in job.sums.items() if not checksums.is_record(k)}
-    lost, steps = recorded.astray(job.workdir, held, job.config["run"])
+    lost, steps = evaluations.find_damaged(job.workdir, held, job.config["run"])
     for step in job.team.broadcast("lost decisions", steps):
         if job.halted:
             break
@@ -188,15 +191,15 @@ def _decide_again(job: Job) -> None:
             job, lambda x, n=step: checkpoints.restore_step(job.manager, n, x)
         ):
             stage = job.stages[found[1]["stage"]]
-            nets = stage.layout.pack(map(observe.net_alone, found[0]))
-            observe.decide(job, stage, nets, step)
+            nets = stage.layout.pack(map(evaluator.net_only, found[0]))
+            evaluator.rebuild_decisions(job, stage, nets, step)
     # Halted, it goes on another time.
-    recorded.seal(job, () if job.halted else lost)
+    checkpointing.seal_records(job, () if job.halted else lost)
 
 
-def _of_first(job: Job, read: Callable) -> tuple[tuple, dict[str, Any]] | None:
+def _of_first(job: RunContext, read: Callable) -> tuple[tuple, dict[str, Any]] | None:
     """What the first process reads of a checkpoint by its states' shapes, in all."""
-    shapes = observe.template(job)
+    shapes = evaluator.state_shapes(job)
     restored = read(shapes) if job.team.is_main else None
     if job.team.count == 1:
         return restored
@@ -217,18 +220,18 @@ def _empty(shapes: tuple) -> tuple:
     return jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes)
 
 
-def _begin(job: Job, step: int) -> None:
+def _begin(job: RunContext, step: int) -> None:
     """Says what begins or goes on, and opens what hears of it."""
     line = f"{job.name} begins at step {step}"
     told = dict(run=job.name, seeds=job.seeds, total=job.stages[-1].last)
     job.log(console.LogEvent(line, "start", step=step, **told).at("info", quiet=True))
-    signs.begin(job, step)
-    signs.doing(job, "opening", step)
+    telemetry.open_loggers(job, step)
+    telemetry.set_phase(job, "opening", step)
 
 
 def _start(
-    job: Job, stage: build.Stage, before: layouts.Packed | None
-) -> layouts.Packed:
+    job: RunContext, stage: stages.Stage, before: seed_axis.PackedStates | None
+) -> seed_axis.PackedStates:
     """The first states of a stage: new ones, with the nets of the stage before it."""
     nets = [None] * len(job.members)
     if before is not None:
@@ -236,17 +239,242 @@ def _start(
         assert layout is not None
         nets = [train_step.net_of(state) for state in layout.unpack(before)]
     elif job.initial_nets:
-        drawn = [train_step.net_of(build.start(stage, seed)) for seed in job.seeds]
+        drawn = [
+            train_step.net_of(stages.init_state(stage, seed)) for seed in job.seeds
+        ]
         pairs = zip(drawn, job.initial_nets, strict=True)
-        nets = [warmstart.grafted(*pair, job.log) for pair in pairs]
+        nets = [checkpointing.graft_head(*pair, job.log) for pair in pairs]
         nets *= len(job.branches)
     assert stage.layout is not None
     return stage.layout.pack(
-        job.team.broadcast_tree(build.start(stage, entry.seed, net))
+        job.team.broadcast_tree(stages.init_state(stage, entry.seed, net))
         for entry, net in zip(job.members, nets, strict=True)
     )
 
 
-def _fates(job: Job) -> str:
+def _fates(job: RunContext) -> str:
     """Which seed diverged at which step."""
     return ", ".join(f"seed {k} at step {v}" for k, v in job.monitor.diverged.items())
+
+
+def train_stage(
+    job: RunContext, stage: stages.Stage, states: seed_axis.PackedStates, step: int
+) -> seed_axis.PackedStates:
+    """Steps, evaluates and saves until the stage ends; returns the states."""
+    latest = checkpointing.LastGood(states, step)
+    try:
+        return _take_steps(job, stage, latest)
+    except Exception as error:
+        checkpointing.save_on_crash(job, stage, latest, error)
+        raise
+
+
+def _take_steps(
+    job: RunContext, stage: stages.Stage, latest: checkpointing.LastGood
+) -> seed_axis.PackedStates:
+    states, step = latest.states, latest.step
+    config, last = job.config, stage.last
+    cadence = {
+        "steps_per_epoch": stage.order.steps_per_epoch,
+        "total": job.stages[-1].last,
+    }
+    eval_every = jc.to_steps(config["eval_every"], **cadence)
+    save_every = jc.to_steps(config["save_every"], **cadence)
+    own = stage.layout.pack_on_devices(map(stages.seed_argument, job.members))
+    assert step <= last, f"step {step} lies beyond its stage's last, {last}"
+    progress = console.Progress(
+        job.log,
+        total=job.stages[-1].last,
+        done=step,
+        steps_per_epoch=stage.order.steps_per_epoch,
+        images_per_step=stage.order.batch * len(job.members),
+        seconds=config["run"]["log_seconds"],
+        beat=functools.partial(telemetry.progress, job),
+        plain=config["run"].get("log") == "json",
+    )
+    statics = set()
+    with contextlib.closing(progress), job.meter.during("stepping"):
+        while True:
+            job.check_preemption(step)
+            job.stop_requested()
+            local = step - stage.first
+            measured = local and (step == last or local % eval_every == 0)
+            if measured:
+                job.flush()
+            # Whatever was in flight, and where it went on: only here.
+            ended = step == last or measured and job.monitor.all_diverged
+            measured = measured and step not in (job.evaluated, job.pending)
+            with progress.idle(), job.meter.during("evaluating"):
+                if measured and not job.elsewhere and not job.halted:
+                    telemetry.set_phase(job, "evaluating", step)
+                    with checkpointing.save_before_data_error(job, stage, states, step):
+                        evaluator.evaluate(job, stage, states, step)
+                    telemetry.set_phase(job, "stepping", step)
+                left = measured and step != job.evaluated
+                best = step == job.evaluated and checkpointing.is_best(job)
+                due = local and local % save_every == 0
+                # A stop may have cut the evaluation of the step it saved off.
+                again = best and not job.complete or left and job.elsewhere
+                again = again and step == job.saved
+                due = due or left or ended or best or job.halted
+                if due and step > job.saved or again:
+                    checkpointing.save(job, stage, states, step, left=left)
+            if job.halted and step == job.saved:
+                message = (
+                    f"{job.halted} at step {step}: saved; the same command resumes"
+                )
+                raise signals.Interrupted(message)
+            if ended:
+                return states
+            several = _steps_ahead(job, stage, step, (eval_every, save_every))
+            static = stage.static(step)
+            with checkpointing.save_before_data_error(job, stage, states, step):
+                if not _wait_for_data(job, stage, step, progress):
+                    continue
+                held = stage.shared(step)
+                args = _all_arguments(job, stage, step, several, own)
+            new = static not in statics
+            statics.add(static)
+            profiled = config["run"]["profile"] and not new and not job.profiled
+            profiled = profiled and job.team.is_main
+            if stage.skips and job.team.count == 1 and not profiled:
+                args = [_drop_diverged(job, one) for one in args]
+            with _announced(job, progress, step) if new else contextlib.nullcontext():
+                advance = _profiled(job, stage) if profiled else stage.advance
+                states, seen = advance(states, args, held, static)
+            latest.states, latest.step = states, None
+            del held  # Else the window is still there when the next is placed.
+            for metrics in seen:
+                step += 1
+                job.log_divergences(job.monitor.add(step, metrics, stage.layout.split))
+            latest.step = step
+            progress.update(step, _note(job), counted=not new)
+
+
+def _wait_for_data(
+    job: RunContext, stage: stages.Stage, step: int, progress: console.Progress
+) -> bool:
+    """Waits until the data of a step are there; False where a stop came before."""
+    if not stage.streams or job.team.count == 1 and stage.wait(step, lambda: True):
+        return True
+    first = step == stage.first or job.saved == step
+    if first:
+        job.log("reading the first window of the training set ...")
+    with progress.idle() if first else contextlib.nullcontext():
+        if job.team.count == 1:
+            return stage.wait(step, lambda: bool(job.stop))
+        return _all_ready(job, stage, step)
+
+
+def _all_ready(job: RunContext, stage: stages.Stage, step: int) -> bool:
+    """Likewise, where each process reads its share: none goes on before all can."""
+    while True:
+        until = time.monotonic() + 1
+
+        def look(until: float = until) -> tuple[bool, str]:
+            return stage.wait(step, lambda: time.monotonic() > until), job.stop
+
+        told = job.team.gather_results("the data of a step", look)
+        job.halted = next((stop for _, stop in told if stop), "")
+        if job.halted:
+            return False
+        if all(ready for ready, _ in told):
+            return True
+
+
+def _steps_ahead(
+    job: RunContext, stage: stages.Stage, step: int, cadences: tuple[int, ...]
+) -> int:
+    """How many steps to dispatch at once: up to the next event or change of program."""
+    static = stage.static(step)
+    local = step - stage.first
+    ends = [stage.last, *(stage.first + (local // c + 1) * c for c in cadences)]
+    ends += [stage.next_change(step), step + job.config["run"]["steps_per_dispatch"]]
+    limit = min(ends)
+    same = itertools.takewhile(
+        lambda ahead: stage.static(ahead) == static, range(step, limit)
+    )
+    return sum(1 for _ in same)
+
+
+def _all_arguments(
+    job: RunContext,
+    stage: stages.Stage,
+    step: int,
+    several: int,
+    own: seed_axis.PackedStates,
+) -> list[seed_axis.PackedStates]:
+    """The arguments of several steps; what one process cannot read ends all alike."""
+    with job.team.raise_together("the images of a step", stage.streams):
+        return [_arguments(job, stage, step + i, own) for i in range(several)]
+
+
+def _arguments(
+    job: RunContext, stage: stages.Stage, step: int, own: seed_axis.PackedStates
+) -> seed_axis.PackedStates:
+    """What each seed has of its own, and the examples of its batch."""
+    taken = [stage.batch(seed, step) for seed in job.seeds] * len(job.branches)
+    placed = stage.layout.place(taken)
+    return tuple(tuple(zip(*wave, strict=True)) for wave in zip(own, placed))
+
+
+def _drop_diverged(
+    job: RunContext, args: seed_axis.PackedStates
+) -> seed_axis.PackedStates:
+    """The arguments, None for seeds that diverged: they take no more steps."""
+    live = (entry.name not in job.monitor.diverged for entry in job.members)
+    return tuple(tuple(arg if next(live) else None for arg in wave) for wave in args)
+
+
+def _profiled(job: RunContext, stage: stages.Stage) -> seed_axis.MultiStep:
+    """Takes steps as the stage does, traced, and writes what they took."""
+
+    def advance(states, args, held, static):
+        jax.block_until_ready(states)
+        folder = job.workdir / "profile"
+        with profiling.trace(folder) as seconds:
+            states, seen = stage.advance(states, args, held, static)
+            jax.block_until_ready(states)
+        page = profiling.markdown_page(
+            folder,
+            stage,
+            (stage.layout.first(args[0]), held, static),
+            steps=len(args),
+            count=len(job.members),
+            seconds=seconds[0],
+        )
+        files.write(job.workdir / "profile.md", page)
+        job.log(f"profile of {len(args)} steps: {job.workdir / 'profile.md'}")
+        job.profiled = True
+        return states, seen
+
+    return advance
+
+
+@contextlib.contextmanager
+def _announced(
+    job: RunContext, progress: console.Progress, step: int
+) -> Iterator[None]:
+    """Says that the step is being compiled, and how long until its first results."""
+    began = time.monotonic()
+    line = (
+        f"compiling {jc.algorithm_name(job.config)} for seeds "
+        f"{', '.join(map(str, job.seeds))}"
+        + f", {len(job.branches)} branches of each" * (len(job.branches) > 1)
+        + " ..."
+    )
+    job.log(console.LogEvent(line, "compile", step=step))
+    telemetry.set_phase(job, "compiling", step)
+    with job.meter.during("compiling"):
+        yield
+    progress.restart()
+    took = time.monotonic() - began
+    line = f"compiled, first steps done in {took:.1f} s"
+    job.log(console.LogEvent(line, "compiled", step=step, seconds=round(took, 3)))
+    telemetry.set_phase(job, "stepping", step)
+
+
+def _note(job: RunContext) -> str:
+    """What ends a line of progress."""
+    loss = job.monitor.latest
+    return job.note if loss is None else f"loss {loss:.3f}{job.note}"

@@ -20,10 +20,10 @@ import jax
 import jax.numpy as jnp
 
 from benchmarks import collectives, compiled_step
-from jbias import algos, feed, optim, seeds
+from jbias import algos, build
 from jbias.models import resnet
 from jbias.runtime import mesh, xla
-from jbias.training import hlo, parts, targets, trainer
+from jbias.training import hlo, input_pipeline, optim, prng, stages, targets
 from tests.methods import METHODS
 
 CLASSES, SIZE, BATCH, HELD = 5, 16, 64, 128
@@ -41,16 +41,16 @@ def traced(
     """The whole step: gather, transform, learn, where the algorithm does its most."""
     algo, txs = _made(name, norm_group)
     block = math.lcm(algo.mix_group, norm_group or 1)
-    inputs = parts.transforms("inputs", METHODS[name].inputs)
+    inputs = build.transforms("inputs", METHODS[name].inputs)
     known = ("label", "attribute", "domain")
     rows = {name: jax.ShapeDtypeStruct((held,), jnp.int32) for name in known}
     rows["image"] = jax.ShapeDtypeStruct((held, SIZE, SIZE, 3), jnp.uint8)
-    rows = jax.eval_shape(feed.flat, rows)
+    rows = jax.eval_shape(input_pipeline.flatten_images, rows)
     return collectives.traced(
-        trainer.make(
+        stages.make_seed_step(
             algo, lambda _: txs, inputs, CLASSES, accumulate=accumulate, block=block
         ),
-        trainer.initialiser(algo, txs, (SIZE, SIZE), 0, 0.0),
+        stages.make_initialiser(algo, txs, (SIZE, SIZE), 0, 0.0),
         {"train": rows},
         BATCH,
         algo.static(0, 10),
@@ -61,8 +61,8 @@ def traced(
 def expected(name: str) -> dict[str, int]:
     """Bytes of one gradient and of all statistics, and how many losses are followed."""
     algo, txs = _made(name)
-    draw = trainer.initialiser(algo, txs, (SIZE, SIZE), 0, 0.0)
-    state = jax.eval_shape(draw, seeds.key(0), None)
+    draw = stages.make_initialiser(algo, txs, (SIZE, SIZE), 0, 0.0)
+    state = jax.eval_shape(draw, prng.key(0), None)
     norms = [x.size * 4 for x in jax.tree.leaves(state.stats) if len(x.shape) == 1]
     return {
         "gradients": collectives.gradient_bytes(algo, state.params),
@@ -118,7 +118,7 @@ def _moved(given: str, devices: jax.sharding.Mesh) -> dict:
     options = {key: int(n) for key, n in (one.split("=") for one in options)}
     lowered = traced(name, devices, **options).lower()
     quickly = collectives.QUICKLY if xla.platform() == "cpu" else None
-    moved = hlo.moved(lowered.compile(quickly).as_text())
+    moved = hlo.collective_outputs(lowered.compile(quickly).as_text())
     return {"moved": moved, **expected(name)}
 
 

@@ -47,14 +47,14 @@ def stage(config: dict, devices=None):
     """The only stage of a plain config, on a mesh of one device if none is given."""
     from jbias.data import loader, splits
     from jbias.runtime import mesh
-    from jbias.training import build
+    from jbias.training import stages
 
     train = splits.train_set("config.train", config["train"], config["size"])
     images = {
         name: loader.decode_all(source, workers=1)
         for name, source in train.named(0).items()
     }
-    (built,) = build.stages(config, [train], images, devices or mesh.make(1))
+    (built,) = stages.build_stages(config, [train], images, devices or mesh.make(1))
     return built
 
 
@@ -73,16 +73,15 @@ def trained(
     """
     import jax
 
-    from jbias import seeds
     from jbias.runtime import mesh
-    from jbias.training import build
+    from jbias.training import prng, stages
 
     options = dict(strategy=strategy, together=together)
     devices = devices or mesh.make(1)
-    laid = build.laid_out(stage, len(which), devices, **options)
+    laid = stages.fit_to_devices(stage, len(which), devices, **options)
     layout, seen = laid.layout, []
-    states = layout.pack(build.start(stage, seed) for seed in which)
-    keys = layout.pack_on_devices(seeds.key(seed) for seed in which)
+    states = layout.pack(stages.init_state(stage, seed) for seed in which)
+    keys = layout.pack_on_devices(prng.key(seed) for seed in which)
     for step in range(stage.first, stage.first + steps):
         taken = layout.place(stage.batch(seed, step) for seed in which)
         args = tuple(tuple(zip(*wave, strict=True)) for wave in zip(keys, taken))
@@ -146,15 +145,15 @@ def _die_at(what: str, number: int, workdir: str) -> None:
 
     sys.addaudithook(hook)
     if what == "step":
-        from jbias.training import watch
+        from jbias.training import divergence
 
-        add = watch.Watch.add
+        add = divergence.Monitor.add
 
         def counted(self, *args):
             count()
             return add(self, *args)
 
-        watch.Watch.add = counted
+        divergence.Monitor.add = counted
 
 
 def main(path: str, workdir: str, what: str = "", number: str = "0") -> int:

@@ -17,28 +17,28 @@ import numpy as np
 
 from benchmarks import collectives
 from jbias import config as jc
-from jbias import seeds
 from jbias.runtime import mesh
-from jbias.strategies import layout as layouts
-from jbias.training import build, hlo
+from jbias.training import hlo, prng, seed_axis, stages
 from tests import smoke_runs
 
 
 def moved(stage, which, strategy: str, devices) -> list:
     """All collectives of the step of the first tree of seeds."""
-    laid = build.laid_out(stage, len(which), devices, strategy=strategy)
-    layout, chosen = laid.layout, seeds.STRATEGIES[strategy]
-    ((state, *_),) = layout.pack(build.start(stage, seed) for seed in which)
-    ((key, *_),) = layout.pack_on_devices(seeds.key(seed) for seed in which)
+    laid = stages.fit_to_devices(stage, len(which), devices, strategy=strategy)
+    layout, chosen = laid.layout, seed_axis.STRATEGIES[strategy]
+    ((state, *_),) = layout.pack(stages.init_state(stage, seed) for seed in which)
+    ((key, *_),) = layout.pack_on_devices(prng.key(seed) for seed in which)
     ((taken, *_),) = layout.place(stage.batch(seed, 0) for seed in which)
-    step = jax.jit(seeds.of_tree(stage.seed_step, layout, chosen), static_argnums=3)
+    step = jax.jit(
+        seed_axis.map_tree(stage.seed_step, layout, chosen), static_argnums=3
+    )
     lowered = step.lower(state, (key, taken), stage.shared(0), None)
-    return hlo.moved(lowered.compile(collectives.QUICKLY).as_text())
+    return hlo.collective_outputs(lowered.compile(collectives.QUICKLY).as_text())
 
 
 def held(devices) -> list[int]:
     """Values that each device holds at most, while eight trees of four are laid out."""
-    layout = layouts.choose(8, devices, stacked=False, together=8)
+    layout = seed_axis.choose_layout(8, devices, stacked=False, together=8)
     most = [0] * devices.size
 
     def look() -> None:
@@ -74,7 +74,7 @@ def _config(asked: dict) -> dict:
         config.algo.p = 0.3
     with config.unlocked():
         config.update_from_flattened_dict(asked["change"])
-    return jc.plain(config)
+    return jc.to_dict(config)
 
 
 def main(text: str) -> None:

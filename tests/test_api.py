@@ -18,7 +18,7 @@ COMMANDS = (
 )
 # In the order of a reader; each is checked by pyright, too.
 MODULES = (
-    *("jbias.train", "jbias.config", "jbias.config_files", "jbias.presets"),
+    *("jbias.train", "jbias.config", "jbias.config", "jbias.config"),
     *("jbias.configs.common", "jbias.launch.search_space"),
     *(
         "jbias.runs.results",

@@ -100,7 +100,7 @@ def test_permuted_adain_keeps_little_more_than_erm():
 @pytest.mark.parametrize("name", ["erm", "padain", "sagnet"])
 def test_devices_send_each_other_gradients(name):
     found = shared()[name]
-    moved = [hlo.Moved(*one) for one in found["moved"]]
+    moved = [hlo.CollectiveOutput(*one) for one in found["moved"]]
     by_role = hlo.by_role(moved)
     largest = sorted(moved, key=lambda one: -one.bytes)[:5]
     assert by_role["other"] <= 1.05 * found["gradients"], largest

@@ -50,13 +50,13 @@ def test_value_of_another_type_is_refused(text, said):
     ],
 )
 def test_durations_are_steps(duration, expected):
-    assert jc.steps(duration, steps_per_epoch=64, total=320) == expected
+    assert jc.to_steps(duration, steps_per_epoch=64, total=320) == expected
 
 
 @pytest.mark.parametrize("duration", ["", "5", "five epochs", "1 day", "-1 steps", 3])
 def test_other_durations_are_refused(duration):
     with pytest.raises(ValueError, match="duration: must be"):
-        jc.steps(duration, steps_per_epoch=64, total=320)
+        jc.to_steps(duration, steps_per_epoch=64, total=320)
 
 
 def config(**more) -> ml_collections.ConfigDict:
@@ -77,18 +77,18 @@ def test_identity_is_all_but_run():
 def test_identity_does_not_hold_where_the_data_lies():
     here = config(train={"data": "pacs", "root": "/here"})
     assert jc.digest(here) == jc.digest(config(train={"data": "pacs", "root": "/x"}))
-    assert jc.differing(here, config(train={"data": "pacs", "root": "/x"})) == []
+    assert jc.diff(here, config(train={"data": "pacs", "root": "/x"})) == []
 
 
 def test_identity_survives_json():
     """What config.json holds is the same run as the config it came from."""
-    assert jc.digest(jc.plain(config())) == jc.digest(config())
-    assert jc.differing(jc.plain(config()), config()) == []
+    assert jc.digest(jc.to_dict(config())) == jc.digest(config())
+    assert jc.diff(jc.to_dict(config()), config()) == []
 
 
 def test_differing_names_the_keys():
     other = config(seeds=(0, 1, 2), algo={"name": "erm", "p": 0.1})
-    assert jc.differing(config(), other) == [
+    assert jc.diff(config(), other) == [
         "algo.p: 'absent' != 0.1",
         "seeds: [0, 1] != [0, 1, 2]",
     ]
@@ -105,11 +105,11 @@ def test_run_name_of_a_users_own_algorithm_is_a_file_name():
 
 
 def test_stages_inherit_what_they_do_not_name():
-    parts = jc.stages({"algo": 1, "epochs": 5, "stages": [{}, {"epochs": 2}]})
+    parts = jc.stage_configs({"algo": 1, "epochs": 5, "stages": [{}, {"epochs": 2}]})
     assert [part["epochs"] for part in parts] == [5, 2]
     assert [part["algo"] for part in parts] == [1, 1]
 
 
 def test_stage_with_an_unknown_key_is_refused():
     with pytest.raises(ValueError, match=r"stages\[0\]: unknown key 'epoch'"):
-        jc.stages({"stages": [{"epoch": 2}]})
+        jc.stage_configs({"stages": [{"epoch": 2}]})

@@ -8,14 +8,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jbias import build, models
 from jbias import config as jc
-from jbias import models, presets, seeds
 from jbias.algos import base
 from jbias.data import loader, splits
 from jbias.runtime import mesh
-from jbias.training import build, checks, parts
+from jbias.training import optim, prng, stages, validation
 
-NAMES = [name.replace("/", ".") for name in presets.names("config")]
+NAMES = [name.replace("/", ".") for name in jc.preset_names("config")]
 TIES = {"deepaugment", "biasbed.deepaugment_cae", "biasbed.deepaugment_edsr"}
 
 
@@ -29,7 +29,7 @@ def config_of(name: str, arg: str) -> dict:
             dict(data="shapes", split="valid", n=64) for _ in c.train.also
         )
     c.model.width, c.model.name = 4, "resnet18"
-    return jc.plain(c)
+    return jc.to_dict(c)
 
 
 def without_download(config: dict) -> dict:
@@ -41,10 +41,10 @@ def without_download(config: dict) -> dict:
 
 def trace(config: dict) -> None:
     """Builds all stages and traces a step of each seed, without compiling it."""
-    checks.whole(config)
+    validation.validate(config)
     trained = [
         splits.train_set("config.train", part["train"], config["size"])
-        for part in jc.stages(config)
+        for part in jc.stage_configs(config)
     ]
     images = {
         key: loader.decode_all(source, workers=1)
@@ -52,13 +52,13 @@ def trace(config: dict) -> None:
         for key, source in one.named(number).items()
     }
     before = None
-    for stage in build.stages(config, trained, images, mesh.make(1)):
+    for stage in stages.build_stages(config, trained, images, mesh.make(1)):
         index = stage.batch(0, stage.first)
-        state = jax.eval_shape(stage.draw, seeds.key(0), before)
+        state = jax.eval_shape(stage.draw, prng.key(0), before)
         for static in {stage.static(stage.first + step) for step in range(8)}:
             new, metrics = jax.eval_shape(
                 lambda state, static=static, stage=stage, index=index: stage.seed_step(
-                    state, (seeds.key(0), index), stage.shared(stage.first), static
+                    state, (prng.key(0), index), stage.shared(stage.first), static
                 ),
                 state,
             )
@@ -155,7 +155,7 @@ def test_the_recipes_are_the_published_ones(name):
     assert (c["epochs"], c["train"]["batch"]) == (epochs, batch)
     plain = {"decay": 0.0, "momentum": 0.0, "nesterov": False}
     options = {key: plain.get(key, value) for key, value in c["optim"].items()}
-    tx = parts.optimiser(options, base.Update("class"), 10 * epochs, 10)
+    tx = optim.from_options(options, base.Update("class"), 10 * epochs, 10)
     rates = rates_of(tx, 10 * epochs)
     assert max(rates) == pytest.approx(rate, rel=1e-4)
     if drop:
@@ -184,7 +184,7 @@ def test_the_rate_of_a_pods_recipe_follows_its_batch(
     assert found == (epochs, batch, norm_group)
     plain = {"decay": 0.0, "momentum": 0.0, "nesterov": False}
     options = {key: plain.get(key, value) for key, value in c["optim"].items()}
-    tx = parts.optimiser(options, base.Update("class"), 10 * epochs, 10)
+    tx = optim.from_options(options, base.Update("class"), 10 * epochs, 10)
     rates = rates_of(tx, 10 * epochs)
     assert rates[0] == 0 and rates[25] == pytest.approx(rate / 2, rel=1e-5)
     assert rates[50] == max(rates) == pytest.approx(rate, rel=1e-5)
@@ -256,7 +256,7 @@ def test_deepaugments_sets_lie_where_the_command_puts_them(arg, split, space):
 def test_epochs_are_those_of_the_first_stage(name):
     config = importlib.import_module(f"jbias.configs.{name}").get_config()
     config.epochs = 2.5
-    first, second = jc.stages(jc.plain(config))
+    first, second = jc.stage_configs(jc.to_dict(config))
     assert first["epochs"] == 2.5 != second["epochs"]
 
 
@@ -285,14 +285,16 @@ def test_takes_any_network_by_name(name, data):
     config = importlib.import_module("jbias.configs.erm").get_config(
         f"data={data},model={name}"
     )
-    net = parts.network(config.to_dict(), 5)
+    net = build.network(config.to_dict(), 5)
     assert net.classes == 5
     # Presets say how wide a net is that has a width.
     assert not hasattr(net, "width") or net.width == config.model.width
 
 
 def distortion(arg: str) -> dict:
-    return jc.plain(importlib.import_module("jbias.configs.distortion").get_config(arg))
+    return jc.to_dict(
+        importlib.import_module("jbias.configs.distortion").get_config(arg)
+    )
 
 
 @pytest.mark.parametrize("data", ["cifar10", "cifar100", "fashion_mnist"])
@@ -302,7 +304,7 @@ def test_distortions_protocol_is_the_papers(data):
     assert c["optim"]["decay"] == 1e-4 and c["optim"]["momentum"] == 0.9
     assert c["model"]["name"] == "preact_resnet18" and c["model"]["width"] == 64
     assert c["model"]["mean"][0] == (0.1307 if data == "fashion_mnist" else 0.4914)
-    tx = parts.optimiser(
+    tx = optim.from_options(
         {**c["optim"], "momentum": 0.0, "decay": 0.0}, base.Update("class"), 200, 1
     )
     rates = rates_of(tx, 200)
@@ -351,7 +353,7 @@ def test_labels_stay_with_images_of_the_same_set_as_partners(method):
 def test_a_run_of_rm_has_three_masks_of_its_spectrum(spectrum):
     """Released ones have one cosine along a row, which changes twice at most."""
     c = distortion(f"method=rm,spectrum={spectrum},data=cifar10,root=x")
-    (mix,) = parts.transforms("inputs", c["inputs"][-1:])
+    (mix,) = build.transforms("inputs", c["inputs"][-1:])
     batch = {"target": jnp.eye(128), "once": jax.random.key(2)}
     shade = jnp.arange(128.0)[:, None, None, None] * jnp.ones((1, 16, 16, 3))
     shown = jax.jit(lambda key: mix.apply({**batch, "image": shade}, key)["image"])
@@ -416,7 +418,7 @@ def test_distortions_of_28_pixels_get_a_frame_where_a_network_needs_32(arg, size
     shown = (c["train"], c["valid"], *c["tests"].values())
     assert c["size"] == size and {one.get("pad") for one in shown} == {pad}
     if c["model"]["name"] == "vgg16_bn":
-        net = parts.network(c, 10)
+        net = build.network(c, 10)
         shapes = jax.eval_shape(
             net.init, jax.random.key(0), jnp.ones((1, size, size, 3))
         )
@@ -449,7 +451,7 @@ def test_a_partner_comes_normalised_by_its_own_constants():
     c = distortion("method=fmix,data=cifar10,root=x,partner=mnist,partner_root=y")
     assert c["inputs"][-1]["partner"] == "other" and c["inputs"][-1]["reformulated"]
     assert c["train"]["other"]["pad"] == 2
-    *_, last = parts.transforms("inputs", c["train"]["other"]["inputs"])
+    *_, last = build.transforms("inputs", c["train"]["other"]["inputs"])
     image = jax.random.uniform(jax.random.key(0), (2, 4, 4, 3))
     moved = last.apply({"image": image}, jax.random.key(1))["image"]
     seen = (moved - jnp.array(c["model"]["mean"])[None, None, None]) / jnp.array(
@@ -475,11 +477,11 @@ def test_on_stacked_images_a_method_mixes_digits_alone(method):
     batch = {"image": image, "target": target, "once": jax.random.key(2)}
     batch["other"] = {"image": jnp.zeros((128, 8, 8, 3))}
     if method == "basic":
-        for one in parts.transforms("inputs", c["inputs"]):
+        for one in build.transforms("inputs", c["inputs"]):
             batch = one.apply(batch, jax.random.key(1))
         assert not batch["image"][:, :8].any() and batch["image"][:, 8:].any()
         return
-    (mix,) = parts.transforms("inputs", [last])
+    (mix,) = build.transforms("inputs", [last])
     found = mix.apply(batch, jax.random.key(1))
     np.testing.assert_array_equal(found["target"], target)
     np.testing.assert_array_equal(found["image"][:, 8:], image[:, 8:])

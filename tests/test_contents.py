@@ -15,11 +15,12 @@ from typing import Any
 
 import pytest
 
-from jbias import algos, augment, data, evals, models, optim, prepare, seeds
+from jbias import algos, augment, data, evals, models, prepare
 from jbias.configs import zoo
 from jbias.data import corruptions
 from jbias.evals import probes
 from jbias.runs import loggers
+from jbias.training import optim, seed_axis
 
 HERE = pathlib.Path(__file__).parent
 PINNED = HERE / "contents.json"
@@ -61,7 +62,7 @@ def contents() -> dict[str, Any]:
         "measures": list(evals.MEASURES),
         "probes": options(probes.PROBES),
         "inside": options(probes.INSIDE),
-        "strategies": list(seeds.STRATEGIES),
+        "strategies": list(seed_axis.STRATEGIES),
         "optimisers": options(optim.OPTIMISERS),
         "schedules": options(optim.SCHEDULES),
         "writers": list(loggers.LOGGERS),

@@ -5,10 +5,10 @@ import json
 import jax
 import pytest
 
+from jbias import build
 from jbias import config as jc
-from jbias import seeds
 from jbias.runtime import mesh
-from jbias.training import parts
+from jbias.training import seed_axis
 from tests import smoke_runs
 
 # On the seed axis alone, on both axes, and on that of the examples alone.
@@ -45,7 +45,7 @@ def test_devices_give_what_one_gives(preset):
 @pytest.mark.slow
 @pytest.mark.parametrize(("preset", "count"), [("erm", 1), ("erm", 4), ("padain", 4)])
 def test_every_strategy_on_devices_gives_what_one_gives(preset, count):
-    names = [name for name in seeds.STRATEGIES if name != "threaded"]
+    names = [name for name in seed_axis.STRATEGIES if name != "threaded"]
     ways = [("looped", 1), *((name, n) for name in names for n in (1, 2, 8))]
     one, *others = losses(preset, count, ways)
     for way, other in zip(ways[1:], others, strict=True):
@@ -116,18 +116,18 @@ def test_refuses_norm_groups_that_cut_a_share(norm_group, near):
 
 
 def test_a_norm_group_counts_images_whatever_the_views():
-    config = jc.plain(smoke_runs.small())
-    assert parts.network(config, 5).norm_group == 0
+    config = jc.to_dict(smoke_runs.small())
+    assert build.network(config, 5).norm_group == 0
     config["model"]["norm_group"] = 8
-    assert parts.network(config, 5, 3).norm_group == 24
-    (made,) = parts.transforms("inputs", [{"name": "augmix"}])
+    assert build.network(config, 5, 3).norm_group == 24
+    (made,) = build.transforms("inputs", [{"name": "augmix"}])
     assert made.views == 3
     stage = smoke_runs.stage({**config, "inputs": [{"name": "views", "views": 2}]})
     assert stage.algo.net.norm_group == 16
 
 
 def test_the_norm_group_is_of_a_runs_identity():
-    config = jc.plain(smoke_runs.small())
+    config = jc.to_dict(smoke_runs.small())
     grouped = {**config, "model": {**config["model"], "norm_group": 8}}
     assert jc.digest(grouped) != jc.digest(config)
-    assert jc.differing(config, grouped) == ["model.norm_group: 0 != 8"]
+    assert jc.diff(config, grouped) == ["model.norm_group: 0 != 8"]

@@ -71,7 +71,7 @@ def saved(workdir, seed: int):
     limit = bound(BOUNDS[seed])
     fc["bias"][[ABOVE, BELOW]] = -limit, limit
     models.save_run(workdir, net, found)
-    config = jc.plain(training.get_config("method=basic,smoke,seeds=1"))
+    config = jc.to_dict(training.get_config("method=basic,smoke,seeds=1"))
     config |= dict(seeds=[seed], model=dict(name="preact_resnet18", **options))
     (workdir / "config.json").write_text(json.dumps(config))
     source = data.load("shapes", "train", **SHOWN)

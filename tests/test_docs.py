@@ -11,17 +11,8 @@ import pytest
 from absl import flags
 from ml_collections import config_flags
 
-from jbias import (
-    audit,
-    config_files,
-    data,
-    evaluate,
-    look,
-    plan,
-    prepare,
-    presets,
-    study,
-)
+from jbias import audit, data, evaluate, look, plan, prepare, study
+from jbias import config as jc
 from jbias.launch import sweep
 from jbias.report import biases, correlate, distortion, measured, shifts
 from jbias.report import cli as report_cli
@@ -82,7 +73,7 @@ def test_make_targets_exist(name, target):
 def main(arguments: list[str]) -> None:
     """Reads what jbias.main would, the config with it."""
     values = flags.FlagValues()
-    arguments = presets.in_arguments(arguments)
+    arguments = jc.resolve_arguments(arguments)
     config_flags.DEFINE_config_file("config", flag_values=values, sys_argv=arguments)
     for name in ("workdir", "coordinator", "processes", "process", "wait"):
         flags.DEFINE_string(name, None, "", flag_values=values)
@@ -97,9 +88,9 @@ LOADS_CONFIGS = pytest.mark.filterwarnings("ignore:the load_module:DeprecationWa
 
 def measured_with(arguments: list[str]) -> None:
     """Reads what jbias.evaluate would, the suite with its changes."""
-    args, changes = cli.parse(evaluate.parser(), arguments, "suite", presets.check)
+    args, changes = cli.parse(evaluate.parser(), arguments, "suite", jc.check)
     if changes:
-        config_files.load(args.suite, changes, flag="suite")
+        jc.load(args.suite, changes, flag="suite")
 
 
 READERS = {
@@ -111,17 +102,11 @@ READERS = {
     "report.shifts": lambda arguments: shifts._parser().parse_args(arguments),
     "report.correlate": lambda arguments: correlate._parser().parse_args(arguments),
     "evaluate": measured_with,
-    "audit": lambda arguments: cli.parse(
-        audit.parser(), arguments, "data", presets.check
-    ),
-    "study": lambda arguments: cli.parse(
-        study.parser(), arguments, "config", presets.check
-    ),
-    "plan": lambda arguments: cli.parse(
-        plan.parser(), arguments, "config", presets.check
-    ),
+    "audit": lambda arguments: cli.parse(audit.parser(), arguments, "data", jc.check),
+    "study": lambda arguments: cli.parse(study.parser(), arguments, "config", jc.check),
+    "plan": lambda arguments: cli.parse(plan.parser(), arguments, "config", jc.check),
     "launch.sweep": lambda arguments: cli.parse(
-        sweep.parser(), arguments, "config", presets.check
+        sweep.parser(), arguments, "config", jc.check
     ),
     "look": lambda arguments: look.parser().parse_args(arguments),
     "prepare": lambda arguments: prepare.parser(arguments[:1]).parse_args(arguments),
@@ -169,9 +154,7 @@ def test_flags_in_the_text_are_known(name, flag):
         main(["--config=configs/padain.py", f"{key}={value or 0}"])
     elif key.startswith("--suite.") and "<" not in key and key != "--suite.key":
         suite = "distortion" if name == "docs/distortion.md" else "biases"
-        config_files.load(
-            f"configs/suites/{suite}.py", [f"{key}={value or 0}"], flag="suite"
-        )
+        jc.load(f"configs/suites/{suite}.py", [f"{key}={value or 0}"], flag="suite")
     else:
         assert (
             key in known | {"--config", "--config.<key>", "--profile", "--workdir"}

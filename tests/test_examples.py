@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from jbias import config as jc
-from jbias.training import build
+from jbias.training import stages
 from tests import smoke_runs
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -18,15 +18,15 @@ MINE = ROOT / "examples" / "own_algorithm.py"
 @pytest.fixture(scope="module")
 def config() -> dict:
     """A tiny run of the example's algorithm."""
-    return jc.plain(smoke_runs.small(algo={"name": f"{MINE}:make"}))
+    return jc.to_dict(smoke_runs.small(algo={"name": f"{MINE}:make"}))
 
 
-def stage(config: dict, **options) -> build.Stage:
+def stage(config: dict, **options) -> stages.Stage:
     """Its stage, on the embedded set."""
     return smoke_runs.stage({**config, "algo": {**config["algo"], **options}})
 
 
-def train(stage: build.Stage) -> tuple:
+def train(stage: stages.Stage) -> tuple:
     """One seed's state after two steps, and the metrics of both."""
     (state,), seen = smoke_runs.trained(stage, (0,), "auto", steps=2)
     return state, [metrics for (metrics,) in seen]

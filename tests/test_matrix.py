@@ -5,10 +5,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jbias import algos, augment, seeds, step
+from jbias import algos, augment
 from jbias import config as jc
 from jbias.runtime import mesh
-from jbias.training import build
+from jbias.training import prng, stages
+from jbias.training import step as train_step
 from tests import smoke_runs, test_devices, test_resume
 from tests.methods import METHODS
 
@@ -45,7 +46,7 @@ def config_of(name: str, *inputs: str, **entries):
 
 def start_of(stage):
     """The shapes of a first state."""
-    return jax.eval_shape(stage.draw, seeds.key(0), None)
+    return jax.eval_shape(stage.draw, prng.key(0), None)
 
 
 def trained(stage, which: tuple[int, ...], strategy: str, steps: int = 3) -> tuple:
@@ -55,7 +56,7 @@ def trained(stage, which: tuple[int, ...], strategy: str, steps: int = 3) -> tup
 
 @pytest.mark.parametrize("name", algos.ALGOS)
 def test_seeds_in_company_are_seeds_alone(name):
-    stage = smoke_runs.stage(jc.plain(config_of(name)))
+    stage = smoke_runs.stage(jc.to_dict(config_of(name)))
     together = trained(stage, (0, 1), "unrolled")
     for seed, state in enumerate(together):
         (alone,) = trained(stage, (seed,), "threaded")
@@ -68,7 +69,7 @@ def test_devices_change_no_number(name, devices):
     config = config_of(name)
     config.train.batch = 64
     ways = [("looped", 1), ("looped", devices)]
-    one, many = test_devices.losses("", 1, ways, config=jc.plain(config))
+    one, many = test_devices.losses("", 1, ways, config=jc.to_dict(config))
     # A sign of an attack's gradient, or a place that is drawn, turns on the order of sums.
     first, second = (1e-3, 2e-2) if name in ("pgd", "infodrop") else (1e-4, 5e-3)
     for a, b, rel in zip(one["losses"], many["losses"], (first, second), strict=True):
@@ -93,20 +94,20 @@ def test_joins_every_transform(name, transform):
     if METHODS[name].views > 1 and transform in VIEWS:
         pytest.skip(f"{name} has views of its own")
     if name == "debiased" and transform in MIXING:
-        stage = smoke_runs.stage(jc.plain(config_of(name, transform)))
-        arg = seeds.key(0), stage.batch(0, 0)
+        stage = smoke_runs.stage(jc.to_dict(config_of(name, transform)))
+        arg = prng.key(0), stage.batch(0, 0)
         with pytest.raises(ValueError, match="must have 'renders'"):
             jax.eval_shape(
                 lambda s: stage.seed_step(s, arg, stage.shared(stage.first), None),
                 start_of(stage),
             )
         return
-    stage = smoke_runs.stage(jc.plain(config_of(name, transform)))
+    stage = smoke_runs.stage(jc.to_dict(config_of(name, transform)))
     # As a run does: with the data, or the second step would have another sharding.
-    state = start = mesh.replicate(build.start(stage, 0), mesh.make(1))
+    state = start = mesh.replicate(stages.init_state(stage, 0), mesh.make(1))
     one = jax.jit(stage.seed_step, static_argnums=3)
     for i in range(2):
-        arg = seeds.key(0), stage.batch(0, i)
+        arg = prng.key(0), stage.batch(0, i)
         state, metrics = one(state, arg, stage.shared(stage.first), stage.static(i))
     assert one._cache_size() == 1
     assert all(jnp.isfinite(x).all() for x in jax.tree.leaves((state.params, metrics)))
@@ -117,9 +118,9 @@ def test_joins_every_transform(name, transform):
 @pytest.mark.parametrize("name", algos.ALGOS)
 def test_evaluation_is_not_random(name):
     """An image is decided about by itself, whatever comes with it and where."""
-    stage = smoke_runs.stage(jc.plain(config_of(name)))
+    stage = smoke_runs.stage(jc.to_dict(config_of(name)))
     (state,) = trained(stage, (0,), "unrolled", steps=1)
-    net, laid = step.net_of(state), build.laid_out(stage, 1, mesh.make(1))
+    net, laid = train_step.net_of(state), stages.fit_to_devices(stage, 1, mesh.make(1))
     image = jax.random.randint(jax.random.key(0), (16, 32, 32, 3), 0, 256).astype("u1")
 
     def decide(image):

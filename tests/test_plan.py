@@ -9,8 +9,9 @@ import jax
 import pytest
 
 from jbias import config as jc
-from jbias import config_files, plan, train
-from jbias.training import hlo, memory, predicted, supply, targets
+from jbias import plan, train
+from jbias.planning import absent_data, prediction
+from jbias.training import hlo, input_plan, memory, targets
 
 TINY = "--config=jbias:erm:smoke,model=cnn,seeds=2"
 NO_TPU = importlib.util.find_spec("libtpu") is None
@@ -118,8 +119,8 @@ def test_unknown_sets_want_to_be_described(capsys):
 
 def test_sets_that_are_not_known_are_as_large_as_is_said():
     options = dict(data="folder", split="train[:50%]", root="/nowhere")
-    given = predicted.Given(1000, 7)
-    found = predicted.source("config.train", options, 48, given)
+    given = absent_data.AssumedSize(1000, 7)
+    found = absent_data.open_source("config.train", options, 48, given)
     assert (len(found), len(found.classes), found.shape) == (500, 7, (48, 48))
 
 
@@ -127,11 +128,13 @@ def test_streamed_sets_have_the_shapes_of_a_run():
     text = "jbias:erm:data=imagenet,root=/nowhere,crop={},seeds=1"
     shapes = {}
     for crop in ("host", "device"):
-        config = jc.plain(config_files.load(text.format(crop), flag="config"))
-        (train,), _, notes = predicted.opened(config, predicted.UNSAID)
+        config = jc.to_dict(jc.load(text.format(crop), flag="config"))
+        (train,), _, notes = absent_data.open_or_assume(
+            config, absent_data.NOTHING_ASSUMED
+        )
         assert any("1,255,544 images are assumed" in note for note in notes)
-        plans = supply.plans(0, config, train)
-        shapes[crop] = predicted.fed(plans["train"]).shapes()
+        plans = input_plan.plan_inputs(0, config, train)
+        shapes[crop] = absent_data.pipeline_shapes(plans["train"]).shapes()
     taken, held = shapes["host"]
     assert taken["image"].shape == (256, 224, 224, 3) and not held
     taken, held = shapes["device"]
@@ -146,9 +149,9 @@ def test_a_device_that_is_too_small_for_the_compiler_is_no_traceback(monkeypatch
             "for HLO temporaries (33.50G) exceeds available HBM (15.75G)."
         )
 
-    monkeypatch.setattr(memory, "need", full)
-    config = jc.plain(config_files.load(TINY.removeprefix("--config="), flag="config"))
-    told = predicted.plan(
+    monkeypatch.setattr(memory, "program_need", full)
+    config = jc.to_dict(jc.load(TINY.removeprefix("--config="), flag="config"))
+    told = prediction.plan(
         config, targets.parse("cpu"), lambda line: None, remedies=False
     )
     assert not told["fits"] or told["step_ms"] is None
@@ -188,7 +191,7 @@ def test_wrong_arguments_are_one_line(capsys, arguments, told):
 
 
 def test_a_run_is_set_beside_its_plan(capsys, tmp_path):
-    config = config_files.load(TINY.removeprefix("--config="), flag="config")
+    config = jc.load(TINY.removeprefix("--config="), flag="config")
     train.run(config, tmp_path / "run")
     told = planned(capsys, f"--runs={tmp_path / 'run'}")
     consistent(told)

@@ -6,12 +6,12 @@ import numpy as np
 
 from benchmarks import common
 from jbias import config as jc
-from jbias import step as train_step
 from jbias.configs import erm
 from jbias.data import loader
 from jbias.evals import predict
 from jbias.runs import checkpoints
-from jbias.training import opening
+from jbias.training import setup
+from jbias.training import step as train_step
 
 
 def test_decisions_in_bfloat16_are_those_of_float32(tmp_path):
@@ -23,7 +23,7 @@ def test_decisions_in_bfloat16_are_those_of_float32(tmp_path):
     config = erm.get_config("seeds=1")
     config.model, config.optim.rate = {"name": "cnn", "width": 16}, 0.01
     config.train.n, config.epochs = 2048, 4.0
-    job = opening.job(jc.plain(config), tmp_path, lambda line: None)
+    job = setup.open_run(jc.to_dict(config), tmp_path, lambda line: None)
     checkpoints.finish(job.manager)
     (stage,) = job.stages
     trainer = common.Trainer(stage)

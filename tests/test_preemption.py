@@ -11,10 +11,10 @@ import jax
 import numpy as np
 import pytest
 
-from jbias import main, seeds, study, train
+from jbias import main, study, train
 from jbias.runs import checkpoints
 from jbias.runtime import console, messages, signals
-from jbias.training import loop, observe, opening
+from jbias.training import evaluator, seed_axis, setup
 from tests import smoke_runs, test_resume
 
 MINE = pathlib.Path(__file__).parent / "own_algorithm.py"
@@ -54,8 +54,8 @@ def stop(name: str = "SIGTERM") -> None:
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGUSR1", "SIGINT"])
 def test_while_data_are_opened_there_is_nothing_to_save(tmp_path, monkeypatch, name):
     handlers = [signal.getsignal(number) for number in signals.STOP_SIGNALS]
-    job = before(opening.job, lambda: stop(name))
-    monkeypatch.setattr(opening, "job", job)
+    job = before(setup.open_run, lambda: stop(name))
+    monkeypatch.setattr(setup, "open_run", job)
     with pytest.raises(signals.Interrupted, match=f"{name} before a step") as stopped:
         train.run(asked(), tmp_path / "run")
     assert signals.exit_code(stopped.value) == (130 if name == "SIGINT" else 143)
@@ -81,7 +81,7 @@ def test_a_stop_while_the_config_is_read_has_its_code(tmp_path):
 
 
 def test_a_stop_that_somebody_took_for_an_error_is_not_lost(tmp_path, monkeypatch):
-    real = opening.job
+    real = setup.open_run
 
     def deaf(*args, **options):
         with contextlib.suppress(BaseException):
@@ -91,14 +91,18 @@ def test_a_stop_that_somebody_took_for_an_error_is_not_lost(tmp_path, monkeypatc
         stop()  # Twice does no harm.
         return real(*args, **options)
 
-    monkeypatch.setattr(opening, "job", deaf)
+    monkeypatch.setattr(setup, "open_run", deaf)
     with pytest.raises(signals.Interrupted, match="SIGTERM at step 0: saved"):
         train.run(asked(), tmp_path / "run")
 
 
 @pytest.mark.parametrize(
     ("module", "name", "saved"),
-    [(observe, "_decisions", 5), (loop, "_announced", 1), (checkpoints, "restore", 0)],
+    [
+        (evaluator, "_decisions", 5),
+        (train, "_announced", 1),
+        (checkpoints, "restore", 0),
+    ],
 )
 def test_a_stop_is_saved_and_the_same_command_ends_the_same(
     finished, tmp_path, monkeypatch, module, name, saved
@@ -167,7 +171,7 @@ def test_an_error_is_told_and_what_was_trained_is_saved(
 def test_states_that_are_gone_do_not_become_a_checkpoint(
     finished, tmp_path, monkeypatch
 ):
-    workdir, stepper = tmp_path / "run", seeds.stepper
+    workdir, stepper = tmp_path / "run", seed_axis.multi_step
 
     def gone(*args):
         def advance(states, *rest):
@@ -179,7 +183,7 @@ def test_states_that_are_gone_do_not_become_a_checkpoint(
         return lambda *args: next(calls)(*args)
 
     with monkeypatch.context() as patch, pytest.raises(RuntimeError) as failed:
-        patch.setattr(seeds, "stepper", gone)
+        patch.setattr(seed_axis, "multi_step", gone)
         train.run(asked(), workdir)
     assert "in the midst of a step" in messages.describe_error(failed.value)
     assert "the latest checkpoint is of step 4" in messages.describe_error(failed.value)
@@ -230,7 +234,7 @@ def test_where_all_diverge_a_stopped_run_ends_at_the_step_of_one_never_stopped(
     config.optim.rate = 1e30
     assert not train.run(config, tmp_path / "unbroken")
     with monkeypatch.context() as patch:
-        patch.setattr(loop, "_all_arguments", before(loop._all_arguments, stop, at=3))
+        patch.setattr(train, "_all_arguments", before(train._all_arguments, stop, at=3))
         with pytest.raises(signals.Interrupted):
             train.run(config, tmp_path / "run")
     assert not train.run(config, tmp_path / "run")

@@ -6,7 +6,6 @@ import pathlib
 import pytest
 
 from jbias import config as jc
-from jbias import config_files, presets
 
 ROOT = pathlib.Path(__file__).parents[1]
 # Of default arguments; made by `python -m tests.test_presets > tests/oracles/presets.json`.
@@ -18,11 +17,11 @@ def identities() -> dict[str, str]:
     """How runs of the presets are called, by the presets' names; suites by their hash."""
     found = {}
     for flag in ("config", "suite"):
-        for name in presets.names(flag):
-            named = f"{presets.PREFIX}{name}:{NEEDED.get(name, '')}"
-            config = config_files.load(named, flag=flag)
+        for name in jc.preset_names(flag):
+            named = f"{jc.PRESET_PREFIX}{name}:{NEEDED.get(name, '')}"
+            config = jc.load(named, flag=flag)
             made = jc.run_name if flag == "config" else jc.digest
-            found[name] = made(jc.plain(config))
+            found[name] = made(jc.to_dict(config))
     return found
 
 
@@ -40,9 +39,9 @@ def test_a_preset_names_the_runs_that_it_always_named():
     ],
 )
 def test_a_path_and_a_name_are_one(flag, name, arguments, monkeypatch):
-    by_name = config_files.load(f"jbias:{name}{arguments}", flag=flag)
+    by_name = jc.load(f"jbias:{name}{arguments}", flag=flag)
     monkeypatch.chdir(ROOT)
-    assert config_files.load(f"configs/{name}.py{arguments}", flag=flag) == by_name
+    assert jc.load(f"configs/{name}.py{arguments}", flag=flag) == by_name
 
 
 @pytest.mark.parametrize(
@@ -57,23 +56,23 @@ def test_a_path_and_a_name_are_one(flag, name, arguments, monkeypatch):
 )
 def test_what_is_no_preset_is_told(named, flag, message):
     with pytest.raises(ValueError, match=message):
-        presets.path(named, flag)
+        jc.resolve_preset(named, flag)
 
 
 def test_a_file_of_another_kind_is_told(tmp_path):
     path = tmp_path / "suite.txt"
     path.write_text("")
     with pytest.raises(ValueError, match="--suite: must be a file of Python"):
-        config_files.load(str(path), flag="suite")
+        jc.load(str(path), flag="suite")
 
 
 def test_arguments_may_have_the_name_in_either_form():
-    path = presets.path("jbias:erm:smoke", "config")
+    path = jc.resolve_preset("jbias:erm:smoke", "config")
     assert path.endswith("erm.py:smoke")
     given = ["main", "--config", "jbias:erm:smoke", "-config=jbias:erm:smoke"]
     given += ["--workdir=jbias:erm", "--config=mine.py"]
     made = ["main", "--config", path, f"-config={path}"]
-    assert presets.in_arguments(given) == [
+    assert jc.resolve_arguments(given) == [
         *made,
         "--workdir=jbias:erm",
         "--config=mine.py",

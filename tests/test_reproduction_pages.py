@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 
 from benchmarks import biasbed, biases, gpu_hours
-from jbias import config_files
-from jbias.training import checks
+from jbias import config as jc
+from jbias.training import validation
 
 ROOT = pathlib.Path(__file__).parents[1]
 DOCS, RESULTS = ROOT / "docs", ROOT / "benchmarks" / "results"
@@ -292,4 +292,4 @@ def test_configs_for_the_full_runs_are_whole(monkeypatch):
     named = re.findall(r"--config=(\S+)", "\n".join(parts))
     assert sum(name.startswith("configs/biasbed/") for name in named) == 8
     for name in named:
-        checks.whole(config_files.load(name, flag="config").to_dict())
+        validation.validate(jc.load(name, flag="config").to_dict())

@@ -5,7 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from jbias import config_files, study
+from jbias import config as jc
+from jbias import study
 from jbias.runs import results
 
 RECIPE = "configs/erm.py:smoke,seeds=2"  # Of the embedded set, whose attribute is the texture.
@@ -102,9 +103,9 @@ def test_flags_of_no_sense_end_with_the_usage(arguments):
 @LOADS_CONFIGS
 def test_the_colored_mnist_preset_has_its_rates(at_root):
     told = "configs/colored_mnist.py:root=x,shift=C6"
-    plain = config_files.load(told, flag="config")
+    plain = jc.load(told, flag="config")
     assert plain.optim.rate == 5e-4
-    small = config_files.load(f"{told},model=squeezenet1_0", flag="config")
+    small = jc.load(f"{told},model=squeezenet1_0", flag="config")
     assert small.optim.rate == 1e-4
     assert plain.train.batch == 16
     assert plain.size == 32

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from etils import epath
 
+from jbias import build, train
 from jbias import config as jc
-from jbias import train
 from jbias.runs import checkpoints, checksums, results, selection, workdirs
 from jbias.runtime import console, messages, signals
-from jbias.training import opening, parts, saving
+from jbias.training import checkpointing, setup
 from tests import smoke_runs
 
 MINE = pathlib.Path(__file__).parent / "own_algorithm.py"
@@ -81,7 +81,7 @@ def test_records_are_functions_of_the_decisions(finished):
 def test_provenance_says_what_the_numbers_are_made_of(finished):
     config, workdir = finished
     facts = json.loads((workdir / "provenance.json").read_text())
-    assert facts["config"] == jc.plain(config)
+    assert facts["config"] == jc.to_dict(config)
     assert facts["data"]["edge"]["n"] == facts["data"]["edge"]["scored"] == 48
     assert len(facts["data"]["train/0"]["fingerprint"]) >= 16
     assert facts["device"]["platform"] == "cpu"
@@ -107,14 +107,14 @@ def test_a_run_begun_in_waves_ends_the_same_without(finished, tmp_path, monkeypa
     config, workdir = finished
     config = config.copy_and_resolve_references()
     config.run.together = 1
-    save = saving.save
+    save = checkpointing.save
 
     def saved_then_stopped(*args, **kwargs):
         save(*args, **kwargs)
         raise RuntimeError("stopped")
 
     with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="^stopped"):
-        patch.setattr(saving, "save", saved_then_stopped)
+        patch.setattr(checkpointing, "save", saved_then_stopped)
         train.run(config, tmp_path / "run")
     assert not (tmp_path / "run" / "done").exists()
     config.run.together = 0
@@ -177,7 +177,7 @@ def test_a_second_process_is_kept_out(finished, tmp_path):
 
     config, _ = finished
     refused = pytest.raises(ValueError, match="another process is at work")
-    with workdirs.claim(tmp_path, jc.plain(config)), refused:
+    with workdirs.claim(tmp_path, jc.to_dict(config)), refused:
         train.run(config, tmp_path)
 
 
@@ -191,12 +191,12 @@ def test_what_an_early_error_left_is_no_foreign_file(tmp_path, monkeypatch, caps
     """The traceback stays for who reads it; a start or search may have left more."""
     workdir = tmp_path / "run"
     with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="early"):
-        patch.setattr(opening, "job", _raise_early)
+        patch.setattr(setup, "open_run", _raise_early)
         train.run(smoke_runs.small(), workdir)
     assert (workdir / "traceback.txt").exists()
     (workdir / "stopped.json").write_text("{}")
     with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="early"):
-        patch.setattr(opening, "job", _raise_early)
+        patch.setattr(setup, "open_run", _raise_early)
         train.run(smoke_runs.small(), workdir)
     (workdir / "thesis.tex").write_text("precious")
     with pytest.raises(ValueError, match="holds files but no run"):
@@ -242,8 +242,8 @@ def test_what_the_first_start_got_wrong_is_mended_in_the_same_workdir(tmp_path):
     assert train.run(config, workdir)
     held = json.loads((workdir / "config.json").read_text())
     facts = json.loads((workdir / "provenance.json").read_text())
-    assert held == facts["config"] == jc.plain(config) and not facts["resumed"]
-    assert facts["own_code"] == parts.own_files(held)
+    assert held == facts["config"] == jc.to_dict(config) and not facts["resumed"]
+    assert facts["own_code"] == build.user_file_digests(held)
     checksums.check(workdir, lambda name: True)
     config.algo.site = "stage3"
     with pytest.raises(ValueError, match="another config .*stage2.* != .*stage3"):
@@ -337,7 +337,7 @@ def test_when_all_diverge_the_run_ends_and_says_so(tmp_path, capsys):
 
 def test_stages_follow_one_another(tmp_path):
     """SagNet's head grows on the net that ERM left; the net itself goes on."""
-    sagnet = jc.plain(smoke_runs.small("sagnet"))["algo"]
+    sagnet = jc.to_dict(smoke_runs.small("sagnet"))["algo"]
     config = smoke_runs.small(stages=({"epochs": 1.0}, {"algo": sagnet, "epochs": 1.0}))
     assert train.run(config, tmp_path / "run")
     rows = [r for r in smoke_runs.records(tmp_path / "run") if r["dataset"] == "train"]

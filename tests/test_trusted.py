@@ -6,9 +6,8 @@ import types
 import pytest
 from etils import epath
 
-from jbias import evaluate
+from jbias import evaluate, run_spec
 from jbias.evals import runner
-from jbias.training import parts
 from tests import smoke_runs
 
 EVIL = """
@@ -55,7 +54,7 @@ def test_code_that_a_run_names_is_not_run(foreign, flag, capsys):
 def test_a_user_may_trust_it(foreign, monkeypatch):
     config = json.loads((foreign / "config.json").read_text())
     monkeypatch.setenv("JBIAS_OWN_CODE", "1")
-    assert parts.trusted(config, foreign) is config
+    assert run_spec.check_trusted(config, foreign) is config
 
 
 @pytest.mark.parametrize("name", ["../x", "a/b", "..", "", "a\\b"])

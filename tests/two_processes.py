@@ -13,10 +13,9 @@ import sys
 import jax
 import numpy as np
 
-from jbias import feed
 from jbias.data import splits
 from jbias.runtime import mesh
-from jbias.training import build
+from jbias.training import input_pipeline, stages
 
 
 def main(folder: str, port: str, number: str) -> None:
@@ -24,13 +23,13 @@ def main(folder: str, port: str, number: str) -> None:
     for path in sorted(pathlib.Path(folder).glob("*.json")):
         config = json.loads(path.read_text())
         opened = splits.train_set("config.train", config["train"], config["size"])
-        (stage,) = build.stages(config, [opened], {}, mesh.make())
+        (stage,) = stages.build_stages(config, [opened], {}, mesh.make())
         found = {}
         for step in range(5):
             held, taken = stage.shared(step)["train"], stage.batch(1, step)["train"]
             rows = taken if isinstance(taken, dict) else held
             for name, x in rows.items():
-                x = x.rows if isinstance(x, feed.Flat) else x
+                x = x.rows if isinstance(x, input_pipeline.FlatImages) else x
                 shards = [np.asarray(shard.data) for shard in x.addressable_shards]
                 whole = shards[0] if x.is_fully_replicated else np.concatenate(shards)
                 found[f"{step}/{name}"] = whole

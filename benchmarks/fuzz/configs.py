@@ -29,7 +29,7 @@ def small() -> dict:
         c.tests = dict(edge=dict(data="shapes", split="edge", n=48))
         c.inputs = (dict(name="flip"), dict(name="mixup", alpha=0.2))
         c.stages = (dict(epochs=1), dict(algo=dict(name="erm"), epochs=1))
-    return jc.plain(c)
+    return jc.to_dict(c)
 
 
 def made(folder: pathlib.Path) -> None:
@@ -86,7 +86,7 @@ def suites(draw: st.DrawFn, folder: pathlib.Path, out: pathlib.Path) -> attempts
 @st.composite
 def changes(draw: st.DrawFn, folder: pathlib.Path, out: pathlib.Path) -> attempts.Case:
     """--config.key=TEXT of every key there is, and of keys that are not."""
-    flat = sorted(jc._flat(jc.plain(erm.get_config(_SMALL))))
+    flat = sorted(jc._flat(jc.to_dict(erm.get_config(_SMALL))))
     key = draw(st.sampled_from([*flat, "x", "algo.x", "run", "optim.schedule.name.x"]))
     text = draw(st.sampled_from(mutations.TEXTS))
     preset = draw(st.sampled_from(PRESETS))

@@ -87,13 +87,13 @@ def experiment(
     c = _defaults(arg)
     c.algo = dict(algo)
     if arg.shift:
-        _choose_form(arg, jc.given(text))
+        _choose_form(arg, jc.explicit_arguments(text))
     datasets.PRESETS[arg.data](c, arg)
     for part in (c.train, c.valid) if arg.columns else ():
         if _base_split(part) == _base_split(c.train):
             part.columns = arg.columns
     if arg.shift:
-        _apply_shift(c, arg, jc.given(text))
+        _apply_shift(c, arg, jc.explicit_arguments(text))
     _fit(c.model)
     short = c.epochs
     if arg.data == "imagenet":
@@ -336,11 +336,13 @@ def parse_arguments(text: str) -> types.SimpleNamespace:
     if arg.demo and arg.smoke:
         raise ValueError("config argument: take demo or smoke, not both")
     of_shift = {"attribute", "images", "shift_seed"} - datasets.ARGUMENTS[arg.data]
-    if not arg.shift and (lone := jc.given(text) & of_shift):
+    if not arg.shift and (lone := jc.explicit_arguments(text) & of_shift):
         raise ValueError(
             f"config argument: {min(lone)!r} has a say with shift=... alone, e.g. shift=C6"
         )
-    useless = jc.given(text) - SHARED_ARGUMENTS - datasets.ARGUMENTS[arg.data]
+    useless = (
+        jc.explicit_arguments(text) - SHARED_ARGUMENTS - datasets.ARGUMENTS[arg.data]
+    )
     if useless:
         raise ValueError(
             f"config argument: {min(useless)!r} has no say with data={arg.data}; "
@@ -382,7 +384,7 @@ def _choose_form(arg, given: Collection[str]) -> None:
     if arg.data == "shapes" and not plain:
         raise ValueError(
             f"config argument: the embedded set has no attribute {arg.attribute!r};"
-            f" {jc.nearest(arg.attribute, known)}"
+            f" {jc.suggest(arg.attribute, known)}"
         )
     if arg.data == "colored_mnist":
         if "form" in given and arg.form != "uniform":

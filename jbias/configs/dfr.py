@@ -28,7 +28,7 @@ def get_config(arg: str = "") -> ml_collections.ConfigDict:
     c = common.experiment(rest, dict(name="erm"))
     border = f"{100 - mine.held:g}%"
     common.update(c.train, dict(portion=f"[:{border}]"))
-    batch = 16 if "smoke" in jc.given(rest) else c.train.batch
+    batch = 16 if "smoke" in jc.explicit_arguments(rest) else c.train.batch
     held = dict(portion=f"[{border}:]", balance="group", batch=batch)
     fit = dict(
         algo=dict(name="dfr"),

@@ -96,7 +96,7 @@ def get_config(arg: str = "") -> ml_collections.ConfigDict:
         mix_group=0,
         small=False,
     )
-    data, given = common.data_name(rest), jc.given(rest)
+    data, given = common.data_name(rest), jc.explicit_arguments(rest)
     _check(own, data, given)
     model = "resnet101" if data == "imagenet" else "preact_resnet18"
     usual = {"model": model, "seeds": 1 if data == "imagenet" else 5}

@@ -57,7 +57,7 @@ def get_config(arg: str = "") -> ml_collections.ConfigDict:
     chosen, rest = common.take_arguments(arg, recipe="a2", batch=0, optimiser="lars")
     if chosen.recipe == "pod":
         return _pod(rest, chosen.batch, chosen.optimiser)
-    if useless := jc.given(arg) & {"batch", "optimiser"}:
+    if useless := jc.explicit_arguments(arg) & {"batch", "optimiser"}:
         raise ValueError(
             f"config argument: {min(useless)!r} has no say with recipe={chosen.recipe}; "
             "it has with recipe=pod"
@@ -84,7 +84,7 @@ def get_config(arg: str = "") -> ml_collections.ConfigDict:
         imagenet=dict(epochs=r["epochs"], train=dict(batch=2048)),
     )
     c.variant = chosen.recipe
-    smoke = "smoke" in jc.given(rest)
+    smoke = "smoke" in jc.explicit_arguments(rest)
     c.optim = dict(
         name="lamb",
         rate=r["rate"],
@@ -173,7 +173,9 @@ def _pod(arg: str, batch: int, optimiser: str) -> ml_collections.ConfigDict:
     c.optim = dict(
         name=optimiser,
         rate=pod["rate"](c.train.batch),
-        warmup="5 epochs" if large and "smoke" not in jc.given(arg) else "",
+        warmup="5 epochs"
+        if large and "smoke" not in jc.explicit_arguments(arg)
+        else "",
         average=0.0,
         **pod["optim"],
     )

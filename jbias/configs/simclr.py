@@ -61,7 +61,7 @@ def get_config(arg: str = "") -> ml_collections.ConfigDict:
             momentum=0.9,
             decay=1e-4,
             schedule=dict(name="cosine"),
-            warmup="" if "smoke" in jc.given(arg) else "10 epochs",
+            warmup="" if "smoke" in jc.explicit_arguments(arg) else "10 epochs",
             average=0.0,
         )
     c.inputs = views

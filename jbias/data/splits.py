@@ -8,7 +8,8 @@ import numpy as np
 from etils import epath
 from jaxtyping import Float, Int, UInt8
 
-from jbias import data, kinds
+from jbias import config as jc
+from jbias import data
 from jbias.data import base, labels, loader, shifts
 
 # Of config.train, and some of its `other`, beside the data set's own options.
@@ -65,7 +66,7 @@ class TrainSet(NamedTuple):
 
 def open_source(where: str, options: Mapping[str, Any], size: int) -> base.Source:
     """Opens one set."""
-    kinds.check(where, options, dict)
+    jc.check_type(where, options, dict)
     options = dict(options)
     if type(options.get("crop")) is str:
         raise ValueError(
@@ -76,12 +77,12 @@ def open_source(where: str, options: Mapping[str, Any], size: int) -> base.Sourc
         if key not in options:
             raise ValueError(f"{where}: {key!r} is missing")
     name, split = options.pop("data"), options.pop("split")
-    kinds.check(f"{where}.data", name, str)
-    kinds.check(f"{where}.split", split, str)
+    jc.check_type(f"{where}.data", name, str)
+    jc.check_type(f"{where}.split", split, str)
     for key, kind in data.COMMON_OPTIONS.items():
-        kinds.check(f"{where}.{key}", options.get(key, ""), kind)
+        jc.check_type(f"{where}.{key}", options.get(key, ""), kind)
     if name in data.DATASETS:
-        kinds.options(where, data.DATASETS[name].make, options)
+        jc.check_annotations(where, data.DATASETS[name].make, options)
     try:
         return data.load(name, split, **{"size": size, **options})
     except ValueError as error:

@@ -12,7 +12,7 @@ from etils import epath
 from flax import errors
 
 from jbias import config as jc
-from jbias import config_files, data, kinds, models, presets
+from jbias import data, models
 from jbias.evals import networks
 from jbias.runs import checkpoints
 from jbias.runtime import files
@@ -67,8 +67,8 @@ def check_arguments(
     if args.zoo and not os.path.isfile(args.zoo):
         raise ValueError(f"--zoo: no file {args.zoo!r}; --zoo= looks in no table")
     _check_step("--step", args.step, paths)
-    said = jc.plain(config).get("run", {})
-    kinds.check("suite.run", said, dict)
+    said = jc.to_dict(config).get("run", {})
+    jc.check_type("suite.run", said, dict)
     _check_step("suite.run.step", said.get("step"), paths)
     return paths
 
@@ -95,7 +95,7 @@ def open_networks(
 ) -> Iterator[Opened]:
     """Opens files and runs, one after the other; or says why one cannot be."""
     named = _ZOO if args.zoo is None else args.zoo
-    zoo = config_files.module("zoo", presets.path(named, "zoo")) if named else None
+    zoo = jc.import_file("zoo", jc.resolve_preset(named, "zoo")) if named else None
     stems = [networks.path_stem(path) for path in paths]
     for path, stem in zip(paths, stems, strict=True):
         if zoo and zoo.is_head(path):

@@ -18,13 +18,13 @@ import jax.numpy as jnp
 from etils import epath
 from flax import linen as nn
 
+from jbias import build, models, run_spec
 from jbias import config as jc
-from jbias import models
 from jbias.data import wordnet
 from jbias.evals import predict
 from jbias.models import class_names, importing, state_dicts, taps, trained
+from jbias.runs import evaluations
 from jbias.runtime import files, messages
-from jbias.training import parts, recorded, vary, warmstart
 
 
 def find_checkpoints(paths: Sequence[str]) -> list[str]:
@@ -273,7 +273,7 @@ def from_file(
         apply=plain_apply(net),
         classes=found,
         space=space,
-        digest=warmstart.digest([variables])
+        digest=trained.weights_digest([variables])
         if os.path.isdir(path)
         else _file_digest(path, options.get("head")),
         fields=fields,
@@ -289,9 +289,11 @@ def from_run(
     "best" is the step with the first highest validation accuracy among those saved.
     """
     workdir = epath.Path(path)
-    config = parts.trusted(trained.read_json(workdir / "config.json", _OF_A_RUN), path)
-    vary.check(config)
-    entries = vary.entries(tuple(config["seeds"]), vary.branches(config))
+    config = run_spec.check_trusted(
+        trained.read_json(workdir / "config.json", _OF_A_RUN), path
+    )
+    run_spec.check_vary(config)
+    entries = run_spec.members(tuple(config["seeds"]), run_spec.branches(config))
     held: dict[int, tuple] = {}
     for number, entry in enumerate(entries):
         if seeds and entry.seed not in seeds:
@@ -307,15 +309,15 @@ def from_run(
 
 def _of_seed(workdir: epath.Path, entry, net, info, step: int) -> Network:
     config = entry.branch.config
-    part = jc.stages(config)[info["stage"]]
+    part = jc.stage_configs(config)[info["stage"]]
     needed = ("data.train/0.space",)
     told = trained.read_json(workdir / "provenance.json", needed)["data"]["train/0"]
     if "names" not in told:
         raise ValueError(
             f"{workdir}: was begun before class names were stored; resume or retrain it"
         )
-    module = parts.network(part, len(told["names"]))
-    algo = parts.algorithm(part["algo"], module)
+    module = build.network(part, len(told["names"]))
+    algo = build.algorithm(part["algo"], module)
     run = jc.run_name(config)
     return Network(
         name=f"{run}-seed{entry.seed}-step{step}",
@@ -324,20 +326,20 @@ def _of_seed(workdir: epath.Path, entry, net, info, step: int) -> Network:
         apply=algo.decide or plain_apply(module),
         classes=tuple(told["names"]),
         space=told["space"],
-        digest=warmstart.digest([net]),
+        digest=trained.weights_digest([net]),
         fields=dict(
             run=run,
-            algorithm=jc.algorithm(config),
+            algorithm=jc.algorithm_name(config),
             variant=config["variant"],
             model=config["model"]["name"],
-            train_data=jc.train_data(config),
+            train_data=jc.train_data_name(config),
             stage=info["stage"],
             seed=entry.seed,
             step=step,
             epoch=_epoch(workdir, entry, step),
         ),
         about={
-            "category": jc.algorithm(config),
+            "category": jc.algorithm_name(config),
             "path": str(workdir),
             "config": config,
         },
@@ -346,7 +348,7 @@ def _of_seed(workdir: epath.Path, entry, net, info, step: int) -> Network:
 
 def _epoch(workdir: epath.Path, entry, step: int) -> float:
     """As the run's own records of that step have it; 0 where there are none."""
-    path = recorded.path_of(workdir / entry.branch.folder, step)
+    path = evaluations.records_path(workdir / entry.branch.folder, step)
     if not path.exists():
         return 0.0
     return json.loads(path.read_text().splitlines()[0])["epoch"]

@@ -69,8 +69,8 @@ def claim_folder(folder: epath.Path, subject, asked: suite.Suite) -> Iterator[No
         whole = files.read_json(held, dict, "restore it or name another --out")
         how = {"train": whole.get("train"), "variant": whole.get("variant")}
         before = {**whole.get("run", {}), **how}
-        now = {**subject.identity, **{key: jc.plain(identity)[key] for key in how}}
-        differing = jc.differing({key: before.get(key) for key in now}, now)
+        now = {**subject.identity, **{key: jc.to_dict(identity)[key] for key in how}}
+        differing = jc.diff({key: before.get(key) for key in now}, now)
         if differing:
             raise ValueError(
                 f"{folder}: holds measures of another network (then != now): "
@@ -78,7 +78,7 @@ def claim_folder(folder: epath.Path, subject, asked: suite.Suite) -> Iterator[No
             )
     folder.mkdir(parents=True, exist_ok=True)
     with workdirs.claim_evaluation(folder):
-        files.write(held, json.dumps(jc.plain(identity), indent=1) + "\n")
+        files.write(held, json.dumps(jc.to_dict(identity), indent=1) + "\n")
         facts = {**_known(asked, workdirs.provenance(folder)), **workdirs.environment()}
         files.write(folder / "provenance.json", json.dumps(facts, indent=1))
         yield
@@ -120,7 +120,7 @@ def is_done(folder: epath.Path, subject, task: suite.Task, asked: suite.Suite) -
         options = suite.unusual_options(before.get("probe", ""), before["options"])
         held["measure"] = {**before, "options": options}
     now = _describe(task, asked, _precision(subject, task, asked))
-    differing = jc.differing({key: held.get(key) for key in now}, now)
+    differing = jc.diff({key: held.get(key) for key in now}, now)
     if differing:
         raise ValueError(
             f"{folder}: {task.name} was measured otherwise (then != now): "

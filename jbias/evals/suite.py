@@ -30,13 +30,12 @@ import jax
 import numpy as np
 from jaxtyping import UInt8
 
+from jbias import build
 from jbias import config as jc
-from jbias import kinds
 from jbias.data import base, labels, loader, splits
 from jbias.evals import decisions, probe, probes
 from jbias.runs import costs
 from jbias.runtime import mesh
-from jbias.training import parts
 
 _COMMON_KEYS = ("probe", "sets", "images", "aggregates", "others")
 _COMMON_KINDS = {
@@ -74,7 +73,7 @@ class Measure(NamedTuple):
             aggregates=self.aggregates,
             options=unusual_options(self.probe, self.options),
         )
-        return jc.plain({**told, **({"others": self.others} if self.others else {})})
+        return jc.to_dict({**told, **({"others": self.others} if self.others else {})})
 
 
 class Task(NamedTuple):
@@ -95,7 +94,7 @@ def read_measure(name: str, options: Mapping[str, Any], known: Mapping) -> Measu
         raise ValueError(f"{where}: a measure's name must be without @ and /")
     for key, kind in _COMMON_KINDS.items():
         if key in options:
-            kinds.check(f"{where}.{key}", options[key], kind)
+            jc.check_type(f"{where}.{key}", options[key], kind)
     shown = options.get("probe", name)
     known_probes = {**probes.PROBES, **probes.INSIDE}
     jc.check_known(f"{where}.probe", shown, known_probes)
@@ -157,8 +156,8 @@ def check_measure(measure: Measure, side: int) -> None:
     of_a_set = _OF_A_SET & inspect.signature(make).parameters.keys()
     if of_a_set:
         options = {**dict.fromkeys(of_a_set), **measure.options}
-        parts.check_options(where, make, options, 0)
-        kinds.options(where, make, measure.options)
+        build.check_options(where, make, options, 0)
+        jc.check_annotations(where, make, measure.options)
         return
     try:
         build_probe(measure, beside)
@@ -175,8 +174,8 @@ def inside_measure(
     """
     look = probes.INSIDE[measure.probe]
     where = f"suite.measures.{measure.name}"
-    parts.check_options(where, look, measure.options, 4)
-    kinds.options(where, look, measure.options)
+    build.check_options(where, look, measure.options, 4)
+    jc.check_annotations(where, look, measure.options)
     takes = "classes" in inspect.signature(look).parameters
     beside = {"classes": classes} if takes else {}
     return functools.partial(look, **{**beside, **measure.options})
@@ -199,7 +198,9 @@ def build_probe(measure: Measure, beside: Mapping[str, Any]) -> probe.Probe:
 
 @functools.cache
 def _cached_probe(name: str, shown: str, options: tuple) -> probe.Probe:
-    return parts.call(f"suite.measures.{name}", probes.PROBES[shown], **dict(options))
+    return build.call_checked(
+        f"suite.measures.{name}", probes.PROBES[shown], **dict(options)
+    )
 
 
 def forget_probes() -> None:
@@ -314,7 +315,7 @@ def open_suite(
     only: names of measures; none is all. Other measures' sets are not opened.
     """
     forget_probes()
-    config = jc.plain(config)
+    config = jc.to_dict(config)
     needs = {"sets": {}, "measures": {}, **config.pop("needs", {})}
     for key in config:
         known = ("size", "sets", "measures", "run", "needs")
@@ -383,21 +384,21 @@ def open_suite(
 
 def _check_kinds(config: Mapping[str, Any]) -> None:
     """Refuses a suite that lacks a part, or has values of another kind in it."""
-    kinds.sound("suite", config)
+    jc.check_finite("suite", config)
     for key, kind in (("size", int), ("sets", dict), ("measures", dict)):
         if key not in config:
             raise ValueError(f"suite: {key!r} is missing")
-        kinds.check(f"suite.{key}", config[key], kind)
+        jc.check_type(f"suite.{key}", config[key], kind)
     if not 1 <= config["size"] <= _SIDE:
         raise ValueError(
             f"suite.size: must be 1 to {_SIDE} pixels, got {config['size']}"
         )
     for part in ("sets", "measures"):
         for name, options in config[part].items():
-            kinds.check(f"suite.{part}.{name}", options, dict)
-    kinds.check("suite.run", config.get("run", {}), dict)
+            jc.check_type(f"suite.{part}.{name}", options, dict)
+    jc.check_type("suite.run", config.get("run", {}), dict)
     for key, value in config.get("run", {}).items():
-        kinds.check(f"suite.run.{key}", value, _RUN_KINDS.get(key, Any))
+        jc.check_type(f"suite.run.{key}", value, _RUN_KINDS.get(key, Any))
         if key in ("batch", "agree", "threads", "gib") and value < 0:
             raise ValueError(f"suite.run.{key}: must be 0 or more, got {value}")
 

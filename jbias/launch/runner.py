@@ -19,7 +19,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from jbias import config as jc
-from jbias import config_files, kinds, presets
 from jbias.launch import local, search_space, sky, slurm, tpu_pod, trials, xpk
 from jbias.runtime import console, files
 
@@ -280,7 +279,7 @@ def _saved_search(path: pathlib.Path) -> dict[str, Any]:
         raise ValueError(
             f"{path}: must be the JSON of a search; remove it, and give --config again"
         )
-    foreign = [one for one in configs if not one.startswith(presets.PREFIX)]
+    foreign = [one for one in configs if not one.startswith(jc.PRESET_PREFIX)]
     known = _mark(path, text).exists() or os.environ.get("JBIAS_OWN_CODE")
     if foreign and not known:
         raise ValueError(
@@ -298,10 +297,10 @@ def _mark(path: pathlib.Path, text: str) -> pathlib.Path:
 
 def _read_sweep_file(named: str) -> dict[str, Any]:
     """What a file's get_sweep gives, with its axes as changes."""
-    path, _, arg = presets.path(named, "sweep").partition(":")
+    path, _, arg = jc.resolve_preset(named, "sweep").partition(":")
     if not pathlib.Path(path).is_file():
         raise ValueError(f"--sweep: no file {path!r}")
-    told = config_files.given("sweep", path, "get_sweep", arg)
+    told = jc.call_in_file("sweep", path, "get_sweep", arg)
     if not isinstance(told, Mapping):
         raise ValueError(  # noqa: TRY004
             f"--sweep: {path}: get_sweep must return a dict, got {told!r}"
@@ -310,7 +309,7 @@ def _read_sweep_file(named: str) -> dict[str, Any]:
     known = {key: type(value) for key, value in DEFAULTS.items()} | _FILE_KEYS
     for key, value in told.items():
         jc.check_known("--sweep", key, known, "key")
-        kinds.check(f"--sweep: {key}", value, known[key])
+        jc.check_type(f"--sweep: {key}", value, known[key])
     configs = told["config"]
     told["config"] = [configs] if isinstance(configs, str) else [*configs]
     changes = search_space.as_flags(told.pop("changes"))

@@ -35,13 +35,13 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from jbias import presets
+from jbias import config as jc
 from jbias.runtime import cli
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Does what the arguments say; returns the exit code."""
-    args, changes = cli.parse(parser(), argv, "config", presets.check)
+    args, changes = cli.parse(parser(), argv, "config", jc.check)
     args.changes = changes
     return cli.run(lambda: _work(args), stopped="goes on")
 

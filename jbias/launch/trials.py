@@ -20,7 +20,6 @@ from absl import flags
 from ml_collections import config_flags
 
 from jbias import config as jc
-from jbias import config_files, presets
 from jbias.launch import search_space
 from jbias.runs import status
 from jbias.runtime import messages
@@ -153,16 +152,16 @@ def _refuse_second(first: Trial, one: Trial) -> None:
 
 def _config(named: str, changes: Sequence[str]) -> dict[str, Any]:
     """The config that `python -m jbias.main` would read from these arguments."""
-    first = jc.plain(config_files.load(named, changes, flag="config"))
+    first = jc.to_dict(jc.load(named, changes, flag="config"))
     known = flags.FlagValues()
     arguments = [f"--config={named}", *changes]
     config_flags.DEFINE_config_file("config", flag_values=known, sys_argv=arguments)
     try:
-        known(["jbias", *presets.in_arguments(arguments)])
+        known(["jbias", *jc.resolve_arguments(arguments)])
     except (flags.Error, ValueError, TypeError, AttributeError, KeyError) as error:
         reason = " ".join(str(error).split())
         raise ValueError(f"{' '.join(arguments)}: {reason}") from error
-    config = jc.plain(known["config"].value)
+    config = jc.to_dict(known["config"].value)
     if config["vary"]:
         raise ValueError(
             f"{named}: a trial is a run without branches, got vary; make axes of it, as "

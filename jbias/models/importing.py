@@ -20,7 +20,7 @@ import numpy as np
 from flax import errors
 from flax import linen as nn
 
-from jbias import kinds
+from jbias import config as jc
 from jbias.models import registry, state_dicts, weight_names
 
 _CLASSES = 9973  # A number of classes that no other axis has.
@@ -340,7 +340,7 @@ def check_options(model: str | None, options: Mapping[str, Any]) -> None:
     if model is None:
         return
     where = f"models.load: {model}"
-    kinds.options(where, registry.MODELS[model], options)
+    jc.check_annotations(where, registry.MODELS[model], options)
     for option, value in options.items():
         if type(value) is int and not 0 <= value <= _LARGEST:
             raise ValueError(

@@ -11,6 +11,7 @@ import json
 import os
 import pathlib
 import textwrap
+import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -21,7 +22,7 @@ import orbax.checkpoint as ocp
 from etils import epath
 from flax import linen as nn
 
-from jbias import kinds
+from jbias import config as jc
 from jbias.models import class_names, importing, registry, safetensors, weight_names
 from jbias.runtime import heap
 
@@ -52,14 +53,14 @@ def load(
         )
     config = read_json(config, ("model.name", "seeds", "size"))
     name, own = config["model"]["name"], dict(config["model"])
-    kinds.check(f"{where}: model.name", name, str)
+    jc.check_type(f"{where}: model.name", name, str)
     if model not in (None, name):
         raise ValueError(f"{where}: holds the model {name!r}, not {model!r}")
     if name not in registry.MODELS:
         raise ValueError(f"{where}: its model {name!r} is not one of models.MODELS")
     own = {k: tuple(v) if isinstance(v, list) else v for k, v in own.items()}
-    kinds.check(f"{where}: seeds", config["seeds"], list[int])
-    kinds.check(f"{where}: size", config["size"], int)
+    jc.check_type(f"{where}: seeds", config["seeds"], list[int])
+    jc.check_type(f"{where}: size", config["size"], int)
     seed = _seed(where, seed, config["seeds"])
     place = _branch(where, branch, config) * len(config["seeds"])
     place += config["seeds"].index(seed)
@@ -365,3 +366,11 @@ def save_run(
     )
     manager.close()
     (workdir / "config.json").write_text(json.dumps(config, indent=1))
+
+
+def weights_digest(given: Sequence[Net]) -> str:
+    """Tells other weights apart, for provenance."""
+    total = 0
+    for leaf in jax.tree.leaves(given):
+        total = zlib.crc32(np.ascontiguousarray(leaf), total)
+    return f"{total:08x}"

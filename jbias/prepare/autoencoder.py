@@ -19,13 +19,13 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, PRNGKeyArray, UInt8
 
-from jbias import seeds
 from jbias.augment import deepaugment_cae, deepaugment_edsr
 from jbias.data import base
 from jbias.models import cae, edsr, published
 from jbias.models.published import Published
 from jbias.prepare import dataset
 from jbias.runtime import console
+from jbias.training import prng
 
 
 class Net(NamedTuple):
@@ -252,7 +252,7 @@ def train_on_source(
             f" {steps}, {batch} and {images}"
         )
     read = dataset.read_sample(source, images, seed)
-    key = seeds.stream(seeds.key(seed), "autoencoder")
+    key = prng.stream(prng.key(seed), "autoencoder")
     title = f"training {net.published.name}"
     with console.progress_bar(title, steps) as progress:
         weights = train(
@@ -301,7 +301,7 @@ def train(
     Of enlarged images it sees random windows of the images' own size.
     """
     init, order, numbers = (
-        seeds.stream(key, name) for name in ("init", "order", "steps")
+        prng.stream(key, name) for name in ("init", "order", "steps")
     )
     weights = net.init(init, **sizes)
     falling = optax.warmup_cosine_decay_schedule(0, rate, min(steps // 10, 100), steps)
@@ -357,7 +357,7 @@ def rms_error(
     enlarge: int = 1,
 ) -> float:
     """Root mean square of what images lose in the undamaged network, of 1."""
-    keys = jax.random.split(seeds.key(0), len(images))
+    keys = jax.random.split(prng.key(0), len(images))
     images = images.astype(np.float32) / 255
 
     @jax.jit

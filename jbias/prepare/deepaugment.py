@@ -27,12 +27,12 @@ import numpy as np
 from jaxtyping import UInt8
 from PIL import Image
 
-from jbias import seeds
 from jbias.augment import deepaugment as law
 from jbias.data import base, sources
 from jbias.models import published
 from jbias.prepare import autoencoder, dataset
 from jbias.runtime import console
+from jbias.training import prng
 
 _TOGETHER = 8  # Images in one call of the network; of a run of 20 on average.
 _FORMATS = {"png": {}, "jpeg": {"quality": 75}}
@@ -188,11 +188,11 @@ def _make(
     net, weights, source, paths, settings: Settings, part: tuple[int, int]
 ) -> int:
     """Makes the missing images of a part; returns how many."""
-    root = seeds.key(settings.seed)
+    root = prng.key(settings.seed)
     order = law.draw_order(
-        seeds.stream(root, "order"), len(source), renewal=settings.renewal
+        prng.stream(root, "order"), len(source), renewal=settings.renewal
     )
-    damages, changes = (seeds.stream(root, name) for name in ("weights", "features"))
+    damages, changes = (prng.stream(root, name) for name in ("weights", "features"))
     run = _program(net, settings)
     read = _reader(source, settings)
     together = 1 if settings.short else _TOGETHER

@@ -12,11 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, UInt8
 
-from jbias import augment, data, models
+from jbias import augment, build, data, models
 from jbias.data import base
 from jbias.prepare import sheet
 from jbias.runtime import console
-from jbias.training import parts
 
 # They change no pixel, or serve others: a half, a second set.
 WITHOUT_FIGURE = ("smooth_labels", "binary_targets", "views")
@@ -133,7 +132,7 @@ def _batch(name: str, split: str, size: int, options: dict) -> tuple[dict, str]:
 def _rows(
     options: Mapping, batch: dict, columns: int, key
 ) -> dict[str, list[np.ndarray]]:
-    (transform,) = parts.transforms("prepare inputs", [options])
+    (transform,) = build.transforms("prepare inputs", [options])
 
     @jax.jit
     def apply(batch, key):

@@ -20,11 +20,11 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray, UInt8
 
-from jbias import seeds
 from jbias.data import shape_scenes, textures
 from jbias.models import published, style_transfer
 from jbias.prepare import dataset
 from jbias.runtime import console
+from jbias.training import prng
 
 SIDE = 32  # Of a picture.
 PERIOD = 48  # Of a tile, a multiple of nearly all patterns' periods.
@@ -217,7 +217,7 @@ def style(
     rng = np.random.default_rng(seed)
     drawn = _draw_many(rng, pictures, photos)
     with console.progress_bar("training small_adain", steps) as progress:
-        params = train(drawn, seeds.key(seed), steps=steps, progress=progress)
+        params = train(drawn, prng.key(seed), steps=steps, progress=progress)
     arrays = style_transfer.flatten(params)
     published.write_npz(out, {k: np.asarray(v, np.float16) for k, v in arrays.items()})
     wrong = mean_error(params, _draw_many(rng, _TEST_PICTURES, photos))
@@ -245,7 +245,7 @@ def train(
     First the statistics learn to tell the pattern, since a decoder that meets blind
     ones learns flat colours and stays there; then all learns the targets.
     """
-    init, head, order = (seeds.stream(key, name) for name in ("init", "head", "order"))
+    init, head, order = (prng.stream(key, name) for name in ("init", "head", "order"))
     params = style_transfer.init_small(init)
     patterns = len(tiles())
     head = 0.05 * jax.random.normal(head, (style_transfer.CODE, patterns))

@@ -23,11 +23,11 @@ import jax.numpy as jnp
 import numpy as np
 from PIL import Image
 
+from jbias import build
 from jbias.data import base, listing, transforms
 from jbias.models import published
 from jbias.prepare import dataset, sheet
 from jbias.runtime import console
-from jbias.training import parts
 from jbias.untrusted import opening
 
 _TOGETHER, _EXAMPLES = 16, 8
@@ -67,7 +67,7 @@ def stylize(
     split = arguments["split"].partition("[")[0]
     source = dataset.open_source(arguments)
     options = {"name": transfer, **({"weights": weights} if weights else {})}
-    made = parts.with_functions("prepare stylize", {"transfer": options})["transfer"]
+    made = build.resolve_functions("prepare stylize", {"transfer": options})["transfer"]
     styles = _Styles(style, source)
     folder = pathlib.Path(out).expanduser()
     own = {

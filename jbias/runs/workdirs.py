@@ -101,7 +101,7 @@ def record_config(workdir: epath.Path, config: Mapping, anew: bool = False) -> N
     if anew := anew and _never_ran(workdir):
         files.discard(workdir / checksums.NAME)
     if anew or not path.exists():
-        files.save(path, json.dumps(jc.plain(config), indent=1) + "\n")
+        files.save(path, json.dumps(jc.to_dict(config), indent=1) + "\n")
     if anew:
         for name in ("vary", "wandb", "decisions"):
             (workdir / name).rmtree(missing_ok=True)
@@ -125,7 +125,7 @@ def _check_identity(workdir: epath.Path, config: Mapping[str, Any]) -> None:
             )
         return
     held = files.read_json(path, dict, "restore it or name another --workdir")
-    differing = jc.differing(held, config)
+    differing = jc.diff(held, config)
     if differing and not _never_ran(workdir):
         raise ValueError(
             f"workdir: {workdir} holds another config (held != asked): "
@@ -304,10 +304,10 @@ def _differing(workdir: epath.Path, facts: Mapping[str, Any]) -> list[str]:
     first = provenance(workdir)
     facts = json.loads(json.dumps(facts))
     held = {key: first.get(key) for key in facts}
-    changed = jc.differing(data_identity(held), data_identity(facts))
+    changed = jc.diff(data_identity(held), data_identity(facts))
     if changed:
         raise ValueError(
             f"workdir: {workdir} was begun with other data or code (then != now): "
             f"{'; '.join(changed)}; restore them or name another --workdir"
         )
-    return jc.differing(_environment_of(held), _environment_of(facts))
+    return jc.diff(_environment_of(held), _environment_of(facts))

@@ -123,13 +123,13 @@ def operations(text: str, taken: float | None = 0.5, seeds: int = 1) -> list[Ope
             found.append((where, one, (0,) if idle else (out, *moved)))
     times = _times(calls, entry)
     return [
-        one._replace(times=times[where], bytes=sum(_some(moved, times[where])))
+        one._replace(times=times[where], bytes=sum(_touched(moved, times[where])))
         for where, one, moved in found
         if times[where] != 0
     ]
 
 
-def _some(moved: tuple[int, ...], times: float | None) -> Iterator[int]:
+def _touched(moved: tuple[int, ...], times: float | None) -> Iterator[int]:
     """Bytes that an operation gives and is given; in a loop it may take a slice."""
     out, *given = moved
     yield out
@@ -193,7 +193,7 @@ def part(scope: str) -> str:
     return "activations" if layers or ".features" in scope else "algorithm"
 
 
-def backwards(scope: str) -> bool:
+def is_backward(scope: str) -> bool:
     """Whether it is of a gradient."""
     return "transpose(" in scope
 
@@ -205,7 +205,7 @@ def by_part(
     """What each part spends, estimated cycles; gradients' convolutions are apart."""
     total = dict.fromkeys((*PARTS, "convolutions backwards"), 0.0)
     for one in found:
-        back = one.part == "convolutions" and backwards(one.scope)
+        back = one.part == "convolutions" and is_backward(one.scope)
         total["convolutions backwards" if back else one.part] += spent(one)
     return total
 
@@ -230,7 +230,7 @@ def arrays(out: str) -> Iterator[tuple[tuple[int, ...], int]]:
             yield shape, width * math.prod(shape)
 
 
-class Moved(NamedTuple):
+class CollectiveOutput(NamedTuple):
     """One array that a collective brings out, and how often a run of the program."""
 
     kind: str
@@ -251,7 +251,7 @@ def _in_norm(name: str) -> bool:
     return any(part.startswith(("bn", "norm")) for part in re.split(r"[/(:]", name))
 
 
-def moved(text: str) -> list[Moved]:
+def collective_outputs(text: str) -> list[CollectiveOutput]:
     """All that the collectives of a compiled program bring out.
 
     A pair of start and done counts once, and once what lies in a loop whose length depends
@@ -262,11 +262,11 @@ def moved(text: str) -> list[Moved]:
         kind = one.code.removesuffix("-done")
         for shape, size in arrays(one.out) if kind in COLLECTIVES else ():
             size = round(size * one.runs)
-            found.append(Moved(kind, shape, size, one.times, one.scope))
+            found.append(CollectiveOutput(kind, shape, size, one.times, one.scope))
     return found
 
 
-def by_role(found: Iterable[Moved]) -> dict[str, int]:
+def by_role(found: Iterable[CollectiveOutput]) -> dict[str, int]:
     """Bytes of each role."""
     total = dict(scalars=0, norm=0, other=0)
     for one in found:

@@ -11,10 +11,8 @@ import jax
 from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import PyTree
 
-from jbias import feed, seeds
 from jbias.runtime import console, mesh, xla
-from jbias.strategies import layout as layouts
-from jbias.training import build
+from jbias.training import input_pipeline, prng, seed_axis, stages
 
 _USED = 0.9  # Of the memory; the rest is the evaluation's, and lost between buffers.
 _REMEDIES = (
@@ -29,10 +27,10 @@ class Need(NamedTuple):
     state: int  # Kept from step to step.
     work: int  # While the step runs.
 
-    def times(self, count: int, strategy: seeds.Strategy) -> int:
+    def times(self, count: int, strategy: seed_axis.Strategy) -> int:
         """Of so many such programs, as the strategy runs them."""
         threaded = strategy.dispatch == "threaded"
-        running = seeds.at_once(count) if threaded else 1
+        running = seed_axis.thread_count(count) if threaded else 1
         return count * self.state + running * self.work
 
 
@@ -45,15 +43,15 @@ class Fit(NamedTuple):
     least: int  # what is needed by one seed on each device.
 
 
-def laid_out(
-    make: Callable[[jax.sharding.Mesh], list[build.Stage]],
+def fit_stages(
+    make: Callable[[jax.sharding.Mesh], list[stages.Stage]],
     own: Sequence[Any],
     devices: jax.sharding.Mesh,
     run: Mapping[str, Any],
     say: Callable[[str], None],
     least: Callable[[int | None], int | None] = lambda free: free,
     choose: Callable[..., str] = lambda *_: "auto",
-) -> tuple[jax.sharding.Mesh, list[build.Stage]]:
+) -> tuple[jax.sharding.Mesh, list[stages.Stage]]:
     """The stages of a run, with as many seeds at once as fit; tells if not all do.
 
     `make` builds them for a mesh; `own` is what each seed has of its own in every step,
@@ -65,7 +63,7 @@ def laid_out(
     fits; but where a CPU's machine only seems to have too little left, that is told and
     one seed at a time is trained.
     """
-    free, first, lacking = room(devices, run["memory"]), devices.shape["seed"], ""
+    free, first, lacking = free_bytes(devices, run["memory"]), devices.shape["seed"], ""
     free = least(free)
     if len(own) == 1 and not run["memory"]:
         free = None
@@ -107,7 +105,9 @@ def laid_out(
             return [fit(stages, one, *asked) for one in stages]
 
         run = {**run, "strategy": choose(stages, devices, free, fitted)}
-        if seeds.strategy(run["strategy"], devices) != seeds.strategy("auto", devices):
+        if seed_axis.resolve_strategy(
+            run["strategy"], devices
+        ) != seed_axis.resolve_strategy("auto", devices):
             fits = fitted(run["strategy"])
         if not all(one.count for one in fits):
             raise ValueError(
@@ -119,15 +119,17 @@ def laid_out(
         for stage, one in zip(stages, fits, strict=True)
     ]
     if len(own) > 1 or devices.size > 1:
-        say(_words(len(own), fits[0].count, devices, run["strategy"]))
+        say(_describe_layout(len(own), fits[0].count, devices, run["strategy"]))
     return devices, laid
 
 
-def _words(count: int, at_once: int, devices: jax.sharding.Mesh, name: str) -> str:
+def _describe_layout(
+    count: int, at_once: int, devices: jax.sharding.Mesh, name: str
+) -> str:
     """Says how the seeds lie."""
     size = math.prod(devices.shape.values())
     if name == "auto":
-        name = seeds.strategy_for(xla.platform(), size)
+        name = seed_axis.default_strategy(xla.platform(), size)
     turns = "all at once" if at_once >= count else f"waves of at most {at_once}"
     return (
         f"{count} seeds on {size} device(s): {devices.shape['seed']} share(s) "
@@ -135,13 +137,13 @@ def _words(count: int, at_once: int, devices: jax.sharding.Mesh, name: str) -> s
     )
 
 
-def _with(stage, one, own, devices, run, free, say) -> build.Stage:
+def _with(stage, one, own, devices, run, free, say) -> stages.Stage:
     if one.count < one.wanted:
         say(
             f"{len(own)} seeds in waves of at most {one.count}: {one.wanted} together "
             f"need {_gib(one.needed)} of each device, which has {_gib(free)}"
         )
-    return build.laid_out(
+    return stages.fit_to_devices(
         stage, len(own), devices, strategy=run["strategy"], together=one.count
     )
 
@@ -151,8 +153,8 @@ def _gib(count: int) -> str:
 
 
 def fit(
-    stages: Sequence[build.Stage],
-    stage: build.Stage,
+    stages: Sequence[stages.Stage],
+    stage: stages.Stage,
     own: Sequence[Any],
     devices: jax.sharding.Mesh,
     run: Mapping[str, Any],
@@ -161,18 +163,21 @@ def fit(
 ) -> Fit:
     """How many seeds of one of the stages fit into `free` bytes; None: all asked for.
 
-    `of_program` takes the place of `of_step`.
+    `of_program` takes the place of `step_need`.
     """
-    spread, strategy = devices.shape["seed"], seeds.strategy(run["strategy"], devices)
+    spread, strategy = (
+        devices.shape["seed"],
+        seed_axis.resolve_strategy(run["strategy"], devices),
+    )
     asked = min(run["together"] or len(own), len(own)) // spread * spread
     if free is None:
         return Fit(asked, asked, 0, 0)
-    arguments = given(stage, own)
+    arguments = step_shapes(stage, own)
     side_by_side = strategy.stacked or strategy.dispatch == "unrolled"
 
     @functools.cache
     def program(count: int) -> Need:
-        return (of_program or of_step)(
+        return (of_program or step_need)(
             stage.seed_step, strategy, arguments, devices, count
         )
 
@@ -183,14 +188,14 @@ def fit(
 
     # The batches of all seeds for the steps of one dispatch while the last one's run.
     batches = 2 * run["steps_per_dispatch"] * (len(own) // spread)
-    shared = sum(held(one, stage) for one in stages)
-    shared += batches * size(arguments.taken) // devices.shape["data"]
+    shared = sum(input_bytes(one, stage) for one in stages)
+    shared += batches * tree_bytes(arguments.taken) // devices.shape["data"]
     limit = asked // spread
-    count = most(needed, limit, free)
+    count = largest_fitting(needed, limit, free)
     return Fit(spread * count, asked, needed(limit), needed(1) if not count else 0)
 
 
-def most(needed: Callable[[int], int], count: int, free: int) -> int:
+def largest_fitting(needed: Callable[[int], int], count: int, free: int) -> int:
     """The largest number up to `count` that needs no more than `free`; 0: none.
 
     Each guess is smaller in proportion: what is needed has a part that all share, so
@@ -201,28 +206,28 @@ def most(needed: Callable[[int], int], count: int, free: int) -> int:
     return max(0, count)
 
 
-def held(stage: build.Stage, now: build.Stage) -> int:
+def input_bytes(stage: stages.Stage, now: stages.Stage) -> int:
     """Bytes of training sets that a stage holds on each device while `now` is trained.
 
     A set that is there as a whole is there in all stages. Of windows there are two
     while one takes the other's place.
     """
     total, steps = 0, stage.last - stage.first
-    for one in stage.feeds.values():
+    for one in stage.pipelines.values():
         _, rows = one.shapes()
-        if isinstance(one, feed.Resident):
-            total += size(rows)
+        if isinstance(one, input_pipeline.ResidentInput):
+            total += tree_bytes(rows)
         elif stage is now:
-            total += size(rows) * (2 if one.until(0) < steps else 1)
+            total += tree_bytes(rows) * (2 if one.next_change(0) < steps else 1)
     return total
 
 
-def size(tree: PyTree) -> int:
+def tree_bytes(tree: PyTree) -> int:
     """Bytes."""
     return sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(tree))
 
 
-class Given(NamedTuple):
+class StepShapes(NamedTuple):
     """What a step of one seed is given, in shapes."""
 
     state: PyTree
@@ -232,11 +237,11 @@ class Given(NamedTuple):
     static: Hashable
 
 
-def given(stage: build.Stage, own: Sequence[Any]) -> Given:
+def step_shapes(stage: stages.Stage, own: Sequence[Any]) -> StepShapes:
     """Of the stage's first step."""
-    shapes = {name: one.shapes() for name, one in stage.feeds.items()}
-    return Given(
-        jax.eval_shape(stage.draw, seeds.key(0), None),
+    shapes = {name: one.shapes() for name, one in stage.pipelines.items()}
+    return StepShapes(
+        jax.eval_shape(stage.draw, prng.key(0), None),
         jax.eval_shape(lambda: own[0]),
         {name: taken for name, (taken, _) in shapes.items()},
         {name: held for name, (_, held) in shapes.items()},
@@ -244,10 +249,10 @@ def given(stage: build.Stage, own: Sequence[Any]) -> Given:
     )
 
 
-def of_step(
-    one: seeds.One,
-    strategy: seeds.Strategy,
-    given: Given,
+def step_need(
+    one: seed_axis.SeedFunction,
+    strategy: seed_axis.Strategy,
+    given: StepShapes,
     devices: jax.sharding.Mesh,
     count: int = 1,
 ) -> Need:
@@ -255,25 +260,25 @@ def of_step(
 
     Where all seeds fit, this is the program that runs later.
     """
-    program = lowered(one, strategy, given, devices, count).compile()
-    return need(program, given.state, count)
+    program = lower_step(one, strategy, given, devices, count).compile()
+    return program_need(program, given.state, count)
 
 
-def need(program: jax.stages.Compiled, state: PyTree, count: int) -> Need:
+def program_need(program: jax.stages.Compiled, state: PyTree, count: int) -> Need:
     """What such a program takes, by the shapes of a seed's state."""
     counted = program.memory_analysis()
     made = counted.output_size_in_bytes - counted.alias_size_in_bytes
-    return Need(state=count * size(state), work=counted.temp_size_in_bytes + made)
+    return Need(state=count * tree_bytes(state), work=counted.temp_size_in_bytes + made)
 
 
-def lowered(
-    one: seeds.One,
-    strategy: seeds.Strategy,
-    given: Given,
+def lower_step(
+    one: seed_axis.SeedFunction,
+    strategy: seed_axis.Strategy,
+    given: StepShapes,
     devices: jax.sharding.Mesh,
     count: int,
 ) -> jax.stages.Lowered:
-    """The program of `of_step` before it is compiled."""
+    """The program of `step_need` before it is compiled."""
 
     def placed(tree: Any, *axes: str) -> PyTree:
         place = NamedSharding(devices, PartitionSpec(*axes))
@@ -282,7 +287,7 @@ def lowered(
         )
 
     wave = count * devices.shape["seed"]
-    layout = layouts.Layout(devices, (wave,), strategy.stacked)
+    layout = seed_axis.SeedLayout(devices, (wave,), strategy.stacked)
     by_seed, (state, own, taken, held, static) = (), given
     if width := layout.width(0):
         by_seed = ("seed",)
@@ -293,11 +298,11 @@ def lowered(
     state = placed(state, *by_seed)
     arg = (placed(own, *by_seed), placed(taken, *by_seed, "data"))
     if strategy.dispatch == "unrolled":
-        program = seeds.over(one, strategy, layout, donate=True)
+        program = seed_axis.map_seeds(one, strategy, layout, donate=True)
         state, arg = ((x,) * (wave // (width or 1)) for x in (state, arg))
     else:
         program = jax.jit(
-            seeds.of_tree(one, layout, strategy),
+            seed_axis.map_tree(one, layout, strategy),
             static_argnums=3,
             donate_argnums=0,
             compiler_options=xla.compiler_options(layout.kind),
@@ -305,7 +310,7 @@ def lowered(
     return program.lower(state, arg, placed(held), static)
 
 
-def room(devices: jax.sharding.Mesh, gib: float = 0.0) -> int | None:
+def free_bytes(devices: jax.sharding.Mesh, gib: float = 0.0) -> int | None:
     """Bytes of each device that a run may use; `gib` of them if given.
 
     Asked before the run holds anything there. None where nobody says. Devices of a CPU

@@ -11,35 +11,33 @@ from typing import Any
 
 import jax
 
-from jbias import feed, seeds
-from jbias.training import build, targets
+from jbias.training import input_pipeline, prng, stages, targets
 
 _ROWS = 20  # Of each table.
-
 
 # Nothing is planned for these: dense products in bfloat16 (Volta and Turing: float16) and
 # bytes of memory, a second. From the vendors' data sheets.
 _OTHERS = (
-    targets.Kind("gpu", "H100 PCIe", 80, 756e12, 2000e9),
-    targets.Kind("gpu", "A100", 40, 312e12, 1555e9),
-    targets.Kind("gpu", "A100 80GB PCIe", 80, 312e12, 1935e9),
-    targets.Kind("tpu", "TPU v5e", 16, 197e12, 819e9),
-    targets.Kind("gpu", "L40S", 48, 362e12, 864e9),
-    targets.Kind("gpu", "L4", 24, 121e12, 300e9),
-    targets.Kind("gpu", "A10", 24, 125e12, 600e9),
-    targets.Kind("gpu", "V100", 32, 125e12, 900e9),
-    targets.Kind("gpu", "T4", 16, 65e12, 320e9),
+    targets.DeviceKind("gpu", "H100 PCIe", 80, 756e12, 2000e9),
+    targets.DeviceKind("gpu", "A100", 40, 312e12, 1555e9),
+    targets.DeviceKind("gpu", "A100 80GB PCIe", 80, 312e12, 1935e9),
+    targets.DeviceKind("tpu", "TPU v5e", 16, 197e12, 819e9),
+    targets.DeviceKind("gpu", "L40S", 48, 362e12, 864e9),
+    targets.DeviceKind("gpu", "L4", 24, 121e12, 300e9),
+    targets.DeviceKind("gpu", "A10", 24, 125e12, 600e9),
+    targets.DeviceKind("gpu", "V100", 32, 125e12, 900e9),
+    targets.DeviceKind("gpu", "T4", 16, 65e12, 320e9),
 )
 
 
-def limits(kind: str) -> targets.Kind | None:
+def device_limits(kind: str) -> targets.DeviceKind | None:
     """What is known of a device of this `device_kind`."""
     fitting = [x for x in (*targets.KINDS.values(), *_OTHERS) if x.name in kind]
     return max(fitting, key=lambda one: len(one.name), default=None)
 
 
 @contextlib.contextmanager
-def traced(folder: os.PathLike) -> Iterator[list[float]]:
+def trace(folder: os.PathLike) -> Iterator[list[float]]:
     """Writes a trace that TensorBoard and Perfetto read; yields a list for seconds."""
     seconds = []
     with jax.profiler.trace(str(folder)):
@@ -48,10 +46,10 @@ def traced(folder: os.PathLike) -> Iterator[list[float]]:
         seconds.append(time.perf_counter() - began)
 
 
-def page(
+def markdown_page(
     folder: os.PathLike,
-    stage: build.Stage,
-    given: tuple[Any, Mapping[str, feed.Rows], Hashable],
+    stage: stages.Stage,
+    given: tuple[Any, Mapping[str, input_pipeline.Rows], Hashable],
     *,
     steps: int,
     count: int,
@@ -64,10 +62,10 @@ def page(
     Operations and bytes are the compiler's count for one seed's step. Time by operation
     is that of all threads or streams together, without what waits for another.
     """
-    program = compiled(stage, *given)
+    program = compile_seed_step(stage, *given)
     cost, memory = program.cost_analysis(), program.memory_analysis()
     names = operations(program.as_text())
-    spent = times(folder, names)
+    spent = time_by_operation(folder, names)
     device = jax.devices()[0].device_kind
     rate = steps * count / seconds
     lines = [
@@ -119,18 +117,21 @@ def _table(title: str, spent: collections.Counter, steps: int) -> list[str]:
 
 
 def _limit(what: str, amount: float, rate: float, device: str, which: str) -> str:
-    share, known = "not known", limits(device)
+    share, known = "not known", device_limits(device)
     if known:
         share = f"{100 * amount * rate / getattr(known, which):.1f} %"
     return f"| {what} | {amount:.3g} | {amount * rate:.3g} | {share} |"
 
 
-def compiled(
-    stage: build.Stage, arg: Any, held: Mapping[str, feed.Rows], static: Hashable
+def compile_seed_step(
+    stage: stages.Stage,
+    arg: Any,
+    held: Mapping[str, input_pipeline.Rows],
+    static: Hashable,
 ) -> Any:
     """One seed's step as the compiler has it."""
     one = jax.jit(stage.seed_step, static_argnums=3, donate_argnums=0)
-    state = jax.eval_shape(stage.draw, seeds.key(0), None)
+    state = jax.eval_shape(stage.draw, prng.key(0), None)
     return one.lower(state, arg, held, static).compile()
 
 
@@ -159,7 +160,7 @@ def _where(path: list[str]) -> str:
     return direction + "/".join(named[-2:])
 
 
-def times(
+def time_by_operation(
     folder: os.PathLike, names: Mapping[str, tuple[str, str]]
 ) -> collections.Counter:
     """Nanoseconds of each kind of operation, over all lines of the latest trace."""

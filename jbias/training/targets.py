@@ -20,7 +20,7 @@ from jax.sharding import AxisType
 from jbias.runtime import xla
 
 
-class Kind(NamedTuple):
+class DeviceKind(NamedTuple):
     """A generation of devices; figures of one device as jax counts them.
 
     From the vendors' data sheets. A chip of v2, v3 and tpu7x is two devices.
@@ -37,24 +37,26 @@ class Kind(NamedTuple):
     between: float = 0.0  # Bytes a second from a device to its neighbours, all links.
 
 
-KINDS: Mapping[str, Kind] = types.MappingProxyType(
+KINDS: Mapping[str, DeviceKind] = types.MappingProxyType(
     {
-        "v2": Kind("tpu", "TPU v2", 8, 23e12, 350e9, 0.7e9, 2, 1, 62e9),
-        "v3": Kind("tpu", "TPU v3", 16, 61.5e12, 450e9, 0.94e9, 2, 1, 82e9),
-        "v4": Kind("tpu", "TPU v4", 32, 275e12, 1228e9, 1.05e9, 3, 2, 300e9),
-        "v5e": Kind("tpu", "TPU v5 lite", 16, 197e12, 819e9, 1.5e9, 2, 1, 200e9),
-        "v5p": Kind("tpu", "TPU v5", 95, 459e12, 2765e9, 1.75e9, 3, 2, 600e9),
-        "v6e": Kind("tpu", "TPU v6", 32, 918e12, 1640e9, 1.75e9, 2, 1, 400e9),
-        "tpu7x": Kind("tpu", "TPU7x", 96, 1153e12, 3690e9, 2.2e9, 3, 1, 600e9),
-        "a100": Kind("gpu", "A100-SXM4-80GB", 79.25, 312e12, 2039e9, between=300e9),
-        "h100": Kind("gpu", "H100", 79.1, 989e12, 3352e9, between=450e9),
-        "h200": Kind("gpu", "H200", 141, 989e12, 4800e9, between=450e9),
-        "b200": Kind("gpu", "B200", 178.4, 2250e12, 7672e9, between=900e9),
+        "v2": DeviceKind("tpu", "TPU v2", 8, 23e12, 350e9, 0.7e9, 2, 1, 62e9),
+        "v3": DeviceKind("tpu", "TPU v3", 16, 61.5e12, 450e9, 0.94e9, 2, 1, 82e9),
+        "v4": DeviceKind("tpu", "TPU v4", 32, 275e12, 1228e9, 1.05e9, 3, 2, 300e9),
+        "v5e": DeviceKind("tpu", "TPU v5 lite", 16, 197e12, 819e9, 1.5e9, 2, 1, 200e9),
+        "v5p": DeviceKind("tpu", "TPU v5", 95, 459e12, 2765e9, 1.75e9, 3, 2, 600e9),
+        "v6e": DeviceKind("tpu", "TPU v6", 32, 918e12, 1640e9, 1.75e9, 2, 1, 400e9),
+        "tpu7x": DeviceKind("tpu", "TPU7x", 96, 1153e12, 3690e9, 2.2e9, 3, 1, 600e9),
+        "a100": DeviceKind(
+            "gpu", "A100-SXM4-80GB", 79.25, 312e12, 2039e9, between=300e9
+        ),
+        "h100": DeviceKind("gpu", "H100", 79.1, 989e12, 3352e9, between=450e9),
+        "h200": DeviceKind("gpu", "H200", 141, 989e12, 4800e9, between=450e9),
+        "b200": DeviceKind("gpu", "B200", 178.4, 2250e12, 7672e9, between=900e9),
     }
 )
 
 
-class Gpu(NamedTuple):
+class GpuConfig(NamedTuple):
     """What the compiler for GPUs asks of one; openxla/xla, target_config/specs."""
 
     capability: int
@@ -68,10 +70,10 @@ class Gpu(NamedTuple):
 
 _A_MACHINE, _A_HOST = 8, 4  # GPUs, and a TPU's chips.
 _GPUS = {
-    "a100": Gpu(8, 108, 64, 167936, 166912, 41943040, 1.41),
-    "h100": Gpu(9, 132, 128, 233472, 232448, 52428800, 1.98),
-    "h200": Gpu(9, 132, 128, 233472, 232448, 52428800, 1.98),
-    "b200": Gpu(10, 148, 128, 233472, 232448, 132644864, 1.965),
+    "a100": GpuConfig(8, 108, 64, 167936, 166912, 41943040, 1.41),
+    "h100": GpuConfig(9, 132, 128, 233472, 232448, 52428800, 1.98),
+    "h200": GpuConfig(9, 132, 128, 233472, 232448, 52428800, 1.98),
+    "b200": GpuConfig(10, 148, 128, 233472, 232448, 132644864, 1.965),
 }
 
 
@@ -83,7 +85,7 @@ class Target(NamedTuple):
     shape: tuple[int, ...]  # Of a TPU's topology in chips; else (count,).
 
     @property
-    def kind(self) -> Kind | None:
+    def kind(self) -> DeviceKind | None:
         return KINDS.get(self.generation)
 
     @property
@@ -127,7 +129,7 @@ def _shape(chips: int, axes: int) -> tuple[int, ...]:
     return tuple(sorted(sides)) if math.prod(sides) == chips else (0,) * axes
 
 
-def of_kind(kind: str, count: int) -> Target:
+def from_device_kind(kind: str, count: int) -> Target:
     """The target that so many devices of a `device_kind` are; ValueError if none is."""
     names = [name for name, one in KINDS.items() if one.name in kind]
     if kind == "cpu" or not names:

@@ -8,9 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jbias import algos, optim, step
+from jbias import algos, build
 from jbias.models import resnet
-from jbias.training import parts
+from jbias.training import optim
+from jbias.training import step as train_step
 from tests.methods import METHODS
 
 CLASSES = 5
@@ -73,7 +74,7 @@ def begin(variables, image):
             for name, part in algo.parts.items()
         }
         algo = algo._replace(parts=parts)
-        return step.init(algo, txs, jax.random.key(7), image[:1], variables)
+        return train_step.init(algo, txs, jax.random.key(7), image[:1], variables)
 
     return state
 
@@ -99,7 +100,9 @@ def train(net, batch, begin):
 
         def make(values):
             made = algos.ALGOS[name](net, **fixed, **values)
-            return parts.acting({"name": name}, made)  # None is refused, nor a null.
+            return build.refuse_idle_taps(
+                {"name": name}, made
+            )  # None is refused, nor a null.
 
         views = METHODS[name].views
         shown = batch if views == 1 else {**batch, "views": views}
@@ -111,7 +114,7 @@ def train(net, batch, begin):
 
         @jax.jit
         def one(state, values):
-            return step.make(make(values), txs)(state, shown, key)
+            return train_step.make_step(make(values), txs)(state, shown, key)
 
         # Outside jit a fixed option stays a Python number, a traced one does not.
         values = {k: jnp.float32(v) for k, v in values.items()}

@@ -9,10 +9,10 @@ import optax
 import pytest
 from flax import linen as nn
 
-from jbias import optim, step
 from jbias.algos import dfr, erm
-from jbias.feeding import balance
 from jbias.models import taps
+from jbias.training import optim, samplers
+from jbias.training import step as train_step
 
 KEY = jax.random.key(0)
 RNG = np.random.default_rng(0)
@@ -42,8 +42,8 @@ BATCH = {
 def fitted(l1, steps=2000, batch=BATCH):
     algo = dfr.make(Flat())
     txs = (optim.sgd(optim.constant(0.1, 1), momentum=0.9, decay=0.0, l1=l1),)
-    state = step.init(algo, txs, KEY, batch["image"][:1])
-    one = step.make(algo, txs)
+    state = train_step.init(algo, txs, KEY, batch["image"][:1])
+    one = train_step.make_step(algo, txs)
     state, metrics = jax.jit(
         lambda state: jax.lax.scan(lambda s, _: one(s, batch, KEY), state, None, steps)
     )(state)
@@ -110,8 +110,8 @@ def test_it_starts_from_nothing_and_recovers_what_separates():
     clean = {**BATCH, "target": jnp.eye(3)[np.argmax(PLAIN[:, :3], 1)]}
     algo = dfr.make(Flat())
     txs = (optax.sgd(0.1),)
-    state = step.init(algo, txs, KEY, clean["image"][:1])
-    first = step.make(algo, txs)(state, clean, KEY)[1]
+    state = train_step.init(algo, txs, KEY, clean["image"][:1])
+    first = train_step.make_step(algo, txs)(state, clean, KEY)[1]
     assert first["loss_class"] == pytest.approx(np.log(3), rel=1e-6)
     state, _ = fitted(0.0, batch=clean)
     found = Flat().apply({"params": state.params["net"]}, clean["image"]).argmax(1)
@@ -142,20 +142,20 @@ def test_it_helps_the_worst_group_where_an_attribute_misleads():
     whole = {"image": x[:, None, None], "target": jnp.eye(3)[label]}
     txs = (optax.sgd(0.5),)
     plain = erm.make(Flat())
-    state = step.init(plain, txs, KEY, whole["image"][:1])
-    one = step.make(plain, txs)
+    state = train_step.init(plain, txs, KEY, whole["image"][:1])
+    one = train_step.make_step(plain, txs)
     state, _ = jax.jit(
         lambda s: jax.lax.scan(lambda s, _: one(s, whole, KEY), s, None, 300)
     )(state)
     x, label, attribute = toy(400, 0.95, 2)
-    order = balance.Balanced(2 * label + attribute, 40)
+    order = samplers.BalancedSampler(2 * label + attribute, 40)
     index = np.stack([order.index(0, number) for number in range(300)])
     batches = {"image": x[index][:, :, None, None], "target": jnp.eye(3)[label[index]]}
     algo = dfr.make(Flat())
     txs = (optim.sgd(optim.cosine(0.05, 300), momentum=0.9, decay=0.0, l1=0.003),)
     net = {"params": state.params["net"], "stats": {}}
-    held = step.init(algo, txs, KEY, whole["image"][:1], net)
-    one = step.make(algo, txs)
+    held = train_step.init(algo, txs, KEY, whole["image"][:1], net)
+    one = train_step.make_step(algo, txs)
     held, _ = jax.jit(lambda s: jax.lax.scan(lambda s, b: one(s, b, KEY), s, batches))(
         held
     )

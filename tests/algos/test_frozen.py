@@ -7,8 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jbias import models, optim, step
+from jbias import models
 from jbias.algos import erm, frozen
+from jbias.training import optim
+from jbias.training import step as train_step
 
 QUICK = {"xla_backend_optimization_level": 0}
 
@@ -79,7 +81,7 @@ def test_seeds_have_filters_of_their_own(net, image):
 
 def flops(algo, begin, batch):
     txs = chains(algo)
-    one = jax.jit(step.make(algo, txs), compiler_options=QUICK)
+    one = jax.jit(train_step.make_step(algo, txs), compiler_options=QUICK)
     compiled = one.lower(begin(algo, txs), batch, jax.random.key(0)).compile()
     return compiled.cost_analysis()["flops"]
 

@@ -9,8 +9,8 @@ import optax
 import pytest
 from flax import linen as nn
 
-from jbias import step
 from jbias.algos import base, erm, group_dro, reweight
+from jbias.training import step as train_step
 from tests.methods import Columns
 
 KEY = jax.random.key(0)
@@ -171,9 +171,9 @@ def test_micro_batches_add_up_to_the_step_of_the_batch():
     algo = reweight.make(Linear(), columns=TOLD)
     txs = (optax.sgd(1.0),)
     batch = toy(60, 0.9, 0)
-    state = step.init(algo, txs, KEY, batch["image"][:1])
+    state = train_step.init(algo, txs, KEY, batch["image"][:1])
     whole, four = (
-        jax.jit(step.make(algo, txs, accumulate=count))(state, batch, KEY)
+        jax.jit(train_step.make_step(algo, txs, accumulate=count))(state, batch, KEY)
         for count in (1, 4)
     )
     jax.tree.map(
@@ -226,8 +226,8 @@ def worst(name):
         "reweight": lambda: reweight.make(Linear(), columns=told),
     }[name]()
     txs = (optax.sgd(0.5),)
-    one = step.make(algo, txs)
-    state = step.init(algo, txs, KEY, train["image"][:1])
+    one = train_step.make_step(algo, txs)
+    state = train_step.init(algo, txs, KEY, train["image"][:1])
     state, _ = jax.jit(
         lambda state: jax.lax.scan(lambda s, _: one(s, train, KEY), state, None, 300)
     )(state)

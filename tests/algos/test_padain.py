@@ -11,7 +11,7 @@ from jbias import models
 from jbias.algos import padain
 from jbias.models import taps
 from jbias.runtime import xla
-from jbias.strategies import batched
+from jbias.training import convolutions
 
 X = jax.random.normal(jax.random.key(5), (4, 2, 2, 1))
 
@@ -148,7 +148,7 @@ def test_seeds_in_one_program_take_the_plain_branch_together(
     keys = jax.random.split(jax.random.key(0), 2)
     params = jax.tree.map(lambda x: jnp.stack([x, 1.1 * x]), variables["params"])
     with xla.compiling_for("tpu"):
-        many = batched.over_seeds(one) if unrolled else jax.vmap(one)
+        many = convolutions.over_seeds(one) if unrolled else jax.vmap(one)
         traced = jax.make_jaxpr(lambda *args: many(*args, *[None] * 2 * unrolled))
         assert "cond" in {eqn.primitive.name for eqn in traced(params, keys).eqns}
         found = jax.jit(lambda *args: many(*args, *[None] * 2 * unrolled))(params, keys)

@@ -10,8 +10,8 @@ import pytest
 from flax import linen as nn
 from scipy import optimize
 
-from jbias import step
 from jbias.algos import coral, erm, groups, irm, vrex
+from jbias.training import step as train_step
 from tests.methods import Columns
 
 KEY = jax.random.key(0)
@@ -210,7 +210,10 @@ def learnt(make):
         "weight": jnp.asarray(chance, jnp.float32),
     }
     algo, txs = make(Columns(label=label, domain=domain)), (optax.adam(0.02),)
-    one, state = step.make(algo, txs), step.init(algo, txs, KEY, batch["image"][:1])
+    one, state = (
+        train_step.make_step(algo, txs),
+        train_step.init(algo, txs, KEY, batch["image"][:1]),
+    )
     for whole in (False, True):
 
         def scanned(state, _, whole=whole):

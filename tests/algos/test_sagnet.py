@@ -8,8 +8,10 @@ import numpy as np
 import optax
 import pytest
 
-from jbias import models, seeds, step
+from jbias import models
 from jbias.algos import padain, sagnet
+from jbias.training import prng
+from jbias.training import step as train_step
 from tests import networks
 
 KEY = jax.random.key(11)
@@ -79,7 +81,7 @@ def stepped(algo, begin, batch):
 
     @jax.jit
     def one(rates, decay):
-        return step.make(algo, chains(rates, decay))(state, batch, KEY)[0]
+        return train_step.make_step(algo, chains(rates, decay))(state, batch, KEY)[0]
 
     def run(name, decay=0.0):
         assert tuple(update.loss for update in algo.updates) == UPDATES
@@ -296,9 +298,11 @@ def test_biasbeds_release_piles_gradients_up(released, begin, batch):
 
     @jax.jit
     def both(params):
-        after, _ = step.make(released, txs)(state._replace(params=params), batch, KEY)
+        after, _ = train_step.make_step(released, txs)(
+            state._replace(params=params), batch, KEY
+        )
         # The step folds its number into a stream; the same key again, by its losses.
-        key = jax.random.fold_in(seeds.stream(KEY, "algorithm"), state.step)
+        key = jax.random.fold_in(prng.stream(KEY, "algorithm"), state.step)
         gradient = {
             name: jax.grad(
                 lambda p, name=name: released.losses(p, state.stats, batch, key)[0][

@@ -5,8 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jbias import optim, step
 from jbias.algos import simclr
+from jbias.training import optim
+from jbias.training import step as train_step
 
 RNG = np.random.default_rng(0)
 Z = jnp.asarray(RNG.normal(size=(12, 5)), jnp.float32)
@@ -99,7 +100,7 @@ def trained(net, begin, batch):
 
     @jax.jit
     def one(state):
-        return step.make(algo, txs)(state, {**pairs, "views": 2}, KEY)
+        return train_step.make_step(algo, txs)(state, {**pairs, "views": 2}, KEY)
 
     after, first = one(before)
     for _ in range(3):

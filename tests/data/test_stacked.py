@@ -9,8 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jbias import data, evals, step, train
+from jbias import data, evals, train
 from jbias.augment import compose
+from jbias.training import step as train_step
 from tests import smoke_runs
 
 N = {"train": 600, "test": 300}
@@ -168,8 +169,10 @@ def test_images_of_two_squares_are_trained_on(roots, name):
         lambda s: stage.seed_step(s, arg, stage.shared(0), None), state
     )
     image = jax.ShapeDtypeStruct((7, 64, 32, 3), np.uint8)
-    net = step.net_of(state)
-    answers = jax.eval_shape(lambda n, x: stage.score_one(n, None, x, None), net, image)
+    net = train_step.net_of(state)
+    answers = jax.eval_shape(
+        lambda n, x: stage.seed_logits(n, None, x, None), net, image
+    )
     assert answers.shape == (7, 10) and metrics
 
 

@@ -4,12 +4,11 @@ import numpy as np
 import pytest
 from flax import linen as nn
 
-from jbias import seeds
 from jbias.data import labels, loader, wordnet
 from jbias.evals import predict
 from jbias.models import cnn
 from jbias.runtime import mesh
-from jbias.strategies import layout as layouts
+from jbias.training import seed_axis
 
 CLASSES = 40
 SIXTEEN = tuple(labels.geirhos16())
@@ -34,8 +33,10 @@ def setting():
 
 def many(apply, strategy):
     """What scores images with both nets; each is a tree by itself."""
-    layout = layouts.Layout(mesh.make(1), (2,))
-    return seeds.over(predict.scorer(apply), seeds.STRATEGIES[strategy], layout)
+    layout = seed_axis.SeedLayout(mesh.make(1), (2,))
+    return seed_axis.map_seeds(
+        predict.scorer(apply), seed_axis.STRATEGIES[strategy], layout
+    )
 
 
 def decide(setting, batch, matrix=None, strategy="unrolled", aggregate="mean_prob"):

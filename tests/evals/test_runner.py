@@ -15,7 +15,8 @@ import pytest
 from flax import errors
 from PIL import Image
 
-from jbias import config_files, data, evaluate, models, train
+from jbias import config as jc
+from jbias import data, evaluate, models, train
 from jbias.configs.suites import biases
 from jbias.data import labels, loader, sources, wordnet
 from jbias.evals import (
@@ -833,9 +834,7 @@ def test_the_precision_that_was_used_is_told(file, tmp_path, plain, own):
         subject = dataclasses.replace(
             subject, net=net, apply=lambda *at: net.apply(*at)
         )
-    config = config_files.load(
-        str(file), ["--suite.run.precision=bfloat16"], flag="suite"
-    )
+    config = jc.load(str(file), ["--suite.run.precision=bfloat16"], flag="suite")
     asked = suite.open_suite(config, lines.append, only=("few",))
     assert not runner.run_suite(subject, asked, tmp_path, lines.append, whole=False)
     told = json.loads((tmp_path / "net/measures/few@edge.json").read_text())
@@ -1136,7 +1135,7 @@ def test_other_answers_of_people_are_refused(tmp_path, capsys):
 
 
 def test_suites_are_changed_by_key(file):
-    c = config_files.load(
+    c = jc.load(
         str(file), ["--suite.run.batch=7", "--suite.sets.edge.n=32"], flag="suite"
     )
     assert (c.run.batch, c.sets.edge.n) == (7, 32)
@@ -1265,7 +1264,7 @@ def test_a_probe_gets_images_of_another_set(file, monkeypatch, tmp_path):
         return probes.make_plain()
 
     monkeypatch.setattr(probes, "PROBES", {**probes.PROBES, "mixed": make})
-    config = config_files.load(str(file), flag="suite")
+    config = jc.load(str(file), flag="suite")
     config.measures = dict(
         own=dict(probe="mixed", sets=("edge",)),
         cues=dict(probe="mixed", sets=("edge",), others="cue_conflict"),
@@ -1293,7 +1292,7 @@ def test_a_probe_gets_images_of_another_set(file, monkeypatch, tmp_path):
 
 
 def test_other_images_for_a_probe_that_shows_none_are_refused(file):
-    config = config_files.load(str(file), flag="suite")
+    config = jc.load(str(file), flag="suite")
     config.measures.few.others = "cue_conflict"
     with pytest.raises(ValueError, match=r"few\.others: plain shows no other images"):
         suite.open_suite(config, print)

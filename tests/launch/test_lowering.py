@@ -13,7 +13,7 @@ from benchmarks import collectives
 from jbias.data import splits
 from jbias.launch import trials
 from jbias.runtime import mesh
-from jbias.training import build
+from jbias.training import stages
 
 GOLDEN = pathlib.Path(__file__).parent / "golden"
 # ml_collections still calls what Python 3.12 deprecates.
@@ -37,9 +37,9 @@ def lowered(arguments: str, chips: int) -> tuple[str, int]:
     types = (AxisType.Auto, AxisType.Auto)
     devices = AbstractMesh((1, chips), ("seed", "data"), axis_types=types)
     train = splits.train_set("config.train", config["train"], config["size"])
-    (stage,) = build.stages(config, [train], None, devices)
+    (stage,) = stages.build_stages(config, [train], None, devices)
     mesh.check_batch(stage.order.batch, stage.algo.mix_group, devices)
-    plan = stage.feeds["train"]
+    plan = stage.pipelines["train"]
     image = np.zeros((1, *stage.shape, 3), np.uint8)
     count = sum(map(len, plan.opened.values()))
     rows = {

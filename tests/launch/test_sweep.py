@@ -16,7 +16,6 @@ import pandas as pd
 import pytest
 
 from jbias import config as jc
-from jbias import config_files
 from jbias.launch import local, sweep, trials
 from jbias.runs import status
 from tests import smoke_runs
@@ -236,7 +235,7 @@ def test_a_dry_run_shows_commands_and_leaves_nothing(tmp_path, capsys):
 def test_a_trial_is_the_run_that_main_makes_of_its_command(changes, tmp_path):
     search = trials.Search((SMOKE[9:],), tuple(changes), (), "grid", 1, 0)
     (trial,) = trials.plan(search, tmp_path)
-    config = config_files.load(SMOKE[9:], changes, flag="config")
+    config = jc.load(SMOKE[9:], changes, flag="config")
     assert trial.name == jc.run_name(config)
     assert trials.command(trial)[3:-1] == (SMOKE, *changes)
 

@@ -5,14 +5,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jbias import data, feed, models
+from jbias import data, models
+from jbias.training import input_pipeline
 
 
 @pytest.fixture(scope="module")
 def batch():
     source = data.load("shapes", "test", n=32, renders=True, correlation=0.5)
     resident = {"image": source.images, **source.columns, **source.arrays}
-    gather = jax.jit(lambda resident, i: feed.gather(resident, i, 16))
+    gather = jax.jit(lambda resident, i: input_pipeline.assemble_batch(resident, i, 16))
     return gather(resident, jnp.arange(32))
 
 

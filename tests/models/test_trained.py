@@ -12,7 +12,7 @@ from etils import epath
 from jbias import models, prepare
 from jbias.models import class_names, trained
 from jbias.runs import checkpoints
-from jbias.training import warmstart
+from jbias.training import checkpointing
 
 OPTIONS = {"width": 2, "stem": "small"}
 
@@ -127,7 +127,7 @@ def test_a_damaged_step_is_told_in_one_line(run):
             path.write_bytes(b"")
     for read in (
         lambda: models.load(found, seed=3),
-        lambda: warmstart.nets(found, [3]),
+        lambda: checkpointing.load_initial_nets(found, [3]),
         lambda: trained.read_nets(found / "checkpoints", 1),
     ):
         with pytest.raises(ValueError, match="1 cannot be read .*take another step"):
@@ -145,7 +145,7 @@ def test_an_imported_network_is_one_to_start_from(tmp_path):
     again, same = models.load(tmp_path / "run")
     assert again == net
     jax.tree.map(np.testing.assert_array_equal, same, variables)
-    given = warmstart.nets(tmp_path / "run", [0, 1])
+    given = checkpointing.load_initial_nets(tmp_path / "run", [0, 1])
     assert [number_of(one) for one in given] == [4, 4]
     with pytest.raises(ValueError, match="must be a new folder"):
         models.save_run(tmp_path / "run", net, variables)

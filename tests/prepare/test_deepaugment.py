@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from jbias import data, prepare, seeds
-from jbias import order as orders
+from jbias import data, prepare
 from jbias.augment import deepaugment
 from jbias.data import loader, splits
 from jbias.models import cae, edsr, published
 from jbias.prepare import autoencoder
+from jbias.training import prng, samplers
 
 N, SIZE = 48, 32
 SMALL = {"cae": {"width": 8}, "edsr": {"features": 4, "blocks": 4, "scale": 2}}
@@ -78,7 +78,7 @@ def test_an_image_is_of_the_seed_its_run_and_its_number(net, made, weights):
     chosen, stored = autoencoder.NETS[net], autoencoder.NETS[net].load(weights[net])
     clean = data.load("shapes", "valid", size=SIZE, n=N).images / np.float32(255)
     order, damages, features = (
-        seeds.stream(seeds.key(0), name) for name in ("order", "weights", "features")
+        prng.stream(prng.key(0), name) for name in ("order", "weights", "features")
     )
 
     @jax.jit
@@ -231,7 +231,7 @@ def training(made):
 def test_the_augmented_half_is_no_clean_half(made):
     """Half a batch from each source: other files, other pixels, the same labels."""
     train, images, columns = training({"cae": made["cae"]})
-    order = orders.Shares.from_shares(
+    order = samplers.MixtureSampler.from_shares(
         [len(s) for s in train.sources], (0.5, 0.5), 16, "order"
     )
     for step in range(order.steps_per_epoch):

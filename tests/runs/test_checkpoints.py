@@ -13,14 +13,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jbias import step
 from jbias.runs import checkpoints
+from jbias.training import step as train_step
 
 
 def states(value: float) -> tuple:
     """Two seeds' states with all kinds of leaves in them."""
     return tuple(
-        step.State(
+        train_step.State(
             jnp.asarray(int(value), jnp.int32),
             {"net": {"w": jax.random.normal(jax.random.key(seed), (64, 64)) * value}},
             {"net": {"mean": jnp.full(3, value)}},

@@ -12,7 +12,7 @@ from jbias import train
 from jbias.report import gather, options
 from jbias.runs import checksums, results
 from jbias.runtime import files, signals
-from jbias.training import observe, watch
+from jbias.training import divergence, evaluator
 from tests import smoke_runs
 
 
@@ -28,7 +28,7 @@ def config(**run):
 
 
 def broken_at(step: int, workdir: pathlib.Path, **run) -> None:
-    add = watch.Watch.add
+    add = divergence.Monitor.add
 
     def broken(self, at, metrics, split):
         if at == step:
@@ -36,7 +36,7 @@ def broken_at(step: int, workdir: pathlib.Path, **run) -> None:
         return add(self, at, metrics, split)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(watch.Watch, "add", broken)
+        patch.setattr(divergence.Monitor, "add", broken)
         with pytest.raises(InterruptedError):
             train.run(config(**run), workdir)
 
@@ -100,7 +100,7 @@ def test_lost_decisions_are_made_anew_from_their_checkpoint(
 
 def test_decisions_made_anew_with_other_bits_are_told(workdir, monkeypatch, capsys):
     """As those of another device may be."""
-    write, path = observe.decisions.write, f"edge/{kept(workdir)[-1]}.parquet"
+    write, path = evaluator.decisions.write, f"edge/{kept(workdir)[-1]}.parquet"
 
     def other(to, by_seed):
         if str(to).endswith(path):
@@ -112,7 +112,7 @@ def test_decisions_made_anew_with_other_bits_are_told(workdir, monkeypatch, caps
 
     whole = (workdir / "decisions" / path).read_bytes()
     harm(workdir / "decisions" / path, "gone")
-    monkeypatch.setattr(observe.decisions, "write", other)
+    monkeypatch.setattr(evaluator.decisions, "write", other)
     assert train.run(config(), workdir)
     assert (workdir / "decisions" / path).read_bytes() != whole
     said = capsys.readouterr().err
@@ -129,7 +129,7 @@ def test_a_start_that_is_stopped_calls_no_decisions_lost_for_good(
         job.halted = "SIGTERM"
 
     with monkeypatch.context() as patch:
-        patch.setattr(observe, "_all_predicted", stopped)
+        patch.setattr(evaluator, "_all_predicted", stopped)
         with pytest.raises(signals.Interrupted):
             train.run(config(), workdir)
     said = capsys.readouterr().err

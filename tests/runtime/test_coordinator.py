@@ -23,7 +23,7 @@ class Meeting:
         self.server = socket.create_server(("127.0.0.1", 0))
         self.at = self.server.getsockname()
         self.lines = []
-        kept = dict(differing=jc.differing, wait=30.0, patience=30.0) | options
+        kept = dict(differing=jc.diff, wait=30.0, patience=30.0) | options
         self.hub = coordinator.Coordinator(self.server, count, **kept)
 
     def call(self) -> coordinator.Connection:
@@ -271,9 +271,7 @@ class Seat:
             self.told.append((line, code))
 
         try:
-            with processes.join(
-                self.place, dict, tell, differing=jc.differing
-            ) as self.team:
+            with processes.join(self.place, dict, tell, differing=jc.diff) as self.team:
                 self.inside.set()
                 self.go_on.wait(30)
         except BaseException as error:  # noqa: BLE001
@@ -393,7 +391,7 @@ def test_what_answers_and_says_nothing_is_not_waited_for(monkeypatch, parting):
         where, began = processes.ProcessId(at, 2, 1), time.monotonic()
         with (
             pytest.raises(ValueError, match="has not begun a run, and said nothing"),
-            processes.join(where, dict, print, differing=jc.differing, wait=0.5),
+            processes.join(where, dict, print, differing=jc.diff, wait=0.5),
         ):
             pass
     assert time.monotonic() - began < 20
@@ -411,9 +409,7 @@ def test_a_stop_while_processes_meet_ends_all(seated, monkeypatch, name, code):
     with (
         signals.listen(),
         pytest.raises(signals.Interrupted, match=name),
-        processes.join(
-            seat.place._replace(number=0), dict, print, differing=jc.differing
-        ),
+        processes.join(seat.place._replace(number=0), dict, print, differing=jc.diff),
     ):
         pass
     seat.thread.join(30)

@@ -10,10 +10,11 @@ import types
 import pytest
 from etils import epath
 
+from jbias import config as jc
 from jbias.runs import checkpoints, results, workdirs
 from jbias.runtime import console, files, messages
 from jbias.runtime.processes import ALONE
-from jbias.training import recorded
+from jbias.training import checkpointing
 from tests.runs import test_checkpoints as saved
 
 
@@ -175,11 +176,13 @@ def job(tmp_path, monkeypatch):
     """What is known of a run that has written records of two steps."""
     monkeypatch.setattr(jc, "run_name", lambda config: "r")
     branch = types.SimpleNamespace(folder="", config={})
-    about = dict(branches=[branch], sums={}, said=[], check_lock=lambda: None, team=ALONE)
+    about = dict(
+        branches=[branch], sums={}, said=[], check_lock=lambda: None, team=ALONE
+    )
     job = types.SimpleNamespace(workdir=epath.Path(tmp_path), **about)
     job.say = job.said.append
     for step in (4, 8):
-        recorded.write(job, step, [record(step)])
+        checkpointing.write_records(job, step, [record(step)])
     return job
 
 
@@ -193,7 +196,7 @@ def in_checkpoint(step: int) -> dict:
 def test_damaged_records_come_back_from_their_checkpoint(job, content):
     path = job.workdir / "evals" / "8.jsonl"
     whole = path.read_text()
-    recorded.mend(job, in_checkpoint)
+    checkpointing.restore_damaged(job, in_checkpoint)
     assert not job.said
     if content is None:
         path.unlink()
@@ -201,7 +204,7 @@ def test_damaged_records_come_back_from_their_checkpoint(job, content):
         path.write_text(
             whole.replace("0.5", "0.7") if content == "flipped" else content
         )
-    recorded.mend(job, in_checkpoint)
+    checkpointing.restore_damaged(job, in_checkpoint)
     assert path.read_text() == whole
     assert ["written anew" in line for line in job.said] == [True]
 
@@ -211,7 +214,7 @@ def test_records_that_could_not_be_written_are_not_missed_later(job, monkeypatch
     before = dict(job.sums)
     monkeypatch.setattr(results, "write_text", failing)
     with pytest.raises(OSError, match="12.jsonl: cannot be written"):
-        recorded.write(job, 12, [record(12)])
+        checkpointing.write_records(job, 12, [record(12)])
     assert job.sums == before
 
 
@@ -220,7 +223,7 @@ def test_damaged_records_that_no_checkpoint_holds_are_refused(job):
     path.write_text(path.read_text().replace("0.5", "0.7"))
     damaged = path.read_text()
     with pytest.raises(ValueError, match="4.jsonl is damaged, and no checkpoint"):
-        recorded.mend(job, in_checkpoint)
+        checkpointing.restore_damaged(job, in_checkpoint)
     assert path.read_text() == damaged
 
 

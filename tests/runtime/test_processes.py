@@ -289,7 +289,9 @@ def test_the_others_are_told_of_a_checkpoint_without_its_records(monkeypatch):
     )
     first.broadcast = lambda what, value: told.append(value) or value
     monkeypatch.setattr(checkpoints, "restore", lambda *_: ((1,), info))
-    job = types.SimpleNamespace(team=first, manager=None, log=print, check_lock=lambda: None)
+    job = types.SimpleNamespace(
+        team=first, manager=None, log=print, check_lock=lambda: None
+    )
     assert train._restored(job) == ((1,), info)
     assert told == [{**info, "records": True, "sums": {}}]
 
@@ -299,6 +301,6 @@ def test_nobody_at_the_address_is_told_in_time():
     message = "process 0 of 2 did not come: nothing answers"
     with (
         pytest.raises(ValueError, match=message),
-        processes.join(where, dict, print, differing=jc.differing, wait=1.0),
+        processes.join(where, dict, print, differing=jc.diff, wait=1.0),
     ):
         pass

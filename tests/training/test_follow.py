@@ -13,7 +13,7 @@ import pytest
 from jbias import evaluate, train
 from jbias.runs import checkpoints, checksums, results, selection, workdirs
 from jbias.runtime import lock, mesh, xla
-from jbias.training import follow, memory, observe, watch
+from jbias.training import divergence, evaluator, memory
 from tests import smoke_runs
 from tests.test_resume import assert_same_end
 
@@ -45,7 +45,7 @@ def here(tmp_path_factory):
 def trained(tmp_path_factory):
     """A run that left all evaluations, broken off right after it left one."""
     workdir = tmp_path_factory.mktemp("elsewhere") / "run"
-    add = watch.Watch.add
+    add = divergence.Monitor.add
 
     def broken(self, step, metrics, split):
         if step == 6:
@@ -53,7 +53,7 @@ def trained(tmp_path_factory):
         return add(self, step, metrics, split)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(watch.Watch, "add", broken)
+        patch.setattr(divergence.Monitor, "add", broken)
         with pytest.raises(InterruptedError):
             train.run(config("elsewhere"), workdir)
     assert train.run(config("elsewhere"), workdir)
@@ -106,7 +106,7 @@ def test_a_followers_files_that_are_lost_are_evaluated_again(
     here, followed, tmp_path, capsys, monkeypatch, name, how
 ):
     workdir = shutil.copytree(followed, tmp_path / "run")
-    path, evaluated, observed = workdir / name, [], observe.evaluate
+    path, evaluated, observed = workdir / name, [], evaluator.evaluate
     whole = path.read_bytes()
     path.write_bytes(
         whole.replace(b'"seed": 1', b'"seed": 7') + b"\0" * ("dec" in name)
@@ -120,7 +120,9 @@ def test_a_followers_files_that_are_lost_are_evaluated_again(
     assert train.run(config("elsewhere"), workdir)
     assert f"{line} kept of: steps [{path.stem}]" in capsys.readouterr().err
     monkeypatch.setattr(
-        observe, "evaluate", lambda *args: evaluated.append(args[3]) or observed(*args)
+        evaluator,
+        "evaluate",
+        lambda *args: evaluated.append(args[3]) or observed(*args),
     )
     assert evaluate.main([f"--follow={workdir}", "--once"]) == 0
     assert line in capsys.readouterr().err
@@ -144,7 +146,7 @@ def test_a_followers_files_whose_checkpoint_went_are_told(followed, tmp_path, ca
 
 def test_a_killed_follower_goes_on(here, elsewhere, monkeypatch):
     """Whatever it had written of an evaluation, that one is made again, and no other."""
-    write, evaluated, observed = results.write_text, [], observe.evaluate
+    write, evaluated, observed = results.write_text, [], evaluator.evaluate
 
     def killed(path, text):
         if path.name == "6.jsonl":
@@ -159,7 +161,9 @@ def test_a_killed_follower_goes_on(here, elsewhere, monkeypatch):
     }
     monkeypatch.setattr(results, "write_text", write)
     monkeypatch.setattr(
-        observe, "evaluate", lambda *args: evaluated.append(args[3]) or observed(*args)
+        evaluator,
+        "evaluate",
+        lambda *args: evaluated.append(args[3]) or observed(*args),
     )
     assert evaluate.main([f"--follow={elsewhere}", "--once"]) == 0
     assert evaluated == [6, 8]
@@ -178,7 +182,7 @@ def test_a_resumed_run_may_evaluate_for_itself(here, elsewhere):
     assert {name for name in written if "evals" in name} == names
     assert written.items() <= ours.items()
     assert {2, 4, 8} <= set(checkpoints.steps(elsewhere / "checkpoints"))
-    follow.run(elsewhere, interval=0.1)
+    evaluator.follow(elsewhere, interval=0.1)
     assert measured(elsewhere) == ours
 
 
@@ -235,7 +239,7 @@ def test_a_lock_that_nobody_holds_is_not_waited_for(tmp_path, capsys, monkeypatc
     def waits(seconds):
         raise Waited
 
-    monkeypatch.setattr(follow.time, "sleep", waits)
+    monkeypatch.setattr(evaluator.time, "sleep", waits)
     assert evaluate.main([f"--follow={tmp_path}"]) == 2
     assert "is no run" in capsys.readouterr().err
     with workdirs.claim(tmp_path, {}), pytest.raises(Waited):
@@ -268,7 +272,7 @@ def test_too_many_devices_are_refused(elsewhere, capsys):
 
 def test_where_memory_is_short_nets_wait_on_the_host(here, elsewhere, monkeypatch):
     """And optimisers do not come to the devices at all."""
-    observed, waves = observe.evaluate, []
+    observed, waves = evaluator.evaluate, []
 
     def seen(job, stage, states, step):
         waves.append([len(wave) for wave in states])
@@ -277,8 +281,8 @@ def test_where_memory_is_short_nets_wait_on_the_host(here, elsewhere, monkeypatc
             assert all(state.params.keys() == {"net"} for state in wave)
         observed(job, stage, states, step)
 
-    monkeypatch.setattr(memory, "room", lambda devices: 1)
-    monkeypatch.setattr(observe, "evaluate", seen)
+    monkeypatch.setattr(memory, "free_bytes", lambda devices: 1)
+    monkeypatch.setattr(evaluator, "evaluate", seen)
     assert evaluate.main([f"--follow={elsewhere}", "--once"]) == 0
     assert waves == [[1, 1]] * 4
     assert measured(elsewhere) == measured(here)

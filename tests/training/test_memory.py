@@ -8,20 +8,19 @@ import numpy as np
 import pytest
 
 from jbias import config as jc
-from jbias import feed, models, seeds
+from jbias import models
 from jbias.configs import erm
 from jbias.runs import workdirs
 from jbias.runtime import mesh
-from jbias.strategies import layout as layouts
-from jbias.training import build, memory, opening
+from jbias.training import input_pipeline, memory, prng, seed_axis, setup, stages
 
 NEED = memory.Need(state=10, work=100)
 
 
 def test_what_seeds_need_one_by_one(monkeypatch):
-    monkeypatch.setattr(seeds, "at_once", lambda count: min(count, 3))
-    assert NEED.times(8, seeds.STRATEGIES["looped"]) == 80 + 100
-    assert NEED.times(8, seeds.STRATEGIES["threaded"]) == 80 + 300
+    monkeypatch.setattr(seed_axis, "thread_count", lambda count: min(count, 3))
+    assert NEED.times(8, seed_axis.STRATEGIES["looped"]) == 80 + 100
+    assert NEED.times(8, seed_axis.STRATEGIES["threaded"]) == 80 + 300
 
 
 @pytest.mark.parametrize("room", [1000, 1009, 1010, 1039, 1079, 1080, 9999])
@@ -34,13 +33,13 @@ def test_the_most_that_fit_are_found_with_few_guesses(room):
 
     fits = [count for count in range(1, 9) if needed(count) <= room]
     asked.clear()
-    assert memory.most(needed, 8, room) == max(fits, default=0)
+    assert memory.largest_fitting(needed, 8, room) == max(fits, default=0)
     assert len(asked) <= 8
 
 
 def test_remedies_are_there_to_be_taken():
     """Entries of every preset, and a field of the networks that are named."""
-    preset = jc.plain(erm.get_config(""))
+    preset = jc.to_dict(erm.get_config(""))
     named = re.findall(r"--config\.(\w+)\.(\w+)", memory._REMEDIES)
     assert named and all(key in preset[part] for part, key in named)
     assert "model.remat=True in a config of your own" in memory._REMEDIES
@@ -49,8 +48,8 @@ def test_remedies_are_there_to_be_taken():
 
 
 def test_a_machine_says_what_it_has_left():
-    assert memory.room(mesh.make(1), 2.0) == 2**31
-    assert memory.room(mesh.make(1)) > 2**20
+    assert memory.free_bytes(mesh.make(1), 2.0) == 2**31
+    assert memory.free_bytes(mesh.make(1)) > 2**20
 
 
 def machine(folder, group: dict[str, str]) -> int | None:
@@ -87,9 +86,9 @@ def fed(length: int, **feeds) -> types.SimpleNamespace:
     return types.SimpleNamespace(first=0, last=length, pipelines=feeds)
 
 
-def resident(count: int) -> feed.Resident:
+def resident(count: int) -> input_pipeline.ResidentInput:
     order = types.SimpleNamespace(batch=2)
-    return feed.Resident(order, {"image": np.zeros(count, np.uint8)})
+    return input_pipeline.ResidentInput(order, {"image": np.zeros(count, np.uint8)})
 
 
 def streamed(window: int, until: int, batch: int = 0) -> types.SimpleNamespace:
@@ -99,10 +98,10 @@ def streamed(window: int, until: int, batch: int = 0) -> types.SimpleNamespace:
 
 def test_sets_stay_windows_come_in_pairs():
     stage = fed(9, train=resident(10), other=streamed(100, until=4))
-    assert memory.held(stage, now=stage) == 210
-    assert memory.held(stage, now=None) == 10
+    assert memory.input_bytes(stage, now=stage) == 210
+    assert memory.input_bytes(stage, now=None) == 10
     lasting = fed(9, train=streamed(100, until=9))
-    assert memory.held(lasting, now=lasting) == 100
+    assert memory.input_bytes(lasting, now=lasting) == 100
 
 
 RUN = {"together": 0, "spread": 0, "devices": 0, "memory": 0.0} | {
@@ -112,14 +111,14 @@ RUN = {"together": 0, "spread": 0, "devices": 0, "memory": 0.0} | {
 
 
 def test_batches_of_all_seeds_for_two_dispatches_are_counted(monkeypatch):
-    monkeypatch.setattr(memory, "of_step", lambda *args: memory.Need(10, 100))
+    monkeypatch.setattr(memory, "step_need", lambda *args: memory.Need(10, 100))
     stage = fed(9, train=streamed(0, until=99, batch=1000))
     stage.draw, stage.seed_step, stage.static = (
         lambda key, net: key,
         None,
         lambda step: None,
     )
-    own = [seeds.key(seed) for seed in range(4)]
+    own = [prng.key(seed) for seed in range(4)]
     for together in (0, 4):
         run = {**RUN, "together": together}
         found = memory.fit([stage], stage, own, mesh.make(1), run, 1)
@@ -135,7 +134,7 @@ def test_seeds_side_by_side_are_counted_by_their_own_program():
         (),
     )
     stage.static = lambda step: None
-    size, own = 4 * 256 * 256, [seeds.key(seed) for seed in range(4)]
+    size, own = 4 * 256 * 256, [prng.key(seed) for seed in range(4)]
 
     def found(strategy, free):
         run = {**RUN, "strategy": strategy}
@@ -151,7 +150,7 @@ def test_seeds_side_by_side_are_counted_by_their_own_program():
 
 
 def test_seeds_are_asked_for_in_whole_shares():
-    stage, own = fed(9), [seeds.key(seed) for seed in range(4)]
+    stage, own = fed(9), [prng.key(seed) for seed in range(4)]
     two = types.SimpleNamespace(shape={"seed": 2, "data": 1}, size=2)
     run = {**RUN, "together": 3}
     assert memory.fit([stage], stage, own, two, run, None)[:2] == (2, 2)
@@ -186,9 +185,9 @@ def laid_out(monkeypatch, *, fitting=(), refusing=(), platform="gpu", **run):
 
     monkeypatch.setattr(mesh, "make", on)
     monkeypatch.setattr(memory, "fit", fit)
-    monkeypatch.setattr(build, "laid_out", lambda *args, **options: options)
+    monkeypatch.setattr(stages, "fit_to_devices", lambda *args, **options: options)
     run = {**RUN, **run}
-    devices, laid = memory.laid_out(
+    devices, laid = memory.fit_stages(
         make, range(8), on(0, 8, run["spread"] or 8), run, said.append
     )
     return devices.shape["seed"], laid[0]["together"], " ".join(said)
@@ -214,18 +213,20 @@ def test_a_guess_of_what_a_cpu_has_left_refuses_nothing(monkeypatch):
     shares, together, said = laid_out(monkeypatch, platform="cpu")
     assert (shares, together) == (8, 8)
     assert "one at a time is tried" in said
-    monkeypatch.setattr(memory, "room", lambda *args: 900)
+    monkeypatch.setattr(memory, "free_bytes", lambda *args: 900)
     with pytest.raises(ValueError, match="memory: one seed needs"):
         laid_out(monkeypatch, platform="cpu", memory=1.0)
 
 
 def test_how_seeds_lie_is_told_where_numbers_depend_on_it():
     stages = [
-        types.SimpleNamespace(layout=layouts.Layout(mesh.make(1), (2, 1), stacked))
+        types.SimpleNamespace(
+            layout=seed_axis.SeedLayout(mesh.make(1), (2, 1), stacked)
+        )
         for stacked in (False, True)
     ]
     told = [
-        opening._layout([stage], mesh.make(1), name)
+        setup._layout([stage], mesh.make(1), name)
         for stage, name in zip(stages, ("looped", "unrolled_convolutions"))
     ]
     assert told[0] == {"spread": 1, "devices": 1}

@@ -71,9 +71,9 @@ def test_hosts_are_those_of_clouds(text, hosts):
     ],
 )
 def test_devices_that_a_run_had_have_a_name(kind, count, name):
-    assert targets.of_kind(kind, count).name == name
+    assert targets.from_device_kind(kind, count).name == name
 
 
 def test_devices_of_no_known_kind_have_none():
     with pytest.raises(ValueError, match="must be cpu or one of"):
-        targets.of_kind("NVIDIA T4", 1)
+        targets.from_device_kind("NVIDIA T4", 1)

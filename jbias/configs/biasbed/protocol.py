@@ -37,7 +37,7 @@ def apply(
 
     Epochs and sizes that `arg` names stay, and those of its demo and smoke.
     """
-    named = jc.given(arg)
+    named = jc.explicit_arguments(arg)
     plain = dict(rate=rate, momentum=0.9, decay=1e-4, nesterov=False, warmup="")
     common.update(c, dict(optim=dict(plain, schedule=STEPS)))
     if not named & {"smoke", "demo", "epochs"}:

@@ -114,7 +114,7 @@ def get_config(text: str = "") -> ml_collections.ConfigDict:
         smoke=False,
     )
     jc.check_known("suite argument", arg.data, PRESETS, "data")
-    jc.check_say(text, arg.data, SHARED_ARGUMENTS, ARGUMENTS, "suite argument")
+    jc.check_applicable(text, arg.data, SHARED_ARGUMENTS, ARGUMENTS, "suite argument")
     if arg.data != "shapes" and not arg.root:
         raise ValueError(f"suite argument: data={arg.data} needs root=<directory>")
     if arg.humans and not (arg.stimuli or arg.others):

@@ -135,7 +135,7 @@ def get_config(text: str = "") -> ml_collections.ConfigDict:
 
 def _check(text: str, arg) -> None:
     jc.check_known("suite argument", arg.data, SETS, "data")
-    jc.check_say(text, arg.data, SHARED_ARGUMENTS, ARGUMENTS, "suite argument")
+    jc.check_applicable(text, arg.data, SHARED_ARGUMENTS, ARGUMENTS, "suite argument")
     if arg.data != "shapes" and not arg.root:
         raise ValueError(f"suite argument: data={arg.data} needs root=<directory>")
     if arg.data == "stacked" and not arg.digits:

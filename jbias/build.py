@@ -1,0 +1,365 @@
+"""Builds what a config names: the network, the algorithm and the batch transforms.
+
+An algorithm is one of ALGOS or a user's own, `path/to/file.py:function`: what goes wrong
+in that file is told with its line.
+"""
+
+import difflib
+import functools
+import hashlib
+import inspect
+import os
+import pathlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from flax import linen as nn
+
+from jbias import algos, augment, models
+from jbias import config as jc
+from jbias.algos import base
+from jbias.models import taps
+from jbias.runtime import mesh, messages
+
+
+class BatchTransform(NamedTuple):
+    """A batch transform: its random stream, how many examples it mixes, and its views."""
+
+    stream: str
+    apply: Callable  # (batch, key) -> batch
+    mix_group: int
+    views: int  # In how many rows it shows what was one.
+
+
+def lookup(where: str, options: Mapping[str, Any], known: Mapping[str, Callable]):
+    """Looks `options.name` up; returns the callable and the options beside the name."""
+    jc.check_type(where, options, dict)
+    options = dict(options)
+    if "name" not in options:
+        raise ValueError(f"{where}: must have a name, got {options}; add name=...")
+    name = options.pop("name")
+    jc.check_type(f"{where}.name", name, str)
+    jc.check_known(f"{where}.name", name, known)
+    return known[name], options
+
+
+def call_checked(where: str, make: Callable, *args: Any, **options: Any) -> Any:
+    """Calls `make`; an option it does not take is refused by name."""
+    check_options(where, make, options, len(args))
+    jc.check_annotations(where, make, options)
+    return make(*args, **options)
+
+
+def check_options(
+    where: str, make: Callable, options: Mapping[str, Any], given: int
+) -> None:
+    """Refuses options that `make` does not take, and says which it must have.
+
+    given: how many arguments come before them.
+    """
+    accepted = inspect.signature(make).parameters
+    if not any(p.kind is p.VAR_KEYWORD for p in accepted.values()):
+        of = inspect.Parameter
+        taken = (of.KEYWORD_ONLY, of.POSITIONAL_OR_KEYWORD)
+        names = [n for n, p in list(accepted.items())[given:] if p.kind in taken]
+        for option in options:
+            jc.check_known(where, option, names, "option")
+    named = {*options, *list(accepted)[:given]}
+    for option, parameter in accepted.items():
+        several = parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
+        required = parameter.default is parameter.empty and not several
+        if required and option not in named:
+            raise ValueError(
+                f"{where}: must have the option {option!r}; add {option}=..."
+            )
+
+
+def algorithm(
+    options: Mapping[str, Any],
+    net: nn.Module,
+    columns: Mapping[str, np.ndarray] | None = None,
+) -> base.Algo:
+    """The algorithm of ours, or the one at `path/to/file.py:function`.
+
+    One that takes `columns` gets those of the training data, where these are known. Its
+    losses are those of `refuse_idle_taps`.
+    """
+    asked, name, known = options, options["name"], algos.ALGOS
+    if ":" in name:
+        known = {name: load_user_algorithm(name)}
+    else:
+        options = resolve_functions("config.algo", options)
+    make, options = lookup("config.algo", options, known)
+    algo = call_checked(
+        "config.algo", make, net, **_with_columns(make, options, columns)
+    )
+    takes = inspect.signature(make).parameters.items()
+    return refuse_idle_taps(
+        asked, algo, *(p.default for key, p in takes if key not in asked)
+    )
+
+
+def refuse_idle_taps(
+    options: Mapping[str, Any], algo: base.Algo, *defaults: Any
+) -> base.Algo:
+    """The algorithm, whose losses raise ValueError where its tap acts at no site.
+
+    A number among its options, or the defaults of others, that is 0 may switch it off,
+    unless another names a site that the network has not. Where steps differ for the
+    compiler the tap may be off in some of them: nothing is refused.
+    """
+
+    def refuse(sites: Sequence[str]) -> None:
+        given = {key: value for key, value in options.items() if key != "name"}
+        unknown = [
+            (f"config.algo.{key}", name)
+            for key, value in given.items()
+            for name in (value if isinstance(value, list | tuple) else [value])
+            if isinstance(name, str) and name and name not in sites
+        ]
+        values = (*given.values(), *defaults)
+        numbers = (x for x in values if isinstance(x, int | float))
+        if algo.static is not base.no_static or not (unknown or all(numbers)):
+            return
+        unknown.sort(key=lambda one: not difflib.get_close_matches(one[1], sites))
+        where, got = unknown[0] if unknown else ("config.algo", given)
+        raise ValueError(
+            f"{where}: must let the tap of {options['name']} act at a site of "
+            f"{type(algo.net).__name__}{f', got {got!r}' if got else ''}, but it acts at "
+            "none; leave the tap out to train without, or name a site: "
+            f"{jc.suggest(str(got), sites, taps.abbreviate(sites))}"
+        )
+
+    return algo._replace(losses=taps.check_acting(algo.losses, refuse))
+
+
+def _with_columns(
+    make: Callable, options: dict, columns: Mapping | None
+) -> dict[str, Any]:
+    if "columns" in options:
+        raise ValueError("config.algo.columns: is filled in from the data; remove it")
+    takes = columns is not None and "columns" in inspect.signature(make).parameters
+    return {**options, "columns": columns} if takes else options
+
+
+def user_file_digests(config: Mapping[str, Any]) -> dict[str, str]:
+    """Digests of the users' own algorithms and weights, which no commit of ours covers."""
+    names = {part["algo"]["name"] for part in jc.stage_configs(config)}
+    paths = {name.rpartition(":")[0] for name in names if ":" in name}
+    paths |= {os.path.expanduser(path) for path in _weights(config)}
+    return {
+        path: hashlib.sha256(pathlib.Path(path).read_bytes()).hexdigest()[:16]
+        for path in sorted(paths)
+        if os.path.isfile(path)  # Else what wants it says so, or it is a folder.
+    }
+
+
+def _weights(config: Any) -> Iterator[str]:
+    """All files that some option `weights` names."""
+    if isinstance(config, Mapping):
+        for key, value in config.items():
+            if key == "weights" and isinstance(value, str):
+                yield value
+            else:
+                yield from _weights(value)
+    elif isinstance(config, list | tuple):
+        for value in config:
+            yield from _weights(value)
+
+
+def network(config: Mapping[str, Any], classes: int, views: int = 1) -> nn.Module:
+    """The plain backbone that the config names, for batches of so many views an image.
+
+    Its `norm_group` counts images, that of the network rows.
+    """
+    make, options = lookup("config.model", config["model"], models.MODELS)
+    # A config that was kept as JSON has lists, with which a module is no key.
+    options = {k: tuple(v) if isinstance(v, list) else v for k, v in options.items()}
+    if "norm_group" in options:
+        options["norm_group"] *= views
+    return call_checked(
+        "config.model", make, classes, dtype=mesh.dtype(config["precision"]), **options
+    )
+
+
+def resolve_functions(where: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Replaces what names a function that an algorithm or transform calls by it.
+
+    These are `transfer`, a style transfer, and `mix`, a batch transform, which gets the
+    `mix_group` that stands beside it.
+    """
+    options = dict(options)
+    if isinstance(options.get("transfer"), Mapping):
+        here = f"{where}.transfer"
+        make, rest = lookup(here, options["transfer"], models.TRANSFERS)
+        options["transfer"] = call_checked(here, make, **rest)
+    if isinstance(options.get("mix"), Mapping):
+        here = f"{where}.mix"
+        make, rest = lookup(here, options["mix"], augment.AUGMENTS)
+        if "mix_group" in inspect.signature(make).parameters:
+            rest = {"mix_group": options.get("mix_group", 32), **rest}
+        options["mix"] = call_checked(here, make, **rest)
+    return options
+
+
+def transforms(where: str, inputs: Iterable[Mapping[str, Any]]) -> list[BatchTransform]:
+    """The batch transforms, in order."""
+    made, inputs = [], list(inputs)
+    for i, options in enumerate(inputs):
+        here = f"{where}[{i}]"
+        make, rest = lookup(here, resolve_functions(here, options), augment.AUGMENTS)
+        before = sum(other["name"] == options["name"] for other in inputs[:i])
+        defaults = inspect.signature(make).parameters
+        group, views = (
+            rest.get(name, defaults[name].default if name in defaults else 1)
+            for name in ("mix_group", "views")
+        )
+        stream = f"{options['name']}/{before}"
+        made.append(
+            BatchTransform(stream, call_checked(here, make, **rest), group, views)
+        )
+    return made
+
+
+_WHERE = "config.algo.name"
+_LOSS_ARGUMENTS = ("params", "stats", "batch", "key", "static")
+
+
+def locate_user_algorithm(named: str) -> tuple[str, str]:
+    """The whole path and the function of `path/to/file.py:function`."""
+    path, _, name = named.rpartition(":")
+    if not os.path.isfile(path):
+        raise ValueError(f"{_WHERE}: no file {path!r}; give path/to/file.py:make")
+    return os.path.abspath(path), name
+
+
+def load_user_algorithm(named: str) -> Callable[..., base.Algo]:
+    """The function at `path/to/file.py:function`, whose errors are faults.Own.
+
+    So are those of all that the algorithm which it makes consists of.
+    """
+    path, name = locate_user_algorithm(named)
+    with messages.user_code(path):
+        known = vars(jc.import_file(_WHERE, path))
+    if not callable(made := known.get(name)):
+        hint = jc.suggest(name, (key for key in known if callable(known[key])))
+        raise ValueError(  # noqa: TRY004
+            f"{_WHERE}: {path} has no function {name!r}; {hint}"
+        )
+
+    @functools.wraps(made)
+    def make(net: Any, **options: Any) -> base.Algo:
+        with messages.user_code(path, _line(path, made)):
+            algo = made(net, **options)
+            if not isinstance(algo, base.Algo):
+                raise TypeError(f"{name} must return a base.Algo, got {str(algo)[:80]}")
+            if not isinstance(algo.net, nn.Module):
+                what = f"a flax module, got {str(algo.net)[:80]}"
+                raise TypeError(f"net of base.Algo must be {what}")
+        guard = functools.partial(_naming_file, path)
+        trains = {one.trains: guard(one.trains) for one in algo.updates}
+        updates = (one._replace(trains=trains[one.trains]) for one in algo.updates)
+        return algo._replace(
+            losses=_losses(path, algo),
+            updates=tuple(updates),
+            parts={key: guard(init) for key, init in algo.parts.items()},
+            **{k: guard(getattr(algo, k)) for k in ("static", "decide", "settle")},
+        )
+
+    return make
+
+
+def _line(path: str, *functions: Any) -> int:
+    """Where the first that is of that file begins; 0 if none is.
+
+    Of functions, of objects that are called, and of what they wrap.
+    """
+    called = (of for one in functions for of in (one, type(one).__call__))
+    codes = (getattr(one, "__code__", None) for one in called)
+    found = (one.co_firstlineno for one in codes if one and one.co_filename == path)
+    wraps = ("func", "__wrapped__")
+    inner = [getattr(one, k) for one in functions for k in wraps if hasattr(one, k)]
+    return next(found, 0) or (_line(path, *inner) if inner else 0)
+
+
+def _naming_file(path: str, function: Any) -> Any:
+    """The function with its errors told as those of that file, if it is of it."""
+    if not (line := _line(path, function)):
+        return function  # As it stands by default.
+
+    @functools.wraps(function)
+    def called(*args: Any) -> Any:
+        with messages.user_code(path, line):
+            return function(*args)
+
+    return called
+
+
+def _losses(path: str, algo: base.Algo) -> Callable:
+    """Likewise; they may be ours, around a tap of the user's, which counts as theirs."""
+    tap = getattr(algo.net, "tap", None)
+    names = {name for one in algo.updates for name in (one.loss, one.plus) if name}
+
+    @functools.wraps(algo.losses)
+    def losses(*args: Any) -> tuple[dict, base.Aux]:
+        def given() -> str:
+            words = (
+                f"{key} {_describe(value)}" for key, value in zip(_LOSS_ARGUMENTS, args)
+            )
+            taps = "; a tap is called with (x, site, key)" if tap else ""
+            return f"losses are called with {', '.join(words)}{taps}"
+
+        with messages.user_code(path, _line(path, algo.losses, tap), given):
+            told = algo.losses(*args)
+            if not (
+                type(told) is tuple and len(told) == 2 and isinstance(told[0], dict)
+            ):
+                raise TypeError(
+                    "losses must return ({name: loss}, base.Aux(stats, metrics)), got "
+                    f"{str(told)[:80]}"
+                )
+            found, aux = told
+            shapes = {key: jax.numpy.shape(value) for key, value in found.items()}
+            if names - shapes.keys() or any(shapes.values()):
+                raise TypeError(
+                    f"losses must be scalars under {', '.join(sorted(names))}, which "
+                    f"updates follow, got {shapes}"
+                )
+            # Also of Python's numbers, which have no type, and of whole ones.
+            found = {key: jax.numpy.multiply(one, 1.0) for key, one in found.items()}
+            if not isinstance(aux, base.Aux):
+                raise TypeError(
+                    f"losses must come with a base.Aux, got {str(aux)[:80]}"
+                )
+            large = {k: jax.numpy.shape(value) for k, value in aux.metrics.items()}
+            if any(large.values()):
+                raise TypeError(f"metrics of base.Aux must be scalars, got {large}")
+            want, got = _shapes(args[1]), _shapes(aux.stats)
+            if want != got:
+                at = max(k for k in want | got if want.get(k) != got.get(k))
+                raise TypeError(
+                    "base.Aux must have the whole new stats, {**stats, 'net': seen}, in "
+                    f"their shapes: expected stats{at} of {want.get(at)}, got {got.get(at)}"
+                )
+            return found, aux
+
+    return losses
+
+
+def _shapes(tree: Any) -> dict[str, Any]:
+    """The shape of each leaf by its place, and the structure of all under ""."""
+    leaves = jax.tree.leaves_with_path(tree)
+    shapes = {jax.tree_util.keystr(at): jax.numpy.shape(one) for at, one in leaves}
+    return {**shapes, "": jax.tree.structure(tree)}
+
+
+def _describe(value: Any, depth: int = 1) -> str:
+    """Keys, and dtype and shape of what lies under them."""
+    if isinstance(value, Mapping):
+        inner = (f"{key!r}: {_describe(one, depth - 1)}" for key, one in value.items())
+        return f"{{{', '.join(inner)}}}" if depth else "{...}"
+    if hasattr(value, "shape") and hasattr(value, "dtype"):
+        return f"{value.dtype}[{','.join(map(str, value.shape))}]"
+    return repr(value)[:80]

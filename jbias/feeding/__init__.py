@@ -1,1 +1,0 @@
-"""Which examples a seed sees, and how they come to the step."""

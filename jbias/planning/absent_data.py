@@ -1,0 +1,168 @@
+"""Stands in for data sets that are not here: their sizes, and shapes of what feeds a step."""
+
+import functools
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jaxtyping import PyTree
+
+from jbias import config as jc
+from jbias import data
+from jbias.data import (
+    base,
+    celeba,
+    cifar,
+    domains,
+    geirhos,
+    imagenet,
+    listing,
+    mnist,
+    sources,
+    splits,
+    transforms,
+    wordnet,
+)
+from jbias.runs import results
+from jbias.training import input_pipeline, input_plan, validation
+
+# Images by split, and classes, of sets that may lie elsewhere.
+_PUBLISHED: Mapping[str, tuple[Mapping[str, int], int]] = {
+    **dict.fromkeys(("imagenet", "stylized_imagenet"), (imagenet.COUNTS, 1000)),
+    "deepaugment": (dict.fromkeys(("cae", "edsr"), imagenet.COUNTS["train"]), 1000),
+    "imagenet_sketch": ({"sketch": 50_889}, 1000),
+    "tiny_imagenet": ({"train": 100_000, "val": 10_000}, 200),
+    **{f"cifar{k}": (cifar.COUNTS, k) for k in (10, 100)},
+    **dict.fromkeys(("mnist", "fashion_mnist"), (mnist.COUNTS, 10)),
+    "pacs": (domains.PACS_COUNTS, 7),
+    "office_home": (domains.OFFICE_HOME_COUNTS, 65),
+    "celeba": (celeba.COUNTS, 2),
+    "geirhos": (geirhos.COUNTS, 16),
+}
+
+
+class UnknownSize(ValueError):
+    """A set that is not there, and of which nobody says how large it is."""
+
+
+class AssumedSize(NamedTuple):
+    """What a user says of sets that are not there."""
+
+    images: int = 0  # 0: not said.
+    classes: int = 0
+
+
+NOTHING_ASSUMED = AssumedSize()
+
+
+class _AbsentStore(NamedTuple):
+    """The store of a set that is not there."""
+
+    names: range
+
+
+def open_source(
+    where: str,
+    options: Mapping[str, Any],
+    size: int,
+    given: AssumedSize = NOTHING_ASSUMED,
+) -> base.Source:
+    """Opens a set; one that is not there has as many images as was published, or given."""
+    try:
+        return splits.open_source(where, options, size)
+    except ValueError as error:
+        name, missing = options.get("data"), isinstance(error.__cause__, base.Missing)
+        if not missing or data.DATASETS[name].aspect != (1, 1):
+            raise
+        part = listing.parse_split(where, options["split"])
+        counts, known = _PUBLISHED.get(name, ({}, 0))
+        images, classes = counts.get(part.base, given.images), known or given.classes
+        if not images or not classes:
+            raise UnknownSize(f"{error}; or give --images=N and --classes=K") from error
+    left = listing.cut_index(images, part.stop) - listing.cut_index(images, part.start)
+    names, wnids = [f"class {i}" for i in range(classes)], wordnet.wnids()
+    return sources.EncodedSource(
+        store=_AbsentStore(range(left)),
+        transform=transforms.preprocess(options.get("size", size)),
+        name=f"{name}/{options['split']}",
+        classes=wnids if classes == len(wnids) else tuple(names),
+        space="wnid" if classes == len(wnids) else "names",
+        columns={"label": (np.arange(left) % classes).astype(np.int32)},
+        measures=(),
+        fingerprint="",
+        cite="",
+        note=f"not there: {left:,} images are assumed",
+    )
+
+
+class _ResidentShapes(input_pipeline.ResidentInput):
+    """As that, with shapes in the place of rows."""
+
+    def shapes(self) -> tuple[PyTree, PyTree]:
+        return input_pipeline.index_shape(self.order), self.rows
+
+
+class _StreamedShapes(NamedTuple):
+    """Shapes of what a streamed set gives."""
+
+    order: Any
+    taken: PyTree
+    rows: PyTree
+
+    def shapes(self) -> tuple[PyTree, PyTree]:
+        return self.taken, self.rows
+
+    def next_change(self, step: int) -> int:
+        return self.order.next_change(step)
+
+
+def pipeline_shapes(
+    plan: input_plan.InputPlan, **_: Any
+) -> input_pipeline.ResidentInput | _StreamedShapes:
+    """Shapes of what feeds the steps, as `input_plan.make_pipeline` has it."""
+    (height, width), stream = next(iter(plan.opened.values())).shape, plan.stream
+    columns = dict(plan.columns)
+    if stream is not None:
+        columns["index"] = np.zeros(1, np.int32)
+        height = width = stream.canvas or stream.size
+    if stream is not None and stream.canvas:
+        columns["aspect"] = np.zeros(1, np.float32)
+
+    def rows(count):
+        image = jax.ShapeDtypeStruct((count, height, width, 3), np.uint8)
+        return {"image": image, **input_pipeline.rows_shape(columns, count)}
+
+    if stream is None:
+        count = sum(map(len, plan.opened.values()))
+        return _ResidentShapes(
+            plan.order, jax.eval_shape(input_pipeline.flatten_images, rows(count))
+        )
+    if stream.crop == "host":
+        return _StreamedShapes(plan.order, rows(plan.order.batch), {})
+    held = jax.eval_shape(input_pipeline.flatten_images, rows(plan.order.span))
+    return _StreamedShapes(plan.order, input_pipeline.index_shape(plan.order), held)
+
+
+def open_or_assume(
+    config: Mapping[str, Any], given: AssumedSize
+) -> tuple[list[splits.TrainSet], list[base.Source], list[str]]:
+    """What a config trains and tests on, there or not, and what is assumed of it."""
+    validation.validate(config)
+    open_, size = functools.partial(open_source, given=given), config["size"]
+    train = [
+        splits.train_set(f"config.stages[{i}].train", part["train"], size, open_)
+        if config["stages"]
+        else splits.train_set("config.train", part["train"], size, open_)
+        for i, part in enumerate(jc.stage_configs(config))
+    ]
+    tests, lost = [], []
+    for name, options in {results.VALID: config["valid"], **config["tests"]}.items():
+        where = f"config.tests.{name}" if name in config["tests"] else "config.valid"
+        try:
+            tests.append(splits.open_test_source(where, options, size, open_source))
+        except UnknownSize as error:
+            lost.append(f"left out of evaluation: {error}")
+    all_ = [one for part in train for one in part.named(0).values()] + tests
+    notes = [f"{one.name}: {one.note}" for one in all_ if one.note]
+    return train, tests, list(dict.fromkeys([*notes, *lost]))

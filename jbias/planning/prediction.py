@@ -1,0 +1,480 @@
+"""Compiles a run for devices that need not be here, and reads off memory and time.
+
+What compilers say of a program is a prediction: of its memory always, of its time where
+it is TPUs' compiler. Elsewhere the time is bounded from below, by what a device can do.
+"""
+
+import collections
+import copy
+import functools
+import inspect
+import math
+import re
+import timeit
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jbias import config as jc
+from jbias import models, run_spec
+from jbias.data import (
+    base,
+    splits,
+)
+from jbias.planning import absent_data
+from jbias.runs import workdirs
+from jbias.runtime import console, mesh, xla
+from jbias.training import (
+    autotune,
+    hlo,
+    input_pipeline,
+    memory,
+    prng,
+    seed_axis,
+    stages,
+    targets,
+)
+from jbias.training import step as train_step
+from jbias.training.stages import Stage
+
+_USED = 0.9  # Of a device's memory, as in a run.
+# How a compiler says that a program is larger than the device.
+_FULL = re.compile(
+    r"RESOURCE_EXHAUSTED.*?(Used |temporaries \()([\d.]+)([KMGT])", re.DOTALL
+)
+_UNITS = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+_UNTIMED = {"xla_gpu_autotune_level": 0}  # Kernels of a GPU that is not here.
+
+
+class PlanRequest(NamedTuple):
+    """What is planned, and whom to tell what takes a while."""
+
+    config: Mapping[str, Any]
+    target: targets.Target
+    devices: Sequence[jax.Device]
+    train: Sequence[splits.TrainSet]
+    tests: Sequence[base.Source]
+    log: Callable[[str], None]
+
+    @property
+    def run(self) -> Mapping[str, Any]:
+        return self.config["run"]
+
+
+class Program(NamedTuple):
+    """A compiled program, and what it takes of each device."""
+
+    compiled: jax.stages.Compiled | None  # None: it does not fit.
+    need: memory.Need
+    flops: float
+
+
+class CompiledStages(NamedTuple):
+    """The stages of a run on a target, and what was compiled of each."""
+
+    devices: jax.sharding.Mesh
+    stages: list[Stage]
+    fits: list[memory.Fit]
+    programs: list[dict[int, Program]]  # By how many seeds are in one.
+    seed_arguments: list[Any]
+    free: int  # Bytes of each device that a run may use.
+    name: str  # Of the strategy.
+
+    @property
+    def strategy(self) -> seed_axis.Strategy:
+        return seed_axis.STRATEGIES[self.name]
+
+    def cycles(self, config: Mapping[str, Any]) -> float:
+        """Of a seed's step in the first stage; infinite where it does not fit."""
+        count = self.within(self.count(self.fits[0]))
+        program = self.programs[0][count].compiled if self.fit else None
+        return (
+            autotune.estimated_cycles(program, config, count) if program else math.inf
+        )
+
+    @property
+    def fit(self) -> bool:
+        return all(one.count for one in self.fits)
+
+    @property
+    def each(self) -> Iterator[tuple[Stage, memory.Fit, dict[int, Program]]]:
+        return zip(self.stages, self.fits, self.programs, strict=True)
+
+    @property
+    def rows(self) -> int:
+        """Seeds of each share of the devices."""
+        return len(self.seed_arguments) // self.devices.shape["seed"]
+
+    def count(self, fit: memory.Fit) -> int:
+        """So many of these are on the devices at once; one where none fits."""
+        return max(1, fit.count // self.devices.shape["seed"])
+
+    def within(self, count: int) -> int:
+        """How many of so many seeds are in one program."""
+        several = self.strategy.stacked or self.strategy.dispatch == "unrolled"
+        return count if several else 1
+
+
+def compile_stages(asked: PlanRequest) -> CompiledStages:
+    """Compiles the step of each stage, laid out as `memory.fit_stages` would."""
+    run, target, found = asked.run, asked.target, None
+    entries = run_spec.members(asked.config["seeds"], run_spec.branches(asked.config))
+    own, kind = [*map(stages.seed_argument, entries)], target.kind
+    make = functools.partial(mesh.make, run["devices"], len(own), devices=asked.devices)
+    first = make(run["spread"], run["together"]).shape["seed"]
+    fewer = () if run["spread"] else range(first - 1, 0, -1)
+    for spread in (first, *(k for k in fewer if first % k == 0)):
+        devices = make(spread)
+        try:
+            planned = stages.build_stages(
+                asked.config, asked.train, {}, devices, absent_data.pipeline_shapes
+            )
+        except ValueError:
+            if found is None:
+                raise
+            continue  # The batch cannot be shared out among so many.
+        gib = run["memory"] or (kind.gib * _USED if kind else 0.0)
+        free = memory.free_bytes(devices, gib) or 2**62  # Where nobody says.
+        several = autotune.candidates(
+            run["strategy"], devices, len(own), planned[-1].last
+        )
+        if target.platform != "tpu" or spread != first:
+            several = several[:1]
+        each = [_by(asked, name, (devices, planned, own, free)) for name in several]
+        cycles = functools.partial(CompiledStages.cycles, config=asked.config)
+        found = min(each, key=cycles) if each[1:] else each[0]
+        if found.fit:
+            break
+    return found
+
+
+def _by(asked: PlanRequest, name: str, laid: tuple) -> CompiledStages:
+    """What is compiled by one strategy."""
+    devices, stages, own, free = laid
+    programs, run = [{} for _ in stages], {**asked.run, "strategy": name}
+    fits = [
+        memory.fit(
+            *(stages, stage, own, devices, run, free),
+            functools.partial(_program, asked, made, "the step"),
+        )
+        for stage, made in zip(stages, programs, strict=True)
+    ]
+    return CompiledStages(devices, stages, fits, programs, own, free, name)
+
+
+def _program(
+    asked: PlanRequest, made: dict[int, Program], what: str, *of_step: Any
+) -> memory.Need:
+    """Compiles what `memory.step_need` is asked for, and keeps it."""
+    *_, given, devices, count = of_step
+    on_gpu, flops = asked.target.platform == "gpu", 0.0
+    doing = f"{asked.target.name}: compiling {what}" + f" of {count} seeds" * (
+        count > 1
+    )
+    with console.announce_slow(asked.log, doing), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Of memory that could not be used again.
+        lowered = memory.lower_step(*of_step)
+        if on_gpu:  # Whose compiler counts nothing.
+            alone = np.reshape(np.array(jax.devices("cpu")[:1]), (1, 1))
+            alone = jax.sharding.Mesh(alone, devices.axis_names)
+            whole = memory.lower_step(*of_step[:-2], alone, 1).cost_analysis()
+            flops = count * whole["flops"] / devices.shape["data"]
+        try:
+            compiled = lowered.compile(_UNTIMED if on_gpu else None)
+            need = memory.program_need(compiled, given.state, count)
+            flops = flops or compiled.cost_analysis().get("flops", 0.0)
+        except jax.errors.JaxRuntimeError as error:
+            full = _FULL.search(str(error))
+            if full is None:
+                raise
+            compiled, kept = None, count * memory.tree_bytes(given.state)
+            work = round(float(full[2]) * _UNITS[full[3]])
+            work -= kept if full[1] == "Used " else 0
+            need = memory.Need(kept, max(0, work))
+    made[count] = Program(compiled, need, flops)
+    return need
+
+
+class Cost(NamedTuple):
+    """What one run of a program costs each device."""
+
+    parts: Mapping[str, float]  # Seconds.
+    bound: float  # Seconds that its products and its memory need at least.
+    moved: float  # Bytes from other devices.
+    notes: list[str]
+
+    @property
+    def seconds(self) -> float:
+        return sum(self.parts.values())
+
+
+def program_cost(
+    program: Program,
+    kind: targets.DeviceKind,
+    shards: int,
+    loops: int = 1,
+    **chances: Any,
+) -> Cost:
+    """Reads a program whose products lie in a loop of so many turns.
+
+    chances: of its gates (hlo.operations).
+    """
+    found, notes = hlo.operations(program.compiled.as_text(), **chances), []
+    touched = hlo.by_part(found, lambda one: one.bytes * one.runs / kind.bytes)
+    products = loops * program.flops / kind.flops
+    if kind.hertz:
+        cycles = hlo.by_part(found)
+        parts = {name: value / kind.hertz for name, value in cycles.items()}
+        if unknown := hlo.unestimated(found):
+            many = ", ".join(f"{name} x{n:g}" for name, n in unknown.items())
+            notes.append(f"no time is estimated of {many}, which is not in the step")
+    else:
+        heavy = ("convolutions", "convolutions backwards")
+        slower = max(1, products / (sum(touched[name] for name in heavy) or 1))
+        parts = {**touched, **{name: slower * touched[name] for name in heavy}}
+    if any(one.times is None and one.cycles + one.bytes for one in found):
+        notes.append("loops whose length the data decides are counted with one turn")
+    moved = sum(_moved(one, shards) for one in found)
+    if kind.between:
+        parts["collectives"] += moved / kind.between
+    return Cost(parts, max(products, sum(touched.values())), moved, notes)
+
+
+def _moved(one: hlo.Operation, shards: int) -> float:
+    """Bytes that a collective brings each device, around a ring."""
+    code = one.code.removesuffix("-start")
+    if code not in hlo.COLLECTIVES or shards == 1:
+        return 0.0
+    out = sum(size for _, size in hlo.arrays(one.out)) * one.runs
+    if one.code != code and one.out.startswith("(") and code != "all-reduce":
+        out /= 2  # What is given stands beside it.
+    if code == "collective-permute":
+        return out
+    turns = {"all-reduce": 2, "reduce-scatter": shards}.get(code, 1)
+    return out * turns * (shards - 1) / shards
+
+
+@functools.cache
+def this_machine() -> targets.DeviceKind:
+    """What this machine's CPU does at most, timed now."""
+    on = jax.devices("cpu")[0]
+    side = jax.device_put(np.ones((1024, 1024), np.float32), on)
+    much = jax.device_put(np.ones(2**18, np.float32), on)  # In its caches.
+    flops = 2 * 1024**3 / _fastest(jax.jit(jnp.matmul), side, side)
+    moved = 2 * much.nbytes / _fastest(jax.jit(jnp.negative), much)
+    return targets.DeviceKind("cpu", "cpu", 0, flops, moved)
+
+
+def _fastest(of: Callable, *given: Any) -> float:
+    return min(timeit.repeat(lambda: of(*given).block_until_ready(), number=1))
+
+
+def plan(
+    config: Mapping[str, Any],
+    target: targets.Target,
+    say: Callable[[str], None],
+    given: absent_data.AssumedSize = absent_data.NOTHING_ASSUMED,
+    *,
+    remedies: bool = True,
+) -> dict[str, Any]:
+    """What a run of the config would take on the target; ValueError if it cannot be.
+
+    Bytes and times are of each device; a step is one of all seeds.
+    """
+    train, tests, notes = absent_data.open_or_assume(config, given)
+    asked = PlanRequest(config, target, targets.devices(target), train, tests, say)
+    with xla.compiling_for(target.platform):
+        made = compile_stages(asked)
+        times = _times(asked, made, notes)
+        told = {"target": target.name, **_memory(asked, made), **times, "notes": notes}
+        if not made.fit and remedies:
+            told["remedy"] = _remedy(asked, made)
+    return {**told, "predicted": True}
+
+
+def _memory(asked: PlanRequest, made: CompiledStages) -> dict[str, Any]:
+    """Of the stage that needs the most."""
+    gib, parts, kind = 2**30, [], asked.target.kind
+    spread, strategy = made.devices.shape["seed"], made.strategy
+    for stage, fit, programs in made.each:
+        limit, count = fit.wanted // spread, made.count(fit)
+        whole, some = made.within(limit), made.within(count)
+        shared = fit.needed - programs[whole].need.times(limit // whole, strategy)
+        need, held = (
+            programs[some].need,
+            sum(memory.input_bytes(x, stage) for x in made.stages),
+        )
+        of = {"state": count // some * need.state}
+        of["work"] = need.times(count // some, strategy) - of["state"]
+        parts.append({**of, "sets": held, "batches": shared - held})
+    most = max(parts, key=lambda one: sum(one.values()))
+    whole = kind.gib * gib if kind else made.free / _USED
+    return {
+        "devices": made.devices.size,
+        "hosts": len({one.process_index for one in made.devices.devices.flat}),
+        "spread": spread,
+        "strategy": made.name,
+        "fits": made.fit,
+        "seeds": len(made.seed_arguments),
+        "seeds_at_once": min(fit.count for fit in made.fits),
+        "memory_gib": sum(most.values()) / gib,
+        "capacity_gib": whole / gib,
+        "usable_gib": made.free / gib,
+        "memory_by_part_gib": {name: size / gib for name, size in most.items()},
+    }
+
+
+_TIMES = (
+    *("steps", "step_ms", "roofline_ms", "images_per_second", "epoch_s"),
+    *("evaluations", "evaluation_s", "run_hours", "run_device_hours"),
+    *("input_bytes_per_second", "input_images_per_second", "moved_bytes_per_step"),
+    "by_part",
+)
+
+
+def _times(
+    asked: PlanRequest, made: CompiledStages, notes: list[str]
+) -> dict[str, Any]:
+    """Sums over the stages; nothing is known where a program does not fit."""
+    config, kind = asked.config, asked.target.kind or this_machine()
+    told = {"estimate": "cycles" if kind.hertz else "roofline", **dict.fromkeys(_TIMES)}
+    total, sums, parts = made.stages[-1].last, collections.Counter(), {}
+    inputs = []
+    for stage, fit, programs in made.each:
+        count, steps = made.within(made.count(fit)), stage.last - stage.first
+        if programs[count].compiled is None:
+            return told
+        part, epoch = (
+            jc.stage_configs(config)[stage.number],
+            stage.order.steps_per_epoch,
+        )
+        taken, loops = (
+            autotune.gate_probability(part),
+            part["train"].get("accumulate", 1),
+        )
+        given = (programs[count], kind, made.devices.shape["data"], loops)
+        one = program_cost(*given, taken=taken, seeds=count)
+        turns, every = steps * made.rows / count, config["eval_every"]
+        sums["seconds"] += turns * one.seconds
+        sums["bound"] += turns * one.bound
+        sums["moved"] += turns * one.moved
+        sums["images"] += steps * stage.order.batch * len(made.seed_arguments)
+        sums["epochs"] += steps / epoch
+        sums["evaluations"] += -(
+            -steps // jc.to_steps(every, steps_per_epoch=epoch, total=total)
+        )
+        for name, value in one.parts.items():
+            parts[name] = parts.get(name, 0.0) + turns * value
+        inputs.append(
+            _input(stage, len(made.seed_arguments), made.rows / count * one.seconds)
+        )
+        notes += one.notes
+    evaluations = sums["evaluations"] if asked.run["evaluate"] == "here" else 0
+    evaluation = made.rows * _evaluation(asked, made, kind) if evaluations else 0.0
+    hours = (sums["seconds"] + evaluations * evaluation) / 3600
+    return told | {
+        "steps": total,
+        "step_ms": 1000 * sums["seconds"] / total,
+        "roofline_ms": 1000 * sums["bound"] / total,
+        "images_per_second": sums["images"] / sums["seconds"],
+        "epoch_s": sums["seconds"] / sums["epochs"],
+        "evaluations": evaluations,
+        "evaluation_s": evaluation,
+        "run_hours": hours,
+        "run_device_hours": hours * workdirs.billed_devices(made.devices).count,
+        "input_bytes_per_second": max(size for size, _ in inputs),
+        "input_images_per_second": max(images for _, images in inputs),
+        "moved_bytes_per_step": sums["moved"] / total,
+        "by_part": {name: 1000 * value / total for name, value in parts.items()},
+    }
+
+
+def _input(stage: stages.Stage, count: int, seconds: float) -> tuple[float, float]:
+    """Bytes and images a second that hosts deliver while a stage trains."""
+    moved, images = 0.0, 0.0
+    for one in stage.pipelines.values():
+        taken, rows = one.shapes()
+        moved += count * memory.tree_bytes(taken)
+        if not isinstance(one, input_pipeline.ResidentInput):
+            moved += memory.tree_bytes(rows) / min(
+                one.next_change(0), one.order.steps_per_epoch
+            )
+            images += one.order.batch * (1 if rows else count)
+    return moved / seconds, images / seconds
+
+
+def _evaluation(
+    asked: PlanRequest, made: CompiledStages, kind: targets.DeviceKind
+) -> float:
+    """Seconds in which one seed on each share of the devices sees all test images."""
+    shards, stage = made.devices.shape["data"], made.stages[-1]
+    batch = -(-asked.run["eval_batch"] // shards) * shards
+    shown, programs = collections.Counter(), {}
+    for test in asked.tests:
+        shown[tuple(test.shape)] += len(test)
+    if not shown:
+        return 0.0
+    (height, width), _ = shown.most_common(1)[0]
+    state = jax.eval_shape(stage.draw, prng.key(0), None)
+    net, own = jax.eval_shape(
+        lambda x: (train_step.net_of(x), made.seed_arguments[0]), state
+    )
+    image = jax.ShapeDtypeStruct((batch, height, width, 3), np.uint8)
+
+    def score(net, arg, shared, static):
+        return stage.seed_logits(net, None, arg[1], static)
+
+    alone = memory.StepShapes(net, own, image, {}, None)
+    looped = seed_axis.STRATEGIES["looped"]
+    _program(asked, programs, "evaluation", score, looped, alone, made.devices, 1)
+    if programs[1].compiled is None:
+        return 0.0
+    one = program_cost(programs[1], kind, shards).seconds
+    # Others take as many more batches, and pixels.
+    sizes = ((-(-n // batch), h * w) for (h, w), n in shown.items())
+    return one * sum(batches * pixels for batches, pixels in sizes) / (height * width)
+
+
+def _remedy(asked: PlanRequest, made: CompiledStages) -> str | None:
+    """The first change with which one seed fits on each device; None: none was found."""
+    for words, room, entries, share in _changes(asked.config):
+        if not _may_fit(made, share):
+            continue
+        changed = copy.deepcopy(dict(asked.config))
+        for part in (changed, *changed["stages"]):
+            if room in part:
+                part[room].update(entries)
+        asked.log(f"{asked.target.name}: trying {words}")
+        try:
+            if compile_stages(asked._replace(config=changed)).fit:
+                return words
+        except ValueError as error:
+            asked.log(f"{words}: {error}")
+    return None
+
+
+def _changes(config: Mapping[str, Any]) -> Iterator[tuple[str, str, dict, float]]:
+    """What may help: words, the config's part and entries, the share of work left."""
+    now, batch = config["train"].get("accumulate", 1), config["train"]["batch"]
+    make = models.MODELS[config["model"]["name"]]
+    for k in (2, 4, 8, 16):
+        words = f"--config.train.accumulate={now * k}"
+        yield words, "train", {"accumulate": now * k}, 1 / k
+    if "remat" in inspect.signature(make).parameters:
+        yield "model.remat=True in a config of your own", "model", {"remat": True}, 0.0
+    for k in (k for k in (2, 4, 8, 16) if batch % k == 0):
+        words = f"--config.train.batch={batch // k}"
+        yield words, "train", {"batch": batch // k}, 1 / k
+
+
+def _may_fit(made: CompiledStages, share: float) -> bool:
+    """Whether it may do with so much of the work's memory."""
+    for fit, programs in zip(made.fits, made.programs, strict=True):
+        work = max(one.need.work for one in programs.values())
+        if fit.least - (1 - share) * work > made.free:
+            return False
+    return True

@@ -1,0 +1,133 @@
+"""Which steps of a run are evaluated, which still are to be, and whose files are damaged."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from etils import epath
+
+from jbias import run_spec
+from jbias.runs import checkpoints, checksums, results
+
+
+def records_path(workdir: epath.Path, step: int) -> epath.Path:
+    return workdir / "evals" / f"{step}.jsonl"
+
+
+def validation_at(workdir: epath.Path, step: int) -> dict[str, float] | None:
+    """The validation accuracies of a step by "stage/entry"; None before it is evaluated."""
+    if not is_evaluated(workdir, step):
+        return None
+    found = {}
+    for folder in _folders(workdir):
+        path = records_path(folder, step)
+        for r in results.loads(path.read_text(), where=str(path)):
+            if is_valid(r):
+                name = run_spec.member_name(
+                    r.seed, "" if folder == workdir else folder.name
+                )
+                found[f"{r.stage}/{name}"] = r.value
+    return found
+
+
+def pending(workdir: epath.Path) -> Iterator[int]:
+    """The steps saved for another process to evaluate, while nobody has, in order."""
+    folder = workdir / "checkpoints"
+    for step in checkpoints.steps(folder):
+        if not is_evaluated(workdir, step) and checkpoints.awaits_evaluation(
+            folder, step
+        ):
+            yield step
+
+
+def is_evaluated(workdir: epath.Path, step: int) -> bool:
+    """Whether a step is evaluated, in every branch."""
+    return all(records_path(folder, step).exists() for folder in _folders(workdir))
+
+
+def evaluated_steps(workdir: epath.Path) -> list[int]:
+    """The steps that are evaluated, in order."""
+    paths = _folders(workdir)[0].glob("evals/*.jsonl")
+    steps = sorted(int(path.stem) for path in paths)
+    return [step for step in steps if is_evaluated(workdir, step)]
+
+
+def _folders(workdir: epath.Path) -> list[epath.Path]:
+    """Where the records of a run are: its branches' folders, if its settings vary."""
+    return sorted((workdir / "vary").glob("*")) or [workdir]
+
+
+def is_valid(r: results.Record) -> bool:
+    """Whether it is a seed's validation accuracy."""
+    return (r.dataset, r.metric, r.status) == (results.VALID, "accuracy", "ok")
+
+
+def lost_error(path: epath.Path, what: str) -> ValueError:
+    return ValueError(
+        f"results: {path} {what}, and no checkpoint holds its records; restore "
+        "it, or begin anew in another --workdir: the numbers are the same"
+    )
+
+
+def needs_restoring(
+    workdir: epath.Path, run: Mapping[str, Any], say: Callable[[str], None]
+) -> bool:
+    """Whether a run that is done can make files anew; tells of those that are lost.
+
+    ValueError for records that no checkpoint holds.
+    """
+    damaged_steps(workdir, say)  # Not by this process: it says so.
+    folder = workdir / "checkpoints"
+    held = checksums.read(workdir) or checkpoints.latest_info(folder).get("sums", {})
+    lost, steps = find_damaged(workdir, held, run)
+    for name, what in lost.items():
+        if checksums.is_record(name) and _step(name) not in steps:
+            raise lost_error(workdir / name, what)
+    if lost and not steps:
+        say(describe_lost(workdir, lost))
+    return bool(steps)
+
+
+def damaged_steps(workdir: epath.Path, say: Callable[[str], None]) -> list[int]:
+    """The steps whose files are not as a follower wrote them, and can be made anew by it."""
+    held = checksums.read_folder(workdir, follower=True)
+    lost, steps = find_damaged(workdir, held, {"decisions": True})
+    again = [
+        one
+        for one in steps
+        if checkpoints.awaits_evaluation(workdir / "checkpoints", one)
+    ]
+    if lost:
+        then = "jbias.evaluate --follow makes anew what a checkpoint is kept of: steps"
+        say(f"{workdir}: {checksums.summarize(lost.items())}; {then} {again or 'none'}")
+    return again
+
+
+def find_damaged(
+    workdir: epath.Path, held: checksums.Checksums, run: Mapping[str, Any]
+) -> tuple[dict[str, str], list[int]]:
+    """The files that are not as sealed, and the steps whose files can be made anew."""
+    lost = dict(checksums.find_damaged(workdir, held))
+    kept = checkpoints.steps(workdir / "checkpoints") if lost else []
+    made = (
+        _step(name) for name in lost if checksums.is_record(name) or run["decisions"]
+    )
+    return lost, sorted({*made} & {*kept})
+
+
+def describe_lost(workdir: epath.Path, lost: Mapping[str, str]) -> str:
+    return (
+        f"{workdir}: {checksums.summarize(lost.items())}, not to be made anew: no checkpoint of the "
+        "step is kept, or config.run.decisions is off; the records stand; restore from a "
+        "copy, or train again in another --workdir"
+    )
+
+
+def _step(name: str) -> int:
+    """The step that a file of records or decisions is of; -1 for others."""
+    stem = epath.Path(name).stem
+    return int(stem) if stem.isdecimal() else -1
+
+
+def relative_name(workdir: epath.Path, path: epath.Path) -> str:
+    """How the sums call a file."""
+    return path.relative_to(workdir).as_posix()

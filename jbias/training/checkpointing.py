@@ -1,0 +1,337 @@
+"""Saves a run and resumes it: states, the records that belong to them, what it has cost.
+
+Records are written before the checkpoint that relies on them. Checksums of all files are
+sealed; records that are not as they were written come back from the checkpoint of their
+step. A run may start from the networks of another one (config.init).
+"""
+
+import contextlib
+import dataclasses
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from etils import epath
+
+from jbias import config as jc
+from jbias import run_spec
+from jbias.models import trained
+from jbias.runs import checkpoints, checksums, costs, evaluations, results, workdirs
+from jbias.runtime import console, files, messages
+from jbias.training import seed_axis, stages, telemetry
+from jbias.training.context import RunContext
+
+# What of config.run an evaluation depends on.
+_OBSERVED = ("eval_batch", "decisions")
+
+
+def save(
+    job: RunContext,
+    stage: stages.Stage,
+    states: seed_axis.PackedStates,
+    step: int,
+    *,
+    left: bool = False,
+) -> None:
+    """Saves; `left` where this step's evaluation is still to be made, elsewhere."""
+    job.flush()
+    job.check_lock()
+    here = step == job.evaluated
+    if here:
+        for name, value in job.valid.items():
+            job.best[name] = max(value, job.best.get(name, -1.0))
+    info = {
+        "step": step,
+        "stage": stage.number,
+        "watch": job.monitor.state(),
+        "best": job.best,
+        "sums": job.sums,
+        "records": results.dumps(job.records) if here else "",
+        "left": {key: job.config["run"][key] for key in _OBSERVED} if left else None,
+    }
+    valid = {f"{stage.number}/{name}": value for name, value in job.valid.items()}
+    told = {} if left else (valid or None) if here else None
+    job.saving = True
+    write = checkpoints.replace if step == job.saved else checkpoints.save
+    whole = stage.layout.unpack(states)
+    known = _check_same(job, whole, step)
+    if job.team.is_main:
+        write(job.manager, step, whole, info, told, known)
+    job.saved, job.complete, job.saving = step, here, False
+    job.log(
+        console.LogEvent(f"saved step {step}", "checkpoint", step=step).at(
+            "debug", quiet=True
+        )
+    )
+    if left:
+        job.pending = step
+        job.monitor.reset()
+    write_cost(job)
+
+
+def _check_same(job: RunContext, states: tuple, step: int) -> int | None:
+    """Refuses to go on where the processes no longer train the same weights.
+
+    Returns their sum, where there are several.
+    """
+    if job.team.count == 1:
+        return None
+    sums = job.team.all_gather("a checkpoint", checkpoints.states_checksum(states))
+    if len(set(sums)) > 1:
+        raise ValueError(
+            f"processes: their weights differ at step {step} (sums {sums}), though all "
+            "take the same steps; use machines, devices and packages of one kind, and "
+            f"go on from the checkpoint of step {max(job.saved, 0)}"
+        )
+    return sums[0]
+
+
+@contextlib.contextmanager
+def save_before_data_error(
+    job: RunContext, stage: stages.Stage, states: tuple, step: int
+) -> Iterator:
+    """Saves what was trained before an image that does not decode ends the run."""
+    try:
+        yield
+    except messages.UserCodeError:
+        raise  # No image is to blame.
+    except ValueError as error:
+        if step > max(job.saved, stage.first):
+            save(job, stage, states, step)
+        if job.team.is_main:
+            checkpoints.wait(job.manager)
+        job.team.all_gather(
+            "the end of a save", None
+        )  # Who ends first ends the others.
+        raise ValueError(
+            f"{error}; step {step} is saved: with the file as it was when the run began "
+            "the same command goes on; a repair that changes its length makes other data, "
+            "for another --workdir; `python -m jbias.prepare check` names all damaged ones"
+        ) from error
+
+
+@dataclasses.dataclass
+class LastGood:
+    """The latest states of a stage, and their step; None while losses are taken in."""
+
+    states: seed_axis.PackedStates
+    step: int | None
+
+
+def save_on_crash(
+    job: RunContext, stage: stages.Stage, latest: LastGood, error: Exception
+) -> None:
+    """Saves what was trained before an error that nobody foresaw, if it is whole.
+
+    What became of it is noted on the error. The checkpoints that are there stay.
+    """
+    if job.team.count > 1:
+        return  # The others would have to save, too.
+    if isinstance(error, ValueError) and latest.step == job.saved:
+        return  # `save_before_data_error` has said so.
+    try:
+        _check_complete(job, latest)
+        if latest.step > max(job.saved, stage.first):
+            save(job, stage, latest.states, latest.step)
+        job.manager.wait_until_finished()
+    # Whatever it is, the error that ended the run is the one to tell.
+    except Exception as other:  # noqa: BLE001
+        reason = " ".join(str(other).split())[:200]
+        with contextlib.suppress(Exception):
+            job.manager.wait_until_finished()
+        error.add_note(
+            f"the latest step could not be saved ({reason}); {_where_to_resume(job)}"
+        )
+        return
+    if job.saved >= 0:
+        error.add_note(
+            f"step {job.saved} is saved, the same command goes on from there"
+        )
+
+
+def _where_to_resume(job: RunContext) -> str:
+    """What is there to go on from, as far as can be seen."""
+    try:
+        known = checkpoints.steps(job.workdir / "checkpoints")
+    except OSError:
+        return "which one is cannot be seen now"
+    return f"the latest checkpoint is of step {known[-1]}" if known else "none is"
+
+
+def _check_complete(job: RunContext, latest: LastGood) -> None:
+    """ValueError where the states of that step are not there, or cannot be saved."""
+    leaves = [x for x in jax.tree.leaves(latest.states) if isinstance(x, jax.Array)]
+    if job.saving:
+        raise ValueError("saving failed")
+    if latest.step is None or any(x.is_deleted() for x in leaves):
+        raise ValueError("it was in the midst of a step")
+    jax.block_until_ready(leaves)
+
+
+def is_best(job: RunContext) -> bool:
+    """Whether any seed's validation accuracy is above all that were saved."""
+    return any(value > job.best.get(name, -1.0) for name, value in job.valid.items())
+
+
+def resume(job: RunContext, info: dict[str, Any]) -> None:
+    """Goes on from a checkpoint; puts its evaluation beside if a kill came between."""
+    step = job.saved = info["step"]
+    job.monitor.load(info["watch"])
+    job.best, job.sums = info["best"], info.get("sums", {})
+    total = job.stages[-1].last
+    line = f"resuming {job.name} at step {step}/{total}"
+    job.log(console.LogEvent(line, "resume", step=step, total=total))
+    job.complete = bool(info["records"])
+    written = job.team.is_main and evaluations.is_evaluated(job.workdir, step)
+    written = job.team.broadcast("what is evaluated", written)
+    if info.get("left") and (job.elsewhere or written):
+        job.pending = step
+        job.monitor.reset()
+    if info["records"]:
+        job.evaluated = step
+    if info["records"] and job.team.is_main:
+        records = results.loads(info["records"], where=f"the checkpoint of step {step}")
+        write_records(job, step, records, again=False)
+        telemetry.log_evaluation(job, step, records)
+    restore_damaged(job, lambda at: checkpoints.read_info(job.manager, at))
+
+
+def write_cost(job: RunContext) -> dict[str, Any]:
+    """Writes what this start has cost until now beside what earlier ones have.
+
+    Returns the sums over all starts; nothing where another process writes them.
+    """
+    if not job.team.is_main:
+        return {}
+    spent, step = job.meter.spent(), max(job.saved, 0)
+    paid, assumed = (
+        workdirs.billed_devices(job.devices, job.team.cores),
+        energy(job.config),
+    )
+    start = costs.of_start(job.began, spent, paid, assumed, step)
+    return workdirs.record_cost(job.workdir, start)
+
+
+def energy(config: Mapping[str, Any]) -> costs.Energy:
+    """What config.run.energy assumes; ValueError where it cannot be."""
+    return costs.parse_energy("config.run.energy", config["run"].get("energy", {}))
+
+
+def load_initial_nets(
+    workdir: epath.PathLike, seeds: Sequence[int]
+) -> list[trained.Net]:
+    """Reads the nets of these seeds from the latest checkpoint of a run.
+
+    A run of one seed gives its net to all; a folder of a run whose numbers vary, such as
+    runs/x/vary/optim.rate=0.1, those of that branch. ValueError where the workdir holds
+    no checkpoint, or none of such a seed.
+    """
+    workdir = whole = epath.Path(
+        files.local_copy(workdir, "config.init", checkpoints=True)
+    )
+    if workdir.parent.name == "vary" and not (workdir / "checkpoints").exists():
+        whole = workdir.parent.parent
+    config, folder = whole / "config.json", whole / "checkpoints"
+    if not config.exists() or not folder.exists():
+        raise ValueError(
+            f"config.init: {workdir} must be the workdir of a run with checkpoints; "
+            "train it first or name another"
+        )
+    found = json.loads(config.read_text())
+    held, folders = found["seeds"], [b.folder for b in run_spec.branches(found)]
+    folder = "" if whole == workdir else f"vary/{workdir.name}"
+    if folder not in folders:
+        raise ValueError(
+            f"config.init: {workdir} must be one branch of the run in {whole}; name one, "
+            f"such as {whole / folders[0]}"
+        )
+    lacking = [seed for seed in seeds if seed not in held]
+    if lacking and len(held) > 1:
+        raise ValueError(
+            f"config.init: {workdir} has the seeds {held} and not {lacking[0]}; "
+            "train that one, or start from a run of a single seed"
+        )
+    steps = checkpoints.steps(folder)
+    if not steps:
+        raise ValueError(f"config.init: {folder} holds no checkpoint yet")
+    found, _ = trained.read_nets(folder, steps[-1])
+    first = folders.index(folder) * len(held)  # All seeds of a branch, then the next.
+    places = [0 if len(held) == 1 else held.index(seed) for seed in seeds]
+    return [found[first + place] for place in places]
+
+
+def graft_head(
+    drawn: trained.Net, given: trained.Net, say: Callable[[str], None]
+) -> trained.Net:
+    """The given net; where its linear layer has other classes, the drawn one there.
+
+    ValueError where it is another model.
+    """
+    shapes, drawn_shapes = (jax.tree.map(np.shape, tree) for tree in (given, drawn))
+    if shapes == drawn_shapes:
+        return given
+    given = {**given, "params": {**given["params"], "fc": drawn["params"]["fc"]}}
+    if jax.tree.map(np.shape, given) != drawn_shapes:
+        raise ValueError(
+            "config.init: holds another model than config.model; its config.json says "
+            "which, so set config.model to that"
+        )
+    say("config.init: another number of classes, the linear layer is drawn anew")
+    return given
+
+
+def write_records(
+    job: RunContext, step: int, records: Sequence[results.Record], *, again: bool = True
+) -> None:
+    """Writes each branch's records; those that are there whole stay, unless `again`.
+
+    Of others it says so: they come from the checkpoint of their step.
+    """
+    job.check_lock()
+    for branch in job.branches if job.team.is_main else ():
+        path = evaluations.records_path(job.workdir / branch.folder, step)
+        name = jc.run_name(branch.config)
+        text = results.dumps(record for record in records if record.run == name)
+        known = checksums.checksum(text.encode())
+        what = "" if again else checksums.damage(path, known)
+        if what:
+            job.log(f"{path} {what}: written anew from the checkpoint of its step")
+        if again or what:
+            with files.translate_os_errors(str(path)):
+                results.write_text(path, text)
+        # Only now: what is saved may rely on it.
+        job.sums[evaluations.relative_name(job.workdir, path)] = known
+
+
+def restore_damaged(job: RunContext, position: Callable[[int], dict[str, Any]]) -> None:
+    """Puts records back that are not as they were written, from the step's checkpoint.
+
+    `position` gives what stands beside a checkpoint; ValueError where there is none.
+    """
+    held = {k: v for k, v in job.sums.items() if checksums.is_record(k)}
+    for name, what in (
+        checksums.find_damaged(job.workdir, held) if job.team.is_main else ()
+    ):
+        path = job.workdir / name
+        try:
+            text = position(int(path.stem))["records"]
+            records = results.loads(text, where=f"the checkpoint of step {path.stem}")
+        # Of a step that went, and of a damaged one, orbax raises anything.
+        except Exception as error:
+            raise evaluations.lost_error(path, what) from error
+        write_records(job, int(path.stem), records, again=False)
+
+
+def seal_records(job: RunContext, lost: Iterable[str] = ()) -> None:
+    """Seals what is written; tells which of the `lost` files still are."""
+    job.check_lock()
+    if still := dict(
+        checksums.find_damaged(job.workdir, {k: job.sums[k] for k in lost})
+    ):
+        job.log(evaluations.describe_lost(job.workdir, still))
+    if job.manager is not None:
+        checksums.write(job.workdir, {**job.facts, **job.sums})
+    elif job.team.is_main:
+        checksums.write(job.workdir, job.sums, checksums.FOLLOWER)

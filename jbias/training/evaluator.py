@@ -1,0 +1,401 @@
+"""Evaluates all seeds on all sets and writes the records, in the run or beside it.
+
+`follow` evaluates the checkpoints of a run that another process trains, as they come. That
+run is one with config.run.evaluate="elsewhere": it saves where it would evaluate, with all
+that the records need, and keeps what is saved until evals/<step>.jsonl is there.
+"""
+
+import contextlib
+import functools
+import itertools
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import numpy as np
+from etils import epath
+
+from jbias import config as jc
+from jbias import evals, run_spec
+from jbias.data import loader, splits
+from jbias.evals import decisions, predict
+from jbias.models import trained
+from jbias.runs import checkpoints, checksums, evaluations, results, workdirs
+from jbias.runtime import console, files, heap, lock, mesh
+from jbias.training import checkpointing, memory, seed_axis, setup, stages, telemetry
+from jbias.training import step as train_step
+from jbias.training.context import RunContext
+
+
+def evaluate(
+    job: RunContext, stage: stages.Stage, states: seed_axis.PackedStates, step: int
+) -> None:
+    """Measures every seed on every set; leaves records and `valid` in the job."""
+    began = time.monotonic()
+    if not (predicted := _all_predicted(job, stage, states)):
+        return  # Asked to stop; this evaluation is made again on resuming.
+    of_entries = {}
+    for number, entry in enumerate(job.members):
+        records = of_entries[entry.name] = list(_train_records(job, stage, step, entry))
+        for test in job.tests:
+            decided = _decisions(predicted[test.name][number], test)
+            records += _test_records(job, stage, step, test, entry, decided)
+    asked = job.config["run"]["decisions"]
+    kept = _keep_decisions(job, step, predicted) if asked else {}
+    records = [record for some in of_entries.values() for record in some]
+    checkpointing.write_records(job, step, records)
+    job.sums |= kept
+    checkpointing.seal_records(job)
+    telemetry.log_evaluation(job, step, records)
+    job.records, job.evaluated = records, step
+    job.valid = {
+        name: r.value
+        for name, some in of_entries.items()
+        for r in some
+        if evaluations.is_valid(r)
+    }
+    job.monitor.reset()
+    heap.trim()
+    job.note = f" valid {100 * mean(job.valid.values()):.1f}"
+    total, took = job.stages[-1].last, time.monotonic() - began
+    seen = _summary(records) or "no seed is finite"
+    line = f"step {step}/{total}: {seen} ({took:.1f} s)"
+    told = dict(step=step, total=total, seconds=round(took, 3))
+    means = {f"{d}/{m}": mean(values) for (d, m), values in _cells(records).items()}
+    job.log(console.LogEvent(line, "evaluation", **told, means=means))
+
+
+def rebuild_decisions(
+    job: RunContext, stage: stages.Stage, states: seed_axis.PackedStates, step: int
+) -> None:
+    """Makes a step's decisions anew, those that are not as they were written."""
+    if predicted := _all_predicted(job, stage, states):
+        made = _keep_decisions(job, step, predicted, again=False)
+        other = any({**made, **job.sums}[k] not in (v, v[1]) for k, v in made.items())
+        then = ", equal only within tolerance to those lost" * other
+        job.log(f"decisions of step {step} were lost: made anew from its states{then}")
+        job.sums |= made
+
+
+def state_shapes(job: RunContext) -> Callable[[int], tuple]:
+    """The shapes of a stage's states, by its number, to read a checkpoint into."""
+    return lambda number: stages.state_shapes(job.stages[number], len(job.members))
+
+
+def net_only(state: train_step.State) -> train_step.State:
+    """A state with nothing but the net to evaluate."""
+    net = train_step.net_of(state)
+    params, stats = {"net": net["params"]}, {"net": net["stats"]}
+    return train_step.State(state.step, params, stats, ())
+
+
+def _all_predicted(
+    job: RunContext, stage: stages.Stage, states: seed_axis.PackedStates
+) -> dict[str, list] | None:
+    """The decisions of all seeds by set; None where the job is to stop."""
+    predicted = {test.name: [] for test in job.tests}
+    for number, wave in enumerate(states):
+        nets = tuple(train_step.net_of(tree) for tree in wave)
+        for test, found in _predicted(job, stage, nets, number):
+            predicted[test.name] += found
+    whole = all(len(found) == len(job.members) for found in predicted.values())
+    return predicted if whole else None
+
+
+def _predicted(
+    job: RunContext, stage: stages.Stage, nets: seed_axis.Wave, wave: int
+) -> Iterator[tuple[splits.TestSet, list]]:
+    """The decisions of a wave's seeds, set by set; ends early where the job is to stop.
+
+    Sets with images of one size share batches, so that only their last one is padded.
+    """
+    run, layout = job.config["run"], stage.layout
+    reading = stages.reader_options(run["loading"], job.devices)
+    shards = job.devices.shape["data"]
+    size = -(-run["eval_batch"] // shards) * shards
+    nets, said, number = layout.to_device(nets, wave), time.monotonic(), 0
+    for _, group in itertools.groupby(job.tests, lambda test: test.shape):
+        tests = list(group)
+        rules = [
+            predict.Rule(
+                len(test.images),
+                mesh.replicate(test.matrix, job.devices),
+                test.aggregate,
+                np.asarray(test.columns["label"]) if run["decisions"] else None,
+            )
+            for test in tests
+        ]
+        images = (test.images for test in tests)
+        batches = _batches(job, images, size, reading)
+        found = predict.predict(
+            stage.score,
+            nets,
+            batches,
+            rules,
+            split=lambda answers: layout.each(answers, wave),
+            halt=job.stop_requested,
+            fetch=functools.partial(mesh.fetch, mesh=job.devices),
+        )
+        for test, decided in zip(tests, found):
+            number += 1
+            if time.monotonic() - said > run["log_seconds"]:
+                said = time.monotonic()
+                job.log(f"evaluated {test.name}, {number} of {len(job.tests)} sets ...")
+            yield test, decided
+
+
+def _batches(
+    job: RunContext, images: Iterator, size: int, reading: loader.ReaderOptions
+) -> Iterator[jax.Array]:
+    """Batches on the devices; where one process cannot read its share, none goes on."""
+    several = list(images)
+    files = any(isinstance(one, loader.EncodedImages) for one in several)
+    coming = loader.local_batches(several, size, reading)
+    while True:
+        with job.team.raise_together("images to evaluate", files):
+            share = next(coming, None)
+        if share is None:
+            return
+        place = mesh.split if reading.parts == 1 else mesh.assemble
+        yield place(share, job.devices)
+
+
+def _keep_decisions(
+    job: RunContext, step: int, predicted: dict[str, list], *, again: bool = True
+) -> dict[str, Any]:
+    """Writes decisions; unless `again`, those that were lost alone. Returns their sums."""
+    job.check_lock()
+    told = {}
+    branches = job.branches if job.team.is_main else ()
+    for test, branch in itertools.product(job.tests, branches):
+        path = job.workdir / branch.folder / f"decisions/{test.name}/{step}.parquet"
+        name = evaluations.relative_name(job.workdir, path)
+        if not again and not checksums.damage(path, job.sums.get(name)):
+            continue
+        of_branch = {
+            entry.seed: _decisions(one, test)
+            for entry, one in zip(job.members, predicted[test.name], strict=True)
+            if entry.branch == branch
+        }
+        with files.translate_os_errors(str(path)):
+            told[name] = decisions.write(path, of_branch)
+    return told
+
+
+def _decisions(found: Any, test: splits.TestSet) -> evals.Decisions:
+    """What a seed decided, with probabilities where they were asked for."""
+    if not isinstance(found, predict.Confidence):
+        return evals.Decisions(found, test.columns)
+    told = {"confidence": found.confidence, "likelihood": found.likelihood}
+    return evals.Decisions(found.prediction, {**test.columns, **told})
+
+
+# What a line of progress leaves to the records.
+_BY_GROUP = ("group_accuracy", "group_balanced_accuracy", "class_balanced_accuracy")
+
+
+def _summary(records: list[results.Record]) -> str:
+    """Accuracies in percent and shape biases, each a mean over the finite seeds."""
+    return ", ".join(
+        f"{name} {100 * mean(values):.1f}"
+        if metric == "accuracy"
+        else f"worst group {100 * mean(values):.1f}"
+        if metric == "worst_group_accuracy"
+        else f"{metric.replace('_', ' ')} {mean(values):.2f}"
+        for (name, metric), values in _cells(records).items()
+    )
+
+
+def _cells(records: list[results.Record]) -> dict[tuple[str, str], list[float]]:
+    """The finite seeds' values of each number that a line of progress has."""
+    cells = {}
+    for r in records:
+        told = r.metric not in _BY_GROUP and r.value is not None
+        if r.dataset != results.TRAIN and told:
+            cells.setdefault((r.dataset, r.metric), []).append(r.value)
+    return cells
+
+
+def mean(values) -> float:
+    values = list(values)
+    return sum(values) / len(values) if values else float("nan")
+
+
+def _record(
+    job: RunContext,
+    stage: stages.Stage,
+    step: int,
+    entry: run_spec.Member,
+    **fields: Any,
+) -> results.Record:
+    config = entry.branch.config
+    epochs = [(s.last - s.first) / s.order.steps_per_epoch for s in job.stages]
+    here = (step - stage.first) / stage.order.steps_per_epoch
+    return results.Record(
+        run=jc.run_name(config),
+        algorithm=jc.algorithm_name(config),
+        variant=config["variant"],
+        model=config["model"]["name"],
+        train_data=jc.train_data_name(config),
+        stage=stage.number,
+        seed=entry.seed,
+        step=step,
+        epoch=round(sum(epochs[: stage.number]) + here, 4),
+        **{"condition": "", **fields},
+    )
+
+
+def _train_records(
+    job: RunContext, stage: stages.Stage, step: int, entry: run_spec.Member
+) -> Iterator[results.Record]:
+    """Losses and gradients since the evaluation before, or the step it diverged at.
+
+    And where a seed was rolled back in this stage, until now: with what rate it goes on.
+    """
+    record = functools.partial(_record, job, stage, step, entry, dataset=results.TRAIN)
+    at = job.monitor.diverged.get(entry.name)
+    values = {"diverged": at} if at else job.monitor.means(entry.name)
+    for name, value in values.items():
+        yield record(metric=name, value=value, status="diverged" if at else "ok")
+    for failed in job.monitor.rolled_back.get(entry.name, ()):
+        if stage.first < failed <= step:
+            to, scale = job.rollback(entry.name, failed)
+            where = f"at step {failed} to step {to}"
+            yield record(metric="rolled_back", condition=where, value=scale)
+
+
+def _test_records(
+    job: RunContext,
+    stage: stages.Stage,
+    step: int,
+    test: splits.TestSet,
+    entry: run_spec.Member,
+    decided: evals.Decisions,
+) -> Iterator[results.Record]:
+    for measure in test.measures:
+        for number in evals.MEASURES[measure](decided):
+            fields = number._asdict()
+            if entry.name in job.monitor.diverged:
+                fields.update(value=None, count=None, status="diverged")
+            yield _record(job, stage, step, entry, dataset=test.name, **fields)
+
+
+def follow(
+    workdir: epath.PathLike,
+    *,
+    interval: float,
+    once: bool = False,
+    devices: int = 0,
+) -> None:
+    """Evaluates each step that is due until the run is done; `once`: those there are.
+
+    interval: seconds between looks at the checkpoints. devices: how many to use of those
+    here, whatever the run has; 0: all. ValueError or OSError where that cannot be; what
+    was evaluated stands, and the same call goes on.
+    """
+    workdir = files.resolve(workdir, "--follow")
+    say = _await_run(workdir, interval, once)
+    with contextlib.ExitStack() as ends:
+        ends.callback(console.flush, workdir)
+        held = ends.enter_context(workdirs.claim_evaluation(workdir, say))
+        job, again = None, iter(evaluations.damaged_steps(workdir, say))
+        while True:
+            over = once or (workdir / "done").exists()
+            for step in itertools.chain(again, evaluations.pending(workdir)):
+                job = job or _open_followed(workdir, say, devices, held, ends)
+                _evaluate_step(job, step)
+            if over:
+                count = len(evaluations.evaluated_steps(workdir))
+                own = _followed_config(workdir)["run"].get("evaluate") == "here"
+                by = "; the run evaluates by itself" if own else ""
+                say(f"{workdir}: evaluated all that was due, {count} steps in all{by}")
+                return
+            job = job or _open_followed(workdir, say, devices, held, ends)
+            time.sleep(interval)
+
+
+def _await_run(workdir: epath.Path, interval: float, once: bool) -> Callable:
+    """Waits while a run is being opened; ValueError where there is none."""
+    told = False
+    while not (workdir / "provenance.json").exists():
+        if once or not workdirs.is_claimed(workdir):
+            raise ValueError(
+                f"--follow: {workdir} is no run (no provenance.json); start its "
+                "training first, or name its workdir"
+            )
+        if not told:
+            console.logger(None)(f"waiting until the run in {workdir} is opened ...")
+        told = True
+        time.sleep(interval)
+    return console.logger(
+        workdir, _followed_config(workdir)["run"].get("log", console.LOG_FORMATS[0])
+    )
+
+
+def _followed_config(workdir: epath.Path) -> dict:
+    """The run's config; ValueError where it is no run's."""
+    needed = (key for key in run_spec.KEYS if key not in run_spec.OPTIONAL_KEYS)
+    config = trained.read_json(workdir / "config.json", (*needed, "run.devices"))
+    return run_spec.check_trusted(config, workdir)
+
+
+def _open_followed(
+    workdir: epath.Path,
+    say: Callable,
+    devices: int,
+    held: lock.Lock,
+    ends: contextlib.ExitStack,
+) -> RunContext:
+    """The run's data and networks, laid out for the devices of this process."""
+    say(f"following {workdir}")
+    config = _followed_config(workdir)
+    here = dict(spread=0, together=0, memory=0.0, strategy="auto")
+    config["run"].update(here, devices=devices)
+    job = setup.open_run(config, workdir, say, follows=True)
+    job.check_lock = held.check
+    job.sums = checksums.read(workdir, checksums.FOLLOWER)
+    job.stages = [
+        stages.fit_to_devices(
+            stage, len(job.members), job.devices, together=_together(job, i)
+        )
+        for i, stage in enumerate(job.stages)
+    ]
+    ends.callback(job.writers.close)
+    telemetry.open_loggers(job, 0, alone=False)
+    return job
+
+
+def _together(job: RunContext, number: int) -> int:
+    """How many nets to have on the devices at once: half of the memory, 0 for all."""
+    free = memory.free_bytes(job.devices)
+    if free is None:
+        return 0
+    leaves = jax.tree.leaves(train_step.net_of(state_shapes(job)(number)[0]))
+    each = sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)
+    return max(1, free // 2 // each) * job.devices.shape["seed"]
+
+
+def _evaluate_step(job: RunContext, step: int) -> None:
+    """Makes one evaluation as the run itself would have made it."""
+    folder = job.workdir / "checkpoints"
+    try:
+        states, info = checkpoints.read(folder, step, state_shapes(job))
+    except (*checkpoints.MACHINE_ERRORS, PermissionError):
+        raise
+    # Of damaged bytes, and of a step that goes meanwhile, orbax raises anything.
+    except Exception as error:
+        if step not in checkpoints.steps(folder):
+            return
+        reason = textwrap.shorten(str(error), 200, placeholder=" …")
+        raise ValueError(
+            f"checkpoint: {folder / str(step)} cannot be read ({reason}); if it "
+            "is damaged, delete it, and this evaluation is never made"
+        ) from error
+    job.config["run"].update(info["left"])
+    job.monitor.load(info["watch"])
+    stage = job.stages[info["stage"]]
+    nets = stage.layout.pack(map(net_only, states))
+    del states
+    evaluate(job, stage, nets, step)

@@ -1,0 +1,494 @@
+"""Turns a config into the stages of a run: what is trained, on what, in which order.
+
+The step of one seed assembles its batch, transforms it and learns. Where numbers of the
+config vary between branches (run_spec.py), the step makes itself for the values that come
+with each call: one program for all.
+"""
+
+import functools
+import math
+import os
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import linen as nn
+from jax.interpreters import partial_eval
+from jaxtyping import PyTree, UInt8
+
+from jbias import build, run_spec
+from jbias import config as jc
+from jbias.algos import base
+from jbias.data import loader, splits
+from jbias.evals import predict
+from jbias.runtime import mesh, xla
+from jbias.training import (
+    convolutions,
+    divergence,
+    input_pipeline,
+    input_plan,
+    optim,
+    prng,
+    samplers,
+    seed_axis,
+)
+from jbias.training import step as train_step
+
+
+class Stage(NamedTuple):
+    """What holds from step `first` to step `last` of a run."""
+
+    number: int
+    first: int
+    last: int
+    algo: base.Algo
+    shape: tuple[int, int]  # Height and width of the images, in pixels.
+    pipelines: dict[
+        str, input_pipeline.InputPipeline | input_plan.InputPlan
+    ]  # "train", and "other" if there is one.
+    draw: Callable  # (key, net of the stage before or None) -> a seed's state,
+    init: Callable  # and the same, compiled.
+    seed_step: seed_axis.SeedFunction  # Of one seed; its arg is (key, what it takes).
+    seed_logits: seed_axis.SeedFunction  # Its network's logits, in evaluation.
+    branch: Callable  # Values of what varies -> such a draw, one and score_one.
+    rollback: divergence.Rollback | None = None
+    layout: seed_axis.SeedLayout | None = (
+        None  # Of all seeds, as `fit_to_devices` says;
+    )
+    advance: seed_axis.MultiStep | None = None  # their steps,
+    score: seed_axis.WaveFunction | None = None  # and their logits, of a wave.
+    skips: bool = False  # Whether seeds that have no arguments may be left out.
+
+    @property
+    def order(self) -> samplers.Sampler:
+        return self.pipelines["train"].order
+
+    @property
+    def streams(self) -> bool:
+        """Whether images are read while it is trained."""
+        return any(
+            not isinstance(one, input_pipeline.ResidentInput)
+            for one in self.pipelines.values()
+        )
+
+    def static(self, step: int) -> Hashable:
+        """What the compiler must know about a step of the run."""
+        return self.algo.static(step - self.first, self.last - self.first)
+
+    def batch(self, seed: int, step: int) -> dict[str, Any]:
+        """A seed's batch at a step of the run: its places in what is shared, or its rows."""
+        return {
+            name: one.batch(seed, step - self.first)
+            for name, one in self.pipelines.items()
+        }
+
+    def wait(self, step: int, halt: Callable[[], bool]) -> bool:
+        """Waits for what is held at a step; False where `halt` said so before."""
+        local = step - self.first
+        return all(one.wait(local, halt) for one in self.pipelines.values())
+
+    def shared(self, step: int) -> dict[str, input_pipeline.Rows]:
+        """What all seeds draw from at a step of the run, on the devices."""
+        return {
+            name: one.shared(step - self.first) for name, one in self.pipelines.items()
+        }
+
+    def next_change(self, step: int) -> int:
+        """The first later step at which another thing is held."""
+        local = step - self.first
+        return self.first + min(
+            one.next_change(local) for one in self.pipelines.values()
+        )
+
+    def close(self) -> None:
+        """Stops what reads ahead."""
+        for one in self.pipelines.values():
+            one.close()
+
+
+def build_stages(
+    config: Mapping[str, Any],
+    train_sets: Sequence[splits.TrainSet],
+    images: Mapping[str, UInt8[np.ndarray, "n h w c"]] | None,
+    devices: jax.sharding.Mesh,
+    make: Callable[..., input_pipeline.InputPipeline] = input_plan.make_pipeline,
+) -> list[Stage]:
+    """Builds the stages, each from the config with that stage's own entries in it.
+
+    Without `images` they can only be evaluated: their pipelines are plans. `make` makes of
+    each plan what feeds the steps.
+    """
+    seed_axis.resolve_strategy(
+        config["run"]["strategy"], devices
+    )  # Refused here, if anywhere.
+    built, classes = [], train_sets[0].sources[0].classes
+    for number, train in enumerate(train_sets):
+        if train.sources[0].classes != classes:
+            raise ValueError(
+                f"config.stages[{number}].train: must have the classes of the first "
+                f"stage's {train_sets[0].sources[0].name}, got those of "
+                f"{train.sources[0].name}"
+            )
+        first = built[-1].last if built else 0
+        built.append(_stage(number, first, config, train, images, devices, make))
+    if config["vary"] and images is not None:
+        effects = (_reached(config, stage) for stage in built)
+        check_effective(config, set().union(*effects))
+    return built
+
+
+def _stage(
+    number: int,
+    first: int,
+    config: Mapping[str, Any],
+    train: splits.TrainSet,
+    images: Mapping[str, UInt8[np.ndarray, "n h w c"]] | None,
+    devices: jax.sharding.Mesh,
+    make: Callable[..., input_pipeline.InputPipeline],
+) -> Stage:
+    at = f"config.stages[{number}]" if number else "config"
+    branches = [branch.config for branch in run_spec.branches(config)]
+    part = jc.stage_configs(branches[0])[number]
+    classes = len(train.sources[0].classes)
+    plans = input_plan.plan_inputs(number, part, train)
+    epoch = plans["train"].order.steps_per_epoch
+    total = max(1, round(part["epochs"] * epoch))
+    inputs = build.transforms(f"{at}.inputs", plans["train"].inputs)
+    net = build.network(part, classes, math.prod(one.views for one in inputs))
+    beside = plans["other"].inputs if train.other else ()
+    beside = build.transforms(f"{at}.train.other.inputs", beside)
+    average = part["optim"].get("average", 0.0)
+
+    lasting = dict(steps_per_epoch=epoch, total=total)
+    rollback = divergence.rollback_in_steps(config.get("rollback"), first, **lasting)
+
+    def learner(config) -> tuple[base.Algo, Callable[[Any], tuple]]:
+        part = jc.stage_configs(config)[number]
+        algo = build.algorithm(part["algo"], net, plans["train"].columns)
+
+        def txs_at(scale: Any) -> tuple:
+            options = {**part["optim"], "rate": scale * part["optim"]["rate"]}
+            optimiser = functools.partial(optim.from_options, options)
+            return tuple(optimiser(one, total, epoch) for one in algo.updates)
+
+        return algo, txs_at
+
+    algo, txs_at = learner(branches[0])
+    groups = (algo.mix_group, *(one.mix_group for one in (*inputs, *beside)))
+    batch, norm_group = part["train"]["batch"], part["model"].get("norm_group", 0)
+    pieces = _pieces(part["train"], algo, norm_group, plans["train"].order.period)
+
+    def functions(
+        algo: base.Algo, txs_at: Callable
+    ) -> tuple[Callable, seed_axis.SeedFunction, seed_axis.SeedFunction]:
+        learning = dict(average=average, first=first, rollback=rollback, **pieces)
+        one = make_seed_step(algo, txs_at, inputs, classes, other=beside, **learning)
+        draw = make_initialiser(algo, txs_at(1), train.sources[0].shape, first, average)
+        on_one_cpu = devices.size == 1 and xla.platform() == "cpu"
+        return (
+            divergence.with_fallback(draw) if rollback else draw,
+            convolutions.chunk_kernel_gradients(one) if on_one_cpu else one,
+            predict.scorer(algo.decide or _plainly(algo.net)),
+        )
+
+    def branch(
+        values: tuple,
+    ) -> tuple[Callable, seed_axis.SeedFunction, seed_axis.SeedFunction]:
+        return functions(*learner(run_spec.with_values(config, values)))
+
+    draw, one, score_one = functions(algo, txs_at)
+    if config["vary"]:
+        for other in branches[1:]:
+            check_same_program(algo, learner(other)[0], total)
+        one = vary_step(lambda values: branch(values)[1])
+    feeds = plans
+    if images is not None:
+        check = functools.partial(mesh.check_batch, norm_group=norm_group, **pieces)
+        check(batch, math.lcm(*groups), devices)
+        fed = functools.partial(
+            make,
+            images=images,
+            devices=devices,
+            seeds=config["seeds"],
+            steps=total,
+            reading=reader_options(config["run"]["loading"], devices),
+        )
+        feeds = {name: fed(plan) for name, plan in plans.items()}
+    return Stage(
+        number=number,
+        first=first,
+        last=first + total,
+        algo=algo,
+        shape=train.sources[0].shape,
+        pipelines=feeds,
+        draw=draw,
+        init=compile_fast(draw),
+        seed_step=one,
+        seed_logits=score_one,
+        branch=branch,
+        rollback=rollback,
+    )
+
+
+def _reached(config: Mapping[str, Any], stage: Stage) -> set[str]:
+    """Which keys of config.vary the steps depend on; refuses where more does."""
+    key = jax.eval_shape(lambda: prng.key(0))
+    state = jax.eval_shape(stage.draw, key, None)
+    image = jax.ShapeDtypeStruct((1, *stage.shape, 3), np.uint8)
+    net = train_step.net_of(state)
+    reached = functools.partial(affecting_keys, config)
+    draws = reached(lambda values: lambda key: stage.branch(values)[0](key, None), key)
+    check_shared("the weights at the start", draws)
+
+    def score(values):
+        return lambda net, image: stage.branch(values)[2](net, None, image, None)
+
+    check_shared("how decisions are made", reached(score, net, image))
+    shapes = {name: one.shapes() for name, one in stage.pipelines.items()}
+    taken = {name: one for name, (one, _) in shapes.items()}
+    held = {name: one for name, (_, one) in shapes.items()}
+    found = set()
+    for static in {stage.static(step) for step in range(stage.first, stage.last)}:
+
+        def step(values, static=static):
+            one = stage.branch(values)[1]
+            return lambda *args: one(*args, static)
+
+        found |= reached(step, state, (key, taken), held)
+    return found
+
+
+def fit_to_devices(
+    stage: Stage,
+    count: int,
+    devices: jax.sharding.Mesh,
+    *,
+    strategy: str = "auto",
+    together: int = 0,
+) -> Stage:
+    """The stage with the steps of `count` seeds, at most `together` (0: all) at once."""
+    chosen = seed_axis.resolve_strategy(strategy, devices)
+    layout = seed_axis.choose_layout(
+        count, devices, stacked=chosen.stacked, together=together or count
+    )
+    return stage._replace(
+        layout=layout,
+        advance=seed_axis.multi_step(stage.seed_step, chosen, layout),
+        score=seed_axis.map_seeds(stage.seed_logits, chosen, layout),
+        skips=chosen.dispatch != "unrolled" and not layout.width(0),
+    )
+
+
+def _pieces(
+    options: Mapping[str, Any], algo: base.Algo, norm_group: int, period: int
+) -> dict[str, int]:
+    """Into how many micro-batches a batch is cut, and which examples stay together.
+
+    Those that the algorithm mixes, or batch norm takes together, and so many that each
+    micro-batch has its share of every set. Input transforms have mixed before.
+    """
+    accumulate = options.get("accumulate", 1)
+    if accumulate > 1 and algo.whole_batch:
+        raise ValueError(
+            "config.train.accumulate: must be 1 for an algorithm whose loss compares the "
+            f"whole batch, got {accumulate}; lower the batch instead"
+        )
+    block = math.lcm(algo.mix_group, norm_group or 1, period)
+    return {"accumulate": accumulate, "block": block}
+
+
+def _plainly(net: nn.Module) -> Callable:
+    return functools.partial(net.apply, train=False)
+
+
+def reader_options(
+    loading: Mapping[str, Any], devices: jax.sharding.Mesh
+) -> loader.ReaderOptions:
+    """Who reads streamed sets; this process its share where several train together.
+
+    Without a number of threads there is one a core, over all worker processes.
+    """
+    workers = loading["workers"]
+    cores = len(os.sched_getaffinity(0))
+    threads = loading["threads"] or max(1, cores // max(1, workers))
+    return loader.ReaderOptions(threads, workers, *mesh.local_part(devices))
+
+
+def state_shapes(stage: Stage, count: int) -> tuple:
+    """Shapes of a stage's states, to read a checkpoint into."""
+    return (jax.eval_shape(stage.draw, prng.key(0), None),) * count
+
+
+def init_state(
+    stage: Stage, seed: int, net: Mapping[str, PyTree] | None = None
+) -> train_step.State:
+    """A seed's state at the start of a stage, from the net of the stage before."""
+    key = prng.stream(prng.key(seed), "init")
+    if stage.number:
+        key = prng.stream(key, f"stage/{stage.number}")
+    return stage.init(key, net)
+
+
+def make_seed_step(
+    algo: base.Algo,
+    txs_at: Callable[[Any], tuple],
+    inputs: Iterable[build.BatchTransform],
+    classes: int,
+    *,
+    other: Iterable[build.BatchTransform] = (),
+    rollback: divergence.Rollback | None = None,
+    **learning: Any,
+) -> seed_axis.SeedFunction:
+    """The whole step of one seed: gather, transform, learn.
+
+    `txs_at` gives the optimisers with so many times their rate. `learning` are options
+    of step.make.
+    """
+
+    def take_at(scale: Any) -> train_step.TrainStep:
+        return train_step.make_step(algo, txs_at(scale), **learning)
+
+    settled = algo.settle is not base.as_updated
+    if rollback:
+        take = divergence.rollback_nonfinite(take_at, rollback, settled=settled)
+    else:
+        take = divergence.freeze_nonfinite(take_at(1), settled=settled)
+
+    def one(state, arg, held, static):
+        key, taken = arg
+        with jax.named_scope("data"):
+            batch = input_pipeline.assemble_batch(
+                held["train"], taken["train"], classes
+            )
+        stream = prng.stream(key, "augment")
+        if "other" in taken:
+            with jax.named_scope("data"):
+                beside = input_pipeline.assemble_batch(
+                    held["other"], taken["other"], None
+                )
+            apart = prng.stream(key, "augment/other")
+            batch["other"] = transform_batch(beside, apart, state.step, other)
+        batch = transform_batch(batch, stream, state.step, inputs)
+        return take(state, batch, key, static)
+
+    return one
+
+
+@jax.named_scope("inputs")
+def transform_batch(batch: base.Batch, key: Any, step: Any, through: Iterable) -> Any:
+    """A batch as a network is given it in a step, through so many transforms."""
+    now = jax.random.fold_in(key, step)
+    for transform in through:
+        batch["once"] = prng.stream(key, f"once/{transform.stream}")
+        batch = transform.apply(batch, prng.stream(now, transform.stream))
+    return batch
+
+
+def make_initialiser(
+    algo: base.Algo, txs: tuple, shape: tuple[int, int], first: int, average: float
+) -> Callable:
+    """Draws a seed's state for step `first`; one program for all seeds."""
+
+    def init(key, net):
+        image = jnp.zeros((1, *shape, 3))
+        state = train_step.init(algo, txs, key, image, net, average=average)
+        return state._replace(step=jnp.asarray(first, jnp.int32))
+
+    return init
+
+
+def compile_fast(init: Callable) -> Callable:
+    """Compiles what runs once a seed without optimising it: seconds instead of a dozen.
+
+    On CPU the random bits of every weight's shape are optimised for half a second.
+    """
+    quick = {"xla_backend_optimization_level": 0}
+    on_cpu = xla.platform() == "cpu"
+    return jax.jit(init, compiler_options=quick if on_cpu else None)
+
+
+def seed_argument(entry: run_spec.Member) -> Any:
+    """What a seed has of its own in every step: its key, and the values if any vary."""
+    key = prng.key(entry.seed)
+    values = tuple(np.float32(value) for value in entry.branch.values)
+    return (key, values) if values else key
+
+
+def vary_step(
+    make: Callable[[tuple], seed_axis.SeedFunction],
+) -> seed_axis.SeedFunction:
+    """A step that makes itself for the values that come with each call."""
+
+    def one(state: Any, arg: Any, shared: Any, static: Hashable) -> Any:
+        (key, values), taken = arg
+        return make(values)(state, (key, taken), shared, static)
+
+    return one
+
+
+def affecting_keys(config: Mapping[str, Any], make: Callable, *args: Any) -> set[str]:
+    """The keys that what `make(values)` computes of such arguments depends on.
+
+    ValueError where one of the values must be known to make or to trace it.
+    """
+    known = run_spec.varied_keys(config)
+    values = (jax.ShapeDtypeStruct((), np.float32),) * len(known)
+    try:
+        jaxpr = jax.make_jaxpr(lambda values, *args: make(values)(*args))(values, *args)
+    except (TypeError, ValueError, AttributeError) as error:
+        # An error that the values themselves bring as well is another one.
+        jax.eval_shape(make(run_spec.branches(config)[0].values), *args)
+        raise ValueError(
+            f"config.vary: a number of {', '.join(known)} must be known while the "
+            "program is compiled, so that it cannot differ in one; start a run for "
+            "each value"
+        ) from error
+    outputs = [True] * len(jaxpr.jaxpr.outvars)
+    _, used = partial_eval.dce_jaxpr(jaxpr.jaxpr, outputs)
+    return {key for key, of_it in zip(known, used) if of_it}
+
+
+def check_shared(what: str, reached: set[str]) -> None:
+    """Refuses keys that would change what all branches have in common."""
+    if reached:
+        raise ValueError(
+            f"config.vary: {', '.join(sorted(reached))} must not change {what}, which "
+            "all branches share; start a run for each value"
+        )
+
+
+def check_effective(config: Mapping[str, Any], reached: set[str]) -> None:
+    """Refuses keys that no step of any stage depends on."""
+    for i, key in enumerate(run_spec.varied_keys(config)):
+        if key not in reached:
+            stages, room = config["stages"], key.partition(".")[0]
+            staged = stages and all(room in stage for stage in stages)
+            hint = f": stages have their own, such as stages.0.{key}" if staged else ""
+            raise ValueError(
+                f"config.vary[{i}].key: {key} has no effect on any step{hint}; vary what "
+                "the steps use"
+            )
+
+
+def check_same_program(one: base.Algo, other: base.Algo, steps: int) -> None:
+    """Refuses values between which more differs than a number, in so many steps."""
+    a, b = ([*map(_name, x.updates), *x.parts] for x in (one, other))
+    if a != b or one.mix_group != other.mix_group:
+        raise ValueError(
+            f"config.vary: the values must make one algorithm, got updates and parts {a} "
+            f"and {b}; start a run for the value that makes another, such as 0"
+        )
+    if one.static is other.static:
+        return
+    for step in range(steps):
+        if one.static(step, steps) != other.static(step, steps):
+            raise ValueError(
+                "config.vary: the values must make one algorithm, got programs that "
+                f"differ at step {step} of {steps}; start a run for each value"
+            )
+
+
+def _name(update: base.Update) -> tuple:
+    return update.loss, update.plus, update.clip is None, update.decay

@@ -1,0 +1,111 @@
+"""A tap that acts at no site is an error while the step is traced, not a run of ERM."""
+
+import functools
+import re
+
+import jax
+import pytest
+
+from jbias.runtime import messages
+from jbias.training import prng
+from tests import smoke_runs
+
+MINE = """
+import jax.numpy as jnp
+from jax.ad_checkpoint import checkpoint_name
+from jbias.algos import base, erm
+
+def make(net, *, site="stage2", stage=0, p=0.5, variant=""):
+    def tap(x, here, key):
+        acts = p and here in (site, f"stage{stage}")
+        return x * (1 + p) if acts else x
+    return erm.make(net.clone(tap=tap))
+
+def keeping(net, *, site="stage2"):
+    def losses(params, stats, batch, key, static=None):
+        seen = []
+        def tap(x, here, key):
+            if here == site:
+                seen.append(jnp.mean(x**2))
+            return x
+        tapped = net.clone(tap=tap)
+        named, aux = erm.make(tapped).losses(params, stats, batch, key, static)
+        return {"class": named["class"] + sum(seen)}, aux
+    return base.Algo(net, losses)
+
+def off(net, *, p=0.0):
+    return make(net, p=p)
+
+def later(net, *, site="stage2"):
+    def losses(params, stats, batch, key, static=None):
+        def tap(x, here, key):
+            return x * 1.5 if static and here == site else x
+        return erm.make(net.clone(tap=tap)).losses(params, stats, batch, key, static)
+    return base.Algo(net, losses, static=lambda step, steps: step >= 100)
+
+def marking(net, *, site="stage2"):
+    made = keeping(net, site=site)
+    def losses(*args):
+        named, aux = made.losses(*args)
+        return {"class": checkpoint_name(named["class"], "not given to a tap")}, aux
+    return base.Algo(net, losses)
+"""
+
+
+@pytest.fixture
+def traced(tmp_path):
+    """traced("make", site="stem") traces a run's step with that algorithm of one's own."""
+    path = tmp_path / "mine.py"
+    path.write_text(MINE)
+
+    def trace(function, **options):
+        config = smoke_runs.small(
+            algo=dict(name=f"{path}:{function}", **options)
+        ).to_dict()
+        stage = smoke_runs.stage(config)
+        key = jax.eval_shape(lambda: prng.key(0))
+        state = jax.eval_shape(stage.draw, key, None)
+        shapes = {name: one.shapes() for name, one in stage.pipelines.items()}
+        taken, held = ({name: x[i] for name, x in shapes.items()} for i in (0, 1))
+        static = stage.static(stage.first)
+        one = functools.partial(stage.seed_step, static=static)
+        jax.eval_shape(one, state, (key, taken), held)
+
+    return trace
+
+
+NOWHERE = r"must let the tap of .*mine\.py:.* act at a site of ResNet, got "
+KNOWN = r"Known: stem\.conv, stem, stage1-4\.block0-1\.conv1-2, stage1-4$"
+
+
+@pytest.mark.parametrize(
+    ("function", "options", "told"),
+    [
+        (
+            "make",
+            dict(site="stage9", variant="soft", p=0.0),
+            rf"config\.algo\.site: {NOWHERE}'stage9', .* you mean 'stage4'\? {KNOWN}",
+        ),
+        ("keeping", dict(site="Stage2"), f"{NOWHERE}'Stage2', .* mean 'stage2'"),
+        (
+            "make",
+            dict(site="", stage=9),
+            rf"config\.algo: {NOWHERE}.*'stage': 9}}, .* site: {KNOWN}",
+        ),
+        ("marking", dict(site="stage9"), f"{NOWHERE}'stage9', .* mean 'stage4'"),
+        ("make", dict(p=0.0), None),
+        ("off", {}, None),
+        ("off", dict(p=0.0), None),
+        ("later", {}, None),
+        ("keeping", dict(site="stem"), None),
+    ],
+)
+def test_a_tap_that_acts_nowhere_is_refused_where_the_step_is_traced(
+    traced, function, options, told
+):
+    if told is None:
+        traced(function, **options)
+        return
+    with pytest.raises(ValueError) as caught:
+        traced(function, **options)
+    assert re.search(told, messages.describe_error(caught.value))

@@ -1,0 +1,87 @@
+"""Entries of a config: there, known, and of the kind that they must be."""
+
+import copy
+
+import pytest
+
+from jbias import build, run_spec
+from jbias import config as jc
+from jbias.configs import padain
+
+
+def whole() -> dict:
+    return jc.to_dict(padain.get_config("smoke,seeds=1"))
+
+
+def test_a_config_of_ours_passes():
+    run_spec.check_entries(whole())
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "match"),
+    [
+        ("epochs", None, r"config\.epochs: must be a number, got None"),
+        ("epochs", float("nan"), r"config\.epochs: must be a finite number"),
+        ("size", 10**30, r"config\.size: must be a number of 64 bits"),
+        ("seeds", True, r"config\.seeds: must be a list, got True"),
+        ("inputs", [1], r"config\.inputs: must be a list, got \[1\]"),
+        ("variant", "a\nb", r"config\.variant: must be text on one line"),
+        ("variant", "\x1b[2J", r"config\.variant: must be text on one line"),
+        ("algo", 1e-300, r"config\.algo: must be entries"),
+        ("algo.name", ["x"], r"config\.algo\.name: must be text"),
+        ("optim.schedule.name", 3, r"config\.optim\.schedule\.name: must be text"),
+        ("train.batch", 2.5, r"config\.train\.batch: must be a whole number"),
+        ("run", "x", r"config\.run: must be entries"),
+        ("run.profile", 1, r"config\.run\.profile: must be True or False"),
+        ("run.loading", {}, r"config\.run\.loading: 'gib' is missing"),
+        ("tests", {"a": 1}, r"config\.tests\.a: must be entries"),
+        ("stages", [{"algo": {}}], r"config\.stages\[0\]\.algo: 'name' is missing"),
+        ("stages", [{"epochs": "1"}], r"config\.stages\[0\]\.epochs: must be a number"),
+    ],
+)
+def test_another_kind_is_refused_by_its_place(key, value, match):
+    config = whole()
+    *way, last = key.split(".")
+    inner = config
+    for name in way:
+        inner = inner[name]
+    inner[last] = value
+    with pytest.raises(ValueError, match=match):
+        run_spec.check_entries(config)
+
+
+def test_what_is_no_json_is_refused():
+    with pytest.raises(ValueError, match="config: must hold what JSON has"):
+        jc.to_dict({**whole(), "variant": {1, 2}})
+
+
+def make(net, *, p: float = 0.1, name: str | None = None, sides: tuple[int, ...] = ()):
+    return net, p, name, sides
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        (dict(p="x"), r"here\.p: must be a number, got 'x'"),
+        (dict(p=True), r"here\.p: must be a number, got True"),
+        (dict(name=1), r"here\.name: must be text or None, got 1"),
+        (dict(sides=[1, "x"]), r"here\.sides: must be a list"),
+        (dict(sides=3), r"here\.sides: must be a list, got 3"),
+    ],
+)
+def test_options_are_of_the_kinds_that_a_function_says(options, match):
+    with pytest.raises(ValueError, match=match):
+        build.call_checked("here", make, "net", **options)
+
+
+def test_options_of_these_kinds_pass():
+    options = dict(p=1, name=None, sides=[1, 2])
+    before = copy.deepcopy(options)
+    assert build.call_checked("here", make, "net", **options) == (
+        "net",
+        1,
+        None,
+        [1, 2],
+    )
+    assert options == before
+    jc.check_annotations("here", make, {"p": object()})  # A number that is traced.

@@ -1,0 +1,221 @@
+"""What is wrong in an algorithm of a user's own names that file, and what it was given."""
+
+import functools
+import types
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from jbias import build, main, models, train
+from jbias.algos import base
+from jbias.runtime import messages, processes, signals
+from tests import smoke_runs
+
+HEAD = "from jbias.algos import base, erm\n"
+KEY = """def make(net):
+    def losses(params, stats, batch, key, static=None):
+        return {"class": batch["images"]}, base.Aux(stats, {})
+    return base.Algo(net, losses)
+"""
+RETURN = "    return erm.make(net.clone(tap=tap))\n"
+TAP = (
+    "def make(net):\n    def tap(x, site, key):\n        return x @ x[:, :3]\n" + RETURN
+)
+SHORT = "def make(net):\n    def tap(x):\n        return x\n" + RETURN
+WITHIN = """import functools, jax
+class Called:
+    def __call__(self, params, stats, batch, key, static=None):
+        return {"class": batch["images"]}, base.Aux(stats, {})
+def losses(params, stats, batch, key, static=None):
+    return Called()(params, stats, batch, key)
+def bad(net, *args):
+    return net["nothing"]
+def make(net):
+"""
+WRONG = {
+    "a key": (
+        KEY,
+        4,
+        "in losses: KeyError: 'images'; .*'image': float32\\[2,32,32,3\\]",
+    ),
+    "a shape": (KEY.replace('images"]', 'image"] @ batch["target"]'), 4, "in losses: "),
+    "no scalar": (KEY.replace("images", "image"), 3, "losses must be scalars under cl"),
+    "a loss": (
+        KEY.replace('"class"', '"clas"').replace("images", "weight"),
+        3,
+        "class",
+    ),
+    "a pair": (
+        KEY.replace('batch["images"]}, base.Aux(stats, {})', "0.0}"),
+        3,
+        "losses must return \\(\\{name: loss\\}, base.Aux",
+    ),
+    "a metric": (
+        KEY.replace('batch["images"]}', "0.0}").replace(
+            "{})\n", '{"m": batch["target"]})\n'
+        ),
+        3,
+        "metrics of base.Aux must be scalars, got \\{'m': \\(2, 16\\)\\}",
+    ),
+    "no statistics": (
+        KEY.replace('batch["images"]}, base.Aux(stats', "0.0}, base.Aux({}"),
+        3,
+        "whole new stats, .*expected stats\\['net'\\].* of \\(8,\\), got None",
+    ),
+    "other statistics": (
+        KEY.replace(
+            'batch["images"]}, base.Aux(stats',
+            '0.0}, base.Aux({**stats, "more": batch["image"]}',
+        ),
+        3,
+        "expected stats\\['more'\\] of None, got \\(2, 32, 32, 3\\)",
+    ),
+    "a net": (
+        "def make(net):\n    return base.Algo(make, net)\n",
+        2,
+        "net of base.Algo must be a flax module, got <function make",
+    ),
+    "an empty tap": (
+        TAP.replace("return x @ x[:, :3]", "pass"),
+        3,
+        "a tap must return an array, got None at ",
+    ),
+    "losses": (KEY.replace("batch, key, static=None", "batch"), 3, "but 5 were given"),
+    "make": ("def make():\n    pass\n", 2, "takes 0 positional arguments but 1"),
+    "nothing": ("def make(net):\n    pass\n", 2, "must return a base.Algo, got None"),
+    "a refusal": ("def make(net):\n    raise ValueError('no')\n", 3, "ValueError: no"),
+    "syntax": ("def make(net:\n", 2, "SyntaxError: "),
+    "an import": ("import nothing_of_that_name\n", 2, "ModuleNotFoundError: "),
+    "a tap": (TAP, 4, "in tap: .*a tap is called with \\(x, site, key\\)"),
+    "a tap's arguments": (SHORT, 3, "takes 1 positional argument but 3"),
+}
+
+
+@functools.cache
+def drawn():
+    net = models.MODELS["cnn"](16, width=4)
+    image = jax.ShapeDtypeStruct((1, 32, 32, 3), jnp.float32)
+    return net, jax.eval_shape(net.init, jax.random.key(0), image)
+
+
+def traced(path):
+    """Makes the algorithm and traces its losses."""
+    net, shapes = drawn()
+    algo = build.algorithm({"name": f"{path}:make"}, net)
+    params, stats = ({"net": shapes.get(key, {})} for key in ("params", "stats"))
+    image = jax.ShapeDtypeStruct((2, 32, 32, 3), jnp.float32)
+    batch = {"image": image, "target": jax.ShapeDtypeStruct((2, 16), jnp.float32)}
+    batch["weight"] = jax.ShapeDtypeStruct((), jnp.float32)
+    taken = (params, stats, batch, jax.random.key(0))
+    return jax.eval_shape(lambda *args: algo.losses(*args, None), *taken)
+
+
+@pytest.mark.parametrize("kind", WRONG)
+def test_what_is_wrong_in_ones_own_file_names_its_line(kind, tmp_path):
+    text, line, told = WRONG[kind]
+    path = tmp_path / "mine.py"
+    path.write_text(HEAD + text)
+    with pytest.raises(messages.UserCodeError, match=f"{told}") as error:
+        traced(path)
+    said = str(error.value)
+    assert said.startswith(f"error in {path}:{line}") and "\n" not in said
+    assert said.endswith("JBIAS_TRACEBACK=1 shows the whole traceback")
+    assert "removed its internal frames" not in said
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        "Called()",
+        "functools.partial(losses)",
+        "jax.jit(losses, static_argnums=4)",
+        "functools.partial(jax.checkpoint(losses))",
+        "functools.partial(Called())",
+    ],
+)
+def test_losses_within_others_begin_where_they_are_written(made, tmp_path):
+    """Of losses whose arguments are wrong nothing else tells the line."""
+    path = tmp_path / "mine.py"
+    path.write_text(HEAD + WITHIN + f"    return base.Algo(net, {made})\n")
+    algo = build.algorithm({"name": f"{path}:make"}, drawn()[0])
+    line = 4 if "Called" in made else 6
+    with pytest.raises(messages.UserCodeError, match=rf"mine\.py:{line}: TypeError"):
+        algo.losses(1)
+
+
+@pytest.mark.parametrize("key", ["static", "decide", "settle"])
+def test_what_else_an_algorithm_has_is_guarded_within_others(key, tmp_path):
+    path = tmp_path / "mine.py"
+    made = f"    return base.Algo(net, losses, {key}=functools.partial(bad, {{}}))\n"
+    path.write_text(HEAD + WITHIN + made)
+    algo = build.algorithm({"name": f"{path}:make"}, drawn()[0])
+    with pytest.raises(
+        messages.UserCodeError, match=r"mine\.py:9, in bad: KeyError: 'nothing'"
+    ):
+        getattr(algo, key)(1, 2)
+
+
+def test_an_algorithm_without_fault_is_as_it_was(tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(HEAD + "make = erm.make\n")
+    (losses, _), net = traced(path), drawn()[0]
+    algo = build.algorithm({"name": f"{path}:make"}, net)
+    assert losses["class"].shape == ()
+    assert algo.static is base.no_static and algo.settle is base.as_updated
+
+
+@pytest.mark.parametrize("loss", ["0", "0.0", "True", "3 * (key is None)"])
+def test_numbers_of_python_are_losses(loss, tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(HEAD + KEY.replace('batch["images"]', loss))
+    assert traced(path)[0]["class"].dtype == jnp.float32
+
+
+def test_statistics_of_another_type_are_no_fault(tmp_path):
+    """As a number of Python beside a float32."""
+    path = tmp_path / "mine.py"
+    cast = 'jax.tree.map(lambda x: x.astype("bfloat16"), stats)'
+    text = KEY.replace('batch["images"]}, base.Aux(stats', f"0}}, base.Aux({cast}")
+    path.write_text(f"import jax\n{HEAD}{text}")
+    assert traced(path)[0]["class"].shape == ()
+
+
+def test_a_function_that_is_not_there_is_refused_as_the_config_is(tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(HEAD + "make = erm.make\n")
+    with pytest.raises(
+        ValueError, match="no function 'maek'; did you mean 'make'"
+    ) as e:
+        build.algorithm({"name": f"{path}:maek"}, 1)
+    assert not isinstance(e.value, messages.UserCodeError)
+
+
+@pytest.mark.parametrize(
+    ("error", "code"), [(messages.UserCodeError, 1), (ValueError, 2)]
+)
+def test_ones_own_fault_is_no_refused_config(error, code, monkeypatch, capsys):
+    def run(*args, **kwargs):
+        raise error("error in mine.py:3")
+
+    monkeypatch.delenv("JBIAS_TRACEBACK", raising=False)
+    monkeypatch.setattr(train, "run", run)
+    config = types.SimpleNamespace(value=types.SimpleNamespace(run={}))
+    monkeypatch.setattr(main, "_CONFIG", config)
+    assert main._train("x", processes.ALONE, None, signals.StopSignal()) == code
+    assert capsys.readouterr().err == "jbias: error in mine.py:3\n"
+
+
+def test_an_error_in_evaluation_is_no_damaged_image(tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(
+        "from jbias.algos import erm\n\n\n"
+        "def decide(variables, image):\n    return variables['oops']\n\n\n"
+        "def make(net):\n    return erm.make(net)._replace(decide=decide)\n"
+    )
+    config = smoke_runs.small(seeds=(0,), epochs=1)
+    config.model, config.algo = {"name": "cnn"}, {"name": f"{path}:make"}
+    with pytest.raises(messages.UserCodeError, match=r"mine.py:5, in decide") as raised:
+        train.run(config, tmp_path / "run")
+    assert "prepare check" not in str(raised.value)
+    assert (tmp_path / "run/traceback.txt").is_file()

@@ -1,0 +1,146 @@
+"""What "auto" is, by which evidence, and when it is looked for again."""
+
+import json
+import types
+
+import jax
+import numpy as np
+import pytest
+
+from jbias import config as jc
+from jbias import run_spec, train
+from jbias.runtime import mesh
+from jbias.training import autotune, memory, seed_axis, stages
+from tests import smoke_runs
+
+
+@pytest.fixture
+def small(monkeypatch, tmp_path):
+    """A config and its stage, which is long enough, and nothing cached."""
+    monkeypatch.setenv("JBIAS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(autotune, "_MIN_STEPS", 1)
+    config = jc.to_dict(smoke_runs.small())
+    return config, smoke_runs.stage(config)
+
+
+def chosen(config, stage, kept=None, said=None, full=()):
+    """`full`: strategies that do not fit any more."""
+    entries = run_spec.members(config["seeds"], run_spec.branches(config))
+    own = [*map(stages.seed_argument, entries)]
+    say = (said if said is not None else []).append
+    fits = lambda name: [memory.Fit(0 if name in full else 2, 2, 0, 0)]
+    return autotune.choose_strategy(
+        config, own, kept, say, [stage], mesh.make(1), None, fits
+    )
+
+
+def test_first_steps_choose_and_are_taken_once(small, monkeypatch):
+    config, stage = small
+    said = []
+    found = chosen(config, stage, said=said)
+    times = found["seconds"]
+    assert set(times) == {"threaded", "looped"} and min(times.values()) > 0
+    assert found["strategy"] == min(times, key=times.get)
+    assert said[-1].startswith(f"auto: {found['strategy']}; seconds of a seed's step: ")
+    monkeypatch.setattr(autotune, "measured_seconds", None)
+    assert chosen(config, stage) == found
+
+
+@pytest.mark.parametrize("slow", ["threaded", "looped"])
+def test_what_takes_longer_is_not_chosen(small, monkeypatch, slow):
+    monkeypatch.setattr(
+        autotune, "measured_seconds", lambda *args: 1 + (args[4] == slow)
+    )
+    found = chosen(*small)
+    assert found["strategy"] != slow and found["seconds"][slow] == 2
+
+
+def test_what_a_run_had_before_stays(small, monkeypatch):
+    monkeypatch.setattr(autotune, "measured_seconds", None)
+    kept = {"strategy": "looped", "seconds": {"looped": 1, "threaded": 2}}
+    assert chosen(*small, kept=kept) == {"strategy": "looped"}
+    begun_before_anything_was_chosen = {"spread": 1, "devices": 1}
+    found = chosen(*small, kept=begun_before_anything_was_chosen)
+    assert found == {"strategy": "threaded"}
+    nothing_was_compared = {"strategy": "auto"}
+    assert chosen(*small, kept=nothing_was_compared) == {"strategy": "threaded"}
+
+
+def test_what_was_found_once_must_still_fit(small, monkeypatch):
+    monkeypatch.setattr(
+        autotune, "measured_seconds", lambda *args: 1 + (args[4] == "threaded")
+    )
+    assert chosen(*small)["strategy"] == "looped"
+    monkeypatch.setattr(
+        autotune, "measured_seconds", lambda *args: 1 + (args[4] == "looped")
+    )
+    assert chosen(*small)["strategy"] == "looped"
+    assert chosen(*small, full=["looped"])["strategy"] == "threaded"
+
+
+def test_several_processes_compare_nothing(small, monkeypatch):
+    monkeypatch.setattr(autotune, "measured_seconds", None)
+    here = mesh.make(1)
+    assert len(autotune.candidates("auto", here, 2, steps=1)) == 2
+
+    class Elsewhere:
+        process_index = 1
+
+    both = np.array([[here.devices.flat[0], Elsewhere()]])
+    several = types.SimpleNamespace(devices=both, size=1, shape=here.shape)
+    assert autotune.candidates("auto", several, 2, steps=1) == ("threaded",)
+
+
+def test_what_cannot_be_compiled_or_run_is_not_chosen(small, monkeypatch):
+    """And it is tried another time: nothing is cached."""
+
+    def full(*args):
+        if args[4] == "threaded":
+            raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory")
+        return 1.0
+
+    monkeypatch.setattr(autotune, "measured_seconds", full)
+    said = []
+    found = chosen(*small, said=said)
+    assert found == {"strategy": "looped", "seconds": {"looped": 1.0}}
+    assert said[-1].endswith("threaded inf, looped 1")
+    assert "auto: threaded: RESOURCE_EXHAUSTED: Out of memory" in said
+    monkeypatch.setattr(
+        autotune, "measured_seconds", lambda *args: 1 + (args[4] == "looped")
+    )
+    assert chosen(*small)["strategy"] == "threaded"
+
+
+def test_a_cache_that_is_damaged_or_cannot_be_written_stops_nothing(
+    small, monkeypatch, tmp_path
+):
+    monkeypatch.setattr(autotune, "measured_seconds", lambda *args: 1.0)
+    found = chosen(*small)
+    (kept,) = (tmp_path / "cache" / "strategies").iterdir()
+    kept.write_text("{")
+    assert chosen(*small) == found
+    monkeypatch.setenv("JBIAS_CACHE", str(kept))  # A file, no folder.
+    assert chosen(*small) == found
+
+
+def test_nothing_is_compared_where_nothing_can_be_gained(small, monkeypatch):
+    """One seed; a run of few steps; a strategy that the user named."""
+    config, stage = small
+    monkeypatch.setattr(autotune, "measured_seconds", None)
+    assert chosen({**config, "seeds": (0,)}, stage) == {"strategy": "threaded"}
+    run = {**config["run"], "strategy": "vmapped"}
+    assert chosen({**config, "run": run}, stage) == {"strategy": "vmapped"}
+    monkeypatch.setattr(autotune, "_MIN_STEPS", stage.last + 1)
+    assert chosen(config, stage) == {"strategy": "threaded"}
+
+
+@pytest.mark.usefixtures("small")
+def test_a_run_keeps_what_it_chose(tmp_path):
+    train.run(smoke_runs.small(), tmp_path / "run")
+    told = json.loads((tmp_path / "run" / "provenance.json").read_text())["chosen"]
+    assert told["strategy"] in told["seconds"]
+
+
+def test_candidates_are_strategies():
+    for several in seed_axis.AUTO_CANDIDATES.values():
+        assert set(several) <= set(seed_axis.STRATEGIES)

@@ -1,0 +1,166 @@
+"""Batches with equal shares of groups: counts, orders, and what is refused."""
+
+import pickle
+
+import numpy as np
+import pytest
+import scipy.stats
+from PIL import Image
+
+from jbias import config as jc
+from jbias.training import samplers
+from tests import smoke_runs
+
+COUNTS = (40, 3, 9, 1, 27)
+GROUPS = np.random.default_rng(0).permutation(np.repeat([0, 2, 3, 5, 9], COUNTS))
+
+
+def made(batch, groups=GROUPS):
+    return samplers.BalancedSampler(groups, batch)
+
+
+@pytest.mark.parametrize("batch", [5, 20, 3, 12, 17, 1])
+def test_every_batch_has_equal_shares_or_one_more(batch):
+    """And after as many batches as groups all have had exactly as many."""
+    order, total = made(batch), np.zeros(10, int)
+    for step in range(25):
+        index = order.index(3, step)
+        assert index.shape == (batch,) and index.dtype == np.int32
+        counts = np.bincount(GROUPS[index], minlength=10)
+        total += counts
+        there = counts[[0, 2, 3, 5, 9]]
+        assert set(there) <= {batch // 5, batch // 5 + (batch % 5 > 0)}
+        assert counts.sum() == there.sum()
+        if (step + 1) % 5 == 0:
+            assert set(total[[0, 2, 3, 5, 9]]) == {(step + 1) * batch // 5}
+    assert order.steps_per_epoch == len(GROUPS) // batch
+
+
+@pytest.mark.parametrize("batch", [5, 12])
+def test_all_of_a_group_come_before_one_comes_again(batch):
+    order = made(batch)
+    seen = np.concatenate([order.index(1, step) for step in range(60)])
+    for group, size in zip((0, 2, 3, 5, 9), COUNTS):
+        own = seen[GROUPS[seen] == group]
+        for start in range(0, len(own) - size + 1, size):
+            assert len(set(own[start : start + size])) == size
+    passes = [seen[GROUPS[seen] == 3][i * 9 : i * 9 + 9].tolist() for i in range(6)]
+    assert len({tuple(one) for one in passes}) == 6
+
+
+def test_neighbours_have_one_of_each_where_shares_are_equal():
+    order = made(20)
+    assert order.period == 5 and made(12).period == 1
+    for step in range(4):
+        found = GROUPS[order.index(0, step)].reshape(4, 5)
+        assert (np.sort(found) == [0, 2, 3, 5, 9]).all()
+    assert len({tuple(row) for row in found}) > 1
+
+
+def test_it_is_of_the_seed_the_step_and_the_stream_alone():
+    order = pickle.loads(pickle.dumps(made(12)))
+    there = [order.index(4, step) for step in (7, 0, 7)]
+    np.testing.assert_array_equal(there[0], there[2])
+    np.testing.assert_array_equal(there[0], made(12).index(4, 7))
+    assert (there[0] != made(12).index(5, 7)).any()
+    assert (
+        there[0] != samplers.BalancedSampler(GROUPS, 12, "order/1").index(4, 7)
+    ).any()
+
+
+def test_every_example_of_a_group_and_every_place_is_as_likely():
+    order, places = made(4), np.zeros((5, 4), int)
+    firsts = np.zeros(9, int)
+    (nine,) = np.flatnonzero(GROUPS == 3)[None]
+    for seed in range(600):
+        index = order.index(seed, 0)
+        for place, group in enumerate(np.searchsorted([0, 2, 3, 5, 9], GROUPS[index])):
+            places[group, place] += 1
+        own = index[GROUPS[index] == 3]
+        firsts[np.searchsorted(nine, own)] += 1
+    assert scipy.stats.chisquare(places.ravel()).pvalue > 1e-3
+    assert scipy.stats.chisquare(firsts).pvalue > 1e-3
+
+
+def test_impossible_batches_are_refused():
+    with pytest.raises(ValueError, match="must be 1 to 80"):
+        made(81)
+
+
+def config(**train):
+    c = jc.to_dict(smoke_runs.small())
+    c["train"].update(n=256, correlation=0.8, **train)
+    return c
+
+
+@pytest.mark.parametrize(
+    ("by", "count"), [("class", 16), ("attribute", 16), ("group", None)]
+)
+def test_a_config_says_by_what(by, count):
+    stage = smoke_runs.stage(config(balance=by))
+    rows = stage.shared(0)["train"]
+    label, attribute = (np.asarray(rows[k]) for k in ("label", "attribute"))
+    group = {"class": label, "attribute": attribute}.get(by, label * 16 + attribute)
+    assert len(stage.order.members) == len(set(group)) and count in (None, 16)
+    for step in range(3):
+        counts = np.bincount(group[stage.batch(7, step)["train"]])
+        least = 32 // len(set(group))
+        assert set(counts[counts > 0]) <= {least, least + 1} or not least
+
+
+def test_stages_and_streams_have_orders_of_their_own():
+    one = smoke_runs.stage(config(balance="group")).order
+    assert one.stream == "order"
+    assert (one.index(0, 0) != one.index(0, 1)).any()
+
+
+@pytest.mark.parametrize(
+    ("train", "message"),
+    [
+        (
+            {"balance": "hair"},
+            r"^config.train.balance: must name columns .* got 'hair'",
+        ),
+        (
+            {"balance": "group", "batch": 512},
+            "^config.train.batch: must be 1 to 256, the training examples, got 512",
+        ),
+        (
+            {"balance": "group", "shares": [1.0]},
+            "^config.train.balance: cannot be had with shares",
+        ),
+        (
+            {"balance": "group", "other": {"data": "fractals", "balance": "class"}},
+            "^config.train.other.balance: labels of a second set are not used",
+        ),
+        (
+            {"balance": "group", "other": {"data": "shapes", "pair": "class"}},
+            "neither shares nor balance",
+        ),
+    ],
+)
+def test_what_cannot_be_balanced_is_refused(train, message):
+    if "other" in train:
+        train["other"] |= {"split": "train", "n": 64}
+    with pytest.raises(ValueError, match=message):
+        smoke_runs.stage(config(**train))
+
+
+def test_streamed_rows_are_balanced_and_windows_refused(tmp_path):
+    for name, count in (("cat", 3), ("dog", 13)):
+        (tmp_path / "photo" / name).mkdir(parents=True)
+        for i in range(count):
+            image = np.full((40, 40, 3), 10 * i, np.uint8)
+            Image.fromarray(image).save(tmp_path / "photo" / name / f"{i}.png")
+    c = jc.to_dict(smoke_runs.small())
+    c["train"] = dict(
+        data="folder", split="photo", root=str(tmp_path), batch=6, balance="class"
+    )
+    stage = smoke_runs.stage({**c, "train": {**c["train"], "crop": "host"}})
+    rows = [stage.batch(0, step)["train"] for step in range(2)]
+    stage.close()
+    assert [np.bincount(one["label"]).tolist() for one in rows] == [[3, 3]] * 2
+    dogs = np.concatenate([one["index"][one["label"] == 1] for one in rows])
+    assert len(set(dogs.tolist())) == 6
+    with pytest.raises(ValueError, match="balance: cannot be had with crop='device'"):
+        smoke_runs.stage({**c, "train": {**c["train"], "crop": "device"}})

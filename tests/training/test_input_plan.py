@@ -1,0 +1,456 @@
+"""Streamed training sets: the same batches however they are read, killed or shared."""
+
+import contextlib
+import itertools
+import json
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import jax
+import numpy as np
+import pytest
+from PIL import Image
+
+from jbias import train
+from jbias.data import loader, splits
+from jbias.runtime import mesh
+from jbias.training import input_pipeline, samplers, stages
+from tests import smoke_runs
+from tests.test_resume import assert_same_end, finish
+
+CLASSES = ("star", "heart", "plus")
+COUNT = 23  # A class: 69 images, which 16 does not divide.
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory):
+    return draw(tmp_path_factory.mktemp("photos"))
+
+
+def draw(root) -> str:
+    """Pictures of several sizes, each of a colour of its own."""
+    rng = np.random.default_rng(0)
+    for split in ("train", "valid"):
+        for label, name in enumerate(CLASSES):
+            folder = root / split / name
+            folder.mkdir(parents=True)
+            for i in range(COUNT):
+                shape = (*rng.integers(30, 90, 2), 3)
+                pixels = rng.integers(0, 256, shape) // 4 + 60 * label
+                Image.fromarray(pixels.astype(np.uint8)).save(folder / f"{i:02d}.png")
+    return str(root)
+
+
+def config(photos, **entries):
+    """A small run on the folder, cut as `entries` of config.train say."""
+    c = smoke_runs.small()
+    common = dict(data="folder", root=photos)
+    c.train = dict(split="train", batch=16, **common, **entries)
+    c.valid = dict(split="valid", **common)
+    c.model = dict(name="cnn", width=4)
+    c.tests, c.epochs = {}, 3.0  # Of four steps.
+    return c
+
+
+def stage(config) -> stages.Stage:
+    config = config.to_dict()
+    opened = splits.train_set("config.train", config["train"], config["size"])
+    (built,) = stages.build_stages(config, [opened], {}, mesh.make(1))
+    return built
+
+
+def batches(stage, seed: int, first: int, stop: int) -> list[dict]:
+    """What a seed's steps get, before the device transforms it."""
+    found = []
+    for step in range(first, stop):
+        held, taken = stage.shared(step)["train"], stage.batch(seed, step)["train"]
+        batch = input_pipeline.assemble_batch(held, taken, len(CLASSES))
+        found.append({name: np.asarray(x) for name, x in batch.items()})
+    stage.close()
+    return found
+
+
+def assert_equal(one: list[dict], other: list[dict]) -> None:
+    assert len(one) == len(other) > 0
+    jax.tree.map(np.testing.assert_array_equal, one, other)
+
+
+CUTS = [dict(crop="host"), dict(crop="device", window=32, canvas=40)]
+cuts = pytest.mark.parametrize("cut", CUTS, ids=["host", "device"])
+
+
+@cuts
+def test_every_batch_is_a_function_of_seed_and_step(photos, cut):
+    c = config(photos, **cut)
+    whole = batches(stage(c), 0, 0, 9)
+    assert_equal(whole[5:], batches(stage(c), 0, 5, 9))
+    c.seeds = (4, 0)  # Beside another seed, with more threads.
+    c.run.loading.threads = 3
+    together = stage(c)
+    found = []
+    for step in range(9):
+        held = together.shared(step)["train"]
+        for seed in (4, 0):
+            taken = together.batch(seed, step)["train"]
+            batch = input_pipeline.assemble_batch(held, taken, len(CLASSES))
+            if seed == 0:
+                found.append({name: np.asarray(x) for name, x in batch.items()})
+    together.close()
+    assert_equal(whole, found)
+
+
+def test_worker_processes_give_the_same_windows(photos):
+    c = config(photos, **CUTS[1])
+    alone = batches(stage(c), 0, 2, 5)
+    c.run.loading.workers = 2
+    assert_equal(alone, batches(stage(c), 0, 2, 5))
+
+
+@cuts
+def test_images_are_those_of_their_numbers(photos, cut):
+    built = stage(config(photos, **cut))
+    found = batches(built, 0, 0, built.order.steps_per_epoch)
+    index = np.concatenate([batch["index"] for batch in found])
+    assert len(set(index)) == len(index) == 64
+    label = np.concatenate([batch["target"].argmax(-1) for batch in found])
+    np.testing.assert_array_equal(label, index // COUNT)
+    brightness = np.concatenate([b["image"].mean((1, 2, 3)) for b in found]) * 255
+    assert np.abs(brightness - 32 - 60 * np.array([1, 2, 0])[index // COUNT]).max() < 20
+
+
+def test_a_window_that_takes_all_is_a_set_in_memory(photos):
+    c = config(photos, crop="device", window=10_000)
+    c.inputs = ()
+    streamed = batches(stage(c), 1, 0, 6)
+    c = config(photos)
+    c.inputs = ()
+    opened = splits.train_set("config.train", c.train.to_dict(), c.size)
+    images = {"train/0": np.stack([opened.sources[0].image(i) for i in range(69)])}
+    (resident,) = stages.build_stages(c.to_dict(), [opened], images, mesh.make(1))
+    assert_equal(streamed, batches(resident, 1, 0, 6))
+
+
+def test_the_host_cuts_windows_of_the_original(photos):
+    """A window of the whole image is the original, squeezed to the size asked for."""
+    c = config(photos, crop="host")
+    c.inputs = (dict(name="random_resized_crop", area=(1.0, 1.0), aspect=(1.0, 1.0)),)
+    built = stage(c)
+    (batch,) = batches(built, 0, 3, 4)
+    source = splits.train_set("config.train", c.train.to_dict(), c.size).sources[0]
+    for row, number in enumerate(batch["index"]):
+        with Image.open(pathlib.Path(photos) / "train" / source.files[number]) as whole:
+            side = min(whole.size)
+            left, top = ((length - side) // 2 for length in whole.size)
+            window = whole.crop((left, top, left + side, top + side))
+        expected = np.asarray(window.resize((32, 32), Image.Resampling.BILINEAR))
+        # One level of rounding, where the crop is decoded and resized otherwise.
+        assert np.abs(batch["image"][row] * 255 - expected).max() <= 1.01
+
+
+def test_another_row_step_or_seed_is_cut_otherwise(photos):
+    built = stage(config(photos, crop="host"))
+    read = built.pipelines["train"].read
+    drawn = {}
+    for step, seed, row in itertools.product((0, 1), (0, 1), (0, 1)):
+        rng = read.generator(seed, step, row)
+        drawn[step, seed, row] = rng.integers(2**60)
+    assert len(set(drawn.values())) == 8
+
+
+def test_augmented_halves_stream_with_their_shares(photos):
+    also = (dict(data="folder", root=photos, split="valid"),)
+    for cut in CUTS:
+        c = config(photos, also=also, shares=(0.5, 0.5), **cut)
+        built = stage(c)
+        for batch in batches(built, 0, 0, 7):
+            assert batch["domain"].tolist() == [0, 1] * 8
+            assert ((batch["index"] >= 69) == (batch["domain"] == 1)).all()
+
+
+def test_a_second_stream_streams_by_its_own_options(photos):
+    other = dict(data="folder", root=photos, split="valid", crop="host")
+    other["inputs"] = (dict(name="random_resized_crop"),)
+    built = stage(config(photos, crop="device", window=32, other=other))
+    held, taken = built.shared(3), built.batch(1, 3)
+    assert set(taken["other"]) == {"image", "index"} and not held["other"]
+    assert taken["train"].shape == (16,)
+    built.close()
+
+
+@pytest.mark.parametrize(
+    ("entries", "message"),
+    [
+        (dict(crop="hots"), r"config.train.crop: must be host, device"),
+        (dict(window=32), r"config.train.window: needs crop='device'"),
+        (dict(crop="host", canvas=32), r"config.train.canvas: needs crop='device'"),
+        (dict(crop="device", canvas=1.5), r"config.train.canvas: must be a whole"),
+        (
+            dict(crop="device", canvas=31),
+            r"config.train.canvas: .* at least 32, got 31",
+        ),
+        (
+            dict(crop="device", window=15),
+            r"config.train.window: .* at least 16, got 15",
+        ),
+        (
+            dict(crop="host", data="shapes", n=64),
+            r"config.train.crop: must be left out",
+        ),
+    ],
+)
+def test_what_cannot_stream_is_refused(photos, tmp_path, entries, message):
+    c = config(photos)
+    with c.unlocked():
+        if entries.get("data") == "shapes":
+            c.train = dict(split="train", batch=16)
+        c.train.update(entries)
+    with pytest.raises(ValueError, match=message):
+        train.run(c, tmp_path / "run")
+
+
+@pytest.mark.parametrize("crop", ["host", "device"])
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (dict(areas=1), r"config.inputs\[0\]: unknown option 'areas'"),
+        (dict(area=(0.5, 0.1)), "random_resized_crop: area must be a range"),
+        (dict(aspect=(0, 1)), "random_resized_crop: aspect must be a range"),
+    ],
+)
+def test_options_of_the_crop_are_checked_wherever_it_is_cut(
+    photos, tmp_path, crop, options, message
+):
+    c = config(photos, crop=crop)
+    c.inputs = (dict(name="random_resized_crop", **options),)
+    with pytest.raises(ValueError, match=message):
+        train.run(c, tmp_path / "run")
+
+
+@cuts
+def test_the_sets_own_size_and_the_crops_count(photos, cut):
+    c = config(photos, size=36, **cut)
+    assert batches(stage(c), 0, 0, 1)[0]["image"].shape[1] == cut.get("canvas", 36)
+    c.inputs = (dict(name="random_resized_crop", size=24),)
+    assert batches(stage(c), 0, 0, 1)[0]["image"].shape[1] == cut.get("canvas", 24)
+    c.inputs = ()
+    with c.unlocked():
+        if "canvas" in c.train:
+            del c.train["canvas"]
+    assert batches(stage(c), 0, 0, 1)[0]["image"].shape[1] == 36
+
+
+def test_sets_of_two_sizes_are_refused(photos, tmp_path):
+    also = (dict(data="folder", root=photos, split="train", size=40),)
+    with pytest.raises(ValueError, match="config.train.size: all sets must have"):
+        train.run(config(photos, crop="host", also=also), tmp_path / "run")
+
+
+@pytest.mark.parametrize("key", ["window", "canvas", "shares", "batch"])
+def test_what_is_for_training_is_refused_elsewhere(photos, tmp_path, key):
+    c = config(photos)
+    with c.unlocked():
+        c.valid[key] = 7
+    with pytest.raises(ValueError, match=f"config.valid: .*got '{key}'"):
+        train.run(c, tmp_path / "run")
+
+
+def test_a_canvas_needs_a_crop(photos, tmp_path):
+    c = config(photos, crop="device", canvas=40)
+    c.inputs = (dict(name="flip"),)
+    with pytest.raises(ValueError, match="config.train.canvas: needs a random_resized"):
+        train.run(c, tmp_path / "run")
+
+
+def test_the_host_cuts_only_what_comes_first(photos, tmp_path):
+    c = config(photos, crop="host")
+    c.inputs = (dict(name="views"), dict(name="random_resized_crop"))
+    with pytest.raises(ValueError, match="got it after views; take crop='device'"):
+        train.run(c, tmp_path / "run")
+
+
+def test_a_test_set_is_not_cut_at_random(photos, tmp_path):
+    c = config(photos)
+    with c.unlocked():
+        c.valid.crop = "host"
+    with pytest.raises(ValueError, match="config.valid.crop: must be True or False"):
+        train.run(c, tmp_path / "run")
+
+
+def test_sets_read_anew_are_measured_alike(photos, tmp_path):
+    """Evaluation of what does not fit into memory gives the same records."""
+    c = config(photos, crop="host")
+    c.epochs = 0.5
+    train.run(c, tmp_path / "memory")
+    c.run.loading.gib = 0.0
+    train.run(c, tmp_path / "files")
+    assert "read from its files" in (tmp_path / "files" / "log.txt").read_text()
+    assert smoke_runs.records(tmp_path / "memory") == smoke_runs.records(
+        tmp_path / "files"
+    )
+    told = json.loads((tmp_path / "files" / "provenance.json").read_text())
+    assert "streamed: " in str(told["data"]["train/0"]["preprocessing"])
+
+
+@pytest.mark.parametrize(
+    "cut",
+    [CUTS[0], pytest.param(CUTS[1], marks=pytest.mark.slow)],
+    ids=["host", "device"],
+)
+def test_killed_and_resumed_with_other_workers_ends_the_same(photos, tmp_path, cut):
+    c = config(photos, **cut)
+    c.update(save_every="3 steps", eval_every="1 epoch")
+    finish(c, tmp_path / "unbroken")
+    process = smoke_runs.start(c, tmp_path / "run", "step", "8")
+    said, _ = process.communicate(timeout=600)
+    assert process.returncode == -signal.SIGKILL, said
+    c.run.loading.update(threads=1, workers=2)
+    assert "resuming" in finish(c, tmp_path / "run")
+    assert_same_end(tmp_path / "unbroken", tmp_path / "run")
+
+
+@cuts
+def test_a_damaged_image_costs_nothing_that_was_trained(photos, tmp_path, cut):
+    root = tmp_path / "photos"
+    for split, name in itertools.product(("train", "valid"), CLASSES):
+        (root / split / name).mkdir(parents=True)
+        for path in (pathlib.Path(photos) / split / name).iterdir():
+            (root / split / name / path.name).write_bytes(path.read_bytes())
+    c = config(str(root), **cut)
+    c.run.steps_per_dispatch = 1
+    built = stage(c)
+    early = [b["index"] for s in (0, 1) for b in batches(built, s, 0, 2)]
+    late = min(set(range(69)) - set(np.concatenate(early).tolist()))
+    source = splits.train_set("config.train", c.train.to_dict(), c.size).sources[0]
+    bad = root / "train" / source.files[late]
+    bad.write_bytes(bad.read_bytes()[:200])
+    with pytest.raises(ValueError, match=bad.name):
+        train.run(c, tmp_path / "run")
+    kept = [int(p.name) for p in (tmp_path / "run" / "checkpoints").glob("[0-9]*")]
+    assert max(kept) >= 1
+
+
+@pytest.mark.parametrize("steps", [2, 100])
+@pytest.mark.parametrize("devices", [1, 4])
+@pytest.mark.parametrize("parts", [2, 3])
+def test_parts_of_processes_partition_batches_and_windows(parts, devices, steps):
+    """No image is lost or doubled, on sizes that do not divide."""
+    order = samplers.make_sampler(69, 12, steps, "order")
+    for window in range(3 if steps == 2 else 1):
+        pieces = [
+            input_pipeline.WindowPieces(
+                lambda m: {"index": m}, order, part, parts, devices
+            )
+            for part in range(parts)
+        ]
+        assert all(one.share % devices == 0 for one in pieces)
+        found = [
+            one(window * one.pieces_per_window + i)["index"]
+            for one in pieces
+            for i in range(one.pieces_per_window)
+        ]
+        np.testing.assert_array_equal(np.concatenate(found), order.members(window))
+    read = [
+        input_pipeline.BatchPieces(lambda *a: {"rows": a}, (5, 6), 12, part, parts)
+        for part in range(parts)
+    ]
+    rows = [
+        one(one.number(4, 6) + i)["rows"]
+        for one in read
+        for i in range(one.pieces_per_batch)
+    ]
+    assert {(step, seed) for step, seed, _ in rows} == {(4, 6)}
+    covered = [i for _, _, piece in rows for i in range(piece.start, piece.stop)]
+    assert covered == list(range(12))
+
+
+def test_a_stream_stops_when_it_is_closed():
+    made = []
+    coming = loader.prefetch(
+        lambda k: made.append(k) or {"k": np.array(k)}, 0, 10**9, 2
+    )
+    assert [int(next(coming)["k"]) for _ in range(5)] == [0, 1, 2, 3, 4]
+    coming.close()
+    assert len(made) < 64
+
+
+def test_two_processes_put_together_have_the_batches_of_one(photos, tmp_path):
+    also = (dict(data="folder", root=photos, split="valid"),)
+    both = dict(also=also, shares=(0.25, 0.75))
+    cuts = {
+        "host": CUTS[0],
+        "device": CUTS[1],
+        "shares": {**CUTS[1], **both},
+        "whole": dict(crop="device", window=1000),
+    }
+    for name, cut in cuts.items():
+        text = json.dumps(config(photos, **cut).to_dict())
+        (tmp_path / f"{name}.json").write_text(text)
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = str(free.getsockname()[1])
+    command = [sys.executable, "-m", "tests.two_processes", str(tmp_path), port]
+    env = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
+    started = [
+        subprocess.Popen(
+            [*command, n], cwd=smoke_runs.ROOT, env=env, stderr=subprocess.PIPE
+        )
+        for n in ("0", "1")
+    ]
+    for process in started:
+        _, said = process.communicate(timeout=300)
+        assert process.returncode == 0, said.decode()[-2000:]
+    for name, cut in cuts.items():
+        shares = [np.load(tmp_path / f"{name}-{n}.npz") for n in (0, 1)]
+        built = stage(config(photos, **cut))
+        for step in range(5):
+            held, taken = built.shared(step)["train"], built.batch(1, step)["train"]
+            rows = taken if cut["crop"] == "host" else held
+            for key, column in rows.items():
+                column = (
+                    column.rows
+                    if isinstance(column, input_pipeline.FlatImages)
+                    else column
+                )
+                got = [share[f"{step}/{key}"] for share in shares]
+                if cut["crop"] == "device":  # Each process holds the whole window.
+                    np.testing.assert_array_equal(*got)
+                    got = got[:1]
+                np.testing.assert_array_equal(np.concatenate(got), column)
+        built.close()
+
+
+def test_workers_end_with_a_killed_parent(photos, tmp_path):
+    """They take no accelerator, and leave nothing behind."""
+    c = config(photos, crop="host")
+    c.run.loading.update(threads=1, workers=2)
+    c.epochs = 500.0
+    mark = f"JBIAS_TEST_MARK={tmp_path}"
+    name, value = mark.split("=")
+    process = smoke_runs.start(c, tmp_path / "run", "step", "3", **{name: value})
+    while not (seen := _marked(mark) - {process.pid}):
+        assert process.poll() is None
+        time.sleep(0.05)
+    assert seen, "worker processes inherit the mark"
+    # Not `communicate`, which would wait for whoever has the pipe, too.
+    assert process.wait(timeout=120) == -signal.SIGKILL
+    process.stdout.close()
+    for _ in range(100):
+        if not _marked(mark):
+            return
+        time.sleep(0.1)
+    raise AssertionError(f"processes {_marked(mark)} are left")
+
+
+def _marked(mark: str) -> set[int]:
+    """Processes that were started with this in their environment."""
+    found = set()
+    for path in pathlib.Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):
+            if mark.encode() in path.read_bytes():
+                found.add(int(path.parent.name))
+    return found

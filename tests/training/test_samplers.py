@@ -1,0 +1,152 @@
+"""Which examples a seed sees: permutations, shares of several sets, windows."""
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from jbias.training import samplers
+
+
+def epoch(order: samplers.Sampler, seed: int, number: int = 0) -> np.ndarray:
+    first = number * order.steps_per_epoch
+    steps = range(first, first + order.steps_per_epoch)
+    return np.concatenate([order.index(seed, step) for step in steps])
+
+
+def test_an_epoch_sees_each_example_once():
+    assert sorted(epoch(samplers.EpochSampler(60, 20), seed=3)) == list(range(60))
+
+
+def test_examples_beyond_whole_batches_differ_between_epochs():
+    order = samplers.EpochSampler(64, 20)
+    left = [set(range(64)) - set(epoch(order, 0, number)) for number in range(6)]
+    assert {len(one) for one in left} == {4}
+    assert len(set.union(*left)) > 4
+
+
+def test_order_is_of_the_seed_and_the_epoch():
+    order = samplers.EpochSampler(64, 16)
+    assert not np.array_equal(epoch(order, 0), epoch(order, 1))
+    assert not np.array_equal(epoch(order, 0), epoch(order, 0, 1))
+    np.testing.assert_array_equal(
+        epoch(order, 7), epoch(samplers.EpochSampler(64, 16), 7)
+    )
+
+
+def test_order_of_another_stage_is_another():
+    assert not np.array_equal(
+        epoch(samplers.EpochSampler(64, 16), 0),
+        epoch(samplers.EpochSampler(64, 16, "order/1"), 0),
+    )
+
+
+@pytest.mark.parametrize("batch", [0, 65])
+def test_impossible_batch_is_refused(batch):
+    with pytest.raises(ValueError, match="must be 1 to 64"):
+        samplers.EpochSampler(64, batch)
+
+
+def test_shares_are_in_every_batch_and_every_group():
+    order = samplers.MixtureSampler.from_shares([40, 100], [0.25, 0.75], 16, "order")
+    assert (order.batch, order.steps_per_epoch) == (16, 10)
+    for step in range(3):
+        index = order.index(5, step)
+        first = index < 40
+        assert first.reshape(4, 4).sum(1).tolist() == [1, 1, 1, 1]
+        assert index.max() < 140
+
+
+def test_shares_see_each_example_of_the_first_once_an_epoch():
+    order = samplers.MixtureSampler.from_shares([40, 100], [0.5, 0.5], 16, "order")
+    seen = epoch(order, seed=1)
+    assert sorted(seen[seen < 40]) == list(range(40))
+    others = seen[seen >= 40]
+    assert len(set(others)) == len(others) == 40
+
+
+def test_the_first_of_shares_has_the_order_that_it_has_alone():
+    shares = samplers.MixtureSampler.from_shares([40, 100], [0.5, 0.5], 16, "order")
+    index = epoch(shares, seed=1)
+    np.testing.assert_array_equal(
+        index[index < 40], epoch(samplers.EpochSampler(40, 8), 1)
+    )
+
+
+@pytest.mark.parametrize(
+    "shares", [(0.5,), (0.5, 0.4), (0.3, 0.7), (1.0, 0.0), (1.5, -0.5)]
+)
+def test_impossible_shares_are_refused(shares):
+    with pytest.raises(ValueError, match="shares must be 2 positive numbers"):
+        samplers.MixtureSampler.from_shares([40, 100], shares, 16, "order")
+
+
+@pytest.mark.parametrize(("n", "steps"), [(640, 4), (650, 3), (1000, 7), (96, 5)])
+def test_windows_hold_each_example_once_an_epoch(n, steps):
+    order = samplers.make_sampler(n, 16, steps, "order")
+    for number in (0, 3):
+        first = number * order.per_epoch
+        held = [order.members(first + i) for i in range(order.per_epoch)]
+        assert max(len(one) for one in held) == order.span <= steps * 16
+        joined = np.concatenate(held)
+        assert len(set(joined)) == len(joined) == n // 16 * 16
+
+
+def seen(order: samplers.WindowSampler, seed: int, number: int = 0) -> np.ndarray:
+    """The examples of an epoch in the order in which a seed sees them."""
+    first = number * order.steps_per_epoch
+    return np.concatenate(
+        [
+            order.members(*order.windows(step))[order.index(seed, step)]
+            for step in range(first, first + order.steps_per_epoch)
+        ]
+    )
+
+
+def test_seeds_share_windows_and_have_their_own_order_in_each():
+    order = samplers.make_sampler(640, 16, 10, "order")
+    one, other = seen(order, 1), seen(order, 2)
+    assert sorted(one) == sorted(other) == list(range(640))
+    for start in range(0, 640, 160):
+        assert set(one[start : start + 160]) == set(other[start : start + 160])
+        assert (one[start : start + 160] != other[start : start + 160]).mean() > 0.9
+    assert not np.array_equal(one, seen(order, 1, number=1))
+
+
+@pytest.mark.parametrize("windows", [2, 4, 10])
+def test_places_correlate_as_the_closed_form_says(windows):
+    n = 20_000
+    order = samplers.make_sampler(n, 20, n // 20 // windows, "order")
+    assert order.per_epoch == windows
+    places = [np.argsort(seen(order, seed)) for seed in (0, 1)]
+    found = scipy.stats.pearsonr(*places).statistic
+    # The standard error of a correlation of so many is below 0.007.
+    assert abs(found - (1 - 1 / windows**2)) < 0.02
+
+
+def test_one_window_is_the_order_of_a_set_in_memory():
+    assert samplers.make_sampler(100, 16, 7, "order") == samplers.EpochSampler(100, 16)
+    assert isinstance(
+        samplers.make_sampler(100, 16, 6, "order"), samplers.WindowSampler
+    )
+
+
+def test_what_is_held_changes_when_it_says():
+    order = samplers.make_sampler(650, 16, 7, "order")
+    for step in range(3 * order.steps_per_epoch):
+        until = order.next_change(step)
+        assert all(order.windows(s) == order.windows(step) for s in range(step, until))
+        assert order.windows(until) != order.windows(step)
+
+
+def test_shares_of_windows_keep_their_places_apart():
+    order = samplers.MixtureSampler.from_shares(
+        [400, 100], [0.5, 0.5], 16, "order", steps=10
+    )
+    spans = [one.span for one in order.orders]
+    assert spans == [80, 48] and order.span == 128
+    for step in (0, 9, 10, 49, 50):
+        index = order.index(3, step)
+        assert (index < 80).tolist() == [True, False] * 8 and index.max() < 128
+    assert order.next_change(0) == 6, (
+        "the second set's epoch of 12 steps has two windows"
+    )

@@ -1,0 +1,38 @@
+"""How seeds lie: one a tree, stacked, in waves; and what comes back."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jbias.runtime import mesh
+from jbias.training import prng, seed_axis
+
+TREES = [{"w": jnp.full((3,), i), "n": jnp.asarray(i)} for i in range(5)]
+
+
+@pytest.mark.parametrize("stacked", [False, True])
+@pytest.mark.parametrize("together", [1, 2, 3, 5, 9])
+def test_what_is_laid_out_comes_back(stacked, together):
+    layout = seed_axis.choose_layout(
+        5, mesh.make(1), stacked=stacked, together=together
+    )
+    assert sum(layout.waves) == 5
+    assert max(layout.waves) <= together
+    assert max(layout.waves) - min(layout.waves) <= 1
+    packed = layout.pack(iter(TREES))
+    waits = len(layout.waves) > 1
+    assert all(isinstance(x, np.ndarray) == waits for x in jax.tree.leaves(packed))
+    for back in (layout.unpack(packed), layout.split(jax.device_get(packed))):
+        assert [int(tree["n"]) for tree in back] == list(range(5))
+        assert [tree["w"].tolist() for tree in back] == [[i] * 3 for i in range(5)]
+    assert int(layout.first(packed)["n"]) == 0
+    placed = layout.place(np.asarray(tree["w"]) for tree in TREES)
+    assert [int(batch[0]) for batch in layout.split(placed)] == list(range(5))
+
+
+def test_keys_are_laid_out_too():
+    layout = seed_axis.choose_layout(3, mesh.make(1), stacked=True, together=3)
+    ((tree,),) = layout.pack_on_devices(prng.key(seed) for seed in range(3))
+    assert tree.shape == (3,)
+    assert (tree[2] == prng.key(2)).all()

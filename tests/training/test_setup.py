@@ -1,0 +1,59 @@
+"""What a run opens, before it trains or says that it is done."""
+
+import shutil
+
+import pytest
+
+from jbias import data, train
+from tests import smoke_runs
+from tests.training import test_input_plan
+
+
+def test_done_is_said_of_the_same_images_alone_wherever_they_lie(tmp_path, capsys):
+    first = tmp_path / "photos"
+    config = test_input_plan.config(test_input_plan.draw(first))
+    config.epochs = 1.0
+
+    def asked(root):
+        config.train.root = config.valid.root = str(root)
+        return train.run(config, tmp_path / "run")
+
+    assert asked(first)
+    moved, other = tmp_path / "moved", tmp_path / "other"
+    for root in (moved, other):
+        shutil.copytree(first, root)
+    assert asked(moved)
+    assert "is done: nothing to do" in capsys.readouterr().err
+    image = other / "valid" / "star" / "00.png"
+    shutil.copy(other / "valid" / "heart" / "00.png", image)
+    with pytest.raises(ValueError, match="is done, with other data.*valid"):
+        asked(other)
+    with pytest.raises((ValueError, OSError), match="gone"):
+        asked(tmp_path / "gone")
+    assert asked(first)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda c: c.model.update(name="resnet81"), "config.model.name: .*'resnet18'"),
+        (lambda c: c.algo.update(name="sagnett"), "config.algo.name: .*'sagnet'"),
+        (lambda c: c.algo.update(name="no.py:make"), "algo.name: no file 'no.py'"),
+        (lambda c: c.optim.update(name="sdg"), "config.optim.name: .*'sgd'"),
+        (lambda c: c.optim.schedule.update(name="cosin"), "schedule.name: .*'cosine'"),
+        (lambda c: setattr(c, "inputs", ({"name": "flop"},)), "inputs.0..name: .*flip"),
+        (lambda c: c.train.update(data="shape"), "config.train: .*'shapes'"),
+        (lambda c: c.tests.edge.update(data="shape"), "config.tests.edge: .*'shapes'"),
+    ],
+)
+def test_names_of_nothing_known_are_refused_before_a_set_is_opened(
+    change, told, tmp_path, monkeypatch
+):
+    def load(*args, **options):
+        raise AssertionError("a set is opened")
+
+    monkeypatch.setattr(data, "load", load)
+    config = smoke_runs.small()
+    change(config)
+    with pytest.raises(ValueError, match=told):
+        train.run(config, tmp_path / "run")
