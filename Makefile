@@ -70,6 +70,8 @@ lint: $(VENV)/.installed
 # The types of docs/api.md's modules; half a minute on one core, too long for every test.
 types: $(VENV)/.installed
 	$(RUN) -m pip install --quiet --disable-pip-version-check --editable '.[types]'
+	mkdir -p build/types/jbias
+	ln -sfn ../../../configs ../../../launch ../../../jbias/__init__.py build/types/jbias/
 	$(RUN) -m pyright --pythonpath $(RUN)
 
 format: $(VENV)/.installed

@@ -220,7 +220,8 @@ def cleared(folder: pathlib.Path) -> None:
 def _code() -> str:
     """What all the code that runs is known by."""
     root = pathlib.Path(__file__).parents[1]
-    paths = [*root.glob("jbias/**/*.py"), *root.glob("benchmarks/chaos*.py")]
+    globs = ("jbias/**/*.py", "configs/**/*.py", "benchmarks/chaos*.py")
+    paths = [path for one in globs for path in root.glob(one)]
     return chaos_ends.digest(b"".join(path.read_bytes() for path in sorted(paths)))
 
 

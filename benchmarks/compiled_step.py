@@ -212,7 +212,9 @@ def source() -> str:
     """A digest of the code that makes programs, and of the packages."""
     digest = hashlib.sha256(json.dumps(versions()).encode())
     ours = sorted((ROOT / "benchmarks").glob("compiled_*.py"))
-    for path in (*sorted((ROOT / "jbias").rglob("*.py")), *ours):
+    folders = (ROOT / "jbias", ROOT / "configs")
+    whole = sorted(path for one in folders for path in one.rglob("*.py"))
+    for path in (*whole, *ours):
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
 

@@ -79,11 +79,9 @@ def main() -> None:
     known = sorted(path.stem for path in (ROOT / "configs").glob("*.py"))
     without = {
         "__init__",
-        "arguments",
         "colored_mnist",
         "common",
         "datasets",
-        "shifted",
         "erm",
         "deepaugment",
         "dfr",

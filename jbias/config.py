@@ -2,8 +2,8 @@
 
 A config is what get_config(arguments) in a file of Python returns, an
 ml_collections.ConfigDict: `path/to/file.py:arguments`. Those that come with the package go by
-name: `jbias:sagnet:demo,seeds=2` is jbias/configs/sagnet.py with these arguments, and
-`jbias:suites/biases` is jbias/configs/suites/biases.py, wherever the package is installed.
+name: `jbias:sagnet:demo,seeds=2` is configs/sagnet.py with these arguments, and
+`jbias:suites/biases` is configs/suites/biases.py, wherever the package is installed.
 
 Types are checked against annotations, of a config's entries and of functions' own
 parameters. Values are text, numbers, booleans, None, lists and mappings; what is none of
@@ -25,6 +25,7 @@ import sys
 import types
 import typing
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from importlib import resources
 from typing import Any
 
 import ml_collections
@@ -431,7 +432,7 @@ def import_file(name: str, path: str) -> Any:
 
 
 PRESET_PREFIX = "jbias:"
-_PRESETS = pathlib.Path(__file__).parent / "configs"
+_PRESETS = pathlib.Path(str(resources.files("jbias.configs")))
 
 
 def preset_names(flag: str) -> list[str]:

@@ -9,6 +9,8 @@ import tomllib
 import types
 from collections.abc import Iterator, Mapping
 
+from tests import source_files
+
 ROOT = pathlib.Path(__file__).parents[1]
 COMMANDS = (
     *("main", "plan", "evaluate", "look", "audit", "study", "prepare"),
@@ -79,7 +81,8 @@ def page() -> str:
     """The document."""
     parts = [HEAD, "## Commands\n"]
     for name in COMMANDS:
-        path = ROOT.joinpath("jbias", *name.split("."))
+        beside = name.partition(".")[0] in source_files.BESIDE
+        path = ROOT.joinpath(*([] if beside else ["jbias"]), *name.split("."))
         path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
         about = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
         parts.append(f"- `python -m jbias.{name}`: {about.partition(chr(10))[0]}")

@@ -17,6 +17,7 @@ from jbias.launch import sweep
 from jbias.report import biases, correlate, distortion, measured, shifts
 from jbias.report import cli as report_cli
 from jbias.runtime import cli
+from tests import source_files
 
 ROOT = pathlib.Path(__file__).parents[1]
 DOCS = (
@@ -178,7 +179,7 @@ def test_every_data_set_has_its_line():
 def test_docstrings_hold_no_quotes_that_were_to_join_lines():
     """A docstring is one text: implicit joining, as of strings, is no part of it."""
     kinds = ast.Module | ast.ClassDef | ast.FunctionDef
-    for path in sorted((ROOT / "jbias").rglob("*.py")):
+    for path in source_files.PYTHON:
         nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         texts = [ast.get_docstring(node) for node in nodes if isinstance(node, kinds)]
         assert not [text for text in texts if text and re.search(r'"\n\s*"', text)], (

@@ -8,10 +8,9 @@ import sys
 
 import pytest
 
-import jbias
+from tests import source_files
 
-ROOT = pathlib.Path(jbias.__file__).parent
-FILES = sorted(ROOT.rglob("*.py"))
+FILES, inside = source_files.PYTHON, source_files.inside
 
 ENTRIES = {"main", "evaluate", "look", "prepare", "study", "audit", "plan"}
 EVERYTHING = {"*"}
@@ -56,7 +55,7 @@ LAZY = {"grain", "tensorflow_datasets", "tensorflow", "torch", "transformers"}
 
 def room(path: pathlib.Path) -> str:
     """The folder or file right below the package that a file belongs to."""
-    return path.relative_to(ROOT).parts[0].removesuffix(".py")
+    return inside(path).parts[0].removesuffix(".py")
 
 
 KNOWN = {room(path) for path in FILES}
@@ -83,7 +82,7 @@ def rooms_of(names: frozenset[str]) -> set[str]:
     return parts & KNOWN
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(inside(p)))
 def test_imports_follow_the_way_of_the_data(path):
     here, names = room(path), imports(path)
     if here == "__init__":
@@ -97,16 +96,16 @@ def test_imports_follow_the_way_of_the_data(path):
         assert rooms_of(names) <= allowed | {here}
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(inside(p)))
 def test_rooms_of_data_and_numbers_know_no_jax(path):
-    whole = str(path.relative_to(ROOT).with_suffix(""))
+    whole = str(inside(path).with_suffix(""))
     if not {room(path), whole} & WITHOUT_JAX:
         return
     names = {name.split(".")[0] for name in imports(path)}
     assert not names & {"jax", "flax", "optax", "orbax"}
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(inside(p)))
 def test_heavy_readers_are_imported_where_used(path):
     names = imports(path, top=True)
     assert not {name.split(".")[0] for name in names} & LAZY

@@ -1,16 +1,14 @@
 """Training and reports use no network: whoever asks for an address is told no."""
 
-import pathlib
 import re
 import socket
 
 import pytest
 
-import jbias
 from jbias import train
-from tests import smoke_runs
+from tests import smoke_runs, source_files
 
-FILES = sorted(pathlib.Path(jbias.__file__).parent.rglob("*.py"))
+FILES = source_files.PYTHON
 LOCAL = ("127.0.0.1", "::1", "localhost")
 
 

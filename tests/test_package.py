@@ -11,11 +11,13 @@ import zipfile
 import pytest
 
 import jbias
+from tests import source_files
 
 ROOT = pathlib.Path(jbias.__file__).parents[1]
 FILES = sorted(
     path.relative_to(ROOT).as_posix()
-    for path in (ROOT / "jbias").rglob("*")
+    for folder in source_files.FOLDERS
+    for path in (ROOT / folder).rglob("*")
     if path.is_file() and "__pycache__" not in path.parts
 )
 
@@ -37,8 +39,10 @@ def test_a_wheel_is_the_package(built):
         found = [name for name in wheel.namelist() if ".dist-info/" not in name]
         told = next(name for name in wheel.namelist() if name.endswith("/METADATA"))
         about = email.message_from_bytes(wheel.read(told))
-    assert sorted(found) == FILES
-    assert {"jbias/py.typed", "jbias/configs/biasbed/sagnet.py"} < {*found}
+    inside = [f"jbias/{source_files.inside(ROOT / name)}" for name in FILES]
+    assert sorted(found) == sorted(inside)
+    names = {"jbias/configs/biasbed/sagnet.py", "jbias/launch/tpu_pod.sh"}
+    assert {"jbias/py.typed", *names} < {*found}
     assert {pathlib.Path(name).suffix for name in found} > {".json", ".npz", ".css"}
     assert about["Version"] == jbias.__version__
 
@@ -65,6 +69,14 @@ def test_the_package_alone_imports_nothing():
     code = "import sys; old = {*sys.modules}; import jbias; print({*sys.modules} - old)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
     assert done.stdout.decode().strip() == "{'jbias'}"
+
+
+@pytest.mark.parametrize("name", ["configs.erm", "launch.sweep"])
+def test_a_checkout_finds_what_lies_beside_the_package(name):
+    """Its own, also where another checkout is installed."""
+    code = f"import jbias.{name} as found; print(found.__file__)"
+    shown = subprocess.check_output([sys.executable, "-c", code], cwd=ROOT, text=True)
+    assert shown.strip() == str(ROOT / (name.replace(".", "/") + ".py"))
 
 
 @pytest.mark.slow

@@ -6,17 +6,15 @@ Nothing public does it. Each such name has a test that names the version that to
 import ast
 import importlib.util
 import inspect
-import pathlib
 from importlib import metadata
 
 import pytest
 
-import jbias
 from jbias.launch import slurm
 from jbias.runs import checkpoints
 from jbias.runtime import processes
+from tests import source_files
 
-ROOT = pathlib.Path(jbias.__file__).parent
 KNOWN = {
     "orbax.checkpoint._src",  # test_orbax_asks_tensorstore_at_one_place
     "jax._src",  # Which cluster this is: test_jax_detects_clusters.
@@ -81,7 +79,7 @@ def test_private_names_are_seen():
 
 def test_no_private_name_is_used_that_no_test_knows():
     found = set()
-    for path in ROOT.rglob("*.py"):
+    for path in source_files.PYTHON:
         found |= used(path.read_text("utf-8"))
     assert found == KNOWN
 

@@ -15,7 +15,7 @@ from benchmarks.fuzz import attempts
 SECONDS, BYTES = 60, 2_000_000_000
 _ROOT = pathlib.Path(__file__).parents[2]
 # What commands name by paths from where they run.
-_NAMED = ("jbias", "configs", "examples", "README.md")
+_NAMED = ("jbias", "configs", "launch", "examples", "README.md")
 
 
 class Case(NamedTuple):

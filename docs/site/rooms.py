@@ -14,6 +14,7 @@ from jbias.report import figures
 
 DOCS = pathlib.Path(__file__).parents[1]
 ROOT = DOCS.parent / "jbias"
+BESIDE = ("configs", "launch")  # Rooms at the top of a checkout.
 GROUPS = {
     "step": ("step", "feed", "order"),
     "results": ("results", "selection", "lines"),
@@ -57,8 +58,10 @@ ABOUT = {
 def modules() -> dict[str, set[str]]:
     """What each folder or file right below the package imports of the others."""
     found: dict[str, set[str]] = {}
-    for path in sorted(ROOT.rglob("*.py")):
-        here = path.relative_to(ROOT).parts[0].removesuffix(".py")
+    tops = (ROOT, *(DOCS.parent / name for name in BESIDE))
+    for path in sorted(path for top in tops for path in top.rglob("*.py")):
+        inside = path.relative_to(ROOT if ROOT in path.parents else DOCS.parent)
+        here = inside.parts[0].removesuffix(".py")
         for node in ast.walk(ast.parse(path.read_text())):
             if not isinstance(node, ast.Import | ast.ImportFrom):
                 continue
@@ -72,7 +75,7 @@ def modules() -> dict[str, set[str]]:
 
 def part(name: str) -> str:
     """The box of a folder or file of the package."""
-    if (ROOT / name).is_dir():
+    if name in BESIDE or (ROOT / name).is_dir():
         return name
     for group, members in GROUPS.items():
         if name in members:

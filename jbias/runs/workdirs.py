@@ -186,6 +186,9 @@ def _environment_of(facts: Mapping[str, Any]) -> dict[str, Any]:
     return {key: facts.get(key) for key in named}
 
 
+_FOLDERS = ("jbias", "configs", "launch")  # Of the code, in a checkout.
+
+
 def _commit() -> str | None:
     """The commit of the code's checkout, with "+" where it has changes of its own."""
     root = pathlib.Path(__file__).parent.parent
@@ -201,7 +204,7 @@ def _commit() -> str | None:
             [*git, "rev-parse", "HEAD"], text=True, stderr=subprocess.DEVNULL
         ).strip()
         changes = subprocess.check_output(
-            [*git, "status", "--porcelain", "--untracked-files=no", "--", "jbias"]
+            [*git, "status", "--porcelain", "--untracked-files=no", "--", *_FOLDERS]
         )
     except (OSError, subprocess.SubprocessError):
         return None

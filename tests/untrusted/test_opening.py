@@ -2,7 +2,6 @@
 
 import io
 import os
-import pathlib
 import signal
 import struct
 import threading
@@ -13,9 +12,9 @@ import numpy as np
 import pytest
 from PIL import EpsImagePlugin, Image
 
-import jbias
 from jbias.data import transforms
 from jbias.untrusted import limits, opening
+from tests import source_files
 
 EPS = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EndComments\nshowpage\n"
 
@@ -54,7 +53,7 @@ def test_a_file_that_is_no_image_reaches_no_other_reader(tmp_path, monkeypatch):
 def test_images_are_opened_in_one_place():
     """Every other `open` of Pillow's would take all of its formats."""
     found = set()
-    for path in pathlib.Path(jbias.__file__).parent.rglob("*.py"):
+    for path in source_files.PYTHON:
         if "Image.open(" in path.read_text(encoding="utf-8"):
             found.add(path.name)
     assert found == {"opening.py"}

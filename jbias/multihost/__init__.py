@@ -1,1 +1,0 @@
-"""The processes that train a run together: where they meet, what they tell each other."""

@@ -1,1 +1,0 @@
-"""What lies in the folder of a run beside its records and states."""

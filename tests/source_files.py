@@ -1,0 +1,14 @@
+"""The files of the package: in a checkout configs and launch lie beside jbias."""
+
+import pathlib
+
+TOP = pathlib.Path(__file__).parents[1]
+BESIDE = ("configs", "launch")
+FOLDERS = ("jbias", *BESIDE)
+PYTHON = sorted(path for name in FOLDERS for path in (TOP / name).rglob("*.py"))
+
+
+def inside(path: pathlib.Path) -> pathlib.PurePath:
+    """Where a file lies in the installed package."""
+    path = path.relative_to(TOP)
+    return path if path.parts[0] in BESIDE else path.relative_to("jbias")
