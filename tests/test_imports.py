@@ -1,4 +1,4 @@
-"""The import rules between rooms: who may know whom."""
+"""The import rules between rooms: who may know whom, and what stays light."""
 
 import ast
 import functools
@@ -12,103 +12,121 @@ from tests import source_files
 
 FILES, inside = source_files.PYTHON, source_files.inside
 
-ENTRIES = {"main", "evaluate", "look", "prepare", "study", "audit", "plan"}
-EVERYTHING = {"*"}
-# The files beside the folders that training is made of: they know each other.
-CORE = {
-    *("config", "config_files", "presets", "entries", "kinds", "reads", "xla"),
-    *("seeds", "strategies", "mesh", "order", "feed", "step", "optim"),
-    *("checkpoint", "multihost", "rundir", "store", "terminal"),
-}
-ROOMS = {
-    **{key: set() for key in ("stats", "writers", "lines", "store")},
-    "augment": {"xla"},
-    "foreign": set(),
-    "data": {"foreign"},
-    "models": {"kinds", "reads", "foreign", "xla"},
-    "algos": {"models", "augment", "xla"},
-    "evals": {"models", "data", "augment", "stats", "store", "xla"},
-    "results": {"lines", "store"},
-    "selection": {"results"},
-    "report": {
-        *("results", "selection", "stats", "evals", "data"),
-        *("rundir", "terminal", "store", "foreign"),
-    },
-    "terminal": {"store"},
-    "rundir": {"config", "results", "store"},
-    "multihost": {"config", "rundir", "terminal"},
-    "strategies": {"mesh", "xla"},
-    "feed": {"order", "data"},
-    "feeding": {"data", "order", "feed", "kinds", "terminal"},
-    "step": {"algos", "seeds", "optim", "xla"},
-    "configs": {"models", "data", "config", "launch"},
-    **dict.fromkeys(("train", "training", "measure", "launch"), EVERYTHING),
-    **dict.fromkeys(ENTRIES, EVERYTHING),
-}
-WITHOUT_JAX = {
-    *("data", "stats", "results", "selection", "lines", "report", "writers"),
-    *("store", "entries", "kinds", "foreign"),
-    *("rundir/costs", "rundir/life", "rundir/run_state", "terminal/messages"),
-}
+# From the ground up: a room imports rooms of floors below its own.
+FLOORS = (
+    ("runtime", "config", "stats", "untrusted"),
+    ("augment", "run_spec", "data", "models"),
+    ("algos", "runs"),
+    ("build", "launch"),
+    ("configs",),
+    ("evals",),
+    ("training", "report"),
+    ("train", "prepare", "planning", "evaluate", "audit", "look"),
+    ("main", "study", "plan"),
+)
+FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
+# Whole rooms, and modules, that commands without JAX import.
+WITHOUT_JAX = (
+    *("data", "stats", "report", "untrusted", "config", "run_spec"),
+    *("runs/costs", "runs/status", "runs/results", "runs/selection", "runs/checksums"),
+    *("runs/loggers", "runs/tensorboard", "runs/wandb"),
+    *("runtime/messages", "runtime/files"),
+)
 LAZY = {"grain", "tensorflow_datasets", "tensorflow", "torch", "transformers"}
 
 
-def room(path: pathlib.Path) -> str:
-    """The folder or file right below the package that a file belongs to."""
-    return inside(path).parts[0].removesuffix(".py")
+def module(path: pathlib.Path) -> str:
+    """A file's dotted name in the package: "evals.human", or "evals"."""
+    return ".".join(inside(path).with_suffix("").parts).removesuffix(".__init__")
 
 
-KNOWN = {room(path) for path in FILES}
+MODULES = {
+    module(path): path for path in FILES if inside(path).parts != ("__init__.py",)
+}
 
 
-@functools.cache
-def imports(path: pathlib.Path, *, top: bool = False) -> frozenset[str]:
+def imports(path: pathlib.Path, *, top: bool = False) -> set[str]:
     """Dotted names of all imported modules, or of those at a file's top level."""
-    tree = ast.parse(path.read_text())
+    tree = _tree(path)
     nodes = ast.iter_child_nodes(tree) if top else ast.walk(tree)
     names = set()
     for node in nodes:
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, "imports are absolute"
+            assert node.level == 0, f"{path}: imports are absolute"
             names |= {f"{node.module}.{alias.name}" for alias in node.names}
-    return frozenset(names)
+    return names
 
 
-def rooms_of(names: frozenset[str]) -> set[str]:
-    """The parts of jbias that the names lie in."""
-    parts = {name.split(".")[1] for name in names if name.startswith("jbias.")}
-    return parts & KNOWN
+@functools.cache
+def _tree(path: pathlib.Path) -> ast.Module:
+    return ast.parse(path.read_text())
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(inside(p)))
-def test_imports_follow_the_way_of_the_data(path):
-    here, names = room(path), imports(path)
-    if here == "__init__":
-        assert not rooms_of(names)
-        return
-    if ROOMS.get(here) is EVERYTHING:
-        assert not rooms_of(names) & ENTRIES - {here}
-    else:
-        assert here in ROOMS or here in CORE, f"{here} is no known room"
-        allowed = ROOMS.get(here, CORE)
-        assert rooms_of(names) <= allowed | {here}
+def ours(path: pathlib.Path) -> set[str]:
+    """The modules of the package that a file imports, by their names in it."""
+    found = set()
+    for name in imports(path):
+        name = name.removeprefix("jbias.")
+        while name and name not in MODULES:
+            name = name.rpartition(".")[0]
+        found |= {name} - {""}
+    return found - {module(path)}
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(inside(p)))
-def test_rooms_of_data_and_numbers_know_no_jax(path):
-    whole = str(inside(path).with_suffix(""))
-    if not {room(path), whole} & WITHOUT_JAX:
-        return
-    names = {name.split(".")[0] for name in imports(path)}
-    assert not names & {"jax", "flax", "optax", "orbax"}
+def room(name: str) -> str:
+    return name.partition(".")[0]
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(inside(p)))
-def test_heavy_readers_are_imported_where_used(path):
-    names = imports(path, top=True)
-    assert not {name.split(".")[0] for name in names} & LAZY
+def test_every_room_has_a_floor_and_every_floor_is_lived_on():
+    assert {room(name) for name in MODULES} == set(FLOOR)
+
+
+def test_no_file_imports_from_its_own_floor_or_upwards():
+    wrong = [
+        f"{name} imports {other}"
+        for name, path in MODULES.items()
+        for other in sorted(ours(path))
+        if room(other) != room(name) and FLOOR[room(other)] >= FLOOR[room(name)]
+    ]
+    assert not wrong
+
+
+def test_no_modules_import_each_other_in_a_circle():
+    waiting = {name: ours(path) for name, path in MODULES.items()}
+    # A package's __init__ lists what is in it, which may know one another.
+    while free := {
+        name for name, others in waiting.items() if not others & waiting.keys()
+    }:
+        waiting = {name: others for name, others in waiting.items() if name not in free}
+    assert not waiting
+
+
+def test_rooms_of_data_and_numbers_know_no_jax():
+    light = {
+        name: path
+        for name, path in MODULES.items()
+        if {room(name), name.replace(".", "/")} & {*WITHOUT_JAX}
+    }
+    assert {one.replace("/", ".") for one in WITHOUT_JAX} <= {
+        *light,
+        *map(room, light),
+    }
+    heavy = {"jax", "flax", "optax", "orbax"}
+    wrong = {
+        name: heavy & {one.partition(".")[0] for one in imports(path)}
+        for name, path in light.items()
+    }
+    assert not {name: found for name, found in wrong.items() if found}
+
+
+def test_heavy_readers_are_imported_where_used():
+    wrong = {
+        name: LAZY & {one.partition(".")[0] for one in imports(path, top=True)}
+        for name, path in MODULES.items()
+    }
+    assert not {name: found for name, found in wrong.items() if found}
 
 
 @pytest.mark.parametrize(

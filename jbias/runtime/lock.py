@@ -330,7 +330,7 @@ class ObjectLock:
         """OSError where it is gone, or another's."""
         where = self.path.parent
         with self.mutex, files.translate_os_errors(f"workdir {where}"):
-            told = _store().about(self.path)
+            told = _store().metadata(self.path)
             if told and int(told["generation"]) == self.generation:
                 return
             seen = _store().read(self.path)
@@ -418,7 +418,7 @@ def _watch_object(
     )
     while time.monotonic() - began < PATIENCE_SECONDS:
         time.sleep(min(1.0, PATIENCE_SECONDS / 10))
-        told = _store().about(path)
+        told = _store().metadata(path)
         if told is None:
             return 0
         if int(told["generation"]) != before.generation:
