@@ -191,7 +191,7 @@ _FOLDERS = ("jbias", "configs", "launch")  # Of the code, in a checkout.
 
 def _commit() -> str | None:
     """The commit of the code's checkout, with "+" where it has changes of its own."""
-    root = pathlib.Path(__file__).parent.parent
+    root = pathlib.Path(__file__).parents[2]
     git = ["git", "-C", str(root)]
     try:
         # The package may lie inside another project's checkout.
