@@ -4,11 +4,13 @@ python docs/site/rooms.py
 """
 
 import ast
+import itertools
 import pathlib
 import re
 
 import matplotlib.figure
 import matplotlib.patches
+import matplotlib.path
 
 from jbias.report import figures
 
@@ -16,42 +18,30 @@ DOCS = pathlib.Path(__file__).parents[1]
 ROOT = DOCS.parent / "jbias"
 BESIDE = ("configs", "launch")  # Rooms at the top of a checkout.
 GROUPS = {
-    "step": ("step", "feed", "order"),
-    "results": ("results", "selection", "lines"),
-    "training": ("train",),
-    "strategies": ("seeds", "mesh"),
-    "checkpoint": ("checkpoint",),
-    "core": (
-        *("config", "config_files", "presets", "entries", "kinds"),
-        *("reads", "xla", "optim"),
-    ),
-}  # Files beside the folders that the picture shows as one; `part` names the others.
+    "config": ("config", "run_spec"),
+    "build": ("build",),
+    "train": ("train",),
+}  # Files beside the folders that the picture shows; `part` finds the commands.
 ABOUT = {
     "commands": "main, evaluate, look, ...",
-    "training": "a run, put together",
-    "measure": "suites, audits, studies",
-    "feeding": "sets, batches, streams",
-    "multihost": "processes of one run",
-    "rundir": "what a run leaves",
-    "strategies": "many seeds, one step",
-    "terminal": "bars, lines, signals",
-    "launch": "many runs",
+    "train": "the loop over steps",
+    "planning": "would a run fit, its cost",
     "prepare": "what runs need first",
     "configs": "named experiments",
-    "report": "tables, figures, page",
-    "step": "a step, order, batches",
+    "launch": "many runs",
+    "training": "what a run is made of",
+    "report": "tables, figures, pages",
     "evals": "decisions, measures",
+    "build": "what a config names",
+    "runs": "what a run leaves",
     "algos": "an algorithm a file",
-    "core": "config, presets, kinds",
-    "checkpoint": "states, and what is beside",
-    "results": "records, selection",
     "models": "networks with taps",
-    "augment": "batches, feature maps",
-    "data": "sources, preprocessing",
+    "augment": "what a batch undergoes",
+    "data": "sources, splits, shifts",
+    "config": "configs, and their entries",
     "stats": "tests of score tables",
-    "writers": "TensorBoard, W&B",
-    "store": "whole files, locks",
-    "foreign": "safe readers, limits",
+    "runtime": "process, files, devices",
+    "untrusted": "safe readers, limits",
 }
 
 
@@ -117,27 +107,48 @@ def shown(pairs: set[tuple[str, str]]) -> set[tuple[str, str]]:
     }
 
 
-def places(pairs: set[tuple[str, str]]) -> dict[str, tuple[float, float]]:
-    """Each box right below the lowest that imports it, near what it is joined to."""
-    above = below({(b, a) for a, b in pairs})
+def places(pairs: set[tuple[str, str]]) -> dict[str | tuple, tuple[float, float]]:
+    """Each box right above the highest that it imports, near what it is joined to.
 
-    def depth(box: str) -> int:
-        return 1 + max((depth(a) for a in above[box]), default=-1)
+    An arrow past other boxes has a place in their row: (who imports, what, row).
+    """
+    under = below(pairs)
 
-    rows: dict[int, list[str]] = {}
-    for box in sorted(above):
-        rows.setdefault(depth(box), []).append(box)
-    at: dict[str, tuple[float, float]] = {}
-    for y, row in sorted(rows.items()):
-        over = {box: [at[a][0] for a, b in pairs if b == box] for box in row}
-        near = {box: sum(xs) / max(1, len(xs)) for box, xs in over.items()}
-        row = sorted(row, key=near.get)
-        xs = [near[row[0]]]
-        for box in row[1:]:
-            xs.append(max(near[box], xs[-1] + 1))
-        aside = (sum(xs) - sum(near.values())) / len(row)
-        at |= {box: (x - aside, -y) for box, x in zip(row, xs, strict=True)}
+    def floor(box: str) -> int:
+        return 1 + max((floor(other) for other in under[box]), default=-1)
+
+    ways = [way(*pair, *map(floor, pair)) for pair in sorted(pairs)]
+    rows: dict[int, list] = {}
+    joined: dict[str | tuple, list] = {}
+    for over, one in [step for stops in ways for step in itertools.pairwise(stops)]:
+        joined.setdefault(over, []).append(one)
+        joined.setdefault(one, []).append(over)
+    for name in joined:
+        row = name[2] if isinstance(name, tuple) else floor(name)
+        rows.setdefault(row, []).append(name)
+    at = {n: (float(x), y) for y, row in rows.items() for x, n in enumerate(row)}
+    for _ in range(40):  # Down and up, until hardly anything moves.
+        for y in (*sorted(rows, reverse=True), *sorted(rows)):
+            near = {
+                n: sum(at[o][0] for o in joined[n]) / len(joined[n]) for n in rows[y]
+            }
+            row = sorted(rows[y], key=near.get)
+            xs = [near[row[0]]]
+            for last, name in itertools.pairwise(row):
+                xs.append(max(near[name], xs[-1] + wide(last) + wide(name)))
+            aside = (sum(xs) - sum(near.values())) / len(row)
+            at |= {name: (x - aside, y) for name, x in zip(row, xs, strict=True)}
     return at
+
+
+def way(over: str, one: str, top: int, end: int) -> list[str | tuple]:
+    """The places that an arrow goes through, from row `top` down to row `end`."""
+    return [over, *((over, one, row) for row in range(top - 1, end, -1)), one]
+
+
+def wide(name: str | tuple) -> float:
+    """Half of what a box, or an arrow past boxes, takes of a row."""
+    return 0.1 if isinstance(name, tuple) else 0.5
 
 
 def draw(path: pathlib.Path) -> None:
@@ -146,21 +157,22 @@ def draw(path: pathlib.Path) -> None:
     kept = shown(pairs)
     at = places(kept)
     across, up = 2.3, 1.25
-    drawing = matplotlib.figure.Figure(figsize=(8, 8), layout="constrained")
+    drawing = matplotlib.figure.Figure(figsize=(8, 7.4), layout="constrained")
     axes = drawing.subplots()
     axes.set_axis_off()
-    colour = {box: figures.style_of(i)["color"] for i, box in enumerate(at)}
+    boxes = [name for name in at if isinstance(name, str)]
+    colour = {box: figures.style_of(i)["color"] for i, box in enumerate(sorted(boxes))}
     for a, b in sorted(kept):
-        (x0, y0), (x1, y1) = at[a], at[b]
-        axes.annotate(
-            "",
-            (across * x1, up * y1 + 0.3),
-            (across * x0, up * y0 - 0.3),
-            arrowprops=dict(
-                arrowstyle="-|>", color=colour[a], lw=1.1, shrinkA=0, shrinkB=0
-            ),
+        stops = [at[name] for name in way(a, b, at[a][1], at[b][1])]
+        points = [(across * x, up * y + e) for x, y in stops for e in (0.3, -0.3)][1:-1]
+        line = matplotlib.path.Path(points)
+        axes.add_patch(
+            matplotlib.patches.FancyArrowPatch(
+                path=line, arrowstyle="-|>", mutation_scale=10, color=colour[a], lw=1.1
+            )
         )
-    for box, (x, y) in at.items():
+    for box in boxes:
+        x, y = at[box]
         corner = (across * x - 1.0, up * y - 0.28)
         axes.add_patch(
             matplotlib.patches.FancyBboxPatch(

@@ -1,7 +1,7 @@
 """Reads what PyTorch saved, without PyTorch and without running anything in the file.
 
 A .pth file holds a pickle, which may name any function to call. The machine here is
-jbias.foreign.pickles with CALLS: tensors, containers, numbers and text, nothing else. Three
+jbias.untrusted.pickles with CALLS: tensors, containers, numbers and text, nothing else. Three
 formats exist: an archive (PyTorch 1.6 and later), a stream of pickles (before), and a tar
 file (before 0.1.11), which is refused.
 Format: https://github.com/pytorch/pytorch, torch/serialization.py.

@@ -52,7 +52,7 @@ class Stage(NamedTuple):
     init: Callable  # and the same, compiled.
     seed_step: seed_axis.SeedFunction  # Of one seed; its arg is (key, what it takes).
     seed_logits: seed_axis.SeedFunction  # Its network's logits, in evaluation.
-    branch: Callable  # Values of what varies -> such a draw, one and score_one.
+    branch: Callable  # Values of what varies -> such a draw, step and logits.
     rollback: divergence.Rollback | None = None
     layout: seed_axis.SeedLayout | None = (
         None  # Of all seeds, as `fit_to_devices` says;
