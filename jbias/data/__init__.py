@@ -42,17 +42,11 @@ DATASETS: Mapping[str, base.Spec] = MappingProxyType(
         **cifar.SPECS,
         "stacked": stacked.SPEC,
         **cifar.VARIANT_SPECS,
-        "pacs": domains.PACS_SPEC,
-        "office_home": domains.OFFICE_HOME_SPEC,
+        **domains.SPECS,
         "celeba": celeba.SPEC,
-        "geirhos": geirhos.SPEC,
-        "model_vs_human": geirhos.MODEL_VS_HUMAN_SPEC,
+        **geirhos.SPECS,
         "imagenet": imagenet.SPEC,
-        "imagenet16": imagenet_variants.IMAGENET16_SPEC,
-        "imagenet_real": imagenet.REAL_SPEC,
-        **imagenet_variants.RELATIVE_SPECS,
-        **imagenet_variants.SUBSET_SPECS,
-        "tiny_imagenet": imagenet_variants.TINY_SPEC,
+        **imagenet_variants.SPECS,
     }
 )
 
@@ -81,27 +75,17 @@ def load(name: str, split: str, **options) -> base.Source:
     chosen table of an attribute (shift_option.py); and `portion`, a share of every class and
     attribute, "[:80%]", of what the others leave.
     """
-    if name not in DATASETS:
-        raise ValueError(
-            f"data.load: the data set must be a known one, got {name!r};"
-            f" {base.did_you_mean(name, DATASETS)}"
-        )
+    base.check_known("data.load: the data set must be a known one", name, DATASETS)
     entry = DATASETS[name]
     split_name = split.partition("[")[0]
-    if entry.splits and split_name not in entry.splits:
-        raise ValueError(
-            f"data.load: the split of {name!r} must be a known one, got {split_name!r};"
-            f" {base.did_you_mean(split_name, entry.splits)}"
-        )
+    what = f"data.load: the split of {name!r} must be a known one"
+    base.check_known(what, split_name, entry.splits or (split_name,))
     known = dict(inspect.signature(entry.make).parameters)
     text = known.pop("split").replace(default="")
     known |= dict.fromkeys(COMMON_OPTIONS, text)
     for option in options:
-        if option not in known:
-            raise ValueError(
-                f"data.load: options of {name!r} must be known ones, got {option!r};"
-                f" {base.did_you_mean(option, known)}"
-            )
+        what = f"data.load: options of {name!r} must be known ones"
+        base.check_known(what, option, known)
     for option, parameter in known.items():
         if parameter.default is parameter.empty and option not in options:
             raise base.Missing(

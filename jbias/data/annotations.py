@@ -9,6 +9,7 @@ users' own sets (attributed.py) and `shift` (shift_option.py).
 
 import csv
 import dataclasses
+import io
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -18,6 +19,7 @@ import numpy as np
 from jaxtyping import Int
 
 from jbias.data import base, listing, sources, subset
+from jbias.runtime import files
 
 IMAGE_COLUMN = "image"
 READER_COLUMNS = ("class", "file")  # Columns for readers: the set has these itself.
@@ -33,23 +35,21 @@ def write(
 
     columns: by name, a name for each image.
     """
-    told = {"class": [whole.classes[k] for k in whole.columns["label"]]}
+    table = {IMAGE_COLUMN: range(len(whole))}
+    table["class"] = [whole.classes[k] for k in whole.columns["label"]]
     if isinstance(whole, sources.EncodedSource):
-        told["file"] = list(whole.files)
-    table = {IMAGE_COLUMN: range(len(whole)), **told, **columns}
+        table["file"] = whole.files
+    table |= columns
     values = {name: number_values(column)[0] for name, column in columns.items()}
     beside = {"fingerprint": whole.fingerprint, "images": len(whole), "values": values}
     beside |= about
     os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-    with open(f"{path}.json.part", "w", encoding="utf-8") as file:
-        json.dump(beside, file, indent=1)
-        file.write("\n")
-    with open(f"{path}.part", "w", encoding="utf-8", newline="") as file:
-        lines = csv.writer(file)
-        lines.writerow(table)
-        lines.writerows(zip(*table.values(), strict=True))
-    os.replace(f"{path}.json.part", f"{path}.json")
-    os.replace(f"{path}.part", path)
+    files.write(f"{path}.json", json.dumps(beside, indent=1) + "\n")
+    text = io.StringIO()
+    lines = csv.writer(text)
+    lines.writerow(table)
+    lines.writerows(zip(*table.values(), strict=True))
+    files.write(path, text.getvalue())
 
 
 def add(source: base.Source, split: str, path: str, whole: base.Source) -> base.Source:
@@ -91,11 +91,11 @@ def _table(
 ) -> tuple[dict[str, list[str]], list[str]]:
     """Names by column for every image, in order, and which columns are no attributes."""
     header, lines = read_csv(path)
-    told = str(_sidecar(where, path)["fingerprint"])
-    if told != whole.fingerprint:
+    fingerprint = str(_sidecar(where, path)["fingerprint"])
+    if fingerprint != whole.fingerprint:
         raise ValueError(
             f"{where}: columns must be of these images, got {path!r} of a split with"
-            f" fingerprint {told[:12]} for {whole.fingerprint[:12]}; make it anew for"
+            f" fingerprint {fingerprint[:12]} for {whole.fingerprint[:12]}; make it anew for"
             " this set"
         )
     if IMAGE_COLUMN not in header:
@@ -128,26 +128,25 @@ def _table(
 
 
 def read_values(path: str) -> dict[str, tuple[str, ...]]:
-    """The names in each column, as `write` told them; none where nothing is told."""
+    """The names in each column, as `write` noted them beside a file; {} without notes."""
     try:
-        told = _sidecar("columns", os.path.expanduser(path)).get("values", {})
+        values = _sidecar("columns", os.path.expanduser(path)).get("values", {})
     except ValueError:
         return {}
-    return {name: tuple(names) for name, names in told.items()}
+    return {name: tuple(names) for name, names in values.items()}
 
 
 def _sidecar(where: str, path: str) -> dict[str, Any]:
-    """What stands beside a file: at least the fingerprint that it is for."""
-    try:
+    """Reads the notes beside a file: at least the fingerprint of the split it is for."""
+    with base.explained(
+        f"{where}: columns must come with {path + '.json'!r}, which says of what images: ",
+        *(OSError, ValueError, KeyError, TypeError, RecursionError),
+        remedy="; jbias.data.annotations.write makes both",
+        reason=base.kind_and_text,
+    ):
         with open(f"{path}.json", encoding="utf-8") as file:
-            told = json.load(file)
-        return {**told, "fingerprint": told["fingerprint"]}
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        reason = " ".join(f"{type(error).__name__}: {error}".split())
-        raise ValueError(
-            f"{where}: columns must come with {path + '.json'!r}, which says of what"
-            f" images: {reason}; jbias.data.annotations.write makes both"
-        ) from error
+            notes = json.load(file)
+        return {**notes, "fingerprint": notes["fingerprint"]}
 
 
 MAX_VALUES = 64  # More values are too many for an attribute, unless it is asked for.
@@ -159,20 +158,26 @@ _RESERVED = (
 )
 
 
+CSV_ERRORS = (OSError, UnicodeDecodeError, csv.Error)
+
+
+def csv_lines(path: str) -> tuple[tuple[str, ...], list[tuple[int, dict]]]:
+    """The header, trimmed, and by line number the cells; those beyond it are under ""."""
+    with open(path, encoding="utf-8-sig", newline="") as file:
+        reader = csv.DictReader(file, restkey="", restval="", skipinitialspace=True)
+        header = tuple(name.strip() for name in reader.fieldnames or ())
+        reader.fieldnames = header
+        return header, [(reader.line_num, row) for row in reader]
+
+
 def read_csv(path: str) -> tuple[tuple[str, ...], list[tuple[int, dict[str, str]]]]:
     """The header of a CSV file, and by line number the cells of each line, trimmed.
 
     Raises ValueError, one line, for what is no CSV in UTF-8, a name twice in the header
     and a line with more cells than the header.
     """
-    try:
-        with open(path, encoding="utf-8-sig", newline="") as file:
-            reader = csv.DictReader(file, restkey="", restval="", skipinitialspace=True)
-            header = tuple(name.strip() for name in reader.fieldnames or ())
-            reader.fieldnames = header
-            rows = [(reader.line_num, row) for row in reader]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise ValueError(f"{path}: must be a CSV file in UTF-8: {error}") from error
+    with base.explained(f"{path}: must be a CSV file in UTF-8: ", *CSV_ERRORS):
+        header, rows = csv_lines(path)
     if len(set(header)) < len(header):
         again = next(name for name in header if header.count(name) > 1)
         raise ValueError(f"{path}:1: columns must have different names, got {again!r}")

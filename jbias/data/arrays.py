@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Int, UInt8
 from PIL import Image
 
-from jbias.data import base, folder, listing, sources, transforms
+from jbias.data import base, folder, listing, sources, tables, transforms
 from jbias.untrusted import limits, opening, pickles
 
 
@@ -31,6 +31,8 @@ def build(
     transform: transforms.Preprocess,
     columns: Mapping[str, Int[np.ndarray, "n"]] | None = None,
     published: int | None = None,
+    space: str = "names",
+    measures: tuple[str, ...] = ("accuracy",),
     **attributes,
 ) -> sources.ArraySource:
     """Makes a source of a part of the images; grey ones are repeated in three channels.
@@ -53,9 +55,6 @@ def build(
     images = images[index]
     if grey:
         images = np.repeat(images[..., None], 3, -1)
-    note = ""
-    if published not in (None, n):
-        note = f"{n:,} images on disk, the published set has {published:,}"
     return sources.ArraySource(
         images=resized(images, transform),
         classes=tuple(classes),
@@ -63,7 +62,9 @@ def build(
         | {name: column[index] for name, column in (columns or {}).items()},
         preprocessing=transform.description,
         fingerprint=listing.digest_arrays(images, labels[index], classes),
-        note=note,
+        space=space,
+        measures=measures,
+        note=listing.count_note(n, published),
         **attributes,
     )
 
@@ -174,9 +175,6 @@ def _plain(value: Any) -> Any:
     return value
 
 
-CITE = "arrays of the user's own: cite their authors"
-
-
 def make(
     split: str,
     *,
@@ -191,10 +189,8 @@ def make(
     part = listing.parse_split(where, split)
     root = listing.require_folder(where, os.path.expanduser(root), "root")
     path = os.path.join(root, f"{part.base}.npz")
-    try:
+    with base.explained(f"{where}: {path!r} must be an .npz file: ", ValueError):
         held = opening.npz(path)
-    except ValueError as error:
-        raise ValueError(f"{where}: {path!r} must be an .npz file: {error}") from error
     for key in ("images", "labels"):
         if key not in held:
             raise ValueError(f"{where}: {path!r} must have {key!r}, got {[*held]}")
@@ -217,21 +213,10 @@ def make(
         transform=transforms.preprocess(size, resize, crop, native=True),
         columns={key: column.astype(np.int32) for key, column in held.items()},
         name=name,
-        space="names",
-        measures=("accuracy",),
-        cite=CITE,
+        cite=tables.cite("npz"),
     )
     note = os.path.join(root, f"{part.base}.json")
     return dataclasses.replace(source, **folder.provenance(note))
 
 
-SPEC = base.Spec(
-    make,
-    splits=(),
-    cite=CITE,
-    licence="that of the images",
-    about=(
-        "arrays in <root>/<split>.npz: images uint8 (n, h, w) or (n, h, w, 3), labels"
-        " (n), perhaps classes (k) and further whole numbers (n)"
-    ),
-)
+SPEC = base.spec("npz", make)

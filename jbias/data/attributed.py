@@ -15,9 +15,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Int
 
-from jbias.data import annotations, base, folder, listing, sources, transforms
+from jbias.data import annotations, base, folder, listing, sources, tables, transforms
 
-CITE = "images of the user's own: cite their authors"
 FILE, CLASS, ATTRIBUTE = "file", "class", "attribute"
 
 
@@ -67,16 +66,13 @@ def make(
     source = folder.build(
         where,
         part,
-        store=sources.FileStore(place, found.files.names),
-        files=found.files,
-        classes=found.classes,
+        folder.in_folder(place, found.files, found.classes),
         extra=found.columns,
         values=found.values,
         name=name,
-        space="names",
         measures=("accuracy", "groups"),
         transform=transforms.preprocess(size, resize, crop),
-        cite=CITE,
+        cite=tables.cite("attributed"),
     )
     return dataclasses.replace(source, note=found.note)
 
@@ -199,14 +195,4 @@ def _note(lost: int, asked: str, out: Sequence[str]) -> str:
     return "; ".join(notes)
 
 
-SPEC = base.Spec(
-    make,
-    splits=(),
-    cite=CITE,
-    licence="that of the images",
-    about=(
-        "any images by class and attribute, as NICO's by context:"
-        " <root>/<split>/<class>/<attribute>/*.jpg, or <root>/<split>.csv with the"
-        " columns file, class and an attribute or several"
-    ),
-)
+SPEC = base.spec("attributed", make)

@@ -1,12 +1,15 @@
 """What a data set is: a row of DATASETS (Spec), and the random-access Source that it makes."""
 
+import contextlib
 import dataclasses
 import difflib
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Int
+
+from jbias.data import tables
 
 # Label spaces. Classes of one space are compared by name; labels.py knows the rest.
 SPACES = ("names", "wnid", "entry16")
@@ -104,6 +107,11 @@ class Spec:
         )
 
 
+def spec(name: str, make: Callable[..., Source], splits=(), **options) -> Spec:
+    """The row of a set whose texts stand in tables/data_sets.json."""
+    return Spec(make, tuple(splits), **tables.data_sets()[name], **options)
+
+
 class Missing(ValueError):
     """A folder or file of a data set is not there."""
 
@@ -119,6 +127,41 @@ def holds_classes(column: str) -> bool:
     has fewer.
     """
     return column in ("label", "texture") or column.startswith("accepted_")
+
+
+@contextlib.contextmanager
+def explained(
+    text: str,
+    *kinds: type[Exception],
+    remedy: str = "",
+    reason: Callable[[Exception], str] = str,
+) -> Iterator[None]:
+    """Turns errors of these kinds into a ValueError: `text`, the reason, then a remedy."""
+    try:
+        yield
+    except kinds as error:
+        raise ValueError(f"{text}{reason(error)}{remedy}") from error
+
+
+def one_line(error: Exception) -> str:
+    """What an error says, without its line breaks."""
+    return " ".join(str(error).split())
+
+
+def kind_and_text(error: Exception) -> str:
+    """An error's kind and what it says, on one line."""
+    return " ".join(f"{type(error).__name__}: {error}".split())
+
+
+def check_known(
+    what: str,
+    got: str,
+    known: Collection[str],
+    kind: type[ValueError] = ValueError,
+) -> None:
+    """Refuses a name that is not among the known ones; `what` says where they must be."""
+    if got not in known:
+        raise kind(f"{what}, got {got!r}; {did_you_mean(got, known)}")
 
 
 def did_you_mean(got: str, known: Collection[str]) -> str:

@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from jbias.data import base
+
 
 def _path(name: str) -> pathlib.Path:
     folder = os.environ.get("JBIAS_CACHE") or "~/.cache/jbias"
@@ -31,7 +33,7 @@ def load(name: str, words: str) -> dict[str, np.ndarray] | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        reason = " ".join(str(error).split())
+        reason = base.one_line(error)
         warnings.warn(f"{path}: damaged ({reason}); made anew", stacklevel=3)
         return None
     return arrays

@@ -14,13 +14,9 @@ from types import MappingProxyType
 import numpy as np
 from jaxtyping import Bool, Int
 
-from jbias.data import base, folder, listing, sources, transforms
+from jbias.data import base, folder, listing, sources, tables, transforms
 from jbias.untrusted import opening
 
-CITE = (
-    "Liu, Luo, Wang and Tang: Deep Learning Face Attributes in the Wild. ICCV 2015,"
-    " https://arxiv.org/abs/1411.7766"
-)
 COUNTS: Mapping[str, int] = MappingProxyType(
     {"train": 162_770, "valid": 19_867, "test": 19_962}
 )
@@ -72,16 +68,13 @@ def make(
     source = folder.build(
         where,
         part,
-        store=sources.FileStore(place, files.names),
-        files=files,
-        classes=(f"not {label}", label),
+        folder.in_folder(place, files, (f"not {label}", label)),
         extra={name: column[kept] for name, (_, column) in columns.items()},
         values={name: values for name, (values, _) in columns.items()},
         name=f"celeba/{split}",
-        space="names",
         measures=("accuracy", "groups"),
         transform=transforms.preprocess(size, resize, crop, native=True),
-        cite=CITE,
+        cite=tables.cite("celeba"),
     )
     note = _note(part.base, attribute, len(names), len(kept))
     return dataclasses.replace(source, note=note)
@@ -143,11 +136,9 @@ def _locate(where: str, root: str, name: str) -> str:
 
 
 def _lines(path: str) -> list[str]:
-    try:
-        with opening.text(path) as file:
-            return file.read().splitlines()
-    except (OSError, ValueError) as error:
-        raise ValueError(f"{path}: must be the published text file: {error}") from error
+    what = f"{path}: must be the published text file: "
+    with base.explained(what, OSError, ValueError), opening.text(path) as file:
+        return file.read().splitlines()
 
 
 def _split(where: str, path: str, base: str) -> list[str]:
@@ -200,17 +191,4 @@ def _lengths(where: str, place: str, names: Sequence[str]) -> Int[np.ndarray, "n
     return np.array([lengths[name] for name in names], np.int64)
 
 
-SPEC = base.Spec(
-    make,
-    splits=tuple(COUNTS),
-    cite=CITE,
-    licence="non-commercial research (agreement of the authors' page)",
-    about=(
-        "faces of 178 x 218 pixels with 40 attributes, two classes of one and the"
-        " column `attribute` of another, train 162,770, valid 19,867, test 19,962:"
-        " <root>/{img_align_celeba/*.jpg,list_attr_celeba.txt,list_eval_partition.txt}"
-    ),
-    size="1.5 GB packed",
-    where="https://mmlab.ie.cuhk.edu.hk/projects/CelebA.html",
-    narrows=("label", "attribute", "flags"),
-)
+SPEC = base.spec("celeba", make, COUNTS, narrows=("label", "attribute", "flags"))

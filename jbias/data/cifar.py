@@ -14,7 +14,7 @@ Sources: hendrycks/robustness at 8190fe3, modestyachts/CIFAR-10.1 at d9982ab.
 
 import itertools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -33,10 +33,6 @@ from jbias.data import (
 )
 from jbias.untrusted import opening
 
-CITE = (
-    "Krizhevsky: Learning Multiple Layers of Features from Tiny Images. 2009,"
-    " https://www.cs.toronto.edu/~kriz/cifar.html"
-)
 COUNTS: Mapping[str, int] = MappingProxyType({"train": 50_000, "test": 10_000})
 _BATCHES = tuple(f"data_batch_{i}" for i in range(1, 6))
 
@@ -70,67 +66,52 @@ _HUNDRED = _Archive(
 )
 
 
-def cifar10(
-    split: str, *, root: str, size: int = 32, resize: int | None = None
-) -> base.Source:
-    """Reads CIFAR-10, "train", "test" or a part such as "train[:90%]"."""
-    return _make("cifar10", split, root, size, resize, _TEN, 10)
+def _clean(name: str, archive: _Archive, k: int) -> Callable[..., base.Source]:
+    """Makes the function that reads a set of k classes."""
 
-
-def cifar100(
-    split: str, *, root: str, size: int = 32, resize: int | None = None
-) -> base.Source:
-    """Reads CIFAR-100, by its fine labels."""
-    return _make("cifar100", split, root, size, resize, _HUNDRED, 100)
-
-
-def _make(name, split, root, size, resize, archive: _Archive, k: int) -> base.Source:
-    where = f"data.{name} {split}"
-    part = listing.parse_split(where, split)
-    root = listing.require_folder(where, os.path.expanduser(root), "root")
-    attributes = dict(
-        transform=transforms.preprocess(size, resize, native=True),
-        published=COUNTS[part.base],
-        name=f"{name}/{split}",
-        space="names",
-        measures=("accuracy",),
-        cite=CITE,
-    )
-    for below, read in ((archive.python, _python), (archive.binary, _binary)):
-        for place in (os.path.join(root, below), root):
-            ending = ".bin" if read is _binary else ""
-            files = [
-                os.path.join(place, f"{f}{ending}") for f in archive.files[part.base]
-            ]
-            if all(map(os.path.isfile, files)):
-                images, labels, classes = read(where, place, files, archive)
-                return arrays.build(
-                    where, part, images, labels, classes=classes, **attributes
-                )
-            if any(map(os.path.isfile, files)):
-                lost = next(file for file in files if not os.path.isfile(file))
-                raise base.Missing(
-                    f"{where}: {lost} is missing; unpack the archive again"
-                )
-    return _encoded(where, root, split, k, attributes)
-
-
-def _encoded(where, root, split, k, attributes) -> sources.EncodedSource:
-    """The images as files by class, or in shards."""
-    found, part = folder.find_split(where, root, split)
-    if not found.classes or len(found.classes) != k:
-        raise ValueError(
-            f"{where}: must have {k} classes, got {len(found.classes or ())} in a"
-            f" {found.form}; unpack the published archive below {root!r}"
+    def make(
+        split: str, *, root: str, size: int = 32, resize: int | None = None
+    ) -> base.Source:
+        """Reads "train", "test" or a part such as "train[:90%]"."""
+        where = f"data.{name} {split}"
+        part = listing.parse_split(where, split)
+        root = listing.require_folder(where, os.path.expanduser(root), "root")
+        attributes = dict(
+            transform=transforms.preprocess(size, resize, native=True),
+            published=COUNTS[part.base],
+            name=f"{name}/{split}",
+            cite=tables.cite(name),
         )
-    return folder.build(
-        where,
-        part,
-        store=found.store,
-        files=found.files,
-        classes=found.classes,
-        **attributes,
-    )
+        for below, read in ((archive.python, _python), (archive.binary, _binary)):
+            for place in (os.path.join(root, below), root):
+                ending = ".bin" if read is _binary else ""
+                files = [
+                    os.path.join(place, f"{f}{ending}")
+                    for f in archive.files[part.base]
+                ]
+                if all(map(os.path.isfile, files)):
+                    images, labels, classes = read(where, place, files, archive)
+                    return arrays.build(
+                        where, part, images, labels, classes=classes, **attributes
+                    )
+                if any(map(os.path.isfile, files)):
+                    lost = next(file for file in files if not os.path.isfile(file))
+                    raise base.Missing(
+                        f"{where}: {lost} is missing; unpack the archive again"
+                    )
+        found, part = folder.find_split(where, root, split)  # By class, or in shards.
+        if not found.classes or len(found.classes) != k:
+            raise ValueError(
+                f"{where}: must have {k} classes, got {len(found.classes or ())} in a"
+                f" {found.form}; unpack the published archive below {root!r}"
+            )
+        return folder.build(where, part, found, **attributes)
+
+    return make
+
+
+cifar10 = _clean("cifar10", _TEN, 10)
+cifar100 = _clean("cifar100", _HUNDRED, 100)
 
 
 def _python(where, place, files, archive: _Archive):
@@ -180,53 +161,14 @@ def _images(where: str, pixels: np.ndarray) -> UInt8[np.ndarray, "n 32 32 3"]:
 
 
 def _unpickled(path: str) -> dict[bytes, Any]:
-    try:
+    with base.explained(
+        f"{path}: must be of the published archive: ",
+        *(OSError, ValueError),
+        reason=lambda error: base.one_line(error)[:600],
+    ):
         return arrays.load_pickle(path)
-    except (OSError, ValueError) as error:
-        reason = " ".join(str(error).split())
-        raise ValueError(
-            f"{path}: must be of the published archive: {reason[:600]}"
-        ) from error
 
 
-SPECS: Mapping[str, base.Spec] = MappingProxyType(
-    {
-        "cifar10": base.Spec(
-            cifar10,
-            splits=tuple(COUNTS),
-            cite=CITE,
-            licence="none stated; for research",
-            about=(
-                "60,000 images of 32 pixels, 10 classes: <root>/cifar-10-batches-py/"
-                "{data_batch_1..5,test_batch}, or -bin, or <root>/{train,test}/<class>/*"
-            ),
-            size="170 MB packed",
-            where="https://www.cs.toronto.edu/~kriz/cifar.html",
-        ),
-        "cifar100": base.Spec(
-            cifar100,
-            splits=tuple(COUNTS),
-            cite=CITE,
-            licence="none stated; for research",
-            about=(
-                "60,000 images of 32 pixels, 100 classes: <root>/cifar-100-python/"
-                "{train,test}, or -binary, or <root>/{train,test}/<class>/*"
-            ),
-            size="169 MB packed",
-            where="https://www.cs.toronto.edu/~kriz/cifar.html",
-        ),
-    }
-)
-
-CITE_C = (
-    "Hendrycks and Dietterich: Benchmarking Neural Network Robustness to Common"
-    " Corruptions and Perturbations. ICLR 2019, https://arxiv.org/abs/1903.12261"
-)
-CITE_1 = (
-    "Recht, Roelofs, Schmidt and Shankar: Do CIFAR-10 Classifiers Generalize to"
-    " CIFAR-10? 2018, https://arxiv.org/abs/1806.00451; images from 80 Million Tiny"
-    " Images, Torralba, Fergus and Freeman, PAMI 2008"
-)
 COUNTS_1: Mapping[str, int] = MappingProxyType({"v4": 2_021, "v6": 2_000})
 CORRUPTED_SPLITS = tuple(
     f"{name}/{level}"
@@ -234,22 +176,6 @@ CORRUPTED_SPLITS = tuple(
         corruptions.CORRUPTIONS, corruptions.SEVERITIES
     )
 )
-
-
-def cifar10_c(
-    split: str, *, root: str, size: int = 32, resize: int | None = None
-) -> sources.ArraySource:
-    """Reads one corruption and severity of CIFAR-10-C, "fog/3"."""
-    return _corrupted("cifar10_c", "CIFAR-10-C", "cifar10", split, root, size, resize)
-
-
-def cifar100_c(
-    split: str, *, root: str, size: int = 32, resize: int | None = None
-) -> sources.ArraySource:
-    """Reads one corruption and severity of CIFAR-100-C, by the fine labels."""
-    return _corrupted(
-        "cifar100_c", "CIFAR-100-C", "cifar100", split, root, size, resize
-    )
 
 
 def cifar10_1(
@@ -260,7 +186,6 @@ def cifar10_1(
     part = listing.parse_split(where, split)
     names = [f"cifar10.1_{part.base}_{what}.npy" for what in ("data", "labels")]
     images, labels = _read(where, root, "datasets", names)
-    _same_length(where, images, labels)
     return arrays.build(
         where,
         part,
@@ -270,52 +195,48 @@ def cifar10_1(
         transform=transforms.preprocess(size, resize, native=True),
         published=COUNTS_1[part.base],
         name=f"cifar10_1/{split}",
-        space="names",
-        measures=("accuracy",),
-        cite=CITE_1,
+        cite=tables.cite("cifar10_1"),
     )
 
 
-def _corrupted(
-    name: str,
-    below: str,
-    clean: str,
-    split: str,
-    root: str,
-    size: int,
-    resize: int | None,
-) -> sources.ArraySource:
-    where = f"data.{name} {split}"
-    part = listing.parse_split(where, split)
-    corruption, _, severity = part.base.partition("/")
-    images, labels = _read(where, root, below, [f"{corruption}.npy", "labels.npy"])
-    _same_length(where, images, labels)
-    n, rest = divmod(len(images), len(corruptions.SEVERITIES))
-    if rest:
-        raise ValueError(
-            f"{where}: {corruption}.npy must have as many images of each of the five"
-            f" severities, got {len(images):,} in all; fetch it again"
+def _corrupted(clean: str) -> Callable[..., sources.ArraySource]:
+    """Makes the function that reads the corrupted images of "cifar10" or "cifar100"."""
+    name, below = f"{clean}_c", f"{clean.upper().replace('CIFAR', 'CIFAR-')}-C"
+
+    def make(
+        split: str, *, root: str, size: int = 32, resize: int | None = None
+    ) -> sources.ArraySource:
+        """Reads one corruption and severity, "fog/3"."""
+        where = f"data.{name} {split}"
+        part = listing.parse_split(where, split)
+        corruption, _, severity = part.base.partition("/")
+        images, labels = _read(where, root, below, [f"{corruption}.npy", "labels.npy"])
+        n, rest = divmod(len(images), len(corruptions.SEVERITIES))
+        if rest:
+            raise ValueError(
+                f"{where}: {corruption}.npy must have as many images of each of the five"
+                f" severities, got {len(images):,} in all; fetch it again"
+            )
+        rows = slice((int(severity) - 1) * n, int(severity) * n)
+        return arrays.build(
+            where,
+            part,
+            np.array(images[rows]),
+            labels[rows],
+            classes=tables.class_names(clean),
+            transform=transforms.preprocess(size, resize, native=True),
+            published=10_000,
+            name=f"{name}/{split}",
+            cite=tables.cite(name),
         )
-    rows = slice((int(severity) - 1) * n, int(severity) * n)
-    return arrays.build(
-        where,
-        part,
-        np.array(images[rows]),
-        labels[rows],
-        classes=tables.class_names(clean),
-        transform=transforms.preprocess(size, resize, native=True),
-        published=10_000,
-        name=f"{name}/{split}",
-        space="names",
-        measures=("accuracy",),
-        cite=CITE_C,
-    )
+
+    return make
 
 
 def _read(
     where: str, root: str, below: str, names: Sequence[str]
 ) -> tuple[np.ndarray, ...]:
-    """Opens arrays that lie in <root> or <root>/<below>, without reading them all."""
+    """Opens images and labels in <root> or <root>/<below>, without reading them all."""
     root = listing.require_folder(where, os.path.expanduser(root), "root")
     place = next(
         (
@@ -336,56 +257,29 @@ def _read(
                 f"{where}: needs {path!r}, which is not there"
             ) from error
         except (OSError, ValueError, EOFError) as error:
-            reason = " ".join(str(error).split())
+            reason = base.one_line(error)
             raise ValueError(
                 f"{path}: must be a whole .npy file: {reason}; fetch it again"
             ) from error
-    return tuple(found)
-
-
-def _same_length(where: str, images: np.ndarray, labels: np.ndarray) -> None:
+    images, labels = found
     if labels.shape != images.shape[:1]:
         raise ValueError(
             f"{where}: every image must have a label, got images {images.shape} and"
             f" labels {labels.shape}; fetch both again"
         )
+    return images, labels
 
 
-_ABOUT_C = (
-    "test images of {} under 15 corruptions and 4 more, 5 severities each, 10,000 of 32"
-    " pixels in each of the 95 splits such as fog/3: <root>/{{<corruption>,labels}}.npy"
+SPECS: Mapping[str, base.Spec] = MappingProxyType(
+    {
+        "cifar10": base.spec("cifar10", cifar10, COUNTS),
+        "cifar100": base.spec("cifar100", cifar100, COUNTS),
+    }
 )
 VARIANT_SPECS: Mapping[str, base.Spec] = MappingProxyType(
     {
-        "cifar10_c": base.Spec(
-            cifar10_c,
-            splits=CORRUPTED_SPLITS,
-            cite=CITE_C,
-            licence="CC BY 4.0 (Zenodo)",
-            about=_ABOUT_C.format("CIFAR-10"),
-            size="2.9 GB",
-            where="https://zenodo.org/record/2535967",
-        ),
-        "cifar100_c": base.Spec(
-            cifar100_c,
-            splits=CORRUPTED_SPLITS,
-            cite=CITE_C,
-            licence="CC BY 4.0 (Zenodo)",
-            about=_ABOUT_C.format("CIFAR-100"),
-            size="2.9 GB",
-            where="https://zenodo.org/record/3555552",
-        ),
-        "cifar10_1": base.Spec(
-            cifar10_1,
-            splits=tuple(COUNTS_1),
-            cite=CITE_1,
-            licence="as Tiny Images, of which they are part; for research",
-            about=(
-                "new test images for CIFAR-10 of 32 pixels, v4 2,021, v6 2,000:"
-                " <root>/cifar10.1_{v4,v6}_{data,labels}.npy"
-            ),
-            size="12 MB",
-            where="https://github.com/modestyachts/CIFAR-10.1",
-        ),
+        "cifar10_c": base.spec("cifar10_c", _corrupted("cifar10"), CORRUPTED_SPLITS),
+        "cifar100_c": base.spec("cifar100_c", _corrupted("cifar100"), CORRUPTED_SPLITS),
+        "cifar10_1": base.spec("cifar10_1", cifar10_1, COUNTS_1),
     }
 )

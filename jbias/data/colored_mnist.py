@@ -39,21 +39,8 @@ from types import MappingProxyType
 import numpy as np
 from jaxtyping import Float, Int, UInt8
 
-from jbias.data import arrays, base, listing, mnist, sources, transforms
+from jbias.data import arrays, base, listing, mnist, sources, tables, transforms
 
-CITE = (
-    "Arjovsky, Bottou, Gulrajani and Lopez-Paz: Invariant Risk Minimization. 2019,"
-    f" https://arxiv.org/abs/1907.02893; digits: {mnist.CITE}"
-)
-_DOMAINBED = (
-    "Gulrajani and Lopez-Paz: In Search of Lost Domain Generalization. ICLR 2021,"
-    f" https://arxiv.org/abs/2007.01434; after {CITE}"
-)
-_SHIFTS = (
-    "Hu, Sang, Wang and Jiang: Understanding and Testing Generalization of Deep Networks"
-    f" on Out-of-Distribution Data. 2021, https://arxiv.org/abs/2111.09190; digits:"
-    f" {mnist.CITE}"
-)
 SPLITS = ("train", "train_0", "train_1", "test")
 PALETTE: Mapping[str, tuple[int, int, int]] = MappingProxyType(
     {"red": (1, 0, 0), "yellow": (1, 1, 0), "green": (0, 1, 0), "blue": (0, 0, 1)}
@@ -72,6 +59,7 @@ FORMS = (*FLIPS, *PAIRS, "uniform", *PALETTE)
 SIZES: Mapping[str, int] = MappingProxyType(  # In pixels, unless asked for others.
     dict.fromkeys(FORMS, 32) | {"irm": 14, "domainbed": 28}
 )
+_CITED = {"irm": "colored_mnist", "domainbed": "colored_mnist/domainbed"}
 LABEL_NOISE = 0.25
 _ENVIRONMENTS = {"train": (0, 1), "train_0": (0,), "train_1": (1,), "test": (2,)}
 
@@ -126,13 +114,12 @@ def make(
         transform=transforms.preprocess(size, resize, native=True),
         columns=columns,
         name=f"colored_mnist/{form}/{split}",
-        space="names",
         measures=("accuracy", "groups"),
-        cite={"irm": CITE, "domainbed": _DOMAINBED}.get(form, _SHIFTS),
+        cite=tables.cite(_CITED.get(form, "colored_mnist/shifts")),
     )
     words = ("every second pixel; " if form == "irm" else "") + made.preprocessing
-    told = dict(note=note, preprocessing=words, values={"attribute": colours})
-    return dataclasses.replace(made, **told)
+    values = {"attribute": colours}
+    return dataclasses.replace(made, note=note, preprocessing=words, values=values)
 
 
 def _check(
@@ -145,17 +132,10 @@ def _check(
     seed: int,
 ) -> None:
     """Raises ValueError, one line, for arguments outside their range."""
-    if form not in FORMS:
-        raise ValueError(
-            f"{where}: form must be a known one, got {form!r};"
-            f" {base.did_you_mean(form, FORMS)}"
-        )
+    base.check_known(f"{where}: form must be a known one", form, FORMS)
     splits = SPLITS if form in FLIPS else ("train", "test")
-    if split not in splits:
-        raise ValueError(
-            f"{where}: split of form {form!r} must be a known one, got {split!r};"
-            f" {base.did_you_mean(split, splits)}"
-        )
+    what = f"{where}: split of form {form!r} must be a known one"
+    base.check_known(what, split, splits)
     for name, value, forms in (
         ("correlation", correlation, (*FLIPS, *PAIRS)),
         ("label_noise", label_noise, tuple(FLIPS)),
@@ -285,16 +265,4 @@ def _painted(
     return pixels[..., None] * tint[colour][:, None, None]
 
 
-SPEC = base.Spec(
-    make,
-    splits=SPLITS,
-    cite=CITE,
-    licence=mnist.SPECS["mnist"].licence,
-    about=(
-        "digits whose colour tells the class in two training environments of 25,000"
-        " images and misleads in a test of 10,000, at 14 pixels; nine other forms:"
-        " <root> as mnist"
-    ),
-    size=mnist.SPECS["mnist"].size,
-    where=mnist.SPECS["mnist"].where,
-)
+SPEC = base.spec("colored_mnist", make, SPLITS)

@@ -124,7 +124,6 @@ def speckle_noise(image: Image, rng: np.random.Generator, sigma: float) -> Image
 
 def gaussian_blur(image: Image, rng: np.random.Generator, sigma: float) -> Image:
     """Convolves with a Gaussian of `sigma` pixels; edges repeat."""
-    del rng
     return quantise(blurred(unit(image), sigma))
 
 
@@ -146,7 +145,6 @@ def defocus_blur(
     image: Image, rng: np.random.Generator, radius: float, alias: float
 ) -> Image:
     """Correlates with a disk of `radius` pixels; edges are mirrored."""
-    del rng
     kernel = disk(radius, alias)
     return quantise(cv2.filter2D(unit(image), -1, kernel))
 
@@ -215,7 +213,6 @@ def zoom_blur(image: Image, rng: np.random.Generator, step: float, count: int) -
     The first factor is 1, so that the image itself counts twice: as in the reference.
     Deviation: interpolated in float32, which a few bytes in a thousand show, by 1.
     """
-    del rng
     x = unit(image, np.float32)
     total = x.copy()
     for factor in zoom_factors(step, count):
@@ -230,7 +227,6 @@ def brightness(image: Image, rng: np.random.Generator, more: float) -> Image:
     rounding differs before fractions are cut off. Of twenty photographs at 224 pixels 0.5
     to 3.0 % of the bytes are off by 1, by severity, and at most 6.0 % of one's.
     """
-    del rng
     x = unit(image)
     value = x.max(-1, keepdims=True)
     lifted = np.minimum(value + more, 1)
@@ -247,7 +243,6 @@ def saturate(
     A grey has the hue 0: with a `plus` it turns red, as in the reference. Deviation: as
     for brightness, 3.6 % at severity 3 and at most 10 % of one's, else 0.5 to 0.7 %.
     """
-    del rng
     x = unit(image)
     value, least = x.max(-1, keepdims=True), x.min(-1, keepdims=True)
     grey = value == least
@@ -260,7 +255,6 @@ def saturate(
 
 def contrast(image: Image, rng: np.random.Generator, scale: float) -> Image:
     """Scales the distance of each value to the mean of its channel."""
-    del rng
     x = unit(image)
     mean = x.mean((0, 1), keepdims=True)
     return quantise((x - mean) * scale + mean)
@@ -268,7 +262,6 @@ def contrast(image: Image, rng: np.random.Generator, scale: float) -> Image:
 
 def pixelate(image: Image, rng: np.random.Generator, scale: float) -> Image:
     """Shrinks the side to int(side scale) and back, by Pillow's box filter."""
-    del rng
     side = len(image)
     small = (int(side * scale),) * 2
     box = PIL.Image.Resampling.BOX
@@ -278,7 +271,6 @@ def pixelate(image: Image, rng: np.random.Generator, scale: float) -> Image:
 
 def jpeg_compression(image: Image, rng: np.random.Generator, quality: int) -> Image:
     """Writes JPEG of that quality by Pillow and reads it."""
-    del rng
     return jpeg(image, quality)
 
 

@@ -17,8 +17,8 @@ import PIL.Image
 from jaxtyping import Float, Int
 from scipy import ndimage, stats
 
-from jbias.data import corruption_kernels, corruptions
-from jbias.data import corruption_kernels as arrays
+from jbias.data import corruption_kernels as host
+from jbias.data import corruptions
 from jbias.untrusted import opening
 
 Arrays = dict[str, np.ndarray]
@@ -46,8 +46,7 @@ def settings(
     if name == "frost":
         return _frost(*row, side=side, folder=frost)
     if name in _NAMES:
-        pairs = zip(_NAMES[name], row, strict=True)
-        return {key: np.float32(value) for key, value in pairs}
+        return _numbers(**dict(zip(_NAMES[name], row, strict=True)))
     made = _BUILDERS[name](side, *row)
     if name == "zoom_blur":
         missing = int(max(count for _, count in rows)) - len(made["zooms"])
@@ -72,7 +71,7 @@ _NAMES: Mapping[str, tuple[str, ...]] = MappingProxyType(
 
 
 def _bar(name: str, side: int, level: float) -> Arrays:
-    made = {"level": np.float32(level)}
+    made = _numbers(level=level)
     if name == "caustic_refraction":
         made["blur"] = _gaussian(side, 1, "reflect")
     return made
@@ -93,7 +92,7 @@ def _photons(count: float, most: int) -> Float[np.ndarray, "256 n"]:
 
 def _defocus(side: int, radius: float, alias: float) -> Arrays:
     """Gives filters of rows, mirrored at the edges, by the lower half of the disk."""
-    disk = corruption_kernels.disk(radius, alias)
+    disk = host.disk(radius, alias)
     reach = len(disk) // 2
     chords = np.zeros((_DISK // 2 + 1, side, side), np.float32)
     for chord, kernel in zip(chords, disk[reach:], strict=False):
@@ -101,43 +100,33 @@ def _defocus(side: int, radius: float, alias: float) -> Arrays:
     return {"chords": chords, "count": np.int32(reach + 1)}
 
 
+def _numbers(**values: float) -> Arrays:
+    return {name: np.float32(value) for name, value in values.items()}
+
+
 def _glass(side: int, sigma: float, reach: int, sweeps: int) -> Arrays:
-    return {
-        "blur": _gaussian(side, sigma),
-        "reach": np.int32(reach),
-        "sweeps": np.int32(sweeps),
-    }
+    whole = {"reach": np.int32(reach), "sweeps": np.int32(sweeps)}
+    return {"blur": _gaussian(side, sigma), **whole}
 
 
 def _motion(radius: int, sigma: float) -> Arrays:
-    kernel = arrays.motion_kernel(radius, sigma).astype(np.float32)
+    kernel = host.motion_kernel(radius, sigma).astype(np.float32)
     padded = np.pad(kernel, (0, _KERNEL - len(kernel)))
     return {"kernel": padded, "taps": np.int32(len(kernel))}
 
 
 def _zoom(side: int, step: float, count: int) -> Arrays:
-    factors = corruption_kernels.zoom_factors(step, count)
+    factors = host.zoom_factors(step, count)
     one = np.eye(side, dtype=np.float32)
-    zooms = np.stack([arrays.magnified(one, factor) for factor in factors])
+    zooms = np.stack([host.magnified(one, factor) for factor in factors])
     return {"zooms": zooms, "count": np.int32(count)}
 
 
-def _snow(
-    side: int,
-    mean: float,
-    sigma: float,
-    zoom: float,
-    least: float,
-    radius: int,
-    blur: float,
-    keep: float,
-) -> Arrays:
+def _snow(side: int, *row: float) -> Arrays:
+    mean, sigma, zoom, least, radius, blur, keep = row
     return {
-        "mean": np.float32(mean),
-        "sigma": np.float32(sigma),
-        "zoom": arrays.magnified(np.eye(side), zoom).astype(np.float32),
-        "least": np.float32(least),
-        "keep": np.float32(keep),
+        **_numbers(mean=mean, sigma=sigma, least=least, keep=keep),
+        "zoom": host.magnified(np.eye(side), zoom).astype(np.float32),
         **_motion(radius, blur),
     }
 
@@ -145,17 +134,14 @@ def _snow(
 def _frost(
     keep: float, add: float, scale: float, *, side: int, folder: str | None
 ) -> Arrays:
-    return {
-        "keep": np.float32(keep),
-        "add": np.float32(add),
-        **_ice(tuple(corruption_kernels.photographs(folder)), scale, side),
-    }
+    ice = _ice(tuple(host.photographs(folder)), scale, side)
+    return {**_numbers(keep=keep, add=add), **ice}
 
 
 @functools.lru_cache(maxsize=2)
 def _ice(paths: tuple[pathlib.Path, ...], scale: float, side: int) -> Arrays:
     """Gives the photographs padded to one size, the same arrays for all severities."""
-    photographs = [corruption_kernels.ice(path, scale, side) for path in paths]
+    photographs = [host.ice(path, scale, side) for path in paths]
     sizes = np.int32([one.shape[:2] for one in photographs])
     padded = np.zeros((len(paths), *sizes.max(0), 3), np.uint8)
     for to, one in zip(padded, photographs, strict=True):
@@ -163,32 +149,19 @@ def _ice(paths: tuple[pathlib.Path, ...], scale: float, side: int) -> Arrays:
     return {"ice": padded, "sizes": sizes}
 
 
-def _spatter(
-    side: int,
-    mean: float,
-    sigma: float,
-    blur: float,
-    least: float,
-    strength: float,
-    mud: bool,
-) -> Arrays:
+def _spatter(side: int, *row: float) -> Arrays:
+    mean, sigma, blur, least, strength, mud = row
     return {
-        "mean": np.float32(mean),
-        "sigma": np.float32(sigma),
+        **_numbers(mean=mean, sigma=sigma, least=least, strength=strength),
         "blur": _gaussian(side, blur),
-        "least": np.float32(least),
-        "strength": np.float32(strength),
         "border": _gaussian(side, strength if mud else 0),
         "mud": np.bool_(mud),
     }
 
 
 def _elastic(side: int, alpha: float, sigma: float, jitter: float) -> Arrays:
-    return {
-        "alpha": np.float32(alpha),
-        "smoother": corruption_kernels.smoother(side, sigma).astype(np.float32),
-        "jitter": np.float32(jitter),
-    }
+    smoother = host.smoother(side, sigma).astype(np.float32)
+    return {**_numbers(alpha=alpha, jitter=jitter), "smoother": smoother}
 
 
 def _pixelate(side: int, scale: float) -> Arrays:
@@ -209,11 +182,6 @@ def _pixelate(side: int, scale: float) -> Arrays:
     }
 
 
-def _jpeg(side: int, quality: int) -> Arrays:
-    del side
-    return {"tables": quantisation_tables(quality)}
-
-
 @functools.cache
 def quantisation_tables(quality: int) -> Int[np.ndarray, "2 8 8"]:
     """Gives the steps of luma and colour that Pillow writes at a quality, 1 to 95."""
@@ -226,7 +194,7 @@ def quantisation_tables(quality: int) -> Int[np.ndarray, "2 8 8"]:
 
 _BUILDERS: Mapping[str, Callable[..., Arrays]] = MappingProxyType(
     {
-        "shot_noise": lambda side, count: {"count": np.float32(count)},
+        "shot_noise": lambda _, count: _numbers(count=count),
         "gaussian_blur": lambda side, sigma: {"blur": _gaussian(side, sigma)},
         "defocus_blur": _defocus,
         "glass_blur": _glass,
@@ -236,6 +204,6 @@ _BUILDERS: Mapping[str, Callable[..., Arrays]] = MappingProxyType(
         "spatter": _spatter,
         "elastic_transform": _elastic,
         "pixelate": _pixelate,
-        "jpeg_compression": _jpeg,
+        "jpeg_compression": lambda _, quality: {"tables": quantisation_tables(quality)},
     }
 )

@@ -7,9 +7,10 @@ and generator alone; pass each image its own generator, so that it does not depe
 images before it.
 
 SETTINGS has five severities for each name and side: 224 for ImageNet-C, 64 for
-Tiny-ImageNet-C, 32 for CIFAR-10-C and CIFAR-100-C. The function of that name documents what
-the numbers of a row mean. The third number of frost scales the photographs; those of
-elastic_transform were multiplied by the side, with 244 for 224 as in the reference.
+Tiny-ImageNet-C, 32 for CIFAR-10-C and CIFAR-100-C, 0 for all sides of ImageNet-C-bar. The
+function of that name documents what the numbers of a row mean. The third number of frost
+scales the photographs; those of elastic_transform were multiplied by the side, with 244 for
+224 as in the reference.
 
 Sources: Hendrycks and Dietterich, ICLR 2019, https://arxiv.org/abs/1903.12261, numbers of
 https://github.com/hendrycks/robustness at 8190fe3, ImageNet-C/create_c; Mintun, Kirillov and
@@ -27,12 +28,8 @@ from types import MappingProxyType
 import numpy as np
 
 from jbias.data import base, tables
-from jbias.data import corruption_bar as fields
-from jbias.data import corruption_bar as shapes
-from jbias.data import corruption_kernels as blur
-from jbias.data import corruption_kernels as digital
-from jbias.data import corruption_kernels as noise
-from jbias.data import corruption_kernels as weather
+from jbias.data import corruption_bar as bar
+from jbias.data import corruption_kernels as host
 from jbias.data.corruption_kernels import Image
 
 Row = tuple[float, ...]
@@ -49,12 +46,6 @@ SETTINGS: Mapping[str, Table] = MappingProxyType(
 
 SIDES = (32, 64, 224)  # Those with settings of their own.
 SEVERITIES = (1, 2, 3, 4, 5)
-CITE = (
-    "Hendrycks and Dietterich: Benchmarking Neural Network Robustness to Common"
-    " Corruptions and Perturbations. ICLR 2019, https://arxiv.org/abs/1903.12261; Mintun,"
-    " Kirillov and Xie: On Interaction Between Augmentations and Corruptions in Natural"
-    " Corruption Robustness. NeurIPS 2021, https://arxiv.org/abs/2102.11273"
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,49 +68,24 @@ def _listed(
 
 
 CORRUPTIONS: Mapping[str, Corruption] = MappingProxyType(
-    {
-        **_listed("noise", noise.gaussian_noise, noise.shot_noise, noise.impulse_noise),
-        **_listed(
-            "blur", blur.defocus_blur, blur.glass_blur, blur.motion_blur, blur.zoom_blur
-        ),
-        **_listed("weather", weather.snow, weather.frost, weather.fog),
-        **_listed("weather", digital.brightness),  # So in the paper.
-        **_listed(
-            "digital",
-            digital.contrast,
-            digital.elastic_transform,
-            digital.pixelate,
-            digital.jpeg_compression,
-        ),
-        **_listed("noise", noise.speckle_noise, extra=True),
-        **_listed("blur", blur.gaussian_blur, extra=True),
-        **_listed("weather", weather.spatter, extra=True),
-        **_listed("digital", digital.saturate, extra=True),
-    }
+    _listed("noise", host.gaussian_noise, host.shot_noise, host.impulse_noise)
+    | _listed(
+        "blur", host.defocus_blur, host.glass_blur, host.motion_blur, host.zoom_blur
+    )
+    # Brightness is so in the paper.
+    | _listed("weather", host.snow, host.frost, host.fog, host.brightness)
+    | _listed("digital", host.contrast, host.elastic_transform)
+    | _listed("digital", host.pixelate, host.jpeg_compression)
+    | _listed("noise", host.speckle_noise, extra=True)
+    | _listed("blur", host.gaussian_blur, extra=True)
+    | _listed("weather", host.spatter, extra=True)
+    | _listed("digital", host.saturate, extra=True)
 )
-
-
-def _bar(apply: Callable[..., Image], *levels: float) -> Corruption:
-    return Corruption(apply, "bar", MappingProxyType({0: tuple((x,) for x in levels)}))
-
-
 BAR: Mapping[str, Corruption] = MappingProxyType(
-    {
-        "blue_noise_sample": _bar(fields.blue_noise_sample, 0.8, 1.6, 2.4, 4, 5.6),
-        "brownish_noise": _bar(fields.brownish_noise, 1, 2, 3, 4, 5),
-        "caustic_refraction": _bar(
-            shapes.caustic_refraction, 2.35, 3.2, 4.9, 6.6, 9.15
-        ),
-        "checkerboard_cutout": _bar(shapes.checkerboard_cutout, 2, 3, 4, 5, 6),
-        "cocentric_sine_waves": _bar(fields.cocentric_sine_waves, 3, 5, 8, 9, 10),
-        "inverse_sparkles": _bar(shapes.inverse_sparkles, 1, 2, 4, 9, 10),
-        "perlin_noise": _bar(fields.perlin_noise, 4.6, 5.2, 5.8, 7.6, 8.8),
-        "plasma_noise": _bar(fields.plasma_noise, 4.75, 7, 8.5, 9.25, 10),
-        "single_frequency_greyscale": _bar(
-            fields.single_frequency_greyscale, 1, 1.5, 2, 4.5, 5
-        ),
-        "sparkles": _bar(shapes.sparkles, 1, 2, 3, 5, 6),
-    }
+    _listed("bar", bar.blue_noise_sample, bar.brownish_noise, bar.caustic_refraction)
+    | _listed("bar", bar.checkerboard_cutout, bar.cocentric_sine_waves)
+    | _listed("bar", bar.inverse_sparkles, bar.perlin_noise, bar.plasma_noise)
+    | _listed("bar", bar.single_frequency_greyscale, bar.sparkles)
 )
 
 
@@ -168,16 +134,13 @@ def as_published(image: Image) -> Image:
 
     So the published sets of 224 and 64 pixels were stored; those of CIFAR were not.
     """
-    return digital.jpeg(image, 85)
+    return host.jpeg(image, 85)
 
 
 def _entry(name: str) -> Corruption:
     known = {**CORRUPTIONS, **BAR}
-    if name not in known:
-        raise ValueError(
-            f"data.corrupt: the corruption must be a known one, got {name!r};"
-            f" {base.did_you_mean(name, known)}"
-        )
+    what = "data.corrupt: the corruption must be a known one"
+    base.check_known(what, name, known)
     return known[name]
 
 

@@ -283,19 +283,19 @@ class _Scale(ctypes.Structure):
     _fields_ = [(name, ctypes.c_int) for name in ("num", "denom")]
 
 
+_FILE = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t  # Handle, bytes, how many.
 _TYPES = {
     "tj3Init": (ctypes.c_void_p, ctypes.c_int),
     "tj3Destroy": (None, ctypes.c_void_p),
-    "tj3DecompressHeader": (
-        ctypes.c_int,
-        *(ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t),
-    ),
+    "tj3DecompressHeader": (ctypes.c_int, *_FILE),
     "tj3SetScalingFactor": (ctypes.c_int, ctypes.c_void_p, _Scale),
     "tj3SetCroppingRegion": (ctypes.c_int, ctypes.c_void_p, _Region),
     "tj3Decompress8": (
         ctypes.c_int,
-        *(ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t),
-        *(ctypes.c_void_p, ctypes.c_int, ctypes.c_int),
+        *_FILE,
+        ctypes.c_void_p,
+        ctypes.c_int,
+        ctypes.c_int,
     ),
     "tj3GetErrorStr": (ctypes.c_char_p, ctypes.c_void_p),
 }

@@ -21,7 +21,7 @@ from types import MappingProxyType
 import numpy as np
 from jaxtyping import Bool, Complex, Float, Int, UInt8
 
-from jbias.data import base, cache, sources
+from jbias.data import base, shapes, sources, tables
 
 Image = Float[np.ndarray, "size size 3"]
 Plane = Float[np.ndarray, "size size"]
@@ -313,12 +313,7 @@ def _glow(rng: np.random.Generator, count: Plane, tint: Plane) -> Image:
     return ground * (1 - light) + palette(wide * tint + offset) * light
 
 
-CITE = (
-    "Embedded fractals of jbias, in the place of PixMix's mixing set: Hendrycks et al.,"
-    " PixMix, CVPR 2022, https://arxiv.org/abs/2112.05135"
-)
 VERSION = 1  # Of the drawing: change it with any change of a pixel.
-SIZES = (32, 224)
 SPLITS = ("train",)
 KINDS: Mapping[str, Callable] = MappingProxyType(  # (generator, size) -> picture.
     {
@@ -337,13 +332,15 @@ def make(
     Picture i does not depend on n.
     Raises ValueError, one line, for arguments outside their range.
     """
-    _check(split, size, n, seed)
+    shapes.check_drawing("fractals", split, SPLITS, size, seed)
+    if not isinstance(n, int | np.integer) or n < 1:
+        raise ValueError(f"fractals: n must be a positive whole number, got {n}")
     words = f"fractals {VERSION} {int(n)} {int(size)} {int(seed)}"
-    name = f"fractals-{hashlib.sha256(words.encode()).hexdigest()[:16]}"
-    arrays = cache.load(name, words)
-    if arrays is None:
-        arrays = {"image": np.stack([_draw(i, size, seed) for i in range(n)])}
-        cache.save(name, words, arrays)
+    arrays = shapes.cached(
+        "fractals",
+        words,
+        lambda: {"image": np.stack([_draw(i, size, seed) for i in range(n)])},
+    )
     content = hashlib.sha256(words.encode())
     content.update(np.ascontiguousarray(arrays["image"]))
     return sources.ArraySource(
@@ -355,24 +352,9 @@ def make(
         measures=("accuracy",),
         preprocessing=f"drawn at {size} pixels",
         fingerprint=content.hexdigest(),
-        cite=CITE,
+        cite=tables.cite("fractals"),
         note="in the spirit of PixMix's mixing set, not that set",
     )
-
-
-def _check(split: str, size: int, n: int, seed: int) -> None:
-    if split not in SPLITS:
-        hint = base.did_you_mean(split, SPLITS)
-        raise ValueError(f"fractals: split must be a known one, got {split!r}; {hint}")
-    if not isinstance(size, int | np.integer) or not SIZES[0] <= size <= SIZES[1]:
-        raise ValueError(
-            f"fractals: size must be a whole number from {SIZES[0]} to {SIZES[1]},"
-            f" got {size}"
-        )
-    if not isinstance(n, int | np.integer) or n < 1:
-        raise ValueError(f"fractals: n must be a positive whole number, got {n}")
-    if not isinstance(seed, int | np.integer) or seed < 0:
-        raise ValueError(f"fractals: seed must be a whole number >= 0, got {seed}")
 
 
 def _draw(i: int, size: int, seed: int) -> UInt8[np.ndarray, "size size 3"]:
@@ -382,13 +364,4 @@ def _draw(i: int, size: int, seed: int) -> UInt8[np.ndarray, "size size 3"]:
     return np.rint(np.clip(image, 0, 1) * 255).astype(np.uint8)
 
 
-SPEC = base.Spec(
-    make,
-    splits=SPLITS,
-    cite=CITE,
-    licence="MIT, as jbias: drawn by code",
-    about=(
-        "pictures of flames, Julia and Mandelbrot sets, drawn at 32 to 224 pixels; 512,"
-        " or n; not PixMix's own set; no download"
-    ),
-)
+SPEC = base.spec("fractals", make, SPLITS)

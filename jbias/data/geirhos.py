@@ -23,17 +23,13 @@ import posixpath
 import re
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 from jaxtyping import Int
 
-from jbias.data import base, folder, labels, listing, sources, transforms
+from jbias.data import base, folder, labels, listing, sources, tables, transforms
 
-CITE = (
-    "Geirhos, Rubisch, Michaelis, Bethge, Wichmann and Brendel: ImageNet-trained CNNs"
-    " are biased towards texture; increasing shape bias improves accuracy and"
-    " robustness. ICLR 2019, https://arxiv.org/abs/1811.12231"
-)
 COUNTS: Mapping[str, int] = MappingProxyType(
     {"edge": 160, "silhouette": 160, "cue-conflict": 1280}
 )
@@ -47,40 +43,23 @@ SPELLINGS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 )
 
 
-def make(
-    split: str,
-    *,
-    root: str,
-    size: int = 224,
-    resize: int | None = None,
-    crop: bool = True,
-    ignore: Sequence[str] = (),
-) -> sources.EncodedSource:
-    """Lists one set of stimuli; images of `size` are used as they are.
+def _further(where: str, split: str, files: listing.Files) -> dict[str, Any]:
+    """Of cue conflict, the columns of the other cue and the measure of both."""
+    if split != "cue-conflict":
+        return {}
+    extra = cues(where, files.names, tuple(labels.geirhos16()))
+    return {"extra": extra, "measures": ("accuracy", "shape_bias")}
 
-    resize=256 with size=224 cuts the outer 12.5 % off, as BiasBed did.
-    """
-    where = f"data.geirhos {split}"
-    spellings = SPELLINGS.get(split.partition("[")[0], ())
-    path, part = folder.find_folder(where, root, split, spellings)
-    classes = tuple(labels.geirhos16())
-    listing.match_classes(where, listing.class_folders(where, path), classes)
-    files = listing.scan(where, path, {name: name for name in classes}, ignore)
-    conflict = part.base == "cue-conflict"
-    return folder.build(
-        where,
-        part,
-        store=sources.FileStore(path, files.names),
-        files=files,
-        name=f"geirhos/{split}",
-        classes=classes,
-        space="entry16",
-        transform=transforms.preprocess(size, resize, crop, native=True),
-        extra=cues(where, files.names, classes) if conflict else None,
-        published=COUNTS.get(part.base),
-        measures=("accuracy", "shape_bias") if conflict else ("accuracy",),
-        cite=CITE,
-    )
+
+make = folder.named_classes(
+    "geirhos",
+    tuple(labels.geirhos16()),
+    COUNTS,
+    SPELLINGS,
+    native=True,
+    space="entry16",
+    further=_further,
+)
 
 
 def cues(
@@ -120,48 +99,12 @@ def texture_labels(
     return np.array([ids[token] for token in tokens], np.int32)
 
 
-SPEC = base.Spec(
-    make,
-    splits=tuple(COUNTS),
-    cite=CITE,
-    licence="CC BY 4.0 (DATASET_LICENSE of rgeirhos/texture-vs-shape)",
-    about=(
-        "16 classes: edge 160, silhouette 160, cue-conflict 1,280 (80 agree):"
-        " <root>/<split>/<shape>/*.png"
-    ),
-    size="at most 0.3 GB",
-    where="https://github.com/rgeirhos/texture-vs-shape",
-)
-
-MODEL_VS_HUMAN_CITE = (
-    "Geirhos, Narayanappa, Mitzkus, Thieringer, Bethge, Wichmann and Brendel: Partial"
-    " success in closing the gap between human and machine vision. NeurIPS 2021,"
-    " https://arxiv.org/abs/2106.07411; images of Geirhos, Medina Temme, Rauber,"
-    " Schütt, Bethge and Wichmann, NeurIPS 2018, https://arxiv.org/abs/1808.08750"
-)
-_REACH = ("1", "2", "4", "8", "16", "32", "64", "128")
+_SETS = tables.read("model_vs_human")["sets"]
 CONDITIONS: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        "colour": ("cr", "bw"),
-        "contrast": ("c100", "c50", "c30", "c15", "c10", "c05", "c03", "c01"),
-        "high-pass": ("inf", "3.0", "1.5", "1.0", "0.7", "0.55", "0.45", "0.4"),
-        "low-pass": ("0", "1", "3", "5", "7", "10", "15", "40"),
-        "phase-scrambling": ("0", "30", "60", "90", "120", "150", "180"),
-        "power-equalisation": ("0", "pow"),
-        "false-colour": ("True", "False"),
-        "rotation": ("0", "90", "180", "270"),
-        "eidolonI": tuple(f"{reach}-10-10" for reach in _REACH),
-        "eidolonII": tuple(f"{reach}-3-10" for reach in _REACH),
-        "eidolonIII": tuple(f"{reach}-0-10" for reach in _REACH),
-        "uniform-noise": ("0.0", "0.03", "0.05", "0.1", "0.2", "0.35", "0.6", "0.9"),
-        "sketch": ("0",),
-        "stylized": ("0",),
-    }
+    {name: tuple(row["conditions"]) for name, row in _SETS.items()}
 )
 MODEL_VS_HUMAN_COUNTS: Mapping[str, int] = MappingProxyType(
-    dict.fromkeys(CONDITIONS, 1280)
-    | dict.fromkeys(("phase-scrambling", "power-equalisation", "false-colour"), 1120)
-    | dict.fromkeys(("sketch", "stylized"), 800)
+    {name: row["images"] for name, row in _SETS.items()}
 )
 
 
@@ -191,20 +134,18 @@ def model_vs_human(
     kept = kept[np.argsort(found[kept], kind="stable")]
     files, levels = files._replace(labels=found).take(kept), levels[kept]
     one = condition != ""
-    told = not one and len(known) > 1
+    several = not one and len(known) > 1
     return folder.build(
         where,
         part,
-        store=sources.FileStore(place, files.names),
-        files=files,
+        folder.in_folder(place, files, classes),
         name=f"model_vs_human/{split}" + (f"/{condition}" if one else ""),
-        classes=classes,
         space="entry16",
         transform=transforms.preprocess(size, resize, crop, native=True),
-        extra={"condition": levels} if told else None,
-        values={"condition": known} if told else {},
+        extra={"condition": levels} if several else None,
+        values={"condition": known} if several else {},
         published=MODEL_VS_HUMAN_COUNTS[part.base] // (len(known) if one else 1),
-        cite=MODEL_VS_HUMAN_CITE,
+        cite=tables.cite("model_vs_human"),
     )
 
 
@@ -276,20 +217,11 @@ def _same_number(one: str, other: str) -> bool:
         return False
 
 
-MODEL_VS_HUMAN_SPEC = base.Spec(
-    model_vs_human,
-    splits=tuple(CONDITIONS),
-    cite=MODEL_VS_HUMAN_CITE,
-    licence=(
-        "photos ImageNet's terms of access: non-commercial research and education;"
-        " sketch MIT (licenses/LICENSES_OVERVIEW.md of the authors)"
-    ),
-    about=(
-        "16 classes under distortions by degrees, 1,280 images a set (phase-scrambling,"
-        " power-equalisation, false-colour 1,120; sketch, stylized 800):"
-        " <root>/<set>/dnn/session-1/*.png"
-    ),
-    size="at most 0.2 GB a set",
-    where="https://github.com/bethgelab/model-vs-human/releases/tag/v0.1",
-    narrows=("condition",),
+SPECS: Mapping[str, base.Spec] = MappingProxyType(
+    {
+        "geirhos": base.spec("geirhos", make, COUNTS),
+        "model_vs_human": base.spec(
+            "model_vs_human", model_vs_human, CONDITIONS, narrows=("condition",)
+        ),
+    }
 )

@@ -27,14 +27,8 @@ from types import MappingProxyType
 import numpy as np
 from jaxtyping import Int
 
-from jbias.data import base, folder, listing, sources, transforms, wordnet
+from jbias.data import base, folder, listing, sources, tables, transforms, wordnet
 
-CITE = (
-    "Russakovsky, Deng, Su, Krause, Satheesh, Ma, Huang, Karpathy, Khosla, Bernstein,"
-    " Berg and Fei-Fei: ImageNet Large Scale Visual Recognition Challenge. IJCV 2015,"
-    " https://doi.org/10.1007/s11263-015-0816-y"
-)
-LICENCE = "ImageNet's terms of access: non-commercial research and education"
 COUNTS: Mapping[str, int] = MappingProxyType({"train": 1_281_167, "val": 50_000})
 _SPELLINGS = {"val": ("validation",)}  # Of Hugging Face and TFDS.
 _STEM = "ILSVRC2012_val_"
@@ -87,14 +81,12 @@ def make(
     return folder.build(
         where,
         part,
-        store=found.store,
-        files=found.files,
-        classes=found.classes,
+        found,
         name=f"imagenet/{split}",
         space="wnid",
         transform=transforms.preprocess(size, resize, crop),
         published=COUNTS.get(part.base),
-        cite=CITE,
+        cite=tables.cite("imagenet"),
     )
 
 
@@ -146,11 +138,13 @@ def _flat(
 
 def read_labels(path: str) -> dict[str, str]:
     """Reads the WordNet id of each validation image, by its name without the ending."""
-    try:
-        with open(os.path.expanduser(path), encoding="utf-8") as file:
-            lines = [line for line in file.read().splitlines() if line.strip()]
-    except (OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path}: labels must be a text file: {error}") from error
+    with (
+        base.explained(
+            f"{path}: labels must be a text file: ", OSError, UnicodeDecodeError
+        ),
+        open(os.path.expanduser(path), encoding="utf-8") as file,
+    ):
+        lines = [line for line in file.read().splitlines() if line.strip()]
     if lines and lines[0].startswith("ImageId,"):  # Of Kaggle's LOC_val_solution.csv.
         lines = lines[1:]
     rows = [_ROW.match(line) for line in lines]
@@ -174,18 +168,7 @@ def read_labels(path: str) -> dict[str, str]:
     return table
 
 
-SPEC = base.Spec(
-    make,
-    splits=tuple(COUNTS),
-    cite=CITE,
-    licence=LICENCE,
-    about=(
-        "1,000 WordNet classes, train 1,281,167, val 50,000:"
-        " <root>/{train,val}/<wnid>/*.JPEG, or shards as of `folder`"
-    ),
-    size="155 GB packed",
-    where="https://image-net.org/download-images after registration",
-)
+SPEC = base.spec("imagenet", make, COUNTS)
 
 _WNID = re.compile(r"n\d{8}")
 _SPOKEN = {0: "tench", 999: "toilet tissue"}  # How Hugging Face's names begin.
@@ -304,11 +287,6 @@ def _incomplete(where: str, present, numbered: bool, subset: bool) -> None:
     )
 
 
-REAL_CITE = (
-    "Beyer, Hénaff, Kolesnikov, Zhai and van den Oord: Are we done with ImageNet? 2020,"
-    " https://arxiv.org/abs/2006.07159; images from ImageNet,"
-    " https://doi.org/10.1007/s11263-015-0816-y"
-)
 REAL_IMAGES = 50_000
 
 
@@ -341,7 +319,7 @@ def imagenet_real(
         columns={**found.columns, **accepted},
         measures=("accuracy", "real_accuracy"),
         note=f"{none:,} images without a right class count for accuracy alone",
-        cite=REAL_CITE,
+        cite=tables.cite("imagenet_real"),
     )
 
 
@@ -350,13 +328,12 @@ def read_real(path: str) -> dict[str, tuple[str, ...]]:
 
     "ILSVRC2012_val_00000001" is the first. An image without a right class has ().
     """
-    try:
-        with open(os.path.expanduser(path), encoding="utf-8") as file:
-            held = json.load(file)
-    except (OSError, ValueError, RecursionError) as error:
-        raise ValueError(
-            f"{path}: must be the real.json of ReaL, got {error}; fetch it again"
-        ) from error
+    what, kinds = "must be the real.json of ReaL, got", (ValueError, RecursionError)
+    with (
+        base.explained(f"{path}: {what} ", OSError, *kinds, remedy="; fetch it again"),
+        open(os.path.expanduser(path), encoding="utf-8") as file,
+    ):
+        held = json.load(file)
     if not isinstance(held, list) or len(held) != REAL_IMAGES:
         size = f"{len(held):,}" if isinstance(held, list) else "no list"
         raise ValueError(
@@ -409,21 +386,4 @@ def real_columns(
     return {f"accepted_{j}": row for j, row in enumerate(accepted)}
 
 
-REAL_SPEC = base.Spec(
-    imagenet_real,
-    splits=(),
-    cite=REAL_CITE,
-    licence=(
-        "labels Apache 2.0 (google-research/reassessed-imagenet); images ImageNet's"
-        " terms of access: non-commercial research and education"
-    ),
-    about=(
-        "validation images of ImageNet with all their right classes:"
-        " <root>/<split>/<wnid>/ILSVRC2012_val_*.JPEG, and real=<...>/real.json"
-    ),
-    size="6.7 GB packed",
-    where=(
-        "https://image-net.org/download-images after registration, and real.json from"
-        " https://github.com/google-research/reassessed-imagenet"
-    ),
-)
+REAL_SPEC = base.spec("imagenet_real", imagenet_real)

@@ -6,7 +6,6 @@ network that is used; a class without a line is not. Several may answer for one 
 test, none for two. Other columns are ignored.
 """
 
-import csv
 import functools
 import hashlib
 import os
@@ -17,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from jbias.data import base, tables
+from jbias.data import annotations, base, tables
 
 AGGREGATES = ("mean_prob", "sum_prob", "max_prob", "mean_logit")
 
@@ -148,12 +147,9 @@ def _by_name(train: tuple[str, ...], test: tuple[str, ...]) -> ClassMap:
 
 def _sixteen(train: tuple[str, ...], test: tuple[str, ...], aggregate: str) -> ClassMap:
     table = geirhos16()
-    unknown = [name for name in test if name not in table]
-    if unknown:
-        raise ValueError(
-            f"data.labels: classes of 'entry16' must be Geirhos' 16, got {unknown[0]!r};"
-            f" {base.did_you_mean(unknown[0], table)}"
-        )
+    for name in test:
+        what = "data.labels: classes of 'entry16' must be Geirhos' 16"
+        base.check_known(what, name, table)
     entry = {wnid: name for name, wnids in table.items() for wnid in wnids}
     pairs = {wnid: entry[wnid] for wnid in train if wnid in entry}
     if not pairs:
@@ -214,17 +210,13 @@ def read_mapping(
     """
     pairs, lines = {}, _mapping_lines(path)
     foreign = not any(cells[MAPPING_COLUMNS[0]] in train for _, cells in lines)
+    kind = base.Mismatch if foreign else ValueError
     for number, cells in lines:
         for column, known, side in zip(
             MAPPING_COLUMNS, (train, test), ("training", "the test"), strict=True
         ):
-            name = cells[column]
-            if name not in known:
-                kind = base.Mismatch if foreign else ValueError
-                raise kind(
-                    f"{path}:{number}: {column} must be a class of {side}, got"
-                    f" {name!r}; {base.did_you_mean(name, known)}"
-                )
+            what = f"{path}:{number}: {column} must be a class of {side}"
+            base.check_known(what, cells[column], known, kind)
         one, other = (cells[column] for column in MAPPING_COLUMNS)
         if one in pairs:
             raise ValueError(
@@ -241,17 +233,12 @@ def read_mapping(
 
 def _mapping_lines(path: str) -> list[tuple[int, dict[str, str]]]:
     """Line numbers and the two cells, without the spaces around them."""
-    try:
-        with open(os.path.expanduser(path), encoding="utf-8-sig", newline="") as file:
-            rows = csv.DictReader(file, skipinitialspace=True)
-            header = [name.strip() for name in rows.fieldnames or ()]
-            rows.fieldnames = header
-            lines = [(rows.line_num, row) for row in rows]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise ValueError(
-            f"{path}: a mapping must be a CSV file in UTF-8, got {error}; write one"
-            f" with the columns {','.join(MAPPING_COLUMNS)}"
-        ) from error
+    with base.explained(
+        f"{path}: a mapping must be a CSV file in UTF-8, got ",
+        *annotations.CSV_ERRORS,
+        remedy=f"; write one with the columns {','.join(MAPPING_COLUMNS)}",
+    ):
+        header, lines = annotations.csv_lines(os.path.expanduser(path))
     missing = [column for column in MAPPING_COLUMNS if header.count(column) != 1]
     if missing:
         raise ValueError(

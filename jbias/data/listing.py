@@ -194,6 +194,13 @@ def split_indices(
     return np.sort(np.concatenate(chosen))
 
 
+def count_note(n: int, published: int | None) -> str:
+    """Says that a set has another size than the published, or nothing."""
+    if published in (None, n):
+        return ""
+    return f"{n:,} images on disk, the published set has {published:,}"
+
+
 def digest(files: Files, classes: Sequence[str]) -> str:
     """SHA-256 over the names, byte lengths and classes of all files."""
     total = hashlib.sha256()
@@ -232,11 +239,8 @@ def is_image(name: str) -> bool:
 def match_classes(where: str, got: Sequence[str], expected: Sequence[str]) -> None:
     """Refuses class folders other than those that the data set is known to have."""
     for name in got:
-        if name not in expected:
-            raise ValueError(
-                f"{where}: class folders must be the {len(expected)} published, got"
-                f" {name!r}; {base.did_you_mean(name, expected)}"
-            )
+        what = f"{where}: class folders must be the {len(expected)} published"
+        base.check_known(what, name, expected)
     missing = sorted(set(expected) - set(got))
     if missing:
         near = difflib.get_close_matches(missing[0], got, n=1)

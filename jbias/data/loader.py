@@ -235,6 +235,13 @@ class EncodedImages:
     def __len__(self) -> int:
         return len(self.index)
 
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        return len(self), self.source.size, self.source.size, 3
+
+    def __getitem__(self, rows: slice | Int[np.ndarray, "b"]) -> "EncodedImages":
+        return EncodedImages(self.source, self.index[rows])
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class LazyImages:
@@ -248,13 +255,12 @@ class LazyImages:
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
-        side = self.images.source.size
-        return len(self.images), side, side, 3
+        return self.images.shape
 
     def __getitem__(
         self, rows: slice | Int[np.ndarray, "b"]
     ) -> UInt8[np.ndarray, "b h w 3"]:
-        some = EncodedImages(self.images.source, self.images.index[rows])
+        some = self.images[rows]
         return next(batches([some], len(some), self.reading))
 
 
@@ -305,26 +311,12 @@ def local_batches(
     share, first, own = batch // reading.parts, 0, []
     for images in several:
         of_batch = (first + np.arange(len(images))) % batch
-        own.append(_rows(images, np.flatnonzero(of_batch // share == reading.part)))
+        own.append(images[np.flatnonzero(of_batch // share == reading.part)])
         first += len(images)
-    coming, shape = batches(own, share, reading), _shape(several[0])
+    coming, shape = batches(own, share, reading), several[0].shape[1:]
     for _ in range(-(-first // batch)):
         found = next(coming, None)
         yield np.zeros((share, *shape), np.uint8) if found is None else found
-
-
-def _rows(
-    images: np.ndarray | EncodedImages, rows: Int[np.ndarray, "m"]
-) -> np.ndarray | EncodedImages:
-    if isinstance(images, EncodedImages):
-        return EncodedImages(images.source, images.index[rows])
-    return images[rows]
-
-
-def _shape(images: np.ndarray | EncodedImages) -> tuple[int, ...]:
-    if isinstance(images, EncodedImages):
-        return (images.source.size, images.source.size, 3)
-    return images.shape[1:]
 
 
 def _chunks(
@@ -333,10 +325,8 @@ def _chunks(
     if not isinstance(images, EncodedImages):
         yield images
         return
-    stop, threads = (
-        -(-len(images) // PIECE_SIZE),
-        reading.threads * max(1, reading.workers),
-    )
+    stop = -(-len(images) // PIECE_SIZE)
+    threads = reading.threads * max(1, reading.workers)
     # By threads alone: processes would be started anew for every set.
     with contextlib.closing(prefetch(_Pieces(images), 0, stop, threads)) as coming:
         for piece in coming:

@@ -5,23 +5,15 @@ import gzip
 import os
 import struct
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
 import numpy as np
 from jaxtyping import UInt8
 
-from jbias.data import arrays, base, listing, sources, transforms
+from jbias.data import arrays, base, listing, sources, tables, transforms
 from jbias.untrusted import limits, opening
 
-CITE = (
-    "LeCun, Bottou, Bengio and Haffner: Gradient-Based Learning Applied to Document"
-    " Recognition. Proceedings of the IEEE 86, 1998"
-)
-FASHION_CITE = (
-    "Xiao, Rasul and Vollgraf: Fashion-MNIST: a Novel Image Dataset for Benchmarking"
-    " Machine Learning Algorithms. 2017, https://arxiv.org/abs/1708.07747"
-)
 COUNTS: Mapping[str, int] = MappingProxyType({"train": 60_000, "test": 10_000})
 DIGITS = tuple("0123456789")
 GARMENTS = (
@@ -32,58 +24,45 @@ _STEMS = {"train": "train", "test": "t10k"}
 _UBYTE = 8  # The code of bytes in an IDX header.
 
 
-def make(
-    split: str, *, root: str, size: int = 28, resize: int | None = None, pad: int = 0
-) -> sources.ArraySource:
-    """Reads the digits, "train", "test" or a part such as "train[:90%]".
+def _reader(name: str, classes: Sequence[str]) -> Callable[..., sources.ArraySource]:
+    """Makes the function that reads one set; files of both have the same names."""
 
-    `pad` black pixels are put on each side first: 2 make 32, without resizing.
-    """
-    return _make("mnist", split, root, size, resize, pad, DIGITS, CITE)
+    def make(
+        split: str,
+        *,
+        root: str,
+        size: int = 28,
+        resize: int | None = None,
+        pad: int = 0,
+    ) -> sources.ArraySource:
+        """Reads "train", "test" or a part such as "train[:90%]".
 
+        `pad` black pixels are put on each side first: 2 make 32, without resizing.
+        """
+        where = f"data.{name} {split}"
+        part = listing.parse_split(where, split)
+        root = listing.require_folder(where, os.path.expanduser(root), "root")
+        images, labels = (
+            read_idx(_path(where, root, f"{_STEMS[part.base]}-{kind}"))
+            for kind in ("images-idx3-ubyte", "labels-idx1-ubyte")
+        )
+        if type(pad) is not int or pad < 0:
+            raise ValueError(f"{where}: pad must be 0 pixels or more, got {pad!r}")
+        made = arrays.build(
+            where,
+            part,
+            np.pad(images, ((0, 0), (pad, pad), (pad, pad))) if pad else images,
+            labels.astype(np.int32),
+            classes=classes,
+            transform=transforms.preprocess(size, resize, native=True),
+            published=COUNTS[part.base],
+            name=f"{name}/{split}",
+            cite=tables.cite(name),
+        )
+        words = f"padded by {pad} pixels; {made.preprocessing}"
+        return dataclasses.replace(made, preprocessing=words) if pad else made
 
-def fashion_mnist(
-    split: str, *, root: str, size: int = 28, resize: int | None = None, pad: int = 0
-) -> sources.ArraySource:
-    """Reads the garments, in files of the same names."""
-    given = split, root, size, resize, pad
-    return _make("fashion_mnist", *given, GARMENTS, FASHION_CITE)
-
-
-def _make(
-    name: str,
-    split: str,
-    root: str,
-    size: int,
-    resize: int | None,
-    pad: int,
-    classes: Sequence[str],
-    cite: str,
-) -> sources.ArraySource:
-    where = f"data.{name} {split}"
-    part = listing.parse_split(where, split)
-    root = listing.require_folder(where, os.path.expanduser(root), "root")
-    images, labels = (
-        read_idx(_path(where, root, f"{_STEMS[part.base]}-{kind}"))
-        for kind in ("images-idx3-ubyte", "labels-idx1-ubyte")
-    )
-    if type(pad) is not int or pad < 0:
-        raise ValueError(f"{where}: pad must be 0 pixels or more, got {pad!r}")
-    made = arrays.build(
-        where,
-        part,
-        np.pad(images, ((0, 0), (pad, pad), (pad, pad))) if pad else images,
-        labels.astype(np.int32),
-        classes=classes,
-        transform=transforms.preprocess(size, resize, native=True),
-        published=COUNTS[part.base],
-        name=f"{name}/{split}",
-        space="names",
-        measures=("accuracy",),
-        cite=cite,
-    )
-    words = f"padded by {pad} pixels; {made.preprocessing}"
-    return dataclasses.replace(made, preprocessing=words) if pad else made
+    return make
 
 
 def _path(where: str, root: str, stem: str) -> str:
@@ -100,7 +79,8 @@ def _path(where: str, root: str, stem: str) -> str:
 
 def read_idx(path: str) -> UInt8[np.ndarray, "n ..."]:
     """Reads an IDX file of bytes; ValueError where it is none, or cut off."""
-    try:
+    kinds = OSError, ValueError, EOFError, zlib.error, struct.error
+    with base.explained(f"{path}: must be a whole IDX file: ", *kinds):
         with opening.binary(path) as raw:
             file = gzip.GzipFile(fileobj=raw) if path.endswith(".gz") else raw
             size = os.path.getsize(path)
@@ -108,8 +88,6 @@ def read_idx(path: str) -> UInt8[np.ndarray, "n ..."]:
             limits.check_growth(size, len(data))
         zero, kind, axes = struct.unpack(">HBB", data[:4])
         shape = struct.unpack(f">{axes}I", data[4 : 4 + 4 * axes])
-    except (OSError, ValueError, EOFError, zlib.error, struct.error) as error:
-        raise ValueError(f"{path}: must be a whole IDX file: {error}") from error
     expected = int(np.prod(shape, dtype=np.int64))
     found = np.frombuffer(data, np.uint8, offset=4 + 4 * axes)
     if zero or kind != _UBYTE or len(found) != expected:
@@ -120,29 +98,12 @@ def read_idx(path: str) -> UInt8[np.ndarray, "n ..."]:
     return found.reshape(shape)
 
 
-_ABOUT = (
-    "70,000 grey {} of 28 pixels, 10 classes:"
-    " <root>/{{train,t10k}}-{{images-idx3,labels-idx1}}-ubyte[.gz]"
-)
+make = _reader("mnist", DIGITS)
 SPECS: Mapping[str, base.Spec] = MappingProxyType(
     {
-        "mnist": base.Spec(
-            make,
-            splits=tuple(COUNTS),
-            cite=CITE,
-            licence="CC BY-SA 3.0",
-            about=_ABOUT.format("digits"),
-            size="12 MB packed",
-            where="https://storage.googleapis.com/cvdf-datasets/mnist/",
-        ),
-        "fashion_mnist": base.Spec(
-            fashion_mnist,
-            splits=tuple(COUNTS),
-            cite=FASHION_CITE,
-            licence="MIT",
-            about=_ABOUT.format("garments"),
-            size="31 MB packed",
-            where="https://github.com/zalandoresearch/fashion-mnist",
+        "mnist": base.spec("mnist", make, COUNTS),
+        "fashion_mnist": base.spec(
+            "fashion_mnist", _reader("fashion_mnist", GARMENTS), COUNTS
         ),
     }
 )

@@ -51,22 +51,6 @@ def _polygon(vertices: Sequence[tuple[float, float]]) -> Field:
     return field
 
 
-def _circle(x: Points, y: Points) -> Points:
-    return _disc(x, y, 0.9)
-
-
-def _ring(x: Points, y: Points) -> Points:
-    return np.abs(_disc(x, y, 0.68)) - 0.27
-
-
-def _crescent(x: Points, y: Points) -> Points:
-    return np.maximum(_disc(x, y, 0.95), -_disc(x, y, 0.75, 0.5))
-
-
-def _semicircle(x: Points, y: Points) -> Points:
-    return np.maximum(_disc(x, y, 0.98, 0.0, -0.45), -0.45 - y)
-
-
 def _heart(x: Points, y: Points) -> Points:
     tip = _polygon([(-0.86, 0.17), (0.0, 0.36), (0.86, 0.17), (0.0, -0.95)])(x, y)
     lobes = np.minimum(_disc(x, y, 0.5, -0.47, 0.42), _disc(x, y, 0.5, 0.47, 0.42))
@@ -75,13 +59,8 @@ def _heart(x: Points, y: Points) -> Points:
 
 def _star_corners(points: int, outer: float, inner: float) -> list[tuple[float, float]]:
     turns = (math.pi / 2 + math.pi * i / points for i in range(2 * points))
-    return [
-        (
-            (inner if i % 2 else outer) * math.cos(t),
-            (inner if i % 2 else outer) * math.sin(t),
-        )
-        for i, t in enumerate(turns)
-    ]
+    reaches = (outer, inner) * points
+    return [(r * math.cos(t), r * math.sin(t)) for r, t in zip(reaches, turns)]
 
 
 def _mirrored(right: Sequence[tuple[float, float]]) -> Field:
@@ -91,10 +70,10 @@ def _mirrored(right: Sequence[tuple[float, float]]) -> Field:
 
 SHAPES: Mapping[str, Field] = MappingProxyType(
     {
-        "circle": _circle,
-        "ring": _ring,
-        "crescent": _crescent,
-        "semicircle": _semicircle,
+        "circle": lambda x, y: _disc(x, y, 0.9),
+        "ring": lambda x, y: np.abs(_disc(x, y, 0.68)) - 0.27,
+        "crescent": lambda x, y: np.maximum(_disc(x, y, 0.95), -_disc(x, y, 0.75, 0.5)),
+        "semicircle": lambda x, y: np.maximum(_disc(x, y, 0.98, 0.0, -0.45), -0.45 - y),
         "square": _mirrored([(0.74, 0.74), (0.74, -0.74)]),
         "triangle": _mirrored([(0.0, 0.95), (0.93, -0.72)]),
         "rhombus": _mirrored([(0.0, 1.02), (0.6, 0.0), (0.0, -1.02)]),

@@ -66,7 +66,7 @@ from types import MappingProxyType
 import numpy as np
 from jaxtyping import Bool, Int
 
-from jbias.data import base, cache, listing, shape_scenes, sources, textures
+from jbias.data import base, cache, listing, shape_scenes, sources, tables, textures
 
 CURVED = (
     *("dots", "waves", "scales", "rings", "blobs", "speckle"),
@@ -137,10 +137,6 @@ def scene_factors(
     return {name: column.astype(np.int32) for name, column in found.items()}
 
 
-CITE = (
-    "Embedded shapes of jbias, after Trifeature: Hermann and Lampinen, What shapes"
-    " feature representations?, NeurIPS 2020, https://arxiv.org/abs/2006.12433"
-)
 VERSION = 1  # Of the drawing: change it with any change of a pixel.
 SIZES = (32, 224)
 BLOCK = 240  # Scenes drawn from one generator: every pair of class and other class.
@@ -164,18 +160,22 @@ _RENDERED = ("train", "valid", "test", "cue_conflict", "recoloured")
 SPLITS = ("train", "valid", "test", *_UNCORRELATED, "recoloured", "corrupted")
 
 
-def _check(
-    split: str, size: int, n: int, correlation: float, seed: int, renders: bool
+def check_drawing(
+    name: str, split: str, splits: tuple[str, ...], size: int, seed: int
 ) -> None:
-    """Raises ValueError, one line, for arguments outside their range."""
-    if split not in SPLITS:
-        hint = base.did_you_mean(split, SPLITS)
-        raise ValueError(f"shapes: split must be a known one, got {split!r}; {hint}")
+    """Raises ValueError, one line, for arguments of a drawn set outside their range."""
+    base.check_known(f"{name}: split must be a known one", split, splits)
     if not isinstance(size, int | np.integer) or not SIZES[0] <= size <= SIZES[1]:
         raise ValueError(
-            f"shapes: size must be a whole number from {SIZES[0]} to {SIZES[1]},"
+            f"{name}: size must be a whole number from {SIZES[0]} to {SIZES[1]},"
             f" got {size}"
         )
+    if not isinstance(seed, int | np.integer) or seed < 0:
+        raise ValueError(f"{name}: seed must be a whole number >= 0, got {seed}")
+
+
+def _check(split: str, n: int, correlation: float, renders: bool) -> None:
+    """Raises ValueError, one line, for arguments outside their range."""
     unit = BLOCK if split == "cue_conflict" else len(CLASSES)
     if not isinstance(n, int | np.integer) or n < unit or n % unit:
         raise ValueError(
@@ -187,8 +187,6 @@ def _check(
             f"shapes: correlation must be in [0, 1], got {correlation}; 1/16 makes"
             " texture independent of class"
         )
-    if not isinstance(seed, int | np.integer) or seed < 0:
-        raise ValueError(f"shapes: seed must be a whole number >= 0, got {seed}")
     if renders and split not in _RENDERED:
         raise ValueError(
             f"shapes: renders must be of one of {', '.join(_RENDERED)}, whose images"
@@ -299,13 +297,14 @@ def make(
     Raises ValueError, one line, for arguments outside their range.
     """
     n = _COUNTS.get(split, 480) if n is None else n
-    _check(split, size, n, correlation, seed, renders)
+    check_drawing("shapes", split, SPLITS, size, seed)
+    _check(split, n, correlation, renders)
     if split in _UNCORRELATED:
         correlation = 0.0  # Has no say in these sets: one cache entry for all values.
     options = dict(size=int(size), correlation=float(correlation), seed=int(seed))
     words = f"shapes {VERSION} {split} {int(n)} {sorted(options.items())}"
     draw = functools.partial(_draw, split, int(n), **options)
-    arrays = _cached(f"shapes-{split}", words, draw)
+    arrays = cached(f"shapes-{split}", words, draw)
     content = hashlib.sha256(words.encode())
     for column in sorted(arrays):
         content.update(np.ascontiguousarray(arrays[column]))
@@ -314,7 +313,7 @@ def make(
         options.pop("correlation")  # Has no say, either.
         words = f"shapes {VERSION} {split} {int(n)} renders {sorted(options.items())}"
         draw = functools.partial(_renders, split, int(n), **options)
-        more = _cached(f"shapes-{split}-renders", words, draw)
+        more = cached(f"shapes-{split}-renders", words, draw)
         content.update(words.encode())
     conflict = split == "cue_conflict"
     source = sources.ArraySource(
@@ -326,14 +325,15 @@ def make(
         measures=("accuracy", "shape_bias") if conflict else ("accuracy",),
         preprocessing=f"drawn at {size} pixels",
         fingerprint=content.hexdigest(),
-        cite=CITE,
+        cite=tables.cite("shapes"),
         arrays=more,
         values={name: names for name, names in _VALUES.items() if name in arrays},
     )
     return _with_factors(source, split, int(seed)) if factors else source
 
 
-def _cached(name: str, words: str, draw: Callable) -> dict[str, np.ndarray]:
+def cached(name: str, words: str, draw: Callable) -> dict[str, np.ndarray]:
+    """Draws what was not drawn before under the same words."""
     name = f"{name}-{hashlib.sha256(words.encode()).hexdigest()[:16]}"
     arrays = cache.load(name, words)
     if arrays is None:
@@ -342,14 +342,4 @@ def _cached(name: str, words: str, draw: Callable) -> dict[str, np.ndarray]:
     return arrays
 
 
-SPEC = base.Spec(
-    make,
-    splits=SPLITS,
-    cite=CITE,
-    licence="MIT, as jbias: drawn by code",
-    about=(
-        "16 shapes with 16 textures as shortcut, drawn at 32 to 224 pixels; 4096 train,"
-        " 512 valid, 480 in each test set; no download"
-    ),
-    narrows=("renders", "factors"),
-)
+SPEC = base.spec("shapes", make, SPLITS, narrows=("renders", "factors"))

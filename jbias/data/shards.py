@@ -12,12 +12,12 @@ import json
 import os
 import re
 import tarfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from jbias.data import cache, listing, sources, tf_example
+from jbias.data import base, cache, listing, sources, tf_example
 from jbias.untrusted import limits, opening
 
 IMAGE_KEY, LABEL_KEY, NAME_KEY = "image", "label", "file_name"
@@ -33,19 +33,19 @@ def read_records(
     found = _checked_index(where, shards) or cache.for_files(
         "records", shards, lambda: _list_records(where, shards)
     )
-    names = tuple(found["names"].tolist())
-    key = str(found["image"])
-    store = sources.ArrayRecordStore(
-        tuple(shards),
-        names,
-        np.arange(len(names)),
-        functools.partial(example_image, key),
-    )
-    files = listing.Files(names, found["length"], found["labels"])
+    files = _files(found)
+    image = functools.partial(example_image, str(found["image"]))
+    numbers = np.arange(len(files.names))
+    store = sources.ArrayRecordStore(tuple(shards), files.names, numbers, image)
     classes = (
         tuple(found["classes"].tolist()) if "classes" in found else class_names(shards)
     )
     return store, files, classes
+
+
+def _files(found: dict[str, np.ndarray]) -> listing.Files:
+    names = tuple(found["names"].tolist())
+    return listing.Files(names, found["length"], found["labels"])
 
 
 def index_path(shards: Sequence[str]) -> str:
@@ -133,13 +133,12 @@ def describe_examples(
 def _open_records(where: str, shards: Sequence[str]):
     from array_record.python import array_record_data_source
 
-    try:
+    with base.explained(
+        f"{where}: {shards[0]!r} must be an ArrayRecord file: ",
+        *(RuntimeError, ValueError, OSError),
+        reason=base.one_line,
+    ):
         return array_record_data_source.ArrayRecordDataSource([*shards])
-    except (RuntimeError, ValueError, OSError) as error:
-        reason = " ".join(str(error).split())
-        raise ValueError(
-            f"{where}: {shards[0]!r} must be an ArrayRecord file: {reason}"
-        ) from error
 
 
 def _first(held, keys: Sequence[str], default=None):
@@ -171,16 +170,18 @@ def read_parquet(
     found = cache.for_files(
         "parquet", shards, lambda: _list_parquet(where, shards, image, label)
     )
-    names = tuple(found["names"].tolist())
-    store = sources.ParquetStore(
-        tuple(shards),
-        names,
-        found["shard"],
-        found["group"],
-        found["row"],
-        read=functools.partial(_group, image),
-    )
-    return store, listing.Files(names, found["length"], found["labels"]), classes
+    return _parquet_store(shards, found, functools.partial(_group, image), classes)
+
+
+def _parquet_store(
+    shards: Sequence[str],
+    found: dict[str, np.ndarray],
+    read: Callable[[str, int], list[bytes]],
+    classes: tuple[str, ...] | None,
+) -> tuple[sources.Store, listing.Files, tuple[str, ...] | None]:
+    files, place = _files(found), (found[key] for key in ("shard", "group", "row"))
+    store = sources.ParquetStore(tuple(shards), files.names, *place, read=read)
+    return store, files, classes
 
 
 def _read_examples(where: str, shards: Sequence[str]) -> tuple:
@@ -198,18 +199,8 @@ def _read_examples(where: str, shards: Sequence[str]) -> tuple:
         return describe_examples(where, place, records()) | _placed(groups)
 
     found = cache.for_files("examples", shards, listed)
-    names = tuple(found["names"].tolist())
-    key = str(found["image"])
-    store = sources.ParquetStore(
-        tuple(shards),
-        names,
-        found["shard"],
-        found["group"],
-        found["row"],
-        read=functools.partial(_example_images, key),
-    )
-    files = listing.Files(names, found["length"], found["labels"])
-    return store, files, class_names(shards)
+    read = functools.partial(_example_images, str(found["image"]))
+    return _parquet_store(shards, found, read, class_names(shards))
 
 
 def _example_images(key: str, path: str, group: int) -> list[bytes]:
@@ -291,18 +282,17 @@ def _open_parquet(where: str, path: str):
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    try:
+    with base.explained(
+        f"{where}: {path!r} must be a Parquet file: ",
+        *(OSError, ValueError, pa.ArrowException),
+        reason=base.one_line,
+    ):
         file = pq.ParquetFile(path)
         size = os.path.getsize(path)
         limits.check_growth(size, _LISTED * file.metadata.num_rows)
         for i in range(file.num_row_groups):
             limits.check_growth(size, file.metadata.row_group(i).total_byte_size)
         return file
-    except (OSError, ValueError, pa.ArrowException) as error:
-        reason = " ".join(str(error).split())
-        raise ValueError(
-            f"{where}: {path!r} must be a Parquet file: {reason}"
-        ) from error
 
 
 def _group(image: str, path: str, group: int) -> list[bytes]:
@@ -347,11 +337,8 @@ def read_tar(
 ) -> tuple[sources.Store, listing.Files, tuple[str, ...] | None]:
     """Lists all images; what the headers say is cached, since large archives have many."""
     found = cache.for_files("tar", shards, lambda: _list_tar(where, shards))
-    names = tuple(found["names"].tolist())
-    store = sources.TarStore(
-        tuple(shards), names, found["shard"], found["start"], found["length"]
-    )
-    files = listing.Files(names, found["length"], found["labels"])
+    files, place = _files(found), (found[key] for key in ("shard", "start", "length"))
+    store = sources.TarStore(tuple(shards), files.names, *place)
     return store, files, tuple(found["classes"].tolist()) or None
 
 

@@ -54,11 +54,10 @@ def apply(source: base.Source, options: Mapping[str, Any]) -> base.Source:
             index = _levelled(where, source, column, names, groups, o)
     except shifts.Infeasible as error:
         raise shifts.Infeasible(f"{where}: {error}") from error
-    told = ", ".join(
-        f"{key} {o[key]}" for key in ("level", "part", "attribute", "seed")
-    )
+    keys = ("level", "part", "attribute", "seed")
+    settings = ", ".join(f"{key} {o[key]}" for key in keys)
     digest = hashlib.sha256(index.tobytes()).hexdigest()
-    part = sources.take(source, index, digest=f"shift {told} {digest}")
+    part = sources.take(source, index, digest=f"shift {settings} {digest}")
     columns = {**part.columns, "attribute": column[index].astype(np.int32)}
     counted = shifts.contingency_table(
         columns["label"], columns["attribute"], len(source.classes), len(names)
@@ -92,11 +91,7 @@ def _checked(where: str, options: Mapping[str, Any]) -> dict[str, Any]:
             f" {options!r}"
         )
     for key in options:
-        if key not in OPTIONS:
-            raise ValueError(
-                f"{where} must have known options, got {key!r};"
-                f" {base.did_you_mean(key, OPTIONS)}"
-            )
+        base.check_known(f"{where} must have known options", key, OPTIONS)
     o = {**OPTIONS, **options}
     if o["level"] not in shifts.LEVELS and not o["level"].startswith(_ONLY):
         raise ValueError(
@@ -137,11 +132,11 @@ def _column(
 
     Images without a value have -1. "a+b" is both columns together, "dark small".
     """
-    column, told = _values(where, source, name)
-    if annotations.NO_VALUE in told:
-        column = np.where(column == told.index(annotations.NO_VALUE), -1, column)
+    column, values = _values(where, source, name)
+    if annotations.NO_VALUE in values:
+        column = np.where(column == values.index(annotations.NO_VALUE), -1, column)
     present, number = np.unique(column[column >= 0], return_inverse=True)
-    names = tuple(told[value] for value in present)  # Others are of other splits.
+    names = tuple(values[value] for value in present)  # Others are of other splits.
     column = column.copy()
     column[column >= 0] = number
     if not order:

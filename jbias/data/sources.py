@@ -12,7 +12,7 @@ import io
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, BinaryIO, Protocol, cast
+from typing import Any, BinaryIO, cast
 
 import numpy as np
 from jaxtyping import Int, UInt8
@@ -22,29 +22,40 @@ from jbias.data import base, crops, transforms
 _CACHED_GROUPS = 2  # Row groups a thread keeps: neighbours are read together.
 
 
-class Store(Protocol):
-    """Encoded images by number."""
+class Store:
+    """Encoded images by number, and the shards, all in one folder, if they lie in any."""
 
     names: tuple[str, ...]  # Of each, relative, with slashes.
+    shards: tuple[str, ...]
+    shard: Int[np.ndarray, "n"]  # Of each image, by its number.
 
     def open(self, index: int) -> str | BinaryIO:
         """What opening.image takes; OSError or ValueError where it cannot be read."""
+        raise NotImplementedError
 
     def where(self, index: int) -> str:
         """Names one image to a person: the place, and its key."""
+        folder = os.path.dirname(self.shards[self.shard[index]])
+        return os.path.join(folder, self.key(index))
 
     def key(self, index: int) -> str:
         """Names one image as no other of the set, wherever the set lies."""
+        return f"{os.path.basename(self.shards[self.shard[index]])}:{self.names[index]}"
 
     def take(self, index: Int[np.ndarray, "m"]) -> "Store":
         """Selects images, in the order of `index`."""
+        columns = {k: v for k, v in vars(self).items() if isinstance(v, np.ndarray)}
+        rows: dict[str, Any] = {k: column[index] for k, column in columns.items()}
+        rows["names"] = tuple(self.names[i] for i in index)
+        return dataclasses.replace(cast(Any, self), **rows)
 
     def order(self) -> Int[np.ndarray, "n"]:
         """The order in which they lie: the fastest to read them all."""
+        return np.arange(len(self.names))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class FileStore:
+class FileStore(Store):
     """Files below one folder."""
 
     root: str
@@ -59,18 +70,12 @@ class FileStore:
     def key(self, index: int) -> str:
         return self.names[index]
 
-    def take(self, index: Int[np.ndarray, "m"]) -> "Files":
-        return FileStore(self.root, tuple(self.names[i] for i in index))
-
-    def order(self) -> Int[np.ndarray, "n"]:
-        return np.arange(len(self.names))
-
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class TarStore:
+class TarStore(Store):
     """Stretches of large files, such as the members of tar archives."""
 
-    shards: tuple[str, ...]  # All in one folder.
+    shards: tuple[str, ...]
     names: tuple[str, ...]  # Each once in a shard.
     shard: Int[np.ndarray, "n"]
     start: Int[np.ndarray, "n"]  # In bytes.
@@ -84,37 +89,24 @@ class TarStore:
             raise ValueError(f"must have {length} bytes, got {len(data)}: cut off")
         return io.BytesIO(data)
 
-    def where(self, index: int) -> str:
-        folder = os.path.dirname(self.shards[self.shard[index]])
-        return os.path.join(folder, self.key(index))
-
-    def key(self, index: int) -> str:
-        shard = os.path.basename(self.shards[self.shard[index]])
-        return f"{shard}:{self.names[index]}"
-
-    def take(self, index: Int[np.ndarray, "m"]) -> "Slices":
-        names = tuple(self.names[i] for i in index)
-        rows = (x[index] for x in (self.shard, self.start, self.length))
-        return TarStore(self.shards, names, *rows)
-
     def order(self) -> Int[np.ndarray, "n"]:
         return np.lexsort((self.start, self.shard))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class ParquetStore:
+class ParquetStore(Store):
     """Rows of shards that are read by a function: read(path, group) -> list of bytes.
 
     A group is what must be read at once, such as a row group of Parquet.
     """
 
-    shards: tuple[str, ...]  # All in one folder.
+    shards: tuple[str, ...]
     names: tuple[str, ...]
     shard: Int[np.ndarray, "n"]
     group: Int[np.ndarray, "n"]
     row: Int[np.ndarray, "n"]  # Of the group.
     read: Callable[[str, int], Sequence[bytes]]
-    _seen: Any = dataclasses.field(default_factory=threading.local)
+    _seen: Any = dataclasses.field(default_factory=threading.local, init=False)
 
     def open(self, index: int) -> BinaryIO:
         path, group = self.shards[self.shard[index]], int(self.group[index])
@@ -136,19 +128,10 @@ class ParquetStore:
             raise found.with_traceback(None)
         return found
 
-    def where(self, index: int) -> str:
-        folder = os.path.dirname(self.shards[self.shard[index]])
-        return os.path.join(folder, self.key(index))
-
     def key(self, index: int) -> str:
-        shard = os.path.basename(self.shards[self.shard[index]])
-        place = f"group {self.group[index]}, row {self.row[index]}"
-        return f"{shard}:{self.names[index]} ({place})"
-
-    def take(self, index: Int[np.ndarray, "m"]) -> "Rows":
-        names = tuple(self.names[i] for i in index)
-        rows = (x[index] for x in (self.shard, self.group, self.row))
-        return ParquetStore(self.shards, names, *rows, read=self.read)
+        return (
+            f"{super().key(index)} (group {self.group[index]}, row {self.row[index]})"
+        )
 
     def order(self) -> Int[np.ndarray, "n"]:
         return np.lexsort((self.row, self.group, self.shard))
@@ -161,7 +144,7 @@ class ParquetStore:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class ArrayRecordStore:
+class ArrayRecordStore(Store):
     """Records of ArrayRecord shards; image(record) -> bytes takes the image out."""
 
     shards: tuple[str, ...]
@@ -183,10 +166,6 @@ class ArrayRecordStore:
 
     def key(self, index: int) -> str:
         return f"{self.names[index]} (record {self.record[index]})"
-
-    def take(self, index: Int[np.ndarray, "m"]) -> "Records":
-        names = tuple(self.names[i] for i in index)
-        return ArrayRecordStore(self.shards, names, self.record[index], self.image)
 
     def order(self) -> Int[np.ndarray, "n"]:
         return np.argsort(self.record)

@@ -14,16 +14,8 @@ from jbias.data import base, labels, loader, shifts
 
 # Of config.train, and some of its `other`, beside the data set's own options.
 _TRAINING = (
-    "batch",
-    "accumulate",
-    "also",
-    "shares",
-    "balance",
-    "other",
-    "inputs",
-    "pair",
-    "window",
-    "canvas",
+    *("batch", "accumulate", "also", "shares", "balance", "other"),
+    *("inputs", "pair", "window", "canvas"),
 )
 # Of config.valid and config.tests, likewise: keywords of labels.match.
 _ANSWERING = ("aggregate", "mapping", "restrict")
@@ -44,8 +36,7 @@ class TestSet(NamedTuple):
     @property
     def shape(self) -> tuple[int, int]:
         """Height and width of its images, in pixels."""
-        kept = isinstance(self.images, loader.EncodedImages)
-        return self.images.source.shape if kept else self.images.shape[1:3]
+        return self.images.shape[1:3]
 
 
 class TrainSet(NamedTuple):
@@ -83,10 +74,8 @@ def open_source(where: str, options: Mapping[str, Any], size: int) -> base.Sourc
         jc.check_type(f"{where}.{key}", options.get(key, ""), kind)
     if name in data.DATASETS:
         jc.check_annotations(where, data.DATASETS[name].make, options)
-    try:
+    with base.explained(f"{where}: ", ValueError):
         return data.load(name, split, **{"size": size, **options})
-    except ValueError as error:
-        raise ValueError(f"{where}: {error}") from error
 
 
 def train_set(
@@ -107,10 +96,8 @@ def train_set(
         except ValueError as error:
             made = "`python -m jbias.prepare deepaugment --help` tells how one is made"
             raise ValueError(f"{error}; {made}") from error
-        try:
+        with base.explained(f"{here}: ", ValueError):
             _relabelled(sources[0], sources[-1])
-        except ValueError as error:
-            raise ValueError(f"{here}: {error}") from error
     other = _source_options(options.get("other") or {})
     beside = opened(f"{where}.other", other, size) if other else None
     return TrainSet(tuple(sources), beside)
@@ -157,10 +144,9 @@ def class_map(
         return labels.match(
             train.classes, train.space, test.classes, test.space, **chosen
         )
-    except base.Mismatch as error:
-        raise base.Mismatch(f"{where}: {error}") from error
     except ValueError as error:
-        raise ValueError(f"{where}: {error}") from error
+        kind = base.Mismatch if isinstance(error, base.Mismatch) else ValueError
+        raise kind(f"{where}: {error}") from error
 
 
 def class_map_options(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Int
 
-from jbias.data import base, cifar, listing, loader, mnist, sources
+from jbias.data import base, cifar, listing, loader, mnist, sources, tables
 
 HALVES = ("cifar10", "mnist")
 
@@ -59,7 +59,7 @@ def make(
         measures=("accuracy", "halves"),
         preprocessing=f"{below.preprocessing}; above it {above.preprocessing}",
         fingerprint=hashlib.sha256(held.encode() + chosen.tobytes()).hexdigest(),
-        cite=CITE,
+        cite=tables.cite("stacked"),
         note="; ".join(filter(None, (below.note, above.note))),
     )
 
@@ -80,24 +80,4 @@ def _any(rng, first, second, members=None) -> Int[np.ndarray, "n"]:
     return order[np.arange(len(first)) % len(order)]
 
 
-CITE = (
-    "Shah, Tamuly, Raghunathan, Jain and Netrapalli: The Pitfalls of Simplicity Bias in"
-    " Neural Networks. NeurIPS 2020, https://arxiv.org/abs/2006.07710; digits:"
-    f" {mnist.CITE}; images: {cifar.CITE}"
-)
-SPEC = base.Spec(
-    make,
-    splits=tuple(cifar.COUNTS),
-    cite=CITE,
-    licence="those of cifar10 and mnist",
-    about=(
-        "A digit of MNIST above an image of CIFAR-10, 64 x 32 pixels, 50,000 of one class"
-        " in train, 10,000 of any two in test: <root> as cifar10, <digits> as mnist"
-    ),
-    size="182 MB packed",
-    where=(
-        "https://www.cs.toronto.edu/~kriz/cifar.html and"
-        " https://storage.googleapis.com/cvdf-datasets/mnist/"
-    ),
-    aspect=(2, 1),
-)
+SPEC = base.spec("stacked", make, cifar.COUNTS, aspect=(2, 1))

@@ -18,6 +18,7 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from jbias.data import base, listing, sources
+from jbias.runtime import files
 
 _BOOLEANS = {"False": 0, "True": 1, "false": 0, "true": 1}
 
@@ -55,11 +56,7 @@ def drop(source: base.Source, names: Sequence[str]) -> base.Source:
     """
     where = f"data.{source.name}"
     for name in names:
-        if name not in source.classes:
-            raise ValueError(
-                f"{where}: drop must name classes, got {name!r};"
-                f" {base.did_you_mean(name, source.classes)}"
-            )
+        base.check_known(f"{where}: drop must name classes", name, source.classes)
     classes = tuple(name for name in source.classes if name not in names)
     if len(classes) < 2:
         raise ValueError(
@@ -113,18 +110,15 @@ def portion(source: base.Source, text: str) -> base.Source:
 def _mask(where: str, path: str, n: int) -> Bool[np.ndarray, "n"]:
     """Reads which of n images stay."""
     path = os.path.expanduser(path)
-    try:
+    what = f"{where}: keep must be .npy or text with a mask or whole numbers: "
+    kinds = OSError, ValueError, EOFError
+    with base.explained(what, *kinds, reason=base.one_line):
         if path.endswith(".npy"):
             told = np.load(path, allow_pickle=False)
         else:
             with open(path, encoding="utf-8") as file:
                 words = [_BOOLEANS.get(word, word) for word in file.read().split()]
             told = np.array(words, np.int64)
-    except (OSError, ValueError, EOFError) as error:
-        reason = " ".join(str(error).split())
-        raise ValueError(
-            f"{where}: keep must be .npy or text with a mask or whole numbers: {reason}"
-        ) from error
     whole = told.dtype == bool or np.issubdtype(told.dtype, np.integer)
     if told.ndim == 1 and whole and len(told) == n and np.isin(told, (0, 1)).all():
         return told.astype(bool)
@@ -151,10 +145,10 @@ def positions_in(
         place = {whole.store.key(i): i for i in range(len(whole))}
         return np.array([place[source.store.key(i)] for i in range(len(source))])
     names = tuple(f"{i:08d}" for i in range(len(whole)))
-    files = listing.Files(names, np.zeros(len(whole)), whole.columns["label"])
+    images = listing.Files(names, np.zeros(len(whole)), whole.columns["label"])
     where = f"data.{source.name}"
     part = listing.parse_split(where, split)
-    index = listing.split_indices(where, files, whole.classes, part)
+    index = listing.split_indices(where, images, whole.classes, part)
     if not np.array_equal(whole.images[index], source.images):
         raise ValueError(
             f"{where}: {option} must come with a whole split here, got {split!r}; name"
@@ -177,11 +171,8 @@ def damaged_entry(source: base.Source, wrong: Mapping[int, str]) -> dict[str, An
 
 def write_damaged(path: str, splits: Mapping[str, Mapping[str, Any]]) -> None:
     """Writes a list: {split: entry}."""
-    temporary = f"{path}.part"
-    with open(temporary, "w", encoding="utf-8") as file:
-        json.dump({"made_by": _MADE_BY, "splits": splits}, file, indent=1)
-        file.write("\n")
-    os.replace(temporary, path)
+    content = json.dumps({"made_by": _MADE_BY, "splits": splits}, indent=1)
+    files.write(path, content + "\n")
 
 
 def skip(source: base.Source, split: str, path: str, whole: base.Source) -> base.Source:
@@ -239,7 +230,12 @@ def _damaged_keys(
 
 
 def _read_damaged(path: str) -> dict[str, dict]:
-    try:
+    with base.explained(
+        f"{path}: skip must be a list that `python -m jbias.prepare check --list` wrote,"
+        " got ",
+        *(OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError),
+        reason=base.kind_and_text,
+    ):
         with open(os.path.expanduser(path), encoding="utf-8") as file:
             held = json.load(file)
         if held["made_by"] != _MADE_BY:
@@ -248,12 +244,3 @@ def _read_damaged(path: str) -> dict[str, dict]:
             split: {"fingerprint": one["fingerprint"], "damaged": dict(one["damaged"])}
             for split, one in held["splits"].items()
         }
-    except (
-        *(OSError, ValueError, KeyError, TypeError, AttributeError),
-        RecursionError,
-    ) as error:
-        reason = " ".join(f"{type(error).__name__}: {error}".split())
-        raise ValueError(
-            f"{path}: skip must be a list that `python -m jbias.prepare check --list`"
-            f" wrote, got {reason}"
-        ) from error

@@ -44,22 +44,6 @@ def noise(x: Points, y: Points, table: Table) -> Points:
     return bottom * (1 - v) + top * v
 
 
-def _rows(x: Points, y: Points, table: Table) -> Points:
-    return _stripe(y)
-
-
-def _columns(x: Points, y: Points, table: Table) -> Points:
-    return _stripe(x)
-
-
-def _rising(x: Points, y: Points, table: Table) -> Points:
-    return _stripe((y - x) * _DIAGONAL)
-
-
-def _falling(x: Points, y: Points, table: Table) -> Points:
-    return _stripe((y + x) * _DIAGONAL)
-
-
 def _checks(x: Points, y: Points, table: Table) -> Points:
     x, y = _stripe(0.8 * x), _stripe(0.8 * y)
     return np.sign(x) * np.sign(y) * np.minimum(np.abs(x), np.abs(y)) / 0.8
@@ -81,14 +65,6 @@ def _bricks(x: Points, y: Points, table: Table) -> Points:
     return np.maximum(np.abs(along) - 0.58, np.abs(across) - 0.25)
 
 
-def _zigzag(x: Points, y: Points, table: Table) -> Points:
-    return _stripe(y + 1.1 * np.abs(_centred(x / 1.6))) * 0.8
-
-
-def _waves(x: Points, y: Points, table: Table) -> Points:
-    return _stripe(x + 0.3 * np.sin(y * (2 * np.pi / 1.8))) * 0.8
-
-
 def _scales(x: Points, y: Points, table: Table) -> Points:
     """Rows of discs, each row shifted by half a disc and in front of the one above."""
     lowest = np.ceil((y - 0.75) / 0.5)
@@ -105,14 +81,6 @@ def _rings(x: Points, y: Points, table: Table) -> Points:
     return np.abs(radius - 0.5) - 0.17
 
 
-def _blobs(x: Points, y: Points, table: Table) -> Points:
-    return noise(x * 1.6, y * 1.6, table) * 0.5
-
-
-def _speckle(x: Points, y: Points, table: Table) -> Points:
-    return noise(x * 3.2, y * 3.2, table) * 0.3
-
-
 def _triangles(x: Points, y: Points, table: Table) -> Points:
     height = (y / 1.2) % 1
     return (np.abs(_centred(x / 1.2)) * 2 - height) * 0.5
@@ -122,10 +90,6 @@ def _pluses(x: Points, y: Points, table: Table) -> Points:
     x = x + 0.65 * (np.round(y / 1.3) % 2)
     x, y = np.abs(1.3 * _centred(x / 1.3)), np.abs(1.3 * _centred(y / 1.3))
     return np.minimum(np.maximum(x - 0.2, y - 0.56), np.maximum(x - 0.56, y - 0.2))
-
-
-def _diamonds(x: Points, y: Points, table: Table) -> Points:
-    return (np.abs(_centred(x)) * 1.5 + np.abs(_centred(y / 1.5)) * 1.5 - 0.75) * 0.6
 
 
 def _honeycomb(x: Points, y: Points, table: Table) -> Points:
@@ -149,38 +113,22 @@ def _weave(x: Points, y: Points, table: Table) -> Points:
     return np.where(over == 0, _stripe(x / 0.7), _stripe(y / 0.7)) * 0.7
 
 
-def _streaks(x: Points, y: Points, table: Table) -> Points:
-    return noise(x * 0.5, y * 2.6, table) * 0.35
-
-
-def _marble(x: Points, y: Points, table: Table) -> Points:
-    return _stripe(0.7 * (x + y) + 0.9 * noise(x * 0.8, y * 0.8, table)) * 0.8
-
-
-def _trellis(x: Points, y: Points, table: Table) -> Points:
-    return _grid((x + y) * _DIAGONAL, (x - y) * _DIAGONAL, table)
-
-
-def _ripples(x: Points, y: Points, table: Table) -> Points:
-    return _stripe(np.hypot(x - 2 * table[:, :1, :1], y - 2 * table[:, 1:2, 1:2]))
-
-
 TEXTURES: Mapping[str, Pattern] = MappingProxyType(
     {
-        "rows": _rows,
-        "columns": _columns,
-        "rising": _rising,
-        "falling": _falling,
+        "rows": lambda x, y, _: _stripe(y),
+        "columns": lambda x, y, _: _stripe(x),
+        "rising": lambda x, y, _: _stripe((y - x) * _DIAGONAL),
+        "falling": lambda x, y, _: _stripe((y + x) * _DIAGONAL),
         "checks": _checks,
         "dots": _dots,
         "grid": _grid,
         "bricks": _bricks,
-        "zigzag": _zigzag,
-        "waves": _waves,
+        "zigzag": lambda x, y, _: _stripe(y + 1.1 * np.abs(_centred(x / 1.6))) * 0.8,
+        "waves": lambda x, y, _: _stripe(x + 0.3 * np.sin(y * (2 * np.pi / 1.8))) * 0.8,
         "scales": _scales,
         "rings": _rings,
-        "blobs": _blobs,
-        "speckle": _speckle,
+        "blobs": lambda x, y, table: noise(x * 1.6, y * 1.6, table) * 0.5,
+        "speckle": lambda x, y, table: noise(x * 3.2, y * 3.2, table) * 0.3,
         "triangles": _triangles,
         "pluses": _pluses,
     }
@@ -188,13 +136,21 @@ TEXTURES: Mapping[str, Pattern] = MappingProxyType(
 
 HELD_OUT: Mapping[str, Pattern] = MappingProxyType(
     {
-        "diamonds": _diamonds,
+        "diamonds": lambda x, y, _: (
+            (np.abs(_centred(x)) * 1.5 + np.abs(_centred(y / 1.5)) * 1.5 - 0.75) * 0.6
+        ),
         "honeycomb": _honeycomb,
         "rain": _rain,
         "weave": _weave,
-        "streaks": _streaks,
-        "marble": _marble,
-        "trellis": _trellis,
-        "ripples": _ripples,
+        "streaks": lambda x, y, table: noise(x * 0.5, y * 2.6, table) * 0.35,
+        "marble": lambda x, y, table: (
+            _stripe(0.7 * (x + y) + 0.9 * noise(x * 0.8, y * 0.8, table)) * 0.8
+        ),
+        "trellis": lambda x, y, table: _grid(
+            (x + y) * _DIAGONAL, (x - y) * _DIAGONAL, table
+        ),
+        "ripples": lambda x, y, table: _stripe(
+            np.hypot(x - 2 * table[:, :1, :1], y - 2 * table[:, 1:2, 1:2])
+        ),
     }
 )

@@ -14,7 +14,6 @@ import re
 
 from jbias.data import base, folder, listing, sources
 
-CITE = "as the set's own page in https://www.tensorflow.org/datasets/catalog says"
 _VERSION = re.compile(r"\d+\.\d+\.\d+")
 
 
@@ -83,14 +82,4 @@ def _citation(path: str) -> str:
         return ""
 
 
-SPEC = base.Spec(
-    make,
-    splits=(),
-    cite=CITE,
-    licence="that of the set",
-    about=(
-        "sets prepared by TensorFlow Datasets in ArrayRecord or Parquet:"
-        " <root>/<name>/<version>/*-<split>.{array_record,parquet}-*, and"
-        " builder=<name>"
-    ),
-)
+SPEC = base.spec("tfds", make)

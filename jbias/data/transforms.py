@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import UInt8
 from PIL import Image, ImageFile
 
+from jbias.data import base
 from jbias.untrusted import opening
 
 # Modes that Image.convert brings to RGB without clipping. 16-bit and float images
@@ -110,8 +111,7 @@ def decode(
     except MemoryError:
         raise
     except Exception as error:  # Decoders raise OSError, SyntaxError, struct.error ...
-        reason = " ".join(f"{type(error).__name__}: {error}".split())
-        raise ValueError(f"{where}: {reason}") from error
+        raise ValueError(f"{where}: {base.kind_and_text(error)}") from error
 
 
 def _rgb(image: Image.Image) -> Image.Image:

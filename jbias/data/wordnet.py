@@ -11,7 +11,7 @@ from types import MappingProxyType
 import numpy as np
 from jaxtyping import Int
 
-from jbias.data import base, tables
+from jbias.data import tables
 
 
 @functools.cache
@@ -40,18 +40,6 @@ def subsets() -> Mapping[str, tuple[str, ...]]:
 
 
 def positions(classes: Sequence[str]) -> Int[np.ndarray, "k"]:
-    """Where each class stands among the 1000; refuses a name that is none of them."""
+    """Where each class stands among the 1000."""
     place = {wnid: i for i, wnid in enumerate(wnids())}
-    unknown = [name for name in classes if name not in place]
-    if unknown:
-        raise ValueError(
-            "data.wordnet: classes must be among the 1000 of ILSVRC-2012,"
-            f" {len(unknown)} of {len(classes)} are not, first {unknown[0]!r};"
-            f" {base.did_you_mean(unknown[0], wnids())}"
-        )
     return np.array([place[name] for name in classes], np.int32)
-
-
-def in_published_order(classes: Sequence[str]) -> bool:
-    """Tells whether label i of `classes` is output i of a published network."""
-    return tuple(classes) == wnids()

@@ -113,17 +113,6 @@ def test_geirhos16_stands_where_it_is_published():
     )
 
 
-def test_a_folder_is_in_order_or_not():
+def test_positions_are_those_of_the_published_order():
     wnids = wordnet.wnids()
-    assert wordnet.in_published_order(wnids)
-    assert not wordnet.in_published_order(wnids[::-1])
-    assert not wordnet.in_published_order(wnids[:200])
     np.testing.assert_array_equal(wordnet.positions(wnids[::-1]), np.arange(1000)[::-1])
-
-
-def test_numbered_folders_are_no_classes_of_wordnet():
-    """Sorted as strings, "10" comes before "2": positions cannot be told from these."""
-    with pytest.raises(
-        ValueError, match="among the 1000 .*, 2 of 3 are not, first '0'"
-    ):
-        wordnet.positions(("0", "n01440764", "10"))

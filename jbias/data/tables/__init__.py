@@ -13,6 +13,17 @@ def read(name: str) -> Any:
 
 
 @functools.cache
+def data_sets() -> dict[str, dict[str, str]]:
+    """What is said of each data set: cite, licence, about, size, where."""
+    return read("data_sets")
+
+
+def cite(name: str) -> str:
+    """Whom to cite for a set, or for one form of it, "colored_mnist/shifts"."""
+    return data_sets()[name]["cite"]
+
+
+@functools.cache
 def class_names(name: str) -> tuple[str, ...]:
     """The classes of "cifar10", "cifar100" (fine) or "office_home", by label."""
     return tuple(read("class_names")[name])
