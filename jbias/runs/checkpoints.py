@@ -87,11 +87,11 @@ def repair_metrics(directory: epath.Path) -> None:
             continue  # Of a save that a kill ended.
         known = (info_beside(path.parent.parent) or {}).get("valid")
         try:
-            held = json.loads(path.read_text())
-            numbers = all(isinstance(x, float | int) for x in held.values())
-        except (ValueError, AttributeError, RecursionError):
-            held, numbers = None, False
-        if not numbers or known is not None and held != known:
+            held = files.read_json(path, dict, "")
+            whole = all(isinstance(x, float | int) for x in held.values())
+        except ValueError:
+            held, whole = None, False
+        if not whole or known is not None and held != known:
             files.write(path, json.dumps(known or {}))
 
 
@@ -110,10 +110,7 @@ _OF_FILES = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.EINV
 
 
 def open(
-    directory: epath.PathLike,
-    *,
-    keep: int = 2,
-    valid_at: ValidAt = lambda step: None,
+    directory: epath.PathLike, *, keep: int = 2, valid_at: ValidAt = lambda step: None
 ) -> ocp.CheckpointManager:
     """Opens the checkpoints of a run; `keep` is at least 2, so that one may break.
 
@@ -123,7 +120,9 @@ def open(
     if keep < 2:
         raise ValueError(f"config.run.keep: must be at least 2, got {keep}")
     epath.Path(directory).mkdir(parents=True, exist_ok=True)
-    options = ocp.CheckpointManagerOptions(
+    repair_metrics(epath.Path(directory))
+    manager = _manager(
+        directory,
         preservation_policy=LatestAndBest(keep, valid_at),
         best_fn=lambda metrics: float(np.mean(list(metrics.values()))),
         # Else its threads wait for folders by the clock: when it jumps a save would fail.
@@ -131,10 +130,6 @@ def open(
             timeout_secs=_NEVER, create_directories_asynchronously=False
         ),
         **_single_process_options(),
-    )
-    repair_metrics(epath.Path(directory))
-    manager = ocp.CheckpointManager(
-        files.resolve(directory), options=options, item_names=("state", "info")
     )
     _put_back(manager)
     return manager
@@ -160,26 +155,26 @@ def save(
         state=ocp.args.StandardSave(states),
         info=ocp.args.JsonSave(with_checksums(states, {**info, "valid": valid}, known)),
     )
-    taken = _guarded(
-        manager, step, lambda: manager.save(step, args=args, metrics=valid)
-    )
+    with _in_one_line(manager, step):
+        taken = manager.save(step, args=args, metrics=valid)
     assert taken, f"checkpoint: step {step} is not later than those saved"
 
 
 def replace(manager: ocp.CheckpointManager, step: int, *args: Any) -> None:
     """Saves a step again; the one saved before goes once the new one stands."""
-    aside = _aside(manager, "replaced") / str(step)
+    aside = manager.directory.parent / "replaced" / str(step)
     aside.parent.mkdir(exist_ok=True)
     files.move(manager.directory / str(step), aside)
     manager.reload()
     save(manager, step, *args)
-    _guarded(manager, step, manager.wait_until_finished)
+    with _in_one_line(manager, step):
+        manager.wait_until_finished()
     aside.parent.rmtree()
 
 
 def _put_back(manager: ocp.CheckpointManager) -> None:
     """Restores what a kill inside `replace` left aside."""
-    aside = _aside(manager, "replaced")
+    aside = manager.directory.parent / "replaced"
     if not aside.exists():
         return
     for path in aside.iterdir():
@@ -191,21 +186,19 @@ def _put_back(manager: ocp.CheckpointManager) -> None:
     manager.reload()
 
 
-def _aside(manager: ocp.CheckpointManager, name: str) -> epath.Path:
-    return manager.directory.parent / name
-
-
 def wait(manager: ocp.CheckpointManager) -> None:
     """Waits until what was saved stands on the disk."""
-    _guarded(manager, manager.latest_step(), manager.wait_until_finished)
+    with _in_one_line(manager, manager.latest_step()):
+        manager.wait_until_finished()
 
 
 def finish(manager: ocp.CheckpointManager) -> None:
-    """Likewise, and closes."""
+    """Waits until what was saved stands on the disk, and closes."""
     try:
         wait(manager)
     finally:
-        _guarded(manager, manager.latest_step(), manager.close)
+        with _in_one_line(manager, manager.latest_step()):
+            manager.close()
 
 
 def restore(
@@ -277,8 +270,7 @@ def restore_step(
 ) -> tuple[tuple, dict[str, Any]] | None:
     """As `restore`, of one step; None where it is damaged."""
     with _noting_damage({}, step):
-        sealed, info = _info(manager, step)
-        return _states(manager, step, template(info["stage"]), sealed), info
+        return _state_and_info(manager, step, template)
     return None
 
 
@@ -309,24 +301,28 @@ def read(
     directory: epath.PathLike, step: int, template: Callable[[int], tuple]
 ) -> tuple[tuple, dict[str, Any]]:
     """As `restore`, of one step, where nothing is changed; any error passes."""
-    with contextlib.closing(_read_only(directory)) as manager:
-        sealed, info = _info(manager, step)
-        return _states(manager, step, template(info["stage"]), sealed), info
+    about = dict(read_only=True, create=False, save_interval_steps=0)
+    with contextlib.closing(_manager(directory, **about)) as manager:
+        return _state_and_info(manager, step, template)
 
 
-def _read_only(directory: epath.PathLike) -> ocp.CheckpointManager:
-    """A manager that changes nothing."""
-    options = ocp.CheckpointManagerOptions(
-        read_only=True, create=False, save_interval_steps=0
-    )
+def _manager(directory: epath.PathLike, **about: Any) -> ocp.CheckpointManager:
+    options = ocp.CheckpointManagerOptions(**about)
     return ocp.CheckpointManager(
         files.resolve(directory), options=options, item_names=("state", "info")
     )
 
 
+def _state_and_info(
+    manager: ocp.CheckpointManager, step: int, template: Callable[[int], tuple]
+) -> tuple[tuple, dict[str, Any]]:
+    sealed, info = _info(manager, step)
+    return _states(manager, step, template(info["stage"]), sealed), info
+
+
 def _move_aside(manager: ocp.CheckpointManager, step: int) -> None:
     """Frees the step's place: orbax would not save there again."""
-    aside = _aside(manager, "damaged") / str(step)
+    aside = manager.directory.parent / "damaged" / str(step)
     aside.parent.mkdir(parents=True, exist_ok=True)
     if aside.exists():
         aside.rmtree()
@@ -388,10 +384,11 @@ def _check_room(manager: ocp.CheckpointManager, step: int, states: tuple) -> Non
         )
 
 
-def _guarded(manager, step, action):
+@contextlib.contextmanager
+def _in_one_line(manager: ocp.CheckpointManager, step: int | None) -> Iterator[None]:
     """Turns what orbax raises when it cannot write into one OSError of one line."""
     try:
-        return action()
+        yield
     # Its writers' threads pass on whatever tensorstore raised.
     except Exception as error:
         raise OSError(
@@ -408,29 +405,28 @@ def with_checksums(
     `known` is the states' own, where it is known already.
     """
     body = json.dumps(info, sort_keys=True)
-    head = zlib.crc32(body.encode())
     return {
         "body": body,
-        "head": head,
+        "head": zlib.crc32(body.encode()),
         "form": structure_checksum(states),
         "states": states_checksum(states) if known is None else known,
     }
 
 
-def verified_info(told: Mapping[str, Any]) -> dict[str, Any]:
+def verified_info(sealed: Mapping[str, Any]) -> dict[str, Any]:
     """The `info` again; ValueError where it is damaged."""
-    body = told["body"]
-    if "head" in told and told["head"] != zlib.crc32(body.encode()):
+    body = sealed["body"]
+    if "head" in sealed and sealed["head"] != zlib.crc32(body.encode()):
         raise ValueError("its position does not match its sum")
     return json.loads(body)
 
 
-def verify_states(told: Mapping[str, Any], states: tuple) -> None:
+def verify_states(sealed: Mapping[str, Any], states: tuple) -> None:
     """ValueError where states are not those that were sealed."""
-    if "states" in told:
-        same = states_checksum(states) == told["states"]
+    if "states" in sealed:
+        same = states_checksum(states) == sealed["states"]
     else:  # As checkpoints had it once.
-        same = states_checksum(states, told["body"]) == told["sum"]
+        same = states_checksum(states, sealed["body"]) == sealed["sum"]
     if not same:
         raise ValueError("its content does not match its sum")
 
@@ -438,8 +434,8 @@ def verify_states(told: Mapping[str, Any], states: tuple) -> None:
 def structure_checksum(states: tuple) -> int:
     """What a model's states are told from another's by: names, shapes and types."""
     leaves = jax.tree.leaves_with_path(states)
-    told = [(jax.tree_util.keystr(k), x.shape, str(x.dtype)) for k, x in leaves]
-    return zlib.crc32(repr(told).encode())
+    structure = [(jax.tree_util.keystr(k), x.shape, str(x.dtype)) for k, x in leaves]
+    return zlib.crc32(repr(structure).encode())
 
 
 def states_checksum(states: PyTree, body: str = "") -> int:
@@ -459,33 +455,32 @@ def system_message(error: Exception) -> str:
     if isinstance(error, OSError):
         return files.system_message(error)
     known = error_number(error)
-    return (
-        os.strerror(known)
-        if known
-        else textwrap.shorten(str(error), 200, placeholder=" …")
-    )
+    return os.strerror(known) if known else _shorten(str(error))
 
 
 def first_line(error: Exception) -> str:
     """The first line of what orbax says, which goes on for pages."""
-    first = str(error).strip().partition("\n")[0]
-    return textwrap.shorten(first, 200, placeholder=" …")
+    return _shorten(str(error).strip().partition("\n")[0])
+
+
+def _shorten(text: str) -> str:
+    return textwrap.shorten(text, 200, placeholder=" …")
 
 
 def error_number(error: Exception) -> int | None:
     """The system's number of an error, which tensorstore has in its text; None: it has none."""
     if isinstance(error, OSError):
         return error.errno
-    told = re.search(r"os_error_code='(\d+)'", str(error))
-    return int(told[1]) if told else None
+    number = re.search(r"os_error_code='(\d+)'", str(error))
+    return int(number[1]) if number else None
 
 
 def _single_process_options() -> dict[str, Any]:
     """Options with which orbax waits for no other process: the first one alone calls."""
     if jax.process_count() == 1:
         return {}
-    this = {jax.process_index()}
+    this = jax.process_index()
     options = ocp.options.MultiprocessingOptions(
-        primary_host=min(this), active_processes=this, barrier_sync_key_prefix="alone"
+        primary_host=this, active_processes={this}, barrier_sync_key_prefix="alone"
     )
     return {"multiprocessing_options": options, "create": False}

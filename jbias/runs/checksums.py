@@ -56,9 +56,9 @@ def read(workdir: epath.PathLike, name: str = NAME) -> dict[str, Any]:
     if not path.exists():
         return {}
     remedy = "restore it, or delete it: files are then taken as they are"
-    told = files.read_json(path, dict, remedy)
-    sums = told.get("files")
-    if not isinstance(sums, dict) or told.get("sum") != _checksum_of_all(sums):
+    content = files.read_json(path, dict, remedy)
+    sums = content.get("files")
+    if not isinstance(sums, dict) or content.get("sum") != _checksum_of_all(sums):
         raise ValueError(f"workdir: {path} is damaged; {remedy}")
     return sums
 

@@ -20,6 +20,8 @@ class DevicePower(NamedTuple):
     source: str
 
 
+_JOUPPI = "Jouppi et al. 2023, arXiv:2304.01433, the most measured"
+_LANNELONGUE = "a core, the usual of Lannelongue et al. 2021 (Green Algorithms)"
 # By how a device's kind begins, the longest first. Makers of v5e and later TPUs do not
 # publish their power.
 DEVICE_POWERS: Mapping[str, DevicePower] = {
@@ -34,15 +36,9 @@ DEVICE_POWERS: Mapping[str, DevicePower] = {
     "Tesla T4": DevicePower(70, "NVIDIA T4 datasheet"),
     "NVIDIA L4": DevicePower(72, "NVIDIA L4 datasheet"),
     # Of a chip, which has two of jax's devices, 262 W.
-    "TPU v3": DevicePower(
-        131, "Jouppi et al. 2023, arXiv:2304.01433, the most measured"
-    ),
-    "TPU v4": DevicePower(
-        192, "Jouppi et al. 2023, arXiv:2304.01433, the most measured"
-    ),
-    "cpu": DevicePower(
-        12, "a core, the usual of Lannelongue et al. 2021 (Green Algorithms)"
-    ),
+    "TPU v3": DevicePower(131, _JOUPPI),
+    "TPU v4": DevicePower(192, _JOUPPI),
+    "cpu": DevicePower(12, _LANNELONGUE),
 }
 PHASES = ("opening", "compiling", "stepping", "evaluating")
 
@@ -56,20 +52,6 @@ class Energy(NamedTuple):
     # kg of CO2 equivalents a kWh; 0: not known, nothing is said.
     intensity: float = 0.0
 
-    def checked(self, where: str) -> "Energy":
-        """Itself; ValueError where a number has no meaning."""
-        for name, value, low, high in (
-            ("watts", self.watts, 0, 1e6),
-            ("share", self.share, 0, 1),
-            ("pue", self.pue, 1, 10),
-            ("intensity", self.intensity, 0, 10),
-        ):
-            if type(value) not in (int, float) or not low <= value <= high:
-                raise ValueError(
-                    f"{where}.{name}: must be from {low:g} to {high:g}, got {value!r}"
-                )
-        return self
-
 
 DEFAULT_ENERGY = Energy()
 
@@ -78,7 +60,15 @@ def parse_energy(where: str, given: Mapping[str, float]) -> Energy:
     """What a config's entries assume; ValueError where they cannot be."""
     for key in given:
         jc.check_known(where, key, Energy._fields)
-    return Energy(**given).checked(where)
+    energy = Energy(**given)
+    bounds = dict(watts=(0, 1e6), share=(0, 1), pue=(1, 10), intensity=(0, 10))
+    for name, (low, high) in bounds.items():
+        value = getattr(energy, name)
+        if type(value) not in (int, float) or not low <= value <= high:
+            raise ValueError(
+                f"{where}.{name}: must be from {low:g} to {high:g}, got {value!r}"
+            )
+    return energy
 
 
 class Devices(NamedTuple):
@@ -151,14 +141,14 @@ def estimate(
     }
 
 
-def describe(told: Mapping[str, Any]) -> str:
-    """Says it in a line."""
-    said = f"{told['device_hours']:.3g} device hours"
-    if told["energy_kwh"] is not None:
-        said += f", about {told['energy_kwh']:.3g} kWh"
-    if told["kg_co2e"] is not None:
-        said += f", {told['kg_co2e']:.3g} kg CO2e"
-    return said
+def describe(cost: Mapping[str, Any]) -> str:
+    """What `estimate` or `total` gave, in a line."""
+    line = f"{cost['device_hours']:.3g} device hours"
+    if cost["energy_kwh"] is not None:
+        line += f", about {cost['energy_kwh']:.3g} kWh"
+    if cost["kg_co2e"] is not None:
+        line += f", {cost['kg_co2e']:.3g} kg CO2e"
+    return line
 
 
 def of_start(
@@ -182,10 +172,9 @@ def total(starts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
         values = [one[key] for one in starts]
         return None if None in values else sum(values)
 
-    hours = {
-        work: sum(one["devices"] * one["seconds"].get(work, 0.0) for one in starts)
-        / 3600
-        for work in PHASES
-    }
-    told = {key: added(key) for key in ("device_hours", "energy_kwh", "kg_co2e")}
-    return {"starts": len(starts), **told, "hours": hours}
+    def hours(work):
+        spent = (one["devices"] * one["seconds"].get(work, 0.0) for one in starts)
+        return sum(spent) / 3600
+
+    sums = {key: added(key) for key in ("device_hours", "energy_kwh", "kg_co2e")}
+    return {"starts": len(starts), **sums, "hours": {k: hours(k) for k in PHASES}}

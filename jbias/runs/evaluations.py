@@ -18,14 +18,11 @@ def validation_at(workdir: epath.Path, step: int) -> dict[str, float] | None:
     if not is_evaluated(workdir, step):
         return None
     found = {}
-    for folder in _folders(workdir):
+    for folder in results.branch_folders(workdir):
         path = records_path(folder, step)
-        for r in results.loads(path.read_text(), where=str(path)):
-            if is_valid(r):
-                name = run_spec.member_name(
-                    r.seed, "" if folder == workdir else folder.name
-                )
-                found[f"{r.stage}/{name}"] = r.value
+        branch = "" if folder == workdir else folder.name
+        for r in filter(is_valid, results.loads(path.read_text(), where=str(path))):
+            found[f"{r.stage}/{run_spec.member_name(r.seed, branch)}"] = r.value
     return found
 
 
@@ -33,27 +30,17 @@ def pending(workdir: epath.Path) -> Iterator[int]:
     """The steps saved for another process to evaluate, while nobody has, in order."""
     folder = workdir / "checkpoints"
     for step in checkpoints.steps(folder):
-        if not is_evaluated(workdir, step) and checkpoints.awaits_evaluation(
-            folder, step
-        ):
+        evaluated = is_evaluated(workdir, step)
+        if not evaluated and checkpoints.awaits_evaluation(folder, step):
             yield step
 
 
 def is_evaluated(workdir: epath.Path, step: int) -> bool:
     """Whether a step is evaluated, in every branch."""
-    return all(records_path(folder, step).exists() for folder in _folders(workdir))
-
-
-def evaluated_steps(workdir: epath.Path) -> list[int]:
-    """The steps that are evaluated, in order."""
-    paths = _folders(workdir)[0].glob("evals/*.jsonl")
-    steps = sorted(int(path.stem) for path in paths)
-    return [step for step in steps if is_evaluated(workdir, step)]
-
-
-def _folders(workdir: epath.Path) -> list[epath.Path]:
-    """Where the records of a run are: its branches' folders, if its settings vary."""
-    return sorted((workdir / "vary").glob("*")) or [workdir]
+    return all(
+        records_path(folder, step).exists()
+        for folder in results.branch_folders(workdir)
+    )
 
 
 def is_valid(r: results.Record) -> bool:
@@ -91,11 +78,8 @@ def damaged_steps(workdir: epath.Path, say: Callable[[str], None]) -> list[int]:
     """The steps whose files are not as a follower wrote them, and can be made anew by it."""
     held = checksums.read_folder(workdir, follower=True)
     lost, steps = find_damaged(workdir, held, {"decisions": True})
-    again = [
-        one
-        for one in steps
-        if checkpoints.awaits_evaluation(workdir / "checkpoints", one)
-    ]
+    folder = workdir / "checkpoints"
+    again = [one for one in steps if checkpoints.awaits_evaluation(folder, one)]
     if lost:
         then = "jbias.evaluate --follow makes anew what a checkpoint is kept of: steps"
         say(f"{workdir}: {checksums.summarize(lost.items())}; {then} {again or 'none'}")
@@ -108,10 +92,8 @@ def find_damaged(
     """The files that are not as sealed, and the steps whose files can be made anew."""
     lost = dict(checksums.find_damaged(workdir, held))
     kept = checkpoints.steps(workdir / "checkpoints") if lost else []
-    made = (
-        _step(name) for name in lost if checksums.is_record(name) or run["decisions"]
-    )
-    return lost, sorted({*made} & {*kept})
+    names = [name for name in lost if checksums.is_record(name) or run["decisions"]]
+    return lost, sorted({*map(_step, names)} & {*kept})
 
 
 def describe_lost(workdir: epath.Path, lost: Mapping[str, str]) -> str:

@@ -30,7 +30,7 @@ class Logger(Protocol):
 
 
 class RunInfo(NamedTuple):
-    """What a writer is told of a run as it opens."""
+    """What a logger needs to know of a run as it opens."""
 
     workdir: epath.Path
     name: str
@@ -65,7 +65,7 @@ def configured(run: Mapping[str, Any]) -> list[str]:
 
 
 def check(run: Mapping[str, Any]) -> None:
-    """Refuses what is no writer, what is not installed, and modes that are none."""
+    """Refuses unknown loggers and modes, and packages that are not installed."""
     names = configured(run)
     for name in names:
         if name not in LOGGERS or names.count(name) > 1:
@@ -106,37 +106,33 @@ class Loggers:
             if not (run.alone or kind.shareable):
                 self._say(f"{name}: left to the process that trains")
                 continue
-            with _tried(name, self._drop):
+            with self._dropping(name):
                 self._open[name] = importlib.import_module(kind.module).open(run)
 
     def scalars(self, step: int, numbers: Numbers) -> None:
         """Gives numbers to all."""
         for name, writer in [*self._open.items()]:
-            with _tried(name, self._drop):
+            with self._dropping(name):
                 writer.scalars(step, numbers)
 
     def close(self) -> None:
         """Has all write out what is left."""
         for name, writer in [*self._open.items()]:
-            with _tried(name, self._drop):
+            with self._dropping(name):
                 writer.close()
         self._open.clear()
 
-    def _drop(self, name: str, error: Exception) -> None:
-        with contextlib.suppress(Exception):
-            self._open.pop(name).close()
-        reason = " ".join(str(error).split()) or type(error).__name__
-        self._say(
-            f"{name}: writes no more until the next start ({reason[:200]}); the run and "
-            "its records go on"
-        )
-
-
-@contextlib.contextmanager
-def _tried(name: str, drop: Callable[[str, Exception], None]) -> Iterator[None]:
-    """Inside, any error of a writer drops it."""
-    try:
-        yield
-    # Packages of others, at work on disks and networks, raise anything.
-    except Exception as error:  # noqa: BLE001
-        drop(name, error)
+    @contextlib.contextmanager
+    def _dropping(self, name: str) -> Iterator[None]:
+        """Inside, any error of a logger drops it."""
+        try:
+            yield
+        # Packages of others, at work on disks and networks, raise anything.
+        except Exception as error:  # noqa: BLE001
+            with contextlib.suppress(Exception):
+                self._open.pop(name).close()
+            reason = " ".join(str(error).split()) or type(error).__name__
+            self._say(
+                f"{name}: writes no more until the next start ({reason[:200]}); the run "
+                "and its records go on"
+            )

@@ -9,7 +9,6 @@ right; a block of files that fails this is read line by line.
 """
 
 import concurrent.futures
-import functools
 import glob
 import itertools
 import json
@@ -17,8 +16,8 @@ import math
 import os
 import pathlib
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -33,6 +32,9 @@ VALID = "valid"  # The data set that model selection looks at.
 TRAIN = "train"  # Training statistics, never an evaluation.
 STATUSES = ("ok", "diverged")
 _SHARES = ("accuracy", "shape_bias")  # Metrics whose value is count / n.
+
+
+_Path = TypeVar("_Path", pathlib.Path, epath.Path)
 
 
 class Record(NamedTuple):
@@ -73,7 +75,7 @@ _TYPES: dict[str, tuple] = {
     "epoch": (int, float),
     "value": (int, float, type(None)),
 }
-_KINDS = {  # For `_read_columns`.
+_KINDS = {  # Of columns.
     **dict.fromkeys(Record._fields, "words"),
     **dict.fromkeys(("stage", "seed", "step"), "whole"),
     **dict.fromkeys(("count", "n"), "whole or none"),
@@ -84,7 +86,7 @@ _KINDS = {  # For `_read_columns`.
 def dumps(records: Iterable[Record]) -> str:
     """Gives records as JSON lines; refuses a key that occurs twice."""
     seen: set[tuple] = set()
-    told = []
+    lines = []
     for record in records:
         if record.key in seen:
             named = dict(zip(KEY, record.key, strict=True))
@@ -93,8 +95,8 @@ def dumps(records: Iterable[Record]) -> str:
         fields = {k: _plain(v) for k, v in record._asdict().items()}
         if problem := _problem(fields):
             raise ValueError(f"results: {problem}; correct the record {record.key}")
-        told.append(json.dumps(fields, allow_nan=False))
-    return "".join(line + "\n" for line in told)
+        lines.append(json.dumps(fields, allow_nan=False))
+    return "".join(line + "\n" for line in lines)
 
 
 def loads(text: str, *, where: str = "records") -> list[Record]:
@@ -139,7 +141,7 @@ def find_workdirs(
         if not matches or not os.path.exists(matches[0]):
             raise ValueError(f"{pattern}: must match a workdir, got none; check it")
         paths = map(pathlib.Path, matches)
-        for path in itertools.chain.from_iterable(map(_branches, paths)):
+        for path in itertools.chain.from_iterable(map(branch_folders, paths)):
             has_evals = any((path / "evals").glob("*.jsonl"))
             if literal and not has_evals:
                 raise ValueError(
@@ -157,11 +159,12 @@ def _holds_workdirs(path: pathlib.Path) -> bool:
     return not own and any(
         any((inner / "evals").glob("*.jsonl"))
         for child in path.glob("*/")
-        for inner in _branches(child)
+        for inner in branch_folders(child)
     )
 
 
-def _branches(workdir: pathlib.Path) -> list[pathlib.Path]:
+def branch_folders(workdir: _Path) -> list[_Path]:
+    """Where the records of a run are: its branches' folders, if its settings vary."""
     return sorted((workdir / "vary").glob("*/")) or [workdir]
 
 
@@ -181,7 +184,7 @@ def read(workdirs: str | os.PathLike | Sequence[str | os.PathLike]) -> pd.DataFr
         for path in sorted((workdir / "evals").glob("*.jsonl"), key=_by_step)
     ]
     paths = [path for _, path in files]
-    columns, sizes = _read_columns(paths, _KINDS, fits=_fits, exact=_parsed)
+    columns, sizes = _read_columns(paths)
     folders = pd.Categorical([workdir for workdir, _ in files])
     frame = pd.DataFrame({**columns, "workdir": folders.repeat(sizes)})
     _refuse_repeated(frame, paths, sizes)
@@ -191,10 +194,6 @@ def read(workdirs: str | os.PathLike | Sequence[str | os.PathLike]) -> pd.DataFr
             workdir, lambda name: checksums.is_record(name) or checksums.is_fact(name)
         )
     return frame
-
-
-def _parsed(path: pathlib.Path) -> list[Record]:
-    return loads(path.read_text(encoding="utf-8", errors="replace"), where=str(path))
 
 
 def _refuse_repeated(frame: pd.DataFrame, paths, sizes: np.ndarray) -> None:
@@ -217,10 +216,12 @@ def _refuse_other_shares(frame: pd.DataFrame, paths, sizes: np.ndarray) -> None:
     _, count, n, value = (shares[name] for name in shares)
     # Values may have gone through float32.
     right = (abs(value * n - count) <= 1e-6 * n) & (0 <= count) & (count <= n)
-    for row, told in shares[~right.astype(bool)][:1].iterrows():
+    for row, share in shares[~right.astype(bool)][:1].iterrows():
         raise ValueError(
             "{}: {} must be count / n = {} / {}, got {}; restore the file, or remove it "
-            "and start the run's command again".format(_place(row, paths, sizes), *told)
+            "and start the run's command again".format(
+                _place(row, paths, sizes), *share
+            )
         )
 
 
@@ -294,90 +295,75 @@ def _problem(fields) -> str | None:
 def _fits(name: str, value) -> bool:
     if name == "status":
         return value in STATUSES
-    return _typed(name, value) and not _too_large(name, value)
+    return _typed(name, value) and _storable(name, value)
 
 
 def _typed(name: str, value) -> bool:
     return not isinstance(value, bool) and isinstance(value, _TYPES[name])
 
 
-def _too_large(name: str, value) -> bool:
-    """Whether a number of the right type is more than a column of the table holds."""
+def _storable(name: str, value) -> bool:
+    """Whether what is of the right type is no larger than a column of the table holds."""
     if not isinstance(value, int | float):
-        return False
+        return True
     if _KINDS[name] == "number":
-        return not abs(value) <= sys.float_info.max
-    return not -(2**63) <= value < 2**63
+        return abs(value) <= sys.float_info.max
+    return -(2**63) <= value < 2**63
 
 
 BLOCK_BYTES = 2**24  # Files are read together up to this size.
 WORKERS = 8  # More wait for each other.
 
-_Fits = Callable[[str, Any], bool]
 # Of some rows: the values that differ, and which of them each row has.
 _Coded = Mapping[str, tuple[list, np.ndarray]]
 
 
 def _read_columns(
     paths: Sequence[pathlib.Path],
-    kinds: Mapping[str, str],
-    *,
-    fits: _Fits,
-    exact: Callable[[pathlib.Path], Sequence[tuple]],
 ) -> tuple[dict[str, Any], np.ndarray]:
-    """Reads files of records with the same fields as columns, and the lines of each file.
+    """Reads files of records as columns, and counts the lines of each file.
 
-    `kinds` says of every field whether it is "words" (a categorical, its categories in the
-    order of the alphabet), "whole", "whole or none" or "number" (None is NaN). `fits`
-    tells whether a field may have a value. `exact` reads one file, in the order of
-    `kinds`, and raises ValueError for what is no record: the last word on every file that
-    cannot be read fast.
+    By the column's kind: "words" are a categorical, its categories in the order of the
+    alphabet; "whole", "whole or none" and "number", where None is NaN, are numbers.
     """
-    load = functools.partial(_load, kinds=kinds, fits=fits, exact=exact)
+    ends = np.cumsum([path.stat().st_size for path in paths]) // BLOCK_BYTES
+    blocks = np.split(np.array(paths, object), np.flatnonzero(np.diff(ends)) + 1)
     workers = min(WORKERS, os.cpu_count() or 1)
     with concurrent.futures.ThreadPoolExecutor(workers) as pool:
-        parts = list(pool.map(load, _blocks(paths)))
+        parts = list(pool.map(_load, blocks))
     columns = {}
-    for name, kind in kinds.items():
+    for name, kind in _KINDS.items():
         columns[name] = _column(kind, [coded[name] for coded, _ in parts])
     return columns, np.array([size for _, sizes in parts for size in sizes], np.int64)
 
 
-def _blocks(paths: Sequence[pathlib.Path]) -> Iterator[list[pathlib.Path]]:
-    block, size = [], 0
-    for path in paths:
-        block.append(path)
-        size += path.stat().st_size
-        if size >= BLOCK_BYTES:
-            yield block
-            block, size = [], 0
-    if block:
-        yield block
-
-
-def _load(block, *, kinds, fits, exact) -> tuple[_Coded, list[int]]:
+def _load(block: Sequence[pathlib.Path]) -> tuple[_Coded, list[int]]:
     texts = [path.read_bytes() for path in block]
     sizes = [text.count(b"\n") + (not text.endswith(b"\n")) for text in texts]
-    if coded := _cut(texts, sum(sizes), kinds, fits):
+    if coded := _cut(texts, sum(sizes)):
         return coded, sizes
     del texts
-    files = [exact(path) for path in block]
-    columns = zip(*itertools.chain.from_iterable(files), strict=True)
+    # The last word on what cannot be read fast; ValueError for what is no record.
+    exact = [
+        loads(path.read_text(encoding="utf-8", errors="replace"), where=str(path))
+        for path in block
+    ]
+    columns = zip(*itertools.chain.from_iterable(exact), strict=True)
     coded = {}
-    for name, values in zip(kinds, columns, strict=True):
+    for name, values in zip(_KINDS, columns, strict=True):
         known = {value: i for i, value in enumerate(dict.fromkeys(values))}
         coded[name] = list(known), np.array([known[value] for value in values])
-    return coded, [len(file) for file in files]
+    return coded, [len(records) for records in exact]
 
 
-def _cut(texts: Sequence[bytes], rows: int, kinds, fits: _Fits) -> _Coded | None:
+def _cut(texts: Sequence[bytes], rows: int) -> _Coded | None:
     """Gives the fields of all lines, None unless every line is a record beyond doubt."""
     data = b"".join(text if text.endswith(b"\n") else text + b"\n" for text in texts)
     if not data.isascii() or not all(texts):
         return None
     try:
         names = list(json.loads(data[: data.index(b"\n")]))
-        if sorted(names) != sorted(kinds):
+        if sorted(names) != sorted(_KINDS):
             return None
         table = _table(data, names)
         if table.num_rows != rows:
@@ -385,13 +371,10 @@ def _cut(texts: Sequence[bytes], rows: int, kinds, fits: _Fits) -> _Coded | None
         coded = {}
         for i, name in enumerate(names):
             column = table.column(i).combine_chunks()
-            values = _decoded(
-                column.dictionary.to_pylist(),
-                name,
-                opening="" if i == 0 else "{",
-                closing="" if i == len(names) - 1 else "}",
-            )
-            if not all(fits(name, value) for value in values):
+            # The first text of a line has its brace already, and the last one too.
+            braces = "" if i == 0 else "{", "" if i == len(names) - 1 else "}"
+            values = _decoded(column.dictionary.to_pylist(), name, *braces)
+            if not all(_fits(name, value) for value in values):
                 return None
             coded[name] = values, column.indices.to_numpy()
     except (TypeError, ValueError, RecursionError):  # pa.ArrowInvalid is a ValueError.
@@ -415,18 +398,14 @@ def _table(data: bytes, names: Sequence[str]) -> pa.Table:
     ).unify_dictionaries()
 
 
-def _decoded(texts: list[str], name: str, *, opening: str, closing: str) -> list:
+def _decoded(texts: list[str], name: str, opening: str, closing: str) -> list:
     """Decodes `"name": value`; no text has a comma, so none can stand for several."""
     joined = f"{closing},{opening}".join(texts)
-    told = f"[{opening}{joined}{closing}]"
-    fields = json.loads(told, parse_constant=_refuse_number)
+    whole = f"[{opening}{joined}{closing}]"
+    fields = json.loads(whole, parse_constant=_refuse_constant)
     if len(fields) != len(texts) or any(list(field) != [name] for field in fields):
         raise ValueError(name)
     return [field[name] for field in fields]
-
-
-def _refuse_number(name: str):
-    raise ValueError(name)
 
 
 def _column(kind: str, parts: Sequence[tuple[list, np.ndarray]]):
@@ -435,8 +414,7 @@ def _column(kind: str, parts: Sequence[tuple[list, np.ndarray]]):
         place = {word: i for i, word in enumerate(words)}
         small = np.min_scalar_type(-len(words))
         codes = [
-            np.array([place[word] for word in known], small)[own]
-            for known, own in parts
+            np.array([place[w] for w in known], small)[own] for known, own in parts
         ]
         return pd.Categorical.from_codes(
             np.concatenate(codes), pd.Index(words, dtype="str"), validate=False

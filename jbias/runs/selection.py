@@ -20,9 +20,9 @@ SELECTED = [
 def diverged(frame: pd.DataFrame) -> pd.DataFrame:
     """Names the seeds that diverged: algorithm, variant, run, seed, first bad step."""
     bad = _in_words(frame[frame["status"] == "diverged"])
-    told = bad["value"].where(bad["metric"] == "diverged").fillna(bad["step"])
+    first = bad["value"].where(bad["metric"] == "diverged").fillna(bad["step"])
     by = ["algorithm", "variant", "run", "seed"]
-    bad = bad.assign(step=told.astype("int64"))
+    bad = bad.assign(step=first.astype("int64"))
     return bad.groupby(by, as_index=False)["step"].min()
 
 
@@ -170,5 +170,5 @@ def _selected(frame: pd.DataFrame) -> pd.DataFrame:
 
 def _in_words(frame: pd.DataFrame) -> pd.DataFrame:
     """Makes categories plain text: few rows need none."""
-    told = frame.dtypes[frame.dtypes == "category"].index
-    return frame.astype(dict.fromkeys(told, "str"))
+    names = frame.dtypes[frame.dtypes == "category"].index
+    return frame.astype(dict.fromkeys(names, "str"))

@@ -21,14 +21,8 @@ from jbias.runs import results
 from jbias.runtime import files, lock
 
 PHASES = (
-    "damaged",
-    "not started",
-    "running",
-    "interrupted",
-    "stopped",
-    "failed",
-    "diverged",
-    "done",
+    *("damaged", "not started", "running", "interrupted", "stopped", "failed"),
+    *("diverged", "done"),
 )
 STOPPED_FILE = "stopped.json"  # Written by a search that has no more use for a run.
 RESUMES = "the same command resumes"  # Ends what a run says that saved and left,
@@ -64,20 +58,20 @@ def read(workdir: str | os.PathLike) -> RunStatus:
         raise ValueError(f"{workdir}: must be the workdir of a run, got a file")
     word, reason = _phase(workdir)
     step, steps = _progress(workdir)
-    evaluated = _last_evaluation(workdir)
+    evaluated = max(evaluated_steps(workdir), default=-1)
     accuracy, diverged = None, ()
     if evaluated >= 0:
         valid, diverged = _summary(workdir, evaluated)
         finite = [value for value in valid if value is not None]
         accuracy = sum(finite) / len(finite) if finite else None
-    told = word in ("failed", "interrupted") and reason != UNEXPLAINED
+    from_log = word in ("failed", "interrupted") and reason != UNEXPLAINED
     step = max(step, evaluated, 0)
-    return RunStatus(word, reason, step, steps, evaluated, accuracy, diverged, told)
+    return RunStatus(word, reason, step, steps, evaluated, accuracy, diverged, from_log)
 
 
 def is_running(workdir: str | os.PathLike) -> bool:
     """Whether a process is at work in it; a killed one leaves its lock's file behind."""
-    return lock.is_held(pathlib.Path(workdir) / "lock")
+    return lock.is_held(epath.Path(workdir) / "lock")
 
 
 def validation_curve(workdir: str | os.PathLike) -> dict[int, float]:
@@ -85,9 +79,9 @@ def validation_curve(workdir: str | os.PathLike) -> dict[int, float]:
 
     A diverged seed counts as nothing right, or settings that lose seeds would win.
     """
-    found = {}
-    for step in _evaluations(pathlib.Path(workdir)):
-        valid, _ = _summary(pathlib.Path(workdir), step)
+    workdir, found = pathlib.Path(workdir), {}
+    for step in evaluated_steps(workdir):
+        valid, _ = _summary(workdir, step)
         if valid:
             found[step] = sum(value or 0.0 for value in valid) / len(valid)
     return found
@@ -107,11 +101,11 @@ def _phase(workdir: pathlib.Path) -> tuple[str, str]:
         return "running", ""
     if (workdir / STOPPED_FILE).exists():
         return "stopped", _reason_of_stop(workdir / STOPPED_FILE)
-    last = _last_line(workdir)
+    last = next((line for line in reversed(_log(workdir)) if line.strip()), "")
     if last.startswith("jbias: "):
-        told = last.removeprefix("jbias: ")
-        stopped = told.endswith((RESUMES, _LOST)) or _ASKED.match(told)
-        return ("interrupted" if stopped else "failed"), told
+        reason = last.removeprefix("jbias: ")
+        stopped = reason.endswith((RESUMES, _LOST)) or _ASKED.match(reason)
+        return ("interrupted" if stopped else "failed"), reason
     if (workdir / "config.json").exists() or last:
         return "interrupted", UNEXPLAINED
     return "not started", ""
@@ -147,10 +141,6 @@ def _log(workdir: pathlib.Path) -> list[str]:
         return []
 
 
-def _last_line(workdir: pathlib.Path) -> str:
-    return next((line for line in reversed(_log(workdir)) if line.strip()), "")
-
-
 def _progress(workdir: pathlib.Path) -> tuple[int, int]:
     """The last `step N/M` of the log; zeros where it tells none."""
     for line in reversed(_log(workdir)):
@@ -159,28 +149,19 @@ def _progress(workdir: pathlib.Path) -> tuple[int, int]:
     return 0, 0
 
 
-def _folders(workdir: pathlib.Path) -> list[pathlib.Path]:
-    """Where the records of a run are: its branches' folders, if its settings vary."""
-    return sorted((workdir / "vary").glob("*/")) or [workdir]
-
-
-def _evaluations(workdir: pathlib.Path) -> list[int]:
-    """The steps that are evaluated in every branch, in order."""
+def evaluated_steps(workdir: pathlib.Path | epath.Path) -> list[int]:
+    """The steps that are evaluated, in every branch, in order."""
     steps = [
         {int(p.stem) for p in folder.glob("evals/*.jsonl") if p.stem.isdecimal()}
-        for folder in _folders(workdir)
+        for folder in results.branch_folders(workdir)
     ]
     return sorted(set.intersection(*steps))
-
-
-def _last_evaluation(workdir: pathlib.Path) -> int:
-    return max(_evaluations(workdir), default=-1)
 
 
 def _summary(workdir: pathlib.Path, step: int) -> tuple[list, tuple[int, ...]]:
     """Validation accuracies at a step, one a seed and branch; the seeds that diverged."""
     valid, diverged = [], set()
-    for folder in _folders(workdir):
+    for folder in results.branch_folders(workdir):
         path = folder / "evals" / f"{step}.jsonl"
         there = path.stat()
         values, lost = _of_file(str(path), there.st_mtime_ns, there.st_size)
@@ -191,14 +172,12 @@ def _summary(workdir: pathlib.Path, step: int) -> tuple[list, tuple[int, ...]]:
 
 @functools.lru_cache(maxsize=1 << 17)
 def _of_file(path: str, _changed: int, _size: int) -> tuple[tuple, tuple[int, ...]]:
-    """The same of one file, which is read again only where it has changed."""
+    """What `_summary` says, of one file; it is read again only where it has changed."""
     records = results.loads(_text(pathlib.Path(path)), where=path)
     diverged = {r.seed for r in records if r.status == "diverged"}
-    return tuple(r.value for r in records if _is_valid(r)), tuple(diverged)
-
-
-def _is_valid(r: results.Record) -> bool:
-    return r.dataset == results.VALID and r.metric == "accuracy" and not r.condition
+    valid = (results.VALID, "accuracy", "")
+    valid = [r for r in records if (r.dataset, r.metric, r.condition) == valid]
+    return tuple(r.value for r in valid), tuple(diverged)
 
 
 HEARTBEAT_FILE = "progress.json"
@@ -216,11 +195,8 @@ class Heartbeat:
 
     def __init__(self, workdir: epath.Path, say: Callable[[str], None]):
         self._path, self._say, self._lost = workdir / HEARTBEAT_FILE, say, False
-        self._facts = {
-            "version": HEARTBEAT_VERSION,
-            "host": socket.gethostname(),
-            "pid": os.getpid(),
-        }
+        self._facts = {"version": HEARTBEAT_VERSION, "host": socket.gethostname()}
+        self._facts["pid"] = os.getpid()
 
     def update(self, doing: str, **facts: Any) -> None:
         """Says what is done now; facts told before stay until they are told anew."""
@@ -240,11 +216,10 @@ class Heartbeat:
 def read_heartbeat(workdir: str | os.PathLike) -> dict[str, Any]:
     """What a run told last; empty where it told nothing that can be read."""
     try:
-        told = json.loads((pathlib.Path(workdir) / HEARTBEAT_FILE).read_text("utf-8"))
-    except (OSError, ValueError, RecursionError):
+        facts = files.read_json(pathlib.Path(workdir) / HEARTBEAT_FILE, dict, "")
+    except (OSError, ValueError):
         return {}
-    told = told if isinstance(told, dict) else {}
-    return {key: value for key, value in told.items() if _fits(key, value)}
+    return {key: value for key, value in facts.items() if _fits(key, value)}
 
 
 def _fits(key: str, value: Any) -> bool:

@@ -67,11 +67,8 @@ class _Board:
         self._files[folder] = file
         if self._run.alone:
             begun = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
-            file.write_event(
-                event_pb2.Event(
-                    wall_time=time.time(), step=self._run.step, session_log=begun
-                )
-            )
+            at = dict(wall_time=time.time(), step=self._run.step)
+            file.write_event(event_pb2.Event(**at, session_log=begun))
             file.flush()
             if folder.name.startswith("seed-"):
                 self._tell_settings(folder)
@@ -82,8 +79,9 @@ class _Board:
         branch = "" if folder.parent == self._root else folder.parent.name
         config = self._run.branches.get(branch, self._run.config)
         flat = {**_flat(config), "seed": int(folder.name.removeprefix("seed-"))}
-        told = summary.hparams(flat, {"valid/accuracy": 0})
-        for part in told[:2]:  # The third says that it has ended.
+        for part in summary.hparams(flat, {"valid/accuracy": 0})[
+            :2
+        ]:  # The third says that it has ended.
             self._add(folder, 0, part)
 
     def _folder(self, of: str) -> epath.Path:

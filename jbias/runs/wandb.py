@@ -21,6 +21,7 @@ from typing import Any
 from etils import epath
 
 from jbias.runs import loggers
+from jbias.runtime import files
 
 _FOLDER = "wandb"
 
@@ -62,9 +63,7 @@ class _Run:
             return
         self._run.log(self._row, step=self._step, commit=True)
         self._state["step"], self._row = self._step, {}
-        part = self._path.with_name(f".{self._path.name}.part")
-        part.write_text(json.dumps(self._state))
-        part.replace(self._path)
+        files.write(self._path, json.dumps(self._state), lasting=False)
 
 
 def open(run: loggers.RunInfo) -> loggers.Logger:

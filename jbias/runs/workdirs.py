@@ -71,11 +71,6 @@ def _check_remote(workdir: epath.Path, config: Mapping[str, Any]) -> None:
             )
 
 
-def is_claimed(workdir: epath.Path) -> bool:
-    """Whether a process is at work in it; a killed one leaves its lock's file behind."""
-    return lock.is_held(workdir / "lock")
-
-
 def claim_evaluation(
     workdir: epath.Path, say: Callable[[str], None] = print
 ) -> contextlib.AbstractContextManager[lock.Lock]:
@@ -85,8 +80,7 @@ def claim_evaluation(
 
 def _clear(workdir: epath.Path) -> None:
     """Removes a workdir that never became a run."""
-    names = [path.name for path in workdir.iterdir()]
-    if all(name in _PASSING for name in names):
+    if all(path.name in _PASSING for path in workdir.iterdir()):
         for name in _PASSING:
             files.discard(workdir / name)
         workdir.rmdir()
@@ -118,7 +112,8 @@ def _never_ran(workdir: epath.Path) -> bool:
 def _check_identity(workdir: epath.Path, config: Mapping[str, Any]) -> None:
     path = workdir / "config.json"
     if not path.exists():
-        if workdir.exists() and any(not _ours(p.name) for p in workdir.iterdir()):
+        names = [p.name for p in workdir.iterdir()] if workdir.exists() else []
+        if any(name[:1] != "." and name not in _FIRST for name in names):
             raise ValueError(
                 f"workdir: {workdir} holds files but no run (no config.json); name "
                 "another --workdir"
@@ -131,10 +126,6 @@ def _check_identity(workdir: epath.Path, config: Mapping[str, Any]) -> None:
             f"workdir: {workdir} holds another config (held != asked): "
             f"{'; '.join(differing)}; name another --workdir"
         )
-
-
-def _ours(name: str) -> bool:
-    return name.startswith(".") or name in _FIRST
 
 
 def software_versions() -> dict[str, Any]:
@@ -174,41 +165,25 @@ def data_identity(facts: Mapping[str, Any]) -> dict[str, Any]:
         name: {key: of.get(key) for key in ("n", "scored", "fingerprint", "answers")}
         for name, of in (facts.get("data") or {}).items()
     }
-    return {
-        "data": sets,
-        "own_code": facts.get("own_code"),
-        "init": facts.get("init"),
-    }
-
-
-def _environment_of(facts: Mapping[str, Any]) -> dict[str, Any]:
-    named = ("code", "packages", "python", "device", "layout")
-    return {key: facts.get(key) for key in named}
-
-
-_FOLDERS = ("jbias", "configs", "launch")  # Of the code, in a checkout.
+    return {"data": sets, "own_code": facts.get("own_code"), "init": facts.get("init")}
 
 
 def _commit() -> str | None:
     """The commit of the code's checkout, with "+" where it has changes of its own."""
-    root = pathlib.Path(__file__).parents[2]
-    git = ["git", "-C", str(root)]
+    folders = ("jbias", "configs", "launch")
     try:
         # The package may lie inside another project's checkout.
-        subprocess.check_call(
-            [*git, "ls-files", "--error-unmatch", "jbias/__init__.py"],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        head = subprocess.check_output(
-            [*git, "rev-parse", "HEAD"], text=True, stderr=subprocess.DEVNULL
-        ).strip()
-        changes = subprocess.check_output(
-            [*git, "status", "--porcelain", "--untracked-files=no", "--", *_FOLDERS]
-        )
+        _git("ls-files", "--error-unmatch", "jbias/__init__.py")
+        changes = _git("status", "--porcelain", "--untracked-files=no", "--", *folders)
+        return _git("rev-parse", "HEAD") + "+" * bool(changes)
     except (OSError, subprocess.SubprocessError):
         return None
-    return head + "+" * bool(changes)
+
+
+def _git(*arguments: str) -> str:
+    command = ["git", "-C", str(pathlib.Path(__file__).parents[2]), *arguments]
+    quiet = dict(text=True, stderr=subprocess.DEVNULL)
+    return subprocess.check_output(command, **quiet).strip()
 
 
 def provenance(workdir: epath.Path) -> dict[str, Any]:
@@ -218,12 +193,12 @@ def provenance(workdir: epath.Path) -> dict[str, Any]:
     """
     path = workdir / "provenance.json"
     remedy = "restore it, or delete it: its data are then no more compared with before"
-    told = files.read_json(path, dict, remedy) if path.exists() else {}
-    sets, starts = told.get("data") or {}, told.get("resumed", [])
+    stored = files.read_json(path, dict, remedy) if path.exists() else {}
+    sets, starts = stored.get("data") or {}, stored.get("resumed", [])
     whole = isinstance(sets, dict) and isinstance(starts, list)
     if not (whole and all(isinstance(of, dict) for of in sets.values())):
         raise ValueError(f"workdir: {path} is damaged; {remedy}")
-    return told
+    return stored
 
 
 def record_provenance(workdir: epath.Path, facts: Mapping[str, Any]) -> list[str]:
@@ -264,10 +239,10 @@ def record_cost(workdir: epath.Path, start: Mapping[str, Any]) -> dict[str, Any]
     it was killed, nobody knows.
     """
     path = workdir / "costs.json"
-    told = [one for one in read_costs(workdir) if one["at"] != start["at"]]
-    told.append(dict(start))
-    total = costs.total(told)
-    files.save(path, json.dumps({"starts": told, "total": total}, indent=1))
+    starts = [one for one in read_costs(workdir) if one["at"] != start["at"]]
+    starts.append(dict(start))
+    total = costs.total(starts)
+    files.save(path, json.dumps({"starts": starts, "total": total}, indent=1))
     return total
 
 
@@ -277,13 +252,13 @@ def read_costs(workdir: epath.Path) -> list[dict[str, Any]]:
     if not path.exists():
         return []
     remedy = "restore it, or delete it: costs are then counted from now on"
-    told = files.read_json(path, dict, remedy).get("starts")
+    starts = files.read_json(path, dict, remedy).get("starts")
     try:
-        costs.total(told)
-        {one["at"]: one["step"] for one in told}
+        costs.total(starts)
+        {one["at"]: one["step"] for one in starts}
     except (KeyError, TypeError, AttributeError, ValueError):
         raise ValueError(f"workdir: {path} is damaged; {remedy}") from None
-    return told
+    return starts
 
 
 def record_follower(workdir: epath.Path, facts: Mapping[str, Any]) -> list[str]:
@@ -296,9 +271,8 @@ def record_follower(workdir: epath.Path, facts: Mapping[str, Any]) -> list[str]:
     at = utc_now("seconds")
     differing = _differing(workdir, {**facts, **environment()})
     before = files.read_json(path, list, "delete it") if path.exists() else []
-    files.save(
-        path, json.dumps([*before, {"at": at, "differing": differing}], indent=1)
-    )
+    starts = [*before, {"at": at, "differing": differing}]
+    files.save(path, json.dumps(starts, indent=1))
     return differing
 
 
@@ -313,4 +287,8 @@ def _differing(workdir: epath.Path, facts: Mapping[str, Any]) -> list[str]:
             f"workdir: {workdir} was begun with other data or code (then != now): "
             f"{'; '.join(changed)}; restore them or name another --workdir"
         )
-    return jc.diff(_environment_of(held), _environment_of(facts))
+    environments = (
+        {key: of.get(key) for key in ("code", "packages", "python", "device", "layout")}
+        for of in (held, facts)
+    )
+    return jc.diff(*environments)

@@ -32,13 +32,10 @@ class Parser(argparse.ArgumentParser):
     entries = ""  # The flag whose --<entries>.KEY=VALUE are others' to read.
 
     def __init__(self, command: str = "", doc: str = "", **options: Any):
-        given: dict[str, Any] = dict(
-            prog=f"python -m jbias.{command}",
-            description=doc,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-            allow_abbrev=False,
-        )
-        super().__init__(**{**given, **options})
+        options.setdefault("prog", f"python -m jbias.{command}")
+        options.setdefault("description", doc)
+        options.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
+        super().__init__(**{"allow_abbrev": False, **options})
 
     def parse_known_args(self, args: Sequence[str] | None = None, namespace=None):
         """Before anything is said of what is missing, refuses flags that are not there."""
@@ -48,11 +45,8 @@ class Parser(argparse.ArgumentParser):
             if word == "--" or self._subparsers and word[:1] != "-":
                 break  # A command knows its own.
             entry = self.entries and word.startswith(f"--{self.entries}.")
-            if (
-                word[:2] == "--"
-                and word[2:].partition("=")[0] not in known
-                and not entry
-            ):
+            name = word[2:].partition("=")[0]
+            if word[:2] == "--" and name not in known and not entry:
                 self.error(unknown_argument(word, known))
         return super().parse_known_args(words, namespace)
 
@@ -88,11 +82,9 @@ positive = number(float, lambda value: 0 < value < math.inf, "a number above 0")
 def names(text: str) -> tuple[str, ...]:
     """Reads "A,B"; each once."""
     found = tuple(map(str.strip, text.split(",")))
-    if not all(found) or len(set(found)) < len(found):
-        raise argparse.ArgumentTypeError(
-            f"must be different names, as A,B, got {text!r}"
-        )
-    return found
+    if all(found) and len(set(found)) == len(found):
+        return found
+    raise argparse.ArgumentTypeError(f"must be different names, as A,B, got {text!r}")
 
 
 def parse(
@@ -211,7 +203,7 @@ def add_network_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def add_suite_flags(parser: argparse.ArgumentParser) -> None:
-    """Adds the flags that these commands share."""
+    """Adds the flags of commands that measure: networks, suite, devices."""
     add_network_flags(parser)
     add = parser.add_argument
     add(
@@ -315,9 +307,8 @@ def print_lines(command: str, make: Callable[[], Iterable[str]]) -> int:
         return 2
     try:
         for line in lines:
-            coding = (
-                getattr(sys.stdout, "encoding", None) or "utf-8"
-            )  # Which may have few letters.
+            # Which may have few letters.
+            coding = getattr(sys.stdout, "encoding", None) or "utf-8"
             print(line.encode(coding, "backslashreplace").decode(coding))
         sys.stdout.flush()
     except BrokenPipeError:  # Whoever read has seen enough, as `head` does.

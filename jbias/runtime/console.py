@@ -5,6 +5,7 @@ stderr and to log.txt, or as JSON objects to log.jsonl.
 """
 
 import contextlib
+import dataclasses
 import datetime
 import json
 import logging
@@ -24,10 +25,11 @@ from jbias.runtime import files, messages, signals
 
 
 def silence_warnings() -> None:
-    """Orbax tells of every file, and of every thread that a full disk ended.
+    """Silences what orbax and Pillow print beside their errors.
 
-    What it raises is told in one line; JBIAS_TRACEBACK=1 shows the rest. Pillow warns of
-    what is odd in an image; what is wrong in one is an error.
+    Orbax logs every file, and every thread that a full disk ended. What it raises becomes
+    one line; JBIAS_TRACEBACK=1 shows the rest. Pillow warns of what is odd in an image;
+    what is wrong in one is an error.
     """
     warnings.filterwarnings("ignore", module=r"PIL\.")
     loud = os.environ.get("JBIAS_TRACEBACK")
@@ -38,7 +40,7 @@ def silence_warnings() -> None:
 
 
 def _report_unraisable(unraisable: Any) -> None:
-    """Tells of an error that nobody could take, but not of what follows from another.
+    """Prints an error that no code could catch, unless it follows from another.
 
     Of a save that failed only the first file's error is waited for; tensorstore's threads
     find the loop closed that they were to tell the others'. A stop that came where Python
@@ -77,9 +79,8 @@ class LogEvent(str):
     def json(self) -> str:
         """One JSON object: time, level, event, message and the event's fields."""
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
-        told = {"time": now, "level": self.level, "event": self.event}
-        told |= {"message": str(self), **self.fields}
-        return json.dumps(told, default=str)
+        facts = {"time": now, "level": self.level, "event": self.event}
+        return json.dumps(facts | {"message": str(self), **self.fields}, default=str)
 
 
 def logger(
@@ -93,25 +94,24 @@ def logger(
     """
     lacking = False
 
-    def kept(name: str, text: str) -> None:
+    def append(name: str, text: str) -> None:
         nonlocal lacking
         try:
             files.append(workdir / name, text)
         except OSError as error:
             if not lacking:
-                reason = files.system_message(error)
-                _show(f"{workdir / name} cannot be written ({reason}); lines are lost")
+                _show_lost(workdir / name, error)
             lacking = True
 
     def say(line: str) -> None:
         line = line if isinstance(line, LogEvent) else LogEvent(line, "note")
-        told = line.json() if form == "json" else line
+        text = line.json() if form == "json" else line
         if form == "json" or not line.quiet:
-            _show(told)
+            _show(text)
         if workdir is not None and form == "json":
-            kept("log.jsonl", told)
+            append("log.jsonl", text)
         if workdir is not None and not line.quiet:
-            kept("log.txt", f"{time.strftime('%Y-%m-%d %H:%M:%S')} {line}")
+            append("log.txt", f"{time.strftime('%Y-%m-%d %H:%M:%S')} {line}")
 
     return say
 
@@ -122,8 +122,12 @@ def flush(workdir: epath.Path) -> None:
         try:
             files.flush(workdir / name)
         except OSError as error:
-            reason = files.system_message(error)
-            _show(f"{workdir / name} cannot be written ({reason}); lines are lost")
+            _show_lost(workdir / name, error)
+
+
+def _show_lost(path: epath.Path, error: OSError) -> None:
+    reason = files.system_message(error)
+    _show(f"{path} cannot be written ({reason}); lines are lost")
 
 
 def _show(line: str) -> None:
@@ -131,18 +135,18 @@ def _show(line: str) -> None:
         tqdm.tqdm.write(messages.printable(line), file=sys.stderr)
 
 
+def _bar(*, live: bool | None = None, **options: Any) -> tqdm.tqdm:
+    """A bar on stderr, disabled where that is no terminal."""
+    live = sys.stderr.isatty() if live is None else live
+    return tqdm.tqdm(disable=not live, file=sys.stderr, **options)
+
+
 @contextlib.contextmanager
 def progress_bar(title: str, total: int) -> Iterator[Callable[[int, int], None]]:
     """A bar on a terminal for work that may take a while; yields (done, total) -> None."""
-    with tqdm.tqdm(
-        total=total,
-        desc=messages.one_line(title),
-        delay=1,
-        leave=False,
-        disable=not sys.stderr.isatty(),
-        file=sys.stderr,
-    ) as shown:
-        yield lambda done, _: shown.update(done - shown.n)
+    title = messages.one_line(title)
+    with _bar(total=total, desc=title, delay=1, leave=False) as bar:
+        yield lambda done, _: bar.update(done - bar.n)
 
 
 @contextlib.contextmanager
@@ -163,15 +167,8 @@ def count_images(
     for what else there is to do, "compiling" by itself; of one that lasts longer than
     `patience` seconds that is told.
     """
-    shown = tqdm.tqdm(
-        total=total,
-        desc=messages.one_line(title),
-        unit="image",
-        dynamic_ncols=True,
-        leave=False,
-        disable=not sys.stderr.isatty(),
-        file=sys.stderr,
-    )
+    options = dict(unit="image", dynamic_ncols=True, leave=False)
+    shown = _bar(total=total, desc=messages.one_line(title), **options)
     done, rated, began, said = 0, 0, time.monotonic(), time.monotonic()
 
     def tell(more: int, *, counted: bool = True) -> None:
@@ -185,7 +182,7 @@ def count_images(
             left = tqdm.tqdm.format_interval((total - done) / rate)
             say(f"{title}: {done}/{total} images, {rate:.0f} images/s, ETA {left}")
 
-    def told(what: str) -> None:
+    def show(what: str) -> None:
         if shown.disable:
             say(f"{title}: {done}/{total} images, {what} ...")
         else:
@@ -194,7 +191,7 @@ def count_images(
     @contextlib.contextmanager
     def aside(what: str = "compiling") -> Iterator[None]:
         nonlocal began
-        at, late = time.monotonic(), threading.Timer(patience, told, [what])
+        at, late = time.monotonic(), threading.Timer(patience, show, [what])
         late.daemon = True
         late.start()
         try:
@@ -219,42 +216,29 @@ class Speed(NamedTuple):
     seconds_left: float  # Seconds that the rest takes at this rate.
 
 
+@dataclasses.dataclass
 class Progress:
-    """Training progress: on a terminal a bar, elsewhere a line every few seconds."""
+    """Training progress: on a terminal a bar, elsewhere a line every few seconds.
 
-    def __init__(
-        self,
-        say: Callable[[str], None],
-        *,
-        total: int,
-        done: int,
-        steps_per_epoch: float,
-        images_per_step: int,
-        seconds: float,
-        beat: Callable[[Speed], None] = lambda speed: None,
-        plain: bool = False,
-    ):
-        """`beat` hears of each line, or of when one were due where there is a bar.
+    `beat` hears of each line, or of when one were due where there is a bar. `plain`:
+    lines even on a terminal.
+    """
 
-        `plain`: lines even on a terminal.
-        """
-        self._say = say
-        self._epochs = f"{total / steps_per_epoch:.3g}"
-        self._steps_per_epoch = steps_per_epoch
-        self._images = images_per_step
-        self._seconds = seconds
-        self._done = self._start = done
-        self._total = total
+    say: Callable[[str], None]
+    _: dataclasses.KW_ONLY
+    total: int
+    done: int
+    steps_per_epoch: float
+    images_per_step: int
+    seconds: float
+    beat: Callable[[Speed], None] = lambda speed: None
+    plain: dataclasses.InitVar[bool] = False
+
+    def __post_init__(self, plain: bool):
+        self._start, self._idle = self.done, 0.0
         self._began = self._said = time.monotonic()
-        self._idle, self._beat = 0.0, beat
-        self._bar = tqdm.tqdm(
-            total=total,
-            initial=done,
-            unit="step",
-            dynamic_ncols=True,
-            disable=plain or not sys.stderr.isatty(),
-            file=sys.stderr,
-        )
+        options = dict(unit="step", dynamic_ncols=True, live=False if plain else None)
+        self._bar = _bar(total=self.total, initial=self.done, **options)
 
     @contextlib.contextmanager
     def idle(self) -> Iterator[None]:
@@ -273,32 +257,33 @@ class Progress:
         Steps that are not `counted` have no part in the rate.
         """
         if not counted:
-            self._start += done - self._done
-        self._bar.update(done - self._done)
-        self._done = done
+            self._start += done - self.done
+        self._bar.update(done - self.done)
+        self.done = done
         now = time.monotonic()
         spent = max(now - self._began - self._idle, 1e-9)
         rate = (done - self._start) / spent
-        left = (self._total - done) / max(rate, 1e-9)
-        speed = Speed(done, rate, rate * self._images, left)
+        left = (self.total - done) / max(rate, 1e-9)
+        speed = Speed(done, rate, rate * self.images_per_step, left)
         images = f"{speed.images:.0f} images/s"
-        epoch = f"epoch {done / self._steps_per_epoch:.2f}/{self._epochs}"
+        epochs = f"{self.total / self.steps_per_epoch:.3g}"
+        epoch = f"epoch {done / self.steps_per_epoch:.2f}/{epochs}"
         if not self._bar.disable:
             self._bar.set_description_str(epoch, refresh=False)
             self._bar.set_postfix_str(f"{images}, {note}", refresh=False)
-        if not counted or now - self._said < self._seconds:
+        if not counted or now - self._said < self.seconds:
             return
         self._said = now
         if self._bar.disable:
             eta = tqdm.tqdm.format_interval(left)
             line = (
-                f"{epoch}, step {done}/{self._total}, {rate:.2f} steps/s, {images}, "
+                f"{epoch}, step {done}/{self.total}, {rate:.2f} steps/s, {images}, "
                 f"ETA {eta}, {note}"
             )
-            told = dict(rate=rate, images=speed.images, eta_seconds=left)
-            told = {key: round(value, 3) for key, value in told.items()}
-            self._say(LogEvent(line, "progress", step=done, total=self._total, **told))
-        self._beat(speed)
+            facts = dict(rate=rate, images=speed.images, eta_seconds=left)
+            facts = {key: round(value, 3) for key, value in facts.items()}
+            self.say(LogEvent(line, "progress", step=done, total=self.total, **facts))
+        self.beat(speed)
 
     def close(self) -> None:
         """Leaves the terminal to others."""
@@ -316,20 +301,15 @@ def announce_slow(
     """
     say(f"{what} ...")
     began, over = time.monotonic(), threading.Event()
-    live = sys.stderr.isatty()
-    shown = tqdm.tqdm(
-        desc=messages.one_line(what),
-        bar_format="{desc}: {elapsed}",
-        leave=False,
-        disable=not live,
-        file=sys.stderr,
+    bar = _bar(
+        desc=messages.one_line(what), bar_format="{desc}: {elapsed}", leave=False
     )
 
     def tell() -> None:
-        pause = 1.0 if live else every
+        pause = every if bar.disable else 1.0
         while not over.wait(pause):
-            if live:
-                shown.refresh()
+            if not bar.disable:
+                bar.refresh()
                 continue
             spent = tqdm.tqdm.format_interval(time.monotonic() - began)
             say(f"{what}: {spent} so far ...")
@@ -342,4 +322,4 @@ def announce_slow(
     finally:
         over.set()
         teller.join()
-        shown.close()
+        bar.close()

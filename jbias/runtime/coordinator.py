@@ -128,10 +128,9 @@ class Coordinator:
         self._selector = selectors.DefaultSelector()
         self._selector.register(server, selectors.EVENT_READ)
         self._strangers: set[Connection] = set()
-        self._there: dict[
-            int, tuple[Connection, dict]
-        ] = {}  # By number, with its facts,
-        self._left: set[int] = set()  # and who has taken leave.
+        # By number, with its facts, and who has taken leave.
+        self._there: dict[int, tuple[Connection, dict]] = {}
+        self._left: set[int] = set()
         self._said: dict[str, tuple[float, dict[int, Any]]] = {}  # By what, since when.
         self._met, self._over, self._last = False, 0.0, {}
         self._beaten = 0.0
@@ -218,15 +217,16 @@ class Coordinator:
         if not 0 <= number < count or not _is_complete(facts):
             raise ConnectionError("no process of such a run")
         name = self._name(number, facts)
+        said = ""
         if count != self._count:
             said = f"{name} was told that there are {count}; give all the same number"
-            line.send(kind="end", line=f"processes: {said}", code=EXIT_REFUSED)
-            self._end(said, EXIT_REFUSED)
-            raise ConnectionError(said)
-        if number in self._there:
+        elif number in self._there:
             one = self._name(number, self._there[number][1])
             said = f"{one} is there already; give each process a number of its own"
+        if said:
             line.send(kind="end", line=f"processes: {said}", code=EXIT_REFUSED)
+            if count != self._count:
+                self._end(said, EXIT_REFUSED)
             raise ConnectionError(said)
         self._strangers.discard(line)
         self._there[number] = line, facts
@@ -238,11 +238,11 @@ class Coordinator:
             self._selector.unregister(self._server)
             self._server.close()
             self._met = True
-            told = []
+            all_facts = []
             for _, (each, of_it) in sorted(self._there.items()):
                 each.last_heard = time.monotonic()  # Nobody was lost while all waited.
-                told.append({key: of_it[key] for key in ("host", "pid", "cores")})
-            self._send_all(kind="go", port=free_port(), facts=told)
+                all_facts.append({key: of_it[key] for key in ("host", "pid", "cores")})
+            self._send_all(kind="go", port=free_port(), facts=all_facts)
         return number
 
     def _compare(self) -> None:
@@ -281,9 +281,8 @@ class Coordinator:
     def _look_at_the_clock(self) -> None:
         now, before = time.monotonic(), self._looked
         self._looked = now
-        if (
-            now - before > BEAT_SECONDS + self._silence / 2
-        ):  # It is this one that stood still.
+        # Whether it is this one that stood still.
+        if now - before > BEAT_SECONDS + self._silence / 2:
             for line, _ in self._there.values():
                 line.last_heard = now
         if not self._met and now - self._began > self._wait:
@@ -300,8 +299,8 @@ class Coordinator:
                 return self._end(said, EXIT_LOST)
         for what, (since, said) in self._said.items():
             if now - since > self._patience:
-                absent = [n for n in range(self._count) if n not in said]
-                numbers = ", ".join(map(str, absent))
+                absent = (str(n) for n in range(self._count) if n not in said)
+                numbers = ", ".join(absent)
                 return self._end(
                     f"process(es) {numbers} of {self._count} did not reach "
                     f"{what.split('#')[0]!r} within {self._patience:g} s of the first, "

@@ -12,6 +12,7 @@ import os
 import pathlib
 import shutil
 import sys
+import types
 from collections.abc import Iterator
 from typing import Any
 
@@ -44,6 +45,13 @@ def is_remote(path: epath.PathLike) -> bool:
     return "://" in os.fspath(path)
 
 
+def object_store() -> types.ModuleType:
+    """The module of gs://, which needs the extra `gcs`."""
+    from jbias.runtime import object_store
+
+    return object_store
+
+
 def resolve(path: epath.PathLike, where: str = "workdir") -> epath.Path:
     """The whole path of a folder; ValueError where it is in a store out of reach, or its
     letters cannot be read, OSError where it is too deep.
@@ -64,9 +72,7 @@ def resolve(path: epath.PathLike, where: str = "workdir") -> epath.Path:
             f"{where}: {text} needs the package gcsfs, which is not installed; pip "
             "install 'jbias[gcs]'"
         )
-    from jbias.runtime import object_store
-
-    object_store.check(text, where)
+    object_store().check(text, where)
     return epath.Path(text)
 
 
@@ -80,9 +86,8 @@ def local_copy(
     if not is_remote(path):
         return path
     resolve(path, where)
-    from jbias.runtime import object_store
-
-    return object_store.fetch(os.fspath(path), where, checkpoints=checkpoints)
+    home = cache_path("gs")
+    return object_store().fetch(os.fspath(path), where, home, checkpoints=checkpoints)
 
 
 def write(path: epath.PathLike, content: str | bytes, *, lasting: bool = True) -> None:
@@ -93,9 +98,7 @@ def write(path: epath.PathLike, content: str | bytes, *, lasting: bool = True) -
     path = epath.Path(path)
     content = content.encode() if isinstance(content, str) else content
     if is_remote(path):
-        from jbias.runtime import object_store
-
-        return object_store.write(path, content)
+        return object_store().write(path, content)
     part = path.parent / f".{path.name}.part"
     try:
         with part.open("wb") as file:
@@ -111,7 +114,7 @@ def write(path: epath.PathLike, content: str | bytes, *, lasting: bool = True) -
 
 
 def save(path: epath.Path, content: str) -> None:
-    """Writes likewise; an OSError of one line names what could not be written."""
+    """Writes as `write` does; an OSError of one line names what could not be written."""
     with translate_os_errors(str(path)):
         write(path, content)
 
@@ -119,9 +122,7 @@ def save(path: epath.Path, content: str) -> None:
 def append(path: epath.Path, line: str) -> None:
     """Adds a line; in an object store it is there some seconds later, or at `flush`."""
     if is_remote(path):
-        from jbias.runtime import object_store
-
-        return object_store.log_of(os.fspath(path)).add(line)
+        return object_store().log_of(os.fspath(path)).add(line)
     with path.open("a") as file:
         file.write(line + "\n")
 
@@ -129,43 +130,33 @@ def append(path: epath.Path, line: str) -> None:
 def flush(path: epath.Path) -> None:
     """Writes what was appended; OSError where an object store does not take it."""
     if is_remote(path):
-        from jbias.runtime import object_store
-
-        object_store.log_of(os.fspath(path)).flush()
+        object_store().log_of(os.fspath(path)).flush()
 
 
 def stop_retrying(path: epath.Path) -> None:
     """After an error: what an object store then fails to do is not tried again."""
     if is_remote(path):
-        from jbias.runtime import object_store
-
-        object_store.filesystem().hurried = True
+        object_store().filesystem().hurried = True
 
 
 def discard(path: epath.Path) -> None:
     """Removes a file, if it is there, and what was to be appended."""
     if is_remote(path):
-        from jbias.runtime import object_store
-
-        object_store.log_of(os.fspath(path)).drop()
+        object_store().log_of(os.fspath(path)).drop()
     path.unlink(missing_ok=True)
 
 
 def move(folder: epath.Path, target: epath.Path) -> None:
     """Gives a folder another name; a kill leaves one of the two whole."""
     if is_remote(folder):
-        from jbias.runtime import object_store
-
-        return object_store.move(folder, target)
+        return object_store().move(folder, target)
     folder.rename(target)
 
 
 def is_saved(checkpoint: epath.Path) -> bool:
     """Whether a folder that orbax writes is there whole; on a disk it is renamed last."""
     if is_remote(checkpoint):
-        from jbias.runtime import object_store
-
-        return (checkpoint / object_store.MARK).exists()
+        return (checkpoint / object_store().MARK).exists()
     return checkpoint.exists()
 
 
@@ -177,12 +168,12 @@ def free_bytes(folder: epath.Path) -> int | None:
 def read_json(path: epath.Path, kind: type, remedy: str) -> Any:
     """What a file of JSON holds; ValueError where it holds nothing of that kind."""
     try:
-        told = json.loads(path.read_text())
+        content = json.loads(path.read_text())
     except (ValueError, RecursionError):
         raise ValueError(f"workdir: {path} is not JSON; {remedy}") from None
-    if not isinstance(told, kind):
+    if not isinstance(content, kind):
         raise ValueError(f"workdir: {path} is damaged; {remedy}")  # noqa: TRY004
-    return told
+    return content
 
 
 @contextlib.contextmanager

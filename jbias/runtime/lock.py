@@ -21,7 +21,7 @@ import platform
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import NamedTuple
 
 from etils import epath
 
@@ -60,23 +60,6 @@ def boot_id() -> str:
     return _host()
 
 
-def refused(work: str, who: Owner | None, age: float) -> ValueError:
-    """What is said where another process is at work."""
-    return ValueError(
-        f"workdir: another process {work}: {who or 'an unnamed process'}, last heard of "
-        f"{age:.0f} s ago; wait for it or stop it"
-    )
-
-
-def waiting(where: epath.Path, who: Owner | None, age: float, patience: float) -> str:
-    """What is said before an owner is taken for gone."""
-    return (
-        f"{where} is held by {who or 'a process that cannot be read'}, last heard of "
-        f"{age:.0f} s ago; it is taken over if nothing is heard for "
-        f"{patience:.0f} s ..."
-    )
-
-
 def taken_over(where: epath.Path, who: Owner | None) -> OSError:
     """What the earlier owner is told."""
     return OSError(
@@ -88,10 +71,68 @@ def taken_over(where: epath.Path, who: Owner | None) -> OSError:
 def read_owner(content: bytes) -> Owner | None:
     """Whom the file names; None for nobody, or if it is damaged."""
     try:
-        told = json.loads(content)
-        return Owner(**{f.name: told[f.name] for f in dataclasses.fields(Owner)})
+        fields = json.loads(content)
+        return Owner(**{f.name: fields[f.name] for f in dataclasses.fields(Owner)})
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
+
+
+class Seen(NamedTuple):
+    """A lock's file or object as it was once."""
+
+    content: bytes
+    generation: int  # Of an object; of a file 1. 0: nobody's.
+    age: float  # Seconds since it was written; shown, never decided by.
+
+    @property
+    def owner(self) -> Owner | None:
+        """Whom it names; None for nobody, or if it is damaged."""
+        return read_owner(self.content)
+
+
+def _see_file(file: int) -> Seen:
+    content = os.pread(file, _WIDTH, 0)
+    age = max(0.0, time.time() - os.fstat(file).st_mtime)
+    return Seen(content, int(bool(content.strip())), age)
+
+
+def _see_object(path: epath.PathLike) -> Seen:
+    content, generation, updated = files.object_store().read(path)
+    return Seen(content, generation, max(0.0, time.time() - updated))
+
+
+def _refusal(work: str, seen: Seen) -> ValueError:
+    return ValueError(
+        f"workdir: another process {work}: {seen.owner or 'an unnamed process'}, last "
+        f"heard of {seen.age:.0f} s ago; wait for it or stop it"
+    )
+
+
+def _watch(
+    before: Seen,
+    look: Callable[[], Seen],
+    path: epath.Path,
+    work: str,
+    say: Callable[[str], None],
+) -> Seen:
+    """Returns what is there once an owner out of sight has shown no sign of life.
+
+    Another process of this machine that waits likewise shows as little.
+    """
+    began = time.monotonic()
+    who = before.owner or "a process that cannot be read"
+    say(
+        f"{path.parent} is held by {who}, last heard of {before.age:.0f} s ago; it is "
+        f"taken over if nothing is heard for {PATIENCE_SECONDS:.0f} s ..."
+    )
+    while time.monotonic() - began < PATIENCE_SECONDS:
+        time.sleep(min(1.0, PATIENCE_SECONDS / 10))
+        now = look()
+        if not now.generation:
+            return now
+        if now[:2] != before[:2]:
+            raise _refusal(work, now)
+    return before
 
 
 BEAT_SECONDS = 10.0
@@ -117,9 +158,9 @@ class Lock:
         """
         where = self.path.parent
         try:
-            with _opened(self.path) as now:
-                same = os.path.samestat(os.fstat(now), os.fstat(self.file))
-                content = os.pread(now, _WIDTH, 0)
+            with open(self.path, "rb") as now:
+                same = os.path.samestat(os.fstat(now.fileno()), os.fstat(self.file))
+                seen = _see_file(now.fileno())
         except OSError as error:
             raise OSError(
                 f"workdir: {where} has gone away ({files.system_message(error)}); {files.REMEDY}"
@@ -129,10 +170,9 @@ class Lock:
                 f"workdir: {where} is not the directory any more that this run began "
                 f"in; {files.REMEDY}"
             )
-        owner = read_owner(content)
         # One that took it over and ended leaves it empty.
-        if not content.strip() or owner is not None and owner.token != self.owner.token:
-            raise taken_over(where, owner)
+        if not seen.generation or seen.owner and seen.owner.token != self.owner.token:
+            raise taken_over(where, seen.owner)
 
     def beat(self) -> None:
         """Gives a sign of life."""
@@ -159,11 +199,17 @@ def acquire(
             yield held
         return
     file, known = _locked(path, work)
+
+    def look() -> Seen:
+        # Opened anew, which looks past what is cached of another machine's.
+        with open(path, "rb") as again:
+            return _see_file(again.fileno())
+
     try:
-        before = os.pread(file, _WIDTH, 0)
-        owner = read_owner(before)
-        if before.strip() and (not known or owner is None or owner.boot != boot_id()):
-            _watch(file, path, work, say)
+        before = _see_file(file)
+        owner = before.owner
+        if before.generation and not (known and owner and owner.boot == boot_id()):
+            _watch(before, look, path, work, say)
         held = Lock(path, os.dup(file), this_process())
         held.beat()
         os.ftruncate(file, _WIDTH)
@@ -188,13 +234,15 @@ def is_held(path: epath.PathLike) -> bool:
     Of another machine's owner this is a guess by the file's age; `acquire` waits and sees.
     """
     if files.is_remote(path):
-        return _is_object_held(path)
+        seen = _see_object(path)
+        return bool(seen.generation) and seen.age < PATIENCE_SECONDS
     try:
-        with _opened(path) as file:
-            known = _flocked(file, fcntl.LOCK_SH)
-            owner = read_owner(os.pread(file, _WIDTH, 0))
+        with open(path, "rb") as file:
+            known = _flocked(file.fileno(), fcntl.LOCK_SH)
+            seen = _see_file(file.fileno())
+            owner = seen.owner
             unseen = owner is not None and (not known or owner.boot != boot_id())
-            return unseen and _age(file) < PATIENCE_SECONDS
+            return unseen and seen.age < PATIENCE_SECONDS
     except FileNotFoundError:
         return False
     except BlockingIOError:
@@ -207,10 +255,7 @@ def is_held_elsewhere(path: epath.PathLike) -> bool:
         return False
     with contextlib.suppress(OSError):
         owner = read_owner(epath.Path(path).read_bytes())
-        return owner is None or (owner.boot, owner.pid) != (
-            boot_id(),
-            os.getpid(),
-        )
+        return owner is None or (owner.boot, owner.pid) != (boot_id(), os.getpid())
     return False
 
 
@@ -226,7 +271,9 @@ def _locked(path: epath.Path, work: str) -> tuple[int, bool]:
             pass  # The one before removed it, having left nothing else.
         except BlockingIOError:
             if not left:
-                _refuse(file, work)
+                seen = _see_file(file)
+                os.close(file)
+                raise _refusal(work, seen) from None
             time.sleep(0.1)  # `is_held` has it for less.
         os.close(file)
     raise ValueError(f"workdir: another process {work}; wait for it or stop it")
@@ -236,46 +283,11 @@ def _flocked(file: int, how: int) -> bool:
     """Whether the file system has locks; BlockingIOError where another process has it."""
     try:
         fcntl.flock(file, how | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise
     except OSError as error:
         if error.errno not in _UNKNOWN:
             raise
         return False
     return True
-
-
-def _refuse(file: int, work: str) -> None:
-    who, age = read_owner(os.pread(file, _WIDTH, 0)), _age(file)
-    os.close(file)
-    raise refused(work, who, age)
-
-
-def _watch(file: int, path: epath.Path, work: str, say: Callable) -> None:
-    """Returns once an owner out of the kernel's sight has shown no sign of life.
-
-    Another process of this machine that waits likewise shows as little.
-    """
-    before, began = os.pread(file, _WIDTH, 0), time.monotonic()
-    say(waiting(path.parent, read_owner(before), _age(file), PATIENCE_SECONDS))
-    while time.monotonic() - began < PATIENCE_SECONDS:
-        time.sleep(min(1.0, PATIENCE_SECONDS / 10))
-        with _opened(path) as again:
-            now = os.pread(again, _WIDTH, 0)
-        if not now.strip():
-            return
-        if now != before:
-            _refuse(os.dup(file), work)
-
-
-@contextlib.contextmanager
-def _opened(path: epath.Path) -> Iterator[int]:
-    """The file opened anew, which looks past what is cached of another machine's."""
-    file = os.open(path, os.O_RDONLY)
-    try:
-        yield file
-    finally:
-        os.close(file)
 
 
 @contextlib.contextmanager
@@ -304,18 +316,6 @@ def keep_alive(held: Lock) -> Iterator[None]:
         thread.join(timeout=1.0)
 
 
-def _age(file: int) -> float:
-    """Seconds since the file changed; shown, never decided by."""
-    return max(0.0, time.time() - os.fstat(file).st_mtime)
-
-
-def _store() -> Any:
-    """The module of the store, which needs the extra `gcs`."""
-    from jbias.runtime import object_store
-
-    return object_store
-
-
 @dataclasses.dataclass
 class ObjectLock:
     """A lock in an object store that this process has; `check` before writing what it protects."""
@@ -330,26 +330,31 @@ class ObjectLock:
         """OSError where it is gone, or another's."""
         where = self.path.parent
         with self.mutex, files.translate_os_errors(f"workdir {where}"):
-            told = _store().metadata(self.path)
-            if told and int(told["generation"]) == self.generation:
+            known = files.object_store().metadata(self.path)
+            if known and int(known["generation"]) == self.generation:
                 return
-            seen = _store().read(self.path)
-            owner = read_owner(seen.content)
-            if owner is not None and owner.token == self.owner.token:
-                self.generation = seen.generation  # The answer to a beat was lost.
-                return
+            if self._has(seen := _see_object(self.path)):
+                return  # The answer to a beat was lost.
         if not seen.generation:
             raise OSError(
                 f"workdir: {where} has gone away (no object lock); {files.REMEDY}"
             )
-        raise taken_over(where, owner)
+        raise taken_over(where, seen.owner)
+
+    def _has(self, seen: Seen) -> bool:
+        """Whether what is there is this process's own; then it is known from now on."""
+        own = seen.owner is not None and seen.owner.token == self.owner.token
+        self.generation = seen.generation if own else self.generation
+        return own
 
     def beat(self) -> None:
         """Gives a sign of life; FileExistsError where another has taken it over."""
         with self.mutex:
-            told = {**dataclasses.asdict(self.owner), "beats": self.beats}
-            content = json.dumps(told).encode()
-            self.generation = _store().replace(self.path, content, self.generation)
+            sign = {**dataclasses.asdict(self.owner), "beats": self.beats}
+            content = json.dumps(sign).encode()
+            self.generation = files.object_store().replace(
+                self.path, content, self.generation
+            )
             self.beats += 1
 
     def end(self) -> None:
@@ -361,75 +366,29 @@ def _acquire_object(
     path: epath.Path, work: str, say: Callable[[str], None] = print
 ) -> Iterator[ObjectLock]:
     """As `acquire`, of an object."""
-    before = _store().read(path)
-    generation, who = before.generation, read_owner(before.content)
-    if generation:
-        generation = _watch_object(path, before, work, say)
+    before = _see_object(path)
+    now = before
+    if before.generation:
+        now = _watch(before, lambda: _see_object(path), path, work, say)
     # Of no kernel: even this machine's must not be asked who is there.
-    held = ObjectLock(path, dataclasses.replace(this_process(), boot=""), generation)
+    owner = dataclasses.replace(this_process(), boot="")
+    held = ObjectLock(path, owner, now.generation)
     try:
-        _claim_object(held, work)
+        held.beat()
+    except FileExistsError:  # Another was faster, or the answer was lost.
+        if not held._has(seen := _see_object(path)):
+            raise _refusal(work, seen) from None
     except FileNotFoundError as error:
         bucket = os.fspath(path).split("/")[2]
         raise ValueError(
             f"workdir: there is no bucket {bucket!r}, or none that you may write to; "
             "make it, or name another --workdir"
         ) from error
-    if generation and who is not None:
-        say(f"took over the lock of {who}, which is gone")
+    if now.generation and before.owner is not None:
+        say(f"took over the lock of {before.owner}, which is gone")
     try:
         with keep_alive(held):
             yield held
     finally:
         with contextlib.suppress(OSError), held.mutex:
-            _store().delete(path, held.generation)
-
-
-def _is_object_held(path: epath.PathLike) -> bool:
-    """As `is_held`, of an object."""
-    seen = _store().read(path)
-    return bool(seen.generation) and _object_age(seen) < PATIENCE_SECONDS
-
-
-def _claim_object(held: ObjectLock, work: str) -> None:
-    """Writes the first sign of life, unless another was faster."""
-    try:
-        held.beat()
-    except FileExistsError:
-        seen = _store().read(held.path)
-        owner = read_owner(seen.content)
-        if owner is None or owner.token != held.owner.token:
-            _refuse_object(seen, work)
-        held.generation = seen.generation
-
-
-def _watch_object(
-    path: epath.Path, before: Any, work: str, say: Callable[[str], None]
-) -> int:
-    """Returns which generation to replace once its owner has shown no sign of life."""
-    began = time.monotonic()
-    say(
-        waiting(
-            path.parent,
-            read_owner(before.content),
-            _object_age(before),
-            PATIENCE_SECONDS,
-        )
-    )
-    while time.monotonic() - began < PATIENCE_SECONDS:
-        time.sleep(min(1.0, PATIENCE_SECONDS / 10))
-        told = _store().metadata(path)
-        if told is None:
-            return 0
-        if int(told["generation"]) != before.generation:
-            _refuse_object(_store().read(path), work)
-    return before.generation
-
-
-def _refuse_object(seen: Any, work: str) -> None:
-    raise refused(work, read_owner(seen.content), _object_age(seen))
-
-
-def _object_age(seen: Any) -> float:
-    """Seconds since it was written; shown, never decided by."""
-    return max(0.0, time.time() - seen.updated)
+            files.object_store().delete(path, held.generation)

@@ -186,8 +186,7 @@ def check_batch(
 def dtype(precision: str) -> DTypeLike:
     """The compute type; "auto" is bfloat16 on accelerators, float32 on CPU."""
     if precision == "auto":
-        on_cpu = xla.platform() == "cpu"
-        return jnp.float32 if on_cpu else jnp.bfloat16
+        return jnp.float32 if xla.platform() == "cpu" else jnp.bfloat16
     if precision not in ("float32", "bfloat16"):
         raise ValueError(
             f"config.precision: must be auto, float32 or bfloat16, got {precision!r}"

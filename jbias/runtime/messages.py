@@ -5,6 +5,7 @@ crash goes to the workdir, or with JBIAS_TRACEBACK=1 to the terminal.
 """
 
 import contextlib
+import itertools
 import os
 import traceback
 import unicodedata
@@ -22,8 +23,8 @@ def one_line(text: object) -> str:
 
     Letters that cannot be shown appear as their codes, such as \\x1b.
     """
-    told = files.describe_error(text) if isinstance(text, Exception) else str(text)
-    words = printable(" ".join(told.split()))
+    line = files.describe_error(text) if isinstance(text, Exception) else str(text)
+    words = printable(" ".join(line.split()))
     if len(words) <= MAX_LETTERS:
         return words
     half = MAX_LETTERS // 2
@@ -71,17 +72,13 @@ def user_code(
             inside.append((error.lineno or 1, "<module>"))
         at, name = inside[-1] if inside else (line, "")
         where = f"{path}:{at}" + f", in {name}" * (name not in ("", "<module>"))
-        parts = [
-            f"error in {where}: {_type_and_text(error)}",
-            given(),
-            *_notes(error),
-            _HINT,
-        ]
-        raise UserCodeError("; ".join(filter(None, parts))) from error
+        what = f"error in {where}: {_type_and_text(error)}"
+        parts = filter(None, [what, given(), *_notes(error), _HINT])
+        raise UserCodeError("; ".join(parts)) from error
 
 
 def describe_error(error: Exception) -> str:
-    """What was wrong, and what is noted on it."""
+    """An error in one line, with the notes on it."""
     return "; ".join([files.describe_error(error), *_notes(error)])
 
 
@@ -100,12 +97,10 @@ def save_traceback(
 
 
 def describe_crash(error: Exception) -> str:
-    """Likewise of an error of the code, ours or the user's: what, where, what is kept."""
+    """A crash of the code, ours or the user's, in one line: what, where, the notes."""
     frames = traceback.extract_tb(error.__traceback__)
-    at = f" ({frames[-1].filename}:{frames[-1].lineno}, {frames[-1].name})" * any(
-        frames
-    )
-    said = [f"{_type_and_text(error)}{at}", *_notes(error)]
+    at = [f" ({one.filename}:{one.lineno}, {one.name})" for one in frames[-1:]]
+    said = [_type_and_text(error) + "".join(at), *_notes(error)]
     if not any(note.startswith(_TRACEBACK) for note in _notes(error)):
         said.append(_HINT)
     return "; ".join(said)
@@ -123,11 +118,6 @@ def _notes(error: Exception) -> list[str]:
 def align_columns(rows: Iterable[Sequence[object]]) -> list[str]:
     """Rows as lines; a row's last cell may be of any length, and rows may be short."""
     text = [[str(cell) for cell in row] for row in rows]
-    widths: dict[int, int] = {}
-    for row in text:
-        for i, cell in enumerate(row[:-1]):
-            widths[i] = max(widths.get(i, 0), len(cell))
-    return [
-        "  ".join(cell.ljust(widths.get(i, 0)) for i, cell in enumerate(row)).rstrip()
-        for row in text
-    ]
+    columns = itertools.zip_longest(*(row[:-1] for row in text), fillvalue="")
+    widths = [*(max(map(len, column)) for column in columns), 0]
+    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in text]

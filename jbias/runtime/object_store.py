@@ -111,11 +111,8 @@ def translate_errors() -> Iterator[None]:
         aiohttp.ClientError,
         exceptions.GoogleAuthError,
     ) as error:
-        raise Unavailable(errno.EIO, _line(error)) from error
-
-
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split())[:300] or type(error).__name__
+        line = " ".join(str(error).split())[:300] or type(error).__name__
+        raise Unavailable(errno.EIO, line) from error
 
 
 @functools.cache
@@ -156,15 +153,16 @@ def write(path: epath.PathLike, content: bytes) -> None:
 def read(path: epath.PathLike) -> Snapshot:
     """An object, and which one; of generation 0 and empty where there is none."""
     for _ in range(5):
-        told = metadata(path)
-        if told is None:
+        known = metadata(path)
+        if known is None:
             return Snapshot(b"", 0, 0.0)
         try:
-            of = dict(alt="media", generation=told["generation"])
+            of = dict(alt="media", generation=known["generation"])
             _, content = filesystem().call("GET", "b/{}/o/{}", *_names(path), **of)
         except FileNotFoundError:
             continue  # It was written meanwhile.
-        return Snapshot(content, int(told["generation"]), updated_at(told))
+        updated = datetime.datetime.fromisoformat(known["updated"]).timestamp()
+        return Snapshot(content, int(known["generation"]), updated)
     raise OSError(errno.EBUSY, f"{os.fspath(path)} changes all the time")
 
 
@@ -174,11 +172,6 @@ def metadata(path: epath.PathLike) -> dict[str, Any] | None:
         return filesystem().call("GET", "b/{}/o/{}", *_names(path), json_out=True)
     except FileNotFoundError:
         return None
-
-
-def updated_at(told: Mapping[str, Any]) -> float:
-    """When an object was written, in seconds since 1970 by the store's clock."""
-    return datetime.datetime.fromisoformat(told["updated"]).timestamp()
 
 
 def replace(path: epath.PathLike, content: bytes, generation: int) -> int:
@@ -191,8 +184,8 @@ def replace(path: epath.PathLike, content: bytes, generation: int) -> int:
     filesystem().pause(os.fspath(path))
     to = filesystem().base.replace("/storage/", "/upload/storage/", 1) + "b/{}/o"
     how = dict(uploadType="media", name=key, ifGenerationMatch=str(generation))
-    told = filesystem().call("POST", to, bucket, data=content, json_out=True, **how)
-    return int(told["generation"])
+    known = filesystem().call("POST", to, bucket, data=content, json_out=True, **how)
+    return int(known["generation"])
 
 
 def delete(path: epath.PathLike, generation: int) -> None:
@@ -224,8 +217,8 @@ def _names(path: epath.PathLike) -> tuple[str, str]:
 _ASIDE = ("damaged", "replaced")
 
 
-def fetch(pattern: str, where: str, *, checkpoints: bool) -> str:
-    """Copies what a path or glob of gs:// means; returns that of the copies.
+def fetch(pattern: str, where: str, home: pathlib.Path, *, checkpoints: bool) -> str:
+    """Copies what a path or glob of gs:// means to `home`; returns that of the copies.
 
     ValueError where nothing is there. `checkpoints`: those that are whole, too.
     """
@@ -239,8 +232,6 @@ def fetch(pattern: str, where: str, *, checkpoints: bool) -> str:
     wanted = {name for name in asked if _is_complete(name, found)}
     if not wanted:
         raise ValueError(f"{where}: nothing is at {pattern}; check it")
-    cache = os.environ.get("JBIAS_CACHE") or "~/.cache/jbias"
-    home = pathlib.Path(cache).expanduser() / "gs"
     with futures.ThreadPoolExecutor(16) as threads:
         copied = threads.map(lambda name: _copied(home, found[name]), wanted)
         there = {name for name, got in zip(wanted, copied, strict=True) if got}
@@ -270,23 +261,22 @@ def _is_complete(name: str, found: Mapping[str, Any]) -> bool:
     return not (middle and step.isdecimal()) or f"{head}{middle}{step}/{MARK}" in found
 
 
-def _copied(home: pathlib.Path, told: Mapping[str, Any]) -> bool:
+def _copied(home: pathlib.Path, known: Mapping[str, Any]) -> bool:
     """Copies an object, unless it is here; False where it has gone meanwhile."""
-    parts = told["name"].split("/")
+    parts = known["name"].split("/")
     if {"", ".", ".."} & set(parts):
-        raise ValueError(
-            f"gs://{told['name']}: is no name of a file; rename the object"
-        )
-    path, at = home.joinpath(*parts), told["mtime"].timestamp()
+        name = known["name"]
+        raise ValueError(f"gs://{name}: is no name of a file; rename the object")
+    path, at = home.joinpath(*parts), known["mtime"].timestamp()
     with contextlib.suppress(OSError):
         held = path.stat()
-        if held.st_size == told["size"] and abs(held.st_mtime - at) < 1e-3:
+        if held.st_size == known["size"] and abs(held.st_mtime - at) < 1e-3:
             return True
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.parent / f".{path.name}.{os.getpid()}.part"
     try:
         with translate_errors():
-            filesystem().get_file(told["name"], str(part))
+            filesystem().get_file(known["name"], str(part))
         os.utime(part, (at, at))
         part.replace(path)
     except FileNotFoundError:

@@ -30,9 +30,10 @@ from jaxtyping import PyTree
 from jbias.runtime import coordinator, signals
 
 # What jax can be told, and finds where it is not.
-_DETECTED = ("coordinator_address", "num_processes", "process_id", "local_device_ids")
-
-_DETECTED += ("cluster_detection_method",)
+_DETECTED = (
+    *("coordinator_address", "num_processes", "process_id", "local_device_ids"),
+    "cluster_detection_method",
+)
 
 
 class ProcessId(NamedTuple):
@@ -86,9 +87,8 @@ def _detected() -> ProcessId:
         found = clusters.ClusterEnv.auto_detect_unset_distributed_params(
             **dict.fromkeys(_DETECTED), initialization_timeout=300
         )
-    except (
-        Exception
-    ) as error:  # Each cluster raises its own, another jax what it likes.
+    # Each cluster raises its own, another jax what it likes.
+    except Exception as error:
         raise ValueError(
             f"processes: the cluster that this seems to be does not say which processes "
             f"there are (jax {jax.__version__}: {error}); {remedy}"
@@ -102,8 +102,8 @@ def _detected() -> ProcessId:
             f"{where.count - 1} for a process of {where.count}, got {where.number}; "
             f"{remedy}"
         )
-    told = os.environ.get("JAX_LOCAL_DEVICE_IDS")  # jax looks, if given none.
-    return where._replace(devices=None) if told else where
+    chosen = os.environ.get("JAX_LOCAL_DEVICE_IDS")  # jax looks, if given none.
+    return where._replace(devices=None) if chosen else where
 
 
 class ProcessGroup:
@@ -123,7 +123,6 @@ class ProcessGroup:
 
     def all_gather(self, what: str, value: Any) -> list[Any]:
         """What each process says, in order, once all have; a barrier, too."""
-        del what
         return [value]
 
     def broadcast(self, what: str, value: Any) -> Any:
@@ -132,8 +131,8 @@ class ProcessGroup:
 
     def all_min(self, number: int | None) -> int | None:
         """The least of what the processes say; None where one knows none."""
-        told = self.all_gather("memory", number)
-        return None if None in told else min(told)
+        numbers = self.all_gather("memory", number)
+        return None if None in numbers else min(numbers)
 
     def gather_previous(self, value: Any) -> list[Any]:
         """What each process said at the call before, without a wait; alone, what is said."""
@@ -141,18 +140,15 @@ class ProcessGroup:
 
     def gather_results(self, what: str, act: Callable[[], Any]) -> list[Any]:
         """What `act` gives in each process; a ValueError of one is raised in all."""
-        del what
         return [act()]
 
     @contextlib.contextmanager
     def raise_together(self, what: str, may_fail: bool = True) -> Iterator[None]:
         """Raises a ValueError from within in all processes, where one has it."""
-        del what, may_fail
         yield
 
     def preempted(self, step: int) -> bool:
         """Whether jax has told of a preemption; all ask with the same ascending steps."""
-        del step
         return False
 
     def reporting(self) -> contextlib.AbstractContextManager:
@@ -196,9 +192,7 @@ class JoinedGroup(ProcessGroup):
     @property
     def cores(self) -> int:
         # Tasks of one machine may share its cores, or have some each.
-        return len(
-            {(one["host"], core) for one in self._facts for core in one["cores"]}
-        )
+        return len({(of["host"], core) for of in self._facts for core in of["cores"]})
 
     def all_gather(self, what: str, value: Any) -> list[Any]:
         self._calls += 1
@@ -212,13 +206,13 @@ class JoinedGroup(ProcessGroup):
             found = act()
         except ValueError as raised:
             error = raised
-        told = self.all_gather(what, [found, None if error is None else str(error)])
+        results = self.all_gather(what, [found, None if error is None else str(error)])
         if error is not None:
             raise error
-        for number, (_, line) in enumerate(told):
+        for number, (_, line) in enumerate(results):
             if line is not None:
                 raise ValueError(f"process {number} of {self.count}: {line}")
-        return [found for found, _ in told]
+        return [found for found, _ in results]
 
     @contextlib.contextmanager
     def raise_together(self, what: str, may_fail: bool = True) -> Iterator[None]:
@@ -264,9 +258,8 @@ class JoinedGroup(ProcessGroup):
 
     def fail(self, line: str, code: int) -> None:
         self._line.send(kind="fail", line=line, code=code)
-        time.sleep(
-            2 * coordinator.PARTING_SECONDS
-        )  # The thread ends this process before.
+        # The thread ends this process before.
+        time.sleep(2 * coordinator.PARTING_SECONDS)
 
     def leave(self) -> None:
         """Ends the work of all, together."""
@@ -300,14 +293,11 @@ class JoinedGroup(ProcessGroup):
                     self._first_lost("was lost")
                 return
             before, turned = turned, time.monotonic()
-            if (
-                turned - before > coordinator.SILENCE_SECONDS / 2
-            ):  # It is this one that stood still.
+            silence = coordinator.SILENCE_SECONDS
+            if turned - before > silence / 2:  # It is this one that stood still.
                 self._line.last_heard = turned
-            if turned - self._line.last_heard > coordinator.SILENCE_SECONDS:
-                self._first_lost(
-                    f"gave no sign of life for {coordinator.SILENCE_SECONDS:g} s"
-                )
+            if turned - self._line.last_heard > silence:
+                self._first_lost(f"gave no sign of life for {silence:g} s")
             if time.monotonic() - beaten > coordinator.BEAT_SECONDS:
                 beaten = time.monotonic()
                 self._line.beat()
@@ -323,9 +313,8 @@ class JoinedGroup(ProcessGroup):
     def _first_lost(self, how: str) -> None:
         facts = self._facts[0]
         where = f"process 0 of {self.count} ({facts['host']}, pid {facts['pid']})"
-        self._die(
-            f"processes: {where} {how}; {coordinator.REMEDY}", coordinator.EXIT_LOST
-        )
+        line = f"processes: {where} {how}; {coordinator.REMEDY}"
+        self._die(line, coordinator.EXIT_LOST)
 
     def _die(self, line: str, code: int) -> None:
         with self._voice:
@@ -335,9 +324,7 @@ class JoinedGroup(ProcessGroup):
             os._exit(code)  # The main thread may wait for the lost one for ever.
 
 
-PATIENCE_SECONDS = (
-    1800.0  # Seconds: a process may read data or compile alone for so long.
-)
+PATIENCE_SECONDS = 1800.0  # A process may read data or compile alone for so long.
 _GRACE_SECONDS = 8.0  # Seconds until a lost process, the cause of an error, is known.
 # In errors of jax that a lost process causes in the others.
 _OF_OTHERS = ("Gloo", "NCCL", "coordination", "UNAVAILABLE", "DEADLINE_EXCEEDED")
@@ -365,11 +352,10 @@ def join(
     host, _, port = where.coordinator.rpartition(":")
     served = None
     if not where.number:
-        server = _serving(host, int(port))
         options = dict(differing=differing, wait=wait, patience=patience)
-        served = coordinator.Coordinator(
-            server, where.count, silence=coordinator.SILENCE_SECONDS, **options
-        )
+        options["silence"] = coordinator.SILENCE_SECONDS
+        server = _serving(host, int(port))
+        served = coordinator.Coordinator(server, where.count, **options)
     line = _connected(host, int(port), where, wait)
     with contextlib.ExitStack() as stack:
         stack.enter_context(line.sock)
@@ -391,9 +377,8 @@ def join(
             _fail(team, error, tell)
             raise
     if served is not None:
-        served.thread.join(
-            coordinator.SILENCE_SECONDS
-        )  # The others may be slower to leave.
+        # The others may be slower to leave.
+        served.thread.join(coordinator.SILENCE_SECONDS)
 
 
 def _fail(team: ProcessGroup, error: BaseException, tell: Callable) -> None:
@@ -412,13 +397,10 @@ def _fail(team: ProcessGroup, error: BaseException, tell: Callable) -> None:
 
 def _serving(host: str, port: int) -> socket.socket:
     own = _loopback(host)
+    both = not own and socket.has_dualstack_ipv6()
+    how = dict(family=socket.AF_INET6, dualstack_ipv6=True) if both else {}
     try:
-        if not own and socket.has_dualstack_ipv6():
-            family = socket.AF_INET6
-            return socket.create_server(
-                ("", port), family=family, dualstack_ipv6=True, backlog=512
-            )
-        return socket.create_server((own, port), backlog=512)
+        return socket.create_server((own, port), backlog=512, **how)
     except OSError as error:
         raise ValueError(
             f"processes: process 0 cannot listen at port {port} ({error.strerror}); "
@@ -467,24 +449,18 @@ def _met(
         "cores": sorted(os.sched_getaffinity(0)),
     }
     line.send(kind="hello", number=where.number, count=where.count, facts=facts)
+    beaten = time.monotonic()
     # Process 0 waits as long, and says then who is missing.
-    until, beaten = (
-        time.monotonic() + wait + 2 * coordinator.PARTING_SECONDS,
-        time.monotonic(),
-    )
+    until = beaten + wait + 2 * coordinator.PARTING_SECONDS
     while time.monotonic() < until:
         try:
             for word in line.read(coordinator.BEAT_SECONDS / 4):
                 match word:
                     case {"kind": "go"}:
                         return word
-                    case {
-                        "kind": "end",
-                        "line": said,
-                        "code": coordinator.EXIT_REFUSED,
-                    }:
-                        raise ValueError(said)
                     case {"kind": "end", "line": said, "code": code}:
+                        if code == coordinator.EXIT_REFUSED:
+                            raise ValueError(said)
                         tell(said, code)
                         raise SystemExit(code)
         except ConnectionError as error:
@@ -550,12 +526,9 @@ def _keep(port: int) -> subprocess.Popen | None:
                 held.append(int(name))
     if not held or not shutil.which("sh"):
         return None
+    wait = f"trap '' INT TERM USR1; read gone; sleep {coordinator.PARTING_SECONDS:g}"
     return subprocess.Popen(
-        [
-            "sh",
-            "-c",
-            f"trap '' INT TERM USR1; read gone; sleep {coordinator.PARTING_SECONDS:g}",
-        ],
+        ["sh", "-c", wait],
         stdin=subprocess.PIPE,  # Ends with this process.
         stdout=subprocess.DEVNULL,  # Who reads what this one says need not wait.
         stderr=subprocess.DEVNULL,
@@ -566,7 +539,6 @@ def _keep(port: int) -> subprocess.Popen | None:
 
 def is_of_lost_process(error: BaseException) -> bool:
     """Whether an error may be what a lost process causes; waits until that is known."""
-    found = any(word in str(error) for word in _OF_OTHERS)
-    if found:
+    if found := any(word in str(error) for word in _OF_OTHERS):
         time.sleep(_GRACE_SECONDS)
     return found

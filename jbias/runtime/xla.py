@@ -4,7 +4,6 @@ import contextlib
 import contextvars
 import glob
 import os
-import types
 from collections.abc import Iterator, Mapping, MutableMapping
 
 from jbias.runtime import files
@@ -14,38 +13,28 @@ _target = contextvars.ContextVar("_target", default="")
 # Only GPUs know them. Sums between GPUs run beside the computation: recommended by
 # https://docs.jax.dev/en/latest/gpu_performance_tips.html, and set in NVIDIA's images
 # (https://docs.nvidia.com/jax-toolbox/environment-variables).
-FLAGS: Mapping[str, str] = types.MappingProxyType(
-    {"xla_gpu_enable_latency_hiding_scheduler": "true"}
-)
+FLAGS: Mapping[str, str] = {"xla_gpu_enable_latency_hiding_scheduler": "true"}
 
 # How much of a core's vector memory, 128 MiB on these TPUs, one operation may take: by
 # the compiler's estimate a ResNet-50's step is 3 % faster than with its 16 MiB.
-_VMEM: Mapping[str, str] = types.MappingProxyType(
-    {"xla_tpu_scoped_vmem_limit_kib": "32768"}
-)
+_VMEM: Mapping[str, str] = {"xla_tpu_scoped_vmem_limit_kib": "32768"}
 _ROOMY = ("TPU v5 lite", "TPU v6")
 
 # No kernel whose sums come in any order, and no choice of kernels by how fast they were
 # just now (https://github.com/openxla/xla/pull/12520).
-DETERMINISTIC: Mapping[str, str] = types.MappingProxyType(
-    {"xla_gpu_deterministic_ops": "true"}
-)
+DETERMINISTIC: Mapping[str, str] = {"xla_gpu_deterministic_ops": "true"}
 
 # Compilers for what is not here complain of that whenever jax starts; libtpu also asks the
 # cloud what machine this is, and lets one process at a time in.
-_NO_TPU: Mapping[str, str] = types.MappingProxyType(
-    {
-        "TPU_SKIP_MDS_QUERY": "1",
-        "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
-        "TPU_ACCELERATOR_TYPE": "v5litepod-1",
-        "TPU_WORKER_HOSTNAMES": "localhost",
-        "TPU_MIN_LOG_LEVEL": "3",
-        "TPU_STDERR_LOG_LEVEL": "3",
-    }
-)
-_NO_GPU: Mapping[str, str] = types.MappingProxyType(
-    {"JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1"}
-)
+_NO_TPU: Mapping[str, str] = {
+    "TPU_SKIP_MDS_QUERY": "1",
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
+    "TPU_ACCELERATOR_TYPE": "v5litepod-1",
+    "TPU_WORKER_HOSTNAMES": "localhost",
+    "TPU_MIN_LOG_LEVEL": "3",
+    "TPU_STDERR_LOG_LEVEL": "3",
+}
+_NO_GPU: Mapping[str, str] = {"JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1"}
 
 
 def quiet_absent_backends(environment: MutableMapping[str, str] = os.environ) -> None:

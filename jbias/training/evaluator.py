@@ -22,7 +22,14 @@ from jbias import evals, run_spec
 from jbias.data import loader, splits
 from jbias.evals import decisions, predict
 from jbias.models import trained
-from jbias.runs import checkpoints, checksums, evaluations, results, workdirs
+from jbias.runs import (
+    checkpoints,
+    checksums,
+    evaluations,
+    results,
+    status,
+    workdirs,
+)
 from jbias.runtime import console, files, heap, lock, mesh
 from jbias.training import checkpointing, memory, seed_axis, setup, stages, telemetry
 from jbias.training import step as train_step
@@ -307,7 +314,7 @@ def follow(
                 job = job or _open_followed(workdir, say, devices, held, ends)
                 _evaluate_step(job, step)
             if over:
-                count = len(evaluations.evaluated_steps(workdir))
+                count = len(status.evaluated_steps(workdir))
                 own = _followed_config(workdir)["run"].get("evaluate") == "here"
                 by = "; the run evaluates by itself" if own else ""
                 say(f"{workdir}: evaluated all that was due, {count} steps in all{by}")
@@ -320,7 +327,7 @@ def _await_run(workdir: epath.Path, interval: float, once: bool) -> Callable:
     """Waits while a run is being opened; ValueError where there is none."""
     told = False
     while not (workdir / "provenance.json").exists():
-        if once or not workdirs.is_claimed(workdir):
+        if once or not status.is_running(workdir):
             raise ValueError(
                 f"--follow: {workdir} is no run (no provenance.json); start its "
                 "training first, or name its workdir"

@@ -53,7 +53,7 @@ def test_the_longest_name_that_fits_says_the_power(kind, watts):
 def test_assumptions_without_meaning_are_refused(wrong):
     (name,) = wrong
     with pytest.raises(ValueError, match=rf"^config.run.energy.{name}: must be from"):
-        costs.Energy(**wrong).checked("config.run.energy")
+        costs.parse_energy("config.run.energy", wrong)
 
 
 def test_every_second_is_of_one_work():

@@ -370,8 +370,7 @@ def test_a_peer_lost_while_jax_starts_is_named(seated, monkeypatch):
             other = coordinator.Connection(
                 socket.create_connection(("127.0.0.1", at)), 5.0
             )
-    facts = {**FACTS, "alike": {"config": {}}}
-    other.send(kind="hello", number=1, count=2, facts=facts)
+    other.send(kind="hello", number=1, count=2, facts=FACTS)
     heard(other, "go")
     assert begun.wait(30)
     other.sock.close()

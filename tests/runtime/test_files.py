@@ -180,7 +180,7 @@ def job(tmp_path, monkeypatch):
         branches=[branch], sums={}, said=[], check_lock=lambda: None, team=ALONE
     )
     job = types.SimpleNamespace(workdir=epath.Path(tmp_path), **about)
-    job.say = job.said.append
+    job.log = job.said.append
     for step in (4, 8):
         checkpointing.write_records(job, step, [record(step)])
     return job
@@ -243,11 +243,12 @@ def test_what_tensorstore_says_of_a_full_disk_is_said_in_its_words(tmp_path):
     told = ValueError(f"{said}: No space left [os_error_code='{errno.ENOSPC}']")
     manager = types.SimpleNamespace(directory=tmp_path)
 
-    def full():
+    line = "cannot save step 3 in .*: No space left on dev"
+    with (
+        pytest.raises(OSError, match=line),
+        checkpoints._in_one_line(manager, 3),
+    ):
         raise told
-
-    with pytest.raises(OSError, match="cannot save step 3 in .*: No space left on dev"):
-        checkpoints._guarded(manager, 3, full)
 
 
 def test_costs_are_summed_over_starts_that_were_whole(tmp_path):

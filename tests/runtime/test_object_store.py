@@ -248,7 +248,7 @@ def test_copies_for_readers_follow_what_is_there(store, run, tmp_path, monkeypat
     for name in ("log.txt", "evals/4.jsonl", "evals/8.jsonl", "checkpoints/4/state/d"):
         files.write(run / name, name)
     pattern = f"{run.parent}/r*"
-    here = pathlib.Path(object_store.fetch(pattern, "--runs", checkpoints=False))
+    here = pathlib.Path(files.local_copy(pattern, "--runs", checkpoints=False))
     assert here.name == "r*" and here.parent.is_relative_to(tmp_path)
     here = here.parent / "run"
     copies = sorted(p.relative_to(here).as_posix() for p in here.rglob("*.*"))
@@ -257,12 +257,12 @@ def test_copies_for_readers_follow_what_is_there(store, run, tmp_path, monkeypat
     assert abs(at - object_store.read(run / "log.txt").updated) < 1e-3
     files.write(run / "evals" / "8.jsonl", "longer than before")
     files.discard(run / "log.txt")
-    object_store.fetch(pattern, "--runs", checkpoints=True)
+    files.local_copy(pattern, "--runs", checkpoints=True)
     assert (here / "evals" / "8.jsonl").read_text() == "longer than before"
     assert not (here / "log.txt").exists()
     assert not (here / "checkpoints").exists()  # Never committed.
     files.write(run / "checkpoints" / "4" / "commit_success.txt", "")
-    object_store.fetch(pattern, "--runs", checkpoints=True)
+    files.local_copy(pattern, "--runs", checkpoints=True)
     assert (here / "checkpoints" / "4" / "state" / "d").exists()
     with pytest.raises(ValueError, match="--runs: nothing is at gs://bucket/no"):
         files.local_copy(f"gs://{gcs_server.BUCKET}/no*", "--runs")

@@ -29,7 +29,7 @@ CONFIG = """
 import atexit, datetime, itertools, os, sys
 import ml_collections
 from jax._src import distributed
-from jbias.training import watch
+from jbias.training import divergence
 
 def die(number):
     if number:
@@ -57,14 +57,14 @@ def get_config(arg=""):
         keep(os.environ["READS"])
     if "DIE" in os.environ:
         number, count = map(int, os.environ["DIE"].split(":"))
-        add, steps = watch.Watch.add, itertools.count(1)
+        add, steps = divergence.Monitor.add, itertools.count(1)
 
         def counted(self, *args):
             if next(steps) == count:
                 die(number)
             return add(self, *args)
 
-        watch.Watch.add = counted
+        divergence.Monitor.add = counted
     return ml_collections.ConfigDict({config!r})
 """
 

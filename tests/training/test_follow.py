@@ -11,7 +11,7 @@ import time
 import pytest
 
 from jbias import evaluate, train
-from jbias.runs import checkpoints, checksums, results, selection, workdirs
+from jbias.runs import checkpoints, checksums, results, selection, status, workdirs
 from jbias.runtime import lock, mesh, xla
 from jbias.training import divergence, evaluator, memory
 from tests import smoke_runs
@@ -248,8 +248,8 @@ def test_a_lock_that_nobody_holds_is_not_waited_for(tmp_path, capsys, monkeypatc
 
 def test_who_looks_at_a_lock_does_not_take_it(tmp_path):
     with lock.acquire(tmp_path / "lock", "is at work"):
-        assert workdirs.is_claimed(tmp_path)
-    assert not workdirs.is_claimed(tmp_path)
+        assert status.is_running(tmp_path)
+    assert not status.is_running(tmp_path)
     with lock.acquire(tmp_path / "lock", "is at work"):
         pass
 
