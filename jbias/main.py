@@ -72,38 +72,39 @@ def main(argv: list[str], heard: signals.StopSignal) -> int:
         if _CONFIG.value is None:
             missing = "--config is missing, e.g. --config=jbias:erm"
             return _fail(None, missing, 2)
-        run_spec.check_entries(jc.to_dict(_CONFIG.value))
-        name = jc.run_name(_CONFIG.value)
-        _CONFIG.value.run.profile |= _PROFILE.value
+        spec = run_spec.RunSpec.from_config(_CONFIG.value)
+        spec.config["run"]["profile"] |= _PROFILE.value
     except (ValueError, OSError) as error:
         return _fail(None, _gist(str(error)), 2)
-    xla.set_flags(deterministic=_CONFIG.value.run.get("deterministic", False))
+    xla.set_flags(deterministic=spec.config["run"]["deterministic"])
     # Only now: what is wrong with the flags is told at once.
     from jbias.runtime import processes
 
     xla.cache_programs()
-    workdir = _WORKDIR.value or epath.Path("runs") / name
+    workdir = _WORKDIR.value or epath.Path("runs") / spec.name
     try:
         where = processes.identify(_COORDINATOR.value, _PROCESSES.value, _PROCESS.value)
         log = None if where.number else files.resolve(workdir)
         tell = functools.partial(_fail, log)
         options = dict(differing=jc.diff, wait=_WAIT.value)
-        with processes.join(where, _alike, tell, **options) as team:
-            return _train(workdir, team, log, heard)
+        alike = functools.partial(_alike, spec)
+        with processes.join(where, alike, tell, **options) as team:
+            return _train(spec, workdir, team, log, heard)
     except (ValueError, OSError) as error:
         if os.environ.get("JBIAS_TRACEBACK"):
             raise
         return _fail(None, error, 2)
 
 
-def _alike() -> dict[str, Any]:
+def _alike(spec: run_spec.RunSpec) -> dict[str, Any]:
     """What all processes of a run must have in common."""
     from jbias.runs import workdirs
 
-    return {"config": jc.to_dict(_CONFIG.value), **workdirs.software_versions()}
+    return {"config": spec.config, **workdirs.software_versions()}
 
 
 def _train(
+    spec: run_spec.RunSpec,
     workdir: epath.PathLike,
     team: Any,
     log: epath.PathLike | None,
@@ -114,7 +115,7 @@ def _train(
     from jbias.runtime import processes
 
     try:
-        return 0 if train.run(_CONFIG.value, workdir, team, heard=heard) else 3
+        return 0 if train.run(spec, workdir, team, heard=heard) else 3
     except signals.Interrupted as stopped:
         early = signals.is_early(stopped)
         with team.reporting() if early else contextlib.nullcontext():

@@ -5,10 +5,12 @@ program. Each combination is a branch. A branch trains every seed as a run of it
 config would, up to the rounding of float32, and its records are that run's.
 """
 
+import dataclasses
 import itertools
 import numbers
 import os
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -16,64 +18,79 @@ import numpy as np
 
 from jbias import config as jc
 
-RUN_KEYS = (
-    "strategy",
-    "steps_per_dispatch",
-    "devices",
-    "spread",
-    "together",
-    "memory",
-    "eval_batch",
-    "decisions",
-    "deterministic",
-    "evaluate",
-    "keep",
-    "log_seconds",
-    "profile",
-    "loading",
-    "energy",
-    "write",
-    "wandb",
-    "log",
-)
-# What kind of value they have, in the whole and in a stage. What else is in a part with a
-# name is said by what that names.
-_KINDS: Mapping[str, Any] = MappingProxyType(
+# What kind of value each entry has. What else is in a part with a name is said by what
+# that names.
+ENTRIES: Mapping[str, Any] = MappingProxyType(
     {
-        **dict.fromkeys(("algo", "model", "optim", "optim.schedule"), dict),
-        **dict.fromkeys(("train", "valid", "tests", "run"), dict),
-        **dict.fromkeys(("algo.name", "model.name", "optim.name"), str),
-        **dict.fromkeys(("optim.schedule.name", "optim.warmup"), str),
-        **dict.fromkeys(("optim.rate", "optim.decay", "optim.momentum"), float),
-        **dict.fromkeys(("optim.average", "epochs"), float),
-        **dict.fromkeys(("size", "model.width", "model.norm_group"), int),
-        **dict.fromkeys(("train.data", "train.split", "train.balance"), str),
-        **dict.fromkeys(("train.batch", "train.accumulate"), int),
-        **dict.fromkeys(("train.inputs", "train.also"), list[dict]),
+        "algo": dict,
+        "algo.name": str,
+        "variant": str,
+        "seeds": list,
+        "model": dict,
+        "model.name": str,
+        "model.width": int,
+        "model.norm_group": int,
+        "init": str,
+        "inputs": list[dict],
+        "optim": dict,
+        "optim.name": str,
+        "optim.schedule": dict,
+        "optim.schedule.name": str,
+        "optim.warmup": str,
+        "optim.rate": float,
+        "optim.decay": float,
+        "optim.momentum": float,
+        "optim.average": float,
+        "precision": str,
+        "stages": list[dict],
+        "vary": list,
+        "eval_every": str,
+        "save_every": str,
         "rollback": dict,
+        "size": int,
+        "epochs": float,
+        "train": dict,
+        "train.data": str,
+        "train.split": str,
+        "train.balance": str,
+        "train.batch": int,
+        "train.accumulate": int,
+        "train.inputs": list[dict],
+        "train.also": list[dict],
         "train.other": dict,
         "train.other.inputs": list[dict],
         "train.shares": list[float],
-        **dict.fromkeys(("seeds", "vary"), list),
-        **dict.fromkeys(("inputs", "stages"), list[dict]),
-        **dict.fromkeys(("variant", "init", "precision", "aggregate"), str),
-        **dict.fromkeys(("eval_every", "save_every"), str),
+        "valid": dict,
+        "tests": dict,
+        "aggregate": str,
+        "run": dict,
+        "run.strategy": str,
+        "run.steps_per_dispatch": int,
+        "run.devices": int,
+        "run.spread": int,
+        "run.together": int,
+        "run.memory": float,
+        "run.eval_batch": int,
+        "run.decisions": bool,
+        "run.deterministic": bool,
+        "run.evaluate": str,
+        "run.keep": int,
+        "run.log_seconds": float,
+        "run.profile": bool,
+        "run.loading": dict,
+        "run.loading.gib": float,
+        "run.loading.threads": int,
+        "run.loading.workers": int,
+        "run.energy": dict,
+        "run.write": str,
+        "run.wandb": dict,
+        "run.log": str,
     }
 )
-_RUN_KINDS: Mapping[str, Any] = MappingProxyType(
-    {
-        **dict.fromkeys(("strategy", "evaluate", "write", "log"), str),
-        **dict.fromkeys(("steps_per_dispatch", "devices", "spread", "together"), int),
-        **dict.fromkeys(("eval_batch", "keep"), int),
-        **dict.fromkeys(("memory", "log_seconds"), float),
-        **dict.fromkeys(("decisions", "deterministic", "profile"), bool),
-        "loading": dict,
-        "wandb": dict,
-        "loading.gib": float,
-        "energy": dict,
-        **dict.fromkeys(("loading.threads", "loading.workers"), int),
-    }
-)
+KEYS = tuple(key for key in ENTRIES if "." not in key)
+RUN_KEYS = tuple(key[4:] for key in ENTRIES if re.fullmatch(r"run\.\w+", key))
+# Runs begun before they were there lack them.
+OPTIONAL_KEYS = ("energy", "write", "wandb", "log", "rollback")
 # What a part must have, wherever it stands.
 _NEEDED: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
@@ -82,33 +99,20 @@ _NEEDED: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "optim": ("name", "rate", "schedule"),
         "train": ("data", "split", "batch"),
         "valid": ("data", "split"),
-        "loading": ("gib", "threads", "workers"),
+        "run.loading": ("gib", "threads", "workers"),
     }
 )
-# Runs begun before they were there lack them.
-OPTIONAL_KEYS = ("energy", "write", "wandb", "log", "rollback")
-KEYS = (
-    "algo",
-    "variant",
-    "seeds",
-    "model",
-    "init",
-    "inputs",
-    "optim",
-    "precision",
-    "stages",
-    "vary",
-    "eval_every",
-    "save_every",
-    "rollback",
-    "size",
-    "epochs",
-    "train",
-    "valid",
-    "tests",
-    "aggregate",
-    "run",
+# The least that a number may be; and which must lie above 0, or below 1.
+_LEAST: Mapping[str, int] = MappingProxyType(
+    {
+        **dict.fromkeys(("run.steps_per_dispatch", "run.eval_batch"), 1),
+        **dict.fromkeys(("run.spread", "run.together", "run.memory"), 0),
+        **dict.fromkeys(("train.accumulate", "model.width"), 1),
+        **dict.fromkeys(("model.norm_group", "optim.decay"), 0),
+    }
 )
+_POSITIVE = ("epochs", "optim.rate")
+_FRACTIONS = ("optim.momentum", "optim.average")
 
 
 def check_entries(config: Mapping[str, Any]) -> None:
@@ -123,10 +127,9 @@ def check_entries(config: Mapping[str, Any]) -> None:
 def check_types(where: str, config: Mapping[str, Any]) -> None:
     """Refuses values of another kind, in a config that may be of another version."""
     jc.check_finite(where, config)
-    _fit(where, config, _KINDS)
-    _fit(f"{where}.run", config.get("run", {}), _RUN_KINDS)
+    _fit(where, config)
     for number, stage in enumerate(config.get("stages", ())):
-        _fit(f"{where}.stages[{number}]", stage, _KINDS)
+        _fit(f"{where}.stages[{number}]", stage)
     for name, test in config.get("tests", {}).items():
         jc.check_type(f"{where}.tests.{name}", test, dict)
 
@@ -139,19 +142,70 @@ def _known(where: str, part: Mapping[str, Any], known: Sequence[str]) -> None:
         raise ValueError(f"{where}: {missing[0]!r} is missing")
 
 
-def _fit(where: str, part: Mapping[str, Any], known: Mapping[str, Any]) -> None:
-    """Refuses entries of another kind, and parts without what they need."""
-    for key, kind in known.items():
+def _entries(part: Mapping[str, Any], keys: Iterable[str]) -> Iterator[tuple[str, Any]]:
+    """Those of the keys that are there, and their values."""
+    for key in keys:
         *way, last = key.split(".")
         inner = part
         for name in way:
             inner = inner.get(name, {})
         if last in inner:
-            jc.check_type(f"{where}.{key}", inner[last], kind)
-    for name, needed in _NEEDED.items():
-        lacking = [key for key in needed if key not in part.get(name, needed)]
+            yield key, inner[last]
+
+
+def _fit(where: str, part: Mapping[str, Any]) -> None:
+    """Refuses entries of another kind, and parts without what they need."""
+    for key, value in _entries(part, ENTRIES):
+        jc.check_type(f"{where}.{key}", value, ENTRIES[key])
+    for name, found in _entries(part, _NEEDED):
+        lacking = [key for key in _NEEDED[name] if key not in found]
         if lacking:
             raise ValueError(f"{where}.{name}: {lacking[0]!r} is missing")
+
+
+def _check_ranges(where: str, part: Mapping[str, Any]) -> None:
+    for key, value in _entries(part, _LEAST):
+        if not value >= _LEAST[key]:
+            raise ValueError(
+                f"{where}.{key}: must be {_LEAST[key]} or more, got {value}"
+            )
+    for key, value in _entries(part, _POSITIVE):
+        if not value > 0:
+            raise ValueError(f"{where}.{key}: must be positive, got {value}")
+    for key, value in _entries(part, _FRACTIONS):
+        if not 0 <= value < 1:
+            raise ValueError(f"{where}.{key}: must be in [0, 1), got {value}")
+
+
+def _check_seeds(chosen: Sequence[int]) -> None:
+    # Keys of the random streams are of 32 bits.
+    fit = all(type(seed) is int and 0 <= seed < 2**32 for seed in chosen)
+    if not chosen or not fit or len(set(chosen)) < len(chosen):
+        raise ValueError(
+            "config.seeds: must be different whole numbers from 0 to 2**32 - 1, got "
+            f"{chosen}"
+        )
+
+
+def _check_rollback(how: Mapping[str, Any]) -> None:
+    where, known = "config.rollback", ("times", "factor", "every")
+    if how and set(how) != set(known):
+        raise ValueError(
+            f"{where}: must have {', '.join(known)}, got {', '.join(how)}; for example "
+            "dict(times=2, factor=0.5, every='1 epoch')"
+        )
+    if not how:
+        return
+    times, factor = how["times"], how["factor"]
+    if type(times) is not int or times < 0:
+        raise ValueError(f"{where}.times: must be 0 or more, and whole, got {times!r}")
+    if type(factor) not in (int, float) or not 0 < factor <= 1:
+        raise ValueError(f"{where}.factor: must be in (0, 1], got {factor!r}")
+    _check_duration(f"{where}.every", how["every"])
+
+
+def _check_duration(where: str, duration: str) -> None:
+    jc.to_steps(duration, steps_per_epoch=1, total=1, where=where)
 
 
 def check_trusted(config: dict[str, Any], workdir: str | os.PathLike) -> dict[str, Any]:
@@ -182,6 +236,7 @@ class Branch(NamedTuple):
     values: tuple[float, ...]  # In the order of config.vary; empty without it.
     config: dict[str, Any]  # With the values in place, and without `vary`.
     folder: str  # Of its records, in the workdir; "" is the workdir.
+    fields: dict[str, str]  # What all its records say of it, `run` its run's name.
 
 
 def varied_keys(config: Mapping[str, Any]) -> tuple[str, ...]:
@@ -196,8 +251,19 @@ def branches(config: Mapping[str, Any]) -> list[Branch]:
         named = zip(varied_keys(config), values, strict=True)
         name = ",".join(f"{key}={_text(value)}" for key, value in named)
         folder = f"vary/{name}" if name else ""
-        made.append(Branch(values, {**with_values(config, values), "vary": []}, folder))
+        own = {**with_values(config, values), "vary": []}
+        made.append(Branch(values, own, folder, _fields(own)))
     return made
+
+
+def _fields(config: Mapping[str, Any]) -> dict[str, str]:
+    return dict(
+        run=jc.run_name(config),
+        algorithm=jc.algorithm_name(config),
+        variant=config.get("variant", ""),
+        model=config["model"]["name"],
+        train_data=jc.train_data_name(config),
+    )
 
 
 def with_values(config: Mapping[str, Any], values: Sequence[Any]) -> dict[str, Any]:
@@ -288,6 +354,53 @@ class Member(NamedTuple):
 def members(which: Sequence[int], branches: Sequence[Branch]) -> tuple[Member, ...]:
     """All seeds of the first branch, then of the next."""
     return tuple(Member(seed, branch) for branch in branches for seed in which)
+
+
+@dataclasses.dataclass(frozen=True)
+class RunSpec:
+    """The config of a run, validated and named once."""
+
+    config: dict[str, Any]
+    branches: tuple[Branch, ...]
+    members: tuple[Member, ...]  # What is trained side by side.
+    name: str
+
+    @classmethod
+    def from_config(cls, config: "Mapping[str, Any] | RunSpec") -> "RunSpec":
+        """Refuses unknown and missing keys, and values that cannot mean anything.
+
+        What names of parts are known is for `setup.check_names` to say.
+        """
+        if isinstance(config, RunSpec):
+            return config
+        config = jc.to_dict(config)
+        check_entries(config)
+        _check_seeds(config["seeds"])
+        check_vary(config)
+        _check_rollback(config.get("rollback") or {})
+        found = tuple(branches(config))
+        for branch in found:
+            for number, part in enumerate(jc.stage_configs(branch.config)):
+                _check_ranges(
+                    f"config.stages[{number}]" * bool(config["stages"]) or "config",
+                    part,
+                )
+        if config["run"]["evaluate"] not in ("here", "elsewhere"):
+            raise ValueError(
+                "config.run.evaluate: must be here or elsewhere, got "
+                f"{config['run']['evaluate']!r}"
+            )
+        for cadence in ("eval_every", "save_every"):
+            _check_duration(f"config.{cadence}", config[cadence])
+        for name in config["tests"]:
+            # They name folders.
+            if name in ("train", "valid", "", ".", "..") or "/" in name:
+                raise ValueError(
+                    "config.tests: names must not be 'train', 'valid' or dots, nor hold "
+                    f"a slash, got {name!r}; give the test set another name"
+                )
+        everyone = members(config["seeds"], found)
+        return cls(config, found, everyone, jc.run_name(config))
 
 
 def _is_number(value: Any) -> bool:

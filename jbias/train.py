@@ -17,6 +17,7 @@ import numpy as np
 from etils import epath
 
 from jbias import config as jc
+from jbias import run_spec
 from jbias.runs import checkpoints, checksums, costs, evaluations, status, workdirs
 from jbias.runtime import console, files, messages, signals
 from jbias.runtime import processes as teams
@@ -28,14 +29,13 @@ from jbias.training import (
     setup,
     stages,
     telemetry,
-    validation,
 )
 from jbias.training import step as train_step
 from jbias.training.context import RunContext
 
 
 def run(
-    config: Mapping[str, Any],
+    config: Mapping[str, Any] | run_spec.RunSpec,
     workdir: epath.PathLike,
     team: teams.ProcessGroup = teams.ALONE,
     *,
@@ -52,9 +52,9 @@ def run(
         with signals.listen() as by:
             return run(config, workdir, team, heard=by)
     meter = costs.Stopwatch()
-    config = jc.to_dict(config)
-    validation.validate(config)
-    checkpointing.energy(config)
+    spec = run_spec.RunSpec.from_config(config)
+    setup.check_names(spec)
+    config = spec.config
     workdir = files.resolve(workdir)
     own = config["run"].get("log", console.LOG_FORMATS[0])
     say = console.logger(workdir, own) if team.is_main else _discard
@@ -76,7 +76,7 @@ def run(
                 return fate != "diverged"
         if team.is_main and (workdir / "config.json").exists():
             status.Heartbeat(workdir, say).update("opening")
-        job = setup.open_run(config, workdir, say, team=team, guard=guard)
+        job = setup.open_run(spec, workdir, say, team=team, guard=guard)
         job.meter = meter
         heard.attach(job)
         with contextlib.closing(job.writers):

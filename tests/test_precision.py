@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchmarks import common
-from jbias import config as jc
+from jbias import run_spec
 from jbias.configs import erm
 from jbias.data import loader
 from jbias.evals import predict
@@ -23,7 +23,9 @@ def test_decisions_in_bfloat16_are_those_of_float32(tmp_path):
     config = erm.get_config("seeds=1")
     config.model, config.optim.rate = {"name": "cnn", "width": 16}, 0.01
     config.train.n, config.epochs = 2048, 4.0
-    job = setup.open_run(jc.to_dict(config), tmp_path, lambda line: None)
+    job = setup.open_run(
+        run_spec.RunSpec.from_config(config), tmp_path, lambda line: None
+    )
     checkpoints.finish(job.manager)
     (stage,) = job.stages
     trainer = common.Trainer(stage)

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from jbias import config as jc
-from jbias import data
+from jbias import data, run_spec
 from jbias.data import (
     base,
     celeba,
@@ -25,7 +25,7 @@ from jbias.data import (
     wordnet,
 )
 from jbias.runs import results
-from jbias.training import input_pipeline, input_plan, validation
+from jbias.training import input_pipeline, input_plan, setup
 
 # Images by split, and classes, of sets that may lie elsewhere.
 _PUBLISHED: Mapping[str, tuple[Mapping[str, int], int]] = {
@@ -148,7 +148,7 @@ def open_or_assume(
     config: Mapping[str, Any], given: AssumedSize
 ) -> tuple[list[splits.TrainSet], list[base.Source], list[str]]:
     """What a config trains and tests on, there or not, and what is assumed of it."""
-    validation.validate(config)
+    setup.check_names(run_spec.RunSpec.from_config(config))
     open_, size = functools.partial(open_source, given=given), config["size"]
     train = [
         splits.train_set(f"config.stages[{i}].train", part["train"], size, open_)

@@ -15,7 +15,6 @@ import jax
 import numpy as np
 from etils import epath
 
-from jbias import config as jc
 from jbias import run_spec
 from jbias.models import trained
 from jbias.runs import checkpoints, checksums, costs, evaluations, results, workdirs
@@ -292,7 +291,7 @@ def write_records(
     job.check_lock()
     for branch in job.branches if job.team.is_main else ():
         path = evaluations.records_path(job.workdir / branch.folder, step)
-        name = jc.run_name(branch.config)
+        name = branch.fields["run"]
         text = results.dumps(record for record in records if record.run == name)
         known = checksums.checksum(text.encode())
         what = "" if again else checksums.damage(path, known)

@@ -8,7 +8,6 @@ import jax
 import orbax.checkpoint as ocp
 from etils import epath
 
-from jbias import config as jc
 from jbias import run_spec
 from jbias.data import splits
 from jbias.runs import costs, loggers, results, status, workdirs
@@ -22,13 +21,12 @@ from jbias.training.stages import Stage
 class RunContext:
     """A run under way."""
 
-    config: dict[str, Any]
+    spec: run_spec.RunSpec
     workdir: epath.Path
     log: Callable[[str], None]
     devices: jax.sharding.Mesh
     tests: list[splits.TestSet]
     stages: list[Stage]
-    branches: list[run_spec.Branch]
     manager: ocp.CheckpointManager | None  # None where another process trains.
     monitor: divergence.Monitor
     initial_nets: list | None = None  # Nets to start from, one a seed.
@@ -61,18 +59,9 @@ class RunContext:
         self.life = status.Heartbeat(self.workdir, self.log)
         self.writers = loggers.Loggers(self.log)
 
-    @property
-    def seeds(self) -> tuple[int, ...]:
-        return tuple(self.config["seeds"])
-
-    @property
-    def members(self) -> tuple[run_spec.Member, ...]:
-        """What is trained side by side."""
-        return run_spec.members(self.seeds, self.branches)
-
-    @property
-    def name(self) -> str:
-        return jc.run_name(self.config)
+        self.config, self.name = self.spec.config, self.spec.name
+        self.branches, self.members = self.spec.branches, self.spec.members
+        self.seeds = tuple(self.config["seeds"])
 
     @property
     def elsewhere(self) -> bool:

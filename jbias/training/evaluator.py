@@ -17,7 +17,6 @@ import jax
 import numpy as np
 from etils import epath
 
-from jbias import config as jc
 from jbias import evals, run_spec
 from jbias.data import loader, splits
 from jbias.evals import decisions, predict
@@ -237,15 +236,10 @@ def _record(
     entry: run_spec.Member,
     **fields: Any,
 ) -> results.Record:
-    config = entry.branch.config
     epochs = [(s.last - s.first) / s.order.steps_per_epoch for s in job.stages]
     here = (step - stage.first) / stage.order.steps_per_epoch
     return results.Record(
-        run=jc.run_name(config),
-        algorithm=jc.algorithm_name(config),
-        variant=config["variant"],
-        model=config["model"]["name"],
-        train_data=jc.train_data_name(config),
+        **entry.branch.fields,
         stage=stage.number,
         seed=entry.seed,
         step=step,
@@ -360,7 +354,9 @@ def _open_followed(
     config = _followed_config(workdir)
     here = dict(spread=0, together=0, memory=0.0, strategy="auto")
     config["run"].update(here, devices=devices)
-    job = setup.open_run(config, workdir, say, follows=True)
+    spec = run_spec.RunSpec.from_config(config)
+    setup.check_names(spec)
+    job = setup.open_run(spec, workdir, say, follows=True)
     job.check_lock = held.check
     job.sums = checksums.read(workdir, checksums.FOLLOWER)
     job.stages = [

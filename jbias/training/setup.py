@@ -2,16 +2,17 @@
 
 import functools
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import jax
 from etils import epath
 
-from jbias import build, run_spec
+from jbias import algos, augment, build, data, models, run_spec
 from jbias import config as jc
-from jbias.data import base, loader, splits
+from jbias.data import base, labels, loader, splits
 from jbias.models import trained
-from jbias.runs import checkpoints, checksums, evaluations, results, workdirs
-from jbias.runtime import files, mesh
+from jbias.runs import checkpoints, checksums, evaluations, loggers, results, workdirs
+from jbias.runtime import console, files, mesh
 from jbias.runtime import processes as teams
 from jbias.training import (
     autotune,
@@ -19,15 +20,60 @@ from jbias.training import (
     divergence,
     input_plan,
     memory,
+    optim,
     seed_axis,
     stages,
-    validation,
 )
 from jbias.training.context import RunContext
 
 
+def check_names(spec: run_spec.RunSpec) -> None:
+    """Refuses names of nothing that is known: to open sets may take minutes."""
+    config, run = spec.config, spec.config["run"]
+    seed_axis.check_strategy(run["strategy"])
+    for branch in spec.branches:
+        for number, part in enumerate(jc.stage_configs(branch.config)):
+            _names(part, f"config.stages[{number}]" if config["stages"] else "config")
+    _set("config.valid", config["valid"])
+    for name, test in config["tests"].items():
+        _set(f"config.tests.{name}", test)
+    jc.check_known("config.aggregate", config["aggregate"], labels.AGGREGATES)
+    if run.get("log", console.LOG_FORMATS[0]) not in console.LOG_FORMATS:
+        raise ValueError(
+            f"config.run.log: must be one of {', '.join(console.LOG_FORMATS)}, got "
+            f"{run['log']!r}"
+        )
+    loggers.check(run)
+    checkpointing.energy(config)
+
+
+def _names(config: Mapping[str, Any], place: str) -> None:
+    algo, train, chosen = config["algo"], config["train"], config["optim"]
+    name, known = algo["name"], algos.ALGOS
+    if ":" in name:
+        known = {name: build.locate_user_algorithm(name)}
+    for where, options, names in (
+        ("algo", algo, known),
+        ("model", config["model"], models.MODELS),
+        ("optim", chosen, optim.OPTIMISERS),
+        ("optim.schedule", chosen["schedule"], optim.SCHEDULES),
+        *(
+            (f"inputs[{i}]", x, augment.AUGMENTS)
+            for i, x in enumerate(config["inputs"])
+        ),
+    ):
+        build.lookup(f"{place}.{where}", options, names)
+    for one in (train, train.get("other") or {}, *train.get("also", ())):
+        _set(f"{place}.train", one)
+
+
+def _set(where: str, options: Mapping[str, Any]) -> None:
+    if isinstance(name := options.get("data"), str):
+        jc.check_known(where, name, data.DATASETS, "data set")
+
+
 def open_run(
-    config: dict,
+    spec: run_spec.RunSpec,
     workdir: epath.Path,
     say: Callable,
     *,
@@ -42,9 +88,8 @@ def open_run(
     the other processes of its team, of which the first alone writes. `guard` is called
     before anything is written; OSError where the workdir is another's by now.
     """
-    validation.validate(config)
-    run, branches = config["run"], run_spec.branches(config)
-    entries = run_spec.members(config["seeds"], branches)
+    config, branches, entries = spec.config, spec.branches, spec.members
+    run = config["run"]
     devices = mesh.make(run["devices"], len(entries), run["spread"], run["together"])
     train_sets, train, opened, answers = _open_sets(config)
     check_leaks(train, opened, say)
@@ -130,9 +175,9 @@ def open_run(
                     path.read_bytes()
                 )
     eyes = divergence.Monitor(tuple(entry.name for entry in entries))
-    parts_of = (devices, tests, built, branches, manager, eyes, given)
+    parts_of = (devices, tests, built, manager, eyes, given)
     return RunContext(
-        config, workdir, say, *parts_of, facts=sealed, team=team, check_lock=guard
+        spec, workdir, say, *parts_of, facts=sealed, team=team, check_lock=guard
     )
 
 

@@ -8,7 +8,6 @@ import contextlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from jbias import config as jc
 from jbias import run_spec
 from jbias.runs import loggers, results, workdirs
 from jbias.runtime import console
@@ -79,7 +78,7 @@ def log_evaluation(
     job: RunContext, step: int, records: Iterable[results.Record]
 ) -> None:
     """Gives an evaluation's numbers away: of each seed, and means over the seeds."""
-    branches = {jc.run_name(b.config): b for b in job.branches}
+    branches = {b.fields["run"]: b for b in job.branches}
     found = collections.defaultdict(dict)
     for r in records:
         if r.value is not None:
