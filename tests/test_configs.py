@@ -8,12 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jbias import build, models
+from jbias import build, models, run_spec
 from jbias import config as jc
 from jbias.algos import base
 from jbias.data import loader, splits
 from jbias.runtime import mesh
-from jbias.training import optim, prng, stages, validation
+from jbias.training import optim, prng, setup, stages
 
 NAMES = [name.replace("/", ".") for name in jc.preset_names("config")]
 TIES = {"deepaugment", "biasbed.deepaugment_cae", "biasbed.deepaugment_edsr"}
@@ -41,7 +41,7 @@ def without_download(config: dict) -> dict:
 
 def trace(config: dict) -> None:
     """Builds all stages and traces a step of each seed, without compiling it."""
-    validation.validate(config)
+    setup.check_names(run_spec.RunSpec.from_config(config))
     trained = [
         splits.train_set("config.train", part["train"], config["size"])
         for part in jc.stage_configs(config)

@@ -9,7 +9,8 @@ import pytest
 
 from benchmarks import biasbed, biases, gpu_hours
 from jbias import config as jc
-from jbias.training import validation
+from jbias import run_spec
+from jbias.training import setup
 
 ROOT = pathlib.Path(__file__).parents[1]
 DOCS, RESULTS = ROOT / "docs", ROOT / "benchmarks" / "results"
@@ -292,4 +293,6 @@ def test_configs_for_the_full_runs_are_whole(monkeypatch):
     named = re.findall(r"--config=(\S+)", "\n".join(parts))
     assert sum(name.startswith("configs/biasbed/") for name in named) == 8
     for name in named:
-        validation.validate(jc.load(name, flag="config").to_dict())
+        setup.check_names(
+            run_spec.RunSpec.from_config(jc.load(name, flag="config").to_dict())
+        )
