@@ -73,13 +73,8 @@ def parser() -> cli.Parser:
         metavar="PIXELS",
         help="of the images' sides (default: that of the runs, for files 224)",
     )
-    add(
-        "--images",
-        type=cli.at_least(0),
-        default=0,
-        metavar="N",
-        help="so many images, evenly spaced; 0 is all (default: %(default)s)",
-    )
+    count = functools.partial(cli.add_count, made)
+    count("--images", 0, 0, "so many images, evenly spaced; 0 is all")
     add(
         "--reference",
         action="append",
@@ -89,13 +84,8 @@ def parser() -> cli.Parser:
         "trained on all values alike: drops are then beyond theirs, which leaves out what "
         "is harder for any network",
     )
-    add(
-        "--attributes",
-        type=cli.names,
-        default=(),
-        metavar="A,B",
-        help="columns of the data set (default: all whose values have names)",
-    )
+    what = "columns of the data set (default: all whose values have names)"
+    cli.add_names(made, "--attributes", (), what)
     add(
         "--kinds",
         type=_kinds,
@@ -104,11 +94,7 @@ def parser() -> cli.Parser:
         help=f"of shifts: {', '.join(_KINDS)} (default: all). A marginal drop may be of "
         "images that are harder; conditional asks for shortcuts alone",
     )
-    add(
-        "--apart",
-        action="store_true",
-        help="each seed of a run is a model of its own",
-    )
+    add("--apart", action="store_true", help="each seed of a run is a model of its own")
     add(
         "--tau",
         type=_between(0, 100),
@@ -123,33 +109,10 @@ def parser() -> cli.Parser:
         metavar="P",
         help="level of the tests together, of each model (default: %(default)s)",
     )
-    add(
-        "--draws",
-        type=cli.at_least(100),
-        default=2000,
-        metavar="N",
-        help="of the bootstrap (default: %(default)s)",
-    )
-    add(
-        "--seed",
-        type=cli.at_least(0),
-        default=0,
-        help="of halves and draws (default: %(default)s)",
-    )
-    add(
-        "--pairs",
-        type=cli.at_least(0),
-        default=8,
-        metavar="N",
-        help="so many pairs of images that flip are shown of each bug (default: %(default)s)",
-    )
-    add(
-        "--devices",
-        type=cli.at_least(0),
-        default=0,
-        metavar="N",
-        help="how many of those here are used; 0 is all (default: %(default)s)",
-    )
+    count("--draws", 100, 2000, "of the bootstrap")
+    count("--seed", 0, 0, "of halves and draws", None)
+    count("--pairs", 0, 8, "so many pairs of images that flip are shown of each bug")
+    count("--devices", 0, 0, "how many of those here are used; 0 is all")
     add("--out", default="audit", metavar="DIR", help="(default: %(default)s)")
     return made
 
@@ -258,7 +221,7 @@ def _opened(
 
 
 def _columns(source: "spec.Source", wanted: Sequence[str]) -> Columns:
-    """The columns asked for, or all whose values have names, each partition once."""
+    """The columns asked for, or all whose values have names; equal ones count once."""
     import numpy as np
 
     from jbias.data import annotations, base
@@ -356,7 +319,7 @@ def _answered(
 
 
 def _model(subject: "networks.Network", apart: bool) -> str:
-    """What a network is a copy of: the seeds of one run are one model."""
+    """The name of the model that a network is of: the seeds of one run are one model."""
     if apart or not subject.is_trained:
         return subject.name
     where = epath.Path(subject.about["path"]).name
@@ -445,7 +408,7 @@ def _stacked(
 def _tested(
     name, correct, label, against, columns, names, args
 ) -> dict[str, "attribute_reliance.Reliance"]:
-    """Every candidate's drops, with a bar."""
+    """Measures every candidate's drops, under a progress bar."""
     from jbias.evals import attribute_reliance
 
     tested = {}
@@ -466,7 +429,7 @@ def _tested(
 def _examples(
     found: "audited.Audited", asked: "suite.Suite", count: int
 ) -> Iterator[tuple[str, "audited.Examples"]]:
-    """Pairs of images that flip, of what is shown."""
+    """Pairs of images whose decisions flip, for each attribute that the page shows."""
     import numpy as np
 
     from jbias.evals import attribute_audit, prepared_sets

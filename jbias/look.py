@@ -30,7 +30,7 @@ import argparse
 import collections
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import ml_collections
@@ -61,20 +61,13 @@ def parser() -> cli.Parser:
     made = cli.Parser("look", __doc__)
     cli.add_suite_flags(made)
     add = made.add_argument
-    add(
-        "--set",
-        type=cli.names,
-        metavar="A,B",
-        help="sets of the suite, by their names there; if not given all of each measure, "
-        "and for saliency the first",
+    what = (
+        "sets of the suite, by their names there; if not given all of each measure, and "
+        "for saliency the first"
     )
-    add(
-        "--images",
-        type=cli.at_least(1),
-        default=8,
-        metavar="N",
-        help="rows of a sheet; of the smallest set at most all (default: %(default)s)",
-    )
+    cli.add_names(made, "--set", None, what)
+    what = "rows of a sheet; of the smallest set at most all"
+    cli.add_count(made, "--images", 1, 8, what)
     add(
         "--site",
         metavar="NAME",
@@ -262,9 +255,8 @@ def _of_network(look: Look, subject: "networks.Network") -> NetworkDrawings:
             of = (look, network, names[1], dataset, prepared[dataset])
             seen[dataset], means[dataset] = _seen(*of)
         except loading.NETWORK_ERRORS as error:
-            look.refuse(
-                f"{names[1]}: saliency@{dataset}", networks.describe_error(error)
-            )
+            what = f"{names[1]}: saliency@{dataset}"
+            look.refuse(what, networks.describe_error(error))
     for task in (task for task in look.tasks if task.dataset in prepared):
         few = look.subset(task.dataset, prepared[task.dataset])
         made = look.suite.make_probe(*task, few.classes)
@@ -284,18 +276,37 @@ def _of_network(look: Look, subject: "networks.Network") -> NetworkDrawings:
 
 
 def _seen(look: Look, network: "predict.BoundNetwork", label: str, dataset: str, given):
-    """The maps of the images that are drawn, and the mean of many, or None."""
-    from jbias.evals import prepared_sets
+    """The maps of the images that are drawn, and the mean of many, or None.
+
+    Decisions are by the first rule of how the set is answered. ValueError for a site that
+    cannot be looked at, or a network.
+    """
+    import numpy as np
+
+    from jbias.data import wordnet
+    from jbias.evals import grad_cam, predict, prepared_sets, probes
+    from jbias.report import saliency_figures
 
     few = look.subset(dataset, given)
-    batches = prepared_sets.device_batches(look.suite, few, look.devices)
-    found = _maps_of(network, batches, few, look.site)
+    batches = [*prepared_sets.device_batches(look.suite, few, look.devices)]
+    maps = np.concatenate([*grad_cam.batch_maps(network, batches, look.site)])
+    rule = next(iter(few.rules.values()))
+    found = predict.run_probe(network, probes.make_plain(), batches, {"": rule})[""]
+    names = [wordnet.readable(few.classes[k]) for k in found["prediction"]]
+    right = found["prediction"] == few.columns["label"]
+    seen = saliency_figures.Seen(maps, names, found["confidence"], right)
     if not look.maps:
-        return found, None
+        return seen, None
     some = prepared_sets.subsample(given, look.maps)
     batches = prepared_sets.device_batches(look.suite, some, look.devices)
+    total, count, empty = 0.0, 0, 0
     with console.count_images(look.log, f"{label}: maps", len(some.index)) as (tell, _):
-        return found, _mean_map(network, batches, look.site, tell)
+        for maps in grad_cam.batch_maps(network, batches, look.site):
+            total = total + maps.sum(0, dtype=np.float64)
+            count += len(maps)
+            empty += int((maps.max((1, 2)) == 0).sum())
+            tell(len(maps))
+    return seen, saliency_figures.Mean(total / count, count, empty)
 
 
 def _prepared(
@@ -314,9 +325,8 @@ def _prepared(
         except base.Mismatch:
             foreign.append(dataset)
     if foreign:
-        look.refuse(
-            label, prepared_sets.describe_mismatch(subject, look.suite, foreign)
-        )
+        why = prepared_sets.describe_mismatch(subject, look.suite, foreign)
+        look.refuse(label, why)
     return found
 
 
@@ -335,13 +345,8 @@ def _saliency(look: Look, found: Sequence[NetworkDrawings]) -> int:
         }
         if seen:
             title = f"Grad-CAM at {look.site}, {dataset}"
-            images = (
-                prepared_sets.read_images(
-                    look.suite, look.subset(dataset), look.devices
-                )
-                / 255
-            )
-            names = look.names(dataset)
+            of = look.suite, look.subset(dataset), look.devices
+            images, names = prepared_sets.read_images(*of) / 255, look.names(dataset)
             fig = saliency_figures.over(images, names, seen, title=title)
             look.write(f"saliency@{dataset}", fig)
         if means:
@@ -360,52 +365,6 @@ def _names(subject: "networks.Network") -> tuple[str, str]:
     method = fields["variant"] or fields["algorithm"]
     name = f"{method}/{fields['model']} seed {fields['seed']}"
     return name, f"{epath.Path(subject.about['path']).name} {name}"
-
-
-def _maps_of(
-    network: "predict.BoundNetwork",
-    batches: Iterable["predict.Batch"],
-    given: "prepared_sets.PreparedSet",
-    site: str,
-) -> "saliency_figures.Seen":
-    """Looks at images of a set, by the first rule of how it is answered.
-
-    ValueError for a site that cannot be looked at, or a network.
-    """
-    import numpy as np
-
-    from jbias.data import wordnet
-    from jbias.evals import grad_cam, predict, probes
-    from jbias.report import saliency_figures
-
-    batches = list(batches)
-    maps = np.concatenate([*grad_cam.batch_maps(network, batches, site)])
-    rule = next(iter(given.rules.values()))
-    found = predict.run_probe(network, probes.make_plain(), batches, {"": rule})[""]
-    names = [wordnet.readable(given.classes[k]) for k in found["prediction"]]
-    right = found["prediction"] == given.columns["label"]
-    return saliency_figures.Seen(maps, names, found["confidence"], right)
-
-
-def _mean_map(
-    network: "predict.BoundNetwork",
-    batches: Iterable["predict.Batch"],
-    site: str,
-    tell: Callable[[int], None],
-) -> "saliency_figures.Mean":
-    """The mean map; `tell` hears how many more images have been looked at."""
-    import numpy as np
-
-    from jbias.evals import grad_cam
-    from jbias.report import saliency_figures
-
-    total, count, empty = 0.0, 0, 0
-    for maps in grad_cam.batch_maps(network, batches, site):
-        total = total + maps.sum(0, dtype=np.float64)
-        count += len(maps)
-        empty += int((maps.max((1, 2)) == 0).sum())
-        tell(len(maps))
-    return saliency_figures.Mean(total / count, count, empty)
 
 
 def _without_networks(look: Look, networks: bool) -> int:
@@ -446,9 +405,7 @@ def _as_they_are(look: Look, name: str, tasks: Sequence["suite.Task"]):
     for task in tasks:
         few, names[task.dataset] = look.subset(task.dataset), look.names(task.dataset)
         of = (look.suite, task, prepared_sets.NO_NETWORK, ("",), few, look.devices)
-        columns[task.dataset] = prepared_sets.condition_images(*of)[
-            prepared_sets.UNCHANGED
-        ]
+        (columns[task.dataset],) = prepared_sets.condition_images(*of).values()
     first = names[tasks[0].dataset]
     if all(one == first for one in names.values()):
         return contact_sheet.draw(columns, first, title=name)

@@ -17,8 +17,8 @@ or arguments are wrong; 130 or 143 stopped with all work saved.
 import argparse
 import functools
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import ml_collections
 from etils import epath
@@ -45,28 +45,18 @@ def parser() -> cli.Parser:
         metavar="FILE:ARGUMENTS",
         help="the recipe, as for jbias.main, without shift; may be given several times",
     )
-    add(
-        "--models",
-        type=cli.names,
-        default=(),
-        metavar="A,B",
-        help="networks to train each recipe with (default: the recipe's own)",
+    several = functools.partial(cli.add_names, made)
+    several(
+        "--models", (), "networks to train each recipe with (default: the recipe's own)"
     )
-    add(
-        "--attributes",
-        type=cli.names,
-        default=("attribute",),
-        metavar="A,B",
-        help="columns of the data set (default: attribute)",
+    several(
+        "--attributes", ("attribute",), "columns of the data set (default: attribute)"
     )
-    add(
-        "--levels",
-        type=cli.names,
-        default=("M", "C", "J"),
-        metavar="A,B",
-        help="such as M4,C6; a letter is all of its kind, `only` trains on each value "
-        "alone (default: M,C,J)",
+    what = (
+        "such as M4,C6; a letter is all of its kind, `only` trains on each value alone "
+        "(default: M,C,J)"
     )
+    several("--levels", ("M", "C", "J"), what)
     add("--workdir", default="runs/study", metavar="DIR", help="(default: %(default)s)")
     add(
         "--dry-run",
@@ -145,19 +135,16 @@ def planned(
     args: argparse.Namespace, changes: Sequence[str]
 ) -> tuple[list[Run], list[str]]:
     """All runs in order, and why others cannot be; each is tried before any is trained."""
-    from jbias.data import shift_option, shifts
+    from jbias.data import shift_option, shifts, splits
 
     runs, refused, seen = [], [], {}
-    models = args.models or ("",)
     for named in args.config:
-        for model in models:
-            base = (
-                f"{named}{',' if ':' in named else ':'}model={model}"
-                if model
-                else named
-            )
+        for model in args.models or ("",):
+            base = _with_argument(named, f"model={model}") if model else named
             recipe = functools.partial(_config, base, changes)
-            name = _name(recipe("M0", args.attributes[0]))
+            first = recipe("M0", args.attributes[0])
+            parts = jc.algorithm_name(first), first.variant, first.model.name
+            name = "-".join(filter(None, parts)).replace("/", "-")
             if seen.setdefault(name, base) is not base:
                 raise ValueError(
                     f"--config: {seen[name]!r} and {base!r} are both called {name}; "
@@ -165,10 +152,14 @@ def planned(
                 )
             here = epath.Path(args.workdir) / name
             for attribute in args.attributes:
-                source, options = _source(recipe("M0", attribute))
+                config = recipe("M0", attribute)
+                options = jc.to_dict(config)["train"]
+                shift = options.pop("shift")
+                taken = splits.train_set("config.train", options, config.size)
+                source = taken.sources[0]  # The set that parts are taken from.
                 for level in _levels(source, args.levels, attribute):
                     try:
-                        shift_option.apply(source, {**options, "level": level})
+                        shift_option.apply(source, {**shift, "level": level})
                     except shifts.Infeasible as error:
                         refused.append(f"{name}, {attribute}, {level}: {error}")
                         continue
@@ -186,15 +177,12 @@ def _config(
         raise ValueError(
             "--config: must leave shift out, which --levels says, got " + repr(named)
         )
-    told = f"shift={level},attribute={attribute}"
-    joined = f"{named}{',' if ':' in named else ':'}{told}"
+    joined = _with_argument(named, f"shift={level},attribute={attribute}")
     return jc.load(joined, changes, flag="config")
 
 
-def _name(config: ml_collections.ConfigDict) -> str:
-    """What a recipe's folder is called."""
-    parts = (jc.algorithm_name(config), config.variant, config.model.name)
-    return "-".join(filter(None, parts)).replace("/", "-")
+def _with_argument(named: str, argument: str) -> str:
+    return f"{named}{',' if ':' in named else ':'}{argument}"
 
 
 def _levels(
@@ -215,17 +203,6 @@ def _levels(
         else:
             raise ValueError(f"--levels: unknown {one!r}; {jc.suggest(one, known)}")
     return tuple(dict.fromkeys(found))
-
-
-def _source(
-    config: ml_collections.ConfigDict,
-) -> tuple["spec.Source", Mapping[str, Any]]:
-    """The set that parts are taken from, and the options of a part."""
-    from jbias.data import splits
-
-    options = jc.to_dict(config)["train"]
-    shift = options.pop("shift")
-    return splits.train_set("config.train", options, config.size).sources[0], shift
 
 
 if __name__ == "__main__":

@@ -20,9 +20,8 @@ from jbias.evals import decisions, probe
 
 def accuracy(decided: decisions.Decisions) -> list[decisions.Number]:
     """The share of images whose predicted class is their label."""
-    n = len(decided.prediction)
-    correct = int((decided.prediction == decided.columns["label"]).sum())
-    return [decisions.Number("accuracy", correct / n, correct, n)]
+    right = decided.prediction == decided.columns["label"]
+    return [decisions.share("accuracy", right.sum(), len(right))]
 
 
 def real_accuracy(decided: decisions.Decisions) -> list[decisions.Number]:
@@ -40,9 +39,9 @@ def real_accuracy(decided: decisions.Decisions) -> list[decisions.Number]:
             f" {', '.join(columns)}; open the set with its accepted classes"
         )
     accepted = np.stack([columns[name] for name in names])
-    correct = int((accepted == decided.prediction).any(0).sum())
-    n = int((accepted >= 0).any(0).sum())
-    return [decisions.Number("real_accuracy", correct / n if n else None, correct, n)]
+    correct = (accepted == decided.prediction).any(0).sum()
+    n = (accepted >= 0).any(0).sum()
+    return [decisions.share("real_accuracy", correct, n)]
 
 
 def make_by_class(*, classes: Sequence[str] = ()) -> probe.Probe:
@@ -68,9 +67,10 @@ def class_numbers(
         label = decided.columns["label"]
         for one in np.unique(label[label >= 0]):
             right = decided.prediction[label == one] == one
-            count, n = int(right.sum()), len(right)
             name = f"{rule} class={classes[one] if classes else one}".strip()
-            found.append(decisions.Number("class_accuracy", count / n, count, n, name))
+            found.append(
+                decisions.share("class_accuracy", right.sum(), len(right), name)
+            )
     return found
 
 
@@ -138,18 +138,15 @@ def by_group(
     worst = np.lexsort((-n[row, column], share))[0]
     classes = n.sum(1) > 0
     by_class = right.sum(1)[classes] / n.sum(1)[classes]
-    least = int(right[row, column][worst]), int(n[row, column][worst])
-    number = decisions.Number
+    least = right[row, column][worst], n[row, column][worst]
     found = [
-        number("worst_group_accuracy", least[0] / least[1], *least),
-        number("group_balanced_accuracy", float(share.mean()), None, total),
-        number("class_balanced_accuracy", float(by_class.mean()), None, total),
+        decisions.share("worst_group_accuracy", *least),
+        decisions.quantity("group_balanced_accuracy", share.mean(), total),
+        decisions.quantity("class_balanced_accuracy", by_class.mean(), total),
     ]
-    if len(share) <= MAX_GROUPS:
-        for k, a in zip(row.tolist(), column.tolist(), strict=True):
-            counts = int(right[k, a]), int(n[k, a])
-            told = counts[0] / counts[1], *counts, f"group={k}/{a}"
-            found.append(number("group_accuracy", *told))
+    for k, a in zip(row, column, strict=True) if len(share) <= MAX_GROUPS else ():
+        name = f"group={k}/{a}"
+        found.append(decisions.share("group_accuracy", right[k, a], n[k, a], name))
     return found
 
 
@@ -169,16 +166,15 @@ def stacked_halves(decided: decisions.Decisions) -> list[decisions.Number]:
         return []
 
     def number(metric, hit, among, condition=""):
-        count, n = int((hit & among).sum()), int(among.sum())
-        return decisions.Number(metric, count / n, count, n, condition)
+        return decisions.share(metric, (hit & among).sum(), among.sum(), condition)
 
     found = [
         number("follows_label", answer == label, known),
         number("follows_other", answer == other, known),
     ]
-    for k in np.unique(other[known]).tolist():
-        hit, among = answer == other, known & (other == k)
-        found.append(number("follows_other", hit, among, f"other {k}"))
+    for k in np.unique(other[known]):
+        among = known & (other == k)
+        found.append(number("follows_other", answer == other, among, f"other {k}"))
     return found
 
 
@@ -214,12 +210,11 @@ def bootstrap_counts(
     n, rng = marks.shape[1], np.random.default_rng(seed)
     weights = patterns.T.astype(np.float64)  # Sums of counts stay exact.
     step = max(1, _AT_ONCE // len(sizes))
-    return np.concatenate(
-        [
-            rng.multinomial(n, sizes / n, min(step, draws - first)) @ weights
-            for first in range(0, draws, step)
-        ]
-    ).astype(np.int64)
+    drawn = [
+        rng.multinomial(n, sizes / n, min(step, draws - first)) @ weights
+        for first in range(0, draws, step)
+    ]
+    return np.concatenate(drawn).astype(np.int64)
 
 
 def bootstrap_interval(
@@ -235,9 +230,7 @@ def bootstrap_interval(
     return [
         decisions.quantity(f"{metric}_lower", ends[0], n, condition),
         decisions.quantity(f"{metric}_upper", ends[1], n, condition),
-        decisions.Number(
-            f"{metric}_undefined", missing / len(drawn), missing, len(drawn), condition
-        ),
+        decisions.share(f"{metric}_undefined", missing, len(drawn), condition),
     ]
 
 

@@ -12,7 +12,7 @@ https://github.com/paulgavrikov/biases_vs_generalization at 9168ac8, eval_imagen
 
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -20,7 +20,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jbias.augment import adversarial
-from jbias.evals import decisions, probe
+from jbias.evals import decisions, occlusion, probe
 
 EPS, STEPS, STEP_SIZE = 0.5 / 255, 40, 2 / 255
 
@@ -64,30 +64,15 @@ def make(
     told += ["no start"] * (not random_start) + [f"{restarts} restarts"] * (
         restarts > 1
     )
-
-    def size(e: float) -> float:
-        if step_size is not None:
-            return step_size
-        return STEP_SIZE if norm == "linf" else 2.5 * e / steps
-
-    return _probe(
-        "pgd",
-        norm,
-        {e: size(e) for e in _budgets("pgd", eps)},
-        steps,
-        restarts=restarts,
-        start=random_start,
-        told=" ".join(told),
-        strict=strict,
-        seed=seed,
-    )
+    sizes = dict.fromkeys(_budgets("pgd", eps), step_size or STEP_SIZE)
+    if step_size is None and norm == "l2":
+        sizes = {e: 2.5 * e / steps for e in sizes}
+    options = dict(restarts=restarts, start=random_start, strict=strict, seed=seed)
+    return _probe("pgd", norm, sizes, steps, told=" ".join(told), **options)
 
 
 def make_fgsm(
-    *,
-    norm: str = "linf",
-    eps: float | Sequence[float] = EPS,
-    strict: bool = False,
+    *, norm: str = "linf", eps: float | Sequence[float] = EPS, strict: bool = False
 ) -> probe.Probe:
     """One step of the whole budget from the image: the fast gradient sign method.
 
@@ -128,8 +113,7 @@ def _probe(
     def show(rows: probe.Rows, params: Any) -> Float[Array, "b h w 3"]:
         if not start:
             return rows.image
-        key = jax.random.fold_in(jax.random.key(seed), params["restart"])
-        keys = jax.vmap(jax.random.fold_in, (None, 0))(key, rows.index)
+        keys = occlusion.image_keys(seed, params["restart"], rows.index)
         return adversarial.starts(rows.image, keys, norm=norm, eps=params["eps"])
 
     def move(
@@ -166,40 +150,26 @@ def numbers(
     that are right both ways. groups: the conditions of each budget. A condition may end
     with the rule of its decisions, such as " mean_logit".
     """
-    tries = {one for group in groups.values() for one in group}
-    found = []
-    for rule in _rules(by_condition, tries):
-        clean = _right(by_condition[rule]) if rule in by_condition else None
+
+    def counted(found: Mapping[str, decisions.Decisions]) -> Iterator[decisions.Number]:
+        right = {
+            name: one.prediction == one.columns["label"] for name, one in found.items()
+        }
         for name, group in groups.items():
-            right = np.logical_and.reduce(
-                [_right(by_condition[f"{one} {rule}".strip()]) for one in group]
-            )
-            kinds = {f"{kind}_accuracy": right}
-            if clean is not None:
-                kinds[f"{kind}_accuracy_strict"] = right & clean
+            robust = np.logical_and.reduce([right[one] for one in group])
+            kinds = {"accuracy": robust}
+            if "" in right:
+                kinds["accuracy_strict"] = robust & right[""]
             for metric, each in kinds.items():
-                count, n, place = int(each.sum()), len(each), f"{name} {rule}".strip()
-                found.append(decisions.Number(metric, count / n, count, n, place))
-    return found
+                yield decisions.share(f"{kind}_{metric}", each.sum(), len(each), name)
 
-
-def _rules(names: Sequence[str], tries: set[str]) -> list[str]:
-    """What stands behind the names of conditions, each once."""
-    rules = {}
-    for name in names:
-        longest = max((t for t in tries if f"{name} ".startswith(f"{t} ")), default="")
-        rules[name.removeprefix(longest).strip()] = None
-    return list(rules)
-
-
-def _right(decided: decisions.Decisions) -> np.ndarray:
-    return decided.prediction == decided.columns["label"]
+    return decisions.numbers_by_rule(by_condition, counted)
 
 
 def _cross_entropy(
     rows: probe.Rows, image: Float[Array, "b h w 3"]
 ) -> Float[Array, "b"]:
-    """Zero where an image has no right class, and so no gradient."""
+    """Of each image; zero where it has no right class, and so no gradient."""
     logits = rows.logits(image)
     right = jax.nn.one_hot(rows.label, logits.shape[-1])
     return -(right * jax.nn.log_softmax(logits)).sum(-1)

@@ -42,7 +42,7 @@ def stratified_drop(
     against: Bool[np.ndarray, "r n"] | None = None,
     confidence: float = 0.95,
 ) -> StratifiedDrop | None:
-    """The drop of a kind of shift of `value`, adjusted for `other`; None: not to be told.
+    """The drop under a kind of shift of `value`, with `other` held fixed; None if unknown.
 
     correct, against: as `attribute_reliance.measure` had them for `found`, whose arrangements are
     taken, each on the half of the images that it was not chosen on, whose images with another
@@ -231,7 +231,7 @@ def _differ(one: attribute_reliance.Kind, tau: float) -> bool:
 
 
 def _explained(row: Candidate, bugs, hold, candidates, tau: float) -> Candidate:
-    """Holds each bug before it fixed; keeps the one after which least is left."""
+    """Holds each bug ranked before fixed; names the one that leaves the smallest drop."""
     if not bugs or not row.kind:
         return row
     left = []

@@ -48,10 +48,7 @@ def testable_cells(
     """
     rows, columns = np.flatnonzero(table.sum(1)), np.flatnonzero(table.sum(0))
     lost = []
-    called = names or (
-        [*map(str, range(len(table)))],
-        [*map(str, range(table.shape[1]))],
-    )
+    called = names or [[*map(str, range(size))] for size in table.shape]
     while rows.size and columns.size:
         short = table[np.ix_(rows, columns)] < least
         if not short.any():
@@ -77,7 +74,7 @@ def testable_cells(
 
 
 def _lost(table, rows, columns, axis, worst, least, called) -> str:
-    """What is left out, and which of its cells lack how many images."""
+    """Names the class or value that is left out, and which of its cells lack images."""
     if axis:
         line, others = table[rows, columns[worst]], [called[0][k] for k in rows]
         what = f"value {called[1][columns[worst]]}"

@@ -53,27 +53,23 @@ def numbers(
       float32, as an underflow leaves it, counts as that: 87.3.
     brier_top: mean of (confidence - right)^2, the Brier score of the decided class.
     """
-    return [
-        decisions.Number(metric, value, None, n, rule)
-        for rule, decided in by_rule.items()
-        for metric, value, n in _of_rule(decided, bins)
-    ]
-
-
-def _of_rule(decided: decisions.Decisions, bins: int) -> list[tuple]:
-    confidence, likelihood, right = _confidences(decided)
-    n = len(right)
-    metrics = ("ece", "ece_mass", "nll", "brier_top")
-    if not n:
-        return [(metric, None, 0) for metric in metrics]
-    tiny = np.finfo(np.float32).tiny
-    values = (
-        reliability(confidence, right, bins=bins).error,
-        reliability(confidence, right, bins=bins, equal="mass").error,
-        float(-np.log(np.maximum(likelihood, tiny)).mean()),
-        float(np.square(confidence - right).mean()),
-    )
-    return [(metric, value, n) for metric, value in zip(metrics, values, strict=True)]
+    metrics, found = ("ece", "ece_mass", "nll", "brier_top"), []
+    for rule, decided in by_rule.items():
+        confidence, likelihood, right = _confidences(decided)
+        values = dict.fromkeys(metrics)
+        if n := len(right):
+            tiny = np.finfo(np.float32).tiny
+            values = {
+                "ece": reliability(confidence, right, bins=bins).error,
+                "ece_mass": reliability(
+                    confidence, right, bins=bins, equal="mass"
+                ).error,
+                "nll": float(-np.log(np.maximum(likelihood, tiny)).mean()),
+                "brier_top": float(np.square(confidence - right).mean()),
+            }
+        for metric, value in values.items():
+            found.append(decisions.Number(metric, value, None, n, rule))
+    return found
 
 
 def reliability(

@@ -9,7 +9,7 @@ Source: Gavrikov and Keuper, CVPR 2024, https://arxiv.org/abs/2404.01509; their 
 https://github.com/paulgavrikov/biases_vs_generalization at 9168ac8, raw-data/benchmark.csv.
 """
 
-import collections
+import functools
 import math
 import re
 from collections.abc import Mapping
@@ -49,15 +49,7 @@ def numbers(
     Raises ValueError where a condition is no corruption and severity, or some
     corruption lacks a severity that another has.
     """
-    by_rule = collections.defaultdict(dict)
-    for condition, decided in found.items():
-        shown, _, rule = condition.partition(" ")
-        by_rule[rule][_parsed(shown)] = decided
-    return [
-        number._replace(condition=f"{number.condition} {rule}".strip())
-        for rule, cells in by_rule.items()
-        for number in _of_rule(cells, errors)
-    ]
+    return decisions.numbers_by_rule(found, functools.partial(_of_rule, errors=errors))
 
 
 def _parsed(condition: str) -> tuple[str, int]:
@@ -72,13 +64,12 @@ def _parsed(condition: str) -> tuple[str, int]:
 
 
 def _of_rule(
-    cells: Mapping[tuple[str, int], decisions.Decisions],
-    errors: Mapping[str, float] | None,
+    found: Mapping[str, decisions.Decisions], *, errors: Mapping[str, float] | None
 ) -> list[Number]:
     each = {}
-    for (name, severity), decided in cells.items():
+    for condition, decided in found.items():
         (share,) = evals.MEASURES["accuracy"](decided)
-        each[name, severity] = share._replace(condition=f"{name}-{severity}")
+        each[_parsed(condition)] = share._replace(condition=condition)
     names = tuple(dict.fromkeys(name for name, _ in each))
     severities = tuple(dict.fromkeys(severity for _, severity in each))
     absent = [
@@ -114,15 +105,12 @@ def _of_rule(
 
 
 def _lacking(names: tuple[str, ...]) -> str:
-    """What a mean over corruptions that are not all of a family is called besides."""
+    """The ending of the name of a mean over these: "" where they are all of a family."""
     named = set(names)
     if named in (set(corruptions.CORRUPTIONS), set(corruptions.BAR)):
         return ""
-    return (
-        "_without_frost"
-        if named | {"frost"} == set(corruptions.CORRUPTIONS)
-        else "_part"
-    )
+    without = named | {"frost"} == set(corruptions.CORRUPTIONS)
+    return "_without_frost" if without else "_part"
 
 
 def _compared(

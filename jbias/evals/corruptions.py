@@ -11,7 +11,6 @@ import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -19,7 +18,7 @@ from jbias.augment import corrupt
 from jbias.data import base
 from jbias.data import corruption_operators as operators
 from jbias.data import corruptions as published
-from jbias.evals import corruption_error, probe
+from jbias.evals import corruption_error, occlusion, probe
 
 FAMILIES = {"imagenet_c": published.CORRUPTIONS, "imagenet_c_bar": published.BAR}
 
@@ -51,7 +50,7 @@ def make(
     Raises ValueError for anything else.
     """
     shown = _names(names, frost)
-    if not severities or len(set(severities)) != len(severities):
+    if not probe.each_once(severities):
         raise ValueError(
             f"corruptions: severities must be some of {published.SEVERITIES}, each once,"
             f" got {severities!r}"
@@ -78,16 +77,9 @@ def make(
     tables = operators.quantisation_tables(85) if stored else None
 
     def show(rows: probe.Rows, params: Any, name: str) -> Float[Array, "b h w 3"]:
-        key = jax.random.fold_in(jax.random.key(seed), params["salt"])
-        keys = jax.vmap(jax.random.fold_in, (None, 0))(key, rows.index)
-        out = corrupt.corrupt_batch(
-            rows.image,
-            keys,
-            name,
-            params["settings"],
-            quantise=quantise,
-            stored=tables,
-        )
+        keys = occlusion.image_keys(seed, params["salt"], rows.index)
+        form = dict(quantise=quantise, stored=tables)
+        out = corrupt.corrupt_batch(rows.image, keys, name, params["settings"], **form)
         return jnp.clip(out, 0, 1)
 
     return probe.Probe(
@@ -111,7 +103,7 @@ def _names(names: str | Sequence[str], frost: str | None) -> tuple[str, ...]:
                 f"corruptions: names must be {' or '.join(map(repr, FAMILIES))}, or"
                 f" corruptions, got {name!r}; {base.did_you_mean(name, known)}"
             )
-    if not listed or len(set(listed)) != len(listed):
+    if not probe.each_once(listed):
         raise ValueError(
             f"corruptions: names must be one or more, each once, got {names!r}"
         )

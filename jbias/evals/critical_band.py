@@ -75,13 +75,8 @@ def fit_gaussians(values: Float[np.ndarray, "v f"], *, highest: float) -> Gaussi
     s = np.exp(log_s)
     settled = np.take_along_axis(done, best, 1)[:, 0]
     residual = np.take_along_axis(cost, best, 1)[:, 0]
-    return GaussianFits(
-        a,
-        mu,
-        s,
-        residual,
-        settled & (s > 5 * NARROWEST) & (s < FLAT),
-    )
+    converged = settled & (s > 5 * NARROWEST) & (s < FLAT)
+    return GaussianFits(a, mu, s, residual, converged)
 
 
 def _residuals(p, t, f):
@@ -130,6 +125,7 @@ HIGHEST = len(SIGMAS) - 1  # Recognised without noise only, or never.
 CRITERION = 50.0  # Per cent.
 BEYOND = 1.0  # How far continuous thresholds may lie above the highest.
 
+METRICS = "bandwidth", "center_frequency", "peak_noise_sensitivity"
 # Why there may be no band.
 FLAGS = ("all_critical", "no_critical_band", "flat", "unknown")
 
@@ -189,10 +185,7 @@ def critical_band_fit(
 
 
 def fit_bands(
-    thresholds: Float[np.ndarray, "v octaves"],
-    *,
-    side: int,
-    highest: float = HIGHEST,
+    thresholds: Float[np.ndarray, "v octaves"], *, side: int, highest: float = HIGHEST
 ) -> list[CriticalBand]:
     """`critical_band_fit` of many vectors at once; equal ones are fitted once."""
     vectors, which = np.unique(thresholds, axis=0, return_inverse=True)
@@ -328,7 +321,7 @@ def bvg_numbers(
     counts, n = marks.sum(1), marks.shape[1]
     where = np.array([[row[condition] for condition in line] for line in names])
     told = [
-        decisions.Number("accuracy", int(counts[i]) / n, int(counts[i]), n, condition)
+        decisions.share("accuracy", counts[i], n, condition)
         for condition, i in row.items()
     ]
     drawn = accuracy.bootstrap_counts(marks, draws=draws, seed=seed)
@@ -357,23 +350,19 @@ def original_numbers(
     Which image had which noise follows from its number in the set, the column "index".
     """
     frequencies = octave_frequencies(side)
-    (right,), (decided,) = (
-        accuracy.correct_by_condition(by_condition),
-        by_condition.values(),
-    )
+    (decided,) = by_condition.values()
+    (right,) = accuracy.correct_by_condition(by_condition)
     index = decided.columns.get("index", np.arange(len(right)))
     chosen = np.random.default_rng(seed).permutation(len(right))[:sample]
     table = noise_cells(len(frequencies), seed)
-    size = len(SIGMAS) * len(frequencies)
-    marks = _marks(right[chosen], table[index[chosen] % len(table)], size)
+    # Of each cell, which images are decided rightly in it, and which are in it.
+    cells = np.arange(len(SIGMAS) * len(frequencies))[:, None]
+    inside = table[index[chosen] % len(table)] == cells
+    marks = np.concatenate([inside & right[chosen], inside])
     counts = marks.sum(1).reshape(2, len(SIGMAS), -1)
     told = [
-        decisions.Number(
-            "accuracy",
-            counts[0, i, j] / counts[1, i, j] if counts[1, i, j] else None,
-            int(counts[0, i, j]),
-            int(counts[1, i, j]),
-            f"original {sigma:g} at {frequency:g}",
+        decisions.share(
+            "accuracy", *counts[:, i, j], f"original {sigma:g} at {frequency:g}"
         )
         for i, sigma in enumerate(SIGMAS)
         for j, frequency in enumerate(frequencies)
@@ -388,12 +377,6 @@ def original_numbers(
         default="absolute",
         continuous=continuous,
     )
-
-
-def _marks(right, cell, count) -> Bool[np.ndarray, "2*cells n"]:
-    """Of each cell, which images are decided rightly in it, and which are in it."""
-    inside = cell == np.arange(count)[:, None]
-    return np.concatenate([inside & right, inside])
 
 
 def _per_cent(right, shown):
@@ -418,12 +401,10 @@ def _bands(
         read = ways[way]
         ending = "" if way == default else f"_{way}"
         found = threshold_indices(read(table))
-        fitted, *others = fit_bands(
-            np.concatenate([found[None], threshold_indices(read(drawn))]),
-            side=side,
-        )
+        all_of = np.concatenate([found[None], threshold_indices(read(drawn))])
+        fitted, *others = fit_bands(all_of, side=side)
         told += _thresholds(f"{prefix}_threshold{ending}", found, side, n)
-        for metric in ("bandwidth", "center_frequency", "peak_noise_sensitivity"):
+        for metric in METRICS:
             named = f"{prefix}_{metric}{ending}"
             told.append(decisions.quantity(named, getattr(fitted, metric), n))
             values = np.array([getattr(other, metric) for other in others])
@@ -446,17 +427,13 @@ def _bands(
 
 
 def _between(prefix, ending, accuracy, side, n) -> list[decisions.Number]:
-    """The same by thresholds between whole numbers."""
+    """Thresholds between whole numbers, and the band that is fitted to them."""
     found = continuous_thresholds(accuracy)
-    highest = HIGHEST + BEYOND
-    band = critical_band_fit(found, side=side, highest=highest)
-    return _thresholds(f"{prefix}_threshold_continuous{ending}", found, side, n) + [
-        decisions.quantity(f"{prefix}_{metric}_continuous{ending}", value, n)
-        for metric, value in (
-            ("bandwidth", band.bandwidth),
-            ("center_frequency", band.center_frequency),
-            ("peak_noise_sensitivity", band.peak_noise_sensitivity),
-        )
+    band = critical_band_fit(found, side=side, highest=HIGHEST + BEYOND)
+    ending = f"_continuous{ending}"
+    return _thresholds(f"{prefix}_threshold{ending}", found, side, n) + [
+        decisions.quantity(f"{prefix}_{metric}{ending}", getattr(band, metric), n)
+        for metric in METRICS
     ]
 
 

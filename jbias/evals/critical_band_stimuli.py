@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from jbias.evals import critical_band, decisions, probe, pyramid
+from jbias.evals import critical_band, decisions, occlusion, probe, pyramid
 
 CONTRAST, MEAN = 0.2, 0.449
 GREY = (19595, 38470, 7471)  # Of 65536: what Pillow's mode "L" takes of each channel.
@@ -42,18 +42,15 @@ def make(
     _check(side, variant, sample, draws)
     options = dict(side=side, draws=draws, seed=seed, continuous=continuous)
     if variant == "original":
-        first = critical_band.MIXED_NOISE
-        conditions = {first: _original(side, seed)}
+        conditions = {critical_band.MIXED_NOISE: _original(side, seed)}
         counted = functools.partial(
             critical_band.original_numbers, sample=sample, **options
         )
     else:
-        conditions, first = _all(side), critical_band.CLEAN
+        conditions = _all(side)
         counted = functools.partial(critical_band.bvg_numbers, **options)
 
-    def numbers(by_condition):
-        return decisions.numbers_by_rule(by_condition, first, counted)
-
+    numbers = functools.partial(decisions.numbers_by_rule, numbers=counted)
     shown = functools.partial(show, side=side, seed=seed)
     return probe.Probe(conditions, shown, numbers)
 
@@ -71,8 +68,7 @@ def show(
             f"critical_band: made for images of {side} by {side} pixels, got"
             f" {rows.image.shape[1]} by {rows.image.shape[2]}"
         )
-    key = jax.random.fold_in(jax.random.key(seed), params["number"])
-    keys = jax.vmap(functools.partial(jax.random.fold_in, key))(rows.index)
+    keys = occlusion.image_keys(seed, params["number"], rows.index)
     if len(params["sigma"]) == 1:
         sigma, level, axis = params["sigma"][0], params["level"][0], None
     else:
@@ -100,7 +96,7 @@ def faint(levels: Float[Array, "b h w"]) -> Float[Array, "b h w"]:
 def noise(
     side: int, key: PRNGKeyArray, sigma: Float[Array, ""], level: Array
 ) -> Float[Array, "n n"]:
-    """White noise of a deviation, of which a band is left at the finest band's power."""
+    """White noise of deviation sigma, cut to one band and as strong as the finest band."""
     matrices = jnp.asarray(pyramid.there_and_back(side), jnp.float32)
     white = jax.random.normal(key, (side, side))
     finest = white - _passed(matrices[1], white)

@@ -120,24 +120,22 @@ def _of_rule(
     counts = {
         "fraction_shape": pooled.n_shape,
         "fraction_texture": pooled.n_texture,
-        "accuracy_shape": int(((answer == shape) & (shape >= 0)).sum()),
-        "accuracy_texture": int(((answer == texture) & (texture >= 0)).sum()),
+        "accuracy_shape": ((answer == shape) & (shape >= 0)).sum(),
+        "accuracy_texture": ((answer == texture) & (texture >= 0)).sum(),
     }
     for metric, count in counts.items():
-        yield decisions.Number(metric, count / n, count, n, rule)
+        yield decisions.share(metric, count, n, rule)
     each = by_class(*cues)
     for one, bias in each.items():
         name = classes[one] if classes else one
         yield _bias(bias, f"{rule} class={name}".strip())
     lacking = sum(math.isnan(bias.value) for bias in each.values())
-    share = lacking / len(each) if each else None
-    yield decisions.Number("shape_bias_undefined", share, lacking, len(each), rule)
+    yield decisions.share("shape_bias_undefined", lacking, len(each), rule)
 
 
 def _bias(bias: ShapeBias, condition: str) -> decisions.Number:
     either = bias.n_shape + bias.n_texture
-    value = bias.value if either else None
-    return decisions.Number("shape_bias", value, bias.n_shape, either, condition)
+    return decisions.share("shape_bias", bias.n_shape, either, condition)
 
 
 def _cues(decided: decisions.Decisions) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

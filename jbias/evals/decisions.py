@@ -1,13 +1,13 @@
 """What a network decided about each image of a set; every metric is a function of it.
 
-Also what metrics share: `quantity` and `wilson_interval`, and the decisions of a probe
-split by the rule that made them.
+Also what metrics share: `share`, `quantity` and `wilson_interval`, and `numbers_by_rule`,
+where several rules made decisions of the same answers.
 """
 
 import dataclasses
 import math
 import statistics
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -84,17 +84,24 @@ def _write(path: epath.PathLike, frame: pd.DataFrame) -> list[int]:
 
 def read(path: epath.PathLike) -> dict[int, Decisions]:
     """Reads the decisions of all seeds back."""
+    found = _read(path, "seed", "image")
+    return {int(seed): found[seed] for seed in sorted(found)}
+
+
+def _read(path: epath.PathLike, key: str, *ignored: str) -> dict[Any, Decisions]:
+    """Reads decisions by the values of a column, in the order of the file."""
     with epath.Path(path).open("rb") as file:
         frame = pd.read_parquet(file)
+    names = {
+        name: "condition" if name == _SET else name
+        for name in frame.columns.difference(["prediction", key, *ignored])
+    }
     return {
-        int(seed): Decisions(
+        value: Decisions(
             rows["prediction"].to_numpy(),
-            {
-                name: rows[name].to_numpy()
-                for name in rows.columns.difference(["seed", "image", "prediction"])
-            },
+            {called: rows[name].to_numpy() for name, called in names.items()},
         )
-        for seed, rows in frame.groupby("seed")
+        for value, rows in frame.groupby(key, sort=False, observed=True)
     }
 
 
@@ -109,26 +116,14 @@ def write_conditions(path: epath.PathLike, found: Mapping[str, Decisions]) -> No
         )
         for decided in found.values()
     ]
-    told = np.repeat(np.arange(len(frames)), [len(frame) for frame in frames])
-    condition = pd.Categorical.from_codes(told, list(found))
+    codes = np.repeat(np.arange(len(frames)), [len(frame) for frame in frames])
+    condition = pd.Categorical.from_codes(codes, list(found))
     _write(path, pd.concat(frames, ignore_index=True).assign(condition=condition))
 
 
 def read_conditions(path: epath.PathLike) -> dict[str, Decisions]:
     """Reads the decisions under all conditions back, in the order of the file."""
-    with epath.Path(path).open("rb") as file:
-        frame = pd.read_parquet(file)
-    columns = frame.columns.difference(["prediction", "condition"])
-    return {
-        str(name): Decisions(
-            rows["prediction"].to_numpy(),
-            {
-                "condition" if key == _SET else key: rows[key].to_numpy()
-                for key in columns
-            },
-        )
-        for name, rows in frame.groupby("condition", sort=False, observed=True)
-    }
+    return {str(name): one for name, one in _read(path, "condition").items()}
 
 
 def wilson_interval(
@@ -152,41 +147,31 @@ def wilson_interval(
     return max(low, 0.0) if count else 0.0, min(high, 1.0) if count < n else 1.0
 
 
-def split_by_rule(
+def numbers_by_rule(
     found: Mapping[str, Decisions],
-) -> dict[str, dict[str, Decisions]]:
-    """Decisions by rule, "" for the first, and by condition as the probe names it."""
+    numbers: Callable[[Mapping[str, Decisions]], Iterable[Number]],
+) -> list[Number]:
+    """Counts what each rule decided by itself; its name ends that of a condition.
+
+    numbers: takes decisions by condition as the probe names it, all of one rule. The first
+      rule has no name.
+    """
     split = {}
     for name, decided in found.items():
         condition, _, last = name.rpartition(" ")
         rule = last if last in labels.AGGREGATES else ""
         split.setdefault(rule, {})[condition if rule else name] = decided
-    return split
-
-
-def numbers_by_rule(
-    by_condition: Mapping[str, Decisions],
-    shown: str,
-    numbers: Callable[[Mapping[str, Decisions]], list[Number]],
-) -> list[Number]:
-    """Counts what each rule decided by itself; its name ends that of a condition.
-
-    shown: a condition that is there under every rule, "" under the first.
-    """
-    rules = [
-        name[len(shown) :]
-        for name in by_condition
-        if f"{name} ".startswith(f"{shown} ")
-    ]
-    split = {rule: {} for rule in rules}
-    for name, decided in by_condition.items():
-        rule = max((one for one in rules if name.endswith(one)), key=len)
-        split[rule][name.removesuffix(rule)] = decided
     return [
-        number._replace(condition=f"{number.condition}{rule}".strip())
-        for rule, found in split.items()
-        for number in numbers(found)
+        number._replace(condition=f"{number.condition} {rule}".strip())
+        for rule, by_condition in split.items()
+        for number in numbers(by_condition)
     ]
+
+
+def share(metric: str, count: int, n: int, condition: str = "") -> Number:
+    """A measured share, `count` of `n`; None of nothing at all."""
+    count, n = int(count), int(n)
+    return Number(metric, count / n if n else None, count, n, condition)
 
 
 def quantity(metric: str, value: Any, n: int, condition: str = "") -> Number:

@@ -203,9 +203,7 @@ def dimension_shares(
 
 
 def shared_correlation(
-    x: Float[np.ndarray, "n d"],
-    same: Int[np.ndarray, "n"],
-    other: Int[np.ndarray, "n"],
+    x: Float[np.ndarray, "n d"], same: Int[np.ndarray, "n"], other: Int[np.ndarray, "n"]
 ) -> float:
     """The correlation of images that agree in one thing and differ in the other.
 
@@ -287,26 +285,11 @@ def measure(
     chosen = np.sort(rng.permutation(known)[:most])
     columns = {name: np.asarray(column)[chosen] for name, column in columns.items()}
     factors = [
-        _factor(
-            name,
-            columns[column],
-            columns.get(f"{name}_exemplar"),
-            folds,
-            seed,
-            classes if column in ("label", "texture") else (),
-        )
+        _factor(name, column, columns, folds, seed, classes)
         for name, column in (("shape", "label"), ("texture", texture))
     ]
-    found = features.read(
-        net,
-        variables,
-        images[chosen],
-        sites=sites,
-        pool=pool,
-        columns=width,
-        batch=batch,
-        seed=seed,
-    )
+    options = dict(sites=sites, pool=pool, columns=width, batch=batch, seed=seed)
+    found = features.read(net, variables, images[chosen], **options)
     told = []
     # Products are small: threads that wait for one another made this twenty times slower.
     with threadpoolctl.threadpool_limits(1):
@@ -331,9 +314,10 @@ class _Factor(NamedTuple):
     shared: Int[np.ndarray, "n"]  # What two images of a pair have in common.
 
 
-def _factor(name, labels, exemplar, folds, seed, classes) -> _Factor:
-    known, y = np.unique(labels, return_inverse=True)
-    y = y.reshape(-1)
+def _factor(name, column, columns, folds, seed, classes) -> _Factor:
+    known, y = np.unique(columns[column], return_inverse=True)
+    y, exemplar = y.reshape(-1), columns.get(f"{name}_exemplar")
+    classes = classes if column in ("label", "texture") else ()
     named = [
         wordnet.readable(classes[c]) if c < len(classes) else f"class {c} (from 0)"
         for c in known
@@ -370,36 +354,25 @@ def _decoded(factor: _Factor, x, strengths, site) -> list[decisions.Number]:
         ("_shuffled", factor.shuffled, middle),
     ):
         held = cross_validate(x, labels, factor.fold, strengths=chosen)
-        right = int((held.decided == labels).sum())
-        told.append(
-            decisions.Number(f"{name}_decoding{ending}", right / n, right, n, site)
-        )
+        right = (held.decided == labels).sum()
+        told.append(decisions.share(f"{name}_decoding{ending}", right, n, site))
         if held.unfinished:
-            metric, share = (
-                f"{name}_decoding_unfinished{ending}",
-                held.unfinished / held.fits,
-            )
+            metric = f"{name}_decoding_unfinished{ending}"
             counts = held.unfinished, held.fits
-            unfinished.append(decisions.Number(metric, share, *counts, site))
+            unfinished.append(decisions.share(metric, *counts, site))
     above = (told[0].value - chance) / (1 - chance) if chance < 1 else None
     told.append(decisions.Number(f"{name}_decodability", above, None, n, site))
     return told + unfinished
 
 
 def _dimensions(rows, shape, texture, site) -> list[decisions.Number]:
-    shares = dimension_shares(rows, shape, texture)
-    named = {
-        "shape_dimensions": shares.shape,
-        "texture_dimensions": shares.texture,
-        "residual_dimensions": shares.residual,
-        "shape_correlation": shares.shape_correlation,
-        "texture_correlation": shares.texture_correlation,
-    }
+    found = dimension_shares(rows, shape, texture)._asdict()
     return [
-        decisions.Number(
-            name, value if np.isfinite(value) else None, None, len(rows), site
+        decisions.quantity(
+            name if "correlation" in name else f"{name}_dimensions",
+            *(value, len(rows), site),
         )
-        for name, value in named.items()
+        for name, value in found.items()
     ]
 
 

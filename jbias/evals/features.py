@@ -74,13 +74,8 @@ def _pooled(x: Array, pool: int) -> Float[Array, "b d"]:
 
 def _averaged(x: Array, pool: int, axis: int) -> Array:
     """Means over parts of an axis, of one length but for one."""
-    return jnp.stack(
-        [
-            part.mean(axis)
-            for part in jnp.array_split(x, min(pool, x.shape[axis]), axis)
-        ],
-        axis,
-    )
+    parts = jnp.array_split(x, min(pool, x.shape[axis]), axis)
+    return jnp.stack([part.mean(axis) for part in parts], axis)
 
 
 def _projected(

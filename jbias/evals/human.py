@@ -8,7 +8,7 @@ https://github.com/bethgelab/model-vs-human at 79ed7cd, plotting/analyses.py, pl
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 import numpy as np
@@ -222,8 +222,10 @@ def compare(
         note("human_accuracy", theirs / all_answers, theirs, all_answers)
         against = [(0, i) for i in range(1, len(everyone))]
         parts = [right[:, condition[kept] == name] for name in dict.fromkeys(names)]
-        note("accuracy_difference", _mean(_squared_difference, parts))
-        note("observed_consistency", _mean(_observed, parts))
+        each = [np.square(p[0].mean() - p[1:].mean(1)).mean() for p in parts]
+        note("accuracy_difference", float(np.mean(each)))
+        each = [(p[0] == p[1:]).mean(1).mean() for p in parts]
+        note("observed_consistency", float(np.mean(each)))
         between = list(itertools.combinations(range(1, len(everyone)), 2))
         for metric, pairs in (
             ("error_consistency", against),
@@ -247,9 +249,7 @@ def compare(
     return found
 
 
-def overall(
-    by_set: Mapping[str, Sequence[decisions.Number]],
-) -> list[decisions.Number]:
+def overall(by_set: Mapping[str, Sequence[decisions.Number]]) -> list[decisions.Number]:
     """The benchmark's numbers: means over the 17 sets, each of them once.
 
     by_set: what `numbers` gave of each set. Where sets lack, the condition says how
@@ -277,22 +277,7 @@ def overall(
     return found
 
 
-def _mean(of: Callable, parts: Sequence[Bool[np.ndarray, "d n"]]) -> float:
-    """Mean over conditions of what tells the first from each of the others."""
-    return float(np.mean([of(part[0], part[1:]).mean() for part in parts]))
-
-
-def _squared_difference(one, others) -> Float[np.ndarray, "d"]:
-    return np.square(one.mean() - others.mean(1))
-
-
-def _observed(one, others) -> Float[np.ndarray, "d"]:
-    return (one == others).mean(1)
-
-
-def shape_biases(
-    people: Sequence[trials.Trials],
-) -> dict[int, cue_conflict.ShapeBias]:
+def shape_biases(people: Sequence[trials.Trials]) -> dict[int, cue_conflict.ShapeBias]:
     """By class of shapes, of all people's answers to cue conflicts together."""
     known = tuple(labels.geirhos16())
     texture = geirhos.texture_labels("human", people[0].image, known)

@@ -13,7 +13,7 @@ wrong decision counts. There a run without any increase has no value; here it is
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -199,13 +199,11 @@ def by_chance(
     """
     before, after = _counts(clean, distorted, classes)
     random = np.random.default_rng(seed)
-    dealt = np.stack(
-        [
-            random.multivariate_hypergeometric(both, errors, size=draws)
-            for both, errors in zip(before + after, before.sum(axis=1), strict=True)
-        ],
-        axis=1,
-    )
+    dealt = [
+        random.multivariate_hypergeometric(both, errors, size=draws)
+        for both, errors in zip(before + after, before.sum(axis=1), strict=True)
+    ]
+    dealt = np.stack(dealt, axis=1)
     grown = np.maximum(_shares(before + after - dealt) - _shares(dealt), 0)  # (b, r, k)
     mean = classes * grown.mean(axis=1)
     of_best = np.take_along_axis(grown, mean.argmax(axis=1)[:, None, None], axis=2)
@@ -237,24 +235,21 @@ def _counts(clean, distorted, classes: int) -> list[Int[np.ndarray, "r k"]]:
 
 
 def numbers(
-    found: Mapping[str, decisions.Decisions],
-    *,
-    classes: int,
-    variant: str = "share",
+    found: Mapping[str, decisions.Decisions], *, classes: int, variant: str = "share"
 ) -> list[decisions.Number]:
     """Accuracy under each condition, and `di_index`, in percent, of each against "".
 
     Of one network: DI = i[c*]^2 / sum_c i[c] in both variants. Each rule of several
     classes that answer for one is counted by itself.
     """
-    told = []
-    for rule, by in decisions.split_by_rule(found).items():
+
+    def counted(by: Mapping[str, decisions.Decisions]) -> Iterator[decisions.Number]:
         for name, decided in by.items():
-            condition = f"{name} {rule}".strip()
             for one in evals.MEASURES["accuracy"](decided):
-                told.append(one._replace(condition=condition))
+                yield one._replace(condition=name)
             if name:
                 one = of_runs([by[""]], [decided], classes=classes, variant=variant)
                 n = len(decided.prediction)
-                told.append(decisions.Number("di_index", one.mean, None, n, condition))
-    return told
+                yield decisions.Number("di_index", one.mean, None, n, name)
+
+    return decisions.numbers_by_rule(found, counted)

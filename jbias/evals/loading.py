@@ -120,11 +120,7 @@ def open_networks(
 
 
 def _from_file(
-    path: str,
-    name: str,
-    args: argparse.Namespace,
-    zoo: Any,
-    say: Callable[[str], None],
+    path: str, name: str, args: argparse.Namespace, zoo: Any, say: Callable[[str], None]
 ) -> networks.Network:
     """Opens a file; of one that the zoo knows, --model may say nothing else."""
     given = {"mean": args.mean, "std": args.std}
@@ -175,11 +171,7 @@ def _published(path, entry, args, given, origins) -> networks.Network:
     }
     options |= given
     return networks.from_file(
-        path,
-        model=entry.model,
-        classes=args.classes,
-        about=about,
-        **options,
+        path, model=entry.model, classes=args.classes, about=about, **options
     )
 
 

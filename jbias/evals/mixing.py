@@ -14,7 +14,7 @@ CutMix is the variant "torchbearer", as there.
 
 import functools
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -60,16 +60,28 @@ def make(
         "cutmix": cutmix.mix_sampler_each(alpha),
         "fmix": fmix.mix_sampler(alpha, spectrum=spectrum),
     }
-    moves = [geometric.pad_crop(pad=crop)] * (crop > 0) + [geometric.flip()] * bool(
-        mirror
-    )
+    moves = [geometric.pad_crop(pad=crop)] * (crop > 0)
+    moves += [geometric.flip()] * bool(mirror)
 
     def show(rows: probe.Rows, params: Any, method: str) -> Float[Array, "b h w 3"]:
         if not method:
             return rows.image
-        mixed = functools.partial(
-            _mixed, draw=drawing[method], moves=moves, params=params
-        )
+
+        def mixed(image: Float[Array, "h w 3"], key: PRNGKeyArray) -> Array:
+            k_mix, k_role, k_other, *k_moves = jax.random.split(key, 5)
+            other = jax.random.randint(k_other, (), 0, len(params["others"]))
+            partner = params["others"][other].astype(jnp.float32) / 255
+            both = [{"image": x[None]} for x in (image, partner)]
+            for place, move in enumerate(moves):
+                keys = [jax.random.fold_in(k, place) for k in k_moves]
+                both = [move(x, k) for x, k in zip(both, keys, strict=True)]
+            image, partner = (x["image"][0] for x in both)
+            mask, lam = drawing[method](k_mix, {"image": image[None]}, False)
+            by_share = jax.random.uniform(k_role) < lam
+            first = jnp.where(params["by_share"], by_share, lam >= 0.5)
+            own = jnp.where(first, mask[0], 1 - mask[0])
+            return own * image + (1 - own) * partner
+
         keys = occlusion.image_keys(seed, params["salt"], rows.index)
         return jax.vmap(mixed)(rows.image, keys)
 
@@ -79,34 +91,6 @@ def make(
         functools.partial(numbers, methods=tuple(methods)),
         static=lambda condition: condition.removesuffix(SHARED).strip(),
     )
-
-
-def _mixed(
-    image: Float[Array, "h w 3"],
-    key: PRNGKeyArray,
-    *,
-    draw: Callable,
-    moves: Sequence[Callable],
-    params: Mapping[str, Array],
-) -> Float[Array, "h w 3"]:
-    k_mix, k_role, k_other, *k_moves = jax.random.split(key, 5)
-    other = jax.random.randint(k_other, (), 0, len(params["others"]))
-    partner = params["others"][other].astype(jnp.float32) / 255
-    image, partner = (
-        _moved(x, moves, k) for x, k in zip((image, partner), k_moves, strict=True)
-    )
-    mask, lam = draw(k_mix, {"image": image[None]}, False)
-    by_share = jax.random.uniform(k_role) < lam
-    first = jnp.where(params["by_share"], by_share, lam >= 0.5)
-    own = jnp.where(first, mask[0], 1 - mask[0])
-    return own * image + (1 - own) * partner
-
-
-def _moved(image: Float[Array, "h w 3"], moves, key: PRNGKeyArray) -> Array:
-    batch = {"image": image[None]}
-    for place, move in enumerate(moves):
-        batch = move(batch, jax.random.fold_in(key, place))
-    return batch["image"][0]
 
 
 class _Conditions(Mapping):
@@ -149,26 +133,24 @@ def numbers(
     mix_diversity: the mean of lam CE(y) + (1 - lam) CE(y'), likewise.
     A likelihood below the smallest normal float32 counts as that: 87.3 nats.
     """
-    told = []
-    for rule, by in decisions.split_by_rule(found).items():
+
+    def counted(by: Mapping[str, decisions.Decisions]) -> Iterator[decisions.Number]:
         right = {}
         for name in ("", *methods):
             (one,) = evals.MEASURES["accuracy"](by[name])
             right[name] = one.value
-            told.append(one._replace(condition=f"{name} {rule}".strip()))
+            yield one._replace(condition=name)
         for name in methods:
             values = {
-                "affinity": (100 * (right[name] - right[""]), by[name]),
-                "diversity": (_loss(by[name]), by[name]),
-                "mix_diversity": (_loss(by[f"{name} {SHARED}"]), by[name]),
+                "affinity": 100 * (right[name] - right[""]),
+                "diversity": _loss(by[name]),
+                "mix_diversity": _loss(by[f"{name} {SHARED}"]),
             }
-            told += [
-                decisions.Number(
-                    metric, value, None, len(one.prediction), f"{name} {rule}".strip()
-                )
-                for metric, (value, one) in values.items()
-            ]
-    return told
+            for metric, value in values.items():
+                n = len(by[name].prediction)
+                yield decisions.Number(metric, value, None, n, name)
+
+    return decisions.numbers_by_rule(found, counted)
 
 
 def _loss(decided: decisions.Decisions) -> float | None:
@@ -180,7 +162,7 @@ def _loss(decided: decisions.Decisions) -> float | None:
 
 
 def _check(methods, alpha, spectrum, crop) -> None:
-    if isinstance(methods, str) or not methods or len(set(methods)) != len(methods):
+    if not probe.each_once(methods):
         raise ValueError(
             f"mixing: methods must be some of {', '.join(METHODS)}, each once, got "
             f"{methods!r}"

@@ -186,9 +186,9 @@ def make(
     _check_names("orders", orders, ORDERS)
     parts = _thousandths(fractions)
     common = fill_params("occlusion", fill, mean, others)
-    ways = [way for mask in masks for way in _ways(mask, orders)]
+    ways = {"grad_cam": [f"grad_cam {order}" for order in orders]}
     conditions = {"": _params("", 0, common)}
-    for way in ways:
+    for way in (way for mask in masks for way in ways.get(mask, [mask])):
         for fraction, part in parts.items():
             name = f"{way} {fraction:g}"
             conditions[name] = _params(name, part, common)
@@ -201,24 +201,14 @@ def make(
 
     def show(rows: probe.Rows, params: Any, kind: str) -> Float[Array, "b h w 3"]:
         _, height, width, _ = rows.image.shape
+        part = params["thousandths"]
         if kind == "rectangle":
-            draw = functools.partial(
-                rectangle_mask,
-                area=params["thousandths"] / 1000,
-                height=height,
-                width=width,
-                restricted=True,
-            )
+            draw, size = functools.partial(rectangle_mask, restricted=True), part / 1000
         elif kind == "fourier":
-            draw = functools.partial(
-                fourier_mask,
-                count=pixel_count(params["thousandths"], height * width),
-                height=height,
-                width=width,
-            )
+            draw, size = fourier_mask, pixel_count(part, height * width)
         else:  # The network is asked first.
             return rows.image
-        return hide(rows, params, jax.vmap(draw))
+        return hide(rows, params, jax.vmap(lambda key: draw(key, size, height, width)))
 
     def look(rows: probe.Rows) -> Int[Array, "b h w"]:
         """Ranks pixels by the map of the image as it is, once for all conditions."""
@@ -249,10 +239,6 @@ def make(
     )
 
 
-def _ways(mask: str, orders: Sequence[str]) -> list[str]:
-    return [f"{mask} {order}" for order in orders] if mask == "grad_cam" else [mask]
-
-
 def _params(name: str, thousandths: int, common: dict) -> dict[str, Any]:
     order = name.split(" ")[1:-1]
     return {
@@ -264,12 +250,7 @@ def _params(name: str, thousandths: int, common: dict) -> dict[str, Any]:
 
 
 def _check_names(what: str, given: Sequence[str], known: Sequence[str]) -> None:
-    if (
-        isinstance(given, str)
-        or not given
-        or len(set(given)) < len(given)
-        or not set(given) <= set(known)
-    ):
+    if not probe.each_once(given) or not set(given) <= set(known):
         raise ValueError(
             f"occlusion: {what} must be one or more of {', '.join(known)}, each once, got"
             f" {given!r}"
@@ -312,12 +293,13 @@ def make_cut_occlusion(
     Numbers are those of `interference.numbers`: accuracy and di_index. classes: the names
     of the decision classes. ValueError for options that have no meaning.
     """
-    if isinstance(fills, str) or not fills or len(set(fills)) < len(fills):
+    if not probe.each_once(fills):
         raise ValueError(
             "cut_occlusion: fills must be one or more of"
             f" {', '.join(FILLS)}, each once, got {fills!r}"
         )
-    if placement not in PLACEMENTS or not (area in AREAS or _is_share(area)):
+    known = area in AREAS or type(area) in (int, float) and 0 <= area <= 1
+    if placement not in PLACEMENTS or not known:
         raise ValueError(
             f"cut_occlusion: area must be {' or '.join(AREAS)}, or a number in [0, 1],"
             f" and placement {' or '.join(PLACEMENTS)}, got {area!r} and {placement!r}"
@@ -335,13 +317,12 @@ def make_cut_occlusion(
             return rows.image
         keys = image_keys(seed, params["salt"], rows.index)
         size, place, which = jax.vmap(lambda key: jax.random.split(key, 3))(keys).T
-        hide = functools.partial(
-            rectangle_mask,
-            height=rows.image.shape[1],
-            width=rows.image.shape[2],
-            restricted=placement == "restricted",
+        _, height, width, _ = rows.image.shape
+        mask = functools.partial(rectangle_mask, restricted=placement == "restricted")
+        areas = jax.vmap(_area_sampler(area))(size)
+        hidden = jax.vmap(lambda key, share: mask(key, share, height, width))(
+            place, areas
         )
-        hidden = jax.vmap(hide)(place, jax.vmap(_area_sampler(area))(size))
         instead = replacement(params, which, other=fill == "other")
         return paste(rows.image, hidden, instead)
 
@@ -359,7 +340,3 @@ def _area_sampler(area: str | float):
     if area == "uniform":
         return jax.random.uniform
     return lambda key: jnp.float32(area)
-
-
-def _is_share(area: str | float) -> bool:
-    return type(area) in (int, float) and 0 <= area <= 1

@@ -10,13 +10,14 @@ import collections
 import contextlib
 import functools
 import itertools
+import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, PyTree, UInt8
+from jaxtyping import Array, Float, Int, PyTree, Shaped, UInt8
 
 from jbias.evals import decisions, probe
 from jbias.runtime import xla
@@ -156,15 +157,16 @@ def predict(
     """
     which, pieces = 0, []
     for number, rows, answers in _batches_ahead(many, variables, batches, rules, halt):
-        pieces.append([_cut(one, rows) for one in split(fetch(answers))])
+        cut = operator.itemgetter(rows)
+        pieces.append([jax.tree.map(cut, one) for one in split(fetch(answers))])
         if sum(len(jax.tree.leaves(one)[0]) for one in pieces) == rules[which].n:
             assert number == which
-            yield [_joined(seed) for seed in zip(*pieces)]
+            yield [jax.tree.map(_joined, *seed) for seed in zip(*pieces)]
             which, pieces = which + 1, []
 
 
-def _joined(pieces: Sequence[PyTree]) -> PyTree:
-    return jax.tree.map(lambda *some: np.concatenate(some), *pieces)
+def _joined(*pieces: Shaped[np.ndarray, "*b"]) -> Shaped[np.ndarray, "n"]:
+    return np.concatenate(pieces)
 
 
 def _batches_ahead(many, variables, batches, rules, halt) -> Iterator[tuple]:
@@ -174,16 +176,11 @@ def _batches_ahead(many, variables, batches, rules, halt) -> Iterator[tuple]:
         if halt():
             return
         logits = many(variables, ((),) * len(variables), images, None)
-        waiting.append(
-            [
-                (
-                    number,
-                    rows,
-                    decide_batch(logits, rule.matrix, label, aggregate=rule.aggregate),
-                )
-                for number, rule, rows, label in _within(rules, first, len(images))
-            ]
-        )
+        decided = []
+        for number, rule, rows, label in _within(rules, first, len(images)):
+            answers = decide_batch(logits, rule.matrix, label, aggregate=rule.aggregate)
+            decided.append((number, rows, answers))
+        waiting.append(decided)
         first += len(images)
         if len(waiting) > BATCHES_AHEAD:
             yield from waiting.popleft()
@@ -208,10 +205,6 @@ def _within(
                 label[rows] = rule.label[rows.start - start : rows.stop - start]
             yield number, rule, rows, label
         start = stop
-
-
-def _cut(answers: PyTree, rows: slice) -> PyTree:
-    return jax.tree.map(lambda column: column[rows], answers)
 
 
 ANSWERS_AHEAD = 8  # Answers in flight while the next stimuli are made.
@@ -287,10 +280,11 @@ def _run_conditions(
             with compiling() if first else contextlib.nullcontext():
                 stimuli = make_stimuli(network, made, batch, condition, seen)
                 logits = _logits(network.apply, network.variables, stimuli)
-                answers = tuple(
-                    _decide(logits, batch.label, rule.matrix, aggregate=rule.aggregate)
+                decide = functools.partial(decide_batch, (logits,), label=batch.label)
+                answers = [
+                    decide(rule.matrix, aggregate=rule.aggregate)[0]
                     for rule in rules.values()
-                )
+                ]
             names = [" ".join(filter(None, (condition, rule))) for rule in rules]
             yield names, batch.count, answers
 
@@ -378,11 +372,6 @@ def _logits(apply, variables, image: Float[Array, "b h w 3"]) -> Float[Array, "b
     return apply(variables, image).astype(jnp.float32)
 
 
-@functools.partial(jax.jit, static_argnames="aggregate")
-def _decide(logits, label, matrix, *, aggregate: str) -> Confidence:
-    return with_confidence(logits, label, matrix, aggregate)
-
-
 def _answers_ahead(asked: Iterator) -> Iterator:
     """Keeps answers in flight, so that the devices never wait for the host."""
     waiting = collections.deque()
@@ -415,7 +404,7 @@ def agreement(
             same[condition] += int((one == two)[: batch.count].sum())
         total += batch.count
     return [
-        decisions.Number("agreement", count / total, count, total, condition)
+        decisions.share("agreement", count, total, condition)
         for condition, count in same.items()
     ]
 

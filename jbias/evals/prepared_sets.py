@@ -51,7 +51,10 @@ def prepare(
         if dataset in measure.datasets
         for aggregate in measure.aggregates
     )
-    maps = {name: _answers(where, options, source, subject, name) for name in wanted}
+    own = labels.LabelSpace(subject.classes, subject.space)
+    maps = {
+        name: splits.class_map(where, options, source, own, name) for name in wanted
+    }
     first = next(iter(maps.values()))
     label = np.asarray(source.columns["label"])
     known = (label >= 0) & (first.relabel[label] >= 0)
@@ -122,20 +125,6 @@ def check_gradients(what: str, made: probe.Probe, given: PreparedSet) -> None:
         )
 
 
-def _answers(
-    where: str, options: Mapping, test: base.Source, subject, aggregate: str
-) -> labels.ClassMap:
-    train = _Named(subject.classes, subject.space)
-    return splits.class_map(where, options, test, train, aggregate)
-
-
-class _Named(NamedTuple):
-    """Of a training set, all that a class map asks."""
-
-    classes: tuple[str, ...]
-    space: str
-
-
 def _targets(answer: labels.ClassMap) -> np.ndarray:
     """The network's class for each decision class, -1 where it is not just one."""
     if answer.matrix is None:
@@ -150,12 +139,13 @@ def subsample(shown: PreparedSet, count: int) -> PreparedSet:
     n = len(shown.index)
     if not 0 < count < n:
         return shown
-    rows = np.linspace(0, n - 1, count).round().astype(np.int64)
-    kept = isinstance(shown.images, loader.EncodedImages)
+    rows, images = np.linspace(0, n - 1, count).round().astype(np.int64), shown.images
+    if isinstance(images, loader.EncodedImages):
+        images = loader.EncodedImages(images.source, images.index[rows])
+    else:
+        images = images[rows]
     return shown._replace(
-        images=loader.EncodedImages(shown.images.source, shown.images.index[rows])
-        if kept
-        else shown.images[rows],
+        images=images,
         index=shown.index[rows],
         columns={name: column[rows] for name, column in shown.columns.items()},
         target=shown.target[rows],

@@ -7,7 +7,7 @@ all of them. What it decides is kept by condition; numbers are functions of that
 
 import dataclasses
 import types
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from jaxtyping import Float, Int, UInt8
@@ -77,6 +77,12 @@ class Probe(NamedTuple):
     digest: str = ""
     look: Callable[[Rows], PyTree] | None = None
     include_unknown: bool = False
+
+
+def each_once(values: Sequence) -> bool:
+    """Whether an option names one or several things, each of them once."""
+    several = not isinstance(values, str) and len(values) > 0
+    return several and len(set(values)) == len(values)
 
 
 def identity(rows: Rows, params: Any) -> Float[Array, "b h w 3"]:

@@ -11,6 +11,7 @@ from jbias.evals import (
     adversarial,
     calibration,
     corruptions,
+    critical_band,
     critical_band_stimuli,
     cue_conflict,
     decisions,
@@ -48,7 +49,7 @@ _HEADLINES = {
     "calibration": ("ece", "nll"),
     "critical_band": tuple(
         f"critical_band_{kind}{metric}"
-        for metric in ("bandwidth", "center_frequency", "peak_noise_sensitivity")
+        for metric in critical_band.METRICS
         for kind in ("", "original_")
     ),
 }
@@ -66,12 +67,12 @@ def summarize(shown: str, numbers: Sequence[Number]) -> str:
     if shown == "receptive_field":
         wide = [one for one in numbers if one.metric == "receptive_radius"]
         return f"radius {_item(wide[-1].condition, wide[-1].value)} px"
-    if shown in ("pgd", "fgsm"):
-        told = [one for one in numbers if one.metric.endswith("_accuracy")]
-        return ", ".join(_item(one.condition or one.metric, one.value) for one in told)
-    if shown in ("grid_shuffle", "cut_occlusion"):
-        told = [one for one in numbers if one.metric == "accuracy"][:_MAX_ITEMS]
-        return ", ".join(_item(one.condition or one.metric, one.value) for one in told)
+    if shown in ("pgd", "fgsm", "grid_shuffle", "cut_occlusion"):
+        if shown in ("pgd", "fgsm"):
+            each = [one for one in numbers if one.metric.endswith("_accuracy")]
+        else:
+            each = [one for one in numbers if one.metric == "accuracy"][:_MAX_ITEMS]
+        return ", ".join(_item(one.condition or one.metric, one.value) for one in each)
     said = _HEADLINES.get(shown)
     own = [
         one
@@ -94,11 +95,8 @@ def _best(numbers: Sequence[Number], factor: str) -> str:
 
 
 def _name(metric: str) -> str:
-    return (
-        metric.removeprefix("critical_band_")
-        .removeprefix("original_")
-        .replace("_", " ")
-    )
+    short = metric.removeprefix("critical_band_").removeprefix("original_")
+    return short.replace("_", " ")
 
 
 def _item(name: str, value: float | None) -> str:

@@ -165,9 +165,8 @@ def _describe(task: suite.Task, asked: suite.Suite, precision: str) -> dict[str,
     beside = {"others": asked.sources[others].fingerprint} if others else {}
     made = None if task.measure.inside else asked.make_probe(*task)
     counted = {}
-    if (
-        made and made.include_unknown
-    ):  # Of all that have a class, whatever the network's are.
+    if made and made.include_unknown:
+        # Of all that have a class, whatever the network's are.
         n = int((np.asarray(source.columns["label"]) >= 0).sum())
         n = min(n, task.measure.images or n)
         counted = {"images": n * len(made.conditions)}
@@ -274,11 +273,8 @@ def _measure(subject, asked, folder, tasks, say, refuse) -> None:
         except _MEASURE_ERRORS as error:
             faults.append(f"{dataset}: {networks.describe_error(error)}")
     if foreign:
-        refuse(
-            prepared_sets.describe_mismatch(
-                subject, asked, list(dict.fromkeys(foreign))
-            )
-        )
+        names = list(dict.fromkeys(foreign))
+        refuse(prepared_sets.describe_mismatch(subject, asked, names))
     for fault in dict.fromkeys(faults):
         refuse(fault)
     if not prepared:
@@ -288,9 +284,10 @@ def _measure(subject, asked, folder, tasks, say, refuse) -> None:
     network = network._replace(variables=mesh.replicate(network.variables, devices))
     tasks = [task for task in tasks if _images(asked, task) in prepared]
     assumed = costs.parse_energy("suite.run.energy", asked.run["energy"])
-    alone = _ALONE if _is_alone(subject, asked) else {}
-    if alone:
-        kind = jnp.dtype(subject.net.dtype)
+    # An algorithm of its own that computes in less: float32 cannot answer beside it.
+    kind, alone = jnp.dtype(subject.net.dtype), {}
+    if asked.run["agree"] and not subject.is_plain and kind != jnp.float32:
+        alone = _ALONE
         say(f"{subject.name}: answers in its own way in {kind}; agreement is not made")
     all_of = [prepared[_images(asked, task)] for task in tasks]
     total = sum(map(functools.partial(_image_count, asked), tasks, all_of))
@@ -431,20 +428,10 @@ def _decided(
     """The decisions by condition, under each of these rules."""
     made = asked.make_probe(*task, given.classes)
     prepared_sets.check_gradients(task.measure.probe, made, given)
-    chosen = {key: given.rules[name] for key, name in rules.items()}
-    chosen = {
-        key: rule._replace(matrix=mesh.replicate(rule.matrix, devices))
-        for key, rule in chosen.items()
-    }
+    chosen = {}
+    for key, rule in ((key, given.rules[name]) for key, name in rules.items()):
+        chosen[key] = rule._replace(matrix=mesh.replicate(rule.matrix, devices))
     batches = prepared_sets.device_batches(asked, given, devices)
-    found = predict.run_probe(
-        network, made, batches, chosen, tell=tell, compiling=compiling
-    )
-    columns = {**given.columns, "index": given.index}
-    return predict.to_decisions(found, columns)
-
-
-def _is_alone(subject, asked: suite.Suite) -> bool:
-    """Whether float32 cannot answer beside it, though it computes in less."""
-    exact = jnp.dtype(subject.net.dtype) == jnp.float32
-    return bool(asked.run["agree"]) and not subject.is_plain and not exact
+    heard = dict(tell=tell, compiling=compiling)
+    found = predict.run_probe(network, made, batches, chosen, **heard)
+    return predict.to_decisions(found, {**given.columns, "index": given.index})

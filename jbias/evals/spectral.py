@@ -40,10 +40,7 @@ def bias(
 
 
 def numbers(
-    by_condition: Mapping[str, decisions.Decisions],
-    *,
-    draws: int = 1000,
-    seed: int = 0,
+    by_condition: Mapping[str, decisions.Decisions], *, draws: int = 1000, seed: int = 0
 ) -> list[decisions.Number]:
     """Accuracy and its ratio to the clean one by condition, and the biases.
 
@@ -58,8 +55,7 @@ def numbers(
     drawn = accuracy.bootstrap_counts(marks, draws=draws, seed=seed)
     told = []
     for condition, i in row.items():
-        right = int(counts[i])
-        told.append(decisions.Number("accuracy", right / n, right, n, condition))
+        told.append(decisions.share("accuracy", counts[i], n, condition))
         if condition != CLEAN:
             ratio = bias(counts[[i]], counts[row[CLEAN]])
             told.append(decisions.quantity("accuracy_ratio", ratio, n, condition))

@@ -45,10 +45,7 @@ def make(
             conditions[name] = _params(r, side, keep, add, symmetric)
 
     counted = functools.partial(spectral.numbers, draws=draws, seed=seed)
-
-    def numbers(by_condition):
-        return decisions.numbers_by_rule(by_condition, spectral.CLEAN, counted)
-
+    numbers = functools.partial(decisions.numbers_by_rule, numbers=counted)
     return probe.Probe(conditions, show, numbers)
 
 

@@ -37,7 +37,6 @@ from jbias.evals import decisions, probe, probes
 from jbias.runs import costs
 from jbias.runtime import mesh
 
-_COMMON_KEYS = ("probe", "sets", "images", "aggregates", "others")
 _COMMON_KINDS = {
     **dict.fromkeys(("probe", "others"), str),
     "sets": list[str],
@@ -99,11 +98,11 @@ def read_measure(name: str, options: Mapping[str, Any], known: Mapping) -> Measu
     known_probes = {**probes.PROBES, **probes.INSIDE}
     jc.check_known(f"{where}.probe", shown, known_probes)
     others = options.get("others", "")
-    for key, dataset in (
-        *(("sets", one) for one in options.get("sets", ())),
-        *([("others", others)] if others else []),
-    ):
-        jc.check_known(f"{where}.{key}", dataset, known)
+    datasets = tuple(options.get("sets", ()))
+    for dataset in datasets:
+        jc.check_known(f"{where}.sets", dataset, known)
+    if others:
+        jc.check_known(f"{where}.others", others, known)
     taken = inspect.signature(known_probes[shown]).parameters
     if others and "others" not in taken:
         raise ValueError(f"{where}.others: {shown} shows no other images; leave it out")
@@ -121,18 +120,16 @@ def read_measure(name: str, options: Mapping[str, Any], known: Mapping) -> Measu
     return Measure(
         name=name,
         probe=shown,
-        datasets=tuple(options.get("sets", ())),
+        datasets=datasets,
         images=images,
         aggregates=tuple(aggregates),
-        options={
-            key: value for key, value in options.items() if key not in _COMMON_KEYS
-        },
+        options={key: options[key] for key in options if key not in _COMMON_KINDS},
         others=others,
     )
 
 
 def unusual_options(shown: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """A probe's options but for those that are as if nothing had been said."""
+    """A probe's options that differ from its defaults."""
     known = {**probes.PROBES, **probes.INSIDE}
     taken = inspect.signature(known[shown]).parameters if shown in known else {}
     usual = {key: one.default for key, one in taken.items()}
@@ -215,28 +212,18 @@ def _frozen(tree: Any) -> Any:
     return tuple(map(_frozen, tree)) if isinstance(tree, list | tuple) else tree
 
 
-_RUN = dict(
-    step="best",
-    batch=0,
-    precision="auto",
-    agree=256,
-    decisions=True,
-    devices=0,
-    gib=16.0,
-    threads=0,
-    energy={},
-)
-_RUN_KINDS = dict(
-    step=str | int,
-    batch=int,
-    precision=str,
-    agree=int,
-    decisions=bool,
-    devices=int,
-    gib=float,
-    threads=int,
-    energy=dict,
-)
+_RUN = {  # By default, and of what type.
+    "step": ("best", str | int),
+    "batch": (0, int),
+    "precision": ("auto", str),
+    "agree": (256, int),
+    "decisions": (True, bool),
+    "devices": (0, int),
+    "gib": (16.0, float),
+    "threads": (0, int),
+    "energy": ({}, dict),
+}
+_PARTS = {"size": int, "sets": dict, "measures": dict}
 _SIDE = 16_384
 # So many images of another set a probe gets, or fewer that take so many bytes.
 OTHERS = 2048, 2**28
@@ -254,21 +241,19 @@ class Suite(NamedTuple):
     config: Mapping[str, Any]
 
     def make_probe(
-        self,
-        measure: Measure,
-        dataset: str,
-        classes: tuple[str, ...] = (),
+        self, measure: Measure, dataset: str, classes: tuple[str, ...] = ()
     ) -> probe.Probe:
         """The probe of a measure on a set; the same object each time.
 
         classes: names of what a network decides among there.
         """
         source = self.sources[dataset]
+        store = getattr(source, "store", None)
         beside = {
             "side": self.size,
             "measures": tuple(source.measures),
             "dataset": source.name.partition("/")[2].partition("[")[0],
-            "files": _files(source),
+            "files": tuple(getattr(store, "names", ())),  # () where it has none.
             "classes": classes,
         }
         if measure.others or needs_others(measure):
@@ -305,10 +290,7 @@ class Suite(NamedTuple):
 
 
 def open_suite(
-    config: Mapping[str, Any],
-    say: Callable[[str], None],
-    *,
-    only: Sequence[str] = (),
+    config: Mapping[str, Any], say: Callable[[str], None], *, only: Sequence[str] = ()
 ) -> Suite:
     """Opens every set that is there, and checks all options before anything is measured.
 
@@ -318,10 +300,9 @@ def open_suite(
     config = jc.to_dict(config)
     needs = {"sets": {}, "measures": {}, **config.pop("needs", {})}
     for key in config:
-        known = ("size", "sets", "measures", "run", "needs")
-        jc.check_known("suite", key, known, "key")
+        jc.check_known("suite", key, (*_PARTS, "run", "needs"), "key")
     _check_kinds(config)
-    run = {**_RUN, **config.get("run", {})}
+    run = {key: usual for key, (usual, _) in _RUN.items()} | config.get("run", {})
     for key in run:
         jc.check_known("suite.run", key, _RUN)
     for name in only:
@@ -358,9 +339,8 @@ def open_suite(
                 name
             )
     for one in measures:
-        for name in (
-            one.datasets if "aggregates" in config["measures"][one.name] else ()
-        ):
+        asked = "aggregates" in config["measures"][one.name]
+        for name in one.datasets if asked else ():
             if "aggregate" in config["sets"][name]:
                 raise ValueError(
                     f"suite.measures.{one.name}.aggregates: suite.sets.{name} has an "
@@ -385,7 +365,7 @@ def open_suite(
 def _check_kinds(config: Mapping[str, Any]) -> None:
     """Refuses a suite that lacks a part, or has values of another kind in it."""
     jc.check_finite("suite", config)
-    for key, kind in (("size", int), ("sets", dict), ("measures", dict)):
+    for key, kind in _PARTS.items():
         if key not in config:
             raise ValueError(f"suite: {key!r} is missing")
         jc.check_type(f"suite.{key}", config[key], kind)
@@ -398,7 +378,7 @@ def _check_kinds(config: Mapping[str, Any]) -> None:
             jc.check_type(f"suite.{part}.{name}", options, dict)
     jc.check_type("suite.run", config.get("run", {}), dict)
     for key, value in config.get("run", {}).items():
-        jc.check_type(f"suite.run.{key}", value, _RUN_KINDS.get(key, Any))
+        jc.check_type(f"suite.run.{key}", value, _RUN.get(key, (None, Any))[1])
         if key in ("batch", "agree", "threads", "gib") and value < 0:
             raise ValueError(f"suite.run.{key}: must be 0 or more, got {value}")
 
@@ -456,9 +436,3 @@ def cores() -> int:
 
 def _is_absent(error: ValueError) -> bool:
     return isinstance(error, base.Missing) or isinstance(error.__cause__, base.Missing)
-
-
-def _files(source: base.Source) -> tuple[str, ...]:
-    """The names of a set's files, in its order; () where it has none."""
-    store = getattr(source, "store", None)
-    return tuple(getattr(store, "names", ()))

@@ -159,16 +159,11 @@ def people(folder: str, dataset: str) -> tuple[Trials, ...]:
 
 def digest(people: Sequence[Trials]) -> str:
     """Tells whether answers are still the same, wherever and in whichever order."""
-    each = sorted(
-        json.dumps(
-            [
-                *(one.subject, one.image, one.condition),
-                *(one.response.tolist(), one.category.tolist()),
-            ]
-        )
-        for one in people
-    )
-    return hashlib.sha256("\n".join(each).encode()).hexdigest()[:16]
+    each = []
+    for one in people:
+        answers = one.response.tolist(), one.category.tolist()
+        each.append(json.dumps([one.subject, one.image, one.condition, *answers]))
+    return hashlib.sha256("\n".join(sorted(each)).encode()).hexdigest()[:16]
 
 
 def _lines(path: str) -> Iterator[tuple[str, dict[str, str]]]:

@@ -87,6 +87,26 @@ def names(text: str) -> tuple[str, ...]:
     raise argparse.ArgumentTypeError(f"must be different names, as A,B, got {text!r}")
 
 
+def add_count(
+    to: argparse.ArgumentParser,
+    flag: str,
+    least: int,
+    default: int,
+    what: str,
+    metavar: str | None = "N",
+) -> None:
+    """Adds a flag that takes a whole number; its help says the default behind `what`."""
+    kind, more = at_least(least), f"{what} (default: %(default)s)"
+    to.add_argument(flag, type=kind, default=default, metavar=metavar, help=more)
+
+
+def add_names(
+    to: argparse.ArgumentParser, flag: str, default: tuple[str, ...] | None, what: str
+) -> None:
+    """Adds a flag that takes different names, as A,B."""
+    to.add_argument(flag, type=names, default=default, metavar="A,B", help=what)
+
+
 def parse(
     parser: Parser,
     argv: Sequence[str] | None,
@@ -215,12 +235,8 @@ def add_suite_flags(parser: argparse.ArgumentParser) -> None:
         "wanted, changes an entry of it, e.g. --suite.measures.pgd.steps=10 or "
         "--suite.run.precision=float32",
     )
-    add(
-        "--only",
-        type=names,
-        metavar="A,B",
-        help="measures of the suite, by their names there; all if not given",
-    )
+    what = "measures of the suite, by their names there; all if not given"
+    add_names(parser, "--only", None, what)
     add(
         "--devices",
         type=int,

@@ -60,7 +60,8 @@ def bayesian_signed_rank(
     for i, j in resampling.pairs(k):
         z = np.concatenate([[0.0], means[:, i] - means[:, j]])
         walsh = (z[:, None] + z) / 2
-        shares = [_share(weights, w, rope, tolerance) for w in (walsh, -walsh)]
+        above = [(_sign(w - rope, tolerance) + 1) / 2 for w in (walsh, -walsh)]
+        shares = [np.sum((weights @ each) * weights, axis=1) for each in above]
         between = 1 - shares[0] - shares[1] if rope > 0 else np.full(draws, -1.0)
         three = np.stack([shares[1], between, shares[0]])
         largest = three == three.max(axis=0)
@@ -121,19 +122,13 @@ def check_pairing(table: score_table.Scores, paired: bool, rho: float) -> None:
         )
     counts = table.counts
     if paired and (counts != counts[0]).any():
-        told = ", ".join(
+        runs = ", ".join(
             f"{r} of {name}" for name, r in zip(table.algorithms, counts, strict=True)
         )
         raise ValueError(
-            f"paired: every algorithm must have the same runs, got {told}; give "
+            f"paired: every algorithm must have the same runs, got {runs}; give "
             "paired=False or leave runs out"
         )
-
-
-def _share(weights, walsh, rope: float, tolerance: float) -> Float[np.ndarray, "b"]:
-    """Gives theta_right of every draw."""
-    above = (_sign(walsh - rope, tolerance) + 1) / 2
-    return np.sum((weights @ above) * weights, axis=1)
 
 
 def _above_paired(x, y, rope: float, rounding, rho: float) -> Float[np.ndarray, "n"]:
@@ -184,9 +179,6 @@ def _sign(x, tolerance):
 
 
 def _result(table, right, left) -> PosteriorResult:
-    k = len(table.algorithms)
-    better = resampling.pair_matrix(
-        k, right, lambda _: np.moveaxis(left, 0, -1), diagonal=0
-    )
+    better = resampling.pair_matrix(right, lambda _: np.moveaxis(left, 0, -1))
     rope = np.clip(1 - better - np.swapaxes(better, -1, -2), 0, 1)
     return PosteriorResult(table.algorithms, better, rope)

@@ -189,33 +189,17 @@ def mean_differences(
     rows, columns = np.triu_indices(len(table.algorithms), 1)
     many = sign * drawn.over_datasets(drawn.means(table))
     value = sign * table.means.mean(axis=0)
-    return _pairs(
-        table,
-        value[rows] - value[columns],
-        many[:, rows] - many[:, columns],
-        0.0,
-        confidence,
-    )
+    value, many = (x[..., rows] - x[..., columns] for x in (value, many))
+    return _pairs(table, value, many, 0.0, confidence)
 
 
 def _pairs(table, value, many, even: float, confidence: float) -> PairsResult:
     """Fills matrices from pairs (p,) and draws (b, p); `even` is where neither is better."""
-    k = len(table.algorithms)
     upper = resampling.estimate(value, many, confidence=confidence)
     better = (many > even).mean(axis=0) + (many == even).mean(axis=0) / 2
-
-    def matrix(given, mirror):
-        return resampling.pair_matrix(
-            k, given, lambda _: 2 * even - mirror, diagonal=even
-        )
-
-    estimate = resampling.Estimate(
-        value=matrix(upper.value, upper.value),
-        low=matrix(upper.low, upper.high),
-        high=matrix(upper.high, upper.low),
-        confidence=confidence,
-    )
-    half = resampling.pair_matrix(k, better, lambda v: 1 - v, diagonal=0.5)
+    ends, turn = (upper.value, upper.low, upper.high), lambda v: 2 * even - v
+    estimate = resampling.pair_estimate(*ends, confidence, turn, diagonal=even)
+    half = resampling.pair_matrix(better, lambda v: 1 - v, diagonal=0.5)
     return PairsResult(table.algorithms, estimate, half)
 
 

@@ -31,6 +31,7 @@ import pandas as pd
 import scipy.stats
 from jaxtyping import Bool, Float, Int
 
+from jbias.stats import score_table
 from jbias.stats.multiple_testing import adjust
 
 _CELLS = 2**21  # Numbers that a batch of draws may hold.
@@ -44,8 +45,7 @@ def draw_orders(
     All where there are no more than `permutations`, else that many random ones.
     A batch has about 2^21 / `cells` of them; the draws do not depend on that.
     """
-    if permutations < 1:
-        raise ValueError(f"permutations: must be at least 1, got {permutations}")
+    score_table.check_count("permutations", permutations)
     members = [np.flatnonzero(groups == g) for g in np.unique(groups)]
     total = math.prod(math.factorial(len(one)) for one in members)
     size = max(1, _CELLS // cells)
@@ -87,11 +87,9 @@ def smallest_pvalue(n: int, permutations: int) -> float:
     correlation, and with ties others, too; of random orders none but that itself need do.
     """
     total = math.factorial(n)
-    return (
-        2 / total
-        if total <= permutations
-        else permutation_pvalue(0, permutations, exact=False)
-    )
+    if total <= permutations:
+        return 2 / total
+    return permutation_pvalue(0, permutations, exact=False)
 
 
 Values = Sequence[float] | Float[np.ndarray, "n"] | pd.Series
@@ -172,36 +170,40 @@ def matrix(
         raise ValueError(f"method: must be one of {known}, got {method!r}")
     x = tuple(x) or tuple(frame.columns)
     _check_names(frame, x, y)
-    within = not y
     left = numeric_columns(frame, x)
-    right = left if within else numeric_columns(frame, y)
-    statistic, pvalue, draws, exact = _test(
-        _METHODS[method], left, right, permutations, seed
-    )
-    if within:
-        # The draws of (i, j) and (j, i) are not the same orders.
-        upper = np.triu(np.ones(statistic.shape, bool), 1)
-        pvalue = np.where(upper, pvalue, pvalue.T)
-        np.fill_diagonal(pvalue, math.nan)
-        family = upper & np.isfinite(pvalue)
-    else:
-        family = np.isfinite(pvalue)
-    names = dict(index=list(x), columns=list(x if within else y))
-    adjusted = {}
-    for name in ("holm", "bh"):
-        values = np.full(pvalue.shape, math.nan)
-        values[family] = adjust(pvalue[family], name)
-        if within:
-            values = np.where(family.T, values.T, values)
-        adjusted[name] = pd.DataFrame(values, **names)
+    right = numeric_columns(frame, y) if y else left
+    found = _test(_METHODS[method], left, right, permutations, seed)
+    return _adjusted(x, y, len(left), *found)
+
+
+def _adjusted(
+    x: Sequence[str],
+    y: Sequence[str],
+    n: int,
+    statistic: Float[np.ndarray, "p q"],
+    pvalue: Float[np.ndarray, "p q"],
+    draws: int,
+    exact: bool,
+) -> MatrixResult:
+    """Adjusts p over the family; without y that is what lies above the diagonal.
+
+    For the draws of (i, j) and (j, i) are not the same orders.
+    """
+    family = np.isfinite(pvalue) if y else np.triu(np.isfinite(pvalue), 1)
+    tables = {"pvalue": np.where(family, pvalue, math.nan)}
+    for how in ("holm", "bh"):
+        tables[how] = np.full(pvalue.shape, math.nan)
+        tables[how][family] = adjust(pvalue[family], how)
+    if not y:
+        tables = {how: np.where(family.T, p.T, p) for how, p in tables.items()}
+    tables["statistic"] = statistic
+    named = dict(index=list(x), columns=list(y or x))
     return MatrixResult(
-        statistic=pd.DataFrame(statistic, **names),
-        pvalue=pd.DataFrame(pvalue, **names),
-        n=len(left),
+        n=n,
         family=int(family.sum()),
         draws=draws,
         exact=exact,
-        **adjusted,
+        **{name: pd.DataFrame(table, **named) for name, table in tables.items()},
     )
 
 
@@ -365,23 +367,10 @@ def pairwise_matrix(
         found = test(both[x[i]], both[columns[j]], **asked)
         statistic[i, j], pvalue[i, j] = found.statistic, found.pvalue
         draws, exact = max(draws, found.draws), exact and found.exact
-    family = np.isfinite(pvalue)
-    tables = {"statistic": statistic, "pvalue": pvalue}
-    for how in ("holm", "bh"):
-        tables[how] = np.full(shape, math.nan)
-        tables[how][family] = adjust(pvalue[family], how) if family.any() else []
     if not y:
-        for table in tables.values():
-            table[:] = np.where(np.isnan(table), table.T, table)
+        statistic = np.where(np.isnan(statistic), statistic.T, statistic)
         np.fill_diagonal(statistic, 1)
-    named = dict(index=list(x), columns=columns)
-    return MatrixResult(
-        n=len(frame),
-        family=int(family.sum()),
-        draws=draws,
-        exact=exact,
-        **{name: pd.DataFrame(table, **named) for name, table in tables.items()},
-    )
+    return _adjusted(x, y, len(frame), statistic, pvalue, draws, exact)
 
 
 def partial(
@@ -506,12 +495,7 @@ def influence(x: Values, y: Values) -> InfluenceResult:
 
 
 def bootstrap_interval(
-    x: Values,
-    y: Values,
-    *,
-    level: float = 0.95,
-    resamples: int = 9_999,
-    seed: int = 0,
+    x: Values, y: Values, *, level: float = 0.95, resamples: int = 9_999, seed: int = 0
 ) -> IntervalResult:
     """Gives the range of rho over models drawn again with replacement.
 
@@ -521,10 +505,8 @@ def bootstrap_interval(
     has one. Raises ValueError for a level outside of (0, 1) and what
     `correlation.spearman` refuses.
     """
-    if not 0 < level < 1:
-        raise ValueError(f"level: must lie between 0 and 1, got {level}")
-    if resamples < 1:
-        raise ValueError(f"resamples: must be at least 1, got {resamples}")
+    score_table.check_share("level", level)
+    score_table.check_count("resamples", resamples)
     x, y = as_columns(x=x, y=y)
     n, rng = len(x), np.random.default_rng(seed)
     rows, size = rng.integers(n, size=(resamples, n)), max(1, _RESAMPLE_CELLS // n)

@@ -71,9 +71,9 @@ def effect_sizes(
         rows = np.einsum("br,nrs->bns", drawn.runs[i], wins, optimize=True)
         each = np.einsum("bns,bs->bn", rows, drawn.runs[j]) / wins[0].size
         superior.append(drawn.over_datasets(each))
-    a12 = resampling.pair_matrix(k, a12, lambda v: 1 - v, diagonal=0.5)
-    gamma = resampling.pair_matrix(k, gamma, lambda v: -v, diagonal=0)
-    superior = resampling.pair_matrix(k, superior, lambda v: 1 - v, diagonal=0.5)
+    a12 = resampling.pair_matrix(a12, lambda v: 1 - v, diagonal=0.5)
+    gamma = resampling.pair_matrix(gamma, np.negative)
+    superior = resampling.pair_matrix(superior, lambda v: 1 - v, diagonal=0.5)
 
     rows, columns = np.triu_indices(k, 1)
     means = sign * np.concatenate([table.means[None], drawn.means(table)])
@@ -85,9 +85,7 @@ def effect_sizes(
     differences[np.abs(differences) <= tolerance] = 0
 
     def paired(effect):
-        found = resampling.pair_matrix(
-            k, effect(differences).T, lambda v: -v, diagonal=0
-        )
+        found = resampling.pair_matrix(effect(differences).T, np.negative)
         return resampling.estimate(found[0], found[1:], confidence=confidence)
 
     return EffectsResult(

@@ -143,28 +143,30 @@ def _integrated(m, variance: Float[np.ndarray, "c p n"]):
 
 def _metropolis(rng, s0, move: float, m, v, precision) -> Float[np.ndarray, "c p"]:
     """Moves log s_0, of which a flat prior of s_0 is exp(log s_0)."""
+
+    def log_density(s):
+        return _integrated(m, v + s[:, :, None] ** 2 / precision)[2] + np.log(s)
+
+    return _stepped(rng, s0, move, log_density)
+
+
+def _stepped(rng, s0, move: float, log_density) -> Float[np.ndarray, "c p"]:
+    """Proposes a step of log s_0, and takes it with Metropolis' chance."""
     proposed = s0 * np.exp(move * rng.normal(size=s0.shape))
-    logs = [
-        _integrated(m, v + s[:, :, None] ** 2 / precision)[2] + np.log(s)
-        for s in (s0, proposed)
-    ]
-    accepted = np.log(rng.random(s0.shape)) < logs[1] - logs[0]
-    return np.where(accepted, proposed, s0)
+    gain = log_density(proposed) - log_density(s0)
+    return np.where(np.log(rng.random(s0.shape)) < gain, proposed, s0)
 
 
 def _move_spread(
     rng, s0, off: Float[np.ndarray, "c p n"], nu
 ) -> Float[np.ndarray, "c p"]:
     """Moves log s_0 again, given the d_i and with the precisions integrated out."""
-    proposed = s0 * np.exp(_MOVES[-1] * rng.normal(size=s0.shape))
-    n = off.shape[2]
-    logs = [
-        -(nu + 1) / 2 * np.log1p(off / (nu * s**2)[:, :, None]).sum(axis=2)
-        - (n - 1) * np.log(s)
-        for s in (s0, proposed)
-    ]
-    accepted = np.log(rng.random(s0.shape)) < logs[1] - logs[0]
-    return np.where(accepted, proposed, s0)
+
+    def log_density(s):
+        each = np.log1p(off / (nu * s**2)[:, :, None])
+        return -(nu + 1) / 2 * each.sum(axis=2) - (off.shape[2] - 1) * np.log(s)
+
+    return _stepped(rng, s0, _MOVES[-1], log_density)
 
 
 def _draw_degrees(rng, z2: Float[np.ndarray, "c p n"]) -> Float[np.ndarray, "c p"]:
@@ -266,24 +268,19 @@ def hierarchical_t(
             f"{table.algorithms[columns[left[0]]]}; give more draws, runs or data sets"
         )
 
-    def matrix(values, turn=lambda v: v, diagonal=0.0):
-        return resampling.pair_matrix(k, values, turn, diagonal=diagonal)
-
+    matrix = resampling.pair_matrix
     better = matrix(found["right"], lambda _: found["left"])
     return HierarchicalResult(
         datasets=table.datasets,
         algorithms=table.algorithms,
         better=better,
         rope=np.clip(1 - better - better.T, 0, 1),
-        positive=matrix(found["positive"], lambda v: 1 - v, 0.5),
-        difference=resampling.Estimate(
-            matrix(found["d0"], lambda v: -v),
-            matrix(found["low"], lambda _: -found["high"]),
-            matrix(found["high"], lambda _: -found["low"]),
-            confidence,
+        positive=matrix(found["positive"], lambda v: 1 - v, diagonal=0.5),
+        difference=resampling.pair_estimate(
+            found["d0"], found["low"], found["high"], confidence, np.negative
         ),
         between=matrix(found["s0"]),
-        by_dataset=matrix(found["d"], lambda v: -v),
+        by_dataset=matrix(found["d"], np.negative),
         rhat=matrix(found["rhat"], diagonal=1.0),
         effective_draws=matrix(found["effective"], diagonal=np.inf),
     )
@@ -375,10 +372,6 @@ def mixed_model(
     half = scipy.stats.t.ppf((1 + confidence) / 2, degrees) * errors
     with np.errstate(divide="ignore", invalid="ignore"):
         t = np.where(value == 0, 0.0, np.abs(value) / errors)
-
-    def matrix(values, turn=lambda v: v, diagonal=0.0):
-        return resampling.pair_matrix(k, values, turn, diagonal=diagonal)
-
     return MixedResult(
         algorithms=table.algorithms,
         statistic=float(statistic),
@@ -390,14 +383,11 @@ def mixed_model(
             "run": _excess(squares, "run", "residual") / n,
             "residual": squares["residual"][0],
         },
-        difference=resampling.Estimate(
-            matrix(value, lambda v: -v),
-            matrix(value - half, lambda _: -value - half),
-            matrix(value + half, lambda _: -value + half),
-            confidence,
+        difference=resampling.pair_estimate(
+            value, value - half, value + half, confidence, np.negative
         ),
-        standard_error=matrix(errors),
-        pvalues=matrix(2 * scipy.stats.t.sf(t, degrees), diagonal=1.0),
+        standard_error=resampling.pair_matrix(errors),
+        pvalues=resampling.pair_matrix(2 * scipy.stats.t.sf(t, degrees), diagonal=1.0),
     )
 
 

@@ -81,14 +81,6 @@ def _remaining(p: np.ndarray) -> np.ndarray:
     return len(p) - np.arange(len(p))
 
 
-def _holm(p: np.ndarray) -> np.ndarray:
-    return _down(_remaining(p), p)
-
-
-def _hochberg(p: np.ndarray) -> np.ndarray:
-    return _up(_remaining(p), p)
-
-
 def _hommel(p: np.ndarray) -> np.ndarray:
     """The closure of Simes' test, as Wright 1992 computes it."""
     m = len(p)
@@ -119,19 +111,15 @@ def _bh(p: np.ndarray) -> np.ndarray:
     return _up(len(p) / np.arange(1, len(p) + 1), p)
 
 
-def _by(p: np.ndarray) -> np.ndarray:
-    return _bh(p) * np.sum(1 / np.arange(1, len(p) + 1))
-
-
 METHODS = types.MappingProxyType(
     {
         "bonferroni": lambda p: len(p) * p,
-        "holm": _holm,
-        "hochberg": _hochberg,
+        "holm": lambda p: _down(_remaining(p), p),
+        "hochberg": lambda p: _up(_remaining(p), p),
         "hommel": _hommel,
         "shaffer": _shaffer,
         "bh": _bh,
-        "by": _by,
+        "by": lambda p: _bh(p) * np.sum(1 / np.arange(1, len(p) + 1)),
         "none": lambda p: p,
     }
 )

@@ -56,7 +56,9 @@ def friedman(
     # Ranks are halves of integers, so agreement and its absence are seen exactly.
     twice_sums = np.rint(2 * ranked.sum(axis=0)).astype(np.int64)
     spread = 3 * int(np.sum(twice_sums**2)) - 3 * n**2 * k * (k + 1) ** 2
-    possible = n**2 * k * (k**2 - 1) - (n * _tie_sum(ranked) if ties else 0)
+    groups = [np.unique(row, return_counts=True)[1] for row in ranked] if ties else ()
+    tied = sum(int(np.sum(sizes**3 - sizes)) for sizes in groups)
+    possible = n**2 * k * (k**2 - 1) - n * tied
     w = spread / possible if possible else 0.0
     chi2 = n * (k - 1) * w
     if spread == 0:
@@ -74,11 +76,6 @@ def friedman(
         df=degrees,
         kendall_w=w,
     )
-
-
-def _tie_sum(ranked: Float[np.ndarray, "n k"]) -> int:
-    groups = (np.unique(row, return_counts=True)[1] for row in ranked)
-    return sum(int(np.sum(sizes**3 - sizes)) for sizes in groups)
 
 
 def _degrees(n: int, k: int, df: str) -> tuple[float, float]:

@@ -204,11 +204,7 @@ def bradley_terry(
         means, stds, local_rope or 0.0, score_table.rounding_error(table.values)
     )
     result = bradley_terry_of_wins(
-        wins,
-        equivalence=equivalence,
-        confidence=confidence,
-        draws=draws,
-        seed=seed,
+        wins, equivalence=equivalence, confidence=confidence, draws=draws, seed=seed
     )
     return dataclasses.replace(result, algorithms=table.algorithms, ties=ties)
 
@@ -253,11 +249,9 @@ def bradley_terry_of_wins(
             "wins: must be a square matrix of counts with 0 on the diagonal, got shape "
             f"{wins.shape}"
         )
-    if not 0 < confidence < 1:
-        raise ValueError(f"confidence: must lie between 0 and 1, got {confidence}")
+    score_table.check_share("confidence", confidence)
     draws = min(30000, 600000 // k) if draws is None else draws
-    if draws < _FEWEST:
-        raise ValueError(f"draws: must be at least {_FEWEST}, got {draws}")
+    score_table.check_count("draws", draws, _FEWEST)
     chains = draw_posterior(wins, draws, np.random.default_rng(seed))
     effective = float(min(mcmc.effective_draws(chains).min(), draws))
     if effective < _FEWEST:
@@ -276,8 +270,8 @@ def bradley_terry_of_wins(
         blocks.append([*shares, *_shortest(p, confidence)])
     mean, better, equivalent, low, high = np.concatenate(blocks, axis=1)
 
-    def matrix(value, turn=lambda v: 1 - v, diagonal=0.5):
-        return resampling.pair_matrix(k, value, turn, diagonal=diagonal)
+    def turn(value):
+        return 1 - value
 
     return BradleyTerryResult(
         algorithms=tuple(map(str, range(k))),
@@ -286,14 +280,9 @@ def bradley_terry_of_wins(
         strengths=resampling.Estimate(
             b.mean(axis=0), *_shortest(b, confidence), confidence
         ),
-        p_win=resampling.Estimate(
-            matrix(mean),
-            matrix(low, lambda _: 1 - high),
-            matrix(high, lambda _: 1 - low),
-            confidence,
-        ),
-        better=matrix(better),
-        equivalent=matrix(equivalent, lambda v: v, 1.0),
+        p_win=resampling.pair_estimate(mean, low, high, confidence, turn, diagonal=0.5),
+        better=resampling.pair_matrix(better, turn, diagonal=0.5),
+        equivalent=resampling.pair_matrix(equivalent, diagonal=1.0),
         effective_draws=effective,
     )
 

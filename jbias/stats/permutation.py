@@ -14,13 +14,13 @@ import dataclasses
 import functools
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import scipy.stats
 from jaxtyping import Float, Int
 
-from jbias.stats import omnibus, posthoc, score_table
+from jbias.stats import omnibus, posthoc, resampling, score_table
 
 EXACT_LIMIT = 300_000  # Rows at a time; beyond, drawing is quicker than enumerating.
 _DRAW_CELLS = 100_000  # Of one block of draws: what the processor keeps at hand.
@@ -170,21 +170,17 @@ def friedman_permutation(
     Raises ValueError for missing cells, for fewer than 2 data sets or algorithms and for
     fewer than 1 permutation.
     """
-    _checked(permutations)
+    score_table.check_count("permutations", permutations)
     matrix = score_table.matrix(scores, axis=axis)
     ranked = score_table.rank(matrix, larger_is_better=larger_is_better)
     twice = np.rint(2 * ranked).astype(np.int64)
     seen = int(np.sum(twice.sum(axis=0) ** 2))
     found = exact_rank_sums(twice)
-    if found:
-        sums, chances = found
-        pvalue = min(float(chances[np.sum(sums**2, axis=1) >= seen].sum()), 1.0)
-        error = 0.0
-    else:
-        blocks = draw_rank_sums(twice, permutations, seed)
-        hits = sum(int(np.sum(np.sum(sums**2, axis=1) >= seen)) for sums in blocks)
-        pvalue = (1 + hits) / (1 + permutations)
-        error = float(_error(pvalue, permutations))
+    hits = 0.0
+    for sums, weights in _weighted(found, twice, permutations, seed):
+        hits += float(weights[np.sum(sums**2, axis=1) >= seen].sum())
+    pvalue = min(hits if found else (1 + hits) / (1 + permutations), 1.0)
+    error = 0.0 if found else float(_error(pvalue, permutations))
     plain = omnibus.friedman(matrix, larger_is_better=larger_is_better)
     return PermutationResult(
         statistic=plain.statistic,
@@ -214,7 +210,7 @@ def max_t(
     difference of mean ranks depends on the others, here as in Nemenyi's test, and no test
     of mean ranks promises more (`wilcoxon` does). Raises as `friedman_permutation` does.
     """
-    _checked(permutations)
+    score_table.check_count("permutations", permutations)
     read = score_table.read(scores, axis=axis)
     ranked = score_table.rank(read, larger_is_better=larger_is_better)
     n, k = ranked.shape
@@ -225,24 +221,19 @@ def max_t(
     seen = twice.sum(axis=0)
     seen = seen[columns] - seen[rows]
     order = np.argsort(-np.abs(seen), kind="stable")
-    if found:
-        sums, chances = found
-        alone, step = _reached(sums, chances, np.abs(seen), order)
-    else:
-        alone, step = np.ones(len(seen)), np.ones(len(seen))
-        for sums in draw_rank_sums(twice, permutations, seed):
-            more = _reached(sums, np.ones(len(sums)), np.abs(seen), order)
-            alone, step = alone + more[0], step + more[1]
-        alone, step = alone / (1 + permutations), step / (1 + permutations)
+    both = np.zeros((2, len(seen))) if found else np.ones((2, len(seen)))
+    for sums, weights in _weighted(found, twice, permutations, seed):
+        both += _reached(sums, weights, np.abs(seen), order)
+    alone, step = both if found else both / (1 + permutations)
     adjusted = np.empty(len(seen))
     adjusted[order] = np.maximum.accumulate(step[order])
     adjusted = np.minimum(adjusted, 1)
     errors = np.zeros(len(seen)) if found else _error(adjusted, permutations)
     drawn = 0.0 if found else 1 / (1 + permutations)
     return MaxTResult(
-        statistics=posthoc.symmetric_matrix(seen / (2 * n), k, diagonal=0.0, sign=-1),
-        pvalues=posthoc.symmetric_matrix(np.minimum(alone, 1), k),
-        adjusted=posthoc.symmetric_matrix(adjusted, k),
+        statistics=resampling.pair_matrix(seen / (2 * n), np.negative),
+        pvalues=resampling.pair_matrix(np.minimum(alone, 1), diagonal=1.0),
+        adjusted=resampling.pair_matrix(adjusted, diagonal=1.0),
         ranks=ranked.mean(axis=0),
         algorithms=read.algorithms,
         n=n,
@@ -251,8 +242,16 @@ def max_t(
         least=max(drawn, 2.0 * float(k * (k - 1)) ** -n),
         least_adjusted=max(drawn, float(k * (k - 1)) ** (1 - n)),
         permutations=0 if found else permutations,
-        standard_errors=posthoc.symmetric_matrix(errors, k, diagonal=0.0),
+        standard_errors=resampling.pair_matrix(errors),
     )
+
+
+def _weighted(found, twice, permutations: int, seed: int) -> Iterable[tuple]:
+    """Gives all rank sums with their chances, or drawn ones that weigh 1 each."""
+    if found:
+        return [found]
+    drawn = draw_rank_sums(twice, permutations, seed)
+    return ((sums, np.ones(len(sums))) for sums in drawn)
 
 
 def _reached(
@@ -276,11 +275,6 @@ def _reached(
 
 def _error(p: float | Float[np.ndarray, "*m"], count: int) -> Float[np.ndarray, "*m"]:
     return np.sqrt(p * (1 - p) / count)
-
-
-def _checked(permutations: int) -> None:
-    if permutations < 1:
-        raise ValueError(f"permutations: must be at least 1, got {permutations}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -311,7 +305,7 @@ def type_1_error(
             "type_1_error: needs at least 2 data sets, 2 algorithms and 1 draw, got "
             f"{n}, {k} and {draws}"
         )
-    posthoc.check_alpha(alpha)
+    score_table.check_share("alpha", alpha)
     twice = np.tile(2 * np.arange(1, k + 1), (n, 1))
     found = exact_rank_sums(twice)
     if found:

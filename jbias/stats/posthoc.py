@@ -33,7 +33,7 @@ import scipy.special
 import scipy.stats
 from jaxtyping import Float
 
-from jbias.stats import multiple_testing, score_table
+from jbias.stats import multiple_testing, resampling, score_table
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(96)
 _BLOCK = 4096  # Values of q at a time: some 3 MiB.
@@ -100,7 +100,7 @@ class PairsResult:
         Members are indices, the best mean rank first. A group may leave out an algorithm
         whose rank lies between: these p-values need not grow with ranks apart.
         """
-        check_alpha(alpha)
+        score_table.check_share("alpha", alpha)
         return largest_groups(self.adjusted > alpha, self.ranks)
 
 
@@ -133,15 +133,14 @@ def all_pairs(
     least: float,
 ) -> PairsResult:
     """Lays out the statistics and p-values of the pairs i < j, and adjusts them."""
-    n, k, _ = scores.values.shape
     adjusted = multiple_testing.adjust(pvalues, adjust)
     return PairsResult(
-        statistics=symmetric_matrix(statistics, k, diagonal=0.0, sign=-1),
-        pvalues=symmetric_matrix(pvalues, k),
-        adjusted=symmetric_matrix(adjusted, k),
+        statistics=resampling.pair_matrix(statistics, np.negative),
+        pvalues=resampling.pair_matrix(pvalues, diagonal=1.0),
+        adjusted=resampling.pair_matrix(adjusted, diagonal=1.0),
         ranks=ranks,
         algorithms=scores.algorithms,
-        n=n,
+        n=len(scores.datasets),
         adjustment=adjust,
         exact=exact,
         least=least,
@@ -185,27 +184,9 @@ def _floor(least: float, m: int, adjust: str) -> float:
     return float(multiple_testing.adjust(np.full(m, least), adjust).min())
 
 
-def check_alpha(alpha: float) -> float:
-    """Gives alpha back; refuses what is no chance."""
-    if not 0 < alpha < 1:
-        raise ValueError(f"alpha: must lie between 0 and 1, got {alpha}")
-    return alpha
-
-
 def control_index(control: str | int, scores: score_table.Scores) -> int:
     """Gives the index of a control; the algorithms of a bare matrix are "0", "1", ..."""
-    name = score_table.check_name(str(control), scores.algorithms, "control")
-    return scores.algorithms.index(name)
-
-
-def symmetric_matrix(
-    upper: Float[np.ndarray, "m"], k: int, *, diagonal: float = 1.0, sign: int = 1
-) -> Float[np.ndarray, "k k"]:
-    """Lays values of the pairs i < j out; those of j, i are `sign` times theirs."""
-    filled = np.full((k, k), diagonal)
-    rows, columns = np.triu_indices(k, 1)
-    filled[rows, columns], filled[columns, rows] = upper, sign * upper
-    return filled
+    return score_table.find_name(str(control), scores.algorithms, "control")
 
 
 def largest_groups(
@@ -246,7 +227,7 @@ class NemenyiResult(PairsResult):
         CD = q_alpha sqrt(k (k+1) / (6 n)), sqrt(2) q_alpha the studentised range's quantile.
         """
         k = len(self.ranks)
-        q = range_isf(check_alpha(alpha), k)
+        q = range_isf(score_table.check_share("alpha", alpha), k)
         return q / math.sqrt(2) * _scale(self.n, k)
 
 
@@ -265,10 +246,11 @@ def nemenyi(
     rows, columns = np.triu_indices(k, 1)
     # Sums are exact, so that equal differences are: few are left to integrate for.
     q = (sums[columns] - sums[rows]) / n / _scale(n, k)
-    pvalues = symmetric_matrix(range_sf(math.sqrt(2) * np.abs(q), k), k)
+    pvalues = range_sf(math.sqrt(2) * np.abs(q), k)
+    pvalues = resampling.pair_matrix(pvalues, diagonal=1.0)
     least = float(range_sf(math.sqrt(2) * (k - 1) / _scale(n, k), k))
     return NemenyiResult(
-        statistics=symmetric_matrix(q, k, diagonal=0.0, sign=-1),
+        statistics=resampling.pair_matrix(q, np.negative),
         pvalues=pvalues,
         adjusted=pvalues,
         ranks=sums / n,
@@ -453,7 +435,10 @@ def _tested(
         z = np.divide(abs(w), deviation, out=np.zeros(len(d)), where=deviation > 0)
         return w / 2, np.array([_normal(one) for one in z])
     weights = map(tuple, np.sort(twice, axis=1).tolist())
-    p = [_chance(row)[abs(one)] for row, one in zip(weights, w.tolist(), strict=True)]
+    p = [
+        signed_chances(row)[abs(one)]
+        for row, one in zip(weights, w.tolist(), strict=True)
+    ]
     return w / 2, np.array(p)
 
 
@@ -462,7 +447,7 @@ def _normal(z: float) -> float:
 
 
 @functools.lru_cache(maxsize=1024)
-def _chance(weights: tuple[int, ...]) -> Float[np.ndarray, "total+1"]:
+def signed_chances(weights: tuple[int, ...]) -> Float[np.ndarray, "total+1"]:
     """Gives P(|W| >= w) for w = 0 ... sum of the weights, whose signs are fair coins."""
     total = sum(weights)
     chances = np.zeros(total + 1)  # Of the sum of positive ones, T; W = 2 T - total.

@@ -13,7 +13,7 @@ import scipy.optimize
 import scipy.stats
 from jaxtyping import Float
 
-from jbias.stats import resampling, score_table
+from jbias.stats import posthoc, resampling, score_table
 
 _NAMES = {"t": "the paired t-test", "wilcoxon": "Wilcoxon's", "nemenyi": "Nemenyi's"}
 TESTS = tuple(_NAMES)
@@ -97,13 +97,11 @@ def power_of_design(
 
 
 def _check(difference, seeds, datasets, alpha, target, draws) -> None:
-    for name, value in [("alpha", alpha), ("target", target)]:
-        if not 0 < value < 1:
-            raise ValueError(f"{name}: must lie between 0 and 1, got {value}")
+    score_table.check_share("alpha", alpha)
+    score_table.check_share("target", target)
     if not difference > 0:
         raise ValueError(f"difference: must be positive, got {difference}")
-    if draws < 100:
-        raise ValueError(f"draws: must be at least 100, got {draws}")
+    score_table.check_count("draws", draws, 100)
     if min(seeds, default=0) < 1 or min(datasets, default=0) < 2:
         raise ValueError("seeds, datasets: must be at least 1 run and 2 data sets")
 
@@ -157,8 +155,7 @@ class _Study:
     def __init__(self, table: score_table.Scores, pair: tuple[str, str] | None):
         self.names = table.algorithms
         self.pair = pair and [
-            self.names.index(score_table.check_name(a, self.names, "pair"))
-            for a in pair
+            score_table.find_name(a, self.names, "pair") for a in pair
         ]
         if pair and pair[0] == pair[1]:
             raise ValueError(f"pair: must be two algorithms, got {pair[0]!r} twice")
@@ -246,13 +243,9 @@ class _Tests:
 
 def _wilcoxon_critical(n: int, alpha: float) -> float:
     """Gives the smallest W+ with a two-sided exact p <= alpha; inf if there is none."""
-    chances = np.ones(1)
-    for rank in range(1, n + 1):
-        shifted = np.concatenate([np.zeros(rank), chances])
-        chances = (np.pad(chances, (0, rank)) + shifted) / 2
-    above = np.cumsum(chances[::-1])[::-1]
-    reached = np.flatnonzero(2 * above <= alpha * (1 + 1e-9))
-    return float(reached[0]) if len(reached) else math.inf
+    chances = posthoc.signed_chances(tuple(range(1, n + 1)))  # W = 2 W+ - n (n+1) / 2.
+    reached = np.flatnonzero(chances <= alpha * (1 + 1e-9))
+    return (len(chances) + reached[0]) // 2 if len(reached) else math.inf
 
 
 def _minimal(

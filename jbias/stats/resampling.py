@@ -9,7 +9,7 @@ chapters 8 and 13; Saravanan, Berman and Sober 2020, https://arxiv.org/abs/2007.
 
 import dataclasses
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -72,10 +72,8 @@ def draw(
     `runs` is how many an imagined study has of each algorithm; None: as many as this one.
     Raises ValueError for fewer than 100 draws, and where some algorithm has a single run.
     """
-    if draws < _FEWEST:
-        raise ValueError(f"draws: must be at least {_FEWEST}, got {draws}")
-    if runs is not None and runs < 1:
-        raise ValueError(f"runs: must be at least 1, got {runs}")
+    score_table.check_count("draws", draws, _FEWEST)
+    score_table.check_count("runs", 1 if runs is None else runs)
     require_runs(scores)
     rng = np.random.default_rng(seed)
     n = len(scores.datasets)
@@ -99,8 +97,7 @@ def estimate(
     value, drawn: Float[np.ndarray, "b ..."], *, confidence: float
 ) -> Estimate:
     """Joins a value with percentiles of its draws: draws themselves, so inf is no harm."""
-    if not 0 < confidence < 1:
-        raise ValueError(f"confidence: must lie between 0 and 1, got {confidence}")
+    score_table.check_share("confidence", confidence)
     place = math.floor((1 - confidence) / 2 * (len(drawn) - 1))
     found = np.partition(drawn, (place, len(drawn) - 1 - place), axis=0)
     low, high = found[place], found[-1 - place]
@@ -113,15 +110,34 @@ def pairs(k: int) -> Iterator[tuple[int, int]]:
 
 
 def pair_matrix(
-    k: int, values: npt.ArrayLike, turn, *, diagonal: float = math.nan
+    values: npt.ArrayLike, turn: Callable = np.positive, *, diagonal: float = 0.0
 ) -> np.ndarray:
     """Puts values (p, ...) of pairs (i, j), i < j, into (..., k, k); `turn` gives (j, i)'s."""
     values = np.moveaxis(np.asarray(values, dtype=np.float64), 0, -1)
+    k = (1 + math.isqrt(1 + 8 * values.shape[-1])) // 2
     matrix = np.full((*values.shape[:-1], k, k), float(diagonal))
     rows, columns = np.triu_indices(k, 1)
     matrix[..., rows, columns] = values
     matrix[..., columns, rows] = turn(values)
     return matrix
+
+
+def pair_estimate(
+    value: Float[np.ndarray, "p"],
+    low: Float[np.ndarray, "p"],
+    high: Float[np.ndarray, "p"],
+    confidence: float,
+    turn: Callable,
+    *,
+    diagonal: float = 0.0,
+) -> Estimate:
+    """Lays intervals of pairs out as `pair_matrix` does; turned, low and high change places."""
+    return Estimate(
+        pair_matrix(value, turn, diagonal=diagonal),
+        pair_matrix(low, lambda _: turn(high), diagonal=diagonal),
+        pair_matrix(high, lambda _: turn(low), diagonal=diagonal),
+        confidence,
+    )
 
 
 def _counts(rng, draws: int, size: int, total: int) -> Int[np.ndarray, "b size"]:

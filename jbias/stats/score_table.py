@@ -59,7 +59,7 @@ class Scores:
 
     def runs(self, algorithm: str) -> Float[np.ndarray, "n r"]:
         """Scores of one algorithm, its own runs alone."""
-        j = self.algorithms.index(check_name(algorithm, self.algorithms, "algorithm"))
+        j = find_name(algorithm, self.algorithms, "algorithm")
         return self.values[:, j, : self.counts[j]]
 
     def only(
@@ -67,11 +67,10 @@ class Scores:
     ) -> "Scores":
         """Keeps these data sets and algorithms, in this order; () keeps all."""
         rows = [
-            self.datasets.index(check_name(d, self.datasets, "dataset"))
-            for d in datasets or self.datasets
+            find_name(d, self.datasets, "dataset") for d in datasets or self.datasets
         ]
         columns = [
-            self.algorithms.index(check_name(a, self.algorithms, "algorithm"))
+            find_name(a, self.algorithms, "algorithm")
             for a in algorithms or self.algorithms
         ]
         return Scores(
@@ -194,7 +193,7 @@ def drop_incomplete(
             f"drop: must be 'datasets', 'algorithms' or 'runs', got {drop!r}"
         )
     groups = frame.groupby(frame["algorithm"].astype(str))
-    known_runs = {name: _runs(rows) for name, rows in groups}
+    known_runs = {name: list(dict.fromkeys(_run_names(rows))) for name, rows in groups}
     bad = {(algorithms[j], known_runs[algorithms[j]][r]) for _, j, r in holes}
     keys = zip(frame["algorithm"].astype(str), _run_names(frame), strict=True)
     return frame[[key not in bad for key in keys]]
@@ -206,11 +205,24 @@ def missing_cells(frame: pd.DataFrame) -> list[str]:
     return _describe_cells(_missing(values), datasets, algorithms)
 
 
-def check_name(name: str, names: Sequence[str], what: str) -> str:
-    """Gives the name back; refuses one that is not there."""
+def find_name(name: str, names: Sequence[str], what: str) -> int:
+    """Gives the place of a name; refuses one that is not there."""
     if name not in names:
         raise ValueError(f"{what}: must be one of {', '.join(names)}, got {name!r}")
-    return name
+    return names.index(name)
+
+
+def check_share(name: str, value: float) -> float:
+    """Gives back a number between 0 and 1, both excluded; refuses any other."""
+    if not 0 < value < 1:
+        raise ValueError(f"{name}: must lie between 0 and 1, got {value}")
+    return value
+
+
+def check_count(name: str, value: int, least: int = 1) -> None:
+    """Refuses fewer than `least`."""
+    if value < least:
+        raise ValueError(f"{name}: must be at least {least}, got {value}")
 
 
 def suggest_renames(columns: Sequence) -> str:
@@ -259,19 +271,11 @@ def _run_names(frame: pd.DataFrame) -> list[str]:
     return frame["run"].astype(str).tolist()
 
 
-def _runs(rows: pd.DataFrame) -> list[str]:
-    return list(dict.fromkeys(_run_names(rows)))
-
-
-def _cells(
-    frame: pd.DataFrame,
-) -> tuple[np.ndarray, tuple[str, ...], tuple[str, ...]]:
+def _cells(frame: pd.DataFrame) -> tuple[np.ndarray, tuple[str, ...], tuple[str, ...]]:
     """Gives the cells of a tidy frame; NaN where there is none, names in their order."""
     for name in ("algorithm", "dataset"):
         if frame[name].isna().any():
             raise ValueError(f"scores: {name} must be named in every row; fill it in")
-    algorithms = list(dict.fromkeys(frame["algorithm"].astype(str)))
-    datasets = list(dict.fromkeys(frame["dataset"].astype(str)))
     named = pd.DataFrame(
         {
             "algorithm": frame["algorithm"].astype(str).to_numpy(),
@@ -288,15 +292,15 @@ def _cells(
             f"scores: a cell must occur once, got {len(doubled)} rows that share theirs, "
             f"such as {told}; remove one or tell them apart in a column run"
         )
-    groups = named.groupby("algorithm", sort=False)
-    runs = {name: _runs(rows) for name, rows in groups}
-    most = max(map(len, runs.values()), default=0)
-    values = np.full((len(datasets), len(algorithms), most), math.nan)
-    rows = pd.Index(datasets).get_indexer(named["dataset"])
-    columns = pd.Index(algorithms).get_indexer(named["algorithm"])
+    rows, datasets = pd.factorize(named["dataset"])
+    columns, algorithms = pd.factorize(named["algorithm"])
     layers = np.empty(len(named), int)
-    for name, members in groups.indices.items():
-        layers[members] = pd.Index(runs[name]).get_indexer(named["run"].iloc[members])
+    for members in named.groupby("algorithm").indices.values():
+        layers[members] = pd.factorize(
+            named["run"].iloc[members], use_na_sentinel=False
+        )[0]
+    shape = len(datasets), len(algorithms), layers.max(initial=-1) + 1
+    values = np.full(shape, math.nan)
     values[rows, columns, layers] = named["score"]
     return values, tuple(datasets), tuple(algorithms)
 

@@ -11,7 +11,7 @@ of a mean is Student's t with s - 1 degrees of freedom: its percentiles are the 
 
 import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -91,7 +91,9 @@ def exchange(
     a, n = len(first), len(first) + len(second)
     ways = math.comb(n, a)
     exact = ways <= most
-    splits = _all_splits(n, a) if exact else _random_splits(n, a, draws, seed)
+    random = np.random.default_rng(seed)
+    some = (random.permutation(n)[:a] for _ in range(draws))
+    splits = map(np.array, itertools.combinations(range(n), a)) if exact else some
 
     def difference(chosen: Int[np.ndarray, "a"]) -> float:
         rest = np.delete(pooled, chosen, axis=0)
@@ -109,17 +111,6 @@ def exchange(
         exact=exact,
         least=1 / count,
     )
-
-
-def _all_splits(n: int, a: int) -> Iterator[Int[np.ndarray, "a"]]:
-    return map(np.array, itertools.combinations(range(n), a))
-
-
-def _random_splits(
-    n: int, a: int, draws: int, seed: int
-) -> Iterator[Int[np.ndarray, "a"]]:
-    random = np.random.default_rng(seed)
-    return (random.permutation(n)[:a] for _ in range(draws))
 
 
 def rank_sum(first: Float[np.ndarray, "a"], second: Float[np.ndarray, "b"]) -> float:
