@@ -16,12 +16,6 @@ from jbias.configs import common
 
 def get_config(arg: str = "") -> ml_collections.ConfigDict:
     """The experiment; see configs/common.py for `arg`."""
-    return common.experiment(
-        arg,
-        dict(name="erm"),
-        inputs=(
-            dict(
-                name="augmix", severity=1 if common.data_name(arg) == "imagenet" else 3
-            ),
-        ),
-    )
+    severity = 1 if common.data_name(arg) == "imagenet" else 3
+    augmix = dict(name="augmix", severity=severity)
+    return common.experiment(arg, dict(name="erm"), inputs=(augmix,))

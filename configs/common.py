@@ -83,17 +83,17 @@ def experiment(
     `inputs` come after the crops and flips of the data preset, `train` is added to the
     training set's options, `imagenet` is the recipe there: entries of the config.
     """
-    arg = parse_arguments(text)
+    arg, given = parse_arguments(text), jc.explicit_arguments(text)
     c = _defaults(arg)
     c.algo = dict(algo)
     if arg.shift:
-        _choose_form(arg, jc.explicit_arguments(text))
+        _choose_form(arg, given)
     datasets.PRESETS[arg.data](c, arg)
     for part in (c.train, c.valid) if arg.columns else ():
         if _base_split(part) == _base_split(c.train):
             part.columns = arg.columns
     if arg.shift:
-        _apply_shift(c, arg, jc.explicit_arguments(text))
+        _apply_shift(c, arg, given)
     _fit(c.model)
     short = c.epochs
     if arg.data == "imagenet":
@@ -170,9 +170,7 @@ def _defaults(arg: types.SimpleNamespace) -> ml_collections.ConfigDict:
     c.variant = arg.variant  # Tells runs of one algorithm apart in a report.
     c.seeds = tuple(range(arg.seeds))
     c.model = dict(
-        name=arg.model or "resnet18",
-        width=64,
-        stem="imagenet",
+        **dict(name=arg.model or "resnet18", width=64, stem="imagenet"),
         norm_group=0,  # Images that batch norm takes together; 0 is the batch.
     )
     c.init = arg.init  # The workdir of a run to start from.
@@ -258,72 +256,27 @@ def update(c: ml_collections.ConfigDict, entries: Mapping) -> None:
                 c[key] = dict(value) if isinstance(value, Mapping) else value
 
 
-SHARED_ARGUMENTS = {
-    "data",
-    "balance",
-    "inputs",
-    "variant",
-    "init",
-    "vary",
-    "seeds",
-    "model",
-    "size",
-    "epochs",
-    "crop",
-    "skip",
-    "columns",
-    "shift",
-    "attribute",
-    "images",
-    "shift_seed",
-    "smoke",
-}
+# What all data read, by its default; the others are those of datasets.ARGUMENTS.
+SHARED_ARGUMENTS: Mapping[str, Any] = types.MappingProxyType(
+    {
+        **dict(data="shapes", seeds=3, size=0, epochs=0.0, smoke=False),
+        **dict.fromkeys(("balance", "inputs", "variant", "init", "vary", "model"), ""),
+        **dict.fromkeys(("crop", "skip", "columns", "shift"), ""),
+        **dict(attribute="attribute", images=0, shift_seed=0),
+    }
+)
 
 
 def parse_arguments(text: str) -> types.SimpleNamespace:
     """All arguments; ValueError, one line, for what is wrong with them."""
-    arg = jc.parse_arg(
-        text,
-        data="shapes",
-        correlation=0.99,
-        root="",
-        style="photo",
-        stimuli="",
-        subset=False,
-        corrupted="",
-        digits="",
-        form="irm",
-        grey=False,
-        train="train",
-        valid="",
-        tests="",
-        balance="",
-        inputs="",
-        variant="",
-        init="",
-        vary="",
-        seeds=3,
-        model="",
-        size=0,
-        epochs=0.0,
-        crop="",
-        skip="",
-        label="",
-        columns="",
-        shift="",
-        attribute="attribute",
-        images=0,
-        shift_seed=0,
-        demo=False,
-        more=False,
-        smoke=False,
-    )
+    arg = jc.parse_arg(text, **SHARED_ARGUMENTS, **datasets.DEFAULTS)
     if arg.data in data.DATASETS and arg.data not in datasets.PRESETS:
         raise ValueError(
             f"config argument: data={arg.data} has no preset; name it in a config of "
             "your own, as docs/data.md shows"
         )
     jc.check_known("config argument", arg.data, datasets.PRESETS, "data")
+    given, own = jc.explicit_arguments(text), datasets.ARGUMENTS[arg.data]
     if arg.variant not in ("", "biasbed"):
         raise ValueError(
             f"config argument: variant must be biasbed or nothing, got {arg.variant!r}; "
@@ -335,18 +288,15 @@ def parse_arguments(text: str) -> types.SimpleNamespace:
         )
     if arg.demo and arg.smoke:
         raise ValueError("config argument: take demo or smoke, not both")
-    of_shift = {"attribute", "images", "shift_seed"} - datasets.ARGUMENTS[arg.data]
-    if not arg.shift and (lone := jc.explicit_arguments(text) & of_shift):
+    of_shift = {"attribute", "images", "shift_seed"} - own
+    if not arg.shift and (lone := given & of_shift):
         raise ValueError(
             f"config argument: {min(lone)!r} has a say with shift=... alone, e.g. shift=C6"
         )
-    useless = (
-        jc.explicit_arguments(text) - SHARED_ARGUMENTS - datasets.ARGUMENTS[arg.data]
-    )
-    if useless:
+    if useless := given - SHARED_ARGUMENTS.keys() - own:
         raise ValueError(
             f"config argument: {min(useless)!r} has no say with data={arg.data}; "
-            f"these have: {', '.join(sorted(SHARED_ARGUMENTS | datasets.ARGUMENTS[arg.data]))}"
+            f"these have: {', '.join(sorted(SHARED_ARGUMENTS.keys() | own))}"
         )
     return arg
 
@@ -369,8 +319,6 @@ def is_biasbed(text: str) -> bool:
     return parse_arguments(text).variant == "biasbed"
 
 
-# Of config.train, what says how it is fed.
-_FEEDING = ("batch",)
 _POOL = 8192  # Scenes of the embedded set that parts are taken from.
 
 
@@ -397,10 +345,9 @@ def _choose_form(arg, given: Collection[str]) -> None:
 
 def _apply_shift(c: ml_collections.ConfigDict, arg, given: Collection[str]) -> None:
     """Changes train, valid and tests of a config; `given` are the arguments' names."""
-    fed = {key: c.train[key] for key in _FEEDING if key in c.train}
-    whole = {key: value for key, value in c.train.items() if key not in _FEEDING}
-    whole["split"] = _base_split(whole)
-    whole |= _shift_options(arg, given)
+    whole = dict(c.train.items())
+    fed = dict(batch=whole.pop("batch"))
+    whole |= dict(split=_base_split(whole), **_shift_options(arg, given))
     told = dict(attribute=arg.attribute, images=arg.images, seed=arg.shift_seed)
 
     def part(name: str) -> dict:

@@ -16,23 +16,14 @@ from jbias.configs import common
 
 def get_config(arg: str = "") -> ml_collections.ConfigDict:
     """The experiment; see configs/common.py for `arg`."""
-    return common.experiment(
-        arg,
-        dict(name="erm"),
-        inputs=(dict(name="cutmix", alpha=1.0, p=1.0, mix_group=32),),
-        imagenet=dict(
-            epochs=300.0,
-            optim=dict(
-                nesterov=True,
-                schedule=dict(
-                    name="multistep", milestones=(0.25, 0.5, 0.75), gamma=0.1
-                ),
-            ),
-            inputs=(
-                dict(name="random_resized_crop", area=(0.08, 1.0)),
-                dict(name="flip"),
-                dict(name="colour_jitter", p=1.0, hue=0.0),
-                dict(name="lighting"),
-            ),
-        ),
+    cutmix = dict(name="cutmix", alpha=1.0, p=1.0, mix_group=32)
+    quarters = dict(name="multistep", milestones=(0.25, 0.5, 0.75), gamma=0.1)
+    inputs = (
+        dict(name="random_resized_crop", area=(0.08, 1.0)),
+        dict(name="flip"),
+        dict(name="colour_jitter", p=1.0, hue=0.0),
+        dict(name="lighting"),
     )
+    optim = dict(nesterov=True, schedule=quarters)
+    recipe = dict(epochs=300.0, optim=optim, inputs=inputs)
+    return common.experiment(arg, dict(name="erm"), inputs=(cutmix,), imagenet=recipe)

@@ -8,15 +8,10 @@ from jbias.data import colored_mnist as forms
 from jbias.data import corruptions
 
 STYLES = ("photo", "art_painting", "cartoon", "sketch")
+STIMULI = ("edge", "silhouette", "cue-conflict")  # Of Geirhos et al. 2019.
 SHAPES_TESTS = (
-    "test",
-    "silhouette",
-    "edge",
-    "sketch",
-    "cue_conflict",
-    "stylized",
-    "recoloured",
-    "corrupted",
+    *("test", "silhouette", "edge", "sketch", "cue_conflict", "stylized"),
+    *("recoloured", "corrupted"),
 )
 
 
@@ -50,14 +45,8 @@ def imagenet(c: ml_collections.ConfigDict, arg) -> None:
         common["subset"] = True
     c.train = dict(split="train[:98%]", batch=256, **common)
     c.valid = dict(split="train[98%:]", **common)
-    c.tests = {"val": dict(split="val", **common)}
-    if arg.stimuli:
-        for split in ("edge", "silhouette", "cue-conflict"):
-            c.tests[split] = dict(data="geirhos", split=split, root=arg.stimuli)
-    c.inputs = (
-        dict(name="random_resized_crop", area=(0.08, 1.0)),
-        dict(name="flip"),
-    )
+    c.tests = {"val": dict(split="val", **common), **stimuli(arg.stimuli)}
+    c.inputs = (dict(name="random_resized_crop", area=(0.08, 1.0)), dict(name="flip"))
     c.optim.update(rate=0.1, decay=1e-4)
     c.optim.schedule = dict(name="multistep", milestones=(1 / 3, 2 / 3), gamma=0.1)
 
@@ -66,21 +55,24 @@ def pacs(c: ml_collections.ConfigDict, arg) -> None:
     """Trains on nine tenths of one style, validates on the rest, tests on the others."""
     _photographs(c, arg, size=64, epochs=30.0)
     jc.check_known("config argument", arg.style, STYLES, "style")
-    _part(c, arg, "pacs", arg.style)
+    _part(c, arg, arg.style, *(style for style in STYLES if style != arg.style))
     c.train.batch = 32  # Of 1,503 photographs: larger ones leave few steps.
     c.optim.update(rate=0.05, warmup="1 epoch")
-    others = [style for style in STYLES if style != arg.style]
-    c.tests = {style: dict(data="pacs", split=style, root=arg.root) for style in others}
 
 
 def tiny_imagenet(c: ml_collections.ConfigDict, arg) -> None:
     """200 classes of photographs; tested on its own images and on Geirhos' stimuli."""
     _photographs(c, arg, size=64, epochs=30.0)
-    _part(c, arg, "tiny_imagenet", "train")
-    c.tests = {"val": dict(data="tiny_imagenet", split="val", root=arg.root)}
-    if arg.stimuli:
-        for split in ("edge", "silhouette", "cue-conflict"):
-            c.tests[split] = dict(data="geirhos", split=split, root=arg.stimuli)
+    _part(c, arg, "train", "val")
+    c.tests.update(stimuli(arg.stimuli))
+
+
+def stimuli(root: str, **options) -> dict[str, dict]:
+    """The sets of Geirhos' stimuli, where it is said that they are there."""
+    return {
+        split: dict(data="geirhos", split=split, root=root, **options)
+        for split in (STIMULI if root else ())
+    }
 
 
 def mnist(c: ml_collections.ConfigDict, arg) -> None:
@@ -88,8 +80,7 @@ def mnist(c: ml_collections.ConfigDict, arg) -> None:
     _rooted(arg)
     c.size, c.epochs = 28, 2.0
     _small(c, arg)
-    _part(c, arg, arg.data, "train")
-    c.tests = {"test": dict(data=arg.data, split="test", root=arg.root)}
+    _part(c, arg, "train", "test")
     c.optim.update(rate=0.02)
 
 
@@ -102,7 +93,7 @@ def colored_mnist(c: ml_collections.ConfigDict, arg) -> None:
     jc.check_known("config argument", arg.form, forms.FORMS, "form")
     c.size, c.epochs = forms.SIZES[arg.form], 2.0
     _small(c, arg)
-    _part(c, arg, arg.data, "train")
+    _part(c, arg, "train")
     for part in (c.train, c.valid):
         part.update(form=arg.form, grey=arg.grey)
     test = dict(c.valid, split="test")
@@ -115,13 +106,8 @@ def colored_mnist(c: ml_collections.ConfigDict, arg) -> None:
 
 
 def cifar(c: ml_collections.ConfigDict, arg) -> None:
-    """Small photographs, shifted and flipped; a network that a CPU can train."""
-    _rooted(arg)
-    c.size, c.epochs = 32, 1.0 if arg.smoke else 30.0
-    c.model.update(width=8 if arg.smoke else 16, stem="small")
-    _part(c, arg, arg.data, "train")
-    c.train.batch = 128
-    c.tests = {"test": dict(data=arg.data, split="test", root=arg.root)}
+    """Small photographs, shifted and flipped."""
+    _small_photographs(c, arg)
     if arg.corrupted:
         c.tests.update(corrupted(f"{arg.data}_c", arg.corrupted))
     c.inputs = (dict(name="pad_crop"), dict(name="flip"))
@@ -136,25 +122,26 @@ def stacked(c: ml_collections.ConfigDict, arg) -> None:
     _rooted(arg)
     if not arg.digits:
         raise ValueError("config argument: data=stacked needs digits=<MNIST's folder>")
-    c.size, c.epochs = 32, 1.0 if arg.smoke else 30.0
-    c.model.update(width=8 if arg.smoke else 16, stem="small")
-    _part(c, arg, "stacked", "train")
-    c.train.batch = 128
-    c.train.other = dict(
-        data="mnist", split="train[:90%]", root=arg.digits, pad=2, pair="class"
-    )
-    c.train.other.inputs = ()
+    _small_photographs(c, arg)
+    digits = dict(data="mnist", split="train[:90%]", root=arg.digits)
+    c.train.other = dict(digits, pad=2, pair="class", inputs=())
     test = dict(data="stacked", split="test", root=arg.root, digits=arg.digits)
     c.train.digits = c.valid.digits = arg.digits
-    c.tests = {
-        "stacked_cifar": test,
-        "stacked_mnist": dict(test, answer="mnist"),
-    }
+    c.tests = dict(stacked_cifar=test, stacked_mnist=dict(test, answer="mnist"))
     c.inputs = (
         dict(name="half", which="bottom", mix=dict(name="pad_crop")),
         dict(name="half", which="bottom", mix=dict(name="flip")),
         dict(name="half", which="top", mix=dict(name="replace")),
     )
+
+
+def _small_photographs(c: ml_collections.ConfigDict, arg) -> None:
+    """Those of 32 pixels, and a network that a CPU can train."""
+    _rooted(arg)
+    c.size, c.epochs = 32, 1.0 if arg.smoke else 30.0
+    c.model.update(width=8 if arg.smoke else 16, stem="small")
+    _part(c, arg, "train", "test")
+    c.train.batch = 128
 
 
 def corrupted(
@@ -211,22 +198,19 @@ def _chosen(arg) -> dict[str, str]:
 
 def _users(c: ml_collections.ConfigDict, arg, options: dict[str, str]) -> None:
     _photographs(c, arg, size=64, epochs=30.0)
+    _part(c, arg, arg.train, *filter(None, arg.tests.split("+")))
     if arg.valid:
-        c.train = dict(data=arg.data, split=arg.train, root=arg.root, batch=64)
-        c.valid = dict(data=arg.data, split=arg.valid, root=arg.root)
-    else:
-        _part(c, arg, arg.data, arg.train)
-    c.tests = {
-        name: dict(data=arg.data, split=name, root=arg.root)
-        for name in filter(None, arg.tests.split("+"))
-    }
+        c.train.split, c.valid.split = arg.train, arg.valid
     for part in (c.train, c.valid, *c.tests.values()):
         part.update(options)
 
 
-def _part(c: ml_collections.ConfigDict, arg, data: str, split: str) -> None:
-    c.train = dict(data=data, split=f"{split}[:90%]", root=arg.root, batch=64)
-    c.valid = dict(data=data, split=f"{split}[90%:]", root=arg.root)
+def _part(c: ml_collections.ConfigDict, arg, split: str, *tests: str) -> None:
+    """Trains on nine tenths of a split and validates on the rest."""
+    own = dict(data=arg.data, root=arg.root)
+    c.train = dict(split=f"{split}[:90%]", batch=64, **own)
+    c.valid = dict(split=f"{split}[90%:]", **own)
+    c.tests = {test: dict(split=test, **own) for test in tests}
 
 
 def _small(c: ml_collections.ConfigDict, arg) -> None:
@@ -251,12 +235,16 @@ def _photographs(
     if (arg.size or size) < 128:
         # On CPU the 7x7 stem's gradient alone takes longer than all of this net.
         c.model.update(width=8 if arg.smoke else 16, stem="small")
-    c.inputs = (
-        dict(name="random_resized_crop", area=(0.3, 1.0)),
-        dict(name="flip"),
-    )
+    c.inputs = (dict(name="random_resized_crop", area=(0.3, 1.0)), dict(name="flip"))
 
 
+# What some data read beside what all do: by its default, and by data.
+DEFAULTS = {
+    **dict(correlation=0.99, style="photo", form="irm", train="train"),
+    **dict.fromkeys(("root", "stimuli", "corrupted", "digits"), ""),
+    **dict.fromkeys(("valid", "tests", "label"), ""),
+    **dict.fromkeys(("subset", "grey", "demo", "more"), False),
+}
 ARGUMENTS = {
     "shapes": {"correlation", "demo", "more"},
     "imagenet": {"root", "stimuli", "subset"},

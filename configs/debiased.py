@@ -26,19 +26,15 @@ def get_config(arg: str = "") -> ml_collections.ConfigDict:
     steps = dict(name="multistep", milestones=(0.3, 0.6, 0.9), gamma=0.1)
     recipe = dict(rate=0.2, warmup="5 epochs", schedule=steps)
     large = common.data_name(rest) == "imagenet"
+    algo = dict(
+        **dict(name="debiased", transfer=transfer, gamma=0.8),
+        **dict(alpha=1.0 if drawn else 0.5, aux_bn=True),
+        multi_grid=large and not common.is_biasbed(rest),
+        **dict(min_size=112 if large else 0, variant="", mix_group=32),
+    )
     c = common.experiment(
         rest,
-        dict(
-            name="debiased",
-            transfer=transfer,
-            gamma=0.8,
-            alpha=1.0 if drawn else 0.5,
-            aux_bn=True,
-            multi_grid=large and not common.is_biasbed(rest),
-            min_size=112 if large else 0,
-            variant="",
-            mix_group=32,
-        ),
+        algo,
         train=dict(renders=True) if drawn else {},
         imagenet=dict(epochs=100.0, train=dict(batch=512), optim=recipe),
     )

@@ -36,11 +36,7 @@ def get_config(arg: str = "") -> ml_collections.ConfigDict:
         epochs=c.epochs * 2,
         inputs=(),
         optim=dict(
-            name="sgd",
-            rate=0.01,
-            momentum=0.9,
-            decay=0.0,
-            l1=mine.l1,
+            **dict(name="sgd", rate=0.01, momentum=0.9, decay=0.0, l1=mine.l1),
             schedule=dict(name="cosine"),
             warmup="",
             average=0.0,

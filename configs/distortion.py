@@ -43,6 +43,8 @@ its variant: mixup, mixup-with-fashion_mnist, fmix-without-truck, basic-kept-tai
 
 import os
 import types
+from collections.abc import Mapping
+from typing import Any
 
 import ml_collections
 
@@ -74,27 +76,16 @@ REDUCED = {
 DIGITS = ("mnist", "fashion_mnist")  # Of 28 pixels.
 MULTISTEP = dict(name="multistep", milestones=(0.5, 0.75), gamma=0.1)
 # ResNet-101 as FMix's authors train it; see configs/fmix.py.
-IMAGENET = dict(
-    optim=dict(
-        rate=0.4,
-        warmup="5 epochs",
-        schedule=dict(name="multistep", milestones=(1 / 3, 2 / 3, 8 / 9), gamma=0.1),
-    )
-)
+STEPS = dict(name="multistep", milestones=(1 / 3, 2 / 3, 8 / 9), gamma=0.1)
+IMAGENET = dict(optim=dict(rate=0.4, warmup="5 epochs", schedule=STEPS))
 
 
 def get_config(arg: str = "") -> ml_collections.ConfigDict:
     """The experiment; see above for `arg`."""
     own, rest = common.take_arguments(
         arg,
-        method="basic",
-        spectrum="isotropic",
-        partner="",
-        partner_root="",
-        drop="",
-        keep="",
-        mix_group=0,
-        small=False,
+        **dict(method="basic", spectrum="isotropic", mix_group=0, small=False),
+        **dict.fromkeys(("partner", "partner_root", "drop", "keep"), ""),
     )
     data, given = common.data_name(rest), jc.explicit_arguments(rest)
     _check(own, data, given)
@@ -106,15 +97,14 @@ def get_config(arg: str = "") -> ml_collections.ConfigDict:
     if data in DIGITS and "model=vgg" in rest:
         usual["size"] = 32
     rest = [rest, *(f"{k}={v}" for k, v in usual.items() if k not in given)]
-    c = common.experiment(
-        ",".join(filter(None, rest)), dict(name="erm"), imagenet=IMAGENET
-    )
+    rest = ",".join(filter(None, rest))
+    c = common.experiment(rest, dict(name="erm"), imagenet=IMAGENET)
     if data != "imagenet":
         common.update(c, dict(optim=dict(rate=0.1, decay=1e-4, schedule=MULTISTEP)))
     if data in SMALL_IMAGES:
         _protocol(c, data, given)
     if short and data in SMALL_IMAGES:
-        _reduce(c, given, **REDUCED[short])
+        _reduce(c, given, REDUCED[short])
     with c.unlocked():
         c.model.update(CONSTANTS.get(data, {}))
     _mixed(c, own, data)
@@ -172,26 +162,18 @@ def _protocol(c: ml_collections.ConfigDict, data: str, given: set[str]) -> None:
 
 
 def _reduce(
-    c: ml_collections.ConfigDict,
-    given: set[str],
-    *,
-    width: int,
-    train: int,
-    test: int,
-    epochs: float,
-    seeds: int,
+    c: ml_collections.ConfigDict, given: set[str], less: Mapping[str, Any]
 ) -> None:
-    """Less of everything; `seeds` are chosen where the arguments are read."""
-    del seeds
+    """Less of everything, but of seeds, which are chosen where arguments are read."""
     if "epochs" not in given:
-        c.epochs = epochs
-    c.model.width = width
-    c.train.split = f"train[:{train}%]"
+        c.epochs = less["epochs"]
+    c.model.width = less["width"]
+    c.train.split = f"train[:{less['train']}%]"
     if "other" in c.train:
         c.train.other.split = c.train.split
-    if test < 100:
+    if less["test"] < 100:
         for options in c.tests.values():
-            options.split = f"{options.split}[:{test}%]"
+            options.split = f"{options.split}[:{less['test']}%]"
 
 
 def _mixed(c: ml_collections.ConfigDict, own: types.SimpleNamespace, data: str) -> None:

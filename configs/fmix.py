@@ -17,17 +17,9 @@ from jbias.configs import common
 
 def get_config(arg: str = "") -> ml_collections.ConfigDict:
     """The experiment; see configs/common.py for `arg`."""
+    fmix = dict(name="fmix", alpha=1.0, decay=3.0, mix_group=32)
+    steps = dict(name="multistep", milestones=(1 / 3, 2 / 3, 8 / 9), gamma=0.1)
+    optim = dict(rate=0.4, warmup="5 epochs", schedule=steps)
     return common.experiment(
-        arg,
-        dict(name="erm"),
-        inputs=(dict(name="fmix", alpha=1.0, decay=3.0, mix_group=32),),
-        imagenet=dict(
-            optim=dict(
-                rate=0.4,
-                warmup="5 epochs",
-                schedule=dict(
-                    name="multistep", milestones=(1 / 3, 2 / 3, 8 / 9), gamma=0.1
-                ),
-            )
-        ),
+        arg, dict(name="erm"), inputs=(fmix,), imagenet=dict(optim=optim)
     )

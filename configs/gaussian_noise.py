@@ -15,8 +15,5 @@ from jbias.configs import common
 
 def get_config(arg: str = "") -> ml_collections.ConfigDict:
     """The experiment; see configs/common.py for `arg`."""
-    return common.experiment(
-        arg,
-        dict(name="erm"),
-        inputs=(dict(name="gaussian_noise"),),
-    )
+    gaussian_noise = dict(name="gaussian_noise")
+    return common.experiment(arg, dict(name="erm"), inputs=(gaussian_noise,))

@@ -15,8 +15,5 @@ from jbias.configs import common
 
 def get_config(arg: str = "") -> ml_collections.ConfigDict:
     """The experiment; see configs/common.py for `arg`."""
-    return common.experiment(
-        arg,
-        dict(name="erm"),
-        inputs=(dict(name="mixup", alpha=1.0, mix_group=32),),
-    )
+    mixup = dict(name="mixup", alpha=1.0, mix_group=32)
+    return common.experiment(arg, dict(name="erm"), inputs=(mixup,))

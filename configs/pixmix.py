@@ -22,14 +22,12 @@ def get_config(arg: str = "") -> ml_collections.ConfigDict:
     area = (0.765625, 0.765625)  # 224 pixels of 256.
     crop = dict(name="random_resized_crop", area=area, aspect=(1.0, 1.0))
     pictures = dict(data="fractals", split="train", inputs=(crop,) if large else ())
+    cosine = dict(name="cosine")
+    optim = dict(rate=0.01, nesterov=True, decay=5e-4, schedule=cosine)
     return common.experiment(
         arg,
         dict(name="erm"),
         inputs=(pixmix,),
         train=dict(other=pictures),
-        imagenet=dict(
-            optim=dict(
-                rate=0.01, nesterov=True, decay=5e-4, schedule=dict(name="cosine")
-            )
-        ),
+        imagenet=dict(optim=optim),
     )

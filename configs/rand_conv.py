@@ -15,8 +15,5 @@ from jbias.configs import common
 
 def get_config(arg: str = "") -> ml_collections.ConfigDict:
     """The experiment; see configs/common.py for `arg`."""
-    return common.experiment(
-        arg,
-        dict(name="erm"),
-        inputs=(dict(name="rand_conv"),),
-    )
+    rand_conv = dict(name="rand_conv")
+    return common.experiment(arg, dict(name="erm"), inputs=(rand_conv,))

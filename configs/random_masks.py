@@ -14,8 +14,5 @@ from jbias.configs import common
 
 def get_config(arg: str = "") -> ml_collections.ConfigDict:
     """The experiment; see configs/common.py for `arg`."""
-    return common.experiment(
-        arg,
-        dict(name="erm"),
-        inputs=(dict(name="random_masks", spectrum="released", mix_group=32),),
-    )
+    random_masks = dict(name="random_masks", spectrum="released", mix_group=32)
+    return common.experiment(arg, dict(name="erm"), inputs=(random_masks,))

@@ -77,47 +77,36 @@ def get_config(arg: str = "") -> ml_collections.ConfigDict:
         dict(name="one_of", alphas=(r["mixup"], 1.0)),
         dict(name="binary_targets", threshold=0.2),
     ]
-    c = common.experiment(
-        rest,
-        dict(name="erm"),
-        inputs=inputs,
-        imagenet=dict(epochs=r["epochs"], train=dict(batch=2048)),
-    )
+    imagenet = dict(epochs=r["epochs"], train=dict(batch=2048))
+    c = common.experiment(rest, dict(name="erm"), inputs=inputs, imagenet=imagenet)
     c.variant = chosen.recipe
-    smoke = "smoke" in jc.explicit_arguments(rest)
     c.optim = dict(
-        name="lamb",
-        rate=r["rate"],
-        decay=r["decay"],
+        **dict(name="lamb", rate=r["rate"], decay=r["decay"]),
         schedule=dict(name="cosine"),
-        warmup="5 epochs" if common.data_name(rest) == "imagenet" and not smoke else "",
-        average=0.0,
+        **dict(warmup=_warmup(rest), average=0.0),
     )
     return c
 
 
+def _warmup(arg: str) -> str:
+    """Of the schedule: ImageNet's, but for a smoke run."""
+    large = common.data_name(arg) == "imagenet"
+    return "5 epochs" if large and "smoke" not in jc.explicit_arguments(arg) else ""
+
+
 def _v2(arg: str) -> ml_collections.ConfigDict:
-    c = common.experiment(
-        arg,
-        dict(name="erm"),
-        inputs=(
-            dict(name="rand_augment", magnitude=9),
-            dict(name="random_erasing", p=0.1),
-            dict(name="smooth_labels", smoothing=0.1),
-            dict(name="one_of", alphas=(0.2, 1.0)),
-        ),
-        imagenet=dict(
-            epochs=600.0,
-            train=dict(batch=1024),
-            optim=dict(
-                rate=0.5,
-                decay=2e-5,
-                warmup="5 epochs",
-                schedule=dict(name="cosine"),
-                average=0.999966,
-            ),
-        ),
+    inputs = (
+        dict(name="rand_augment", magnitude=9),
+        dict(name="random_erasing", p=0.1),
+        dict(name="smooth_labels", smoothing=0.1),
+        dict(name="one_of", alphas=(0.2, 1.0)),
     )
+    optim = dict(
+        **dict(rate=0.5, decay=2e-5, warmup="5 epochs", average=0.999966),
+        schedule=dict(name="cosine"),
+    )
+    imagenet = dict(epochs=600.0, train=dict(batch=1024), optim=optim)
+    c = common.experiment(arg, dict(name="erm"), inputs=inputs, imagenet=imagenet)
     c.variant = "v2"
     c.optim.decay_all = False
     c.optim.average = c.optim.average or 0.99
@@ -126,25 +115,19 @@ def _v2(arg: str) -> ml_collections.ConfigDict:
 
 PODS = {
     "lars": dict(
-        epochs=44.0,
-        norm_group=64,
+        imagenet=dict(epochs=44.0, train=dict(batch=8192), model=dict(norm_group=64)),
         rate=lambda batch: 17 * math.sqrt(batch / 8192),
         optim=dict(
-            momentum=0.9,
-            decay=2e-4,
+            **dict(momentum=0.9, decay=2e-4),
             schedule=dict(name="polynomial", power=2.0, end=1e-4),
         ),
         inputs=(dict(name="smooth_labels", smoothing=0.1),),
     ),
     "sgd": dict(
-        epochs=90.0,
-        norm_group=32,
+        imagenet=dict(epochs=90.0, train=dict(batch=8192), model=dict(norm_group=32)),
         rate=lambda batch: 0.1 * batch / 256,
         optim=dict(
-            momentum=0.9,
-            decay=1e-4,
-            nesterov=True,
-            decay_all=False,
+            **dict(momentum=0.9, decay=1e-4, nesterov=True, decay_all=False),
             schedule=dict(name="multistep", milestones=(1 / 3, 2 / 3, 8 / 9)),
         ),
         inputs=(),
@@ -157,26 +140,15 @@ def _pod(arg: str, batch: int, optimiser: str) -> ml_collections.ConfigDict:
         raise ValueError(
             f"config argument: optimiser must be lars or sgd, got {optimiser!r}"
         )
-    pod, large = PODS[optimiser], common.data_name(arg) == "imagenet"
+    pod = PODS[optimiser]
     c = common.experiment(
-        arg,
-        dict(name="erm"),
-        inputs=pod["inputs"],
-        imagenet=dict(
-            epochs=pod["epochs"],
-            train=dict(batch=8192),
-            model=dict(norm_group=pod["norm_group"]),
-        ),
+        arg, dict(name="erm"), inputs=pod["inputs"], imagenet=pod["imagenet"]
     )
     c.variant = "pod" if optimiser == "lars" else "pod_sgd"
     c.train.batch = batch or c.train.batch
     c.optim = dict(
-        name=optimiser,
-        rate=pod["rate"](c.train.batch),
-        warmup="5 epochs"
-        if large and "smoke" not in jc.explicit_arguments(arg)
-        else "",
-        average=0.0,
+        **dict(name=optimiser, rate=pod["rate"](c.train.batch)),
+        **dict(warmup=_warmup(arg), average=0.0),
         **pod["optim"],
     )
     return c

@@ -19,18 +19,10 @@ from jbias.configs import common
 
 def get_config(arg: str = "") -> ml_collections.ConfigDict:
     """The experiment; see configs/common.py for `arg`."""
-    released = common.is_biasbed(arg)
-    return common.experiment(
-        arg,
-        dict(
-            name="sagnet",
-            w_adv=0.1,
-            clip=0.1,
-            dropout=0.0 if released else 0.5,
-            style_stage=3,
-            double_decay=True,
-            copy_net=False,
-            variant="",
-            mix_group=32,
-        ),
+    algo = dict(
+        **dict(name="sagnet", w_adv=0.1, clip=0.1),
+        dropout=0.0 if common.is_biasbed(arg) else 0.5,
+        **dict(style_stage=3, double_decay=True, copy_net=False),
+        **dict(variant="", mix_group=32),
     )
+    return common.experiment(arg, algo)

@@ -21,18 +21,12 @@ def get_config(arg: str = "") -> ml_collections.ConfigDict:
     """The experiment; see configs/common.py for `arg`."""
     large = common.data_name(arg) == "imagenet"
     strength = 0.8 if large else 0.4
+    jitter = dict.fromkeys(("brightness", "contrast", "saturation"), strength)
     views = (
         dict(name="views", views=2),
         dict(name="random_resized_crop", area=(0.08, 1.0)),
         dict(name="flip"),
-        dict(
-            name="colour_jitter",
-            p=0.8,
-            brightness=strength,
-            contrast=strength,
-            saturation=strength,
-            hue=strength / 4,
-        ),
+        dict(name="colour_jitter", p=0.8, **jitter, hue=strength / 4),
         dict(name="grayscale", p=0.2),
         *([dict(name="blur", p=0.5)] if large else []),
     )
@@ -56,10 +50,7 @@ def get_config(arg: str = "") -> ml_collections.ConfigDict:
     )
     if large:
         c.optim = dict(
-            name="lars",
-            rate=2.4,
-            momentum=0.9,
-            decay=1e-4,
+            **dict(name="lars", rate=2.4, momentum=0.9, decay=1e-4),
             schedule=dict(name="cosine"),
             warmup="" if "smoke" in jc.explicit_arguments(arg) else "10 epochs",
             average=0.0,

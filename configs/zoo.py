@@ -25,10 +25,8 @@ IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 HALF = ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
 NONE = ((0.0, 0.0, 0.0), (1.0, 1.0, 1.0))
 _CONSTANTS = types.MappingProxyType({"imagenet": IMAGENET, "half": HALF, "none": NONE})
-_ENDS = (
-    ".pth.tar",
-    *state_dicts.SUFFIXES,
-)  # Not a path's suffix: identifiers have dots.
+# Not a path's suffix: identifiers have dots.
+_ENDS = (".pth.tar", *state_dicts.SUFFIXES)
 # What files are called in folders of their own.
 _PLAIN = frozenset(("model.safetensors", "pytorch_model.bin"))
 

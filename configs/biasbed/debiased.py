@@ -11,4 +11,4 @@ from jbias.configs.biasbed import protocol
 
 def get_config(arg: str = "") -> ml_collections.ConfigDict:
     """The experiment; see configs/common.py for `arg`."""
-    return protocol.apply(debiased.get_config(protocol.with_variant(arg)), arg, 0.2)
+    return protocol.apply(debiased.get_config, arg, 0.2)

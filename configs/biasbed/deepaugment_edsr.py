@@ -11,8 +11,7 @@ from jbias.configs.biasbed import protocol
 
 def get_config(arg: str = "") -> ml_collections.ConfigDict:
     """The experiment; see configs/common.py for `arg`."""
-    c = protocol.apply(
-        deepaugment.get_config(f"nets=edsr,{protocol.with_variant(arg)}"), arg, 1e-4
-    )
+    nets = lambda text: deepaugment.get_config(f"nets=edsr,{text}")
+    c = protocol.apply(nets, arg, 1e-4)
     c.train.shares = (0.5, 0.5)  # An epoch then has twice the steps of ERM's.
     return c

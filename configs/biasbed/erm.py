@@ -11,4 +11,4 @@ from jbias.configs.biasbed import protocol
 
 def get_config(arg: str = "") -> ml_collections.ConfigDict:
     """The experiment; see configs/common.py for `arg`."""
-    return protocol.apply(erm.get_config(protocol.with_variant(arg)), arg, 1e-4)
+    return protocol.apply(erm.get_config, arg, 1e-4)

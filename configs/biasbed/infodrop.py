@@ -13,4 +13,4 @@ from jbias.configs.biasbed import protocol
 
 def get_config(arg: str = "") -> ml_collections.ConfigDict:
     """The experiment; see configs/common.py for `arg`."""
-    return protocol.apply(infodrop.get_config(protocol.with_variant(arg)), arg, 0.2)
+    return protocol.apply(infodrop.get_config, arg, 0.2)

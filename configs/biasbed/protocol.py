@@ -13,6 +13,8 @@ ones; DeepAugment's sets are what they are named after, where the release's load
 of CAE's appends clean ImageNet.
 """
 
+from collections.abc import Callable
+
 import ml_collections
 
 from jbias import config as jc
@@ -25,18 +27,14 @@ CROPS = (
 )
 
 
-def with_variant(arg: str) -> str:
-    """The arguments, with those of BiasBed's variants."""
-    return f"variant=biasbed,{arg or ''}"
-
-
 def apply(
-    c: ml_collections.ConfigDict, arg: str, rate: float
+    get_config: Callable[[str], ml_collections.ConfigDict], arg: str, rate: float
 ) -> ml_collections.ConfigDict:
-    """Puts a config under the protocol; `rate` is the algorithm's.
+    """An algorithm's config for `arg` under the protocol; `rate` is the algorithm's.
 
     Epochs and sizes that `arg` names stay, and those of its demo and smoke.
     """
+    c = get_config(f"variant=biasbed,{arg or ''}")
     named = jc.explicit_arguments(arg)
     plain = dict(rate=rate, momentum=0.9, decay=1e-4, nesterov=False, warmup="")
     common.update(c, dict(optim=dict(plain, schedule=STEPS)))

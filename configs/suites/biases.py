@@ -42,12 +42,10 @@ import types
 
 import ml_collections
 
-from jbias import config as jc
 from jbias import data
-from jbias.configs import datasets
+from jbias.configs import datasets, suites
 from jbias.data import corruptions
 
-STIMULI = ("edge", "silhouette", "cue-conflict")
 AGGREGATES = ("mean_prob", "sum_prob", "max_prob", "mean_logit")
 # Name in records, and split; stylized is not Stylized-ImageNet, which has all classes.
 OTHERS = types.MappingProxyType(
@@ -58,16 +56,14 @@ OTHERS = types.MappingProxyType(
 )
 BACKGROUNDS = ("original", "mixed_same", "mixed_rand", "only_fg", "only_bg_t")
 SMOKE = 240  # Images of each set; a multiple of what shapes draws together.
-SHARED_ARGUMENTS = ("data", "size", "images", "attacked", "smoke")
+SHARED_ARGUMENTS = types.MappingProxyType(dict(suites.SHARED_ARGUMENTS, attacked=0))
+_LARGE = ("more", "real", "textures", "backgrounds", "corrupted")
 _TINY = ("root", "stimuli", "humans", "others")
 ARGUMENTS = types.MappingProxyType(
     {
         "shapes": ("correlation",),
         "tiny_imagenet": _TINY,
-        "imagenet": (
-            *(*_TINY, "more", "real", "textures", "backgrounds", "corrupted"),
-            "subset",
-        ),
+        "imagenet": (*_TINY, *_LARGE, "subset"),
     }
 )
 BUDGETS = tuple(eps / 255 for eps in (0.25, 0.5, 1.0, 2.0, 4.0))
@@ -83,7 +79,7 @@ NEEDS = types.MappingProxyType(
 )
 SETS_NEED = types.MappingProxyType(
     {
-        **dict.fromkeys(STIMULI, "stimuli=DIR"),
+        **dict.fromkeys(datasets.STIMULI, "stimuli=DIR"),
         **dict.fromkeys(OTHERS, "others=DIR"),
         **dict.fromkeys(BACKGROUNDS, "backgrounds=DIR"),
         "texture": "textures=DIR",
@@ -93,30 +89,9 @@ SETS_NEED = types.MappingProxyType(
 
 def get_config(text: str = "") -> ml_collections.ConfigDict:
     """The suite; see the top of this file for `text`."""
-    arg = jc.parse_arg(
-        text,
-        "suite argument",
-        data="shapes",
-        root="",
-        more="",
-        real="",
-        stimuli="",
-        humans="",
-        others="",
-        textures="",
-        backgrounds="",
-        corrupted="",
-        subset=False,
-        correlation=0.99,
-        size=0,
-        images=0,
-        attacked=0,
-        smoke=False,
-    )
-    jc.check_known("suite argument", arg.data, PRESETS, "data")
-    jc.check_applicable(text, arg.data, SHARED_ARGUMENTS, ARGUMENTS, "suite argument")
-    if arg.data != "shapes" and not arg.root:
-        raise ValueError(f"suite argument: data={arg.data} needs root=<directory>")
+    more = dict.fromkeys((*_TINY, *_LARGE), "")
+    more |= dict(subset=False, correlation=0.99)
+    arg = suites.parse_arguments(text, ARGUMENTS, SHARED_ARGUMENTS, **more)
     if arg.humans and not (arg.stimuli or arg.others):
         raise ValueError(
             "suite argument: humans are compared on stimuli and others; give "
@@ -125,16 +100,7 @@ def get_config(text: str = "") -> ml_collections.ConfigDict:
     if arg.smoke:
         arg.images = arg.images or 16
     c = ml_collections.ConfigDict()
-    c.run = dict(
-        batch=0,  # 256 on accelerators, 32 on CPU.
-        precision="auto",  # bfloat16 on accelerators.
-        agree=256,  # So many images float32 answers, too, where that is lower.
-        decisions=True,
-        devices=0,
-        gib=16.0,
-        threads=0,
-        energy=dict(watts=0.0, share=1.0, pue=1.0, intensity=0.0),
-    )
+    c.run = suites.run_options()
     c.size, c.sets, clean, conflict = PRESETS[arg.data](arg)
     c.measures = _measures(arg, c.size, tuple(c.sets), clean, conflict)
     c.needs = dict(measures=dict(NEEDS), sets=dict(SETS_NEED))
@@ -182,7 +148,7 @@ def _measures(arg, size: int, names: tuple, clean: str, conflict: str | None) ->
         if arg.smoke:
             found["decoding"] |= dict(width=32, strengths=(1e-2,))
     if arg.humans:
-        people = tuple(name for name in names if name in (*STIMULI, *OTHERS))
+        people = tuple(name for name in names if name in (*datasets.STIMULI, *OTHERS))
         found["human"] = dict(probe="human", sets=people, root=arg.humans, **whole)
     return found
 
@@ -228,32 +194,18 @@ def imagenet(arg) -> tuple[int, dict, str, str | None]:
             mapping=f"{arg.backgrounds}/classes.csv",
         )
     if arg.corrupted:
-        found |= _corrupted(arg.corrupted)
+        found |= datasets.corrupted("imagenet_c", arg.corrupted, extra=True)
     found |= _stimuli(arg)
     return arg.size or 224, found, "imagenet", "cue-conflict" if arg.stimuli else None
 
 
-def _corrupted(root: str) -> dict:
-    """ImageNet-C from its files: a set for each corruption and severity."""
-    return {
-        split.replace("/", "-"): dict(data="imagenet_c", split=split, root=root)
-        for split in data.DATASETS["imagenet_c"].splits
-    }
-
-
 def _stimuli(arg) -> dict:
     """Geirhos' stimuli, and the other sets of model-vs-human, where they are named."""
-    found = {}
-    for data_set, root, splits in (
-        ("geirhos", arg.stimuli, {name: name for name in STIMULI}),
-        ("model_vs_human", arg.others, OTHERS),
-    ):
-        if root:
-            found |= {
-                name: dict(data=data_set, split=split, root=root)
-                for name, split in splits.items()
-            }
-    return found
+    others = OTHERS if arg.others else {}
+    return datasets.stimuli(arg.stimuli) | {
+        name: dict(data="model_vs_human", split=split, root=arg.others)
+        for name, split in others.items()
+    }
 
 
 # Name in records: the data set, its split, and its folder below `more`.

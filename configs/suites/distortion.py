@@ -45,9 +45,8 @@ import types
 
 import ml_collections
 
-from jbias import config as jc
+from jbias.configs import datasets, suites
 
-STIMULI = ("edge", "silhouette", "cue-conflict")
 CIFAR = (0.4914, 0.4822, 0.4465)
 GREY = (0.1307,) * 3  # MNIST's, of which the published Fashion-MNIST is taken, too.
 PHOTOS = (0.485, 0.456, 0.406)
@@ -65,7 +64,6 @@ SETS = types.MappingProxyType(
     }
 )
 IMAGES = types.MappingProxyType({"imagenet": 50_000})  # Where all would be too many.
-SHARED_ARGUMENTS = ("data", "size", "images", "smoke")
 _PARTS = ("train", "drop", "keep", "other", "other_root", "other_split")
 _FILES = ("root", "small", *_PARTS)
 ARGUMENTS = types.MappingProxyType(
@@ -89,55 +87,30 @@ NEEDS = types.MappingProxyType(
 
 def get_config(text: str = "") -> ml_collections.ConfigDict:
     """The suite; see the top of this file for `text`."""
-    arg = jc.parse_arg(
+    arg = suites.parse_arguments(
         text,
-        "suite argument",
-        data="shapes",
-        root="",
-        train="",
-        drop="",
-        keep="",
-        other="",
-        other_root="",
-        other_split="train",
-        size=0,
-        images=0,
-        smoke=False,
-        digits="",
-        small=False,
-        stimuli="",
-        subset=False,
-        correlation=0.99,
+        ARGUMENTS,
+        **dict.fromkeys(("root", "digits", "stimuli"), ""),
+        **dict(dict.fromkeys(_PARTS, ""), other_split="train"),
+        **dict(small=False, subset=False, correlation=0.99),
     )
-    _check(text, arg)
+    _check(arg)
     arg.images = arg.images or (16 if arg.smoke else IMAGES.get(arg.data, 0))
     c = ml_collections.ConfigDict()
-    c.run = dict(
-        step="latest",  # The last epoch, as published.
-        batch=0,  # 256 on accelerators, 32 on CPU.
-        precision="auto",  # bfloat16 on accelerators.
-        agree=256,  # So many images float32 answers, too, where that is lower.
-        decisions=True,
-        devices=0,
-        gib=16.0,
-        threads=0,
-        energy=dict(watts=0.0, share=1.0, pue=1.0, intensity=0.0),
-    )
+    c.run = suites.run_options(step="latest")  # The last epoch, as published.
     c.size = arg.size or SETS[arg.data][2]
     c.sets = _stacked(arg) if arg.data == "stacked" else _sets(arg)
     names = tuple(name for name in c.sets if name != "other")
     c.measures = dict(accuracy=dict(probe="plain", sets=names, images=arg.images))
     if arg.data != "stacked":
         c.measures.update(_measures(arg, tuple(c.sets)))
-    c.needs = dict(measures=dict(NEEDS), sets=dict.fromkeys(STIMULI, "stimuli=DIR"))
+    c.needs = dict(
+        measures=dict(NEEDS), sets=dict.fromkeys(datasets.STIMULI, "stimuli=DIR")
+    )
     return c
 
 
-def _check(text: str, arg) -> None:
-    jc.check_known("suite argument", arg.data, SETS, "data")
-    jc.check_applicable(text, arg.data, SHARED_ARGUMENTS, ARGUMENTS, "suite argument")
-    if arg.data != "shapes" and not arg.root:
-        raise ValueError(f"suite argument: data={arg.data} needs root=<directory>")
+def _check(arg) -> None:
     if arg.data == "stacked" and not arg.digits:
         raise ValueError("suite argument: data=stacked needs digits=<directory>")
     if (arg.other_root or arg.other_split != "train") and not (
@@ -175,9 +148,7 @@ def _sets(arg) -> dict:
         found["other"] = dict(data=other, split=arg.other_split, **more)
     whole = arg.data != "imagenet" or arg.size not in (0, 224)
     cut = {} if whole else dict(resize=256)
-    for name in STIMULI if arg.stimuli else ():
-        found[name] = dict(data="geirhos", split=name, root=arg.stimuli, **cut)
-    return found
+    return found | datasets.stimuli(arg.stimuli, **cut)
 
 
 def _padded(data: str, arg) -> dict:
@@ -219,24 +190,11 @@ def _measures(arg, names: tuple[str, ...]) -> dict:
         ),
     )
     if beside:
+        box = dict(area=0.3, placement="restricted", fills=("other",))
+        most = dict(fractions=(0.3,), orders=("most",), fill="other")
         found |= dict(
-            cut_occlusion_other=dict(
-                probe="cut_occlusion",
-                area=0.3,
-                placement="restricted",
-                fills=("other",),
-                **instead,
-                **test,
-            ),
-            occlusion_other=dict(
-                probe="occlusion",
-                fractions=(0.3,),
-                orders=("most",),
-                fill="other",
-                **instead,
-                **site,
-                **both,
-            ),
+            cut_occlusion_other=dict(probe="cut_occlusion", **box, **instead, **test),
+            occlusion_other=dict(probe="occlusion", **most, **instead, **site, **both),
         )
     if "cue-conflict" in names:
         found["shape_bias"] = dict(sets=("cue-conflict",))

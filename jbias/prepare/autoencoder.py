@@ -178,8 +178,7 @@ def add(parser) -> None:
     parser.set_defaults(command=autoencoder)
     add = parser.add_argument
     add("--net", required=True, help=f"one of {', '.join(NETS)}")
-    add("--out", required=True, help="the file to write, .npz")
-    dataset.add_options(parser)
+    dataset.add_options(parser, out="the file to write, .npz")
     own = dict(default=argparse.SUPPRESS)
     add("--steps", type=int, help="5000 for cae, 2000 for edsr", **own)
     add("--batch", type=int, default=BATCH)
@@ -222,10 +221,7 @@ def autoencoder(net: str, out: str, **arguments) -> str:
 
 def lookup(net: str, where: str) -> Net:
     """Finds a network by its name, or says which there are."""
-    if net not in NETS:
-        raise ValueError(
-            f"{where}: --net must be one of {', '.join(NETS)}, got {net!r}"
-        )
+    dataset.require_one_of(where, "--net", net, NETS)
     return NETS[net]
 
 
@@ -254,18 +250,9 @@ def train_on_source(
     read = dataset.read_sample(source, images, seed)
     key = prng.stream(prng.key(seed), "autoencoder")
     title = f"training {net.published.name}"
+    options = dict(steps=steps, batch=batch, rate=rate, enlarge=enlarge)
     with console.progress_bar(title, steps) as progress:
-        weights = train(
-            net,
-            read,
-            sizes,
-            key,
-            steps=steps,
-            batch=batch,
-            rate=rate,
-            enlarge=enlarge,
-            progress=progress,
-        )
+        weights = train(net, read, sizes, key, progress=progress, **options)
     tested = read[:_TEST_IMAGES]
     left, flat = rms_error(net, weights, tested, enlarge), _flat_error(tested)
     if not left < flat:

@@ -10,10 +10,8 @@ Exit code 1 if an image is damaged: each is named, and training would refuse the
 set's option skip=damaged.json in a config leaves out what such a list names.
 """
 
-import functools
 import os
 from collections.abc import Iterator, Mapping
-from concurrent import futures
 from typing import Any
 
 import numpy as np
@@ -97,50 +95,37 @@ def _opened(
 def _splits(name: str, src: str) -> list[str]:
     """The known splits of a set, or all folders of a user's own."""
     root = listing.require_folder("prepare check", os.path.expanduser(src), "--src")
-    if name not in data.DATASETS:
-        raise ValueError(
-            f"prepare check: --data must be a known set, got {name!r};"
-            f" {base.did_you_mean(name, data.DATASETS)}"
-        )
+    known = data.DATASETS
+    dataset.require_known("prepare check", "--data", name, known, "a known set")
     there = sorted(
         entry.name
         for entry in os.scandir(root)
         if entry.is_dir() and entry.name[0] != "."
     )
-    known = data.DATASETS[name].splits or there
-    if not known:
+    splits = known[name].splits or there
+    if not splits:
         raise ValueError(
             f"prepare check: --src must have a folder for each split, got none in"
             f" {root!r}; name shards by --splits=train+val"
         )
-    return list(known)
+    return list(splits)
 
 
 def _decode(source: base.Source) -> list[tuple[int, str]]:
     """Decodes all images; returns the numbers and reasons of those that do not."""
-    with (
-        futures.ThreadPoolExecutor(dataset.WORKERS) as pool,
-        console.progress_bar(f"decoding {source.name}", len(source)) as progress,
-    ):
-        wrong = functools.partial(_wrong, source)
-        order = getattr(source, "store", None)
-        order = range(len(source)) if order is None else order.order()
-        found = []
-        for done, (index, why) in enumerate(
-            dataset.map_ahead(pool, wrong, order, 64), 1
-        ):
-            progress(done, len(source))
-            if why:
-                found.append((int(index), why))
-    return sorted(found)
+    store = getattr(source, "store", None)
+    order = range(len(source)) if store is None else store.order()
 
+    def wrong(index: int) -> str:
+        try:
+            source[int(index)]
+        except ValueError as error:
+            return str(error)
+        return ""
 
-def _wrong(source: base.Source, index: int) -> str:
-    try:
-        source[int(index)]
-    except ValueError as error:
-        return str(error)
-    return ""
+    title = f"decoding {source.name}"
+    with dataset.map_ahead(title, wrong, order, len(source), ahead=64) as results:
+        return sorted((int(index), why) for index, why in results if why)
 
 
 _HEAD = ("split", "images", "classes", "a class", "damaged", "fingerprint", "note")

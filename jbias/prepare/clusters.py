@@ -14,12 +14,11 @@ stopped, or one with another --k and --out and these --features, begins from the
 
 import argparse
 import hashlib
+import io
 import json
-import os
 import pathlib
 import re
 from collections.abc import Mapping, Sequence
-from concurrent import futures
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -36,6 +35,7 @@ from jbias.models import taps
 from jbias.prepare import dataset, sheet
 from jbias.runtime import cli, console
 
+_WHERE = "prepare clusters"
 _STEPS = 300
 _EXACT = 2000  # Rows up to which equal clusters are dealt out by the exact method.
 
@@ -188,11 +188,8 @@ def provenance(
     """
     known = taps.sites(subject.net, source.size)
     site = site or known[-1]
-    if site not in known:
-        raise ValueError(
-            f"prepare clusters: --site must be of {taps.abbreviate(known)}, got {site!r};"
-            f" {base.did_you_mean(site, known)}"
-        )
+    what = f"of {taps.abbreviate(known)}"
+    dataset.require_known(_WHERE, "--site", site, known, what)
     return {
         "site": site,
         "identity": subject.identity,
@@ -241,30 +238,27 @@ def _write_blocks(
     todo = [block for block, path in enumerate(paths) if not path.exists()]
     net = subject.net.clone(dtype=jnp.float32)
 
-    def read(block: int) -> np.ndarray:
-        end = min((block + 1) * _BLOCK, len(source))
-        return np.stack([source[i]["image"] for i in range(block * _BLOCK, end)])
+    def rows(block: int) -> range:
+        return range(len(source))[block * _BLOCK :][:_BLOCK]
 
-    with (
-        futures.ThreadPoolExecutor(dataset.WORKERS) as pool,
-        console.progress_bar(
-            f"{subject.name} on {source.name}", len(source)
-        ) as progress,
-    ):
-        done = len(source) - sum(min(_BLOCK, len(source) - b * _BLOCK) for b in todo)
-        for block, images in dataset.map_ahead(pool, read, todo):
+    def read(block: int) -> np.ndarray:
+        return np.stack([source[i]["image"] for i in rows(block)])
+
+    title, size = f"{subject.name} on {source.name}", lambda block: len(rows(block))
+    done = len(source) - sum(map(size, todo))
+    with dataset.map_ahead(
+        title, read, todo, len(source), size=size, done=done
+    ) as blocks:
+        for block, images in blocks:
             found = _read_block(net, subject, images, site)
             if not np.isfinite(found).all():
                 raise ValueError(
-                    f"prepare clusters: features must be numbers, {subject.name} at"
-                    f" {site} gives others for images of {source.name}"
+                    f"{_WHERE}: features must be numbers, {subject.name} at {site} gives"
+                    f" others for images of {source.name}"
                 )
-            part = paths[block].with_suffix(".part")
-            with part.open("wb") as file:
-                np.save(file, found)
-            os.replace(part, paths[block])
-            done += len(images)
-            progress(done, len(source))
+            written = io.BytesIO()
+            np.save(written, found)
+            dataset.write_file(paths[block], written.getvalue())
 
 
 def _read_block(net, subject, images, site: str) -> Float[np.ndarray, "b d"]:
@@ -274,14 +268,13 @@ def _read_block(net, subject, images, site: str) -> Float[np.ndarray, "b d"]:
         )
     except errors.FlaxError as error:
         raise ValueError(
-            f"prepare clusters: {subject.name} must take images of"
+            f"{_WHERE}: {subject.name} must take images of"
             f" {images.shape[2]} pixels, got {str(error).partition('. ')[0]}; give"
             " another --size"
         ) from error
     return seen[site]
 
 
-_WHERE = "prepare clusters"
 _RULE = ("k", "restarts", "seed", "normalise", "balanced", "least")
 _NETWORK = (*cli.FILE_FLAGS, "checkpoint", "step", "network")
 
@@ -326,7 +319,8 @@ def clusters(
     rule = _rule({key: arguments.pop(key) for key in _RULE})
     console.silence_warnings()
     subject = _network({key: arguments.pop(key, None) for key in _NETWORK})
-    arguments["size"] = arguments["size"] or _size(subject)
+    trained = subject.about.get("config", {}).get("size", 224)
+    arguments["size"] = arguments["size"] or trained
     kind, split, given = dataset.pop_options(arguments)
     given |= dataset.parse_options(_WHERE, options)
     source, whole, places = _source(kind, split, given)
@@ -379,10 +373,6 @@ def _network(asked: Mapping[str, Any]) -> networks.Network:
         f"{_WHERE}: --network must be one of those in --checkpoint, got"
         f" {args.network!r}; {base.did_you_mean(args.network, names)}"
     )
-
-
-def _size(subject: networks.Network) -> int:
-    return subject.about.get("config", {}).get("size", 224)
 
 
 def _source(
@@ -462,8 +452,8 @@ def _show(stem: pathlib.Path, source, members, blocks, found, rule, shown: int) 
                 ]
             name = re.sub(r"[^\w.-]+", "_", source.classes[k])
             path = f"{stem}-{k:0{len(str(len(found) - 1))}d}-{name}.png"
-            told = f"{source.name}, {source.classes[k]}: nearest to each centre"
-            sheet.write(path, pictures, foot=told)
+            foot = f"{source.name}, {source.classes[k]}: nearest to each centre"
+            sheet.write(path, pictures, foot=foot)
             progress(k + 1, len(found))
 
 

@@ -10,7 +10,7 @@ Started again, the command makes the splits that are missing.
 """
 
 import argparse
-import os
+import io
 import pathlib
 
 import numpy as np
@@ -20,7 +20,8 @@ from jbias.data import base, listing
 from jbias.data import colored_mnist as forms
 from jbias.prepare import dataset, sheet
 
-_EXAMPLES = 12
+_WHERE, _EXAMPLES = "prepare colored-mnist", 12
+_SETTINGS = ("correlation", "label_noise", "grey", "n", "seed")
 
 
 def add(parser) -> None:
@@ -49,16 +50,20 @@ def colored_mnist(out: str, *, splits: str, root: str, **options) -> str:
     folder, made = pathlib.Path(out).expanduser(), []
     found = {}
     for split in dict.fromkeys(splits.split("+")):
-        if listing.parse_split("prepare colored-mnist", split).base != split:
-            raise ValueError(
-                f"prepare colored-mnist: --splits must be whole ones, got {split!r}"
-            )
+        if listing.parse_split(_WHERE, split).base != split:
+            raise ValueError(f"{_WHERE}: --splits must be whole ones, got {split!r}")
         source = data.load("colored_mnist", split, root=root, **options)
         found[split] = source, _settings(source, options)
     for split, (_, own) in found.items():
-        _refuse_others(folder, split, own)
+        path = folder / f"{split}.npz"
+        if path.exists() and not path.with_suffix(".json").exists():
+            raise ValueError(
+                f"{_WHERE}: {path} must be new, got one made by something else; name"
+                " another --out"
+            )
+        dataset.refuse_others(_WHERE, folder, split, own)
     for split, (source, own) in found.items():
-        dataset.claim("prepare colored-mnist", folder, split, own)
+        dataset.claim(_WHERE, folder, split, own)
         if not (folder / f"{split}.npz").exists():
             _write(folder / f"{split}.npz", source)
             made.append(split)
@@ -77,30 +82,18 @@ def _settings(source: base.Source, options: dict) -> dict:
         "made_by": "jbias.prepare colored-mnist",
         "source": source.name,
         "preprocessing": source.preprocessing,
-        **{key: options.get(key) for key in ("correlation", "label_noise", "grey")},
-        **{key: options.get(key) for key in ("n", "seed")},
+        **{key: options.get(key) for key in _SETTINGS},
         "fingerprint": source.fingerprint,
         "cite": source.cite,
     }
 
 
-def _refuse_others(folder: pathlib.Path, split: str, own: dict) -> None:
-    where, path = "prepare colored-mnist", folder / f"{split}.npz"
-    if path.exists() and not path.with_suffix(".json").exists():
-        raise ValueError(
-            f"{where}: {path} must be new, got one made by something else; name"
-            " another --out"
-        )
-    dataset.refuse_others(where, folder, split, own)
-
-
 def _write(path: pathlib.Path, source: base.Source) -> None:
     columns = dict(source.columns)
     arrays = {"images": source.images, "labels": columns.pop("label"), **columns}
-    part = path.with_name(f".{path.name}.part")
-    with part.open("wb") as file:
-        np.savez_compressed(file, classes=np.array(source.classes), **arrays)
-    os.replace(part, path)
+    written = io.BytesIO()
+    np.savez_compressed(written, classes=np.array(source.classes), **arrays)
+    dataset.write_file(path, written.getvalue())
 
 
 def _rows(source: base.Source) -> dict[str, list[np.ndarray]]:

@@ -9,20 +9,17 @@ under all of them. Image i is a function of the set, the corruption, the severit
 seed and i: started again, the command makes what is missing.
 """
 
-import os
+import collections
 import pathlib
 import zlib
-from collections.abc import Sequence
-from concurrent import futures
+from collections.abc import Mapping
 
 import numpy as np
-from PIL import Image
 
 from jbias.data import base, corruptions
 from jbias.prepare import dataset, sheet
-from jbias.runtime import console
-from jbias.untrusted import opening
 
+_WHERE = "prepare corrupt"
 _KNOWN = {**corruptions.CORRUPTIONS, **corruptions.BAR}
 # Without `frost`, which needs photographs.
 _COMMON = [
@@ -36,8 +33,7 @@ def add(parser) -> None:
     """Adds the arguments of the subcommand."""
     parser.set_defaults(command=corrupt)
     add = parser.add_argument
-    add("--out", required=True, help="the folder to write into")
-    dataset.add_options(parser)
+    dataset.add_options(parser, out="the folder to write into")
     add("--names", default="+".join(_COMMON), help=f"of {', '.join(_KNOWN)}")
     add("--severities", default="1+2+3+4+5")
     add("--frost", default="", help="the folder of frost's photographs, for that alone")
@@ -65,44 +61,36 @@ def corrupt(
     """
     chosen = [(name, int(s)) for name in names.split("+") for s in _split(severities)]
     for name, _ in chosen:
-        if name not in _KNOWN:
-            raise ValueError(
-                f"prepare corrupt: --names must be known ones, got {name!r};"
-                f" {base.did_you_mean(name, _KNOWN)}"
-            )
+        dataset.require_known(_WHERE, "--names", name, _KNOWN, "known ones")
     wrong = [severity for _, severity in chosen if severity not in range(1, 6)]
     if wrong:
-        raise ValueError(
-            f"prepare corrupt: --severities must be 1 to 5, got {wrong[0]}"
-        )
+        raise ValueError(f"{_WHERE}: --severities must be 1 to 5, got {wrong[0]}")
     source = dataset.open_source(arguments)
     options = {"table": table, "frost": frost or None}
     folder, ending = pathlib.Path(out).expanduser(), "jpg" if jpeg else "png"
+    paths = {
+        (name, severity): dataset.image_paths(
+            folder / name / str(severity), source, ending
+        )
+        for name, severity in chosen
+    }
     work = [
         (i, name, severity, path)
         for name, severity in chosen
-        for i, path in enumerate(_paths(folder / name / str(severity), source, ending))
+        for i, path in enumerate(paths[name, severity])
         if not path.exists()
     ]
+    kind = {"kind": "JPEG", "quality": 85} if jpeg else {"kind": "PNG"}
 
-    def make(task: tuple) -> np.ndarray:
+    def make(task: tuple) -> None:
         i, name, severity, path = task
         rng = np.random.default_rng([seed, zlib.crc32(name.encode()), severity, i])
         image = corruptions.corrupt(source[i]["image"], name, severity, rng, **options)
-        part = path.with_name(f".{path.name}.part")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        kind = {"format": "JPEG", "quality": 85} if jpeg else {"format": "PNG"}
-        Image.fromarray(image).save(part, **kind)
-        os.replace(part, path)
-        return image
+        dataset.write_image(path, image, **kind)
 
-    with (
-        futures.ThreadPoolExecutor(dataset.WORKERS) as pool,
-        console.progress_bar("corrupting", len(work)) as progress,
-    ):
-        for done, _ in enumerate(dataset.map_ahead(pool, make, work, 16), 1):
-            progress(done, len(work))
-    _sheet(folder, source, chosen, ending)
+    with dataset.map_ahead("corrupting", make, work, len(work), ahead=16) as made:
+        collections.deque(made, maxlen=0)
+    _sheet(folder / "sheet.png", source, paths)
     return (
         f"{folder}: {len(work)} images made, {len(chosen) * len(source)} in all; test on"
         f" them with data='folder', root='{folder}/{chosen[0][0]}',"
@@ -114,30 +102,16 @@ def _split(severities: str) -> list[str]:
     found = severities.split("+")
     if not all(one.isdecimal() for one in found):
         raise ValueError(
-            f"prepare corrupt: --severities must be like 1+3+5, got {severities!r}"
+            f"{_WHERE}: --severities must be like 1+3+5, got {severities!r}"
         )
     return found
 
 
-def _paths(
-    folder: pathlib.Path, source: base.Source, ending: str
-) -> list[pathlib.Path]:
-    names, labels = dataset.class_folders(source), source.columns["label"]
-    return [
-        folder / names[label] / f"{i:06d}.{ending}" for i, label in enumerate(labels)
-    ]
-
-
-def _sheet(
-    folder: pathlib.Path, source: base.Source, chosen: Sequence, ending: str
-) -> None:
+def _sheet(path: pathlib.Path, source: base.Source, paths: Mapping) -> None:
     """Draws the first image under every corruption, a column for each severity."""
     rows: dict[str, list] = {}
-    severities = sorted({severity for _, severity in chosen})
-    for name in dict.fromkeys(name for name, _ in chosen):
-        for severity in severities:
-            path = _paths(folder / name / str(severity), source, ending)[0]
-            with opening.image(path) as image:
-                rows.setdefault(name, []).append(np.asarray(image.convert("RGB")))
+    severities = sorted({severity for _, severity in paths})
+    for name, severity in sorted(paths, key=lambda one: one[1]):
+        rows.setdefault(name, []).append(dataset.read_image(paths[name, severity][0]))
     titles = [f"severity {severity}" for severity in severities]
-    sheet.write(str(folder / "sheet.png"), rows, titles=titles, foot=source.cite)
+    sheet.write(str(path), rows, titles=titles, foot=source.cite)

@@ -1,34 +1,48 @@
 """Data sets as the subcommands read and write them.
 
-The flags that name a set, its images read ahead of their use, and the settings that a
-folder of made images was made by, which are noted beside it and checked.
+The flags that name a set, its images read ahead of their use, the files of images that
+are made of them, and the settings that a folder of made images was made by, which are
+noted beside it and checked.
 """
 
 import argparse
 import collections
+import contextlib
+import io
+import itertools
 import json
-import os
 import pathlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent import futures
 from typing import Any
 
 import numpy as np
 from jaxtyping import UInt8
+from PIL import Image
 
 from jbias import data
 from jbias.data import base, loader
-from jbias.runtime import console
+from jbias.runtime import console, files
+from jbias.untrusted import opening
 
 _OPTIONS = ("root", "space", "correlation", "n")  # Of data sets, by the same name.
 WORKERS = 4
 
 
 def add_options(
-    parser: argparse.ArgumentParser, *, size: int = 32, pixels: str = "pixels"
+    parser: argparse.ArgumentParser,
+    *,
+    out: str = "",
+    size: int = 32,
+    pixels: str = "pixels",
 ) -> None:
-    """Adds what names a set; those left out have the set's own defaults."""
+    """Adds what names a set; those left out have the set's own defaults.
+
+    out: what --out names, which must be given then.
+    """
     add = parser.add_argument
+    if out:
+        add("--out", required=True, help=out)
     add("--data", default="shapes", help=f"one of {', '.join(data.DATASETS)}")
     add("--split", default="train", help="such as train or train[:90%%]")
     add("--size", type=int, default=size, help=pixels)
@@ -66,6 +80,25 @@ def parse_options(where: str, text: str) -> dict[str, Any]:
     return {key: known.get(value, value) for key, _, value in pairs}
 
 
+def require_known(
+    where: str, flag: str, name: str, known: Collection[str], what: str
+) -> None:
+    """Refuses a name that is not known, with the nearest that is; `what` it must be."""
+    if name not in known:
+        raise ValueError(
+            f"{where}: {flag} must be {what}, got {name!r};"
+            f" {base.did_you_mean(name, known)}"
+        )
+
+
+def require_one_of(where: str, flag: str, name: str, known: Collection[str]) -> None:
+    """Refuses a name that is not among a few."""
+    if name not in known:
+        raise ValueError(
+            f"{where}: {flag} must be one of {', '.join(known)}, got {name!r}"
+        )
+
+
 def class_folders(source: base.Source) -> list[str]:
     """A folder for each class, of its name; ValueError where that leads elsewhere.
 
@@ -91,18 +124,86 @@ def read_sample(
     return np.stack([source[int(i)]["image"] for i in index])
 
 
+@contextlib.contextmanager
 def map_ahead(
-    pool: futures.Executor, function: Callable, items: Iterable, count: int = 2
-) -> Iterator[tuple[Any, Any]]:
-    """Yields (item, function(item)), with `count` calls under way beyond that."""
-    waiting = collections.deque()
-    for item in items:
-        waiting.append((item, pool.submit(function, item)))
-        if len(waiting) > count:
+    title: str,
+    function: Callable,
+    items: Iterable,
+    total: int,
+    *,
+    ahead: int = 2,
+    size: Callable[[Any], int] = lambda item: 1,
+    done: int = 0,
+) -> Iterator[Iterator[tuple[Any, Any]]]:
+    """Opens an iterator over (item, function(item)), called in threads, under a bar.
+
+    ahead: calls under way beyond what was taken. size: how far an item moves the bar,
+    which ends at `total` and begins at `done`.
+    """
+
+    def results() -> Iterator[tuple[Any, Any]]:
+        waiting, so_far = collections.deque(), done
+        rest = iter(items)
+        while True:
+            for item in itertools.islice(rest, ahead + 1 - len(waiting)):
+                waiting.append((item, pool.submit(function, item)))
+            if not waiting:
+                return
             item, future = waiting.popleft()
             yield item, future.result()
-    for item, future in waiting:
-        yield item, future.result()
+            so_far += size(item)
+            progress(so_far, total)
+
+    with (
+        futures.ThreadPoolExecutor(WORKERS) as pool,
+        console.progress_bar(title, total) as progress,
+    ):
+        yield results()
+
+
+def image_paths(
+    folder: pathlib.Path, source: base.Source, ending: str
+) -> list[pathlib.Path]:
+    """Where images made of a set's go: folder/<class>/<number>.<ending>."""
+    names, labels = class_folders(source), source.columns["label"]
+    return [
+        folder / names[label] / f"{i:06d}.{ending}" for i, label in enumerate(labels)
+    ]
+
+
+def write_image(
+    path: pathlib.Path, image: UInt8[np.ndarray, "h w 3"], kind: str, **options: Any
+) -> None:
+    """Writes a file that is whole or not there, by Pillow's format and its options."""
+    encoded = io.BytesIO()
+    Image.fromarray(image).save(encoded, kind, **options)
+    write_file(path, encoded.getvalue())
+
+
+def write_file(path: pathlib.Path, content: str | bytes) -> None:
+    """Writes a file that is whole or not there, in a folder that may be new."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    files.write(path, content, lasting=False)
+
+
+def read_image(path: pathlib.Path) -> UInt8[np.ndarray, "h w 3"]:
+    """Reads back what was made."""
+    with opening.image(path) as image:
+        return np.asarray(image.convert("RGB"))
+
+
+def made_of(source: base.Source) -> dict[str, str]:
+    """What the settings of a folder say of the set that it was made of."""
+    keys = ("fingerprint", "preprocessing", "cite")
+    return {"source": source.name, **{key: getattr(source, key) for key in keys}}
+
+
+def summary(folder: pathlib.Path, split: str, made: int, source: base.Source) -> str:
+    """How many images of a split were made, and how to read them."""
+    return (
+        f"{folder / split}: {made} images made, {len(source)} in all; read them with"
+        f" data='folder', root={str(folder)!r}, split={split!r}, space={source.space!r}"
+    )
 
 
 def refuse_others(
@@ -130,7 +231,4 @@ def refuse_others(
 def claim(where: str, folder: pathlib.Path, split: str, own: Mapping[str, Any]) -> None:
     """Notes the settings in folder/split.json, once it is sure that none are others."""
     refuse_others(where, folder, split, own)
-    folder.mkdir(parents=True, exist_ok=True)
-    part = folder / f".{split}.json.part"
-    part.write_text(json.dumps(own, indent=1) + "\n")
-    os.replace(part, folder / f"{split}.json")
+    write_file(folder / f"{split}.json", json.dumps(own, indent=1) + "\n")

@@ -14,8 +14,8 @@ OUT/<split>.json, what they were made by. Image i is a function of the set, the 
 and i: started again, or in parts, the command makes what is missing.
 """
 
+import functools
 import hashlib
-import os
 import pathlib
 from collections.abc import Callable, Iterator, Mapping
 from concurrent import futures
@@ -31,7 +31,6 @@ from jbias.augment import deepaugment as law
 from jbias.data import base, sources
 from jbias.models import published
 from jbias.prepare import autoencoder, dataset
-from jbias.runtime import console
 from jbias.training import prng
 
 _TOGETHER = 8  # Images in one call of the network; of a run of 20 on average.
@@ -44,8 +43,7 @@ def add(parser) -> None:
     parser.set_defaults(command=deepaugment)
     add = parser.add_argument
     add("--net", required=True, help=f"one of {', '.join(autoencoder.NETS)}")
-    add("--out", required=True, help="the folder to write into")
-    dataset.add_options(parser)
+    dataset.add_options(parser, out="the folder to write into")
     add("--weights", default="", help="of the network, .npz; empty: trains a small one")
     short = "short side that files are resized to, uncropped; 0: --size decides"
     add("--short", type=int, default=0, help=short)
@@ -83,7 +81,10 @@ def deepaugment(out: str, weights: str, part: str, **arguments) -> str:
     net = autoencoder.lookup(arguments["net"], "prepare deepaugment")
     settings, own_part = _settings(net, source, arguments), _part(part)
     folder = pathlib.Path(out).expanduser()
-    own = _made_by(source, settings)
+    own = {"made_by": "jbias.prepare deepaugment", **settings._asdict()}
+    own |= dataset.made_of(source)
+    if settings.short:
+        own["preprocessing"] = f"Pillow bilinear: short side {settings.short}"
     dataset.refuse_others("prepare deepaugment", folder, split, own)
     stored = net.load(weights) if weights else _small(net, source, folder, settings)
     if not settings.short:
@@ -91,12 +92,9 @@ def deepaugment(out: str, weights: str, part: str, **arguments) -> str:
         autoencoder.check_size(net, source.size, sizes, settings.enlarge)
     own |= {"weights": _digest(stored)}
     dataset.claim("prepare deepaugment", folder, split, own)
-    paths = _paths(folder / split, source, settings)
+    paths = dataset.image_paths(folder / split, source, settings.format)
     made = _make(net, stored, source, paths, settings, own_part)
-    return (
-        f"{folder / split}: {made} images made, {len(source)} in all; read them with"
-        f" data='folder', root={str(folder)!r}, split={split!r}, space={source.space!r}"
-    )
+    return dataset.summary(folder, split, made, source)
 
 
 def _settings(net: autoencoder.Net, source: base.Source, arguments: dict) -> Settings:
@@ -150,38 +148,11 @@ def _small(
     return net.load(path)
 
 
-def _made_by(source: base.Source, settings: Settings) -> dict:
-    """What images are made by, but for the weights."""
-    return {
-        "made_by": "jbias.prepare deepaugment",
-        **settings._asdict(),
-        "source": source.name,
-        "fingerprint": source.fingerprint,
-        "preprocessing": _preprocessing(source, settings),
-        "cite": source.cite,
-    }
-
-
 def _digest(weights: Mapping[str, np.ndarray]) -> str:
     digest = hashlib.sha256()
     for name in sorted(weights):
         digest.update(np.ascontiguousarray(weights[name]))
     return digest.hexdigest()
-
-
-def _preprocessing(source: base.Source, settings: Settings) -> str:
-    short = settings.short
-    return f"Pillow bilinear: short side {short}" if short else source.preprocessing
-
-
-def _paths(folder, source, settings) -> list[pathlib.Path]:
-    names, labels = dataset.class_folders(source), source.columns["label"]
-    for label in np.unique(labels):
-        (folder / names[label]).mkdir(parents=True, exist_ok=True)
-    return [
-        folder / names[label] / f"{i:06d}.{settings.format}"
-        for i, label in enumerate(labels)
-    ]
 
 
 def _make(
@@ -194,20 +165,20 @@ def _make(
     )
     damages, changes = (prng.stream(root, name) for name in ("weights", "features"))
     run = _program(net, settings)
+    kind, options = settings.format.upper(), _FORMATS[settings.format]
+    write = functools.partial(dataset.write_image, kind=kind, **options)
     read = _reader(source, settings)
     together = 1 if settings.short else _TOGETHER
     blocks = list(_blocks(order, together))[part[0] :: part[1]]
     todo = [block for block in blocks if not all(paths[i].exists() for i in block[1])]
-    made = done = 0
-    owner, damaged = None, None
-    total = sum(len(index) for _, index in todo)
+    made, owner, damaged = 0, None, None
+    title, size = f"{settings.net} {source.name}", lambda block: len(block[1])
+    total = sum(map(size, todo))
     with (
-        futures.ThreadPoolExecutor(dataset.WORKERS) as pool,
-        console.progress_bar(f"{settings.net} {source.name}", total) as progress,
+        futures.ThreadPoolExecutor(dataset.WORKERS) as writers,
+        dataset.map_ahead(title, lambda b: read(b[1]), todo, total, size=size) as ready,
     ):
-        for (first, index), images in dataset.map_ahead(
-            pool, lambda b: read(b[1]), todo
-        ):
+        for (first, index), images in ready:
             if first != owner:
                 key = jax.random.fold_in(damages, first)
                 owner, damaged = first, net.damage(weights, key)
@@ -216,11 +187,10 @@ def _make(
             images = images[np.arange(together) % len(index)]
             keys = jax.vmap(jax.random.fold_in, (None, 0))(changes, filled)
             found = np.asarray(run(damaged, images, keys))
-            missing = [j for j, i in enumerate(index) if not paths[i].exists()]
-            save = [(paths[index[j]], found[j], settings.format) for j in missing]
-            list(pool.map(_save, save))
-            made, done = made + len(missing), done + len(index)
-            progress(done, total)
+            new = [(paths[i], image) for i, image in zip(index, found)]
+            new = [(path, image) for path, image in new if not path.exists()]
+            list(writers.map(lambda one: write(*one), new))
+            made += len(new)
     return made
 
 
@@ -270,10 +240,3 @@ def _reader(source: base.Source, settings: Settings) -> Callable:
         return np.stack([source.image(int(i), short) for i in index])
 
     return read
-
-
-def _save(arguments: tuple[pathlib.Path, UInt8[np.ndarray, "h w 3"], str]) -> None:
-    path, image, kind = arguments
-    part = path.with_name(f".{path.name}.part")
-    Image.fromarray(image).save(part, kind.upper(), **_FORMATS[kind])
-    os.replace(part, path)

@@ -18,32 +18,19 @@ from jbias.runtime import console
 def add(parser) -> None:
     """Adds the arguments of the subcommand."""
     parser.set_defaults(command=export)
-    parser.add_argument(
-        "--checkpoint",
-        required=True,
-        help="a file that models.load reads, or the workdir of a run",
-    )
-    parser.add_argument(
-        "--out",
-        required=True,
-        help="x.safetensors, or a new workdir, under any name that is no file's",
-    )
-    parser.add_argument("--model", help=f"one of {', '.join(models.MODELS)}")
-    parser.add_argument("--head", help="a second file, with the linear layer")
-    parser.add_argument(
-        "--entry", help="the state dict to take, where there are several"
-    )
-    parser.add_argument("--seed", type=int, help="of a run (default: its only one)")
-    parser.add_argument("--step", help="of a run: best (default), latest or a number")
-    parser.add_argument(
-        "--names",
-        default="published",
-        choices=("published", "own"),
-        help="of the arrays in the file",
-    )
-    parser.add_argument(
-        "--overwrite", action="store_true", help="replaces a file that is there"
-    )
+    add = parser.add_argument
+    network = "a file that models.load reads, or the workdir of a run"
+    add("--checkpoint", required=True, help=network)
+    file = "x.safetensors, or a new workdir, under any name that is no file's"
+    add("--out", required=True, help=file)
+    add("--model", help=f"one of {', '.join(models.MODELS)}")
+    add("--head", help="a second file, with the linear layer")
+    add("--entry", help="the state dict to take, where there are several")
+    add("--seed", type=int, help="of a run (default: its only one)")
+    add("--step", help="of a run: best (default), latest or a number")
+    names = dict(default="published", choices=("published", "own"))
+    add("--names", help="of the arrays in the file", **names)
+    add("--overwrite", action="store_true", help="replaces a file that is there")
 
 
 def export(

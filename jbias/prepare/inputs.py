@@ -13,13 +13,12 @@ import numpy as np
 from jaxtyping import Array, Float, UInt8
 
 from jbias import augment, build, data, models
-from jbias.data import base
-from jbias.prepare import sheet
+from jbias.prepare import dataset, sheet
 from jbias.runtime import console
 
+_WHERE = "prepare inputs"
 # They change no pixel, or serve others: a half, a second set.
 WITHOUT_FIGURE = ("smooth_labels", "binary_targets", "views")
-
 WITHOUT_FIGURE += ("half", "replace", "standardise_as")
 
 # Beside the defaults: what a method needs, or what shows it.
@@ -36,22 +35,18 @@ _BATCH, _DRAWS = 32, 3
 def add(parser) -> None:
     """Adds the arguments of the subcommand."""
     parser.set_defaults(command=inputs)
-    parser.add_argument(
-        "--data", default="shapes", help=f"one of {', '.join(data.DATASETS)}"
-    )
-    parser.add_argument("--split", default="train", help="of that data set")
-    parser.add_argument("--root", help="the folder of a data set of files")
-    parser.add_argument("--out", required=True, help="the folder of the figures")
-    parser.add_argument("--methods", default="", help="a+b+c; all if empty")
-    parser.add_argument("--size", type=int, default=64, help="pixels")
-    parser.add_argument("--columns", type=int, default=8, help="images in a figure")
-    parser.add_argument(
-        "--transfer",
-        default="",
-        help=f"of stylize, {', '.join(models.TRANSFERS)}; render on shapes, else small",
-    )
-    parser.add_argument("--weights", default="", help="the file of that transfer")
-    parser.add_argument("--seed", type=int, default=0, help="of all draws")
+    add = parser.add_argument
+    add("--data", default="shapes", help=f"one of {', '.join(data.DATASETS)}")
+    add("--split", default="train", help="of that data set")
+    add("--root", help="the folder of a data set of files")
+    add("--out", required=True, help="the folder of the figures")
+    add("--methods", default="", help="a+b+c; all if empty")
+    add("--size", type=int, default=64, help="pixels")
+    add("--columns", type=int, default=8, help="images in a figure")
+    usual = f"of stylize, {', '.join(models.TRANSFERS)}; render on shapes, else small"
+    add("--transfer", default="", help=usual)
+    add("--weights", default="", help="the file of that transfer")
+    add("--seed", type=int, default=0, help="of all draws")
 
 
 def inputs(
@@ -74,15 +69,9 @@ def inputs(
     visible = [name for name in augment.AUGMENTS if name not in WITHOUT_FIGURE]
     chosen = methods.split("+") if methods else visible
     for name in chosen:
-        if name not in visible:
-            raise ValueError(
-                f"prepare inputs: --methods must be known ones, got {name!r};"
-                f" {base.did_you_mean(name, visible)}"
-            )
+        dataset.require_known(_WHERE, "--methods", name, visible, "known ones")
     if not 1 <= columns <= _BATCH:
-        raise ValueError(
-            f"prepare inputs: --columns must be 1 to {_BATCH}, got {columns}"
-        )
+        raise ValueError(f"{_WHERE}: --columns must be 1 to {_BATCH}, got {columns}")
     style = {"name": transfer or ("render" if data == "shapes" else "small")}
     shown = {**OPTIONS, "stylize": {"transfer": style | _nonempty(weights=weights)}}
     batch, cite = _batch(data, split, size, _nonempty(root=root))
@@ -112,7 +101,7 @@ def _batch(name: str, split: str, size: int, options: dict) -> tuple[dict, str]:
     index = np.lexsort((labels, turn))[:_BATCH]
     if len(index) < _BATCH:
         raise ValueError(
-            f"prepare inputs: {source.name} must have at least {_BATCH} images, got "
+            f"{_WHERE}: {source.name} must have at least {_BATCH} images, got "
             f"{len(index)}"
         )
     images = np.stack([source[int(i)]["image"] for i in index])
@@ -132,7 +121,7 @@ def _batch(name: str, split: str, size: int, options: dict) -> tuple[dict, str]:
 def _rows(
     options: Mapping, batch: dict, columns: int, key
 ) -> dict[str, list[np.ndarray]]:
-    (transform,) = build.transforms("prepare inputs", [options])
+    (transform,) = build.transforms(_WHERE, [options])
 
     @jax.jit
     def apply(batch, key):

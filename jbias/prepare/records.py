@@ -9,19 +9,18 @@ DST/<split>-<i>-of-<n>.array_record of tf.train.Example (image, label, file_name
 TensorFlow reads as well, and DST/<split>-index.npz with names, labels and classes.
 """
 
-import functools
+import io
+import itertools
 import math
 import os
 import pathlib
-from collections.abc import Iterator, Sequence
-from concurrent import futures
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from jbias import data
 from jbias.data import folder, shards, sources, tf_example
 from jbias.prepare import dataset
-from jbias.runtime import console
 
 _IMAGES = 2000  # Of a shard: of ImageNet about 220 MB.
 
@@ -89,19 +88,18 @@ def _make(
     """Writes the shards that are missing; returns how many."""
     made, damaged = 0, []
     paths[0].parent.mkdir(parents=True, exist_ok=True)
-    title = f"writing {source.name}"
-    with (
-        futures.ThreadPoolExecutor(dataset.WORKERS) as pool,
-        console.progress_bar(title, len(source)) as progress,
-    ):
-        for i, path in enumerate(paths):
-            if not path.exists():
-                rows = range(cuts[i], cuts[i + 1])
-                read = functools.partial(_record, source)
-                ready = dataset.map_ahead(pool, read, rows, count=2 * dataset.WORKERS)
-                damaged += _write(path, ready)
-                made += 1
-            progress(int(cuts[i + 1]), len(source))
+    missing = [i for i, path in enumerate(paths) if not path.exists()]
+    with dataset.map_ahead(
+        f"writing {source.name}",
+        lambda task: _record(source, task[1]),
+        ((paths[i], row) for i in missing for row in range(cuts[i], cuts[i + 1])),
+        len(source),
+        ahead=2 * dataset.WORKERS,
+        done=len(source) - sum(int(cuts[i + 1] - cuts[i]) for i in missing),
+    ) as results:
+        for path, ready in itertools.groupby(results, lambda result: result[0][0]):
+            damaged += _write(path, (record for _, record in ready))
+            made += 1
     if damaged:
         raise ValueError(
             f"prepare records: every image must decode, {len(damaged)} of"
@@ -129,13 +127,13 @@ def _record(source: sources.EncodedSource, index: int) -> bytes | str:
     )
 
 
-def _write(path: pathlib.Path, ready: Iterator) -> list[str]:
+def _write(path: pathlib.Path, ready: Iterable[bytes | str]) -> list[str]:
     """Writes a shard in place only when whole; returns what was damaged in it."""
     from array_record.python import array_record_module
 
     part, damaged = path.with_name(f".{path.name}.part"), []
     writer = array_record_module.ArrayRecordWriter(str(part), "group_size:1")
-    for _, record in ready:
+    for record in ready:
         if isinstance(record, str):
             damaged.append(record)
         else:
@@ -149,14 +147,14 @@ def _write(path: pathlib.Path, ready: Iterator) -> list[str]:
 
 
 def _index(source: sources.EncodedSource, lengths: np.ndarray, paths) -> None:
-    path = shards.index_path([str(path) for path in paths])
-    part = f"{path}.part.npz"
+    written = io.BytesIO()
     np.savez(
-        part,
+        written,
         names=np.array(source.files),
         labels=source.columns["label"],
         length=lengths,
         image=np.array(shards.IMAGE_KEY),
         classes=np.array(source.classes),
     )
-    os.replace(part, path)
+    path = shards.index_path([str(path) for path in paths])
+    dataset.write_file(pathlib.Path(path), written.getvalue())

@@ -20,20 +20,15 @@ def add(parser) -> None:
     """Adds the arguments of the subcommand."""
     parser.argument_default = argparse.SUPPRESS  # Left out: the set's default.
     parser.set_defaults(command=samples)
-    parser.add_argument(
-        "--data", default="shapes", help=f"one of {', '.join(data.DATASETS)}"
-    )
-    parser.add_argument("--out", required=True, help="the figure: .png, .pdf or .svg")
-    parser.add_argument("--splits", default="", help="a+b+c; all known ones if empty")
-    parser.add_argument(
-        "--index", type=int, default=0, help="which image of each class"
-    )
-    parser.add_argument("--size", type=int, default=32, help="pixels")
-    parser.add_argument("--root", help="the folder of a data set of files")
-    parser.add_argument(
-        "--correlation", type=float, help="of texture and class, shapes only"
-    )
-    parser.add_argument("--seed", type=int, help="of the drawing, shapes only")
+    add = parser.add_argument
+    add("--data", default="shapes", help=f"one of {', '.join(data.DATASETS)}")
+    add("--out", required=True, help="the figure: .png, .pdf or .svg")
+    add("--splits", default="", help="a+b+c; all known ones if empty")
+    add("--index", type=int, default=0, help="which image of each class")
+    add("--size", type=int, default=32, help="pixels")
+    add("--root", help="the folder of a data set of files")
+    add("--correlation", type=float, help="of texture and class, shapes only")
+    add("--seed", type=int, help="of the drawing, shapes only")
 
 
 def samples(data: str, out: str, *, splits: str, index: int, **options) -> str:

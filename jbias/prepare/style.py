@@ -182,8 +182,7 @@ def add(parser) -> None:
     """Adds the arguments of the subcommand."""
     parser.set_defaults(command=style)
     add = parser.add_argument
-    add("--out", required=True, help="the file to write, .npz")
-    dataset.add_options(parser)
+    dataset.add_options(parser, out="the file to write, .npz")
     add("--steps", type=int, default=STEPS, help="of Adam")
     add("--pictures", type=int, default=PICTURES, help="how many are drawn")
     add("--seed", type=int, default=0)

@@ -16,19 +16,15 @@ import functools
 import os
 import pathlib
 from collections.abc import Callable, Sequence
-from concurrent import futures
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from PIL import Image
 
 from jbias import build
 from jbias.data import base, listing, transforms
 from jbias.models import published
 from jbias.prepare import dataset, sheet
-from jbias.runtime import console
-from jbias.untrusted import opening
 
 _TOGETHER, _EXAMPLES = 16, 8
 SELF = "self"
@@ -38,8 +34,7 @@ def add(parser) -> None:
     """Adds the arguments of the subcommand."""
     parser.set_defaults(command=stylize)
     add = parser.add_argument
-    add("--out", required=True, help="the folder to write into")
-    dataset.add_options(parser)
+    dataset.add_options(parser, out="the folder to write into")
     add("--style", default=SELF, help="a folder of images, or self")
     add("--transfer", default="small", help="small, or vgg with --weights")
     add("--weights", default="", help="the file of that transfer")
@@ -72,26 +67,17 @@ def stylize(
     folder = pathlib.Path(out).expanduser()
     own = {
         "made_by": "jbias.prepare stylize",
-        "source": source.name,
-        "fingerprint": source.fingerprint,
-        "preprocessing": source.preprocessing,
-        "cite": source.cite,
+        **dataset.made_of(source),
         **dict(style=styles.digest, alpha=alpha, seed=seed, transfer=transfer),
         "weights": published.blob_id(weights) if os.path.isfile(weights) else weights,
     }
     dataset.claim("prepare stylize", folder, split, own)
-    names, labels = dataset.class_folders(source), source.columns["label"]
-    paths = [
-        folder / split / names[label] / f"{i:06d}.png" for i, label in enumerate(labels)
-    ]
+    paths = dataset.image_paths(folder / split, source, "png")
     todo = [i for i, path in enumerate(paths) if not path.exists()]
     _make(made, source, styles, paths, todo, alpha, seed)
     _show(folder / f"{split}.png", source, styles, paths, seed)
-    return (
-        f"{folder / split}: {len(todo)} images made, {len(source)} in all; read them with"
-        f" data='folder', root={str(folder)!r}, split={split!r}, space={source.space!r};"
-        f" {folder / split}.png shows some"
-    )
+    summary = dataset.summary(folder, split, len(todo), source)
+    return f"{summary}; {folder / split}.png shows some"
 
 
 class _Styles:
@@ -147,28 +133,17 @@ def _make(
         return content, style
 
     blocks = [todo[i : i + _TOGETHER] for i in range(0, len(todo), _TOGETHER)]
-    with (
-        futures.ThreadPoolExecutor(dataset.WORKERS) as pool,
-        console.progress_bar("stylising", len(todo)) as progress,
-    ):
-        done = 0
-        for block, (content, style) in dataset.map_ahead(pool, read, blocks):
+    with dataset.map_ahead(
+        "stylising", read, blocks, len(todo), size=len
+    ) as read_blocks:
+        for block, (content, style) in read_blocks:
             # The last block is filled up, so that all are of one program.
             fill = functools.partial(
                 np.resize, new_shape=(_TOGETHER, *content.shape[1:])
             )
             found = np.asarray(run(fill(content), fill(style))).astype(np.uint8)
             for i, image in zip(block, found):
-                _save(paths[i], image)
-            done += len(block)
-            progress(done, len(todo))
-
-
-def _save(path: pathlib.Path, image: np.ndarray) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.part")
-    Image.fromarray(image).save(part, "PNG")
-    os.replace(part, path)
+                dataset.write_image(paths[i], image, "PNG")
 
 
 def _show(path: pathlib.Path, source, styles: _Styles, paths, seed: int) -> None:
@@ -177,6 +152,5 @@ def _show(path: pathlib.Path, source, styles: _Styles, paths, seed: int) -> None
     for i in chosen.tolist():
         rows["image"].append(source[i]["image"])
         rows["style"].append(styles.image(styles.chosen(i, seed)))
-        with opening.image(paths[i]) as made:
-            rows["made"].append(np.asarray(made))
+        rows["made"].append(dataset.read_image(paths[i]))
     sheet.write(str(path), rows, foot=source.cite)

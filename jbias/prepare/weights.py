@@ -4,18 +4,16 @@ python -m jbias.prepare weights --net=vgg_adain --src=DIR --out=vgg_adain.npz
 """
 
 from jbias.models import published, registry
+from jbias.prepare import dataset
 
 
 def add(parser) -> None:
     """Adds the arguments of the subcommand."""
     parser.set_defaults(command=weights)
-    parser.add_argument(
-        "--net", required=True, help=f"one of {', '.join(registry.CONVERTERS)}"
-    )
-    parser.add_argument(
-        "--src", required=True, help="the folder of the published files"
-    )
-    parser.add_argument("--out", required=True, help="the file to write, .npz")
+    add = parser.add_argument
+    add("--net", required=True, help=f"one of {', '.join(registry.CONVERTERS)}")
+    add("--src", required=True, help="the folder of the published files")
+    add("--out", required=True, help="the file to write, .npz")
 
 
 def weights(net: str, src: str, out: str) -> str:
@@ -23,11 +21,7 @@ def weights(net: str, src: str, out: str) -> str:
 
     Raises ValueError, with where they are published, if a file is missing or another.
     """
-    if net not in registry.CONVERTERS:
-        raise ValueError(
-            f"prepare weights: --net must be one of {', '.join(registry.CONVERTERS)}, got"
-            f" {net!r}"
-        )
+    dataset.require_one_of("prepare weights", "--net", net, registry.CONVERTERS)
     arrays = published.read_folder(registry.CONVERTERS[net], src)
     published.write_npz(out, arrays)
     count = sum(array.size for array in arrays.values())

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 
-import pandas as pd
 import pytest
 import submitit  # Imported in a test it would close what pytest captures.
 
@@ -55,11 +54,13 @@ def until(holds, seconds: float = 120.0) -> None:
 
 
 def job_of(folder, rate: float) -> str:
-    """The job of the trial with this step size, by what `status` keeps."""
+    """The job of the trial with this step size, by what `submit` noted."""
     sweep.main(["status", f"--workdir={folder}"])
     name = table(folder).trial[rate]
-    ids = pd.read_json(folder / ".sweep/slurm.json", typ="series", dtype=False)
-    return ids[name]
+    ((array, names),) = json.loads((folder / ".sweep/slurm.json").read_text()).items()
+    queue = call("squeue", "--noheader", "--array", f"--name={array}", "--format=%i")
+    task = f"_{names.index(name)}"
+    return next(one for one in queue.split() if one.endswith(task))
 
 
 @pytest.mark.slow

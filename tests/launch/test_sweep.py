@@ -250,7 +250,7 @@ def test_planning_takes_no_device():
         "import pathlib, jax\n"
         "from jbias.launch import trials\n"
         f"s = trials.Search(({SMOKE[9:]!r},), (), (), 'grid', 1, 0)\n"
-        "trials.planned(s, pathlib.Path('x'))\n"
+        "trials.plan(s, pathlib.Path('x'))\n"
         "jax.config.update('jax_num_cpu_devices', 2)\n"  # Refused once there are any.
     )
     subprocess.run([sys.executable, "-c", code], check=True)
