@@ -42,7 +42,7 @@ def make(
     Covariances of all environments are summed over devices: that is what this algorithm
     moves beside its gradients.
     """
-    return groups.penalised("coral", net, penalty, weight=gamma, by=by, columns=columns)
+    return groups.penalised("coral", net, penalty, gamma, by, columns)
 
 
 def penalty(
@@ -52,7 +52,6 @@ def penalty(
     members: Float[Array, "b e"],
 ) -> Float[Array, ""]:
     """The mean over pairs: of e points, sum_(e < f) |x_e - x_f|^2 = e sum_e |x_e - x|^2."""
-    del logits, batch
     total = jnp.sum(members, axis=0)
     share = members / jnp.where(total > 0, total, 1)[None]
     exact = jax.lax.Precision.HIGHEST

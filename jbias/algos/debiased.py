@@ -87,9 +87,8 @@ def make(
         clean, styled = pair(batch, _shrunk(batch, static or 0, min_size), k_pair)
         if mix is not None:
             clean = mix(clean, k_mix)
-        logits, seen = base.forward(
-            net, params["net"], stats["net"], clean["image"], k_clean
-        )
+        plain = params["net"], stats["net"]
+        logits, seen = base.forward(net, *plain, clean["image"], k_clean)
         weights, noted = params["net"], seen
         if aux_bn:
             weights, noted = _overlay(params["net"], params["aux"]), stats["aux"]
@@ -129,7 +128,6 @@ def _check(transfer, gamma, alpha, stylised, variant, mix) -> None:
 
 def _pair(net, transfer, gamma, alpha, mix_group, batch, small, key) -> tuple:
     """The clean batch, and the stylised one with both labels."""
-    del net
     swap = functools.partial(
         sampling.permute, key=key, group=mix_group, views=batch.get("views", 1)
     )
@@ -176,7 +174,6 @@ def _shrunk(batch: base.Batch, halvings: int, least: int) -> dict[str, Any]:
 
 def _init(key, image, net_variables) -> dict[str, Any]:
     """Copies the net's batch norms: the modules that keep statistics."""
-    del key, image
     stats = net_variables["stats"]
     norms = {"params": _norm_parameters(net_variables["params"], stats), "stats": stats}
     return jax.tree.map(jnp.copy, norms)  # Donated buffers must not meet twice.

@@ -31,22 +31,18 @@ def make(net: nn.Module) -> base.Algo:
 
     The metric "zeros" is the share of weights that are 0.
     """
-    layer = {
-        path[2:]: shape
+    axes = {
+        path[2:]: len(shape)
         for path, shape in base.parameters(net).items()
         if path[:2] == ("net", "fc")
     }
-    if {path: len(shape) for path, shape in layer.items()} != {
-        ("kernel",): 2,
-        ("bias",): 1,
-    }:
+    if axes != {("kernel",): 2, ("bias",): 1}:
         raise ValueError(
             f"dfr: needs a net that ends in a linear layer, got {type(net).__name__}; "
             "take another model"
         )
 
     def losses(params, stats, batch, key, static=None):
-        del key, static
         own = params["net"], stats["net"]
         _, h, _ = base.forward_features(net, *own, batch["image"], None, train=False)
         h = jax.lax.stop_gradient(h)
@@ -63,14 +59,10 @@ def make(net: nn.Module) -> base.Algo:
         return {**params, "net": {**params["net"], "fc": linear}}
 
     def init(key, image, net_variables):
-        del key, image
         linear = net_variables["params"]["fc"]
         width = len(linear["kernel"])
-        start = {
-            "count": jnp.zeros(()),
-            "mean": jnp.zeros(width),
-            "square": jnp.zeros(width),
-        }
+        shapes = {"count": (), "mean": width, "square": width}
+        start = {name: jnp.zeros(shape) for name, shape in shapes.items()}
         return {"params": jax.tree.map(jnp.zeros_like, linear), "stats": start}
 
     updates = (base.Update("class", _in_head),)

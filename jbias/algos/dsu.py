@@ -10,7 +10,7 @@ takes it over its batch of 64.
 
 import functools
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +18,7 @@ from flax import linen as nn
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from jbias.algos import base, erm
-from jbias.augment import feature_stats, sampling
+from jbias.augment import feature_stats, options, sampling
 from jbias.models import taps
 
 _EPS = 1e-6
@@ -42,30 +42,38 @@ def make(
     p and factor may be traced. With the number 0 for p this is ERM to the bit; with one
     that is traced up to rounding, as stage 4 is averaged by another program.
     """
-    if isinstance(p, int | float) and not 0 <= p <= 1:
-        raise ValueError(f"dsu: p must be in [0, 1], got {p}")
-    if isinstance(factor, int | float) and not factor >= 0:
-        raise ValueError(f"dsu: factor must be at least 0, got {factor}")
+    options.check_plain("dsu", "in [0, 1]", p=p)
+    options.check_plain("dsu", "at least 0", factor=factor)
     sites = default_sites(net) if sites is None else tuple(sites)
     taps.check_sites("dsu", "sites", net, sites)
     if mix_group < 2:
         raise ValueError(
             f"dsu: mix_group must be at least 2, to have a deviation, got {mix_group}"
         )
-    if isinstance(p, int | float) and p == 0:
+    if options.is_statically(p, 0):
         return erm.make(net)._replace(mix_group=mix_group)
 
     change = functools.partial(disturb, factor=factor, group=mix_group)
 
+    tap = rescaling_tap(lambda x, site: site in sites, change, p)
+    return erm.make(net.clone(tap=tap))._replace(mix_group=mix_group)
+
+
+def rescaling_tap(acts_at: Callable, change: Callable, p: float) -> taps.Tap:
+    """A tap where acts_at(x, site) says so: change(mean, var, key) -> a, b of a x + b.
+
+    It acts with chance p, for the whole batch at a site.
+    """
+
     def tap(x: Float[Array, "b h w c"], site: str, key: PRNGKeyArray):
-        if site not in sites:
+        if not acts_at(x, site):
             return x
-        gate, noise = jax.random.split(key)
+        gate, rest = jax.random.split(key)
         acts = jax.random.bernoulli(gate, p)
-        found = feature_stats.gated_affine(x, acts, change, noise)
+        found = feature_stats.gated_affine(x, acts, change, rest)
         return taps.Rescaled(x, *found, acts)
 
-    return erm.make(net.clone(tap=tap))._replace(mix_group=mix_group)
+    return tap
 
 
 def default_sites(net: nn.Module) -> tuple[str, ...]:

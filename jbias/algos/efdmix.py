@@ -37,14 +37,7 @@ def make(
     stages (1, 2, 3) for PACS.
     """
     return mixstyle.between_stages(
-        "efdmix",
-        net,
-        mix,
-        p=p,
-        alpha=alpha,
-        stages=stages,
-        partners=partners,
-        mix_group=mix_group,
+        "efdmix", net, mix, p, alpha, stages, partners, mix_group
     )
 
 
@@ -92,7 +85,7 @@ def _placed(
     """Puts each channel's values at these different places."""
     if xla.platform() == "tpu":
         return jax.lax.sort((places, values), dimension=1, num_keys=1)[1]
-    ranks = jax.vmap(jax.vmap(_inverse, in_axes=1, out_axes=1))(places)
+    ranks = jax.vmap(jax.vmap(sampling.inverse, in_axes=1, out_axes=1))(places)
     return jnp.take_along_axis(values, ranks, axis=1)
 
 
@@ -105,12 +98,6 @@ def _taken(values: Float[Array, "b n c"], places: Int[Array, "b n c"]):
 
 def _numbers(x: Shaped[Array, "b n c"]) -> Int[Array, "b n c"]:
     return jax.lax.broadcasted_iota(jnp.int32, x.shape, 1)
-
-
-def _inverse(order: Int[Array, "n"]) -> Int[Array, "n"]:
-    """The order that undoes this one; cheaper than to sort it."""
-    ranks = jnp.arange(len(order), dtype=order.dtype)
-    return jnp.zeros_like(order).at[order].set(ranks, unique_indices=True)
 
 
 def _ranked_forward(x):

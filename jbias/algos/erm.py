@@ -9,10 +9,8 @@ def make(net: nn.Module) -> base.Algo:
     """Trains all weights on the class loss."""
 
     def losses(params, stats, batch, key, static=None):
-        del static
-        logits, new = base.forward(
-            net, params["net"], stats["net"], batch["image"], key
-        )
+        own = params["net"], stats["net"]
+        logits, new = base.forward(net, *own, batch["image"], key)
         loss = base.objective(logits, batch)
         return {"class": loss}, base.Aux({**stats, "net": new}, {})
 

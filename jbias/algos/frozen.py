@@ -14,6 +14,7 @@ import math
 from flax import linen as nn
 
 from jbias.algos import base, erm
+from jbias.augment import options
 
 
 def make(net: nn.Module, *, area: int = 1) -> base.Algo:
@@ -22,8 +23,7 @@ def make(net: nn.Module, *, area: int = 1) -> base.Algo:
     They do not decay either. In a second stage, or from `config.init`, they keep the
     weights that they come with. With no convolution of that size this is ERM to the bit.
     """
-    if area < 1:
-        raise ValueError(f"frozen_filters: area must be at least 1, got {area}")
+    options.check_plain("frozen_filters", "at least 1", area=area)
     spatial = functools.cache(lambda: spatial_kernels(net, area))
     update = base.Update("class", lambda path: path not in spatial())
     return erm.make(net)._replace(updates=(update,))

@@ -16,6 +16,7 @@ import numpy as np
 from flax import linen as nn
 
 from jbias.algos import base, erm, groups
+from jbias.augment import options
 
 _NEVER = -1e9  # The logarithm of the weight of a group that has no examples.
 
@@ -41,10 +42,7 @@ def make(
     data, which the frame fills in. Metrics: the worst group's loss in the batch, and the
     largest weight.
     """
-    if isinstance(eta, int | float) and not eta >= 0:
-        raise ValueError(f"group_dro: eta must be at least 0, got {eta}")
-    if isinstance(adjustment, int | float) and not adjustment >= 0:
-        raise ValueError(f"group_dro: adjustment must be at least 0, got {adjustment}")
+    options.check_plain("group_dro", "at least 0", eta=eta, adjustment=adjustment)
     if columns is None:
         return groups.evaluation_only("group_dro", net)
     known = groups.from_columns("group_dro: by", columns, by)
@@ -54,13 +52,10 @@ def make(
     extra = adjustment / jnp.sqrt(jnp.maximum(known.counts, 1).astype(jnp.float32))
 
     def losses(params, stats, batch, key, static=None):
-        del static
-        logits, new = base.forward(
-            net, params["net"], stats["net"], batch["image"], key
-        )
-        risks, present = groups.means(
-            base.example_losses(logits, batch), known.members(batch)
-        )
+        own = params["net"], stats["net"]
+        logits, new = base.forward(net, *own, batch["image"], key)
+        each = base.example_losses(logits, batch)
+        risks, present = groups.means(each, known.members(batch))
         adjusted = jax.lax.stop_gradient(risks) + extra
         log_q = stats["groups"]["log_q"] + eta * adjusted * present
         log_q = jnp.maximum(jax.nn.log_softmax(log_q), _NEVER)
@@ -74,7 +69,6 @@ def make(
         return named, base.Aux(after, metrics)
 
     def init(key, image, net_variables):
-        del key, image, net_variables
         start = jnp.where(seen, -jnp.log(jnp.sum(seen)), _NEVER)
         return {"stats": {"log_q": start}}
 

@@ -66,10 +66,9 @@ def select_columns(
 ) -> tuple[tuple[str, ...], list[Int[np.ndarray, "n"]]]:
     """The columns that `by` names, which have whole numbers from 0 on."""
     by = GROUP if by == "group" else by
-    known = {CLASS if name == "label" else name: x for name, x in columns.items()}
     known = {
-        name: x
-        for name, x in known.items()
+        CLASS if name == "label" else name: x
+        for name, x in columns.items()
         if x.ndim == 1 and np.issubdtype(x.dtype, np.integer) and x.min(initial=0) >= 0
     }
     names = tuple(by.split("+"))
@@ -128,12 +127,12 @@ def penalised(
     name: str,
     net: nn.Module,
     penalty: Callable,
-    *,
     weight: float,
-    anneal: float = 0.0,
-    rescaled: bool = False,
     by: str,
     columns: Mapping[str, np.ndarray] | None,
+    *,
+    anneal: float = 0.0,
+    rescaled: bool = False,
 ) -> base.Algo:
     """ERM with weight * penalty(logits, features, batch, members) added to its loss.
 

@@ -19,7 +19,7 @@ from flax import linen as nn
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from jbias.algos import base
-from jbias.augment import sampling
+from jbias.augment import options, sampling
 from jbias.models import resnet
 
 # Of the stem: kernel, stride, and whether a 3x3 max-pool of stride 2 follows.
@@ -56,11 +56,9 @@ def make(
             "infodrop: needs a ResNet, whose stem is one convolution of known patches, "
             f"got {type(net).__name__}; take a model such as resnet18"
         )
-    if not rate >= 0:
-        raise ValueError(f"infodrop: rate must be at least 0, got {rate}")
-    for name, value in (("temperature", temperature), ("bandwidth", bandwidth)):
-        if isinstance(value, int | float) and not value > 0:
-            raise ValueError(f"infodrop: {name} must be positive, got {value}")
+    check = functools.partial(options.check_plain, "infodrop")
+    check("at least 0", rate=rate)
+    check("positive", temperature=temperature, bandwidth=bandwidth)
     if radius < 1 or offsets < 1:
         raise ValueError(
             f"infodrop: radius and offsets must be at least 1, got {radius}, {offsets}"
@@ -70,18 +68,11 @@ def make(
             f"infodrop: sampling must be one of {', '.join(SAMPLERS)} and "
             f"variant '' or 'biasbed', got {sampling!r} and {variant!r}"
         )
-    drop = _dropper(
-        net,
-        SAMPLERS[sampling],
-        rate,
-        temperature=temperature,
-        radius=radius,
-        count=offsets,
-        bandwidth=bandwidth,
-    )
+    shares = dict(temperature=temperature, bandwidth=bandwidth)
+    shares |= dict(radius=radius, count=offsets)
+    drop = _dropper(net, SAMPLERS[sampling], rate, **shares)
 
     def losses(params, stats, batch, key, static=None):
-        del static
         k_drop, k_net = jax.random.split(key)
         run = functools.partial(base.forward, net, params["net"])
         stem, seen = run(stats["net"], batch["image"], k_net, method="features", stop=1)
@@ -176,11 +167,8 @@ def drop_shares(
     scaled = jnp.where(mean > 0, distances / jnp.where(mean > 0, mean, 1), 0)
     log_q = jax.nn.logsumexp(-scaled / (2 * bandwidth**2), axis=0) - jnp.log(count)
     if pooled:
-        window, strides = (1, 3, 3), (1, 2, 2)
-        padding = ((0, 0), (1, 1), (1, 1))
-        log_q = jax.lax.reduce_window(
-            log_q, jnp.inf, jax.lax.min, window, strides, padding
-        )
+        pool = (1, 3, 3), (1, 2, 2), ((0, 0), (1, 1), (1, 1))
+        log_q = jax.lax.reduce_window(log_q, jnp.inf, jax.lax.min, *pool)
     flat = log_q.reshape(len(x), -1) / temperature
     return jax.lax.stop_gradient(jax.nn.softmax(flat).reshape(log_q.shape))
 

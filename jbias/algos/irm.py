@@ -40,14 +40,7 @@ def make(
     ERM to the bit. `columns` are those of the training data, which the frame fills in.
     """
     return groups.penalised(
-        "irm",
-        net,
-        penalty,
-        weight=weight,
-        anneal=anneal,
-        rescaled=True,
-        by=by,
-        columns=columns,
+        "irm", net, penalty, weight, by, columns, anneal=anneal, rescaled=True
     )
 
 
@@ -58,7 +51,6 @@ def penalty(
     members: Float[Array, "b e"],
 ) -> Float[Array, ""]:
     """mean_e (mean_(i in e) sum_k (p_ik - t_ik) z_ik)^2, p the softmax, t the targets."""
-    del h
 
     def scaled(w):
         return base.example_losses(w * logits.astype(jnp.float32), batch)

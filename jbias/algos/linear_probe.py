@@ -19,7 +19,6 @@ def make(net: nn.Module) -> base.Algo:
     """
 
     def losses(params, stats, batch, key, static=None):
-        del key, static
         own = params["net"], stats["net"]
         f, _ = base.forward(
             net, *own, batch["image"], None, method="features", stop=5, train=False

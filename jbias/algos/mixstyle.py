@@ -17,7 +17,7 @@ from flax import linen as nn
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from jbias.algos import base, erm
-from jbias.augment import feature_stats, sampling
+from jbias.augment import feature_stats, options, sampling
 from jbias.models import taps
 
 _EPS = 1e-6
@@ -44,16 +44,7 @@ def make(
     partners: "random", any image of the group, or "cross_domain", one of another domain
       by batch["domain"]: the batches of several sources.
     """
-    return between_stages(
-        "mixstyle",
-        net,
-        mix,
-        p=p,
-        alpha=alpha,
-        stages=stages,
-        partners=partners,
-        mix_group=mix_group,
-    )
+    return between_stages("mixstyle", net, mix, p, alpha, stages, partners, mix_group)
 
 
 def mix(
@@ -76,7 +67,6 @@ def between_stages(
     name: str,
     net: nn.Module,
     mix: Callable,
-    *,
     p: float,
     alpha: float,
     stages: Sequence[int],
@@ -88,10 +78,17 @@ def between_stages(
     There is one gate a stage for the whole batch, which `acts` is; draw() gives orders
     (groups, group) and shares (b, 1, 1, 1), as `make` tells. `name` is what errors say.
     """
-    _check(name, p, alpha, stages, partners)
+    options.check_plain(name, "in [0, 1]", p=p)
+    options.check_plain(name, "positive", alpha=alpha)
+    if not stages or not set(stages) <= {1, 2, 3, 4}:
+        raise ValueError(f"{name}: stages must be some of 1 to 4, got {tuple(stages)}")
+    if partners not in ("random", "cross_domain"):
+        raise ValueError(
+            f"{name}: partners must be 'random' or 'cross_domain', got {partners!r}"
+        )
     sites = tuple(f"stage{stage}" for stage in stages)
     taps.check_sites(name, "stages", net, sites)
-    if isinstance(p, int | float) and p == 0:
+    if options.is_statically(p, 0):
         return erm.make(net)._replace(mix_group=mix_group)
 
     def draw(domain, count, share, order):
@@ -130,16 +127,3 @@ def _across(name: str, net: nn.Module, tap: Callable, mix_group: int) -> base.Al
         return erm.make(tapped).losses(params, stats, batch, key, static)
 
     return base.Algo(net, losses, mix_group=mix_group)
-
-
-def _check(name, p, alpha, stages, partners) -> None:
-    if isinstance(p, int | float) and not 0 <= p <= 1:
-        raise ValueError(f"{name}: p must be in [0, 1], got {p}")
-    if isinstance(alpha, int | float) and not alpha > 0:
-        raise ValueError(f"{name}: alpha must be positive, got {alpha}")
-    if not stages or not set(stages) <= {1, 2, 3, 4}:
-        raise ValueError(f"{name}: stages must be some of 1 to 4, got {tuple(stages)}")
-    if partners not in ("random", "cross_domain"):
-        raise ValueError(
-            f"{name}: partners must be 'random' or 'cross_domain', got {partners!r}"
-        )

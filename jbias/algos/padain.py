@@ -17,10 +17,10 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 from jax.custom_batching import custom_vmap
-from jaxtyping import Array, Bool, Float, PRNGKeyArray
+from jaxtyping import Array, Bool, Float
 
-from jbias.algos import base, erm
-from jbias.augment import feature_stats
+from jbias.algos import base, dsu, erm
+from jbias.augment import feature_stats, options
 from jbias.models import taps
 from jbias.runtime import xla
 
@@ -32,18 +32,11 @@ def make(net: nn.Module, *, p: float = 0.01, mix_group: int = 32) -> base.Algo:
     p may be traced. Chances and partners are independent between sites and steps. At
     p = 0 this is ERM to the bit.
     """
-    if isinstance(p, int | float) and not 0 <= p <= 1:
-        raise ValueError(f"padain: p must be in [0, 1], got {p}")
+    options.check_plain("padain", "in [0, 1]", p=p)
 
     swap = functools.partial(feature_stats.permuted_adain, group=mix_group)
 
-    def tap(x: Float[Array, "b h w c"], site: str, key: PRNGKeyArray):
-        if not _acts(x, site):
-            return x
-        gate, order = jax.random.split(key)
-        acts = jax.random.bernoulli(gate, p)
-        found = feature_stats.gated_affine(x, acts, swap, order)
-        return taps.Rescaled(x, *found, acts)
+    tap = dsu.rescaling_tap(_acts, swap, p)
 
     def gates(*args):
         sites = []

@@ -15,7 +15,7 @@ from flax import linen as nn
 from jaxtyping import Array, Float
 
 from jbias.algos import base, erm
-from jbias.augment import adversarial
+from jbias.augment import adversarial, options
 
 
 def make(
@@ -38,8 +38,14 @@ def make(
     step_size: None is 2/3 eps.
     random_start, keep_best: those of adversarial.pgd; `keep_best` costs a forward pass.
     """
-    _check(norm, eps, steps, step_size)
-    if isinstance(eps, int | float) and eps == 0:
+    if norm not in adversarial.BALLS:
+        raise ValueError(
+            f"pgd: norm must be one of {', '.join(adversarial.BALLS)}, got {norm!r}"
+        )
+    options.check_plain("pgd", "at least 0", eps=eps)
+    options.check_plain("pgd", "positive", step_size=step_size)
+    options.check_plain("pgd", "at least 1", steps=steps)
+    if options.is_statically(eps, 0):
         return erm.make(net)
     ascend = functools.partial(
         adversarial.pgd,
@@ -75,16 +81,3 @@ def example_losses(logits: Float[Array, "b k"], batch: base.Batch) -> Float[Arra
         return base.objective(logits[None], {**kind, "target": target[None]})
 
     return jax.vmap(one)(logits, batch["target"])
-
-
-def _check(norm, eps, steps, step_size) -> None:
-    if norm not in adversarial.BALLS:
-        raise ValueError(
-            f"pgd: norm must be one of {', '.join(adversarial.BALLS)}, got {norm!r}"
-        )
-    if isinstance(eps, int | float) and not eps >= 0:
-        raise ValueError(f"pgd: eps must be at least 0, got {eps}")
-    if isinstance(step_size, int | float) and not step_size > 0:
-        raise ValueError(f"pgd: step_size must be positive, got {step_size}")
-    if steps < 1:
-        raise ValueError(f"pgd: steps must be at least 1, got {steps}")

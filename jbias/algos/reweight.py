@@ -33,8 +33,7 @@ def make(
     the reweighted data. `columns` are those of the training data, which the frame fills
     in.
     """
-    if isinstance(power, int | float) and not power >= 0:
-        raise ValueError(f"reweight: power must be at least 0, got {power}")
+    options.check_plain("reweight", "at least 0", power=power)
     plain = erm.make(net)
     if options.is_statically(power, 0):
         return plain

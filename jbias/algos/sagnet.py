@@ -63,12 +63,9 @@ def make(
     With w_adv = 0 the "adv" update is left out; with randomise_style=False and
     dropout=0 too, the net learns as in ERM to the bit.
     """
-    if isinstance(w_adv, int | float) and not w_adv >= 0:
-        raise ValueError(f"sagnet: w_adv must be at least 0, got {w_adv}")
-    if isinstance(clip, int | float) and not clip > 0:
-        raise ValueError(f"sagnet: clip must be positive or None, got {clip}")
-    if not 0 <= dropout < 1:
-        raise ValueError(f"sagnet: dropout must be in [0, 1), got {dropout}")
+    options.check_plain("sagnet", "at least 0", w_adv=w_adv)
+    options.check_plain("sagnet", "positive or None", clip=clip)
+    options.check_plain("sagnet", "in [0, 1)", dropout=dropout)
     if variant not in ("", "biasbed"):
         raise ValueError(f"sagnet: variant must be '' or 'biasbed', got {variant!r}")
     released = variant == "biasbed"
@@ -80,17 +77,10 @@ def make(
     swap = functools.partial(feature_stats.randomise_content, group=mix_group)
 
     def losses(params, stats, batch, key, static=None):
-        del static
         k_net, k_mix, k_swap, k_style = jax.random.split(key, 4)
-        f, seen = base.forward(
-            net,
-            params["net"],
-            stats["net"],
-            batch["image"],
-            k_net,
-            method="features",
-            stop=style_stage,
-        )
+        own = params["net"], stats["net"]
+        trunk = dict(method="features", stop=style_stage)
+        f, seen = base.forward(net, *own, batch["image"], k_net, **trunk)
         head = functools.partial(base.forward, method="head_of", start=style_stage)
         mixed = mix(f, k_mix) if randomise_style else f
         content, seen = head(net, params["net"], seen, mixed, k_net)
@@ -108,9 +98,8 @@ def make(
 
     init = functools.partial(_init, style, style_stage, copy_net)
     updates = _updates(net, style_stage, clip, double_decay, released)
-    if options.is_statically(
-        w_adv, 0
-    ):  # Kept, its weight decay would still move the trunk.
+    # Kept, its weight decay would still move the trunk.
+    if options.is_statically(w_adv, 0):
         updates = tuple(u for u in updates if u.loss != "adv")
     return base.Algo(net, losses, updates, {"style": init}, mix_group=mix_group)
 

@@ -16,6 +16,7 @@ from flax import linen as nn
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from jbias.algos import base, linear_probe
+from jbias.augment import options
 from jbias.models import layers
 
 
@@ -31,13 +32,11 @@ def make(net: nn.Module, *, temperature: float = 0.1, features: int = 128) -> ba
       authors' for CIFAR-10).
     features: dimensions of the projection.
     """
-    if isinstance(temperature, int | float) and not temperature > 0:
-        raise ValueError(f"simclr: temperature must be positive, got {temperature}")
+    options.check_plain("simclr", "positive", temperature=temperature)
     # A transformer has no batch norm, and so no such option.
     projection = Projection(features, vars(net).get("norm_group", 0))
 
     def losses(params, stats, batch, key, static=None):
-        del static
         if batch.get("views") != 2:
             raise ValueError(
                 f"simclr: needs 2 views of each image, got {batch.get('views', 1)}; "
@@ -79,7 +78,6 @@ class Projection(nn.Module):
         *,
         train: bool = False,
     ) -> Float[Array, "b d"]:
-        del key
         for i, size in enumerate((h.shape[-1], self.features), 1):
             h = nn.relu(h) if i > 1 else h
             h = nn.Dense(

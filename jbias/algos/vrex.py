@@ -38,14 +38,7 @@ def make(
     `columns` are those of the training data, which the frame fills in.
     """
     return groups.penalised(
-        "vrex",
-        net,
-        penalty,
-        weight=beta,
-        anneal=anneal,
-        rescaled=True,
-        by=by,
-        columns=columns,
+        "vrex", net, penalty, beta, by, columns, anneal=anneal, rescaled=True
     )
 
 
@@ -56,7 +49,6 @@ def penalty(
     members: Float[Array, "b e"],
 ) -> Float[Array, ""]:
     """The variance of the losses of the environments that are there."""
-    del h
     risks, present = groups.means(base.example_losses(logits, batch), members)
     return groups.mean_present(
         jnp.square(risks - groups.mean_present(risks, present)), present

@@ -84,8 +84,10 @@ def make(
         if views == 1:
             return {**batch, "image": new[:, 0]}
         shape = (len(image), views - 1, *image.shape[1:])
-        new = jnp.broadcast_to(new, shape)
-        return _with_views(batch, jnp.concatenate([image[:, None], new], 1), js)
+        both = jnp.concatenate([image[:, None], jnp.broadcast_to(new, shape)], 1)
+        shown = compose.repeat_shown(batch, views)
+        shown["image"] = both.reshape(-1, *image.shape[1:])
+        return shown if options.is_statically(js, 0) else {**shown, "consistency": js}
 
     return apply
 
@@ -140,9 +142,8 @@ def draw(
     deep = 1 + sampling.integers(u_depth, _DEEPEST)
     deep = jnp.full_like(deep, depth) if depth > 0 else deep
     share = -jnp.log1p(-u_share)
-    if not options.is_statically(
-        alpha, 1
-    ):  # The general way takes seconds more to compile.
+    # The general way takes seconds more to compile.
+    if not options.is_statically(alpha, 1):
         k_share, k_m = jax.random.split(jax.random.fold_in(key, 1))
         share = jax.random.gamma(k_share, alpha, several)
         m = jax.random.beta(k_m, alpha, alpha, (copies,))
@@ -167,16 +168,6 @@ def operations(
         if name in AMOUNTS:
             amount = jnp.where(kind == i, AMOUNTS[name](level, sign, *size), amount)
     return kind, amount
-
-
-def _with_views(batch, image: Float[Array, "b v h w 3"], js: float):
-    """The batch with `image` for its rows; of each image's views the first counts."""
-    b, v = image.shape[:2]
-    first = jnp.broadcast_to(jnp.arange(v) == 0, (b, v)).reshape(-1)
-    new = compose.repeat_views(batch, v)
-    new["image"] = image.reshape(b * v, *image.shape[2:])
-    new["weight"] = new.get("weight", jnp.ones(b * v)) * first
-    return new if options.is_statically(js, 0) else {**new, "consistency": js}
 
 
 # (level, sign, height, width) -> amount, as in `ops`.

@@ -30,11 +30,9 @@ def views(*, views: int = 2) -> Callable:
     All that has a row an example is repeated, also in batch["other"]. Crops, flips and
     noise that follow are drawn for each row; mixing keeps the rows of one together.
     """
-    if views < 1:
-        raise ValueError(f"views: views must be 1 or more, got {views}; change views")
+    options.check_count("views", "views", views)
 
     def apply(batch, key):
-        del key
         return repeat_views(batch, views)
 
     return apply
@@ -51,6 +49,15 @@ def repeat_views(batch, views: int):
     if "other" in batch:
         repeated["other"] = repeat_views(batch["other"], views)
     return {**repeated, "views": views * batch.get("views", 1)}
+
+
+def repeat_shown(batch, views: int):
+    """Repeats every row likewise; of each image's rows the first alone has its weight."""
+    rows = len(batch["image"])
+    weight = batch.get("weight", jnp.ones(rows))
+    batch = repeat_views({**batch, "weight": weight}, views)
+    first = jnp.tile(jnp.arange(views) == 0, rows)
+    return {**batch, "weight": jnp.where(first, batch["weight"], 0)}
 
 
 HALVES = ("top", "bottom")
@@ -91,7 +98,6 @@ def replace() -> Callable:
     """Replaces images by those of batch["other"]; labels stay."""
 
     def apply(batch, key):
-        del key
         return {**batch, "image": mixing.other_images("replace", batch)}
 
     return apply
@@ -142,12 +148,4 @@ def one_of(
         which = jax.random.categorical(k_which, chance)
         return jax.lax.switch(which, [lambda way=way: whole(way) for way in ways])
 
-    return mixing.make(
-        "one_of",
-        draw,
-        alpha=1.0,
-        p=p,
-        mix_group=mix_group,
-        partner=partner,
-        reformulated=reformulated,
-    )
+    return mixing.make("one_of", draw, 1.0, reformulated, p, partner, mix_group)

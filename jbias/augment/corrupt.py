@@ -22,7 +22,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from jbias.augment import imagenet_c, imagenet_c_bar, jpeg
+from jbias.augment import imagenet_c as c
+from jbias.augment import imagenet_c_bar as bar
+from jbias.augment import jpeg
 from jbias.augment.imagenet_c import Image, Settings
 
 
@@ -38,64 +40,40 @@ class Corruption(NamedTuple):
     apply: Callable[[Image, tuple, Settings], Image]
 
 
+# Draws and applies; a corruption has the name of the function that applies it.
+_PAIRS = (
+    (c.draw_normals, c.gaussian_noise),
+    (c.draw_uniforms, c.shot_noise),
+    (c.draw_uniforms, c.impulse_noise),
+    (c.draw_nothing, c.defocus_blur),
+    (c.draw_glass, c.glass_blur),
+    (c.draw_motion, c.motion_blur),
+    (c.draw_nothing, c.zoom_blur),
+    (c.draw_snow, c.snow),
+    (c.draw_frost, c.frost),
+    (c.draw_fog, c.fog),
+    (c.draw_nothing, c.brightness),
+    (c.draw_nothing, c.contrast),
+    (c.draw_elastic, c.elastic_transform),
+    (c.draw_nothing, c.pixelate),
+    (c.draw_nothing, c.jpeg_compression),
+    (c.draw_normals, c.speckle_noise),
+    (c.draw_nothing, c.gaussian_blur),
+    (c.draw_spatter, c.spatter),
+    (c.draw_nothing, c.saturate),
+    (bar.draw_phases, bar.blue_noise_sample),
+    (bar.draw_three_phases, bar.brownish_noise),
+    (bar.draw_caustics, bar.caustic_refraction),
+    (bar.draw_checkerboard, bar.checkerboard_cutout),
+    (bar.draw_rings, bar.cocentric_sine_waves),
+    (bar.draw_inverse_sparkles, bar.inverse_sparkles),
+    (bar.draw_perlin, bar.perlin_noise),
+    (bar.draw_waves, bar.plasma_noise),
+    (bar.draw_single_frequency, bar.single_frequency_greyscale),
+    (bar.draw_sparkles, bar.sparkles),
+)
 CORRUPTIONS: Mapping[str, Corruption] = MappingProxyType(
-    {
-        "gaussian_noise": Corruption(
-            imagenet_c.draw_normals, imagenet_c.gaussian_noise
-        ),
-        "shot_noise": Corruption(imagenet_c.draw_uniforms, imagenet_c.shot_noise),
-        "impulse_noise": Corruption(imagenet_c.draw_uniforms, imagenet_c.impulse_noise),
-        "defocus_blur": Corruption(imagenet_c.draw_nothing, imagenet_c.defocus_blur),
-        "glass_blur": Corruption(imagenet_c.draw_glass, imagenet_c.glass_blur),
-        "motion_blur": Corruption(imagenet_c.draw_motion, imagenet_c.motion_blur),
-        "zoom_blur": Corruption(imagenet_c.draw_nothing, imagenet_c.zoom_blur),
-        "snow": Corruption(imagenet_c.draw_snow, imagenet_c.snow),
-        "frost": Corruption(imagenet_c.draw_frost, imagenet_c.frost),
-        "fog": Corruption(imagenet_c.draw_fog, imagenet_c.fog),
-        "brightness": Corruption(imagenet_c.draw_nothing, imagenet_c.brightness),
-        "contrast": Corruption(imagenet_c.draw_nothing, imagenet_c.contrast),
-        "elastic_transform": Corruption(
-            imagenet_c.draw_elastic, imagenet_c.elastic_transform
-        ),
-        "pixelate": Corruption(imagenet_c.draw_nothing, imagenet_c.pixelate),
-        "jpeg_compression": Corruption(
-            imagenet_c.draw_nothing, imagenet_c.jpeg_compression
-        ),
-        "speckle_noise": Corruption(imagenet_c.draw_normals, imagenet_c.speckle_noise),
-        "gaussian_blur": Corruption(imagenet_c.draw_nothing, imagenet_c.gaussian_blur),
-        "spatter": Corruption(imagenet_c.draw_spatter, imagenet_c.spatter),
-        "saturate": Corruption(imagenet_c.draw_nothing, imagenet_c.saturate),
-        "blue_noise_sample": Corruption(
-            imagenet_c_bar.draw_phases, imagenet_c_bar.blue_noise_sample
-        ),
-        "brownish_noise": Corruption(
-            imagenet_c_bar.draw_three_phases, imagenet_c_bar.brownish_noise
-        ),
-        "caustic_refraction": Corruption(
-            imagenet_c_bar.draw_caustics, imagenet_c_bar.caustic_refraction
-        ),
-        "checkerboard_cutout": Corruption(
-            imagenet_c_bar.draw_checkerboard, imagenet_c_bar.checkerboard_cutout
-        ),
-        "cocentric_sine_waves": Corruption(
-            imagenet_c_bar.draw_rings, imagenet_c_bar.cocentric_sine_waves
-        ),
-        "inverse_sparkles": Corruption(
-            imagenet_c_bar.draw_inverse_sparkles,
-            imagenet_c_bar.inverse_sparkles,
-        ),
-        "perlin_noise": Corruption(
-            imagenet_c_bar.draw_perlin, imagenet_c_bar.perlin_noise
-        ),
-        "plasma_noise": Corruption(
-            imagenet_c_bar.draw_waves, imagenet_c_bar.plasma_noise
-        ),
-        "single_frequency_greyscale": Corruption(
-            imagenet_c_bar.draw_single_frequency,
-            imagenet_c_bar.single_frequency_greyscale,
-        ),
-        "sparkles": Corruption(imagenet_c_bar.draw_sparkles, imagenet_c_bar.sparkles),
-    }
+    {apply.__name__: Corruption(draw, apply) for draw, apply in _PAIRS}
 )
 
 
@@ -125,7 +103,7 @@ def corrupt_batch(
     def one(image: Image, key: PRNGKeyArray) -> Image:
         x = jnp.round(jnp.clip(image, 0, 1) * 255)
         x = apply(x, draw(key, len(x)), settings)
-        x = imagenet_c.to_bytes(x) if quantise else x
+        x = c.to_bytes(x) if quantise else x
         x = x if stored is None else jpeg.round_trip(x, stored)
         return x / 255
 

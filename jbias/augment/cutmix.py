@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from jbias.augment import mixing, options, sampling
+from jbias.augment import geometric, mixing, options, sampling
 
 VARIANTS = ("area", "torchbearer")
 
@@ -43,15 +43,8 @@ def make(
     CutMix). p is the chance of a batch to be mixed: 1 on ImageNet, 0.5 on CIFAR.
     """
     options.check_choice("cutmix", "variant", variant, VARIANTS)
-    return mixing.make(
-        "cutmix",
-        mix_sampler(alpha) if variant == "area" else mix_sampler_each(alpha),
-        alpha=alpha,
-        p=p,
-        mix_group=mix_group,
-        partner=partner,
-        reformulated=reformulated,
-    )
+    sample = (mix_sampler if variant == "area" else mix_sampler_each)(alpha)
+    return mixing.make("cutmix", sample, alpha, reformulated, p, partner, mix_group)
 
 
 def mix_sampler(alpha: float) -> Callable:
@@ -104,8 +97,5 @@ def box_mask(
 
     So an odd side loses a pixel, as in the references.
     """
-    first, end = centre - sides // 2, centre + sides // 2
-    down, across = jnp.arange(height), jnp.arange(width)
-    rows = (down >= first[0]) & (down < end[0])
-    columns = (across >= first[1]) & (across < end[1])
-    return rows[:, None] & columns[None, :]
+    half = sides // 2
+    return geometric.inside_box(centre - half, centre + half, height, width)

@@ -57,17 +57,27 @@ def generator(key: PRNGKeyArray, number: int) -> np.random.Generator:
     return np.random.default_rng([*words, number])
 
 
-def apply_options(
-    options: Sequence[Option],
-    chosen: Sequence[int],
-    weights: Mapping[str, np.ndarray],
-    key: PRNGKeyArray,
-) -> Weights:
-    """Applies the chosen options one after the other, each with its own numbers."""
-    found = {name: np.asarray(value) for name, value in weights.items()}
-    for turn, option in enumerate(chosen, 1):
-        options[option](found, generator(key, turn))
-    return found
+def make(known: Sequence[Option], draws: int) -> tuple[Callable, Callable]:
+    """Builds draw(key) -> options, and damage(weights, key, options=None) -> weights.
+
+    options: the places in `known` of what damages the weights, one after the other, each
+      with its own numbers; so many as `draws` are drawn unless they are given.
+    """
+
+    def draw(key: PRNGKeyArray) -> tuple[int, ...]:
+        return tuple(generator(key, 0).integers(len(known), size=draws).tolist())
+
+    def damage(
+        weights: Mapping[str, np.ndarray],
+        key: PRNGKeyArray,
+        options: Sequence[int] | None = None,
+    ) -> Weights:
+        found = {name: np.asarray(value) for name, value in weights.items()}
+        for turn, option in enumerate(draw(key) if options is None else options, 1):
+            known[option](found, generator(key, turn))
+        return found
+
+    return draw, damage
 
 
 def scale_count(count: int, have: int, published: int) -> int:
@@ -88,7 +98,7 @@ def amplified(
 
 
 def masked(
-    x: Float[np.ndarray, "..."], low: float, rng: np.random.Generator
+    x: Float[np.ndarray, "..."], rng: np.random.Generator, low: float
 ) -> Float[np.ndarray, "..."]:
     """Multiplies each element by 1 or `low`, with equal chance."""
     return x * np.where(rng.random(x.shape) < 0.5, 1, low).astype(x.dtype)

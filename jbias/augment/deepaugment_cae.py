@@ -7,7 +7,8 @@ twice), and a ninth option for weights is never drawn.
 Source, reference code and deviations: jbias.augment.deepaugment.
 """
 
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
@@ -34,30 +35,9 @@ _PERMUTED = 10  # Channels of the code.
 _FLIPPED = 5
 
 
-def draw(key: PRNGKeyArray) -> tuple[int, ...]:
-    """Draws which option damages the weights."""
-    return (int(deepaugment.generator(key, 0).integers(len(_OPTIONS))),)
-
-
-def damage(
-    weights: Mapping[str, np.ndarray],
-    key: PRNGKeyArray,
-    options: Sequence[int] | None = None,
-) -> deepaugment.Weights:
-    """Returns damaged weights, by the options that `draw` draws unless they are given."""
-    chosen = draw(key) if options is None else options
-    return deepaugment.apply_options(_OPTIONS, chosen, weights, key)
-
-
 def _layer(rng: np.random.Generator, names: Sequence[str] = _MOST) -> tuple[str, str]:
     name = names[rng.integers(len(names))]
     return f"{name}.weight", f"{name}.bias"
-
-
-def _rows(weights, name: str, count: int, rng: np.random.Generator) -> np.ndarray:
-    rows = len(weights[name])
-    published = _LAYERS[name.removesuffix(".weight")]
-    return rng.integers(rows, size=deepaugment.scale_count(count, rows, published))
 
 
 def _reverse(weights, rng):
@@ -65,24 +45,12 @@ def _reverse(weights, rng):
         weights[name] = weights[name][::-1].copy()
 
 
-def _change_rows(weights, rng, count, change, names=_MOST):
+def _change_rows(weights, rng, *, count, change, names=_MOST):
     both = _layer(rng, names)
-    rows = _rows(weights, both[0], count, rng)
+    have, published = len(weights[both[0]]), _LAYERS[both[0].removesuffix(".weight")]
+    rows = rng.integers(have, size=deepaugment.scale_count(count, have, published))
     for name in both:
         weights[name] = deepaugment.with_rows(weights[name], rows, change)
-
-
-def _negate(weights, rng):
-    _change_rows(weights, rng, 12, np.negative)
-
-
-def _zero(weights, rng):
-    _change_rows(weights, rng, 25, np.zeros_like)
-
-
-def _gelu(weights, rng):
-    names = _MOST[2:]
-    _change_rows(weights, rng, 25, lambda row: -deepaugment.gelu(row), names)
 
 
 def _amplify(weights, rng):
@@ -93,7 +61,7 @@ def _amplify(weights, rng):
 def _mask(weights, rng):
     name, _ = _layer(rng)
     low = 0 if rng.random() < 0.5 else -1
-    weights[name] = deepaugment.masked(weights[name], low, rng)
+    weights[name] = deepaugment.masked(weights[name], rng, low)
 
 
 def _rotate(weights, rng):
@@ -110,14 +78,20 @@ def _negate_fifth(weights, rng):
 
 _OPTIONS = (
     _reverse,
-    _negate,
-    _zero,
-    _gelu,
+    functools.partial(_change_rows, count=12, change=np.negative),
+    functools.partial(_change_rows, count=25, change=np.zeros_like),
+    functools.partial(
+        _change_rows,
+        count=25,
+        change=lambda row: -deepaugment.gelu(row),
+        names=_MOST[2:],
+    ),
     _amplify,
     _mask,
     _rotate,
     _negate_fifth,
 )
+draw, damage = deepaugment.make(_OPTIONS, 1)
 
 
 class _Numbers(NamedTuple):

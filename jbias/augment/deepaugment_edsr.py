@@ -13,7 +13,8 @@ Source and reference code: jbias.augment.deepaugment.
 Deviation: networks of fewer than 16 blocks offer fewer places; otherwise as released.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import functools
+from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -27,22 +28,6 @@ FILTERS = 64  # Of the published network.
 _PLUS = np.array([[0, 1, 0], [1, -4, 1], [0, 1, 0]], np.float32)
 _SQUARE = np.array([[-1, -1, -1], [-1, 8, -1], [-1, -1, -1]], np.float32)
 _THIRDS, _SECONDS, _FOURTHS = (0, 3, 6, 9), (1, 4, 7), (1, 5, 9)  # Blocks.
-
-
-def draw(key: PRNGKeyArray) -> tuple[int, ...]:
-    """Draws which options damage the weights."""
-    rng = deepaugment.generator(key, 0)
-    return tuple(rng.integers(len(_OPTIONS), size=DRAWS).tolist())
-
-
-def damage(
-    weights: Mapping[str, np.ndarray],
-    key: PRNGKeyArray,
-    options: Sequence[int] | None = None,
-) -> deepaugment.Weights:
-    """Returns damaged weights, by the options that `draw` draws unless they are given."""
-    chosen = draw(key) if options is None else options
-    return deepaugment.apply_options(_OPTIONS, chosen, weights, key)
 
 
 def _blocks(weights) -> int:
@@ -69,16 +54,10 @@ def _reverse(weights, rng):
         weights[name] = weights[name][::-1].copy()
 
 
-def _negate(weights, rng):
-    block = _block_of(weights, _SECONDS, rng)
+def _change_first(weights, rng, *, places, change):
+    block = _block_of(weights, places, rng)
     for name in (_name(block, 0), _name(block, 0, "bias")):
-        weights[name] = -weights[name]
-
-
-def _zero(weights, rng):
-    block = _block_of(weights, _THIRDS, rng)
-    for name in (_name(block, 0), _name(block, 0, "bias")):
-        weights[name] = np.zeros_like(weights[name])
+        weights[name] = change(weights[name])
 
 
 def _gelu(weights, rng):
@@ -87,17 +66,9 @@ def _gelu(weights, rng):
         weights[name] = -deepaugment.gelu(weights[name])
 
 
-def _laplace(weights, rng, stencil):
+def _laplace(weights, rng, *, stencil):
     name = _name(_block_of(weights, _THIRDS, rng), 0)
     weights[name] = weights[name] * stencil
-
-
-def _laplace_plus(weights, rng):
-    _laplace(weights, rng, _PLUS)
-
-
-def _laplace_square(weights, rng):
-    _laplace(weights, rng, _SQUARE)
 
 
 def _amplify(weights, rng):
@@ -138,43 +109,28 @@ def _add_noise(weights, rng):
     weights[name] = weights[name] + noise.astype(np.float32)
 
 
-def _rotate(weights, rng):
+def _five_times(weights, rng, *, change, both=False):
+    """Changes a convolution of a block, five times: the first one, or of `both` any."""
     for _ in range(5):
-        name = _name(_any_block(weights, rng), rng.choice([0, 2]))
-        axes = (2, 3) if rng.random() < 0.5 else (0, 1)
-        weights[name] = deepaugment.rotated(weights[name], rng, axes)
+        name = _name(_any_block(weights, rng), rng.choice([0, 2]) if both else 0)
+        weights[name] = change(weights[name], rng)
 
 
-def _mask(weights, rng, low):
-    for _ in range(5):
-        name = _name(_any_block(weights, rng), 0)
-        weights[name] = deepaugment.masked(weights[name], low, rng)
+def _rotated(x, rng):
+    axes = (2, 3) if rng.random() < 0.5 else (0, 1)
+    return deepaugment.rotated(x, rng, axes)
 
 
-def _random_signs(weights, rng):
-    _mask(weights, rng, -1)
+def _with_filters_negated(x, rng):
+    count = deepaugment.scale_count(32, len(x), FILTERS)
+    rows = np.unique(rng.integers(len(x), size=count))
+    return deepaugment.with_rows(x, rows, np.negative)
 
 
-def _random_zeros(weights, rng):
-    _mask(weights, rng, 0)
-
-
-def _negate_filters(weights, rng):
-    for _ in range(5):
-        name = _name(_any_block(weights, rng), 0)
-        filters = len(weights[name])
-        count = deepaugment.scale_count(32, filters, FILTERS)
-        rows = np.unique(rng.integers(filters, size=count))
-        weights[name] = deepaugment.with_rows(weights[name], rows, np.negative)
-
-
-def _keep_largest(weights, rng):
-    for _ in range(5):
-        name = _name(_any_block(weights, rng), rng.choice([0, 2]))
-        flat = weights[name].reshape(*weights[name].shape[:2], -1)
-        largest = np.argmax(flat, -1, keepdims=True)
-        kept = np.where(np.arange(flat.shape[-1]) == largest, flat, 0)
-        weights[name] = kept.reshape(weights[name].shape)
+def _largest_alone(x, rng):
+    flat = x.reshape(*x.shape[:2], -1)
+    largest = np.argmax(flat, -1, keepdims=True)
+    return np.where(np.arange(flat.shape[-1]) == largest, flat, 0).reshape(x.shape)
 
 
 def _filtered(
@@ -198,23 +154,26 @@ def _filtered(
 
 _OPTIONS = (
     _reverse,
-    _negate,
-    _zero,
+    functools.partial(_change_first, places=_SECONDS, change=np.negative),
+    functools.partial(_change_first, places=_THIRDS, change=np.zeros_like),
     _gelu,
-    _laplace_plus,
-    _laplace_square,
+    functools.partial(_laplace, stencil=_PLUS),
+    functools.partial(_laplace, stencil=_SQUARE),
     _amplify,
     _mirror,
     _shift,
     _blur,
     _smear,
     _add_noise,
-    _rotate,
-    _random_signs,
-    _random_zeros,
-    _negate_filters,
-    _keep_largest,
+    functools.partial(_five_times, change=_rotated, both=True),
+    functools.partial(
+        _five_times, change=functools.partial(deepaugment.masked, low=-1)
+    ),
+    functools.partial(_five_times, change=functools.partial(deepaugment.masked, low=0)),
+    functools.partial(_five_times, change=_with_filters_negated),
+    functools.partial(_five_times, change=_largest_alone, both=True),
 )
+draw, damage = deepaugment.make(_OPTIONS, DRAWS)
 
 BEFORE = ("swap", "zero", "negate", "nothing")
 INSIDE = ("negate", "rectify", "flip", "skip", "nothing")

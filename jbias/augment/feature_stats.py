@@ -83,7 +83,6 @@ def gated_affine(
     mean, var = gated_moments(x, acts)
 
     def keep(mean, var, *args):
-        del args
         return jnp.ones_like(var), jnp.zeros_like(mean)
 
     return *jax.lax.cond(acts, change, keep, mean, var, *args), mean, var

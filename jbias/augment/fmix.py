@@ -27,7 +27,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from jbias.augment import mixing, options
+from jbias.augment import mixing, options, sampling
 
 SPECTRA = ("isotropic", "released")
 
@@ -52,32 +52,21 @@ def make(
     same "batch", or of the "other" source, then always reformulated (inter-dataset
     FMix). p is the chance of a batch to be mixed.
     """
-    check_mask_options("fmix", max_soft, spectrum)
-    return mixing.make(
-        "fmix",
-        mix_sampler(alpha, decay=decay, max_soft=max_soft, spectrum=spectrum),
-        alpha=alpha,
-        p=p,
-        mix_group=mix_group,
-        partner=partner,
-        reformulated=reformulated,
-    )
-
-
-def check_mask_options(where: str, max_soft: float, spectrum: str) -> None:
-    """Refuses options of the mask that have no meaning."""
-    options.check_range(where, "max_soft", max_soft, 0, 0.5)
-    options.check_choice(where, "spectrum", spectrum, SPECTRA)
+    sample = mix_sampler(alpha, decay, max_soft, spectrum)
+    return mixing.make("fmix", sample, alpha, reformulated, p, partner, mix_group)
 
 
 def mix_sampler(
     alpha: float,
-    *,
     decay: float = 3.0,
     max_soft: float = 0.0,
     spectrum: str = "isotropic",
+    *,
+    where: str = "fmix",
 ) -> Callable:
     """Builds (key, batch, own) -> Mix with a mask of low frequencies."""
+    options.check_range(where, "max_soft", max_soft, 0, 0.5)
+    options.check_choice(where, "spectrum", spectrum, SPECTRA)
 
     def draw(key, batch, own):
         _, height, width, _ = batch["image"].shape
@@ -176,10 +165,7 @@ def binarise(
 
 def ranks(values: Float[Array, "n"]) -> Int[Array, "n"]:
     """How many values are larger than each; of equal ones the first is the largest."""
-    order = jnp.argsort(values, descending=True)
-    place = jnp.arange(len(values), dtype=order.dtype)
-    # The inverse of an order; to sort it again takes longer.
-    return jnp.zeros_like(order).at[order].set(place, unique_indices=True)
+    return sampling.inverse(jnp.argsort(values, descending=True))
 
 
 def random_masks(
@@ -200,12 +186,8 @@ def random_masks(
     ones for other seeds. lam is uniform at alpha = 1, so a seed can have three very
     unequal masks. reformulated, partner and p are those of FMix.
     """
-    if count < 1:
-        raise ValueError(
-            f"random_masks: count must be 1 or more, got {count}; change count"
-        )
-    check_mask_options("random_masks", max_soft, spectrum)
-    sample = mix_sampler(alpha, decay=decay, max_soft=max_soft, spectrum=spectrum)
+    options.check_count("random_masks", "count", count)
+    sample = mix_sampler(alpha, decay, max_soft, spectrum, where="random_masks")
 
     def draw(key, batch, own):
         if "once" not in batch:
@@ -216,12 +198,4 @@ def random_masks(
         choice = jax.random.randint(key, (), 0, count)
         return sample(jax.random.fold_in(batch["once"], choice), batch, own)
 
-    return mixing.make(
-        "random_masks",
-        draw,
-        alpha=alpha,
-        p=p,
-        mix_group=mix_group,
-        partner=partner,
-        reformulated=reformulated,
-    )
+    return mixing.make("random_masks", draw, alpha, reformulated, p, partner, mix_group)

@@ -20,33 +20,21 @@ from jbias.augment import options, sampling
 def flip(*, p: float = 0.5) -> Callable:
     """Mirrors each image with probability p."""
 
-    def apply(batch, key):
-        image = batch["image"]
-        keys = sampling.keys(key, image.shape[0])
-        mirrored = jax.vmap(lambda k: jax.random.bernoulli(k, p))(keys)
-        choice = mirrored.reshape(-1, 1, 1, 1)
-        return {**batch, "image": jnp.where(choice, image[:, :, ::-1], image)}
+    def mirrored(image, key):
+        return jnp.where(jax.random.bernoulli(key, p), image[:, ::-1], image)
 
-    return apply
+    return options.each_image(mirrored)
 
 
 def pad_crop(*, pad: int = 4) -> Callable:
     """Shifts each image by up to `pad` pixels each way; what comes in is black (0)."""
 
-    def apply(batch, key):
-        image = batch["image"]
-        _, height, width, channels = image.shape
-        padded = jnp.pad(image, ((0, 0), (pad, pad), (pad, pad), (0, 0)))
+    def window(image, key):
+        padded = jnp.pad(image, ((pad, pad), (pad, pad), (0, 0)))
+        top, left = jax.random.randint(key, (2,), 0, 2 * pad + 1)
+        return jax.lax.dynamic_slice(padded, (top, left, 0), image.shape)
 
-        def window(x, k):
-            top, left = jax.random.randint(k, (2,), 0, 2 * pad + 1)
-            size = (height, width, channels)
-            return jax.lax.dynamic_slice(x, (top, left, 0), size)
-
-        keys = sampling.keys(key, image.shape[0])
-        return {**batch, "image": jax.vmap(window)(padded, keys)}
-
-    return apply
+    return options.each_image(window)
 
 
 _TRIES = 10
@@ -118,16 +106,7 @@ def draw_window(
     `pixel` is the width over height of one pixel in the image that `aspect` is of.
     """
     k_area, k_aspect, k_top, k_left = jax.random.split(key, 4)
-    pixels = (
-        height
-        * width
-        * jax.random.uniform(k_area, (_TRIES,), minval=area[0], maxval=area[1])
-    )
-    low, high = jnp.log(aspect[0]), jnp.log(aspect[1])
-    ratio = jnp.exp(jax.random.uniform(k_aspect, (_TRIES,), minval=low, maxval=high))
-    ratio = ratio / pixel
-    w = jnp.round(jnp.sqrt(pixels * ratio)).astype(jnp.int32)
-    h = jnp.round(jnp.sqrt(pixels / ratio)).astype(jnp.int32)
+    w, h = _draw_sides((k_area, k_aspect), height * width, area, aspect, pixel)
     fits = (0 < w) & (w <= width) & (0 < h) & (h <= height)
     first = jnp.argmax(fits)
     whole_w = jnp.round(jnp.minimum(width, height * aspect[1] / pixel))
@@ -157,9 +136,6 @@ def resize_matrix(
     inside = (pixel >= start) & (pixel < start + count)
     triangle = jnp.maximum(1 - jnp.abs(distance), 0) * inside[None, :]
     return triangle / jnp.sum(triangle, axis=1, keepdims=True)
-
-
-_BOX_TRIES = 10
 
 
 def random_erasing(
@@ -194,14 +170,7 @@ def random_erasing(
             filled = filled.reshape(1, 1, channels)
         return jnp.where(inside[:, :, None], filled, x)
 
-    def apply(batch, key):
-        if options.is_statically(p, 0):
-            return batch
-        image = batch["image"]
-        keys = sampling.keys(key, image.shape[0])
-        return {**batch, "image": jax.vmap(erased)(image, keys)}
-
-    return apply
+    return options.each_image(erased, p=p)
 
 
 def draw_box(
@@ -213,22 +182,34 @@ def draw_box(
     aspect: tuple[float, float],
 ) -> Bool[Array, "h w"]:
     """Draws a box and marks its pixels; none where no draw fits."""
-    k_area, k_aspect, k_place = jax.random.split(key, 3)
-    share = jax.random.uniform(k_area, (_BOX_TRIES,), minval=area[0], maxval=area[1])
-    low, high = jnp.log(aspect[0]), jnp.log(aspect[1])
-    ratio = jnp.exp(
-        jax.random.uniform(k_aspect, (_BOX_TRIES,), minval=low, maxval=high)
-    )
-    pixels = share * (height * width)
-    h = jnp.round(jnp.sqrt(pixels * ratio)).astype(jnp.int32)
-    w = jnp.round(jnp.sqrt(pixels / ratio)).astype(jnp.int32)
+    *k_sides, k_place = jax.random.split(key, 3)
+    h, w = _draw_sides(k_sides, height * width, area, aspect)
     fits = (h < height) & (w < width)
     first = jnp.argmax(fits)
     sides = jnp.stack([h[first], w[first]])
     room = jnp.array([height, width]) - sides
     start = jax.random.randint(k_place, (2,), 0, jnp.maximum(room, 0) + 1)
-    end = start + sides
+    return inside_box(start, start + sides, height, width) & fits.any()
+
+
+def _draw_sides(keys, pixels, area, aspect, pixel=1) -> list[Int[Array, "tries"]]:
+    """Draws two sides, the first the longer where the ratio, log-uniform, is above 1."""
+    k_area, k_aspect = keys
+    pixels = pixels * jax.random.uniform(
+        k_area, (_TRIES,), minval=area[0], maxval=area[1]
+    )
+    low, high = jnp.log(aspect[0]), jnp.log(aspect[1])
+    ratio = jnp.exp(jax.random.uniform(k_aspect, (_TRIES,), minval=low, maxval=high))
+    ratio = ratio / pixel
+    sides = pixels * ratio, pixels / ratio
+    return [jnp.round(jnp.sqrt(side)).astype(jnp.int32) for side in sides]
+
+
+def inside_box(
+    start: Int[Array, "2"], end: Int[Array, "2"], height: int, width: int
+) -> Bool[Array, "h w"]:
+    """Marks the pixels from `start` (row, column) to below `end`."""
     down, across = jnp.arange(height), jnp.arange(width)
     rows = (down >= start[0]) & (down < end[0])
     columns = (across >= start[1]) & (across < end[1])
-    return rows[:, None] & columns[None, :] & fits.any()
+    return rows[:, None] & columns[None, :]

@@ -11,7 +11,7 @@ Source: Hendrycks and Dietterich, ICLR 2019, https://arxiv.org/abs/1903.12261.
 """
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import jax
@@ -20,6 +20,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from jbias.augment import jpeg, sampling
+from jbias.augment.pillow import take
 
 Image = Float[Array, "h w 3"]  # 0 to 255.
 Plane = Float[Array, "h w"]
@@ -98,8 +99,8 @@ def bilinear(x: Image, row: PixelPosition, column: PixelPosition, border: str) -
             inside = (rows >= 0) & (rows < side) & (columns >= 0) & (columns < side)
             index = jnp.clip(rows, 0, side - 1) * side + jnp.clip(columns, 0, side - 1)
             return jnp.where(inside[..., None], take(flat, index), 0)
-        mirror = _mirrors[border]
-        return take(flat, mirror(rows, side) * side + mirror(columns, side))
+        rows, columns = (_mirrored(i, side, border) for i in (rows, columns))
+        return take(flat, rows * side + columns)
 
     across, down = column.share[..., None], row.share[..., None]
     top = corner(0, 0) * (1 - across) + corner(0, 1) * across
@@ -107,32 +108,26 @@ def bilinear(x: Image, row: PixelPosition, column: PixelPosition, border: str) -
     return top * (1 - down) + bottom * down
 
 
-def take(table: Float[Array, "n *c"], index: Int[Array, "..."]) -> Float[Array, "..."]:
-    """table[index], for indices that are known to be in range."""
-    return table.at[index].get(mode="promise_in_bounds")
+def _mirrored(i: Int[Array, "h w"], side: int, border: str) -> Int[Array, "h w"]:
+    again = border == "reflect"
+    last = 2 * side - 2 + again
+    i = i % (last + again)
+    return jnp.minimum(i, last - i)
 
 
-def _reflect(i: Int[Array, "h w"], side: int) -> Int[Array, "h w"]:
-    i = i % (2 * side)
-    return jnp.minimum(i, 2 * side - 1 - i)
+def draw_each(law: Callable, *channels: int) -> Callable:
+    """Builds (key, side) -> one number a pixel, or a value, by jax.random's `law`."""
+    return lambda key, side: (law(key, (side, side, *channels)),)
 
 
-def _reflect_101(i: Int[Array, "h w"], side: int) -> Int[Array, "h w"]:
-    i = i % (2 * side - 2)
-    return jnp.minimum(i, 2 * side - 2 - i)
+def draw_numbers(count: int) -> Callable:
+    """Builds (key, side) -> so many numbers of U(0, 1) for an image."""
+    return lambda key, side: tuple(jax.random.uniform(key, (count,)))
 
 
-_mirrors = {"reflect": _reflect, "reflect_101": _reflect_101}
-
-
-def draw_normals(key: PRNGKeyArray, side: int) -> tuple[Float[Array, "h w 3"]]:
-    """One of N(0, 1) a value."""
-    return (jax.random.normal(key, (side, side, 3)),)
-
-
-def draw_uniforms(key: PRNGKeyArray, side: int) -> tuple[Float[Array, "h w 3"]]:
-    """One of U(0, 1) a value."""
-    return (jax.random.uniform(key, (side, side, 3)),)
+draw_normals, draw_uniforms = (
+    draw_each(law, 3) for law in (jax.random.normal, jax.random.uniform)
+)
 
 
 def gaussian_noise(x: Image, drawn: tuple, s: Settings) -> Image:
@@ -172,15 +167,11 @@ def impulse_noise(x: Image, drawn: tuple, s: Settings) -> Image:
 _SWEEPS = 3  # The most there are.
 
 
-def draw_nothing(key: PRNGKeyArray, side: int) -> tuple[()]:
-    """For what is not random."""
-    del key, side
-    return ()
+draw_nothing = draw_numbers(0)
 
 
 def gaussian_blur(x: Image, drawn: tuple, s: Settings) -> Image:
     """Convolves with a Gaussian; edges repeat."""
-    del drawn
     return filter_both_axes(x, s["blur"])
 
 
@@ -190,7 +181,6 @@ def defocus_blur(x: Image, drawn: tuple, s: Settings) -> Image:
     `chords` (most, w, w) filter rows of pixels by the rows of the disk, from the middle
     on; `count` of them are not 0. Above the middle the disk is as below.
     """
-    del drawn
     side, reach = len(x), len(s["chords"]) - 1
     padded = jnp.pad(x, ((reach, reach), (0, 0), (0, 0)), mode="reflect")
 
@@ -254,10 +244,7 @@ def glass_origins(
     return jax.lax.while_loop(lambda links: (links >= n).any(), follow, links)
 
 
-def draw_motion(key: PRNGKeyArray, side: int) -> tuple[Float[Array, ""]]:
-    """U(0, 1) for the direction."""
-    del side
-    return (jax.random.uniform(key),)
+draw_motion = draw_numbers(1)  # For the direction.
 
 
 def motion_blur(x: Image, drawn: tuple, s: Settings) -> Image:
@@ -267,7 +254,6 @@ def motion_blur(x: Image, drawn: tuple, s: Settings) -> Image:
 
 def zoom_blur(x: Image, drawn: tuple, s: Settings) -> Image:
     """Averages the image and `count` of its zooms; zooms are matrices, (most, h, h)."""
-    del drawn
 
     def add(i: Int[Array, ""], total: Image) -> Image:
         return total + filter_both_axes(x, s["zooms"][i])
@@ -296,10 +282,7 @@ def snow(x: Image, drawn: tuple, s: Settings) -> Image:
     return x + layer + layer[::-1, ::-1]
 
 
-def draw_frost(key: PRNGKeyArray, side: int) -> tuple[Float[Array, ""], ...]:
-    """U(0, 1) for the photograph, and for the crop's top and left."""
-    del side
-    return tuple(jax.random.uniform(key, (3,)))
+draw_frost = draw_numbers(3)  # For the photograph, and for the crop's top and left.
 
 
 def frost(x: Image, drawn: tuple, s: Settings) -> Image:
@@ -371,9 +354,7 @@ _STEPS = tuple(
 )
 
 
-def draw_spatter(key: PRNGKeyArray, side: int) -> tuple[Plane]:
-    """N(0, 1) a pixel."""
-    return (jax.random.normal(key, (side, side)),)
+draw_spatter = draw_each(jax.random.normal)
 
 
 def spatter(x: Image, drawn: tuple, s: Settings) -> Image:
@@ -398,22 +379,22 @@ def spatter(x: Image, drawn: tuple, s: Settings) -> Image:
 def water_light(liquid: Integers) -> Plane:
     """Light of drops, bytes, up to a factor."""
     near = distance_to_edges(canny(liquid))
-    depth = _sum(_around(near, 1, "reflect"), 3) // (9 * _UNIT)
-    padded = _around(_equalised(depth), 1, "reflect")
+    depth = _sum(jnp.pad(near, 1, "reflect"), 3) // (9 * _UNIT)
+    padded = jnp.pad(_equalised(depth), 1, "reflect")
     a = _windows(padded, 3)
     # [[-2, -1, 0], [-1, 1, 1], [0, 1, 2]]
     lit = 2 * (a[2][2] - a[0][0]) + a[1][1] + a[1][2] + a[2][1] - a[0][1] - a[1][0]
-    lit = _around(jnp.clip(lit, 0, 255), 1, "reflect")
+    lit = jnp.pad(jnp.clip(lit, 0, 255), 1, "reflect")
     return (liquid * ((2 * _sum(lit, 3) + 9) // 18)).astype(jnp.float32)
 
 
 def canny(x: Integers) -> Bool[Array, "h w"]:
     """Edges of bytes: thin, above _STRONG or joined to such and above _WEAK."""
-    a = _windows(_around(x, 1, "edge"), 3)
+    a = _windows(jnp.pad(x, 1, "edge"), 3)
     dx = (a[0][2] + 2 * a[1][2] + a[2][2]) - (a[0][0] + 2 * a[1][0] + a[2][0])
     dy = (a[2][0] + 2 * a[2][1] + a[2][2]) - (a[0][0] + 2 * a[0][1] + a[0][2])
     size = jnp.abs(dx) + jnp.abs(dy)
-    near = _windows(_around(size, 1, "constant"), 3)
+    near = _windows(jnp.pad(size, 1, "constant"), 3)
     across, along = jnp.abs(dx), jnp.abs(dy) << 15
     low = across * 13573  # tan(22.5 degrees).
     high = low + (across << 16)
@@ -427,7 +408,7 @@ def canny(x: Integers) -> Bool[Array, "h w"]:
 
     def grow(state: tuple) -> tuple:
         edges, _ = state
-        around = _windows(_around(edges, 1, "constant"), 3)
+        around = _windows(jnp.pad(edges, 1, "constant"), 3)
         more = weak & jnp.any(jnp.stack([one for row in around for one in row]), 0)
         return more, (more != edges).any()
 
@@ -462,10 +443,6 @@ def _equalised(x: Integers) -> Integers:
     return jnp.where(left == 0, x, take(table, x))
 
 
-def _around(x: Array, width: int, mode: str) -> Array:
-    return jnp.pad(x, width, mode=mode)
-
-
 def _windows(padded: Array, size: int) -> list[list[Array]]:
     """Views of the padded array, size by size of them."""
     h, w = (length - size + 1 for length in padded.shape)
@@ -478,7 +455,6 @@ def _sum(padded: Integers, size: int) -> Integers:
 
 def brightness(x: Image, drawn: tuple, s: Settings) -> Image:
     """Adds to the value V of HSV."""
-    del drawn
     value = x.max(-1, keepdims=True)
     lifted = jnp.minimum(value + 255 * s["more"], 255)
     black = value == 0
@@ -487,7 +463,6 @@ def brightness(x: Image, drawn: tuple, s: Settings) -> Image:
 
 def saturate(x: Image, drawn: tuple, s: Settings) -> Image:
     """Scales the saturation S of HSV and adds to it; greys turn red."""
-    del drawn
     value, least = x.max(-1, keepdims=True), x.min(-1, keepdims=True)
     grey = value == least
     red = np.float32([[[0, 1, 1]]])
@@ -498,7 +473,6 @@ def saturate(x: Image, drawn: tuple, s: Settings) -> Image:
 
 def contrast(x: Image, drawn: tuple, s: Settings) -> Image:
     """Scales the distance of each value to the mean of its channel."""
-    del drawn
     mean = x.mean((0, 1), keepdims=True)
     return (x - mean) * s["scale"] + mean
 
@@ -508,7 +482,6 @@ def pixelate(x: Image, drawn: tuple, s: Settings) -> Image:
 
     `boxes` (h, h) are of zeros and ones; `weights` (h) is 2^22 over their number.
     """
-    del drawn
     weights = s["weights"]
 
     def along(x: Image) -> Image:
@@ -522,7 +495,6 @@ def pixelate(x: Image, drawn: tuple, s: Settings) -> Image:
 
 def jpeg_compression(x: Image, drawn: tuple, s: Settings) -> Image:
     """Codes and decodes as JPEG."""
-    del drawn
     return jpeg.round_trip(x, s["tables"])
 
 
@@ -531,11 +503,8 @@ def draw_elastic(
 ) -> tuple[Float[Array, "3 2"], Plane, Plane]:
     """U(0, 1) for the three points (x, y), and for the ways right and down."""
     points, right, down = jax.random.split(key, 3)
-    return (
-        jax.random.uniform(points, (3, 2)),
-        jax.random.uniform(right, (side, side)),
-        jax.random.uniform(down, (side, side)),
-    )
+    ways = (jax.random.uniform(key, (side, side)) for key in (right, down))
+    return jax.random.uniform(points, (3, 2)), *ways
 
 
 def elastic_transform(x: Image, drawn: tuple, s: Settings) -> Image:

@@ -8,6 +8,7 @@ Source: Mintun, Kirillov and Xie, NeurIPS 2021, https://arxiv.org/abs/2102.11273
 
 import functools
 import math
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -21,20 +22,12 @@ _ROUNDS = 6  # The most of plasma_noise.
 _OCTAVES = (1, 2, 4, 8, 16)
 
 
-def _numbers(count: int):
-    def draw(key: PRNGKeyArray, side: int) -> tuple[Float[Array, ""], ...]:
-        del side
-        return tuple(jax.random.uniform(key, (count,)))
-
-    return draw
-
-
 # U(0, 1): one component, the other, which is which, phase.
-draw_single_frequency = _numbers(4)
+draw_single_frequency = imagenet_c.draw_numbers(4)
 # U(0, 1): centre (x, y), k, a, w.
-draw_rings = _numbers(5)
+draw_rings = imagenet_c.draw_numbers(5)
 # U(0, 1): time, rounds, sharpness, scale.
-draw_waves = _numbers(4)
+draw_waves = imagenet_c.draw_numbers(4)
 
 
 def single_frequency_greyscale(x: Image, drawn: tuple, s: Settings) -> Image:
@@ -92,7 +85,6 @@ def draw_perlin(
     key: PRNGKeyArray, side: int
 ) -> tuple[Float[Array, "256 2"], Float[Array, "256"]]:
     """U(0, 1) for the gradients, and for their order: from the least on."""
-    del side
     return tuple(sampling.uniforms(key, (256, 2), (256,)))
 
 
@@ -185,10 +177,7 @@ _STARS = 5
 _RAYS = 199  # The most of a star.
 
 
-def draw_caustics(key: PRNGKeyArray, side: int) -> tuple[Float[Array, ""], ...]:
-    """U(0, 1) for time and size."""
-    del side
-    return tuple(jax.random.uniform(key, (2,)))
+draw_caustics = imagenet_c.draw_numbers(2)  # For time and size.
 
 
 def caustics(side: int, time: Float[Array, ""], size: Float[Array, ""]) -> Plane:
@@ -245,9 +234,7 @@ def _bent(steep: Plane) -> Plane:
 
 def draw_checkerboard(key: PRNGKeyArray, side: int) -> tuple[Array, Array, Array]:
     """U(0, 1) for the angle, the size of a field, and each field."""
-    del side
-    angle, size, filled = sampling.uniforms(key, (), (), (_FIELDS, _FIELDS))
-    return angle, size, filled
+    return tuple(sampling.uniforms(key, (), (), (_FIELDS, _FIELDS)))
 
 
 def checkerboard_cutout(x: Image, drawn: tuple, s: Settings) -> Image:
@@ -285,12 +272,18 @@ def star(
     return jnp.clip((1 - jnp.square(u - 0.5)) * glow, 0, 1)
 
 
-def draw_sparkles(key: PRNGKeyArray, side: int) -> tuple[Array, Array, Array]:
-    """U(0, 1) for centres (row, column) and rays, N(0, 1) for lengths, of five stars."""
-    del side
-    places, lengths = jax.random.split(key)
-    centres, rays = sampling.uniforms(places, (_STARS, 2), (_STARS,))
-    return centres, rays, jax.random.normal(lengths, (_STARS, _RAYS))
+def _draw_stars(*stars: int) -> Callable:
+    """U(0, 1) for centres (row, column) and rays, N(0, 1) for lengths, of each star."""
+
+    def draw(key: PRNGKeyArray, side: int) -> tuple[Array, Array, Array]:
+        places, lengths = jax.random.split(key)
+        centres, rays = sampling.uniforms(places, (*stars, 2), stars)
+        return centres, rays, jax.random.normal(lengths, (*stars, _RAYS))
+
+    return draw
+
+
+draw_sparkles, draw_inverse_sparkles = _draw_stars(_STARS), _draw_stars()
 
 
 def sparkles(x: Image, drawn: tuple, s: Settings) -> Image:
@@ -303,14 +296,6 @@ def sparkles(x: Image, drawn: tuple, s: Settings) -> Image:
         strength = star(side, side * centres[i], lengths[i], count, 1.0)
         x = x + strength[..., None] * (255 - x)
     return x
-
-
-def draw_inverse_sparkles(key: PRNGKeyArray, side: int) -> tuple[Array, Array, Array]:
-    """U(0, 1) for the centre (row, column) and rays, N(0, 1) for lengths."""
-    del side
-    places, lengths = jax.random.split(key)
-    centre, rays = sampling.uniforms(places, (2,), ())
-    return centre, rays, jax.random.normal(lengths, (_RAYS,))
 
 
 def inverse_sparkles(x: Image, drawn: tuple, s: Settings) -> Image:

@@ -33,9 +33,8 @@ class Mix(NamedTuple):
 
 def draw_lambda(key: PRNGKeyArray, alpha: float, own: bool) -> Float[Array, ""]:
     """Draws lam ~ Beta(alpha, alpha), or Beta(alpha + 1, alpha) for the own label."""
-    if options.is_statically(
-        alpha, 1
-    ):  # In closed form; the sampler compiles for a second.
+    # In closed form; the sampler compiles for a second.
+    if options.is_statically(alpha, 1):
         uniform = jax.random.uniform(key)
         return jnp.sqrt(uniform) if own else uniform
     return jax.random.beta(key, alpha + own, alpha)
@@ -44,12 +43,11 @@ def draw_lambda(key: PRNGKeyArray, alpha: float, own: bool) -> Float[Array, ""]:
 def make(
     where: str,
     draw: Callable,
-    *,
     alpha: float,
+    reformulated: bool,
     p: float,
+    partner: str,
     mix_group: int,
-    partner: str = "batch",
-    reformulated: bool = False,
 ) -> Callable:
     """Mixes, with probability p a batch, by draw(key, batch, own) -> Mix.
 

@@ -26,13 +26,7 @@ def make(
     MixUp). p is the chance of a batch to be mixed.
     """
     return mixing.make(
-        "mixup",
-        mix_sampler(alpha),
-        alpha=alpha,
-        p=p,
-        mix_group=mix_group,
-        partner=partner,
-        reformulated=reformulated,
+        "mixup", mix_sampler(alpha), alpha, reformulated, p, partner, mix_group
     )
 
 
@@ -40,7 +34,6 @@ def mix_sampler(alpha: float) -> Callable:
     """Builds (key, batch, own) -> Mix with the same share of every pixel."""
 
     def draw(key, batch, own):
-        del batch
         lam = mixing.draw_lambda(key, alpha, own)
         return mixing.Mix(lam.reshape(1, 1, 1, 1), lam)
 

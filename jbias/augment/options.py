@@ -1,8 +1,12 @@
-"""Options of input transforms: plain numbers are checked, traced ones are taken."""
+"""Options of input transforms, checked unless traced, and the frame of many of them."""
 
 import numbers
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
+
+import jax
+
+from jbias.augment import sampling
 
 
 def check_range(where: str, name: str, value: Any, low: float, high: float) -> None:
@@ -13,6 +17,31 @@ def check_range(where: str, name: str, value: Any, low: float, high: float) -> N
         )
 
 
+_MUST = {
+    "at least 0": lambda value: value >= 0,
+    "at least 1": lambda value: value >= 1,
+    "positive": lambda value: value > 0,
+    "positive or None": lambda value: value > 0,
+    "in [0, 1]": lambda value: 0 <= value <= 1,
+    "in [0, 1)": lambda value: 0 <= value < 1,
+}
+
+
+def check_plain(where: str, must: str, **values: Any) -> None:
+    """Refuses plain numbers that are not so, such as "positive"; others are taken."""
+    for name, value in values.items():
+        if isinstance(value, int | float) and not _MUST[must](value):
+            raise ValueError(f"{where}: {name} must be {must}, got {value}")
+
+
+def check_count(where: str, name: str, value: int) -> None:
+    """Refuses a number below 1."""
+    if value < 1:
+        raise ValueError(
+            f"{where}: {name} must be 1 or more, got {value}; change {name}"
+        )
+
+
 def check_choice(where: str, name: str, value: str, known: Iterable[str]) -> None:
     """Refuses a word that is not known."""
     if value not in known:
@@ -20,6 +49,22 @@ def check_choice(where: str, name: str, value: str, known: Iterable[str]) -> Non
             f"{where}: {name} must be one of {', '.join(known)}, got {value!r}; "
             f"change {name}"
         )
+
+
+def each_image(one: Callable, **idle: Any) -> Callable:
+    """Builds (batch, key) -> batch that puts one(image, key of its place) in each place.
+
+    idle: an option of which the plain number 0 leaves the batch as it is.
+    """
+
+    def apply(batch, key):
+        if any(is_statically(value, 0) for value in idle.values()):
+            return batch
+        image = batch["image"]
+        keys = sampling.keys(key, len(image))
+        return {**batch, "image": jax.vmap(one)(image, keys)}
+
+    return apply
 
 
 def is_statically(value: Any, number: float) -> bool:

@@ -52,11 +52,7 @@ def colour_jitter(
     grey. The hue turns by U(-hue, hue) of a full circle. One of the 24 orders is drawn
     for each image. With all four at 0, or p=0, nothing is changed.
     """
-    strengths = {
-        "brightness": brightness,
-        "contrast": contrast,
-        "saturation": saturation,
-    }
+    strengths = dict(brightness=brightness, contrast=contrast, saturation=saturation)
     for name, strength in strengths.items():
         options.check_range("colour_jitter", name, strength, 0, math.inf)
     options.check_range("colour_jitter", "hue", hue, 0, 0.5)
@@ -80,14 +76,7 @@ def colour_jitter(
         jittered = jax.lax.fori_loop(0, 4, step, jnp.moveaxis(image, -1, 0))
         return jnp.where(gate < p, jnp.moveaxis(jittered, 0, -1), image)
 
-    def apply(batch, key):
-        if still or options.is_statically(p, 0):
-            return batch
-        image = batch["image"]
-        keys = sampling.keys(key, len(image))
-        return {**batch, "image": jax.vmap(one)(image, keys)}
-
-    return apply
+    return options.each_image(one, p=0 if still else p)
 
 
 def luminance(planes: Planes) -> Float[Array, "h w"]:
@@ -134,14 +123,7 @@ def grayscale(*, p: float = 0.2) -> Callable:
         colourless = luminance(jnp.moveaxis(image, -1, 0))[..., None]
         return jnp.where(jax.random.bernoulli(key, p), colourless, image)
 
-    def apply(batch, key):
-        if options.is_statically(p, 0):
-            return batch
-        image = batch["image"]
-        keys = sampling.keys(key, len(image))
-        return {**batch, "image": jax.vmap(one)(image, keys)}
-
-    return apply
+    return options.each_image(one, p=p)
 
 
 # Deviations of ImageNet's colours along each axis, and the axes, as columns.
@@ -159,22 +141,13 @@ def lighting(*, std: float = 0.1) -> Callable:
     e_i are the axes of ImageNet's colours and l_i the values that belong to them.
     """
     options.check_range("lighting", "std", std, 0, math.inf)
-    scaled = np.array(_COLOUR_AXES, np.float32) * np.array(
-        _COLOUR_DEVIATIONS, np.float32
-    )
+    scaled = np.float32(_COLOUR_AXES) * np.float32(_COLOUR_DEVIATIONS)
 
     def one(image, key):
         shift = jnp.sum(scaled * (std * jax.random.normal(key, (1, 3))), 1)
         return jnp.clip(image + shift[None, None], 0, 1)
 
-    def apply(batch, key):
-        if options.is_statically(std, 0):
-            return batch
-        image = batch["image"]
-        keys = sampling.keys(key, len(image))
-        return {**batch, "image": jax.vmap(one)(image, keys)}
-
-    return apply
+    return options.each_image(one, std=std)
 
 
 def standardise_as(
@@ -202,7 +175,6 @@ def standardise_as(
     )
 
     def apply(batch, key):
-        del key
         image = (batch["image"] - mean) / std * as_std + as_mean
         return {**batch, "image": image}
 
@@ -229,14 +201,7 @@ def blur(
         blurred = gaussian_blur(image, spread, radius)
         return jnp.where(jax.random.bernoulli(k_gate, p), blurred, image)
 
-    def apply(batch, key):
-        if options.is_statically(p, 0):
-            return batch
-        image = batch["image"]
-        keys = sampling.keys(key, len(image))
-        return {**batch, "image": jax.vmap(one)(image, keys)}
-
-    return apply
+    return options.each_image(one, p=p)
 
 
 def gaussian_blur(
@@ -278,11 +243,4 @@ def gaussian_noise(*, sigma: float | Sequence[float] = 0.5, p: float = 0.5) -> C
         noise = scale * jax.random.normal(k_noise, x.shape, x.dtype)
         return jnp.where(jax.random.bernoulli(k_gate, p), jnp.clip(x + noise, 0, 1), x)
 
-    def apply(batch, key):
-        if options.is_statically(p, 0):
-            return batch
-        image = batch["image"]
-        keys = sampling.keys(key, image.shape[0])
-        return {**batch, "image": jax.vmap(noisy)(image, keys)}
-
-    return apply
+    return options.each_image(noisy, p=p)

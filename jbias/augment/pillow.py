@@ -197,18 +197,18 @@ def _linear(
     )
 
 
-BILINEAR = Sampler(
-    bilinear,
-    MappingProxyType(
-        {
-            "rotate": _rotate,
-            "shear_x": lambda h, w, amount: _linear(h, w, shear=(amount, 0.0)),
-            "shear_y": lambda h, w, amount: _linear(h, w, shear=(0.0, amount)),
-            "translate_x": lambda h, w, amount: _linear(h, w, shift=(amount, 0.0)),
-            "translate_y": lambda h, w, amount: _linear(h, w, shift=(0.0, amount)),
-        }
-    ),
-)
+def _sampler(read: Callable, rotate: Callable, linear: Callable) -> Sampler:
+    maps = {
+        "rotate": rotate,
+        "shear_x": lambda h, w, amount: linear(h, w, shear=(amount, 0.0)),
+        "shear_y": lambda h, w, amount: linear(h, w, shear=(0.0, amount)),
+        "translate_x": lambda h, w, amount: linear(h, w, shift=(amount, 0.0)),
+        "translate_y": lambda h, w, amount: linear(h, w, shift=(0.0, amount)),
+    }
+    return Sampler(read, MappingProxyType(maps))
+
+
+BILINEAR = _sampler(bilinear, _rotate, _linear)
 
 _UNIT, _HALF = 1 << 16, 1 << 15
 
@@ -224,34 +224,26 @@ def nearest(image: Pixels, matrix: Int[Array, "6"]) -> Pixels:
     return jnp.where(inside, take(image.reshape(-1), index), 0)
 
 
-def _matrix(*entries: Array | int) -> Int[Array, "6"]:
-    return jnp.stack([jnp.asarray(entry, jnp.int32) for entry in entries])
-
-
-def _slope(factor: Amount) -> tuple[Array, Array]:
-    """The factor in 16 bits, and what it adds at half a pixel, each rounded."""
-    slope = jnp.floor(factor * _UNIT + 0.5).astype(jnp.int32)
-    return slope, _HALF + jnp.floor(factor * _HALF + 0.5).astype(jnp.int32)
-
-
-def _shear_x(h: int, w: int, amount: Amount) -> Int[Array, "6"]:
-    slope, start = _slope(amount)
-    return _matrix(_UNIT, slope, start, 0, _UNIT, _HALF)
-
-
-def _shear_y(h: int, w: int, amount: Amount) -> Int[Array, "6"]:
-    slope, start = _slope(amount)
-    return _matrix(_UNIT, 0, _HALF, slope, _UNIT, start)
-
-
-def _translate_x(h: int, w: int, amount: Amount) -> Int[Array, "6"]:
-    start = _HALF + amount.astype(jnp.int32) * _UNIT
-    return _matrix(_UNIT, 0, start, 0, _UNIT, _HALF)
-
-
-def _translate_y(h: int, w: int, amount: Amount) -> Int[Array, "6"]:
-    start = _HALF + amount.astype(jnp.int32) * _UNIT
-    return _matrix(_UNIT, 0, _HALF, 0, _UNIT, start)
+def _linear_nearest(
+    h: int,
+    w: int,
+    *,
+    shear: tuple[Amount | float, Amount | float] = (0.0, 0.0),
+    shift: tuple[Amount | float, Amount | float] = (0.0, 0.0),
+) -> Int[Array, "6"]:
+    """As `_linear`; a shear in 16 bits, and what it adds at half a pixel, are rounded."""
+    slope, start = (
+        [
+            jnp.floor(jnp.asarray(factor) * unit + 0.5).astype(jnp.int32)
+            for factor in shear
+        ]
+        for unit in (_UNIT, _HALF)
+    )
+    c, f = (
+        _HALF + half + jnp.asarray(pixels).astype(jnp.int32) * _UNIT
+        for half, pixels in zip(start, shift)
+    )
+    return jnp.stack([jnp.int32(_UNIT), slope[0], c, slope[1], jnp.int32(_UNIT), f])
 
 
 def _rotate_nearest(h: int, w: int, degrees: Amount) -> Int[Array, "6"]:
@@ -272,18 +264,7 @@ def _nearest_turns(h: int, w: int) -> Int[np.ndarray, "n 6"]:
     return np.array(rows, np.int32)
 
 
-NEAREST = Sampler(
-    nearest,
-    MappingProxyType(
-        {
-            "rotate": _rotate_nearest,
-            "shear_x": _shear_x,
-            "shear_y": _shear_y,
-            "translate_x": _translate_x,
-            "translate_y": _translate_y,
-        }
-    ),
-)
+NEAREST = _sampler(nearest, _rotate_nearest, _linear_nearest)
 
 Table = Int[Array, "3 256"]
 

@@ -49,29 +49,21 @@ def make(*, num_ops: int = 2, magnitude: int = 9) -> Callable:
             f"{magnitude}; change magnitude"
         )
 
-    def apply(batch, key):
-        if num_ops == 0:
-            return batch
-        image = batch["image"]
-        amounts = jnp.asarray(signed(magnitude, *image.shape[1:3]))
+    def one(x: Float[Array, "h w 3"], key) -> Float[Array, "h w 3"]:
+        amounts = jnp.asarray(signed(magnitude, *x.shape[:2]))
+        which, side = sampling.uniforms(key, (num_ops,), (num_ops,))
+        kind, side = (
+            sampling.integers(which, len(OPERATIONS)),
+            sampling.integers(side, 2),
+        )
 
-        def one(x: Float[Array, "h w 3"], k) -> Float[Array, "h w 3"]:
-            which, side = sampling.uniforms(k, (num_ops,), (num_ops,))
-            kind, side = (
-                sampling.integers(which, len(OPERATIONS)),
-                sampling.integers(side, 2),
-            )
+        def step(i, pixels):
+            amount = amounts[side[i], kind[i]]
+            return pillow.apply(pixels, kind[i], amount, OPERATIONS, NEAREST)
 
-            def step(i, pixels):
-                amount = amounts[side[i], kind[i]]
-                return pillow.apply(pixels, kind[i], amount, OPERATIONS, NEAREST)
+        return pillow.unpack(jax.lax.fori_loop(0, num_ops, step, pillow.pack(x)))
 
-            return pillow.unpack(jax.lax.fori_loop(0, num_ops, step, pillow.pack(x)))
-
-        keys = sampling.keys(key, len(image))
-        return {**batch, "image": jax.vmap(one)(image, keys)}
-
-    return apply
+    return options.each_image(one, num_ops=num_ops)
 
 
 def signed(magnitude: int, h: int, w: int) -> Float[np.ndarray, "2 14"]:

@@ -50,10 +50,7 @@ def make(
             f"rand_conv: sizes must be odd and at least one, got {tuple(sizes)}; "
             "change sizes"
         )
-    if views < 1:
-        raise ValueError(
-            f"rand_conv: views must be 1 or more, got {views}; change views"
-        )
+    options.check_count("rand_conv", "views", views)
     options.check_range("rand_conv", "p", p, 0, 1)
     options.check_range("rand_conv", "consistency", consistency, 0, math.inf)
 
@@ -74,8 +71,14 @@ def make(
         return jax.lax.cond(gate, filtered, lambda x, _: x, image, k_out)
 
     def apply(batch, key):
+        if views > 1 and batch.get("views", 1) > 1:
+            raise ValueError(
+                f"rand_conv: views={views} must have a batch of one row an image, got "
+                f"{batch['views']}; use views=1 or drop the transform that repeats them"
+            )
         if views > 1:
-            batch = _several(batch, views, consistency)
+            shown = compose.repeat_shown(batch, views)
+            batch = {**shown, "consistency": consistency}
         elif options.is_statically(p, 0):
             return batch
         image, shown = batch["image"], batch.get("views", 1)
@@ -85,21 +88,6 @@ def make(
         return {**batch, "image": jnp.stack(each, axis=1).reshape(image.shape)}
 
     return apply
-
-
-def _several(batch, views: int, consistency: float):
-    """Repeats the rows; the first of each image has its weight, the others none."""
-    if batch.get("views", 1) > 1:
-        raise ValueError(
-            f"rand_conv: views={views} must have a batch of one row an image, got "
-            f"{batch['views']}; use views=1 or drop the transform that repeats them"
-        )
-    rows = batch["image"].shape[0]
-    weight = batch.get("weight", jnp.ones(rows))
-    batch = compose.repeat_views({**batch, "weight": weight}, views)
-    first = jnp.tile(jnp.arange(views) == 0, rows)
-    weight = jnp.where(first, batch["weight"], 0)
-    return {**batch, "weight": weight, "consistency": consistency}
 
 
 def draw_filter(

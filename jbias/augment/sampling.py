@@ -81,11 +81,17 @@ def split_groups(
 
 def reorder(
     x: Float[Array, "b *shape"], order: Array, *, views: int = 1
-) -> Float[Array, "b *shape"]:
-    """Takes, inside each group, the members that `order` (groups, group) names."""
-    groups, group = order.shape
-    grouped = x.reshape(groups, group, *(views,) * (views > 1), *x.shape[1:])
-    return jax.vmap(lambda members, o: members[o])(grouped, order).reshape(x.shape)
+) -> Float[Array, "b2 *shape"]:
+    """Takes, inside each group, the members that `order` (groups, some) names."""
+    grouped = x.reshape(len(order), -1, *(views,) * (views > 1), *x.shape[1:])
+    taken = jax.vmap(lambda members, o: members[o])(grouped, order)
+    return taken.reshape(-1, *x.shape[1:])
+
+
+def inverse(order: Int[Array, "n"]) -> Int[Array, "n"]:
+    """The order that undoes this one; cheaper than to sort it."""
+    place = jnp.arange(len(order), dtype=order.dtype)
+    return jnp.zeros_like(order).at[order].set(place, unique_indices=True)
 
 
 def draw_each(draw: Callable, key: PRNGKeyArray, count: int) -> Array:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 
 from jbias.augment import options, sampling
 
@@ -47,17 +47,18 @@ def make(
 
     def some(batch, k_which, k_style):
         views = batch.get("views", 1)
+        take = functools.partial(sampling.reorder, views=views)
         place = jnp.arange(batch["image"].shape[0] // views) % mix_group
         order = sampling.permute(place, k_which, group=mix_group)
         order = order.reshape(-1, mix_group)
         chosen = jax.tree.map(
-            lambda x: _take(x, order[:, :count], views) if jnp.ndim(x) else x, batch
+            lambda x: take(x, order[:, :count]) if jnp.ndim(x) else x, batch
         )
         new = stylised(chosen, k_style, count)
-        rest = _take(batch["image"], order[:, count:], views)
+        rest = take(batch["image"], order[:, count:])
         both = (x.reshape(len(order), -1, *x.shape[1:]) for x in (new, rest))
         mixed = jnp.concatenate(tuple(both), axis=1).reshape(batch["image"].shape)
-        return _take(mixed, jnp.argsort(order, axis=1), views)
+        return take(mixed, jnp.argsort(order, axis=1))
 
     def apply(batch, key):
         if not count:
@@ -98,12 +99,3 @@ def _count(p: float, mix_group: int, *, alone: bool) -> int:
             f" least 2 with styles='batch', got p={p}; try p={near / mix_group:g}"
         )
     return count
-
-
-def _take(
-    x: Float[Array, "b *shape"], order: Int[Array, "groups some"], views: int
-) -> Float[Array, "b2 *shape"]:
-    """Takes the members of each group that `order` names, all rows of each."""
-    grouped = x.reshape(len(order), -1, views, *x.shape[1:])
-    taken = jax.vmap(lambda members, o: members[o])(grouped, order)
-    return taken.reshape(-1, *x.shape[1:])

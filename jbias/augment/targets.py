@@ -18,7 +18,6 @@ def smooth_labels(*, smoothing: float = 0.1) -> Callable:
     options.check_range("smooth_labels", "smoothing", smoothing, 0, 1)
 
     def apply(batch, key):
-        del key
         if options.is_statically(smoothing, 0):
             return batch
         target = batch["target"]
@@ -37,7 +36,6 @@ def binary_targets(*, threshold: float | None = None) -> Callable:
     options.check_range("binary_targets", "threshold", threshold, 0, 1)
 
     def apply(batch, key):
-        del key
         target = batch["target"]
         if threshold is not None:
             target = (target > threshold).astype(target.dtype)

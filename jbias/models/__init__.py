@@ -32,7 +32,7 @@ def load(
 
     if os.path.isdir(path):
         return trained.load(path, model, **options)
-    return importing.from_file(path, model, **options)
+    return importing.read(path, model, **options)[:2]
 
 
 def save_safetensors(

@@ -5,11 +5,9 @@ Krizhevsky, "One weird trick", https://arxiv.org/abs/1404.5997, with the initial
 parameter shapes and pooling to 6x6 of torchvision's, which published weights have.
 """
 
-from typing import Any
-
 import jax.numpy as jnp
 from flax import linen as nn
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array
 
 from jbias.models import backbone, layers, taps
 
@@ -26,7 +24,7 @@ NAMES = (
 )
 
 
-class Convolution(nn.Module):
+class Convolution(backbone.Part, kw_only=True):
     """A convolution, a ReLU, and where `pooled` a max-pool of 3x3."""
 
     number: int
@@ -34,27 +32,19 @@ class Convolution(nn.Module):
     width: int
     size: int
     pooled: bool
-    site: str
-    tap: taps.Tap | None
-    dtype: Any
 
     @nn.compact
-    def __call__(
-        self, x: Float[Array, "b h w c"], key: PRNGKeyArray | None, *, train: bool
-    ) -> Array:
-        x = layers.conv(
-            self.width,
-            self.size,
-            4 if self.number == 1 else 1,
+    def __call__(self, x: backbone.Map, key: backbone.Key, *, train: bool) -> Array:
+        shape = self.width, self.size, 4 if self.number == 1 else 1
+        x = self.conv(
+            *(x, key, train, "conv", *shape),
             pad=2 if self.size > 3 else 1,
             bias=True,
-            dtype=self.dtype,
             init=layers.TORCH,
             bias_init=layers.torch_bias(self.fan_in * self.size**2),
             name=f"conv{self.number}",
-        )(x)
-        x = nn.relu(taps.through(self, x, f"{self.site}.conv", key, train))
-        return layers.max_pool(x) if self.pooled else x
+        )
+        return layers.max_pool(nn.relu(x)) if self.pooled else nn.relu(x)
 
 
 class AlexNet(backbone.Staged):
@@ -69,24 +59,20 @@ class AlexNet(backbone.Staged):
     hidden: int = 4096
 
     def setup(self):
-        w, parts = self.width, []
+        w = self.width
         widths = (len(self.mean), w, 3 * w, 6 * w, 4 * w, 4 * w)
-        for i, (size, pooled) in enumerate(
-            ((11, True), (5, True), (3, False), (3, False), (3, True))
-        ):
-            parts.append(
-                Convolution(
-                    number=i + 1,
-                    fan_in=widths[i],
-                    width=widths[i + 1],
-                    size=size,
-                    pooled=pooled,
-                    site=f"stage{i}" if i else "stem",
-                    tap=self.tap,
-                    dtype=self.dtype,
-                )
+        self.stem, self.stage1, self.stage2, self.stage3, self.stage4 = (
+            Convolution(
+                number=i + 1,
+                fan_in=widths[i],
+                width=widths[i + 1],
+                size=size,
+                pooled=i not in (2, 3),
+                site=f"stage{i}" if i else "stem",
+                **self._shared(),
             )
-        self.stem, self.stage1, self.stage2, self.stage3, self.stage4 = parts
+            for i, size in enumerate((11, 5, 3, 3, 3))
+        )
         self.fc1 = layers.linear(36 * widths[-1], self.hidden, self.dtype)
         self.fc2 = layers.linear(self.hidden, self.hidden, self.dtype)
         self.fc = layers.linear(self.hidden, self.classes)

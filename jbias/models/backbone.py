@@ -1,11 +1,12 @@
 """What all networks share: images in, four stages that can be cut apart, logits out.
 
 `Backbone` is the interface, `BatchNormed` adds the options of batch norm, and `Staged` is
-for networks whose stem and stages are one module each.
+for networks whose stem and stages are one module each. `Part` is such a module, or a piece
+of one, and `Blocks` a stage of like pieces.
 """
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -18,6 +19,59 @@ from jbias.models import layers, taps
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
 
+Map = Float[Array, "b h w c"]
+Key = PRNGKeyArray | None
+
+
+class Part(nn.Module, kw_only=True):
+    """A piece of a network, with what all pieces of one have.
+
+    tap, dtype: the network's. norm: makes its batch norms. site: begins the names of the
+    piece's own sites.
+    """
+
+    tap: taps.Tap | None
+    dtype: Any
+    norm: Callable[..., nn.Module] | None = None
+    site: str = "stem"
+
+    @nn.nowrap
+    def conv(
+        self,
+        x: Map,
+        key: Key,
+        train: bool,
+        site: str,
+        *shape: int,
+        name: str | None = None,
+        normed: bool = False,
+        **options: Any,
+    ) -> Array:
+        """A convolution, as layers.conv makes it, and the site after it."""
+        conv = layers.conv(*shape, dtype=self.dtype, name=name or site, **options)
+        site = f"{self.site}.{site}"
+        return taps.through(self, conv(x), site, key, train, normed=normed)
+
+    @nn.nowrap
+    def shared(self) -> dict[str, Any]:
+        """What a piece of this piece is made with."""
+        return dict(tap=self.tap, norm=self.norm, dtype=self.dtype)
+
+
+class Blocks(Part, kw_only=True):
+    """Blocks one after the other, each with options of its own."""
+
+    block: type[Part]
+    options: tuple[Mapping[str, Any], ...]
+
+    @nn.compact
+    def __call__(self, x: Map, key: Key, *, train: bool) -> Array:
+        for i, own in enumerate(self.options):
+            site, name = f"{self.site}.block{i}", f"block{i}"
+            block = self.block(site=site, name=name, **own, **self.shared())
+            x = block(x, key, train=train)
+        return x
+
 
 class Backbone(nn.Module):
     """A network of a stem, four stages and a head, which can be cut before any stage.
@@ -26,10 +80,11 @@ class Backbone(nn.Module):
     `stop`, `head_of` the stages from `start` on and the head. Images are in [0, 1], NHWC;
     the first layer subtracts `mean` and divides by `std`. Logits are float32.
 
-    A subclass has four methods: `_stem(x, key, train)` is what comes before stage 1, with
-    its sites; `_stage(number, x, key, train)` a stage, but for the site after it;
-    `_head(x, key, train)` makes logits of what leaves stage 4; and `stage_of(name)` says
-    where the module of a name is: 0 the stem, 1 to 4 the stages, 5 the head.
+    A subclass has two methods: `_stem(x, key, train)` is what comes before stage 1, with
+    its sites; `_stage(number, x, key, train)` a stage, but for the site after it. Where
+    the defaults below do not fit it has two more: `_head(x, key, train)` makes logits of
+    what leaves stage 4; and `stage_of(name)` says where the module of a name is: 0 the
+    stem, 1 to 4 the stages, 5 the head.
 
     classes: number of outputs.
     tap: called in training as tap(x, site, key) at the network's sites, "stem" and
@@ -83,6 +138,21 @@ class Backbone(nn.Module):
 
     def _check_side(self, height: int, width: int) -> None:
         """Raises ValueError for images that the network cannot take."""
+
+    @staticmethod
+    def stage_of(name: str) -> int:
+        """Says to which stage a module belongs, given its name: 0 stem, 5 head.
+
+        By default the stages' begin with "stage" and a number, the head's with "fc".
+        """
+        if name.startswith("stage"):
+            return int(name[len("stage")])
+        return 5 if name.startswith("fc") else 0
+
+    def _head(self, x: Array, key, train: bool) -> Array:
+        """By default `fc` of the means over the map."""
+        x = self._drop(jnp.mean(x, (1, 2)), "dropout", key, train)
+        return self.fc(x.astype(jnp.float32))
 
     def _stages(self, x: Array, which: range, key, train: bool) -> Array:
         for stage in which:
@@ -138,6 +208,10 @@ class BatchNormed(Backbone):
             group=self.norm_group,
         )
 
+    def _shared(self) -> dict[str, Any]:
+        """What its parts are made with."""
+        return dict(tap=self.tap, norm=self._norm(), dtype=self.dtype)
+
 
 class Staged(BatchNormed):
     """A backbone made of parts.
@@ -148,13 +222,6 @@ class Staged(BatchNormed):
     convolution one that ends in "conv" or "conv1", "conv2" and so on, and "fc1" ... after
     linear layers before the last and their activation, where x is of shape (b, c).
     """
-
-    @staticmethod
-    def stage_of(name: str) -> int:
-        """Says to which stage a module belongs, given its name: 0 stem, 5 head."""
-        if name.startswith("stage"):
-            return int(name.removeprefix("stage"))
-        return 0 if name == "stem" else 5
 
     def _least(self) -> int:
         """Pixels that an image must have on each side, for no layer to be empty."""

@@ -9,6 +9,7 @@ Deviation: `width` scales all layers but the narrow ones, which are the code and
 feeds the last two; 128 is the published network.
 """
 
+import functools
 import math
 import os
 import types
@@ -163,5 +164,4 @@ def _block(weights: torch_layers.Weights, name: str, x: Array) -> Array:
     return x + torch_layers.conv(weights, f"{name}.4", y)
 
 
-def _leaky(x: Array) -> Array:
-    return jax.nn.leaky_relu(x, 0.01)
+_leaky = functools.partial(jax.nn.leaky_relu, negative_slope=0.01)

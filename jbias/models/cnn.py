@@ -32,13 +32,7 @@ class CNN(backbone.BatchNormed):
     def _conv(self, features: int) -> nn.Conv:
         return nn.Conv(features, (5, 5), use_bias=False, dtype=self.dtype)
 
-    @staticmethod
-    def stage_of(name: str) -> int:
-        """Says to which stage a module belongs, given its name: 5 is linear."""
-        return 5 if name == "fc" else int(name[len("stage")])
-
     def _stem(self, x: Array, key, train: bool) -> Array:
-        del key, train
         return x
 
     def _stages(self, x: Array, which: range, key, train: bool) -> Array:

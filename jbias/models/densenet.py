@@ -5,14 +5,11 @@ https://arxiv.org/abs/1608.06993, with the initialisation and parameter shapes o
 torchvision's, which published weights have.
 """
 
-from collections.abc import Callable
-from typing import Any
-
 import jax.numpy as jnp
 from flax import linen as nn
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array
 
-from jbias.models import backbone, layers, taps
+from jbias.models import backbone, layers
 
 # As resnet.NAMES.
 NAMES = (
@@ -25,89 +22,62 @@ NAMES = (
     (r"stage4/bn5", r"features.norm5"),
     (r"fc", r"classifier"),
 )
+_INIT = layers.HE_FAN_IN
 
 
-class Stem(nn.Module):
+class Stem(backbone.Part, kw_only=True):
     """A 7x7 convolution of stride 2, batch norm, ReLU and max-pool."""
 
     width: int
-    tap: taps.Tap | None
-    norm: Callable[..., nn.Module]
-    dtype: Any
 
     @nn.compact
-    def __call__(
-        self, x: Float[Array, "b h w c"], key: PRNGKeyArray | None, *, train: bool
-    ) -> Array:
-        x = _conv(self.width, 7, self.dtype, "conv0", stride=2)(x)
-        x = taps.through(self, x, "stem.conv", key, train)
+    def __call__(self, x: backbone.Map, key: backbone.Key, *, train: bool) -> Array:
+        x = self.conv(x, key, train, "conv", self.width, 7, 2, init=_INIT, name="conv0")
         x = nn.relu(self.norm(name="bn0")(x, train=train))
         return nn.max_pool(x, (3, 3), (2, 2), ((1, 1), (1, 1)))
 
 
-class Layer(nn.Module):
+class Layer(backbone.Part, kw_only=True):
     """Adds `growth` channels: batch norm, ReLU and a convolution, 1x1 and then 3x3."""
 
     growth: int
-    site: str
-    tap: taps.Tap | None
-    norm: Callable[..., nn.Module]
-    dtype: Any
 
     @nn.compact
-    def __call__(
-        self, x: Float[Array, "b h w c"], key: PRNGKeyArray | None, *, train: bool
-    ) -> Array:
+    def __call__(self, x: backbone.Map, key: backbone.Key, *, train: bool) -> Array:
         y = x
         for i, (width, size) in enumerate(((4 * self.growth, 1), (self.growth, 3)), 1):
             y = nn.relu(self.norm(name=f"bn{i}")(y, train=train))
-            y = _conv(width, size, self.dtype, f"conv{i}")(y)
-            y = taps.through(self, y, f"{self.site}.conv{i}", key, train)
+            y = self.conv(y, key, train, f"conv{i}", width, size, init=_INIT)
         return jnp.concatenate((x, y), -1)
 
 
-class Transition(nn.Module):
+class Transition(backbone.Part):
     """Halves channels by batch norm, ReLU and a 1x1 convolution, and sides by a mean."""
 
-    site: str
-    tap: taps.Tap | None
-    norm: Callable[..., nn.Module]
-    dtype: Any
-
     @nn.compact
-    def __call__(
-        self, x: Float[Array, "b h w c"], key: PRNGKeyArray | None, *, train: bool
-    ) -> Array:
+    def __call__(self, x: backbone.Map, key: backbone.Key, *, train: bool) -> Array:
         x = nn.relu(self.norm(name="bn")(x, train=train))
-        x = _conv(x.shape[-1] // 2, 1, self.dtype, "conv")(x)
-        x = taps.through(self, x, f"{self.site}.conv", key, train)
+        x = self.conv(x, key, train, "conv", x.shape[-1] // 2, 1, init=_INIT)
         return nn.avg_pool(x, (2, 2), (2, 2))
 
 
-class Stage(nn.Module):
+class Stage(backbone.Part, kw_only=True):
     """A dense block, and a transition or, where it is the last, batch norm and ReLU."""
 
     depth: int
     growth: int
     last: bool
-    site: str
-    tap: taps.Tap | None
-    norm: Callable[..., nn.Module]
-    dtype: Any
 
     @nn.compact
-    def __call__(
-        self, x: Float[Array, "b h w c"], key: PRNGKeyArray | None, *, train: bool
-    ) -> Array:
-        common = dict(tap=self.tap, norm=self.norm, dtype=self.dtype)
+    def __call__(self, x: backbone.Map, key: backbone.Key, *, train: bool) -> Array:
         for i in range(1, self.depth + 1):
             site, name = f"{self.site}.layer{i}", f"layer{i}"
-            layer = Layer(growth=self.growth, site=site, name=name, **common)
+            layer = Layer(growth=self.growth, site=site, name=name, **self.shared())
             x = layer(x, key, train=train)
         if self.last:
             return nn.relu(self.norm(name="bn5")(x, train=train))
         site = f"{self.site}.transition"
-        transition = Transition(site=site, name="transition", **common)
+        transition = Transition(site=site, name="transition", **self.shared())
         return transition(x, key, train=train)
 
 
@@ -124,11 +94,14 @@ class DenseNet(backbone.Staged):
     width: int = 64
 
     def setup(self):
-        common = dict(tap=self.tap, norm=self._norm(), dtype=self.dtype)
-        self.stem = Stem(width=self.width, **common)
+        self.stem = Stem(width=self.width, **self._shared())
         self.stage1, self.stage2, self.stage3, self.stage4 = (
             Stage(
-                depth=depth, growth=self.growth, last=i == 4, site=f"stage{i}", **common
+                depth=depth,
+                growth=self.growth,
+                last=i == 4,
+                site=f"stage{i}",
+                **self._shared(),
             )
             for i, depth in enumerate(self.depths, 1)
         )
@@ -136,13 +109,3 @@ class DenseNet(backbone.Staged):
 
     def _least(self) -> int:
         return 29
-
-    def _head(self, x: Array, key, train: bool) -> Array:
-        x = self._drop(jnp.mean(x, (1, 2)), "dropout", key, train)
-        return self.fc(x.astype(jnp.float32))
-
-
-def _conv(features: int, size: int, dtype: Any, name: str, stride: int = 1) -> nn.Conv:
-    return layers.conv(
-        features, size, stride, dtype=dtype, init=layers.HE_FAN_IN, name=name
-    )

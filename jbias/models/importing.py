@@ -23,7 +23,6 @@ from flax import linen as nn
 from jbias import config as jc
 from jbias.models import registry, state_dicts, weight_names
 
-_CLASSES = 9973  # A number of classes that no other axis has.
 Linear = tuple[np.ndarray, np.ndarray]  # Weight (classes, features) and bias.
 
 
@@ -112,32 +111,20 @@ def _reading(
 
     # vit_base16 is that, whatever the patches of a file.
     preset = registry.preset(model)
-    read = registry.definitions(model).get("fitted", _nothing)(at).items()
+    read = registry.definitions(model).get("fitted", lambda at: {})(at).items()
     options = {**{k: v for k, v in read if k not in preset}, **options}
-    if "classes" in options:
-        expected = weight_names.entries(
-            registry.shapes(model, registry.cache_key(options)), names
-        )
-    else:
-        drawn = registry.shapes(
-            model, registry.cache_key({**options, "classes": _CLASSES})
-        )
-        expected = weight_names.entries(drawn, names)
-    open_ended = {n: e for n, e in expected.items() if _CLASSES in e.shape}
+    sizes = registry.cache_key({"classes": registry.OPEN_CLASSES, **options})
+    expected = weight_names.entries(registry.shapes(model, sizes), names)
+    open_ended = {n: e for n, e in expected.items() if registry.OPEN_CLASSES in e.shape}
     if linear is not None:
         arrays = _with_head(arrays, linear, open_ended)
     for name, entry in open_ended.items():
-        axis = entry.shape.index(_CLASSES)
+        axis = entry.shape.index(registry.OPEN_CLASSES)
         given = arrays[name].shape if name in arrays else ()
         options.setdefault("classes", given[axis] if axis < len(given) else 1000)
         shape = (*entry.shape[:axis], options["classes"], *entry.shape[axis + 1 :])
         expected[name] = entry._replace(shape=shape)
     return Fit(model, options, arrays, expected, weight_names.compare(expected, arrays))
-
-
-def _nothing(at: Any) -> dict[str, Any]:
-    del at
-    return {}
 
 
 def _with_head(
@@ -171,18 +158,6 @@ class Read(NamedTuple):
     origins: dict[str, str]  # Of "mean" and "std", in words, if the caller gave none.
 
 
-def from_file(
-    path: str | os.PathLike,
-    model: str | None,
-    *,
-    entry: str | None = None,
-    head: str | os.PathLike | None = None,
-    **options: Any,
-) -> tuple[nn.Module, dict[str, Any]]:
-    """Reads a file; `models.load` says the rest."""
-    return read(path, model, entry=entry, head=head, **options)[:2]
-
-
 def read(
     path: str | os.PathLike,
     model: str | None,
@@ -191,7 +166,7 @@ def read(
     head: str | os.PathLike | None = None,
     **options: Any,
 ) -> Read:
-    """As `from_file`, and says where mean and std are from."""
+    """Reads a file, as `models.load` says, and where its mean and std are from."""
     where = os.fspath(path)
     if not pathlib.Path(path).is_file():
         raise FileNotFoundError(f"{where}: no such checkpoint")
@@ -327,18 +302,18 @@ def _said(where: str, metadata: Mapping[str, str]) -> _Said | None:
 
 def check_options(model: str | None, options: Mapping[str, Any]) -> None:
     """Refuses unknown networks and unknown options of known ones."""
-    if model is not None and model not in registry.MODELS:
+    if model is None:
+        return
+    if model not in registry.MODELS:
         raise ValueError(
             f"models.load: model must be one of {', '.join(registry.MODELS)}, got {model!r}"
         )
-    for option in options if model is not None else ():
+    for option in options:
         if option not in registry.option_names(model):
             raise ValueError(
                 f"models.load: {model} has no option {option!r}; it has "
                 f"{', '.join(registry.option_names(model))}"
             )
-    if model is None:
-        return
     where = f"models.load: {model}"
     jc.check_annotations(where, registry.MODELS[model], options)
     for option, value in options.items():

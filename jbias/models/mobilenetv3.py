@@ -6,12 +6,12 @@ weights have.
 """
 
 import functools
-from collections.abc import Callable
+import itertools
 from typing import Any
 
 import jax.numpy as jnp
 from flax import linen as nn
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float
 
 from jbias.models import backbone, layers, taps
 
@@ -27,6 +27,7 @@ NAMES = (
 )
 # The blocks of each stage: kernel, expanded channels, channels after, whether there is a
 # gate, whether activations are hard swish, stride.
+_FIELDS = ("kernel", "expanded", "width", "gate", "swish", "stride")
 _LARGE = (
     (
         (3, 16, 16, False, False, 1),
@@ -87,7 +88,7 @@ class Gate(nn.Module):
         return x * y
 
 
-class Block(nn.Module):
+class Block(backbone.Part, kw_only=True):
     """Convolutions 1x1, depthwise and 1x1, a gate before the last, and a shortcut.
 
     Without the first where the channels are already as many.
@@ -99,15 +100,9 @@ class Block(nn.Module):
     gate: bool
     swish: bool
     stride: int
-    site: str
-    tap: taps.Tap | None
-    norm: Callable[..., nn.Module]
-    dtype: Any
 
     @nn.compact
-    def __call__(
-        self, x: Float[Array, "b h w c"], key: PRNGKeyArray | None, *, train: bool
-    ) -> Array:
+    def __call__(self, x: backbone.Map, key: backbone.Key, *, train: bool) -> Array:
         act = nn.hard_swish if self.swish else nn.relu
         e, fan_in, y = self.expanded, x.shape[-1], x
         plan = [(e, 1, 1, 1, act)] if e != fan_in else []
@@ -118,64 +113,44 @@ class Block(nn.Module):
                 y = Gate(self.dtype, name=f"gate{i}")(y)
                 continue
             width, size, stride, groups, activation = one
-            layer = _conv(width, size, stride, groups, self.dtype, i)
-            y = taps.through(self, layer(y), f"{self.site}.conv{i}", key, train)
+            shape = width, size, stride
+            y = self.conv(y, key, train, f"conv{i}", *shape, groups=groups)
             y = activation(self.norm(name=f"bn{i}")(y, train=train))
         return x + y if self.stride == 1 and fan_in == self.width else y
 
 
-class Stem(nn.Module):
+class Stem(backbone.Part, kw_only=True):
     """A 3x3 convolution of stride 2, batch norm and hard swish."""
 
     width: int
-    tap: taps.Tap | None
-    norm: Callable[..., nn.Module]
-    dtype: Any
 
     @nn.compact
-    def __call__(
-        self, x: Float[Array, "b h w c"], key: PRNGKeyArray | None, *, train: bool
-    ) -> Array:
-        x = _conv(self.width, 3, 2, 1, self.dtype, 0)(x)
-        x = taps.through(self, x, "stem.conv", key, train)
+    def __call__(self, x: backbone.Map, key: backbone.Key, *, train: bool) -> Array:
+        x = self.conv(x, key, train, "conv", self.width, 3, 2, name="conv0")
         return nn.hard_swish(self.norm(name="bn0")(x, train=train))
 
 
-class Stage(nn.Module):
+class Stage(backbone.Part, kw_only=True):
     """Blocks, `first` being the place of the first; the last stage widens sixfold."""
 
     blocks: tuple[tuple, ...]
     multiplier: float
     first: int
     last: bool
-    site: str
-    tap: taps.Tap | None
-    norm: Callable[..., nn.Module]
-    dtype: Any
 
     @nn.compact
-    def __call__(
-        self, x: Float[Array, "b h w c"], key: PRNGKeyArray | None, *, train: bool
-    ) -> Array:
-        common = dict(tap=self.tap, norm=self.norm, dtype=self.dtype)
+    def __call__(self, x: backbone.Map, key: backbone.Key, *, train: bool) -> Array:
         for i, block in enumerate(self.blocks, self.first):
-            kernel, expanded, width, gate, swish, stride = block
-            x = Block(
-                kernel=kernel,
-                expanded=_divisible(expanded * self.multiplier),
-                width=_divisible(width * self.multiplier),
-                gate=gate,
-                swish=swish,
-                stride=stride,
-                site=f"{self.site}.block{i}",
-                name=f"block{i}",
-                **common,
-            )(x, key, train=train)
+            own = dict(zip(_FIELDS, block, strict=True), name=f"block{i}")
+            for width in ("expanded", "width"):
+                own[width] = _divisible(own[width] * self.multiplier)
+            site = f"{self.site}.block{i}"
+            x = Block(site=site, **own, **self.shared())(x, key, train=train)
         if not self.last:
             return x
         place = self.first + len(self.blocks)
-        x = _conv(6 * x.shape[-1], 1, 1, 1, self.dtype, place)(x)
-        x = taps.through(self, x, f"{self.site}.conv", key, train)
+        width = 6 * x.shape[-1]
+        x = self.conv(x, key, train, "conv", width, 1, name=f"conv{place}")
         return nn.hard_swish(self.norm(name=f"bn{place}")(x, train=train))
 
 
@@ -196,22 +171,19 @@ class MobileNetV3(backbone.Staged):
     multiplier: float = 1.0
 
     def setup(self):
-        common = dict(tap=self.tap, norm=self._norm(), dtype=self.dtype)
-        self.stem = Stem(width=_divisible(16 * self.multiplier), **common)
-        parts, first = [], 1
-        for i, blocks in enumerate(self.blocks, 1):
-            parts.append(
-                Stage(
-                    blocks=blocks,
-                    multiplier=self.multiplier,
-                    first=first,
-                    last=i == len(self.blocks),
-                    site=f"stage{i}",
-                    **common,
-                )
+        self.stem = Stem(width=_divisible(16 * self.multiplier), **self._shared())
+        firsts = itertools.accumulate(map(len, self.blocks), initial=1)
+        self.stage1, self.stage2, self.stage3, self.stage4 = (
+            Stage(
+                blocks=blocks,
+                multiplier=self.multiplier,
+                first=first,
+                last=i == len(self.blocks),
+                site=f"stage{i}",
+                **self._shared(),
             )
-            first += len(blocks)
-        self.stage1, self.stage2, self.stage3, self.stage4 = parts
+            for i, (blocks, first) in enumerate(zip(self.blocks, firsts), 1)
+        )
         init = nn.initializers.normal(0.01)
         hidden = _divisible(self.hidden * self.multiplier)
         self.fc1 = nn.Dense(hidden, dtype=self.dtype, kernel_init=init)
@@ -222,12 +194,6 @@ class MobileNetV3(backbone.Staged):
         x = taps.through(self, x, "fc1", key, train)
         x = self._drop(x, "dropout", key, train)
         return self.fc(x.astype(jnp.float32))
-
-
-def _conv(features, size, stride, groups, dtype, place: int) -> nn.Conv:
-    return layers.conv(
-        features, size, stride, groups=groups, dtype=dtype, name=f"conv{place}"
-    )
 
 
 def _divisible(channels: float) -> int:

@@ -8,14 +8,12 @@ and each shortcut, also the identity, starts from the normalised input. Images o
 pixels are what it is made for: the stem keeps the size.
 """
 
-from collections.abc import Callable
-from typing import Any
+import functools
 
-import jax.numpy as jnp
 from flax import linen as nn
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array
 
-from jbias.models import backbone, layers, taps
+from jbias.models import backbone, layers
 
 # As resnet.NAMES.
 NAMES = (
@@ -26,74 +24,35 @@ NAMES = (
 )
 
 
-class Stem(nn.Module):
+class Stem(backbone.Part, kw_only=True):
     """A 3x3 convolution, batch norm and ReLU."""
 
     width: int
-    tap: taps.Tap | None
-    norm: Callable[..., nn.Module]
-    dtype: Any
 
     @nn.compact
-    def __call__(
-        self, x: Float[Array, "b h w c"], key: PRNGKeyArray | None, *, train: bool
-    ) -> Array:
-        x = _conv(self.width, 3, 1, self.dtype, "conv1")(x)
-        x = taps.through(self, x, "stem.conv", key, train)
+    def __call__(self, x: backbone.Map, key: backbone.Key, *, train: bool) -> Array:
+        init = layers.TORCH
+        x = self.conv(x, key, train, "conv", self.width, 3, init=init, name="conv1")
         return nn.relu(self.norm(name="bn1")(x, train=train))
 
 
-class Block(nn.Module):
+class Block(backbone.Part, kw_only=True):
     """Batch norm, ReLU and a 3x3 convolution, twice, beside a shortcut."""
 
     width: int
     stride: int
-    site: str
-    tap: taps.Tap | None
-    norm: Callable[..., nn.Module]
-    dtype: Any
 
     @nn.compact
-    def __call__(
-        self, x: Float[Array, "b h w c"], key: PRNGKeyArray | None, *, train: bool
-    ) -> Array:
+    def __call__(self, x: backbone.Map, key: backbone.Key, *, train: bool) -> Array:
+        w, init = self.width, layers.TORCH
         x = nn.relu(self.norm(name="bn1")(x, train=train))
-        y = _conv(self.width, 3, self.stride, self.dtype, "conv1")(x)
-        y = taps.through(self, y, f"{self.site}.conv1", key, train)
+        y = self.conv(x, key, train, "conv1", w, 3, self.stride, init=init)
         y = nn.relu(self.norm(name="bn2")(y, train=train))
-        y = _conv(self.width, 3, 1, self.dtype, "conv2")(y)
-        y = taps.through(self, y, f"{self.site}.conv2", key, train)
-        if self.stride != 1 or x.shape[-1] != self.width:
-            x = _conv(self.width, 1, self.stride, self.dtype, "proj")(x)
+        y = self.conv(y, key, train, "conv2", w, 3, init=init)
+        if self.stride != 1 or x.shape[-1] != w:
+            conv = functools.partial(layers.conv, dtype=self.dtype, init=init)
+            x = conv(w, 1, self.stride, name="proj")(x)
         return x + y
-
-
-class Stage(nn.Module):
-    """Blocks of one width; the first has the stride."""
-
-    depth: int
-    width: int
-    stride: int
-    site: str
-    tap: taps.Tap | None
-    norm: Callable[..., nn.Module]
-    dtype: Any
-
-    @nn.compact
-    def __call__(
-        self, x: Float[Array, "b h w c"], key: PRNGKeyArray | None, *, train: bool
-    ) -> Array:
-        for i in range(self.depth):
-            x = Block(
-                width=self.width,
-                stride=1 if i else self.stride,
-                site=f"{self.site}.block{i}",
-                tap=self.tap,
-                norm=self.norm,
-                dtype=self.dtype,
-                name=f"block{i}",
-            )(x, key, train=train)
-        return x
 
 
 class PreActResNet(backbone.Staged):
@@ -107,26 +66,17 @@ class PreActResNet(backbone.Staged):
     width: int = 64
 
     def setup(self):
-        common = dict(tap=self.tap, norm=self._norm(), dtype=self.dtype)
-        self.stem = Stem(width=self.width, **common)
+        self.stem = Stem(width=self.width, **self._shared())
         self.stage1, self.stage2, self.stage3, self.stage4 = (
-            Stage(
-                depth=depth,
-                width=self.width << i,
-                stride=2 if i else 1,
+            backbone.Blocks(
+                block=Block,
+                options=tuple(
+                    dict(width=self.width << i, stride=2 if i and not j else 1)
+                    for j in range(depth)
+                ),
                 site=f"stage{i + 1}",
-                **common,
+                **self._shared(),
             )
             for i, depth in enumerate(self.depths)
         )
         self.fc = layers.linear(8 * self.width, self.classes)
-
-    def _head(self, x: Array, key, train: bool) -> Array:
-        x = self._drop(jnp.mean(x, (1, 2)), "dropout", key, train)
-        return self.fc(x.astype(jnp.float32))
-
-
-def _conv(features: int, size: int, stride: int, dtype: Any, name: str) -> nn.Conv:
-    return layers.conv(
-        features, size, stride, dtype=dtype, init=layers.TORCH, name=name
-    )

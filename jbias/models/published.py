@@ -5,6 +5,7 @@ page of a repository's file shows and `git hash-object FILE` prints.
 """
 
 import hashlib
+import io
 import os
 import pathlib
 from collections.abc import Callable, Mapping
@@ -13,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from jbias.models import torch_files
+from jbias.runtime import files
 from jbias.untrusted import opening
 
 Arrays = Mapping[str, np.ndarray]
@@ -50,7 +52,8 @@ def read_folder(
             )
         states[file] = torch_files.read(path)
     arrays = published.convert(states)
-    return _checked(published, arrays, os.fspath(folder))
+    check_shapes(published.shapes, arrays, os.fspath(folder))
+    return dict(arrays)
 
 
 def load(published: Published, path: str | os.PathLike | None) -> dict[str, np.ndarray]:
@@ -62,7 +65,9 @@ def load(published: Published, path: str | os.PathLike | None) -> dict[str, np.n
         return read_folder(published, path)
     if not path.is_file():
         raise _refusal(published, f"needs weights at {path}, got no such file")
-    return _checked(published, read_npz(path), os.fspath(path))
+    arrays = read_npz(path)
+    check_shapes(published.shapes, arrays, os.fspath(path))
+    return arrays
 
 
 def read_npz(path: str | os.PathLike) -> dict[str, np.ndarray]:
@@ -79,15 +84,10 @@ def read_npz(path: str | os.PathLike) -> dict[str, np.ndarray]:
 
 def write_npz(path: str | os.PathLike, arrays: Arrays) -> None:
     """Writes arrays as .npz, in place of an old file only when whole."""
-    path = pathlib.Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with part.open("wb") as file:
-            np.savez(file, **arrays)
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
+    content = io.BytesIO()
+    np.savez(content, **arrays)
+    pathlib.Path(path).parent.mkdir(parents=True, exist_ok=True)
+    files.write(path, content.getvalue(), lasting=False)
 
 
 def blob_id(path: str | os.PathLike) -> str:
@@ -95,9 +95,7 @@ def blob_id(path: str | os.PathLike) -> str:
     path = pathlib.Path(path)
     digest = hashlib.sha1(f"blob {path.stat().st_size}\0".encode())
     with path.open("rb") as file:
-        while chunk := file.read(2**20):
-            digest.update(chunk)
-    return digest.hexdigest()
+        return hashlib.file_digest(file, lambda: digest).hexdigest()
 
 
 def check_shapes(
@@ -117,11 +115,6 @@ def check_shapes(
                 f"{where}: {name} must have shape {shape}, got {arrays[name].shape};"
                 " make it again"
             )
-
-
-def _checked(published: Published, arrays: Arrays, where: str) -> dict[str, np.ndarray]:
-    check_shapes(published.shapes, arrays, where)
-    return dict(arrays)
 
 
 def _refusal(published: Published, need: str) -> ValueError:

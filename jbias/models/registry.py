@@ -77,6 +77,7 @@ TRANSFERS: Mapping[str, Callable[..., Callable]] = types.MappingProxyType(
     }
 )
 
+OPEN_CLASSES = 9973  # A number of classes that no other axis has.
 SIDE = 224  # Pixels of published networks, where their files say no other.
 
 

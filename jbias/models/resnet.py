@@ -12,9 +12,8 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-import jax.numpy as jnp
 from flax import linen as nn
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array
 
 from jbias.models import backbone, layers, taps, weight_names
 from jbias.runtime import xla
@@ -29,7 +28,7 @@ NAMES = (
 )
 
 
-class Residual(nn.Module):
+class Residual(backbone.Part, kw_only=True):
     """A residual block of two 3x3 convolutions, or a 1x1, 3x3, 1x1 bottleneck.
 
     A bottleneck has `inner` channels before its last convolution, its 3x3 one in groups.
@@ -41,26 +40,17 @@ class Residual(nn.Module):
     stride: int
     bottleneck: bool
     project: bool
-    site: str
-    tap: taps.Tap | None
-    norm: Callable[..., nn.Module]
-    dtype: Any
 
     @nn.compact
-    def __call__(
-        self, x: Float[Array, "b h w c"], key: PRNGKeyArray | None, *, train: bool
-    ) -> Array:
+    def __call__(self, x: backbone.Map, key: backbone.Key, *, train: bool) -> Array:
         w, inner, stride = self.width, self.inner, self.stride
         plan = ((3, w, stride, 1), (3, w, 1, 1))
         if self.bottleneck:
             plan = ((1, inner, 1, 1), (3, inner, stride, self.groups), (1, 4 * w, 1, 1))
         y = x
         for i, (size, features, step, groups) in enumerate(plan, 1):
-            y = layers.conv(
-                features, size, step, groups=groups, dtype=self.dtype, name=f"conv{i}"
-            )(y)
-            site = f"{self.site}.conv{i}"
-            y = taps.through(self, y, site, key, train, normed=True)
+            shape, own = (features, size, step), dict(groups=groups, normed=True)
+            y = self.conv(y, key, train, f"conv{i}", *shape, **own)
             y = self.norm(name=f"bn{i}")(y, train=train)
             if i < len(plan):
                 y = nn.relu(y)
@@ -117,10 +107,8 @@ class ResNet(backbone.BatchNormed, kw_only=True):
         self.conv1 = layers.conv(self.width, size, stride, dtype=self.dtype)
         self.bn1 = self._norm()()
         # An attribute that is a dict names its modules stage1_block0 and so on.
-        self.stage1 = self._blocks(1)
-        self.stage2 = self._blocks(2)
-        self.stage3 = self._blocks(3)
-        self.stage4 = self._blocks(4)
+        stages = map(self._blocks, range(1, 5))
+        self.stage1, self.stage2, self.stage3, self.stage4 = stages
         last = self.width * 8 * (4 if self.bottleneck else 1)
         self.fc = layers.linear(last, self.classes)
 
@@ -135,19 +123,10 @@ class ResNet(backbone.BatchNormed, kw_only=True):
                 bottleneck=self.bottleneck,
                 project=i == 0 and (stage > 1 or self.bottleneck),
                 site=f"stage{stage}.block{i}",
-                tap=self.tap,
-                norm=self._norm(),
-                dtype=self.dtype,
+                **self._shared(),
             )
             for i in range(self.depths[stage - 1])
         }
-
-    @staticmethod
-    def stage_of(name: str) -> int:
-        """Says to which stage a module belongs, given its name: 0 stem, 5 linear."""
-        if name.startswith("stage"):
-            return int(name.removeprefix("stage").split("_")[0])
-        return 5 if name == "fc" else 0
 
     def _stem(self, x: Array, key, train: bool) -> Array:
         x = taps.through(self, self.conv1(x), "stem.conv", key, train, normed=True)
@@ -165,10 +144,6 @@ class ResNet(backbone.BatchNormed, kw_only=True):
         for i in range(len(blocks)):
             x = through(blocks[f"block{i}"], x, key)
         return x
-
-    def _head(self, x: Array, key, train: bool) -> Array:
-        x = self._drop(jnp.mean(x, (1, 2)), "dropout", key, train)
-        return self.fc(x.astype(jnp.float32))
 
 
 # Called with the number of classes, and ResNet's other fields as options.

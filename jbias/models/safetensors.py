@@ -9,32 +9,30 @@ import math
 import mmap
 import os
 import pathlib
-import types
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from jbias.models import torch_files
+from jbias.runtime import files
 
 _HEADER_BYTES = 2**24  # A hundred thousand tensors; the format's own limit is higher.
-_DTYPES: Mapping[str, str] = types.MappingProxyType(
-    {
-        "BOOL": "?",
-        "U8": "u1",
-        "I8": "i1",
-        "U16": "<u2",
-        "I16": "<i2",
-        "U32": "<u4",
-        "I32": "<i4",
-        "U64": "<u8",
-        "I64": "<i8",
-        "F16": "<f2",
-        "BF16": "<u2",  # The upper half of a float32.
-        "F32": "<f4",
-        "F64": "<f8",
-    }
-)
+_DTYPES = {
+    "BOOL": "?",
+    "U8": "u1",
+    "I8": "i1",
+    "U16": "<u2",
+    "I16": "<i2",
+    "U32": "<u4",
+    "I32": "<i4",
+    "U64": "<u8",
+    "I64": "<i8",
+    "F16": "<f2",
+    "BF16": "<u2",  # The upper half of a float32.
+    "F32": "<f4",
+    "F64": "<f8",
+}
 
 
 def read(path: str | os.PathLike) -> tuple[dict[str, np.ndarray], dict[str, str]]:
@@ -149,14 +147,9 @@ def write(
         start += array.nbytes
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)  # The numbers begin at a multiple of eight.
-    path = pathlib.Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with part.open("wb") as file:
-            file.write(len(text).to_bytes(8, "little") + text)
-            for array in arrays.values():
-                file.write(np.ascontiguousarray(array, "<f4").tobytes())
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
+    numbers = (
+        np.ascontiguousarray(array, "<f4").tobytes() for array in arrays.values()
+    )
+    pathlib.Path(path).parent.mkdir(parents=True, exist_ok=True)
+    content = b"".join((len(text).to_bytes(8, "little"), text, *numbers))
+    files.write(path, content, lasting=False)

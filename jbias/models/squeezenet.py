@@ -6,13 +6,12 @@ of torchvision's, which published weights have.
 """
 
 import functools
-from typing import Any
 
 import jax.numpy as jnp
 from flax import linen as nn
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array
 
-from jbias.models import backbone, layers, taps
+from jbias.models import backbone, layers
 
 # As resnet.NAMES. The number of a module is its place in the published list of layers.
 NAMES = (
@@ -21,27 +20,23 @@ NAMES = (
     (r"stage\d/fire(\d+)/expand(\d)x\d", r"features.\1.expand\2x\2"),
     (r"fc", r"classifier.1"),
 )
-_HE_UNIFORM = nn.initializers.he_uniform()
+_DRAWN = dict(bias=True, init=nn.initializers.he_uniform())
 
 
-class Stem(nn.Module):
+class Stem(backbone.Part, kw_only=True):
     """A convolution of stride 2 without padding, ReLU and max-pool."""
 
     width: int
     size: int
-    tap: taps.Tap | None
-    dtype: Any
 
     @nn.compact
-    def __call__(
-        self, x: Float[Array, "b h w c"], key: PRNGKeyArray | None, *, train: bool
-    ) -> Array:
-        x = _conv(self.width, self.size, self.dtype, "conv0", stride=2, pad=0)(x)
-        x = taps.through(self, x, "stem.conv", key, train)
+    def __call__(self, x: backbone.Map, key: backbone.Key, *, train: bool) -> Array:
+        shape = self.width, self.size, 2
+        x = self.conv(x, key, train, "conv", *shape, pad=0, name="conv0", **_DRAWN)
         return layers.max_pool(nn.relu(x), ceil=True)
 
 
-class Fires(nn.Module):
+class Fires(backbone.Part, kw_only=True):
     """Two fire modules, and a max-pool after those of `pooled`.
 
     A fire module is a 1x1 convolution to `width` channels and, side by side on these, a
@@ -51,46 +46,32 @@ class Fires(nn.Module):
     width: int
     places: tuple[int, int]
     pooled: tuple[int, ...]
-    site: str
-    tap: taps.Tap | None
-    dtype: Any
 
     @nn.compact
-    def __call__(
-        self, x: Float[Array, "b h w c"], key: PRNGKeyArray | None, *, train: bool
-    ) -> Array:
+    def __call__(self, x: backbone.Map, key: backbone.Key, *, train: bool) -> Array:
         for place in self.places:
-            x = Fire(
-                width=self.width,
-                site=f"{self.site}.fire{place}",
-                tap=self.tap,
-                dtype=self.dtype,
-                name=f"fire{place}",
-            )(x, key, train=train)
+            site, name = f"{self.site}.fire{place}", f"fire{place}"
+            fire = Fire(width=self.width, site=site, name=name, **self.shared())
+            x = fire(x, key, train=train)
             if place in self.pooled:
                 x = layers.max_pool(x, ceil=True)
         return x
 
 
-class Fire(nn.Module):
+class Fire(backbone.Part, kw_only=True):
     """See Fires."""
 
     width: int
-    site: str
-    tap: taps.Tap | None
-    dtype: Any
 
     @nn.compact
-    def __call__(
-        self, x: Float[Array, "b h w c"], key: PRNGKeyArray | None, *, train: bool
-    ) -> Array:
-        def through(x, width, size, name, site):
-            x = _conv(width, size, self.dtype, name)(x)
-            return nn.relu(taps.through(self, x, f"{self.site}.{site}", key, train))
+    def __call__(self, x: backbone.Map, key: backbone.Key, *, train: bool) -> Array:
+        def through(x, site, width, size, name):
+            shape = width, size
+            return nn.relu(self.conv(x, key, train, site, *shape, name=name, **_DRAWN))
 
-        x = through(x, self.width, 1, "squeeze", "conv1")
-        one = through(x, 4 * self.width, 1, "expand1x1", "conv2")
-        three = through(x, 4 * self.width, 3, "expand3x3", "conv3")
+        x = through(x, "conv1", self.width, 1, "squeeze")
+        one = through(x, "conv2", 4 * self.width, 1, "expand1x1")
+        three = through(x, "conv3", 4 * self.width, 3, "expand3x3")
         return jnp.concatenate((one, three), -1)
 
 
@@ -112,25 +93,19 @@ class SqueezeNet(backbone.Staged):
     squeezed: int = 16
 
     def setup(self):
-        common = dict(tap=self.tap, dtype=self.dtype)
-        self.stem = Stem(width=self.stem_width, size=self.stem_size, **common)
+        self.stem = Stem(width=self.stem_width, size=self.stem_size, **self._shared())
         self.stage1, self.stage2, self.stage3, self.stage4 = (
             Fires(
                 width=(i + 1) * self.squeezed,
                 places=self.places[2 * i : 2 * i + 2],
                 pooled=self.pooled,
                 site=f"stage{i + 1}",
-                **common,
+                **self._shared(),
             )
             for i in range(4)
         )
-        self.fc = layers.conv(
-            self.classes,
-            1,
-            bias=True,
-            dtype=jnp.float32,
-            init=nn.initializers.normal(0.01),
-        )
+        init = nn.initializers.normal(0.01)
+        self.fc = layers.conv(self.classes, 1, bias=True, dtype=jnp.float32, init=init)
 
     def _least(self) -> int:
         return 14 + self.stem_size
@@ -139,12 +114,6 @@ class SqueezeNet(backbone.Staged):
         x = self._drop(x, "dropout", key, train)
         # Published so: a ReLU before the mean, so that no logit is negative.
         return jnp.mean(nn.relu(self.fc(x.astype(jnp.float32))), (1, 2))
-
-
-def _conv(features: int, size: int, dtype: Any, name: str, **options) -> nn.Conv:
-    return layers.conv(
-        features, size, bias=True, dtype=dtype, init=_HE_UNIFORM, name=name, **options
-    )
 
 
 # Called with the number of classes, and SqueezeNet's other fields as options.

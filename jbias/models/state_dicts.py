@@ -12,7 +12,6 @@ https://github.com/google-research/vision_transformer.
 import os
 import pathlib
 import re
-import types
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -32,19 +31,8 @@ CONTAINERS = (
 # What wrappers put before the names of a network.
 PREFIXES = (
     *("module.", "model.", "backbone.", "encoder.", "encoder_q.", "base_encoder."),
-    *(
-        "net.",
-        "network.",
-        "vit.",
-        "resnet.",
-        "online_backbone.",
-        "student.",
-        "teacher.",
-    ),
-    *("momentum_encoder.", "_orig_mod."),
-)
-_PLACES: Mapping[str, int] = types.MappingProxyType(
-    {prefix: place for place, prefix in enumerate(PREFIXES)}
+    *("net.", "network.", "vit.", "resnet.", "online_backbone.", "student."),
+    *("teacher.", "momentum_encoder.", "_orig_mod."),
 )
 # Entries of wrappers and of training, which no logits depend on: counters, the attacker
 # of the robustness library, momentum encoders, queues and heads of contrastive training,
@@ -201,9 +189,9 @@ def _chains(names: Iterable[str]) -> list[str]:
     for name in names:
         chain = ()
         for word in name.split(".", _DEPTH)[:-1]:
-            if f"{word}." not in _PLACES:
+            if f"{word}." not in PREFIXES:
                 break
-            chain += (_PLACES[f"{word}."],)
+            chain += (PREFIXES.index(f"{word}."),)
             found.add(chain)
     ordered = sorted(found, key=lambda chain: (len(chain), chain))
     return ["".join(PREFIXES[place] for place in chain) for chain in ordered]
@@ -274,9 +262,8 @@ def from_augreg(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         for kind in ("weight", "bias"):
             parts = [f"{stem}{part}.{kind}" for part in ("query", "key", "value")]
             if all(part in found for part in parts):
-                found[f"{stem}qkv.{kind}"] = np.concatenate(
-                    [found.pop(part) for part in parts]
-                )
+                rows = [found.pop(part) for part in parts]
+                found[f"{stem}qkv.{kind}"] = np.concatenate(rows)
     return found
 
 
@@ -292,7 +279,6 @@ def _turned(name: str, kernel: np.ndarray) -> np.ndarray:
         return kernel.transpose(3, 2, 0, 1)
     if kernel.ndim == 3:  # Features and heads: (width, heads, each), or the inverse.
         inverse = name.endswith("attn.proj.kernel")
-        kernel = kernel.reshape(
-            *((-1, kernel.shape[2]) if inverse else (len(kernel), -1))
-        )
+        shape = (-1, kernel.shape[2]) if inverse else (len(kernel), -1)
+        kernel = kernel.reshape(shape)
     return kernel.T

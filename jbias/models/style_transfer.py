@@ -34,6 +34,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
+from flax import traverse_util
 from jaxtyping import Array, Float
 
 from jbias.models import published
@@ -122,9 +123,8 @@ class VGGStack(nn.Module):
                 size = 3 if number else 1
                 around = (0, 0), (size // 2,) * 2, (size // 2,) * 2, (0, 0)
                 x = jnp.pad(x, around, "reflect")
-                conv = nn.Conv(
-                    features, (size, size), padding="VALID", name=str(number)
-                )
+                name = str(number)
+                conv = nn.Conv(features, (size, size), padding="VALID", name=name)
                 x = nn.relu(conv(x)) if features > 3 else conv(x)
         return x
 
@@ -132,14 +132,9 @@ class VGGStack(nn.Module):
 def _vgg_shapes() -> dict[str, tuple[int, ...]]:
     """Names and shapes of all weights: "encoder/2/kernel" (3, 3, 3, 64) and so on."""
     shapes = {}
-    for net, layers, inside in (
-        ("encoder", VGG_ENCODER, 3),
-        ("decoder", VGG_DECODER, 512),
-    ):
-        for layer in layers:
-            if isinstance(layer, str):
-                continue
-            number, features = layer
+    nets = ("encoder", VGG_ENCODER, 3), ("decoder", VGG_DECODER, 512)
+    for net, layers, inside in nets:
+        for number, features in (one for one in layers if not isinstance(one, str)):
             size = 3 if number else 1
             shapes[f"{net}/{number}/kernel"] = (size, size, inside, features)
             shapes[f"{net}/{number}/bias"] = (features,)
@@ -182,15 +177,7 @@ PUBLISHED = published.Published(
 
 def nest(arrays: Mapping[str, np.ndarray], net: str) -> dict[str, Any]:
     """The variables of one of the nets, from arrays named "net/layer/kind"."""
-    params: dict[str, Any] = {}
-    for name, value in arrays.items():
-        first, *layers, kind = name.split("/")
-        if first == net:
-            inner = params
-            for layer in layers:
-                inner = inner.setdefault(layer, {})
-            inner[kind] = value
-    return {"params": params}
+    return {"params": traverse_util.unflatten_dict(dict(arrays), sep="/")[net]}
 
 
 def vgg(*, weights: str | None = None) -> Transfer:
@@ -274,14 +261,9 @@ class SmallDecoder(nn.Module):
 
 def _conv(x: Array, features: int, name: str, *, side: int = 3, stride: int = 1):
     around = (0, 0), (side // 2,) * 2, (side // 2,) * 2, (0, 0)
-    return nn.Conv(
-        features,
-        (side, side),
-        (stride, stride),
-        padding="VALID",
-        kernel_init=_he,
-        name=name,
-    )(jnp.pad(x, around, "reflect"))
+    own = dict(padding="VALID", kernel_init=_he, name=name)
+    conv = nn.Conv(features, (side, side), (stride, stride), **own)
+    return conv(jnp.pad(x, around, "reflect"))
 
 
 def _doubled(x: Float[Array, "b h w c"]) -> Float[Array, "b 2*h 2*w c//4"]:

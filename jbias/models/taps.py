@@ -73,7 +73,6 @@ def _rescale_forward(x, scale, shift, acts, dtype):
 
 def _rescale_backward(dtype, kept, dy):
     """Sums over the pixels of each image where it acts, else of all images together."""
-    del dtype
     x, scale, acts = kept
 
     def sums(x, dy, axes):
@@ -81,11 +80,9 @@ def _rescale_backward(dtype, kept, dy):
         return jnp.sum(dy * x, axes), jnp.sum(dy, axes)
 
     def apart(x, dy, together):
-        del together
         return sums(x, dy, (1, 2))
 
     def shared(x, dy, together):
-        del x, dy
         return tuple(jnp.broadcast_to(s / len(scale), scale.shape) for s in together)
 
     together = sums(x, dy, (0, 1, 2))
@@ -256,7 +253,6 @@ def _shapes(net: nn.Module, side: int) -> Shapes:
     found = {}
 
     def note(x, site, key):
-        del key
         found[site] = x.shape
         return x
 

@@ -94,7 +94,6 @@ def _tensor(storage: Any, offset: Any, shape: Any, strides: Any, *rest: Any) -> 
 
 
 def _parameter(data: Any, *rest: Any) -> Tensor:
-    del rest
     if not isinstance(data, Tensor):
         raise TypeError
     return data
@@ -111,7 +110,6 @@ def _device(*words: Any) -> str:
 
 
 def _dtype(code: Any, *rest: Any) -> Dtype:
-    del rest
     if not isinstance(code, str) or code.lstrip("<>|=")[:1] not in tuple("fiub?"):
         raise TypeError
     return Dtype(np.dtype(code))

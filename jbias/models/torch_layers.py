@@ -85,14 +85,10 @@ def load(
     weights = published.read_npz(os.path.expanduser(path))
     try:
         sizes = sizes_of(weights)
-    except (
-        KeyError,
-        IndexError,
-    ):  # Of another network: the check below says what is missing.
-        sizes = {}
-    published.check_shapes(
-        shapes(**sizes), weights, f"models.{source.name}: {os.fspath(path)}"
-    )
+    except (KeyError, IndexError):
+        sizes = {}  # Of another network: the check below says what is missing.
+    where = f"models.{source.name}: {os.fspath(path)}"
+    published.check_shapes(shapes(**sizes), weights, where)
     return weights
 
 

@@ -27,7 +27,6 @@ from jbias.models import class_names, importing, registry, safetensors, weight_n
 from jbias.runtime import heap
 
 Net = dict[str, Any]  # {"params": ..., "stats": ...}
-_CLASSES = 9973  # A number of classes that no other axis has.
 
 
 def load(
@@ -230,14 +229,14 @@ def _network(
 ) -> nn.Module:
     """The network of the config, with the classes that its arrays have."""
     importing.check_options(name, options)
+    probe = registry.OPEN_CLASSES
     drawn = registry.shapes(
-        name, registry.cache_key({**options, "classes": _CLASSES}), side
+        name, registry.cache_key({**options, "classes": probe}), side
     )
-    pairs = jax.tree.map(lambda d, f: (d.shape, f.shape), drawn, found)
-    sizes = set()
-    leaves = jax.tree.leaves(pairs, is_leaf=lambda x: isinstance(x, tuple))
-    for a, b in leaves:
-        sizes |= {m for n, m in zip(a, b) if n == _CLASSES}
+    counts = jax.tree.map(
+        lambda d, f: {m for n, m in zip(d.shape, f.shape) if n == probe}, drawn, found
+    )
+    sizes = set().union(*jax.tree.leaves(counts))
     if len(sizes) != 1:
         raise ValueError(f"{where}: its arrays are not those of {name}")
     return registry.MODELS[name](**{**options, "classes": sizes.pop()})

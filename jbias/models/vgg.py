@@ -6,12 +6,10 @@ weights have.
 """
 
 import functools
-from collections.abc import Callable
-from typing import Any
 
 import jax.numpy as jnp
 from flax import linen as nn
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array
 
 from jbias.models import backbone, layers, taps
 
@@ -24,24 +22,17 @@ NAMES = (
 )
 
 
-class Convolutions(nn.Module):
+class Convolutions(backbone.Part, kw_only=True):
     """Convolutions of one width, each with a ReLU, and a max-pool of 2x2."""
 
     width: int
     places: tuple[int, ...]
-    site: str
-    tap: taps.Tap | None
-    norm: Callable[..., nn.Module] | None
-    dtype: Any
 
     @nn.compact
-    def __call__(
-        self, x: Float[Array, "b h w c"], key: PRNGKeyArray | None, *, train: bool
-    ) -> Array:
+    def __call__(self, x: backbone.Map, key: backbone.Key, *, train: bool) -> Array:
         for i, place in enumerate(self.places, 1):
-            name, width = f"conv{place}", self.width
-            x = layers.conv(width, 3, bias=True, dtype=self.dtype, name=name)(x)
-            x = taps.through(self, x, f"{self.site}.conv{i}", key, train)
+            own = dict(bias=True, name=f"conv{place}")
+            x = self.conv(x, key, train, f"conv{i}", self.width, 3, **own)
             if self.norm is not None:
                 x = self.norm(name=f"bn{place + 1}")(x, train=train)
             x = nn.relu(x)
@@ -95,8 +86,7 @@ class VGG(backbone.Staged):
 
     def _head(self, x: Array, key, train: bool) -> Array:
         if not self.hidden:
-            x = self._drop(jnp.mean(x, (1, 2)), "dropout", key, train)
-            return self.fc(x.astype(jnp.float32))
+            return super()._head(x, key, train)
         x = layers.flatten(layers.adaptive_mean(x, 7))
         for name, layer in (("fc1", self.fc1), ("fc2", self.fc2)):
             x = taps.through(self, nn.relu(layer(x)), name, key, train)

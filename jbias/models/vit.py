@@ -13,7 +13,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float
 
 from jbias.models import backbone, taps, weight_names
 
@@ -53,20 +53,17 @@ class Positions(nn.Module):
         return jnp.concatenate([first, x.reshape(b, h * w, c)], 1)[:, None]
 
 
-class Block(nn.Module):
+class Block(backbone.Part, kw_only=True):
     """x + attention(norm(x)), then x + mlp(norm(x)), over the words of an image."""
 
     width: int
     heads: int
     mlp: int
     eps: float
-    site: str
-    tap: taps.Tap | None
-    dtype: Any
 
     @nn.compact
     def __call__(
-        self, x: Float[Array, "b 1 n c"], key: PRNGKeyArray | None, *, train: bool
+        self, x: Float[Array, "b 1 n c"], key: backbone.Key, *, train: bool
     ) -> Array:
         dense = functools.partial(nn.Dense, dtype=self.dtype, kernel_init=_NARROW)
         norm = functools.partial(_norm, self.eps, self.dtype)
@@ -119,13 +116,8 @@ class ViT(backbone.Backbone, kw_only=True):
                 "models.vit: depth must be 4 or more and width a multiple of heads, got "
                 f"{self.depth}, {self.width} and {self.heads}"
             )
-        self.embed = nn.Conv(
-            self.width,
-            (self.patch, self.patch),
-            (self.patch, self.patch),
-            padding="VALID",
-            dtype=self.dtype,
-        )
+        side = (self.patch, self.patch)
+        self.embed = nn.Conv(self.width, side, side, padding="VALID", dtype=self.dtype)
         self.positions = Positions(self.grid)
         self.blocks = [
             Block(
@@ -144,9 +136,8 @@ class ViT(backbone.Backbone, kw_only=True):
         else:
             self.fc_norm = _norm(self.eps, jnp.float32)
         if self.classes:
-            self.fc = nn.Dense(  # In float32: bfloat16 logits tie.
-                self.classes, dtype=jnp.float32, kernel_init=_NARROW
-            )
+            # In float32: bfloat16 logits tie.
+            self.fc = nn.Dense(self.classes, dtype=jnp.float32, kernel_init=_NARROW)
 
     def stage_of(self, name: str) -> int:
         """Says to which stage a module belongs, given its name: 0 words, 5 linear."""

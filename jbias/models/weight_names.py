@@ -11,26 +11,25 @@ such tables, DIALECTS; PUBLISHERS says of each what all who use it take off imag
 None where they differ.
 """
 
+import itertools
 import re
-import types
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from flax import traverse_util
 
 Names = Sequence[tuple[str, str | tuple[str, ...]]]
 Arrays = Mapping[str, np.ndarray]
 
-_LEAVES: Mapping[str, str] = types.MappingProxyType(
-    {
-        "kernel": "weight",
-        "scale": "weight",
-        "bias": "bias",
-        "mean": "running_mean",
-        "var": "running_var",
-    }
-)
+_LEAVES = {
+    "kernel": "weight",
+    "scale": "weight",
+    "bias": "bias",
+    "mean": "running_mean",
+    "var": "running_var",
+}
 # The axes of ours, in the order in which the published array has them, by rank.
 _KERNELS = {4: (3, 2, 0, 1), 2: (1, 0)}
 _ROWS = 10  # Of a table in a refusal.
@@ -97,29 +96,24 @@ def entries(variables: Mapping[str, Any], names: Names) -> dict[str, Entry]:
 
 def to_variables(expected: Mapping[str, Entry], state: Arrays) -> dict[str, Any]:
     """The variables that a state dict makes, float32, in our layout."""
-    variables: dict[str, Any] = {}
+    flat: dict[tuple[str, ...], np.ndarray] = {}
     pieces: dict[tuple[str, ...], list[np.ndarray]] = {}
     for name, entry in sorted(expected.items(), key=lambda item: item[1].part):
-        pieces.setdefault((entry.collection, *entry.path), []).append(state[name])
-        if entry.part < entry.parts - 1:
-            continue
-        rows = pieces[entry.collection, *entry.path]
-        array = rows[0] if len(rows) == 1 else np.concatenate(rows)
-        inner = variables.setdefault(entry.collection, {})
-        for key in entry.path[:-1]:
-            inner = inner.setdefault(key, {})
-        ours = array.transpose(np.argsort(entry.axes))
-        inner[entry.path[-1]] = np.array(ours, np.float32, order="C")
-    return variables
+        path = (entry.collection, *entry.path)
+        rows = pieces.setdefault(path, [])
+        rows.append(state[name])
+        if entry.part == entry.parts - 1:
+            array = rows[0] if len(rows) == 1 else np.concatenate(rows)
+            ours = array.transpose(np.argsort(entry.axes))
+            flat[path] = np.array(ours, np.float32, order="C")
+    return traverse_util.unflatten_dict(flat)
 
 
 def to_state_dict(variables: Mapping[str, Any], names: Names) -> dict[str, np.ndarray]:
     """The state dict of variables: the inverse of `to_variables`."""
-    state = {}
+    state, flat = {}, traverse_util.flatten_dict(variables)
     for name, entry in entries(variables, names).items():
-        leaf = variables[entry.collection]
-        for key in entry.path:
-            leaf = leaf[key]
+        leaf = flat[(entry.collection, *entry.path)]
         array = np.asarray(leaf, np.float32).transpose(entry.axes)
         rows = array.shape[0] // entry.parts if entry.parts > 1 else None
         if rows is not None:
@@ -180,28 +174,20 @@ def compare(expected: Mapping[str, Entry], arrays: Arrays) -> Difference:
 
 def format_difference(difference: Difference) -> str:
     """The columns of a difference side by side, the first of each and how many more."""
-    columns = [
-        _column("missing", difference.missing),
-        _column("spare", difference.spare),
-        _column("of another shape", difference.misshapen),
-    ]
-    columns = [column for column in columns if len(column) > 1]
+    named = zip(("missing", "spare", "of another shape"), difference)
+    columns = [_column(title, rows) for title, rows in named if rows]
     widths = [max(map(len, column)) for column in columns]
-    height = max(map(len, columns))
-    rows = [
-        "  ".join(
-            (column[i] if i < len(column) else "").ljust(width)
-            for column, width in zip(columns, widths, strict=True)
-        ).rstrip()
-        for i in range(height)
-    ]
+    rows = (
+        "  ".join(map(str.ljust, row, widths)).rstrip()
+        for row in itertools.zip_longest(*columns, fillvalue="")
+    )
     return "\n  ".join(rows)
 
 
 def _column(title: str, rows: Sequence[str]) -> list[str]:
     shown = [row if len(row) <= 70 else f"{row[:67]}..." for row in rows[:_ROWS]]
     more = [f"and {len(rows) - _ROWS} more"] if len(rows) > _ROWS else []
-    return [f"{title} ({len(rows)})", *shown, *more] if rows else []
+    return [f"{title} ({len(rows)})", *shown, *more]
 
 
 def _text(shape: Iterable[int]) -> str:
