@@ -86,7 +86,8 @@ def run(
     of progress. look: seconds between looks at the jobs.
     """
     waiting, running = collections.deque(todo), list[RunningJob]()
-    free, report = collections.deque(where), reporter(all_trials, say, every)
+    free, began = collections.deque(where), time.monotonic()
+    first, said = trials.fraction_done([one.state for one in all_trials]), began
     reasons: dict[str, str] = {}  # Why a trial is stopped for good.
     sent: set[str] = set()  # Who was asked to save: a second time would be fatal.
     with _signals() as asked, _none_left(running):
@@ -108,7 +109,9 @@ def run(
             for trial, why in due:
                 reasons[trial.name] = why
                 _end(fresh[trial.name], sent)
-            report()
+            if time.monotonic() - said >= every:
+                said = time.monotonic()
+                say(progress(all_trials, first, said - began))
     return asked[0] if asked else ""
 
 
@@ -125,35 +128,19 @@ def _none_left(running: list[RunningJob]) -> Iterator[None]:
         raise
 
 
-def reporter(
-    all_trials: Sequence[trials.Trial], say: Callable[[str], None], every: float
-) -> Callable[[], None]:
-    """Makes what tells of progress where it was not called for so many seconds."""
-    began = said = time.monotonic()
-    first = trials.fraction_done([one.state for one in all_trials])
-
-    def report() -> None:
-        nonlocal said
-        if time.monotonic() - said >= every:
-            said = time.monotonic()
-            say(progress(all_trials, first, said - began))
-
-    return report
-
-
 def progress(all_trials: Sequence[trials.Trial], first: float, spent: float) -> str:
     """How many are in which state, when all will be done, and which is best."""
     looks = trials.statuses(all_trials)
     states = [one.state for one in looks]
     now = trials.fraction_done(states)
-    line = trials.count_line(states)
+    told = trials.count_line(states)
     if now > first:
         left = int((1 - now) * spent / (now - first))
         hours, minutes, seconds = left // 3600, left // 60 % 60, left % 60
-        line += f"; ETA {hours}:{minutes:02}:{seconds:02}"
+        told += f"; ETA {hours}:{minutes:02}:{seconds:02}"
     if found := trials.best(looks):
-        line += f"; best valid {100 * found.best[0]:.1f}: {found.trial.name}"
-    return line
+        told += f"; best valid {100 * found.best[0]:.1f}: {found.trial.name}"
+    return told
 
 
 def _started(trial: trials.Trial, place: Slot, say: Callable) -> RunningJob:

@@ -130,7 +130,7 @@ def _dry_run(
         say("nothing to start")
     elif where == "local":
         for trial in todo:
-            print(shlex.join(trials.command(trial)))
+            print(trials.shell_line(trials.command(trial)))
     else:
         print(EXECUTORS[where].script(todo, options), end="")
     return 0
@@ -189,7 +189,8 @@ def _run_script(
             f"--on={where}: no {program} here; install it, or --dry-run shows the script"
         )
     path = todo[0].workdir.parent / ".sweep" / f"{where}.sh"
-    trials.write(path, CLOUDS[where].script(todo, options))
+    with trials.write_atomically(path) as part:
+        part.write_text(CLOUDS[where].script(todo, options))
     say(f"running {path}")
     return min(1, subprocess.run(["bash", str(path)], check=False).returncode)
 
@@ -224,11 +225,12 @@ def _report_best(
         return
     value, step = best.best
     say(f"best in validation: {100 * value:.2f} at step {step}, {best.trial.workdir}")
-    say(shlex.join(trials.command(best.trial, "python")))
+    say(trials.shell_line(trials.command(best.trial, "python")))
 
 
 def _keep_table(looks: Sequence[trials.TrialStatus], workdir: pathlib.Path) -> None:
-    trials.write(workdir / "trials.csv", trials.to_csv(looks))
+    with trials.write_atomically(workdir / "trials.csv") as part:
+        part.write_text(trials.to_csv(looks), encoding="utf-8")
 
 
 DEFAULTS = {"search": "grid", "trials": 10, "seed": 0}
@@ -334,8 +336,14 @@ def build_search(asked: Mapping[str, Any]) -> trials.Search:
         )
     if not asked["config"]:
         raise ValueError("--config is missing, e.g. --config=jbias:erm")
-    listed = map(tuple, (asked["config"], fixed, found))
-    return trials.Search(*listed, asked["search"], asked["trials"], asked["seed"])
+    return trials.Search(
+        tuple(asked["config"]),
+        tuple(fixed),
+        tuple(found),
+        asked["search"],
+        asked["trials"],
+        asked["seed"],
+    )
 
 
 def _search_path(workdir: pathlib.Path) -> pathlib.Path:
@@ -345,7 +353,8 @@ def _search_path(workdir: pathlib.Path) -> pathlib.Path:
 def save_search(asked: Mapping[str, Any], workdir: pathlib.Path) -> None:
     """Keeps the search, for `status` and `retry`."""
     path, text = _search_path(workdir), json.dumps(asked, indent=1) + "\n"
-    trials.write(path, text)
+    with trials.write_atomically(path) as part:
+        part.write_text(text)
     mark = _mark(path, text)
     mark.parent.mkdir(parents=True, exist_ok=True)
     mark.touch()

@@ -133,10 +133,12 @@ def _draw(axis: SearchAxis, seed: int, number: int) -> Any:
         return axis.values[rng.integers(len(axis.values))]
     low, high = axis.values
     if axis.kind == "uniform":
-        drawn = rng.uniform(low, high)
-    else:
-        drawn = math.exp(rng.uniform(math.log(low), math.log(high)))
-    return float(f"{drawn:.{_DIGITS}g}")
+        return _rounded(rng.uniform(low, high))
+    return _rounded(math.exp(rng.uniform(math.log(low), math.log(high))))
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.{_DIGITS}g}")
 
 
 def as_flags(values: Mapping[str, Any]) -> list[str]:

@@ -29,7 +29,7 @@ def task(trial: trials.Trial, options: Mapping[str, Any]) -> dict[str, Any]:
     resources = {"accelerators": options["accelerators"], "use_spot": options["spot"]}
     if options["infra"]:
         resources["infra"] = options["infra"]
-    command = shlex.join(trials.command(trial, "python", _RUNS))
+    command = trials.shell_line(trials.command(trial, "python", _RUNS))
     return {
         "name": trials.label(trial),
         "resources": resources,

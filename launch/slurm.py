@@ -5,7 +5,6 @@ puts the same job into the queue again. What submitit keeps in its folder it rea
 with pickle: that folder must be as much yours alone as the code is.
 """
 
-import dataclasses
 import json
 import os
 import pathlib
@@ -55,7 +54,7 @@ def script(todo: Sequence[trials.Trial], options: Mapping[str, Any]) -> str:
         map_count=len(todo) if len(todo) > 1 else None,
         **_parameters(options),
     )
-    shown = (shlex.join(trials.command(trial)) for trial in todo)
+    shown = (trials.shell_line(trials.command(trial)) for trial in todo)
     lines = [f"# {i}: " + one.replace("\n", r"\n") for i, one in enumerate(shown)]
     return "\n".join([text, "# what its jobs run:", *lines, ""])
 
@@ -63,16 +62,17 @@ def script(todo: Sequence[trials.Trial], options: Mapping[str, Any]) -> str:
 def submit(
     todo: Sequence[trials.Trial], options: Mapping[str, Any], say: Callable[[str], None]
 ) -> None:
-    """Submits one array, under a name of its own.
+    """Submits one array; notes which job each trial has become.
 
-    It is noted before which trials that has: who is killed here leaves no jobs that the
-    next start does not find by their name.
+    What it is called is noted before: who is killed here leaves no jobs that the next
+    start does not find by their name.
     """
     _check(todo, options)
     submitit = _submitit()
     name = f"jbias-{secrets.token_hex(4)}"
-    arrays = {**_arrays(todo), name: [trial.name for trial in todo]}
-    trials.write(_arrays_path(todo), json.dumps(arrays, indent=1))
+    asked = {"name": name, "trials": [trial.name for trial in todo]}
+    with trials.write_atomically(_submitted_path(todo)) as path:
+        path.write_text(json.dumps(asked, indent=1))
     try:
         executor = submitit.SlurmExecutor(
             _folder(todo), max_num_timeout=options["requeues"]
@@ -84,13 +84,29 @@ def submit(
     except (RuntimeError, submitit.core.utils.FailedJobError) as error:
         reason = " ".join(str(error).split())
         raise ValueError(f"--on=slurm: the array was not submitted: {reason}") from None
-    for trial, job in zip(todo, jobs, strict=True):
-        say(f"job {job.job_id}: {trial.name}")
+    ids = {t.name: one.job_id for t, one in zip(todo, jobs, strict=True)}
+    _note(todo, ids)
+    for name, number in ids.items():
+        say(f"job {number}: {name}")
 
 
 def active(all_trials: Sequence[trials.Trial]) -> dict[str, str]:
     """The trials that SLURM has jobs of: `queued` or `running`."""
-    return {name: state for name, (_, state) in _jobs(all_trials).items()}
+    known, asked = _known(all_trials), _read(_submitted_path(all_trials), _SUBMITTED)
+    if not known and not asked:
+        return {}
+    jobs = _queue()
+    if lost := _lost(jobs, asked, known):
+        _note(all_trials, lost)
+        known |= lost
+    states, found = {number: state for number, state, _ in jobs}, {}
+    for trial in all_trials:
+        state = states.get(known.get(trial.name, ""), "COMPLETED")
+        if state in _WAITS:
+            found[trial.name] = "queued"
+        elif state not in _GONE:
+            found[trial.name] = "running"
+    return found
 
 
 def wait(
@@ -103,26 +119,29 @@ def wait(
 ) -> None:
     """Returns once SLURM has no job of these trials; tells of all that changes."""
     before: dict[str, tuple] = {}
-    report = local.reporter(all_trials, say, every)
+    began = said = time.monotonic()
+    first = trials.fraction_done([one.state for one in all_trials])
     # Cancelled again while it saves, a run would be killed.
     sent = {t.name for t in all_trials if (t.workdir / status.STOPPED_FILE).exists()}
     while True:
-        jobs = _jobs(all_trials)
+        there = active(all_trials)
         for trial in all_trials:
-            state, (_, queued) = trial.state, jobs.get(trial.name, ("", ""))
+            state, queued = trial.state, there.get(trial.name, "")
             now = (queued, state.phase, state.evaluated)
             if before.get(trial.name, ("", "not started", -1)) != now:
                 say(trials.status_line(trial, state, queued))
             before[trial.name] = now
-        if not jobs:
+        if not there:
             return
-        live = [t for t in all_trials if jobs.get(t.name, ("", ""))[1] == "running"]
+        live = [t for t in all_trials if there.get(t.name) == "running"]
         live = [t for t in live if t.state.phase == "running" and t.name not in sent]
         for trial, why in stop(live) if stop else ():
             sent.add(trial.name)
             trials.mark_stopped(trial.workdir, why)
-            _call("scancel", jobs[trial.name][0])
-        report()
+            _call("scancel", _known(all_trials)[trial.name])
+        if time.monotonic() - said >= every:
+            said = time.monotonic()
+            say(local.progress(all_trials, first, said - began))
         time.sleep(look)
 
 
@@ -142,14 +161,14 @@ def _job(trial: trials.Trial, options: Mapping[str, Any]) -> "Job":
 def _parameters(options: Mapping[str, Any]) -> dict[str, Any]:
     """The options in submitit's words; what is 0 or "" is left to the cluster."""
     named = ("partition", "account", "qos", "constraint")
-    asked = {name: options[name] for name in named}
-    asked |= {"gpus_per_node": options["gpus"], "cpus_per_task": options["cpus"]}
-    asked["mem"] = f"{options['gib'] * 1024:.0f}M" if options["gib"] else ""
-    found = {key: value for key, value in asked.items() if value}
+    told = {name: options[name] for name in named}
+    told |= {"gpus_per_node": options["gpus"], "cpus_per_task": options["cpus"]}
+    told["mem"] = f"{options['gib'] * 1024:.0f}M" if options["gib"] else ""
+    found = {key: value for key, value in told.items() if value}
     signal = f"{SIGNAL}@{options['warn']}"  # submitit writes its own without this.
     setup = [f"export SUBMITIT_PREEMPT_SIGNAL={SIGNAL}"]
     if options["nodes"] > 1:
-        # What happens to one task is asked to the others by the run itself.
+        # What happens to one task is told to the others by the run itself.
         found["srun_args"] = ["--kill-on-bad-exit=0"]
         if options["gpus"]:  # Else jax takes one of each node.
             numbers = ",".join(map(str, range(options["gpus"])))
@@ -181,19 +200,32 @@ def _folder(some: Sequence[trials.Trial]) -> pathlib.Path:
     return (some[0].workdir.parent / ".sweep" / "slurm").absolute()
 
 
-def _arrays_path(some: Sequence[trials.Trial]) -> pathlib.Path:
+def _ids_path(some: Sequence[trials.Trial]) -> pathlib.Path:
     return some[0].workdir.parent / ".sweep" / "slurm.json"
 
 
-def _arrays(some: Sequence[trials.Trial]) -> dict[str, list[str]]:
-    """The arrays that were submitted, or would have been: names of trials by task."""
-    path = _arrays_path(some)
+def _known(some: Sequence[trials.Trial]) -> dict[str, str]:
+    """The latest job of each trial."""
+    return _read(_ids_path(some), {})
+
+
+def _submitted_path(some: Sequence[trials.Trial]) -> pathlib.Path:
+    """Where the array stands that was submitted last, or would have been."""
+    return some[0].workdir.parent / ".sweep" / "slurm-asked.json"
+
+
+_SUBMITTED = {"name": str, "trials": list}
+
+
+def _read(path: pathlib.Path, kinds: Mapping[str, type]) -> dict[str, Any]:
+    """What stands in a file of ours; {} without it. kinds: of its fields, else words."""
     try:
-        arrays = json.loads(path.read_text("utf-8"))
-        whole = isinstance(arrays, dict) and all(
-            isinstance(names, list) and all(isinstance(name, str) for name in names)
-            for names in arrays.values()
-        )
+        told = json.loads(path.read_text("utf-8"))
+        whole = isinstance(told, dict) and (not kinds or told.keys() == kinds.keys())
+        for key, one in told.items() if whole else ():
+            words = one if isinstance(one, list) else [one]
+            whole &= isinstance(one, kinds.get(key, str))
+            whole &= all(isinstance(word, str) for word in words)
     except FileNotFoundError:
         return {}
     except (ValueError, RecursionError):
@@ -203,24 +235,34 @@ def _arrays(some: Sequence[trials.Trial]) -> dict[str, list[str]]:
             f"{path}: must be the JSON of a search, got something else; remove it, but "
             "look with squeue --me whether its jobs are still there"
         )
-    return arrays
+    return told
 
 
-def _jobs(all_trials: Sequence[trials.Trial]) -> dict[str, tuple[str, str]]:
-    """Number and state, `queued` or `running`, of the job that each trial has."""
-    arrays, found = _arrays(all_trials), {}
-    for number, state, array in _queue() if arrays else ():
+def _note(some: Sequence[trials.Trial], ids: Mapping[str, str]) -> None:
+    """Keeps which jobs trials have become."""
+    with trials.write_atomically(_ids_path(some)) as path:
+        path.write_text(json.dumps({**_known(some), **ids}, indent=1))
+
+
+def _lost(
+    jobs: Sequence[tuple[str, str, str]],
+    asked: Mapping[str, Any],
+    known: Mapping[str, str],
+) -> dict[str, str]:
+    """The jobs of the array submitted last whose numbers nobody has noted, by trial."""
+    found = {}
+    for number, _, name in jobs:
         task = number.partition("_")[2] or "0"
-        if state not in _GONE and task.isdecimal():
-            for name in arrays.get(array, ())[int(task) :][:1]:
-                found[name] = number, "queued" if state in _WAITS else "running"
-    return {t.name: found[t.name] for t in all_trials if t.name in found}
+        if asked and name == asked["name"] and task.isdecimal():
+            for trial in asked["trials"][int(task) :][:1]:
+                found |= {trial: number} if known.get(trial) != number else {}
+    return found
 
 
 def _queue() -> list[tuple[str, str, str]]:
     """Number, state and name of each of the user's jobs that SLURM still knows."""
-    listed = _call("squeue", "--me", "--noheader", "--array", "--format=%i|%T|%j")
-    lines = [line.strip().split("|", 2) for line in listed.splitlines()]
+    told = _call("squeue", "--me", "--noheader", "--array", "--format=%i|%T|%j")
+    lines = [line.strip().split("|", 2) for line in told.splitlines()]
     return [(one[0], one[1], one[2]) for one in lines if len(one) == 3]
 
 
@@ -239,7 +281,6 @@ def _call(*command: str) -> str:
     return done.stdout
 
 
-@dataclasses.dataclass
 class Job:
     """A trial's command for a scheduler that calls it, and says when to save (submitit).
 
@@ -249,12 +290,18 @@ class Job:
     times at most.
     """
 
-    command: Sequence[str]
-    workdir: str
-    log: str
-    patience: float  # Seconds to wait for a run to save.
-    again: int = 0
-    _pid: int = dataclasses.field(default=0, init=False)
+    def __init__(
+        self,
+        command: Sequence[str],
+        workdir: str,
+        log: str,
+        patience: float,
+        again: int = 0,
+    ):
+        self.command, self.workdir, self.log = tuple(command), workdir, log
+        self.patience = patience  # Seconds to wait for a run to save.
+        self.again = again
+        self._pid = 0
 
     def __call__(self) -> int:
         """Runs to the end; returns the exit code."""
@@ -284,7 +331,8 @@ class Job:
         import submitit
 
         self._settle()
-        return submitit.helpers.DelayedSubmission(dataclasses.replace(self))
+        again = Job(self.command, self.workdir, self.log, self.patience, self.again)
+        return submitit.helpers.DelayedSubmission(again)
 
     def _requeue(self) -> None:
         """Starts the job's processes once more, all of them: one was lost."""

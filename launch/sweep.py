@@ -61,16 +61,23 @@ def parser() -> cli.Parser:
         "[--config.KEY=VALUE ...] [options]",
     )
     add = made.add_argument
-    number, folder = dict(type=int, metavar="N"), dict(required=True, metavar="DIR")
-    file = dict(metavar="FILE:ARGUMENTS")
     add("what", choices=("run", "status", "retry"), help=argparse.SUPPRESS)
-    add("--workdir", help="where the trials' workdirs are", **folder)
-    several = "as for jbias.main; may be given several times"
-    add("--config", action="append", default=[], help=several, **file)
-    add("--sweep", help="a file with get_sweep instead", **file)
+    add(
+        "--workdir", required=True, metavar="DIR", help="where the trials' workdirs are"
+    )
+    add(
+        "--config",
+        action="append",
+        default=[],
+        metavar="FILE:ARGUMENTS",
+        help="as for jbias.main; may be given several times",
+    )
+    add("--sweep", metavar="FILE:ARGUMENTS", help="a file with get_sweep instead")
     add("--search", choices=("grid", "random"), help="(default: grid)")
-    add("--trials", help="draws of a random search (default: 10)", **number)
-    add("--seed", help="of the draws (default: 0)", **number)
+    add(
+        "--trials", type=int, metavar="N", help="draws of a random search (default: 10)"
+    )
+    add("--seed", type=int, metavar="N", help="of the draws (default: 0)")
     add(
         "--stop",
         choices=("median", "never"),
@@ -78,16 +85,28 @@ def parser() -> cli.Parser:
         "of the completed trials' running averages (default: never)",
     )
     add(
-        "--fewest", help="completed trials before any is stopped (default: 3)", **number
+        "--fewest",
+        type=int,
+        metavar="N",
+        help="completed trials before any is stopped (default: 3)",
     )
-    grace = "no trial is stopped up to this step (default: 0)"
-    add("--grace", type=int, metavar="STEP", help=grace)
+    add(
+        "--grace",
+        type=int,
+        metavar="STEP",
+        help="no trial is stopped up to this step (default: 0)",
+    )
     add("--on", default="local", metavar="WHERE:OPTIONS", help="(default: local)")
     add("--dry-run", action="store_true", help="shows what would be started")
     add("--wait", action="store_true", help="slurm: until all jobs have ended")
     add("--stopped", action="store_true", help="retry: stopped trials, too")
-    every = dict(type=float, default=60.0, metavar="SECONDS")
-    add("--every", help="between lines of progress (default: 60)", **every)
+    add(
+        "--every",
+        type=float,
+        default=60.0,
+        metavar="SECONDS",
+        help="between lines of progress (default: 60)",
+    )
     return made
 
 

@@ -38,18 +38,21 @@ def script(todo: Sequence[trials.Trial], options: Mapping[str, Any]) -> str:
         f"sudo apt-get install -y -qq {shlex.quote(options['python'] + '-venv')} && "
         f"{python} -m venv env && env/bin/python -m pip install -q './jbias[tpu,gcs]'"
     )
-    runs = []
-    for trial in todo:
-        command = trials.command(trial, "../env/bin/python", options["runs"])
-        there = shlex.quote(f"cd jbias && {shlex.join(command)}")
-        runs.append(f"on_all {there} || failed=$((failed + 1))")
-    quoted = ("name", "zone", "type", "runtime")
-    values = {
-        **{key: shlex.quote(str(options[key])) for key in quoted},
+    commands = (
+        trials.shell_line(trials.command(trial, "../env/bin/python", options["runs"]))
+        for trial in todo
+    )
+    runs = (
+        f"on_all {shlex.quote(f'cd jbias && {one}')} || failed=$((failed + 1))"
+        for one in commands
+    )
+    told = {
+        **{key: shlex.quote(str(options[key])) for key in ("name", "zone", "type")},
+        "runtime": shlex.quote(options["runtime"]),
         "spot": " --spot" if options["spot"] else "",
         "install": shlex.quote(install),
         "runs": "\n".join(runs),
         "count": str(len(todo)),
     }
     text = _SCRIPT.read_text("utf-8")
-    return re.sub(r"(?<!\$)\{(\w+)\}", lambda found: values[found[1]], text)
+    return re.sub(r"(?<!\$)\{(\w+)\}", lambda found: told[found[1]], text)

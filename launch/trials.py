@@ -4,8 +4,8 @@ And which the search has no more use for: the median stopping rule of Golovin et
 Vizier, KDD 2017, section 3.2.2.
 """
 
+import contextlib
 import csv
-import functools
 import io
 import json
 import pathlib
@@ -13,7 +13,7 @@ import re
 import shlex
 import statistics
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from absl import flags
@@ -22,7 +22,7 @@ from ml_collections import config_flags
 from jbias import config as jc
 from jbias.launch import search_space
 from jbias.runs import status
-from jbias.runtime import files, messages
+from jbias.runtime import messages
 
 ENDED = ("done", "diverged", "stopped")  # What `run` leaves alone, beside failed ones.
 
@@ -73,6 +73,11 @@ def command(
     """What trains it, wherever it is started; `runs` is where workdirs are there."""
     workdir = f"{runs.rstrip('/')}/{trial.name}" if runs else trial.workdir
     return (python, "-m", "jbias.main", *trial.arguments, f"--workdir={workdir}")
+
+
+def shell_line(words: Sequence[str]) -> str:
+    """A command as a shell reads it."""
+    return shlex.join(words)
 
 
 def check_devices(todo: Sequence[Trial], where: str) -> None:
@@ -168,11 +173,10 @@ def _config(named: str, changes: Sequence[str]) -> dict[str, Any]:
 
 def statuses(trials: Sequence[Trial]) -> list[TrialStatus]:
     """Looks once into the folder of each; what cannot be read is `damaged`."""
-    return [_status(trial) for trial in trials]
+    return [_status(trial, trial.state) for trial in trials]
 
 
-def _status(trial: Trial) -> TrialStatus:
-    state = trial.state
+def _status(trial: Trial, state: status.RunStatus) -> TrialStatus:
     if state.phase == "damaged":
         return TrialStatus(trial, state, None)
     try:
@@ -184,8 +188,11 @@ def _status(trial: Trial) -> TrialStatus:
 def objective(workdir: pathlib.Path) -> tuple[float, int] | None:
     """The best validation accuracy (the mean over all seeds) and its step, if any."""
     curve = status.validation_curve(workdir)
-    found = ((value, step) for step, value in curve.items())
-    return max(found, key=lambda one: (one[0], -one[1]), default=None)
+    return max(((v, s) for s, v in curve.items()), key=_early) if curve else None
+
+
+def _early(found: tuple[float, int]) -> tuple[float, int]:
+    return found[0], -found[1]
 
 
 def best(looks: Sequence[TrialStatus]) -> TrialStatus | None:
@@ -245,15 +252,18 @@ def to_csv(looks: Sequence[TrialStatus]) -> str:
             [trial.name, state.phase, state.reason, state.step, state.steps]
             + [*(told or ("", ""))]
             + [trial.values.get(key, "") for key in keys]
-            + [trial.workdir, shlex.join(command(trial, "python"))]
+            + [trial.workdir, shell_line(command(trial, "python"))]
         )
     return out.getvalue()
 
 
-def write(path: pathlib.Path, text: str) -> None:
-    """Writes a file that is whole or not there, in a folder that may be new."""
+@contextlib.contextmanager
+def write_atomically(path: pathlib.Path) -> Iterator[pathlib.Path]:
+    """A path to write to, which gets its name once all is written."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    files.write(path, text)
+    part = path.with_name(f".{path.name}.part")
+    yield part
+    part.replace(path)
 
 
 MIN_COMPLETED = 3  # Completed trials before any is stopped: fewer say little.
@@ -301,10 +311,12 @@ def to_stop(
 ) -> list[tuple[Trial, str]]:
     """The trials to stop, and why."""
     completed = [_curve(trial, ended=True) for trial in all_trials]
-    rule = functools.partial(
-        median_rule, completed=completed, fewest=fewest, grace=grace
-    )
-    return [(trial, why) for trial in running if (why := rule(_curve(trial)))]
+    found = []
+    for trial in running:
+        curve = _curve(trial)
+        if why := median_rule(curve, completed, fewest=fewest, grace=grace):
+            found.append((trial, why))
+    return found
 
 
 def _curve(trial: Trial, *, ended: bool = False) -> Mapping[int, float]:
@@ -322,7 +334,8 @@ def _curve(trial: Trial, *, ended: bool = False) -> Mapping[int, float]:
 
 def mark_stopped(workdir: pathlib.Path, reason: str) -> None:
     """Leaves word in a trial's folder that it is stopped, and why."""
-    write(workdir / status.STOPPED_FILE, json.dumps({"reason": reason}) + "\n")
+    with write_atomically(workdir / status.STOPPED_FILE) as path:
+        path.write_text(json.dumps({"reason": reason}) + "\n")
 
 
 def clear_stopped(workdir: pathlib.Path) -> None:

@@ -46,7 +46,7 @@ def script(todo: Sequence[trials.Trial], options: Mapping[str, Any]) -> str:
             "num-slices": options["slices"],
             "max-restarts": options["restarts"],
             "docker-image": options["image"],
-            "command": shlex.join(command),
+            "command": trials.shell_line(command),
         }
         for key, value in given.items():
             _check(key, str(value))

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 
+import pandas as pd
 import pytest
 import submitit  # Imported in a test it would close what pytest captures.
 
@@ -54,13 +55,11 @@ def until(holds, seconds: float = 120.0) -> None:
 
 
 def job_of(folder, rate: float) -> str:
-    """The job of the trial with this step size, by what `submit` noted."""
+    """The job of the trial with this step size, by what `status` keeps."""
     sweep.main(["status", f"--workdir={folder}"])
     name = table(folder).trial[rate]
-    ((array, names),) = json.loads((folder / ".sweep/slurm.json").read_text()).items()
-    queue = call("squeue", "--noheader", "--array", f"--name={array}", "--format=%i")
-    task = f"_{names.index(name)}"
-    return next(one for one in queue.split() if one.endswith(task))
+    ids = pd.read_json(folder / ".sweep/slurm.json", typ="series", dtype=False)
+    return ids[name]
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
 """What SLURM is asked and told, by programs that stand in for it."""
 
+import json
 import types
 
 import pytest
@@ -63,13 +64,14 @@ def test_jobs_of_a_start_that_was_killed_are_found(count, todo, cluster):
     cluster.killed = True
     with pytest.raises(KeyboardInterrupt):
         slurm.submit(todo[:count], slurm.OPTIONS, print)
+    assert not slurm._ids_path(todo).exists()
     expected = dict.fromkeys("abc"[:count], "queued")
     assert slurm.active(todo) == expected
-    # Known by the name of their array, whatever is submitted next.
+    # Known by their numbers now, whatever is submitted next.
     cluster.killed = False
     slurm.submit(todo[count:] or todo[:1], slurm.OPTIONS, print)
     assert slurm.active(todo) == {**expected, **dict.fromkeys("abc", "queued")}
-    known = {name: number for name, (number, _) in slurm._jobs(todo).items()}
+    known = json.loads(slurm._ids_path(todo).read_text())
     last = {1: dict(a="7", b="8_0", c="8_1"), 3: dict(a="10", b="7_1", c="7_2")}
     assert known == last[count]
 
@@ -85,14 +87,13 @@ def test_a_trial_is_cancelled_once(todo, cluster, monkeypatch):
     slurm.submit(todo, slurm.OPTIONS, lambda line: None)
     looks = []
 
-    def jobs(_):
+    def active(_):
         looks.append(0)
-        there = {"a": ("7_0", "running"), "b": ("7_1", "running")}
-        return there if len(looks) < 6 else {}
+        return {"a": "running", "b": "running"} if len(looks) < 6 else {}
 
     running = status.RunStatus("running")
     monkeypatch.setattr(status, "read", lambda workdir: running)
-    monkeypatch.setattr(slurm, "_jobs", jobs)
+    monkeypatch.setattr(slurm, "active", active)
     trials.mark_stopped(todo[1].workdir, "by one who waited before")
     rule = lambda live: [(trial, "too low") for trial in live]
     slurm.wait(todo, say=lambda line: None, stop=rule, look=0)
@@ -100,9 +101,11 @@ def test_a_trial_is_cancelled_once(todo, cluster, monkeypatch):
     assert sent == [("scancel", "7_0")]
 
 
+@pytest.mark.parametrize("file", ["slurm.json", "slurm-asked.json"])
 @pytest.mark.parametrize("text", ["[]", "1", '{"a": 1}', "[" * 10**5, '{"name": "x"}'])
-def test_a_damaged_file_of_jobs_is_refused(text, todo, cluster):
-    (path := todo[0].workdir.parent / ".sweep" / "slurm.json").parent.mkdir()
+def test_a_damaged_file_of_jobs_is_refused(file, text, todo, cluster):
+    (path := todo[0].workdir.parent / ".sweep" / file).parent.mkdir()
     path.write_text(text)
-    with pytest.raises(ValueError, match="slurm.json: must be the JSON of a search"):
-        slurm.active(todo)
+    if (file, text) != ("slurm.json", '{"name": "x"}'):
+        with pytest.raises(ValueError, match=f"{file}: must be the JSON of a search"):
+            slurm.active(todo)
