@@ -13,7 +13,9 @@ SEED = 0
 TESTS =
 MINOR = 'import sys; print("%d.%d" % sys.version_info[:2])'
 # Which must hold under the newest Python: what depends on jax and orbax most.
-NEWEST_TESTS = tests/training tests/runtime tests/runs/test_checkpoints.py $(addprefix tests/test_,$(addsuffix .py,step seeds private))
+NEWEST_TESTS = tests/test_private.py tests/runs/test_checkpoints.py \
+	$(addprefix tests/runtime/test_,processes.py coordinator.py) \
+	$(addprefix tests/training/test_,$(addsuffix .py,convolutions chunked_gradients replaced_convolutions seed_axis seed_layout step))
 
 .PHONY: same-python demo eight study chaos test test-newest smoke test-all docs notebook lint types format clean
 

@@ -240,8 +240,8 @@ def load_initial_nets(
         )
     found = json.loads(config.read_text())
     held, folders = found["seeds"], [b.folder for b in run_spec.branches(found)]
-    folder = "" if whole == workdir else f"vary/{workdir.name}"
-    if folder not in folders:
+    branch = "" if whole == workdir else f"vary/{workdir.name}"
+    if branch not in folders:
         raise ValueError(
             f"config.init: {workdir} must be one branch of the run in {whole}; name one, "
             f"such as {whole / folders[0]}"
@@ -256,7 +256,7 @@ def load_initial_nets(
     if not steps:
         raise ValueError(f"config.init: {folder} holds no checkpoint yet")
     found, _ = trained.read_nets(folder, steps[-1])
-    first = folders.index(folder) * len(held)  # All seeds of a branch, then the next.
+    first = folders.index(branch) * len(held)  # All seeds of a branch, then the next.
     places = [0 if len(held) == 1 else held.index(seed) for seed in seeds]
     return [found[first + place] for place in places]
 
