@@ -220,7 +220,7 @@ def _opened(
     return asked
 
 
-def _columns(source: "spec.Source", wanted: Sequence[str]) -> Columns:
+def _columns(source: "base.Source", wanted: Sequence[str]) -> Columns:
     """The columns asked for, or all whose values have names; equal ones count once."""
     import numpy as np
 

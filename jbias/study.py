@@ -186,7 +186,7 @@ def _with_argument(named: str, argument: str) -> str:
 
 
 def _levels(
-    source: "spec.Source", asked: Sequence[str], attribute: str
+    source: "base.Source", asked: Sequence[str], attribute: str
 ) -> tuple[str, ...]:
     """The levels asked for, each once."""
     from jbias.data import shift_option, shifts

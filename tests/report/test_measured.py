@@ -247,7 +247,7 @@ def test_ids_of_imagenet_are_given_words():
     place = ("classes", "imagenet")
 
     class Network:
-        name, numbers = "x", {place: classes.numbers(by, classes=ids)}
+        name, numbers = "x", {place: accuracy.class_numbers(by, classes=ids)}
         of = staticmethod(lambda probe: [place])
         decided = staticmethod(lambda place: by)
         classes = staticmethod(lambda place: ids)
