@@ -66,7 +66,7 @@ def made(
         correct=correct,
         likelihood=likelihood,
         confidence=np.maximum(likelihood, 0.5),
-        suspects=ranked,
+        candidates=ranked,
         examples={first.name: audited.Examples(pairs, *pictures)} if pairs else {},
         notes=("a note",),
         tau=0.05,
