@@ -4,6 +4,7 @@ Encoded images lie in a store: files, members of tar archives, Parquet, ArrayRec
 returns the bytes of an image by its number, in any order and from any thread.
 """
 
+import abc
 import collections
 import dataclasses
 import functools
@@ -22,16 +23,16 @@ from jbias.data import base, crops, transforms
 _CACHED_GROUPS = 2  # Row groups a thread keeps: neighbours are read together.
 
 
-class Store:
+class Store(abc.ABC):
     """Encoded images by number, and the shards, all in one folder, if they lie in any."""
 
     names: tuple[str, ...]  # Of each, relative, with slashes.
     shards: tuple[str, ...]
     shard: Int[np.ndarray, "n"]  # Of each image, by its number.
 
+    @abc.abstractmethod
     def open(self, index: int) -> str | BinaryIO:
         """What opening.image takes; OSError or ValueError where it cannot be read."""
-        raise NotImplementedError
 
     def where(self, index: int) -> str:
         """Names one image to a person: the place, and its key."""
