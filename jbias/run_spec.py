@@ -6,6 +6,7 @@ config would, up to the rounding of float32, and its records are that run's.
 """
 
 import dataclasses
+import functools
 import itertools
 import numbers
 import os
@@ -230,13 +231,24 @@ def check_trusted(config: dict[str, Any], workdir: str | os.PathLike) -> dict[st
 _ROOMS = ("algo", "optim")
 
 
-class Branch(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Branch:
     """One combination of values."""
 
     values: tuple[float, ...]  # In the order of config.vary; empty without it.
     config: dict[str, Any]  # With the values in place, and without `vary`.
     folder: str  # Of its records, in the workdir; "" is the workdir.
-    fields: dict[str, str]  # What all its records say of it, `run` its run's name.
+
+    @functools.cached_property
+    def fields(self) -> dict[str, str]:
+        """What all its records say of it, `run` its run's name."""
+        return dict(
+            run=jc.run_name(self.config),
+            algorithm=jc.algorithm_name(self.config),
+            variant=self.config.get("variant", ""),
+            model=self.config["model"]["name"],
+            train_data=jc.train_data_name(self.config),
+        )
 
 
 def varied_keys(config: Mapping[str, Any]) -> tuple[str, ...]:
@@ -252,18 +264,8 @@ def branches(config: Mapping[str, Any]) -> list[Branch]:
         name = ",".join(f"{key}={_text(value)}" for key, value in named)
         folder = f"vary/{name}" if name else ""
         own = {**with_values(config, values), "vary": []}
-        made.append(Branch(values, own, folder, _fields(own)))
+        made.append(Branch(values, own, folder))
     return made
-
-
-def _fields(config: Mapping[str, Any]) -> dict[str, str]:
-    return dict(
-        run=jc.run_name(config),
-        algorithm=jc.algorithm_name(config),
-        variant=config.get("variant", ""),
-        model=config["model"]["name"],
-        train_data=jc.train_data_name(config),
-    )
 
 
 def with_values(config: Mapping[str, Any], values: Sequence[Any]) -> dict[str, Any]:

@@ -125,12 +125,7 @@ def _slices(line: str) -> int:
     return math.prod(map(int, out.split("x"))) // size
 
 
-# To sort values back takes a CPU twice as long as to gather them.
-GATHERS = pytest.mark.xfail(strict=True, reason="EFDMix gathers every value")
-SINGLE = [pytest.param(x, marks=GATHERS) if x == "efdmix" else x for x in algos.ALGOS]
-
-
-@pytest.mark.parametrize("name", SINGLE)
+@pytest.mark.parametrize("name", algos.ALGOS)
 def test_nothing_gathers_pixel_by_pixel(name):
     """A TPU takes rows of a batch quickly, and single numbers one after the other."""
     with xla.compiling_for("tpu"):

@@ -10,7 +10,6 @@ import types
 import pytest
 from etils import epath
 
-from jbias import config as jc
 from jbias.runs import checkpoints, results, workdirs
 from jbias.runtime import console, files, messages
 from jbias.runtime.processes import ALONE
@@ -172,10 +171,9 @@ def record(step: int) -> results.Record:
 
 
 @pytest.fixture
-def job(tmp_path, monkeypatch):
+def job(tmp_path):
     """What is known of a run that has written records of two steps."""
-    monkeypatch.setattr(jc, "run_name", lambda config: "r")
-    branch = types.SimpleNamespace(folder="", config={})
+    branch = types.SimpleNamespace(folder="", fields={"run": "r"})
     about = dict(
         branches=[branch], sums={}, said=[], check_lock=lambda: None, team=ALONE
     )
