@@ -20,10 +20,20 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 @pytest.fixture(scope="session", autouse=True)
 def caches(tmp_path_factory):
     """Drawn sets and compiled programs are shared by all tests and their processes."""
-    cache = tmp_path_factory.mktemp("cache")
+    base = tmp_path_factory.getbasetemp()
+    cache = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "cache"
+    kept = {
+        "jax_compilation_cache_dir": os.environ.get(
+            "JAX_COMPILATION_CACHE_DIR", str(cache / "xla")
+        ),
+        "jax_persistent_cache_min_compile_time_secs": 0.0,
+        "jax_persistent_cache_min_entry_size_bytes": -1,
+    }
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("JBIAS_CACHE", str(cache))
-        jax.config.update("jax_compilation_cache_dir", str(cache / "xla"))
+        for name, value in kept.items():
+            patch.setenv(name.upper(), str(value))
+            jax.config.update(name, value)
         yield cache
 
 
