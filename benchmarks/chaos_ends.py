@@ -39,7 +39,7 @@ def _best(workdir: pathlib.Path) -> dict[str, tuple[float, int]]:
 
 def weights(workdir: pathlib.Path) -> dict[str, np.ndarray]:
     """All numbers of the latest checkpoint, by its step and their names."""
-    manager = checkpoints.open(workdir / "checkpoints")
+    manager = checkpoints.CheckpointStore(workdir / "checkpoints").manager
     step = manager.latest_step()
     args = ocp.args.Composite(state=ocp.args.StandardRestore())
     tree = manager.restore(step, args=args)["state"]

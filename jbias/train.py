@@ -6,25 +6,22 @@ latest complete checkpoint stands.
 """
 
 import contextlib
-import functools
+import enum
 import itertools
 import time
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from typing import Any, NamedTuple
 
-import jax
-import numpy as np
 from etils import epath
 
 from jbias import config as jc
 from jbias import run_spec
-from jbias.runs import checkpoints, checksums, costs, evaluations, status, workdirs
+from jbias.runs import checksums, costs, evaluations, status, workdirs
 from jbias.runtime import console, files, messages, signals
 from jbias.runtime import processes as teams
 from jbias.training import (
     checkpointing,
     evaluator,
-    profiling,
     seed_axis,
     setup,
     stages,
@@ -122,7 +119,7 @@ def _end(job: RunContext, fate: str) -> None:
         files.save(job.workdir / folder / "done", fate + "\n")
     cost = costs.describe(checkpointing.write_cost(job))
     line = f"{fate}: {job.name} in {job.workdir}, {cost}"
-    step = max(job.saved, 0)
+    step = max(job.checkpoints.step, 0)
     job.log(console.LogEvent(line, "finished", step=step, fate=fate))
     telemetry.set_phase(job, fate, step)
     if job.config["vary"]:
@@ -143,7 +140,8 @@ def _discard(line: str) -> None:
 
 def _train(job: RunContext) -> None:
     """Runs the stages, from where the latest checkpoint stands."""
-    restored = _restored(job)
+    job.check_lock()  # What is damaged is moved.
+    restored = job.checkpoints.restore(evaluator.state_shapes(job), job.log)
     first, packed, step = 0, None, 0
     info: dict[str, Any] = {}
     if restored is not None:
@@ -168,56 +166,24 @@ def _train(job: RunContext) -> None:
     finally:
         for stage in job.stages:
             stage.close()
-        if job.team.is_main:
-            checkpoints.finish(job.manager)
+        job.checkpoints.close()
     if job.monitor.all_diverged:
         job.log(f"every seed diverged: {_fates(job)}; lower config.optim.rate")
 
 
-def _restored(job: RunContext) -> tuple[tuple, dict[str, Any]] | None:
-    """What the first process finds in the latest whole checkpoint, in all."""
-    job.check_lock()  # What is damaged is moved.
-    return _of_first(job, lambda like: checkpoints.restore(job.manager, like, job.log))
-
-
 def _decide_again(job: RunContext) -> None:
     """Makes decisions anew that are lost, where their step's states are kept; seals all."""
-    held = {k: v for k, v in job.sums.items() if not checksums.is_record(k)}
+    held = {k: v for k, v in job.records.sums.items() if not checksums.is_record(k)}
     lost, steps = evaluations.find_damaged(job.workdir, held, job.config["run"])
     for step in job.team.broadcast("lost decisions", steps):
         if job.halted:
             break
-        if found := _of_first(
-            job, lambda x, n=step: checkpoints.restore_step(job.manager, n, x)
-        ):
+        if found := job.checkpoints.restore_step(step, evaluator.state_shapes(job)):
             stage = job.stages[found[1]["stage"]]
             nets = stage.layout.pack(map(evaluator.net_only, found[0]))
             evaluator.rebuild_decisions(job, stage, nets, step)
     # Halted, it goes on another time.
-    checkpointing.seal_records(job, () if job.halted else lost)
-
-
-def _of_first(job: RunContext, read: Callable) -> tuple[tuple, dict[str, Any]] | None:
-    """What the first process reads of a checkpoint by its states' shapes, in all."""
-    shapes = evaluator.state_shapes(job)
-    restored = read(shapes) if job.team.is_main else None
-    if job.team.count == 1:
-        return restored
-    info = job.team.broadcast("the checkpoint", restored and _of_all(restored[1]))
-    if info is None:
-        return None
-    info = restored[1] if restored else info
-    states = restored[0] if restored else _empty(shapes(info["stage"]))
-    return tuple(map(job.team.broadcast_tree, states)), info
-
-
-def _of_all(info: Mapping[str, Any]) -> dict[str, Any]:
-    """What every process needs of what stands beside the states: not the records."""
-    return {**info, "records": bool(info["records"]), "sums": {}}
-
-
-def _empty(shapes: tuple) -> tuple:
-    return jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes)
+    job.records.seal(() if job.halted else lost)
 
 
 def _begin(job: RunContext, step: int) -> None:
@@ -257,90 +223,69 @@ def _fates(job: RunContext) -> str:
     return ", ".join(f"seed {k} at step {v}" for k, v in job.monitor.diverged.items())
 
 
+class Event(enum.Flag):
+    """What is due before the next step is taken."""
+
+    EVALUATE = enum.auto()
+    SAVE = enum.auto()
+    STOP = enum.auto()
+    END = enum.auto()
+
+
+class Cadence(NamedTuple):
+    """Steps from one evaluation, and from one save, to the next."""
+
+    evaluate: int
+    save: int
+
+
 def train_stage(
     job: RunContext, stage: stages.Stage, states: seed_axis.PackedStates, step: int
 ) -> seed_axis.PackedStates:
     """Steps, evaluates and saves until the stage ends; returns the states."""
-    latest = checkpointing.LastGood(states, step)
-    try:
-        return _take_steps(job, stage, latest)
-    except Exception as error:
-        checkpointing.save_on_crash(job, stage, latest, error)
-        raise
-
-
-def _take_steps(
-    job: RunContext, stage: stages.Stage, latest: checkpointing.LastGood
-) -> seed_axis.PackedStates:
-    states, step = latest.states, latest.step
-    config, last = job.config, stage.last
-    cadence = {
-        "steps_per_epoch": stage.order.steps_per_epoch,
-        "total": job.stages[-1].last,
-    }
-    eval_every = jc.to_steps(config["eval_every"], **cadence)
-    save_every = jc.to_steps(config["save_every"], **cadence)
-    own = stage.layout.pack_on_devices(map(stages.seed_argument, job.members))
-    assert step <= last, f"step {step} lies beyond its stage's last, {last}"
-    progress = console.Progress(
-        job.log,
-        total=job.stages[-1].last,
-        done=step,
-        steps_per_epoch=stage.order.steps_per_epoch,
-        images_per_step=stage.order.batch * len(job.members),
-        seconds=config["run"]["log_seconds"],
-        beat=functools.partial(telemetry.progress, job),
-        plain=config["run"].get("log") == "json",
+    assert step <= stage.last, f"step {step} lies beyond its stage's last, {stage.last}"
+    scale = dict(steps_per_epoch=stage.order.steps_per_epoch, total=job.stages[-1].last)
+    cadence = Cadence(
+        jc.to_steps(job.config["eval_every"], **scale),
+        jc.to_steps(job.config["save_every"], **scale),
     )
-    statics = set()
-    with contextlib.closing(progress), job.meter.during("stepping"):
+    own = stage.layout.pack_on_devices(map(stages.seed_argument, job.members))
+    compiled = set()
+    with (
+        checkpointing.saving_on_crash(job, stage, states, step) as latest,
+        telemetry.stepping(job, stage, step),
+    ):
         while True:
-            job.check_preemption(step)
-            job.stop_requested()
-            local = step - stage.first
-            measured = local and (step == last or local % eval_every == 0)
-            if measured:
-                job.flush()
-            # Whatever was in flight, and where it went on: only here.
-            ended = step == last or measured and job.monitor.all_diverged
-            measured = measured and step not in (job.evaluated, job.pending)
-            with progress.idle(), job.meter.during("evaluating"):
-                if measured and not job.elsewhere and not job.halted:
-                    telemetry.set_phase(job, "evaluating", step)
-                    with checkpointing.save_before_data_error(job, stage, states, step):
-                        evaluator.evaluate(job, stage, states, step)
-                    telemetry.set_phase(job, "stepping", step)
-                left = measured and step != job.evaluated
-                best = step == job.evaluated and checkpointing.is_best(job)
-                due = local and local % save_every == 0
-                # A stop may have cut the evaluation of the step it saved off.
-                again = best and not job.complete or left and job.elsewhere
-                again = again and step == job.saved
-                due = due or left or ended or best or job.halted
-                if due and step > job.saved or again:
+            due = _events(job, stage, step, cadence)
+            if Event.EVALUATE in due and not (Event.STOP in due or job.elsewhere):
+                with (
+                    telemetry.evaluating(job, step),
+                    checkpointing.save_before_data_error(job, stage, states, step),
+                ):
+                    evaluator.evaluate(job, stage, states, step)
+            left = Event.EVALUATE in due and step != job.evaluation.step
+            if _is_save_due(job, step, due, left=left):
+                with telemetry.saving(job):
                     checkpointing.save(job, stage, states, step, left=left)
-            if job.halted and step == job.saved:
-                message = (
+            if job.halted and step == job.checkpoints.step:  # It may have come since.
+                raise signals.Interrupted(
                     f"{job.halted} at step {step}: saved; the same command resumes"
                 )
-                raise signals.Interrupted(message)
-            if ended:
+            if Event.END in due:
                 return states
-            several = _steps_ahead(job, stage, step, (eval_every, save_every))
-            static = stage.static(step)
+            count, static = _steps_ahead(job, stage, step, cadence)
             with checkpointing.save_before_data_error(job, stage, states, step):
-                if not _wait_for_data(job, stage, step, progress):
+                if not _wait_for_data(job, stage, step):
                     continue
                 held = stage.shared(step)
-                args = _all_arguments(job, stage, step, several, own)
-            new = static not in statics
-            statics.add(static)
-            profiled = config["run"]["profile"] and not new and not job.profiled
-            profiled = profiled and job.team.is_main
+                args = _all_arguments(job, stage, step, count, own)
+            new = static not in compiled
+            compiled.add(static)
+            profiled = telemetry.is_profile_due(job) and not new
             if stage.skips and job.team.count == 1 and not profiled:
                 args = [_drop_diverged(job, one) for one in args]
-            with _announced(job, progress, step) if new else contextlib.nullcontext():
-                advance = _profiled(job, stage) if profiled else stage.advance
+            advance = telemetry.profiled(job, stage) if profiled else stage.advance
+            with telemetry.compiling(job, step) if new else contextlib.nullcontext():
                 states, seen = advance(states, args, held, static)
             latest.states, latest.step = states, None
             del held  # Else the window is still there when the next is placed.
@@ -348,19 +293,45 @@ def _take_steps(
                 step += 1
                 job.log_divergences(job.monitor.add(step, metrics, stage.layout.split))
             latest.step = step
-            progress.update(step, _note(job), counted=not new)
+            telemetry.show_progress(job, step, counted=not new)
 
 
-def _wait_for_data(
-    job: RunContext, stage: stages.Stage, step: int, progress: console.Progress
-) -> bool:
+def _events(job: RunContext, stage: stages.Stage, step: int, every: Cadence) -> Event:
+    """What is due at this step, in all processes alike."""
+    due, local = Event(0), step - stage.first
+    evaluates = local and (step == stage.last or local % every.evaluate == 0)
+    if job.stop_requested(step):
+        due |= Event.STOP
+    if evaluates:
+        job.flush()
+    if step == stage.last or evaluates and job.monitor.all_diverged:
+        due |= Event.END
+    if evaluates and step not in (job.evaluation.step, job.pending):
+        due |= Event.EVALUATE
+    if local and local % every.save == 0:
+        due |= Event.SAVE
+    return due
+
+
+def _is_save_due(job: RunContext, step: int, due: Event, *, left: bool) -> bool:
+    """Whether to save; `left`: this step's evaluation is still to be made."""
+    best = step == job.evaluation.step and checkpointing.is_best(job)
+    if step > job.checkpoints.step:
+        return bool(due & ~Event.EVALUATE) or bool(job.halted) or left or best
+    # A stop may have cut the evaluation of the step it saved off.
+    return step == job.checkpoints.step and (
+        best and not job.checkpoints.complete or left and job.elsewhere
+    )
+
+
+def _wait_for_data(job: RunContext, stage: stages.Stage, step: int) -> bool:
     """Waits until the data of a step are there; False where a stop came before."""
     if not stage.streams or job.team.count == 1 and stage.wait(step, lambda: True):
         return True
-    first = step == stage.first or job.saved == step
+    first = step == stage.first or job.checkpoints.step == step
     if first:
         job.log("reading the first window of the training set ...")
-    with progress.idle() if first else contextlib.nullcontext():
+    with job.progress.idle() if first else contextlib.nullcontext():
         if job.team.count == 1:
             return stage.wait(step, lambda: bool(job.stop))
         return _all_ready(job, stage, step)
@@ -383,18 +354,17 @@ def _all_ready(job: RunContext, stage: stages.Stage, step: int) -> bool:
 
 
 def _steps_ahead(
-    job: RunContext, stage: stages.Stage, step: int, cadences: tuple[int, ...]
-) -> int:
-    """How many steps to dispatch at once: up to the next event or change of program."""
+    job: RunContext, stage: stages.Stage, step: int, cadence: Cadence
+) -> tuple[int, Hashable]:
+    """How many steps to dispatch at once, up to the next event, and their program."""
     static = stage.static(step)
     local = step - stage.first
-    ends = [stage.last, *(stage.first + (local // c + 1) * c for c in cadences)]
+    ends = [stage.last, *(stage.first + (local // c + 1) * c for c in cadence)]
     ends += [stage.next_change(step), step + job.config["run"]["steps_per_dispatch"]]
-    limit = min(ends)
     same = itertools.takewhile(
-        lambda ahead: stage.static(ahead) == static, range(step, limit)
+        lambda ahead: stage.static(ahead) == static, range(step, min(ends))
     )
-    return sum(1 for _ in same)
+    return sum(1 for _ in same), static
 
 
 def _all_arguments(
@@ -424,57 +394,3 @@ def _drop_diverged(
     """The arguments, None for seeds that diverged: they take no more steps."""
     live = (entry.name not in job.monitor.diverged for entry in job.members)
     return tuple(tuple(arg if next(live) else None for arg in wave) for wave in args)
-
-
-def _profiled(job: RunContext, stage: stages.Stage) -> seed_axis.MultiStep:
-    """Takes steps as the stage does, traced, and writes what they took."""
-
-    def advance(states, args, held, static):
-        jax.block_until_ready(states)
-        folder = job.workdir / "profile"
-        with profiling.trace(folder) as seconds:
-            states, seen = stage.advance(states, args, held, static)
-            jax.block_until_ready(states)
-        page = profiling.markdown_page(
-            folder,
-            stage,
-            (stage.layout.first(args[0]), held, static),
-            steps=len(args),
-            count=len(job.members),
-            seconds=seconds[0],
-        )
-        files.write(job.workdir / "profile.md", page)
-        job.log(f"profile of {len(args)} steps: {job.workdir / 'profile.md'}")
-        job.profiled = True
-        return states, seen
-
-    return advance
-
-
-@contextlib.contextmanager
-def _announced(
-    job: RunContext, progress: console.Progress, step: int
-) -> Iterator[None]:
-    """Says that the step is being compiled, and how long until its first results."""
-    began = time.monotonic()
-    line = (
-        f"compiling {jc.algorithm_name(job.config)} for seeds "
-        f"{', '.join(map(str, job.seeds))}"
-        + f", {len(job.branches)} branches of each" * (len(job.branches) > 1)
-        + " ..."
-    )
-    job.log(console.LogEvent(line, "compile", step=step))
-    telemetry.set_phase(job, "compiling", step)
-    with job.meter.during("compiling"):
-        yield
-    progress.restart()
-    took = time.monotonic() - began
-    line = f"compiled, first steps done in {took:.1f} s"
-    job.log(console.LogEvent(line, "compiled", step=step, seconds=round(took, 3)))
-    telemetry.set_phase(job, "stepping", step)
-
-
-def _note(job: RunContext) -> str:
-    """What ends a line of progress."""
-    loss = job.monitor.latest
-    return job.note if loss is None else f"loss {loss:.3f}{job.note}"

@@ -47,12 +47,12 @@ def damaged(whole, folder, path, content):
 def assert_goes_on(directory) -> int:
     """Restores bits that were saved, says so of a fall back, and saves the next step."""
     said = []
-    manager = checkpoints.open(directory, valid_at=VALID.get)
-    states, info = checkpoints.restore(manager, saved.template, said.append)
+    store = checkpoints.CheckpointStore(directory, valid_at=VALID.get)
+    states, info = store.restore(saved.template, said.append)
     saved.assert_equal(states, saved.states(float(info["step"])))
     assert bool(said) == (info["step"] == 1), said
-    checkpoints.save(manager, 3, saved.states(3.0), {"step": 3, "stage": 0})
-    checkpoints.finish(manager)
+    store.save(3, saved.states(3.0), {"step": 3, "stage": 0})
+    store.close()
     assert saved.latest(directory)[1]["step"] == 3
     return info["step"]
 
@@ -82,7 +82,7 @@ def test_damaged_metrics_are_written_anew_from_the_checkpoint(whole, tmp_path, c
     path = pathlib.Path("c/2/metrics/metrics")
     directory = damaged(whole, tmp_path / "run", path, content.encode())
     # Whatever damaged records say.
-    checkpoints.finish(checkpoints.open(directory, valid_at=lambda step: {"0/0": 1.0}))
+    checkpoints.CheckpointStore(directory, valid_at=lambda step: {"0/0": 1.0}).close()
     assert json.loads((tmp_path / "run" / path).read_text()) == VALID[2]
 
 
@@ -90,7 +90,7 @@ def test_damaged_metrics_are_written_anew_from_the_checkpoint(whole, tmp_path, c
 @pytest.mark.parametrize("said", [OSError, ValueError], ids=["system", "tensorstore"])
 def test_a_disk_that_fails_is_no_damage(whole, tmp_path, monkeypatch, number, said):
     directory = shutil.copytree(whole, tmp_path / "run") / "c"
-    manager = checkpoints.open(directory)
+    store = checkpoints.CheckpointStore(directory)
     text = f"Error reading [os_error_code='{number}']"
 
     def failing(*_):
@@ -98,10 +98,10 @@ def test_a_disk_that_fails_is_no_damage(whole, tmp_path, monkeypatch, number, sa
 
     with monkeypatch.context() as patch, pytest.raises(OSError, match="nothing was"):
         patch.setattr(checkpoints, "_states", failing)
-        checkpoints.restore(manager, saved.template, print)
+        store.restore(saved.template, print)
     assert checkpoints.steps(directory) == [1, 2]
-    assert checkpoints.restore(manager, saved.template, print)[1]["step"] == 2
-    checkpoints.finish(manager)
+    assert store.restore(saved.template, print)[1]["step"] == 2
+    store.close()
 
 
 def test_a_damaged_position_is_seen_before_it_is_used(whole, tmp_path):

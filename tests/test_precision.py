@@ -9,7 +9,6 @@ from jbias import run_spec
 from jbias.configs import erm
 from jbias.data import loader
 from jbias.evals import predict
-from jbias.runs import checkpoints
 from jbias.training import setup
 from jbias.training import step as train_step
 
@@ -26,7 +25,7 @@ def test_decisions_in_bfloat16_are_those_of_float32(tmp_path):
     job = setup.open_run(
         run_spec.RunSpec.from_config(config), tmp_path, lambda line: None
     )
-    checkpoints.finish(job.manager)
+    job.checkpoints.close()
     (stage,) = job.stages
     trainer = common.Trainer(stage)
     trainer.run(stage.last)

@@ -14,7 +14,7 @@ import pytest
 from jbias import main, study, train
 from jbias.runs import checkpoints
 from jbias.runtime import console, messages, signals
-from jbias.training import evaluator, seed_axis, setup
+from jbias.training import evaluator, seed_axis, setup, telemetry
 from tests import smoke_runs, test_resume
 
 MINE = pathlib.Path(__file__).parent / "own_algorithm.py"
@@ -100,8 +100,8 @@ def test_a_stop_that_somebody_took_for_an_error_is_not_lost(tmp_path, monkeypatc
     ("module", "name", "saved"),
     [
         (evaluator, "_decisions", 5),
-        (train, "_announced", 1),
-        (checkpoints, "restore", 0),
+        (telemetry, "compiling", 1),
+        (checkpoints.CheckpointStore, "restore", 0),
     ],
 )
 def test_a_stop_is_saved_and_the_same_command_ends_the_same(
@@ -123,7 +123,8 @@ def test_a_stop_is_saved_and_the_same_command_ends_the_same(
 def test_a_stop_while_the_last_checkpoint_is_written_changes_nothing(
     finished, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(checkpoints, "finish", before(checkpoints.finish, stop))
+    store = checkpoints.CheckpointStore
+    monkeypatch.setattr(store, "close", before(store.close, stop))
     assert train.run(asked(), tmp_path / "run")
     test_resume.assert_same_end(finished, tmp_path / "run")
 

@@ -17,7 +17,7 @@ from tests import smoke_runs
 
 def saved(workdir) -> tuple[int, dict]:
     """The latest checkpoint's step and raw tree."""
-    manager = checkpoints.open(workdir / "checkpoints")
+    manager = checkpoints.CheckpointStore(workdir / "checkpoints").manager
     step = manager.latest_step()
     args = ocp.args.Composite(state=ocp.args.StandardRestore())
     tree = manager.restore(step, args=args)["state"]

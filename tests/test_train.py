@@ -15,7 +15,7 @@ from etils import epath
 from jbias import build, train
 from jbias import config as jc
 from jbias.runs import checkpoints, checksums, results, selection, workdirs
-from jbias.runtime import console, messages, signals
+from jbias.runtime import messages, signals
 from jbias.training import checkpointing, setup
 from tests import smoke_runs
 
@@ -128,17 +128,16 @@ def test_a_stop_after_what_is_due_was_decided_is_saved_all_the_same(
     config, workdir = finished
     config = config.copy_and_resolve_references()
     config.run.steps_per_dispatch = 1
-    idle, turns = console.Progress.idle, itertools.count()
+    decide, turns = train._is_save_due, itertools.count()
 
-    @contextlib.contextmanager
-    def then_stopped(progress):
-        with idle(progress):
-            yield
+    def then_stopped(*args, **options):
+        due = decide(*args, **options)
         if next(turns) == 2:  # Nothing is due at step 2.
             signal.raise_signal(signal.SIGTERM)
+        return due
 
     with monkeypatch.context() as patch:
-        patch.setattr(console.Progress, "idle", then_stopped)
+        patch.setattr(train, "_is_save_due", then_stopped)
         with pytest.raises(signals.Interrupted, match="SIGTERM at step 3: saved"):
             train.run(config, tmp_path / "run")
     assert checkpoints.steps(tmp_path / "run" / "checkpoints")[-1] == 3

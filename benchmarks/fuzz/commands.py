@@ -45,7 +45,7 @@ def _traced(job) -> None:
         jax.eval_shape(step, state)
         before = {"params": state.params["net"], "stats": state.stats["net"]}
         stage.close()
-    job.manager.close()
+    job.checkpoints.close()
 
 
 def measuring(argv: tuple[str, ...]) -> int:

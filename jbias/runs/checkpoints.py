@@ -25,7 +25,7 @@ from etils import epath
 from jaxtyping import PyTree
 from orbax.checkpoint import checkpoint_managers
 
-from jbias.runtime import files, heap
+from jbias.runtime import files, heap, processes
 
 
 class _Spec(dict):
@@ -109,140 +109,238 @@ _NEVER = 10**9
 _OF_FILES = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.EINVAL)
 
 
-def open(
-    directory: epath.PathLike, *, keep: int = 2, valid_at: ValidAt = lambda step: None
-) -> ocp.CheckpointManager:
-    """Opens the checkpoints of a run; `keep` is at least 2, so that one may break.
+class CheckpointStore:
+    """A run's checkpoints, which its first process writes and all read alike.
 
-    `valid_at` has the accuracies that `save` was not given, of what is evaluated
-    elsewhere.
+    step: the latest that was saved or read, -1 before; complete: whether its evaluation, if
+    one was due, is in there. saving: whether a save has begun and not returned.
     """
-    if keep < 2:
-        raise ValueError(f"config.run.keep: must be at least 2, got {keep}")
-    epath.Path(directory).mkdir(parents=True, exist_ok=True)
-    repair_metrics(epath.Path(directory))
-    manager = _manager(
-        directory,
-        preservation_policy=LatestAndBest(keep, valid_at),
-        best_fn=lambda metrics: float(np.mean(list(metrics.values()))),
-        # Else its threads wait for folders by the clock: when it jumps a save would fail.
-        async_options=ocp.AsyncOptions(
-            timeout_secs=_NEVER, create_directories_asynchronously=False
-        ),
-        **_single_process_options(),
-    )
-    _put_back(manager)
-    return manager
 
+    def __init__(
+        self,
+        directory: epath.PathLike,
+        team: processes.ProcessGroup = processes.ALONE,
+        *,
+        keep: int = 2,
+        valid_at: ValidAt = lambda step: None,
+    ):
+        """Opens them; `keep` is at least 2, so that one may break.
 
-def save(
-    manager: ocp.CheckpointManager,
-    step: int,
-    states: tuple,
-    info: dict[str, Any],
-    valid: dict[str, float] | None = None,
-    known: int | None = None,
-) -> None:
-    """Saves in the background: states, the position and evaluations in `info`.
-
-    `valid` has each seed's validation accuracy where this step was evaluated, by
-    "stage/seed"; {} where its evaluation is left to another process. `known` is the
-    states' sum, if it is known.
-    OSError where the disk does not take it; earlier steps stay as they are.
-    """
-    _check_room(manager, step, states)
-    args = ocp.args.Composite(
-        state=ocp.args.StandardSave(states),
-        info=ocp.args.JsonSave(with_checksums(states, {**info, "valid": valid}, known)),
-    )
-    with _in_one_line(manager, step):
-        taken = manager.save(step, args=args, metrics=valid)
-    assert taken, f"checkpoint: step {step} is not later than those saved"
-
-
-def replace(manager: ocp.CheckpointManager, step: int, *args: Any) -> None:
-    """Saves a step again; the one saved before goes once the new one stands."""
-    aside = manager.directory.parent / "replaced" / str(step)
-    aside.parent.mkdir(exist_ok=True)
-    files.move(manager.directory / str(step), aside)
-    manager.reload()
-    save(manager, step, *args)
-    with _in_one_line(manager, step):
-        manager.wait_until_finished()
-    aside.parent.rmtree()
-
-
-def _put_back(manager: ocp.CheckpointManager) -> None:
-    """Restores what a kill inside `replace` left aside."""
-    aside = manager.directory.parent / "replaced"
-    if not aside.exists():
-        return
-    for path in aside.iterdir():
-        there = manager.directory / path.name
-        if not files.is_saved(there):
-            there.rmtree(missing_ok=True)
-            files.move(path, there)
-    aside.rmtree()
-    manager.reload()
-
-
-def wait(manager: ocp.CheckpointManager) -> None:
-    """Waits until what was saved stands on the disk."""
-    with _in_one_line(manager, manager.latest_step()):
-        manager.wait_until_finished()
-
-
-def finish(manager: ocp.CheckpointManager) -> None:
-    """Waits until what was saved stands on the disk, and closes."""
-    try:
-        wait(manager)
-    finally:
-        with _in_one_line(manager, manager.latest_step()):
-            manager.close()
-
-
-def restore(
-    manager: ocp.CheckpointManager,
-    template: Callable[[int], tuple],
-    say: Callable[[str], None],
-) -> tuple[tuple, dict[str, Any]] | None:
-    """Reads the latest whole checkpoint: (states, info), or None where there is none.
-
-    `template` gives the shapes of a stage's states; `info["stage"]` says which. They
-    come as arrays of the host. Damaged checkpoints are moved to `damaged/<step>` beside
-    and told about through `say`; errors of `template` itself pass.
-    """
-    damaged = {}
-    for step in sorted(manager.all_steps(), reverse=True):
-        with _noting_damage(damaged, step):
-            sealed, info = _info(manager, step)
-        if step in damaged:
-            continue
-        shapes = template(info["stage"])
-        try:
-            with _noting_damage(damaged, step):
-                states = _states(manager, step, shapes, sealed)
-        except _Mismatch as error:
-            raise ValueError(
-                f"checkpoint: {manager.directory / str(step)} holds another model "
-                f"({error}); use another workdir"
-            ) from error
-        if step in damaged:
-            continue
-        for number, reason in damaged.items():
-            _move_aside(manager, number)
-            say(
-                f"checkpoint: step {number} is damaged ({reason}); moved to damaged/, "
-                f"falling back to step {step}"
-            )
-        return states, info
-    if damaged:
-        step, reason = max(damaged.items())
-        raise ValueError(
-            f"checkpoint: none in {manager.directory} can be read (step {step}: "
-            f"{reason}); if they are damaged, delete that directory to begin anew"
+        `valid_at` has the accuracies that `save` was not given, of what is evaluated
+        elsewhere.
+        """
+        if keep < 2:
+            raise ValueError(f"config.run.keep: must be at least 2, got {keep}")
+        self.directory = files.resolve(directory)
+        self.step, self.complete, self.saving = -1, True, False
+        self._team = team
+        if not team.is_main:
+            return
+        self.directory.mkdir(parents=True, exist_ok=True)
+        repair_metrics(self.directory)
+        self.manager = _manager(
+            self.directory,
+            preservation_policy=LatestAndBest(keep, valid_at),
+            best_fn=lambda metrics: float(np.mean(list(metrics.values()))),
+            # Else its threads wait for folders by the clock: when it jumps a save would fail.
+            async_options=ocp.AsyncOptions(
+                timeout_secs=_NEVER, create_directories_asynchronously=False
+            ),
+            **_single_process_options(),
         )
-    return None
+        self._put_back()
+
+    def save(
+        self,
+        step: int,
+        states: tuple,
+        info: dict[str, Any],
+        valid: dict[str, float] | None = None,
+    ) -> None:
+        """Saves in the background: states, the position and evaluations in `info`.
+
+        `valid` has each seed's validation accuracy where this step was evaluated, by
+        "stage/seed"; {} where its evaluation is left to another process. The latest step
+        may be saved again: the one saved before goes once the new one stands. OSError
+        where the disk does not take it; earlier steps stay as they are. ValueError where
+        the processes no longer train the same weights.
+        """
+        self.saving = True
+        known = self._check_same(step, states)
+        if self._team.is_main:
+            write = self._replace if step == self.step else self._write
+            write(step, states, {**info, "valid": valid}, valid, known)
+        self.step, self.complete, self.saving = step, bool(info.get("records")), False
+
+    def _check_same(self, step: int, states: tuple) -> int | None:
+        """The states' sum, where there are several processes to compare it."""
+        if self._team.count == 1:
+            return None
+        sums = self._team.all_gather("a checkpoint", states_checksum(states))
+        if len(set(sums)) > 1:
+            raise ValueError(
+                f"processes: their weights differ at step {step} (sums {sums}), though all "
+                "take the same steps; use machines, devices and packages of one kind, and "
+                f"go on from the checkpoint of step {max(self.step, 0)}"
+            )
+        return sums[0]
+
+    def _write(
+        self,
+        step: int,
+        states: tuple,
+        info: dict[str, Any],
+        valid: dict[str, float] | None,
+        known: int | None,
+    ) -> None:
+        self._check_room(step, states)
+        args = ocp.args.Composite(
+            state=ocp.args.StandardSave(states),
+            info=ocp.args.JsonSave(with_checksums(states, info, known)),
+        )
+        with _in_one_line(self.directory, step):
+            taken = self.manager.save(step, args=args, metrics=valid)
+        assert taken, f"checkpoint: step {step} is not later than those saved"
+
+    def _replace(self, step: int, *args: Any) -> None:
+        aside = self.directory.parent / "replaced" / str(step)
+        aside.parent.mkdir(exist_ok=True)
+        files.move(self.directory / str(step), aside)
+        self.manager.reload()
+        self._write(step, *args)
+        self.wait()
+        aside.parent.rmtree()
+
+    def _put_back(self) -> None:
+        """Restores what a kill inside `_replace` left aside."""
+        aside = self.directory.parent / "replaced"
+        if not aside.exists():
+            return
+        for path in aside.iterdir():
+            there = self.directory / path.name
+            if not files.is_saved(there):
+                there.rmtree(missing_ok=True)
+                files.move(path, there)
+        aside.rmtree()
+        self.manager.reload()
+
+    def _check_room(self, step: int, states: tuple) -> None:
+        """Refuses before anything is half written."""
+        needed = sum(leaf.nbytes for leaf in jax.tree.leaves(states))
+        free = files.free_bytes(self.directory)
+        if free is not None and free < needed:
+            raise OSError(
+                f"checkpoint: cannot save step {step} in {self.directory}: No space left "
+                f"on device: {needed / 2**20:.0f} MiB needed, {free / 2**20:.0f} MiB free; "
+                + files.REMEDY
+            )
+
+    def wait(self) -> None:
+        """Waits until what was saved stands on the disk."""
+        if self._team.is_main:
+            with _in_one_line(self.directory, self.manager.latest_step()):
+                self.manager.wait_until_finished()
+
+    def close(self) -> None:
+        """Waits until what was saved stands on the disk, and closes."""
+        if not self._team.is_main:
+            return
+        try:
+            self.wait()
+        finally:
+            with _in_one_line(self.directory, self.manager.latest_step()):
+                self.manager.close()
+
+    def info(self, step: int) -> dict[str, Any]:
+        """What stands beside a step's states; any error passes."""
+        return _info(self.manager, step)[1]
+
+    def restore(
+        self, template: Callable[[int], tuple], say: Callable[[str], None]
+    ) -> tuple[tuple, dict[str, Any]] | None:
+        """Reads the latest whole checkpoint: (states, info), or None where there is none.
+
+        `template` gives the shapes of a stage's states; `info["stage"]` says which. They
+        come as arrays of the host. Damaged checkpoints are moved to `damaged/<step>` beside
+        and told about through `say`; errors of `template` itself pass. Processes but the
+        first get no records in `info`, only whether there are any.
+        """
+        found = self._in_all(template, lambda: self._latest(template, say))
+        if found:
+            self.step, self.complete = found[1]["step"], bool(found[1].get("records"))
+        return found
+
+    def restore_step(
+        self, step: int, template: Callable[[int], tuple]
+    ) -> tuple[tuple, dict[str, Any]] | None:
+        """As `restore`, of one step; None where it is damaged."""
+
+        def read() -> tuple[tuple, dict[str, Any]] | None:
+            with _noting_damage({}, step):
+                return _state_and_info(self.manager, step, template)
+            return None
+
+        return self._in_all(template, read)
+
+    def _in_all(
+        self, template: Callable[[int], tuple], read: Callable
+    ) -> tuple[tuple, dict[str, Any]] | None:
+        """What the first process reads, in all."""
+        if self._team.count == 1:
+            return read()
+        states, info = (read() if self._team.is_main else None) or (None, None)
+        brief = info and {**info, "records": bool(info["records"]), "sums": {}}
+        brief = self._team.broadcast("the checkpoint", brief)
+        if brief is None:
+            return None
+        if states is None:
+            shapes = template(brief["stage"])
+            states = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes)
+        return tuple(map(self._team.broadcast_tree, states)), info or brief
+
+    def _latest(
+        self, template: Callable[[int], tuple], say: Callable[[str], None]
+    ) -> tuple[tuple, dict[str, Any]] | None:
+        damaged = {}
+        for step in sorted(self.manager.all_steps(), reverse=True):
+            with _noting_damage(damaged, step):
+                sealed, info = _info(self.manager, step)
+            if step in damaged:
+                continue
+            shapes = template(info["stage"])
+            try:
+                with _noting_damage(damaged, step):
+                    states = _states(self.manager, step, shapes, sealed)
+            except _Mismatch as error:
+                raise ValueError(
+                    f"checkpoint: {self.directory / str(step)} holds another model "
+                    f"({error}); use another workdir"
+                ) from error
+            if step in damaged:
+                continue
+            for number, reason in damaged.items():
+                self._move_aside(number)
+                say(
+                    f"checkpoint: step {number} is damaged ({reason}); moved to damaged/, "
+                    f"falling back to step {step}"
+                )
+            return states, info
+        if damaged:
+            step, reason = max(damaged.items())
+            raise ValueError(
+                f"checkpoint: none in {self.directory} can be read (step {step}: "
+                f"{reason}); if they are damaged, delete that directory to begin anew"
+            )
+        return None
+
+    def _move_aside(self, step: int) -> None:
+        """Frees the step's place: orbax would not save there again."""
+        aside = self.directory.parent / "damaged" / str(step)
+        aside.parent.mkdir(parents=True, exist_ok=True)
+        if aside.exists():
+            aside.rmtree()
+        files.move(self.directory / str(step), aside)
+        self.manager.reload()
 
 
 @contextlib.contextmanager
@@ -263,15 +361,6 @@ def _noting_damage(damaged: dict[int, str], step: int) -> Iterator[None]:
             ) from error
         damaged[step] = first_line(error)
     heap.collect_silently()
-
-
-def restore_step(
-    manager: ocp.CheckpointManager, step: int, template: Callable[[int], tuple]
-) -> tuple[tuple, dict[str, Any]] | None:
-    """As `restore`, of one step; None where it is damaged."""
-    with _noting_damage({}, step):
-        return _state_and_info(manager, step, template)
-    return None
 
 
 def latest_info(directory: epath.PathLike) -> dict[str, Any]:
@@ -320,21 +409,6 @@ def _state_and_info(
     return _states(manager, step, template(info["stage"]), sealed), info
 
 
-def _move_aside(manager: ocp.CheckpointManager, step: int) -> None:
-    """Frees the step's place: orbax would not save there again."""
-    aside = manager.directory.parent / "damaged" / str(step)
-    aside.parent.mkdir(parents=True, exist_ok=True)
-    if aside.exists():
-        aside.rmtree()
-    files.move(manager.directory / str(step), aside)
-    manager.reload()
-
-
-def read_info(manager: ocp.CheckpointManager, step: int) -> dict[str, Any]:
-    """What stands beside a step's states; any error passes."""
-    return _info(manager, step)[1]
-
-
 class _Mismatch(ValueError):
     """A whole checkpoint whose tree is not the one asked for."""
 
@@ -371,28 +445,15 @@ def _states(manager, step, shapes, sealed):
     return states
 
 
-def _check_room(manager: ocp.CheckpointManager, step: int, states: tuple) -> None:
-    """Refuses before anything is half written."""
-    directory = manager.directory
-    needed = sum(leaf.nbytes for leaf in jax.tree.leaves(states))
-    free = files.free_bytes(directory)
-    if free is not None and free < needed:
-        raise OSError(
-            f"checkpoint: cannot save step {step} in {directory}: No space left on "
-            f"device: {needed / 2**20:.0f} MiB needed, {free / 2**20:.0f} MiB free; "
-            + files.REMEDY
-        )
-
-
 @contextlib.contextmanager
-def _in_one_line(manager: ocp.CheckpointManager, step: int | None) -> Iterator[None]:
+def _in_one_line(directory: epath.Path, step: int | None) -> Iterator[None]:
     """Turns what orbax raises when it cannot write into one OSError of one line."""
     try:
         yield
     # Its writers' threads pass on whatever tensorstore raised.
     except Exception as error:
         raise OSError(
-            f"checkpoint: cannot save step {step} in {manager.directory}: "
+            f"checkpoint: cannot save step {step} in {directory}: "
             f"{system_message(error)}; {files.remedy(error)}"
         ) from error
 

@@ -1,16 +1,102 @@
-"""Which steps of a run are evaluated, which still are to be, and whose files are damaged."""
+"""A run's evaluations: writing them, which there are, and whose files are damaged."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from etils import epath
 
 from jbias import run_spec
 from jbias.runs import checkpoints, checksums, results
+from jbias.runtime import files
 
 
 def records_path(workdir: epath.Path, step: int) -> epath.Path:
     return workdir / "evals" / f"{step}.jsonl"
+
+
+class RecordStore:
+    """Writes a run's records, and seals the checksums of these and other files.
+
+    sums: of records and decisions, by file; facts: of what says what the run is. Only the
+    first process of a run writes. `follower`: in one that evaluates what another trains.
+    """
+
+    def __init__(
+        self,
+        workdir: epath.Path,
+        branches: Sequence[run_spec.Branch],
+        say: Callable[[str], None],
+        *,
+        check_lock: Callable[[], None] = lambda: None,
+        writes: bool = True,
+        follower: bool = False,
+    ):
+        self._workdir, self._say, self._check_lock = workdir, say, check_lock
+        self._branches = branches if writes else ()
+        self._follower = follower
+        self.facts: dict[str, Any] = {}
+        self.sums = checksums.read(workdir, checksums.FOLLOWER) if follower else {}
+
+    def add_facts(self) -> None:
+        """Takes the sums of what says what the run is, as it stands there."""
+        for folder in {"": 0, **{b.folder: 0 for b in self._branches}}:
+            for path in (self._workdir / folder / name for name in checksums.FACTS):
+                sum_ = checksums.checksum(path.read_bytes())
+                self.facts[relative_name(self._workdir, path)] = sum_
+
+    def write(
+        self, step: int, records: Sequence[results.Record], *, again: bool = True
+    ) -> None:
+        """Writes each branch's records; those that are there whole stay, unless `again`.
+
+        Of others it says so: they come from the checkpoint of their step.
+        """
+        self._check_lock()
+        for branch in self._branches:
+            path = records_path(self._workdir / branch.folder, step)
+            name = branch.fields["run"]
+            text = results.dumps(record for record in records if record.run == name)
+            known = checksums.checksum(text.encode())
+            what = "" if again else checksums.damage(path, known)
+            if what:
+                self._say(
+                    f"{path} {what}: written anew from the checkpoint of its step"
+                )
+            if again or what:
+                with files.translate_os_errors(str(path)):
+                    results.write_text(path, text)
+            # Only now: what is saved may rely on it.
+            self.sums[relative_name(self._workdir, path)] = known
+
+    def restore(self, info_at: Callable[[int], dict[str, Any]]) -> None:
+        """Puts records back that are not as they were written, from the step's checkpoint.
+
+        `info_at` gives what stands beside a checkpoint; ValueError where there is none.
+        """
+        held = {k: v for k, v in self.sums.items() if checksums.is_record(k)}
+        if not self._branches:
+            return
+        for name, what in checksums.find_damaged(self._workdir, held):
+            path = self._workdir / name
+            try:
+                text = info_at(int(path.stem))["records"]
+                where = f"the checkpoint of step {path.stem}"
+                records = results.loads(text, where=where)
+            # Of a step that went, and of a damaged one, orbax raises anything.
+            except Exception as error:
+                raise lost_error(path, what) from error
+            self.write(int(path.stem), records, again=False)
+
+    def seal(self, lost: Iterable[str] = ()) -> None:
+        """Seals what is written; tells which of the `lost` files still are."""
+        self._check_lock()
+        held = {name: self.sums[name] for name in lost}
+        if still := dict(checksums.find_damaged(self._workdir, held)):
+            self._say(describe_lost(self._workdir, still))
+        if self._follower:
+            checksums.write(self._workdir, self.sums, checksums.FOLLOWER)
+        elif self._branches:
+            checksums.write(self._workdir, {**self.facts, **self.sums})
 
 
 def validation_at(workdir: epath.Path, step: int) -> dict[str, float] | None:

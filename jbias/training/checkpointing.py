@@ -8,7 +8,7 @@ step. A run may start from the networks of another one (config.init).
 import contextlib
 import dataclasses
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -17,10 +17,10 @@ from etils import epath
 
 from jbias import run_spec
 from jbias.models import trained
-from jbias.runs import checkpoints, checksums, costs, evaluations, results, workdirs
+from jbias.runs import checkpoints, costs, evaluations, results, workdirs
 from jbias.runtime import console, files, messages
 from jbias.training import seed_axis, stages, telemetry
-from jbias.training.context import RunContext
+from jbias.training.context import Evaluation, RunContext
 
 # What of config.run an evaluation depends on.
 _OBSERVED = ("eval_batch", "decisions")
@@ -37,28 +37,24 @@ def save(
     """Saves; `left` where this step's evaluation is still to be made, elsewhere."""
     job.flush()
     job.check_lock()
-    here = step == job.evaluated
+    here = step == job.evaluation.step
     if here:
-        for name, value in job.valid.items():
+        for name, value in job.evaluation.valid.items():
             job.best[name] = max(value, job.best.get(name, -1.0))
     info = {
         "step": step,
         "stage": stage.number,
         "watch": job.monitor.state(),
         "best": job.best,
-        "sums": job.sums,
-        "records": results.dumps(job.records) if here else "",
+        "sums": job.records.sums,
+        "records": results.dumps(job.evaluation.records) if here else "",
         "left": {key: job.config["run"][key] for key in _OBSERVED} if left else None,
     }
-    valid = {f"{stage.number}/{name}": value for name, value in job.valid.items()}
+    valid = {
+        f"{stage.number}/{name}": value for name, value in job.evaluation.valid.items()
+    }
     told = {} if left else (valid or None) if here else None
-    job.saving = True
-    write = checkpoints.replace if step == job.saved else checkpoints.save
-    whole = stage.layout.unpack(states)
-    known = _check_same(job, whole, step)
-    if job.team.is_main:
-        write(job.manager, step, whole, info, told, known)
-    job.saved, job.complete, job.saving = step, here, False
+    job.checkpoints.save(step, stage.layout.unpack(states), info, told)
     job.log(
         console.LogEvent(f"saved step {step}", "checkpoint", step=step).at(
             "debug", quiet=True
@@ -68,23 +64,6 @@ def save(
         job.pending = step
         job.monitor.reset()
     write_cost(job)
-
-
-def _check_same(job: RunContext, states: tuple, step: int) -> int | None:
-    """Refuses to go on where the processes no longer train the same weights.
-
-    Returns their sum, where there are several.
-    """
-    if job.team.count == 1:
-        return None
-    sums = job.team.all_gather("a checkpoint", checkpoints.states_checksum(states))
-    if len(set(sums)) > 1:
-        raise ValueError(
-            f"processes: their weights differ at step {step} (sums {sums}), though all "
-            "take the same steps; use machines, devices and packages of one kind, and "
-            f"go on from the checkpoint of step {max(job.saved, 0)}"
-        )
-    return sums[0]
 
 
 @contextlib.contextmanager
@@ -97,10 +76,9 @@ def save_before_data_error(
     except messages.UserCodeError:
         raise  # No image is to blame.
     except ValueError as error:
-        if step > max(job.saved, stage.first):
+        if step > max(job.checkpoints.step, stage.first):
             save(job, stage, states, step)
-        if job.team.is_main:
-            checkpoints.wait(job.manager)
+        job.checkpoints.wait()
         job.team.all_gather(
             "the end of a save", None
         )  # Who ends first ends the others.
@@ -119,35 +97,42 @@ class LastGood:
     step: int | None
 
 
-def save_on_crash(
-    job: RunContext, stage: stages.Stage, latest: LastGood, error: Exception
-) -> None:
+@contextlib.contextmanager
+def saving_on_crash(
+    job: RunContext, stage: stages.Stage, states: seed_axis.PackedStates, step: int
+) -> Iterator[LastGood]:
     """Saves what was trained before an error that nobody foresaw, if it is whole.
 
-    What became of it is noted on the error. The checkpoints that are there stay.
+    Yields what to note the latest states in. What became of them is noted on the error.
+    The checkpoints that are there stay.
     """
-    if job.team.count > 1:
-        return  # The others would have to save, too.
-    if isinstance(error, ValueError) and latest.step == job.saved:
-        return  # `save_before_data_error` has said so.
+    latest = LastGood(states, step)
+    try:
+        yield latest
+    except Exception as error:
+        said = isinstance(error, ValueError) and latest.step == job.checkpoints.step
+        # Of several processes the others would have to save, too.
+        alone = job.team.count == 1
+        if alone and not said and (note := _save_latest(job, stage, latest)):
+            error.add_note(note)
+        raise
+
+
+def _save_latest(job: RunContext, stage: stages.Stage, latest: LastGood) -> str:
+    """Returns what to say of it: "" where nothing is saved yet."""
     try:
         _check_complete(job, latest)
-        if latest.step > max(job.saved, stage.first):
+        if latest.step > max(job.checkpoints.step, stage.first):
             save(job, stage, latest.states, latest.step)
-        job.manager.wait_until_finished()
+        job.checkpoints.wait()
     # Whatever it is, the error that ended the run is the one to tell.
     except Exception as other:  # noqa: BLE001
         reason = " ".join(str(other).split())[:200]
         with contextlib.suppress(Exception):
-            job.manager.wait_until_finished()
-        error.add_note(
-            f"the latest step could not be saved ({reason}); {_where_to_resume(job)}"
-        )
-        return
-    if job.saved >= 0:
-        error.add_note(
-            f"step {job.saved} is saved, the same command goes on from there"
-        )
+            job.checkpoints.wait()
+        return f"the latest step could not be saved ({reason}); {_where_to_resume(job)}"
+    where = f"step {job.checkpoints.step} is saved, the same command goes on from there"
+    return where if job.checkpoints.step >= 0 else ""
 
 
 def _where_to_resume(job: RunContext) -> str:
@@ -162,7 +147,7 @@ def _where_to_resume(job: RunContext) -> str:
 def _check_complete(job: RunContext, latest: LastGood) -> None:
     """ValueError where the states of that step are not there, or cannot be saved."""
     leaves = [x for x in jax.tree.leaves(latest.states) if isinstance(x, jax.Array)]
-    if job.saving:
+    if job.checkpoints.saving:
         raise ValueError("saving failed")
     if latest.step is None or any(x.is_deleted() for x in leaves):
         raise ValueError("it was in the midst of a step")
@@ -171,30 +156,31 @@ def _check_complete(job: RunContext, latest: LastGood) -> None:
 
 def is_best(job: RunContext) -> bool:
     """Whether any seed's validation accuracy is above all that were saved."""
-    return any(value > job.best.get(name, -1.0) for name, value in job.valid.items())
+    return any(
+        value > job.best.get(name, -1.0) for name, value in job.evaluation.valid.items()
+    )
 
 
 def resume(job: RunContext, info: dict[str, Any]) -> None:
     """Goes on from a checkpoint; puts its evaluation beside if a kill came between."""
-    step = job.saved = info["step"]
+    step = info["step"]
     job.monitor.load(info["watch"])
-    job.best, job.sums = info["best"], info.get("sums", {})
+    job.best, job.records.sums = info["best"], info.get("sums", {})
     total = job.stages[-1].last
     line = f"resuming {job.name} at step {step}/{total}"
     job.log(console.LogEvent(line, "resume", step=step, total=total))
-    job.complete = bool(info["records"])
     written = job.team.is_main and evaluations.is_evaluated(job.workdir, step)
     written = job.team.broadcast("what is evaluated", written)
     if info.get("left") and (job.elsewhere or written):
         job.pending = step
         job.monitor.reset()
     if info["records"]:
-        job.evaluated = step
+        job.evaluation = Evaluation(step, (), {})
     if info["records"] and job.team.is_main:
         records = results.loads(info["records"], where=f"the checkpoint of step {step}")
-        write_records(job, step, records, again=False)
+        job.records.write(step, records, again=False)
         telemetry.log_evaluation(job, step, records)
-    restore_damaged(job, lambda at: checkpoints.read_info(job.manager, at))
+    job.records.restore(job.checkpoints.info)
 
 
 def write_cost(job: RunContext) -> dict[str, Any]:
@@ -204,7 +190,7 @@ def write_cost(job: RunContext) -> dict[str, Any]:
     """
     if not job.team.is_main:
         return {}
-    spent, step = job.meter.spent(), max(job.saved, 0)
+    spent, step = job.meter.spent(), max(job.checkpoints.step, 0)
     paid, assumed = (
         workdirs.billed_devices(job.devices, job.team.cores),
         energy(job.config),
@@ -279,58 +265,3 @@ def graft_head(
         )
     say("config.init: another number of classes, the linear layer is drawn anew")
     return given
-
-
-def write_records(
-    job: RunContext, step: int, records: Sequence[results.Record], *, again: bool = True
-) -> None:
-    """Writes each branch's records; those that are there whole stay, unless `again`.
-
-    Of others it says so: they come from the checkpoint of their step.
-    """
-    job.check_lock()
-    for branch in job.branches if job.team.is_main else ():
-        path = evaluations.records_path(job.workdir / branch.folder, step)
-        name = branch.fields["run"]
-        text = results.dumps(record for record in records if record.run == name)
-        known = checksums.checksum(text.encode())
-        what = "" if again else checksums.damage(path, known)
-        if what:
-            job.log(f"{path} {what}: written anew from the checkpoint of its step")
-        if again or what:
-            with files.translate_os_errors(str(path)):
-                results.write_text(path, text)
-        # Only now: what is saved may rely on it.
-        job.sums[evaluations.relative_name(job.workdir, path)] = known
-
-
-def restore_damaged(job: RunContext, position: Callable[[int], dict[str, Any]]) -> None:
-    """Puts records back that are not as they were written, from the step's checkpoint.
-
-    `position` gives what stands beside a checkpoint; ValueError where there is none.
-    """
-    held = {k: v for k, v in job.sums.items() if checksums.is_record(k)}
-    for name, what in (
-        checksums.find_damaged(job.workdir, held) if job.team.is_main else ()
-    ):
-        path = job.workdir / name
-        try:
-            text = position(int(path.stem))["records"]
-            records = results.loads(text, where=f"the checkpoint of step {path.stem}")
-        # Of a step that went, and of a damaged one, orbax raises anything.
-        except Exception as error:
-            raise evaluations.lost_error(path, what) from error
-        write_records(job, int(path.stem), records, again=False)
-
-
-def seal_records(job: RunContext, lost: Iterable[str] = ()) -> None:
-    """Seals what is written; tells which of the `lost` files still are."""
-    job.check_lock()
-    if still := dict(
-        checksums.find_damaged(job.workdir, {k: job.sums[k] for k in lost})
-    ):
-        job.log(evaluations.describe_lost(job.workdir, still))
-    if job.manager is not None:
-        checksums.write(job.workdir, {**job.facts, **job.sums})
-    elif job.team.is_main:
-        checksums.write(job.workdir, job.sums, checksums.FOLLOWER)

@@ -1,20 +1,38 @@
 """What stays the same during a run, and the few things that its loop changes."""
 
 import dataclasses
-from collections.abc import Callable, Hashable
-from typing import Any
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import NamedTuple
 
 import jax
-import orbax.checkpoint as ocp
 from etils import epath
 
 from jbias import run_spec
 from jbias.data import splits
-from jbias.runs import costs, loggers, results, status, workdirs
+from jbias.runs import (
+    checkpoints,
+    costs,
+    evaluations,
+    loggers,
+    results,
+    status,
+    workdirs,
+)
 from jbias.runtime import console
 from jbias.runtime import processes as teams
 from jbias.training import divergence
 from jbias.training.stages import Stage
+
+
+class Evaluation(NamedTuple):
+    """What one step's evaluation found."""
+
+    step: int
+    records: Sequence[results.Record]
+    valid: Mapping[str, float]  # Validation accuracies, by member.
+
+
+NOT_EVALUATED = Evaluation(-1, (), {})
 
 
 @dataclasses.dataclass
@@ -27,20 +45,15 @@ class RunContext:
     devices: jax.sharding.Mesh
     tests: list[splits.TestSet]
     stages: list[Stage]
-    manager: ocp.CheckpointManager | None  # None where another process trains.
+    # None where another process trains.
+    checkpoints: checkpoints.CheckpointStore | None
+    records: evaluations.RecordStore
     monitor: divergence.Monitor
     initial_nets: list | None = None  # Nets to start from, one a seed.
     best: dict[str, float] = dataclasses.field(default_factory=dict)
-    records: list[results.Record] = dataclasses.field(default_factory=list)
-    evaluated: int = -1  # The step that `records` and `valid` belong to.
-    valid: dict[str, float] = dataclasses.field(default_factory=dict)  # By entry.
-    # Of records and decisions, by file, and of what says what the run is.
-    sums: dict[str, Any] = dataclasses.field(default_factory=dict)
-    facts: dict[str, Any] = dataclasses.field(default_factory=dict)
+    evaluation: Evaluation = NOT_EVALUATED  # The latest.
     pending: int = -1  # The latest step whose evaluation is left to another process.
-    saved: int = -1  # The latest step in the checkpoints,
-    complete: bool = True  # and whether its evaluation, if one was due, is in there.
-    saving: bool = False  # Whether a save has begun and not returned.
+    progress: console.Progress | None = None  # Of the stage under way.
     note: str = ""
     profiled: bool = False
     began: str = dataclasses.field(
@@ -68,16 +81,16 @@ class RunContext:
         """Whether another process evaluates."""
         return self.config["run"]["evaluate"] == "elsewhere"
 
-    def stop_requested(self) -> bool:
-        """Whether all processes stop here; each asks at the same places."""
+    def stop_requested(self, step: int | None = None) -> bool:
+        """Whether all processes stop here; each asks at the same places.
+
+        At a step jax's own service is asked, too, whether it has told of a preemption.
+        """
+        if step is not None and self.team.preempted(step):
+            self.stop = self.stop or "a preemption notice"
         if not self.halted:
             self.halted = next(filter(None, self.team.gather_previous(self.stop)), "")
         return bool(self.halted)
-
-    def check_preemption(self, step: int) -> None:
-        """Asks to stop where jax's own service has told of a preemption."""
-        if self.team.preempted(step):
-            self.stop = self.stop or "a preemption notice"
 
     def flush(self) -> None:
         """Waits for all steps taken so far, and tells which seeds they ended."""

@@ -30,15 +30,15 @@ from jbias.runs import (
     workdirs,
 )
 from jbias.runtime import console, files, heap, lock, mesh
-from jbias.training import checkpointing, memory, seed_axis, setup, stages, telemetry
+from jbias.training import memory, seed_axis, setup, stages, telemetry
 from jbias.training import step as train_step
-from jbias.training.context import RunContext
+from jbias.training.context import Evaluation, RunContext
 
 
 def evaluate(
     job: RunContext, stage: stages.Stage, states: seed_axis.PackedStates, step: int
 ) -> None:
-    """Measures every seed on every set; leaves records and `valid` in the job."""
+    """Measures every seed on every set; leaves the evaluation in the job."""
     began = time.monotonic()
     if not (predicted := _all_predicted(job, stage, states)):
         return  # Asked to stop; this evaluation is made again on resuming.
@@ -51,20 +51,20 @@ def evaluate(
     asked = job.config["run"]["decisions"]
     kept = _keep_decisions(job, step, predicted) if asked else {}
     records = [record for some in of_entries.values() for record in some]
-    checkpointing.write_records(job, step, records)
-    job.sums |= kept
-    checkpointing.seal_records(job)
+    job.records.write(step, records)
+    job.records.sums |= kept
+    job.records.seal()
     telemetry.log_evaluation(job, step, records)
-    job.records, job.evaluated = records, step
-    job.valid = {
+    valid = {
         name: r.value
         for name, some in of_entries.items()
         for r in some
         if evaluations.is_valid(r)
     }
+    job.evaluation = Evaluation(step, records, valid)
     job.monitor.reset()
     heap.trim()
-    job.note = f" valid {100 * mean(job.valid.values()):.1f}"
+    job.note = f" valid {100 * mean(valid.values()):.1f}"
     total, took = job.stages[-1].last, time.monotonic() - began
     seen = _summary(records) or "no seed is finite"
     line = f"step {step}/{total}: {seen} ({took:.1f} s)"
@@ -79,10 +79,12 @@ def rebuild_decisions(
     """Makes a step's decisions anew, those that are not as they were written."""
     if predicted := _all_predicted(job, stage, states):
         made = _keep_decisions(job, step, predicted, again=False)
-        other = any({**made, **job.sums}[k] not in (v, v[1]) for k, v in made.items())
+        other = any(
+            {**made, **job.records.sums}[k] not in (v, v[1]) for k, v in made.items()
+        )
         then = ", equal only within tolerance to those lost" * other
         job.log(f"decisions of step {step} were lost: made anew from its states{then}")
-        job.sums |= made
+        job.records.sums |= made
 
 
 def state_shapes(job: RunContext) -> Callable[[int], tuple]:
@@ -178,7 +180,7 @@ def _keep_decisions(
     for test, branch in itertools.product(job.tests, branches):
         path = job.workdir / branch.folder / f"decisions/{test.name}/{step}.parquet"
         name = evaluations.relative_name(job.workdir, path)
-        if not again and not checksums.damage(path, job.sums.get(name)):
+        if not again and not checksums.damage(path, job.records.sums.get(name)):
             continue
         of_branch = {
             entry.seed: _decisions(one, test)
@@ -356,9 +358,7 @@ def _open_followed(
     config["run"].update(here, devices=devices)
     spec = run_spec.RunSpec.from_config(config)
     setup.check_names(spec)
-    job = setup.open_run(spec, workdir, say, follows=True)
-    job.check_lock = held.check
-    job.sums = checksums.read(workdir, checksums.FOLLOWER)
+    job = setup.open_run(spec, workdir, say, follows=True, guard=held.check)
     job.stages = [
         stages.fit_to_devices(
             stage, len(job.members), job.devices, together=_together(job, i)

@@ -157,28 +157,26 @@ def open_run(
             "this start differs from the first, equal only within tolerance: "
             + "; ".join(differing)
         )
-    manager, sealed = None, {}
-    if writes:
-        manager = checkpoints.open(
+    recorded = dict(check_lock=guard, writes=team.is_main, follower=follows)
+    records = evaluations.RecordStore(workdir, branches, say, **recorded)
+    store = None
+    if not follows:
+        store = checkpoints.CheckpointStore(
             workdir / "checkpoints",
+            team,
             keep=config["run"]["keep"],
             valid_at=functools.partial(evaluations.validation_at, workdir),
         )
+    if writes:
         for branch in branches if config["vary"] else ():
             own_facts = {**facts, "config": branch.config}
             (workdir / branch.folder).mkdir(parents=True, exist_ok=True)
             workdirs.record_config(workdir / branch.folder, branch.config)
             workdirs.record_provenance(workdir / branch.folder, own_facts)
-        for folder in {workdir, *(workdir / branch.folder for branch in branches)}:
-            for path in (folder / name for name in checksums.FACTS):
-                sealed[evaluations.relative_name(workdir, path)] = checksums.checksum(
-                    path.read_bytes()
-                )
+        records.add_facts()
     eyes = divergence.Monitor(tuple(entry.name for entry in entries))
-    parts_of = (devices, tests, built, manager, eyes, given)
-    return RunContext(
-        spec, workdir, say, *parts_of, facts=sealed, team=team, check_lock=guard
-    )
+    parts_of = (devices, tests, built, store, records, eyes, given)
+    return RunContext(spec, workdir, say, *parts_of, team=team, check_lock=guard)
 
 
 def check_same_data(config: dict, workdir: epath.Path) -> None:

@@ -5,12 +5,18 @@ A heartbeat for who looks at many runs, progress, and numbers for the loggers it
 
 import collections
 import contextlib
-from collections.abc import Iterable, Mapping
+import functools
+import time
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+import jax
+
+from jbias import config as jc
 from jbias import run_spec
 from jbias.runs import loggers, results, workdirs
-from jbias.runtime import console
+from jbias.runtime import console, files
+from jbias.training import profiling, seed_axis, stages
 from jbias.training.context import RunContext
 
 DIVERGED = f"{results.TRAIN}/diverged"
@@ -44,11 +50,102 @@ def set_phase(job: RunContext, what: str, step: int) -> None:
     )
 
 
-def progress(job: RunContext, speed: console.Speed) -> None:
+@contextlib.contextmanager
+def stepping(job: RunContext, stage: stages.Stage, step: int) -> Iterator[None]:
+    """Shows how far the run is, as long as a stage is trained."""
+    job.progress = console.Progress(
+        job.log,
+        total=job.stages[-1].last,
+        done=step,
+        steps_per_epoch=stage.order.steps_per_epoch,
+        images_per_step=stage.order.batch * len(job.members),
+        seconds=job.config["run"]["log_seconds"],
+        beat=functools.partial(_beat, job),
+        plain=job.config["run"].get("log") == "json",
+    )
+    with contextlib.closing(job.progress), job.meter.during("stepping"):
+        yield
+
+
+@contextlib.contextmanager
+def saving(job: RunContext) -> Iterator[None]:
+    """What takes time inside is no part of the rate, and counts as evaluation."""
+    with job.progress.idle(), job.meter.during("evaluating"):
+        yield
+
+
+@contextlib.contextmanager
+def evaluating(job: RunContext, step: int) -> Iterator[None]:
+    """Likewise, and shown as what the run does."""
+    set_phase(job, "evaluating", step)
+    with saving(job):
+        yield
+    set_phase(job, "stepping", step)
+
+
+@contextlib.contextmanager
+def compiling(job: RunContext, step: int) -> Iterator[None]:
+    """Says that the step is being compiled, and how long until its first results."""
+    began = time.monotonic()
+    line = (
+        f"compiling {jc.algorithm_name(job.config)} for seeds "
+        f"{', '.join(map(str, job.seeds))}"
+        + f", {len(job.branches)} branches of each" * (len(job.branches) > 1)
+        + " ..."
+    )
+    job.log(console.LogEvent(line, "compile", step=step))
+    set_phase(job, "compiling", step)
+    with job.meter.during("compiling"):
+        yield
+    job.progress.restart()
+    took = time.monotonic() - began
+    line = f"compiled, first steps done in {took:.1f} s"
+    job.log(console.LogEvent(line, "compiled", step=step, seconds=round(took, 3)))
+    set_phase(job, "stepping", step)
+
+
+def is_profile_due(job: RunContext) -> bool:
+    """Whether the next steps are to be profiled, by the process that writes."""
+    return job.config["run"]["profile"] and not job.profiled and job.team.is_main
+
+
+def profiled(job: RunContext, stage: stages.Stage) -> seed_axis.MultiStep:
+    """Takes steps as the stage does, traced, and writes what they took."""
+
+    def advance(states, args, held, static):
+        jax.block_until_ready(states)
+        folder = job.workdir / "profile"
+        with profiling.trace(folder) as seconds:
+            states, seen = stage.advance(states, args, held, static)
+            jax.block_until_ready(states)
+        page = profiling.markdown_page(
+            folder,
+            stage,
+            (stage.layout.first(args[0]), held, static),
+            steps=len(args),
+            count=len(job.members),
+            seconds=seconds[0],
+        )
+        files.write(job.workdir / "profile.md", page)
+        job.log(f"profile of {len(args)} steps: {job.workdir / 'profile.md'}")
+        job.profiled = True
+        return states, seen
+
+    return advance
+
+
+def show_progress(job: RunContext, step: int, *, counted: bool) -> None:
+    """Shows that so many steps are taken; `counted`: as part of the rate."""
+    loss = job.monitor.latest
+    note = job.note if loss is None else f"loss {loss:.3f}{job.note}"
+    job.progress.update(step, note, counted=counted)
+
+
+def _beat(job: RunContext, speed: console.Speed) -> None:
     """Shows how far the run is, how fast, and its losses since the last time."""
     if not job.team.is_main:
         return
-    told = {
+    rates = {
         "rate": speed.rate,
         "images": speed.images,
         "eta_seconds": speed.seconds_left,
@@ -58,7 +155,7 @@ def progress(job: RunContext, speed: console.Speed) -> None:
         "stepping",
         step=speed.done,
         diverged={str(k): v for k, v in job.monitor.diverged.items()},
-        **{key: round(value, 4) for key, value in told.items()},
+        **{key: round(value, 4) for key, value in rates.items()},
     )
     rates = {"speed/steps": speed.rate, "speed/images": speed.images}
     by_entry = {

@@ -50,11 +50,13 @@ def run(tmp_path):
             **config,
         }
         (tmp_path / "config.json").write_text(json.dumps(config))
-        manager = checkpoints.open(epath.Path(tmp_path / "checkpoints"), keep=9)
+        store = checkpoints.CheckpointStore(
+            epath.Path(tmp_path / "checkpoints"), keep=9
+        )
         for step, (states, valid) in steps.items():
-            checkpoints.save(manager, step, states, {"stage": 0}, valid)
-            manager.wait_until_finished()
-        checkpoints.finish(manager)
+            store.save(step, states, {"stage": 0}, valid)
+            store.wait()
+        store.close()
         return tmp_path
 
     return make

@@ -37,12 +37,10 @@ def template(stage: int) -> tuple:
 
 
 def fill(directory, valid: dict[int, dict | None], keep: int = 2) -> None:
-    manager = checkpoints.open(directory, keep=keep)
+    store = checkpoints.CheckpointStore(directory, keep=keep)
     for at, accuracies in valid.items():
-        checkpoints.save(
-            manager, at, states(float(at)), {"step": at, "stage": 0}, accuracies
-        )
-    checkpoints.finish(manager)
+        store.save(at, states(float(at)), {"step": at, "stage": 0}, accuracies)
+    store.close()
 
 
 def kept(directory) -> list[int]:
@@ -50,9 +48,9 @@ def kept(directory) -> list[int]:
 
 
 def latest(directory, say=lambda line: None):
-    manager = checkpoints.open(directory)
-    found = checkpoints.restore(manager, template, say)
-    checkpoints.finish(manager)
+    store = checkpoints.CheckpointStore(directory)
+    found = store.restore(template, say)
+    store.close()
     return found
 
 
@@ -109,11 +107,11 @@ def test_each_stage_keeps_its_own_best(tmp_path):
 def test_steps_evaluated_elsewhere_are_kept_until_that_is_done(tmp_path):
     """Then the best of them by what came from there."""
     found = {1: {"0/0": 0.5}, 2: {"0/0": 0.9}, 3: {"0/0": 0.7}}
-    manager = checkpoints.open(tmp_path / "c", valid_at=found.get)
+    store = checkpoints.CheckpointStore(tmp_path / "c", valid_at=found.get)
     for at in range(1, 8):
         info = {"step": at, "stage": 0}
-        checkpoints.save(manager, at, states(float(at)), info, None if at == 5 else {})
-    checkpoints.finish(manager)
+        store.save(at, states(float(at)), info, None if at == 5 else {})
+    store.close()
     # 1 and 3 are evaluated and not the best, 5 was not to be evaluated.
     assert kept(tmp_path / "c") == [2, 4, 6, 7]
 
@@ -121,14 +119,15 @@ def test_steps_evaluated_elsewhere_are_kept_until_that_is_done(tmp_path):
 @pytest.mark.parametrize("killed", [False, True])
 def test_a_step_saved_again_is_never_gone(tmp_path, killed, monkeypatch):
     fill(tmp_path / "c", {1: None, 2: None})
-    manager = checkpoints.open(tmp_path / "c")
+    store = checkpoints.CheckpointStore(tmp_path / "c")
+    assert store.restore(template, print)
     if killed:
-        monkeypatch.setattr(checkpoints, "save", lambda *args: 1 / 0)
+        monkeypatch.setattr(store, "_write", lambda *args: 1 / 0)
         with pytest.raises(ZeroDivisionError):
-            checkpoints.replace(manager, 2, states(3.0), {"step": 2, "stage": 0})
+            store.save(2, states(3.0), {"step": 2, "stage": 0})
     else:
-        checkpoints.replace(manager, 2, states(3.0), {"step": 2, "stage": 0})
-    checkpoints.finish(manager)
+        store.save(2, states(3.0), {"step": 2, "stage": 0})
+    store.close()
     found, _ = latest(tmp_path / "c")
     assert_equal(found, states(2.0 if killed else 3.0))
     assert kept(tmp_path / "c") == [1, 2]
@@ -169,47 +168,47 @@ def test_when_all_are_damaged_nothing_is_moved_and_the_run_is_refused(tmp_path):
     fill(tmp_path / "c", {1: None, 2: None})
     for info in (tmp_path / "c").rglob("info/metadata"):
         info.write_text("{}")
-    manager = checkpoints.open(tmp_path / "c")
+    store = checkpoints.CheckpointStore(tmp_path / "c")
     with pytest.raises(ValueError, match="none in .* can be read .*delete that"):
-        checkpoints.restore(manager, template, print)
-    checkpoints.finish(manager)
+        store.restore(template, print)
+    store.close()
     assert kept(tmp_path / "c") == [1, 2]
 
 
 def test_another_models_checkpoint_is_refused_and_left_alone(tmp_path):
     fill(tmp_path / "c", {1: None})
-    manager = checkpoints.open(tmp_path / "c")
+    store = checkpoints.CheckpointStore(tmp_path / "c")
 
     shape = jax.ShapeDtypeStruct((3, 3), jnp.float32)
     small = template(0)
     other = tuple(s._replace(params={"net": {"v": shape}}) for s in small)
     with pytest.raises(ValueError, match="another model"):
-        checkpoints.restore(manager, lambda _: other, print)
-    checkpoints.finish(manager)
+        store.restore(lambda _: other, print)
+    store.close()
     assert kept(tmp_path / "c") == [1]
 
 
 def test_another_width_is_another_model(tmp_path):
     fill(tmp_path / "c", {1: None})
-    manager = checkpoints.open(tmp_path / "c")
+    store = checkpoints.CheckpointStore(tmp_path / "c")
     wide = {"net": {"w": jax.ShapeDtypeStruct((64, 32), jnp.float32)}}
     other = tuple(s._replace(params=wide) for s in template(0))
     with pytest.raises(ValueError, match="another model"):
-        checkpoints.restore(manager, lambda _: other, print)
-    checkpoints.finish(manager)
+        store.restore(lambda _: other, print)
+    store.close()
 
 
 @pytest.mark.parametrize("kind", [ValueError, RuntimeError])
 def test_what_the_template_refuses_is_no_damage(tmp_path, kind):
     fill(tmp_path / "c", {1: None, 2: None})
-    manager = checkpoints.open(tmp_path / "c")
+    store = checkpoints.CheckpointStore(tmp_path / "c")
 
     def refused(stage):
         raise kind("memory: too little")
 
     with pytest.raises(kind, match="^memory: too little$"):
-        checkpoints.restore(manager, refused, print)
-    checkpoints.finish(manager)
+        store.restore(refused, print)
+    store.close()
     assert kept(tmp_path / "c") == [1, 2]
     assert not (tmp_path / "damaged").exists()
 
@@ -222,36 +221,36 @@ def test_what_is_read_lies_on_the_host(tmp_path):
 
 
 def test_saving_an_older_step_is_our_own_bug(tmp_path):
-    manager = checkpoints.open(tmp_path / "c")
-    checkpoints.save(manager, 2, states(2.0), {})
+    store = checkpoints.CheckpointStore(tmp_path / "c")
+    store.save(2, states(2.0), {})
     with pytest.raises(AssertionError):
-        checkpoints.save(manager, 1, states(1.0), {})
-    checkpoints.finish(manager)
+        store.save(1, states(1.0), {})
+    store.close()
 
 
 def test_a_full_disk_is_one_line_and_loses_nothing(tmp_path, monkeypatch):
     fill(tmp_path / "c", {1: None})
-    manager = checkpoints.open(tmp_path / "c")
+    store = checkpoints.CheckpointStore(tmp_path / "c")
 
     def full(*args, **kwargs):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(manager, "save", full)
+    monkeypatch.setattr(store.manager, "save", full)
     with pytest.raises(OSError, match="cannot save step 2 .*No space left") as caught:
-        checkpoints.save(manager, 2, states(2.0), {})
+        store.save(2, states(2.0), {})
     assert "\n" not in str(caught.value)
-    checkpoints.finish(manager)
+    store.close()
     assert latest(pathlib.Path(tmp_path / "c"))[1]["step"] == 1
 
 
 def test_too_little_room_is_seen_before_anything_is_written(tmp_path, monkeypatch):
     fill(tmp_path / "c", {1: None})
-    manager = checkpoints.open(tmp_path / "c")
+    store = checkpoints.CheckpointStore(tmp_path / "c")
     usage = shutil.disk_usage(tmp_path)._replace(free=1000)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
     with pytest.raises(OSError, match="No space left on device: 0 MiB needed"):
-        checkpoints.save(manager, 2, states(2.0), {})
-    checkpoints.finish(manager)
+        store.save(2, states(2.0), {})
+    store.close()
     assert kept(tmp_path / "c") == [1]
 
 
@@ -266,7 +265,7 @@ def test_a_clock_that_jumps_ends_no_save(tmp_path, monkeypatch):
 
 def test_keeping_one_alone_is_refused(tmp_path):
     with pytest.raises(ValueError, match="at least 2"):
-        checkpoints.open(tmp_path / "c", keep=1)
+        checkpoints.CheckpointStore(tmp_path / "c", keep=1)
 
 
 def test_a_sum_that_is_known_is_not_made_again_and_one_of_before_is_still_checked():
@@ -295,11 +294,11 @@ def test_why_a_step_is_damaged_ends_at_a_word():
 def test_saves_leave_no_objects_behind(tmp_path):
     """Of each array of each save tensorstore kept four."""
     arrays = tuple({f"w{i}": np.ones(2) for i in range(40)} for _ in range(2))
-    manager, held = checkpoints.open(tmp_path), []
+    store, held = checkpoints.CheckpointStore(tmp_path), []
     for at in range(1, 14):
-        checkpoints.save(manager, at, arrays, {"step": at, "stage": 0})
-        checkpoints.wait(manager)
+        store.save(at, arrays, {"step": at, "stage": 0})
+        store.wait()
         gc.collect()
         held.append(sys.getallocatedblocks())
-    checkpoints.finish(manager)
+    store.close()
     assert held[-1] - held[5] < 7 * 80 * 2

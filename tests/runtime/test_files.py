@@ -10,10 +10,8 @@ import types
 import pytest
 from etils import epath
 
-from jbias.runs import checkpoints, results, workdirs
+from jbias.runs import checkpoints, evaluations, results, workdirs
 from jbias.runtime import console, files, messages
-from jbias.runtime.processes import ALONE
-from jbias.training import checkpointing
 from tests.runs import test_checkpoints as saved
 
 
@@ -157,11 +155,13 @@ def test_a_save_that_fails_is_told_likewise_when_all_is_closed(tmp_path):
         raise OSError(errno.EROFS, "Read-only file system", "4.orbax-checkpoint-tmp")
 
     about = dict(latest_step=lambda: 3, wait_until_finished=full, close=full)
-    manager = types.SimpleNamespace(directory=tmp_path, **about)
+    store = checkpoints.CheckpointStore(tmp_path)
+    store.manager.close()
+    store.manager = types.SimpleNamespace(**about)
     with pytest.raises(
         OSError, match="^checkpoint: cannot save step .* Read-only file"
     ):
-        checkpoints.finish(manager)
+        store.close()
 
 
 def record(step: int) -> results.Record:
@@ -171,17 +171,14 @@ def record(step: int) -> results.Record:
 
 
 @pytest.fixture
-def job(tmp_path):
-    """What is known of a run that has written records of two steps."""
+def store(tmp_path):
+    """The records of a run that has written some at two steps, and what it said."""
     branch = types.SimpleNamespace(folder="", fields={"run": "r"})
-    about = dict(
-        branches=[branch], sums={}, said=[], check_lock=lambda: None, team=ALONE
-    )
-    job = types.SimpleNamespace(workdir=epath.Path(tmp_path), **about)
-    job.log = job.said.append
+    said = []
+    made = evaluations.RecordStore(epath.Path(tmp_path), [branch], said.append)
     for step in (4, 8):
-        checkpointing.write_records(job, step, [record(step)])
-    return job
+        made.write(step, [record(step)])
+    return made, said
 
 
 def in_checkpoint(step: int) -> dict:
@@ -191,37 +188,39 @@ def in_checkpoint(step: int) -> dict:
 
 
 @pytest.mark.parametrize("content", [None, "", "0.5", "flipped"])
-def test_damaged_records_come_back_from_their_checkpoint(job, content):
-    path = job.workdir / "evals" / "8.jsonl"
+def test_damaged_records_come_back_from_their_checkpoint(store, tmp_path, content):
+    records, said = store
+    path = tmp_path / "evals" / "8.jsonl"
     whole = path.read_text()
-    checkpointing.restore_damaged(job, in_checkpoint)
-    assert not job.said
+    records.restore(in_checkpoint)
+    assert not said
     if content is None:
         path.unlink()
     else:  # A digit may be another and still be JSON.
         path.write_text(
             whole.replace("0.5", "0.7") if content == "flipped" else content
         )
-    checkpointing.restore_damaged(job, in_checkpoint)
+    records.restore(in_checkpoint)
     assert path.read_text() == whole
-    assert ["written anew" in line for line in job.said] == [True]
+    assert ["written anew" in line for line in said] == [True]
 
 
-def test_records_that_could_not_be_written_are_not_missed_later(job, monkeypatch):
+def test_records_that_could_not_be_written_are_not_missed_later(store, monkeypatch):
     """The emergency save that follows must not vouch for them."""
-    before = dict(job.sums)
+    records, _ = store
+    before = dict(records.sums)
     monkeypatch.setattr(results, "write_text", failing)
     with pytest.raises(OSError, match="12.jsonl: cannot be written"):
-        checkpointing.write_records(job, 12, [record(12)])
-    assert job.sums == before
+        records.write(12, [record(12)])
+    assert records.sums == before
 
 
-def test_damaged_records_that_no_checkpoint_holds_are_refused(job):
-    path = job.workdir / "evals" / "4.jsonl"
+def test_damaged_records_that_no_checkpoint_holds_are_refused(store, tmp_path):
+    path = tmp_path / "evals" / "4.jsonl"
     path.write_text(path.read_text().replace("0.5", "0.7"))
     damaged = path.read_text()
     with pytest.raises(ValueError, match="4.jsonl is damaged, and no checkpoint"):
-        checkpointing.restore_damaged(job, in_checkpoint)
+        store[0].restore(in_checkpoint)
     assert path.read_text() == damaged
 
 
@@ -239,12 +238,10 @@ def test_a_clock_that_jumps_ends_no_save(tmp_path, monkeypatch, jump):
 def test_what_tensorstore_says_of_a_full_disk_is_said_in_its_words(tmp_path):
     said = 'RESOURCE_EXHAUSTED: Error writing "0.params"' + " in a database" * 40
     told = ValueError(f"{said}: No space left [os_error_code='{errno.ENOSPC}']")
-    manager = types.SimpleNamespace(directory=tmp_path)
-
     line = "cannot save step 3 in .*: No space left on dev"
     with (
         pytest.raises(OSError, match=line),
-        checkpoints._in_one_line(manager, 3),
+        checkpoints._in_one_line(tmp_path, 3),
     ):
         raise told
 

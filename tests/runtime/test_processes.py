@@ -16,7 +16,6 @@ import pytest
 from jax._src import clusters
 
 from jbias import config as jc
-from jbias import train
 from jbias.runs import checkpoints
 from jbias.runtime import coordinator, processes
 from tests import smoke_runs
@@ -281,18 +280,17 @@ def test_cores_that_two_tasks_share_are_paid_once():
     assert joined.cores == 4
 
 
-def test_the_others_are_told_of_a_checkpoint_without_its_records(monkeypatch):
+def test_the_others_are_told_of_a_checkpoint_without_its_records(tmp_path, monkeypatch):
     """Records grow with the run; who writes none needs none."""
     told, info = [], {"stage": 0, "records": "x" * 9999, "sums": {"a": 1}, "step": 3}
     first = types.SimpleNamespace(
         is_main=True, count=2, broadcast_tree=lambda tree: tree
     )
     first.broadcast = lambda what, value: told.append(value) or value
-    monkeypatch.setattr(checkpoints, "restore", lambda *_: ((1,), info))
-    job = types.SimpleNamespace(
-        team=first, manager=None, log=print, check_lock=lambda: None
-    )
-    assert train._restored(job) == ((1,), info)
+    store = checkpoints.CheckpointStore(tmp_path, first)
+    monkeypatch.setattr(store, "_latest", lambda *_: ((1,), info))
+    assert store.restore(None, print) == ((1,), info)
+    store.close()
     assert told == [{**info, "records": True, "sums": {}}]
 
 
