@@ -17,11 +17,11 @@ import jax
 
 from benchmarks import measured, peer
 from benchmarks.settings import SETTINGS, Setting
-from jbias import algos, augment
+from jbias import algos, augment, run_spec
 from jbias import config as jc
-from jbias.data import loader, splits
+from jbias.data import loader
 from jbias.runtime import mesh
-from jbias.training import prng, stages
+from jbias.training import input_plan, prng, setup, stages
 
 TORCH = "PyTorch"
 
@@ -74,14 +74,15 @@ def stage_of(
 
 def built(config: dict[str, Any], devices: jax.sharding.Mesh) -> stages.Stage:
     """The first stage of a config, its images in memory and on the devices."""
-    part = jc.stage_configs(config)[0]
-    train = splits.train_set("config.train", part["train"], config["size"])
+    alone = {**config, **jc.stage_configs(config)[0], "stages": []}
+    spec = run_spec.RunSpec.from_config(alone)
+    (train,) = setup.open_train_sets(spec)
     images = {
         key: loader.decode_all(source, workers=1)
         for key, source in train.named(0).items()
     }
-    alone = {**config, **part, "stages": []}
-    return stages.build_stages(alone, [train], images, devices)[0]
+    plans = input_plan.plan_stages(spec.stages, [train])
+    return stages.build_stages(spec, plans, images, devices)[0]
 
 
 class Trainer:

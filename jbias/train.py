@@ -66,7 +66,7 @@ def run(
         fate = done.read_text().strip() if team.is_main and done.exists() else ""
         if fate := team.broadcast("whether it is done", fate):
             if team.is_main:
-                setup.check_same_data(config, workdir)
+                setup.check_same_data(spec, workdir)
             mends = team.is_main and evaluations.needs_restoring(
                 workdir, config["run"], say
             )

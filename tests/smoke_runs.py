@@ -45,17 +45,10 @@ def small(preset: str = "erm", **entries) -> ml_collections.ConfigDict:
 
 def stage(config: dict, devices=None):
     """The only stage of a plain config, on a mesh of one device if none is given."""
-    from jbias.data import loader, splits
+    from benchmarks import common
     from jbias.runtime import mesh
-    from jbias.training import stages
 
-    train = splits.train_set("config.train", config["train"], config["size"])
-    images = {
-        name: loader.decode_all(source, workers=1)
-        for name, source in train.named(0).items()
-    }
-    (built,) = stages.build_stages(config, [train], images, devices or mesh.make(1))
-    return built
+    return common.built(config, devices or mesh.make(1))
 
 
 def trained(

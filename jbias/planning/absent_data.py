@@ -8,7 +8,6 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
-from jbias import config as jc
 from jbias import data, run_spec
 from jbias.data import (
     base,
@@ -24,7 +23,6 @@ from jbias.data import (
     transforms,
     wordnet,
 )
-from jbias.runs import results
 from jbias.training import input_pipeline, input_plan, setup
 
 # Images by split, and classes, of sets that may lie elsewhere.
@@ -145,20 +143,13 @@ def pipeline_shapes(
 
 
 def open_or_assume(
-    config: Mapping[str, Any], given: AssumedSize
+    spec: run_spec.RunSpec, given: AssumedSize
 ) -> tuple[list[splits.TrainSet], list[base.Source], list[str]]:
-    """What a config trains and tests on, there or not, and what is assumed of it."""
-    setup.check_names(run_spec.RunSpec.from_config(config))
-    open_, size = functools.partial(open_source, given=given), config["size"]
-    train = [
-        splits.train_set(f"config.stages[{i}].train", part["train"], size, open_)
-        if config["stages"]
-        else splits.train_set("config.train", part["train"], size, open_)
-        for i, part in enumerate(jc.stage_configs(config))
-    ]
-    tests, lost = [], []
-    for name, options in {results.VALID: config["valid"], **config["tests"]}.items():
-        where = f"config.tests.{name}" if name in config["tests"] else "config.valid"
+    """What a run trains and tests on, there or not, and what is assumed of it."""
+    setup.check_names(spec)
+    size, tests, lost = spec.config["size"], [], []
+    train = setup.open_train_sets(spec, functools.partial(open_source, given=given))
+    for _, where, options in setup.test_options(spec.config):
         try:
             tests.append(splits.open_test_source(where, options, size, open_source))
         except UnknownSize as error:

@@ -32,6 +32,7 @@ from jbias.training import (
     autotune,
     hlo,
     input_pipeline,
+    input_plan,
     memory,
     prng,
     seed_axis,
@@ -53,7 +54,7 @@ _UNTIMED = {"xla_gpu_autotune_level": 0}  # Kernels of a GPU that is not here.
 class PlanRequest(NamedTuple):
     """What is planned, and whom to tell what takes a while."""
 
-    config: Mapping[str, Any]
+    spec: run_spec.RunSpec
     target: targets.Target
     devices: Sequence[jax.Device]
     train: Sequence[splits.TrainSet]
@@ -62,7 +63,7 @@ class PlanRequest(NamedTuple):
 
     @property
     def run(self) -> Mapping[str, Any]:
-        return self.config["run"]
+        return self.spec.config["run"]
 
 
 class Program(NamedTuple):
@@ -88,13 +89,11 @@ class CompiledStages(NamedTuple):
     def strategy(self) -> seed_axis.Strategy:
         return seed_axis.STRATEGIES[self.name]
 
-    def cycles(self, config: Mapping[str, Any]) -> float:
+    def cycles(self, spec: run_spec.RunSpec) -> float:
         """Of a seed's step in the first stage; infinite where it does not fit."""
         count = self.within(self.count(self.fits[0]))
         program = self.programs[0][count].compiled if self.fit else None
-        return (
-            autotune.estimated_cycles(program, config, count) if program else math.inf
-        )
+        return autotune.estimated_cycles(program, spec, count) if program else math.inf
 
     @property
     def fit(self) -> bool:
@@ -122,8 +121,8 @@ class CompiledStages(NamedTuple):
 def compile_stages(asked: PlanRequest) -> CompiledStages:
     """Compiles the step of each stage, laid out as `memory.fit_stages` would."""
     run, target, found = asked.run, asked.target, None
-    entries = run_spec.members(asked.config["seeds"], run_spec.branches(asked.config))
-    own, kind = [*map(stages.seed_argument, entries)], target.kind
+    own, kind = [*map(stages.seed_argument, asked.spec.members)], target.kind
+    plans = input_plan.plan_stages(asked.spec.stages, asked.train)
     make = functools.partial(mesh.make, run["devices"], len(own), devices=asked.devices)
     first = make(run["spread"], run["together"]).shape["seed"]
     fewer = () if run["spread"] else range(first - 1, 0, -1)
@@ -131,7 +130,7 @@ def compile_stages(asked: PlanRequest) -> CompiledStages:
         devices = make(spread)
         try:
             planned = stages.build_stages(
-                asked.config, asked.train, {}, devices, absent_data.pipeline_shapes
+                asked.spec, plans, {}, devices, absent_data.pipeline_shapes
             )
         except ValueError:
             if found is None:
@@ -145,7 +144,7 @@ def compile_stages(asked: PlanRequest) -> CompiledStages:
         if target.platform != "tpu" or spread != first:
             several = several[:1]
         each = [_by(asked, name, (devices, planned, own, free)) for name in several]
-        cycles = functools.partial(CompiledStages.cycles, config=asked.config)
+        cycles = functools.partial(CompiledStages.cycles, spec=asked.spec)
         found = min(each, key=cycles) if each[1:] else each[0]
         if found.fit:
             break
@@ -285,8 +284,9 @@ def plan(
 
     Bytes and times are of each device; a step is one of all seeds.
     """
-    train, tests, notes = absent_data.open_or_assume(config, given)
-    asked = PlanRequest(config, target, targets.devices(target), train, tests, say)
+    spec = run_spec.RunSpec.from_config(config)
+    train, tests, notes = absent_data.open_or_assume(spec, given)
+    asked = PlanRequest(spec, target, targets.devices(target), train, tests, say)
     with xla.compiling_for(target.platform):
         made = compile_stages(asked)
         times = _times(asked, made, notes)
@@ -340,7 +340,7 @@ def _times(
     asked: PlanRequest, made: CompiledStages, notes: list[str]
 ) -> dict[str, Any]:
     """Sums over the stages; nothing is known where a program does not fit."""
-    config, kind = asked.config, asked.target.kind or this_machine()
+    spec, kind = asked.spec, asked.target.kind or this_machine()
     told = {"estimate": "cycles" if kind.hertz else "roofline", **dict.fromkeys(_TIMES)}
     total, sums, parts = made.stages[-1].last, collections.Counter(), {}
     inputs = []
@@ -348,17 +348,14 @@ def _times(
         count, steps = made.within(made.count(fit)), stage.last - stage.first
         if programs[count].compiled is None:
             return told
-        part, epoch = (
-            jc.stage_configs(config)[stage.number],
-            stage.order.steps_per_epoch,
-        )
+        part, epoch = spec.stages[stage.number].config, stage.order.steps_per_epoch
         taken, loops = (
             autotune.gate_probability(part),
             part["train"].get("accumulate", 1),
         )
         given = (programs[count], kind, made.devices.shape["data"], loops)
         one = program_cost(*given, taken=taken, seeds=count)
-        turns, every = steps * made.rows / count, config["eval_every"]
+        turns, every = steps * made.rows / count, spec.config["eval_every"]
         sums["seconds"] += turns * one.seconds
         sums["bound"] += turns * one.bound
         sums["moved"] += turns * one.moved
@@ -441,16 +438,18 @@ def _evaluation(
 
 def _remedy(asked: PlanRequest, made: CompiledStages) -> str | None:
     """The first change with which one seed fits on each device; None: none was found."""
-    for words, room, entries, share in _changes(asked.config):
+    config = asked.spec.config
+    for words, room, entries, share in _changes(config):
         if not _may_fit(made, share):
             continue
-        changed = copy.deepcopy(dict(asked.config))
+        changed = copy.deepcopy(config)
         for part in (changed, *changed["stages"]):
             if room in part:
                 part[room].update(entries)
         asked.log(f"{asked.target.name}: trying {words}")
         try:
-            if compile_stages(asked._replace(config=changed)).fit:
+            spec = run_spec.RunSpec.from_config(changed)
+            if compile_stages(asked._replace(spec=spec)).fit:
                 return words
         except ValueError as error:
             asked.log(f"{words}: {error}")

@@ -11,7 +11,7 @@ from typing import Any
 
 import jax
 
-from jbias import config as jc
+from jbias import run_spec
 from jbias.runtime import files, xla
 from jbias.training import hlo, memory, seed_axis, stages
 
@@ -44,7 +44,7 @@ def gate_probability(part: Mapping[str, Any]) -> float:
 
 
 def choose_strategy(
-    config: Mapping[str, Any],
+    spec: run_spec.RunSpec,
     own: Sequence[Any],
     kept: Any,
     say: Callable[[str], None],
@@ -60,7 +60,7 @@ def choose_strategy(
     What was found once of a program is cached, and holds while fits(strategy), of each
     stage, lets a seed run; `kept` is what the run had before.
     """
-    run, stage = config["run"], stages[0]
+    run, stage = spec.config["run"], stages[0]
     several = candidates(run["strategy"], devices, len(own), stages[-1].last)
     if len(several) == 1:
         return {"strategy": several[0]}
@@ -86,7 +86,7 @@ def choose_strategy(
     costs, free = {}, free or 2**62  # Where nobody says.
     for name in several:
         try:
-            costs[name] = _cost(config, stages, own, devices, name, free, estimated)
+            costs[name] = _cost(spec, stages, own, devices, name, free, estimated)
         except jax.errors.JaxRuntimeError as error:
             costs[name] = math.inf  # Mostly larger than the device.
             say(f"auto: {name}: {str(error).strip().partition(chr(10))[0][:200]}")
@@ -102,9 +102,9 @@ def choose_strategy(
     return found
 
 
-def _cost(config, stages, own, devices, name: str, free: int, estimated: bool) -> float:
+def _cost(spec, stages, own, devices, name: str, free: int, estimated: bool) -> float:
     """Of one seed's step in the first stage; infinite where one stage does not fit."""
-    programs, run = {}, {**config["run"], "strategy": name}
+    programs, run = {}, {**spec.config["run"], "strategy": name}
 
     def compiled(*of_step) -> memory.Need:
         *_, given, _, count = of_step
@@ -117,28 +117,28 @@ def _cost(config, stages, own, devices, name: str, free: int, estimated: bool) -
     if not count or not all(one.count for one in fits):
         return math.inf
     if not estimated:
-        return measured_seconds(config, first, own, devices, name, count)
+        return measured_seconds(spec, first, own, devices, name, count)
     stacked = seed_axis.STRATEGIES[name].stacked
     rows = count // devices.shape["seed"] if stacked else 1
-    return estimated_cycles(programs[rows], config, rows)
+    return estimated_cycles(programs[rows], spec, rows)
 
 
 def estimated_cycles(
-    program: jax.stages.Compiled, config: Mapping[str, Any], rows: int
+    program: jax.stages.Compiled, spec: run_spec.RunSpec, rows: int
 ) -> float:
     """Estimated cycles of one of the seeds that a program of the first stage computes."""
     found = hlo.operations(
-        program.as_text(), gate_probability(jc.stage_configs(config)[0]), rows
+        program.as_text(), gate_probability(spec.stages[0].config), rows
     )
     return sum(one.total for one in found) / rows
 
 
-def measured_seconds(config, stage, own, devices, name: str, count: int) -> float:
+def measured_seconds(spec, stage, own, devices, name: str, count: int) -> float:
     """Of one seed's step: the fastest of some first ones."""
     laid = stages.fit_to_devices(
         stage, len(own), devices, strategy=name, together=count
     )
-    which = [*config["seeds"]] * (len(own) // len(config["seeds"]))
+    which = [member.seed for member in spec.members]
     states = laid.layout.pack(stages.init_state(stage, seed) for seed in which)
     stage.wait(stage.first, lambda: False)
     taken = laid.layout.place(stage.batch(seed, stage.first) for seed in which)

@@ -21,7 +21,7 @@ from jaxtyping import PyTree, UInt8
 from jbias import build, run_spec
 from jbias import config as jc
 from jbias.algos import base
-from jbias.data import loader, splits
+from jbias.data import loader
 from jbias.evals import predict
 from jbias.runtime import mesh, xla
 from jbias.training import (
@@ -109,30 +109,29 @@ class Stage(NamedTuple):
 
 
 def build_stages(
-    config: Mapping[str, Any],
-    train_sets: Sequence[splits.TrainSet],
+    spec: run_spec.RunSpec,
+    plans: Sequence[Mapping[str, input_plan.InputPlan]],
     images: Mapping[str, UInt8[np.ndarray, "n h w c"]] | None,
     devices: jax.sharding.Mesh,
     make: Callable[..., input_pipeline.InputPipeline] = input_plan.make_pipeline,
 ) -> list[Stage]:
-    """Builds the stages, each from the config with that stage's own entries in it.
+    """Builds the stages, each fed as planned.
 
     Without `images` they can only be evaluated: their pipelines are plans. `make` makes of
     each plan what feeds the steps.
     """
-    seed_axis.resolve_strategy(
-        config["run"]["strategy"], devices
-    )  # Refused here, if anywhere.
-    built, classes = [], train_sets[0].sources[0].classes
-    for number, train in enumerate(train_sets):
-        if train.sources[0].classes != classes:
+    config, built, first = spec.config, [], plans[0]["train"].source
+    # Refused here, if anywhere.
+    seed_axis.resolve_strategy(config["run"]["strategy"], devices)
+    for stage, fed in zip(spec.stages, plans, strict=True):
+        source = fed["train"].source
+        if source.classes != first.classes:
             raise ValueError(
-                f"config.stages[{number}].train: must have the classes of the first "
-                f"stage's {train_sets[0].sources[0].name}, got those of "
-                f"{train.sources[0].name}"
+                f"{stage.where}.train: must have the classes of the first stage's "
+                f"{first.name}, got those of {source.name}"
             )
-        first = built[-1].last if built else 0
-        built.append(_stage(number, first, config, train, images, devices, make))
+        begin = built[-1].last if built else 0
+        built.append(_stage(stage, begin, spec, fed, images, devices, make))
     if config["vary"] and images is not None:
         effects = (_reached(config, stage) for stage in built)
         check_effective(config, set().union(*effects))
@@ -140,24 +139,23 @@ def build_stages(
 
 
 def _stage(
-    number: int,
+    stage: run_spec.StageSpec,
     first: int,
-    config: Mapping[str, Any],
-    train: splits.TrainSet,
+    spec: run_spec.RunSpec,
+    plans: Mapping[str, input_plan.InputPlan],
     images: Mapping[str, UInt8[np.ndarray, "n h w c"]] | None,
     devices: jax.sharding.Mesh,
     make: Callable[..., input_pipeline.InputPipeline],
 ) -> Stage:
-    at = f"config.stages[{number}]" if number else "config"
-    branches = [branch.config for branch in run_spec.branches(config)]
-    part = jc.stage_configs(branches[0])[number]
-    classes = len(train.sources[0].classes)
-    plans = input_plan.plan_inputs(number, part, train)
+    number, at, part = stage
+    config, source = spec.config, plans["train"].source
+    branches = [branch.config for branch in spec.branches]
+    classes = len(source.classes)
     epoch = plans["train"].order.steps_per_epoch
     total = max(1, round(part["epochs"] * epoch))
     inputs = build.transforms(f"{at}.inputs", plans["train"].inputs)
     net = build.network(part, classes, math.prod(one.views for one in inputs))
-    beside = plans["other"].inputs if train.other else ()
+    beside = plans["other"].inputs if "other" in plans else ()
     beside = build.transforms(f"{at}.train.other.inputs", beside)
     average = part["optim"].get("average", 0.0)
 
@@ -185,7 +183,7 @@ def _stage(
     ) -> tuple[Callable, seed_axis.SeedFunction, seed_axis.SeedFunction]:
         learning = dict(average=average, first=first, rollback=rollback, **pieces)
         one = make_seed_step(algo, txs_at, inputs, classes, other=beside, **learning)
-        draw = make_initialiser(algo, txs_at(1), train.sources[0].shape, first, average)
+        draw = make_initialiser(algo, txs_at(1), source.shape, first, average)
         on_one_cpu = devices.size == 1 and xla.platform() == "cpu"
         return (
             divergence.with_fallback(draw) if rollback else draw,
@@ -221,7 +219,7 @@ def _stage(
         first=first,
         last=first + total,
         algo=algo,
-        shape=train.sources[0].shape,
+        shape=source.shape,
         pipelines=feeds,
         draw=draw,
         init=compile_fast(draw),

@@ -25,12 +25,12 @@ def small(monkeypatch, tmp_path):
 
 def chosen(config, stage, kept=None, said=None, full=()):
     """`full`: strategies that do not fit any more."""
-    entries = run_spec.members(config["seeds"], run_spec.branches(config))
-    own = [*map(stages.seed_argument, entries)]
+    spec = run_spec.RunSpec.from_config(config)
+    own = [*map(stages.seed_argument, spec.members)]
     say = (said if said is not None else []).append
     fits = lambda name: [memory.Fit(0 if name in full else 2, 2, 0, 0)]
     return autotune.choose_strategy(
-        config, own, kept, say, [stage], mesh.make(1), None, fits
+        spec, own, kept, say, [stage], mesh.make(1), None, fits
     )
 
 
