@@ -1,5 +1,6 @@
 """Stands in for data sets that are not here: their sizes, and shapes of what feeds a step."""
 
+import dataclasses
 import functools
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -23,7 +24,7 @@ from jbias.data import (
     transforms,
     wordnet,
 )
-from jbias.training import input_pipeline, input_plan, setup
+from jbias.training import input_pipeline, input_plan, samplers, setup
 
 # Images by split, and classes, of sets that may lie elsewhere.
 _PUBLISHED: Mapping[str, tuple[Mapping[str, int], int]] = {
@@ -94,17 +95,12 @@ def open_source(
     )
 
 
-class _ResidentShapes(input_pipeline.ResidentInput):
-    """As that, with shapes in the place of rows."""
+@dataclasses.dataclass(frozen=True)
+class _Shapes(input_pipeline.InputPipeline):
+    """Shapes of what a set gives that is not read."""
 
-    def shapes(self) -> tuple[PyTree, PyTree]:
-        return input_pipeline.index_shape(self.order), self.rows
-
-
-class _StreamedShapes(NamedTuple):
-    """Shapes of what a streamed set gives."""
-
-    order: Any
+    order: samplers.Sampler
+    streams: bool
     taken: PyTree
     rows: PyTree
 
@@ -117,7 +113,7 @@ class _StreamedShapes(NamedTuple):
 
 def pipeline_shapes(
     plan: input_plan.InputPlan, **_: Any
-) -> input_pipeline.ResidentInput | _StreamedShapes:
+) -> input_pipeline.InputPipeline:
     """Shapes of what feeds the steps, as `input_plan.make_pipeline` has it."""
     (height, width), stream = next(iter(plan.opened.values())).shape, plan.stream
     columns = dict(plan.columns)
@@ -131,15 +127,12 @@ def pipeline_shapes(
         image = jax.ShapeDtypeStruct((count, height, width, 3), np.uint8)
         return {"image": image, **input_pipeline.rows_shape(columns, count)}
 
-    if stream is None:
-        count = sum(map(len, plan.opened.values()))
-        return _ResidentShapes(
-            plan.order, jax.eval_shape(input_pipeline.flatten_images, rows(count))
-        )
-    if stream.crop == "host":
-        return _StreamedShapes(plan.order, rows(plan.order.batch), {})
-    held = jax.eval_shape(input_pipeline.flatten_images, rows(plan.order.span))
-    return _StreamedShapes(plan.order, input_pipeline.index_shape(plan.order), held)
+    if stream is not None and stream.crop == "host":
+        return _Shapes(plan.order, True, rows(plan.order.batch), {})
+    count = plan.order.span if stream else sum(map(len, plan.opened.values()))
+    held = jax.eval_shape(input_pipeline.flatten_images, rows(count))
+    places = input_pipeline.index_shape(plan.order)
+    return _Shapes(plan.order, stream is not None, places, held)
 
 
 def open_or_assume(

@@ -31,7 +31,6 @@ from jbias.runtime import console, mesh, xla
 from jbias.training import (
     autotune,
     hlo,
-    input_pipeline,
     input_plan,
     memory,
     prng,
@@ -396,7 +395,7 @@ def _input(stage: stages.Stage, count: int, seconds: float) -> tuple[float, floa
     for one in stage.pipelines.values():
         taken, rows = one.shapes()
         moved += count * memory.tree_bytes(taken)
-        if not isinstance(one, input_pipeline.ResidentInput):
+        if one.streams:
             moved += memory.tree_bytes(rows) / min(
                 one.next_change(0), one.order.steps_per_epoch
             )

@@ -12,7 +12,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import PyTree
 
 from jbias.runtime import console, mesh, xla
-from jbias.training import input_pipeline, prng, seed_axis, stages
+from jbias.training import prng, seed_axis, stages
 
 _USED = 0.9  # Of the memory; the rest is the evaluation's, and lost between buffers.
 _REMEDIES = (
@@ -215,7 +215,7 @@ def input_bytes(stage: stages.Stage, now: stages.Stage) -> int:
     total, steps = 0, stage.last - stage.first
     for one in stage.pipelines.values():
         _, rows = one.shapes()
-        if isinstance(one, input_pipeline.ResidentInput):
+        if not one.streams:
             total += tree_bytes(rows)
         elif stage is now:
             total += tree_bytes(rows) * (2 if one.next_change(0) < steps else 1)

@@ -68,10 +68,7 @@ class Stage(NamedTuple):
     @property
     def streams(self) -> bool:
         """Whether images are read while it is trained."""
-        return any(
-            not isinstance(one, input_pipeline.ResidentInput)
-            for one in self.pipelines.values()
-        )
+        return any(one.streams for one in self.pipelines.values())
 
     def static(self, step: int) -> Hashable:
         """What the compiler must know about a step of the run."""

@@ -93,7 +93,9 @@ def resident(count: int) -> input_pipeline.ResidentInput:
 
 def streamed(window: int, until: int, batch: int = 0) -> types.SimpleNamespace:
     shapes = (np.zeros(batch, np.uint8), np.zeros(window, np.uint8))
-    return types.SimpleNamespace(shapes=lambda: shapes, next_change=lambda step: until)
+    return types.SimpleNamespace(
+        streams=True, shapes=lambda: shapes, next_change=lambda step: until
+    )
 
 
 def test_sets_stay_windows_come_in_pairs():
