@@ -106,8 +106,8 @@ class Training:
 
     def __init__(self, built: stages.Stage, *, given: bool):
         self.built, self.step = built, 0
-        self.step_once = jax.jit(built.seed_step, static_argnums=3, donate_argnums=0)
-        self.state, self.key = stages.init_state(built, 0), prng.key(0)
+        self.step_once = jax.jit(built.program.step, static_argnums=3, donate_argnums=0)
+        self.state, self.key = built.init_state(0), prng.key(0)
         self.given = None
         if given:
             held, taken = built.shared(0)["train"], built.batch(0, 0)["train"]

@@ -105,8 +105,8 @@ def child(options: argparse.Namespace) -> None:
         trainer = common.Trainer(stage, devices=devices, strategy="looped")
         traced = collectives.traced(
             *(
-                stage.seed_step,
-                stage.draw,
+                stage.program.step,
+                stage.program.draw,
                 stage.shared(0),
                 stage.order.batch,
                 stage.static(0),

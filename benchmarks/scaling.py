@@ -61,8 +61,8 @@ def moved(algorithm: str, options) -> dict[str, Any]:
         algorithm, setting, precision=options.precision, devices=options.devices
     )
     traced = collectives.traced(
-        stage.seed_step,
-        stage.draw,
+        stage.program.step,
+        stage.program.draw,
         stage.shared(0),
         stage.order.batch,
         stage.static(0),
@@ -70,7 +70,7 @@ def moved(algorithm: str, options) -> dict[str, Any]:
     )
     text = traced.lower().compile(collectives.QUICKLY).as_text()
     found = hlo.collective_outputs(text)
-    params = jax.eval_shape(stage.draw, jax.random.key(0), None).params
+    params = jax.eval_shape(stage.program.draw, jax.random.key(0), None).params
     gradients = collectives.gradient_bytes(stage.algo, params)
     total = sum(one.bytes for one in found)
     return {

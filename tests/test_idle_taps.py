@@ -64,11 +64,11 @@ def traced(tmp_path):
         ).to_dict()
         stage = smoke_runs.stage(config)
         key = jax.eval_shape(lambda: prng.key(0))
-        state = jax.eval_shape(stage.draw, key, None)
+        state = jax.eval_shape(stage.program.draw, key, None)
         shapes = {name: one.shapes() for name, one in stage.pipelines.items()}
         taken, held = ({name: x[i] for name, x in shapes.items()} for i in (0, 1))
         static = stage.static(stage.first)
-        one = functools.partial(stage.seed_step, static=static)
+        one = functools.partial(stage.program.step, static=static)
         jax.eval_shape(one, state, (key, taken), held)
 
     return trace

@@ -27,7 +27,7 @@ from jbias.data import (
 )
 from jbias.planning import absent_data
 from jbias.runs import workdirs
-from jbias.runtime import console, mesh, xla
+from jbias.runtime import console, xla
 from jbias.training import (
     autotune,
     hlo,
@@ -80,7 +80,6 @@ class CompiledStages(NamedTuple):
     stages: list[Stage]
     fits: list[memory.Fit]
     programs: list[dict[int, Program]]  # By how many seeds are in one.
-    seed_arguments: list[Any]
     free: int  # Bytes of each device that a run may use.
     name: str  # Of the strategy.
 
@@ -88,11 +87,15 @@ class CompiledStages(NamedTuple):
     def strategy(self) -> seed_axis.Strategy:
         return seed_axis.STRATEGIES[self.name]
 
-    def cycles(self, spec: run_spec.RunSpec) -> float:
+    def cycles(self) -> float:
         """Of a seed's step in the first stage; infinite where it does not fit."""
         count = self.within(self.count(self.fits[0]))
         program = self.programs[0][count].compiled if self.fit else None
-        return autotune.estimated_cycles(program, spec, count) if program else math.inf
+        return (
+            autotune.estimated_cycles(program, self.stages[0], count)
+            if program
+            else math.inf
+        )
 
     @property
     def fit(self) -> bool:
@@ -103,9 +106,14 @@ class CompiledStages(NamedTuple):
         return zip(self.stages, self.fits, self.programs, strict=True)
 
     @property
+    def seeds(self) -> int:
+        """That are trained side by side."""
+        return len(self.stages[0].members)
+
+    @property
     def rows(self) -> int:
         """Seeds of each share of the devices."""
-        return len(self.seed_arguments) // self.devices.shape["seed"]
+        return self.seeds // self.devices.shape["seed"]
 
     def count(self, fit: memory.Fit) -> int:
         """So many of these are on the devices at once; one where none fits."""
@@ -120,31 +128,20 @@ class CompiledStages(NamedTuple):
 def compile_stages(asked: PlanRequest) -> CompiledStages:
     """Compiles the step of each stage, laid out as `memory.fit_stages` would."""
     run, target, found = asked.run, asked.target, None
-    own, kind = [*map(stages.seed_argument, asked.spec.members)], target.kind
     plans = input_plan.plan_stages(asked.spec.stages, asked.train)
-    make = functools.partial(mesh.make, run["devices"], len(own), devices=asked.devices)
-    first = make(run["spread"], run["together"]).shape["seed"]
-    fewer = () if run["spread"] else range(first - 1, 0, -1)
-    for spread in (first, *(k for k in fewer if first % k == 0)):
-        devices = make(spread)
-        try:
-            planned = stages.build_stages(
-                asked.spec, plans, {}, devices, absent_data.pipeline_shapes
-            )
-        except ValueError:
-            if found is None:
-                raise
-            continue  # The batch cannot be shared out among so many.
-        gib = run["memory"] or (kind.gib * _USED if kind else 0.0)
+    seeds, shapes = len(asked.spec.members), absent_data.pipeline_shapes
+    gib = run["memory"] or (target.kind.gib * _USED if target.kind else 0.0)
+    for devices, planned in memory.candidate_stages(
+        lambda devices: stages.build_stages(asked.spec, plans, {}, devices, shapes),
+        *(run, seeds),
+        devices=asked.devices,
+    ):
         free = memory.free_bytes(devices, gib) or 2**62  # Where nobody says.
-        several = autotune.candidates(
-            run["strategy"], devices, len(own), planned[-1].last
-        )
-        if target.platform != "tpu" or spread != first:
+        several = autotune.candidates(run["strategy"], devices, seeds, planned[-1].last)
+        if target.platform != "tpu" or found:
             several = several[:1]
-        each = [_by(asked, name, (devices, planned, own, free)) for name in several]
-        cycles = functools.partial(CompiledStages.cycles, spec=asked.spec)
-        found = min(each, key=cycles) if each[1:] else each[0]
+        each = [_by(asked, name, (devices, planned, free)) for name in several]
+        found = min(each, key=CompiledStages.cycles) if each[1:] else each[0]
         if found.fit:
             break
     return found
@@ -152,16 +149,16 @@ def compile_stages(asked: PlanRequest) -> CompiledStages:
 
 def _by(asked: PlanRequest, name: str, laid: tuple) -> CompiledStages:
     """What is compiled by one strategy."""
-    devices, stages, own, free = laid
+    devices, stages, free = laid
     programs, run = [{} for _ in stages], {**asked.run, "strategy": name}
     fits = [
         memory.fit(
-            *(stages, stage, own, devices, run, free),
+            *(stages, stage, devices, run, free),
             functools.partial(_program, asked, made, "the step"),
         )
         for stage, made in zip(stages, programs, strict=True)
     ]
-    return CompiledStages(devices, stages, fits, programs, own, free, name)
+    return CompiledStages(devices, stages, fits, programs, free, name)
 
 
 def _program(
@@ -318,7 +315,7 @@ def _memory(asked: PlanRequest, made: CompiledStages) -> dict[str, Any]:
         "spread": spread,
         "strategy": made.name,
         "fits": made.fit,
-        "seeds": len(made.seed_arguments),
+        "seeds": made.seeds,
         "seeds_at_once": min(fit.count for fit in made.fits),
         "memory_gib": sum(most.values()) / gib,
         "capacity_gib": whole / gib,
@@ -358,16 +355,14 @@ def _times(
         sums["seconds"] += turns * one.seconds
         sums["bound"] += turns * one.bound
         sums["moved"] += turns * one.moved
-        sums["images"] += steps * stage.order.batch * len(made.seed_arguments)
+        sums["images"] += steps * stage.order.batch * made.seeds
         sums["epochs"] += steps / epoch
         sums["evaluations"] += -(
             -steps // jc.to_steps(every, steps_per_epoch=epoch, total=total)
         )
         for name, value in one.parts.items():
             parts[name] = parts.get(name, 0.0) + turns * value
-        inputs.append(
-            _input(stage, len(made.seed_arguments), made.rows / count * one.seconds)
-        )
+        inputs.append(_input(stage, made.seeds, made.rows / count * one.seconds))
         notes += one.notes
     evaluations = sums["evaluations"] if asked.run["evaluate"] == "here" else 0
     evaluation = made.rows * _evaluation(asked, made, kind) if evaluations else 0.0
@@ -415,14 +410,14 @@ def _evaluation(
     if not shown:
         return 0.0
     (height, width), _ = shown.most_common(1)[0]
-    state = jax.eval_shape(stage.draw, prng.key(0), None)
+    state = jax.eval_shape(stage.program.draw, prng.key(0), None)
     net, own = jax.eval_shape(
-        lambda x: (train_step.net_of(x), made.seed_arguments[0]), state
+        lambda x: (train_step.net_of(x), stages.seed_argument(stage.members[0])), state
     )
     image = jax.ShapeDtypeStruct((batch, height, width, 3), np.uint8)
 
     def score(net, arg, shared, static):
-        return stage.seed_logits(net, None, arg[1], static)
+        return stage.program.logits(net, None, arg[1], static)
 
     alone = memory.StepShapes(net, own, image, {}, None)
     looped = seed_axis.STRATEGIES["looped"]

@@ -360,9 +360,7 @@ def _open_followed(
     job.check_lock = held.check
     job.sums = checksums.read(workdir, checksums.FOLLOWER)
     job.stages = [
-        stages.fit_to_devices(
-            stage, len(job.members), job.devices, together=_together(job, i)
-        )
+        stages.fit_to_devices(stage, job.devices, together=_together(job, i))
         for i, stage in enumerate(job.stages)
     ]
     ends.callback(job.writers.close)

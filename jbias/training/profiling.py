@@ -130,8 +130,8 @@ def compile_seed_step(
     static: Hashable,
 ) -> Any:
     """One seed's step as the compiler has it."""
-    one = jax.jit(stage.seed_step, static_argnums=3, donate_argnums=0)
-    state = jax.eval_shape(stage.draw, prng.key(0), None)
+    one = jax.jit(stage.program.step, static_argnums=3, donate_argnums=0)
+    state = jax.eval_shape(stage.program.draw, prng.key(0), None)
     return one.lower(state, arg, held, static).compile()
 
 

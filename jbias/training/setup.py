@@ -163,22 +163,15 @@ def open_run(
         splits.test_set(name, test, sets.answers[name], images.get(name), say)
         for name, test in sets.tests.items()
     ]
-    made = functools.partial(stages.build_stages, spec, plans)
-    chosen = {"strategy": run["strategy"]}
     if follows:
-        built = made(None, devices)
+        built = stages.build_stages(spec, plans, None, devices)
     else:
-        own = [*map(stages.seed_argument, spec.members)]
-        on = functools.partial(made, images)
+        build_on = functools.partial(stages.build_stages, spec, plans, images)
+        placed = memory.fit_stages(build_on, len(spec.members), run, say, team.all_min)
         before = workdirs.provenance(workdir) if team.is_main else {}
         kept = before.get("chosen") or before.get("layout")
-
-        def choosing(*laid) -> str:
-            chosen.update(autotune.choose_strategy(spec, own, kept, say, *laid))
-            return chosen["strategy"]
-
-        asked = (on, own, devices, run, say, team.all_min, choosing)
-        devices, built = memory.fit_stages(*asked)
+        chosen = autotune.choose_strategy(placed, kept, say)
+        devices, built = placed.devices, placed.lay_out(chosen["strategy"], say)
     facts = {
         "config": config,
         "data": _describe_data(sets, streamed, tests),

@@ -49,8 +49,8 @@ def lowered(arguments: str, chips: int) -> tuple[str, int]:
     }
     traced = collectives.traced(
         *(
-            stage.seed_step,
-            stage.draw,
+            stage.program.step,
+            stage.program.draw,
             {"train": rows},
             stage.order.batch,
             stage.static(0),
