@@ -31,7 +31,6 @@ import jax
 
 from benchmarks import collectives, common, measured
 from jbias.runtime import mesh
-from jbias.training import hlo
 
 # Bytes a second that a chip sends, and as many that it receives, on all links together.
 LINKS: Mapping[str, float] = types.MappingProxyType(
@@ -69,7 +68,7 @@ def moved(algorithm: str, options) -> dict[str, Any]:
         devices,
     )
     text = traced.lower().compile(collectives.QUICKLY).as_text()
-    found = hlo.collective_outputs(text)
+    found = collectives.collective_outputs(text)
     params = jax.eval_shape(stage.program.draw, jax.random.key(0), None).params
     gradients = collectives.gradient_bytes(stage.algo, params)
     total = sum(one.bytes for one in found)
@@ -78,7 +77,7 @@ def moved(algorithm: str, options) -> dict[str, Any]:
         "gradients": gradients,
         "of_gradients": total / gradients,
         "collectives": sum(one.times or 1 for one in found),
-        **hlo.by_role(found),
+        **collectives.by_role(found),
     }
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from benchmarks import collectives, common
 from jbias import config as jc
 from jbias.runtime import mesh
-from jbias.training import hlo, seed_axis, stages
+from jbias.training import seed_axis, stages
 from tests import smoke_runs
 
 
@@ -33,7 +33,9 @@ def moved(stage, which, strategy: str, devices) -> list:
         seed_axis.map_tree(stage.program.step, layout, chosen), static_argnums=3
     )
     lowered = step.lower(state, arg, stage.shared(0), None)
-    return hlo.collective_outputs(lowered.compile(collectives.QUICKLY).as_text())
+    return collectives.collective_outputs(
+        lowered.compile(collectives.QUICKLY).as_text()
+    )
 
 
 def held(devices) -> list[int]:

@@ -419,7 +419,7 @@ def _evaluation(
     def score(net, arg, shared, static):
         return stage.program.logits(net, None, arg[1], static)
 
-    alone = memory.StepShapes(net, own, image, {}, None)
+    alone = stages.StepShapes(net, own, image, {}, None)
     looped = seed_axis.STRATEGIES["looped"]
     _program(asked, programs, "evaluation", score, looped, alone, made.devices, 1)
     if programs[1].compiled is None:

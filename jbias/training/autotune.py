@@ -64,7 +64,7 @@ def choose_strategy(
     if before in several:
         return {"strategy": before}
     estimated = xla.platform() == "tpu"
-    given = memory.step_shapes(stage)
+    given = stage.shapes
     looped, device = seed_axis.STRATEGIES["looped"], devices.devices.flat[0]
     text = memory.lower_step(stage.program.step, looped, given, devices, 1).as_text()
     about = (device.device_kind, device.client.platform_version, devices.shape)

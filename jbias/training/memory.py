@@ -5,7 +5,7 @@ import dataclasses
 import functools
 import math
 import pathlib
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -13,7 +13,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import PyTree
 
 from jbias.runtime import console, mesh, xla
-from jbias.training import prng, seed_axis, stages
+from jbias.training import seed_axis, stages
 
 _USED = 0.9  # Of the memory; the rest is the evaluation's, and lost between buffers.
 _REMEDIES = (
@@ -111,7 +111,7 @@ def candidate_stages(
                 raise
             continue
         yield here, built
-        del built  # The sets that they hold leave the devices.
+        del built
 
 
 def fit_stages(
@@ -154,7 +154,7 @@ def fit_stages(
             say(f"memory: {lacking}; one at a time is tried, or take {_REMEDIES}")
             fits = [one._replace(count=one.count or first) for one in fits]
             break
-        del built
+        built = None  # The sets that they hold leave the devices.
     else:
         spread = "--config.run.spread=1, " * (run["spread"] > 1)
         raise ValueError(f"memory: {lacking}; take {spread}{_REMEDIES}")
@@ -203,13 +203,13 @@ def fit(
     asked = min(run["together"] or seeds, seeds) // spread * spread
     if free is None:
         return Fit(asked, asked, 0, 0)
-    arguments = step_shapes(stage)
+    shapes = stage.shapes
     side_by_side = strategy.stacked or strategy.dispatch == "unrolled"
 
     @functools.cache
     def program(count: int) -> Need:
         return (of_program or step_need)(
-            stage.program.step, strategy, arguments, devices, count
+            stage.program.step, strategy, shapes, devices, count
         )
 
     def needed(count: int) -> int:
@@ -220,7 +220,7 @@ def fit(
     # The batches of all seeds for the steps of one dispatch while the last one's run.
     batches = 2 * run["steps_per_dispatch"] * (seeds // spread)
     shared = sum(input_bytes(one, stage) for one in stages)
-    shared += batches * tree_bytes(arguments.taken) // devices.shape["data"]
+    shared += batches * tree_bytes(shapes.taken) // devices.shape["data"]
     limit = asked // spread
     count = largest_fitting(needed, limit, free)
     return Fit(spread * count, asked, needed(limit), needed(1) if not count else 0)
@@ -258,32 +258,10 @@ def tree_bytes(tree: PyTree) -> int:
     return sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(tree))
 
 
-class StepShapes(NamedTuple):
-    """What a step of one seed is given, in shapes."""
-
-    state: PyTree
-    argument: PyTree  # Of each seed, in every step.
-    taken: PyTree
-    shared: PyTree
-    static: Hashable
-
-
-def step_shapes(stage: stages.Stage) -> StepShapes:
-    """Of the stage's first step."""
-    shapes = {name: one.shapes() for name, one in stage.pipelines.items()}
-    return StepShapes(
-        jax.eval_shape(stage.program.draw, prng.key(0), None),
-        jax.eval_shape(lambda: stages.seed_argument(stage.members[0])),
-        {name: taken for name, (taken, _) in shapes.items()},
-        {name: held for name, (_, held) in shapes.items()},
-        stage.static(stage.first),
-    )
-
-
 def step_need(
     one: seed_axis.SeedFunction,
     strategy: seed_axis.Strategy,
-    given: StepShapes,
+    given: stages.StepShapes,
     devices: jax.sharding.Mesh,
     count: int = 1,
 ) -> Need:
@@ -305,7 +283,7 @@ def program_need(program: jax.stages.Compiled, state: PyTree, count: int) -> Nee
 def lower_step(
     one: seed_axis.SeedFunction,
     strategy: seed_axis.Strategy,
-    given: StepShapes,
+    given: stages.StepShapes,
     devices: jax.sharding.Mesh,
     count: int,
 ) -> jax.stages.Lowered:

@@ -44,6 +44,16 @@ class SeedProgram(NamedTuple):
     logits: seed_axis.SeedFunction  # Its network's, in evaluation.
 
 
+class StepShapes(NamedTuple):
+    """What a step of one seed is given, in shapes."""
+
+    state: PyTree
+    argument: PyTree  # Of each seed, in every step.
+    taken: PyTree
+    shared: PyTree
+    static: Hashable
+
+
 @dataclasses.dataclass(frozen=True)
 class Stage:
     """What holds from step `first` to step `last` of a run."""
@@ -81,6 +91,18 @@ class Stage:
     def static(self, step: int) -> Hashable:
         """What the compiler must know about a step of the run."""
         return self.algo.static(step - self.first, self.last - self.first)
+
+    @property
+    def shapes(self) -> StepShapes:
+        """Of its first step."""
+        fed = {name: one.shapes() for name, one in self.pipelines.items()}
+        return StepShapes(
+            jax.eval_shape(self.program.draw, prng.key(0), None),
+            jax.eval_shape(lambda: seed_argument(self.members[0])),
+            {name: taken for name, (taken, _) in fed.items()},
+            {name: held for name, (_, held) in fed.items()},
+            self.static(self.first),
+        )
 
     @functools.cached_property
     def _init(self) -> Callable:
@@ -318,8 +340,7 @@ def make_program(
 
 def _reached(config: Mapping[str, Any], stage: Stage) -> set[str]:
     """Which keys of config.vary the steps depend on; refuses where more does."""
-    key = jax.eval_shape(lambda: prng.key(0))
-    state = jax.eval_shape(stage.program.draw, key, None)
+    state, (key, _), taken, held, _ = stage.shapes
     image = jax.ShapeDtypeStruct((1, *stage.shape, 3), np.uint8)
     net = train_step.net_of(state)
     reached = functools.partial(affecting_keys, config)
@@ -329,9 +350,6 @@ def _reached(config: Mapping[str, Any], stage: Stage) -> set[str]:
         lambda values: stage.program_for(values).logits, net, None, image, None
     )
     check_shared("how decisions are made", scores)
-    shapes = {name: one.shapes() for name, one in stage.pipelines.items()}
-    taken = {name: one for name, (one, _) in shapes.items()}
-    held = {name: one for name, (_, one) in shapes.items()}
     found = set()
     for static in {stage.static(step) for step in range(stage.first, stage.last)}:
 

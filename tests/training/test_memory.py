@@ -3,16 +3,17 @@
 import re
 import types
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from jbias import config as jc
-from jbias import models, run_spec
+from jbias import models
 from jbias.configs import erm
 from jbias.runs import workdirs
 from jbias.runtime import mesh
-from jbias.training import input_pipeline, memory, seed_axis, setup, stages
+from jbias.training import input_pipeline, memory, prng, seed_axis, setup, stages
 
 NEED = memory.Need(state=10, work=100)
 
@@ -83,8 +84,21 @@ def test_a_container_leaves_less_but_its_files_can_go(tmp_path):
 
 def fed(length: int, **feeds) -> types.SimpleNamespace:
     """All that is asked of a stage when its sets are counted."""
-    members = run_spec.members(range(4), [run_spec.Branch((), {}, "")])
-    return types.SimpleNamespace(first=0, last=length, pipelines=feeds, members=members)
+    return types.SimpleNamespace(
+        first=0, last=length, pipelines=feeds, members=range(4)
+    )
+
+
+def given(stage, state: tuple[int, ...] = ()) -> stages.StepShapes:
+    """What a step of such a stage is given, with a state of that shape."""
+    fed = {name: one.shapes() for name, one in stage.pipelines.items()}
+    return stages.StepShapes(
+        jax.ShapeDtypeStruct(state, jnp.float32),
+        jax.eval_shape(lambda: prng.key(0)),
+        {name: taken for name, (taken, _) in fed.items()},
+        {name: held for name, (_, held) in fed.items()},
+        None,
+    )
 
 
 def resident(count: int) -> input_pipeline.ResidentInput:
@@ -116,8 +130,7 @@ RUN = {"together": 0, "spread": 0, "devices": 0, "memory": 0.0} | {
 def test_batches_of_all_seeds_for_two_dispatches_are_counted(monkeypatch):
     monkeypatch.setattr(memory, "step_need", lambda *args: memory.Need(10, 100))
     stage = fed(9, train=streamed(0, until=99, batch=1000))
-    stage.program = stages.SeedProgram(lambda key, net: key, None, None)
-    stage.static = lambda step: None
+    stage.program, stage.shapes = stages.SeedProgram(None, None, None), given(stage)
     for together in (0, 4):
         run = {**RUN, "together": together}
         found = memory.fit([stage], stage, mesh.make(1), run, 1)
@@ -128,11 +141,11 @@ def test_seeds_side_by_side_are_counted_by_their_own_program():
     """Four seeds as one tree work at the same time; looped ones have one's memory."""
     stage = fed(9)
     stage.program = stages.SeedProgram(
-        lambda key, net: jnp.zeros((256, 256)),
+        None,
         lambda state, arg, held, static: (jnp.tanh(state @ state) @ state, ()),
         None,
     )
-    stage.static = lambda step: None
+    stage.shapes = given(stage, (256, 256))
     size = 4 * 256 * 256
 
     def found(strategy, free):
