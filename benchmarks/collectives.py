@@ -1,11 +1,14 @@
-"""What a step should move between devices, and the step as a run shares it out."""
+"""What a step moves between devices and should, and the step as a run shares it out."""
 
-from typing import Any
+import re
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 import jax
 from jax.sharding import NamedSharding, PartitionSpec
 
 from jbias.algos import base
+from jbias.training import hlo
 
 # For XLA_FLAGS: devices that a CPU emulates, and, so that each collective keeps the name
 # of what it is for, none of them put together.
@@ -52,3 +55,47 @@ def traced(
     state = placed(jax.eval_shape(draw, key, None))
     program = jax.jit(step, static_argnums=3, donate_argnums=0)
     return program.trace(state, arg, placed(rows), static)
+
+
+class CollectiveOutput(NamedTuple):
+    """One array that a collective brings out, and how often a run of the program."""
+
+    kind: str
+    shape: tuple[int, ...]
+    bytes: int  # Of all `times` together, on one device.
+    times: float | None  # None: in a loop whose length depends on the data.
+    name: str  # Of what asked for it, as jax calls it.
+
+    @property
+    def role(self) -> str:
+        """What it is for: "scalars", "norm" (sums of a normalisation), or "other"."""
+        if not self.shape:
+            return "scalars"
+        return "norm" if len(self.shape) == 1 and _in_norm(self.name) else "other"
+
+
+def _in_norm(name: str) -> bool:
+    return any(part.startswith(("bn", "norm")) for part in re.split(r"[/(:]", name))
+
+
+def collective_outputs(text: str) -> list[CollectiveOutput]:
+    """All that the collectives of a compiled program bring out.
+
+    A pair of start and done counts once, and once what lies in a loop whose length depends
+    on the data. Of branches each counts, though one is taken, unless chances are named.
+    """
+    found = []
+    for one in hlo.operations(text, taken=None):
+        kind = one.code.removesuffix("-done")
+        for shape, size in hlo.arrays(one.out) if kind in hlo.COLLECTIVES else ():
+            size = round(size * one.runs)
+            found.append(CollectiveOutput(kind, shape, size, one.times, one.scope))
+    return found
+
+
+def by_role(found: Iterable[CollectiveOutput]) -> dict[str, int]:
+    """Bytes of each role."""
+    total = dict(scalars=0, norm=0, other=0)
+    for one in found:
+        total[one.role] += one.bytes
+    return total

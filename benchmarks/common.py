@@ -17,11 +17,11 @@ import jax
 
 from benchmarks import measured, peer
 from benchmarks.settings import SETTINGS, Setting
-from jbias import algos, augment
+from jbias import algos, augment, run_spec
 from jbias import config as jc
-from jbias.data import loader, splits
+from jbias.data import loader
 from jbias.runtime import mesh
-from jbias.training import prng, stages
+from jbias.training import input_plan, setup, stages
 
 TORCH = "PyTorch"
 
@@ -74,14 +74,21 @@ def stage_of(
 
 def built(config: dict[str, Any], devices: jax.sharding.Mesh) -> stages.Stage:
     """The first stage of a config, its images in memory and on the devices."""
-    part = jc.stage_configs(config)[0]
-    train = splits.train_set("config.train", part["train"], config["size"])
+    alone = {**config, **jc.stage_configs(config)[0], "stages": []}
+    spec = run_spec.RunSpec.from_config(alone)
+    (train,) = setup.open_train_sets(spec)
     images = {
         key: loader.decode_all(source, workers=1)
         for key, source in train.named(0).items()
     }
-    alone = {**config, **part, "stages": []}
-    return stages.build_stages(alone, [train], images, devices)[0]
+    plans = input_plan.plan_stages(spec.stages, [train])
+    return stages.build_stages(spec, plans, images, devices)[0]
+
+
+def with_seeds(stage: stages.Stage, which: Sequence[int]) -> stages.Stage:
+    """The stage with other seeds to train, of the first branch."""
+    members = run_spec.members(which, [stage.members[0].branch])
+    return dataclasses.replace(stage, members=members)
 
 
 class Trainer:
@@ -97,11 +104,9 @@ class Trainer:
         self.devices = devices or mesh.make(1)
         self.which, self.step = which, 0
         self.stage = stages.fit_to_devices(
-            stage, len(which), self.devices, strategy=strategy
+            with_seeds(stage, which), self.devices, strategy=strategy
         )
-        self.layout = self.stage.layout
-        self.packed = self.layout.pack(stages.init_state(stage, seed) for seed in which)
-        self.keys = self.layout.pack_on_devices(prng.key(seed) for seed in which)
+        self.layout, self.packed = self.stage.layout, self.stage.start()
 
     @property
     def images(self) -> int:
@@ -112,7 +117,8 @@ class Trainer:
         """Takes `steps` steps, and waits for them."""
         ahead = range(self.step, self.step + steps)
         for static, same in itertools.groupby(ahead, self.stage.static):
-            args = [self._arguments(step) for step in same]
+            first, *more = same
+            args = self.stage.batches(first, 1 + len(more))
             held = self.stage.shared(self.step)
             self.packed, _ = self.stage.advance(self.packed, args, held, static)
         self.step += steps
@@ -122,11 +128,6 @@ class Trainer:
     def states(self) -> tuple:
         """One a seed."""
         return self.layout.unpack(self.packed)
-
-    def _arguments(self, step: int) -> tuple:
-        taken = self.layout.place(self.stage.batch(seed, step) for seed in self.which)
-        waves = zip(self.keys, taken)
-        return tuple(tuple(zip(*wave, strict=True)) for wave in waves)
 
 
 def parser(doc: str, **defaults: Any) -> argparse.ArgumentParser:

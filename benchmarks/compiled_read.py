@@ -9,7 +9,7 @@ import pathlib
 from collections.abc import Iterable
 from typing import Any
 
-from benchmarks import compiled_rows, compiled_step
+from benchmarks import collectives, compiled_rows, compiled_step
 from jbias import build
 from jbias.training import hlo, targets
 
@@ -62,7 +62,7 @@ def described(
     """What a program does that runs so many times: cycles, kernels, copies, traffic."""
     found = hlo.operations(text, taken=taken, seeds=seeds)
     parts = {part: times * n for part, n in hlo.by_part(found).items()}
-    moved = hlo.collective_outputs(text)
+    moved = collectives.collective_outputs(text)
     return {
         "cycles": sum(parts.values()),
         "parts": parts,
@@ -72,7 +72,7 @@ def described(
         "collectives": _runs(
             one for one in found if one.code.removesuffix("-done") in hlo.COLLECTIVES
         ),
-        **{f"moved_{role}": n for role, n in hlo.by_role(moved).items()},
+        **{f"moved_{role}": n for role, n in collectives.by_role(moved).items()},
         "largest": [
             [one.name, one.code, one.part, one.total, one.scope]
             for one in sorted(found, key=lambda one: -one.total)[:12]

@@ -120,7 +120,7 @@ def training(row: compiled_rows.Row, devices: jax.sharding.Mesh) -> tuple:
     state = jax.eval_shape(draw, own, None)
     strategy = seed_axis.resolve_strategy(row.strategy, devices)
     together = strategy.stacked or strategy.dispatch == "unrolled"
-    given = memory.StepShapes(state, own, taken, held, algo.static(5, 10))
+    given = stages.StepShapes(state, own, taken, held, algo.static(5, 10))
     count = row.seeds if together else 1
     program = memory.lower_step(one, strategy, given, devices, count)
     gradients = row.seeds * collectives.gradient_bytes(algo, state.params)

@@ -20,9 +20,10 @@ from typing import Any
 import jax
 
 from benchmarks import measured
-from jbias.data import loader, splits
+from jbias import run_spec
+from jbias.data import loader
 from jbias.runtime import mesh
-from jbias.training import prng, samplers, stages
+from jbias.training import input_plan, prng, samplers, setup, stages
 
 
 def config(options: argparse.Namespace, count: int, **train: Any) -> dict[str, Any]:
@@ -45,7 +46,8 @@ def config(options: argparse.Namespace, count: int, **train: Any) -> dict[str, A
 
 def stage(config: Mapping[str, Any]) -> stages.Stage:
     """Its only stage, on all devices."""
-    opened = splits.train_set("config.train", config["train"], config["size"])
+    spec = run_spec.RunSpec.from_config(config)
+    (opened,) = setup.open_train_sets(spec)
     images = {}
     if "crop" not in config["train"]:
         reading = stages.reader_options(config["run"]["loading"], mesh.make())
@@ -53,7 +55,8 @@ def stage(config: Mapping[str, Any]) -> stages.Stage:
             name: loader.decode_all(one, workers=reading.threads)
             for name, one in opened.named(0).items()
         }
-    (built,) = stages.build_stages(config, [opened], images, mesh.make())
+    plans = input_plan.plan_stages(spec.stages, [opened])
+    (built,) = stages.build_stages(spec, plans, images, mesh.make())
     return built
 
 
@@ -103,8 +106,8 @@ class Training:
 
     def __init__(self, built: stages.Stage, *, given: bool):
         self.built, self.step = built, 0
-        self.step_once = jax.jit(built.seed_step, static_argnums=3, donate_argnums=0)
-        self.state, self.key = stages.init_state(built, 0), prng.key(0)
+        self.step_once = jax.jit(built.program.step, static_argnums=3, donate_argnums=0)
+        self.state, self.key = built.init_state(0), prng.key(0)
         self.given = None
         if given:
             held, taken = built.shared(0)["train"], built.batch(0, 0)["train"]

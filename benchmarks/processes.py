@@ -26,7 +26,6 @@ from typing import Any
 from benchmarks import collectives, common, measured
 from jbias import config as jc
 from jbias.runtime import coordinator, mesh, processes
-from jbias.training import hlo
 
 DEVICES = pathlib.Path("/proc/net/dev")
 
@@ -105,15 +104,15 @@ def child(options: argparse.Namespace) -> None:
         trainer = common.Trainer(stage, devices=devices, strategy="looped")
         traced = collectives.traced(
             *(
-                stage.seed_step,
-                stage.draw,
+                stage.program.step,
+                stage.program.draw,
                 stage.shared(0),
                 stage.order.batch,
                 stage.static(0),
             ),
             devices,
         )
-        moved = hlo.collective_outputs(
+        moved = collectives.collective_outputs(
             traced.lower().compile(collectives.QUICKLY).as_text()
         )
         _say({"images": trainer.images, "bytes": sum(one.bytes for one in moved)})

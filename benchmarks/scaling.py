@@ -31,7 +31,6 @@ import jax
 
 from benchmarks import collectives, common, measured
 from jbias.runtime import mesh
-from jbias.training import hlo
 
 # Bytes a second that a chip sends, and as many that it receives, on all links together.
 LINKS: Mapping[str, float] = types.MappingProxyType(
@@ -61,16 +60,16 @@ def moved(algorithm: str, options) -> dict[str, Any]:
         algorithm, setting, precision=options.precision, devices=options.devices
     )
     traced = collectives.traced(
-        stage.seed_step,
-        stage.draw,
+        stage.program.step,
+        stage.program.draw,
         stage.shared(0),
         stage.order.batch,
         stage.static(0),
         devices,
     )
     text = traced.lower().compile(collectives.QUICKLY).as_text()
-    found = hlo.collective_outputs(text)
-    params = jax.eval_shape(stage.draw, jax.random.key(0), None).params
+    found = collectives.collective_outputs(text)
+    params = jax.eval_shape(stage.program.draw, jax.random.key(0), None).params
     gradients = collectives.gradient_bytes(stage.algo, params)
     total = sum(one.bytes for one in found)
     return {
@@ -78,7 +77,7 @@ def moved(algorithm: str, options) -> dict[str, Any]:
         "gradients": gradients,
         "of_gradients": total / gradients,
         "collectives": sum(one.times or 1 for one in found),
-        **hlo.by_role(found),
+        **collectives.by_role(found),
     }
 
 

@@ -231,6 +231,23 @@ def check_trusted(config: dict[str, Any], workdir: str | os.PathLike) -> dict[st
 _ROOMS = ("algo", "optim")
 
 
+class StageSpec(NamedTuple):
+    """A stage of a branch: the branch's config with that stage's own entries in it."""
+
+    number: int
+    where: str  # What messages call it: "config", or "config.stages[1]".
+    config: dict[str, Any]
+
+
+def stage_specs(config: Mapping[str, Any]) -> tuple[StageSpec, ...]:
+    """All stages of a config; one where it names none."""
+    named = bool(config.get("stages"))
+    return tuple(
+        StageSpec(i, f"config.stages[{i}]" if named else "config", part)
+        for i, part in enumerate(jc.stage_configs(config))
+    )
+
+
 @dataclasses.dataclass(frozen=True)
 class Branch:
     """One combination of values."""
@@ -238,6 +255,11 @@ class Branch:
     values: tuple[float, ...]  # In the order of config.vary; empty without it.
     config: dict[str, Any]  # With the values in place, and without `vary`.
     folder: str  # Of its records, in the workdir; "" is the workdir.
+
+    @functools.cached_property
+    def stages(self) -> tuple[StageSpec, ...]:
+        """One after the other."""
+        return stage_specs(self.config)
 
     @functools.cached_property
     def fields(self) -> dict[str, str]:
@@ -367,6 +389,11 @@ class RunSpec:
     members: tuple[Member, ...]  # What is trained side by side.
     name: str
 
+    @property
+    def stages(self) -> tuple[StageSpec, ...]:
+        """Those of the first branch; others differ in numbers alone."""
+        return self.branches[0].stages
+
     @classmethod
     def from_config(cls, config: "Mapping[str, Any] | RunSpec") -> "RunSpec":
         """Refuses unknown and missing keys, and values that cannot mean anything.
@@ -382,11 +409,8 @@ class RunSpec:
         _check_rollback(config.get("rollback") or {})
         found = tuple(branches(config))
         for branch in found:
-            for number, part in enumerate(jc.stage_configs(branch.config)):
-                _check_ranges(
-                    f"config.stages[{number}]" * bool(config["stages"]) or "config",
-                    part,
-                )
+            for stage in branch.stages:
+                _check_ranges(stage.where, stage.config)
         if config["run"]["evaluate"] not in ("here", "elsewhere"):
             raise ValueError(
                 "config.run.evaluate: must be here or elsewhere, got "

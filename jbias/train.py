@@ -63,7 +63,7 @@ def run(
         fate = done.read_text().strip() if team.is_main and done.exists() else ""
         if fate := team.broadcast("whether it is done", fate):
             if team.is_main:
-                setup.check_same_data(config, workdir)
+                setup.check_same_data(spec, workdir)
             mends = team.is_main and evaluations.needs_restoring(
                 workdir, config["run"], say
             )
@@ -199,23 +199,16 @@ def _start(
     job: RunContext, stage: stages.Stage, before: seed_axis.PackedStates | None
 ) -> seed_axis.PackedStates:
     """The first states of a stage: new ones, with the nets of the stage before it."""
-    nets = [None] * len(job.members)
+    nets = None
     if before is not None:
         layout = job.stages[stage.number - 1].layout
-        assert layout is not None
         nets = [train_step.net_of(state) for state in layout.unpack(before)]
     elif job.initial_nets:
-        drawn = [
-            train_step.net_of(stages.init_state(stage, seed)) for seed in job.seeds
-        ]
+        drawn = [train_step.net_of(stage.init_state(seed)) for seed in job.seeds]
         pairs = zip(drawn, job.initial_nets, strict=True)
         nets = [checkpointing.graft_head(*pair, job.log) for pair in pairs]
         nets *= len(job.branches)
-    assert stage.layout is not None
-    return stage.layout.pack(
-        job.team.broadcast_tree(stages.init_state(stage, entry.seed, net))
-        for entry, net in zip(job.members, nets, strict=True)
-    )
+    return stage.start(nets, job.team.broadcast_tree)
 
 
 def _fates(job: RunContext) -> str:
@@ -249,7 +242,6 @@ def train_stage(
         jc.to_steps(job.config["eval_every"], **scale),
         jc.to_steps(job.config["save_every"], **scale),
     )
-    own = stage.layout.pack_on_devices(map(stages.seed_argument, job.members))
     compiled = set()
     with (
         checkpointing.saving_on_crash(job, stage, states, step) as latest,
@@ -278,12 +270,14 @@ def train_stage(
                 if not _wait_for_data(job, stage, step):
                     continue
                 held = stage.shared(step)
-                args = _all_arguments(job, stage, step, count, own)
+                # What one process cannot read ends all alike.
+                with job.team.raise_together("the images of a step", stage.streams):
+                    args = stage.batches(step, count)
             new = static not in compiled
             compiled.add(static)
             profiled = telemetry.is_profile_due(job) and not new
             if stage.skips and job.team.count == 1 and not profiled:
-                args = [_drop_diverged(job, one) for one in args]
+                args = [stage.without(one, job.monitor.diverged) for one in args]
             advance = telemetry.profiled(job, stage) if profiled else stage.advance
             with telemetry.compiling(job, step) if new else contextlib.nullcontext():
                 states, seen = advance(states, args, held, static)
@@ -365,32 +359,3 @@ def _steps_ahead(
         lambda ahead: stage.static(ahead) == static, range(step, min(ends))
     )
     return sum(1 for _ in same), static
-
-
-def _all_arguments(
-    job: RunContext,
-    stage: stages.Stage,
-    step: int,
-    several: int,
-    own: seed_axis.PackedStates,
-) -> list[seed_axis.PackedStates]:
-    """The arguments of several steps; what one process cannot read ends all alike."""
-    with job.team.raise_together("the images of a step", stage.streams):
-        return [_arguments(job, stage, step + i, own) for i in range(several)]
-
-
-def _arguments(
-    job: RunContext, stage: stages.Stage, step: int, own: seed_axis.PackedStates
-) -> seed_axis.PackedStates:
-    """What each seed has of its own, and the examples of its batch."""
-    taken = [stage.batch(seed, step) for seed in job.seeds] * len(job.branches)
-    placed = stage.layout.place(taken)
-    return tuple(tuple(zip(*wave, strict=True)) for wave in zip(own, placed))
-
-
-def _drop_diverged(
-    job: RunContext, args: seed_axis.PackedStates
-) -> seed_axis.PackedStates:
-    """The arguments, None for seeds that diverged: they take no more steps."""
-    live = (entry.name not in job.monitor.diverged for entry in job.members)
-    return tuple(tuple(arg if next(live) else None for arg in wave) for wave in args)

@@ -118,7 +118,7 @@ def _moved(given: str, devices: jax.sharding.Mesh) -> dict:
     options = {key: int(n) for key, n in (one.split("=") for one in options)}
     lowered = traced(name, devices, **options).lower()
     quickly = collectives.QUICKLY if xla.platform() == "cpu" else None
-    moved = hlo.collective_outputs(lowered.compile(quickly).as_text())
+    moved = collectives.collective_outputs(lowered.compile(quickly).as_text())
     return {"moved": moved, **expected(name)}
 
 

@@ -45,17 +45,10 @@ def small(preset: str = "erm", **entries) -> ml_collections.ConfigDict:
 
 def stage(config: dict, devices=None):
     """The only stage of a plain config, on a mesh of one device if none is given."""
-    from jbias.data import loader, splits
+    from benchmarks import common
     from jbias.runtime import mesh
-    from jbias.training import stages
 
-    train = splits.train_set("config.train", config["train"], config["size"])
-    images = {
-        name: loader.decode_all(source, workers=1)
-        for name, source in train.named(0).items()
-    }
-    (built,) = stages.build_stages(config, [train], images, devices or mesh.make(1))
-    return built
+    return common.built(config, devices or mesh.make(1))
 
 
 def trained(
@@ -73,23 +66,19 @@ def trained(
     """
     import jax
 
+    from benchmarks import common
     from jbias.runtime import mesh
-    from jbias.training import prng, stages
+    from jbias.training import stages
 
     options = dict(strategy=strategy, together=together)
-    devices = devices or mesh.make(1)
-    laid = stages.fit_to_devices(stage, len(which), devices, **options)
-    layout, seen = laid.layout, []
-    states = layout.pack(stages.init_state(stage, seed) for seed in which)
-    keys = layout.pack_on_devices(prng.key(seed) for seed in which)
+    stage = common.with_seeds(stage, which)
+    laid = stages.fit_to_devices(stage, devices or mesh.make(1), **options)
+    states, seen = laid.start(), []
     for step in range(stage.first, stage.first + steps):
-        taken = layout.place(stage.batch(seed, step) for seed in which)
-        args = tuple(tuple(zip(*wave, strict=True)) for wave in zip(keys, taken))
-        states, [out] = laid.advance(
-            states, [args], stage.shared(step), stage.static(step)
-        )
-        seen.append(layout.split(jax.device_get(out)))
-    return layout.unpack(states), seen
+        given = laid.batches(step), stage.shared(step), stage.static(step)
+        states, [out] = laid.advance(states, *given)
+        seen.append(laid.layout.split(jax.device_get(out)))
+    return laid.layout.unpack(states), seen
 
 
 def on_eight(module: str, *args: str):

@@ -15,25 +15,27 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from benchmarks import collectives
+from benchmarks import collectives, common
 from jbias import config as jc
 from jbias.runtime import mesh
-from jbias.training import hlo, prng, seed_axis, stages
+from jbias.training import seed_axis, stages
 from tests import smoke_runs
 
 
 def moved(stage, which, strategy: str, devices) -> list:
     """All collectives of the step of the first tree of seeds."""
-    laid = stages.fit_to_devices(stage, len(which), devices, strategy=strategy)
+    stage = common.with_seeds(stage, which)
+    laid = stages.fit_to_devices(stage, devices, strategy=strategy)
     layout, chosen = laid.layout, seed_axis.STRATEGIES[strategy]
-    ((state, *_),) = layout.pack(stages.init_state(stage, seed) for seed in which)
-    ((key, *_),) = layout.pack_on_devices(prng.key(seed) for seed in which)
-    ((taken, *_),) = layout.place(stage.batch(seed, 0) for seed in which)
+    ((state, *_),) = laid.start()
+    (((arg, *_),),) = laid.batches(0)
     step = jax.jit(
-        seed_axis.map_tree(stage.seed_step, layout, chosen), static_argnums=3
+        seed_axis.map_tree(stage.program.step, layout, chosen), static_argnums=3
     )
-    lowered = step.lower(state, (key, taken), stage.shared(0), None)
-    return hlo.collective_outputs(lowered.compile(collectives.QUICKLY).as_text())
+    lowered = step.lower(state, arg, stage.shared(0), None)
+    return collectives.collective_outputs(
+        lowered.compile(collectives.QUICKLY).as_text()
+    )
 
 
 def held(devices) -> list[int]:

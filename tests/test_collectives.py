@@ -4,9 +4,9 @@ import functools
 
 import pytest
 
+from benchmarks import collectives
 from jbias import algos
 from jbias.runtime import mesh, xla
-from jbias.training import hlo
 from tests import programs, smoke_runs
 
 TEXT = """\
@@ -41,7 +41,7 @@ backend_config={"known_trip_count":{"n":"10"}}
 def test_every_collective_counts_as_often_as_it_runs():
     found = [
         (one.kind, one.shape, one.bytes, one.times, one.role)
-        for one in hlo.collective_outputs(TEXT)
+        for one in collectives.collective_outputs(TEXT)
     ]
     assert found == [
         ("all-reduce", (8,), 320, 10, "norm"),
@@ -70,8 +70,8 @@ def compiled(*names: str) -> dict:
 
 
 def within_budget(found: dict, budget: float) -> None:
-    moved = [hlo.CollectiveOutput(*one) for one in found["moved"]]
-    by_role = hlo.by_role(moved)
+    moved = [collectives.CollectiveOutput(*one) for one in found["moved"]]
+    by_role = collectives.by_role(moved)
     largest = sorted(moved, key=lambda one: -one.bytes)[:5]
     assert by_role["other"] <= budget * found["gradients"], largest
     # Nothing was overlooked.
@@ -91,9 +91,9 @@ def test_a_step_moves_its_gradients(name):
 def test_groups_and_micro_batches_move_no_activation(name, times):
     """Groups inside a device, over two, and micro-batches, whose gradients each move."""
     found = compiled(*QUICK, *GROUPED)[name]
-    moved = [hlo.CollectiveOutput(*one) for one in found["moved"]]
+    moved = [collectives.CollectiveOutput(*one) for one in found["moved"]]
     assert {one.kind for one in moved} == {"all-reduce"}
-    by_role = hlo.by_role(moved)
+    by_role = collectives.by_role(moved)
     budget = times * (found["gradients"] + found["statistics"])
     assert found["gradients"] < by_role["other"] + by_role["norm"] <= 1.02 * budget
     forwards = [
@@ -110,10 +110,10 @@ def test_on_tpus_micro_batches_sum_their_gradients_once():
     """In the loop the sums of batch norms alone move; XLA for GPUs has the same pass."""
     pytest.importorskip("libtpu")
     found = compiled("tpu", "sagnet,accumulate=2")["sagnet,accumulate=2"]
-    moved = [hlo.CollectiveOutput(*one) for one in found["moved"]]
+    moved = [collectives.CollectiveOutput(*one) for one in found["moved"]]
     behind, inside = ([one for one in moved if one.times == n] for n in (1, None))
-    assert hlo.by_role(inside)["other"] == 0
-    assert hlo.by_role(behind)["other"] <= 1.05 * found["gradients"]
+    assert collectives.by_role(inside)["other"] == 0
+    assert collectives.by_role(behind)["other"] <= 1.05 * found["gradients"]
     assert len(behind) + len(inside) == len(moved)
 
 

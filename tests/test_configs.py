@@ -11,9 +11,9 @@ import pytest
 from jbias import build, models, run_spec
 from jbias import config as jc
 from jbias.algos import base
-from jbias.data import loader, splits
+from jbias.data import loader
 from jbias.runtime import mesh
-from jbias.training import optim, prng, setup, stages
+from jbias.training import input_plan, optim, prng, setup, stages
 
 NAMES = [name.replace("/", ".") for name in jc.preset_names("config")]
 TIES = {"deepaugment", "biasbed.deepaugment_cae", "biasbed.deepaugment_edsr"}
@@ -41,24 +41,25 @@ def without_download(config: dict) -> dict:
 
 def trace(config: dict) -> None:
     """Builds all stages and traces a step of each seed, without compiling it."""
-    setup.check_names(run_spec.RunSpec.from_config(config))
-    trained = [
-        splits.train_set("config.train", part["train"], config["size"])
-        for part in jc.stage_configs(config)
-    ]
+    spec = run_spec.RunSpec.from_config(config)
+    setup.check_names(spec)
+    trained = setup.open_train_sets(spec)
     images = {
         key: loader.decode_all(source, workers=1)
         for number, one in enumerate(trained)
         for key, source in one.named(number).items()
     }
     before = None
-    for stage in stages.build_stages(config, trained, images, mesh.make(1)):
+    plans = input_plan.plan_stages(spec.stages, trained)
+    for stage in stages.build_stages(spec, plans, images, mesh.make(1)):
         index = stage.batch(0, stage.first)
-        state = jax.eval_shape(stage.draw, prng.key(0), before)
+        state = jax.eval_shape(stage.program.draw, prng.key(0), before)
         for static in {stage.static(stage.first + step) for step in range(8)}:
             new, metrics = jax.eval_shape(
-                lambda state, static=static, stage=stage, index=index: stage.seed_step(
-                    state, (prng.key(0), index), stage.shared(stage.first), static
+                lambda state, static=static, stage=stage, index=index: (
+                    stage.program.step(
+                        state, (prng.key(0), index), stage.shared(stage.first), static
+                    )
                 ),
                 state,
             )

@@ -7,7 +7,6 @@ import jax
 import pytest
 
 from jbias.runtime import messages
-from jbias.training import prng
 from tests import smoke_runs
 
 MINE = """
@@ -63,12 +62,8 @@ def traced(tmp_path):
             algo=dict(name=f"{path}:{function}", **options)
         ).to_dict()
         stage = smoke_runs.stage(config)
-        key = jax.eval_shape(lambda: prng.key(0))
-        state = jax.eval_shape(stage.draw, key, None)
-        shapes = {name: one.shapes() for name, one in stage.pipelines.items()}
-        taken, held = ({name: x[i] for name, x in shapes.items()} for i in (0, 1))
-        static = stage.static(stage.first)
-        one = functools.partial(stage.seed_step, static=static)
+        state, key, taken, held, static = stage.shapes
+        one = functools.partial(stage.program.step, static=static)
         jax.eval_shape(one, state, (key, taken), held)
 
     return trace

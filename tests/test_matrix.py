@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from benchmarks import common
 from jbias import algos, augment
 from jbias import config as jc
 from jbias.runtime import mesh
@@ -46,7 +47,7 @@ def config_of(name: str, *inputs: str, **entries):
 
 def start_of(stage):
     """The shapes of a first state."""
-    return jax.eval_shape(stage.draw, prng.key(0), None)
+    return jax.eval_shape(stage.program.draw, prng.key(0), None)
 
 
 def trained(stage, which: tuple[int, ...], strategy: str, steps: int = 3) -> tuple:
@@ -98,14 +99,14 @@ def test_joins_every_transform(name, transform):
         arg = prng.key(0), stage.batch(0, 0)
         with pytest.raises(ValueError, match="must have 'renders'"):
             jax.eval_shape(
-                lambda s: stage.seed_step(s, arg, stage.shared(stage.first), None),
+                lambda s: stage.program.step(s, arg, stage.shared(stage.first), None),
                 start_of(stage),
             )
         return
     stage = smoke_runs.stage(jc.to_dict(config_of(name, transform)))
     # As a run does: with the data, or the second step would have another sharding.
-    state = start = mesh.replicate(stages.init_state(stage, 0), mesh.make(1))
-    one = jax.jit(stage.seed_step, static_argnums=3)
+    state = start = mesh.replicate(stage.init_state(0), mesh.make(1))
+    one = jax.jit(stage.program.step, static_argnums=3)
     for i in range(2):
         arg = prng.key(0), stage.batch(0, i)
         state, metrics = one(state, arg, stage.shared(stage.first), stage.static(i))
@@ -120,7 +121,8 @@ def test_evaluation_is_not_random(name):
     """An image is decided about by itself, whatever comes with it and where."""
     stage = smoke_runs.stage(jc.to_dict(config_of(name)))
     (state,) = trained(stage, (0,), "unrolled", steps=1)
-    net, laid = train_step.net_of(state), stages.fit_to_devices(stage, 1, mesh.make(1))
+    net, alone = train_step.net_of(state), common.with_seeds(stage, (0,))
+    laid = stages.fit_to_devices(alone, mesh.make(1))
     image = jax.random.randint(jax.random.key(0), (16, 32, 32, 3), 0, 256).astype("u1")
 
     def decide(image):

@@ -9,7 +9,7 @@ import jax
 import pytest
 
 from jbias import config as jc
-from jbias import plan, train
+from jbias import plan, run_spec, train
 from jbias.planning import absent_data, prediction
 from jbias.training import hlo, input_plan, memory, targets
 
@@ -128,12 +128,11 @@ def test_streamed_sets_have_the_shapes_of_a_run():
     text = "jbias:erm:data=imagenet,root=/nowhere,crop={},seeds=1"
     shapes = {}
     for crop in ("host", "device"):
-        config = jc.to_dict(jc.load(text.format(crop), flag="config"))
-        (train,), _, notes = absent_data.open_or_assume(
-            config, absent_data.NOTHING_ASSUMED
-        )
+        config = jc.load(text.format(crop), flag="config")
+        spec = run_spec.RunSpec.from_config(config)
+        train, _, notes = absent_data.open_or_assume(spec, absent_data.NOTHING_ASSUMED)
         assert any("1,255,544 images are assumed" in note for note in notes)
-        plans = input_plan.plan_inputs(0, config, train)
+        (plans,) = input_plan.plan_stages(spec.stages, train)
         shapes[crop] = absent_data.pipeline_shapes(plans["train"]).shapes()
     taken, held = shapes["host"]
     assert taken["image"].shape == (256, 224, 224, 3) and not held

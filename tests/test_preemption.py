@@ -14,7 +14,7 @@ import pytest
 from jbias import main, study, train
 from jbias.runs import checkpoints
 from jbias.runtime import console, messages, signals
-from jbias.training import evaluator, seed_axis, setup, telemetry
+from jbias.training import evaluator, seed_axis, setup, stages, telemetry
 from tests import smoke_runs, test_resume
 
 MINE = pathlib.Path(__file__).parent / "own_algorithm.py"
@@ -235,7 +235,8 @@ def test_where_all_diverge_a_stopped_run_ends_at_the_step_of_one_never_stopped(
     config.optim.rate = 1e30
     assert not train.run(config, tmp_path / "unbroken")
     with monkeypatch.context() as patch:
-        patch.setattr(train, "_all_arguments", before(train._all_arguments, stop, at=3))
+        batches = before(stages.Stage.batches, stop, at=3)
+        patch.setattr(stages.Stage, "batches", batches)
         with pytest.raises(signals.Interrupted):
             train.run(config, tmp_path / "run")
     assert not train.run(config, tmp_path / "run")

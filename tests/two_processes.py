@@ -13,17 +13,17 @@ import sys
 import jax
 import numpy as np
 
-from jbias.data import splits
+from jbias import run_spec
 from jbias.runtime import mesh
-from jbias.training import input_pipeline, stages
+from jbias.training import input_pipeline, input_plan, setup, stages
 
 
 def main(folder: str, port: str, number: str) -> None:
     jax.distributed.initialize(f"localhost:{port}", 2, int(number))
     for path in sorted(pathlib.Path(folder).glob("*.json")):
-        config = json.loads(path.read_text())
-        opened = splits.train_set("config.train", config["train"], config["size"])
-        (stage,) = stages.build_stages(config, [opened], {}, mesh.make())
+        spec = run_spec.RunSpec.from_config(json.loads(path.read_text()))
+        plans = input_plan.plan_stages(spec.stages, setup.open_train_sets(spec))
+        (stage,) = stages.build_stages(spec, plans, {}, mesh.make())
         found = {}
         for step in range(5):
             held, taken = stage.shared(step)["train"], stage.batch(1, step)["train"]

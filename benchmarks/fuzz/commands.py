@@ -35,12 +35,12 @@ def _traced(job) -> None:
     """Traces a step of each stage, as it would be compiled."""
     before = None
     for stage in job.stages:
-        state = jax.eval_shape(stage.draw, prng.key(0), before)
+        state = jax.eval_shape(stage.program.draw, prng.key(0), before)
         index, held = stage.batch(job.seeds[0], stage.first), stage.shared(stage.first)
         static = stage.static(stage.first)
 
         def step(state, stage=stage, index=index, held=held, static=static):
-            return stage.seed_step(state, (prng.key(0), index), held, static)
+            return stage.program.step(state, (prng.key(0), index), held, static)
 
         jax.eval_shape(step, state)
         before = {"params": state.params["net"], "stats": state.stats["net"]}

@@ -1,5 +1,6 @@
 """Stands in for data sets that are not here: their sizes, and shapes of what feeds a step."""
 
+import dataclasses
 import functools
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -8,7 +9,6 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
-from jbias import config as jc
 from jbias import data, run_spec
 from jbias.data import (
     base,
@@ -24,8 +24,7 @@ from jbias.data import (
     transforms,
     wordnet,
 )
-from jbias.runs import results
-from jbias.training import input_pipeline, input_plan, setup
+from jbias.training import input_pipeline, input_plan, samplers, setup
 
 # Images by split, and classes, of sets that may lie elsewhere.
 _PUBLISHED: Mapping[str, tuple[Mapping[str, int], int]] = {
@@ -96,17 +95,12 @@ def open_source(
     )
 
 
-class _ResidentShapes(input_pipeline.ResidentInput):
-    """As that, with shapes in the place of rows."""
+@dataclasses.dataclass(frozen=True)
+class _Shapes(input_pipeline.InputPipeline):
+    """Shapes of what a set gives that is not read."""
 
-    def shapes(self) -> tuple[PyTree, PyTree]:
-        return input_pipeline.index_shape(self.order), self.rows
-
-
-class _StreamedShapes(NamedTuple):
-    """Shapes of what a streamed set gives."""
-
-    order: Any
+    order: samplers.Sampler
+    streams: bool
     taken: PyTree
     rows: PyTree
 
@@ -119,7 +113,7 @@ class _StreamedShapes(NamedTuple):
 
 def pipeline_shapes(
     plan: input_plan.InputPlan, **_: Any
-) -> input_pipeline.ResidentInput | _StreamedShapes:
+) -> input_pipeline.InputPipeline:
     """Shapes of what feeds the steps, as `input_plan.make_pipeline` has it."""
     (height, width), stream = next(iter(plan.opened.values())).shape, plan.stream
     columns = dict(plan.columns)
@@ -133,32 +127,22 @@ def pipeline_shapes(
         image = jax.ShapeDtypeStruct((count, height, width, 3), np.uint8)
         return {"image": image, **input_pipeline.rows_shape(columns, count)}
 
-    if stream is None:
-        count = sum(map(len, plan.opened.values()))
-        return _ResidentShapes(
-            plan.order, jax.eval_shape(input_pipeline.flatten_images, rows(count))
-        )
-    if stream.crop == "host":
-        return _StreamedShapes(plan.order, rows(plan.order.batch), {})
-    held = jax.eval_shape(input_pipeline.flatten_images, rows(plan.order.span))
-    return _StreamedShapes(plan.order, input_pipeline.index_shape(plan.order), held)
+    if stream is not None and stream.crop == "host":
+        return _Shapes(plan.order, True, rows(plan.order.batch), {})
+    count = plan.order.span if stream else sum(map(len, plan.opened.values()))
+    held = jax.eval_shape(input_pipeline.flatten_images, rows(count))
+    places = input_pipeline.index_shape(plan.order)
+    return _Shapes(plan.order, stream is not None, places, held)
 
 
 def open_or_assume(
-    config: Mapping[str, Any], given: AssumedSize
+    spec: run_spec.RunSpec, given: AssumedSize
 ) -> tuple[list[splits.TrainSet], list[base.Source], list[str]]:
-    """What a config trains and tests on, there or not, and what is assumed of it."""
-    setup.check_names(run_spec.RunSpec.from_config(config))
-    open_, size = functools.partial(open_source, given=given), config["size"]
-    train = [
-        splits.train_set(f"config.stages[{i}].train", part["train"], size, open_)
-        if config["stages"]
-        else splits.train_set("config.train", part["train"], size, open_)
-        for i, part in enumerate(jc.stage_configs(config))
-    ]
-    tests, lost = [], []
-    for name, options in {results.VALID: config["valid"], **config["tests"]}.items():
-        where = f"config.tests.{name}" if name in config["tests"] else "config.valid"
+    """What a run trains and tests on, there or not, and what is assumed of it."""
+    setup.check_names(spec)
+    size, tests, lost = spec.config["size"], [], []
+    train = setup.open_train_sets(spec, functools.partial(open_source, given=given))
+    for _, where, options in setup.test_options(spec.config):
         try:
             tests.append(splits.open_test_source(where, options, size, open_source))
         except UnknownSize as error:

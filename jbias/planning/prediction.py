@@ -27,11 +27,11 @@ from jbias.data import (
 )
 from jbias.planning import absent_data
 from jbias.runs import workdirs
-from jbias.runtime import console, mesh, xla
+from jbias.runtime import console, xla
 from jbias.training import (
     autotune,
     hlo,
-    input_pipeline,
+    input_plan,
     memory,
     prng,
     seed_axis,
@@ -53,7 +53,7 @@ _UNTIMED = {"xla_gpu_autotune_level": 0}  # Kernels of a GPU that is not here.
 class PlanRequest(NamedTuple):
     """What is planned, and whom to tell what takes a while."""
 
-    config: Mapping[str, Any]
+    spec: run_spec.RunSpec
     target: targets.Target
     devices: Sequence[jax.Device]
     train: Sequence[splits.TrainSet]
@@ -62,7 +62,7 @@ class PlanRequest(NamedTuple):
 
     @property
     def run(self) -> Mapping[str, Any]:
-        return self.config["run"]
+        return self.spec.config["run"]
 
 
 class Program(NamedTuple):
@@ -80,7 +80,6 @@ class CompiledStages(NamedTuple):
     stages: list[Stage]
     fits: list[memory.Fit]
     programs: list[dict[int, Program]]  # By how many seeds are in one.
-    seed_arguments: list[Any]
     free: int  # Bytes of each device that a run may use.
     name: str  # Of the strategy.
 
@@ -88,12 +87,14 @@ class CompiledStages(NamedTuple):
     def strategy(self) -> seed_axis.Strategy:
         return seed_axis.STRATEGIES[self.name]
 
-    def cycles(self, config: Mapping[str, Any]) -> float:
+    def cycles(self) -> float:
         """Of a seed's step in the first stage; infinite where it does not fit."""
         count = self.within(self.count(self.fits[0]))
         program = self.programs[0][count].compiled if self.fit else None
         return (
-            autotune.estimated_cycles(program, config, count) if program else math.inf
+            autotune.estimated_cycles(program, self.stages[0], count)
+            if program
+            else math.inf
         )
 
     @property
@@ -105,9 +106,14 @@ class CompiledStages(NamedTuple):
         return zip(self.stages, self.fits, self.programs, strict=True)
 
     @property
+    def seeds(self) -> int:
+        """That are trained side by side."""
+        return len(self.stages[0].members)
+
+    @property
     def rows(self) -> int:
         """Seeds of each share of the devices."""
-        return len(self.seed_arguments) // self.devices.shape["seed"]
+        return self.seeds // self.devices.shape["seed"]
 
     def count(self, fit: memory.Fit) -> int:
         """So many of these are on the devices at once; one where none fits."""
@@ -122,31 +128,20 @@ class CompiledStages(NamedTuple):
 def compile_stages(asked: PlanRequest) -> CompiledStages:
     """Compiles the step of each stage, laid out as `memory.fit_stages` would."""
     run, target, found = asked.run, asked.target, None
-    entries = run_spec.members(asked.config["seeds"], run_spec.branches(asked.config))
-    own, kind = [*map(stages.seed_argument, entries)], target.kind
-    make = functools.partial(mesh.make, run["devices"], len(own), devices=asked.devices)
-    first = make(run["spread"], run["together"]).shape["seed"]
-    fewer = () if run["spread"] else range(first - 1, 0, -1)
-    for spread in (first, *(k for k in fewer if first % k == 0)):
-        devices = make(spread)
-        try:
-            planned = stages.build_stages(
-                asked.config, asked.train, {}, devices, absent_data.pipeline_shapes
-            )
-        except ValueError:
-            if found is None:
-                raise
-            continue  # The batch cannot be shared out among so many.
-        gib = run["memory"] or (kind.gib * _USED if kind else 0.0)
+    plans = input_plan.plan_stages(asked.spec.stages, asked.train)
+    seeds, shapes = len(asked.spec.members), absent_data.pipeline_shapes
+    gib = run["memory"] or (target.kind.gib * _USED if target.kind else 0.0)
+    for devices, planned in memory.candidate_stages(
+        lambda devices: stages.build_stages(asked.spec, plans, {}, devices, shapes),
+        *(run, seeds),
+        devices=asked.devices,
+    ):
         free = memory.free_bytes(devices, gib) or 2**62  # Where nobody says.
-        several = autotune.candidates(
-            run["strategy"], devices, len(own), planned[-1].last
-        )
-        if target.platform != "tpu" or spread != first:
+        several = autotune.candidates(run["strategy"], devices, seeds, planned[-1].last)
+        if target.platform != "tpu" or found:
             several = several[:1]
-        each = [_by(asked, name, (devices, planned, own, free)) for name in several]
-        cycles = functools.partial(CompiledStages.cycles, config=asked.config)
-        found = min(each, key=cycles) if each[1:] else each[0]
+        each = [_by(asked, name, (devices, planned, free)) for name in several]
+        found = min(each, key=CompiledStages.cycles) if each[1:] else each[0]
         if found.fit:
             break
     return found
@@ -154,16 +149,16 @@ def compile_stages(asked: PlanRequest) -> CompiledStages:
 
 def _by(asked: PlanRequest, name: str, laid: tuple) -> CompiledStages:
     """What is compiled by one strategy."""
-    devices, stages, own, free = laid
+    devices, stages, free = laid
     programs, run = [{} for _ in stages], {**asked.run, "strategy": name}
     fits = [
         memory.fit(
-            *(stages, stage, own, devices, run, free),
+            *(stages, stage, devices, run, free),
             functools.partial(_program, asked, made, "the step"),
         )
         for stage, made in zip(stages, programs, strict=True)
     ]
-    return CompiledStages(devices, stages, fits, programs, own, free, name)
+    return CompiledStages(devices, stages, fits, programs, free, name)
 
 
 def _program(
@@ -285,8 +280,9 @@ def plan(
 
     Bytes and times are of each device; a step is one of all seeds.
     """
-    train, tests, notes = absent_data.open_or_assume(config, given)
-    asked = PlanRequest(config, target, targets.devices(target), train, tests, say)
+    spec = run_spec.RunSpec.from_config(config)
+    train, tests, notes = absent_data.open_or_assume(spec, given)
+    asked = PlanRequest(spec, target, targets.devices(target), train, tests, say)
     with xla.compiling_for(target.platform):
         made = compile_stages(asked)
         times = _times(asked, made, notes)
@@ -319,7 +315,7 @@ def _memory(asked: PlanRequest, made: CompiledStages) -> dict[str, Any]:
         "spread": spread,
         "strategy": made.name,
         "fits": made.fit,
-        "seeds": len(made.seed_arguments),
+        "seeds": made.seeds,
         "seeds_at_once": min(fit.count for fit in made.fits),
         "memory_gib": sum(most.values()) / gib,
         "capacity_gib": whole / gib,
@@ -340,7 +336,7 @@ def _times(
     asked: PlanRequest, made: CompiledStages, notes: list[str]
 ) -> dict[str, Any]:
     """Sums over the stages; nothing is known where a program does not fit."""
-    config, kind = asked.config, asked.target.kind or this_machine()
+    spec, kind = asked.spec, asked.target.kind or this_machine()
     told = {"estimate": "cycles" if kind.hertz else "roofline", **dict.fromkeys(_TIMES)}
     total, sums, parts = made.stages[-1].last, collections.Counter(), {}
     inputs = []
@@ -348,30 +344,25 @@ def _times(
         count, steps = made.within(made.count(fit)), stage.last - stage.first
         if programs[count].compiled is None:
             return told
-        part, epoch = (
-            jc.stage_configs(config)[stage.number],
-            stage.order.steps_per_epoch,
-        )
+        part, epoch = spec.stages[stage.number].config, stage.order.steps_per_epoch
         taken, loops = (
             autotune.gate_probability(part),
             part["train"].get("accumulate", 1),
         )
         given = (programs[count], kind, made.devices.shape["data"], loops)
         one = program_cost(*given, taken=taken, seeds=count)
-        turns, every = steps * made.rows / count, config["eval_every"]
+        turns, every = steps * made.rows / count, spec.config["eval_every"]
         sums["seconds"] += turns * one.seconds
         sums["bound"] += turns * one.bound
         sums["moved"] += turns * one.moved
-        sums["images"] += steps * stage.order.batch * len(made.seed_arguments)
+        sums["images"] += steps * stage.order.batch * made.seeds
         sums["epochs"] += steps / epoch
         sums["evaluations"] += -(
             -steps // jc.to_steps(every, steps_per_epoch=epoch, total=total)
         )
         for name, value in one.parts.items():
             parts[name] = parts.get(name, 0.0) + turns * value
-        inputs.append(
-            _input(stage, len(made.seed_arguments), made.rows / count * one.seconds)
-        )
+        inputs.append(_input(stage, made.seeds, made.rows / count * one.seconds))
         notes += one.notes
     evaluations = sums["evaluations"] if asked.run["evaluate"] == "here" else 0
     evaluation = made.rows * _evaluation(asked, made, kind) if evaluations else 0.0
@@ -399,7 +390,7 @@ def _input(stage: stages.Stage, count: int, seconds: float) -> tuple[float, floa
     for one in stage.pipelines.values():
         taken, rows = one.shapes()
         moved += count * memory.tree_bytes(taken)
-        if not isinstance(one, input_pipeline.ResidentInput):
+        if one.streams:
             moved += memory.tree_bytes(rows) / min(
                 one.next_change(0), one.order.steps_per_epoch
             )
@@ -419,16 +410,16 @@ def _evaluation(
     if not shown:
         return 0.0
     (height, width), _ = shown.most_common(1)[0]
-    state = jax.eval_shape(stage.draw, prng.key(0), None)
+    state = jax.eval_shape(stage.program.draw, prng.key(0), None)
     net, own = jax.eval_shape(
-        lambda x: (train_step.net_of(x), made.seed_arguments[0]), state
+        lambda x: (train_step.net_of(x), stages.seed_argument(stage.members[0])), state
     )
     image = jax.ShapeDtypeStruct((batch, height, width, 3), np.uint8)
 
     def score(net, arg, shared, static):
-        return stage.seed_logits(net, None, arg[1], static)
+        return stage.program.logits(net, None, arg[1], static)
 
-    alone = memory.StepShapes(net, own, image, {}, None)
+    alone = stages.StepShapes(net, own, image, {}, None)
     looped = seed_axis.STRATEGIES["looped"]
     _program(asked, programs, "evaluation", score, looped, alone, made.devices, 1)
     if programs[1].compiled is None:
@@ -441,16 +432,18 @@ def _evaluation(
 
 def _remedy(asked: PlanRequest, made: CompiledStages) -> str | None:
     """The first change with which one seed fits on each device; None: none was found."""
-    for words, room, entries, share in _changes(asked.config):
+    config = asked.spec.config
+    for words, room, entries, share in _changes(config):
         if not _may_fit(made, share):
             continue
-        changed = copy.deepcopy(dict(asked.config))
+        changed = copy.deepcopy(config)
         for part in (changed, *changed["stages"]):
             if room in part:
                 part[room].update(entries)
         asked.log(f"{asked.target.name}: trying {words}")
         try:
-            if compile_stages(asked._replace(config=changed)).fit:
+            spec = run_spec.RunSpec.from_config(changed)
+            if compile_stages(asked._replace(spec=spec)).fit:
                 return words
         except ValueError as error:
             asked.log(f"{words}: {error}")

@@ -39,10 +39,11 @@ class RecordStore:
 
     def add_facts(self) -> None:
         """Takes the sums of what says what the run is, as it stands there."""
-        for folder in {"": 0, **{b.folder: 0 for b in self._branches}}:
-            for path in (self._workdir / folder / name for name in checksums.FACTS):
-                sum_ = checksums.checksum(path.read_bytes())
-                self.facts[relative_name(self._workdir, path)] = sum_
+        folders = {self._workdir / branch.folder for branch in self._branches}
+        for folder in folders | ({self._workdir} if folders else set()):
+            for path in (folder / name for name in checksums.FACTS):
+                found = checksums.checksum(path.read_bytes())
+                self.facts[relative_name(self._workdir, path)] = found
 
     def write(
         self, step: int, records: Sequence[results.Record], *, again: bool = True

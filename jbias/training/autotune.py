@@ -6,12 +6,11 @@ import json
 import math
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
 
-from jbias import config as jc
 from jbias.runtime import files, xla
 from jbias.training import hlo, memory, seed_axis, stages
 
@@ -44,24 +43,20 @@ def gate_probability(part: Mapping[str, Any]) -> float:
 
 
 def choose_strategy(
-    config: Mapping[str, Any],
-    own: Sequence[Any],
-    kept: Any,
-    say: Callable[[str], None],
-    stages: Sequence[stages.Stage],
-    devices: jax.sharding.Mesh,
-    free: int | None,
-    fits: Callable[[str], Sequence[memory.Fit]],
+    placed: memory.Placement, kept: Any, say: Callable[[str], None]
 ) -> dict[str, Any]:
     """The strategy of a run, and what was found of each candidate if there are several.
 
     That is the cost of a step of one seed in the first stage: cycles where TPUs'
     compiler estimates them, else seconds of the first steps, whose results are dropped.
-    What was found once of a program is cached, and holds while fits(strategy), of each
-    stage, lets a seed run; `kept` is what the run had before.
+    What was found once of a program is cached, and holds while a seed of each stage fits
+    with it; `kept` is what the run had before. Nothing is compared where seeds are crowded.
     """
-    run, stage = config["run"], stages[0]
-    several = candidates(run["strategy"], devices, len(own), stages[-1].last)
+    run, devices, stage = placed.run, placed.devices, placed.stages[0]
+    if placed.crowded:
+        return {"strategy": run["strategy"]}
+    count, steps = len(stage.members), placed.stages[-1].last
+    several = candidates(run["strategy"], devices, count, steps)
     if len(several) == 1:
         return {"strategy": several[0]}
     before = kept.get("strategy", "auto") if isinstance(kept, dict) else None
@@ -69,24 +64,24 @@ def choose_strategy(
     if before in several:
         return {"strategy": before}
     estimated = xla.platform() == "tpu"
-    given = memory.step_shapes(stage, own)
+    given = stage.shapes
     looped, device = seed_axis.STRATEGIES["looped"], devices.devices.flat[0]
-    text = memory.lower_step(stage.seed_step, looped, given, devices, 1).as_text()
+    text = memory.lower_step(stage.program.step, looped, given, devices, 1).as_text()
     about = (device.device_kind, device.client.platform_version, devices.shape)
-    about += (len(own), several, run["together"], run["memory"], jax.__version__)
+    about += (count, several, run["together"], run["memory"], jax.__version__)
     about += (run["steps_per_dispatch"], len(os.sched_getaffinity(0)))
     path = files.cache_path("strategies")
     path /= f"{hashlib.sha256(f'{text}{about}'.encode()).hexdigest()}.json"
     with contextlib.suppress(OSError, ValueError, jax.errors.JaxRuntimeError):
         cached = files.read_json(path, dict, "delete it")
         name = cached.get("strategy")
-        if name in several and all(one.count for one in fits(name)):
+        if name in several and all(one.count for one in placed.fits_by(name)):
             return cached
     say(f"auto: comparing {', '.join(several)} ...")
-    costs, free = {}, free or 2**62  # Where nobody says.
+    costs = {}
     for name in several:
         try:
-            costs[name] = _cost(config, stages, own, devices, name, free, estimated)
+            costs[name] = _cost(placed, name, estimated)
         except jax.errors.JaxRuntimeError as error:
             costs[name] = math.inf  # Mostly larger than the device.
             say(f"auto: {name}: {str(error).strip().partition(chr(10))[0][:200]}")
@@ -102,9 +97,11 @@ def choose_strategy(
     return found
 
 
-def _cost(config, stages, own, devices, name: str, free: int, estimated: bool) -> float:
+def _cost(placed: memory.Placement, name: str, estimated: bool) -> float:
     """Of one seed's step in the first stage; infinite where one stage does not fit."""
-    programs, run = {}, {**config["run"], "strategy": name}
+    programs, run = {}, {**placed.run, "strategy": name}
+    stages, devices = placed.stages, placed.devices
+    free = placed.free or 2**62  # Where nobody says.
 
     def compiled(*of_step) -> memory.Need:
         *_, given, _, count = of_step
@@ -112,42 +109,37 @@ def _cost(config, stages, own, devices, name: str, free: int, estimated: bool) -
         return memory.program_need(programs[count], given.state, count)
 
     first, *others = stages
-    count = memory.fit(stages, first, own, devices, run, free, compiled).count
-    fits = (memory.fit(stages, one, own, devices, run, free) for one in others)
+    count = memory.fit(stages, first, devices, run, free, compiled).count
+    fits = (memory.fit(stages, one, devices, run, free) for one in others)
     if not count or not all(one.count for one in fits):
         return math.inf
     if not estimated:
-        return measured_seconds(config, first, own, devices, name, count)
+        return measured_seconds(first, devices, name, count)
     stacked = seed_axis.STRATEGIES[name].stacked
     rows = count // devices.shape["seed"] if stacked else 1
-    return estimated_cycles(programs[rows], config, rows)
+    return estimated_cycles(programs[rows], first, rows)
 
 
 def estimated_cycles(
-    program: jax.stages.Compiled, config: Mapping[str, Any], rows: int
+    program: jax.stages.Compiled, stage: stages.Stage, rows: int
 ) -> float:
-    """Estimated cycles of one of the seeds that a program of the first stage computes."""
-    found = hlo.operations(
-        program.as_text(), gate_probability(jc.stage_configs(config)[0]), rows
-    )
+    """Estimated cycles of one of the seeds that a program of a stage computes."""
+    found = hlo.operations(program.as_text(), gate_probability(stage.spec.config), rows)
     return sum(one.total for one in found) / rows
 
 
-def measured_seconds(config, stage, own, devices, name: str, count: int) -> float:
+def measured_seconds(
+    stage: stages.Stage, devices: jax.sharding.Mesh, name: str, count: int
+) -> float:
     """Of one seed's step: the fastest of some first ones."""
-    laid = stages.fit_to_devices(
-        stage, len(own), devices, strategy=name, together=count
-    )
-    which = [*config["seeds"]] * (len(own) // len(config["seeds"]))
-    states = laid.layout.pack(stages.init_state(stage, seed) for seed in which)
-    stage.wait(stage.first, lambda: False)
-    taken = laid.layout.place(stage.batch(seed, stage.first) for seed in which)
-    args = zip(laid.layout.pack_on_devices(own), taken, strict=True)
-    args = tuple(tuple(zip(*wave, strict=True)) for wave in args)
-    held, static, took = stage.shared(stage.first), stage.static(stage.first), []
+    laid = stages.fit_to_devices(stage, devices, strategy=name, together=count)
+    states, step, took = laid.start(), laid.first, []
+    laid.wait(step, lambda: False)
+    args = laid.batches(step) * _STEPS
+    held, static = laid.shared(step), laid.static(step)
     for _ in range(_ROUNDS):
         began = time.perf_counter()
-        states, seen = laid.advance(states, [args] * _STEPS, held, static)
+        states, seen = laid.advance(states, args, held, static)
         jax.block_until_ready((states, seen))
         took.append(time.perf_counter() - began)
-    return min(took[1:]) / _STEPS / len(own)
+    return min(took[1:]) / _STEPS / len(laid.members)

@@ -360,9 +360,7 @@ def _open_followed(
     setup.check_names(spec)
     job = setup.open_run(spec, workdir, say, follows=True, guard=held.check)
     job.stages = [
-        stages.fit_to_devices(
-            stage, len(job.members), job.devices, together=_together(job, i)
-        )
+        stages.fit_to_devices(stage, job.devices, together=_together(job, i))
         for i, stage in enumerate(job.stages)
     ]
     ends.callback(job.writers.close)

@@ -13,7 +13,7 @@ import threading
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent import futures
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -26,53 +26,53 @@ from jbias.training import samplers
 Rows = Mapping[str, Any]  # "image" uint8 (n h w c), "label" int32 (n), ...
 
 
-class InputPipeline(Protocol):
-    """What the steps of some seeds learn from; called with ascending steps."""
+class InputPipeline:
+    """What the steps of some seeds learn from; called with ascending steps.
+
+    Unless it says otherwise, nothing is held but for the batches, or one thing throughout.
+    """
 
     order: samplers.Sampler
+    streams = True  # Whether images are read while it is trained on.
 
     def batch(self, seed: int, step: int) -> Int[np.ndarray, "b"] | Rows:
         """One seed's batch: places in what is held, or the rows themselves."""
+        return self.order.index(seed, step)
 
     def wait(self, step: int, halt: Callable[[], bool]) -> bool:
         """Waits for what is held at a step; False where `halt` said so before."""
+        del step, halt
+        return True
 
     def shared(self, step: int) -> Rows:
         """What all seeds draw from at this step, on the device."""
+        del step
+        return {}
 
     def next_change(self, step: int) -> int:
         """The first later step at which another thing is held."""
+        del step
+        return samplers.NEVER
 
     def close(self) -> None:
         """Stops what reads ahead."""
 
     def shapes(self) -> tuple[PyTree, PyTree]:
         """Shapes and types of what `batch` and `shared` give."""
+        raise NotImplementedError
 
 
-class ResidentInput(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class ResidentInput(InputPipeline):
     """A set that lives on the device as a whole."""
 
     order: samplers.Sampler
     rows: Rows
-
-    def batch(self, seed: int, step: int) -> Int[np.ndarray, "b"]:
-        return self.order.index(seed, step)
-
-    def wait(self, step: int, halt: Callable[[], bool]) -> bool:
-        del step, halt
-        return True
+    streams = False
 
     def shared(self, step: int) -> Rows:
         del step
         return self.rows
-
-    def next_change(self, step: int) -> int:
-        del step
-        return samplers.NEVER
-
-    def close(self) -> None:
-        pass
 
     def shapes(self) -> tuple[PyTree, PyTree]:
         return index_shape(self.order), jax.eval_shape(lambda: self.rows)
@@ -222,7 +222,7 @@ def _empty(count: int, side: int) -> UInt8[np.ndarray, "count side side 3"]:
     return np.empty((count, side, side, 3), np.uint8)
 
 
-class StreamedInput:
+class StreamedInput(InputPipeline):
     """Rows for each seed, read from the set's files in the seed's own order.
 
     read(step, seed, rows) -> feed.Rows gives rows of one batch, wherever it runs.
@@ -254,18 +254,6 @@ class StreamedInput:
         self._next = number + self._pieces.pieces_per_batch
         rows = _joined(several)
         return self._place(rows) if self._place else rows
-
-    def wait(self, step: int, halt: Callable[[], bool]) -> bool:
-        del step, halt
-        return True
-
-    def shared(self, step: int) -> Rows:
-        del step
-        return {}
-
-    def next_change(self, step: int) -> int:
-        del step
-        return samplers.NEVER
 
     def shapes(self) -> tuple[PyTree, PyTree]:
         first = self.read(0, self._pieces.seeds[0], slice(0, 1))
@@ -312,7 +300,7 @@ class BatchPieces(NamedTuple):
         return self.read(step, self.seeds[seed], rows)
 
 
-class WindowedInput:
+class WindowedInput(InputPipeline):
     """A window of a set on the device, which all seeds share, and the next under way.
 
     Each set of the order has its own windows; read[i](members) -> feed.Rows gives rows
@@ -340,9 +328,6 @@ class WindowedInput:
             for *pair, number in zip(read, parts, last, strict=True)
         ]
         self._numbers, self._held = None, None
-
-    def batch(self, seed: int, step: int) -> Int[np.ndarray, "b"]:
-        return self.order.index(seed, step)
 
     def wait(self, step: int, halt: Callable[[], bool]) -> bool:
         numbers = self.order.windows(step)

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 from jaxtyping import UInt8
 
-from jbias import build
+from jbias import build, run_spec
 from jbias.algos import groups
 from jbias.data import base, crops, loader, sources, splits
 from jbias.runtime import mesh
@@ -40,6 +40,11 @@ class InputPlan(NamedTuple):
     name: str  # Of its random streams.
 
     @property
+    def source(self) -> base.Source:
+        """The first of the sets, which says what the classes are."""
+        return next(iter(self.opened.values()))
+
+    @property
     def description(self) -> str:
         """Says how it streams, for logs and tables."""
         stream, order, by = self.stream, self.order, crops.decoder_name()
@@ -52,11 +57,18 @@ class InputPlan(NamedTuple):
         return f"streamed: {words}, {order.span} examples at a time for all seeds"
 
 
+def plan_stages(
+    stages: Sequence[run_spec.StageSpec], train: Sequence[splits.TrainSet]
+) -> list[dict[str, InputPlan]]:
+    """Plans how each stage is fed from its training set."""
+    return list(map(plan_inputs, stages, train))
+
+
 def plan_inputs(
-    number: int, config: Mapping[str, Any], train: splits.TrainSet
+    stage: run_spec.StageSpec, train: splits.TrainSet
 ) -> dict[str, InputPlan]:
-    """Plans how stage `number` is fed: "train", and "other" if there is one."""
-    at = f"config.stages[{number}]" if number else "config"
+    """Plans how a stage is fed: "train", and "other" if there is one."""
+    number, at, config = stage
     options, suffix = config["train"], f"/{number}" * (number > 0)
     _misplaced(f"{at}.train", options)
     named, beside = train.named(number), f"train/{number}/other"

@@ -1,10 +1,11 @@
 """How many seeds fit onto the devices at once, by the compiler's own count."""
 
 import contextlib
+import dataclasses
 import functools
 import math
 import pathlib
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -12,7 +13,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import PyTree
 
 from jbias.runtime import console, mesh, xla
-from jbias.training import input_pipeline, prng, seed_axis, stages
+from jbias.training import seed_axis, stages
 
 _USED = 0.9  # Of the memory; the rest is the evaluation's, and lost between buffers.
 _REMEDIES = (
@@ -43,84 +44,125 @@ class Fit(NamedTuple):
     least: int  # what is needed by one seed on each device.
 
 
+@dataclasses.dataclass(frozen=True)
+class Placement:
+    """The stages of a run on some devices, and how many seeds of each fit there."""
+
+    devices: jax.sharding.Mesh
+    stages: list[stages.Stage]
+    run: Mapping[str, Any]  # The entries of config.run.
+    free: int | None  # Bytes of each device that may be used; None: nobody says.
+    fits: dict[seed_axis.Strategy, list[Fit]]  # As far as they are known.
+    crowded: bool = False  # Whether fewer shares of the devices, or seeds, must do.
+
+    def fits_by(self, strategy: str) -> list[Fit]:
+        """How many seeds of each stage fit by this strategy."""
+        known = seed_axis.resolve_strategy(strategy, self.devices)
+        if known not in self.fits:
+            asked = self.devices, {**self.run, "strategy": strategy}, self.free
+            self.fits[known] = [fit(self.stages, x, *asked) for x in self.stages]
+        return self.fits[known]
+
+    def lay_out(self, strategy: str, say: Callable[[str], None]) -> list[stages.Stage]:
+        """The stages with as many seeds at once as fit; tells if not all do."""
+        fits, laid = self.fits_by(strategy), []
+        if not all(one.count for one in fits):
+            raise ValueError(
+                f"memory: {strategy}, which this run was begun with, does not fit here; "
+                "take --config.run.strategy=looped"
+            )
+        count = len(self.stages[0].members)
+        for stage, one in zip(self.stages, fits, strict=True):
+            if one.count < one.wanted:
+                say(
+                    f"{count} seeds in waves of at most {one.count}: {one.wanted} "
+                    f"together need {_gib(one.needed)} of each device, which has "
+                    f"{_gib(self.free)}"
+                )
+            options = dict(strategy=strategy, together=one.count)
+            laid.append(stages.fit_to_devices(stage, self.devices, **options))
+        if count > 1 or self.devices.size > 1:
+            say(_describe_layout(count, fits[0].count, self.devices, strategy))
+        return laid
+
+
+def candidate_stages(
+    make: Callable[[jax.sharding.Mesh], list[stages.Stage]],
+    run: Mapping[str, Any],
+    count: int,
+    *,
+    devices: Sequence[jax.Device] = (),
+    fewer: bool = True,
+) -> Iterator[tuple[jax.sharding.Mesh, list[stages.Stage]]]:
+    """The stages that `make` builds of `count` seeds, on meshes that may be tried.
+
+    On as many shares of the devices as can be, and unless `run["spread"]` says how many,
+    on `fewer`, but for those among which the batch cannot be shared out.
+    """
+    on = functools.partial(mesh.make, run["devices"], count, devices=devices)
+    first = on(run["spread"], run["together"]).shape["seed"]
+    less = range(first - 1, 0, -1) if fewer and not run["spread"] else ()
+    for spread in (first, *(k for k in less if first % k == 0)):
+        here = on(spread)
+        try:
+            built = make(here)
+        except ValueError:
+            if spread == first:
+                raise
+            continue
+        yield here, built
+        del built
+
+
 def fit_stages(
     make: Callable[[jax.sharding.Mesh], list[stages.Stage]],
-    own: Sequence[Any],
-    devices: jax.sharding.Mesh,
+    count: int,
     run: Mapping[str, Any],
     say: Callable[[str], None],
     least: Callable[[int | None], int | None] = lambda free: free,
-    choose: Callable[..., str] = lambda *_: "auto",
-) -> tuple[jax.sharding.Mesh, list[stages.Stage]]:
-    """The stages of a run, with as many seeds at once as fit; tells if not all do.
+) -> Placement:
+    """The stages of a run on as many shares of the devices as fit.
 
-    `make` builds them for a mesh; `own` is what each seed has of its own in every step,
-    `least` makes of the bytes that are free here those that every process has, and
-    choose(stages, devices, free, fits) says what "auto" is, where fits(strategy) tells how
-    many seeds of each stage fit with another.
+    `make` builds them for a mesh, of `count` seeds, and `least` makes of the bytes that
+    are free here those that every process has.
     Where not one seed fits on each device of the mesh's axis "seed", fewer shares of
     the devices are tried, unless `run["spread"]` says how many. ValueError where none
     fits; but where a CPU's machine only seems to have too little left, that is told and
     one seed at a time is trained.
     """
-    free, first, lacking = free_bytes(devices, run["memory"]), devices.shape["seed"], ""
+    here = mesh.make(run["devices"], count, run["spread"], run["together"])
+    free, first, lacking = free_bytes(here, run["memory"]), here.shape["seed"], ""
     free = least(free)
-    if len(own) == 1 and not run["memory"]:
+    if count == 1 and not run["memory"]:
         free = None
-    guessed = devices.local_devices[0].platform == "cpu" and not run["memory"]
-    fewer = [] if run["spread"] or guessed else range(first - 1, 0, -1)
+    guessed = here.local_devices[0].platform == "cpu" and not run["memory"]
     doing = "compiling a step of one seed, to see how many fit"
-    for spread in (first, *(k for k in fewer if first % k == 0)):
-        stages = None  # The sets that they hold leave the devices.
-        try:
-            devices = mesh.make(run["devices"], len(own), spread)
-            stages = make(devices)
-        except ValueError:
-            if spread == first:
-                raise
-            continue  # The batch cannot be shared out among so many.
+    for devices, built in candidate_stages(make, run, count, fewer=not guessed):
         with (
             contextlib.nullcontext()
             if free is None
             else console.announce_slow(say, doing)
         ):
-            fits = [fit(stages, one, own, devices, run, free) for one in stages]
+            fits = [fit(built, one, devices, run, free) for one in built]
         if all(one.count for one in fits):
             break
-        least = max(one.least for one in fits)
-        lacking = f"one seed needs {_gib(least)} of each device, which has {_gib(free)}"
-    if lacking and guessed:
-        say(f"memory: {lacking}; one at a time is tried, or take {_REMEDIES}")
-        fits = [one._replace(count=one.count or first) for one in fits]
-    elif not all(one.count for one in fits):
+        needed = max(one.least for one in fits)
+        lacking = (
+            f"one seed needs {_gib(needed)} of each device, which has {_gib(free)}"
+        )
+        if guessed:
+            say(f"memory: {lacking}; one at a time is tried, or take {_REMEDIES}")
+            fits = [one._replace(count=one.count or first) for one in fits]
+            break
+        built = None  # The sets that they hold leave the devices.
+    else:
         spread = "--config.run.spread=1, " * (run["spread"] > 1)
         raise ValueError(f"memory: {lacking}; take {spread}{_REMEDIES}")
-    elif lacking:
+    if lacking and not guessed:
+        spread = devices.shape["seed"]
         say(f"seeds spread over {spread} shares of the devices, not {first}: {lacking}")
-    if run["strategy"] == "auto" and not lacking:
-
-        @functools.cache
-        def fitted(name: str) -> list[Fit]:
-            asked = (own, devices, {**run, "strategy": name}, free)
-            return [fit(stages, one, *asked) for one in stages]
-
-        run = {**run, "strategy": choose(stages, devices, free, fitted)}
-        if seed_axis.resolve_strategy(
-            run["strategy"], devices
-        ) != seed_axis.resolve_strategy("auto", devices):
-            fits = fitted(run["strategy"])
-        if not all(one.count for one in fits):
-            raise ValueError(
-                f"memory: {run['strategy']}, which this run was begun with, does not "
-                "fit here; take --config.run.strategy=looped"
-            )
-    laid = [
-        _with(stage, one, own, devices, run, free, say)
-        for stage, one in zip(stages, fits, strict=True)
-    ]
-    if len(own) > 1 or devices.size > 1:
-        say(_describe_layout(len(own), fits[0].count, devices, run["strategy"]))
-    return devices, laid
+    known = {seed_axis.resolve_strategy(run["strategy"], devices): fits}
+    return Placement(devices, built, run, free, known, crowded=bool(lacking))
 
 
 def _describe_layout(
@@ -137,17 +179,6 @@ def _describe_layout(
     )
 
 
-def _with(stage, one, own, devices, run, free, say) -> stages.Stage:
-    if one.count < one.wanted:
-        say(
-            f"{len(own)} seeds in waves of at most {one.count}: {one.wanted} together "
-            f"need {_gib(one.needed)} of each device, which has {_gib(free)}"
-        )
-    return stages.fit_to_devices(
-        stage, len(own), devices, strategy=run["strategy"], together=one.count
-    )
-
-
 def _gib(count: int) -> str:
     return f"{count / 2**30:.3g} GiB"
 
@@ -155,7 +186,6 @@ def _gib(count: int) -> str:
 def fit(
     stages: Sequence[stages.Stage],
     stage: stages.Stage,
-    own: Sequence[Any],
     devices: jax.sharding.Mesh,
     run: Mapping[str, Any],
     free: int | None,
@@ -169,16 +199,17 @@ def fit(
         devices.shape["seed"],
         seed_axis.resolve_strategy(run["strategy"], devices),
     )
-    asked = min(run["together"] or len(own), len(own)) // spread * spread
+    seeds = len(stage.members)
+    asked = min(run["together"] or seeds, seeds) // spread * spread
     if free is None:
         return Fit(asked, asked, 0, 0)
-    arguments = step_shapes(stage, own)
+    shapes = stage.shapes
     side_by_side = strategy.stacked or strategy.dispatch == "unrolled"
 
     @functools.cache
     def program(count: int) -> Need:
         return (of_program or step_need)(
-            stage.seed_step, strategy, arguments, devices, count
+            stage.program.step, strategy, shapes, devices, count
         )
 
     def needed(count: int) -> int:
@@ -187,9 +218,9 @@ def fit(
         return shared + program(1).times(count, strategy)
 
     # The batches of all seeds for the steps of one dispatch while the last one's run.
-    batches = 2 * run["steps_per_dispatch"] * (len(own) // spread)
+    batches = 2 * run["steps_per_dispatch"] * (seeds // spread)
     shared = sum(input_bytes(one, stage) for one in stages)
-    shared += batches * tree_bytes(arguments.taken) // devices.shape["data"]
+    shared += batches * tree_bytes(shapes.taken) // devices.shape["data"]
     limit = asked // spread
     count = largest_fitting(needed, limit, free)
     return Fit(spread * count, asked, needed(limit), needed(1) if not count else 0)
@@ -215,7 +246,7 @@ def input_bytes(stage: stages.Stage, now: stages.Stage) -> int:
     total, steps = 0, stage.last - stage.first
     for one in stage.pipelines.values():
         _, rows = one.shapes()
-        if isinstance(one, input_pipeline.ResidentInput):
+        if not one.streams:
             total += tree_bytes(rows)
         elif stage is now:
             total += tree_bytes(rows) * (2 if one.next_change(0) < steps else 1)
@@ -227,32 +258,10 @@ def tree_bytes(tree: PyTree) -> int:
     return sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(tree))
 
 
-class StepShapes(NamedTuple):
-    """What a step of one seed is given, in shapes."""
-
-    state: PyTree
-    argument: PyTree  # Of each seed, in every step.
-    taken: PyTree
-    shared: PyTree
-    static: Hashable
-
-
-def step_shapes(stage: stages.Stage, own: Sequence[Any]) -> StepShapes:
-    """Of the stage's first step."""
-    shapes = {name: one.shapes() for name, one in stage.pipelines.items()}
-    return StepShapes(
-        jax.eval_shape(stage.draw, prng.key(0), None),
-        jax.eval_shape(lambda: own[0]),
-        {name: taken for name, (taken, _) in shapes.items()},
-        {name: held for name, (_, held) in shapes.items()},
-        stage.static(stage.first),
-    )
-
-
 def step_need(
     one: seed_axis.SeedFunction,
     strategy: seed_axis.Strategy,
-    given: StepShapes,
+    given: stages.StepShapes,
     devices: jax.sharding.Mesh,
     count: int = 1,
 ) -> Need:
@@ -274,7 +283,7 @@ def program_need(program: jax.stages.Compiled, state: PyTree, count: int) -> Nee
 def lower_step(
     one: seed_axis.SeedFunction,
     strategy: seed_axis.Strategy,
-    given: StepShapes,
+    given: stages.StepShapes,
     devices: jax.sharding.Mesh,
     count: int,
 ) -> jax.stages.Lowered:

@@ -7,11 +7,10 @@ import pathlib
 import re
 import time
 from collections.abc import Hashable, Iterator, Mapping
-from typing import Any
 
 import jax
 
-from jbias.training import input_pipeline, prng, stages, targets
+from jbias.training import hlo, memory, seed_axis, stages, targets
 
 _ROWS = 20  # Of each table.
 
@@ -49,7 +48,7 @@ def trace(folder: os.PathLike) -> Iterator[list[float]]:
 def markdown_page(
     folder: os.PathLike,
     stage: stages.Stage,
-    given: tuple[Any, Mapping[str, input_pipeline.Rows], Hashable],
+    static: Hashable,
     *,
     steps: int,
     count: int,
@@ -57,15 +56,16 @@ def markdown_page(
 ) -> str:
     """Sums a trace of `steps` steps of `count` seeds up, as Markdown.
 
-    `given` is what a seed's step was given: its argument, what was held, the static.
+    `static` is that of these steps.
 
     Operations and bytes are the compiler's count for one seed's step. Time by operation
     is that of all threads or streams together, without what waits for another.
     """
-    program = compile_seed_step(stage, *given)
-    cost, memory = program.cost_analysis(), program.memory_analysis()
-    names = operations(program.as_text())
-    spent = time_by_operation(folder, names)
+    looped, shapes = seed_axis.STRATEGIES["looped"], stage.shapes
+    asked = looped, shapes._replace(static=static), stage.layout.devices, 1
+    program = memory.lower_step(stage.program.step, *asked).compile()
+    cost, taken = program.cost_analysis(), program.memory_analysis()
+    spent = time_by_operation(folder, label_operations(program.as_text()))
     device = jax.devices()[0].device_kind
     rate = steps * count / seconds
     lines = [
@@ -83,8 +83,8 @@ def markdown_page(
         _limit("bytes moved", cost.get("bytes accessed", 0), rate, device, "bytes"),
         "",
         (
-            f"Memory of one seed's step: {memory.argument_size_in_bytes / 2**20:,.0f} MiB "
-            f"of arguments, {memory.temp_size_in_bytes / 2**20:,.0f} MiB beside."
+            f"Memory of one seed's step: {taken.argument_size_in_bytes / 2**20:,.0f} MiB "
+            f"of arguments, {taken.temp_size_in_bytes / 2**20:,.0f} MiB beside."
         ),
         "",
         *_table("kind", _kinds(spent), steps),
@@ -123,41 +123,27 @@ def _limit(what: str, amount: float, rate: float, device: str, which: str) -> st
     return f"| {what} | {amount:.3g} | {amount * rate:.3g} | {share} |"
 
 
-def compile_seed_step(
-    stage: stages.Stage,
-    arg: Any,
-    held: Mapping[str, input_pipeline.Rows],
-    static: Hashable,
-) -> Any:
-    """One seed's step as the compiler has it."""
-    one = jax.jit(stage.seed_step, static_argnums=3, donate_argnums=0)
-    state = jax.eval_shape(stage.draw, prng.key(0), None)
-    return one.lower(state, arg, held, static).compile()
-
-
-def operations(program: str) -> dict[str, tuple[str, str]]:
-    """What each instruction of a program is, and which part of the step it is of.
+def label_operations(program: str) -> dict[str, tuple[str, str]]:
+    """What each operation of a program is, and which part of the step it is of.
 
     Such as ("conv_general_dilated", "backward stage1_block0/conv1").
     """
     found = {}
-    for name, scope in re.findall(
-        r"%?([\w.-]+) = [^\n]*?metadata=\{op_name=\"([^\"]*)\"", program
-    ):
-        *path, kind = scope.split("/")
-        found[name] = (kind, _where(path))
+    for one in hlo.operations(program):
+        if one.scope:
+            *path, kind = one.scope.split("/")
+            found[one.name] = (kind, _where(path, hlo.is_backward(one.scope)))
     return found
 
 
-def _where(path: list[str]) -> str:
+def _where(path: list[str], backward: bool) -> str:
     """Shortens a scope: the direction, and the last named modules."""
-    direction = "backward " if any("transpose(" in part for part in path) else ""
     named = [
         part
         for part in path
         if re.fullmatch(r"[a-z]\w*", part) and part not in ("body", "while", "cond")
     ]
-    return direction + "/".join(named[-2:])
+    return "backward " * backward + "/".join(named[-2:])
 
 
 def time_by_operation(

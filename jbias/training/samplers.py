@@ -12,7 +12,6 @@ import math
 import threading
 import zlib
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 import jax
 import jax.numpy as jnp
@@ -24,26 +23,37 @@ from jbias.training import prng
 NEVER = 1 << 62
 
 
-class Sampler(Protocol):
-    """The examples of every batch, by their numbers in what is held at that step."""
+class Sampler:
+    """The examples of every batch, by their numbers in what is held at that step.
+
+    Unless it says otherwise, one thing is held throughout: all examples.
+    """
 
     batch: int  # Examples.
-    period: int  # So many neighbours in a batch have the shares of all sets.
-    steps_per_epoch: int
     span: int  # How many examples are held at once.
+    period = 1  # So many neighbours in a batch have the shares of all sets.
+
+    @property
+    def steps_per_epoch(self) -> int:
+        return self.span // self.batch
 
     def index(self, seed: int, step: int) -> Int[np.ndarray, "b"]:
         """The examples of one batch."""
+        raise NotImplementedError
 
     def windows(self, step: int) -> tuple[int, ...]:
         """Numbers what is held at a step, a number for each set."""
+        del step
+        return (0,)
 
     def next_change(self, step: int) -> int:
         """The first later step at which another thing is held."""
+        del step
+        return NEVER
 
 
 @dataclasses.dataclass(frozen=True)
-class EpochSampler:
+class EpochSampler(Sampler):
     """All examples are held, and each seed has an order of its own over them.
 
     Each epoch is one permutation; the examples beyond a whole number of batches are
@@ -53,7 +63,6 @@ class EpochSampler:
     examples: int
     batch: int
     stream: str = "order"
-    period = 1
 
     def __post_init__(self):
         if not 0 < self.batch <= self.examples:
@@ -62,20 +71,8 @@ class EpochSampler:
             )
 
     @property
-    def steps_per_epoch(self) -> int:
-        return self.examples // self.batch
-
-    @property
     def span(self) -> int:
         return self.examples
-
-    def windows(self, step: int) -> tuple[int, ...]:
-        del step
-        return (0,)
-
-    def next_change(self, step: int) -> int:
-        del step
-        return NEVER
 
     def members(self, window: int) -> Int[np.ndarray, "n"]:
         """All examples."""
@@ -83,7 +80,6 @@ class EpochSampler:
         return np.arange(self.examples)
 
     def index(self, seed: int, step: int) -> Int[np.ndarray, "b"]:
-        """The examples of one batch."""
         epoch, position = divmod(step, self.steps_per_epoch)
         start = position * self.batch
         order = permutation(seed, self.stream, epoch, self.examples)
@@ -91,7 +87,7 @@ class EpochSampler:
 
 
 @dataclasses.dataclass(frozen=True)
-class WindowSampler:
+class WindowSampler(Sampler):
     """Seeds share one stream of examples, and each has an order of its own in a window.
 
     An epoch is one permutation for all seeds, cut into windows of `steps` batches, of
@@ -105,7 +101,6 @@ class WindowSampler:
     batch: int
     steps: int
     stream: str = "order"
-    period = 1
 
     def __post_init__(self):
         EpochSampler(self.examples, self.batch)
@@ -150,7 +145,7 @@ class WindowSampler:
 
 
 @dataclasses.dataclass(frozen=True)
-class MixtureSampler:
+class MixtureSampler(Sampler):
     """Batches with a fixed share of each of several sets, which lie one after another.
 
     Each set has an order of its own. Its examples are spread evenly over the batch, so
@@ -216,7 +211,6 @@ class MixtureSampler:
         return min(order.next_change(step) for order in self.orders)
 
     def index(self, seed: int, step: int) -> Int[np.ndarray, "b"]:
-        """The examples of one batch."""
         first, parts, places = 0, [], []
         for order in self.orders:
             parts.append(order.index(seed, step) + first)
@@ -268,7 +262,7 @@ def _shuffled(key: PRNGKeyArray, n: int) -> Int[Array, "n"]:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class BalancedSampler:
+class BalancedSampler(Sampler):
     """Every group has the same number of examples in every batch, or one more.
 
     groups: the group of each example. Which groups have one more takes turns, in random
@@ -298,20 +292,8 @@ class BalancedSampler:
         return 1 if self.batch % count else count
 
     @property
-    def steps_per_epoch(self) -> int:
-        return len(self.groups) // self.batch
-
-    @property
     def span(self) -> int:
         return len(self.groups)
-
-    def windows(self, step: int) -> tuple[int, ...]:
-        del step
-        return (0,)
-
-    def next_change(self, step: int) -> int:
-        del step
-        return NEVER
 
     def index(self, seed: int, step: int) -> Int[np.ndarray, "b"]:
         """The examples of one batch: round by round one of each group."""
@@ -365,7 +347,7 @@ def _generator(seed: int, stream: str, what: str, number: int) -> np.random.Gene
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class PairedSampler:
+class PairedSampler(Sampler):
     """A second set's examples, each of the class of the first set's at its place.
 
     In each epoch the second set's examples of a class are put into a random order, and
@@ -376,7 +358,6 @@ class PairedSampler:
     labels: Int[np.ndarray, "n"]  # Classes of the first set's examples,
     others: Int[np.ndarray, "m"]  # and of the second's.
     stream: str
-    period = 1
 
     def __post_init__(self):
         if missing := sorted({*self.labels.tolist()} - {*self.others.tolist()}):
@@ -396,14 +377,6 @@ class PairedSampler:
     @property
     def steps_per_epoch(self) -> int:
         return self.first.steps_per_epoch
-
-    def windows(self, step: int) -> tuple[int, ...]:
-        del step
-        return (0,)
-
-    def next_change(self, step: int) -> int:
-        del step
-        return NEVER
 
     def index(self, seed: int, step: int) -> Int[np.ndarray, "b"]:
         """The second set's examples of one batch."""

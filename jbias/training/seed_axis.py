@@ -88,11 +88,6 @@ class SeedLayout(NamedTuple):
         """One tree a seed of a single wave, likewise."""
         return tuple(_each(wave)) if self.width(number) else wave
 
-    def first(self, packed: PackedStates) -> PyTree:
-        """The first seed's."""
-        tree = packed[0][0]
-        return jax.tree.map(lambda x: x[0], tree) if self.width(0) else tree
-
     def place(self, taken: Iterable[PyTree]) -> PackedStates:
         """Lays batches, one a seed and on the host, out on the devices."""
         taken, found = iter(taken), []

@@ -1,8 +1,9 @@
 """Opens and checks all that a run needs, and notes in its workdir what it is."""
 
 import functools
-from collections.abc import Callable, Mapping
-from typing import Any
+import operator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 import jax
 from etils import epath
@@ -32,8 +33,8 @@ def check_names(spec: run_spec.RunSpec) -> None:
     config, run = spec.config, spec.config["run"]
     seed_axis.check_strategy(run["strategy"])
     for branch in spec.branches:
-        for number, part in enumerate(jc.stage_configs(branch.config)):
-            _names(part, f"config.stages[{number}]" if config["stages"] else "config")
+        for stage in branch.stages:
+            _check_names(stage)
     _set("config.valid", config["valid"])
     for name, test in config["tests"].items():
         _set(f"config.tests.{name}", test)
@@ -47,7 +48,8 @@ def check_names(spec: run_spec.RunSpec) -> None:
     checkpointing.energy(config)
 
 
-def _names(config: Mapping[str, Any], place: str) -> None:
+def _check_names(stage: run_spec.StageSpec) -> None:
+    _, place, config = stage
     algo, train, chosen = config["algo"], config["train"], config["optim"]
     name, known = algo["name"], algos.ALGOS
     if ":" in name:
@@ -72,6 +74,49 @@ def _set(where: str, options: Mapping[str, Any]) -> None:
         jc.check_known(where, name, data.DATASETS, "data set")
 
 
+class OpenedSets(NamedTuple):
+    """The sets of a run: each stage's to train on, and those to evaluate on, by name."""
+
+    train: list[splits.TrainSet]
+    tests: dict[str, base.Source]
+    answers: dict[str, labels.ClassMap]  # How a network answers each of these.
+
+    @property
+    def sources(self) -> dict[str, base.Source]:
+        """All that is trained on, by name."""
+        named = (one.named(number) for number, one in enumerate(self.train))
+        return functools.reduce(operator.or_, named)
+
+
+def open_train_sets(
+    spec: run_spec.RunSpec, opened: Callable[..., base.Source] = splits.open_source
+) -> list[splits.TrainSet]:
+    """Each stage's training set; `opened` is as for `splits.train_set`."""
+    size = spec.config["size"]
+    return [
+        splits.train_set(f"{stage.where}.train", stage.config["train"], size, opened)
+        for stage in spec.stages
+    ]
+
+
+def test_options(config: Mapping[str, Any]) -> Iterator[tuple[str, str, Mapping]]:
+    """Name, place and options of each set to evaluate on."""
+    yield results.VALID, "config.valid", config["valid"]
+    for name, options in config["tests"].items():
+        yield name, f"config.tests.{name}", options
+
+
+def _open_sets(spec: run_spec.RunSpec) -> OpenedSets:
+    config, train = spec.config, open_train_sets(spec)
+    tests, answers = {}, {}
+    for name, where, options in test_options(config):
+        tests[name] = splits.open_test_source(where, options, config["size"])
+        answers[name] = splits.class_map(
+            where, options, tests[name], train[0].sources[0], config["aggregate"]
+        )
+    return OpenedSets(train, tests, answers)
+
+
 def open_run(
     spec: run_spec.RunSpec,
     workdir: epath.Path,
@@ -88,114 +133,136 @@ def open_run(
     the other processes of its team, of which the first alone writes. `guard` is called
     before anything is written; OSError where the workdir is another's by now.
     """
-    config, branches, entries = spec.config, spec.branches, spec.members
-    run = config["run"]
-    devices = mesh.make(run["devices"], len(entries), run["spread"], run["together"])
-    train_sets, train, opened, answers = _open_sets(config)
-    check_leaks(train, opened, say)
-    reading = stages.reader_options(config["run"]["loading"], devices)
-    streamed = _streamed(config, train_sets)
+    config, run = spec.config, spec.config["run"]
+    devices = mesh.make(
+        run["devices"], len(spec.members), run["spread"], run["together"]
+    )
+    sets = _open_sets(spec)
+    check_leaks(sets.sources, sets.tests, say)
+    plans = input_plan.plan_stages(spec.stages, sets.train)
+    streamed = {
+        name: plan.description
+        for stage in plans
+        for plan in stage.values()
+        if plan.stream
+        for name in plan.opened
+    }
+    train = sets.sources
     resident = {name: one for name, one in train.items() if name not in streamed}
     images = loader.load_into_memory(
         {} if follows else resident,
-        opened,
+        sets.tests,
         say,
-        gib=config["run"]["loading"]["gib"],
-        threads=reading.threads,
+        gib=run["loading"]["gib"],
+        threads=stages.reader_options(run["loading"], devices).threads,
     )
     for name, how in streamed.items():
         say(f"{name}: {len(train[name])} images of {train[name].name}, {how}")
     tests = [
-        splits.test_set(name, test, answers[name], images.get(name), say)
-        for name, test in opened.items()
+        splits.test_set(name, test, sets.answers[name], images.get(name), say)
+        for name, test in sets.tests.items()
     ]
-    made = functools.partial(stages.build_stages, config, train_sets)
-    chosen = {"strategy": run["strategy"]}
     if follows:
-        built = made(None, devices)
+        built = stages.build_stages(spec, plans, None, devices)
     else:
-        own = [*map(stages.seed_argument, entries)]
-        on = functools.partial(made, images)
+        build_on = functools.partial(stages.build_stages, spec, plans, images)
+        placed = memory.fit_stages(build_on, len(spec.members), run, say, team.all_min)
         before = workdirs.provenance(workdir) if team.is_main else {}
         kept = before.get("chosen") or before.get("layout")
-
-        def choosing(*laid) -> str:
-            chosen.update(autotune.choose_strategy(config, own, kept, say, *laid))
-            return chosen["strategy"]
-
-        asked = (on, own, devices, run, say, team.all_min, choosing)
-        devices, built = memory.fit_stages(*asked)
-    told = {name: splits.describe(one) for name, one in {**train, **opened}.items()}
-    for name, how in streamed.items():
-        told[name]["preprocessing"] = how
-    for test in tests:
-        rule = answers[test.name]
-        told[test.name].update(scored=len(test.images), decision=rule.description)
-        if rule.digest:
-            told[test.name]["answers"] = rule.digest
-    code = build.user_file_digests(config)
-    _check_alike(team, {"data": told, "own_code": code})
-    given, init = (
+        chosen = autotune.choose_strategy(placed, kept, say)
+        devices, built = placed.devices, placed.lay_out(chosen["strategy"], say)
+    facts = {
+        "config": config,
+        "data": _describe_data(sets, streamed, tests),
+        "own_code": build.user_file_digests(config),
+    }
+    _check_alike(team, facts)
+    nets, facts["init"] = (
         _initial_nets(config, workdir, follows) if team.is_main else (None, None)
     )
-    writes = team.is_main and not follows
-    guard()
-    if writes:
-        workdirs.record_config(workdir, config, anew=True)
-    facts = {"config": config, "data": told, "own_code": code, "init": init}
-    if writes:
+    if not follows:
         facts["layout"] = _layout(built, devices, chosen["strategy"])
         facts["chosen"] = chosen
-    record = workdirs.record_follower if follows else workdirs.record_provenance
-    if writes and (held := checksums.read(workdir)):  # Until what changes now stands.
-        checksums.write(
-            workdir, {k: v for k, v in held.items() if not checksums.is_fact(k)}
+    guard()
+    if team.is_main and follows:
+        _note_differing(workdirs.record_follower(workdir, facts), say)
+    elif team.is_main:
+        _record(spec, workdir, facts, say)
+    options = dict(check_lock=guard, writes=team.is_main, follower=follows)
+    records = evaluations.RecordStore(workdir, spec.branches, say, **options)
+    store = None
+    if not follows:
+        records.add_facts()
+        store = checkpoints.CheckpointStore(
+            workdir / "checkpoints",
+            team,
+            keep=run["keep"],
+            valid_at=functools.partial(evaluations.validation_at, workdir),
         )
-    differing = record(workdir, facts) if team.is_main else []
+    monitor = divergence.Monitor(tuple(member.name for member in spec.members))
+    parts = (devices, tests, built, store, records, monitor, nets)
+    return RunContext(spec, workdir, say, *parts, team=team, check_lock=guard)
+
+
+def _describe_data(
+    sets: OpenedSets, streamed: Mapping[str, str], tests: Iterable[splits.TestSet]
+) -> dict[str, dict[str, Any]]:
+    """What provenance says of each set."""
+    found = {
+        name: splits.describe(one)
+        for name, one in {**sets.sources, **sets.tests}.items()
+    }
+    for name, how in streamed.items():
+        found[name]["preprocessing"] = how
+    for test in tests:
+        rule = sets.answers[test.name]
+        found[test.name].update(scored=len(test.images), decision=rule.description)
+        if rule.digest:
+            found[test.name]["answers"] = rule.digest
+    return found
+
+
+def _record(
+    spec: run_spec.RunSpec, workdir: epath.Path, facts: dict[str, Any], say: Callable
+) -> None:
+    """Notes in the workdir what is run."""
+    workdirs.record_config(workdir, spec.config, anew=True)
+    if sums := checksums.read(workdir):  # Until what changes now stands.
+        checksums.write(
+            workdir, {k: v for k, v in sums.items() if not checksums.is_fact(k)}
+        )
+    _note_differing(workdirs.record_provenance(workdir, facts), say)
+    for branch in spec.branches if spec.config["vary"] else ():
+        folder = workdir / branch.folder
+        folder.mkdir(parents=True, exist_ok=True)
+        workdirs.record_config(folder, branch.config)
+        workdirs.record_provenance(folder, {**facts, "config": branch.config})
+
+
+def _note_differing(differing: Iterable[str], say: Callable) -> None:
     if differing:
         say(
             "this start differs from the first, equal only within tolerance: "
             + "; ".join(differing)
         )
-    recorded = dict(check_lock=guard, writes=team.is_main, follower=follows)
-    records = evaluations.RecordStore(workdir, branches, say, **recorded)
-    store = None
-    if not follows:
-        store = checkpoints.CheckpointStore(
-            workdir / "checkpoints",
-            team,
-            keep=config["run"]["keep"],
-            valid_at=functools.partial(evaluations.validation_at, workdir),
-        )
-    if writes:
-        for branch in branches if config["vary"] else ():
-            own_facts = {**facts, "config": branch.config}
-            (workdir / branch.folder).mkdir(parents=True, exist_ok=True)
-            workdirs.record_config(workdir / branch.folder, branch.config)
-            workdirs.record_provenance(workdir / branch.folder, own_facts)
-        records.add_facts()
-    eyes = divergence.Monitor(tuple(entry.name for entry in entries))
-    parts_of = (devices, tests, built, store, records, eyes, given)
-    return RunContext(spec, workdir, say, *parts_of, team=team, check_lock=guard)
 
 
-def check_same_data(config: dict, workdir: epath.Path) -> None:
+def check_same_data(spec: run_spec.RunSpec, workdir: epath.Path) -> None:
     """Refuses the data of other places than a run that is done had, if they are others.
 
     Where data lies is no part of a run's identity, which gives it its folder.
     """
     kept = files.read_json(workdir / "config.json", dict, "name another --workdir")
-    places = [{**one, "run": None} for one in (kept, config)]
-    if places[0] == places[1]:
+    if {**kept, "run": None} == {**spec.config, "run": None}:
         return
-    _, train, opened, _ = _open_sets(config)
-    now = {name: one.fingerprint for name, one in {**train, **opened}.items()}
-    told = workdirs.provenance(workdir).get("data") or {}
-    then = {name: of.get("fingerprint") for name, of in told.items()}
-    if then and (found := jc.diff({"data": then}, {"data": now})):
+    sets = _open_sets(spec)
+    now = {name: x.fingerprint for name, x in {**sets.sources, **sets.tests}.items()}
+    data = workdirs.provenance(workdir).get("data") or {}
+    then = {name: one.get("fingerprint") for name, one in data.items()}
+    if then and (differing := jc.diff({"data": then}, {"data": now})):
         raise ValueError(
             f"workdir: {workdir} is done, with other data (then != now): "
-            f"{'; '.join(found)}; name another --workdir"
+            f"{'; '.join(differing)}; name another --workdir"
         )
 
 
@@ -217,44 +284,6 @@ def _layout(stages: list, devices: jax.sharding.Mesh, strategy: str) -> dict:
         layout["strategy"] = strategy
         layout["waves"] = [stage.layout.waves for stage in stages]
     return layout
-
-
-def _open_sets(config: dict) -> tuple[list[splits.TrainSet], dict, dict, dict]:
-    """Each stage's training set, all sources of these, those to evaluate on, and how."""
-    train_sets = [
-        splits.train_set(
-            f"config.stages[{number}].train" if number else "config.train",
-            part["train"],
-            config["size"],
-        )
-        for number, part in enumerate(jc.stage_configs(config))
-    ]
-    train = {
-        name: source
-        for number, train_set in enumerate(train_sets)
-        for name, source in train_set.named(number).items()
-    }
-    opened, answers = {}, {}
-    for name, options in {results.VALID: config["valid"], **config["tests"]}.items():
-        where = f"config.tests.{name}" if name in config["tests"] else "config.valid"
-        opened[name] = splits.open_test_source(where, options, config["size"])
-        answers[name] = splits.class_map(
-            where, options, opened[name], train["train/0"], config["aggregate"]
-        )
-    return train_sets, train, opened, answers
-
-
-def _streamed(config: dict, train_sets: list[splits.TrainSet]) -> dict[str, str]:
-    """Which training sets are read from their files while training, and how."""
-    return {
-        name: plan.description
-        for number, (part, train) in enumerate(
-            zip(jc.stage_configs(config), train_sets)
-        )
-        for plan in input_plan.plan_inputs(number, part, train).values()
-        if plan.stream
-        for name in plan.opened
-    }
 
 
 def _initial_nets(

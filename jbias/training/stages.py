@@ -5,23 +5,22 @@ config vary between branches (run_spec.py), the step makes itself for the values
 with each call: one program for all.
 """
 
+import dataclasses
 import functools
 import math
 import os
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Hashable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax import linen as nn
 from jax.interpreters import partial_eval
 from jaxtyping import PyTree, UInt8
 
 from jbias import build, run_spec
-from jbias import config as jc
 from jbias.algos import base
-from jbias.data import loader, splits
+from jbias.data import loader
 from jbias.evals import predict
 from jbias.runtime import mesh, xla
 from jbias.training import (
@@ -37,29 +36,48 @@ from jbias.training import (
 from jbias.training import step as train_step
 
 
-class Stage(NamedTuple):
+class SeedProgram(NamedTuple):
+    """What is computed of one seed."""
+
+    draw: Callable  # (key, net of the stage before or None) -> its first state.
+    step: seed_axis.SeedFunction  # Its arg is (key, what it takes).
+    logits: seed_axis.SeedFunction  # Its network's, in evaluation.
+
+
+class StepShapes(NamedTuple):
+    """What a step of one seed is given, in shapes."""
+
+    state: PyTree
+    argument: PyTree  # Of each seed, in every step.
+    taken: PyTree
+    shared: PyTree
+    static: Hashable
+
+
+@dataclasses.dataclass(frozen=True)
+class Stage:
     """What holds from step `first` to step `last` of a run."""
 
-    number: int
+    spec: run_spec.StageSpec
+    members: tuple[run_spec.Member, ...]
     first: int
     last: int
     algo: base.Algo
     shape: tuple[int, int]  # Height and width of the images, in pixels.
-    pipelines: dict[
-        str, input_pipeline.InputPipeline | input_plan.InputPlan
-    ]  # "train", and "other" if there is one.
-    draw: Callable  # (key, net of the stage before or None) -> a seed's state,
-    init: Callable  # and the same, compiled.
-    seed_step: seed_axis.SeedFunction  # Of one seed; its arg is (key, what it takes).
-    seed_logits: seed_axis.SeedFunction  # Its network's logits, in evaluation.
-    branch: Callable  # Values of what varies -> such a draw, step and logits.
+    # "train", and "other" if there is one.
+    pipelines: dict[str, input_pipeline.InputPipeline | input_plan.InputPlan]
+    program: SeedProgram
+    program_for: Callable[[tuple], SeedProgram]  # By values of what varies.
     rollback: divergence.Rollback | None = None
-    layout: seed_axis.SeedLayout | None = (
-        None  # Of all seeds, as `fit_to_devices` says;
-    )
+    layout: seed_axis.SeedLayout | None = None  # Of all, as `fit_to_devices` says;
     advance: seed_axis.MultiStep | None = None  # their steps,
     score: seed_axis.WaveFunction | None = None  # and their logits, of a wave.
-    skips: bool = False  # Whether seeds that have no arguments may be left out.
+    skips: bool = False  # Whether members that have no arguments may be left out.
+
+    @property
+    def number(self) -> int:
+        """Its place among the stages."""
+        return self.spec.number
 
     @property
     def order(self) -> samplers.Sampler:
@@ -68,14 +86,63 @@ class Stage(NamedTuple):
     @property
     def streams(self) -> bool:
         """Whether images are read while it is trained."""
-        return any(
-            not isinstance(one, input_pipeline.ResidentInput)
-            for one in self.pipelines.values()
-        )
+        return any(one.streams for one in self.pipelines.values())
 
     def static(self, step: int) -> Hashable:
         """What the compiler must know about a step of the run."""
         return self.algo.static(step - self.first, self.last - self.first)
+
+    @property
+    def shapes(self) -> StepShapes:
+        """Of its first step."""
+        fed = {name: one.shapes() for name, one in self.pipelines.items()}
+        return StepShapes(
+            jax.eval_shape(self.program.draw, prng.key(0), None),
+            jax.eval_shape(lambda: seed_argument(self.members[0])),
+            {name: taken for name, (taken, _) in fed.items()},
+            {name: held for name, (_, held) in fed.items()},
+            self.static(self.first),
+        )
+
+    @functools.cached_property
+    def _init(self) -> Callable:
+        """Draws without optimising, as it runs once a seed: seconds instead of a dozen.
+
+        On CPU the random bits of every weight's shape are optimised for half a second.
+        """
+        quick = {"xla_backend_optimization_level": 0}
+        on_cpu = xla.platform() == "cpu"
+        return jax.jit(self.program.draw, compiler_options=quick if on_cpu else None)
+
+    def init_state(
+        self, seed: int, net: Mapping[str, PyTree] | None = None
+    ) -> train_step.State:
+        """A seed's first state, with the net of the stage before if there was one."""
+        key = prng.stream(prng.key(seed), "init")
+        if self.number:
+            key = prng.stream(key, f"stage/{self.number}")
+        return self._init(key, net)
+
+    def start(
+        self,
+        nets: Sequence[Mapping[str, PyTree]] | None = None,
+        share: Callable[[PyTree], PyTree] = lambda state: state,
+    ) -> seed_axis.PackedStates:
+        """The first states of all members, with these nets of theirs if there are some.
+
+        `share` makes of a state the one that all processes have.
+        """
+        return self.layout.pack(
+            share(self.init_state(member.seed, net))
+            for member, net in zip(
+                self.members, nets or [None] * len(self.members), strict=True
+            )
+        )
+
+    @functools.cached_property
+    def _arguments(self) -> seed_axis.PackedStates:
+        """What each member has of its own in every step."""
+        return self.layout.pack_on_devices(map(seed_argument, self.members))
 
     def batch(self, seed: int, step: int) -> dict[str, Any]:
         """A seed's batch at a step of the run: its places in what is shared, or its rows."""
@@ -83,6 +150,26 @@ class Stage(NamedTuple):
             name: one.batch(seed, step - self.first)
             for name, one in self.pipelines.items()
         }
+
+    def batches(self, step: int, count: int = 1) -> list[seed_axis.PackedStates]:
+        """The arguments of `count` steps: each member's own, and its batch."""
+        seeds = dict.fromkeys(member.seed for member in self.members)
+        found = []
+        for now in range(step, step + count):
+            taken = {seed: self.batch(seed, now) for seed in seeds}
+            placed = self.layout.place(taken[member.seed] for member in self.members)
+            waves = zip(self._arguments, placed, strict=True)
+            found.append(tuple(tuple(zip(*wave, strict=True)) for wave in waves))
+        return found
+
+    def without(
+        self, args: seed_axis.PackedStates, names: Container[str]
+    ) -> seed_axis.PackedStates:
+        """The arguments of a step, None for members of these names: they do not take it."""
+        stay = (member.name not in names for member in self.members)
+        return tuple(
+            tuple(arg if next(stay) else None for arg in wave) for wave in args
+        )
 
     def wait(self, step: int, halt: Callable[[], bool]) -> bool:
         """Waits for what is held at a step; False where `halt` said so before."""
@@ -109,104 +196,88 @@ class Stage(NamedTuple):
 
 
 def build_stages(
-    config: Mapping[str, Any],
-    train_sets: Sequence[splits.TrainSet],
+    spec: run_spec.RunSpec,
+    plans: Sequence[Mapping[str, input_plan.InputPlan]],
     images: Mapping[str, UInt8[np.ndarray, "n h w c"]] | None,
     devices: jax.sharding.Mesh,
     make: Callable[..., input_pipeline.InputPipeline] = input_plan.make_pipeline,
 ) -> list[Stage]:
-    """Builds the stages, each from the config with that stage's own entries in it.
+    """Builds the stages, each fed as planned.
 
     Without `images` they can only be evaluated: their pipelines are plans. `make` makes of
     each plan what feeds the steps.
     """
-    seed_axis.resolve_strategy(
-        config["run"]["strategy"], devices
-    )  # Refused here, if anywhere.
-    built, classes = [], train_sets[0].sources[0].classes
-    for number, train in enumerate(train_sets):
-        if train.sources[0].classes != classes:
+    config, built, first = spec.config, [], plans[0]["train"].source
+    # Refused here, if anywhere.
+    seed_axis.resolve_strategy(config["run"]["strategy"], devices)
+    for stage, fed in zip(spec.stages, plans, strict=True):
+        source = fed["train"].source
+        if source.classes != first.classes:
             raise ValueError(
-                f"config.stages[{number}].train: must have the classes of the first "
-                f"stage's {train_sets[0].sources[0].name}, got those of "
-                f"{train.sources[0].name}"
+                f"{stage.where}.train: must have the classes of the first stage's "
+                f"{first.name}, got those of {source.name}"
             )
-        first = built[-1].last if built else 0
-        built.append(_stage(number, first, config, train, images, devices, make))
+        begin = built[-1].last if built else 0
+        built.append(_build_stage(stage, begin, spec, fed, images, devices, make))
     if config["vary"] and images is not None:
         effects = (_reached(config, stage) for stage in built)
         check_effective(config, set().union(*effects))
     return built
 
 
-def _stage(
-    number: int,
+def _build_stage(
+    stage: run_spec.StageSpec,
     first: int,
-    config: Mapping[str, Any],
-    train: splits.TrainSet,
+    spec: run_spec.RunSpec,
+    plans: Mapping[str, input_plan.InputPlan],
     images: Mapping[str, UInt8[np.ndarray, "n h w c"]] | None,
     devices: jax.sharding.Mesh,
     make: Callable[..., input_pipeline.InputPipeline],
 ) -> Stage:
-    at = f"config.stages[{number}]" if number else "config"
-    branches = [branch.config for branch in run_spec.branches(config)]
-    part = jc.stage_configs(branches[0])[number]
-    classes = len(train.sources[0].classes)
-    plans = input_plan.plan_inputs(number, part, train)
-    epoch = plans["train"].order.steps_per_epoch
+    number, at, part = stage
+    config, plan, source = spec.config, plans["train"], plans["train"].source
+    epoch, classes = plan.order.steps_per_epoch, len(source.classes)
     total = max(1, round(part["epochs"] * epoch))
-    inputs = build.transforms(f"{at}.inputs", plans["train"].inputs)
-    net = build.network(part, classes, math.prod(one.views for one in inputs))
-    beside = plans["other"].inputs if train.other else ()
-    beside = build.transforms(f"{at}.train.other.inputs", beside)
-    average = part["optim"].get("average", 0.0)
-
     lasting = dict(steps_per_epoch=epoch, total=total)
     rollback = divergence.rollback_in_steps(config.get("rollback"), first, **lasting)
+    inputs = build.transforms(f"{at}.inputs", plan.inputs)
+    beside = plans["other"].inputs if "other" in plans else ()
+    beside = build.transforms(f"{at}.train.other.inputs", beside)
+    net = build.network(part, classes, math.prod(one.views for one in inputs))
 
-    def learner(config) -> tuple[base.Algo, Callable[[Any], tuple]]:
-        part = jc.stage_configs(config)[number]
-        algo = build.algorithm(part["algo"], net, plans["train"].columns)
+    def algorithm(options: Mapping[str, Any]) -> base.Algo:
+        return build.algorithm(options, net, plan.columns)
 
-        def txs_at(scale: Any) -> tuple:
-            options = {**part["optim"], "rate": scale * part["optim"]["rate"]}
-            optimiser = functools.partial(optim.from_options, options)
-            return tuple(optimiser(one, total, epoch) for one in algo.updates)
+    algo, norm_group = algorithm(part["algo"]), part["model"].get("norm_group", 0)
+    pieces = _pieces(part["train"], algo, norm_group, plan.order.period)
+    alike = functools.partial(
+        make_program,
+        inputs=inputs,
+        other=beside,
+        classes=classes,
+        shape=source.shape,
+        first=first,
+        rollback=rollback,
+        in_chunks=devices.size == 1 and xla.platform() == "cpu",
+        **lasting,
+        **pieces,
+    )
 
-        return algo, txs_at
+    def program_for(values: tuple) -> SeedProgram:
+        varied = run_spec.stage_specs(run_spec.with_values(config, values))[number]
+        return alike(algorithm(varied.config["algo"]), varied.config["optim"])
 
-    algo, txs_at = learner(branches[0])
-    groups = (algo.mix_group, *(one.mix_group for one in (*inputs, *beside)))
-    batch, norm_group = part["train"]["batch"], part["model"].get("norm_group", 0)
-    pieces = _pieces(part["train"], algo, norm_group, plans["train"].order.period)
-
-    def functions(
-        algo: base.Algo, txs_at: Callable
-    ) -> tuple[Callable, seed_axis.SeedFunction, seed_axis.SeedFunction]:
-        learning = dict(average=average, first=first, rollback=rollback, **pieces)
-        one = make_seed_step(algo, txs_at, inputs, classes, other=beside, **learning)
-        draw = make_initialiser(algo, txs_at(1), train.sources[0].shape, first, average)
-        on_one_cpu = devices.size == 1 and xla.platform() == "cpu"
-        return (
-            divergence.with_fallback(draw) if rollback else draw,
-            convolutions.chunk_kernel_gradients(one) if on_one_cpu else one,
-            predict.scorer(algo.decide or _plainly(algo.net)),
-        )
-
-    def branch(
-        values: tuple,
-    ) -> tuple[Callable, seed_axis.SeedFunction, seed_axis.SeedFunction]:
-        return functions(*learner(run_spec.with_values(config, values)))
-
-    draw, one, score_one = functions(algo, txs_at)
+    program = alike(algo, part["optim"])
     if config["vary"]:
-        for other in branches[1:]:
-            check_same_program(algo, learner(other)[0], total)
-        one = vary_step(lambda values: branch(values)[1])
-    feeds = plans
+        for branch in spec.branches[1:]:
+            other = algorithm(branch.stages[number].config["algo"])
+            check_same_program(algo, other, total)
+        program = program._replace(step=vary_step(program_for))
+    pipelines = plans
     if images is not None:
-        check = functools.partial(mesh.check_batch, norm_group=norm_group, **pieces)
-        check(batch, math.lcm(*groups), devices)
+        groups = (algo.mix_group, *(one.mix_group for one in (*inputs, *beside)))
+        checked = part["train"]["batch"], math.lcm(*groups), devices
+        mesh.check_batch(*checked, norm_group=norm_group, **pieces)
         fed = functools.partial(
             make,
             images=images,
@@ -215,46 +286,75 @@ def _stage(
             steps=total,
             reading=reader_options(config["run"]["loading"], devices),
         )
-        feeds = {name: fed(plan) for name, plan in plans.items()}
+        pipelines = {name: fed(one) for name, one in plans.items()}
     return Stage(
-        number=number,
+        spec=stage,
+        members=spec.members,
         first=first,
         last=first + total,
         algo=algo,
-        shape=train.sources[0].shape,
-        pipelines=feeds,
-        draw=draw,
-        init=compile_fast(draw),
-        seed_step=one,
-        seed_logits=score_one,
-        branch=branch,
+        shape=source.shape,
+        pipelines=pipelines,
+        program=program,
+        program_for=program_for,
         rollback=rollback,
+    )
+
+
+def make_program(
+    algo: base.Algo,
+    options: Mapping[str, Any],
+    *,
+    inputs: Sequence[build.BatchTransform],
+    other: Sequence[build.BatchTransform],
+    classes: int,
+    shape: tuple[int, int],
+    first: int,
+    total: int,
+    steps_per_epoch: int,
+    rollback: divergence.Rollback | None,
+    in_chunks: bool,
+    **pieces: int,
+) -> SeedProgram:
+    """The program of an algorithm with an optimiser of such options.
+
+    `in_chunks` is for batches on one CPU (`convolutions.chunk_kernel_gradients`).
+    """
+    average = options.get("average", 0.0)
+
+    def txs_at(scale: Any) -> tuple:
+        rated = {**options, "rate": scale * options["rate"]}
+        optimiser = functools.partial(optim.from_options, rated)
+        return tuple(optimiser(one, total, steps_per_epoch) for one in algo.updates)
+
+    learning = dict(average=average, first=first, rollback=rollback, **pieces)
+    step = make_seed_step(algo, txs_at, inputs, classes, other=other, **learning)
+    draw = make_initialiser(algo, txs_at(1), shape, first, average)
+    decide = algo.decide or functools.partial(algo.net.apply, train=False)
+    return SeedProgram(
+        divergence.with_fallback(draw) if rollback else draw,
+        convolutions.chunk_kernel_gradients(step) if in_chunks else step,
+        predict.scorer(decide),
     )
 
 
 def _reached(config: Mapping[str, Any], stage: Stage) -> set[str]:
     """Which keys of config.vary the steps depend on; refuses where more does."""
-    key = jax.eval_shape(lambda: prng.key(0))
-    state = jax.eval_shape(stage.draw, key, None)
+    state, (key, _), taken, held, _ = stage.shapes
     image = jax.ShapeDtypeStruct((1, *stage.shape, 3), np.uint8)
     net = train_step.net_of(state)
     reached = functools.partial(affecting_keys, config)
-    draws = reached(lambda values: lambda key: stage.branch(values)[0](key, None), key)
+    draws = reached(lambda values: stage.program_for(values).draw, key, None)
     check_shared("the weights at the start", draws)
-
-    def score(values):
-        return lambda net, image: stage.branch(values)[2](net, None, image, None)
-
-    check_shared("how decisions are made", reached(score, net, image))
-    shapes = {name: one.shapes() for name, one in stage.pipelines.items()}
-    taken = {name: one for name, (one, _) in shapes.items()}
-    held = {name: one for name, (_, one) in shapes.items()}
+    scores = reached(
+        lambda values: stage.program_for(values).logits, net, None, image, None
+    )
+    check_shared("how decisions are made", scores)
     found = set()
     for static in {stage.static(step) for step in range(stage.first, stage.last)}:
 
         def step(values, static=static):
-            one = stage.branch(values)[1]
-            return lambda *args: one(*args, static)
+            return functools.partial(stage.program_for(values).step, static=static)
 
         found |= reached(step, state, (key, taken), held)
     return found
@@ -262,21 +362,21 @@ def _reached(config: Mapping[str, Any], stage: Stage) -> set[str]:
 
 def fit_to_devices(
     stage: Stage,
-    count: int,
     devices: jax.sharding.Mesh,
     *,
     strategy: str = "auto",
     together: int = 0,
 ) -> Stage:
-    """The stage with the steps of `count` seeds, at most `together` (0: all) at once."""
-    chosen = seed_axis.resolve_strategy(strategy, devices)
+    """The stage with the steps of its members, at most `together` (0: all) at once."""
+    chosen, count = seed_axis.resolve_strategy(strategy, devices), len(stage.members)
     layout = seed_axis.choose_layout(
         count, devices, stacked=chosen.stacked, together=together or count
     )
-    return stage._replace(
+    return dataclasses.replace(
+        stage,
         layout=layout,
-        advance=seed_axis.multi_step(stage.seed_step, chosen, layout),
-        score=seed_axis.map_seeds(stage.seed_logits, chosen, layout),
+        advance=seed_axis.multi_step(stage.program.step, chosen, layout),
+        score=seed_axis.map_seeds(stage.program.logits, chosen, layout),
         skips=chosen.dispatch != "unrolled" and not layout.width(0),
     )
 
@@ -299,10 +399,6 @@ def _pieces(
     return {"accumulate": accumulate, "block": block}
 
 
-def _plainly(net: nn.Module) -> Callable:
-    return functools.partial(net.apply, train=False)
-
-
 def reader_options(
     loading: Mapping[str, Any], devices: jax.sharding.Mesh
 ) -> loader.ReaderOptions:
@@ -318,17 +414,7 @@ def reader_options(
 
 def state_shapes(stage: Stage, count: int) -> tuple:
     """Shapes of a stage's states, to read a checkpoint into."""
-    return (jax.eval_shape(stage.draw, prng.key(0), None),) * count
-
-
-def init_state(
-    stage: Stage, seed: int, net: Mapping[str, PyTree] | None = None
-) -> train_step.State:
-    """A seed's state at the start of a stage, from the net of the stage before."""
-    key = prng.stream(prng.key(seed), "init")
-    if stage.number:
-        key = prng.stream(key, f"stage/{stage.number}")
-    return stage.init(key, net)
+    return (jax.eval_shape(stage.program.draw, prng.key(0), None),) * count
 
 
 def make_seed_step(
@@ -399,16 +485,6 @@ def make_initialiser(
     return init
 
 
-def compile_fast(init: Callable) -> Callable:
-    """Compiles what runs once a seed without optimising it: seconds instead of a dozen.
-
-    On CPU the random bits of every weight's shape are optimised for half a second.
-    """
-    quick = {"xla_backend_optimization_level": 0}
-    on_cpu = xla.platform() == "cpu"
-    return jax.jit(init, compiler_options=quick if on_cpu else None)
-
-
 def seed_argument(entry: run_spec.Member) -> Any:
     """What a seed has of its own in every step: its key, and the values if any vary."""
     key = prng.key(entry.seed)
@@ -417,13 +493,13 @@ def seed_argument(entry: run_spec.Member) -> Any:
 
 
 def vary_step(
-    make: Callable[[tuple], seed_axis.SeedFunction],
+    program_for: Callable[[tuple], SeedProgram],
 ) -> seed_axis.SeedFunction:
     """A step that makes itself for the values that come with each call."""
 
     def one(state: Any, arg: Any, shared: Any, static: Hashable) -> Any:
         (key, values), taken = arg
-        return make(values)(state, (key, taken), shared, static)
+        return program_for(values).step(state, (key, taken), shared, static)
 
     return one
 

@@ -121,7 +121,7 @@ def profiled(job: RunContext, stage: stages.Stage) -> seed_axis.MultiStep:
         page = profiling.markdown_page(
             folder,
             stage,
-            (stage.layout.first(args[0]), held, static),
+            static,
             steps=len(args),
             count=len(job.members),
             seconds=seconds[0],

@@ -163,15 +163,15 @@ def test_images_of_two_squares_are_trained_on(roots, name):
         c["model"] = dict(name="cnn", width=4, norm_group=0)
     stage = smoke_runs.stage(c)
     assert stage.shape == (64, 32)
-    state = jax.eval_shape(stage.draw, jax.random.key(0), None)
+    state = jax.eval_shape(stage.program.draw, jax.random.key(0), None)
     arg = jax.random.key(0), stage.batch(0, 0)
     state, metrics = jax.eval_shape(
-        lambda s: stage.seed_step(s, arg, stage.shared(0), None), state
+        lambda s: stage.program.step(s, arg, stage.shared(0), None), state
     )
     image = jax.ShapeDtypeStruct((7, 64, 32, 3), np.uint8)
     net = train_step.net_of(state)
     answers = jax.eval_shape(
-        lambda n, x: stage.seed_logits(n, None, x, None), net, image
+        lambda n, x: stage.program.logits(n, None, x, None), net, image
     )
     assert answers.shape == (7, 10) and metrics
 

@@ -10,10 +10,10 @@ import pytest
 from jax.sharding import AbstractMesh, AxisType
 
 from benchmarks import collectives
-from jbias.data import splits
+from jbias import run_spec
 from jbias.launch import trials
 from jbias.runtime import mesh
-from jbias.training import stages
+from jbias.training import input_plan, setup, stages
 
 GOLDEN = pathlib.Path(__file__).parent / "golden"
 # ml_collections still calls what Python 3.12 deprecates.
@@ -36,8 +36,9 @@ def lowered(arguments: str, chips: int) -> tuple[str, int]:
     assert config["run"]["devices"] == 0
     types = (AxisType.Auto, AxisType.Auto)
     devices = AbstractMesh((1, chips), ("seed", "data"), axis_types=types)
-    train = splits.train_set("config.train", config["train"], config["size"])
-    (stage,) = stages.build_stages(config, [train], None, devices)
+    spec = run_spec.RunSpec.from_config(config)
+    plans = input_plan.plan_stages(spec.stages, setup.open_train_sets(spec))
+    (stage,) = stages.build_stages(spec, plans, None, devices)
     mesh.check_batch(stage.order.batch, stage.algo.mix_group, devices)
     plan = stage.pipelines["train"]
     image = np.zeros((1, *stage.shape, 3), np.uint8)
@@ -48,8 +49,8 @@ def lowered(arguments: str, chips: int) -> tuple[str, int]:
     }
     traced = collectives.traced(
         *(
-            stage.seed_step,
-            stage.draw,
+            stage.program.step,
+            stage.program.draw,
             {"train": rows},
             stage.order.batch,
             stage.static(0),

@@ -1,5 +1,6 @@
 """What "auto" is, by which evidence, and when it is looked for again."""
 
+import dataclasses
 import json
 import types
 
@@ -10,7 +11,7 @@ import pytest
 from jbias import config as jc
 from jbias import run_spec, train
 from jbias.runtime import mesh
-from jbias.training import autotune, memory, seed_axis, stages
+from jbias.training import autotune, memory, seed_axis
 from tests import smoke_runs
 
 
@@ -25,13 +26,17 @@ def small(monkeypatch, tmp_path):
 
 def chosen(config, stage, kept=None, said=None, full=()):
     """`full`: strategies that do not fit any more."""
-    entries = run_spec.members(config["seeds"], run_spec.branches(config))
-    own = [*map(stages.seed_argument, entries)]
+    devices = mesh.make(1)
+    fits = {
+        seed_axis.resolve_strategy(name, devices): [memory.Fit(count, 2, 0, 0)]
+        for name in ("threaded", "looped")
+        for count in [0 if name in full else 2]
+    }
+    members = run_spec.RunSpec.from_config(config).members
+    stage = dataclasses.replace(stage, members=members)
+    placed = memory.Placement(devices, [stage], config["run"], None, fits)
     say = (said if said is not None else []).append
-    fits = lambda name: [memory.Fit(0 if name in full else 2, 2, 0, 0)]
-    return autotune.choose_strategy(
-        config, own, kept, say, [stage], mesh.make(1), None, fits
-    )
+    return autotune.choose_strategy(placed, kept, say)
 
 
 def test_first_steps_choose_and_are_taken_once(small, monkeypatch):
@@ -49,7 +54,7 @@ def test_first_steps_choose_and_are_taken_once(small, monkeypatch):
 @pytest.mark.parametrize("slow", ["threaded", "looped"])
 def test_what_takes_longer_is_not_chosen(small, monkeypatch, slow):
     monkeypatch.setattr(
-        autotune, "measured_seconds", lambda *args: 1 + (args[4] == slow)
+        autotune, "measured_seconds", lambda *args: 1 + (args[2] == slow)
     )
     found = chosen(*small)
     assert found["strategy"] != slow and found["seconds"][slow] == 2
@@ -68,11 +73,11 @@ def test_what_a_run_had_before_stays(small, monkeypatch):
 
 def test_what_was_found_once_must_still_fit(small, monkeypatch):
     monkeypatch.setattr(
-        autotune, "measured_seconds", lambda *args: 1 + (args[4] == "threaded")
+        autotune, "measured_seconds", lambda *args: 1 + (args[2] == "threaded")
     )
     assert chosen(*small)["strategy"] == "looped"
     monkeypatch.setattr(
-        autotune, "measured_seconds", lambda *args: 1 + (args[4] == "looped")
+        autotune, "measured_seconds", lambda *args: 1 + (args[2] == "looped")
     )
     assert chosen(*small)["strategy"] == "looped"
     assert chosen(*small, full=["looped"])["strategy"] == "threaded"
@@ -95,7 +100,7 @@ def test_what_cannot_be_compiled_or_run_is_not_chosen(small, monkeypatch):
     """And it is tried another time: nothing is cached."""
 
     def full(*args):
-        if args[4] == "threaded":
+        if args[2] == "threaded":
             raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory")
         return 1.0
 
@@ -106,7 +111,7 @@ def test_what_cannot_be_compiled_or_run_is_not_chosen(small, monkeypatch):
     assert said[-1].endswith("threaded inf, looped 1")
     assert "auto: threaded: RESOURCE_EXHAUSTED: Out of memory" in said
     monkeypatch.setattr(
-        autotune, "measured_seconds", lambda *args: 1 + (args[4] == "looped")
+        autotune, "measured_seconds", lambda *args: 1 + (args[2] == "looped")
     )
     assert chosen(*small)["strategy"] == "threaded"
 

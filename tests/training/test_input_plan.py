@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from jbias import train
+from jbias import run_spec, train
 from jbias.data import loader, splits
 from jbias.runtime import mesh
-from jbias.training import input_pipeline, samplers, stages
+from jbias.training import input_pipeline, input_plan, samplers, setup, stages
 from tests import smoke_runs
 from tests.test_resume import assert_same_end, finish
 
@@ -58,9 +58,9 @@ def config(photos, **entries):
 
 
 def stage(config) -> stages.Stage:
-    config = config.to_dict()
-    opened = splits.train_set("config.train", config["train"], config["size"])
-    (built,) = stages.build_stages(config, [opened], {}, mesh.make(1))
+    spec = run_spec.RunSpec.from_config(config)
+    plans = input_plan.plan_stages(spec.stages, setup.open_train_sets(spec))
+    (built,) = stages.build_stages(spec, plans, {}, mesh.make(1))
     return built
 
 
@@ -129,10 +129,7 @@ def test_a_window_that_takes_all_is_a_set_in_memory(photos):
     streamed = batches(stage(c), 1, 0, 6)
     c = config(photos)
     c.inputs = ()
-    opened = splits.train_set("config.train", c.train.to_dict(), c.size)
-    images = {"train/0": np.stack([opened.sources[0].image(i) for i in range(69)])}
-    (resident,) = stages.build_stages(c.to_dict(), [opened], images, mesh.make(1))
-    assert_equal(streamed, batches(resident, 1, 0, 6))
+    assert_equal(streamed, batches(smoke_runs.stage(c.to_dict()), 1, 0, 6))
 
 
 def test_the_host_cuts_windows_of_the_original(photos):

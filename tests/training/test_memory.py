@@ -3,6 +3,7 @@
 import re
 import types
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -83,7 +84,21 @@ def test_a_container_leaves_less_but_its_files_can_go(tmp_path):
 
 def fed(length: int, **feeds) -> types.SimpleNamespace:
     """All that is asked of a stage when its sets are counted."""
-    return types.SimpleNamespace(first=0, last=length, pipelines=feeds)
+    return types.SimpleNamespace(
+        first=0, last=length, pipelines=feeds, members=range(4)
+    )
+
+
+def given(stage, state: tuple[int, ...] = ()) -> stages.StepShapes:
+    """What a step of such a stage is given, with a state of that shape."""
+    fed = {name: one.shapes() for name, one in stage.pipelines.items()}
+    return stages.StepShapes(
+        jax.ShapeDtypeStruct(state, jnp.float32),
+        jax.eval_shape(lambda: prng.key(0)),
+        {name: taken for name, (taken, _) in fed.items()},
+        {name: held for name, (_, held) in fed.items()},
+        None,
+    )
 
 
 def resident(count: int) -> input_pipeline.ResidentInput:
@@ -93,7 +108,9 @@ def resident(count: int) -> input_pipeline.ResidentInput:
 
 def streamed(window: int, until: int, batch: int = 0) -> types.SimpleNamespace:
     shapes = (np.zeros(batch, np.uint8), np.zeros(window, np.uint8))
-    return types.SimpleNamespace(shapes=lambda: shapes, next_change=lambda step: until)
+    return types.SimpleNamespace(
+        streams=True, shapes=lambda: shapes, next_change=lambda step: until
+    )
 
 
 def test_sets_stay_windows_come_in_pairs():
@@ -113,32 +130,27 @@ RUN = {"together": 0, "spread": 0, "devices": 0, "memory": 0.0} | {
 def test_batches_of_all_seeds_for_two_dispatches_are_counted(monkeypatch):
     monkeypatch.setattr(memory, "step_need", lambda *args: memory.Need(10, 100))
     stage = fed(9, train=streamed(0, until=99, batch=1000))
-    stage.draw, stage.seed_step, stage.static = (
-        lambda key, net: key,
-        None,
-        lambda step: None,
-    )
-    own = [prng.key(seed) for seed in range(4)]
+    stage.program, stage.shapes = stages.SeedProgram(None, None, None), given(stage)
     for together in (0, 4):
         run = {**RUN, "together": together}
-        found = memory.fit([stage], stage, own, mesh.make(1), run, 1)
+        found = memory.fit([stage], stage, mesh.make(1), run, 1)
         assert found.needed == 2 * 3 * 4 * 1000 + 4 * 10 + 100
 
 
 def test_seeds_side_by_side_are_counted_by_their_own_program():
     """Four seeds as one tree work at the same time; looped ones have one's memory."""
     stage = fed(9)
-    stage.draw = lambda key, net: jnp.zeros((256, 256))
-    stage.seed_step = lambda state, arg, held, static: (
-        jnp.tanh(state @ state) @ state,
-        (),
+    stage.program = stages.SeedProgram(
+        None,
+        lambda state, arg, held, static: (jnp.tanh(state @ state) @ state, ()),
+        None,
     )
-    stage.static = lambda step: None
-    size, own = 4 * 256 * 256, [prng.key(seed) for seed in range(4)]
+    stage.shapes = given(stage, (256, 256))
+    size = 4 * 256 * 256
 
     def found(strategy, free):
         run = {**RUN, "strategy": strategy}
-        return memory.fit([stage], stage, own, mesh.make(1), run, free)
+        return memory.fit([stage], stage, mesh.make(1), run, free)
 
     looped = found("looped", 10**9)
     assert 5 * size <= looped.needed < 7 * size
@@ -150,10 +162,10 @@ def test_seeds_side_by_side_are_counted_by_their_own_program():
 
 
 def test_seeds_are_asked_for_in_whole_shares():
-    stage, own = fed(9), [prng.key(seed) for seed in range(4)]
+    stage = fed(9)
     two = types.SimpleNamespace(shape={"seed": 2, "data": 1}, size=2)
     run = {**RUN, "together": 3}
-    assert memory.fit([stage], stage, own, two, run, None)[:2] == (2, 2)
+    assert memory.fit([stage], stage, two, run, None)[:2] == (2, 2)
 
 
 def laid_out(monkeypatch, *, fitting=(), refusing=(), platform="gpu", **run):
@@ -168,17 +180,19 @@ def laid_out(monkeypatch, *, fitting=(), refusing=(), platform="gpu", **run):
         memory_stats=lambda: {"bytes_limit": 1000, "bytes_in_use": used[0]},
     )
 
-    def on(count, seeds, spread):
-        del count, seeds
-        return types.SimpleNamespace(shape={"seed": spread}, local_devices=[device])
+    def on(count, seeds, spread, together=0, devices=()):
+        del count, seeds, together, devices
+        return types.SimpleNamespace(
+            shape={"seed": spread or 8}, size=8, local_devices=[device]
+        )
 
     def make(devices):
         used[0] = 300
         if devices.shape["seed"] in refusing:
             raise ValueError("config.train.batch: must be another")
-        return ["stage"]
+        return [types.SimpleNamespace(members=range(8))]
 
-    def fit(stages, stage, own, devices, run, free):
+    def fit(stages, stage, devices, run, free):
         assert free == 900
         spread = devices.shape["seed"]
         return memory.Fit(spread * (spread in fitting), 8, 9999, 7777)
@@ -187,10 +201,9 @@ def laid_out(monkeypatch, *, fitting=(), refusing=(), platform="gpu", **run):
     monkeypatch.setattr(memory, "fit", fit)
     monkeypatch.setattr(stages, "fit_to_devices", lambda *args, **options: options)
     run = {**RUN, **run}
-    devices, laid = memory.fit_stages(
-        make, range(8), on(0, 8, run["spread"] or 8), run, said.append
-    )
-    return devices.shape["seed"], laid[0]["together"], " ".join(said)
+    placed = memory.fit_stages(make, 8, run, said.append)
+    (laid,) = placed.lay_out(run["strategy"], said.append)
+    return placed.devices.shape["seed"], laid["together"], " ".join(said)
 
 
 def test_fewer_shares_are_tried_before_a_run_is_refused(monkeypatch):

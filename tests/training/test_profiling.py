@@ -7,14 +7,16 @@ from jbias.training import profiling
 from tests import smoke_runs
 
 PROGRAM = """
+ENTRY %main (a: f32[4]) -> f32[8] {
   %fusion.3 = f32[4]{0} fusion(%a), calls=%f, metadata={op_name="jit(one)/transpose(jvp(ResNet))/ResNet.features/stage1_block0/bn1/reduce_sum" id=5}
   ROOT convolution.7 = f32[8]{0} convolution(%b), metadata={op_name="jit(one)/jvp(ResNet)/ResNet._stages/stage2_block1/conv2/conv_general_dilated"}
   %copy.1 = f32[8]{0} copy(%c)
+}
 """
 
 
 def test_instructions_are_told_by_kind_direction_and_module():
-    assert profiling.operations(PROGRAM) == {
+    assert profiling.label_operations(PROGRAM) == {
         "fusion.3": ("reduce_sum", "backward stage1_block0/bn1"),
         "convolution.7": ("conv_general_dilated", "stage2_block1/conv2"),
     }

@@ -83,7 +83,7 @@ def test_stacked_seeds_are_near_over_the_first_step(stage, strategy):
     """
     limit = (
         0.03
-        if "style" in jax.eval_shape(stage.draw, prng.key(0), None).params
+        if "style" in jax.eval_shape(stage.program.draw, prng.key(0), None).params
         else 1e-4
     )
     together, [told] = smoke_runs.trained(stage, (0, 1), strategy, steps=1)
