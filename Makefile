@@ -81,8 +81,10 @@ format: $(VENV)/.installed
 	$(RUN) -m ruff check --fix .
 
 # Most of the time goes into compiling small programs that run once: half of it is saved.
+# What Python compiles is kept, whatever the environment says: pytest rewrites all asserts,
+# and each process that a test starts reads the package.
 test: lint
-	XLA_FLAGS="$$XLA_FLAGS --xla_backend_optimization_level=0" \
+	PYTHONDONTWRITEBYTECODE= XLA_FLAGS="$$XLA_FLAGS --xla_backend_optimization_level=0" \
 		$(RUN) -m pytest -m 'not slow' -n 2 --dist loadfile $(TESTS)
 
 # In an environment of its own, which takes the newest packages; the smoke run first.

@@ -1,6 +1,7 @@
 """What the documents name exists, and the commands that they show are understood."""
 
 import ast
+import functools
 import pathlib
 import pkgutil
 import re
@@ -17,7 +18,7 @@ from jbias.launch import sweep
 from jbias.report import biases, correlate, distortion, measured, shifts
 from jbias.report import cli as report_cli
 from jbias.runtime import cli
-from tests import source_files
+from tests import cases, source_files
 
 ROOT = pathlib.Path(__file__).parents[1]
 DOCS = (
@@ -40,7 +41,7 @@ def found(pattern: str) -> list[tuple[str, str]]:
 COMMANDS = found(r"(?m)^ *(python -m (?:jbias|launch)\.[^#`\\\n]*(?:\\\n[^#`\\\n]*)*)")
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("name", "path"),
     found(r"\b(?:jbias|tests|configs|examples|launch)/[\w./]*\w[\w./]*"),
 )
@@ -48,25 +49,25 @@ def test_paths_exist(name, path):
     assert (ROOT / path.rstrip(".")).exists()
 
 
-@pytest.mark.parametrize(("name", "target"), found(r"\]\(([^)#\s]+)[^)]*\)"))
+@cases.each(("name", "target"), found(r"\]\(([^)#\s]+)[^)]*\)"))
 def test_links_lead_somewhere(name, target):
     if not target.startswith("https://"):
         assert ((ROOT / name).parent / target).exists()
 
 
-@pytest.mark.parametrize(("name", "anchor"), found(r"\]\(#([^)]+)\)"))
+@cases.each(("name", "anchor"), found(r"\]\(#([^)]+)\)"))
 def test_anchors_are_headings(name, anchor):
     headings = re.findall(r"(?m)^#+ (.+)$", TEXTS[name])
     plain = [re.sub(r"[^\w -]", "", h).lower().replace(" ", "-") for h in headings]
     assert anchor in plain
 
 
-@pytest.mark.parametrize(("name", "dotted"), found(r"\bjbias(?:\.[A-Za-z_]\w*)+"))
+@cases.each(("name", "dotted"), found(r"\bjbias(?:\.[A-Za-z_]\w*)+"))
 def test_names_resolve(name, dotted):
     pkgutil.resolve_name(dotted)
 
 
-@pytest.mark.parametrize(("name", "target"), found(r"\bmake ([a-z-]+)`"))
+@cases.each(("name", "target"), found(r"\bmake ([a-z-]+)`"))
 def test_make_targets_exist(name, target):
     assert re.search(rf"(?m)^{target}:", (ROOT / "Makefile").read_text())
 
@@ -119,7 +120,7 @@ def test_commands_are_found():
 
 
 @LOADS_CONFIGS
-@pytest.mark.parametrize(("name", "command"), COMMANDS)
+@cases.each(("name", "command"), COMMANDS)
 def test_commands_are_understood(name, command, monkeypatch):
     monkeypatch.chdir(ROOT)
     _, _, module, *arguments = shlex.split(command.replace("\\\n", " "), comments=True)
@@ -130,9 +131,8 @@ def test_commands_are_understood(name, command, monkeypatch):
             assert pathlib.Path(argument.removeprefix("--scores=")).exists()
 
 
-@LOADS_CONFIGS
-@pytest.mark.parametrize(("name", "flag"), found(r"`(--[a-z][\w.-]*(?!<)[^`]*)`"))
-def test_flags_in_the_text_are_known(name, flag):
+@functools.cache
+def known_flags() -> set[str]:
     parsers = [
         report_cli._parser(),
         evaluate.parser(),
@@ -144,12 +144,23 @@ def test_flags_in_the_text_are_known(name, flag):
     commands = prepare.parser(prepare.COMMANDS)._subparsers._group_actions
     parsers += commands[0].choices.values()
     known = {o for p in parsers for a in p._actions for o in a.option_strings}
-    known |= {"--coordinator", "--processes", "--process", "--wait"}
+    return known | {"--coordinator", "--processes", "--process", "--wait"}
+
+
+@functools.cache
+def flags_of_benchmarks() -> set[str]:
+    code = [path.read_text() for path in (ROOT / "benchmarks").rglob("*.py")]
+    return set(re.findall(r'add(?:_argument)?\("(--[\w-]+)"', "".join(code)))
+
+
+@LOADS_CONFIGS
+@cases.each(("name", "flag"), found(r"`(--[a-z][\w.-]*(?!<)[^`]*)`"))
+def test_flags_in_the_text_are_known(name, flag):
+    known = known_flags()
     if name.removeprefix("docs/") in (
         *("benchmarks.md", "performance.md", "results.md", "scaling.md"),
     ):
-        code = [path.read_text() for path in (ROOT / "benchmarks").rglob("*.py")]
-        known |= set(re.findall(r'add(?:_argument)?\("(--[\w-]+)"', "".join(code)))
+        known = known | flags_of_benchmarks()
     key, _, value = flag.partition("=")
     if key.startswith("--config.") and "<" not in key:
         main(["--config=configs/padain.py", f"{key}={value or 0}"])

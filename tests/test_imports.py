@@ -15,7 +15,8 @@ FILES, inside = source_files.PYTHON, source_files.inside
 # From the ground up: a room imports rooms of floors below its own.
 FLOORS = (
     ("runtime", "config", "stats", "untrusted"),
-    ("augment", "run_spec", "data", "models"),
+    ("run_spec", "data"),
+    ("augment", "models"),
     ("algos", "runs"),
     ("build", "launch"),
     ("configs",),

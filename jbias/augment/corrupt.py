@@ -23,9 +23,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from jbias.augment import imagenet_c as c
-from jbias.augment import imagenet_c_bar as bar
-from jbias.augment import jpeg
+from jbias.augment import imagenet_c_bar, jpeg, replay
 from jbias.augment.imagenet_c import Image, Settings
+from jbias.data import corruption_kernels as host
 
 
 class Corruption(NamedTuple):
@@ -42,35 +42,26 @@ class Corruption(NamedTuple):
 
 # Draws and applies; a corruption has the name of the function that applies it.
 _PAIRS = (
-    (c.draw_normals, c.gaussian_noise),
+    (c.draw_normals, replay.from_host(host.gaussian_noise)),
     (c.draw_uniforms, c.shot_noise),
-    (c.draw_uniforms, c.impulse_noise),
+    (c.draw_uniforms, replay.from_host(host.impulse_noise)),
     (c.draw_nothing, c.defocus_blur),
     (c.draw_glass, c.glass_blur),
     (c.draw_motion, c.motion_blur),
     (c.draw_nothing, c.zoom_blur),
     (c.draw_snow, c.snow),
     (c.draw_frost, c.frost),
-    (c.draw_fog, c.fog),
-    (c.draw_nothing, c.brightness),
-    (c.draw_nothing, c.contrast),
+    (c.draw_fog, replay.from_host(host.fog)),
+    (c.draw_nothing, replay.from_host(host.brightness)),
+    (c.draw_nothing, replay.from_host(host.contrast)),
     (c.draw_elastic, c.elastic_transform),
     (c.draw_nothing, c.pixelate),
     (c.draw_nothing, c.jpeg_compression),
-    (c.draw_normals, c.speckle_noise),
+    (c.draw_normals, replay.from_host(host.speckle_noise)),
     (c.draw_nothing, c.gaussian_blur),
     (c.draw_spatter, c.spatter),
-    (c.draw_nothing, c.saturate),
-    (bar.draw_phases, bar.blue_noise_sample),
-    (bar.draw_three_phases, bar.brownish_noise),
-    (bar.draw_caustics, bar.caustic_refraction),
-    (bar.draw_checkerboard, bar.checkerboard_cutout),
-    (bar.draw_rings, bar.cocentric_sine_waves),
-    (bar.draw_inverse_sparkles, bar.inverse_sparkles),
-    (bar.draw_perlin, bar.perlin_noise),
-    (bar.draw_waves, bar.plasma_noise),
-    (bar.draw_single_frequency, bar.single_frequency_greyscale),
-    (bar.draw_sparkles, bar.sparkles),
+    (c.draw_nothing, replay.from_host(host.saturate)),
+    *imagenet_c_bar.PAIRS,
 )
 CORRUPTIONS: Mapping[str, Corruption] = MappingProxyType(
     {apply.__name__: Corruption(draw, apply) for draw, apply in _PAIRS}

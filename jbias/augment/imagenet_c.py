@@ -130,16 +130,6 @@ draw_normals, draw_uniforms = (
 )
 
 
-def gaussian_noise(x: Image, drawn: tuple, s: Settings) -> Image:
-    """Adds 255 N(0, sigma^2)."""
-    return x + 255 * s["sigma"] * drawn[0]
-
-
-def speckle_noise(x: Image, drawn: tuple, s: Settings) -> Image:
-    """Adds x N(0, sigma^2)."""
-    return x + x * (s["sigma"] * drawn[0])
-
-
 def shot_noise(x: Image, drawn: tuple, s: Settings) -> Image:
     """Draws Poisson(count x / 255) photons: the first whose distribution is above u.
 
@@ -155,13 +145,6 @@ def shot_noise(x: Image, drawn: tuple, s: Settings) -> Image:
         count += step * below
         step //= 2
     return count * (255 / s["count"])
-
-
-def impulse_noise(x: Image, drawn: tuple, s: Settings) -> Image:
-    """Sets values, with this chance, to 0 or 255, evenly."""
-    (u,) = drawn
-    white = jnp.where(u < s["chance"], 255.0, x)
-    return jnp.where(u < s["chance"] / 2, 0.0, white)
 
 
 _SWEEPS = 3  # The most there are.
@@ -306,34 +289,6 @@ def draw_fog(key: PRNGKeyArray, side: int) -> tuple[Float[Array, "3 n n"], ...]:
     return tuple(sampling.uniforms(key, *((3, 1 << i, 1 << i) for i in range(levels))))
 
 
-def plasma(
-    levels: tuple[Float[Array, "3 n n"], ...], decay: Float[Array, ""]
-) -> Float[Array, "side side"]:
-    """A fractal height map on a torus, [0, 1], by diamonds and squares."""
-    heights, width = jnp.zeros((1, 1)), jnp.float32(100)
-    for u in levels:
-        n = len(heights)
-        noise = jnp.square(width) * (2 * u - 1)
-        rows = heights + jnp.roll(heights, -1, 0)
-        centres = (rows + jnp.roll(rows, -1, 1)) / 4 + noise[0]
-        across = heights + jnp.roll(heights, -1, 1) + centres + jnp.roll(centres, 1, 0)
-        down = heights + jnp.roll(heights, -1, 0) + centres + jnp.roll(centres, 1, 1)
-        upper = jnp.stack([heights, across / 4 + noise[1]], -1)
-        lower = jnp.stack([down / 4 + noise[2], centres], -1)
-        heights = jnp.stack([upper, lower], 1).reshape(2 * n, 2 * n)
-        width = width / decay
-    heights -= heights.min()
-    return heights / heights.max()
-
-
-def fog(x: Image, drawn: tuple, s: Settings) -> Image:
-    """Adds `thick` times a plasma and scales by max(x) / (max(x) + thick)."""
-    side, thick = len(x), 255 * s["thick"]
-    brightest = x.max()
-    mist = plasma(drawn, s["decay"])[:side, :side, None]
-    return (x + thick * mist) * (brightest / (brightest + thick))
-
-
 Integers = Int[Array, "h w"]
 
 _WATER = np.float32([[[175, 238, 238]]])
@@ -451,30 +406,6 @@ def _windows(padded: Array, size: int) -> list[list[Array]]:
 
 def _sum(padded: Integers, size: int) -> Integers:
     return sum(one for row in _windows(padded, size) for one in row)
-
-
-def brightness(x: Image, drawn: tuple, s: Settings) -> Image:
-    """Adds to the value V of HSV."""
-    value = x.max(-1, keepdims=True)
-    lifted = jnp.minimum(value + 255 * s["more"], 255)
-    black = value == 0
-    return jnp.where(black, lifted, x * (lifted / jnp.where(black, 1, value)))
-
-
-def saturate(x: Image, drawn: tuple, s: Settings) -> Image:
-    """Scales the saturation S of HSV and adds to it; greys turn red."""
-    value, least = x.max(-1, keepdims=True), x.min(-1, keepdims=True)
-    grey = value == least
-    red = np.float32([[[0, 1, 1]]])
-    share = jnp.where(grey, red, (value - x) / jnp.where(grey, 1, value - least))
-    old = (value - least) / jnp.where(value == 0, 1, value)
-    return value - value * jnp.clip(old * s["times"] + s["plus"], 0, 1) * share
-
-
-def contrast(x: Image, drawn: tuple, s: Settings) -> Image:
-    """Scales the distance of each value to the mean of its channel."""
-    mean = x.mean((0, 1), keepdims=True)
-    return (x - mean) * s["scale"] + mean
 
 
 def pixelate(x: Image, drawn: tuple, s: Settings) -> Image:

@@ -1,25 +1,40 @@
-"""Corruptions of ImageNet-C-bar in NumPy: random fields, and shapes that cover or bend.
+"""Corruptions of ImageNet-C-bar: random fields, and shapes that cover or bend.
 
-Each is a function of an image (h, w, 3) of bytes, a generator and a level. Lengths scale
-with the side of the image. Source: Mintun, Kirillov and Xie, NeurIPS 2021,
-https://arxiv.org/abs/2102.11273. Reference code:
-https://github.com/facebookresearch/augmentation-corruption at ba4d5a5. Deviation of all:
-another generator; with the same draws the images are the same.
+Each is a function of an image (h, w, 3) of bytes, a generator and a level, and gives values
+on the scale of bytes, to be cut to them. Arrays are NumPy's or JAX's, as the image is; on a
+device the generator replays what was drawn before (augment.imagenet_c_bar), and `run` keeps
+what many pixels use in memory. Lengths scale with the side of the image.
+
+Source: Mintun, Kirillov and Xie, NeurIPS 2021, https://arxiv.org/abs/2102.11273. Reference
+code: https://github.com/facebookresearch/augmentation-corruption at ba4d5a5. Deviation of
+all: another generator; with the same draws the images are the same.
 """
 
-import dataclasses
+import functools
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
 from scipy import ndimage
 
-from jbias.data import corruption_kernels as arrays
-from jbias.data.corruption_kernels import Image, Plane
+from jbias.data import corruption_kernels as kernels
+
+Image = Float[Any, "h w 3"]  # Of bytes, or 0 to 255.
+Plane = Float[Any, "h w"]
+
+_ROUNDS = 6  # The most of plasma_noise.
 
 
-def to_bytes(values: Float[np.ndarray, "h w 3"]) -> Image:
-    """Clips values on the scale of bytes and cuts fractions off."""
-    return np.clip(values, 0, 255).astype(np.uint8)
+def _call(function: Callable, *args: Any) -> Any:
+    return function(*args)
+
+
+def _grid(xp: ModuleType, side: int) -> tuple[Int[Any, "h 1"], Int[Any, "1 w"]]:
+    """Gives the row and the column of each pixel."""
+    along = xp.arange(side)
+    return along[:, None], along[None, :]
 
 
 def single_frequency_greyscale(
@@ -30,13 +45,14 @@ def single_frequency_greyscale(
     One of u, v, either evenly, is drawn from U(-pi, pi), the other from U within plus
     and minus its size.
     """
+    xp = image.__array_namespace__()
     first = rng.uniform(-np.pi, np.pi)
     second = rng.uniform(-abs(first), abs(first))
     u, v = rng.permutation([first, second])
     phase = rng.uniform(0, 2 * np.pi)
-    y, x = np.mgrid[: len(image), : len(image)]
-    wave = np.sin(u * x + v * y + phase)
-    return to_bytes(image + 19.6 * level * wave[..., None])
+    y, x = _grid(xp, len(image))
+    wave = xp.sin(u * x + v * y + phase)
+    return image + 19.6 * level * wave[..., None]
 
 
 def cocentric_sine_waves(image: Image, rng: np.random.Generator, level: float) -> Image:
@@ -45,99 +61,132 @@ def cocentric_sine_waves(image: Image, rng: np.random.Generator, level: float) -
     d and t, polar about U(0, side)^2, t from the y axis; k of U(0, 10), a and w of
     U(0, side / 10). The name is spelled as published.
     """
-    side = len(image)
+    xp, side = image.__array_namespace__(), len(image)
     centre = rng.uniform(0, side, 2)
     k = rng.uniform(0, 10)
     a, w = rng.uniform(0, side / 10, 2)
-    y, x = np.mgrid[:side, :side]
+    y, x = _grid(xp, side)
     x, y = x - centre[0], y - centre[1]
-    rings = (np.hypot(x, y) + a * np.sin(k * np.arctan2(x, y))) % w / w - 0.5
-    return to_bytes(image + 12.8 * level * rings[..., None])
+    rings = (xp.hypot(x, y) + a * xp.sin(k * xp.arctan2(x, y))) % w / w - 0.5
+    return image + 12.8 * level * rings[..., None]
 
 
-def warped_waves(
-    side: int, time: float, rounds: int, sharpness: float, scale: float
-) -> Float[np.ndarray, "side side 3"]:
-    """Gives three sines of coordinates that were themselves moved by sines, in [-1, 1].
+def warped_grid(
+    xp: ModuleType,
+    side: int,
+    time: float,
+    rounds: int,
+    sharpness: float,
+    scale: float,
+) -> tuple[Plane, Plane]:
+    """Gives coordinates (x, y) that were moved by sines of themselves, several times.
 
     In each round (x, y) moves by r + 0.3 (-r_y, r_x), r = (cos(p y + t / q),
     sin(p x + t / q)) / s; then p, q and s grow by 1.93, 1.15 and 2.25 - sharpness. The
     reference has a phase besides, which is always 0.
     """
-    y, x = np.mgrid[:side, :side] / scale
+    y, x = xp.broadcast_arrays(*(along / scale for along in _grid(xp, side)))
     p, q, s = 1.0, 1.0, 1.0
-    for _ in range(rounds):
-        right = np.cos(p * y + time / q) / s
-        down = np.sin(p * x + time / q) / s
-        x, y = x + right - 0.3 * down, y + down + 0.3 * right
+    for i in range(_ROUNDS):
+        right = xp.cos(p * y + time / q) / s
+        down = xp.sin(p * x + time / q) / s
+        moves = i < rounds
+        x = xp.where(moves, x + right - 0.3 * down, x)
+        y = xp.where(moves, y + down + 0.3 * right, y)
         p, q, s = p * 1.93, q * 1.15, s * (2.25 - sharpness)
-    red, blue = np.sin(x - time), np.sin(y + time)
-    green = np.sin((x + y + np.sin(time)) * 0.5)
-    return np.stack([red, green, blue], -1)
+    return x, y
 
 
-def plasma_noise(image: Image, rng: np.random.Generator, level: float) -> Image:
-    """Mixes (1 - i / 255) x + i n, i = 6.4 level, with warped waves n of random form."""
-    waves = warped_waves(
-        len(image),
-        time=rng.uniform(0, 6 * np.pi),
-        rounds=int(rng.integers(4, 7)),
-        sharpness=rng.uniform(0.5, 1),
-        scale=rng.uniform(0.075, 0.2) * len(image),
-    )
+def plasma_noise(
+    image: Image, rng: np.random.Generator, level: float, run: Callable = _call
+) -> Image:
+    """Mixes (1 - i / 255) x + i n, i = 6.4 level, with warped waves n of random form.
+
+    The waves are three sines, in [-1, 1], of coordinates that are `warped_grid`'s.
+    """
+    xp, side = image.__array_namespace__(), len(image)
+    time = rng.uniform(0, 6 * np.pi)
+    rounds = rng.integers(4, 7)
+    sharpness = rng.uniform(0.5, 1)
+    scale = rng.uniform(0.075, 0.2) * side
+    warped = functools.partial(warped_grid, xp, side)
+    x, y = run(warped, time, rounds, sharpness, scale)
+    red, blue = xp.sin(x - time), xp.sin(y + time)
+    green = xp.sin((x + y + xp.sin(time)) * 0.5)
     strength = 6.4 * level
-    return to_bytes((1 - strength / 255) * image + strength * waves)
+    waves = xp.stack([red, green, blue], -1)
+    return (1 - strength / 255) * image + strength * waves
 
 
-@dataclasses.dataclass(frozen=True)
-class Lattice:
-    """Gradients of a noise of 256 x 256 cells, after Perlin 1985, periodic."""
+def lattice(
+    xp: ModuleType, rng: np.random.Generator
+) -> tuple[Float[Any, "256 2"], Int[Any, "256"]]:
+    """Draws gradients of length 1, and their order, of a noise after Perlin 1985.
 
-    gradients: Float[np.ndarray, "256 2"]  # Of length 1.
-    order: Int[np.ndarray, "256"]  # A permutation.
-
-    def noise(self, x: Plane, y: Plane) -> Plane:
-        """Gives 1.5 times the noise, 0 on the lattice. Smoothstep 3 t^2 - 2 t^3.
-
-        All columns of gradients are one permuted list, from different places on, as in
-        the reference.
-        """
-        column, row = np.floor(x).astype(int), np.floor(y).astype(int)
-        right, down = x - column, y - row
-
-        def corner(i: int, j: int) -> Plane:
-            start = self.order[(column + i) % 256]
-            gradient = self.gradients[self.order[(start + row + j) % 256]]
-            return gradient[..., 0] * (right - i) + gradient[..., 1] * (down - j)
-
-        across, along = (t**2 * (3 - 2 * t) for t in (right, down))
-        near = corner(0, 0) + across * (corner(1, 0) - corner(0, 0))
-        far = corner(0, 1) + across * (corner(1, 1) - corner(0, 1))
-        return 1.5 * (near + along * (far - near))
-
-
-def lattice(rng: np.random.Generator) -> Lattice:
-    """Draws gradients towards points spread evenly in a square, not a circle."""
+    Gradients go towards points spread evenly in a square, not a circle.
+    """
     points = rng.integers(-256, 256, (256, 2)).astype(float)
-    points[(points == 0).all(-1)] = 1.0  # One in 262144; the reference divides by 0.
-    length = np.linalg.norm(points, axis=-1, keepdims=True)
-    return Lattice(points / length, rng.permutation(256))
+    zero = (points == 0).all(-1, keepdims=True)
+    points = xp.where(zero, 1.0, points)  # One in 262144; the reference divides by 0.
+    length = xp.linalg.norm(points, axis=-1, keepdims=True)
+    return points / length, rng.permutation(256)
 
 
-def turbulence(cells: Lattice, side: int) -> Plane:
-    """Sums abs(noise(f p)) / f over f = 1, 2, 4, 8, 16; p in sevenths of the side."""
-    x, y = np.mgrid[:side, :side] * (7 / side)
-    return sum(np.abs(cells.noise(f * x, f * y)) / f for f in (1, 2, 4, 8, 16))
+def lattice_noise(
+    xp: ModuleType,
+    side: int,
+    octave: int,
+    gradients: Float[Any, "256 2"],
+    order: Int[Any, "256"],
+) -> Plane:
+    """Gives 1.5 times the noise at 7 octave / side (row, column), 0 where these are whole.
+
+    Rows of pixels are columns of the lattice of 256 x 256 cells, which is periodic. All
+    columns of gradients are one permuted list, from different places on, as in the
+    reference. Smoothstep 3 t^2 - 2 t^3.
+    """
+    place = octave * (np.arange(side) * (7 / side))
+    cell = np.floor(place).astype(int)
+    near = (place - cell).astype(gradients.dtype)
+    smooth = near**2 * (3 - 2 * near)
+    ends = np.arange(cell[-1] + 2)
+    table = gradients[order[(order[ends % 256][:, None] + ends[None, :]) % 256]]
+    # Those of a cell's four corners side by side are fetched at once.
+    corners = [table[:-1, :-1], table[:-1, 1:], table[1:, :-1], table[1:, 1:]]
+    fetched = xp.concatenate(corners, -1)[cell][:, cell]
+
+    def corner(i: int, j: int) -> Plane:
+        gradient = fetched[..., 2 * (2 * i + j) :]
+        away = near[:, None] - i, near[None, :] - j
+        return gradient[..., 0] * away[0] + gradient[..., 1] * away[1]
+
+    across, along = smooth[:, None], smooth[None, :]
+    first = corner(0, 0) + across * (corner(1, 0) - corner(0, 0))
+    second = corner(0, 1) + across * (corner(1, 1) - corner(0, 1))
+    return 1.5 * (first + along * (second - first))
 
 
-def perlin_noise(image: Image, rng: np.random.Generator, level: float) -> Image:
-    """Mixes (1 - a) x + 255 a min(1/2 + turbulence / 2, 1), a = level / 20."""
-    clouds = np.minimum(0.5 + 0.5 * turbulence(lattice(rng), len(image)), 1)
+def perlin_noise(
+    image: Image, rng: np.random.Generator, level: float, run: Callable = _call
+) -> Image:
+    """Mixes (1 - a) x + 255 a min(1/2 + t / 2, 1), a = level / 20, with turbulence t.
+
+    t is the sum of abs(noise(f p)) / f over f = 1, 2, 4, 8, 16; p in sevenths of the side.
+    """
+    xp, side = image.__array_namespace__(), len(image)
+    cells = lattice(xp, rng)
+    turbulence = sum(
+        abs(run(functools.partial(lattice_noise, xp, side, f), *cells)) / f
+        for f in (1, 2, 4, 8, 16)
+    )
+    clouds = xp.minimum(0.5 + 0.5 * turbulence, 1)
     share = level / 20
-    return to_bytes((1 - share) * image + 255 * share * clouds[..., None])
+    return (1 - share) * image + 255 * share * clouds[..., None]
 
 
-def spectral_noise(rng: np.random.Generator, amplitude: Plane) -> Plane:
+def spectral_noise(
+    xp: ModuleType, rng: np.random.Generator, amplitude: Float[np.ndarray, "h w"]
+) -> Plane:
     """Draws a field of unit deviation with these amplitudes, the mean's at the middle.
 
     Phases are U(0, 2 pi) in the left half; the right half is the left one turned about
@@ -149,96 +198,108 @@ def spectral_noise(rng: np.random.Generator, amplitude: Plane) -> Plane:
     side = len(amplitude)
     half = side // 2
     left = rng.uniform(0, 2 * np.pi, (side, side - half))
-    phases = np.concatenate([left, left[::-1, half - 1 :: -1]], 1)
-    field = np.fft.ifft2(np.fft.ifftshift(amplitude * np.exp(1j * phases))).real
+    phases = xp.concatenate([left, left[::-1, half - 1 :: -1]], 1)
+    waves = amplitude * xp.exp(1j * phases)
+    field = xp.fft.ifft2(xp.fft.ifftshift(waves)).real
     return field / field.std()
 
 
-def _distance(side: int) -> Plane:
+def frequency(side: int) -> Float[np.ndarray, "h w"]:
+    """Gives periods a side, 0 at the middle: the amplitude of blue noise."""
     y, x = np.mgrid[:side, :side] - side / 2
     return np.hypot(x, y)
 
 
-def blue_noise(rng: np.random.Generator, side: int) -> Plane:
-    """Draws noise whose amplitude is the frequency: mean 0, deviation 1."""
-    return spectral_noise(rng, _distance(side))
-
-
-def brownish_noise_field(rng: np.random.Generator, side: int) -> Plane:
-    """Draws noise of amplitude 1 / (f^2 + 1), f in periods a side: deviation 1.
-
-    Its mean is random too, for the amplitude at 0 is not 0.
-    """
-    return spectral_noise(rng, 1 / (_distance(side) ** 2 + 1))
+def brownish(side: int) -> Float[np.ndarray, "h w"]:
+    """Gives 1 / (f^2 + 1) of the frequency f; noise of it has a random mean, too."""
+    return 1 / (frequency(side) ** 2 + 1)
 
 
 def blue_noise_sample(image: Image, rng: np.random.Generator, level: float) -> Image:
     """Blackens the pixels where blue noise is not above 0.3 level - 2.5."""
-    keep = blue_noise(rng, len(image)) > 0.3 * level - 2.5
-    return image * keep[..., None]
+    xp = image.__array_namespace__()
+    keep = spectral_noise(xp, rng, frequency(len(image))) > 0.3 * level - 2.5
+    return xp.where(keep[..., None], image, 0)
 
 
 def brownish_noise(image: Image, rng: np.random.Generator, level: float) -> Image:
     """Adds 6.4 level times brownish noise, another to each channel."""
-    fields = [brownish_noise_field(rng, len(image)) for _ in range(3)]
-    return to_bytes(image + 6.4 * level * np.stack(fields, -1))
+    xp, amplitude = image.__array_namespace__(), brownish(len(image))
+    fields = [spectral_noise(xp, rng, amplitude) for _ in range(3)]
+    return image + 6.4 * level * xp.stack(fields, -1)
 
 
 INDEX = 4.0  # Of refraction.
 
 
-def caustics(side: int, time: float, size: float) -> Plane:
+def caustics(xp: ModuleType, side: int, time: float, size: float) -> Plane:
     """Gives the light [0, 1] on the floor of a pool of `size` pixels, periodic."""
-    p = (np.mgrid[:side, :side] / size % 1) * (2 * np.pi) - 250
-    q = p
+    y, x = (along / size % 1 * (2 * np.pi) - 250 for along in _grid(xp, side))
+    down, right = y, x
     total = 1.0
     for n in range(1, 6):
         t = time * (1 - 3.5 / n)
-        q = p + np.stack(
-            [
-                np.cos(t - q[0]) + np.sin(t + q[1]),
-                np.sin(t - q[1]) + np.cos(t + q[0]),
-            ]
+        down, right = (
+            y + (xp.cos(t - down) + xp.sin(t + right)),
+            x + (xp.sin(t - right) + xp.cos(t + down)),
         )
-        slope = np.hypot(p[0] / np.sin(q[0] + t), p[1] / np.cos(q[1] + t))
+        slope = xp.hypot(y / xp.sin(down + t), x / xp.cos(right + t))
         total = total + 200 / slope
-    return np.clip(np.abs(1.17 - (total / 5) ** 1.4) ** 8, 0, 1)
+    return xp.clip(abs(1.17 - (total / 5) ** 1.4) ** 8, 0, 1)
 
 
-def refraction(slopes: Float[np.ndarray, "2 h w"]) -> Float[np.ndarray, "2 h w"]:
-    """Gives how far a vertical ray of length 1 goes aside in a surface of these slopes.
+def draw_caustics(
+    image: Image, rng: np.random.Generator, run: Callable = _call
+) -> Plane:
+    """Draws the light on an image of its size."""
+    side = len(image)
+    times = rng.uniform(0.5, 2), rng.uniform(0.75, 1.25) * side
+    return run(functools.partial(caustics, image.__array_namespace__(), side), *times)
+
+
+def refraction(down: Plane, right: Plane) -> Plane:
+    """Gives how far a vertical ray of length 1 goes aside in a surface, over its slope.
 
     The ray leaves at sin(o) = sin(i) / INDEX to the normal, i the normal's angle to the
     vertical: sin(i - o) along the slope; 0 where cos(i) is at least 0.999.
     """
-    steep = np.hypot(*slopes)
-    angle = np.arctan(steep)
-    out = np.arcsin(np.sin(angle) / INDEX)
-    reach = np.where(np.cos(angle) >= 0.999, 0, np.sin(angle - out))
-    return slopes * (reach / np.where(steep == 0, 1, steep))
+    xp = down.__array_namespace__()
+    steep = xp.hypot(down, right)
+    angle = xp.arctan(steep)
+    out = xp.arcsin(xp.sin(angle) / INDEX)
+    reach = xp.where(xp.cos(angle) >= 0.999, 0, xp.sin(angle - out))
+    return reach / xp.where(steep == 0, 1, steep)
+
+
+def water(light: Plane, level: float) -> tuple[Plane, Plane, Plane]:
+    """Gives from how far aside each pixel is fetched, rows and columns, and its light.
+
+    Slopes are central differences, not halved, of `light`, 0 outside the image. Pixels
+    are fetched from level side / 20 times the ray's way aside; the light, on the scale
+    of [0, 1], is the difference of both slopes times level / 5.
+    """
+    xp, side = light.__array_namespace__(), len(light)
+    light = xp.pad(light, 1)
+    down = light[2:, 1:-1] - light[:-2, 1:-1]
+    right = light[1:-1, 2:] - light[1:-1, :-2]
+    bent = refraction(down, right)
+    rows, columns = (
+        xp.round(slope * bent * (level * side / 20), 3) for slope in (down, right)
+    )
+    return rows, columns, (down - right) * (level / 5)
 
 
 def caustic_refraction(image: Image, rng: np.random.Generator, level: float) -> Image:
     """Looks at the image through water of wavy light, and lights it.
 
-    Slopes are central differences, not halved, of caustics blurred by 1 pixel, 0 outside
-    the image. Pixels are fetched from level side / 20 times the ray's way aside, bilinear,
-    black outside; the difference of both slopes times level / 5 is added.
+    The light is blurred by 1 pixel; pixels are fetched bilinearly, black outside.
     """
-    side = len(image)
-    light = caustics(side, rng.uniform(0.5, 2), rng.uniform(0.75, 1.25) * side)
-    light = np.pad(ndimage.gaussian_filter(light, 1), 1)
-    down = light[2:, 1:-1] - light[:-2, 1:-1]
-    right = light[1:-1, 2:] - light[1:-1, :-2]
-    aside = np.round(refraction(np.stack([down, right])) * (level * side / 20), 3)
-    place = np.mgrid[:side, :side] + aside
-    x = arrays.unit(image)
-    planes = [
-        ndimage.map_coordinates(x[..., c], place, order=1, mode="grid-constant")
-        for c in range(3)
-    ]
-    lit = np.stack(planes, -1) + ((down - right) * (level / 5))[..., None]
-    return arrays.quantise(lit)
+    light = ndimage.gaussian_filter(draw_caustics(image, rng), 1)
+    rows, columns, lit = water(light, level)
+    y, x = np.mgrid[: len(image), : len(image)]
+    place = np.stack([y + rows, x + columns])
+    seen = kernels.sampled(kernels.unit(image), place, "grid-constant")
+    return 255 * (seen + lit[..., None])
 
 
 def checkerboard_cutout(image: Image, rng: np.random.Generator, level: float) -> Image:
@@ -247,23 +308,25 @@ def checkerboard_cutout(image: Image, rng: np.random.Generator, level: float) ->
     Fields of U(0.1, 0.25) side, turned by U(0, 2 pi) about the first pixel. A field and
     the one across an axis through that pixel share their draw, as in the reference.
     """
-    side = len(image)
+    xp, side = image.__array_namespace__(), len(image)
     angle = rng.uniform(0, 2 * np.pi)
     field = rng.uniform(0.1, 0.25) * side
-    count = int(4 * side // field)
+    count = xp.floor_divide(4 * side, field).astype(int)
     filled = rng.random((count, count)) < level / 10
-    y, x = np.mgrid[:side, :side] / field
-    u = np.cos(angle) * y + np.sin(angle) * x
-    v = np.cos(angle) * x - np.sin(angle) * y
-    same = np.floor(u) % 2 == np.floor(v) % 2
-    cover = same & filled[u.astype(int), v.astype(int)]  # Towards 0; below it, wrapped.
-    return np.where(cover[..., None], np.uint8(128), image)
+    y, x = (along / field for along in _grid(xp, side))
+    u = xp.cos(angle) * y + xp.sin(angle) * x
+    v = xp.cos(angle) * x - xp.sin(angle) * y
+    same = xp.floor(u) % 2 == xp.floor(v) % 2
+    # Towards 0; below it, counted from the end.
+    cover = same & filled[u.astype(int) % count, v.astype(int) % count]
+    return xp.where(cover[..., None], 128, image)
 
 
 def star(
     side: int,
-    centre: Float[np.ndarray, "2"],
-    lengths: Float[np.ndarray, "rays"],
+    centre: Float[Any, "2"],
+    lengths: Float[Any, "most"],
+    rays: int,
     amount: float,
 ) -> Plane:
     """Gives the strength [0, 1] of a star with rays of these lengths in pixels.
@@ -271,19 +334,18 @@ def star(
     clip((1 - (u - 1/2)^2) (L^2 / (d^2 + 1e-4))^((100 - amount) / 50), 0, 1) at distance
     d, u between two rays, of which L is interpolated. `centre` is (row, column).
     """
-    y, x = np.mgrid[:side, :side] - centre[:, None, None]
-    turn = (np.arctan2(x, y) + np.pi) / (2 * np.pi) * len(lengths)
+    xp = lengths.__array_namespace__()
+    y, x = _grid(xp, side)
+    y, x = y - centre[0], x - centre[1]
+    turn = (xp.arctan2(x, y) + np.pi) / (2 * np.pi) * rays
     ray = turn.astype(int)
     u = turn - ray
-    rays = len(lengths)
     length = lengths[ray % rays] * (1 - u) + lengths[(ray + 1) % rays] * u
     glow = (length**2 / (x**2 + y**2 + 1e-4)) ** ((100 - amount) / 50)
-    return np.clip((1 - (u - 0.5) ** 2) * glow, 0, 1)
+    return xp.clip((1 - (u - 0.5) ** 2) * glow, 0, 1)
 
 
-def _lengths(
-    rng: np.random.Generator, radius: float, rays: int
-) -> Float[np.ndarray, "rays"]:
+def _lengths(rng: np.random.Generator, radius: float, rays: int) -> Float[Any, "rays"]:
     """Draws lengths of N(radius, (radius / 4)^2) pixels."""
     return radius * (1 + 0.25 * rng.standard_normal(rays))
 
@@ -293,14 +355,13 @@ def sparkles(image: Image, rng: np.random.Generator, level: float) -> Image:
 
     Their lengths are about level side / 100, with a deviation of a quarter.
     """
-    side = len(image)
-    x = image.astype(float)
+    xp, side = image.__array_namespace__(), len(image)
     centres = rng.uniform(0, side, (5, 2))
     counts = rng.integers(50, 200, 5)
     for centre, rays in zip(centres, counts, strict=True):
-        lengths = np.maximum(_lengths(rng, level * side / 100, rays), 1)
-        x += star(side, centre, lengths, 50)[..., None] * (255 - x)
-    return to_bytes(x)
+        lengths = xp.maximum(_lengths(rng, level * side / 100, rays), 1)
+        image = image + star(side, centre, lengths, rays, 50)[..., None] * (255 - image)
+    return image
 
 
 def inverse_sparkles(image: Image, rng: np.random.Generator, level: float) -> Image:
@@ -310,6 +371,7 @@ def inverse_sparkles(image: Image, rng: np.random.Generator, level: float) -> Im
     """
     side = len(image)
     centre = rng.uniform(0.25, 0.75, 2) * side
-    lengths = _lengths(rng, side / 4, rng.integers(50, 200))
-    seen = star(side, centre, lengths, 100 - 6.5 * level)[..., None]
-    return to_bytes(255 + seen * (image - 255.0))
+    rays = rng.integers(50, 200)
+    lengths = _lengths(rng, side / 4, rays)
+    seen = star(side, centre, lengths, rays, 100 - 6.5 * level)[..., None]
+    return 255 + seen * (image - 255.0)

@@ -7,6 +7,7 @@ are matrices, kernels are padded with zeros to the longest one.
 """
 
 import functools
+import inspect
 import io
 import pathlib
 from collections.abc import Callable, Mapping
@@ -41,13 +42,11 @@ def settings(
     """
     rows = corruptions.severity_settings(name, side, table)
     row = rows[corruptions.severity_index(severity)]
-    if name in corruptions.BAR:
-        return _bar(name, side, *row)
+    made = {key: np.float32(value) for key, value in zip(_names(name), row)}
     if name == "frost":
-        return _frost(*row, side=side, folder=frost)
-    if name in _NAMES:
-        return _numbers(**dict(zip(_NAMES[name], row, strict=True)))
-    made = _BUILDERS[name](side, *row)
+        return made | _ice(tuple(host.photographs(frost)), row[2], side)
+    if name in _BUILDERS:
+        made |= _BUILDERS[name](side, *row)
     if name == "zoom_blur":
         missing = int(max(count for _, count in rows)) - len(made["zooms"])
         made["zooms"] = np.pad(made["zooms"], ((0, missing), (0, 0), (0, 0)))
@@ -56,25 +55,10 @@ def settings(
     return made
 
 
-# Rows that are taken as they are: what their numbers are called.
-_NAMES: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        "gaussian_noise": ("sigma",),
-        "speckle_noise": ("sigma",),
-        "impulse_noise": ("chance",),
-        "fog": ("thick", "decay"),
-        "brightness": ("more",),
-        "contrast": ("scale",),
-        "saturate": ("times", "plus"),
-    }
-)
-
-
-def _bar(name: str, side: int, level: float) -> Arrays:
-    made = _numbers(level=level)
-    if name == "caustic_refraction":
-        made["blur"] = _gaussian(side, 1, "reflect")
-    return made
+def _names(name: str) -> list[str]:
+    """What the numbers of a row are called: the host's parameters, after image and rng."""
+    corruption = {**corruptions.CORRUPTIONS, **corruptions.BAR}[name].apply
+    return list(inspect.signature(corruption).parameters)[2:]
 
 
 def _gaussian(side: int, sigma: float, mode: str = "nearest") -> np.ndarray:
@@ -100,15 +84,6 @@ def _defocus(side: int, radius: float, alias: float) -> Arrays:
     return {"chords": chords, "count": np.int32(reach + 1)}
 
 
-def _numbers(**values: float) -> Arrays:
-    return {name: np.float32(value) for name, value in values.items()}
-
-
-def _glass(side: int, sigma: float, reach: int, sweeps: int) -> Arrays:
-    whole = {"reach": np.int32(reach), "sweeps": np.int32(sweeps)}
-    return {"blur": _gaussian(side, sigma), **whole}
-
-
 def _motion(radius: int, sigma: float) -> Arrays:
     kernel = host.motion_kernel(radius, sigma).astype(np.float32)
     padded = np.pad(kernel, (0, _KERNEL - len(kernel)))
@@ -123,19 +98,9 @@ def _zoom(side: int, step: float, count: int) -> Arrays:
 
 
 def _snow(side: int, *row: float) -> Arrays:
-    mean, sigma, zoom, least, radius, blur, keep = row
-    return {
-        **_numbers(mean=mean, sigma=sigma, least=least, keep=keep),
-        "zoom": host.magnified(np.eye(side), zoom).astype(np.float32),
-        **_motion(radius, blur),
-    }
-
-
-def _frost(
-    keep: float, add: float, scale: float, *, side: int, folder: str | None
-) -> Arrays:
-    ice = _ice(tuple(host.photographs(folder)), scale, side)
-    return {**_numbers(keep=keep, add=add), **ice}
+    _, _, zoom, _, radius, blur, _ = row
+    zoomed = host.magnified(np.eye(side), zoom).astype(np.float32)
+    return {"zoom": zoomed, **_motion(radius, blur)}
 
 
 @functools.lru_cache(maxsize=2)
@@ -150,18 +115,12 @@ def _ice(paths: tuple[pathlib.Path, ...], scale: float, side: int) -> Arrays:
 
 
 def _spatter(side: int, *row: float) -> Arrays:
-    mean, sigma, blur, least, strength, mud = row
+    _, _, blur, _, strength, mud = row
     return {
-        **_numbers(mean=mean, sigma=sigma, least=least, strength=strength),
         "blur": _gaussian(side, blur),
         "border": _gaussian(side, strength if mud else 0),
         "mud": np.bool_(mud),
     }
-
-
-def _elastic(side: int, alpha: float, sigma: float, jitter: float) -> Arrays:
-    smoother = host.smoother(side, sigma).astype(np.float32)
-    return {**_numbers(alpha=alpha, jitter=jitter), "smoother": smoother}
 
 
 def _pixelate(side: int, scale: float) -> Arrays:
@@ -194,16 +153,22 @@ def quantisation_tables(quality: int) -> Int[np.ndarray, "2 8 8"]:
 
 _BUILDERS: Mapping[str, Callable[..., Arrays]] = MappingProxyType(
     {
-        "shot_noise": lambda _, count: _numbers(count=count),
         "gaussian_blur": lambda side, sigma: {"blur": _gaussian(side, sigma)},
         "defocus_blur": _defocus,
-        "glass_blur": _glass,
+        "glass_blur": lambda side, sigma, reach, sweeps: {
+            "blur": _gaussian(side, sigma),
+            "reach": np.int32(reach),
+            "sweeps": np.int32(sweeps),
+        },
         "motion_blur": lambda side, radius, sigma: _motion(radius, sigma),
         "zoom_blur": _zoom,
         "snow": _snow,
         "spatter": _spatter,
-        "elastic_transform": _elastic,
+        "elastic_transform": lambda side, _, sigma, __: {
+            "smoother": host.smoother(side, sigma).astype(np.float32)
+        },
         "pixelate": _pixelate,
         "jpeg_compression": lambda _, quality: {"tables": quantisation_tables(quality)},
+        "caustic_refraction": lambda side, _: {"blur": _gaussian(side, 1, "reflect")},
     }
 )

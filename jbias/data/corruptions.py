@@ -50,7 +50,7 @@ SEVERITIES = (1, 2, 3, 4, 5)
 
 @dataclasses.dataclass(frozen=True)
 class Corruption:
-    """A function of (image, generator, *settings) and its settings."""
+    """A function of (image, generator, *settings), before its values are cut to bytes."""
 
     apply: Callable[..., Image]
     family: str
@@ -109,7 +109,8 @@ def corrupt(
     entry = _entry(name)
     row = severity_settings(name, _side(image), table)[severity_index(severity)]
     options = {"folder": frost} if name == "frost" else {}
-    return entry.apply(image, rng, *row, **options)
+    made = entry.apply(image, rng, *row, **options)
+    return np.clip(made, 0, 255).astype(np.uint8)
 
 
 def severity_settings(

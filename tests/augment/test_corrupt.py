@@ -35,15 +35,9 @@ class Scripted:
 
     def __init__(self, name, drawn, row):
         values = [np.asarray(x, float) for x in drawn]
-        if name == "fog":
-            values = [field for level in values for field in level]
         if name == "glass_blur":  # There counted from the end of the sweep.
             start = row[1] - 1
             values = [u[::-1, ::-1][start:, start:] for u in values[0]]
-        if name == "cocentric_sine_waves":
-            values = [np.array(values[:2]), values[2], np.array(values[3:])]
-        if name == "sparkles":
-            values = [*values[:2], *values[2]]
         self.values = iter(values)
 
     def random(self, size=()):
@@ -201,7 +195,7 @@ NORMAL = {
         "gaussian_noise": {0},
         "snow": {0},
         "spatter": {0},
-        "sparkles": {2},
+        "sparkles": {2, 3, 4, 5, 6},
         "inverse_sparkles": {2},
     }.items()
 }

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from jbias.data import shifts
+from tests import cases
 
 GRID = [
     (name, k, m)
@@ -23,7 +24,7 @@ def pair(name, classes, values):
     return shifts.tables(*shifts.LEVELS[name], shifts.half_groups(classes), values)
 
 
-@pytest.mark.parametrize(("name", "classes", "values"), GRID)
+@cases.each(("name", "classes", "values"), GRID)
 def test_realised_tables_equal_the_requested(name, classes, values):
     y, attribute = drawn(classes, values)
     train, test = pair(name, classes, values)
@@ -55,7 +56,7 @@ def test_realised_tables_equal_the_requested(name, classes, values):
     assert len(np.unique(taken)) == len(taken)
 
 
-@pytest.mark.parametrize(("name", "classes", "values"), GRID)
+@cases.each(("name", "classes", "values"), GRID)
 def test_what_each_kind_keeps(name, classes, values):
     kind, share = shifts.LEVELS[name]
     train, test = pair(name, classes, values)
@@ -107,7 +108,7 @@ def parts(size):
     return dict(train=size - 2 * own, valid=own, id_test=own, ood_test=own)
 
 
-@pytest.mark.parametrize(
+@cases.each(
     "seed",
     [*range(12), *(pytest.param(n, marks=pytest.mark.slow) for n in range(12, 60))],
 )
@@ -149,7 +150,7 @@ def test_a_hundred_classes_of_forty_values_take_no_time():
     assert time.process_time() - began < 20
 
 
-@pytest.mark.parametrize("seed", range(20))
+@cases.each("seed", range(20))
 def test_remainders_are_the_largest(seed):
     rng = np.random.default_rng(seed)
     shares, size = rng.dirichlet(np.ones(7), 3), rng.integers(0, 90, 3)
@@ -188,7 +189,7 @@ def test_the_same_seed_takes_the_same_images_and_levels_are_nested():
     assert len(common) == 380  # 95 % of one are all but the strays of the other.
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("change", "message"),
     [
         (dict(train=np.full((2, 2), 0.6)), "rows of the train table must be probabil"),
@@ -215,7 +216,7 @@ def test_bad_arguments_are_refused(change, message):
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("arguments", "message"),
     [
         (("sideways", 1.0, shifts.half_groups(2), 2), "kind must be one of marginal"),

@@ -1,0 +1,96 @@
+"""Many cases of one law in one test, where a test of its own for each costs more.
+
+    @cases.each(("classes", "values"), [(2, 3), (5, 7)])
+    def test_rows_sum_to_one(classes, values):
+
+is written as `pytest.mark.parametrize` is, and runs all cases whichever fail: the
+failure names each of these. Cases that `pytest.param` marks as slow are a second test. A
+case has its own `tmp_path` and `monkeypatch`, and `capsys` and `caplog` begin empty; every
+other fixture is shared.
+"""
+
+import contextlib
+import functools
+import inspect
+import pathlib
+from collections.abc import Callable, Iterable
+
+import pytest
+
+PARAM = type(pytest.param())
+
+
+def each(names: str | tuple[str, ...], values: Iterable) -> Callable:
+    """A decorator that calls a test with each of the values."""
+    single = isinstance(names, str)
+    names = (names,) if single else names
+    quick, slow = [], []
+    for value in values:
+        if not isinstance(value, PARAM):
+            value = pytest.param(value) if single else pytest.param(*value)
+        assert all(mark.name == "slow" for mark in value.marks)
+        part = slow if value.marks else quick
+        part.append(dict(zip(names, value.values, strict=True)))
+    assert quick
+
+    def decorate(test: Callable) -> Callable:
+        parameters = inspect.signature(test).parameters
+        assert set(names) <= set(parameters), (names, test)
+        own = [one for name, one in parameters.items() if name not in names]
+
+        @functools.wraps(test)
+        def run(**fixtures) -> None:
+            _run(test, quick, fixtures)
+
+        @functools.wraps(test)
+        def run_part(part: str, **fixtures) -> None:
+            _run(test, {"quick": quick, "slow": slow}[part], fixtures)
+
+        run.__signature__ = inspect.Signature(own)
+        if not slow:
+            return run
+        part = inspect.Parameter("part", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        run_part.__signature__ = inspect.Signature([part, *own])
+        parts = ["quick", pytest.param("slow", marks=pytest.mark.slow)]
+        return pytest.mark.parametrize("part", parts)(run_part)
+
+    return decorate
+
+
+def _run(test: Callable, cases: list[dict], fixtures: dict) -> None:
+    """Runs all cases of a test, and raises what any of them raised."""
+    failed, skipped = [], []
+    for number, case in enumerate(cases):
+        try:
+            with _fresh(fixtures, number) as its_own:
+                test(**its_own, **case)
+        except pytest.skip.Exception as skip:
+            skipped.append(skip)
+        except (Exception, pytest.fail.Exception) as error:  # noqa: BLE001
+            error.add_note(f"The case: {case}")
+            failed.append(error)
+    if len(failed) == 1:
+        raise failed[0]
+    if failed:
+        message = f"{len(failed)} of {len(cases)} cases failed"
+        raise BaseExceptionGroup(message, failed)
+    if len(skipped) == len(cases):
+        raise skipped[0]
+
+
+@contextlib.contextmanager
+def _fresh(fixtures: dict, number: int):
+    """The fixtures of a test as its next case has them."""
+    fixtures = dict(fixtures)
+    for name in fixtures.keys() & {"capsys", "capfd"}:
+        fixtures[name].readouterr()
+    if "caplog" in fixtures:
+        fixtures["caplog"].clear()
+    if "tmp_path" in fixtures:
+        fixtures["tmp_path"] = pathlib.Path(fixtures["tmp_path"], f"case{number}")
+        fixtures["tmp_path"].mkdir()
+    with contextlib.ExitStack() as stack:
+        if "monkeypatch" in fixtures:
+            context = pytest.MonkeyPatch.context()
+            fixtures["monkeypatch"] = stack.enter_context(context)
+        yield fixtures
