@@ -17,6 +17,15 @@ xla.quiet_absent_backends()
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Of tests marked quick("a", "b"), all cases whose ids name neither are slow."""
+    for item in items:
+        mark = item.get_closest_marker("quick")
+        if mark and not {item.callspec.id, *item.callspec.id.split("-")} & {*mark.args}:
+            item.add_marker(pytest.mark.slow)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def caches(tmp_path_factory):
     """Drawn sets and compiled programs are shared by all tests and their processes."""

@@ -46,6 +46,7 @@ def told(found: list[hlo.Operation]) -> list[tuple]:
     return [(one.name, one.code, one.scope, one.out) for one in found]
 
 
+@pytest.mark.slow
 @needs_libtpu
 @pytest.mark.parametrize("name", EACH)
 def test_no_step_lays_the_held_set_out_anew(name):
@@ -126,6 +127,7 @@ def _slices(line: str) -> int:
     return math.prod(map(int, out.split("x"))) // size
 
 
+@pytest.mark.quick("sagnet", "erm")
 @pytest.mark.parametrize("name", algos.ALGOS)
 def test_nothing_gathers_pixel_by_pixel(name):
     """A TPU takes rows of a batch quickly, and single numbers one after the other."""
@@ -178,6 +180,7 @@ def test_what_a_program_does_is_counted():
     assert found["kernels"] % 3 == found["collectives"] == 0
 
 
+@pytest.mark.slow
 def test_peers_are_the_network_that_we_train():
     ours = compiled_rows.SETTINGS["imagenet"]
     _, _, parameters = roofline.forward(

@@ -100,9 +100,9 @@ class _Shapes(input_pipeline.InputPipeline):
     """Shapes of what a set gives that is not read."""
 
     order: samplers.Sampler
-    streams: bool
     taken: PyTree
     rows: PyTree
+    streams: bool = True
 
     def shapes(self) -> tuple[PyTree, PyTree]:
         return self.taken, self.rows
@@ -128,11 +128,11 @@ def pipeline_shapes(
         return {"image": image, **input_pipeline.rows_shape(columns, count)}
 
     if stream is not None and stream.crop == "host":
-        return _Shapes(plan.order, True, rows(plan.order.batch), {})
+        return _Shapes(plan.order, rows(plan.order.batch), {})
     count = plan.order.span if stream else sum(map(len, plan.opened.values()))
     held = jax.eval_shape(input_pipeline.flatten_images, rows(count))
     places = input_pipeline.index_shape(plan.order)
-    return _Shapes(plan.order, stream is not None, places, held)
+    return _Shapes(plan.order, places, held, stream is not None)
 
 
 def open_or_assume(
