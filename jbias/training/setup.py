@@ -185,11 +185,16 @@ def open_run(
         facts["layout"] = _layout(built, devices, chosen["strategy"])
         facts["chosen"] = chosen
     guard()
-    manager, sealed = None, {}
+    manager, sealed, differing = None, {}, []
     if team.is_main and follows:
-        _note_differing(workdirs.record_follower(workdir, facts), say)
+        differing = workdirs.record_follower(workdir, facts)
     elif team.is_main:
-        manager, sealed = _record(spec, workdir, facts, say)
+        manager, sealed, differing = _record(spec, workdir, facts)
+    if differing:
+        say(
+            "this start differs from the first, equal only within tolerance: "
+            + "; ".join(differing)
+        )
     monitor = divergence.Monitor(tuple(member.name for member in spec.members))
     parts = (devices, tests, built, manager, monitor, nets)
     return RunContext(
@@ -216,40 +221,33 @@ def _describe_data(
 
 
 def _record(
-    spec: run_spec.RunSpec, workdir: epath.Path, facts: dict[str, Any], say: Callable
-) -> tuple[ocp.CheckpointManager, dict[str, str]]:
-    """Notes in the workdir what is run; opens its checkpoints, sums up what it noted."""
+    spec: run_spec.RunSpec, workdir: epath.Path, facts: dict[str, Any]
+) -> tuple[ocp.CheckpointManager, dict[str, str], list[str]]:
+    """Notes in the workdir what is run: its checkpoints, sums, and what differs."""
     config = spec.config
     workdirs.record_config(workdir, config, anew=True)
     if sums := checksums.read(workdir):  # Until what changes now stands.
-        checksums.write(
-            workdir, {k: v for k, v in sums.items() if not checksums.is_fact(k)}
-        )
-    _note_differing(workdirs.record_provenance(workdir, facts), say)
+        others = {k: v for k, v in sums.items() if not checksums.is_fact(k)}
+        checksums.write(workdir, others)
+    differing = workdirs.record_provenance(workdir, facts)
     manager = checkpoints.open(
         workdir / "checkpoints",
         keep=config["run"]["keep"],
         valid_at=functools.partial(evaluations.validation_at, workdir),
     )
-    for branch in spec.branches if config["vary"] else ():
+    branches = spec.branches if config["vary"] else ()
+    for branch in branches:
         folder = workdir / branch.folder
         folder.mkdir(parents=True, exist_ok=True)
         workdirs.record_config(folder, branch.config)
         workdirs.record_provenance(folder, {**facts, "config": branch.config})
-    folders = {workdir, *(workdir / branch.folder for branch in spec.branches)}
-    return manager, {
+    folders = [workdir, *(workdir / branch.folder for branch in branches)]
+    sealed = {
         evaluations.relative_name(workdir, path): checksums.checksum(path.read_bytes())
         for folder in folders
         for path in (folder / name for name in checksums.FACTS)
     }
-
-
-def _note_differing(differing: Iterable[str], say: Callable) -> None:
-    if differing:
-        say(
-            "this start differs from the first, equal only within tolerance: "
-            + "; ".join(differing)
-        )
+    return manager, sealed, differing
 
 
 def check_same_data(spec: run_spec.RunSpec, workdir: epath.Path) -> None:
