@@ -80,7 +80,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _work(args: argparse.Namespace, changes: Sequence[str]) -> int:
-    from jbias import config as jc
     from jbias.training import targets
 
     if args.runs:

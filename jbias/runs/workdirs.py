@@ -16,6 +16,7 @@ from etils import epath
 
 import jbias
 from jbias import config as jc
+from jbias import run_spec
 from jbias.runs import checksums, costs
 from jbias.runtime import files, lock
 
@@ -84,6 +85,26 @@ def _clear(workdir: epath.Path) -> None:
         for name in _PASSING:
             files.discard(workdir / name)
         workdir.rmdir()
+
+
+def record_run(
+    workdir: epath.Path, spec: run_spec.RunSpec, facts: Mapping[str, Any]
+) -> list[str]:
+    """Notes what is run, in the workdir and in the folder of each branch.
+
+    Returns as `record_provenance` does.
+    """
+    record_config(workdir, spec.config, anew=True)
+    if sums := checksums.read(workdir):  # Until what changes now stands.
+        others = {k: v for k, v in sums.items() if not checksums.is_fact(k)}
+        checksums.write(workdir, others)
+    differing = record_provenance(workdir, facts)
+    for branch in spec.branches if spec.config["vary"] else ():
+        folder = workdir / branch.folder
+        folder.mkdir(parents=True, exist_ok=True)
+        record_config(folder, branch.config)
+        record_provenance(folder, {**facts, "config": branch.config})
+    return differing
 
 
 def record_config(workdir: epath.Path, config: Mapping, anew: bool = False) -> None:

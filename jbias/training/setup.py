@@ -12,7 +12,7 @@ from jbias import algos, augment, build, data, models, run_spec
 from jbias import config as jc
 from jbias.data import base, labels, loader, splits
 from jbias.models import trained
-from jbias.runs import checkpoints, checksums, evaluations, loggers, results, workdirs
+from jbias.runs import checkpoints, evaluations, loggers, results, workdirs
 from jbias.runtime import console, files, mesh
 from jbias.runtime import processes as teams
 from jbias.training import (
@@ -184,10 +184,17 @@ def open_run(
         facts["layout"] = _layout(built, devices, chosen["strategy"])
         facts["chosen"] = chosen
     guard()
-    if team.is_main and follows:
-        _note_differing(workdirs.record_follower(workdir, facts), say)
-    elif team.is_main:
-        _record(spec, workdir, facts, say)
+    differing = []
+    if team.is_main:
+        if follows:
+            differing = workdirs.record_follower(workdir, facts)
+        else:
+            differing = workdirs.record_run(workdir, spec, facts)
+    if differing:
+        say(
+            "this start differs from the first, equal only within tolerance: "
+            + "; ".join(differing)
+        )
     options = dict(check_lock=guard, writes=team.is_main, follower=follows)
     records = evaluations.RecordStore(workdir, spec.branches, say, **options)
     store = None
@@ -220,31 +227,6 @@ def _describe_data(
         if rule.digest:
             found[test.name]["answers"] = rule.digest
     return found
-
-
-def _record(
-    spec: run_spec.RunSpec, workdir: epath.Path, facts: dict[str, Any], say: Callable
-) -> None:
-    """Notes in the workdir what is run."""
-    workdirs.record_config(workdir, spec.config, anew=True)
-    if sums := checksums.read(workdir):  # Until what changes now stands.
-        checksums.write(
-            workdir, {k: v for k, v in sums.items() if not checksums.is_fact(k)}
-        )
-    _note_differing(workdirs.record_provenance(workdir, facts), say)
-    for branch in spec.branches if spec.config["vary"] else ():
-        folder = workdir / branch.folder
-        folder.mkdir(parents=True, exist_ok=True)
-        workdirs.record_config(folder, branch.config)
-        workdirs.record_provenance(folder, {**facts, "config": branch.config})
-
-
-def _note_differing(differing: Iterable[str], say: Callable) -> None:
-    if differing:
-        say(
-            "this start differs from the first, equal only within tolerance: "
-            + "; ".join(differing)
-        )
 
 
 def check_same_data(spec: run_spec.RunSpec, workdir: epath.Path) -> None:

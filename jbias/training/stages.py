@@ -132,12 +132,9 @@ class Stage:
 
         `share` makes of a state the one that all processes have.
         """
-        return self.layout.pack(
-            share(self.init_state(member.seed, net))
-            for member, net in zip(
-                self.members, nets or [None] * len(self.members), strict=True
-            )
-        )
+        nets = nets or [None] * len(self.members)
+        pairs = zip(self.members, nets, strict=True)
+        return self.layout.pack(share(self.init_state(m.seed, net)) for m, net in pairs)
 
     @functools.cached_property
     def _arguments(self) -> seed_axis.PackedStates:
@@ -305,20 +302,18 @@ def make_program(
     algo: base.Algo,
     options: Mapping[str, Any],
     *,
-    inputs: Sequence[build.BatchTransform],
-    other: Sequence[build.BatchTransform],
-    classes: int,
     shape: tuple[int, int],
     first: int,
     total: int,
     steps_per_epoch: int,
     rollback: divergence.Rollback | None,
     in_chunks: bool,
-    **pieces: int,
+    **learning: Any,
 ) -> SeedProgram:
     """The program of an algorithm with an optimiser of such options.
 
-    `in_chunks` is for batches on one CPU (`convolutions.chunk_kernel_gradients`).
+    `in_chunks` is for batches on one CPU (`convolutions.chunk_kernel_gradients`), and
+    `learning` are further arguments of `make_seed_step`.
     """
     average = options.get("average", 0.0)
 
@@ -327,8 +322,8 @@ def make_program(
         optimiser = functools.partial(optim.from_options, rated)
         return tuple(optimiser(one, total, steps_per_epoch) for one in algo.updates)
 
-    learning = dict(average=average, first=first, rollback=rollback, **pieces)
-    step = make_seed_step(algo, txs_at, inputs, classes, other=other, **learning)
+    learning |= dict(average=average, first=first, rollback=rollback)
+    step = make_seed_step(algo, txs_at, **learning)
     draw = make_initialiser(algo, txs_at(1), shape, first, average)
     decide = algo.decide or functools.partial(algo.net.apply, train=False)
     return SeedProgram(
