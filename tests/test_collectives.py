@@ -82,7 +82,6 @@ def within_budget(found: dict, budget: float) -> None:
     assert all(one.times or one.role == "scalars" for one in moved), largest
 
 
-@pytest.mark.quick("sagnet", "padain")
 @pytest.mark.parametrize("name", QUICK)
 def test_a_step_moves_its_gradients(name):
     within_budget(compiled(*QUICK, *GROUPED)[name], 1.05)
@@ -125,7 +124,6 @@ def test_every_other_step_does_too(name):
     within_budget(compiled(*others)[name], BUDGETS.get(name, 1.05))
 
 
-@pytest.mark.quick("padain", "erm")
 @pytest.mark.parametrize("name", algos.ALGOS)
 def test_a_step_lowers_for_tpus(name):
     with xla.compiling_for("tpu"):

@@ -46,7 +46,6 @@ def told(found: list[hlo.Operation]) -> list[tuple]:
     return [(one.name, one.code, one.scope, one.out) for one in found]
 
 
-@pytest.mark.slow
 @needs_libtpu
 @pytest.mark.parametrize("name", EACH)
 def test_no_step_lays_the_held_set_out_anew(name):
@@ -127,7 +126,6 @@ def _slices(line: str) -> int:
     return math.prod(map(int, out.split("x"))) // size
 
 
-@pytest.mark.quick("sagnet", "erm")
 @pytest.mark.parametrize("name", algos.ALGOS)
 def test_nothing_gathers_pixel_by_pixel(name):
     """A TPU takes rows of a batch quickly, and single numbers one after the other."""
@@ -180,7 +178,6 @@ def test_what_a_program_does_is_counted():
     assert found["kernels"] % 3 == found["collectives"] == 0
 
 
-@pytest.mark.slow
 def test_peers_are_the_network_that_we_train():
     ours = compiled_rows.SETTINGS["imagenet"]
     _, _, parameters = roofline.forward(

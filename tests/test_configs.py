@@ -70,7 +70,6 @@ def trace(config: dict) -> None:
         before = {"params": state.params["net"], "stats": state.stats["net"]}
 
 
-@pytest.mark.quick("erm", "frozen_filters", "efdmix")
 @pytest.mark.parametrize("name", NAMES)
 def test_a_step_of_the_embedded_recipe_can_be_traced(name):
     trace(config_of(name, "smoke,seeds=1"))
@@ -150,7 +149,6 @@ IMAGENET = {  # Epochs, batch, rate, and the share of the epochs at its first dr
 }
 
 
-@pytest.mark.quick("padain", "erm", "deepaugment")
 @pytest.mark.parametrize("name", IMAGENET)
 def test_the_recipes_are_the_published_ones(name):
     epochs, batch, rate, drop = IMAGENET[name]
@@ -169,7 +167,6 @@ def test_the_recipes_are_the_published_ones(name):
         assert rates[-1] < 0.01 * rate
 
 
-@pytest.mark.quick("-44-8192-17.0-64")
 @pytest.mark.parametrize(
     ("arg", "epochs", "batch", "rate", "norm_group"),
     [
@@ -195,7 +192,6 @@ def test_the_rate_of_a_pods_recipe_follows_its_batch(
     assert rates[-1] < 0.0011 * rate
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("optimiser", ["lars", "sgd"])
 def test_a_step_of_a_pods_recipe_can_be_traced(optimiser):
     trace(config_of("recipe", f"recipe=pod,optimiser={optimiser},smoke,seeds=1"))
@@ -354,7 +350,6 @@ def test_labels_stay_with_images_of_the_same_set_as_partners(method):
     assert same == dict(plain, reformulated=True)
 
 
-@pytest.mark.quick("released")
 @pytest.mark.parametrize("spectrum", ["isotropic", "released"])
 def test_a_run_of_rm_has_three_masks_of_its_spectrum(spectrum):
     """Released ones have one cosine along a row, which changes twice at most."""
@@ -469,7 +464,6 @@ def test_a_partner_comes_normalised_by_its_own_constants():
     assert names == ["pad_crop", "flip"] and "pad" not in near["train"]["other"]
 
 
-@pytest.mark.quick("rm")
 @pytest.mark.parametrize("method", ["basic", "fmix", "rm"])
 def test_on_stacked_images_a_method_mixes_digits_alone(method):
     c = distortion(f"method={method},data=stacked,root=x,digits=y,smoke")

@@ -23,7 +23,6 @@ def jbias(*args: str, cwd=smoke_runs.ROOT) -> subprocess.CompletedProcess:
     )
 
 
-@pytest.mark.quick("args11-epochs")
 @pytest.mark.parametrize(
     ("args", "message"),
     [

@@ -21,7 +21,6 @@ def strong(name):
     return METHODS[name].strong
 
 
-@pytest.mark.quick("sagnet")
 @pytest.mark.parametrize("name", algos.ALGOS)
 def test_keeps_a_plain_net(name, net, image):
     """Initialisation and evaluation are the plain net's: the same programs."""
@@ -37,7 +36,6 @@ def test_keeps_a_plain_net(name, net, image):
     assert str(programs(algo.net)) == str(programs(net))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", algos.ALGOS)
 def test_begins_near_the_logarithm_of_the_classes(name, train):
     losses, _, _ = train(name, **strong(name))
@@ -48,7 +46,6 @@ def test_begins_near_the_logarithm_of_the_classes(name, train):
     assert losses["loss_class"] == pytest.approx(np.log(5), abs=METHODS[name].start)
 
 
-@pytest.mark.quick("sagnet", "padain", "coral")
 @pytest.mark.parametrize("name", algos.ALGOS)
 def test_trains_what_it_should_and_stays_finite(name, net, train, variables):
     _, state, logits = train(name, **strong(name))
@@ -76,7 +73,6 @@ def test_differs_from_erm(name, train):
     assert jnp.abs(logits - train("erm")[2]).max() > 1e-3
 
 
-@pytest.mark.quick("reweight-options13", "reweight-options14", "vrex-options16")
 @pytest.mark.parametrize(("name", "options"), NULLS)
 def test_null_setting_is_erm_to_the_bit(name, options, train):
     """After four steps with momentum and decay: weights, statistics, outputs, loss."""

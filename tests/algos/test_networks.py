@@ -80,7 +80,6 @@ def losses(algorithm, net, side, remedy):
     return named
 
 
-@pytest.mark.quick("sagnet-alexnet", "sagnet-vgg11", "sagnet-vgg19")
 @pytest.mark.parametrize(("algorithm", "network"), sorted(REFUSED))
 def test_is_refused_in_one_line(algorithm, network):
     net, _ = networks.small(network)
@@ -127,7 +126,6 @@ def acted(net, side):
     return found
 
 
-@pytest.mark.quick("resnet18", "cnn", "resnet34")
 @pytest.mark.parametrize("network", models.MODELS)
 def test_taps_act_where_they_should(network):
     net, side = networks.small(network)

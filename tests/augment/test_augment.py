@@ -36,7 +36,6 @@ def applied():
     return {name: jax.jit(augment.AUGMENTS[name]())(BATCH, KEY) for name in ALONE}
 
 
-@pytest.mark.quick("flip", "rand_augment", "pad_crop")
 @pytest.mark.parametrize("name", ALONE)
 def test_changes_images_only(name, applied):
     found = applied[name]
@@ -48,7 +47,6 @@ def test_changes_images_only(name, applied):
         np.testing.assert_array_equal(found[other], BATCH[other])
 
 
-@pytest.mark.quick("flip", "lighting", "pad_crop")
 @pytest.mark.parametrize("name", ALONE)
 def test_an_example_is_changed_by_its_place_alone(name, applied):
     """Half the batch alone gives what it gives in the whole."""
@@ -59,7 +57,6 @@ def test_an_example_is_changed_by_its_place_alone(name, applied):
     )
 
 
-@pytest.mark.quick("flip", "lighting", "pad_crop")
 @pytest.mark.parametrize("name", ALONE)
 def test_examples_draw_for_themselves(name):
     same = {**BATCH, "image": jnp.broadcast_to(IMAGE[:1], (64, 12, 12, 3))}

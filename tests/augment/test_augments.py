@@ -60,7 +60,6 @@ def made(name, rows=B, key=KEY):
     return {**run(batch, key), **static}
 
 
-@pytest.mark.quick("mixup", "replace", "smooth_labels")
 @pytest.mark.parametrize("name", augment.AUGMENTS)
 def test_gives_a_batch_of_images_in_range(name):
     found = made(name)
@@ -78,7 +77,6 @@ def test_gives_a_batch_of_images_in_range(name):
     assert found["index"].shape == (B * views,)
 
 
-@pytest.mark.quick("mixup", "smooth_labels", "replace")
 @pytest.mark.parametrize("name", augment.AUGMENTS)
 def test_is_a_function_of_the_key(name):
     first, again, other = (
@@ -89,7 +87,6 @@ def test_is_a_function_of_the_key(name):
         assert (first != other).any()
 
 
-@pytest.mark.quick("mixup", "replace", "binary_targets")
 @pytest.mark.parametrize("name", augment.AUGMENTS)
 def test_an_example_knows_its_place_and_its_group_alone(name):
     """The first half of a batch alone is what it is in company: the device law."""
@@ -100,7 +97,6 @@ def test_an_example_knows_its_place_and_its_group_alone(name):
         np.testing.assert_allclose(whole[part][:rows], half[part], atol=3e-6)
 
 
-@pytest.mark.quick("mixup", "standardise_as", "replace")
 @pytest.mark.parametrize("name", sorted(set(augment.AUGMENTS) - QUIET))
 def test_changes_images(name):
     found = made(name)

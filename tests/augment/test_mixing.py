@@ -78,7 +78,6 @@ def test_null_options_return_the_batch_itself(name):
         assert make(name, alpha=0)(BATCH, KEY) is BATCH
 
 
-@pytest.mark.quick("mixup", "cutmix", "one_of")
 @pytest.mark.parametrize("name", MIXERS)
 def test_a_share_of_one_leaves_every_bit(name, monkeypatch):
     monkeypatch.setattr(mixing, "draw_lambda", whole(1))
@@ -108,7 +107,6 @@ def test_a_share_of_batches_is_mixed():
     assert not kept(1.0)[0].all()
 
 
-@pytest.mark.quick("mixup", "cutmix", "cutmix_torchbearer")
 @pytest.mark.parametrize("name", MIXERS)
 def test_labels_weigh_what_is_seen(name):
     """As many parts of a label as of its pixels: all of this is in the batch's image."""
@@ -179,7 +177,6 @@ def test_refuses_batches_that_groups_do_not_divide(name):
         jax.eval_shape(lambda: make(name, mix_group=3)(BATCH, KEY)["image"])
 
 
-@pytest.mark.quick("mixup", "cutmix")
 @pytest.mark.parametrize("name", REFORMULATED)
 def test_the_reformulated_loss_has_the_own_label_only(name):
     image, target = mixed(name, reformulated=True)

@@ -100,7 +100,6 @@ def test_greys_are_luma():
     np.testing.assert_allclose(found, np.broadcast_to(expected, IMAGE.shape), atol=1e-6)
 
 
-@pytest.mark.quick("0.1-1", "0.8-3")
 @pytest.mark.parametrize(("sigma", "radius"), [(0.1, 1), (0.8, 3), (2.0, 5)])
 def test_blur_is_scipys(sigma, radius):
     """A Gaussian cut off, mirrored without repeating the border."""

@@ -101,7 +101,6 @@ def compare(name, h, w, some, resample=Image.Resampling.BILINEAR):
         yield found.astype(int) - expected
 
 
-@pytest.mark.quick("brightness-size1", "brightness-size2", "brightness-size0")
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("name", NAMES)
 def test_pixels_are_pillows(name, size):
@@ -184,7 +183,6 @@ def test_blends_round_product_and_sum_apart():
         np.testing.assert_array_equal(np.asarray(found) & 255, expected)
 
 
-@pytest.mark.quick("True")
 @pytest.mark.parametrize("nearest", [False, True])
 def test_each_image_gets_the_operation_it_draws(nearest):
     names, (h, w) = ("identity", *NAMES), SIZES[1]
@@ -207,7 +205,6 @@ def test_sides_beyond_the_whole_numbers_are_refused():
             pillow.BILINEAR.maps[name](8, 1025, jnp.float32(1))
 
 
-@pytest.mark.slow
 def test_what_keeps_values_in_memory_changes_none(monkeypatch):
     """Other backends than CPU have no such borders."""
     names = (*pillow.TABLES, "rotate", "contrast")

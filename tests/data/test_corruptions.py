@@ -84,7 +84,6 @@ def test_views_are_taken_as_they_look(name, ice):
 EVEN = [(name, side) for name in KNOWN for side in (32, 64, 224) if name not in UNEVEN]
 
 
-@pytest.mark.quick("fog-32", "fog-64", "fog-224")
 @pytest.mark.parametrize(
     ("name", "side"), [case for case in EVEN if case not in UNEVEN_SIDES]
 )

@@ -105,7 +105,6 @@ def torchvision_box(rng, width, height, scale, ratio):
     return (width - w) // 2, (height - h) // 2, w, h
 
 
-@pytest.mark.quick("area1-size4", "area0-size4", "area1-size3")
 @pytest.mark.parametrize("size", [(500, 375), (97, 400), (1200, 100), (3, 2), (1, 1)])
 @pytest.mark.parametrize("area", [(0.08, 1), (0.9, 1.0)])
 def test_windows_follow_torchvisions_rule(size, area):

@@ -21,7 +21,6 @@ def same(a, b) -> bool:
     )
 
 
-@pytest.mark.quick("silhouette", "test", "edge")
 @pytest.mark.parametrize("split", shapes.SPLITS)
 def test_is_a_pure_function_of_its_arguments(split, monkeypatch, tmp_path):
     first = shapes.make(split, n=480)
@@ -63,7 +62,6 @@ def test_classes_are_balanced_and_documented(split):
     assert ("texture" in source.columns) == conflict
 
 
-@pytest.mark.quick("1", "0")
 @pytest.mark.parametrize("correlation", [0, 1 / 16, 0.5, 0.99, 1])
 def test_correlation_is_realised(correlation):
     columns = shapes.make("train", correlation=correlation).columns
@@ -123,7 +121,6 @@ def test_patterns_have_both_tones_about_equally():
     assert np.abs(means - 0.5).max() < 0.1
 
 
-@pytest.mark.quick("label")
 @pytest.mark.parametrize("column", ["label", "attribute"])
 def test_neither_cue_is_told_by_mean_colour_or_contrast(column):
     def features(source):
@@ -277,7 +274,6 @@ def test_refuses_in_one_line(split, options, message):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.quick("train")
 @pytest.mark.parametrize("split", ["train", "cue_conflict", "recoloured"])
 def test_renders_are_the_scene_in_every_texture(split):
     """The one of an image's own texture is the image, noise and all; others are not."""

@@ -36,7 +36,6 @@ def even(area, side):
     return round(math.sqrt(area) * side) // 2 * 2
 
 
-@pytest.mark.quick("1-size0", "0.9-size1", "1-size1")
 @pytest.mark.parametrize("size", [(32, 32), (28, 21)])
 @pytest.mark.parametrize("area", [0, 0.1, 0.25, 0.3, 0.5, 0.9, 1])
 def test_restricted_rectangles_have_their_whole_area(area, size):

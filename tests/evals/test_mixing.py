@@ -111,7 +111,6 @@ def trained(method: str) -> dict[str, np.ndarray]:
     return jax.device_get(one(jax.random.split(jax.random.key(2), 3000)))
 
 
-@pytest.mark.quick("mixup-diversity", "mixup-accuracy", "cutmix-diversity")
 @pytest.mark.parametrize("metric", ["mix_diversity", "diversity", "accuracy"])
 @pytest.mark.parametrize("method", mixing.METHODS)
 def test_means_are_those_of_training(told, method, metric):

@@ -81,7 +81,6 @@ def test_names_and_shapes_are_the_published_ones(model, listed):
     assert ours == theirs
 
 
-@pytest.mark.quick("published.pth.tar-resnet18", "published_robust.pt-resnet18")
 @pytest.mark.parametrize("model", [None, "resnet18"])
 @pytest.mark.parametrize("form", ["published.pth.tar", "published_robust.pt"])
 def test_reads_what_pytorch_saved_of_a_training(form, model, state):

@@ -38,7 +38,6 @@ COUNTS = {
 SLOW = ("mobilenetv3_large", "bagnet9")  # Others have all their layers.
 
 
-@pytest.mark.quick("resnet18", "vgg16", "vgg19")
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_names_and_shapes_are_the_published_ones(name):
     net = models.MODELS[name](1000)
@@ -80,7 +79,6 @@ def test_equals_the_published_implementation(case):
     np.testing.assert_allclose(found, expected, atol=1e-4 * np.abs(expected).max())
 
 
-@pytest.mark.quick("vgg11", "vgg11_at_224", "alexnet")
 @pytest.mark.parametrize("case", MADE["CASES"])
 def test_takes_images_from_the_least_size_on(case):
     model, _, _, options = MADE["CASES"][case]

@@ -48,16 +48,12 @@ def test_every_model_has_its_count():
     assert {name for name in models.MODELS if name.startswith("resne")} == set(COUNTS)
 
 
-@pytest.mark.quick("resnet18", "resnet34", "resnext50")
 @pytest.mark.parametrize("name", COUNTS)
 def test_published_parameter_counts(name):
     params = shapes(models.MODELS[name](1000))["params"]
     assert sum(math.prod(x.shape) for x in jax.tree.leaves(params)) == COUNTS[name]
 
 
-@pytest.mark.quick(
-    "bfloat16-imagenet-resnet18", "bfloat16-small-resnet18", "float32-small-resnet18"
-)
 @pytest.mark.parametrize("name", COUNTS)
 @pytest.mark.parametrize("stem", ["imagenet", "small"])
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
@@ -238,7 +234,6 @@ def test_initialisation_is_torchvisions():
         np.testing.assert_array_equal(bn["bias"], 0)
 
 
-@pytest.mark.slow
 def test_remat_computes_blocks_again_and_the_same():
     """The same gradients; four blocks' convolutions stand twice in the program."""
     short = functools.partial(tiny, depths=(1, 1, 1, 1))

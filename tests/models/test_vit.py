@@ -33,7 +33,6 @@ def drawn(net, image):
     return jax.tree_util.tree_map_with_path(one, shapes)
 
 
-@pytest.mark.quick("transformers", "torchvision", "timm_smaller")
 @pytest.mark.parametrize("case", list(DRAWN["CASES"]))
 def test_equals_other_libraries(case, tmp_path):
     """A file with a library's names gives that library's logits."""

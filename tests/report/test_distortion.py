@@ -93,11 +93,6 @@ def of_grown(grown):
     return np.array([row[best] / row.sum() * weight for row in grown]), best
 
 
-@pytest.mark.quick(
-    "table3_cut_occlusion-cut_occlusion-black-mixup",
-    "table1_grid_shuffle-grid_shuffle-4x4-mixup",
-    "table3_cut_occlusion-cut_occlusion-black-cutmix",
-)
 @pytest.mark.parametrize("method", ["basic", "mixup", "fmix", "cutmix"])
 @pytest.mark.parametrize(
     ("name", "measure", "condition"),

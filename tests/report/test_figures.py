@@ -125,7 +125,6 @@ def drawn(names):
     yield cell_plots.power([1, 3, 30], [2, 10], rng.uniform(size=(3, 2)))
 
 
-@pytest.mark.quick("2", "5")
 @pytest.mark.parametrize("names", [NAMES, many(2), many(30)], ids=len)
 def test_plots_are_legible(names):
     for fig in drawn(names):

@@ -36,7 +36,6 @@ def refused(capsys, path, out, *more):
     return told.err
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("file", "name", "f", "uncorrected"),
     [
@@ -217,7 +216,6 @@ def test_refuses_wrong_flags(args, capsys):
     assert "error:" in capsys.readouterr().err
 
 
-@pytest.mark.quick("runs-algorithms2-datasets2", "datasets-algorithms0-datasets0")
 @pytest.mark.parametrize(
     ("drop", "algorithms", "datasets"),
     [
@@ -239,7 +237,6 @@ def test_what_lacks_cells_is_left_out_if_asked(tmp_path, drop, algorithms, datas
     assert f"(--drop={drop}): {gone[drop]}." in tree["caveats"][0]
 
 
-@pytest.mark.slow
 def test_parquet_is_read_like_csv(tmp_path):
     path = EXAMPLES / "biasbed_runs.csv"
     pd.read_csv(path).to_parquet(tmp_path / "scores.parquet")

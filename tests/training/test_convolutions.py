@@ -93,7 +93,6 @@ def of_both(state, arg, shared, static, **params):
     return convolved(arg + shared, state, **params)
 
 
-@pytest.mark.quick("6", "5", "7")
 @pytest.mark.parametrize("number", range(8))
 def test_any_convolution_and_its_gradients(number):
     (images, kernels), params = drawn(number)
