@@ -8,6 +8,7 @@ import pytest
 from jbias.data import corruption_bar as fields
 from jbias.data import corruption_bar as shapes
 from jbias.data import corruptions
+from tests import cases
 
 
 def even(value, side=64):
@@ -18,7 +19,7 @@ def corrupt(image, name, severity, seed=0):
     return corruptions.corrupt(image, name, severity, np.random.default_rng(seed))
 
 
-@pytest.mark.parametrize("seed", range(6))
+@cases.each("seed", range(6))
 def test_single_frequency_is_one_wave_of_all_channels(seed):
     wave = corrupt(even(128, 128), "single_frequency_greyscale", 1, seed) - 127.5
     np.testing.assert_array_equal(wave[..., 0], wave[..., 2])
