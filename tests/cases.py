@@ -13,17 +13,21 @@ import contextlib
 import functools
 import inspect
 import pathlib
+import reprlib
 from collections.abc import Callable, Iterable
 
 import pytest
 
 PARAM = type(pytest.param())
+SHORT = reprlib.Repr()  # Some cases are long, or nest as deeply as Python can.
+SHORT.maxstring = SHORT.maxother = 200
 
 
 def each(names: str | tuple[str, ...], values: Iterable) -> Callable:
     """A decorator that calls a test with each of the values."""
-    single = isinstance(names, str)
-    names = (names,) if single else names
+    single = isinstance(names, str) and "," not in names
+    if isinstance(names, str):
+        names = tuple(name.strip() for name in names.split(","))
     quick, slow = [], []
     for value in values:
         if not isinstance(value, PARAM):
@@ -67,7 +71,7 @@ def _run(test: Callable, cases: list[dict], fixtures: dict) -> None:
         except pytest.skip.Exception as skip:
             skipped.append(skip)
         except (Exception, pytest.fail.Exception) as error:  # noqa: BLE001
-            error.add_note(f"The case: {case}")
+            error.add_note(f"The case: {SHORT.repr(case)}")
             failed.append(error)
     if len(failed) == 1:
         raise failed[0]

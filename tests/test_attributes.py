@@ -8,7 +8,7 @@ from PIL import Image
 
 from jbias import data, prepare, train
 from jbias.configs import erm
-from tests import smoke_runs
+from tests import cases, smoke_runs
 
 HAIR = ("Black_Hair", "Blond_Hair", "Brown_Hair", "Gray_Hair")
 EACH = 30  # Images of each gender and hair, in training.
@@ -53,7 +53,7 @@ def table(source) -> np.ndarray:
     return found
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("level", "training", "outside"),
     [
         ("M4", [[1, 1, 0, 0]] * 2, [[0, 0, 1, 1]] * 2),

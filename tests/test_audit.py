@@ -10,7 +10,7 @@ import pytest
 
 from jbias import audit, data, models, train
 from jbias.evals import decisions
-from tests import smoke_runs
+from tests import cases, smoke_runs
 
 N = 320
 DATA = ("--data=shapes", "--data.factors=True", f"--data.n={N}")
@@ -101,7 +101,7 @@ def test_a_run_is_one_model_and_what_is_no_network_is_told(network, tmp_path, ca
         assert (tmp_path / "apart" / one["folder"] / "index.html").exists()
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("change", "words"),
     [
         (
@@ -131,7 +131,7 @@ def test_wrong_arguments_are_one_line(network, tmp_path, capsys, change, words):
     assert said[-1].startswith("jbias: ")
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("given", "words"),
     [
         (["--data=shapes"], "--checkpoint is missing"),

@@ -19,7 +19,7 @@ from benchmarks import (
 )
 from jbias import models
 from jbias.configs import distortion as configs_distortion
-from tests import smoke_runs
+from tests import cases, smoke_runs
 
 
 def test_everything_takes_its_turn_and_begins_some_round():
@@ -76,7 +76,7 @@ TINY = ("--setting=tiny", "--steps=1", "--rounds=1", "--torch=no")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
+@cases.each(
     ("name", "options"),
     [
         ("train", (*TINY, "--algorithms=erm,sagnet", "--seeds=2")),
@@ -120,7 +120,7 @@ def results(folder, **changes):
     return folder
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("changes", "code"),
     [
         ({"seconds": [99.0]}, 0),

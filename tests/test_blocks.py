@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from jbias import prepare
-from tests import blocks
+from tests import blocks, cases
 from tests.report import conftest as reports
 
 BLOCKS = blocks.read()
@@ -51,10 +51,9 @@ def test_pycon_is_run_by_doctest():
     assert pages([b for b in RUN if b.kind == "pycon"]) == ["docs/statistics-seeds.md"]
 
 
-@pytest.mark.parametrize(
+@cases.each(
     "block",
     [b for b in BLOCKS if b.kind == "python"],
-    ids=lambda b: f"{b.page}:{b.line}",
 )
 def test_python_compiles(block):
     compile(block.code, block.page, "exec")

@@ -6,7 +6,7 @@ import pytest
 from flax import linen as nn
 
 from jbias import augment, build
-from tests import methods
+from tests import cases, methods
 
 DEBIASED = {"name": "debiased", "transfer": {"name": "small"}, "mix_group": 8}
 
@@ -33,7 +33,7 @@ def test_a_mix_gets_the_groups_that_stand_beside_it(monkeypatch):
     build.resolve_functions("here", {**DEBIASED, "mix": {"name": "random_erasing"}})
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("change", "message"),
     [
         ({"mix": {"alpha": 0.4}}, "here.mix: must have a name, got {'alpha': 0.4}"),

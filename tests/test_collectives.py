@@ -7,7 +7,7 @@ import pytest
 from benchmarks import collectives
 from jbias import algos
 from jbias.runtime import mesh, xla
-from tests import programs, smoke_runs
+from tests import cases, programs, smoke_runs
 
 TEXT = """\
 HloModule jit_one, is_scheduled=true
@@ -82,12 +82,12 @@ def within_budget(found: dict, budget: float) -> None:
     assert all(one.times or one.role == "scalars" for one in moved), largest
 
 
-@pytest.mark.parametrize("name", QUICK)
+@cases.each("name", QUICK)
 def test_a_step_moves_its_gradients(name):
     within_budget(compiled(*QUICK, *GROUPED)[name], 1.05)
 
 
-@pytest.mark.parametrize(("name", "times"), [*zip(GROUPED, (1, 1, 2))])
+@cases.each(("name", "times"), [*zip(GROUPED, (1, 1, 2))])
 def test_groups_and_micro_batches_move_no_activation(name, times):
     """Groups inside a device, over two, and micro-batches, whose gradients each move."""
     found = compiled(*QUICK, *GROUPED)[name]
@@ -118,13 +118,13 @@ def test_on_tpus_micro_batches_sum_their_gradients_once():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(set(algos.ALGOS) - set(QUICK)))
+@cases.each("name", sorted(set(algos.ALGOS) - set(QUICK)))
 def test_every_other_step_does_too(name):
     others = sorted(set(algos.ALGOS) - set(QUICK))
     within_budget(compiled(*others)[name], BUDGETS.get(name, 1.05))
 
 
-@pytest.mark.parametrize("name", algos.ALGOS)
+@cases.each("name", algos.ALGOS)
 def test_a_step_lowers_for_tpus(name):
     with xla.compiling_for("tpu"):
         traced = programs.traced(name, mesh.make(1))

@@ -19,7 +19,7 @@ from benchmarks import (
 from jbias import algos, models
 from jbias.runtime import mesh, xla
 from jbias.training import hlo
-from tests import programs, smoke_runs
+from tests import cases, programs, smoke_runs
 
 NAMES = ("erm", "padain", "infodrop")
 needs_libtpu = pytest.mark.skipif(
@@ -47,7 +47,7 @@ def told(found: list[hlo.Operation]) -> list[tuple]:
 
 
 @needs_libtpu
-@pytest.mark.parametrize("name", EACH)
+@cases.each("name", EACH)
 def test_no_step_lays_the_held_set_out_anew(name):
     large = programs.MANY * 3 * programs.SIZE**2 // 2
     naming = {"parameter", "bitcast", "tuple", "get-tuple-element"}
@@ -61,7 +61,7 @@ def test_no_step_lays_the_held_set_out_anew(name):
 
 
 @needs_libtpu
-@pytest.mark.parametrize("name", EACH)
+@cases.each("name", EACH)
 def test_data_are_next_to_nothing(name):
     """The network is so small that each operation's start counts."""
     found = operations(name)
@@ -71,7 +71,7 @@ def test_data_are_next_to_nothing(name):
 
 
 @needs_libtpu
-@pytest.mark.parametrize("name", EACH)
+@cases.each("name", EACH)
 def test_the_guard_reads_no_kernel_and_no_map(name):
     """Beyond what the optimiser makes anyway: sums and channels' statistics."""
     widest = 4 * 64  # Bytes of the most channels.
@@ -98,7 +98,7 @@ def test_permuted_adain_keeps_little_more_than_erm():
 
 @needs_libtpu
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["erm", "padain", "sagnet"])
+@cases.each("name", ["erm", "padain", "sagnet"])
 def test_devices_send_each_other_gradients(name):
     found = shared()[name]
     moved = [collectives.CollectiveOutput(*one) for one in found["moved"]]
@@ -126,7 +126,7 @@ def _slices(line: str) -> int:
     return math.prod(map(int, out.split("x"))) // size
 
 
-@pytest.mark.parametrize("name", algos.ALGOS)
+@cases.each("name", algos.ALGOS)
 def test_nothing_gathers_pixel_by_pixel(name):
     """A TPU takes rows of a batch quickly, and single numbers one after the other."""
     with xla.compiling_for("tpu"):

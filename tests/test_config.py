@@ -2,6 +2,7 @@ import ml_collections
 import pytest
 
 from jbias import config as jc
+from tests import cases
 
 
 def test_argument_takes_the_types_of_the_defaults():
@@ -20,7 +21,7 @@ def test_unknown_argument_is_refused_with_the_nearest():
         jc.parse_arg("seed=3", seeds=3, model="resnet18")
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("text", "said"),
     [
         ("seeds=three", "seeds must be a whole number, got 'three'"),
@@ -37,7 +38,7 @@ def test_value_of_another_type_is_refused(text, said):
         jc.parse_arg(text, "suite argument", seeds=3, smoke=False, rate=0.1)
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("duration", "expected"),
     [
         ("500 steps", 500),
@@ -53,7 +54,7 @@ def test_durations_are_steps(duration, expected):
     assert jc.to_steps(duration, steps_per_epoch=64, total=320) == expected
 
 
-@pytest.mark.parametrize("duration", ["", "5", "five epochs", "1 day", "-1 steps", 3])
+@cases.each("duration", ["", "5", "five epochs", "1 day", "-1 steps", 3])
 def test_other_durations_are_refused(duration):
     with pytest.raises(ValueError, match="duration: must be"):
         jc.to_steps(duration, steps_per_epoch=64, total=320)

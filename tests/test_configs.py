@@ -14,6 +14,7 @@ from jbias.algos import base
 from jbias.data import loader
 from jbias.runtime import mesh
 from jbias.training import input_plan, optim, prng, setup, stages
+from tests import cases
 
 NAMES = [name.replace("/", ".") for name in jc.preset_names("config")]
 TIES = {"deepaugment", "biasbed.deepaugment_cae", "biasbed.deepaugment_edsr"}
@@ -70,12 +71,12 @@ def trace(config: dict) -> None:
         before = {"params": state.params["net"], "stats": state.stats["net"]}
 
 
-@pytest.mark.parametrize("name", NAMES)
+@cases.each("name", NAMES)
 def test_a_step_of_the_embedded_recipe_can_be_traced(name):
     trace(config_of(name, "smoke,seeds=1"))
 
 
-@pytest.mark.parametrize(
+@cases.each(
     "name",
     [
         name
@@ -100,7 +101,7 @@ def test_a_step_of_the_recipe_for_imagenet_can_be_traced(name, tmp_path):
     trace(without_download(config))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@cases.each("name", NAMES)
 def test_a_docstring_says_where_it_is_from_and_how_it_is_called(name):
     text = importlib.import_module(f"jbias.configs.{name}").__doc__
     assert f"configs/{name.replace('.', '/')}.py" in text
@@ -109,8 +110,8 @@ def test_a_docstring_says_where_it_is_from_and_how_it_is_called(name):
         assert "ost: " in text
 
 
-@pytest.mark.parametrize("name", ["debiased", "sin_in", "stylized_erm"])
-@pytest.mark.parametrize(
+@cases.each("name", ["debiased", "sin_in", "stylized_erm"])
+@cases.each(
     ("arg", "transfer", "renders"),
     [
         ("", {"name": "render"}, True),
@@ -149,7 +150,7 @@ IMAGENET = {  # Epochs, batch, rate, and the share of the epochs at its first dr
 }
 
 
-@pytest.mark.parametrize("name", IMAGENET)
+@cases.each("name", IMAGENET)
 def test_the_recipes_are_the_published_ones(name):
     epochs, batch, rate, drop = IMAGENET[name]
     c = config_of(name, "data=imagenet,root=x")
@@ -167,7 +168,7 @@ def test_the_recipes_are_the_published_ones(name):
         assert rates[-1] < 0.01 * rate
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("arg", "epochs", "batch", "rate", "norm_group"),
     [
         ("", 44, 8192, 17.0, 64),
@@ -192,7 +193,7 @@ def test_the_rate_of_a_pods_recipe_follows_its_batch(
     assert rates[-1] < 0.0011 * rate
 
 
-@pytest.mark.parametrize("optimiser", ["lars", "sgd"])
+@cases.each("optimiser", ["lars", "sgd"])
 def test_a_step_of_a_pods_recipe_can_be_traced(optimiser):
     trace(config_of("recipe", f"recipe=pod,optimiser={optimiser},smoke,seeds=1"))
 
@@ -212,7 +213,7 @@ def rates_of(tx, steps: int) -> list[float]:
     return rates
 
 
-@pytest.mark.parametrize("name", [n for n in NAMES if n.startswith("biasbed.")])
+@cases.each("name", [n for n in NAMES if n.startswith("biasbed.")])
 def test_the_benchmarks_protocol_has_its_variants(name):
     c = config_of(name, "data=imagenet,root=x")
     assert c["variant"].startswith("biasbed")
@@ -237,7 +238,7 @@ def test_inputs_are_added_after_the_recipes():
     ]
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("arg", "split", "space"),
     [
         ("", "train", "names"),
@@ -253,7 +254,7 @@ def test_deepaugments_sets_lie_where_the_command_puts_them(arg, split, space):
     assert also == [(f"prepared/{net}", split, space) for net in ("cae", "edsr")]
 
 
-@pytest.mark.parametrize("name", ["infodrop", "simclr", "sin_in"])
+@cases.each("name", ["infodrop", "simclr", "sin_in"])
 def test_epochs_are_those_of_the_first_stage(name):
     config = importlib.import_module(f"jbias.configs.{name}").get_config()
     config.epochs = 2.5
@@ -261,7 +262,7 @@ def test_epochs_are_those_of_the_first_stage(name):
     assert first["epochs"] == 2.5 != second["epochs"]
 
 
-@pytest.mark.parametrize("data", ["", "data=pacs,root=x,"])
+@cases.each("data", ["", "data=pacs,root=x,"])
 def test_inputs_by_name_have_what_they_need(data):
     config = config_of("erm", f"{data}inputs=stylize+pixmix")
     stylize, pixmix = config["inputs"][-2:]
@@ -270,7 +271,7 @@ def test_inputs_by_name_have_what_they_need(data):
     assert config["train"]["other"]["data"] == "fractals" and pixmix["name"] == "pixmix"
 
 
-@pytest.mark.parametrize("name", ["sagnet", "infodrop", "debiased"])
+@cases.each("name", ["sagnet", "infodrop", "debiased"])
 def test_the_released_variant_is_labelled(name):
     config = config_of(name, "variant=biasbed,smoke")
     assert config["variant"] == config["algo"]["variant"] == "biasbed"
@@ -280,8 +281,8 @@ def test_the_released_variant_is_labelled(name):
     assert ours["aggregate"] == "mean_prob"
 
 
-@pytest.mark.parametrize("name", models.MODELS)
-@pytest.mark.parametrize("data", ["shapes", "mnist,root=/data"])
+@cases.each("name", models.MODELS)
+@cases.each("data", ["shapes", "mnist,root=/data"])
 def test_takes_any_network_by_name(name, data):
     config = importlib.import_module("jbias.configs.erm").get_config(
         f"data={data},model={name}"
@@ -298,7 +299,7 @@ def distortion(arg: str) -> dict:
     )
 
 
-@pytest.mark.parametrize("data", ["cifar10", "cifar100", "fashion_mnist"])
+@cases.each("data", ["cifar10", "cifar100", "fashion_mnist"])
 def test_distortions_protocol_is_the_papers(data):
     c = distortion(f"method=cutmix,data={data},root=x")
     assert (c["epochs"], c["train"]["batch"], c["seeds"]) == (200, 128, [*range(5)])
@@ -313,7 +314,7 @@ def test_distortions_protocol_is_the_papers(data):
     np.testing.assert_allclose(rates, expected, rtol=1e-5)
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("data", "moves"),
     [
         ("cifar10", [("pad_crop", 4), ("flip", None)]),
@@ -328,7 +329,7 @@ def test_distortions_images_are_moved_as_published(data, moves):
     assert [(one["name"], one.get("pad")) for one in found] == moves
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("method", "mix"),
     [
         ("mixup", dict(name="mixup")),
@@ -343,14 +344,14 @@ def test_distortions_mix_as_published(method, mix):
     assert found == dict(mix, alpha=1.0, mix_group=128)
 
 
-@pytest.mark.parametrize("method", ["mixup", "cutmix", "fmix", "rm"])
+@cases.each("method", ["mixup", "cutmix", "fmix", "rm"])
 def test_labels_stay_with_images_of_the_same_set_as_partners(method):
     *_, plain = distortion(f"method={method},data=cifar10,root=x")["inputs"]
     *_, same = distortion(f"method={method},data=cifar10,root=x,partner=same")["inputs"]
     assert same == dict(plain, reformulated=True)
 
 
-@pytest.mark.parametrize("spectrum", ["isotropic", "released"])
+@cases.each("spectrum", ["isotropic", "released"])
 def test_a_run_of_rm_has_three_masks_of_its_spectrum(spectrum):
     """Released ones have one cosine along a row, which changes twice at most."""
     c = distortion(f"method=rm,spectrum={spectrum},data=cifar10,root=x")
@@ -369,7 +370,7 @@ def test_fmix_takes_its_spectrum():
     assert mix["spectrum"] == "released"
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("arg", "train", "valid", "test"),
     [
         ("", {"split": "train[:98%]"}, {"split": "train[98%:]"}, {"split": "test"}),
@@ -392,7 +393,7 @@ def test_on_what_distortions_train_validate_and_test(arg, train, valid, test):
         assert {key: found.get(key) for key in expected} == expected
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("arg", "expected"),
     [
         ("small", (5, 10.0, 16)),
@@ -405,7 +406,7 @@ def test_distortions_in_small(arg, expected):
     assert (len(c["seeds"]), c["epochs"], c["model"]["width"]) == expected
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("arg", "size", "pad"),
     [
         ("data=fashion_mnist,root=x,model=vgg16_bn", 32, 2),
@@ -428,7 +429,7 @@ def test_distortions_of_28_pixels_get_a_frame_where_a_network_needs_32(arg, size
         assert dense == ["fc"] and shapes["params"]["fc"]["kernel"].shape == (512, 10)
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("arg", "variant"),
     [
         ("data=cifar10,root=x", "basic"),
@@ -464,7 +465,7 @@ def test_a_partner_comes_normalised_by_its_own_constants():
     assert names == ["pad_crop", "flip"] and "pad" not in near["train"]["other"]
 
 
-@pytest.mark.parametrize("method", ["basic", "fmix", "rm"])
+@cases.each("method", ["basic", "fmix", "rm"])
 def test_on_stacked_images_a_method_mixes_digits_alone(method):
     c = distortion(f"method={method},data=stacked,root=x,digits=y,smoke")
     *halves, last = c["inputs"]
@@ -489,7 +490,7 @@ def test_on_stacked_images_a_method_mixes_digits_alone(method):
     assert (found["image"][:, :8] != image[:, :8]).any()
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("arg", "message"),
     [
         ("method=mix", "unknown method 'mix'"),
@@ -580,7 +581,7 @@ def test_columns_of_a_file_are_those_of_the_training_split():
     assert {*c["tests"]} == {"id", "ood"}  # There is no such file to tell more.
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("arg", "message"),
     [
         ("data=colored_mnist,root=x,form=irm,shift=C6", "shift needs form=uniform"),

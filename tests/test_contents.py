@@ -21,6 +21,7 @@ from jbias.data import corruptions
 from jbias.evals import probes
 from jbias.runs import loggers
 from jbias.training import optim, seed_axis
+from tests import cases
 
 HERE = pathlib.Path(__file__).parent
 PINNED = HERE / "contents.json"
@@ -82,7 +83,7 @@ def flags(command: str) -> list[str]:
     return sorted(set(re.findall(r"(?<![\w-])--[a-z][\w-]*", said)))
 
 
-@pytest.mark.parametrize("kind", contents())
+@cases.each("kind", contents())
 def test_nothing_of_it_is_gone(kind):
     assert contents()[kind] == json.loads(PINNED.read_text())[kind]
 

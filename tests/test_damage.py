@@ -9,6 +9,7 @@ import shutil
 import pytest
 
 from jbias.runs import checkpoints
+from tests import cases
 from tests.runs import test_checkpoints as saved
 
 VALID = {1: {"0/0": 0.5}, 2: {"0/0": 0.25}}
@@ -76,7 +77,7 @@ def test_metadata_that_went_is_damage_and_no_other_model(whole, tmp_path):
     assert assert_goes_on(damaged(whole, tmp_path / "run", path, None)) == 1
 
 
-@pytest.mark.parametrize("content", ["", "[1]", '{"0/0": "x"}', '{"0/0": 0.75}'])
+@cases.each("content", ["", "[1]", '{"0/0": "x"}', '{"0/0": 0.75}'])
 def test_damaged_metrics_are_written_anew_from_the_checkpoint(whole, tmp_path, content):
     """Else the best step could go, or no step be saved any more."""
     path = pathlib.Path("c/2/metrics/metrics")
@@ -86,8 +87,8 @@ def test_damaged_metrics_are_written_anew_from_the_checkpoint(whole, tmp_path, c
     assert json.loads((tmp_path / "run" / path).read_text()) == VALID[2]
 
 
-@pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE, errno.EMFILE])
-@pytest.mark.parametrize("said", [OSError, ValueError], ids=["system", "tensorstore"])
+@cases.each("number", [errno.EIO, errno.ESTALE, errno.EMFILE])
+@cases.each("said", [OSError, ValueError])
 def test_a_disk_that_fails_is_no_damage(whole, tmp_path, monkeypatch, number, said):
     directory = shutil.copytree(whole, tmp_path / "run") / "c"
     store = checkpoints.CheckpointStore(directory)

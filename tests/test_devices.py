@@ -9,7 +9,7 @@ from jbias import build
 from jbias import config as jc
 from jbias.runtime import mesh
 from jbias.training import seed_axis
-from tests import smoke_runs
+from tests import cases, smoke_runs
 
 # On the seed axis alone, on both axes, and on that of the examples alone.
 WAYS = (("looped", 1), ("looped", 2), ("looped", 8))
@@ -43,7 +43,7 @@ def test_devices_give_what_one_gives(preset):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("preset", "count"), [("erm", 1), ("erm", 4), ("padain", 4)])
+@cases.each(("preset", "count"), [("erm", 1), ("erm", 4), ("padain", 4)])
 def test_every_strategy_on_devices_gives_what_one_gives(preset, count):
     names = [name for name in seed_axis.STRATEGIES if name != "threaded"]
     ways = [("looped", 1), *((name, n) for name in names for n in (1, 2, 8))]
@@ -102,12 +102,12 @@ def emulated(devices: int) -> jax.sharding.AbstractMesh:
     return jax.sharding.AbstractMesh((1, devices), ("seed", "data"))
 
 
-@pytest.mark.parametrize("norm_group", [0, 2, 4, 8, 16, 64])
+@cases.each("norm_group", [0, 2, 4, 8, 16, 64])
 def test_norm_groups_lie_in_a_share_or_span_whole_ones(norm_group):
     mesh.check_batch(64, 4, emulated(8), norm_group=norm_group)
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("norm_group", "near"), [(8, "6 or 12"), (32, "24 or 48"), (36, "24 or 48")]
 )
 def test_refuses_norm_groups_that_cut_a_share(norm_group, near):

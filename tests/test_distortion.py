@@ -12,6 +12,7 @@ from jbias import data, evaluate, models
 from jbias.configs.suites import distortion
 from jbias.evals import decisions, networks, probes, runner, suite
 from jbias.runs import results
+from tests import cases
 
 ASKED = [
     "",
@@ -28,7 +29,7 @@ ASKED = [
 ]
 
 
-@pytest.mark.parametrize("text", ASKED)
+@cases.each("text", ASKED)
 def test_measures_are_of_sets_that_are_there_and_options_that_are_taken(text):
     c = distortion.get_config(text)
     for name, options in c.measures.items():
@@ -47,7 +48,7 @@ def measures(text: str) -> dict:
     return distortion.get_config(text).measures.to_dict()
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("measure", "expected"),
     [
         ("grid_shuffle", dict(grids=(2, 4, 8), sets=("test",))),
@@ -97,7 +98,7 @@ def test_measures_are_those_of_the_paper(measure, expected):
         assert "crop" not in found and "mirror" not in found
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("data", "colour"),
     [
         ("cifar10", (0.4914, 0.4822, 0.4465)),
@@ -117,7 +118,7 @@ def test_the_mean_colour_is_the_set_s_wherever_something_is_hidden(data, colour)
     assert len(hiding) == 5 and all(one["mean"] == colour for one in hiding)
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("text", "where", "expected"),
     [
         ("data=cifar10,root=a", "train", dict(split="train[:98%]")),
@@ -168,7 +169,7 @@ def test_what_else_differs_by_data():
     assert stacked["accuracy"]["sets"] == ("stacked_cifar", "stacked_mnist")
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("name", "hidden"),
     [("cut_occlusion", dict(fills=("other",))), ("occlusion", dict(fill="other"))],
 )
@@ -181,7 +182,7 @@ def test_other_images_without_a_set_of_them_are_refused(name, hidden):
         suite.open_suite(c, lambda line: None)
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("text", "said"),
     [
         ("data=cifar", "unknown data 'cifar'.*cifar10"),
@@ -236,7 +237,7 @@ def test_runs_are_checkpoints_and_the_suite_says_their_step(monkeypatch):
     assert asked == ["best"]
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("own", "said"),
     [
         ({}, ""),

@@ -6,9 +6,7 @@ import pathlib
 import subprocess
 import sys
 
-import pytest
-
-from tests import source_files
+from tests import cases, source_files
 
 FILES, inside = source_files.PYTHON, source_files.inside
 
@@ -130,7 +128,7 @@ def test_heavy_readers_are_imported_where_used():
     assert not {name: found for name, found in wrong.items() if found}
 
 
-@pytest.mark.parametrize(
+@cases.each(
     "command",
     [
         "main",

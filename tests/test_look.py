@@ -13,6 +13,7 @@ from PIL import Image
 from jbias import data, evaluate, look, models
 from jbias.evals import grad_cam, loading, networks, predict, suite
 from jbias.report import saliency_figures
+from tests import cases
 
 SUITE = """
 import ml_collections
@@ -230,7 +231,7 @@ def test_what_cannot_be_looked_at_is_told_and_the_rest_is_drawn(
     assert {path.stem for path in tmp_path.iterdir()} == {"accuracy"}
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("args", "said"),
     [
         (["--set=tets"], "--set: unknown 'tets'.*test"),

@@ -9,7 +9,7 @@ import pytest
 
 from jbias import main
 from jbias.runtime import lock
-from tests import smoke_runs
+from tests import cases, smoke_runs
 
 
 def jbias(*args: str, cwd=smoke_runs.ROOT) -> subprocess.CompletedProcess:
@@ -23,7 +23,7 @@ def jbias(*args: str, cwd=smoke_runs.ROOT) -> subprocess.CompletedProcess:
     )
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("args", "message"),
     [
         (["--config=configs/erm.py:sedes=3"], "did you mean 'seeds'?"),

@@ -7,6 +7,7 @@ import subprocess
 import pytest
 
 import jbias
+from tests import cases
 
 ROOT = pathlib.Path(jbias.__file__).parents[1]
 
@@ -32,7 +33,7 @@ def call(*command: str, **environment: str) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("names", "older", "found"),
     [
         ({"3.13": "echo /new/13", "3.12": "echo /new/12"}, True, "/new/13\n"),
@@ -40,7 +41,6 @@ def call(*command: str, **environment: str) -> tuple[int, str]:
         ({"3.13": "echo /new/13", "3.12": "echo /new/12"}, False, ""),
         ({"3.13": "exit 127", "3.12": "exit 127"}, True, ""),
     ],
-    ids=["newest", "a name without a Python", "none newer", "none"],
 )
 def test_the_newest_python(tmp_path, names, older, found):
     for name, text in names.items():

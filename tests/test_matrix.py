@@ -11,7 +11,7 @@ from jbias import config as jc
 from jbias.runtime import mesh
 from jbias.training import prng, stages
 from jbias.training import step as train_step
-from tests import smoke_runs, test_devices, test_resume
+from tests import cases, smoke_runs, test_devices, test_resume
 from tests.methods import METHODS
 
 pytestmark = pytest.mark.slow
@@ -55,7 +55,7 @@ def trained(stage, which: tuple[int, ...], strategy: str, steps: int = 3) -> tup
     return smoke_runs.trained(stage, which, strategy, steps=steps)[0]
 
 
-@pytest.mark.parametrize("name", algos.ALGOS)
+@cases.each("name", algos.ALGOS)
 def test_seeds_in_company_are_seeds_alone(name):
     stage = smoke_runs.stage(jc.to_dict(config_of(name)))
     together = trained(stage, (0, 1), "unrolled")
@@ -64,8 +64,8 @@ def test_seeds_in_company_are_seeds_alone(name):
         jax.tree.map(np.testing.assert_array_equal, state, alone)
 
 
-@pytest.mark.parametrize("devices", [2, 8])
-@pytest.mark.parametrize("name", algos.ALGOS)
+@cases.each("devices", [2, 8])
+@cases.each("name", algos.ALGOS)
 def test_devices_change_no_number(name, devices):
     config = config_of(name)
     config.train.batch = 64
@@ -77,7 +77,7 @@ def test_devices_change_no_number(name, devices):
         assert a[0] == pytest.approx(b[0], rel=rel)
 
 
-@pytest.mark.parametrize("name", algos.ALGOS)
+@cases.each("name", algos.ALGOS)
 def test_killed_and_resumed_ends_the_same(name, tmp_path):
     config = config_of(name, epochs=2.0, save_every="3 steps")
     test_resume.finish(config, tmp_path / "whole")
@@ -88,8 +88,8 @@ def test_killed_and_resumed_ends_the_same(name, tmp_path):
     test_resume.assert_same_end(tmp_path / "whole", tmp_path / "killed")
 
 
-@pytest.mark.parametrize("transform", augment.AUGMENTS)
-@pytest.mark.parametrize("name", algos.ALGOS)
+@cases.each("transform", augment.AUGMENTS)
+@cases.each("name", algos.ALGOS)
 def test_joins_every_transform(name, transform):
     """Two steps, one program: finite losses and weights, and weights that moved."""
     if METHODS[name].views > 1 and transform in VIEWS:
@@ -116,7 +116,7 @@ def test_joins_every_transform(name, transform):
     assert any(jax.tree.leaves(moved["net"]))
 
 
-@pytest.mark.parametrize("name", algos.ALGOS)
+@cases.each("name", algos.ALGOS)
 def test_evaluation_is_not_random(name):
     """An image is decided about by itself, whatever comes with it and where."""
     stage = smoke_runs.stage(jc.to_dict(config_of(name)))

@@ -6,7 +6,7 @@ import socket
 import pytest
 
 from jbias import train
-from tests import smoke_runs, source_files
+from tests import cases, smoke_runs, source_files
 
 FILES = source_files.PYTHON
 LOCAL = ("127.0.0.1", "::1", "localhost")
@@ -48,7 +48,7 @@ def test_a_run_asks_for_no_address(alone, tmp_path):
     assert not alone
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("pattern", "why"),
     [
         (r"\burl(open|retrieve)\b|\brequests\.|\bhttp\.client|\burllib", "fetches"),

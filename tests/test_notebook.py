@@ -6,6 +6,8 @@ import pathlib
 
 import pytest
 
+from tests import cases
+
 ROOT = pathlib.Path(__file__).parents[1]
 NOTEBOOK = ROOT / "notebooks" / "start.ipynb"
 CELLS = [
@@ -28,7 +30,7 @@ def test_ten_cells_with_outputs():
     assert not [o for c in CELLS for o in c["outputs"] if o["output_type"] == "error"]
 
 
-@pytest.mark.parametrize("cell", CELLS, ids=lambda cell: cell["id"])
+@cases.each("cell", CELLS)
 def test_cells_are_python(cell):
     ast.parse(source(cell))
 

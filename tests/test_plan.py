@@ -12,6 +12,7 @@ from jbias import config as jc
 from jbias import plan, run_spec, train
 from jbias.planning import absent_data, prediction
 from jbias.training import hlo, input_plan, memory, targets
+from tests import cases
 
 TINY = "--config=jbias:erm:smoke,model=cnn,seeds=2"
 NO_TPU = importlib.util.find_spec("libtpu") is None
@@ -172,7 +173,7 @@ def test_a_target_without_a_compiler_says_what_brings_it(capsys):
     assert "pip install 'jbias[plan]'" in gpu
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("arguments", "told"),
     [
         ((), "one of --config and --runs"),

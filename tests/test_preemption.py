@@ -15,7 +15,7 @@ from jbias import main, study, train
 from jbias.runs import checkpoints
 from jbias.runtime import console, messages, signals
 from jbias.training import evaluator, seed_axis, setup, stages, telemetry
-from tests import smoke_runs, test_resume
+from tests import cases, smoke_runs, test_resume
 
 MINE = pathlib.Path(__file__).parent / "own_algorithm.py"
 
@@ -51,7 +51,7 @@ def stop(name: str = "SIGTERM") -> None:
     signal.raise_signal(signal.Signals[name])
 
 
-@pytest.mark.parametrize("name", ["SIGTERM", "SIGUSR1", "SIGINT"])
+@cases.each("name", ["SIGTERM", "SIGUSR1", "SIGINT"])
 def test_while_data_are_opened_there_is_nothing_to_save(tmp_path, monkeypatch, name):
     handlers = [signal.getsignal(number) for number in signals.STOP_SIGNALS]
     job = before(setup.open_run, lambda: stop(name))
@@ -96,7 +96,7 @@ def test_a_stop_that_somebody_took_for_an_error_is_not_lost(tmp_path, monkeypatc
         train.run(asked(), tmp_path / "run")
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("module", "name", "saved"),
     [
         (evaluator, "_decisions", 5),

@@ -6,6 +6,7 @@ import pathlib
 import pytest
 
 from jbias import config as jc
+from tests import cases
 
 ROOT = pathlib.Path(__file__).parents[1]
 # Of default arguments; made by `python -m tests.test_presets > tests/oracles/presets.json`.
@@ -30,7 +31,7 @@ def test_a_preset_names_the_runs_that_it_always_named():
     assert identities() == json.loads(KNOWN.read_text())
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("flag", "name", "arguments"),
     [
         ("config", "sagnet", ":demo,seeds=2"),
@@ -44,7 +45,7 @@ def test_a_path_and_a_name_are_one(flag, name, arguments, monkeypatch):
     assert jc.load(f"configs/{name}.py{arguments}", flag=flag) == by_name
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("named", "flag", "message"),
     [
         ("jbias:sagnt:demo", "config", "no preset jbias:sagnt; did you mean 'sagnet'"),

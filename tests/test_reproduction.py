@@ -9,6 +9,7 @@ import scipy.stats
 
 from benchmarks import biasbed, biases, reproduction, reproduction_biases
 from jbias.stats import score_table
+from tests import cases
 
 ROOT = pathlib.Path(__file__).parents[1]
 ORACLE = pd.read_csv(ROOT / "tests" / "oracles" / "biases_spearman.csv")
@@ -113,7 +114,7 @@ TESTED = {
 }
 
 
-@pytest.mark.parametrize("name", TESTED)
+@cases.each("name", TESTED)
 def test_friedman_of_every_input(name):
     frame = biasbed.inputs()[name]
     for field, values in zip(("f", "f_untied"), TESTED[name], strict=True):

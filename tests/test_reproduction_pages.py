@@ -11,6 +11,7 @@ from benchmarks import biasbed, biases, gpu_hours
 from jbias import config as jc
 from jbias import run_spec
 from jbias.training import setup
+from tests import cases
 
 ROOT = pathlib.Path(__file__).parents[1]
 DOCS, RESULTS = ROOT / "docs", ROOT / "benchmarks" / "results"
@@ -193,7 +194,7 @@ QUOTED = {
 COLUMNS = ("drop_pct", "ood_acc_avg", "di_index_mean", "accuracy_mean", "mean")
 
 
-@pytest.mark.parametrize("name", QUOTED)
+@cases.each("name", QUOTED)
 def test_what_was_printed(name):
     file, lines, more = QUOTED[name]
     column, values = more.split("=")

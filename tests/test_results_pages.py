@@ -5,7 +5,8 @@ import pathlib
 import re
 
 import pandas as pd
-import pytest
+
+from tests import cases
 
 ROOT = pathlib.Path(__file__).parents[1]
 RESULTS = ROOT / "docs" / "results"
@@ -14,7 +15,7 @@ PLANS = sorted((ROOT / "benchmarks/results").glob("planned-*.md"))
 PAGE = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: path.name)
+@cases.each("folder", FOLDERS)
 def test_a_report_is_whole_and_names_no_machine(folder):
     for name in ("index.html", "results.json", "rates.json", "headline.md"):
         assert (folder / name).stat().st_size
@@ -27,12 +28,12 @@ def test_a_report_is_whole_and_names_no_machine(folder):
         assert not re.search(r"(?<![\w.-])/(work|home|root|tmp)/", text), path
 
 
-@pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: path.name)
+@cases.each("folder", FOLDERS)
 def test_its_headline_stands_on_the_page(folder):
     assert (folder / "headline.md").read_text(encoding="utf-8") in PAGE
 
 
-@pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: path.name)
+@cases.each("folder", FOLDERS)
 def test_the_shape_bias_of_each_seed_stands_on_the_page(folder):
     if not (folder / "tables/seeds.csv").exists():
         assert not (folder / "tables/shape_bias.csv").exists()
@@ -44,7 +45,7 @@ def test_the_shape_bias_of_each_seed_stands_on_the_page(folder):
         assert line in PAGE.replace("**", "")
 
 
-@pytest.mark.parametrize("name", ["shapes", "variants"])
+@cases.each("name", ["shapes", "variants"])
 def test_the_page_quotes_the_tests(name):
     tests = pd.read_csv(RESULTS / name / "tables/omnibus.csv")
     counts = tests.iloc[0]
@@ -61,7 +62,7 @@ def test_the_front_page_has_the_headline():
     assert lines in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: path.name)
+@cases.each("folder", FOLDERS)
 def test_the_rate_of_each_run_is_the_best_in_validation(folder):
     """And lies between others that were tried."""
     rates = json.loads((folder / "rates.json").read_text())
@@ -76,7 +77,7 @@ def test_the_rate_of_each_run_is_the_best_in_validation(folder):
             assert min(tried) < chosen < max(tried)
 
 
-@pytest.mark.parametrize("path", PLANS, ids=lambda path: path.stem)
+@cases.each("path", PLANS)
 def test_plans_stand_on_the_pages_of_their_devices(path):
     told = path.read_text(encoding="utf-8").splitlines()
     table = "\n".join(line for line in told if line.startswith("|"))

@@ -7,6 +7,7 @@ import pytest
 from jbias import build, run_spec
 from jbias import config as jc
 from jbias.configs import padain
+from tests import cases
 
 
 def whole() -> dict:
@@ -17,7 +18,7 @@ def test_a_config_of_ours_passes():
     run_spec.check_entries(whole())
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("key", "value", "match"),
     [
         ("epochs", None, r"config\.epochs: must be a number, got None"),
@@ -59,7 +60,7 @@ def make(net, *, p: float = 0.1, name: str | None = None, sides: tuple[int, ...]
     return net, p, name, sides
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("options", "match"),
     [
         (dict(p="x"), r"here\.p: must be a number, got 'x'"),

@@ -8,6 +8,7 @@ import pytest
 from jbias import config as jc
 from jbias import study
 from jbias.runs import results
+from tests import cases
 
 RECIPE = "configs/erm.py:smoke,seeds=2"  # Of the embedded set, whose attribute is the texture.
 LOADS_CONFIGS = pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")
@@ -60,7 +61,7 @@ def test_a_dry_run_tells_how_far_each_is(studied, at_root, capfd):
 
 
 @LOADS_CONFIGS
-@pytest.mark.parametrize(
+@cases.each(
     ("arguments", "message"),
     [
         (["--levels=C9"], "--levels: unknown 'C9'; did you mean 'C'"),
@@ -92,9 +93,7 @@ def test_a_study_without_enough_images_says_so(at_root, tmp_path, capsys):
     assert "nothing to train: erm-resnet18, attribute, M0: " in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    "arguments", [["--levels="], ["--models=a,a"], ["--levels=C6", "more"]]
-)
+@cases.each("arguments", [["--levels="], ["--models=a,a"], ["--levels=C6", "more"]])
 def test_flags_of_no_sense_end_with_the_usage(arguments):
     with pytest.raises(SystemExit):
         study.main([f"--config={RECIPE}", *arguments])

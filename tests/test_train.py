@@ -17,7 +17,7 @@ from jbias import config as jc
 from jbias.runs import checkpoints, checksums, results, selection, workdirs
 from jbias.runtime import messages, signals
 from jbias.training import checkpointing, setup
-from tests import smoke_runs
+from tests import cases, smoke_runs
 
 MINE = pathlib.Path(__file__).parent / "own_algorithm.py"
 
@@ -249,7 +249,7 @@ def test_what_the_first_start_got_wrong_is_mended_in_the_same_workdir(tmp_path):
         train.run(config, workdir)
 
 
-@pytest.mark.parametrize(
+@cases.each(
     "made",
     [
         *("checkpoints/4", "evals/4.jsonl", "vary/rate=1/evals/4.jsonl", "done"),
@@ -358,7 +358,7 @@ def _split(options):
     return {key: options[key] for key in ("split", "n", "correlation")}
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("change", "message"),
     [
         (lambda c: c.algo.update(name="ermm"), "unknown 'ermm'; did you mean 'erm'"),
@@ -417,7 +417,7 @@ def test_other_data_under_the_same_config_is_refused(finished, tmp_path):
         train.run(config, copy)
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("preset", "change", "message"),
     [
         ("padain", {"p": 1.5}, "p must be in"),

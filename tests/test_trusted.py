@@ -8,7 +8,7 @@ from etils import epath
 
 from jbias import evaluate, run_spec
 from jbias.evals import runner
-from tests import smoke_runs
+from tests import cases, smoke_runs
 
 EVIL = """
 import pathlib
@@ -57,7 +57,7 @@ def test_a_user_may_trust_it(foreign, monkeypatch):
     assert run_spec.check_trusted(config, foreign) is config
 
 
-@pytest.mark.parametrize("name", ["../x", "a/b", "..", "", "a\\b"])
+@cases.each("name", ["../x", "a/b", "..", "", "a\\b"])
 def test_a_network_is_kept_in_a_folder_of_its_name(tmp_path, name):
     subject = types.SimpleNamespace(name=name)
     with pytest.raises(ValueError, match="must be that of a folder"):

@@ -10,7 +10,7 @@ import pytest
 from jbias import build, main, models, train
 from jbias.algos import base
 from jbias.runtime import messages, processes, signals
-from tests import smoke_runs
+from tests import cases, smoke_runs
 
 HEAD = "from jbias.algos import base, erm\n"
 KEY = """def make(net):
@@ -111,7 +111,7 @@ def traced(path):
     return jax.eval_shape(lambda *args: algo.losses(*args, None), *taken)
 
 
-@pytest.mark.parametrize("kind", WRONG)
+@cases.each("kind", WRONG)
 def test_what_is_wrong_in_ones_own_file_names_its_line(kind, tmp_path):
     text, line, told = WRONG[kind]
     path = tmp_path / "mine.py"
@@ -124,7 +124,7 @@ def test_what_is_wrong_in_ones_own_file_names_its_line(kind, tmp_path):
     assert "removed its internal frames" not in said
 
 
-@pytest.mark.parametrize(
+@cases.each(
     "made",
     [
         "Called()",
@@ -144,7 +144,7 @@ def test_losses_within_others_begin_where_they_are_written(made, tmp_path):
         algo.losses(1)
 
 
-@pytest.mark.parametrize("key", ["static", "decide", "settle"])
+@cases.each("key", ["static", "decide", "settle"])
 def test_what_else_an_algorithm_has_is_guarded_within_others(key, tmp_path):
     path = tmp_path / "mine.py"
     made = f"    return base.Algo(net, losses, {key}=functools.partial(bad, {{}}))\n"
@@ -165,7 +165,7 @@ def test_an_algorithm_without_fault_is_as_it_was(tmp_path):
     assert algo.static is base.no_static and algo.settle is base.as_updated
 
 
-@pytest.mark.parametrize("loss", ["0", "0.0", "True", "3 * (key is None)"])
+@cases.each("loss", ["0", "0.0", "True", "3 * (key is None)"])
 def test_numbers_of_python_are_losses(loss, tmp_path):
     path = tmp_path / "mine.py"
     path.write_text(HEAD + KEY.replace('batch["images"]', loss))
@@ -191,9 +191,7 @@ def test_a_function_that_is_not_there_is_refused_as_the_config_is(tmp_path):
     assert not isinstance(e.value, messages.UserCodeError)
 
 
-@pytest.mark.parametrize(
-    ("error", "code"), [(messages.UserCodeError, 1), (ValueError, 2)]
-)
+@cases.each(("error", "code"), [(messages.UserCodeError, 1), (ValueError, 2)])
 def test_ones_own_fault_is_no_refused_config(error, code, monkeypatch, capsys):
     def run(*args, **kwargs):
         raise error("error in mine.py:3")

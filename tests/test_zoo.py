@@ -8,6 +8,7 @@ import pytest
 from jbias import models
 from jbias.configs import zoo
 from jbias.models import state_dicts
+from tests import cases
 
 ROOT = pathlib.Path(__file__).parents[1]
 
@@ -51,7 +52,7 @@ def test_each_file_is_found_and_is_of_one():
     assert zoo.find("mine.pth") is None and not zoo.is_head("mine.pth")
 
 
-@pytest.mark.parametrize("end", [*state_dicts.SUFFIXES, ".pth.tar"])
+@cases.each("end", [*state_dicts.SUFFIXES, ".pth.tar"])
 def test_an_identifier_is_found_with_whatever_can_be_read(end):
     """Also one that has a dot itself."""
     for name in ("resnet50_swav", "resnet50.a1_in1k"):

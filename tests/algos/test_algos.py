@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from jbias import algos
+from tests import cases
 from tests.methods import METHODS
 
 
@@ -21,7 +22,7 @@ def strong(name):
     return METHODS[name].strong
 
 
-@pytest.mark.parametrize("name", algos.ALGOS)
+@cases.each("name", algos.ALGOS)
 def test_keeps_a_plain_net(name, net, image):
     """Initialisation and evaluation are the plain net's: the same programs."""
     algo = algos.ALGOS[name](net, **strong(name))
@@ -36,7 +37,7 @@ def test_keeps_a_plain_net(name, net, image):
     assert str(programs(algo.net)) == str(programs(net))
 
 
-@pytest.mark.parametrize("name", algos.ALGOS)
+@cases.each("name", algos.ALGOS)
 def test_begins_near_the_logarithm_of_the_classes(name, train):
     losses, _, _ = train(name, **strong(name))
     if METHODS[name].loss != "class":
@@ -46,7 +47,7 @@ def test_begins_near_the_logarithm_of_the_classes(name, train):
     assert losses["loss_class"] == pytest.approx(np.log(5), abs=METHODS[name].start)
 
 
-@pytest.mark.parametrize("name", algos.ALGOS)
+@cases.each("name", algos.ALGOS)
 def test_trains_what_it_should_and_stays_finite(name, net, train, variables):
     _, state, logits = train(name, **strong(name))
     assert all(jnp.isfinite(x).all() for x in jax.tree.leaves((state, logits)))
@@ -58,7 +59,7 @@ def test_trains_what_it_should_and_stays_finite(name, net, train, variables):
         assert differs == METHODS[name].moves(names), names
 
 
-@pytest.mark.parametrize("name", algos.ALGOS)
+@cases.each("name", algos.ALGOS)
 def test_updates_follow_losses_that_exist(name, net, train):
     losses, state, _ = train(name, **strong(name))
     algo = algos.ALGOS[name](net, **strong(name))
@@ -67,13 +68,13 @@ def test_updates_follow_losses_that_exist(name, net, train):
     assert set(state.stats) >= {"net", *algo.parts}
 
 
-@pytest.mark.parametrize("name", sorted(set(METHODS) - {"erm"}))
+@cases.each("name", sorted(set(METHODS) - {"erm"}))
 def test_differs_from_erm(name, train):
     _, _, logits = train(name, **strong(name))
     assert jnp.abs(logits - train("erm")[2]).max() > 1e-3
 
 
-@pytest.mark.parametrize(("name", "options"), NULLS)
+@cases.each(("name", "options"), NULLS)
 def test_null_setting_is_erm_to_the_bit(name, options, train):
     """After four steps with momentum and decay: weights, statistics, outputs, loss."""
     first, state, logits = train(name, **options)
@@ -85,9 +86,7 @@ def test_null_setting_is_erm_to_the_bit(name, options, train):
     equal(first["loss_class"], erm_first["loss_class"])
 
 
-@pytest.mark.parametrize(
-    "name", [k for k, v in METHODS.items() if "mix_group" in v.strong]
-)
+@cases.each("name", [k for k, v in METHODS.items() if "mix_group" in v.strong])
 def test_refuses_batches_that_groups_do_not_divide(name, net, variables, batch):
     algo = algos.ALGOS[name](net, **{**strong(name), "mix_group": 3})
     assert algo.mix_group == 3

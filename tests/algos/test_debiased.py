@@ -10,7 +10,7 @@ import pytest
 
 from jbias.algos import base, debiased
 from jbias.augment import mixup, sampling
-from tests import methods
+from tests import cases, methods
 
 KEY = jax.random.key(5)
 GROUP = 4
@@ -293,7 +293,7 @@ def test_small_stylised_images_are_trained_on(net, variables, batch):
     assert shapes == [16, 11, 8]
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("options", "message"),
     [
         ({"gamma": 1.2}, "gamma must be in"),

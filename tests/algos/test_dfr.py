@@ -13,6 +13,7 @@ from jbias.algos import dfr, erm
 from jbias.models import taps
 from jbias.training import optim, samplers
 from jbias.training import step as train_step
+from tests import cases
 
 KEY = jax.random.key(0)
 RNG = np.random.default_rng(0)
@@ -87,7 +88,7 @@ def test_batches_add_up_to_the_moments_of_all(weighted):
     np.testing.assert_allclose(deviation, np.sqrt(var), rtol=1e-4)
 
 
-@pytest.mark.parametrize("l1", [0.003, 0.03, 0.1])
+@cases.each("l1", [0.003, 0.03, 0.1])
 def test_it_rests_where_loss_and_penalty_are_least(l1):
     """The conditions of optimality: the slope is -l1 sign(w), or at most l1 at zero."""
     state, metrics = fitted(l1)

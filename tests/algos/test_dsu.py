@@ -12,6 +12,7 @@ from jbias import models
 from jbias.algos import dsu
 from jbias.augment import feature_stats, sampling
 from jbias.models import taps
+from tests import cases
 
 KEY = jax.random.key(6)
 RNG = np.random.default_rng(0)
@@ -47,8 +48,8 @@ def spread(s, group):
     return np.repeat(np.sqrt(grouped.var(1, ddof=1) + 1e-6), group, axis=0)
 
 
-@pytest.mark.parametrize("scale", [1, 1e-3])
-@pytest.mark.parametrize("group", [4, 8])
+@cases.each("scale", [1, 1e-3])
+@cases.each("group", [4, 8])
 def test_formula_with_the_authors_epsilons(scale, group):
     """On nearly flat maps epsilon is most of every divisor."""
     x = X * scale
@@ -167,7 +168,7 @@ def test_single_pixels_are_refused(net):
         tap_of(net, mix_group=4)(X[:, :1, :1], "stage4", KEY)
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("options", "message"),
     [
         ({"p": -0.1}, r"p must be in \[0, 1\], got -0.1"),

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from jbias.algos import coral, erm, group_dro, groups, irm, reweight, vrex
+from tests import cases
 from tests.methods import COLUMNS
 
 RNG = np.random.default_rng(0)
@@ -56,7 +57,7 @@ def test_environments_are_the_sources_or_domains_else_attributes():
     assert groups.environments("x", both, "attribute").sizes == (4,)
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("by", "got"), [("hair", "'hair'"), ("class+renders", "'renders'"), ("", "''")]
 )
 def test_a_column_that_is_not_there_is_named(net, by, got):
@@ -68,7 +69,7 @@ def test_a_column_that_is_not_there_is_named(net, by, got):
         group_dro.make(net, by=by or "none", columns=TOLD)
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("make", "options"),
     [
         (group_dro.make, {"eta": -0.1}),
@@ -86,7 +87,7 @@ def test_impossible_options_are_refused(net, make, options):
     assert "\n" not in str(refusal.value)
 
 
-@pytest.mark.parametrize("algorithm", [coral, group_dro, irm, reweight, vrex])
+@cases.each("algorithm", [coral, group_dro, irm, reweight, vrex])
 def test_without_the_training_data_it_is_for_evaluation(net, batch, algorithm):
     algo = algorithm.make(net)
     assert algo.net is net and algo.decide is None

@@ -7,6 +7,7 @@ import pytest
 
 from jbias import models
 from jbias.algos import infodrop
+from tests import cases
 
 KEY = jax.random.key(3)
 RNG = np.random.default_rng(0)
@@ -148,7 +149,7 @@ def test_biasbeds_variant_decides_about_an_image_by_itself(net, variables, image
     np.testing.assert_allclose(decide(variables, image[::-1]), whole[::-1], atol=1e-4)
 
 
-@pytest.mark.parametrize(
+@cases.each(
     "options", [{"rate": -1}, {"sampling": "x"}, {"variant": "x"}, {"offsets": 0}]
 )
 def test_refuses_what_it_cannot_mean(net, options):

@@ -8,6 +8,7 @@ import scipy.stats
 
 from jbias.algos import erm, mixstyle
 from jbias.augment import sampling
+from tests import cases
 
 KEY = jax.random.key(6)
 RNG = np.random.default_rng(0)
@@ -198,7 +199,7 @@ def test_partners_across_refuse_batches_without_domains(net, run, variables):
         run(mixstyle.make(net, partners="cross_domain", mix_group=4), variables)
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("options", "message"),
     [
         ({"p": 1.5}, r"p must be in \[0, 1\], got 1.5"),

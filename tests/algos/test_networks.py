@@ -10,7 +10,7 @@ import pytest
 from jbias import algos, models
 from jbias.algos import dsu
 from jbias.models import taps
-from tests import networks
+from tests import cases, networks
 from tests.methods import COLUMNS, METHODS, recoloured
 
 KEY = jax.random.key(0)
@@ -80,7 +80,7 @@ def losses(algorithm, net, side, remedy):
     return named
 
 
-@pytest.mark.parametrize(("algorithm", "network"), sorted(REFUSED))
+@cases.each(("algorithm", "network"), sorted(REFUSED))
 def test_is_refused_in_one_line(algorithm, network):
     net, _ = networks.small(network)
     with pytest.raises(ValueError, match=REFUSED[algorithm, network]) as refusal:
@@ -89,7 +89,7 @@ def test_is_refused_in_one_line(algorithm, network):
     assert "\n" not in str(refusal.value)
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("algorithm", "network"),
     [
         pytest.param(*pair, marks=() if pair[1] in QUICK else pytest.mark.slow)
@@ -126,7 +126,7 @@ def acted(net, side):
     return found
 
 
-@pytest.mark.parametrize("network", models.MODELS)
+@cases.each("network", models.MODELS)
 def test_taps_act_where_they_should(network):
     net, side = networks.small(network)
     found = acted(net, side)
@@ -141,7 +141,7 @@ def test_taps_act_where_they_should(network):
     assert found["padain"] == swapped != []
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("algorithm", "network", "options", "message"),
     [
         *(

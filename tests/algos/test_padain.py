@@ -12,6 +12,7 @@ from jbias.algos import padain
 from jbias.models import taps
 from jbias.runtime import xla
 from jbias.training import convolutions
+from tests import cases
 
 X = jax.random.normal(jax.random.key(5), (4, 2, 2, 1))
 
@@ -61,7 +62,7 @@ def test_active_sites_are_binomial(p, net):
     assert abs((active == 0).mean() - none) < 4 * np.sqrt(none / passes) + 1e-6
 
 
-@pytest.mark.parametrize("site", ["stem", "stage1", "stage4"])
+@cases.each("site", ["stem", "stage1", "stage4"])
 def test_acts_after_convolutions_only(net, site):
     tap = padain.make(net, p=1.0, mix_group=2).net.tap
     assert tap(X, site, jax.random.key(0)) is X
@@ -90,7 +91,7 @@ def test_swapping_with_oneself_is_erm_up_to_epsilon(net, variables, image):
     assert (plain[0] != ours[0]).any()
 
 
-@pytest.mark.parametrize("seed", range(6))
+@cases.each("seed", range(6))
 def test_a_traced_chance_is_a_number(net, seed):
     """The chance may come at run time; it draws what a constant one draws."""
 
@@ -108,7 +109,7 @@ def test_running_statistics_hold_the_swapped_activations(train):
     assert (swapped["bn1"]["var"] != plain["bn1"]["var"]).any()
 
 
-@pytest.mark.parametrize("p", [0.0, 0.5, 1.0])
+@cases.each("p", [0.0, 0.5, 1.0])
 def test_batch_norm_takes_a_map_that_is_not_rescaled_yet(p, net, variables, batch):
     """As accelerators do: losses, statistics and gradients are those of the map itself."""
     algo = padain.make(net, p=p, mix_group=4)

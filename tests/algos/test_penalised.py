@@ -12,6 +12,7 @@ from scipy import optimize
 
 from jbias.algos import coral, erm, groups, irm, vrex
 from jbias.training import step as train_step
+from tests import cases
 from tests.methods import Columns
 
 KEY = jax.random.key(0)
@@ -56,14 +57,14 @@ def coral_of(logits, h):
 CASES = {"irm": (irm, irm_of), "vrex": (vrex, vrex_of), "coral": (coral, coral_of)}
 
 
-@pytest.mark.parametrize("name", CASES)
+@cases.each("name", CASES)
 def test_the_penalty_is_the_formula(name):
     module, expected = CASES[name]
     found = module.penalty(jnp.asarray(LOGITS), jnp.asarray(FEATURES), BATCH, MEMBERS)
     assert found == pytest.approx(expected(LOGITS, FEATURES), rel=1e-5)
 
 
-@pytest.mark.parametrize("name", CASES)
+@cases.each("name", CASES)
 def test_its_gradient_is_that_of_the_formula(name):
     """By differences in numpy, along one direction."""
     module, expected = CASES[name]
@@ -80,7 +81,7 @@ def test_its_gradient_is_that_of_the_formula(name):
     assert found == pytest.approx((ends[0] - ends[1]) / 2e-5, rel=1e-3)
 
 
-@pytest.mark.parametrize("name", CASES)
+@cases.each("name", CASES)
 def test_rows_without_weight_are_not_there(name):
     """As AugMix gives them: each row twice, the second with weight 0."""
     module, expected = CASES[name]
@@ -121,8 +122,8 @@ def test_equal_environments_cost_nothing():
     assert coral.penalty(z, h, batch, members) < 1e-12
 
 
-@pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("which", [[0, 0, 0, 0], [0, 1, 2, 3], [2, 2, 3, 1]])
+@cases.each("name", CASES)
+@cases.each("which", [[0, 0, 0, 0], [0, 1, 2, 3], [2, 2, 3, 1]])
 def test_environments_of_few_examples_or_none_leave_it_finite(name, which):
     """One environment, one example in each, and one that has two."""
     module, _ = CASES[name]
@@ -148,7 +149,7 @@ class Free(nn.Module):
         return nn.Dense(3, name="fc")(h)
 
 
-@pytest.mark.parametrize("name", CASES)
+@cases.each("name", CASES)
 def test_it_is_added_by_its_weight_which_grows(name):
     """At first 1 at most; where it is above 1 the sum is divided, but for CORAL."""
     module, _ = CASES[name]

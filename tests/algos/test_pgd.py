@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from jbias.algos import base, erm, pgd
+from tests import cases
 
 KEY = jax.random.key(2)
 
@@ -153,7 +154,7 @@ def test_the_loss_of_each_is_the_objective_of_it_alone(batch):
     assert (found != each).all()
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("options", "message"),
     [
         ({"norm": "l1"}, "norm must be one of linf, l2, got 'l1'"),

@@ -12,7 +12,7 @@ from jbias import models
 from jbias.algos import padain, sagnet
 from jbias.training import prng
 from jbias.training import step as train_step
-from tests import networks
+from tests import cases, networks
 
 KEY = jax.random.key(11)
 UPDATES = ("style", "adv", "class")
@@ -241,7 +241,7 @@ def test_copy_net_copies_stages_and_draws_the_linear_layer(net, variables, image
     assert (linear != variables["params"]["fc"]["kernel"]).any()
 
 
-@pytest.mark.parametrize("stage", [2, 4, 5])
+@cases.each("stage", [2, 4, 5])
 def test_other_cuts(net, variables, batch, stage):
     algo = sagnet.make(net, style_stage=stage, mix_group=4)
     style = jax.eval_shape(algo.parts["style"], KEY, batch["image"], variables)
@@ -386,7 +386,7 @@ def test_the_trunk_of_a_plain_net_has_norms_too():
     }
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("name", "options"),
     [
         ("vgg11", {}),

@@ -8,6 +8,7 @@ import pytest
 from jbias.algos import simclr
 from jbias.training import optim
 from jbias.training import step as train_step
+from tests import cases
 
 RNG = np.random.default_rng(0)
 Z = jnp.asarray(RNG.normal(size=(12, 5)), jnp.float32)
@@ -33,7 +34,7 @@ def brute_force(z, temperature):
     return losses
 
 
-@pytest.mark.parametrize("temperature", [0.1, 0.5, 2.0])
+@cases.each("temperature", [0.1, 0.5, 2.0])
 def test_loss_is_the_sum_term_by_term(temperature):
     found, _ = simclr.contrast(Z, temperature)
     np.testing.assert_allclose(found, brute_force(Z, temperature), rtol=1e-5)
@@ -165,7 +166,7 @@ def test_projection_in_numpy():
     np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.parametrize("views", [None, 1, 3])
+@cases.each("views", [None, 1, 3])
 def test_refuses_batches_without_two_views(views, net, variables, batch):
     algo = simclr.make(net)
     batch = batch if views is None else {**batch, "views": views}

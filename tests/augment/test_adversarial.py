@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from jbias.augment import adversarial
+from tests import cases
 
 ORACLE = np.load(pathlib.Path(__file__).parents[1] / "oracles" / "pgd.npz")
 CASES = {  # Those of tests/oracles/pgd.py.
@@ -57,7 +58,7 @@ def size(x, norm):
     return x.max((1, 2, 3)) if norm == "linf" else np.sqrt((x**2).sum((1, 2, 3)))
 
 
-@pytest.mark.parametrize("case", CASES)
+@cases.each("case", CASES)
 def test_iterates_are_pytorchs(case):
     """Float32 against float64: no gradient of the oracle is near enough zero to turn."""
     for steps in (1, 2, 3, 5):
@@ -73,8 +74,8 @@ def test_best_iterates_are_pytorchs():
     assert (attacked("coarse", 5) != found).any()
 
 
-@pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("random_start", [False, True])
+@cases.each("case", CASES)
+@cases.each("random_start", [False, True])
 def test_stays_in_the_ball_and_in_the_pixels(case, random_start):
     norm, numbers = CASES[case]
     for steps in (0, 3):
@@ -121,7 +122,7 @@ def test_one_step_of_the_whole_ball_is_the_fast_gradient_sign():
     np.testing.assert_allclose(found, expected, atol=1e-7)
 
 
-@pytest.mark.parametrize("case", CASES)
+@cases.each("case", CASES)
 def test_the_best_is_not_worse_than_any(case):
     best = loss(attacked(case, 3, keep_best=True))
     for steps in (0, 1, 2, 3):

@@ -12,6 +12,7 @@ from PIL import Image
 from jbias import augment
 from jbias.augment import geometric
 from jbias.data import crops
+from tests import cases
 
 KEY = jax.random.key(2)
 IMAGE = jnp.asarray(np.random.default_rng(0).uniform(size=(8, 12, 12, 3)), jnp.float32)
@@ -36,7 +37,7 @@ def applied():
     return {name: jax.jit(augment.AUGMENTS[name]())(BATCH, KEY) for name in ALONE}
 
 
-@pytest.mark.parametrize("name", ALONE)
+@cases.each("name", ALONE)
 def test_changes_images_only(name, applied):
     found = applied[name]
     assert set(found) == set(BATCH)
@@ -47,7 +48,7 @@ def test_changes_images_only(name, applied):
         np.testing.assert_array_equal(found[other], BATCH[other])
 
 
-@pytest.mark.parametrize("name", ALONE)
+@cases.each("name", ALONE)
 def test_an_example_is_changed_by_its_place_alone(name, applied):
     """Half the batch alone gives what it gives in the whole."""
     half = jax.tree.map(lambda x: x[:4], BATCH)
@@ -57,7 +58,7 @@ def test_an_example_is_changed_by_its_place_alone(name, applied):
     )
 
 
-@pytest.mark.parametrize("name", ALONE)
+@cases.each("name", ALONE)
 def test_examples_draw_for_themselves(name):
     same = {**BATCH, "image": jnp.broadcast_to(IMAGE[:1], (64, 12, 12, 3))}
     found = np.asarray(augment.AUGMENTS[name]()(same, KEY)["image"])
@@ -73,7 +74,7 @@ def test_flip_mirrors_a_share():
     assert abs(mirrored.mean() - 0.3) < 4 * (0.3 * 0.7 / 4000) ** 0.5
 
 
-@pytest.mark.parametrize("p", [0.0, 1.0])
+@cases.each("p", [0.0, 1.0])
 def test_flip_at_its_ends(p):
     found = augment.AUGMENTS["flip"](p=p)(BATCH, KEY)["image"]
     np.testing.assert_array_equal(found, IMAGE[:, :, ::-1] if p else IMAGE)
@@ -98,8 +99,8 @@ def test_pad_crop_is_a_uniform_shift_with_black():
 WINDOWS = [(0, 0, 40, 30), (3, 5, 17, 9), (30, 2, 5, 28), (7, 7, 1, 1), (2, 1, 33, 20)]
 
 
-@pytest.mark.parametrize("window", WINDOWS)
-@pytest.mark.parametrize("out", [8, 32])
+@cases.each("window", WINDOWS)
+@cases.each("out", [8, 32])
 def test_resizes_a_window_as_pillow_does(window, out):
     """Smaller and larger, on floats: Pillow's bilinear filter of the cut window."""
     top, left, h, w = window
@@ -120,7 +121,7 @@ def draws(height, width, count=4000, area=(0.08, 1.0), aspect=(3 / 4, 4 / 3)):
     return (np.asarray(x) for x in one(jax.random.split(KEY, count)))
 
 
-@pytest.mark.parametrize("size", [(200, 200), (300, 200), (8, 8)])
+@cases.each("size", [(200, 200), (300, 200), (8, 8)])
 def test_windows_lie_inside(size):
     top, left, h, w = draws(*size)
     assert (top >= 0).all() and (left >= 0).all()
@@ -137,7 +138,7 @@ def test_windows_are_uniform_in_area_log_aspect_and_place():
         assert scipy.stats.kstest(share, "uniform").pvalue > 0.001
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("size", "expected"),
     [((30, 300), (0, 130, 30, 40)), ((300, 30), (130, 0, 40, 30))],
 )
@@ -147,7 +148,7 @@ def test_what_never_fits_falls_back_to_the_centre(size, expected):
         np.testing.assert_array_equal(found, value)
 
 
-@pytest.mark.parametrize(("width", "height"), [(1600, 800), (600, 1400)])
+@cases.each(("width", "height"), [(1600, 800), (600, 1400)])
 def test_windows_of_a_canvas_are_those_of_the_original(width, height):
     """Cut on a canvas and drawn on the original: the same areas, aspects and places."""
     side, rng = 1000, np.random.default_rng(0)
@@ -165,7 +166,7 @@ def test_windows_of_a_canvas_are_those_of_the_original(width, height):
         assert scipy.stats.ks_2samp(mine, theirs).pvalue > 1e-3
 
 
-@pytest.mark.parametrize(("width", "height"), [(2000, 500), (300, 1200), (1000, 900)])
+@cases.each(("width", "height"), [(2000, 500), (300, 1200), (1000, 900)])
 def test_what_never_fits_a_canvas_falls_back_as_the_original(width, height):
     whole = dict(area=(1.0, 1.0), aspect=(3 / 4, 4 / 3))
     top, left, h, w = geometric.draw_window(

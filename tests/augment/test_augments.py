@@ -3,9 +3,9 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
 from jbias import augment
+from tests import cases
 
 B, SIZE, CLASSES = 8, 16, 5
 RNG = np.random.default_rng(0)
@@ -60,7 +60,7 @@ def made(name, rows=B, key=KEY):
     return {**run(batch, key), **static}
 
 
-@pytest.mark.parametrize("name", augment.AUGMENTS)
+@cases.each("name", augment.AUGMENTS)
 def test_gives_a_batch_of_images_in_range(name):
     found = made(name)
     views = found.get("views", 1)
@@ -77,7 +77,7 @@ def test_gives_a_batch_of_images_in_range(name):
     assert found["index"].shape == (B * views,)
 
 
-@pytest.mark.parametrize("name", augment.AUGMENTS)
+@cases.each("name", augment.AUGMENTS)
 def test_is_a_function_of_the_key(name):
     first, again, other = (
         made(name, key=key)["image"] for key in (KEY, KEY, jax.random.key(9))
@@ -87,7 +87,7 @@ def test_is_a_function_of_the_key(name):
         assert (first != other).any()
 
 
-@pytest.mark.parametrize("name", augment.AUGMENTS)
+@cases.each("name", augment.AUGMENTS)
 def test_an_example_knows_its_place_and_its_group_alone(name):
     """The first half of a batch alone is what it is in company: the device law."""
     whole, half = made(name), made(name, rows=B // 2)
@@ -97,7 +97,7 @@ def test_an_example_knows_its_place_and_its_group_alone(name):
         np.testing.assert_allclose(whole[part][:rows], half[part], atol=3e-6)
 
 
-@pytest.mark.parametrize("name", sorted(set(augment.AUGMENTS) - QUIET))
+@cases.each("name", sorted(set(augment.AUGMENTS) - QUIET))
 def test_changes_images(name):
     found = made(name)
     assert (found["image"][-2:] != BATCH["image"][-2:]).any()

@@ -10,6 +10,7 @@ from PIL import Image, ImageOps
 from jbias import augment
 from jbias.algos import base
 from jbias.augment import augmix, pillow, sampling
+from tests import cases
 
 KEY = jax.random.key(5)
 B, SIZE = 6, 16
@@ -101,7 +102,7 @@ def test_a_chain_is_its_operations_in_turn():
     np.testing.assert_allclose(255 * np.asarray(found), expected, atol=1e-3)
 
 
-@pytest.mark.parametrize("severity", [0.1, 1, 3])
+@cases.each("severity", [0.1, 1, 3])
 def test_amounts_are_those_of_their_levels(severity):
     """Each operation as likely; amounts inside the ranges of the paper's code."""
     names, (h, w) = augmix.ALL_OPERATIONS, (224, 96)
@@ -201,7 +202,7 @@ def test_the_divergence_knows_no_label():
     np.testing.assert_allclose(slope, 0, atol=1e-6)
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("options", "batch", "message"),
     [
         ({"severity": 11}, {}, "severity must be in"),

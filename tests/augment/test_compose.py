@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from jbias.augment import compose
+from tests import cases
 
 KEY = jax.random.key(5)
 
@@ -37,7 +38,7 @@ def test_one_of_chooses_by_the_shares():
     assert np.abs(counts - expected).max() < 4 * (len(mask) / 4) ** 0.5
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("options", "words"),
     [
         ({"kinds": ("mixup", "cutout")}, "kinds must be one of mixup, cutmix, fmix"),

@@ -13,6 +13,7 @@ from scipy import ndimage, stats
 
 from jbias.augment import corrupt, imagenet_c, jpeg
 from jbias.data import corruption_kernels, corruption_operators, corruptions
+from tests import cases
 
 ORACLE = pathlib.Path(__file__).parents[1] / "oracles" / "corruptions.npz"
 KNOWN = tuple(corrupt.CORRUPTIONS)
@@ -129,28 +130,28 @@ def check(name, side, severities, ice):
     return out
 
 
-@pytest.mark.parametrize("name", KNOWN)
+@cases.each("name", KNOWN)
 def test_is_the_hosts_at_32(name, ice):
     check(name, 32, corruptions.SEVERITIES, ice)
 
 
-@pytest.mark.parametrize("name", KNOWN)
+@cases.each("name", KNOWN)
 def test_is_the_hosts_at_64(name, ice):
     check(name, 64, (1, 4), ice)
 
 
-@pytest.mark.parametrize("name", ("gaussian_blur", "glass_blur", "fog", "pixelate"))
+@cases.each("name", ("gaussian_blur", "glass_blur", "fog", "pixelate"))
 def test_is_the_hosts_at_224(name, ice):
     check(name, 224, (2, 5), ice)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", KNOWN)
+@cases.each("name", KNOWN)
 def test_all_are_the_hosts_at_224(name, ice):
     check(name, 224, corruptions.SEVERITIES, ice)
 
 
-@pytest.mark.parametrize("name", ("glass_blur", "gaussian_blur", "shot_noise"))
+@cases.each("name", ("glass_blur", "gaussian_blur", "shot_noise"))
 def test_alone_as_in_a_batch(name):
     images = np.stack([picture(32, seed) for seed in range(2)]) / np.float32(255)
     keys = jax.random.split(jax.random.key(0), 2)
@@ -172,7 +173,7 @@ def test_settings_of_the_host_are_taken():
     assert (np.abs(out - compiled) < 0.01).mean() > 0.999
 
 
-@pytest.mark.parametrize(
+@cases.each(
     "name",
     ("brightness", "contrast", "defocus_blur", "gaussian_blur", "pixelate", "saturate")
     + ("zoom_blur",),
@@ -201,10 +202,9 @@ NORMAL = {
 }
 
 
-@pytest.mark.parametrize(
+@cases.each(
     "draw",
     {one.draw: None for one in corrupt.CORRUPTIONS.values()},
-    ids=lambda draw: f"{draw.__module__}.{draw.__qualname__}",
 )
 def test_draws_are_uniform_or_normal(draw):
     keys = jax.random.split(jax.random.key(3), 400)
@@ -249,7 +249,7 @@ def test_bytes_are_cut_and_values_are_not():
         )
 
 
-@pytest.mark.parametrize("side", [28, 33, 64])
+@cases.each("side", [28, 33, 64])
 def test_jpeg_is_pillows(side):
     noise = np.random.default_rng(side).integers(0, 256, (side, side, 3), np.uint8)
     coded = jax.jit(jpeg.round_trip)
@@ -262,7 +262,7 @@ def test_jpeg_is_pillows(side):
             np.testing.assert_array_equal(out, expected)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@cases.each("seed", range(4))
 def test_edges_and_distances_are_opencvs(seed):
     """Drops with sharp and with soft borders; and none at all."""
     rng = np.random.default_rng(seed)

@@ -7,11 +7,12 @@ import pytest
 import scipy.stats
 
 from jbias.augment import cutmix
+from tests import cases
 
 KEY = jax.random.key(5)
 
 
-@pytest.mark.parametrize("sides", [(0, 3), (1, 1), (2, 5), (7, 4), (9, 30)])
+@cases.each("sides", [(0, 3), (1, 1), (2, 5), (7, 4), (9, 30)])
 def test_boxes_are_slices_cut_at_the_border(sides):
     height, width = 9, 13
     box = jax.jit(cutmix.box_mask, static_argnums=(2, 3))

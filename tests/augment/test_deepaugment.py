@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from jbias.augment import deepaugment
+from tests import cases
 
 KEY = jax.random.key(5)
 
@@ -55,8 +56,6 @@ def test_order_is_of_the_key():
     assert not np.array_equal(first.index, other.index)
 
 
-@pytest.mark.parametrize(
-    ("have", "expected"), [(128, 25), (64, 12), (32, 6), (16, 3), (2, 1)]
-)
+@cases.each(("have", "expected"), [(128, 25), (64, 12), (32, 6), (16, 3), (2, 1)])
 def test_a_narrow_layer_loses_the_same_share_of_rows(have, expected):
     assert deepaugment.scale_count(25, have, 128) == expected

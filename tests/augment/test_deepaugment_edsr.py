@@ -7,6 +7,7 @@ import scipy.stats
 
 from jbias.augment import deepaugment, deepaugment_edsr
 from jbias.models import edsr
+from tests import cases
 
 KEYS = jax.random.split(jax.random.key(3), 32)
 THIRDS, SECONDS, FOURTHS, ANY = {0, 3, 6, 9}, {1, 4, 7}, {1, 5, 9}, set(range(15))
@@ -51,9 +52,7 @@ def test_0_reverses_the_filters_of_a_block(weights):
             np.testing.assert_array_equal(new[name], weights[name][::-1])
 
 
-@pytest.mark.parametrize(
-    ("option", "blocks", "factor"), [(1, SECONDS, -1), (2, THIRDS, 0)]
-)
+@cases.each(("option", "blocks", "factor"), [(1, SECONDS, -1), (2, THIRDS, 0)])
 def test_1_and_2_negate_or_zero_the_first_convolution(weights, option, blocks, factor):
     for block, new in damaged(weights, option, blocks, "0.weight", "0.bias"):
         for kind in ("weight", "bias"):
@@ -68,7 +67,7 @@ def test_3_is_minus_gelu_of_both_weights(weights):
             np.testing.assert_array_equal(new[name], -deepaugment.gelu(weights[name]))
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("option", "stencil"),
     [
         (4, [[0, 1, 0], [1, -4, 1], [0, 1, 0]]),
@@ -187,7 +186,7 @@ def test_12_rotates_kernels_or_channels(weights):
     assert len(ways) == 6
 
 
-@pytest.mark.parametrize(("option", "low"), [(13, -1), (14, 0)])
+@cases.each(("option", "low"), [(13, -1), (14, 0)])
 def test_13_and_14_mask_with_signs_or_zeros(weights, option, low):
     shares = []
     for _, before, after in several(weights, option, (0,)):
@@ -253,7 +252,7 @@ def test_damage_is_of_the_key_and_leaves_the_weights_alone(weights):
     assert not changed(before, weights)
 
 
-@pytest.mark.parametrize("option", range(17))
+@cases.each("option", range(17))
 def test_a_network_of_four_blocks_can_be_damaged_too(option):
     rng = np.random.default_rng(0)
     shapes = edsr.shapes(features=4, blocks=4, scale=2)

@@ -10,6 +10,7 @@ import scipy.stats
 
 from jbias.augment import feature_stats, sampling
 from jbias.models import taps
+from tests import cases
 
 KEY = jax.random.key(3)
 # Eight images of four channels, each channel with its own mean and deviation.
@@ -88,7 +89,7 @@ def test_permutations_are_uniform():
     assert scipy.stats.chisquare(counts).pvalue > 0.001
 
 
-@pytest.mark.parametrize("group", [3, 16, 0])
+@cases.each("group", [3, 16, 0])
 def test_refuses_groups_that_do_not_fit(group):
     with pytest.raises(ValueError, match=f"mix_group={group}, got 8 examples"):
         jax.eval_shape(lambda x: sampling.permute(x, KEY, group=group), X)

@@ -10,6 +10,7 @@ import pytest
 import scipy.stats
 
 from jbias.augment import fmix
+from tests import cases
 
 KEY = jax.random.key(4)
 ORACLE = pathlib.Path(__file__).parents[1] / "oracles" / "fmix.npz"
@@ -21,7 +22,7 @@ def oracle():
         return dict(stored)
 
 
-@pytest.mark.parametrize("case", range(11))
+@cases.each("case", range(11))
 def test_released_masks_are_the_release_s_to_the_pixel(case, oracle):
     """Square, oblong, odd and wide, hard and soft, from its normal draws."""
     height, width, decay, lam, up, max_soft = oracle["cases"][case]
@@ -63,8 +64,8 @@ def power(greys):
     return np.abs(spectral) ** 2
 
 
-@pytest.mark.parametrize("decay", [3.0, 1.5])
-@pytest.mark.parametrize("size", SIZES[:2])
+@cases.each("decay", [3.0, 1.5])
+@cases.each("size", SIZES[:2])
 def test_isotropic_power_falls_as_twice_the_decay(size, decay):
     """log power is a line in log frequency, of slope -2 decay, in every direction."""
     greys = fields(*size, decay)
@@ -81,7 +82,7 @@ def test_isotropic_power_falls_as_twice_the_decay(size, decay):
     assert np.abs(rest[inner]).max() < 5 * np.pi / np.sqrt(6 * 600)
 
 
-@pytest.mark.parametrize("size", SIZES)
+@cases.each("size", SIZES)
 def test_released_fields_have_one_cycle_across(size):
     seen = power(fields(*size, spectrum="released"))
     assert seen[:, :, 1].sum() > 1
@@ -90,8 +91,8 @@ def test_released_fields_have_one_cycle_across(size):
     assert wider[:, :, 2:].sum() > 0.01 * wider.sum()
 
 
-@pytest.mark.parametrize("spectrum", fmix.SPECTRA)
-@pytest.mark.parametrize("size", SIZES)
+@cases.each("spectrum", fmix.SPECTRA)
+@cases.each("size", SIZES)
 def test_fields_span_zero_to_one(size, spectrum):
     greys = fields(*size, spectrum=spectrum)
     assert greys.shape[1:] == size
@@ -104,7 +105,7 @@ def grey():
     return fields(24, 40)[0]
 
 
-@pytest.mark.parametrize("lam", [0.0, 1e-4, 0.3, 0.5, 0.99, 1.0])
+@cases.each("lam", [0.0, 1e-4, 0.3, 0.5, 0.99, 1.0])
 def test_masks_are_hard_with_the_mean_that_was_drawn(lam, grey):
     """Rounded up or down to whole pixels, exactly; the lightest are the own."""
     n = grey.size
@@ -116,7 +117,7 @@ def test_masks_are_hard_with_the_mean_that_was_drawn(lam, grey):
             assert grey[mask == 1].min() >= grey[mask == 0].max()
 
 
-@pytest.mark.parametrize("monotone", [np.exp, np.cbrt, lambda x: 3 * x - 1])
+@cases.each("monotone", [np.exp, np.cbrt, lambda x: 3 * x - 1])
 def test_masks_see_ranks_only(monotone):
     grey = np.random.default_rng(0).permutation(960).reshape(24, 40) / 960
     lam = jnp.float32(0.4)
@@ -126,7 +127,7 @@ def test_masks_see_ranks_only(monotone):
         np.testing.assert_array_equal(found, expected)
 
 
-@pytest.mark.parametrize("lam", [0.02, 0.4, 0.97])
+@cases.each("lam", [0.02, 0.4, 0.97])
 def test_soft_masks_keep_the_mean(lam, grey):
     mask = np.asarray(fmix.binarise(grey, jnp.float32(lam), False, max_soft=0.2))
     assert abs(mask.mean() - lam) <= 1 / grey.size + 1e-6
@@ -154,7 +155,7 @@ def test_counts_are_rounded_up_half_the_time():
     assert scipy.stats.kstest(lam, "uniform").pvalue > 0.001
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("options", "words"),
     [
         ({"spectrum": "white"}, "spectrum must be one of isotropic, released"),

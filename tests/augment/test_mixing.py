@@ -15,6 +15,7 @@ import scipy.stats
 from jbias import augment
 from jbias.algos import base
 from jbias.augment import mixing
+from tests import cases
 
 KEY = jax.random.key(5)
 # Compiled for one call: on CPU the optimiser takes longer than what it makes.
@@ -70,7 +71,7 @@ def whole(share):
     return lambda key, alpha, own: jnp.float32(share)
 
 
-@pytest.mark.parametrize("name", MIXERS)
+@cases.each("name", MIXERS)
 def test_null_options_return_the_batch_itself(name):
     assert make(name, p=0)(BATCH, KEY) is BATCH
     assert make(name, p=0.0)(BATCH, KEY) is BATCH
@@ -78,7 +79,7 @@ def test_null_options_return_the_batch_itself(name):
         assert make(name, alpha=0)(BATCH, KEY) is BATCH
 
 
-@pytest.mark.parametrize("name", MIXERS)
+@cases.each("name", MIXERS)
 def test_a_share_of_one_leaves_every_bit(name, monkeypatch):
     monkeypatch.setattr(mixing, "draw_lambda", whole(1))
     batch = {**BATCH, "image": jax.random.uniform(KEY, (ROWS, SIZE, SIZE, 3))}
@@ -107,7 +108,7 @@ def test_a_share_of_batches_is_mixed():
     assert not kept(1.0)[0].all()
 
 
-@pytest.mark.parametrize("name", MIXERS)
+@cases.each("name", MIXERS)
 def test_labels_weigh_what_is_seen(name):
     """As many parts of a label as of its pixels: all of this is in the batch's image."""
     image, target = mixed(name)
@@ -124,7 +125,7 @@ def test_labels_weigh_what_is_seen(name):
         assert len(np.unique(target.round(4))) > 8
 
 
-@pytest.mark.parametrize("name", MIXERS)
+@cases.each("name", MIXERS)
 def test_each_image_gives_and_takes_one_part_in_its_group(name):
     """Partners are a permutation inside groups, the same for images and labels."""
     image, target = mixed(name)
@@ -144,7 +145,7 @@ def test_the_mean_of_the_batch_stays():
         np.testing.assert_allclose(image.mean(1), 1 / ROWS, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", MIXERS)
+@cases.each("name", MIXERS)
 def test_all_else_stays(name):
     def check(batch):
         found = make(name)(batch, KEY)
@@ -155,7 +156,7 @@ def test_all_else_stays(name):
     jax.eval_shape(check, BATCH)
 
 
-@pytest.mark.parametrize("name", ["mixup", "cutmix_torchbearer"])
+@cases.each("name", ["mixup", "cutmix_torchbearer"])
 def test_views_of_an_image_meet_the_same_view_of_the_partner(name):
     """Four examples, two rows each, in groups of two: row 2 i + v meets 2 j + v."""
     image, target = mixed(name, views=2, mix_group=2)
@@ -171,13 +172,13 @@ def test_views_of_an_image_meet_the_same_view_of_the_partner(name):
     np.testing.assert_array_equal(same[:, :, 0, ..., 0], same[:, :, 1, ..., 1])
 
 
-@pytest.mark.parametrize("name", MIXERS)
+@cases.each("name", MIXERS)
 def test_refuses_batches_that_groups_do_not_divide(name):
     with pytest.raises(ValueError, match="multiple of mix_group=3, got 8"):
         jax.eval_shape(lambda: make(name, mix_group=3)(BATCH, KEY)["image"])
 
 
-@pytest.mark.parametrize("name", REFORMULATED)
+@cases.each("name", REFORMULATED)
 def test_the_reformulated_loss_has_the_own_label_only(name):
     image, target = mixed(name, reformulated=True)
     np.testing.assert_array_equal(target, np.broadcast_to(np.eye(8), target.shape))
@@ -189,7 +190,7 @@ def apart(image, label=tuple(range(ROWS))):
     return {**BATCH, "other": {"image": image, "label": jnp.array(label)}}
 
 
-@pytest.mark.parametrize("name", REFORMULATED)
+@cases.each("name", REFORMULATED)
 def test_a_second_source_s_labels_are_not_used(name):
     other = jax.random.uniform(KEY, IMAGE.shape)
     image, target = mixed(name, apart(other), partner="other")
@@ -200,7 +201,7 @@ def test_a_second_source_s_labels_are_not_used(name):
     assert (image != mixed(name, apart(other / 2), partner="other")[0]).any()
 
 
-@pytest.mark.parametrize("name", REFORMULATED)
+@cases.each("name", REFORMULATED)
 def test_a_second_source_that_is_the_first_gives_the_reformulated_loss(name):
     """With the partners that are drawn in the batch: the same bits."""
     within, _ = mixed(name, reformulated=True)
@@ -221,7 +222,7 @@ def test_refuses_a_second_source_that_is_not_there_or_of_another_size():
         apply(apart(IMAGE[:, 2:], jnp.arange(ROWS)), KEY)
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("options", "words"),
     [
         ({"p": 1.5}, r"p must be in \[0, 1\], got 1.5"),
@@ -230,7 +231,7 @@ def test_refuses_a_second_source_that_is_not_there_or_of_another_size():
         ({"partner": "self"}, "partner must be one of batch, other, got 'self'"),
     ],
 )
-@pytest.mark.parametrize("name", ["mixup", "cutmix", "fmix"])
+@cases.each("name", ["mixup", "cutmix", "fmix"])
 def test_refuses_options_without_meaning(name, options, words):
     with pytest.raises(ValueError, match=f"{name}: {words}"):
         make(name, **options)
@@ -247,8 +248,8 @@ def sampler(alpha=None):
     return jax.jit(many, static_argnums=2 if alpha else ())
 
 
-@pytest.mark.parametrize(("alpha", "plain"), [(0.5, False), (1.0, False), (1.0, True)])
-@pytest.mark.parametrize("own", [0, 1])
+@cases.each(("alpha", "plain"), [(0.5, False), (1.0, False), (1.0, True)])
+@cases.each("own", [0, 1])
 def test_shares_are_beta_distributed(alpha, plain, own):
     """Mean 1/2 and variance 1 / (4 (2 a + 1)); reformulated, mean (a + 1) / (2 a + 1)."""
     draw = sampler(alpha) if plain else sampler()

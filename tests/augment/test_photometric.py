@@ -11,6 +11,7 @@ from scipy import ndimage
 
 from jbias import augment
 from jbias.augment import photometric, sampling
+from tests import cases
 
 KEY = jax.random.key(8)
 B = 8
@@ -37,7 +38,7 @@ NULLS = {
 }
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("name", "options"), [(n, o) for n, several in NULLS.items() for o in several]
 )
 def test_null_settings_change_nothing(name, options):
@@ -45,7 +46,7 @@ def test_null_settings_change_nothing(name, options):
     assert make(**options)(BATCH, KEY) is BATCH
 
 
-@pytest.mark.parametrize("name", ["colour_jitter", "grayscale", "blur"])
+@cases.each("name", ["colour_jitter", "grayscale", "blur"])
 def test_a_share_of_the_images_is_changed(name):
     """And a chance of 0 that is drawn changes none, to the bit."""
     many = {"image": jnp.asarray(np.tile(IMAGE[:1], (2000, 1, 1, 1)))}
@@ -100,7 +101,7 @@ def test_greys_are_luma():
     np.testing.assert_allclose(found, np.broadcast_to(expected, IMAGE.shape), atol=1e-6)
 
 
-@pytest.mark.parametrize(("sigma", "radius"), [(0.1, 1), (0.8, 3), (2.0, 5)])
+@cases.each(("sigma", "radius"), [(0.1, 1), (0.8, 3), (2.0, 5)])
 def test_blur_is_scipys(sigma, radius):
     """A Gaussian cut off, mirrored without repeating the border."""
     found = photometric.gaussian_blur(BATCH["image"][0], jnp.float32(sigma), radius)
@@ -144,7 +145,7 @@ def test_lighting_shifts_along_the_axes_of_colours():
         assert scipy.stats.kstest(coordinate / 0.1, "norm").pvalue > 0.001
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("name", "options", "message"),
     [
         ("colour_jitter", {"hue": 0.6}, "hue must be in"),

@@ -10,6 +10,7 @@ from PIL import Image, ImageEnhance, ImageOps
 from scipy import ndimage
 
 from jbias.augment import memory, pillow
+from tests import cases
 
 NAMES = (*pillow.WARPS, *pillow.TABLES, *pillow.BLENDS)
 AFFINE = Image.Transform.AFFINE
@@ -101,22 +102,22 @@ def compare(name, h, w, some, resample=Image.Resampling.BILINEAR):
         yield found.astype(int) - expected
 
 
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("name", NAMES)
+@cases.each("size", SIZES)
+@cases.each("name", NAMES)
 def test_pixels_are_pillows(name, size):
     for difference in compare(name, *size, amounts(name, *size)):
         np.testing.assert_array_equal(difference, 0)
 
 
-@pytest.mark.parametrize("name", pillow.WARPS)
+@cases.each("name", pillow.WARPS)
 def test_pixels_of_large_warps_are_pillows(name):
     some = [a for a in amounts(name, 224, 224) if abs(a) != 29][-4:]
     for difference in compare(name, 224, 224, some):
         np.testing.assert_array_equal(difference, 0)
 
 
-@pytest.mark.parametrize("size", [(32, 32), (33, 33)])
-@pytest.mark.parametrize("degrees", [15, 30])
+@cases.each("size", [(32, 32), (33, 33)])
+@cases.each("degrees", [15, 30])
 def test_where_positions_are_rational_a_level_may_be_missed(degrees, size):
     """There Pillow's float64 falls to either side of whole numbers."""
     for difference in compare("rotate", *size, [degrees, -degrees]):
@@ -124,8 +125,8 @@ def test_where_positions_are_rational_a_level_may_be_missed(degrees, size):
         assert (difference != 0).mean() < 0.01
 
 
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("name", pillow.WARPS)
+@cases.each("size", SIZES)
+@cases.each("name", pillow.WARPS)
 def test_nearest_pixels_are_pillows(name, size):
     some = range(-30, 31) if name == "rotate" else amounts(name, *size)
     for difference in compare(name, *size, some, Image.Resampling.NEAREST):
@@ -147,7 +148,7 @@ def test_products_of_fractions_are_good_to_42_bits():
     assert 0 <= min(rest) <= max(rest) <= 2
 
 
-@pytest.mark.parametrize("name", ["shear_x", "shear_y"])
+@cases.each("name", ["shear_x", "shear_y"])
 def test_nearest_shears_are_rounded_as_pillow_rounds(name):
     """In 16 bits: floor(65536 x + 1/2), also of where the first pixel reads."""
     for amount in np.float32(np.linspace(-0.3, 0.3, 61)):
@@ -183,7 +184,7 @@ def test_blends_round_product_and_sum_apart():
         np.testing.assert_array_equal(np.asarray(found) & 255, expected)
 
 
-@pytest.mark.parametrize("nearest", [False, True])
+@cases.each("nearest", [False, True])
 def test_each_image_gets_the_operation_it_draws(nearest):
     names, (h, w) = ("identity", *NAMES), SIZES[1]
     image = packed(next(images(h, w)))

@@ -7,6 +7,7 @@ import pytest
 import scipy.stats
 
 from jbias.augment import augmix, pillow, pixmix, sampling
+from tests import cases
 
 KEY = jax.random.key(6)
 B, SIZE = 6, 12
@@ -131,7 +132,7 @@ def test_coefficients_are_of_beta_distributions(beta):
     assert abs(np.corrcoef(a[convex], b[convex])[0, 1]) < 0.05
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("options", "batch", "message"),
     [
         ({"k": -1}, {}, "k must be in"),

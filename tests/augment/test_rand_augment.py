@@ -9,6 +9,7 @@ import pytest
 from PIL import Image, ImageEnhance, ImageOps
 
 from jbias.augment import rand_augment, sampling
+from tests import cases
 
 KEY = jax.random.key(7)
 B, H, W = 64, 20, 26
@@ -60,7 +61,7 @@ def drawn(num_ops):
     return (which * 14).astype(int), np.where(side < 0.5, 1, -1)
 
 
-@pytest.mark.parametrize("magnitude", [9, 0, 30])
+@cases.each("magnitude", [9, 0, 30])
 def test_pixels_are_pillows(magnitude):
     """Two operations in turn, of every image; all 14 occur, to both sides."""
     found = jax.jit(rand_augment.make(magnitude=magnitude))(BATCH, KEY)["image"]
@@ -99,7 +100,7 @@ def test_keeps_all_but_the_image():
     assert jax.tree.map(jnp.shape, found) == jax.tree.map(jnp.shape, BATCH)
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("options", "message"),
     [
         ({"magnitude": 31}, "magnitude must be a whole number from 0 to 30, got 31"),

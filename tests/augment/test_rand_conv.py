@@ -9,6 +9,7 @@ import scipy.stats
 
 from jbias.algos import base
 from jbias.augment import compose, rand_conv
+from tests import cases
 
 KEY = jax.random.key(6)
 IMAGE = jnp.asarray(np.random.default_rng(0).uniform(size=(8, 12, 12, 3)), jnp.float32)
@@ -178,7 +179,7 @@ def test_views_of_another_transform_have_a_filter_each():
         rand_conv.make(views=3)(doubled, KEY)
 
 
-@pytest.mark.parametrize("sizes", [(), (2,), (3, 0)])
+@cases.each("sizes", [(), (2,), (3, 0)])
 def test_refuses_filters_without_a_centre(sizes):
     with pytest.raises(ValueError, match="rand_conv: sizes must be odd"):
         rand_conv.make(sizes=sizes)

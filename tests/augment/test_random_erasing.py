@@ -7,6 +7,7 @@ import pytest
 import scipy.stats
 
 from jbias.augment import geometric
+from tests import cases
 
 KEY = jax.random.key(6)
 IMAGE = jnp.asarray(np.random.default_rng(0).uniform(size=(8, 12, 12, 3)), jnp.float32)
@@ -54,7 +55,7 @@ def test_erased_boxes_are_smaller_than_the_image_or_none():
     assert not boxes(8, 8, count=20, area=(1.0, 1.0), aspect=(1.0, 1.0)).any()
 
 
-@pytest.mark.parametrize("fill", [0.0, (0.1, 0.2, 0.3), "random"])
+@cases.each("fill", [0.0, (0.1, 0.2, 0.3), "random"])
 def test_erases_a_share_and_fills_it(fill):
     image = jnp.broadcast_to(1 + IMAGE[:1], (1000, 12, 12, 3))  # Over 1: all is seen.
     apply = jax.jit(geometric.random_erasing(p=0.4, fill=fill))
@@ -68,7 +69,7 @@ def test_erases_a_share_and_fills_it(fill):
         np.testing.assert_array_equal(found[changed], expected)
 
 
-@pytest.mark.parametrize("fill", ["mean", 3.0, (0.1, -1.0, 0.0)])
+@cases.each("fill", ["mean", 3.0, (0.1, -1.0, 0.0)])
 def test_refuses_fills_that_are_no_colour(fill):
     with pytest.raises(ValueError, match="random_erasing: fill must be"):
         geometric.random_erasing(fill=fill)

@@ -7,6 +7,7 @@ import pytest
 import scipy.stats
 
 from jbias.augment import sampling
+from tests import cases
 
 KEY = jax.random.key(8)
 
@@ -24,7 +25,7 @@ def test_orders_are_what_permute_follows():
     )
 
 
-@pytest.mark.parametrize(
+@cases.each(
     "domain",
     [
         [0, 1] * 4,
@@ -82,8 +83,8 @@ def test_grouped_splits_the_batch():
     np.testing.assert_array_equal(sampling.split_groups(x, group=4)[1], x[4:8])
 
 
-@pytest.mark.parametrize("group", [3, 16, 0])
-@pytest.mark.parametrize(
+@cases.each("group", [3, 16, 0])
+@cases.each(
     "use",
     [
         lambda group: sampling.orders(KEY, 8, group=group),

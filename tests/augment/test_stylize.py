@@ -11,6 +11,7 @@ import scipy.stats
 from jbias import augment
 from jbias.augment import stylize
 from jbias.models import style_transfer
+from tests import cases
 
 KEY = jax.random.key(4)
 RNG = np.random.default_rng(0)
@@ -67,7 +68,7 @@ def test_style_tells_nothing_of_the_content():
     assert 1e-3 < scipy.stats.chi2.sf(chi2, 36) < 1 - 1e-3
 
 
-@pytest.mark.parametrize("p", [0.25, 0.5, 1.0])
+@cases.each("p", [0.25, 0.5, 1.0])
 def test_replaces_a_fixed_share_of_each_group(p):
     """By a style that surely changes an image: which are changed is drawn anew."""
 
@@ -149,7 +150,7 @@ def test_nothing_at_zero():
     assert make(p=0.0, mix_group=8)(BATCH, KEY) is BATCH
 
 
-@pytest.mark.parametrize("p", [0.3, 0.125, 1.5])
+@cases.each("p", [0.3, 0.125, 1.5])
 def test_refuses_shares_that_groups_do_not_have(p):
     with pytest.raises(ValueError, match="stylize: p must"):
         make(p=p, mix_group=8)

@@ -10,12 +10,13 @@ import pytest
 
 import jbias
 from jbias.data import arrays
+from tests import cases
 
 PIXELS = np.arange(2 * 3072, dtype=np.uint8).reshape(2, 3072)
 
 
-@pytest.mark.parametrize("protocol", [0, 1, 2, 3, 4])
-@pytest.mark.parametrize("order", ["C", "F"])
+@cases.each("protocol", [0, 1, 2, 3, 4])
+@cases.each("order", ["C", "F"])
 def test_what_pickle_itself_reads_is_read_alike(tmp_path, protocol, order):
     held = {b"data": np.array(PIXELS, order=order), b"labels": [1, 2], b"x": b"y"}
     (path := tmp_path / "batch").write_bytes(pickle.dumps(held, protocol))
@@ -76,7 +77,7 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize("case", list(HOSTILE))
+@cases.each("case", list(HOSTILE))
 def test_hostile_pickles_are_refused_at_once(tmp_path, case):
     data, match = HOSTILE[case]
     (path := tmp_path / "batch").write_bytes(data)
@@ -91,7 +92,7 @@ def test_hostile_pickles_are_refused_at_once(tmp_path, case):
     assert time.monotonic() - began < 20
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("start", "end", "match"),
     [
         (b"})", b"K\x01s.", "a key that is no text or number"),

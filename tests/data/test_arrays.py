@@ -10,6 +10,7 @@ from PIL import Image
 
 from jbias import data
 from jbias.data import cifar, mnist
+from tests import cases
 
 RNG = np.random.default_rng(0)
 
@@ -91,8 +92,8 @@ def as_binary(root):
     return pixels, labels
 
 
-@pytest.mark.parametrize("write", [as_python, as_binary])
-@pytest.mark.parametrize("below", [False, True])
+@cases.each("write", [as_python, as_binary])
+@cases.each("below", [False, True])
 def test_cifars_archives_hold_planes(tmp_path, write, below):
     pixels, labels = write(tmp_path)
     root = next(tmp_path.iterdir()) if below else tmp_path

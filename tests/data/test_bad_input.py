@@ -18,6 +18,7 @@ from PIL import Image
 
 from jbias import data
 from jbias.data import imagenet, labels, loader, tf_example
+from tests import cases
 
 RNG = np.random.default_rng(0)
 
@@ -248,7 +249,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
+@cases.each("case", CASES)
 def test_is_refused_in_one_line(case, tmp_path):
     make, message = CASES[case]
     options = {"data": "folder", "split": "train", **make(tmp_path)}
@@ -267,7 +268,7 @@ def test_unreadable_files_are_refused(tmp_path):
         )
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("text", "message"),
     [
         ("train,test\ncat,dog\n", "header must have train_class and test_class"),

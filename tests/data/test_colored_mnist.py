@@ -10,6 +10,7 @@ from jbias import data, train
 from jbias.configs import erm
 from jbias.data import colored_mnist, mnist, splits
 from jbias.runs import results, selection
+from tests import cases
 
 ORACLE = pathlib.Path(__file__).parents[1] / "oracles/colored_mnist.npz"
 N = {"train": 6000, "t10k": 1000}
@@ -71,7 +72,7 @@ def holds_rates(source, flips, noise=0.25):
         assert is_near(colour == clean, (1 - noise) * (1 - e) + noise * e)
 
 
-@pytest.mark.parametrize("form", colored_mnist.FLIPS)
+@cases.each("form", colored_mnist.FLIPS)
 def test_rates_are_those_of_the_environments(root, form):
     flips = colored_mnist.FLIPS[form]
     for split in colored_mnist.SPLITS:
@@ -171,7 +172,7 @@ def test_training_is_both_environments_in_turn(root):
             np.testing.assert_array_equal(both.columns[key][domain::2], column)
 
 
-@pytest.mark.parametrize(("form", "n"), [("irm", 6000), ("domainbed", 7000)])
+@cases.each(("form", "n"), [("irm", 6000), ("domainbed", 7000)])
 def test_environments_are_disjoint_and_whole(root, form, n):
     found = [load(root, f"train_{i}", form=form) for i in (0, 1)]
     found.append(load(root, "test", form=form))
@@ -184,7 +185,7 @@ def test_environments_are_disjoint_and_whole(root, form, n):
         np.testing.assert_array_equal(numbers_of(found[2]), np.arange(5000, 6000))
 
 
-@pytest.mark.parametrize("form", ["irm", "conditional"])
+@cases.each("form", ["irm", "conditional"])
 def test_images_depend_on_seed_alone_and_not_on_their_number(root, form):
     whole, again = (load(root, "train", form=form) for _ in range(2))
     few, other = (
@@ -229,7 +230,7 @@ TABLES = {
 }
 
 
-@pytest.mark.parametrize("form", colored_mnist.PAIRS)
+@cases.each("form", colored_mnist.PAIRS)
 def test_shares_of_ten_classes_are_exact(root, form):
     for split, groups in zip(("train", "test"), TABLES[form]):
         source = load(root, split, form=form, size=28)
@@ -285,7 +286,7 @@ def test_columns_reach_the_batch(root):
     ]
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("split", "options", "message"),
     [
         ("train", {"form": "imr"}, "form must be a known one, got 'imr'; did you mean"),
@@ -341,9 +342,7 @@ def test_the_preset_trains_on_one_correlation_and_tests_on_others(root):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("arg", "valid", "other"), [("", 0.825, 0.1), (",grey", 0.715, 0.74)]
-)
+@cases.each(("arg", "valid", "other"), [("", 0.825, 0.1), (",grey", 0.715, 0.74)])
 def test_plain_training_learns_the_colour(real, tmp_path, arg, valid, other):
     """And digits where there is none. Colour alone: 85 and 10 %; shape alone: 75 %."""
     config = erm.get_config(f"data=colored_mnist,root={real},seeds=1{arg}")

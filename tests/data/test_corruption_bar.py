@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from jbias.data import corruption_bar, corruptions
+from tests import cases
 
 
 def even(value, side=64):
@@ -20,7 +21,7 @@ def spectral_noise(amplitude, seed):
     return corruption_bar.spectral_noise(np, np.random.default_rng(seed), amplitude)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@cases.each("seed", range(6))
 def test_single_frequency_is_one_wave_of_all_channels(seed):
     wave = corrupt(even(128, 128), "single_frequency_greyscale", 1, seed) - 127.5
     np.testing.assert_array_equal(wave[..., 0], wave[..., 2])

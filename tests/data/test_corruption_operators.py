@@ -5,6 +5,7 @@ import pytest
 from PIL import Image
 
 from jbias.data import corruption_kernels, corruption_operators, corruptions
+from tests import cases
 
 KNOWN = (*corruptions.CORRUPTIONS, *corruptions.BAR)
 
@@ -18,8 +19,8 @@ def ice(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("side", [32, 64, 224])
-@pytest.mark.parametrize("name", KNOWN)
+@cases.each("side", [32, 64, 224])
+@cases.each("name", KNOWN)
 def test_severities_share_shapes(name, side, ice):
     shapes = set()
     for severity in corruptions.SEVERITIES:
@@ -47,7 +48,7 @@ def test_photographs_are_padded_and_held_once(ice):
     assert (one["ice"][3, :327] == 150).all() and (one["ice"][3, 327:] == 0).all()
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("change", "message"),
     [
         ({"name": "fogg"}, "got 'fogg'; did you mean 'fog'"),

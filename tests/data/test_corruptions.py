@@ -7,6 +7,7 @@ from PIL import Image
 from scipy import ndimage
 
 from jbias.data import corruption_kernels, corruptions
+from tests import cases
 
 KNOWN = {**corruptions.CORRUPTIONS, **corruptions.BAR}
 FIFTEEN = (
@@ -56,8 +57,8 @@ def test_tables_are_whole():
         assert len({len(row) for rows in entry.settings.values() for row in rows}) == 1
 
 
-@pytest.mark.parametrize("name", KNOWN)
-@pytest.mark.parametrize("side", [32, 64, 224])
+@cases.each("name", KNOWN)
+@cases.each("side", [32, 64, 224])
 def test_bytes_in_bytes_out_by_seed_alone(name, side, ice):
     image = smooth(side, 5)
     kept = image.copy()
@@ -73,7 +74,7 @@ def test_bytes_in_bytes_out_by_seed_alone(name, side, ice):
     assert (other == out).all() == (name in fixed)
 
 
-@pytest.mark.parametrize("name", KNOWN)
+@cases.each("name", KNOWN)
 def test_views_are_taken_as_they_look(name, ice):
     view = smooth(32, 1).transpose(1, 0, 2)[::-1, :, ::-1]
     view.flags.writeable = False
@@ -84,9 +85,7 @@ def test_views_are_taken_as_they_look(name, ice):
 EVEN = [(name, side) for name in KNOWN for side in (32, 64, 224) if name not in UNEVEN]
 
 
-@pytest.mark.parametrize(
-    ("name", "side"), [case for case in EVEN if case not in UNEVEN_SIDES]
-)
+@cases.each(("name", "side"), [case for case in EVEN if case not in UNEVEN_SIDES])
 def test_damage_grows_with_severity(name, side, ice):
     damage = np.zeros(5)
     for seed in range(2 if side == 224 else 8):
@@ -109,7 +108,7 @@ def test_other_sides_need_a_table():
     assert corruptions.corrupt(image[:33, :33], "blue_noise_sample", 1, rng(0)).any()
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("change", "message"),
     [
         ({"name": "gausian_noise"}, "got 'gausian_noise'; did you mean 'gaussian_noi"),

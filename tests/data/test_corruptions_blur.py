@@ -9,11 +9,12 @@ from scipy import ndimage
 from jbias.data import corruption_kernels as arrays
 from jbias.data import corruption_kernels as blur
 from jbias.data import corruptions
+from tests import cases
 
 BLURS = ("gaussian_blur", "defocus_blur", "glass_blur", "motion_blur", "zoom_blur")
 
 
-@pytest.mark.parametrize("name", BLURS)
+@cases.each("name", BLURS)
 def test_even_colour_stays(name):
     image = np.full((224, 224, 3), (10, 130, 240), np.uint8)
     for severity in corruptions.SEVERITIES:
@@ -23,7 +24,7 @@ def test_even_colour_stays(name):
         np.testing.assert_allclose(out, image * gain, atol=1.5)
 
 
-@pytest.mark.parametrize("sigma", [1, 2, 3, 4, 6])
+@cases.each("sigma", [1, 2, 3, 4, 6])
 def test_gaussian_has_its_width(sigma):
     field = np.zeros((65, 65))
     field[32, 32] = 1
@@ -42,9 +43,7 @@ def test_gaussian_repeats_edges():
     np.testing.assert_allclose(arrays.blurred(field, 2), out, atol=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("radius", "alias", "points"), [(3, 0.1, 29), (4, 0.5, 49), (6, 0.5, 113)]
-)
+@cases.each(("radius", "alias", "points"), [(3, 0.1, 29), (4, 0.5, 49), (6, 0.5, 113)])
 def test_disk_is_even_and_sums_to_one(radius, alias, points):
     kernel = blur.disk(radius, alias)
     assert kernel.shape == (17, 17)
@@ -62,7 +61,7 @@ def test_disk_at_its_border_is_mirrored():
     assert blur.disk(10, 0.5).sum() == pytest.approx(1.011, abs=5e-4)
 
 
-@pytest.mark.parametrize("reach", [1, 2, 4])
+@cases.each("reach", [1, 2, 4])
 def test_glass_copies_in_the_order_of_the_sweep(reach):
     side, rng = 20, np.random.default_rng(reach)
     x = np.arange(side * side).reshape(side, side)
@@ -77,7 +76,7 @@ def test_glass_copies_in_the_order_of_the_sweep(reach):
     assert (expected != x).mean() > 0.3
 
 
-@pytest.mark.parametrize("degrees", [-135, -90, -45, -20, 0, 33, 45])
+@cases.each("degrees", [-135, -90, -45, -20, 0, 33, 45])
 def test_motion_goes_one_way(degrees):
     field = np.zeros((81, 81))
     field[40, 40] = 1e6
@@ -104,7 +103,7 @@ def test_motion_repeats_edges_and_cuts_fractions():
     )
 
 
-@pytest.mark.parametrize("side", [32, 64, 224])
+@cases.each("side", [32, 64, 224])
 def test_zoom_is_scipys_trimmed(side):
     field = np.random.default_rng(0).random((side, side, 3))
     for factor in (1.0, 1.01, 1.13, 1.25, 1.3, 2.25, 3.0, 4.5):

@@ -9,6 +9,7 @@ from scipy import ndimage
 
 from jbias.data import corruption_kernels as digital
 from jbias.data import corruptions
+from tests import cases
 
 SEVERITIES = corruptions.SEVERITIES
 
@@ -40,7 +41,7 @@ def close(got, expected):
     assert off.max() <= 1 and (off > 0).mean() < 0.1
 
 
-@pytest.mark.parametrize("severity", SEVERITIES)
+@cases.each("severity", SEVERITIES)
 def test_brightness_adds_to_value(severity):
     image, more = colours(), severity / 10
     expected = through_hsv(image, lambda h, s, v: (h, s, min(v + more, 1)))
@@ -69,7 +70,7 @@ def test_saturate_turns_greys_red():
     assert corrupt(grey, "saturate", 5)[0, 0] == pytest.approx([100, 80, 80], abs=1)
 
 
-@pytest.mark.parametrize("severity", SEVERITIES)
+@cases.each("severity", SEVERITIES)
 def test_contrast_scales_about_each_channels_mean(severity):
     image = np.random.default_rng(0).integers(40, 180, (224, 224, 3), np.uint8)
     scale = (0.4, 0.3, 0.2, 0.1, 0.05)[severity - 1]
@@ -90,7 +91,7 @@ def test_pixelate_averages_whole_blocks(severity, block):
     np.testing.assert_allclose(corrupt(image, "pixelate", severity), expected, atol=1)
 
 
-@pytest.mark.parametrize(("side", "count"), [(224, 67), (64, 38), (32, 24)])
+@cases.each(("side", "count"), [(224, 67), (64, 38), (32, 24)])
 def test_pixelate_leaves_so_many_columns(side, count):
     ramp = np.broadcast_to(np.linspace(0, 255, side)[None, :, None], (side, side, 3))
     out = corrupt(ramp.astype(np.uint8), "pixelate", 4)
@@ -99,8 +100,8 @@ def test_pixelate_leaves_so_many_columns(side, count):
     assert (out[0] == out[-1]).all()
 
 
-@pytest.mark.parametrize("severity", SEVERITIES)
-@pytest.mark.parametrize(
+@cases.each("severity", SEVERITIES)
+@cases.each(
     ("side", "qualities"), [(224, (25, 18, 15, 10, 7)), (32, (80, 65, 58, 50, 40))]
 )
 def test_jpeg_is_that_of_opencv(severity, side, qualities):
@@ -115,7 +116,7 @@ def test_jpeg_is_that_of_opencv(severity, side, qualities):
     np.testing.assert_allclose(out, expected.astype(int), atol=2)
 
 
-@pytest.mark.parametrize("sigma", [0, 2.4, 19.5, 170.8])
+@cases.each("sigma", [0, 2.4, 19.5, 170.8])
 def test_smoother_is_scipys_filter(sigma):
     field = np.random.default_rng(0).random((64, 64))
     matrix = digital.smoother(64, sigma)

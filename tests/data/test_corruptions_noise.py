@@ -5,6 +5,7 @@ import pytest
 from scipy import stats
 
 from jbias.data import corruptions
+from tests import cases
 
 N = 224 * 224 * 3
 
@@ -18,8 +19,8 @@ def cut(x):
     return np.floor(np.clip(x, 0, 1) * 255)
 
 
-@pytest.mark.parametrize("level", [60, 128, 220])
-@pytest.mark.parametrize(
+@cases.each("level", [60, 128, 220])
+@cases.each(
     ("name", "sigmas"),
     [
         ("gaussian_noise", (0.08, 0.12, 0.18, 0.26, 0.38)),

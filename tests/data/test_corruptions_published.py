@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from jbias.data import corruption_bar, corruptions
+from tests import cases
 
 ORACLE = pathlib.Path(__file__).parents[1] / "oracles" / "corruptions.npz"
 STRIDE = {32: 5, 64: 9, 224: 27}
@@ -31,14 +32,14 @@ def oracle():
         return dict(stored)
 
 
-@pytest.mark.parametrize("side", STRIDE)
-@pytest.mark.parametrize("name", sorted(set(corruptions.CORRUPTIONS) - UNTOLD))
+@cases.each("side", STRIDE)
+@cases.each("name", sorted(set(corruptions.CORRUPTIONS) - UNTOLD))
 def test_images_are_those_of_imagenet_c(oracle, name, side):
     check(oracle, name, side)
 
 
-@pytest.mark.parametrize("side", [32, 224])
-@pytest.mark.parametrize("name", corruptions.BAR)
+@cases.each("side", [32, 224])
+@cases.each("name", corruptions.BAR)
 def test_images_are_those_of_imagenet_c_bar(oracle, name, side, monkeypatch):
     lattices = iter(zip(oracle["gradients"], oracle["order"].astype(int), strict=True))
 

@@ -7,6 +7,7 @@ import pytest
 
 from jbias.data import corruption_kernels as weather
 from jbias.data import corruptions
+from tests import cases
 
 
 def even(value, side=64):
@@ -25,7 +26,7 @@ def residuals(heights, step):
     return heights[step // 2 :: step, step // 2 :: step] - mean
 
 
-@pytest.mark.parametrize("decay", [1.4, 2, 3])
+@cases.each("decay", [1.4, 2, 3])
 def test_plasma_adds_uniform_noise_that_falls_with_the_step(decay):
     heights = weather.plasma(np, np.random.default_rng(0), 9, decay)
     fine, coarse = residuals(heights, 2), residuals(heights, 4)
@@ -38,7 +39,7 @@ def test_plasma_adds_uniform_noise_that_falls_with_the_step(decay):
     assert (odd - cross / 4).std() == pytest.approx(fine.std(), rel=0.02)
 
 
-@pytest.mark.parametrize("levels", [5, 6, 8])
+@cases.each("levels", [5, 6, 8])
 def test_plasma_is_scaled_and_periodic(levels):
     seams, inside = [], []
     for seed in range(10):
@@ -49,7 +50,7 @@ def test_plasma_is_scaled_and_periodic(levels):
     assert np.mean(seams) < 1.5 * np.mean(inside)
 
 
-@pytest.mark.parametrize("severity", [1, 2, 3, 4, 5])
+@cases.each("severity", [1, 2, 3, 4, 5])
 def test_fog_keeps_the_brightest_and_black(severity):
     thick = (0.4, 0.7, 1, 1.5, 2)[severity - 1]
     out = corrupt(even(255), "fog", severity)
@@ -58,7 +59,7 @@ def test_fog_keeps_the_brightest_and_black(severity):
     np.testing.assert_array_equal(out[..., 0], out[..., 2])
 
 
-@pytest.mark.parametrize("severity", [1, 2, 3, 4, 5])
+@cases.each("severity", [1, 2, 3, 4, 5])
 def test_snow_falls_alike_turned_upside_down(severity):
     keep = (0.8, 0.7, 0.7, 0.65, 0.55)[severity - 1]
     out = corrupt(even(0, 224), "snow", severity)
@@ -86,7 +87,7 @@ def test_snow_whitens_by_the_grey():
     np.testing.assert_allclose(out, 255 * lifted, atol=1)
 
 
-@pytest.mark.parametrize("severity", [1, 2, 3])
+@cases.each("severity", [1, 2, 3])
 def test_water_is_pale_turquoise_light(severity):
     out = corrupt(even(0, 224), "spatter", severity).astype(float)
     np.testing.assert_array_equal(out[..., 1], out[..., 2])

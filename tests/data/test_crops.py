@@ -12,6 +12,7 @@ import simplejpeg
 from PIL import Image, JpegImagePlugin
 
 from jbias.data import crops, transforms
+from tests import cases
 
 DRAWS = 4000
 LEAST_P = 1e-3  # Of a test with a fixed seed.
@@ -105,8 +106,8 @@ def torchvision_box(rng, width, height, scale, ratio):
     return (width - w) // 2, (height - h) // 2, w, h
 
 
-@pytest.mark.parametrize("size", [(500, 375), (97, 400), (1200, 100), (3, 2), (1, 1)])
-@pytest.mark.parametrize("area", [(0.08, 1), (0.9, 1.0)])
+@cases.each("size", [(500, 375), (97, 400), (1200, 100), (3, 2), (1, 1)])
+@cases.each("area", [(0.08, 1), (0.9, 1.0)])
 def test_windows_follow_torchvisions_rule(size, area):
     ours, theirs = np.random.default_rng(0), np.random.default_rng(1)
     ratio = (3 / 4, 4 / 3)
@@ -136,7 +137,7 @@ def test_windows_that_always_fit_have_the_distributions_of_the_page():
         assert scipy.stats.kstest(values, "uniform").pvalue > LEAST_P, name
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("size", "window"),
     [
         ((1000, 10), (493, 0, 13, 10)),
@@ -161,7 +162,7 @@ WINDOWS = [
 ]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@cases.each("kind", KINDS)
 def test_equals_pillow(tmp_path, kind, decoder, no_pillow, monkeypatch):
     """To the bit where Pillow resizes; else to one level: both round twice."""
     path = tmp_path / "a.JPEG"
@@ -174,8 +175,8 @@ def test_equals_pillow(tmp_path, kind, decoder, no_pillow, monkeypatch):
         np.testing.assert_array_equal(crop(path, window, 64), pixels)
 
 
-@pytest.mark.parametrize("resizer", [True, False])
-@pytest.mark.parametrize("kind", KINDS)
+@cases.each("resizer", [True, False])
+@cases.each("kind", KINDS)
 def test_reduced_decoding_is_near(
     tmp_path, kind, resizer, decoder, no_pillow, monkeypatch
 ):
@@ -248,7 +249,7 @@ def test_reads_files_in_memory_too(tmp_path):
     np.testing.assert_array_equal(found, crop(path, window, 16))
 
 
-@pytest.mark.parametrize("suffix", ["jpg", "png"])
+@cases.each("suffix", ["jpg", "png"])
 def test_draws_once_with_the_size_of_the_original(tmp_path, suffix):
     path, asked = tmp_path / f"a.{suffix}", []
     photograph((50, 40)).save(path)
@@ -261,10 +262,8 @@ def test_draws_once_with_the_size_of_the_original(tmp_path, suffix):
     assert asked == [(50, 40)]
 
 
-@pytest.mark.parametrize("suffix", ["jpg", "png"])
-@pytest.mark.parametrize(
-    "window", [(-1, 0, 9, 9), (0, 0, 51, 9), (0, 32, 9, 9), (0, 0, 0, 9)]
-)
+@cases.each("suffix", ["jpg", "png"])
+@cases.each("window", [(-1, 0, 9, 9), (0, 0, 51, 9), (0, 32, 9, 9), (0, 0, 0, 9)])
 def test_windows_outside_the_image_are_refused(tmp_path, suffix, window):
     path = tmp_path / f"a.{suffix}"
     photograph((50, 40)).save(path)
@@ -275,7 +274,7 @@ def test_windows_outside_the_image_are_refused(tmp_path, suffix, window):
 # Canvases.
 
 
-@pytest.mark.parametrize("size", [(500, 375), (40, 90), (700, 600)])
+@cases.each("size", [(500, 375), (40, 90), (700, 600)])
 def test_a_canvas_is_the_whole_image_squeezed(tmp_path, size, decoder, no_pillow):
     path = tmp_path / "a.jpg"
     photograph(size).save(path, quality=90)
@@ -319,7 +318,7 @@ ODD = {
 }
 
 
-@pytest.mark.parametrize("kind", ODD)
+@cases.each("kind", ODD)
 def test_odd_files_decode_as_by_hand(tmp_path, kind):
     path, window = tmp_path / "n02105855_2933.JPEG", (20, 30, 150, 100)
     ODD[kind](path, photograph((251, 199)))
@@ -334,8 +333,8 @@ def test_odd_files_decode_as_by_hand(tmp_path, kind):
     assert aspect == 251 / 199 and distance(pixels, whole) <= 1
 
 
-@pytest.mark.parametrize("suffix", ["jpg", "png", "webp"])
-@pytest.mark.parametrize("keep", [0.0, 0.1, 0.6, 0.95, 0.999])
+@cases.each("suffix", ["jpg", "png", "webp"])
+@cases.each("keep", [0.0, 0.1, 0.6, 0.95, 0.999])
 def test_cut_off_files_are_refused_by_name(tmp_path, truncate, suffix, keep, decoder):
     """Even where all rows of the window are there."""
     path = tmp_path / f"broken.{suffix}"

@@ -9,7 +9,7 @@ from PIL import Image
 
 from jbias import data, prepare
 from jbias.data import loader, splits, subset
-from tests import forms
+from tests import cases, forms
 
 COUNTS = {"photo/cat": 6, "photo/dog": 8}
 
@@ -157,10 +157,10 @@ def shade(i, keep=None):
     return held.getvalue()[:keep]
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("form", "names"), [("tar", 9), ("parquet", 3), ("records", 3), ("records", 15)]
 )
-@pytest.mark.parametrize("bad", [(1,), (1, 10)])
+@cases.each("bad", [(1,), (1, 10)])
 def test_images_of_one_name_are_told_apart(form, names, bad, tmp_path):
     """WebDataset's keys repeat in every shard, and other names as they like."""
     rows = [
@@ -185,7 +185,7 @@ def test_images_of_one_name_are_told_apart(form, names, bad, tmp_path):
     assert sorted(np.concatenate(parts)[:, 0, 0, 0] // 16) == good
 
 
-@pytest.mark.parametrize("form", ["tar", "parquet", "records"])
+@cases.each("form", ["tar", "parquet", "records"])
 def test_a_list_is_good_for_a_copy_of_the_set(form, tmp_path):
     rows = [(f"{i}.png", shade(i, None if i else 40), i // 5) for i in range(15)]
     root = forms.written(form, rows, tmp_path)

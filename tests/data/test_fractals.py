@@ -5,6 +5,7 @@ import pytest
 
 from jbias import data
 from jbias.data import fractals
+from tests import cases
 
 
 @pytest.fixture(autouse=True)
@@ -95,7 +96,7 @@ def test_the_border_is_between_escape_and_rest():
         assert (outside < 2000).mean() > 0.8 and (inside == 2000).mean() > 0.7
 
 
-@pytest.mark.parametrize("k", [2, 3, 4])
+@cases.each("k", [2, 3, 4])
 def test_contractions_are_as_strong_as_anderson_and_farrells(k):
     for seed in range(20):
         linear, shift = fractals._contractions(np.random.default_rng(seed), k)
@@ -105,7 +106,7 @@ def test_contractions_are_as_strong_as_anderson_and_farrells(k):
         assert (5 + k) / 2 <= total <= (6 + k) / 2
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("split", "options", "message"),
     [
         ("test", {}, "split must be a known one, got 'test'; .*train"),

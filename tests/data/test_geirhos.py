@@ -5,6 +5,7 @@ import pytest
 
 from jbias import data
 from jbias.data import base, geirhos, labels
+from tests import cases
 
 CLASSES = tuple(labels.geirhos16())
 
@@ -53,7 +54,7 @@ def test_a_set_without_conditions_has_no_column(root):
     assert len(source) == 16
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("name", "text", "number"),
     [
         ("uniform-noise", "0.10", 3),

@@ -12,6 +12,7 @@ from PIL import Image
 
 from jbias import data, prepare
 from jbias.data import loader
+from tests import cases
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +84,7 @@ def as_records(source, out):
     assert prepare.main(command) == 0
 
 
-@pytest.mark.parametrize("write", [as_tar, as_parquet, as_records])
+@cases.each("write", [as_tar, as_parquet, as_records])
 def test_every_form_gives_the_same_batches(folder, images, write, tmp_path):
     write(folder, tmp_path)
     names = tmp_path / "wnids.txt"

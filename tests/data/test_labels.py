@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from jbias.data import labels, wordnet
+from tests import cases
 
 SIZES = [1, 4, 2, 49, 5, 7, 3, 6, 4, 3, 109, 2, 2, 1, 1, 8]
 TABLE = labels.geirhos16()
@@ -90,7 +91,7 @@ def test_a_test_set_of_some_of_the_16_in_any_order():
     assert [mapped.classes[i] for i in mapped.relabel] == ["truck", "bear"]
 
 
-@pytest.mark.parametrize("space", ["names", "wnid", "entry16"])
+@cases.each("space", ["names", "wnid", "entry16"])
 def test_same_space_goes_by_name(space):
     mapped = labels.match(("a", "b", "c"), space, ("c", "a"), space)
     assert mapped.classes == ("a", "b", "c")
@@ -99,7 +100,7 @@ def test_same_space_goes_by_name(space):
     assert mapped.relabel.dtype == np.int32
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("args", "message"),
     [
         (

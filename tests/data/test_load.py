@@ -6,9 +6,10 @@ import pytest
 
 from jbias import data
 from jbias.data import base
+from tests import cases
 
 
-@pytest.mark.parametrize("name", data.DATASETS)
+@cases.each("name", data.DATASETS)
 def test_every_row_is_whole(name):
     entry = data.DATASETS[name]
     parameters = inspect.signature(entry.make).parameters
@@ -25,7 +26,7 @@ def test_loads_by_name(tree):
     assert len(source) == 3
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("args", "options", "message"),
     [
         (("pcas", "photo"), {}, "got 'pcas'; did you mean 'pacs'? known: attributed, "),
@@ -59,7 +60,7 @@ def test_unknown_names_are_refused_with_the_nearest(args, options, message):
 HAVE_TO_BE_GOT = [name for name, entry in data.DATASETS.items() if entry.size]
 
 
-@pytest.mark.parametrize("name", HAVE_TO_BE_GOT)
+@cases.each("name", HAVE_TO_BE_GOT)
 def test_who_has_nothing_is_told_what_to_get(name, tmp_path):
     entry = data.DATASETS[name]
     split = entry.splits[0] if entry.splits else "val"

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from jbias.data import folder, loader, sources
+from tests import cases
 
 
 def make(tree, n=150):
@@ -88,7 +89,7 @@ def test_array_source_elements():
         array_source().name = "other"
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("changes", "message"),
     [
         ({"images": np.zeros((2, 4, 4, 3))}, "uint8 .n, h, w, 3., got float64"),

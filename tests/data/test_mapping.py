@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from jbias.data import base, labels
+from tests import cases
 
 TRAIN = ("beagle", "poodle", "siamese", "tabby", "rake")
 TEST = ("cat", "dog", "horse")
@@ -59,7 +60,7 @@ def test_a_mapping_goes_before_what_is_known_of_the_spaces(tmp_path):
     assert mapped.matrix.tolist() == [[0, 1], [1, 0]]
 
 
-@pytest.mark.parametrize(
+@cases.each(
     "text",
     [
         "﻿" + WHOLE,
@@ -68,14 +69,13 @@ def test_a_mapping_goes_before_what_is_known_of_the_spaces(tmp_path):
         "note,test_class,train_class\n,dog,beagle\nx,dog,poodle\n,cat,tabby\n",
         'train_class,test_class\n"beagle",dog\n\npoodle,dog\ntabby,cat',
     ],
-    ids=["mark", "spaces", "windows", "columns", "quotes"],
 )
 def test_ways_of_writing_the_same(tmp_path, text):
     expected, got = matched(tmp_path, WHOLE), matched(tmp_path, text)
     assert got.digest == expected.digest
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("text", "message"),
     [
         ("", "header must have train_class and test_class once each, .* got ''"),

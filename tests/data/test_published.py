@@ -6,9 +6,10 @@ from PIL import Image
 
 from jbias import data
 from jbias.data import domains, geirhos, labels, loader
+from tests import cases
 
 
-@pytest.mark.parametrize(("style", "count"), domains.PACS_COUNTS.items())
+@cases.each(("style", "count"), domains.PACS_COUNTS.items())
 def test_pacs_counts(unpacked, style, count):
     root = str(unpacked("pacs64") / "pacs64")
     source = data.load("pacs", style, root=root, size=64)
@@ -57,7 +58,7 @@ def test_pacs_with_other_classes_is_refused(tree, change, message):
     assert message in str(error.value)
 
 
-@pytest.mark.parametrize(("split", "count"), geirhos.COUNTS.items())
+@cases.each(("split", "count"), geirhos.COUNTS.items())
 def test_geirhos_counts(unpacked, split, count):
     root = str(unpacked("geirhos64") / "geirhos64")
     source = data.load("geirhos", split, root=root, size=64)

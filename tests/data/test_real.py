@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from jbias.data import imagenet, wordnet
+from tests import cases
 
 WNIDS = wordnet.wnids()
 
@@ -77,7 +78,7 @@ def test_a_set_holds_accepted_classes_or_none(val, table):
             dataclasses.replace(source, columns=columns)
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("held", "message"),
     [
         ([[0]] * 49_999, "a list of 50,000 lists, got 49,999"),

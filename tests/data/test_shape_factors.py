@@ -7,6 +7,7 @@ import pytest
 
 from jbias import data
 from jbias.data import shape_scenes, shapes, textures
+from tests import cases
 
 N = 4800
 
@@ -17,7 +18,7 @@ def many():
     return shapes.make("train", n=N, correlation=1 / 16, factors=True)
 
 
-@pytest.mark.parametrize("split", shapes.SPLITS)
+@cases.each("split", shapes.SPLITS)
 def test_nothing_else_changes(split):
     n = 240 if split == "cue_conflict" else 256
     plain = shapes.make(split, n=n)
@@ -51,7 +52,7 @@ def test_names_are_short_and_values_two():
         assert len({*values}) == 2
 
 
-@pytest.mark.parametrize("name", shapes.FACTOR_NAMES)
+@cases.each("name", shapes.FACTOR_NAMES)
 def test_both_values_are_common_in_each_class(many, name):
     for k in range(16):
         share = many.columns[name][many.columns["label"] == k].mean()
@@ -59,7 +60,7 @@ def test_both_values_are_common_in_each_class(many, name):
     assert 0.25 < many.columns[name].mean() < 0.75
 
 
-@pytest.mark.parametrize("name", shapes.FACTOR_NAMES)
+@cases.each("name", shapes.FACTOR_NAMES)
 def test_factors_are_independent_of_the_class(many, name):
     column, label = many.columns[name], many.columns["label"]
     expected = column.mean()

@@ -8,6 +8,7 @@ import pytest
 
 from jbias import data
 from jbias.data import shape_scenes, shapes, textures
+from tests import cases
 
 
 @pytest.fixture(autouse=True)
@@ -21,7 +22,7 @@ def same(a, b) -> bool:
     )
 
 
-@pytest.mark.parametrize("split", shapes.SPLITS)
+@cases.each("split", shapes.SPLITS)
 def test_is_a_pure_function_of_its_arguments(split, monkeypatch, tmp_path):
     first = shapes.make(split, n=480)
     read = shapes.make(split, n=480)
@@ -33,7 +34,7 @@ def test_is_a_pure_function_of_its_arguments(split, monkeypatch, tmp_path):
     assert not same(first, other) and first.fingerprint != other.fingerprint
 
 
-@pytest.mark.parametrize("split", shapes.SPLITS)
+@cases.each("split", shapes.SPLITS)
 def test_a_smaller_set_is_the_beginning_of_a_larger(split):
     n = 240 if split == "cue_conflict" else 304
     few, many = shapes.make(split, n=n), shapes.make(split, n=720)
@@ -48,7 +49,7 @@ def test_train_valid_and_test_share_no_image():
     assert all(not a & b for a, b in itertools.combinations(rows, 2))
 
 
-@pytest.mark.parametrize("split", shapes.SPLITS)
+@cases.each("split", shapes.SPLITS)
 def test_classes_are_balanced_and_documented(split):
     source = data.load("shapes", split)
     assert len(source) == {"train": 4096, "valid": 512}.get(split, 480)
@@ -62,7 +63,7 @@ def test_classes_are_balanced_and_documented(split):
     assert ("texture" in source.columns) == conflict
 
 
-@pytest.mark.parametrize("correlation", [0, 1 / 16, 0.5, 0.99, 1])
+@cases.each("correlation", [0, 1 / 16, 0.5, 0.99, 1])
 def test_correlation_is_realised(correlation):
     columns = shapes.make("train", correlation=correlation).columns
     agree = columns["label"] == columns["attribute"]
@@ -121,7 +122,7 @@ def test_patterns_have_both_tones_about_equally():
     assert np.abs(means - 0.5).max() < 0.1
 
 
-@pytest.mark.parametrize("column", ["label", "attribute"])
+@cases.each("column", ["label", "attribute"])
 def test_neither_cue_is_told_by_mean_colour_or_contrast(column):
     def features(source):
         x = source.images / 255
@@ -138,8 +139,8 @@ def test_neither_cue_is_told_by_mean_colour_or_contrast(column):
     assert (guess == test.columns[column]).mean() < 0.12
 
 
-@pytest.mark.parametrize("size", [32, 64, 224])
-@pytest.mark.parametrize("split", ["valid", "silhouette", "sketch"])
+@cases.each("size", [32, 64, 224])
+@cases.each("split", ["valid", "silhouette", "sketch"])
 def test_sizes_show_the_same_pictures(split, size):
     n = 16
     source = shapes.make(split, size=size, n=n)
@@ -219,7 +220,7 @@ def test_corruptions_are_of_the_test_images():
     assert spread["blur"] < 0.7 and spread["contrast"] < 0.35
 
 
-@pytest.mark.parametrize("kind", shape_scenes.SHAPES)
+@cases.each("kind", shape_scenes.SHAPES)
 def test_masks_are_distance_fields(kind):
     ticks = np.linspace(-1.5, 1.5, 151, dtype=np.float32)
     x, y = np.meshgrid(ticks, ticks)
@@ -253,7 +254,7 @@ def test_masks_turn_scale_and_shift():
     )
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("split", "options", "message"),
     [
         ("silhouete", {}, "did you mean 'silhouette'"),
@@ -274,7 +275,7 @@ def test_refuses_in_one_line(split, options, message):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("split", ["train", "cue_conflict", "recoloured"])
+@cases.each("split", ["train", "cue_conflict", "recoloured"])
 def test_renders_are_the_scene_in_every_texture(split):
     """The one of an image's own texture is the image, noise and all; others are not."""
     source = shapes.make(split, n=480, correlation=0.5, renders=True)
@@ -299,7 +300,7 @@ def test_renders_do_not_know_the_correlation():
     assert np.array_equal(some, all_[:304])
 
 
-@pytest.mark.parametrize("split", ["silhouette", "stylized", "corrupted"])
+@cases.each("split", ["silhouette", "stylized", "corrupted"])
 def test_renders_are_refused_where_there_are_none(split):
     with pytest.raises(ValueError, match="renders must be of one of train, valid"):
         shapes.make(split, renders=True)

@@ -8,6 +8,7 @@ import pytest
 
 from jbias import data
 from jbias.data import shift_option, shifts, sources
+from tests import cases
 
 CLASSES = ("ant", "bee", "cat", "dog")
 COLOURS = ("red", "yellow", "green", "blue")
@@ -127,7 +128,7 @@ def test_values_without_names_are_called_by_their_numbers(part):
     assert part("ood", attribute="stripes").values["attribute"] == ("0", "1")
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("options", "message"),
     [
         (dict(level="C7"), "level must be one of M0"),

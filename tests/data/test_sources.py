@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from jbias.data import folder, sources
-from tests import forms
+from tests import cases, forms
 
 THREADS = 8
 
@@ -116,8 +116,8 @@ def _wrapped(error: Exception) -> ValueError:
         return wrapped
 
 
-@pytest.mark.parametrize("number", [errno.EIO, errno.EMFILE, errno.ESTALE])
-@pytest.mark.parametrize("wrap", [_wrapped, lambda error: error])
+@cases.each("number", [errno.EIO, errno.EMFILE, errno.ESTALE])
+@cases.each("wrap", [_wrapped, lambda error: error])
 def test_what_may_pass_is_read_again(number, wrap):
     store, asked = _failing(wrap(OSError(number, os.strerror(number))))
     with pytest.raises((OSError, ValueError)):

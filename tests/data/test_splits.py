@@ -11,7 +11,7 @@ from jbias import train
 from jbias.configs import common, datasets
 from jbias.data import loader, shapes, splits
 from jbias.evals import decisions
-from tests import smoke_runs
+from tests import cases, smoke_runs
 
 SHAPES = dict(data="shapes", split="train", n=32)
 
@@ -80,7 +80,7 @@ def test_a_second_stream_has_an_order_and_transforms_of_its_own(grey):
     assert not np.array_equal(first, stage.batch(0, 0)["train"])
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("change", "message"),
     [
         ({"shares": (0.5, 0.5)}, "config.train.shares: shares must be 1 positive"),
@@ -199,7 +199,7 @@ def test_rules_of_single_sets_reach_their_decisions(tmp_path, grey):
         train.run(config, tmp_path / "run")
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("change", "message"),
     [
         ({"restrict": "yes"}, "config.tests.here.restrict: must be True or False"),
@@ -213,7 +213,7 @@ def test_a_rule_that_does_not_fit_is_refused(tmp_path, grey, change, message):
         train.run(config, tmp_path / "run")
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("data", "extra", "n"),
     [
         ("imagenet_c", False, 75),

@@ -5,6 +5,7 @@ import pytest
 from PIL import Image, ImageFile
 
 from jbias.data import transforms
+from tests import cases
 
 
 def reference(image, short, size):
@@ -20,10 +21,10 @@ def reference(image, short, size):
     return np.asarray(image)[top : top + size, left : left + size]
 
 
-@pytest.mark.parametrize(
+@cases.each(
     "size", [(300, 200), (200, 301), (513, 97), (97, 100), (224, 224), (256, 256)]
 )
-@pytest.mark.parametrize("resize", [256, 231, 224])
+@cases.each("resize", [256, 231, 224])
 def test_equals_resize_then_centre_crop(tmp_path, image, size, resize):
     path = image(tmp_path / "a.png", size)
     got = transforms.read(path, transforms.preprocess(224, resize))
@@ -50,7 +51,7 @@ def test_offsets_round_half_to_even(tmp_path, image):
     np.testing.assert_array_equal(got, pixels[:, 2:10])
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("options", "words"),
     [
         ((224,), "short side 256, centre crop 224; 224x224 images as they are"),
@@ -85,7 +86,7 @@ def test_squeeze_keeps_no_ratio(tmp_path, image):
     np.testing.assert_array_equal(got, np.asarray(expected))
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("mode", "suffix"),
     [("CMYK", "jpg"), ("L", "jpg"), ("P", "png"), ("RGBA", "png"), ("1", "png")],
 )
@@ -126,8 +127,8 @@ def test_16_bit_is_refused_not_clipped(tmp_path):
         transforms.read(path, transforms.preprocess(8))
 
 
-@pytest.mark.parametrize("suffix", ["jpg", "png", "webp"])
-@pytest.mark.parametrize("keep", [0.0, 0.1, 0.6, 0.95])
+@cases.each("suffix", ["jpg", "png", "webp"])
+@cases.each("keep", [0.0, 0.1, 0.6, 0.95])
 def test_cut_off_files_are_refused_by_name(tmp_path, image, truncate, suffix, keep):
     path = image(tmp_path / f"broken.{suffix}", (64, 64))
     truncate(path, keep)
@@ -143,7 +144,7 @@ def test_truncated_images_must_not_be_let_through(tmp_path, image, monkeypatch):
         transforms.read(path, transforms.preprocess(8))
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("options", "message"),
     [
         ((0,), "size must be a positive integer, got 0"),

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from jbias.evals import adversarial, decisions, probe
+from tests import cases
 
 EPS = 0.5 / 255
 RANDOM = np.random.default_rng(0)
@@ -80,8 +81,8 @@ def net():
     return logits, image, label
 
 
-@pytest.mark.parametrize("make", [adversarial.make, adversarial.make_fgsm])
-@pytest.mark.parametrize("norm", ["linf", "l2"])
+@cases.each("make", [adversarial.make, adversarial.make_fgsm])
+@cases.each("norm", ["linf", "l2"])
 def test_linear_network_has_a_closed_form(make, norm):
     """Robust iff the margin exceeds eps times the dual norm of w.
 
@@ -225,7 +226,7 @@ def test_conditions_say_what_is_not_as_published():
     assert name == "linf 0.5/255 step linf 1/255 no start"
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("options", "message"),
     [
         ({"norm": "l1"}, "norm must be one of linf, l2, got 'l1'"),

@@ -7,6 +7,7 @@ import pytest
 
 from jbias.data import shifts
 from jbias.evals import attribute_reliance
+from tests import cases
 
 
 def drop(kind, groups, order, accuracy):
@@ -26,8 +27,8 @@ def largest(kind, accuracy):
     )
 
 
-@pytest.mark.parametrize("kind", shifts.KINDS)
-@pytest.mark.parametrize("shape", [(2, 2), (4, 4), (3, 5), (5, 3)])
+@cases.each("kind", shifts.KINDS)
+@cases.each("shape", [(2, 2), (4, 4), (3, 5), (5, 3)])
 def test_finds_the_largest_drop(kind, shape):
     for seed in range(4):
         accuracy = np.random.default_rng(seed).random(shape)
@@ -51,7 +52,7 @@ def test_finds_groups_among_many_classes(kind):
         assert (chosen.contrast() * accuracy).sum() >= planted - 1e-12
 
 
-@pytest.mark.parametrize("kind", shifts.KINDS)
+@cases.each("kind", shifts.KINDS)
 def test_names_do_not_matter(kind):
     rng = np.random.default_rng(0)
     accuracy = rng.random((6, 8))
@@ -62,7 +63,7 @@ def test_names_do_not_matter(kind):
     assert two.contrast() == pytest.approx(moved)
 
 
-@pytest.mark.parametrize("kind", shifts.KINDS)
+@cases.each("kind", shifts.KINDS)
 def test_tables_are_those_of_the_shift(kind):
     """Columns are values, not places: moved back they are the published form."""
     accuracy = np.random.default_rng(1).random((4, 4))

@@ -7,6 +7,7 @@ import pytest
 import scipy.stats
 
 from jbias.evals import attribute_audit, attribute_reliance
+from tests import cases
 
 K, N = 4, 1600
 
@@ -108,7 +109,7 @@ def accuracy(rows):
 HIGH, LOW, MID = [0.9] * 4, [0.3] * 4, [0.6] * 4
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("rows", "kind"),
     [
         ([[0.9, 0.9, 0.3, 0.3]] * 4, "marginal"),

@@ -5,6 +5,7 @@ import pytest
 
 from jbias.data import shifts
 from jbias.evals import attribute_reliance
+from tests import cases
 
 HIGH, LOW, MID = 0.9, 0.3, 0.6
 
@@ -47,7 +48,7 @@ def largest(accuracy):
     return {kind: one.drop for kind, one in found.kinds.items()}
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("accuracy", "expected"),
     [
         (shortcut(), dict(marginal=0, conditional=HIGH - LOW, joint=(HIGH - LOW) / 2)),
@@ -76,7 +77,7 @@ def test_unlike_cells_and_classes_weigh_alike():
     assert found.drop == pytest.approx(HIGH - LOW, abs=0.03)
 
 
-@pytest.mark.parametrize("kind", shifts.KINDS)
+@cases.each("kind", shifts.KINDS)
 def test_is_the_accuracy_on_sets_that_are_dealt(kind):
     """Levels against images that jbias.data.make_shift's module deals, many times."""
     correct, label, value = drawn(both(), 6000, 0)
@@ -109,7 +110,7 @@ def test_curves_start_at_no_shift_and_are_straight():
         assert (low[1:] < high[1:]).all()
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("accuracy", "kind", "n"),
     [
         (np.full((2, 2), 0.7), "marginal", 200),
@@ -268,7 +269,7 @@ def test_images_without_a_value_have_no_part():
     assert whole.kinds["joint"].drop == pytest.approx(part.kinds["joint"].drop)
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("change", "words"),
     [
         (

@@ -8,6 +8,7 @@ import pytest
 from jbias.data import corruptions as published
 from jbias.evals import corruption_error, corruptions, predict, probe, probes, suite
 from jbias.evals.decisions import Decisions
+from tests import cases
 
 RNG = np.random.default_rng(0)
 IMAGES = RNG.integers(0, 256, (6, 32, 32, 3), np.uint8)
@@ -167,7 +168,7 @@ def test_rules_are_kept_apart():
     assert got["corruption_accuracy_part", "fog mean_logit"].value == 0.25
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("call", "message"),
     [
         (

@@ -8,6 +8,7 @@ import pytest
 
 from jbias import evals
 from jbias.evals import critical_band
+from tests import cases
 
 PUBLISHED = pathlib.Path(__file__).parents[2] / "examples" / "published"
 # specs: accuracies of ResNet-50 among 16 classes, by sigma (rows) and octave.
@@ -70,7 +71,7 @@ def test_one_octave_alone_does_not_tell_the_width():
     assert band.residual == pytest.approx(0, abs=1e-6)
 
 
-@pytest.mark.parametrize("side", [32, 64, 224])
+@cases.each("side", [32, 64, 224])
 def test_a_band_of_known_shape_is_found(side):
     frequencies = critical_band.octave_frequencies(side)
     f = np.arange(len(frequencies))
@@ -138,7 +139,7 @@ def test_normalised_tables_have_their_largest_at_100():
     assert np.isnan(critical_band.normalised(np.zeros((5, 7)))).all()
 
 
-@pytest.mark.parametrize("n", [21, 24, 29, 97])
+@cases.each("n", [21, 24, 29, 97])
 def test_the_half_of_the_largest_does_not_pass(n):
     """The criterion is strict, and no rounding of shares moves a count over it."""
     for largest in range(2, n + 1, 2):
@@ -176,7 +177,7 @@ def test_what_is_not_recognised_clean_is_beyond_the_highest():
     np.testing.assert_array_equal(found, [5, math.nan])
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("thresholds", "complaint"),
     [
         ([1, 2, 3], "side 224 have 7 octaves"),

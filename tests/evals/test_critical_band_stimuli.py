@@ -11,6 +11,7 @@ from jbias.evals import critical_band as bands
 from jbias.evals import critical_band as table
 from jbias.evals import critical_band_stimuli as stimuli
 from jbias.evals import probe, probes, pyramid
+from tests import cases
 
 SIDE = 32
 
@@ -79,7 +80,7 @@ def test_there_are_29_conditions_of_one_program_at_224():
     assert len({int(one["number"]) for one in conditions.values()}) == 29
 
 
-@pytest.mark.parametrize("sigma", bands.SIGMAS[1:])
+@cases.each("sigma", bands.SIGMAS[1:])
 def test_noise_is_one_band_at_the_power_of_the_finest(sigma):
     """As the text has it, of the same white noise, in float64."""
     image = photographs(2)
@@ -277,7 +278,7 @@ def test_an_empty_cell_leaves_the_band_unknown():
     assert any(one.n == 0 and one.value is None for one in by.values())
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("wrong", "complaint"),
     [
         (dict(side=16), "at least 17 pixels.* got side 16"),

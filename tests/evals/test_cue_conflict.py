@@ -8,6 +8,7 @@ import scipy.stats
 from jbias import evals
 from jbias.data import labels
 from jbias.evals import cue_conflict
+from tests import cases
 
 ORACLE = np.load(pathlib.Path(__file__).parents[1] / "oracles" / "human.npz")
 CLASSES = [*labels.geirhos16()]
@@ -26,7 +27,7 @@ def decisions(name: str) -> evals.Decisions:
     return evals.Decisions(decided, {"label": shape, "texture": texture})
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("name", "n_shape", "n_texture", "value"),
     [
         ("resnet50", 162, 572, 0.2207),

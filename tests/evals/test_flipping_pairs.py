@@ -5,6 +5,7 @@ import pytest
 
 from jbias.data import shifts
 from jbias.evals import attribute_audit, attribute_reliance
+from tests import cases
 
 K, M, N = 4, 4, 900
 
@@ -25,7 +26,7 @@ def made():
     )
 
 
-@pytest.mark.parametrize("kind", shifts.KINDS)
+@cases.each("kind", shifts.KINDS)
 def test_weights_give_the_accuracies_of_the_extreme_level(made, kind):
     correct, label, value, found = made
     both = attribute_audit.shift_weights(found, kind, label, value)

@@ -12,7 +12,7 @@ from flax import linen as nn
 from jbias import models
 from jbias.evals import grad_cam, occlusion, predict
 from jbias.models import taps
-from tests import drawn
+from tests import cases, drawn
 
 KEY = jax.random.key(5)
 
@@ -55,7 +55,7 @@ def test_maps_are_as_computed_by_hand():
     np.testing.assert_allclose(grad_cam.maps(a, gradient, 2, 2)[0], expected, atol=1e-6)
 
 
-@pytest.mark.parametrize("size", [(32, 32), (28, 21), (6, 5), (4, 4)])
+@cases.each("size", [(32, 32), (28, 21), (6, 5), (4, 4)])
 def test_resizing_is_opencv_s_as_in_the_release(size):
     """Its default, and that of torch's interpolate(mode="bilinear"), which is equal."""
     a = np.random.default_rng(2).random((6, 5), np.float32)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from jbias.evals import grid_shuffle, probe
+from tests import cases
 
 RANDOM = np.random.default_rng(0)
 
@@ -28,7 +29,7 @@ def tiles(image, g):
     ]
 
 
-@pytest.mark.parametrize("g", [2, 4, 8])
+@cases.each("g", [2, 4, 8])
 def test_tiles_stay_what_they_are(g):
     """So do pixels; order and place alone are others."""
     image = RANDOM.random((6, 32, 24, 3), np.float32)
@@ -73,7 +74,7 @@ def test_all_orders_are_as_likely_and_each_image_has_its_own():
     np.testing.assert_array_equal(few, got[[7, 4000, 7]])
 
 
-@pytest.mark.parametrize("grids", [(), (1,), (2, 2), (2.0,)])
+@cases.each("grids", [(), (1,), (2, 2), (2.0,)])
 def test_grids_that_are_none_are_refused(grids):
     with pytest.raises(ValueError, match="grids must be whole"):
         grid_shuffle.make(grids=grids)

@@ -10,6 +10,7 @@ import pytest
 from jbias import evals
 from jbias.data import base, labels
 from jbias.evals import human, trials
+from tests import cases
 
 ORACLE = np.load(pathlib.Path(__file__).parents[1] / "oracles" / "human.npz")
 CLASSES = (*labels.geirhos16(), "na")
@@ -179,7 +180,7 @@ def test_sets_and_what_is_excluded():
         assert out < set(known)
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("name", "found"),
     [
         ("0001_cop_s01_c30_knife_10_n03041632_7380.png", "n03041632_7380"),
@@ -198,7 +199,7 @@ HEADER = ",".join(trials.COLUMNS)
 LINE = "subject-01,1,1,0.7,{},{},{},1_x_s01_0_cat_00_{}.png"
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("lines", "message"),
     [
         ((), "must have a line for each image, got the header"),

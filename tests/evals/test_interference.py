@@ -7,6 +7,7 @@ import pytest
 
 from jbias import evals
 from jbias.evals import interference
+from tests import cases
 
 
 def decided(prediction, label) -> evals.Decisions:
@@ -46,8 +47,8 @@ def released(clean, distorted, classes):
     return cls, 100 * di.mean(), 100 * di.std(ddof=1)
 
 
-@pytest.mark.parametrize("pull", [0.0, 0.3, 1.0])
-@pytest.mark.parametrize("k", [4, 10, 37])
+@cases.each("pull", [0.0, 0.3, 1.0])
+@cases.each("k", [4, 10, 37])
 def test_as_released(k, pull):
     clean, distorted = runs(k, k=k, pull=pull)
     cls, mean, std = released(clean, distorted, k)
@@ -77,7 +78,7 @@ def test_by_hand():
     assert found.worst == pytest.approx((30 / 40 * 30 + 10 / 30 * 30) / 2)
 
 
-@pytest.mark.parametrize("variant", interference.VARIANTS)
+@cases.each("variant", interference.VARIANTS)
 def test_no_distortion_is_no_interference(variant):
     clean, _ = runs(0)
     found = interference.of_runs(clean, clean, classes=10, variant=variant)
@@ -85,8 +86,8 @@ def test_no_distortion_is_no_interference(variant):
     assert found.dominant is None
 
 
-@pytest.mark.parametrize("variant", interference.VARIANTS)
-@pytest.mark.parametrize("seed", range(5))
+@cases.each("variant", interference.VARIANTS)
+@cases.each("seed", range(5))
 def test_bounds(variant, seed):
     k = 4 + 7 * seed
     clean, distorted = runs(seed, k=k, r=1 + seed, pull=seed / 4)
@@ -96,7 +97,7 @@ def test_bounds(variant, seed):
     assert found.mean <= found.worst <= top
 
 
-@pytest.mark.parametrize("variant", interference.VARIANTS)
+@cases.each("variant", interference.VARIANTS)
 def test_names_of_classes_do_not_matter(variant):
     clean, distorted = runs(1, pull=0.5)
     order = np.random.default_rng(2).permutation(10)
@@ -156,7 +157,7 @@ def test_one_run():
         assert math.isnan(found.std) and math.isnan(found.low)
 
 
-@pytest.mark.parametrize("variant", interference.VARIANTS)
+@cases.each("variant", interference.VARIANTS)
 def test_ranges_are_of_five_runs_or_more(variant):
     clean, distorted = runs(4, pull=0.6)
     options = dict(classes=10, variant=variant)
@@ -167,7 +168,7 @@ def test_ranges_are_of_five_runs_or_more(variant):
     assert math.isnan(few.low) and math.isnan(few.high)
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("pull", "least", "most"), [(0, 0, 0.05), (0.1, 0.5, 0.8), (0.4, 0.65, 0.95)]
 )
 def test_a_range_is_no_interval(pull, least, most):
@@ -188,7 +189,7 @@ def test_a_range_is_no_interval(pull, least, most):
     assert least <= held <= most
 
 
-@pytest.mark.parametrize("variant", interference.VARIANTS)
+@cases.each("variant", interference.VARIANTS)
 def test_a_draw_is_the_index_of_the_drawn_runs(variant):
     i = np.random.default_rng(5).random((4, 6))
     often = np.array([[2, 0, 1, 1], [0, 0, 4, 0], [1, 1, 1, 1]])
@@ -212,7 +213,7 @@ def test_parts_name_no_class_and_make_the_index():
     assert nothing.parts.tolist() == [[0, 0]] * 3
 
 
-@pytest.mark.parametrize(("r", "mean"), [(1, 0.09), (5, 0.03)])
+@cases.each(("r", "mean"), [(1, 0.09), (5, 0.03)])
 def test_by_chance(r, mean):
     """Errors on ten classes at random: the index is small, as docs/distortion.md has it.
 

@@ -10,6 +10,7 @@ import pytest
 import scipy.stats
 
 from jbias.evals import occlusion, probe
+from tests import cases
 
 KEY = jax.random.key(3)
 
@@ -36,8 +37,8 @@ def even(area, side):
     return round(math.sqrt(area) * side) // 2 * 2
 
 
-@pytest.mark.parametrize("size", [(32, 32), (28, 21)])
-@pytest.mark.parametrize("area", [0, 0.1, 0.25, 0.3, 0.5, 0.9, 1])
+@cases.each("size", [(32, 32), (28, 21)])
+@cases.each("area", [0, 0.1, 0.25, 0.3, 0.5, 0.9, 1])
 def test_restricted_rectangles_have_their_whole_area(area, size):
     """Whole, and between the ends of the set of centres; also of odd images."""
     height, width = size
@@ -83,7 +84,7 @@ def test_drawn_areas_have_their_distribution(area, mean):
     assert scipy.stats.kstest(drawn, law.cdf).pvalue > 1e-3
 
 
-@pytest.mark.parametrize("thousandths", [1, 100, 300, 700, 999])
+@cases.each("thousandths", [1, 100, 300, 700, 999])
 def test_fourier_masks_hide_exactly_their_share(thousandths):
     count = int(occlusion.pixel_count(jnp.int32(thousandths), 28 * 30))
     assert count == math.ceil(thousandths * 28 * 30 / 1000)
@@ -122,7 +123,7 @@ def test_most_and_least_salient_pixels_are_those_of_a_stable_sort():
         np.testing.assert_array_equal(least, ~most)
 
 
-@pytest.mark.parametrize("side", [28, 32, 64, 224, 1024])
+@cases.each("side", [28, 32, 64, 224, 1024])
 def test_counts_are_exact(side):
     pixels = side * side
     for part in (1, 100, 250, 300, 999):
@@ -153,7 +154,7 @@ def test_what_is_hidden_is_of_the_same_place_in_another_image():
     assert drawn == set(range(5))
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("fill", "mean", "named"),
     [
         ("grey", (0, 0, 0), "fill"),

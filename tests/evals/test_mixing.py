@@ -11,6 +11,7 @@ import pytest
 from jbias import evals
 from jbias.augment import cutmix, fmix, mixup
 from jbias.evals import mixing, occlusion, probe
+from tests import cases
 
 N, K, SIDE = 12, 4, 8
 IMAGES = np.random.default_rng(0).integers(0, 256, (N, SIDE, SIDE, 3), np.uint8)
@@ -111,8 +112,8 @@ def trained(method: str) -> dict[str, np.ndarray]:
     return jax.device_get(one(jax.random.split(jax.random.key(2), 3000)))
 
 
-@pytest.mark.parametrize("metric", ["mix_diversity", "diversity", "accuracy"])
-@pytest.mark.parametrize("method", mixing.METHODS)
+@cases.each("metric", ["mix_diversity", "diversity", "accuracy"])
+@cases.each("method", mixing.METHODS)
 def test_means_are_those_of_training(told, method, metric):
     """Within four standard errors of both, which are below 3 % of the value."""
     expected = trained(method)[metric]
@@ -221,7 +222,7 @@ def test_partners_are_read_when_they_are_needed():
         one.conditions["rm"]
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("wrong", "said"),
     [
         ({"methods": "mixup"}, "methods must be some of"),

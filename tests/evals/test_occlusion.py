@@ -11,6 +11,7 @@ import pytest
 from jbias import evals, models
 from jbias.evals import grad_cam, occlusion, predict, probe, probes
 from jbias.models import taps
+from tests import cases
 
 N, SIDE = 6, 16
 IMAGES = np.random.default_rng(0).integers(1, 256, (N, SIDE, SIDE, 3), np.uint8)
@@ -73,7 +74,7 @@ def test_conditions_are_masks_and_fractions_in_one_tree():
     assert not occlusion.make(masks=("rectangle", "fourier")).look
 
 
-@pytest.mark.parametrize("way", WAYS)
+@cases.each("way", WAYS)
 def test_so_many_pixels_are_hidden_and_the_rest_is_the_image(way):
     mask = hidden(shown(made_occlusion(), f"{way} 0.3"))
     sides = round(math.sqrt(0.3) * SIDE) // 2 * 2
@@ -81,7 +82,7 @@ def test_so_many_pixels_are_hidden_and_the_rest_is_the_image(way):
     assert set(mask.sum((1, 2))) == {pixels}
 
 
-@pytest.mark.parametrize("way", WAYS)
+@cases.each("way", WAYS)
 def test_masks_are_an_image_s_own_whatever_its_batch(way):
     all_of, few = (
         shown(made_occlusion(), f"{way} 0.3", rows) for rows in (range(N), (4, 1))
@@ -230,7 +231,7 @@ def test_cut_occlusion_of_one_area_inside_the_image():
     assert set(hidden(shown(made, "black")).sum((1, 2))) == {64}
 
 
-@pytest.mark.parametrize("name", ["grid_shuffle", "cut_occlusion", "occlusion"])
+@cases.each("name", ["grid_shuffle", "cut_occlusion", "occlusion"])
 def test_numbers_are_accuracies_and_interference(name):
     """By condition; a network that answers one class under distortion has 100 (K-1) %."""
     options = dict(fills=("black",)) if name == "cut_occlusion" else {}
@@ -248,7 +249,7 @@ def test_numbers_are_accuracies_and_interference(name):
             assert told["di_index", condition] == pytest.approx(2 * 0.5)
 
 
-@pytest.mark.parametrize(
+@cases.each(
     "options",
     [
         dict(fractions=(0.3, 0.3)),
@@ -265,7 +266,7 @@ def test_occlusion_refuses_what_has_no_meaning(options):
         occlusion.make(**options)
 
 
-@pytest.mark.parametrize(
+@cases.each(
     "options",
     [
         dict(area=1.5),

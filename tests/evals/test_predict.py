@@ -9,6 +9,7 @@ from jbias.evals import predict
 from jbias.models import cnn
 from jbias.runtime import mesh
 from jbias.training import seed_axis
+from tests import cases
 
 CLASSES = 40
 SIXTEEN = tuple(labels.geirhos16())
@@ -50,7 +51,7 @@ def decide(setting, batch, matrix=None, strategy="unrolled", aggregate="mean_pro
     return decided
 
 
-@pytest.mark.parametrize("batch", [1, 7, 23, 64])
+@cases.each("batch", [1, 7, 23, 64])
 def test_each_image_is_decided_once_whatever_the_batch(setting, batch):
     net, variables, images = setting
     for one, decided in zip(variables, decide(setting, batch)):
@@ -104,7 +105,7 @@ def test_one_program_of_the_network_serves_all_rules(setting):
     assert traced == [(8, 4, 4, 3)]
 
 
-@pytest.mark.parametrize("aggregate", labels.AGGREGATES)
+@cases.each("aggregate", labels.AGGREGATES)
 def test_two_programs_decide_as_one(aggregate):
     """Cutting between the network and the rule changes no decision."""
     net = cnn.CNN(CLASSES, width=4)
@@ -167,7 +168,7 @@ def naive(logits, matrix, aggregate):
     return np.argmax(scores, axis=-1)
 
 
-@pytest.mark.parametrize("aggregate", labels.AGGREGATES)
+@cases.each("aggregate", labels.AGGREGATES)
 def test_rules_equal_a_naive_loop(aggregate):
     pairs = labels.match(
         wordnet.wnids(), "wnid", SIXTEEN, "entry16", aggregate=aggregate
@@ -212,8 +213,8 @@ def test_means_of_logits_lose_it_in_large_classes():
     assert min(shares[name] for name in ("airplane", "bicycle", "car", "clock")) > 0.98
 
 
-@pytest.mark.parametrize("name", ["imagenet_a", "imagenet_r"])
-@pytest.mark.parametrize("aggregate", labels.AGGREGATES)
+@cases.each("name", ["imagenet_a", "imagenet_r"])
+@cases.each("aggregate", labels.AGGREGATES)
 def test_restricted_is_argmax_over_the_columns(name, aggregate):
     subset = wordnet.subsets()[name]
     mapped = labels.match(

@@ -1,13 +1,13 @@
 """What is said of a measure is what it is about."""
 
 import numpy as np
-import pytest
 
 from jbias.evals import critical_band, decisions, probes
 from jbias.evals.decisions import Number
+from tests import cases
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("shown", "numbers", "said"),
     [
         (

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from jbias.evals import pyramid
+from tests import cases
 
 # specs: checked there against the tool that the authors used.
 IMPULSE_RMS = [
@@ -46,7 +47,7 @@ def up(a, side):
     return a
 
 
-@pytest.mark.parametrize("side", [28, 37, 64])
+@cases.each("side", [28, 37, 64])
 def test_bands_are_those_of_the_pyramid(side):
     image = np.random.default_rng(side).standard_normal((side, side))
     sizes, level_images = pyramid.sizes(side), [image]

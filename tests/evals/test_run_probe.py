@@ -8,6 +8,7 @@ import pytest
 
 from jbias.data import labels
 from jbias.evals import predict, probe, probes
+from tests import cases
 
 
 def network(scale):
@@ -26,7 +27,7 @@ def batches(n=8):
     return [predict.Batch(image, index, index % 2, index % 6, n)]
 
 
-@pytest.mark.parametrize("aggregate", labels.AGGREGATES)
+@cases.each("aggregate", labels.AGGREGATES)
 def test_each_rule_is_as_sure_as_its_members_make_it(aggregate):
     """The decided class has the highest share, and shares of all classes sum to 1."""
     of = np.array([0, 0, 1, 2, 2, -1])  # The last is a member of none.

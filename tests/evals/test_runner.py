@@ -38,7 +38,7 @@ from jbias.report import (
     measured_read,
 )
 from jbias.runs import results
-from tests import smoke_runs
+from tests import cases, smoke_runs
 
 SUITE = """
 import ml_collections
@@ -321,7 +321,7 @@ def test_rules_beside_a_sets_own_are_refused(run, file, tmp_path, capsys):
     assert "suite.sets.edge has an aggregate of its own" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("change", "said"),
     [
         ("--suite.measures.few.probe='plane'", "did you mean 'plain'?"),
@@ -371,9 +371,7 @@ def test_wrong_arguments_are_told_before_sets_are_opened(run, file, tmp_path, ca
         assert line.endswith("; name another")
 
 
-@pytest.mark.parametrize(
-    "argument", ["--model=cnn", "--classes=imagenet", "--mean=0.5", "--std=1"]
-)
+@cases.each("argument", ["--model=cnn", "--classes=imagenet", "--mean=0.5", "--std=1"])
 def test_what_is_said_of_files_is_refused_where_there_are_runs_alone(
     run, file, tmp_path, capsys, argument
 ):
@@ -403,7 +401,7 @@ def test_a_file_in_the_place_of_a_networks_folder(run, file, tmp_path, capsys):
     assert err.splitlines()[-1].endswith(f"; 1 not ({one.name})")
 
 
-@pytest.mark.parametrize("model", [(), ("--model=cnn",)])
+@cases.each("model", [(), ("--model=cnn",)])
 def test_what_the_zoo_knows_stands_whatever_is_given_beside_it(
     file, published, tmp_path, model
 ):
@@ -414,7 +412,7 @@ def test_what_the_zoo_knows_stands_whatever_is_given_beside_it(
     assert told["run"]["mean"] == [0, 0, 0] and told["run"]["std"] == [1, 1, 1]
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("given", "told", "mean"),
     [
         ((), "mean 0, std 1: those of small.one; --mean and --std change it", 0),
@@ -466,16 +464,14 @@ def test_hidden_pixels_are_black_before_any_constants_are_taken_off(published):
     np.testing.assert_array_equal(*shown)
 
 
-@pytest.mark.parametrize(
-    "given", ["--mean=1,2", "--mean=x", "--std=0", "--std=1,nan,1"]
-)
+@cases.each("given", ["--mean=1,2", "--mean=x", "--std=0", "--std=1,nan,1"])
 def test_constants_that_are_none_are_refused(given, capsys):
     with pytest.raises(SystemExit):
         evaluate.main([given, "--checkpoint=x", "--suite=y"])
     assert "numbers such as 0.485,0.456,0.406, or one, got" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("width", [4, 8])
+@cases.each("width", [4, 8])
 def test_another_file_of_a_published_name_is_none_of_the_zoo(
     file, published, tmp_path, capsys, width
 ):
@@ -504,7 +500,7 @@ def test_another_model_than_the_zoos_is_refused(file, published, tmp_path, capsy
     assert "holds the model 'cnn', not 'resnet18'" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("arguments", "said"),
     [
         ((), "give one of --checkpoint and --follow"),
@@ -563,7 +559,7 @@ def test_a_network_of_which_nothing_was_measured_does_not_count(file, tmp_path, 
     assert "measured 0 networks" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("count", "listed", "remedy"),
     [
         (1000, "", "--suite=configs/suites/biases.py:data=imagenet,root=..."),
@@ -648,7 +644,7 @@ def test_a_file_that_is_no_network_is_named_and_the_run_measured(
     assert not list(out.glob("*/done"))  # The suite has a set that is not here.
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("name", "left", "lacking"),
     [
         ("config.json", {}, "with seeds, got none"),
@@ -701,7 +697,7 @@ def test_runs_of_nothing_are_named_and_the_others_measured(
     assert "measured 1 network in" in err
 
 
-@pytest.mark.parametrize("fault", [MemoryError(), errors.FlaxError("shapes")])
+@cases.each("fault", [MemoryError(), errors.FlaxError("shapes")])
 def test_a_file_that_cannot_be_opened_is_named_whatever_it_is_of(
     run, file, tmp_path, capsys, monkeypatch, fault
 ):
@@ -740,7 +736,7 @@ def test_a_network_that_fails_is_named_and_the_others_measured(
     assert len(list((tmp_path / "out").glob("*/evals/few@edge.jsonl"))) == 1
 
 
-@pytest.mark.parametrize(
+@cases.each(
     "fault",
     [
         jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: out of\n memory"),
@@ -801,7 +797,7 @@ def test_the_best_step_is_the_first_best_by_validation(run):
         assert subject.fields["step"] == mine.loc[mine["value"].idxmax(), "step"]
 
 
-@pytest.mark.parametrize("agree", [0, 16])
+@cases.each("agree", [0, 16])
 def test_lower_precision_is_compared_on_as_many_images(run, file, tmp_path, agree):
     """Under the first and last condition of whatever shows images."""
     text = file.read_text()
@@ -818,8 +814,8 @@ def test_lower_precision_is_compared_on_as_many_images(run, file, tmp_path, agre
     assert set(compared["condition"]) == (ends if agree else set())
 
 
-@pytest.mark.parametrize("plain", [True, False])
-@pytest.mark.parametrize("own", ["bfloat16", "float32"])
+@cases.each("plain", [True, False])
+@cases.each("own", ["bfloat16", "float32"])
 def test_the_precision_that_was_used_is_told(file, tmp_path, plain, own):
     """An algorithm with answers of its own keeps its run's, and is not compared."""
     net = models.MODELS["cnn"](16, width=4, dtype=own)
@@ -884,7 +880,7 @@ def test_the_suite_of_biases_is_there_without_any_data():
     assert not opened.missing
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("text", "said"),
     [
         (
@@ -905,7 +901,7 @@ def test_arguments_without_a_say_are_refused(text, said):
     assert "\n" not in str(refused.value)
 
 
-@pytest.mark.parametrize("data_set", ["shapes", "tiny_imagenet", "imagenet"])
+@cases.each("data_set", ["shapes", "tiny_imagenet", "imagenet"])
 def test_every_argument_of_the_suite_of_biases_has_a_say_somewhere(data_set):
     """An argument that USED leaves out would be refused everywhere."""
     listed = set(re.findall(r"^:(\w+)", biases.__doc__, re.MULTILINE))
@@ -927,7 +923,7 @@ def test_every_argument_of_the_suite_of_biases_has_a_say_somewhere(data_set):
         assert biases.get_config(less).to_json() != found, name
 
 
-@pytest.mark.parametrize("sets", ["", "data=imagenet,root=no,stimuli=no,humans=no,"])
+@cases.each("sets", ["", "data=imagenet,root=no,stimuli=no,humans=no,"])
 def test_images_bounds_what_changes_them_and_a_trial_bounds_all(sets):
     """What shows images as they are shows whole sets, but in a trial of every part."""
     as_they_are = {"accuracy", "calibration", "classes", "shape_bias", "human"}
@@ -954,7 +950,7 @@ def contrast(tmp_path) -> tuple[pathlib.Path, list[str]]:
     return path, rows
 
 
-@pytest.mark.parametrize("out", ["x.safetensors", "folder"])
+@cases.each("out", ["x.safetensors", "folder"])
 def test_an_export_is_opened_with_the_classes_that_it_names(out, tmp_path):
     net = models.MODELS["cnn"](3, width=4)
     variables = net.init(jax.random.key(0), jnp.zeros((1, 32, 32, 3)))
@@ -975,7 +971,7 @@ def test_an_export_is_opened_with_the_classes_that_it_names(out, tmp_path):
         networks.from_file(str(path), classes="imagenet")
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("given", "told"),
     [(None, "imagenet, by itself"), ("imagenet", "--classes=imagenet")],
 )
@@ -1022,7 +1018,7 @@ def test_people_whose_answers_are_not_there_are_told_and_the_rest_is_measured(tm
         suite.open_suite(biases.get_config(text.replace("nope", "people")), said.append)
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("text", "only", "said"),
     [
         ("data=imagenet,root=no", "shape_bias", "'shape_bias' needs stimuli=DIR in"),
@@ -1298,7 +1294,7 @@ def test_other_images_for_a_probe_that_shows_none_are_refused(file):
         suite.open_suite(config, print)
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("args", "said"),
     [
         (["--checkpoint=x", "--suite=y", "--only="], "--only: must be different names"),
@@ -1372,7 +1368,7 @@ def test_images_of_classes_that_a_network_lacks_are_shown_for_their_cues(
     assert "(then != now): images: 14 != 16" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("trained", "shape", "refused"),
     [
         ("stacked", (32, 32), "must be 2 to 1 in height to width, as those of stacked"),

@@ -8,6 +8,7 @@ import pytest
 
 from jbias import evals
 from jbias.evals import probe, probes, spectral, spectral_filter
+from tests import cases
 
 # specs: the radii at 224 pixels of the published protocol.
 LOW = [1, 11, 22, 33, 44, 56, 67, 78, 89, 100, 110]
@@ -48,8 +49,8 @@ def test_radii_are_the_published_ones():
     assert spectral.radius(0.9, 20, high=True) == 0
 
 
-@pytest.mark.parametrize("symmetric", [False, True])
-@pytest.mark.parametrize("side", [28, 33, 64])
+@cases.each("symmetric", [False, True])
+@cases.each("side", [28, 33, 64])
 def test_filters_are_those_of_a_transform(side, symmetric):
     made = spectral_filter.make(
         side=side, symmetric=symmetric, cutoffs=(0, 0.3, 0.9, 1)
@@ -184,7 +185,7 @@ def test_intervals_cover_what_they_say():
     assert half == pytest.approx(expected, rel=0.08)
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("wrong", "complaint"),
     [
         (dict(cutoffs=()), "at least one"),
@@ -210,7 +211,7 @@ def test_conditions_of_different_images_are_refused():
         spectral.numbers(by_condition)
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("name", "options"),
     [
         ("spectral", {}),

@@ -5,9 +5,9 @@ draws, numbers measured before it cannot stand beside new ones: then change thes
 """
 
 import numpy as np
-import pytest
 
 from jbias.evals import predict, probe, probes
+from tests import cases
 
 N, SIDE = 3, 8
 IMAGES = np.random.default_rng(0).integers(1, 256, (N, SIDE, SIDE, 3), np.uint8)
@@ -51,7 +51,7 @@ BOXES = dict(fills=("black",), classes=("a",))
 INSIDE = dict(area="uniform", placement="restricted")
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("name", "condition", "options", "kept"),
     [
         (
@@ -84,7 +84,7 @@ def test_what_is_hidden(name, condition, options, kept):
     assert hidden(name, condition, **options) == kept
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("condition", "kept"),
     [
         ("mixup", [129.365, 122.073, 122.622]),

@@ -2,10 +2,11 @@ import pytest
 import scipy.stats
 
 from jbias.evals import decisions
+from tests import cases
 
 
-@pytest.mark.parametrize(("count", "n"), [(0, 7), (7, 7), (3, 7), (1, 50_000)])
-@pytest.mark.parametrize("confidence", [0.9, 0.95])
+@cases.each(("count", "n"), [(0, 7), (7, 7), (3, 7), (1, 50_000)])
+@cases.each("confidence", [0.9, 0.95])
 def test_wilson_is_scipys(count, n, confidence):
     test = scipy.stats.binomtest(count, n)
     expected = test.proportion_ci(confidence, method="wilson")

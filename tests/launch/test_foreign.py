@@ -13,7 +13,7 @@ from jbias.report import status as report_status
 from jbias.report import status_table
 from jbias.runs import status
 from jbias.runtime import cli
-from tests import smoke_runs
+from tests import cases, smoke_runs
 
 SMOKE = "--config=configs/erm.py:smoke,seeds=1"
 pytestmark = pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")
@@ -45,7 +45,7 @@ def test_code_that_a_foreign_folder_names_is_not_run(tmp_path, monkeypatch, caps
     assert ran.exists()
 
 
-@pytest.mark.parametrize(
+@cases.each(
     "text", ["[1]", '{"config": 5, "changes": []}', '{"config": []}', "[" * 200_000]
 )
 def test_a_damaged_search_is_told_in_one_line(tmp_path, capsys, text):

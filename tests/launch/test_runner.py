@@ -3,7 +3,7 @@
 import pytest
 
 from jbias.launch import sweep
-from tests import smoke_runs
+from tests import cases, smoke_runs
 
 SMOKE = "--config=configs/erm.py:smoke,seeds=1"
 # ml_collections still calls what Python 3.12 deprecates.
@@ -23,7 +23,7 @@ def refused(capsys, *arguments: str) -> str:
     return told
 
 
-@pytest.mark.parametrize(
+@cases.each(
     "change, word",
     [
         ("--config.optim.rate=[{[]: 1}, 2]", "optim.rate"),
@@ -31,7 +31,6 @@ def refused(capsys, *arguments: str) -> str:
         ("--config.optim.rate=" + "-" * 50_000 + "1", "optim.rate"),
         ("--config.optim.rate=uniform(-1.7e308, 1.7e308)", "too far apart"),
     ],
-    ids=["unhashable", "deep axis", "deep value", "endless"],
 )
 def test_values_that_are_none(tmp_path, capsys, change, word):
     more = ["--search=random", "--trials=2"] if "uniform" in change else []
@@ -52,7 +51,7 @@ def test_an_entry_that_is_given_twice(tmp_path, capsys):
     assert "--config.optim.rate: is given twice" in told
 
 
-@pytest.mark.parametrize(
+@cases.each(
     "given, word",
     [
         ("return {'config': None}", "--sweep: config: must be text or a list"),

@@ -17,6 +17,7 @@ import submitit  # Imported in a test it would close what pytest captures.
 import yaml
 
 from jbias.launch import runner, sky, sweep, trials
+from tests import cases
 
 assert submitit.__version__
 HERE = pathlib.Path(__file__).parent
@@ -69,7 +70,7 @@ def shellcheck(text: str, tmp_path: pathlib.Path, severity: str = "style") -> No
     assert done.returncode == 0, done.stdout
 
 
-@pytest.mark.parametrize("where", OPTIONS)
+@cases.each("where", OPTIONS)
 def test_scripts_are_what_they_were(where):
     path = HERE / "golden" / f"{where}.sh"
     text = script(where).replace(sys.executable, "/env/bin/python")
@@ -78,7 +79,7 @@ def test_scripts_are_what_they_were(where):
     assert path.read_text() == text
 
 
-@pytest.mark.parametrize("where", OPTIONS)
+@cases.each("where", OPTIONS)
 def test_shellcheck_finds_nothing(where, tmp_path):
     shellcheck(script(where), tmp_path)
     shellcheck(script(where, nasty(where)), tmp_path, "warning")
@@ -131,7 +132,7 @@ def words(where: str, trial: trials.Trial, python: str, runs: str) -> list[str]:
     return [*trials.command(trial, python, runs)]
 
 
-@pytest.mark.parametrize("todo", [TRIALS, nasty("tpu_pod")])
+@cases.each("todo", [TRIALS, nasty("tpu_pod")])
 def test_the_hosts_of_a_slice_get_the_commands_word_by_word(todo, tmp_path):
     active = SAID.format("ACTIVE")
     told = run(script("tpu_pod", todo), tmp_path, gcloud=active, git="")
@@ -160,7 +161,7 @@ def test_what_the_cloud_took_away_is_asked_for_again(tmp_path):
 FAILS = SAID.format("ACTIVE") + "sys.exit(any(word in sys.argv for word in {!r}))\n"
 
 
-@pytest.mark.parametrize("step", ["scp", "ssh"])
+@cases.each("step", ["scp", "ssh"])
 def test_a_slice_is_given_back_whatever_fails(step, tmp_path):
     text = script("tpu_pod", TRIALS[:1])
     _, *told = run(text, tmp_path, 1, gcloud=FAILS.format([step]), git="")
@@ -194,7 +195,7 @@ def test_who_waits_for_a_slice_sees_its_state_each_minute(tmp_path):
     assert told.count(["30"]) == 4 and told[-1][3] == "delete"
 
 
-@pytest.mark.parametrize("todo", [TRIALS, nasty("xpk")])
+@cases.each("todo", [TRIALS, nasty("xpk")])
 def test_xpk_gets_flags_that_it_has(todo, tmp_path):
     told = run(script("xpk", todo), tmp_path, xpk="")
     assert len(told) == len(todo)
@@ -207,7 +208,7 @@ def test_xpk_gets_flags_that_it_has(todo, tmp_path):
         assert re.fullmatch("[a-z][a-z0-9-]{1,39}", flags["--workload"])
 
 
-@pytest.mark.parametrize("letter", ["\n", "\r", "\x1b", "\0", "\x85", "\u2028"])
+@cases.each("letter", ["\n", "\r", "\x1b", "\0", "\x85", "\u2028"])
 def test_xpk_takes_no_line_breaks_nor_control_characters(letter):
     with pytest.raises(ValueError, match="--on=xpk: command must be one line without"):
         script("xpk", [TRIALS[0]._replace(arguments=(f"--config=a{letter}b",))])
@@ -215,7 +216,7 @@ def test_xpk_takes_no_line_breaks_nor_control_characters(letter):
         script("xpk", image=f"a{letter}b")
 
 
-@pytest.mark.parametrize("todo", [TRIALS, nasty("sky")])
+@cases.each("todo", [TRIALS, nasty("sky")])
 def test_skypilot_gets_tasks_that_its_schema_allows(todo, tmp_path):
     for trial in todo:
         task = sky.task(trial, runner._parse_executor(OPTIONS["sky"])[1])
@@ -239,7 +240,7 @@ def test_skypilot_s_schema_would_refuse():
         check.validate({**task, "command": "x"})
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("where", "changed"),
     [
         ("tpu_pod", ("zone", "type", "runtime", "name", "python")),
@@ -254,7 +255,7 @@ def test_options_are_quoted_too(where, changed, tmp_path):
     run(text, tmp_path, gcloud=SAID.format("ACTIVE"), git="", xpk="")
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("where", "changed", "said"),
     [
         ("slurm", dict(nodes=2), "slurm:nodes=2"),
@@ -278,7 +279,7 @@ def test_one_machine_may_leave_devices_out():
         script(where, todo)
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("accelerator", "hosts"),
     [
         *(("v6e-8", 1), ("v5litepod-16", 2), ("tpu-v6e-32", 4), ("v4-8", 1)),
@@ -318,7 +319,7 @@ def test_the_help_names_every_place_and_option():
         assert {*runner.EXECUTORS[name].OPTIONS} <= words, name
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("text", "message"),
     [
         ("slrm", "--on: unknown 'slrm'; did you mean 'slurm'"),

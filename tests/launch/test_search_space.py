@@ -5,9 +5,10 @@ import pytest
 import scipy.stats
 
 from jbias.launch import search_space
+from tests import cases
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("text", "wanted"),
     [
         ("[0.1, 0.3]", search_space.SearchAxis("a.b", "choice", (0.1, 0.3))),
@@ -30,7 +31,7 @@ def test_lists_and_ranges_are_axes_and_nothing_else(text, wanted):
         assert search_space.parse("a.b", search_space.format_axis(wanted)) == wanted
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("text", "message"),
     [
         ("[]", "must list different values, at least one"),

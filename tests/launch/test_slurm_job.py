@@ -7,6 +7,7 @@ import pytest
 
 from jbias.launch import local, slurm
 from jbias.runtime import coordinator
+from tests import cases
 
 
 def job_that(tmp_path: pathlib.Path, monkeypatch, does: str, **told: str) -> slurm.Job:
@@ -24,7 +25,7 @@ def job_that(tmp_path: pathlib.Path, monkeypatch, does: str, **told: str) -> slu
     return slurm.Job(["sh", "-c", does], str(tmp_path / "x"), log, 1.0, again=2)
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("code", "told", "asked"),
     [
         (coordinator.EXIT_LOST, dict(JOB_ID="7"), ["requeue 7"]),

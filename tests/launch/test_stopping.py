@@ -1,10 +1,10 @@
 """The median rule: as published, on curves worked out by hand."""
 
 import numpy as np
-import pytest
 
 from jbias.launch import trials
 from jbias.runs import results, status
+from tests import cases
 
 # Running averages up to step 2: 0.3, 0.5, 0.7; up to step 3: 0.4, 0.6, 0.8.
 COMPLETED = [
@@ -14,7 +14,7 @@ COMPLETED = [
 ]
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("curve", "stops"),
     [
         ({1: 0.3}, True),  # The median of 0.2, 0.4, 0.6 is 0.4.
@@ -52,7 +52,7 @@ def test_few_completed_trials_and_the_grace_stop_none():
     assert not trials.median_rule({1: 0.0}, late)
 
 
-@pytest.mark.parametrize("name", ["done", status.STOPPED_FILE, "evals/1.jsonl"])
+@cases.each("name", ["done", status.STOPPED_FILE, "evals/1.jsonl"])
 def test_a_damaged_trial_has_no_say_and_stops_no_search(name, tmp_path):
     made = []
     for i, value in enumerate([0.1, 0.5, 0.6, 0.7, 0.0]):

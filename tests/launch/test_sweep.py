@@ -18,7 +18,7 @@ import pytest
 from jbias import config as jc
 from jbias.launch import local, sweep, trials
 from jbias.runs import status
-from tests import smoke_runs
+from tests import cases, smoke_runs
 
 FAKE = smoke_runs.ROOT / "tests/launch/fake_main.py"
 SMOKE = "--config=configs/erm.py:smoke,seeds=1"
@@ -123,7 +123,7 @@ def test_jobs_without_devices_share_the_cores(tmp_path, monkeypatch):
     assert sorted(cores[0] + cores[1]) == sorted(before)
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("dies", "reason"),
     [
         ({"signal": int(signal.SIGKILL)}, "ended by SIGKILL (out of memory?)"),
@@ -223,7 +223,7 @@ def test_a_dry_run_shows_commands_and_leaves_nothing(tmp_path, capsys):
     assert not (tmp_path / "x").exists()
 
 
-@pytest.mark.parametrize(
+@cases.each(
     "changes",
     [
         ["--config.optim.rate=1"],
@@ -256,7 +256,7 @@ def test_planning_takes_no_device():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-@pytest.mark.parametrize("name", ["rates", "rates:config=padain,trials=3", "eight"])
+@cases.each("name", ["rates", "rates:config=padain,trials=3", "eight"])
 def test_the_files_of_sweeps_are_understood(name, tmp_path, capsys):
     path, colon, arg = name.partition(":")
     named = f"--sweep=configs/sweeps/{path}.py{colon}{arg}"
@@ -265,7 +265,7 @@ def test_the_files_of_sweeps_are_understood(name, tmp_path, capsys):
     assert len(capsys.readouterr().out.splitlines()) == count
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("arguments", "message"),
     [
         ([SMOKE, "--config.optim.rat=[1, 2]"], "optim.rat"),

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from jbias import models
+from tests import cases
 
 KEY = jax.random.key(0)
 IMAGE = jax.random.uniform(jax.random.key(1), (4, 28, 28, 3))
@@ -33,7 +34,7 @@ def test_counts_its_parameters():
     assert found == convolutions + 2 * (32 + 64) + 7 * 7 * 64 * 10 + 10
 
 
-@pytest.mark.parametrize("cut", [1, 2, 3, 4, 5])
+@cases.each("cut", [1, 2, 3, 4, 5])
 def test_parts_are_the_whole(net, variables, cut):
     f = net.apply(variables, IMAGE, method="features", stop=cut)
     assert f.shape[1] == {1: 28, 2: 14}.get(cut, 7)

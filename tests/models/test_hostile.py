@@ -15,6 +15,7 @@ import pytest
 from jbias import models
 from jbias.models import state_dicts, torch_files
 from jbias.untrusted import pickles as machine
+from tests import cases
 
 MADE = runpy.run_path(str(pathlib.Path(__file__).with_name("hostile.py")))
 ORACLES = pathlib.Path(__file__).parents[1] / "oracles"
@@ -50,8 +51,8 @@ def refused(tmp_path, monkeypatch):
     return read
 
 
-@pytest.mark.parametrize("form", ["archive", "stream"])
-@pytest.mark.parametrize("case", list(PICKLES))
+@cases.each("form", ["archive", "stream"])
+@cases.each("case", list(PICKLES))
 def test_pickles(case, form, refused):
     pickled, match = PICKLES[case]
     if form == "stream" and case in ("far_tensor", "before", "backwards", "axes"):
@@ -98,12 +99,12 @@ def test_damage_is_refused_or_read(tmp_path):
     assert min(seen.values()) > 10
 
 
-@pytest.mark.parametrize("case", list(ARCHIVES))
+@cases.each("case", list(ARCHIVES))
 def test_archives(case, refused):
     refused("x.pt", *ARCHIVES[case])
 
 
-@pytest.mark.parametrize("case", list(TABLES))
+@cases.each("case", list(TABLES))
 def test_tables(case, refused):
     refused("x.safetensors", *TABLES[case])
 
@@ -111,7 +112,7 @@ def test_tables(case, refused):
 CHAINS = ("".join(c) for c in itertools.product(state_dicts.PREFIXES[:7], repeat=4))
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("names", "match"),
     [
         ((f"{chain}fc.weight" for chain in CHAINS), r"got 2,401, \d+ and 2,801"),
@@ -187,7 +188,7 @@ def test_stretched_tensors_take_no_memory(tmp_path):
         models.load(path, "resnet18")
 
 
-@pytest.mark.parametrize(
+@cases.each(
     "options",
     [
         {"classes": "abc"},

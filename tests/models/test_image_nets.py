@@ -13,6 +13,7 @@ import pytest
 from jbias import prepare
 from jbias.augment import deepaugment, deepaugment_edsr
 from jbias.models import cae, edsr, published, registry, torch_layers
+from tests import cases
 
 ORACLES = pathlib.Path(__file__).parents[1] / "oracles"
 DRAWN = runpy.run_path(str(ORACLES / "deepaugment_weights.py"))
@@ -65,8 +66,8 @@ def test_damage_equals_pytorch():
         np.testing.assert_allclose(value, STORED[name], atol=1e-5)
 
 
-@pytest.mark.parametrize("net", NETS)
-@pytest.mark.parametrize("size", ["small", "published"])
+@cases.each("net", NETS)
+@cases.each("size", ["small", "published"])
 def test_sizes_are_read_off_the_weights(net, size):
     sizes = SMALL[net] if size == "small" else {}
     shapes = NETS[net].shapes(**sizes)
@@ -74,7 +75,7 @@ def test_sizes_are_read_off_the_weights(net, size):
     assert NETS[net].shapes(**NETS[net].sizes_of(weights)) == shapes
 
 
-@pytest.mark.parametrize(("height", "width"), [(32, 32), (19, 30), (8, 9)])
+@cases.each(("height", "width"), [(32, 32), (19, 30), (8, 9)])
 def test_the_autoencoder_cuts_sides_to_multiples_of_four(height, width):
     weights = cae.init(jax.random.key(0), width=8)
     image = jnp.zeros((2, height, width, 3))
@@ -192,7 +193,7 @@ def test_odd_widths_are_refused(sizes):
         cae.shapes(**sizes)
 
 
-@pytest.mark.parametrize("sizes", [{"blocks": 3}, {"scale": 3}, {"features": 0}])
+@cases.each("sizes", [{"blocks": 3}, {"scale": 3}, {"features": 0}])
 def test_odd_sizes_are_refused(sizes):
     with pytest.raises(ValueError, match="blocks at least 4"):
         edsr.shapes(**sizes)

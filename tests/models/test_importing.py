@@ -10,6 +10,7 @@ import pytest
 
 from jbias import models
 from jbias.models import importing, registry, safetensors, state_dicts, weight_names
+from tests import cases
 
 ORACLES = pathlib.Path(__file__).parents[1] / "oracles"
 DRAW = runpy.run_path(str(ORACLES / "resnet_weights.py"))["draw"]
@@ -68,7 +69,7 @@ def is_that(variables, state):
     return all(np.array_equal(ours, state[name]) for ours, name in pairs)
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("model", "listed"),
     [
         ("resnet50", "torchvision_resnet50"),
@@ -81,8 +82,8 @@ def test_names_and_shapes_are_the_published_ones(model, listed):
     assert ours == theirs
 
 
-@pytest.mark.parametrize("model", [None, "resnet18"])
-@pytest.mark.parametrize("form", ["published.pth.tar", "published_robust.pt"])
+@cases.each("model", [None, "resnet18"])
+@cases.each("form", ["published.pth.tar", "published_robust.pt"])
 def test_reads_what_pytorch_saved_of_a_training(form, model, state):
     """Beside optimisers, counters, numpy's numbers; under DataParallel or an attacker."""
     net, variables = models.load(ORACLES / form, model)
@@ -99,7 +100,7 @@ def test_what_is_said_comes_before_what_the_file_says():
     assert (net.mean, net.std, net.dropout) == ((0, 0, 0), (0.2, 0.3, 0.25), 0.5)
 
 
-@pytest.mark.parametrize(
+@cases.each(
     "prefix",
     [
         *("", "module.", "model.", "module.model.", "backbone.", "net."),
@@ -119,7 +120,7 @@ def test_training_only_entries_are_left_out(state, saved):
     assert is_that(models.load(saved(given), "resnet18")[1], state)
 
 
-@pytest.mark.parametrize("name", ["linear.", "fc.", "module.linear.", "head."])
+@cases.each("name", ["linear.", "fc.", "module.linear.", "head."])
 def test_a_head_of_its_own(name, state, saved):
     """SwAV, MoCo, SimCLR and DINO publish the linear layer apart."""
     body = {k: v for k, v in state.items() if not k.startswith("fc.")}
@@ -199,7 +200,7 @@ def test_simclr_has_names_of_its_own(state, saved):
     assert net.mean == (0.5,) * 3 and [*origins] == ["std"]
 
 
-@pytest.mark.parametrize("names", ["published", "own"])
+@cases.each("names", ["published", "own"])
 def test_an_export_comes_back_to_the_bit(names, tmp_path):
     net, variables = models.load(ORACLES / "published_robust.pt", "resnet18")
     path = tmp_path / "x.safetensors"
@@ -283,7 +284,7 @@ def test_sizes_of_transformers_are_read_off(saved):
         models.load(saved(given), "vit_small16", **TINY_VIT)
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("options", "match"),
     [
         ({"model": "resnet51"}, "model must be one of cnn"),
@@ -310,7 +311,7 @@ def test_a_file_that_fits_nothing_says_what_it_has_and_what_is_wanted(saved):
         models.load(saved(given), "resnet18")
 
 
-@pytest.mark.parametrize("model", ["vit_base16", "resnet34", "alexnet"])
+@cases.each("model", ["vit_base16", "resnet34", "alexnet"])
 def test_a_wrong_model_is_told_which_one_fits(model, state, saved):
     """Whatever of its own it is given, and however much of it fits."""
     options = {"patch": 8} if model == "vit_base16" else {}
@@ -324,7 +325,7 @@ def test_a_wrong_model_is_told_which_one_fits(model, state, saved):
     assert "it fits" not in str(refusal.value)
 
 
-@pytest.mark.parametrize("names", ["published", "own"])
+@cases.each("names", ["published", "own"])
 def test_an_export_of_another_model_says_so(names, tmp_path):
     net, variables = models.load(ORACLES / "published_robust.pt", "resnet18")
     path = tmp_path / "x.safetensors"

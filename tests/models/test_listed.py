@@ -8,6 +8,7 @@ import pytest
 from benchmarks import networks, roofline
 from jbias import models
 from jbias.models import taps
+from tests import cases
 
 TEXT = (pathlib.Path(__file__).parents[2] / "docs/models.md").read_text("utf-8")
 LINES = TEXT.splitlines()
@@ -27,7 +28,7 @@ def test_every_network_has_its_line_in_order():
     assert names == list(models.MODELS) and found[len(names)] is None
 
 
-@pytest.mark.parametrize(
+@cases.each(
     "name",
     [
         pytest.param(name, marks=() if name in QUICK else pytest.mark.slow)
@@ -38,7 +39,7 @@ def test_a_line_is_what_the_network_is(name):
     assert networks.row(name) in LINES
 
 
-@pytest.mark.parametrize("name", PUBLISHED)
+@cases.each("name", PUBLISHED)
 def test_multiplications_are_the_published_ones(name):
     flops, _, _ = roofline.forward(models.MODELS[name](1000), 224)
     assert flops / 2e9 == pytest.approx(PUBLISHED[name], abs=6e-4)

@@ -9,6 +9,7 @@ import pytest
 
 from jbias import models
 from jbias.models import taps
+from tests import cases
 
 KEY = jax.random.key(0)
 # Options that make a network small, and a size of images.
@@ -78,7 +79,7 @@ def test_parts_are_the_whole(small):
         np.testing.assert_allclose(logits, whole, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("cut", [0, 6])
+@cases.each("cut", [0, 6])
 def test_no_cut_outside_the_net(small, cut):
     net, variables, image = small
     with pytest.raises(ValueError, match="stop must be in 1 to 5"):
@@ -87,7 +88,7 @@ def test_no_cut_outside_the_net(small, cut):
         net.apply(variables, image, method="head_of", start=cut)
 
 
-@pytest.mark.parametrize("start", [1, 3, 5])
+@cases.each("start", [1, 3, 5])
 def test_a_head_is_initialised_alone(small, start):
     net, variables, image = small
     f = jax.eval_shape(

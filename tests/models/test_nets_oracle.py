@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from jbias import models
-from tests import drawn
+from tests import cases, drawn
 from tests.drawn import DRAWN, MADE, ORACLES, published_shape, theirs, variables_of
 
 STORED = np.load(ORACLES / "nets.npz")
@@ -38,7 +38,7 @@ COUNTS = {
 SLOW = ("mobilenetv3_large", "bagnet9")  # Others have all their layers.
 
 
-@pytest.mark.parametrize("name", PUBLISHED)
+@cases.each("name", PUBLISHED)
 def test_names_and_shapes_are_the_published_ones(name):
     net = models.MODELS[name](1000)
     found = {}
@@ -62,7 +62,7 @@ def made(case):
     return net, found, DRAWN["images"](size)
 
 
-@pytest.mark.parametrize(
+@cases.each(
     "case",
     [
         pytest.param(case, marks=pytest.mark.slow if case in SLOW else ())
@@ -79,7 +79,7 @@ def test_equals_the_published_implementation(case):
     np.testing.assert_allclose(found, expected, atol=1e-4 * np.abs(expected).max())
 
 
-@pytest.mark.parametrize("case", MADE["CASES"])
+@cases.each("case", MADE["CASES"])
 def test_takes_images_from_the_least_size_on(case):
     model, _, _, options = MADE["CASES"][case]
     net, least = models.MODELS[model](3, **options), int(STORED[f"{case}/least"])
@@ -89,9 +89,7 @@ def test_takes_images_from_the_least_size_on(case):
             variables_of(net, least - 1)
 
 
-@pytest.mark.parametrize(
-    "name", [name for name in STORED.files if name.endswith(".running_var")]
-)
+@cases.each("name", [name for name in STORED.files if name.endswith(".running_var")])
 def test_the_first_batch_norm_remembers_as_theirs(name):
     case, _, published = name.partition("/")
     net, variables, image = made(case)

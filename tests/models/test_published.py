@@ -12,6 +12,7 @@ import pytest
 
 from jbias import prepare
 from jbias.models import published, registry, style_transfer
+from tests import cases
 
 ORACLES = pathlib.Path(__file__).parents[1] / "oracles"
 MADE = runpy.run_path(str(ORACLES / "torch_made.py"))
@@ -135,7 +136,7 @@ def test_weights_of_another_network_are_refused(tmp_path):
         style_transfer.vgg(weights=str(path))
 
 
-@pytest.mark.parametrize("dtype", [[("a", "f4"), ("b", "i4")], "c8", "U3", "M8[s]"])
+@cases.each("dtype", [[("a", "f4"), ("b", "i4")], "c8", "U3", "M8[s]"])
 def test_weights_that_are_no_real_numbers_are_refused(dtype, tmp_path):
     np.savez(tmp_path / "odd.npz", good=np.ones(2), kernel=np.zeros(2, dtype))
     with pytest.raises(

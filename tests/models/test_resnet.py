@@ -10,6 +10,7 @@ import pytest
 
 from jbias import models
 from jbias.models import taps
+from tests import cases
 
 COUNTS = {
     "resnet18": 11_689_512,
@@ -48,15 +49,15 @@ def test_every_model_has_its_count():
     assert {name for name in models.MODELS if name.startswith("resne")} == set(COUNTS)
 
 
-@pytest.mark.parametrize("name", COUNTS)
+@cases.each("name", COUNTS)
 def test_published_parameter_counts(name):
     params = shapes(models.MODELS[name](1000))["params"]
     assert sum(math.prod(x.shape) for x in jax.tree.leaves(params)) == COUNTS[name]
 
 
-@pytest.mark.parametrize("name", COUNTS)
-@pytest.mark.parametrize("stem", ["imagenet", "small"])
-@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
+@cases.each("name", COUNTS)
+@cases.each("stem", ["imagenet", "small"])
+@cases.each("dtype", [jnp.float32, jnp.bfloat16])
 def test_parameters_and_logits_are_float32(name, stem, dtype):
     net = models.MODELS[name](7, width=16, stem=stem, dtype=dtype)
     logits, variables = jax.eval_shape(
@@ -66,7 +67,7 @@ def test_parameters_and_logits_are_float32(name, stem, dtype):
     assert all(x.dtype == jnp.float32 for x in jax.tree.leaves((logits, variables)))
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("stem", "sides"), [("imagenet", (16, 16, 8, 4, 2)), ("small", (64, 64, 32, 16, 8))]
 )
 def test_strides(stem, sides):
@@ -82,7 +83,7 @@ def test_strides(stem, sides):
         assert f.shape == (1, side, side, channels)
 
 
-@pytest.mark.parametrize("cut", [2, 3, 4, 5])
+@cases.each("cut", [2, 3, 4, 5])
 def test_head_of_features_is_the_net(variables, cut):
     net = tiny()
     f = net.apply(variables, IMAGE, method="features", stop=cut)
@@ -90,7 +91,7 @@ def test_head_of_features_is_the_net(variables, cut):
     np.testing.assert_array_equal(logits, net.apply(variables, IMAGE))
 
 
-@pytest.mark.parametrize("cut", [0, 6])
+@cases.each("cut", [0, 6])
 def test_no_cut_outside_the_net(variables, cut):
     with pytest.raises(ValueError, match="stop must be in 1 to 5"):
         tiny().apply(variables, IMAGE, method="features", stop=cut)
@@ -98,7 +99,7 @@ def test_no_cut_outside_the_net(variables, cut):
         tiny().apply(variables, IMAGE, method="head_of", start=cut)
 
 
-@pytest.mark.parametrize("start", [2, 3, 5])
+@cases.each("start", [2, 3, 5])
 def test_a_head_is_initialised_alone(start):
     net = tiny()
     whole = shapes(net)
@@ -183,9 +184,7 @@ def test_normalises_images_first(variables):
     )
 
 
-@pytest.mark.parametrize(
-    "image", [jnp.zeros((1, 16, 16, 3), jnp.uint8), jnp.zeros((1, 16, 16, 1))]
-)
+@cases.each("image", [jnp.zeros((1, 16, 16, 3), jnp.uint8), jnp.zeros((1, 16, 16, 1))])
 def test_refuses_other_images(variables, image):
     with pytest.raises(ValueError, match="images must be floats"):
         tiny().apply(variables, image)
@@ -196,7 +195,7 @@ def test_refuses_an_unknown_stem():
         shapes(models.MODELS["resnet18"](5, stem="large"))
 
 
-@pytest.mark.parametrize("option", [dict(groups=2), dict(width_per_group=32)])
+@cases.each("option", [dict(groups=2), dict(width_per_group=32)])
 def test_plain_blocks_have_no_groups(option):
     with pytest.raises(ValueError, match="are for bottlenecks"):
         shapes(tiny(**option))

@@ -9,6 +9,7 @@ import pytest
 
 from jbias import models
 from jbias.models import taps
+from tests import cases
 
 KEY = jax.random.key(0)
 IMAGE = jax.random.uniform(KEY, (2, 16, 16, 3))
@@ -23,7 +24,7 @@ def net(request):
 QUICK = ("preact_resnet18", "vgg11", "vit_small32")
 
 
-@pytest.mark.parametrize(
+@cases.each(
     "name",
     [
         name if name in QUICK else pytest.param(name, marks=pytest.mark.slow)

@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 
 from jbias.models import torch_files
+from tests import cases
 
 ORACLES = pathlib.Path(__file__).parents[1] / "oracles"
 FORMS = ("torch_zip.pth", "torch_stream.pth")
 
 
-@pytest.mark.parametrize("form", FORMS)
+@cases.each("form", FORMS)
 def test_reads_what_pytorch_wrote(form):
     """Views, transposes, empty tensors, scalars and every type of number."""
     found = torch_files.read(ORACLES / form)
@@ -28,8 +29,8 @@ def test_reads_what_pytorch_wrote(form):
         assert found[name].flags.writeable and found[name].flags.owndata
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.9, 0.999])
+@cases.each("form", FORMS)
+@cases.each("share", [0.0, 0.1, 0.5, 0.9, 0.999])
 def test_refuses_what_is_cut_short(form, share, tmp_path):
     data = (ORACLES / form).read_bytes()
     path = tmp_path / "cut.pth"
@@ -71,7 +72,7 @@ def archive(thing) -> bytes:
     return file.getvalue()
 
 
-@pytest.mark.parametrize("form", [stream, archive])
+@cases.each("form", [stream, archive])
 def test_runs_nothing(form, tmp_path):
     path, made = tmp_path / "evil.pth", tmp_path / "made"
     path.write_bytes(form({"weight": Runs(made)}))
@@ -80,7 +81,7 @@ def test_runs_nothing(form, tmp_path):
     assert not made.exists()
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("named", "is_hostile"),
     [
         ("posix system", True),
@@ -109,8 +110,8 @@ def test_what_would_run_a_command_is_not_to_be_loaded_anywhere(
     assert ("torch.load" in said) != is_hostile
 
 
-@pytest.mark.parametrize("form", [stream, archive])
-@pytest.mark.parametrize("thing", [[1, 2], "weights", 3])
+@cases.each("form", [stream, archive])
+@cases.each("thing", [[1, 2], "weights", 3])
 def test_refuses_what_is_no_state_dict(form, thing, tmp_path):
     path = tmp_path / "other.pth"
     path.write_bytes(form(thing))
@@ -126,7 +127,7 @@ def test_refuses_the_oldest_form_by_name(tmp_path):
         torch_files.read(path)
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("offset", "shape", "strides"),
     [(0, (3, 3), (3, 1)), (-1, (2,), (1,)), (0, (2,), (-1,)), (8, (1,), (1,))],
 )
@@ -137,7 +138,7 @@ def test_looks_at_nothing_outside_a_storage(offset, shape, strides):
         torch_files.Loaded({}, storages).array(tensor)
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("content", "said"),
     [
         (b"hello, these are weights", "does not begin as what torch.save writes"),
@@ -152,10 +153,9 @@ def test_what_is_no_such_file_or_cut_is_told_with_its_remedy(tmp_path, content, 
         torch_files.read(path)
 
 
-@pytest.mark.parametrize(
+@cases.each(
     "thing",
     [b"\x80\x02L" + b"9" * 5000 + b"L\n.", pickle.dumps({1 << 20_000: 1}, 2)],
-    ids=["of text", "as a key"],
 )
 def test_a_giant_number_is_told_as_that(thing, tmp_path):
     path = tmp_path / "giant.pth"

@@ -13,6 +13,7 @@ from jbias import models, prepare
 from jbias.models import class_names, trained
 from jbias.runs import checkpoints
 from jbias.training import checkpointing
+from tests import cases
 
 OPTIONS = {"width": 2, "stem": "small"}
 
@@ -165,7 +166,7 @@ def test_the_command_writes_both(out, run, tmp_path, capsys):
     assert "seed must be one of [3, 5]" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", ["x.pth", "x.PT", "x.npz", "x.Safetensors"])
+@cases.each("name", ["x.pth", "x.PT", "x.npz", "x.Safetensors"])
 def test_files_that_are_not_written_are_refused_before_anything_is_read(
     name, tmp_path, capsys
 ):
@@ -201,7 +202,7 @@ def test_an_export_keeps_the_names_of_its_classes(out, run, tmp_path):
         models.save_run(tmp_path / "z", net, variables, said._replace(names=("a",)))
 
 
-@pytest.mark.parametrize(
+@cases.each(
     "told", ['{"class_names": 3}', '{"class_names": ["a"]}', '{"class_names": [1]', "{"]
 )
 def test_class_names_that_are_none_are_refused(told, tmp_path):

@@ -10,6 +10,7 @@ import pytest
 
 from jbias import models
 from jbias.models import importing, registry, safetensors, taps, weight_names
+from tests import cases
 
 ORACLES = pathlib.Path(__file__).parents[1] / "oracles"
 DRAWN = runpy.run_path(str(ORACLES / "vit_weights.py"))
@@ -33,7 +34,7 @@ def drawn(net, image):
     return jax.tree_util.tree_map_with_path(one, shapes)
 
 
-@pytest.mark.parametrize("case", list(DRAWN["CASES"]))
+@cases.each("case", list(DRAWN["CASES"]))
 def test_equals_other_libraries(case, tmp_path):
     """A file with a library's names gives that library's logits."""
     library, drawn_at, side, options = DRAWN["CASES"][case]
@@ -67,7 +68,7 @@ def test_equals_other_libraries(case, tmp_path):
     np.testing.assert_allclose(logits, expected, atol=2e-5)
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("name", "count"),
     [
         ("vit_small16", 22_050_664),
@@ -137,9 +138,7 @@ def test_refuses_images_that_do_not_fit(shape):
         jax.eval_shape(net.init, jax.random.key(0), jnp.zeros(shape))
 
 
-@pytest.mark.parametrize(
-    "options", [{"pool": "max"}, {"depth": 3}, {"heads": 5}], ids=str
-)
+@cases.each("options", [{"pool": "max"}, {"depth": 3}, {"heads": 5}])
 def test_refuses_impossible_options(options):
     with pytest.raises(ValueError, match=r"models.vit: \w+ must be"):
         small(**options).init(jax.random.key(0), jnp.zeros((1, 32, 32, 3)))

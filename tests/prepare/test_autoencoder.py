@@ -6,6 +6,7 @@ import pytest
 
 from jbias import data, prepare
 from jbias.prepare import autoencoder
+from tests import cases
 
 SHAPES = ["--data=shapes", "--split=valid", "--n=96"]
 TRAINED = {
@@ -54,7 +55,7 @@ def test_training_is_of_the_seed():
     assert not np.array_equal(made[0], made[2])
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("arguments", "message"),
     [
         (["--net=vae"], "--net must be one of cae, edsr"),

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from jbias import data, prepare
+from tests import cases
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +92,7 @@ def test_an_interrupted_file_is_not_there(root, tmp_path, monkeypatch):
     assert len(data.load("npz", "train", root=str(tmp_path), size=14)) == 50
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("more", "message"),
     [
         (["--seed=1"], "got others: seed is 0 there, 1 here; name another --out"),
@@ -125,7 +126,7 @@ def test_other_digits_and_files_of_others_are_refused(root, tmp_path, capsys):
     assert "must be new, got one made by something else" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("more", "message"),
     [
         (["--form=imr"], "did you mean 'irm'?"),

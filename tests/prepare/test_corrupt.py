@@ -1,10 +1,10 @@
 """Sets under corruptions: one a kind and severity, the same whenever they are made."""
 
 import numpy as np
-import pytest
 
 from jbias import data, prepare
 from jbias.data import corruptions
+from tests import cases
 
 SET = ["--data=shapes", "--split=valid", "--n=32"]
 
@@ -45,7 +45,7 @@ def test_what_is_missing_is_made_again_and_alike(tmp_path, capsys):
     assert other.read_bytes() != held[lost]
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("more", "message"),
     [
         (["--names=smog"], "did you mean"),

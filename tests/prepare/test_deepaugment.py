@@ -13,6 +13,7 @@ from jbias.data import loader, splits
 from jbias.models import cae, edsr, published
 from jbias.prepare import autoencoder
 from jbias.training import prng, samplers
+from tests import cases
 
 N, SIZE = 48, 32
 SMALL = {"cae": {"width": 8}, "edsr": {"features": 4, "blocks": 4, "scale": 2}}
@@ -130,7 +131,7 @@ def test_parts_make_the_whole(made, weights, tmp_path):
     assert seen == sorted(set(seen)) and files(out) == files(made["cae"])
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("more", "key"),
     [
         (["--seed=1"], "seed"),
@@ -171,7 +172,7 @@ def test_the_settings_are_kept(made):
     )
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("arguments", "message"),
     [
         (["--net=vae"], "--net must be one of cae, edsr, got 'vae'"),

@@ -6,13 +6,13 @@ import json
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pytest
 from PIL import Image
 
 from jbias import prepare
+from tests import cases
 
 
-@pytest.mark.parametrize("name", ["../../away", "/away", "..", ".hidden", "a\0b", ""])
+@cases.each("name", ["../../away", "/away", "..", ".hidden", "a\0b", ""])
 def test_a_class_that_leads_elsewhere_is_refused(tmp_path, capsys, name):
     out = io.BytesIO()
     Image.fromarray(np.zeros((8, 8, 3), np.uint8)).save(out, "PNG")

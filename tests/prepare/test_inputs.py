@@ -1,11 +1,11 @@
 """Figures of what batch transforms do."""
 
 import numpy as np
-import pytest
 from PIL import Image
 
 from jbias import augment, prepare
 from jbias.prepare import inputs
+from tests import cases
 
 
 def figures(tmp_path, *options: str) -> int:
@@ -29,7 +29,7 @@ def test_shows_every_transform_that_can_be_seen():
     assert set(inputs.OPTIONS) < set(augment.AUGMENTS)
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("options", "message"),
     [
         (("--methods=flop",), "got 'flop'; did you mean 'flip'"),

@@ -8,6 +8,7 @@ from scipy import optimize
 from scipy.cluster import vq
 
 from jbias.prepare import clusters
+from tests import cases
 
 SIZES = (50, 40, 30, 20)
 
@@ -76,7 +77,7 @@ def test_rows_that_are_alike_leave_no_cluster_empty():
             clusters.kmeans(rows, k)
 
 
-@pytest.mark.parametrize(("n", "k"), [(140, 4), (61, 8), (2003, 8)])
+@cases.each(("n", "k"), [(140, 4), (61, 8), (2003, 8)])
 def test_equal_clusters_differ_by_one_at_most(n, k):
     rng = np.random.default_rng(n)
     rows = np.concatenate([rng.normal(size=(n - 5, 3)), 8 + rng.normal(size=(5, 3))])

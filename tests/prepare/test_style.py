@@ -7,6 +7,7 @@ import pytest
 from jbias import prepare
 from jbias.models import published, style_transfer
 from jbias.prepare import style
+from tests import cases
 
 
 def run(out, *more):
@@ -65,7 +66,7 @@ def test_photographs_join(tmp_path):
     assert jnp.isfinite(published.read_npz(out)["decoder/tiles"]).all()
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("arguments", "message"),
     [
         (["--steps=0"], "--steps must be at least 1 and --pictures 32, got 0 and 32"),

@@ -6,6 +6,7 @@ from PIL import Image
 
 from jbias import data, prepare
 from jbias.prepare import stylize
+from tests import cases
 
 SET = ["--data=shapes", "--split=valid", "--n=32"]
 
@@ -64,7 +65,7 @@ def test_styles_may_be_a_folder(made, tmp_path):
     assert images(tmp_path / "out") != images(made)
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("more", "message"),
     [
         (["--seed=1"], "seed is 0 there, 1 here"),

@@ -7,6 +7,7 @@ import pytest
 from PIL import Image
 
 from jbias.report import contact_sheet, figures, saliency_figures
+from tests import cases
 
 IMAGES = np.random.default_rng(0).random((2, 8, 8, 3))
 BYTES = np.rint(255 * IMAGES).astype(np.uint8)
@@ -65,7 +66,7 @@ def test_pictures_are_in_their_rows_and_columns():
     inside(fig)
 
 
-@pytest.mark.parametrize("side", [8, 28, 32, 224])
+@cases.each("side", [8, 28, 32, 224])
 def test_a_pixel_is_a_square_of_whole_pixels(side):
     images = np.random.default_rng(1).integers(0, 256, (2, side, side, 3), np.uint8)
     found = cells(contact_sheet.draw({"a": images, "b": images[::-1]}, ["one", "two"]))
@@ -131,7 +132,7 @@ def test_tall_images_keep_their_proportion():
     assert box.height * height == pytest.approx(2 * box.width * width)
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("columns", "names"),
     [({}, ()), ({"a": IMAGES, "b": IMAGES[:1]}, ()), ({"a": IMAGES}, ["one"])],
 )

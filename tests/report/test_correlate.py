@@ -10,6 +10,7 @@ import pytest
 
 from jbias.report import correlate, relation_figures, relation_words, relations
 from jbias.stats import correlation
+from tests import cases
 from tests.report import test_figures
 
 TABLE = pathlib.Path(__file__).parents[2] / "examples" / "published" / "biases.csv"
@@ -188,7 +189,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("name", REFUSED)
+@cases.each("name", REFUSED)
 def test_refuses_in_one_line(name, tmp_path, capsys):
     text, told = REFUSED[name]
     table = tmp_path / "t.csv"
@@ -226,7 +227,7 @@ def strongest(n, tests):
     return frame.assign(x=range(n), training=list("ab" * n)[:n])
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("n", "tests", "permutations", "adjust", "least", "told"),
     [
         (12, 24, 99, "holm", 0.24, "of so few orders; ask for --permutations=479 or"),

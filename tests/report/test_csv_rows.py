@@ -3,12 +3,13 @@
 import pytest
 
 from jbias.report import csv_rows
+from tests import cases
 
 ROWS = [{"a": "1", "b": 'x, "y"\nz'}, {"a": "2", "b": "ü|;"}]
 
 
-@pytest.mark.parametrize("mark", [",", ";", "\t"])
-@pytest.mark.parametrize("start", ["", "\ufeff"])
+@cases.each("mark", [",", ";", "\t"])
+@cases.each("start", ["", "\ufeff"])
 def test_reads_what_spreadsheets_write(tmp_path, mark, start):
     text = f'{start} a {mark}b\n1{mark}"x, ""y""\nz"\n\n2{mark} "ü|;" \n'
     text = text.replace(' "ü|;" ', '"ü|;"')

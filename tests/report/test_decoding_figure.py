@@ -3,6 +3,7 @@ import pytest
 
 from jbias.evals import decisions
 from jbias.report import decoding_figure, figures
+from tests import cases
 
 SITES = [f"stage{i}.block{j}.conv{k}" for i in (1, 2) for j in (0, 1) for k in (1, 2)]
 
@@ -36,7 +37,7 @@ def test_lines_are_the_numbers_in_the_networks_order():
     assert figures.to_svg(fig).count("<svg") == 1
 
 
-@pytest.mark.parametrize("count", [1, 8, 60])
+@cases.each("count", [1, 8, 60])
 def test_nothing_is_cut(count):
     sites = [f"stage{i}.block{i}.conv1" for i in range(count)]
     fig = decoding_figure.decodability(numbers(sites), title="a network")

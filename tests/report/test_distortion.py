@@ -24,6 +24,7 @@ from jbias.report import (
     distortion_verdicts,
     figures,
 )
+from tests import cases
 from tests.report import distorted
 
 PUBLISHED = pathlib.Path(__file__).parents[2] / "examples/published"
@@ -93,8 +94,8 @@ def of_grown(grown):
     return np.array([row[best] / row.sum() * weight for row in grown]), best
 
 
-@pytest.mark.parametrize("method", ["basic", "mixup", "fmix", "cutmix"])
-@pytest.mark.parametrize(
+@cases.each("method", ["basic", "mixup", "fmix", "cutmix"])
+@cases.each(
     ("name", "measure", "condition"),
     [
         ("table1_grid_shuffle", "grid_shuffle", "4x4"),
@@ -140,7 +141,7 @@ def records(folder, name):
     return {(r["condition"], r["metric"]): r["value"] for r in map(json.loads, lines)}
 
 
-@pytest.mark.parametrize("method", distorted.METHODS)
+@cases.each("method", distorted.METHODS)
 def test_occlusion_at_thirty_percent(made, measured, method):
     cut, gaps = [], []
     for seed in range(SEEDS):
@@ -515,7 +516,7 @@ def test_what_training_cost_is_what_runs_say(measured, tmp_path, monkeypatch):
     assert not (out / "tables/claims.csv").exists()
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("args", "words"),
     [
         (["--measured=nowhere/*"], "nowhere"),
@@ -589,7 +590,7 @@ def test_a_seed_measured_twice_is_refused(measured, tmp_path):
         distortion_read.read([f"{tmp_path}/*"])
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("variant", "data", "method", "training"),
     [
         ("rm", "cifar10", "RM", ""),
@@ -614,7 +615,7 @@ def test_variants_are_methods_and_trainings(tmp_path, variant, data, method, tra
     assert (group.key.method, group.key.training) == (method, training)
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("name", "method"),
     [("mixup", "MixUp"), ("random_masks", "RM"), ("flip", "basic")],
 )

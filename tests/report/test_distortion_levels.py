@@ -20,6 +20,7 @@ from jbias.report import (
     distortion_values,
 )
 from jbias.stats import two_sample
+from tests import cases
 from tests.report import distorted
 
 STUDIES = 120
@@ -108,7 +109,7 @@ def test_both_sides_together_have_the_level():
     assert said.count("holds") == said.count("does not hold") == 1  # 1 / 70 each.
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("more", "less", "margin", "order"),
     [
         (2, 1, 0, "as claimed"),
@@ -130,7 +131,7 @@ def test_accuracies_end_at_0_and_100():
     assert distortion_values.plain(range(2), [99.0, 99.9]).high > 100
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("before", "now", "flips"),
     [
         (-40, 40, "yes"),
@@ -214,7 +215,7 @@ def test_several_measures_that_fit_are_refused(tmp_path):
         distortion_values.interfering(group, "di_anywhere")
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("options", "refused"),
     [
         ({"site": "stage2"}, True),

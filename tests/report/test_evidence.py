@@ -11,6 +11,7 @@ import scipy.stats
 from jbias import report, stats
 from jbias.report import evidence, methods
 from jbias.stats import score_table
+from tests import cases
 from tests.report import conftest, test_scores
 
 EXAMPLES = test_scores.EXAMPLES
@@ -268,7 +269,7 @@ def test_every_rule_of_selection_is_tested_in_the_same_setting(tmp_path):
     assert mine == pytest.approx(tree["friedman"]["p"], abs=1e-12)
 
 
-@pytest.mark.parametrize(
+@cases.each(
     "flags",
     [
         ["--selection=oracle"],

@@ -5,11 +5,11 @@ import itertools
 import matplotlib as mpl
 import numpy as np
 import pandas as pd
-import pytest
 from matplotlib import text
 
 from jbias.report import cell_plots, figures, plots
 from jbias.stats import posthoc
+from tests import cases
 
 CASES = {
     "two": (["a", "b"], [1.2, 1.8]),
@@ -44,8 +44,8 @@ def assert_whole(fig):
     assert min(tight.x0, tight.y0, width - tight.x1, height - tight.y1) > -0.02
 
 
-@pytest.mark.parametrize("difference", [0.5, 1.5, 40])
-@pytest.mark.parametrize("case", CASES)
+@cases.each("difference", [0.5, 1.5, 40])
+@cases.each("case", CASES)
 def test_critical_difference_is_legible(case, difference):
     names, ranks = CASES[case]
     fig = figures.critical_difference(
@@ -68,7 +68,7 @@ def test_critical_difference_is_legible(case, difference):
         assert box.y1 <= fig.bbox.y1, told
 
 
-@pytest.mark.parametrize(("algorithms", "panels"), [(1, 1), (3, 8), (8, 11), (20, 2)])
+@cases.each(("algorithms", "panels"), [(1, 1), (3, 8), (8, 11), (20, 2)])
 def test_curves_are_legible(algorithms, panels):
     names = [f"algorithm {i}" for i in range(algorithms)]
     table = pd.DataFrame(
@@ -125,7 +125,7 @@ def drawn(names):
     yield cell_plots.power([1, 3, 30], [2, 10], rng.uniform(size=(3, 2)))
 
 
-@pytest.mark.parametrize("names", [NAMES, many(2), many(30)], ids=len)
+@cases.each("names", [NAMES, many(2), many(30)])
 def test_plots_are_legible(names):
     for fig in drawn(names):
         assert list(overlapping(boxes(fig))) == []

@@ -36,6 +36,7 @@ from jbias.report import (
     measured_tables,
 )
 from jbias.runs import results
+from tests import cases
 from tests.report import kept
 
 NAMES = (*labels.geirhos16(),)
@@ -457,7 +458,7 @@ def test_what_is_left_out_is_told(workdirs, tmp_path, capsys):
     assert told in tree["missing"]
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("trained", "names"),
     [
         ([{}], ["cnn erm seed 0"]),
@@ -594,7 +595,7 @@ def test_refuses_in_one_line(workdirs, tmp_path, capsys, broken, said):
     assert line.startswith("measured: ") and said in line and not out.exists()
 
 
-@pytest.mark.parametrize("of", [biases, cli, correlate, measured])
+@cases.each("of", [biases, cli, correlate, measured])
 def test_a_file_in_the_place_of_a_report_is_told_at_once(of, tmp_path, capsys):
     (tmp_path / "taken").touch()
     for path in (tmp_path / "taken", tmp_path / "taken" / "report"):

@@ -14,6 +14,7 @@ import pytest
 from jbias import report
 from jbias.report import options, scores
 from jbias.runtime import cli
+from tests import cases
 
 ROOT = pathlib.Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
@@ -36,7 +37,7 @@ def refused(capsys, path, out, *more):
     return told.err
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("file", "name", "f", "uncorrected"),
     [
         ("biasbed_table2", "table2_printed/all", 7.538, 7.489),
@@ -139,7 +140,7 @@ def test_one_algorithm_or_data_set_is_reported_without_tests(tmp_path):
         )
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("text", "told"),
     [
         ("", ":1: the first line must name the columns"),
@@ -198,7 +199,7 @@ def test_refuses_what_is_not_there(tmp_path, capsys):
     refused(capsys, tmp_path / "binary.csv", out)
 
 
-@pytest.mark.parametrize(
+@cases.each(
     "args",
     [
         ["--out=x"],
@@ -216,7 +217,7 @@ def test_refuses_wrong_flags(args, capsys):
     assert "error:" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("drop", "algorithms", "datasets"),
     [
         ("datasets", ["a", "b", "c"], ["x", "z"]),

@@ -15,6 +15,7 @@ from jbias.report import (
     shifts,
 )
 from jbias.runs import results
+from tests import cases
 from tests.report import shifted, test_page
 
 PUBLISHED = "examples/published"
@@ -253,7 +254,7 @@ def test_realised_tables_are_shown_with_their_sums(tmp_path):
     assert ["all", "20", "20", "0", "0", "40</pre></details>"] in lines
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("args", "words"),
     [
         (["--runs=nothing/*"], "must match a workdir, got none"),

@@ -16,6 +16,7 @@ from jbias.report import (
     shift_remedies,
     shift_verdicts,
 )
+from tests import cases
 
 DRAWS = shift_drops.Draws(2_000, 0)
 
@@ -145,7 +146,7 @@ def simulated(random, levels, *, seeds, n=400, drop=0.0, std=0.02, attribute="a"
     return found
 
 
-@pytest.mark.parametrize(("seeds", "std"), [(1, 0.0), (3, 0.02), (5, 0.05)])
+@cases.each(("seeds", "std"), [(1, 0.0), (3, 0.02), (5, 0.05)])
 def test_p_keeps_its_level_where_nothing_drops(seeds, std):
     random = np.random.default_rng(seeds)
     hits, times = 0, 1_500
@@ -157,7 +158,7 @@ def test_p_keeps_its_level_where_nothing_drops(seeds, std):
     assert hits / times > 0.005  # Nor does it never say anything.
 
 
-@pytest.mark.parametrize("seeds", [1, 3, 5])
+@cases.each("seeds", [1, 3, 5])
 def test_intervals_hold_the_truth(seeds):
     random = np.random.default_rng(seeds)
     draws, held, times = shift_drops.Draws(400, 0), 0, 300
@@ -186,8 +187,8 @@ def test_a_family_of_clean_attributes_has_few_bugs():
     assert wrong / times <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / times)
 
 
-@pytest.mark.parametrize("seed", range(10))
-@pytest.mark.parametrize("kind", ["marginal", "conditional"])
+@cases.each("seed", range(10))
+@cases.each("kind", ["marginal", "conditional"])
 def test_a_planted_bug_is_first_and_of_its_kind(seed, kind):
     random = np.random.default_rng(seed)
     cells = []

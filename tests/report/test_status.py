@@ -12,6 +12,7 @@ import pytest
 from jbias.report import cli, status_table
 from jbias.report import status as report_status
 from jbias.runs import results, status
+from tests import cases
 
 RECORD = results.Record(
     *("erm-shapes-1", "erm", "", "cnn", "shapes"),
@@ -171,9 +172,7 @@ def test_what_holds_no_runs_is_refused(tmp_path, capsys):
         assert "must hold workdirs of runs, got none" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    "arguments", [["--watch"], ["--json"], ["--status", "--out=x"], []]
-)
+@cases.each("arguments", [["--watch"], ["--json"], ["--status", "--out=x"], []])
 def test_arguments_that_do_not_go_together_are_refused(arguments, capsys):
     with pytest.raises(SystemExit, match="2"):
         cli.main(["--runs=x", *arguments])

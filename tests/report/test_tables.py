@@ -12,6 +12,7 @@ import pytest
 from pyarrow import parquet
 
 from jbias.report import latex, tables
+from tests import cases
 
 NAMES = (
     "<b>bold</b>",
@@ -75,7 +76,7 @@ def test_a_row_of_markdown_is_a_line():
     assert "**−1.2 ± 0.1**" in lines[4]
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("text", "told"),
     [
         ("é", r"\'{e}"),

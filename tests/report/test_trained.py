@@ -7,6 +7,7 @@ import json
 import pytest
 
 from jbias.report import trained, workdirs
+from tests import cases
 
 TESTS = {
     "cue_conflict": {"split": "cue_conflict", "data": "shapes", "correlation": 0.9},
@@ -101,7 +102,7 @@ def test_configs_on_imagenet_tell_what_they_train_on():
 STYLIZE = [{"name": "stylize"}]
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("settings", "clean"),
     [
         ({"inputs": STYLIZE}, False),

@@ -15,6 +15,7 @@ import pytest
 
 from jbias.runs import checkpoints
 from jbias.training import step as train_step
+from tests import cases
 
 
 def states(value: float) -> tuple:
@@ -139,7 +140,7 @@ def test_retention_remembers_over_a_restart(tmp_path):
     assert kept(tmp_path / "c") == [1, 4, 5]
 
 
-@pytest.mark.parametrize("damage", ["flip", "cut", "remove", "info"])
+@cases.each("damage", ["flip", "cut", "remove", "info"])
 def test_damage_falls_back_to_the_step_before_and_says_so(tmp_path, damage):
     fill(tmp_path / "c", {1: None, 2: None})
     files = (tmp_path / "c" / "2").rglob("*")

@@ -13,7 +13,7 @@ from jbias.report import gather, options
 from jbias.runs import checksums, results
 from jbias.runtime import files, signals
 from jbias.training import divergence, evaluator
-from tests import smoke_runs
+from tests import cases, smoke_runs
 
 
 def config(**run):
@@ -84,7 +84,7 @@ def harm(path: pathlib.Path, how: str) -> None:
         path.write_bytes(half if how == "half" else content)
 
 
-@pytest.mark.parametrize("how", ["gone", "half", "flipped"])
+@cases.each("how", ["gone", "half", "flipped"])
 def test_lost_decisions_are_made_anew_from_their_checkpoint(
     folder, workdir, how, capsys
 ):
@@ -198,7 +198,7 @@ def test_records_of_a_done_run_that_no_checkpoint_holds_are_refused(done, withou
     assert written(done) == before
 
 
-@pytest.mark.parametrize("name", ["config.json", "provenance.json"])
+@cases.each("name", ["config.json", "provenance.json"])
 def test_changed_facts_are_refused_by_start_and_report(workdir, name):
     """In what no comparison of identities looks at."""
     told = json.loads((workdir / name).read_text())
@@ -209,7 +209,7 @@ def test_changed_facts_are_refused_by_start_and_report(workdir, name):
             act()
 
 
-@pytest.mark.parametrize("name", ["config.json", "provenance.json"])
+@cases.each("name", ["config.json", "provenance.json"])
 def test_facts_that_are_gone_are_refused_by_start_and_report(folder, workdir, name):
     before = written(workdir)
     (workdir / name).unlink()

@@ -6,6 +6,7 @@ import types
 import pytest
 
 from jbias.runs import costs, workdirs
+from tests import cases
 
 H200 = costs.Devices("NVIDIA H200", 2)
 
@@ -23,7 +24,7 @@ def test_energy_is_hours_times_power():
     assert given["energy_kwh"] == pytest.approx(0.2) and given["source"] == "given"
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("kind", "watts"),
     [
         ("NVIDIA H200", 700),
@@ -47,9 +48,7 @@ def test_the_longest_name_that_fits_says_the_power(kind, watts):
     assert found["source"] == "not published" or watts
 
 
-@pytest.mark.parametrize(
-    "wrong", [{"share": 1.5}, {"pue": 0.9}, {"watts": -1}, {"intensity": -0.1}]
-)
+@cases.each("wrong", [{"share": 1.5}, {"pue": 0.9}, {"watts": -1}, {"intensity": -0.1}])
 def test_assumptions_without_meaning_are_refused(wrong):
     (name,) = wrong
     with pytest.raises(ValueError, match=rf"^config.run.energy.{name}: must be from"):

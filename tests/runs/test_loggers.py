@@ -8,7 +8,7 @@ import pytest
 from etils import epath
 
 from jbias.runs import loggers
-from tests import wandb_files
+from tests import cases, wandb_files
 
 CONFIG = {"seeds": [0, 1], "optim": {"rate": 0.3}, "run": {}}
 BRANCHES = {"optim.rate=0.1": {**CONFIG, "optim": {"rate": 0.1}}}
@@ -195,7 +195,7 @@ def test_missing_packages_are_refused_with_the_command(monkeypatch):
     loggers.check({})
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("run", "told"),
     [
         ({"write": "tensorbord"}, "config.run.write: must be of tensorboard, wandb"),

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from jbias.runs import results, selection
+from tests import cases
 
 
 def record(**changes) -> results.Record:
@@ -110,7 +111,7 @@ def test_refuses_a_truncated_line_by_file_and_line(tmp_path):
         results.read(tmp_path / "erm")
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("change", "message"),
     [
         ({"value": "high"}, "value must be"),
@@ -128,7 +129,7 @@ def test_refuses_what_is_no_record(tmp_path, change, message):
         results.read(tmp_path / "erm")
 
 
-@pytest.mark.parametrize("text", ["", "\n", "[1]\n", '{"value": NaN}\n'])
+@cases.each("text", ["", "\n", "[1]\n", '{"value": NaN}\n'])
 def test_refuses_files_that_hold_no_record(tmp_path, text):
     path = tmp_path / "erm" / "evals" / "10.jsonl"
     path.parent.mkdir(parents=True)
@@ -155,7 +156,7 @@ def test_globs_and_paths_find_each_workdir_once(tmp_path):
     assert len(results.read([f"{tmp_path}/*", tmp_path / "a"])) == 2
 
 
-@pytest.mark.parametrize("name", ["absent", "abs*nt", "started"])
+@cases.each("name", ["absent", "abs*nt", "started"])
 def test_refuses_workdirs_without_evaluations(tmp_path, name):
     (tmp_path / "started").mkdir()
     with pytest.raises(ValueError, match=rf"{name[:3]}.*must .*got none"):
@@ -348,7 +349,7 @@ READ = {
 }
 
 
-@pytest.mark.parametrize("form", READ)
+@cases.each("form", READ)
 def test_whatever_json_says_is_read_as_line_by_line(tmp_path, form):
     rows = [record(seed=seed)._asdict() for seed in range(3)]
     text = "\n".join(READ[form](row) for row in rows)
@@ -363,7 +364,7 @@ def test_whatever_json_says_is_read_as_line_by_line(tmp_path, form):
             assert found == [None if pd.isna(v) else v for v in expected[name]], name
 
 
-@pytest.mark.parametrize(
+@cases.each(
     "damage",
     [
         lambda text: text.replace('"count"', '"counts"', 1),

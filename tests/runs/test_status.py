@@ -5,6 +5,7 @@ import fcntl
 import pytest
 
 from jbias.runs import results, status
+from tests import cases
 
 RECORD = results.Record(
     *("a-b-1", "erm", "", "cnn", "shapes"),
@@ -40,7 +41,7 @@ def test_a_file_is_no_workdir(tmp_path):
         status.read(tmp_path / "x")
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("last", "word", "reason"),
     [
         ("jbias: out of disk; free some", "failed", "out of disk; free some"),
@@ -100,7 +101,7 @@ def test_done_is_done_whatever_else_there_is(tmp_path, fate, word):
     assert status.read(tmp_path).phase == word
 
 
-@pytest.mark.parametrize("text", ["{", "[" * 10**5, "{}", "1"])
+@cases.each("text", ["{", "[" * 10**5, "{}", "1"])
 def test_a_damaged_stop_is_named(tmp_path, text):
     (tmp_path / status.STOPPED_FILE).write_text(text)
     with pytest.raises(ValueError, match=r"stopped\.json: must be JSON with a reason"):

@@ -7,9 +7,10 @@ from jbias.launch import sweep
 from jbias.report import biases, correlate, distortion, measured, shifts
 from jbias.report import cli as report_cli
 from jbias.runtime import cli
+from tests import cases
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("main", "argv", "meant"),
     [
         (evaluate.main, ["--chekpoint=x.pth"], "--checkpoint"),
@@ -52,7 +53,7 @@ def test_values_and_the_rest_after_two_dashes_are_no_flags():
     assert made.parse_args(["--name=--no", "--", "--naem"]).rest == ["--naem"]
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("main", "argv", "told"),
     [
         (evaluate.main, ["--suite=jbias:"], "name one of suites/biases, suites/dis"),

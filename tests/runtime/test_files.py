@@ -12,6 +12,7 @@ from etils import epath
 
 from jbias.runs import checkpoints, evaluations, results, workdirs
 from jbias.runtime import console, files, messages
+from tests import cases
 from tests.runs import test_checkpoints as saved
 
 
@@ -19,7 +20,7 @@ def failing(*args, **kwargs):
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-@pytest.mark.parametrize("below", ["", "run"])
+@cases.each("below", ["", "run"])
 def test_a_workdir_behind_a_broken_link_is_told_as_that(below, tmp_path):
     (tmp_path / "link").symlink_to("nowhere")
     with (
@@ -32,7 +33,7 @@ def test_a_workdir_behind_a_broken_link_is_told_as_that(below, tmp_path):
     assert "make room" not in str(error.value)
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("code", "remedy"),
     [
         (errno.ENAMETOOLONG, "shorten it"),
@@ -55,7 +56,7 @@ def test_a_name_of_256_letters_is_told_as_that(tmp_path):
         (epath.Path(tmp_path) / ("a" * 256)).mkdir()
 
 
-@pytest.mark.parametrize("depth", [600, 2500])
+@cases.each("depth", [600, 2500])
 def test_a_path_too_deep_to_be_made_is_told_likewise(depth, tmp_path):
     """Python makes folders within each other, and ends before the system does."""
     with pytest.raises(OSError) as error:
@@ -108,7 +109,7 @@ def test_a_terminal_that_hangs_up_ends_no_run(tmp_path, monkeypatch):
     assert (tmp_path / "log.txt").read_text().endswith("one\n")
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("name", "content", "remedy"),
     [
         ("config.json", "{", "restore it"),
@@ -138,7 +139,7 @@ def test_damaged_facts_are_refused_by_name_before_anything_is_done(
     assert not (workdir / "lock").exists()
 
 
-@pytest.mark.parametrize("text", ["Event loop is closed", "another"])
+@cases.each("text", ["Event loop is closed", "another"])
 def test_only_what_follows_from_a_told_error_is_hushed(monkeypatch, text):
     """Tensorstore's threads tell it once for each file."""
     told = []
@@ -224,7 +225,7 @@ def test_damaged_records_that_no_checkpoint_holds_are_refused(store, tmp_path):
     assert path.read_text() == damaged
 
 
-@pytest.mark.parametrize("jump", [-1e7, 1e7])
+@cases.each("jump", [-1e7, 1e7])
 def test_a_clock_that_jumps_ends_no_save(tmp_path, monkeypatch, jump):
     """Forth by months while a save is under way, or back."""
     began, real = time.monotonic(), time.time

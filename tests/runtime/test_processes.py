@@ -18,7 +18,7 @@ from jax._src import clusters
 from jbias import config as jc
 from jbias.runs import checkpoints
 from jbias.runtime import coordinator, processes
-from tests import smoke_runs
+from tests import cases, smoke_runs
 from tests.test_resume import saved
 
 # A config of eight steps; as DIE=signal:count says, one comes after so many. Signal 0
@@ -212,7 +212,7 @@ def test_different_commands_are_refused_by_name(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("args", "message"),
     [
         (("h:1", 2, None), "got no --process"),
@@ -251,7 +251,7 @@ def test_slurm_is_found_and_can_be_set_aside(monkeypatch):
     assert processes.identify(None, None, None).count == 1
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("found", "message"),
     [
         (RuntimeError("no such pod"), "does not say which .* there are .*no such pod."),

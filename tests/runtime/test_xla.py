@@ -4,15 +4,13 @@ import os
 import subprocess
 import sys
 
-import pytest
-
 from jbias.runtime import xla
-from tests import smoke_runs
+from tests import cases, smoke_runs
 
 NAME = "xla_gpu_enable_latency_hiding_scheduler"
 
 
-@pytest.mark.parametrize(
+@cases.each(
     "given, wanted",
     [
         (None, f"--{NAME}=true"),

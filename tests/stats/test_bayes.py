@@ -10,6 +10,7 @@ import pytest
 import scipy.stats
 
 from jbias import stats
+from tests import cases
 
 ROOT = pathlib.Path(__file__).parents[2]
 ORACLE = json.loads((ROOT / "tests" / "oracles" / "baycomp_tests.json").read_text())
@@ -21,7 +22,7 @@ def probabilities(result, place=()):
     return better[0, 1], rope[0, 1], better[1, 0]
 
 
-@pytest.mark.parametrize("case", ORACLE["signed_rank"], ids=range(4))
+@cases.each("case", ORACLE["signed_rank"])
 def test_signed_rank_equals_baycomp(case):
     scores = np.array([case["x"], case["y"]]).T
     found = stats.bayesian_signed_rank(
@@ -38,7 +39,7 @@ def test_signed_rank_equals_baycomp(case):
     np.testing.assert_allclose(got, expected, atol=0.01)
 
 
-@pytest.mark.parametrize("case", ORACLE["correlated"], ids=range(3))
+@cases.each("case", ORACLE["correlated"])
 def test_correlated_t_equals_baycomp(case):
     scores = np.tile(np.array([case["x"], case["y"]]), (2, 1, 1))
     found = stats.correlated_t(

@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 
 from jbias import stats
+from tests import cases
 
 ROOT = pathlib.Path(__file__).parents[2]
 ORACLES = ROOT / "tests" / "oracles"
@@ -32,7 +33,7 @@ def scores_of(name):
     return matrix.loc[order[0], order[1]].to_numpy()
 
 
-@pytest.mark.parametrize("name", REFERENCE["inputs"])
+@cases.each("name", REFERENCE["inputs"])
 def test_friedman_gives_the_reference(name):
     expected = REFERENCE["inputs"][name]
     scores = scores_of(name)
@@ -53,7 +54,7 @@ def test_friedman_gives_the_reference(name):
     assert correction == pytest.approx(expected["tie_correction"], abs=1e-8)
 
 
-@pytest.mark.parametrize("name", REFERENCE["inputs"])
+@cases.each("name", REFERENCE["inputs"])
 def test_nemenyi_gives_the_reference(name):
     expected = REFERENCE["inputs"][name]
     result = stats.nemenyi(scores_of(name), larger_is_better=True)
@@ -146,7 +147,7 @@ def test_which_pairs_differ():
         assert found == pytest.approx(wanted, abs=5e-5)
 
 
-@pytest.mark.parametrize("name", PAIRS["inputs"])
+@cases.each("name", PAIRS["inputs"])
 def test_wilcoxon_gives_the_reference(name):
     expected = PAIRS["inputs"][name]
     result = stats.wilcoxon(scores_of(name), larger_is_better=True)

@@ -9,6 +9,7 @@ import pytest
 
 from jbias import stats
 from jbias.stats import resampling, score_table
+from tests import cases
 
 ROOT = pathlib.Path(__file__).parents[2]
 CASES = json.loads((ROOT / "tests" / "oracles" / "rliable_metrics.json").read_text())
@@ -22,7 +23,7 @@ def array():
     return rng.normal(size=(5, 3, 6)) + runs + np.arange(3)[:, None]
 
 
-@pytest.mark.parametrize("case", CASES["cases"], ids=range(len(CASES["cases"])))
+@cases.each("case", CASES["cases"])
 def test_aggregates_equal_rliable(case):
     scores = np.array(case["scores"])
     bounds = [(0, 1)] * len(scores)

@@ -11,6 +11,7 @@ import scipy.stats
 from jbias import stats
 from jbias.stats import correlation
 from jbias.stats.multiple_testing import adjust
+from tests import cases
 
 METHODS = {
     "spearman": (stats.spearman, scipy.stats.spearmanr),
@@ -24,9 +25,9 @@ def drawn(n, k, seed=0, *, ties=True):
     return np.round(values, 0 if ties else 9)
 
 
-@pytest.mark.parametrize("name", METHODS)
-@pytest.mark.parametrize("ties", [True, False])
-@pytest.mark.parametrize("n", [3, 8, 48])
+@cases.each("name", METHODS)
+@cases.each("ties", [True, False])
+@cases.each("n", [3, 8, 48])
 def test_statistic_is_scipys(name, ties, n):
     ours, theirs = METHODS[name]
     x, y = drawn(n, 2, seed=n, ties=ties).T
@@ -36,7 +37,7 @@ def test_statistic_is_scipys(name, ties, n):
     assert result.n == n
 
 
-@pytest.mark.parametrize("name", METHODS)
+@cases.each("name", METHODS)
 def test_tiny_samples_are_enumerated(name):
     """p is the share of all orders that go together as much."""
     ours, theirs = METHODS[name]
@@ -49,7 +50,7 @@ def test_tiny_samples_are_enumerated(name):
     assert not ours(x, y, permutations=119).exact
 
 
-@pytest.mark.parametrize("name", METHODS)
+@cases.each("name", METHODS)
 def test_p_is_scipys_permutation_test(name):
     """Within 5 standard errors of two samples of 20,000."""
     ours, theirs = METHODS[name]
@@ -66,7 +67,7 @@ def test_p_is_scipys_permutation_test(name):
     assert abs(mine - other) < 5 * np.sqrt(mine * (1 - mine) / 2_000)
 
 
-@pytest.mark.parametrize("name", METHODS)
+@cases.each("name", METHODS)
 def test_sees_ranks_only(name):
     ours, _ = METHODS[name]
     x, y = drawn(15, 2, seed=5).T
@@ -95,14 +96,14 @@ def test_p_is_uniform_under_the_null():
     assert abs(np.mean(np.asarray(found) <= 0.05) - 0.05) < 4 * np.sqrt(0.0475 / 400)
 
 
-@pytest.mark.parametrize("name", METHODS)
+@cases.each("name", METHODS)
 def test_constant_is_not_known(name):
     ours, _ = METHODS[name]
     result = ours([2, 2, 2, 2], [1, 2, 3, 4])
     assert np.isnan([result.statistic, result.pvalue]).all()
 
 
-@pytest.mark.parametrize("name", METHODS)
+@cases.each("name", METHODS)
 def test_cell_of_a_matrix_is_the_pair(name):
     ours, _ = METHODS[name]
     frame = pd.DataFrame(drawn(20, 5), columns=list("abcde"))
@@ -245,7 +246,7 @@ def test_influence_is_what_leaving_out_changes():
     np.testing.assert_allclose(result.influence, result.statistic - result.without)
 
 
-@pytest.mark.parametrize("low", [-5, 5, 9])
+@cases.each("low", [-5, 5, 9])
 def test_influence_flags_by_the_rule(low):
     x, y = np.append(np.arange(20.0), 19.5), np.append(np.arange(20.0), low)
     y[::3] += 2.5
@@ -315,14 +316,14 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("name", REFUSED)
+@cases.each("name", REFUSED)
 def test_refuses(name):
     call, told = REFUSED[name]
     with pytest.raises(ValueError, match=told):
         call()
 
 
-@pytest.mark.parametrize("name", METHODS)
+@cases.each("name", METHODS)
 def test_no_p_is_below_the_least(name):
     """Over all orders of few models, tied or not; without ties it is reached."""
     ours, _ = METHODS[name]

@@ -8,6 +8,7 @@ import scipy.stats
 
 from jbias import stats
 from jbias.stats import score_table
+from tests import cases
 
 
 @pytest.fixture(params=[(2, 3), (7, 8), (10, 4), (30, 12)], ids=str)
@@ -23,7 +24,7 @@ def test_chi2_equals_scipy(scores):
     assert result.chi2_pvalue == pytest.approx(expected.pvalue, rel=1e-9)
 
 
-@pytest.mark.parametrize("shape", [(4, 3), (7, 8), (30, 12)], ids=str)
+@cases.each("shape", [(4, 3), (7, 8), (30, 12)])
 def test_chi2_with_ties_equals_scipy(shape):
     tied = np.random.default_rng(0).integers(0, 5, size=shape)
     assert any(len(set(row)) < len(row) for row in tied)
@@ -46,7 +47,7 @@ def test_statistics_agree_among_themselves(scores):
     assert result.ranks.sum() == pytest.approx(k * (k + 1) / 2)
 
 
-@pytest.mark.parametrize("monotone", [np.exp, np.cbrt, lambda x: 3 * x - 1])
+@cases.each("monotone", [np.exp, np.cbrt, lambda x: 3 * x - 1])
 def test_sees_ranks_only(scores, monotone):
     expected = stats.friedman(scores, larger_is_better=True)
     scores = scores.copy()
@@ -122,7 +123,7 @@ def test_conover_degrees():
         stats.friedman(scores, larger_is_better=True, df="exact")
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("scores", "message"),
     [
         ([[1, 2, 3]], "got 1 and 3"),

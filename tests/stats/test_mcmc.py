@@ -5,6 +5,7 @@ import pytest
 import scipy.signal
 
 from jbias.stats import mcmc
+from tests import cases
 
 
 def autoregressive(phi, shape=(4, 20000), seed=0):
@@ -12,7 +13,7 @@ def autoregressive(phi, shape=(4, 20000), seed=0):
     return scipy.signal.lfilter([1], [1, -phi], noise, axis=1)
 
 
-@pytest.mark.parametrize("phi", [-0.4, 0.0, 0.5, 0.9])
+@cases.each("phi", [-0.4, 0.0, 0.5, 0.9])
 def test_effective_draws_of_an_autoregression(phi):
     """d (1 - phi) / (1 + phi), in the limit."""
     found = mcmc.effective_draws(autoregressive(phi))

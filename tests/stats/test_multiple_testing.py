@@ -7,6 +7,7 @@ import pytest
 
 from jbias import stats
 from jbias.stats import multiple_testing
+from tests import cases
 
 
 def closed(p, local):
@@ -45,7 +46,7 @@ def partitions(items):
             yield [*parts[:i], [first, *parts[i]], *parts[i + 1 :]]
 
 
-@pytest.mark.parametrize("k", [1, 2, 3, 4, 5, 6, 7])
+@cases.each("k", [1, 2, 3, 4, 5, 6, 7])
 def test_how_many_pairs_may_be_alike(k):
     counts = {
         sum(len(group) * (len(group) - 1) // 2 for group in parts)
@@ -77,7 +78,7 @@ def test_order_of_strength():
             assert (made[strong] <= made[weak] + 1e-12).all(), (strong, weak)
 
 
-@pytest.mark.parametrize("method", multiple_testing.METHODS)
+@cases.each("method", multiple_testing.METHODS)
 def test_invariants(method):
     rng = np.random.default_rng(2)
     p = rng.random(15)

@@ -7,6 +7,7 @@ import pytest
 import scipy.stats
 
 from jbias import stats
+from tests import cases
 
 BOTH = (stats.quade, stats.aligned_ranks)
 
@@ -64,7 +65,7 @@ def test_aligned_ranks_by_garcias_formula(scores):
     np.testing.assert_allclose(result.ranks, r.mean(axis=0))
 
 
-@pytest.mark.parametrize("test", BOTH)
+@cases.each("test", BOTH)
 def test_invariants(test, scores):
     plain = test(scores, larger_is_better=True)
     rng = np.random.default_rng(0)

@@ -9,6 +9,7 @@ import scipy.stats
 
 from jbias import stats
 from jbias.stats import multiple_testing, posthoc
+from tests import cases
 
 ORACLES = pathlib.Path(__file__).parents[1] / "oracles"
 MADE = json.loads((ORACLES / "ranks.json").read_text())
@@ -19,8 +20,8 @@ def has_ties(scores):
     return any(len(set(row)) < len(row) for row in scores)
 
 
-@pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("adjust", MADE["cases"][0]["conover"])
+@cases.each("case", CASES)
+@cases.each("adjust", MADE["cases"][0]["conover"])
 def test_conover_equals_scikit_posthocs(case, adjust):
     result = stats.conover(case["scores"], larger_is_better=True, adjust=adjust)
     np.testing.assert_allclose(
@@ -28,7 +29,7 @@ def test_conover_equals_scikit_posthocs(case, adjust):
     )
 
 
-@pytest.mark.parametrize("case", CASES)
+@cases.each("case", CASES)
 def test_quade_equals_statds(case):
     result = stats.quade(case["scores"], larger_is_better=True)
     np.testing.assert_allclose(result.ranks, case["quade"]["ranks"], rtol=1e-12)
@@ -36,7 +37,7 @@ def test_quade_equals_statds(case):
     assert result.pvalue == pytest.approx(case["quade"]["p"], rel=1e-8)
 
 
-@pytest.mark.parametrize("case", CASES)
+@cases.each("case", CASES)
 def test_aligned_ranks_equal_statds_without_ties(case):
     """With ties statds keeps the sum of squared ranks that holds without them."""
     result = stats.aligned_ranks(case["scores"], larger_is_better=True)
@@ -48,7 +49,7 @@ def test_aligned_ranks_equal_statds_without_ties(case):
     assert result.statistic == pytest.approx(case["aligned"]["chi2"], rel=1e-10)
 
 
-@pytest.mark.parametrize("case", CASES)
+@cases.each("case", CASES)
 def test_wilcoxon_equals_scikit_posthocs_without_ties(case):
     """With ties or zeros scipy's exact table, which it takes, is of other ranks."""
     scores = np.array(case["scores"])
@@ -62,7 +63,7 @@ def test_wilcoxon_equals_scikit_posthocs_without_ties(case):
     assert compared_pairs > 0 or has_ties(scores)
 
 
-@pytest.mark.parametrize("case", MADE["adjusted"], ids=lambda c: str(len(c["p"])))
+@cases.each("case", MADE["adjusted"])
 def test_adjusted_equal_statsmodels(case):
     for name, expected in case["adjusted"].items():
         np.testing.assert_allclose(
@@ -70,14 +71,14 @@ def test_adjusted_equal_statsmodels(case):
         )
 
 
-@pytest.mark.parametrize("case", MADE["shaffer"], ids=lambda c: str(c["k"]))
+@cases.each("case", MADE["shaffer"])
 def test_shaffer_equals_statds(case):
     np.testing.assert_allclose(
         stats.adjust(case["p"], "shaffer"), case["adjusted"], rtol=1e-12
     )
 
 
-@pytest.mark.parametrize("case", MADE["critical_distances"], ids=str)
+@cases.each("case", MADE["critical_distances"])
 def test_critical_difference_nears_autoranks(case):
     """autorank interpolates a table of quantiles, to some four digits."""
     n, k = case["n"], case["k"]
@@ -89,7 +90,7 @@ def test_critical_difference_nears_autoranks(case):
     assert ours(case["alpha"]) == pytest.approx(exact, rel=1e-10)
 
 
-@pytest.mark.parametrize("case", MADE["cliques"], ids=lambda c: str(len(c["near"])))
+@cases.each("case", MADE["cliques"])
 def test_groups_equal_scikit_posthocs(case):
     near = np.array(case["near"], dtype=bool)
     found = posthoc.largest_groups(near, np.arange(len(near)))

@@ -11,6 +11,7 @@ import scipy.stats
 
 from jbias import stats
 from jbias.stats import paired_comparison, score_table
+from tests import cases
 
 ROOT = pathlib.Path(__file__).parents[2]
 ORACLE = ROOT / "tests" / "oracles" / "biasbed_bradley_terry.json"
@@ -26,7 +27,7 @@ def paper(which):
     return means.loc[order].to_numpy(), stds.to_numpy()
 
 
-@pytest.mark.parametrize("name", REFERENCE["results"])
+@cases.each("name", REFERENCE["results"])
 def test_equals_the_reference(name):
     expected = REFERENCE["results"][name]
     means, stds = paper(name.split("/")[0])
@@ -110,8 +111,8 @@ def test_refusals():
         stats.bradley_terry_of_wins([[1, 2], [3, 0]])
 
 
-@pytest.mark.parametrize("apart", [0, 3])
-@pytest.mark.parametrize("n", [2, 20, 50])
+@cases.each("apart", [0, 3])
+@cases.each("n", [2, 20, 50])
 def test_many_algorithms(n, apart):
     """Also those that hardly ever lose to the next: walls on one side, tails on the other."""
     rng = np.random.default_rng(n)

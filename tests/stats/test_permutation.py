@@ -9,6 +9,7 @@ import scipy.stats
 
 from jbias import stats
 from jbias.stats import permutation
+from tests import cases
 
 
 def every_table(ranked):
@@ -24,7 +25,7 @@ TABLES = [
 ]
 
 
-@pytest.mark.parametrize("scores", TABLES, ids=range(3))
+@cases.each("scores", TABLES)
 def test_exact_is_every_table_by_hand(scores):
     ranked = scipy.stats.rankdata(-scores, axis=1)
     sums = every_table(ranked)
@@ -36,7 +37,7 @@ def test_exact_is_every_table_by_hand(scores):
     assert (result.standard_error, result.permutations) == (0, 0)
 
 
-@pytest.mark.parametrize("scores", TABLES, ids=range(3))
+@cases.each("scores", TABLES)
 def test_max_t_is_every_table_by_hand(scores):
     """Westfall and Young's algorithm 2.8, word by word."""
     ranked = scipy.stats.rankdata(-scores, axis=1)

@@ -10,6 +10,7 @@ import scipy.stats
 
 from jbias import stats
 from jbias.stats import posthoc
+from tests import cases
 
 ORACLES = pathlib.Path(__file__).parents[1] / "oracles"
 CASES = json.loads((ORACLES / "posthocs_nemenyi.json").read_text())["cases"]
@@ -21,7 +22,7 @@ DEMSAR = {
 }
 
 
-@pytest.mark.parametrize("case", CASES, ids=range(len(CASES)))
+@cases.each("case", CASES)
 def test_pvalues_equal_scikit_posthocs(case):
     for larger_is_better in (True, False):
         result = stats.nemenyi(case["scores"], larger_is_better=larger_is_better)
@@ -31,7 +32,7 @@ def test_pvalues_equal_scikit_posthocs(case):
         )
 
 
-@pytest.mark.parametrize("alpha", DEMSAR)
+@cases.each("alpha", DEMSAR)
 def test_critical_difference_equals_demsars_table(alpha):
     rng = np.random.default_rng(0)
     for k, q in enumerate(DEMSAR[alpha], start=2):
@@ -62,7 +63,7 @@ def test_two_algorithms_are_a_sign_test():
     assert result.pvalues[0, 1] == pytest.approx(2 * scipy.stats.norm.sf(z), abs=1e-9)
 
 
-@pytest.mark.parametrize("alpha", [0.01, 0.05, 0.1])
+@cases.each("alpha", [0.01, 0.05, 0.1])
 def test_critical_difference_is_where_p_crosses_alpha(alpha):
     scores = np.random.default_rng(4).random((20, 9)) + np.linspace(0, 0.7, 9)
     result = stats.nemenyi(scores, larger_is_better=True)
@@ -73,14 +74,14 @@ def test_critical_difference_is_where_p_crosses_alpha(alpha):
     assert apart.any()
 
 
-@pytest.mark.parametrize("alpha", [0, 1, -0.1, 5, math.nan])
+@cases.each("alpha", [0, 1, -0.1, 5, math.nan])
 def test_refuses_alpha_that_is_no_chance(alpha):
     result = stats.nemenyi([[1, 2], [3, 4]], larger_is_better=True)
     with pytest.raises(ValueError, match="alpha: must lie between 0 and 1"):
         result.critical_difference(alpha)
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("ranks", "critical_difference", "expected"),
     [
         ([1, 2, 3, 4], 1.5, ((0, 1), (1, 2), (2, 3))),
@@ -168,7 +169,7 @@ def test_conover_where_no_variance_is_left():
 DUNN = {2: 1.960, 3: 2.241, 4: 2.394, 5: 2.498, 6: 2.576, 7: 2.638, 8: 2.690, 10: 2.773}
 
 
-@pytest.mark.parametrize("k", DUNN)
+@cases.each("k", DUNN)
 def test_dunn_crosses_alpha_at_demsars_value(k):
     scores = np.random.default_rng(k).random((11, k)) + np.linspace(0, 0.5, k)
     result = stats.bonferroni_dunn(scores, larger_is_better=True, control=0)
@@ -182,7 +183,7 @@ def test_dunn_crosses_alpha_at_demsars_value(k):
     np.testing.assert_array_equal(crossed, result.adjusted <= 0.05)
 
 
-@pytest.mark.parametrize("adjust", ["holm", "hochberg", "hommel", "bh"])
+@cases.each("adjust", ["holm", "hochberg", "hommel", "bh"])
 def test_dunn_adjusts_as_asked(adjust):
     scores = np.random.default_rng(9).random((9, 5)) + np.linspace(0, 0.5, 5)
     asked = {"larger_is_better": True, "control": 3}

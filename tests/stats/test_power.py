@@ -10,6 +10,7 @@ import scipy.stats
 
 from jbias import stats
 from jbias.stats import power, score_table
+from tests import cases
 
 ROOT = pathlib.Path(__file__).parents[2]
 BETWEEN, COMMON, NOISE = 1.0, 0.5, 1.5  # Deviations of interactions, runs, residuals.
@@ -83,7 +84,7 @@ def test_closed_forms():
     assert none == pytest.approx(0.025)
 
 
-@pytest.mark.parametrize(("gap", "k"), [(1.0, 8), (3.3, 8), (0.7, 3)])
+@cases.each(("gap", "k"), [(1.0, 8), (3.3, 8), (0.7, 3)])
 def test_data_sets_for_nemenyi(gap, k):
     n = stats.datasets_for_nemenyi(gap=gap, algorithms=k)
     for count, reached in [(n, True), (n - 1, False)]:

@@ -6,6 +6,7 @@ import pytest
 
 from jbias import stats
 from jbias.stats import score_table
+from tests import cases
 
 N, K, R = 5, 3, 4
 
@@ -152,7 +153,7 @@ def test_a_matrix_with_its_data_sets_in_a_column_is_told_where_they_belong(array
         score_table.read(frame)
 
 
-@pytest.mark.parametrize("value", ["71 %", 1j, {"erm": [1, 2]}, [[1, 2], [3]]], ids=str)
+@cases.each("value", ["71 %", 1j, {"erm": [1, 2]}, [[1, 2], [3]]])
 def test_what_is_no_number_is_told_as_a_score(value):
     frame = pd.DataFrame({"algorithm": [*"ab"] * 2, "dataset": [*"xxyy"], "score": 1.0})
     given = frame.assign(score=value) if isinstance(value, str | complex) else value

@@ -9,6 +9,7 @@ import scipy.stats
 
 from jbias import stats
 from jbias.stats import posthoc
+from tests import cases
 
 
 def by_hand(d, zeros):
@@ -22,8 +23,8 @@ def by_hand(d, zeros):
     return np.mean(np.abs(signs @ weights) >= seen - 1e-9)
 
 
-@pytest.mark.parametrize("zeros", posthoc.ZEROS)
-@pytest.mark.parametrize("n", [2, 5, 9])
+@cases.each("zeros", posthoc.ZEROS)
+@cases.each("n", [2, 5, 9])
 def test_all_signs_by_hand(zeros, n):
     scores = np.random.default_rng(n).integers(0, 6, size=(n, 6))
     result = stats.wilcoxon(scores, larger_is_better=True, zeros=zeros, adjust="none")
@@ -33,7 +34,7 @@ def test_all_signs_by_hand(zeros, n):
         assert result.pvalues[i, j] == pytest.approx(by_hand(d, zeros), abs=1e-12)
 
 
-@pytest.mark.parametrize("n", [4, 10, 25, 60])
+@cases.each("n", [4, 10, 25, 60])
 def test_equals_scipys_exact_test_without_ties(n):
     scores = np.random.default_rng(n).normal(size=(n, 4)) + [0, 0.2, 0.5, 0.9]
     result = stats.wilcoxon(scores, larger_is_better=True)

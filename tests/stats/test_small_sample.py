@@ -5,9 +5,10 @@ import pytest
 import scipy.stats
 
 from jbias.stats import two_sample
+from tests import cases
 
 
-@pytest.mark.parametrize("s", [2, 3, 5, 20])
+@cases.each("s", [2, 3, 5, 20])
 def test_percentiles_of_a_mean_are_the_t_interval(s):
     x = np.random.default_rng(s).normal(size=s)
     drawn = two_sample.t_weights(s, 100_000, np.random.default_rng(0)) @ x
@@ -16,7 +17,7 @@ def test_percentiles_of_a_mean_are_the_t_interval(s):
     np.testing.assert_allclose(found - x.mean(), told - x.mean(), rtol=0.05)
 
 
-@pytest.mark.parametrize("s", [2, 3, 5])
+@cases.each("s", [2, 3, 5])
 def test_intervals_cover_as_often_as_they_say(s):
     rng, covered, times = np.random.default_rng(s), 0, 1500
     for _ in range(times):
@@ -49,6 +50,6 @@ def test_a_test_of_networks_alone_is_scipy_s():
     assert two_sample.mean_exceeds(0.3, (0.005, 3), 0.005) > alone
 
 
-@pytest.mark.parametrize(("excess", "p"), [(0.1, 0.0), (0.0, 1.0), (-0.1, 1.0)])
+@cases.each(("excess", "p"), [(0.1, 0.0), (0.0, 1.0), (-0.1, 1.0)])
 def test_without_any_error_the_sign_decides(excess, p):
     assert two_sample.mean_exceeds(excess, (0.0, 4)) == p

@@ -7,11 +7,12 @@ import pytest
 import scipy.stats
 
 from jbias.stats import posthoc
+from tests import cases
 
 Q = np.array([1e-6, 0.05, 0.4, 1, 1.7, 2.5, 3.3, 4.1, 5, 6.5, 8])
 
 
-@pytest.mark.parametrize("k", [2, 3, 8, 20, 50, 100])
+@cases.each("k", [2, 3, 8, 20, 50, 100])
 def test_equals_scipy(k):
     expected = scipy.stats.studentized_range.sf(Q, k, np.inf)
     np.testing.assert_allclose(posthoc.range_sf(Q, k), expected, rtol=0, atol=1e-10)
@@ -43,7 +44,7 @@ def test_shape_and_ends():
     assert posthoc.range_sf(2.0, 5).shape == ()
 
 
-@pytest.mark.parametrize("alpha", [1e-12, 1e-3, 0.05, 0.5, 0.999])
+@cases.each("alpha", [1e-12, 1e-3, 0.05, 0.5, 0.999])
 def test_isf_is_the_way_back(alpha):
     for k in (2, 7, 50):
         q = posthoc.range_isf(alpha, k)

@@ -7,6 +7,7 @@ import pytest
 
 from jbias import stats
 from jbias.stats import score_table
+from tests import cases
 
 
 def numbers(result, ignored=()):
@@ -69,7 +70,7 @@ def test_units_change_nothing(unit):
             )
 
 
-@pytest.mark.parametrize("unit", [1e-11, 1, 1e9])
+@cases.each("unit", [1e-11, 1, 1e9])
 def test_means_that_differ_by_rounding_tie(unit):
     """0.1 + 0.2 + 0.3 is not 0.3 + 0.2 + 0.1."""
     table = np.zeros((6, 3, 3))
@@ -88,7 +89,7 @@ def test_means_that_differ_by_rounding_tie(unit):
     assert found.better[0, 1] == found.better[1, 0] == 0.5
 
 
-@pytest.mark.parametrize("unit", [1e-11, 1, 1e9])
+@cases.each("unit", [1e-11, 1, 1e9])
 def test_runs_that_differ_by_rounding_have_no_spread(unit):
     table = unit * np.ones((4, 1, 5)) * np.array([0.1, 0.3, 0.7])[:, None]
     signs = np.array([[0, -1, -1], [1, 0, -1], [1, 1, 0]])

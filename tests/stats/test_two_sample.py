@@ -5,9 +5,10 @@ import pytest
 import scipy.stats
 
 from jbias.stats import two_sample
+from tests import cases
 
 
-@pytest.mark.parametrize("sizes", [(5, 5), (3, 6), (2, 2)])
+@cases.each("sizes", [(5, 5), (3, 6), (2, 2)])
 def test_exchange_is_scipys_permutation_test(sizes):
     rng = np.random.default_rng(sum(sizes))
     first, second = (rng.normal(0.5 * i, 1, n) for i, n in enumerate(sizes))

@@ -13,7 +13,7 @@ from jbias.models import layers
 from jbias.runtime import mesh
 from jbias.training import prng
 from jbias.training import step as train_step
-from tests import smoke_runs
+from tests import cases, smoke_runs
 from tests.test_devices import emulated
 
 KEY = jax.random.key(0)
@@ -54,16 +54,15 @@ def learnt(algo, batch, **options):
 WEIGHT = np.random.default_rng(1).uniform(0, 1, 32).astype(np.float32)
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("count", "more"),
     [
         (4, {}),
         (2, {"weight": WEIGHT}),
         (4, {"weight": WEIGHT, "views": 2, "consistency": 3.0}),
     ],
-    ids=["plain", "weights", "views"],
 )
-@pytest.mark.parametrize("loop", ["written out", "scan"])
+@cases.each("loop", ["written out", "scan"])
 def test_micro_batches_add_up_to_the_step_of_the_batch(count, more, loop, monkeypatch):
     """Where batch norm's groups stay whole, by weights and consistency too."""
     if loop == "scan":  # As on accelerators.

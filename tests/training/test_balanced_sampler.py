@@ -9,7 +9,7 @@ from PIL import Image
 
 from jbias import config as jc
 from jbias.training import samplers
-from tests import smoke_runs
+from tests import cases, smoke_runs
 
 COUNTS = (40, 3, 9, 1, 27)
 GROUPS = np.random.default_rng(0).permutation(np.repeat([0, 2, 3, 5, 9], COUNTS))
@@ -19,7 +19,7 @@ def made(batch, groups=GROUPS):
     return samplers.BalancedSampler(groups, batch)
 
 
-@pytest.mark.parametrize("batch", [5, 20, 3, 12, 17, 1])
+@cases.each("batch", [5, 20, 3, 12, 17, 1])
 def test_every_batch_has_equal_shares_or_one_more(batch):
     """And after as many batches as groups all have had exactly as many."""
     order, total = made(batch), np.zeros(10, int)
@@ -93,9 +93,7 @@ def config(**train):
     return c
 
 
-@pytest.mark.parametrize(
-    ("by", "count"), [("class", 16), ("attribute", 16), ("group", None)]
-)
+@cases.each(("by", "count"), [("class", 16), ("attribute", 16), ("group", None)])
 def test_a_config_says_by_what(by, count):
     stage = smoke_runs.stage(config(balance=by))
     rows = stage.shared(0)["train"]
@@ -114,7 +112,7 @@ def test_stages_and_streams_have_orders_of_their_own():
     assert (one.index(0, 0) != one.index(0, 1)).any()
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("train", "message"),
     [
         (

@@ -14,7 +14,7 @@ from jbias.models import trained
 from jbias.runs import checkpoints, results
 from jbias.runtime import messages
 from jbias.training import checkpointing
-from tests import smoke_runs
+from tests import cases, smoke_runs
 from tests.methods import METHODS
 from tests.test_matrix import config_of
 
@@ -119,7 +119,7 @@ def test_a_resumed_run_puts_records_back(varied, tmp_path):
     ] == before
 
 
-@pytest.mark.parametrize(
+@cases.each(
     "change, message",
     [
         (dict(key="train.batch", values=(8, 16)), "start a run for each value"),
@@ -156,7 +156,7 @@ def test_values_that_make_another_algorithm_are_refused(tmp_path):
         train.run(c, tmp_path / "none")
 
 
-@pytest.mark.parametrize("name", algos.ALGOS)
+@cases.each("name", algos.ALGOS)
 def test_strengths_of_algorithms_can_vary(name):
     """All numbers with a fraction, but those that say what is computed."""
     given = inspect.signature(algos.ALGOS[name]).parameters
@@ -243,7 +243,7 @@ def broken(net, *, scale=1.0):
 """
 
 
-@pytest.mark.parametrize(
+@cases.each(
     "function, message",
     [
         ("scaled", "algo.scale must not change the weights at the start"),

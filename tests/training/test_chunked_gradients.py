@@ -3,9 +3,9 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
 from jbias.training import convolutions
+from tests import cases
 
 
 def loss(stride, state, arg, shared, static):
@@ -33,11 +33,11 @@ def sizes(one, *args) -> list[int]:
     return [int(line.rpartition("(tensor<")[2].split("x")[0]) for line in wanted]
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("batch", "side", "chunks"),
     [(64, 16, 8), (12, 16, 6), (7, 32, 7), (64, 4, 2), (1, 16, 1)],
 )
-@pytest.mark.parametrize("stride", [1, 2])
+@cases.each("stride", [1, 2])
 def test_the_sum_over_chunks_is_the_gradient(batch, side, chunks, stride):
     keys = jax.random.split(jax.random.key(0))
     image = jax.random.normal(keys[0], (batch, side * stride, side * stride, 3))

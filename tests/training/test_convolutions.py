@@ -13,6 +13,7 @@ from jbias import algos
 from jbias.models import resnet
 from jbias.runtime import mesh
 from jbias.training import convolutions, optim, prng, stages
+from tests import cases
 from tests.methods import METHODS
 
 SEEDS = 3
@@ -93,7 +94,7 @@ def of_both(state, arg, shared, static, **params):
     return convolved(arg + shared, state, **params)
 
 
-@pytest.mark.parametrize("number", range(8))
+@cases.each("number", range(8))
 def test_any_convolution_and_its_gradients(number):
     (images, kernels), params = drawn(number)
     one = functools.partial(of_both, **params)
@@ -208,7 +209,7 @@ def nested(kind, f, x, flag):
     }[kind]()
 
 
-@pytest.mark.parametrize(
+@cases.each(
     "kind",
     ["jit", "custom_jvp", "custom_vjp", "remat", "cond", "switch", "while", "scan"],
 )
@@ -295,7 +296,7 @@ def alone(name: str):
     return ends
 
 
-@pytest.mark.parametrize(
+@cases.each(
     "name",
     [
         "erm",

@@ -13,7 +13,7 @@ from jbias import config as jc
 from jbias.algos import base
 from jbias.training import divergence, prng
 from jbias.training import step as train_step
-from tests import smoke_runs
+from tests import cases, smoke_runs
 
 KEY = jax.random.key(0)
 EVERY = 4
@@ -64,8 +64,8 @@ def through(take, state, gs, xs=None):
     return weights, state, events + eyes.flush(), eyes
 
 
-@pytest.mark.parametrize("backend", ["cpu", "gpu"])
-@pytest.mark.parametrize(
+@cases.each("backend", ["cpu", "gpu"])
+@cases.each(
     ("g", "x", "what"),
     [(np.nan, 1, "loss"), (2e38, 1, "gradient"), (1.0, np.inf, "weights")],
 )

@@ -14,7 +14,7 @@ from jbias import evaluate, train
 from jbias.runs import checkpoints, checksums, results, selection, status, workdirs
 from jbias.runtime import lock, mesh, xla
 from jbias.training import divergence, evaluator, memory
-from tests import smoke_runs
+from tests import cases, smoke_runs
 from tests.test_resume import assert_same_end
 
 
@@ -100,8 +100,8 @@ def followed(trained, tmp_path_factory):
     return workdir
 
 
-@pytest.mark.parametrize("name", ["evals/4.jsonl", "decisions/valid/6.parquet"])
-@pytest.mark.parametrize("how", ["damaged", "gone"])
+@cases.each("name", ["evals/4.jsonl", "decisions/valid/6.parquet"])
+@cases.each("how", ["damaged", "gone"])
 def test_a_followers_files_that_are_lost_are_evaluated_again(
     here, followed, tmp_path, capsys, monkeypatch, name, how
 ):
@@ -219,8 +219,8 @@ def test_no_run_is_told_in_one_line(tmp_path, capsys):
     assert not (tmp_path / "nowhere").exists()
 
 
-@pytest.mark.parametrize("once", [(), ("--once",)])
-@pytest.mark.parametrize("held", ["{}", "[]", "{", '{"run": {}}'])
+@cases.each("once", [(), ("--once",)])
+@cases.each("held", ["{}", "[]", "{", '{"run": {}}'])
 def test_a_config_that_is_no_runs_is_told_in_one_line(tmp_path, capsys, once, held):
     (tmp_path / "provenance.json").write_text("{}")
     (tmp_path / "config.json").write_text(held)

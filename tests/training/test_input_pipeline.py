@@ -5,10 +5,10 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
 from jbias.data import loader
 from jbias.training import input_pipeline
+from tests import cases
 
 
 def test_gather_without_classes_knows_no_target():
@@ -32,7 +32,7 @@ def test_gather_makes_the_batch():
     np.testing.assert_array_equal(batch["index"], [3, 1])
 
 
-@pytest.mark.parametrize(("n", "batch"), [(10, 4), (8, 4), (3, 4), (1, 1)])
+@cases.each(("n", "batch"), [(10, 4), (8, 4), (3, 4), (1, 1)])
 def test_padded_batches_hold_each_example_once_up_to_n(n, batch):
     images = np.random.default_rng(0).integers(0, 256, (n, 2, 2, 3), np.uint8)
     pieces = list(loader.batches([images], batch, loader.ReaderOptions(1)))
@@ -51,7 +51,7 @@ class Files:
         return self.images[number]
 
 
-@pytest.mark.parametrize("batch", [1, 40, 64, 1000])
+@cases.each("batch", [1, 40, 64, 1000])
 def test_sets_follow_one_another_in_batches_padded_once(batch):
     """Whether they are in memory, or some of their images are read from files."""
     images = np.random.default_rng(0).integers(0, 256, (200, 2, 2, 3), np.uint8)
@@ -68,9 +68,7 @@ def test_sets_follow_one_another_in_batches_padded_once(batch):
     np.testing.assert_array_equal(np.concatenate(pieces)[:200], images)
 
 
-@pytest.mark.parametrize(
-    "rows", [slice(2), slice(30, 99), np.array([5]), np.array([39, 3, 3, 0])]
-)
+@cases.each("rows", [slice(2), slice(30, 99), np.array([5]), np.array([39, 3, 3, 0])])
 def test_images_in_files_are_indexed_as_those_in_memory(rows):
     images = np.random.default_rng(0).integers(0, 256, (60, 2, 2, 3), np.uint8)
     index = np.arange(10, 50)

@@ -20,7 +20,7 @@ from jbias import run_spec, train
 from jbias.data import loader, splits
 from jbias.runtime import mesh
 from jbias.training import input_pipeline, input_plan, samplers, setup, stages
-from tests import smoke_runs
+from tests import cases, smoke_runs
 from tests.test_resume import assert_same_end, finish
 
 CLASSES = ("star", "heart", "plus")
@@ -179,7 +179,7 @@ def test_a_second_stream_streams_by_its_own_options(photos):
     built.close()
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("entries", "message"),
     [
         (dict(crop="hots"), r"config.train.crop: must be host, device"),
@@ -210,8 +210,8 @@ def test_what_cannot_stream_is_refused(photos, tmp_path, entries, message):
         train.run(c, tmp_path / "run")
 
 
-@pytest.mark.parametrize("crop", ["host", "device"])
-@pytest.mark.parametrize(
+@cases.each("crop", ["host", "device"])
+@cases.each(
     ("options", "message"),
     [
         (dict(areas=1), r"config.inputs\[0\]: unknown option 'areas'"),
@@ -247,7 +247,7 @@ def test_sets_of_two_sizes_are_refused(photos, tmp_path):
         train.run(config(photos, crop="host", also=also), tmp_path / "run")
 
 
-@pytest.mark.parametrize("key", ["window", "canvas", "shares", "batch"])
+@cases.each("key", ["window", "canvas", "shares", "batch"])
 def test_what_is_for_training_is_refused_elsewhere(photos, tmp_path, key):
     c = config(photos)
     with c.unlocked():
@@ -331,9 +331,9 @@ def test_a_damaged_image_costs_nothing_that_was_trained(photos, tmp_path, cut):
     assert max(kept) >= 1
 
 
-@pytest.mark.parametrize("steps", [2, 100])
-@pytest.mark.parametrize("devices", [1, 4])
-@pytest.mark.parametrize("parts", [2, 3])
+@cases.each("steps", [2, 100])
+@cases.each("devices", [1, 4])
+@cases.each("parts", [2, 3])
 def test_parts_of_processes_partition_batches_and_windows(parts, devices, steps):
     """No image is lost or doubled, on sizes that do not divide."""
     order = samplers.make_sampler(69, 12, steps, "order")

@@ -14,6 +14,7 @@ from jbias.configs import erm
 from jbias.runs import workdirs
 from jbias.runtime import mesh
 from jbias.training import input_pipeline, memory, prng, seed_axis, setup, stages
+from tests import cases
 
 NEED = memory.Need(state=10, work=100)
 
@@ -24,7 +25,7 @@ def test_what_seeds_need_one_by_one(monkeypatch):
     assert NEED.times(8, seed_axis.STRATEGIES["threaded"]) == 80 + 300
 
 
-@pytest.mark.parametrize("room", [1000, 1009, 1010, 1039, 1079, 1080, 9999])
+@cases.each("room", [1000, 1009, 1010, 1039, 1079, 1080, 9999])
 def test_the_most_that_fit_are_found_with_few_guesses(room):
     asked = []
 

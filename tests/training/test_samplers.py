@@ -5,6 +5,7 @@ import pytest
 import scipy.stats
 
 from jbias.training import samplers
+from tests import cases
 
 
 def epoch(order: samplers.Sampler, seed: int, number: int = 0) -> np.ndarray:
@@ -72,15 +73,13 @@ def test_the_first_of_shares_has_the_order_that_it_has_alone():
     )
 
 
-@pytest.mark.parametrize(
-    "shares", [(0.5,), (0.5, 0.4), (0.3, 0.7), (1.0, 0.0), (1.5, -0.5)]
-)
+@cases.each("shares", [(0.5,), (0.5, 0.4), (0.3, 0.7), (1.0, 0.0), (1.5, -0.5)])
 def test_impossible_shares_are_refused(shares):
     with pytest.raises(ValueError, match="shares must be 2 positive numbers"):
         samplers.MixtureSampler.from_shares([40, 100], shares, 16, "order")
 
 
-@pytest.mark.parametrize(("n", "steps"), [(640, 4), (650, 3), (1000, 7), (96, 5)])
+@cases.each(("n", "steps"), [(640, 4), (650, 3), (1000, 7), (96, 5)])
 def test_windows_hold_each_example_once_an_epoch(n, steps):
     order = samplers.make_sampler(n, 16, steps, "order")
     for number in (0, 3):
@@ -112,7 +111,7 @@ def test_seeds_share_windows_and_have_their_own_order_in_each():
     assert not np.array_equal(one, seen(order, 1, number=1))
 
 
-@pytest.mark.parametrize("windows", [2, 4, 10])
+@cases.each("windows", [2, 4, 10])
 def test_places_correlate_as_the_closed_form_says(windows):
     n = 20_000
     order = samplers.make_sampler(n, 20, n // 20 // windows, "order")

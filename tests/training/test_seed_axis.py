@@ -7,7 +7,7 @@ import pytest
 from jbias import config as jc
 from jbias.runtime import mesh
 from jbias.training import prng, seed_axis
-from tests import smoke_runs
+from tests import cases, smoke_runs
 
 STEPS = 4
 EXACT = [name for name, one in seed_axis.STRATEGIES.items() if not one.stacked]
@@ -47,7 +47,7 @@ def same(found: tuple, wanted: tuple) -> None:
         jax.tree.map(np.testing.assert_array_equal, state, other)
 
 
-@pytest.mark.parametrize("strategy", EXACT)
+@cases.each("strategy", EXACT)
 def test_three_in_company_equal_each_alone_to_the_bit(stage, alone, strategy):
     same(train(stage, (0, 1, 2), strategy), alone)
 
@@ -63,7 +63,7 @@ def test_seeds_differ(alone):
     assert not np.allclose(b, c, atol=1e-3)
 
 
-@pytest.mark.parametrize(
+@cases.each(
     "strategy",
     [
         "unrolled_convolutions",

@@ -3,16 +3,16 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
 from jbias.runtime import mesh
 from jbias.training import prng, seed_axis
+from tests import cases
 
 TREES = [{"w": jnp.full((3,), i), "n": jnp.asarray(i)} for i in range(5)]
 
 
-@pytest.mark.parametrize("stacked", [False, True])
-@pytest.mark.parametrize("together", [1, 2, 3, 5, 9])
+@cases.each("stacked", [False, True])
+@cases.each("together", [1, 2, 3, 5, 9])
 def test_what_is_laid_out_comes_back(stacked, together):
     layout = seed_axis.choose_layout(
         5, mesh.make(1), stacked=stacked, together=together

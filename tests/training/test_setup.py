@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 from jbias import data, train
-from tests import smoke_runs
+from tests import cases, smoke_runs
 from tests.training import test_input_plan
 
 
@@ -33,7 +33,7 @@ def test_done_is_said_of_the_same_images_alone_wherever_they_lie(tmp_path, capsy
     assert asked(first)
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("change", "told"),
     [
         (lambda c: c.model.update(name="resnet81"), "config.model.name: .*'resnet18'"),

@@ -3,9 +3,10 @@
 import pytest
 
 from jbias.training import targets
+from tests import cases
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("text", "generation", "shape"),
     [
         ("v5e:4x4", "v5e", (4, 4)),
@@ -29,7 +30,7 @@ def test_names(text, generation, shape):
     assert found.platform == (found.kind.platform if found.kind else "cpu")
 
 
-@pytest.mark.parametrize(
+@cases.each(
     "text",
     [
         "",
@@ -50,7 +51,7 @@ def test_other_names_are_refused_with_a_remedy(text):
         targets.parse(text)
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("text", "hosts"), [("v5e-8", 1), ("v6e:2x4", 1), ("v5e-16", 4), ("v5e", 1)]
 )
 def test_hosts_are_those_of_clouds(text, hosts):
@@ -59,7 +60,7 @@ def test_hosts_are_those_of_clouds(text, hosts):
     assert len({one.process_index for one in found}) == hosts
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("kind", "count", "name"),
     [
         ("TPU v5 lite", 16, "v5e-16"),

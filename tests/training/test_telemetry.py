@@ -10,7 +10,7 @@ import pytest
 from jbias import train
 from jbias.runs import status
 from jbias.training import divergence
-from tests import smoke_runs, wandb_files
+from tests import cases, smoke_runs, wandb_files
 
 EVENTS = {
     "start": {"run", "seeds", "total", "step"},
@@ -82,7 +82,7 @@ def expected(workdir, seed=None):
     return {key: sum(values) / len(values) for key, values in found.items()}
 
 
-@pytest.mark.parametrize("seed", [3, 5, None])
+@cases.each("seed", [3, 5, None])
 def test_tensorboard_has_the_records_once(run, seed):
     pytest.importorskip("tensorboard")
     from tensorboard.backend.event_processing import event_accumulator

@@ -14,7 +14,7 @@ from PIL import EpsImagePlugin, Image
 
 from jbias.data import transforms
 from jbias.untrusted import limits, opening
-from tests import source_files
+from tests import cases, source_files
 
 EPS = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EndComments\nshowpage\n"
 
@@ -33,7 +33,7 @@ def read(path) -> np.ndarray:
     return transforms.read(str(path), transforms.preprocess(8))
 
 
-@pytest.mark.parametrize("form", opening.FORMATS)
+@cases.each("form", opening.FORMATS)
 def test_known_formats_are_read_whatever_their_name(form, tmp_path):
     image = Image.fromarray(np.full((8, 8, 3), 80, np.uint8))
     image.save(path := tmp_path / "a.jpg", form)
@@ -87,7 +87,7 @@ def test_large_images_are_decoded_one_at_a_time(monkeypatch):
     assert most == [1]
 
 
-@pytest.mark.parametrize("kind", ["fifo", "device", "folder"])
+@cases.each("kind", ["fifo", "device", "folder"])
 def test_what_is_no_file_is_not_waited_for(kind, tmp_path):
     path = tmp_path / "z.png"
     if kind == "fifo":
@@ -106,7 +106,7 @@ def test_what_is_no_file_is_not_waited_for(kind, tmp_path):
         signal.alarm(0)
 
 
-@pytest.mark.parametrize(
+@cases.each(
     ("packed", "unpacked"),
     [
         (26_000_000, 3_020_000_000),  # dSprites, .npz.

@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from jbias.untrusted import pickles
+from tests import cases
 
 P = sys.hash_info.modulus  # All its multiples have the hash 0.
 
@@ -15,13 +16,13 @@ def read(data: bytes):
     return pickles.Machine().run(io.BytesIO(data))
 
 
-@pytest.mark.parametrize("key", [P, -P, 2 * P, 2**100, 2.0**900, float("inf")])
+@cases.each("key", [P, -P, 2 * P, 2**100, 2.0**900, float("inf")])
 def test_keys_whose_hash_is_that_of_smaller_ones_are_refused(key):
     with pytest.raises(ValueError, match="a key of more than 60 bits"):
         read(pickle.dumps({key: None}))
 
 
-@pytest.mark.parametrize("spread", [1, 2**44, 0.5])
+@cases.each("spread", [1, 2**44, 0.5])
 def test_numbers_as_keys_are_as_many_as_could_all_collide_in_time(spread):
     held = {k * spread: None for k in range(24_000)}
     assert read(pickle.dumps(held)) == held
