@@ -4,8 +4,8 @@
     def test_rows_sum_to_one(classes, values):
 
 is written as `pytest.mark.parametrize` is, and runs all cases whichever fail: the
-failure names each of these. Cases that `pytest.param` marks as slow are a second test. A
-case has its own `tmp_path` and `monkeypatch`, and `capsys` and `caplog` begin empty; every
+failure names each of these. Cases that `pytest.param` marks as slow are a second test, and
+with quick=("sagnet", "padain") all of which no value is, or is called, so. A case has its own `tmp_path` and `monkeypatch`, and `capsys` and `caplog` begin empty; every
 other fixture is shared.
 """
 
@@ -23,19 +23,25 @@ SHORT = reprlib.Repr()  # Some cases are long, or nest as deeply as Python can.
 SHORT.maxstring = SHORT.maxother = 200
 
 
-def each(names: str | tuple[str, ...], values: Iterable) -> Callable:
+def each(
+    names: str | tuple[str, ...], values: Iterable, *, quick: tuple[str, ...] = ()
+) -> Callable:
     """A decorator that calls a test with each of the values."""
     single = isinstance(names, str) and "," not in names
     if isinstance(names, str):
         names = tuple(name.strip() for name in names.split(","))
-    quick, slow = [], []
-    for value in values:
+    fast, slow = [], []
+    for number, value in enumerate(values):
         if not isinstance(value, PARAM):
             value = pytest.param(value) if single else pytest.param(*value)
         assert all(mark.name == "slow" for mark in value.marks)
-        part = slow if value.marks else quick
+        called = {
+            value.id,
+            *(_called(x, name, number) for x, name in zip(value.values, names)),
+        }
+        part = slow if value.marks or quick and not called & {*quick} else fast
         part.append(dict(zip(names, value.values, strict=True)))
-    assert quick
+    assert fast
 
     def decorate(test: Callable) -> Callable:
         parameters = inspect.signature(test).parameters
@@ -44,11 +50,11 @@ def each(names: str | tuple[str, ...], values: Iterable) -> Callable:
 
         @functools.wraps(test)
         def run(**fixtures) -> None:
-            _run(test, quick, fixtures)
+            _run(test, fast, fixtures)
 
         @functools.wraps(test)
         def run_part(part: str, **fixtures) -> None:
-            _run(test, {"quick": quick, "slow": slow}[part], fixtures)
+            _run(test, {"quick": fast, "slow": slow}[part], fixtures)
 
         run.__signature__ = inspect.Signature(own)
         if not slow:
@@ -59,6 +65,13 @@ def each(names: str | tuple[str, ...], values: Iterable) -> Callable:
         return pytest.mark.parametrize("part", parts)(run_part)
 
     return decorate
+
+
+def _called(value: object, name: str, number: int) -> str:
+    """What a value is called in `quick`, as pytest calls it."""
+    if value is None or isinstance(value, str | int | float | bool):
+        return str(value)
+    return getattr(value, "__name__", f"{name}{number}")
 
 
 def _run(test: Callable, cases: list[dict], fixtures: dict) -> None:

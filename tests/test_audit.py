@@ -42,6 +42,7 @@ def audited(network, tmp_path_factory):
     return out, command
 
 
+@pytest.mark.slow
 def test_numbers_are_those_of_its_decisions(audited):
     out, _ = audited
     path = out / "networks/small/decisions/audited/accuracy.parquet"
@@ -83,6 +84,7 @@ def test_again_shows_nothing_again(audited, capsys):
     assert (out / "results.json").read_text() == before
 
 
+@pytest.mark.slow
 def test_a_run_is_one_model_and_what_is_no_network_is_told(network, tmp_path, capsys):
     train.run(smoke_runs.small(epochs=0.25), str(tmp_path / "run"))
     (tmp_path / "broken.pth").write_bytes(b"no weights")

@@ -59,6 +59,7 @@ def test_python_compiles(block):
     compile(block.code, block.page, "exec")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", pages(PYTHON))
 def test_python_runs(page, checkout):
     names = blocks.given(page)
@@ -70,6 +71,7 @@ def test_python_runs(page, checkout):
             exec(compile(block.code, f"{page}:{block.line}", "exec"), names)  # noqa: S102
 
 
+@pytest.mark.quick("command0")
 @pytest.mark.parametrize(
     "command",
     [c for block in SHELL for c in blocks.commands(block) if QUICK.match(c)],

@@ -82,7 +82,14 @@ def within_budget(found: dict, budget: float) -> None:
     assert all(one.times or one.role == "scalars" for one in moved), largest
 
 
-@cases.each("name", QUICK)
+@cases.each(
+    "name",
+    QUICK,
+    quick=(
+        "sagnet",
+        "padain",
+    ),
+)
 def test_a_step_moves_its_gradients(name):
     within_budget(compiled(*QUICK, *GROUPED)[name], 1.05)
 
@@ -124,7 +131,14 @@ def test_every_other_step_does_too(name):
     within_budget(compiled(*others)[name], BUDGETS.get(name, 1.05))
 
 
-@cases.each("name", algos.ALGOS)
+@cases.each(
+    "name",
+    algos.ALGOS,
+    quick=(
+        "padain",
+        "erm",
+    ),
+)
 def test_a_step_lowers_for_tpus(name):
     with xla.compiling_for("tpu"):
         traced = programs.traced(name, mesh.make(1))

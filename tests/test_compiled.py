@@ -46,6 +46,7 @@ def told(found: list[hlo.Operation]) -> list[tuple]:
     return [(one.name, one.code, one.scope, one.out) for one in found]
 
 
+@pytest.mark.slow
 @needs_libtpu
 @cases.each("name", EACH)
 def test_no_step_lays_the_held_set_out_anew(name):
@@ -126,7 +127,14 @@ def _slices(line: str) -> int:
     return math.prod(map(int, out.split("x"))) // size
 
 
-@cases.each("name", algos.ALGOS)
+@cases.each(
+    "name",
+    algos.ALGOS,
+    quick=(
+        "sagnet",
+        "erm",
+    ),
+)
 def test_nothing_gathers_pixel_by_pixel(name):
     """A TPU takes rows of a batch quickly, and single numbers one after the other."""
     with xla.compiling_for("tpu"):
@@ -178,6 +186,7 @@ def test_what_a_program_does_is_counted():
     assert found["kernels"] % 3 == found["collectives"] == 0
 
 
+@pytest.mark.slow
 def test_peers_are_the_network_that_we_train():
     ours = compiled_rows.SETTINGS["imagenet"]
     _, _, parameters = roofline.forward(

@@ -71,7 +71,15 @@ def trace(config: dict) -> None:
         before = {"params": state.params["net"], "stats": state.stats["net"]}
 
 
-@cases.each("name", NAMES)
+@cases.each(
+    "name",
+    NAMES,
+    quick=(
+        "erm",
+        "frozen_filters",
+        "efdmix",
+    ),
+)
 def test_a_step_of_the_embedded_recipe_can_be_traced(name):
     trace(config_of(name, "smoke,seeds=1"))
 
@@ -84,6 +92,7 @@ def test_a_step_of_the_embedded_recipe_can_be_traced(name):
         else pytest.param(name, marks=pytest.mark.slow)
         for name in NAMES
     ],
+    quick=("deepaugment",),
 )
 def test_a_step_of_the_recipe_for_imagenet_can_be_traced(name, tmp_path):
     """Its algorithm, inputs and optimiser, on small images and batches of our own."""
@@ -150,7 +159,15 @@ IMAGENET = {  # Epochs, batch, rate, and the share of the epochs at its first dr
 }
 
 
-@cases.each("name", IMAGENET)
+@cases.each(
+    "name",
+    IMAGENET,
+    quick=(
+        "padain",
+        "erm",
+        "deepaugment",
+    ),
+)
 def test_the_recipes_are_the_published_ones(name):
     epochs, batch, rate, drop = IMAGENET[name]
     c = config_of(name, "data=imagenet,root=x")
@@ -176,6 +193,7 @@ def test_the_recipes_are_the_published_ones(name):
         (",optimiser=sgd", 90, 8192, 3.2, 32),
         (",optimiser=sgd,batch=256", 90, 256, 0.1, 32),
     ],
+    quick=("",),
 )
 def test_the_rate_of_a_pods_recipe_follows_its_batch(
     arg, epochs, batch, rate, norm_group
@@ -193,6 +211,7 @@ def test_the_rate_of_a_pods_recipe_follows_its_batch(
     assert rates[-1] < 0.0011 * rate
 
 
+@pytest.mark.slow
 @cases.each("optimiser", ["lars", "sgd"])
 def test_a_step_of_a_pods_recipe_can_be_traced(optimiser):
     trace(config_of("recipe", f"recipe=pod,optimiser={optimiser},smoke,seeds=1"))
@@ -351,7 +370,7 @@ def test_labels_stay_with_images_of_the_same_set_as_partners(method):
     assert same == dict(plain, reformulated=True)
 
 
-@cases.each("spectrum", ["isotropic", "released"])
+@cases.each("spectrum", ["isotropic", "released"], quick=("released",))
 def test_a_run_of_rm_has_three_masks_of_its_spectrum(spectrum):
     """Released ones have one cosine along a row, which changes twice at most."""
     c = distortion(f"method=rm,spectrum={spectrum},data=cifar10,root=x")
@@ -465,7 +484,7 @@ def test_a_partner_comes_normalised_by_its_own_constants():
     assert names == ["pad_crop", "flip"] and "pad" not in near["train"]["other"]
 
 
-@cases.each("method", ["basic", "fmix", "rm"])
+@cases.each("method", ["basic", "fmix", "rm"], quick=("rm",))
 def test_on_stacked_images_a_method_mixes_digits_alone(method):
     c = distortion(f"method={method},data=stacked,root=x,digits=y,smoke")
     *halves, last = c["inputs"]

@@ -60,6 +60,7 @@ def jbias(*args: str, cwd=smoke_runs.ROOT) -> subprocess.CompletedProcess:
             "/nowhere/at/all",
         ),
     ],
+    quick=("args11",),
 )
 def test_what_is_wrong_is_told_in_one_line(args, message, tmp_path):
     done = jbias(*args, f"--workdir={tmp_path}/run")

@@ -82,6 +82,7 @@ def test_what_does_not_fit_says_what_it_would_need(capsys):
     assert told["memory_gib"] > told["usable_gib"]
 
 
+@pytest.mark.slow
 @needs_tpu
 def test_on_devices_that_are_not_here(capsys):
     told = planned(capsys, TINY, "--on=v5e:2x2", "--config.run.devices=0")
@@ -104,6 +105,7 @@ def test_seeds_of_one_device_are_computed_as_costs_least(capsys, monkeypatch):
     assert told["step_ms"] == pytest.approx(min(by_name.values()))
 
 
+@pytest.mark.slow
 def test_images_need_not_be_there(capsys):
     config = "--config=jbias:erm:data=cifar10,root=/nowhere,model=cnn,seeds=1"
     told = planned(capsys, config, "--on=cpu")
@@ -190,6 +192,7 @@ def test_wrong_arguments_are_one_line(capsys, arguments, told):
     assert told in refused(capsys, *arguments)
 
 
+@pytest.mark.slow
 def test_a_run_is_set_beside_its_plan(capsys, tmp_path):
     config = jc.load(TINY.removeprefix("--config="), flag="config")
     train.run(config, tmp_path / "run")

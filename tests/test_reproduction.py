@@ -16,6 +16,7 @@ ORACLE = pd.read_csv(ROOT / "tests" / "oracles" / "biases_spearman.csv")
 EIGHT = "the same, pAdaIN without runs 2 and 5"
 
 
+@pytest.mark.slow
 def test_the_documents_are_what_the_command_writes(tmp_path):
     for document in (reproduction, reproduction_biases):
         written = (ROOT / "docs" / document.NAME).read_text(encoding="utf-8")

@@ -88,6 +88,7 @@ def test_provenance_says_what_the_numbers_are_made_of(finished):
     assert {"jax", "flax", "optax", "orbax-checkpoint"} <= facts["packages"].keys()
 
 
+@pytest.mark.slow
 def test_seeds_in_waves_are_recorded_as_seeds_together(finished, tmp_path, capsys):
     config, workdir = finished
     config = config.copy_and_resolve_references()
@@ -103,6 +104,7 @@ def test_seeds_in_waves_are_recorded_as_seeds_together(finished, tmp_path, capsy
     assert not (tmp_path / "none").exists()  # The remedies are of another identity.
 
 
+@pytest.mark.slow
 def test_a_run_begun_in_waves_ends_the_same_without(finished, tmp_path, monkeypatch):
     config, workdir = finished
     config = config.copy_and_resolve_references()
@@ -223,6 +225,7 @@ def _one_seed(path, **algo):
     return config
 
 
+@pytest.mark.slow
 def test_what_the_first_start_got_wrong_is_mended_in_the_same_workdir(tmp_path):
     """One seed is traced only in its run, which by then has an identity."""
     workdir, path = tmp_path / "run", tmp_path / "mine.py"
@@ -307,6 +310,7 @@ def _raise_early(*args, **kwargs):
     raise RuntimeError("early")
 
 
+@pytest.mark.slow
 def test_a_diverged_seed_is_marked_and_the_others_go_on(tmp_path, capsys):
     """The algorithm's loss is not finite where a draw of the seed's own says so."""
     config = smoke_runs.small(algo={"name": f"{MINE}:make", "chance": 0.2}, epochs=2.0)
@@ -327,6 +331,7 @@ def test_a_diverged_seed_is_marked_and_the_others_go_on(tmp_path, capsys):
             assert f"seed {seed} diverged: loss not finite at step {step}" in said
 
 
+@pytest.mark.slow
 def test_when_all_diverge_the_run_ends_and_says_so(tmp_path, capsys):
     config = smoke_runs.small(algo={"name": f"{MINE}:make", "chance": 1.0})
     assert not train.run(config, tmp_path / "run")
@@ -334,6 +339,7 @@ def test_when_all_diverge_the_run_ends_and_says_so(tmp_path, capsys):
     assert not train.run(config, tmp_path / "run"), "done, and still diverged"
 
 
+@pytest.mark.slow
 def test_stages_follow_one_another(tmp_path):
     """SagNet's head grows on the net that ERM left; the net itself goes on."""
     sagnet = jc.to_dict(smoke_runs.small("sagnet"))["algo"]

@@ -204,6 +204,7 @@ def test_ones_own_fault_is_no_refused_config(error, code, monkeypatch, capsys):
     assert capsys.readouterr().err == "jbias: error in mine.py:3\n"
 
 
+@pytest.mark.slow
 def test_an_error_in_evaluation_is_no_damaged_image(tmp_path):
     path = tmp_path / "mine.py"
     path.write_text(

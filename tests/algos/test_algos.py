@@ -22,7 +22,7 @@ def strong(name):
     return METHODS[name].strong
 
 
-@cases.each("name", algos.ALGOS)
+@cases.each("name", algos.ALGOS, quick=("sagnet",))
 def test_keeps_a_plain_net(name, net, image):
     """Initialisation and evaluation are the plain net's: the same programs."""
     algo = algos.ALGOS[name](net, **strong(name))
@@ -37,6 +37,7 @@ def test_keeps_a_plain_net(name, net, image):
     assert str(programs(algo.net)) == str(programs(net))
 
 
+@pytest.mark.slow
 @cases.each("name", algos.ALGOS)
 def test_begins_near_the_logarithm_of_the_classes(name, train):
     losses, _, _ = train(name, **strong(name))
@@ -47,7 +48,15 @@ def test_begins_near_the_logarithm_of_the_classes(name, train):
     assert losses["loss_class"] == pytest.approx(np.log(5), abs=METHODS[name].start)
 
 
-@cases.each("name", algos.ALGOS)
+@cases.each(
+    "name",
+    algos.ALGOS,
+    quick=(
+        "sagnet",
+        "padain",
+        "coral",
+    ),
+)
 def test_trains_what_it_should_and_stays_finite(name, net, train, variables):
     _, state, logits = train(name, **strong(name))
     assert all(jnp.isfinite(x).all() for x in jax.tree.leaves((state, logits)))
@@ -74,7 +83,14 @@ def test_differs_from_erm(name, train):
     assert jnp.abs(logits - train("erm")[2]).max() > 1e-3
 
 
-@cases.each(("name", "options"), NULLS)
+@cases.each(
+    ("name", "options"),
+    NULLS,
+    quick=(
+        "reweight",
+        "vrex",
+    ),
+)
 def test_null_setting_is_erm_to_the_bit(name, options, train):
     """After four steps with momentum and decay: weights, statistics, outputs, loss."""
     first, state, logits = train(name, **options)

@@ -94,6 +94,7 @@ def close(a, b, **tolerance):
     )
 
 
+@pytest.mark.slow
 def test_shape_labels_and_one_norm_are_erm_on_both_halves(run, erm, batch):
     """gamma = 1 without auxiliary norms: the mean of two plain losses."""
     loss, metrics, _, grads = run(gamma=1.0, aux_bn=False)
@@ -106,6 +107,7 @@ def test_shape_labels_and_one_norm_are_erm_on_both_halves(run, erm, batch):
     close(grads["net"], mean, rtol=1e-3, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_stylised_images_have_both_labels(run, erm, batch):
     target = 0.8 * batch["target"] + 0.2 * partner(batch["target"])
     loss, metrics, _, _ = run()
@@ -115,6 +117,7 @@ def test_stylised_images_have_both_labels(run, erm, batch):
     assert loss == pytest.approx((clean + stylised) / 2, rel=1e-5)
 
 
+@pytest.mark.quick("0.8")
 @pytest.mark.parametrize("gamma", [0.8, 0.0])
 def test_clean_images_know_nothing_of_the_other_label(run, erm, batch, gamma):
     assert run(gamma=gamma)[1]["loss_clean"] == pytest.approx(
@@ -151,6 +154,7 @@ def test_each_half_has_its_own_norms(run, erm, batch):
     close(stats["aux"], stylised[1], rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_main_norms_do_not_see_the_stylised_half(run):
     _, _, with_styles, _ = run()
     _, _, with_noise, _ = run(transfer=noise)
@@ -200,6 +204,7 @@ def test_no_gradient_reaches_the_transfer(net, variables, batch):
     assert jax.jit(jax.grad(scaled))(1.0) == 0
 
 
+@pytest.mark.slow
 def test_biasbed_gives_every_image_both_labels(net, run, variables, batch):
     """(1 + gamma)/2 and (1 - gamma)/2 of the mean losses of all 2n, by torch's rule."""
     seen = {}
@@ -234,6 +239,7 @@ def test_biasbed_gives_every_image_both_labels(net, run, variables, batch):
     assert float(loss) == pytest.approx(float(0.9 * own + 0.1 * theirs), rel=1e-5)
 
 
+@pytest.mark.slow
 def test_mixing_is_for_the_clean_half(run, batch):
     """At lam = 0 (a large alpha gives 1/2): the stylised loss is as without."""
     plain, mixed = run()[1], run(mix=mixup.make(alpha=1e6, mix_group=GROUP))[1]

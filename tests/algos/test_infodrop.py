@@ -78,6 +78,7 @@ def test_a_high_temperature_drops_evenly():
     np.testing.assert_allclose(share, 1 / 1024, rtol=1e-4)
 
 
+@pytest.mark.quick("fast")
 @pytest.mark.parametrize("sampler", infodrop.SAMPLERS)
 def test_marginals_are_those_of_draws_with_replacement(sampler):
     """P(kept) = (1 - share)^draws at each position, over many channels."""
@@ -99,6 +100,7 @@ def test_exact_draws_hit_no_more_than_there_are():
     assert (np.asarray(loose).sum(0) != 9).any()
 
 
+@pytest.mark.quick("40-60")
 @pytest.mark.parametrize(("n", "draws"), [(40, 60), (3136, 4704)])
 def test_evenly_shared_drops_leave_as_many_as_in_the_occupancy_problem(n, draws):
     """1.5 n draws leave exp(-1.5) of n positions, with less variance than coins have."""
@@ -113,6 +115,7 @@ def test_evenly_shared_drops_leave_as_many_as_in_the_occupancy_problem(n, draws)
     assert variance < 0.7 * one * (1 - one / n)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stem", ["small", "imagenet"])
 def test_gradient_reaches_what_is_kept_alone(stem):
     net = models.MODELS["resnet18"](5, width=4, stem=stem)
@@ -130,6 +133,7 @@ def test_gradient_reaches_what_is_kept_alone(stem):
     assert (mask[..., 0] != mask[..., 1]).any()
 
 
+@pytest.mark.slow
 def test_biasbeds_variant_drops_in_evaluation_and_always_alike(net, variables, image):
     ours = infodrop.make(net)
     theirs = infodrop.make(net, variant="biasbed")
@@ -140,6 +144,7 @@ def test_biasbeds_variant_drops_in_evaluation_and_always_alike(net, variables, i
     np.testing.assert_array_equal(found, theirs.decide(variables, image))
 
 
+@pytest.mark.slow
 def test_biasbeds_variant_decides_about_an_image_by_itself(net, variables, image):
     """Whatever comes in the batch with it, and wherever it stands there."""
     decide = infodrop.make(net, variant="biasbed").decide

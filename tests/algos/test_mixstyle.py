@@ -171,6 +171,7 @@ def run(batch):
     return run
 
 
+@pytest.mark.slow
 def test_domains_of_the_batch_decide_who_meets(net, run, variables):
     """And without a chance to meet it is ERM, to the bit."""
     place = jnp.arange(8)

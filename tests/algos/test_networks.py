@@ -80,7 +80,7 @@ def losses(algorithm, net, side, remedy):
     return named
 
 
-@cases.each(("algorithm", "network"), sorted(REFUSED))
+@cases.each(("algorithm", "network"), sorted(REFUSED), quick=("sagnet",))
 def test_is_refused_in_one_line(algorithm, network):
     net, _ = networks.small(network)
     with pytest.raises(ValueError, match=REFUSED[algorithm, network]) as refusal:
@@ -96,6 +96,7 @@ def test_is_refused_in_one_line(algorithm, network):
         for pair in itertools.product(algos.ALGOS, models.MODELS)
         if pair not in REFUSED or pair[0] in REMEDY
     ],
+    quick=("sagnet",),
 )
 def test_has_the_losses_that_it_follows(algorithm, network):
     net, side = networks.small(network)
@@ -126,7 +127,15 @@ def acted(net, side):
     return found
 
 
-@cases.each("network", models.MODELS)
+@cases.each(
+    "network",
+    models.MODELS,
+    quick=(
+        "resnet18",
+        "cnn",
+        "resnet34",
+    ),
+)
 def test_taps_act_where_they_should(network):
     net, side = networks.small(network)
     found = acted(net, side)

@@ -35,6 +35,7 @@ def conv_sites():
     return [site for site in seen if "conv" in site]
 
 
+@pytest.mark.quick("0.3")
 @pytest.mark.parametrize("p", [0.01, 0.3])
 def test_active_sites_are_binomial(p, net):
     """Over many forward passes: mean, spread and chance of none, at 49 sites."""
@@ -74,6 +75,7 @@ def test_leaves_single_pixels_alone(net):
     assert tap(x, "stage4.block0.conv1", jax.random.key(0)) is x
 
 
+@pytest.mark.slow
 def test_swapping_with_oneself_is_erm_up_to_epsilon(net, variables, image):
     """In groups of one image the only permutation is the identity."""
     key = jax.random.key(0)
@@ -102,6 +104,7 @@ def test_a_traced_chance_is_a_number(net, seed):
     np.testing.assert_allclose(jax.jit(swap)(0.5, key), swap(0.5, key), rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_running_statistics_hold_the_swapped_activations(train):
     """The stem's own swap keeps the channel means of the batch but not deviations."""
     swapped = train("padain", p=1.0, mix_group=4)[1].stats["net"]
@@ -109,6 +112,7 @@ def test_running_statistics_hold_the_swapped_activations(train):
     assert (swapped["bn1"]["var"] != plain["bn1"]["var"]).any()
 
 
+@pytest.mark.slow
 @cases.each("p", [0.0, 0.5, 1.0])
 def test_batch_norm_takes_a_map_that_is_not_rescaled_yet(p, net, variables, batch):
     """As accelerators do: losses, statistics and gradients are those of the map itself."""
@@ -130,6 +134,7 @@ def test_batch_norm_takes_a_map_that_is_not_rescaled_yet(p, net, variables, batc
     jax.tree.map(close, ours, plain)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unrolled", [False, True])
 def test_seeds_in_one_program_take_the_plain_branch_together(
     unrolled, net, variables, batch
@@ -162,6 +167,7 @@ def test_seeds_in_one_program_take_the_plain_branch_together(
     jax.tree.map(close, found, wanted)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("more", [{"binary": True}, {"views": 2, "consistency": 12.0}])
 def test_batches_say_what_is_no_array(more, net, variables, batch):
     """Numbers that a loss is made by stay numbers within the condition."""

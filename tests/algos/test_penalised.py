@@ -64,7 +64,14 @@ def test_the_penalty_is_the_formula(name):
     assert found == pytest.approx(expected(LOGITS, FEATURES), rel=1e-5)
 
 
-@cases.each("name", CASES)
+@cases.each(
+    "name",
+    CASES,
+    quick=(
+        "vrex",
+        "irm",
+    ),
+)
 def test_its_gradient_is_that_of_the_formula(name):
     """By differences in numpy, along one direction."""
     module, expected = CASES[name]
@@ -225,6 +232,7 @@ def learnt(make):
     return kernel[:, 1] - kernel[:, 0]
 
 
+@pytest.mark.slow
 def test_they_follow_the_shape_where_plain_training_follows_the_colour():
     """By Bayes' rule plain log odds are ln 3 by shape and ln(0.85 / 0.15) by colour."""
     plain = learnt(lambda told: erm.make(Linear()))

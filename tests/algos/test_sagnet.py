@@ -95,6 +95,7 @@ def net_of(state):
     return {"params": state.params["net"], "stats": state.stats["net"]}
 
 
+@pytest.mark.slow
 def test_style_loss_moves_the_style_head_only(start, stepped):
     changed = moved(start.params, stepped("style").params)
     assert changed == {p for p in paths(start.params) if p[0] == "style"}
@@ -116,6 +117,7 @@ def test_class_loss_moves_the_net_only(start, stepped):
     assert changed == {p for p in paths(start.params) if p[0] == "net"}
 
 
+@pytest.mark.slow
 def test_no_class_gradient_reaches_the_style_head(pulled):
     grads, _, _ = pulled
     assert all((x == 0).all() for x in jax.tree.leaves(grads["class"]["style"]))
@@ -144,6 +146,7 @@ def test_double_decay_is_of_the_style_head(net, double_decay, start, stepped):
     )
 
 
+@pytest.mark.quick("0.01")
 @pytest.mark.parametrize("decay", [0.0, 0.01])
 def test_adversarial_step_is_bounded(start, stepped, pulled, decay):
     """|step| <= rate (clip + decay |theta|), and the clip binds here."""
@@ -291,6 +294,7 @@ def released(net):
     )
 
 
+@pytest.mark.slow
 def test_biasbeds_release_piles_gradients_up(released, begin, batch):
     """Of L_s, L_a, L_c: style 2 (s + a), trunk norms 2 (clip(s + a) + c), rest all."""
     txs = tuple(optax.sgd(1.0) for _ in released.updates)

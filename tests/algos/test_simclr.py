@@ -115,6 +115,7 @@ def moved(before, after):
     return {tuple(k.key for k in path): differs for path, differs in leaves}
 
 
+@pytest.mark.slow
 def test_trains_all_but_the_linear_layer(trained):
     """Nor the last normalisation's shift, which the reference does not have."""
     before, after, _, _ = trained

@@ -37,7 +37,15 @@ def applied():
     return {name: jax.jit(augment.AUGMENTS[name]())(BATCH, KEY) for name in ALONE}
 
 
-@cases.each("name", ALONE)
+@cases.each(
+    "name",
+    ALONE,
+    quick=(
+        "flip",
+        "rand_augment",
+        "pad_crop",
+    ),
+)
 def test_changes_images_only(name, applied):
     found = applied[name]
     assert set(found) == set(BATCH)
@@ -48,7 +56,15 @@ def test_changes_images_only(name, applied):
         np.testing.assert_array_equal(found[other], BATCH[other])
 
 
-@cases.each("name", ALONE)
+@cases.each(
+    "name",
+    ALONE,
+    quick=(
+        "flip",
+        "lighting",
+        "pad_crop",
+    ),
+)
 def test_an_example_is_changed_by_its_place_alone(name, applied):
     """Half the batch alone gives what it gives in the whole."""
     half = jax.tree.map(lambda x: x[:4], BATCH)
@@ -58,7 +74,15 @@ def test_an_example_is_changed_by_its_place_alone(name, applied):
     )
 
 
-@cases.each("name", ALONE)
+@cases.each(
+    "name",
+    ALONE,
+    quick=(
+        "flip",
+        "lighting",
+        "pad_crop",
+    ),
+)
 def test_examples_draw_for_themselves(name):
     same = {**BATCH, "image": jnp.broadcast_to(IMAGE[:1], (64, 12, 12, 3))}
     found = np.asarray(augment.AUGMENTS[name]()(same, KEY)["image"])

@@ -60,7 +60,15 @@ def made(name, rows=B, key=KEY):
     return {**run(batch, key), **static}
 
 
-@cases.each("name", augment.AUGMENTS)
+@cases.each(
+    "name",
+    augment.AUGMENTS,
+    quick=(
+        "mixup",
+        "replace",
+        "smooth_labels",
+    ),
+)
 def test_gives_a_batch_of_images_in_range(name):
     found = made(name)
     views = found.get("views", 1)
@@ -77,7 +85,15 @@ def test_gives_a_batch_of_images_in_range(name):
     assert found["index"].shape == (B * views,)
 
 
-@cases.each("name", augment.AUGMENTS)
+@cases.each(
+    "name",
+    augment.AUGMENTS,
+    quick=(
+        "mixup",
+        "smooth_labels",
+        "replace",
+    ),
+)
 def test_is_a_function_of_the_key(name):
     first, again, other = (
         made(name, key=key)["image"] for key in (KEY, KEY, jax.random.key(9))
@@ -87,7 +103,15 @@ def test_is_a_function_of_the_key(name):
         assert (first != other).any()
 
 
-@cases.each("name", augment.AUGMENTS)
+@cases.each(
+    "name",
+    augment.AUGMENTS,
+    quick=(
+        "mixup",
+        "replace",
+        "binary_targets",
+    ),
+)
 def test_an_example_knows_its_place_and_its_group_alone(name):
     """The first half of a batch alone is what it is in company: the device law."""
     whole, half = made(name), made(name, rows=B // 2)
@@ -97,7 +121,15 @@ def test_an_example_knows_its_place_and_its_group_alone(name):
         np.testing.assert_allclose(whole[part][:rows], half[part], atol=3e-6)
 
 
-@cases.each("name", sorted(set(augment.AUGMENTS) - QUIET))
+@cases.each(
+    "name",
+    sorted(set(augment.AUGMENTS) - QUIET),
+    quick=(
+        "mixup",
+        "standardise_as",
+        "replace",
+    ),
+)
 def test_changes_images(name):
     found = made(name)
     assert (found["image"][-2:] != BATCH["image"][-2:]).any()

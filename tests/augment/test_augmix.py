@@ -42,6 +42,7 @@ def shown():
     return made()
 
 
+@pytest.mark.slow
 def test_the_first_view_is_the_image_and_counts_alone(shown):
     np.testing.assert_array_equal(shown["image"][::3], BATCH["image"])
     np.testing.assert_array_equal(shown["weight"], np.tile([1.0, 0, 0], B))
@@ -61,11 +62,13 @@ def test_views_are_images_and_differ(shown):
     assert len(np.unique(image[:, 1:].reshape(2 * B, -1), axis=0)) == 2 * B
 
 
+@pytest.mark.slow
 def test_an_image_is_changed_by_its_place_alone(shown):
     half = made({**jax.tree.map(lambda x: x[:3], {k: BATCH[k] for k in ("image",)})})
     np.testing.assert_allclose(half["image"], shown["image"][:9], atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_share_of_nothing_gives_the_image(monkeypatch):
     """m = 0: to the bit."""
     draw = augmix.draw
@@ -143,6 +146,7 @@ def drawn(depth=-1, alpha=1.0, width=3, count=2000):
     return [np.asarray(x)[:, 0] for x in draw(keys)]
 
 
+@pytest.mark.quick("1.0")
 @pytest.mark.parametrize("alpha", [1.0, 0.5])
 def test_shares_are_of_dirichlets_and_betas_distribution(alpha):
     _, _, depth, share, m = drawn(alpha=alpha)

@@ -130,17 +130,40 @@ def check(name, side, severities, ice):
     return out
 
 
-@cases.each("name", KNOWN)
+@cases.each(
+    "name",
+    KNOWN,
+    quick=(
+        "fog",
+        "pixelate",
+        "contrast",
+    ),
+)
 def test_is_the_hosts_at_32(name, ice):
     check(name, 32, corruptions.SEVERITIES, ice)
 
 
-@cases.each("name", KNOWN)
+@cases.each(
+    "name",
+    KNOWN,
+    quick=(
+        "checkerboard_cutout",
+        "pixelate",
+        "contrast",
+    ),
+)
 def test_is_the_hosts_at_64(name, ice):
     check(name, 64, (1, 4), ice)
 
 
-@cases.each("name", ("gaussian_blur", "glass_blur", "fog", "pixelate"))
+@cases.each(
+    "name",
+    ("gaussian_blur", "glass_blur", "fog", "pixelate"),
+    quick=(
+        "gaussian_blur",
+        "pixelate",
+    ),
+)
 def test_is_the_hosts_at_224(name, ice):
     check(name, 224, (2, 5), ice)
 
@@ -151,7 +174,14 @@ def test_all_are_the_hosts_at_224(name, ice):
     check(name, 224, corruptions.SEVERITIES, ice)
 
 
-@cases.each("name", ("glass_blur", "gaussian_blur", "shot_noise"))
+@cases.each(
+    "name",
+    ("glass_blur", "gaussian_blur", "shot_noise"),
+    quick=(
+        "gaussian_blur",
+        "shot_noise",
+    ),
+)
 def test_alone_as_in_a_batch(name):
     images = np.stack([picture(32, seed) for seed in range(2)]) / np.float32(255)
     keys = jax.random.split(jax.random.key(0), 2)
@@ -205,6 +235,7 @@ NORMAL = {
 @cases.each(
     "draw",
     {one.draw: None for one in corrupt.CORRUPTIONS.values()},
+    quick=("draw_fog", "draw_snow"),
 )
 def test_draws_are_uniform_or_normal(draw):
     keys = jax.random.split(jax.random.key(3), 400)
@@ -217,6 +248,7 @@ def test_draws_are_uniform_or_normal(draw):
         assert len(np.unique(flat)) > 0.99 * len(flat)
 
 
+@pytest.mark.slow
 def test_shot_noise_counts_photons():
     """Mean and variance of Poisson(count x) / count."""
     level, count = 102, 60  # 0.4 of white.
@@ -249,7 +281,14 @@ def test_bytes_are_cut_and_values_are_not():
         )
 
 
-@cases.each("side", [28, 33, 64])
+@cases.each(
+    "side",
+    [28, 33, 64],
+    quick=(
+        "64",
+        "33",
+    ),
+)
 def test_jpeg_is_pillows(side):
     noise = np.random.default_rng(side).integers(0, 256, (side, side, 3), np.uint8)
     coded = jax.jit(jpeg.round_trip)
@@ -279,6 +318,7 @@ def test_edges_and_distances_are_opencvs(seed):
     np.testing.assert_allclose(near, np.minimum(far, 20), atol=1e-4)
 
 
+@pytest.mark.slow
 def test_no_drops_no_light():
     light = jax.jit(imagenet_c.water_light)(jnp.zeros((40, 40), jnp.int32))
     assert light.shape == (40, 40) and (light == 0).all()

@@ -79,7 +79,15 @@ def test_null_options_return_the_batch_itself(name):
         assert make(name, alpha=0)(BATCH, KEY) is BATCH
 
 
-@cases.each("name", MIXERS)
+@cases.each(
+    "name",
+    MIXERS,
+    quick=(
+        "mixup",
+        "cutmix",
+        "one_of",
+    ),
+)
 def test_a_share_of_one_leaves_every_bit(name, monkeypatch):
     monkeypatch.setattr(mixing, "draw_lambda", whole(1))
     batch = {**BATCH, "image": jax.random.uniform(KEY, (ROWS, SIZE, SIZE, 3))}
@@ -108,7 +116,15 @@ def test_a_share_of_batches_is_mixed():
     assert not kept(1.0)[0].all()
 
 
-@cases.each("name", MIXERS)
+@cases.each(
+    "name",
+    MIXERS,
+    quick=(
+        "mixup",
+        "cutmix",
+        "cutmix_torchbearer",
+    ),
+)
 def test_labels_weigh_what_is_seen(name):
     """As many parts of a label as of its pixels: all of this is in the batch's image."""
     image, target = mixed(name)
@@ -178,7 +194,14 @@ def test_refuses_batches_that_groups_do_not_divide(name):
         jax.eval_shape(lambda: make(name, mix_group=3)(BATCH, KEY)["image"])
 
 
-@cases.each("name", REFORMULATED)
+@cases.each(
+    "name",
+    REFORMULATED,
+    quick=(
+        "mixup",
+        "cutmix",
+    ),
+)
 def test_the_reformulated_loss_has_the_own_label_only(name):
     image, target = mixed(name, reformulated=True)
     np.testing.assert_array_equal(target, np.broadcast_to(np.eye(8), target.shape))

@@ -101,7 +101,14 @@ def test_greys_are_luma():
     np.testing.assert_allclose(found, np.broadcast_to(expected, IMAGE.shape), atol=1e-6)
 
 
-@cases.each(("sigma", "radius"), [(0.1, 1), (0.8, 3), (2.0, 5)])
+@cases.each(
+    ("sigma", "radius"),
+    [(0.1, 1), (0.8, 3), (2.0, 5)],
+    quick=(
+        "0.1",
+        "0.8",
+    ),
+)
 def test_blur_is_scipys(sigma, radius):
     """A Gaussian cut off, mirrored without repeating the border."""
     found = photometric.gaussian_blur(BATCH["image"][0], jnp.float32(sigma), radius)

@@ -103,7 +103,7 @@ def compare(name, h, w, some, resample=Image.Resampling.BILINEAR):
 
 
 @cases.each("size", SIZES)
-@cases.each("name", NAMES)
+@cases.each("name", NAMES, quick=("brightness",))
 def test_pixels_are_pillows(name, size):
     for difference in compare(name, *size, amounts(name, *size)):
         np.testing.assert_array_equal(difference, 0)
@@ -184,7 +184,7 @@ def test_blends_round_product_and_sum_apart():
         np.testing.assert_array_equal(np.asarray(found) & 255, expected)
 
 
-@cases.each("nearest", [False, True])
+@cases.each("nearest", [False, True], quick=("True",))
 def test_each_image_gets_the_operation_it_draws(nearest):
     names, (h, w) = ("identity", *NAMES), SIZES[1]
     image = packed(next(images(h, w)))
@@ -206,6 +206,7 @@ def test_sides_beyond_the_whole_numbers_are_refused():
             pillow.BILINEAR.maps[name](8, 1025, jnp.float32(1))
 
 
+@pytest.mark.slow
 def test_what_keeps_values_in_memory_changes_none(monkeypatch):
     """Other backends than CPU have no such borders."""
     names = (*pillow.TABLES, "rotate", "contrast")

@@ -72,6 +72,7 @@ def test_partners_across_three_domains_are_uniform():
     assert scipy.stats.chisquare(counts).pvalue > 0.001
 
 
+@pytest.mark.slow
 def test_groups_across_draw_for_themselves():
     """A group's order is from its number: the same in a longer batch."""
     domain = np.tile([0, 1], 32)

@@ -84,6 +84,7 @@ def test_rates_are_those_of_the_environments(root, form):
     np.testing.assert_array_equal(never["label"], never["digit"] < 5)
 
 
+@pytest.mark.slow
 def test_environments_of_the_published_digits(real):
     train, test = load(real, "train"), load(real, "test")
     assert (train.note, test.note) == ("", "")

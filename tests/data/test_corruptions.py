@@ -85,7 +85,11 @@ def test_views_are_taken_as_they_look(name, ice):
 EVEN = [(name, side) for name in KNOWN for side in (32, 64, 224) if name not in UNEVEN]
 
 
-@cases.each(("name", "side"), [case for case in EVEN if case not in UNEVEN_SIDES])
+@cases.each(
+    ("name", "side"),
+    [case for case in EVEN if case not in UNEVEN_SIDES],
+    quick=("fog",),
+)
 def test_damage_grows_with_severity(name, side, ice):
     damage = np.zeros(5)
     for seed in range(2 if side == 224 else 8):

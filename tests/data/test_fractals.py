@@ -51,6 +51,7 @@ def test_sizes_show_about_the_same_pictures(size):
     assert others.min() > 0.1
 
 
+@pytest.mark.slow
 def test_pictures_have_structure_at_many_scales():
     """Means of squares differ from those of their quarters, from 2 pixels to 16."""
     images = fractals.make("train", n=60).images / 255

@@ -175,6 +175,7 @@ def test_tiny_refusals(tiny):
     assert "got 'n02123046'; did you mean 'n02123045'?" in message("train")
 
 
+@pytest.mark.slow
 def test_tiny_subset(unpacked):
     # Of 200 classes 26 are whole (500 and 50 images), 174 have 80 and 25.
     root = str(unpacked("tiny-imagenet-subset") / "tiny-imagenet-200")

@@ -22,7 +22,15 @@ def same(a, b) -> bool:
     )
 
 
-@cases.each("split", shapes.SPLITS)
+@cases.each(
+    "split",
+    shapes.SPLITS,
+    quick=(
+        "silhouette",
+        "test",
+        "edge",
+    ),
+)
 def test_is_a_pure_function_of_its_arguments(split, monkeypatch, tmp_path):
     first = shapes.make(split, n=480)
     read = shapes.make(split, n=480)
@@ -63,7 +71,14 @@ def test_classes_are_balanced_and_documented(split):
     assert ("texture" in source.columns) == conflict
 
 
-@cases.each("correlation", [0, 1 / 16, 0.5, 0.99, 1])
+@cases.each(
+    "correlation",
+    [0, 1 / 16, 0.5, 0.99, 1],
+    quick=(
+        "1",
+        "0",
+    ),
+)
 def test_correlation_is_realised(correlation):
     columns = shapes.make("train", correlation=correlation).columns
     agree = columns["label"] == columns["attribute"]
@@ -122,7 +137,7 @@ def test_patterns_have_both_tones_about_equally():
     assert np.abs(means - 0.5).max() < 0.1
 
 
-@cases.each("column", ["label", "attribute"])
+@cases.each("column", ["label", "attribute"], quick=("label",))
 def test_neither_cue_is_told_by_mean_colour_or_contrast(column):
     def features(source):
         x = source.images / 255
@@ -275,7 +290,7 @@ def test_refuses_in_one_line(split, options, message):
     assert "\n" not in str(caught.value)
 
 
-@cases.each("split", ["train", "cue_conflict", "recoloured"])
+@cases.each("split", ["train", "cue_conflict", "recoloured"], quick=("train",))
 def test_renders_are_the_scene_in_every_texture(split):
     """The one of an image's own texture is the image, noise and all; others are not."""
     source = shapes.make(split, n=480, correlation=0.5, renders=True)

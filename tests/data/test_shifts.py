@@ -111,6 +111,11 @@ def parts(size):
 @cases.each(
     "seed",
     [*range(12), *(pytest.param(n, marks=pytest.mark.slow) for n in range(12, 60))],
+    quick=(
+        "11",
+        "3",
+        "6",
+    ),
 )
 def test_the_largest_size_is_feasible_and_none_larger_is(seed):
     """By trying all sizes, on tables of uneven counts."""

@@ -163,6 +163,7 @@ def test_a_mapping_leaves_out_what_it_has_no_answer_for(grey, tmp_path):
         answered(test, trained, mapping=str(path))
 
 
+@pytest.mark.slow
 def test_rules_of_single_sets_reach_their_decisions(tmp_path, grey):
     """One class against all others: by the maximum it wins where it is the answer."""
     few = {**grey, "restrict": True}

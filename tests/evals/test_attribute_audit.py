@@ -39,6 +39,7 @@ def ranked(seed, **options):
     return attribute_audit.rank_candidates(correct, label, candidates, found)
 
 
+@pytest.mark.quick("conditional")
 @pytest.mark.parametrize("kind", ["conditional", "marginal"])
 def test_blames_what_was_planted_and_not_what_goes_with_it(kind):
     for seed in range(5):
@@ -230,6 +231,7 @@ def test_an_interval_that_holds_the_threshold_is_no_bug():
     assert attribute_audit.hurtful_kind(told, {"marginal": 0.0}) == ("marginal", False)
 
 
+@pytest.mark.quick("2")
 @pytest.mark.parametrize("seeds", [2, 3])
 def test_intervals_of_few_networks_cover(seeds):
     """Drops of 0.1 +- 0.08 over networks, of so many images that these say all."""

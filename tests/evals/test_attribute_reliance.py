@@ -120,6 +120,7 @@ def test_curves_start_at_no_shift_and_are_straight():
         (shortcut(), "marginal", 400),
         (unseen(2, 2), "conditional", 100),
     ],
+    quick=("accuracy5",),
 )
 def test_holds_its_level(accuracy, kind, n):
     """At most 5 % of tests of nothing say 5 %, up to 3 Monte Carlo errors."""
@@ -135,6 +136,7 @@ def test_holds_its_level(accuracy, kind, n):
     assert np.mean(wrong) <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / len(wrong))
 
 
+@pytest.mark.slow
 def test_choosing_does_not_bias_the_drop():
     """Without cross-fitting the mean drop of nothing at all would be far above 0."""
     accuracy, drops, chosen_by_itself = np.full((6, 4), 0.7), [], []
@@ -150,6 +152,7 @@ def test_choosing_does_not_bias_the_drop():
     assert np.mean(chosen_by_itself) > 0.05 > 10 * error
 
 
+@pytest.mark.quick("conditional")
 @pytest.mark.parametrize("kind", ["conditional", "joint"])
 def test_has_power_and_intervals_hold_the_truth(kind):
     accuracy, inside, pvalues = both(), [], []
@@ -214,6 +217,7 @@ def test_beside_a_reference_only_what_it_lacks_is_left():
     assert one.extreme.within == pytest.approx(HIGH - 0.15, abs=0.03)
 
 
+@pytest.mark.slow
 def test_holds_its_level_beside_a_reference():
     """Both have the same accuracies, which depend on the value."""
     accuracy, wrong = unseen(), []

@@ -113,7 +113,7 @@ def trained(method: str) -> dict[str, np.ndarray]:
 
 
 @cases.each("metric", ["mix_diversity", "diversity", "accuracy"])
-@cases.each("method", mixing.METHODS)
+@cases.each("method", mixing.METHODS, quick=("mixup",))
 def test_means_are_those_of_training(told, method, metric):
     """Within four standard errors of both, which are below 3 % of the value."""
     expected = trained(method)[metric]

@@ -124,6 +124,7 @@ def measured(run, file, tmp_path_factory):
     return out
 
 
+@pytest.mark.slow
 def test_a_run_that_has_not_ended_is_told(run, tmp_path):
     half, said = tmp_path / "half", []
     shutil.copytree(run, half)
@@ -280,6 +281,7 @@ def test_another_mapping_of_the_same_path_is_refused(run, file, measured, tmp_pa
     assert codes == [0, 0, 2]
 
 
+@pytest.mark.slow
 def test_the_same_file_of_other_classes_is_another_network(file, tmp_path, capsys):
     net = models.MODELS["resnet18"](16, width=4)
     variables = net.init(jax.random.key(0), jnp.zeros((1, 32, 32, 3)))
@@ -797,6 +799,7 @@ def test_the_best_step_is_the_first_best_by_validation(run):
         assert subject.fields["step"] == mine.loc[mine["value"].idxmax(), "step"]
 
 
+@pytest.mark.slow
 @cases.each("agree", [0, 16])
 def test_lower_precision_is_compared_on_as_many_images(run, file, tmp_path, agree):
     """Under the first and last condition of whatever shows images."""
@@ -814,7 +817,7 @@ def test_lower_precision_is_compared_on_as_many_images(run, file, tmp_path, agre
     assert set(compared["condition"]) == (ends if agree else set())
 
 
-@cases.each("plain", [True, False])
+@cases.each("plain", [True, False], quick=("True",))
 @cases.each("own", ["bfloat16", "float32"])
 def test_the_precision_that_was_used_is_told(file, tmp_path, plain, own):
     """An algorithm with answers of its own keeps its run's, and is not compared."""
@@ -1201,6 +1204,7 @@ def test_measures_by_other_rules_share_the_answers(
     assert len(asked) == 3
 
 
+@pytest.mark.slow
 def test_what_looks_inside_reads_files_as_it_goes(run, file, tmp_path, monkeypatch):
     """A set that does not fit in memory is told of as one that does."""
     inside = (
@@ -1414,6 +1418,7 @@ def test_costs_take_what_the_suite_assumes(file, published, tmp_path, capsys):
     assert "suite.run.energy: unknown 'pu'; did you mean" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_files_are_of_a_data_set_and_a_method_where_they_are_said(
     published, tmp_path, capsys
 ):

@@ -123,6 +123,7 @@ def test_jobs_without_devices_share_the_cores(tmp_path, monkeypatch):
     assert sorted(cores[0] + cores[1]) == sorted(before)
 
 
+@pytest.mark.slow
 @cases.each(
     ("dies", "reason"),
     [
@@ -155,6 +156,7 @@ def test_a_failed_trial_says_why_and_is_run_again_by_retry(
     assert [*table(tmp_path).step] == [2, 1]
 
 
+@pytest.mark.slow
 def test_a_signal_saves_all_and_the_same_command_goes_on(tmp_path, monkeypatch, capfd):
     slow = dict(curve=[0.1] * 20, seconds=0.1)
     told(monkeypatch, {0.1: slow, 0.2: slow})
@@ -192,6 +194,7 @@ def test_what_a_killed_launcher_left_running_is_waited_for(tmp_path, monkeypatch
     assert [*table(tmp_path).state] == ["done"]
 
 
+@pytest.mark.slow
 def test_the_median_rule_stops_bad_trials_for_good(tmp_path, monkeypatch, capsys):
     good, bad = dict(curve=[0.5, 0.6, 0.7]), dict(curve=[0.1] * 40, seconds=0.1)
     by_rate = {0.1: good, 0.2: good, 0.3: good, 0.4: bad, 0.5: good}

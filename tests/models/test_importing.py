@@ -82,7 +82,7 @@ def test_names_and_shapes_are_the_published_ones(model, listed):
     assert ours == theirs
 
 
-@cases.each("model", [None, "resnet18"])
+@cases.each("model", [None, "resnet18"], quick=("None",))
 @cases.each("form", ["published.pth.tar", "published_robust.pt"])
 def test_reads_what_pytorch_saved_of_a_training(form, model, state):
     """Beside optimisers, counters, numpy's numbers; under DataParallel or an attacker."""

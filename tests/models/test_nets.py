@@ -60,6 +60,7 @@ def small(request):
     return made(request.param)
 
 
+@pytest.mark.quick("alexnet")
 def test_parts_are_the_whole(small):
     """One program for all cuts: compiling is what takes long."""
     net, variables, image = small
@@ -88,7 +89,7 @@ def test_no_cut_outside_the_net(small, cut):
         net.apply(variables, image, method="head_of", start=cut)
 
 
-@cases.each("start", [1, 3, 5])
+@cases.each("start", [1, 3, 5], quick=("3",))
 def test_a_head_is_initialised_alone(small, start):
     net, variables, image = small
     f = jax.eval_shape(
@@ -103,6 +104,7 @@ def test_a_head_is_initialised_alone(small, start):
         assert jax.tree.map(jnp.shape, found) == jax.tree.map(jnp.shape, expected)
 
 
+@pytest.mark.quick("alexnet", "vgg11_bn", "preact_resnet18")
 def test_parameters_and_logits_are_float32_whatever_it_computes_in(small):
     net, _, image = small
     net = net.clone(dtype=jnp.bfloat16)
@@ -114,6 +116,7 @@ def test_parameters_and_logits_are_float32_whatever_it_computes_in(small):
     assert f.dtype == jnp.bfloat16
 
 
+@pytest.mark.quick("alexnet", "preact_resnet18", "vgg11_bn")
 def test_training_with_dropout_needs_a_key(small):
     net, variables, image = small
     net = net.clone(dropout=0.5)
@@ -125,6 +128,7 @@ def test_training_with_dropout_needs_a_key(small):
         )
 
 
+@pytest.mark.quick("densenet121", "preact_resnet18")
 def test_dropout_is_for_training_alone(small):
     """Nothing but the key tells two training passes apart."""
     net, variables, image = small
@@ -162,6 +166,7 @@ def test_norms_are_known_by_their_names(small):
         assert path[-2].key.startswith("bn")
 
 
+@pytest.mark.quick("alexnet", "preact_resnet18", "densenet121")
 def test_sites_are_in_order_and_unique(small):
     net, variables, image = small
     sites = taps.sites(net, image.shape[1])
@@ -185,6 +190,7 @@ def test_sites_are_in_order_and_unique(small):
     assert len([site for site in sites if "conv" in site]) == len(kernels)
 
 
+@pytest.mark.quick("alexnet", "preact_resnet18", "densenet121")
 def test_evaluation_calls_no_tap(small):
     net, variables, image = small
 
@@ -194,6 +200,7 @@ def test_evaluation_calls_no_tap(small):
     jax.eval_shape(net.clone(tap=tap).apply, variables, image)
 
 
+@pytest.mark.quick("alexnet")
 def test_a_tap_changes_what_follows(small):
     net, variables, image = small
 
@@ -220,6 +227,7 @@ def test_a_tap_changes_what_follows(small):
 
 
 # Compiling gradients takes long; these nets have no layer that the others lack.
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "small",
     [

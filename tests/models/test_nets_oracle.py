@@ -38,7 +38,15 @@ COUNTS = {
 SLOW = ("mobilenetv3_large", "bagnet9")  # Others have all their layers.
 
 
-@cases.each("name", PUBLISHED)
+@cases.each(
+    "name",
+    PUBLISHED,
+    quick=(
+        "resnet18",
+        "vgg16",
+        "vgg19",
+    ),
+)
 def test_names_and_shapes_are_the_published_ones(name):
     net = models.MODELS[name](1000)
     found = {}
@@ -68,6 +76,11 @@ def made(case):
         pytest.param(case, marks=pytest.mark.slow if case in SLOW else ())
         for case in MADE["CASES"]
     ],
+    quick=(
+        "alexnet",
+        "vgg11_at_224",
+        "vgg11",
+    ),
 )
 def test_equals_the_published_implementation(case):
     net, variables, image = made(case)
@@ -79,7 +92,15 @@ def test_equals_the_published_implementation(case):
     np.testing.assert_allclose(found, expected, atol=1e-4 * np.abs(expected).max())
 
 
-@cases.each("case", MADE["CASES"])
+@cases.each(
+    "case",
+    MADE["CASES"],
+    quick=(
+        "vgg11",
+        "vgg11_at_224",
+        "alexnet",
+    ),
+)
 def test_takes_images_from_the_least_size_on(case):
     model, _, _, options = MADE["CASES"][case]
     net, least = models.MODELS[model](3, **options), int(STORED[f"{case}/least"])

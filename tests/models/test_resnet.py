@@ -49,13 +49,21 @@ def test_every_model_has_its_count():
     assert {name for name in models.MODELS if name.startswith("resne")} == set(COUNTS)
 
 
-@cases.each("name", COUNTS)
+@cases.each(
+    "name",
+    COUNTS,
+    quick=(
+        "resnet18",
+        "resnet34",
+        "resnext50",
+    ),
+)
 def test_published_parameter_counts(name):
     params = shapes(models.MODELS[name](1000))["params"]
     assert sum(math.prod(x.shape) for x in jax.tree.leaves(params)) == COUNTS[name]
 
 
-@cases.each("name", COUNTS)
+@cases.each("name", COUNTS, quick=("resnet18",))
 @cases.each("stem", ["imagenet", "small"])
 @cases.each("dtype", [jnp.float32, jnp.bfloat16])
 def test_parameters_and_logits_are_float32(name, stem, dtype):
@@ -233,6 +241,7 @@ def test_initialisation_is_torchvisions():
         np.testing.assert_array_equal(bn["bias"], 0)
 
 
+@pytest.mark.slow
 def test_remat_computes_blocks_again_and_the_same():
     """The same gradients; four blocks' convolutions stand twice in the program."""
     short = functools.partial(tiny, depths=(1, 1, 1, 1))

@@ -63,6 +63,7 @@ def run(tmp_path):
     return make
 
 
+@pytest.mark.slow
 def test_each_seed_has_its_own_best_step(run):
     found = run(
         {

@@ -34,7 +34,15 @@ def drawn(net, image):
     return jax.tree_util.tree_map_with_path(one, shapes)
 
 
-@cases.each("case", list(DRAWN["CASES"]))
+@cases.each(
+    "case",
+    list(DRAWN["CASES"]),
+    quick=(
+        "transformers",
+        "torchvision",
+        "timm_smaller",
+    ),
+)
 def test_equals_other_libraries(case, tmp_path):
     """A file with a library's names gives that library's logits."""
     library, drawn_at, side, options = DRAWN["CASES"][case]

@@ -62,6 +62,7 @@ def test_what_is_written_is_read_back(root, tmp_path, form, size, columns, capsy
 ENDS = ("json", "npz", "png")
 
 
+@pytest.mark.slow
 def test_made_once_and_alike(root, tmp_path, capsys):
     out, other = tmp_path / "a", tmp_path / "b"
     assert run(root, out) == 0
@@ -92,6 +93,7 @@ def test_an_interrupted_file_is_not_there(root, tmp_path, monkeypatch):
     assert len(data.load("npz", "train", root=str(tmp_path), size=14)) == 50
 
 
+@pytest.mark.slow
 @cases.each(
     ("more", "message"),
     [

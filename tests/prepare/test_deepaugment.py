@@ -54,6 +54,7 @@ def read(root, split="valid"):
     return source, loader.decode_all(source, workers=1)
 
 
+@pytest.mark.quick("edsr")
 @pytest.mark.parametrize("net", SMALL)
 def test_every_image_has_one_of_its_class_and_number(net, made):
     clean = data.load("shapes", "valid", size=SIZE, n=N)
@@ -199,6 +200,7 @@ def test_refuses_in_one_line(arguments, message, weights, tmp_path, capsys):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.quick("edsr-2")
 @pytest.mark.parametrize(("net", "factor"), [("cae", 1), ("edsr", 2)])
 def test_files_keep_their_ratio_with_short(net, factor, weights, tmp_path):
     for name in ("a/0.png", "a/1.png", "b/2.png"):

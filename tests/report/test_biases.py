@@ -85,6 +85,7 @@ def hide_what_is_not_drawn(fig):
                 tick.label1.set_visible(False)
 
 
+@pytest.mark.slow
 def test_figures_are_legible(vit):
     """No text over another, and none cut; of five models, to be quick."""
     study = bias_study.titled(bias_study.analyse(vit, permutations=20))
@@ -346,6 +347,7 @@ class Page(html.parser.HTMLParser):
         self.words.append(data)
 
 
+@pytest.mark.slow
 def test_a_zoo_is_reported(measured, tmp_path, monkeypatch, capsys):
     for name in ("to_pdf", "to_png"):
         monkeypatch.setattr(figures, name, lambda fig: b"")

@@ -94,7 +94,7 @@ def of_grown(grown):
     return np.array([row[best] / row.sum() * weight for row in grown]), best
 
 
-@cases.each("method", ["basic", "mixup", "fmix", "cutmix"])
+@cases.each("method", ["basic", "mixup", "fmix", "cutmix"], quick=("basic",))
 @cases.each(
     ("name", "measure", "condition"),
     [

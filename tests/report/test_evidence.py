@@ -42,6 +42,7 @@ def tree(out):
     return json.loads((out / "results.json").read_text(), parse_constant=pytest.fail)
 
 
+@pytest.mark.slow
 def test_all_tests_stand_side_by_side(tree):
     p = {row["test"]: row["p"] for row in tree["omnibus"]}
     assert len(p) == 6
@@ -62,6 +63,7 @@ def test_all_tests_stand_side_by_side(tree):
     assert len(tree["posthoc"]) == 28
 
 
+@pytest.mark.slow
 def test_the_strict_setting_is_beside_all_and_can_be_asked_for(tree, tmp_path):
     both = {row["setting"]: row for row in tree["strict"]}
     assert both["all test sets"]["F"] == pytest.approx(7.3212, abs=5e-5)
@@ -193,6 +195,7 @@ def test_equal_algorithms_and_runs_are_pointed_out(tmp_path):
     ]
 
 
+@pytest.mark.slow
 def test_few_runs_and_points_beyond_the_scores_are_told(tmp_path):
     rng = np.random.default_rng(2)
     cells = [(a, d, r) for a in "abc" for d in "vwxyz" for r in (1, 2, 3)]
@@ -245,6 +248,7 @@ def test_names_of_columns_may_be_names_of_sets_and_algorithms(tmp_path):
     assert len(pd.read_csv(out / "tables" / "runs.csv")) == 8
 
 
+@pytest.mark.slow
 def test_tables_of_an_earlier_report_do_not_stay(out, tmp_path):
     mine = tmp_path / "out"
     test_scores.run(EXAMPLES / "biasbed_runs.csv", mine, "--reference=ERM")
@@ -289,6 +293,7 @@ def test_flags_without_a_say_are_refused(tmp_path, capsys, flags):
     assert flags[0].split("=")[0] in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_trained_on_in_parquet_is_read_as_in_csv(tmp_path):
     frame = pd.read_csv(EXAMPLES / "biasbed_runs.csv")
     marks = np.where(frame["dataset"] == "Edge", "yes", "no")

@@ -125,7 +125,7 @@ def drawn(names):
     yield cell_plots.power([1, 3, 30], [2, 10], rng.uniform(size=(3, 2)))
 
 
-@cases.each("names", [NAMES, many(2), many(30)])
+@cases.each("names", [NAMES, many(2), many(30)], quick=("names0",))
 def test_plots_are_legible(names):
     for fig in drawn(names):
         assert list(overlapping(boxes(fig))) == []

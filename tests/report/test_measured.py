@@ -217,6 +217,7 @@ def made(workdirs, tmp_path_factory):
     return out
 
 
+@pytest.mark.slow
 def test_every_measure_has_its_part(made):
     page = (made / "index.html").read_text()
     sections = re.findall(r'<section id="(\w+)">', page)

@@ -73,6 +73,7 @@ def copy(runs, source, target, *, seeds=0, algorithm=None):
     return new
 
 
+@pytest.mark.slow
 def test_the_table_is_made_of_selected_records(runs, tmp_path):
     tree = run(runs, tmp_path / "out")
     selected = selection.best_validation(results.read(f"{runs}/*"))
@@ -106,6 +107,7 @@ def test_all_parts_are_written(runs, tmp_path):
     assert figures == {f"{name}.{end}" for name in names for end in ("svg", "pdf")}
 
 
+@pytest.mark.quick("oracle-oracle")
 @pytest.mark.parametrize(
     ("selection", "rule"),
     [
@@ -126,6 +128,7 @@ def test_selections(runs, tmp_path, selection, rule):
     assert ("a bound and not a result" in tree["headline"]) == (selection == "oracle")
 
 
+@pytest.mark.slow
 def test_tests_are_shown_under_every_selection(runs, tmp_path):
     trees = {
         rule: run(runs, tmp_path / rule, f"--selection={rule}")
@@ -140,6 +143,7 @@ def test_tests_are_shown_under_every_selection(runs, tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_an_epoch_or_another_set_may_select(runs, tmp_path):
     frame = results.read(f"{runs}/*")
     tree = run(runs, tmp_path / "epoch", "--selection=at_epoch", "--epoch=2")
@@ -311,6 +315,7 @@ def test_an_algorithm_that_always_diverged_is_named(runs, tmp_path):
     assert report.main([f"--runs={runs}/*", f"--out={tmp_path / 'none'}"]) == 2
 
 
+@pytest.mark.slow
 def test_conditions_are_averaged_and_that_is_said(runs, tmp_path):
     def split(records):
         for r in records:
@@ -350,6 +355,7 @@ def test_unfinished_runs_and_lost_seeds_are_named(runs, tmp_path):
     assert "padain has no record of seed 3" in caveats
 
 
+@pytest.mark.slow
 def test_the_embedded_set_is_named_as_such(runs, tmp_path):
     def told():
         tree = run(runs, tmp_path / "out")
@@ -393,6 +399,7 @@ def test_refuses_more_epochs_than_there_are(runs, tmp_path, capsys):
     assert "needs 30 evaluations, got 3" in line
 
 
+@pytest.mark.slow
 def test_the_same_runs_give_the_same_bytes(runs, tmp_path):
     run(runs, tmp_path / "a")
     run(runs, tmp_path / "b")

@@ -37,6 +37,7 @@ def refused(capsys, path, out, *more):
     return told.err
 
 
+@pytest.mark.slow
 @cases.each(
     ("file", "name", "f", "uncorrected"),
     [
@@ -224,6 +225,10 @@ def test_refuses_wrong_flags(args, capsys):
         ("algorithms", ["a", "c"], ["x", "y", "z"]),
         ("runs", ["a", "b", "c"], ["x", "y", "z"]),
     ],
+    quick=(
+        "runs",
+        "datasets",
+    ),
 )
 def test_what_lacks_cells_is_left_out_if_asked(tmp_path, drop, algorithms, datasets):
     rng = np.random.default_rng(0)
@@ -238,6 +243,7 @@ def test_what_lacks_cells_is_left_out_if_asked(tmp_path, drop, algorithms, datas
     assert f"(--drop={drop}): {gone[drop]}." in tree["caveats"][0]
 
 
+@pytest.mark.slow
 def test_parquet_is_read_like_csv(tmp_path):
     path = EXAMPLES / "biasbed_runs.csv"
     pd.read_csv(path).to_parquet(tmp_path / "scores.parquet")

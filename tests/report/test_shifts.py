@@ -44,6 +44,7 @@ def refused(capsys, *args):
     return err
 
 
+@pytest.mark.slow
 def test_the_page_is_whole_and_needs_no_network(out):
     text = (out / "index.html").read_text()
     page = test_page.Reader(text)

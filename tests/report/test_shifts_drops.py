@@ -171,6 +171,7 @@ def test_intervals_hold_the_truth(seeds):
     assert held / times > 0.9  # 95 % but for 300 simulations and few seeds.
 
 
+@pytest.mark.slow
 def test_a_family_of_clean_attributes_has_few_bugs():
     """Holm over ten attributes and three kinds, with no least size of a bug."""
     random = np.random.default_rng(3)

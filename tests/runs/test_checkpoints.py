@@ -292,6 +292,7 @@ def test_why_a_step_is_damaged_ends_at_a_word():
     assert checkpoints.first_line(ValueError("short\nmore")) == "short"
 
 
+@pytest.mark.slow
 def test_saves_leave_no_objects_behind(tmp_path):
     """Of each array of each save tensorstore kept four."""
     arrays = tuple({f"w{i}": np.ones(2) for i in range(40)} for _ in range(2))

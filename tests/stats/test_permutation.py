@@ -158,6 +158,7 @@ def test_least_of_exact_pairs_is_reached():
     assert result.adjusted[0, 3] == pytest.approx(result.least_adjusted)
 
 
+@pytest.mark.slow
 def test_approximation_is_the_rate_of_rejection():
     """By simulating what `friedman` says, and exactly where that is possible."""
     rng = np.random.default_rng(2)

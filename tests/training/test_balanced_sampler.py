@@ -112,6 +112,7 @@ def test_stages_and_streams_have_orders_of_their_own():
     assert (one.index(0, 0) != one.index(0, 1)).any()
 
 
+@pytest.mark.slow
 @cases.each(
     ("train", "message"),
     [

@@ -56,6 +56,7 @@ def numbers(workdir) -> dict:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rate, p", [(0.02, 0.5), (0.3, 0.0)])
 def test_a_branch_is_a_run_of_its_own(varied, tmp_path, rate, p):
     _, workdir = varied
@@ -107,6 +108,7 @@ def test_branches_differ_and_are_reported_as_runs(varied):
     }
 
 
+@pytest.mark.slow
 def test_a_resumed_run_puts_records_back(varied, tmp_path):
     c, workdir = varied
     before = [smoke_runs.records(path) for path in sorted(workdir.glob("vary/*"))]
@@ -156,7 +158,15 @@ def test_values_that_make_another_algorithm_are_refused(tmp_path):
         train.run(c, tmp_path / "none")
 
 
-@cases.each("name", algos.ALGOS)
+@cases.each(
+    "name",
+    algos.ALGOS,
+    quick=(
+        "erm",
+        "linear_probe",
+        "dfr",
+    ),
+)
 def test_strengths_of_algorithms_can_vary(name):
     """All numbers with a fraction, but those that say what is computed."""
     given = inspect.signature(algos.ALGOS[name]).parameters
@@ -177,6 +187,7 @@ def test_strengths_of_algorithms_can_vary(name):
     )  # Traces the step, and refuses what does not reach it.
 
 
+@pytest.mark.slow
 def test_what_must_be_known_while_compiling_is_refused(tmp_path):
     c = smoke_runs.small("sagnet")
     c.algo.dropout = 0.1
@@ -275,6 +286,7 @@ def own(tmp_path, function: str):
     return c
 
 
+@pytest.mark.slow
 def test_a_number_that_every_stage_overrides_is_refused(tmp_path):
     c = smoke_runs.small()
     c.model = {"name": "cnn", "width": 4}
@@ -297,6 +309,7 @@ def test_folders_tell_near_values_apart():
     assert names == ["0.1", "0.10000001", "1", "1e-05", "3"]
 
 
+@pytest.mark.slow
 def test_a_branch_can_be_started_from(varied):
     _, workdir = varied
     with pytest.raises(ValueError, match="must be one branch of the run .* such as"):

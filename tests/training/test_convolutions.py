@@ -94,7 +94,15 @@ def of_both(state, arg, shared, static, **params):
     return convolved(arg + shared, state, **params)
 
 
-@cases.each("number", range(8))
+@cases.each(
+    "number",
+    range(8),
+    quick=(
+        "6",
+        "5",
+        "7",
+    ),
+)
 def test_any_convolution_and_its_gradients(number):
     (images, kernels), params = drawn(number)
     one = functools.partial(of_both, **params)
@@ -296,6 +304,7 @@ def alone(name: str):
     return ends
 
 
+@pytest.mark.slow
 @cases.each(
     "name",
     [

@@ -67,11 +67,13 @@ def elsewhere(trained, tmp_path):
     return shutil.copytree(trained, tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_steps_left_to_evaluate_are_kept(trained):
     """Though `keep` is two."""
     assert checkpoints.steps(trained / "checkpoints") == [2, 4, 6, 8]
 
 
+@pytest.mark.slow
 def test_a_follower_writes_what_the_run_itself_would_have(here, elsewhere, capsys):
     told = json.loads((elsewhere / "config.json").read_text())
     told["run"].update(write="tensorboard", log="json")

@@ -104,6 +104,7 @@ def test_every_batch_is_a_function_of_seed_and_step(photos, cut):
     assert_equal(whole, found)
 
 
+@pytest.mark.slow
 def test_worker_processes_give_the_same_windows(photos):
     c = config(photos, **CUTS[1])
     alone = batches(stage(c), 0, 2, 5)
@@ -278,6 +279,7 @@ def test_a_test_set_is_not_cut_at_random(photos, tmp_path):
         train.run(c, tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_sets_read_anew_are_measured_alike(photos, tmp_path):
     """Evaluation of what does not fit into memory gives the same records."""
     c = config(photos, crop="host")
@@ -293,6 +295,7 @@ def test_sets_read_anew_are_measured_alike(photos, tmp_path):
     assert "streamed: " in str(told["data"]["train/0"]["preprocessing"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "cut",
     [CUTS[0], pytest.param(CUTS[1], marks=pytest.mark.slow)],
@@ -310,6 +313,7 @@ def test_killed_and_resumed_with_other_workers_ends_the_same(photos, tmp_path, c
     assert_same_end(tmp_path / "unbroken", tmp_path / "run")
 
 
+@pytest.mark.quick("host")
 @cuts
 def test_a_damaged_image_costs_nothing_that_was_trained(photos, tmp_path, cut):
     root = tmp_path / "photos"
@@ -375,6 +379,7 @@ def test_a_stream_stops_when_it_is_closed():
     assert len(made) < 64
 
 
+@pytest.mark.slow
 def test_two_processes_put_together_have_the_batches_of_one(photos, tmp_path):
     also = (dict(data="folder", root=photos, split="valid"),)
     both = dict(also=also, shares=(0.25, 0.75))
@@ -421,6 +426,7 @@ def test_two_processes_put_together_have_the_batches_of_one(photos, tmp_path):
         built.close()
 
 
+@pytest.mark.slow
 def test_workers_end_with_a_killed_parent(photos, tmp_path):
     """They take no accelerator, and leave nothing behind."""
     c = config(photos, crop="host")
