@@ -359,11 +359,8 @@ def _network(asked: Mapping[str, Any]) -> networks.Network:
     if not args.checkpoint:
         raise ValueError(f"{_WHERE}: --checkpoint must name a network, got none")
     paths = loading.check_arguments(args, pathlib.Path("."), {})
-    opened = loading.open_networks(
-        paths, args, str(args.step or "best"), console.logger(None)
-    )
     names = []
-    for one in opened:
+    for one in loading.open_networks(paths, args, console.logger(None)):
         if one.refused:
             raise ValueError(f"{_WHERE}: {one.refused}")
         if args.network in ("", one.name):
