@@ -19,7 +19,6 @@ from benchmarks.settings import Setting
 from jbias.configs.suites import distortion
 from jbias.data import cifar
 from jbias.evals import networks, predict, prepared_sets, probe, runner, suite
-from jbias.runtime import mesh
 
 SHOWN = sum(cifar.COUNTS.values())
 PLAIN = "as they are"
@@ -32,7 +31,7 @@ def measure(
     c = distortion.get_config(f"data=cifar10,root={options.root},train=train")
     with c.unlocked():
         c.measures.occlusion.update(masks=("grad_cam",), orders=("most",))
-    c.run.precision = options.precision
+        c.run.update(precision=options.precision, devices=1)
     asked = suite.open_suite(c, _say, only=("occlusion",))
     classes = tuple(asked.sources["test"].classes)
     seconds = []
@@ -64,13 +63,11 @@ def _ways(
     subject: networks.Network, asked: suite.Suite, images: int
 ) -> tuple[dict[str, Callable[[], None]], int]:
     """Ways to show so many test images under all conditions, and how many stimuli."""
-    devices = mesh.make(1)
-    network = subject.network(mesh.dtype(asked.run["precision"]))
-    network = network._replace(variables=mesh.replicate(network.variables, devices))
+    network = prepared_sets.place(subject, asked)
     given = prepared_sets.subsample(
         prepared_sets.prepare(subject, asked, "test", _say), images
     )
-    batches = [*prepared_sets.device_batches(asked, given, devices)]
+    batches = [*prepared_sets.device_batches(asked, given)]
     rules = {"": given.rules["mean_prob"]}
     made = asked.make_probe(asked.measures[0], "test", given.classes)
 

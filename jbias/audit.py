@@ -31,7 +31,7 @@ import json
 import pathlib
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import ml_collections
 from etils import epath
@@ -46,12 +46,18 @@ _KINDS = ("marginal", "conditional", "joint")  # jbias.data.shifts.KINDS, known 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Does what the arguments say; returns the exit code."""
-    args, options = cli.parse(parser(), argv, "data", jc.check)
+    args, options = cli.parse(parser(), argv, "data", _check)
     if not args.checkpoint:
         parser().error("--checkpoint is missing, e.g. --checkpoint=runs/x")
     if not args.data:
         parser().error("--data is missing, e.g. --data=attributed --root=DIR")
     return cli.run(lambda: run(args, options), stopped="goes on")
+
+
+def _check(arguments: Mapping[str, Any]) -> None:
+    jc.check(arguments)
+    for name in arguments["kinds"]:
+        jc.check_known("--kinds", name, _KINDS)
 
 
 def parser() -> cli.Parser:
@@ -86,50 +92,29 @@ def parser() -> cli.Parser:
     )
     what = "columns of the data set (default: all whose values have names)"
     cli.add_names(made, "--attributes", (), what)
-    add(
-        "--kinds",
-        type=_kinds,
-        default=_KINDS,
-        metavar="A,B",
-        help=f"of shifts: {', '.join(_KINDS)} (default: all). A marginal drop may be of "
-        "images that are harder; conditional asks for shortcuts alone",
+    what = (
+        f"of shifts: {', '.join(_KINDS)} (default: all). A marginal drop may be of "
+        "images that are harder; conditional asks for shortcuts alone"
     )
+    cli.add_names(made, "--kinds", _KINDS, what)
     add("--apart", action="store_true", help="each seed of a run is a model of its own")
     add(
         "--tau",
-        type=_between(0, 100),
+        type=cli.number(
+            float, lambda tau: 0 <= tau < 100, "a number from 0 to below 100"
+        ),
         default=5.0,
         metavar="POINTS",
         help="a drop that matters (default: %(default)g points)",
     )
-    add(
-        "--alpha",
-        type=_between(1e-9, 1),
-        default=0.05,
-        metavar="P",
-        help="level of the tests together, of each model (default: %(default)s)",
-    )
+    what = "level of the tests together, of each model (default: %(default)s)"
+    add("--alpha", **cli.ALPHA, metavar="P", help=what)
     count("--draws", 100, 2000, "of the bootstrap")
     count("--seed", 0, 0, "of halves and draws", None)
     count("--pairs", 0, 8, "so many pairs of images that flip are shown of each bug")
     count("--devices", 0, 0, "how many of those here are used; 0 is all")
     add("--out", default="audit", metavar="DIR", help="(default: %(default)s)")
     return made
-
-
-def _kinds(text: str) -> tuple[str, ...]:
-    found = cli.names(text)
-    for name in found:
-        if name not in _KINDS:
-            raise argparse.ArgumentTypeError(
-                f"must be of {', '.join(_KINDS)}, got {name!r}"
-            )
-    return found
-
-
-def _between(least: float, most: float):
-    what = f"a number from {least:g} to below {most:g}"
-    return cli.number(float, lambda value: least <= value < most, what)
 
 
 class Answers(NamedTuple):
@@ -296,9 +281,7 @@ def _answered(
     from jbias.evals import decisions, loading, networks, runner
 
     folder = out / "networks"
-    for name, subject, refused in loading.open_networks(
-        paths, args, asked.run["step"], say
-    ):
+    for name, subject, refused in loading.open_networks(paths, args, say):
         if subject:
             try:
                 lacking = runner.run_suite(subject, asked, folder, say)
@@ -434,9 +417,7 @@ def _examples(
 
     from jbias.evals import attribute_audit, prepared_sets
     from jbias.report import audited
-    from jbias.runtime import mesh
 
-    devices = mesh.make(asked.run["devices"])
     hurt = {one.name for one in found.shown}
     for one in found.shown if count else ():
         column, n = found.columns[one.name], len(found.label)
@@ -455,9 +436,8 @@ def _examples(
             continue
         numbers = [[pair.agrees, pair.disagrees] for pair in pairs]
         index = found.index[np.array(numbers).T.ravel()].astype(np.int32)
-        shown = prepared_sets.read_images(
-            asked, prepared_sets.select(asked, _SET, index), devices
-        )
+        few = prepared_sets.select(asked, _SET, index)
+        shown = prepared_sets.read_images(asked, few)
         half = len(pairs)
         yield one.name, audited.Examples(pairs, shown[:half], shown[half:])
 

@@ -126,11 +126,10 @@ def measure(args: argparse.Namespace, changes: Sequence[str]) -> int:
     if args.follow and not (epath.Path(args.follow) / "config.json").exists():
         raise ValueError(f"--follow: {args.follow} is no run (no config.json)")
     asked = suite.open_suite(config, say, only=args.only)
-    step = str(args.step or asked.run["step"])
     opened = (
         loading.follow_run(args, say)
         if args.follow
-        else loading.open_networks(paths, args, step, say)
+        else loading.open_networks(paths, args, say, asked.run["step"])
     )
     done, partly, failed = [], [], []
     for name, subject, refused in opened:

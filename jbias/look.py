@@ -99,7 +99,6 @@ class Look(NamedTuple):
     sets: tuple[str, ...]  # Whose saliency is drawn.
     site: str
     maps: int
-    devices: "jax.sharding.Mesh"
     out: epath.Path
     log: Callable[[str], None]
     omitted: list[str]
@@ -175,8 +174,8 @@ def run(args: argparse.Namespace, changes: Sequence[str]) -> int:
     look = _look(args, suite.open_suite(config, say, only=args.only), out, say)
     drawn, found = _without_networks(look, bool(paths)), []
     seeds = collections.Counter()
-    step = str(args.step or look.suite.run["step"])
-    for name, subject, refused in loading.open_networks(paths, args, step, say):
+    opened = loading.open_networks(paths, args, say, look.suite.run["step"])
+    for name, subject, refused in opened:
         if refused:
             look.refuse(name, refused.removeprefix(f"{name}: "))
             continue
@@ -211,7 +210,6 @@ def _look(args, asked: "suite.Suite", out: epath.Path, say) -> Look:
     import numpy as np
 
     from jbias.evals import occlusion
-    from jbias.runtime import mesh
 
     often = collections.Counter(dataset for _, dataset in asked.tasks())
     sizes = {name: len(asked.sources[name]) for name in often}
@@ -232,7 +230,6 @@ def _look(args, asked: "suite.Suite", out: epath.Path, say) -> Look:
         sets=args.set or tuple(name for name, _ in often.most_common(1)),
         site=args.site or next(sites, usual),
         maps=args.maps,
-        devices=mesh.make(asked.run["devices"]),
         out=out,
         log=say,
         omitted=[],
@@ -242,13 +239,14 @@ def _look(args, asked: "suite.Suite", out: epath.Path, say) -> Look:
 def _of_network(look: Look, subject: "networks.Network") -> NetworkDrawings:
     """Looks into a network, and draws the sheets that it has a part in."""
     from jbias.evals import loading, networks, prepared_sets
-    from jbias.runtime import mesh
 
     names = _names(subject)
-    network = subject.network(mesh.dtype(look.suite.run["precision"]))
-    variables = mesh.replicate(network.variables, look.devices)
-    network = network._replace(variables=variables)
-    prepared = _prepared(look, subject, names[1])
+    network = prepared_sets.place(subject, look.suite)
+    wanted = [(dataset, False) for dataset in look.rows]
+    found, lacking = prepared_sets.prepare_all(subject, look.suite, wanted, look.log)
+    prepared = {dataset: given for (dataset, _), given in found.items()}
+    for why in lacking:
+        look.refuse(names[1], why)
     seen, means, count = {}, {}, 0
     for dataset in (name for name in look.sets if name in prepared):
         try:
@@ -265,7 +263,7 @@ def _of_network(look: Look, subject: "networks.Network") -> NetworkDrawings:
             continue
         try:
             prepared_sets.check_gradients(task.measure.probe, made, few)
-            of = (look.suite, task, network, moved, few, look.devices)
+            of = (look.suite, task, network, moved, few)
             pictures = prepared_sets.condition_images(*of)
         except loading.NETWORK_ERRORS as error:
             look.refuse(f"{names[1]}: {task.name}", networks.describe_error(error))
@@ -288,7 +286,7 @@ def _seen(look: Look, network: "predict.BoundNetwork", label: str, dataset: str,
     from jbias.report import saliency_figures
 
     few = look.subset(dataset, given)
-    batches = [*prepared_sets.device_batches(look.suite, few, look.devices)]
+    batches = [*prepared_sets.device_batches(look.suite, few)]
     maps = np.concatenate([*grad_cam.batch_maps(network, batches, look.site)])
     rule = next(iter(few.rules.values()))
     found = predict.run_probe(network, probes.make_plain(), batches, {"": rule})[""]
@@ -298,7 +296,7 @@ def _seen(look: Look, network: "predict.BoundNetwork", label: str, dataset: str,
     if not look.maps:
         return seen, None
     some = prepared_sets.subsample(given, look.maps)
-    batches = prepared_sets.device_batches(look.suite, some, look.devices)
+    batches = prepared_sets.device_batches(look.suite, some)
     total, count, empty = 0.0, 0, 0
     with console.count_images(look.log, f"{label}: maps", len(some.index)) as (tell, _):
         for maps in grad_cam.batch_maps(network, batches, look.site):
@@ -307,27 +305,6 @@ def _seen(look: Look, network: "predict.BoundNetwork", label: str, dataset: str,
             empty += int((maps.max((1, 2)) == 0).sum())
             tell(len(maps))
     return seen, saliency_figures.Mean(total / count, count, empty)
-
-
-def _prepared(
-    look: Look, subject, label: str
-) -> dict[str, "prepared_sets.PreparedSet"]:
-    """The sets that a network can answer; says why it cannot answer others."""
-    from jbias.data import base
-    from jbias.evals import prepared_sets
-
-    found, foreign = {}, []
-    for dataset in look.rows:
-        try:
-            found[dataset] = prepared_sets.prepare(
-                subject, look.suite, dataset, look.log
-            )
-        except base.Mismatch:
-            foreign.append(dataset)
-    if foreign:
-        why = prepared_sets.describe_mismatch(subject, look.suite, foreign)
-        look.refuse(label, why)
-    return found
 
 
 def _saliency(look: Look, found: Sequence[NetworkDrawings]) -> int:
@@ -345,8 +322,8 @@ def _saliency(look: Look, found: Sequence[NetworkDrawings]) -> int:
         }
         if seen:
             title = f"Grad-CAM at {look.site}, {dataset}"
-            of = look.suite, look.subset(dataset), look.devices
-            images, names = prepared_sets.read_images(*of) / 255, look.names(dataset)
+            few, names = look.subset(dataset), look.names(dataset)
+            images = prepared_sets.read_images(look.suite, few) / 255
             fig = saliency_figures.over(images, names, seen, title=title)
             look.write(f"saliency@{dataset}", fig)
         if means:
@@ -388,7 +365,7 @@ def _without_networks(look: Look, networks: bool) -> int:
         still = [name for name in made.conditions if name not in moved]
         if set(still) - {""}:
             few = look.subset(task.dataset)
-            of = (look.suite, task, prepared_sets.NO_NETWORK, still, few, look.devices)
+            of = (look.suite, task, prepared_sets.NO_NETWORK, still, few)
             look.sheet(task.name, task, prepared_sets.condition_images(*of))
             drawn += 1
     for name, tasks in plain.items():
@@ -404,7 +381,7 @@ def _as_they_are(look: Look, name: str, tasks: Sequence["suite.Task"]):
     columns, names = {}, {}
     for task in tasks:
         few, names[task.dataset] = look.subset(task.dataset), look.names(task.dataset)
-        of = (look.suite, task, prepared_sets.NO_NETWORK, ("",), few, look.devices)
+        of = (look.suite, task, prepared_sets.NO_NETWORK, ("",), few)
         (columns[task.dataset],) = prepared_sets.condition_images(*of).values()
     first = names[tasks[0].dataset]
     if all(one == first for one in names.values()):

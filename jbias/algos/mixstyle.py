@@ -82,10 +82,7 @@ def between_stages(
     options.check_plain(name, "positive", alpha=alpha)
     if not stages or not set(stages) <= {1, 2, 3, 4}:
         raise ValueError(f"{name}: stages must be some of 1 to 4, got {tuple(stages)}")
-    if partners not in ("random", "cross_domain"):
-        raise ValueError(
-            f"{name}: partners must be 'random' or 'cross_domain', got {partners!r}"
-        )
+    options.check_choice(name, "partners", partners, ("random", "cross_domain"))
     sites = tuple(f"stage{stage}" for stage in stages)
     taps.check_sites(name, "stages", net, sites)
     if options.is_statically(p, 0):

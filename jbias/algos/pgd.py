@@ -38,10 +38,7 @@ def make(
     step_size: None is 2/3 eps.
     random_start, keep_best: those of adversarial.pgd; `keep_best` costs a forward pass.
     """
-    if norm not in adversarial.BALLS:
-        raise ValueError(
-            f"pgd: norm must be one of {', '.join(adversarial.BALLS)}, got {norm!r}"
-        )
+    options.check_choice("pgd", "norm", norm, adversarial.BALLS)
     options.check_plain("pgd", "at least 0", eps=eps)
     options.check_plain("pgd", "positive", step_size=step_size)
     options.check_plain("pgd", "at least 1", steps=steps)

@@ -50,10 +50,7 @@ def make_by_class(*, classes: Sequence[str] = ()) -> probe.Probe:
     classes: the names of the decision classes; without them a class is named by its
     number.
     """
-    if isinstance(classes, str) or not all(isinstance(name, str) for name in classes):
-        raise ValueError(
-            f"classes: classes must be a sequence of names, got {classes!r}"
-        )
+    probe.check_class_names("classes", classes)
     counted = functools.partial(class_numbers, classes=tuple(classes))
     return probe.Probe({"": ()}, probe.identity, counted)
 

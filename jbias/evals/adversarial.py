@@ -19,7 +19,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float
 
-from jbias.augment import adversarial
+from jbias.augment import adversarial, options
 from jbias.evals import decisions, occlusion, probe
 
 EPS, STEPS, STEP_SIZE = 0.5 / 255, 40, 2 / 255
@@ -67,8 +67,8 @@ def make(
     sizes = dict.fromkeys(_budgets("pgd", eps), step_size or STEP_SIZE)
     if step_size is None and norm == "l2":
         sizes = {e: 2.5 * e / steps for e in sizes}
-    options = dict(restarts=restarts, start=random_start, strict=strict, seed=seed)
-    return _probe("pgd", norm, sizes, steps, told=" ".join(told), **options)
+    how = dict(restarts=restarts, start=random_start, strict=strict, seed=seed)
+    return _probe("pgd", norm, sizes, steps, told=" ".join(told), **how)
 
 
 def make_fgsm(
@@ -204,10 +204,7 @@ def _positive(value: Any) -> bool:
 
 
 def _check(kind: str, norm: str, **counts: int) -> None:
-    if norm not in adversarial.BALLS:
-        raise ValueError(
-            f"{kind}: norm must be one of {', '.join(adversarial.BALLS)}, got {norm!r}"
-        )
+    options.check_choice(kind, "norm", norm, adversarial.BALLS)
     for name, count in counts.items():
         if not isinstance(count, int) or isinstance(count, bool) or count < 1:
             raise ValueError(f"{kind}: {name} must be 1 or more, got {count!r}")

@@ -58,13 +58,12 @@ def numbers(
         confidence, likelihood, right = _confidences(decided)
         values = dict.fromkeys(metrics)
         if n := len(right):
-            tiny = np.finfo(np.float32).tiny
             values = {
                 "ece": reliability(confidence, right, bins=bins).error,
                 "ece_mass": reliability(
                     confidence, right, bins=bins, equal="mass"
                 ).error,
-                "nll": float(-np.log(np.maximum(likelihood, tiny)).mean()),
+                "nll": decisions.cross_entropy(likelihood),
                 "brier_top": float(np.square(confidence - right).mean()),
             }
         for metric, value in values.items():

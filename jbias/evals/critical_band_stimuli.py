@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from jbias.augment import options
 from jbias.evals import critical_band, decisions, occlusion, probe, pyramid
 
 CONTRAST, MEAN = 0.2, 0.449
@@ -40,15 +41,15 @@ def make(
     bootstrap over images. seed: of noise, choice and bootstrap. ValueError for others.
     """
     _check(side, variant, sample, draws)
-    options = dict(side=side, draws=draws, seed=seed, continuous=continuous)
+    counting = dict(side=side, draws=draws, seed=seed, continuous=continuous)
     if variant == "original":
         conditions = {critical_band.MIXED_NOISE: _original(side, seed)}
         counted = functools.partial(
-            critical_band.original_numbers, sample=sample, **options
+            critical_band.original_numbers, sample=sample, **counting
         )
     else:
         conditions = _all(side)
-        counted = functools.partial(critical_band.bvg_numbers, **options)
+        counted = functools.partial(critical_band.bvg_numbers, **counting)
 
     numbers = functools.partial(decisions.numbers_by_rule, numbers=counted)
     shown = functools.partial(show, side=side, seed=seed)
@@ -141,11 +142,5 @@ def _check(side, variant, sample, draws):
             f"critical_band: images must be of at least {SMALLEST} pixels, for four"
             f" octaves, got side {side!r}"
         )
-    if variant not in ("bvg", "original"):
-        raise ValueError(
-            f'critical_band: variant must be "bvg" or "original", got {variant!r}'
-        )
-    if sample is not None and sample < 1:
-        raise ValueError(f"critical_band: sample must be at least 1, got {sample}")
-    if draws < 1:
-        raise ValueError(f"critical_band: draws must be at least 1, got {draws}")
+    options.check_choice("critical_band", "variant", variant, ("bvg", "original"))
+    options.check_plain("critical_band", "at least 1", sample=sample, draws=draws)

@@ -80,10 +80,7 @@ def make(*, classes: Sequence[str] = ()) -> probe.Probe:
     which the same answers were made decisions, such as "mean_logit". Images of classes
     that the network lacks are shown too: a cue without a class is never answered.
     """
-    if isinstance(classes, str) or not all(isinstance(name, str) for name in classes):
-        raise ValueError(
-            f"shape_bias: classes must be a sequence of names, got {classes!r}"
-        )
+    probe.check_class_names("shape_bias", classes)
     counted = functools.partial(numbers, classes=tuple(classes))
     return probe.Probe({"": ()}, probe.identity, counted, include_unknown=True)
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 from etils import epath
-from jaxtyping import Int, Shaped
+from jaxtyping import Float, Int, Shaped
 
 from jbias.data import labels
 from jbias.runs import checksums
@@ -172,6 +172,15 @@ def share(metric: str, count: int, n: int, condition: str = "") -> Number:
     """A measured share, `count` of `n`; None of nothing at all."""
     count, n = int(count), int(n)
     return Number(metric, count / n if n else None, count, n, condition)
+
+
+def cross_entropy(likelihood: Float[np.ndarray, "n"]) -> float:
+    """The mean of -log likelihood, in nats.
+
+    A likelihood below the smallest normal float32, as an underflow leaves it, counts as
+    that: 87.3.
+    """
+    return float(-np.log(np.maximum(likelihood, np.finfo(np.float32).tiny)).mean())
 
 
 def quantity(metric: str, value: Any, n: int, condition: str = "") -> Number:

@@ -6,25 +6,20 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-import jax
 import ml_collections
 from etils import epath
-from flax import errors
 
 from jbias import config as jc
 from jbias import data, models
 from jbias.evals import networks
 from jbias.runs import checkpoints
-from jbias.runtime import files
+from jbias.runtime import cli
 
 # Tells when a running job's new checkpoint is whole.
 _DONE = "done"
 _ZOO = "jbias:zoo"
 # Of one network: its files, its shapes, its memory. Others may be measured.
-NETWORK_ERRORS = (
-    *(ValueError, OSError, MemoryError),
-    *(errors.FlaxError, jax.errors.JaxRuntimeError),
-)
+NETWORK_ERRORS = (OSError, *networks.MEASURE_ERRORS)
 
 
 class Opened(NamedTuple):
@@ -56,14 +51,10 @@ def check_arguments(
             )
     if trained == {False} and args.step:
         raise ValueError("--step: says nothing of files; leave it out")
-    if files.is_remote(out):
-        raise ValueError(
-            f"--out: must be a local folder, got {out}; copy it afterwards"
-        )
-    if any(path.exists() and not path.is_dir() for path in (out, *out.parents)):
-        raise ValueError(
-            f"--out: must be a folder, got {out}, which is or is in a file; name another"
-        )
+    try:
+        cli.output_folder(str(out))
+    except argparse.ArgumentTypeError as error:
+        raise ValueError(f"--out: {error}") from None
     if args.zoo and not os.path.isfile(args.zoo):
         raise ValueError(f"--zoo: no file {args.zoo!r}; --zoo= looks in no table")
     _check_step("--step", args.step, paths)
@@ -90,10 +81,13 @@ def _check_step(where: str, step: str | int | None, paths: Sequence[str]) -> Non
 def open_networks(
     paths: Sequence[str],
     args: argparse.Namespace,
-    step: str,
     say: Callable[[str], None],
+    step: int | str = "best",
 ) -> Iterator[Opened]:
-    """Opens files and runs, one after the other; or says why one cannot be."""
+    """Opens files and runs, one after the other; or says why one cannot be.
+
+    step: of runs, where --step says none.
+    """
     named = _ZOO if args.zoo is None else args.zoo
     zoo = jc.import_file("zoo", jc.resolve_preset(named, "zoo")) if named else None
     stems = [networks.path_stem(path) for path in paths]
@@ -107,7 +101,7 @@ def open_networks(
             if networks.is_trained(path):
                 if not (epath.Path(path) / _DONE).exists():
                     say(f"{path}: has not ended; what it saved so far is measured")
-                for subject in networks.from_run(path, step=step):
+                for subject in networks.from_run(path, step=str(args.step or step)):
                     yield Opened(subject.name, subject)
             else:
                 subject = _from_file(path, stem, args, zoo, say)

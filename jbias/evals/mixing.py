@@ -156,9 +156,7 @@ def numbers(
 def _loss(decided: decisions.Decisions) -> float | None:
     likelihood = np.asarray(decided.columns["likelihood"], np.float64)
     likelihood = likelihood[decided.columns["label"] >= 0]
-    if not len(likelihood):
-        return None
-    return float(-np.log(np.maximum(likelihood, np.finfo(np.float32).tiny)).mean())
+    return decisions.cross_entropy(likelihood) if len(likelihood) else None
 
 
 def _check(methods, alpha, spectrum, crop) -> None:
@@ -169,8 +167,7 @@ def _check(methods, alpha, spectrum, crop) -> None:
         )
     for name in methods:
         options.check_choice("mixing", "methods", name, METHODS)
-    if not isinstance(alpha, int | float) or not 0 < alpha < float("inf"):
-        raise ValueError(f"mixing: alpha must be above 0, got {alpha!r}")
+    options.check_plain("mixing", "positive", alpha=alpha)
     options.check_choice("mixing", "spectrum", spectrum, fmix.SPECTRA)
     if type(crop) is not int or crop < 0:
         raise ValueError(f"mixing: crop must be 0 pixels or more, got {crop!r}")

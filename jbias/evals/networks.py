@@ -16,6 +16,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from etils import epath
+from flax import errors
 from flax import linen as nn
 
 from jbias import build, models, run_spec
@@ -375,6 +376,8 @@ def _file_digest(path: str, head: str | os.PathLike | None) -> str:
     return digest.hexdigest()[:16]
 
 
+# Of one measure: its options, shapes, memory. Others may be made.
+MEASURE_ERRORS = (ValueError, MemoryError, errors.FlaxError, jax.errors.JaxRuntimeError)
 _LETTERS = 500  # Of a fault: allocators print tables.
 
 

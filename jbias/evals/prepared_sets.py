@@ -4,10 +4,9 @@
 """
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 from jaxtyping import Int, Shaped
 
@@ -94,8 +93,39 @@ def _check_form(where: str, source: base.Source, trained: str) -> None:
         )
 
 
-def describe_mismatch(
-    subject: networks.Network, asked: suite.Suite, names: Sequence[str]
+def prepare_all(
+    subject: networks.Network,
+    asked: suite.Suite,
+    wanted: Iterable[tuple[str, bool]],
+    say: Callable[[str], None],
+    errors: tuple[type[Exception], ...] = (),
+) -> tuple[dict[tuple[str, bool], PreparedSet], list[str]]:
+    """Prepares sets, each by name and `whole`; and says why others cannot be.
+
+    errors: those of one set, after which others are prepared.
+    """
+    prepared, foreign, faults = {}, {}, {}
+    for dataset, whole in dict.fromkeys(wanted):
+        try:
+            given = prepare(subject, asked, dataset, say, whole=whole)
+            prepared[dataset, whole] = given
+        except base.Mismatch:
+            foreign[dataset] = True
+        except errors as error:
+            faults[f"{dataset}: {networks.describe_error(error)}"] = True
+    mismatch = [_describe_mismatch(subject, asked, foreign)] if foreign else []
+    return prepared, [*mismatch, *faults]
+
+
+def place(subject: networks.Network, asked: suite.Suite) -> predict.BoundNetwork:
+    """The network in the suite's precision, on its devices."""
+    network = subject.network(mesh.dtype(asked.run["precision"]))
+    variables = mesh.replicate(network.variables, asked.devices)
+    return network._replace(variables=variables)
+
+
+def _describe_mismatch(
+    subject: networks.Network, asked: suite.Suite, names: Iterable[str]
 ) -> str:
     """Says which classes a network has and which these sets want, and what to do."""
     wanted: dict[labels.LabelSpace, list[str]] = {}
@@ -153,27 +183,25 @@ def subsample(shown: PreparedSet, count: int) -> PreparedSet:
     )
 
 
-def device_batches(
-    asked: suite.Suite, given: PreparedSet, devices: jax.sharding.Mesh
-) -> Iterator[predict.Batch]:
+def device_batches(asked: suite.Suite, given: PreparedSet) -> Iterator[predict.Batch]:
     """The images on the devices, in batches of one size."""
+    devices = asked.devices
     shards = devices.shape["data"]
     usual = 32 if xla.platform() == "cpu" else 256
     # No larger than the set: what fills a batch up costs as much as images.
     size = min(asked.run["batch"] or usual, len(given.index))
     size = -(-size // shards) * shards
-    reading = loader.ReaderOptions(asked.run["threads"] or suite.cores())
-    place = functools.partial(mesh.split, mesh=devices)
+    split = functools.partial(mesh.split, mesh=devices)
     first = 0
-    for images in loader.batches([given.images], size, reading):
+    for images in loader.batches([given.images], size, asked.reading):
         rows = np.arange(first, min(first + size, len(given.index)))
         first += size
         filled = np.pad(rows, (0, size - len(rows)), mode="edge")
         yield predict.Batch(
-            image=place(images),
-            index=place(given.index[filled]),
-            label=place(given.columns["label"][filled].astype(np.int32)),
-            target=place(given.target[filled]),
+            image=split(images),
+            index=split(given.index[filled]),
+            label=split(given.columns["label"][filled].astype(np.int32)),
+            target=split(given.target[filled]),
             count=len(rows),
         )
 
@@ -207,11 +235,9 @@ def select(
     )
 
 
-def read_images(
-    asked: suite.Suite, few: PreparedSet, devices: jax.sharding.Mesh
-) -> Shaped[np.ndarray, "n h w 3"]:
+def read_images(asked: suite.Suite, few: PreparedSet) -> Shaped[np.ndarray, "n h w 3"]:
     """The images themselves, in bytes."""
-    batches = device_batches(asked, few, devices)
+    batches = device_batches(asked, few)
     return np.concatenate([np.asarray(one.image)[: one.count] for one in batches])
 
 
@@ -221,12 +247,11 @@ def condition_images(
     network: predict.BoundNetwork,
     conditions: Iterable[str],
     few: PreparedSet,
-    devices: jax.sharding.Mesh,
 ) -> dict[str, Shaped[np.ndarray, "n h w 3"]]:
     """What the network gets under some conditions; the image as it is comes first."""
     made = asked.make_probe(*task, few.classes)
-    found = {} if "" in conditions else {UNCHANGED: [read_images(asked, few, devices)]}
-    for batch in device_batches(asked, few, devices):
+    found = {} if "" in conditions else {UNCHANGED: [read_images(asked, few)]}
+    for batch in device_batches(asked, few):
         for name in conditions:
             stimuli = predict.make_stimuli(network, made, batch, name)
             parts = found.setdefault(name or UNCHANGED, [])

@@ -64,6 +64,8 @@ class Probe(NamedTuple):
       compiled for each answer.
     include_unknown: whether images of classes that the network lacks are shown too; their label is
       -1, so that no answer is right. Without it they are left out.
+    inside: whether it looks into the network and decides nothing: the images are shown as they
+      are, and it is called as numbers(net, variables, images, columns).
     digest: tells whether what it read beside its options, such as people's answers, is
       still the same; "" where it read nothing.
     """
@@ -77,12 +79,21 @@ class Probe(NamedTuple):
     digest: str = ""
     look: Callable[[Rows], PyTree] | None = None
     include_unknown: bool = False
+    inside: bool = False
 
 
 def each_once(values: Sequence) -> bool:
     """Whether an option names one or several things, each of them once."""
     several = not isinstance(values, str) and len(values) > 0
     return several and len(set(values)) == len(values)
+
+
+def check_class_names(where: str, classes: Sequence[str]) -> None:
+    """Refuses what does not name classes."""
+    if isinstance(classes, str) or not all(isinstance(name, str) for name in classes):
+        raise ValueError(
+            f"{where}: classes must be a sequence of names, got {classes!r}"
+        )
 
 
 def identity(rows: Rows, params: Any) -> Float[Array, "b h w 3"]:

@@ -17,14 +17,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from etils import epath
-from flax import errors
 
 from jbias import config as jc
-from jbias.data import base, loader, splits
+from jbias.data import loader, splits
 from jbias.evals import (
     decisions,
     networks,
@@ -153,26 +151,19 @@ def write_records(folder, subject, asked, task: suite.Task, numbers, told) -> No
     results.write(folder / "evals" / f"{task.name}.jsonl", records)
 
 
-def write_decisions(folder, task: suite.Task, found) -> None:
-    """Writes what the network decided, by condition."""
-    path = folder / "decisions" / task.dataset / f"{task.measure.name}.parquet"
-    decisions.write_conditions(path, found)
-
-
 def _describe(task: suite.Task, asked: suite.Suite, precision: str) -> dict[str, Any]:
     """How a measure is made, and on what."""
     source, others = asked.sources[task.dataset], task.measure.others
     beside = {"others": asked.sources[others].fingerprint} if others else {}
-    made = None if task.measure.inside else asked.make_probe(*task)
-    counted = {}
-    if made and made.include_unknown:
+    made, counted = asked.make_probe(*task), {}
+    if made.include_unknown:
         # Of all that have a class, whatever the network's are.
         n = int((np.asarray(source.columns["label"]) >= 0).sum())
         n = min(n, task.measure.images or n)
         counted = {"images": n * len(made.conditions)}
     return {
         "measure": task.measure.description,
-        **({"read": made.digest} if made and made.digest else {}),
+        **({"read": made.digest} if made.digest else {}),
         **counted,
         "precision": precision,
         "dataset": {
@@ -191,13 +182,6 @@ def _precision(subject, task: suite.Task, asked: suite.Suite) -> str:
     return str(jnp.dtype(dtype if task.measure.inside else subject.dtype(dtype)))
 
 
-# Of one measure: its options, shapes, memory. Others may be made.
-_MEASURE_ERRORS = (
-    ValueError,
-    MemoryError,
-    errors.FlaxError,
-    jax.errors.JaxRuntimeError,
-)
 _ALONE = {
     "agreement": "not made: the algorithm answers in its own way, in its run's precision"
 }
@@ -263,25 +247,18 @@ def _otherwise(subject: networks.Network, asked: suite.Suite) -> str:
 
 def _measure(subject, asked, folder, tasks, say, refuse) -> None:
     """Measures what is left, and keeps each at once; what cannot be is refused."""
-    prepared, foreign, faults = {}, [], []
-    for dataset, whole in dict.fromkeys(_images(asked, task) for task in tasks):
-        try:
-            given = prepared_sets.prepare(subject, asked, dataset, say, whole=whole)
-            prepared[dataset, whole] = given
-        except base.Mismatch:
-            foreign.append(dataset)
-        except _MEASURE_ERRORS as error:
-            faults.append(f"{dataset}: {networks.describe_error(error)}")
-    if foreign:
-        names = list(dict.fromkeys(foreign))
-        refuse(prepared_sets.describe_mismatch(subject, asked, names))
-    for fault in dict.fromkeys(faults):
+    prepared, faults = prepared_sets.prepare_all(
+        subject,
+        asked,
+        [_images(asked, task) for task in tasks],
+        say,
+        networks.MEASURE_ERRORS,
+    )
+    for fault in faults:
         refuse(fault)
     if not prepared:
         return
-    devices = mesh.make(asked.run["devices"])
-    network = subject.network(mesh.dtype(asked.run["precision"]))
-    network = network._replace(variables=mesh.replicate(network.variables, devices))
+    network = prepared_sets.place(subject, asked)
     tasks = [task for task in tasks if _images(asked, task) in prepared]
     assumed = costs.parse_energy("suite.run.energy", asked.run["energy"])
     # An algorithm of its own that computes in less: float32 cannot answer beside it.
@@ -314,27 +291,29 @@ def _measure(subject, asked, folder, tasks, say, refuse) -> None:
                 else:
                     rules = _rules(task, given)
                     if same and not again:
-                        known[same] = _decided(*of[1:], shared[same], devices, *hears)
+                        known[same] = _decided(*of[1:], shared[same], *hears)
                     if same:
                         found = {key: known[same][name] for key, name in rules.items()}
                     else:
-                        found = _decided(*of[1:], rules, devices, *hears)
+                        found = _decided(*of[1:], rules, *hears)
                     with aside("computing its numbers"):
                         numbers = asked.make_probe(*task, given.classes).numbers(found)
-                        numbers += _agreement(*of, devices)
-            except _MEASURE_ERRORS as error:
+                        numbers += _agreement(*of)
+            except networks.MEASURE_ERRORS as error:
                 refuse(f"{task.name}: {_line(error)}")
                 continue
             if task.measure.inside or again:
                 tell(images, counted=False)
             if found and asked.run["decisions"]:
-                write_decisions(folder, task, found)
+                place = folder / "decisions" / task.dataset
+                path = place / f"{task.measure.name}.parquet"
+                decisions.write_conditions(path, found)
             seconds = time.monotonic() - began
             # None where another measure of the set had asked for the same decisions.
             told = {"images": images, "seconds": None if again else round(seconds, 2)}
             if not again:
                 told["cost"] = costs.estimate(
-                    seconds, workdirs.billed_devices(devices), assumed
+                    seconds, workdirs.billed_devices(asked.devices), assumed
                 )
             if not task.measure.inside:
                 told["classes"] = given.classes
@@ -350,19 +329,16 @@ def _measure(subject, asked, folder, tasks, say, refuse) -> None:
 
 def _images(asked: suite.Suite, task: suite.Task) -> tuple[str, bool]:
     """Which images a measure is of: the set, and whether without a right class, too."""
-    return task.dataset, not task.measure.inside and asked.make_probe(
-        *task
-    ).include_unknown
+    return task.dataset, asked.make_probe(*task).include_unknown
 
 
 def _same(
     asked: suite.Suite, task: suite.Task, given: prepared_sets.PreparedSet
 ) -> tuple | None:
     """What measures have in common that need the same answers; None: nobody else's."""
-    if task.measure.inside:
-        return None
     made = asked.make_probe(*task)
-    if made.show is not probe.identity or made.move or set(made.conditions) != {""}:
+    plain = made.show is probe.identity and not made.move and not made.inside
+    if not plain or set(made.conditions) != {""}:
         return None
     return task.dataset, len(given.index), task.measure.images
 
@@ -377,15 +353,14 @@ def _rules(task: suite.Task, given: prepared_sets.PreparedSet) -> dict[str, str]
     return {"": first, **own}
 
 
-def _agreement(subject, network, asked, task: suite.Task, given, devices) -> list:
+def _agreement(subject, network, asked, task: suite.Task, given) -> list:
     """How often float32 answers as the network does, where that is another."""
     exact, count = subject.network(jnp.float32), asked.run["agree"]
     if not count or exact.apply is network.apply:
         return []
     exact = exact._replace(variables=network.variables)
-    batches = prepared_sets.device_batches(
-        asked, prepared_sets.subsample(given, count), devices
-    )
+    few = prepared_sets.subsample(given, count)
+    batches = prepared_sets.device_batches(asked, few)
     return predict.agreement(
         network, exact, asked.make_probe(*task, given.classes), batches
     )
@@ -396,8 +371,6 @@ def _image_count(
 ) -> int:
     """How many images a measure shows, under all its conditions."""
     n = min(len(given.index), task.measure.images or len(given.index))
-    if task.measure.inside:
-        return n
     return n * len(asked.make_probe(*task).conditions)
 
 
@@ -407,11 +380,10 @@ def _looked(
     """What a measure finds inside the network."""
     images = given.images
     if isinstance(images, loader.EncodedImages):
-        reading = loader.ReaderOptions(asked.run["threads"] or suite.cores())
-        images = loader.LazyImages(images, reading)
+        images = loader.LazyImages(images, asked.reading)
     net = subject.net.clone(dtype=mesh.dtype(asked.run["precision"]))
     columns = {**given.columns, "index": given.index}
-    look = suite.inside_measure(task.measure, given.classes)
+    look = asked.make_probe(*task, given.classes).numbers
     return look(net, network.variables, images, columns)
 
 
@@ -421,7 +393,6 @@ def _decided(
     task: suite.Task,
     given: prepared_sets.PreparedSet,
     rules: Mapping[str, str],
-    devices,
     tell: Callable[[int], None],
     compiling: Callable[[], contextlib.AbstractContextManager],
 ) -> dict[str, decisions.Decisions]:
@@ -430,8 +401,9 @@ def _decided(
     prepared_sets.check_gradients(task.measure.probe, made, given)
     chosen = {}
     for key, rule in ((key, given.rules[name]) for key, name in rules.items()):
-        chosen[key] = rule._replace(matrix=mesh.replicate(rule.matrix, devices))
-    batches = prepared_sets.device_batches(asked, given, devices)
+        matrix = mesh.replicate(rule.matrix, asked.devices)
+        chosen[key] = rule._replace(matrix=matrix)
+    batches = prepared_sets.device_batches(asked, given)
     heard = dict(tell=tell, compiling=compiling)
     found = predict.run_probe(network, made, batches, chosen, **heard)
     return predict.to_decisions(found, {**given.columns, "index": given.index})

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from jbias.augment import options
 from jbias.evals import decisions, probe, spectral
 
 
@@ -115,5 +116,4 @@ def _check(side, cutoffs, low, high, draws):
         )
     if not (low or high):
         raise ValueError("spectral: low or high must be asked for, got neither")
-    if draws < 1:
-        raise ValueError(f"spectral: draws must be at least 1, got {draws}")
+    options.check_plain("spectral", "at least 1", draws=draws)

@@ -33,7 +33,7 @@ from jaxtyping import UInt8
 from jbias import build
 from jbias import config as jc
 from jbias.data import base, labels, loader, splits
-from jbias.evals import decisions, probe, probes
+from jbias.evals import probe, probes
 from jbias.runs import costs
 from jbias.runtime import mesh
 
@@ -62,6 +62,12 @@ class Measure(NamedTuple):
     def inside(self) -> bool:
         """Whether it looks into the network, and decides nothing."""
         return self.probe in probes.INSIDE
+
+    @property
+    def takes_others(self) -> bool:
+        """Whether it names images of a set to put into its own, or cannot do without."""
+        needed = _parameters(self.probe).get("others")
+        return bool(self.others) or bool(needed and needed.default is needed.empty)
 
     @property
     def description(self) -> dict[str, Any]:
@@ -95,16 +101,14 @@ def read_measure(name: str, options: Mapping[str, Any], known: Mapping) -> Measu
         if key in options:
             jc.check_type(f"{where}.{key}", options[key], kind)
     shown = options.get("probe", name)
-    known_probes = {**probes.PROBES, **probes.INSIDE}
-    jc.check_known(f"{where}.probe", shown, known_probes)
+    jc.check_known(f"{where}.probe", shown, _makers())
     others = options.get("others", "")
     datasets = tuple(options.get("sets", ()))
     for dataset in datasets:
         jc.check_known(f"{where}.sets", dataset, known)
     if others:
         jc.check_known(f"{where}.others", others, known)
-    taken = inspect.signature(known_probes[shown]).parameters
-    if others and "others" not in taken:
+    if others and "others" not in _parameters(shown):
         raise ValueError(f"{where}.others: {shown} shows no other images; leave it out")
     images = options.get("images", 0)
     if type(images) is not int or images < 0:
@@ -128,11 +132,20 @@ def read_measure(name: str, options: Mapping[str, Any], known: Mapping) -> Measu
     )
 
 
+def _makers() -> dict[str, Callable]:
+    """Of what a measure may show, and of what may look inside."""
+    return {**probes.PROBES, **probes.INSIDE}
+
+
+def _parameters(shown: str) -> Mapping[str, inspect.Parameter]:
+    """What a probe takes; nothing where it is unknown."""
+    make = _makers().get(shown)
+    return inspect.signature(make).parameters if make else {}
+
+
 def unusual_options(shown: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """A probe's options that differ from its defaults."""
-    known = {**probes.PROBES, **probes.INSIDE}
-    taken = inspect.signature(known[shown]).parameters if shown in known else {}
-    usual = {key: one.default for key, one in taken.items()}
+    usual = {key: one.default for key, one in _parameters(shown).items()}
     return {
         key: value
         for key, value in options.items()
@@ -142,16 +155,12 @@ def unusual_options(shown: str, options: Mapping[str, Any]) -> dict[str, Any]:
 
 def check_measure(measure: Measure, side: int) -> None:
     """Refuses options that are wrong whatever the sets are, which need not be open."""
-    if measure.inside:
-        inside_measure(measure)
-        return
-    make, where = probes.PROBES[measure.probe], f"suite.measures.{measure.name}"
+    make, where = _makers()[measure.probe], f"suite.measures.{measure.name}"
     blank = np.zeros((1, side, side, 3), np.uint8)
     beside = {"side": side, "classes": ()}
-    if measure.others or needs_others(measure):
+    if measure.takes_others:
         beside["others"] = probe.Partners("", "", lambda: blank)
-    of_a_set = _OF_A_SET & inspect.signature(make).parameters.keys()
-    if of_a_set:
+    if of_a_set := _OF_A_SET & _parameters(measure.probe).keys():
         options = {**dict.fromkeys(of_a_set), **measure.options}
         build.check_options(where, make, options, 0)
         jc.check_annotations(where, make, measure.options)
@@ -162,31 +171,9 @@ def check_measure(measure: Measure, side: int) -> None:
         pass  # Told with what else is not here.
 
 
-def inside_measure(
-    measure: Measure, classes: tuple[str, ...] = ()
-) -> Callable[..., list[decisions.Number]]:
-    """What looks into a network, with the measure's options in place.
-
-    classes: names of what it decides among, for what takes them.
-    """
-    look = probes.INSIDE[measure.probe]
-    where = f"suite.measures.{measure.name}"
-    build.check_options(where, look, measure.options, 4)
-    jc.check_annotations(where, look, measure.options)
-    takes = "classes" in inspect.signature(look).parameters
-    beside = {"classes": classes} if takes else {}
-    return functools.partial(look, **{**beside, **measure.options})
-
-
-def needs_others(measure: Measure) -> bool:
-    """Whether its probe puts images into others, and has no way to do without."""
-    taken = inspect.signature(probes.PROBES[measure.probe]).parameters
-    return "others" in taken and taken["others"].default is inspect.Parameter.empty
-
-
 def build_probe(measure: Measure, beside: Mapping[str, Any]) -> probe.Probe:
     """Makes a measure's probe, with what of `beside` it takes; the same each time."""
-    taken = inspect.signature(probes.PROBES[measure.probe]).parameters
+    taken = _parameters(measure.probe)
     given = {key: value for key, value in beside.items() if key in taken}
     return _cached_probe(
         measure.name, measure.probe, _frozen({**given, **measure.options})
@@ -195,14 +182,14 @@ def build_probe(measure: Measure, beside: Mapping[str, Any]) -> probe.Probe:
 
 @functools.cache
 def _cached_probe(name: str, shown: str, options: tuple) -> probe.Probe:
-    return build.call_checked(
-        f"suite.measures.{name}", probes.PROBES[shown], **dict(options)
-    )
-
-
-def forget_probes() -> None:
-    """Makes all probes anew: what they read, such as people's answers, may be another."""
-    _cached_probe.cache_clear()
+    where, options = f"suite.measures.{name}", dict(options)
+    if shown not in probes.INSIDE:
+        return build.call_checked(where, probes.PROBES[shown], **options)
+    look = probes.INSIDE[shown]
+    build.check_options(where, look, options, 4)
+    jc.check_annotations(where, look, options)
+    numbers = functools.partial(look, **options)
+    return probe.Probe({"": ()}, probe.identity, numbers, inside=True)
 
 
 def _frozen(tree: Any) -> Any:
@@ -240,6 +227,16 @@ class Suite(NamedTuple):
     run: Mapping[str, Any]
     config: Mapping[str, Any]
 
+    @property
+    def devices(self) -> jax.sharding.Mesh:
+        """Where networks are measured."""
+        return mesh.make(self.run["devices"])
+
+    @property
+    def reading(self) -> loader.ReaderOptions:
+        """How images are read that lie in their files."""
+        return loader.ReaderOptions(self.run["threads"] or cores())
+
     def make_probe(
         self, measure: Measure, dataset: str, classes: tuple[str, ...] = ()
     ) -> probe.Probe:
@@ -256,16 +253,16 @@ class Suite(NamedTuple):
             "files": tuple(getattr(store, "names", ())),  # () where it has none.
             "classes": classes,
         }
-        if measure.others or needs_others(measure):
+        if measure.takes_others:
             beside["others"] = self.partners(measure.others or dataset)
         return build_probe(measure, beside)
 
     def partners(self, dataset: str) -> probe.Partners:
         """Images of a set, evenly spaced, few enough to be kept on each device."""
-        source, devices = self.sources[dataset], self.run["devices"]
+        source = self.sources[dataset]
 
         def read() -> UInt8[jax.Array, "n h w 3"]:
-            return mesh.replicate(chosen(), mesh.make(devices))
+            return mesh.replicate(chosen(), self.devices)
 
         def chosen() -> UInt8[np.ndarray, "n h w 3"]:
             count, size = OTHERS
@@ -275,10 +272,9 @@ class Suite(NamedTuple):
             if held is not None:
                 return held[rows]
             kept = loader.EncodedImages(source, rows)
-            reading = loader.ReaderOptions(self.run["threads"] or cores())
-            return next(loader.batches([kept], count, reading))
+            return next(loader.batches([kept], count, self.reading))
 
-        told = f"{source.fingerprint} {self.size} {devices}"
+        told = f"{source.fingerprint} {self.size} {self.run['devices']}"
         return probe.Partners(dataset, told, read)
 
     def tasks(self) -> Iterator[Task]:
@@ -296,7 +292,7 @@ def open_suite(
 
     only: names of measures; none is all. Other measures' sets are not opened.
     """
-    forget_probes()
+    _cached_probe.cache_clear()  # What probes read, such as answers, may be another.
     config = jc.to_dict(config)
     needs = {"sets": {}, "measures": {}, **config.pop("needs", {})}
     for key in config:
@@ -393,7 +389,7 @@ def _checked(
     lacking: dict[tuple[str, str], str] = {}
     for one, dataset in suite.tasks():
         try:
-            inside_measure(one) if one.inside else suite.make_probe(one, dataset)
+            suite.make_probe(one, dataset)
         except base.Missing as error:
             lacking[one.name, dataset] = f"{_argument(needs, one.name)}{error}"
     for why in dict.fromkeys(lacking.values()):

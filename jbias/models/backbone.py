@@ -53,9 +53,10 @@ class Part(nn.Module, kw_only=True):
         return taps.through(self, conv(x), site, key, train, normed=normed)
 
     @nn.nowrap
-    def shared(self) -> dict[str, Any]:
-        """What a piece of this piece is made with."""
-        return dict(tap=self.tap, norm=self.norm, dtype=self.dtype)
+    def piece(self, kind: type["Part"], name: str, **options: Any) -> "Part":
+        """A piece of this piece, whose sites are called by its name."""
+        shared = dict(tap=self.tap, norm=self.norm, dtype=self.dtype)
+        return kind(site=f"{self.site}.{name}", name=name, **options, **shared)
 
 
 class Blocks(Part, kw_only=True):
@@ -67,9 +68,7 @@ class Blocks(Part, kw_only=True):
     @nn.compact
     def __call__(self, x: Map, key: Key, *, train: bool) -> Array:
         for i, own in enumerate(self.options):
-            site, name = f"{self.site}.block{i}", f"block{i}"
-            block = self.block(site=site, name=name, **own, **self.shared())
-            x = block(x, key, train=train)
+            x = self.piece(self.block, f"block{i}", **own)(x, key, train=train)
         return x
 
 

@@ -11,7 +11,6 @@ feeds the last two; 128 is the published network.
 
 import functools
 import math
-import os
 import types
 from collections.abc import Callable
 
@@ -66,12 +65,8 @@ PUBLISHED = published.Published(
     alternative="`python -m jbias.prepare deepaugment --net=cae` trains a small one",
     convert=torch_layers.only_file(_FILE),
     shapes=types.MappingProxyType(shapes()),
+    shapes_of=lambda weights: shapes(**sizes_of(weights)),
 )
-
-
-def load(path: str | os.PathLike) -> dict[str, np.ndarray]:
-    """Reads weights of any width, or the published ones of a folder."""
-    return torch_layers.load(PUBLISHED, path, sizes_of, shapes)
 
 
 def init(key: PRNGKeyArray, *, width: int = 128) -> dict[str, np.ndarray]:

@@ -71,14 +71,11 @@ class Stage(backbone.Part, kw_only=True):
     @nn.compact
     def __call__(self, x: backbone.Map, key: backbone.Key, *, train: bool) -> Array:
         for i in range(1, self.depth + 1):
-            site, name = f"{self.site}.layer{i}", f"layer{i}"
-            layer = Layer(growth=self.growth, site=site, name=name, **self.shared())
+            layer = self.piece(Layer, f"layer{i}", growth=self.growth)
             x = layer(x, key, train=train)
         if self.last:
             return nn.relu(self.norm(name="bn5")(x, train=train))
-        site = f"{self.site}.transition"
-        transition = Transition(site=site, name="transition", **self.shared())
-        return transition(x, key, train=train)
+        return self.piece(Transition, "transition")(x, key, train=train)
 
 
 class DenseNet(backbone.Staged):

@@ -9,7 +9,6 @@ Deviation: `features`, `blocks` and `scale` may be smaller than published.
 """
 
 import functools
-import os
 import types
 from collections.abc import Callable, Sequence
 
@@ -71,12 +70,8 @@ PUBLISHED = published.Published(
     alternative="`python -m jbias.prepare deepaugment --net=edsr` trains a small one",
     convert=torch_layers.only_file(_FILE),
     shapes=types.MappingProxyType(shapes()),
+    shapes_of=lambda weights: shapes(**sizes_of(weights)),
 )
-
-
-def load(path: str | os.PathLike) -> dict[str, np.ndarray]:
-    """Reads weights of any size, or the published ones of a folder."""
-    return torch_layers.load(PUBLISHED, path, sizes_of, shapes)
 
 
 def init(

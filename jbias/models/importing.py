@@ -44,9 +44,7 @@ def fit_own_names(
     # The first linear layer of some networks is made for images of one size.
     side = registry.definitions(model).get("side", lambda at: registry.SIDE)
     given = {path: array.shape for path, array in arrays.items()}
-    drawn = registry.shapes(
-        model, registry.cache_key(options), side(lambda p: given.get(f"params/{p}"))
-    )
+    drawn = registry.shapes(model, options, side(lambda p: given.get(f"params/{p}")))
     expected = {}
     for path, leaf in jax.tree_util.tree_leaves_with_path(drawn):
         keys = tuple(entry.key for entry in path)
@@ -113,7 +111,7 @@ def _reading(
     preset = registry.preset(model)
     read = registry.definitions(model).get("fitted", lambda at: {})(at).items()
     options = {**{k: v for k, v in read if k not in preset}, **options}
-    sizes = registry.cache_key({"classes": registry.OPEN_CLASSES, **options})
+    sizes = {"classes": registry.OPEN_CLASSES, **options}
     expected = weight_names.entries(registry.shapes(model, sizes), names)
     open_ended = {n: e for n, e in expected.items() if registry.OPEN_CLASSES in e.shape}
     if linear is not None:

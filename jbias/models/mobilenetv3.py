@@ -141,11 +141,10 @@ class Stage(backbone.Part, kw_only=True):
     @nn.compact
     def __call__(self, x: backbone.Map, key: backbone.Key, *, train: bool) -> Array:
         for i, block in enumerate(self.blocks, self.first):
-            own = dict(zip(_FIELDS, block, strict=True), name=f"block{i}")
+            own = dict(zip(_FIELDS, block, strict=True))
             for width in ("expanded", "width"):
                 own[width] = _divisible(own[width] * self.multiplier)
-            site = f"{self.site}.block{i}"
-            x = Block(site=site, **own, **self.shared())(x, key, train=train)
+            x = self.piece(Block, f"block{i}", **own)(x, key, train=train)
         if not self.last:
             return x
         place = self.first + len(self.blocks)

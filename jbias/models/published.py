@@ -4,6 +4,7 @@ A file is known by its git blob id, sha1("blob <bytes>" + NUL + content), which 
 page of a repository's file shows and `git hash-object FILE` prints.
 """
 
+import contextlib
 import hashlib
 import io
 import os
@@ -31,6 +32,8 @@ class Published(NamedTuple):
     alternative: str  # The setting that works without them.
     convert: Callable[[Mapping[str, Arrays]], dict[str, np.ndarray]]  # By file name.
     shapes: Mapping[str, tuple[int, ...]]  # Of what `convert` returns.
+    # Those of such weights, where networks of this kind have several sizes.
+    shapes_of: Callable[[Arrays], Mapping[str, tuple[int, ...]]] | None = None
 
 
 def read_folder(
@@ -65,8 +68,12 @@ def load(published: Published, path: str | os.PathLike | None) -> dict[str, np.n
         return read_folder(published, path)
     if not path.is_file():
         raise _refusal(published, f"needs weights at {path}, got no such file")
-    arrays = read_npz(path)
-    check_shapes(published.shapes, arrays, os.fspath(path))
+    arrays, shapes = read_npz(path), published.shapes
+    if published.shapes_of:
+        # Of another network: the check below says what is missing.
+        with contextlib.suppress(KeyError, IndexError):
+            shapes = published.shapes_of(arrays)
+    check_shapes(shapes, arrays, f"models.{published.name}: {os.fspath(path)}")
     return arrays
 
 

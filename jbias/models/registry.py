@@ -109,14 +109,13 @@ def option_names(model: str) -> tuple[str, ...]:
     return tuple(name for name in names if name not in ("parent", "name"))
 
 
-def cache_key(options: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
-    """Options as a key of a cache."""
-    return tuple(sorted(options.items()))
+def shapes(model: str, options: Mapping[str, Any], side: int = SIDE) -> Any:
+    """The shapes of a network's variables for images of that side."""
+    return _shapes(model, tuple(sorted(options.items())), side)
 
 
 @functools.lru_cache(256)
-def shapes(model: str, options: tuple[tuple[str, Any], ...], side: int = SIDE) -> Any:
-    """The shapes of a network's variables for images of that side."""
+def _shapes(model: str, options: tuple[tuple[str, Any], ...], side: int) -> Any:
     net = MODELS[model](**dict(options))
     image = jax.ShapeDtypeStruct((1, side, side, 3), jnp.float32)
     return jax.eval_shape(net.init, jax.random.key(0), image)

@@ -50,9 +50,7 @@ class Fires(backbone.Part, kw_only=True):
     @nn.compact
     def __call__(self, x: backbone.Map, key: backbone.Key, *, train: bool) -> Array:
         for place in self.places:
-            site, name = f"{self.site}.fire{place}", f"fire{place}"
-            fire = Fire(width=self.width, site=site, name=name, **self.shared())
-            x = fire(x, key, train=train)
+            x = self.piece(Fire, f"fire{place}", width=self.width)(x, key, train=train)
             if place in self.pooled:
                 x = layers.max_pool(x, ceil=True)
         return x

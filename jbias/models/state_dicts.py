@@ -4,7 +4,7 @@
 yields the readings of its names without the prefixes that wrappers put before them.
 
 Vision transformers as their authors publish them, .npz files of Flax arrays, become state
-dicts with timm's names and layout (`read_augreg`). Source: Steiner et al. 2022,
+dicts with timm's names and layout (`from_augreg`). Source: Steiner et al. 2022,
 https://arxiv.org/abs/2106.10270; the names are those of
 https://github.com/google-research/vision_transformer.
 """
@@ -81,7 +81,7 @@ def read(path: str | os.PathLike, entry: str | None = None) -> State:
     if suffix == ".safetensors":
         arrays, metadata = safetensors.read(path)
     elif suffix == ".npz":
-        arrays = read_augreg(path)
+        arrays = from_augreg(published.read_npz(path))
     else:
         arrays = _torch(path, entry)
     _check(os.fspath(path), arrays)
@@ -122,13 +122,8 @@ def _torch(path: str | os.PathLike, entry: str | None) -> dict[str, np.ndarray]:
         remedy = "name one by entry=..." if held else _known(found)
         raise ValueError(f"{where}: holds {problem}; {remedy}")
     ((_, state),) = held
-    tensors = {
-        key: value
-        for key, value in state.items()
-        if isinstance(key, str) and isinstance(value, torch_files.Tensor)
-    }
     try:
-        return {name: loaded.array(tensor) for name, tensor in tensors.items()}
+        return loaded.arrays(state)
     except ValueError as error:
         raise ValueError(f"{where}: must be a PyTorch state dict: {error}") from error
 
@@ -239,16 +234,8 @@ _NAMES = (
 )
 
 
-def read_augreg(path: str | os.PathLike) -> dict[str, np.ndarray]:
-    """Reads such a file; names of no known form stay as they are.
-
-    ValueError, one line, where it is damaged or says more than it can hold.
-    """
-    return from_augreg(published.read_npz(path))
-
-
 def from_augreg(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Flax arrays as a state dict of timm."""
+    """Flax arrays as a state dict of timm; names of no known form stay as they are."""
     found = {}
     for name, array in arrays.items():
         new = _renamed(name)

@@ -120,12 +120,8 @@ class VGGStack(nn.Module):
                 x = jnp.repeat(jnp.repeat(x, 2, axis=1), 2, axis=2)
             else:
                 number, features = layer
-                size = 3 if number else 1
-                around = (0, 0), (size // 2,) * 2, (size // 2,) * 2, (0, 0)
-                x = jnp.pad(x, around, "reflect")
-                name = str(number)
-                conv = nn.Conv(features, (size, size), padding="VALID", name=name)
-                x = nn.relu(conv(x)) if features > 3 else conv(x)
+                x = _conv(x, features, str(number), side=3 if number else 1)
+                x = nn.relu(x) if features > 3 else x
         return x
 
 

@@ -22,13 +22,13 @@ import numpy as np
 
 from jbias.untrusted import opening, pickles
 
-# Numbers as they lie in the file; bfloat16 is the upper half of a float32.
+# Numbers as they lie in the file; of bfloat16 the bits, the upper half of a float32.
 STORAGES: Mapping[str, str] = types.MappingProxyType(
     {
         "DoubleStorage": "<f8",
         "FloatStorage": "<f4",
         "HalfStorage": "<f2",
-        "BFloat16Storage": "bf16",
+        "BFloat16Storage": "<u2",
         "LongStorage": "<i8",
         "IntStorage": "<i4",
         "ShortStorage": "<i2",
@@ -64,8 +64,7 @@ class Dtype(NamedTuple):
 
 def itemsize(storage: Storage) -> int:
     """Bytes of a number in a storage."""
-    code = STORAGES[storage.kind]
-    return 2 if code == "bf16" else np.dtype(code).itemsize
+    return np.dtype(STORAGES[storage.kind]).itemsize
 
 
 def _ordered(pairs: Any = ()) -> collections.OrderedDict:
@@ -256,9 +255,16 @@ class Loaded(NamedTuple):
     tree: Any
     storages: Mapping[str, np.ndarray]
 
-    def array(self, tensor: Tensor) -> np.ndarray:
-        """A view of a tensor, read-only; ValueError where it leaves its storage."""
-        return _view(tensor, self.storages)
+    def arrays(self, state: Mapping[Any, Any]) -> dict[str, np.ndarray]:
+        """Views of the tensors of a dict by name, read-only.
+
+        ValueError where one leaves its storage.
+        """
+        return {
+            name: _view(value, self.storages)
+            for name, value in state.items()
+            if isinstance(name, str) and isinstance(value, Tensor)
+        }
 
 
 def load(path: str | os.PathLike) -> Loaded:
@@ -296,11 +302,7 @@ def read(path: str | os.PathLike) -> dict[str, np.ndarray]:
     try:
         if not isinstance(loaded.tree, Mapping):
             raise ValueError("it holds no dict")  # noqa: TRY004
-        tensors = {
-            name: loaded.array(value)
-            for name, value in loaded.tree.items()
-            if isinstance(value, Tensor)
-        }
+        tensors = loaded.arrays(loaded.tree)
         total = sum(array.nbytes for array in tensors.values())
         if total > _COPIED_BYTES:  # Views may say more than the file holds.
             raise ValueError(f"its tensors have {total} bytes in all")
@@ -438,9 +440,8 @@ def _check_size(held: int, storage: Storage) -> None:
 
 
 def _numbers(data: bytes, storage: Storage) -> np.ndarray:
-    if storage.kind == "BFloat16Storage":
-        return from_bfloat16(np.frombuffer(data, "<u2"))
-    return np.frombuffer(data, STORAGES[storage.kind])
+    numbers = np.frombuffer(data, STORAGES[storage.kind])
+    return from_bfloat16(numbers) if storage.kind == "BFloat16Storage" else numbers
 
 
 def from_bfloat16(halves: np.ndarray) -> np.ndarray:

@@ -6,15 +6,12 @@ convolution has (in, out, h, w).
 """
 
 import math
-import os
 from collections.abc import Callable, Mapping
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
-
-from jbias.models import published
 
 Weights = Mapping[str, Array]
 Shapes = Mapping[str, tuple[int, ...]]
@@ -68,28 +65,6 @@ def uniform(shapes: Shapes, key: PRNGKeyArray) -> dict[str, np.ndarray]:
     parts = np.split(np.asarray(drawn), np.cumsum(counts)[:-1])
     named = zip(shapes.items(), parts, strict=True)
     return {name: part.reshape(shape) for (name, shape), part in named}
-
-
-def load(
-    source: published.Published,
-    path: str | os.PathLike,
-    sizes_of: Callable[[Weights], Mapping[str, int]],
-    shapes: Callable[..., Shapes],
-) -> dict[str, np.ndarray]:
-    """Reads the weights of a network of any size, or a folder of the published files.
-
-    Raises ValueError, one line, for what is none or another network's.
-    """
-    if not os.path.isfile(os.path.expanduser(path)):
-        return published.load(source, path)
-    weights = published.read_npz(os.path.expanduser(path))
-    try:
-        sizes = sizes_of(weights)
-    except (KeyError, IndexError):
-        sizes = {}  # Of another network: the check below says what is missing.
-    where = f"models.{source.name}: {os.fspath(path)}"
-    published.check_shapes(shapes(**sizes), weights, where)
-    return weights
 
 
 def only_file(source: str) -> Callable[[Mapping[str, Mapping]], dict[str, np.ndarray]]:

@@ -230,9 +230,7 @@ def _network(
     """The network of the config, with the classes that its arrays have."""
     importing.check_options(name, options)
     probe = registry.OPEN_CLASSES
-    drawn = registry.shapes(
-        name, registry.cache_key({**options, "classes": probe}), side
-    )
+    drawn = registry.shapes(name, {**options, "classes": probe}, side)
     counts = jax.tree.map(
         lambda d, f: {m for n, m in zip(d.shape, f.shape) if n == probe}, drawn, found
     )

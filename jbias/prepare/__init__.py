@@ -26,8 +26,8 @@ from collections.abc import Collection, Mapping, Sequence
 
 from jbias.runtime import cli, messages
 
-# Each is a module here, with a function `add` that adds its arguments. It is imported
-# when it is asked for, since most need JAX.
+# Each is a module here: `add` adds its arguments, `run` takes them and returns what it did. It
+# is imported when it is asked for, since most need JAX.
 COMMANDS: Mapping[str, str] = types.MappingProxyType(
     {
         "samples": "a figure with samples of each split of a data set",
@@ -54,10 +54,9 @@ class DamagedImages(Exception):
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one subcommand; returns the exit code."""
     asked = sys.argv[1:] if argv is None else argv
-    arguments = vars(parser(COMMANDS.keys() & set(asked[:1])).parse_args(asked))
-    command = arguments.pop("command")
+    args = parser(COMMANDS.keys() & set(asked[:1])).parse_args(asked)
     try:
-        _print_lines(command(**arguments))
+        _print_lines(args.command(args))
     except DamagedImages as found:
         _print_lines(found.args[0])
         return 1
@@ -87,4 +86,5 @@ def parser(names: Collection[str]) -> cli.Parser:
             module = importlib.import_module(f"jbias.prepare.{name.replace('-', '_')}")
             one.description = module.__doc__
             module.add(one)
+            one.set_defaults(command=module.run)
     return made

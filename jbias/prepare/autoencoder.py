@@ -19,6 +19,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, PRNGKeyArray, UInt8
 
+from jbias import config as jc
 from jbias.augment import deepaugment_cae, deepaugment_edsr
 from jbias.data import base
 from jbias.models import cae, edsr, published
@@ -36,7 +37,6 @@ class Net(NamedTuple):
     """
 
     published: Published
-    load: Callable[[str], dict[str, Any]]
     init: Callable[..., dict[str, np.ndarray]]
     sizes_of: Callable[[Mapping], dict[str, int]]
     scale: Callable[[Mapping[str, int]], int]  # From the sizes.
@@ -124,26 +124,17 @@ def _two(keys: PRNGKeyArray) -> tuple[PRNGKeyArray, PRNGKeyArray]:
     return split[:, 0], split[:, 1]
 
 
-def _square(found: Array, image: Array) -> Array:
-    return jnp.mean((found - image) ** 2)
-
-
-def _absolute(found: Array, image: Array) -> Array:
-    return jnp.mean(jnp.abs(found - image))
-
-
 NETS: Mapping[str, Net] = types.MappingProxyType(
     {
         "cae": Net(
             published=cae.PUBLISHED,
-            load=cae.load,
             init=cae.init,
             sizes_of=cae.sizes_of,
             scale=lambda sizes: 1,
             unit=4,
             apply=_cae,
             damage=deepaugment_cae.damage,
-            loss=_square,
+            loss=lambda found, image: jnp.mean((found - image) ** 2),
             trained=lambda name: True,
             small=types.MappingProxyType({"width": 32}),
             enlarge=2,
@@ -152,14 +143,13 @@ NETS: Mapping[str, Net] = types.MappingProxyType(
         ),
         "edsr": Net(
             published=edsr.PUBLISHED,
-            load=edsr.load,
             init=edsr.init,
             sizes_of=edsr.sizes_of,
             scale=lambda sizes: sizes["scale"],
             unit=1,
             apply=_edsr,
             damage=deepaugment_edsr.damage,
-            loss=_absolute,
+            loss=lambda found, image: jnp.mean(jnp.abs(found - image)),
             trained=edsr.is_trainable,
             small=types.MappingProxyType({"features": 32, "blocks": 8, "scale": 2}),
             enlarge=1,
@@ -169,13 +159,18 @@ NETS: Mapping[str, Net] = types.MappingProxyType(
     }
 )
 
+_SIZES = {  # Of the networks, and what each is.
+    "width": "channels of cae, a multiple of 8; 128 when published",
+    "features": "channels of edsr; 64 when published",
+    "blocks": "of edsr, at least 4; 16 when published",
+    "scale": "of edsr, 2 or 4; 4 when published",
+}
 BATCH, IMAGES = 8, 10_000
 _TEST_IMAGES = 256
 
 
 def add(parser) -> None:
     """Adds the arguments of the subcommand."""
-    parser.set_defaults(command=autoencoder)
     add = parser.add_argument
     add("--net", required=True, help=f"one of {', '.join(NETS)}")
     dataset.add_options(parser, out="the file to write, .npz")
@@ -188,41 +183,31 @@ def add(parser) -> None:
     add("--enlarge", type=int, help=enlarge, **own)
     add("--images", type=int, default=IMAGES, help="trains on at most so many")
     add("--seed", type=int, default=0)
-    for name, text in (
-        ("width", "channels of cae, a multiple of 8; 128 when published"),
-        ("features", "channels of edsr; 64 when published"),
-        ("blocks", "of edsr, at least 4; 16 when published"),
-        ("scale", "of edsr, 2 or 4; 4 when published"),
-    ):
+    for name, text in _SIZES.items():
         add(f"--{name}", type=int, help=text, **own)
 
 
-def autoencoder(net: str, out: str, **arguments) -> str:
+def run(args: argparse.Namespace) -> str:
     """Trains one network and writes its weights; returns what it did.
 
     Raises ValueError for an unknown network, set or option, one line.
     """
-    chosen = lookup(net, "prepare autoencoder")
-    source = dataset.open_source(arguments)
-    known_options = ("steps", "batch", "rate", "images", "enlarge", "seed")
-    options = {k: arguments.pop(k) for k in known_options if k in arguments}
-    for name in arguments:
-        if name not in chosen.small:
+    jc.check_known("prepare autoencoder: --net", args.net, NETS)
+    net, source = NETS[args.net], dataset.open_source(args)
+    given = dataset.select(args, *_SIZES)
+    for name in given:
+        if name not in net.small:
             raise ValueError(
-                f"prepare autoencoder: --{name} is no size of {net}, which has"
-                f" {', '.join(chosen.small)}; leave it out"
+                f"prepare autoencoder: --{name} is no size of {args.net}, which has"
+                f" {', '.join(net.small)}; leave it out"
             )
-    sizes = {**chosen.small, **arguments}
-    weights, error = train_on_source(chosen, source, sizes, **options)
-    published.write_npz(out, weights)
+    sizes = {**net.small, **given}
+    how = ("steps", "batch", "rate", "images", "enlarge", "seed")
+    weights, error = train_on_source(net, source, sizes, **dataset.select(args, *how))
+    published.write_npz(args.out, weights)
     words = ", ".join(f"{name} {value}" for name, value in sizes.items())
-    return f"{out}: {net} with {words}, error {error:.3f} (root mean square, of 1)"
-
-
-def lookup(net: str, where: str) -> Net:
-    """Finds a network by its name, or says which there are."""
-    dataset.require_one_of(where, "--net", net, NETS)
-    return NETS[net]
+    error = f"error {error:.3f} (root mean square, of 1)"
+    return f"{args.out}: {args.net} with {words}, {error}"
 
 
 def train_on_source(

@@ -10,12 +10,14 @@ Exit code 1 if an image is damaged: each is named, and training would refuse the
 set's option skip=damaged.json in a config leaves out what such a list names.
 """
 
+import argparse
 import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
+from jbias import config as jc
 from jbias import data, prepare
 from jbias.data import base, listing, subset
 from jbias.prepare import dataset, sheet
@@ -27,7 +29,6 @@ _COLUMNS = 12
 
 def add(parser) -> None:
     """Adds the arguments of the subcommand."""
-    parser.set_defaults(command=check)
     add = parser.add_argument
     add("--src", required=True, help="the folder of the set, its `root`")
     add("--data", default="folder", help=f"one of {', '.join(data.DATASETS)}")
@@ -40,30 +41,30 @@ def add(parser) -> None:
     add("--list", default="", help="writes the damaged ones for the option skip, .json")
 
 
-def check(src: str, splits: str, **options) -> list[str]:
+def run(args: argparse.Namespace) -> list[str]:
     """Checks all splits; returns the lines of a table.
 
     Raises ValueError for what is no set, and prepare.Damaged, with the table, where an image
     does not decode.
     """
     console.silence_warnings()
-    name, path, listed = (options.pop(key) for key in ("data", "sheet", "list"))
-    options |= dataset.parse_options("prepare check", options.pop("options"))
+    options = dataset.select(args, "size", "space", "classes")
+    options |= dataset.parse_options("prepare check", args.options)
     options = {key: value for key, value in options.items() if value}
     lines, rows, noted, reasons = [], {}, {}, []
-    for split, source in _opened(name, src, splits, options):
+    for split, source in _opened(args.data, args.src, args.splits, options):
         bad = dict(_decode(source))
         noted[split] = subset.damaged_entry(source, bad)
         lines.append(_line(split, source, len(bad)))
         reasons += bad.values()
         rows[split] = _images(source, [i for i in range(len(source)) if i not in bad])
-    if listed:
-        subset.write_damaged(listed, noted)
+    if args.list:
+        subset.write_damaged(args.list, noted)
     table = messages.align_columns([_HEAD, *lines])
-    if path:
+    if args.sheet:
         shown = {split: images for split, images in rows.items() if images}
-        sheet.write(path, shown, foot=source.cite)
-        table.append(f"{path} shows some")
+        sheet.write(args.sheet, shown, foot=source.cite)
+        table.append(f"{args.sheet} shows some")
     if reasons:
         some = [f"damaged: {why}" for why in reasons[:_NAMED]]
         more = len(reasons) - len(some)
@@ -96,7 +97,7 @@ def _splits(name: str, src: str) -> list[str]:
     """The known splits of a set, or all folders of a user's own."""
     root = listing.require_folder("prepare check", os.path.expanduser(src), "--src")
     known = data.DATASETS
-    dataset.require_known("prepare check", "--data", name, known, "a known set")
+    jc.check_known("prepare check: --data", name, known)
     there = sorted(
         entry.name
         for entry in os.scandir(root)

@@ -28,6 +28,7 @@ from flax import errors
 from jaxtyping import Float, Int
 from scipy import optimize
 
+from jbias import config as jc
 from jbias import data
 from jbias.data import annotations, base, subset
 from jbias.evals import features, loading, networks
@@ -188,8 +189,9 @@ def provenance(
     """
     known = taps.sites(subject.net, source.size)
     site = site or known[-1]
-    what = f"of {taps.abbreviate(known)}"
-    dataset.require_known(_WHERE, "--site", site, known, what)
+    if site not in known:
+        nearest = jc.suggest(site, known, taps.abbreviate(known))
+        raise ValueError(f"{_WHERE}: --site: unknown {site!r}; {nearest}")
     return {
         "site": site,
         "identity": subject.identity,
@@ -275,16 +277,11 @@ def _read_block(net, subject, images, site: str) -> Float[np.ndarray, "b d"]:
     return seen[site]
 
 
-_RULE = ("k", "restarts", "seed", "normalise", "balanced", "least")
-_NETWORK = (*cli.FILE_FLAGS, "checkpoint", "step", "network")
-
-
 def add(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the subcommand."""
     cli.add_network_flags(parser)
     pixels = "pixels; 0 is what a run was trained with, of others 224 (%(default)s)"
     dataset.add_options(parser, size=0, pixels=pixels)
-    parser.set_defaults(command=clusters)
     add = parser.add_argument
     add("--out", default="clusters", help="the folder to write into (%(default)s)")
     add("--features", default="", help="where features are kept (OUT/features)")
@@ -301,40 +298,30 @@ def add(parser: argparse.ArgumentParser) -> None:
     add("--shown", type=int, default=12, help="images a row of a picture; 0: none")
 
 
-def clusters(
-    out: str,
-    *,
-    features: str,
-    site: str,
-    options: str,
-    name: str,
-    shown: int,
-    **arguments: Any,
-) -> str:
+def run(args: argparse.Namespace) -> str:
     """Clusters one split; returns what it did.
 
     Raises ValueError, one line, for what is unknown, too few images in a class or a
     cluster, and a folder that holds clusters of other settings.
     """
-    rule = _rule({key: arguments.pop(key) for key in _RULE})
+    rule = _rule(args)
     console.silence_warnings()
-    subject = _network({key: arguments.pop(key, None) for key in _NETWORK})
-    trained = subject.about.get("config", {}).get("size", 224)
-    arguments["size"] = arguments["size"] or trained
-    kind, split, given = dataset.pop_options(arguments)
-    given |= dataset.parse_options(_WHERE, options)
-    source, whole, places = _source(kind, split, given)
+    subject = _network(args)
+    args.size = args.size or subject.about.get("config", {}).get("size", 224)
+    options = dataset.options(args) | dataset.parse_options(_WHERE, args.options)
+    name, split = args.name, args.split
+    source, whole, places = _source(args.data, split, options)
     members = _members(source, rule["k"])
-    folder = pathlib.Path(out).expanduser()
+    folder = pathlib.Path(args.out).expanduser()
     path = folder / f"{split.partition('[')[0].replace('/', '-')}.csv"
-    made_by = provenance(subject, source, site)
+    made_by = provenance(subject, source, args.site)
     own = {"made_by": "jbias.prepare clusters", **made_by, "column": name, **rule}
     dataset.refuse_others(_WHERE, folder, path.name, own)
-    kept = pathlib.Path(features).expanduser() if features else folder / "features"
+    kept = pathlib.Path(args.features or folder / "features").expanduser()
     blocks = read_features(kept, subject, source, made_by)
     found = _cluster_classes(source.classes, members, blocks, rule)
-    if shown:
-        _show(path.with_suffix(""), source, members, blocks, found, rule, shown)
+    if args.shown:
+        _show(path.with_suffix(""), source, members, blocks, found, rule, args.shown)
     cells = np.full(len(whole), "", object)
     for index, one in zip(members, found, strict=True):
         cells[places[index]] = [_named(number, rule["k"]) for number in one.number]
@@ -342,9 +329,10 @@ def clusters(
     return _summary(path, name, subject, made_by["site"], found)
 
 
-def _rule(asked: Mapping[str, Any]) -> dict[str, Any]:
+def _rule(args: argparse.Namespace) -> dict[str, Any]:
     """How to cluster; ValueError for numbers that mean nothing."""
-    rule = {**asked, "least": asked["k"] if asked["least"] is None else asked["least"]}
+    rule = dataset.select(args, "k", "restarts", "seed", "normalise", "balanced")
+    rule["least"] = args.k if args.least is None else args.least
     for key, least in (("k", 2), ("restarts", 1), ("seed", 0), ("least", 1)):
         if rule[key] < least:
             raise ValueError(
@@ -353,17 +341,13 @@ def _rule(asked: Mapping[str, Any]) -> dict[str, Any]:
     return rule
 
 
-def _network(asked: Mapping[str, Any]) -> networks.Network:
+def _network(args: argparse.Namespace) -> networks.Network:
     """Opens the one that is asked for."""
-    args = argparse.Namespace(**asked)
     if not args.checkpoint:
         raise ValueError(f"{_WHERE}: --checkpoint must name a network, got none")
     paths = loading.check_arguments(args, pathlib.Path("."), {})
-    opened = loading.open_networks(
-        paths, args, str(args.step or "best"), console.logger(None)
-    )
     names = []
-    for one in opened:
+    for one in loading.open_networks(paths, args, console.logger(None)):
         if one.refused:
             raise ValueError(f"{_WHERE}: {one.refused}")
         if args.network in ("", one.name):

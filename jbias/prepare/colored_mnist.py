@@ -27,7 +27,6 @@ _SETTINGS = ("correlation", "label_noise", "grey", "n", "seed")
 def add(parser) -> None:
     """Adds the arguments of the subcommand."""
     parser.argument_default = argparse.SUPPRESS  # Left out: the set's default.
-    parser.set_defaults(command=colored_mnist)
     add = parser.add_argument
     add("--root", required=True, help="the folder of MNIST's published files")
     add("--out", required=True, help="the folder to write into")
@@ -41,18 +40,18 @@ def add(parser) -> None:
     add("--seed", type=int, default=0)
 
 
-def colored_mnist(out: str, *, splits: str, root: str, **options) -> str:
+def run(args: argparse.Namespace) -> str:
     """Makes the missing splits; returns what it did.
 
     Raises ValueError, one line, for what the data set refuses, and for a folder that
     holds splits of other settings.
     """
-    folder, made = pathlib.Path(out).expanduser(), []
-    found = {}
-    for split in dict.fromkeys(splits.split("+")):
+    folder, made = pathlib.Path(args.out).expanduser(), []
+    found, options = {}, dataset.select(args, "form", "size", *_SETTINGS)
+    for split in dict.fromkeys(args.splits.split("+")):
         if listing.parse_split(_WHERE, split).base != split:
             raise ValueError(f"{_WHERE}: --splits must be whole ones, got {split!r}")
-        source = data.load("colored_mnist", split, root=root, **options)
+        source = data.load("colored_mnist", split, root=args.root, **options)
         found[split] = source, _settings(source, options)
     for split, (_, own) in found.items():
         path = folder / f"{split}.npz"

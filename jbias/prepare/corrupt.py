@@ -9,6 +9,7 @@ under all of them. Image i is a function of the set, the corruption, the severit
 seed and i: started again, the command makes what is missing.
 """
 
+import argparse
 import collections
 import pathlib
 import zlib
@@ -16,6 +17,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from jbias import config as jc
 from jbias.data import base, corruptions
 from jbias.prepare import dataset, sheet
 
@@ -31,7 +33,6 @@ _COMMON = [
 
 def add(parser) -> None:
     """Adds the arguments of the subcommand."""
-    parser.set_defaults(command=corrupt)
     add = parser.add_argument
     dataset.add_options(parser, out="the folder to write into")
     add("--names", default="+".join(_COMMON), help=f"of {', '.join(_KNOWN)}")
@@ -43,31 +44,22 @@ def add(parser) -> None:
     add("--seed", type=int, default=0)
 
 
-def corrupt(
-    out: str,
-    *,
-    names: str,
-    severities: str,
-    frost: str,
-    table: int | None,
-    jpeg: bool,
-    seed: int,
-    **arguments,
-) -> str:
+def run(args: argparse.Namespace) -> str:
     """Makes the missing images; returns what it did.
 
     Raises ValueError, one line, for an unknown corruption or severity, a size without
     settings, and damaged images.
     """
-    chosen = [(name, int(s)) for name in names.split("+") for s in _split(severities)]
+    severities = _split(args.severities)
+    chosen = [(name, int(s)) for name in args.names.split("+") for s in severities]
     for name, _ in chosen:
-        dataset.require_known(_WHERE, "--names", name, _KNOWN, "known ones")
+        jc.check_known(f"{_WHERE}: --names", name, _KNOWN)
     wrong = [severity for _, severity in chosen if severity not in range(1, 6)]
     if wrong:
         raise ValueError(f"{_WHERE}: --severities must be 1 to 5, got {wrong[0]}")
-    source = dataset.open_source(arguments)
-    options = {"table": table, "frost": frost or None}
-    folder, ending = pathlib.Path(out).expanduser(), "jpg" if jpeg else "png"
+    source = dataset.open_source(args)
+    options = {"table": args.table, "frost": args.frost or None}
+    folder, ending = pathlib.Path(args.out).expanduser(), "jpg" if args.jpeg else "png"
     paths = {
         (name, severity): dataset.image_paths(
             folder / name / str(severity), source, ending
@@ -80,11 +72,11 @@ def corrupt(
         for i, path in enumerate(paths[name, severity])
         if not path.exists()
     ]
-    kind = {"kind": "JPEG", "quality": 85} if jpeg else {"kind": "PNG"}
+    kind = {"kind": "JPEG", "quality": 85} if args.jpeg else {"kind": "PNG"}
 
     def make(task: tuple) -> None:
         i, name, severity, path = task
-        rng = np.random.default_rng([seed, zlib.crc32(name.encode()), severity, i])
+        rng = np.random.default_rng([args.seed, zlib.crc32(name.encode()), severity, i])
         image = corruptions.corrupt(source[i]["image"], name, severity, rng, **options)
         dataset.write_image(path, image, **kind)
 

@@ -12,7 +12,7 @@ import io
 import itertools
 import json
 import pathlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent import futures
 from typing import Any
 
@@ -25,7 +25,6 @@ from jbias.data import base, loader
 from jbias.runtime import console, files
 from jbias.untrusted import opening
 
-_OPTIONS = ("root", "space", "correlation", "n")  # Of data sets, by the same name.
 WORKERS = 4
 
 
@@ -55,19 +54,20 @@ def add_options(
     add("--data-seed", type=int, help="of the drawing, shapes only", **left_out)
 
 
-def open_source(arguments: dict[str, Any]) -> base.Source:
-    """Opens the set, and takes its options out of the arguments."""
-    name, split, options = pop_options(arguments)
-    return data.load(name, split, **options)
+def open_source(args: argparse.Namespace) -> base.Source:
+    """Opens the set that the arguments name."""
+    return data.load(args.data, args.split, **options(args))
 
 
-def pop_options(arguments: dict[str, Any]) -> tuple[str, str, dict[str, Any]]:
-    """Takes a set's name, split and options out of the arguments."""
-    name, split = arguments.pop("data"), arguments.pop("split")
-    options = {key: arguments.pop(key) for key in _OPTIONS if key in arguments}
-    if "data_seed" in arguments:
-        options["seed"] = arguments.pop("data_seed")
-    return name, split, {"size": arguments.pop("size"), **options}
+def options(args: argparse.Namespace) -> dict[str, Any]:
+    """The set's options among the arguments."""
+    found = select(args, "size", "root", "space", "correlation", "n")
+    return found | ({"seed": args.data_seed} if "data_seed" in args else {})
+
+
+def select(args: argparse.Namespace, *names: str) -> dict[str, Any]:
+    """Those arguments that were given, or have a default."""
+    return {name: getattr(args, name) for name in names if name in args}
 
 
 def parse_options(where: str, text: str) -> dict[str, Any]:
@@ -78,25 +78,6 @@ def parse_options(where: str, text: str) -> dict[str, Any]:
             raise ValueError(f"{where}: --options must read a=b,c=d, got {key!r}")
     known = {"True": True, "False": False}
     return {key: known.get(value, value) for key, _, value in pairs}
-
-
-def require_known(
-    where: str, flag: str, name: str, known: Collection[str], what: str
-) -> None:
-    """Refuses a name that is not known, with the nearest that is; `what` it must be."""
-    if name not in known:
-        raise ValueError(
-            f"{where}: {flag} must be {what}, got {name!r};"
-            f" {base.did_you_mean(name, known)}"
-        )
-
-
-def require_one_of(where: str, flag: str, name: str, known: Collection[str]) -> None:
-    """Refuses a name that is not among a few."""
-    if name not in known:
-        raise ValueError(
-            f"{where}: {flag} must be one of {', '.join(known)}, got {name!r}"
-        )
 
 
 def class_folders(source: base.Source) -> list[str]:

@@ -14,6 +14,7 @@ OUT/<split>.json, what they were made by. Image i is a function of the set, the 
 and i: started again, or in parts, the command makes what is missing.
 """
 
+import argparse
 import functools
 import hashlib
 import pathlib
@@ -27,6 +28,7 @@ import numpy as np
 from jaxtyping import UInt8
 from PIL import Image
 
+from jbias import config as jc
 from jbias.augment import deepaugment as law
 from jbias.data import base, sources
 from jbias.models import published
@@ -40,7 +42,6 @@ _FLAGS = ("true_swaps", "true_skips")  # Of edsr.
 
 def add(parser) -> None:
     """Adds the arguments of the subcommand."""
-    parser.set_defaults(command=deepaugment)
     add = parser.add_argument
     add("--net", required=True, help=f"one of {', '.join(autoencoder.NETS)}")
     dataset.add_options(parser, out="the folder to write into")
@@ -70,37 +71,39 @@ class Settings(NamedTuple):
     flags: Mapping[str, bool]
 
 
-def deepaugment(out: str, weights: str, part: str, **arguments) -> str:
+def run(args: argparse.Namespace) -> str:
     """Makes the images of one split; returns what it did.
 
     Raises ValueError, one line, for an unknown option or set, damaged images, or a
     folder that holds images of other settings.
     """
-    split = arguments["split"].partition("[")[0]
-    source = dataset.open_source(arguments)
-    net = autoencoder.lookup(arguments["net"], "prepare deepaugment")
-    settings, own_part = _settings(net, source, arguments), _part(part)
-    folder = pathlib.Path(out).expanduser()
+    split = args.split.partition("[")[0]
+    source = dataset.open_source(args)
+    jc.check_known("prepare deepaugment: --net", args.net, autoencoder.NETS)
+    net = autoencoder.NETS[args.net]
+    settings, part = _settings(net, source, args), _part(args.part)
+    folder = pathlib.Path(args.out).expanduser()
     own = {"made_by": "jbias.prepare deepaugment", **settings._asdict()}
     own |= dataset.made_of(source)
     if settings.short:
         own["preprocessing"] = f"Pillow bilinear: short side {settings.short}"
     dataset.refuse_others("prepare deepaugment", folder, split, own)
-    stored = net.load(weights) if weights else _small(net, source, folder, settings)
+    weights = args.weights or _small(net, source, folder, settings)
+    stored = published.load(net.published, weights)
     if not settings.short:
         sizes = net.sizes_of(stored)
         autoencoder.check_size(net, source.size, sizes, settings.enlarge)
     own |= {"weights": _digest(stored)}
     dataset.claim("prepare deepaugment", folder, split, own)
     paths = dataset.image_paths(folder / split, source, settings.format)
-    made = _make(net, stored, source, paths, settings, own_part)
+    made = _make(net, stored, source, paths, settings, part)
     return dataset.summary(folder, split, made, source)
 
 
-def _settings(net: autoencoder.Net, source: base.Source, arguments: dict) -> Settings:
+def _settings(net: autoencoder.Net, source: base.Source, args) -> Settings:
     """Checks the options of a call."""
-    flags = {flag: True for flag in _FLAGS if arguments.pop(flag)}
-    settings = Settings(**arguments, flags=flags)
+    flags = {flag: True for flag in _FLAGS if getattr(args, flag)}
+    settings = Settings(**dataset.select(args, *Settings._fields), flags=flags)
     wrong = None
     if settings.format not in _FORMATS:
         wrong = (
@@ -132,8 +135,8 @@ def _part(text: str) -> tuple[int, int]:
 
 def _small(
     net: autoencoder.Net, source: base.Source, folder: pathlib.Path, settings: Settings
-) -> dict[str, np.ndarray]:
-    """Trains the small network, or takes that of an earlier call."""
+) -> pathlib.Path:
+    """Trains the small network, or takes that of an earlier call; where it lies."""
     path = folder / f"{settings.net}.npz"
     if not path.exists():
         if settings.short:
@@ -145,7 +148,7 @@ def _small(
             net, source, net.small, seed=settings.seed, enlarge=settings.enlarge
         )
         published.write_npz(path, weights)
-    return net.load(path)
+    return path
 
 
 def _digest(weights: Mapping[str, np.ndarray]) -> str:

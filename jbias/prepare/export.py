@@ -8,16 +8,17 @@ published with; any other name makes a workdir, which `--config.init` can name. 
 files of weights, such as x.pth, are read and not written.
 """
 
+import argparse
 import pathlib
 
 from jbias import models
 from jbias.models import class_names, state_dicts
+from jbias.prepare import dataset
 from jbias.runtime import console
 
 
 def add(parser) -> None:
     """Adds the arguments of the subcommand."""
-    parser.set_defaults(command=export)
     add = parser.add_argument
     network = "a file that models.load reads, or the workdir of a run"
     add("--checkpoint", required=True, help=network)
@@ -33,37 +34,29 @@ def add(parser) -> None:
     add("--overwrite", action="store_true", help="replaces a file that is there")
 
 
-def export(
-    checkpoint: str,
-    out: str,
-    *,
-    model: str | None,
-    names: str,
-    step: str | None,
-    overwrite: bool,
-    **given: str | int | None,
-) -> str:
+def run(args: argparse.Namespace) -> str:
     """Writes the network; returns what it did. Raises what models.load raises.
 
     ValueError, before anything is read, where `out` is there already, or is named as a
     file of another kind; `overwrite` replaces a file, never a workdir.
     """
-    _check_new(pathlib.Path(out), overwrite)
+    out = args.out
+    _check_new(pathlib.Path(out), args.overwrite)
     console.silence_warnings()
-    options = {key: value for key, value in given.items() if value is not None}
-    if step is not None:
-        options["step"] = int(step) if step.isdecimal() else step
-    module, variables = models.load(checkpoint, model, **options)
-    classes = class_names.read(checkpoint)
+    options = dataset.select(args, "head", "entry", "seed", "step")
+    options = {key: value for key, value in options.items() if value is not None}
+    if args.step and args.step.isdecimal():
+        options["step"] = int(args.step)
+    module, variables = models.load(args.checkpoint, args.model, **options)
+    classes = class_names.read(args.checkpoint)
     if classes and len(classes.names) != module.classes:
         classes = None  # A linear layer of another file.
     if out.endswith(".safetensors"):
-        models.save_safetensors(out, module, variables, names, classes)
+        models.save_safetensors(out, module, variables, args.names, classes)
     else:
         models.save_run(out, module, variables, classes)
-    return (
-        f"{out}: {type(module).__name__} of {module.classes} classes from {checkpoint}"
-    )
+    what = f"{type(module).__name__} of {module.classes} classes"
+    return f"{out}: {what} from {args.checkpoint}"
 
 
 def _check_new(out: pathlib.Path, overwrite: bool) -> None:

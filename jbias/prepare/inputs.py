@@ -4,6 +4,7 @@ python -m jbias.prepare inputs --out=docs/inputs
 python -m jbias.prepare inputs --data=folder --root=DIR --split=val --out=figures
 """
 
+import argparse
 import os
 from collections.abc import Mapping
 
@@ -13,7 +14,8 @@ import numpy as np
 from jaxtyping import Array, Float, UInt8
 
 from jbias import augment, build, data, models
-from jbias.prepare import dataset, sheet
+from jbias import config as jc
+from jbias.prepare import sheet
 from jbias.runtime import console
 
 _WHERE = "prepare inputs"
@@ -34,7 +36,6 @@ _BATCH, _DRAWS = 32, 3
 
 def add(parser) -> None:
     """Adds the arguments of the subcommand."""
-    parser.set_defaults(command=inputs)
     add = parser.add_argument
     add("--data", default="shapes", help=f"one of {', '.join(data.DATASETS)}")
     add("--split", default="train", help="of that data set")
@@ -49,50 +50,36 @@ def add(parser) -> None:
     add("--seed", type=int, default=0, help="of all draws")
 
 
-def inputs(
-    data: str,
-    out: str,
-    *,
-    split: str,
-    root: str | None,
-    methods: str,
-    size: int,
-    columns: int,
-    transfer: str,
-    weights: str,
-    seed: int,
-) -> str:
+def run(args: argparse.Namespace) -> str:
     """Writes out/<method>.png for each method; returns what it did.
 
     ValueError for an unknown data set, split or method, and for too few images.
     """
     visible = [name for name in augment.AUGMENTS if name not in WITHOUT_FIGURE]
-    chosen = methods.split("+") if methods else visible
+    chosen, columns = args.methods.split("+") if args.methods else visible, args.columns
     for name in chosen:
-        dataset.require_known(_WHERE, "--methods", name, visible, "known ones")
+        jc.check_known(f"{_WHERE}: --methods", name, visible)
     if not 1 <= columns <= _BATCH:
         raise ValueError(f"{_WHERE}: --columns must be 1 to {_BATCH}, got {columns}")
-    style = {"name": transfer or ("render" if data == "shapes" else "small")}
-    shown = {**OPTIONS, "stylize": {"transfer": style | _nonempty(weights=weights)}}
-    batch, cite = _batch(data, split, size, _nonempty(root=root))
+    style = {"name": args.transfer or ("render" if args.data == "shapes" else "small")}
+    style |= {"weights": args.weights} if args.weights else {}
+    shown = {**OPTIONS, "stylize": {"transfer": style}}
+    options = {"size": args.size, **({"root": args.root} if args.root else {})}
+    batch, cite = _batch(args.data, args.split, options)
     with console.progress_bar("drawing", len(chosen)) as progress:
         for i, name in enumerate(chosen):
             options = {"name": name, **shown.get(name, {})}
-            rows = _rows(options, batch, columns, jax.random.key(seed))
-            sheet.write(os.path.join(out, f"{name}.png"), rows, foot=cite)
+            rows = _rows(options, batch, columns, jax.random.key(args.seed))
+            sheet.write(os.path.join(args.out, f"{name}.png"), rows, foot=cite)
             progress(i + 1, len(chosen))
-    return f"{out}: {len(chosen)} figures of {data}"
+    return f"{args.out}: {len(chosen)} figures of {args.data}"
 
 
-def _nonempty(**options: str | None) -> dict[str, str]:
-    return {key: value for key, value in options.items() if value}
-
-
-def _batch(name: str, split: str, size: int, options: dict) -> tuple[dict, str]:
+def _batch(name: str, split: str, options: dict) -> tuple[dict, str]:
     """The first images of each class in turn, with all that a transform may ask for."""
     if name == "shapes":
         options["renders"] = True
-    source = data.load(name, split, size=size, **options)
+    source = data.load(name, split, **options)
     labels = source.columns["label"]
     turn = np.zeros(len(labels), int)  # Which image of its class each is.
     for k in range(len(source.classes)):
@@ -105,7 +92,7 @@ def _batch(name: str, split: str, size: int, options: dict) -> tuple[dict, str]:
             f"{len(index)}"
         )
     images = np.stack([source[int(i)]["image"] for i in index])
-    other = data.load("fractals", "train", size=size, n=_BATCH)
+    other = data.load("fractals", "train", size=options["size"], n=_BATCH)
     known = {**source.columns, **source.arrays}
     batch = {key: jnp.asarray(column[index]) for key, column in known.items()}
     label = batch.pop("label")

@@ -9,6 +9,7 @@ DST/<split>-<i>-of-<n>.array_record of tf.train.Example (image, label, file_name
 TensorFlow reads as well, and DST/<split>-index.npz with names, labels and classes.
 """
 
+import argparse
 import io
 import itertools
 import math
@@ -27,7 +28,6 @@ _IMAGES = 2000  # Of a shard: of ImageNet about 220 MB.
 
 def add(parser) -> None:
     """Adds the arguments of the subcommand."""
-    parser.set_defaults(command=records)
     add = parser.add_argument
     add("--src", required=True, help="the folder in which the split lies")
     add("--split", default="train", help="such as train or val")
@@ -36,36 +36,38 @@ def add(parser) -> None:
     add("--shards", type=int, default=0, help="how many; 0: of 2,000 images each")
 
 
-def records(src: str, split: str, dst: str, *, classes: str, shards: int) -> str:
+def run(args: argparse.Namespace) -> str:
     """Writes all shards and the index; returns what it did.
 
     Raises ValueError, one line, that counts damaged images and names the first, and for
     a folder that holds another set.
     """
-    if "[" in split or shards < 0:
+    split = args.split
+    if "[" in split or args.shards < 0:
         raise ValueError(
             "prepare records: --split must be a whole one and --shards at least 0, got"
-            f" {split!r} and {shards}"
+            f" {split!r} and {args.shards}"
         )
-    source = data.load("folder", split, root=src, size=32, classes=classes)
-    count = shards or math.ceil(len(source) / _IMAGES)
+    options = dict(root=args.src, size=32, classes=args.classes)
+    source = data.load("folder", split, **options)
+    count = args.shards or math.ceil(len(source) / _IMAGES)
     if count > len(source):
         raise ValueError(
             f"prepare records: --shards must be at most {len(source)}, the number of"
             f" images, got {count}"
         )
-    target = pathlib.Path(dst).expanduser()
+    target = pathlib.Path(args.dst).expanduser()
     paths = [
         target / f"{split}-{i:05d}-of-{count:05d}.array_record" for i in range(count)
     ]
     _refuse_others(target, split, paths)
     cuts = np.linspace(0, len(source), count + 1).astype(int)
     made = _make(source, paths, cuts)
-    lengths = folder.find_split("prepare records", src, split)[0].files.lengths
+    lengths = folder.find_split("prepare records", args.src, split)[0].files.lengths
     _index(source, lengths, paths)
     return (
         f"{target}: {len(source)} images of {len(source.classes)} classes in {count}"
-        f" shards, {made} of them new; read them with data='folder', root={dst!r},"
+        f" shards, {made} of them new; read them with data='folder', root={args.dst!r},"
         f" split={split!r}"
     )
 

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import UInt8
 
 from jbias import data
-from jbias.prepare import sheet
+from jbias.prepare import dataset, sheet
 
 _CLASSES = 16  # At most so many columns.
 
@@ -19,7 +19,6 @@ _CLASSES = 16  # At most so many columns.
 def add(parser) -> None:
     """Adds the arguments of the subcommand."""
     parser.argument_default = argparse.SUPPRESS  # Left out: the set's default.
-    parser.set_defaults(command=samples)
     add = parser.add_argument
     add("--data", default="shapes", help=f"one of {', '.join(data.DATASETS)}")
     add("--out", required=True, help="the figure: .png, .pdf or .svg")
@@ -31,17 +30,18 @@ def add(parser) -> None:
     add("--seed", type=int, help="of the drawing, shapes only")
 
 
-def samples(data: str, out: str, *, splits: str, index: int, **options) -> str:
+def run(args: argparse.Namespace) -> str:
     """Writes a figure with one image for each split and class; returns what it did.
 
     Raises ValueError for an unknown data set, split or option, and where a class has
     too few images.
     """
-    rows, cite = _rows(data, splits, index, options)
+    options = dataset.select(args, "size", "root", "correlation", "seed")
+    rows, cite = _rows(args.data, args.splits, args.index, options)
     classes = list(next(iter(rows.values())))
     images = {split: list(by_class.values()) for split, by_class in rows.items()}
-    sheet.write(out, images, titles=classes, foot=cite)
-    return f"{out}: {len(rows)} splits, {len(classes)} classes of {data}"
+    sheet.write(args.out, images, titles=classes, foot=cite)
+    return f"{args.out}: {len(rows)} splits, {len(classes)} classes of {args.data}"
 
 
 def _rows(

@@ -9,6 +9,7 @@ third of the pictures are windows of 32 pixels of that set's images, smoothed, u
 patterns: the network then knows their shapes and colours as well.
 """
 
+import argparse
 import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -180,7 +181,6 @@ _PHOTOS, _TEST_PICTURES = 10_000, 256
 
 def add(parser) -> None:
     """Adds the arguments of the subcommand."""
-    parser.set_defaults(command=style)
     add = parser.add_argument
     dataset.add_options(parser, out="the file to write, .npz")
     add("--steps", type=int, default=STEPS, help="of Adam")
@@ -188,39 +188,32 @@ def add(parser) -> None:
     add("--seed", type=int, default=0)
 
 
-def style(
-    out: str,
-    *,
-    steps: int = STEPS,
-    pictures: int = PICTURES,
-    seed: int = 0,
-    **arguments,
-) -> str:
+def run(args: argparse.Namespace) -> str:
     """Trains the network and writes its weights; returns what it did.
 
     Raises ValueError for an unknown set or option, one line.
     """
-    if steps < 1 or pictures < BATCH:
+    steps, seed, photos = args.steps, args.seed, None
+    if steps < 1 or args.pictures < BATCH:
         raise ValueError(
             f"prepare style: --steps must be at least 1 and --pictures {BATCH}, got"
-            f" {steps} and {pictures}"
+            f" {steps} and {args.pictures}"
         )
-    photos = None
-    if arguments["data"] != "shapes":  # Those are drawn in any case.
-        if arguments["size"] < SIDE:
+    if args.data != "shapes":  # Those are drawn in any case.
+        if args.size < SIDE:
             raise ValueError(
-                f"prepare style: --size must be at least {SIDE} pixels, got"
-                f" {arguments['size']}"
+                f"prepare style: --size must be at least {SIDE} pixels, got {args.size}"
             )
-        photos = dataset.read_sample(dataset.open_source(arguments), _PHOTOS, seed)
+        photos = dataset.read_sample(dataset.open_source(args), _PHOTOS, seed)
     rng = np.random.default_rng(seed)
-    drawn = _draw_many(rng, pictures, photos)
+    drawn = _draw_many(rng, args.pictures, photos)
     with console.progress_bar("training small_adain", steps) as progress:
         params = train(drawn, prng.key(seed), steps=steps, progress=progress)
     arrays = style_transfer.flatten(params)
-    published.write_npz(out, {k: np.asarray(v, np.float16) for k, v in arrays.items()})
+    arrays = {k: np.asarray(v, np.float16) for k, v in arrays.items()}
+    published.write_npz(args.out, arrays)
     wrong = mean_error(params, _draw_many(rng, _TEST_PICTURES, photos))
-    return f"{out}: {steps} steps, error {wrong:.3f} (mean absolute, of 1)"
+    return f"{args.out}: {steps} steps, error {wrong:.3f} (mean absolute, of 1)"
 
 
 def _draw_many(rng: np.random.Generator, n: int, photos) -> Pictures:
@@ -252,7 +245,9 @@ def train(
     rng = np.random.default_rng(np.asarray(jax.random.key_data(order)))
     reads = min(_READING_STEPS, steps // 4)
     for first, last, loss in ((0, reads, _reading_loss), (reads, steps, _loss)):
-        tx = _tx(max(last - first, 1))
+        count = max(last - first, 1)
+        rate = optax.warmup_cosine_decay_schedule(0, RATE, min(count // 10, 50), count)
+        tx = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(rate))
         opt, step = tx.init(state), _step(tx, loss)
         for i in range(first, last):
             state, opt = step(state, opt, batch(rng, pictures))
@@ -285,11 +280,6 @@ def target(batch: dict[str, Array]) -> Float[Array, "b h w 3"]:
     shares = drawn[batch["pattern"][order]] - 0.5
     strength = batch["strength"][order][:, None, None]
     return jnp.clip(moved + (strength * shares)[..., None], 0, 1)
-
-
-def _tx(steps: int) -> optax.GradientTransformation:
-    rate = optax.warmup_cosine_decay_schedule(0, RATE, min(steps // 10, 50), steps)
-    return optax.chain(optax.clip_by_global_norm(1.0), optax.adam(rate))
 
 
 def _step(tx: optax.GradientTransformation, loss: Callable) -> Callable:

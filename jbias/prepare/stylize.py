@@ -12,6 +12,7 @@ root=OUT. The style transfer `small` knows colours and sixteen textures, under w
 are hard to read: look at the sheet, lower --alpha, or take `vgg`, the published one.
 """
 
+import argparse
 import functools
 import os
 import pathlib
@@ -32,7 +33,6 @@ SELF = "self"
 
 def add(parser) -> None:
     """Adds the arguments of the subcommand."""
-    parser.set_defaults(command=stylize)
     add = parser.add_argument
     dataset.add_options(parser, out="the folder to write into")
     add("--style", default=SELF, help="a folder of images, or self")
@@ -42,41 +42,32 @@ def add(parser) -> None:
     add("--seed", type=int, default=0, help="of who gets which style")
 
 
-def stylize(
-    out: str,
-    *,
-    style: str,
-    transfer: str,
-    weights: str,
-    alpha: float,
-    seed: int,
-    **arguments,
-) -> str:
+def run(args: argparse.Namespace) -> str:
     """Makes the missing images of one split; returns what it did.
 
     Raises ValueError, one line, for an unknown set, transfer or option, damaged images,
     and a folder that holds images of other settings.
     """
+    alpha, seed, weights = args.alpha, args.seed, args.weights
     if not 0 <= alpha <= 1:
         raise ValueError(f"prepare stylize: --alpha must be in [0, 1], got {alpha}")
-    split = arguments["split"].partition("[")[0]
-    source = dataset.open_source(arguments)
-    options = {"name": transfer, **({"weights": weights} if weights else {})}
-    made = build.resolve_functions("prepare stylize", {"transfer": options})["transfer"]
-    styles = _Styles(style, source)
-    folder = pathlib.Path(out).expanduser()
+    split = args.split.partition("[")[0]
+    source = dataset.open_source(args)
+    options = {"name": args.transfer, **({"weights": weights} if weights else {})}
+    transfer = build.resolve_functions("prepare stylize", {"transfer": options})
+    styles = _Styles(args.style, source)
+    folder = pathlib.Path(args.out).expanduser()
     own = {
         "made_by": "jbias.prepare stylize",
         **dataset.made_of(source),
-        **dict(style=styles.digest, alpha=alpha, seed=seed, transfer=transfer),
+        **dict(style=styles.digest, alpha=alpha, seed=seed, transfer=args.transfer),
         "weights": published.blob_id(weights) if os.path.isfile(weights) else weights,
     }
     dataset.claim("prepare stylize", folder, split, own)
     paths = dataset.image_paths(folder / split, source, "png")
-    todo = [i for i, path in enumerate(paths) if not path.exists()]
-    _make(made, source, styles, paths, todo, alpha, seed)
+    made = _make(transfer["transfer"], source, styles, paths, alpha, seed)
     _show(folder / f"{split}.png", source, styles, paths, seed)
-    summary = dataset.summary(folder, split, len(todo), source)
+    summary = dataset.summary(folder, split, made, source)
     return f"{summary}; {folder / split}.png shows some"
 
 
@@ -112,14 +103,10 @@ class _Styles:
 
 
 def _make(
-    transfer: Callable,
-    source: base.Source,
-    styles: _Styles,
-    paths: Sequence[pathlib.Path],
-    todo: Sequence[int],
-    alpha: float,
-    seed: int,
-) -> None:
+    transfer: Callable, source, styles: _Styles, paths, alpha: float, seed: int
+) -> int:
+    """Makes the missing images; returns how many."""
+
     @jax.jit
     def run(content, style):
         content, style = (x.astype(jnp.float32) / 255 for x in (content, style))
@@ -132,6 +119,7 @@ def _make(
         style = np.stack([styles.image(styles.chosen(i, seed)) for i in block])
         return content, style
 
+    todo = [i for i, path in enumerate(paths) if not path.exists()]
     blocks = [todo[i : i + _TOGETHER] for i in range(0, len(todo), _TOGETHER)]
     with dataset.map_ahead(
         "stylising", read, blocks, len(todo), size=len
@@ -144,6 +132,7 @@ def _make(
             found = np.asarray(run(fill(content), fill(style))).astype(np.uint8)
             for i, image in zip(block, found):
                 dataset.write_image(paths[i], image, "PNG")
+    return len(todo)
 
 
 def _show(path: pathlib.Path, source, styles: _Styles, paths, seed: int) -> None:

@@ -34,7 +34,7 @@ from jaxtyping import Bool, Float, Int
 from jbias.stats import score_table
 from jbias.stats.multiple_testing import adjust
 
-_CELLS = 2**21  # Numbers that a batch of draws may hold.
+_CELLS = 2**21  # Numbers that a batch of draws, or of resamples, may hold.
 
 
 def draw_orders(
@@ -165,9 +165,7 @@ def matrix(
     measure are NaN and no part of the family. Raises ValueError as `spearman`, for
     columns that are unknown or doubled, and for a measure on both sides.
     """
-    if method not in _METHODS:
-        known = ", ".join(_METHODS)
-        raise ValueError(f"method: must be one of {known}, got {method!r}")
+    score_table.find_name(method, tuple(_METHODS), "method")
     x = tuple(x) or tuple(frame.columns)
     _check_names(frame, x, y)
     left = numeric_columns(frame, x)
@@ -354,7 +352,6 @@ def pairwise_matrix(
     names = [*x, *y]
     if not frame[names].isna().any(axis=None):
         return matrix(frame, x, y, method=method, **asked)
-    test = {"spearman": spearman, "kendall": kendall}[method]
     columns = list(y or x)
     shape = (len(x), len(columns))
     statistic, pvalue = np.full(shape, math.nan), np.full(shape, math.nan)
@@ -364,7 +361,7 @@ def pairwise_matrix(
         both = complete_models(frame, x[i], columns[j])
         if len(both) < MIN_MODELS:
             continue
-        found = test(both[x[i]], both[columns[j]], **asked)
+        found = _pair(_METHODS[method], both[x[i]], both[columns[j]], **asked)
         statistic[i, j], pvalue[i, j] = found.statistic, found.pvalue
         draws, exact = max(draws, found.draws), exact and found.exact
     if not y:
@@ -446,9 +443,6 @@ def _residuals(ranks: Float[np.ndarray, "n"], basis: np.ndarray) -> np.ndarray:
     return left / (length if length > 1e-10 * np.linalg.norm(ranks) else math.nan)
 
 
-_RESAMPLE_CELLS = 2**21  # Numbers that a batch of resamples may hold.
-
-
 @dataclasses.dataclass(frozen=True, eq=False)
 class InfluenceResult:
     """What each model does to a rank correlation."""
@@ -509,7 +503,7 @@ def bootstrap_interval(
     score_table.check_count("resamples", resamples)
     x, y = as_columns(x=x, y=y)
     n, rng = len(x), np.random.default_rng(seed)
-    rows, size = rng.integers(n, size=(resamples, n)), max(1, _RESAMPLE_CELLS // n)
+    rows, size = rng.integers(n, size=(resamples, n)), max(1, _CELLS // n)
     parts = np.split(rows, range(size, resamples, size))
     drawn = np.concatenate([_rho(x, y, some) for some in parts])
     known = drawn[np.isfinite(drawn)]

@@ -129,8 +129,8 @@ def all_pairs(
     pvalues: Float[np.ndarray, "m"],
     *,
     adjust: str,
-    exact: bool,
-    least: float,
+    exact: bool = False,
+    least: float = 0.0,
 ) -> PairsResult:
     """Lays out the statistics and p-values of the pairs i < j, and adjusts them."""
     adjusted = multiple_testing.adjust(pvalues, adjust)
@@ -156,8 +156,8 @@ def against_control(
     pvalues: Float[np.ndarray, "k-1"],
     *,
     adjust: str,
-    exact: bool,
-    least: float,
+    exact: bool = False,
+    least: float = 0.0,
 ) -> ControlResult:
     """Adjusts the p-values of all algorithms but the one at `at`, in their order."""
     if multiple_testing.check_method(adjust) == "shaffer":
@@ -247,20 +247,9 @@ def nemenyi(
     # Sums are exact, so that equal differences are: few are left to integrate for.
     q = (sums[columns] - sums[rows]) / n / _scale(n, k)
     pvalues = range_sf(math.sqrt(2) * np.abs(q), k)
-    pvalues = resampling.pair_matrix(pvalues, diagonal=1.0)
     least = float(range_sf(math.sqrt(2) * (k - 1) / _scale(n, k), k))
-    return NemenyiResult(
-        statistics=resampling.pair_matrix(q, np.negative),
-        pvalues=pvalues,
-        adjusted=pvalues,
-        ranks=sums / n,
-        algorithms=read.algorithms,
-        n=n,
-        adjustment="nemenyi",
-        exact=False,
-        least=least,
-        least_adjusted=least,
-    )
+    found = all_pairs(read, sums / n, q, pvalues, adjust="none", least=least)
+    return NemenyiResult(**{**vars(found), "adjustment": "nemenyi"})
 
 
 def conover(
@@ -288,15 +277,8 @@ def conover(
     df = (n - 1) * (k - 1)
     with np.errstate(divide="ignore", invalid="ignore"):
         t = np.where(apart == 0, 0.0, apart / np.sqrt(2 * left / df))
-    return all_pairs(
-        read,
-        ranked.mean(axis=0),
-        t,
-        2 * scipy.stats.t.sf(np.abs(t), df),
-        adjust=adjust,
-        exact=False,
-        least=0.0,
-    )
+    pvalues = 2 * scipy.stats.t.sf(np.abs(t), df)
+    return all_pairs(read, ranked.mean(axis=0), t, pvalues, adjust=adjust)
 
 
 def bonferroni_dunn(
@@ -319,16 +301,9 @@ def bonferroni_dunn(
     means = ranked.mean(axis=0)
     at = control_index(control, read)
     z = np.delete(means[at] - means, at) / _scale(n, k)
-    return against_control(
-        read,
-        means,
-        at,
-        z,
-        2 * scipy.stats.norm.sf(np.abs(z)),
-        adjust=adjust,
-        exact=False,
-        least=float(2 * scipy.stats.norm.sf((k - 1) / _scale(n, k))),
-    )
+    pvalues = 2 * scipy.stats.norm.sf(np.abs(z))
+    least = _normal((k - 1) / _scale(n, k))
+    return against_control(read, means, at, z, pvalues, adjust=adjust, least=least)
 
 
 def cliques(

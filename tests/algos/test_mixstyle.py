@@ -207,7 +207,10 @@ def test_partners_across_refuse_batches_without_domains(net, run, variables):
         ({"alpha": 0}, "alpha must be positive, got 0"),
         ({"stages": (0, 1)}, r"stages must be some of 1 to 4, got \(0, 1\)"),
         ({"stages": ()}, r"stages must be some of 1 to 4, got \(\)"),
-        ({"partners": "any"}, "'random' or 'cross_domain', got 'any'"),
+        (
+            {"partners": "any"},
+            "partners must be one of random, cross_domain, got 'any'",
+        ),
     ],
 )
 def test_refuses(options, message, net):

@@ -228,7 +228,7 @@ def test_partners_are_read_when_they_are_needed():
         ({"methods": "mixup"}, "methods must be some of"),
         ({"methods": ()}, "methods must be some of"),
         ({"methods": ("mixup", "rm")}, "methods must be one of"),
-        ({"alpha": 0}, "alpha must be above 0"),
+        ({"alpha": 0}, "alpha must be positive"),
         ({"spectrum": "pink"}, "spectrum must be one of"),
         ({"crop": 0.5}, "crop must be 0 pixels or more"),
     ],

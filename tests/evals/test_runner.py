@@ -130,12 +130,12 @@ def test_a_run_that_has_not_ended_is_told(run, tmp_path):
     shutil.copytree(run, half)
     args = evaluate.parser().parse_args([f"--checkpoint={half}"])
     assert (
-        len(list(loading.open_networks([str(half)], args, "latest", said.append))) == 2
+        len(list(loading.open_networks([str(half)], args, said.append, "latest"))) == 2
     )
     assert said == []
     (half / "done").unlink()
     assert (
-        len(list(loading.open_networks([str(half)], args, "latest", said.append))) == 2
+        len(list(loading.open_networks([str(half)], args, said.append, "latest"))) == 2
     )
     assert said == [f"{half}: has not ended; what it saved so far is measured"]
 
@@ -369,7 +369,7 @@ def test_wrong_arguments_are_told_before_sets_are_opened(run, file, tmp_path, ca
     for out in (tmp_path / "taken", tmp_path / "taken" / "out"):
         assert measure(f"--checkpoint={run}", f"--suite={file}", out=out) == 2
         (line,) = capsys.readouterr().err.splitlines()
-        assert line.startswith(f"jbias: --out: must be a folder, got {out}, ")
+        assert line.startswith(f"jbias: --out: must be a folder, got '{out}', ")
         assert line.endswith("; name another")
 
 

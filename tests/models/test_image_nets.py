@@ -130,7 +130,7 @@ def test_weights_of_any_size_are_read_back(net, tmp_path):
     weights = NETS[net].init(jax.random.key(1), **SMALL[net])
     path = tmp_path / "small.npz"
     published.write_npz(path, {name: np.asarray(x) for name, x in weights.items()})
-    found = NETS[net].load(path)
+    found = published.load(NETS[net].PUBLISHED, path)
     assert set(found) == set(weights)
     for name, value in weights.items():
         np.testing.assert_array_equal(found[name], value)
@@ -142,7 +142,7 @@ def test_weights_of_the_other_network_are_refused(net, other, tmp_path):
     path = tmp_path / "small.npz"
     published.write_npz(path, {name: np.asarray(x) for name, x in weights.items()})
     with pytest.raises(ValueError, match=rf"models.{net}: .*small.npz: must hold"):
-        NETS[net].load(path)
+        published.load(NETS[net].PUBLISHED, path)
 
 
 @pytest.mark.parametrize("net", NETS)
@@ -150,7 +150,7 @@ def test_missing_files_are_named_with_their_place(net, tmp_path):
     file, url = next(iter(NETS[net].PUBLISHED.files)), NETS[net].PUBLISHED.url
     for path in (tmp_path, tmp_path / "absent.npz"):
         with pytest.raises(ValueError) as error:
-            NETS[net].load(path)
+            published.load(NETS[net].PUBLISHED, path)
         message = str(error.value)
         assert file in message and url in message and "without them" in message
 
@@ -162,7 +162,7 @@ def test_altered_files_are_refused(net, tmp_path):
     with pytest.raises(
         ValueError, match=f"git blob id {NETS[net].PUBLISHED.files[file]}"
     ):
-        NETS[net].load(tmp_path)
+        published.load(NETS[net].PUBLISHED, tmp_path)
 
 
 @pytest.mark.parametrize("net", NETS)
@@ -176,7 +176,7 @@ def test_published_files_are_converted(net, tmp_path, monkeypatch, capsys):
     out = tmp_path / "converted.npz"
     command = ["weights", f"--net={net}", f"--src={tmp_path}", f"--out={out}"]
     assert prepare.main(command) == 0
-    found = NETS[net].load(out)
+    found = published.load(NETS[net].PUBLISHED, out)
     assert {name: x.shape for name, x in found.items()} == NETS[net].shapes()
     for name, value in found.items():
         np.testing.assert_array_equal(value, MADE["tensor"](name, value.shape))

@@ -21,7 +21,7 @@ TINY_VIT = dict(width=8, heads=2, depth=4)
 
 def expected(model, classes=5, **options):
     """What a file of that network holds: {published name: entry}."""
-    drawn = registry.shapes(model, registry.cache_key({"classes": classes, **options}))
+    drawn = registry.shapes(model, {"classes": classes, **options})
     return weight_names.entries(drawn, registry.dialects(model)[0])
 
 
@@ -184,7 +184,7 @@ def test_several_state_dicts_are_refused_unless_one_is_named(monkeypatch, tmp_pa
 def test_simclr_has_names_of_its_own(state, saved):
     """Those of its conversion from TensorFlow."""
     names = registry.dialects("resnet18")[1]
-    shapes = registry.shapes("resnet18", registry.cache_key({"classes": 5, **SMALL}))
+    shapes = registry.shapes("resnet18", {"classes": 5, **SMALL})
     theirs = weight_names.entries(shapes, names)
     ours = {
         e.path + (e.collection,): k for k, e in expected("resnet18", **SMALL).items()

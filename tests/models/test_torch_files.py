@@ -135,7 +135,7 @@ def test_looks_at_nothing_outside_a_storage(offset, shape, strides):
     storages = {"0": np.arange(8, dtype=np.float32)}
     tensor = torch_files.Tensor("0", offset, shape, strides)
     with pytest.raises(ValueError, match="a tensor"):
-        torch_files.Loaded({}, storages).array(tensor)
+        torch_files.Loaded({}, storages).arrays({"x": tensor})
 
 
 @cases.each(

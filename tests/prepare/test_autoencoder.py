@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from jbias import data, prepare
+from jbias.models import published
 from jbias.prepare import autoencoder
 from tests import cases
 
@@ -32,7 +33,7 @@ def test_a_trained_network_gives_images_back(net, tmp_path, capsys):
     assert train(net, out, *TRAINED[net]) == 0
     said = float(capsys.readouterr().out.split("error ")[1].split()[0])
     chosen = autoencoder.NETS[net]
-    weights = chosen.load(out)
+    weights = published.load(chosen.published, out)
     images = data.load("shapes", "valid", size=32, n=96).images
     found = autoencoder.rms_error(chosen, weights, images, chosen.enlarge)
     assert abs(found - said) < 1e-3
@@ -58,7 +59,7 @@ def test_training_is_of_the_seed():
 @cases.each(
     ("arguments", "message"),
     [
-        (["--net=vae"], "--net must be one of cae, edsr"),
+        (["--net=vae"], "--net: unknown 'vae'; did you mean 'cae'? Known: cae, edsr"),
         (["--net=cae", "--blocks=4"], "--blocks is no size of cae, which has width"),
         (["--net=cae", "--width=12"], "width must be a multiple of 8, got 12"),
         (

@@ -158,7 +158,7 @@ def test_a_part_leaves_the_others_without_a_cluster(run, planted, tmp_path):
         (["--k=20"], "must have --k=20 images or more, got 19 of class 'dog'; take"),
         (["--k=1"], "--k must be 2 or more"),
         (["--k=8"], "every cluster must have 8 images, class 'cat' has one of "),
-        (["--site=stage9"], "--site must be of .*did you mean 'stage"),
+        (["--site=stage9"], "--site: unknown 'stage9'; did you mean 'stage"),
         (["--network=large"], "--network must be one of .*got 'large'.*known: small"),
         (["--split=none"], "must be an existing folder"),
         (["--options=crop"], "--options must read a=b,c=d, got 'crop'"),

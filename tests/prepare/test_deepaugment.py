@@ -77,7 +77,8 @@ def test_the_same_again_to_the_bit(net, made, weights, tmp_path):
 @pytest.mark.parametrize("net", SMALL)
 def test_an_image_is_of_the_seed_its_run_and_its_number(net, made, weights):
     """Made again by hand: alone, with keys from these numbers."""
-    chosen, stored = autoencoder.NETS[net], autoencoder.NETS[net].load(weights[net])
+    chosen = autoencoder.NETS[net]
+    stored = published.load(chosen.published, weights[net])
     clean = data.load("shapes", "valid", size=SIZE, n=N).images / np.float32(255)
     order, damages, features = (
         prng.stream(prng.key(0), name) for name in ("order", "weights", "features")
@@ -176,7 +177,7 @@ def test_the_settings_are_kept(made):
 @cases.each(
     ("arguments", "message"),
     [
-        (["--net=vae"], "--net must be one of cae, edsr, got 'vae'"),
+        (["--net=vae"], "--net: unknown 'vae'; did you mean 'cae'? Known: cae, edsr"),
         (["--net=cae", "--format=gif"], "--format must be one of png, jpeg"),
         (["--net=cae", "--part=3/2"], "--part must be like 1/4, got '3/2'"),
         (["--net=cae", "--renewal=2"], "--renewal must be in [0, 1]"),

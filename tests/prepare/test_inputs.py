@@ -32,8 +32,8 @@ def test_shows_every_transform_that_can_be_seen():
 @cases.each(
     ("options", "message"),
     [
-        (("--methods=flop",), "got 'flop'; did you mean 'flip'"),
-        (("--methods=views",), "must be known ones, got 'views'"),
+        (("--methods=flop",), "--methods: unknown 'flop'; did you mean 'flip'"),
+        (("--methods=views",), "--methods: unknown 'views'"),
         (("--data=shape",), "did you mean 'shapes'"),
         (("--columns=99",), "--columns must be 1 to 32, got 99"),
     ],
