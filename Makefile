@@ -80,11 +80,14 @@ format: $(VENV)/.installed
 	$(RUN) -m ruff format .
 	$(RUN) -m ruff check --fix .
 
-# Most of the time goes into compiling small programs that run once: half of it is saved.
-# What Python compiles is kept, whatever the environment says: pytest rewrites all asserts,
-# and each process that a test starts reads the package.
+# Most of the time goes into compiling small programs that run once: half of it is saved, and
+# what was compiled is kept for the other worker and the next run. What Python compiles is
+# kept, whatever the environment says: pytest rewrites all asserts, and each process that a
+# test starts reads the package.
 test: lint
 	PYTHONDONTWRITEBYTECODE= XLA_FLAGS="$$XLA_FLAGS --xla_backend_optimization_level=0" \
+		JAX_COMPILATION_CACHE_DIR=$(CURDIR)/build/xla \
+		JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0 JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES=-1 \
 		$(RUN) -m pytest -m 'not slow' -n 2 --dist loadfile $(TESTS)
 
 # In an environment of its own, which takes the newest packages; the smoke run first.
