@@ -198,7 +198,7 @@ def test_records_of_a_done_run_that_no_checkpoint_holds_are_refused(done, withou
     assert written(done) == before
 
 
-@cases.each("name", ["config.json", "provenance.json"])
+@pytest.mark.parametrize("name", ["config.json", "provenance.json"])
 def test_changed_facts_are_refused_by_start_and_report(workdir, name):
     """In what no comparison of identities looks at."""
     told = json.loads((workdir / name).read_text())
@@ -209,7 +209,7 @@ def test_changed_facts_are_refused_by_start_and_report(workdir, name):
             act()
 
 
-@cases.each("name", ["config.json", "provenance.json"])
+@pytest.mark.parametrize("name", ["config.json", "provenance.json"])
 def test_facts_that_are_gone_are_refused_by_start_and_report(folder, workdir, name):
     before = written(workdir)
     (workdir / name).unlink()
