@@ -115,6 +115,10 @@ class Spec:
     where: str = ""  # The address to get it from, and how; "" likewise.
     narrows: tuple[str, ...] = ()  # Options that change what is taken of a split.
     aspect: tuple[int, int] = (1, 1)  # Height to width of its images.
+    classes: int = 0  # Of the published set; 0 where that varies.
+    # Published: of each split, or of every one; and where else a split's folder may lie.
+    images: Mapping[str, int] | int = 0
+    folders: Mapping[str, Collection[str]] = dataclasses.field(default_factory=dict)
 
     @property
     def needs(self) -> str:
@@ -125,8 +129,11 @@ class Spec:
 
 
 def spec(name: str, make: Callable[..., Source], splits=(), **options) -> Spec:
-    """The row of a set whose texts stand in tables/data_sets.json."""
-    return Spec(make, tuple(splits), **tables.data_sets()[name], **options)
+    """The row of a set of tables/data_sets.json; by itself its splits are those there."""
+    row = tables.data_sets()[name]
+    images = row.get("images", {})
+    splits = splits or (images if isinstance(images, Mapping) else ())
+    return Spec(make, tuple(splits), **row, **options)
 
 
 class Missing(ValueError):
