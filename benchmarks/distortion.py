@@ -40,16 +40,16 @@ import numpy as np
 from benchmarks import common, measured, occluded, roofline
 from benchmarks import eval as evaluation
 from benchmarks.settings import SETTINGS
-from jbias import build
+from jbias import build, data
 from jbias import config as jc
 from jbias.configs import distortion
-from jbias.data import cifar
 from jbias.runtime import mesh
 from jbias.training import seed_axis
 
 EVALUATION = "evaluation"
-TRAINED = cifar.COUNTS["train"] * 98 // 100  # As the config splits it.
-WATCHED = cifar.COUNTS["train"] - TRAINED + cifar.COUNTS["test"]
+IMAGES = data.DATASETS["cifar10"].images
+TRAINED = IMAGES["train"] * 98 // 100  # As the config splits it.
+WATCHED = IMAGES["train"] - TRAINED + IMAGES["test"]
 SMALL = tuple(name for name, one in SETTINGS.items() if one.size == 32)
 WITHIN = {"train": 60, "iocclusion": 1}  # Minutes on one H200: what is hoped for.
 
@@ -119,9 +119,9 @@ def _draw(root: pathlib.Path, share: float) -> None:
     """Writes noise as the binary archive of CIFAR-10 has its images."""
     draw, place = np.random.default_rng(0), root / "cifar-10-batches-bin"
     place.mkdir(parents=True)
-    train = round(share * cifar.COUNTS["train"] / 5)
+    train = round(share * IMAGES["train"] / 5)
     files = {f"data_batch_{i}": train for i in range(1, 6)}
-    files["test_batch"] = round(share * cifar.COUNTS["test"])
+    files["test_batch"] = round(share * IMAGES["test"])
     for name, count in files.items():
         rows = draw.integers(0, 256, (count, 1 + 3 * 32 * 32), np.uint8)
         rows[:, 0] %= 10

@@ -16,11 +16,11 @@ from flax import linen as nn
 
 from benchmarks import measured
 from benchmarks.settings import Setting
+from jbias import data
 from jbias.configs.suites import distortion
-from jbias.data import cifar
 from jbias.evals import networks, predict, prepared_sets, probe, runner, suite
 
-SHOWN = sum(cifar.COUNTS.values())
+SHOWN = sum(data.DATASETS["cifar10"].images.values())
 PLAIN = "as they are"
 
 

@@ -1,8 +1,9 @@
 """The corruptions of ImageNet-C on the device: noise, blur, weather and digital.
 
 Each corruption is a pair of functions, one that draws an image's random numbers and one
-that applies them; `corrupt.CORRUPTIONS` lists them by name. What a corruption means is
-documented with its host version in jbias.data. Values are on the scale of bytes, 0 to 255,
+that applies them; `corrupt.CORRUPTIONS` lists them by name. Of those that are computed as on
+the host only the draws are here. What a corruption means is documented with its host version
+in jbias.data. Values are on the scale of bytes, 0 to 255,
 as float32.
 
 Water in `spatter` is lit by what OpenCV's Canny, distance transform and equalisation make

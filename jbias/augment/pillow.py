@@ -461,19 +461,6 @@ BLENDS: Mapping[str, Callable[[Pixels], Pixels]] = MappingProxyType(
 )
 
 
-def apply_by_name(
-    name: str, image: Pixels, amount: Amount, sampler: Sampler = BILINEAR
-) -> Pixels:
-    """Applies one operation; any other name is the identity."""
-    if name in WARPS:
-        return sampler.read(image, sampler.maps[name](*image.shape, amount))
-    if name in TABLES:
-        return look_up(image, TABLES[name](image, amount))
-    if name in BLENDS:
-        return blend(BLENDS[name](image), image, amount)
-    return image
-
-
 def apply(
     image: Pixels,
     kind: Int[Array, ""],

@@ -186,8 +186,7 @@ def make(
     """Reads "images", "labels", "classes" (names; numbers without), further columns."""
     name = f"{os.path.basename(os.path.abspath(root))}/{split}"
     where = f"data.npz {name}"
-    part = listing.parse_split(where, split)
-    root = listing.require_folder(where, os.path.expanduser(root), "root")
+    root, part = listing.open_root(where, root, split)
     path = os.path.join(root, f"{part.base}.npz")
     with base.explained(f"{where}: {path!r} must be an .npz file: ", ValueError):
         held = opening.npz(path)

@@ -7,7 +7,6 @@ source; it holds the place of each value among the sorted names, which are in th
 `values`. The column "attribute" is one of them, or a combination of several.
 """
 
-import dataclasses
 import os
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -50,8 +49,7 @@ def make(
     """
     name = f"{os.path.basename(os.path.abspath(root))}/{split}"
     where = f"data.attributed {name}"
-    part = listing.parse_split(where, split)
-    root = listing.require_folder(where, os.path.expanduser(root), "root")
+    root, part = listing.open_root(where, root, split)
     table = os.path.join(root, f"{part.base}.csv")
     if os.path.isfile(table):
         place, found = root, _table(root, table, label, attribute)
@@ -63,7 +61,7 @@ def make(
                 f" {label!r} and {attribute!r} and no such file; leave them out"
             )
         found = _folders(where, place, ignore)
-    source = folder.build(
+    return folder.build(
         where,
         part,
         folder.in_folder(place, found.files, found.classes),
@@ -72,9 +70,9 @@ def make(
         name=name,
         measures=("accuracy", "groups"),
         transform=transforms.preprocess(size, resize, crop),
+        note=found.note,
         cite=tables.cite("attributed"),
     )
-    return dataclasses.replace(source, note=found.note)
 
 
 def _folders(where: str, path: str, ignore: Sequence[str]) -> _Listed:

@@ -1,13 +1,14 @@
 """What a data set is: a row of DATASETS (Spec), and the random-access Source that it makes."""
 
+import abc
 import contextlib
 import dataclasses
 import difflib
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Int, UInt8
 
 from jbias.data import tables
 
@@ -15,74 +16,90 @@ from jbias.data import tables
 SPACES = ("names", "wnid", "entry16")
 
 
-@runtime_checkable
-class Source(Protocol):
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class Source(abc.ABC):
     """Random access to the labelled images of one split.
 
     Element i is {"image": uint8 (h, w, 3), "label": int, and one int for each
     further column}. Raises ValueError naming the file where an image is unreadable.
     """
 
-    # "pacs/sketch"
-    @property
-    def name(self) -> str: ...
-
-    # Label id -> class name.
-    @property
-    def classes(self) -> tuple[str, ...]: ...
-
-    # One of SPACES.
-    @property
-    def space(self) -> str: ...
-
-    # Known without decoding; has "label".
-    @property
-    def columns(self) -> Mapping[str, Int[np.ndarray, "n"]]: ...
-
-    # Names in jbias.evals.MEASURES.
-    @property
-    def measures(self) -> tuple[str, ...]: ...
-
-    # In words, for tables.
-    @property
-    def preprocessing(self) -> str: ...
-
-    # Hex digest of what the source holds.
-    @property
-    def fingerprint(self) -> str: ...
-
-    @property
-    def cite(self) -> str: ...
-
-    # What a reader must know, such as a count unlike the published; or "".
-    @property
-    def note(self) -> str: ...
-
+    name: str  # "pacs/sketch"
+    classes: tuple[str, ...]  # Label id -> class name.
+    space: str  # One of SPACES.
+    columns: Mapping[str, Int[np.ndarray, "n"]]  # Known without decoding; has "label".
+    measures: tuple[str, ...]  # Names in jbias.evals.MEASURES.
+    preprocessing: str  # In words, for tables.
+    fingerprint: str  # Hex digest of what the source holds.
+    cite: str
+    note: str = ""  # What a reader must know, such as a count unlike the published.
     # (n, ...), further things for training alone.
-    @property
-    def arrays(self) -> Mapping[str, np.ndarray]: ...
-
-    # By its authors' rule, only its own classes can be answered.
-    @property
-    def restrict(self) -> bool: ...
-
+    arrays: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    restrict: bool = (
+        False  # By its authors' rule, only its own classes can be answered.
+    )
     # Column -> names of its values, if any.
+    values: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+
     @property
-    def values(self) -> Mapping[str, tuple[str, ...]]: ...
+    @abc.abstractmethod
+    def shape(self) -> tuple[int, int]:
+        """Height and width of every image, in pixels; alike, but in `stacked`."""
 
     @property
     def size(self) -> int:
         """Width of every image, in pixels."""
-        ...
+        return self.shape[1]
 
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Height and width of every image, in pixels; alike, but in `stacked`."""
-        ...
+    @abc.abstractmethod
+    def image(self, index: int) -> UInt8[np.ndarray, "h w 3"]:
+        """One image."""
 
+    @abc.abstractmethod
     def __len__(self) -> int: ...
 
-    def __getitem__(self, index: int) -> dict[str, Any]: ...
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        row = {name: column[index].item() for name, column in self.columns.items()}
+        return {"image": self.image(index), **row}
+
+    def __post_init__(self):
+        """Holds every source to what the rest of the package relies on."""
+        where, n, k = self.name, len(self), len(self.classes)
+        if self.space not in SPACES:
+            raise ValueError(
+                f"{where}: space must be one of {SPACES}, got {self.space!r}"
+            )
+        if len(set(self.classes)) != k:
+            raise ValueError(f"{where}: class names must differ, got {self.classes}")
+        if "label" not in self.columns:
+            raise ValueError(
+                f"{where}: columns must have 'label', got {[*self.columns]}"
+            )
+        for name, array in self.arrays.items():
+            if len(array) != n or name in self.columns:
+                raise ValueError(
+                    f"{where}: array {name!r} must have {n} rows and a name of its own,"
+                    f" got {array.shape}"
+                )
+        for name, values in self.values.items():
+            column = self.columns[name]
+            assert not len(column) or 0 <= column.min() <= column.max() < len(values)
+        for name, column in self.columns.items():
+            if column.shape != (n,) or column.dtype != np.int32:
+                raise ValueError(
+                    f"{where}: column {name!r} must be int32 ({n},), got {column.dtype}"
+                    f" {column.shape}"
+                )
+            least = -1 if name.startswith("accepted_") else 0
+            if (
+                holds_classes(name)
+                and n
+                and not least <= column.min() <= column.max() < k
+            ):
+                raise ValueError(
+                    f"{where}: column {name!r} must be class ids below {k}, got"
+                    f" {column.min()} to {column.max()}"
+                )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,6 +115,10 @@ class Spec:
     where: str = ""  # The address to get it from, and how; "" likewise.
     narrows: tuple[str, ...] = ()  # Options that change what is taken of a split.
     aspect: tuple[int, int] = (1, 1)  # Height to width of its images.
+    classes: int = 0  # Of the published set; 0 where that varies.
+    # Published: of each split, or of every one; and where else a split's folder may lie.
+    images: Mapping[str, int] | int = 0
+    folders: Mapping[str, Collection[str]] = dataclasses.field(default_factory=dict)
 
     @property
     def needs(self) -> str:
@@ -108,8 +129,11 @@ class Spec:
 
 
 def spec(name: str, make: Callable[..., Source], splits=(), **options) -> Spec:
-    """The row of a set whose texts stand in tables/data_sets.json."""
-    return Spec(make, tuple(splits), **tables.data_sets()[name], **options)
+    """The row of a set of tables/data_sets.json; by itself its splits are those there."""
+    row = tables.data_sets()[name]
+    images = row.get("images", {})
+    splits = splits or (images if isinstance(images, Mapping) else ())
+    return Spec(make, tuple(splits), **row, **options)
 
 
 class Missing(ValueError):

@@ -11,11 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from jbias.data import base
-
-
-def _path(name: str) -> pathlib.Path:
-    folder = os.environ.get("JBIAS_CACHE") or "~/.cache/jbias"
-    return pathlib.Path(folder).expanduser() / f"{name}.npz"
+from jbias.runtime import files
 
 
 def load(name: str, words: str) -> dict[str, np.ndarray] | None:
@@ -24,7 +20,7 @@ def load(name: str, words: str) -> dict[str, np.ndarray] | None:
     A damaged file (each array has a CRC-32) is worth a warning, not an error: what it
     held can be made again.
     """
-    path = _path(name)
+    path = files.cache_path(f"{name}.npz")
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
             arrays = {key: stored[key] for key in stored.files}
@@ -41,7 +37,7 @@ def load(name: str, words: str) -> dict[str, np.ndarray] | None:
 
 def save(name: str, words: str, arrays: Mapping[str, np.ndarray]) -> None:
     """Writes arrays so that no reader sees half a file; warns where it cannot."""
-    path = _path(name)
+    path = files.cache_path(f"{name}.npz")
     part = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

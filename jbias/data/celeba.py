@@ -6,10 +6,8 @@ hair and the attribute gender: Sagawa, Koh, Hashimoto and Liang, ICLR 2020,
 https://arxiv.org/abs/1911.08731.
 """
 
-import dataclasses
 import os
 from collections.abc import Collection, Mapping, Sequence
-from types import MappingProxyType
 
 import numpy as np
 from jaxtyping import Bool, Int
@@ -17,9 +15,7 @@ from jaxtyping import Bool, Int
 from jbias.data import base, folder, listing, sources, tables, transforms
 from jbias.untrusted import opening
 
-COUNTS: Mapping[str, int] = MappingProxyType(
-    {"train": 162_770, "valid": 19_867, "test": 19_962}
-)
+_PARTS = ("train", "valid", "test")  # In the order of the partition file's numbers.
 _IMAGES, _FLAGS, _PARTITION = (
     "img_align_celeba",
     "list_attr_celeba.txt",
@@ -49,8 +45,7 @@ def make(
     """
     where = f"data.celeba {split}"
     attribute = attribute or ("Blond_Hair" if label == "Male" else "Male")
-    part = listing.parse_split(where, split)
-    root = listing.require_folder(where, os.path.expanduser(root), "root")
+    root, part = listing.open_root(where, root, split)
     kinds = (_IMAGES, _FLAGS, _PARTITION)
     place, table, partition = (_locate(where, root, name) for name in kinds)
     names = _split(where, partition, part.base)
@@ -65,7 +60,7 @@ def make(
     found = held[label].astype(np.int32)
     kept = kept[np.argsort(found[kept], kind="stable")]
     files = listing.Files(tuple(names), _lengths(where, place, names), found).take(kept)
-    source = folder.build(
+    return folder.build(
         where,
         part,
         folder.in_folder(place, files, (f"not {label}", label)),
@@ -74,10 +69,9 @@ def make(
         name=f"celeba/{split}",
         measures=("accuracy", "groups"),
         transform=transforms.preprocess(size, resize, crop, native=True),
+        note=_note(split, attribute, len(names), len(kept)),
         cite=tables.cite("celeba"),
     )
-    note = _note(part.base, attribute, len(names), len(kept))
-    return dataclasses.replace(source, note=note)
 
 
 def _check(where: str, label: str, attribute: str, known: Collection[str]) -> None:
@@ -106,14 +100,11 @@ def _flag_columns(
     return asked
 
 
-def _note(base: str, attribute: str, n: int, kept: int) -> str:
+def _note(split: str, attribute: str, n: int, kept: int) -> str:
     """Counts unlike the published, and images that have no attribute."""
-    notes = []
-    if n != COUNTS[base]:
-        notes.append(f"{n:,} images on disk, the published set has {COUNTS[base]:,}")
-    if kept != n:
-        notes.append(f"{n - kept:,} with none or several of {attribute} left out")
-    return "; ".join(notes)
+    out = f"{n - kept:,} with none or several of {attribute} left out"
+    count = listing.count_note(n, tables.published("celeba", split)["published"])
+    return "; ".join(filter(None, (count, out if kept != n else "")))
 
 
 def _column(
@@ -143,7 +134,7 @@ def _lines(path: str) -> list[str]:
 
 def _split(where: str, path: str, base: str) -> list[str]:
     """The images of a split: lines of the partition file read "000001.jpg 0"."""
-    number = str([*COUNTS].index(base))
+    number = str(_PARTS.index(base))
     rows = [line.split() for line in _lines(path) if line.strip()]
     wrong = next((i for i, row in enumerate(rows, 1) if len(row) != 2), None)
     if wrong:
@@ -191,4 +182,4 @@ def _lengths(where: str, place: str, names: Sequence[str]) -> Int[np.ndarray, "n
     return np.array([lengths[name] for name in names], np.int64)
 
 
-SPEC = base.spec("celeba", make, COUNTS, narrows=("label", "attribute", "flags"))
+SPEC = base.spec("celeba", make, narrows=("label", "attribute", "flags"))

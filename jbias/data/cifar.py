@@ -33,8 +33,15 @@ from jbias.data import (
 )
 from jbias.untrusted import opening
 
-COUNTS: Mapping[str, int] = MappingProxyType({"train": 50_000, "test": 10_000})
 _BATCHES = tuple(f"data_batch_{i}" for i in range(1, 6))
+
+
+CORRUPTED_SPLITS = tuple(
+    f"{name}/{level}"
+    for name, level in itertools.product(
+        corruptions.CORRUPTIONS, corruptions.SEVERITIES
+    )
+)
 
 
 class _Archive(NamedTuple):
@@ -74,13 +81,10 @@ def _clean(name: str, archive: _Archive, k: int) -> Callable[..., base.Source]:
     ) -> base.Source:
         """Reads "train", "test" or a part such as "train[:90%]"."""
         where = f"data.{name} {split}"
-        part = listing.parse_split(where, split)
-        root = listing.require_folder(where, os.path.expanduser(root), "root")
+        root, part = listing.open_root(where, root, split)
         attributes = dict(
             transform=transforms.preprocess(size, resize, native=True),
-            published=COUNTS[part.base],
-            name=f"{name}/{split}",
-            cite=tables.cite(name),
+            **tables.published(name, split),
         )
         for below, read in ((archive.python, _python), (archive.binary, _binary)):
             for place in (os.path.join(root, below), root):
@@ -169,55 +173,34 @@ def _unpickled(path: str) -> dict[bytes, Any]:
         return arrays.load_pickle(path)
 
 
-COUNTS_1: Mapping[str, int] = MappingProxyType({"v4": 2_021, "v6": 2_000})
-CORRUPTED_SPLITS = tuple(
-    f"{name}/{level}"
-    for name, level in itertools.product(
-        corruptions.CORRUPTIONS, corruptions.SEVERITIES
-    )
-)
-
-
-def cifar10_1(
-    split: str, *, root: str, size: int = 32, resize: int | None = None
-) -> sources.ArraySource:
-    """Reads CIFAR-10.1, "v6" with balanced classes or "v4"."""
-    where = f"data.cifar10_1 {split}"
-    part = listing.parse_split(where, split)
-    names = [f"cifar10.1_{part.base}_{what}.npy" for what in ("data", "labels")]
-    images, labels = _read(where, root, "datasets", names)
-    return arrays.build(
-        where,
-        part,
-        np.array(images),
-        labels,
-        classes=tables.class_names("cifar10"),
-        transform=transforms.preprocess(size, resize, native=True),
-        published=COUNTS_1[part.base],
-        name=f"cifar10_1/{split}",
-        cite=tables.cite("cifar10_1"),
-    )
-
-
-def _corrupted(clean: str) -> Callable[..., sources.ArraySource]:
-    """Makes the function that reads the corrupted images of "cifar10" or "cifar100"."""
-    name, below = f"{clean}_c", f"{clean.upper().replace('CIFAR', 'CIFAR-')}-C"
+def _variant(name: str, clean: str, below: str) -> Callable[..., sources.ArraySource]:
+    """Makes the function that reads arrays, in the folder `below`, of the classes of
+    "cifar10" or "cifar100".
+    """
 
     def make(
         split: str, *, root: str, size: int = 32, resize: int | None = None
     ) -> sources.ArraySource:
-        """Reads one corruption and severity, "fog/3"."""
+        """Reads a split: of CIFAR-10.1 "v6", with balanced classes, or "v4"; of the
+        corrupted sets one corruption and severity, "fog/3".
+        """
         where = f"data.{name} {split}"
         part = listing.parse_split(where, split)
-        corruption, _, severity = part.base.partition("/")
-        images, labels = _read(where, root, below, [f"{corruption}.npy", "labels.npy"])
-        n, rest = divmod(len(images), len(corruptions.SEVERITIES))
-        if rest:
-            raise ValueError(
-                f"{where}: {corruption}.npy must have as many images of each of the five"
-                f" severities, got {len(images):,} in all; fetch it again"
-            )
-        rows = slice((int(severity) - 1) * n, int(severity) * n)
+        stem, _, severity = part.base.partition("/")
+        if severity:
+            files = [f"{stem}.npy", "labels.npy"]
+        else:
+            files = [f"cifar10.1_{stem}_{what}.npy" for what in ("data", "labels")]
+        images, labels = _read(where, root, below, files)
+        rows = slice(None)
+        if severity:
+            n, rest = divmod(len(images), len(corruptions.SEVERITIES))
+            if rest:
+                raise ValueError(
+                    f"{where}: {stem}.npy must have as many images of each of the five"
+                    f" severities, got {len(images):,} in all; fetch it again"
+                )
+            rows = slice((int(severity) - 1) * n, int(severity) * n)
         return arrays.build(
             where,
             part,
@@ -225,9 +208,7 @@ def _corrupted(clean: str) -> Callable[..., sources.ArraySource]:
             labels[rows],
             classes=tables.class_names(clean),
             transform=transforms.preprocess(size, resize, native=True),
-            published=10_000,
-            name=f"{name}/{split}",
-            cite=tables.cite(name),
+            **tables.published(name, split),
         )
 
     return make
@@ -272,14 +253,17 @@ def _read(
 
 SPECS: Mapping[str, base.Spec] = MappingProxyType(
     {
-        "cifar10": base.spec("cifar10", cifar10, COUNTS),
-        "cifar100": base.spec("cifar100", cifar100, COUNTS),
+        "cifar10": base.spec("cifar10", cifar10),
+        "cifar100": base.spec("cifar100", cifar100),
     }
 )
 VARIANT_SPECS: Mapping[str, base.Spec] = MappingProxyType(
     {
-        "cifar10_c": base.spec("cifar10_c", _corrupted("cifar10"), CORRUPTED_SPLITS),
-        "cifar100_c": base.spec("cifar100_c", _corrupted("cifar100"), CORRUPTED_SPLITS),
-        "cifar10_1": base.spec("cifar10_1", cifar10_1, COUNTS_1),
+        name: base.spec(name, _variant(name, clean, below), splits)
+        for name, clean, below, splits in (
+            ("cifar10_c", "cifar10", "CIFAR-10-C", CORRUPTED_SPLITS),
+            ("cifar100_c", "cifar100", "CIFAR-100-C", CORRUPTED_SPLITS),
+            ("cifar10_1", "cifar10", "datasets", ()),
+        )
     }
 )

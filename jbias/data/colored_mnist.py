@@ -189,7 +189,9 @@ def _environments(
     root: str, split: str, form: str, flips: tuple, noise: float, seed: int
 ) -> tuple[UInt8[np.ndarray, "n h w"], dict[str, np.ndarray], str]:
     """Two classes: the environments of the split, in turn."""
-    pixels, digits, note = _read(root, *(("train",) if form == "irm" else mnist.COUNTS))
+    pixels, digits, note = _read(
+        root, *(("train",) if form == "irm" else ("train", "test"))
+    )
     parts, found = _parts(form, len(digits), seed), []
     for domain in _ENVIRONMENTS[split]:
         index = parts[domain]

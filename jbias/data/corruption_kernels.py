@@ -1,6 +1,7 @@
 """Corruptions of ImageNet-C in NumPy: noise, blur, weather and digital.
 
-Each is a function of an image (h, w, 3) of bytes, a generator and its settings.
+Each is a function of an image (h, w, 3) of bytes, a generator and its settings. Those that
+ask the image for its namespace serve JAX as well (augment.replay).
 Source: Hendrycks and Dietterich, ICLR 2019, https://arxiv.org/abs/1903.12261.
 Reference code: https://github.com/hendrycks/robustness at 8190fe3. Deviation of all:
 another generator; with the same draws the images are the same. As in the code that made the

@@ -38,6 +38,11 @@ class Listing(NamedTuple):
     files: listing.Files
     classes: tuple[str, ...] | None
 
+    def take(self, index: Int[np.ndarray, "m"]) -> "Listing":
+        """Selects images, in the order of `index`."""
+        store, files = self.store.take(index), self.files.take(index)
+        return self._replace(store=store, files=files)
+
 
 # Endings of shards -> (where, paths) -> (store, files, classes).
 _SHARDS: Mapping[str, Callable] = MappingProxyType(
@@ -62,8 +67,7 @@ def find_split(
 
     Raises ValueError, with what lies nearest, where no form is found.
     """
-    part = listing.parse_split(where, split)
-    root = listing.require_folder(where, os.path.expanduser(root), "root")
+    root, part = listing.open_root(where, root, split)
     for name in (part.base, *spellings):
         path = os.path.join(root, name)
         # Archives are often left beside what was unpacked from them.
@@ -100,8 +104,7 @@ def _sorted(where: str, found: Listing) -> Listing:
             f"{where}: labels must be 0 to {k - 1 if k else 'k - 1'}, got {lowest} to"
             f" {highest}; name the right classes"
         )
-    order = np.lexsort((np.array(files.names), files.labels))
-    return found._replace(store=found.store.take(order), files=files.take(order))
+    return found.take(np.lexsort((np.array(files.names), files.labels)))
 
 
 def _shards(root: str, split: str, form: str) -> list[str]:
@@ -217,8 +220,7 @@ def find_folder(
     where: str, root: str, split: str, spellings: Sequence[str] = ()
 ) -> tuple[str, listing.Split]:
     """Finds the folder of a split: its name, or the first of `spellings` there is."""
-    part = listing.parse_split(where, split)
-    root = listing.require_folder(where, os.path.expanduser(root), "root")
+    root, part = listing.open_root(where, root, split)
     paths = [os.path.join(root, one) for one in (part.base, *spellings)]
     path = next(filter(os.path.isdir, paths), paths[0])
     return listing.require_folder(where, path, f"split {part.base!r}"), part
@@ -233,6 +235,7 @@ def build(
     published: int | None = None,
     space: str = "names",
     measures: tuple[str, ...] = ("accuracy",),
+    note: str = "",
     **attributes,
 ) -> sources.EncodedSource:
     """Makes a source of a part of the listed files.
@@ -240,22 +243,22 @@ def build(
     `extra` has further columns of all files. A whole set of another size than
     `published` is used as it is, and the source's note says so.
     """
-    files, classes = found.files, found.classes
-    index = listing.split_indices(where, files, classes, part)
-    chosen = files.take(index)
-    columns = {"label": chosen.labels}
+    n, classes = len(found.files.names), found.classes
+    index = listing.split_indices(where, found.files, classes, part)
+    found = found.take(index)
+    columns = {"label": found.files.labels}
     columns |= {name: column[index] for name, column in (extra or {}).items()}
-    fingerprint = listing.digest(chosen, classes)
+    fingerprint = listing.digest(found.files, classes)
     if attributes.get("values"):  # A list of one's own may change, the files may not.
         fingerprint = listing.digest_columns(fingerprint, columns, attributes["values"])
     return sources.EncodedSource(
-        store=found.store.take(index),
+        store=found.store,
         classes=classes,
         columns=columns,
         space=space,
         measures=measures,
         fingerprint=fingerprint,
-        note=listing.count_note(len(files.names), published),
+        note=note or listing.count_note(n, published),
         **attributes,
     )
 
@@ -263,8 +266,6 @@ def build(
 def named_classes(
     name: str,
     classes: tuple[str, ...],
-    counts: Mapping[str, int],
-    spellings: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
     *,
     native: bool = False,
     space: str = "names",
@@ -272,7 +273,6 @@ def named_classes(
 ) -> Callable[..., sources.EncodedSource]:
     """Makes the function that lists a set of known classes, a folder each.
 
-    `counts` are the published images of each split, `spellings` where else one may lie;
     `native` says that all images have one size; `further` gives more of what `build`
     takes, of where, split and files.
     """
@@ -292,19 +292,16 @@ def named_classes(
         12.5 % off, as BiasBed did.
         """
         where = f"data.{name} {split}"
-        others = spellings.get(split.partition("[")[0], ())
-        path, part = find_folder(where, root, split, others)
+        path, part = find_folder(where, root, split, tables.folders(name, split))
         listing.match_classes(where, listing.class_folders(where, path), classes)
         files = listing.scan(where, path, {one: one for one in classes}, ignore)
         return build(
             where,
             part,
             in_folder(path, files, classes),
-            name=f"{name}/{split}",
             space=space,
             transform=transforms.preprocess(size, resize, crop, native=native),
-            published=counts.get(part.base),
-            cite=tables.cite(name),
+            **tables.published(name, split),
             **(further(where, part.base, files) if further else {}),
         )
 

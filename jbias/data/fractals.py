@@ -13,7 +13,6 @@ https://arxiv.org/abs/2110.03091. Flames: Draves and Reckase, "The fractal flame
 A picture is a function of (seed, its number, size), and about the same at every size.
 """
 
-import hashlib
 import zlib
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -341,8 +340,6 @@ def make(
         words,
         lambda: {"image": np.stack([_draw(i, size, seed) for i in range(n)])},
     )
-    content = hashlib.sha256(words.encode())
-    content.update(np.ascontiguousarray(arrays["image"]))
     return sources.ArraySource(
         images=arrays["image"],
         name=f"fractals/{split}",
@@ -351,7 +348,7 @@ def make(
         columns={"label": (np.arange(n) % len(KINDS)).astype(np.int32)},
         measures=("accuracy",),
         preprocessing=f"drawn at {size} pixels",
-        fingerprint=content.hexdigest(),
+        fingerprint=shapes.content_hash(words, arrays).hexdigest(),
         cite=tables.cite("fractals"),
         note="in the spirit of PixMix's mixing set, not that set",
     )

@@ -30,18 +30,6 @@ from jaxtyping import Int
 
 from jbias.data import base, folder, labels, listing, sources, tables, transforms
 
-COUNTS: Mapping[str, int] = MappingProxyType(
-    {"edge": 160, "silhouette": 160, "cue-conflict": 1280}
-)
-# The folders of rgeirhos/texture-vs-shape/stimuli.
-SPELLINGS: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        "edge": ("edges",),
-        "silhouette": ("filled-silhouettes",),
-        "cue-conflict": ("style-transfer-preprocessed-512",),
-    }
-)
-
 
 def _further(where: str, split: str, files: listing.Files) -> dict[str, Any]:
     """Of cue conflict, the columns of the other cue and the measure of both."""
@@ -54,8 +42,6 @@ def _further(where: str, split: str, files: listing.Files) -> dict[str, Any]:
 make = folder.named_classes(
     "geirhos",
     tuple(labels.geirhos16()),
-    COUNTS,
-    SPELLINGS,
     native=True,
     space="entry16",
     further=_further,
@@ -219,7 +205,7 @@ def _same_number(one: str, other: str) -> bool:
 
 SPECS: Mapping[str, base.Spec] = MappingProxyType(
     {
-        "geirhos": base.spec("geirhos", make, COUNTS),
+        "geirhos": base.spec("geirhos", make),
         "model_vs_human": base.spec(
             "model_vs_human", model_vs_human, CONDITIONS, narrows=("condition",)
         ),

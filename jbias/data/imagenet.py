@@ -21,16 +21,14 @@ import json
 import os
 import posixpath
 import re
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Sequence
 
 import numpy as np
 from jaxtyping import Int
 
 from jbias.data import base, folder, listing, sources, tables, transforms, wordnet
 
-COUNTS: Mapping[str, int] = MappingProxyType({"train": 1_281_167, "val": 50_000})
-_SPELLINGS = {"val": ("validation",)}  # Of Hugging Face and TFDS.
+VALIDATION_IMAGES = tables.data_sets()["imagenet"]["images"]["val"]
 _STEM = "ILSVRC2012_val_"
 _ROW = re.compile(rf"(?:({_STEM}\d{{8}})\S*?[\s,])?\s*(n\d{{8}}|\d{{1,3}})\b")
 
@@ -55,8 +53,7 @@ def make(
     are no images and may be passed over.
     """
     where = f"data.imagenet {split}"
-    base = split.partition("[")[0]
-    spellings = _SPELLINGS.get(base, ())
+    spellings = tables.folders("imagenet", split)
     if labels and classes:
         raise ValueError(
             f"{where}: labels must come without classes, got {labels!r} and {classes!r};"
@@ -67,7 +64,8 @@ def make(
         found = order_by_wordnet(where, found, found.files.labels, subset=subset)
     else:
         above = os.path.expanduser(root)
-        paths = [os.path.join(above, name) for name in (base, *spellings)]
+        names = split.partition("[")[0], *spellings
+        paths = [os.path.join(above, name) for name in names]
         _has_folders(where, next(filter(os.path.isdir, paths), paths[0]))
         found, part = find_wordnet_split(
             where,
@@ -82,11 +80,9 @@ def make(
         where,
         part,
         found,
-        name=f"imagenet/{split}",
         space="wnid",
         transform=transforms.preprocess(size, resize, crop),
-        published=COUNTS.get(part.base),
-        cite=tables.cite("imagenet"),
+        **tables.published("imagenet", split),
     )
 
 
@@ -99,7 +95,7 @@ def _has_folders(where: str, path: str) -> None:
         raise ValueError(
             f"{where}: images must lie in class folders, got {first!r} directly in"
             f" {path!r}; move them, or give labels=<file>, a WordNet id a line for"
-            f" images 1 to {COUNTS['val']:,}"
+            f" images 1 to {VALIDATION_IMAGES:,}"
         )
 
 
@@ -127,13 +123,11 @@ def _flat(
             f"{where}: every image must have a label in {path!r}, {len(strange):,} have"
             f" none, first {strange[0]!r}; keep the published names"
         )
-    wnids = wordnet.wnids()
-    ids = {wnid: i for i, wnid in enumerate(wnids)}
     files = files._replace(
         names=tuple(part.base + one.removeprefix(name) for one in files.names),
-        labels=np.array([ids[table[stem]] for stem in stems], np.int32),
+        labels=wordnet.positions([table[stem] for stem in stems]),
     )
-    return folder.Listing("flat", store, files, wnids), part
+    return folder.Listing("flat", store, files, wordnet.wnids()), part
 
 
 def read_labels(path: str) -> dict[str, str]:
@@ -160,15 +154,15 @@ def read_labels(path: str) -> dict[str, str]:
                 " challenge's own ground truth are in another order and are not taken"
             )
         table[stem or f"{_STEM}{i:08}"] = label
-    if not all(row[1] for row in rows) and len(table) != COUNTS["val"]:
+    if not all(row[1] for row in rows) and len(table) != VALIDATION_IMAGES:
         raise ValueError(
-            f"{path}: without names there must be {COUNTS['val']:,} lines, got"
+            f"{path}: without names there must be {VALIDATION_IMAGES:,} lines, got"
             f" {len(lines):,}"
         )
     return table
 
 
-SPEC = base.spec("imagenet", make, COUNTS)
+SPEC = base.spec("imagenet", make)
 
 _WNID = re.compile(r"n\d{8}")
 _SPOKEN = {0: "tench", 999: "toilet tissue"}  # How Hugging Face's names begin.
@@ -217,10 +211,9 @@ def order_by_wordnet(
     labels = np.searchsorted(present, ids).astype(np.int32)
     order = np.argsort(labels, kind="stable")
     return found._replace(
-        store=found.store.take(order),
-        files=found.files._replace(labels=labels).take(order),
+        files=found.files._replace(labels=labels),
         classes=tuple(wordnet.wnids()[i] for i in present),
-    )
+    ).take(order)
 
 
 def _positions(
@@ -287,9 +280,6 @@ def _incomplete(where: str, present, numbered: bool, subset: bool) -> None:
     )
 
 
-REAL_IMAGES = 50_000
-
-
 def imagenet_real(
     split: str,
     *,
@@ -334,10 +324,10 @@ def read_real(path: str) -> dict[str, tuple[str, ...]]:
         open(os.path.expanduser(path), encoding="utf-8") as file,
     ):
         held = json.load(file)
-    if not isinstance(held, list) or len(held) != REAL_IMAGES:
+    if not isinstance(held, list) or len(held) != VALIDATION_IMAGES:
         size = f"{len(held):,}" if isinstance(held, list) else "no list"
         raise ValueError(
-            f"{path}: must be a list of {REAL_IMAGES:,} lists, got {size}; take the"
+            f"{path}: must be a list of {VALIDATION_IMAGES:,} lists, got {size}; take the"
             " real.json of google-research/reassessed-imagenet"
         )
     wnids = wordnet.wnids()
@@ -369,7 +359,7 @@ def real_columns(
     if strange:
         raise ValueError(
             f"{where}: ReaL knows files named ILSVRC2012_val_00000001 to"
-            f" {REAL_IMAGES:08}, got {len(strange)} others, first {strange[0]!r}; take the"
+            f" {VALIDATION_IMAGES:08}, got {len(strange)} others, first {strange[0]!r}; take the"
             " validation images under their published names"
         )
     ids = {name: label for label, name in enumerate(classes)}

@@ -118,14 +118,13 @@ def _evenly_spaced(label: Int[np.ndarray, "n"], each: int) -> Int[np.ndarray, "m
 
 def _relative(
     name: str,
-    folders: Mapping[str, tuple[str, ...]],
-    counts: Mapping[str, int],
     native: bool = False,
+    folders: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
 ) -> base.Spec:
     """The row of one set.
 
-    `folders` are its splits and where else each may lie, `counts` the published images
-    of each; `native` says that all images have one size.
+    `native` says that all images have one size; `folders` are splits that the tables do
+    not have, and where else each may lie.
     """
 
     def make(
@@ -145,7 +144,8 @@ def _relative(
             where,
             root,
             split,
-            spellings=folders.get(split.partition("[")[0], ()),
+            spellings=folders.get(split.partition("[")[0])
+            or tables.folders(name, split),
             ignore=ignore,
             classes=classes,
             subset=subset,
@@ -154,11 +154,9 @@ def _relative(
             where,
             part,
             found,
-            name=f"{name}/{split}",
             space="wnid",
             transform=transforms.preprocess(size, resize, crop, native=native),
-            published=counts.get(part.base),
-            cite=tables.cite(name),
+            **tables.published(name, split),
         )
 
     return base.spec(name, make, folders)
@@ -176,31 +174,20 @@ def _severities(
     return found
 
 
-_V2 = {
-    "matched-frequency": ("imagenetv2-matched-frequency-format-val",),
-    "threshold-0.7": ("imagenetv2-threshold0.7-format-val",),
-    "top-images": ("imagenetv2-top-images-format-val",),
-}
-_C, _BAR = _severities(corruptions.CORRUPTIONS), _severities(corruptions.BAR)
-
-_SKETCH = {"sketch": ("ImageNet-Sketch", "imagenet-sketch")}
-_STYLIZED = {"train": (), "val": ("validation",)}
-_DEEP = {"cae": ("CAE",), "edsr": ("EDSR",)}
-_TRAIN, _VAL = imagenet.COUNTS["train"], imagenet.COUNTS["val"]
 _RELATIVES = {
-    name: _relative(name, *row)
-    for name, row in {
-        "imagenet_v2": (_V2, dict.fromkeys(_V2, 10_000)),
-        "imagenet_sketch": (_SKETCH, {"sketch": 50_889}),
-        "imagenet_c": (_C, dict.fromkeys(_C, _VAL), True),
-        "imagenet_c_bar": (_BAR, dict.fromkeys(_BAR, _VAL), True),
-        "stylized_imagenet": (_STYLIZED, imagenet.COUNTS, True),
-        "deepaugment": (_DEEP, dict.fromkeys(_DEEP, _TRAIN)),
-    }.items()
+    row[0]: _relative(*row)
+    for row in (
+        ("imagenet_v2",),
+        ("imagenet_sketch",),
+        ("imagenet_c", True, _severities(corruptions.CORRUPTIONS)),
+        ("imagenet_c_bar", True, _severities(corruptions.BAR)),
+        ("stylized_imagenet", True),
+        ("deepaugment",),
+    )
 }
 
 
-def _subset(name: str, published: int) -> Callable[..., sources.EncodedSource]:
+def _subset(name: str) -> Callable[..., sources.EncodedSource]:
     """Makes the function that lists a set of 200 classes, and holds choices to them."""
 
     def make(
@@ -218,22 +205,16 @@ def _subset(name: str, published: int) -> Callable[..., sources.EncodedSource]:
         split = found.name.rpartition("/")[2]
         where = f"data.{name} {split}"
         listing.match_classes(where, found.classes, wordnet.subsets()[name])
-        note = "" if "[" in split else listing.count_note(len(found), published)
-        return dataclasses.replace(
-            found,
-            name=f"{name}/{split}",
-            restrict=True,
-            note=note or found.note,
-            cite=tables.cite(name),
-        )
+        known = tables.published(name, split)
+        count = listing.count_note(len(found), known.pop("published"))
+        note = found.note if "[" in split else count or found.note
+        return dataclasses.replace(found, restrict=True, note=note, **known)
 
     return make
 
 
-imagenet_a = _subset("imagenet_a", 7_500)
-imagenet_r = _subset("imagenet_r", 30_000)
-
-TINY_COUNTS: Mapping[str, int] = MappingProxyType({"train": 100_000, "val": 10_000})
+imagenet_a = _subset("imagenet_a")
+imagenet_r = _subset("imagenet_r")
 
 
 def tiny_imagenet(
@@ -256,11 +237,9 @@ def tiny_imagenet(
         where,
         part,
         folder.in_folder(path, files, classes),
-        name=f"tiny_imagenet/{split}",
         space="wnid",
         transform=transforms.preprocess(size, resize, crop, native=True),
-        published=TINY_COUNTS.get(part.base),
-        cite=tables.cite("tiny_imagenet"),
+        **tables.published("tiny_imagenet", split),
     )
 
 
@@ -313,11 +292,11 @@ def _tiny_lines(where: str, path: str) -> list[str]:
 
 SPECS: Mapping[str, base.Spec] = MappingProxyType(
     {
-        "imagenet16": base.spec("imagenet16", imagenet16, imagenet.COUNTS),
+        "imagenet16": base.spec("imagenet16", imagenet16, ("train", "val")),
         "imagenet_real": imagenet.REAL_SPEC,
         **_RELATIVES,
         "imagenet_a": base.spec("imagenet_a", imagenet_a),
         "imagenet_r": base.spec("imagenet_r", imagenet_r),
-        "tiny_imagenet": base.spec("tiny_imagenet", tiny_imagenet, TINY_COUNTS),
+        "tiny_imagenet": base.spec("tiny_imagenet", tiny_imagenet),
     }
 )

@@ -58,6 +58,12 @@ def parse_split(where: str, split: str) -> Split:
     return Split(match["base"], *part)
 
 
+def open_root(where: str, root: str, split: str) -> tuple[str, Split]:
+    """The folder of a set, which must be there, and what `split` names of it."""
+    part = parse_split(where, split)
+    return require_folder(where, os.path.expanduser(root), "root"), part
+
+
 def require_folder(where: str, path: str, what: str) -> str:
     """Returns `path` if it is a folder, else says what lies nearest to it."""
     if os.path.isdir(path):

@@ -14,7 +14,6 @@ from jaxtyping import UInt8
 from jbias.data import arrays, base, listing, sources, tables, transforms
 from jbias.untrusted import limits, opening
 
-COUNTS: Mapping[str, int] = MappingProxyType({"train": 60_000, "test": 10_000})
 DIGITS = tuple("0123456789")
 GARMENTS = (
     *("T-shirt", "trouser", "pullover", "dress", "coat"),
@@ -40,8 +39,7 @@ def _reader(name: str, classes: Sequence[str]) -> Callable[..., sources.ArraySou
         `pad` black pixels are put on each side first: 2 make 32, without resizing.
         """
         where = f"data.{name} {split}"
-        part = listing.parse_split(where, split)
-        root = listing.require_folder(where, os.path.expanduser(root), "root")
+        root, part = listing.open_root(where, root, split)
         images, labels = (
             read_idx(_path(where, root, f"{_STEMS[part.base]}-{kind}"))
             for kind in ("images-idx3-ubyte", "labels-idx1-ubyte")
@@ -55,9 +53,7 @@ def _reader(name: str, classes: Sequence[str]) -> Callable[..., sources.ArraySou
             labels.astype(np.int32),
             classes=classes,
             transform=transforms.preprocess(size, resize, native=True),
-            published=COUNTS[part.base],
-            name=f"{name}/{split}",
-            cite=tables.cite(name),
+            **tables.published(name, split),
         )
         words = f"padded by {pad} pixels; {made.preprocessing}"
         return dataclasses.replace(made, preprocessing=words) if pad else made
@@ -98,12 +94,10 @@ def read_idx(path: str) -> UInt8[np.ndarray, "n ..."]:
     return found.reshape(shape)
 
 
-make = _reader("mnist", DIGITS)
 SPECS: Mapping[str, base.Spec] = MappingProxyType(
     {
-        "mnist": base.spec("mnist", make, COUNTS),
-        "fashion_mnist": base.spec(
-            "fashion_mnist", _reader("fashion_mnist", GARMENTS), COUNTS
-        ),
+        name: base.spec(name, _reader(name, classes))
+        for name, classes in {"mnist": DIGITS, "fashion_mnist": GARMENTS}.items()
     }
 )
+make = SPECS["mnist"].make

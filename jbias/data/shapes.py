@@ -62,6 +62,7 @@ import hashlib
 import zlib
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Int
@@ -305,9 +306,7 @@ def make(
     words = f"shapes {VERSION} {split} {int(n)} {sorted(options.items())}"
     draw = functools.partial(_draw, split, int(n), **options)
     arrays = cached(f"shapes-{split}", words, draw)
-    content = hashlib.sha256(words.encode())
-    for column in sorted(arrays):
-        content.update(np.ascontiguousarray(arrays[column]))
+    content = content_hash(words, arrays)
     more = {}
     if renders:
         options.pop("correlation")  # Has no say, either.
@@ -340,6 +339,14 @@ def cached(name: str, words: str, draw: Callable) -> dict[str, np.ndarray]:
         arrays = draw()
         cache.save(name, words, arrays)
     return arrays
+
+
+def content_hash(words: str, arrays: Mapping[str, np.ndarray]) -> Any:
+    """SHA-256, to be gone on with, over the words and the arrays of a drawn set."""
+    content = hashlib.sha256(words.encode())
+    for column in sorted(arrays):
+        content.update(np.ascontiguousarray(arrays[column]))
+    return content
 
 
 SPEC = base.spec("shapes", make, SPLITS, narrows=("renders", "factors"))

@@ -20,15 +20,15 @@ import numpy as np
 from jbias.data import base, cache, listing, sources, tf_example
 from jbias.untrusted import limits, opening
 
+# The images, their names and labels, and the names of classes where shards have them.
+Listed = tuple[sources.Store, listing.Files, tuple[str, ...] | None]
 IMAGE_KEY, LABEL_KEY, NAME_KEY = "image", "label", "file_name"
 _IMAGE_KEYS = (IMAGE_KEY, "image/encoded", "jpg", "png")
 _LABEL_KEYS = (LABEL_KEY, "image/class/label", "fine_label", "cls")
 _NAME_KEYS = (NAME_KEY, "image/filename", "filename", "id", "__key__")
 
 
-def read_records(
-    where: str, shards: Sequence[str]
-) -> tuple[sources.Store, listing.Files, tuple[str, ...] | None]:
+def read_records(where: str, shards: Sequence[str]) -> Listed:
     """Lists all records."""
     found = _checked_index(where, shards) or cache.for_files(
         "records", shards, lambda: _list_records(where, shards)
@@ -37,10 +37,8 @@ def read_records(
     image = functools.partial(example_image, str(found["image"]))
     numbers = np.arange(len(files.names))
     store = sources.ArrayRecordStore(tuple(shards), files.names, numbers, image)
-    classes = (
-        tuple(found["classes"].tolist()) if "classes" in found else class_names(shards)
-    )
-    return store, files, classes
+    known = found.get("classes")
+    return store, files, class_names(shards) if known is None else tuple(known.tolist())
 
 
 def _files(found: dict[str, np.ndarray]) -> listing.Files:
@@ -160,9 +158,7 @@ _LISTED = 256  # Bytes that a row takes in a listing.
 _PARQUET_LABELS = ("label", "labels", "fine_label", "cls", "class")
 
 
-def read_parquet(
-    where: str, shards: Sequence[str]
-) -> tuple[sources.Store, listing.Files, tuple[str, ...] | None]:
+def read_parquet(where: str, shards: Sequence[str]) -> Listed:
     """Lists all rows; the images themselves are read when asked for."""
     if _open_parquet(where, shards[0]).schema_arrow.names == [_EXAMPLES]:
         return _read_examples(where, shards)
@@ -178,13 +174,13 @@ def _parquet_store(
     found: dict[str, np.ndarray],
     read: Callable[[str, int], list[bytes]],
     classes: tuple[str, ...] | None,
-) -> tuple[sources.Store, listing.Files, tuple[str, ...] | None]:
+) -> Listed:
     files, place = _files(found), (found[key] for key in ("shard", "group", "row"))
     store = sources.ParquetStore(tuple(shards), files.names, *place, read=read)
     return store, files, classes
 
 
-def _read_examples(where: str, shards: Sequence[str]) -> tuple:
+def _read_examples(where: str, shards: Sequence[str]) -> Listed:
     groups = []
 
     def records() -> Iterator[bytes]:
@@ -332,9 +328,7 @@ class _Member(NamedTuple):
     length: int
 
 
-def read_tar(
-    where: str, shards: Sequence[str]
-) -> tuple[sources.Store, listing.Files, tuple[str, ...] | None]:
+def read_tar(where: str, shards: Sequence[str]) -> Listed:
     """Lists all images; what the headers say is cached, since large archives have many."""
     found = cache.for_files("tar", shards, lambda: _list_tar(where, shards))
     files, place = _files(found), (found[key] for key in ("shard", "start", "length"))

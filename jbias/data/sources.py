@@ -12,7 +12,7 @@ import hashlib
 import io
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, BinaryIO, cast
 
 import numpy as np
@@ -173,22 +173,10 @@ class ArrayRecordStore(Store):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class ArraySource:
+class ArraySource(base.Source):
     """Images that are in memory."""
 
     images: UInt8[np.ndarray, "n h w 3"]
-    name: str
-    classes: tuple[str, ...]
-    space: str
-    columns: Mapping[str, Int[np.ndarray, "n"]]
-    measures: tuple[str, ...]
-    preprocessing: str
-    fingerprint: str
-    cite: str
-    note: str = ""
-    arrays: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
-    restrict: bool = False
-    values: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self):
         shape = self.images.shape
@@ -197,11 +185,7 @@ class ArraySource:
                 f"{self.name}: images must be uint8 (n, h, w, 3), got"
                 f" {self.images.dtype} {shape}"
             )
-        _check(self)
-
-    @property
-    def size(self) -> int:
-        return self.images.shape[2]
+        super().__post_init__()
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -210,42 +194,25 @@ class ArraySource:
     def __len__(self) -> int:
         return len(self.images)
 
-    def __getitem__(self, index: int) -> dict[str, Any]:
-        return {"image": self.images[index], **_row(self.columns, index)}
+    def image(self, index: int) -> UInt8[np.ndarray, "h w 3"]:
+        return self.images[index]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class EncodedSource:
+class EncodedSource(base.Source):
     """Images that are decoded when asked for."""
 
     store: Store
     transform: transforms.Preprocess
-    name: str
-    classes: tuple[str, ...]
-    space: str
-    columns: Mapping[str, Int[np.ndarray, "n"]]
-    measures: tuple[str, ...]
-    fingerprint: str
-    cite: str
-    note: str = ""
-    arrays: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
-    restrict: bool = False
-    values: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    preprocessing: str = dataclasses.field(init=False)
 
     def __post_init__(self):
-        _check(self)
-
-    @property
-    def size(self) -> int:
-        return self.transform.size
+        object.__setattr__(self, "preprocessing", self.transform.description)
+        super().__post_init__()
 
     @property
     def shape(self) -> tuple[int, int]:
-        return self.size, self.size
-
-    @property
-    def preprocessing(self) -> str:
-        return self.transform.description
+        return self.transform.size, self.transform.size
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -255,30 +222,27 @@ class EncodedSource:
     def __len__(self) -> int:
         return len(self.store.names)
 
-    def __getitem__(self, index: int) -> dict[str, Any]:
-        return {"image": self.image(index), **_row(self.columns, index)}
-
     def image(
         self, index: int, transform: transforms.Preprocess | None = None
     ) -> UInt8[np.ndarray, "h w 3"]:
         """Decodes one image, by the source's own preprocessing or another."""
-        where = self.store.where(index)
-        opened = functools.partial(self.store.open, index)
-        return transforms.decode(opened, where, transform or self.transform)
+        return transforms.decode(*self._file(index), transform or self.transform)
 
     def cropped(
         self, index: int, size: int, draw: Callable[[int, int], crops.Window]
     ) -> UInt8[np.ndarray, "size size 3"]:
         """Decodes a window of one original image; see crops.cropped."""
-        opened = functools.partial(self.store.open, index)
-        return crops.cropped(opened, self.store.where(index), size, draw)
+        return crops.cropped(*self._file(index), size, draw)
 
     def canvas(
         self, index: int, size: int
     ) -> tuple[UInt8[np.ndarray, "size size 3"], float]:
         """Squeezes one whole original image; see crops.canvas."""
-        opened = functools.partial(self.store.open, index)
-        return crops.canvas(opened, self.store.where(index), size)
+        return crops.canvas(*self._file(index), size)
+
+    def _file(self, index: int) -> tuple[crops.Opened, str]:
+        """What opens an image, and what a person calls it."""
+        return functools.partial(self.store.open, index), self.store.where(index)
 
 
 def take(
@@ -310,45 +274,3 @@ def take(
 def in_memory(source: base.Source) -> bool:
     """Whether images are there without reading or decoding anything."""
     return isinstance(source, ArraySource)
-
-
-def _row(columns: Mapping[str, np.ndarray], index: int) -> dict[str, int]:
-    return {name: column[index].item() for name, column in columns.items()}
-
-
-def _check(source: base.Source) -> None:
-    """Holds every source to what the rest of the package relies on."""
-    where, n, k = source.name, len(source), len(source.classes)
-    if source.space not in base.SPACES:
-        raise ValueError(
-            f"{where}: space must be one of {base.SPACES}, got {source.space!r}"
-        )
-    if len(set(source.classes)) != k:
-        raise ValueError(f"{where}: class names must differ, got {source.classes}")
-    if "label" not in source.columns:
-        raise ValueError(f"{where}: columns must have 'label', got {[*source.columns]}")
-    for name, array in source.arrays.items():
-        if len(array) != n or name in source.columns:
-            raise ValueError(
-                f"{where}: array {name!r} must have {n} rows and a name of its own, got"
-                f" {array.shape}"
-            )
-    for name, values in source.values.items():
-        column = source.columns[name]
-        assert not len(column) or 0 <= column.min() <= column.max() < len(values)
-    for name, column in source.columns.items():
-        if column.shape != (n,) or column.dtype != np.int32:
-            raise ValueError(
-                f"{where}: column {name!r} must be int32 ({n},), got {column.dtype}"
-                f" {column.shape}"
-            )
-        least = -1 if name.startswith("accepted_") else 0
-        if (
-            base.holds_classes(name)
-            and n
-            and not least <= column.min() <= column.max() < k
-        ):
-            raise ValueError(
-                f"{where}: column {name!r} must be class ids below {k}, got"
-                f" {column.min()} to {column.max()}"
-            )

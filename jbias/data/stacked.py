@@ -80,4 +80,4 @@ def _any(rng, first, second, members=None) -> Int[np.ndarray, "n"]:
     return order[np.arange(len(first)) % len(order)]
 
 
-SPEC = base.spec("stacked", make, cifar.COUNTS, aspect=(2, 1))
+SPEC = base.spec("stacked", make, ("train", "test"), aspect=(2, 1))

@@ -142,8 +142,8 @@ def positions_in(
 ) -> Int[np.ndarray, "n"]:
     """Where the images of a part are in the whole; `option` needs to know."""
     if isinstance(source, sources.EncodedSource):
-        place = {whole.store.key(i): i for i in range(len(whole))}
-        return np.array([place[source.store.key(i)] for i in range(len(source))])
+        place = {key: i for i, key in enumerate(_keys(whole))}
+        return np.array([place[key] for key in _keys(source)])
     names = tuple(f"{i:08d}" for i in range(len(whole)))
     images = listing.Files(names, np.zeros(len(whole)), whole.columns["label"])
     where = f"data.{source.name}"

@@ -356,14 +356,15 @@ def _epoch(workdir: epath.Path, entry, step: int) -> float:
 
 
 def _model(net: nn.Module) -> str:
-    """The name in models.MODELS that makes such a net."""
+    """The name in models.MODELS that makes such a net, the one that says most of it."""
+    fits = {}
     for name, make in models.MODELS.items():
         fixed = getattr(make, "keywords", {})
         if type(net) is getattr(make, "func", make) and all(
             getattr(net, key) == value for key, value in fixed.items()
         ):
-            return name
-    return type(net).__name__
+            fits[name] = len(fixed)
+    return max(fits, key=fits.get, default=type(net).__name__)
 
 
 def _file_digest(path: str, head: str | os.PathLike | None) -> str:

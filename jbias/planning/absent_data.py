@@ -12,33 +12,13 @@ from jaxtyping import PyTree
 from jbias import data, run_spec
 from jbias.data import (
     base,
-    celeba,
-    cifar,
-    domains,
-    geirhos,
-    imagenet,
     listing,
-    mnist,
     sources,
     splits,
     transforms,
     wordnet,
 )
 from jbias.training import input_pipeline, input_plan, samplers, setup
-
-# Images by split, and classes, of sets that may lie elsewhere.
-_PUBLISHED: Mapping[str, tuple[Mapping[str, int], int]] = {
-    **dict.fromkeys(("imagenet", "stylized_imagenet"), (imagenet.COUNTS, 1000)),
-    "deepaugment": (dict.fromkeys(("cae", "edsr"), imagenet.COUNTS["train"]), 1000),
-    "imagenet_sketch": ({"sketch": 50_889}, 1000),
-    "tiny_imagenet": ({"train": 100_000, "val": 10_000}, 200),
-    **{f"cifar{k}": (cifar.COUNTS, k) for k in (10, 100)},
-    **dict.fromkeys(("mnist", "fashion_mnist"), (mnist.COUNTS, 10)),
-    "pacs": (domains.PACS_COUNTS, 7),
-    "office_home": (domains.OFFICE_HOME_COUNTS, 65),
-    "celeba": (celeba.COUNTS, 2),
-    "geirhos": (geirhos.COUNTS, 16),
-}
 
 
 class UnknownSize(ValueError):
@@ -75,8 +55,10 @@ def open_source(
         if not missing or data.DATASETS[name].aspect != (1, 1):
             raise
         part = listing.parse_split(where, options["split"])
-        counts, known = _PUBLISHED.get(name, ({}, 0))
-        images, classes = counts.get(part.base, given.images), known or given.classes
+        spec = data.DATASETS[name]
+        published = spec.images if spec.classes else {}
+        images = published.get(part.base, given.images)
+        classes = spec.classes or given.classes
         if not images or not classes:
             raise UnknownSize(f"{error}; or give --images=N and --classes=K") from error
     left = listing.cut_index(images, part.stop) - listing.cut_index(images, part.start)

@@ -86,9 +86,11 @@ def amounts(name, h, w):
 @functools.cache
 def applied(name, nearest):
     sampler = pillow.NEAREST if nearest else pillow.BILINEAR
-    return jax.jit(
-        jax.vmap(functools.partial(pillow.apply_by_name, name, sampler=sampler))
-    )
+
+    def one(image, amount):
+        return pillow.apply(image, jnp.int32(0), amount, (name,), sampler)
+
+    return jax.jit(jax.vmap(one))
 
 
 def compare(name, h, w, some, resample=Image.Resampling.BILINEAR):

@@ -55,9 +55,7 @@ def test_starts_from_one_operation_of_augmix():
     names = augmix.ALL_OPERATIONS
     for i in range(B):
         kind, amount = augmix.operations(u_op[i], names, 1, (SIZE, SIZE))
-        pixels = pillow.apply_by_name(
-            names[int(kind[0])], pillow.pack(IMAGE[i]), amount[0]
-        )
+        pixels = pillow.apply(pillow.pack(IMAGE[i]), kind[0], amount[0], names)
         np.testing.assert_array_equal(start[i], pillow.unpack(pixels))
 
 

@@ -9,7 +9,6 @@ import pytest
 from PIL import Image
 
 from jbias import data
-from jbias.data import cifar, mnist
 from tests import cases
 
 RNG = np.random.default_rng(0)
@@ -196,4 +195,6 @@ def test_what_is_no_published_form_is_refused(tmp_path):
     for split, message in (("odd", "must be an .npz"), ("none", "No such file")):
         with pytest.raises(ValueError, match=message):
             data.load("npz", split, root=str(tmp_path))
-    assert mnist.COUNTS == cifar.COUNTS | {"train": 60_000}
+    assert data.DATASETS["mnist"].images == data.DATASETS["cifar10"].images | {
+        "train": 60_000
+    }

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from jbias import data
-from jbias.data import annotations, base, domains, tables
+from jbias.data import annotations, base, tables
 
 FLAGS = ("Black_Hair", "Blond_Hair", "Gray_Hair", "Male")
 # Black, blond, grey, male, part; images 1 to 6.
@@ -316,9 +316,10 @@ def test_office_home(tree, split, folder):
     root = tree({f"{folder}/{name}": 1 for name in classes})
     source = data.load("office_home", split, root=str(root), size=8)
     assert source.classes == classes
-    published = f"{domains.OFFICE_HOME_COUNTS[split]:,}"
+    images = data.DATASETS["office_home"].images
+    published = f"{images[split]:,}"
     assert source.note == f"65 images on disk, the published set has {published}"
-    assert sum(domains.OFFICE_HOME_COUNTS.values()) == 15_588
+    assert sum(images.values()) == 15_588
     (root / folder / "Mug").rename(root / folder / "Mugs")
     with pytest.raises(ValueError, match="got 'Mugs'; did you mean 'Mug'"):
         data.load("office_home", split, root=str(root))

@@ -9,12 +9,12 @@ from jbias.data import domains, geirhos, labels, loader
 from tests import cases
 
 
-@cases.each(("style", "count"), domains.PACS_COUNTS.items())
+@cases.each(("style", "count"), data.DATASETS["pacs"].images.items())
 def test_pacs_counts(unpacked, style, count):
     root = str(unpacked("pacs64") / "pacs64")
     source = data.load("pacs", style, root=root, size=64)
     assert (len(source), source.note) == (count, "")
-    assert sum(domains.PACS_COUNTS.values()) == 9991
+    assert sum(data.DATASETS["pacs"].images.values()) == 9991
     assert set(source.columns["label"]) == set(range(7))
     train, valid = (
         data.load("pacs", f"{style}{part}", root=root, size=64)
@@ -58,7 +58,7 @@ def test_pacs_with_other_classes_is_refused(tree, change, message):
     assert message in str(error.value)
 
 
-@cases.each(("split", "count"), geirhos.COUNTS.items())
+@cases.each(("split", "count"), data.DATASETS["geirhos"].images.items())
 def test_geirhos_counts(unpacked, split, count):
     root = str(unpacked("geirhos64") / "geirhos64")
     source = data.load("geirhos", split, root=root, size=64)
