@@ -216,7 +216,7 @@ def _fates(job: RunContext) -> str:
     return ", ".join(f"seed {k} at step {v}" for k, v in job.monitor.diverged.items())
 
 
-class Event(enum.Flag):
+class _Event(enum.Flag):
     """What is due before the next step is taken."""
 
     EVALUATE = enum.auto()
@@ -225,7 +225,7 @@ class Event(enum.Flag):
     END = enum.auto()
 
 
-class Cadence(NamedTuple):
+class _Cadence(NamedTuple):
     """Steps from one evaluation, and from one save, to the next."""
 
     evaluate: int
@@ -238,7 +238,7 @@ def train_stage(
     """Steps, evaluates and saves until the stage ends; returns the states."""
     assert step <= stage.last, f"step {step} lies beyond its stage's last, {stage.last}"
     scale = dict(steps_per_epoch=stage.order.steps_per_epoch, total=job.stages[-1].last)
-    cadence = Cadence(
+    cadence = _Cadence(
         jc.to_steps(job.config["eval_every"], **scale),
         jc.to_steps(job.config["save_every"], **scale),
     )
@@ -249,13 +249,13 @@ def train_stage(
     ):
         while True:
             due = _events(job, stage, step, cadence)
-            if Event.EVALUATE in due and not (Event.STOP in due or job.elsewhere):
+            if _Event.EVALUATE in due and not (_Event.STOP in due or job.elsewhere):
                 with (
                     telemetry.evaluating(job, step),
                     checkpointing.save_before_data_error(job, stage, states, step),
                 ):
                     evaluator.evaluate(job, stage, states, step)
-            left = Event.EVALUATE in due and step != job.evaluation.step
+            left = _Event.EVALUATE in due and step != job.evaluation.step
             if _is_save_due(job, step, due, left=left):
                 with telemetry.saving(job):
                     checkpointing.save(job, stage, states, step, left=left)
@@ -263,7 +263,7 @@ def train_stage(
                 raise signals.Interrupted(
                     f"{job.halted} at step {step}: saved; the same command resumes"
                 )
-            if Event.END in due:
+            if _Event.END in due:
                 return states
             count, static = _steps_ahead(job, stage, step, cadence)
             with checkpointing.save_before_data_error(job, stage, states, step):
@@ -290,28 +290,28 @@ def train_stage(
             telemetry.show_progress(job, step, counted=not new)
 
 
-def _events(job: RunContext, stage: stages.Stage, step: int, every: Cadence) -> Event:
+def _events(job: RunContext, stage: stages.Stage, step: int, every: _Cadence) -> _Event:
     """What is due at this step, in all processes alike."""
-    due, local = Event(0), step - stage.first
+    due, local = _Event(0), step - stage.first
     evaluates = local and (step == stage.last or local % every.evaluate == 0)
     if job.stop_requested(step):
-        due |= Event.STOP
+        due |= _Event.STOP
     if evaluates:
         job.flush()
     if step == stage.last or evaluates and job.monitor.all_diverged:
-        due |= Event.END
+        due |= _Event.END
     if evaluates and step not in (job.evaluation.step, job.pending):
-        due |= Event.EVALUATE
+        due |= _Event.EVALUATE
     if local and local % every.save == 0:
-        due |= Event.SAVE
+        due |= _Event.SAVE
     return due
 
 
-def _is_save_due(job: RunContext, step: int, due: Event, *, left: bool) -> bool:
+def _is_save_due(job: RunContext, step: int, due: _Event, *, left: bool) -> bool:
     """Whether to save; `left`: this step's evaluation is still to be made."""
     best = step == job.evaluation.step and checkpointing.is_best(job)
     if step > job.checkpoints.step:
-        return bool(due & ~Event.EVALUATE) or bool(job.halted) or left or best
+        return bool(due & ~_Event.EVALUATE) or bool(job.halted) or left or best
     # A stop may have cut the evaluation of the step it saved off.
     return step == job.checkpoints.step and (
         best and not job.checkpoints.complete or left and job.elsewhere
@@ -348,7 +348,7 @@ def _all_ready(job: RunContext, stage: stages.Stage, step: int) -> bool:
 
 
 def _steps_ahead(
-    job: RunContext, stage: stages.Stage, step: int, cadence: Cadence
+    job: RunContext, stage: stages.Stage, step: int, cadence: _Cadence
 ) -> tuple[int, Hashable]:
     """How many steps to dispatch at once, up to the next event, and their program."""
     static = stage.static(step)

@@ -1460,3 +1460,9 @@ def get_config(text=""):
     assert "train.data: 'cifar10' != 'unknown'" in capsys.readouterr().err
     assert measure(*args, "--trained=cifar", out=out) == 2
     assert "--trained: unknown 'cifar'; did you mean" in capsys.readouterr().err
+
+
+def test_a_file_of_any_network_bears_its_own_name():
+    """Not that of a wider entry, as resnet50 is of a resnext50."""
+    names = {name: networks._model(make(10)) for name, make in models.MODELS.items()}
+    assert names == {name: name for name in models.MODELS}
