@@ -134,7 +134,7 @@ def test_nemenyi_tells_what_it_is_made_of():
     scores = np.random.default_rng(7).random((6, 5))
     result = stats.nemenyi(scores, larger_is_better=True)
     assert result.algorithms == ("0", "1", "2", "3", "4")
-    assert result.adjusted is result.pvalues
+    np.testing.assert_array_equal(result.adjusted, result.pvalues)
     better = result.ranks[:, None] < result.ranks
     np.testing.assert_array_equal(result.statistics > 0, better)
     same = stats.nemenyi(np.tile(np.arange(5.0), (6, 1)), larger_is_better=True)
