@@ -30,7 +30,7 @@ def each(
     single = isinstance(names, str) and "," not in names
     if isinstance(names, str):
         names = tuple(name.strip() for name in names.split(","))
-    fast, slow = [], []
+    fast, slow, names_used = [], [], set()
     for number, value in enumerate(values):
         if not isinstance(value, PARAM):
             value = pytest.param(value) if single else pytest.param(*value)
@@ -39,9 +39,10 @@ def each(
             value.id,
             *(_called(x, name, number) for x, name in zip(value.values, names)),
         }
+        names_used |= called
         part = slow if value.marks or quick and not called & {*quick} else fast
         part.append(dict(zip(names, value.values, strict=True)))
-    assert fast
+    assert fast and {*quick} <= names_used, {*quick} - names_used
 
     def decorate(test: Callable) -> Callable:
         parameters = inspect.signature(test).parameters

@@ -167,7 +167,8 @@ def _check(methods, alpha, spectrum, crop) -> None:
         )
     for name in methods:
         options.check_choice("mixing", "methods", name, METHODS)
-    options.check_plain("mixing", "positive", alpha=alpha)
+    if not isinstance(alpha, int | float) or not 0 < alpha < float("inf"):
+        raise ValueError(f"mixing: alpha must be above 0, got {alpha!r}")
     options.check_choice("mixing", "spectrum", spectrum, fmix.SPECTRA)
     if type(crop) is not int or crop < 0:
         raise ValueError(f"mixing: crop must be 0 pixels or more, got {crop!r}")

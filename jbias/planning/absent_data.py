@@ -56,8 +56,9 @@ def open_source(
             raise
         part = listing.parse_split(where, options["split"])
         spec = data.DATASETS[name]
-        published = spec.images if spec.classes else {}
-        images = published.get(part.base, given.images)
+        images = given.images
+        if spec.classes and isinstance(spec.images, Mapping):
+            images = spec.images.get(part.base, images)
         classes = spec.classes or given.classes
         if not images or not classes:
             raise UnknownSize(f"{error}; or give --images=N and --classes=K") from error

@@ -127,7 +127,7 @@ def _save_latest(job: RunContext, stage: stages.Stage, latest: LastGood) -> str:
         job.checkpoints.wait()
     # Whatever it is, the error that ended the run is the one to tell.
     except Exception as other:  # noqa: BLE001
-        reason = " ".join(str(other).split())[:200]
+        reason = " ".join(str(other.__cause__ or other).split())[:200]
         with contextlib.suppress(Exception):
             job.checkpoints.wait()
         return f"the latest step could not be saved ({reason}); {_where_to_resume(job)}"

@@ -89,7 +89,7 @@ def rebuild_decisions(
 
 def state_shapes(job: RunContext) -> Callable[[int], tuple]:
     """The shapes of a stage's states, by its number, to read a checkpoint into."""
-    return lambda number: stages.state_shapes(job.stages[number], len(job.members))
+    return lambda number: job.stages[number].state_shapes
 
 
 def net_only(state: train_step.State) -> train_step.State:

@@ -40,6 +40,11 @@ class InputPlan(NamedTuple):
     name: str  # Of its random streams.
 
     @property
+    def streams(self) -> bool:
+        """Whether images are read while it is trained."""
+        return self.stream is not None
+
+    @property
     def source(self) -> base.Source:
         """The first of the sets, which says what the classes are."""
         return next(iter(self.opened.values()))

@@ -84,6 +84,13 @@ class Stage:
         return self.pipelines["train"].order
 
     @property
+    def state_shapes(self) -> tuple:
+        """Shapes of the states of all its members, to read a checkpoint into."""
+        return (jax.eval_shape(self.program.draw, prng.key(0), None),) * len(
+            self.members
+        )
+
+    @property
     def streams(self) -> bool:
         """Whether images are read while it is trained."""
         return any(one.streams for one in self.pipelines.values())
@@ -405,11 +412,6 @@ def reader_options(
     cores = len(os.sched_getaffinity(0))
     threads = loading["threads"] or max(1, cores // max(1, workers))
     return loader.ReaderOptions(threads, workers, *mesh.local_part(devices))
-
-
-def state_shapes(stage: Stage, count: int) -> tuple:
-    """Shapes of a stage's states, to read a checkpoint into."""
-    return (jax.eval_shape(stage.program.draw, prng.key(0), None),) * count
 
 
 def make_seed_step(

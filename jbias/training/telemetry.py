@@ -77,10 +77,10 @@ def saving(job: RunContext) -> Iterator[None]:
 @contextlib.contextmanager
 def evaluating(job: RunContext, step: int) -> Iterator[None]:
     """Likewise, and shown as what the run does."""
-    set_phase(job, "evaluating", step)
     with saving(job):
+        set_phase(job, "evaluating", step)
         yield
-    set_phase(job, "stepping", step)
+        set_phase(job, "stepping", step)
 
 
 @contextlib.contextmanager
