@@ -71,6 +71,7 @@ def trace(config: dict) -> None:
         before = {"params": state.params["net"], "stats": state.stats["net"]}
 
 
+@pytest.mark.slow
 @cases.each(
     "name",
     NAMES,
@@ -84,6 +85,7 @@ def test_a_step_of_the_embedded_recipe_can_be_traced(name):
     trace(config_of(name, "smoke,seeds=1"))
 
 
+@pytest.mark.slow
 @cases.each(
     "name",
     [
@@ -159,6 +161,7 @@ IMAGENET = {  # Epochs, batch, rate, and the share of the epochs at its first dr
 }
 
 
+@pytest.mark.slow
 @cases.each(
     "name",
     IMAGENET,
@@ -370,6 +373,7 @@ def test_labels_stay_with_images_of_the_same_set_as_partners(method):
     assert same == dict(plain, reformulated=True)
 
 
+@pytest.mark.slow
 @cases.each("spectrum", ["isotropic", "released"], quick=("released",))
 def test_a_run_of_rm_has_three_masks_of_its_spectrum(spectrum):
     """Released ones have one cosine along a row, which changes twice at most."""
@@ -484,6 +488,7 @@ def test_a_partner_comes_normalised_by_its_own_constants():
     assert names == ["pad_crop", "flip"] and "pad" not in near["train"]["other"]
 
 
+@pytest.mark.slow
 @cases.each("method", ["basic", "fmix", "rm"], quick=("rm",))
 def test_on_stacked_images_a_method_mixes_digits_alone(method):
     c = distortion(f"method={method},data=stacked,root=x,digits=y,smoke")

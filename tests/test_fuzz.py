@@ -36,6 +36,7 @@ def hushed(monkeypatch):
     monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)
 
 
+@pytest.mark.slow
 @pytest.mark.quick("suites", "sweeps", "status")
 @pytest.mark.parametrize("name", list(fuzz.KINDS))
 def test_malformed_input_is_refused_or_read(name, monkeypatch):

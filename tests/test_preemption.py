@@ -80,6 +80,7 @@ def test_a_stop_while_the_config_is_read_has_its_code(tmp_path):
     assert ended.stderr.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_a_stop_that_somebody_took_for_an_error_is_not_lost(tmp_path, monkeypatch):
     real = setup.open_run
 
@@ -120,6 +121,7 @@ def test_a_stop_is_saved_and_the_same_command_ends_the_same(
     test_resume.assert_same_end(finished, workdir)
 
 
+@pytest.mark.slow
 def test_a_stop_while_the_last_checkpoint_is_written_changes_nothing(
     finished, tmp_path, monkeypatch
 ):
@@ -151,6 +153,7 @@ def fail() -> None:
     raise RuntimeError("a bug")
 
 
+@pytest.mark.slow
 def test_an_error_is_told_and_what_was_trained_is_saved(
     finished, tmp_path, monkeypatch
 ):
@@ -169,6 +172,7 @@ def test_an_error_is_told_and_what_was_trained_is_saved(
     test_resume.assert_same_end(finished, workdir)
 
 
+@pytest.mark.slow
 def test_states_that_are_gone_do_not_become_a_checkpoint(
     finished, tmp_path, monkeypatch
 ):
@@ -192,6 +196,7 @@ def test_states_that_are_gone_do_not_become_a_checkpoint(
     test_resume.assert_same_end(finished, workdir)
 
 
+@pytest.mark.slow
 def test_a_seed_rolled_back_in_a_run_stopped_anywhere_ends_the_same(
     tmp_path, monkeypatch
 ):
@@ -228,6 +233,7 @@ def test_a_seed_rolled_back_in_a_run_stopped_anywhere_ends_the_same(
     assert all(np.isfinite(x).all() for x in jax.tree.leaves(tree))
 
 
+@pytest.mark.slow
 def test_where_all_diverge_a_stopped_run_ends_at_the_step_of_one_never_stopped(
     tmp_path, monkeypatch
 ):

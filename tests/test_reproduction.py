@@ -181,6 +181,7 @@ def test_pairs(setting, capped, off, mean, least, difference):
     assert biasbed.critical_difference(setting) == pytest.approx(difference, abs=5e-5)
 
 
+@pytest.mark.slow
 def test_correlations_are_scipys_and_the_oracles():
     for row in ORACLE.itertuples():
         frame = biases.chosen()[row.models]

@@ -409,6 +409,7 @@ def test_what_cannot_be_is_refused_before_anything_is_written(
     assert not (tmp_path / "run" / "config.json").exists()
 
 
+@pytest.mark.slow
 def test_other_data_under_the_same_config_is_refused(finished, tmp_path):
     config, workdir = finished
     copy = tmp_path / "copy"

@@ -80,6 +80,7 @@ def test_loss_is_float32_for_half_precision_logits():
     assert loss.dtype == jnp.float32
 
 
+@pytest.mark.slow
 def test_forward_in_parts_is_forward_as_a_whole(net, variables, image):
     params, stats = variables["params"], variables["stats"]
 
@@ -98,6 +99,7 @@ def test_forward_in_parts_is_forward_as_a_whole(net, variables, image):
         assert all(jax.tree.leaves(same)) == (net.stage_of(name) >= 3)
 
 
+@pytest.mark.slow
 def test_evaluation_keeps_the_statistics(net, variables, image):
     stats = variables["stats"]
     _, after = base.forward(net, variables["params"], stats, image, None, train=False)

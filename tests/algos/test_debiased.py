@@ -117,6 +117,7 @@ def test_stylised_images_have_both_labels(run, erm, batch):
     assert loss == pytest.approx((clean + stylised) / 2, rel=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.quick("0.8")
 @pytest.mark.parametrize("gamma", [0.8, 0.0])
 def test_clean_images_know_nothing_of_the_other_label(run, erm, batch, gamma):
@@ -141,6 +142,7 @@ def norms(tree):
     }
 
 
+@pytest.mark.slow
 def test_each_half_has_its_own_norms(run, erm, batch):
     """Main norms learn and remember the clean half, auxiliary ones the stylised."""
     _, _, stats, grads = run()
@@ -165,6 +167,7 @@ def test_main_norms_do_not_see_the_stylised_half(run):
     assert min(jax.tree.leaves(gaps)) > 0
 
 
+@pytest.mark.slow
 def test_one_norm_sees_both_halves_in_turn(run, erm, batch, variables):
     """0.9 (0.9 old + 0.1 clean) + 0.1 stylised."""
     stats = run(gamma=1.0, aux_bn=False)[2]["net"]["bn1"]["mean"]
@@ -280,6 +283,7 @@ def test_smaller_images_are_picked_pixels():
     assert debiased._shrunk({"image": image}, 2, 200)["image"].shape[1] == 200
 
 
+@pytest.mark.slow
 def test_small_stylised_images_are_trained_on(net, variables, batch):
     algo = make(net, multi_grid=True)
     part = algo.parts["aux"](KEY, None, variables)

@@ -48,6 +48,7 @@ def spread(s, group):
     return np.repeat(np.sqrt(grouped.var(1, ddof=1) + 1e-6), group, axis=0)
 
 
+@pytest.mark.slow
 @cases.each("scale", [1, 1e-3])
 @cases.each("group", [4, 8])
 def test_formula_with_the_authors_epsilons(scale, group):
@@ -117,6 +118,7 @@ def test_half_precision_goes_through_float32():
     assert found.dtype == jnp.bfloat16
 
 
+@pytest.mark.slow
 def test_acts_at_the_authors_six_sites(net):
     seen, acted = [], []
     inner = dsu.make(net, p=1.0, mix_group=2).net.tap

@@ -20,6 +20,7 @@ def flat(x):
     return np.asarray(x, np.float64).reshape(len(x), -1, x.shape[-1])
 
 
+@pytest.mark.slow
 def test_sorted_values_are_mixed():
     """Every order statistic, with them every moment, not the first two alone."""
     found = np.sort(flat(efdmix.match(X, ORDER, SHARE)), axis=1)
@@ -54,6 +55,7 @@ def test_equal_values_take_different_ones_of_the_partner():
     np.testing.assert_allclose(np.sort(flat(found), axis=1), expected, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_gradients_pass_whole_and_reach_the_partner():
     """dy/dx is the identity; dy/dx' moves (1 - share) to the value of equal rank."""
     x, share = X[:4, :3, :2, :2], SHARE[:4]
@@ -69,6 +71,7 @@ def test_gradients_pass_whole_and_reach_the_partner():
     np.testing.assert_allclose(jacobian, expected, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_a_tpus_sorts_move_the_same_values(dtype):
     x = jnp.maximum(X, -0.5).astype(dtype)
@@ -99,6 +102,7 @@ def test_half_precision_stays():
     np.testing.assert_allclose(np.sort(flat(found), axis=1), expected, atol=0.05)
 
 
+@pytest.mark.slow
 def test_acts_after_the_chosen_stages_with_its_chance(net):
     tap = efdmix.make(net, p=1.0, stages=(2,), mix_group=4).net.tap
     assert tap(X, "stage1", KEY) is X
@@ -106,6 +110,7 @@ def test_acts_after_the_chosen_stages_with_its_chance(net):
     assert efdmix.make(net, p=0.0, mix_group=4).net.tap is None
 
 
+@pytest.mark.slow
 def test_single_pixels_meet_too(net):
     tap = efdmix.make(net, p=1.0, alpha=1.0, mix_group=4).net.tap
     x = X[:, :1, :1]

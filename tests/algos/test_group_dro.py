@@ -63,6 +63,7 @@ STARTS = np.cumsum([0, *COUNTS[:-1]])
 RISKS = np.add.reduceat(each_of(LOGITS), STARTS) / COUNTS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("adjustment", [0.0, 2.0])
 def test_weights_after_some_losses_are_the_closed_form(adjustment):
     """After t steps at the same losses q is as exp(t eta (L_g + C / sqrt(n_g)))."""
@@ -83,6 +84,7 @@ def test_weights_after_some_losses_are_the_closed_form(adjustment):
     np.testing.assert_allclose(grad, scale * p, rtol=1e-4, atol=1e-8)
 
 
+@pytest.mark.slow
 def test_the_worst_groups_weight_grows_until_it_has_all():
     algo, log_q, seen = group_dro.make(Free(), eta=1.0, columns=TOLD), None, []
     for _ in range(200):
@@ -109,6 +111,7 @@ def test_at_eta_zero_groups_of_one_size_give_erm():
     np.testing.assert_allclose(grad, expected, rtol=1e-5, atol=1e-8)
 
 
+@pytest.mark.slow
 def test_groups_that_a_batch_lacks_keep_their_weights():
     """Relative to each other; and one without training examples has none, ever."""
     told = Columns(label=[*LABEL, 1], attribute=[*ATTRIBUTE, 3])
@@ -122,6 +125,7 @@ def test_groups_that_a_batch_lacks_keep_their_weights():
     assert q[1, 0] == q[1, 1] == q[1, 3] < q[0].max()
 
 
+@pytest.mark.slow
 def test_views_that_should_agree_still_do():
     algo = group_dro.make(Free(), columns=TOLD)
     views = dict(views=2, consistency=12.0)
@@ -167,6 +171,7 @@ def test_weights_of_a_transform_are_multiplied():
     assert named["class"] == pytest.approx(expected, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_micro_batches_add_up_to_the_step_of_the_batch():
     algo = reweight.make(Linear(), columns=TOLD)
     txs = (optax.sgd(1.0),)
@@ -234,6 +239,7 @@ def worst(name):
     return accuracies(state.params["net"], test).min()
 
 
+@pytest.mark.slow
 def test_both_help_the_worst_group_where_an_attribute_misleads():
     """The best linear rule without the attribute has 84 of 100 right in each group."""
     assert worst("erm") < 0.6

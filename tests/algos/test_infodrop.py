@@ -46,6 +46,7 @@ def naive(x, offsets, *, kernel, stride, pooled, temperature):
     return w / w.sum((1, 2), keepdims=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stem", [SMALL, LARGE])
 def test_shares_are_those_of_patches_compared_one_by_one(stem):
     offsets = np.asarray(jax.random.randint(KEY, (9, 2), -3, 4))
@@ -63,11 +64,13 @@ def test_shares_sum_to_one_and_scale_with_nothing(stem):
     np.testing.assert_allclose(found, scaled, rtol=1e-3, atol=1e-8)
 
 
+@pytest.mark.slow
 def test_edges_are_kept_and_flat_areas_dropped():
     share = infodrop.drop_shares(EDGE, KEY, **SMALL)[0, 8:24]
     assert share[:, 15:17].max() < 0.01 * share[:, 4:8].mean()
 
 
+@pytest.mark.slow
 def test_no_contrast_drops_evenly():
     share = infodrop.drop_shares(jnp.zeros((2, 8, 8, 3)), KEY, **SMALL)
     np.testing.assert_allclose(share, 1 / 64, rtol=1e-6)
@@ -91,6 +94,7 @@ def test_marginals_are_those_of_draws_with_replacement(sampler):
     assert (np.abs(np.asarray(kept).mean(1) - chance) < 4.5 * spread + 1e-6).all()
 
 
+@pytest.mark.slow
 def test_exact_draws_hit_no_more_than_there_are():
     """One draw hits one position; the independent sampler may hit several."""
     share = jnp.full((10,), 0.1)
@@ -100,6 +104,7 @@ def test_exact_draws_hit_no_more_than_there_are():
     assert (np.asarray(loose).sum(0) != 9).any()
 
 
+@pytest.mark.slow
 @pytest.mark.quick("40-60")
 @pytest.mark.parametrize(("n", "draws"), [(40, 60), (3136, 4704)])
 def test_evenly_shared_drops_leave_as_many_as_in_the_occupancy_problem(n, draws):

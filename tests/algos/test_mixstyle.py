@@ -112,6 +112,7 @@ def shares(net):
     return lambda alpha: np.where(first, 1 - mean(alpha), mean(alpha))[met]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("alpha", [0.1, 0.5])
 def test_shares_are_of_a_beta_distribution(alpha, shares):
     """One for each image; for 0.1 most are nearly 0 or 1."""
@@ -125,6 +126,7 @@ def test_shares_are_of_a_beta_distribution(alpha, shares):
         assert (counts[0] + counts[3]) / len(seen) == pytest.approx(0.8, abs=0.04)
 
 
+@pytest.mark.slow
 def test_one_gate_for_the_whole_batch(net):
     """Every image changes or none does; the options may come at run time."""
     x = X[:, :2, :1, :1]

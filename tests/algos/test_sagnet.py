@@ -101,6 +101,7 @@ def test_style_loss_moves_the_style_head_only(start, stepped):
     assert changed == {p for p in paths(start.params) if p[0] == "style"}
 
 
+@pytest.mark.slow
 def test_adversarial_loss_moves_the_trunks_norms_only(start, stepped):
     changed = moved(start.params, stepped("adv").params)
     expected = {
@@ -123,6 +124,7 @@ def test_no_class_gradient_reaches_the_style_head(pulled):
     assert all((x == 0).all() for x in jax.tree.leaves(grads["class"]["style"]))
 
 
+@pytest.mark.slow
 def test_selection_is_what_isolates(pulled):
     """The style loss does reach the trunk, through means and variances."""
     grads, _, _ = pulled
@@ -146,6 +148,7 @@ def test_double_decay_is_of_the_style_head(net, double_decay, start, stepped):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.quick("0.01")
 @pytest.mark.parametrize("decay", [0.0, 0.01])
 def test_adversarial_step_is_bounded(start, stepped, pulled, decay):
@@ -165,6 +168,7 @@ def test_adversarial_step_is_bounded(start, stepped, pulled, decay):
         assert size == pytest.approx(CLIP, rel=1e-4)
 
 
+@pytest.mark.slow
 def test_sizes_for_resnet50():
     """As counted in the reference code at 1000 classes."""
     net = models.MODELS["resnet50"](1000)
@@ -184,6 +188,7 @@ def test_sizes_for_resnet50():
     assert (adv.loss, len(chosen), count(chosen)) == ("adv", 48, 10_112)
 
 
+@pytest.mark.slow
 def test_confusion_is_least_for_equal_classes():
     least = -math.log(1 / 1000 + 1e-5)
     equal = jnp.full((1, 1000), 2.0)
@@ -244,6 +249,7 @@ def test_copy_net_copies_stages_and_draws_the_linear_layer(net, variables, image
     assert (linear != variables["params"]["fc"]["kernel"]).any()
 
 
+@pytest.mark.slow
 @cases.each("stage", [2, 4, 5])
 def test_other_cuts(net, variables, batch, stage):
     algo = sagnet.make(net, style_stage=stage, mix_group=4)
@@ -348,6 +354,7 @@ def _at(tree, path):
     return tree
 
 
+@pytest.mark.slow
 def test_biasbeds_style_head_is_an_ordinary_classifier(released, begin, batch):
     """Its features are not swapped, and its loss reaches the trunk's convolutions."""
     txs = tuple(optax.identity() for _ in released.updates)
@@ -376,6 +383,7 @@ def test_an_unknown_variant_is_refused(net):
         sagnet.make(net, variant="bisabed")
 
 
+@pytest.mark.slow
 def test_the_trunk_of_a_plain_net_has_norms_too():
     """Their names are "stage1_bn" there, and the adversary must move them."""
     net = models.MODELS["cnn"](4, width=4)
@@ -390,6 +398,7 @@ def test_the_trunk_of_a_plain_net_has_norms_too():
     }
 
 
+@pytest.mark.slow
 @cases.each(
     ("name", "options"),
     [

@@ -78,6 +78,7 @@ def test_accuracy_is_that_of_the_nearest_other_row():
     np.testing.assert_array_equal(right, [True, True, False, False, False, False])
 
 
+@pytest.mark.slow
 def test_gradients_are_finite_and_attract_the_partner():
     zero = Z.at[0].set(0.0)
     gradient = jax.grad(lambda z: simclr.contrast(z, 0.1)[0].sum())(zero)
@@ -132,6 +133,7 @@ def test_trains_all_but_the_linear_layer(trained):
     assert all(moved(before.stats, after.stats).values())
 
 
+@pytest.mark.slow
 def test_losses_and_metrics(trained):
     _, _, first, last = trained
     names = {"loss_contrast", "gradient_norm_contrast", "contrast_accuracy"}
@@ -153,6 +155,7 @@ def test_projection_is_the_published_one(trained):
     }
 
 
+@pytest.mark.slow
 def test_projection_in_numpy():
     head = simclr.Projection(3)
     h = np.asarray(RNG.normal(size=(6, 4)), np.float32)

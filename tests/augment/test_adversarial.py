@@ -114,6 +114,7 @@ def test_draws_by_place_in_the_batch():
     np.testing.assert_allclose(few, whole[:2], atol=1e-7)
 
 
+@pytest.mark.slow
 def test_one_step_of_the_whole_ball_is_the_fast_gradient_sign():
     numbers = {"eps": 0.03, "step_size": 0.03, "steps": 1}
     found = compiled("linf")(numbers)
@@ -149,6 +150,7 @@ def test_a_ball_of_size_zero_holds_the_image_alone():
         np.testing.assert_array_equal(compiled(norm)(numbers), IMAGE)
 
 
+@pytest.mark.slow
 def test_is_a_constant_to_gradients():
     def through(scale):
         run = functools.partial(

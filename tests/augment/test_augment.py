@@ -37,6 +37,7 @@ def applied():
     return {name: jax.jit(augment.AUGMENTS[name]())(BATCH, KEY) for name in ALONE}
 
 
+@pytest.mark.slow
 @cases.each(
     "name",
     ALONE,
@@ -74,6 +75,7 @@ def test_an_example_is_changed_by_its_place_alone(name, applied):
     )
 
 
+@pytest.mark.slow
 @cases.each(
     "name",
     ALONE,
@@ -104,6 +106,7 @@ def test_flip_at_its_ends(p):
     np.testing.assert_array_equal(found, IMAGE[:, :, ::-1] if p else IMAGE)
 
 
+@pytest.mark.slow
 def test_pad_crop_is_a_uniform_shift_with_black():
     """Pixels that name their place show each window; all 9 shifts by 1 are as likely."""
     place = 1.0 + jnp.arange(16.0).reshape(1, 4, 4, 1)
@@ -123,6 +126,7 @@ def test_pad_crop_is_a_uniform_shift_with_black():
 WINDOWS = [(0, 0, 40, 30), (3, 5, 17, 9), (30, 2, 5, 28), (7, 7, 1, 1), (2, 1, 33, 20)]
 
 
+@pytest.mark.slow
 @cases.each("window", WINDOWS)
 @cases.each("out", [8, 32])
 def test_resizes_a_window_as_pillow_does(window, out):
@@ -145,6 +149,7 @@ def draws(height, width, count=4000, area=(0.08, 1.0), aspect=(3 / 4, 4 / 3)):
     return (np.asarray(x) for x in one(jax.random.split(KEY, count)))
 
 
+@pytest.mark.slow
 @cases.each("size", [(200, 200), (300, 200), (8, 8)])
 def test_windows_lie_inside(size):
     top, left, h, w = draws(*size)
@@ -162,6 +167,7 @@ def test_windows_are_uniform_in_area_log_aspect_and_place():
         assert scipy.stats.kstest(share, "uniform").pvalue > 0.001
 
 
+@pytest.mark.slow
 @cases.each(
     ("size", "expected"),
     [((30, 300), (0, 130, 30, 40)), ((300, 30), (130, 0, 40, 30))],
@@ -172,6 +178,7 @@ def test_what_never_fits_falls_back_to_the_centre(size, expected):
         np.testing.assert_array_equal(found, value)
 
 
+@pytest.mark.slow
 @cases.each(("width", "height"), [(1600, 800), (600, 1400)])
 def test_windows_of_a_canvas_are_those_of_the_original(width, height):
     """Cut on a canvas and drawn on the original: the same areas, aspects and places."""
@@ -190,6 +197,7 @@ def test_windows_of_a_canvas_are_those_of_the_original(width, height):
         assert scipy.stats.ks_2samp(mine, theirs).pvalue > 1e-3
 
 
+@pytest.mark.slow
 @cases.each(("width", "height"), [(2000, 500), (300, 1200), (1000, 900)])
 def test_what_never_fits_a_canvas_falls_back_as_the_original(width, height):
     whole = dict(area=(1.0, 1.0), aspect=(3 / 4, 4 / 3))
@@ -201,6 +209,7 @@ def test_what_never_fits_a_canvas_falls_back_as_the_original(width, height):
     np.testing.assert_allclose(np.array([left, top, w, h]) * scale, expected, atol=2)
 
 
+@pytest.mark.slow
 def test_a_whole_canvas_is_the_image():
     crop = augment.AUGMENTS["random_resized_crop"](
         area=(1.0, 1.0), aspect=(2.0, 2.0), size=12

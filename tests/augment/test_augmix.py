@@ -54,6 +54,7 @@ def test_the_first_view_is_the_image_and_counts_alone(shown):
     assert shown["once"] == BATCH["once"]
 
 
+@pytest.mark.slow
 def test_views_are_images_and_differ(shown):
     image = np.asarray(shown["image"]).reshape(B, 3, -1)
     assert 0 <= image.min() and image.max() <= 1 + 1e-6
@@ -83,6 +84,7 @@ def test_a_share_of_nothing_gives_the_image(monkeypatch):
         np.testing.assert_array_equal(image[:, view], BATCH["image"])
 
 
+@pytest.mark.slow
 def test_a_chain_is_its_operations_in_turn():
     """The first two of three, and a chain without share, by Pillow."""
     names = augmix.OPERATIONS
@@ -176,12 +178,14 @@ def test_without_operations_nothing_is_changed():
         np.testing.assert_array_equal(same[:, view], BATCH["image"])
 
 
+@pytest.mark.slow
 def test_a_plain_augmentation_takes_the_images_place():
     plain = augmix.make(views=1, js=0, all_ops=True)
     found = jax.eval_shape(plain, BATCH, KEY)
     assert jax.tree.map(jnp.shape, found) == jax.tree.map(jnp.shape, BATCH)
 
 
+@pytest.mark.slow
 def test_without_consistency_views_weigh_nothing():
     """Then the loss is that of the images, whatever the logits of their copies."""
     batch = {**BATCH, "weight": jnp.arange(1.0, B + 1)}
@@ -192,6 +196,7 @@ def test_without_consistency_views_weigh_nothing():
     assert base.objective(logits, found) == pytest.approx(float(expected), rel=1e-6)
 
 
+@pytest.mark.slow
 def test_the_divergence_knows_no_label():
     found = made(depth=0)
     logits = jax.random.normal(KEY, (3 * B, B))

@@ -130,6 +130,7 @@ def check(name, side, severities, ice):
     return out
 
 
+@pytest.mark.slow
 @cases.each(
     "name",
     KNOWN,

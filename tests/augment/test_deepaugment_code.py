@@ -28,6 +28,7 @@ def shifted(x, row, column):
     return np.pad(x, around)[row : row + x.shape[0], column : column + x.shape[1]]
 
 
+@pytest.mark.slow
 def test_code_0_amplifies_the_bits():
     found, gain = code(0)
     np.testing.assert_array_equal(found, X)
@@ -79,6 +80,7 @@ def test_code_5_flips_all_channels_alike():
     assert ways == {0, 1, 2}
 
 
+@pytest.mark.slow
 def test_code_6_is_a_convolution_near_the_identity():
     channel = 5
     impulse = jnp.zeros((len(KEYS), 7, 7, 32)).at[:, 3, 3, channel].set(1)
@@ -129,6 +131,7 @@ def test_code_8_shifts_channels_by_offsets_that_last():
     assert abs(np.mean(lasting) - kept) < 4 * (kept * (1 - kept) / n) ** 0.5
 
 
+@pytest.mark.slow
 def test_options_for_codes_are_uniform_and_what_is_drawn_is_done():
     keys = jax.random.split(jax.random.key(8), 3600)
     counts = np.bincount(jax.vmap(deepaugment_cae.draw_latent)(keys), minlength=9)

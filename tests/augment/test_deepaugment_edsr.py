@@ -217,6 +217,7 @@ def test_16_keeps_the_largest_of_each_kernel(weights):
         assert ((kept == largest) | ((kept == 0) & (largest < 0))).all()
 
 
+@pytest.mark.slow
 def test_three_options_are_drawn_uniformly_with_replacement():
     keys = jax.random.split(jax.random.key(0), 600)
     drawn = [deepaugment_edsr.draw(key) for key in keys]

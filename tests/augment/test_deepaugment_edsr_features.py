@@ -73,6 +73,7 @@ def test_body_negates_after_five_blocks():
     np.testing.assert_array_equal(body("negate"), -(INT + FIRST) + (ALL - FIRST))
 
 
+@pytest.mark.slow
 def test_body_rectifies_after_five_blocks():
     x = INT / 4 - FIRST  # What arrives there is negative or positive.
     relu = jax.nn.relu(x + FIRST) + (ALL - FIRST)
@@ -103,6 +104,7 @@ def run(found):
     return [{i for i in range(17) if number >> i & 1} for number in added[:, 0, 0, 0]]
 
 
+@pytest.mark.slow
 def test_released_skips_apply_one_layer_to_the_body_s_input():
     layers = run(body("skip"))
     assert all(len(one) == 1 for one in layers)
@@ -114,17 +116,20 @@ def test_released_skips_apply_one_layer_to_the_body_s_input():
     assert share < 1
 
 
+@pytest.mark.slow
 def test_true_skips_leave_out_up_to_three_layers():
     for layers in run(body("skip", true_skips=True)):
         left_out = set(range(17)) - layers
         assert 1 <= len(left_out) <= 3 and min(left_out) >= 2
 
 
+@pytest.mark.slow
 def test_true_skips_change_no_other_option():
     for option in ("negate", "flip", "nothing"):
         np.testing.assert_array_equal(body(option, true_skips=True), body(option))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("draw", "count"),
     [
@@ -139,6 +144,7 @@ def test_options_are_uniform(draw, count):
     assert scipy.stats.chisquare(counts).pvalue > 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("act", "options"),
     [
@@ -161,6 +167,7 @@ def test_an_image_is_damaged_alone():
     np.testing.assert_array_equal(body(None, INT[:3]), body(None)[:3])
 
 
+@pytest.mark.slow
 def test_a_body_of_four_blocks_is_cut_after_the_first():
     layers = LAYERS[:5]
     found = deepaugment_edsr.body(layers, INT, KEYS, "negate")

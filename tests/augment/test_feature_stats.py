@@ -38,6 +38,7 @@ def test_moments_are_numpys():
     np.testing.assert_allclose(var, expected[1], rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_moments_are_float32_for_half_precision():
     half = X.astype(jnp.bfloat16)
     mean, var = feature_stats.moments(half)
@@ -74,6 +75,7 @@ def test_permutes_inside_groups():
     np.testing.assert_array_equal(found // 4, np.arange(24) // 4)
 
 
+@pytest.mark.slow
 def test_groups_draw_for_themselves():
     """A group's order is from its number: the same in a longer batch."""
     np.testing.assert_array_equal(partners(KEY, 64, 8)[:24], partners(KEY, 24, 8))
@@ -115,6 +117,7 @@ def test_adain_has_the_authors_epsilons():
     np.testing.assert_allclose(found, expected, rtol=2e-4, atol=1e-7)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("acts", [True, False])
 def test_adain_has_the_gradient_of_its_formula(acts):
     """Jax's own, of what it computes when the gate is open, and of nothing when shut."""
@@ -134,6 +137,7 @@ def test_adain_has_the_gradient_of_its_formula(acts):
     np.testing.assert_allclose(found, wanted, atol=2e-6 if acts else 0)
 
 
+@pytest.mark.slow
 def test_adain_holds_the_style_constant():
     """Each output depends on its own image alone, as far as gradients know."""
     x = X[:4, :3, :2, :2]
@@ -166,6 +170,7 @@ def test_style_with_oneself_is_the_identity_up_to_epsilon():
     np.testing.assert_allclose(found, X, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_shares_of_style_are_uniform():
     """Pairs of flat images 0 and 1 (plus a ripple) show the share as their mean."""
     ripple = jnp.array([-0.1, 0.1]).reshape(1, 1, 2, 1)
@@ -179,6 +184,7 @@ def test_shares_of_style_are_uniform():
     assert scipy.stats.kstest(share, "uniform").pvalue > 0.001
 
 
+@pytest.mark.slow
 def test_style_gradients_reach_the_partner():
     x = X[:4, :3, :2, :2]
     key = jax.random.key(1)
@@ -226,6 +232,7 @@ def test_content_gradients_pass_mean_and_variance_only():
     assert push(blind, feature_stats.randomise_style) > 0.1
 
 
+@pytest.mark.slow
 def test_content_takes_no_gradient_of_the_partner():
     x = X[:4, :3, :2, :2]
     jacobian = jax.jacrev(lambda x: feature_stats.randomise_content(x, KEY, group=4))(x)

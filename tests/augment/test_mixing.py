@@ -79,6 +79,7 @@ def test_null_options_return_the_batch_itself(name):
         assert make(name, alpha=0)(BATCH, KEY) is BATCH
 
 
+@pytest.mark.slow
 @cases.each(
     "name",
     MIXERS,
@@ -96,6 +97,7 @@ def test_a_share_of_one_leaves_every_bit(name, monkeypatch):
     np.testing.assert_array_equal(found["target"], batch["target"])
 
 
+@pytest.mark.slow
 def test_a_share_of_batches_is_mixed():
     """A coin for the whole batch; tails, as at a traced p = 0, leave every bit."""
 
@@ -116,6 +118,7 @@ def test_a_share_of_batches_is_mixed():
     assert not kept(1.0)[0].all()
 
 
+@pytest.mark.slow
 @cases.each(
     "name",
     MIXERS,
@@ -141,6 +144,7 @@ def test_labels_weigh_what_is_seen(name):
         assert len(np.unique(target.round(4))) > 8
 
 
+@pytest.mark.slow
 @cases.each("name", MIXERS)
 def test_each_image_gives_and_takes_one_part_in_its_group(name):
     """Partners are a permutation inside groups, the same for images and labels."""
@@ -172,6 +176,7 @@ def test_all_else_stays(name):
     jax.eval_shape(check, BATCH)
 
 
+@pytest.mark.slow
 @cases.each("name", ["mixup", "cutmix_torchbearer"])
 def test_views_of_an_image_meet_the_same_view_of_the_partner(name):
     """Four examples, two rows each, in groups of two: row 2 i + v meets 2 j + v."""
@@ -194,6 +199,7 @@ def test_refuses_batches_that_groups_do_not_divide(name):
         jax.eval_shape(lambda: make(name, mix_group=3)(BATCH, KEY)["image"])
 
 
+@pytest.mark.slow
 @cases.each(
     "name",
     REFORMULATED,
@@ -213,6 +219,7 @@ def apart(image, label=tuple(range(ROWS))):
     return {**BATCH, "other": {"image": image, "label": jnp.array(label)}}
 
 
+@pytest.mark.slow
 @cases.each("name", REFORMULATED)
 def test_a_second_source_s_labels_are_not_used(name):
     other = jax.random.uniform(KEY, IMAGE.shape)
@@ -224,6 +231,7 @@ def test_a_second_source_s_labels_are_not_used(name):
     assert (image != mixed(name, apart(other / 2), partner="other")[0]).any()
 
 
+@pytest.mark.slow
 @cases.each("name", REFORMULATED)
 def test_a_second_source_that_is_the_first_gives_the_reformulated_loss(name):
     """With the partners that are drawn in the batch: the same bits."""
@@ -271,6 +279,7 @@ def sampler(alpha=None):
     return jax.jit(many, static_argnums=2 if alpha else ())
 
 
+@pytest.mark.slow
 @cases.each(("alpha", "plain"), [(0.5, False), (1.0, False), (1.0, True)])
 @cases.each("own", [0, 1])
 def test_shares_are_beta_distributed(alpha, plain, own):
@@ -299,6 +308,7 @@ def test_soft_targets_are_the_loss_with_two_labels():
     assert float(found) == pytest.approx(expected, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_the_share_of_one_is_the_rest_of_the_other(monkeypatch):
     """Swapping the two and lam with 1 - lam leaves the images and labels of a pair."""
     found = {}

@@ -111,6 +111,7 @@ def test_pixels_are_pillows(name, size):
         np.testing.assert_array_equal(difference, 0)
 
 
+@pytest.mark.slow
 @cases.each("name", pillow.WARPS)
 def test_pixels_of_large_warps_are_pillows(name):
     some = [a for a in amounts(name, 224, 224) if abs(a) != 29][-4:]
@@ -127,6 +128,7 @@ def test_where_positions_are_rational_a_level_may_be_missed(degrees, size):
         assert (difference != 0).mean() < 0.01
 
 
+@pytest.mark.slow
 @cases.each("size", SIZES)
 @cases.each("name", pillow.WARPS)
 def test_nearest_pixels_are_pillows(name, size):
@@ -186,6 +188,7 @@ def test_blends_round_product_and_sum_apart():
         np.testing.assert_array_equal(np.asarray(found) & 255, expected)
 
 
+@pytest.mark.slow
 @cases.each("nearest", [False, True], quick=("True",))
 def test_each_image_gets_the_operation_it_draws(nearest):
     names, (h, w) = ("identity", *NAMES), SIZES[1]

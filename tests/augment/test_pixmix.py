@@ -26,6 +26,7 @@ def found():
     return mixed()
 
 
+@pytest.mark.slow
 def test_gives_images_and_keeps_all_else(found):
     assert 0 <= found["image"].min() and found["image"].max() <= 1
     assert found.keys() == BATCH.keys()
@@ -34,11 +35,13 @@ def test_gives_images_and_keeps_all_else(found):
     assert (found["image"] != IMAGE).any((1, 2, 3)).sum() >= B - 2
 
 
+@pytest.mark.slow
 def test_an_image_is_changed_by_its_place_alone(found):
     half = mixed(jax.tree.map(lambda x: x[:3], BATCH))
     np.testing.assert_allclose(half["image"], found["image"][:3], atol=1e-5)
 
 
+@pytest.mark.slow
 def test_without_rounds_and_start_nothing_is_changed():
     same = pixmix.make(k=0, start=0)({"image": IMAGE, "target": jnp.eye(B)}, KEY)
     np.testing.assert_array_equal(same["image"], IMAGE)
@@ -47,6 +50,7 @@ def test_without_rounds_and_start_nothing_is_changed():
     np.testing.assert_array_equal(k0(0.0), IMAGE)
 
 
+@pytest.mark.slow
 def test_starts_from_one_operation_of_augmix():
     """With no rounds: each image is what some operation of the list makes of it."""
     start = mixed(k=0, start=1.0)["image"]
@@ -59,6 +63,7 @@ def test_starts_from_one_operation_of_augmix():
         np.testing.assert_array_equal(start[i], pillow.unpack(pixels))
 
 
+@pytest.mark.slow
 def test_the_picture_matters_in_some_rounds_only(found):
     """A picture is left out in 0.2 (1 + 1/2 + 1/4 + 1/8 + 1/16) of the images."""
     other = {**BATCH, "other": {"image": 1 - PICTURE}}

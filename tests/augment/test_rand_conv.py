@@ -82,6 +82,7 @@ def test_the_mean_colour_is_what_filters_see_as_nothing():
         np.testing.assert_allclose(filtered(key), mean, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_filter_keeps_the_spread_of_flat_images():
     """Variance 1 in deviations of the set stays 1, on the average over filters."""
     std = jnp.array([0.229, 0.224, 0.225])
@@ -101,6 +102,7 @@ def test_a_filter_keeps_the_spread_of_flat_images():
     assert abs(square.mean() - 1) < 5 * (2 / 1200) ** 0.5
 
 
+@pytest.mark.slow
 def test_one_filter_and_one_share_for_the_whole_batch():
     """x' - x = a (F(x) - x): the same a and F for all images, a uniform in (0, 1)."""
 
@@ -135,6 +137,7 @@ def test_is_cut_to_the_range_of_images_unless_told():
     np.testing.assert_array_equal(conv(mix=False)["image"], jnp.clip(loose, 0, 1))
 
 
+@pytest.mark.slow
 def test_three_views_of_an_image_are_three_filters_of_it():
     """The first has the label; each view is one of the augmentation alone."""
     batch = {"weight": jnp.arange(1.0, 9.0)}
@@ -152,6 +155,7 @@ def test_three_views_of_an_image_are_three_filters_of_it():
     np.testing.assert_array_equal(bare["weight"], np.tile([1.0, 0, 0], 8))
 
 
+@pytest.mark.slow
 def test_the_loss_is_the_authors():
     """CE of the first view and the weight times the mean KL to the mean prediction."""
     batch = conv(views=3, consistency=4.0)

@@ -41,6 +41,7 @@ def styles(image):
     return np.abs(means[:, None] - np.asarray(LEVEL)).argmin(1)
 
 
+@pytest.mark.slow
 def test_labels_and_columns_stay():
     found = make(mix_group=8)(BATCH, KEY)
     assert set(found) == set(BATCH)
@@ -55,6 +56,7 @@ def test_styles_are_exchanged_inside_groups():
     assert (found != np.arange(16)).any()
 
 
+@pytest.mark.slow
 def test_style_tells_nothing_of_the_content():
     """Over many batches each image takes each style of its group as often."""
     apply = jax.jit(jax.vmap(make(mix_group=4), (None, 0)))
@@ -68,6 +70,7 @@ def test_style_tells_nothing_of_the_content():
     assert 1e-3 < scipy.stats.chi2.sf(chi2, 36) < 1 - 1e-3
 
 
+@pytest.mark.slow
 @cases.each("p", [0.25, 0.5, 1.0])
 def test_replaces_a_fixed_share_of_each_group(p):
     """By a style that surely changes an image: which are changed is drawn anew."""
@@ -89,6 +92,7 @@ def test_replaces_a_fixed_share_of_each_group(p):
     assert (abs(share - p) <= 5 * (p * (1 - p) / 60) ** 0.5).all()
 
 
+@pytest.mark.slow
 def test_the_stylised_share_exchanges_its_styles():
     found = styles(make(p=0.5, mix_group=8)(BATCH, KEY)["image"])
     assert sorted(found) == list(range(16))
@@ -107,6 +111,7 @@ def test_only_the_share_is_paid_for():
     assert seen == [4]
 
 
+@pytest.mark.slow
 def test_styles_of_a_second_source():
     other = {"image": BATCH["image"][::-1]}
     found = make(styles="other", mix_group=8)({**BATCH, "other": other}, KEY)
@@ -120,6 +125,7 @@ def test_styles_of_a_second_source():
         make(styles="other", mix_group=8)(BATCH, KEY)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("p", [0.5, 1.0])
 def test_views_of_one_image_stay_together(p):
     """Both rows of an example take the style of the same partner."""

@@ -91,6 +91,7 @@ def test_a_single_view_is_the_batch_itself():
         augment.AUGMENTS["views"](views=0)
 
 
+@pytest.mark.slow
 def test_later_noise_differs_between_views():
     noise = augment.AUGMENTS["gaussian_noise"](sigma=0.1, p=1.0)
     image = noise(apply("views", {"image": jnp.full((3, 2, 2, 1), 0.5)}), KEY)["image"]

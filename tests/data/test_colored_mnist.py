@@ -138,6 +138,7 @@ def environment(pixels, digits, flip, noise):
     return images, labels, colours
 
 
+@pytest.mark.slow
 def test_the_whole_of_irm_on_the_published_digits(real):
     """As the released script goes: split, shuffled, every other one, coloured."""
     whole = mnist.make("train", root=real)
@@ -186,6 +187,7 @@ def test_environments_are_disjoint_and_whole(root, form, n):
         np.testing.assert_array_equal(numbers_of(found[2]), np.arange(5000, 6000))
 
 
+@pytest.mark.slow
 @cases.each("form", ["irm", "conditional"])
 def test_images_depend_on_seed_alone_and_not_on_their_number(root, form):
     whole, again = (load(root, "train", form=form) for _ in range(2))

@@ -82,6 +82,7 @@ def test_lattice_is_smooth_noise_of_unit_gradients():
     np.testing.assert_allclose(slope, gradients[index, 0], atol=3.3 / 64)
 
 
+@pytest.mark.slow
 def test_lattice_is_periodic():
     cells = corruption_bar.lattice(np, np.random.default_rng(0))
     noise = corruption_bar.lattice_noise(np, 14, 512, *cells)  # 256 cells a pixel.

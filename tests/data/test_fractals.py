@@ -71,6 +71,7 @@ def test_pictures_have_structure_at_many_scales():
     assert np.median(spread[0] / spread[2]) > 0.4
 
 
+@pytest.mark.slow
 def test_pictures_differ_and_use_colours():
     images = fractals.make("train", n=60).images
     assert len(np.unique(images.reshape(60, -1), axis=0)) == 60

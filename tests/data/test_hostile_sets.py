@@ -139,6 +139,7 @@ OTHERS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_is_refused_in_one_line(case, tmp_path, capsys):
     write, match = CASES[case]
@@ -168,6 +169,7 @@ def test_a_pipe_among_images_is_damaged(tmp_path, capsys):
     assert "z.jpg: must be a regular file" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("label", [b"999999", b'{"label": "7"}', b'{"label": 7.0}'])
 def test_whole_labels_are_read(label, tmp_path):
     ending = "json" if label[:1] == b"{" else "cls"
@@ -205,6 +207,7 @@ def test_labels_of_the_largest_known_set_fit(tmp_path):
     assert Image.fromarray(source[0]["image"]).size == (8, 8)
 
 
+@pytest.mark.slow
 def test_memory_is_that_of_the_command_alone(tmp_path):
     """What the benchmark took to write a set is not counted against who reads it."""
     (b"1" * 400_000_000).count(1)

@@ -48,6 +48,7 @@ def test_folders_by_wnid(classes):
     np.testing.assert_array_equal(source.columns["label"], np.arange(1000))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["{}", "{:03}"])
 def test_numbers_are_classes_in_their_own_order_and_not_as_they_sort(classes, form):
     names = [form.format(i) for i in range(1000)]
@@ -296,6 +297,7 @@ def test_relatives_are_found_by_the_authors_names(classes, name, split, folder):
     assert source.cite == data.DATASETS[name].cite
 
 
+@pytest.mark.slow
 def test_the_sample_is_read_as_imagenet(unpacked, tmp_path):
     root = unpacked("imagenet-sample", "imagenet-sample/val") / "imagenet-sample"
     source = data.load("imagenet", "val", root=str(root), size=64)

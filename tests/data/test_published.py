@@ -9,6 +9,7 @@ from jbias.data import domains, geirhos, labels, loader
 from tests import cases
 
 
+@pytest.mark.slow
 @cases.each(("style", "count"), data.DATASETS["pacs"].images.items())
 def test_pacs_counts(unpacked, style, count):
     root = str(unpacked("pacs64") / "pacs64")

@@ -42,6 +42,7 @@ def test_is_a_pure_function_of_its_arguments(split, monkeypatch, tmp_path):
     assert not same(first, other) and first.fingerprint != other.fingerprint
 
 
+@pytest.mark.slow
 @cases.each("split", shapes.SPLITS)
 def test_a_smaller_set_is_the_beginning_of_a_larger(split):
     n = 240 if split == "cue_conflict" else 304
@@ -57,6 +58,7 @@ def test_train_valid_and_test_share_no_image():
     assert all(not a & b for a, b in itertools.combinations(rows, 2))
 
 
+@pytest.mark.slow
 @cases.each("split", shapes.SPLITS)
 def test_classes_are_balanced_and_documented(split):
     source = data.load("shapes", split)
@@ -71,6 +73,7 @@ def test_classes_are_balanced_and_documented(split):
     assert ("texture" in source.columns) == conflict
 
 
+@pytest.mark.slow
 @cases.each(
     "correlation",
     [0, 1 / 16, 0.5, 0.99, 1],
@@ -98,6 +101,7 @@ def test_every_pair_of_cues_conflicts_equally_often():
     assert np.array_equal(pairs, 2 * (1 - np.eye(16, dtype=int)))
 
 
+@pytest.mark.slow
 def test_stylized_textures_are_new_and_tell_nothing():
     assert not set(textures.TEXTURES) & set(textures.HELD_OUT)
     columns = shapes.make("stylized", n=4800).columns
@@ -137,6 +141,7 @@ def test_patterns_have_both_tones_about_equally():
     assert np.abs(means - 0.5).max() < 0.1
 
 
+@pytest.mark.slow
 @cases.each("column", ["label", "attribute"], quick=("label",))
 def test_neither_cue_is_told_by_mean_colour_or_contrast(column):
     def features(source):
@@ -290,6 +295,7 @@ def test_refuses_in_one_line(split, options, message):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.slow
 @cases.each("split", ["train", "cue_conflict", "recoloured"], quick=("train",))
 def test_renders_are_the_scene_in_every_texture(split):
     """The one of an image's own texture is the image, noise and all; others are not."""
@@ -306,6 +312,7 @@ def test_renders_are_the_scene_in_every_texture(split):
     assert source.fingerprint != plain.fingerprint
 
 
+@pytest.mark.slow
 def test_renders_do_not_know_the_correlation():
     """Drawn once for all of them; and a smaller set is the beginning of a larger."""
     some, all_ = (

@@ -81,6 +81,7 @@ def net():
     return logits, image, label
 
 
+@pytest.mark.slow
 @cases.each("make", [adversarial.make, adversarial.make_fgsm])
 @cases.each("norm", ["linf", "l2"])
 def test_linear_network_has_a_closed_form(make, norm):
@@ -106,6 +107,7 @@ def test_linear_network_has_a_closed_form(make, norm):
         assert (size <= eps + (1e-7 if norm == "linf" else 1e-6)).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("norm", ["linf", "l2"])
 def test_keeps_to_the_ball_and_to_pixels(norm):
     logits, image, label = net()

@@ -39,6 +39,7 @@ def ranked(seed, **options):
     return attribute_audit.rank_candidates(correct, label, candidates, found)
 
 
+@pytest.mark.slow
 @pytest.mark.quick("conditional")
 @pytest.mark.parametrize("kind", ["conditional", "marginal"])
 def test_blames_what_was_planted_and_not_what_goes_with_it(kind):
@@ -53,6 +54,7 @@ def test_blames_what_was_planted_and_not_what_goes_with_it(kind):
         assert first.other == "" and first.remains is None
 
 
+@pytest.mark.slow
 def test_blames_nothing_where_nothing_is():
     """By Holm at 5 % of the families; the interval must lie above 5 points besides."""
     verdicts = [{one.verdict for one in ranked(seed)} for seed in range(20)]
@@ -231,6 +233,7 @@ def test_an_interval_that_holds_the_threshold_is_no_bug():
     assert attribute_audit.hurtful_kind(told, {"marginal": 0.0}) == ("marginal", False)
 
 
+@pytest.mark.slow
 @pytest.mark.quick("2")
 @pytest.mark.parametrize("seeds", [2, 3])
 def test_intervals_of_few_networks_cover(seeds):

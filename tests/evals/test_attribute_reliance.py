@@ -110,6 +110,7 @@ def test_curves_start_at_no_shift_and_are_straight():
         assert (low[1:] < high[1:]).all()
 
 
+@pytest.mark.slow
 @cases.each(
     ("accuracy", "kind", "n"),
     [
@@ -152,6 +153,7 @@ def test_choosing_does_not_bias_the_drop():
     assert np.mean(chosen_by_itself) > 0.05 > 10 * error
 
 
+@pytest.mark.slow
 @pytest.mark.quick("conditional")
 @pytest.mark.parametrize("kind", ["conditional", "joint"])
 def test_has_power_and_intervals_hold_the_truth(kind):

@@ -59,6 +59,7 @@ def test_an_image_is_a_function_of_its_number_and_the_condition():
     assert (shown(other, "gaussian_noise-3", [0, 1, 2, 3]) != out).mean() > 0.5
 
 
+@pytest.mark.slow
 def test_stored_as_published():
     """JPEG of quality 85 but for the settings of 32 pixels."""
     make = corruptions.make

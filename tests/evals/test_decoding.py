@@ -55,6 +55,7 @@ def near_chance(number, chance=1 / K):
     return abs(number.value - chance) < 4 * np.sqrt(chance * (1 - chance) / number.n)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("here", "other"), [("shape", "texture"), ("texture", "shape")]
 )
@@ -102,6 +103,7 @@ class Exemplars(nn.Module):
         return nn.Dense(K)(x)
 
 
+@pytest.mark.slow
 def test_a_known_exemplar_is_no_shape():
     """Who knows exemplars by heart decodes shapes, unless exemplars are kept apart."""
     rng = np.random.default_rng(0)
@@ -193,6 +195,7 @@ def test_turning_rows_changes_no_distance():
     )
 
 
+@pytest.mark.slow
 def test_an_untrained_network_tells_textures_of_the_embedded_set():
     """As Hermann and Lampinen found: above chance, and above shuffled labels."""
     source = data.load("shapes", "cue_conflict", n=240)

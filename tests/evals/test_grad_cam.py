@@ -31,6 +31,7 @@ class Pooled(nn.Module):
         return nn.Dense(4, name="fc")(x)
 
 
+@pytest.mark.slow
 def test_before_a_linear_head_on_means_weights_are_the_class_s():
     """Then Grad-CAM is CAM: relu(sum_c w_kc a_c) / max."""
     net = Pooled()
@@ -80,6 +81,7 @@ def test_patches_of_a_vit_are_laid_out_without_the_class_token():
     np.testing.assert_array_equal(got, grad_cam.maps(*laid, 9, 12))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["preact_resnet18", "vit"])
 def test_networks_are_looked_into(name):
     if name == "vit":
@@ -124,12 +126,14 @@ def seen():
     return jax.jit(lambda image: pull(net, variables, image))(image)
 
 
+@pytest.mark.slow
 def test_maps_are_those_of_the_released_code():
     stored = released()[2]["maps"]
     assert stored.shape == (6, 32, 32) and (stored.max((1, 2)) > 0.5).all()
     np.testing.assert_allclose(grad_cam.maps(*seen(), 32, 32), stored, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", ["most", "least"])
 def test_pixels_are_hidden_as_in_the_released_code(order):
     """But for ties in 8 bits, and the rounding of how many of the least go."""

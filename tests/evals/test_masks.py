@@ -37,6 +37,7 @@ def even(area, side):
     return round(math.sqrt(area) * side) // 2 * 2
 
 
+@pytest.mark.slow
 @cases.each("size", [(32, 32), (28, 21)], quick=("size0",))
 @cases.each("area", [0, 0.1, 0.25, 0.3, 0.5, 0.9, 1])
 def test_restricted_rectangles_have_their_whole_area(area, size):
@@ -84,6 +85,7 @@ def test_drawn_areas_have_their_distribution(area, mean):
     assert scipy.stats.kstest(drawn, law.cdf).pvalue > 1e-3
 
 
+@pytest.mark.slow
 @cases.each("thousandths", [1, 100, 300, 700, 999])
 def test_fourier_masks_hide_exactly_their_share(thousandths):
     count = int(occlusion.pixel_count(jnp.int32(thousandths), 28 * 30))

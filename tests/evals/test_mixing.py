@@ -112,6 +112,7 @@ def trained(method: str) -> dict[str, np.ndarray]:
     return jax.device_get(one(jax.random.split(jax.random.key(2), 3000)))
 
 
+@pytest.mark.slow
 @cases.each("metric", ["mix_diversity", "diversity", "accuracy"])
 @cases.each("method", mixing.METHODS, quick=("mixup",))
 def test_means_are_those_of_training(told, method, metric):
@@ -185,6 +186,7 @@ def is_box(image: np.ndarray) -> bool:
     return image.sum() == image.any(0).sum() * image.any(1).sum()
 
 
+@pytest.mark.slow
 def test_draws_are_keyed_by_the_image():
     images = np.tile(IMAGES, (ROWS // N, 1, 1, 1))
     for name in made().conditions:
@@ -197,6 +199,7 @@ def test_draws_are_keyed_by_the_image():
     assert not np.allclose(again, shown(made(), "mixup", images, INDEX))
 
 
+@pytest.mark.slow
 def test_crops_and_mirrors_are_of_mixed_images_alone():
     white = filled(255, N)
     one = mixing.make(others=others(white), crop=2, mirror=True)

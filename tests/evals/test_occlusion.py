@@ -74,6 +74,7 @@ def test_conditions_are_masks_and_fractions_in_one_tree():
     assert not occlusion.make(masks=("rectangle", "fourier")).look
 
 
+@pytest.mark.slow
 @cases.each("way", WAYS)
 def test_so_many_pixels_are_hidden_and_the_rest_is_the_image(way):
     mask = hidden(shown(made_occlusion(), f"{way} 0.3"))
@@ -82,6 +83,7 @@ def test_so_many_pixels_are_hidden_and_the_rest_is_the_image(way):
     assert set(mask.sum((1, 2))) == {pixels}
 
 
+@pytest.mark.slow
 @cases.each("way", WAYS)
 def test_masks_are_an_image_s_own_whatever_its_batch(way):
     all_of, few = (
@@ -90,6 +92,7 @@ def test_masks_are_an_image_s_own_whatever_its_batch(way):
     np.testing.assert_array_equal(few, all_of[[4, 1]])
 
 
+@pytest.mark.slow
 def test_masks_are_drawn_anew_for_each_condition_and_seed():
     masks = {
         (name, seed): hidden(shown(made_occlusion(seed=seed), f"{name} 0.3"))
@@ -102,6 +105,7 @@ def test_masks_are_drawn_anew_for_each_condition_and_seed():
     assert (less & ~masks["fourier", 0]).any()
 
 
+@pytest.mark.slow
 def test_grad_cam_hides_the_most_or_the_least_salient():
     """By the map of the image as it is; at random it is one of the two."""
     seen = at(jnp.float32(1), jnp.asarray(IMAGES / np.float32(255)), "stage3")
@@ -148,6 +152,7 @@ def test_the_network_is_asked_for_a_map_once_a_batch():
     assert (calls.count("asked"), calls.count("pulled")) == (2 * 3, 2)
 
 
+@pytest.mark.slow
 def test_hidden_pixels_are_those_of_a_map_made_for_the_condition():
     """Of a network of convolutions, to the bit: one map serves all conditions."""
     net = models.MODELS["cnn"](4, width=4)
@@ -196,6 +201,7 @@ def test_the_coin_is_fair():
     assert abs(brightest.sum() - n / 2) < 4 * math.sqrt(n) / 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fill", ["mean", "other"])
 def test_hidden_pixels_are_those_of_the_fill(fill):
     made = made_occlusion(fill=fill, others=OTHERS, mean=(0.5, 0.25, 0.75))
@@ -211,6 +217,7 @@ def test_hidden_pixels_are_those_of_the_fill(fill):
             assert any(np.allclose(one[mask], other[mask]) for other in others)
 
 
+@pytest.mark.slow
 def test_cut_occlusion_has_the_same_rectangles_under_every_fill():
     made = occlusion.make_cut_occlusion(others=OTHERS, mean=(0.0, 0.1, 0.2))
     assert list(made.conditions) == ["", "black", "mean", "other"]

@@ -51,6 +51,7 @@ def decide(setting, batch, matrix=None, strategy="unrolled", aggregate="mean_pro
     return decided
 
 
+@pytest.mark.slow
 @cases.each("batch", [1, 7, 23, 64])
 def test_each_image_is_decided_once_whatever_the_batch(setting, batch):
     net, variables, images = setting
@@ -105,6 +106,7 @@ def test_one_program_of_the_network_serves_all_rules(setting):
     assert traced == [(8, 4, 4, 3)]
 
 
+@pytest.mark.slow
 @cases.each("aggregate", labels.AGGREGATES)
 def test_two_programs_decide_as_one(aggregate):
     """Cutting between the network and the rule changes no decision."""
@@ -168,6 +170,7 @@ def naive(logits, matrix, aggregate):
     return np.argmax(scores, axis=-1)
 
 
+@pytest.mark.slow
 @cases.each("aggregate", labels.AGGREGATES)
 def test_rules_equal_a_naive_loop(aggregate):
     pairs = labels.match(
@@ -295,6 +298,7 @@ def test_labels_bring_probabilities_of_each_image_whatever_the_batch(setting, st
         np.testing.assert_allclose(decided.likelihood, right, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_probabilities_of_coarser_classes_sum_to_one():
     """Means over two members and one: 1/2 and 1 of what these have."""
     logits = jnp.array([[1.0, 0.5, 2.0, -1.0], [0.0, 0.0, 0.0, 9.0]])

@@ -215,6 +215,7 @@ def test_goes_on_where_it_was_stopped(run, file, measured, tmp_path, capsys):
     assert "(48 answers, " in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_other_options_under_the_same_name_are_refused(run, file, measured, capsys):
     args = (f"--checkpoint={run}", f"--suite={file}", "--step=latest")
     assert measure(*args, "--suite.measures.few.images=8", out=measured) == 2
@@ -223,6 +224,7 @@ def test_other_options_under_the_same_name_are_refused(run, file, measured, caps
     assert "measure.images: 16 != 8" in err
 
 
+@pytest.mark.slow
 def test_an_option_at_its_default_is_as_one_left_out(file, published, tmp_path, capsys):
     """In what is recorded, which reports compare, and in what was recorded otherwise."""
 
@@ -264,6 +266,7 @@ def test_another_size_under_the_same_name_is_refused(run, file, measured, capsys
     assert "drawn at 32 pixels' != 'drawn at 40 pixels'" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_another_mapping_of_the_same_path_is_refused(run, file, measured, tmp_path):
     classes = data.load("shapes", "edge", n=48).classes
     mapping = tmp_path / "mapping.csv"
@@ -392,6 +395,7 @@ def test_a_step_is_refused_where_there_are_files_alone(
     assert line == "jbias: --step: says nothing of files; leave it out"
 
 
+@pytest.mark.slow
 def test_a_file_in_the_place_of_a_networks_folder(run, file, tmp_path, capsys):
     args = f"--checkpoint={run}", f"--suite={file}", "--step=latest", "--only=few"
     (one,) = (s for s in networks.from_run(str(run), step="latest", seeds=(1,)))
@@ -414,6 +418,7 @@ def test_what_the_zoo_knows_stands_whatever_is_given_beside_it(
     assert told["run"]["mean"] == [0, 0, 0] and told["run"]["std"] == [1, 1, 1]
 
 
+@pytest.mark.slow
 @cases.each(
     ("given", "told", "mean"),
     [
@@ -433,6 +438,7 @@ def test_constants_are_told_and_can_be_given(
     assert json.loads(config.read_text())["run"]["mean"][0] == mean
 
 
+@pytest.mark.slow
 def test_hidden_pixels_are_black_before_any_constants_are_taken_off(published):
     """Those that a file has, and those that are given; the pixels shown are the same."""
     rng = np.random.default_rng(0)
@@ -628,6 +634,7 @@ def test_gradients_of_classes_that_several_answer_for_are_refused(
     assert set(results.read(f"{tmp_path}/out/*")["condition"]) == {"few"}
 
 
+@pytest.mark.slow
 def test_a_file_that_is_no_network_is_named_and_the_run_measured(
     run, file, tmp_path, capsys
 ):
@@ -784,6 +791,7 @@ def test_a_network_that_stops_in_the_middle_is_measured_in_part(
     assert "1 of them in part (small.one)" in err
 
 
+@pytest.mark.slow
 def test_following_measures_each_step_once(run, file, tmp_path):
     out = tmp_path / "out"
     assert measure(f"--follow={run}", "--once", f"--suite={file}", out=out) == 0
@@ -817,6 +825,7 @@ def test_lower_precision_is_compared_on_as_many_images(run, file, tmp_path, agre
     assert set(compared["condition"]) == (ends if agree else set())
 
 
+@pytest.mark.slow
 @cases.each("plain", [True, False], quick=("True",))
 @cases.each("own", ["bfloat16", "float32"])
 def test_the_precision_that_was_used_is_told(file, tmp_path, plain, own):
@@ -974,6 +983,7 @@ def test_an_export_is_opened_with_the_classes_that_it_names(out, tmp_path):
         networks.from_file(str(path), classes="imagenet")
 
 
+@pytest.mark.slow
 @cases.each(
     ("given", "told"),
     [(None, "imagenet, by itself"), ("imagenet", "--classes=imagenet")],
@@ -1140,6 +1150,7 @@ def test_suites_are_changed_by_key(file):
     assert (c.run.batch, c.sets.edge.n) == (7, 32)
 
 
+@pytest.mark.slow
 def test_measures_that_need_the_same_decisions_share_them(run, file, tmp_path):
     """A network is asked once about a set as it is; both measures keep the answers."""
     args = (f"--checkpoint={run}", f"--suite={file}")
@@ -1329,6 +1340,7 @@ def get_config(text=""):
 """
 
 
+@pytest.mark.slow
 def test_images_of_classes_that_a_network_lacks_are_shown_for_their_cues(
     tmp_path, capsys
 ):

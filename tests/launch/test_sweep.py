@@ -100,6 +100,7 @@ def test_a_damaged_trial_is_told_of_and_holds_up_no_other(
     assert "1 damaged: neither run again nor compared" in said
 
 
+@pytest.mark.slow
 def test_no_place_has_two_jobs_at_a_time(tmp_path, monkeypatch):
     rates = [0.1, 0.2, 0.3, 0.4]
     told(monkeypatch, {rate: dict(curve=[0.1], seconds=1.0) for rate in rates})
@@ -248,6 +249,7 @@ def test_equal_trials_are_one(tmp_path):
     assert len(trials.plan(search, tmp_path)) == 1
 
 
+@pytest.mark.slow
 def test_planning_takes_no_device():
     code = (
         "import pathlib, jax\n"

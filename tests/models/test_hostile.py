@@ -51,6 +51,7 @@ def refused(tmp_path, monkeypatch):
     return read
 
 
+@pytest.mark.slow
 @cases.each("form", ["archive", "stream"])
 @cases.each("case", list(PICKLES))
 def test_pickles(case, form, refused):
@@ -82,6 +83,7 @@ def test_keys_of_storages_that_nest(tmp_path):
         state_dicts.read(path)
 
 
+@pytest.mark.slow
 def test_damage_is_refused_or_read(tmp_path):
     """Bytes changed anywhere: nothing but ValueError comes of it."""
     rng = np.random.default_rng(0)
@@ -112,6 +114,7 @@ def test_tables(case, refused):
 CHAINS = ("".join(c) for c in itertools.product(state_dicts.PREFIXES[:7], repeat=4))
 
 
+@pytest.mark.slow
 @cases.each(
     ("names", "match"),
     [
@@ -127,6 +130,7 @@ def test_names_that_take_long_to_look_through(names, match, refused):
     refused("x.safetensors", MADE["safetensors"](entries, b""), match, peak=2**28)
 
 
+@pytest.mark.slow
 def test_as_many_names_as_are_taken_are_looked_through_in_time(tmp_path):
     """Each network is tried under each chain."""
     chains = ["", *state_dicts.PREFIXES[:5]]

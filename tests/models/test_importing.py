@@ -82,6 +82,7 @@ def test_names_and_shapes_are_the_published_ones(model, listed):
     assert ours == theirs
 
 
+@pytest.mark.slow
 @cases.each("model", [None, "resnet18"], quick=("None",))
 @cases.each("form", ["published.pth.tar", "published_robust.pt"])
 def test_reads_what_pytorch_saved_of_a_training(form, model, state):
@@ -100,6 +101,7 @@ def test_what_is_said_comes_before_what_the_file_says():
     assert (net.mean, net.std, net.dropout) == ((0, 0, 0), (0.2, 0.3, 0.25), 0.5)
 
 
+@pytest.mark.slow
 @cases.each(
     "prefix",
     [
@@ -120,6 +122,7 @@ def test_training_only_entries_are_left_out(state, saved):
     assert is_that(models.load(saved(given), "resnet18")[1], state)
 
 
+@pytest.mark.slow
 @cases.each("name", ["linear.", "fc.", "module.linear.", "head."])
 def test_a_head_of_its_own(name, state, saved):
     """SwAV, MoCo, SimCLR and DINO publish the linear layer apart."""
@@ -181,6 +184,7 @@ def test_several_state_dicts_are_refused_unless_one_is_named(monkeypatch, tmp_pa
         state_dicts.read(path, "ema")
 
 
+@pytest.mark.slow
 def test_simclr_has_names_of_its_own(state, saved):
     """Those of its conversion from TensorFlow."""
     names = registry.dialects("resnet18")[1]
@@ -200,6 +204,7 @@ def test_simclr_has_names_of_its_own(state, saved):
     assert net.mean == (0.5,) * 3 and [*origins] == ["std"]
 
 
+@pytest.mark.slow
 @cases.each("names", ["published", "own"])
 def test_an_export_comes_back_to_the_bit(names, tmp_path):
     net, variables = models.load(ORACLES / "published_robust.pt", "resnet18")
@@ -230,6 +235,7 @@ def test_reads_smaller_numbers(state, tmp_path):
         np.testing.assert_array_equal(safetensors.read(path)[0]["a"], x.reshape(2, 2))
 
 
+@pytest.mark.slow
 def test_augreg_files(tmp_path):
     """Flax arrays: heads have an axis, kernels lie the other way round."""
     rng = np.random.default_rng(0)
@@ -276,6 +282,7 @@ def test_augreg_files(tmp_path):
     np.testing.assert_array_equal(p["blocks_1"]["proj"]["kernel"], out)
 
 
+@pytest.mark.slow
 def test_sizes_of_transformers_are_read_off(saved):
     given = drawn(expected("vit_small32", grid=3, pool="avg", **TINY_VIT))
     net, _ = models.load(saved(given), "vit_small32", **TINY_VIT)
@@ -284,6 +291,7 @@ def test_sizes_of_transformers_are_read_off(saved):
         models.load(saved(given), "vit_small16", **TINY_VIT)
 
 
+@pytest.mark.slow
 @cases.each(
     ("options", "match"),
     [
@@ -311,6 +319,7 @@ def test_a_file_that_fits_nothing_says_what_it_has_and_what_is_wanted(saved):
         models.load(saved(given), "resnet18")
 
 
+@pytest.mark.slow
 @cases.each("model", ["vit_base16", "resnet34", "alexnet"])
 def test_a_wrong_model_is_told_which_one_fits(model, state, saved):
     """Whatever of its own it is given, and however much of it fits."""

@@ -104,6 +104,7 @@ def test_one_group_is_the_whole_batch(x):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), whole, one)
 
 
+@pytest.mark.slow
 def test_gradients_stay_in_their_group(x):
     def first_of(x):
         y, _ = train(variables(), x, group=2)

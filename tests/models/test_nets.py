@@ -60,6 +60,7 @@ def small(request):
     return made(request.param)
 
 
+@pytest.mark.slow
 @pytest.mark.quick("alexnet")
 def test_parts_are_the_whole(small):
     """One program for all cuts: compiling is what takes long."""
@@ -80,6 +81,7 @@ def test_parts_are_the_whole(small):
         np.testing.assert_allclose(logits, whole, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.quick("alexnet", "preact_resnet18", "bagnet9")
 @cases.each("cut", [0, 6])
 def test_no_cut_outside_the_net(small, cut):
     net, variables, image = small
@@ -89,6 +91,7 @@ def test_no_cut_outside_the_net(small, cut):
         net.apply(variables, image, method="head_of", start=cut)
 
 
+@pytest.mark.slow
 @cases.each("start", [1, 3, 5], quick=("3",))
 def test_a_head_is_initialised_alone(small, start):
     net, variables, image = small
@@ -128,6 +131,7 @@ def test_training_with_dropout_needs_a_key(small):
         )
 
 
+@pytest.mark.slow
 @pytest.mark.quick("densenet121", "preact_resnet18")
 def test_dropout_is_for_training_alone(small):
     """Nothing but the key tells two training passes apart."""

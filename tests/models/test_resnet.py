@@ -49,6 +49,7 @@ def test_every_model_has_its_count():
     assert {name for name in models.MODELS if name.startswith("resne")} == set(COUNTS)
 
 
+@pytest.mark.slow
 @cases.each(
     "name",
     COUNTS,
@@ -63,6 +64,7 @@ def test_published_parameter_counts(name):
     assert sum(math.prod(x.shape) for x in jax.tree.leaves(params)) == COUNTS[name]
 
 
+@pytest.mark.slow
 @cases.each("name", COUNTS, quick=("resnet18",))
 @cases.each("stem", ["imagenet", "small"])
 @cases.each("dtype", [jnp.float32, jnp.bfloat16])
@@ -75,6 +77,7 @@ def test_parameters_and_logits_are_float32(name, stem, dtype):
     assert all(x.dtype == jnp.float32 for x in jax.tree.leaves((logits, variables)))
 
 
+@pytest.mark.slow
 @cases.each(
     ("stem", "sides"), [("imagenet", (16, 16, 8, 4, 2)), ("small", (64, 64, 32, 16, 8))]
 )
@@ -91,6 +94,7 @@ def test_strides(stem, sides):
         assert f.shape == (1, side, side, channels)
 
 
+@pytest.mark.slow
 @cases.each("cut", [2, 3, 4, 5])
 def test_head_of_features_is_the_net(variables, cut):
     net = tiny()
@@ -107,6 +111,7 @@ def test_no_cut_outside_the_net(variables, cut):
         tiny().apply(variables, IMAGE, method="head_of", start=cut)
 
 
+@pytest.mark.slow
 @cases.each("start", [2, 3, 5])
 def test_a_head_is_initialised_alone(start):
     net = tiny()
@@ -128,6 +133,7 @@ def test_stages_of_modules(variables):
     assert stages == {f"stage{i}_block{j}": i for i in range(1, 5) for j in range(2)}
 
 
+@pytest.mark.slow
 def test_sites_of_taps():
     seen = {}
 
@@ -214,6 +220,7 @@ def test_groups_have_whole_channels():
         shapes(models.MODELS["resnext50"](5, width=8))
 
 
+@pytest.mark.slow
 def test_initialisation_is_torchvisions():
     net = models.MODELS["resnet18"](1000, width=32)
 

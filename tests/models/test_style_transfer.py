@@ -48,6 +48,7 @@ def weights(arrays, tmp_path_factory):
     return str(path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", DRAWN["SIZES"])
 def test_equals_pytorch(case, arrays, weights):
     """Features and images; odd sides come out as the next multiple of 8."""

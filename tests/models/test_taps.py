@@ -24,6 +24,7 @@ def net(request):
 QUICK = ("preact_resnet18", "vgg11", "vit_small32")
 
 
+@pytest.mark.slow
 @cases.each(
     "name",
     [
@@ -46,6 +47,7 @@ def test_every_network_can_be_looked_into(name):
         assert found.shape == seen[site].shape
 
 
+@pytest.mark.slow
 def test_reading_changes_no_logit(net):
     """One program, in which what is computed alike is one number."""
     order, rng = [], np.random.default_rng(0)
@@ -82,6 +84,7 @@ def test_variables_hold_nothing_that_was_read(net):
     assert set(jax.eval_shape(net.init, KEY, IMAGE)) == {"params", "stats"}
 
 
+@pytest.mark.slow
 def test_pulling_at_a_site_is_the_gradient_of_what_follows(net):
     """Of a stage it is that of the network's own second half, to the bit."""
     variables = net.init(KEY, IMAGE)
@@ -98,6 +101,7 @@ def test_pulling_at_a_site_is_the_gradient_of_what_follows(net):
     assert jnp.array_equal(gradient, after) and bool((after != 0).any())
 
 
+@pytest.mark.slow
 def test_pulling_inside_a_block_is_the_slope_there():
     net = models.MODELS["resnet18"](5, width=8, stem="small")
     variables = net.init(KEY, IMAGE)

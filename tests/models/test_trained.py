@@ -93,6 +93,7 @@ def test_each_seed_has_its_own_best_step(run):
             models.load(found, seed=3)
 
 
+@pytest.mark.slow
 def test_later_stages_come_first_and_averages_are_read(run):
     """The best of the last stage, though an earlier one was more accurate."""
     found = run(
@@ -105,6 +106,7 @@ def test_later_stages_come_first_and_averages_are_read(run):
     assert number_of(models.load(found)[1]) == 8
 
 
+@pytest.mark.slow
 def test_branches_have_states_of_their_own(run):
     vary = [{"key": "optim.rate", "values": [0.1, 0.01]}]
     found = run(
@@ -123,6 +125,7 @@ def test_branches_have_states_of_their_own(run):
         models.load(found / "vary" / "optim.rate=1", seed=5)
 
 
+@pytest.mark.slow
 def test_a_damaged_step_is_told_in_one_line(run):
     """Whoever asks for it: to measure, to export, to start from."""
     found = run({1: ((state(1), state(2)), {"0/3": 0.5, "0/5": 0.2})})
@@ -155,6 +158,7 @@ def test_an_imported_network_is_one_to_start_from(tmp_path):
         models.save_run(tmp_path / "run", net, variables)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("out", ["x.safetensors", "workdir"])
 def test_the_command_writes_both(out, run, tmp_path, capsys):
     found = run({1: ((state(1), state(2)), {"0/3": 0.5, "0/5": 0.2})})
@@ -177,6 +181,7 @@ def test_files_that_are_not_written_are_refused_before_anything_is_read(
     assert not (tmp_path / name).exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("out", ["x.safetensors", "workdir"])
 def test_an_export_keeps_the_names_of_its_classes(out, run, tmp_path):
     """From the run, and from one export into another."""

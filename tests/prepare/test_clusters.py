@@ -66,6 +66,7 @@ def load(planted, out, **options):
     )
 
 
+@pytest.mark.slow
 def test_planted_clusters_are_found_and_read_back(run, planted, tmp_path, capsys):
     assert run() == 0
     out = tmp_path / "out"

@@ -54,6 +54,7 @@ def read(root, split="valid"):
     return source, loader.decode_all(source, workers=1)
 
 
+@pytest.mark.slow
 @pytest.mark.quick("edsr")
 @pytest.mark.parametrize("net", SMALL)
 def test_every_image_has_one_of_its_class_and_number(net, made):
@@ -68,12 +69,14 @@ def test_every_image_has_one_of_its_class_and_number(net, made):
     assert len({image.tobytes() for image in images}) == N
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("net", SMALL)
 def test_the_same_again_to_the_bit(net, made, weights, tmp_path):
     assert make(net, weights, tmp_path / "again") == 0
     assert files(tmp_path / "again") == files(made[net])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("net", SMALL)
 def test_an_image_is_of_the_seed_its_run_and_its_number(net, made, weights):
     """Made again by hand: alone, with keys from these numbers."""
@@ -108,6 +111,7 @@ def test_another_seed_is_another_set(made, weights, tmp_path):
     assert all(other[name] != first[name] for name in first)
 
 
+@pytest.mark.slow
 def test_what_is_missing_is_made_again(made, weights, tmp_path, capsys):
     out = tmp_path / "out"
     assert make("cae", weights, out) == 0
@@ -125,6 +129,7 @@ def test_what_is_missing_is_made_again(made, weights, tmp_path, capsys):
     assert not list(out.rglob(".*.part"))
 
 
+@pytest.mark.slow
 def test_parts_make_the_whole(made, weights, tmp_path):
     out, seen = tmp_path / "out", []
     for k in (1, 2, 3):
@@ -201,6 +206,7 @@ def test_refuses_in_one_line(arguments, message, weights, tmp_path, capsys):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.quick("edsr-2")
 @pytest.mark.parametrize(("net", "factor"), [("cae", 1), ("edsr", 2)])
 def test_files_keep_their_ratio_with_short(net, factor, weights, tmp_path):

@@ -142,6 +142,7 @@ def test_networks_that_differ_are_told_apart():
     assert any("--apart" in line for line in audit_words.findings(found))
 
 
+@pytest.mark.slow
 def test_files_hold_the_same_numbers(planted, written):
     out, lines = written
     tree = json.loads((out / "results.json").read_text())
@@ -195,6 +196,7 @@ def test_probabilities_are_those_of_the_extreme_sets(planted):
     assert data["outside"][right].sum() == pytest.approx(extreme.outside)
 
 
+@pytest.mark.slow
 def test_kinds_can_be_chosen(tmp_path):
     """A family of tests for shortcuts alone: as many as attributes that can be tested."""
     found = made(kinds=("conditional",))
@@ -206,6 +208,7 @@ def test_kinds_can_be_chosen(tmp_path):
     assert "Holm over 3 tests" in (tmp_path / "index.html").read_text()
 
 
+@pytest.mark.slow
 def test_a_reference_is_told(tmp_path):
     list(audit_page.write([made(beside=True)], tmp_path))
     tree = json.loads((tmp_path / "results.json").read_text())
@@ -216,6 +219,7 @@ def test_a_reference_is_told(tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_several_models_have_a_page_each_and_one_over_all(tmp_path):
     every = [made(model="a/b"), made(planted=False, model="a b")]
     lines = list(audit_page.write(every, tmp_path))

@@ -236,6 +236,7 @@ def test_a_shape_bias_says_of_how_many_decisions_it_is(tmp_path):
     ]
 
 
+@pytest.mark.slow
 def test_a_model_is_the_mean_over_the_seeds_of_a_run(measured, tmp_path):
     """What a seed lacks its run lacks; a run of one seed stays as it is."""
     asked = [f"{measured}/*"]
@@ -395,6 +396,7 @@ def test_faults_of_the_published_numbers_are_told(published):
         assert fault in told
 
 
+@pytest.mark.slow
 def test_refuses_in_one_line(measured, tmp_path, capsys):
     small = tmp_path / "small.csv"
     with open(BENCHMARK) as file:

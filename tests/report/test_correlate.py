@@ -57,6 +57,7 @@ def test_numbers_are_those_of_the_tests(study):
     assert alone["partial"].isna().all()
 
 
+@pytest.mark.slow
 def test_writes_a_page_tables_figures_and_numbers(tmp_path, no_pdf, capsys):
     assert run(tmp_path, "--among=imagenet,pgd", "--size=epsilon") == 0
     told = capsys.readouterr().out.splitlines()
@@ -78,6 +79,7 @@ def test_writes_a_page_tables_figures_and_numbers(tmp_path, no_pdf, capsys):
         assert {f"tables/{name}.csv", f"tables/{name}.tex"} <= names
 
 
+@pytest.mark.slow
 def test_kendall_unadjusted(tmp_path, no_pdf):
     assert run(tmp_path, "--method=kendall", "--adjust=none") == 0
     found = json.loads((tmp_path / "results.json").read_text())
@@ -227,6 +229,7 @@ def strongest(n, tests):
     return frame.assign(x=range(n), training=list("ab" * n)[:n])
 
 
+@pytest.mark.slow
 @cases.each(
     ("n", "tests", "permutations", "adjust", "least", "told"),
     [

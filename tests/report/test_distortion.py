@@ -94,6 +94,7 @@ def of_grown(grown):
     return np.array([row[best] / row.sum() * weight for row in grown]), best
 
 
+@pytest.mark.slow
 @cases.each("method", ["basic", "mixup", "fmix", "cutmix"], quick=("basic",))
 @cases.each(
     ("name", "measure", "condition"),
@@ -358,6 +359,7 @@ def test_claims_of_a_table_are_in_its_order():
         assert orders == ["as claimed"] * 4
 
 
+@pytest.mark.slow
 def test_no_harm_is_told_by_a_margin(study):
     found = distortion_claims.of_measured(study, "preact_resnet18")
     verdicts = {

@@ -87,6 +87,7 @@ def test_another_index_is_seen():
     assert more >= 16 and less == 0
 
 
+@pytest.mark.slow
 def test_the_same_iocclusion_of_another_gap_is_no_difference():
     """Gaps of 20 and 6 points, half of each left. Level 3 to 8 % a side, by 300 studies."""
     random = np.random.default_rng(2)

@@ -56,6 +56,7 @@ def lose(runs):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stored", [False, True])
 def test_runs_that_did_the_same_are_named_on_top(runs, tmp_path, stored):
     if stored:
@@ -115,6 +116,7 @@ def test_accuracies_at_chance_are_those_whose_interval_holds_it(runs, rule, gues
         assert low <= 1 / one["classes"] <= high
 
 
+@pytest.mark.slow
 def test_of_what_is_at_chance_no_claim_follows_and_two_seeds_give_no_interval(
     runs, tmp_path
 ):

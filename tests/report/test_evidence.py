@@ -91,6 +91,7 @@ def test_who_trained_on_what_may_name_more_than_is_asked_for(tmp_path):
     assert tree["trained_on"] == [["StylizedERM", "StylizedImageNet"]]
 
 
+@pytest.mark.slow
 def test_what_an_algorithm_trained_on_is_underlined(out):
     page = (out / "index.html").read_text()
     row = re.search(r"<tr><th[^>]*>StylizedERM</th>(.*?)</tr>", page).group(1)
@@ -114,6 +115,7 @@ def test_other_seeds_and_power_are_told(out, tree):
     assert "it can never reject here" in page
 
 
+@pytest.mark.slow
 def test_without_several_runs_nothing_is_said_of_seeds(tmp_path):
     tree = test_scores.run(EXAMPLES / "biasbed_table2.csv", tmp_path / "out")
     assert "stability" not in tree
@@ -183,6 +185,7 @@ def test_what_f_alone_rejects_is_not_claimed(tmp_path):
     assert "p = 0," not in tree["methods"]
 
 
+@pytest.mark.slow
 def test_equal_algorithms_and_runs_are_pointed_out(tmp_path):
     cells = [(d, r, f"{3 * i + r}") for i, d in enumerate("wxyz") for r in (1, 2)]
     lines = [f"{a},{d},{r},{s}" for a in ("one", "two") for d, r, s in cells]
@@ -260,6 +263,7 @@ def test_tables_of_an_earlier_report_do_not_stay(out, tmp_path):
     assert (mine / "tables" / "notes.txt").exists()
 
 
+@pytest.mark.slow
 def test_every_rule_of_selection_is_tested_in_the_same_setting(tmp_path):
     study = conftest.make_runs(tmp_path / "runs", sets=("edge", "sketch", "stylized"))
     seen = tmp_path / "trained.csv"

@@ -316,6 +316,7 @@ def test_corruptions_are_told_by_set_and_measure(tmp_path, raw):
     assert len(list(measured_probe_figures._corruptions([one]))) == 4
 
 
+@pytest.mark.slow
 def test_tables_have_the_numbers_of_the_records(made, workdirs):
     records = results.read(f"{workdirs}/*")
     accuracy = pd.read_csv(made / "tables/accuracy.csv")
@@ -539,6 +540,7 @@ def test_of_many_networks_there_are_tables_alone(workdirs, tmp_path):
     assert dict(measured_tables.of(networks))["accuracy"]
 
 
+@pytest.mark.slow
 def test_decisions_that_were_not_kept_are_told(workdirs, tmp_path):
     (one, *_) = measured_read.read([f"{workdirs}/resnet50"])
     bare = measured_read.Network(

@@ -28,6 +28,7 @@ def scored(record, value):
     return record._replace(value=count / record.n, count=count)
 
 
+@pytest.mark.slow
 def test_runs_may_be_named_one_after_the_other(runs, tmp_path):
     names = sorted(path.name for path in runs.iterdir())[:2]
     flags = [f"--runs={runs / name}" for name in names]
@@ -93,6 +94,7 @@ def test_the_table_is_made_of_selected_records(runs, tmp_path):
     assert tree["friedman"]["df"] == [2, 8]
 
 
+@pytest.mark.slow
 def test_all_parts_are_written(runs, tmp_path):
     run(runs, tmp_path / "out")
     tables = {p.name for p in (tmp_path / "out" / "tables").iterdir()}
@@ -107,6 +109,7 @@ def test_all_parts_are_written(runs, tmp_path):
     assert figures == {f"{name}.{end}" for name in names for end in ("svg", "pdf")}
 
 
+@pytest.mark.slow
 @pytest.mark.quick("oracle-oracle")
 @pytest.mark.parametrize(
     ("selection", "rule"),
@@ -160,11 +163,13 @@ def test_an_epoch_or_another_set_may_select(runs, tmp_path):
         run(runs, tmp_path / "no", "--selection=best_on")
 
 
+@pytest.mark.slow
 def test_algorithms_may_be_chosen(runs, tmp_path):
     tree = run(runs, tmp_path / "out", "--algorithms=SagNet,ERM")
     assert tree["algorithms"] == ["SagNet", "ERM"]
 
 
+@pytest.mark.slow
 def test_shape_bias_has_its_counts(runs, tmp_path):
     tree = run(runs, tmp_path / "out")
     selected = selection.best_validation(results.read(f"{runs}/*"))
@@ -179,6 +184,7 @@ def test_shape_bias_has_its_counts(runs, tmp_path):
     assert row["texture_decisions"] == mine["n"].sum() - mine["count"].sum()
 
 
+@pytest.mark.slow
 def test_other_metrics_and_chosen_sets(runs, tmp_path, capsys):
     tree = run(runs, tmp_path / "one", "--metric=shape_bias")
     assert (tree["datasets"], tree["friedman"]) == (["cue_conflict"], None)
@@ -190,6 +196,7 @@ def test_other_metrics_and_chosen_sets(runs, tmp_path, capsys):
     assert "got blur" in refused(capsys, runs, tmp_path / "out", "--datasets=blur")
 
 
+@pytest.mark.slow
 def test_seeds_of_equal_settings_are_pooled(runs, tmp_path):
     more = copy(runs, "erm", "erm_more", seeds=3)
     configure(more, seeds=[3, 4, 5], run={"workers": 9})
@@ -198,6 +205,7 @@ def test_seeds_of_equal_settings_are_pooled(runs, tmp_path):
     assert {c["n"] for c in tree["table"] if c["algorithm"] == "ERM"} == {6}
 
 
+@pytest.mark.slow
 def test_other_settings_are_never_averaged(runs, tmp_path):
     configure(copy(runs, "padain", "padain_often"), algo={"name": "padain", "p": 0.1})
     tree = run(runs, tmp_path / "out")
@@ -206,6 +214,7 @@ def test_other_settings_are_never_averaged(runs, tmp_path):
     assert {c["n"] for c in tree["table"]} == {3}
 
 
+@pytest.mark.slow
 def test_unknown_settings_are_never_averaged(runs, tmp_path):
     other = copy(runs, "erm", "erm_other", seeds=3)
     (other / "config.json").unlink()
@@ -221,11 +230,13 @@ def test_refuses_to_count_a_seed_twice(runs, tmp_path, capsys):
     assert "erm_again" in line
 
 
+@pytest.mark.slow
 def test_variants_are_algorithms_of_their_own(runs, tmp_path):
     change(runs / "sagnet", lambda rs: [r._replace(variant="wide") for r in rs])
     assert "SagNet (wide)" in run(runs, tmp_path / "out")["algorithms"]
 
 
+@pytest.mark.slow
 def test_missing_cells_are_named_and_left_out_of_tests(runs, tmp_path, capsys):
     change(runs / "erm", lambda rs: [r for r in rs if r.dataset != "edge"])
     tree = run(runs, tmp_path / "out")
@@ -249,6 +260,7 @@ def test_damaged_provenance_is_named(runs, tmp_path, capsys, data):
     assert f"{path}: data must be a JSON object of sets" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_sets_that_differ_between_runs_are_not_tested(runs, tmp_path):
     def halve(records):
         return [
@@ -293,6 +305,7 @@ def diverge(records):
     return [*kept, *lost, bad]
 
 
+@pytest.mark.slow
 def test_diverged_seeds_are_counted_and_named(runs, tmp_path):
     change(runs / "sagnet", diverge)
     tree = run(runs, tmp_path / "out")
@@ -302,6 +315,7 @@ def test_diverged_seeds_are_counted_and_named(runs, tmp_path):
     assert "Seed 2 of sagnet diverged at step 7: it is in no mean." in tree["caveats"]
 
 
+@pytest.mark.slow
 def test_an_algorithm_that_always_diverged_is_named(runs, tmp_path):
     change(
         runs / "sagnet",
@@ -336,6 +350,7 @@ def test_conditions_are_averaged_and_that_is_said(runs, tmp_path):
     assert tree["tested"]["left_out"][0]["name"] == "corrupted"
 
 
+@pytest.mark.slow
 def test_one_run_alone_is_reported(runs, tmp_path):
     assert report.main([f"--runs={runs}/erm", f"--out={tmp_path / 'out'}"]) == 0
     tree = json.loads((tmp_path / "out" / "results.json").read_text())
@@ -345,6 +360,7 @@ def test_one_run_alone_is_reported(runs, tmp_path):
     assert (tmp_path / "out" / "figures" / "curves_accuracy.svg").exists()
 
 
+@pytest.mark.slow
 def test_unfinished_runs_and_lost_seeds_are_named(runs, tmp_path):
     (runs / "erm" / "done").unlink()
     (runs / "started").mkdir()
@@ -423,6 +439,7 @@ def conditions(*names):
     return lambda records: list(edit(records))
 
 
+@pytest.mark.slow
 def test_conditions_must_be_those_of_all_seeds_of_an_algorithm(runs):
     for name in ("erm", "padain", "sagnet"):
         change(runs / name, conditions("easy", "hard"))

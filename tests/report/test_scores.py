@@ -72,6 +72,7 @@ def test_the_published_study(tmp_path, file, name, f, uncorrected):
     assert len(tree["table"]) == 8 * expected["n"]
 
 
+@pytest.mark.slow
 def test_mean_and_deviation_over_runs(tmp_path):
     tree = run(EXAMPLES / "biasbed_runs.csv", tmp_path / "out")
     cells = {(c["algorithm"], c["dataset"]): c for c in tree["table"]}
@@ -80,6 +81,7 @@ def test_mean_and_deviation_over_runs(tmp_path):
     assert cells["DeepAugERM-CAE", "Edge"]["n"] == 9
 
 
+@pytest.mark.slow
 def test_the_answer_names_the_pairs(tmp_path, capsys):
     out = tmp_path / "out"
     tree = run(EXAMPLES / "biasbed_paper_configuration.csv", out, "--reference=ERM")
@@ -108,6 +110,7 @@ def test_no_pair_is_claimed_without_friedman(tmp_path):
     assert any("no pair can differ" in told for told in tree["caveats"])
 
 
+@pytest.mark.slow
 def test_smaller_may_be_better(tmp_path):
     path = EXAMPLES / "biasbed_table2.csv"
     up = run(path, tmp_path / "up")["friedman"]["mean_ranks"]
@@ -218,6 +221,7 @@ def test_refuses_wrong_flags(args, capsys):
     assert "error:" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @cases.each(
     ("drop", "algorithms", "datasets"),
     [

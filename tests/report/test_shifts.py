@@ -56,6 +56,7 @@ def test_the_page_is_whole_and_needs_no_network(out):
     assert "the best validation accuracy of each seed" in text
 
 
+@pytest.mark.slow
 def test_every_figure_and_table_has_its_files(out):
     names = {path.stem for path in (out / "figures").iterdir()}
     assert names == {

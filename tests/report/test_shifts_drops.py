@@ -146,6 +146,7 @@ def simulated(random, levels, *, seeds, n=400, drop=0.0, std=0.02, attribute="a"
     return found
 
 
+@pytest.mark.slow
 @cases.each(("seeds", "std"), [(1, 0.0), (3, 0.02), (5, 0.05)])
 def test_p_keeps_its_level_where_nothing_drops(seeds, std):
     random = np.random.default_rng(seeds)

@@ -165,6 +165,7 @@ def test_damage_falls_back_to_the_step_before_and_says_so(tmp_path, damage):
     assert latest(tmp_path / "c")[1]["step"] == 2
 
 
+@pytest.mark.slow
 def test_when_all_are_damaged_nothing_is_moved_and_the_run_is_refused(tmp_path):
     fill(tmp_path / "c", {1: None, 2: None})
     for info in (tmp_path / "c").rglob("info/metadata"):

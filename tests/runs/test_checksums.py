@@ -84,6 +84,7 @@ def harm(path: pathlib.Path, how: str) -> None:
         path.write_bytes(half if how == "half" else content)
 
 
+@pytest.mark.slow
 @cases.each("how", ["gone", "half", "flipped"], quick=("gone",))
 def test_lost_decisions_are_made_anew_from_their_checkpoint(
     folder, workdir, how, capsys
@@ -98,6 +99,7 @@ def test_lost_decisions_are_made_anew_from_their_checkpoint(
     assert "were lost" not in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_decisions_made_anew_with_other_bits_are_told(workdir, monkeypatch, capsys):
     """As those of another device may be."""
     write, path = evaluator.decisions.write, f"edge/{kept(workdir)[-1]}.parquet"
@@ -119,6 +121,7 @@ def test_decisions_made_anew_with_other_bits_are_told(workdir, monkeypatch, caps
     assert "made anew from its states, equal only within tolerance to those" in said
 
 
+@pytest.mark.slow
 def test_a_start_that_is_stopped_calls_no_decisions_lost_for_good(
     folder, tmp_path, monkeypatch, capsys
 ):
@@ -138,6 +141,7 @@ def test_a_start_that_is_stopped_calls_no_decisions_lost_for_good(
     assert "were lost: made anew from its states" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_deleted_decisions_are_made_anew_or_told(folder, workdir, capsys):
     """The report repeats it; a whole run has no such note."""
     lost = [
@@ -324,6 +328,7 @@ def test_a_run_without_sums_goes_on_and_is_reported(folder, workdir):
     assert written(workdir) == written(folder / "done")
 
 
+@pytest.mark.slow
 def test_what_comes_after_the_latest_checkpoint_is_not_held_against_a_start(
     folder, tmp_path
 ):

@@ -84,6 +84,7 @@ def test_all_hear_what_each_says_in_order(meet):
     assert not meeting.hub.thread.is_alive()
 
 
+@pytest.mark.slow
 def test_leaving_in_order_is_no_loss(meet):
     meeting = meet(2)
     lines = [meeting.come(number, 2) for number in (0, 1)]
@@ -99,6 +100,7 @@ def test_leaving_in_order_is_no_loss(meet):
     assert not meeting.hub.thread.is_alive()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("how", "message"),
     [
@@ -133,6 +135,7 @@ def test_who_is_lost_is_named(meet, monkeypatch, how, message):
         assert re.search(message, word["line"]), word
 
 
+@pytest.mark.slow
 def test_absent_doubled_and_strange_ones_are_told(meet):
     meeting = meet(3, wait=1.0)
     first = meeting.come(0, 3)
@@ -157,6 +160,7 @@ def test_another_number_of_processes_is_refused(meet):
         line.sock.close()
 
 
+@pytest.mark.slow
 def test_waiting_for_the_last_is_no_silence(meet, monkeypatch):
     """Who waits longer than that is not lost once the last has come."""
     monkeypatch.setattr(coordinator, "BEAT_SECONDS", 0.2)

@@ -129,6 +129,7 @@ def test_a_released_lock_names_nobody(path):
     assert not said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("content", ["{", "x" * 320, '{"pid": 1}', "null", "\0\0"])
 def test_a_damaged_lock_is_waited_for_and_taken(path, content):
     path.write_text(content)

@@ -50,6 +50,7 @@ def test_tiny_samples_are_enumerated(name):
     assert not ours(x, y, permutations=119).exact
 
 
+@pytest.mark.slow
 @cases.each("name", METHODS)
 def test_p_is_scipys_permutation_test(name):
     """Within 5 standard errors of two samples of 20,000."""
@@ -86,6 +87,7 @@ def test_p_is_never_zero_and_one_where_nothing_differs():
     assert stats.spearman([0, 1, 0, 1], [0, 0, 1, 1]).pvalue == 1
 
 
+@pytest.mark.slow
 def test_p_is_uniform_under_the_null():
     """Of 400 independent pairs 5 % reject at 5 %, within 4 standard errors."""
     rng = np.random.default_rng(0)
@@ -275,6 +277,7 @@ def test_interval_is_of_resampled_models():
         assert found.constant == 0
 
 
+@pytest.mark.slow
 def test_interval_holds_the_truth():
     """Of 200 samples of a normal pair 95 % intervals hold its rho in at least 88 %."""
     rng = np.random.default_rng(0)
@@ -323,6 +326,7 @@ def test_refuses(name):
         call()
 
 
+@pytest.mark.slow
 @cases.each("name", METHODS)
 def test_no_p_is_below_the_least(name):
     """Over all orders of few models, tied or not; without ties it is reached."""

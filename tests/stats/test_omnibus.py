@@ -42,6 +42,7 @@ def test_quade_of_two_orders_as_wilcoxon_does():
     assert (np.diff(f) <= 1e-9).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tied", [False, True])
 def test_aligned_ranks_have_the_permutation_variance(tied):
     """Hodges and Lehmann: with T's denominator, T has mean k - 1 over permutations."""
@@ -117,6 +118,7 @@ def test_last_bits_do_not_break_ties(test):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("test", BOTH)
 def test_size_under_the_null(test):
     """Tolerance: four binomial deviations, and the little that 12 data sets leave."""

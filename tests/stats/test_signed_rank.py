@@ -156,6 +156,7 @@ def test_all_equal():
         assert result.cliques(0.05) == ((0, 1, 2),)
 
 
+@pytest.mark.slow
 def test_size_under_the_null():
     """Exact, so at most 5 %; and of the steps that 9 data sets allow, the largest."""
     steps = np.array([by_hand(d * np.arange(1, 10), "wilcox") for d in signs(9)])

@@ -39,6 +39,7 @@ def chosen(config, stage, kept=None, said=None, full=()):
     return autotune.choose_strategy(placed, kept, say)
 
 
+@pytest.mark.slow
 def test_first_steps_choose_and_are_taken_once(small, monkeypatch):
     config, stage = small
     said = []
@@ -51,6 +52,7 @@ def test_first_steps_choose_and_are_taken_once(small, monkeypatch):
     assert chosen(config, stage) == found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("slow", ["threaded", "looped"])
 def test_what_takes_longer_is_not_chosen(small, monkeypatch, slow):
     monkeypatch.setattr(
@@ -71,6 +73,7 @@ def test_what_a_run_had_before_stays(small, monkeypatch):
     assert chosen(*small, kept=nothing_was_compared) == {"strategy": "threaded"}
 
 
+@pytest.mark.slow
 def test_what_was_found_once_must_still_fit(small, monkeypatch):
     monkeypatch.setattr(
         autotune, "measured_seconds", lambda *args: 1 + (args[2] == "threaded")
@@ -96,6 +99,7 @@ def test_several_processes_compare_nothing(small, monkeypatch):
     assert autotune.candidates("auto", several, 2, steps=1) == ("threaded",)
 
 
+@pytest.mark.slow
 def test_what_cannot_be_compiled_or_run_is_not_chosen(small, monkeypatch):
     """And it is tried another time: nothing is cached."""
 
@@ -116,6 +120,7 @@ def test_what_cannot_be_compiled_or_run_is_not_chosen(small, monkeypatch):
     assert chosen(*small)["strategy"] == "threaded"
 
 
+@pytest.mark.slow
 def test_a_cache_that_is_damaged_or_cannot_be_written_stops_nothing(
     small, monkeypatch, tmp_path
 ):
@@ -139,6 +144,7 @@ def test_nothing_is_compared_where_nothing_can_be_gained(small, monkeypatch):
     assert chosen(config, stage) == {"strategy": "threaded"}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small")
 def test_a_run_keeps_what_it_chose(tmp_path):
     train.run(smoke_runs.small(), tmp_path / "run")

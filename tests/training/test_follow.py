@@ -102,6 +102,7 @@ def followed(trained, tmp_path_factory):
     return workdir
 
 
+@pytest.mark.slow
 @cases.each("name", ["evals/4.jsonl", "decisions/valid/6.parquet"])
 @cases.each("how", ["damaged", "gone"])
 def test_a_followers_files_that_are_lost_are_evaluated_again(
@@ -146,6 +147,7 @@ def test_a_followers_files_whose_checkpoint_went_are_told(followed, tmp_path, ca
     assert path.read_text() == "damaged"
 
 
+@pytest.mark.slow
 def test_a_killed_follower_goes_on(here, elsewhere, monkeypatch):
     """Whatever it had written of an evaluation, that one is made again, and no other."""
     write, evaluated, observed = results.write_text, [], evaluator.evaluate
@@ -173,6 +175,7 @@ def test_a_killed_follower_goes_on(here, elsewhere, monkeypatch):
     assert len(json.loads((elsewhere / "evaluate.json").read_text())) == 2
 
 
+@pytest.mark.slow
 def test_a_resumed_run_may_evaluate_for_itself(here, elsewhere):
     """What it had left to others it leaves; the step that it stands at is its own."""
     (elsewhere / "done").unlink()
@@ -256,6 +259,7 @@ def test_who_looks_at_a_lock_does_not_take_it(tmp_path):
         pass
 
 
+@pytest.mark.slow
 def test_the_devices_are_the_followers_own(here, elsewhere, monkeypatch):
     """Not those of the run, by which its batch was divided."""
     path = elsewhere / "config.json"
@@ -272,6 +276,7 @@ def test_too_many_devices_are_refused(elsewhere, capsys):
     assert "the devices here, got 999" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_where_memory_is_short_nets_wait_on_the_host(here, elsewhere, monkeypatch):
     """And optimisers do not come to the devices at all."""
     observed, waves = evaluator.evaluate, []
@@ -298,6 +303,7 @@ def test_flags_of_xla_are_set_as_main_does(tmp_path, monkeypatch):
     )
 
 
+@pytest.mark.slow
 def test_branches_are_followed(tmp_path, capsys):
     c = config("elsewhere")
     c.epochs, c.eval_every, c.seeds = 1.0, "2 steps", (0,)

@@ -84,6 +84,7 @@ CUTS = [dict(crop="host"), dict(crop="device", window=32, canvas=40)]
 cuts = pytest.mark.parametrize("cut", CUTS, ids=["host", "device"])
 
 
+@pytest.mark.slow
 @cuts
 def test_every_batch_is_a_function_of_seed_and_step(photos, cut):
     c = config(photos, **cut)
@@ -160,6 +161,7 @@ def test_another_row_step_or_seed_is_cut_otherwise(photos):
     assert len(set(drawn.values())) == 8
 
 
+@pytest.mark.slow
 def test_augmented_halves_stream_with_their_shares(photos):
     also = (dict(data="folder", root=photos, split="valid"),)
     for cut in CUTS:
@@ -313,6 +315,7 @@ def test_killed_and_resumed_with_other_workers_ends_the_same(photos, tmp_path, c
     assert_same_end(tmp_path / "unbroken", tmp_path / "run")
 
 
+@pytest.mark.slow
 @pytest.mark.quick("host")
 @cuts
 def test_a_damaged_image_costs_nothing_that_was_trained(photos, tmp_path, cut):

@@ -33,6 +33,7 @@ def test_sgd_is_torchs(nesterov):
     np.testing.assert_allclose(run(tx, grads), expected, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_lamb_is_its_formula():
     """Two steps of a kernel and a bias: clipped, a ratio for the kernel alone."""
     w, b = np.array([[0.6, -0.8]]), np.array([0.5])

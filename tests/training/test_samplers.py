@@ -79,6 +79,7 @@ def test_impossible_shares_are_refused(shares):
         samplers.MixtureSampler.from_shares([40, 100], shares, 16, "order")
 
 
+@pytest.mark.slow
 @cases.each(("n", "steps"), [(640, 4), (650, 3), (1000, 7), (96, 5)])
 def test_windows_hold_each_example_once_an_epoch(n, steps):
     order = samplers.make_sampler(n, 16, steps, "order")
@@ -111,6 +112,7 @@ def test_seeds_share_windows_and_have_their_own_order_in_each():
     assert not np.array_equal(one, seen(order, 1, number=1))
 
 
+@pytest.mark.slow
 @cases.each("windows", [2, 4, 10])
 def test_places_correlate_as_the_closed_form_says(windows):
     n = 20_000

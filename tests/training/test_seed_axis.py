@@ -52,6 +52,7 @@ def test_three_in_company_equal_each_alone_to_the_bit(stage, alone, strategy):
     same(train(stage, (0, 1, 2), strategy), alone)
 
 
+@pytest.mark.slow
 def test_waves_equal_each_alone_to_the_bit(stage, alone):
     """Two seeds on the device at once, then the third; the others wait on the host."""
     same(train(stage, (0, 1, 2), "looped", together=2), alone)
@@ -63,6 +64,7 @@ def test_seeds_differ(alone):
     assert not np.allclose(b, c, atol=1e-3)
 
 
+@pytest.mark.slow
 @cases.each(
     "strategy",
     [
