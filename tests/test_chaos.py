@@ -13,9 +13,10 @@ from benchmarks import chaos, chaos_faults, chaos_hooks, chaos_peers, chaos_runs
 from tests import smoke_runs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kinds",
-    [chaos_faults.KINDS, pytest.param(chaos_peers.KINDS, marks=pytest.mark.slow)],
+    [chaos_faults.KINDS, chaos_peers.KINDS],
     ids=["one process", "two processes"],
 )
 def test_one_fault_of_every_kind_loses_nothing(kinds, tmp_path):

@@ -73,7 +73,6 @@ def test_steps_left_to_evaluate_are_kept(trained):
     assert checkpoints.steps(trained / "checkpoints") == [2, 4, 6, 8]
 
 
-@pytest.mark.slow
 def test_a_follower_writes_what_the_run_itself_would_have(here, elsewhere, capsys):
     told = json.loads((elsewhere / "config.json").read_text())
     told["run"].update(write="tensorboard", log="json")
