@@ -61,6 +61,7 @@ def test_no_step_lays_the_held_set_out_anew(name):
     assert not told(made)
 
 
+@pytest.mark.slow
 @needs_libtpu
 @cases.each("name", EACH)
 def test_data_are_next_to_nothing(name):
@@ -127,6 +128,7 @@ def _slices(line: str) -> int:
     return math.prod(map(int, out.split("x"))) // size
 
 
+@pytest.mark.slow
 @cases.each(
     "name",
     algos.ALGOS,

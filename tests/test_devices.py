@@ -29,6 +29,7 @@ def alike(one: dict, other: dict) -> None:
             assert seed == pytest.approx(found, rel=rel)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "preset", ["padain", pytest.param("sagnet", marks=pytest.mark.slow)]
 )
@@ -54,10 +55,12 @@ def test_every_strategy_on_devices_gives_what_one_gives(preset, count):
         alike(one, other)
 
 
+@pytest.mark.slow
 def test_seeds_on_devices_of_their_own_move_nothing():
     assert losses("erm", 8, [("looped", 8)], moved=True) == []
 
 
+@pytest.mark.slow
 def test_a_device_holds_its_own_seed_alone():
     """Besides, the first draws them, one after the other."""
     first, *others = losses("erm", 8, [], held=True)

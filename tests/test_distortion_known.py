@@ -124,6 +124,7 @@ def index(clean, distorted, label) -> np.ndarray:
     return np.maximum(shares[1] - shares[0], 0) * K / 100
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("split", ["test", "train"])
 def test_images_as_they_are(measured, split):
     for limit, folder in zip(*measured, strict=True):

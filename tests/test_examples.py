@@ -32,6 +32,7 @@ def train(stage: stages.Stage) -> tuple:
     return state, [metrics for (metrics,) in seen]
 
 
+@pytest.mark.slow
 def test_the_algorithm_trains_and_its_penalty_acts(config):
     plain, without = train(stage(config, strength=0.0))
     state, seen = train(stage(config, strength=0.5))
@@ -45,6 +46,7 @@ def test_the_algorithm_trains_and_its_penalty_acts(config):
     assert np.abs(np.subtract(*kernels)).max() > 1e-4
 
 
+@pytest.mark.slow
 def test_the_documents_show_the_file():
     blocks = re.findall(
         r"```python\n(.*?)```", (ROOT / "docs/own-algorithm.md").read_text(), re.DOTALL
@@ -52,5 +54,6 @@ def test_the_documents_show_the_file():
     assert MINE.read_text() in blocks
 
 
+@pytest.mark.slow
 def test_a_whole_algorithm_is_20_lines():
     assert len(MINE.read_text().splitlines()) <= 20

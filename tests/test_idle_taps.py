@@ -73,6 +73,7 @@ NOWHERE = r"must let the tap of .*mine\.py:.* act at a site of ResNet, got "
 KNOWN = r"Known: stem\.conv, stem, stage1-4\.block0-1\.conv1-2, stage1-4$"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("function", "options", "told"),
     [

@@ -33,6 +33,7 @@ def call(*command: str, **environment: str) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
+@pytest.mark.slow
 @cases.each(
     ("names", "older", "found"),
     [
@@ -50,6 +51,7 @@ def test_the_newest_python(tmp_path, names, older, found):
     assert call(".ci/newest", asks, PATH=path) == (0, found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("asked", ["3.11", "3.13"])
 def test_an_environment_of_another_python_is_refused(tmp_path, asked):
     script(tmp_path / "env/bin/python", "echo 3.11")

@@ -23,6 +23,7 @@ def source(cell: dict) -> str:
     return "\n".join(line.replace("%pip", "pass  #") for line in lines)
 
 
+@pytest.mark.slow
 def test_ten_cells_with_outputs():
     assert len(CELLS) == 10
     assert NOTEBOOK.stat().st_size < 200_000
@@ -30,11 +31,13 @@ def test_ten_cells_with_outputs():
     assert not [o for c in CELLS for o in c["outputs"] if o["output_type"] == "error"]
 
 
+@pytest.mark.slow
 @cases.each("cell", CELLS)
 def test_cells_are_python(cell):
     ast.parse(source(cell))
 
 
+@pytest.mark.slow
 def test_its_config_is_one():
     names: dict = {}
     (cell,) = [c for c in CELLS if "def small(" in source(c)]

@@ -34,6 +34,7 @@ def built(tmp_path_factory):
     return next(out.glob("*.tar.gz")), next(out.glob("*.whl"))
 
 
+@pytest.mark.slow
 def test_a_wheel_is_the_package(built):
     with zipfile.ZipFile(built[1]) as wheel:
         found = [name for name in wheel.namelist() if ".dist-info/" not in name]
@@ -47,6 +48,7 @@ def test_a_wheel_is_the_package(built):
     assert about["Version"] == jbias.__version__
 
 
+@pytest.mark.slow
 def test_a_source_distribution_is_the_package_and_its_papers(built):
     with tarfile.open(built[0]) as sources:
         names = [m.name.partition("/")[2] for m in sources.getmembers() if m.isfile()]
@@ -56,6 +58,7 @@ def test_a_source_distribution_is_the_package_and_its_papers(built):
     assert sorted(names) == sorted([*FILES, *papers])
 
 
+@pytest.mark.slow
 def test_one_version():
     said = re.search(r"(?m)^version: (.+)$", (ROOT / "CITATION.cff").read_text())
     assert said[1] == jbias.__version__
@@ -64,6 +67,7 @@ def test_one_version():
     assert versions[0] == jbias.__version__
 
 
+@pytest.mark.slow
 def test_the_package_alone_imports_nothing():
     """Its version is known at once, on any machine."""
     code = "import sys; old = {*sys.modules}; import jbias; print({*sys.modules} - old)"
@@ -71,6 +75,7 @@ def test_the_package_alone_imports_nothing():
     assert done.stdout.decode().strip() == "{'jbias'}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["configs.erm", "launch.sweep"])
 def test_a_checkout_finds_what_lies_beside_the_package(name):
     """Its own, also where another checkout is installed."""

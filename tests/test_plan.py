@@ -65,6 +65,7 @@ def consistent(told: dict) -> None:
     assert told["run_device_hours"] == pytest.approx(hours)
 
 
+@pytest.mark.slow
 def test_on_this_machine(capsys):
     told = planned(capsys, TINY, "--on=cpu", "--price=2")
     consistent(told)

@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from benchmarks import common
 from jbias import run_spec
@@ -13,6 +14,7 @@ from jbias.training import setup
 from jbias.training import step as train_step
 
 
+@pytest.mark.slow
 def test_decisions_in_bfloat16_are_those_of_float32(tmp_path):
     """On 98.5 % of each of the embedded default's sets, and on 99 % of all images.
 

@@ -277,6 +277,7 @@ def test_single_colours():
         assert CLAIMS[name].theirs == " to ".join(quoted(few, all_)) + " %"
 
 
+@pytest.mark.slow
 def test_hours_are_what_the_command_prints():
     index = (DOCS / "reproduction.md").read_text(encoding="utf-8")
     assert gpu_hours.table() in index

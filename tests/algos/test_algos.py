@@ -48,6 +48,7 @@ def test_begins_near_the_logarithm_of_the_classes(name, train):
     assert losses["loss_class"] == pytest.approx(np.log(5), abs=METHODS[name].start)
 
 
+@pytest.mark.slow
 @cases.each(
     "name",
     algos.ALGOS,

@@ -51,6 +51,7 @@ def fitted(l1, steps=2000, batch=BATCH):
     return state, jax.tree.map(lambda x: x[-1], metrics)
 
 
+@pytest.mark.slow
 def test_the_trunk_stands_and_the_layer_moves(train, variables):
     _, state, _ = train("dfr")
     before, after = variables["params"], state.params["net"]
@@ -88,6 +89,7 @@ def test_batches_add_up_to_the_moments_of_all(weighted):
     np.testing.assert_allclose(deviation, np.sqrt(var), rtol=1e-4)
 
 
+@pytest.mark.slow
 @cases.each("l1", [0.003, 0.03, 0.1])
 def test_it_rests_where_loss_and_penalty_are_least(l1):
     """The conditions of optimality: the slope is -l1 sign(w), or at most l1 at zero."""
@@ -107,6 +109,7 @@ def test_it_rests_where_loss_and_penalty_are_least(l1):
     assert {0.003: 1, 0.03: 3, 0.1: 5}[l1] <= zero.sum() < 12
 
 
+@pytest.mark.slow
 def test_it_starts_from_nothing_and_recovers_what_separates():
     clean = {**BATCH, "target": jnp.eye(3)[np.argmax(PLAIN[:, :3], 1)]}
     algo = dfr.make(Flat())
@@ -137,6 +140,7 @@ def worst(params):
     return (np.bincount(group, found == label) / np.bincount(group)).min()
 
 
+@pytest.mark.slow
 def test_it_helps_the_worst_group_where_an_attribute_misleads():
     """A net of plain training, then its layer on balanced batches of held-out images."""
     x, label, attribute = toy(1000, 0.95, 0)

@@ -46,6 +46,7 @@ def test_freezes_the_stem_and_what_is_larger_than_a_pixel():
     assert stem == {("net", "conv1", "kernel")}
 
 
+@pytest.mark.slow
 def test_filters_keep_their_bits_and_all_else_learns(net, train, variables):
     """Under momentum and weight decay."""
     _, state, _ = train("frozen_filters")
@@ -67,6 +68,7 @@ def test_filters_have_no_momentum(train):
     assert held == 8 * 16 + 16 * 32 + 32 * 64
 
 
+@pytest.mark.slow
 def test_seeds_have_filters_of_their_own(net, image):
     init = jax.jit(frozen.make(net).net.init, compiler_options=QUICK)
     one, two = (
@@ -86,6 +88,7 @@ def flops(algo, begin, batch):
     return compiled.cost_analysis()["flops"]
 
 
+@pytest.mark.slow
 def test_gradients_of_filters_are_not_computed(net, begin, batch):
     """Of three passes, over images, inputs and weights, the last falls away."""
     whole, less = (flops(make(net), begin, batch) for make in (erm.make, frozen.make))

@@ -57,6 +57,7 @@ def coral_of(logits, h):
 CASES = {"irm": (irm, irm_of), "vrex": (vrex, vrex_of), "coral": (coral, coral_of)}
 
 
+@pytest.mark.slow
 @cases.each("name", CASES)
 def test_the_penalty_is_the_formula(name):
     module, expected = CASES[name]
@@ -64,6 +65,7 @@ def test_the_penalty_is_the_formula(name):
     assert found == pytest.approx(expected(LOGITS, FEATURES), rel=1e-5)
 
 
+@pytest.mark.slow
 @cases.each(
     "name",
     CASES,
@@ -129,6 +131,7 @@ def test_equal_environments_cost_nothing():
     assert coral.penalty(z, h, batch, members) < 1e-12
 
 
+@pytest.mark.slow
 @cases.each("name", CASES)
 @cases.each("which", [[0, 0, 0, 0], [0, 1, 2, 3], [2, 2, 3, 1]])
 def test_environments_of_few_examples_or_none_leave_it_finite(name, which):

@@ -65,6 +65,7 @@ def loss_in_evaluation(net, variables, batch, image):
     return np.asarray(pgd.example_losses(logits, batch))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [
@@ -108,6 +109,7 @@ def test_one_whole_step_is_the_fast_gradient_sign_in_evaluation(
     assert (np.abs(gradient[differs]) < 1e-6 * np.abs(gradient).max()).all()
 
 
+@pytest.mark.slow
 def test_learns_as_erm_on_the_attacked_images(seen, pull, net, plain, batch):
     """The attack moves no statistics, and is a constant to the weights' gradient."""
     options = {"norm": "linf", "eps": 8 / 255}
@@ -130,6 +132,7 @@ def test_no_room_is_erm_itself(net, variables, batch):
     assert program(pgd.make(net, norm="l2", eps=0)) == program(erm.make(net))
 
 
+@pytest.mark.slow
 def test_no_room_at_run_time_keeps_the_images(net, plain, variables, batch):
     @jax.jit
     def loss(eps):

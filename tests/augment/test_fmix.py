@@ -22,6 +22,7 @@ def oracle():
         return dict(stored)
 
 
+@pytest.mark.slow
 @cases.each("case", range(11))
 def test_released_masks_are_the_release_s_to_the_pixel(case, oracle):
     """Square, oblong, odd and wide, hard and soft, from its normal draws."""
@@ -82,6 +83,7 @@ def test_isotropic_power_falls_as_twice_the_decay(size, decay):
     assert np.abs(rest[inner]).max() < 5 * np.pi / np.sqrt(6 * 600)
 
 
+@pytest.mark.slow
 @cases.each("size", SIZES)
 def test_released_fields_have_one_cycle_across(size):
     seen = power(fields(*size, spectrum="released"))

@@ -46,6 +46,7 @@ def test_null_settings_change_nothing(name, options):
     assert make(**options)(BATCH, KEY) is BATCH
 
 
+@pytest.mark.slow
 @cases.each("name", ["colour_jitter", "grayscale", "blur"])
 def test_a_share_of_the_images_is_changed(name):
     """And a chance of 0 that is drawn changes none, to the bit."""
@@ -101,6 +102,7 @@ def test_greys_are_luma():
     np.testing.assert_allclose(found, np.broadcast_to(expected, IMAGE.shape), atol=1e-6)
 
 
+@pytest.mark.slow
 @cases.each(
     ("sigma", "radius"),
     [(0.1, 1), (0.8, 3), (2.0, 5)],

@@ -25,6 +25,7 @@ def test_orders_are_what_permute_follows():
     )
 
 
+@pytest.mark.slow
 @cases.each(
     "domain",
     [
@@ -57,6 +58,7 @@ def test_one_domain_is_any_order():
     assert scipy.stats.chisquare(counts).pvalue > 0.001
 
 
+@pytest.mark.slow
 def test_partners_across_two_domains_are_uniform():
     """Of 2 and 2 members: each side has 2 orders, whatever the other's."""
     orders = across(np.tile([0, 1], 4000), 4)

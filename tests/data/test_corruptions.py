@@ -57,6 +57,7 @@ def test_tables_are_whole():
         assert len({len(row) for rows in entry.settings.values() for row in rows}) == 1
 
 
+@pytest.mark.slow
 @cases.each("name", KNOWN)
 @cases.each("side", [32, 64, 224])
 def test_bytes_in_bytes_out_by_seed_alone(name, side, ice):

@@ -156,6 +156,7 @@ def test_each_step_has_another_digit_of_the_class(roots):
     assert np.mean([len(met) for met in firsts.values()]) > 1.7
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["resnet18", "cnn"])
 def test_images_of_two_squares_are_trained_on(roots, name):
     c = config(roots)

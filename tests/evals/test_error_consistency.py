@@ -54,6 +54,7 @@ def test_independent_errors_are_not_consistent():
     assert abs(evals.error_consistency(a, b).kappa) < 0.01
 
 
+@pytest.mark.slow
 def test_interval_covers():
     """Of 200 pairs of a known kappa, 95 % of intervals hold it, up to chance."""
     random = np.random.default_rng(2)

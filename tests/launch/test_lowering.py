@@ -66,6 +66,7 @@ def on_tpus(monkeypatch):
     monkeypatch.setattr(jax, "default_backend", lambda: "tpu")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["tpu_pod", "xpk", "sky"])
 def test_the_step_lowers_for_the_slice_that_is_asked_for(where, on_tpus):
     arguments, chips = asked(where)

@@ -25,6 +25,7 @@ def job_that(tmp_path: pathlib.Path, monkeypatch, does: str, **told: str) -> slu
     return slurm.Job(["sh", "-c", does], str(tmp_path / "x"), log, 1.0, again=2)
 
 
+@pytest.mark.slow
 @cases.each(
     ("code", "told", "asked"),
     [
@@ -47,6 +48,7 @@ def test_a_job_whose_process_was_lost_is_requeued(
     assert (said.read_text().splitlines() if said.exists() else []) == asked
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", ["0", "1"])
 def test_process_0_alone_writes_into_the_workdir(number, tmp_path, monkeypatch):
     one = job_that(tmp_path, monkeypatch, "kill -9 $$", JOB_ID="7", PROCID=number)
@@ -59,6 +61,7 @@ def test_process_0_alone_writes_into_the_workdir(number, tmp_path, monkeypatch):
     assert log.exists() == (tmp_path / "logs" / "x.log").exists() == (number == "0")
 
 
+@pytest.mark.slow
 def test_the_end_of_a_run_with_damaged_records_is_told(tmp_path):
     (tmp_path / "evals").mkdir()
     (tmp_path / "evals" / "5.jsonl").write_bytes(b"\xff{half")

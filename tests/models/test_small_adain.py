@@ -31,6 +31,7 @@ def test_shipped_weights_are_small():
     assert style_transfer.SHIPPED.stat().st_size < 5e6
 
 
+@pytest.mark.slow
 def test_sizes_are_multiples_of_four(transfer):
     for side, expected in ((32, 32), (30, 32), (64, 64)):
         image = jnp.full((2, side, side, 3), 0.5)
@@ -48,6 +49,7 @@ def test_colours_follow_the_style(transfer):
     np.testing.assert_allclose(found.mean((1, 2)), style.mean((1, 2)), atol=0.1)
 
 
+@pytest.mark.slow
 def test_patterns_follow_the_style(transfer):
     """A grey picture takes the rows of another: it changes down, hardly across."""
     tile = style.tiles()[0][:32, :32]
@@ -58,6 +60,7 @@ def test_patterns_follow_the_style(transfer):
     assert down > 0.05 and down > 3 * across
 
 
+@pytest.mark.slow
 def test_alpha_leads_from_the_own_style_to_the_others(transfer):
     image = jnp.asarray(style.draw(np.random.default_rng(0), 8).image) / 255
     batch = {"image": image}
@@ -89,6 +92,7 @@ def test_refuses_other_weights(tmp_path):
         style_transfer.small(weights=tmp_path / "none.npz")
 
 
+@pytest.mark.slow
 def test_the_decoder_sees_no_statistics_of_the_content():
     """With the features' statistics taken out, only the style's remain."""
     arrays = published.read_npz(style_transfer.SHIPPED)

@@ -34,6 +34,7 @@ def drawn(net, image):
     return jax.tree_util.tree_map_with_path(one, shapes)
 
 
+@pytest.mark.slow
 @cases.each(
     "case",
     list(DRAWN["CASES"]),
@@ -76,6 +77,7 @@ def test_equals_other_libraries(case, tmp_path):
     np.testing.assert_allclose(logits, expected, atol=2e-5)
 
 
+@pytest.mark.slow
 @cases.each(
     ("name", "count"),
     [
@@ -93,6 +95,7 @@ def test_has_the_published_number_of_parameters(name, count):
     assert sum(x.size for x in jax.tree.leaves(shapes)) == count
 
 
+@pytest.mark.slow
 def test_is_the_same_in_two_parts():
     net, image = small(), DRAWN["images"](32)
 
@@ -128,6 +131,7 @@ def test_sites_in_the_order_of_passage():
     assert sites[-1] == "stage4" and len(sites) == 2 + 4 * 3 + 4
 
 
+@pytest.mark.slow
 def test_bfloat16_stays_near():
     net = small()
     image = DRAWN["images"](32)

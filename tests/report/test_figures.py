@@ -5,6 +5,7 @@ import itertools
 import matplotlib as mpl
 import numpy as np
 import pandas as pd
+import pytest
 from matplotlib import text
 
 from jbias.report import cell_plots, figures, plots
@@ -44,6 +45,7 @@ def assert_whole(fig):
     assert min(tight.x0, tight.y0, width - tight.x1, height - tight.y1) > -0.02
 
 
+@pytest.mark.slow
 @cases.each("difference", [0.5, 1.5, 40])
 @cases.each("case", CASES)
 def test_critical_difference_is_legible(case, difference):
@@ -68,6 +70,7 @@ def test_critical_difference_is_legible(case, difference):
         assert box.y1 <= fig.bbox.y1, told
 
 
+@pytest.mark.slow
 @cases.each(("algorithms", "panels"), [(1, 1), (3, 8), (8, 11), (20, 2)])
 def test_curves_are_legible(algorithms, panels):
     names = [f"algorithm {i}" for i in range(algorithms)]

@@ -69,6 +69,7 @@ def nasty(tmp_path_factory):
     return out
 
 
+@pytest.mark.slow
 def test_the_page_needs_no_network(out):
     page = (out / "index.html").read_text()
     reader = Reader(page)

@@ -97,6 +97,7 @@ MOMENTS = (
 )
 
 
+@pytest.mark.slow
 def test_killed_at_any_request_it_ends_with_the_bits_of_a_disk(store, unbroken):
     for method, name in MOMENTS:
         process = start("gs://bucket/runs/x")
@@ -113,6 +114,7 @@ def test_killed_at_any_request_it_ends_with_the_bits_of_a_disk(store, unbroken):
     assert costs["total"]["starts"] > 1
 
 
+@pytest.mark.slow
 def test_of_two_jobs_on_one_workdir_the_second_is_refused(store, unbroken):
     first = start("gs://bucket/runs/x")
     until = time.monotonic() + 120
@@ -126,6 +128,7 @@ def test_of_two_jobs_on_one_workdir_the_second_is_refused(store, unbroken):
     assert_ended(store, unbroken)
 
 
+@pytest.mark.slow
 def test_a_damaged_checkpoint_is_moved_aside(store, unbroken):
     ended(start("gs://bucket/runs/x"), 0)
     store.held.delete_file("bucket", "runs/x/done")
@@ -145,6 +148,7 @@ def test_a_damaged_checkpoint_is_moved_aside(store, unbroken):
     assert_ended(store, unbroken)
 
 
+@pytest.mark.slow
 def test_a_network_that_fails_for_some_seconds_is_waited_for(store, unbroken):
     def away():
         store.stop()
@@ -163,6 +167,7 @@ def test_a_network_that_fails_for_some_seconds_is_waited_for(store, unbroken):
     assert_ended(store, unbroken)
 
 
+@pytest.mark.slow
 def test_a_network_that_is_gone_ends_in_one_line(store, unbroken):
     def gone():
         threading.Thread(target=store.stop).start()
@@ -183,6 +188,7 @@ def test_a_network_that_is_gone_ends_in_one_line(store, unbroken):
     assert_ended(store, unbroken)
 
 
+@pytest.mark.slow
 def test_it_is_read_from_elsewhere(store, unbroken, tmp_path, capsys):
     ended(start("gs://bucket/runs/x"), 0)
     assert cli.main(["--status", "--runs", "gs://bucket/runs"]) == 0

@@ -142,6 +142,7 @@ def assert_alike(workdir, lone) -> None:
         assert one == other
 
 
+@pytest.mark.slow
 def test_a_signal_to_one_of_two_stops_both_and_four_go_on(lone, tmp_path):
     started = several(tmp_path, 2, dies=(1, signal.SIGTERM, 5))
     (code, said), (other, _) = ended(started)
@@ -177,6 +178,7 @@ def told_by_0(number: int, count: int) -> str:
     return f"process {number} of {count}: it is process 0 that says how far the run is"
 
 
+@pytest.mark.slow
 def test_a_lost_process_ends_the_other_and_one_goes_on(lone, tmp_path):
     """Each of the two is lost once: process 0 has jax's service with it."""
     for who, steps in ((1, 5), (0, 3)):
@@ -198,6 +200,7 @@ def test_a_lost_process_ends_the_other_and_one_goes_on(lone, tmp_path):
     assert_alike(tmp_path / "run", lone)
 
 
+@pytest.mark.slow
 def test_different_commands_are_refused_by_name(tmp_path):
     at = port()
     other = config(eval_every="1 epoch", variant="other")

@@ -14,6 +14,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 ORACLE = json.loads((ROOT / "tests" / "oracles" / "baycomp_tests.json").read_text())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", ORACLE["hierarchical"], ids=range(2))
 def test_equals_stan(case):
     """baycomp's model, which a Hamiltonian sampler draws from."""
@@ -42,6 +43,7 @@ def test_much_noise_draws_data_sets_together():
     assert shrunk < 0.7 * (raw[:, 1] - raw[:, 0]).std()
 
 
+@pytest.mark.slow
 def test_without_noise_it_is_a_t_model_of_means():
     """d_i known: posterior of (d_0, s_0, nu) on a grid, by nothing but its density."""
     d = np.array([0.2, 0.5, -0.3, 1.1, 0.6, 0.4, 3.0])
@@ -71,6 +73,7 @@ def test_without_noise_it_is_a_t_model_of_means():
     np.testing.assert_allclose(found.by_dataset[:, 0, 1], d, atol=1e-3)
 
 
+@pytest.mark.slow
 def test_intervals_cover():
     """95 % intervals of d_0 of 45 pairs, each with its own truth."""
     rng = np.random.default_rng(4)
@@ -96,6 +99,7 @@ def test_direction_and_symmetry():
     assert up.better[2, 0] > 0.9
 
 
+@pytest.mark.slow
 def test_refuses_chains_that_differ(monkeypatch):
     scores = np.random.default_rng(0).normal(size=(6, 2, 4))
     monkeypatch.setattr(hierarchical, "_AGREE", 0.9)

@@ -54,6 +54,7 @@ def test_is_the_paired_t_test_where_runs_have_no_effect():
     assert found.pvalues[0, 1] == pytest.approx(expected.pvalue)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("run", [0.0, 2.0])
 def test_null_distribution(run):
     """Right by the level and the coverage, whether runs have effects or not.

@@ -27,6 +27,7 @@ def paper(which):
     return means.loc[order].to_numpy(), stds.to_numpy()
 
 
+@pytest.mark.slow
 @cases.each("name", REFERENCE["results"])
 def test_equals_the_reference(name):
     expected = REFERENCE["results"][name]
@@ -49,6 +50,7 @@ def test_equals_the_reference(name):
     assert found.effective_draws > 10000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("games", [(7, 2), (30, 0)])
 def test_two_algorithms_by_quadrature(games):
     """b_1 - b_2 ~ Normal(0, 2 s^2): two dimensions on a grid."""
@@ -111,6 +113,7 @@ def test_refusals():
         stats.bradley_terry_of_wins([[1, 2], [3, 0]])
 
 
+@pytest.mark.slow
 @cases.each("apart", [0, 3])
 @cases.each("n", [2, 20, 50])
 def test_many_algorithms(n, apart):

@@ -123,6 +123,7 @@ def test_wilcoxon_never_rejects_where_it_cannot():
     assert "says nothing" in found.verdict and "Wilcoxon's of no size" in found.verdict
 
 
+@pytest.mark.slow
 def test_more_finds_more(large):
     found = stats.power_of_design(large[:12, :, :6], difference=1.5)
     for test in power.TESTS:

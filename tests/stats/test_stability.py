@@ -30,6 +30,7 @@ def test_pvalues_are_friedmans(array, ties):
     assert bootstrap.friedman_pvalues(np.full((1, 7, 4), 2.5))[0] == 1
 
 
+@pytest.mark.slow
 def test_equals_explicit_resampling(array):
     rng, draws = np.random.default_rng(5), 1500
     flips, best, before, moved = 0, np.zeros(4), 0, 0

@@ -54,6 +54,7 @@ def learnt(algo, batch, **options):
 WEIGHT = np.random.default_rng(1).uniform(0, 1, 32).astype(np.float32)
 
 
+@pytest.mark.slow
 @cases.each(
     ("count", "more"),
     [
@@ -161,6 +162,7 @@ def test_a_device_deals_out_its_own_examples():
             )
 
 
+@pytest.mark.slow
 def test_memory_falls_with_their_number():
     algo, txs = erm.make(Net(group=0, widths=(32,) * 6)), (optax.sgd(1.0),)
     batch = batch_of(4096)

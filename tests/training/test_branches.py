@@ -91,6 +91,7 @@ def _config(workdir) -> dict:
     return json.loads((workdir / "config.json").read_text())
 
 
+@pytest.mark.slow
 def test_branches_differ_and_are_reported_as_runs(varied):
     _, workdir = varied
     full, empty = results.find_workdirs(str(workdir))
@@ -205,6 +206,7 @@ def refused(c, tmp_path, key: str, values: tuple, message: str) -> None:
     assert not (tmp_path / "none" / "config.json").exists()
 
 
+@pytest.mark.slow
 def test_what_decides_in_evaluation_cannot_vary(tmp_path):
     c = config_of("infodrop")
     with c.unlocked():

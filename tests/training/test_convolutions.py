@@ -217,6 +217,7 @@ def nested(kind, f, x, flag):
     }[kind]()
 
 
+@pytest.mark.slow
 @cases.each(
     "kind",
     ["jit", "custom_jvp", "custom_vjp", "remat", "cond", "switch", "while", "scan"],
@@ -245,6 +246,7 @@ def test_convolutions_are_found_wherever_they_lie(kind):
             assert ("stablehlo.case" in program) == (static == "together")
 
 
+@pytest.mark.slow
 def test_outputs_have_the_structure_of_vmap():
     """Keys go in and out, and what no seed changes has a seed axis all the same."""
 
