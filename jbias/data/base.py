@@ -117,8 +117,10 @@ class Spec:
     aspect: tuple[int, int] = (1, 1)  # Height to width of its images.
     classes: int = 0  # Of the published set; 0 where that varies.
     # Published: of each split, or of every one; and where else a split's folder may lie.
-    images: Mapping[str, int] | int = 0
-    folders: Mapping[str, Collection[str]] = dataclasses.field(default_factory=dict)
+    images: Mapping[str, int] | int = dataclasses.field(default=0, hash=False)
+    folders: Mapping[str, Collection[str]] = dataclasses.field(
+        default_factory=dict, hash=False
+    )
 
     @property
     def needs(self) -> str:
