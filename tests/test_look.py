@@ -15,6 +15,8 @@ from jbias.evals import grad_cam, loading, networks, predict, suite
 from jbias.report import saliency_figures
 from tests import cases
 
+pytestmark = pytest.mark.slow
+
 SUITE = """
 import ml_collections
 
@@ -127,6 +129,7 @@ def stimuli(network, file, tmp_path_factory):
     return found
 
 
+@pytest.mark.slow
 def test_pixels_are_those_that_measuring_shows(stimuli, drawn):
     out, figs = drawn
     compared = set()
@@ -175,6 +178,7 @@ def seeds(network, monkeypatch):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [0, 1])
 def test_saliency_is_of_the_network_and_says_what_it_decides(
     count, seeds, network, file, tmp_path, monkeypatch

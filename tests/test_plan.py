@@ -74,6 +74,7 @@ def test_on_this_machine(capsys):
     assert told["money"] == 2 * told["run_device_hours"]
 
 
+@pytest.mark.slow
 def test_what_does_not_fit_says_what_it_would_need(capsys):
     small = ("--config.run.memory=0.00001", "--no-remedies")
     assert plan.main([TINY, "--on=cpu", *small]) == 1

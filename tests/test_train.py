@@ -310,6 +310,7 @@ def _raise_early(*args, **kwargs):
     raise RuntimeError("early")
 
 
+@pytest.mark.slow
 def test_a_diverged_seed_is_marked_and_the_others_go_on(tmp_path, capsys):
     """The algorithm's loss is not finite where a draw of the seed's own says so."""
     config = smoke_runs.small(algo={"name": f"{MINE}:make", "chance": 0.2}, epochs=2.0)

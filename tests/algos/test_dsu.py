@@ -65,6 +65,7 @@ def test_formula_with_the_authors_epsilons(scale, group):
     np.testing.assert_allclose(found, expected, rtol=2e-3, atol=1e-5 * scale)
 
 
+@pytest.mark.slow
 def test_noise_is_normal_for_each_image_and_channel():
     """In deviations of the statistic between the images of a group."""
     x = jnp.tile(X, (100, 1, 1, 1))
@@ -82,6 +83,7 @@ def test_noise_is_normal_for_each_image_and_channel():
     assert np.abs(np.corrcoef(moved.T)[np.triu_indices(4, 1)]).max() < 0.15
 
 
+@pytest.mark.slow
 def test_factor_scales_the_noise():
     still = disturb(X, KEY, factor=0.0, group=8)
     np.testing.assert_allclose(still, X, atol=1e-5)
@@ -139,6 +141,7 @@ def test_acts_at_the_authors_six_sites(net):
     assert len(seen) == 54
 
 
+@pytest.mark.slow
 def test_one_gate_a_site_for_the_whole_batch(net):
     p = 0.3
     tap = tap_of(net, p=p, mix_group=4)

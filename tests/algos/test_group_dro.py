@@ -93,6 +93,7 @@ def test_the_worst_groups_weight_grows_until_it_has_all():
     assert seen == sorted(seen) and seen[0] > 1 / 4 and seen[-1] > 0.99
 
 
+@pytest.mark.slow
 def test_at_eta_zero_the_loss_is_the_mean_over_groups():
     algo = group_dro.make(Free(), eta=0.0, adjustment=1.0, columns=TOLD)
     named, aux, _ = taken(algo, LOGITS)

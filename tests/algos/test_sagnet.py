@@ -113,6 +113,7 @@ def test_adversarial_loss_moves_the_trunks_norms_only(start, stepped):
     assert len(expected) == 2 * (1 + 2 + 3)  # Stem, block, block with projection.
 
 
+@pytest.mark.slow
 def test_class_loss_moves_the_net_only(start, stepped):
     changed = moved(start.params, stepped("class").params)
     assert changed == {p for p in paths(start.params) if p[0] == "net"}
@@ -200,6 +201,7 @@ def test_confusion_is_least_for_equal_classes():
     assert (sagnet.confusion(others) > least).all()
 
 
+@pytest.mark.slow
 def test_losses_of_a_fresh_style_head(pulled):
     """Near the logarithm of the classes both; the adversarial one times its weight."""
     _, losses, _ = pulled

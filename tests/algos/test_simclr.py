@@ -144,6 +144,7 @@ def test_losses_and_metrics(trained):
     assert 0 <= first["contrast_accuracy"] <= 1
 
 
+@pytest.mark.slow
 def test_projection_is_the_published_one(trained):
     params = trained[0].params["projection"]
     shapes = jax.tree.map(jnp.shape, params)

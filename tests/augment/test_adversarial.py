@@ -134,6 +134,7 @@ def test_raises_the_loss():
     assert (loss(attacked("l2", 5)) > loss(IMAGE) + 0.1).all()
 
 
+@pytest.mark.slow
 def test_images_do_not_touch_each_other():
     def other(image):
         return loss(jnp.concatenate([image, IMAGE[2:]]))[:2]

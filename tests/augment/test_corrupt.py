@@ -175,6 +175,7 @@ def test_all_are_the_hosts_at_224(name, ice):
     check(name, 224, corruptions.SEVERITIES, ice)
 
 
+@pytest.mark.slow
 @cases.each(
     "name",
     ("glass_blur", "gaussian_blur", "shot_noise"),

@@ -173,6 +173,7 @@ def test_7_negates_a_fifth_of_the_rows_but_no_bias(weights):
         np.testing.assert_array_equal(new[f"{layer}.bias"], weights[f"{layer}.bias"])
 
 
+@pytest.mark.slow
 def test_options_are_uniform():
     keys = jax.random.split(jax.random.key(0), 800)
     drawn = [deepaugment_cae.draw(key) for key in keys]

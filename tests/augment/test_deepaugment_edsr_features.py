@@ -163,6 +163,7 @@ def test_what_is_drawn_is_done(act, options):
     assert fits.any(0).all()
 
 
+@pytest.mark.slow
 def test_an_image_is_damaged_alone():
     np.testing.assert_array_equal(body(None, INT[:3]), body(None)[:3])
 

@@ -159,6 +159,7 @@ def test_each_image_gives_and_takes_one_part_in_its_group(name):
     assert ((target > 0).sum(-1) == 2).any()
 
 
+@pytest.mark.slow
 def test_the_mean_of_the_batch_stays():
     for name in ("mixup", "cutmix", "fmix"):
         image, _ = mixed(name)

@@ -131,6 +131,7 @@ def test_stays_clean_by_chance():
     assert abs(share - 0.3) < 4 * (0.21 / 400) ** 0.5
 
 
+@pytest.mark.slow
 def test_is_cut_to_the_range_of_images_unless_told():
     loose = conv(mix=False, clip=False)["image"]
     assert loose.min() < 0 or loose.max() > 1
@@ -173,6 +174,7 @@ def test_clean_views_are_the_images():
     np.testing.assert_array_equal(found["image"], jnp.repeat(IMAGE, 2, axis=0))
 
 
+@pytest.mark.slow
 def test_views_of_another_transform_have_a_filter_each():
     doubled = compose.views(views=2)(BATCH, KEY)
     found = rand_conv.make(views=1)(doubled, KEY)

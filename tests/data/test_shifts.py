@@ -24,6 +24,7 @@ def pair(name, classes, values):
     return shifts.tables(*shifts.LEVELS[name], shifts.half_groups(classes), values)
 
 
+@pytest.mark.slow
 @cases.each(("name", "classes", "values"), GRID)
 def test_realised_tables_equal_the_requested(name, classes, values):
     y, attribute = drawn(classes, values)

@@ -135,6 +135,7 @@ def test_counts_are_exact(side):
         assert got == -(-part * pixels // 1000)
 
 
+@pytest.mark.slow
 def test_what_is_hidden_is_of_the_same_place_in_another_image():
     images = np.random.default_rng(1).integers(0, 256, (5, 8, 8, 3), np.uint8)
     others = probe.Partners("o", "test_same_place", lambda: images)

@@ -130,6 +130,7 @@ def test_means_are_those_of_training(told, method, metric):
     assert value == pytest.approx(expected.mean(), abs=4 * float(error))
 
 
+@pytest.mark.slow
 def test_what_is_told(told):
     numbers = told["numbers"]
     clean = numbers["accuracy", ""].value
@@ -231,7 +232,8 @@ def test_partners_are_read_when_they_are_needed():
         ({"methods": "mixup"}, "methods must be some of"),
         ({"methods": ()}, "methods must be some of"),
         ({"methods": ("mixup", "rm")}, "methods must be one of"),
-        ({"alpha": 0}, "alpha must be positive"),
+        ({"alpha": 0}, "alpha must be above 0"),
+        ({"alpha": float("inf")}, "alpha must be above 0"),
         ({"spectrum": "pink"}, "spectrum must be one of"),
         ({"crop": 0.5}, "crop must be 0 pixels or more"),
     ],

@@ -386,6 +386,7 @@ def test_what_is_said_of_files_is_refused_where_there_are_runs_alone(
     assert line.startswith(f"jbias: {argument.split('=')[0]}: says nothing of runs")
 
 
+@pytest.mark.slow
 def test_a_step_is_refused_where_there_are_files_alone(
     file, published, tmp_path, capsys
 ):

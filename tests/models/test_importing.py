@@ -69,6 +69,7 @@ def is_that(variables, state):
     return all(np.array_equal(ours, state[name]) for ours, name in pairs)
 
 
+@pytest.mark.slow
 @cases.each(
     ("model", "listed"),
     [
@@ -136,6 +137,7 @@ def test_a_head_of_its_own(name, state, saved):
         models.load(path, "resnet18")
 
 
+@pytest.mark.slow
 def test_a_missing_head_is_asked_for(state, saved):
     body = {k: v for k, v in state.items() if not k.startswith("fc.")}
     with pytest.raises(ValueError, match=r"that file by head=\.\.\."):
@@ -334,6 +336,7 @@ def test_a_wrong_model_is_told_which_one_fits(model, state, saved):
     assert "it fits" not in str(refusal.value)
 
 
+@pytest.mark.slow
 @cases.each("names", ["published", "own"])
 def test_an_export_of_another_model_says_so(names, tmp_path):
     net, variables = models.load(ORACLES / "published_robust.pt", "resnet18")

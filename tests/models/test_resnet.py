@@ -187,6 +187,7 @@ def test_dropout_is_scaled_and_for_training_only(variables):
     np.testing.assert_array_equal(plain, 64)
 
 
+@pytest.mark.slow
 def test_normalises_images_first(variables):
     """A net with other mean and std is the same net on a rescaled image."""
     net, raw = tiny(), tiny(mean=(0.0,) * 3, std=(1.0,) * 3)

@@ -178,6 +178,7 @@ def test_a_network_must_be_named(capsys):
     assert "--checkpoint must name a network" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_photographs_and_sketches_fall_apart(unpacked, network, tmp_path):
     """Styles that a table of real images names are found without it."""
     styles = ("photo", "sketch")

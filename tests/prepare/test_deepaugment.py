@@ -15,6 +15,8 @@ from jbias.prepare import autoencoder
 from jbias.training import prng, samplers
 from tests import cases
 
+pytestmark = pytest.mark.slow
+
 N, SIZE = 48, 32
 SMALL = {"cae": {"width": 8}, "edsr": {"features": 4, "blocks": 4, "scale": 2}}
 SHAPES = ["--data=shapes", "--split=valid", f"--n={N}"]
@@ -104,6 +106,7 @@ def test_an_image_is_of_the_seed_its_run_and_its_number(net, made, weights):
         assert (gap < 0.51).mean() > 0.99  # A bit may tip by rounding.
 
 
+@pytest.mark.slow
 def test_another_seed_is_another_set(made, weights, tmp_path):
     assert make("cae", weights, tmp_path / "other", "--seed=1") == 0
     other, first = files(tmp_path / "other"), files(made["cae"])

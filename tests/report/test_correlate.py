@@ -87,6 +87,7 @@ def test_kendall_unadjusted(tmp_path, no_pdf):
     assert "Kendall" in found["basis"]
 
 
+@pytest.mark.slow
 def test_figures_are_legible(study):
     """No text over another, none cut, in every figure; cells that do not pass are hatched."""
     for name, fig, _ in relation_figures.draw(study):

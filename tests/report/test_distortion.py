@@ -27,6 +27,8 @@ from jbias.report import (
 from tests import cases
 from tests.report import distorted
 
+pytestmark = pytest.mark.slow
+
 PUBLISHED = pathlib.Path(__file__).parents[2] / "examples/published"
 SEEDS = 5
 
@@ -142,6 +144,7 @@ def records(folder, name):
     return {(r["condition"], r["metric"]): r["value"] for r in map(json.loads, lines)}
 
 
+@pytest.mark.slow
 @cases.each("method", distorted.METHODS)
 def test_occlusion_at_thirty_percent(made, measured, method):
     cut, gaps = [], []

@@ -69,6 +69,7 @@ def rejected(pairs, statistic):
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sizes", [(5, 5), (5, 3)])
 def test_the_same_index_in_another_class_is_no_difference(sizes):
     """Level 5 % a side: of 120 studies 14 are the 99.9 % quantile, 25 % would be 30."""

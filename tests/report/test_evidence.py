@@ -100,6 +100,7 @@ def test_what_an_algorithm_trained_on_is_underlined(out):
     assert "Underlined: the algorithm trained on that kind of data." in page
 
 
+@pytest.mark.slow
 def test_other_seeds_and_power_are_told(out, tree):
     page = (out / "index.html").read_text()
     assert "some pair of Nemenyi&#x27;s test would" in page

@@ -39,6 +39,8 @@ from jbias.runs import results
 from tests import cases
 from tests.report import kept
 
+pytestmark = pytest.mark.slow
+
 NAMES = (*labels.geirhos16(),)
 K, N = len(NAMES), 64
 SITES = ("stem", "stage1", "stage2")
@@ -345,6 +347,7 @@ def test_tables_have_the_numbers_of_the_records(made, workdirs):
     assert shown + f"{2 * (measures - 2)} s." in told["basis"]
 
 
+@pytest.mark.slow
 def test_people_stand_beside_and_are_averaged_over_sets(workdirs, made):
     networks = measured_read.read([f"{workdirs}/*"])
     notes = []

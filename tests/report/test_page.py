@@ -10,6 +10,8 @@ import pytest
 from jbias import report
 from jbias.report.page import SORT
 
+pytestmark = pytest.mark.slow
+
 NASTY = ["<script>alert(1)</script>", 'a & b_{x}^2 "q"', r"50% of $x$ #1 ~\n"]
 
 
@@ -82,6 +84,7 @@ def test_the_page_needs_no_network(out):
     assert re.findall(r"url\((?!#)", page) == []
 
 
+@pytest.mark.slow
 def test_links_inside_the_page_lead_somewhere(out):
     reader = Reader((out / "index.html").read_text())
     assert len(set(reader.ids)) == len(reader.ids)

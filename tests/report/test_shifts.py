@@ -18,6 +18,8 @@ from jbias.runs import results
 from tests import cases
 from tests.report import shifted, test_page
 
+pytestmark = pytest.mark.slow
+
 PUBLISHED = "examples/published"
 
 
@@ -74,6 +76,7 @@ def test_every_figure_and_table_has_its_files(out):
     assert {"table2_single_values", "table3_clusters", "kinds", "runs"} <= tables
 
 
+@pytest.mark.slow
 def test_numbers_are_those_of_the_records(out):
     levels = pd.read_csv(out / "tables/levels.csv")
     row = levels.query("model == 'cnn' and level == 'C6' and algorithm == 'erm'").iloc[

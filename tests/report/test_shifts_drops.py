@@ -189,6 +189,7 @@ def test_a_family_of_clean_attributes_has_few_bugs():
     assert wrong / times <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / times)
 
 
+@pytest.mark.slow
 @cases.each("seed", range(10))
 @cases.each("kind", ["marginal", "conditional"])
 def test_a_planted_bug_is_first_and_of_its_kind(seed, kind):

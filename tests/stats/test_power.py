@@ -37,6 +37,7 @@ def power_at(scores, difference, *, runs, datasets, draws):
     return {test: hits.mean() for test, hits in found.items()}
 
 
+@pytest.mark.slow
 def test_equals_studies_simulated_apart(large):
     """New normal studies, and scipy's tests and our Nemenyi on each of them."""
     rng, difference, n, r, k = np.random.default_rng(1), 1.5, 10, 3, 4

@@ -78,6 +78,7 @@ def test_micro_batches_add_up_to_the_step_of_the_batch(count, more, loop, monkey
     )
 
 
+@pytest.mark.slow
 def test_statistics_go_through_the_micro_batches_in_turn():
     algo, batch = erm.make(Net(group=0)), batch_of(12)
     state = train_step.init(algo, (optax.sgd(1.0),), KEY, batch["image"][:1])

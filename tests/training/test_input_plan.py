@@ -113,6 +113,7 @@ def test_worker_processes_give_the_same_windows(photos):
     assert_equal(alone, batches(stage(c), 0, 2, 5))
 
 
+@pytest.mark.slow
 @cuts
 def test_images_are_those_of_their_numbers(photos, cut):
     built = stage(config(photos, **cut))

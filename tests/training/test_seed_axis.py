@@ -14,10 +14,10 @@ EXACT = [name for name, one in seed_axis.STRATEGIES.items() if not one.stacked]
 STACKED = [name for name, one in seed_axis.STRATEGIES.items() if one.stacked]
 
 
-SAGNET = pytest.param("sagnet", marks=pytest.mark.slow)
+SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("erm", "sagnet")]
 
 
-@pytest.fixture(scope="module", params=["erm", "padain", SAGNET])
+@pytest.fixture(scope="module", params=["padain", *SLOW])
 def stage(request):
     """A stage of that algorithm, its gates open often enough to be seen."""
     config = smoke_runs.small(request.param)
@@ -47,7 +47,7 @@ def same(found: tuple, wanted: tuple) -> None:
         jax.tree.map(np.testing.assert_array_equal, state, other)
 
 
-@cases.each("strategy", EXACT)
+@cases.each("strategy", EXACT, quick=("threaded",))
 def test_three_in_company_equal_each_alone_to_the_bit(stage, alone, strategy):
     same(train(stage, (0, 1, 2), strategy), alone)
 
