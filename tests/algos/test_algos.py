@@ -14,6 +14,8 @@ def test_every_algorithm_is_here():
     assert set(METHODS) == set(algos.ALGOS)
 
 
+# Trained in every run of the tests; what trains is shared by those of a file.
+QUICK = ("sagnet", "padain", "mixstyle")
 NULLS = [(name, null) for name, method in METHODS.items() for null in method.nulls]
 
 
@@ -22,7 +24,7 @@ def strong(name):
     return METHODS[name].strong
 
 
-@cases.each("name", algos.ALGOS, quick=("sagnet",))
+@cases.each("name", algos.ALGOS, quick=QUICK)
 def test_keeps_a_plain_net(name, net, image):
     """Initialisation and evaluation are the plain net's: the same programs."""
     algo = algos.ALGOS[name](net, **strong(name))
@@ -52,11 +54,7 @@ def test_begins_near_the_logarithm_of_the_classes(name, train):
 @cases.each(
     "name",
     algos.ALGOS,
-    quick=(
-        "sagnet",
-        "padain",
-        "coral",
-    ),
+    quick=QUICK,
 )
 def test_trains_what_it_should_and_stays_finite(name, net, train, variables):
     _, state, logits = train(name, **strong(name))
@@ -69,7 +67,8 @@ def test_trains_what_it_should_and_stays_finite(name, net, train, variables):
         assert differs == METHODS[name].moves(names), names
 
 
-@cases.each("name", algos.ALGOS)
+@pytest.mark.slow
+@cases.each("name", algos.ALGOS, quick=QUICK)
 def test_updates_follow_losses_that_exist(name, net, train):
     losses, state, _ = train(name, **strong(name))
     algo = algos.ALGOS[name](net, **strong(name))
@@ -78,7 +77,7 @@ def test_updates_follow_losses_that_exist(name, net, train):
     assert set(state.stats) >= {"net", *algo.parts}
 
 
-@cases.each("name", sorted(set(METHODS) - {"erm"}))
+@cases.each("name", sorted(set(METHODS) - {"erm"}), quick=QUICK)
 def test_differs_from_erm(name, train):
     _, _, logits = train(name, **strong(name))
     assert jnp.abs(logits - train("erm")[2]).max() > 1e-3
@@ -87,10 +86,7 @@ def test_differs_from_erm(name, train):
 @cases.each(
     ("name", "options"),
     NULLS,
-    quick=(
-        "reweight",
-        "vrex",
-    ),
+    quick=QUICK,
 )
 def test_null_setting_is_erm_to_the_bit(name, options, train):
     """After four steps with momentum and decay: weights, statistics, outputs, loss."""

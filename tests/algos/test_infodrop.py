@@ -55,6 +55,7 @@ def test_shares_are_those_of_patches_compared_one_by_one(stem):
     np.testing.assert_allclose(found, expected, rtol=2e-3, atol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stem", [SMALL, LARGE])
 def test_shares_sum_to_one_and_scale_with_nothing(stem):
     found = infodrop.drop_shares(NOISE, KEY, **stem)

@@ -89,6 +89,7 @@ def test_is_refused_in_one_line(algorithm, network):
     assert "\n" not in str(refusal.value)
 
 
+@pytest.mark.slow
 @cases.each(
     ("algorithm", "network"),
     [

@@ -133,6 +133,7 @@ def test_selection_is_what_isolates(pulled):
     assert all((x == 0).all() for x in jax.tree.leaves(grads["style"]["net"]["fc"]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("double_decay", [True, False])
 def test_double_decay_is_of_the_style_head(net, double_decay, start, stepped):
     algo = sagnet.make(net, double_decay=double_decay)
@@ -214,6 +215,7 @@ def test_without_w_adv_no_update_is_left_to_decay_the_trunk(net):
     assert [update.loss for update in updates] == ["style", "class"]
 
 
+@pytest.mark.slow
 def test_each_norm_sees_its_own_features_once(net, start, pulled, batch):
     """Trunk: clean features. Content head: random styles. Style head: its own."""
     seen = pulled[2]

@@ -93,6 +93,7 @@ def test_released_fields_have_one_cycle_across(size):
     assert wider[:, :, 2:].sum() > 0.01 * wider.sum()
 
 
+@pytest.mark.slow
 @cases.each("spectrum", fmix.SPECTRA)
 @cases.each("size", SIZES)
 def test_fields_span_zero_to_one(size, spectrum):

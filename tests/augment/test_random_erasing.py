@@ -48,6 +48,7 @@ def test_erased_boxes_are_uniform_in_area_log_aspect_and_place():
         assert scipy.stats.kstest(share, "uniform").pvalue > 0.001
 
 
+@pytest.mark.slow
 def test_erased_boxes_are_smaller_than_the_image_or_none():
     mask = boxes(8, 30)
     assert mask.any((1, 2)).all()
@@ -55,6 +56,7 @@ def test_erased_boxes_are_smaller_than_the_image_or_none():
     assert not boxes(8, 8, count=20, area=(1.0, 1.0), aspect=(1.0, 1.0)).any()
 
 
+@pytest.mark.slow
 @cases.each("fill", [0.0, (0.1, 0.2, 0.3), "random"])
 def test_erases_a_share_and_fills_it(fill):
     image = jnp.broadcast_to(1 + IMAGE[:1], (1000, 12, 12, 3))  # Over 1: all is seen.

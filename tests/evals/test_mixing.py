@@ -142,6 +142,7 @@ def test_what_is_told(told):
     assert len(numbers) == 1 + 4 * len(mixing.METHODS)
 
 
+@pytest.mark.slow
 def test_an_image_mixed_with_itself_is_itself():
     """So nothing is lost, and all losses are that of the image."""
     same = made(np.repeat(IMAGES[:1], N, 0))

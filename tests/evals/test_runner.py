@@ -408,6 +408,7 @@ def test_a_file_in_the_place_of_a_networks_folder(run, file, tmp_path, capsys):
     assert err.splitlines()[-1].endswith(f"; 1 not ({one.name})")
 
 
+@pytest.mark.slow
 @cases.each("model", [(), ("--model=cnn",)])
 def test_what_the_zoo_knows_stands_whatever_is_given_beside_it(
     file, published, tmp_path, model

@@ -144,6 +144,7 @@ def test_a_missing_head_is_asked_for(state, saved):
         models.load(saved(body), "resnet18")
 
 
+@pytest.mark.slow
 def test_lists_what_does_not_fit_side_by_side(state, saved):
     given = dict(state)
     del given["bn1.bias"], given["layer1.0.conv1.weight"]

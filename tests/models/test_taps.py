@@ -115,6 +115,7 @@ def test_pulling_inside_a_block_is_the_slope_there():
     assert x.shape == (2, 2, 2, 64)
 
 
+@pytest.mark.slow
 def test_pulling_at_no_site_is_refused(net):
     variables = net.init(KEY, IMAGE)
     with pytest.raises(ValueError, match="site must be of .*stage1.*got 'stage9'"):

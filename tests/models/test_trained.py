@@ -217,6 +217,7 @@ def test_class_names_that_are_none_are_refused(told, tmp_path):
         class_names.read(tmp_path)
 
 
+@pytest.mark.slow
 def test_the_command_replaces_nothing_unless_told(run, tmp_path, capsys):
     found = run({1: ((state(1), state(2)), {"0/3": 0.5, "0/5": 0.2})})
     file, workdir = tmp_path / "x.safetensors", tmp_path / "workdir"

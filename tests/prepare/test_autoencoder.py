@@ -27,6 +27,7 @@ def train(net, out, *more):
     return prepare.main(["autoencoder", f"--net={net}", f"--out={out}", *SHAPES, *more])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("net", TRAINED)
 def test_a_trained_network_gives_images_back(net, tmp_path, capsys):
     out = tmp_path / "new" / "weights.npz"
@@ -78,6 +79,7 @@ def test_refuses_in_one_line(arguments, message, tmp_path, capsys):
     assert not out.exists()
 
 
+@pytest.mark.slow
 def test_a_network_that_learnt_nothing_is_refused(tmp_path, capsys):
     """A rate at which all turns white."""
     assert train("cae", tmp_path / "x.npz", "--width=8", "--steps=30", "--rate=30") == 2
@@ -86,6 +88,7 @@ def test_a_network_that_learnt_nothing_is_refused(tmp_path, capsys):
     assert said.count("\n") == 1 and not (tmp_path / "x.npz").exists()
 
 
+@pytest.mark.slow
 def test_deepaugment_trains_one_where_there_is_none(tmp_path, monkeypatch, capsys):
     small = autoencoder.NETS["edsr"]._replace(small=SIZES, steps=100)
     monkeypatch.setattr(autoencoder, "NETS", {"edsr": small})

@@ -88,6 +88,7 @@ def test_planted_clusters_are_found_and_read_back(run, planted, tmp_path, capsys
     assert len(load(planted, out, shift=shift)) == 16
 
 
+@pytest.mark.slow
 def test_the_picture_shows_the_nearest_to_each_centre(
     run, planted, network, tmp_path, monkeypatch
 ):

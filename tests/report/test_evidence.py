@@ -130,6 +130,7 @@ def test_without_several_runs_nothing_is_said_of_seeds(tmp_path):
     assert set(strong) <= ranks
 
 
+@pytest.mark.slow
 def test_methods_cite_what_was_used(out, tree):
     bib = (out / "methods.bib").read_text()
     cited = set(re.findall(r"\[([^\]]*)\]", tree["methods"]))

@@ -96,6 +96,7 @@ def out(both):
     return both[0]
 
 
+@pytest.mark.slow
 def test_nothing_in_a_report_of_hostile_records_is_live(both):
     page, expected = (Reader((one / "index.html").read_text()) for one in both)
     assert "alert(1)" in (both[0] / "index.html").read_text()  # They are shown.
