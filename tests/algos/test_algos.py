@@ -50,7 +50,6 @@ def test_begins_near_the_logarithm_of_the_classes(name, train):
     assert losses["loss_class"] == pytest.approx(np.log(5), abs=METHODS[name].start)
 
 
-@pytest.mark.slow
 @cases.each(
     "name",
     algos.ALGOS,
@@ -67,7 +66,6 @@ def test_trains_what_it_should_and_stays_finite(name, net, train, variables):
         assert differs == METHODS[name].moves(names), names
 
 
-@pytest.mark.slow
 @cases.each("name", algos.ALGOS, quick=QUICK)
 def test_updates_follow_losses_that_exist(name, net, train):
     losses, state, _ = train(name, **strong(name))
