@@ -58,6 +58,7 @@ def assert_goes_on(directory) -> int:
     return info["step"]
 
 
+@pytest.mark.slow
 def test_every_file_of_a_checkpoint_damaged_in_many_ways(whole, tmp_path):
     found, random_ = set(), random.Random(0)
     paths = sorted(p.relative_to(whole) for p in whole.rglob("2/**/*") if p.is_file())

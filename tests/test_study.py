@@ -34,6 +34,7 @@ def studied(tmp_path_factory, pytestconfig):
     return out
 
 
+@pytest.mark.slow
 def test_each_level_has_a_workdir_with_its_parts(studied):
     folders = sorted(path.parent for path in studied.glob("*/*/*/done"))
     assert [path.name for path in folders] == ["C0", "C6"]

@@ -61,6 +61,7 @@ def test_filters_keep_their_bits_and_all_else_learns(net, train, variables):
     assert len(still) == 9
 
 
+@pytest.mark.slow
 def test_filters_have_no_momentum(train):
     _, state, _ = train("frozen_filters")
     held = sum(x.size for x in jax.tree.leaves(state.opt) if x.ndim == 4)

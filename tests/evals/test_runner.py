@@ -140,6 +140,7 @@ def test_a_run_that_has_not_ended_is_told(run, tmp_path):
     assert said == [f"{half}: has not ended; what it saved so far is measured"]
 
 
+@pytest.mark.slow
 def test_numbers_are_those_of_the_run_itself(run, measured):
     keys = ["run", "stage", "seed", "step", "dataset", "condition", "metric"]
     own = results.read(run).merge(

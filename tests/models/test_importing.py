@@ -161,6 +161,7 @@ def test_lists_what_does_not_fit_side_by_side(state, saved):
     assert "layer1.0.conv1.weight 2x2x3x3" in lines[3] and len(lines) == 4
 
 
+@pytest.mark.slow
 def test_long_lists_are_cut(state, saved):
     given = {k: v for k, v in state.items() if not k.startswith("layer3")}
     with pytest.raises(ValueError, match=r"missing \(25\)") as refusal:

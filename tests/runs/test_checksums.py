@@ -164,6 +164,7 @@ def test_deleted_decisions_are_made_anew_or_told(folder, workdir, capsys):
         assert len(found) == bool(note) and note in "".join(found)
 
 
+@pytest.mark.slow
 @pytest.mark.quick("flipped--1", "flipped--2", "half--2")
 @pytest.mark.parametrize(
     ("how", "at"), [("gone", -2), ("half", -2), ("flipped", -2), ("flipped", -1)]

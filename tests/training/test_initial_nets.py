@@ -20,6 +20,7 @@ def before(tmp_path_factory):
     return workdir
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_from_the_same_seeds_evaluated_net(before, tmp_path):
     """At a rate too small to move a weight, what is evaluated stays as it was."""
     config = smoke_runs.small(init=str(before), epochs=1.0)
@@ -47,6 +48,7 @@ def test_other_classes_get_a_linear_layer_of_their_own(before):
     assert checkpointing.graft_head(given, given, said.append) is given
 
 
+@pytest.mark.slow
 def test_another_model_is_refused(before, tmp_path):
     config = smoke_runs.small(init=str(before))
     config.model.width = 8
