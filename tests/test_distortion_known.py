@@ -135,6 +135,7 @@ def test_images_as_they_are(measured, split):
         assert {*found.prediction} == {ABOVE, BELOW}
 
 
+@pytest.mark.slow
 def test_tiles_whose_corners_are_the_pixels_change_nothing(measured):
     for _, folder in zip(*measured, strict=True):
         by = kept(folder, "test", "grid_shuffle")

@@ -15,7 +15,7 @@ def test_every_algorithm_is_here():
 
 
 # Trained in every run of the tests; what trains is shared by those of a file.
-QUICK = ("sagnet", "padain", "mixstyle")
+QUICK = ("padain", "mixstyle")
 NULLS = [(name, null) for name, method in METHODS.items() for null in method.nulls]
 
 
@@ -97,6 +97,7 @@ def test_null_setting_is_erm_to_the_bit(name, options, train):
     equal(first["loss_class"], erm_first["loss_class"])
 
 
+@pytest.mark.slow
 @cases.each("name", [k for k, v in METHODS.items() if "mix_group" in v.strong])
 def test_refuses_batches_that_groups_do_not_divide(name, net, variables, batch):
     algo = algos.ALGOS[name](net, **{**strong(name), "mix_group": 3})

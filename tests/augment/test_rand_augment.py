@@ -61,6 +61,7 @@ def drawn(num_ops):
     return (which * 14).astype(int), np.where(side < 0.5, 1, -1)
 
 
+@pytest.mark.slow
 @cases.each("magnitude", [9, 0, 30])
 def test_pixels_are_pillows(magnitude):
     """Two operations in turn, of every image; all 14 occur, to both sides."""

@@ -110,6 +110,7 @@ def test_takes_images_from_the_least_size_on(case):
             variables_of(net, least - 1)
 
 
+@pytest.mark.slow
 @cases.each("name", [name for name in STORED.files if name.endswith(".running_var")])
 def test_the_first_batch_norm_remembers_as_theirs(name):
     case, _, published = name.partition("/")

@@ -47,6 +47,7 @@ def test_targets_take_colours_and_patterns_of_the_style(pictures):
     assert not added[none].any() and added[~none].any((1, 2, 3)).all()
 
 
+@pytest.mark.slow
 def test_training_lowers_the_error_and_is_of_the_seed(tmp_path, capsys):
     said, kernels = [], []
     for i, steps in enumerate((1, 8, 8)):
@@ -60,6 +61,7 @@ def test_training_lowers_the_error_and_is_of_the_seed(tmp_path, capsys):
     assert (kernels[0] != kernels[1]).any()
 
 
+@pytest.mark.slow
 def test_photographs_join(tmp_path):
     out = tmp_path / "fractal.npz"
     assert run(out, "--data=fractals", "--n=4", "--steps=1") == 0

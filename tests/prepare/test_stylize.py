@@ -26,6 +26,7 @@ def made(tmp_path_factory):
     return out
 
 
+@pytest.mark.slow
 def test_gives_a_set_of_the_same_classes_and_numbers(made):
     plain = data.load("shapes", "valid", size=32, n=32)
     source = data.load("folder", "valid", root=str(made), size=32)

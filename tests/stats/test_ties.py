@@ -70,6 +70,7 @@ def test_units_change_nothing(unit):
             )
 
 
+@pytest.mark.slow
 @cases.each("unit", [1e-11, 1, 1e9])
 def test_means_that_differ_by_rounding_tie(unit):
     """0.1 + 0.2 + 0.3 is not 0.3 + 0.2 + 0.1."""
