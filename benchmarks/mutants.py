@@ -212,7 +212,7 @@ def _tests(copy: pathlib.Path, row: dict[str, Any]) -> list[str]:
     ]
     whole = WHOLE if row["area"] in RUNS else ()
     own = [f for f in found if name in f]
-    return list(dict.fromkeys([*own, *whole, *found]))
+    return list(dict.fromkeys([*own, *found, *whole]))
 
 
 def _page(rows: list[dict[str, Any]]) -> str:
