@@ -11,6 +11,7 @@ mutants.json as it goes on, from which a run that was stopped goes on, and mutan
 
 import argparse
 import ast
+import fnmatch
 import json
 import os
 import pathlib
@@ -82,7 +83,7 @@ def main() -> None:
     chosen = mutants(args.count, args.seed)
     with tempfile.TemporaryDirectory() as folder:
         copy = pathlib.Path(folder) / "jbias"
-        shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(*_LEFT_OUT))
+        shutil.copytree(ROOT, copy, ignore=_left_out)
         for row in chosen[len(rows) :]:
             rows.append({**row, **_judge(copy, row, args.marks, args.seconds)})
             path.write_text(json.dumps(rows, indent=1))
@@ -90,7 +91,11 @@ def main() -> None:
     (args.out / "mutants.md").write_text(_page(rows))
 
 
-_LEFT_OUT = (".git", ".venv*", "build", "runs", "__pycache__", "*.egg-info")
+def _left_out(folder: str, names: list[str]) -> set[str]:
+    """What no test needs, of the checkout's top."""
+    patterns = (".git", ".venv*", "build", "runs", "*.egg-info")
+    top = pathlib.Path(folder) == ROOT
+    return {n for p in patterns for n in fnmatch.filter(names, p)} if top else set()
 
 
 def mutants(count: int, seed: int) -> list[dict[str, Any]]:
