@@ -119,6 +119,7 @@ def test_the_preset_of_faces_trains_under_a_shift(faces, tmp_path):
     assert not first[2:].any() and not second[:2].any()
 
 
+@pytest.mark.slow
 def test_found_clusters_are_trained_on_one_by_one(tmp_path):
     """A run's own features give the attribute of the next."""
     first = tiny("shift=C6,attribute=background")

@@ -82,6 +82,7 @@ def within_budget(found: dict, budget: float) -> None:
     assert all(one.times or one.role == "scalars" for one in moved), largest
 
 
+@pytest.mark.slow
 @cases.each(
     "name",
     QUICK,
@@ -131,6 +132,7 @@ def test_every_other_step_does_too(name):
     within_budget(compiled(*others)[name], BUDGETS.get(name, 1.05))
 
 
+@pytest.mark.slow
 @cases.each(
     "name",
     algos.ALGOS,

@@ -41,6 +41,7 @@ def test_the_watch_sees_a_call(alone):
     assert alone
 
 
+@pytest.mark.slow
 def test_a_run_asks_for_no_address(alone, tmp_path):
     config = smoke_runs.small(seeds=(0,), tests={})
     config.epochs = 0.5

@@ -59,6 +59,7 @@ def unbroken(tmp_path_factory):
     return workdir
 
 
+@pytest.mark.slow
 def test_killed_in_save_rename_and_step_ends_the_same(unbroken, tmp_path):
     workdir = tmp_path / "run"
     for what, number in (("step", 5), ("save", 3), ("rename", 3)):
@@ -77,6 +78,7 @@ def test_killed_in_save_rename_and_step_ends_the_same(unbroken, tmp_path):
     assert several["total"] == costs.total(several["starts"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["SIGTERM", pytest.param("SIGUSR1", marks=pytest.mark.slow)]
 )
@@ -99,6 +101,7 @@ def test_a_signal_saves_and_leaves_with_a_message(unbroken, tmp_path, name):
     assert_same_end(unbroken, workdir)
 
 
+@pytest.mark.slow
 def test_a_lost_evaluation_is_put_back_from_its_checkpoint(unbroken, tmp_path):
     config, workdir = sagnet(), tmp_path / "run"
     process = smoke_runs.start(config, workdir, "step", "9")

@@ -92,6 +92,7 @@ def test_trains_on_images_of_higher_loss_within_the_ball(
         assert (after >= before).all()  # The best of the iterates, the start included.
 
 
+@pytest.mark.slow
 def test_one_whole_step_is_the_fast_gradient_sign_in_evaluation(
     seen, net, variables, batch
 ):

@@ -59,6 +59,7 @@ def test_cutmix_draws_as_the_authors_do():
     assert lam.mean() > 0.5 + 10 * lam.std() / 3000**0.5
 
 
+@pytest.mark.slow
 def test_torchbearer_s_weight_is_the_share_drawn():
     """It is uniform; each image has a box of its own, of one size but for the border."""
     batch = {"image": np.zeros((4, 40, 40, 3))}

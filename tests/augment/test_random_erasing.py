@@ -34,6 +34,7 @@ def boxes(height, width, count=3000, **options):
     return np.asarray(draw(jax.random.split(KEY, count)))
 
 
+@pytest.mark.slow
 def test_erased_boxes_are_uniform_in_area_log_aspect_and_place():
     """For small boxes, which always fit at the first draw."""
     mask = boxes(200, 200, area=(0.05, 0.2), aspect=(0.5, 2.0), count=1500)

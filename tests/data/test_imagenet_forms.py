@@ -84,6 +84,7 @@ def as_records(source, out):
     assert prepare.main(command) == 0
 
 
+@pytest.mark.slow
 @cases.each("write", [as_tar, as_parquet, as_records])
 def test_every_form_gives_the_same_batches(folder, images, write, tmp_path):
     write(folder, tmp_path)

@@ -6,6 +6,8 @@ import subprocess
 import sys
 import time
 
+import pytest
+
 from jbias.data import loader
 from tests import smoke_runs
 
@@ -24,6 +26,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_a_worker_outlives_what_a_scheduler_sends_but_not_its_parent(tmp_path):
     """From its first moment on: SLURM sends to every process of a job."""
     (path := tmp_path / "program.py").write_text(PROGRAM)

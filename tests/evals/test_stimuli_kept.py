@@ -5,6 +5,7 @@ draws, numbers measured before it cannot stand beside new ones: then change thes
 """
 
 import numpy as np
+import pytest
 
 from jbias.evals import predict, probe, probes
 from tests import cases
@@ -51,6 +52,7 @@ BOXES = dict(fills=("black",), classes=("a",))
 INSIDE = dict(area="uniform", placement="restricted")
 
 
+@pytest.mark.slow
 @cases.each(
     ("name", "condition", "options", "kept"),
     [

@@ -28,6 +28,7 @@ def test_every_network_has_its_line_in_order():
     assert names == list(models.MODELS) and found[len(names)] is None
 
 
+@pytest.mark.slow
 @cases.each(
     "name",
     [

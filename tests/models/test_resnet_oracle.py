@@ -74,6 +74,7 @@ def run(case: str) -> dict[str, np.ndarray]:
     return {name: np.asarray(x) for name, x in found.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", sorted(DRAWN["CASES"]))
 def test_equals_pytorch(case):
     stored = np.load(ORACLES / "resnet.npz")

@@ -44,6 +44,7 @@ def test_a_trained_network_gives_images_back(net, tmp_path, capsys):
         np.testing.assert_array_equal(weights[name], chosen.init(KEY, **SIZES)[name])
 
 
+@pytest.mark.slow
 def test_training_is_of_the_seed():
     net, images = autoencoder.NETS["edsr"], data.load("shapes", "valid", n=96).images
     options = dict(steps=3, batch=8, rate=1e-3)

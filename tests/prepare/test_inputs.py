@@ -1,6 +1,7 @@
 """Figures of what batch transforms do."""
 
 import numpy as np
+import pytest
 from PIL import Image
 
 from jbias import augment, prepare
@@ -12,6 +13,7 @@ def figures(tmp_path, *options: str) -> int:
     return prepare.main(["inputs", f"--out={tmp_path}", "--size=32", *options])
 
 
+@pytest.mark.slow
 def test_draws_a_row_of_images_and_rows_of_what_became_of_them(tmp_path, capsys):
     assert figures(tmp_path, "--methods=flip+augmix") == 0
     assert "2 figures of shapes" in capsys.readouterr().out

@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from jbias.training import convolutions
 from tests import cases
@@ -33,6 +34,7 @@ def sizes(one, *args) -> list[int]:
     return [int(line.rpartition("(tensor<")[2].split("x")[0]) for line in wanted]
 
 
+@pytest.mark.slow
 @cases.each(
     ("batch", "side", "chunks"),
     [(64, 16, 8), (12, 16, 6), (7, 32, 7), (64, 4, 2), (1, 16, 1)],

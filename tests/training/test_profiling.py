@@ -2,6 +2,8 @@
 
 import re
 
+import pytest
+
 from jbias import train
 from jbias.training import profiling
 from tests import smoke_runs
@@ -22,6 +24,7 @@ def test_instructions_are_told_by_kind_direction_and_module():
     }
 
 
+@pytest.mark.slow
 def test_a_run_writes_its_profile_and_trains_as_without(tmp_path):
     config = smoke_runs.small(epochs=1.0)
     config.run.steps_per_dispatch = 1

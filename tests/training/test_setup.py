@@ -9,6 +9,7 @@ from tests import cases, smoke_runs
 from tests.training import test_input_plan
 
 
+@pytest.mark.slow
 def test_done_is_said_of_the_same_images_alone_wherever_they_lie(tmp_path, capsys):
     first = tmp_path / "photos"
     config = test_input_plan.config(test_input_plan.draw(first))

@@ -64,6 +64,7 @@ def run(tmp_path_factory):
     return workdir, was, said.getvalue().removeprefix(first)
 
 
+@pytest.mark.slow
 def test_sign_of_life_says_how_far_it_was(run):
     workdir, was, _ = run
     assert (was["doing"], was["step"], was["total"]) == ("stepping", 21, 24)
