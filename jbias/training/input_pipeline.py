@@ -5,6 +5,7 @@ each seed's own order. Of windowed ones a part is on the device, which all seeds
 the next part is under way. Where several processes train, each reads its own share.
 """
 
+import abc
 import contextlib
 import dataclasses
 import functools
@@ -26,7 +27,7 @@ from jbias.training import samplers
 Rows = Mapping[str, Any]  # "image" uint8 (n h w c), "label" int32 (n), ...
 
 
-class InputPipeline:
+class InputPipeline(abc.ABC):
     """What the steps of some seeds learn from; called with ascending steps.
 
     Unless it says otherwise, nothing is held but for the batches, or one thing throughout.
@@ -57,9 +58,9 @@ class InputPipeline:
     def close(self) -> None:
         """Stops what reads ahead."""
 
+    @abc.abstractmethod
     def shapes(self) -> tuple[PyTree, PyTree]:
         """Shapes and types of what `batch` and `shared` give."""
-        raise NotImplementedError
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,6 +6,7 @@ shares of all groups of examples, whatever their sizes. `PairedSampler` puts exa
 second set beside those of a batch, class by class.
 """
 
+import abc
 import dataclasses
 import functools
 import math
@@ -23,7 +24,7 @@ from jbias.training import prng
 NEVER = 1 << 62
 
 
-class Sampler:
+class Sampler(abc.ABC):
     """The examples of every batch, by their numbers in what is held at that step.
 
     Unless it says otherwise, one thing is held throughout: all examples.
@@ -37,9 +38,9 @@ class Sampler:
     def steps_per_epoch(self) -> int:
         return self.span // self.batch
 
+    @abc.abstractmethod
     def index(self, seed: int, step: int) -> Int[np.ndarray, "b"]:
         """The examples of one batch."""
-        raise NotImplementedError
 
     def windows(self, step: int) -> tuple[int, ...]:
         """Numbers what is held at a step, a number for each set."""
