@@ -22,7 +22,7 @@ import time
 import numpy as np
 
 from benchmarks import measured
-from jbias.report import gather, write
+from jbias.report import benchmark, document, gather
 from jbias.report import options as options_lib
 from jbias.report import study as study_lib
 from jbias.runs import results, selection
@@ -84,7 +84,8 @@ def stages(folder: pathlib.Path, out: pathlib.Path) -> dict[str, float]:
     del frame, chosen
     study = timed("gather: all of the above", gather.from_runs, patterns, options)
     timed("test", study_lib.analyse, study, options.alpha)
-    timed("tables, figures, page", lambda: list(write.report(study, options, out)))
+    made = timed("the same, with tables and figures", benchmark.report, study, options)
+    timed("write the page", document.write, made, out)
     return took
 
 

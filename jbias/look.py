@@ -114,9 +114,9 @@ class Look(NamedTuple):
 
     def write(self, name: str, fig: "mpl_figure.Figure") -> None:
         """Keeps a figure in all formats."""
-        from jbias.report import figures
+        from jbias.report import plots
 
-        formats = {"png": figures.to_png, "svg": figures.to_svg, "pdf": figures.to_pdf}
+        formats = {"png": plots.to_png, "svg": plots.to_svg, "pdf": plots.to_pdf}
         for ending, to in formats.items():
             path = self.out / f"{name}.{ending}"
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -21,7 +21,6 @@ from jbias import data, evaluate, models
 from jbias.configs import distortion as training
 from jbias.evals import decisions
 from jbias.report import distortion as report
-from jbias.report import figures
 from jbias.runs import results
 
 K = 16

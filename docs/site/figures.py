@@ -14,7 +14,7 @@ import numpy as np
 
 from jbias import data
 from jbias.prepare import sheet
-from jbias.report import figures
+from jbias.report import plots
 from jbias.runs import results
 
 DOCS = pathlib.Path(__file__).parents[1]
@@ -61,12 +61,12 @@ def swings(folder: pathlib.Path) -> None:
     axes = drawing.subplots()
     for i, (name, label) in enumerate(SHOWN.items()):
         one = rows[rows["dataset"] == name].sort_values("epoch")
-        style = figures.style_of(i)
+        style = plots.style_of(i)
         axes.plot(one["epoch"], 100 * one["value"].astype(float), label=label, **style)
     axes.set(xlabel="epoch", ylabel="accuracy, %", ylim=(0, 100))
     axes.legend(frameon=False)
     axes.spines[["top", "right"]].set_visible(False)
-    (DOCS / "concepts-swings.svg").write_text(figures.to_svg(drawing))
+    (DOCS / "concepts-swings.svg").write_text(plots.to_svg(drawing))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import matplotlib.figure
 import matplotlib.patches
 import matplotlib.path
 
-from jbias.report import figures
+from jbias.report import plots
 
 DOCS = pathlib.Path(__file__).parents[1]
 ROOT = DOCS.parent / "jbias"
@@ -161,7 +161,7 @@ def draw(path: pathlib.Path) -> None:
     axes = drawing.subplots()
     axes.set_axis_off()
     boxes = [name for name in at if isinstance(name, str)]
-    colour = {box: figures.style_of(i)["color"] for i, box in enumerate(sorted(boxes))}
+    colour = {box: plots.style_of(i)["color"] for i, box in enumerate(sorted(boxes))}
     for a, b in sorted(kept):
         stops = [at[name] for name in way(a, b, at[a][1], at[b][1])]
         points = [(across * x, up * y + e) for x, y in stops for e in (0.3, -0.3)][1:-1]
@@ -188,7 +188,7 @@ def draw(path: pathlib.Path) -> None:
     axes.autoscale_view()
     axes.set_aspect("equal")
     told = "\n".join(f"{a} imports {b}" for a, b in sorted(pairs))
-    svg = figures.to_svg(drawing)
+    svg = plots.to_svg(drawing)
     path.write_text(re.sub(r"(<svg[^>]*>)", rf"\1\n <desc>{told}</desc>", svg, count=1))
 
 

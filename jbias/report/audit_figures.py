@@ -10,10 +10,10 @@ from matplotlib import lines, ticker
 from matplotlib.backends import backend_agg
 
 from jbias.evals import attribute_audit
-from jbias.report import audit_tables, audited, contact_sheet, figures
+from jbias.report import audit_tables, audited, contact_sheet, plots
 
 _MOST = 8  # Attributes in one figure.
-_IN, _OUT = figures.COLOURS[0], figures.COLOURS[1]
+_IN, _OUT = plots.COLOURS[0], plots.COLOURS[1]
 
 Drawn = Iterator[tuple[str, str, mpl_figure.Figure, str]]
 
@@ -70,17 +70,17 @@ def drops(
     fig, panels = _panels(len(found.kinds), len(some))
     for axes, kind in zip(panels, found.kinds, strict=True):
         for i, one in enumerate(some):
-            curve, style = one.result.kinds[kind].curve, figures.style_of(i)
+            curve, style = one.result.kinds[kind].curve, plots.style_of(i)
             share = [point.share for point in curve]
             drop, low, high = 100 * np.array([(p.drop, p.low, p.high) for p in curve]).T
             axes.plot(share, drop, linewidth=1.5, marker="o", markersize=2.5, **style)
             axes.fill_between(share, low, high, color=style["color"], alpha=0.12, lw=0)
-        axes.axhline(100 * found.tau, color=figures.INK, lw=0.7, ls=(0, (2, 2)))
+        axes.axhline(100 * found.tau, color=plots.INK, lw=0.7, ls=(0, (2, 2)))
         _levels(axes, kind, curve)
-    panels[0].set_ylabel("drop, points", color=figures.INK, fontsize=8)
-    handles = [lines.Line2D([], [], **figures.style_of(i)) for i in range(len(some))]
+    panels[0].set_ylabel("drop, points", color=plots.INK, fontsize=8)
+    handles = [lines.Line2D([], [], **plots.style_of(i)) for i in range(len(some))]
     names = [one.name for one in some]
-    handles.append(lines.Line2D([], [], color=figures.INK, lw=0.7, ls=(0, (2, 2))))
+    handles.append(lines.Line2D([], [], color=plots.INK, lw=0.7, ls=(0, (2, 2))))
     return _finished(fig, handles, [*names, f"{100 * found.tau:g} points"])
 
 
@@ -97,7 +97,7 @@ def levels(one: attribute_audit.Candidate) -> mpl_figure.Figure:
             axes.plot(share, values, linewidth=1.5, **look)
         axes.set_ylim(0, 102)
         _levels(axes, kind, curve)
-    panels[0].set_ylabel("accuracy, %", color=figures.INK, fontsize=8)
+    panels[0].set_ylabel("accuracy, %", color=plots.INK, fontsize=8)
     handles = [
         lines.Line2D([], [], color=colour, ls=dash)
         for colour, dash in ((_IN, "-"), (_OUT, "--"))
@@ -111,7 +111,7 @@ def likelihood(
     """Images by the probability of their right class, in and out of distribution."""
     data = audit_tables.likelihood(found, one)
     edges = [*data["low"], 1.0]
-    with mpl.rc_context(dict(figures.STYLE)):
+    with mpl.rc_context(dict(plots.STYLE)):
         fig = mpl_figure.Figure(figsize=(5.2, 2.7), layout="constrained")
         backend_agg.FigureCanvasAgg(fig)
         axes = fig.subplots()
@@ -121,8 +121,8 @@ def likelihood(
             axes.stairs(shares, edges, color=colour, lw=1.4, ls=dash)
         _plain(axes)
         axes.set_xlim(0, 1)
-        axes.set_xlabel("probability of the right class", color=figures.INK, fontsize=8)
-        axes.set_ylabel("images, %", color=figures.INK, fontsize=8)
+        axes.set_xlabel("probability of the right class", color=plots.INK, fontsize=8)
+        axes.set_ylabel("images, %", color=plots.INK, fontsize=8)
         top = axes.get_ylim()[1]
         for row, colour in zip(audit_tables.means(found, one), (_IN, _OUT)):
             axes.plot(row, top, "o", color=colour, markersize=6, clip_on=False)
@@ -158,7 +158,7 @@ def flips(found: audited.Audited, one: attribute_audit.Candidate) -> mpl_figure.
 
 def _panels(count: int, entries: int):
     rows = math.ceil(entries / 4)
-    with mpl.rc_context(dict(figures.STYLE)):
+    with mpl.rc_context(dict(plots.STYLE)):
         size = max(3.07 * count, 5), 2.7 + 0.24 * rows
         fig = mpl_figure.Figure(figsize=size, layout="constrained")
         backend_agg.FigureCanvasAgg(fig)
@@ -170,16 +170,16 @@ def _panels(count: int, entries: int):
 
 def _plain(axes) -> None:
     axes.set_facecolor("none")
-    axes.grid(color=figures.FAINT, linewidth=0.6)
-    axes.tick_params(colors=figures.FAINT, labelcolor=figures.INK, labelsize=8)
+    axes.grid(color=plots.FAINT, linewidth=0.6)
+    axes.tick_params(colors=plots.FAINT, labelcolor=plots.INK, labelsize=8)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.spines[["left", "bottom"]].set_color(figures.FAINT)
+    axes.spines[["left", "bottom"]].set_color(plots.FAINT)
     axes.yaxis.set_major_locator(ticker.MaxNLocator(5))
 
 
 def _levels(axes, kind: str, curve) -> None:
     """Names levels where they stand; of two that are close the lower is left out."""
-    axes.set_title(kind, fontsize=9, color=figures.INK, loc="left")
+    axes.set_title(kind, fontsize=9, color=plots.INK, loc="left")
     names, right = [], 9.0
     for point in reversed(curve):
         near = right - point.share < 0.06
@@ -189,15 +189,15 @@ def _levels(axes, kind: str, curve) -> None:
 
 
 def _finished(fig, handles, names) -> mpl_figure.Figure:
-    with mpl.rc_context(dict(figures.STYLE)):
+    with mpl.rc_context(dict(plots.STYLE)):
         fig.legend(
             handles,
-            figures.plain(names),
+            plots.plain(names),
             loc="outside upper left",
             ncols=min(len(names), 5),
             frameon=False,
-            labelcolor=figures.INK,
+            labelcolor=plots.INK,
         )
-        figures.literal(fig).draw_without_rendering()
+        plots.literal(fig).draw_without_rendering()
     fig.set_layout_engine("none")  # Laid out once, not again for every format.
     return fig

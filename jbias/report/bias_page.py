@@ -1,9 +1,8 @@
 """The page and the files of the study of biases."""
 
 import dataclasses
-import json
 import pathlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
@@ -15,23 +14,21 @@ from jbias.report import (
     bias_stimuli,
     bias_study,
     bias_tables,
-    figures,
-    page,
+    document,
     relation_page,
     relation_words,
     relations,
-    tables,
 )
 
-_SECTIONS = (
-    ("correlations", "What goes with what"),
-    ("models", "Models"),
-    ("benchmarks", "Benchmarks"),
-    ("biases", "Biases"),
-    ("printed", "Beside the printed numbers"),
-    ("vit", "Vision transformers"),
-    ("caveats", "What to keep in mind"),
-)
+_SECTIONS = {
+    "correlations": "What goes with what",
+    "models": "Models",
+    "benchmarks": "Benchmarks",
+    "biases": "Biases",
+    "printed": "Beside the printed numbers",
+    "vit": "Vision transformers",
+    "caveats": "What to keep in mind",
+}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -61,65 +58,44 @@ def compare(
     )
 
 
-def write(
+def report(
     models: bias_models.Models,
     study: relations.Study,
-    out: pathlib.Path,
     *,
     printed: Printed | None = None,
     appendix: relations.Study | None = None,
     images: Sequence[np.ndarray] = (),
-) -> Iterator[str]:
-    """Writes the report; gives lines that sum it up. Nothing is written on an error.
+) -> document.Report:
+    """Gives the page.
 
     appendix: a study of further models, each a category of its own. images: photographs,
     to show what filters leave of them.
     """
     shown = bias_study.titled(study)
-    made = list(_tables(models, shown, printed))
-    files: dict[str, str | bytes] = {}
-    for _, table in made:
-        files[f"tables/{table.name}.csv"] = tables.to_csv(table)
-        files[f"tables/{table.name}.tex"] = tables.to_latex(table)
-    files["tables/models.csv"] = models.frame.to_csv(
-        index_label="model", lineterminator="\n"
-    )
-    drawn = list(_figures(models, shown, appendix, images))
-    bodies = {name: "" for name, _ in _SECTIONS}
-    for section, paragraphs in models.anomalies.items():
-        bodies[section] += page.points(paragraphs)
+    told = [(name, document.Text(words)) for name, words in models.anomalies.items()]
     if printed is not None:
-        bodies["printed"] += f"<p>{tables.escape(printed.told)}</p>"
-    for name, section, fig, told in drawn:
-        files[f"figures/{name}.svg"] = svg = figures.to_svg(fig)
-        files[f"figures/{name}.pdf"] = figures.to_pdf(fig)
-        files[f"figures/{name}.png"] = figures.to_png(fig)
-        bodies[section] += page.figure(name, svg, told)
-    for section, table in made:
-        bodies[section] += tables.to_html(table)
+        told.append(("printed", document.Text(printed.told)))
     caveats = _caveats(models, shown)
-    bodies["caveats"] = page.points(caveats)
-    files["results.json"] = _summary(models, study, printed, caveats)
-    files["index.html"] = page.document(
-        "jbias study of biases",
+    return document.Report(
+        title="jbias study of biases",
         heading="Do biases go with generalisation?",
-        under=f"{len(models.biases)} biases and {len(models.benchmarks)} benchmarks of "
+        subtitle=f"{len(models.biases)} biases and {len(models.benchmarks)} benchmarks of "
         f"{len(models.frame)} models, jbias report",
         answer=relation_words.headline(shown),
         facts=_facts(models, printed),
-        sections=[(name, title, bodies[name]) for name, title in _SECTIONS],
-        footer=f"Made from {tables.escape(models.source)}. The study is that of Gavrikov and "
-        "Keuper, Can Biases in ImageNet Models Explain Generalization?, CVPR 2024; numbers of "
-        "figures and tables are those of that paper. The "
-        "tables lie beside this page as CSV and LaTeX (<code>tables/</code>), with every "
-        "number of every model in <code>tables/models.csv</code>, the figures as SVG, PDF "
-        "and PNG (<code>figures/</code>), and all of it in <code>results.json</code>.",
+        sections=document.sections(
+            _SECTIONS,
+            told,
+            document.figures(_figures(models, shown, appendix, images)),
+            _tables(models, shown, printed),
+            [("caveats", document.Text(caveats))],
+        ),
+        results=_results(models, study, printed, caveats),
+        source=f"Made from {models.source}. The study is that of Gavrikov and "
+        "Keuper, Can Biases in ImageNet Models Explain Generalization?, CVPR 2024; numbers "
+        "of figures and tables are those of that paper.",
+        frames={"models": models.frame.rename_axis("model").reset_index()},
     )
-    page.write(out, files)
-    lines = [*relation_words.headline(shown)]
-    if printed is not None:
-        lines.append(printed.told)
-    return iter([*lines, *models.told, f"written: {out / 'index.html'}"])
 
 
 def _tables(models, shown: relations.Study, printed: Printed | None):
@@ -178,21 +154,17 @@ def _caveats(models: bias_models.Models, shown: relations.Study) -> list[str]:
     return told
 
 
-def _summary(models, study, printed: Printed | None, caveats: list[str]) -> str:
-    """Gives results.json: that of the correlations, and the models."""
-    tree = json.loads(relation_words.summary(study))
+def _results(models, study, printed: Printed | None, caveats: list[str]) -> dict:
+    """Gives what results.json says: that of the correlations, and the models."""
+    tree = relation_words.results(study)
+    tree |= dict(
+        zip(("headline", "basis"), relation_words.headline(study), strict=True)
+    )
     tree["members"] = models.members
     tree["biases"] = models.biases
-    tree["models"] = _records(models.frame.rename_axis("model").reset_index())
+    tree["models"] = models.frame.rename_axis("model").reset_index()
     tree["anomalies"] = dict(models.anomalies)
     tree["caveats"] = caveats
     if printed is not None:
-        tree["printed"] = {
-            "tables": _records(printed.cells),
-            "correlations": _records(printed.pairs),
-        }
-    return json.dumps(tree, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
-
-
-def _records(frame: pd.DataFrame) -> list[dict]:
-    return json.loads(frame.to_json(orient="records", double_precision=15))
+        tree["printed"] = {"tables": printed.cells, "correlations": printed.pairs}
+    return tree

@@ -14,7 +14,7 @@ from matplotlib.backends import backend_agg
 from PIL import Image
 
 from jbias.evals import spectral
-from jbias.report import figures
+from jbias.report import plots
 from jbias.untrusted import opening
 
 SIDE = 224  # Pixels.
@@ -76,10 +76,10 @@ def draw(images: Sequence[Float[np.ndarray, "h w c"]]) -> mpl_figure.Figure:
     step = side + gap
     width = name + (1 + len(CUTS)) * step
     height = head + 2 * len(images) * step
-    with mpl.rc_context(dict(figures.STYLE)):
+    with mpl.rc_context(dict(plots.STYLE)):
         fig = mpl_figure.Figure(figsize=(width, height))
         backend_agg.FigureCanvasAgg(fig)
-        ink = dict(va="center", fontsize=8, color=figures.INK)
+        ink = dict(va="center", fontsize=8, color=plots.INK)
         for j, told in enumerate(["as it is", *(f"{100 * c:g} %" for c in CUTS)]):
             x = (name + j * step + side / 2) / width
             fig.text(x, 1 - head / 2 / height, told, ha="center", **ink)
@@ -98,7 +98,7 @@ def draw(images: Sequence[Float[np.ndarray, "h w c"]]) -> mpl_figure.Figure:
                         _picture(
                             fig, place, one * GAIN if high else one, small=not high
                         )
-    return figures.literal(fig)
+    return plots.literal(fig)
 
 
 def _picture(fig, place, image: np.ndarray, *, small: bool) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from jbias.report import bias_made, bias_models, bias_printed, relation_figures, tables
+from jbias.report import bias_made, bias_models, bias_printed, tables
 
 _TITLES = bias_models.TITLES
 _DIGITS = {"shape": 3, "low_freq": 3, "high_freq": 4}
@@ -165,7 +165,7 @@ def _printed_pairs(pairs: pd.DataFrame) -> tables.Table:
         part, row = part.set_index("models"), [_TITLES.get(x, x), y]
         for choice in _CHOICES:
             one = part.loc[choice]
-            row += [relation_figures.two(one["ours"]), _as_printed(one["printed"])]
+            row += [tables.digits(2)(one["ours"]), _as_printed(one["printed"])]
             if not one["agrees"]:
                 strong.add((i, len(row) - 2))
         rows.append(tuple(row))
@@ -192,7 +192,7 @@ def _printed_among(pairs: pd.DataFrame) -> tables.Table:
         (
             _TITLES.get(one.x, one.x),
             _TITLES.get(one.y, one.y),
-            relation_figures.two(one.ours),
+            tables.digits(2)(one.ours),
             _as_printed(one.printed),
             "yes" if one.agrees else "no",
         )
@@ -209,7 +209,7 @@ def _printed_among(pairs: pd.DataFrame) -> tables.Table:
 
 
 def _as_printed(value: float) -> str:
-    return "n.s." if value == 0 else relation_figures.two(value)
+    return "n.s." if value == 0 else tables.digits(2)(value)
 
 
 def _told(value: float, digits: int) -> str:

@@ -34,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _made(args: argparse.Namespace) -> Iterator[str]:
     """Makes the report; returns what is to be told."""
     # Only now: --help and wrong arguments need none of it.
-    from jbias.report import bias_page, bias_stimuli, bias_study
+    from jbias.report import bias_page, bias_stimuli, bias_study, document
 
     asked = dict(
         adjust=args.adjust,
@@ -47,14 +47,17 @@ def _made(args: argparse.Namespace) -> Iterator[str]:
     models, appendix = _read(args)
     study = bias_study.analyse(models, **asked)
     folder = pathlib.Path(args.printed) if args.printed else None
-    return bias_page.write(
+    printed = folder and bias_page.compare(models, study, folder)
+    report = bias_page.report(
         models,
         study,
-        pathlib.Path(args.out),
-        printed=folder and bias_page.compare(models, study, folder),
+        printed=printed,
         appendix=appendix and bias_study.analyse(appendix, **asked),
         images=bias_stimuli.load(args.images) if args.images else (),
     )
+    told = [printed.told] if printed else []
+    written = document.write(report, pathlib.Path(args.out))
+    return iter([*report.answer, *told, *models.told, written])
 
 
 def _read(args: argparse.Namespace):

@@ -47,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _made(args: argparse.Namespace) -> Iterator[str]:
     """Makes the report; returns what is to be told."""
     # Only now: --help and wrong arguments need none of it.
-    from jbias.report import gather, scores, write
+    from jbias.report import benchmark, document, gather, scores
 
     options = options_lib.Options(
         selection=args.selection or "best_validation",
@@ -71,7 +71,13 @@ def _made(args: argparse.Namespace) -> Iterator[str]:
     else:
         study = gather.from_runs(args.runs, options)
     _tell(f"testing {len(study.algorithms)} algorithms on {len(study.datasets)} ...")
-    return write.report(study, options, pathlib.Path(args.out))
+    made = benchmark.report(study, options)
+    left = [
+        f"left out of the tests: {one['name']} ({one['reason']})"
+        for one in made.results["tested"]["left_out"]
+    ]
+    written = document.write(made, pathlib.Path(args.out))
+    return iter([*made.answer, *left, written])
 
 
 def _status(args: argparse.Namespace) -> Iterator[str]:

@@ -14,7 +14,7 @@ from matplotlib import figure as mpl_figure
 from matplotlib import font_manager
 from matplotlib.backends import backend_agg
 
-from jbias.report import figures
+from jbias.report import plots
 
 # Pixels of a PNG: all boxes are whole ones, so that no picture is resampled there.
 DPI = 200
@@ -22,7 +22,7 @@ GAP, NAME, LINE, EDGE = 8, 180, 26, 8
 TITLE, NAMES, HEAD, BELOW = 8, 7, 6, 6  # Points of text.
 MAPS = "magma"  # From black, nothing, to nearly white.
 MARKS = {None: "", True: "✓ ", False: "✗ "}
-COLOURS = {None: figures.INK, True: "#1d7a4f", False: "#b3372f"}
+COLOURS = {None: plots.INK, True: "#1d7a4f", False: "#b3372f"}
 
 
 class Note(NamedTuple):
@@ -73,7 +73,7 @@ def draw(
     tops = [LINE * max(map(len, head)) + GAP for head in heads]
     body = len(next(iter(columns.values()))) * cell.row + GAP
     height = 2 * EDGE + sum(tops) + len(bands) * body + LINE * len(above + under)
-    with mpl.rc_context(dict(figures.STYLE)):
+    with mpl.rc_context(dict(plots.STYLE)):
         fig = mpl_figure.Figure(figsize=(width / DPI, height / DPI), dpi=DPI)
         backend_agg.FigureCanvasAgg(fig)
         page, y = _Page(fig, width, height), EDGE
@@ -91,7 +91,7 @@ def draw(
                 page.column(x, y, cell, columns[name], below.get(name, ()))
             y += body
         page.text(EDGE, y, under, ha="left")
-    return figures.literal(fig)
+    return plots.literal(fig)
 
 
 def over(
@@ -126,9 +126,9 @@ def wrapped(text: str, width: float, size: float) -> list[str]:
 @functools.cache
 def _wide(text: str, size: float) -> float:
     """How many pixels a line of text takes."""
-    font = font_manager.get_font(font_manager.findfont(figures.STYLE["font.family"]))
+    font = font_manager.get_font(font_manager.findfont(plots.STYLE["font.family"]))
     font.set_size(size, DPI)
-    font.set_text(*figures.plain([text]))
+    font.set_text(*plots.plain([text]))
     return font.get_width_height()[0] / 64
 
 
@@ -151,11 +151,11 @@ class _Page(NamedTuple):
     width: int
     height: int
 
-    def text(self, x, y, lines, *, ha, va="top", size=NAMES, color=figures.INK) -> None:
+    def text(self, x, y, lines, *, ha, va="top", size=NAMES, color=plots.INK) -> None:
         place = (x / self.width, 1 - y / self.height)
         look = dict(ha=ha, va=va, fontsize=size, color=color, linespacing=1.1)
         if lines:
-            self.fig.text(*place, "\n".join(figures.plain(lines)), **look)
+            self.fig.text(*place, "\n".join(plots.plain(lines)), **look)
 
     def head(self, x: int, y: int, cell: _Cell, lines: list[str]) -> None:
         look = dict(ha="center", va="bottom", size=HEAD)

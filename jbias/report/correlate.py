@@ -28,7 +28,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _made(args: argparse.Namespace) -> Iterator[str]:
     """Makes the report; returns what is to be told."""
     # Only now: --help and wrong arguments need none of it.
-    from jbias.report import relation_page, relations
+    from jbias.report import document, relation_page, relations
 
     _check(args)
     options = relations.Options(
@@ -46,7 +46,8 @@ def _made(args: argparse.Namespace) -> Iterator[str]:
     )
     frame = read(args.table, options.measures, options.category, options.size)
     study = relations.analyse(frame, options, source=args.table)
-    return relation_page.write(study, pathlib.Path(args.out))
+    report = relation_page.report(study)
+    return iter([*report.answer, document.write(report, pathlib.Path(args.out))])
 
 
 def read(path: str, measures: Sequence[str], category: str, size: str | None):

@@ -6,7 +6,7 @@ from matplotlib import figure as mpl_figure
 from matplotlib import ticker
 
 from jbias.evals import decisions
-from jbias.report import figures
+from jbias.report import plots
 
 FACTORS = ("shape", "texture")
 _MARKERS = {"shape": "o", "texture": "s"}
@@ -29,15 +29,15 @@ def decodability(
             "decodability: numbers must hold shape_decoding at a site, as"
             f" decoding.measure gives them, got {len(numbers)} without"
         )
-    names = figures.plain(sites)
+    names = plots.plain(sites)
     width = max(4.2, 0.9 + _STEP * len(sites))
     foot = _LETTER * max(map(len, names)) + 0.25
     height = foot + 2.2 + 0.85
-    fig = figures.blank(width, height)
-    axes = figures.axes_at(fig, (0.6, foot, width - 0.75, 2.2))
+    fig = plots.blank(width, height)
+    axes = plots.axes_at(fig, (0.6, foot, width - 0.75, 2.2))
     places = range(len(sites))
     for i, factor in enumerate(FACTORS):
-        colour = figures.COLOURS[i]
+        colour = plots.COLOURS[i]
         look = dict(color=colour, linewidth=1.5, markersize=3.5)
         right = [100 * by[f"{factor}_decoding", site] for site in sites]
         axes.plot(places, right, marker=_MARKERS[factor], label=factor, **look)
@@ -48,7 +48,7 @@ def decodability(
     for i, chance in enumerate(sorted(chances)):
         axes.axhline(
             chance,
-            color=figures.INK,
+            color=plots.INK,
             linewidth=0.9,
             linestyle=(0, (1, 1.5)),
             label=None if i else "chance",
@@ -56,11 +56,11 @@ def decodability(
     axes.set_xticks(list(places), names, rotation=90, fontsize=7)
     axes.set(ylim=(0, 102), xlim=(-0.5, len(sites) - 0.5))
     axes.yaxis.set_major_locator(ticker.MultipleLocator(25))
-    axes.set_ylabel("decoded, % of images", color=figures.INK, fontsize=8)
+    axes.set_ylabel("decoded, % of images", color=plots.INK, fontsize=8)
     axes.tick_params(labelsize=7)
     if title:
         axes.set_title(
-            figures.plain([title])[0], fontsize=9, color=figures.INK, loc="left", pad=44
+            plots.plain([title])[0], fontsize=9, color=plots.INK, loc="left", pad=44
         )
     handles, _ = axes.get_legend_handles_labels()
     axes.legend(
@@ -70,6 +70,6 @@ def decodability(
         ncols=2,
         frameon=False,
         fontsize=7,
-        labelcolor=figures.INK,
+        labelcolor=plots.INK,
     )
-    return figures.literal(fig)
+    return plots.literal(fig)

@@ -38,6 +38,7 @@ def _made(args: argparse.Namespace) -> Iterator[str]:
         distortion_printed,
         distortion_read,
         distortion_values,
+        document,
     )
 
     printed = distortion_printed.read(args.printed) if args.printed else {}
@@ -48,14 +49,12 @@ def _made(args: argparse.Namespace) -> Iterator[str]:
         notes.append(
             "The printed numbers are not beside ours: name their folder by --printed."
         )
-    return distortion_page.write(
-        study,
-        printed,
-        pathlib.Path(args.out),
-        alpha=args.alpha,
-        notes=notes,
-        runs=runs,
+    report = distortion_page.report(
+        study, printed, alpha=args.alpha, notes=notes, runs=runs
     )
+    caveats = report.results["caveats"][: -len(distortion_page.ALWAYS)]
+    written = document.write(report, pathlib.Path(args.out))
+    return iter([*report.answer, *caveats, written])
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -8,16 +8,15 @@ from typing import Any, NamedTuple
 from jbias.report import (
     distortion_read,
     distortion_values,
-    measured_cells,
     measured_records,
     sources,
     tables,
 )
 
 _COSTS = {
-    "device_hours": ("device hours", measured_cells.digits(3)),
-    "energy_kwh": ("kWh", measured_cells.digits(3)),
-    "kg_co2e": ("kg CO2e", measured_cells.digits(3)),
+    "device_hours": ("device hours", tables.digits(3)),
+    "energy_kwh": ("kWh", tables.digits(3)),
+    "kg_co2e": ("kg CO2e", tables.digits(3)),
 }
 _ENERGY = (
     "Device hours of a CPU are core hours. Energy is an estimate: hours times the power in "
@@ -79,7 +78,7 @@ def _training(study, runs: Sequence[Run]) -> tables.Table | None:
             }
         )
     rows += _totals(rows, "run", "assumed", ("seeds", "measured"))
-    return measured_cells.table(
+    return tables.from_rows(
         "training",
         "Runs that trained networks, how many of their seeds are measured here, and what "
         f"training cost, by costs.json of each. {_ENERGY}",
@@ -89,8 +88,8 @@ def _training(study, runs: Sequence[Run]) -> tables.Table | None:
             "method": ("method", str),
             "data": ("data", str),
             "assumed": ("energy is of", str),
-            "seeds": ("seeds", measured_cells.whole),
-            "measured": ("measured", measured_cells.whole),
+            "seeds": ("seeds", tables.whole),
+            "measured": ("measured", tables.whole),
             **_COSTS,
         },
     )
@@ -115,7 +114,7 @@ def _measures(study: distortion_values.Study) -> tables.Table | None:
             row[name] = None if None in values else sum(values)
         rows.append(row)
     rows += _totals(rows, "model", "device", ("hours",))
-    return measured_cells.table(
+    return tables.from_rows(
         "seconds",
         "How long each measure took, compiling included: seconds a network, and hours and "
         "cost of n networks of all methods together. What was decided for another measure "
@@ -126,9 +125,9 @@ def _measures(study: distortion_values.Study) -> tables.Table | None:
             "data": ("data", str),
             "measure": ("measure", str),
             "device": ("device", str),
-            "n": ("n", measured_cells.whole),
-            "each": ("seconds a network", measured_cells.digits(1)),
-            "hours": ("hours", measured_cells.digits(3)),
+            "n": ("n", tables.whole),
+            "each": ("seconds a network", tables.digits(1)),
+            "hours": ("hours", tables.digits(3)),
             **_COSTS,
         },
     )

@@ -10,7 +10,6 @@ from jbias.report import (
     distortion_places,
     distortion_read,
     distortion_values,
-    measured_cells,
     tables,
 )
 
@@ -27,7 +26,7 @@ def groups(study: distortion_values.Study) -> tables.Table:
         row |= {"accuracy": found and found.mean, "std": found and found.std}
         row |= {"workdirs": " ".join(str(one.workdir) for one in group.networks)}
         rows.append(row)
-    return measured_cells.table(
+    return tables.from_rows(
         "groups",
         "Networks by what they were trained with, and accuracy in % on the test images as "
         "they are, mean and standard deviation over n seeds.",
@@ -35,10 +34,10 @@ def groups(study: distortion_values.Study) -> tables.Table:
         {
             **distortion_read.HEADS,
             "seeds": ("seeds", str),
-            "n": ("n", measured_cells.whole),
-            "images": ("images", measured_cells.whole),
-            "accuracy": ("accuracy", measured_cells.digits(2)),
-            "std": ("±", measured_cells.digits(2)),
+            "n": ("n", tables.whole),
+            "images": ("images", tables.whole),
+            "accuracy": ("accuracy", tables.digits(2)),
+            "std": ("±", tables.digits(2)),
         },
     )
 
@@ -63,8 +62,8 @@ def indices(study: distortion_values.Study) -> tables.Table | None:
                 row |= {f"{variant}_dominant": found.dominant or "none"}
             else:
                 rows.append(row)
-    shown = measured_cells.digits(2)
-    return measured_cells.table(
+    shown = tables.digits(2)
+    return tables.from_rows(
         "indices",
         "The DI index in % under each distortion. Share: growth of a class's share of the "
         "wrong predictions, as released and in the tables above; count: growth of its "
@@ -77,8 +76,8 @@ def indices(study: distortion_values.Study) -> tables.Table | None:
             "measure": ("measure", str),
             "condition": ("condition", str),
             "share_dominant": ("class", str),
-            "n": ("n", measured_cells.whole),
-            "images": ("images", measured_cells.whole),
+            "n": ("n", tables.whole),
+            "images": ("images", tables.whole),
             "share_mean": ("share", shown),
             "share_std": ("±", shown),
             "share_low": ("from", shown),
@@ -127,8 +126,8 @@ def digits(study: distortion_values.Study) -> tables.Table | None:
                 row["change"] = photo.mean - _shares(before[digit])[1].mean
                 row["flips"] = _flips(_lead(before[digit]), lead)
             rows.append(row)
-    shown = measured_cells.digits(1)
-    return measured_cells.table(
+    shown = tables.digits(1)
+    return tables.from_rows(
         "digits",
         "Which digits flip: of stacked images whose halves are of different classes, the share "
         "in % that is answered by the digit and by the photograph, mean and standard deviation "
@@ -144,7 +143,7 @@ def digits(study: distortion_values.Study) -> tables.Table | None:
             "digit": ("digit", str),
             "method": ("method", str),
             "flips": ("flips", str),
-            "n": ("n", measured_cells.whole),
+            "n": ("n", tables.whole),
             "digit_mean": ("by digit", shown),
             "digit_std": ("±", shown),
             "photo_mean": ("by photograph", shown),

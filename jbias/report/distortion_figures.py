@@ -14,7 +14,7 @@ from jbias.report import (
     distortion_read,
     distortion_tables,
     distortion_values,
-    figures,
+    plots,
 )
 
 Drawn = Iterator[tuple[str, str, mpl_figure.Figure, str]]
@@ -121,7 +121,7 @@ def _drawn(
         if (lines["mean"] + lines["std"].fillna(0)).max() > 2 * top:
             tops[_titled(title)] = top
     names = list(dict.fromkeys([*distortion_read.METHODS.values(), *groups]))
-    fig = figures.curves(
+    fig = plots.curves(
         [(_titled(title), lines) for title, lines in panels.items()],
         list(groups),
         scale=scale,

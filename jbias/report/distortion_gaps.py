@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from jbias.evals import iocclusion
-from jbias.report import distortion_places, distortion_read, measured_cells, tables
+from jbias.report import distortion_places, distortion_read, tables
 
 ERRORS = 2.0
 PART = "0.3"  # Of the pixels; what Table 4 hides.
@@ -150,9 +150,9 @@ def table(groups: Mapping[distortion_read.Key, distortion_read.Group]):
         for fill in fills(group)
         for row in _rows(of(group, fill))
     ]
-    percent, shown = measured_cells.percent, measured_cells.digits(2)
+    percent, shown = tables.percent, tables.digits(2)
     part = [row for row in rows if np.isclose(row["hidden"], float(PART))]
-    found = measured_cells.table(
+    found = tables.from_rows(
         "gaps",
         f"Where {100 * float(PART):.0f} % of the pixels are hidden: accuracy in % on the "
         "training images, without augmentation, and on the test images, and iOcclusion, what "
@@ -167,20 +167,20 @@ def table(groups: Mapping[distortion_read.Key, distortion_read.Group]):
             **distortion_read.HEADS,
             "fill": ("hidden by", str),
             "way": ("where", str),
-            "n": ("n", measured_cells.whole),
-            "train_images": ("training images", measured_cells.whole),
-            "test_images": ("test images", measured_cells.whole),
+            "n": ("n", tables.whole),
+            "train_images": ("training images", tables.whole),
+            "test_images": ("test images", tables.whole),
             "train": ("training", percent),
             "test": ("test", percent),
             "gap": ("gap", percent),
             "gap_error": ("± error", percent),
-            "told": ("told", measured_cells.whole),
+            "told": ("told", tables.whole),
             "iocclusion": ("iOcclusion", shown),
             "iocclusion_std": ("±", shown),
             "of_means": ("of means", shown),
         },
     )
-    data = measured_cells.table("gaps", "", rows, {})
+    data = tables.from_rows("gaps", "", rows, {})
     return found and dataclasses.replace(found, data=data.data)
 
 

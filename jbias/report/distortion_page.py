@@ -1,7 +1,5 @@
 """The page and the files of the data-distortion study."""
 
-import json
-import pathlib
 from collections.abc import Iterator, Sequence
 
 import pandas as pd
@@ -18,25 +16,24 @@ from jbias.report import (
     distortion_tables,
     distortion_values,
     distortion_verdicts,
-    figures,
+    document,
     measured_made,
-    page,
     tables,
 )
 
-_SECTIONS = (
-    ("claims", "Which orderings hold"),
-    ("tables", "The paper's tables"),
-    ("figures", "The paper's figures"),
-    ("wrong", "Where errors gather"),
-    ("curves", "Curves of what is hidden"),
-    ("detail", "Every distortion"),
-    ("caveats", "What to keep in mind"),
-    ("costs", "What it cost"),
-    ("made", "What was measured"),
-    ("missing", "What is missing"),
-)
-_ALWAYS = f"""\
+_SECTIONS = {
+    "claims": "Which orderings hold",
+    "tables": "The paper's tables",
+    "figures": "The paper's figures",
+    "wrong": "Where errors gather",
+    "curves": "Curves of what is hidden",
+    "detail": "Every distortion",
+    "caveats": "What to keep in mind",
+    "costs": "What it cost",
+    "made": "What was measured",
+    "missing": "What is missing",
+}
+ALWAYS = f"""\
 Numbers need not be equal to the printed ones: batches, masks, precision and the filling of \
 occluders differ in the released code. Orderings are what can be compared.
 Black hides with pixels of value 0, as the paper says; its released code hides with the mean \
@@ -53,53 +50,40 @@ The printed Table 4 does not say here which data set it is of; it is set beside 
 """.splitlines()
 
 
-def write(
+def report(
     study: distortion_values.Study,
     printed: distortion_tables.Printed,
-    out: pathlib.Path,
     *,
     alpha: float,
     notes: Sequence[str] = (),
     runs: Sequence[distortion_costs.Run] = (),
-) -> Iterator[str]:
-    """Writes the report; gives lines that sum it up. Nothing is written on an error."""
-    bodies = {name: "" for name, _ in _SECTIONS}
-    files: dict[str, str | bytes] = {}
-    for name, section, fig, told in distortion_figures.of(study):
-        files[f"figures/{name}.svg"] = svg = figures.to_svg(fig)
-        files[f"figures/{name}.pdf"] = figures.to_pdf(fig)
-        files[f"figures/{name}.png"] = figures.to_png(fig)
-        bodies[section] += page.figure(name, svg, told)
+) -> document.Report:
+    """Gives the page; the last of its caveats always stand there."""
     claims = distortion_claims.frame(study, printed, alpha=alpha)
     made = list(_tables(study, printed, claims, alpha, runs))
-    for section, table in made:
-        files[f"tables/{table.name}.csv"] = tables.to_csv(table)
-        files[f"tables/{table.name}.tex"] = tables.to_latex(table)
-        bodies[section] += tables.to_html(table)
     caveats = [*distortion_missing.lines(study), *notes]
     caveats += distortion_gaps.caveats(study.groups)
     caveats += distortion_tables.caveats(study)
     caveats += distortion_places.caveats(study.groups)
-    caveats += [*distortion_verdicts.caveats(claims, alpha), *_ALWAYS]
-    bodies["tables"] += page.points(list(distortion_missing.empty(study)))
-    bodies["caveats"] = page.points(caveats)
-    answer = distortion_verdicts.headline(claims, alpha)
-    files["results.json"] = _summary(study, made, answer, caveats)
-    files["index.html"] = page.document(
-        "jbias data distortion",
+    caveats += [*distortion_verdicts.caveats(claims, alpha), *ALWAYS]
+    empty = document.Text(list(distortion_missing.empty(study)))
+    return document.Report(
+        title="jbias data distortion",
         heading="What distortion does to analysis",
-        under="Interference, occlusion and mixed-sample training, jbias report",
-        answer=answer,
+        subtitle="Interference, occlusion and mixed-sample training, jbias report",
+        answer=distortion_verdicts.headline(claims, alpha),
         facts=_facts(study, claims),
-        sections=[(name, title, bodies[name]) for name, title in _SECTIONS],
-        footer="The study is that of Marcu and Prügel-Bennett, On the Effects of Artificial "
-        "Data Modification, ICML 2022; numbers of tables and figures are those of that paper. "
-        "The tables lie beside this page as CSV and LaTeX (<code>tables/</code>), with every "
-        "seed's value in CSV, the figures as SVG, PDF and PNG (<code>figures/</code>), and all "
-        "of it in <code>results.json</code>.",
+        sections=document.sections(
+            _SECTIONS,
+            document.figures(distortion_figures.of(study)),
+            made,
+            [("tables", empty), ("caveats", document.Text(caveats))],
+        ),
+        results=_results(study, made, caveats),
+        source="The study is that of Marcu and Prügel-Bennett, On the Effects of Artificial "
+        "Data Modification, ICML 2022; numbers of tables and figures are those of that "
+        "paper.",
     )
-    page.write(out, files)
-    return iter([*answer, *caveats[: -len(_ALWAYS)], f"written: {out / 'index.html'}"])
 
 
 def _tables(
@@ -132,22 +116,14 @@ def _facts(study: distortion_values.Study, claims: pd.DataFrame) -> dict[str, ob
     }
 
 
-def _summary(study, made, answer, caveats: list[str]) -> str:
-    """Gives results.json: strict JSON, null for what does not exist."""
-    tree = {
-        "headline": answer[0],
-        "basis": answer[1],
+def _results(study, made, caveats: list[str]) -> dict:
+    """Gives what results.json says beside the answer."""
+    return {
         "groups": [
             {**key._asdict(), "seeds": list(group.seeds)}
             for key, group in study.groups.items()
         ],
         "caveats": caveats,
         "iocclusion": {"rule": distortion_gaps.RULE, "errors": distortion_gaps.ERRORS},
-        "tables": {
-            table.name: json.loads(
-                table.data.to_json(orient="records", double_precision=15)
-            )
-            for _, table in made
-        },
+        "tables": {table.name: table.data for _, table in made},
     }
-    return json.dumps(tree, indent=1, allow_nan=False, ensure_ascii=False) + "\n"

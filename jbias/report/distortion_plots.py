@@ -7,11 +7,11 @@ from jaxtyping import Float
 from matplotlib import figure as mpl_figure
 from matplotlib import patches
 
-from jbias.report import figures
+from jbias.report import plots
 
 MOST = 12  # Classes of one panel.
 _LETTER, _ROW, _WIDE, _ASIDE = 0.078, 0.34, 2.3, 3  # Inches, but for the last.
-_CLEAN, _DISTORTED = figures.COLOURS[0], figures.COLOURS[1]
+_CLEAN, _DISTORTED = plots.COLOURS[0], plots.COLOURS[1]
 
 Shares = tuple[
     Sequence[str], Float[np.ndarray, "r k"], Float[np.ndarray, "r k"]
@@ -30,12 +30,12 @@ def wrong_classes(panels: Mapping[str, Shares]) -> mpl_figure.Figure:
     aside = min(_ASIDE, len(panels))
     below = -(-len(panels) // aside)
     height, step = below * (tall + 0.85) + 0.35, tall + 0.85
-    fig = figures.blank(left + aside * (_WIDE + 0.25), height)
+    fig = plots.blank(left + aside * (_WIDE + 0.25), height)
     most = max(max(a.max(), b.max()) for _, a, b in panels.values())
     for i, (title, (_, clean, distorted)) in enumerate(panels.items()):
         down, across = divmod(i, aside)
         foot = (below - 1 - down) * step + 0.5
-        axes = figures.axes_at(fig, (left + across * (_WIDE + 0.25), foot, _WIDE, tall))
+        axes = plots.axes_at(fig, (left + across * (_WIDE + 0.25), foot, _WIDE, tall))
         for shares, off, colour in (
             (clean, -0.2, _CLEAN),
             (distorted, 0.2, _DISTORTED),
@@ -45,20 +45,20 @@ def wrong_classes(panels: Mapping[str, Shares]) -> mpl_figure.Figure:
         axes.set_yticks(range(len(names)), names if not across else [])
         axes.tick_params(axis="y", length=0)
         axes.set_title(
-            figures.plain([title])[0], fontsize=8.5, color=figures.INK, loc="left"
+            plots.plain([title])[0], fontsize=8.5, color=plots.INK, loc="left"
         )
         if down == below - 1 or i + aside >= len(panels):
-            axes.set_xlabel("share of wrong predictions in %", **figures.ink())
+            axes.set_xlabel("share of wrong predictions in %", **plots.ink())
     fig.legend(
         [patches.Patch(color=colour) for colour in (_CLEAN, _DISTORTED)],
         ["as they are", "distorted"],
         loc="upper left",
         ncols=2,
         frameon=False,
-        labelcolor=figures.INK,
+        labelcolor=plots.INK,
         fontsize=8,
     )
-    return figures.literal(fig)
+    return plots.literal(fig)
 
 
 def _chosen(panels: Mapping[str, Shares]) -> tuple[list[str], np.ndarray]:
@@ -68,7 +68,7 @@ def _chosen(panels: Mapping[str, Shares]) -> tuple[list[str], np.ndarray]:
     chosen = np.arange(len(names))
     if len(names) > MOST:
         chosen = np.argsort(-growth, kind="stable")[:MOST]
-    return figures.plain([names[c] for c in chosen]), chosen
+    return plots.plain([names[c] for c in chosen]), chosen
 
 
 def _bars(axes, shares: Float[np.ndarray, "r k"], off: float, colour: str) -> None:
@@ -79,7 +79,7 @@ def _bars(axes, shares: Float[np.ndarray, "r k"], off: float, colour: str) -> No
             shares.T,
             places,
             "o",
-            color=figures.INK,
+            color=plots.INK,
             markersize=2,
             markeredgewidth=0,
             alpha=0.7,

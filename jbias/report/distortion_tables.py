@@ -10,7 +10,6 @@ from jbias.report import (
     distortion_layouts,
     distortion_printed,
     distortion_values,
-    measured_cells,
     tables,
 )
 
@@ -106,7 +105,7 @@ def spread(one: distortion_values.Values | distortion_printed.Printed | None) ->
 
 
 def number(value: float) -> str:
-    return "–" if math.isnan(value) else measured_cells.digits(2)(value)
+    return "–" if math.isnan(value) else tables.digits(2)(value)
 
 
 def span(values: Sequence[int]) -> str:

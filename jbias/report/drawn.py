@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import numpy as np
 from matplotlib import figure as mpl_figure
 
-from jbias.report import cell_plots, figures, gather, plots
+from jbias.report import gather, plots
 from jbias.report import study as study_lib
 from jbias.runs import results
 
@@ -30,7 +30,7 @@ def of(study, analysis, evidence, varying) -> Iterator[Drawn]:
         shown = panels[:PANELS]
         scale = study_lib.unit_of(metric, panels[0][1]["mean"]).scale
         places = [study.algorithms.index(name) for name in leading]
-        figure = figures.curves(shown, leading, scale=scale, places=places)
+        figure = plots.curves(shown, leading, scale=scale, places=places)
         unit = " in %" if scale == 100 else ""
         name = metric.replace("_", " ").capitalize()
         caption = (
@@ -43,9 +43,9 @@ def of(study, analysis, evidence, varying) -> Iterator[Drawn]:
 
 def _tested(study, analysis, evidence) -> Iterator[Drawn]:
     colours = {
-        name: figures.style_of(i)["color"] for i, name in enumerate(study.algorithms)
+        name: plots.style_of(i)["color"] for i, name in enumerate(study.algorithms)
     }
-    figure = figures.critical_difference(
+    figure = plots.critical_difference(
         analysis.algorithms,
         analysis.nemenyi.ranks,
         analysis.cliques,
@@ -68,7 +68,7 @@ def _tested(study, analysis, evidence) -> Iterator[Drawn]:
         )
         places = [analysis.algorithms.index(name) for name in shown]
         matrix = result.pvalues[places][:, places]
-        figure = cell_plots.p_heatmap(shown, matrix, analysis.alpha)
+        figure = plots.p_heatmap(shown, matrix, analysis.alpha)
         yield "p_values", "tests", figure, caption
     if evidence.runs is None:
         return
@@ -100,7 +100,7 @@ def _tested(study, analysis, evidence) -> Iterator[Drawn]:
         f"α = {power.alpha:g}, by simulation from the spread seen here. Framed: at least "
         f"{power.target:g}."
     )
-    figure = cell_plots.power(
+    figure = plots.power(
         power.seeds,
         power.datasets,
         power.power["nemenyi"],

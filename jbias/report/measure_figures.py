@@ -9,7 +9,7 @@ from matplotlib import colors, lines, patches
 from matplotlib import figure as mpl_figure
 
 from jbias.evals import calibration, cue_conflict, decisions
-from jbias.report import figures, relation_figures
+from jbias.report import plots
 
 _LETTER, _ROW = 0.078, 0.27  # Inches, as all lengths here.
 _MARKERS = "sD^vP*X<>ph"
@@ -17,7 +17,7 @@ _TOLD = 20  # Classes up to which a cell of a matrix says its number.
 PEOPLE = "humans"
 ON_LIGHT = "#000000"  # Words on light cells, on a dark page, too.
 SHADES = colors.LinearSegmentedColormap.from_list(
-    "depth", ["white", figures.COLOURS[0], "#123a66"]
+    "depth", ["white", plots.COLOURS[0], "#123a66"]
 )
 
 
@@ -32,7 +32,7 @@ def cue_decisions(
       is not the mean of those of the classes. A class without a decision for either cue
       is left out. As figure 4 of Geirhos et al. 2019.
     """
-    names = figures.plain(classes)
+    names = plots.plain(classes)
     k = len(names)
     makers = sorted(by_class, key=lambda name: name != PEOPLE)
     left, foot, head = _LETTER * max(map(len, names)) + 0.3, 0.6, 0.6
@@ -61,14 +61,14 @@ def cue_decisions(
             clip_on=False,
         )
     axes.set(xlim=(0, 1), ylim=(k - 0.5, -0.5), yticks=range(k), yticklabels=names)
-    axes.set_xlabel("share of texture decisions", **figures.ink())
+    axes.set_xlabel("share of texture decisions", **plots.ink())
     top = axes.secondary_xaxis("top", functions=(lambda x: 1 - x, lambda x: 1 - x))
-    top.tick_params(colors=figures.FAINT, labelcolor=figures.INK, labelsize=8)
-    top.spines["top"].set_color(figures.FAINT)
-    top.set_xlabel("share of shape decisions", **figures.ink())
+    top.tick_params(colors=plots.FAINT, labelcolor=plots.INK, labelsize=8)
+    top.spines["top"].set_color(plots.FAINT)
+    top.set_xlabel("share of shape decisions", **plots.ink())
     handles = [_handle(*looks[name]) for name in makers]
-    _legend(fig, handles, figures.plain(makers), columns)
-    return figures.literal(fig)
+    _legend(fig, handles, plots.plain(makers), columns)
+    return plots.literal(fig)
 
 
 def reliability(
@@ -83,30 +83,30 @@ def reliability(
     columns = min(columns, len(found))
     rows, side = math.ceil(len(found) / columns), 3.4 if columns == 1 else 2.6
     tall = side + 1.75
-    fig = figures.blank(columns * (side + 0.75) + 0.1, rows * tall)
+    fig = plots.blank(columns * (side + 0.75) + 0.1, rows * tall)
     for i, (name, one) in enumerate(found.items()):
         down, across = divmod(i, columns)
         foot, left = (rows - 1 - down) * tall, 0.65 + across * (side + 0.75)
-        axes = figures.axes_at(fig, (left, foot + 1.5, side, side - 0.1))
+        axes = plots.axes_at(fig, (left, foot + 1.5, side, side - 0.1))
         _surer(axes, one)
         axes.set_title(
-            f"{figures.plain([name])[0]}  ECE {one.error:.3f}".strip(),
+            f"{plots.plain([name])[0]}  ECE {one.error:.3f}".strip(),
             fontsize=9,
             loc="left",
-            color=figures.INK,
+            color=plots.INK,
         )
-        below = figures.axes_at(fig, (left, foot + 0.55, side, 0.8))
+        below = plots.axes_at(fig, (left, foot + 0.55, side, 0.8))
         low, high = one.edges[:-1], one.edges[1:]
         share = one.count / one.count.sum()
-        look = dict(color=figures.COLOURS[0], ec="white", lw=0.5)
+        look = dict(color=plots.COLOURS[0], ec="white", lw=0.5)
         below.bar(low, share, high - low, align="edge", **look)
         below.set(xlim=(0, 1), ylim=(0, None))
         below.locator_params(axis="y", nbins=3)
-        below.set_xlabel("confidence", **figures.ink())
+        below.set_xlabel("confidence", **plots.ink())
         if not across:
-            axes.set_ylabel("accuracy", **figures.ink())
-            below.set_ylabel("share of images", **figures.ink())
-    return figures.literal(fig)
+            axes.set_ylabel("accuracy", **plots.ink())
+            below.set_ylabel("share of images", **plots.ink())
+    return plots.literal(fig)
 
 
 def _surer(axes, found: calibration.Reliability) -> None:
@@ -114,18 +114,18 @@ def _surer(axes, found: calibration.Reliability) -> None:
     there = found.count > 0
     low, high = found.edges[:-1][there], found.edges[1:][there]
     middle, accuracy = found.confidence[there], found.accuracy[there]
-    axes.plot([0, 1], [0, 1], color=figures.INK, linewidth=0.8, linestyle=(0, (4, 3)))
+    axes.plot([0, 1], [0, 1], color=plots.INK, linewidth=0.8, linestyle=(0, (4, 3)))
     axes.bar(
         low,
         accuracy - middle,
         high - low,
         bottom=middle,
         align="edge",
-        color=figures.COLOURS[1],
+        color=plots.COLOURS[1],
         alpha=0.35,
         linewidth=0,
     )
-    axes.plot(middle, accuracy, "o-", color=figures.COLOURS[0], lw=1.4, ms=4.5)
+    axes.plot(middle, accuracy, "o-", color=plots.COLOURS[0], lw=1.4, ms=4.5)
     axes.set(xlim=(0, 1), ylim=(0, 1), xticklabels=[])
 
 
@@ -147,7 +147,7 @@ def accuracies(
         order.sort(key=lambda name: -_mean_share(counts, name))
     left_out = max(0, len(order) - most)
     shown = order[: most // 2] + order[-(most // 2) :] if left_out else order
-    names = figures.plain(shown)
+    names = plots.plain(shown)
     places = np.arange(len(shown), dtype=float)
     if left_out:
         places[most // 2 :] += 1
@@ -161,9 +161,9 @@ def accuracies(
     for i, each in enumerate(counts.values()):
         if not each:
             continue
-        colour = figures.style_of(i)["color"]
+        colour = plots.style_of(i)["color"]
         off = (known.index(i) + 0.5) / len(known) - 0.5
-        marker = relation_figures.marker_of(i)
+        marker = plots.marker_of(i)
         for name, place in zip(shown, places + 0.75 * off, strict=True):
             if name not in each:
                 continue
@@ -174,20 +174,20 @@ def accuracies(
             axes.plot(100 * right / n, place, **look)
         if best_first:
             right, n = (sum(column) for column in zip(*each.values(), strict=True))
-            dashed = dict(color=colour if several else figures.INK, ls=(0, (3, 2)))
+            dashed = dict(color=colour if several else plots.INK, ls=(0, (3, 2)))
             axes.axvline(100 * right / n, linewidth=0.8, **dashed)
     if left_out:
         text = f"{left_out} classes between"
-        axes.text(1, most // 2, text, va="center", **figures.ink())
+        axes.text(1, most // 2, text, va="center", **plots.ink())
     axes.set(xlim=(0, 100), ylim=(rows - 0.5, -0.5), yticks=places, yticklabels=names)
     label = "accuracy in %; dashed: of all images" if best_first else "accuracy in %"
-    axes.set_xlabel(label, **figures.ink())
+    axes.set_xlabel(label, **plots.ink())
     if several:
-        told = figures.plain(counts)
+        told = plots.plain(counts)
         present = {told[i] for i in known}
         look = dict(present=present, where="upper left")
-        relation_figures.legend(fig, told, columns, **look)
-    return figures.literal(fig)
+        plots.legend(fig, told, columns, **look)
+    return plots.literal(fig)
 
 
 def _mean_share(counts: Mapping, name: str) -> float:
@@ -204,7 +204,7 @@ def confusion(
     images are hatched.
     """
     rows, k = matrix.shape
-    columns = figures.plain(classes)
+    columns = plots.plain(classes)
     names = columns + ["no response"] * (rows - k)
     cell = 0.34 if k <= _TOLD else max(0.1, 6.5 / k)
     longest = _LETTER * max(map(len, names)) + 0.35
@@ -214,7 +214,7 @@ def confusion(
     drawn = axes.imshow(matrix, cmap=SHADES, vmin=0, vmax=100, aspect="auto")
     for j in range(k):
         if np.isnan(matrix[:, j]).any():
-            hatch = dict(fill=False, hatch="////", ec=figures.FAINT, lw=0)
+            hatch = dict(fill=False, hatch="////", ec=plots.FAINT, lw=0)
             axes.add_patch(patches.Rectangle((j - 0.5, -0.5), 1, rows, **hatch))
         for i in range(rows) if k <= _TOLD else ():
             if matrix[i, j] >= 0.5:
@@ -227,23 +227,23 @@ def confusion(
     axes.set_xticks(range(0, k, every), columns[::every], rotation=90)
     axes.xaxis.tick_top()
     axes.tick_params(length=0)
-    axes.set_ylabel("response", **figures.ink())
-    axes.set_xlabel("class of the image", **figures.ink())
-    bar = figures.axes_at(fig, (longest + cell * k + 0.2, 0.55, 0.15, cell * rows))
-    fig.colorbar(drawn, cax=bar).set_label("% of the class", **figures.ink())
+    axes.set_ylabel("response", **plots.ink())
+    axes.set_xlabel("class of the image", **plots.ink())
+    bar = plots.axes_at(fig, (longest + cell * k + 0.2, 0.55, 0.15, cell * rows))
+    fig.colorbar(drawn, cax=bar).set_label("% of the class", **plots.ink())
     bar.grid(visible=False)
-    return figures.literal(fig)
+    return plots.literal(fig)
 
 
 def _looks(makers: Sequence[str]) -> dict[str, tuple[str, str]]:
     """Colour and marker of each; people are red circles, as in the published figure."""
     others = [name for name in makers if name != PEOPLE]
-    free = [colour for colour in figures.COLOURS if colour != figures.COLOURS[7]]
+    free = [colour for colour in plots.COLOURS if colour != plots.COLOURS[7]]
     found = {
         name: (free[i % len(free)], _MARKERS[i % len(_MARKERS)])
         for i, name in enumerate(others)
     }
-    return found | {PEOPLE: (figures.COLOURS[7], "o")}
+    return found | {PEOPLE: (plots.COLOURS[7], "o")}
 
 
 def _handle(colour: str, marker: str) -> lines.Line2D:
@@ -263,7 +263,7 @@ def _legend(fig, handles, names: Sequence[str], columns: int) -> None:
         bbox_to_anchor=(0.01, 0.995),
         ncols=columns,
         frameon=False,
-        labelcolor=figures.INK,
+        labelcolor=plots.INK,
         fontsize=8,
         handlelength=1.6,
         borderpad=0.2,
@@ -271,5 +271,5 @@ def _legend(fig, handles, names: Sequence[str], columns: int) -> None:
 
 
 def _axes(width: float, height: float, box: tuple[float, float, float, float]):
-    fig = figures.blank(width, height)
-    return fig, figures.axes_at(fig, box)
+    fig = plots.blank(width, height)
+    return fig, plots.axes_at(fig, box)

@@ -24,11 +24,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _made(args: argparse.Namespace) -> Iterator[str]:
     """Makes the page; returns what is to be told."""
     # Only now: --help and wrong arguments need none of it.
-    from jbias.report import measured_page, measured_read
+    from jbias.report import document, measured_page, measured_read
 
     notes: list[str] = []
     networks = measured_read.read(args.measured, notes)
-    return measured_page.write(networks, pathlib.Path(args.out), notes)
+    report = measured_page.report(networks, notes)
+    written = document.write(report, pathlib.Path(args.out))
+    return iter([*report.answer, *report.results["missing"], written])
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import pandas as pd
 
@@ -10,35 +10,6 @@ from jbias.evals import decisions
 from jbias.report import measured_read, tables
 
 Networks = Sequence[measured_read.Network]
-
-
-def table(
-    name: str,
-    caption: str,
-    rows: list[dict],
-    heads: Mapping[str, tuple[str, Callable]],
-) -> tables.Table | None:
-    """Makes a table of rows; columns that all lack are left out, as is an empty table.
-
-    heads: by key of the rows, title and how a value is shown; words come first, as `str`.
-    """
-    frame = pd.DataFrame(rows)
-    if frame.empty:
-        return None
-    frame = frame.dropna(axis=1, how="all")
-    shown = [key for key in heads if key in frame]
-    known = frame.astype(object).where(frame.notna(), None)
-    return tables.Table(
-        name=name,
-        caption=caption,
-        head=tuple(heads[key][0] for key in shown),
-        rows=tuple(
-            tuple("–" if row[key] is None else heads[key][1](row[key]) for key in shown)
-            for row in known.to_dict("records")
-        ),
-        data=frame,
-        texts=sum(heads[key][1] is str for key in shown),  # These come first.
-    )
 
 
 def beside(
@@ -66,7 +37,7 @@ def beside(
                 continue
             count, n = counts[one.name][row]
             low, high = decisions.wilson_interval(count, n)
-            cells.append(with_ends(count / n, low, high) if n else "–")
+            cells.append(tables.with_ends(count / n, low, high) if n else "–")
             values = dict(value=count / n if n else math.nan, low=low, high=high)
             data.append({first: row, "network": one.name, "metric": metric, **values})
             data[-1] |= {"count": count, "n": n}
@@ -80,33 +51,9 @@ def beside(
     )
 
 
-def percent(value: float) -> str:
-    return f"{100 * value:.1f}"
-
-
-def with_ends(value: float, low: float, high: float) -> str:
-    """Shows a share in per cent with its interval."""
-    return f"{percent(value)} [{percent(low)}, {percent(high)}]"
-
-
 def ends(number: decisions.Number) -> tuple[float, float]:
     """Gives Wilson's interval of a share."""
     return decisions.wilson_interval(int(number.count), number.n)
-
-
-def digits(count: int) -> Callable[[float], str]:
-    """Gives a function that shows so many digits, none of what is in thousands."""
-
-    def shown(value: float) -> str:
-        if abs(value) >= 1_000:
-            return f"{value:,.0f}".replace("-", "−")
-        return f"{round(value, count) + 0.0:.{count}f}".replace("-", "−")
-
-    return shown
-
-
-def whole(value: float) -> str:
-    return f"{int(value):,}"
 
 
 def values(one: measured_read.Network, place, metrics, condition="") -> dict:

@@ -8,7 +8,7 @@ import matplotlib as mpl
 import pandas as pd
 from matplotlib import figure as mpl_figure
 
-from jbias.report import figures, measure_figures, relation_figures
+from jbias.report import measure_figures, plots
 
 _LETTER, _WIDE = 0.075, 9.5  # Inches.
 
@@ -35,35 +35,35 @@ def heat(
     one, a bar over its cells, from end to end, with a dot at the centre.
     """
     tables = list(panels.values())
-    rows = figures.plain([str(name) for name in tables[0].index])
+    rows = plots.plain([str(name) for name in tables[0].index])
     most = max(table.shape[1] for table in tables)
     left = _LETTER * max(map(len, rows)) + 0.45
-    titles = figures.plain(panels)
+    titles = plots.plain(panels)
     wide = max(cell[0] * most, _LETTER * max(map(len, titles))) + 0.25
     aside = max(1, min(len(panels), int((_WIDE - left) / wide)))
     room = 5 if not bands else 20  # Points below a title.
     tall = cell[1] * len(rows) + 0.8 + room / 72
     below = math.ceil(len(panels) / aside)
     width, height = left + aside * wide, below * tall + 0.1
-    fig = figures.blank(width, height)
+    fig = plots.blank(width, height)
     for i, (title, table) in enumerate(zip(titles, tables, strict=True)):
         line, place = divmod(i, aside)
         foot = (below - 1 - line) * tall + 0.55
-        columns = figures.plain([str(name) for name in table])
+        columns = plots.plain([str(name) for name in table])
         box = (left + place * wide, foot, cell[0] * len(columns), cell[1] * len(rows))
-        axes = figures.axes_at(fig, box)
+        axes = plots.axes_at(fig, box)
         _cells(axes, 100 * table.to_numpy(float))
-        axes.set_title(title, fontsize=8.5, color=figures.INK, loc="left", pad=room)
+        axes.set_title(title, fontsize=8.5, color=plots.INK, loc="left", pad=room)
         axes.set_xticks(range(len(columns)), columns)
         axes.set_yticks(range(len(rows)), rows if place == 0 else [""] * len(rows))
         axes.tick_params(length=0)
-        axes.set_xlabel(across, **figures.ink())
+        axes.set_xlabel(across, **plots.ink())
         if place == 0:
-            axes.set_ylabel(down, **figures.ink())
+            axes.set_ylabel(down, **plots.ink())
         band = (bands or {}).get(list(panels)[i])
         if band is not None:
             _band(axes, band, len(columns))
-    return figures.literal(fig)
+    return plots.literal(fig)
 
 
 def _cells(axes, values) -> None:
@@ -73,7 +73,7 @@ def _cells(axes, values) -> None:
     for i, row in enumerate(values):
         for j, value in enumerate(row):
             if math.isnan(value):
-                told, ink = "–", figures.INK
+                told, ink = "–", plots.INK
             else:
                 ink = "white" if value > 45 else measure_figures.ON_LIGHT
                 told = f"{value:.0f}"
@@ -82,7 +82,7 @@ def _cells(axes, values) -> None:
 
 def _band(axes, band: Band, count: int) -> None:
     """Draws a band over the cells; what lies outside of them is cut, without an end."""
-    look = dict(color=figures.COLOURS[1], clip_on=False)
+    look = dict(color=plots.COLOURS[1], clip_on=False)
     low, high = max(band.low, -0.5), min(band.high, count - 0.5)
     if low < high:
         axes.plot([low, high], [-0.95] * 2, linewidth=2.2, **look)
@@ -110,31 +110,31 @@ def curves(
         for name in frame.index[frame.notna().any(axis=1)]
     }
     head = 0.1 + 0.17 * math.ceil(len(present) / aside) if len(names) > 1 else 0.0
-    fig = figures.blank(3.6 * len(panels) + 0.5, 3.4 + head)
+    fig = plots.blank(3.6 * len(panels) + 0.5, 3.4 + head)
     for i, (title, (places, frame)) in enumerate(panels.items()):
-        axes = figures.axes_at(fig, (0.65 + 3.6 * i, 0.55, 3.1, 2.6))
+        axes = plots.axes_at(fig, (0.65 + 3.6 * i, 0.55, 3.1, 2.6))
         for k, name in enumerate(names):
             values = frame.loc[name].to_numpy(float)
             known = ~pd.isna(values)
             axes.plot(
                 [place for place, is_known in zip(places, known) if is_known],
                 values[known],
-                color=figures.style_of(k)["color"],
-                marker=relation_figures.marker_of(k),
+                color=plots.style_of(k)["color"],
+                marker=plots.marker_of(k),
                 linewidth=1.5,
                 markersize=4,
                 markeredgewidth=0,
             )
-        axes.set_title(title, fontsize=9, color=figures.INK, loc="left")
+        axes.set_title(title, fontsize=9, color=plots.INK, loc="left")
         told = label if isinstance(label, str) else label[title]
-        axes.set_xlabel(told, **figures.ink())
+        axes.set_xlabel(told, **plots.ink())
         axes.set_ylim(*(limits or (0, None)))
         if not i:
-            axes.set_ylabel(height, **figures.ink())
+            axes.set_ylabel(height, **plots.ink())
     if len(names) > 1:
-        with mpl.rc_context(dict(figures.STYLE)):
-            told = figures.plain(names)
+        with mpl.rc_context(dict(plots.STYLE)):
+            told = plots.plain(names)
             drawn = {told[names.index(name)] for name in present}
             look = dict(present=drawn, where="upper left")
-            relation_figures.legend(fig, told, aside, **look)
-    return figures.literal(fig)
+            plots.legend(fig, told, aside, **look)
+    return plots.literal(fig)

@@ -12,7 +12,7 @@ def speed(networks: measured_cells.Networks) -> tables.Table | None:
             row = {"network": one.name, "measure": measure, "set": dataset}
             row |= {key: told.get(key) for key in ("images", "seconds", "precision")}
             rows.append(row | {"rate": rate})
-    return measured_cells.table(
+    return tables.from_rows(
         "speed",
         "How long each measure took, compiling included. Images: shown, under all conditions "
         "together. –: its decisions were another measure's already.",
@@ -22,9 +22,9 @@ def speed(networks: measured_cells.Networks) -> tables.Table | None:
             "measure": ("measure", str),
             "set": ("set", str),
             "precision": ("precision", str),
-            "images": ("images", measured_cells.whole),
-            "seconds": ("seconds", measured_cells.digits(1)),
-            "rate": ("images/s", measured_cells.digits(1)),
+            "images": ("images", tables.whole),
+            "seconds": ("seconds", tables.digits(1)),
+            "rate": ("images/s", tables.digits(1)),
         },
     )
 
@@ -44,7 +44,7 @@ def provenance(networks: measured_cells.Networks) -> tables.Table | None:
         row |= {"code": f"{code.get('version', '?')} {str(code.get('commit'))[:10]}"}
         row |= {"packages": ", ".join(named), "python": made.get("python")}
         rows.append(row | {"seconds": sum(told["seconds"] for told in one.asked)})
-    return measured_cells.table(
+    return tables.from_rows(
         "provenance",
         "What was measured with what. Weights: digest of the file, or of the run's weights. "
         "Sets and their fingerprints are in each network's provenance.json.",
@@ -58,6 +58,6 @@ def provenance(networks: measured_cells.Networks) -> tables.Table | None:
             "code": ("jbias", str),
             "packages": ("packages", str),
             "python": ("Python", str),
-            "seconds": ("seconds in all", measured_cells.digits(0)),
+            "seconds": ("seconds in all", tables.digits(0)),
         },
     )

@@ -1,7 +1,5 @@
 """The page and the files of measured networks."""
 
-import json
-import pathlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import MappingProxyType
 
@@ -9,31 +7,30 @@ import pandas as pd
 
 from jbias.report import (
     bias_models,
-    figures,
+    document,
     measured_cells,
     measured_drawn,
     measured_read,
     measured_tables,
-    page,
     tables,
 )
 
-_SECTIONS = (
-    ("overview", "In short"),
-    ("caveats", "What to keep in mind"),
-    ("accuracy", "Accuracy"),
-    ("shape_bias", "Shape or texture"),
-    ("people", "Like people"),
-    ("spectral", "Low and high frequencies"),
-    ("critical_band", "Critical band"),
-    ("corruptions", "Corruptions"),
-    ("attacks", "Attacks"),
-    ("calibration", "Calibration"),
-    ("classes", "Classes"),
-    ("decoding", "Shape and texture by layer"),
-    ("receptive_field", "Effective receptive fields"),
-    ("made", "How it was measured"),
-)
+_SECTIONS = {
+    "overview": "In short",
+    "caveats": "What to keep in mind",
+    "accuracy": "Accuracy",
+    "shape_bias": "Shape or texture",
+    "people": "Like people",
+    "spectral": "Low and high frequencies",
+    "critical_band": "Critical band",
+    "corruptions": "Corruptions",
+    "attacks": "Attacks",
+    "calibration": "Calibration",
+    "classes": "Classes",
+    "decoding": "Shape and texture by layer",
+    "receptive_field": "Effective receptive fields",
+    "made": "How it was measured",
+}
 # What makes each section: one of these probes.
 _PROBES = {
     "accuracy": ("plain",),
@@ -50,47 +47,35 @@ _PROBES = {
 }
 
 
-def write(
-    networks: measured_cells.Networks, out: pathlib.Path, told: Sequence[str] = ()
-) -> Iterator[str]:
-    """Writes the report; gives lines that sum it up. Nothing is written on an error.
+def report(
+    networks: measured_cells.Networks, told: Sequence[str] = ()
+) -> document.Report:
+    """Gives the page.
 
     told: what else a reader must know, such as which networks were left out.
     """
-    bodies = {name: "" for name, _ in _SECTIONS}
     sizes = {n.name: n.row["shape_n"] for n in networks if "shape_n" in n.row}
-    told = [*told, *bias_models.few(sizes)]
     notes: list[str] = []
-    files: dict[str, str | bytes] = {}
-    for name, section, fig, caption in measured_drawn.of(networks, notes):
-        files[f"figures/{name}.svg"] = svg = figures.to_svg(fig)
-        files[f"figures/{name}.pdf"] = figures.to_pdf(fig)
-        files[f"figures/{name}.png"] = figures.to_png(fig)
-        bodies[section] += page.figure(name, svg, caption)
-    for section, table in measured_tables.of(networks):
-        files[f"tables/{table.name}.csv"] = tables.to_csv(table)
-        files[f"tables/{table.name}.tex"] = tables.to_latex(table)
-        bodies[section] += tables.to_html(table)
+    shown = [
+        *document.figures(measured_drawn.of(networks, notes)),
+        *measured_tables.of(networks),
+    ]
     numbers = measured_tables.numbers(networks)
-    files["tables/numbers.csv"] = numbers.to_csv(index=False, lineterminator="\n")
+    told = [*told, *bias_models.few(sizes)]
     missing = [*told, *_missing(networks), *dict.fromkeys(notes)]
-    bodies["caveats"] = page.points(missing)
-    answer = headline(networks)
-    files["results.json"] = _summary(networks, numbers, answer, missing)
-    files["index.html"] = page.document(
-        "jbias measured",
+    return document.Report(
+        title="jbias measured",
         heading=_heading(networks),
-        under="Measured networks, jbias report",
-        answer=answer,
+        subtitle="Measured networks, jbias report",
+        answer=headline(networks),
         facts=_facts(networks),
-        sections=[(name, title, bodies[name]) for name, title in _SECTIONS],
-        footer=f"Made from {tables.escape(', '.join(str(n.workdir) for n in networks))}. "
-        "The tables lie beside this page as CSV and LaTeX (<code>tables/</code>), with every "
-        "number in <code>tables/numbers.csv</code>, the figures as SVG, PDF and PNG "
-        "(<code>figures/</code>), and all of it in <code>results.json</code>.",
+        sections=document.sections(
+            _SECTIONS, shown, [("caveats", document.Text(missing))]
+        ),
+        results=_results(networks, numbers, missing),
+        source=f"Made from {', '.join(str(n.workdir) for n in networks)}.",
+        frames={"numbers": numbers},
     )
-    page.write(out, files)
-    return iter([*answer, *missing, f"written: {out / 'index.html'}"])
 
 
 def headline(networks: measured_cells.Networks) -> tuple[str, str]:
@@ -111,7 +96,7 @@ def _one(network) -> Iterator[str]:
     if network.accuracy:
         dataset, number = network.accuracy
         low, high = measured_cells.ends(number)
-        told = measured_cells.with_ends(number.value, low, high)
+        told = tables.with_ends(number.value, low, high)
         yield f"{told} % right on {dataset}"
     for place in network.of("shape_bias")[:1]:
         number, *ends = (
@@ -177,11 +162,10 @@ def _facts(networks: measured_cells.Networks) -> dict[str, object]:
 
 def _missing(networks: measured_cells.Networks) -> Iterator[str]:
     """Says what was not measured, and how what was differs from what is published."""
-    titles = dict(_SECTIONS)
     for section, probes in _PROBES.items():
         lack = [one.name for one in networks if not _has(one, section)]
         if lack:
-            told = f"{titles[section]}: not measured (probe {' or '.join(probes)})"
+            told = f"{_SECTIONS[section]}: not measured (probe {' or '.join(probes)})"
             yield f"{told}{_whose(lack, networks)}."
     yield from _lines(networks, lambda one: one.lacking)
     yield from _lines(networks, _made_of)
@@ -223,17 +207,15 @@ def _whose(names: list[str], networks: measured_cells.Networks) -> str:
     return "" if len(names) == len(networks) else f": {', '.join(names)}"
 
 
-def _summary(networks, numbers: pd.DataFrame, answer, missing: list[str]) -> str:
-    """Gives results.json: strict JSON, null for what does not exist."""
-    tree = {
-        "headline": answer[0],
-        "basis": answer[1],
+def _results(networks, numbers: pd.DataFrame, missing: list[str]) -> dict:
+    """Gives what results.json says beside the answer."""
+    return {
         "networks": [
             {
                 "network": one.name,
                 "workdir": str(one.workdir),
                 "weights": one.config.get("run", {}).get("digest"),
-                "row": _plain(one.row),
+                "row": one.row,
                 "measured_on": dict(one.places),
                 "measures": [
                     {"measure": measure, "dataset": dataset}
@@ -245,10 +227,5 @@ def _summary(networks, numbers: pd.DataFrame, answer, missing: list[str]) -> str
             for one in networks
         ],
         "missing": missing,
-        "numbers": json.loads(numbers.to_json(orient="records", double_precision=15)),
+        "numbers": numbers,
     }
-    return json.dumps(tree, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
-
-
-def _plain(row) -> dict[str, float | None]:
-    return {name: None if pd.isna(value) else value for name, value in row.items()}

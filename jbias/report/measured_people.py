@@ -34,7 +34,7 @@ def people(networks: measured_cells.Networks) -> tables.Table | None:
             told = {n.metric: n.value for n in human.overall(found)}
             words = f"mean of {len(found)} of {len(human.SETS)} sets"
             rows.append({"network": one.name, "set": words, **told})
-    return measured_cells.table(
+    return tables.from_rows(
         "people",
         "Networks and people. Error consistency is Cohen's kappa of being right: 0 as by "
         "chance, 1 where errors are the same, with a bootstrap interval of 95 % over images; "
@@ -45,14 +45,14 @@ def people(networks: measured_cells.Networks) -> tables.Table | None:
         {
             "network": ("Network", str),
             "set": ("set", str),
-            "ood_accuracy": ("accuracy", measured_cells.percent),
-            "human_accuracy": ("people's", measured_cells.percent),
-            "error_consistency": ("error consistency", measured_cells.digits(3)),
-            "error_consistency_lower": ("from", measured_cells.digits(3)),
-            "error_consistency_upper": ("to", measured_cells.digits(3)),
-            "human_error_consistency": ("among people", measured_cells.digits(3)),
-            "observed_consistency": ("observed", measured_cells.digits(3)),
-            "accuracy_difference": ("difference", measured_cells.digits(3)),
+            "ood_accuracy": ("accuracy", tables.percent),
+            "human_accuracy": ("people's", tables.percent),
+            "error_consistency": ("error consistency", tables.digits(3)),
+            "error_consistency_lower": ("from", tables.digits(3)),
+            "error_consistency_upper": ("to", tables.digits(3)),
+            "human_error_consistency": ("among people", tables.digits(3)),
+            "observed_consistency": ("observed", tables.digits(3)),
+            "accuracy_difference": ("difference", tables.digits(3)),
         },
     )
 
@@ -76,7 +76,7 @@ def by_degree(networks: measured_cells.Networks) -> tables.Table | None:
                     right = decided.prediction == decided.columns["label"]
                     row |= {"accuracy": right[here].mean(), "n": int(here.sum())}
                 rows.append(row)
-    return measured_cells.table(
+    return tables.from_rows(
         "people_by_degree",
         "Networks and people by degree of distortion, as the sets name it, those that do not "
         "count included; accuracies in %.",
@@ -85,9 +85,9 @@ def by_degree(networks: measured_cells.Networks) -> tables.Table | None:
             "network": ("Network", str),
             "set": ("set", str),
             "degree": ("degree", str),
-            "n": ("images", measured_cells.whole),
-            "accuracy": ("accuracy", measured_cells.percent),
-            "human_accuracy": ("people's", measured_cells.percent),
-            "error_consistency": ("error consistency", measured_cells.digits(3)),
+            "n": ("images", tables.whole),
+            "accuracy": ("accuracy", tables.percent),
+            "human_accuracy": ("people's", tables.percent),
+            "error_consistency": ("error consistency", tables.digits(3)),
         },
     )

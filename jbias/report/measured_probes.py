@@ -30,7 +30,7 @@ def spectral(networks: measured_cells.Networks) -> tables.Table | None:
             row = {"network": one.name, "set": place[1]}
             row |= {"clean": clean and clean.value, "n": clean and clean.n}
             rows.append(row | measured_cells.values(one, place, metrics))
-    return measured_cells.table(
+    return tables.from_rows(
         "spectral",
         "Spectral biases: mean ratio, over the cut-offs 0.1 to 0.5, of accuracy on filtered "
         "images to that on clean ones, with bootstrap intervals of 95 % over images. Ratio: "
@@ -39,15 +39,15 @@ def spectral(networks: measured_cells.Networks) -> tables.Table | None:
         {
             "network": ("Network", str),
             "set": ("set", str),
-            "n": ("images", measured_cells.whole),
-            "clean": ("clean in %", measured_cells.percent),
-            "low_freq_bias": ("low", measured_cells.digits(3)),
-            "low_freq_bias_lower": ("from", measured_cells.digits(3)),
-            "low_freq_bias_upper": ("to", measured_cells.digits(3)),
-            "high_freq_bias": ("high", measured_cells.digits(3)),
-            "high_freq_bias_lower": ("from", measured_cells.digits(3)),
-            "high_freq_bias_upper": ("to", measured_cells.digits(3)),
-            "spectral_ratio": ("ratio", measured_cells.digits(3)),
+            "n": ("images", tables.whole),
+            "clean": ("clean in %", tables.percent),
+            "low_freq_bias": ("low", tables.digits(3)),
+            "low_freq_bias_lower": ("from", tables.digits(3)),
+            "low_freq_bias_upper": ("to", tables.digits(3)),
+            "high_freq_bias": ("high", tables.digits(3)),
+            "high_freq_bias_lower": ("from", tables.digits(3)),
+            "high_freq_bias_upper": ("to", tables.digits(3)),
+            "spectral_ratio": ("ratio", tables.digits(3)),
         },
     )
 
@@ -71,7 +71,7 @@ def critical_band(networks: measured_cells.Networks) -> tables.Table | None:
             row |= {"n": first and first.n}
             row |= {"undefined": lost and lost.value, "why": why(one, place)}
             rows.append(row)
-    return measured_cells.table(
+    return tables.from_rows(
         "critical_band",
         "The critical band: a Gaussian over octaves, fitted to how many strengths of noise do "
         "harm; with bootstrap intervals of 95 % over images. Bandwidth in octaves, centre "
@@ -82,17 +82,17 @@ def critical_band(networks: measured_cells.Networks) -> tables.Table | None:
             "network": ("Network", str),
             "measure": ("measure", str),
             "set": ("set", str),
-            "n": ("images", measured_cells.whole),
-            "bandwidth": ("bandwidth", measured_cells.digits(2)),
-            "bandwidth_lower": ("from", measured_cells.digits(2)),
-            "bandwidth_upper": ("to", measured_cells.digits(2)),
-            "center_frequency": ("centre", measured_cells.digits(2)),
-            "center_frequency_lower": ("from", measured_cells.digits(2)),
-            "center_frequency_upper": ("to", measured_cells.digits(2)),
-            _PNS: ("sensitivity", measured_cells.digits(3)),
-            f"{_PNS}_lower": ("from", measured_cells.digits(3)),
-            f"{_PNS}_upper": ("to", measured_cells.digits(3)),
-            "undefined": ("without", measured_cells.percent),
+            "n": ("images", tables.whole),
+            "bandwidth": ("bandwidth", tables.digits(2)),
+            "bandwidth_lower": ("from", tables.digits(2)),
+            "bandwidth_upper": ("to", tables.digits(2)),
+            "center_frequency": ("centre", tables.digits(2)),
+            "center_frequency_lower": ("from", tables.digits(2)),
+            "center_frequency_upper": ("to", tables.digits(2)),
+            _PNS: ("sensitivity", tables.digits(3)),
+            f"{_PNS}_lower": ("from", tables.digits(3)),
+            f"{_PNS}_upper": ("to", tables.digits(3)),
+            "undefined": ("without", tables.percent),
             "why": ("why none", lambda words: words),
         },
     )
@@ -129,9 +129,7 @@ def _corruptions(
         row = [name.replace("_", " ")]
         for one in those:
             mine = {s: v for (other, s), v in cells[one.name].items() if other == name}
-            row.append(
-                measured_cells.percent(np.mean([*mine.values()])) if mine else "–"
-            )
+            row.append(tables.percent(np.mean([*mine.values()])) if mine else "–")
             for severity, value in mine.items():
                 place = {"network": one.name, "images": told, "corruption": name}
                 data.append({**place, "severity": severity, "accuracy": value})
@@ -176,7 +174,7 @@ def calibration(networks: measured_cells.Networks) -> tables.Table | None:
                 }
                 row |= {"n": number and number.n}
                 rows.append(row | measured_cells.values(one, place, metrics, rule))
-    return measured_cells.table(
+    return tables.from_rows(
         "calibration",
         "Calibration; smaller is better in all. ECE: expected calibration error over 15 bins "
         "of equal width, and over bins of equally many images; NLL in nats; Brier: that of "
@@ -186,11 +184,11 @@ def calibration(networks: measured_cells.Networks) -> tables.Table | None:
             "network": ("Network", str),
             "set": ("set", str),
             "rule": ("rule", str),
-            "n": ("images", measured_cells.whole),
-            "ece": ("ECE", measured_cells.digits(4)),
-            "ece_mass": ("ECE, equal bins", measured_cells.digits(4)),
-            "nll": ("NLL", measured_cells.digits(3)),
-            "brier_top": ("Brier", measured_cells.digits(4)),
+            "n": ("images", tables.whole),
+            "ece": ("ECE", tables.digits(4)),
+            "ece_mass": ("ECE, equal bins", tables.digits(4)),
+            "nll": ("NLL", tables.digits(3)),
+            "brier_top": ("Brier", tables.digits(4)),
         },
     )
 
@@ -209,7 +207,7 @@ def decoding(networks: measured_cells.Networks) -> tables.Table | None:
         for number in one.numbers[place]
         if number.metric == "shape_decoding"
     ]
-    return measured_cells.table(
+    return tables.from_rows(
         "decoding",
         "What a linear decoder reads off the features at each site, in % of images; shuffled: "
         "where nothing is known. Neurons: shares for shape, texture and the rest.",
@@ -217,13 +215,13 @@ def decoding(networks: measured_cells.Networks) -> tables.Table | None:
         {
             "network": ("Network", str),
             "site": ("site", str),
-            "shape_decoding": ("shape", measured_cells.percent),
-            "shape_decoding_shuffled": ("shuffled", measured_cells.percent),
-            "texture_decoding": ("texture", measured_cells.percent),
-            "texture_decoding_shuffled": ("shuffled", measured_cells.percent),
-            "shape_dimensions": ("neurons: shape", measured_cells.digits(3)),
-            "texture_dimensions": ("texture", measured_cells.digits(3)),
-            "residual_dimensions": ("rest", measured_cells.digits(3)),
+            "shape_decoding": ("shape", tables.percent),
+            "shape_decoding_shuffled": ("shuffled", tables.percent),
+            "texture_decoding": ("texture", tables.percent),
+            "texture_decoding_shuffled": ("shuffled", tables.percent),
+            "shape_dimensions": ("neurons: shape", tables.digits(3)),
+            "texture_dimensions": ("texture", tables.digits(3)),
+            "residual_dimensions": ("rest", tables.digits(3)),
         },
     )
 
@@ -242,12 +240,12 @@ def receptive_fields(networks: measured_cells.Networks) -> tables.Table | None:
     heads = {
         key: (
             f"{key.removeprefix('receptive_').replace('%', ' %')}",
-            measured_cells.digits(1),
+            tables.digits(1),
         )
         for key in columns
         if key.startswith("receptive_")
     }
-    return measured_cells.table(
+    return tables.from_rows(
         "receptive_fields",
         "Effective receptive field of each site's middle unit: the pixels that hold a share of "
         "it (area), and the radius in pixels of the disc that does.",

@@ -77,7 +77,7 @@ def _overview(networks: measured_cells.Networks) -> tables.Table | None:
         told, n = measured_people.agreement(one)
         row |= {"error_consistency": told, "sets": n or None}
         rows.append(row)
-    return measured_cells.table(
+    return tables.from_rows(
         "overview",
         "What was measured, in short; each has a section of its own. Shape bias: share of "
         f"shape among so many decisions for either cue ({_FEW}). Low, high: mean ratio of accuracy on filtered "
@@ -89,19 +89,19 @@ def _overview(networks: measured_cells.Networks) -> tables.Table | None:
         {
             "network": ("Network", str),
             "set": ("set", str),
-            "accuracy": ("accuracy in %", measured_cells.percent),
-            "shape": ("shape bias", measured_cells.digits(3)),
+            "accuracy": ("accuracy in %", tables.percent),
+            "shape": ("shape bias", tables.digits(3)),
             "decisions": ("of", bias_models.decisions),
-            "low_freq": ("low", measured_cells.digits(3)),
-            "high_freq": ("high", measured_cells.digits(3)),
-            "cb_bw": ("band", measured_cells.digits(2)),
-            "cb_cf": ("centre", measured_cells.digits(1)),
-            "cb_pns": ("sensitivity", measured_cells.digits(2)),
-            "imagenet_c": ("corrupted in %", measured_cells.percent),
-            "pgd": ("attacked in %", measured_cells.percent),
-            "ece": ("ECE", measured_cells.digits(3)),
-            "error_consistency": ("like people", measured_cells.digits(3)),
-            "sets": ("sets", measured_cells.whole),
+            "low_freq": ("low", tables.digits(3)),
+            "high_freq": ("high", tables.digits(3)),
+            "cb_bw": ("band", tables.digits(2)),
+            "cb_cf": ("centre", tables.digits(1)),
+            "cb_pns": ("sensitivity", tables.digits(2)),
+            "imagenet_c": ("corrupted in %", tables.percent),
+            "pgd": ("attacked in %", tables.percent),
+            "ece": ("ECE", tables.digits(3)),
+            "error_consistency": ("like people", tables.digits(3)),
+            "sets": ("sets", tables.whole),
         },
     )
 
@@ -152,7 +152,7 @@ def _shape_bias(networks: measured_cells.Networks) -> tables.Table | None:
                 row |= measured_cells.values(one, place, metrics, rule)
                 row |= {"shape": number.count, "either": number.n}
                 rows.append(row)
-    return measured_cells.table(
+    return tables.from_rows(
         "shape_bias",
         "Shape bias: decisions for the shape among those for either cue, where cues conflict, "
         f"with Wilson's interval of 95 % ({_FEW}). Accuracy by shape and by texture: all images, with "
@@ -163,13 +163,13 @@ def _shape_bias(networks: measured_cells.Networks) -> tables.Table | None:
             "network": ("Network", str),
             "set": ("set", str),
             "rule": ("rule", str),
-            "shape_bias": ("shape bias", measured_cells.digits(3)),
-            "shape_bias_lower": ("from", measured_cells.digits(3)),
-            "shape_bias_upper": ("to", measured_cells.digits(3)),
-            "shape": ("for shape", measured_cells.whole),
+            "shape_bias": ("shape bias", tables.digits(3)),
+            "shape_bias_lower": ("from", tables.digits(3)),
+            "shape_bias_upper": ("to", tables.digits(3)),
+            "shape": ("for shape", tables.whole),
             "either": ("of", bias_models.decisions),
-            "accuracy_shape": ("accuracy by shape", measured_cells.percent),
-            "accuracy_texture": ("by texture", measured_cells.percent),
+            "accuracy_shape": ("accuracy by shape", tables.percent),
+            "accuracy_texture": ("by texture", tables.percent),
         },
     )
 
@@ -260,7 +260,7 @@ def _confused(networks: measured_cells.Networks) -> tables.Table | None:
                 row |= {"as": told[i], "count": wrong[i, j], "n": shown[j]}
                 row |= {"share": wrong[i, j] / shown[j], "low": low, "high": high}
                 rows.append(row)
-    return measured_cells.table(
+    return tables.from_rows(
         "confusions",
         f"What is taken for what most often: the {_COMMONEST} largest shares of a class "
         "that got one wrong answer, in % of the class, by the lower end of Wilson's interval "
@@ -271,10 +271,10 @@ def _confused(networks: measured_cells.Networks) -> tables.Table | None:
             "set": ("set", str),
             "class": ("class", str),
             "as": ("taken for", str),
-            "count": ("images", measured_cells.whole),
-            "n": ("of", measured_cells.whole),
-            "share": ("% of the class", measured_cells.percent),
-            "low": ("from", measured_cells.percent),
-            "high": ("to", measured_cells.percent),
+            "count": ("images", tables.whole),
+            "n": ("of", tables.whole),
+            "share": ("% of the class", tables.percent),
+            "low": ("from", tables.percent),
+            "high": ("to", tables.percent),
         },
     )

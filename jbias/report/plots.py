@@ -1,22 +1,291 @@
-"""Figures of numbers with names: intervals, profiles, variability.
+"""Figures of a report, as functions of arrays and frames, without global state.
 
-Each is a function of arrays. Rows keep their height and names their room, so a figure of
-many algorithms grows; the page scrolls it.
+Rows keep their height and names their room, so a figure of many algorithms grows; the
+page scrolls it. Lengths are in inches.
 """
 
+import io
 import math
-from collections.abc import Sequence
+import re
+import types
+from collections.abc import Mapping, Sequence
 
+import markupsafe
+import matplotlib as mpl
 import numpy as np
-from jaxtyping import Float
+import pandas as pd
+from jaxtyping import Bool, Float
 from matplotlib import figure as mpl_figure
-from matplotlib import lines, patches, ticker
+from matplotlib import font_manager, lines, patches, text, ticker
+from matplotlib.backends import backend_agg
 
-from jbias.report import figures
+from jbias.report import tables
 
-ROW = 0.27  # Inches; so are all lengths here.
-LETTER = 0.078
-_COLOUR = figures.COLOURS[0]
+# Replaced by the page's own colours where a figure stands in the page.
+INK, FAINT = "#1c2128", "#d0d5db"
+COLOURS = (
+    *("#3b7fd1", "#dd7a12", "#2a9d6a", "#c94f7c"),
+    *("#8a63d2", "#1aa0b0", "#a9782a", "#d1493f"),
+)
+ROW, LETTER = 0.27, 0.078
+MARKERS = "osD^vP*X<>ph"
+DASHES = ("-", (0, (4, 1.5)), (0, (1, 1.2)), (0, (5, 1.5, 1, 1.5)))
+STYLE = types.MappingProxyType(
+    {
+        "font.family": "DejaVu Sans",
+        "font.size": 9,
+        "svg.fonttype": "path",
+        "svg.hashsalt": "jbias",
+        "pdf.fonttype": 42,
+    }
+)
+
+
+def style_of(i: int) -> dict:
+    """Gives the i-th algorithm's colour and dash; both repeat late."""
+    dash = DASHES[i // len(COLOURS) % len(DASHES)]
+    return {"color": COLOURS[i % len(COLOURS)], "linestyle": dash}
+
+
+def to_svg(fig: mpl_figure.Figure) -> str:
+    """Gives SVG without dates, the same for the same figure."""
+    out = io.StringIO()
+    nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+    with mpl.rc_context(dict(STYLE)):
+        fig.savefig(out, format="svg", metadata=nothing, transparent=True)
+    return out.getvalue()
+
+
+def to_pdf(fig: mpl_figure.Figure) -> bytes:
+    out = io.BytesIO()
+    with mpl.rc_context(dict(STYLE)):
+        fig.savefig(out, format="pdf", metadata={"CreationDate": None})
+    return out.getvalue()
+
+
+def to_png(fig: mpl_figure.Figure) -> bytes:
+    """Gives pixels on white, for slides."""
+    out = io.BytesIO()
+    with mpl.rc_context(dict(STYLE)):
+        fig.savefig(
+            out, format="png", dpi=200, facecolor="white", metadata={"Software": None}
+        )
+    return out.getvalue()
+
+
+def inline(
+    svg: str, title: str, *, name: str = "", told: str = ""
+) -> markupsafe.Markup:
+    """Makes an SVG part of a page: text in the page's colour, named for readers.
+
+    `title` and `told`, what it shows, are words; `name` is the figure's alone.
+    """
+    svg = svg[svg.index("<svg") :]
+    svg = svg.replace(INK, "currentColor").replace(FAINT, "var(--line)")
+    # Glyphs and clips of several figures would share their names otherwise.
+    prefix = "f" + re.sub(r"\W", "", name or title) + "-"
+    svg = re.sub(r'\bid="', f'id="{prefix}', svg)
+    svg = svg.replace('href="#', f'href="#{prefix}').replace("url(#", f"url(#{prefix}")
+    end = svg.index(">") + 1
+    width = re.search(r'\bwidth="([\d.]+pt)"', svg)[1]
+    title, told = markupsafe.escape(title), markupsafe.escape(told)
+    # The browser shows a title where the pointer rests, so it is short.
+    named = f"{svg[:end]}<title>{title}</title><desc>{told}</desc>{svg[end:]}"
+    mark = f'<svg role="img" aria-label="{title}" style="--natural:{width}"'
+    return markupsafe.Markup(named.replace("<svg", mark, 1))
+
+
+def critical_difference(
+    names: Sequence[str],
+    ranks: np.ndarray,
+    cliques: Sequence[Sequence[int]],
+    difference: float,
+    *,
+    alpha: float,
+    colours: Sequence[str],
+) -> mpl_figure.Figure:
+    """Draws Demsar's diagram: mean ranks on an axis, bars over what does not differ."""
+    names = plain(names)
+    k, row, bar = len(names), 0.25, 0.12
+    longest = max(len(name) for name in names)
+    margin = 0.35 + 0.078 * (longest + 6)
+    span = max(4.6, 0.15 * (k - 1))
+    width, step = 2 * margin + span, math.ceil(0.28 * (k - 1) / span)
+    lower = 0.3 + bar * len(cliques) + row * math.ceil(k / 2)
+    height = lower + 0.95
+    fig, axes = canvas(width, height)
+
+    def place(rank):
+        return margin + (rank - 1) / (k - 1) * span
+
+    top = lower
+    axes.plot([place(1), place(k)], [top, top], color=INK, linewidth=1.2)
+    for rank in range(1, k + 1):
+        axes.plot([place(rank)] * 2, [top, top + 0.07], color=INK, linewidth=1)
+        if (rank - 1) % step == 0:
+            told = {"ha": "center", "va": "bottom", "color": INK}
+            axes.text(place(rank), top + 0.12, str(rank), **told)
+    _difference_bar(axes, place, top + 0.5, difference, alpha=alpha, k=k)
+    for i, clique in enumerate(cliques):
+        ends = [place(min(ranks[list(clique)])), place(max(ranks[list(clique)]))]
+        y = top - 0.16 - bar * i
+        ends = [ends[0] - 0.05, ends[1] + 0.05]
+        axes.plot(ends, [y, y], color=INK, linewidth=3.6, solid_capstyle="round")
+    first = top - 0.3 - bar * len(cliques)
+    order = np.argsort(ranks, kind="stable")
+    half = math.ceil(k / 2)
+    sides = [
+        ("right", margin, order[:half]),
+        ("left", margin + span, order[half:][::-1]),
+    ]
+    for align, edge, members in sides:
+        outward = -1 if align == "right" else 1
+        for i, member in enumerate(members):
+            x, y = place(ranks[member]), first - row * i
+            elbow = ([x, x, edge + 0.1 * outward], [top, y, y])
+            axes.plot(*elbow, color=colours[member], linewidth=1.1)
+            axes.plot(x, top, "o", color=colours[member], markersize=4.5)
+            told = [names[member], f"{ranks[member]:.2f}"]
+            told = "  ".join(told if align == "right" else told[::-1])
+            axes.text(edge + 0.16 * outward, y, told, ha=align, va="center", color=INK)
+    return literal(fig)
+
+
+def curves(
+    panels: Sequence[tuple[str, pd.DataFrame]],
+    algorithms: Sequence[str],
+    *,
+    scale: float,
+    places: Sequence[int] | None = None,
+    label: str = "epoch",
+    tops: Mapping[str, float] = types.MappingProxyType({}),
+) -> mpl_figure.Figure:
+    """Draws small multiples over epochs: means over seeds, bands of ± one deviation.
+
+    A panel is a title and a table algorithm, epoch, mean, std; what else than epochs these
+    are `label` says. `places` are those of the algorithms among all, so that each keeps its
+    colour. `tops` has, by title, where an axis from 0 ends: a triangle at the edge is a point
+    that lies above it.
+    """
+    styles = [style_of(i) for i in places or range(len(algorithms))]
+    columns = min(3, len(panels))
+    rows = math.ceil(len(panels) / columns)
+    legend_columns = max(2, columns)
+    legend_rows = math.ceil(len(algorithms) / legend_columns)
+    width = 3.15 * columns + 0.2 if columns > 1 else 5.2
+    height = 2.15 * rows + 0.24 * legend_rows + 0.15
+    with mpl.rc_context(dict(STYLE)):
+        fig = mpl_figure.Figure(figsize=(width, height), layout="constrained")
+        backend_agg.FigureCanvasAgg(fig)
+        grid = fig.subplots(rows, columns, squeeze=False)
+        for axes in grid.flat[len(panels) :]:
+            axes.set_axis_off()
+        for axes, (title, table) in zip(grid.flat, panels, strict=False):
+            _panel(axes, title, table, algorithms, styles, scale, tops.get(title))
+        for axes in list(grid.flat)[len(panels) - columns : len(panels)]:
+            axes.set_xlabel(label, color=INK, fontsize=8)
+        handles = [lines.Line2D([], [], **style) for style in styles]
+        fig.legend(
+            handles,
+            plain(algorithms),
+            loc="outside upper left",
+            ncols=legend_columns,
+            frameon=False,
+            labelcolor=INK,
+        )
+        literal(fig).draw_without_rendering()
+    fig.set_layout_engine("none")  # Laid out once, not again for every format.
+    return fig
+
+
+def _panel(axes, title, table, algorithms, styles, scale, top):
+    for name, style in zip(algorithms, styles, strict=True):
+        mine = table[table["algorithm"] == name].sort_values("epoch")
+        epochs, mean = mine["epoch"].to_numpy(), scale * mine["mean"].to_numpy()
+        std = scale * mine["std"].fillna(0).to_numpy()
+        alone = {"marker": "o", "markersize": 3} if len(mine) == 1 else {}
+        axes.plot(epochs, mean, linewidth=1.5, **style, **alone)
+        axes.fill_between(
+            epochs, mean - std, mean + std, color=style["color"], alpha=0.16, lw=0
+        )
+        if top is not None:
+            above = epochs[mean > top]
+            if len(above):  # Unclipped lines without points have no room.
+                look = dict(color=style["color"], markersize=7, clip_on=False)
+                axes.plot(above, np.full(len(above), top), "^", **look)
+            axes.set_ylim(0, top)
+    axes.set_title(plain([title])[0], fontsize=9, color=INK, loc="left")
+    axes.set_facecolor("none")
+    axes.grid(color=FAINT, linewidth=0.6)
+    axes.tick_params(colors=FAINT, labelcolor=INK, labelsize=8)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color(FAINT)
+    axes.xaxis.set_major_locator(ticker.MaxNLocator(5, integer=True))
+    axes.yaxis.set_major_locator(ticker.MaxNLocator(5))
+
+
+def _difference_bar(axes, place, y, difference, *, alpha, k):
+    told = f"CD = {difference:.2f} (α = {alpha:g})"
+    if difference > k - 1:
+        told += ": wider than the axis, no pair can differ"
+    ends = [place(1), place(1 + min(difference, k - 1))]
+    axes.plot(ends, [y, y], color=INK, linewidth=1.6)
+    for end in ends:
+        axes.plot([end, end], [y - 0.05, y + 0.05], color=INK, linewidth=1.6)
+    axes.text(ends[0], y + 0.1, told, ha="left", va="bottom", color=INK)
+
+
+def blank(width: float, height: float) -> mpl_figure.Figure:
+    """Gives a figure of so many inches, without axes."""
+    with mpl.rc_context(dict(STYLE)):
+        fig = mpl_figure.Figure(figsize=(width, height))
+        backend_agg.FigureCanvasAgg(fig)
+    return fig
+
+
+def axes_at(fig: mpl_figure.Figure, box: tuple[float, float, float, float]):
+    """Gives plain axes at a place (left, foot, width, height), in inches."""
+    width, height = fig.get_size_inches()
+    x, y, w, h = box
+    with mpl.rc_context(dict(STYLE)):
+        axes = fig.add_axes((x / width, y / height, w / width, h / height))
+    axes.set_facecolor("none")
+    axes.grid(color=FAINT, linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.tick_params(colors=FAINT, labelcolor=INK, labelsize=8)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color(FAINT)
+    return axes
+
+
+def ink(size: float = 8) -> dict:
+    """Gives how a figure's words look."""
+    return {"color": INK, "fontsize": size}
+
+
+def canvas(width: float, height: float):
+    """Gives axes whose unit is an inch, filling the figure."""
+    fig = blank(width, height)
+    with mpl.rc_context(dict(STYLE)):
+        axes = fig.add_axes((0, 0, 1, 1))
+    axes.set(xlim=(0, width), ylim=(0, height))
+    axes.set_axis_off()
+    return fig, axes
+
+
+def literal(fig: mpl_figure.Figure) -> mpl_figure.Figure:
+    """Makes names with dollars plain text: matplotlib would read them as formulas."""
+    for found in fig.findobj(text.Text):
+        found.set_parse_math(False)
+    return fig
+
+
+def plain(names: Sequence[str]) -> list[str]:
+    """Gives names on one line, with a sign for letters that the font lacks."""
+    font = font_manager.get_font(font_manager.findfont(STYLE["font.family"]))
+    known = font.get_charmap()
+    lines_of = (" ".join(name.split()) for name in names)
+    return ["".join(c if ord(c) in known else "\ufffd" for c in n) for n in lines_of]
 
 
 def intervals(
@@ -33,7 +302,7 @@ def intervals(
 
     `reference` is a value to compare with, such as no difference. NaN draws nothing.
     """
-    names, k = figures.plain(names), len(names)
+    names, k = plain(names), len(names)
     told = [
         f"{p:.{digits}f} [{a:.{digits}f}, {b:.{digits}f}]".replace("-", "−")
         if math.isfinite(a)
@@ -44,20 +313,20 @@ def intervals(
     right = LETTER * max(map(len, told)) + 0.25
     fig, axes = _rows(names, left=left, span=3.6, right=right, label=label)
     if reference is not None:
-        axes.axvline(reference, color=figures.INK, linewidth=0.8, linestyle=(0, (3, 2)))
+        axes.axvline(reference, color=INK, linewidth=0.8, linestyle=(0, (3, 2)))
     for i in range(k):
         if math.isfinite(point[i]):
-            axes.plot([low[i], high[i]], [i, i], color=_COLOUR, linewidth=1.8)
-        axes.plot(point[i], i, "o", color=_COLOUR, markersize=4.5)
+            axes.plot([low[i], high[i]], [i, i], color=COLOURS[0], linewidth=1.8)
+        axes.plot(point[i], i, "o", color=COLOURS[0], markersize=4.5)
         axes.text(
             1 + 0.1 / 3.6,
             i,
             told[i],
             va="center",
             transform=axes.get_yaxis_transform(),
-            **figures.ink(9),
+            **ink(9),
         )
-    return figures.literal(fig)
+    return literal(fig)
 
 
 def profiles(
@@ -70,26 +339,26 @@ def profiles(
     label: str = "score",
 ) -> mpl_figure.Figure:
     """Draws the share of runs that exceed each threshold, with bands if they are given."""
-    names = figures.plain(names)
+    names = plain(names)
     longest = LETTER * max(map(len, names)) + 0.5
     columns = max(1, min(len(names), int(6.2 / longest)))
     rows = math.ceil(len(names) / columns)
     width, foot = max(6.4, longest + 0.2), 0.6
     height = foot + 3.1 + 0.2 + rows * 0.18
-    fig = figures.blank(width, height)
-    axes = figures.axes_at(fig, (0.65, foot, width - 0.85, 3.1))
+    fig = blank(width, height)
+    axes = axes_at(fig, (0.65, foot, width - 0.85, 3.1))
     axes.xaxis.set_major_locator(ticker.MaxNLocator(5))
     for i in range(len(names)):
-        axes.plot(thresholds, shares[i], linewidth=1.5, **figures.style_of(i))
+        axes.plot(thresholds, shares[i], linewidth=1.5, **style_of(i))
         if low is not None:
-            colour = figures.style_of(i)["color"]
+            colour = style_of(i)["color"]
             axes.fill_between(
                 thresholds, low[i], high[i], color=colour, alpha=0.14, lw=0
             )
     axes.set(ylim=(-0.02, 1.02), yticks=np.linspace(0, 1, 6))
-    axes.set_xlabel(label, **figures.ink())
-    axes.set_ylabel("share of runs above", **figures.ink())
-    handles = [lines.Line2D([], [], **figures.style_of(i)) for i in range(len(names))]
+    axes.set_xlabel(label, **ink())
+    axes.set_ylabel("share of runs above", **ink())
+    handles = [lines.Line2D([], [], **style_of(i)) for i in range(len(names))]
     fig.legend(
         handles,
         names,
@@ -97,13 +366,13 @@ def profiles(
         bbox_to_anchor=(0.02, 1 - 0.03 / height),
         ncols=columns,
         frameon=False,
-        labelcolor=figures.INK,
+        labelcolor=INK,
         fontsize=8,
         handlelength=1.8,
         labelspacing=0.35,
         borderpad=0,
     )
-    return figures.literal(fig)
+    return literal(fig)
 
 
 def variability(
@@ -118,12 +387,12 @@ def variability(
 
     Dots above are `intra`, those below, in another colour and form, are `inter`.
     """
-    names = figures.plain(names)
+    names = plain(names)
     left = LETTER * max(map(len, names)) + 0.25
     fig, axes = _rows(names, left=left, span=4.6, right=0.25, label=label, row=0.42)
     looks = (
-        (intra, -0.19, "o", figures.COLOURS[0]),
-        (inter, 0.19, "D", figures.COLOURS[1]),
+        (intra, -0.19, "o", COLOURS[0]),
+        (inter, 0.19, "D", COLOURS[1]),
     )
     for values, shift, marker, colour in looks:
         for i, each in enumerate(values):
@@ -152,22 +421,218 @@ def variability(
         bbox_to_anchor=(0, 1),
         ncols=2,
         frameon=False,
-        labelcolor=figures.INK,
+        labelcolor=INK,
         fontsize=8,
     )
     axes.autoscale_view()
-    return figures.literal(fig)
+    return literal(fig)
 
 
 def _rows(names, *, left, span, right, label, row=ROW):
     """Gives axes with a row for each name, the first on top."""
     foot, head, k = 0.6, 0.3, len(names)
     width, height = left + span + right, foot + head + row * k
-    fig = figures.blank(width, height)
-    axes = figures.axes_at(fig, (left, foot, span, row * k))
+    fig = blank(width, height)
+    axes = axes_at(fig, (left, foot, span, row * k))
     axes.xaxis.set_major_locator(ticker.MaxNLocator(5))
     axes.set(ylim=(k - 0.5, -0.5))
     axes.set_yticks(range(k), list(names), fontsize=9)
     axes.tick_params(axis="y", length=0)
-    axes.set_xlabel(label, **figures.ink())
+    axes.set_xlabel(label, **ink())
     return fig, axes
+
+
+_SHADES = (0.75, 0.5, 0.28)  # How much colour: ink stays legible on all, light or dark.
+_TOLD = 15  # Names up to which each cell of a matrix says its number.
+
+
+def p_heatmap(
+    names: Sequence[str], pvalues: Float[np.ndarray, "k k"], alpha: float
+) -> mpl_figure.Figure:
+    """Draws p-values of all pairs: deep where p is small, with the number or a dot.
+
+    The depth has three steps: p <= alpha, alpha / 5 and alpha / 50. NaN is a dash.
+    """
+    names = plain(names)
+    k, told = len(names), len(names) <= _TOLD
+    cell = 0.5 if told else 0.24
+    longest = LETTER * max(map(len, names)) + 0.2
+    foot = 0.55
+    width = max(longest + k * cell + 0.15, 4.6)
+    fig, axes = canvas(width, foot + k * cell + longest)
+    levels = (alpha / 50, alpha / 5, alpha)
+    for i in range(k):
+        y = foot + (k - 1 - i) * cell
+        axes.text(
+            longest - 0.1,
+            y + cell / 2,
+            names[i],
+            ha="right",
+            va="center",
+            **ink(9),
+        )
+        x = longest + i * cell
+        axes.text(
+            x + cell / 2,
+            foot + k * cell + 0.1,
+            names[i],
+            rotation=90,
+            ha="center",
+            va="bottom",
+            **ink(9),
+        )
+        for j in range(k):
+            _p_cell(
+                axes, longest + j * cell, y, cell, pvalues[i, j], levels, told, i == j
+            )
+    for step, (level, shade) in enumerate(zip(levels, _SHADES, strict=True)):
+        x = 0.15 + 1.45 * step
+        _square(axes, x, 0.15, 0.22, shade)
+        if not told:
+            _dot(axes, x + 0.11, 0.26, step)
+        axes.text(x + 0.3, 0.26, f"p ≤ {level:g}", va="center", **ink(9))
+    return literal(fig)
+
+
+def _p_cell(axes, x, y, cell, p, levels, told, diagonal):
+    if diagonal:
+        return _square(axes, x, y, cell, 0, hatch="////")
+    step = next((s for s, level in enumerate(levels) if p <= level), None)
+    _square(axes, x, y, cell, 0 if step is None else _SHADES[step])
+    if told:
+        shown = "–" if math.isnan(p) else tables.p_text(p)
+        axes.text(
+            x + cell / 2,
+            y + cell / 2,
+            shown,
+            ha="center",
+            va="center",
+            **ink(7),
+        )
+    elif step is not None:
+        _dot(axes, x + cell / 2, y + cell / 2, step)
+    elif math.isnan(p):
+        axes.text(x + cell / 2, y + cell / 2, "–", ha="center", va="center", **ink(7))
+    return None
+
+
+def _dot(axes, x, y, step):
+    axes.plot(x, y, "o", color=INK, markersize=5.5 - 1.6 * step)
+
+
+def power(
+    seeds: Sequence[int],
+    datasets: Sequence[int],
+    grid: Float[np.ndarray, "seeds datasets"],
+    *,
+    target: float = 0.8,
+    labels: tuple[str, str] = ("seeds", "data sets"),
+) -> mpl_figure.Figure:
+    """Draws the power by numbers of seeds and data sets; framed where it is `target`."""
+    cell, left, foot = 0.5, 0.85, 0.95
+    width = max(left + cell * len(datasets) + 0.2, 3.4)
+    fig, axes = canvas(width, foot + cell * len(seeds) + 0.15)
+    enough: Bool[np.ndarray, "seeds datasets"] = np.asarray(grid) >= target
+    middle = {"ha": "center", "va": "center"}
+    for i, number in enumerate(seeds):
+        y = foot + cell * i
+        axes.text(
+            left - 0.1,
+            y + cell / 2,
+            str(number),
+            ha="right",
+            va="center",
+            **ink(9),
+        )
+        for j in range(len(datasets)):
+            x, share = left + cell * j, float(grid[i][j])
+            finite = math.isfinite(share)
+            _square(axes, x, y, cell, 0.75 * share if finite else 0)
+            told = f"{share:.2f}" if finite else "–"
+            axes.text(x + cell / 2, y + cell / 2, told, **middle, **ink())
+            if enough[i, j]:
+                inner = (x + 0.03, y + 0.03), cell - 0.06, cell - 0.06
+                axes.add_patch(
+                    patches.Rectangle(*inner, fill=False, edgecolor=INK, lw=1.3)
+                )
+    for j, number in enumerate(datasets):
+        x = left + cell * (j + 0.5)
+        axes.text(x, foot - 0.1, str(number), ha="center", va="top", **ink(9))
+    across = left + cell * len(datasets) / 2
+    axes.text(across, foot - 0.35, labels[1], ha="center", va="top", **ink(9))
+    up = foot + cell * len(seeds) / 2
+    axes.text(0.15, up, labels[0], rotation=90, ha="left", va="center", **ink(9))
+    axes.text(0.15, 0.2, f"framed: power ≥ {target:g}", va="center", **ink())
+    return literal(fig)
+
+
+def _square(axes, x, y, side, shade, *, hatch=None):
+    """Draws a cell; a shade of 0 is none."""
+    axes.add_patch(
+        patches.Rectangle((x, y), side, side, facecolor=COLOURS[0], alpha=shade, lw=0)
+    )
+    axes.add_patch(
+        patches.Rectangle(
+            (x, y),
+            side,
+            side,
+            fill=False,
+            edgecolor=FAINT,
+            lw=0.6,
+            hatch=hatch,
+        )
+    )
+
+
+def marker_of(k: int) -> str:
+    """Gives the form of the k-th category; with its colour both repeat late."""
+    return MARKERS[k % len(MARKERS)]
+
+
+def legend(
+    fig, names: Sequence[str], columns: int, *, present=None, where="outside upper left"
+) -> None:
+    """Says above a figure how each category is marked; `present` are those it has."""
+    shown = [k for k, name in enumerate(names) if present is None or name in present]
+    fig.legend(
+        [_handle(k) for k in shown],
+        [names[k] for k in shown],
+        loc=where,
+        ncols=min(columns, len(shown)),
+        frameon=False,
+        labelcolor=INK,
+        fontsize=8,
+    )
+
+
+def _handle(k: int) -> lines.Line2D:
+    return lines.Line2D(
+        [],
+        [],
+        linestyle="",
+        marker=marker_of(k),
+        color=style_of(k)["color"],
+        markersize=5.5,
+        markeredgewidth=0,
+    )
+
+
+def dress(axes, rho: float | None = None) -> None:
+    """Makes axes plain, with the number over them if one is given."""
+    if rho is not None:
+        axes.set_title(tables.digits(2)(rho), fontsize=8, color=INK, loc="right", pad=2)
+    axes.set_facecolor("none")
+    axes.grid(color=FAINT, linewidth=0.5)
+    axes.set_axisbelow(True)
+    axes.tick_params(colors=FAINT, labelcolor=INK, labelsize=7)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color(FAINT)
+    axes.locator_params(nbins=4)
+
+
+def laid_out(fig: mpl_figure.Figure) -> mpl_figure.Figure:
+    """Lays a constrained figure out once, not again for every format."""
+    with mpl.rc_context(dict(STYLE)):
+        literal(fig).draw_without_rendering()
+    fig.set_layout_engine("none")
+    return fig

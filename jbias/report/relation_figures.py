@@ -7,16 +7,15 @@ import matplotlib as mpl
 import numpy as np
 import pandas as pd
 from matplotlib import figure as mpl_figure
-from matplotlib import lines, patches
+from matplotlib import patches
 
-from jbias.report import figures, relations
+from jbias.report import plots, relations, tables
 
-_MARKERS = "osD^vP*X<>ph"
 UNIT = 26.0  # Area of a marker in square points.
 
 
-def draw(study: relations.Study) -> Iterator[tuple[str, mpl_figure.Figure, str]]:
-    """Gives names, figures and captions of a study of relations."""
+def draw(study: relations.Study) -> Iterator[tuple[str, str, mpl_figure.Figure]]:
+    """Gives names, captions and figures of a study of relations."""
     options = study.options
     sign = f"{options.method.capitalize()}'s {relations.SIGN[options.method]}"
     marked = f"Hatched: p > {options.alpha:g} {relations.WORDS[options.adjust]}"
@@ -24,17 +23,17 @@ def draw(study: relations.Study) -> Iterator[tuple[str, mpl_figure.Figure, str]]
         f"{name} (n = {family.n})": (family.statistic, study.significant(name))
         for name, family in study.families.items()
     }
-    yield "correlations", heat(panels), f"{sign} of measures. {marked}."
+    yield "correlations", f"{sign} of measures. {marked}.", heat(panels)
     for i, one in enumerate(study.among, start=1):
         panel = {f"n = {one.n}": (one.statistic, study.tested(one))}
-        yield f"among_{i}", heat(panel), f"{sign} among measures {i}. {marked}."
+        yield f"among_{i}", f"{sign} among measures {i}. {marked}.", heat(panel)
     told = "Models, one a marker, coloured by category."
     if options.size:
         told += f" Markers grow with {options.size}; models without it have one size."
     grid = [[(x, y) for x in options.x] for y in options.y]
     asked = dict(category=options.category, size=options.size)
     rho = study.families["all"].statistic
-    yield "models", scatter(study.frame, grid, rho=rho, **asked), told
+    yield "models", told, scatter(study.frame, grid, rho=rho, **asked)
 
 
 def heat(
@@ -53,7 +52,7 @@ def heat(
     step = max(columns * cell, *(0.069 * len(title) for title in panels)) + 0.25
     width = left + len(panels) * step + max(0.25, 0.052 * top - 0.2)
     height = above + rows * cell + 0.65
-    fig = figures.blank(width, height)
+    fig = plots.blank(width, height)
     for i, (title, (table, passed)) in enumerate(panels.items()):
         x = left + i * step
         place = (x / width, 0.65 / height, columns * cell / width, rows * cell / height)
@@ -63,13 +62,13 @@ def heat(
         names = list(table)
         axes.set_xticks(np.arange(columns), names, rotation=40, ha="left")
         axes.tick_params(
-            length=0, labelcolor=figures.INK, labelsize=8, top=False, labeltop=True
+            length=0, labelcolor=plots.INK, labelsize=8, top=False, labeltop=True
         )
         axes.tick_params(axis="x", labelbottom=False, pad=1)
         axes.spines[:].set_visible(False)
-        axes.set_xlabel(title, fontsize=9, color=figures.INK, labelpad=4)
+        axes.set_xlabel(title, fontsize=9, color=plots.INK, labelpad=4)
     _scale(fig, left / width, width, height)
-    return figures.literal(fig)
+    return plots.literal(fig)
 
 
 def _cells(axes, table: pd.DataFrame, passed: pd.DataFrame) -> None:
@@ -99,7 +98,7 @@ def _cells(axes, table: pd.DataFrame, passed: pd.DataFrame) -> None:
                     hatch_linewidth=0.5,
                 )
             )
-            told = two(value) if known else "–"
+            told = tables.digits(2)(value) if known else "–"
             box = dict(facecolor=face, edgecolor="none", pad=0.8) if hatch else None
             axes.text(
                 j, i, told, ha="center", va="center", fontsize=8, color=ink, bbox=box
@@ -115,7 +114,7 @@ def _scale(fig, left: float, width: float, height: float) -> None:
         )
     axes.set(xlim=(0, 42), ylim=(0, 1), yticks=[])
     axes.set_xticks([0, 21, 42], ["−1", "0", "1"])
-    axes.tick_params(length=0, labelsize=7, labelcolor=figures.INK, pad=2)
+    axes.tick_params(length=0, labelsize=7, labelcolor=plots.INK, pad=2)
     axes.spines[:].set_visible(False)
 
 
@@ -142,9 +141,9 @@ def scatter(
     width = max(5.0, panel[0] * columns + 0.7)
     aside = max(1, int(width / (0.45 + 0.07 * max(map(len, names)))))
     height = panel[1] * rows + 0.5 + 0.24 * math.ceil(len(names) / aside)
-    fig = figures.blank(width, height)
+    fig = plots.blank(width, height)
     fig.set_layout_engine("constrained")
-    with mpl.rc_context(dict(figures.STYLE)):
+    with mpl.rc_context(dict(plots.STYLE)):
         shared = dict(
             sharex="col" if _alike(zip(*grid, strict=True), 0) else False,
             sharey="row" if _alike(grid, 1) else False,
@@ -153,13 +152,13 @@ def scatter(
         for i, row in enumerate(grid):
             for j, (x, y) in enumerate(row):
                 _markers(cells[i, j], frame, x, y, kinds, names, areas)
-                dress(cells[i, j], None if rho is None else rho.loc[x, y])
+                plots.dress(cells[i, j], None if rho is None else rho.loc[x, y])
                 if i == rows - 1 or not shared["sharex"]:
-                    cells[i, j].set_xlabel(x, color=figures.INK, fontsize=8)
+                    cells[i, j].set_xlabel(x, color=plots.INK, fontsize=8)
                 if j == 0 or not shared["sharey"]:
-                    cells[i, j].set_ylabel(y, color=figures.INK, fontsize=8)
-        legend(fig, names, aside, present=set(kinds))
-        figures.literal(fig).draw_without_rendering()
+                    cells[i, j].set_ylabel(y, color=plots.INK, fontsize=8)
+        plots.legend(fig, names, aside, present=set(kinds))
+        plots.literal(fig).draw_without_rendering()
     fig.set_layout_engine("none")  # Laid out once, not again for every format.
     return fig
 
@@ -176,57 +175,11 @@ def _markers(axes, frame, x: str, y: str, kinds, names, areas) -> None:
             frame[x][mine],
             frame[y][mine],
             s=areas[mine],
-            marker=marker_of(k),
-            color=figures.style_of(k)["color"],
+            marker=plots.marker_of(k),
+            color=plots.style_of(k)["color"],
             alpha=0.75,
             linewidths=0,
         )
-
-
-def marker_of(k: int) -> str:
-    """Gives the form of the k-th category; with its colour both repeat late."""
-    return _MARKERS[k % len(_MARKERS)]
-
-
-def legend(
-    fig, names: Sequence[str], columns: int, *, present=None, where="outside upper left"
-) -> None:
-    """Says above a figure how each category is marked; `present` are those it has."""
-    shown = [k for k, name in enumerate(names) if present is None or name in present]
-    fig.legend(
-        [_handle(k) for k in shown],
-        [names[k] for k in shown],
-        loc=where,
-        ncols=min(columns, len(shown)),
-        frameon=False,
-        labelcolor=figures.INK,
-        fontsize=8,
-    )
-
-
-def _handle(k: int) -> lines.Line2D:
-    return lines.Line2D(
-        [],
-        [],
-        linestyle="",
-        marker=marker_of(k),
-        color=figures.style_of(k)["color"],
-        markersize=5.5,
-        markeredgewidth=0,
-    )
-
-
-def dress(axes, rho: float | None = None) -> None:
-    """Makes axes plain, with the number over them if one is given."""
-    if rho is not None:
-        axes.set_title(two(rho), fontsize=8, color=figures.INK, loc="right", pad=2)
-    axes.set_facecolor("none")
-    axes.grid(color=figures.FAINT, linewidth=0.5)
-    axes.set_axisbelow(True)
-    axes.tick_params(colors=figures.FAINT, labelcolor=figures.INK, labelsize=7)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.spines[["left", "bottom"]].set_color(figures.FAINT)
-    axes.locator_params(nbins=4)
 
 
 def areas_of(sizes: pd.Series) -> np.ndarray:
@@ -238,10 +191,3 @@ def areas_of(sizes: pd.Series) -> np.ndarray:
     most = np.nanmax(values) if np.isfinite(values).any() else 0
     shares = 0.2 + 1.6 * values / most if most > 0 else np.full(len(values), np.nan)
     return UNIT * np.where(np.isfinite(shares), np.clip(shares, 0.2, None), 1)
-
-
-def two(value: float) -> str:
-    """Shows a correlation; – if it is not known."""
-    if not np.isfinite(value):
-        return "–"
-    return f"{round(value, 2) + 0.0:.2f}".replace("-", "−")

@@ -1,13 +1,11 @@
-"""The page, tables and files of a study of relations."""
+"""The page and the tables of a study of relations."""
 
-import pathlib
 from collections.abc import Iterator
 
 import pandas as pd
 
 from jbias.report import (
-    figures,
-    page,
+    document,
     relation_figures,
     relation_words,
     relations,
@@ -15,23 +13,32 @@ from jbias.report import (
 )
 
 
-def write(study: relations.Study, out: pathlib.Path) -> Iterator[str]:
-    """Writes the report; gives lines that sum it up. Nothing is written on an error."""
-    shown = list(tables_of(study))
-    drawn = {name: (fig, told) for name, fig, told in relation_figures.draw(study)}
-    files: dict[str, str | bytes] = {}
-    for table in shown:
-        files[f"tables/{table.name}.csv"] = tables.to_csv(table)
-        files[f"tables/{table.name}.tex"] = tables.to_latex(table)
-    inline = []
-    for name, (fig, told) in drawn.items():
-        files[f"figures/{name}.svg"] = svg = figures.to_svg(fig)
-        files[f"figures/{name}.pdf"] = figures.to_pdf(fig)
-        inline.append((name, svg, told))
-    files["results.json"] = relation_words.summary(study)
-    files["index.html"] = render(study, shown, inline)
-    page.write(out, files)
-    return iter([*relation_words.headline(study), f"written: {out / 'index.html'}"])
+def report(study: relations.Study) -> document.Report:
+    """Gives the page of a study."""
+    x, y = study.options.x, study.options.y
+    return document.Report(
+        title="jbias correlations",
+        heading="What goes together",
+        subtitle=f"{len(x)} measures against {len(y)} over {len(study.frame)} models, "
+        "jbias report",
+        answer=relation_words.headline(study),
+        facts={"Models": len(study.frame), "Pairs": len(x) * len(y)},
+        sections=[
+            document.Section(
+                "figures",
+                "Figures",
+                (document.Figure(*one) for one in relation_figures.draw(study)),
+            ),
+            document.Section("tables", "Tables", tables_of(study)),
+            document.Section(
+                "caveats",
+                "What to keep in mind",
+                [document.Text(relation_words.caveats(study))],
+            ),
+        ],
+        results=relation_words.results(study),
+        source=f"Made from {study.source}.",
+    )
 
 
 def tables_of(study: relations.Study) -> Iterator[tables.Table]:
@@ -49,10 +56,9 @@ def tables_of(study: relations.Study) -> Iterator[tables.Table]:
             rows=tuple(
                 (a, *(_two(one.statistic.loc[a, b]) for b in names)) for a in names
             ),
-            # A measure may be called measure, too.
-            data=one.statistic.rename_axis("measure").reset_index(
-                allow_duplicates=True
-            ),
+            data=one.statistic.set_axis(
+                tables.apart(names, ("measure",)), axis=1
+            ).reset_index(names="measure"),
             strong=frozenset(
                 (i, j)
                 for i, a in enumerate(names)
@@ -122,28 +128,3 @@ def _two(value: float) -> str:
 
 def _p(value: float) -> str:
     return "–" if pd.isna(value) else tables.p_text(value)
-
-
-def render(study: relations.Study, shown: list[tables.Table], drawn) -> str:
-    """Gives the page; `drawn` holds names, SVGs and captions."""
-    models = len(study.frame)
-    x, y = len(study.options.x), len(study.options.y)
-    return page.document(
-        "jbias correlations",
-        heading="What goes together",
-        under=f"{x} measures against {y} over {models} models, jbias report",
-        answer=relation_words.headline(study),
-        facts={"Models": models, "Pairs": x * y},
-        sections=[
-            ("figures", "Figures", "".join(page.figure(*one) for one in drawn)),
-            ("tables", "Tables", "".join(map(tables.to_html, shown))),
-            (
-                "caveats",
-                "What to keep in mind",
-                page.points(relation_words.caveats(study)),
-            ),
-        ],
-        footer=f"Made from {tables.escape(study.source)}. The tables lie beside this page "
-        "as CSV and LaTeX (<code>tables/</code>), the figures as SVG and PDF "
-        "(<code>figures/</code>), and all numbers in <code>results.json</code>.",
-    )

@@ -1,8 +1,8 @@
 """What goes together with what among many models, in words, and as a file."""
 
 import dataclasses
-import json
 import math
+from typing import Any
 
 import pandas as pd
 
@@ -148,33 +148,24 @@ def _unknown(statistic: pd.DataFrame) -> str:
     return ", ".join([*rows, *columns, *pairs])
 
 
-def summary(study: relations.Study) -> str:
-    """Gives results.json: strict JSON, null for what is not known."""
-    options = study.options
-    answer, basis = headline(study)
-    tree = {
-        "headline": answer,
-        "basis": basis,
+def results(study: relations.Study) -> dict[str, Any]:
+    """Gives what results.json says beside the answer."""
+    return {
         "source": study.source,
-        "options": dataclasses.asdict(options),
+        "options": dataclasses.asdict(study.options),
         "attainable": {
             name: study.attainable(name)
             for name, family in study.families.items()
             if family.family
         },
-        "correlations": _records(study.pairs),
-        "influential": _records(study.influential),
+        "correlations": study.pairs,
+        "influential": study.influential,
         "among": [
             {
-                key: json.loads(getattr(one, key).to_json(orient="index"))
+                key: getattr(one, key).to_dict("index")
                 for key in ("statistic", "pvalue", "holm", "bh")
             }
             for one in study.among
         ],
         "caveats": caveats(study),
     }
-    return json.dumps(tree, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
-
-
-def _records(frame: pd.DataFrame) -> list[dict]:
-    return json.loads(frame.to_json(orient="records", double_precision=15))

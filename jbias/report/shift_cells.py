@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from jaxtyping import Float
 
-from jbias.report import measured_cells, shift_drops, shift_read, tables
+from jbias.report import shift_drops, shift_read, tables
 
 MEANS = (
     "Ours: mean ± standard deviation over n seeds (n - 1 in its denominator); drops are of "
@@ -20,7 +20,7 @@ INTERVAL = (
     "images."
 )
 HEADS = types.MappingProxyType({"inside": "ID", "outside": "OOD", "drop": "Drop %"})
-two = measured_cells.digits(2)
+two = tables.digits(2)
 
 
 def trained(cell: shift_read.Cell) -> str:
@@ -56,11 +56,11 @@ def seeds(cells: Iterable[shift_read.Cell]) -> str:
 
 
 def table(name: str, caption: str, rows: list[dict], heads) -> tables.Table | None:
-    """Makes a table as `measured_cells.table`; its data holds numbers, not their words.
+    """Makes a table as `tables.from_rows`; its data holds numbers, not their words.
 
     Of a column x that is shown as words, the numbers are x_value, x_low and x_high.
     """
-    made = measured_cells.table(name, caption, rows, heads)
+    made = tables.from_rows(name, caption, rows, heads)
     if made is None:
         return None
     words = [key for key in made.data if f"{key}_value" in made.data]

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Sequence
 
 from jbias.report import (
-    measured_cells,
     shift_cells,
     shift_ranks,
     shift_read,
@@ -97,7 +96,7 @@ def _remedy_heads(metrics: Iterable[str]) -> dict:
         "id": ("ID", str),
         "ood": ("OOD", str),
         **{name: (name.replace("_", " "), str) for name in metrics},
-        "seeds": ("n", measured_cells.whole),
+        "seeds": ("n", tables.whole),
     }
 
 
@@ -132,7 +131,7 @@ def ranks(found: Sequence[shift_ranks.Agreement]) -> tables.Table | None:
             "models": ("models", str),
             "crossed": ("discordant", str),
             "interval": ("interval of tau", str),
-            "n": ("n", measured_cells.whole),
+            "n": ("n", tables.whole),
             "tau": ("tau", _two),
             "tau_p": ("p", tables.p_text),
             "rho": ("rho", _two),

@@ -11,7 +11,7 @@ from matplotlib import figure as mpl_figure
 from jbias.data import shifts
 from jbias.evals import decisions
 from jbias.report import (
-    figures,
+    plots,
     shift_cells,
     shift_drops,
     shift_plots,
@@ -159,7 +159,7 @@ def _learning(study: shift_read.Study) -> Drawn:
         panels.append((title, table.rename(columns={"step": "epoch"})))
     if not panels:
         return
-    figure = figures.curves(
+    figure = plots.curves(
         panels[: shift_plots.PANELS], shift_plots.SETS, scale=100, label="iteration"
     )
     caption = (

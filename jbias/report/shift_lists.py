@@ -5,7 +5,6 @@ import math
 from collections.abc import Iterable, Sequence
 
 from jbias.report import (
-    measured_cells,
     shift_cells,
     shift_read,
     shift_verdicts,
@@ -179,9 +178,9 @@ def _level_heads(metrics: Iterable[str]) -> dict:
         "drop": ("drop, points", str),
         "percent": ("drop %", str),
         **{name: (name.replace("_", " "), str) for name in metrics},
-        "share": ("share", measured_cells.digits(3)),
-        "seeds": ("n", measured_cells.whole),
-        "images": ("images trained", measured_cells.whole),
-        "n_id": ("ID images", measured_cells.whole),
-        "n_ood": ("OOD images", measured_cells.whole),
+        "share": ("share", tables.digits(3)),
+        "seeds": ("n", tables.whole),
+        "images": ("images trained", tables.whole),
+        "n_id": ("ID images", tables.whole),
+        "n_ood": ("OOD images", tables.whole),
     }

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from jbias.report import measured_cells, shift_read, tables
+from jbias.report import document, shift_read, tables
 
 
 def runs(cells: Sequence[shift_read.Cell]) -> tables.Table | None:
@@ -30,12 +30,12 @@ def runs(cells: Sequence[shift_read.Cell]) -> tables.Table | None:
             )
     words = ("workdir", "model", "algorithm", "data", "setting", "attribute", "level")
     words += ("seeds", "ended", "device", "commit")
-    return measured_cells.table(
+    return tables.from_rows(
         "runs",
         "The runs, with the seeds that have records, and images trained on.",
         rows,
         {name: (name if i else "Workdir", str) for i, name in enumerate(words)}
-        | {"images": ("images", measured_cells.whole)},
+        | {"images": ("images", tables.whole)},
     )
 
 
@@ -76,13 +76,10 @@ def _tables(cell: shift_read.Cell) -> dict[str, dict[str, Any]]:
     return found
 
 
-def folded(found: Sequence[Mapping[str, Any]]) -> str:
-    """Gives the tables as HTML, folded, a fold a level."""
-    return "".join(
-        f"<details><summary>{tables.escape(_title(one))}</summary>"
-        f'<pre tabindex="0">{tables.escape(_text(one["sets"]))}</pre></details>'
-        for one in found
-    )
+def folded(found: Sequence[Mapping[str, Any]]) -> Iterator[document.Folded]:
+    """Gives the tables of each level, folded."""
+    for one in found:
+        yield document.Folded(_title(one), _text(one["sets"]))
 
 
 def _title(one: Mapping[str, Any]) -> str:

@@ -1,13 +1,10 @@
 """The page and the files of the report of networks trained under chosen shifts."""
 
-import json
-import pathlib
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from jbias.report import (
-    figures,
-    page,
+    document,
     shift_compared,
     shift_drops,
     shift_figures,
@@ -22,25 +19,18 @@ from jbias.report import (
     tables,
 )
 
-_SECTIONS = (
-    ("verdicts", "Which attributes hurt"),
-    ("remedies", "What remedies close"),
-    ("levels", "Drops over levels"),
-    ("tables", "The paper's tables"),
-    ("ranks", "Ranks in and out of distribution"),
-    ("learning", "The first iterations"),
-    ("probabilities", "Probabilities of the right class"),
-    ("sizes", "Sizes of data"),
-    ("caveats", "What to keep in mind"),
-    ("made", "What was trained"),
-)
-_FOOTER = (
-    "Shifts are those of Hu, Sang, Wang and Jiang, Understanding and Testing Generalization of "
-    "Deep Networks on Out-of-Distribution Data, 2021; numbers of tables and figures are those of "
-    "that paper. The tables lie beside this page as CSV and LaTeX (<code>tables/</code>), the "
-    "figures as SVG, PDF and PNG (<code>figures/</code>), and all of it in "
-    "<code>results.json</code>."
-)
+_SECTIONS = {
+    "verdicts": "Which attributes hurt",
+    "remedies": "What remedies close",
+    "levels": "Drops over levels",
+    "tables": "The paper's tables",
+    "ranks": "Ranks in and out of distribution",
+    "learning": "The first iterations",
+    "probabilities": "Probabilities of the right class",
+    "sizes": "Sizes of data",
+    "caveats": "What to keep in mind",
+    "made": "What was trained",
+}
 
 
 class Options(NamedTuple):
@@ -65,43 +55,31 @@ class _Found(NamedTuple):
     caveats: Sequence[str]
 
 
-def write(
-    study: shift_read.Study,
-    printed: shift_printed.Printed,
-    out: pathlib.Path,
-    options: Options,
-) -> Iterator[str]:
-    """Writes the report; gives lines that sum it up. Nothing is written on an error."""
+def report(
+    study: shift_read.Study, printed: shift_printed.Printed, options: Options
+) -> document.Report:
+    """Gives the page."""
     found = _found(study, printed, options)
-    bodies = {name: "" for name, _ in _SECTIONS}
-    files: dict[str, str | bytes] = {}
-    for name, section, fig, told in shift_figures.of(
-        study, found.candidates, found.draws
-    ):
-        files[f"figures/{name}.svg"] = svg = figures.to_svg(fig)
-        files[f"figures/{name}.pdf"] = figures.to_pdf(fig)
-        files[f"figures/{name}.png"] = figures.to_png(fig)
-        bodies[section] += page.figure(name, svg, told)
+    drawn = shift_figures.of(study, found.candidates, found.draws)
     made = [pair for pair in _tables(found, printed) if pair[1] is not None]
-    for section, table in made:
-        files[f"tables/{table.name}.csv"] = tables.to_csv(table)
-        files[f"tables/{table.name}.tex"] = tables.to_latex(table)
-        bodies[section] += tables.to_html(table)
-    bodies["caveats"] = page.points(found.caveats)
-    bodies["made"] += shift_made.folded(found.realised)
-    answer = shift_compared.headline(found.candidates, study, options.alpha)
-    files["results.json"] = _summary(found, made, answer, options)
-    files["index.html"] = page.document(
-        "jbias shifts",
+    return document.Report(
+        title="jbias shifts",
         heading="Networks under chosen shifts",
-        under="Marginal, conditional and joint shifts of attributes, jbias report",
-        answer=answer,
+        subtitle="Marginal, conditional and joint shifts of attributes, jbias report",
+        answer=shift_compared.headline(found.candidates, study, options.alpha),
         facts=_facts(study),
-        sections=[(name, title, bodies[name]) for name, title in _SECTIONS],
-        footer=_FOOTER,
+        sections=document.sections(
+            _SECTIONS,
+            document.figures(drawn),
+            made,
+            [("caveats", document.Text(found.caveats))],
+            (("made", one) for one in shift_made.folded(found.realised)),
+        ),
+        results=_results(found, made, options),
+        source="Shifts are those of Hu, Sang, Wang and Jiang, Understanding and Testing "
+        "Generalization of Deep Networks on Out-of-Distribution Data, 2021; numbers of "
+        "tables and figures are those of that paper.",
     )
-    page.write(out, files)
-    return iter([*answer, *study.notes, f"written: {out / 'index.html'}"])
 
 
 def _found(study: shift_read.Study, printed, options: Options) -> _Found:
@@ -159,11 +137,9 @@ def _facts(study: shift_read.Study) -> dict[str, object]:
     }
 
 
-def _summary(found: _Found, made, answer, options: Options) -> str:
-    """Gives results.json: strict JSON, null for what does not exist."""
-    tree = {
-        "headline": answer[0],
-        "basis": answer[1],
+def _results(found: _Found, made, options: Options) -> dict:
+    """Gives what results.json says beside the answer."""
+    return {
         "selection": found.study.rule,
         "options": options._asdict(),
         "verdicts": [
@@ -175,13 +151,7 @@ def _summary(found: _Found, made, answer, options: Options) -> str:
             }
             for one in found.candidates
         ],
-        "caveats": list(found.caveats),
-        "realised": list(found.realised),
-        "tables": {
-            table.name: json.loads(
-                table.data.to_json(orient="records", double_precision=15)
-            )
-            for _, table in made
-        },
+        "caveats": found.caveats,
+        "realised": found.realised,
+        "tables": {table.name: table.data for _, table in made},
     }
-    return json.dumps(tree, indent=1, allow_nan=False, ensure_ascii=False) + "\n"

@@ -11,7 +11,7 @@ from matplotlib import figure as mpl_figure
 from matplotlib import lines
 from matplotlib.backends import backend_agg
 
-from jbias.report import figures, relation_figures
+from jbias.report import plots
 
 ASIDE = 3  # Panels in a row.
 PANELS, LINES = 9, 12  # More on one figure nobody can read.
@@ -46,15 +46,15 @@ def curves(
         y for lines_of in panels.values() for x in lines_of for y in (*x.low, *x.high)
     ]
     low, high = min(0.0, *ends), max(10.0, *ends)
-    with mpl.rc_context(dict(figures.STYLE)):
+    with mpl.rc_context(dict(plots.STYLE)):
         for axes, (title, drawn) in zip(grid.flat, panels.items(), strict=False):
             for line in drawn:
                 i = names.index(line.name)
-                look = figures.style_of(i) | {"marker": relation_figures.marker_of(i)}
+                look = plots.style_of(i) | {"marker": plots.marker_of(i)}
                 axes.plot(line.x, line.y, linewidth=1.4, markersize=4, mew=0, **look)
                 axes.vlines(line.x, line.low, line.high, color=look["color"], lw=0.9)
-            relation_figures.dress(axes)
-            axes.set_title(figures.plain([title])[0], **_ink(9), loc="left")
+            plots.dress(axes)
+            axes.set_title(plots.plain([title])[0], **_ink(9), loc="left")
             if log:
                 axes.set_xscale("log")
             axes.set_xticks(list(ticks[title]), list(ticks[title].values()))
@@ -78,17 +78,17 @@ def against(
 ) -> mpl_figure.Figure:
     """Draws out over in distribution: a small dot a seed, a large one their mean."""
     fig, grid = _grid(len(panels), legend=names)
-    with mpl.rc_context(dict(figures.STYLE)):
+    with mpl.rc_context(dict(plots.STYLE)):
         for axes, (title, spots) in zip(grid.flat, panels.items(), strict=False):
             for spot in spots:
                 i = names.index(spot.name)
-                look = dict(color=figures.style_of(i)["color"], linewidths=0)
-                look |= dict(marker=relation_figures.marker_of(i))
+                look = dict(color=plots.style_of(i)["color"], linewidths=0)
+                look |= dict(marker=plots.marker_of(i))
                 axes.scatter(spot.inside, spot.outside, s=9, alpha=0.45, **look)
                 axes.scatter(spot.inside.mean(), spot.outside.mean(), s=46, **look)
-            relation_figures.dress(axes)
+            plots.dress(axes)
             axes.margins(0.12)
-            axes.set_title(figures.plain([title])[0], **_ink(9), loc="left")
+            axes.set_title(plots.plain([title])[0], **_ink(9), loc="left")
         _labels(grid, len(panels), "in distribution, %", "out of distribution, %")
         _legend(fig, names, lines_too=False)
         return _laid_out(fig)
@@ -102,21 +102,21 @@ def probabilities(
 ) -> mpl_figure.Figure:
     """Draws how often the right class has which probability, in and out, a panel a title."""
     fig, grid = _grid(len(panels), legend=SETS)
-    with mpl.rc_context(dict(figures.STYLE)):
+    with mpl.rc_context(dict(plots.STYLE)):
         for axes, (title, pair) in zip(grid.flat, panels.items(), strict=False):
             for i, values in enumerate(pair):
                 share = np.histogram(values, BINS)[0] / max(len(values), 1)
-                colour = figures.style_of(i)["color"]
+                colour = plots.style_of(i)["color"]
                 axes.stairs(100 * share, BINS, fill=True, color=colour, alpha=0.3)
                 axes.stairs(100 * share, BINS, color=colour, linewidth=1.3)
-            relation_figures.dress(axes)
+            plots.dress(axes)
             axes.set(xlim=(0, 1), ylim=(0, None))
-            axes.set_title(figures.plain([title])[0], **_ink(9), loc="left")
+            axes.set_title(plots.plain([title])[0], **_ink(9), loc="left")
         words = "probability of the right class", "share of images, %"
         _labels(grid, len(panels), *words)
         handles = [
             lines.Line2D(
-                [], [], color=figures.style_of(i)["color"], linewidth=5, alpha=0.6
+                [], [], color=plots.style_of(i)["color"], linewidth=5, alpha=0.6
             )
             for i in range(2)
         ]
@@ -140,7 +140,7 @@ def _grid(panels: int, legend: Sequence[str]):
     rows = math.ceil(panels / columns)
     width = 3.1 * columns + 0.2 if columns > 1 else 5.0
     height = 2.3 * rows + 0.2 * math.ceil(len(legend) / _beside(legend, width)) + 0.2
-    with mpl.rc_context(dict(figures.STYLE)):
+    with mpl.rc_context(dict(plots.STYLE)):
         fig = mpl_figure.Figure(figsize=(width, height), layout="constrained")
         backend_agg.FigureCanvasAgg(fig)
         grid = fig.subplots(rows, columns, squeeze=False)
@@ -165,31 +165,29 @@ def _labels(grid, panels: int, x: str, y: str) -> None:
 def _legend(fig, names: Sequence[str], *, lines_too: bool) -> None:
     handles = []
     for i in range(len(names)):
-        look = figures.style_of(i) if lines_too else {"linestyle": ""}
-        look |= {"color": figures.style_of(i)["color"], "mew": 0, "markersize": 5}
-        handles.append(
-            lines.Line2D([], [], marker=relation_figures.marker_of(i), **look)
-        )
+        look = plots.style_of(i) if lines_too else {"linestyle": ""}
+        look |= {"color": plots.style_of(i)["color"], "mew": 0, "markersize": 5}
+        handles.append(lines.Line2D([], [], marker=plots.marker_of(i), **look))
     _placed(fig, handles, names)
 
 
 def _placed(fig, handles, names: Sequence[str]) -> None:
     fig.legend(
         handles,
-        figures.plain(names),
+        plots.plain(names),
         loc="outside upper left",
         ncols=_beside(names, fig.get_size_inches()[0]),
         frameon=False,
-        labelcolor=figures.INK,
+        labelcolor=plots.INK,
         fontsize=8,
     )
 
 
 def _laid_out(fig: mpl_figure.Figure) -> mpl_figure.Figure:
-    figures.literal(fig).draw_without_rendering()
+    plots.literal(fig).draw_without_rendering()
     fig.set_layout_engine("none")  # Laid out once, not again for every format.
     return fig
 
 
 def _ink(size: float) -> dict:
-    return {"color": figures.INK, "fontsize": size}
+    return {"color": plots.INK, "fontsize": size}

@@ -34,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _made(args: argparse.Namespace) -> Iterator[str]:
     """Makes the report; returns what is to be told."""
     # Only now: --help and wrong arguments need none of it.
-    from jbias.report import shift_page, shift_printed, shift_read
+    from jbias.report import document, shift_page, shift_printed, shift_read
 
     printed = shift_printed.Printed()
     if args.printed:
@@ -47,7 +47,9 @@ def _made(args: argparse.Namespace) -> Iterator[str]:
         draws=args.draws,
         seed=args.seed,
     )
-    return shift_page.write(study, printed, pathlib.Path(args.out), options)
+    report = shift_page.report(study, printed, options)
+    written = document.write(report, pathlib.Path(args.out))
+    return iter([*report.answer, *study.notes, written])
 
 
 def _parser() -> argparse.ArgumentParser:

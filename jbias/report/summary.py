@@ -1,10 +1,8 @@
-"""results.json: what a script needs of a report without parsing HTML."""
+"""What a script needs of a report without parsing HTML."""
 
-import json
 import math
 from collections.abc import Mapping, Sequence
-
-import pandas as pd
+from typing import Any
 
 from jbias.report import doubts, tables
 from jbias.report import study as study_lib
@@ -15,24 +13,20 @@ _LISTED = (
 )
 
 
-def summary(
+def results(
     study: study_lib.Study,
     analysis: study_lib.Analysis,
     shown: Mapping[str, tables.Table],
     *,
-    answer: tuple[str, str],
     caveats: Sequence[str],
     methods: str,
-    files: Sequence[str],
-) -> str:
-    """Gives results.json: strict JSON, null for what is not finite or not known.
+) -> dict[str, Any]:
+    """Gives what results.json says beside the answer.
 
     Tables of tests are listed by their names, with the numbers of their CSV files.
     """
     tested = analysis.friedman is not None
     tree = {
-        "headline": answer[0],
-        "basis": answer[1],
         "source": study.source,
         "metric": study.metric,
         "larger_is_better": study.larger_is_better,
@@ -40,7 +34,7 @@ def summary(
         "selection_rule": study.rule,
         "algorithms": list(study.algorithms),
         "datasets": list(study.datasets),
-        "table": analysis.cells.to_dict("records"),
+        "table": analysis.cells,
         "alpha": analysis.alpha,
         "tested": {
             "algorithms": list(analysis.algorithms) if tested else [],
@@ -64,24 +58,19 @@ def summary(
         "twins": [{"names": names, "why": why} for *names, why in doubts.twins(study)],
         "at_chance": list(doubts.at_chance(study)),
         "methods": methods,
-        "files": list(files),
         "trained_on": sorted(map(list, study.trained)),
-        **{name: _records(shown[name]) for name in _LISTED if name in shown},
+        **{name: shown[name].data for name in _LISTED if name in shown},
     }
     if study.is_runs:
         bias = shown.get("shape_bias")
-        tree["shape_bias"] = [] if bias is None else _records(bias)
-        tree["diverged"] = study.diverged.to_dict("records")
+        tree["shape_bias"] = [] if bias is None else bias.data
+        tree["diverged"] = study.diverged
         tree["other_selections"] = {
-            name: study_lib.cells_of(v, study.algorithms, study.datasets).to_dict(
-                "records"
-            )
+            name: study_lib.cells_of(v, study.algorithms, study.datasets)
             for name, v in study.others
         }
         tree["runs"] = [{"workdir": r.workdir, "label": r.label} for r in study.runs]
-    return (
-        json.dumps(_strict(tree), indent=1, allow_nan=False, ensure_ascii=False) + "\n"
-    )
+    return tree
 
 
 def _friedman(analysis: study_lib.Analysis, result) -> dict:
@@ -117,19 +106,3 @@ def _nemenyi(analysis: study_lib.Analysis) -> dict:
         ],
         "cliques": [[names[i] for i in clique] for clique in analysis.cliques],
     }
-
-
-def _records(table: tables.Table) -> list[dict]:
-    return table.data.to_dict("records")
-
-
-def _strict(tree):
-    """Makes numbers plain and what is not finite null."""
-    if isinstance(tree, dict):
-        return {str(key): _strict(value) for key, value in tree.items()}
-    if isinstance(tree, list):
-        return [_strict(value) for value in tree]
-    if tree is pd.NA:
-        return None
-    value = tree.item() if hasattr(tree, "item") else tree
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,10 +1,10 @@
-"""One table in every form: HTML, LaTeX, Markdown, CSV and Parquet."""
+"""One table in every form: LaTeX, Markdown, CSV and Parquet; page.html.j2 has HTML."""
 
 import dataclasses
 import functools
-import html
 import io
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 import pandas as pd
 import pyarrow as pa
@@ -50,56 +50,85 @@ class Table:
         columns = zip(*self.rows, strict=True) if self.rows else [()] * len(self.head)
         return [max(map(len, column), default=0) for column in columns]
 
+    def marks(self, i: int, j: int) -> list[str]:
+        """Gives how a cell is marked, as classes of the page's style."""
+        marks = {"best": self.strong, "under": self.under, "shade": self.shade}
+        return [name for name, cells in marks.items() if (i, j) in cells]
 
-def to_html(table: Table) -> str:
-    """Gives a figure element with a box that scrolls; everything in it is escaped."""
-    words = [
-        ' data-words=""' if j < table.texts else "" for j in range(len(table.head))
-    ]
-    head = "".join(
-        f'<th scope="col"{kind}>{escape(text)}</th>'
-        for kind, text in zip(words, table.head, strict=True)
+    @property
+    def title(self) -> str:
+        return self.name.replace("_", " ").capitalize()
+
+    @property
+    def is_wide(self) -> bool:
+        return len(self.head) > WIDE
+
+    @property
+    def is_tall(self) -> bool:
+        return len(self.rows) > TALL
+
+    @property
+    def print_width(self) -> int:
+        """Letters that must fit into the width of a printed page, which cannot scroll."""
+        unbroken = [max(map(len, text.split()), default=0) for text in self.head]
+        letters = zip(unbroken, self.letters, strict=True)
+        return sum(max(head, min(cell, 40)) + 2 for head, cell in letters)
+
+    @property
+    def name_width(self) -> int:
+        """Letters of the widest name of a row."""
+        return max([len(self.head[0]), *self.letters[:1]])
+
+
+def from_rows(
+    name: str,
+    caption: str,
+    rows: Sequence[Mapping] | pd.DataFrame,
+    columns: Mapping[str, tuple[str, Callable[..., str]]],
+    *,
+    strong: Callable[[Mapping], Collection[str]] = lambda row: (),
+) -> Table | None:
+    """Makes a table of mappings; None of none, and without columns that all rows lack.
+
+    columns: by key of the rows, the head and how a value is shown; words come first, as
+    `str`, and what is not known is a dash. strong: the keys of a row to emphasise. CSV and
+    Parquet have all keys.
+    """
+    frame = pd.DataFrame(rows)
+    if frame.empty:
+        return None
+    frame = frame.dropna(axis=1, how="all")
+    shown = {key: columns[key] for key in columns if key in frame}
+    places = {key: j for j, key in enumerate(shown)}
+    known = frame.astype(object).where(frame.notna(), None).to_dict("records")
+    return Table(
+        name=name,
+        caption=caption,
+        head=tuple(head for head, _ in shown.values()),
+        rows=tuple(
+            tuple(
+                "–" if row[key] is None else form(row[key])
+                for key, (_, form) in shown.items()
+            )
+            for row in known
+        ),
+        data=frame,
+        strong=frozenset(
+            (i, places[key])
+            for i, row in enumerate(known)
+            for key in strong(row)
+            if key in places
+        ),
+        texts=sum(form is str for _, form in shown.values()),  # These come first.
     )
-    body = []
-    for i, (name, *row) in enumerate(table.rows):
-        marks = _marks(table, i, 0)
-        cells = [f'<th scope="row"{words[0]}{marks}>{escape(name)}</th>']
-        for j, text in enumerate(row, start=1):
-            cells.append(f"<td{words[j]}{_marks(table, i, j)}>{escape(text)}</td>")
-        body.append(f"<tr>{''.join(cells)}</tr>")
-    wide = ' class="wide"' if len(table.head) > WIDE else ""
-    tall = " tall" if len(table.rows) > TALL else ""
-    label = escape(table.name.replace("_", " ").capitalize())
-    # For print, which cannot scroll: letters that must fit into the width of a page.
-    unbroken = [max(map(len, text.split()), default=0) for text in table.head]
-    letters = zip(unbroken, table.letters, strict=True)
-    width = sum(max(head, min(cell, 40)) + 2 for head, cell in letters)
-    names = max([len(table.head[0]), *table.letters[:1]])
-    return (
-        f'<figure class="table"><div class="scroll{tall}" tabindex="0" role="region" '
-        f'aria-label="Table: {label}" style="--letters:{width};--name:{names}ch"><table{wide}><thead><tr>'
-        f"{head}</tr></thead><tbody>{''.join(body)}</tbody></table></div>"
-        f"<figcaption>{escape(table.caption)}</figcaption></figure>"
-    )
 
 
-def _marks(table: Table, i: int, j: int) -> str:
-    names = [
-        name
-        for name, cells in (("best", table.strong), ("under", table.under))
-        if (i, j) in cells
-    ]
-    depth = table.shade.get((i, j))
-    style = ""
-    if depth is not None:
-        names.append("shade")
-        style = f' style="--depth:{depth:.3g}"'
-    return f' class="{" ".join(names)}"{style}' if names else ""
-
-
-def to_latex(table: Table) -> str:
-    """Gives booktabs tables; the first lines say what packages they need."""
-    return latex.table(table)
+def files(table: Table) -> Iterator[tuple[str, str | bytes]]:
+    """Gives the files of a table with their names."""
+    yield f"{table.name}.csv", to_csv(table.data)
+    yield f"{table.name}.parquet", to_parquet(table.data)
+    yield f"{table.name}.tex", latex.table(table)
+    yield f"{table.name}.md", to_markdown(table)
 
 
 def to_markdown(table: Table) -> str:
@@ -123,14 +152,14 @@ def _marked_down(text: object) -> str:
     return messages.printable(str(text).translate(_MARKDOWN))
 
 
-def to_csv(table: Table) -> str:
+def to_csv(frame: pd.DataFrame) -> str:
     """Gives the numbers in full, one header line."""
-    return table.data.to_csv(index=False, lineterminator="\n")
+    return frame.to_csv(index=False, lineterminator="\n")
 
 
-def to_parquet(table: Table) -> bytes:
+def to_parquet(frame: pd.DataFrame) -> bytes:
     """Gives the numbers in full, with their types."""
-    data = table.data.set_axis([str(name) for name in table.data.columns], axis=1)
+    data = frame.set_axis([str(name) for name in frame.columns], axis=1)
     data = data.convert_dtypes()
     mixed = [name for name, kind in data.dtypes.items() if kind == object]
     out = io.BytesIO()
@@ -144,8 +173,30 @@ def apart(names: Sequence[str], taken: Sequence[str]) -> list[str]:
     return [f"{name} (name)" if name in taken else name for name in names]
 
 
-def escape(text: str) -> str:
-    return html.escape(str(text), quote=True)
+def digits(count: int) -> Callable[[float], str]:
+    """Gives a function that shows so many digits, none of what is in thousands."""
+
+    def shown(value: float) -> str:
+        if value is None or not math.isfinite(value):
+            return "–"
+        if abs(value) >= 1_000:
+            return f"{value:,.0f}".replace("-", "−")
+        return f"{round(value, count) + 0.0:.{count}f}".replace("-", "−")
+
+    return shown
+
+
+def whole(value: float) -> str:
+    return f"{int(value):,}"
+
+
+def percent(value: float) -> str:
+    return f"{100 * value:.1f}"
+
+
+def with_ends(value: float, low: float, high: float) -> str:
+    """Shows a share in per cent with its interval."""
+    return f"{percent(value)} [{percent(low)}, {percent(high)}]"
 
 
 def p_text(p: float) -> str:

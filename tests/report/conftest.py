@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from jbias.report import figures
+from jbias.report import plots
 from jbias.runs import results
 
 ALGORITHMS = {
@@ -114,7 +114,7 @@ def make_runs(folder, *, seeds=(0, 1, 2), epochs=5, sets=SETS, names=tuple(ALGOR
 @pytest.fixture
 def no_pdf(monkeypatch):
     """Leaves out the slowest part, embedding fonts; test_page.py has it."""
-    monkeypatch.setattr(figures, "to_pdf", lambda fig: b"%PDF left out")
+    monkeypatch.setattr(plots, "to_pdf", lambda fig: b"%PDF left out")
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from jbias.report import (
     bias_study,
     bias_tables,
     biases,
-    figures,
+    plots,
 )
 from jbias.runs import results
 from jbias.runtime import cli
@@ -351,7 +351,7 @@ class Page(html.parser.HTMLParser):
 @pytest.mark.slow
 def test_a_zoo_is_reported(measured, tmp_path, monkeypatch, capsys):
     for name in ("to_pdf", "to_png"):
-        monkeypatch.setattr(figures, name, lambda fig: b"")
+        monkeypatch.setattr(plots, name, lambda fig: b"")
     asked = [f"--measured={measured}/*", f"--out={tmp_path}", "--permutations=99"]
     assert biases.main(asked) == 0
     assert capsys.readouterr().out.endswith(f"written: {tmp_path / 'index.html'}\n")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from jbias.report import contact_sheet, figures, saliency_figures
+from jbias.report import contact_sheet, plots, saliency_figures
 from tests import cases
 
 IMAGES = np.random.default_rng(0).random((2, 8, 8, 3))
@@ -20,7 +20,7 @@ COLUMNS = {
 
 
 def pixels(fig) -> np.ndarray:
-    return np.asarray(Image.open(io.BytesIO(figures.to_png(fig))).convert("RGB"))
+    return np.asarray(Image.open(io.BytesIO(plots.to_png(fig))).convert("RGB"))
 
 
 def cells(fig) -> list[np.ndarray]:

@@ -8,7 +8,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from jbias.report import correlate, relation_figures, relation_words, relations
+from jbias.report import (
+    correlate,
+    document,
+    relation_figures,
+    relation_words,
+    relations,
+)
 from jbias.stats import correlation
 from tests import cases
 from tests.report import test_figures
@@ -90,7 +96,7 @@ def test_kendall_unadjusted(tmp_path, no_pdf):
 @pytest.mark.slow
 def test_figures_are_legible(study):
     """No text over another, none cut, in every figure; cells that do not pass are hatched."""
-    for name, fig, _ in relation_figures.draw(study):
+    for name, _, fig in relation_figures.draw(study):
         found = test_figures.boxes(fig)
         if name != "models":  # Boxes of slanted names overlap where the names do not.
             found = [f for f in found if f[0] not in (*X, *Y, *study.options.among[0])]
@@ -100,7 +106,7 @@ def test_figures_are_legible(study):
         assert drawn.y0 >= -0.02
         assert drawn.x1 <= width + 0.02
         assert drawn.y1 <= height + 0.02
-    fig = next(iter(relation_figures.draw(study)))[1]
+    fig = next(iter(relation_figures.draw(study)))[2]
     hatched = [sum(bool(p.get_hatch()) for p in axes.patches) for axes in fig.axes[:-1]]
     assert hatched == [
         int((~study.significant(name)).to_numpy().sum()) for name in study.families
@@ -176,7 +182,7 @@ def test_columns_may_have_any_name(tmp_path, no_pdf):
     found = json.loads((out / "results.json").read_text())
     assert {"model": "m0", "category": "a"}.items() <= found["influential"][0].items()
     with open(out / "tables" / "among_1.csv") as file:
-        assert file.readline() == "measure,n,measure,pvalue\n"
+        assert file.readline() == "measure,n,measure (name),pvalue\n"
 
 
 REFUSED = {
@@ -265,5 +271,5 @@ def test_it_is_said_where_nothing_could_be_significant(
     assert (f"p {relations.WORDS[adjust]} is at least" in answer) == (told is not None)
     assert (told or "") in answer
     assert ("no p could be as small as 0.05" in caveats) == (told is not None)
-    tree = json.loads(relation_words.summary(study))
+    tree = json.loads(document.to_json(relation_words.results(study)))
     assert tree["attainable"] == {"all": study.attainable("all")}

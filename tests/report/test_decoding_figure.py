@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from jbias.evals import decisions
-from jbias.report import decoding_figure, figures
+from jbias.report import decoding_figure, plots
 from tests import cases
 
 SITES = [f"stage{i}.block{j}.conv{k}" for i in (1, 2) for j in (0, 1) for k in (1, 2)]
@@ -34,7 +34,7 @@ def test_lines_are_the_numbers_in_the_networks_order():
     assert [tick.get_text() for tick in axes.get_xticklabels()] == SITES
     dotted = [line.get_ydata()[0] for line in axes.get_lines()[4:]]
     np.testing.assert_allclose(dotted, [100 / 16, 100 / 8])
-    assert figures.to_svg(fig).count("<svg") == 1
+    assert plots.to_svg(fig).count("<svg") == 1
 
 
 @cases.each("count", [1, 8, 60])

@@ -22,7 +22,7 @@ from jbias.report import (
     distortion_tables,
     distortion_values,
     distortion_verdicts,
-    figures,
+    plots,
 )
 from tests import cases
 from tests.report import distorted
@@ -43,7 +43,7 @@ def made(measured, tmp_path_factory):
     """The report, but for fonts in PDF, the slowest part."""
     out = tmp_path_factory.mktemp("report")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(figures, "to_pdf", lambda fig: b"%PDF left out")
+        patch.setattr(plots, "to_pdf", lambda fig: b"%PDF left out")
         args = [f"--measured={measured}/*", f"--printed={PUBLISHED}", f"--out={out}"]
         assert distortion.main(args) == 0
     return out
@@ -507,7 +507,7 @@ def test_what_training_cost_is_what_runs_say(measured, tmp_path, monkeypatch):
         told = json.loads(path.read_text())
         told["cost"] = start | dict(device_hours=0.5, energy_kwh=0.006, kg_co2e=None)
         path.write_text(json.dumps(told))
-    monkeypatch.setattr(figures, "to_pdf", lambda fig: b"%PDF left out")
+    monkeypatch.setattr(plots, "to_pdf", lambda fig: b"%PDF left out")
     out = tmp_path / "out"
     args = [f"--measured={folder}", f"--runs={tmp_path}/runs/*", f"--out={out}"]
     assert distortion.main([*args, "--printed="]) == 0

@@ -14,7 +14,7 @@ from jbias.report import (
     distortion_gaps,
     distortion_read,
     distortion_values,
-    figures,
+    plots,
 )
 from tests.report import distorted
 
@@ -139,7 +139,7 @@ def test_the_ratio_of_means_is_of_all_seeds_and_steadier(study):
 
 
 def test_report_says_whose_seeds_are_left_out(measured, tmp_path, monkeypatch):
-    monkeypatch.setattr(figures, "to_pdf", lambda fig: b"%PDF left out")
+    monkeypatch.setattr(plots, "to_pdf", lambda fig: b"%PDF left out")
     out = tmp_path / "out"
     args = [f"--measured={measured}/*", f"--out={out}", "--printed="]
     assert distortion.main(args) == 0

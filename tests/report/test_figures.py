@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from matplotlib import text
 
-from jbias.report import cell_plots, figures, plots
+from jbias.report import plots
 from jbias.stats import posthoc
 from tests import cases
 
@@ -50,13 +50,13 @@ def assert_whole(fig):
 @cases.each("case", CASES)
 def test_critical_difference_is_legible(case, difference):
     names, ranks = CASES[case]
-    fig = figures.critical_difference(
+    fig = plots.critical_difference(
         names,
         np.asarray(ranks, float),
         posthoc.cliques(ranks, difference),
         difference,
         alpha=0.05,
-        colours=[figures.style_of(i)["color"] for i in range(len(names))],
+        colours=[plots.style_of(i)["color"] for i in range(len(names))],
     )
     found = boxes(fig)
     assert {name for name in names if any(name in told for told, _ in found)} == set(
@@ -78,29 +78,29 @@ def test_curves_are_legible(algorithms, panels):
         [(name, e, e / 10, 0.05) for name in names for e in range(1, 6)],
         columns=["algorithm", "epoch", "mean", "std"],
     )
-    fig = figures.curves([(f"set {i}", table) for i in range(panels)], names, scale=100)
+    fig = plots.curves([(f"set {i}", table) for i in range(panels)], names, scale=100)
     assert list(overlapping(boxes(fig))) == []
     assert_whole(fig)
 
 
 def test_no_global_state_is_left():
     before = dict(mpl.rcParams)
-    fig = figures.critical_difference(
-        ["a", "b"], np.array([1, 2]), (), 0.5, alpha=0.1, colours=figures.COLOURS[:2]
+    fig = plots.critical_difference(
+        ["a", "b"], np.array([1, 2]), (), 0.5, alpha=0.1, colours=plots.COLOURS[:2]
     )
-    first, second = figures.to_svg(fig), figures.to_svg(fig)
+    first, second = plots.to_svg(fig), plots.to_svg(fig)
     assert first == second
     assert dict(mpl.rcParams) == before
 
 
 def test_inline_svg_takes_the_colours_of_the_page():
-    fig = figures.critical_difference(
-        ["a", "b"], np.array([1, 2]), (), 0.5, alpha=0.1, colours=figures.COLOURS[:2]
+    fig = plots.critical_difference(
+        ["a", "b"], np.array([1, 2]), (), 0.5, alpha=0.1, colours=plots.COLOURS[:2]
     )
-    svg = figures.to_svg(fig)
-    shown = figures.inline(svg, "Ranks")
-    assert figures.INK in svg
-    assert figures.INK not in shown
+    svg = plots.to_svg(fig)
+    shown = plots.inline(svg, "Ranks")
+    assert plots.INK in svg
+    assert plots.INK not in shown
     assert shown.startswith('<svg role="img" aria-label="Ranks"')
     assert "<title>Ranks</title>" in shown
 
@@ -117,7 +117,7 @@ def drawn(names):
     k, rng = len(names), np.random.default_rng(0)
     pvalues = rng.uniform(size=(k, k)) ** 6
     pvalues[0, 1] = np.nan
-    yield cell_plots.p_heatmap(names, pvalues, 0.05)
+    yield plots.p_heatmap(names, pvalues, 0.05)
     point = rng.normal(size=k)
     yield plots.intervals(names, point, point - 2, point + 1, label="x", reference=0)
     thresholds = np.linspace(0, 1, 9)
@@ -125,7 +125,7 @@ def drawn(names):
     yield plots.profiles(names, thresholds, shares, shares - 0.1, shares + 0.1)
     intra = [[], *rng.gamma(2, size=(k - 1, 6))]
     yield plots.variability(names, intra, rng.gamma(2, size=(k, 3)))
-    yield cell_plots.power([1, 3, 30], [2, 10], rng.uniform(size=(3, 2)))
+    yield plots.power([1, 3, 30], [2, 10], rng.uniform(size=(3, 2)))
 
 
 @cases.each("names", [NAMES, many(2), many(30)], quick=("names0",))
@@ -141,7 +141,7 @@ def words(fig):
 
 def test_a_heat_map_tells_p_values_and_not_by_colour_alone():
     p = np.array([[np.nan, 0.0004, 0.2], [0.0004, np.nan, np.nan], [0.2, np.nan, 1]])
-    found = words(cell_plots.p_heatmap(["a", "b", "c"], p, 0.05))
+    found = words(plots.p_heatmap(["a", "b", "c"], p, 0.05))
     assert found.count("4.0e-4") == 2
     assert found.count("0.200") == 2
     assert found.count("–") == 2
@@ -149,9 +149,7 @@ def test_a_heat_map_tells_p_values_and_not_by_colour_alone():
     p = np.full((16, 16), 0.5)
     p[2, 3] = 0.03
     dots = [
-        d
-        for d in cell_plots.p_heatmap(names, p, 0.05).axes[0].lines
-        if len(d.get_xdata())
+        d for d in plots.p_heatmap(names, p, 0.05).axes[0].lines if len(d.get_xdata())
     ]
     assert len(dots) == 1 + 3  # Its own and those of the legend.
 
@@ -166,7 +164,7 @@ def test_intervals_stand_where_their_numbers_are():
 
 
 def test_power_is_framed_where_it_suffices():
-    fig = cell_plots.power([1, 3], [5, 10, 20], [[0.1, 0.5, 0.79], [0.4, 0.8, 0.99]])
+    fig = plots.power([1, 3], [5, 10, 20], [[0.1, 0.5, 0.79], [0.4, 0.8, 0.99]])
     frames = [p for p in fig.axes[0].patches if p.get_linewidth() > 1]
     assert len(frames) == 2
     assert {"0.79", "0.80", "0.99"} <= set(words(fig))

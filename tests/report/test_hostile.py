@@ -8,9 +8,9 @@ import pandas as pd
 import pytest
 
 from jbias import report
-from jbias.report import figures, tables
+from jbias.report import document, plots, tables
 from jbias.runs import results
-from tests.report import conftest
+from tests.report import conftest, test_tables
 
 NAMES = (
     "<script>alert(1)</script>",
@@ -43,7 +43,7 @@ class Reader(html.parser.HTMLParser):
 
 def written(tmp_path, names, monkeypatch):
     """A report of runs whose every word is one of the names."""
-    monkeypatch.setattr(figures, "to_pdf", lambda fig: b"%PDF left out")
+    monkeypatch.setattr(plots, "to_pdf", lambda fig: b"%PDF left out")
     first, second, data, more, note, model = names
     for number, name in enumerate((first, second)):
         records = [
@@ -129,9 +129,7 @@ def test_latex_and_markdown_obey_nothing(out):
 def test_names_lead_out_of_no_attribute(quote):
     name = f"x{quote} onfocus={quote}alert(1)"
     made = tables.Table(name, "", ("run",), (("a",),), pd.DataFrame({"run": ["a"]}))
-    page = Reader(
-        f"{tables.to_html(made)}<a title={quote}{tables.escape(name)}{quote}>"
-    )
+    page = Reader(test_tables.page_of(made, document.Links({name: name})))
     assert not page.acting
 
 

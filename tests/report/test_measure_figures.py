@@ -8,7 +8,7 @@ from matplotlib import text
 
 from jbias.data import labels
 from jbias.evals import accuracy, calibration, cue_conflict
-from jbias.report import figures, measure_figures
+from jbias.report import measure_figures, plots
 
 ORACLE = np.load(pathlib.Path(__file__).parents[1] / "oracles" / "human.npz")
 CLASSES = [*labels.geirhos16()]
@@ -42,7 +42,7 @@ def test_cue_decisions_as_published():
     np.testing.assert_allclose(people[0], [1 - by["humans"][0].value, 0])
     told = [found.get_text() for found in fig.legends[0].get_texts()]
     assert told == ["humans", "ResNet-50"]
-    assert figures.to_svg(fig) and "airplane" in words(fig)
+    assert plots.to_svg(fig) and "airplane" in words(fig)
 
 
 def test_a_class_without_a_decision_is_no_point():
@@ -80,7 +80,7 @@ def test_networks_share_rows_and_keep_their_colours():
     fig = measure_figures.accuracies(counts)
     points = [line for line in fig.axes[0].lines if len(line.get_xdata()) == 1]
     found = [(p.get_xdata()[0], round(p.get_ydata()[0]), p.get_color()) for p in points]
-    first, third = figures.COLOURS[0], figures.COLOURS[2]
+    first, third = plots.COLOURS[0], plots.COLOURS[2]
     assert found == [(25, 0, first), (50, 1, first), (75, 1, third)]
     assert [told.get_text() for told in fig.legends[0].get_texts()] == ["a", "c"]
 

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from jbias.report import (
-    figures,
+    plots,
     shift_figures,
     shift_made,
     shift_page,
@@ -32,7 +32,7 @@ def runs(tmp_path_factory):
 def out(runs, tmp_path_factory):
     out = tmp_path_factory.mktemp("report")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(figures, "to_pdf", lambda fig: b"%PDF left out")
+        patch.setattr(plots, "to_pdf", lambda fig: b"%PDF left out")
         args = [f"--runs={runs}/*", f"--out={out}", "--draws=200"]
         assert shifts.main(args) == 0
     return out
@@ -52,7 +52,7 @@ def test_the_page_is_whole_and_needs_no_network(out):
     page = test_page.Reader(text)
     assert not page.open and len(set(page.ids)) == len(page.ids)
     assert all(load.startswith("#") for load in page.loads)
-    for name, title in shift_page._SECTIONS:
+    for name, title in shift_page._SECTIONS.items():
         assert f'id="{name}"' in text and title in text, name
     assert "Images of colored_mnist by colour, C6" in text
     assert "the best validation accuracy of each seed" in text

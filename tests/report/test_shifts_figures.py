@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jbias.report import (
-    figures,
+    plots,
     shift_drops,
     shift_figures,
     shift_plots,
@@ -25,7 +25,7 @@ def seen(monkeypatch):
     found = {}
     for room, name in (
         *((shift_plots, x) for x in ("curves", "against", "probabilities")),
-        (figures, "curves"),
+        (plots, "curves"),
     ):
         calls = found.setdefault(f"{room.__name__.rpartition('.')[2]}.{name}", [])
 
@@ -82,7 +82,7 @@ def test_learning_curves_are_of_the_first_iterations(tmp_path, seen):
     shifted.write(tmp_path / "a", "C6", fine, steps=steps, seeds=(0, 1))
     shifted.write(tmp_path / "b", "M4", {"id": 0.9, "ood": 0.5})
     assert "1,000 iterations" in drawn(tmp_path)["learning_curves"]
-    ((panels, _, named),) = seen["figures.curves"]
+    ((panels, _, named),) = seen["plots.curves"]
     ((title, table),) = panels
     assert title == "resnet18, colour C6" and named["label"] == "iteration"
     table = table[table["algorithm"] == "out of distribution"].sort_values("epoch")

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from pyarrow import parquet
 
-from jbias.report import latex, tables
+from jbias.report import document, latex, tables
 from tests import cases
 
 NAMES = (
@@ -42,12 +42,25 @@ def table(names=NAMES, columns=2, **marks) -> tables.Table:
     )
 
 
-def test_html_has_the_marks_and_escapes_all():
-    found = tables.to_html(
-        table(
-            strong=frozenset({(0, 1)}), under=frozenset({(0, 1)}), shade={(1, 2): 0.5}
-        )
+def page_of(*blocks: document.Block) -> str:
+    """A page of one section."""
+    report = document.Report(
+        title="title",
+        heading="heading",
+        subtitle="",
+        answer=("", ""),
+        facts={},
+        sections=[document.Section("all", "All", blocks)],
+        results={},
     )
+    return document.render(report)["index.html"]
+
+
+def test_html_has_the_marks_and_escapes_all():
+    marked = table(
+        strong=frozenset({(0, 1)}), under=frozenset({(0, 1)}), shade={(1, 2): 0.5}
+    )
+    found = page_of(marked)
     assert '<td class="best under">−1.2' in found
     assert '<td class="shade" style="--depth:0.5">' in found
     assert "<b>" not in found
@@ -58,9 +71,9 @@ def test_html_has_the_marks_and_escapes_all():
 
 
 def test_csv_and_parquet_give_names_and_numbers_back():
-    rows = list(csv.reader(io.StringIO(tables.to_csv(table()), newline="")))
+    rows = list(csv.reader(io.StringIO(tables.to_csv(table().data), newline="")))
     assert [row[0] for row in rows[1:]] == list(NAMES)
-    back = parquet.read_table(io.BytesIO(tables.to_parquet(table()))).to_pandas()
+    back = parquet.read_table(io.BytesIO(tables.to_parquet(table().data))).to_pandas()
     assert back["name"].tolist() == list(NAMES)
     assert back["value"].tolist() == list(range(len(NAMES)))
     assert back["n"].isna().all()
@@ -98,19 +111,19 @@ def test_letters_become_commands_or_codes(text, told):
 
 
 def test_latex_is_ascii():
-    assert tables.to_latex(table()).isascii()
+    assert latex.table(table()).isascii()
 
 
 def test_latex_says_what_it_needs():
     many = tuple(f"name {i}" for i in range(50))
-    assert r"\begin{table}" in tables.to_latex(table())
-    long = tables.to_latex(table(many, 2, shade={(0, 1): 1.0}))
+    assert r"\begin{table}" in latex.table(table())
+    long = latex.table(table(many, 2, shade={(0, 1): 1.0}))
     assert r"\begin{longtable}{lrr}" in long
     assert r"\usepackage{longtable}" in long.splitlines()[0]
     assert r"\usepackage[table]{xcolor}" in long.splitlines()[0]
-    wide = tables.to_latex(table(many[:5], 10))
+    wide = latex.table(table(many[:5], 10))
     assert r"\resizebox{\textwidth}" in wide
-    parts = tables.to_latex(table(many[:5], 40))
+    parts = latex.table(table(many[:5], 40))
     assert parts.count(r"\begin{table}") == parts.count("Part ") > 1
     heads = re.findall(r"name \d+ \d+", parts.replace("Part", ""))
     assert len(heads) == 40
@@ -125,7 +138,7 @@ def test_latex_compiles(tmp_path: pathlib.Path):
     }
     many = tuple(f"{NAMES[i % len(NAMES)]} {i}" for i in range(50))
     all_tables = (table(**marks), table(columns=30, **marks), table(many, 30, **marks))
-    parts = [tables.to_latex(one) for one in all_tables]
+    parts = [latex.table(one) for one in all_tables]
     (tmp_path / "all.tex").write_text(
         r"\documentclass{article}\usepackage{booktabs,longtable,graphicx}"
         r"\usepackage[table]{xcolor}\begin{document}"
@@ -150,4 +163,4 @@ def test_smaller_tables_hold_more_rows(columns, long):
     head = ("name", *(f"column {j}" for j in range(columns)))
     rows = tuple((f"row {i}", *["0.123"] * columns) for i in range(48))
     made = tables.Table("t", "c", head, rows, pd.DataFrame())
-    assert ("longtable" in tables.to_latex(made)) is long
+    assert ("longtable" in latex.table(made)) is long

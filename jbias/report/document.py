@@ -1,0 +1,223 @@
+"""What a report is, sections of text, tables and figures, and how it is written.
+
+A report is a module that computes frames and declares a Report of them. Here alone is it
+known how a page looks, which files lie beside it, and what JSON cannot say.
+"""
+
+import dataclasses
+import functools
+import json
+import math
+import os
+import pathlib
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+import jinja2
+import numpy as np
+import pandas as pd
+from matplotlib import figure as mpl_figure
+
+from jbias.report import plots, tables
+
+FOLDER = pathlib.Path(__file__).parent
+
+
+@dataclasses.dataclass(frozen=True)
+class Text:
+    """A paragraph, or the items of a list."""
+
+    words: str | Sequence[str]
+
+    @property
+    def is_list(self) -> bool:
+        return not isinstance(self.words, str)
+
+
+@dataclasses.dataclass(frozen=True)
+class Links:
+    """A list of pages that lie below this one, by what they are called."""
+
+    pages: Mapping[str, str]
+
+
+@dataclasses.dataclass(frozen=True)
+class Terms:
+    """Words with what they mean."""
+
+    meanings: Mapping[str, str]
+
+
+@dataclasses.dataclass(frozen=True)
+class Folded:
+    """Text as it stands, such as a config, which opens under its title."""
+
+    title: str
+    text: str
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Figure:
+    """A figure; its files have its name."""
+
+    name: str
+    caption: str
+    drawn: mpl_figure.Figure
+
+    @property
+    def title(self) -> str:
+        return self.name.replace("_", " ").capitalize()
+
+
+Block = Text | Links | Terms | Folded | tables.Table | Figure
+
+
+@dataclasses.dataclass(frozen=True)
+class Section:
+    """A part of a page under a title; one without blocks is left out."""
+
+    id: str
+    title: str
+    blocks: Iterable[Block]
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class Report:
+    """A page, and what lies beside it.
+
+    `results` is what results.json says beside the answer and the list of files: mappings,
+    sequences, numbers, frames (as records), text; what is not finite or not known is null.
+    `frames` are tables that the page does not show, by name; `files` others by path.
+    """
+
+    title: str  # Of the browser's tab.
+    heading: str
+    subtitle: str
+    answer: tuple[str, str]  # In one sentence, and what it rests on.
+    facts: Mapping[str, object]
+    sections: Sequence[Section]
+    results: Mapping[str, Any]
+    source: str = ""  # What it is made from, in sentences for the foot of the page.
+    frames: Mapping[str, pd.DataFrame] = dataclasses.field(default_factory=dict)
+    files: Mapping[str, str | bytes] = dataclasses.field(default_factory=dict)
+
+
+def sections(
+    titles: Mapping[str, str], *placed: Iterable[tuple[str, Block | None]]
+) -> list[Section]:
+    """Gives sections by id, in the order of `titles`, of blocks that say where they stand."""
+    blocks: dict[str, list[Block]] = {name: [] for name in titles}
+    for part in placed:
+        for name, block in part:
+            if block is not None:
+                blocks[name].append(block)
+    return [Section(name, titles[name], blocks[name]) for name in titles]
+
+
+def write(report: Report, out: pathlib.Path) -> str:
+    """Writes the page and all beside it; gives the line that says so.
+
+    What cannot be drawn is known before anything is written; each file is written whole or
+    not at all; files of an earlier report that this one lacks are removed.
+    """
+    files = render(report)
+    _remove_earlier(out, files)
+    for name, data in files.items():
+        path = out / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = path.with_name(f".{path.name}.{os.getpid()}.part")
+        part.write_bytes(data.encode() if isinstance(data, str) else data)
+        part.replace(path)
+    return f"written: {out / 'index.html'}"
+
+
+def render(report: Report) -> dict[str, str | bytes]:
+    """Gives the files of a report by their paths."""
+    kept = [
+        dataclasses.replace(one, blocks=blocks)
+        for one in report.sections
+        if (blocks := [block for block in one.blocks if block != Text(())])
+    ]
+    report = dataclasses.replace(report, sections=kept)
+    files: dict[str, str | bytes] = {}
+    svgs = {}
+    for block in (block for section in kept for block in section.blocks):
+        if isinstance(block, tables.Table):
+            files |= {f"tables/{name}": text for name, text in tables.files(block)}
+        elif isinstance(block, Figure):
+            place = f"figures/{block.name}"
+            svgs[block.name] = files[f"{place}.svg"] = plots.to_svg(block.drawn)
+            files[f"{place}.pdf"] = plots.to_pdf(block.drawn)
+            files[f"{place}.png"] = plots.to_png(block.drawn)
+    for name, frame in report.frames.items():
+        files[f"tables/{name}.csv"] = tables.to_csv(frame)
+        files[f"tables/{name}.parquet"] = tables.to_parquet(frame)
+    files |= report.files
+    answer, basis = report.answer
+    tree = {"headline": answer, "basis": basis, **report.results}
+    tree["files"] = sorted([*files, "index.html", "results.json"])
+    files["results.json"] = to_json(tree)
+    files["index.html"] = _template().render(report=report, svgs=svgs)
+    return files
+
+
+def to_json(tree: Any) -> str:
+    """Gives strict JSON: null for what is not finite or not known."""
+    text = json.dumps(_plain(tree), indent=1, allow_nan=False, ensure_ascii=False)
+    return text + "\n"
+
+
+def _plain(tree: Any) -> Any:
+    """The same of what JSON knows."""
+    if isinstance(tree, pd.DataFrame):
+        tree = tree.to_dict("records")
+    if isinstance(tree, Mapping):
+        return {str(key): _plain(value) for key, value in tree.items()}
+    if isinstance(tree, list | tuple | set | frozenset | pd.Series):
+        return [_plain(value) for value in tree]
+    if isinstance(tree, np.ndarray | np.generic):
+        return _plain(tree.tolist())
+    if tree is None or tree is pd.NA or tree is pd.NaT:
+        return None
+    if isinstance(tree, float):
+        return tree if math.isfinite(tree) else None
+    return tree if isinstance(tree, str | int) else str(tree)
+
+
+def _remove_earlier(out: pathlib.Path, files: Collection[str]) -> None:
+    """Removes what an earlier report wrote to the folder and this one does not."""
+    try:
+        earlier = json.loads((out / "results.json").read_text())["files"]
+        names = [str(name) for name in earlier]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return
+    for name in names:
+        inside = name.startswith(("tables/", "figures/")) and ".." not in name
+        if inside and name not in files:
+            (out / name).unlink(missing_ok=True)
+
+
+@functools.cache
+def _template() -> jinja2.Template:
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(FOLDER),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    environment.tests["table"] = lambda block: isinstance(block, tables.Table)
+    for kind in (Text, Links, Terms, Folded, Figure):
+        environment.tests[kind.__name__.lower()] = functools.partial(_is, kind)
+    environment.filters["inline"] = plots.inline
+    return environment.get_template("page.html.j2")
+
+
+def _is(kind: type, block: object) -> bool:
+    return isinstance(block, kind)
+
+
+def figures(drawn) -> Iterable[tuple[str, Figure]]:
+    """Gives sections and figures of (name, section, figure, caption)."""
+    for name, section, fig, caption in drawn:
+        yield section, Figure(name, caption, fig)
