@@ -630,6 +630,63 @@ def dress(axes, rho: float | None = None) -> None:
     axes.locator_params(nbins=4)
 
 
+def grid(
+    panels: int,
+    legend: Sequence[str] = (),
+    *,
+    across: int = 3,
+    cell=(3.1, 2.3),
+    **shared,
+) -> tuple[mpl_figure.Figure, np.ndarray]:
+    """Gives a figure that lays itself out, and axes (rows, columns), those left over off.
+
+    legend: the names that `legend_above` will have, for which there is room. shared: such as
+    sharey=True.
+    """
+    columns = min(across, panels)
+    rows = math.ceil(panels / columns)
+    width = cell[0] * columns + 0.2 if columns > 1 else 5.0
+    lines_above = math.ceil(len(legend) / _beside(legend, width))
+    size = width, cell[1] * rows + 0.2 * lines_above + 0.2
+    with mpl.rc_context(dict(STYLE)):
+        fig = mpl_figure.Figure(figsize=size, layout="constrained")
+        backend_agg.FigureCanvasAgg(fig)
+        cells = fig.subplots(rows, columns, squeeze=False, **shared)
+    for axes in cells.flat:
+        dress(axes)
+    for axes in cells.flat[panels:]:
+        axes.set_axis_off()
+    return fig, cells
+
+
+def label_edges(cells: np.ndarray, panels: int, x: str, y: str) -> None:
+    """Names the axes of a grid at its left and its foot."""
+    for axes in list(cells.flat)[max(panels - cells.shape[1], 0) : panels]:
+        axes.set_xlabel(x, **ink())
+    for axes in cells[:, 0]:
+        axes.set_ylabel(y, **ink())
+
+
+def legend_above(
+    fig: mpl_figure.Figure, handles: Sequence[lines.Line2D], names: Sequence[str]
+) -> None:
+    """Puts a legend above a grid, as many names side by side as it has room for."""
+    fig.legend(
+        handles,
+        plain(names),
+        loc="outside upper left",
+        ncols=_beside(names, fig.get_size_inches()[0]),
+        frameon=False,
+        labelcolor=INK,
+        fontsize=8,
+    )
+
+
+def _beside(names: Sequence[str], width: float) -> int:
+    """Gives how many names of a legend stand side by side."""
+    return max(1, int(width / (0.55 + 0.072 * max(map(len, names), default=1))))
+
+
 def laid_out(fig: mpl_figure.Figure) -> mpl_figure.Figure:
     """Lays a constrained figure out once, not again for every format."""
     with mpl.rc_context(dict(STYLE)):
