@@ -21,12 +21,12 @@ FLOORS = (
     ("evals",),
     ("training", "report"),
     ("train", "prepare", "planning", "evaluate", "audit", "look"),
-    ("main", "study", "plan"),
+    ("main", "study", "plan", "papers"),
 )
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 # Whole rooms, and modules, that commands without JAX import.
 WITHOUT_JAX = (
-    *("data", "stats", "report", "untrusted", "config", "run_spec"),
+    *("data", "stats", "report", "papers", "untrusted", "config", "run_spec"),
     *("runs/costs", "runs/status", "runs/results", "runs/selection", "runs/checksums"),
     *("runs/loggers", "runs/tensorboard", "runs/wandb"),
     *("runtime/messages", "runtime/files"),

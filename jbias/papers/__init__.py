@@ -1,0 +1,1 @@
+"""Published studies: their printed numbers, and a report's beside them."""
