@@ -111,9 +111,9 @@ def _one(network) -> Iterator[str]:
                 f"on {place[1]}"
             )
     if "pgd" in network.row:
-        made, n = network.made["pgd"], network.attacked
+        made, n = network.methods["pgd"], network.attacked
         of = f" of {n:,} images" if n else ""
-        yield f"{network.row['pgd']:.1f} %{of} right under PGD ({made.words})"
+        yield f"{network.row['pgd']:.1f} %{of} right under PGD ({made.text})"
 
 
 def _range(networks: measured_cells.Networks) -> Iterator[str]:
