@@ -2,6 +2,7 @@
 # PYTHON=python3.13 VENV=.venv313 says.
 PYTHON ?= python3
 VENV ?= .venv
+EXTRAS ?= test
 RUN = $(VENV)/bin/python
 ALGOS = erm padain sagnet
 EIGHT = erm stylized_erm debiased infodrop sagnet padain
@@ -23,7 +24,7 @@ NEWEST_TESTS = tests/test_private.py tests/runs/test_checkpoints.py \
 $(VENV)/.installed: setup.cfg pyproject.toml | same-python
 	$(PYTHON) -c 'import sys; sys.exit("make: Python 3.11 or later is needed, this is " + sys.version.split()[0] + "; name another with PYTHON=...") if sys.version_info < (3, 11) else None'
 	$(PYTHON) -m venv $(VENV)
-	$(RUN) -m pip install --quiet --disable-pip-version-check --editable '.[test]'
+	$(RUN) -m pip install --quiet --disable-pip-version-check --no-compile --editable '.[$(EXTRAS)]'
 	touch $@
 
 # An environment of another Python than the one that is asked for is not used in its place.
@@ -90,11 +91,12 @@ test: lint
 		JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0 JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES=-1 \
 		$(RUN) -m pytest -m 'not slow' -n 2 --dist loadfile $(TESTS)
 
-# In an environment of its own, which takes the newest packages; the smoke run first.
+# In an environment of its own, which takes the newest packages that a run and these tests
+# need; the smoke run first.
 test-newest:
 	@newest=$$(.ci/newest $(PYTHON)) || exit; \
 	if [ -z "$$newest" ]; then echo "make: no Python here is newer than $$($(PYTHON) -V), nothing more to test"; exit; fi; \
-	set -ex; new="$(MAKE) PYTHON=$$newest VENV=.venv-newest"; \
+	set -ex; new="$(MAKE) PYTHON=$$newest VENV=.venv-newest EXTRAS=check"; \
 	rm -rf build/smoke; $$new smoke; $$new test TESTS="$(NEWEST_TESTS)"
 
 smoke: $(VENV)/.installed

@@ -143,6 +143,7 @@ def test_tiles_whose_corners_are_the_pixels_change_nothing(measured):
         assert (by["8x8"].prediction != by[""].prediction).any()
 
 
+@pytest.mark.slow
 def test_black_boxes_make_nothing_brighter(measured):
     for _, folder in zip(*measured, strict=True):
         by = kept(folder, "test", "cut_occlusion")
@@ -151,6 +152,7 @@ def test_black_boxes_make_nothing_brighter(measured):
         assert (after[before == ABOVE] == BELOW).mean() > 0.2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("split", ["test", "train"])
 def test_the_most_salient_pixels_are_the_brightest(measured, split):
     for limit, folder in zip(*measured, strict=True):
@@ -164,6 +166,7 @@ def test_the_most_salient_pixels_are_the_brightest(measured, split):
         assert same[clear].mean() > 0.98 and (found != by[""].prediction).mean() > 0.1
 
 
+@pytest.mark.slow
 def test_records_and_report_have_what_follows(measured, tmp_path, monkeypatch):
     """By the formula of the index, and accuracies of the answers that were computed."""
     for name in ("to_pdf", "to_png"):

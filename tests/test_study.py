@@ -52,6 +52,7 @@ def test_each_level_has_a_workdir_with_its_parts(studied):
             assert tables["ood"][:8, :8].sum() == 0
 
 
+@pytest.mark.slow
 def test_a_dry_run_tells_how_far_each_is(studied, at_root, capfd):
     common = [f"--config={RECIPE}", f"--workdir={studied}", "--config.epochs=1.0"]
     assert study.main([*common, "--levels=C6,M4", "--dry-run"]) == 0

@@ -124,6 +124,7 @@ def test_a_run_begun_in_waves_ends_the_same_without(finished, tmp_path, monkeypa
     assert smoke_runs.records(tmp_path / "run") == smoke_runs.records(workdir)
 
 
+@pytest.mark.slow
 def test_a_stop_after_what_is_due_was_decided_is_saved_all_the_same(
     finished, tmp_path, monkeypatch
 ):

@@ -170,6 +170,7 @@ def test_refuses():
         adversarial.pgd(loss, IMAGE, norm="l2", random_start=True, **numbers)
 
 
+@pytest.mark.slow
 def test_a_loop_gives_what_written_out_steps_give():
     norm, numbers = CASES["l2"]
     found = adversarial.pgd(loss, IMAGE, norm=norm, steps=2, **numbers)

@@ -83,6 +83,7 @@ def test_groups_draw_for_themselves():
     assert len({tuple(row) for row in within}) > 1
 
 
+@pytest.mark.slow
 def test_permutations_are_uniform():
     """Each of the 6 orders of 3, in 3000 groups, by a chi-squared test."""
     orders = partners(KEY, 9000, 3).reshape(-1, 3) % 3

@@ -73,6 +73,7 @@ def test_steps_left_to_evaluate_are_kept(trained):
     assert checkpoints.steps(trained / "checkpoints") == [2, 4, 6, 8]
 
 
+@pytest.mark.slow
 def test_a_follower_writes_what_the_run_itself_would_have(here, elsewhere, capsys):
     told = json.loads((elsewhere / "config.json").read_text())
     told["run"].update(write="tensorboard", log="json")
@@ -134,6 +135,7 @@ def test_a_followers_files_that_are_lost_are_evaluated_again(
     assert "anew" not in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_followers_files_whose_checkpoint_went_are_told(followed, tmp_path, capsys):
     """They stay as they are."""
     workdir = shutil.copytree(followed, tmp_path / "run")
@@ -190,6 +192,7 @@ def test_a_resumed_run_may_evaluate_for_itself(here, elsewhere):
     assert measured(elsewhere) == ours
 
 
+@pytest.mark.slow
 def test_a_second_follower_is_refused(elsewhere, capsys):
     with workdirs.claim_evaluation(elsewhere):
         assert evaluate.main([f"--follow={elsewhere}", "--once"]) == 2
@@ -197,6 +200,7 @@ def test_a_second_follower_is_refused(elsewhere, capsys):
     assert not measured(elsewhere)
 
 
+@pytest.mark.slow
 def test_other_data_is_refused(elsewhere, capsys):
     path = elsewhere / "provenance.json"
     facts = json.loads(path.read_text())
@@ -206,6 +210,7 @@ def test_other_data_is_refused(elsewhere, capsys):
     assert "begun with other data or code" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_damaged_step_is_named(elsewhere, capsys):
     for path in (elsewhere / "checkpoints" / "4" / "info").rglob("metadata"):
         path.write_text("{}")
@@ -270,6 +275,7 @@ def test_the_devices_are_the_followers_own(here, elsewhere, monkeypatch):
     assert measured(elsewhere) == measured(here)
 
 
+@pytest.mark.slow
 def test_too_many_devices_are_refused(elsewhere, capsys):
     assert evaluate.main([f"--follow={elsewhere}", "--once", "--devices=999"]) == 2
     assert "the devices here, got 999" in capsys.readouterr().err

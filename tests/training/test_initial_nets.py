@@ -36,6 +36,7 @@ def test_a_run_goes_on_from_the_same_seeds_evaluated_net(before, tmp_path):
     assert (first != second).any()
 
 
+@pytest.mark.slow
 def test_other_classes_get_a_linear_layer_of_their_own(before):
     (given,) = checkpointing.load_initial_nets(before, (0,))
     drawn = jax.tree.map(np.array, given)
@@ -56,6 +57,7 @@ def test_another_model_is_refused(before, tmp_path):
         train.run(config, tmp_path / "run")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("path", "seeds", "message"),
     [("nowhere", (0,), "workdir of a run"), ("run", (5,), "has the seeds .* not 5")],
@@ -65,6 +67,7 @@ def test_what_is_not_there_is_refused(before, path, seeds, message):
         checkpointing.load_initial_nets(before.parent / path, seeds)
 
 
+@pytest.mark.slow
 def test_other_weights_under_the_same_path_are_told_apart(before):
     nets = checkpointing.load_initial_nets(before, (0, 1))
     assert trained.weights_digest(nets[:1]) != trained.weights_digest(nets[1:])

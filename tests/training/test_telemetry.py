@@ -83,6 +83,7 @@ def expected(workdir, seed=None):
     return {key: sum(values) / len(values) for key, values in found.items()}
 
 
+@pytest.mark.slow
 @cases.each("seed", [3, 5, None])
 def test_tensorboard_has_the_records_once(run, seed):
     pytest.importorskip("tensorboard")
@@ -108,6 +109,7 @@ def test_tensorboard_has_the_records_once(run, seed):
     assert steps == sorted(steps) and steps[-1] == 24
 
 
+@pytest.mark.slow
 def test_wandb_has_the_records_once(run):
     pytest.importorskip("wandb")
     files = sorted(run[0].glob("wandb/offline-run-*/*.wandb"))
@@ -123,6 +125,7 @@ def test_wandb_has_the_records_once(run):
         assert found == pytest.approx(expected(run[0], seed), rel=1e-6)
 
 
+@pytest.mark.slow
 def test_each_line_of_the_log_is_an_object(run):
     workdir, _, said = run
     lines = (workdir / "log.jsonl").read_text().splitlines()
@@ -144,6 +147,7 @@ def test_each_line_of_the_log_is_an_object(run):
     assert evaluated[-1]["means"]["edge/accuracy"] == means["edge/accuracy", 24]
 
 
+@pytest.mark.slow
 def test_people_read_the_same_in_text(run):
     text = (run[0] / "log.txt").read_text()
     assert "saved step" not in text and '"event"' not in text
