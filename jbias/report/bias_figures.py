@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pandas as pd
 from matplotlib import figure as mpl_figure
 
-from jbias.report import bias_models, bias_plots, relation_figures, relations
+from jbias.report import bias_models, bias_plots, relations
 
 Drawn = Iterator[tuple[str, str, mpl_figure.Figure, str]]
 _TITLES = bias_models.TITLES
@@ -47,13 +47,13 @@ def _correlations(study: relations.Study) -> Drawn:
         "of its table. Grey: nothing to correlate."
     )
     panels = {
-        f"{name} (n = {family.n})": (family.statistic, study.significant(name))
+        f"{name} (n = {family.n})": (family.statistic, study.tested(family))
         for name, family in study.families.items()
     }
     yield (
         "correlations",
         "correlations",
-        relation_figures.heat(panels),
+        relations.heat(panels),
         f"Spearman's ρ of biases and averages of benchmarks (figure 2). {marked}",
     )
     for name, number in (("benchmarks", 3), ("biases", 12)):
@@ -63,7 +63,7 @@ def _correlations(study: relations.Study) -> Drawn:
             yield (
                 f"{name}_correlations",
                 name,
-                relation_figures.heat(panel),
+                relations.heat(panel),
                 f"Spearman's ρ of {name} among themselves (figure {number}). {marked}",
             )
 
@@ -80,7 +80,7 @@ def biases_of(study: relations.Study):
 
 def _all_pairs(study: relations.Study) -> mpl_figure.Figure:
     options = study.options
-    return relation_figures.scatter(
+    return relations.scatter(
         study.frame,
         [[(x, y) for x in options.x] for y in options.y],
         rho=study.families["all"].statistic,
@@ -110,7 +110,7 @@ def _scatters(models: bias_models.Models, study: relations.Study) -> Drawn:
         yield (
             "high_freq_trained",
             "models",
-            relation_figures.scatter(
+            relations.scatter(
                 trained, grid, rho=rho, panel=(2.3, 2.1), order=_order(study), **asked
             ),
             (
@@ -150,9 +150,7 @@ def _benchmarks(models: bias_models.Models, study: relations.Study) -> Drawn:
         yield (
             "imagenet_a",
             "benchmarks",
-            relation_figures.scatter(
-                frame, [[(shape, hard)]], panel=(4.8, 2.8), **asked
-            ),
+            relations.scatter(frame, [[(shape, hard)]], panel=(4.8, 2.8), **asked),
             f"ImageNet-A in % over shape bias (figure 9).{_sized(study)}",
         )
     if len(names) > 2:
@@ -240,7 +238,7 @@ def _normalised(models, study: relations.Study, names: list[str]):
     return (
         "critical_band",
         "biases",
-        relation_figures.scatter(
+        relations.scatter(
             frame,
             grid,
             category=study.options.category,

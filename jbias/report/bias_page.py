@@ -15,8 +15,6 @@ from jbias.report import (
     bias_study,
     bias_tables,
     document,
-    relation_page,
-    relation_words,
     relations,
 )
 
@@ -81,7 +79,7 @@ def report(
         heading="Do biases go with generalisation?",
         subtitle=f"{len(models.biases)} biases and {len(models.benchmarks)} benchmarks of "
         f"{len(models.frame)} models, jbias report",
-        answer=relation_words.headline(shown),
+        answer=relations.headline(shown),
         facts=_facts(models, printed),
         sections=document.sections(
             _SECTIONS,
@@ -99,7 +97,7 @@ def report(
 
 
 def _tables(models, shown: relations.Study, printed: Printed | None):
-    for table in relation_page.tables_of(shown):
+    for _, table in relations.tables_of(shown):
         if not table.name.startswith("among"):
             yield "correlations", table
     yield from bias_tables.of(models)
@@ -140,7 +138,7 @@ def _facts(models: bias_models.Models, printed: Printed | None) -> dict[str, obj
 
 
 def _caveats(models: bias_models.Models, shown: relations.Study) -> list[str]:
-    told = relation_words.caveats(shown) + list(models.told)
+    told = relations.caveats(shown) + list(models.told)
     if models.anomalies:
         told.append(
             "The published numbers have known faults, which are told where they matter: "
@@ -156,10 +154,8 @@ def _caveats(models: bias_models.Models, shown: relations.Study) -> list[str]:
 
 def _results(models, study, printed: Printed | None, caveats: list[str]) -> dict:
     """Gives what results.json says: that of the correlations, and the models."""
-    tree = relation_words.results(study)
-    tree |= dict(
-        zip(("headline", "basis"), relation_words.headline(study), strict=True)
-    )
+    tree = relations.results(study)
+    tree |= dict(zip(("headline", "basis"), relations.headline(study), strict=True))
     tree["members"] = models.members
     tree["biases"] = models.biases
     tree["models"] = models.frame.rename_axis("model").reset_index()

@@ -1,26 +1,29 @@
-"""Figures of many models by category: lines over places, and spreads of measures."""
+"""Figures of many models by category: curves, spreads, pairs; and filtered photographs."""
 
-import math
+import functools
+import pathlib
 from collections.abc import Mapping, Sequence
 
-import matplotlib as mpl
 import numpy as np
 import pandas as pd
+from jaxtyping import Float, UInt8
 from matplotlib import figure as mpl_figure
-from matplotlib import patches
-from matplotlib.backends import backend_agg
 
-from jbias.report import plots, relation_figures, tables
+from jbias.data import images
+from jbias.evals import spectral
+from jbias.report import contact_sheet, plots, relations, tables
 
-_ROW = 0.5  # Inches.
+GAIN = 6  # High-pass images are nearly black, and drawn so many times brighter.
+_PREPROCESS = images.Preprocess(size=224, short=256)
+_ENDINGS = (".jpg", ".jpeg", ".png")
 
 
-def by_category(
+def curves(
     panels: Mapping[str, tuple[Sequence[float], pd.DataFrame]],
     kinds: pd.Series,
     *,
-    label: str,
-    height: str,
+    x: str,
+    y: str,
     doubling: bool = False,
 ) -> mpl_figure.Figure:
     """Draws lines side by side: a thin one a model, a thick one the mean of a category.
@@ -29,79 +32,49 @@ def by_category(
     of them; `kinds` are the models' categories. NaN leaves a gap. doubling: equal steps
     of the x axis double the place.
     """
-    names = list(dict.fromkeys(kinds))
-    fig, aside = _figure(names, 4.1 * len(panels) + 0.3, 3.1)
-    with mpl.rc_context(dict(plots.STYLE)):
-        cells = fig.subplots(1, len(panels), squeeze=False, sharey=True)[0]
-        for axes, (title, (places, frame)) in zip(cells, panels.items(), strict=True):
-            for k, name in enumerate(names):
-                mine = frame[(kinds == name).to_numpy()].to_numpy(float)
-                colour = plots.style_of(k)["color"]
-                if len(mine) > 1:
-                    axes.plot(places, mine.T, color=colour, linewidth=0.5, alpha=0.35)
-                axes.plot(
-                    places,
-                    frame[(kinds == name).to_numpy()].mean(),
-                    color=colour,
-                    linewidth=1.5,
-                    marker=plots.marker_of(k),
-                    markersize=4.5,
-                    markeredgewidth=0,
-                )
-            plots.dress(axes)
-            axes.set_title(title, fontsize=9, color=plots.INK, loc="left")
-            axes.set_xlabel(label, color=plots.INK, fontsize=8)
-            if doubling:
-                axes.set_xscale("log", base=2)
-                axes.set_xticks(places, [f"{place:g}" for place in places])
-            else:
-                axes.locator_params(nbins=6)
-        cells[0].set_ylabel(height, color=plots.INK, fontsize=8)
-    return _finished(fig, names, aside)
+    looks = _looks(kinds)
+    fig, cells = plots.grid(
+        len(panels), tuple(looks), cell=(4.1, 3.1), alone=4.4, sharey=True
+    )
+    for axes, (title, (places, frame)) in zip(cells.flat, panels.items(), strict=True):
+        for name, look in looks.items():
+            mine = frame[(kinds == name).to_numpy()]
+            axes.plot(places, mine.T, color=look["color"], lw=0.5, alpha=0.35)
+            axes.plot(places, mine.mean(), lw=1.5, ms=4.5, mew=0, **look)
+        axes.set_title(title, loc="left", **plots.ink(9))
+        if doubling:
+            axes.set_xscale("log", base=2)
+            axes.set_xticks(places, [f"{place:g}" for place in places])
+    plots.label_edges(cells, len(panels), x, y)
+    plots.marker_legend(fig, tuple(looks))
+    return plots.laid_out(fig)
 
 
 def spread(
-    frame: pd.DataFrame, names: Sequence[str], kinds: pd.Series, *, label: str
+    frame: pd.DataFrame, names: Sequence[str], kinds: pd.Series, *, x: str
 ) -> mpl_figure.Figure:
     """Draws a row a measure: a box over the quartiles, and each model in its category's lane."""
-    groups = list(dict.fromkeys(kinds))
-    fig, aside = _figure(groups, 7.6, _ROW * len(names) + 0.5)
-    with mpl.rc_context(dict(plots.STYLE)):
-        axes = fig.subplots()
-        for i, name in enumerate(names):
-            values = frame[name].dropna()
-            first, middle, last = np.quantile(values, (0.25, 0.5, 0.75))
-            axes.add_patch(
-                patches.Rectangle(
-                    (first, i - 0.4),
-                    last - first,
-                    0.8,
-                    color=plots.FAINT,
-                    alpha=0.6,
-                    lw=0,
-                )
-            )
-            axes.plot([middle] * 2, [i - 0.4, i + 0.4], color=plots.INK, linewidth=1)
-            for k, group in enumerate(groups):
-                mine = frame[name][(kinds == group).to_numpy()]
-                lane = i + 0.72 * ((k + 0.5) / len(groups) - 0.5)
-                axes.plot(
-                    mine,
-                    [lane] * len(mine),
-                    plots.marker_of(k),
-                    color=plots.style_of(k)["color"],
-                    markersize=3.6,
-                    markeredgewidth=0,
-                    alpha=0.85,
-                )
-        plots.dress(axes)
-        axes.grid(visible=False, axis="y")
-        axes.set(ylim=(len(names) - 0.45, -0.55))
-        axes.set_yticks(range(len(names)), plots.plain(names), fontsize=8)
-        axes.tick_params(axis="y", length=0)
-        axes.locator_params(axis="x", nbins=8)
-        axes.set_xlabel(label, color=plots.INK, fontsize=8)
-    return _finished(fig, groups, aside)
+    looks, rows = _looks(kinds), np.arange(len(names))
+    fig, cells = plots.grid(
+        1, tuple(looks), cell=(0, 0.5 * len(names) + 0.3), alone=7.6
+    )
+    axes = cells[0, 0]
+    low, middle, high = frame[names].quantile([0.25, 0.5, 0.75]).to_numpy()
+    axes.barh(rows, high - low, 0.8, low, color=plots.FAINT, alpha=0.6)
+    axes.vlines(middle, rows - 0.4, rows + 0.4, color=plots.INK, lw=1)
+    for k, (name, look) in enumerate(looks.items()):
+        lane = rows + 0.72 * ((k + 0.5) / len(looks) - 0.5)
+        mine = frame.loc[(kinds == name).to_numpy(), names].to_numpy(float)
+        places = mine.ravel(), np.tile(lane, len(mine))
+        axes.plot(*places, ls="", ms=3.6, mew=0, alpha=0.85, **look)
+    axes.grid(visible=False, axis="y")
+    axes.set(ylim=(len(names) - 0.45, -0.55))
+    axes.set_yticks(rows, plots.plain(names), fontsize=8)
+    axes.tick_params(axis="y", length=0)
+    axes.locator_params(axis="x", nbins=8)
+    axes.set_xlabel(x, **plots.ink())
+    plots.marker_legend(fig, tuple(looks))
+    return plots.laid_out(fig)
 
 
 def pairs(
@@ -114,65 +87,92 @@ def pairs(
     """Draws each measure over each other one below the diagonal, and rho above it.
 
     The diagonal names the measure of its row and column, and its range, which fills a cell.
+    Cells have side 1, the first on top.
     """
-    groups, count = list(dict.fromkeys(kinds)), len(names)
-    side = max(0.9, min(1.5, 10 / count))
-    aside = max(1, int(count * side / (0.45 + 0.07 * max(map(len, groups)))))
-    above = 0.2 + 0.24 * math.ceil(len(groups) / aside)
-    fig, axes = plots.canvas(count * side + 0.1, count * side + 0.1 + above)
-    values = frame[list(names)].to_numpy(float)
+    looks, n = _looks(kinds), len(names)
+    side = n * max(0.9, min(1.5, 10 / n))
+    fig, cells = plots.grid(1, tuple(looks), cell=(0, side), alone=side)
+    axes = cells[0, 0]
+    axes.set_axis_off()
+    axes.set(xlim=(0, n), ylim=(n, 0))
+    for draw in (axes.hlines, axes.vlines):
+        draw(range(n + 1), 0, n, color=plots.FAINT, lw=0.7, clip_on=False)
+    values = frame[names].to_numpy(float)
     low, high = np.nanmin(values, axis=0), np.nanmax(values, axis=0)
+    middle = dict(color=plots.INK, ha="center", va="center")
+    for i, name in enumerate(names):
+        axes.text(i + 0.5, i + 0.41, name, fontsize=7.5, **middle)
+        ends = f"{low[i]:.1f} to {high[i]:.1f}"
+        axes.text(i + 0.5, i + 0.62, ends, fontsize=7, **middle)
+        for j in range(i + 1, n):
+            told = tables.digits(2)(rho.loc[name, names[j]])
+            axes.text(j + 0.5, i + 0.5, told, fontsize=9, **middle)
     places = 0.1 + 0.8 * (values - low) / np.where(high > low, high - low, 1)
-    areas = relation_figures.areas_of(sizes) * 0.5
-
-    def corner(i: int, j: int) -> tuple[float, float]:
-        return 0.05 + j * side, 0.05 + (count - 1 - i) * side
-
-    below = [(i, j) for i in range(count) for j in range(i)]
-    for i in range(count):
-        for j in range(count):
-            edge = dict(fill=False, edgecolor=plots.FAINT, linewidth=0.7)
-            axes.add_patch(patches.Rectangle(corner(i, j), side, side, **edge))
-            x, y = (part + side / 2 for part in corner(i, j))
-            ink = dict(color=plots.INK, ha="center", va="center")
-            if j > i:
-                told = tables.digits(2)(rho.loc[names[i], names[j]])
-                axes.text(x, y, told, fontsize=9, **ink)
-            elif i == j:
-                axes.text(x, y + 0.09, names[i], fontsize=7.5, **ink)
-                told = f"{low[i]:.1f} to {high[i]:.1f}"
-                axes.text(x, y - 0.12, told, fontsize=7, **ink)
-    for k, group in enumerate(groups):
-        mine = (kinds == group).to_numpy()
-        drawn = [
-            np.asarray(corner(i, j)) + side * places[mine][:, [j, i]] for i, j in below
-        ]
-        axes.scatter(
-            *np.concatenate(drawn).T,
-            s=np.tile(areas[mine], len(below)),
-            marker=plots.marker_of(k),
-            color=plots.style_of(k)["color"],
-            alpha=0.75,
-            linewidths=0,
-        )
-    with mpl.rc_context(dict(plots.STYLE)):
-        plots.legend(fig, groups, aside, where="upper left")
-    return plots.literal(fig)
+    areas, (i, j) = relations.areas_of(sizes) / 2, np.tril_indices(n, -1)
+    for name, look in looks.items():
+        mine = (kinds == name).to_numpy()
+        x, y = j + places[mine][:, j], i + 1 - places[mine][:, i]
+        area = np.broadcast_to(areas[mine, None], x.shape)
+        axes.scatter(x, y, s=area, alpha=0.75, linewidths=0, **look)
+    plots.marker_legend(fig, tuple(looks))
+    return plots.laid_out(fig)
 
 
-def _figure(names: Sequence[str], width: float, height: float):
-    """Gives a figure with room for a legend, and the legend's number of columns."""
-    aside = max(1, int(width / (0.45 + 0.07 * max(map(len, names)))))
-    height += 0.15 + 0.24 * math.ceil(len(names) / aside)
-    with mpl.rc_context(dict(plots.STYLE)):
-        fig = mpl_figure.Figure(figsize=(width, height), layout="constrained")
-        backend_agg.FigureCanvasAgg(fig)
-    return fig, aside
+def _looks(kinds: pd.Series) -> dict[str, dict]:
+    """Gives each category's form and colour."""
+    return {
+        name: dict(marker=plots.marker_of(k), color=plots.style_of(k)["color"])
+        for k, name in enumerate(dict.fromkeys(kinds))
+    }
 
 
-def _finished(fig, names: Sequence[str], aside: int) -> mpl_figure.Figure:
-    with mpl.rc_context(dict(plots.STYLE)):
-        plots.legend(fig, names, aside)
-        plots.literal(fig).draw_without_rendering()
-    fig.set_layout_engine("none")  # Laid out once, not again for every format.
-    return fig
+def read_photographs(
+    folder: str, most: int = 3
+) -> list[Float[np.ndarray, "224 224 3"]]:
+    """Reads the first photographs of a folder, as networks see them, in [0, 1].
+
+    Raises ValueError where there is none, or one that cannot be read.
+    """
+    paths = pathlib.Path(folder).rglob("*")
+    found = sorted(path for path in paths if path.suffix.lower() in _ENDINGS)
+    if not found:
+        raise ValueError(f"{folder}: must hold .jpg or .png files, got none")
+    return [images.read(str(path), _PREPROCESS) / 255 for path in found[:most]]
+
+
+def stimuli(images: Sequence[Float[np.ndarray, "h w c"]]) -> mpl_figure.Figure:
+    """Draws each photograph, and what filters leave of it."""
+    columns: dict[str, list] = {"as it is": [*map(_bytes, images)]}
+    for kind, high in (("low-pass", False), (f"high-pass, × {GAIN}:", True)):
+        for cut in spectral.CONVENTIONS[""]:
+            kept = functools.partial(filtered, cut=cut, high=high)
+            # Half the pixels hold all that low frequencies have, and make a smaller page.
+            step, gain = (1, GAIN) if high else (2, 1)
+            columns[f"{kind} {cut:g}"] = [
+                _bytes(gain * kept(image)[::step, ::step]) for image in images
+            ]
+    return contact_sheet.draw(columns, across=6)
+
+
+def _bytes(image: np.ndarray) -> UInt8[np.ndarray, "h w c"]:
+    return np.rint(255 * np.clip(image, 0, 1)).astype(np.uint8)
+
+
+def filtered(
+    image: Float[np.ndarray, "h w c"], cut: float, *, high: bool
+) -> Float[np.ndarray, "h w c"]:
+    """Keeps the inner share `cut` of the frequencies of each axis, or the outer one.
+
+    The box holds frequencies -r to r - 1, r = int(cut * half the side); of the high-pass it is
+    what goes, with 1 - cut. The real part is clipped to [0, 1].
+    Source: Gavrikov and Keuper, CVPR 2024, https://arxiv.org/abs/2404.01509, section 3.
+    """
+    spectrum = np.fft.fftshift(np.fft.fft2(image, axes=(0, 1)), axes=(0, 1))
+    box = np.zeros(image.shape[:2], bool)
+    (y, ry), (x, rx) = (
+        (side // 2, spectral.radius(cut, side, high=high)) for side in box.shape
+    )
+    box[y - ry : y + ry, x - rx : x + rx] = True
+    spectrum *= (box ^ high)[..., None]
+    back = np.fft.ifft2(np.fft.ifftshift(spectrum, axes=(0, 1)), axes=(0, 1))
+    return np.clip(back.real, 0, 1)

@@ -5,15 +5,16 @@ r"""Correlates measures of many models, and reports what goes together with what
         --category=training --split=adversarial_training --size=epsilon
 
 The table has one line a model: its name in the first column, a column for each measure.
-Writes to --out: index.html (one page that needs no network), tables/*.csv and *.tex,
-figures/*.svg and *.pdf, results.json.
+Writes to --out: index.html (one page that needs no network), tables/ and figures/ in all formats,
+results.json.
 """
 
 import argparse
 import math
 import pathlib
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 from jbias.report import csv_rows
 from jbias.runtime import cli
@@ -22,32 +23,19 @@ from jbias.runtime import cli
 def main(argv: Sequence[str] | None = None) -> int:
     """Makes the report; returns 0, or 2 with one line on stderr if that is impossible."""
     args = _parser().parse_args(argv)
-    return cli.print_lines("correlate", lambda: _made(args))
+    return cli.print_lines("correlate", lambda: _made(**vars(args)))
 
 
-def _made(args: argparse.Namespace) -> Iterator[str]:
+def _made(table: str, out: str, **asked: Any) -> list[str]:
     """Makes the report; returns what is to be told."""
     # Only now: --help and wrong arguments need none of it.
-    from jbias.report import document, relation_page, relations
+    from jbias.report import document, relations
 
-    _check(args)
-    options = relations.Options(
-        x=args.x,
-        y=args.y,
-        category=args.category,
-        among=tuple(args.among),
-        split=args.split,
-        size=args.size,
-        method=args.method,
-        adjust=args.adjust,
-        alpha=args.alpha,
-        permutations=args.permutations,
-        seed=args.seed,
-    )
-    frame = read(args.table, options.measures, options.category, options.size)
-    study = relations.analyse(frame, options, source=args.table)
-    report = relation_page.report(study)
-    return iter([*report.answer, document.write(report, pathlib.Path(args.out))])
+    options = relations.Options(**asked | {"among": tuple(asked["among"])})
+    _check(options)
+    frame = read(table, options.measures, options.category, options.size)
+    report = relations.report(relations.analyse(frame, options, source=table))
+    return [*report.answer, document.write(report, pathlib.Path(out))]
 
 
 def read(path: str, measures: Sequence[str], category: str, size: str | None):
@@ -85,21 +73,20 @@ def read(path: str, measures: Sequence[str], category: str, size: str | None):
     return pd.DataFrame.from_dict(rows, orient="index")
 
 
-def _check(args: argparse.Namespace) -> None:
+def _check(options: "relations.Options") -> None:
     """Refuses options that contradict each other."""
-    if args.seed < 0:
-        raise ValueError(f"--seed: must be 0 or larger, got {args.seed}")
-    for flag, measures in [("--x", args.x), ("--y", args.y)] + [
-        ("--among", measures) for measures in args.among
-    ]:
-        if args.category in measures:
+    if options.seed < 0:
+        raise ValueError(f"--seed: must be 0 or larger, got {options.seed}")
+    given = [("--x", options.x), ("--y", options.y)]
+    for flag, measures in given + [("--among", names) for names in options.among]:
+        if options.category in measures:
             raise ValueError(
-                f"--category: must be no measure, got {args.category!r}, which {flag} "
+                f"--category: must be no measure, got {options.category!r}, which {flag} "
                 "names too; name the column with the models' kinds"
             )
-    if args.size == args.category:
+    if options.size == options.category:
         raise ValueError(
-            f"--size: must be a column of numbers, got {args.size!r}, which --category "
+            f"--size: must be a column of numbers, got {options.size!r}, which --category "
             "names too; name another or leave it out"
         )
 
@@ -121,41 +108,17 @@ def _parser() -> argparse.ArgumentParser:
     parser = cli.Parser("report.correlate", __doc__)
     add = parser.add_argument
     add("--table", required=True, metavar="CSV", help="one line a model, with a header")
-    add(
-        "--x",
-        required=True,
-        type=cli.names,
-        metavar="A,B",
-        help="measures, such as biases",
-    )
-    add(
-        "--y",
-        required=True,
-        type=cli.names,
-        metavar="C,D",
-        help="measures to correlate with, such as averages of accuracies",
-    )
-    add(
-        "--category",
-        required=True,
-        metavar="COL",
-        help="column with each model's kind: it colours, and partial correlations "
-        "control for it",
-    )
+    some = dict(type=cli.names, metavar="A,B")
+    add("--x", required=True, **some, help="measures, such as biases")
+    what = "measures to correlate with, such as averages of accuracies"
+    add("--y", required=True, **some, help=what)
+    what = "column with each model's kind: it colours, and partial correlations control for it"
+    add("--category", required=True, metavar="COL", help=what)
     add("--out", **cli.OUT, help="folder of the report")
-    add(
-        "--among",
-        type=cli.names,
-        action="append",
-        default=[],
-        metavar="E,F",
-        help="measures to correlate among themselves; may be given again",
-    )
-    add(
-        "--split",
-        metavar="KIND",
-        help="also correlate within this category and without it",
-    )
+    what = "measures to correlate among themselves; may be given again"
+    add("--among", action="append", default=[], **some, help=what)
+    what = "also correlate within this category and without it"
+    add("--split", metavar="KIND", help=what)
     add("--size", metavar="COL", help="column that sizes markers; cells may be empty")
     add("--method", choices=("spearman", "kendall"), default="spearman")
     cli.add_permutation_flags(parser)

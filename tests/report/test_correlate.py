@@ -8,13 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from jbias.report import (
-    correlate,
-    document,
-    relation_figures,
-    relation_words,
-    relations,
-)
+from jbias.report import correlate, document, relations
 from jbias.stats import correlation
 from tests import cases
 from tests.report import test_figures
@@ -96,7 +90,9 @@ def test_kendall_unadjusted(tmp_path, no_pdf):
 @pytest.mark.slow
 def test_figures_are_legible(study):
     """No text over another, none cut, in every figure; cells that do not pass are hatched."""
-    for name, _, fig in relation_figures.draw(study):
+    figures = [figure for _, figure in relations.figures(study)]
+    for figure in figures:
+        name, fig = figure.name, figure.drawn
         found = test_figures.boxes(fig)
         if name != "models":  # Boxes of slanted names overlap where the names do not.
             found = [f for f in found if f[0] not in (*X, *Y, *study.options.among[0])]
@@ -106,17 +102,18 @@ def test_figures_are_legible(study):
         assert drawn.y0 >= -0.02
         assert drawn.x1 <= width + 0.02
         assert drawn.y1 <= height + 0.02
-    fig = next(iter(relation_figures.draw(study)))[2]
-    hatched = [sum(bool(p.get_hatch()) for p in axes.patches) for axes in fig.axes[:-1]]
+    panels = figures[0].drawn.axes[:-1]
+    hatched = [sum(bool(p.get_hatch()) for p in axes.patches) for axes in panels]
     assert hatched == [
-        int((~study.significant(name)).to_numpy().sum()) for name in study.families
+        int((~study.tested(family)).to_numpy().sum())
+        for family in study.families.values()
     ]
     assert 0 < sum(hatched) < 12
 
 
 def test_markers_grow_as_published():
     """(epsilon + 1) / 5 of the unit where the strongest attack is 8."""
-    areas = relation_figures.areas_of(pd.Series([0, 1, 8, np.nan])) / 26
+    areas = relations.areas_of(pd.Series([0, 1, 8, np.nan])) / 26
     assert areas == pytest.approx([0.2, 0.4, 1.8, 1])
 
 
@@ -146,22 +143,22 @@ def test_correlations_that_do_not_exist_are_told_in_one_line():
         x=("a", "b", "c"), y=("X", "Y", "Z"), category="training", permutations=20
     )
     study = relations.analyse(frame, options, source="s")
-    assert "over 4 to 8 models" in relation_words.headline(study)[1]
-    told = relation_words.caveats(study)
+    assert "over 4 to 8 models" in relations.headline(study)[1]
+    told = relations.caveats(study)
     (line,) = [one for one in told if one.startswith("Not known, ")]
     assert line.endswith("fewer than 4 models have both: c, X in all.")
     assert any("not independent: the partial" in one for one in told)
     alone = relations.analyse(
         frame.assign(training=list("stuvwxyz")), options, source="s"
     )
-    assert not any("partial" in one for one in relation_words.caveats(alone))
+    assert not any("partial" in one for one in relations.caveats(alone))
     frame.loc[4:, "b"] = np.nan
-    told = relation_words.caveats(relations.analyse(frame, options, source="s"))
+    told = relations.caveats(relations.analyse(frame, options, source="s"))
     (line,) = [one for one in told if one.startswith("Not known, ")]
     assert line.endswith("have both: c, X, b with Z in all.")
     frame = frame[["X", "training"]].assign(a=[1.0, 2, 3, *[np.nan] * 5], X=range(8))
     options = relations.Options(x=("a",), y=("X",), category="training")
-    answer, _ = relation_words.headline(relations.analyse(frame, options, source="s"))
+    answer, _ = relations.headline(relations.analyse(frame, options, source="s"))
     assert answer == (
         "No correlation can be tested: no x and y are known of at least 4 models."
     )
@@ -258,18 +255,18 @@ def test_it_is_said_where_nothing_could_be_significant(
     asked = dict(category="training", permutations=permutations, adjust=adjust)
     options = relations.Options(x=("x",), y=y, **asked)
     study = relations.analyse(strongest(n, tests), options, source="s")
-    assert study.attainable("all") == pytest.approx(least)
+    assert study.attainable["all"] == pytest.approx(least)
     found = getattr(study.families["all"], relations.TESTED[adjust]).to_numpy()
     # Of so few random orders of 5 models some may be the best again.
     assert found.min() >= least * (1 - 1e-12)
     if n != 5 or permutations > 120:
         assert found.min() == pytest.approx(least)
     answer, caveats = (
-        relation_words.headline(study)[0],
-        " ".join(relation_words.caveats(study)),
+        relations.headline(study)[0],
+        " ".join(relations.caveats(study)),
     )
     assert (f"p {relations.WORDS[adjust]} is at least" in answer) == (told is not None)
     assert (told or "") in answer
     assert ("no p could be as small as 0.05" in caveats) == (told is not None)
-    tree = json.loads(document.to_json(relation_words.results(study)))
-    assert tree["attainable"] == {"all": study.attainable("all")}
+    tree = json.loads(document.to_json(relations.results(study)))
+    assert tree["attainable"] == {"all": study.attainable["all"]}
