@@ -126,10 +126,10 @@ class Look(NamedTuple):
 
     def sheet(self, name: str, task: "suite.Task", pictures, more: str = "") -> None:
         """Draws and keeps a row an image of the task's set, a column a condition."""
-        from jbias.report import contact_sheet
+        from jbias.report import image_sheets
 
         names, title = self.names(task.dataset), f"{task.name}{more}"
-        self.write(name, contact_sheet.draw(pictures, names, title=title))
+        self.write(name, image_sheets.draw(pictures, names, title=title))
 
     def subset(self, dataset: str, given=None) -> "prepared_sets.PreparedSet":
         """The images that are drawn of a set, before a network or before none."""
@@ -156,8 +156,8 @@ class NetworkDrawings(NamedTuple):
 
     names: tuple[str, str]  # A short one, and one that says which run it is of.
     sheets: int  # Of its own.
-    seen: Mapping[str, "saliency_figures.Seen"]  # By set.
-    mean: Mapping[str, "saliency_figures.Mean"]
+    seen: Mapping[str, "image_sheets.Seen"]  # By set.
+    mean: Mapping[str, "image_sheets.Mean"]
 
 
 def run(args: argparse.Namespace, changes: Sequence[str]) -> int:
@@ -283,7 +283,7 @@ def _seen(look: Look, network: "predict.BoundNetwork", label: str, dataset: str,
 
     from jbias.data import wordnet
     from jbias.evals import grad_cam, predict, prepared_sets, probes
-    from jbias.report import saliency_figures
+    from jbias.report import image_sheets
 
     few = look.subset(dataset, given)
     batches = [*prepared_sets.device_batches(look.suite, few)]
@@ -292,7 +292,7 @@ def _seen(look: Look, network: "predict.BoundNetwork", label: str, dataset: str,
     found = predict.run_probe(network, probes.make_plain(), batches, {"": rule})[""]
     names = [wordnet.readable(few.classes[k]) for k in found["prediction"]]
     right = found["prediction"] == few.columns["label"]
-    seen = saliency_figures.Seen(maps, names, found["confidence"], right)
+    seen = image_sheets.Seen(maps, names, found["confidence"], right)
     if not look.maps:
         return seen, None
     some = prepared_sets.subsample(given, look.maps)
@@ -304,13 +304,13 @@ def _seen(look: Look, network: "predict.BoundNetwork", label: str, dataset: str,
             count += len(maps)
             empty += int((maps.max((1, 2)) == 0).sum())
             tell(len(maps))
-    return seen, saliency_figures.Mean(total / count, count, empty)
+    return seen, image_sheets.Mean(total / count, count, empty)
 
 
 def _saliency(look: Look, found: Sequence[NetworkDrawings]) -> int:
     """Draws the figures that networks share; returns how many."""
     from jbias.evals import prepared_sets
-    from jbias.report import saliency_figures
+    from jbias.report import image_sheets
 
     drawn, short = 0, [one.names[0] for one in found]
     several = [one.names[short.count(one.names[0]) > 1] for one in found]
@@ -324,11 +324,11 @@ def _saliency(look: Look, found: Sequence[NetworkDrawings]) -> int:
             title = f"Grad-CAM at {look.site}, {dataset}"
             few, names = look.subset(dataset), look.names(dataset)
             images = prepared_sets.read_images(look.suite, few) / 255
-            fig = saliency_figures.over(images, names, seen, title=title)
+            fig = image_sheets.saliency(images, names, seen, title=title)
             look.write(f"saliency@{dataset}", fig)
         if means:
             title = f"Mean of Grad-CAM at {look.site}, {dataset}"
-            fig = saliency_figures.means(means, title=title)
+            fig = image_sheets.mean_maps(means, title=title)
             look.write(f"mean_saliency@{dataset}", fig)
         drawn += bool(seen) + bool(means)
     return drawn
@@ -376,7 +376,7 @@ def _without_networks(look: Look, networks: bool) -> int:
 def _as_they_are(look: Look, name: str, tasks: Sequence["suite.Task"]):
     """A column a set; what their images are stands below where sets differ in that."""
     from jbias.evals import prepared_sets
-    from jbias.report import contact_sheet
+    from jbias.report import image_sheets
 
     columns, names = {}, {}
     for task in tasks:
@@ -385,12 +385,12 @@ def _as_they_are(look: Look, name: str, tasks: Sequence["suite.Task"]):
         (columns[task.dataset],) = prepared_sets.condition_images(*of).values()
     first = names[tasks[0].dataset]
     if all(one == first for one in names.values()):
-        return contact_sheet.draw(columns, first, title=name)
+        return image_sheets.draw(columns, first, title=name)
     notes = {
-        dataset: [contact_sheet.Note((one,)) for one in of]
+        dataset: [image_sheets.Note((one,)) for one in of]
         for dataset, of in names.items()
     }
-    return contact_sheet.draw(columns, notes=notes, title=name)
+    return image_sheets.draw(columns, notes=notes, title=name)
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -12,7 +12,7 @@ from PIL import Image
 
 from jbias import data, evaluate, look, models
 from jbias.evals import grad_cam, loading, networks, predict, suite
-from jbias.report import saliency_figures
+from jbias.report import image_sheets
 from tests import cases
 
 pytestmark = pytest.mark.slow
@@ -190,10 +190,10 @@ def test_saliency_is_of_the_network_and_says_what_it_decides(
         return real(*args, **options)
 
     for name, real in (
-        ("over", saliency_figures.over),
-        ("means", saliency_figures.means),
+        ("saliency", image_sheets.saliency),
+        ("mean_maps", image_sheets.mean_maps),
     ):
-        monkeypatch.setattr(saliency_figures, name, functools.partial(note, real))
+        monkeypatch.setattr(image_sheets, name, functools.partial(note, real))
     args = (f"--seeds={count}", "--only=accuracy", "--set=test", "--maps=48")
     assert draw(file, tmp_path, *network, *args) == 0
     ((images, names, by_network), options), ((means,), _) = drawn

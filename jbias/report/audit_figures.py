@@ -10,7 +10,7 @@ from matplotlib import lines, ticker
 from matplotlib.backends import backend_agg
 
 from jbias.evals import attribute_audit
-from jbias.report import audit_tables, audited, contact_sheet, plots
+from jbias.report import audit_tables, audited, image_sheets, plots
 
 _MOST = 8  # Attributes in one figure.
 _IN, _OUT = plots.COLOURS[0], plots.COLOURS[1]
@@ -150,10 +150,10 @@ def flips(found: audited.Audited, one: attribute_audit.Candidate) -> mpl_figure.
             if not found.correct[0, i]:
                 words.insert(1, f"{right} {found.likelihood[0, i]:.2f}")
             notes[name].append(
-                contact_sheet.Note(tuple(words), bool(found.correct[0, i]))
+                image_sheets.Note(tuple(words), bool(found.correct[0, i]))
             )
     rows, title = ("agrees", "disagrees"), f"{one.name} flips the answer"
-    return contact_sheet.draw(pictures, rows, notes=notes, title=title, across=8)
+    return image_sheets.draw(pictures, rows, notes=notes, title=title, across=8)
 
 
 def _panels(count: int, entries: int):

@@ -11,7 +11,7 @@ from matplotlib import figure as mpl_figure
 
 from jbias.data import images
 from jbias.evals import spectral
-from jbias.report import contact_sheet, plots, relations, tables
+from jbias.report import image_sheets, plots, relations, tables
 
 GAIN = 6  # High-pass images are nearly black, and drawn so many times brighter.
 _PREPROCESS = images.Preprocess(size=224, short=256)
@@ -151,7 +151,7 @@ def stimuli(images: Sequence[Float[np.ndarray, "h w c"]]) -> mpl_figure.Figure:
             columns[f"{kind} {cut:g}"] = [
                 _bytes(gain * kept(image)[::step, ::step]) for image in images
             ]
-    return contact_sheet.draw(columns, across=6)
+    return image_sheets.draw(columns, across=6)
 
 
 def _bytes(image: np.ndarray) -> UInt8[np.ndarray, "h w c"]:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from jbias.report import contact_sheet, plots, saliency_figures
+from jbias.report import image_sheets, plots
 from tests import cases
 
 IMAGES = np.random.default_rng(0).random((2, 8, 8, 3))
@@ -50,7 +50,7 @@ def inside(fig) -> None:
 
 
 def test_pictures_are_in_their_rows_and_columns():
-    fig = contact_sheet.draw(COLUMNS, ["first", "second"])
+    fig = image_sheets.draw(COLUMNS, ["first", "second"])
     assert len(fig.axes) == 8
     for j, (name, column) in enumerate(COLUMNS.items()):
         for i, one in enumerate(column):
@@ -69,7 +69,7 @@ def test_pictures_are_in_their_rows_and_columns():
 @cases.each("side", [8, 28, 32, 224])
 def test_a_pixel_is_a_square_of_whole_pixels(side):
     images = np.random.default_rng(1).integers(0, 256, (2, side, side, 3), np.uint8)
-    found = cells(contact_sheet.draw({"a": images, "b": images[::-1]}, ["one", "two"]))
+    found = cells(image_sheets.draw({"a": images, "b": images[::-1]}, ["one", "two"]))
     for drawn, image in zip(found, [*images, *images[::-1]], strict=True):
         times = -(-128 // side)
         np.testing.assert_array_equal(drawn, image.repeat(times, 0).repeat(times, 1))
@@ -77,11 +77,11 @@ def test_a_pixel_is_a_square_of_whole_pixels(side):
 
 def test_many_columns_go_on_below_and_kinds_stay_together():
     names = ["as it is", *(f"{kind} {i}" for kind in "abc" for i in range(3))]
-    fig = contact_sheet.draw({name: IMAGES for name in names}, across=5)
+    fig = image_sheets.draw({name: IMAGES for name in names}, across=5)
     rows = [round(axes.get_position().y0, 4) for axes in fig.axes[::2]]
     assert [rows.count(row) for row in dict.fromkeys(rows)] == [4, 3, 3]
     inside(fig)
-    fig = contact_sheet.draw({f"a {i}": IMAGES for i in range(7)}, across=3)
+    fig = image_sheets.draw({f"a {i}": IMAGES for i in range(7)}, across=3)
     assert len({round(axes.get_position().y0, 4) for axes in fig.axes[::2]}) == 3
     for drawn, i in zip(cells(fig), [0, 1] * 7, strict=True):
         np.testing.assert_array_equal(drawn, BYTES[i].repeat(16, 0).repeat(16, 1))
@@ -89,19 +89,19 @@ def test_many_columns_go_on_below_and_kinds_stay_together():
 
 def test_long_names_are_cut_where_words_end():
     names = ("jpeg_compression-3", "linf 0.25/255 2 steps", "a/preact_resnet18 seed 10")
-    fig = contact_sheet.draw(dict.fromkeys(names, IMAGES), ["1234567 " + "w" * 40] * 2)
+    fig = image_sheets.draw(dict.fromkeys(names, IMAGES), ["1234567 " + "w" * 40] * 2)
     inside(fig)
     assert "jpeg_\ncompression-3" in words(fig)
 
 
 def test_decisions_stand_below_and_right_ones_are_marked():
-    seen = saliency_figures.Seen(
+    seen = image_sheets.Seen(
         maps=np.stack([np.zeros((8, 8)), np.eye(8)]),
         decided=["cat", "dog (n02110185)"],
         chance=np.array([0.5, 0.956]),
         right=np.array([False, True]),
     )
-    fig = saliency_figures.over(
+    fig = image_sheets.saliency(
         IMAGES, ["1 cow", "2 dog"], {"a": seen}, title="Grad-CAM"
     )
     assert {"cat\n✗ 50%", "dog (n02110185)\n✓ 96%"} < words(fig)
@@ -115,10 +115,10 @@ def test_decisions_stand_below_and_right_ones_are_marked():
 
 def test_mean_maps_share_their_colours():
     means = {
-        "a": saliency_figures.Mean(np.full((8, 8), 0.2), 9, 0),
-        "b": saliency_figures.Mean(np.full((8, 8), 0.4), 9, 3),
+        "a": image_sheets.Mean(np.full((8, 8), 0.2), 9, 0),
+        "b": image_sheets.Mean(np.full((8, 8), 0.4), 9, 3),
     }
-    fig = saliency_figures.means(means, title="Mean")
+    fig = image_sheets.mean_maps(means, title="Mean")
     one, two = (axes.images[0].get_array() for axes in fig.axes)
     assert (one == 0.5).all() and (two == 1).all()
     assert {"to 0.20\n0 of 9 empty", "to 0.40\n3 of 9 empty"} < words(fig)
@@ -126,7 +126,7 @@ def test_mean_maps_share_their_colours():
 
 
 def test_tall_images_keep_their_proportion():
-    fig = contact_sheet.draw({"stacked": np.zeros((3, 64, 32, 3))})
+    fig = image_sheets.draw({"stacked": np.zeros((3, 64, 32, 3))})
     width, height = fig.get_size_inches()
     box = fig.axes[0].get_position()
     assert box.height * height == pytest.approx(2 * box.width * width)
@@ -137,5 +137,5 @@ def test_tall_images_keep_their_proportion():
     [({}, ()), ({"a": IMAGES, "b": IMAGES[:1]}, ()), ({"a": IMAGES}, ["one"])],
 )
 def test_columns_of_other_lengths_are_refused(columns, names):
-    with pytest.raises(ValueError, match="contact_sheet: columns must be of the same"):
-        contact_sheet.draw(columns, names)
+    with pytest.raises(ValueError, match="image_sheets: columns must be of the same"):
+        image_sheets.draw(columns, names)

@@ -1,0 +1,238 @@
+"""Images side by side: what a probe shows of a few, or where networks look in them."""
+
+import functools
+import itertools
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import matplotlib as mpl
+import numpy as np
+from jaxtyping import Bool, Float, Shaped, UInt8
+from matplotlib import figure as mpl_figure
+from matplotlib import font_manager
+
+from jbias.report import plots
+
+# Pixels of a PNG: all boxes are whole ones, so that no picture is resampled there.
+DPI = 200
+GAP, NAME, LINE, EDGE = 8, 180, 26, 8
+TITLE, NAMES, HEAD, BELOW = 8, 7, 6, 6  # Points of text.
+MAPS = "magma"  # From black, nothing, to nearly white.
+MARKS = {None: "", True: "✓ ", False: "✗ "}
+COLOURS = {None: plots.INK, True: "#1d7a4f", False: "#b3372f"}
+
+
+class Note(NamedTuple):
+    """What stands below a picture, a line each; `right` marks the last."""
+
+    lines: tuple[str, ...]
+    right: bool | None = None
+
+
+class Seen(NamedTuple):
+    """A network's maps of some images, and what it decides about each."""
+
+    maps: Float[np.ndarray, "n h w"]
+    decided: Sequence[str]  # Names of classes.
+    chance: Float[np.ndarray, "n"]  # The probability of that.
+    right: Bool[np.ndarray, "n"]
+
+
+class Mean(NamedTuple):
+    """The mean map of so many images, of which some had no evidence at all."""
+
+    map: Float[np.ndarray, "h w"]
+    count: int
+    empty: int
+
+
+def saliency(
+    images: Float[np.ndarray, "n h w 3"],
+    names: Sequence[str],
+    seen: Mapping[str, Seen],
+    *,
+    title: str,
+) -> mpl_figure.Figure:
+    """Draws a row an image and a column a network, and below what it decides.
+
+    names: of the images. seen: by the networks' names.
+    """
+    columns, notes = {"as it is": images}, {}
+    for label, of in seen.items():
+        columns[label] = [*map(overlay, images, of.maps)]
+        notes[label] = [
+            Note((name, f"{p:.0%}"), right)
+            for name, p, right in zip(of.decided, of.chance, of.right.tolist())
+        ]
+    foot = (
+        "Light is where the evidence for the decision lies; each map's largest value is 1."
+        " Below: the decision and its probability."
+    )
+    look = dict(notes=notes, title=title, foot=foot, least=180, across=12)
+    return draw(columns, names, **look)
+
+
+def mean_maps(means: Mapping[str, Mean], *, title: str) -> mpl_figure.Figure:
+    """Draws mean maps of networks side by side, in the same colours."""
+    top = max(float(one.map.max()) for one in means.values()) or 1.0
+    notes = {
+        label: [Note((f"to {m.map.max():.2f}", f"{m.empty} of {m.count} empty"))]
+        for label, m in means.items()
+    }
+    foot = f"From 0, black, to {top:.2f}, nearly white. Empty maps show no evidence."
+    columns = {label: [one.map / top] for label, one in means.items()}
+    return draw(columns, notes=notes, title=title, foot=foot, least=180, across=12)
+
+
+def overlay(
+    image: Float[np.ndarray, "h w 3"], weight: Float[np.ndarray, "h w"]
+) -> UInt8[np.ndarray, "h w 3"]:
+    """Lays a map in [0, 1], in its colours, over a grey image in [0, 1]."""
+    grey = np.asarray(image, np.float64) @ [0.299, 0.587, 0.114]
+    colour = mpl.colormaps[MAPS](np.clip(weight, 0, 1))[..., :3]
+    return np.rint(255 * (0.4 * grey[..., None] + 0.6 * colour)).astype(np.uint8)
+
+
+def draw(
+    columns: Mapping[str, Sequence[Shaped[np.ndarray, "h w *c"]]],
+    names: Sequence[str] = (),
+    *,
+    notes: Mapping[str, Sequence[Note]] | None = None,
+    title: str = "",
+    foot: str = "",
+    least: int = 128,
+    across: int = 20,
+) -> mpl_figure.Figure:
+    """Draws a row an image and a column a condition, under its name.
+
+    columns: by name, each with as many pictures: images (h, w, 3) in [0, 1] or of bytes,
+      maps (h, w) in [0, 1], in colours, or masks (h, w) of bools, white where True.
+    names: of the rows. notes: of some columns, below each picture.
+    least: a pixel of a picture is a square of as many of the PNG's as make the picture at
+      least so wide. across: more columns go on below.
+    ValueError for columns of other lengths, and for none.
+    """
+    counts = {len(column) for column in (*columns.values(), *(notes or {}).values())}
+    if len(counts) != 1 or 0 in counts or names and {len(names)} != counts:
+        raise ValueError(
+            "image_sheets: columns must be of the same number of pictures, at least one,"
+            f" and names as many, got {sorted(counts)} and {len(names)}"
+        )
+    shapes = [np.shape(one) for column in columns.values() for one in column]
+    tall, wide = (max(shape[i] for shape in shapes) for i in (0, 1))
+    scale = math.ceil(least / wide)
+    tall, wide = scale * tall, scale * wide
+    below = {
+        name: [_below(one, wide) for one in column]
+        for name, column in (notes or {}).items()
+    }
+    most = max((len(told) for one in below.values() for told, _ in one), default=0)
+    row = tall + LINE * most + GAP
+    bands, left = _bands(columns, across), NAME if names else EDGE
+    width = max(left + max(map(len, bands)) * (wide + GAP) + EDGE, 3 * NAME)
+    over, under = (
+        wrapped(told, width - 2 * EDGE, size)
+        for told, size in ((title, TITLE), (foot, NAMES))
+    )
+    heads = {name: wrapped(name, wide + 4, HEAD) for name in columns}
+    tops = [LINE * max(len(heads[name]) for name in band) + GAP for band in bands]
+    body = counts.pop() * row + GAP
+    height = 2 * EDGE + sum(tops) + len(bands) * body + LINE * len(over + under)
+    page = _Page(plots.blank(width / DPI, height / DPI), width, height)
+    page.text(EDGE, EDGE, over, TITLE)
+    y = EDGE + LINE * len(over)
+    for band, top in zip(bands, tops):
+        y += top
+        for i, name in enumerate(names):
+            told = wrapped(name, left - 2 * GAP, NAMES)
+            place = left - GAP, y + i * row + tall // 2
+            page.text(*place, told, ha="right", va="center")
+        for j, name in enumerate(band):
+            x = left + j * (wide + GAP)
+            middle = x + wide // 2
+            page.text(middle, y - GAP // 2, heads[name], HEAD, ha="center", va="bottom")
+            for i, one in enumerate(columns[name]):
+                page.picture(x, y + i * row, wide, tall, np.asarray(one))
+            for i, (told, colour) in enumerate(below.get(name, ())):
+                foot_y = y + i * row + tall + 2
+                page.text(middle, foot_y, told, BELOW, ha="center", color=colour)
+        y += body
+    page.text(EDGE, y, under)
+    return plots.literal(page.fig)
+
+
+class _Page(NamedTuple):
+    """A figure whose unit is a pixel, from the upper left."""
+
+    fig: mpl_figure.Figure
+    width: int
+    height: int
+
+    def text(self, x, y, lines, size=NAMES, *, ha="left", va="top", color=plots.INK):
+        place = x / self.width, 1 - y / self.height
+        look = dict(ha=ha, va=va, fontsize=size, color=color, linespacing=1.1)
+        if lines:
+            self.fig.text(*place, "\n".join(plots.plain(lines)), **look)
+
+    def picture(self, x, y, wide, tall, one: np.ndarray):
+        """Draws pixels as squares, so that small images stay sharp."""
+        kind = {}
+        if one.ndim == 2:
+            kind = dict(cmap="gray" if one.dtype == bool else MAPS, vmin=0, vmax=1)
+        elif one.dtype != np.uint8:
+            one = np.rint(255 * np.clip(one, 0, 1)).astype(np.uint8)
+        corner = x / self.width, 1 - (y + tall) / self.height
+        axes = self.fig.add_axes((*corner, wide / self.width, tall / self.height))
+        axes.imshow(one, interpolation="none", **kind)
+        axes.set_axis_off()
+
+
+def _below(note: Note, width: int) -> tuple[list[str], str]:
+    """Gives a note in lines of at most so many pixels, with its mark, and its colour."""
+    marked = [*note.lines[:-1], f"{MARKS[note.right]}{note.lines[-1]}"]
+    lines = [line for one in marked for line in wrapped(one, width, BELOW)]
+    return lines, COLOURS[note.right]
+
+
+def wrapped(text: str, width: float, size: float) -> list[str]:
+    """Text in lines of at most so many pixels, cut at spaces, and after _, / and - in words.
+
+    size: in points. What is longer still is cut anywhere; no text is no line.
+    """
+    lines = [""]
+    for part in re.findall(r"\s+|\S+?(?:[_/-](?=[^\W\d])|(?=\s|$))", text.strip()):
+        if lines[-1] and _wide(lines[-1] + part.rstrip(), size) > width:
+            lines.append("")
+            part = part.lstrip()
+        while _wide(part, size) > width and len(part) > 1:
+            fits = sum(_wide(part[:n], size) <= width for n in range(1, len(part)))
+            lines[-1], part = part[: fits or 1], part[fits or 1 :]
+            lines.append("")
+        lines[-1] += part
+    return [line.rstrip() for line in lines if line.strip()]
+
+
+@functools.cache
+def _wide(text: str, size: float) -> float:
+    """How many pixels a line of text takes."""
+    font = font_manager.get_font(font_manager.findfont(plots.STYLE["font.family"]))
+    font.set_size(size, DPI)
+    font.set_text(*plots.plain([text]))
+    return font.get_width_height()[0] / 64
+
+
+def _bands(names: Iterable[str], across: int) -> list[list[str]]:
+    """Columns by bands: those that differ in the last number alone stay together."""
+    bands: list[list[str]] = [[]]
+    for _, several in itertools.groupby(
+        names, lambda n: re.sub(r"[\s-][\d.]+$", "", n)
+    ):
+        kind = list(several)
+        for start in range(0, len(kind), across):
+            part = kind[start : start + across]
+            if len(bands[-1]) + len(part) > across:
+                bands.append([])
+            bands[-1] += part
+    return bands
