@@ -3,6 +3,8 @@
 PYTHON ?= python3
 VENV ?= .venv
 EXTRAS ?= test
+# Installed uncompiled: what is imported is compiled once, and kept, whatever the environment says.
+export PYTHONDONTWRITEBYTECODE =
 RUN = $(VENV)/bin/python
 ALGOS = erm padain sagnet
 EIGHT = erm stylized_erm debiased infodrop sagnet padain
@@ -82,11 +84,9 @@ format: $(VENV)/.installed
 	$(RUN) -m ruff check --fix .
 
 # Most of the time goes into compiling small programs that run once: half of it is saved, and
-# what was compiled is kept for the other worker and the next run. What Python compiles is
-# kept, whatever the environment says: pytest rewrites all asserts, and each process that a
-# test starts reads the package.
+# what was compiled is kept for the other worker and the next run.
 test: lint
-	PYTHONDONTWRITEBYTECODE= XLA_FLAGS="$$XLA_FLAGS --xla_backend_optimization_level=0" \
+	XLA_FLAGS="$$XLA_FLAGS --xla_backend_optimization_level=0" \
 		JAX_COMPILATION_CACHE_DIR=$(CURDIR)/build/xla \
 		JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0 JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES=-1 \
 		$(RUN) -m pytest -m 'not slow' -n 2 --dist loadfile $(TESTS)
