@@ -1,5 +1,6 @@
 "use strict";
-// Sorts a table by the column whose head is chosen; without this it is a plain table.
+// Sorts a table by the column whose head is chosen, and marks what scrolls; without this a
+// page has plain tables.
 const number = (text) => {
   const plain = text.replace(/−/g, "-").replace(/[,\s%]/g, "");
   if (plain.includes("∞")) return plain.startsWith("-") ? -Infinity : Infinity;
@@ -41,3 +42,12 @@ for (const table of document.querySelectorAll("figure.table table")) {
     });
   });
 }
+// Marks boxes that are wider than they show, and those with more beyond their right edge.
+const mark = (box) => {
+  box.classList.toggle("wider", box.clientWidth < box.scrollWidth - 1);
+  box.classList.toggle("more", box.scrollLeft + box.clientWidth < box.scrollWidth - 1);
+};
+const boxes = [...document.querySelectorAll(".scroll")];
+for (const box of boxes) box.addEventListener("scroll", () => mark(box), { passive: true });
+const watch = new ResizeObserver((changes) => changes.forEach((each) => mark(each.target)));
+for (const box of boxes) watch.observe(box);
