@@ -138,7 +138,7 @@ class Columns(NamedTuple):
 def run(args: argparse.Namespace, options: Sequence[str]) -> int:
     """Audits what the arguments name; returns the exit code."""
     from jbias.evals import loading, networks
-    from jbias.report import audit_page
+    from jbias.report import audit
 
     out, say = epath.Path(args.out), console.logger(None)
     config = ml_collections.ConfigDict({"run": {"devices": args.devices}})
@@ -165,7 +165,7 @@ def run(args: argparse.Namespace, options: Sequence[str]) -> int:
         _audited(name, several, reference, asked, columns, args, say)
         for name, several in models.items()
     ]
-    for line in audit_page.write(found, pathlib.Path(args.out), refused):
+    for line in audit.write(found, pathlib.Path(args.out), refused):
         say(line)
     return 1 if refused else 0
 
@@ -318,13 +318,13 @@ def _audited(
     given: Columns,
     args: argparse.Namespace,
     say: Callable[[str], None],
-) -> "audited.Audited":
+) -> "audit.Audited":
     """Tests every candidate on one model, by the images that all its networks answer."""
     import numpy as np
 
     from jbias.data import wordnet
     from jbias.evals import attribute_audit
-    from jbias.report import audited
+    from jbias.report import audit
 
     source, notes = asked.sources[_SET], list(given.notes)
     index = functools.reduce(
@@ -341,7 +341,7 @@ def _audited(
     names = {key: (classes, values) for key, values in given.values.items()}
     tested = _tested(name, *of, against, columns, names, args)
     say(f"{name}: {len(columns)} attribute{'s' * (len(columns) != 1)} tested")
-    made = audited.Audited(
+    made = audit.Audited(
         model=name,
         networks=tuple(one.network for one in several),
         reference=tuple(one.network for one in reference),
@@ -410,13 +410,13 @@ def _tested(
 
 
 def _examples(
-    found: "audited.Audited", asked: "suite.Suite", count: int
-) -> Iterator[tuple[str, "audited.Examples"]]:
+    found: "audit.Audited", asked: "suite.Suite", count: int
+) -> Iterator[tuple[str, "audit.Examples"]]:
     """Pairs of images whose decisions flip, for each attribute that the page shows."""
     import numpy as np
 
     from jbias.evals import attribute_audit, prepared_sets
-    from jbias.report import audited
+    from jbias.report import audit
 
     hurt = {one.name for one in found.shown}
     for one in found.shown if count else ():
@@ -439,7 +439,7 @@ def _examples(
         few = prepared_sets.select(asked, _SET, index)
         shown = prepared_sets.read_images(asked, few)
         half = len(pairs)
-        yield one.name, audited.Examples(pairs, shown[:half], shown[half:])
+        yield one.name, audit.Examples(pairs, shown[:half], shown[half:])
 
 
 if __name__ == "__main__":

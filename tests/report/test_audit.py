@@ -8,7 +8,7 @@ import pytest
 
 from jbias.data import shifts
 from jbias.evals import attribute_audit, attribute_reliance
-from jbias.report import audit_page, audit_tables, audit_words, audited
+from jbias.report import audit
 
 K, N = 4, 1600
 CLASSES = ("cat", "dog", "<elk>", "fox")
@@ -51,7 +51,7 @@ def made(
         correct[0], likelihood[0], side, label, np.array([hat, sky]), 4
     )
     pictures = rng.integers(0, 256, (2, len(pairs), 8, 8, 3)).astype(np.uint8)
-    return audited.Audited(
+    return audit.Audited(
         model=model,
         networks=tuple(f"{model}-seed{i}" for i in range(networks)),
         reference=("clean",) if beside else (),
@@ -67,7 +67,7 @@ def made(
         likelihood=likelihood,
         confidence=np.maximum(likelihood, 0.5),
         candidates=ranked,
-        examples={first.name: audited.Examples(pairs, *pictures)} if pairs else {},
+        examples={first.name: audit.Examples(pairs, *pictures)} if pairs else {},
         notes=("a note",),
         tau=0.05,
         alpha=0.05,
@@ -84,11 +84,11 @@ def planted():
 @pytest.fixture(scope="module")
 def written(planted, tmp_path_factory):
     out = tmp_path_factory.mktemp("audit")
-    return out, list(audit_page.write([planted], out, ["not audited: other.pth"]))
+    return out, list(audit.write([planted], out, ["not audited: other.pth"]))
 
 
 def test_ranks_and_names_what_was_planted(planted):
-    table = audit_tables.ranked(planted)
+    table = audit.ranked(planted)
     told = table.data.set_index("attribute")
     assert [*told.index] == ["hair", "hat", "sky & sea", "class"]
     assert [*told["verdict"]] == ["bug", "goes with", "none", "untestable"]
@@ -105,27 +105,27 @@ def test_ranks_and_names_what_was_planted(planted):
 
 def test_says_which_values_go_with_which_classes(planted):
     hair = planted.candidates[0]
-    sides_of = audit_words.direction(planted, hair).split("; ")
+    sides_of = audit.direction(planted, hair).split("; ")
     assert sorted(sides_of) == [
         "black, blond with cat, dog",
         "brown, grey with <elk>, fox",
     ]
-    first = audit_words.links(planted, hair, 1)
+    first = audit.links(planted, hair, 1)
     value, _, name = first.partition(" (")[0].partition(" with ")
     assert (value in ("black", "blond")) == (name in ("cat", "dog"))
-    told = list(audit_words.findings(planted))
+    told = list(audit.findings(planted))
     assert told[0].startswith("hair: conditional, the value is taken for a cue")
     assert told[1].startswith("hat is not blamed: of its drop ")
 
 
 def test_answers_in_one_sentence(planted):
-    answer, basis = audit_words.answer(planted)
+    answer, basis = audit.answer(planted)
     assert answer.startswith("net: hair (conditional, 5")
     assert answer.endswith(" points) hurts.")
     assert basis.startswith(
         "1 network, 1,600 images of pets/test, 4 attributes (3 tested), accuracy "
     )
-    answer, _ = audit_words.answer(made(planted=False))
+    answer, _ = audit.answer(made(planted=False))
     assert "of no attribute a drop of more than 5.0 points is sure" in answer
 
 
@@ -138,8 +138,8 @@ def test_networks_that_differ_are_told_apart():
     assert each[0] > 0.4
     assert max(map(abs, each[1:])) < 0.1
     assert np.mean(each) == pytest.approx(first.drop)
-    assert "hurts some networks" in audit_words.answer(found)[0]
-    assert any("--apart" in line for line in audit_words.findings(found))
+    assert "hurts some networks" in audit.answer(found)[0]
+    assert any("--apart" in line for line in audit.findings(found))
 
 
 @pytest.mark.slow
@@ -188,7 +188,7 @@ def test_the_page_is_whole_and_escaped(written):
 
 def test_probabilities_are_those_of_the_extreme_sets(planted):
     hair = planted.candidates[0]
-    data = audit_tables.likelihood(planted, hair)
+    data = audit.likelihood(planted, hair)
     assert data["within"].sum() == pytest.approx(1)
     assert data["outside"].sum() == pytest.approx(1)
     right = data["low"] >= 0.5  # Made so: right images have 0.7 or more.
@@ -201,7 +201,7 @@ def test_probabilities_are_those_of_the_extreme_sets(planted):
 def test_kinds_can_be_chosen(tmp_path):
     """A family of tests for shortcuts alone: as many as attributes that can be tested."""
     found = made(kinds=("conditional",))
-    list(audit_page.write([found], tmp_path))
+    list(audit.write([found], tmp_path))
     ranked = pd.read_csv(tmp_path / "tables/ranked.csv")
     assert [*ranked["kind"].dropna()] == ["conditional"] * 3
     assert "marginal_drop" not in ranked
@@ -211,7 +211,7 @@ def test_kinds_can_be_chosen(tmp_path):
 
 @pytest.mark.slow
 def test_a_reference_is_told(tmp_path):
-    list(audit_page.write([made(beside=True)], tmp_path))
+    list(audit.write([made(beside=True)], tmp_path))
     tree = json.loads((tmp_path / "results.json").read_text())
     assert tree["reference"] == ["clean"]
     assert "beyond those of 1 network of reference" in tree["basis"]
@@ -223,7 +223,7 @@ def test_a_reference_is_told(tmp_path):
 @pytest.mark.slow
 def test_several_models_have_a_page_each_and_one_over_all(tmp_path):
     every = [made(model="a/b"), made(planted=False, model="a b")]
-    lines = list(audit_page.write(every, tmp_path))
+    lines = list(audit.write(every, tmp_path))
     assert len(lines) == 3
     tree = json.loads((tmp_path / "results.json").read_text())
     assert [one["bugs"] for one in tree["models"]] == [["hair"], []]
