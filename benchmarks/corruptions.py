@@ -24,7 +24,7 @@ from scipy import ndimage
 
 from benchmarks import measured
 from jbias.augment import corrupt
-from jbias.data import corruption_kernels, corruption_operators, corruptions
+from jbias.data import corruption_kernels, corruptions
 
 
 def pictures(count: int, side: int) -> UInt8[np.ndarray, "b h w 3"]:
@@ -39,7 +39,7 @@ def on_device(name: str, images: np.ndarray, severity: int, ice: str) -> Callabl
     """Corrupts the batch, and waits for it."""
     side = images.shape[1]
     held = jnp.asarray(images / np.float32(255))
-    made = corruption_operators.settings(
+    made = corruptions.settings(
         name, severity, side=side, table=_table(side), frost=ice
     )
     made = jax.tree.map(jnp.asarray, made)

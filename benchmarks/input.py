@@ -30,12 +30,12 @@ import simplejpeg
 from PIL import Image
 
 from benchmarks import measured
-from jbias.data import crops
+from jbias.data import decoding
 
 PACKAGES = ("simplejpeg", "turbojpeg", "cykooz-resizer", "opencv-python-headless")
 PILLOW, LIMIT = "Pillow, as torchvision", "libjpeg-turbo, decoding alone"
 
-Item = tuple[bytes, crops.Window]
+Item = tuple[bytes, decoding.Window]
 Route = Callable[[Sequence[Item]], Iterator[np.ndarray]]  # Of all images, in order.
 
 
@@ -45,14 +45,14 @@ def items(root: pathlib.Path, seed: int = 0) -> list[Item]:
     for path in sorted(root.rglob("*")):
         if path.suffix.lower() in (".jpeg", ".jpg"):
             with Image.open(path) as image:
-                window = crops.random_window(generator, *image.size)
+                window = decoding.random_window(generator, *image.size)
             found.append((path.read_bytes(), window))
     if not found:
         raise SystemExit(f"benchmarks.input: no JPEG files below {root}")
     return found
 
 
-def pillow(data: bytes, window: crops.Window, size: int) -> np.ndarray:
+def pillow(data: bytes, window: decoding.Window, size: int) -> np.ndarray:
     """Decodes, cuts, resizes with antialiasing."""
     left, top, width, height = window
     image = Image.open(io.BytesIO(data)).convert("RGB")
@@ -60,7 +60,7 @@ def pillow(data: bytes, window: crops.Window, size: int) -> np.ndarray:
     return np.asarray(image.resize((size, size), Image.Resampling.BILINEAR))
 
 
-def opencv(data: bytes, window: crops.Window, size: int) -> np.ndarray:
+def opencv(data: bytes, window: decoding.Window, size: int) -> np.ndarray:
     """Decodes, cuts, resizes without antialiasing."""
     left, top, width, height = window
     flags = cv2.IMREAD_COLOR_RGB | cv2.IMREAD_IGNORE_ORIENTATION
@@ -68,27 +68,27 @@ def opencv(data: bytes, window: crops.Window, size: int) -> np.ndarray:
     return cv2.resize(pixels[top : top + height, left : left + width], (size, size))
 
 
-def ours(data: bytes, window: crops.Window, size: int) -> np.ndarray:
-    """jbias.data.crops.cropped."""
-    return crops.cropped(lambda: io.BytesIO(data), "", size, lambda w, h: window)
+def ours(data: bytes, window: decoding.Window, size: int) -> np.ndarray:
+    """jbias.data.decoding.cropped."""
+    return decoding.cropped(lambda: io.BytesIO(data), "", size, lambda w, h: window)
 
 
 def without_turbojpeg(route: Route) -> Route:
     """The same where TurboJPEG 3 is not installed."""
 
     def run(found: Sequence[Item]) -> Iterator[np.ndarray]:
-        with mock.patch.object(crops, "turbojpeg_library", lambda: None):
+        with mock.patch.object(decoding, "turbojpeg_library", lambda: None):
             yield from route(found)
 
     return run
 
 
-def canvas(data: bytes, window: crops.Window, size: int) -> np.ndarray:
-    """jbias.data.crops.canvas, for the device to cut."""
-    return crops.canvas(lambda: io.BytesIO(data), "", size)[0]
+def canvas(data: bytes, window: decoding.Window, size: int) -> np.ndarray:
+    """jbias.data.decoding.canvas, for the device to cut."""
+    return decoding.canvas(lambda: io.BytesIO(data), "", size)[0]
 
 
-def decoded(data: bytes, window: crops.Window, size: int) -> np.ndarray:
+def decoded(data: bytes, window: decoding.Window, size: int) -> np.ndarray:
     """All pixels, and nothing else: what no route through them can pass."""
     return simplejpeg.decode_jpeg(data)
 
@@ -121,12 +121,12 @@ def routes(found: Sequence[Item], size: int) -> dict[str, Route]:
     made = {
         PILLOW: each(pillow),
         "OpenCV, no antialias": each(opencv),
-        "jbias.data.crops.cropped, simplejpeg": without_turbojpeg(each(ours)),
-        f"jbias.data.crops.canvas, {size * 8 // 7}": each(canvas, size=size * 8 // 7),
+        "jbias.data.decoding.cropped, simplejpeg": without_turbojpeg(each(ours)),
+        f"jbias.data.decoding.canvas, {size * 8 // 7}": each(canvas, size=size * 8 // 7),
         LIMIT: each(decoded),
     }
-    if crops.turbojpeg_library():
-        made["jbias.data.crops.cropped, TurboJPEG 3"] = each(ours)
+    if decoding.turbojpeg_library():
+        made["jbias.data.decoding.cropped, TurboJPEG 3"] = each(ours)
     if importlib.util.find_spec("tensorflow"):
         made["tf.data, no antialias"] = tensorflow(found, size)
     return made

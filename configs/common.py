@@ -67,7 +67,7 @@ import ml_collections
 from jbias import config as jc
 from jbias import data, models
 from jbias.configs import datasets
-from jbias.data import annotations, colored_mnist, shapes
+from jbias.data import colored_mnist, set_options, shapes
 
 
 def experiment(
@@ -371,7 +371,7 @@ def _ood_parts(arg) -> tuple[str, ...]:
     if arg.data == "colored_mnist":
         values["attribute"] = colored_mnist.PALETTE
     values |= shapes.FACTORS if arg.data == "shapes" else {}
-    values |= annotations.read_values(arg.columns) if arg.columns else {}
+    values |= set_options.read_values(arg.columns) if arg.columns else {}
     own = arg.shift.removeprefix("only-")
     others = [one for one in values.get(arg.attribute, ()) if one != own]
     return tuple(f"ood-{one}" for one in others) or ("ood",)

@@ -209,7 +209,7 @@ def _columns(source: "base.Source", wanted: Sequence[str]) -> Columns:
     """The columns asked for, or all whose values have names; equal ones count once."""
     import numpy as np
 
-    from jbias.data import annotations, base
+    from jbias.data import base, set_options
 
     possible = [
         name
@@ -233,8 +233,8 @@ def _columns(source: "base.Source", wanted: Sequence[str]) -> Columns:
             notes.append(f"{name} is the same as {twin} in every image.")
             continue
         told = source.values.get(name, ())
-        if annotations.NO_VALUE in told:
-            empty = column == told.index(annotations.NO_VALUE)
+        if set_options.NO_VALUE in told:
+            empty = column == told.index(set_options.NO_VALUE)
             column = np.where(empty, -1, column)
             notes.append(
                 f"{empty.sum():,} images without {name} have no part in its tests."
@@ -322,7 +322,7 @@ def _audited(
     """Tests every candidate on one model, by the images that all its networks answer."""
     import numpy as np
 
-    from jbias.data import wordnet
+    from jbias.data import tables
     from jbias.evals import attribute_audit
     from jbias.report import audit
 
@@ -334,7 +334,7 @@ def _audited(
         notes.append(f"{len(index):,} of {len(source):,} images of the set are shown.")
     label = np.asarray(source.columns["label"])[index]
     columns = {key: column[index] for key, column in given.columns.items()}
-    classes = tuple(map(wordnet.readable, source.classes))
+    classes = tuple(map(tables.readable, source.classes))
     answers = _stacked(several, index)
     of = answers["correct"], label
     against = _stacked(reference, index)["correct"] if reference else None
@@ -347,7 +347,7 @@ def _audited(
         reference=tuple(one.network for one in reference),
         dataset=source.name,
         classes=classes,
-        answers=tuple(map(wordnet.readable, several[0].classes)),
+        answers=tuple(map(tables.readable, several[0].classes)),
         index=index,
         label=label,
         columns=columns,

@@ -141,12 +141,12 @@ class Look(NamedTuple):
         """What rows are called: the image's number in its set, and its class."""
         import numpy as np
 
-        from jbias.data import wordnet
+        from jbias.data import tables
 
         source = self.suite.sources[dataset]
         labels = np.asarray(source.columns["label"])[self.rows[dataset]]
         return [
-            f"{i} {wordnet.readable(source.classes[k]) if k >= 0 else ''}".strip()
+            f"{i} {tables.readable(source.classes[k]) if k >= 0 else ''}".strip()
             for i, k in zip(self.rows[dataset], labels)
         ]
 
@@ -281,7 +281,7 @@ def _seen(look: Look, network: "predict.BoundNetwork", label: str, dataset: str,
     """
     import numpy as np
 
-    from jbias.data import wordnet
+    from jbias.data import tables
     from jbias.evals import grad_cam, predict, prepared_sets, probes
     from jbias.report import image_sheets
 
@@ -290,7 +290,7 @@ def _seen(look: Look, network: "predict.BoundNetwork", label: str, dataset: str,
     maps = np.concatenate([*grad_cam.batch_maps(network, batches, look.site)])
     rule = next(iter(few.rules.values()))
     found = predict.run_probe(network, probes.make_plain(), batches, {"": rule})[""]
-    names = [wordnet.readable(few.classes[k]) for k in found["prediction"]]
+    names = [tables.readable(few.classes[k]) for k in found["prediction"]]
     right = found["prediction"] == few.columns["label"]
     seen = image_sheets.Seen(maps, names, found["confidence"], right)
     if not look.maps:

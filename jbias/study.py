@@ -135,7 +135,7 @@ def planned(
     args: argparse.Namespace, changes: Sequence[str]
 ) -> tuple[list[Run], list[str]]:
     """All runs in order, and why others cannot be; each is tried before any is trained."""
-    from jbias.data import shift_option, shifts, splits
+    from jbias.data import shifts, splits
 
     runs, refused, seen = [], [], {}
     for named in args.config:
@@ -159,7 +159,7 @@ def planned(
                 source = taken.sources[0]  # The set that parts are taken from.
                 for level in _levels(source, args.levels, attribute):
                     try:
-                        shift_option.apply(source, {**shift, "level": level})
+                        shifts.apply(source, {**shift, "level": level})
                     except shifts.Infeasible as error:
                         refused.append(f"{name}, {attribute}, {level}: {error}")
                         continue
@@ -189,9 +189,9 @@ def _levels(
     source: "base.Source", asked: Sequence[str], attribute: str
 ) -> tuple[str, ...]:
     """The levels asked for, each once."""
-    from jbias.data import shift_option, shifts
+    from jbias.data import shifts
 
-    values = shift_option.attribute_values(source, attribute)
+    values = shifts.attribute_values(source, attribute)
     known = {kind[0].upper() for kind in shifts.KINDS} | {"only", *shifts.LEVELS}
     found = []
     for one in asked:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from array_record.python import array_record_module
 
-from jbias.data import tf_example
+from jbias.data import shards as shard_forms
 
 CLASSES = ("ant", "cat", "dog")
 
@@ -70,7 +70,7 @@ def as_records(root, rows):
         writer = array_record_module.ArrayRecordWriter(str(path), "group_size:1")
         for name, image, label in some:
             held = {"image": image, "label": label, "file_name": name.encode()}
-            writer.write(tf_example.serialise(held))
+            writer.write(shard_forms.serialise_example(held))
         writer.close()
     (root / "label.labels.txt").write_text("\n".join(CLASSES) + "\n")
 

@@ -24,7 +24,7 @@ def test_times_all_routes_and_compares_them_to_pillow(found, monkeypatch):
         assert result["images_per_second"] > 0 and len(result["seconds"]) == 2, name
     assert results[benchmark.PILLOW]["of_pillow"] == 1
     assert results[benchmark.PILLOW]["error"]["max"] == 0
-    assert results["jbias.data.crops.cropped, simplejpeg"]["error"]["max"] <= 1
+    assert results["jbias.data.decoding.cropped, simplejpeg"]["error"]["max"] <= 1
     assert results[benchmark.LIMIT]["error"] is None
 
 

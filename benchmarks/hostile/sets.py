@@ -19,7 +19,7 @@ from PIL import Image
 
 from benchmarks.fuzz import images
 from benchmarks.hostile import attempt
-from jbias.data import tf_example
+from jbias.data import shards
 
 _PNG = images._image(0, "png")
 _ESCAPE = "a\n\x1b[2J"
@@ -241,10 +241,10 @@ def _records() -> Iterator[list[bytes]]:
     good = {"image": _PNG, "label": 0}
     yield from ([b""], [b"\xff" * 2_000_000], [b"\x0a" + b"\xff" * 9 + b"\1"])
     for label in (2**31 - 1, 2**62, -1, b"x"):
-        yield [tf_example.serialise(good | {"label": label})]
-    yield from ([tf_example.serialise({"label": 0})], [b"\x08" * 1_000_001])
-    yield [tf_example.serialise({"image": 5, "label": 0})]
-    yield [tf_example.serialise(good) * 20_000]
+        yield [shards.serialise_example(good | {"label": label})]
+    yield from ([shards.serialise_example({"label": 0})], [b"\x08" * 1_000_001])
+    yield [shards.serialise_example({"image": 5, "label": 0})]
+    yield [shards.serialise_example(good) * 20_000]
     yield [b"\x0a" + b"\x80" * 10 + b"\1"]
 
 

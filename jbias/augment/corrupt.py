@@ -1,6 +1,6 @@
 """The corruptions of ImageNet-C and ImageNet-C-bar on the device: CORRUPTIONS, by name.
 
-    settings = corruption_operators.settings("fog", 3, side=224)
+    settings = corruptions.settings("fog", 3, side=224)
     keys = sampling.keys(key, len(images))
     corrupt_batch(images, keys, "fog", settings)
 
@@ -81,10 +81,10 @@ def corrupt_batch(
 
     Images are rounded to bytes first, as what is published was made of bytes.
 
-    settings: of data.corruption_operators, for this name, a severity and the images' side.
+    settings: of data.corruptions, for this name, a severity and the images' side.
     quantise: clips and cuts to bytes, as published sets are; else values are neither.
     stored: tables of the JPEG that images go through after that, as those of ImageNet-C
-      did: corruption_operators.quantisation_tables(85).
+      did: corruptions.quantisation_tables(85).
     """
     if stored is not None and not quantise:
         raise ValueError("augment.corrupt: stored images are bytes; set quantise=True")

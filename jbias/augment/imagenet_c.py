@@ -25,7 +25,7 @@ from jbias.augment.pillow import take
 
 Image = Float[Array, "h w 3"]  # 0 to 255.
 Plane = Float[Array, "h w"]
-Settings = Mapping[str, Array]  # Of data.corruption_operators.
+Settings = Mapping[str, Array]  # Of data.corruptions.
 
 # Float32 may miss a whole number by this; no corruption has steps as fine.
 _ROUNDING = 1 / 8192

@@ -7,7 +7,6 @@ from types import MappingProxyType
 from typing import Any
 
 from jbias.data import (
-    annotations,
     arrays,
     attributed,
     base,
@@ -21,11 +20,10 @@ from jbias.data import (
     imagenet,
     imagenet_variants,
     mnist,
+    set_options,
     shapes,
-    shift_option,
     shifts,
     stacked,
-    subset,
     tfds,
 )
 
@@ -71,8 +69,8 @@ def load(name: str, split: str, **options) -> base.Source:
 
     Every set has the options `skip`, a list of damaged images to leave out; `keep`, a
     file that says which images stay; `drop`, classes to leave out, "truck+ship";
-    `columns`, a file with further attributes (annotations.py); `shift`, a part with a
-    chosen table of an attribute (shift_option.py); and `portion`, a share of every class and
+    `columns`, a file with further attributes (set_options.py); `shift`, a part with a
+    chosen table of an attribute (shifts.py); and `portion`, a share of every class and
     attribute, "[:80%]", of what the others leave.
     """
     base.check_known("data.load: the data set must be a known one", name, DATASETS)
@@ -101,14 +99,14 @@ def load(name: str, split: str, **options) -> base.Source:
         if (split, options) != (split_name, wide):
             whole = _make_source(entry, split_name, wide)
     if columns:
-        source = annotations.add(source, split, columns, whole)
+        source = set_options.add_columns(source, split, columns, whole)
     if keep:
-        source = subset.keep(source, split, keep, whole)
+        source = set_options.keep(source, split, keep, whole)
     if skip:
-        source = subset.skip(source, split_name, skip, whole)
-    source = subset.drop(source, drop.split("+")) if drop else source
-    source = shift_option.apply(source, shift) if shift else source
-    return subset.portion(source, portion) if portion else source
+        source = set_options.skip(source, split_name, skip, whole)
+    source = set_options.drop(source, drop.split("+")) if drop else source
+    source = shifts.apply(source, shift) if shift else source
+    return set_options.portion(source, portion) if portion else source
 
 
 def _cached_source(entry: base.Spec, split: str, options: Mapping) -> base.Source:

@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Int, UInt8
 from PIL import Image
 
-from jbias.data import base, folder, listing, sources, tables, transforms
+from jbias.data import base, decoding, folder, listing, sources, tables
 from jbias.untrusted import limits, opening, pickles
 
 
@@ -28,7 +28,7 @@ def build(
     labels: Int[np.ndarray, "n"],
     *,
     classes: Sequence[str],
-    transform: transforms.Preprocess,
+    transform: decoding.Preprocess,
     columns: Mapping[str, Int[np.ndarray, "n"]] | None = None,
     published: int | None = None,
     space: str = "names",
@@ -70,7 +70,7 @@ def build(
 
 
 def resized(
-    images: UInt8[np.ndarray, "n h w 3"], transform: transforms.Preprocess
+    images: UInt8[np.ndarray, "n h w 3"], transform: decoding.Preprocess
 ) -> UInt8[np.ndarray, "n size size 3"]:
     """Preprocesses images one by one, as files are; those of that size stay."""
     if images.shape[1:3] == (transform.size, transform.size) == (transform.short,) * 2:
@@ -209,7 +209,7 @@ def make(
         images,
         labels,
         classes=tuple(classes.tolist()),
-        transform=transforms.preprocess(size, resize, crop, native=True),
+        transform=decoding.preprocess(size, resize, crop, native=True),
         columns={key: column.astype(np.int32) for key, column in held.items()},
         name=name,
         cite=tables.cite("npz"),

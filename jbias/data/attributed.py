@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Int
 
-from jbias.data import annotations, base, folder, listing, sources, tables, transforms
+from jbias.data import base, decoding, folder, listing, set_options, sources, tables
 
 FILE, CLASS, ATTRIBUTE = "file", "class", "attribute"
 
@@ -69,7 +69,7 @@ def make(
         values=found.values,
         name=name,
         measures=("accuracy", "groups"),
-        transform=transforms.preprocess(size, resize, crop),
+        transform=decoding.preprocess(size, resize, crop),
         note=found.note,
         cite=tables.cite("attributed"),
     )
@@ -86,13 +86,13 @@ def _folders(where: str, path: str, ignore: Sequence[str]) -> _Listed:
             f"{where}: images must lie in <class>/<attribute>/, got {len(wrong):,}"
             f" directly in a class, first {wrong[0]!r}; move them"
         )
-    known, column = annotations.number_values([row[1] for row in parts])
+    known, column = set_options.number_values([row[1] for row in parts])
     return _Listed(files, classes, {ATTRIBUTE: column}, {ATTRIBUTE: known})
 
 
 def _table(root: str, path: str, label: str, attribute: str) -> _Listed:
     """What a CSV file says."""
-    header, lines = annotations.read_csv(path)
+    header, lines = set_options.read_csv(path)
     further = [name for name in header if name not in (FILE, label)]
     if not {FILE, label} <= {*header} or not further:
         raise ValueError(
@@ -102,7 +102,7 @@ def _table(root: str, path: str, label: str, attribute: str) -> _Listed:
     _check_files(root, path, lines)
     table = {name: [row[name] for _, row in lines] for name in header}
     asked = _chosen_columns(path, attribute, {name: table[name] for name in further})
-    wanted = annotations.combine(path, table, asked)
+    wanted = set_options.combine(path, table, asked)
     kept = [i for i, pair in enumerate(zip(table[label], wanted)) if all(pair)]
     if not kept:
         raise ValueError(
@@ -110,7 +110,7 @@ def _table(root: str, path: str, label: str, attribute: str) -> _Listed:
             f" {len(lines):,} lines"
         )
     names = [table[FILE][i] for i in kept]
-    classes, found = annotations.number_values([table[label][i] for i in kept])
+    classes, found = set_options.number_values([table[label][i] for i in kept])
     lengths = [os.path.getsize(os.path.join(root, name)) for name in names]
     files = listing.Files(tuple(names), np.array(lengths, np.int64), found)
     order = np.lexsort((np.array(names), found))
@@ -120,7 +120,7 @@ def _table(root: str, path: str, label: str, attribute: str) -> _Listed:
     told, out = _usable_columns(told)
     if ATTRIBUTE in further and asked != [ATTRIBUTE]:
         out.insert(0, f"{ATTRIBUTE} (another is asked for)")
-    made = {name: annotations.number_values(column) for name, column in told.items()}
+    made = {name: set_options.number_values(column) for name, column in told.items()}
     return _Listed(
         files.take(order),
         classes,
@@ -138,7 +138,7 @@ def _chosen_columns(
         fit = [
             name
             for name, column in further.items()
-            if not annotations.why_unfit(column)
+            if not set_options.why_unfit(column)
         ]
         return [ATTRIBUTE if ATTRIBUTE in further else [*fit, *further][0]]
     asked = attribute.split("+")
@@ -177,9 +177,9 @@ def _usable_columns(
     kept, out = {}, []
     for name, column in table.items():
         why = (
-            "batches have another of that name" if annotations.is_reserved(name) else ""
+            "batches have another of that name" if set_options.is_reserved(name) else ""
         )
-        why = "" if name == ATTRIBUTE else why or annotations.why_unfit(column)
+        why = "" if name == ATTRIBUTE else why or set_options.why_unfit(column)
         if why:
             out.append(f"{name} ({why})")
         else:

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 from jaxtyping import Bool, Int
 
-from jbias.data import base, folder, listing, sources, tables, transforms
+from jbias.data import base, decoding, folder, listing, sources, tables
 from jbias.untrusted import opening
 
 _PARTS = ("train", "valid", "test")  # In the order of the partition file's numbers.
@@ -68,7 +68,7 @@ def make(
         values={name: values for name, (values, _) in columns.items()},
         name=f"celeba/{split}",
         measures=("accuracy", "groups"),
-        transform=transforms.preprocess(size, resize, crop, native=True),
+        transform=decoding.preprocess(size, resize, crop, native=True),
         note=_note(split, attribute, len(names), len(kept)),
         cite=tables.cite("celeba"),
     )

@@ -25,11 +25,11 @@ from jbias.data import (
     arrays,
     base,
     corruptions,
+    decoding,
     folder,
     listing,
     sources,
     tables,
-    transforms,
 )
 from jbias.untrusted import opening
 
@@ -83,7 +83,7 @@ def _clean(name: str, archive: _Archive, k: int) -> Callable[..., base.Source]:
         where = f"data.{name} {split}"
         root, part = listing.open_root(where, root, split)
         attributes = dict(
-            transform=transforms.preprocess(size, resize, native=True),
+            transform=decoding.preprocess(size, resize, native=True),
             **tables.published(name, split),
         )
         for below, read in ((archive.python, _python), (archive.binary, _binary)):
@@ -207,7 +207,7 @@ def _variant(name: str, clean: str, below: str) -> Callable[..., sources.ArraySo
             np.array(images[rows]),
             labels[rows],
             classes=tables.class_names(clean),
-            transform=transforms.preprocess(size, resize, native=True),
+            transform=decoding.preprocess(size, resize, native=True),
             **tables.published(name, split),
         )
 

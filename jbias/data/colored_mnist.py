@@ -39,7 +39,7 @@ from types import MappingProxyType
 import numpy as np
 from jaxtyping import Float, Int, UInt8
 
-from jbias.data import arrays, base, listing, mnist, sources, tables, transforms
+from jbias.data import arrays, base, decoding, listing, mnist, sources, tables
 
 SPLITS = ("train", "train_0", "train_1", "test")
 PALETTE: Mapping[str, tuple[int, int, int]] = MappingProxyType(
@@ -111,7 +111,7 @@ def make(
         _painted(pixels[:count], columns["attribute"], palette, grey),
         columns.pop("label"),
         classes=classes,
-        transform=transforms.preprocess(size, resize, native=True),
+        transform=decoding.preprocess(size, resize, native=True),
         columns=columns,
         name=f"colored_mnist/{form}/{split}",
         measures=("accuracy", "groups"),

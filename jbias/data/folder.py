@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Int
 
-from jbias.data import base, labels, listing, shards, sources, tables, transforms
+from jbias.data import base, decoding, labels, listing, shards, sources, tables
 from jbias.untrusted import opening
 
 
@@ -160,7 +160,7 @@ def make(
 ) -> sources.EncodedSource:
     """Lists <root>/<split>/<class>/**, or shards; labels follow the classes' names.
 
-    `resize` and `crop` are those of transforms.preprocess. `space` says what the class
+    `resize` and `crop` are those of decoding.preprocess. `space` says what the class
     names are: "names" of their own, WordNet ids ("wnid"), or Geirhos' 16 ("entry16").
     `classes` is a file with their names, a line each, for shards whose labels are
     numbers. `ignore` has patterns of files that are no images and may be passed over.
@@ -176,7 +176,7 @@ def make(
         found._replace(classes=names),
         name=name,
         space=space,
-        transform=transforms.preprocess(size, resize, crop),
+        transform=decoding.preprocess(size, resize, crop),
         cite=tables.cite("folder"),
     )
     made = os.path.join(os.path.expanduser(root), part.base) + ".json"
@@ -300,7 +300,7 @@ def named_classes(
             part,
             in_folder(path, files, classes),
             space=space,
-            transform=transforms.preprocess(size, resize, crop, native=native),
+            transform=decoding.preprocess(size, resize, crop, native=native),
             **tables.published(name, split),
             **(further(where, part.base, files) if further else {}),
         )

@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int
 
-from jbias.data import base, folder, labels, listing, sources, tables, transforms
+from jbias.data import base, decoding, folder, labels, listing, sources, tables
 
 
 def _further(where: str, split: str, files: listing.Files) -> dict[str, Any]:
@@ -127,7 +127,7 @@ def model_vs_human(
         folder.in_folder(place, files, classes),
         name=f"model_vs_human/{split}" + (f"/{condition}" if one else ""),
         space="entry16",
-        transform=transforms.preprocess(size, resize, crop, native=True),
+        transform=decoding.preprocess(size, resize, crop, native=True),
         extra={"condition": levels} if several else None,
         values={"condition": known} if several else {},
         published=MODEL_VS_HUMAN_COUNTS[part.base] // (len(known) if one else 1),

@@ -7,7 +7,7 @@ number in the order of WordNet.
 
 `find_wordnet_split` reads any set of these classes, however its classes are named on disk:
 by WordNet ids; by the numbers 0 to 999, as folders or as labels of shards; or by the English
-names that Hugging Face's copies have. All come to one order, that of wordnet.wnids(): folder
+names that Hugging Face's copies have. All come to one order, that of tables.wnids(): folder
 "10" is class 10 and not the third, as it sorts.
 
 The set "imagenet_real" has all the right classes of each validation image, or none at all.
@@ -26,7 +26,7 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Int
 
-from jbias.data import base, folder, listing, sources, tables, transforms, wordnet
+from jbias.data import base, decoding, folder, listing, sources, tables
 
 VALIDATION_IMAGES = tables.data_sets()["imagenet"]["images"]["val"]
 _STEM = "ILSVRC2012_val_"
@@ -81,7 +81,7 @@ def make(
         part,
         found,
         space="wnid",
-        transform=transforms.preprocess(size, resize, crop),
+        transform=decoding.preprocess(size, resize, crop),
         **tables.published("imagenet", split),
     )
 
@@ -125,9 +125,9 @@ def _flat(
         )
     files = files._replace(
         names=tuple(part.base + one.removeprefix(name) for one in files.names),
-        labels=wordnet.positions([table[stem] for stem in stems]),
+        labels=tables.positions([table[stem] for stem in stems]),
     )
-    return folder.Listing("flat", store, files, wordnet.wnids()), part
+    return folder.Listing("flat", store, files, tables.wnids()), part
 
 
 def read_labels(path: str) -> dict[str, str]:
@@ -142,7 +142,7 @@ def read_labels(path: str) -> dict[str, str]:
     if lines and lines[0].startswith("ImageId,"):  # Of Kaggle's LOC_val_solution.csv.
         lines = lines[1:]
     rows = [_ROW.match(line) for line in lines]
-    wnids, known, table = wordnet.wnids(), frozenset(wordnet.wnids()), {}
+    wnids, known, table = tables.wnids(), frozenset(tables.wnids()), {}
     for i, (row, line) in enumerate(zip(rows, lines), start=1):
         stem, label = row.groups() if row else (None, None)
         if row and stem and label.isdecimal():
@@ -206,13 +206,13 @@ def order_by_wordnet(
     meant and names, rather than numbers, tell which.
     """
     present = np.unique(ids)
-    if len(present) < len(wordnet.wnids()):
+    if len(present) < len(tables.wnids()):
         _incomplete(where, present, numbered, subset)
     labels = np.searchsorted(present, ids).astype(np.int32)
     order = np.argsort(labels, kind="stable")
     return found._replace(
         files=found.files._replace(labels=labels),
-        classes=tuple(wordnet.wnids()[i] for i in present),
+        classes=tuple(tables.wnids()[i] for i in present),
     ).take(order)
 
 
@@ -220,7 +220,7 @@ def _positions(
     where: str, found: folder.Listing, path: str
 ) -> tuple[Int[np.ndarray, "k"], bool]:
     """Which of the 1000 each label is, and whether numbers alone say so."""
-    known = wordnet.wnids()
+    known = tables.wnids()
     if not path and found.classes is None:
         if found.files.labels.max() >= len(known):
             raise ValueError(
@@ -245,12 +245,12 @@ def _positions(
             f"{where}: classes must be among the {len(known):,} of ILSVRC-2012,"
             f" {len(wrong):,} of {len(names):,} are not, first {wrong[0]!r}; {hint}"
         )
-    return wordnet.positions(names), False
+    return tables.positions(names), False
 
 
 def _numbers(where: str, names: Sequence[str]) -> Int[np.ndarray, "k"]:
     ids = np.array([int(name) for name in names])
-    if len(np.unique(ids)) < len(ids) or ids.max() >= len(wordnet.wnids()):
+    if len(np.unique(ids)) < len(ids) or ids.max() >= len(tables.wnids()):
         raise ValueError(
             f"{where}: folders with numbers must be 0 to 999, each once, got"
             f" {len(ids):,} from {ids.min()} to {ids.max()}; number them in the order"
@@ -261,7 +261,7 @@ def _numbers(where: str, names: Sequence[str]) -> Int[np.ndarray, "k"]:
 
 def _incomplete(where: str, present, numbered: bool, subset: bool) -> None:
     """Refuses some of the classes, unless they are named and asked for."""
-    known = wordnet.wnids()
+    known = tables.wnids()
     lost = sorted({*range(len(known))} - {*present.tolist()})
     if subset and not numbered:
         return
@@ -330,7 +330,7 @@ def read_real(path: str) -> dict[str, tuple[str, ...]]:
             f"{path}: must be a list of {VALIDATION_IMAGES:,} lists, got {size}; take the"
             " real.json of google-research/reassessed-imagenet"
         )
-    wnids = wordnet.wnids()
+    wnids = tables.wnids()
     for i, one in enumerate(held):
         if not isinstance(one, list) or not all(
             type(label) is int and 0 <= label < len(wnids) for label in one

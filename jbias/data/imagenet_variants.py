@@ -36,14 +36,13 @@ from jaxtyping import Int
 from jbias.data import (
     base,
     corruptions,
+    decoding,
     folder,
     imagenet,
     labels,
     listing,
     sources,
     tables,
-    transforms,
-    wordnet,
 )
 from jbias.untrusted import opening
 
@@ -155,7 +154,7 @@ def _relative(
             part,
             found,
             space="wnid",
-            transform=transforms.preprocess(size, resize, crop, native=native),
+            transform=decoding.preprocess(size, resize, crop, native=native),
             **tables.published(name, split),
         )
 
@@ -204,7 +203,7 @@ def _subset(name: str) -> Callable[..., sources.EncodedSource]:
         found = folder.make(split, space="wnid", **own)
         split = found.name.rpartition("/")[2]
         where = f"data.{name} {split}"
-        listing.match_classes(where, found.classes, wordnet.subsets()[name])
+        listing.match_classes(where, found.classes, tables.subset(name))
         known = tables.published(name, split)
         count = listing.count_note(len(found), known.pop("published"))
         note = found.note if "[" in split else count or found.note
@@ -238,7 +237,7 @@ def tiny_imagenet(
         part,
         folder.in_folder(path, files, classes),
         space="wnid",
-        transform=transforms.preprocess(size, resize, crop, native=True),
+        transform=decoding.preprocess(size, resize, crop, native=True),
         **tables.published("tiny_imagenet", split),
     )
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from jbias.data import annotations, base, tables
+from jbias.data import base, set_options, tables
 
 AGGREGATES = ("mean_prob", "sum_prob", "max_prob", "mean_logit")
 
@@ -235,10 +235,10 @@ def _mapping_lines(path: str) -> list[tuple[int, dict[str, str]]]:
     """Line numbers and the two cells, without the spaces around them."""
     with base.explained(
         f"{path}: a mapping must be a CSV file in UTF-8, got ",
-        *annotations.CSV_ERRORS,
+        *set_options.CSV_ERRORS,
         remedy=f"; write one with the columns {','.join(MAPPING_COLUMNS)}",
     ):
-        header, lines = annotations.csv_lines(os.path.expanduser(path))
+        header, lines = set_options.csv_lines(os.path.expanduser(path))
     missing = [column for column in MAPPING_COLUMNS if header.count(column) != 1]
     if missing:
         raise ValueError(

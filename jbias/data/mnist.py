@@ -11,7 +11,7 @@ from types import MappingProxyType
 import numpy as np
 from jaxtyping import UInt8
 
-from jbias.data import arrays, base, listing, sources, tables, transforms
+from jbias.data import arrays, base, decoding, listing, sources, tables
 from jbias.untrusted import limits, opening
 
 DIGITS = tuple("0123456789")
@@ -52,7 +52,7 @@ def _reader(name: str, classes: Sequence[str]) -> Callable[..., sources.ArraySou
             np.pad(images, ((0, 0), (pad, pad), (pad, pad))) if pad else images,
             labels.astype(np.int32),
             classes=classes,
-            transform=transforms.preprocess(size, resize, native=True),
+            transform=decoding.preprocess(size, resize, native=True),
             **tables.published(name, split),
         )
         words = f"padded by {pad} pixels; {made.preprocessing}"

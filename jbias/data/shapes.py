@@ -67,13 +67,13 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Int
 
-from jbias.data import base, cache, listing, shape_scenes, sources, tables, textures
+from jbias.data import base, cache, listing, shape_scenes, sources, tables
 
 CURVED = (
     *("dots", "waves", "scales", "rings", "blobs", "speckle"),
     *("streaks", "marble", "ripples"),
 )
-_TEXTURES = (*textures.TEXTURES, *textures.HELD_OUT)
+_TEXTURES = (*shape_scenes.TEXTURES, *shape_scenes.HELD_OUT)
 _Rule = Callable[[shape_scenes.Scenes], Bool[np.ndarray, "n"]]
 
 
@@ -145,7 +145,7 @@ CLASSES = tuple(shape_scenes.SHAPES)
 _COUNTS = {"train": 4096, "valid": 512}  # Else 480.
 _VALUES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
-        "attribute": (*textures.TEXTURES, *textures.HELD_OUT),
+        "attribute": (*shape_scenes.TEXTURES, *shape_scenes.HELD_OUT),
         "corruption": shape_scenes.CORRUPTIONS,
     }
 )
@@ -220,7 +220,7 @@ def _block(
     if split == "cue_conflict":
         columns["texture"] = texture = (shape + 1 + turn % (k - 1)) % k
     if split == "stylized":
-        new = draw("stylized").integers(0, len(textures.HELD_OUT), BLOCK)
+        new = draw("stylized").integers(0, len(shape_scenes.HELD_OUT), BLOCK)
         texture = k + new[rows]
     image = shape_scenes.textured(scenes, shape, texture, size, draw("sensor"))
     if split == "corrupted":

@@ -1,4 +1,11 @@
-"""Images in shards: ArrayRecord, Parquet and tar, each listed without decoding an image.
+"""Reads and writes tf.train.Example records without TensorFlow.
+
+An Example is a protocol buffer: a map from names to lists of bytes, floats or whole
+numbers. Form: tensorflow/core/example/{example,feature}.proto, protocol buffers' wire
+format https://protobuf.dev/programming-guides/encoding.
+
+
+Images in shards: ArrayRecord, Parquet and tar, each listed without decoding an image.
 
 ArrayRecord shards hold tf.train.Example, ours and those that TFDS writes. Which record has
 which label stands in <split>-index.npz, which `prepare records` writes beside its shards;
@@ -11,14 +18,117 @@ import functools
 import json
 import os
 import re
+import struct
 import tarfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from jbias.data import base, cache, listing, sources, tf_example
+from jbias.data import base, cache, listing, sources
 from jbias.untrusted import limits, opening
+
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_BYTES_LIST, _FLOAT_LIST, _INT_LIST = 1, 2, 3
+
+Value = list[bytes] | list[float] | list[int]
+
+
+def parse_example(record: bytes) -> dict[str, Value]:
+    """Reads {name: values}; ValueError where the record is no Example."""
+    try:
+        features = [value for field, value in _fields(record) if field == 1]
+        entries = [value for one in features for f, value in _fields(one) if f == 1]
+        return dict(_entry(entry) for entry in entries)
+    except (IndexError, TypeError, struct.error, UnicodeDecodeError) as error:
+        raise ValueError(f"must be a tf.train.Example, got {error}") from error
+
+
+def serialise_example(features: Mapping[str, bytes | int]) -> bytes:
+    """Writes one value a name, bytes or a whole number."""
+    entries = b""
+    for name, value in features.items():
+        if isinstance(value, bytes):
+            kind, listed = _BYTES_LIST, _field(1, value)
+        else:  # Whole numbers are packed; negative ones are 64 bits long.
+            kind, listed = _INT_LIST, _field(1, _written(value % 2**64))
+        feature = _field(kind, listed)
+        entry = _field(1, name.encode()) + _field(2, feature)
+        entries += _field(1, entry)
+    return _field(1, entries)
+
+
+def _entry(entry: bytes) -> tuple[str, Value]:
+    parts = dict(_fields(entry))
+    ((kind, values),) = list(_fields(parts.get(2, b""))) or [(_BYTES_LIST, b"")]
+    return parts[1].decode(), _values(kind, values)
+
+
+def _values(kind: int, data: bytes) -> Value:
+    found: list = []
+    for field, value in _fields(data):
+        if field != 1:
+            continue
+        if kind == _BYTES_LIST:
+            found.append(value)
+        elif kind == _INT_LIST:
+            numbers = [value] if isinstance(value, int) else _varints(value)
+            found += [n - 2**64 if n >= 2**63 else n for n in numbers]
+        else:
+            found += struct.unpack(f"<{len(value) // 4}f", value)
+    return found
+
+
+def _fields(data: bytes) -> Iterator[tuple[int, bytes | int]]:
+    """Goes through the fields of a message: (number, value)."""
+    place = 0
+    while place < len(data):
+        key, place = _varint(data, place)
+        number, wire = key >> 3, key & 7
+        if wire == _VARINT:
+            value, place = _varint(data, place)
+        else:
+            if wire == _BYTES:
+                length, place = _varint(data, place)
+            else:
+                length = {_FIXED64: 8, _FIXED32: 4}.get(wire)
+            if length is None or place + length > len(data):
+                raise IndexError("a field of another form, or one that is cut off")
+            value, place = data[place : place + length], place + length
+        yield number, value
+
+
+def _varint(data: bytes, place: int) -> tuple[int, int]:
+    number, shift = 0, 0
+    while True:
+        byte = data[place]
+        number |= (byte & 127) << shift
+        place, shift = place + 1, shift + 7
+        if byte < 128:
+            return number, place
+        if shift > 63:
+            raise IndexError("a number of more than 64 bits")
+
+
+def _varints(data: bytes) -> list[int]:
+    found, place = [], 0
+    while place < len(data):
+        number, place = _varint(data, place)
+        found.append(number)
+    return found
+
+
+def _written(number: int) -> bytes:
+    out = bytearray()
+    while number > 127:
+        out.append(number & 127 | 128)
+        number >>= 7
+    return bytes([*out, number])
+
+
+def _field(number: int, data: bytes) -> bytes:
+    return _written(number << 3 | _BYTES) + _written(len(data)) + data
+
 
 # The images, their names and labels, and the names of classes where shards have them.
 Listed = tuple[sources.Store, listing.Files, tuple[str, ...] | None]
@@ -109,7 +219,7 @@ def describe_examples(
     names, labels, lengths, key = [], [], [], ""
     for i, record in enumerate(records):
         try:
-            held = tf_example.parse(record)
+            held = parse_example(record)
             key = next(name for name in _IMAGE_KEYS if name in held)
             labels.append(int(_first(held, _LABEL_KEYS)))
         except (StopIteration, ValueError) as error:
@@ -148,7 +258,7 @@ def _first(held, keys: Sequence[str], default=None):
 
 def example_image(key: str, record: bytes) -> bytes:
     """Takes the encoded image out of an example."""
-    return tf_example.parse(record)[key][0]
+    return parse_example(record)[key][0]
 
 
 _PARQUET_IMAGES = ("image", "img", "jpg", "jpeg", "png", "webp")

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, cast
 import numpy as np
 from jaxtyping import Int, UInt8
 
-from jbias.data import base, crops, transforms
+from jbias.data import base, decoding
 
 _CACHED_GROUPS = 2  # Row groups a thread keeps: neighbours are read together.
 
@@ -203,7 +203,7 @@ class EncodedSource(base.Source):
     """Images that are decoded when asked for."""
 
     store: Store
-    transform: transforms.Preprocess
+    transform: decoding.Preprocess
     preprocessing: str = dataclasses.field(init=False)
 
     def __post_init__(self):
@@ -223,24 +223,24 @@ class EncodedSource(base.Source):
         return len(self.store.names)
 
     def image(
-        self, index: int, transform: transforms.Preprocess | None = None
+        self, index: int, transform: decoding.Preprocess | None = None
     ) -> UInt8[np.ndarray, "h w 3"]:
         """Decodes one image, by the source's own preprocessing or another."""
-        return transforms.decode(*self._file(index), transform or self.transform)
+        return decoding.decode(*self._file(index), transform or self.transform)
 
     def cropped(
-        self, index: int, size: int, draw: Callable[[int, int], crops.Window]
+        self, index: int, size: int, draw: Callable[[int, int], decoding.Window]
     ) -> UInt8[np.ndarray, "size size 3"]:
-        """Decodes a window of one original image; see crops.cropped."""
-        return crops.cropped(*self._file(index), size, draw)
+        """Decodes a window of one original image; see decoding.cropped."""
+        return decoding.cropped(*self._file(index), size, draw)
 
     def canvas(
         self, index: int, size: int
     ) -> tuple[UInt8[np.ndarray, "size size 3"], float]:
-        """Squeezes one whole original image; see crops.canvas."""
-        return crops.canvas(*self._file(index), size)
+        """Squeezes one whole original image; see decoding.canvas."""
+        return decoding.canvas(*self._file(index), size)
 
-    def _file(self, index: int) -> tuple[crops.Opened, str]:
+    def _file(self, index: int) -> tuple[decoding.Opened, str]:
         """What opens an image, and what a person calls it."""
         return functools.partial(self.store.open, index), self.store.where(index)
 

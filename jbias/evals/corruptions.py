@@ -16,7 +16,7 @@ from jaxtyping import Array, Float
 
 from jbias.augment import corrupt
 from jbias.data import base
-from jbias.data import corruption_operators as operators
+from jbias.data import corruptions as operators
 from jbias.data import corruptions as published
 from jbias.evals import corruption_error, occlusion, probe
 

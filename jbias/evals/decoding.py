@@ -27,7 +27,7 @@ from flax import linen as nn
 from jaxtyping import Float, Int, UInt8
 from scipy import optimize, special
 
-from jbias.data import wordnet
+from jbias.data import tables
 from jbias.evals import decisions, features
 
 STRENGTHS = (1e-1, 1e-2, 1e-3, 1e-4)
@@ -319,7 +319,7 @@ def _factor(name, column, columns, folds, seed, classes) -> _Factor:
     y, exemplar = y.reshape(-1), columns.get(f"{name}_exemplar")
     classes = classes if column in ("label", "texture") else ()
     named = [
-        wordnet.readable(classes[c]) if c < len(classes) else f"class {c} (from 0)"
+        tables.readable(classes[c]) if c < len(classes) else f"class {c} (from 0)"
         for c in known
     ]
     group = np.arange(len(y)) if exemplar is None else exemplar

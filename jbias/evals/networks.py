@@ -21,7 +21,7 @@ from flax import linen as nn
 
 from jbias import build, models, run_spec
 from jbias import config as jc
-from jbias.data import wordnet
+from jbias.data import tables
 from jbias.evals import predict
 from jbias.models import class_names, importing, state_dicts, taps, trained
 from jbias.runs import evaluations
@@ -190,14 +190,14 @@ def read_classes(space_or_file: str, count: int) -> tuple[tuple[str, ...], str]:
             f"--classes: must name the network's {count} classes, got {len(found)} from "
             f"{space_or_file}; give a file with a name or WordNet id a line"
         )
-    known = set(wordnet.wnids())
+    known = set(tables.wnids())
     return found, "wnid" if set(found) <= known else "names"
 
 
 def list_classes(space_or_file: str) -> tuple[str, ...]:
     """What --classes names; ValueError where it is no file, or names one twice."""
     if space_or_file == IMAGENET:
-        return wordnet.wnids()
+        return tables.wnids()
     try:
         text = epath.Path(space_or_file).read_text()
     except OSError as error:

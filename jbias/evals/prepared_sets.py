@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Int, Shaped
 
 from jbias import data
-from jbias.data import base, labels, loader, splits, wordnet
+from jbias.data import base, labels, loader, splits, tables
 from jbias.evals import networks, predict, probe, suite
 from jbias.runtime import mesh, xla
 
@@ -134,7 +134,7 @@ def _describe_mismatch(
         side = labels.LabelSpace(tuple(source.classes), source.space)
         wanted.setdefault(side, []).append(name)
     sides = "; ".join(f"{', '.join(of)} want {side}" for side, of in wanted.items())
-    if subject.classes == wordnet.wnids():
+    if subject.classes == tables.wnids():
         remedy = "measure it by --suite=configs/suites/biases.py:data=imagenet,root=..."
     else:
         remedy = "choose a suite of its classes, or map them by the sets' mapping=FILE"

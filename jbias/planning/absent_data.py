@@ -10,14 +10,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from jbias import data, run_spec
-from jbias.data import (
-    base,
-    listing,
-    sources,
-    splits,
-    transforms,
-    wordnet,
-)
+from jbias.data import base, decoding, listing, sources, splits, tables
 from jbias.training import input_pipeline, input_plan, samplers, setup
 
 
@@ -63,10 +56,10 @@ def open_source(
         if not images or not classes:
             raise UnknownSize(f"{error}; or give --images=N and --classes=K") from error
     left = listing.cut_index(images, part.stop) - listing.cut_index(images, part.start)
-    names, wnids = [f"class {i}" for i in range(classes)], wordnet.wnids()
+    names, wnids = [f"class {i}" for i in range(classes)], tables.wnids()
     return sources.EncodedSource(
         store=_AbsentStore(range(left)),
-        transform=transforms.preprocess(options.get("size", size)),
+        transform=decoding.preprocess(options.get("size", size)),
         name=f"{name}/{options['split']}",
         classes=wnids if classes == len(wnids) else tuple(names),
         space="wnid" if classes == len(wnids) else "names",

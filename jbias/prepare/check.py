@@ -19,7 +19,7 @@ import numpy as np
 
 from jbias import config as jc
 from jbias import data, prepare
-from jbias.data import base, listing, subset
+from jbias.data import base, listing, set_options
 from jbias.prepare import dataset, sheet
 from jbias.runtime import console, messages
 
@@ -54,12 +54,12 @@ def run(args: argparse.Namespace) -> list[str]:
     lines, rows, noted, reasons = [], {}, {}, []
     for split, source in _opened(args.data, args.src, args.splits, options):
         bad = dict(_decode(source))
-        noted[split] = subset.damaged_entry(source, bad)
+        noted[split] = set_options.damaged_entry(source, bad)
         lines.append(_line(split, source, len(bad)))
         reasons += bad.values()
         rows[split] = _images(source, [i for i in range(len(source)) if i not in bad])
     if args.list:
-        subset.write_damaged(args.list, noted)
+        set_options.write_damaged(args.list, noted)
     table = messages.align_columns([_HEAD, *lines])
     if args.sheet:
         shown = {split: images for split, images in rows.items() if images}

@@ -30,7 +30,7 @@ from scipy import optimize
 
 from jbias import config as jc
 from jbias import data
-from jbias.data import annotations, base, subset
+from jbias.data import base, set_options
 from jbias.evals import features, loading, networks
 from jbias.models import taps
 from jbias.prepare import dataset, sheet
@@ -325,7 +325,9 @@ def run(args: argparse.Namespace) -> str:
     cells = np.full(len(whole), "", object)
     for index, one in zip(members, found, strict=True):
         cells[places[index]] = [_named(number, rule["k"]) for number in one.number]
-    annotations.write(str(path), whole, {name: cells}, network=subject.name, **own)
+    set_options.write_columns(
+        str(path), whole, {name: cells}, network=subject.name, **own
+    )
     return _summary(path, name, subject, made_by["site"], found)
 
 
@@ -369,7 +371,7 @@ def _source(
     if (base := split.partition("[")[0]) == split and wide == options:
         return source, source, np.arange(len(source))
     whole = data.load(name, base, **wide)
-    return source, whole, subset.positions_in(source, split, whole, "clusters")
+    return source, whole, set_options.positions_in(source, split, whole, "clusters")
 
 
 def _members(source: base.Source, k: int) -> list[Int[np.ndarray, "m"]]:

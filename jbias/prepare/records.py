@@ -20,7 +20,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from jbias import data
-from jbias.data import folder, shards, sources, tf_example
+from jbias.data import folder, shards, sources
 from jbias.prepare import dataset
 
 _IMAGES = 2000  # Of a shard: of ImageNet about 220 MB.
@@ -120,7 +120,7 @@ def _record(source: sources.EncodedSource, index: int) -> bytes | str:
     encoded = (
         pathlib.Path(opened).read_bytes() if isinstance(opened, str) else opened.read()
     )
-    return tf_example.serialise(
+    return shards.serialise_example(
         {
             shards.IMAGE_KEY: encoded,
             shards.LABEL_KEY: int(source.columns["label"][index]),

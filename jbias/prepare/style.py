@@ -21,7 +21,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray, UInt8
 
-from jbias.data import shape_scenes, textures
+from jbias.data import shape_scenes
 from jbias.models import published, style_transfer
 from jbias.prepare import dataset
 from jbias.runtime import console
@@ -30,7 +30,7 @@ from jbias.training import prng
 SIDE = 32  # Of a picture.
 PERIOD = 48  # Of a tile, a multiple of nearly all patterns' periods.
 SCALES = (1, 2)  # Patterns as the embedded set has them at 32 and at 64 pixels.
-_PATTERNS = tuple(textures.TEXTURES.values())
+_PATTERNS = tuple(shape_scenes.TEXTURES.values())
 NO_PATTERN = len(SCALES) * len(_PATTERNS)  # The pattern that is none.
 _LEAVES = 6
 

@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jbias import build
-from jbias.data import base, listing, transforms
+from jbias.data import base, decoding, listing
 from jbias.models import published
 from jbias.prepare import dataset, sheet
 
@@ -99,7 +99,7 @@ class _Styles:
         """Decodes a style."""
         if not self._paths:
             return self._source[style]["image"]
-        return transforms.read(self._paths[style], transforms.preprocess(self._size))
+        return decoding.read(self._paths[style], decoding.preprocess(self._size))
 
 
 def _make(

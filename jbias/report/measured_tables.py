@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 import pandas as pd
 
-from jbias.data import wordnet
+from jbias.data import tables as data_tables
 from jbias.evals import accuracy, decisions
 from jbias.report import (
     bias_models,
@@ -185,7 +185,7 @@ def class_counts(
                 rule, told, name = number.condition.partition("class=")
                 if number.metric == metric and told and not rule:
                     by = found.setdefault(place[1], {}).setdefault(one.name, {})
-                    by[wordnet.readable(name)] = int(number.count), number.n
+                    by[data_tables.readable(name)] = int(number.count), number.n
     return found
 
 
@@ -233,7 +233,7 @@ def confusion(one: measured_read.Network, place: measured_read.Place):
     k = int(max(label.max(), decided.prediction.max())) + 1
     names = one.classes(place) or tuple(map(str, range(k)))
     matrix = accuracy.confusion(decided.prediction, label, len(names))
-    return matrix, tuple(map(wordnet.readable, names))
+    return matrix, tuple(map(data_tables.readable, names))
 
 
 def _confused(networks: measured_cells.Networks) -> tables.Table | None:

@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int, PyTree, UInt8
 
-from jbias.data import base, crops, loader
+from jbias.data import base, decoding, loader
 from jbias.training import samplers
 
 Rows = Mapping[str, Any]  # "image" uint8 (n h w c), "label" int32 (n), ...
@@ -187,7 +187,7 @@ class BatchReader:
         first, image = rows.start, _empty(len(index), self.size)
         for i, (source, number) in enumerate(self.files.each(index)):
             draw = functools.partial(
-                crops.random_window,
+                decoding.random_window,
                 self.generator(seed, step, first + i),
                 **self.window,
             )

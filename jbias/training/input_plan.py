@@ -10,7 +10,7 @@ from jaxtyping import UInt8
 
 from jbias import build, run_spec
 from jbias.algos import groups
-from jbias.data import base, crops, loader, sources, splits
+from jbias.data import base, decoding, loader, sources, splits
 from jbias.runtime import mesh
 from jbias.training import input_pipeline, samplers
 
@@ -52,7 +52,7 @@ class InputPlan(NamedTuple):
     @property
     def description(self) -> str:
         """Says how it streams, for logs and tables."""
-        stream, order, by = self.stream, self.order, crops.decoder_name()
+        stream, order, by = self.stream, self.order, decoding.decoder_name()
         if stream.crop == "host":
             cut = f"random crops of the original to {stream.size} pixels ({by})"
             words = "as for evaluation" if stream.window is None else cut

@@ -11,7 +11,7 @@ from PIL import Image
 
 from jbias import augment
 from jbias.augment import geometric
-from jbias.data import crops
+from jbias.data import decoding
 from tests import cases
 
 KEY = jax.random.key(2)
@@ -190,7 +190,7 @@ def test_windows_of_a_canvas_are_those_of_the_original(width, height):
     )
     found = jax.vmap(lambda k: one(k, side, side))(jax.random.split(KEY, 3000))
     top, left, h, w = (np.asarray(x) / side for x in found)
-    drawn = np.array([crops.random_window(rng, width, height) for _ in range(3000)])
+    drawn = np.array([decoding.random_window(rng, width, height) for _ in range(3000)])
     drawn = drawn / np.array([width, height, width, height])
     for mine, theirs in zip(
         (left, top, w, h, w * h), (*drawn.T, drawn[:, 2] * drawn[:, 3])
@@ -205,7 +205,7 @@ def test_what_never_fits_a_canvas_falls_back_as_the_original(width, height):
     top, left, h, w = geometric.draw_window(
         KEY, 1000, 1000, pixel=width / height, **whole
     )
-    expected = crops.random_window(np.random.default_rng(0), width, height, **whole)
+    expected = decoding.random_window(np.random.default_rng(0), width, height, **whole)
     scale = np.array([width, height, width, height]) / 1000
     np.testing.assert_allclose(np.array([left, top, w, h]) * scale, expected, atol=2)
 

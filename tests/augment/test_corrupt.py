@@ -12,7 +12,7 @@ from PIL import Image
 from scipy import ndimage, stats
 
 from jbias.augment import corrupt, imagenet_c, jpeg
-from jbias.data import corruption_kernels, corruption_operators, corruptions
+from jbias.data import corruption_kernels, corruptions
 from tests import cases
 
 ORACLE = pathlib.Path(__file__).parents[1] / "oracles" / "corruptions.npz"
@@ -111,7 +111,7 @@ def check(name, side, severities, ice):
     keys = jax.random.split(jax.random.key(side), 2)
     run = program(name, side)
     for severity in severities:
-        made = corruption_operators.settings(name, severity, side=side, frost=ice)
+        made = corruptions.settings(name, severity, side=side, frost=ice)
         drawn, out = jax.device_get(run(np.float32(images) / 255, keys, made))
         assert out.dtype == np.float32
         np.testing.assert_allclose(out, np.rint(out), atol=1e-4)
@@ -187,7 +187,7 @@ def test_all_are_the_hosts_at_224(name, ice):
 def test_alone_as_in_a_batch(name):
     images = np.stack([picture(32, seed) for seed in range(2)]) / np.float32(255)
     keys = jax.random.split(jax.random.key(0), 2)
-    made = corruption_operators.settings(name, 3, side=32)
+    made = corruptions.settings(name, 3, side=32)
     run = program(name, 32)
     _, together = run(images, keys, made)
     _, alone = run(images[1:], keys[1:], made)
@@ -198,7 +198,7 @@ def test_settings_of_the_host_are_taken():
     """Not compiled: arrays of numpy are indexed by what is traced."""
     images = np.stack([picture(32, seed) for seed in range(2)]) / np.float32(255)
     keys = jax.random.split(jax.random.key(0), 2)
-    made = corruption_operators.settings("zoom_blur", 1, side=32)
+    made = corruptions.settings("zoom_blur", 1, side=32)
     out = corrupt.corrupt_batch(images, keys, "zoom_blur", made) * 255
     _, compiled = program("zoom_blur", 32)(images, keys, made)
     assert np.abs(out - compiled).max() < 1.01
@@ -216,7 +216,7 @@ def test_is_the_released_codes(name):
         image, answers = stored["picture/32"], stored[f"32/{name}"]
     images, keys = np.stack([image] * 2), jax.random.split(jax.random.key(0), 2)
     for severity, expected in enumerate(answers, 1):
-        made = corruption_operators.settings(name, severity, side=32)
+        made = corruptions.settings(name, severity, side=32)
         _, out = program(name, 32)(np.float32(images) / 255, keys, made)
         off = np.abs(np.rint(out[0, ::5, ::5]) - expected)
         assert off.max() <= 1 and (off > 0).mean() <= 0.06, severity
@@ -255,7 +255,7 @@ def test_shot_noise_counts_photons():
     """Mean and variance of Poisson(count x) / count."""
     level, count = 102, 60  # 0.4 of white.
     images = np.full((40, 32, 32, 3), level / 255, np.float32)
-    made = corruption_operators.settings("shot_noise", 1, side=32, table=224)
+    made = corruptions.settings("shot_noise", 1, side=32, table=224)
     keys = jax.random.split(jax.random.key(0), 40)
     out = corrupt.corrupt_batch(images, keys, "shot_noise", made, quantise=False)
     n = out.size
@@ -266,14 +266,14 @@ def test_shot_noise_counts_photons():
 def test_bytes_are_cut_and_values_are_not():
     images = picture(32, 0)[None] / np.float32(255)
     keys = jax.random.split(jax.random.key(0), 1)
-    made = corruption_operators.settings("gaussian_noise", 5, side=32, table=224)
+    made = corruptions.settings("gaussian_noise", 5, side=32, table=224)
     run = jax.jit(corrupt.corrupt_batch, static_argnames=("name", "quantise"))
     free = 255 * run(images, keys, "gaussian_noise", made, quantise=False)
     bytes_ = 255 * run(images, keys, "gaussian_noise", made)
     assert free.min() < -20 and free.max() > 275
     np.testing.assert_allclose(bytes_, np.floor(np.clip(free, 0, 255)), atol=1.001)
     assert (np.abs(np.floor(np.clip(free, 0, 255)) - bytes_) < 0.01).mean() > 0.998
-    tables = corruption_operators.quantisation_tables(85)
+    tables = corruptions.quantisation_tables(85)
     stored = run(images, keys, "gaussian_noise", made, stored=tables)
     expected = corruptions.as_published(np.rint(bytes_[0]).astype(np.uint8))
     np.testing.assert_array_equal(np.rint(stored[0] * 255), expected)
@@ -296,9 +296,7 @@ def test_jpeg_is_pillows(side):
     coded = jax.jit(jpeg.round_trip)
     for image in (picture(side, 3), noise):
         for quality in (5, 25, 50, 85, 95):
-            out = coded(
-                np.float32(image), corruption_operators.quantisation_tables(quality)
-            )
+            out = coded(np.float32(image), corruptions.quantisation_tables(quality))
             expected = corruption_kernels.jpeg(image, quality)
             np.testing.assert_array_equal(out, expected)
 

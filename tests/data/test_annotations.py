@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jbias import data
-from jbias.data import annotations
+from jbias.data import set_options
 
 COUNTS = {"photo/cat": 8, "photo/dog": 6}
 SKY = ["blue", "grey", "blue", "red", "grey", "blue", "red"] * 2
@@ -22,7 +22,9 @@ def load(tree):
 
 @pytest.fixture
 def path(load, tmp_path):
-    annotations.write(str(tmp_path / "more/sky.csv"), load(), {"sky": SKY}, by="hand")
+    set_options.write_columns(
+        str(tmp_path / "more/sky.csv"), load(), {"sky": SKY}, by="hand"
+    )
     return tmp_path / "more/sky.csv"
 
 
@@ -65,7 +67,7 @@ def test_parts_have_the_numbers_of_the_whole(load, path, split):
 
 def test_an_image_without_a_name_has_a_value_of_its_own(load, tmp_path):
     path = str(tmp_path / "sky.csv")
-    annotations.write(path, load(), {"sky": ["", *SKY[1:]]})
+    set_options.write_columns(path, load(), {"sky": ["", *SKY[1:]]})
     source = load(columns=path)
     assert source.values["sky"] == ("blue", "grey", "red", "(none)")
     assert named(source, "sky") == ["(none)", *SKY[1:]]
@@ -85,7 +87,7 @@ def test_it_goes_with_keep_skip_drop_and_shift(load, path, tmp_path):
 
 def test_images_without_a_name_are_in_no_part_of_a_shift(load, tmp_path):
     path = str(tmp_path / "sky.csv")
-    annotations.write(path, load(), {"sky": ["", *SKY[1:-1], ""], "sea": SKY})
+    set_options.write_columns(path, load(), {"sky": ["", *SKY[1:-1], ""], "sea": SKY})
     for attribute, grey in (("sky", "grey"), ("sky+sea", "grey grey")):
         shift = dict(level=f"only-{grey}", part="ood", attribute=attribute)
         source = load(columns=path, shift=shift)
@@ -99,7 +101,7 @@ def test_narrowing_options_leave_the_numbers(tmp_path):
     plain = data.load("shapes", "valid", n=32)
     names = [f"n{i % 5}" for i in range(32)]
     path = str(tmp_path / "valid.csv")
-    annotations.write(path, plain, {"fifth": names})
+    set_options.write_columns(path, plain, {"fifth": names})
     assert "file" not in (tmp_path / "valid.csv").read_text()
     for options in ({}, {"factors": True}, {"renders": True}):
         source = data.load("shapes", "valid", n=32, columns=path, **options)
@@ -148,7 +150,7 @@ def test_files_of_other_images_are_refused(load, path, tmp_path, image):
 def test_numbers_that_are_not_whole_are_no_names(load, tmp_path):
     path = str(tmp_path / "x.csv")
     numbers = [str(i / 4) for i in range(14)]
-    annotations.write(path, load(), {"sky": SKY, "height": numbers})
+    set_options.write_columns(path, load(), {"sky": SKY, "height": numbers})
     source = load(columns=path)
     assert source.note == (
         "sky from x.csv (no attributes: height (numbers that are not whole))"

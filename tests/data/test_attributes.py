@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from jbias import data
-from jbias.data import annotations, base, tables
+from jbias.data import base, set_options, tables
 
 FLAGS = ("Black_Hair", "Blond_Hair", "Gray_Hair", "Male")
 # Black, blond, grey, male, part; images 1 to 6.
@@ -211,7 +211,7 @@ a/004.png,,brown,no,5,3,p4,x,u
 @pytest.fixture
 def table(tree, monkeypatch):
     """table(text, **options) loads such a list; three values are many."""
-    monkeypatch.setattr(annotations, "MAX_VALUES", 3)
+    monkeypatch.setattr(set_options, "MAX_VALUES", 3)
     root = tree({"a": 5})
 
     def load(text=TABLE, **options):

@@ -17,7 +17,8 @@ from array_record.python import array_record_module
 from PIL import Image
 
 from jbias import data
-from jbias.data import imagenet, labels, loader, tf_example
+from jbias.data import imagenet, labels, loader
+from jbias.data import shards as shard_forms
 from tests import cases
 
 RNG = np.random.default_rng(0)
@@ -231,7 +232,7 @@ CASES = {
         "must be tf.train.Example",
     ),
     "records without a label": (
-        shards(lambda r: records(r, tf_example.serialise({"image": jpeg()}))),
+        shards(lambda r: records(r, shard_forms.serialise_example({"image": jpeg()}))),
         "must be tf.train.Example with an image and a label",
     ),
     "too few class names": (short_names, "a line for each class, got 2 for"),

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from jbias.data import corruption_kernels, corruption_operators, corruptions
+from jbias.data import corruption_kernels, corruptions
 from tests import cases
 
 KNOWN = (*corruptions.CORRUPTIONS, *corruptions.BAR)
@@ -24,7 +24,7 @@ def ice(tmp_path_factory):
 def test_severities_share_shapes(name, side, ice):
     shapes = set()
     for severity in corruptions.SEVERITIES:
-        made = corruption_operators.settings(name, severity, side=side, frost=ice)
+        made = corruptions.settings(name, severity, side=side, frost=ice)
         assert all(np.isfinite(np.asarray(a, float)).all() for a in made.values())
         assert not any(a.dtype in (np.float64, np.int64) for a in made.values())
         shapes.add(tuple((key, a.shape, a.dtype) for key, a in sorted(made.items())))
@@ -40,9 +40,7 @@ def test_zooms_are_matrices():
 
 
 def test_photographs_are_padded_and_held_once(ice):
-    one, two = (
-        corruption_operators.settings("frost", s, side=224, frost=ice) for s in (1, 2)
-    )
+    one, two = (corruptions.settings("frost", s, side=224, frost=ice) for s in (1, 2))
     assert one["ice"] is two["ice"] and one["ice"].shape == (5, 336, 320, 3)
     np.testing.assert_array_equal(one["sizes"][:, 0], 300 + 9 * np.arange(5))
     assert (one["ice"][3, :327] == 150).all() and (one["ice"][3, 327:] == 0).all()
@@ -61,11 +59,11 @@ def test_photographs_are_padded_and_held_once(ice):
 def test_refuses_as_the_host_does(change, message):
     given = dict(name="fog", severity=1, side=32) | change
     with pytest.raises(ValueError, match=f"data.corrupt: .*{message}"):
-        corruption_operators.settings(given.pop("name"), given.pop("severity"), **given)
+        corruptions.settings(given.pop("name"), given.pop("severity"), **given)
 
 
 def test_other_sides_take_a_table():
-    made = corruption_operators.settings("zoom_blur", 1, side=28, table=32)
+    made = corruptions.settings("zoom_blur", 1, side=28, table=32)
     assert made["zooms"].shape == (26, 28, 28)
-    level = corruption_operators.settings("sparkles", 2, side=28)["level"]
+    level = corruptions.settings("sparkles", 2, side=28)["level"]
     assert level == 2

@@ -11,7 +11,7 @@ import scipy.stats
 import simplejpeg
 from PIL import Image, JpegImagePlugin
 
-from jbias.data import crops, transforms
+from jbias.data import decoding
 from tests import cases
 
 DRAWS = 4000
@@ -55,7 +55,7 @@ def by_hand(file, window, size):
 
 
 def crop(path, window, size):
-    return crops.cropped(lambda: str(path), str(path), size, lambda w, h: window)
+    return decoding.cropped(lambda: str(path), str(path), size, lambda w, h: window)
 
 
 def distance(a, b):
@@ -69,15 +69,15 @@ def psnr(a, b):
 @pytest.fixture
 def no_pillow(monkeypatch):
     """Lets no file be left to Pillow."""
-    monkeypatch.setattr(transforms, "decode", None)
+    monkeypatch.setattr(decoding, "decode", None)
 
 
 @pytest.fixture(params=["turbojpeg", "simplejpeg"])
 def decoder(request, monkeypatch):
     """Takes each of the two decoders, the first where it is installed."""
     if request.param == "simplejpeg":
-        monkeypatch.setattr(crops, "turbojpeg_library", lambda: None)
-    elif crops.turbojpeg_library() is None:
+        monkeypatch.setattr(decoding, "turbojpeg_library", lambda: None)
+    elif decoding.turbojpeg_library() is None:
         pytest.skip("needs TurboJPEG 3: `pip install turbojpeg`")
 
 
@@ -114,7 +114,7 @@ def test_windows_follow_torchvisions_rule(size, area):
     ours, theirs = np.random.default_rng(0), np.random.default_rng(1)
     ratio = (3 / 4, 4 / 3)
     found = np.array(
-        [crops.random_window(ours, *size, area=area) for _ in range(DRAWS)]
+        [decoding.random_window(ours, *size, area=area) for _ in range(DRAWS)]
     )
     expected = [torchvision_box(theirs, *size, area, ratio) for _ in range(DRAWS)]
     left, top, w, h = found.T
@@ -127,7 +127,7 @@ def test_windows_follow_torchvisions_rule(size, area):
 def test_windows_that_always_fit_have_the_distributions_of_the_page():
     """Area and place are uniform, aspect is log-uniform, to a pixel's rounding."""
     rng, side, area = np.random.default_rng(2), 10_000, (0.08, 0.5)
-    drawn = [crops.random_window(rng, side, side, area=area) for _ in range(DRAWS)]
+    drawn = [decoding.random_window(rng, side, side, area=area) for _ in range(DRAWS)]
     left, top, w, h = np.array(drawn).T
     uniform = {
         "area": ((w * h) / side**2 - 0.08) / 0.42,
@@ -148,7 +148,9 @@ def test_windows_that_always_fit_have_the_distributions_of_the_page():
     ],
 )
 def test_where_nothing_fits_the_window_is_central(size, window):
-    assert crops.random_window(np.random.default_rng(0), *size, area=(5, 6)) == window
+    assert (
+        decoding.random_window(np.random.default_rng(0), *size, area=(5, 6)) == window
+    )
 
 
 # Ordinary JPEG files.
@@ -172,7 +174,7 @@ def test_equals_pillow(tmp_path, kind, decoder, no_pillow, monkeypatch):
     expected = [by_hand(path, window, 64) for window in WINDOWS]
     for window, pixels in zip(WINDOWS, expected, strict=True):
         assert distance(crop(path, window, 64), pixels) <= 1, window
-    monkeypatch.setattr(crops, "resizer", None)
+    monkeypatch.setattr(decoding, "resizer", None)
     for window, pixels in zip(WINDOWS, expected, strict=True):
         np.testing.assert_array_equal(crop(path, window, 64), pixels)
 
@@ -184,14 +186,14 @@ def test_reduced_decoding_is_near(
 ):
     """A window shifted by one of the reduced pixels would leave 35 decibels."""
     if not resizer:
-        monkeypatch.setattr(crops, "resizer", None)
-    used, decode = [], crops._decoded
+        monkeypatch.setattr(decoding, "resizer", None)
+    used, decode = [], decoding._decoded
 
     def watched(*args):
         used.append(args[-1])
         return decode(*args)
 
-    monkeypatch.setattr(crops, "_decoded", watched)
+    monkeypatch.setattr(decoding, "_decoded", watched)
     path, size = tmp_path / "a.JPEG", 24
     save(path, kind, (501, 455))
     for reduction in (2, 4, 8):
@@ -207,7 +209,7 @@ def test_real_photographs(unpacked):
     rng, errors = np.random.default_rng(0), []
     for path in sorted(root.rglob("*.JPEG"))[::4]:
         with Image.open(path) as image:
-            window = crops.random_window(rng, *image.size)
+            window = decoding.random_window(rng, *image.size)
         expected = by_hand(path, window, 224)
         if min(window[2:]) < 4 * 224:
             assert distance(crop(path, window, 224), expected) <= 1
@@ -228,17 +230,17 @@ def test_threads_do_not_disturb_each_other(tmp_path, decoder):
 
 def test_both_decoders_give_the_same_pixels(tmp_path, monkeypatch):
     """So that what a run sees does not depend on what is installed."""
-    if crops.turbojpeg_library() is None:
+    if decoding.turbojpeg_library() is None:
         pytest.skip("needs TurboJPEG 3: `pip install turbojpeg`")
     rng = np.random.default_rng(0)
     for kind in KINDS:
         path = tmp_path / f"{kind}.jpg"
         save(path, kind, (333, 251))
-        windows = [crops.random_window(rng, 333, 251) for _ in range(20)]
+        windows = [decoding.random_window(rng, 333, 251) for _ in range(20)]
         for size in (9, 32, 64):
             found = [crop(path, window, size) for window in windows]
             with monkeypatch.context() as patch:
-                patch.setattr(crops, "turbojpeg_library", lambda: None)
+                patch.setattr(decoding, "turbojpeg_library", lambda: None)
                 other = [crop(path, window, size) for window in windows]
             np.testing.assert_array_equal(found, other)
 
@@ -247,7 +249,7 @@ def test_reads_files_in_memory_too(tmp_path):
     path, window = tmp_path / "a.jpg", (3, 4, 30, 20)
     photograph((50, 40)).save(path)
     opened = functools.partial(io.BytesIO, path.read_bytes())
-    found = crops.cropped(opened, "a", 16, lambda w, h: window)
+    found = decoding.cropped(opened, "a", 16, lambda w, h: window)
     np.testing.assert_array_equal(found, crop(path, window, 16))
 
 
@@ -260,7 +262,7 @@ def test_draws_once_with_the_size_of_the_original(tmp_path, suffix):
         asked.append((width, height))
         return 0, 0, width, height
 
-    crops.cropped(lambda: str(path), "a", 4, draw)
+    decoding.cropped(lambda: str(path), "a", 4, draw)
     assert asked == [(50, 40)]
 
 
@@ -280,7 +282,7 @@ def test_windows_outside_the_image_are_refused(tmp_path, suffix, window):
 def test_a_canvas_is_the_whole_image_squeezed(tmp_path, size, decoder, no_pillow):
     path = tmp_path / "a.jpg"
     photograph(size).save(path, quality=90)
-    pixels, aspect = crops.canvas(lambda: str(path), "a", 128)
+    pixels, aspect = decoding.canvas(lambda: str(path), "a", 128)
     assert aspect == size[0] / size[1]
     expected = by_hand(path, (0, 0, *size), 128)
     assert pixels.shape == (128, 128, 3) and psnr(pixels, expected) > 45
@@ -324,14 +326,14 @@ ODD = {
 def test_odd_files_decode_as_by_hand(tmp_path, kind):
     path, window = tmp_path / "n02105855_2933.JPEG", (20, 30, 150, 100)
     ODD[kind](path, photograph((251, 199)))
-    whole = transforms.read(path, transforms.preprocess(64, crop=False))
+    whole = decoding.read(path, decoding.preprocess(64, crop=False))
     np.testing.assert_array_equal(whole, by_hand(path, (0, 0, 251, 199), 64))
     found = crop(path, window, 64)
     if kind in ("exif", "grey"):
         assert distance(found, by_hand(path, window, 64)) <= 1
     else:
         np.testing.assert_array_equal(found, by_hand(path, window, 64))
-    pixels, aspect = crops.canvas(lambda: str(path), "a", 64)
+    pixels, aspect = decoding.canvas(lambda: str(path), "a", 64)
     assert aspect == 251 / 199 and distance(pixels, whole) <= 1
 
 
@@ -356,14 +358,14 @@ def test_damage_is_treated_as_in_evaluation(tmp_path, decoder):
     path = tmp_path / "a.jpg"
     photograph((64, 64)).save(path, quality=50)
     data, rng = path.read_bytes(), np.random.default_rng(0)
-    whole = transforms.preprocess(32, crop=False)
+    whole = decoding.preprocess(32, crop=False)
     outcomes = []
     for at in [*range(2, 700, 7), *rng.integers(700, len(data) - 2, 50)]:
         path.write_bytes(data[:at] + bytes([data[at] ^ 0x55]) + data[at + 1 :])
         taken = []
         for read in (
-            lambda: transforms.read(path, whole),
-            lambda: crops.canvas(lambda: str(path), "a", 32)[0],
+            lambda: decoding.read(path, whole),
+            lambda: decoding.canvas(lambda: str(path), "a", 32)[0],
         ):
             try:
                 taken.append(read())
@@ -382,6 +384,6 @@ def test_evaluation_never_reduces(tmp_path, monkeypatch):
     expected = by_hand(path, (0, 0, 1024, 768), 32)
     monkeypatch.setattr(JpegImagePlugin.JpegImageFile, "draft", None)
     monkeypatch.setattr(simplejpeg, "decode_jpeg", None)
-    monkeypatch.setattr(crops, "decode_region", None)
-    found = transforms.read(path, transforms.preprocess(32, crop=False))
+    monkeypatch.setattr(decoding, "decode_region", None)
+    found = decoding.read(path, decoding.preprocess(32, crop=False))
     np.testing.assert_array_equal(found, expected)

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from jbias import data, prepare
-from jbias.data import loader, splits, subset
+from jbias.data import loader, set_options, splits
 from tests import cases, forms
 
 COUNTS = {"photo/cat": 6, "photo/dog": 8}
@@ -26,8 +26,8 @@ def listed(root, truncate):
     truncate(root / "photo/dog/005.png")
     source = data.load("folder", "photo", root=str(root), size=8)
     path = root / "damaged.json"
-    entry = subset.damaged_entry(source, {2: "cut", 11: "cut"})
-    subset.write_damaged(str(path), {"photo": entry})
+    entry = set_options.damaged_entry(source, {2: "cut", 11: "cut"})
+    set_options.write_damaged(str(path), {"photo": entry})
     return str(path)
 
 
@@ -70,7 +70,9 @@ def test_a_config_s_entry_may_skip(root, listed):
 
 def test_a_list_without_damaged_images_changes_nothing(root):
     path = root / "none.json"
-    subset.write_damaged(str(path), {"photo": subset.damaged_entry(load(root), {})})
+    set_options.write_damaged(
+        str(path), {"photo": set_options.damaged_entry(load(root), {})}
+    )
     source = load(root, skip=str(path))
     assert (source.note, source.fingerprint) == ("", load(root).fingerprint)
 
@@ -129,8 +131,8 @@ def test_options_that_take_some_images_may_be_combined_with_a_list(tmp_path, ima
     options = dict(root=str(tmp_path), size=8)
     whole = data.load("model_vs_human", "colour", **options)
     path = str(tmp_path / "damaged.json")
-    subset.write_damaged(
-        path, {"colour": subset.damaged_entry(whole, {0: "cut", 1: "cut"})}
+    set_options.write_damaged(
+        path, {"colour": set_options.damaged_entry(whole, {0: "cut", 1: "cut"})}
     )
     grey = data.load("model_vs_human", "colour", condition="bw", skip=path, **options)
     assert [name[-10:] for name in grey.files] == ["oven_40_x.png"[-10:]]
@@ -142,7 +144,9 @@ def test_what_is_left_out_leaves_further_columns(tree):
     options = dict(root=str(root), size=8)
     whole = data.load("attributed", "train", **options)
     path = str(root / "damaged.json")
-    subset.write_damaged(path, {"train": subset.damaged_entry(whole, {0: "cut"})})
+    set_options.write_damaged(
+        path, {"train": set_options.damaged_entry(whole, {0: "cut"})}
+    )
     source = data.load("attributed", "train", skip=path, **options)
     np.testing.assert_array_equal(
         source.columns["attribute"], whole.columns["attribute"][1:]

@@ -11,9 +11,9 @@ import pytest
 from PIL import Image
 
 from jbias import data
-from jbias.data import base, corruptions, wordnet
+from jbias.data import base, corruptions, tables
 
-WNIDS = wordnet.wnids()
+WNIDS = tables.wnids()
 
 
 @pytest.fixture(scope="module")

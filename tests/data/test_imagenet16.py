@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from jbias import data
-from jbias.data import labels, wordnet
+from jbias.data import labels, tables
 
 DOGS = labels.geirhos16()["dog"]
 COUNTS = {"n02690373": 3, "n01530575": 2, DOGS[0]: 5, DOGS[-1]: 4}
@@ -12,7 +12,7 @@ COUNTS = {"n02690373": 3, "n01530575": 2, DOGS[0]: 5, DOGS[-1]: 4}
 
 @pytest.fixture
 def root(tmp_path, image):
-    for wnid in wordnet.wnids():
+    for wnid in tables.wnids():
         for i in range(COUNTS.get(wnid, wnid in ("n01440764", "n02123045"))):
             image(tmp_path / f"val/{wnid}/ILSVRC2012_val_{i:08}.JPEG")
     return str(tmp_path)
@@ -48,7 +48,7 @@ def test_of_each_class_at_most_so_many_over_all_its_members(root):
 
 def test_a_network_of_the_1000_answers_by_its_members(root):
     source = load(root)
-    found = labels.match(wordnet.wnids(), "wnid", source.classes, source.space)
+    found = labels.match(tables.wnids(), "wnid", source.classes, source.space)
     assert found.matrix.shape == (1000, 16)
 
 

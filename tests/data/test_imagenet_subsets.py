@@ -2,14 +2,14 @@
 
 import pytest
 
-from jbias.data import imagenet_variants, wordnet
+from jbias.data import imagenet_variants, tables
 
 MAKE = {"a": imagenet_variants.imagenet_a, "r": imagenet_variants.imagenet_r}
 
 
 @pytest.mark.parametrize(("which", "published"), [("a", "7,500"), ("r", "30,000")])
 def test_choices_are_among_the_200_classes(tree, which, published):
-    classes = wordnet.subsets()[f"imagenet_{which}"]
+    classes = tables.subset(f"imagenet_{which}")
     root = tree({f"imagenet-{which}/{wnid}": 1 for wnid in classes})
     source = MAKE[which](f"imagenet-{which}", root=str(root), size=8)
     assert source.classes == classes
@@ -27,7 +27,7 @@ def test_choices_are_among_the_200_classes(tree, which, published):
     ],
 )
 def test_other_folders_are_refused(tree, change, message):
-    ids = change(wordnet.subsets()["imagenet_a"])
+    ids = change(tables.subset("imagenet_a"))
     root = tree({f"imagenet-a/{wnid}": 1 for wnid in ids})
     with pytest.raises(ValueError, match=message):
         imagenet_variants.imagenet_a("imagenet-a", root=str(root), size=8)

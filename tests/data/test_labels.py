@@ -7,7 +7,7 @@ from importlib import resources
 import numpy as np
 import pytest
 
-from jbias.data import labels, wordnet
+from jbias.data import labels, tables
 from tests import cases
 
 SIZES = [1, 4, 2, 49, 5, 7, 3, 6, 4, 3, 109, 2, 2, 1, 1, 8]
@@ -113,7 +113,7 @@ def test_same_space_goes_by_name(space):
             r"be the same.*; training has 3 of 'names' \(dog, cat, ...\), the test 1 of",
         ),
         (
-            (wordnet.wnids(), "wnid", wordnet.wnids()[:7] + ("n0",), "wnid"),
+            (tables.wnids(), "wnid", tables.wnids()[:7] + ("n0",), "wnid"),
             r"training has 1,000 of 'wnid' \(n01440764, n01443537, ...\), the test 8",
         ),
         ((("dog",), "entry16", (ALL[0],), "wnid"), "spaces must be the same"),
@@ -156,10 +156,10 @@ def test_sums_and_maxima_weigh_members_alike(rule):
 
 def test_labels_follow_names_in_whatever_order_a_folder_has_them():
     order = np.random.default_rng(0).permutation(1000)
-    folder = tuple(np.array(wordnet.wnids())[order])
-    same = labels.match(wordnet.wnids(), "wnid", folder, "wnid")
+    folder = tuple(np.array(tables.wnids())[order])
+    same = labels.match(tables.wnids(), "wnid", folder, "wnid")
     np.testing.assert_array_equal(same.relabel, order)
-    straight = labels.match(wordnet.wnids(), "wnid", tuple(TABLE), "entry16")
+    straight = labels.match(tables.wnids(), "wnid", tuple(TABLE), "entry16")
     shuffled = labels.match(folder, "wnid", tuple(TABLE), "entry16")
     np.testing.assert_array_equal(shuffled.matrix, straight.matrix[order])
 
@@ -167,12 +167,12 @@ def test_labels_follow_names_in_whatever_order_a_folder_has_them():
 @pytest.mark.parametrize("name", ["imagenet_a", "imagenet_r"])
 def test_restricted_to_200_columns_is_the_authors_rule(name):
     """Their code: take the 200 columns in rising order, argmax, labels 0 to 199."""
-    subset = wordnet.subsets()[name]
+    subset = tables.subset(name)
     both = [
-        labels.match(wordnet.wnids(), "wnid", subset, "wnid", restrict=restrict)
+        labels.match(tables.wnids(), "wnid", subset, "wnid", restrict=restrict)
         for restrict in (True, False)
     ]
-    columns = wordnet.positions(subset)
+    columns = tables.positions(subset)
     z = np.random.default_rng(0).normal(size=(50, 1000)).astype(np.float32)
     np.testing.assert_array_equal(z @ both[0].matrix, z[:, columns])
     assert both[0].classes == subset

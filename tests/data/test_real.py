@@ -6,10 +6,10 @@ import json
 import numpy as np
 import pytest
 
-from jbias.data import imagenet, wordnet
+from jbias.data import imagenet, tables
 from tests import cases
 
-WNIDS = wordnet.wnids()
+WNIDS = tables.wnids()
 
 
 @pytest.fixture(scope="module")

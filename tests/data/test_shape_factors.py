@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jbias import data
-from jbias.data import shape_scenes, shapes, textures
+from jbias.data import shape_scenes, shapes
 from tests import cases
 
 N = 4800
@@ -85,11 +85,11 @@ def test_factors_are_independent_of_each_other(many):
 def test_only_the_pattern_tells_the_class_where_textures_do():
     source = shapes.make("train", n=N, correlation=1.0, factors=True)
     label = source.columns["label"]
-    curved = [name in shapes.CURVED for name in textures.TEXTURES]
+    curved = [name in shapes.CURVED for name in shape_scenes.TEXTURES]
     np.testing.assert_array_equal(
         source.columns["pattern"], np.array(curved, int)[label]
     )
-    assert {*shapes.CURVED} < {*textures.TEXTURES, *textures.HELD_OUT}
+    assert {*shapes.CURVED} < {*shape_scenes.TEXTURES, *shape_scenes.HELD_OUT}
 
 
 def test_images_show_what_the_factors_say(many):

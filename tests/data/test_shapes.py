@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from jbias import data
-from jbias.data import shape_scenes, shapes, textures
+from jbias.data import shape_scenes, shapes
 from tests import cases
 
 
@@ -103,7 +103,7 @@ def test_every_pair_of_cues_conflicts_equally_often():
 
 @pytest.mark.slow
 def test_stylized_textures_are_new_and_tell_nothing():
-    assert not set(textures.TEXTURES) & set(textures.HELD_OUT)
+    assert not set(shape_scenes.TEXTURES) & set(shape_scenes.HELD_OUT)
     columns = shapes.make("stylized", n=4800).columns
     assert set(columns["attribute"]) == set(range(16, 24))
     table = np.zeros((16, 8))

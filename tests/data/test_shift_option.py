@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from jbias import data
-from jbias.data import shift_option, shifts, sources
+from jbias.data import shifts, sources
 from tests import cases
 
 CLASSES = ("ant", "bee", "cat", "dog")
@@ -44,7 +44,7 @@ def whole():
 def part(whole):
     def take(name, level="C6", attribute="colour", **options):
         chosen = dict(level=level, part=name, attribute=attribute, **options)
-        return shift_option.apply(whole, chosen)
+        return shifts.apply(whole, chosen)
 
     return take
 
@@ -152,14 +152,14 @@ def test_values_without_names_are_called_by_their_numbers(part):
 def test_wrong_options_are_refused_in_a_line(whole, options, message):
     chosen = {"level": "C6", "part": "train", "attribute": "colour", **options}
     with pytest.raises(ValueError, match=message) as error:
-        shift_option.apply(whole, chosen)
+        shifts.apply(whole, chosen)
     assert "\n" not in str(error.value)
 
 
 def test_values_that_do_not_occur_are_none(whole):
     seen = np.flatnonzero(whole.columns["colour"] != 1)
     some = sources.take(whole, seen, digest="no yellow")
-    one = shift_option.apply(some, dict(level="C6", part="ood", attribute="colour"))
+    one = shifts.apply(some, dict(level="C6", part="ood", attribute="colour"))
     assert one.values["attribute"] == ("red", "green", "blue")
     assert one.columns["attribute"].max() == 2
 
@@ -172,7 +172,7 @@ def test_every_set_has_the_option():
 def test_too_few_images_are_counted(whole):
     few = sources.take(whole, np.arange(20), digest="few")
     with pytest.raises(shifts.Infeasible, match="images must be there of every class"):
-        shift_option.apply(few, dict(level="C6", part="id", attribute="colour"))
+        shifts.apply(few, dict(level="C6", part="id", attribute="colour"))
 
 
 def test_a_class_without_images_of_the_value_is_refused(whole):
@@ -182,9 +182,7 @@ def test_a_class_without_images_of_the_value_is_refused(whole):
     with pytest.raises(
         shifts.Infeasible, match="dog has 0 with green; leave the class"
     ):
-        shift_option.apply(
-            some, dict(level="only-green", part="train", attribute="colour")
-        )
+        shifts.apply(some, dict(level="only-green", part="train", attribute="colour"))
 
 
 def test_parts_come_of_one_opened_set(monkeypatch):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageFile
 
-from jbias.data import transforms
+from jbias.data import decoding
 from tests import cases
 
 
@@ -27,7 +27,7 @@ def reference(image, short, size):
 @cases.each("resize", [256, 231, 224])
 def test_equals_resize_then_centre_crop(tmp_path, image, size, resize):
     path = image(tmp_path / "a.png", size)
-    got = transforms.read(path, transforms.preprocess(224, resize))
+    got = decoding.read(path, decoding.preprocess(224, resize))
     with Image.open(path) as opened:
         np.testing.assert_array_equal(got, reference(opened, resize, 224))
 
@@ -37,7 +37,7 @@ def test_parity_on_real_photographs(unpacked):
     paths = sorted(root.rglob("*.JPEG"))
     assert len(paths) == 84
     for path in paths[::4]:
-        got = transforms.read(path, transforms.preprocess(224))
+        got = decoding.read(path, decoding.preprocess(224))
         with Image.open(path) as opened:
             np.testing.assert_array_equal(
                 got, reference(opened.convert("RGB"), 256, 224)
@@ -47,7 +47,7 @@ def test_parity_on_real_photographs(unpacked):
 def test_offsets_round_half_to_even(tmp_path, image):
     path = image(tmp_path / "a.png", (13, 8))  # (13 - 8) / 2 = 2.5 -> 2
     pixels = np.asarray(Image.open(path))
-    got = transforms.read(path, transforms.preprocess(8))
+    got = decoding.read(path, decoding.preprocess(8))
     np.testing.assert_array_equal(got, pixels[:, 2:10])
 
 
@@ -61,7 +61,7 @@ def test_offsets_round_half_to_even(tmp_path, image):
     ],
 )
 def test_says_what_it_does(options, words):
-    step = transforms.preprocess(*options)
+    step = decoding.preprocess(*options)
     assert step.description == f"Pillow bilinear antialias: {words}"
 
 
@@ -69,19 +69,19 @@ def test_prepared_images_are_kept_unless_resize_is_asked_for(tmp_path, image):
     path = image(tmp_path / "a.png", (224, 224))
     pixels = np.asarray(Image.open(path))
     for kept in (
-        transforms.preprocess(224),
-        transforms.preprocess(224, native=True),
-        transforms.preprocess(224, 224),
-        transforms.preprocess(224, None, False),
+        decoding.preprocess(224),
+        decoding.preprocess(224, native=True),
+        decoding.preprocess(224, 224),
+        decoding.preprocess(224, None, False),
     ):
-        np.testing.assert_array_equal(transforms.read(path, kept), pixels)
-    cropped = transforms.read(path, transforms.preprocess(224, 256))
+        np.testing.assert_array_equal(decoding.read(path, kept), pixels)
+    cropped = decoding.read(path, decoding.preprocess(224, 256))
     assert (cropped != pixels).any()
 
 
 def test_squeeze_keeps_no_ratio(tmp_path, image):
     path = image(tmp_path / "a.png", (40, 20))
-    got = transforms.read(path, transforms.preprocess(16, crop=False))
+    got = decoding.read(path, decoding.preprocess(16, crop=False))
     expected = Image.open(path).resize((16, 16), Image.BILINEAR)
     np.testing.assert_array_equal(got, np.asarray(expected))
 
@@ -95,7 +95,7 @@ def test_every_8_bit_mode_becomes_rgb(tmp_path, image, mode, suffix):
     with Image.open(path) as opened:
         assert opened.mode == mode
         expected = np.asarray(opened.convert("RGB"))
-    got = transforms.read(path, transforms.preprocess(8))
+    got = decoding.read(path, decoding.preprocess(8))
     assert got.dtype == np.uint8
     np.testing.assert_array_equal(got, expected)
 
@@ -105,7 +105,7 @@ def test_palette_with_transparency_keeps_its_colours_without_a_warning(tmp_path,
     with Image.open(path) as opened:
         expected = np.asarray(opened.convert("RGB"))
         opened.save(tmp_path / "b.png", transparency=bytes(range(256)))
-    got = transforms.read(tmp_path / "b.png", transforms.preprocess(8))
+    got = decoding.read(tmp_path / "b.png", decoding.preprocess(8))
     np.testing.assert_array_equal(got, expected)
 
 
@@ -115,16 +115,16 @@ def test_exif_orientation_is_ignored(tmp_path, image):
         exif = Image.Exif()
         exif[0x0112] = 6  # Orientation: rotate by 90 degrees.
         opened.save(tmp_path / "b.png", exif=exif)
-    step = transforms.preprocess(8)
-    turned = transforms.read(tmp_path / "b.png", step)
-    np.testing.assert_array_equal(turned, transforms.read(path, step))
+    step = decoding.preprocess(8)
+    turned = decoding.read(tmp_path / "b.png", step)
+    np.testing.assert_array_equal(turned, decoding.read(path, step))
 
 
 def test_16_bit_is_refused_not_clipped(tmp_path):
     path = tmp_path / "deep.png"
     Image.fromarray(np.full((8, 8), 40_000, np.uint16)).save(path)
     with pytest.raises(ValueError, match=r"deep\.png.*8 bits a channel, got mode I"):
-        transforms.read(path, transforms.preprocess(8))
+        decoding.read(path, decoding.preprocess(8))
 
 
 @cases.each("suffix", ["jpg", "png", "webp"])
@@ -133,7 +133,7 @@ def test_cut_off_files_are_refused_by_name(tmp_path, image, truncate, suffix, ke
     path = image(tmp_path / f"broken.{suffix}", (64, 64))
     truncate(path, keep)
     with pytest.raises(ValueError, match=rf"broken\.{suffix}: \w+: \S") as error:
-        transforms.read(path, transforms.preprocess(8))
+        decoding.read(path, decoding.preprocess(8))
     assert "\n" not in str(error.value)
 
 
@@ -141,7 +141,7 @@ def test_truncated_images_must_not_be_let_through(tmp_path, image, monkeypatch):
     path = image(tmp_path / "a.png")
     monkeypatch.setattr(ImageFile, "LOAD_TRUNCATED_IMAGES", True)
     with pytest.raises(RuntimeError, match="LOAD_TRUNCATED_IMAGES must be off"):
-        transforms.read(path, transforms.preprocess(8))
+        decoding.read(path, decoding.preprocess(8))
 
 
 @cases.each(
@@ -155,4 +155,4 @@ def test_truncated_images_must_not_be_let_through(tmp_path, image, monkeypatch):
 )
 def test_bad_options_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
-        transforms.preprocess(*options)
+        decoding.preprocess(*options)

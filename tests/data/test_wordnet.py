@@ -5,7 +5,7 @@ import hashlib
 import numpy as np
 import pytest
 
-from jbias.data import labels, wordnet
+from jbias.data import labels, tables
 
 # The table of published positions: class -> ranges, in the order of the 16 classes.
 POSITIONS = """
@@ -44,7 +44,7 @@ def published() -> dict[str, list[int]]:
 
 
 def test_the_ids_are_the_published_ones_in_order():
-    wnids = wordnet.wnids()
+    wnids = tables.wnids()
     assert len(wnids) == len(set(wnids)) == 1000
     assert wnids == tuple(sorted(wnids))
     assert digest(wnids) == (
@@ -54,8 +54,8 @@ def test_the_ids_are_the_published_ones_in_order():
 
 def test_ids_have_words():
     """Some that the ids were looked up by, and the places of one table of 16 classes."""
-    words = wordnet.lemmas()
-    assert list(words) == list(wordnet.wnids()) and all(words.values())
+    words = tables.lemmas()
+    assert list(words) == list(tables.wnids()) and all(words.values())
     assert len(set(words.values())) == 998
     known = {
         "n01440764": "tench",
@@ -63,12 +63,12 @@ def test_ids_have_words():
         "n15075141": "toilet tissue",
     }
     assert {name: words[name] for name in known} == known
-    assert [words[wordnet.wnids()[i]] for i in (294, 404, 499, 281)] == [
+    assert [words[tables.wnids()[i]] for i in (294, 404, 499, 281)] == [
         *("brown bear", "airliner", "cleaver", "tabby")
     ]
-    assert wordnet.readable("n02012849") == "crane (n02012849)"
-    assert wordnet.readable("n03126707") == "crane (n03126707)"
-    assert wordnet.readable("cat") == "cat"
+    assert tables.readable("n02012849") == "crane (n02012849)"
+    assert tables.readable("n03126707") == "crane (n03126707)"
+    assert tables.readable("cat") == "cat"
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_ids_have_words():
     ],
 )
 def test_subsets_are_the_published_columns(name, total, expected):
-    columns = wordnet.positions(wordnet.subsets()[name]).tolist()
+    columns = tables.positions(tables.subset(name)).tolist()
     assert len(columns) == 200
     assert columns == sorted(columns)
     assert sum(columns) == total
@@ -95,13 +95,13 @@ def test_subsets_are_the_published_columns(name, total, expected):
 
 
 def test_subsets_share_86_classes():
-    a, r = (set(wordnet.subsets()[name]) for name in ("imagenet_a", "imagenet_r"))
+    a, r = (set(tables.subset(name)) for name in ("imagenet_a", "imagenet_r"))
     assert (len(a & r), len(a | r)) == (86, 314)
 
 
 def test_geirhos16_stands_where_it_is_published():
     found = {
-        name: wordnet.positions(members).tolist()
+        name: tables.positions(members).tolist()
         for name, members in labels.geirhos16().items()
     }
     assert found == published()
@@ -114,5 +114,5 @@ def test_geirhos16_stands_where_it_is_published():
 
 
 def test_positions_are_those_of_the_published_order():
-    wnids = wordnet.wnids()
-    np.testing.assert_array_equal(wordnet.positions(wnids[::-1]), np.arange(1000)[::-1])
+    wnids = tables.wnids()
+    np.testing.assert_array_equal(tables.positions(wnids[::-1]), np.arange(1000)[::-1])

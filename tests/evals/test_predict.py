@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from flax import linen as nn
 
-from jbias.data import labels, loader, wordnet
+from jbias.data import labels, loader, tables
 from jbias.evals import predict
 from jbias.models import cnn
 from jbias.runtime import mesh
@@ -174,7 +174,7 @@ def naive(logits, matrix, aggregate):
 @cases.each("aggregate", labels.AGGREGATES)
 def test_rules_equal_a_naive_loop(aggregate):
     pairs = labels.match(
-        wordnet.wnids(), "wnid", SIXTEEN, "entry16", aggregate=aggregate
+        tables.wnids(), "wnid", SIXTEEN, "entry16", aggregate=aggregate
     )
     matrix = pairs.matrix.copy()
     matrix[:, SIXTEEN.index("cat")] = 0  # A class without a member.
@@ -190,7 +190,7 @@ def test_rules_equal_a_naive_loop(aggregate):
 def raised(aggregate, n=400):
     """Shares of right decisions where one member of the class is raised by 10."""
     mapped = labels.match(
-        wordnet.wnids(), "wnid", SIXTEEN, "entry16", aggregate=aggregate
+        tables.wnids(), "wnid", SIXTEEN, "entry16", aggregate=aggregate
     )
     rng, shares = np.random.default_rng(0), {}
     for label, name in enumerate(SIXTEEN):
@@ -219,11 +219,11 @@ def test_means_of_logits_lose_it_in_large_classes():
 @cases.each("name", ["imagenet_a", "imagenet_r"])
 @cases.each("aggregate", labels.AGGREGATES)
 def test_restricted_is_argmax_over_the_columns(name, aggregate):
-    subset = wordnet.subsets()[name]
+    subset = tables.subset(name)
     mapped = labels.match(
-        *(wordnet.wnids(), "wnid", subset, "wnid"), aggregate=aggregate, restrict=True
+        *(tables.wnids(), "wnid", subset, "wnid"), aggregate=aggregate, restrict=True
     )
-    columns = wordnet.positions(subset)
+    columns = tables.positions(subset)
     logits = np.random.default_rng(0).normal(size=(200, 1000)).astype(np.float32)
     logits[:, 999] = 1000  # Belongs to neither subset.
     near = np.float32(0.1) + np.arange(200) * np.spacing(np.float32(0.1))

@@ -18,7 +18,7 @@ from PIL import Image
 from jbias import config as jc
 from jbias import data, evaluate, models, train
 from jbias.configs.suites import biases
-from jbias.data import labels, loader, sources, wordnet
+from jbias.data import labels, loader, sources, tables
 from jbias.evals import (
     decisions,
     loading,
@@ -35,7 +35,7 @@ from jbias.report import (
     distortion_read,
     distortion_tables,
     distortion_values,
-    measured_read,
+    network_frame,
 )
 from jbias.runs import results
 from tests import cases, smoke_runs
@@ -1101,7 +1101,7 @@ def test_what_is_known_of_sets_survives_calls_for_others(
     # What --only leaves out was not asked for.
     assert {*first["suite"]["measures"]} == {"accuracy"}
     assert {*second["suite"]["measures"]} == {"accuracy", "few"}
-    (read,) = measured_read.read([str(tmp_path / "small.one")])
+    (read,) = network_frame.read([str(tmp_path / "small.one")])
     assert read.split("cue_conflict") == "cue_conflict"
     assert [line.partition(" ")[0] for line in read.lacking] == ["photos"]
     # What lacked and came is not missing any more.
@@ -1348,7 +1348,7 @@ def test_images_of_classes_that_a_network_lacks_are_shown_for_their_cues(
     tmp_path, capsys
 ):
     """Each of the 16 classes once, with the texture of the one that is always answered."""
-    known = {*wordnet.wnids()}
+    known = {*tables.wnids()}
     members = {
         name: next(wnid for wnid in wnids if wnid in known)
         for name, wnids in labels.geirhos16().items()

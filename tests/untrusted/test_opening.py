@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from PIL import EpsImagePlugin, Image
 
-from jbias.data import transforms
+from jbias.data import decoding
 from jbias.untrusted import limits, opening
 from tests import cases, source_files
 
@@ -30,7 +30,7 @@ def png_of(width: int, height: int) -> bytes:
 
 
 def read(path) -> np.ndarray:
-    return transforms.read(str(path), transforms.preprocess(8))
+    return decoding.read(str(path), decoding.preprocess(8))
 
 
 @cases.each("form", opening.FORMATS)

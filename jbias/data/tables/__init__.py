@@ -2,8 +2,12 @@
 
 import functools
 import json
+from collections.abc import Sequence
 from importlib import resources
 from typing import Any
+
+import numpy as np
+from jaxtyping import Int
 
 
 def read(name: str) -> Any:
@@ -46,3 +50,35 @@ def folders(name: str, split: str) -> tuple[str, ...]:
 def class_names(name: str) -> tuple[str, ...]:
     """The classes of "cifar10", "cifar100" (fine) or "office_home", by label."""
     return tuple(read("class_names")[name])
+
+
+@functools.cache
+def wnids() -> tuple[str, ...]:
+    """The 1000 classes of ILSVRC-2012 by WordNet id, sorted as strings.
+
+    Outputs of published networks are in this order. Labels follow the names of classes,
+    whatever the order in which a folder has them.
+    """
+    return tuple(read("imagenet1k")["wnids"])
+
+
+@functools.cache
+def lemmas() -> dict[str, str]:
+    """An English word for each of the 1000 ids; two are a crane and two a maillot."""
+    return dict(zip(wnids(), read("imagenet1k")["words"]))
+
+
+def readable(name: str) -> str:
+    """Puts the word before an id, "tench (n01440764)"; other names stay as they are."""
+    return f"{lemmas()[name]} ({name})" if name in lemmas() else name
+
+
+def subset(name: str) -> tuple[str, ...]:
+    """The 200 ids of "imagenet_a" or "imagenet_r", in the same order."""
+    return tuple(read("imagenet_subsets")[name])
+
+
+def positions(classes: Sequence[str]) -> Int[np.ndarray, "k"]:
+    """Where each class stands among the 1000."""
+    place = {wnid: i for i, wnid in enumerate(wnids())}
+    return np.array([place[name] for name in classes], np.int32)
