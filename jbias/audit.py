@@ -64,32 +64,23 @@ def parser() -> cli.Parser:
     """The command line."""
     made = cli.Parser("audit", __doc__)
     cli.add_network_flags(made)
-    add = made.add_argument
-    add(
-        "--data",
-        metavar="NAME",
-        help="a data set of jbias.data.DATASETS; --data.KEY=VALUE, as often as wanted, is "
-        "an option of it, e.g. --data.label=smile",
+    add, count = made.add_argument, functools.partial(cli.add_count, made)
+    what = (
+        "a data set of jbias.data.DATASETS; --data.KEY=VALUE, as often as wanted, is an "
+        "option of it, e.g. --data.label=smile"
     )
+    add("--data", metavar="NAME", help=what)
     add("--root", metavar="DIR", help="its folder, as --data.root=DIR")
     add("--split", default="test", help="of the data set (default: %(default)s)")
-    add(
-        "--size",
-        type=cli.at_least(1),
-        metavar="PIXELS",
-        help="of the images' sides (default: that of the runs, for files 224)",
-    )
-    count = functools.partial(cli.add_count, made)
+    what = "of the images' sides (default: that of the runs, for files 224)"
+    add("--size", type=cli.at_least(1), metavar="PIXELS", help=what)
     count("--images", 0, 0, "so many images, evenly spaced; 0 is all")
-    add(
-        "--reference",
-        action="append",
-        default=[],
-        metavar="PATH",
-        help="networks, as for --checkpoint, that do not rely on anything, such as ones "
-        "trained on all values alike: drops are then beyond theirs, which leaves out what "
-        "is harder for any network",
+    what = (
+        "networks, as for --checkpoint, that do not rely on anything, such as ones trained "
+        "on all values alike: drops are then beyond theirs, which leaves out what is harder "
+        "for any network"
     )
+    add("--reference", action="append", default=[], metavar="PATH", help=what)
     what = "columns of the data set (default: all whose values have names)"
     cli.add_names(made, "--attributes", (), what)
     what = (
@@ -98,15 +89,9 @@ def parser() -> cli.Parser:
     )
     cli.add_names(made, "--kinds", _KINDS, what)
     add("--apart", action="store_true", help="each seed of a run is a model of its own")
-    add(
-        "--tau",
-        type=cli.number(
-            float, lambda tau: 0 <= tau < 100, "a number from 0 to below 100"
-        ),
-        default=5.0,
-        metavar="POINTS",
-        help="a drop that matters (default: %(default)g points)",
-    )
+    tau = cli.number(float, lambda tau: 0 <= tau < 100, "a number from 0 to below 100")
+    what = "a drop that matters (default: %(default)g points)"
+    add("--tau", type=tau, default=5.0, metavar="POINTS", help=what)
     what = "level of the tests together, of each model (default: %(default)s)"
     add("--alpha", **cli.ALPHA, metavar="P", help=what)
     count("--draws", 100, 2000, "of the bootstrap")
@@ -118,21 +103,12 @@ def parser() -> cli.Parser:
 
 
 class Answers(NamedTuple):
-    """What one network decided, by the images' numbers in the set."""
+    """What one network decided of the set."""
 
     model: str
     network: str
-    index: "np.ndarray"
     decided: "decisions.Decisions"
     classes: tuple[str, ...]
-
-
-class Columns(NamedTuple):
-    """The columns that may hurt, by name."""
-
-    columns: Mapping[str, "np.ndarray"]
-    values: Mapping[str, tuple[str, ...]]
-    notes: tuple[str, ...]
 
 
 def run(args: argparse.Namespace, options: Sequence[str]) -> int:
@@ -141,24 +117,23 @@ def run(args: argparse.Namespace, options: Sequence[str]) -> int:
     from jbias.report import audit
 
     out, say = epath.Path(args.out), console.logger(None)
-    config = ml_collections.ConfigDict({"run": {"devices": args.devices}})
-    paths = loading.check_arguments(args, out, config)
+    paths = loading.check_arguments(args, out, ml_collections.ConfigDict())
     beside = networks.find_checkpoints(args.reference)
-    config = _suite(args, options, [*paths, *beside])
-    asked = _opened(config, say)
+    asked = _open(args, options, [*paths, *beside], say)
     columns = _columns(asked.sources[_SET], args.attributes)
     models: dict[str, list[Answers]] = {}
-    refused = []
-    for answers, why in _answered(paths, args, asked, out, say):
-        if why:
-            refused.append(f"not audited: {why}")
-        else:
-            models.setdefault(answers.model, []).append(answers)
-    reference = []
-    for answers, why in _answered(beside, args, asked, out, say):
-        if why:
-            raise ValueError(f"--reference: {why}")
-        reference.append(answers)
+    refused: list[str] = []
+
+    def refuse(why: str) -> None:
+        refused.append(f"not audited: {why}")
+        say(refused[-1])
+
+    def stop(why: str) -> None:
+        raise ValueError(f"--reference: {why}")
+
+    for one in _answered(paths, args, asked, say, refuse):
+        models.setdefault(one.model, []).append(one)
+    reference = [*_answered(beside, args, asked, say, stop)]
     if not models:
         raise ValueError("--checkpoint: no network could be audited; above stands why")
     found = [
@@ -170,10 +145,15 @@ def run(args: argparse.Namespace, options: Sequence[str]) -> int:
     return 1 if refused else 0
 
 
-def _suite(
-    args: argparse.Namespace, options: Sequence[str], paths: Sequence[str]
-) -> ml_collections.ConfigDict:
-    """A suite of one set and one measure."""
+def _open(
+    args: argparse.Namespace,
+    options: Sequence[str],
+    paths: Sequence[str],
+    say: Callable[[str], None],
+) -> "suite.Suite":
+    """A suite of one set and one measure; ValueError, in the words of the flags."""
+    from jbias.evals import suite
+
     given = {"root": args.root} if args.root else {}
     for text in options:
         key, _, value = text.removeprefix("--data.").partition("=")
@@ -184,15 +164,6 @@ def _suite(
     measure = dict(probe="plain", sets=(_SET,), images=args.images)
     config.measures = {_MEASURE: measure}
     config.run = dict(devices=args.devices, step=args.step or "best")
-    return config
-
-
-def _opened(
-    config: ml_collections.ConfigDict, say: Callable[[str], None]
-) -> "suite.Suite":
-    """Opens the set; ValueError, in the words of the flags, where it cannot be."""
-    from jbias.evals import suite
-
     lines: list[str] = []
     try:
         asked = suite.open_suite(config, lines.append)
@@ -205,8 +176,13 @@ def _opened(
     return asked
 
 
-def _columns(source: "base.Source", wanted: Sequence[str]) -> Columns:
-    """The columns asked for, or all whose values have names; equal ones count once."""
+def _columns(
+    source: "base.Source", wanted: Sequence[str]
+) -> tuple[dict[str, "np.ndarray"], dict[str, tuple[str, ...]], list[str]]:
+    """The columns asked for, or all whose values have names, their values, and notes.
+
+    Equal columns count once.
+    """
     import numpy as np
 
     from jbias.data import base, set_options
@@ -248,7 +224,7 @@ def _columns(source: "base.Source", wanted: Sequence[str]) -> Columns:
             f" {', '.join(source.columns)}; name columns by --attributes, or give a set"
             " that has some, such as attributed"
         )
-    return Columns(columns, values, tuple(notes))
+    return columns, values, notes
 
 
 def _size(paths: Sequence[str]) -> int:
@@ -274,31 +250,27 @@ def _answered(
     paths: Sequence[str],
     args: argparse.Namespace,
     asked: "suite.Suite",
-    out: epath.Path,
     say: Callable[[str], None],
-) -> Iterator[tuple[Answers | None, str]]:
-    """Shows the set to each network; gives its answers, or why there are none."""
+    refuse: Callable[[str], None],
+) -> Iterator[Answers]:
+    """Shows the set to each network; gives its answers, or says why there are none."""
     from jbias.evals import decisions, loading, networks, runner
 
-    folder = out / "networks"
-    for name, subject, refused in loading.open_networks(paths, args, say):
+    folder = epath.Path(args.out) / "networks"
+    for name, subject, why in loading.open_networks(paths, args, say):
         if subject:
             try:
-                lacking = runner.run_suite(subject, asked, folder, say)
-                refused = "; ".join(lacking)
+                why = "; ".join(runner.run_suite(subject, asked, folder, say))
             except loading.NETWORK_ERRORS as error:
-                refused = f"{name}: {networks.describe_error(error)}"
-        if refused:
-            say(f"not audited: {refused}")
-            yield None, refused
+                why = f"{name}: {networks.describe_error(error)}"
+        if why:
+            refuse(why)
             continue
-        task = f"{_MEASURE}@{_SET}.json"
-        told = json.loads((folder / name / "measures" / task).read_text())
+        described = folder / name / "measures" / f"{_MEASURE}@{_SET}.json"
+        classes = json.loads(described.read_text())["classes"]
         path = folder / name / "decisions" / _SET / f"{_MEASURE}.parquet"
         decided = decisions.read_conditions(path)[""]
-        index = decided.columns["index"]
-        model = _model(subject, args.apart)
-        yield Answers(model, name, index, decided, tuple(told["classes"])), ""
+        yield Answers(_model(subject, args.apart), name, decided, tuple(classes))
 
 
 def _model(subject: "networks.Network", apart: bool) -> str:
@@ -315,7 +287,7 @@ def _audited(
     several: Sequence[Answers],
     reference: Sequence[Answers],
     asked: "suite.Suite",
-    given: Columns,
+    given: tuple[Mapping[str, "np.ndarray"], Mapping[str, tuple[str, ...]], list[str]],
     args: argparse.Namespace,
     say: Callable[[str], None],
 ) -> "audit.Audited":
@@ -323,24 +295,35 @@ def _audited(
     import numpy as np
 
     from jbias.data import tables
-    from jbias.evals import attribute_audit
+    from jbias.evals import attribute_audit, attribute_reliance
     from jbias.report import audit
 
-    source, notes = asked.sources[_SET], list(given.notes)
-    index = functools.reduce(
-        np.intersect1d, [one.index for one in (*several, *reference)]
-    )
+    source, (columns, values, notes) = asked.sources[_SET], given
+    each = [one.decided.columns["index"] for one in (*several, *reference)]
+    index = functools.reduce(np.intersect1d, each)
     if len(index) < len(source):
-        notes.append(f"{len(index):,} of {len(source):,} images of the set are shown.")
+        shown = f"{len(index):,} of {len(source):,} images of the set are shown."
+        notes = [*notes, shown]
     label = np.asarray(source.columns["label"])[index]
-    columns = {key: column[index] for key, column in given.columns.items()}
+    columns = {key: column[index] for key, column in columns.items()}
     classes = tuple(map(tables.readable, source.classes))
     answers = _stacked(several, index)
-    of = answers["correct"], label
+    correct, tau = answers["correct"], args.tau / 100
     against = _stacked(reference, index)["correct"] if reference else None
-    names = {key: (classes, values) for key, values in given.values.items()}
-    tested = _tested(name, *of, against, columns, names, args)
+    tested = {}
+    with console.progress_bar(f"{name}: testing", len(columns)) as tell:
+        for key, column in columns.items():
+            tested[key] = attribute_reliance.measure(
+                *(correct, label, column),
+                against=against,
+                names=(classes, values[key]),
+                kinds=args.kinds,
+                draws=args.draws,
+                seed=args.seed,
+            )
+            tell(len(tested), 0)
     say(f"{name}: {len(columns)} attribute{'s' * (len(columns) != 1)} tested")
+    of = correct, label, columns, tested
     made = audit.Audited(
         model=name,
         networks=tuple(one.network for one in several),
@@ -351,17 +334,14 @@ def _audited(
         index=index,
         label=label,
         columns=columns,
-        values=given.values,
+        values=values,
         **answers,
         candidates=attribute_audit.rank_candidates(
-            *(*of, columns, tested),
-            against=against,
-            tau=args.tau / 100,
-            alpha=args.alpha,
+            *of, against=against, tau=tau, alpha=args.alpha
         ),
         examples={},
         notes=notes,
-        tau=args.tau / 100,
+        tau=tau,
         **{key: getattr(args, key) for key in ("alpha", "draws", "seed")},
     )
     examples = dict(_examples(made, asked, args.pairs))
@@ -374,39 +354,14 @@ def _stacked(
     """The answers of several networks to the same images, a row each."""
     import numpy as np
 
-    found: dict[str, list] = {}
+    found = []
     for one in several:
-        rows, decided = np.searchsorted(one.index, index), one.decided
-        each = {
-            "prediction": decided.prediction,
-            "correct": decided.prediction == decided.columns["label"],
-            "likelihood": decided.columns["likelihood"],
-            "confidence": decided.columns["confidence"],
-        }
-        for key, column in each.items():
-            found.setdefault(key, []).append(column[rows])
-    return {key: np.stack(columns) for key, columns in found.items()}
-
-
-def _tested(
-    name, correct, label, against, columns, names, args
-) -> dict[str, "attribute_reliance.Reliance"]:
-    """Measures every candidate's drops, under a progress bar."""
-    from jbias.evals import attribute_reliance
-
-    tested = {}
-    with console.progress_bar(f"{name}: testing", len(columns)) as tell:
-        for key, column in columns.items():
-            tested[key] = attribute_reliance.measure(
-                *(correct, label, column),
-                against=against,
-                names=names[key],
-                kinds=args.kinds,
-                draws=args.draws,
-                seed=args.seed,
-            )
-            tell(len(tested), 0)
-    return tested
+        known, prediction = one.decided.columns, one.decided.prediction
+        rows = np.searchsorted(known["index"], index)
+        each = dict(prediction=prediction, correct=prediction == known["label"])
+        each |= {key: known[key] for key in ("likelihood", "confidence")}
+        found.append({key: column[rows] for key, column in each.items()})
+    return {key: np.stack([one[key] for one in found]) for key in found[0]}
 
 
 def _examples(
@@ -422,24 +377,21 @@ def _examples(
     for one in found.shown if count else ():
         column, n = found.columns[one.name], len(found.label)
         others = {key: c for key, c in found.columns.items() if key != one.name}
-        bugs = [c for key, c in others.items() if key in hurt]
+        bugs = [column for key, column in others.items() if key in hurt]
         pairs = attribute_audit.flipping_pairs(
-            found.correct[0],
-            found.likelihood[0],
+            *(found.correct[0], found.likelihood[0]),
             attribute_audit.agreement(one.result, one.kind, found.label, column),
             found.label,
             np.array([*others.values()]).reshape(-1, n),
             count,
             first=np.array(bugs).reshape(-1, n),
         )
-        if not pairs:
-            continue
-        numbers = [[pair.agrees, pair.disagrees] for pair in pairs]
-        index = found.index[np.array(numbers).T.ravel()].astype(np.int32)
-        few = prepared_sets.select(asked, _SET, index)
-        shown = prepared_sets.read_images(asked, few)
-        half = len(pairs)
-        yield one.name, audit.Examples(pairs, shown[:half], shown[half:])
+        if pairs:
+            numbers = [pair.agrees for pair in pairs] + [p.disagrees for p in pairs]
+            index = found.index[numbers].astype(np.int32)
+            few = prepared_sets.select(asked, _SET, index)
+            agrees, disagrees = np.split(prepared_sets.read_images(asked, few), 2)
+            yield one.name, audit.Examples(pairs, agrees, disagrees)
 
 
 if __name__ == "__main__":
