@@ -11,16 +11,17 @@ import numpy as np
 import pandas as pd
 
 from jbias import stats
-from jbias.report import bias_models, bias_printed, bias_published
+from jbias.papers import biases_published
+from jbias.report import network_frame
 from jbias.stats import correlation
 
 FOLDER = pathlib.Path(__file__).parents[1] / "examples" / "published"
 
-BIASES = bias_models.BIASES
-MEMBERS = dict(bias_models.MEMBERS)
+BIASES = network_frame.BIASES
+MEMBERS = dict(network_frame.MEMBERS)
 BENCHMARKS = tuple(name for names in MEMBERS.values() for name in names)
 CUTS = (0.1, 0.2, 0.3, 0.4, 0.5)
-AT = bias_models.AT
+AT = network_frame.AT
 CHOICES = ("all", AT, f"not {AT}")  # As the poster's file has them.
 PERMUTATIONS = 99_999
 
@@ -32,15 +33,15 @@ def models() -> pd.DataFrame:
 
 
 @functools.cache
-def study() -> bias_models.Models:
+def study() -> network_frame.Models:
     """The authors' results."""
-    return bias_published.read(str(FOLDER / "biases_benchmark.csv"))
+    return biases_published.read(str(FOLDER / "biases_benchmark.csv"))
 
 
 @functools.cache
 def printed_cells() -> pd.DataFrame:
     """Tables 1 and 2 as printed and as computed here."""
-    return bias_printed.cells(study(), FOLDER)
+    return biases_published.cells(study(), FOLDER)
 
 
 @functools.cache
@@ -48,7 +49,7 @@ def printed_pairs() -> pd.DataFrame:
     """The printed correlations and those computed here."""
     named = dict(zip(CHOICES, families().values(), strict=True))
     among = correlation.matrix(models(), BIASES, permutations=PERMUTATIONS)
-    return bias_printed.correlations(named, among, FOLDER)
+    return biases_published.correlations(named, among, FOLDER)
 
 
 def chosen() -> dict[str, pd.DataFrame]:

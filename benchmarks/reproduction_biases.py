@@ -6,7 +6,8 @@
 from collections.abc import Iterable
 
 from benchmarks import biases, prose
-from jbias.report import bias_models, bias_printed
+from jbias.papers import biases_published
+from jbias.report import network_frame
 
 NAME = "reproduction-biases-tables.md"
 _CHOICES = ("all", "AT", "not AT")
@@ -44,7 +45,7 @@ python -m benchmarks.reproduction --out=docs
 The figures, with intervals and without rounding, are drawn by [the study as a command](biases.md):
 
 ```bash
-python -m jbias.report.biases --benchmark=examples/published/biases_benchmark.csv \\
+python -m jbias.papers.biases --benchmark=examples/published/biases_benchmark.csv \\
     --printed=examples/published --out=study
 ```
 
@@ -87,7 +88,7 @@ def _printed_pairs() -> str:
     families = dict(zip(biases.CHOICES, biases.families().values(), strict=True))
     rows = []
     for (x, y), part in mine.groupby(["x", "y"], sort=False):
-        row = [bias_models.TITLES[x], y]
+        row = [network_frame.TITLES[x], y]
         for one in part.itertuples():
             strong = families[one.models].holm.loc[x, y] <= 0.05
             told = f"{prose.marked(prose.two(one.ours), strong)} ({_p(one.p)})"
@@ -114,8 +115,8 @@ def _printed_among() -> str:
     pairs = biases.printed_pairs()
     rows = [
         (
-            bias_models.TITLES[one.x],
-            bias_models.TITLES[one.y],
+            network_frame.TITLES[one.x],
+            network_frame.TITLES[one.y],
             f"{prose.two(one.ours)} ({_p(one.p)})",
             _as_printed(one.printed) + ("" if one.agrees else " (!)"),
         )
@@ -240,8 +241,8 @@ def _moved() -> str:
 def _tables() -> Iterable[str]:
     cells = biases.printed_cells()
     for table, title, columns in (
-        (1, "accuracies in %", bias_printed.ACCURACIES),
-        (2, "biases", bias_printed.BIASES),
+        (1, "accuracies in %", biases_published.ACCURACIES),
+        (2, "biases", biases_published.BIASES),
     ):
         mine = cells[cells["table"] == table].set_index(["model", "column"])
         averages = tuple(biases.MEMBERS) if table == 1 else ()

@@ -28,7 +28,7 @@ PINNED = HERE / "contents.json"
 COMMANDS = (
     *("main", "plan", "evaluate", "look", "audit", "study", "launch.sweep"),
     *("report.biases", "report.correlate", "report.distortion", "report.measured"),
-    *("report", "report.shifts"),
+    *("report", "report.shifts", "papers.biases"),
     *("prepare", *(f"prepare {name}" for name in prepare.COMMANDS)),
 )
 

@@ -15,6 +15,7 @@ from ml_collections import config_flags
 from jbias import audit, data, evaluate, look, plan, prepare, study
 from jbias import config as jc
 from jbias.launch import sweep
+from jbias.papers import biases as papers_biases
 from jbias.report import biases, correlate, distortion, measured, shifts
 from jbias.report import cli as report_cli
 from jbias.runtime import cli
@@ -99,6 +100,7 @@ READERS = {
     "main": main,
     "report": lambda arguments: report_cli._parser().parse_args(arguments),
     "report.biases": lambda arguments: biases._parser().parse_args(arguments),
+    "papers.biases": lambda arguments: papers_biases._parser().parse_args(arguments),
     "report.distortion": lambda arguments: distortion._parser().parse_args(arguments),
     "report.measured": lambda arguments: measured._parser().parse_args(arguments),
     "report.shifts": lambda arguments: shifts._parser().parse_args(arguments),
@@ -138,7 +140,12 @@ def known_flags() -> set[str]:
         evaluate.parser(),
         prepare.parser(prepare.COMMANDS),
     ]
-    parsers += [biases._parser(), distortion._parser(), look.parser()]
+    parsers += [
+        biases._parser(),
+        papers_biases._parser(),
+        distortion._parser(),
+        look.parser(),
+    ]
     parsers += [shifts._parser(), audit.parser(), study.parser(), sweep.parser()]
     parsers += [plan.parser()]
     commands = prepare.parser(prepare.COMMANDS)._subparsers._group_actions

@@ -140,6 +140,7 @@ def test_heavy_readers_are_imported_where_used():
         "report.correlate",
         "report.biases",
         "report.shifts",
+        "papers.biases",
         "prepare",
         "study",
     ],

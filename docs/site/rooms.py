@@ -25,6 +25,7 @@ GROUPS = {
 ABOUT = {
     "commands": "main, evaluate, look, ...",
     "train": "the loop over steps",
+    "papers": "published studies",
     "planning": "would a run fit, its cost",
     "prepare": "what runs need first",
     "configs": "named experiments",

@@ -1,115 +1,76 @@
 r"""Studies whether biases of models go with their generalisation.
 
     python -m jbias.report.biases --measured='measured/*' --out=report
-    python -m jbias.report.biases --benchmark=examples/published/biases_benchmark.csv \
-        --printed=examples/published --out=report
 
-From workdirs of `python -m jbias.evaluate`, one a checkpoint, or from the published results
-of "Can Biases in ImageNet Models Explain Generalization?" (CVPR 2024). Writes to --out:
-index.html (one page that needs no network), tables/*.csv and *.tex, figures/*.svg, *.pdf
-and *.png, results.json.
+From workdirs of `python -m jbias.evaluate`, one a checkpoint. Writes to --out: index.html (one
+page that needs no network), tables/ and figures/ in all formats, results.json.
 """
 
 import argparse
 import pathlib
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from jbias.runtime import cli
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Makes the report; returns 0, or 2 with one line on stderr if that is impossible."""
-    parser = _parser()
-    args = parser.parse_args(cli.split_values(argv, "--measured"))
-    if args.printed and not args.benchmark:
-        parser.error("--printed has no say without --benchmark: it is about its models")
-    if args.kinds and args.benchmark:
-        parser.error("--kinds has no say for --benchmark: the study names its models")
-    if args.each_seed and args.benchmark:
-        parser.error("--each-seed has no say for --benchmark: it has one seed a model")
-    return cli.print_lines("biases", lambda: _made(args))
+    parser, argv = _parser(), cli.split_values(argv, "--measured")
+    for flag in (word.partition("=")[0] for word in argv):
+        if flag in ("--benchmark", "--printed"):
+            parser.error(f"{flag}: is a flag of python -m jbias.papers.biases now")
+    args = parser.parse_args(argv)
+    return cli.print_lines("biases", lambda: _made(**vars(args)))
 
 
-def _made(args: argparse.Namespace) -> Iterator[str]:
+def _made(measured, kinds, each_seed, out, images, **asked) -> list[str]:
     """Makes the report; returns what is to be told."""
     # Only now: --help and wrong arguments need none of it.
-    from jbias.report import bias_page, bias_stimuli, bias_study, document
+    from jbias.report import bias_plots, bias_study, document, network_frame
 
-    asked = dict(
-        adjust=args.adjust,
-        alpha=args.alpha,
-        permutations=args.permutations,
-        seed=args.seed,
-    )
-    if args.seed < 0:
-        raise ValueError(f"--seed: must be 0 or larger, got {args.seed}")
-    models, appendix = _read(args)
+    named = network_frame.read_kinds(kinds) if kinds else None
+    models = bias_study.read(measured, named, each_seed=each_seed)
     study = bias_study.analyse(models, **asked)
-    folder = pathlib.Path(args.printed) if args.printed else None
-    printed = folder and bias_page.compare(models, study, folder)
-    report = bias_page.report(
-        models,
-        study,
-        printed=printed,
-        appendix=appendix and bias_study.analyse(appendix, **asked),
-        images=bias_stimuli.load(args.images) if args.images else (),
-    )
-    told = [printed.told] if printed else []
-    written = document.write(report, pathlib.Path(args.out))
-    return iter([*report.answer, *told, *models.told, written])
+    photographs = bias_plots.read_photographs(images) if images else ()
+    report = bias_study.report(models, study, images=photographs)
+    written = document.write(report, pathlib.Path(out))
+    return [*report.answer, *models.told, written]
 
 
-def _read(args: argparse.Namespace):
-    """Gives the models of the study and those of its appendix, if any."""
-    from jbias.report import bias_measured, bias_models, bias_published
-
-    if args.benchmark:
-        vit = bias_published.read(args.benchmark, who=bias_published.VIT)
-        return bias_published.read(args.benchmark), vit
-    kinds = bias_models.read_kinds(args.kinds) if args.kinds else None
-    return bias_measured.read(args.measured, kinds, each_seed=args.each_seed), None
-
-
-def _parser() -> argparse.ArgumentParser:
+def _parser() -> cli.Parser:
     parser = cli.Parser("report.biases", __doc__)
-    source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument(
+    parser.add_argument(
         "--measured",
         **cli.WORKDIRS,
+        required=True,
         help="workdirs of measured checkpoints, the folder that holds them, or globs",
     )
-    source.add_argument(
-        "--benchmark",
-        metavar="CSV",
-        help="the study's published raw-data/benchmark.csv",
-    )
-    add = parser.add_argument
-    add("--out", **cli.OUT, help="folder of the report")
-    add(
+    parser.add_argument(
         "--kinds",
         metavar="CSV",
         help="names of checkpoints: model, name, training (its category) and, if any, "
         "epsilon of adversarial training (default: the published study's, else the algorithm)",
     )
-    add(
+    parser.add_argument(
         "--each-seed",
         action="store_true",
         help="seeds of one run as models of their own, which makes p too small (default: a "
         "model is the mean over the seeds of a run)",
     )
-    add(
-        "--printed",
-        metavar="DIR",
-        help="folder with biases_printed.csv and biases_poster.csv: sets them beside",
-    )
-    add(
+    add_study_flags(parser)
+    return parser
+
+
+def add_study_flags(parser: argparse.ArgumentParser) -> None:
+    """Adds the flags that are the same wherever the models come from."""
+    parser.add_argument("--out", **cli.OUT, help="folder of the report")
+    parser.add_argument(
         "--images",
         metavar="DIR",
         help="photographs; the first three are shown as filters leave them",
     )
     cli.add_permutation_flags(parser)
-    return parser
 
 
 if __name__ == "__main__":

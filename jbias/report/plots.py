@@ -636,16 +636,17 @@ def grid(
     *,
     across: int = 3,
     cell=(3.1, 2.3),
+    alone: float = 5.0,
     **shared,
 ) -> tuple[mpl_figure.Figure, np.ndarray]:
     """Gives a figure that lays itself out, and axes (rows, columns), those left over off.
 
-    legend: the names that `legend_above` will have, for which there is room. shared: such as
-    sharey=True.
+    legend: the names that `legend_above` will have, for which there is room. alone: the
+    width in inches of a single column. shared: such as sharey=True.
     """
     columns = min(across, panels)
     rows = math.ceil(panels / columns)
-    width = cell[0] * columns + 0.2 if columns > 1 else 5.0
+    width = cell[0] * columns + 0.2 if columns > 1 else alone
     lines_above = math.ceil(len(legend) / _beside(legend, width))
     size = width, cell[1] * rows + 0.2 * lines_above + 0.2
     with mpl.rc_context(dict(STYLE)):
@@ -680,6 +681,11 @@ def legend_above(
         labelcolor=INK,
         fontsize=8,
     )
+
+
+def marker_legend(fig: mpl_figure.Figure, names: Sequence[str]) -> None:
+    """Says above a grid how each category is marked."""
+    legend_above(fig, [_handle(k) for k in range(len(names))], names)
 
 
 def _beside(names: Sequence[str], width: float) -> int:
