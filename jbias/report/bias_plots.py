@@ -9,12 +9,12 @@ import pandas as pd
 from jaxtyping import Float, UInt8
 from matplotlib import figure as mpl_figure
 
-from jbias.data import transforms
+from jbias.data import decoding
 from jbias.evals import spectral
 from jbias.report import image_sheets, plots, relations, tables
 
 GAIN = 6  # High-pass images are nearly black, and drawn so many times brighter.
-_PREPROCESS = transforms.Preprocess(size=224, short=256)
+_PREPROCESS = decoding.Preprocess(size=224, short=256)
 _ENDINGS = (".jpg", ".jpeg", ".png")
 
 
@@ -139,7 +139,7 @@ def read_photographs(
     found = sorted(path for path in paths if path.suffix.lower() in _ENDINGS)
     if not found:
         raise ValueError(f"{folder}: must hold .jpg or .png files, got none")
-    return [transforms.read(str(path), _PREPROCESS) / 255 for path in found[:most]]
+    return [decoding.read(str(path), _PREPROCESS) / 255 for path in found[:most]]
 
 
 def stimuli(images: Sequence[Float[np.ndarray, "h w c"]]) -> mpl_figure.Figure:
