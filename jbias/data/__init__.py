@@ -13,18 +13,15 @@ from jbias.data import (
     celeba,
     cifar,
     colored_mnist,
-    domains,
     folder,
     fractals,
     geirhos,
     imagenet,
-    imagenet_variants,
     mnist,
     set_options,
     shapes,
     shifts,
     stacked,
-    tfds,
 )
 
 DATASETS: Mapping[str, base.Spec] = MappingProxyType(
@@ -34,17 +31,17 @@ DATASETS: Mapping[str, base.Spec] = MappingProxyType(
         "folder": folder.SPEC,
         "npz": arrays.SPEC,
         "attributed": attributed.SPEC,
-        "tfds": tfds.SPEC,
+        "tfds": folder.TFDS_SPEC,
         **mnist.SPECS,
         "colored_mnist": colored_mnist.SPEC,
         **cifar.SPECS,
         "stacked": stacked.SPEC,
         **cifar.VARIANT_SPECS,
-        **domains.SPECS,
+        **folder.DOMAIN_SPECS,
         "celeba": celeba.SPEC,
         **geirhos.SPECS,
         "imagenet": imagenet.SPEC,
-        **imagenet_variants.SPECS,
+        **imagenet.VARIANT_SPECS,
     }
 )
 

@@ -17,28 +17,24 @@ import numpy as np
 from jaxtyping import Int, UInt8
 from PIL import Image
 
-from jbias.data import base, decoding, folder, listing, sources, tables
+from jbias.data import base, decoding, folder, listing, sources
 from jbias.untrusted import limits, opening, pickles
 
 
 def build(
-    where: str,
-    split: listing.Split,
+    request: folder.Request,
     images: UInt8[np.ndarray, "n h w *c"],
     labels: Int[np.ndarray, "n"],
     *,
     classes: Sequence[str],
-    transform: decoding.Preprocess,
     columns: Mapping[str, Int[np.ndarray, "n"]] | None = None,
-    published: int | None = None,
-    space: str = "names",
     measures: tuple[str, ...] = ("accuracy",),
-    **attributes,
 ) -> sources.ArraySource:
     """Makes a source of a part of the images; grey ones are repeated in three channels.
 
     Raises ValueError on images of another form and on labels beyond the classes.
     """
+    where, transform = request.where, request.transform
     grey = images.ndim == 3
     if images.dtype != np.uint8 or not (
         grey or images.ndim == 4 == images.shape[3] + 1
@@ -51,21 +47,22 @@ def build(
     n = len(images)
     names = tuple(f"{i:08d}" for i in range(n))
     files = listing.Files(names, np.zeros(n, np.int64), labels)
-    index = listing.split_indices(where, files, classes, split)
+    index = listing.split_indices(where, files, classes, request.part)
     images = images[index]
     if grey:
         images = np.repeat(images[..., None], 3, -1)
     return sources.ArraySource(
         images=resized(images, transform),
+        name=f"{request.name}/{request.split}",
         classes=tuple(classes),
         columns={"label": labels[index]}
         | {name: column[index] for name, column in (columns or {}).items()},
         preprocessing=transform.description,
         fingerprint=listing.digest_arrays(images, labels[index], classes),
-        space=space,
+        space="names",
         measures=measures,
-        note=listing.count_note(n, published),
-        **attributes,
+        note=listing.count_note(n, request.published),
+        cite=request.cite,
     )
 
 
@@ -175,19 +172,10 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def make(
-    split: str,
-    *,
-    root: str,
-    size: int = 32,
-    resize: int | None = None,
-    crop: bool = True,
-) -> sources.ArraySource:
+def read(request: folder.Request) -> sources.ArraySource:
     """Reads "images", "labels", "classes" (names; numbers without), further columns."""
-    name = f"{os.path.basename(os.path.abspath(root))}/{split}"
-    where = f"data.npz {name}"
-    root, part = listing.open_root(where, root, split)
-    path = os.path.join(root, f"{part.base}.npz")
+    where, stem = request.where, os.path.join(request.root, request.part.base)
+    path = f"{stem}.npz"
     with base.explained(f"{where}: {path!r} must be an .npz file: ", ValueError):
         held = opening.npz(path)
     for key in ("images", "labels"):
@@ -204,18 +192,13 @@ def make(
                 f" {column.dtype} {column.shape}; leave it out"
             )
     source = build(
-        where,
-        part,
+        request,
         images,
         labels,
         classes=tuple(classes.tolist()),
-        transform=decoding.preprocess(size, resize, crop, native=True),
         columns={key: column.astype(np.int32) for key, column in held.items()},
-        name=name,
-        cite=tables.cite("npz"),
     )
-    note = os.path.join(root, f"{part.base}.json")
-    return dataclasses.replace(source, **folder.provenance(note))
+    return dataclasses.replace(source, **folder.provenance(f"{stem}.json"))
 
 
-SPEC = base.spec("npz", make)
+SPEC = folder.spec("npz", read, size=32, native=True, own=True)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Int
 
-from jbias.data import base, decoding, folder, listing, set_options, sources, tables
+from jbias.data import base, folder, listing, set_options, sources
 
 FILE, CLASS, ATTRIBUTE = "file", "class", "attribute"
 
@@ -29,15 +29,11 @@ class _Listed(NamedTuple):
     note: str = ""
 
 
-def make(
-    split: str,
+def read(
+    request: folder.Request,
     *,
-    root: str,
     label: str = CLASS,
     attribute: str = "",
-    size: int = 224,
-    resize: int | None = None,
-    crop: bool = True,
     ignore: Sequence[str] = (),
 ) -> sources.EncodedSource:
     """Lists a split, or a part of every class of it such as "train[:90%]".
@@ -47,14 +43,12 @@ def make(
     name, else the first of the further ones. Images without either are left out; where
     a cell of another column is empty, its value is "(none)".
     """
-    name = f"{os.path.basename(os.path.abspath(root))}/{split}"
-    where = f"data.attributed {name}"
-    root, part = listing.open_root(where, root, split)
-    table = os.path.join(root, f"{part.base}.csv")
+    where, root = request.where, request.root
+    table = os.path.join(root, f"{request.part.base}.csv")
     if os.path.isfile(table):
         place, found = root, _table(root, table, label, attribute)
     else:
-        place, _ = folder.find_folder(where, root, split)
+        place = folder.find_folder(request)
         if (label, attribute) not in ((CLASS, ""), (CLASS, ATTRIBUTE)):
             raise ValueError(
                 f"{where}: label and attribute must name columns of {table!r}, got"
@@ -62,16 +56,12 @@ def make(
             )
         found = _folders(where, place, ignore)
     return folder.build(
-        where,
-        part,
+        request,
         folder.in_folder(place, found.files, found.classes),
         extra=found.columns,
         values=found.values,
-        name=name,
         measures=("accuracy", "groups"),
-        transform=decoding.preprocess(size, resize, crop),
         note=found.note,
-        cite=tables.cite("attributed"),
     )
 
 
@@ -193,4 +183,4 @@ def _note(lost: int, asked: str, out: Sequence[str]) -> str:
     return "; ".join(notes)
 
 
-SPEC = base.spec("attributed", make)
+SPEC = folder.spec("attributed", read, own=True)

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 from jaxtyping import Bool, Int
 
-from jbias.data import base, decoding, folder, listing, sources, tables
+from jbias.data import base, folder, listing, sources
 from jbias.untrusted import opening
 
 _PARTS = ("train", "valid", "test")  # In the order of the partition file's numbers.
@@ -24,16 +24,12 @@ _IMAGES, _FLAGS, _PARTITION = (
 _PLACES = ("", "Img", "Anno", "Eval")
 
 
-def make(
-    split: str,
+def read(
+    request: folder.Request,
     *,
-    root: str,
     label: str = "Blond_Hair",
     attribute: str = "",
     flags: str = "",
-    size: int = 224,
-    resize: int | None = None,
-    crop: bool = True,
 ) -> sources.EncodedSource:
     """Lists one split by the partition file; classes are "not <label>" and "<label>".
 
@@ -43,12 +39,11 @@ def make(
     or more than one are left out. flags: further attributes, "Male+Smiling", or "all", as
     columns of their own names; then `attribute` is there under its own as well.
     """
-    where = f"data.celeba {split}"
+    where, root = request.where, request.root
     attribute = attribute or ("Blond_Hair" if label == "Male" else "Male")
-    root, part = listing.open_root(where, root, split)
     kinds = (_IMAGES, _FLAGS, _PARTITION)
     place, table, partition = (_locate(where, root, name) for name in kinds)
-    names = _split(where, partition, part.base)
+    names = _split(where, partition, request.part.base)
     held = _flags(where, table, names)
     _check(where, label, attribute, held)
     columns = {"attribute": _column(held, attribute.split("+"))}
@@ -61,16 +56,12 @@ def make(
     kept = kept[np.argsort(found[kept], kind="stable")]
     files = listing.Files(tuple(names), _lengths(where, place, names), found).take(kept)
     return folder.build(
-        where,
-        part,
+        request,
         folder.in_folder(place, files, (f"not {label}", label)),
         extra={name: column[kept] for name, (_, column) in columns.items()},
         values={name: values for name, (values, _) in columns.items()},
-        name=f"celeba/{split}",
         measures=("accuracy", "groups"),
-        transform=decoding.preprocess(size, resize, crop, native=True),
-        note=_note(split, attribute, len(names), len(kept)),
-        cite=tables.cite("celeba"),
+        note=_note(request.published, attribute, len(names), len(kept)),
     )
 
 
@@ -100,10 +91,10 @@ def _flag_columns(
     return asked
 
 
-def _note(split: str, attribute: str, n: int, kept: int) -> str:
+def _note(published: int, attribute: str, n: int, kept: int) -> str:
     """Counts unlike the published, and images that have no attribute."""
     out = f"{n - kept:,} with none or several of {attribute} left out"
-    count = listing.count_note(n, tables.published("celeba", split)["published"])
+    count = listing.count_note(n, published)
     return "; ".join(filter(None, (count, out if kept != n else "")))
 
 
@@ -182,4 +173,4 @@ def _lengths(where: str, place: str, names: Sequence[str]) -> Int[np.ndarray, "n
     return np.array([lengths[name] for name in names], np.int64)
 
 
-SPEC = base.spec("celeba", make, narrows=("label", "attribute", "flags"))
+SPEC = folder.spec("celeba", read, native=True, narrows=("label", "attribute", "flags"))

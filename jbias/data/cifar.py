@@ -15,22 +15,12 @@ Sources: hendrycks/robustness at 8190fe3, modestyachts/CIFAR-10.1 at d9982ab.
 import itertools
 import os
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import UInt8
 
-from jbias.data import (
-    arrays,
-    base,
-    corruptions,
-    decoding,
-    folder,
-    listing,
-    sources,
-    tables,
-)
+from jbias.data import arrays, base, corruptions, folder, sources, tables
 from jbias.untrusted import opening
 
 _BATCHES = tuple(f"data_batch_{i}" for i in range(1, 6))
@@ -58,7 +48,7 @@ class _Archive(NamedTuple):
 _TEN = _Archive(
     python="cifar-10-batches-py",
     binary="cifar-10-batches-bin",
-    files=MappingProxyType({"train": _BATCHES, "test": ("test_batch",)}),
+    files={"train": _BATCHES, "test": ("test_batch",)},
     meta=("batches.meta", "label_names", "batches.meta.txt"),
     label="labels",
     labels=1,
@@ -66,56 +56,43 @@ _TEN = _Archive(
 _HUNDRED = _Archive(
     python="cifar-100-python",
     binary="cifar-100-binary",
-    files=MappingProxyType({"train": ("train",), "test": ("test",)}),
+    files={"train": ("train",), "test": ("test",)},
     meta=("meta", "fine_label_names", "fine_label_names.txt"),
     label="fine_labels",
     labels=2,
 )
 
 
-def _clean(name: str, archive: _Archive, k: int) -> Callable[..., base.Source]:
+def _clean(archive: _Archive, k: int) -> Callable[..., base.Source]:
     """Makes the function that reads a set of k classes."""
 
-    def make(
-        split: str, *, root: str, size: int = 32, resize: int | None = None
-    ) -> base.Source:
+    def read(request: folder.Request) -> base.Source:
         """Reads "train", "test" or a part such as "train[:90%]"."""
-        where = f"data.{name} {split}"
-        root, part = listing.open_root(where, root, split)
-        attributes = dict(
-            transform=decoding.preprocess(size, resize, native=True),
-            **tables.published(name, split),
-        )
-        for below, read in ((archive.python, _python), (archive.binary, _binary)):
+        where, root = request.where, request.root
+        for below, ending, unpack in (
+            (archive.python, "", _python),
+            (archive.binary, ".bin", _binary),
+        ):
             for place in (os.path.join(root, below), root):
-                ending = ".bin" if read is _binary else ""
-                files = [
-                    os.path.join(place, f"{f}{ending}")
-                    for f in archive.files[part.base]
-                ]
-                if all(map(os.path.isfile, files)):
-                    images, labels, classes = read(where, place, files, archive)
-                    return arrays.build(
-                        where, part, images, labels, classes=classes, **attributes
-                    )
-                if any(map(os.path.isfile, files)):
-                    lost = next(file for file in files if not os.path.isfile(file))
+                names = archive.files[request.part.base]
+                files = [os.path.join(place, f"{name}{ending}") for name in names]
+                lost = [file for file in files if not os.path.isfile(file)]
+                if not lost:
+                    images, labels, classes = unpack(where, place, files, archive)
+                    return arrays.build(request, images, labels, classes=classes)
+                if len(lost) < len(files):
                     raise base.Missing(
-                        f"{where}: {lost} is missing; unpack the archive again"
+                        f"{where}: {lost[0]} is missing; unpack the archive again"
                     )
-        found, part = folder.find_split(where, root, split)  # By class, or in shards.
+        found = folder.find_split(request)  # By class, or in shards.
         if not found.classes or len(found.classes) != k:
             raise ValueError(
                 f"{where}: must have {k} classes, got {len(found.classes or ())} in a"
                 f" {found.form}; unpack the published archive below {root!r}"
             )
-        return folder.build(where, part, found, **attributes)
+        return folder.build(request, found)
 
-    return make
-
-
-cifar10 = _clean("cifar10", _TEN, 10)
-cifar100 = _clean("cifar100", _HUNDRED, 100)
+    return read
 
 
 def _python(where, place, files, archive: _Archive):
@@ -173,25 +150,22 @@ def _unpickled(path: str) -> dict[bytes, Any]:
         return arrays.load_pickle(path)
 
 
-def _variant(name: str, clean: str, below: str) -> Callable[..., sources.ArraySource]:
+def _variant(clean: str, below: str) -> Callable[..., sources.ArraySource]:
     """Makes the function that reads arrays, in the folder `below`, of the classes of
     "cifar10" or "cifar100".
     """
 
-    def make(
-        split: str, *, root: str, size: int = 32, resize: int | None = None
-    ) -> sources.ArraySource:
+    def read(request: folder.Request) -> sources.ArraySource:
         """Reads a split: of CIFAR-10.1 "v6", with balanced classes, or "v4"; of the
         corrupted sets one corruption and severity, "fog/3".
         """
-        where = f"data.{name} {split}"
-        part = listing.parse_split(where, split)
-        stem, _, severity = part.base.partition("/")
+        where = request.where
+        stem, _, severity = request.part.base.partition("/")
         if severity:
             files = [f"{stem}.npy", "labels.npy"]
         else:
             files = [f"cifar10.1_{stem}_{what}.npy" for what in ("data", "labels")]
-        images, labels = _read(where, root, below, files)
+        images, labels = _read(where, request.root, below, files)
         rows = slice(None)
         if severity:
             n, rest = divmod(len(images), len(corruptions.SEVERITIES))
@@ -201,24 +175,17 @@ def _variant(name: str, clean: str, below: str) -> Callable[..., sources.ArraySo
                     f" severities, got {len(images):,} in all; fetch it again"
                 )
             rows = slice((int(severity) - 1) * n, int(severity) * n)
-        return arrays.build(
-            where,
-            part,
-            np.array(images[rows]),
-            labels[rows],
-            classes=tables.class_names(clean),
-            transform=decoding.preprocess(size, resize, native=True),
-            **tables.published(name, split),
-        )
+        classes = tables.class_names(clean)
+        images = np.array(images[rows])
+        return arrays.build(request, images, labels[rows], classes=classes)
 
-    return make
+    return read
 
 
 def _read(
     where: str, root: str, below: str, names: Sequence[str]
 ) -> tuple[np.ndarray, ...]:
     """Opens images and labels in <root> or <root>/<below>, without reading them all."""
-    root = listing.require_folder(where, os.path.expanduser(root), "root")
     place = next(
         (
             place
@@ -251,19 +218,16 @@ def _read(
     return images, labels
 
 
-SPECS: Mapping[str, base.Spec] = MappingProxyType(
-    {
-        "cifar10": base.spec("cifar10", cifar10),
-        "cifar100": base.spec("cifar100", cifar100),
-    }
-)
-VARIANT_SPECS: Mapping[str, base.Spec] = MappingProxyType(
-    {
-        name: base.spec(name, _variant(name, clean, below), splits)
-        for name, clean, below, splits in (
-            ("cifar10_c", "cifar10", "CIFAR-10-C", CORRUPTED_SPLITS),
-            ("cifar100_c", "cifar100", "CIFAR-100-C", CORRUPTED_SPLITS),
-            ("cifar10_1", "cifar10", "datasets", ()),
-        )
-    }
-)
+_STYLE = dict(size=32, native=True, squeezes=False)
+SPECS: Mapping[str, base.Spec] = {
+    "cifar10": folder.spec("cifar10", _clean(_TEN, 10), **_STYLE),
+    "cifar100": folder.spec("cifar100", _clean(_HUNDRED, 100), **_STYLE),
+}
+VARIANT_SPECS: Mapping[str, base.Spec] = {
+    name: folder.spec(name, _variant(clean, below), splits, **_STYLE)
+    for name, clean, below, splits in (
+        ("cifar10_c", "cifar10", "CIFAR-10-C", CORRUPTED_SPLITS),
+        ("cifar100_c", "cifar100", "CIFAR-100-C", CORRUPTED_SPLITS),
+        ("cifar10_1", "cifar10", "datasets", ()),
+    )
+}

@@ -39,7 +39,7 @@ from types import MappingProxyType
 import numpy as np
 from jaxtyping import Float, Int, UInt8
 
-from jbias.data import arrays, base, decoding, listing, mnist, sources, tables
+from jbias.data import arrays, base, decoding, folder, listing, mnist, sources, tables
 
 SPLITS = ("train", "train_0", "train_1", "test")
 PALETTE: Mapping[str, tuple[int, int, int]] = MappingProxyType(
@@ -105,17 +105,22 @@ def make(
     count, palette = _count(where, n, len(pixels)), [PALETTE[one] for one in colours]
     columns = {key: column[:count].astype(np.int32) for key, column in columns.items()}
     size = SIZES[form] if size is None else size
-    made = arrays.build(
+    request = folder.Request(
+        f"colored_mnist/{form}",
+        split,
         where,
+        root,
         part,
+        decoding.preprocess(size, resize, native=True),
+        cite=tables.cite(_CITED.get(form, "colored_mnist/shifts")),
+    )
+    made = arrays.build(
+        request,
         _painted(pixels[:count], columns["attribute"], palette, grey),
         columns.pop("label"),
         classes=classes,
-        transform=decoding.preprocess(size, resize, native=True),
         columns=columns,
-        name=f"colored_mnist/{form}/{split}",
         measures=("accuracy", "groups"),
-        cite=tables.cite(_CITED.get(form, "colored_mnist/shifts")),
     )
     words = ("every second pixel; " if form == "irm" else "") + made.preprocessing
     values = {"attribute": colours}
@@ -175,7 +180,7 @@ def _read(
     root: str, *splits: str
 ) -> tuple[UInt8[np.ndarray, "n 28 28"], Int[np.ndarray, "n"], str]:
     """The digits of these splits of MNIST, their labels, and what is unlike published."""
-    found = [mnist.make(split, root=root) for split in splits]
+    found = [mnist.SPECS["mnist"].make(split, root=root) for split in splits]
     pixels = np.concatenate([one.images[..., 0] for one in found])
     digits = np.concatenate([one.columns["label"] for one in found])
     return pixels, digits, "; ".join(f"MNIST: {one.note}" for one in found if one.note)

@@ -5,6 +5,9 @@
                                       tar shards: WebDataset's, or class folders
 <root>/[data/]*<split>*.parquet       Hugging Face's: an image and a label a row
 <root>/*<split>*.array_record*        tf.train.Example records, as TFDS writes them
+<root>/<name>[/<config>]/<version>/   the set "tfds": what TensorFlow Datasets prepared, by
+                                      `tfds build <name> --file_format=array_record`;
+                                      TFRecord cannot be read in any order
 
 A split is one of these, or a part of every class in it: "train[:90%]" and "train[90%:]" are
 disjoint and together "train". Which image falls where depends on its name alone. Every set
@@ -12,11 +15,11 @@ of image files is built here: `find_split` lists what is on disk, `build` makes 
 """
 
 import dataclasses
+import inspect
 import json
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -45,43 +48,100 @@ class Listing(NamedTuple):
 
 
 # Endings of shards -> (where, paths) -> (store, files, classes).
-_SHARDS: Mapping[str, Callable] = MappingProxyType(
-    {
-        "tar": shards.read_tar,
-        "parquet": shards.read_parquet,
-        "array_record": shards.read_records,
-    }
-)
+_SHARDS: Mapping[str, Callable] = {
+    "tar": shards.read_tar,
+    "parquet": shards.read_parquet,
+    "array_record": shards.read_records,
+}
 _PLACES = ("", "data", "{split}")
 
 
-def find_split(
-    where: str,
-    root: str,
-    split: str,
+class Request(NamedTuple):
+    """What is asked of a set in files: a split or a part of it, its images of one size."""
+
+    name: str  # The set's, or of a user's own that of its folder.
+    split: str
+    where: str  # For messages.
+    root: str  # It is there.
+    part: listing.Split
+    transform: decoding.Preprocess
+    spellings: tuple[str, ...] = ()  # Where else the split's folder may lie.
+    cite: str = ""
+    published: int | None = None  # Images of the split.
+
+
+def spec(
+    name: str,
+    read: Callable[..., base.Source],
+    splits: Collection[str] = (),
     *,
-    spellings: Sequence[str] = (),
-    ignore: Sequence[str] = (),
-) -> tuple[Listing, listing.Split]:
-    """Finds a split by its name, or by the first of `spellings` there is.
+    size: int = 224,
+    native: bool = False,
+    squeezes: bool = True,
+    own: bool = False,
+    **row: Any,
+) -> base.Spec:
+    """The row of a set in files: `read(request, **options)` makes the source.
+
+    size: pixels unless asked for others; native: all its images have one size; squeezes:
+    it has the option `crop`; own: a user's own set, called by its folder. What the options
+    `size`, `resize` and `crop` do is said by decoding.preprocess: resize=256 with size=224
+    cuts the outer 12.5 % off, as BiasBed did.
+    """
+
+    def make(
+        split: str,
+        *,
+        root: str,
+        size: int = size,
+        resize: int | None = None,
+        crop: bool = True,
+        **options: Any,
+    ) -> base.Source:
+        title = os.path.basename(os.path.abspath(root)) if own else name
+        where = f"data.{name} {title}/{split}" if own else f"data.{name} {split}"
+        part = listing.parse_split(where, split)
+        images = made.images
+        request = Request(
+            title,
+            split,
+            where,
+            listing.require_folder(where, os.path.expanduser(root), "root"),
+            part,
+            decoding.preprocess(size, resize, crop, native=native),
+            tuple(made.folders.get(part.base, ())),
+            made.cite,
+            images.get(part.base) if isinstance(images, Mapping) else images or None,
+        )
+        return read(request, **options)
+
+    *shared, _ = inspect.signature(make).parameters.values()
+    asked = [*inspect.signature(read).parameters.values()][1:]
+    shared = shared if squeezes else shared[:-1]
+    make.__signature__ = inspect.Signature([*shared, *asked])
+    made = base.spec(name, make, splits, **row)
+    return made
+
+
+def find_split(request: Request, ignore: Sequence[str] = ()) -> Listing:
+    """Finds a split by its name, or by the first of its spellings there is.
 
     Raises ValueError, with what lies nearest, where no form is found.
     """
-    root, part = listing.open_root(where, root, split)
-    for name in (part.base, *spellings):
+    where, root = request.where, request.root
+    for name in (request.part.base, *request.spellings):
         path = os.path.join(root, name)
         # Archives are often left beside what was unpacked from them.
         if os.path.isdir(path) and listing.has_folders(path):
-            return _folder(where, path, ignore), part
+            return _folder(where, path, ignore)
         for form, read in _SHARDS.items():
             shards = _shards(root, name, form)
             if shards:
                 _complete(where, shards)
-                return _sorted(where, Listing(form, *read(where, shards))), part
-    path = listing.require_folder(
-        where, os.path.join(root, part.base), f"split {split!r}"
-    )
-    return _folder(where, path, ignore), part
+                return _sorted(where, Listing(form, *read(where, shards)))
+    path = os.path.join(root, request.part.base)
+    path = listing.require_folder(where, path, f"split {request.split!r}")
+    return _folder(where, path, ignore)
 
 
 def _folder(where: str, path: str, ignore: Sequence[str]) -> Listing:
@@ -147,39 +207,25 @@ def _complete(where: str, shards: Sequence[str]) -> None:
     )
 
 
-def make(
-    split: str,
+def read(
+    request: Request,
     *,
-    root: str,
-    size: int = 224,
-    resize: int | None = None,
-    crop: bool = True,
     space: str = "names",
     classes: str = "",
     ignore: Sequence[str] = (),
 ) -> sources.EncodedSource:
     """Lists <root>/<split>/<class>/**, or shards; labels follow the classes' names.
 
-    `resize` and `crop` are those of decoding.preprocess. `space` says what the class
-    names are: "names" of their own, WordNet ids ("wnid"), or Geirhos' 16 ("entry16").
-    `classes` is a file with their names, a line each, for shards whose labels are
-    numbers. `ignore` has patterns of files that are no images and may be passed over.
+    `space` says what the class names are: "names" of their own, WordNet ids ("wnid"), or
+    Geirhos' 16 ("entry16"). `classes` is a file with their names, a line each, for shards
+    whose labels are numbers. `ignore` has patterns of files that are no images and may be
+    passed over.
     """
-    name = f"{os.path.basename(os.path.abspath(root))}/{split}"
-    where = f"data.folder {name}"
-    found, part = find_split(where, root, split, ignore=ignore)
-    names = class_names(where, found, classes)
-    _check_space(where, names, space)
-    source = build(
-        where,
-        part,
-        found._replace(classes=names),
-        name=name,
-        space=space,
-        transform=decoding.preprocess(size, resize, crop),
-        cite=tables.cite("folder"),
-    )
-    made = os.path.join(os.path.expanduser(root), part.base) + ".json"
+    found = find_split(request, ignore)
+    names = class_names(request.where, found, classes)
+    _check_space(request.where, names, space)
+    source = build(request, found._replace(classes=names), space=space)
+    made = os.path.join(request.root, request.part.base) + ".json"
     return dataclasses.replace(source, **provenance(made))
 
 
@@ -216,96 +262,72 @@ def provenance(path: str) -> dict[str, str]:
     return dict(note=note, cite=held["cite"])
 
 
-def find_folder(
-    where: str, root: str, split: str, spellings: Sequence[str] = ()
-) -> tuple[str, listing.Split]:
-    """Finds the folder of a split: its name, or the first of `spellings` there is."""
-    root, part = listing.open_root(where, root, split)
-    paths = [os.path.join(root, one) for one in (part.base, *spellings)]
+def find_folder(request: Request) -> str:
+    """Finds the folder of a split: its name, or the first of its spellings there is."""
+    names = (request.part.base, *request.spellings)
+    paths = [os.path.join(request.root, name) for name in names]
     path = next(filter(os.path.isdir, paths), paths[0])
-    return listing.require_folder(where, path, f"split {part.base!r}"), part
+    return listing.require_folder(request.where, path, f"split {names[0]!r}")
 
 
 def build(
-    where: str,
-    part: listing.Split,
+    request: Request,
     found: Listing,
     *,
     extra: Mapping[str, Int[np.ndarray, "n"]] | None = None,
-    published: int | None = None,
     space: str = "names",
     measures: tuple[str, ...] = ("accuracy",),
     note: str = "",
-    **attributes,
+    values: Mapping[str, tuple[str, ...]] | None = None,
 ) -> sources.EncodedSource:
     """Makes a source of a part of the listed files.
 
-    `extra` has further columns of all files. A whole set of another size than
-    `published` is used as it is, and the source's note says so.
+    `extra` has further columns of all files. A whole set of another size than the
+    published is used as it is, and the source's note says so.
     """
     n, classes = len(found.files.names), found.classes
-    index = listing.split_indices(where, found.files, classes, part)
+    index = listing.split_indices(request.where, found.files, classes, request.part)
     found = found.take(index)
     columns = {"label": found.files.labels}
     columns |= {name: column[index] for name, column in (extra or {}).items()}
     fingerprint = listing.digest(found.files, classes)
-    if attributes.get("values"):  # A list of one's own may change, the files may not.
-        fingerprint = listing.digest_columns(fingerprint, columns, attributes["values"])
+    if values:  # A list of one's own may change, the files may not.
+        fingerprint = listing.digest_columns(fingerprint, columns, values)
     return sources.EncodedSource(
         store=found.store,
+        name=f"{request.name}/{request.split}",
+        transform=request.transform,
         classes=classes,
         columns=columns,
+        values=values or {},
         space=space,
         measures=measures,
         fingerprint=fingerprint,
-        note=note or listing.count_note(n, published),
-        **attributes,
+        note=note or listing.count_note(n, request.published),
+        cite=request.cite,
     )
 
 
-def named_classes(
-    name: str,
+def read_known(
     classes: tuple[str, ...],
     *,
-    native: bool = False,
     space: str = "names",
-    further: Callable[[str, str, listing.Files], dict[str, Any]] | None = None,
+    further: Callable[[str, str, listing.Files], dict[str, Any]] = lambda *_: {},
 ) -> Callable[..., sources.EncodedSource]:
     """Makes the function that lists a set of known classes, a folder each.
 
-    `native` says that all images have one size; `further` gives more of what `build`
-    takes, of where, split and files.
+    `further` gives more of what `build` takes, of where, split and files.
     """
 
-    def make(
-        split: str,
-        *,
-        root: str,
-        size: int = 224,
-        resize: int | None = None,
-        crop: bool = True,
-        ignore: Sequence[str] = (),
-    ) -> sources.EncodedSource:
-        """Lists one split, or a part of every class of it such as "photo[:90%]".
-
-        Images of `size` are used as they are. resize=256 with size=224 cuts the outer
-        12.5 % off, as BiasBed did.
-        """
-        where = f"data.{name} {split}"
-        path, part = find_folder(where, root, split, tables.folders(name, split))
+    def read(request: Request, *, ignore: Sequence[str] = ()) -> sources.EncodedSource:
+        where, path = request.where, find_folder(request)
         listing.match_classes(where, listing.class_folders(where, path), classes)
         files = listing.scan(where, path, {one: one for one in classes}, ignore)
-        return build(
-            where,
-            part,
-            in_folder(path, files, classes),
-            space=space,
-            transform=decoding.preprocess(size, resize, crop, native=native),
-            **tables.published(name, split),
-            **(further(where, part.base, files) if further else {}),
-        )
+        found = in_folder(path, files, classes)
+        more = further(where, request.part.base, files)
+        return build(request, found, space=space, **more)
 
-    return make
+    return read
 
 
 def _check_space(where: str, classes: Sequence[str], space: str) -> None:
@@ -325,4 +347,70 @@ def _check_space(where: str, classes: Sequence[str], space: str) -> None:
         )
 
 
-SPEC = base.spec("folder", make)
+SPEC = spec("folder", read, own=True)
+PACS_CLASSES = ("dog", "elephant", "giraffe", "guitar", "horse", "house", "person")
+_OFFICE_HOME = tables.class_names("office_home")
+# The same classes in several domains, a folder each.
+DOMAIN_SPECS: Mapping[str, base.Spec] = {
+    "pacs": spec("pacs", read_known(PACS_CLASSES), native=True),
+    "office_home": spec("office_home", read_known(_OFFICE_HOME)),
+}
+
+
+_VERSION = re.compile(r"\d+\.\d+\.\d+")
+
+
+def read_tfds(
+    request: Request, *, builder: str, space: str = "names"
+) -> sources.EncodedSource:
+    """Reads a split of a set, such as builder="imagenet_v2/matched-frequency".
+
+    A builder without a version takes the latest. Labels are named as TFDS names them.
+    """
+    where = f"data.tfds {builder} {request.split}"
+    path = os.path.join(request.root, builder)
+    path = _version(where, listing.require_folder(where, path, "builder"))
+    cite = _citation(path) or tables.cite("folder")
+    return read(
+        request._replace(name=builder, root=path, where=where, cite=cite), space=space
+    )
+
+
+def _version(where: str, path: str) -> str:
+    """The folder of the latest version below a set's own."""
+    if os.path.isfile(os.path.join(path, "dataset_info.json")):
+        return _readable(where, path)
+    there = [name for name in os.listdir(path) if _VERSION.fullmatch(name)]
+    if not there:
+        configs = sorted(
+            n for n in os.listdir(path) if os.path.isdir(os.path.join(path, n))
+        )
+        raise ValueError(
+            f"{where}: {path!r} must have a folder for each version, got"
+            f" {', '.join(configs) or 'none'}; a config belongs to the builder:"
+            " builder='<set>/<config>'"
+        )
+    latest = max(there, key=lambda name: [int(part) for part in name.split(".")])
+    return _readable(where, os.path.join(path, latest))
+
+
+def _readable(where: str, path: str) -> str:
+    if any(".tfrecord" in name for name in os.listdir(path)):
+        raise ValueError(
+            f"{where}: {path!r} must be in ArrayRecord or Parquet, got TFRecord, which"
+            " has no random access; make it anew: tfds build <name>"
+            " --file_format=array_record"
+        )
+    return path
+
+
+def _citation(path: str) -> str:
+    """The set's citation on one line, if its files have one."""
+    try:
+        with open(os.path.join(path, "dataset_info.json"), encoding="utf-8") as file:
+            return " ".join(json.load(file).get("citation", "").split())
+    except (OSError, ValueError, AttributeError, RecursionError):
+        return ""
+
+
+TFDS_SPEC = spec("tfds", read_tfds)

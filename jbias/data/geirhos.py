@@ -22,13 +22,12 @@ import os
 import posixpath
 import re
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 from jaxtyping import Int
 
-from jbias.data import base, decoding, folder, labels, listing, sources, tables
+from jbias.data import base, folder, labels, listing, sources, tables
 
 
 def _further(where: str, split: str, files: listing.Files) -> dict[str, Any]:
@@ -37,15 +36,6 @@ def _further(where: str, split: str, files: listing.Files) -> dict[str, Any]:
         return {}
     extra = cues(where, files.names, tuple(labels.geirhos16()))
     return {"extra": extra, "measures": ("accuracy", "shape_bias")}
-
-
-make = folder.named_classes(
-    "geirhos",
-    tuple(labels.geirhos16()),
-    native=True,
-    space="entry16",
-    further=_further,
-)
 
 
 def cues(
@@ -86,32 +76,23 @@ def texture_labels(
 
 
 _SETS = tables.read("model_vs_human")["sets"]
-CONDITIONS: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {name: tuple(row["conditions"]) for name, row in _SETS.items()}
-)
-MODEL_VS_HUMAN_COUNTS: Mapping[str, int] = MappingProxyType(
-    {name: row["images"] for name, row in _SETS.items()}
-)
+CONDITIONS: Mapping[str, tuple[str, ...]] = {
+    name: tuple(row["conditions"]) for name, row in _SETS.items()
+}
+MODEL_VS_HUMAN_COUNTS: Mapping[str, int] = {
+    name: row["images"] for name, row in _SETS.items()
+}
 
 
 def model_vs_human(
-    split: str,
-    *,
-    root: str,
-    condition: str = "",
-    size: int = 224,
-    resize: int | None = None,
-    crop: bool = True,
-    ignore: Sequence[str] = (),
+    request: folder.Request, *, condition: str = "", ignore: Sequence[str] = ()
 ) -> sources.EncodedSource:
     """Lists one set, or its images under one condition such as "c05" of contrast.
 
     Without `condition` the column of that name says which each image is under.
     """
-    where = f"data.model_vs_human {split}"
-    path, part = folder.find_folder(where, root, split)
-    known = CONDITIONS[part.base]
-    place = _sessions(where, path)
+    where, known = request.where, CONDITIONS[request.part.base]
+    place = _sessions(where, folder.find_folder(request))
     sessions = listing.class_folders(where, place)
     files = listing.scan(where, place, {name: name for name in sessions}, ignore)
     classes = tuple(labels.geirhos16())
@@ -119,19 +100,17 @@ def model_vs_human(
     kept = _under(where, str(condition), levels, known)
     kept = kept[np.argsort(found[kept], kind="stable")]
     files, levels = files._replace(labels=found).take(kept), levels[kept]
-    one = condition != ""
+    one, split = condition != "", request.split
     several = not one and len(known) > 1
+    count = MODEL_VS_HUMAN_COUNTS[request.part.base] // (len(known) if one else 1)
     return folder.build(
-        where,
-        part,
+        request._replace(
+            split=f"{split}/{condition}" if one else split, published=count
+        ),
         folder.in_folder(place, files, classes),
-        name=f"model_vs_human/{split}" + (f"/{condition}" if one else ""),
         space="entry16",
-        transform=decoding.preprocess(size, resize, crop, native=True),
         extra={"condition": levels} if several else None,
         values={"condition": known} if several else {},
-        published=MODEL_VS_HUMAN_COUNTS[part.base] // (len(known) if one else 1),
-        cite=tables.cite("model_vs_human"),
     )
 
 
@@ -203,11 +182,18 @@ def _same_number(one: str, other: str) -> bool:
         return False
 
 
-SPECS: Mapping[str, base.Spec] = MappingProxyType(
-    {
-        "geirhos": base.spec("geirhos", make),
-        "model_vs_human": base.spec(
-            "model_vs_human", model_vs_human, CONDITIONS, narrows=("condition",)
-        ),
-    }
-)
+_SIXTEEN = tuple(labels.geirhos16())
+SPECS: Mapping[str, base.Spec] = {
+    "geirhos": folder.spec(
+        "geirhos",
+        folder.read_known(_SIXTEEN, space="entry16", further=_further),
+        native=True,
+    ),
+    "model_vs_human": folder.spec(
+        "model_vs_human",
+        model_vs_human,
+        CONDITIONS,
+        native=True,
+        narrows=("condition",),
+    ),
+}

@@ -5,7 +5,7 @@ also as the archive of the challenge unpacks, all in one folder, with labels=<fi
 id a line for images 1 to 50,000, or lines with an image's name and its WordNet id or its
 number in the order of WordNet.
 
-`find_wordnet_split` reads any set of these classes, however its classes are named on disk:
+`read_wordnet` reads any set of these classes, however its classes are named on disk:
 by WordNet ids; by the numbers 0 to 999, as folders or as labels of shards; or by the English
 names that Hugging Face's copies have. All come to one order, that of tables.wnids(): folder
 "10" is class 10 and not the third, as it sorts.
@@ -14,32 +14,56 @@ The set "imagenet_real" has all the right classes of each validation image, or n
 Source: Beyer, Hénaff, Kolesnikov, Zhai and van den Oord: Are we done with ImageNet?
 2020, https://arxiv.org/abs/2006.07159; their file is real.json, a list of 50,000 lists
 of positions in the WordNet order, one for each image by the number in its name.
+
+Sets that share classes with ImageNet: new photos, sketches, corruptions, styles, subsets.
+
+Those that share its 1000 classes and lie in <root>/<split>/<class>/*, in class folders or
+shards; the folder names of the authors' archives are known too.
+imagenet_c and imagenet_c_bar have a split for each corruption and severity, "fog/3",
+published at 224 pixels and not resized again, nor are those of stylized_imagenet. Sources:
+modestyachts/ImageNetV2 at 0b0c3fe, HaohanWang/ImageNet-Sketch at 03b2038,
+hendrycks/robustness at 8190fe3, facebookresearch/augmentation-corruption at ba4d5a5,
+rgeirhos/Stylized-ImageNet at 3d58825, hendrycks/imagenet-r at 3131cac, DeepAugment.
+Sizes of imagenet_c and imagenet_c_bar are of images that `prepare corrupt` made.
+
+Two are ImageNet-A and ImageNet-R, with 200 of the 1000 classes each, as unpacked:
+<root>/imagenet-a/<wnid>/*.jpg, <root>/imagenet-r/<wnid>/*.jpg; the split is the folder's
+name. By the authors' rule a network chooses among the 200 classes; `restrict=False` in a
+config's entry lets it choose among all of its own.
+
+"imagenet16" has the images of ImageNet that belong to Geirhos' 16 classes, labelled by these:
+an image is there if its class is a member of one of the 16 (Geirhos et al., ICLR 2019; 207 of
+the 1,000 are), so that what is made for 16 classes, such as the critical band of Subramanian
+et al. (NeurIPS 2023), can be asked of clean images.
+
+"tiny_imagenet" has 200 classes at 64 pixels, in the published layout: <root>/wnids.txt,
+<root>/train/<wnid>/images/*.JPEG, <root>/val/images/*.JPEG with
+<root>/val/val_annotations.txt. The published test split has no labels.
 """
 
 import dataclasses
+import itertools
 import json
 import os
 import posixpath
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from jaxtyping import Int
 
-from jbias.data import base, decoding, folder, listing, sources, tables
+from jbias.data import base, corruptions, folder, listing, sources, tables
+from jbias.data import labels as spaces
+from jbias.untrusted import opening
 
 VALIDATION_IMAGES = tables.data_sets()["imagenet"]["images"]["val"]
 _STEM = "ILSVRC2012_val_"
 _ROW = re.compile(rf"(?:({_STEM}\d{{8}})\S*?[\s,])?\s*(n\d{{8}}|\d{{1,3}})\b")
 
 
-def make(
-    split: str,
+def read(
+    request: folder.Request,
     *,
-    root: str,
-    size: int = 224,
-    resize: int | None = None,
-    crop: bool = True,
     subset: bool = False,
     classes: str = "",
     labels: str = "",
@@ -52,38 +76,39 @@ def make(
     one for validation images that lie in one folder. `ignore` has patterns of files that
     are no images and may be passed over.
     """
-    where = f"data.imagenet {split}"
-    spellings = tables.folders("imagenet", split)
+    where = request.where
     if labels and classes:
         raise ValueError(
             f"{where}: labels must come without classes, got {labels!r} and {classes!r};"
             " remove one: labels are for images in one folder, classes for shards"
         )
     if labels:
-        found, part = _flat(where, root, split, labels, spellings, ignore)
+        found = _flat(request, labels, ignore)
         found = order_by_wordnet(where, found, found.files.labels, subset=subset)
-    else:
-        above = os.path.expanduser(root)
-        names = split.partition("[")[0], *spellings
-        paths = [os.path.join(above, name) for name in names]
-        _has_folders(where, next(filter(os.path.isdir, paths), paths[0]))
-        found, part = find_wordnet_split(
-            where,
-            root,
-            split,
-            spellings=spellings,
-            ignore=ignore,
-            classes=classes,
-            subset=subset,
-        )
-    return folder.build(
-        where,
-        part,
-        found,
-        space="wnid",
-        transform=decoding.preprocess(size, resize, crop),
-        **tables.published("imagenet", split),
-    )
+        return folder.build(request, found, space="wnid")
+    names = request.part.base, *request.spellings
+    paths = [os.path.join(request.root, name) for name in names]
+    _has_folders(where, next(filter(os.path.isdir, paths), paths[0]))
+    return read_wordnet(request, subset=subset, classes=classes, ignore=ignore)
+
+
+def read_wordnet(
+    request: folder.Request,
+    *,
+    subset: bool = False,
+    classes: str = "",
+    ignore: Sequence[str] = (),
+) -> sources.EncodedSource:
+    """Lists a split, or a part of one, whose classes are WordNet ids, in their order.
+
+    Raises ValueError for a class that is none of the 1000, and for one that is missing
+    unless `subset` says that some of them are meant.
+    """
+    where, found = request.where, folder.find_split(request, ignore)
+    ids, numbered = _positions(where, found, classes)
+    ids = ids[found.files.labels]
+    found = order_by_wordnet(where, found, ids, subset=subset, numbered=numbered)
+    return folder.build(request, found, space="wnid")
 
 
 def _has_folders(where: str, path: str) -> None:
@@ -99,19 +124,12 @@ def _has_folders(where: str, path: str) -> None:
         )
 
 
-def _flat(
-    where: str,
-    root: str,
-    split: str,
-    path: str,
-    spellings: Sequence[str],
-    ignore: Sequence[str],
-) -> tuple[folder.Listing, listing.Split]:
+def _flat(request: folder.Request, path: str, ignore: Sequence[str]) -> folder.Listing:
     """Lists images that lie in one folder by the labels of a file.
 
     They are named by the split, so that how the folder is spelt makes no difference.
     """
-    place, part = folder.find_folder(where, root, split, spellings)
+    where, place = request.where, folder.find_folder(request)
     parent, name = os.path.split(os.path.abspath(place))
     files = listing.scan(where, parent, {name: name}, ignore)
     store = sources.FileStore(parent, files.names)
@@ -124,10 +142,10 @@ def _flat(
             f" none, first {strange[0]!r}; keep the published names"
         )
     files = files._replace(
-        names=tuple(part.base + one.removeprefix(name) for one in files.names),
+        names=tuple(request.part.base + one.removeprefix(name) for one in files.names),
         labels=tables.positions([table[stem] for stem in stems]),
     )
-    return folder.Listing("flat", store, files, tables.wnids()), part
+    return folder.Listing("flat", store, files, tables.wnids())
 
 
 def read_labels(path: str) -> dict[str, str]:
@@ -162,34 +180,8 @@ def read_labels(path: str) -> dict[str, str]:
     return table
 
 
-SPEC = base.spec("imagenet", make)
-
 _WNID = re.compile(r"n\d{8}")
 _SPOKEN = {0: "tench", 999: "toilet tissue"}  # How Hugging Face's names begin.
-
-
-def find_wordnet_split(
-    where: str,
-    root: str,
-    split: str,
-    *,
-    spellings: Sequence[str] = (),
-    ignore: Sequence[str] = (),
-    classes: str = "",
-    subset: bool = False,
-) -> tuple[folder.Listing, listing.Split]:
-    """Finds a split as folder.find_split does; its classes are WordNet ids in their order.
-
-    `classes` is a file of class names for shards whose labels are numbers. Raises
-    ValueError for a class that is none of the 1000, and for one that is missing unless
-    `subset` says that some of them are meant.
-    """
-    found, part = folder.find_split(
-        where, root, split, spellings=spellings, ignore=ignore
-    )
-    ids, numbered = _positions(where, found, classes)
-    ids = ids[found.files.labels]
-    return order_by_wordnet(where, found, ids, subset=subset, numbered=numbered), part
 
 
 def order_by_wordnet(
@@ -281,35 +273,18 @@ def _incomplete(where: str, present, numbered: bool, subset: bool) -> None:
 
 
 def imagenet_real(
-    split: str,
-    *,
-    root: str,
-    real: str,
-    size: int = 224,
-    resize: int | None = None,
-    crop: bool = True,
-    ignore: Sequence[str] = (),
+    request: folder.Request, *, real: str, ignore: Sequence[str] = ()
 ) -> sources.EncodedSource:
     """Lists the images by their original classes, with those of ReaL in columns."""
-    found = folder.make(
-        split,
-        root=root,
-        size=size,
-        resize=resize,
-        crop=crop,
-        space="wnid",
-        ignore=ignore,
-    )
-    name = f"imagenet_real/{found.name.rpartition('/')[2]}"
-    accepted = real_columns(f"data.{name}", real, found.files, found.classes)
+    found = folder.read(request, space="wnid", ignore=ignore)
+    accepted = real_columns(request.where, real, found.files, found.classes)
     none = int((accepted["accepted_0"] < 0).sum())
     return dataclasses.replace(
         found,
-        name=name,
         columns={**found.columns, **accepted},
         measures=("accuracy", "real_accuracy"),
         note=f"{none:,} images without a right class count for accuracy alone",
-        cite=tables.cite("imagenet_real"),
+        cite=request.cite,
     )
 
 
@@ -376,4 +351,158 @@ def real_columns(
     return {f"accepted_{j}": row for j, row in enumerate(accepted)}
 
 
-REAL_SPEC = base.spec("imagenet_real", imagenet_real)
+def imagenet16(
+    request: folder.Request,
+    *,
+    subset: bool = False,
+    classes: str = "",
+    ignore: Sequence[str] = (),
+    each: int = 0,
+) -> sources.EncodedSource:
+    """Lists the members' images of "train", "val" or a part of one.
+
+    each: at most so many images of one of the 16, evenly spaced over its members'; 0 is
+      all, of which more than half are dogs. The other options are those of `imagenet`.
+    ValueError where no image is of a member.
+    """
+    where = request.where
+    if type(each) is not int or each < 0:
+        raise ValueError(f"{where}: each must be 0 (all) or more, got {each!r}")
+    found = read(request, subset=subset, classes=classes, ignore=ignore)
+    table = spaces.geirhos16()
+    number = {wnid: i for i, wnids in enumerate(table.values()) for wnid in wnids}
+    of = np.array([number.get(wnid, -1) for wnid in found.classes], np.int32)
+    label = of[found.columns["label"]]
+    kept = _evenly_spaced(label, each)
+    if not len(kept):
+        raise ValueError(
+            f"{where}: some images must be of Geirhos' 16 classes, none of"
+            f" {len(found):,} in {request.root!r} is"
+        )
+    taken = sources.take(found, kept, digest="")
+    return dataclasses.replace(
+        taken,
+        classes=tuple(table),
+        space="entry16",
+        columns={**taken.columns, "label": label[kept]},
+        note=f"the members' {len(kept):,} of {len(found):,} images",
+        fingerprint=f"{found.fingerprint} of 16 classes, {each or 'all'} of each",
+    )
+
+
+def _evenly_spaced(label: Int[np.ndarray, "n"], each: int) -> Int[np.ndarray, "m"]:
+    """Places of the images of a class, at most so many of each, in their order."""
+    places = [np.flatnonzero(label == number) for number in range(16)]
+    if each:
+        places = [
+            place[np.unique(np.linspace(0, len(place) - 1, each).round().astype(int))]
+            if len(place) > each
+            else place
+            for place in places
+        ]
+    return np.sort(np.concatenate(places))
+
+
+def _severities(
+    names: Mapping[str, corruptions.Corruption],
+) -> dict[str, tuple[str, ...]]:
+    """Splits such as "fog/3", and the folders of the archive that they may lie in."""
+    found = {}
+    for name, level in itertools.product(names, corruptions.SEVERITIES):
+        entry = names[name]
+        archive = "extra" if entry.extra else entry.family
+        found[f"{name}/{level}"] = (f"{archive}/{name}/{level}",)
+    return found
+
+
+def _two_hundred(name: str) -> Callable[..., sources.EncodedSource]:
+    """Makes the function that lists a set of 200 classes, and holds choices to them."""
+
+    def read(
+        request: folder.Request, *, ignore: Sequence[str] = ()
+    ) -> sources.EncodedSource:
+        """Lists a split, or a part of one; options as those of `folder`."""
+        found = folder.read(request, space="wnid", ignore=ignore)
+        listing.match_classes(request.where, found.classes, tables.subset(name))
+        return dataclasses.replace(found, restrict=True, cite=request.cite)
+
+    return read
+
+
+def tiny_imagenet(
+    request: folder.Request, *, ignore: Sequence[str] = ()
+) -> sources.EncodedSource:
+    """Lists "train", "val", or a part of one such as "train[:90%]"."""
+    where, path = request.where, folder.find_folder(request)
+    classes = tuple(sorted(_tiny_lines(where, os.path.join(request.root, "wnids.txt"))))
+    listed = _tiny_train if request.part.base == "train" else _tiny_val
+    files = listed(where, path, classes, ignore)
+    return folder.build(request, folder.in_folder(path, files, classes), space="wnid")
+
+
+def _tiny_train(where, path, classes, ignore) -> listing.Files:
+    listing.match_classes(where, listing.class_folders(where, path), classes)
+    return listing.scan(where, path, {c: f"{c}/images" for c in classes}, ignore)
+
+
+def _tiny_val(where, path, classes, ignore) -> listing.Files:
+    """Lists val/images, with labels from val_annotations.txt."""
+    files = listing.scan(where, path, {"val": "images"}, ignore)
+    table = os.path.join(path, "val_annotations.txt")
+    numbered = enumerate(_tiny_lines(where, table), start=1)
+    rows = dict(_tiny_row(table, i, row, classes) for i, row in numbered)
+    for names, others, what in (
+        (files.names, rows, "have a line in val_annotations.txt"),
+        (rows, set(files.names), "exist in val/images"),
+    ):
+        lost = [name for name in names if name not in others]
+        if lost:
+            raise ValueError(
+                f"{where}: every validation image must {what}, {len(lost)} do not,"
+                f" first {lost[0]!r}; unpack the archive again"
+            )
+    ids = {name: label for label, name in enumerate(classes)}
+    found = np.array([ids[rows[name]] for name in files.names], np.int32)
+    return files._replace(labels=found).take(np.argsort(found, kind="stable"))
+
+
+def _tiny_row(table: str, number: int, line: str, classes) -> tuple[str, str]:
+    cells = line.split("\t")
+    if len(cells) < 2 or cells[1] not in classes:
+        raise ValueError(
+            f"{table}:{number}: a line must read <file> tab <wnid of wnids.txt> ...,"
+            f" got {line!r}"
+        )
+    return f"images/{cells[0]}", cells[1]
+
+
+def _tiny_lines(where: str, path: str) -> list[str]:
+    try:
+        with opening.text(path) as file:
+            return [line for line in file.read().splitlines() if line.strip()]
+    except FileNotFoundError:
+        raise base.Missing(
+            f"{where}: the published layout must be whole, {path!r} is missing; unpack"
+            " the archive again, or use data set 'folder' with space='wnid'"
+        ) from None
+
+
+def _corrupted(name: str, names: Mapping[str, corruptions.Corruption]) -> base.Spec:
+    places = _severities(names)
+    return folder.spec(name, read_wordnet, places, native=True, folders=places)
+
+
+SPEC = folder.spec("imagenet", read)
+VARIANT_SPECS: Mapping[str, base.Spec] = {
+    "imagenet16": folder.spec("imagenet16", imagenet16, ("train", "val")),
+    "imagenet_real": folder.spec("imagenet_real", imagenet_real),
+    "imagenet_v2": folder.spec("imagenet_v2", read_wordnet),
+    "imagenet_sketch": folder.spec("imagenet_sketch", read_wordnet),
+    "imagenet_c": _corrupted("imagenet_c", corruptions.CORRUPTIONS),
+    "imagenet_c_bar": _corrupted("imagenet_c_bar", corruptions.BAR),
+    "stylized_imagenet": folder.spec("stylized_imagenet", read_wordnet, native=True),
+    "deepaugment": folder.spec("deepaugment", read_wordnet),
+    "imagenet_a": folder.spec("imagenet_a", _two_hundred("imagenet_a")),
+    "imagenet_r": folder.spec("imagenet_r", _two_hundred("imagenet_r")),
+    "tiny_imagenet": folder.spec("tiny_imagenet", tiny_imagenet, size=64, native=True),
+}

@@ -6,12 +6,11 @@ import os
 import struct
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
 
 import numpy as np
 from jaxtyping import UInt8
 
-from jbias.data import arrays, base, decoding, listing, sources, tables
+from jbias.data import arrays, base, folder, sources
 from jbias.untrusted import limits, opening
 
 DIGITS = tuple("0123456789")
@@ -23,42 +22,29 @@ _STEMS = {"train": "train", "test": "t10k"}
 _UBYTE = 8  # The code of bytes in an IDX header.
 
 
-def _reader(name: str, classes: Sequence[str]) -> Callable[..., sources.ArraySource]:
+def _reader(classes: Sequence[str]) -> Callable[..., sources.ArraySource]:
     """Makes the function that reads one set; files of both have the same names."""
 
-    def make(
-        split: str,
-        *,
-        root: str,
-        size: int = 28,
-        resize: int | None = None,
-        pad: int = 0,
-    ) -> sources.ArraySource:
+    def read(request: folder.Request, *, pad: int = 0) -> sources.ArraySource:
         """Reads "train", "test" or a part such as "train[:90%]".
 
         `pad` black pixels are put on each side first: 2 make 32, without resizing.
         """
-        where = f"data.{name} {split}"
-        root, part = listing.open_root(where, root, split)
+        where, stem = request.where, _STEMS[request.part.base]
         images, labels = (
-            read_idx(_path(where, root, f"{_STEMS[part.base]}-{kind}"))
+            read_idx(_path(where, request.root, f"{stem}-{kind}"))
             for kind in ("images-idx3-ubyte", "labels-idx1-ubyte")
         )
         if type(pad) is not int or pad < 0:
             raise ValueError(f"{where}: pad must be 0 pixels or more, got {pad!r}")
-        made = arrays.build(
-            where,
-            part,
-            np.pad(images, ((0, 0), (pad, pad), (pad, pad))) if pad else images,
-            labels.astype(np.int32),
-            classes=classes,
-            transform=decoding.preprocess(size, resize, native=True),
-            **tables.published(name, split),
-        )
+        if pad:
+            images = np.pad(images, ((0, 0), (pad, pad), (pad, pad)))
+        labels = labels.astype(np.int32)
+        made = arrays.build(request, images, labels, classes=classes)
         words = f"padded by {pad} pixels; {made.preprocessing}"
         return dataclasses.replace(made, preprocessing=words) if pad else made
 
-    return make
+    return read
 
 
 def _path(where: str, root: str, stem: str) -> str:
@@ -94,10 +80,8 @@ def read_idx(path: str) -> UInt8[np.ndarray, "n ..."]:
     return found.reshape(shape)
 
 
-SPECS: Mapping[str, base.Spec] = MappingProxyType(
-    {
-        name: base.spec(name, _reader(name, classes))
-        for name, classes in {"mnist": DIGITS, "fashion_mnist": GARMENTS}.items()
-    }
-)
+SPECS: Mapping[str, base.Spec] = {
+    name: folder.spec(name, _reader(classes), size=28, native=True, squeezes=False)
+    for name, classes in {"mnist": DIGITS, "fashion_mnist": GARMENTS}.items()
+}
 make = SPECS["mnist"].make

@@ -38,8 +38,8 @@ def make(
     where = f"data.stacked {split}"
     if answer not in HALVES:
         raise ValueError(f"{where}: answer must be one of {HALVES}, got {answer!r}")
-    below = cifar.cifar10(split, root=root, size=size)
-    above = mnist.make(split, root=digits, size=size, pad=2)
+    below = cifar.SPECS["cifar10"].make(split, root=root, size=size)
+    above = mnist.SPECS["mnist"].make(split, root=digits, size=size, pad=2)
     objects, numbers = below.columns["label"], above.columns["label"]
     rng = np.random.default_rng((seed, len(objects), len(numbers)))
     same = listing.parse_split(where, split).base == "train"

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from jbias import data
-from jbias.data import folder, shards, sources
+from jbias.data import folder, listing, shards, sources
 from jbias.prepare import dataset
 
 _IMAGES = 2000  # Of a shard: of ImageNet about 220 MB.
@@ -63,7 +63,11 @@ def run(args: argparse.Namespace) -> str:
     _refuse_others(target, split, paths)
     cuts = np.linspace(0, len(source), count + 1).astype(int)
     made = _make(source, paths, cuts)
-    lengths = folder.find_split("prepare records", args.src, split)[0].files.lengths
+    root, whole = os.path.expanduser(args.src), listing.parse_split("", split)
+    request = folder.Request(
+        "", split, "prepare records", root, whole, source.transform
+    )
+    lengths = folder.find_split(request).files.lengths
     _index(source, lengths, paths)
     return (
         f"{target}: {len(source)} images of {len(source.classes)} classes in {count}"

@@ -141,7 +141,7 @@ def environment(pixels, digits, flip, noise):
 @pytest.mark.slow
 def test_the_whole_of_irm_on_the_published_digits(real):
     """As the released script goes: split, shuffled, every other one, coloured."""
-    whole = mnist.make("train", root=real)
+    whole = mnist.SPECS["mnist"].make("train", root=real)
     pixels, digits = whole.images[..., 0], whole.columns["label"]
 
     def rng(purpose):

@@ -15,7 +15,7 @@ PARTS = ["photo[:90%]", "photo[90%:]"]
 
 
 def test_lists_classes_sorted_and_decodes(tree):
-    source = folder.make("photo", root=str(tree(COUNTS)), size=8)
+    source = folder.SPEC.make("photo", root=str(tree(COUNTS)), size=8)
     assert isinstance(source, base.Source)
     assert source.classes == ("ant", "cat", "dog")
     assert np.bincount(source.columns["label"]).tolist() == [2, 23, 40]
@@ -30,7 +30,7 @@ def test_nested_folders_and_upper_case_endings_count(tree, image):
     root = tree({"photo/dog": 1, "photo/cat": 1})
     image(root / "photo/dog/more/deep/X.JPEG")
     image(root / "photo/dog/Y.PnG")
-    source = folder.make("photo", root=str(root), size=8)
+    source = folder.SPEC.make("photo", root=str(root), size=8)
     assert source.files == (
         "cat/000.png",
         "dog/000.png",
@@ -42,10 +42,10 @@ def test_nested_folders_and_upper_case_endings_count(tree, image):
 @pytest.mark.parametrize("cuts", [[90], [50], [1], [99.5], [20, 70], [30, 40, 60]])
 def test_parts_are_disjoint_and_whole(tree, cuts):
     root = str(tree({"photo/dog": 40, "photo/cat": 23, "photo/ant": 11}))
-    whole = folder.make("photo", root=root, size=8)
+    whole = folder.SPEC.make("photo", root=root, size=8)
     edges = ["", *(f"{cut}%" for cut in cuts), ""]
     parts = [
-        folder.make(f"photo[{a}:{b}]", root=root, size=8)
+        folder.SPEC.make(f"photo[{a}:{b}]", root=root, size=8)
         for a, b in itertools.pairwise(edges)
     ]
     assert sorted(itertools.chain(*(part.files for part in parts))) == sorted(
@@ -59,7 +59,7 @@ def test_parts_are_disjoint_and_whole(tree, cuts):
 def test_parts_are_stratified(tree):
     root = str(tree(COUNTS))
     counts = [
-        np.bincount(folder.make(part, root=root).columns["label"]).tolist()
+        np.bincount(folder.SPEC.make(part, root=root).columns["label"]).tolist()
         for part in PARTS
     ]
     assert counts == [[1, 21, 36], [1, 2, 4]]  # 2, 23 and 40 cut at 90 %.
@@ -72,12 +72,14 @@ def test_parts_depend_on_file_names_alone(tree, tmp_path):
         copy = other / path.relative_to(root / "photo")
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(path, copy)
-    one = folder.make(PARTS[0], root=str(root))
-    two = folder.make(PARTS[0], root=str(other.parent))
+    one = folder.SPEC.make(PARTS[0], root=str(root))
+    two = folder.SPEC.make(PARTS[0], root=str(other.parent))
     assert one.files == two.files
     assert one.fingerprint == two.fingerprint
     # Frozen: a part that moves between versions makes old runs incomparable.
-    assert [f for f in folder.make(PARTS[1], root=str(root)).files if "cat" in f] == [
+    assert [
+        f for f in folder.SPEC.make(PARTS[1], root=str(root)).files if "cat" in f
+    ] == [
         "cat/007.png",
         "cat/012.png",
     ]
@@ -85,33 +87,33 @@ def test_parts_depend_on_file_names_alone(tree, tmp_path):
 
 def test_one_more_file_moves_at_most_one(tree, image):
     root = tree({"photo/dog": 40})
-    before = set(folder.make(PARTS[1], root=str(root)).files)
+    before = set(folder.SPEC.make(PARTS[1], root=str(root)).files)
     image(root / "photo/dog/new.png")
-    after = set(folder.make(PARTS[1], root=str(root)).files)
+    after = set(folder.SPEC.make(PARTS[1], root=str(root)).files)
     assert len(before - after) <= 1
 
 
 def test_fingerprint_sees_names_and_lengths(tree, image):
     root = tree(COUNTS)
-    prints = {folder.make("photo", root=str(root)).fingerprint}
+    prints = {folder.SPEC.make("photo", root=str(root)).fingerprint}
     path = root / "photo/dog/000.png"
     path.write_bytes(path.read_bytes() + b"\0")
-    prints.add(folder.make("photo", root=str(root)).fingerprint)
+    prints.add(folder.SPEC.make("photo", root=str(root)).fingerprint)
     path.rename(root / "photo/dog/0.png")
-    prints.add(folder.make("photo", root=str(root)).fingerprint)
-    prints.add(folder.make(PARTS[0], root=str(root)).fingerprint)
+    prints.add(folder.SPEC.make("photo", root=str(root)).fingerprint)
+    prints.add(folder.SPEC.make(PARTS[0], root=str(root)).fingerprint)
     assert len(prints) == 4
 
 
 def test_sources_travel_to_other_processes(tree):
-    source = folder.make("photo", root=str(tree(COUNTS)), size=8)
+    source = folder.SPEC.make("photo", root=str(tree(COUNTS)), size=8)
     copy = pickle.loads(pickle.dumps(source))
     np.testing.assert_array_equal(copy[3]["image"], source[3]["image"])
 
 
 def refused(split="photo", **options) -> str:
     with pytest.raises(ValueError) as error:
-        folder.make(split, **options)
+        folder.SPEC.make(split, **options)
     message = str(error.value)
     assert "\n" not in message
     return message
@@ -189,14 +191,14 @@ def test_junk_is_passed_over_other_files_are_not(tree):
     for name in (".DS_Store", "Thumbs.db", "._000.png"):
         (root / "photo/dog" / name).touch()
     (root / "photo/README.txt").touch()  # No example could lie there.
-    assert len(folder.make("photo", root=str(root))) == 2
+    assert len(folder.SPEC.make("photo", root=str(root))) == 2
     (root / "photo/dog/list.txt").touch()
     message = refused(root=str(root))
     assert "got 1 other files" in message
     assert (
         "'dog/list.txt'; move them away, or let a config name them: ignore" in message
     )
-    assert len(folder.make("photo", root=str(root), ignore=("*.txt",))) == 2
+    assert len(folder.SPEC.make("photo", root=str(root), ignore=("*.txt",))) == 2
 
 
 def test_folder_in_itself(tree):
@@ -208,7 +210,7 @@ def test_folder_in_itself(tree):
 def test_linked_folders_are_followed(tree):
     root = tree({"store/dog": 3, "photo": 0})
     (root / "photo/dog").symlink_to(root / "store/dog", target_is_directory=True)
-    assert len(folder.make("photo", root=str(root))) == 3
+    assert len(folder.SPEC.make("photo", root=str(root))) == 3
 
 
 @pytest.mark.parametrize(
@@ -228,15 +230,17 @@ def test_part_without_a_class(tree):
 
 def test_whole_by_brackets_is_the_whole(tree):
     root = str(tree(COUNTS))
-    whole = folder.make("photo", root=root)
-    assert folder.make("photo[:]", root=root).files == whole.files
-    assert folder.make("photo[0%:100%]", root=root).fingerprint == whole.fingerprint
+    whole = folder.SPEC.make("photo", root=root)
+    assert folder.SPEC.make("photo[:]", root=root).files == whole.files
+    assert (
+        folder.SPEC.make("photo[0%:100%]", root=root).fingerprint == whole.fingerprint
+    )
 
 
 def test_spaces(tree):
     root = tree({"val/n01440764": 1, "val/n01443537": 1, "bad/dog": 1, "edge/dog": 1})
-    assert folder.make("val", root=str(root), space="wnid").space == "wnid"
-    assert folder.make("edge", root=str(root), space="entry16").space == "entry16"
+    assert folder.SPEC.make("val", root=str(root), space="wnid").space == "wnid"
+    assert folder.SPEC.make("edge", root=str(root), space="entry16").space == "entry16"
     assert "of space 'wnid', got 'dog'" in refused("bad", root=str(root), space="wnid")
     message = refused("val", root=str(root), space="entry16")
     assert "of space 'entry16', got 'n01440764'" in message
@@ -252,5 +256,5 @@ def test_accents_composed_and_decomposed_are_one_name():
 
 def test_home_is_expanded(tree, monkeypatch):
     monkeypatch.setenv("HOME", str(tree(COUNTS)))
-    assert len(folder.make("photo", root="~")) == 65
-    assert pathlib.Path(folder.make("photo", root="~").store.root).is_absolute()
+    assert len(folder.SPEC.make("photo", root="~")) == 65
+    assert pathlib.Path(folder.SPEC.make("photo", root="~").store.root).is_absolute()

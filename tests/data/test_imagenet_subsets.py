@@ -2,9 +2,12 @@
 
 import pytest
 
-from jbias.data import imagenet_variants, tables
+from jbias.data import imagenet, tables
 
-MAKE = {"a": imagenet_variants.imagenet_a, "r": imagenet_variants.imagenet_r}
+MAKE = {
+    "a": imagenet.VARIANT_SPECS["imagenet_a"].make,
+    "r": imagenet.VARIANT_SPECS["imagenet_r"].make,
+}
 
 
 @pytest.mark.parametrize(("which", "published"), [("a", "7,500"), ("r", "30,000")])
@@ -30,4 +33,4 @@ def test_other_folders_are_refused(tree, change, message):
     ids = change(tables.subset("imagenet_a"))
     root = tree({f"imagenet-a/{wnid}": 1 for wnid in ids})
     with pytest.raises(ValueError, match=message):
-        imagenet_variants.imagenet_a("imagenet-a", root=str(root), size=8)
+        imagenet.VARIANT_SPECS["imagenet_a"].make("imagenet-a", root=str(root), size=8)

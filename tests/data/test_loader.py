@@ -10,7 +10,7 @@ from tests import cases
 
 
 def make(tree, n=150):
-    return folder.make("s", root=str(tree({"s/a": n, "s/b": 3})), size=8)
+    return folder.SPEC.make("s", root=str(tree({"s/a": n, "s/b": 3})), size=8)
 
 
 @pytest.mark.parametrize("workers", [1, 4])

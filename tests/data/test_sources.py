@@ -32,7 +32,7 @@ def root(request, tree, tmp_path):
 
 @pytest.fixture
 def source(root):
-    return folder.make("train", root=root, size=8)
+    return folder.SPEC.make("train", root=root, size=8)
 
 
 def read(source, order):
@@ -91,7 +91,7 @@ def test_keys_differ_and_do_not_depend_on_the_place(source, root):
     assert len({*keys}) == 40
     assert not any(root in key for key in keys)
     assert len({source.store.where(i) for i in range(40)}) == 40
-    part = folder.make("train[:50%]", root=root, size=8)
+    part = folder.SPEC.make("train[:50%]", root=root, size=8)
     assert {part.store.key(i) for i in range(len(part))} < {*keys}
 
 
