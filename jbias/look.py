@@ -28,9 +28,10 @@ drawn, or arguments are wrong; 130 stopped. Standard error says why.
 
 import argparse
 import collections
+import contextlib
 import inspect
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import ml_collections
@@ -68,25 +69,18 @@ def parser() -> cli.Parser:
     cli.add_names(made, "--set", None, what)
     what = "rows of a sheet; of the smallest set at most all"
     cli.add_count(made, "--images", 1, 8, what)
-    add(
-        "--site",
-        metavar="NAME",
-        help="where networks are looked into for saliency, e.g. stage2 (default: as the "
-        "suite's occlusion, stage3 if it does not say)",
+    what = (
+        "where networks are looked into for saliency, e.g. stage2 (default: as the suite's "
+        "occlusion, stage3 if it does not say)"
     )
-    add(
-        "--seeds",
-        type=cli.at_least(0),
-        metavar="N",
-        help="so many seeds of each run, the first ones; 0 is all (default: 1)",
+    add("--site", metavar="NAME", help=what)
+    what = "so many seeds of each run, the first ones; 0 is all (default: 1)"
+    add("--seeds", type=cli.at_least_0, metavar="N", help=what)
+    what = (
+        "so many images have a part in the mean map, evenly spaced; 0 draws none "
+        "(default: 256)"
     )
-    add(
-        "--maps",
-        type=cli.at_least(0),
-        metavar="N",
-        help="so many images have a part in the mean map, evenly spaced; 0 draws none "
-        "(default: 256)",
-    )
+    add("--maps", type=cli.at_least_0, metavar="N", help=what)
     add("--out", default="pictures", metavar="DIR", help="(default: %(default)s)")
     return made
 
@@ -101,6 +95,7 @@ class Look(NamedTuple):
     maps: int
     out: epath.Path
     log: Callable[[str], None]
+    drawn: list[str]
     omitted: list[str]
 
     @property
@@ -112,17 +107,27 @@ class Look(NamedTuple):
         self.log(f"not drawn: {what}: {why}")
         self.omitted.append(what)
 
+    @contextlib.contextmanager
+    def leaving_out(self, what: str) -> Iterator[None]:
+        """Goes on without what a network cannot give."""
+        from jbias.evals import loading, networks
+
+        try:
+            yield
+        except loading.NETWORK_ERRORS as error:
+            self.refuse(what, networks.describe_error(error))
+
     def write(self, name: str, fig: "mpl_figure.Figure") -> None:
         """Keeps a figure in all formats."""
         from jbias.report import plots
 
-        formats = {"png": plots.to_png, "svg": plots.to_svg, "pdf": plots.to_pdf}
-        for ending, to in formats.items():
-            path = self.out / f"{name}.{ending}"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            drawn = to(fig)
-            path.write_bytes(drawn.encode() if isinstance(drawn, str) else drawn)
-        self.log(f"drawn: {self.out / name}.png")
+        path = self.out / f"{name}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(plots.to_png(fig))
+        path.with_suffix(".svg").write_text(plots.to_svg(fig))
+        path.with_suffix(".pdf").write_bytes(plots.to_pdf(fig))
+        self.log(f"drawn: {path}")
+        self.drawn.append(name)
 
     def sheet(self, name: str, task: "suite.Task", pictures, more: str = "") -> None:
         """Draws and keeps a row an image of the task's set, a column a condition."""
@@ -136,6 +141,15 @@ class Look(NamedTuple):
         from jbias.evals import prepared_sets
 
         return prepared_sets.select(self.suite, dataset, self.rows[dataset], given)
+
+    def pictures(
+        self, task: "suite.Task", conditions: Sequence[str]
+    ) -> dict[str, "np.ndarray"]:
+        """What conditions that no network has a part in make of a set's images."""
+        from jbias.evals import prepared_sets
+
+        of = prepared_sets.NO_NETWORK, conditions, self.subset(task.dataset)
+        return prepared_sets.condition_images(self.suite, task, *of)
 
     def names(self, dataset: str) -> list[str]:
         """What rows are called: the image's number in its set, and its class."""
@@ -155,14 +169,13 @@ class NetworkDrawings(NamedTuple):
     """What is drawn of one network in figures that several share."""
 
     names: tuple[str, str]  # A short one, and one that says which run it is of.
-    sheets: int  # Of its own.
     seen: Mapping[str, "image_sheets.Seen"]  # By set.
     mean: Mapping[str, "image_sheets.Mean"]
 
 
 def run(args: argparse.Namespace, changes: Sequence[str]) -> int:
     """Draws what the arguments name; returns the exit code."""
-    from jbias.evals import loading, networks, suite
+    from jbias.evals import loading, suite
 
     out, say = epath.Path(args.out), console.logger(None)
     config = jc.load(args.suite, changes, flag="suite")
@@ -172,7 +185,8 @@ def run(args: argparse.Namespace, changes: Sequence[str]) -> int:
         config.run.devices = args.devices or config.run.get("devices", 0)
     paths = loading.check_arguments(args, out, config)
     look = _look(args, suite.open_suite(config, say, only=args.only), out, say)
-    drawn, found = _without_networks(look, bool(paths)), []
+    _without_networks(look, bool(paths))
+    found: list[NetworkDrawings] = []
     seeds = collections.Counter()
     opened = loading.open_networks(paths, args, say, look.suite.run["step"])
     for name, subject, refused in opened:
@@ -182,14 +196,12 @@ def run(args: argparse.Namespace, changes: Sequence[str]) -> int:
         key = subject.about["path"], subject.fields["run"]
         seeds[key] += 1
         if not args.seeds or seeds[key] <= args.seeds:
-            try:
+            with look.leaving_out(subject.name):
                 found.append(_of_network(look, subject))
-            except loading.NETWORK_ERRORS as error:
-                look.refuse(subject.name, networks.describe_error(error))
-    drawn += sum(one.sheets for one in found) + _saliency(look, found)
+    _saliency(look, found)
     omitted = f"; {len(look.omitted)} not, see above" if look.omitted else ""
-    say(f"drew {drawn} figures in {out}{omitted}")
-    return 2 if not drawn else 1 if look.omitted else 0
+    say(f"drew {len(look.drawn)} figures in {out}{omitted}")
+    return 2 if not look.drawn else 1 if look.omitted else 0
 
 
 def _narrow(
@@ -232,45 +244,42 @@ def _look(args, asked: "suite.Suite", out: epath.Path, say) -> Look:
         maps=args.maps,
         out=out,
         log=say,
+        drawn=[],
         omitted=[],
     )
 
 
 def _of_network(look: Look, subject: "networks.Network") -> NetworkDrawings:
     """Looks into a network, and draws the sheets that it has a part in."""
-    from jbias.evals import loading, networks, prepared_sets
+    from jbias.evals import prepared_sets
 
-    names = _names(subject)
+    short, name = _names(subject)
     network = prepared_sets.place(subject, look.suite)
     wanted = [(dataset, False) for dataset in look.rows]
     found, lacking = prepared_sets.prepare_all(subject, look.suite, wanted, look.log)
     prepared = {dataset: given for (dataset, _), given in found.items()}
     for why in lacking:
-        look.refuse(names[1], why)
-    seen, means, count = {}, {}, 0
-    for dataset in (name for name in look.sets if name in prepared):
-        try:
-            of = (look, network, names[1], dataset, prepared[dataset])
+        look.refuse(name, why)
+    seen, means = {}, {}
+    for dataset in (dataset for dataset in look.sets if dataset in prepared):
+        with look.leaving_out(f"{name}: saliency@{dataset}"):
+            of = (look, network, name, dataset, prepared[dataset])
             seen[dataset], means[dataset] = _seen(*of)
-        except loading.NETWORK_ERRORS as error:
-            what = f"{names[1]}: saliency@{dataset}"
-            look.refuse(what, networks.describe_error(error))
     for task in (task for task in look.tasks if task.dataset in prepared):
         few = look.subset(task.dataset, prepared[task.dataset])
         made = look.suite.make_probe(*task, few.classes)
-        moved = [name for name in made.conditions if made.steps.get(name)]
-        if not moved:
-            continue
-        try:
-            prepared_sets.check_gradients(task.measure.probe, made, few)
-            of = (look.suite, task, network, moved, few)
-            pictures = prepared_sets.condition_images(*of)
-        except loading.NETWORK_ERRORS as error:
-            look.refuse(f"{names[1]}: {task.name}", networks.describe_error(error))
-            continue
-        look.sheet(f"{subject.name}/{task.name}", task, pictures, f", {names[1]}")
-        count += 1
-    return NetworkDrawings(names, count, seen, means)
+        moved = [
+            condition for condition in made.conditions if made.steps.get(condition)
+        ]
+        if moved:
+            pictures = {}
+            with look.leaving_out(f"{name}: {task.name}"):
+                prepared_sets.check_gradients(task.measure.probe, made, few)
+                of = (look.suite, task, network, moved, few)
+                pictures = prepared_sets.condition_images(*of)
+            if pictures:
+                look.sheet(f"{subject.name}/{task.name}", task, pictures, f", {name}")
+    return NetworkDrawings((short, name), seen, means)
 
 
 def _seen(look: Look, network: "predict.BoundNetwork", label: str, dataset: str, given):
@@ -307,31 +316,26 @@ def _seen(look: Look, network: "predict.BoundNetwork", label: str, dataset: str,
     return seen, image_sheets.Mean(total / count, count, empty)
 
 
-def _saliency(look: Look, found: Sequence[NetworkDrawings]) -> int:
-    """Draws the figures that networks share; returns how many."""
+def _saliency(look: Look, found: Sequence[NetworkDrawings]) -> None:
+    """Draws the figures that networks share."""
     from jbias.evals import prepared_sets
     from jbias.report import image_sheets
 
-    drawn, short = 0, [one.names[0] for one in found]
-    several = [one.names[short.count(one.names[0]) > 1] for one in found]
+    short = [one.names[0] for one in found]
+    named = {one.names[short.count(one.names[0]) > 1]: one for one in found}
     for dataset in look.sets:
-        all_of = list(zip(several, found, strict=True))
-        seen = {name: one.seen[dataset] for name, one in all_of if dataset in one.seen}
-        means = {
-            name: one.mean[dataset] for name, one in all_of if one.mean.get(dataset)
-        }
+        seen = {n: one.seen[dataset] for n, one in named.items() if dataset in one.seen}
         if seen:
             title = f"Grad-CAM at {look.site}, {dataset}"
             few, names = look.subset(dataset), look.names(dataset)
             images = prepared_sets.read_images(look.suite, few) / 255
             fig = image_sheets.saliency(images, names, seen, title=title)
             look.write(f"saliency@{dataset}", fig)
-        if means:
+        if seen and look.maps:
             title = f"Mean of Grad-CAM at {look.site}, {dataset}"
+            means = {name: named[name].mean[dataset] for name in seen}
             fig = image_sheets.mean_maps(means, title=title)
             look.write(f"mean_saliency@{dataset}", fig)
-        drawn += bool(seen) + bool(means)
-    return drawn
 
 
 def _names(subject: "networks.Network") -> tuple[str, str]:
@@ -344,14 +348,12 @@ def _names(subject: "networks.Network") -> tuple[str, str]:
     return name, f"{epath.Path(subject.about['path']).name} {name}"
 
 
-def _without_networks(look: Look, networks: bool) -> int:
-    """Draws all that no network has a part in; returns how many sheets."""
-    from jbias.evals import prepared_sets
-
-    plain, drawn = {}, 0
-    for measure, dataset in look.suite.tasks():
-        if measure.inside:
-            look.log(f"no sheet: {measure.name}@{dataset}: shows images as they are")
+def _without_networks(look: Look, networks: bool) -> None:
+    """Draws all that no network has a part in."""
+    plain: dict[str, list] = {}
+    for task in look.suite.tasks():
+        if task.measure.inside:
+            look.log(f"no sheet: {task.name}: shows images as they are")
     for task in look.tasks:
         made = look.suite.make_probe(*task)
         if set(made.conditions) == {""}:
@@ -364,13 +366,9 @@ def _without_networks(look: Look, networks: bool) -> int:
             )
         still = [name for name in made.conditions if name not in moved]
         if set(still) - {""}:
-            few = look.subset(task.dataset)
-            of = (look.suite, task, prepared_sets.NO_NETWORK, still, few)
-            look.sheet(task.name, task, prepared_sets.condition_images(*of))
-            drawn += 1
+            look.sheet(task.name, task, look.pictures(task, still))
     for name, tasks in plain.items():
         look.write(name, _as_they_are(look, name, tasks))
-    return drawn + len(plain)
 
 
 def _as_they_are(look: Look, name: str, tasks: Sequence["suite.Task"]):
@@ -378,17 +376,16 @@ def _as_they_are(look: Look, name: str, tasks: Sequence["suite.Task"]):
     from jbias.evals import prepared_sets
     from jbias.report import image_sheets
 
-    columns, names = {}, {}
-    for task in tasks:
-        few, names[task.dataset] = look.subset(task.dataset), look.names(task.dataset)
-        of = (look.suite, task, prepared_sets.NO_NETWORK, ("",), few)
-        (columns[task.dataset],) = prepared_sets.condition_images(*of).values()
-    first = names[tasks[0].dataset]
-    if all(one == first for one in names.values()):
+    columns = {
+        task.dataset: look.pictures(task, [""])[prepared_sets.UNCHANGED]
+        for task in tasks
+    }
+    names = {dataset: look.names(dataset) for dataset in columns}
+    first, *others = names.values()
+    if all(one == first for one in others):
         return image_sheets.draw(columns, first, title=name)
     notes = {
-        dataset: [image_sheets.Note((one,)) for one in of]
-        for dataset, of in names.items()
+        set_: [image_sheets.Note((n,)) for n in each] for set_, each in names.items()
     }
     return image_sheets.draw(columns, notes=notes, title=name)
 
