@@ -28,7 +28,7 @@ PINNED = HERE / "contents.json"
 COMMANDS = (
     *("main", "plan", "evaluate", "look", "audit", "study", "launch.sweep"),
     *("report.biases", "report.correlate", "report.distortion", "report.measured"),
-    *("report", "report.shifts", "papers.biases"),
+    *("report", "report.shifts", "papers.biases", "papers.shifts"),
     *("prepare", *(f"prepare {name}" for name in prepare.COMMANDS)),
 )
 

@@ -16,6 +16,7 @@ from jbias import audit, data, evaluate, look, plan, prepare, study
 from jbias import config as jc
 from jbias.launch import sweep
 from jbias.papers import biases as papers_biases
+from jbias.papers import shifts as papers_shifts
 from jbias.report import biases, correlate, distortion, measured, shifts
 from jbias.report import cli as report_cli
 from jbias.runtime import cli
@@ -101,6 +102,7 @@ READERS = {
     "report": lambda arguments: report_cli._parser().parse_args(arguments),
     "report.biases": lambda arguments: biases._parser().parse_args(arguments),
     "papers.biases": lambda arguments: papers_biases._parser().parse_args(arguments),
+    "papers.shifts": lambda arguments: papers_shifts._parser().parse_args(arguments),
     "report.distortion": lambda arguments: distortion._parser().parse_args(arguments),
     "report.measured": lambda arguments: measured._parser().parse_args(arguments),
     "report.shifts": lambda arguments: shifts._parser().parse_args(arguments),
@@ -146,7 +148,7 @@ def known_flags() -> set[str]:
         distortion._parser(),
         look.parser(),
     ]
-    parsers += [shifts._parser(), audit.parser(), study.parser(), sweep.parser()]
+    parsers += [papers_shifts._parser(), audit.parser(), study.parser(), sweep.parser()]
     parsers += [plan.parser()]
     commands = prepare.parser(prepare.COMMANDS)._subparsers._group_actions
     parsers += commands[0].choices.values()

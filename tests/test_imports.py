@@ -141,6 +141,7 @@ def test_heavy_readers_are_imported_where_used():
         "report.biases",
         "report.shifts",
         "papers.biases",
+        "papers.shifts",
         "prepare",
         "study",
     ],

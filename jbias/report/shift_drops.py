@@ -1,26 +1,33 @@
-"""How much accuracy a shift costs: drops with intervals, against the control, tested.
+"""What a shift costs: drops with intervals, verdicts, what remedies close, ranks of models.
 
 A drop is accuracy in distribution less that out of it, in points, and in per cent of the
 accuracy in distribution (Drop% of Hu, Sang, Wang and Jiang 2021,
-https://arxiv.org/abs/2111.09190): of the means over seeds, not a mean of drops.
+https://arxiv.org/abs/2111.09190): of the means over seeds, not a mean of drops. What is found
+is given as rows of tables; keys that begin with _ hold words and cells, and go into no file.
 """
 
-import dataclasses
 import math
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 
-from jbias.report import shift_read
-from jbias.stats import resampling, two_sample
+from jbias import stats
+from jbias.data import shifts
+from jbias.report import shift_runs, tables
+from jbias.stats import multiple_testing, resampling, two_sample
 
-CONFIDENCE = 0.95
+BUG, NONE, UNKNOWN = "bug", "none found", "no level but the control"
+REFERENCE = "erm"
+FEWEST = 3  # Models that can rank unlike.
+Cells = Sequence[shift_runs.Cell]
+Row = dict[str, Any]
+two = tables.digits(2)
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Estimate:
+class Estimate(NamedTuple):
     """A number with its interval; NaN where it is not known."""
 
     value: float
@@ -28,39 +35,38 @@ class Estimate:
     high: float
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Drawn:
-    """Mean accuracies in and out of distribution, from 0 to 1: seen, and in b draws."""
+NOT_KNOWN = Estimate(math.nan, math.nan, math.nan)
 
-    inside: float
-    outside: float
-    insides: Float[np.ndarray, "b"]
-    outsides: Float[np.ndarray, "b"]
 
-    @property
-    def points(self) -> tuple[float, Float[np.ndarray, "b"]]:
-        return (
-            100 * (self.inside - self.outside),
-            100 * (self.insides - self.outsides),
-        )
+class Drawn(NamedTuple):
+    """Mean accuracies from 0 to 1: as they were seen, and then in b draws."""
+
+    inside: Float[np.ndarray, "1+b"]
+    outside: Float[np.ndarray, "1+b"]
 
     @property
-    def percent(self) -> tuple[float, Float[np.ndarray, "b"]]:
-        """100 (ID - OOD) / ID; nothing to lose is no drop."""
-        return (
-            float(percent(self.inside, self.outside)),
-            percent(self.insides, self.outsides),
-        )
+    def points(self) -> Float[np.ndarray, "1+b"]:
+        return 100 * (self.inside - self.outside)
+
+    @property
+    def percent(self) -> Float[np.ndarray, "1+b"]:
+        return percent(self.inside, self.outside)
 
 
 def percent(inside, outside):
-    """Gives the drop in per cent of the accuracy in distribution."""
+    """Gives the drop in per cent of the accuracy in distribution; of nothing it is 0."""
     inside, outside = np.asarray(inside, np.float64), np.asarray(outside, np.float64)
     known = inside > 0
     return np.where(known, 100 * (inside - outside) / np.where(known, inside, 1), 0.0)
 
 
-class Draws:
+def estimate(drawn: Float[np.ndarray, "1+b"]) -> Estimate:
+    """Joins what was seen with the percentiles of the draws."""
+    found = resampling.estimate(drawn[0], drawn[1:], confidence=0.95)
+    return Estimate(float(drawn[0]), float(found.low), float(found.high))
+
+
+class Draws(NamedTuple):
     """Draws of seeds and of test images; cells with the same seeds have the same of these.
 
     Seeds: jbias.stats.two_sample, whose percentiles are t intervals. Images: Binomial(n, p) / n of
@@ -69,92 +75,279 @@ class Draws:
     cells are drawn apart.
     """
 
-    def __init__(self, draws: int, seed: int):
-        self.draws, self.seed = draws, seed
+    draws: int
+    seed: int
 
-    def of(self, cell: shift_read.Cell) -> Drawn:
+    def of(self, cell: shift_runs.Cell) -> Drawn:
         """Draws a cell's mean accuracies; a seed's two are drawn together."""
-        chosen = self._seeds(cell.seeds)
-        pairs = zip((cell.inside, cell.outside), cell.tested, strict=True)
+        rng = np.random.default_rng([self.seed, 0, *sorted(map(abs, cell.seeds))])
+        weights = two_sample.t_weights(len(cell.seeds), self.draws, rng)
         named = f"{cell.recipe.label}/{cell.attribute}/{cell.level}"
-        random = np.random.default_rng([self.seed, 1, zlib.crc32(named.encode())])
-        drawn = [self._mean(values, n, chosen, random) for values, n in pairs]
-        return Drawn(
-            float(cell.inside.mean()), float(cell.outside.mean()), drawn[0], drawn[1]
-        )
-
-    def _seeds(self, seeds: Sequence[int]) -> Float[np.ndarray, "b s"]:
-        random = np.random.default_rng([self.seed, 0, *sorted(map(abs, seeds))])
-        return two_sample.t_weights(len(seeds), self.draws, random)
-
-    def _mean(
-        self,
-        values: Float[np.ndarray, "s"],
-        n: int,
-        weights: Float[np.ndarray, "b s"],
-        random,
-    ) -> Float[np.ndarray, "b"]:
-        p = (float(values.mean()) * n + 1) / (n + 2)
-        images = random.binomial(n, p, size=self.draws) / n - p
-        return np.clip(weights @ values + images, 0, 1)
+        rng = np.random.default_rng([self.seed, 1, zlib.crc32(named.encode())])
+        found = []
+        for values, p, n in _sets(cell):
+            images = rng.binomial(n, p, size=self.draws) / n - p
+            drawn = np.clip(weights @ values + images, 0, 1)
+            found.append(np.append(values.mean(), drawn))
+        return Drawn(*found)
 
 
-def estimate(value: float, drawn: Float[np.ndarray, "b"]) -> Estimate:
-    """Joins a value with the percentiles of its draws."""
-    found = resampling.estimate(value, drawn, confidence=CONFIDENCE)
-    return Estimate(float(value), float(found.low), float(found.high))
+def _sets(cell: shift_runs.Cell) -> Iterator[tuple[Float[np.ndarray, "s"], float, int]]:
+    """Gives the accuracies in and out of distribution, with p and n of their images."""
+    for values, n in zip((cell.inside, cell.outside), cell.tested, strict=True):
+        yield values, (float(values.mean()) * n + 1) / (n + 2), n
 
 
-def area(shares: Sequence[float], drops: Sequence) -> np.ndarray:
+def area(shares: Sequence[float], drops: Float[np.ndarray, "levels ..."]) -> np.ndarray:
     """Gives the mean height of a curve of drops over shares, by trapezoids.
 
-    NaN for a single share. drops: numbers, or draws (levels, b).
+    NaN for a single share.
     """
-    shares, drops = np.asarray(shares, np.float64), np.asarray(drops, np.float64)
     if len(shares) < 2:
-        return np.full(drops.shape[1:], math.nan)
+        return np.full(np.shape(drops)[1:], math.nan)
     return np.trapezoid(drops, shares, axis=0) / (shares[-1] - shares[0])
 
 
-def image_variance(cell: shift_read.Cell) -> float:
-    """Gives the variance of a drop in points over test images, if seeds see the same."""
-    total = 0.0
-    for values, n in zip((cell.inside, cell.outside), cell.tested, strict=True):
-        p = (float(values.mean()) * n + 1) / (n + 2)
-        total += 100**2 * p * (1 - p) / n
-    return total
-
-
-def between(cells: Sequence[shift_read.Cell]) -> tuple[float, float]:
-    """Gives the variance of a difference of mean drops, over seeds, and its df.
-
-    Each cell has a variance of its own, as in Welch's test: recipes vary most where a
-    shift hurts. Of single seeds it is not known: 0.
-    """
-    parts = []
-    for cell in cells:
-        drops, s = 100 * (cell.inside - cell.outside), len(cell.seeds)
-        if s > 1:
-            parts.append((float(drops.var(ddof=1)) / s, s - 1))
-    total = sum(variance for variance, _ in parts)
-    if not total:
-        return 0.0, 0
-    return total, total**2 / sum(variance**2 / free for variance, free in parts)
-
-
-def larger(
-    extreme: shift_read.Cell,
-    control: shift_read.Cell | None,
-    tau: float = 0.0,
+def p_larger(
+    extreme: shift_runs.Cell, control: shift_runs.Cell | None = None, tau: float = 0.0
 ) -> float:
     """p of: the drop at the extreme is at most tau points larger than at the control.
 
-    t = (d - tau) / sqrt(v + w): v is the variance over seeds, after Welch, w that over test
-    images (jbias.stats.two_sample). Without a control the drop is compared with 0. Of single seeds
+    t = (d - tau) / sqrt(v + w): v is the variance over seeds, each cell with one of its own
+    as in Welch's test, since recipes vary most where a shift hurts; w that over test images
+    (jbias.stats.two_sample). Without a control the drop is compared with 0. Of single seeds
     v is not known, and the test is of images.
     """
-    those = [one for one in (extreme, control) if one is not None]
-    drops = [100 * float((one.inside - one.outside).mean()) for one in those]
-    difference = drops[0] - (drops[1] if control is not None else 0.0)
-    images = sum(map(image_variance, those))
-    return two_sample.mean_exceeds(difference - tau, between(those), images)
+    excess, images, over_seeds = -tau, 0.0, []
+    for sign, cell in ((1, extreme), (-1, control)):
+        if cell is not None:
+            drops, s = 100 * (cell.inside - cell.outside), len(cell.seeds)
+            excess += sign * float(drops.mean())
+            images += sum(100**2 * p * (1 - p) / n for _, p, n in _sets(cell))
+            over_seeds += [(float(drops.var(ddof=1)) / s, s - 1)] if s > 1 else []
+    total = sum(variance for variance, _ in over_seeds)
+    parts = sum(variance**2 / free for variance, free in over_seeds)
+    between = (total, total**2 / parts) if total else (0.0, 0)
+    return two_sample.mean_exceeds(excess, between, images)
+
+
+def told(name: str, one: Estimate) -> Row:
+    """Gives a number with its interval, in words and in full."""
+    words = None if math.isnan(one.value) else sure(one)
+    ends = {f"{name}_low": one.low, f"{name}_high": one.high}
+    return {f"_{name}": words, name: one.value, **ends}
+
+
+def sure(one: Estimate) -> str:
+    """Shows a number with its interval."""
+    return f"{two(one.value)} [{two(one.low)}, {two(one.high)}]"
+
+
+def spread(values: Float[np.ndarray, "s"]) -> str:
+    """Shows accuracies of seeds in %, as mean ± standard deviation."""
+    mean = two(100 * float(np.mean(values)))
+    if len(values) < 2:
+        return mean
+    return f"{mean} ± {two(100 * float(np.std(values, ddof=1)))}"
+
+
+def _named(recipe: shift_runs.Recipe) -> Row:
+    found = {name: getattr(recipe, name) for name in ("model", "algorithm", "data")}
+    return found | {"setting": recipe.told or None}
+
+
+def _groups(cell: shift_runs.Cell) -> Row:
+    """Gives metrics of groups, in words and in full, and the number of seeds."""
+    found = {}
+    for (name, metric), values in cell.groups.items():
+        found[f"_{metric}@{name}"] = spread(values)
+        found[f"{metric}@{name}"] = 100 * float(np.mean(values))
+    return found | {"seeds": len(cell.seeds)}
+
+
+def verdicts(
+    cells: Cells, draws: Draws, *, tau: float = 5.0, alpha: float = 0.05
+) -> tuple[list[Row], list[Row]]:
+    """Gives rows of recipes and attributes, and in their order rows of all their kinds.
+
+    Bugs are first, then it is by normalised drop, each by its worst kind. A bug: for some kind
+    the drop at the most extreme level less that at the control is surely above tau points: p
+    of its being tau at most, adjusted after Holm over all candidates and kinds, is below alpha.
+    """
+    order = list(shifts.LEVELS)
+    groups: dict[tuple, list[shift_runs.Cell]] = {}
+    kinds = (cell for cell in cells if cell.kind)
+    for cell in sorted(kinds, key=lambda one: order.index(one.level)):
+        groups.setdefault((cell.recipe, cell.attribute, cell.kind), []).append(cell)
+    p = {
+        key: p_larger(*_ends(those), tau=tau)
+        for key, those in groups.items()
+        if those[-1].share > shift_runs.CONTROL
+    }
+    adjusted = multiple_testing.adjust(list(p.values()), "holm")
+    holm = dict(zip(p, map(float, adjusted), strict=True))
+    candidates: dict[tuple, list[Row]] = {}
+    for key, those in groups.items():
+        verdict = BUG if holm.get(key, 1.0) < alpha else NONE
+        tested = {"verdict": verdict if key in p else UNKNOWN}
+        tested |= {"p": p.get(key, math.nan), "holm": holm.get(key, math.nan)}
+        candidates.setdefault(key[:2], []).append(_curve(those, draws, tested))
+
+    ranked = sorted(candidates, key=lambda key: (_rank(candidates[key]), key))
+    named = ("_recipe", "model", "algorithm", "data", "setting", "attribute", "verdict")
+    rows = []
+    for i, key in enumerate(ranked, start=1):
+        first = {name: candidates[key][0][name] for name in named}
+        rows.append({"rank": str(i), **first, **(_worst(candidates[key]) or {})})
+    return rows, [row for key in ranked for row in candidates[key]]
+
+
+def _worst(kinds: Sequence[Row]) -> Row | None:
+    """The kind with the largest normalised drop; of those that are bugs, if any is."""
+    tested = [row for row in kinds if row["verdict"] != UNKNOWN]
+    bugs = [row for row in tested if row["verdict"] == BUG]
+    return max(bugs or tested, key=lambda row: row["normalised"], default=None)
+
+
+def _rank(kinds: Sequence[Row]) -> tuple[bool, float]:
+    one = _worst(kinds)
+    return (one["verdict"] != BUG, -one["normalised"]) if one else (True, math.inf)
+
+
+def _ends(cells: Cells) -> list[shift_runs.Cell]:
+    """The most extreme level of a curve, and the control if it was run."""
+    return [cells[-1], *cells[: cells[0].share == shift_runs.CONTROL]]
+
+
+def _curve(cells: Cells, draws: Draws, tested: Row) -> Row:
+    """Gives the row of one kind of shift, whose levels are rows of their own."""
+    last, *control = _ends(cells)
+    drawn = [draws.of(cell) for cell in cells]
+    points = np.stack([one.points for one in drawn])
+    relative = np.stack([one.percent for one in drawn])
+    names = {**_named(last.recipe), "attribute": last.attribute}
+    levels = []
+    for cell, absolute, share in zip(cells, points, relative, strict=True):
+        row = {**names, "level": cell.level, "share": cell.share}
+        row |= {"id": spread(cell.inside), "ood": spread(cell.outside)}
+        row |= {"id_mean": 100 * float(cell.inside.mean())}
+        row |= {"ood_mean": 100 * float(cell.outside.mean())}
+        row |= told("drop", estimate(absolute)) | told("percent", estimate(share))
+        row |= _groups(cell) | {"images": cell.images or None}
+        levels.append(row | dict(zip(("n_id", "n_ood"), cell.tested, strict=True)))
+    counts = dict.fromkeys(str(len(cell.seeds)) for cell in (last, *control))
+    row = {**names, "kind": last.kind, "verdict": tested["verdict"]}
+    row |= {"level": last.level, "seeds": " and ".join(counts), **tested}
+    numbers = {"percent": relative[-1], "drop": points[-1]}
+    numbers |= {"over": points[-1] - bool(control) * points[0]}
+    numbers |= {"normalised": relative[-1] - bool(control) * relative[0]}
+    numbers |= {"area": area([cell.share for cell in cells], points)}
+    numbers |= {"control": points[0] if control else points[0] * math.nan}
+    for name, one in numbers.items():
+        row |= told(name, estimate(one))
+    return row | {"_recipe": last.recipe, "_levels": levels}
+
+
+def remedies(cells: Cells, draws: Draws, reference: str = REFERENCE) -> list[Row]:
+    """Gives the plain recipe and those beside it, at the most extreme level they share.
+
+    closed: 1 - drop / that of the plain recipe. Raises ValueError for a reference that no
+    recipe has as its algorithm.
+    """
+    known = sorted({cell.recipe.algorithm for cell in cells})
+    if reference not in (*known, REFERENCE):
+        raise ValueError(
+            f"--reference: must be an algorithm of the runs, got {reference!r}: "
+            f"{', '.join(known)}"
+        )
+    groups: dict[tuple, dict[float, list[shift_runs.Cell]]] = {}
+    for cell in cells:
+        if cell.share > shift_runs.CONTROL:
+            key = (cell.recipe.model, cell.recipe.data, cell.attribute, cell.images)
+            key += (cell.kind or cell.level, *sorted(cell.options.items()))
+            groups.setdefault(key, {}).setdefault(cell.share, []).append(cell)
+    rows = []
+    for levels in groups.values():
+        for share in sorted(levels, reverse=True):
+            plain = [x for x in levels[share] if x.recipe.algorithm == reference]
+            if plain and len(levels[share]) > 1:
+                first = min(plain, key=_plainness)
+                others = [one for one in levels[share] if one is not first]
+                rows += [_beside(one, first, draws) for one in (first, *others)]
+                break
+    return rows
+
+
+def _plainness(cell: shift_runs.Cell) -> tuple:
+    """Of several plain recipes the one with the fewest inputs is first."""
+    return len(cell.settings.get("inputs", "[]")), cell.recipe
+
+
+def _beside(cell: shift_runs.Cell, plain: shift_runs.Cell, draws: Draws) -> Row:
+    paired = "yes" if cell.seeds == plain.seeds else "no"
+    row = {"data": cell.recipe.data, "attribute": cell.attribute, "level": cell.level}
+    row |= {**_named(cell.recipe), "pairs": "plain" if cell is plain else paired}
+    row |= {"id": spread(cell.inside), "ood": spread(cell.outside)}
+    mine, theirs = draws.of(cell), draws.of(plain)
+    # Where a draw of the plain drop is not above 0, nothing can be closed.
+    whole = np.where(theirs.points > 0, theirs.points, math.nan)
+    closed = np.nan_to_num(1 - mine.points / whole, nan=-math.inf)
+    compared = {
+        "gain": 100 * (mine.outside - theirs.outside),
+        "id_cost": 100 * (theirs.inside - mine.inside),
+        "closed": closed if estimate(theirs.points).low > 0 else closed * math.nan,
+    }
+    row |= told("drop", estimate(mine.points))
+    for name, drawn in compared.items():
+        row |= told(name, NOT_KNOWN if cell is plain else estimate(drawn))
+    return row | _groups(cell) | {"_cell": cell}
+
+
+def ranks(cells: Cells, draws: Draws) -> Iterator[Row]:
+    """Gives the agreement at the most extreme level of each kind that models share."""
+    groups: dict[tuple, dict[float, list[shift_runs.Cell]]] = {}
+    for cell in cells:
+        if cell.kind and cell.share > shift_runs.CONTROL:
+            recipe = cell.recipe
+            key = (recipe.algorithm, recipe.data, cell.attribute, recipe.dealt)
+            key += (shifts.KINDS.index(cell.kind),)
+            groups.setdefault(key, {}).setdefault(cell.share, []).append(cell)
+    for key in sorted(groups):
+        enough = [k for k, those in groups[key].items() if len(those) >= FEWEST]
+        if enough:
+            those = groups[key][max(enough)]
+            drawn = [draws.of(cell) for cell in those]
+            yield agreement(
+                ("here", *key[:3], those[0].kind),
+                [cell.recipe.network for cell in those],
+                np.stack([one.inside for one in drawn]),
+                np.stack([one.outside for one in drawn]),
+            )
+
+
+def agreement(
+    named: tuple[str, str, str, str, str],
+    models: Sequence[str],
+    inside: Float[np.ndarray, "k 1+b"],
+    outside: Float[np.ndarray, "k 1+b"],
+) -> Row:
+    """Tests whether models rank alike; b may be 0, of numbers that cannot be drawn.
+
+    named: whose ("here" or "paper"), algorithm, data, attribute and kind.
+    """
+    tau = stats.kendall(inside[:, 0], outside[:, 0])
+    rho = stats.spearman(inside[:, 0], outside[:, 0])
+    first, second = np.triu_indices(len(inside), 1)
+    left, right = (np.sign(x[first] - x[second]) for x in (inside, outside))
+    scale = np.sqrt(np.abs(left).sum(axis=0) * np.abs(right).sum(axis=0))
+    # tau-b of the draws as well, 0 where all is tied.
+    taus = (left * right).sum(axis=0) / np.where(scale > 0, scale, 1)
+    _, low, high = estimate(taus) if len(taus) > 1 else NOT_KNOWN
+    crossed, pairs = int((left[:, 0] * right[:, 0] < 0).sum()), len(first)
+    words = ("whose", "algorithm", "data", "attribute", "kind")
+    row = dict(zip(words, named, strict=True)) | {"models": ", ".join(models)}
+    row |= {"tau": tau.statistic, "tau_p": tau.pvalue, "low": low, "high": high}
+    row |= {"rho": rho.statistic, "rho_p": rho.pvalue}
+    row |= {"discordant": crossed, "pairs": pairs, "n": len(inside)}
+    row |= {"interval": None if math.isnan(low) else f"[{two(low)}, {two(high)}]"}
+    return row | {"crossed": f"{crossed} of {pairs}"}

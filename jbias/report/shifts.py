@@ -5,55 +5,55 @@ r"""Reports networks trained under chosen shifts: which attribute hurts, and wha
 
 From workdirs of runs with config.train.shift, as `shift=C6,attribute=colour` after the colon
 of --config makes them. Ranks recipes and attributes by what a shift costs, with intervals,
-tests and verdicts; shows what remedies close, and Tables 1 to 3 and Figures 3 to 6 of Hu,
-Sang, Wang and Jiang 2021, ours beside theirs. Writes to --out: index.html (one page that
-needs no network), tables/*.csv and *.tex, figures/*.svg, *.pdf and *.png, results.json.
+tests and verdicts; shows what remedies close, drops over levels, and whether models rank
+alike in and out of distribution. Writes to --out: index.html (one page that needs no
+network), tables/*.csv and *.tex, figures/*.svg, *.pdf and *.png, results.json. Tables 1 to 3
+of Hu, Sang, Wang and Jiang 2021 are of python -m jbias.papers.shifts.
 """
 
 import argparse
-import os
 import pathlib
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from jbias.runtime import cli
-
-_PRINTED = "examples/published"
-_OUT = "report-shifts"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Makes the report; returns 0, or 2 with one line on stderr if that is impossible."""
-    parser = _parser()
-    args = parser.parse_args(cli.split_values(argv, "--runs"))
-    if args.last is not None and args.selection != "last_n":
-        parser.error("--last has no say without --selection=last_n")
+    parser, argv = _parser(), cli.split_values(argv, "--runs")
+    if any(word.partition("=")[0] == "--printed" for word in argv):
+        parser.error("--printed: is a flag of python -m jbias.papers.shifts now")
+    args = parse(parser, argv)
     return cli.print_lines("shifts", lambda: _made(args))
 
 
-def _made(args: argparse.Namespace) -> Iterator[str]:
+def _made(args: argparse.Namespace) -> list[str]:
     """Makes the report; returns what is to be told."""
     # Only now: --help and wrong arguments need none of it.
-    from jbias.report import document, shift_page, shift_printed, shift_read
+    from jbias.report import document, shift_page, shift_runs
 
-    printed = shift_printed.Printed()
-    if args.printed:
-        printed = shift_printed.read(args.printed)
-    study = shift_read.read(args.runs, selection=args.selection, last=args.last)
-    options = shift_page.Options(
-        tau=args.tau,
-        alpha=args.alpha,
-        reference=args.reference,
-        draws=args.draws,
-        seed=args.seed,
-    )
-    report = shift_page.report(study, printed, options)
-    written = document.write(report, pathlib.Path(args.out))
-    return iter([*report.answer, *study.notes, written])
+    study = shift_runs.read(args.runs, selection=args.selection, last=args.last)
+    page = shift_page.report(study, args)
+    return [*page.answer, *study.notes, document.write(page, pathlib.Path(args.out))]
 
 
-def _parser() -> argparse.ArgumentParser:
+def parse(parser: cli.Parser, argv: Sequence[str] | None) -> argparse.Namespace:
+    """Reads the arguments."""
+    args = parser.parse_args(cli.split_values(argv, "--runs"))
+    if args.last is not None and args.selection != "last_n":
+        parser.error("--last has no say without --selection=last_n")
+    return args
+
+
+def _parser() -> cli.Parser:
     parser = cli.Parser("report.shifts", __doc__)
+    add_flags(parser)
+    return parser
+
+
+def add_flags(parser: cli.Parser) -> None:
+    """Adds the flags of every report of shifts."""
     add = parser.add_argument
     add(
         "--runs",
@@ -64,7 +64,7 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "--out",
         **{**cli.OUT, "required": False},
-        default=_OUT,
+        default="report-shifts",
         help="folder of the report (default: %(default)s)",
     )
     add(
@@ -95,28 +95,9 @@ def _parser() -> argparse.ArgumentParser:
         help="the plain recipe's algorithm, with which remedies are compared, with its "
         "variant in brackets if it has one (default: %(default)s)",
     )
-    add(
-        "--draws",
-        type=cli.at_least_100,
-        default=2_000,
-        metavar="N",
-        help="draws of seeds and images behind an interval, at least 100 (default: "
-        "%(default)s)",
-    )
-    add(
-        "--seed",
-        type=cli.at_least_0,
-        default=0,
-        help="of the draws (default: %(default)s)",
-    )
-    add(
-        "--printed",
-        default=_PRINTED if os.path.isdir(_PRINTED) else "",
-        metavar="DIR",
-        help="folder with the published ood_*.csv (default: examples/published, where it "
-        "is)",
-    )
-    return parser
+    what = "draws of seeds and images behind an interval, at least 100"
+    cli.add_count(parser, "--draws", 100, 2_000, what)
+    cli.add_count(parser, "--seed", 0, 0, "of the draws", metavar=None)
 
 
 if __name__ == "__main__":

@@ -92,7 +92,7 @@ def from_rows(
 
     columns: by key of the rows, the head and how a value is shown; words come first, as
     `str`, and what is not known is a dash. strong: the keys of a row to emphasise. CSV and
-    Parquet have all keys.
+    Parquet have all keys but those with a leading underscore, which are for the eye alone.
     """
     frame = pd.DataFrame(rows)
     if frame.empty:
@@ -112,7 +112,7 @@ def from_rows(
             )
             for row in known
         ),
-        data=frame,
+        data=frame[[key for key in frame if str(key)[:1] != "_"]],
         strong=frozenset(
             (i, places[key])
             for i, row in enumerate(known)

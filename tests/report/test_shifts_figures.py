@@ -3,17 +3,10 @@
 import json
 
 import numpy as np
+import pandas as pd
 import pytest
 
-from jbias.report import (
-    plots,
-    shift_drops,
-    shift_figures,
-    shift_plots,
-    shift_read,
-    shift_sizes,
-    shift_verdicts,
-)
+from jbias.report import plots, shift_drops, shift_plots, shift_runs
 from tests.report import shifted
 
 DRAWS = shift_drops.Draws(200, 0)
@@ -21,7 +14,7 @@ DRAWS = shift_drops.Draws(200, 0)
 
 @pytest.fixture
 def seen(monkeypatch):
-    """What each kind of figure was asked to draw, by its panels."""
+    """What each kind of figure was asked to draw, by its name."""
     found = {}
     for room, name in (
         *((shift_plots, x) for x in ("curves", "against", "probabilities")),
@@ -29,19 +22,25 @@ def seen(monkeypatch):
     ):
         calls = found.setdefault(f"{room.__name__.rpartition('.')[2]}.{name}", [])
 
-        def keep(panels, *rest, calls=calls, **named):
-            calls.append((panels, rest, named))
+        def keep(frame, *_, calls=calls, **named):
+            calls.append((frame, named))
 
         monkeypatch.setattr(room, name, keep)
     return found
 
 
-def drawn(tmp_path):
-    study = shift_read.read([f"{tmp_path}/*"])
-    candidates = shift_verdicts.of(study.cells, DRAWS)
-    return {
-        name: told for name, _, _, told in shift_figures.of(study, candidates, DRAWS)
-    }
+def drawn(folder):
+    """Captions by figure."""
+    study = shift_runs.read([f"{folder}/*"])
+    _, kinds = shift_drops.verdicts(study.cells, DRAWS)
+    figures = shift_plots.of(study, kinds, DRAWS)
+    return {figure.name: figure.caption for _, figure in figures}
+
+
+def lines(frame, column):
+    """Numbers by panel and line."""
+    by = frame.groupby(["panel", "line"], sort=False)[column]
+    return {key: rows.tolist() for key, rows in by}
 
 
 def test_levels_are_lines_of_drops(tmp_path, seen):
@@ -49,13 +48,13 @@ def test_levels_are_lines_of_drops(tmp_path, seen):
         shifted.write(tmp_path / level, level, {"id": 0.9, "ood": outside})
     shifted.write(tmp_path / "alone", "M4", {"id": 0.9, "ood": 0.5})
     assert set(drawn(tmp_path)) == {"levels_conditional"}  # One point is no curve.
-    ((panels, (names,), named),) = seen["shift_plots.curves"]
-    (line,) = panels["colour"]
-    assert names == ["resnet18"] and line.name == "resnet18"
-    assert line.x == [0.5, 0.8, 1.0]
-    assert line.y == pytest.approx([0, 20, 80])
-    assert all(a < y < b for a, y, b in zip(line.low, line.y, line.high, strict=True))
-    assert named["ticks"]["colour"][0.8] == "C3"
+    ((frame, named),) = seen["shift_plots.curves"]
+    line = "colour", "resnet18"
+    assert lines(frame, "x") == {line: [0.5, 0.8, 1.0]}
+    assert lines(frame, "value")[line] == pytest.approx([0, 20, 80])
+    assert (frame["low"] < frame["value"]).all()
+    assert (frame["value"] < frame["high"]).all()
+    assert named["ticks"][0.8] == "C3"
 
 
 def test_models_are_spots_of_seeds_by_kind(tmp_path, seen):
@@ -68,11 +67,11 @@ def test_models_are_spots_of_seeds_by_kind(tmp_path, seen):
             tmp_path / f"{model}-0", "C0", {"id": 0.9, "ood": 0.9}, model=model
         )
     assert "in_against_out" in drawn(tmp_path)
-    ((panels, (names,), _),) = seen["shift_plots.against"]
-    assert list(panels) == ["conditional"] and names == ["cnn", "resnet18"]
-    spots = {spot.name: spot for spot in panels["conditional"]}
-    assert spots["cnn"].outside.tolist() == pytest.approx([30, 50])
-    assert spots["cnn"].inside.tolist() == pytest.approx([90, 90])
+    ((frame, _),) = seen["shift_plots.against"]
+    spots = lines(frame, "outside")
+    assert set(spots) == {("conditional", "cnn"), ("conditional", "resnet18")}
+    assert spots["conditional", "cnn"] == pytest.approx([30, 50])
+    assert lines(frame, "inside")["conditional", "cnn"] == pytest.approx([90, 90])
 
 
 def test_learning_curves_are_of_the_first_iterations(tmp_path, seen):
@@ -82,7 +81,7 @@ def test_learning_curves_are_of_the_first_iterations(tmp_path, seen):
     shifted.write(tmp_path / "a", "C6", fine, steps=steps, seeds=(0, 1))
     shifted.write(tmp_path / "b", "M4", {"id": 0.9, "ood": 0.5})
     assert "1,000 iterations" in drawn(tmp_path)["learning_curves"]
-    ((panels, _, named),) = seen["plots.curves"]
+    ((panels, named),) = seen["plots.curves"]
     ((title, table),) = panels
     assert title == "resnet18, colour C6" and named["label"] == "iteration"
     table = table[table["algorithm"] == "out of distribution"].sort_values("epoch")
@@ -97,10 +96,11 @@ def test_probabilities_need_both_sets(tmp_path, seen):
         fine = {"id": 0.9, "ood": 0.5}
         shifted.write(tmp_path / name, level, fine, likelihood=kept, seeds=(0,))
     drawn(tmp_path)
-    ((panels, _, _),) = seen["shift_plots.probabilities"]
-    assert list(panels) == ["resnet18, colour C6"]
-    inside, outside = panels["resnet18, colour C6"]
-    assert (inside, outside) == (pytest.approx([0.9]), pytest.approx([0.1]))
+    ((frame, _),) = seen["shift_plots.probabilities"]
+    found, title = lines(frame, "value"), "resnet18, colour C6"
+    assert set(found) == {(title, name) for name in shift_plots.SETS.values()}
+    assert found[title, "in distribution"] == pytest.approx([0.9])
+    assert found[title, "out of distribution"] == pytest.approx([0.1])
 
 
 def test_sizes_differ_in_nothing_else(tmp_path, seen):
@@ -108,21 +108,20 @@ def test_sizes_differ_in_nothing_else(tmp_path, seen):
         how = dict(images=images, trained=images, epochs=epochs)
         accuracies = {"id": 0.9, "ood": images / 10_000}
         shifted.write(tmp_path / f"{images}-{epochs}", "C6", accuracies, **how)
-        cells = shift_read.read([f"{tmp_path}/*"]).cells
-        return [told for *_, told in shift_sizes.of(cells, DRAWS)]
+        return drawn(tmp_path).get("sizes")
 
-    def lines():
-        panels, _, named = seen["shift_plots.curves"].pop()
-        assert named["labels"][0] == "training images" and named["log"]
-        return [drawn[1].x for drawn in panels.values()]
+    def sizes():
+        frame, named = seen["shift_plots.curves"].pop()
+        assert named["labels"][0] == "training images" and "ticks" not in named
+        return [x for (_, line), x in lines(frame, "x").items() if "out" in line]
 
-    assert write(1_000, 5) == []
-    assert "Epochs" not in write(4_000, 5)[0]
-    assert lines() == [[1_000, 4_000]]
-    assert "Epochs are not the same along resnet18" in write(9_000, 9)[0]
-    assert lines() == [[1_000, 4_000, 9_000]]
-    assert "Epochs" not in write(4_000, 9)[0]  # Now 4,000 images have two.
-    assert lines() == [[1_000, 4_000], [4_000, 9_000]]
+    assert write(1_000, 5) is None
+    assert "Epochs" not in write(4_000, 5)
+    assert sizes() == [[1_000, 4_000]]
+    assert "Epochs are not the same along resnet18" in write(9_000, 9)
+    assert sizes() == [[1_000, 4_000, 9_000]]
+    assert "Epochs" not in write(4_000, 9)  # Now 4,000 images have two.
+    assert sizes() == [[1_000, 4_000], [4_000, 9_000]]
 
 
 def test_widths_of_one_model(tmp_path, seen):
@@ -132,16 +131,18 @@ def test_widths_of_one_model(tmp_path, seen):
         config = json.loads(path.read_text())
         config["model"]["width"] = width
         path.write_text(json.dumps(config))
-    cells = shift_read.read([f"{tmp_path}/*"]).cells
-    list(shift_sizes.of(cells, DRAWS))
-    ((panels, _, named),) = seen["shift_plots.curves"]
-    (lines,) = panels.values()
-    assert lines[1].x == [16, 64] and lines[1].y == pytest.approx([16, 64])
+    assert "width of the network" in drawn(tmp_path)["widths"]
+    ((frame, named),) = seen["shift_plots.curves"]
+    (line,) = (key for key in lines(frame, "x") if "out" in key[1])
+    assert lines(frame, "x")[line] == [16, 64]
+    assert lines(frame, "value")[line] == pytest.approx([16, 64])
     assert named["labels"][0] == "width of the network"
 
 
 def test_what_does_not_fit_is_told():
-    panels = dict.fromkeys(range(12), ())
-    told = shift_plots.left_out(panels, [str(i) for i in range(20)])
-    assert told == "Drawn are the first 9 of 12 panels and 12 of 20 recipes."
-    assert shift_plots.left_out({}) == ""
+    frame = pd.DataFrame({"panel": [i % 12 for i in range(20)], "line": range(20)})
+    told = "Drawn are the first 9 of 12 panels"
+    assert shift_plots.left_out(frame) == f"{told}."  # Spots are all drawn.
+    told += " and 12 of 20 recipes."
+    assert shift_plots.left_out(frame.assign(x=0)) == told
+    assert shift_plots.left_out(frame[:1]) == ""

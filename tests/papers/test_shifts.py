@@ -1,21 +1,17 @@
 """The paper's tables in its layout, ours beside theirs, and what its numbers are."""
 
+import html
+import json
 import pathlib
+import re
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from jbias import stats
-from jbias.report import (
-    shift_drops,
-    shift_printed,
-    shift_ranks,
-    shift_read,
-    shift_remedies,
-    shift_singles,
-    shift_tables,
-)
+from jbias.papers import shifts, shifts_published
+from jbias.report import plots, shift_drops, shift_page, shift_runs
 from tests.report import shifted
 
 PUBLISHED = pathlib.Path(__file__).parents[2] / "examples/published"
@@ -24,7 +20,7 @@ DRAWS = shift_drops.Draws(200, 0)
 
 @pytest.fixture(scope="module")
 def printed():
-    return shift_printed.read(str(PUBLISHED))
+    return shifts_published.read(str(PUBLISHED))
 
 
 def published(name):
@@ -58,7 +54,7 @@ def test_printed_drops_of_table_2_are_three_quarters_but_for_one():
     assert len(rows) == 16
     off = {}
     for names, printed in drops.set_index(key)["drop_pct"].items():
-        expected = shift_singles.paper_compat(float(rows[names]), 4)
+        expected = shifts_published.paper_compat(float(rows[names]), 4)
         if abs(printed - expected) > 0.02:
             off[names] = printed, round(expected, 2)
     assert off == {("2-layer CNN", "B", "1K"): (12.26, 12.45)}
@@ -67,20 +63,20 @@ def test_printed_drops_of_table_2_are_three_quarters_but_for_one():
 
 
 def test_ranks_of_the_printed_models(printed):
-    found = {(x.data, x.kind): x for x in shift_ranks.of_printed(printed.table1)}
+    found = {(x["data"], x["kind"]): x for x in shifts_published.printed_ranks(printed)}
     rho = {"marginal": 0.66, "conditional": -0.03, "joint": 0.94}
     for kind, expected in rho.items():
         one = found["CelebA", kind]
-        assert one.rho == pytest.approx(expected, abs=0.005)
-        assert len(one.models) == 6 and one.pairs == 15
+        assert one["rho"] == pytest.approx(expected, abs=0.005)
+        assert one["n"] == 6 and one["pairs"] == 15
         rows = published("table1").query("dataset == 'CelebA' and shift == @kind")
         rows = rows[rows["model"] != "Average"]
         tau = stats.kendall(rows["id_acc"], rows["ood_acc"])
-        assert (one.tau, one.tau_p) == (tau.statistic, tau.pvalue)
+        assert (one["tau"], one["tau_p"]) == (tau.statistic, tau.pvalue)
 
 
 def read(folder):
-    return shift_read.read([f"{folder}/*"]).cells
+    return shift_runs.read([f"{folder}/*"]).cells
 
 
 def only(folder, value, *, others, name="", **more):
@@ -102,7 +98,7 @@ def test_table_1_has_ours_beside_theirs(tmp_path, printed):
                 where, level, {"id": inside, "ood": outside + up}, model=model
             )
     shifted.write(tmp_path / "M0", "M0", {"id": 0.9, "ood": 0.9})
-    (table,) = shift_tables.of(read(tmp_path), printed, DRAWS)
+    (table,) = shifts_published.of(read(tmp_path), printed, DRAWS)
     assert table.name == "table1_kinds" and table.texts == 3
     rows = {row[1:3]: row[3:] for row in table.rows}
     ours = rows["resnet18", "here, n=3"]
@@ -124,7 +120,7 @@ def test_table_1_has_ours_beside_theirs(tmp_path, printed):
 def test_averages_of_the_same_models(tmp_path, printed):
     for model in ("resnet18", "resnet34"):
         shifted.write(tmp_path / model, "M4", {"id": 0.9, "ood": 0.5}, model=model)
-    (table,) = shift_tables.of(read(tmp_path), printed, DRAWS)
+    (table,) = shifts_published.of(read(tmp_path), printed, DRAWS)
     rows = {row[1:3]: row[3:] for row in table.rows}
     inside, outside = (96.8 + 98) / 2, (49.51 + 41.21) / 2
     drop = f"{100 * (inside - outside) / inside:.2f}"
@@ -134,7 +130,7 @@ def test_averages_of_the_same_models(tmp_path, printed):
 
 def test_a_level_before_the_last_is_named(tmp_path):
     shifted.write(tmp_path / "a", "C5", {"id": 0.9, "ood": 0.5})
-    (table,) = shift_tables.of(read(tmp_path), shift_printed.Printed(), DRAWS)
+    (table,) = shifts_published.of(read(tmp_path), shifts_published.read(""), DRAWS)
     assert table.rows[0][8].endswith("(C5)") and table.rows[0][5] == "–"
 
 
@@ -148,7 +144,7 @@ def test_table_2_has_a_column_a_value(tmp_path, printed):
     only(
         tmp_path, "red", others={"green": 0.2, "yellow": 0.6, "blue": 0.1}, model="mine"
     )
-    (table,) = shift_tables.of(read(tmp_path), printed, DRAWS)
+    (table,) = shifts_published.of(read(tmp_path), printed, DRAWS)
     assert (
         table.head[4:8] == shifted.COLOURS
     )  # In the order of the data, not of letters.
@@ -175,11 +171,11 @@ def test_table_2_has_a_column_a_value(tmp_path, printed):
 def test_others_that_are_tested_together_are_of_as_many_values(tmp_path):
     where = tmp_path / "a"
     shifted.write(where, "only-red", {"id": 0.8, "ood": 0.2}, data="faces")
-    (table,) = shift_tables.of(read(tmp_path), shift_printed.Printed(), DRAWS)
+    (table,) = shifts_published.of(read(tmp_path), shifts_published.read(""), DRAWS)
     assert table.rows[0][4:] == ("80.00 ± 0.00", "20.00 ± 0.00", "75.00", "56.25")
     path = where / "provenance.json"
     path.write_text("{}")
-    (table,) = shift_tables.of(read(tmp_path), shift_printed.Printed(), DRAWS)
+    (table,) = shifts_published.of(read(tmp_path), shifts_published.read(""), DRAWS)
     assert table.rows[0][-2:] == ("75.00", "–")
 
 
@@ -188,7 +184,7 @@ def test_table_3_has_clusters_in_their_order(tmp_path, printed):
     for i in (10, 2, 1):
         others = {name: 0.5 for name in names if name != f"D{i}"} | {"D5": 0.86}
         only(tmp_path, f"D{i}", others=others, attribute="cluster", data="celeba")
-    (table,) = shift_tables.of(read(tmp_path), printed, DRAWS)
+    (table,) = shifts_published.of(read(tmp_path), printed, DRAWS)
     rows = [row[1:] for row in table.rows]
     assert [row[1] for row in rows] == ["D1", "D1", "D2", "D2", "D10", "mean"]
     assert rows[0][3:5] == ("99.00 ± 0.00", "54.00 ± 0.00")  # The plain mean of nine.
@@ -196,14 +192,46 @@ def test_table_3_has_clusters_in_their_order(tmp_path, printed):
     assert rows[-1][3:5] == ("99.00", "54.00")
 
 
-def test_remedies_without_the_plain_recipe_are_told(tmp_path):
+@pytest.fixture(scope="module")
+def out(tmp_path_factory):
+    """The report of a few runs of everything that the paper has."""
+    runs, out = (tmp_path_factory.mktemp(name) for name in ("runs", "report"))
     fine = {"id": 0.9, "ood": 0.5}
-    for name, level in (("erm", "C6"), ("irm", "C6"), ("coral", "M4")):
-        shifted.write(tmp_path / name, level, fine, algorithm=name)
-    cells = read(tmp_path)
-    found = shift_remedies.of(cells, DRAWS)
-    assert [one.cell.recipe.algorithm for one in found] == ["erm", "irm"]
-    (told,) = shift_remedies.caveats(cells, found, "erm")
-    assert told.startswith("What coral would close is not known")
-    both = [cell for cell in cells if cell.recipe.algorithm != "coral"]
-    assert not list(shift_remedies.caveats(both, found, "erm"))
+    for model in ("resnet18", "cnn", "squeezenet1_0"):
+        shifted.write(runs / model, "C6", fine, model=model)
+    only(runs, "red", others={"green": 0.2, "yellow": 0.6, "blue": 0.1})
+    only(runs, "D1", others={"D2": 0.5}, attribute="cluster", data="celeba")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plots, "to_pdf", lambda fig: b"%PDF left out")
+        args = [f"--runs={runs}/*", f"--out={out}", "--draws=100"]
+        assert shifts.main([*args, f"--printed={PUBLISHED}"]) == 0
+    return out
+
+
+def test_the_page_is_that_of_the_report_with_the_papers_tables(out):
+    text = (out / "index.html").read_text()
+    found = re.findall(r'<section id="(\w+)">', text)
+    there = [x for x in [*shift_page.SECTIONS, "tables"] if x in found]
+    assert sorted(found) == sorted(there)
+    assert found.index("tables") + 1 == found.index("ranks")
+    assert "The paper's are computed from its Table 1" in html.unescape(text)
+    told = json.loads((out / "results.json").read_text(), parse_constant=pytest.fail)
+    named = {path.stem for path in (out / "tables").glob("*.csv")}
+    assert named == set(told["tables"])
+    assert {"table1_kinds", "table2_single_values", "table3_clusters"} <= named
+    assert {"verdicts", "kinds", "levels", "ranks", "runs"} <= named
+    ranks = pd.read_csv(out / "tables/ranks.csv")
+    assert ranks["whose"].tolist() == ["here"] + 6 * ["paper"]
+    assert len(ranks) == len(told["tables"]["ranks"])
+
+
+def test_numbers_that_are_not_there_are_one_line(tmp_path, capsys):
+    args = ["--runs=x", f"--out={tmp_path}/out"]
+    assert shifts.main([*args, "--printed=nowhere"]) == 2
+    assert "--printed: nowhere/ood_table1.csv must be there" in capsys.readouterr().err
+    for path in PUBLISHED.glob("ood_*.csv"):
+        (tmp_path / path.name).write_text(path.read_text().replace("96.8,", "?,"))
+    assert shifts.main([*args, f"--printed={tmp_path}"]) == 2
+    err = capsys.readouterr().err
+    assert "ood_table1.csv:" in err and "must be as published" in err
+    assert err.count("\n") == 1

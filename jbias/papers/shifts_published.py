@@ -1,0 +1,386 @@
+"""Tables 1 to 3 of the paper on tests under chosen shifts: its layout, ours beside theirs.
+
+Source: Hu, Sang, Wang and Jiang, Understanding and Testing Generalization of Deep Networks on
+Out-of-Distribution Data, 2021, https://arxiv.org/abs/2111.09190. Accuracies and drops in %.
+
+The Drop% of its Table 2 is the mean of the relative drops over all columns, that of the
+trained value, 0, among them: (m - 1) / m of the drop of the mean over the m - 1 others. Both
+are shown.
+"""
+
+import argparse
+import dataclasses
+import math
+import pathlib
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from jbias.data import shifts
+from jbias.report import csv_rows, document, shift_drops, shift_page, shift_runs, tables
+
+AVERAGE = "Average"
+FULL, FEW = "Full", "1K"  # Sizes of training sets in Table 2.
+MODELS = {
+    "resnet18": "ResNet18",
+    "resnet34": "ResNet34",
+    "squeezenet1_0": "SqueezeNet1.0",
+    "squeezenet1_1": "SqueezeNet1.1",
+    "mobilenetv3_small": "MobileNet v3",
+    "mobilenetv3_large": "MobileNet v3",
+    "cnn": "2-layer CNN",
+    "alexnet": "AlexNet",
+    "vgg11": "Vgg11",
+    "densenet121": "DensNet121",
+    "resnext50": "ResNeXt50",
+}
+# By the first word of what data is called here.
+DATA = {"colored_mnist": "ColoredMNIST", "celeba": "CelebA"}
+HAIR = {f"{colour}_Hair" for colour in ("Black", "Blond", "Brown", "Gray")}
+MEANS = (
+    "Ours: mean ± standard deviation over n seeds (n - 1 in its denominator); drops are of "
+    "the means over seeds, 100 (ID - OOD) / ID, with intervals of 95 % over redrawn seeds and "
+    "test images."
+)
+_HEADS = ("ID", "OOD", "Drop %")
+_FEW_IMAGES = 1_300  # Up to so many the paper's rows of 1,000 are the like.
+_NOTHING = ("–",) * 3
+Cells = Sequence[shift_runs.Cell]
+Part = dict[str, dict[str, shift_runs.Cell]]  # By network and kind.
+Row = tuple[str, ...]
+two = tables.digits(2)
+# By file, the columns that name numbers, and those of numbers; averages are of the model
+# "Average".
+_COLOUR = ("model", "train_colour", "train_size")
+_FILES = {
+    "ood_table1": (("dataset", "model", "shift"), ("id_acc", "ood_acc", "drop_pct")),
+    "ood_table2": ((*_COLOUR, "test_colour"), ("accuracy",)),
+    "ood_table2_drops": (_COLOUR, ("drop_pct",)),
+    "ood_table3": (("train_cluster", "model"), ("id_acc", "ood_acc_avg")),
+}
+# By file and names.
+Printed = Mapping[str, Mapping[tuple[str, ...], tuple[float, ...]]]
+
+
+def read(folder: str) -> Printed:
+    """Reads ood_*.csv of a folder, "" for none. Raises ValueError where one is amiss."""
+    found: dict[str, dict] = {name: {} for name in _FILES}
+    for name, (names, numbers) in _FILES.items() if folder else ():
+        path = pathlib.Path(folder) / f"{name}.csv"
+        if not path.exists():
+            raise ValueError(
+                f"--printed: {path} must be there; name the folder of the published numbers"
+            )
+        for place, row in csv_rows.read(str(path))[1]:
+            try:
+                key = tuple(row[x] for x in names)
+                found[name][key] = tuple(float(row[x]) for x in numbers)
+            except (KeyError, ValueError) as error:
+                raise ValueError(
+                    f"{place}: must be as published, got {error}"
+                ) from None
+    return found
+
+
+def report(
+    study: shift_runs.Study, printed: Printed, args: argparse.Namespace
+) -> document.Report:
+    """Gives a report of shifts with the paper's tables, and the ranks of its models."""
+    page = shift_page.report(study, args)
+    draws = shift_drops.Draws(args.draws, args.seed)
+    ours = list(shift_drops.ranks(study.cells, draws))
+    known = {data_of(cell) for cell in study.cells}
+    theirs = [x for x in printed_ranks(printed) if ours or x["data"] in known]
+    told = " The paper's are computed from its Table 1, one run a model."
+    ranks = shift_page.table("ranks", [*ours, *theirs], told)
+    added = of(study.cells, printed, draws)
+    sections = []
+    for one in page.sections:
+        if one.id == "ranks":
+            sections.append(document.Section("tables", "The paper's tables", added))
+            kept = [x for x in one.blocks if not isinstance(x, tables.Table)]
+            one = dataclasses.replace(one, blocks=[*kept, *filter(None, [ranks])])
+        sections.append(one)
+    more = {table.name: table.data for table in filter(None, (*added, ranks))}
+    results = {**page.results, "tables": page.results["tables"] | more}
+    return dataclasses.replace(page, sections=sections, results=results)
+
+
+def printed_ranks(printed: Printed) -> Iterator[shift_drops.Row]:
+    """Gives the agreement of the paper's Table 1, without its averages."""
+    rows = [(*key, *pair) for key, pair in printed["ood_table1"].items()]
+    frame = pd.DataFrame(rows, columns=["data", "model", "kind", "id", "ood", "drop"])
+    frame = frame[frame["model"] != AVERAGE]
+    for (data, kind), those in frame.groupby(["data", "kind"], sort=False):
+        pair = those[["id"]].to_numpy(), those[["ood"]].to_numpy()
+        named = "paper", "", data, "", kind
+        yield shift_drops.agreement(named, those["model"], *pair)
+
+
+def data_of(cell: shift_runs.Cell) -> str:
+    """Gives what the paper calls the data of a cell, "" if it has not these.
+
+    Of faces it has gender by four colours of hair alone.
+    """
+    name = _named(cell)
+    told = [cell.settings.get(f"train.{x}", "") for x in ("label", "attribute")]
+    others = told[0] != "Male" or {*told[1].split("+")} != HAIR
+    return "" if name == "CelebA" and others else name
+
+
+def _named(cell: shift_runs.Cell) -> str:
+    """Gives what the paper calls a data set of ours, whatever its labels; "" if it has it not."""
+    return DATA.get(cell.recipe.data.partition("/")[0], "")
+
+
+def of(cells: Cells, printed: Printed, draws: shift_drops.Draws) -> list[tables.Table]:
+    """Gives the tables that something here is of."""
+    single = [cell for cell in cells if cell.single]
+    clusters = [cell for cell in single if re.fullmatch(r"D\d+", cell.single)]
+    colours = [cell for cell in single if cell not in clusters]
+    shifted = [x for x in cells if x.kind and x.share > shift_runs.CONTROL]
+    made = [_kinds(shifted, printed, draws)] if shifted else []
+    made += [_singles(colours, printed)] if colours else []
+    return made + ([_clusters(clusters, printed, draws)] if clusters else [])
+
+
+def _kinds(cells: Cells, printed: Printed, draws: shift_drops.Draws) -> tables.Table:
+    """Gives Table 1; of each kind the most extreme level."""
+    parts: dict[str, Part] = {}
+    for cell in sorted(cells, key=lambda one: one.share):
+        networks = parts.setdefault(_trained(cell), {})
+        networks.setdefault(cell.recipe.network, {})[cell.kind] = cell
+    rows = []
+    for name in sorted(parts):
+        for *words, of_kinds in _part(parts[name], printed, draws):
+            found = (of_kinds.get(kind, _NOTHING) for kind in shifts.KINDS)
+            rows.append((name, *words, *(x for three in found for x in three)))
+    of_parts = (parts[name].values() for name in sorted(parts))
+    return tables.Table(
+        name="table1_kinds",
+        caption="Table 1. Accuracy in % in and out of distribution, and the drop, at the most "
+        "extreme level that was run of each kind (named where it is not the last). Averages "
+        f"are over models, and their drops those of averages. {MEANS}",
+        head=("Trained on", "model", "numbers")
+        + tuple(f"{kind} {word}" for kind in shifts.KINDS for word in _HEADS),
+        rows=tuple(rows),
+        data=_full((x for part in of_parts for by in part for x in by.values()), draws),
+        texts=3,
+    )
+
+
+def _part(part: Part, printed: Printed, draws: shift_drops.Draws) -> Iterator[tuple]:
+    """Gives model, whose numbers, and these by kind: of all models that have one data set."""
+    name = data_of(next(iter(next(iter(part.values())).values())))
+    theirs: dict[str, dict[str, tuple]] = {}
+    for (data, model, kind), numbers in printed["ood_table1"].items():
+        if data == name:
+            theirs.setdefault(model, {})[kind] = numbers
+    shown = {}
+    for network in sorted(part):
+        cells = part[network].values()
+        model = next(iter(cells)).recipe.model
+        known = MODELS.get(model, "")
+        yield network, _seeds(cells), {cell.kind: _ours(cell, draws) for cell in cells}
+        if known in theirs and known not in shown:
+            yield f"{model}: {known}", "paper", _paper(theirs, [known])
+        shown[known] = model
+    if len(part) > 1:
+        all_kinds = [cell for by in part.values() for cell in by.values()]
+        means = {}
+        for kind in shifts.KINDS:
+            those = [by[kind] for by in part.values() if kind in by]
+            if len(those) == len(part):
+                means[kind] = _average(those, draws)
+        yield AVERAGE, _seeds(all_kinds), means
+        if shown.keys() <= theirs.keys() and 1 < len(shown) < len(theirs) - 1:
+            yield f"{AVERAGE} of these models", "paper", _paper(theirs, list(shown))
+    others = [x for x in theirs if x not in (*shown, AVERAGE)]
+    for model in [AVERAGE] * (AVERAGE in theirs) + others:
+        yield model, "paper", _paper(theirs, [model])
+
+
+def _ours(cell: shift_runs.Cell, draws: shift_drops.Draws) -> Row:
+    """Shows a cell's accuracies and drop."""
+    drop = shift_drops.sure(shift_drops.estimate(draws.of(cell).percent))
+    ending = f" ({cell.level})" if cell.share < 1 else ""
+    return (*map(shift_drops.spread, (cell.inside, cell.outside)), f"{drop}{ending}")
+
+
+def _average(cells: Cells, draws: shift_drops.Draws) -> Row:
+    """Shows accuracies averaged over cells, and the drop of these averages."""
+    pairs = zip(*(draws.of(cell) for cell in cells), strict=True)
+    mean = shift_drops.Drawn(*(np.mean(one, axis=0) for one in pairs))
+    drop = shift_drops.sure(shift_drops.estimate(mean.percent))
+    return two(100 * mean.inside[0]), two(100 * mean.outside[0]), drop
+
+
+def _paper(theirs: Mapping[str, Mapping[str, tuple]], models: Sequence[str]) -> dict:
+    """Shows printed numbers by kind; of several models averages and the drops of these."""
+    found = {}
+    for kind in shifts.KINDS:
+        those = [theirs[model].get(kind) for model in models]
+        if None not in those:
+            inside, outside, drop = np.mean(those, axis=0)
+            several = float(shift_drops.percent(inside, outside))
+            shown = inside, outside, drop if len(those) == 1 else several
+            found[kind] = tuple(map(two, shown))
+    return found
+
+
+def _singles(cells: Cells, printed: Printed) -> tables.Table:
+    """Gives Table 2: a row a model, trained value and size, a column a tested value."""
+    values = list(dict.fromkeys(name for cell in cells for name in _values(cell)))
+    rows, data, own, told = [], [], set(), set()
+    for cell in sorted(cells, key=lambda x: (*_place(x), values.index(x.single))):
+        name, network, _ = _place(cell)
+        found = {cell.single: cell.inside, **cell.others}
+        drop, compat = drops_of(cell)
+        size = FEW if 0 < cell.images <= _FEW_IMAGES else FULL
+        images = f", {cell.images:,} images" if cell.images else ""
+        shown = [shift_drops.spread(found[x]) if x in found else "–" for x in values]
+        shown += [shift_drops.spread(cell.outside), two(drop), two(compat)]
+        lines = [(f"{_seeds([cell])}{images}", *shown)]
+        theirs = _printed_single(cell, size, values, printed)
+        if theirs and (network, cell.single, size) not in told:
+            told.add((network, cell.single, size))
+            lines.append((f"paper, {size}", *theirs))
+        for line in lines:
+            own.add((len(rows), 4 + values.index(cell.single)))
+            rows.append((name, network, cell.single, *line))
+        words = {"trained": name, "model": network, "value": cell.single}
+        drops = {"drop_percent": drop, "drop_paper_compat": compat}
+        for tested, accuracy in found.items():
+            row = words | {"images": cell.images, "tested": tested}
+            row |= {"accuracy": 100 * float(accuracy.mean()), "seeds": len(accuracy)}
+            data.append(row | drops)
+    return tables.Table(
+        name="table2_single_values",
+        caption="Table 2. Trained on one value of the attribute, tested on each: accuracy in %, "
+        "that on the held-out images of the trained value in bold. Drop %: 100 (ID - OOD) / ID, "
+        "OOD the mean over the other values (where these were tested together, accuracy on all "
+        "their images). Paper's drop: as it was printed, the mean of the "
+        "relative drops over all columns, the trained value's 0 among them, so of m values "
+        "(m - 1) / m of the drop. n is of seeds; ± one standard deviation over them. The paper "
+        f"has sizes {FEW} (a thousand images) and {FULL}.",
+        head=("Trained on", "model", "value", "numbers", *values)
+        + ("OOD", "drop %", "paper's drop %"),
+        rows=tuple(rows),
+        data=pd.DataFrame(data),
+        strong=frozenset(own),
+        texts=4,
+    )
+
+
+def _values(cell: shift_runs.Cell) -> list[str]:
+    """Gives the tested values of a cell, in the order of its data if that is told."""
+    known = [cell.single, *cell.others]
+    return [name for name in _all_values(cell) if name in known] or sorted(known)
+
+
+def _all_values(cell: shift_runs.Cell) -> list[str]:
+    """Gives all values of a cell's attribute as provenance has them, [] if it has not."""
+    known = {cell.single, *cell.others}
+    for run in cell.runs:
+        for told in (run.provenance.get("data") or {}).values():
+            told = (told.get("values") or {}) if isinstance(told, Mapping) else {}
+            for names in (told.get("attribute"), told.get(cell.attribute)):
+                if names and known <= set(names):
+                    return list(names)
+    return []
+
+
+def drops_of(cell: shift_runs.Cell) -> tuple[float, float]:
+    """Gives the drop in %, and as the paper prints it; NaN if it is not known of how many."""
+    drop = float(shift_drops.percent(cell.inside.mean(), cell.outside.mean()))
+    values = len(cell.others) + 1 if cell.others else len(_all_values(cell))
+    return drop, paper_compat(drop, values) if values else math.nan
+
+
+def paper_compat(drop: float, values: int) -> float:
+    """The mean of relative drops over all values, of which the trained one has none."""
+    return drop * (values - 1) / values
+
+
+def _printed_single(
+    cell: shift_runs.Cell, size: str, values: Sequence[str], printed: Printed
+) -> list[str]:
+    """Shows the paper's row of the same model, colour and size, [] if there is none."""
+    key = MODELS.get(cell.recipe.model, ""), cell.single[:1].upper(), size
+    found = [printed["ood_table2"].get((*key, name[:1].upper())) for name in values]
+    here = data_of(cell) == "ColoredMNIST" and key in printed["ood_table2_drops"]
+    if not here or None in found:
+        return []
+    numbers = np.ravel(found)
+    own = values.index(cell.single)
+    outside = np.delete(numbers, own).mean()
+    drop = shift_drops.percent(numbers[own], outside)
+    return [
+        *map(two, (*numbers, outside, float(drop), *printed["ood_table2_drops"][key]))
+    ]
+
+
+def _clusters(cells: Cells, printed: Printed, draws: shift_drops.Draws) -> tables.Table:
+    """Gives Table 3: a row a cluster, D1 first, and their means."""
+    groups: dict[tuple, list[shift_runs.Cell]] = {}
+    for cell in sorted(cells, key=lambda x: (*_place(x)[:2], int(x.single[1:]))):
+        groups.setdefault(_place(cell)[:2], []).append(cell)
+    rows = []
+    for (name, network), those in groups.items():
+        known = MODELS.get(those[0].recipe.model, "")
+        # The paper does not say here which of its two it is.
+        known = "SqueezeNet" if known.startswith("SqueezeNet") else known
+        for cell in those:
+            words = network, cell.single, _seeds([cell])
+            rows.append((name, *words, *_ours(cell, draws)))
+            pair = printed["ood_table3"].get((cell.single, known))
+            if pair and _named(cell) == "CelebA":
+                numbers = *pair, float(shift_drops.percent(*pair))
+                words = f"{network}: {known}", cell.single, "paper"
+                rows.append((name, *words, *map(two, numbers)))
+        rows.append((name, network, "mean", _seeds(those), *_average(those, draws)))
+    return tables.Table(
+        name="table3_clusters",
+        caption="Table 3. Trained on one cluster: accuracy in % on its held-out part, and "
+        "the mean over the other clusters (where these were tested together, accuracy on all "
+        "their images). D1 is made of the largest cluster of each class. The paper prints no "
+        f"drops here; theirs are computed from its numbers. {MEANS}",
+        head=("Trained on", "model", "cluster", "numbers", *_HEADS),
+        rows=tuple(rows),
+        data=_full((cell for those in groups.values() for cell in those), draws),
+        texts=4,
+    )
+
+
+def _place(cell: shift_runs.Cell) -> tuple[str, str, int]:
+    return _trained(cell), cell.recipe.network, cell.images
+
+
+def _trained(cell: shift_runs.Cell) -> str:
+    """Says what a part of a table has in common but for models and kinds."""
+    recipe = cell.recipe
+    ending = f" [{recipe.dealt}]" if recipe.dealt else ""
+    return f"{recipe.data} by {cell.attribute}, {recipe.algorithm}{ending}"
+
+
+def _seeds(cells: Iterable[shift_runs.Cell]) -> str:
+    """Says whose a row is, and of how many seeds."""
+    counts = sorted({len(cell.seeds) for cell in cells})
+    return f"here, n={'–'.join(map(str, dict.fromkeys((counts[0], counts[-1]))))}"
+
+
+def _full(cells: Iterable[shift_runs.Cell], draws: shift_drops.Draws) -> pd.DataFrame:
+    """Gives cells' numbers in full, for files."""
+    rows: list[dict[str, Any]] = []
+    for cell in cells:
+        drawn = draws.of(cell)
+        drop = shift_drops.estimate(drawn.percent)
+        row = {"trained": _trained(cell), "model": cell.recipe.network}
+        row |= {"kind": cell.kind or None, "level": cell.level}
+        row |= {"seeds": len(cell.seeds), "id": 100 * drawn.inside[0]}
+        row |= {"ood": 100 * drawn.outside[0], "drop_percent": drop.value}
+        rows.append(row | {"low": drop.low, "high": drop.high})
+    return pd.DataFrame(rows)
