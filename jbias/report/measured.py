@@ -24,11 +24,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _made(args: argparse.Namespace) -> Iterator[str]:
     """Makes the page; returns what is to be told."""
     # Only now: --help and wrong arguments need none of it.
-    from jbias.report import document, measured_page, measured_read
+    from jbias.report import document, network_frame, networks
 
     notes: list[str] = []
-    networks = measured_read.read(args.measured, notes)
-    report = measured_page.report(networks, notes)
+    report = networks.report(network_frame.read(args.measured, notes), notes)
     written = document.write(report, pathlib.Path(args.out))
     return iter([*report.answer, *report.results["missing"], written])
 

@@ -13,7 +13,7 @@ import json
 import math
 import pathlib
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -103,19 +103,16 @@ def read_records(workdirs: Sequence[str]) -> tuple[pd.DataFrame, list[str]]:
     _, empty = results.find_workdirs(workdirs)
     told = [f"Nothing was measured of {', '.join(map(str, empty))}."] if empty else []
     if several:
-        again = pd.MultiIndex.from_frame(records[_ONE]).isin(
-            [one for of in several for one in of[1:]]
-        )
-        records = records[~again].reset_index(drop=True)
-        names = "; ".join(
-            ", ".join(
-                f"{run} seed {seed} step {step}" if step else str(run)
-                for run, seed, step in of
-            )
-            for of in several
-        )
+        again = [one for of in several for one in of[1:]]
+        known = pd.MultiIndex.from_frame(records[_ONE])
+        records = records[~known.isin(again)].reset_index(drop=True)
+        names = "; ".join(", ".join(_words(*one) for one in of) for of in several)
         told.append(f"The same weights, counted once, as the first: {names}.")
     return records, told
+
+
+def _words(run: str, seed: int, step: int) -> str:
+    return f"{run} seed {seed} step {step}" if step else str(run)
 
 
 def read_json(path: pathlib.Path) -> dict:
@@ -174,8 +171,6 @@ class Method(NamedTuple):
     def text(self) -> str:
         return ", ".join(filter(None, (self.dataset, self.how)))
 
-    words = text  # Its old name.
-
 
 def _method(place: Place, measures: Measures, how: str, n: float = math.nan) -> Method:
     """Gives how a place was measured; n: its images, where no file tells."""
@@ -211,61 +206,57 @@ def compare_methods(
     models: by model and column. The frame has a row for each column. Images may differ,
     and the rule by which decisions are made. ValueError where the measure itself does.
     """
+    methods = [
+        (model, column, *method)
+        for model, each in models.items()
+        for column, method in each.items()
+    ]
+    fields = ["model", "column", *Method._fields]
+    frame = pd.DataFrame(methods, columns=fields, dtype=object)
     lines, rows = [], []
-    for column in dict.fromkeys(name for each in models.values() for name in each):
+    for column, part in frame.groupby("column", sort=False):
         title = TITLES.get(column, column)
-        methods = {m: each[column] for m, each in models.items() if column in each}
-        hows = _grouped(methods, lambda one: one.how or USUAL)
-        if len(hows) > 1:
+        hows = part["how"].replace("", USUAL)
+        if hows.nunique() > 1:
             raise ValueError(
-                f"{title}: must be measured in one way, got {_listed(hows)}; measure all in"
-                " one, or leave out the models of the other"
+                f"{title}: must be measured in one way, got {_grouped(part, hows)}; measure"
+                " all in one, or leave out the models of the other"
             )
-        values = pd.DataFrame([*methods.values()])
-        several = [name for name in _DIFFER if values[name].nunique(dropna=False) > 1]
+        several = [name for name in _DIFFER if part[name].nunique(dropna=False) > 1]
         if several:
-            groups = _grouped(methods, functools.partial(_differing, fields=several))
+            words = [
+                ", ".join(
+                    _DIFFER[name].format(one[name] or "unknown") for name in several
+                )
+                for one in part.to_dict("records")
+            ]
             told = "is not of the same images and rule for all"
-            lines.append(f"{title} {told}: {_listed(groups)}.")
-        images = [one.images for one in methods.values() if one.images is not None]
+            lines.append(f"{title} {told}: {_grouped(part, words)}.")
+        images = part["images"].dropna()
         rows.append(
             {
                 "column": column,
-                "sets": ", ".join(values["dataset"].unique()),
-                "how": next(iter(hows)),
-                "rules": ", ".join(values["rule"].dropna().unique()),
+                "sets": ", ".join(part["dataset"].unique()),
+                "how": hows.iloc[0],
+                "rules": ", ".join(part["rule"].dropna().unique()),
                 "images": min(images, default=None),
                 "images_most": max(images, default=None),
-                "models": len(methods),
+                "models": len(part),
             }
         )
     return lines, pd.DataFrame(rows)
 
 
-_DIFFER: Mapping[str, Callable[[Method], str]] = {
-    "dataset": lambda one: one.dataset,
-    "images": lambda one: f"{one.images or 'unknown'} images",
-    "fingerprint": lambda one: f"files {(one.fingerprint or 'unknown')[:8]}",
-    "rule": lambda one: f"rule {one.rule or 'unknown'}",
-}
+_DIFFER = {"dataset": "{}", "images": "{} images", "fingerprint": "files {:.8}"}
+_DIFFER["rule"] = "rule {}"
 
 
-def _differing(one: Method, fields: Iterable[str]) -> str:
-    return ", ".join(_DIFFER[field](one) for field in fields)
-
-
-def _grouped(methods: Mapping[str, Method], key) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
-    for model, one in methods.items():
-        found.setdefault(key(one), []).append(model)
-    return found
-
-
-def _listed(groups: Mapping[str, Sequence[str]]) -> str:
+def _grouped(methods: pd.DataFrame, words: Sequence[str]) -> str:
+    """Names the models that are alike, by the words that are said of them."""
     return "; ".join(
-        f"{words} ({', '.join(names[:_NAMED])}"
+        f"{word} ({', '.join(names[:_NAMED])}"
         f"{f' and {len(names) - _NAMED} more' if len(names) > _NAMED else ''})"
-        for words, names in groups.items()
+        for word, names in methods["model"].groupby(words, sort=False).agg(list).items()
     )
 
 
@@ -273,19 +264,19 @@ def _listed(groups: Mapping[str, Sequence[str]]) -> str:
 
 # Sets that probes change, before all others.
 _SETS = ("imagenet", "test", "val", "valid", "cue_conflict")
-# The probes and metrics that hold a number; the first that is there counts.
+# The probe and the metric that hold a number.
 _BIASES = {
-    "shape": (("shape_bias", "shape_bias"), ("", "shape_bias")),
-    "low_freq": (("spectral", "low_freq_bias"),),
-    "high_freq": (("spectral", "high_freq_bias"),),
-} | {
-    f"{short}{end}": (("critical_band", f"critical_band_{metric}{suffix}"),)
-    for end, suffix in (("", ""), ("_raw", "_absolute"))
-    for short, metric in (
-        ("cb_bw", "bandwidth"),
-        ("cb_cf", "center_frequency"),
-        ("cb_pns", "peak_noise_sensitivity"),
-    )
+    "shape": ("shape_bias", "shape_bias"),
+    "shape_lower": ("shape_bias", "shape_bias_lower"),
+    "shape_upper": ("shape_bias", "shape_bias_upper"),
+    "low_freq": ("spectral", "low_freq_bias"),
+    "high_freq": ("spectral", "high_freq_bias"),
+    "cb_bw": ("critical_band", "critical_band_bandwidth"),
+    "cb_cf": ("critical_band", "critical_band_center_frequency"),
+    "cb_pns": ("critical_band", "critical_band_peak_noise_sensitivity"),
+    "cb_bw_raw": ("critical_band", "critical_band_bandwidth_absolute"),
+    "cb_cf_raw": ("critical_band", "critical_band_center_frequency_absolute"),
+    "cb_pns_raw": ("critical_band", "critical_band_peak_noise_sensitivity_absolute"),
 }
 _ATTACK = "linf 0.5/255"  # As published; any other counts if it is the only one.
 # Benchmarks that probes make of another set; corruptions by their family.
@@ -328,9 +319,8 @@ def row(
     probes = _probes(cells, told)
     found: dict[str, float] = {}
     made: dict[str, Method] = {}
-    means = {}
-    if _place(cells, probes, _OWN, ["imagenet"]):
-        means = corruption_error.corruption_means(cells)
+    own = _place(cells, probes, _OWN, ["imagenet"])
+    means = corruption_error.corruption_means(cells) if own else {}
     for name in _BENCHMARKS:
         place = _place(cells, probes, _OWN, [name])
         if not place and name in means:
@@ -338,28 +328,26 @@ def row(
             made[name] = _filled(means[name], told)
             continue
         place = place or _place(cells, probes, _MADE.get(name, ()))
-        if not place and name == "pgd":
-            place = _attack(cells, probes)
+        place = place or (_attack(cells, probes) if name == "pgd" else None)
         if place:
             found[name] = 100 * cells[place]
             made[name] = _method_of(name, place, sizes, told)
-    for name, wanted in _BIASES.items():
-        place = _place(cells, probes, wanted)
+    for name, (probe, metric) in _BIASES.items():
+        place = _place(cells, probes, ((probe, metric), ("", metric)))
         if place:
-            found[name] = cells[place]
-            if name.startswith("cb_"):
-                # Like bands must tie, which the last digits of a fit would undo.
-                found[name] = round(found[name], 6)
-            if not name.endswith("_raw"):
+            # Like bands must tie, which the last digits of a fit would undo.
+            is_band = name.startswith("cb_")
+            found[name] = round(cells[place], 6) if is_band else cells[place]
+            if name in BIASES:
                 made[name] = _method_of(name, place, sizes, told)
-            if name == "shape":
-                found |= _rests(cells, sizes, place)
+            if name == "shape" and place in sizes:
+                found["shape_n"] = sizes[place]
     return found | _curves(cells, made), made
 
 
 def _probes(cells: Cells, told: Measures) -> dict[str, list[Place]]:
     """Gives the measures of each probe and their sets, those that count first."""
-    found: dict[str, dict[Place, None]] = {"": {}}
+    found: dict[str, Any] = {"": {}}
     for dataset, condition, _ in cells:
         probe = measure = condition.partition("/")[0]
         if (measure, dataset) in told:
@@ -369,15 +357,15 @@ def _probes(cells: Cells, told: Measures) -> dict[str, list[Place]]:
                 probe = _family(asked.get("options", {}).get("names", "imagenet_c"))
         found.setdefault(probe, {})[measure, dataset] = None
     sets = [*_SETS, *sorted({dataset for dataset, _, _ in cells} - {*_SETS})]
-
-    def rank(place: Place, probe: str) -> tuple:
-        unlike = bool(_unlike(told.get(place, {})))
-        return sets.index(place[1]), unlike, place[0] != probe, place[0]
-
-    return {
-        probe: sorted(of, key=lambda place, probe=probe: rank(place, probe))
-        for probe, of in found.items()
-    }
+    for probe, of in found.items():
+        # As published before others, and under the probe's name.
+        key = {
+            place: (sets.index(place[1]), bool(_unlike(told.get(place, {}))))
+            + (place[0] != probe, place[0])
+            for place in of
+        }
+        found[probe] = sorted(key, key=key.get)
+    return found
 
 
 def _family(names: str | Sequence[str]) -> str:
@@ -389,10 +377,7 @@ def _family(names: str | Sequence[str]) -> str:
 
 
 def _place(
-    cells: Cells,
-    probes: Mapping[str, Sequence[Place]],
-    wanted: Iterable[tuple[str, str]],
-    sets: Sequence[str] | None = None,
+    cells: Cells, probes: Mapping, wanted: Iterable, sets: Sequence | None = None
 ):
     """Gives the first key of cells with a probe and metric, on one of the sets or any."""
     keys = (
@@ -416,15 +401,6 @@ def _attack(cells: Cells, probes: Mapping[str, Sequence[Place]]):
     usual = [key for key, how in tried.items() if "linf" in how]
     fitting = published[:1] or usual or [*tried]
     return fitting[0] if len(fitting) == 1 else None
-
-
-def _rests(cells: Cells, sizes: Cells, place) -> dict[str, float]:
-    """Gives the interval of a shape bias and the decisions it is of, if they were kept."""
-    *of, metric = place
-    found = {f"shape_{end}": (*of, f"{metric}_{end}") for end in ("lower", "upper")}
-    known = {name: cells[key] for name, key in found.items() if key in cells}
-    n = sizes.get(place, math.nan)
-    return known if math.isnan(n) else known | {"shape_n": n}
 
 
 def _method_of(name: str, place, sizes: Cells, told: Measures) -> Method:
@@ -486,12 +462,9 @@ class Network:
     provenance: Mapping[str, Any]
 
     @functools.cached_property
-    def cells(self) -> Cells:
-        return cells_of(self.records)
-
-    @functools.cached_property
     def _row(self) -> tuple[Mapping[str, float], Mapping[str, Method]]:
-        return row(self.cells, cells_of(self.records, "n"), self.measures)
+        cells = cells_of(self.records), cells_of(self.records, "n")
+        return row(*cells, self.measures)
 
     @property
     def row(self) -> Mapping[str, float]:
@@ -510,14 +483,11 @@ class Network:
         return {key: one.text for key, one in methods if one.dataset != key}
 
     @property
-    def attacked(self) -> int | None:
+    def attacked(self) -> float | None:
         """Of how many images the share that is right under PGD is."""
         method = self.methods["pgd"]
-        for measure, dataset in self.of("pgd"):
-            if (measure, dataset.replace("-", "_")) == (method.measure, method.dataset):
-                number = self.number((measure, dataset), "pgd_accuracy", method.how)
-                return number and number.n
-        return None
+        place = method.dataset, f"{method.measure}/{method.how}", "pgd_accuracy"
+        return cells_of(self.records, "n").get(place)
 
     @functools.cached_property
     def numbers(self) -> Mapping[Place, list[decisions.Number]]:
@@ -549,6 +519,11 @@ class Network:
         wanted = (metric, condition)
         return next((n for n in found if (n.metric, n.condition) == wanted), None)
 
+    def values(self, place: Place, metrics: Iterable[str], condition: str = "") -> dict:
+        """Gives the values of some metrics of one measure, None where there is none."""
+        found = {metric: self.number(place, metric, condition) for metric in metrics}
+        return {metric: number and number.value for metric, number in found.items()}
+
     def rule(self, place: Place, rule: str) -> str | None:
         """Names a rule by which answers were made decisions, where there are several."""
         known = self.measures[place]["measure"].get("aggregates", ())
@@ -569,11 +544,8 @@ class Network:
         """The set that stands for the network's accuracy, and this."""
         plain = [place for place in self.of("plain") if place[0] == "accuracy"]
         plain.sort(key=lambda place: (place[1] not in _MAIN, place[1]))
-        for place in plain:
-            number = self.number(place, "accuracy")
-            if number:
-                return place[1], number
-        return None
+        found = ((place[1], self.number(place, "accuracy")) for place in plain)
+        return next((one for one in found if one[1]), None)
 
     @functools.cached_property
     def corrupted(self) -> dict[Place, dict[tuple[str, int], float]]:
@@ -581,8 +553,8 @@ class Network:
 
         `corruption_error.FILES` are sets of their own, as ImageNet-C is published.
         """
-        own = {key: value for key, value in self.cells.items() if not math.isnan(value)}
-        found = corruption_error.by_corruption(own)
+        cells = cells_of(self.records[self.records["value"].notna()])
+        found = corruption_error.by_corruption(cells)
         places = {corruption_error.FILES: corruption_error.FILES}
         places |= {
             (m, on.replace("-", "_")): (m, on) for m, on in self.of("corruptions")
@@ -633,26 +605,26 @@ def read(workdirs: Sequence[str], notes: list[str] | None = None) -> list[Networ
         notes += told
     grouped = records.groupby("workdir", observed=True, sort=True)
     parts = {str(workdir): part for workdir, part in grouped}
-    names = _names(parts)
-    return [_network(names[workdir], workdir, part) for workdir, part in parts.items()]
-
-
-def _network(name: str, workdir: str, records: pd.DataFrame) -> Network:
-    path = pathlib.Path(workdir)
-    measures = read_measures(workdir)
-    if not measures:
-        raise ValueError(
-            f"{workdir}: must be a workdir of `python -m jbias.evaluate --suite=...`, got"
-            " one without measures/; of runs `python -m jbias.report` tells"
+    names, networks = _names(parts), []
+    for workdir, part in parts.items():
+        measures = read_measures(workdir)
+        if not measures:
+            raise ValueError(
+                f"{workdir}: must be a workdir of `python -m jbias.evaluate --suite=...`, got"
+                " one without measures/; of runs `python -m jbias.report` tells"
+            )
+        path = pathlib.Path(workdir)
+        networks.append(
+            Network(
+                names[workdir],
+                path,
+                part.astype(dict.fromkeys(("dataset", "condition", "metric"), str)),
+                measures,
+                config=read_json(path / "config.json"),
+                provenance=read_json(path / "provenance.json"),
+            )
         )
-    return Network(
-        name=name,
-        workdir=path,
-        records=records.astype(dict.fromkeys(("dataset", "condition", "metric"), str)),
-        measures=measures,
-        config=read_json(path / "config.json"),
-        provenance=read_json(path / "provenance.json"),
-    )
+    return networks
 
 
 # What tells networks apart whose names are alike, the first that does before others.
@@ -712,8 +684,6 @@ class Models:
     told: tuple[str, ...]  # What a reader must know of these numbers.
     counted: tuple[str, ...]  # Of that, what counts as a model.
     made: pd.DataFrame | None  # How each column was measured, where it is known.
-    # What is known to be wrong with them, by section of the page.
-    anomalies: Mapping[str, tuple[str, ...]]
 
     @property
     def benchmarks(self) -> tuple[str, ...]:
@@ -735,7 +705,6 @@ def build_models(
     source: str,
     counted: Sequence[str] = (),
     told: Sequence[str] = (),
-    anomalies: Mapping[str, tuple[str, ...]] = _NOTHING,
     made: pd.DataFrame | None = None,
 ) -> Models:
     """Adds the averages to a frame of models; says what is absent.
@@ -757,17 +726,13 @@ def build_models(
     for kind, found in (("bias", biases), ("benchmark", members)):
         if not found:
             raise ValueError(f"{source}: must have at least one {kind}, got none")
-    averages = {
-        name: frame[list(ones)].mean(axis=1, skipna=False)
-        for name, ones in members.items()
-    }
-    frame = frame.assign(**averages)
+    for name, ones in members.items():
+        frame[name] = frame[list(ones)].mean(axis=1, skipna=False)
     wanted = sum(MEMBERS.values(), ()) if published else tuple(OTHERS)
     absent = [TITLES.get(x, x) for x in (*BIASES, *wanted) if x not in frame]
     told = [*counted, *told]
     if absent:
-        named = ", ".join(absent)
-        told.append(f"Not measured, or undefined for every model: {named}.")
+        told += [f"Not measured, or undefined for every model: {', '.join(absent)}."]
     told += _lacking(frame[[*sum(members.values(), ()), *biases]])
     told += few_decisions(frame["shape_n"].dropna() if "shape_n" in frame else {})
     return Models(
@@ -778,19 +743,15 @@ def build_models(
         told=tuple(told),
         counted=tuple(counted),
         made=made,
-        anomalies=anomalies,
     )
 
 
 def few_decisions(counts: Mapping[str, float] | pd.Series) -> list[str]:
     """Names models whose shape bias is of few decisions."""
     names = [f"{name} ({n:.0f})" for name, n in counts.items() if n < FEW]
-    if not names:
-        return []
-    told = (
-        f"Shape bias of fewer than {FEW} decisions for either cue says next to nothing"
-    )
-    return [f"{told}: {', '.join(names)}."]
+    few = f"fewer than {FEW} decisions for either cue"
+    told = f"Shape bias of {few} says next to nothing: {', '.join(names)}."
+    return [told] if names else []
 
 
 def decisions_text(n: float) -> str:

@@ -1,5 +1,6 @@
 """The page of measured networks tells what was measured, and what was not."""
 
+import dataclasses
 import json
 import re
 import shutil
@@ -26,14 +27,10 @@ from jbias.report import (
     cli,
     correlate,
     distortion,
+    document,
     measured,
-    measured_drawn,
-    measured_page,
-    measured_people,
-    measured_probe_figures,
-    measured_probes,
-    measured_read,
-    measured_tables,
+    network_frame,
+    networks,
 )
 from jbias.runs import results
 from tests import cases
@@ -244,6 +241,15 @@ def test_every_measure_has_its_part(made):
     }
 
 
+def is_figure(block):
+    return isinstance(block, document.Figure)
+
+
+def drawn(found, notes):
+    shown = networks.blocks(found, notes)
+    return {block.name: block.drawn for _, block in shown if is_figure(block)}
+
+
 def test_ids_of_imagenet_are_given_words():
     ids = ("n01440764", "n02012849", "mine")
     label = np.array([0, 0, 1, 1, 2])
@@ -256,12 +262,12 @@ def test_ids_of_imagenet_are_given_words():
         decided = staticmethod(lambda place: by)
         classes = staticmethod(lambda place: ids)
 
-    counts = measured_tables.class_counts([Network], "classes", "class_accuracy")
+    counts = networks.class_counts([Network], "classes", "class_accuracy")
     told = ("tench (n01440764)", "crane (n02012849)", "mine")
     assert counts == {"imagenet": {"x": dict(zip(told, [(1, 2), (2, 2), (1, 1)]))}}
-    matrix, names = measured_tables.confusion(Network, place)
-    assert names == told and matrix[1, 0] == 50
-    rows = measured_tables._confused([Network]).rows
+    matrix, names, sizes = networks.confusion(Network, place)
+    assert names == told and matrix[1, 0] == 50 and sizes.tolist() == [2, 2, 1]
+    rows = networks.confusions([Network]).rows
     # Half of two images, with Wilson's interval.
     assert rows == (
         ("x", "imagenet", told[0], told[1], "1", "2", *("50.0", "9.5", "90.5")),
@@ -281,7 +287,7 @@ def test_confusions_of_many_images_go_before_those_of_one():
         decided = staticmethod(lambda place: by)
         classes = staticmethod(lambda place: tuple(map(str, range(12))))
 
-    table = measured_tables._confused([Network])
+    table = networks.confusions([Network])
     assert table.rows[0][2:7] == ("11", "0", "6", "9", "66.7")
     assert {row[4:7] for row in table.rows[1:]} == {("1", "1", "100.0")}
     assert table.data["low"].is_monotonic_decreasing
@@ -300,8 +306,9 @@ def test_corruptions_are_told_by_set_and_measure(tmp_path, raw):
     found["again", "corruptions", "imagenet"] = corruption_error.numbers(other), None
     found["there", "corruptions", "cue-conflict"] = numbers
     write(tmp_path / "a", "a", found)
-    (one,) = measured_read.read([str(tmp_path / "a")])
-    by_set = {table.name: table for table in measured_probes.corruptions([one])}
+    (one,) = network_frame.read([str(tmp_path / "a")])
+    mine = [b for section, b in networks.blocks([one], []) if section == "corruptions"]
+    by_set = {block.name: block for block in mine if not is_figure(block)}
     assert set(by_set) == {
         "corruptions",
         "corruptions_imagenet_c_imagenet",
@@ -315,7 +322,7 @@ def test_corruptions_are_told_by_set_and_measure(tmp_path, raw):
     again = by_set["corruptions_again_imagenet"]
     assert "images of imagenet (measure again)" in again.caption
     assert len(again.data) == 1
-    assert len(list(measured_probe_figures._corruptions([one]))) == 4
+    assert [block.name for block in mine if is_figure(block)] == [*by_set]
 
 
 @pytest.mark.slow
@@ -349,15 +356,16 @@ def test_tables_have_the_numbers_of_the_records(made, workdirs):
 
 @pytest.mark.slow
 def test_people_stand_beside_and_are_averaged_over_sets(workdirs, made):
-    networks = measured_read.read([f"{workdirs}/*"])
+    found = network_frame.read([f"{workdirs}/*"])
     notes = []
-    figures = {name: fig for name, _, fig, _ in measured_drawn.of(networks, notes)}
+    figures = drawn(found, notes)
     legend = [told.get_text() for told in figures["shape_bias"].legends[0].get_texts()]
     assert legend == ["humans", "resnet50", "sin_only"] and not notes
     rows = figures["shape_bias"].axes[0].get_yticklabels()
     assert [told.get_text() for told in rows] == list(NAMES)
-    own = networks[0].number(("human", "cue-conflict"), "error_consistency").value
-    assert measured_people.agreement(networks[0]) == (own, 1)
+    own = found[0].number(("human", "cue-conflict"), "error_consistency").value
+    mean = networks.like_people(found[0])["error_consistency"]
+    assert (mean.value, mean.n) == (own, 1)
     people = pd.read_csv(made / "tables/people.csv")
     mean = people[people["set"] == "mean of 1 of 17 sets"]
     assert mean["error_consistency"].iloc[0] == pytest.approx(own)
@@ -382,7 +390,7 @@ def test_degrees_of_distortion_are_told(tmp_path):
     values = {"condition": ["c50", "c10"]}
     facts["data"] = {"contrast": {"name": "model_vs_human/contrast", "values": values}}
     path.write_text(json.dumps(facts))
-    table = measured_people.by_degree(measured_read.read([str(tmp_path / "net")]))
+    table = networks.by_degree(network_frame.read([str(tmp_path / "net")]))
     cells = table.data.set_index("degree")
     assert cells["accuracy"].to_dict() == {"c50": 1, "c10": 0}
     assert cells["n"].to_dict() == {"c50": 8, "c10": N - 8}
@@ -423,9 +431,9 @@ def test_a_shape_bias_of_few_decisions_is_marked(tmp_path, capsys):
     few = [f"{n}*" for n in conflicts[:2]]
     told = "Shape bias of fewer than 10 decisions for either cue says next to nothing: "
     told += f"a ({conflicts[0]}), b ({conflicts[1]})."
-    networks = measured_read.read([f"{tmp_path}/*"])
+    shown = [*networks.blocks(network_frame.read([f"{tmp_path}/*"]), [])]
     for name in ("overview", "shape_bias"):
-        (table,) = [t for _, t in measured_tables.of(networks) if t.name == name]
+        (table,) = [b for _, b in shown if b.name == name and not is_figure(b)]
         column = table.head.index("of")
         assert [row[column] for row in table.rows] == [*few, str(conflicts[2])]
     assert measured.main([f"--measured={tmp_path}/*", f"--out={tmp_path / 'out'}"]) == 0
@@ -502,7 +510,7 @@ def test_names_of_trained_networks_are_words_where_they_can_be(
         held["run"]["digest"] = str(i)
         path.write_text(json.dumps(held))
     write(tmp_path / "file", "resnet50_prime", least)
-    found = [one.name for one in measured_read.read([f"{tmp_path}/*"])]
+    found = [one.name for one in network_frame.read([f"{tmp_path}/*"])]
     assert found[: len(names)] == names and found[-1] == "resnet50_prime"
 
 
@@ -511,7 +519,7 @@ def test_a_folder_of_workdirs_stands_for_them(workdirs, tmp_path, capsys):
     shutil.copytree(workdirs, tmp_path / "all")
     (tmp_path / "all" / "empty").mkdir()
     found = [
-        measured_read.read([str(tmp_path / one), str(tmp_path / "all" / "zero")], notes)
+        network_frame.read([str(tmp_path / one), str(tmp_path / "all" / "zero")], notes)
         for one in ("all", "all/", "all/*")
         if (notes := []) is not None
     ]
@@ -528,47 +536,48 @@ def test_a_folder_of_workdirs_stands_for_them(workdirs, tmp_path, capsys):
 
 
 def test_of_how_many_images_pgd_is_stands_in_the_headline(workdirs):
-    (one,) = measured_read.read([str(workdirs / "resnet50")])
+    (one,) = network_frame.read([str(workdirs / "resnet50")])
     assert (
         f"{100 * 9 / N:.1f} % of {N} images right under PGD (imagenet, linf 0.5/255)"
-        in (measured_page.headline([one])[0])
+        in networks.headline([one])[0]
     )
 
 
 def test_of_many_networks_there_are_tables_alone(workdirs, tmp_path):
-    networks = measured_read.read([f"{workdirs}/*"]) * 3
-    notes = []
-    assert list(measured_drawn.of(networks, notes)) == []
+    found, notes = network_frame.read([f"{workdirs}/*"]) * 3, []
+    many = [dataclasses.replace(one, name=f"net {i}") for i, one in enumerate(found)]
+    shown = [*networks.blocks(many, notes)]
     assert "9 networks are more than figures can tell apart" in notes[0]
-    assert dict(measured_tables.of(networks))["accuracy"]
+    assert len(notes) == 1 and not any(is_figure(block) for _, block in shown)
+    assert "accuracy" in dict(shown)
 
 
 @pytest.mark.slow
 def test_decisions_that_were_not_kept_are_told(workdirs, tmp_path):
-    (one, *_) = measured_read.read([f"{workdirs}/resnet50"])
-    bare = measured_read.Network(
+    (one, *_) = network_frame.read([f"{workdirs}/resnet50"])
+    bare = network_frame.Network(
         one.name, tmp_path, one.records, one.measures, one.config, one.provenance
     )
     notes = []
-    drawn = {name for name, *_ in measured_drawn.of([bare], notes)}
-    assert not {"reliability", "confusion"} & drawn and "classes" in drawn
+    figures = drawn([bare], notes)
+    assert not {"reliability", "confusion"} & {*figures} and "classes" in figures
     assert len(notes) == 2 and all("not kept" in note for note in notes)
 
 
 def test_critical_bands_lie_in_their_octaves(workdirs):
-    (one, *_) = measured_read.read([f"{workdirs}/resnet50"])
+    (one, *_) = network_frame.read([f"{workdirs}/resnet50"])
     place = "critical_band", "imagenet"
-    assert measured_probes.why(one, place) is None
-    assert set(measured_probes._WHY) == set(critical_band.FLAGS)
+    assert networks.no_band(one, place) is None
+    assert set(networks._WHY) == set(critical_band.FLAGS)
     number = one.number(place, "critical_band_flat")
     one.numbers[place].insert(0, number._replace(value=1.0))
-    assert measured_probes.why(one, place) == "all octaves do the same harm"
-    table = measured_probe_figures.noise(one, place)
+    assert networks.no_band(one, place) == "all octaves do the same harm"
+    table = networks.noise(one, place)
     assert [*table] == ["2", "4", "8", "16"]
     assert [*table.index] == ["0.16", "0.08", "0.04", "0.02", "0"]
     name = critical_band.condition_name(0.04, 8)
     assert table.loc["0.04", "8"] == one.number(place, "accuracy", name).value
-    band = measured_probe_figures.band(one, place, [2, 4, 8, 16])
+    band = networks.band(one, place, table)
     centre = one.number(place, "critical_band_center_frequency").value
     assert 2 * 2**band.centre == pytest.approx(centre)
     width = one.number(place, "critical_band_bandwidth").value

@@ -1,4 +1,4 @@
-"""What figures of measures show is what was measured."""
+"""What figures of measured networks show is what was measured."""
 
 import pathlib
 
@@ -7,8 +7,9 @@ import pytest
 from matplotlib import text
 
 from jbias.data import labels
-from jbias.evals import accuracy, calibration, cue_conflict
-from jbias.report import measure_figures, plots
+from jbias.evals import accuracy, calibration, cue_conflict, decisions
+from jbias.report import network_plots, plots
+from tests import cases
 
 ORACLE = np.load(pathlib.Path(__file__).parents[1] / "oracles" / "human.npz")
 CLASSES = [*labels.geirhos16()]
@@ -32,7 +33,7 @@ def words(fig) -> list[str]:
 def test_cue_decisions_as_published():
     """Points are shares of texture, lines the pooled ones; people stand first."""
     by = {"ResNet-50": biases([1]), "humans": biases(range(3, 13))}
-    fig = measure_figures.cue_decisions(by, CLASSES)
+    fig = network_plots.cue_decisions(by, CLASSES)
     axes = fig.axes[0]
     lines = sorted(line.get_xdata()[0] for line in axes.lines)
     assert lines == pytest.approx([398 / 9634, 572 / 734])
@@ -48,7 +49,7 @@ def test_cue_decisions_as_published():
 def test_a_class_without_a_decision_is_no_point():
     some = {0: cue_conflict.ShapeBias(float("nan"), 0, 0)}
     some[1] = cue_conflict.ShapeBias(0.75, 3, 1)
-    fig = measure_figures.cue_decisions({"net": some}, ["cat", "dog"])
+    fig = network_plots.cue_decisions({"net": some}, ["cat", "dog"])
     (points,) = fig.axes[0].collections
     np.testing.assert_allclose(points.get_offsets(), [[0.25, 1]])
 
@@ -56,30 +57,33 @@ def test_a_class_without_a_decision_is_no_point():
 def test_reliability_tells_the_error():
     confidence = np.array([0.1, 0.3, 0.9, 0.95])
     found = calibration.reliability(confidence, np.array([0, 1, 1, 1], bool), bins=2)
-    fig = measure_figures.reliability({"net": found, "other": found})
-    assert f"net  ECE {found.error:.3f}" in words(fig)
+    fig = network_plots.reliability({"net": found, "other": found})
+    assert f"net (ECE {found.error:.3f})" in words(fig)
     curve = fig.axes[0].lines[1]
     np.testing.assert_allclose(curve.get_xydata(), [[0.2, 0.5], [0.925, 1]])
-    assert [bar.get_height() for bar in fig.axes[1].patches] == [0.5, 0.5]
+    below = fig.axes[2]  # Of both networks; above them are the curves.
+    assert [bar.get_height() for bar in below.patches] == [0.5, 0.5]
 
 
 def test_classes_are_sorted_and_cut():
     counts = {f"c{i}": (i, 10) for i in range(11)}
-    fig = measure_figures.accuracies({"net": counts}, best_first=True, most=6)
+    fig = network_plots.accuracies({"net": counts}, best_first=True, most=6)
     names = [tick.get_text() for tick in fig.axes[0].get_yticklabels()]
-    assert names == ["c10", "c9", "c8", "c2", "c1", "c0"]
-    assert "5 classes between" in words(fig)
+    assert names == ["c10", "c9", "c8", "5 classes between", "c2", "c1", "c0"]
     assert fig.axes[0].lines[-1].get_xdata()[0] == pytest.approx(50)
-    few = measure_figures.accuracies({"net": counts})
+    few = network_plots.accuracies({"net": counts})
     assert not any("between" in word for word in words(few))
 
 
 def test_networks_share_rows_and_keep_their_colours():
     """Of three, the second has nothing: it takes no lane, and the third its own colour."""
     counts = {"a": {"x": (1, 4), "y": (2, 4)}, "b": {}, "c": {"y": (3, 4)}}
-    fig = measure_figures.accuracies(counts)
-    points = [line for line in fig.axes[0].lines if len(line.get_xdata()) == 1]
-    found = [(p.get_xdata()[0], round(p.get_ydata()[0]), p.get_color()) for p in points]
+    fig = network_plots.accuracies(counts)
+    found = [
+        (x, round(y), line.get_color())
+        for line in fig.axes[0].lines
+        for x, y in line.get_xydata()
+    ]
     first, third = plots.COLOURS[0], plots.COLOURS[2]
     assert found == [(25, 0, first), (50, 1, first), (75, 1, third)]
     assert [told.get_text() for told in fig.legends[0].get_texts()] == ["a", "c"]
@@ -88,8 +92,55 @@ def test_networks_share_rows_and_keep_their_colours():
 def test_confusion_tells_per_cents_and_what_is_absent():
     label = np.array([0, 0, 0, 0, 1, 1])
     matrix = accuracy.confusion(np.array([0, 0, 1, -1, 1, 1]), label, 3)
-    fig = measure_figures.confusion(matrix, ["cat", "dog", "bird"])
+    fig = network_plots.confusion(matrix, ["cat", "dog", "bird"])
     numbers = [word for word in words(fig) if word in ("50", "25", "100", "0")]
     assert {"50", "25"} <= set(numbers) and "no response" in words(fig)
     hatched = [p for p in fig.axes[0].patches if p.get_hatch()]
     assert [p.get_x() for p in hatched] == [1.5]
+
+
+SITES = [f"stage{i}.block{j}.conv{k}" for i in (1, 2) for j in (0, 1) for k in (1, 2)]
+
+
+def numbers(sites=SITES):
+    told = [
+        decisions.Number(f"{factor}_decoding_chance", chance, None, 10)
+        for factor, chance in (("shape", 1 / 16), ("texture", 1 / 8))
+    ]
+    for i, site in enumerate(sites):
+        for metric, value in (
+            ("shape_decoding", 0.1 + 0.1 * i),
+            ("shape_decoding_shuffled", 0.06),
+            ("texture_decoding", 0.9 - 0.05 * i),
+            ("texture_decoding_shuffled", 0.12),
+        ):
+            told.append(decisions.Number(metric, value, 1, 10, site))
+    return told
+
+
+def test_lines_are_the_numbers_in_the_networks_order():
+    fig = network_plots.decodability(numbers(), title="ResNet-18 on $cue_conflict$")
+    (axes,) = fig.axes
+    lines = {line.get_label(): line.get_ydata() for line in axes.get_lines()}
+    np.testing.assert_allclose(lines["shape"], 10 + 10 * np.arange(8))
+    np.testing.assert_allclose(lines["texture"], 90 - 5 * np.arange(8))
+    np.testing.assert_allclose(lines["shape, labels shuffled"], 6)
+    assert [tick.get_text() for tick in axes.get_xticklabels()] == SITES
+    dotted = [line.get_ydata()[0] for line in axes.get_lines()[4:]]
+    np.testing.assert_allclose(dotted, [100 / 16, 100 / 8])
+    assert plots.to_svg(fig).count("<svg") == 1
+
+
+@cases.each("count", [1, 8, 60])
+def test_nothing_is_cut(count):
+    sites = [f"stage{i}.block{i}.conv1" for i in range(count)]
+    fig = network_plots.decodability(numbers(sites), title="a network")
+    fig.canvas.draw()
+    tight = fig.get_tightbbox(fig.canvas.get_renderer())
+    width, height = fig.get_size_inches()
+    assert min(tight.x0, tight.y0, width - tight.x1, height - tight.y1) > -0.02
+
+
+def test_no_site_is_refused():
+    with pytest.raises(ValueError, match="decodability: .* shape_decoding at a site"):
+        network_plots.decodability(numbers([]))

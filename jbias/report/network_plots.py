@@ -1,0 +1,357 @@
+"""Figures of measured networks: accuracies, cues, calibration, confusion, probes."""
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Float
+from matplotlib import colors, patches, ticker
+from matplotlib import figure as mpl_figure
+
+from jbias.evals import calibration, cue_conflict, decisions
+from jbias.report import plots
+
+PEOPLE = "humans"
+_RED = plots.COLOURS[7]  # People's.
+_TOLD = 20  # Classes up to which a cell of a matrix says its number.
+_WIDE = 9.5  # Inches that panels side by side may take.
+_DASHED, _DOTTED = (0, (4, 2)), (0, (1, 1.5))
+_SHADES = colors.LinearSegmentedColormap.from_list(
+    "depth", ["white", plots.COLOURS[0], "#123a66"]
+)
+
+
+def cue_decisions(
+    by_class: Mapping[str, Mapping[int, cue_conflict.ShapeBias]],
+    classes: Sequence[str],
+) -> mpl_figure.Figure:
+    """Draws, by class, which share of decisions for a cue was for the texture.
+
+    by_class: by decision maker, what cue_conflict.by_class gives; "humans" are drawn
+      first, as red circles. A vertical line is the share over all classes together, which
+      is not the mean of those of the classes. A class without a decision for either cue
+      is left out. As figure 4 of Geirhos et al. 2019.
+    """
+    free = itertools.cycle([one for one in plots.COLOURS if one != _RED])
+    others = [name for name in by_class if name != PEOPLE]
+    looks = {PEOPLE: (_RED, "o")} if PEOPLE in by_class else {}
+    looks |= dict(zip(others, zip(free, itertools.cycle(plots.MARKERS[1:]))))
+    fig, axes = _rows(classes, [*looks], room=1.0)
+    points = {}
+    for name, (colour, marker) in reversed(looks.items()):
+        each = by_class[name]
+        texture = sum(one.n_texture for one in each.values())
+        n = texture + sum(one.n_shape for one in each.values())
+        if n:
+            axes.axvline(texture / n, color=colour, linewidth=1.3, zorder=1)
+        known = {c: one.value for c, one in each.items() if not math.isnan(one.value)}
+        shares = [1 - value for value in known.values()]
+        look = dict(s=42, edgecolors="white", linewidths=0.5, zorder=3, clip_on=False)
+        look |= dict(marker=marker, color=colour)
+        points[name] = axes.scatter(shares, [*known], **look)
+    axes.set(xlim=(0, 1))
+    axes.set_xlabel("share of texture decisions", **plots.ink())
+    top = axes.secondary_xaxis("top", functions=(lambda x: 1 - x, lambda x: 1 - x))
+    top.tick_params(colors=plots.FAINT, labelcolor=plots.INK, labelsize=7)
+    top.spines["top"].set_color(plots.FAINT)
+    top.set_xlabel("share of shape decisions", **plots.ink())
+    plots.legend_above(fig, [points[name] for name in looks], [*looks])
+    return plots.laid_out(fig)
+
+
+def reliability(
+    found: Mapping[str, calibration.Reliability], *, across: int = 3
+) -> mpl_figure.Figure:
+    """Draws accuracy over confidence by bins, and below it how many images these hold.
+
+    found: the bins of each network, a panel each. The gap to the diagonal is filled:
+    below it the network is surer than it is right. The expected calibration error is
+    told.
+    """
+    across = min(across, len(found))
+    rows = math.ceil(len(found) / across)
+    fig, cells = plots.grid(
+        2 * rows * across,
+        across=across,
+        cell=(3.0, 2.1),
+        gridspec_kw=dict(height_ratios=(3, 1) * rows),
+    )
+    # A network has a panel and the one below it.
+    pairs = cells.reshape(rows, 2, across).swapaxes(1, 2).reshape(-1, 2)
+    for (axes, below), (name, one) in zip(pairs, found.items()):
+        there = one.count > 0
+        low, width = one.edges[:-1], np.diff(one.edges)
+        middle, right = one.confidence[there], one.accuracy[there]
+        axes.plot([0, 1], [0, 1], color=plots.INK, linewidth=0.8, linestyle=_DASHED)
+        gap = dict(bottom=middle, align="edge", color=plots.COLOURS[1], alpha=0.35)
+        axes.bar(low[there], right - middle, width[there], **gap)
+        axes.plot(middle, right, "o-", color=plots.COLOURS[0], lw=1.4, ms=4.5)
+        axes.set(xlim=(0, 1), ylim=(0, 1), xticklabels=[])
+        _title(axes, f"{name} (ECE {one.error:.3f})")
+        look = dict(align="edge", color=plots.COLOURS[0], ec="white", lw=0.5)
+        below.bar(low, one.count / one.count.sum(), width, **look)
+        below.set(xlim=(0, 1))
+        below.set_xlabel("confidence", **plots.ink())
+    for axes, below in pairs[::across]:
+        axes.set_ylabel("accuracy", **plots.ink())
+        below.set_ylabel("share of images", **plots.ink())
+    for axes in pairs[len(found) :].flat:
+        axes.set_axis_off()
+    return plots.laid_out(fig)
+
+
+def accuracies(
+    counts: Mapping[str, Mapping[str, tuple[int, int]]],
+    *,
+    best_first: bool = False,
+    most: int = 40,
+) -> mpl_figure.Figure:
+    """Draws accuracy by set or by class, with Wilson intervals of 95 %.
+
+    counts: by network, then by set or class, right and shown. best_first: the rows of the
+    largest mean over networks come first; dashed lines are of all images together. A
+    network without any keeps its colour for other figures, and is not drawn. Of
+    more than `most` rows the middle ones are left out, and the gap says how many.
+    """
+    order = list(dict.fromkeys(name for each in counts.values() for name in each))
+    if best_first:
+        order.sort(
+            key=lambda name: (
+                -np.mean(
+                    [
+                        each[name][0] / each[name][1]
+                        for each in counts.values()
+                        if name in each
+                    ]
+                )
+            )
+        )
+    if len(order) > most:
+        gap = f"{len(order) - most} classes between"
+        order[most // 2 : -(most // 2)] = [gap]
+    known = [i for i, each in enumerate(counts.values()) if each]
+    several = len(counts) > 1
+    legend = [name for name, each in counts.items() if each] if several else []
+    fig, axes = _rows(order, legend, row=max(plots.ROW, 0.1 * len(known) + 0.1))
+    handles = []
+    for lane, i in enumerate(known):
+        each, colour = [*counts.values()][i], plots.style_of(i)["color"]
+        places = [place for place, name in enumerate(order) if name in each]
+        pairs = [each[name] for name in order if name in each]
+        right, n = np.array(pairs, float).reshape(-1, 2).T
+        ends = np.array([decisions.wilson_interval(*pair) for pair in pairs])
+        bars = axes.errorbar(
+            100 * right / n,
+            np.array(places) + 0.75 * ((lane + 0.5) / len(known) - 0.5),
+            xerr=100 * abs(ends.reshape(-1, 2).T - right / n),
+            fmt=plots.marker_of(i),
+            color=colour,
+            markersize=5,
+            markeredgewidth=0,
+            elinewidth=1.0 if several else 1.6,
+            clip_on=False,
+        )
+        handles.append(bars.lines[0])
+        if best_first:
+            right, n = (sum(column) for column in zip(*each.values(), strict=True))
+            dashed = dict(color=colour if several else plots.INK, linestyle=_DASHED)
+            axes.axvline(100 * right / n, linewidth=0.8, **dashed)
+    axes.set(xlim=(0, 100))
+    label = "accuracy in %; dashed: of all images" if best_first else "accuracy in %"
+    axes.set_xlabel(label, **plots.ink())
+    if several:
+        plots.legend_above(fig, handles, legend)
+    return plots.laid_out(fig)
+
+
+def confusion(
+    matrix: Float[np.ndarray, "rows k"], classes: Sequence[str]
+) -> mpl_figure.Figure:
+    """Draws which per cent of each class (a column) got which response (a row).
+
+    A row more than there are classes is that of no response. Columns of classes without
+    images are hatched.
+    """
+    rows, k = matrix.shape
+    names = [*classes, *["no response"] * (rows - k)]
+    cell = 0.34 if k <= _TOLD else max(0.1, 6.5 / k)
+    longest = plots.LETTER * max(map(len, names)) + 0.5
+    size = dict(cell=(0, cell * rows + longest), alone=cell * k + longest + 1.0)
+    fig, ((axes,),) = plots.grid(1, **size)
+    every = 1 if cell > 0.14 else math.ceil(0.14 / cell)
+    drawn = _matrix(axes, matrix, classes, names, every, least=0.5, told=k <= _TOLD)
+    for j in np.flatnonzero(np.isnan(matrix).any(axis=0)):
+        hatch = dict(fill=False, hatch="////", ec=plots.FAINT, lw=0)
+        axes.add_patch(patches.Rectangle((j - 0.5, -0.5), 1, rows, **hatch))
+    axes.xaxis.tick_top()
+    axes.tick_params(length=0)
+    axes.tick_params(axis="x", rotation=90)
+    axes.set_ylabel("response", **plots.ink())
+    axes.set_xlabel("class of the image", **plots.ink())
+    bar = fig.colorbar(drawn, ax=axes, aspect=30)
+    bar.set_label("% of the class", **plots.ink())
+    bar.ax.tick_params(colors=plots.FAINT, labelcolor=plots.INK, labelsize=7)
+    return plots.laid_out(fig)
+
+
+class Band(NamedTuple):
+    """A critical band among the columns of a heat map, in their numbers."""
+
+    low: float
+    centre: float
+    high: float
+
+
+def heat(
+    panels: Mapping[str, pd.DataFrame],
+    *,
+    across: str,
+    down: str,
+    cell: tuple[float, float],
+    bands: Mapping[str, Band | None] = MappingProxyType({}),
+) -> mpl_figure.Figure:
+    """Draws shares in per cent as cells, a panel a network.
+
+    panels: tables with the same rows, NaN where nothing was measured. bands: where a panel
+    has one, a bar over its cells, from end to end, with a dot at the centre.
+    """
+    rows, columns = (max(frame.shape[i] for frame in panels.values()) for i in (0, 1))
+    names = [str(name) for frame in panels.values() for name in frame.index]
+    left = plots.LETTER * max(map(len, names)) + 0.5
+    wide = max(cell[0] * columns, plots.LETTER * max(map(len, panels))) + 0.25
+    aside = min(len(panels), max(1, int((_WIDE - left) / wide)))
+    fig, cells = plots.grid(
+        len(panels),
+        across=aside,
+        cell=(wide + left / aside, cell[1] * rows + 0.8),
+        alone=left + wide,
+        sharey=True,
+    )
+    for axes, (title, frame) in zip(cells.flat, panels.items()):
+        _matrix(axes, 100 * frame.to_numpy(float), [*frame], [*frame.index])
+        _title(axes, title, pad=20 if bands else 5)
+        if bands.get(title):
+            _band(axes, bands[title], frame.shape[1])
+    plots.label_edges(cells, len(panels), across, down)
+    return plots.laid_out(fig)
+
+
+def _matrix(axes, values, columns, rows, every=1, *, least=0.0, told=True):
+    """Draws per cents as cells, which say their numbers from `least` on."""
+    drawn = axes.imshow(values, cmap=_SHADES, vmin=0, vmax=100, aspect="auto")
+    look = dict(ha="center", va="center", fontsize=6.5)
+    for (i, j), value in np.ndenumerate(values) if told else ():
+        if math.isnan(value):
+            axes.text(j, i, "–", color=plots.INK, **look)
+        elif value >= least:  # Black on light cells, on a dark page, too.
+            colour = "white" if value > 45 else "#000000"
+            axes.text(j, i, f"{value:.0f}", color=colour, **look)
+    axes.grid(visible=False)
+    axes.spines[:].set_visible(False)
+    axes.tick_params(length=0)
+    axes.set_xticks(
+        range(0, len(columns), every), plots.plain(map(str, columns))[::every]
+    )
+    axes.set_yticks(range(0, len(rows), every), plots.plain(map(str, rows))[::every])
+    return drawn
+
+
+def _band(axes, band: Band, count: int) -> None:
+    """Draws a band over the cells; what lies outside of them is cut, without an end."""
+    look = dict(color=plots.COLOURS[1], clip_on=False)
+    low, high = max(band.low, -0.5), min(band.high, count - 0.5)
+    if low < high:
+        axes.plot([low, high], [-0.95] * 2, linewidth=2.2, **look)
+    for place in (band.low, band.high):
+        if -0.5 <= place <= count - 0.5:
+            axes.plot([place] * 2, [-1.2, -0.7], linewidth=2.2, **look)
+    if -0.5 <= band.centre <= count - 0.5:
+        axes.plot(band.centre, -0.95, "o", markersize=5, **look)
+    axes.set(xlim=(-0.5, count - 0.5))
+
+
+def curves(panels: Mapping[str, tuple[str, pd.DataFrame]]) -> mpl_figure.Figure:
+    """Draws accuracy in % as a line a network, a panel a frame of networks by place.
+
+    panels: by title, what the places are, and the frame, whose columns are places.
+    """
+    frames = [frame for _, frame in panels.values()]
+    networks = [*frames[0].index]
+    known = [n for n in networks if any(frame.loc[n].notna().any() for frame in frames)]
+    legend = known if len(networks) > 1 else []
+    fig, cells = plots.grid(len(panels), legend, cell=(3.4, 2.9))
+    handles = {}
+    for axes, (title, (label, frame)) in zip(cells.flat, panels.items()):
+        for k, name in enumerate(networks):
+            line = frame.loc[name].dropna()
+            look = dict(color=plots.style_of(k)["color"], marker=plots.marker_of(k))
+            look |= dict(linewidth=1.5, markersize=4, markeredgewidth=0)
+            (handles[name],) = axes.plot(line.index, line, **look)
+        _title(axes, title)
+        axes.set(ylim=(0, 102))
+        axes.set_xlabel(label, **plots.ink())
+    for axes in cells[:, 0]:
+        axes.set_ylabel("accuracy in %", **plots.ink())
+    if legend:
+        plots.legend_above(fig, [handles[name] for name in legend], legend)
+    return plots.laid_out(fig)
+
+
+_FACTORS = ("shape", "texture")
+
+
+def decodability(
+    numbers: Sequence[decisions.Number], *, title: str = ""
+) -> mpl_figure.Figure:
+    """Draws decoding accuracy by site, in the order in which the network passes them.
+
+    numbers: those of decoding.measure, of one network on one set. Shuffled labels are
+    dashed, chance is a dotted line for each factor that has another one. ValueError
+    where there is no site.
+    """
+    by = {(one.metric, one.condition): one.value for one in numbers}
+    sites = [c for m, c in by if m == "shape_decoding"]
+    if not sites:
+        raise ValueError(
+            "decodability: numbers must hold shape_decoding at a site, as"
+            f" decoding.measure gives them, got {len(numbers)} without"
+        )
+    legend = [*_FACTORS, *(f"{one}, labels shuffled" for one in _FACTORS), "chance"]
+    tall = 2.75 + 0.06 * max(map(len, sites))
+    wide = max(5.0, 0.9 + 0.2 * len(sites))
+    fig, ((axes,),) = plots.grid(1, legend, cell=(0, tall), alone=wide)
+    for i, label in enumerate(legend[:4]):
+        metric = f"{_FACTORS[i % 2]}_decoding{'_shuffled' if i > 1 else ''}"
+        look = (
+            dict(linestyle=_DASHED) if i > 1 else dict(marker="os"[i], markersize=3.5)
+        )
+        look |= dict(color=plots.COLOURS[i % 2], linewidth=1.5, label=label)
+        axes.plot([100 * by[metric, site] for site in sites], **look)
+    for chance in sorted({by[f"{factor}_decoding_chance", ""] for factor in _FACTORS}):
+        axes.axhline(100 * chance, color=plots.INK, linewidth=0.9, linestyle=_DOTTED)
+    axes.set_xticks(range(len(sites)), plots.plain(sites), rotation=90)
+    axes.set(ylim=(0, 102), xlim=(-0.5, len(sites) - 0.5))
+    axes.yaxis.set_major_locator(ticker.MultipleLocator(25))
+    axes.set_ylabel("decoded, % of images", **plots.ink())
+    _title(axes, title)
+    plots.legend_above(fig, axes.lines[:5], legend)
+    return plots.laid_out(fig)
+
+
+def _rows(names, legend=(), *, row=plots.ROW, room=0.6):
+    """Gives a figure and its axes with a row for each name, the first on top."""
+    wide = 4.2 + plots.LETTER * max(map(len, names))
+    size = dict(cell=(0, row * len(names) + room), alone=wide)
+    fig, ((axes,),) = plots.grid(1, legend, **size)
+    axes.set(ylim=(len(names) - 0.5, -0.5))
+    axes.set_yticks(range(len(names)), plots.plain(names))
+    return fig, axes
+
+
+def _title(axes, title: str, pad: float = 5) -> None:
+    look = dict(fontsize=9, color=plots.INK, loc="left", pad=pad)
+    axes.set_title(plots.plain([title])[0], **look)
