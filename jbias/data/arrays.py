@@ -9,9 +9,8 @@ Python.
 import dataclasses
 import mmap
 import os
-import types
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from jaxtyping import Int, UInt8
@@ -129,15 +128,13 @@ def _class() -> None:
 class _Machine(pickles.Machine):
     """Knows arrays of bytes; text of Python 2 is bytes."""
 
-    calls = types.MappingProxyType(
-        {
-            ("numpy.core.multiarray", "_reconstruct"): _Array,
-            ("numpy._core.multiarray", "_reconstruct"): _Array,
-            ("numpy", "ndarray"): _class,
-            ("numpy", "dtype"): _Dtype,
-            ("_codecs", "encode"): pickles.encode,
-        }
-    )
+    calls: ClassVar = {
+        ("numpy.core.multiarray", "_reconstruct"): _Array,
+        ("numpy._core.multiarray", "_reconstruct"): _Array,
+        ("numpy", "ndarray"): _class,
+        ("numpy", "dtype"): _Dtype,
+        ("_codecs", "encode"): pickles.encode,
+    }
     remedy = "it is none of the published files"
 
     def __init__(self):

@@ -120,9 +120,7 @@ def _table(root: str, path: str, label: str, attribute: str) -> _Listed:
     )
 
 
-def _chosen_columns(
-    path: str, attribute: str, further: Mapping[str, Sequence[str]]
-) -> list[str]:
+def _chosen_columns(path, attribute, further) -> list[str]:
     """The columns that "attribute" is made of."""
     if not attribute:
         fit = [
@@ -141,9 +139,7 @@ def _chosen_columns(
     return asked
 
 
-def _check_files(
-    root: str, path: str, lines: Sequence[tuple[int, Mapping[str, str]]]
-) -> None:
+def _check_files(root, path, lines) -> None:
     """Refuses a line without an image, a file that is not there, and one named twice."""
     if not lines:
         raise ValueError(f"{path}: must have a line an image, got the header alone")
@@ -160,9 +156,7 @@ def _check_files(
         seen.add(name)
 
 
-def _usable_columns(
-    table: Mapping[str, list[str]],
-) -> tuple[dict[str, list[str]], list[str]]:
+def _usable_columns(table) -> tuple[dict[str, list[str]], list[str]]:
     """Columns that are attributes, and words about the others; "attribute" is one."""
     kept, out = {}, []
     for name, column in table.items():

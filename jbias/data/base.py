@@ -180,10 +180,7 @@ def kind_and_text(error: Exception) -> str:
 
 
 def check_known(
-    what: str,
-    got: str,
-    known: Collection[str],
-    kind: type[ValueError] = ValueError,
+    what: str, got: str, known: Collection[str], kind: type[ValueError] = ValueError
 ) -> None:
     """Refuses a name that is not among the known ones; `what` says where they must be."""
     if got not in known:

@@ -7,7 +7,7 @@ https://arxiv.org/abs/1911.08731.
 """
 
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 from jaxtyping import Bool, Int
@@ -76,9 +76,7 @@ def _check(where: str, label: str, attribute: str, known: Collection[str]) -> No
             )
 
 
-def _flag_columns(
-    where: str, flags: str, label: str, known: Collection[str]
-) -> Sequence[str]:
+def _flag_columns(where, flags, label, known) -> Sequence[str]:
     """Those that are asked for as columns; "all" are all but the class."""
     asked = [name for name in known if name != label]
     asked = asked if flags == "all" else flags.split("+")
@@ -98,9 +96,7 @@ def _note(published: int, attribute: str, n: int, kept: int) -> str:
     return "; ".join(filter(None, (count, out if kept != n else "")))
 
 
-def _column(
-    flags: Mapping[str, Bool[np.ndarray, "n"]], asked: Sequence[str]
-) -> tuple[tuple[str, ...], Int[np.ndarray, "n"]]:
+def _column(flags, asked) -> tuple[tuple[str, ...], Int[np.ndarray, "n"]]:
     """Names of an attribute's values and the value of each image; -1 where none is."""
     if len(asked) == 1:
         return (f"not {asked[0]}", asked[0]), flags[asked[0]].astype(np.int32)
@@ -136,9 +132,7 @@ def _split(where: str, path: str, base: str) -> list[str]:
     return names
 
 
-def _flags(
-    where: str, path: str, names: Sequence[str]
-) -> dict[str, Bool[np.ndarray, "n"]]:
+def _flags(where, path, names) -> dict[str, Bool[np.ndarray, "n"]]:
     """The attributes of the named images: {attribute: whether each has it}."""
     lines, wanted, table = _lines(path), {*names}, {}
     header = lines[1].split() if len(lines) > 1 else []

@@ -182,9 +182,7 @@ def _variant(clean: str, below: str) -> Callable[..., sources.ArraySource]:
     return read
 
 
-def _read(
-    where: str, root: str, below: str, names: Sequence[str]
-) -> tuple[np.ndarray, ...]:
+def _read(where, root, below, names) -> tuple[np.ndarray, ...]:
     """Opens images and labels in <root> or <root>/<below>, without reading them all."""
     place = next(
         (

@@ -34,7 +34,6 @@ import dataclasses
 import numbers
 import zlib
 from collections.abc import Mapping
-from types import MappingProxyType
 
 import numpy as np
 from jaxtyping import Float, Int, UInt8
@@ -42,23 +41,26 @@ from jaxtyping import Float, Int, UInt8
 from jbias.data import arrays, base, decoding, folder, listing, mnist, sources, tables
 
 SPLITS = ("train", "train_0", "train_1", "test")
-PALETTE: Mapping[str, tuple[int, int, int]] = MappingProxyType(
-    {"red": (1, 0, 0), "yellow": (1, 1, 0), "green": (0, 1, 0), "blue": (0, 0, 1)}
-)
-FLIPS: Mapping[str, tuple[float, float, float]] = MappingProxyType(
-    {"irm": (0.2, 0.1, 0.9), "domainbed": (0.1, 0.2, 0.9)}  # e of each environment.
-)
-PAIRS: Mapping[str, tuple[tuple[int, int], tuple[int, int]]] = MappingProxyType(
-    {  # The colours of digits 0 to 4, and of 5 to 9, where the share is 1.
-        "marginal": ((0, 1), (0, 1)),
-        "conditional": ((0, 1), (2, 3)),
-        "joint": ((0, 1), (1, 2)),
-    }
-)
+PALETTE: Mapping[str, tuple[int, int, int]] = {
+    "red": (1, 0, 0),
+    "yellow": (1, 1, 0),
+    "green": (0, 1, 0),
+    "blue": (0, 0, 1),
+}
+# e of each environment.
+FLIPS: Mapping[str, tuple[float, float, float]] = {
+    "irm": (0.2, 0.1, 0.9),
+    "domainbed": (0.1, 0.2, 0.9),
+}
+# The colours of digits 0 to 4, and of 5 to 9, where the share is 1.
+PAIRS = {
+    "marginal": ((0, 1), (0, 1)),
+    "conditional": ((0, 1), (2, 3)),
+    "joint": ((0, 1), (1, 2)),
+}
 FORMS = (*FLIPS, *PAIRS, "uniform", *PALETTE)
-SIZES: Mapping[str, int] = MappingProxyType(  # In pixels, unless asked for others.
-    dict.fromkeys(FORMS, 32) | {"irm": 14, "domainbed": 28}
-)
+# In pixels, unless asked for others.
+SIZES: Mapping[str, int] = dict.fromkeys(FORMS, 32) | {"irm": 14, "domainbed": 28}
 _CITED = {"irm": "colored_mnist", "domainbed": "colored_mnist/domainbed"}
 LABEL_NOISE = 0.25
 _ENVIRONMENTS = {"train": (0, 1), "train_0": (0,), "train_1": (1,), "test": (2,)}
@@ -127,15 +129,7 @@ def make(
     return dataclasses.replace(made, note=note, preprocessing=words, values=values)
 
 
-def _check(
-    where: str,
-    split: str,
-    form: str,
-    correlation: float | None,
-    label_noise: float | None,
-    grey: bool,
-    seed: int,
-) -> None:
+def _check(where, split, form, correlation, label_noise, grey, seed) -> None:
     """Raises ValueError, one line, for arguments outside their range."""
     base.check_known(f"{where}: form must be a known one", form, FORMS)
     splits = SPLITS if form in FLIPS else ("train", "test")
@@ -176,9 +170,7 @@ def _is_integer(value: object) -> bool:
     return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
-def _read(
-    root: str, *splits: str
-) -> tuple[UInt8[np.ndarray, "n 28 28"], Int[np.ndarray, "n"], str]:
+def _read(root, *splits):
     """The digits of these splits of MNIST, their labels, and what is unlike published."""
     found = [mnist.SPECS["mnist"].make(split, root=root) for split in splits]
     pixels = np.concatenate([one.images[..., 0] for one in found])
@@ -190,9 +182,7 @@ def _generator(form: str, purpose: str, seed: int) -> np.random.Generator:
     return np.random.default_rng([seed, zlib.crc32(f"{form}/{purpose}".encode())])
 
 
-def _environments(
-    root: str, split: str, form: str, flips: tuple, noise: float, seed: int
-) -> tuple[UInt8[np.ndarray, "n h w"], dict[str, np.ndarray], str]:
+def _environments(root, split, form, flips, noise, seed):
     """Two classes: the environments of the split, in turn."""
     pixels, digits, note = _read(
         root, *(("train",) if form == "irm" else ("train", "test"))
@@ -224,9 +214,7 @@ def _parts(form: str, n: int, seed: int) -> list[Int[np.ndarray, "m"]]:
     return [order[0::2], order[1::2], np.arange(train, n)]
 
 
-def _shifted(
-    root: str, split: str, form: str, share: float, seed: int
-) -> tuple[UInt8[np.ndarray, "n h w"], dict[str, np.ndarray], str]:
+def _shifted(root, split, form, share, seed):
     """Ten classes: one of MNIST's own splits, in random order."""
     pixels, digits, note = _read(root, split)
     order = _generator("shift", f"order/{split}", seed).permutation(len(digits))
@@ -261,12 +249,7 @@ def _rounded(total: int, shares: Float[np.ndarray, "k"]) -> Int[np.ndarray, "k"]
     return counts
 
 
-def _painted(
-    pixels: UInt8[np.ndarray, "n h w"],
-    colour: Int[np.ndarray, "n"],
-    palette: list[tuple[int, int, int]],
-    grey: bool,
-) -> UInt8[np.ndarray, "n h w 3"]:
+def _painted(pixels, colour, palette, grey) -> UInt8[np.ndarray, "n h w 3"]:
     """Intensity times colour, on black."""
     tint = np.array([(1, 1, 1)] * len(palette) if grey else palette, np.uint8)
     return pixels[..., None] * tint[colour][:, None, None]

@@ -36,6 +36,8 @@ from scipy import ndimage
 
 from jbias.untrusted import opening
 
+Rng = np.random.Generator
+
 Image = UInt8[np.ndarray, "h w 3"]
 Unit = Float[Any, "h w 3"]  # [0, 1]; of JAX, too, where a function takes either.
 Plane = Float[Any, "h w"]
@@ -57,7 +59,7 @@ def on_unit_scale(dtype: type = np.float64) -> Callable[[Callable], Callable]:
 
     def decorate(corruption: Callable) -> Callable:
         @functools.wraps(corruption)
-        def apply(image: Image, rng: np.random.Generator, *row: float) -> Image:
+        def apply(image: Image, rng: Rng, *row: float) -> Image:
             return quantise(corruption(unit(image, dtype), rng, *row))
 
         return apply
@@ -129,31 +131,31 @@ def motion_blurred(field: Field, radius: int, sigma: float, degrees: float) -> F
 
 
 @on_unit_scale()
-def gaussian_noise(x: Unit, rng: np.random.Generator, sigma: float) -> Unit:
+def gaussian_noise(x: Unit, rng: Rng, sigma: float) -> Unit:
     """Adds N(0, sigma^2), on the scale of [0, 1], to each value."""
     return x + rng.normal(0, sigma, x.shape)
 
 
 @on_unit_scale()
-def shot_noise(x: Unit, rng: np.random.Generator, count: float) -> Unit:
+def shot_noise(x: Unit, rng: Rng, count: float) -> Unit:
     """Draws Poisson(count x) / count: white is `count` photons."""
     return rng.poisson(x * count) / count
 
 
-def impulse_noise(image: Image, rng: np.random.Generator, chance: float) -> Image:
+def impulse_noise(image: Image, rng: Rng, chance: float) -> Image:
     """Sets each value, with this chance and alone, to 0 or 255, evenly."""
     xp, draw = image.__array_namespace__(), rng.random(image.shape)
     return xp.where(draw < chance, xp.where(draw < chance / 2, 0, 255), image)
 
 
 @on_unit_scale()
-def speckle_noise(x: Unit, rng: np.random.Generator, sigma: float) -> Unit:
+def speckle_noise(x: Unit, rng: Rng, sigma: float) -> Unit:
     """Adds x N(0, sigma^2) to each value x."""
     return x + x * rng.normal(0, sigma, x.shape)
 
 
 @on_unit_scale()
-def gaussian_blur(x: Unit, rng: np.random.Generator, sigma: float) -> Unit:
+def gaussian_blur(x: Unit, rng: Rng, sigma: float) -> Unit:
     """Convolves with a Gaussian of `sigma` pixels; edges repeat."""
     return blurred(x, sigma)
 
@@ -173,9 +175,7 @@ def disk(radius: float, alias: float) -> Float[np.ndarray, "k k"]:
 
 
 @on_unit_scale()
-def defocus_blur(
-    x: Unit, rng: np.random.Generator, radius: float, alias: float
-) -> Unit:
+def defocus_blur(x: Unit, rng: Rng, radius: float, alias: float) -> Unit:
     """Correlates with a disk of `radius` pixels; edges are mirrored."""
     return cv2.filter2D(x, -1, disk(radius, alias))
 
@@ -205,9 +205,7 @@ def glass_origins(
     return links[side * side :]
 
 
-def glass_blur(
-    image: Image, rng: np.random.Generator, sigma: float, reach: int, sweeps: int
-) -> Image:
+def glass_blur(image: Image, rng: Rng, sigma: float, reach: int, sweeps: int) -> Image:
     """Blurs, displaces each pixel by up to `reach` pixels, `sweeps` times, and blurs.
 
     Offsets are drawn evenly from -reach to reach - 1. The reference means to swap a
@@ -224,9 +222,7 @@ def glass_blur(
     return quantise(blurred(x, sigma))
 
 
-def motion_blur(
-    image: Image, rng: np.random.Generator, radius: int, sigma: float
-) -> Image:
+def motion_blur(image: Image, rng: Rng, radius: int, sigma: float) -> Image:
     """Blurs along a line at U(-45, 45) degrees by a one-sided Gaussian."""
     degrees = rng.uniform(-45, 45)
     return motion_blurred(image, radius, sigma, degrees).astype(np.uint8)
@@ -239,7 +235,7 @@ def zoom_factors(step: float, count: int) -> Float[np.ndarray, "count"]:
 
 
 @on_unit_scale(np.float32)
-def zoom_blur(x: Unit, rng: np.random.Generator, step: float, count: int) -> Unit:
+def zoom_blur(x: Unit, rng: Rng, step: float, count: int) -> Unit:
     """Averages the image and its zooms by 1, 1 + step ...: `count` of them.
 
     The first factor is 1, so that the image itself counts twice: as in the reference.
@@ -252,7 +248,7 @@ def zoom_blur(x: Unit, rng: np.random.Generator, step: float, count: int) -> Uni
 
 
 @on_unit_scale()
-def brightness(x: Unit, rng: np.random.Generator, more: float) -> Unit:
+def brightness(x: Unit, rng: Rng, more: float) -> Unit:
     """Adds `more` to the value V of HSV, which is cut at 1; hue and saturation stay.
 
     So each colour is scaled by V' / V, and black turns to the grey of `more`. Deviation:
@@ -268,7 +264,7 @@ def brightness(x: Unit, rng: np.random.Generator, more: float) -> Unit:
 
 
 @on_unit_scale()
-def saturate(x: Unit, rng: np.random.Generator, times: float, plus: float) -> Unit:
+def saturate(x: Unit, rng: Rng, times: float, plus: float) -> Unit:
     """Makes the saturation S of HSV clip(S times + plus, 0, 1); hue and value stay.
 
     A grey has the hue 0: with a `plus` it turns red, as in the reference. Deviation: as
@@ -283,13 +279,13 @@ def saturate(x: Unit, rng: np.random.Generator, times: float, plus: float) -> Un
 
 
 @on_unit_scale()
-def contrast(x: Unit, rng: np.random.Generator, scale: float) -> Unit:
+def contrast(x: Unit, rng: Rng, scale: float) -> Unit:
     """Scales the distance of each value to the mean of its channel."""
     mean = x.mean((0, 1), keepdims=True)
     return (x - mean) * scale + mean
 
 
-def pixelate(image: Image, rng: np.random.Generator, scale: float) -> Image:
+def pixelate(image: Image, rng: Rng, scale: float) -> Image:
     """Shrinks the side to int(side scale) and back, by Pillow's box filter."""
     side = len(image)
     small = (int(side * scale),) * 2
@@ -298,7 +294,7 @@ def pixelate(image: Image, rng: np.random.Generator, scale: float) -> Image:
     return np.array(picture)
 
 
-def jpeg_compression(image: Image, rng: np.random.Generator, quality: int) -> Image:
+def jpeg_compression(image: Image, rng: Rng, quality: int) -> Image:
     """Writes JPEG of that quality by Pillow and reads it."""
     return jpeg(image, quality)
 
@@ -325,15 +321,13 @@ def smoother(side: int, sigma: float) -> Float[np.ndarray, "side side"]:
     return matrix
 
 
-def _displacement(
-    rng: np.random.Generator, side: int, alpha: float, sigma: float
-) -> Plane:
+def _displacement(rng, side, alpha, sigma) -> Plane:
     """Draws alpha times smoothed U(-1, 1): one component (side, side) in pixels."""
     matrix = smoother(side, sigma)
     return np.float32(alpha * (matrix @ rng.uniform(-1, 1, (side, side)) @ matrix.T))
 
 
-def _sheared(x: Unit, rng: np.random.Generator, jitter: float) -> Unit:
+def _sheared(x: Unit, rng: Rng, jitter: float) -> Unit:
     """Maps affinely by moving three points U(-jitter, jitter) pixels each way.
 
     They are the centre, half the side, plus (q, q), (q, -q) and (-q, -q), q a third.
@@ -348,7 +342,7 @@ def _sheared(x: Unit, rng: np.random.Generator, jitter: float) -> Unit:
 
 @on_unit_scale(np.float32)
 def elastic_transform(
-    x: Unit, rng: np.random.Generator, alpha: float, sigma: float, jitter: float
+    x: Unit, rng: Rng, alpha: float, sigma: float, jitter: float
 ) -> Unit:
     """Maps affinely, then displaces each pixel by a smooth random field.
 
@@ -383,7 +377,7 @@ _KINK = np.float32([[-2, -1, 0], [-1, 1, 1], [0, 1, 2]])
 @on_unit_scale(np.float32)
 def snow(
     x: Unit,
-    rng: np.random.Generator,
+    rng: Rng,
     mean: float,
     sigma: float,
     zoom: float,
@@ -453,7 +447,7 @@ def ice(path: pathlib.Path, scale: float, side: int) -> Image:
 
 def frost(
     image: Image,
-    rng: np.random.Generator,
+    rng: Rng,
     keep: float,
     add: float,
     scale: float,
@@ -474,7 +468,7 @@ def frost(
 
 
 def plasma(
-    xp: ModuleType, rng: np.random.Generator, levels: int, decay: float
+    xp: ModuleType, rng: Rng, levels: int, decay: float
 ) -> Float[Any, "side side"]:
     """Draws a fractal height map on a torus, [0, 1], of 2^levels pixels a side.
 
@@ -499,7 +493,7 @@ def plasma(
 
 
 @on_unit_scale()
-def fog(x: Unit, rng: np.random.Generator, thick: float, decay: float) -> Unit:
+def fog(x: Unit, rng: Rng, thick: float, decay: float) -> Unit:
     """Adds `thick` times a plasma and scales by max(x) / (max(x) + thick).
 
     The plasma's side is the least power of two that holds the image: 256 for 224.
@@ -513,7 +507,7 @@ def fog(x: Unit, rng: np.random.Generator, thick: float, decay: float) -> Unit:
 @on_unit_scale(np.float32)
 def spatter(
     x: Unit,
-    rng: np.random.Generator,
+    rng: Rng,
     mean: float,
     sigma: float,
     blur: float,
@@ -569,9 +563,7 @@ def _grid(xp: ModuleType, side: int) -> tuple[Int[Any, "h 1"], Int[Any, "1 w"]]:
     return along[:, None], along[None, :]
 
 
-def single_frequency_greyscale(
-    image: Values, rng: np.random.Generator, level: float
-) -> Values:
+def single_frequency_greyscale(image: Values, rng: Rng, level: float) -> Values:
     """Adds 19.6 level sin(u x + v y + phase), the same to each channel.
 
     One of u, v, either evenly, is drawn from U(-pi, pi), the other from U within plus
@@ -587,9 +579,7 @@ def single_frequency_greyscale(
     return image + 19.6 * level * wave[..., None]
 
 
-def cocentric_sine_waves(
-    image: Values, rng: np.random.Generator, level: float
-) -> Values:
+def cocentric_sine_waves(image: Values, rng: Rng, level: float) -> Values:
     """Adds 12.8 level (((d + a sin(k t)) mod w) / w - 1/2): wavy rings about a point.
 
     d and t, polar about U(0, side)^2, t from the y axis; k of U(0, 10), a and w of
@@ -606,12 +596,7 @@ def cocentric_sine_waves(
 
 
 def warped_grid(
-    xp: ModuleType,
-    side: int,
-    time: float,
-    rounds: int,
-    sharpness: float,
-    scale: float,
+    xp: ModuleType, side: int, time: float, rounds: int, sharpness: float, scale: float
 ) -> tuple[Plane, Plane]:
     """Gives coordinates (x, y) that were moved by sines of themselves, several times.
 
@@ -632,7 +617,7 @@ def warped_grid(
 
 
 def plasma_noise(
-    image: Values, rng: np.random.Generator, level: float, run: Callable = _call
+    image: Values, rng: Rng, level: float, run: Callable = _call
 ) -> Values:
     """Mixes (1 - i / 255) x + i n, i = 6.4 level, with warped waves n of random form.
 
@@ -652,9 +637,7 @@ def plasma_noise(
     return (1 - strength / 255) * image + strength * waves
 
 
-def lattice(
-    xp: ModuleType, rng: np.random.Generator
-) -> tuple[Float[Any, "256 2"], Int[Any, "256"]]:
+def lattice(xp: ModuleType, rng: Rng) -> tuple[Float[Any, "256 2"], Int[Any, "256"]]:
     """Draws gradients of length 1, and their order, of a noise after Perlin 1985.
 
     Gradients go towards points spread evenly in a square, not a circle.
@@ -701,7 +684,7 @@ def lattice_noise(
 
 
 def perlin_noise(
-    image: Values, rng: np.random.Generator, level: float, run: Callable = _call
+    image: Values, rng: Rng, level: float, run: Callable = _call
 ) -> Values:
     """Mixes (1 - a) x + 255 a min(1/2 + t / 2, 1), a = level / 20, with turbulence t.
 
@@ -719,7 +702,7 @@ def perlin_noise(
 
 
 def spectral_noise(
-    xp: ModuleType, rng: np.random.Generator, amplitude: Float[np.ndarray, "h w"]
+    xp: ModuleType, rng: Rng, amplitude: Float[np.ndarray, "h w"]
 ) -> Plane:
     """Draws a field of unit deviation with these amplitudes, the mean's at the middle.
 
@@ -749,14 +732,14 @@ def brownish(side: int) -> Float[np.ndarray, "h w"]:
     return 1 / (frequency(side) ** 2 + 1)
 
 
-def blue_noise_sample(image: Values, rng: np.random.Generator, level: float) -> Values:
+def blue_noise_sample(image: Values, rng: Rng, level: float) -> Values:
     """Blackens the pixels where blue noise is not above 0.3 level - 2.5."""
     xp = image.__array_namespace__()
     keep = spectral_noise(xp, rng, frequency(len(image))) > 0.3 * level - 2.5
     return xp.where(keep[..., None], image, 0)
 
 
-def brownish_noise(image: Values, rng: np.random.Generator, level: float) -> Values:
+def brownish_noise(image: Values, rng: Rng, level: float) -> Values:
     """Adds 6.4 level times brownish noise, another to each channel."""
     xp, amplitude = image.__array_namespace__(), brownish(len(image))
     fields = [spectral_noise(xp, rng, amplitude) for _ in range(3)]
@@ -782,9 +765,7 @@ def caustics(xp: ModuleType, side: int, time: float, size: float) -> Plane:
     return xp.clip(abs(1.17 - (total / 5) ** 1.4) ** 8, 0, 1)
 
 
-def draw_caustics(
-    image: Values, rng: np.random.Generator, run: Callable = _call
-) -> Plane:
+def draw_caustics(image: Values, rng: Rng, run: Callable = _call) -> Plane:
     """Draws the light on an image of its size."""
     side = len(image)
     times = rng.uniform(0.5, 2), rng.uniform(0.75, 1.25) * side
@@ -823,7 +804,7 @@ def water(light: Plane, level: float) -> tuple[Plane, Plane, Plane]:
     return rows, columns, (down - right) * (level / 5)
 
 
-def caustic_refraction(image: Values, rng: np.random.Generator, level: float) -> Values:
+def caustic_refraction(image: Values, rng: Rng, level: float) -> Values:
     """Looks at the image through water of wavy light, and lights it.
 
     The light is blurred by 1 pixel; pixels are fetched bilinearly, black outside.
@@ -836,9 +817,7 @@ def caustic_refraction(image: Values, rng: np.random.Generator, level: float) ->
     return 255 * (seen + lit[..., None])
 
 
-def checkerboard_cutout(
-    image: Values, rng: np.random.Generator, level: float
-) -> Values:
+def checkerboard_cutout(image: Values, rng: Rng, level: float) -> Values:
     """Fills level / 10 of one colour of a turned checkerboard with the grey 128.
 
     Fields of U(0.1, 0.25) side, turned by U(0, 2 pi) about the first pixel. A field and
@@ -881,12 +860,12 @@ def star(
     return xp.clip((1 - (u - 0.5) ** 2) * glow, 0, 1)
 
 
-def _lengths(rng: np.random.Generator, radius: float, rays: int) -> Float[Any, "rays"]:
+def _lengths(rng: Rng, radius: float, rays: int) -> Float[Any, "rays"]:
     """Draws lengths of N(radius, (radius / 4)^2) pixels."""
     return radius * (1 + 0.25 * rng.standard_normal(rays))
 
 
-def sparkles(image: Values, rng: np.random.Generator, level: float) -> Values:
+def sparkles(image: Values, rng: Rng, level: float) -> Values:
     """Lays five white stars at U(0, side)^2 over it, of 50 to 199 rays each.
 
     Their lengths are about level side / 100, with a deviation of a quarter.
@@ -900,7 +879,7 @@ def sparkles(image: Values, rng: np.random.Generator, level: float) -> Values:
     return image
 
 
-def inverse_sparkles(image: Values, rng: np.random.Generator, level: float) -> Values:
+def inverse_sparkles(image: Values, rng: Rng, level: float) -> Values:
     """Whitens all but a star at U(side / 4, 3 side / 4)^2 of 50 to 199 rays.
 
     Their lengths are about side / 4; its amount is 100 - 6.5 level.

@@ -34,7 +34,6 @@ import inspect
 import io
 import pathlib
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 
 import numpy as np
 import PIL.Image
@@ -50,14 +49,10 @@ from jbias.untrusted import opening
 Row = tuple[float, ...]
 Table = Mapping[int, tuple[Row, Row, Row, Row, Row]]
 
-SETTINGS: Mapping[str, Table] = MappingProxyType(
-    {
-        name: MappingProxyType(
-            {int(side): tuple(map(tuple, rows)) for side, rows in sides.items()}
-        )
-        for name, sides in tables.read("corruptions").items()
-    }
-)
+SETTINGS: Mapping[str, Table] = {
+    name: {int(side): tuple(map(tuple, rows)) for side, rows in sides.items()}
+    for name, sides in tables.read("corruptions").items()
+}
 
 SIDES = (32, 64, 224)  # Those with settings of their own.
 SEVERITIES = (1, 2, 3, 4, 5)
@@ -73,16 +68,14 @@ class Corruption:
     extra: bool = False  # Beside the fifteen whose mean is reported.
 
 
-def _listed(
-    family: str, *functions: Callable[..., Image], extra: bool = False
-) -> dict[str, Corruption]:
+def _listed(family, *functions, extra=False) -> dict[str, Corruption]:
     return {
         f.__name__: Corruption(f, family, SETTINGS[f.__name__], extra)
         for f in functions
     }
 
 
-CORRUPTIONS: Mapping[str, Corruption] = MappingProxyType(
+CORRUPTIONS: Mapping[str, Corruption] = (
     _listed("noise", host.gaussian_noise, host.shot_noise, host.impulse_noise)
     | _listed(
         "blur", host.defocus_blur, host.glass_blur, host.motion_blur, host.zoom_blur
@@ -96,7 +89,7 @@ CORRUPTIONS: Mapping[str, Corruption] = MappingProxyType(
     | _listed("weather", host.spatter, extra=True)
     | _listed("digital", host.saturate, extra=True)
 )
-BAR: Mapping[str, Corruption] = MappingProxyType(
+BAR: Mapping[str, Corruption] = (
     _listed("bar", bar.blue_noise_sample, bar.brownish_noise, bar.caustic_refraction)
     | _listed("bar", bar.checkerboard_cutout, bar.cocentric_sine_waves)
     | _listed("bar", bar.inverse_sparkles, bar.perlin_noise, bar.plasma_noise)
@@ -318,24 +311,22 @@ def quantisation_tables(quality: int) -> Int[np.ndarray, "2 8 8"]:
     return np.int32(steps).reshape(2, 8, 8)
 
 
-_BUILDERS: Mapping[str, Callable[..., Arrays]] = MappingProxyType(
-    {
-        "gaussian_blur": lambda side, sigma: {"blur": _gaussian(side, sigma)},
-        "defocus_blur": _defocus,
-        "glass_blur": lambda side, sigma, reach, sweeps: {
-            "blur": _gaussian(side, sigma),
-            "reach": np.int32(reach),
-            "sweeps": np.int32(sweeps),
-        },
-        "motion_blur": lambda side, radius, sigma: _motion(radius, sigma),
-        "zoom_blur": _zoom,
-        "snow": _snow,
-        "spatter": _spatter,
-        "elastic_transform": lambda side, _, sigma, __: {
-            "smoother": host.smoother(side, sigma).astype(np.float32)
-        },
-        "pixelate": _pixelate,
-        "jpeg_compression": lambda _, quality: {"tables": quantisation_tables(quality)},
-        "caustic_refraction": lambda side, _: {"blur": _gaussian(side, 1, "reflect")},
-    }
-)
+_BUILDERS: Mapping[str, Callable[..., Arrays]] = {
+    "gaussian_blur": lambda side, sigma: {"blur": _gaussian(side, sigma)},
+    "defocus_blur": _defocus,
+    "glass_blur": lambda side, sigma, reach, sweeps: {
+        "blur": _gaussian(side, sigma),
+        "reach": np.int32(reach),
+        "sweeps": np.int32(sweeps),
+    },
+    "motion_blur": lambda side, radius, sigma: _motion(radius, sigma),
+    "zoom_blur": _zoom,
+    "snow": _snow,
+    "spatter": _spatter,
+    "elastic_transform": lambda side, _, sigma, __: {
+        "smoother": host.smoother(side, sigma).astype(np.float32)
+    },
+    "pixelate": _pixelate,
+    "jpeg_compression": lambda _, quality: {"tables": quantisation_tables(quality)},
+    "caustic_refraction": lambda side, _: {"blur": _gaussian(side, 1, "reflect")},
+}

@@ -308,9 +308,7 @@ def _frame(data: bytes) -> _Frame | None:
     return _Frame(width, height, at + 5, *unit, _PROGRESSIVE[marker])
 
 
-def _fast(
-    data: bytes, frame: _Frame, window: Window, size: int
-) -> UInt8[np.ndarray, "size size 3"] | None:
+def _fast(data, frame, window, size) -> UInt8[np.ndarray, "size size 3"] | None:
     """Decodes and resizes a window; None where libjpeg-turbo refuses the file."""
     left, top, width, height = window
     by = next((k for k in _REDUCTIONS if _GAP * k * size <= min(width, height)), 1)
@@ -326,9 +324,7 @@ def _fast(
     return _resized(pixels, (*place, width / by, height / by), size)
 
 
-def _decoded(
-    data: bytes, frame: _Frame, rows: slice, columns: slice, reduction: int
-) -> UInt8[np.ndarray, "h w 3"]:
+def _decoded(data, frame, rows, columns, reduction) -> UInt8[np.ndarray, "h w 3"]:
     """Decodes some rows and columns of an image at 1 / reduction of its size.
 
     By TurboJPEG 3 or, to the same pixels, by simplejpeg, which can leave nothing out. But
@@ -355,11 +351,7 @@ def _decoded(
     return pixels[rows, columns]
 
 
-def _resized(
-    pixels: UInt8[np.ndarray, "h w 3"],
-    window: tuple[float, float, float, float] | None,
-    size: int,
-) -> UInt8[np.ndarray, "size size 3"]:
+def _resized(pixels, window, size) -> UInt8[np.ndarray, "size size 3"]:
     """Squeezes a window (left, top, width, height; all) by Pillow's bilinear filter."""
     height, width, _ = pixels.shape
     if resizer is None:

@@ -15,12 +15,13 @@ A picture is a function of (seed, its number, size), and about the same at every
 
 import zlib
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 
 import numpy as np
-from jaxtyping import Bool, Complex, Float, Int, UInt8
+from jaxtyping import Float, UInt8
 
 from jbias.data import base, shapes, sources, tables
+
+Rng = np.random.Generator
 
 Image = Float[np.ndarray, "size size 3"]
 Plane = Float[np.ndarray, "size size"]
@@ -29,7 +30,7 @@ TRIES = 10  # Drafts of a picture, of which the first good one is drawn.
 DRAFT = 24  # Pixels of a draft.
 
 
-def random_palette(rng: np.random.Generator) -> Callable[[Plane], Image]:
+def random_palette(rng: Rng) -> Callable[[Plane], Image]:
     """Colours of numbers, once around per unit: m + s cos(2 pi (f t + phase)) / 2."""
     phase, middle = rng.random(3), rng.uniform(0.35, 0.65, 3)
     strength = rng.uniform(0.3, 1, 3) * rng.uniform(0.4, 1)
@@ -53,12 +54,7 @@ def supersampling(size: int) -> int:
     return 2 if size <= 112 else 1
 
 
-def _escape(
-    z: Complex[np.ndarray, "n"],
-    c: Complex[np.ndarray, "n"],
-    power: int,
-    steps: int,
-) -> tuple[Float[np.ndarray, "n"], Float[np.ndarray, "n"]]:
+def _escape(z, c, power, steps):
     """Iterates until |z| > 32; returns the smooth count (steps if never) and a trap.
 
     The count is n + 1 - log_p(log|z| / log 32); the trap is the smallest distance that
@@ -93,12 +89,7 @@ def _busy(count: Float[np.ndarray, "n"], steps: int) -> float:
     return np.mean([edge.mean() for edge in edges]) * (1 - (count >= steps).mean())
 
 
-def _painted(
-    rng: np.random.Generator,
-    draw: Callable[[int, int], tuple[np.ndarray, np.ndarray]],
-    size: int,
-    steps: int,
-) -> Image:
+def _painted(rng, draw, size, steps) -> Image:
     """Colours counts on a scale of their own, and what never escapes by its trap."""
     outside, inside = random_palette(rng), random_palette(rng)
     waves, offset = rng.uniform(0.5, 2.5), rng.random()
@@ -114,7 +105,7 @@ def _painted(
     return downsample(np.where(gone[..., None], image, shade), finer)
 
 
-def julia(rng: np.random.Generator, size: int) -> Image:
+def julia(rng: Rng, size: int) -> Image:
     """z^p + c of a c near the border of the Mandelbrot set, seen at some scale."""
 
     def view():
@@ -132,7 +123,7 @@ def julia(rng: np.random.Generator, size: int) -> Image:
     return _painted(rng, _busiest(view), size, 150)
 
 
-def mandelbrot(rng: np.random.Generator, size: int) -> Image:
+def mandelbrot(rng: Rng, size: int) -> Image:
     """A part of the border of the Mandelbrot set, 3 to 3000 times enlarged."""
 
     def view():
@@ -161,7 +152,7 @@ def _busiest(view: Callable[[], Callable]) -> Callable:
     return chosen
 
 
-def _border(rng: np.random.Generator, power: int) -> complex:
+def _border(rng: Rng, power: int) -> complex:
     """A number just outside the set of those that never escape, by bisection."""
     way = np.exp(1j * rng.uniform(0, 2 * np.pi)).item()
     low, high = 0.0, 2.0
@@ -212,9 +203,7 @@ def _disc(p: Points) -> Points:
 _VARIATIONS = (_sine, _sphere, _swirl, _horseshoe, _polar, _disc)
 
 
-def _contractions(
-    rng: np.random.Generator, k: int
-) -> tuple[Float[np.ndarray, "k 2 2"], Float[np.ndarray, "k 2 1"]]:
+def _contractions(rng, k):
     """Draws k affine maps whose singular values s1 >= s2 sum as Anderson and Farrell's.
 
     sum (s1 + 2 s2) is between (5 + k) / 2 and (6 + k) / 2.
@@ -236,7 +225,7 @@ def _contractions(
 class _Walk:
     """Some drawn functions, and points that walk by them."""
 
-    def __init__(self, rng: np.random.Generator):
+    def __init__(self, rng: Rng):
         k = int(rng.integers(2, 5))
         self.linear, self.shift = _contractions(rng, k)
         self.bend = _VARIATIONS[rng.integers(len(_VARIATIONS))]
@@ -269,7 +258,7 @@ class _Walk:
         return np.concatenate(seen, 1), np.concatenate(tints)
 
 
-def flame(rng: np.random.Generator, size: int) -> Image:
+def flame(rng: Rng, size: int) -> Image:
     """The attractor of a few bent contractions, coloured by the last steps to it."""
     finer, best, chosen = supersampling(size), -1.0, None
     for _ in range(TRIES):
@@ -292,9 +281,7 @@ def flame(rng: np.random.Generator, size: int) -> Image:
     return downsample(_glow(rng, count.reshape(shape), mean), finer)
 
 
-def _pixels(
-    points: Points, centre: Points, reach: float, size: int
-) -> tuple[Int[np.ndarray, "m"], Bool[np.ndarray, "n"]]:
+def _pixels(points, centre, reach, size):
     """Places of the points in an image, row by row, and which are inside."""
     place = np.floor(((points - centre) / reach + 1) * (size / 2))
     inside = ((place >= 0) & (place < size)).all(0)
@@ -302,7 +289,7 @@ def _pixels(
     return y * size + x, inside
 
 
-def _glow(rng: np.random.Generator, count: Plane, tint: Plane) -> Image:
+def _glow(rng: Rng, count: Plane, tint: Plane) -> Image:
     """Brightness by the logarithm of the density, on a ground that is dark or light."""
     palette = random_palette(rng)
     ground = palette(np.full((1, 1), rng.random())) * rng.choice([0.15, 0.3, 0.9])
@@ -314,13 +301,12 @@ def _glow(rng: np.random.Generator, count: Plane, tint: Plane) -> Image:
 
 VERSION = 1  # Of the drawing: change it with any change of a pixel.
 SPLITS = ("train",)
-KINDS: Mapping[str, Callable] = MappingProxyType(  # (generator, size) -> picture.
-    {
-        "flame": flame,
-        "julia": julia,
-        "mandelbrot": mandelbrot,
-    }
-)
+# (generator, size) -> picture.
+KINDS: Mapping[str, Callable] = {
+    "flame": flame,
+    "julia": julia,
+    "mandelbrot": mandelbrot,
+}
 
 
 def make(

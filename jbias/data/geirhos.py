@@ -114,9 +114,7 @@ def model_vs_human(
     )
 
 
-def _under(
-    where: str, condition: str, levels: Int[np.ndarray, "n"], known: Sequence[str]
-) -> Int[np.ndarray, "m"]:
+def _under(where, condition, levels, known) -> Int[np.ndarray, "m"]:
     """Indices of the images under one condition, or of all if it is ""."""
     if not condition:
         return np.arange(len(levels))

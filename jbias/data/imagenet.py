@@ -208,9 +208,7 @@ def order_by_wordnet(
     ).take(order)
 
 
-def _positions(
-    where: str, found: folder.Listing, path: str
-) -> tuple[Int[np.ndarray, "k"], bool]:
+def _positions(where, found, path) -> tuple[Int[np.ndarray, "k"], bool]:
     """Which of the 1000 each label is, and whether numbers alone say so."""
     known = tables.wnids()
     if not path and found.classes is None:
@@ -403,9 +401,7 @@ def _evenly_spaced(label: Int[np.ndarray, "n"], each: int) -> Int[np.ndarray, "m
     return np.sort(np.concatenate(places))
 
 
-def _severities(
-    names: Mapping[str, corruptions.Corruption],
-) -> dict[str, tuple[str, ...]]:
+def _severities(names) -> dict[str, tuple[str, ...]]:
     """Splits such as "fog/3", and the folders of the archive that they may lie in."""
     found = {}
     for name, level in itertools.product(names, corruptions.SEVERITIES):

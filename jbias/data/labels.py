@@ -10,7 +10,6 @@ import functools
 import hashlib
 import os
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -112,12 +111,10 @@ def match(
 def geirhos16() -> Mapping[str, tuple[str, ...]]:
     """Geirhos' 16 classes, in alphabetical order, and the WordNet ids of each."""
     classes = tables.read("geirhos16")["classes"]
-    return MappingProxyType({name: tuple(wnids) for name, wnids in classes.items()})
+    return {name: tuple(wnids) for name, wnids in classes.items()}
 
 
-def _find(
-    train: LabelSpace, test: LabelSpace, aggregate: str, mapping: str | None
-) -> ClassMap:
+def _find(train, test, aggregate, mapping) -> ClassMap:
     if mapping:
         pairs = read_mapping(mapping, train.classes, test.classes)
         return _grouped(pairs, train.classes, test.classes, test.classes, aggregate)
@@ -160,13 +157,7 @@ def _sixteen(train: tuple[str, ...], test: tuple[str, ...], aggregate: str) -> C
     return _grouped(pairs, train, tuple(table), test, aggregate)
 
 
-def _grouped(
-    pairs: Mapping[str, str],
-    train: tuple[str, ...],
-    decisions: tuple[str, ...],
-    test: tuple[str, ...],
-    aggregate: str,
-) -> ClassMap:
+def _grouped(pairs, train, decisions, test, aggregate) -> ClassMap:
     """Answers `decisions` by the training classes that `pairs` give to each."""
     ids = {name: i for i, name in enumerate(decisions)}
     matrix = np.zeros((len(train), len(decisions)), np.float32)

@@ -125,10 +125,7 @@ def class_folders(where: str, folder: str) -> tuple[str, ...]:
 
 
 def scan(
-    where: str,
-    folder: str,
-    classes: Mapping[str, str],
-    ignore: Sequence[str] = (),
+    where: str, folder: str, classes: Mapping[str, str], ignore: Sequence[str] = ()
 ) -> Files:
     """Lists the images below the folder of each class, given as {class: subfolder}.
 

@@ -77,9 +77,7 @@ def decode_all(
     return images
 
 
-def _fill(
-    source: base.Source, images: np.ndarray, order: np.ndarray, start: int
-) -> list[str]:
+def _fill(source, images, order, start) -> list[str]:
     """Decodes one chunk into place; returns what is wrong with the unreadable ones."""
     damaged = []
     for i in order[start : start + _CHUNK]:
@@ -319,9 +317,7 @@ def local_batches(
         yield np.zeros((share, *shape), np.uint8) if found is None else found
 
 
-def _chunks(
-    images: np.ndarray | EncodedImages, reading: ReaderOptions
-) -> Iterator[np.ndarray]:
+def _chunks(images, reading) -> Iterator[np.ndarray]:
     if not isinstance(images, EncodedImages):
         yield images
         return

@@ -36,10 +36,7 @@ READER_COLUMNS = ("class", "file")  # Columns for readers: the set has these its
 
 
 def write_columns(
-    path: str,
-    whole: base.Source,
-    columns: Mapping[str, Sequence[str]],
-    **about: Any,
+    path: str, whole: base.Source, columns: Mapping[str, Sequence[str]], **about: Any
 ) -> None:
     """Writes such a file, of a whole split; "" is no name. `about` goes beside it.
 
@@ -98,9 +95,7 @@ def add_columns(
     )
 
 
-def _table(
-    where: str, path: str, whole: base.Source
-) -> tuple[dict[str, list[str]], list[str]]:
+def _table(where, path, whole) -> tuple[dict[str, list[str]], list[str]]:
     """Names by column for every image, in order, and which columns are no attributes."""
     header, lines = read_csv(path)
     fingerprint = str(_sidecar(where, path)["fingerprint"])
@@ -433,9 +428,7 @@ def _keys(source: base.Source) -> list[str]:
     return [source.store.key(i) for i in range(len(source))]
 
 
-def _damaged_keys(
-    where: str, split: str, path: str, whole: base.Source
-) -> frozenset[str]:
+def _damaged_keys(where, split, path, whole) -> frozenset[str]:
     """Keys of the damaged images of one split, if the list is of these files."""
     splits = _read_damaged(path)
     if split not in splits:

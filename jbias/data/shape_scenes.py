@@ -23,11 +23,12 @@ takes the distance to a border, in pixels, as coverage.
 import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
 
 import numpy as np
 from jaxtyping import Float, Int, UInt8
 from scipy import ndimage
+
+Rng = np.random.Generator
 
 Points = Float[np.ndarray, "*points"]
 Table = Float[np.ndarray, "n t t"]
@@ -128,55 +129,49 @@ def _weave(x: Points, y: Points, table: Table) -> Points:
     return np.where(over == 0, _stripe(x / 0.7), _stripe(y / 0.7)) * 0.7
 
 
-TEXTURES: Mapping[str, Pattern] = MappingProxyType(
-    {
-        "rows": lambda x, y, _: _stripe(y),
-        "columns": lambda x, y, _: _stripe(x),
-        "rising": lambda x, y, _: _stripe((y - x) * _DIAGONAL),
-        "falling": lambda x, y, _: _stripe((y + x) * _DIAGONAL),
-        "checks": _checks,
-        "dots": _dots,
-        "grid": _grid,
-        "bricks": _bricks,
-        "zigzag": lambda x, y, _: _stripe(y + 1.1 * np.abs(_centred(x / 1.6))) * 0.8,
-        "waves": lambda x, y, _: _stripe(x + 0.3 * np.sin(y * (2 * np.pi / 1.8))) * 0.8,
-        "scales": _scales,
-        "rings": _rings,
-        "blobs": lambda x, y, table: noise(x * 1.6, y * 1.6, table) * 0.5,
-        "speckle": lambda x, y, table: noise(x * 3.2, y * 3.2, table) * 0.3,
-        "triangles": _triangles,
-        "pluses": _pluses,
-    }
-)
+TEXTURES: Mapping[str, Pattern] = {
+    "rows": lambda x, y, _: _stripe(y),
+    "columns": lambda x, y, _: _stripe(x),
+    "rising": lambda x, y, _: _stripe((y - x) * _DIAGONAL),
+    "falling": lambda x, y, _: _stripe((y + x) * _DIAGONAL),
+    "checks": _checks,
+    "dots": _dots,
+    "grid": _grid,
+    "bricks": _bricks,
+    "zigzag": lambda x, y, _: _stripe(y + 1.1 * np.abs(_centred(x / 1.6))) * 0.8,
+    "waves": lambda x, y, _: _stripe(x + 0.3 * np.sin(y * (2 * np.pi / 1.8))) * 0.8,
+    "scales": _scales,
+    "rings": _rings,
+    "blobs": lambda x, y, table: noise(x * 1.6, y * 1.6, table) * 0.5,
+    "speckle": lambda x, y, table: noise(x * 3.2, y * 3.2, table) * 0.3,
+    "triangles": _triangles,
+    "pluses": _pluses,
+}
 
-HELD_OUT: Mapping[str, Pattern] = MappingProxyType(
-    {
-        "diamonds": lambda x, y, _: (
-            (np.abs(_centred(x)) * 1.5 + np.abs(_centred(y / 1.5)) * 1.5 - 0.75) * 0.6
-        ),
-        "honeycomb": _honeycomb,
-        "rain": _rain,
-        "weave": _weave,
-        "streaks": lambda x, y, table: noise(x * 0.5, y * 2.6, table) * 0.35,
-        "marble": lambda x, y, table: (
-            _stripe(0.7 * (x + y) + 0.9 * noise(x * 0.8, y * 0.8, table)) * 0.8
-        ),
-        "trellis": lambda x, y, table: _grid(
-            (x + y) * _DIAGONAL, (x - y) * _DIAGONAL, table
-        ),
-        "ripples": lambda x, y, table: _stripe(
-            np.hypot(x - 2 * table[:, :1, :1], y - 2 * table[:, 1:2, 1:2])
-        ),
-    }
-)
+HELD_OUT: Mapping[str, Pattern] = {
+    "diamonds": lambda x, y, _: (
+        (np.abs(_centred(x)) * 1.5 + np.abs(_centred(y / 1.5)) * 1.5 - 0.75) * 0.6
+    ),
+    "honeycomb": _honeycomb,
+    "rain": _rain,
+    "weave": _weave,
+    "streaks": lambda x, y, table: noise(x * 0.5, y * 2.6, table) * 0.35,
+    "marble": lambda x, y, table: (
+        _stripe(0.7 * (x + y) + 0.9 * noise(x * 0.8, y * 0.8, table)) * 0.8
+    ),
+    "trellis": lambda x, y, table: _grid(
+        (x + y) * _DIAGONAL, (x - y) * _DIAGONAL, table
+    ),
+    "ripples": lambda x, y, table: _stripe(
+        np.hypot(x - 2 * table[:, :1, :1], y - 2 * table[:, 1:2, 1:2])
+    ),
+}
 
 
 Field = Callable[[Points, Points], Points]
 
 
-def _disc(
-    x: Points, y: Points, radius: float, cx: float = 0.0, cy: float = 0.0
-) -> Points:
+def _disc(x, y, radius, cx=0.0, cy=0.0) -> Points:
     return np.hypot(x - cx, y - cy) - radius
 
 
@@ -217,38 +212,36 @@ def _mirrored(right: Sequence[tuple[float, float]]) -> Field:
     return _polygon([*right, *((-x, y) for x, y in reversed(right) if x)])
 
 
-SHAPES: Mapping[str, Field] = MappingProxyType(
-    {
-        "circle": lambda x, y: _disc(x, y, 0.9),
-        "ring": lambda x, y: np.abs(_disc(x, y, 0.68)) - 0.27,
-        "crescent": lambda x, y: np.maximum(_disc(x, y, 0.95), -_disc(x, y, 0.75, 0.5)),
-        "semicircle": lambda x, y: np.maximum(_disc(x, y, 0.98, 0.0, -0.45), -0.45 - y),
-        "square": _mirrored([(0.74, 0.74), (0.74, -0.74)]),
-        "triangle": _mirrored([(0.0, 0.95), (0.93, -0.72)]),
-        "rhombus": _mirrored([(0.0, 1.02), (0.6, 0.0), (0.0, -1.02)]),
-        "star": _polygon(_star_corners(5, 1.05, 0.45)),
-        "plus": _mirrored(
-            [(0.29, 0.95), (0.29, 0.29), (0.95, 0.29)]
-            + [(0.95, -0.29), (0.29, -0.29), (0.29, -0.95)]
-        ),
-        "arrow": _polygon(
-            [(-0.95, 0.26), (0.05, 0.26), (0.05, 0.8), (1.0, 0.0)]
-            + [(0.05, -0.8), (0.05, -0.26), (-0.95, -0.26)]
-        ),
-        "tee": _mirrored([(0.85, 0.85), (0.85, 0.3), (0.28, 0.3), (0.28, -0.95)]),
-        "ell": _polygon(
-            [(-0.7, 0.95), (-0.12, 0.95), (-0.12, -0.3)]
-            + [(0.75, -0.3), (0.75, -0.85), (-0.7, -0.85)]
-        ),
-        "aitch": _mirrored(
-            [(0.25, 0.25), (0.25, 0.82), (0.78, 0.82)]
-            + [(0.78, -0.82), (0.25, -0.82), (0.25, -0.25)]
-        ),
-        "hourglass": _mirrored([(0.75, 0.9), (0.16, 0.0), (0.75, -0.9)]),
-        "heart": _heart,
-        "chevron": _mirrored([(0.0, 0.85), (0.9, -0.15), (0.9, -0.75), (0.0, 0.15)]),
-    }
-)
+SHAPES: Mapping[str, Field] = {
+    "circle": lambda x, y: _disc(x, y, 0.9),
+    "ring": lambda x, y: np.abs(_disc(x, y, 0.68)) - 0.27,
+    "crescent": lambda x, y: np.maximum(_disc(x, y, 0.95), -_disc(x, y, 0.75, 0.5)),
+    "semicircle": lambda x, y: np.maximum(_disc(x, y, 0.98, 0.0, -0.45), -0.45 - y),
+    "square": _mirrored([(0.74, 0.74), (0.74, -0.74)]),
+    "triangle": _mirrored([(0.0, 0.95), (0.93, -0.72)]),
+    "rhombus": _mirrored([(0.0, 1.02), (0.6, 0.0), (0.0, -1.02)]),
+    "star": _polygon(_star_corners(5, 1.05, 0.45)),
+    "plus": _mirrored(
+        [(0.29, 0.95), (0.29, 0.29), (0.95, 0.29)]
+        + [(0.95, -0.29), (0.29, -0.29), (0.29, -0.95)]
+    ),
+    "arrow": _polygon(
+        [(-0.95, 0.26), (0.05, 0.26), (0.05, 0.8), (1.0, 0.0)]
+        + [(0.05, -0.8), (0.05, -0.26), (-0.95, -0.26)]
+    ),
+    "tee": _mirrored([(0.85, 0.85), (0.85, 0.3), (0.28, 0.3), (0.28, -0.95)]),
+    "ell": _polygon(
+        [(-0.7, 0.95), (-0.12, 0.95), (-0.12, -0.3)]
+        + [(0.75, -0.3), (0.75, -0.85), (-0.7, -0.85)]
+    ),
+    "aitch": _mirrored(
+        [(0.25, 0.25), (0.25, 0.82), (0.78, 0.82)]
+        + [(0.78, -0.82), (0.25, -0.82), (0.25, -0.25)]
+    ),
+    "hourglass": _mirrored([(0.75, 0.9), (0.16, 0.0), (0.75, -0.9)]),
+    "heart": _heart,
+    "chevron": _mirrored([(0.0, 0.85), (0.9, -0.15), (0.9, -0.75), (0.0, 0.15)]),
+}
 
 
 def signed_distance(
@@ -305,9 +298,7 @@ class Scenes:
         return Scenes(**{k: v[rows] for k, v in vars(self).items()})
 
 
-def tints(
-    rng: np.random.Generator, n: int, hues: Hues, least: float
-) -> Float[np.ndarray, "n 3"]:
+def tints(rng: Rng, n: int, hues: Hues, least: float) -> Float[np.ndarray, "n 3"]:
     """Draws colours of value 1: a hue in `hues`, a saturation from `least` to 0.9."""
     widths = np.array([high - low for low, high in hues])
     which = rng.choice(len(hues), n, p=widths / widths.sum())
@@ -320,7 +311,7 @@ def tints(
     return 1 - saturation[:, None] * share
 
 
-def _tones(rng: np.random.Generator, contrast: Row, echo: Row) -> Image:
+def _tones(rng: Rng, contrast: Row, echo: Row) -> Image:
     """Draws brightnesses (n, 3): two of the texture; the background beyond both.
 
     The background is above or below, the second tone of the texture too: a coin each.
@@ -338,13 +329,7 @@ def _tones(rng: np.random.Generator, contrast: Row, echo: Row) -> Image:
     return tones
 
 
-def draw(
-    rng: np.random.Generator,
-    n: int,
-    *,
-    hues: Hues = KNOWN_HUES,
-    least: float = -1.0,
-) -> Scenes:
+def draw(rng: Rng, n: int, *, hues: Hues = KNOWN_HUES, least: float = -1.0) -> Scenes:
     """Draws n scenes; a negative `least` saturation lets four in ten tints be grey.
 
     Seven in ten backgrounds repeat the texture in other tones (`echo`), as those of
@@ -422,7 +407,7 @@ def textured(
     shape: Int[np.ndarray, "n"],
     texture: Int[np.ndarray, "n"],
     size: int,
-    rng: np.random.Generator,
+    rng: Rng,
 ) -> Image:
     """Draws each shape filled with its texture on a shaded background, with noise."""
     image = composed(scenes, shape, shares(scenes, texture, size), size)
@@ -473,7 +458,7 @@ def sketch(scenes: Scenes, shape: Int[np.ndarray, "n"], size: int) -> Image:
     return np.repeat((0.97 - 0.9 * np.maximum(ink, hatch))[..., None], 3, -1)
 
 
-def _corrupted(kind: str, image: Image, rng: np.random.Generator) -> Image:
+def _corrupted(kind: str, image: Image, rng: Rng) -> Image:
     size = image.shape[1]
     if kind == "noise":
         return image + 0.12 * rng.standard_normal(image.shape, np.float32)
@@ -493,9 +478,7 @@ def _corrupted(kind: str, image: Image, rng: np.random.Generator) -> Image:
     return image[:, pick][:, :, pick]
 
 
-def corrupt(
-    image: Image, kind: Int[np.ndarray, "n"], rngs: Sequence[np.random.Generator]
-) -> Image:
+def corrupt(image: Image, kind: Int[np.ndarray, "n"], rngs: Sequence[Rng]) -> Image:
     """Applies to each image one of CORRUPTIONS, by its position in that list.
 
     Each corruption has its own generator, so that more images change none before them.

@@ -61,7 +61,6 @@ import functools
 import hashlib
 import zlib
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -91,39 +90,33 @@ def _margin(scenes: shape_scenes.Scenes) -> np.ndarray:
 
 
 # Name -> the values, and when it is the second.
-_OUTLINE: Mapping[str, tuple[tuple[str, str], _Rule]] = MappingProxyType(
-    {
-        "size": (("small", "large"), lambda s: s.scale >= 0.75),
-        "tilt": (("right", "left"), lambda s: s.angle >= 0),
-        "across": (("left", "right"), lambda s: s.shift[:, 0] >= 0),
-        "height": (("low", "high"), lambda s: s.shift[:, 1] >= 0),
-    }
-)
-_FILLED: Mapping[str, tuple[tuple[str, str], _Rule]] = MappingProxyType(
-    {
-        "fill": (("grey", "coloured"), lambda s: _is_coloured(s.fill)),
-        "paper": (("grey", "coloured"), lambda s: _is_coloured(s.paper)),
-        "warmth": (("warm", "cool"), _is_cool),
-        "background": (("dark", "light"), lambda s: s.tones[:, 2] > s.tones[:, 0]),
-        "margin": (("faint", "strong"), lambda s: _margin(s) >= 0.2),
-        "contrast": (
-            ("low", "high"),
-            lambda s: np.abs(s.tones[:, 1] - s.tones[:, 0]) >= 0.4,
-        ),
-        "ink": (("dark", "light"), lambda s: s.tones[:, 1] > s.tones[:, 0]),
-        "echo": (("plain", "patterned"), lambda s: s.echo != 0),
-        "grain": (("fine", "coarse"), lambda s: s.grain >= 1),
-        "turn": (("right", "left"), lambda s: s.turn >= 0),
-        "shade": (("left", "right"), lambda s: s.slope[:, 0] >= 0),
-        "noise": (("low", "high"), lambda s: s.sensor >= 0.015),
-    }
-)
-FACTORS: Mapping[str, tuple[str, str]] = MappingProxyType(
-    {
-        **{name: values for name, (values, _) in {**_OUTLINE, **_FILLED}.items()},
-        "pattern": ("straight", "curved"),
-    }
-)
+_OUTLINE: Mapping[str, tuple[tuple[str, str], _Rule]] = {
+    "size": (("small", "large"), lambda s: s.scale >= 0.75),
+    "tilt": (("right", "left"), lambda s: s.angle >= 0),
+    "across": (("left", "right"), lambda s: s.shift[:, 0] >= 0),
+    "height": (("low", "high"), lambda s: s.shift[:, 1] >= 0),
+}
+_FILLED: Mapping[str, tuple[tuple[str, str], _Rule]] = {
+    "fill": (("grey", "coloured"), lambda s: _is_coloured(s.fill)),
+    "paper": (("grey", "coloured"), lambda s: _is_coloured(s.paper)),
+    "warmth": (("warm", "cool"), _is_cool),
+    "background": (("dark", "light"), lambda s: s.tones[:, 2] > s.tones[:, 0]),
+    "margin": (("faint", "strong"), lambda s: _margin(s) >= 0.2),
+    "contrast": (
+        ("low", "high"),
+        lambda s: np.abs(s.tones[:, 1] - s.tones[:, 0]) >= 0.4,
+    ),
+    "ink": (("dark", "light"), lambda s: s.tones[:, 1] > s.tones[:, 0]),
+    "echo": (("plain", "patterned"), lambda s: s.echo != 0),
+    "grain": (("fine", "coarse"), lambda s: s.grain >= 1),
+    "turn": (("right", "left"), lambda s: s.turn >= 0),
+    "shade": (("left", "right"), lambda s: s.slope[:, 0] >= 0),
+    "noise": (("low", "high"), lambda s: s.sensor >= 0.015),
+}
+FACTORS: Mapping[str, tuple[str, str]] = {
+    **{name: values for name, (values, _) in {**_OUTLINE, **_FILLED}.items()},
+    "pattern": ("straight", "curved"),
+}
 FACTOR_NAMES = tuple(FACTORS)
 
 
@@ -143,19 +136,16 @@ SIZES = (32, 224)
 BLOCK = 240  # Scenes drawn from one generator: every pair of class and other class.
 CLASSES = tuple(shape_scenes.SHAPES)
 _COUNTS = {"train": 4096, "valid": 512}  # Else 480.
-_VALUES: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        "attribute": (*shape_scenes.TEXTURES, *shape_scenes.HELD_OUT),
-        "corruption": shape_scenes.CORRUPTIONS,
-    }
-)
-_FLAT = MappingProxyType(  # Without texture.
-    {
-        "silhouette": shape_scenes.silhouette,
-        "edge": shape_scenes.edge,
-        "sketch": shape_scenes.sketch,
-    }
-)
+_VALUES: Mapping[str, tuple[str, ...]] = {
+    "attribute": (*shape_scenes.TEXTURES, *shape_scenes.HELD_OUT),
+    "corruption": shape_scenes.CORRUPTIONS,
+}
+# Without texture.
+_FLAT = {
+    "silhouette": shape_scenes.silhouette,
+    "edge": shape_scenes.edge,
+    "sketch": shape_scenes.sketch,
+}
 _UNCORRELATED = (*_FLAT, "cue_conflict", "stylized")
 _RENDERED = ("train", "valid", "test", "cue_conflict", "recoloured")
 SPLITS = ("train", "valid", "test", *_UNCORRELATED, "recoloured", "corrupted")
@@ -202,9 +192,7 @@ def _generator(split: str, purpose: str, block: int, seed: int) -> np.random.Gen
     return np.random.default_rng([seed, code, block])
 
 
-def _block(
-    split: str, block: int, count: int, *, size: int, correlation: float, seed: int
-) -> dict[str, np.ndarray]:
+def _block(split, block, count, *, size, correlation, seed) -> dict[str, np.ndarray]:
     """Draws the first `count` images of a block; all of its scenes are drawn anyway."""
     draw = functools.partial(_generator, split, block=block, seed=seed)
     k, rows = len(CLASSES), np.arange(count)
@@ -251,9 +239,7 @@ def _renders(split: str, n: int, size: int, seed: int) -> dict[str, np.ndarray]:
     return {"renders": renders}
 
 
-def _with_factors(
-    source: sources.ArraySource, split: str, seed: int
-) -> sources.ArraySource:
+def _with_factors(source, split, seed) -> sources.ArraySource:
     """Draws the scenes anew, and adds what their images show."""
     parts, texture = [], source.columns.get("attribute")
     for start in range(0, len(source), BLOCK):

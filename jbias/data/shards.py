@@ -20,7 +20,7 @@ import os
 import re
 import struct
 import tarfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -279,12 +279,7 @@ def read_parquet(where: str, shards: Sequence[str]) -> Listed:
     return _parquet_store(shards, found, functools.partial(_group, image), classes)
 
 
-def _parquet_store(
-    shards: Sequence[str],
-    found: dict[str, np.ndarray],
-    read: Callable[[str, int], list[bytes]],
-    classes: tuple[str, ...] | None,
-) -> Listed:
+def _parquet_store(shards, found, read, classes) -> Listed:
     files, place = _files(found), (found[key] for key in ("shard", "group", "row"))
     store = sources.ParquetStore(tuple(shards), files.names, *place, read=read)
     return store, files, classes

@@ -34,7 +34,6 @@ import dataclasses
 import functools
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -43,15 +42,10 @@ from jaxtyping import Float, Int
 from jbias.data import base, set_options, sources
 
 KINDS = ("marginal", "conditional", "joint")
-_MOVED: Mapping[str, float] = (
-    MappingProxyType(  # Of m, by how much group 1's window is.
-        {"marginal": 0.0, "conditional": 1 / 2, "joint": 1 / 4}
-    )
-)
+# Of m, by how much group 1's window is.
+_MOVED: Mapping[str, float] = {"marginal": 0.0, "conditional": 1 / 2, "joint": 1 / 4}
 # Those of `sizes`, in the order in which images are dealt, and the table each follows.
-PARTS: Mapping[str, str] = MappingProxyType(
-    {"train": "train", "valid": "train", "id_test": "train", "ood_test": "test"}
-)
+PARTS = {"train": "train", "valid": "train", "id_test": "train", "ood_test": "test"}
 
 
 class Level(NamedTuple):
@@ -61,17 +55,15 @@ class Level(NamedTuple):
     share: float
 
 
-LEVELS: Mapping[str, Level] = MappingProxyType(
-    {
-        f"{kind[0].upper()}{i}": Level(kind, share)
-        for kind, shares in (
-            ("marginal", (0.5, 0.625, 0.75, 0.875, 1.0)),
-            ("conditional", (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0)),
-            ("joint", (0.5, 0.625, 0.75, 0.875, 1.0)),
-        )
-        for i, share in enumerate(shares)
-    }
-)
+LEVELS: Mapping[str, Level] = {
+    f"{kind[0].upper()}{i}": Level(kind, share)
+    for kind, shares in (
+        ("marginal", (0.5, 0.625, 0.75, 0.875, 1.0)),
+        ("conditional", (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0)),
+        ("joint", (0.5, 0.625, 0.75, 0.875, 1.0)),
+    )
+    for i, share in enumerate(shares)
+}
 
 
 class Infeasible(ValueError):
@@ -204,11 +196,7 @@ def largest_feasible_size(
     return max(more, default=low)
 
 
-def _wanted(
-    train: Float[np.ndarray, "k m"],
-    test: Float[np.ndarray, "k m"],
-    sizes: Mapping[str, int],
-) -> Int[np.ndarray, "k m"]:
+def _wanted(train, test, sizes) -> Int[np.ndarray, "k m"]:
     """How many images of each class and value all parts take together."""
     by = {"train": train, "test": test}
     return sum(cell_counts(by[PARTS[part]], size) for part, size in sizes.items())
@@ -404,18 +392,14 @@ def attribute_values(source: base.Source, attribute: str) -> tuple[str, ...]:
     return _column(f"data.{source.name}: shift", source, attribute, "")[1]
 
 
-def _known(
-    source: base.Source, column: Int[np.ndarray, "n"], attribute: str
-) -> tuple[base.Source, Int[np.ndarray, "m"]]:
+def _known(source, column, attribute) -> tuple[base.Source, Int[np.ndarray, "m"]]:
     """The images that have a value, and their values."""
     (kept,) = np.nonzero(column >= 0)
     note = f"{len(column) - len(kept):,} images without {attribute} left out"
     return sources.take(source, kept, digest=note, note=note), column[kept]
 
 
-def _column(
-    where: str, source: base.Source, name: str, order: str
-) -> tuple[Int[np.ndarray, "n"], tuple[str, ...]]:
+def _column(where, source, name, order) -> tuple[Int[np.ndarray, "n"], tuple[str, ...]]:
     """The attribute of each image and the names of its values, in the order asked for.
 
     Images without a value have -1. "a+b" is both columns together, "dark small".
@@ -437,9 +421,7 @@ def _column(
     return np.array([*map(asked.index, names), -1])[column], asked
 
 
-def _values(
-    where: str, source: base.Source, name: str
-) -> tuple[Int[np.ndarray, "n"], tuple[str, ...]]:
+def _values(where, source, name) -> tuple[Int[np.ndarray, "n"], tuple[str, ...]]:
     """A column, or several together, and the names of all its values."""
     known = [key for key in source.columns if key != "label"]
     parts = name.split("+")
@@ -551,13 +533,7 @@ def _single(where, source, column, names, o) -> Int[np.ndarray, "n"]:
     return getattr(made, _PARTS[o["part"][:3] if len(values) > 1 else o["part"]])
 
 
-def _all_of(
-    source: base.Source,
-    column: Int[np.ndarray, "n"],
-    own: Float[np.ndarray, "m"],
-    others: Float[np.ndarray, "m"],
-    o: Mapping[str, Any],
-) -> Int[np.ndarray, "n"]:
+def _all_of(source, column, own, others, o) -> Int[np.ndarray, "n"]:
     """All images of the values, however many a class has; each class dealt alike."""
     if o["part"].startswith("ood"):
         return np.flatnonzero(others[column] > 0)

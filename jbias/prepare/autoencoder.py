@@ -9,7 +9,6 @@ as coarse as a code's pixel, and should be small beside what the image shows.
 """
 
 import argparse
-import types
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -97,15 +96,7 @@ def _cae(weights, image, keys, *, damaged: bool) -> Array:
     return cae.apply(weights, image, bits, damage=damage)
 
 
-def _edsr(
-    weights,
-    image,
-    keys,
-    *,
-    damaged: bool,
-    true_swaps: bool = False,
-    true_skips: bool = False,
-) -> Array:
+def _edsr(weights, image, keys, *, damaged, true_swaps=False, true_skips=False):
     if not damaged:
         return edsr.apply(weights, image)
     first, second = _two(keys)
@@ -124,40 +115,38 @@ def _two(keys: PRNGKeyArray) -> tuple[PRNGKeyArray, PRNGKeyArray]:
     return split[:, 0], split[:, 1]
 
 
-NETS: Mapping[str, Net] = types.MappingProxyType(
-    {
-        "cae": Net(
-            published=cae.PUBLISHED,
-            init=cae.init,
-            sizes_of=cae.sizes_of,
-            scale=lambda sizes: 1,
-            unit=4,
-            apply=_cae,
-            damage=deepaugment_cae.damage,
-            loss=lambda found, image: jnp.mean((found - image) ** 2),
-            trained=lambda name: True,
-            small=types.MappingProxyType({"width": 32}),
-            enlarge=2,
-            steps=5000,
-            rate=4e-3,
-        ),
-        "edsr": Net(
-            published=edsr.PUBLISHED,
-            init=edsr.init,
-            sizes_of=edsr.sizes_of,
-            scale=lambda sizes: sizes["scale"],
-            unit=1,
-            apply=_edsr,
-            damage=deepaugment_edsr.damage,
-            loss=lambda found, image: jnp.mean(jnp.abs(found - image)),
-            trained=edsr.is_trainable,
-            small=types.MappingProxyType({"features": 32, "blocks": 8, "scale": 2}),
-            enlarge=1,
-            steps=2000,
-            rate=2e-3,
-        ),
-    }
-)
+NETS: Mapping[str, Net] = {
+    "cae": Net(
+        published=cae.PUBLISHED,
+        init=cae.init,
+        sizes_of=cae.sizes_of,
+        scale=lambda sizes: 1,
+        unit=4,
+        apply=_cae,
+        damage=deepaugment_cae.damage,
+        loss=lambda found, image: jnp.mean((found - image) ** 2),
+        trained=lambda name: True,
+        small={"width": 32},
+        enlarge=2,
+        steps=5000,
+        rate=4e-3,
+    ),
+    "edsr": Net(
+        published=edsr.PUBLISHED,
+        init=edsr.init,
+        sizes_of=edsr.sizes_of,
+        scale=lambda sizes: sizes["scale"],
+        unit=1,
+        apply=_edsr,
+        damage=deepaugment_edsr.damage,
+        loss=lambda found, image: jnp.mean(jnp.abs(found - image)),
+        trained=edsr.is_trainable,
+        small={"features": 32, "blocks": 8, "scale": 2},
+        enlarge=1,
+        steps=2000,
+        rate=2e-3,
+    ),
+}
 
 _SIZES = {  # Of the networks, and what each is.
     "width": "channels of cae, a multiple of 8; 128 when published",
@@ -306,9 +295,7 @@ def _step(net: Net, tx: optax.GradientTransformation, enlarge: int) -> Callable:
     return step
 
 
-def _windows(
-    images: Float[Array, "b h w 3"], enlarge: int, key: PRNGKeyArray
-) -> Float[Array, "b h w 3"]:
+def _windows(images, enlarge, key) -> Float[Array, "b h w 3"]:
     """Enlarges images and cuts a window of their former size out of each."""
     b, h, w, c = images.shape
     if enlarge == 1:
@@ -323,10 +310,7 @@ def _windows(
 
 
 def rms_error(
-    net: Net,
-    weights: Mapping,
-    images: UInt8[np.ndarray, "n h w 3"],
-    enlarge: int = 1,
+    net: Net, weights: Mapping, images: UInt8[np.ndarray, "n h w 3"], enlarge: int = 1
 ) -> float:
     """Root mean square of what images lose in the undamaged network, of 1."""
     keys = jax.random.split(prng.key(0), len(images))

@@ -12,7 +12,7 @@ set's option skip=damaged.json in a config leaves out what such a list names.
 
 import argparse
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -74,9 +74,7 @@ def run(args: argparse.Namespace) -> list[str]:
     return table
 
 
-def _opened(
-    name: str, src: str, splits: str, options: Mapping[str, Any]
-) -> Iterator[tuple[str, base.Source]]:
+def _opened(name, src, splits, options) -> Iterator[tuple[str, base.Source]]:
     """Opens the splits that are asked for, else those that are there, one by one."""
     missing, found = None, False
     for split in splits.split("+") if splits else _splits(name, src):

@@ -230,12 +230,7 @@ def gather_rows(
     return np.concatenate([blocks[b][place[number == b]] for b in np.unique(number)])
 
 
-def _write_blocks(
-    subject: networks.Network,
-    source: base.Source,
-    site: str,
-    paths: Sequence[pathlib.Path],
-) -> None:
+def _write_blocks(subject, source, site, paths) -> None:
     """Makes the blocks that are missing."""
     todo = [block for block, path in enumerate(paths) if not path.exists()]
     net = subject.net.clone(dtype=jnp.float32)
@@ -361,9 +356,7 @@ def _network(args: argparse.Namespace) -> networks.Network:
     )
 
 
-def _source(
-    name: str, split: str, options: Mapping[str, Any]
-) -> tuple[base.Source, base.Source, Int[np.ndarray, "n"]]:
+def _source(name, split, options):
     """The images, the whole split that `columns` counts in, and where they are there."""
     source = data.load(name, split, **options)
     narrows = data.DATASETS[name].narrows
@@ -387,12 +380,7 @@ def _members(source: base.Source, k: int) -> list[Int[np.ndarray, "m"]]:
     return members
 
 
-def _cluster_classes(
-    classes: Sequence[str],
-    members: Sequence[Int[np.ndarray, "m"]],
-    blocks: Sequence[Float[np.ndarray, "b d"]],
-    rule: Mapping[str, Any],
-) -> list[Clusters]:
+def _cluster_classes(classes, members, blocks, rule) -> list[Clusters]:
     """Clusters of each class, the largest first."""
     found = []
     with (

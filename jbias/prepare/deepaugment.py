@@ -133,9 +133,7 @@ def _part(text: str) -> tuple[int, int]:
     raise ValueError(f"prepare deepaugment: --part must be like 1/4, got {text!r}")
 
 
-def _small(
-    net: autoencoder.Net, source: base.Source, folder: pathlib.Path, settings: Settings
-) -> pathlib.Path:
+def _small(net, source, folder, settings) -> pathlib.Path:
     """Trains the small network, or takes that of an earlier call; where it lies."""
     path = folder / f"{settings.net}.npz"
     if not path.exists():
@@ -158,9 +156,7 @@ def _digest(weights: Mapping[str, np.ndarray]) -> str:
     return digest.hexdigest()
 
 
-def _make(
-    net, weights, source, paths, settings: Settings, part: tuple[int, int]
-) -> int:
+def _make(net, weights, source, paths, settings, part) -> int:
     """Makes the missing images of a part; returns how many."""
     root = prng.key(settings.seed)
     order = law.draw_order(

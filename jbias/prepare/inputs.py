@@ -105,9 +105,7 @@ def _batch(name: str, split: str, options: dict) -> tuple[dict, str]:
     }, source.cite
 
 
-def _rows(
-    options: Mapping, batch: dict, columns: int, key
-) -> dict[str, list[np.ndarray]]:
+def _rows(options, batch, columns, key) -> dict[str, list[np.ndarray]]:
     (transform,) = build.transforms(_WHERE, [options])
 
     @jax.jit

@@ -15,7 +15,7 @@ import itertools
 import math
 import os
 import pathlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -76,9 +76,7 @@ def run(args: argparse.Namespace) -> str:
     )
 
 
-def _refuse_others(
-    target: pathlib.Path, split: str, paths: Sequence[pathlib.Path]
-) -> None:
+def _refuse_others(target, split, paths) -> None:
     there = {p.name for p in target.glob(f"{split}-*-of-*.array_record")}
     strange = sorted(there - {path.name for path in paths})
     if strange:
@@ -88,9 +86,7 @@ def _refuse_others(
         )
 
 
-def _make(
-    source: sources.EncodedSource, paths: Sequence[pathlib.Path], cuts: np.ndarray
-) -> int:
+def _make(source, paths, cuts) -> int:
     """Writes the shards that are missing; returns how many."""
     made, damaged = 0, []
     paths[0].parent.mkdir(parents=True, exist_ok=True)

@@ -8,7 +8,6 @@ python -m jbias.prepare samples --data=pacs --root=/data/pacs --out=pacs.png
 import argparse
 
 import numpy as np
-from jaxtyping import UInt8
 
 from jbias import data
 from jbias.prepare import dataset, sheet
@@ -44,9 +43,7 @@ def run(args: argparse.Namespace) -> str:
     return f"{args.out}: {len(rows)} splits, {len(classes)} classes of {args.data}"
 
 
-def _rows(
-    name: str, splits: str, index: int, options: dict
-) -> tuple[dict[str, dict[str, UInt8[np.ndarray, "size size 3"]]], str]:
+def _rows(name, splits, index, options):
     """Picks the images: split -> class -> image; and the citation."""
     if index < 0:
         raise ValueError(f"prepare samples: --index must be 0 or more, got {index}")

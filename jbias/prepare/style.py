@@ -27,6 +27,8 @@ from jbias.prepare import dataset
 from jbias.runtime import console
 from jbias.training import prng
 
+Rng = np.random.Generator
+
 SIDE = 32  # Of a picture.
 PERIOD = 48  # Of a tile, a multiple of nearly all patterns' periods.
 SCALES = (1, 2)  # Patterns as the embedded set has them at 32 and at 64 pixels.
@@ -70,7 +72,7 @@ def tiles() -> Float[np.ndarray, "patterns side side"]:
 
 
 def draw(
-    rng: np.random.Generator, n: int, photos: UInt8[np.ndarray, "m h w 3"] | None = None
+    rng: Rng, n: int, photos: UInt8[np.ndarray, "m h w 3"] | None = None
 ) -> Pictures:
     """Draws n pictures in a random order, a third from `photos` where there are some.
 
@@ -100,7 +102,7 @@ def draw(
     )
 
 
-def _scenes(rng: np.random.Generator, scale: int, texture: Int[np.ndarray, "n"]):
+def _scenes(rng: Rng, scale: int, texture: Int[np.ndarray, "n"]):
     """Scenes of the embedded set; in those the texture may fill the shape alone."""
     size, n = SIDE * scale, len(texture)
     scenes, shape = shape_scenes.draw(rng, n), rng.integers(0, 16, n)
@@ -112,7 +114,7 @@ def _scenes(rng: np.random.Generator, scale: int, texture: Int[np.ndarray, "n"])
     return image, carrier, strength + 0.4 * np.abs(scenes.echo)
 
 
-def _leaves(rng: np.random.Generator, scale: int, texture: Int[np.ndarray, "n"]):
+def _leaves(rng: Rng, scale: int, texture: Int[np.ndarray, "n"]):
     """Shapes of any size over each other, each in a colour of its own, and shading."""
     size, n = SIDE * scale, len(texture)
     x, y = shape_scenes.axes(n, size)
@@ -160,12 +162,12 @@ def _patterned(rng, carrier: Images, share: Planes):
     return carrier + lighter, carrier, strength
 
 
-def _colour(rng: np.random.Generator, n: int) -> Images:
+def _colour(rng: Rng, n: int) -> Images:
     tint = shape_scenes.tints(rng, n, ((0.0, 360.0),), -1.0)
     return (rng.uniform(0, 1, (n, 1)) * tint).astype(np.float32)[:, None, None]
 
 
-def _cut(rng: np.random.Generator, *planes: np.ndarray) -> tuple[np.ndarray, ...]:
+def _cut(rng: Rng, *planes: np.ndarray) -> tuple[np.ndarray, ...]:
     """Cuts the same random window of SIDE pixels out of each."""
     n, size = planes[0].shape[:2]
     corner = rng.integers(0, size - SIDE + 1, (n, 2, 1))
@@ -216,7 +218,7 @@ def run(args: argparse.Namespace) -> str:
     return f"{args.out}: {steps} steps, error {wrong:.3f} (mean absolute, of 1)"
 
 
-def _draw_many(rng: np.random.Generator, n: int, photos) -> Pictures:
+def _draw_many(rng: Rng, n: int, photos) -> Pictures:
     parts = []
     with console.progress_bar("drawing pictures", n) as progress:
         for start in range(0, n, _DRAW_SIZE):
@@ -255,7 +257,7 @@ def train(
     return jax.tree.map(np.asarray, state["net"])
 
 
-def batch(rng: np.random.Generator, pictures: Pictures) -> dict[str, Any]:
+def batch(rng: Rng, pictures: Pictures) -> dict[str, Any]:
     """Takes pictures, an order for their styles, and where the tiles begin."""
     rows = rng.integers(len(pictures.image), size=BATCH)
     return {
@@ -298,9 +300,7 @@ def _features(state: dict, batch: dict) -> tuple[Array, style_transfer.Statistic
     return f, style_transfer.statistics(f)
 
 
-def _pattern_loss(
-    state: dict, own: style_transfer.Statistics, pattern: Int[Array, "b"]
-) -> Array:
+def _pattern_loss(state, own, pattern) -> Array:
     """Cross-entropy of the pattern that a style's code tells."""
     code = {"params": state["net"]["decoder"]["code"]}
     logits = style_transfer.StyleCode().apply(code, own) @ state["head"]

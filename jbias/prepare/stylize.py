@@ -16,7 +16,7 @@ import argparse
 import functools
 import os
 import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
@@ -102,9 +102,7 @@ class _Styles:
         return decoding.read(self._paths[style], decoding.preprocess(self._size))
 
 
-def _make(
-    transfer: Callable, source, styles: _Styles, paths, alpha: float, seed: int
-) -> int:
+def _make(transfer, source, styles, paths, alpha, seed) -> int:
     """Makes the missing images; returns how many."""
 
     @jax.jit
