@@ -206,7 +206,7 @@ def titled(study: relations.Study) -> relations.Study:
         }
         return dataclasses.replace(one, **shown)
 
-    def told(frame: pd.DataFrame, *columns: str) -> pd.DataFrame:
+    def named(frame: pd.DataFrame, *columns: str) -> pd.DataFrame:
         return frame.assign(**{name: frame[name].map(title) for name in columns})
 
     options = study.options
@@ -214,10 +214,10 @@ def titled(study: relations.Study) -> relations.Study:
     return dataclasses.replace(
         study,
         options=dataclasses.replace(options, **asked, among=title(options.among)),
-        frame=told(study.frame, "training").rename(columns=title),
+        frame=named(study.frame, "training").rename(columns=title),
         families={title(name): family(one) for name, one in study.families.items()},
-        pairs=told(study.pairs, "models", "x", "y"),
-        influential=told(study.influential, "x", "y", "category"),
+        pairs=named(study.pairs, "models", "x", "y"),
+        influential=named(study.influential, "x", "y", "category"),
         among=tuple(map(family, study.among)),
     )
 
@@ -282,7 +282,7 @@ def _marked(study: relations.Study) -> str:
 
 def _sized(study: relations.Study) -> str:
     more = (
-        " Markers grow with ε of adversarial training; models without it have one size."
+        " Markers grow with ε of adversarial training; without it they have one size."
     )
     return more if study.options.size else ""
 
@@ -317,8 +317,8 @@ def _correlations(study: relations.Study) -> Blocks:
 def _models(study: relations.Study) -> Blocks:
     yield document.Figure(
         "models",
-        "Averages of benchmarks in % over biases, one marker a model (figures 4, 5 and 6). "
-        f"The number over each is ρ.{_sized(study)}",
+        "Averages of benchmarks in % against biases, one marker per model (figures 4, 5 and "
+        f"6), with ρ above each panel.{_sized(study)}",
         relations.all_pairs(study),
     )
     at, high = title((AT, "high_freq"))
@@ -328,7 +328,7 @@ def _models(study: relations.Study) -> Blocks:
         grid = [[(high, y) for y in study.options.y]]
         yield document.Figure(
             "high_freq_trained",
-            "Averages in % over high-frequency bias, adversarially trained models alone "
+            "Averages in % against high-frequency bias, adversarially trained models only "
             f"(figure 10).{_sized(study)}",
             _scatter(study, trained, grid, (2.3, 2.1), rho),
         )
@@ -339,15 +339,15 @@ def _benchmarks(models: network_frame.Models, study: relations.Study) -> Blocks:
     yield from _among(study, names, "benchmarks among themselves (figure 3)")
     yield document.Figure(
         "benchmark_spread",
-        "Accuracy of every model on each benchmark (figure 11), a category a lane; the box "
-        "goes from quartile to quartile, its line is the median.",
+        "Accuracy of every model on each benchmark (figure 11), one lane per category. Boxes "
+        "span the quartiles; lines are medians.",
         bias_plots.spread(frame, [*names], frame["training"], x="accuracy in %"),
     )
     shape, hard = title(("shape", "imagenet_a"))
     if {shape, hard} <= set(frame):
         yield document.Figure(
             "imagenet_a",
-            f"ImageNet-A in % over shape bias (figure 9).{_sized(study)}",
+            f"ImageNet-A in % against shape bias (figure 9).{_sized(study)}",
             _scatter(study, frame, [[(shape, hard)]], (4.8, 2.8)),
         )
     if len(names) > 2:
@@ -355,9 +355,9 @@ def _benchmarks(models: network_frame.Models, study: relations.Study) -> Blocks:
         rho = study.among[0].statistic  # Biases come second.
         yield document.Figure(
             "benchmark_pairs",
-            "Every benchmark over every other (figure 15): the one of the row upwards, that "
-            "of the column to the right, each over its range in %, told on the diagonal. "
-            f"Above the diagonal ρ.{_sized(study)}",
+            "Every benchmark against every other (figure 15): the row's upwards, the "
+            "column's to the right, each over its range in %, which the diagonal gives. "
+            f"Above the diagonal: ρ.{_sized(study)}",
             bias_plots.pairs(frame, [*names], frame["training"], sizes, rho),
         )
     yield from (accuracy_table(models), average_table(models))
@@ -368,7 +368,7 @@ def _benchmarks(models: network_frame.Models, study: relations.Study) -> Blocks:
 def _biases(models: network_frame.Models, study: relations.Study, images) -> Blocks:
     frame, kinds = models.frame, study.frame["training"]
     yield from _among(study, study.options.x, "biases among themselves (figure 12)")
-    lines = "Thin lines are models, thick ones means of a category."
+    lines = "Thin lines are models, thick lines category means."
     panels = {
         f"{kind}-pass": ([100 * cut for cut in cuts.values()], frame[[*cuts]])
         for kind in ("low", "high")
@@ -377,8 +377,8 @@ def _biases(models: network_frame.Models, study: relations.Study, images) -> Blo
     if panels:
         yield document.Figure(
             "filters",
-            "Accuracy on filtered images by accuracy on clean ones, over the share of "
-            f"frequencies that the filter keeps (figure 13). {lines}",
+            "Accuracy on filtered images relative to clean ones, by the share of frequencies "
+            f"that the filter keeps (figure 13). {lines}",
             bias_plots.curves(
                 panels, kinds, x="cut-off in %", y="ratio of clean accuracy"
             ),
@@ -388,8 +388,8 @@ def _biases(models: network_frame.Models, study: relations.Study, images) -> Blo
     if octaves := models.places("threshold"):
         yield document.Figure(
             "critical_bands",
-            "Thresholds of the critical band: how many strengths of noise of an octave, "
-            f"from the strongest, break recognition. {lines}",
+            "Thresholds of the critical band: how many strengths of an octave's noise, from "
+            f"the strongest down, break recognition. {lines}",
             bias_plots.curves(
                 {"": ([*octaves.values()], frame[[*octaves]])},
                 kinds,
@@ -403,7 +403,7 @@ def _biases(models: network_frame.Models, study: relations.Study, images) -> Blo
             "stimuli",
             "What the spectral biases show: photographs after low- and high-pass filters "
             "that keep the inner or outer share of frequencies (figures 7 and 14). "
-            "High-pass images have mean zero and lose what is negative; they are drawn "
+            "High-pass images have mean zero and lose their negative part; they are drawn "
             f"{bias_plots.GAIN} times brighter than a network sees them.",
             bias_plots.stimuli(images),
         )
@@ -422,26 +422,25 @@ def _normalised(models, study: relations.Study) -> document.Figure | None:
     titles |= {title(f"{name}_raw"): title(name) for name in names}
     return document.Figure(
         "critical_band",
-        "The critical band's numbers from accuracies divided by the largest (norm.) over "
-        f"those from accuracies as they are (figure 17). {(~banded).sum()} of "
-        f"{len(banded)} models have no band without the division and are left out.",
+        "The critical band from accuracies divided by the largest (norm.) against that from "
+        f"plain accuracies (figure 17). {(~banded).sum()} of {len(banded)} models have no "
+        "band without the division and are left out.",
         _scatter(study, study.frame[banded].rename(columns=titles), grid, (2.8, 2.4)),
     )
 
 
 def accuracy_table(models: network_frame.Models) -> tables.Table:
     """Shows accuracies, and averages over benchmarks."""
-    how = {}
-    if models.made is not None:
-        how = models.made.set_index("column")["how"].to_dict()
-
-    def named(one: str) -> str:
-        """Names a benchmark, and what is not as published."""
-        usual = how.get(one, network_frame.USUAL) == network_frame.USUAL
-        return title(one) if usual else f"{title(one)} ({how[one]})"
-
+    names = {one: title(one) for one in models.benchmarks}
+    if models.made is not None:  # What is not as published is named.
+        ways = zip(models.made["column"], models.made["how"], strict=True)
+        names |= {
+            one: f"{title(one)} ({how})"
+            for one, how in ways
+            if how != network_frame.USUAL
+        }
     members = "; ".join(
-        f"{name} is the mean of {tables.join([*map(named, ones)])}"
+        f"{name} is the mean of {tables.join([names[one] for one in ones])}"
         for name, ones in models.members.items()
     )
     return _model_table(
