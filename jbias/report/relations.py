@@ -310,7 +310,7 @@ def _unknown(statistic: pd.DataFrame) -> str:
     return ", ".join([*rows, *columns, *(f"{x} with {y}" for x, y in rest.index[rest])])
 
 
-def tables_of(study: Study) -> Iterator[tuple[str, tables.Table]]:
+def tables_of(study: Study) -> Iterator[tuple[str, tables.Table | None]]:
     """Gives the correlations, those among measures, and the models that count most."""
     options, two = study.options, tables.digits(2)
     sign, level = SIGN[options.method], f"p ≤ {options.alpha:g} {WORDS[options.adjust]}"
@@ -358,8 +358,7 @@ def tables_of(study: Study) -> Iterator[tuple[str, tables.Table]]:
     columns |= {"category": (options.category, str), "statistic": ("ρ", two)}
     columns |= {"without": ("ρ without it", two)}
     found = tables.from_rows("influential", caption, study.influential, columns)
-    if found is not None:
-        yield "tables", found
+    yield "tables", found
 
 
 def figures(study: Study) -> Iterator[tuple[str, document.Figure]]:
