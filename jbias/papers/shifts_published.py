@@ -41,9 +41,8 @@ MODELS = {
 DATA = {"colored_mnist": "ColoredMNIST", "celeba": "CelebA"}
 HAIR = {f"{colour}_Hair" for colour in ("Black", "Blond", "Brown", "Gray")}
 MEANS = (
-    "Ours: mean ± standard deviation over n seeds (n - 1 in its denominator); drops are of "
-    "the means over seeds, 100 (ID - OOD) / ID, with intervals of 95 % over redrawn seeds and "
-    "test images."
+    "Ours: mean ± standard deviation over n seeds (n - 1 in the denominator); drops of means, "
+    "100 (ID - OOD) / ID, with 95 % intervals over redrawn seeds and test images."
 )
 _HEADS = ("ID", "OOD", "Drop %")
 _FEW_IMAGES = 1_300  # Up to so many the paper's rows of 1,000 are the like.
@@ -106,7 +105,8 @@ def report(
         sections.append(one)
     more = {table.name: table.data for table in filter(None, (*added, ranks))}
     results = {**page.results, "tables": page.results["tables"] | more}
-    return dataclasses.replace(page, sections=sections, results=results)
+    source = f"{page.source} Tables are numbered as in that paper."
+    return dataclasses.replace(page, sections=sections, results=results, source=source)
 
 
 def printed_ranks(printed: Printed) -> Iterator[shift_drops.Row]:
@@ -162,8 +162,8 @@ def _kinds(cells: Cells, printed: Printed, draws: shift_drops.Draws) -> tables.T
     return tables.Table(
         name="table1_kinds",
         caption="Table 1. Accuracy in % in and out of distribution, and the drop, at the most "
-        "extreme level that was run of each kind (named where it is not the last). Averages "
-        f"are over models, and their drops those of averages. {MEANS}",
+        "extreme level run of each kind (named where it is not the last). Averages are over "
+        f"models, and their drops are of averages. {MEANS}",
         head=("Trained on", "model", "numbers")
         + tuple(f"{kind} {word}" for kind in shifts.KINDS for word in _HEADS),
         rows=tuple(rows),
@@ -260,12 +260,11 @@ def _singles(cells: Cells, printed: Printed) -> tables.Table:
     return tables.Table(
         name="table2_single_values",
         caption="Table 2. Trained on one value of the attribute, tested on each: accuracy in %, "
-        "that on the held-out images of the trained value in bold. Drop %: 100 (ID - OOD) / ID, "
-        "OOD the mean over the other values (where these were tested together, accuracy on all "
-        "their images). Paper's drop: as it was printed, the mean of the "
-        "relative drops over all columns, the trained value's 0 among them, so of m values "
-        "(m - 1) / m of the drop. n is of seeds; ± one standard deviation over them. The paper "
-        f"has sizes {FEW} (a thousand images) and {FULL}.",
+        "in bold on held-out images of the trained value; mean ± standard deviation over n seeds. "
+        "OOD: mean over the other values, or accuracy on all their images where these were tested "
+        "together. Drop %: 100 (ID - OOD) / ID. Paper's drop: as printed, the mean of relative "
+        "drops over all m columns, the trained value's 0 among them, so (m - 1) / m of the drop. "
+        f"The paper's sizes are {FEW} (a thousand images) and {FULL}.",
         head=("Trained on", "model", "value", "numbers", *values)
         + ("OOD", "drop %", "paper's drop %"),
         rows=tuple(rows),
@@ -344,10 +343,10 @@ def _clusters(cells: Cells, printed: Printed, draws: shift_drops.Draws) -> table
         rows.append((name, network, "mean", _seeds(those), *_average(those, draws)))
     return tables.Table(
         name="table3_clusters",
-        caption="Table 3. Trained on one cluster: accuracy in % on its held-out part, and "
-        "the mean over the other clusters (where these were tested together, accuracy on all "
-        "their images). D1 is made of the largest cluster of each class. The paper prints no "
-        f"drops here; theirs are computed from its numbers. {MEANS}",
+        caption="Table 3. Trained on one cluster: accuracy in % on its held-out part, and the "
+        "mean over the other clusters, or accuracy on all their images where these were tested "
+        "together. D1 holds the largest cluster of each class. The paper prints no drops here; "
+        f"theirs are computed from its numbers. {MEANS}",
         head=("Trained on", "model", "cluster", "numbers", *_HEADS),
         rows=tuple(rows),
         data=_full((cell for those in groups.values() for cell in those), draws),

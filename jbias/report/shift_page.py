@@ -24,15 +24,12 @@ SECTIONS = {
     "made": "What was trained",
 }
 _ALWAYS = (
-    "The paper gives the kinds, and no shares in numbers: levels and tables are made here.",
-    "Drops are of means over seeds, averages' drops of averages, as the paper's.",
-    "All seeds see the same test images, so intervals hold the noise of these in full.",
+    "Hu et al. name the kinds of shift, but give no shares: levels and their tables are ours.",
+    "Drops are of means over seeds, and those of averages are of averages, as in their paper.",
+    "All seeds see the same test images, so intervals include the full noise of these.",
 )
 _OPTIONS = ("tau", "alpha", "reference", "draws", "seed")
-_INTERVAL = (
-    "In brackets intervals of 95 % over redrawn seeds and test images; all seeds see the same "
-    "images."
-)
+_INTERVAL = "In brackets: 95 % intervals over redrawn seeds and test images."
 
 
 def _columns(form: Callable[..., str], names: str = "", **heads: str) -> dict:
@@ -51,28 +48,25 @@ _NUMBERS = (
 )
 _RECIPE = "model algorithm data setting attribute"
 _CAPTIONS = {
-    "verdicts": "Which attribute hurts which recipe, the worst first. Bug: of some kind of shift the "
-    "drop at the most extreme level less that at the control is surely above {tau:g} "
-    "points: p of its being less, adjusted after Holm over all recipes, attributes and "
-    "kinds, is below {alpha:g}. Kind: that of the largest normalised drop (relative to "
-    "accuracy in distribution, less the control's), among those that pass if any does; "
-    "candidates are ranked by it, bugs first. Area: mean drop over the levels. p: Welch's "
-    f"t test over seeds, with the variance over images. {_INTERVAL}",
-    "kinds": "The same of every kind of shift that was run. Without a control the drop itself is "
-    f"tested. {_INTERVAL}",
-    "remedies": "What remedies close of a drop, at the most extreme level that both were trained at. "
-    "Closed: 1 - drop / drop of the plain recipe, 1 is all; a dash where the plain "
-    "recipe's drop is not surely above 0. Gain: accuracy out of distribution won, ID cost: "
-    "accuracy in distribution lost, in points: what costs much and is near chance has no "
-    "drop either, and mends nothing. Paired: both have the same seeds, which are "
-    f"redrawn together. {_INTERVAL}",
-    "levels": "Every level: accuracy in % in and out of distribution, mean ± standard deviation over n "
-    "seeds (n - 1 in its denominator). Share: of a class's images, how many have the values "
-    "that training prefers; 0.5 is the control. Metrics of groups are of classes with "
-    f"values, by test set. {_INTERVAL}",
-    "ranks": "Do models rank alike in and out of distribution at the most extreme level? Kendall's "
-    "tau-b and Spearman's rho of mean accuracies, with p of all orders (of 9,999 random "
-    "ones for more than 7 models); discordant pairs of models; intervals of 95 % of tau "
+    "verdicts": "Which attribute hurts which recipe, worst first. A bug is a kind of shift whose "
+    "drop at the most extreme level exceeds the control's by more than {tau:g} points: Welch's t "
+    "test over seeds, with the variance over images, p below {alpha:g} after Holm over all "
+    "recipes, attributes and kinds. Kind: the one with the largest normalised drop (in % of "
+    "accuracy in distribution, less the control's), of the bugs if there are any. Area: mean "
+    f"drop over the levels. {_INTERVAL}",
+    "kinds": "The same for every kind of shift that was run. Without a control, the drop itself "
+    f"is tested. {_INTERVAL}",
+    "remedies": "How much of the plain recipe's drop each remedy closes, at the most extreme "
+    "level that both were trained at. Closed: 1 - drop / plain drop; a dash where the plain drop "
+    "is not surely above 0. Gain: accuracy out of distribution won; ID cost: accuracy in "
+    "distribution lost, in points. A remedy near chance in distribution has no drop either, but "
+    f"mends nothing. Paired: the same seeds, redrawn together. {_INTERVAL}",
+    "levels": "Every level: accuracy in %, mean ± standard deviation over n seeds (n - 1 in the "
+    "denominator). Share: how many of a class's images have the values that training prefers; "
+    f"0.5 is the control. Group metrics are of classes with values, by test set. {_INTERVAL}",
+    "ranks": "Do models rank alike in and out of distribution at the most extreme level? "
+    "Kendall's tau-b and Spearman's rho of mean accuracies, with p over all orders (9,999 random "
+    "ones for more than 7 models), the pairs of models that cross, and 95 % intervals of tau "
     "over redrawn seeds and images.",
     "runs": "The runs, with the seeds that have records, and images trained on.",
 }
@@ -169,8 +163,7 @@ def report(study: shift_runs.Study, args: argparse.Namespace) -> document.Report
             "tables": {one.name: one.data for _, one in shown if one},
         },
         source="Shifts are those of Hu, Sang, Wang and Jiang, Understanding and Testing "
-        "Generalization of Deep Networks on Out-of-Distribution Data, 2021; numbers of "
-        "tables and figures are those of that paper.",
+        "Generalization of Deep Networks on Out-of-Distribution Data, 2021.",
     )
 
 
@@ -181,27 +174,22 @@ def _answer(
     tested = [x for x in candidates if x["verdict"] != shift_drops.UNKNOWN]
     count = sum(row["verdict"] != shift_drops.UNKNOWN for row in kinds)
     bugs = [row for row in tested if row["verdict"] == shift_drops.BUG]
-    basis = f"Of each seed counts {study.rule}."
-    if not tested and any(cell.single for cell in study.cells):
-        basis += (
-            " Networks of one value are in tables of python -m jbias.papers.shifts."
-        )
+    basis = f"What counts: {study.rule}."
     if not tested:
-        return "No shift beyond the control was run.", basis
+        where = " For networks trained on one value see python -m jbias.papers.shifts."
+        single = any(cell.single for cell in study.cells)
+        return "No shift beyond the control was run.", f"{basis}{where * single}"
     basis = (
-        f"{len(tested)} recipes and attributes, {count} tests of kinds, adjusted after "
-        f"Holm at {alpha:g}; a bug costs more than {tau:g} points beyond the control. {basis}"
+        f"{len(tested)} recipes and attributes; {count} tests of kinds, adjusted after Holm at "
+        f"{alpha:g}. A bug costs more than {tau:g} points beyond the control. {basis}"
     )
     if not bugs:
         return f"None of {len(tested)} candidates is found to be a bug.", basis
     first, several = bugs[0], len({row["_recipe"] for row in tested}) > 1
     whose = f" of {first['_recipe'].label}" if several else ""
-    what = f"{first['attribute']}{whose}, {first['kind']}"
-    lost = f"{tables.digits(2)(first['over'])} points of accuracy are lost"
-    if len(tested) == 1:
-        return f"The one candidate is a bug, {what}: {lost}.", basis
-    are = "is a bug: it" if len(bugs) == 1 else "are bugs: the worst"
-    answer = f"{len(bugs)} of {len(tested)} candidates {are} is {what}; {lost}."
+    are = "is a bug:" if len(bugs) == 1 else "are bugs, the worst of them"
+    lost = f"its {first['kind']} shift costs {first['over']:.2f} points of accuracy"
+    answer = f"{len(bugs)} of {len(tested)} candidates {are} {first['attribute']}{whose}; {lost}."
     return answer, basis
 
 
@@ -264,29 +252,29 @@ def _caveats(
     study: shift_runs.Study, remedies: Sequence[shift_drops.Row], reference: str
 ) -> Iterator[str]:
     """Says what limits what can be told."""
-    unlike = " In and out of distribution are of different evaluations then."
+    unlike = " In and out of distribution are then of different evaluations."
     yield f"Selection: {study.rule}.{unlike * study.oracle}"
     yield from study.notes
     algorithms = {cell.recipe.algorithm for cell in study.cells} - {reference}
     if alone := algorithms - {row["algorithm"] for row in remedies}:
         yield (
-            f"What {tables.join(sorted(alone))} would close is not known: there is no run of "
-            f"{reference} with the same model, data, images, attribute and level. Train it, or "
-            "name another by --reference."
+            f"What {tables.join(sorted(alone))} would close is not known: no run of "
+            f"{reference} has the same model, data, images, attribute and level. Train one, or "
+            "name another algorithm by --reference."
         )
     single = {cell.recipe.label for cell in study.cells if len(cell.seeds) < 2}
     if single:
         yield (
             "One seed alone does not show how seeds vary: "
-            f"{shift_runs.few(sorted(single))}. Intervals and tests of it are of test images "
+            f"{shift_runs.few(sorted(single))}. Its intervals and tests are over test images "
             "only. Train more, such as with seeds=5 after the colon of --config."
         )
     fewest = min(n for cell in study.cells for n in cell.tested)
     error = math.ceil(100 / (2 * math.sqrt(fewest)))
     if error >= 3:
         yield (
-            f"The smallest test set has {fewest:,} images: an accuracy on it is not "
-            f"known better than to about {error} points (a standard error at 50 %)."
+            f"The smallest test set has {fewest:,} images: accuracy on it is known to about "
+            f"{error} points at best (one standard error at 50 %)."
         )
     shares: dict[str, set[float]] = {}
     for cell in study.cells:
@@ -296,9 +284,9 @@ def _caveats(
     lost = [name for name in shares if shift_runs.CONTROL not in shares[name]]
     if lost:
         yield (
-            "Without its control (M0, C0, J0), a drop is not only of the shift: "
-            f"{shift_runs.few(lost)}. Their drops are compared with 0."
+            "Without a control (M0, C0, J0), a drop is not due to the shift alone: "
+            f"{shift_runs.few(lost)}. These drops are compared with 0."
         )
     if any(not cell.images for cell in study.cells):
-        yield "Of some runs provenance does not say how many images they trained on."
+        yield "Of some runs, provenance does not say how many images they trained on."
     yield from _ALWAYS

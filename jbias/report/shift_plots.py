@@ -26,17 +26,16 @@ EPOCHS = "epochs"
 BINS = np.linspace(0, 1, 21)
 Cells = Sequence[shift_runs.Cell]
 _CAPTIONS = {
-    "levels": "Drop in points over the levels of the {} shift, with intervals of 95 % over "
-    "redrawn seeds and test images. The first level is the control; levels stand at their "
-    "shares.",
-    "ranks": "Accuracy out of distribution over accuracy in distribution at the most extreme "
-    "level: a small mark a seed, a large one their mean.",
+    "levels": "Drop in points over the levels of the {} shift, with 95 % intervals over redrawn "
+    "seeds and test images. The first level is the control; levels are placed by share.",
+    "ranks": "Accuracy out of distribution against accuracy in distribution at the most extreme "
+    "level: a small mark for each seed, a large one for their mean.",
     "learning": f"Accuracy in % over the first {FIRST:,} iterations at the most extreme level "
-    "of each kind: mean over seeds, the band is ± one standard deviation over seeds.",
+    "of each kind: mean ± one standard deviation over seeds.",
     "probabilities": "Probability of the right class in and out of distribution at the most "
-    "extreme level, images of all seeds together.",
-    "sizes": "Accuracy in and out of distribution over the {}, with intervals of 95 % over "
-    "redrawn seeds and test images.",
+    "extreme level, for the images of all seeds.",
+    "sizes": "Accuracy in and out of distribution by {}, with 95 % intervals over redrawn seeds "
+    "and test images.",
 }
 
 
@@ -316,4 +315,4 @@ def left_out(frame: pd.DataFrame) -> str:
         told.append(f"the first {PANELS} of {panels} panels")
     if "x" in frame and (recipes := frame["line"].nunique()) > LINES:
         told.append(f"{LINES} of {recipes} recipes")
-    return f"Drawn are {tables.join(told)}." if told else ""
+    return f"Drawn are only {tables.join(told)}." if told else ""

@@ -85,10 +85,6 @@ class Cell:
         return 1.0 if self.single else shifts.LEVELS[self.level].share
 
     @property
-    def candidate(self) -> tuple[Recipe, str]:
-        return self.recipe, self.attribute
-
-    @property
     def others(self) -> dict[str, Float[np.ndarray, "s"]]:
         """Accuracies by value that was not trained on."""
         start = f"{OOD}-"
@@ -132,17 +128,6 @@ class _Fact(NamedTuple):
     level: str
     options: Mapping[str, str]  # Of the shift, but for those of the level.
     settings: Mapping[str, str]
-
-    @property
-    def peers(self) -> tuple:
-        """Of these images must be dealt alike, or it is told; they may be other models."""
-        single = self.level.startswith(ONLY)
-        return self.recipe.algorithm, self.recipe.data, self.attribute, single
-
-    @property
-    def rivals(self) -> tuple:
-        """Of these settings must be alike, or it is told."""
-        return self.recipe, self.peers, _frozen(self.options)
 
     @property
     def fingerprint(self) -> Any:
@@ -310,10 +295,15 @@ def _by_cell(
     """Sorts workdirs (by name, with records) by recipe, attribute and level."""
     last = frame.drop_duplicates("workdir", keep="last").set_index("workdir")
     facts = [_fact(run, last.loc[workdir]) for workdir, run in shifted.items()]
+    # Peers, of any model, are named by how images were dealt to them if that differs,
+    peers = [(*x.recipe[1:3], x.attribute, x.level.startswith(ONLY)) for x in facts]
+    dealt = _names(peers, [one.options for one in facts], facts)
+    # and rivals by whatever else differs.
+    rivals = zip([one.recipe for one in facts], peers, dealt, strict=True)
+    settings = _names(list(rivals), [one.settings for one in facts], facts)
     found: dict[tuple, list[_Fact]] = {}
-    told = _names(facts, "peers", "options"), _names(facts, "rivals", "settings")
-    for fact, dealt, setting in zip(facts, *told, strict=True):
-        recipe = fact.recipe._replace(dealt=dealt, setting=setting)
+    for fact, *told in zip(facts, dealt, settings, strict=True):
+        recipe = Recipe(*fact.recipe[:3], *told)
         found.setdefault((recipe, fact.attribute, fact.level), []).append(fact)
     for those in found.values():
         _refuse_unlike(those)
@@ -345,39 +335,33 @@ def _of_recipe(tree: Any, inside: str = "") -> Any:
     return [_of_recipe(one) for one in tree] if isinstance(tree, list) else tree
 
 
-def _frozen(settings: Mapping[str, str]) -> tuple:
-    return tuple(sorted(settings.items()))
-
-
-def _names(facts: Sequence[_Fact], by: str, of: str) -> list[str]:
-    """Names what differs in `of` among those that are alike in `by`; "" where nothing does."""
-    groups: dict[tuple, dict[tuple, _Fact]] = {}
-    places = [(getattr(one, by), _frozen(getattr(one, of))) for one in facts]
-    for (alike, frozen), fact in zip(places, facts, strict=True):
-        groups.setdefault(alike, {}).setdefault(frozen, fact)
-    names = {
-        alike: dict(zip(those, _told_apart(list(those.values()), of), strict=True))
-        for alike, those in groups.items()
-    }
-    return [names[alike][frozen] for alike, frozen in places]
-
-
-def _told_apart(those: Sequence[_Fact], of: str) -> list[str]:
-    """Gives each a name of the settings in which they differ."""
-    settings = [getattr(fact, of) for fact in those]
-    keys = workdirs.differing(settings)
-    shorts = [key.rpartition(".")[2] for key in keys]
-    shown = [
-        {"seed": "shift_seed"}.get(short, short) if shorts.count(short) == 1 else key
-        for key, short in zip(keys, shorts, strict=True)
-    ]
-    values = [[one.get(key, "unset") for key in keys] for one in settings]
-    if len(keys) > _MOST or any(len(x) > _LONG for row in values for x in row):
-        return [f"as {fact.run.name}" for fact in those]
-    return [
-        ", ".join(f"{name}={value}" for name, value in zip(shown, row, strict=True))
-        for row in values
-    ]
+def _names(
+    alike: Sequence[tuple],
+    settings: Sequence[Mapping[str, str]],
+    facts: Sequence[_Fact],
+) -> list[str]:
+    """Names how the settings of facts that are alike differ; "" where they do not."""
+    groups: dict[tuple, dict[tuple, int]] = {}
+    frozen = [tuple(sorted(one.items())) for one in settings]
+    for i, key in enumerate(alike):
+        groups.setdefault(key, {}).setdefault(frozen[i], i)
+    names = {}
+    for key, firsts in groups.items():
+        unlike = [settings[i] for i in firsts.values()]
+        keys = workdirs.differing(unlike)
+        shorts = [name.rpartition(".")[2] for name in keys]
+        shown = [
+            {"seed": "shift_seed"}.get(short, short)
+            if shorts.count(short) == 1
+            else name
+            for name, short in zip(keys, shorts, strict=True)
+        ]
+        values = [[one.get(name, "unset") for name in keys] for one in unlike]
+        long = len(keys) > _MOST or any(len(x) > _LONG for row in values for x in row)
+        for (one, i), row in zip(firsts.items(), values, strict=True):
+            words = [f"{k}={v}" for k, v in zip(shown, row, strict=True)]
+            names[key, one] = f"as {facts[i].run.name}" if long else ", ".join(words)
+    return [names[place] for place in zip(alike, frozen, strict=True)]
 
 
 def _refuse_unlike(those: Sequence[_Fact]) -> None:

@@ -189,7 +189,7 @@ def test_what_is_left_out_is_told(tmp_path):
     assert f"{tmp_path}/b: must have accuracy on id and ood" in told
     assert f"{tmp_path}/empty matches the pattern" in told
     caveats = "\n".join(shift_page._caveats(study, [], "erm"))
-    assert "Without its control (M0, C0, J0)" in caveats
+    assert "Without a control (M0, C0, J0)" in caveats
 
 
 def test_a_seed_that_diverged_is_told_and_left_out(tmp_path):
@@ -285,7 +285,7 @@ def test_one_run_alone_makes_a_report(tmp_path, capsys, no_pdf):
     assert shifts.main([f"--runs={where}", f"--out={out}"]) == 0
     assert "No shift beyond the control was run" in capsys.readouterr().out
     told = json.loads((out / "results.json").read_text())
-    assert told["basis"].endswith("in tables of python -m jbias.papers.shifts.")
+    assert told["basis"].endswith("see python -m jbias.papers.shifts.")
     assert "One seed alone" in " ".join(told["caveats"])
 
 
