@@ -21,7 +21,6 @@ from jbias.data import (
     set_options,
     shapes,
     shifts,
-    stacked,
 )
 
 DATASETS: Mapping[str, base.Spec] = MappingProxyType(
@@ -35,7 +34,7 @@ DATASETS: Mapping[str, base.Spec] = MappingProxyType(
         **mnist.SPECS,
         "colored_mnist": colored_mnist.SPEC,
         **cifar.SPECS,
-        "stacked": stacked.SPEC,
+        "stacked": mnist.STACKED_SPEC,
         **cifar.VARIANT_SPECS,
         **folder.DOMAIN_SPECS,
         "celeba": celeba.SPEC,

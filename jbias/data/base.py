@@ -187,6 +187,14 @@ def check_known(
         raise kind(f"{what}, got {got!r}; {did_you_mean(got, known)}")
 
 
+def check_whole(what: str, got: Any, low: int, high: int | None = None) -> None:
+    """Refuses what is no whole number of a range; `what` says where it must be."""
+    whole = isinstance(got, int | np.integer) and not isinstance(got, bool)
+    if not whole or got < low or (high is not None and got > high):
+        span = f">= {low}" if high is None else f"from {low} to {high}"
+        raise ValueError(f"{what} must be a whole number {span}, got {got!r}")
+
+
 def did_you_mean(got: str, known: Collection[str]) -> str:
     """Says which known name is nearest to `got`, and lists all if they are few."""
     near = difflib.get_close_matches(got, known, n=1, cutoff=0.5)

@@ -55,17 +55,22 @@ def save(name: str, words: str, arrays: Mapping[str, np.ndarray]) -> None:
         warnings.warn(f"{path}: not cached ({error}); set JBIAS_CACHE", stacklevel=3)
 
 
-def for_files(
-    kind: str, paths: Sequence[str], make: Callable[[], dict[str, np.ndarray]]
+def remember(
+    kind: str, words: str, make: Callable[[], dict[str, np.ndarray]]
 ) -> dict[str, np.ndarray]:
-    """What `make` finds out about files, kept until one of them changes."""
-    facts = [
-        (os.path.abspath(p), os.stat(p).st_size, os.stat(p).st_mtime_ns) for p in paths
-    ]
-    words = hashlib.sha256(repr(facts).encode()).hexdigest()
-    name = f"{kind}-{words[:16]}"
+    """What `make` gives, made where it was not before under the same words."""
+    name = f"{kind}-{hashlib.sha256(words.encode()).hexdigest()[:16]}"
     found = load(name, words)
     if found is None:
         found = make()
         save(name, words, found)
     return found
+
+
+def for_files(
+    kind: str, paths: Sequence[str], make: Callable[[], dict[str, np.ndarray]]
+) -> dict[str, np.ndarray]:
+    """What `make` finds out about files, kept until one of them changes."""
+    facts = [(os.path.abspath(p), os.stat(p)) for p in paths]
+    facts = [(path, stat.st_size, stat.st_mtime_ns) for path, stat in facts]
+    return remember(kind, hashlib.sha256(repr(facts).encode()).hexdigest(), make)

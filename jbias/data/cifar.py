@@ -23,9 +23,6 @@ from jaxtyping import UInt8
 from jbias.data import arrays, base, corruptions, folder, sources, tables
 from jbias.untrusted import opening
 
-_BATCHES = tuple(f"data_batch_{i}" for i in range(1, 6))
-
-
 CORRUPTED_SPLITS = tuple(
     f"{name}/{level}"
     for name, level in itertools.product(
@@ -45,26 +42,9 @@ class _Archive(NamedTuple):
     labels: int  # Bytes before the pixels, of which the last is the label.
 
 
-_TEN = _Archive(
-    python="cifar-10-batches-py",
-    binary="cifar-10-batches-bin",
-    files={"train": _BATCHES, "test": ("test_batch",)},
-    meta=("batches.meta", "label_names", "batches.meta.txt"),
-    label="labels",
-    labels=1,
-)
-_HUNDRED = _Archive(
-    python="cifar-100-python",
-    binary="cifar-100-binary",
-    files={"train": ("train",), "test": ("test",)},
-    meta=("meta", "fine_label_names", "fine_label_names.txt"),
-    label="fine_labels",
-    labels=2,
-)
-
-
-def _clean(archive: _Archive, k: int) -> Callable[..., base.Source]:
+def _clean(name: str, k: int) -> Callable[..., base.Source]:
     """Makes the function that reads a set of k classes."""
+    archive = _Archive(**tables.read("cifar")[name])
 
     def read(request: folder.Request) -> base.Source:
         """Reads "train", "test" or a part such as "train[:90%]"."""
@@ -218,8 +198,8 @@ def _read(where, root, below, names) -> tuple[np.ndarray, ...]:
 
 _STYLE = dict(size=32, native=True, squeezes=False)
 SPECS: Mapping[str, base.Spec] = {
-    "cifar10": folder.spec("cifar10", _clean(_TEN, 10), **_STYLE),
-    "cifar100": folder.spec("cifar100", _clean(_HUNDRED, 100), **_STYLE),
+    name: folder.spec(name, _clean(name, k), **_STYLE)
+    for name, k in {"cifar10": 10, "cifar100": 100}.items()
 }
 VARIANT_SPECS: Mapping[str, base.Spec] = {
     name: folder.spec(name, _variant(clean, below), splits, **_STYLE)

@@ -104,7 +104,8 @@ def make(
         share = float(part.base == "train") if correlation is None else correlation
         pixels, columns, note = _shifted(root, part.base, form, share, seed)
         colours, classes = tuple(PALETTE), mnist.DIGITS
-    count, palette = _count(where, n, len(pixels)), [PALETTE[one] for one in colours]
+    count, palette = len(pixels) if n is None else n, [PALETTE[one] for one in colours]
+    base.check_whole(f"{where}: n", count, 1, len(pixels))
     columns = {key: column[:count].astype(np.int32) for key, column in columns.items()}
     size = SIZES[form] if size is None else size
     request = folder.Request(
@@ -153,21 +154,7 @@ def _check(where, split, form, correlation, label_noise, grey, seed) -> None:
             )
     if type(grey) is not bool:
         raise ValueError(f"{where}: grey must be True or False, got {grey!r}")
-    if not _is_integer(seed) or seed < 0:
-        raise ValueError(f"{where}: seed must be a whole number >= 0, got {seed!r}")
-
-
-def _count(where: str, n: int | None, available: int) -> int:
-    n = available if n is None else n
-    if not _is_integer(n) or not 1 <= n <= available:
-        raise ValueError(
-            f"{where}: n must be a whole number from 1 to {available}, got {n!r}"
-        )
-    return int(n)
-
-
-def _is_integer(value: object) -> bool:
-    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+    base.check_whole(f"{where}: seed", seed, 0)
 
 
 def _read(root, *splits):

@@ -375,17 +375,7 @@ _KINK = np.float32([[-2, -1, 0], [-1, 1, 1], [0, 1, 2]])
 
 
 @on_unit_scale(np.float32)
-def snow(
-    x: Unit,
-    rng: Rng,
-    mean: float,
-    sigma: float,
-    zoom: float,
-    least: float,
-    radius: int,
-    blur: float,
-    keep: float,
-) -> Unit:
+def snow(x: Unit, rng: Rng, mean, sigma, zoom, least, radius, blur, keep) -> Unit:
     """Whitens the image and adds flakes that fall, and the same turned upside down.
 
     Flakes: N(mean, sigma^2), zoomed, set to 0 below `least`, moved by (radius, blur) at
@@ -445,15 +435,7 @@ def ice(path: pathlib.Path, scale: float, side: int) -> Image:
     return photograph
 
 
-def frost(
-    image: Image,
-    rng: Rng,
-    keep: float,
-    add: float,
-    scale: float,
-    *,
-    folder: str | pathlib.Path | None,
-) -> Image:
+def frost(image: Image, rng: Rng, keep, add, scale, *, folder) -> Image:
     """Mixes keep x + add ice, a random crop of one of five photographs in `folder`.
 
     The photographs are first scaled by `scale`. Raises ValueError without them.
@@ -505,16 +487,7 @@ def fog(x: Unit, rng: Rng, thick: float, decay: float) -> Unit:
 
 
 @on_unit_scale(np.float32)
-def spatter(
-    x: Unit,
-    rng: Rng,
-    mean: float,
-    sigma: float,
-    blur: float,
-    least: float,
-    strength: float,
-    mud: bool,
-) -> Unit:
+def spatter(x: Unit, rng: Rng, mean, sigma, blur, least, strength, mud) -> Unit:
     """Splashes water, or mud, where blurred N(mean, sigma^2) is at least `least`.
 
     `strength` is the brightness of water, the blur of mud's borders in pixels. Water
@@ -595,9 +568,7 @@ def cocentric_sine_waves(image: Values, rng: Rng, level: float) -> Values:
     return image + 12.8 * level * rings[..., None]
 
 
-def warped_grid(
-    xp: ModuleType, side: int, time: float, rounds: int, sharpness: float, scale: float
-) -> tuple[Plane, Plane]:
+def warped_grid(xp, side, time, rounds, sharpness, scale) -> tuple[Plane, Plane]:
     """Gives coordinates (x, y) that were moved by sines of themselves, several times.
 
     In each round (x, y) moves by r + 0.3 (-r_y, r_x), r = (cos(p y + t / q),

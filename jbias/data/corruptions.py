@@ -38,10 +38,9 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import PIL.Image
 from jaxtyping import Float, Int
-from scipy import ndimage, stats
+from scipy import ndimage, special
 
 from jbias.data import base, tables
-from jbias.data import corruption_kernels as bar
 from jbias.data import corruption_kernels as host
 from jbias.data.corruption_kernels import Image
 from jbias.untrusted import opening
@@ -90,10 +89,10 @@ CORRUPTIONS: Mapping[str, Corruption] = (
     | _listed("digital", host.saturate, extra=True)
 )
 BAR: Mapping[str, Corruption] = (
-    _listed("bar", bar.blue_noise_sample, bar.brownish_noise, bar.caustic_refraction)
-    | _listed("bar", bar.checkerboard_cutout, bar.cocentric_sine_waves)
-    | _listed("bar", bar.inverse_sparkles, bar.perlin_noise, bar.plasma_noise)
-    | _listed("bar", bar.single_frequency_greyscale, bar.sparkles)
+    _listed("bar", host.blue_noise_sample, host.brownish_noise, host.caustic_refraction)
+    | _listed("bar", host.checkerboard_cutout, host.cocentric_sine_waves)
+    | _listed("bar", host.inverse_sparkles, host.perlin_noise, host.plasma_noise)
+    | _listed("bar", host.single_frequency_greyscale, host.sparkles)
 )
 
 
@@ -231,7 +230,7 @@ def _photons(count: float, most: int) -> Float[np.ndarray, "256 n"]:
     """Gives the distribution function of Poisson(count x / 255) of each byte x."""
     length = 1 << int(most + 8 * most**0.5).bit_length()
     means = np.arange(256)[:, None] * (count / 255)
-    return stats.poisson.cdf(np.arange(length), means).astype(np.float32)
+    return special.pdtr(np.arange(length), means).astype(np.float32)
 
 
 def _defocus(side: int, radius: float, alias: float) -> Arrays:

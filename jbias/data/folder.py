@@ -100,13 +100,13 @@ def spec(
     ) -> base.Source:
         title = os.path.basename(os.path.abspath(root)) if own else name
         where = f"data.{name} {title}/{split}" if own else f"data.{name} {split}"
-        part = listing.parse_split(where, split)
+        root, part = listing.open_root(where, root, split)
         images = made.images
         request = Request(
             title,
             split,
             where,
-            listing.require_folder(where, os.path.expanduser(root), "root"),
+            root,
             part,
             decoding.preprocess(size, resize, crop, native=native),
             tuple(made.folders.get(part.base, ())),
@@ -348,12 +348,10 @@ def _check_space(where: str, classes: Sequence[str], space: str) -> None:
 
 
 SPEC = spec("folder", read, own=True)
-PACS_CLASSES = ("dog", "elephant", "giraffe", "guitar", "horse", "house", "person")
-_OFFICE_HOME = tables.class_names("office_home")
 # The same classes in several domains, a folder each.
 DOMAIN_SPECS: Mapping[str, base.Spec] = {
-    "pacs": spec("pacs", read_known(PACS_CLASSES), native=True),
-    "office_home": spec("office_home", read_known(_OFFICE_HOME)),
+    name: spec(name, read_known(tables.class_names(name)), native=native)
+    for name, native in {"pacs": True, "office_home": False}.items()
 }
 
 

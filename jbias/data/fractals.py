@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from jaxtyping import Float, UInt8
 
-from jbias.data import base, shapes, sources, tables
+from jbias.data import base, cache, shapes, sources, tables
 
 Rng = np.random.Generator
 
@@ -318,10 +318,9 @@ def make(
     Raises ValueError, one line, for arguments outside their range.
     """
     shapes.check_drawing("fractals", split, SPLITS, size, seed)
-    if not isinstance(n, int | np.integer) or n < 1:
-        raise ValueError(f"fractals: n must be a positive whole number, got {n}")
+    base.check_whole("fractals: n", n, 1)
     words = f"fractals {VERSION} {int(n)} {int(size)} {int(seed)}"
-    arrays = shapes.cached(
+    arrays = cache.remember(
         "fractals",
         words,
         lambda: {"image": np.stack([_draw(i, size, seed) for i in range(n)])},

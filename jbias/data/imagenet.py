@@ -42,7 +42,6 @@ et al. (NeurIPS 2023), can be asked of clean images.
 """
 
 import dataclasses
-import itertools
 import json
 import os
 import posixpath
@@ -401,16 +400,6 @@ def _evenly_spaced(label: Int[np.ndarray, "n"], each: int) -> Int[np.ndarray, "m
     return np.sort(np.concatenate(places))
 
 
-def _severities(names) -> dict[str, tuple[str, ...]]:
-    """Splits such as "fog/3", and the folders of the archive that they may lie in."""
-    found = {}
-    for name, level in itertools.product(names, corruptions.SEVERITIES):
-        entry = names[name]
-        archive = "extra" if entry.extra else entry.family
-        found[f"{name}/{level}"] = (f"{archive}/{name}/{level}",)
-    return found
-
-
 def _two_hundred(name: str) -> Callable[..., sources.EncodedSource]:
     """Makes the function that lists a set of 200 classes, and holds choices to them."""
 
@@ -484,7 +473,12 @@ def _tiny_lines(where: str, path: str) -> list[str]:
 
 
 def _corrupted(name: str, names: Mapping[str, corruptions.Corruption]) -> base.Spec:
-    places = _severities(names)
+    """A split such as "fog/3" has a folder of its own, or one of the archive's."""
+    places = {
+        f"{kind}/{level}": (f"{'extra' if one.extra else one.family}/{kind}/{level}",)
+        for kind, one in names.items()
+        for level in corruptions.SEVERITIES
+    }
     return folder.spec(name, read_wordnet, places, native=True, folders=places)
 
 

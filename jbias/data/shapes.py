@@ -156,13 +156,8 @@ def check_drawing(
 ) -> None:
     """Raises ValueError, one line, for arguments of a drawn set outside their range."""
     base.check_known(f"{name}: split must be a known one", split, splits)
-    if not isinstance(size, int | np.integer) or not SIZES[0] <= size <= SIZES[1]:
-        raise ValueError(
-            f"{name}: size must be a whole number from {SIZES[0]} to {SIZES[1]},"
-            f" got {size}"
-        )
-    if not isinstance(seed, int | np.integer) or seed < 0:
-        raise ValueError(f"{name}: seed must be a whole number >= 0, got {seed}")
+    base.check_whole(f"{name}: size", size, *SIZES)
+    base.check_whole(f"{name}: seed", seed, 0)
 
 
 def _check(split: str, n: int, correlation: float, renders: bool) -> None:
@@ -291,14 +286,14 @@ def make(
     options = dict(size=int(size), correlation=float(correlation), seed=int(seed))
     words = f"shapes {VERSION} {split} {int(n)} {sorted(options.items())}"
     draw = functools.partial(_draw, split, int(n), **options)
-    arrays = cached(f"shapes-{split}", words, draw)
+    arrays = cache.remember(f"shapes-{split}", words, draw)
     content = content_hash(words, arrays)
     more = {}
     if renders:
         options.pop("correlation")  # Has no say, either.
         words = f"shapes {VERSION} {split} {int(n)} renders {sorted(options.items())}"
         draw = functools.partial(_renders, split, int(n), **options)
-        more = cached(f"shapes-{split}-renders", words, draw)
+        more = cache.remember(f"shapes-{split}-renders", words, draw)
         content.update(words.encode())
     conflict = split == "cue_conflict"
     source = sources.ArraySource(
@@ -315,16 +310,6 @@ def make(
         values={name: names for name, names in _VALUES.items() if name in arrays},
     )
     return _with_factors(source, split, int(seed)) if factors else source
-
-
-def cached(name: str, words: str, draw: Callable) -> dict[str, np.ndarray]:
-    """Draws what was not drawn before under the same words."""
-    name = f"{name}-{hashlib.sha256(words.encode()).hexdigest()[:16]}"
-    arrays = cache.load(name, words)
-    if arrays is None:
-        arrays = draw()
-        cache.save(name, words, arrays)
-    return arrays
 
 
 def content_hash(words: str, arrays: Mapping[str, np.ndarray]) -> Any:

@@ -20,7 +20,7 @@ import numpy as np
 from jbias import config as jc
 from jbias import data, prepare
 from jbias.data import base, listing, set_options
-from jbias.prepare import dataset, sheet
+from jbias.prepare import dataset
 from jbias.runtime import console, messages
 
 _NAMED = 20  # Damaged images that are printed.
@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> list[str]:
     table = messages.align_columns([_HEAD, *lines])
     if args.sheet:
         shown = {split: images for split, images in rows.items() if images}
-        sheet.write(args.sheet, shown, foot=source.cite)
+        dataset.write_sheet(args.sheet, shown, foot=source.cite)
         table.append(f"{args.sheet} shows some")
     if reasons:
         some = [f"damaged: {why}" for why in reasons[:_NAMED]]

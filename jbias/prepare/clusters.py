@@ -33,7 +33,7 @@ from jbias import data
 from jbias.data import base, set_options
 from jbias.evals import features, loading, networks
 from jbias.models import taps
-from jbias.prepare import dataset, sheet
+from jbias.prepare import dataset
 from jbias.runtime import cli, console
 
 _WHERE = "prepare clusters"
@@ -427,7 +427,7 @@ def _show(stem: pathlib.Path, source, members, blocks, found, rule, shown: int) 
             name = re.sub(r"[^\w.-]+", "_", source.classes[k])
             path = f"{stem}-{k:0{len(str(len(found) - 1))}d}-{name}.png"
             foot = f"{source.name}, {source.classes[k]}: nearest to each centre"
-            sheet.write(path, pictures, foot=foot)
+            dataset.write_sheet(path, pictures, foot=foot)
             progress(k + 1, len(found))
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from jbias import data
 from jbias.data import base, listing
 from jbias.data import colored_mnist as forms
-from jbias.prepare import dataset, sheet
+from jbias.prepare import dataset
 
 _WHERE, _EXAMPLES = "prepare colored-mnist", 12
 _SETTINGS = ("correlation", "label_noise", "grey", "n", "seed")
@@ -67,7 +67,7 @@ def run(args: argparse.Namespace) -> str:
             _write(folder / f"{split}.npz", source)
             made.append(split)
         foot = source.cite.partition(";")[0]
-        sheet.write(str(folder / f"{split}.png"), _rows(source), foot=foot)
+        dataset.write_sheet(str(folder / f"{split}.png"), _rows(source), foot=foot)
     first, size = next(iter(found)), source.size
     return (
         f"{folder}: {'+'.join(made) or 'nothing'} made, {'+'.join(found)} in all; read"

@@ -19,7 +19,7 @@ import numpy as np
 
 from jbias import config as jc
 from jbias.data import base, corruptions
-from jbias.prepare import dataset, sheet
+from jbias.prepare import dataset
 
 _WHERE = "prepare corrupt"
 _KNOWN = {**corruptions.CORRUPTIONS, **corruptions.BAR}
@@ -106,4 +106,4 @@ def _sheet(path: pathlib.Path, source: base.Source, paths: Mapping) -> None:
     for name, severity in sorted(paths, key=lambda one: one[1]):
         rows.setdefault(name, []).append(dataset.read_image(paths[name, severity][0]))
     titles = [f"severity {severity}" for severity in severities]
-    sheet.write(str(path), rows, titles=titles, foot=source.cite)
+    dataset.write_sheet(str(path), rows, titles=titles, foot=source.cite)

@@ -2,7 +2,7 @@
 
 The flags that name a set, its images read ahead of their use, the files of images that
 are made of them, and the settings that a folder of made images was made by, which are
-noted beside it and checked.
+noted beside it and checked; and contact sheets of images.
 """
 
 import argparse
@@ -11,8 +11,9 @@ import contextlib
 import io
 import itertools
 import json
+import os
 import pathlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent import futures
 from typing import Any
 
@@ -213,3 +214,39 @@ def claim(where: str, folder: pathlib.Path, split: str, own: Mapping[str, Any]) 
     """Notes the settings in folder/split.json, once it is sure that none are others."""
     refuse_others(where, folder, split, own)
     write_file(folder / f"{split}.json", json.dumps(own, indent=1) + "\n")
+
+
+_DPI = 100
+
+
+def write_sheet(
+    path: str,
+    rows: Mapping[str, Sequence[UInt8[np.ndarray, "h w 3"]]],
+    *,
+    titles: Sequence[str] = (),
+    foot: str = "",
+) -> None:
+    """Writes a contact sheet, pixel for pixel: a named row of images for each entry, titles over the columns."""
+    from matplotlib import figure
+
+    cell = next(iter(rows.values()))[0].shape[0]
+    cell *= max(1, 64 // cell)  # Whole pixels on whole pixels: nothing is resampled.
+    columns = max(len(images) for images in rows.values())
+    # A letter of this font is at most nine pixels wide.
+    left, top, gap = max(90, 9 * max(map(len, rows)) + 12), 24 if titles else 6, 3
+    wide = left + columns * (cell + gap)
+    high = top + len(rows) * (cell + gap) + 18
+    drawing = figure.Figure(figsize=(wide / _DPI, high / _DPI), dpi=_DPI)
+    for i, (name, images) in enumerate(rows.items()):
+        for j, image in enumerate(images):
+            x, y = left + j * (cell + gap), high - top - cell - i * (cell + gap)
+            ax = drawing.add_axes((x / wide, y / high, cell / wide, cell / high))
+            ax.imshow(image, interpolation="nearest")
+            ax.set_axis_off()
+            if i == 0 and titles:
+                ax.set_title(titles[j], fontsize=8, pad=4)
+        middle = (y + cell / 2) / high
+        drawing.text((left - 6) / wide, middle, name, ha="right", va="center", size=9)
+    drawing.text(1 - 4 / wide, 5 / high, foot, ha="right", size=5)
+    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+    drawing.savefig(path, dpi=_DPI)

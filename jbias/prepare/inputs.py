@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, UInt8
 
 from jbias import augment, build, data, models
 from jbias import config as jc
-from jbias.prepare import sheet
+from jbias.prepare import dataset
 from jbias.runtime import console
 
 _WHERE = "prepare inputs"
@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> str:
         for i, name in enumerate(chosen):
             options = {"name": name, **shown.get(name, {})}
             rows = _rows(options, batch, columns, jax.random.key(args.seed))
-            sheet.write(os.path.join(args.out, f"{name}.png"), rows, foot=cite)
+            dataset.write_sheet(os.path.join(args.out, f"{name}.png"), rows, foot=cite)
             progress(i + 1, len(chosen))
     return f"{args.out}: {len(chosen)} figures of {args.data}"
 

@@ -10,7 +10,7 @@ import argparse
 import numpy as np
 
 from jbias import data
-from jbias.prepare import dataset, sheet
+from jbias.prepare import dataset
 
 _CLASSES = 16  # At most so many columns.
 
@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> str:
     rows, cite = _rows(args.data, args.splits, args.index, options)
     classes = list(next(iter(rows.values())))
     images = {split: list(by_class.values()) for split, by_class in rows.items()}
-    sheet.write(args.out, images, titles=classes, foot=cite)
+    dataset.write_sheet(args.out, images, titles=classes, foot=cite)
     return f"{args.out}: {len(rows)} splits, {len(classes)} classes of {args.data}"
 
 

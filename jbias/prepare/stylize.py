@@ -25,7 +25,7 @@ import numpy as np
 from jbias import build
 from jbias.data import base, decoding, listing
 from jbias.models import published
-from jbias.prepare import dataset, sheet
+from jbias.prepare import dataset
 
 _TOGETHER, _EXAMPLES = 16, 8
 SELF = "self"
@@ -140,4 +140,4 @@ def _show(path: pathlib.Path, source, styles: _Styles, paths, seed: int) -> None
         rows["image"].append(source[i]["image"])
         rows["style"].append(styles.image(styles.chosen(i, seed)))
         rows["made"].append(dataset.read_image(paths[i]))
-    sheet.write(str(path), rows, foot=source.cite)
+    dataset.write_sheet(str(path), rows, foot=source.cite)

@@ -114,7 +114,7 @@ def test_contractions_are_as_strong_as_anderson_and_farrells(k):
         ("test", {}, "split must be a known one, got 'test'; .*train"),
         ("train", {"size": 31}, "from 32 to 224, got 31"),
         ("train", {"size": 64.0}, "got 64.0"),
-        ("train", {"n": 0}, "positive whole number, got 0"),
+        ("train", {"n": 0}, "whole number >= 1, got 0"),
         ("train", {"seed": -1}, "seed must be .* got -1"),
     ],
 )

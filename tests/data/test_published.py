@@ -5,7 +5,7 @@ import pytest
 from PIL import Image
 
 from jbias import data
-from jbias.data import folder, geirhos, labels, loader
+from jbias.data import geirhos, labels, loader, tables
 from tests import cases
 
 
@@ -39,7 +39,7 @@ def test_pacs_pixels_are_those_of_pillow(unpacked):
 
 
 def test_pacs_that_is_not_whole_is_used_and_says_so(tree):
-    root = tree({f"photo/{name}": 2 for name in folder.PACS_CLASSES})
+    root = tree({f"photo/{name}": 2 for name in tables.class_names("pacs")})
     source = data.load("pacs", "photo[:50%]", root=str(root), size=8)
     assert source.note == "14 images on disk, the published set has 1,670"
 
@@ -53,7 +53,7 @@ def test_pacs_that_is_not_whole_is_used_and_says_so(tree):
 )
 def test_pacs_with_other_classes_is_refused(tree, change, message):
     old, new = change
-    names = [new if name == old else name for name in folder.PACS_CLASSES]
+    names = [new if name == old else name for name in tables.class_names("pacs")]
     root = tree({f"photo/{name}": 1 for name in names if name})
     with pytest.raises(ValueError) as error:
         data.load("pacs", "photo", root=str(root))

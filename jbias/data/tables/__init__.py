@@ -29,26 +29,9 @@ def cite(name: str) -> str:
     return data_sets()[name]["cite"]
 
 
-def published(name: str, split: str) -> dict[str, Any]:
-    """What a source of a split of a set, or of a part of it, says of itself.
-
-    Its name, whom to cite, and how many images are published of the split.
-    """
-    images = data_sets()[name].get("images")
-    if isinstance(images, dict):
-        images = images.get(split.partition("[")[0])
-    return dict(name=f"{name}/{split}", cite=cite(name), published=images)
-
-
-def folders(name: str, split: str) -> tuple[str, ...]:
-    """Where a split's folder may lie, beside one of its name."""
-    known = data_sets()[name].get("folders", {})
-    return tuple(known.get(split.partition("[")[0], ()))
-
-
 @functools.cache
 def class_names(name: str) -> tuple[str, ...]:
-    """The classes of "cifar10", "cifar100" (fine) or "office_home", by label."""
+    """The classes of "cifar10", "cifar100" (fine), "office_home", "pacs" ..., by label."""
     return tuple(read("class_names")[name])
 
 
