@@ -136,7 +136,7 @@ def render(report: Report) -> dict[str, str | bytes]:
     kept = [
         dataclasses.replace(one, blocks=blocks)
         for one in report.sections
-        if (blocks := [block for block in one.blocks if block != Text(())])
+        if (blocks := [block for block in one.blocks if not _is_empty(block)])
     ]
     report = dataclasses.replace(report, sections=kept)
     files: dict[str, str | bytes] = {}
@@ -159,6 +159,10 @@ def render(report: Report) -> dict[str, str | bytes]:
     files["results.json"] = to_json(tree)
     files["index.html"] = _template().render(report=report, svgs=svgs)
     return files
+
+
+def _is_empty(block: Block) -> bool:
+    return isinstance(block, Text) and not block.words
 
 
 def to_json(tree: Any) -> str:
