@@ -16,7 +16,8 @@ COMMANDS = (
     *("main", "plan", "evaluate", "look", "audit", "study", "prepare"),
     "report",
     *("report.biases", "report.correlate", "report.distortion", "report.measured"),
-    *("report.shifts", "papers.biases", "papers.shifts", "launch.sweep"),
+    *("report.shifts", "papers.biases", "papers.distortion", "papers.shifts"),
+    "launch.sweep",
 )
 # In the order of a reader; each is checked by pyright, too.
 MODULES = (

@@ -28,7 +28,8 @@ PINNED = HERE / "contents.json"
 COMMANDS = (
     *("main", "plan", "evaluate", "look", "audit", "study", "launch.sweep"),
     *("report.biases", "report.correlate", "report.distortion", "report.measured"),
-    *("report", "report.shifts", "papers.biases", "papers.shifts"),
+    *("report", "report.shifts"),
+    *("papers.biases", "papers.distortion", "papers.shifts"),
     *("prepare", *(f"prepare {name}" for name in prepare.COMMANDS)),
 )
 

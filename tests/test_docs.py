@@ -16,6 +16,7 @@ from jbias import audit, data, evaluate, look, plan, prepare, study
 from jbias import config as jc
 from jbias.launch import sweep
 from jbias.papers import biases as papers_biases
+from jbias.papers import distortion as papers_distortion
 from jbias.papers import shifts as papers_shifts
 from jbias.report import biases, correlate, distortion, measured, shifts
 from jbias.report import cli as report_cli
@@ -102,6 +103,9 @@ READERS = {
     "report": lambda arguments: report_cli._parser().parse_args(arguments),
     "report.biases": lambda arguments: biases._parser().parse_args(arguments),
     "papers.biases": lambda arguments: papers_biases._parser().parse_args(arguments),
+    "papers.distortion": lambda arguments: papers_distortion._parser().parse_args(
+        arguments
+    ),
     "papers.shifts": lambda arguments: papers_shifts._parser().parse_args(arguments),
     "report.distortion": lambda arguments: distortion._parser().parse_args(arguments),
     "report.measured": lambda arguments: measured._parser().parse_args(arguments),
@@ -145,6 +149,7 @@ def known_flags() -> set[str]:
     parsers += [
         biases._parser(),
         papers_biases._parser(),
+        papers_distortion._parser(),
         distortion._parser(),
         look.parser(),
     ]

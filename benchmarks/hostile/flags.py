@@ -18,6 +18,7 @@ _FLAGS = (
     ("jbias.report.biases", "--mesured=x", "--measured"),
     ("jbias.report.measured", "--mesured=x", "--measured"),
     ("jbias.report.shifts", "--outt=x", "--out"),
+    ("jbias.papers.distortion", "--pritned=x", "--printed"),
     ("jbias.papers.shifts", "--pritned=x", "--printed"),
     ("jbias.report.distortion", "--outt=x", "--out"),
     ("jbias.report.correlate", "--outt=x", "--out"),

@@ -32,9 +32,8 @@ from jbias.evals import (
 )
 from jbias.models import class_names, state_dicts
 from jbias.report import (
-    distortion_read,
-    distortion_tables,
-    distortion_values,
+    distortion_page,
+    distortion_study,
     network_frame,
 )
 from jbias.runs import results
@@ -1459,11 +1458,12 @@ def get_config(text=""):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(runner, "_otherwise", lambda *_: "trained on others")
         assert measure(*args, *own, out=out) == 0
-    (group,), notes = distortion_read.read([f"{out}/*"])
+    study, notes = distortion_study.read([f"{out}/*"])
+    (group,) = study.groups.values()
     assert group.key == ("cnn", "CIFAR-10", "FMix", "")
-    study = distortion_values.Study({group.key: group})
-    made = {table.name: table for table in distortion_tables.of(study, {})}
-    assert {row[0] for row in made["table1_grid_shuffle"].rows} == {"CIFAR-10"}
+    values = distortion_page.report(study).results["tables"]["values"]
+    grid = values[values["quantity"] == "di_grid"]
+    assert set(grid["data"]) == {"CIFAR-10"} and set(grid["method"]) == {"FMix"}
     assert sum("trained on others" in note for note in notes) == 1
     told = json.loads(next(out.rglob("occlusion@train.json")).read_text())
     assert told["otherwise"] == "trained on others"

@@ -3,9 +3,11 @@
 import json
 
 import numpy as np
+import pandas as pd
 
 from jbias.evals import decisions, interference
 from jbias.evals.decisions import Number
+from jbias.report import distortion_study
 from tests.report import kept
 
 CLASSES = (
@@ -225,3 +227,57 @@ def write_study(folder, *, seeds=5):
     }
     write(folder / "fashion", found, method="basic", data="fashion_mnist", seed=0)
     return folder
+
+
+def table(made, name, **where):
+    """A table of a report as text, of the rows where columns have these values."""
+    frame = pd.read_csv(made / f"tables/{name}.csv", keep_default_na=False)
+    for column, value in where.items():
+        frame = frame[frame[column] == value]
+    return frame
+
+
+def one(made, name, **where):
+    frame = table(made, name, **where)
+    assert len(frame) == 1, (name, where, len(frame))
+    return frame.iloc[0]
+
+
+def records(folder, name):
+    lines = (folder / f"evals/{name}.jsonl").read_text().splitlines()
+    return {(r["condition"], r["metric"]): r["value"] for r in map(json.loads, lines)}
+
+
+def wrong(folder, measure, condition):
+    """Wrong answers by class of the clean and the distorted images, read off the file."""
+    frame = pd.read_parquet(folder / f"decisions/test/{measure}.parquet")
+    counts = []
+    for name in ("", condition):
+        part = frame[(frame["condition"] == name)]
+        answers = part["prediction"][part["prediction"] != part["label"]]
+        counts.append([int((answers == c).sum()) for c in range(10)])
+    return np.array(counts)
+
+
+def index(measured, method, measure, condition, seeds=5):
+    """The DI index of each seed by the published formula, its class, and growths."""
+    grown = []
+    for seed in range(seeds):
+        clean, after = wrong(measured / f"{method}-{seed}", measure, condition)
+        q0, q1 = clean / clean.sum(), after / after.sum()
+        grown.append(np.maximum(q1 - q0, 0) * 10 / 100 * 100)
+    values, best = of_grown(np.array(grown))
+    return values, CLASSES[best], np.array(grown)
+
+
+def of_grown(grown):
+    best = int(grown.mean(axis=0).argmax())
+    weight = grown[:, best].mean()
+    return np.array([row[best] / row.sum() * weight for row in grown]), best
+
+
+def group(pattern):
+    """The only group of these workdirs."""
+    study, _ = distortion_study.read([str(pattern)])
+    (found,) = study.groups.values()
+    return found

@@ -7,15 +7,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from jbias.report import (
-    distortion,
-    distortion_claims,
-    distortion_figures,
-    distortion_gaps,
-    distortion_read,
-    distortion_values,
-    plots,
-)
+from jbias.evals import iocclusion
+from jbias.report import distortion, distortion_plots, distortion_study, plots
 from tests.report import distorted
 
 WAY, N = "grad_cam most", distorted.N
@@ -51,12 +44,12 @@ def drawn(folder, last):
         for seed in range(2):
             where = folder / f"{method}-{seed}"
             network(where, method, seed, SURE, "black", scale)
-    groups, _ = distortion_read.read([f"{folder}/*"])
-    study = distortion_values.Study({group.key: group for group in groups})
-    found = {name: (fig, told) for name, _, fig, told in distortion_figures.of(study)}
-    fig, told = found["curves_black_cifar10"]
-    titles = {axes.get_title(loc="left"): axes for axes in fig.axes}
-    return titles["CutOcclusion"], titles["iOcclusion"], told
+    study, _ = distortion_study.read([f"{folder}/*"])
+    hiding = distortion_study.hiding(study.groups.values())
+    found = {one.name: one for _, one in distortion_plots.figures(study, hiding)}
+    figure = found["curves_black_cifar10"]
+    titles = {axes.get_title(loc="left"): axes for axes in figure.drawn.axes}
+    return titles["CutOcclusion"], titles["iOcclusion"], figure.caption
 
 
 @pytest.fixture(scope="module")
@@ -70,30 +63,29 @@ def measured(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def study(measured):
-    groups, _ = distortion_read.read([f"{measured}/*"])
-    return distortion_values.Study({group.key: group for group in groups})
+    return distortion_study.read([f"{measured}/*"])[0]
 
 
 def key(method):
-    return distortion_read.Key("preact_resnet18", "CIFAR-10", method)
+    return distortion_study.Key("preact_resnet18", "CIFAR-10", method)
 
 
 def test_seeds_are_told_by_two_errors_of_a_difference(study):
-    gaps = distortion_gaps.of(study.groups[key("MixUp")], "other")
+    gaps = distortion_study.gaps(study.groups[key("MixUp")], "other")
     random = np.random.default_rng(0)
     for i, (train, test) in enumerate(PARTS["mixup"]):
         drawn = random.binomial(N, train, 50_000) - random.binomial(N, test, 50_000)
         # The deviation of 50 000 draws is sure to 0.3 %.
         assert gaps.error[i] == pytest.approx(np.std(drawn / N), rel=0.02)
-    assert gaps.told.tolist() == [True, True, False, False, True]
+    assert gaps.known.tolist() == [True, True, False, False, True]
     assert gaps.images.tolist() == [[N] * 5] * 2
     index = gaps.index(WAY)
-    assert np.isnan(index[:, [2, 3]]).all()
-    np.testing.assert_allclose(index[0, gaps.told], 1)
-    np.testing.assert_allclose(index[2, gaps.told], 0.03 / 0.15)
+    assert index.shape == (4, 3)
+    np.testing.assert_allclose(index[0], 1)
+    np.testing.assert_allclose(index[2], 0.03 / 0.15)
 
 
-def test_orderings_are_of_the_ratio_of_mean_gaps_of_all_seeds(study):
+def test_what_is_tested_is_the_ratio_of_mean_gaps_of_all_seeds(study):
     """Mean and interval are those of the seeds that are told."""
     value = study.value("iocclusion", key("MixUp"))
     assert value.seeds == (0, 1, 4) and value.left_out == 2
@@ -102,20 +94,13 @@ def test_orderings_are_of_the_ratio_of_mean_gaps_of_all_seeds(study):
     lost = study.value("iocclusion", key("CutMix"))
     assert np.isnan([lost.mean, lost.std, lost.low, lost.tested]).all()
     assert (len(lost.runs), lost.left_out) == (0, 2)
-    found = distortion_claims.of_measured(study, "preact_resnet18")
-    told = {claim.words: verdict for claim, verdict in found.items()}
-    mixup = told["iOcclusion: MixUp > basic"]
-    assert mixup.n == (5, 3) and mixup.least == 1 / 56 and np.isnan(mixup.ranks)
-    assert (mixup.more, mixup.less) == pytest.approx((0.03 / 0.1, 0.2))
-    lost = told["iOcclusion: CutMix > MixUp"]
-    assert lost.n == (0, 5) and lost.words(1.0) == distortion_claims.UNTESTED
 
 
 def test_the_ratio_of_means_is_of_all_seeds_and_steadier(study):
-    gaps = distortion_gaps.of(study.groups[key("MixUp")], "other")
+    gaps = distortion_study.gaps(study.groups[key("MixUp")], "other")
     assert gaps.gap.mean() == pytest.approx((3 * 0.15 + 0.05) / 5)
     np.testing.assert_allclose(gaps.of_means(WAY)[2], 0.03 / gaps.gap.mean())
-    none = distortion_gaps.of(study.groups[key("CutMix")], "other")
+    none = distortion_study.gaps(study.groups[key("CutMix")], "other")
     assert np.isnan(none.of_means(WAY)).all()
     # Five seeds and 1000 images; hiding halves a gap of 6 points.
     random, found = np.random.default_rng(0), ([], [])
@@ -123,11 +108,11 @@ def test_the_ratio_of_means_is_of_all_seeds_and_steadier(study):
         train, test, hidden_train, hidden_test = (
             random.binomial(1000, p, 5) / 1000 for p in (0.56, 0.5, 0.33, 0.3)
         )
-        one = distortion_gaps.Gaps(
+        one = distortion_study.Gaps(
             seeds=tuple(range(5)),
             images=np.full((2, 5), 1000),
             clean=np.stack([train, test]),
-            curves=distortion_gaps.iocclusion.curves(
+            curves=iocclusion.curves(
                 {"": train, f"{WAY} 0.3": hidden_train},
                 {"": test, f"{WAY} 0.3": hidden_test},
             ),
@@ -141,10 +126,9 @@ def test_the_ratio_of_means_is_of_all_seeds_and_steadier(study):
 def test_report_says_whose_seeds_are_left_out(measured, tmp_path, monkeypatch):
     monkeypatch.setattr(plots, "to_pdf", lambda fig: b"%PDF left out")
     out = tmp_path / "out"
-    args = [f"--measured={measured}/*", f"--out={out}", "--printed="]
-    assert distortion.main(args) == 0
+    assert distortion.main([f"--measured={measured}/*", f"--out={out}"]) == 0
     told = json.loads((out / "results.json").read_text())
-    assert told["iocclusion"] == {"rule": distortion_gaps.RULE, "errors": 2.0}
+    assert told["iocclusion"] == {"rule": distortion_study.RULE, "errors": 2.0}
     (line,) = [line for line in told["caveats"] if line.startswith("No iOcclusion")]
     words = "2 of 5 seeds of MixUp and 2 of 2 seeds of CutMix have no gap that 200 "
     assert words in line
@@ -156,19 +140,24 @@ def test_report_says_whose_seeds_are_left_out(measured, tmp_path, monkeypatch):
     assert gaps.loc[("MixUp", WAY, 0.3), "told"] == 3
     assert gaps.loc[("MixUp", WAY, 0.3), "iocclusion"] == pytest.approx(0.2)
     assert np.isnan(gaps.loc[("CutMix", WAY, 0.3), "iocclusion"])
-    fourth = pd.read_csv(out / "tables/table4_occlusion.csv")
-    row = fourth[(fourth["quantity"] == "iocclusion") & (fourth["method"] == "MixUp")]
-    assert (row["n"].item(), row["left_out"].item()) == (3, 2)
-    empty = re.findall(r"<li>(\S+ ?\d?): nothing here\. For ([^<]*)</li>", page)
-    assert [name for name, _ in empty] == [
-        *(f"Table {i}" for i in (1, 2, 3, 5, 6, 7)),
-        "MNIST-CIFAR",
-    ]
-    assert all("python -m jbias." in words for _, words in empty)
-    assert "MixUp on CIFAR-10, without CLASS: " in dict(empty)["Table 6"]
-    assert dict(empty)["Table 1"].startswith("DI index")  # Before what must be trained.
-    missing = pd.read_csv(out / "tables/missing.csv")["missing"]
-    assert not missing.str.contains("iOcclusion of CutMix").any()
+    row = distorted.one(out, "values", quantity="iocclusion", method="MixUp")
+    assert (int(row["n"]), int(row["left_out"])) == (3, 2)
+
+
+def test_test_images_alone_have_accuracies_and_no_gap(tmp_path):
+    for seed in range(2):
+        numbers = distorted.hidden(np.random.default_rng(seed), "basic", "test")
+        found = {("occlusion", "occlusion", "test"): (numbers, None, {"fill": "other"})}
+        folder = tmp_path / str(seed)
+        distorted.write(folder, found, method="basic", data="cifar10", seed=seed)
+    study, _ = distortion_study.read([f"{tmp_path}/*"])
+    hiding = distortion_study.hiding(study.groups.values())
+    assert hiding["test"].notna().all() and hiding["train"].isna().all()
+    assert not hiding["told"].any() and hiding["iocclusion"].isna().all()
+    assert distortion_study.left_out(hiding) == ""
+    assert study.value("iocclusion", key("basic")) is None
+    figures = {one.name for _, one in distortion_plots.figures(study, hiding)}
+    assert figures == {"accuracy_other_cifar10", "curves_other_cifar10"}
 
 
 def test_a_curve_that_leaves_the_axis_has_a_sign(tmp_path):

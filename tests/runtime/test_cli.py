@@ -5,6 +5,7 @@ import pytest
 from jbias import audit, evaluate, look, prepare, study
 from jbias.launch import sweep
 from jbias.papers import biases as papers_biases
+from jbias.papers import distortion as papers_distortion
 from jbias.papers import shifts as papers_shifts
 from jbias.report import biases, correlate, distortion, measured, shifts
 from jbias.report import cli as report_cli
@@ -24,6 +25,7 @@ from tests import cases
         (report_cli.main, ["--rusn=x", "--out=y"], "--runs"),
         (biases.main, ["--mesured=x", "--out=y"], "--measured"),
         (papers_biases.main, ["--benhcmark=x", "--out=y"], "--benchmark"),
+        (papers_distortion.main, ["--pritned=x", "--out=y"], "--printed"),
         (papers_shifts.main, ["--pritned=x", "--runs=y"], "--printed"),
         (shifts.main, ["--rusn=x", "--out=y"], "--runs"),
         (correlate.main, ["--tabel=x", "--out=y"], "--table"),

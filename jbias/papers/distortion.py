@@ -1,0 +1,56 @@
+r"""Studies what distorting images does to analysis and to training: the paper's tables.
+
+    python -m jbias.papers.distortion --measured='measured/*' --out=report
+    python -m jbias.papers.distortion --measured='measured/*' --runs='runs/distortion/*' \
+        --out=report
+
+Makes what python -m jbias.report.distortion makes, and adds Tables 1 to 7 of "On the
+Effects of Artificial Data Modification" (ICML 2022), ours beside theirs, which of its
+orderings hold, and what is missing.
+"""
+
+import argparse
+import pathlib
+import sys
+from collections.abc import Sequence
+
+from jbias.report import distortion
+from jbias.runtime import cli
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Makes the report; returns 0, or 2 with one line on stderr if that is impossible."""
+    args = distortion.parse(_parser(), argv)
+    return cli.print_lines("distortion", lambda: _made(args))
+
+
+def _made(args: argparse.Namespace) -> list[str]:
+    """Makes the report; returns what is to be told."""
+    from jbias.papers import distortion_page as paper
+    from jbias.papers import distortion_published
+    from jbias.report import distortion_page, distortion_study, document
+
+    printed = distortion_published.read(args.printed)
+    study, notes = distortion_study.read(args.measured)
+    page = distortion_page.report(study, notes=notes, runs=args.runs)
+    page = paper.extended(page, study, printed, alpha=args.alpha)
+    caveats = distortion_page.particular(page, paper.ALWAYS)
+    return [*page.answer, *caveats, document.write(page, pathlib.Path(args.out))]
+
+
+def _parser() -> cli.Parser:
+    parser = cli.Parser("papers.distortion", __doc__)
+    distortion.add_flags(parser)
+    add = parser.add_argument
+    add(
+        "--printed",
+        default="examples/published",
+        metavar="DIR",
+        help="folder with the published distortion_*.csv (default: %(default)s)",
+    )
+    add("--alpha", **cli.ALPHA, help="level of the tests (default: %(default)s)")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,119 @@
+"""What the orderings of the data-distortion study rest on: the level of their tests.
+
+The figures of docs/distortion.md on the level of the tests are of the simulations here.
+"""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from jbias.evals import interference, iocclusion
+from jbias.papers import distortion_page, distortion_published
+from jbias.report import distortion_study
+from jbias.stats import two_sample
+from tests import cases
+
+STUDIES = 120
+CLAIM = distortion_published.Claim(
+    "Table 1",
+    "more than less",
+    distortion_published.Cell("accuracy", "CIFAR-10", "basic"),
+    distortion_published.Cell("accuracy", "CIFAR-10", "MixUp"),
+)
+
+
+def parts(random, pull, dominant, seeds=5):
+    """Seeds of which a share `pull`, or so, of the errors on distorted images gathers."""
+    clean = random.multinomial(500, np.full(10, 0.1), size=seeds)
+    share = np.clip(pull * (1 + 0.3 * random.normal(size=seeds)), 0, 1)[:, None]
+    of_each = (1 - share) * 0.1 + share * (np.arange(10) == dominant)
+    after = np.stack([random.multinomial(3000, p) for p in of_each])
+    return interference.index(
+        interference.increase(clean, after, 10_000), draws=1
+    ).parts
+
+
+def gaps(random, gap, left, seeds=5, n=1000):
+    """Seeds of networks that keep the part `left` of their gap where parts are hidden."""
+    shares = (0.6 + gap, 0.6, 0.4 + left * gap, 0.4)
+    spread = np.array(shares)[:, None] + 0.01 * random.normal(size=(4, seeds))
+    train, test, *hidden = random.binomial(n, np.clip(spread, 0, 1)) / n
+    found = distortion_study.Gaps(
+        seeds=tuple(range(seeds)),
+        images=np.full((2, seeds), n),
+        clean=np.stack([train, test]),
+        curves=iocclusion.curves(
+            {"": train, "x 0.3": hidden[0]}, {"": test, "x 0.3": hidden[1]}
+        ),
+    )
+    return found.units("x")[1]
+
+
+def rejected(pairs, statistic):
+    """How often each side has p of 0.05 or less, of studies where both can be told."""
+    known = [pair for pair in pairs if all(map(len, pair))]
+    found = [two_sample.exchange(*pair, statistic) for pair in known]
+    return [
+        sum(p <= 0.05 for p in each)
+        for each in ([x.greater for x in found], [x.less for x in found])
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sizes", [(5, 5), (5, 3)])
+def test_the_same_index_in_another_class_is_no_difference(sizes):
+    """Level 5 % a side: of 120 studies 14 are the 99.9 % quantile, 25 % would be 30."""
+    random = np.random.default_rng(0)
+    pairs = [
+        [parts(random, 0.4, c, n) for c, n in zip((9, 3), sizes, strict=True)]
+        for _ in range(STUDIES)
+    ]
+    assert max(rejected(pairs, distortion_study.product)) <= 14
+
+
+def test_another_index_is_seen():
+    random = np.random.default_rng(1)
+    pairs = [[parts(random, pull, 9) for pull in (0.5, 0.25)] for _ in range(20)]
+    more, less = rejected(pairs, distortion_study.product)
+    assert more >= 16 and less == 0
+
+
+@pytest.mark.slow
+def test_the_same_iocclusion_of_another_gap_is_no_difference():
+    """Gaps of 20 and 6 points, half of each left. Level 3 to 8 % a side, by 300 studies."""
+    random = np.random.default_rng(2)
+    pairs = [[gaps(random, gap, 0.5) for gap in (0.2, 0.06)] for _ in range(STUDIES)]
+    assert max(rejected(pairs, distortion_study.ratio)) <= 18
+    pairs = [[gaps(random, 0.2, left) for left in (0.9, 0.5)] for _ in range(20)]
+    more, less = rejected(pairs, distortion_study.ratio)
+    assert more >= 16 and less == 0
+
+
+def test_both_sides_together_have_the_level():
+    """Of all 70 ways to label eight values at most 5 % say something."""
+    values, said = np.random.default_rng(3).normal(size=8), []
+    for chosen in itertools.combinations(range(8), 4):
+        groups = values[list(chosen)], np.delete(values, chosen)
+        more, less = (distortion_study.summarise(range(4), x) for x in groups)
+        side = distortion_page.tested(CLAIM, more, less)
+        (judged,) = distortion_page.judged({("", CLAIM): side}, 0.05).values()
+        said.append(judged["verdict"])
+    assert said.count("holds") == said.count("does not hold") == 1  # 1 / 70 each.
+
+
+@cases.each(
+    ("more", "less", "margin", "order"),
+    [
+        (2, 1, 0, "as claimed"),
+        (1, 2, 0, "opposite"),
+        (0, 0, 0, "equal"),
+        (1, 1.5, 1, "as claimed"),
+        (1, 2.0, 1, "as claimed"),
+        (1, 2.5, 1, "opposite"),
+        (1, np.nan, 0, ""),
+    ],
+)
+def test_order_of_means(more, less, margin, order):
+    claim = CLAIM._replace(margin=margin)
+    assert distortion_page.order(claim, more, less) == order
