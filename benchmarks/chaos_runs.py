@@ -21,12 +21,12 @@ import jax
 from benchmarks import chaos_ends, chaos_hooks
 from jbias import main, train
 from jbias.configs import erm
-from jbias.report import gather
+from jbias.report import inputs
 from jbias.runs import checkpoints
 from jbias.runtime import console
 from jbias.training import setup
 
-FOR_FORKS = (checkpoints, erm, gather, main, setup, train)  # Imported once.
+FOR_FORKS = (checkpoints, erm, inputs, main, setup, train)  # Imported once.
 OTHER_BITS = 99  # The exit code of a run that ended well, elsewhere.
 PATIENCE_SECONDS = 600.0  # A run that takes longer hangs.
 RECOVERED, REFUSED, LOST = "recovered", "refused", "lost"

@@ -22,9 +22,8 @@ import time
 import numpy as np
 
 from benchmarks import measured
-from jbias.report import benchmark, document, gather
+from jbias.report import analysis, benchmark, document, inputs
 from jbias.report import options as options_lib
-from jbias.report import study as study_lib
 from jbias.runs import results, selection
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -82,9 +81,9 @@ def stages(folder: pathlib.Path, out: pathlib.Path) -> dict[str, float]:
     timed("last 30", selection.last_n, chosen, min(30, chosen["step"].nunique()))
     timed("oracle", selection.oracle, chosen)
     del frame, chosen
-    study = timed("gather: all of the above", gather.from_runs, patterns, options)
-    timed("test", study_lib.analyse, study, options.alpha)
-    made = timed("the same, with tables and figures", benchmark.report, study, options)
+    study = timed("gather: all of the above", inputs.from_runs, patterns, options)
+    timed("test", analysis.analyse, study)
+    made = timed("the same, with tables and figures", benchmark.report, study)
     timed("write the page", document.write, made, out)
     return took
 

@@ -15,7 +15,7 @@ from jbias import evaluate, prepare, train
 from jbias import main as main_lib
 from jbias.evals import runner
 from jbias.launch import sweep
-from jbias.report import cli, drawn
+from jbias.report import benchmark, cli
 from jbias.runtime import signals
 from jbias.training import prng
 
@@ -64,11 +64,11 @@ def preparing(argv: tuple[str, ...]) -> int:
 
 def reporting(argv: tuple[str, ...]) -> int:
     """`python -m jbias.report`, without figures."""
-    kept, drawn.of = drawn.of, lambda *_: iter(())
+    kept, benchmark.figures = benchmark.figures, lambda *_: iter(())
     try:
         return cli.main(list(argv))
     finally:
-        drawn.of = kept
+        benchmark.figures = kept
 
 
 def sweeping(argv: tuple[str, ...]) -> int:

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from benchmarks.fuzz import attempts, mutations, records
 from jbias.report import status as report_status
-from jbias.report import status_table
 from jbias.runs import status
 
 _FILES = (
@@ -64,7 +63,7 @@ def wrong(case: attempts.Case) -> str:
     """What is wrong with what was told of the runs; "" where nothing is."""
     folder = case.argv[1].partition("=")[2]
     rows = report_status.rows([folder])
-    told = json.loads(status_table.as_json(rows), parse_constant=lambda word: word)
+    told = json.loads(report_status.as_json(rows), parse_constant=lambda word: word)
     if {pathlib.Path(one["workdir"]).name for one in told["runs"]} != _RUNS:
         return f"not all runs are told of: {told}"
     odd = [

@@ -1,26 +1,19 @@
-"""The report that compares algorithms: from scores to its page."""
+"""The report that compares algorithms: its sections, figures and results.json."""
 
 import json
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
 
-from jbias.report import (
-    content,
-    content_seeds,
-    content_selection,
-    content_tests,
-    document,
-    drawn,
-    methods,
-    sources,
-    summary,
-    tables,
-    terms,
-    words,
-)
-from jbias.report import evidence as evidence_lib
-from jbias.report import options as options_lib
-from jbias.report import study as study_lib
+import numpy as np
+import pandas as pd
 
+from jbias.report import analysis as analysis_lib
+from jbias.report import benchmark_tables as made
+from jbias.report import document, inputs, plots, prose, tables
+from jbias.runs import results
+
+PANELS, CURVES, MATRIX = 9, 12, 25  # More on one figure nobody can read.
 _SECTIONS = {
     "scores": "Scores",
     "tests": "What is significant",
@@ -35,89 +28,53 @@ _SECTIONS = {
     "methods": "Methods, to paste",
     "terms": "Terms",
 }
-# Which tables stand in which section.
-_PLACES = {
-    **dict.fromkeys(("scores", "reference"), "scores"),
-    **dict.fromkeys(("omnibus", "strict", "nemenyi", "posthoc"), "tests"),
-    **dict.fromkeys(("control", "ranks"), "tests"),
-    **dict.fromkeys(("stability", "differences"), "seeds"),
-    **dict.fromkeys(("validation", "selection_tests", "selections"), "selection"),
-    "variability": "selection",
-    "power": "power",
-    "shape_bias": "shape_bias",
-    "runs": "runs",
-    **dict.fromkeys(("settings", "costs", "provenance", "data"), "provenance"),
-}
+_Placed = Iterator[tuple[str, document.Block | None]]  # A section, and what is in it.
+_Figures = Iterator[tuple[str, document.Figure]]
 
 
-def report(study: study_lib.Study, options: options_lib.Options) -> document.Report:
+def report(study: analysis_lib.Study) -> document.Report:
     """Tests the scores, and gives the page of what was found."""
-    reference = options.reference
+    reference = study.options.reference
     if reference and reference not in study.algorithms:
         raise ValueError(
             f"--reference: must be an algorithm, got {reference!r}: "
             f"{', '.join(study.algorithms)}"
         )
-    analysis = study_lib.analyse(study, options.alpha, strict=options.strict)
-    evidence = evidence_lib.gather(study, analysis, options)
-    caveats = words.caveats(study, analysis, evidence)
-    told, cited = methods.paragraph(study, analysis, evidence)
-    bib = methods.bib(cited)
-    varying = None
-    if study.is_runs:
-        varying = content_selection.variability(study, options.last)
-    made = {t.name: t for t in _tables(study, analysis, evidence, varying, options)}
-    metric = study.metric.replace("_", " ").capitalize()
+    analysis = analysis_lib.with_evidence(analysis_lib.analyse(study))
+    varying = variability(study) if study.is_runs else None
+    placed = [*_tables(analysis, varying)]
+    methods, cited = prose.methods(analysis)
+    bib = prose.bib(cited)
     names = tables.join(study.algorithms)
-    if len(study.algorithms) > 6:
-        names = f"{len(study.algorithms)} algorithms"
+    metric = study.options.metric.replace("_", " ").capitalize()
     return document.Report(
         title="jbias report",
-        heading=names,
+        heading=names
+        if len(study.algorithms) <= 6
+        else f"{len(study.algorithms)} algorithms",
         subtitle=f"{metric} on {len(study.datasets)} data sets, jbias report",
-        answer=words.headline(study, analysis, reference, evidence),
-        facts=_facts(study, analysis),
+        answer=prose.answer(analysis),
+        facts=_facts(analysis),
         sections=document.sections(
             _SECTIONS,
-            _paragraphs(study, analysis, evidence),
-            document.figures(drawn.of(study, analysis, evidence, varying)),
-            ((_PLACES[name], table) for name, table in _ordered(made)),
-            [
-                ("caveats", document.Text(caveats)),
-                ("provenance", document.Text(f"Made from {study.source}.")),
-                *(("provenance", config) for config in _configs(study)),
-                ("methods", document.Text(told)),
-                ("methods", document.Folded("Works cited, as BibTeX", bib)),
-            ],
-            [("terms", document.Terms(terms.TERMS))] if evidence is not None else [],
+            _words(analysis),
+            figures(analysis, varying),
+            placed,
+            _texts(analysis, methods, bib),
         ),
-        results=summary.results(study, analysis, made, caveats=caveats, methods=told),
-        files={"methods.md": methods.markdown(told), "methods.bib": bib},
+        results=_results(analysis, placed, methods),
+        files={"methods.md": prose.markdown(methods), "methods.bib": bib},
     )
 
 
-def _ordered(made: dict[str, tables.Table]) -> list[tuple[str, tables.Table]]:
-    """Gives the tables in the order in which they stand."""
-    order = list(_PLACES)
-    return sorted(made.items(), key=lambda one: order.index(one[0]))
-
-
-def _configs(study: study_lib.Study) -> Iterator[document.Folded]:
-    for run in study.runs:
-        if run.config is not None:
-            told = json.dumps(dict(run.config), indent=1, ensure_ascii=False)
-            yield document.Folded(f"All settings of {run.workdir}", told)
-
-
-def _facts(study: study_lib.Study, analysis: study_lib.Analysis) -> dict[str, object]:
+def _facts(analysis: analysis_lib.Analysis) -> dict[str, object]:
+    study, (n, k) = analysis.study, analysis.means.shape
     facts: dict[str, object] = {
         "Algorithms": len(study.algorithms),
         "Data sets": len(study.datasets),
-        "In the tests": f"{len(analysis.algorithms)} × {len(analysis.datasets)}"
-        if analysis.friedman is not None
-        else "none",
-        "Seeds each" if study.is_runs else "Runs each": words.seed_words(study),
-        "Selection": study.selection.replace("_", " "),
+        "In the tests": "none" if analysis.friedman is None else f"{k} × {n}",
+        f"{study.repeats.capitalize()} each": prose.seeds_each(study),
+        "Selection": study.options.selection.replace("_", " "),
     }
     sizes = study.values.dropna(subset="n").groupby("dataset")["n"].max()
     if len(sizes):
@@ -127,51 +84,344 @@ def _facts(study: study_lib.Study, analysis: study_lib.Analysis) -> dict[str, ob
     return facts
 
 
-def _tables(study, analysis, evidence, varying, options) -> Iterator[tables.Table]:
-    yield content.score_table(study, analysis, evidence)
-    if options.reference:
-        yield content.reference_table(study, analysis, options.reference)
-    if evidence is not None:
-        yield from _tested(study, analysis, evidence)
-    yield content.runs_table(study)
-    if not study.is_runs:
-        return
-    optional = (
-        content.validation_table(study),
-        content.shape_bias_table(study),
-        content_selection.variability_table(study, varying),
-        sources.settings_table(study),
-        sources.costs_table(study),
-    )
-    yield from (table for table in optional if table is not None)
-    yield content_selection.selection_test_table(study, analysis)
-    yield content_selection.selection_table(study)
-    yield from sources.provenance_tables(study)
-
-
-def _tested(study, analysis, evidence) -> Iterator[tables.Table]:
-    """Gives the tables that exist where something was tested."""
-    yield content_tests.omnibus_table(analysis, evidence)
-    yield content_tests.nemenyi_table(analysis)
-    yield content_tests.posthoc_table(analysis, evidence)
-    yield content_tests.rank_table(study, analysis)
-    if evidence.control is not None:
-        yield content_tests.control_table(evidence, analysis.alpha)
-    strict = content_tests.settings_of_tests(study, analysis)
-    if strict is not None:
-        yield strict
-    if evidence.runs is not None:
-        yield content_seeds.stability_table(study, evidence)
-        yield content_seeds.differences_table(study, analysis, evidence)
-        yield content_seeds.power_table(study, evidence)
-
-
-def _paragraphs(study, analysis, evidence) -> Iterator[tuple[str, document.Text]]:
+def _words(analysis: analysis_lib.Analysis) -> _Placed:
     """Gives what is said in words at the head of a section."""
-    told = {"tests": words.tests(analysis)}
-    if evidence is not None:
-        told["seeds"] = content_seeds.stability_words(evidence, is_runs=study.is_runs)
-        told["power"] = content_seeds.power_words(evidence)
-    for section, paragraphs in told.items():
+    said = {"tests": prose.untested(analysis)}
+    if analysis.evidence is not None:
+        said |= {"seeds": prose.stability(analysis), "power": prose.power(analysis)}
+    for section, paragraphs in said.items():
         for text in paragraphs:
             yield section, document.Text(text)
+
+
+def _texts(analysis: analysis_lib.Analysis, methods: str, bib: str) -> _Placed:
+    yield "caveats", document.Text(prose.caveats(analysis))
+    yield "provenance", document.Text(f"Made from {analysis.study.source}.")
+    for run in analysis.study.runs:
+        if run.config is not None:
+            text = json.dumps(dict(run.config), indent=1, ensure_ascii=False)
+            title = f"All settings of {run.workdir}"
+            yield "provenance", document.Folded(title, text)
+    yield "methods", document.Text(methods)
+    yield "methods", document.Folded("Works cited, as BibTeX", bib)
+    if analysis.evidence is not None:
+        yield "terms", document.Terms(prose.TERMS)
+
+
+def _tables(analysis: analysis_lib.Analysis, varying: pd.DataFrame | None) -> _Placed:
+    """Gives the tables in the order in which they stand."""
+    study, evidence = analysis.study, analysis.evidence
+    yield "scores", made.scores(analysis)
+    if study.options.reference:
+        yield "scores", made.reference(analysis)
+    if evidence is not None:
+        for make in (made.omnibus, made.strict, made.nemenyi, made.posthoc):
+            yield "tests", make(analysis)
+        if "dunn" in evidence.tests:
+            yield "tests", made.control(analysis)
+        yield "tests", made.ranks(analysis)
+        if evidence.runs is not None:
+            yield "seeds", made.stability(analysis)
+            yield "seeds", made.differences(analysis)
+            yield "power", made.power(analysis)
+    yield "runs", made.runs(study)
+    if study.is_runs:
+        yield "selection", made.validation(study)
+        yield "selection", made.selection_tests(analysis)
+        yield "selection", made.selections(study)
+        yield "selection", made.variability(study, varying)
+        yield "shape_bias", made.shape_bias(study)
+        for make in (made.settings, made.costs, made.provenance, made.data):
+            yield "provenance", make(study)
+
+
+def _results(
+    analysis: analysis_lib.Analysis, placed, methods: str
+) -> Mapping[str, Any]:
+    """Gives what a script needs of a report without parsing HTML.
+
+    Tables of tests are listed by their names, with the numbers of their CSV files.
+    """
+    study, tested = analysis.study, analysis.friedman is not None
+    frames = {table.name: table.data for _, table in placed if table is not None}
+    listed = ("omnibus", "posthoc", "control", "strict", "stability", "differences")
+    tree = {
+        "source": study.source,
+        "metric": study.options.metric,
+        "larger_is_better": study.options.larger_is_better,
+        "selection": study.options.selection,
+        "selection_rule": study.rule,
+        "algorithms": study.algorithms,
+        "datasets": study.datasets,
+        "table": analysis.cells,
+        "alpha": analysis.alpha,
+        "tested": {
+            "algorithms": analysis.algorithms if tested else [],
+            "datasets": analysis.datasets if tested else [],
+            "left_out": [{"name": n, "reason": why} for n, why in analysis.left_out],
+            "why_not": analysis.why_not,
+        },
+        **(_tests(analysis) if tested else dict.fromkeys(_TESTS)),
+        "caveats": prose.caveats(analysis),
+        "twins": [{"names": names, "why": why} for *names, why in study.twins],
+        "at_chance": study.at_chance,
+        "methods": methods,
+        "trained_on": sorted(study.trained),
+        **{n: frames[n] for n in (*listed, "power", "variability") if n in frames},
+    }
+    if study.is_runs:
+        tree["shape_bias"] = frames.get("shape_bias", [])
+        tree["diverged"] = study.diverged
+        tree["other_selections"] = {
+            name: analysis_lib.cells_of(values, study.algorithms, study.datasets)
+            for name, values in study.others
+        }
+        tree["runs"] = [{"workdir": r.workdir, "label": r.label} for r in study.runs]
+    return tree
+
+
+_TESTS = ("friedman", "friedman_uncorrected", "permutation", "nemenyi")
+
+
+def _tests(analysis: analysis_lib.Analysis) -> dict[str, Any]:
+    names, exact, nemenyi = analysis.algorithms, analysis.permutation, analysis.nemenyi
+    keys = "p", "exact", "standard_error"
+    permutation = dict(zip(keys, (exact.pvalue, exact.exact, exact.standard_error)))
+    friedman = [
+        {
+            "chi2": result.chi2,
+            "chi2_p": result.chi2_pvalue,
+            "F": result.statistic,
+            "F_is_infinite": math.isinf(result.statistic),
+            "p": result.pvalue,
+            "df": result.df,
+            "kendall_w": result.kendall_w,
+            "mean_ranks": dict(zip(names, result.ranks, strict=True)),
+        }
+        for result in (analysis.friedman, analysis.uncorrected)
+    ]
+    distances = {
+        f"{alpha:g}": nemenyi.critical_difference(alpha)
+        for alpha in sorted({0.05, 0.1, analysis.alpha})
+    }
+    claimed = pd.DataFrame(analysis.significant, columns=["better", "worse", "p"])
+    pairs = {
+        "p": pd.DataFrame(nemenyi.pvalues, names, names).to_dict("index"),
+        "critical_difference": distances,
+        "significant": claimed,
+        "cliques": [[names[i] for i in clique] for clique in analysis.cliques],
+    }
+    return dict(zip(_TESTS, (*friedman, permutation, pairs), strict=True))
+
+
+def variability(study: analysis_lib.Study) -> pd.DataFrame:
+    """Gives how scores vary inside runs and between them, per algorithm and data set.
+
+    `within` is the deviation over the last evaluations of a seed (root of the mean
+    variance over seeds), `between` that of the seeds' means over these; ddof 1. Source:
+    BiasBed, figure 2.
+    """
+    chosen = study.chosen
+    wanted = chosen["metric"] == study.options.metric
+    wanted &= chosen["dataset"].isin(study.datasets)
+    last = study.options.last or inputs.default_last(chosen[wanted])
+    by = ["label", "dataset", "run", "seed"]
+    rows = chosen.loc[wanted, [*by, "epoch", "condition", "value"]]
+    every = inputs.averaged(rows, [*by, "epoch"])
+    if not every["epoch"].is_monotonic_increasing:
+        every = every.sort_values("epoch", kind="stable")
+    keys, _ = pd.factorize(results.number_rows(every, by))
+    later = every.groupby(keys).cumcount(ascending=False).to_numpy()
+    tail = every["value"][later < last].groupby(keys[later < last])
+    tail = tail.agg(["mean", "var", "size"]).set_index(np.unique(keys))
+    ends = later == 0
+    seeds = every.loc[ends, ["label", "dataset"]].set_index(keys[ends]).join(tail)
+    groups = seeds.astype({"label": str, "dataset": str}).groupby(["label", "dataset"])
+    varying = pd.DataFrame(
+        {
+            "within": np.sqrt(groups["var"].mean()),
+            "between": groups["mean"].std(),
+            "seeds": groups.size(),
+            "evaluations": groups["size"].min(),
+        }
+    )
+    order = pd.MultiIndex.from_product([study.algorithms, study.datasets])
+    return varying.reindex(order).rename_axis(["algorithm", "dataset"]).reset_index()
+
+
+def figures(analysis: analysis_lib.Analysis, varying: pd.DataFrame | None) -> _Figures:
+    """Gives the figures with the sections in which they stand."""
+    if analysis.evidence is not None:
+        yield from _figures_of_tests(analysis)
+        if analysis.evidence.runs is not None:
+            yield from _figures_of_seeds(analysis)
+    if analysis.study.is_runs:
+        yield from _variability(analysis.study, varying)
+        for metric in dict.fromkeys((analysis.study.options.metric, "shape_bias")):
+            yield from _curves(analysis, metric)
+
+
+def _figures_of_tests(analysis: analysis_lib.Analysis) -> _Figures:
+    names, order, alpha = analysis.algorithms, analysis.order, analysis.alpha
+    places = [analysis.study.algorithms.index(name) for name in names]
+    yield (
+        "tests",
+        document.Figure(
+            "critical_difference",
+            "Mean ranks and critical difference. The best rank stands on the left. A bar joins "
+            f"algorithms that Nemenyi's test does not tell apart at α = {alpha:g}.",
+            plots.critical_difference(
+                names,
+                analysis.nemenyi.ranks,
+                analysis.cliques,
+                analysis.critical_difference,
+                alpha=alpha,
+                colours=[plots.style_of(i)["color"] for i in places],
+            ),
+        ),
+    )
+    if len(names) <= MATRIX:
+        matrix = analysis.nemenyi.pvalues[order][:, order]
+        yield (
+            "tests",
+            document.Figure(
+                "p_values",
+                "p of Nemenyi's test for all pairs, best mean rank first: the darker, the "
+                f"smaller, from p ≤ {alpha:g} on.",
+                plots.p_heatmap([names[i] for i in order], matrix, alpha),
+            ),
+        )
+
+
+def _figures_of_seeds(analysis: analysis_lib.Analysis) -> _Figures:
+    what, evidence = analysis.study.repeats, analysis.evidence
+    names, order, seeds = analysis.algorithms, analysis.order, evidence.seeds
+    iqm, profiles = seeds["intervals"].iqm, seeds["performance_profiles"]
+    yield (
+        "seeds",
+        document.Figure(
+            "iqm",
+            "Interquartile mean of scores normalised by the worst and best run of each data set, "
+            f"with {evidence.bounds} over redrawn {what}.",
+            plots.intervals(
+                [names[i] for i in order],
+                *(part[order] for part in (iqm.value, iqm.low, iqm.high)),
+                label="IQM, 0 the worst, 1 the best",
+            ),
+        ),
+    )
+    places = [names.index(name) for name in _leading(analysis) if name in names]
+    share = profiles.share
+    yield (
+        "seeds",
+        document.Figure(
+            "profiles",
+            f"Performance profiles: the share of {what} × data sets whose normalised score "
+            f"reaches a threshold, with {evidence.bounds}, pointwise. A curve above another "
+            "everywhere is better throughout.",
+            plots.profiles(
+                [names[i] for i in places],
+                profiles.thresholds,
+                *(part[places] for part in (share.value, share.low, share.high)),
+                label="normalised score",
+            ),
+        ),
+    )
+    power = seeds["power"]
+    yield (
+        "power",
+        document.Figure(
+            "power",
+            f"Power: how often a study with so many {what} and data sets would find one "
+            f"algorithm better by {power.difference:g} with Nemenyi's test at "
+            f"α = {power.alpha:g}, by simulation from the spread seen here. Framed: at least "
+            f"{power.target:g}.",
+            plots.power(
+                power.seeds,
+                power.datasets,
+                power.power["nemenyi"],
+                target=power.target,
+                labels=(what, "data sets"),
+            ),
+        ),
+    )
+
+
+def _variability(study, data: pd.DataFrame) -> _Figures:
+    names = study.algorithms[:CURVES]
+    data = data[data["algorithm"].isin(names)].set_index("algorithm")
+    if not data[["within", "between"]].notna().any().all():
+        return
+    within, between = (
+        [study.unit.scale * data.loc[[name], part].to_numpy() for name in names]
+        for part in ("within", "between")
+    )
+    unit = f" in {study.unit.name}" if study.unit.name else ""
+    yield (
+        "selection",
+        document.Figure(
+            "variability",
+            "How scores vary, a dot a data set: inside runs over their last evaluations, and "
+            "between runs.",
+            plots.variability(
+                names, within, between, label=f"standard deviation{unit}"
+            ),
+        ),
+    )
+
+
+def _curves(analysis: analysis_lib.Analysis, metric: str) -> _Figures:
+    study, panels = analysis.study, list(_panels(analysis.study, metric))
+    if not panels:
+        return
+    leading, limits = _leading(analysis), []
+    scale = analysis_lib.unit_of(metric, panels[0][1]["mean"]).scale
+    places = [study.algorithms.index(name) for name in leading]
+    if len(panels) > PANELS:
+        limits.append(f"the first {PANELS} of {len(panels)} data sets")
+    if len(leading) < len(study.algorithms):
+        which = f"{len(leading)} of {len(study.algorithms)} algorithms"
+        limits.append(f"{which}, those of the best mean rank if there is one")
+    shown = f" Drawn are {' and '.join(limits)}." if limits else ""
+    name = metric.replace("_", " ").capitalize()
+    yield (
+        "curves",
+        document.Figure(
+            f"curves_{metric}",
+            f"{name}{' in %' if scale == 100 else ''} over epochs. Mean over seeds; the band is "
+            "± one standard deviation over seeds. Each panel has an axis of its own; diverged "
+            f"seeds are left out.{shown}",
+            plots.curves(panels[:PANELS], leading, scale=scale, places=places),
+        ),
+    )
+
+
+def _panels(
+    study: analysis_lib.Study, metric: str
+) -> Iterator[tuple[str, pd.DataFrame]]:
+    """Gives mean and std over seeds of each algorithm and epoch, by data set."""
+    chosen = study.chosen
+    wanted = list(dict.fromkeys([results.VALID, *study.datasets]))
+    if metric != study.options.metric:
+        wanted = list(chosen["dataset"][chosen["metric"] == metric].unique())
+    by = ["label", "dataset", "run", "seed", "epoch"]
+    mine = (chosen["metric"] == metric) & chosen["dataset"].isin(wanted)
+    rows = chosen.loc[mine, [*by, "condition", "value"]]
+    values = inputs.averaged(rows, by).dropna(subset="value")
+    groups = values.groupby(["dataset", "label", "epoch"])["value"]
+    by_set = dict(iter(groups.agg(["mean", "std", "size"]).groupby(level=0)))
+    for dataset in wanted:
+        if dataset in by_set:
+            table = by_set[dataset].droplevel(0)
+            table = table.reset_index(names=["algorithm", "epoch"])
+            # Where seeds are missing the mean would jump for no reason of training.
+            full = table.groupby("algorithm")["size"].transform("max")
+            yield dataset, table[table["size"] == full]
+
+
+def _leading(analysis: analysis_lib.Analysis) -> tuple[str, ...]:
+    """Gives the algorithms whose curves are drawn: all, or the best if they are many."""
+    names, best = analysis.study.algorithms, []
+    if len(names) > CURVES and analysis.nemenyi is not None:
+        best = [analysis.algorithms[i] for i in analysis.order]
+    return (*best, *(name for name in names if name not in best))[:CURVES]

@@ -6,16 +6,17 @@ r"""Tests which differences between algorithms are real, and reports them.
     python -m jbias.report --status --runs=runs --watch
 
 Writes to --out: index.html (one page that needs no network), tables/ (CSV, LaTeX,
-Markdown, Parquet), figures/ (SVG, PDF), results.json, methods.md and methods.bib.
+Markdown, Parquet), figures/ (SVG, PDF, PNG), results.json, methods.md and methods.bib.
 """
 
 import argparse
+import dataclasses
 import pathlib
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
-from jbias.report import options as options_lib
+from jbias.report import options
 from jbias.runtime import cli, messages
 
 
@@ -30,184 +31,134 @@ def main(argv: Sequence[str] | None = None) -> int:
             return cli.print_lines("report", lambda: _status(args))
         except KeyboardInterrupt:
             return 130 if args.watch is None else 0
-    if args.watch is not None or args.json:
-        parser.error("--watch and --json have no say without --status")
-    if not args.out:
-        parser.error("the following arguments are required: --out")
-    if (args.selection == "best_on") != bool(args.best_on):
-        parser.error("--selection=best_on and --best-on=DATASET need each other")
-    if args.epoch is not None and args.selection != "at_epoch":
-        parser.error("--epoch has no say without --selection=at_epoch")
-    given = [name for name in ("selection", "last", "metric") if getattr(args, name)]
-    if args.scores and given:
-        parser.error(f"--{given[0]} has no say for --scores: it is about runs")
-    return cli.print_lines("report", lambda: _made(args))
+    of_runs = [name for name in ("selection", "last", "metric") if getattr(args, name)]
+    for wrong, message in (
+        (args.watch is not None or args.json, "--watch and --json need --status"),
+        (not args.out, "the following arguments are required: --out"),
+        (
+            (args.selection == "best_on") != bool(args.best_on),
+            "--selection=best_on and --best-on=DATASET need each other",
+        ),
+        (
+            args.epoch is not None and args.selection != "at_epoch",
+            "--epoch has no say without --selection=at_epoch",
+        ),
+        (
+            args.scores and of_runs,
+            f"--{(of_runs or [''])[0]} has no say for --scores: it is about runs",
+        ),
+    ):
+        if wrong:
+            parser.error(message)
+    return cli.print_lines("report", lambda: _report(args))
 
 
-def _made(args: argparse.Namespace) -> Iterator[str]:
-    """Makes the report; returns what is to be told."""
-    # Only now: --help and wrong arguments need none of it.
-    from jbias.report import benchmark, document, gather, scores
+def _report(args: argparse.Namespace) -> Iterator[str]:
+    """Makes the report; gives what is to be printed."""
+    _progress(f"reading {args.scores or ' '.join(args.runs)} ...")
+    # Only now: what is slow to import delays neither --help nor the first line.
+    from jbias.report import benchmark, document, inputs
 
-    options = options_lib.Options(
-        selection=args.selection or "best_validation",
-        last=args.last,
-        epoch=args.epoch,
-        best_on=args.best_on,
-        alpha=args.alpha,
-        datasets=args.datasets,
-        algorithms=args.algorithms,
-        drop=args.drop,
-        trained_on=args.trained_on,
-        strict=args.strict,
-        points=args.points,
-        metric=args.metric or "accuracy",
-        larger_is_better=not args.lower_is_better,
-        reference=args.reference,
-    )
-    _tell(f"reading {args.scores or ' '.join(args.runs)} ...")
+    given = {key: value for key, value in vars(args).items() if value is not None}
+    asked = given.keys() & {one.name for one in dataclasses.fields(options.Options)}
+    wanted = options.Options(**{key: given[key] for key in asked})
     if args.scores:
-        study = scores.from_scores(args.scores, options)
+        study = inputs.from_scores(args.scores, wanted)
     else:
-        study = gather.from_runs(args.runs, options)
-    _tell(f"testing {len(study.algorithms)} algorithms on {len(study.datasets)} ...")
-    made = benchmark.report(study, options)
+        study = inputs.from_runs(args.runs, wanted)
+    sizes = len(study.algorithms), len(study.datasets)
+    _progress("testing {} algorithms on {} data sets ...".format(*sizes))
+    report = benchmark.report(study)
     left = [
         f"left out of the tests: {one['name']} ({one['reason']})"
-        for one in made.results["tested"]["left_out"]
+        for one in report.results["tested"]["left_out"]
     ]
-    written = document.write(made, pathlib.Path(args.out))
-    return iter([*made.answer, *left, written])
+    _progress("writing ...")
+    written = document.write(report, pathlib.Path(args.out))
+    return iter([*report.answer, *left, written])
 
 
 def _status(args: argparse.Namespace) -> Iterator[str]:
-    """Tells how far runs are; again and again if asked to."""
-    from jbias.report import status, status_table
+    """Tells how far runs are; again and again, until Ctrl-C, if asked to."""
+    from jbias.report import status
 
-    shape = status_table.as_json if args.json else status_table.as_text
+    shape = status.as_json if args.json else status.as_text
     first = shape(status.rows(args.runs))
-    if args.watch is None:
-        return iter([first])
-    return _watched(lambda: shape(status.rows(args.runs)), args)
+    return iter([first]) if args.watch is None else _watched(shape, args)
 
 
-def _watched(tell: Callable[[], str], args: argparse.Namespace) -> Iterator[str]:
-    """What is told, again and again until Ctrl-C."""
+def _watched(shape, args: argparse.Namespace) -> Iterator[str]:
+    from jbias.report import status
+
     clear = "\033[H\033[2J" * (sys.stdout.isatty() and not args.json)
     while True:
         try:
-            yield clear + tell()
+            yield clear + shape(status.rows(args.runs))
         except (ValueError, OSError) as error:
             yield f"{clear}report: {messages.one_line(error)}"
         sys.stdout.flush()
         time.sleep(args.watch)
 
 
-def _tell(line: str) -> None:
+def _progress(line: str) -> None:
     """Says what is done to who waits at a terminal."""
     if sys.stderr.isatty():
-        print(line, file=sys.stderr)
+        print(line, file=sys.stderr, flush=True)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = cli.Parser("report", __doc__)
-    add = parser.add_argument
-    out = {**cli.OUT, "required": False}
-    add("--out", **out, help="folder of the report; made if needed")
+
+    def add(flag: str, what: str, to=parser, **kind) -> None:
+        to.add_argument(flag, help=what, **kind)
+
     add(
-        "--status",
-        action="store_true",
-        help="tell how far the runs are instead; --runs may be a folder of folders",
+        "--out", "folder of the report; made if needed", **cli.OUT | {"required": False}
     )
-    add(
-        "--watch",
-        type=cli.positive,
-        nargs="?",
-        const=5.0,
-        metavar="SECONDS",
-        help="tell the status again every so many seconds (default: %(const)s)",
-    )
-    add("--json", action="store_true", help="tell the status as JSON, for scripts")
+    what = "tell how far the runs are instead; --runs may be a folder of folders"
+    add("--status", what, action="store_true")
+    what = "tell the status again every so many seconds (default: %(const)s)"
+    every = dict(type=cli.positive, nargs="?", const=5.0, metavar="SECONDS")
+    add("--watch", what, **every)
+    add("--json", "tell the status as JSON, for scripts", action="store_true")
     source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument(
-        "--runs",
-        **cli.WORKDIRS,
-        help="workdirs of runs, or globs of them",
+    add("--runs", "workdirs of runs, or globs of them", source, **cli.WORKDIRS)
+    what = (
+        "CSV or Parquet with the columns algorithm, dataset, score and, if any, run and "
+        "trained_on (yes or no)"
     )
-    source.add_argument(
-        "--scores",
-        metavar="FILE",
-        help="CSV or Parquet with the columns algorithm, dataset, score and, if any, run "
-        "and trained_on (yes or no)",
+    add("--scores", what, source, metavar="FILE")
+    what = "which evaluation of a seed counts (default: best_validation)"
+    add("--selection", what, choices=options.SELECTIONS)
+    what = "evaluations that last_n averages (default: 30 %% of them)"
+    add("--last", what, type=cli.at_least_1, metavar="N")
+    what = "epoch that at_epoch takes (default: the last that all seeds have)"
+    add("--epoch", what, type=cli.positive, metavar="E")
+    what = "data set whose accuracy best_on looks at; it leaves the tests"
+    add("--best-on", what, metavar="DATASET")
+    what = "level of the tests, between 0 and 1 (default: %(default)s)"
+    add("--alpha", what, **cli.ALPHA)
+    what = "data sets to report and test, in this order (default: all test sets)"
+    cli.add_names(parser, "--datasets", (), what)
+    what = "algorithms to report and test, in this order (default: all)"
+    cli.add_names(parser, "--algorithms", (), what)
+    what = "what to leave out where cells are missing (default: refuse)"
+    add("--drop", what, choices=options.DROPS)
+    what = (
+        "a table with the columns algorithm, dataset: who trained on which test set, beside "
+        "what the runs tell themselves"
     )
-    add(
-        "--selection",
-        choices=options_lib.SELECTIONS,
-        help="which evaluation of a seed counts (default: best_validation)",
+    add("--trained-on", what, metavar="CSV")
+    what = "leave out the test sets that some algorithm trained on"
+    add("--strict", what, action="store_true")
+    what = (
+        "the smallest difference that matters to you, in the unit shown: for equivalence "
+        "and power (default: 1, or 0.01 where no score exceeds 1)"
     )
-    add(
-        "--last",
-        type=cli.at_least_1,
-        metavar="N",
-        help="evaluations that last_n averages (default: 30 %% of them)",
-    )
-    add(
-        "--epoch",
-        type=cli.positive,
-        metavar="E",
-        help="epoch that at_epoch takes (default: the last that all seeds have)",
-    )
-    add(
-        "--best-on",
-        default="",
-        metavar="DATASET",
-        help="data set whose accuracy best_on looks at; it leaves the tests",
-    )
-    add(
-        "--alpha",
-        **cli.ALPHA,
-        help="level of the tests, between 0 and 1 (default: %(default)s)",
-    )
-    add(
-        "--datasets",
-        type=cli.names,
-        default=(),
-        metavar="A,B",
-        help="data sets to report and test, in this order (default: all test sets)",
-    )
-    add(
-        "--algorithms",
-        type=cli.names,
-        default=(),
-        metavar="A,B",
-        help="algorithms to report and test, in this order (default: all)",
-    )
-    add(
-        "--drop",
-        choices=options_lib.DROPS,
-        default="",
-        help="what to leave out where cells are missing (default: refuse)",
-    )
-    add(
-        "--trained-on",
-        default="",
-        metavar="CSV",
-        help="a table with the columns algorithm, dataset: who trained on which test set, "
-        "beside what the runs tell themselves",
-    )
-    add(
-        "--strict",
-        action="store_true",
-        help="leave out the test sets that some algorithm trained on",
-    )
-    add(
-        "--points",
-        type=cli.positive,
-        metavar="D",
-        help="the smallest difference that matters to you, in the unit shown: for "
-        "equivalence and power (default: 1, or 0.01 where no score exceeds 1)",
-    )
-    add("--metric", metavar="NAME", help="metric of the runs (default: accuracy)")
-    add("--lower-is-better", action="store_true", help="the smallest score ranks first")
-    add("--reference", metavar="ALGORITHM", help="also show differences to this one")
+    add("--points", what, type=cli.positive, metavar="D")
+    add("--metric", "metric of the runs (default: accuracy)", metavar="NAME")
+    what = "the smallest score ranks first"
+    lower = dict(dest="larger_is_better", action="store_false")
+    add("--lower-is-better", what, **lower)
+    add("--reference", "also show differences to this one", metavar="ALGORITHM")
     return parser

@@ -1,149 +1,67 @@
 r"""A table as LaTeX that pdflatex compiles, whatever the names in it are.
 
-Latin, Greek and mathematical letters become commands. What pdflatex cannot set, such as
-emoji, shows as its code, [U+1F600]. A table that is too wide is set smaller, and one wider
-than that comes in parts, each with the names of its rows. One with more rows than a page
-then holds breaks over pages.
+Latin, Greek and mathematical letters become commands that need no package. What pdflatex
+cannot set, such as emoji, shows as its code, [U+1F600]. A table that is too wide is set
+smaller, and one wider than that comes in parts, each with the names of its rows. One with
+more rows than a page then holds breaks over pages.
 """
 
 import re
-import types
 import unicodedata
+from collections.abc import Iterator, Sequence
 
 LONG = 40  # Rows that fit on a page.
 WIDE, WIDEST = 72, 150  # Letters that fit on a line, and on a line set smaller.
 WRAPPED = 44  # Letters of the widest column.
 TURNED = 14  # Letters of the longest head of numbers that is not upright.
 
-_ACCENTS = dict(
-    zip(
-        map(chr, (*range(0x300, 0x305), 0x306, 0x307, 0x308, 0x30A, 0x30B, 0x30C)),
-        ("`", "'", "^", "~", "=", "u", ".", '"', "r", "H", "v"),
-        strict=True,
-    )
-) | {chr(0x327): "c"}
-_SETS = {
-    "\\": r"\textbackslash{}",
-    "&": r"\&",
-    "%": r"\%",
-    "$": r"\$",
-    "#": r"\#",
-    "_": r"\_",
-    "{": r"\{",
-    "}": r"\}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "|": r"\textbar{}",
-    "″": '"',
-    "–": "--",
-    "—": "---",
-    "…": r"\ldots{}",
-    "“": "``",
-    "”": "''",
-    "‘": "`",
-    "’": "'",
-    "•": r"\textbullet{}",
-    "§": r"\S{}",
-    "©": r"\textcopyright{}",
-    "®": r"\textregistered{}",
-    "™": r"\texttrademark{}",
-    "€": r"\texteuro{}",
-    "£": r"\pounds{}",
-    "ß": r"\ss{}",
-    "æ": r"\ae{}",
-    "Æ": r"\AE{}",
-    "œ": r"\oe{}",
-    "Œ": r"\OE{}",
-    "ø": r"\o{}",
-    "Ø": r"\O{}",
-    "ł": r"\l{}",
-    "Ł": r"\L{}",
-    "ı": r"\i{}",
-    "\n": " ",
-    "\r": " ",
-    "\t": " ",
-    "\u00a0": "~",
-    "\u202f": "~",
-    "\u2009": r"\,",
-    "\u200c": "{}",  # Between two hyphens, which would be a dash.
+
+def _pairs(text: str) -> dict[str, str]:
+    """Reads pairs of a letter and a command, each two spaces from the next."""
+    return dict(one.split(" ", 1) for one in text.split("  "))
+
+
+_ACCENTS = dict(zip("\u0300\u0301\u0302\u0303\u0304\u0306\u0307\u0308", "`'^~=u.\""))
+_ACCENTS |= dict(zip("\u030a\u030b\u030c\u0327", "rHvc"))
+_TEXT = _pairs(
+    r"& \&  % \%  $ \$  # \#  _ \_  { \{  } \}  \ \textbackslash{}  ~ \textasciitilde{}"
+    r"  ^ \textasciicircum{}  < \textless{}  > \textgreater{}  | \textbar{}  ″ "
+    r'"  – --  — ---  … \ldots{}  “ ``  ” '
+    r"''  ‘ `  ’ '  ‐ -  ‑ -  − $-$  ° $^\circ$  • \textbullet{}  § \S{}"
+    r"  © \textcopyright{}  ® \textregistered{}  ™ \texttrademark{}  € \texteuro{}"
+    r"  £ \pounds{}  ß \ss{}  æ \ae{}  Æ \AE{}  œ \oe{}  Œ \OE{}  ø \o{}  Ø \O{}"
+    r"  ł \l{}  Ł \L{}  ı \i{}"
+)
+_SPACES = dict.fromkeys("\n\r\t", " ") | dict.fromkeys("\u00a0\u202f", "~")
+_SPACES |= {"\u2009": r"\,", "\u200c": "{}"}  # The last: between two hyphens, a dash.
+_MATHS = _pairs(
+    "± pm  × times  ÷ div  · cdot  ≤ leq  ≥ geq  ≠ neq  ≈ approx  ≡ equiv  ∼ sim"
+    "  ∞ infty  ∅ emptyset  ∈ in  ∂ partial  ∇ nabla  ∑ sum  ∏ prod  ∫ int  ∧ wedge"
+    "  ∨ vee  ∩ cap  ∪ cup  ⊂ subset  √ surd  → rightarrow  ← leftarrow"
+    "  ↔ leftrightarrow  ↑ uparrow  ↓ downarrow  ⇒ Rightarrow  ′ prime  ∆ Delta  µ mu"
+    "  ϵ epsilon  ε varepsilon  ϕ phi  φ varphi  ς varsigma  ℓ ell  α alpha  β beta"
+    "  γ gamma  δ delta  ζ zeta  η eta  θ theta  ι iota  κ kappa  λ lambda  μ mu  ν nu"
+    "  ξ xi  π pi  ρ rho  σ sigma  τ tau  υ upsilon  χ chi  ψ psi  ω omega  Γ Gamma"
+    "  Δ Delta  Θ Theta  Λ Lambda  Ξ Xi  Π Pi  Σ Sigma  Υ Upsilon  Φ Phi  Ψ Psi  Ω Omega"
+)
+_LATEX = {
+    **_TEXT,
+    **_SPACES,
+    **{letter: rf"$\{name}$" for letter, name in _MATHS.items()},
+    **{a: rf"$\mathrm{{{b}}}$" for a, b in zip("ΑΒΕΖΗΙΚΜΝΟΡΤΧ", "ABEZHIKMNOPTX")},
+    **{sign: f"$^{i}$" for i, sign in enumerate("⁰¹²³⁴⁵⁶⁷⁸⁹")},
+    **{sign: f"$_{i}$" for i, sign in enumerate("₀₁₂₃₄₅₆₇₈₉")},
+    "ο": "o",
 }
-_MATHS = {
-    "±": "pm",
-    "×": "times",
-    "÷": "div",
-    "·": "cdot",
-    "≤": "leq",
-    "≥": "geq",
-    "≠": "neq",
-    "≈": "approx",
-    "≡": "equiv",
-    "∼": "sim",
-    "∞": "infty",
-    "∅": "emptyset",
-    "∈": "in",
-    "∂": "partial",
-    "∇": "nabla",
-    "∑": "sum",
-    "∏": "prod",
-    "∫": "int",
-    "∧": "wedge",
-    "∨": "vee",
-    "∩": "cap",
-    "∪": "cup",
-    "⊂": "subset",
-    "√": "surd",
-    "→": "rightarrow",
-    "←": "leftarrow",
-    "↔": "leftrightarrow",
-    "↑": "uparrow",
-    "↓": "downarrow",
-    "⇒": "Rightarrow",
-    "′": "prime",
-    "∆": "Delta",
-    "µ": "mu",
-    "ϵ": "epsilon",
-    "ε": "varepsilon",
-    "ϕ": "phi",
-    "φ": "varphi",
-    "ς": "varsigma",
-    "ℓ": "ell",
-}
-_GREEK = (
-    *("alpha", "beta", "gamma", "delta", "zeta", "eta", "theta", "iota", "kappa"),
-    *("mu", "nu", "xi", "pi", "rho", "sigma", "tau", "upsilon", "chi", "psi", "omega"),
-)
-_CAPITALS = (
-    *("Gamma", "Delta", "Theta", "Xi", "Pi", "Sigma", "Upsilon", "Phi", "Psi"),
-    *("Omega", "Lambda"),
-)
-
-
-def _letter(name: str) -> str:
-    kind = "CAPITAL" if name[0].isupper() else "SMALL"
-    greek = name.upper().replace("LAMBDA", "LAMDA")
-    return unicodedata.lookup(f"GREEK {kind} LETTER {greek}")
-
-
-_LATEX = types.MappingProxyType(
-    _SETS
-    | {letter: rf"$\{name}$" for letter, name in _MATHS.items()}
-    | {_letter(name): rf"$\{name}$" for name in (*_GREEK, "lambda", *_CAPITALS)}
-    | {_letter(n): rf"$\mathrm{{{n[0]}}}$" for n in ("Alpha", "Beta", "Kappa", "Iota")}
-    | {_letter("omicron"): "o", "−": "$-$", "°": r"$^\circ$", "‐": "-", "‑": "-"}
-    | {sign: f"$^{i}$" for i, sign in enumerate("⁰¹²³⁴⁵⁶⁷⁸⁹")}
-    | {sign: f"$_{i}$" for i, sign in enumerate("₀₁₂₃₄₅₆₇₈₉")}
-)
 
 
 def escape(text: str) -> str:
     """Gives text that LaTeX sets as it is."""
     text = unicodedata.normalize("NFC", str(text))
-    return "".join(map(_set, re.sub("-(?=-)", "-\u200c", text)))
+    return "".join(map(_letter, re.sub("-(?=-)", "-\u200c", text)))
 
 
-def _set(letter: str) -> str:
+def _letter(letter: str) -> str:
     if letter in _LATEX:
         return _LATEX[letter]
     if " " <= letter <= "~":
@@ -157,34 +75,30 @@ def _set(letter: str) -> str:
 
 def table(table) -> str:
     """Gives a `tables.Table` for \\input."""
-    parts = _parts(table)
-    long = _is_long(table)
-    wide = any(_width(table, columns) > WIDE for columns in parts)
-    needs = [r"\usepackage{booktabs}"]
-    needs += [r"\usepackage{longtable}"] if long else []
+    # Set smaller, a table has more rows on a page.
+    narrowest = min(_width(table, part) for part in _parts(table, WIDEST))
+    long = len(table.rows) > LONG * max(1, narrowest / WIDE)
+    parts = list(_parts(table, WIDE if long else WIDEST))
+    small = not long and any(_width(table, columns) > WIDE for columns in parts)
     turned = any(_turned(table, j) for j in range(len(table.head)))
-    needs += [r"\usepackage{graphicx}"] if turned or (wide and not long) else []
-    needs += [r"\usepackage[table]{xcolor}"] if table.shade else []
-    lines = [f"% Needs {' '.join(needs)}"]
+    packages = [
+        r"\usepackage{booktabs}",
+        *([r"\usepackage{longtable}"] if long else []),
+        *([r"\usepackage{graphicx}"] if turned or small else []),
+        *([r"\usepackage[table]{xcolor}"] if table.shade else []),
+    ]
+    lines = [f"% Needs {' '.join(packages)}"]
     for i, columns in enumerate(parts):
-        told = f" Part {i + 1} of {len(parts)}." if len(parts) > 1 else ""
+        part = f" Part {i + 1} of {len(parts)}." if len(parts) > 1 else ""
         label = f"tab:{table.name}{f'-{i + 1}' if i else ''}"
-        caption = (
-            rf"\caption{{{escape(table.caption)}{told}}}",
-            rf"\label{{{label}}}",
-        )
+        caption = rf"\caption{{{escape(table.caption)}{part}}}", rf"\label{{{label}}}"
         lines += (_long if long else _short)(table, columns, caption)
     return "\n".join([*lines, ""])
 
 
-def _parts(table):
+def _parts(table, limit: int) -> Iterator[list[int]]:
     """Gives the columns of each part; all begin with the columns of words."""
-    return list(_split(table, WIDE if _is_long(table) else WIDEST))
-
-
-def _split(table, limit: int):
-    fixed = list(range(table.texts))
-    part = []
+    fixed, part = list(range(table.texts)), []
     for j in range(table.texts, len(table.head)):
         if part and _width(table, [*fixed, *part, j]) > limit:
             yield [*fixed, *part]
@@ -193,13 +107,7 @@ def _split(table, limit: int):
     yield [*fixed, *part]
 
 
-def _is_long(table) -> bool:
-    """Whether a page is too short; a table that is set smaller has more rows on it."""
-    narrowest = min(_width(table, part) for part in _split(table, WIDEST))
-    return len(table.rows) > LONG * max(1, narrowest / WIDE)
-
-
-def _width(table, columns) -> int:
+def _width(table, columns: Sequence[int]) -> int:
     return sum(min(_letters(table, j), WRAPPED) + 2 for j in columns)
 
 
@@ -213,17 +121,17 @@ def _turned(table, j: int) -> bool:
     return j >= table.texts and len(table.head[j]) > max(TURNED, table.letters[j])
 
 
-def _head(table, columns) -> str:
+def _head(table, columns: Sequence[int]) -> list[str]:
     cells = []
     for j in columns:
         cell = escape(table.head[j])
         if len(table.head[j]) > 2 * TURNED:
             cell = rf"\parbox{{4cm}}{{\raggedright {cell}}}"
         cells.append(rf"\rotatebox{{90}}{{{cell}}}" if _turned(table, j) else cell)
-    return _line(cells)
+    return [r"\toprule", _line(cells), r"\midrule"]
 
 
-def _short(table, columns, caption) -> list[str]:
+def _short(table, columns: Sequence[int], caption: Sequence[str]) -> list[str]:
     box = _width(table, columns) > WIDE
     return [
         r"\begin{table}",
@@ -231,25 +139,22 @@ def _short(table, columns, caption) -> list[str]:
         *caption,
         *([r"\resizebox{\textwidth}{!}{%"] if box else []),
         rf"\begin{{tabular}}{{{_kinds(table, columns)}}}",
-        r"\toprule",
-        _head(table, columns),
-        r"\midrule",
+        *_head(table, columns),
         *_rows(table, columns),
         r"\bottomrule",
-        r"\end{tabular}" + ("}" if box else ""),
+        r"\end{tabular}" + "}" * box,
         r"\end{table}",
     ]
 
 
-def _long(table, columns, caption) -> list[str]:
-    head = [r"\toprule", _head(table, columns), r"\midrule"]
+def _long(table, columns: Sequence[int], caption: Sequence[str]) -> list[str]:
     return [
         r"\begingroup\footnotesize\setlength{\tabcolsep}{3pt}",
         rf"\begin{{longtable}}{{{_kinds(table, columns)}}}",
         "".join(caption) + r" \\",
-        *head,
+        *_head(table, columns),
         r"\endfirsthead",
-        *head,
+        *_head(table, columns),
         r"\endhead",
         r"\bottomrule",
         r"\endfoot",
@@ -259,16 +164,15 @@ def _long(table, columns, caption) -> list[str]:
     ]
 
 
-def _kinds(table, columns) -> str:
-    kinds = []
-    for j in columns:
-        wraps = _letters(table, j) > WRAPPED
-        kinds.append("p{7cm}" if wraps else "l" if j < table.texts else "r")
-    return "".join(kinds)
+def _kinds(table, columns: Sequence[int]) -> str:
+    wraps = [_letters(table, j) > WRAPPED for j in columns]
+    return "".join(
+        "p{7cm}" if wide else "l" if j < table.texts else "r"
+        for j, wide in zip(columns, wraps, strict=True)
+    )
 
 
-def _rows(table, columns) -> list[str]:
-    lines = []
+def _rows(table, columns: Sequence[int]) -> Iterator[str]:
     for i, row in enumerate(table.rows):
         cells = []
         for j in columns:
@@ -279,8 +183,7 @@ def _rows(table, columns) -> list[str]:
                 grey = 1 - 0.4 * table.shade[i, j]  # Black stays legible on it.
                 cell = rf"\cellcolor[gray]{{{grey:.2f}}}{cell}"
             cells.append(cell)
-        lines.append(_line(cells))
-    return lines
+        yield _line(cells)
 
 
 def _line(cells: list[str]) -> str:

@@ -16,7 +16,7 @@ import pandas as pd
 from jaxtyping import Float
 
 from jbias.data import shifts
-from jbias.report import gather, selection_rules, workdirs
+from jbias.report import inputs, workdirs
 from jbias.runs import results
 from jbias.runs import selection as selection_lib
 
@@ -24,7 +24,7 @@ ID, OOD = "id", "ood"
 ONLY = "only-"  # Levels that train on one value.
 CONTROL = 0.5  # The share at which nothing is shifted.
 # Settings that runs of one recipe need not share: how they ran, and what a cell says.
-_NO_RECIPE = ("run", "seeds", "workdir", "valid", "tests")
+_NO_RECIPE = ("run", "seeds", "workdir", "label", "valid", "tests")
 _OF_CELL = ("level", "attribute", "part")
 _MOST, _LONG = 3, 40  # Settings that a name holds, and letters of one.
 
@@ -214,10 +214,10 @@ def _selected(
     frame: pd.DataFrame, shifted, selection: str, last: int | None
 ) -> tuple[pd.DataFrame, str]:
     """Gives what counts of each seed, with its step, and the rule by which."""
-    chosen = gather.evaluated(frame)
+    chosen = inputs.evaluated(frame)
     asked = chosen[chosen["metric"] == "accuracy"]
-    rules = selection_rules.Rules(
-        last=last or selection_rules.default_last(asked),
+    rules = inputs.Rules(
+        last=last or inputs.default_last(asked),
         epoch=math.nan,
         best_on="",
         metric="accuracy",

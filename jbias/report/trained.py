@@ -8,7 +8,7 @@ a column `trained_on` or a file beside it.
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from jbias.report import csv_rows, workdirs
 
@@ -20,23 +20,15 @@ _FORMS = ("correlation", "form", "style", "condition")
 _FOLDERS = frozenset(
     ("folder", "imagenet", "stylized_imagenet", "tiny_imagenet", "pacs", "deepaugment")
 )
-
-
-class _Kind(NamedTuple):
-    """Images that differ from their source in one way."""
-
-    drawn_by: str  # The input transform that makes them.
-    called: str  # The name, reader, split or folder of a set of them, as a pattern.
-
-
-_STYLISED = _Kind("stylize", r"styli[sz]ed")
-_KINDS = (
-    _STYLISED,
-    _Kind("gaussian_noise", r"corrupted|gaussian.?noise"),
-    _Kind("blur", r"corrupted|blur"),
-    _Kind("", r"(?<![a-z])cae(?![a-z])"),  # Of DeepAugment, made before.
-    _Kind("", r"(?<![a-z])edsr(?![a-z])"),
-)
+# Images that differ from their source in one way: the input transform that makes them, and
+# the name, reader, split or folder of a set of them, as a pattern.
+_KINDS = {
+    "stylised": ("stylize", r"styli[sz]ed"),
+    "noise": ("gaussian_noise", r"corrupted|gaussian.?noise"),
+    "blur": ("blur", r"corrupted|blur"),
+    "cae": ("", r"(?<![a-z])cae(?![a-z])"),  # Of DeepAugment, made before.
+    "edsr": ("", r"(?<![a-z])edsr(?![a-z])"),
+}
 
 Pairs = frozenset[tuple[str, str]]  # (algorithm, data set)
 
@@ -48,13 +40,14 @@ def of_runs(runs: Sequence[workdirs.Run], datasets: Sequence[str]) -> Pairs:
     """
     saw, judged = set(), set()
     for run in runs:
-        sources = list(_sources(run.settings))
-        tests = next(iter(_listed([run.settings.get("tests")])), {})
+        sources, tests = list(_sources(run.settings)), _part(run.settings, "tests")
         for name in datasets:
-            test = tests.get(name)
-            if isinstance(test, Mapping):
+            if isinstance(test := tests.get(name), Mapping):
                 judged.add((run.label, name))
-                if any(one.shows(name, test) for one in sources):
+                if any(
+                    clean and _alike(part, test) or kinds & _kinds_of(test, name)
+                    for part, kinds, clean in sources
+                ):
                     saw.add((run.label, name))
     some = {name for _, name in judged - saw}
     return frozenset(pair for pair in saw if pair[1] in some)
@@ -64,9 +57,9 @@ def read(path: str, algorithms: Sequence[str], datasets: Sequence[str]) -> Pairs
     """Reads a CSV file with the columns algorithm and dataset: one trained on the other."""
     head, lines = csv_rows.read(path)
     if not {"algorithm", "dataset"} <= set(head):
+        names = ", ".join(head) or "nothing"
         raise ValueError(
-            f"{path}:1: must name the columns algorithm and dataset, got "
-            f"{', '.join(head) or 'nothing'}"
+            f"{path}:1: must name the columns algorithm and dataset, got {names}"
         )
     pairs = set()
     for place, row in lines:
@@ -81,64 +74,56 @@ def read(path: str, algorithms: Sequence[str], datasets: Sequence[str]) -> Pairs
     return frozenset(pairs)
 
 
-class _Source(NamedTuple):
-    """A set whose labels a run learned from, and what happened to its images."""
+def _sources(config: Mapping[str, Any]) -> Iterator[tuple[Mapping, set[str], bool]]:
+    """All sets of all stages whose labels a run learned from.
 
-    part: Mapping[str, Any]
-    kinds: frozenset[_Kind]
-    clean: bool  # Whether images were shown as they are, too.
-
-    def shows(self, name: str, test: Mapping[str, Any]) -> bool:
-        if self.clean and _alike(self.part, test):
-            return True
-        return bool(self.kinds & _kinds_of(test, name))
-
-
-def _sources(config: Mapping[str, Any]) -> Iterator[_Source]:
-    """All sets of all stages; a stage has the settings that it does not name itself."""
-    for changed in _listed(config.get("stages")) or [{}]:
+    With the kinds of their images, and whether these were shown as they are, too. A stage
+    has the settings that it does not name itself.
+    """
+    for changed in _parts(config, "stages") or [{}]:
         stage = {**config, **changed}
-        train, algo = (
-            next(iter(_listed([stage.get(key)])), {}) for key in ("train", "algo")
-        )
+        train, algo = _part(stage, "train"), _part(stage, "algo")
         stylises = algo.get("transfer") or train.get("renders")
-        inside = {_STYLISED} if stylises and algo.get("stylised", True) else set()
-        for part in (train, *_listed(train.get("also"))):
-            inputs = _listed(stage.get("inputs")) + _listed(part.get("inputs"))
-            names = {one.get("name") for one in inputs if one.get("p", 1) != 0}
-            drawn = {kind for kind in _KINDS if kind.drawn_by in names}
-            clean = not any(
-                one.get("name") == "stylize" and one.get("p", 1) == 1 for one in inputs
-            )
-            yield _Source(part, frozenset(drawn | inside | _kinds_of(part)), clean)
+        inside = {"stylised"} if stylises and algo.get("stylised", True) else set()
+        for part in (train, *_parts(train, "also")):
+            inputs = _parts(stage, "inputs") + _parts(part, "inputs")
+            acts = [(one.get("name"), one.get("p", 1)) for one in inputs]
+            names = {name for name, p in acts if p != 0}
+            drawn = {kind for kind, (made_by, _) in _KINDS.items() if made_by in names}
+            clean = ("stylize", 1) not in acts
+            yield part, drawn | inside | _kinds_of(part), clean
 
 
-def _kinds_of(part: Mapping[str, Any], name: str = "") -> set[_Kind]:
+def _kinds_of(part: Mapping[str, Any], name: str = "") -> set[str]:
     root = (part.get("root") or "") if part.get("data") in _FOLDERS else ""
     folder = os.path.basename(os.path.normpath(root))  # As it was called, not resolved.
     called = f"{name}/{part.get('data', '')}/{part.get('split', '')}/{folder}".lower()
-    return {kind for kind in _KINDS if re.search(kind.called, called)}
+    return {kind for kind, (_, pattern) in _KINDS.items() if re.search(pattern, called)}
 
 
 def _alike(part: Mapping[str, Any], test: Mapping[str, Any]) -> bool:
     """Whether two sets are of one distribution, as far as their settings tell."""
     readers = {part.get("data"), test.get("data")}
-    same = [len(readers) == 1 or (readers <= _FOLDERS and bool(_root(test)))]
-    same += [_root(part) == _root(test), _distribution(part) == _distribution(test)]
-    same += [part.get(key) == test[key] for key in _FORMS if key in test]
-    return all(same)
+    if len(readers) > 1 and not (readers <= _FOLDERS and test.get("root")):
+        return False
+    return _place(part) == _place(test) and all(
+        part.get(key) == test[key] for key in _FORMS if key in test
+    )
 
 
-def _root(part: Mapping[str, Any]) -> str:
-    root = part.get("root")
-    return os.path.realpath(root) if root else ""
+def _place(part: Mapping[str, Any]) -> tuple[str, str]:
+    """Where a set lies, and which of the distributions there it is."""
+    root, split = part.get("root"), str(part.get("split", "")).partition("[")[0]
+    return os.path.realpath(root) if root else "", "" if split in _PARTS else split
 
 
-def _distribution(part: Mapping[str, Any]) -> str:
-    split = str(part.get("split", "")).partition("[")[0]
-    return "" if split in _PARTS else split
-
-
-def _listed(values: Any) -> list[Mapping[str, Any]]:
+def _parts(tree: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
+    """The mappings of a list; none where it is something else."""
+    values = tree.get(key)
     values = values if isinstance(values, list | tuple) else []
     return [one for one in values if isinstance(one, Mapping)]
+
+
+def _part(tree: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    value = tree.get(key)
+    return value if isinstance(value, Mapping) else {}

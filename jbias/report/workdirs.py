@@ -1,8 +1,10 @@
 """Which runs belong together, what they are called, and what they were made of."""
 
 import dataclasses
+import functools
 import json
 import pathlib
+import types
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,24 +13,63 @@ import pandas as pd
 from jbias.runs import results
 
 # What may differ between runs whose seeds are pooled: how they ran, not what.
-_NO_IDENTITY = ("run", "seeds", "workdir")
+_NO_IDENTITY = ("run", "seeds", "workdir", "label")
+# What papers call an algorithm, or an algorithm with a part of its variant.
+NAMES: Mapping[str, str] = types.MappingProxyType(
+    {
+        "erm": "ERM",
+        "erm (stylize)": "Stylized ERM",
+        "erm (cae+edsr)": "DeepAugment (CAE+EDSR)",
+        "erm (cae)": "DeepAugment (CAE)",
+        "erm (edsr)": "DeepAugment (EDSR)",
+        "erm (augmix)": "AugMix",
+        "erm (cutmix)": "CutMix",
+        "erm (fmix)": "FMix",
+        "erm (mixup)": "Mixup",
+        "erm (pixmix)": "PixMix",
+        "erm (rand_conv)": "RandConv",
+        "sagnet": "SagNet",
+        "padain": "pAdaIN",
+        "infodrop": "InfoDrop",
+        "infodrop+erm": "InfoDrop",  # Its second stage.
+        "debiased": "Debiased",
+        "mixstyle": "MixStyle",
+        "dsu": "DSU",
+        "efdmix": "EFDMix",
+        "pgd": "PGD",
+        "group_dro": "Group DRO",
+        "irm": "IRM",
+        "vrex": "V-REx",
+        "coral": "CORAL",
+        "simclr": "SimCLR",
+    }
+)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Run:
-    """A workdir with its settings, as they are and flattened to dotted keys."""
+    """A workdir with its settings; these are empty where there is no config.json."""
 
     workdir: str
     name: str
     algorithm: str
     variant: str
     seeds: tuple[int, ...]  # Those with records.
-    config: Mapping[str, str] | None  # None where there is no config.json.
     provenance: Mapping[str, Any]
     finished: bool
     settings: Mapping[str, Any]
     costs: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # costs.json.
     label: str = ""
+
+    @functools.cached_property
+    def config(self) -> Mapping[str, str] | None:
+        """The settings by dotted keys; None where there are none."""
+        return flatten(self.settings) if self.settings else None
+
+    @property
+    def data(self) -> Mapping[str, Any]:
+        """What is known of each set of images."""
+        return self.provenance.get("data") or {}
 
     @property
     def identity(self) -> Mapping[str, str] | None:
@@ -44,41 +85,54 @@ class Run:
     @property
     def lost_seeds(self) -> list[str]:
         """Names the seeds that the settings list and the records lack."""
-        try:
-            listed = json.loads((self.config or {}).get("seeds", "[]"))
-        except (ValueError, RecursionError):
-            return []
+        listed = self.settings.get("seeds")
         listed = listed if isinstance(listed, list) else []
         return [str(seed) for seed in listed if seed not in self.seeds]
+
+    @property
+    def called(self) -> str:
+        """Its own label, if the settings have one, else algorithm and variant."""
+        own = self.settings.get("label")
+        return own if own and isinstance(own, str) else paper_name(self)
+
+
+def paper_name(run: Run) -> str:
+    """Gives the name of an algorithm in papers, with what else varies in brackets."""
+    parts = run.variant.split("+") if run.variant else []
+    for mine in (run.variant, *parts):
+        if paper := NAMES.get(f"{run.algorithm} ({mine})"):
+            rest = [part for part in parts if part not in mine.split("+")]
+            break
+    else:
+        paper, rest = NAMES.get(run.algorithm, run.algorithm), parts
+    return f"{paper} ({'+'.join(rest)})" if rest else paper
 
 
 def load(frame: pd.DataFrame) -> tuple[Run, ...]:
     """Reads config and provenance of the workdirs of all records, and labels the runs."""
     runs = []
-    told = ["workdir", "stage", "run", "algorithm", "variant", "seed"]
-    frame = frame[told][~pd.Series(results.number_rows(frame, told)).duplicated()]
+    words = ["workdir", "stage", "run", "algorithm", "variant", "seed"]
+    frame = frame[words][~pd.Series(results.number_rows(frame, words)).duplicated()]
     for workdir, rows in frame.groupby("workdir", sort=False):
         path = pathlib.Path(workdir)
         last = rows[rows["stage"] == rows["stage"].max()]
-        named = last[["run", "algorithm", "variant"]].drop_duplicates()
-        if len(named) > 1:
+        names = last[["run", "algorithm", "variant"]].drop_duplicates().to_numpy()
+        if len(names) > 1:
             raise ValueError(
                 f"{path}: a workdir must hold one run of one algorithm in its last stage, "
-                f"got {named.to_numpy().tolist()}; separate them"
+                f"got {names.tolist()}; separate them"
             )
-        config = _json(path / "config.json")
+        # A branch of a run has costs of its own nowhere.
+        root = path.parents[1] if path.parent.name == "vary" else path
         runs.append(
             Run(
-                workdir=workdir,
-                name=named["run"].item(),
-                algorithm=named["algorithm"].item(),
-                variant=named["variant"].item(),
+                workdir,
+                *names[0],
                 seeds=tuple(sorted(set(rows["seed"]))),
-                config=None if config is None else flatten(config),
-                settings=config or {},
+                settings=_json(path / "config.json"),
                 provenance=_provenance(path / "provenance.json"),
                 finished=(path / "done").exists(),
-                costs=_costs(_root(path) / "costs.json"),
+                costs=_costs(root / "costs.json"),
             )
         )
     return _labelled(runs)
@@ -88,11 +142,11 @@ def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
     """Gives the leaves of nested dicts by dotted keys, as text."""
     flat: dict[str, str] = {}
     for key, value in tree.items():
-        name = f"{prefix}{key}"
         if isinstance(value, Mapping) and value:
-            flat |= flatten(value, f"{name}.")
+            flat |= flatten(value, f"{prefix}{key}.")
         else:
-            flat[name] = value if isinstance(value, str) else json.dumps(value)
+            text = value if isinstance(value, str) else json.dumps(value)
+            flat[f"{prefix}{key}"] = text
     return flat
 
 
@@ -103,119 +157,95 @@ def differing(settings: Sequence[Mapping[str, str]]) -> list[str]:
 
 
 def _labelled(runs: Sequence[Run]) -> tuple[Run, ...]:
-    """Calls runs by algorithm and variant, and by what differs where that is not enough."""
+    """Calls runs by what differs where their names do not tell them apart."""
     groups: dict[str, list[Run]] = {}
     for run in runs:
-        base = f"{run.algorithm} ({run.variant})" if run.variant else run.algorithm
-        groups.setdefault(base, []).append(run)
-    labels: dict[str, str] = {}
+        groups.setdefault(run.called, []).append(run)
+    labels, owners = {}, {}
     for base, group in groups.items():
-        labels |= _group_labels(base, group)
-    labelled = tuple(dataclasses.replace(r, label=labels[r.workdir]) for r in runs)
-    _refuse_repeated_seeds(labelled)
-    return labelled
+        suffixes = _suffixes(group) if len(group) > 1 else [""]
+        for run, suffix in zip(group, suffixes, strict=True):
+            labels[run.workdir] = label = f"{base} [{suffix}]" if suffix else base
+            for seed in run.seeds:
+                first = owners.setdefault((label, seed), run)
+                if first is not run:
+                    raise ValueError(
+                        f"{run.workdir}: seeds of the same settings must differ to be "
+                        f"pooled, got seed {seed} of {label} again (first in "
+                        f"{first.workdir}); leave one of the two workdirs out"
+                    )
+    return tuple(dataclasses.replace(run, label=labels[run.workdir]) for run in runs)
 
 
-def _group_labels(base: str, group: Sequence[Run]) -> dict[str, str]:
-    if len(group) == 1:
-        return {group[0].workdir: base}
-    if any(run.identity is None for run in group):
-        return {run.workdir: f"{base} [{run.name}]" for run in group}
-    told = _told_apart([run.identity for run in group])
-    if len(told) > 3:
-        # Runs that differ in seeds alone share the name of the first of them.
-        names: dict[tuple, str] = {}
-        return {
-            run.workdir: f"{base} [{names.setdefault(_frozen(run.identity), run.name)}]"
-            for run in group
-        }
-    labels = {}
-    for i, run in enumerate(group):
-        suffix = ", ".join(f"{name}={values[i]}" for name, values in told)
-        labels[run.workdir] = f"{base} [{suffix}]" if suffix else base
-    return labels
-
-
-def _frozen(settings: Mapping[str, str]) -> tuple:
-    return tuple(sorted(settings.items()))
-
-
-def _told_apart(settings: Sequence[Mapping[str, str]]) -> list[tuple[str, tuple]]:
-    """Gives what differs as (short name, values); one setting of many sets once."""
+def _suffixes(group: Sequence[Run]) -> list[str]:
+    """Says of each run in what it differs from the others; nothing where in seeds alone."""
+    settings = [run.identity for run in group]
+    if None in settings:
+        return [run.name for run in group]
     values = {
         key: tuple(one.get(key, "unset") for one in settings)
         for key in differing(settings)
     }
-    shorts = {(key.rsplit(".", 1)[-1], of): key for key, of in values.items()}
-    names = [short for short, _ in shorts]
-    return [
-        (short if names.count(short) == 1 else key, of)
-        for (short, of), key in shorts.items()
+    # One setting of many sets counts once.
+    apart = {(key.rsplit(".", 1)[-1], of): key for key, of in values.items()}
+    if len(apart) > 3:
+        # Runs that differ in seeds alone share the name of the first of them.
+        names: dict[tuple, str] = {}
+        keys = [tuple(sorted(one.items())) for one in settings]
+        pairs = zip(keys, group, strict=True)
+        return [names.setdefault(key, run.name) for key, run in pairs]
+    shorts = [short for short, _ in apart]
+    shown = [
+        (short if shorts.count(short) == 1 else key, of)
+        for (short, of), key in apart.items()
     ]
+    return [", ".join(f"{key}={of[i]}" for key, of in shown) for i in range(len(group))]
 
 
-def _refuse_repeated_seeds(runs: Sequence[Run]) -> None:
-    owners: dict[tuple[str, int], Run] = {}
-    for run in runs:
-        for seed in run.seeds:
-            other = owners.setdefault((run.label, seed), run)
-            if other is not run:
-                raise ValueError(
-                    f"{run.workdir}: seeds of the same settings must differ to be pooled, "
-                    f"got seed {seed} of {run.label} again (first in {other.workdir}); "
-                    "leave one of the two workdirs out"
-                )
-
-
-def _root(workdir: pathlib.Path) -> pathlib.Path:
-    """The workdir of the whole run, of which this may be a branch."""
-    return workdir.parents[1] if workdir.parent.name == "vary" else workdir
+def assumed(start: Mapping[str, Any]) -> str:
+    """Says what an estimate of energy takes for granted."""
+    watts, emitted = start["watts"], start.get("intensity")
+    power = f"{watts:g} W each ({start['source']})" if watts else "power not known"
+    factor = f"{100 * start['share']:g} % of it in use, PUE {start['pue']:g}"
+    said = f"{start['devices']} × {start['device']}, {power}, {factor}"
+    return said + (f", {emitted:g} kg CO2e a kWh" if emitted else "")
 
 
 def _costs(path: pathlib.Path) -> dict[str, Any]:
     """What a run cost; ValueError where that is nothing that a run writes."""
-    told = _json(path) or {}
-    total, starts = told.get("total", {}), told.get("starts", [])
+    costs = _json(path)
     try:
-        whole = all(map(_is_start, starts))
+        total, starts = costs.get("total", {}), costs.get("starts", [])
         numbers = [value for key, value in total.items() if key != "hours"]
         numbers += total.get("hours", {}).values()
-    except (TypeError, AttributeError, KeyError):
-        whole, numbers = False, []
-    if not whole or not all(value is None or _is_number(value) for value in numbers):
+        for one in starts:
+            numbers += [one["watts"], one.get("intensity")]
+        numbers = [number for number in numbers if number is not None]
+        numbers += [one[key] for one in starts for key in ("share", "pue")]
+        words = [one[k] for one in starts for k in ("source", "devices", "device")]
+        whole = all(type(x) in (int, float) and abs(x) < 1e300 for x in numbers)
+        whole = whole and all(isinstance(word, str | int) for word in words)
+    except (AttributeError, KeyError, TypeError):
+        whole = False
+    if not whole:
         raise ValueError(f"{path}: must be what a run cost; restore or remove it")
-    return told
-
-
-def _is_start(one: Mapping[str, Any]) -> bool:
-    numbers = [one["share"], one["pue"]]
-    numbers += [n for n in (one["watts"], one.get("intensity")) if n is not None]
-    return all(map(_is_number, numbers)) and _texts(one)
-
-
-def _texts(one: Mapping[str, Any]) -> bool:
-    return all(
-        isinstance(one[key], str | int) for key in ("source", "devices", "device")
-    )
-
-
-def _is_number(value: Any) -> bool:
-    return type(value) in (int, float) and abs(value) < 1e300
+    return costs
 
 
 def _provenance(path: pathlib.Path) -> dict[str, Any]:
-    found = _json(path) or {}
-    if not isinstance(found.get("data") or {}, dict):
+    provenance = _json(path)
+    if not isinstance(provenance.get("data") or {}, dict):
         raise ValueError(  # noqa: TRY004
             f"{path}: data must be a JSON object of sets, got "
-            f"{str(found['data'])[:60]!r}; restore the file"
+            f"{str(provenance['data'])[:60]!r}; restore the file"
         )
-    return found
+    return provenance
 
 
-def _json(path: pathlib.Path) -> dict[str, Any] | None:
+def _json(path: pathlib.Path) -> dict[str, Any]:
+    """Gives an object; an empty one where there is no file."""
     if not path.exists():
-        return None
+        return {}
     try:
         return dict(json.loads(path.read_text(encoding="utf-8")))
     except (TypeError, ValueError, RecursionError) as error:

@@ -10,7 +10,6 @@ import pytest
 
 from jbias.launch import local, sweep, trials
 from jbias.report import status as report_status
-from jbias.report import status_table
 from jbias.runs import status
 from jbias.runtime import cli
 from tests import cases, smoke_runs
@@ -96,7 +95,7 @@ def test_what_a_terminal_would_obey_is_shown_as_its_code(tmp_path):
     (run / "log.txt").write_text("2026-01-01 00:00:00 jbias: no \x1b[31mroom\n")
     told = {"devices": "\x1b[2J", "step": 10**400, "doing": "stepping"}
     (run / "progress.json").write_text(json.dumps(told))
-    text = status_table.as_text(report_status.rows([str(run)]), width=300)
+    text = report_status.as_text(report_status.rows([str(run)]), width=300)
     assert "\x1b" not in text
     assert "\\x1b" in text
 

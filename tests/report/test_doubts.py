@@ -8,7 +8,7 @@ import pytest
 import scipy.stats
 
 from jbias.evals import decisions
-from jbias.report import doubts, gather
+from jbias.report import inputs
 from jbias.report import options as options_lib
 from tests.report import conftest, test_runs
 
@@ -81,7 +81,7 @@ def test_runs_with_equal_accuracies_alone_are_not_the_same(runs, stored):
         decide(runs, other=0)
         lose(runs)
     options = options_lib.Options()
-    assert doubts.twins(gather.from_runs([f"{runs}/*"], options)) == ()
+    assert inputs.from_runs([f"{runs}/*"], options).twins == ()
 
 
 def tell(runs, rule):
@@ -106,8 +106,7 @@ def tell(runs, rule):
 )
 def test_accuracies_at_chance_are_those_whose_interval_holds_it(runs, rule, guessed):
     tell(runs, rule)
-    study = gather.from_runs([f"{runs}/*"], options_lib.Options())
-    found = doubts.at_chance(study)
+    found = inputs.from_runs([f"{runs}/*"], options_lib.Options()).at_chance
     assert {f"{one['algorithm']} on {one['dataset']}" for one in found} == guessed
     for one in found:
         low, high = scipy.stats.binomtest(
@@ -141,5 +140,5 @@ def test_damaged_decisions_end_no_report(runs):
     decide(runs, other=0)
     path = runs / "erm" / "decisions" / "edge" / "100.parquet"
     path.write_bytes(path.read_bytes()[:100])
-    found = doubts.twins(gather.from_runs([f"{runs}/*"], options_lib.Options()))
+    found = inputs.from_runs([f"{runs}/*"], options_lib.Options()).twins
     assert [names for *names, _ in found] == [["ERM", "pAdaIN"]]

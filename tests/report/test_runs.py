@@ -2,15 +2,17 @@
 
 import json
 import shutil
+import types
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from jbias import report
-from jbias.report import gather, study
+from jbias.report import analysis, benchmark_tables, inputs, workdirs
 from jbias.report import options as options_lib
-from jbias.runs import results, selection
+from jbias.runs import costs, results, selection
+from tests.report import conftest
 
 pytestmark = pytest.mark.usefixtures("no_pdf")
 
@@ -106,7 +108,8 @@ def test_all_parts_are_written(runs, tmp_path):
     figures = {p.name for p in (tmp_path / "out" / "figures").iterdir()}
     names = ("critical_difference", "p_values", "iqm", "profiles", "power")
     names += ("curves_accuracy", "curves_shape_bias")
-    assert figures == {f"{name}.{end}" for name in names for end in ("svg", "pdf")}
+    ends = ("svg", "pdf", "png")
+    assert figures == {f"{name}.{end}" for name in names for end in ends}
 
 
 @pytest.mark.slow
@@ -228,6 +231,24 @@ def test_refuses_to_count_a_seed_twice(runs, tmp_path, capsys):
     line = refused(capsys, runs, tmp_path / "out")
     assert "seed 0 of ERM again" in line
     assert "erm_again" in line
+
+
+def test_algorithms_bear_their_names_in_papers_or_their_own_label(runs):
+    for name, algorithm, variant in (
+        ("erm", "erm", "biasbed+cae"),
+        ("padain", "padain", ""),
+        ("sagnet", "sagnet", "wide"),
+    ):
+        named = {"algorithm": algorithm, "variant": variant}
+        change(runs / name, lambda rs, named=named: [r._replace(**named) for r in rs])
+    labels = ("DeepAugment (CAE) (biasbed)", "pAdaIN", "SagNet (wide)")
+    assert gathered(runs).algorithms == labels
+    found = gathered(runs, algorithms=("padain",), reference="padain")
+    assert (found.algorithms, found.options.reference) == (("pAdaIN",), "pAdaIN")
+    configure(copy(runs, "padain", "padain_often"), algo={"name": "padain", "p": 0.1})
+    configure(runs / "sagnet", label="Mine")
+    labels = ("pAdaIN [p=unset]", "pAdaIN [p=0.1]", "Mine")
+    assert gathered(runs).algorithms == ("DeepAugment (CAE) (biasbed)", *labels)
 
 
 @pytest.mark.slow
@@ -425,7 +446,7 @@ def test_the_same_runs_give_the_same_bytes(runs, tmp_path):
 
 
 def gathered(runs, **options):
-    return gather.from_runs([f"{runs}/*"], options_lib.Options(**options))
+    return inputs.from_runs([f"{runs}/*"], options_lib.Options(**options))
 
 
 def conditions(*names):
@@ -536,7 +557,7 @@ def test_constant_sets_are_not_tested(runs):
         change(runs / name, constant)
     found = gathered(runs)
     assert found.unfit == (("edge", "all its scores are equal"),)
-    assert "edge" not in study.analyse(found, 0.05).datasets
+    assert "edge" not in analysis.analyse(found).datasets
 
 
 def test_what_selects_is_no_test_set(runs, tmp_path, capsys):
@@ -557,3 +578,33 @@ def test_unknown_settings_have_no_say_in_the_strict_setting(runs):
     found = gathered(runs)
     assert found.trained == set()
     assert any("sagnet" in told and "trained on" in told for told in found.notes)
+
+
+SPENT = {"opening": 0.0, "compiling": 0.0, "stepping": 3600.0, "evaluating": 1800.0}
+
+
+def spend(workdir, *devices):
+    energy = costs.Energy(intensity=0.4)
+    starts = [
+        costs.of_start(str(i), SPENT, costs.Devices(kind, count), energy, 7)
+        for i, (kind, count) in enumerate(devices)
+    ]
+    told = {"starts": starts, "total": costs.total(starts)}
+    (workdir / "costs.json").write_text(json.dumps(told))
+
+
+def test_runs_with_costs_have_a_row_each(tmp_path):
+    conftest.make_runs(tmp_path, seeds=(0,), epochs=1)
+    spend(tmp_path / "erm", ("NVIDIA H200", 2), ("NVIDIA H200", 1))
+    spend(tmp_path / "padain", ("TPU v9", 1))
+    study = types.SimpleNamespace(runs=workdirs.load(results.read(f"{tmp_path}/*")))
+    table = benchmark_tables.costs(study)
+    assert len(table.rows) == 2, "a run that says nothing is not there"
+    known, unknown = (dict(zip(table.head, row)) for row in table.rows)
+    shown = [known[key] for key in ("device hours", "stepping", "kWh", "kg CO2e")]
+    assert shown == ["4.5", "3", "3.15", "1.26"]
+    for said in ("2 × NVIDIA H200, 700 W each", "1 × NVIDIA H200"):
+        assert said in known["Assumed"]
+    assert unknown["kWh"] == unknown["kg CO2e"] == "–"
+    assert "power not known" in unknown["Assumed"]
+    assert benchmark_tables.costs(types.SimpleNamespace(runs=())) is None

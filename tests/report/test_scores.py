@@ -5,6 +5,7 @@ import itertools
 import json
 import math
 import pathlib
+import subprocess
 import sys
 
 import numpy as np
@@ -12,7 +13,7 @@ import pandas as pd
 import pytest
 
 from jbias import report
-from jbias.report import options, scores
+from jbias.report import inputs, options
 from jbias.runtime import cli
 from tests import cases
 
@@ -259,7 +260,7 @@ def test_parquet_is_read_like_csv(tmp_path):
     frame = pd.DataFrame({"algorithm": ["a"], "dataset": ["x"], "score": [math.nan]})
     frame.to_parquet(tmp_path / "bad.parquet")
     with pytest.raises(ValueError, match="bad.parquet: row 0: score must be a finite"):
-        scores.from_scores(tmp_path / "bad.parquet", options.Options())
+        inputs.from_scores(tmp_path / "bad.parquet", options.Options())
 
 
 def test_unused_columns_are_named(tmp_path):
@@ -276,3 +277,12 @@ def test_a_locale_of_few_letters_gets_their_codes(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(told, "ascii"))
     assert cli.print_lines("report", lambda: ["α = 0.05"]) == 0
     assert told.getvalue() == b"\\u03b1 = 0.05\n"
+
+
+def test_the_first_line_comes_before_what_is_slow_to_import():
+    code = (
+        "import sys; from jbias.report import cli; "
+        "cli._progress = lambda line: sys.exit(7 + ('pandas' in sys.modules)); "
+        "cli.main(['--scores=x.csv', '--out=x'])"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 7

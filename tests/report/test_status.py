@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from jbias.report import cli, status_table
+from jbias.report import cli
 from jbias.report import status as report_status
 from jbias.runs import results, status
 from tests import cases
@@ -137,14 +137,14 @@ def test_a_damaged_sign_of_life_hides_nothing_else(tmp_path, held, content):
 
 @pytest.mark.parametrize("width", [60, 80, 120, 200])
 def test_the_table_fits_the_terminal(folder, width):
-    text = status_table.as_text(report_status.rows([str(folder)]), width)
+    text = report_status.as_text(report_status.rows([str(folder)]), width)
     assert max(map(len, text.splitlines())) <= width
     assert "deep/est/done" in text and "make room" in " ".join(text.split())
     assert ("4 x H200" in text) == (width > 100)
 
 
 def test_the_table_says_what_a_person_looks_for(folder):
-    text = status_table.as_text(report_status.rows([str(folder / "a")]), 80)
+    text = report_status.as_text(report_status.rows([str(folder / "a")]), 80)
     *head, _, names, one, two = text.splitlines()
     assert " ".join(head).replace(" ", "").endswith("2running")
     assert names == names.rstrip() and names.split("  ")[0] == "run"
@@ -213,10 +213,10 @@ def test_names_that_are_cut_still_differ():
     names = [f"/runs/{study}/erm-shapes-0123456789abcdef" for study in ("a", "b")]
     rows = [report_status.Row(name, "done", step=1, total=1) for name in names]
     shown = [
-        line.split()[0] for line in status_table.as_text(rows, 20).split("\n")[-2:]
+        line.split()[0] for line in report_status.as_text(rows, 20).split("\n")[-2:]
     ]
     assert shown == ["a/" + names[0][8:], "b/" + names[1][8:]]
-    alone = status_table.as_text([*rows[:1], rows[0]._replace(workdir="/runs/x")], 20)
+    alone = report_status.as_text([*rows[:1], rows[0]._replace(workdir="/runs/x")], 20)
     assert "…" in alone  # What differs anyhow is cut.
 
 
@@ -225,6 +225,6 @@ def test_the_cores_of_a_cpu_are_called_so():
         report_status.Row("/runs/a", "done", devices=one)
         for one in ("16 x cpu", "2 x H200")
     ]
-    text = status_table.as_text(rows, 120)
+    text = report_status.as_text(rows, 120)
     assert "hardware" in text and "devices" not in text
     assert "16 CPU cores" in text and "2 x H200" in text

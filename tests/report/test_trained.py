@@ -20,7 +20,7 @@ TESTS = {
 SHAPES = {"data": "shapes", "split": "train", "correlation": 0.9, "n": 64}
 
 
-def run(label, **settings):
+def run(label, /, **settings):
     settings = {"train": SHAPES, "inputs": [], "stages": [], "tests": TESTS} | settings
     return workdirs.Run(
         workdir=label,
@@ -28,7 +28,6 @@ def run(label, **settings):
         algorithm=label,
         variant="",
         seeds=(0,),
-        config={},
         provenance={},
         finished=True,
         settings=settings,
@@ -147,7 +146,7 @@ def test_a_link_is_the_folder_that_it_leads_to(tmp_path):
 
 
 def test_runs_that_tell_nothing_have_no_say():
-    unknown = dataclasses.replace(run("unknown"), config=None, settings={})
+    unknown = dataclasses.replace(run("unknown"), settings={})
     assert trained.of_runs([run("erm"), run("sagnet"), unknown], list(TESTS)) == set()
     fewer = run("fewer", tests={"stylized": TESTS["stylized"]})
     assert trained.of_runs([run("erm"), fewer], list(TESTS)) == set()

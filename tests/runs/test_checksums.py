@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from jbias import train
-from jbias.report import gather, options
+from jbias.report import inputs, options
 from jbias.runs import checksums, results
 from jbias.runtime import files, signals
 from jbias.training import divergence, evaluator
@@ -159,7 +159,7 @@ def test_deleted_decisions_are_made_anew_or_told(folder, workdir, capsys):
         (workdir, "2.parquet is gone"),
         (folder / "done", ""),
     ):
-        study = gather.from_runs([str(run)], options.Options())
+        study = inputs.from_runs([str(run)], options.Options())
         found = [one for one in study.notes if "decisions" in one]
         assert len(found) == bool(note) and note in "".join(found)
 

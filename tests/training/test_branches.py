@@ -105,7 +105,7 @@ def test_branches_differ_and_are_reported_as_runs(varied):
 
     labels = {run.label for run in workdirs.load(frame)}
     assert labels == {
-        f"padain [p={p}, rate={rate}]" for p in ("0.0", "0.5") for rate in RATES
+        f"pAdaIN [p={p}, rate={rate}]" for p in ("0.0", "0.5") for rate in RATES
     }
 
 

@@ -1,0 +1,542 @@
+"""What is tested: scores seed by seed, the tests over their means, and what these leave open.
+
+An Analysis is Friedman's test and Nemenyi's. Evidence is of three kinds: other tests of the
+same means; what the spread over seeds says, which the tests of means do not see; and how
+large a difference such a study could have found.
+"""
+
+import collections
+import contextlib
+import dataclasses
+import functools
+import hashlib
+import itertools
+import math
+import pathlib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import scipy.stats
+
+from jbias import stats
+from jbias.evals import decisions
+from jbias.report import options as options_lib
+from jbias.report import workdirs
+from jbias.stats import posthoc, resampling, score_table
+
+MANY = 12  # Algorithms above which pairs are drawn less often, or not modelled.
+
+
+@dataclasses.dataclass(frozen=True)
+class Unit:
+    """How scores are shown: multiplied by `scale`, with `digits` after the point."""
+
+    scale: float
+    digits: int
+    name: str  # "%" or empty.
+
+    def show(self, value: float, *, signed: bool = False) -> str:
+        if value is None or not math.isfinite(value):
+            return "–"
+        value = round(value * self.scale, self.digits) + 0.0  # Never minus zero.
+        sign = "+" if signed and value else ""
+        return f"{value:{sign}.{self.digits}f}".replace("-", "−")
+
+    def spread(self, mean: float, std: float) -> str:
+        """Shows `mean ± std`, or the mean alone where there is no deviation."""
+        known = std is not None and math.isfinite(std)
+        return self.show(mean) + (f" ± {self.show(std)}" if known else "")
+
+    @property
+    def of_differences(self) -> str:
+        return "percentage points" if self.name else "the scores' unit"
+
+
+def unit_of(metric: str, values: Sequence[float]) -> Unit:
+    """Shows known fractions as percentages and all other scores as they are."""
+    if metric in ("accuracy", "real_accuracy", "shape_bias"):
+        return Unit(scale=100, digits=1, name="%")
+    largest = np.nanmax(np.abs(np.asarray(values, float)), initial=0)
+    return Unit(scale=1, digits=3 if largest <= 2 else 1, name="")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Study:
+    """Scores of algorithms on data sets, one row a seed, and where they come from.
+
+    `values` has the columns algorithm, dataset, seed, value, count, n. `unfit` names data
+    sets that may not be compared, with reasons. The last six are for runs only.
+    """
+
+    source: str
+    options: options_lib.Options
+    rule: str  # The selection in words.
+    algorithms: tuple[str, ...]
+    datasets: tuple[str, ...]
+    values: pd.DataFrame
+    unfit: tuple[tuple[str, str], ...] = ()
+    trained: frozenset[tuple[str, str]] = frozenset()  # (algorithm, test set it saw).
+    notes: tuple[str, ...] = ()
+    frame: pd.DataFrame | None = None  # All records with a column `label`.
+    chosen: pd.DataFrame | None = None  # Those of them that selection looks at.
+    selected: pd.DataFrame | None = None  # All metrics, by `selection`.
+    others: tuple[tuple[str, pd.DataFrame], ...] = ()  # Other rules: name, `values`.
+    runs: tuple[workdirs.Run, ...] = ()
+    diverged: pd.DataFrame | None = None
+
+    @property
+    def is_runs(self) -> bool:
+        return self.frame is not None
+
+    @property
+    def better(self) -> dict[str, bool]:
+        """What tests are told of the scores."""
+        return {"larger_is_better": self.options.larger_is_better}
+
+    @property
+    def repeats(self) -> str:
+        """What the scores of a cell are of."""
+        return "seeds" if self.is_runs else "runs"
+
+    @functools.cached_property
+    def unit(self) -> Unit:
+        metric = self.options.metric if self.is_runs else ""
+        return unit_of(metric, self.values["value"])
+
+    @functools.cached_property
+    def seeds(self) -> pd.Series:
+        """How many seeds, or runs, each algorithm has scores of."""
+        return self.values.groupby("algorithm")["seed"].nunique()
+
+    @functools.cached_property
+    def twins(self) -> tuple[tuple[str, str, str], ...]:
+        """Algorithms, or seeds of one, that did the same, and by what that shows."""
+        return () if self.frame is None else tuple(_twins_of_runs(self.frame))
+
+    @functools.cached_property
+    def at_chance(self) -> tuple[dict, ...]:
+        """The cells whose mean accuracy its images do not tell from guessing."""
+        return tuple(_at_chance(self)) if self.options.metric == "accuracy" else ()
+
+
+def cells_of(values: pd.DataFrame, algorithms, datasets) -> pd.DataFrame:
+    """Gives mean, std (ddof 1) and n over seeds for every cell; n is 0 where it is empty."""
+    groups = values.groupby(["algorithm", "dataset"])["value"]
+    # A seed without a value (no decision to count) leaves the cell without a mean.
+    mean, std = groups.mean(skipna=False), groups.std(skipna=False)
+    table = pd.DataFrame({"mean": mean, "std": std, "n": groups.size()})
+    wanted = [algorithms, datasets], ["algorithm", "dataset"]
+    table = table.reindex(pd.MultiIndex.from_product(wanted[0], names=wanted[1]))
+    kinds = {"mean": float, "std": float, "n": int}
+    return table.fillna({"n": 0}).astype(kinds).reset_index()
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Analysis:
+    """Means per cell and the tests over them; None where a test cannot be made."""
+
+    study: Study
+    cells: pd.DataFrame  # algorithm, dataset, mean, std (ddof 1), n; all cells.
+    means: pd.DataFrame  # Those in the tests: data sets, algorithms.
+    left_out: tuple[tuple[str, str], ...]  # Data set or algorithm, and why.
+    friedman: Any = None
+    uncorrected: Any = None
+    permutation: Any = None  # Friedman's test without an approximation.
+    nemenyi: Any = None
+    evidence: "Evidence | None" = None
+
+    @property
+    def alpha(self) -> float:
+        return self.study.options.alpha
+
+    @property
+    def algorithms(self) -> tuple[str, ...]:
+        return tuple(self.means.columns)
+
+    @property
+    def datasets(self) -> tuple[str, ...]:
+        return tuple(self.means.index)
+
+    @property
+    def why_not(self) -> str:
+        """Why there is no test; empty if there is one."""
+        if self.friedman is not None:
+            return ""
+        counts = zip(("data set", "algorithm"), self.means.shape, strict=True)
+        here = [f"{count} {name}{'' if count == 1 else 's'}" for name, count in counts]
+        return (
+            "No test was made: ranks are compared over at least 2 data sets and 2 "
+            f"algorithms, and here are {' and '.join(here)} with all cells filled."
+        )
+
+    @property
+    def critical_difference(self) -> float:
+        return self.nemenyi.critical_difference(self.alpha)
+
+    @functools.cached_property
+    def order(self) -> list[int]:
+        """Places of the tested algorithms, the best mean rank first."""
+        return np.argsort(self.nemenyi.ranks, kind="stable").tolist()
+
+    @functools.cached_property
+    def pairs(self) -> list[tuple[str, str, float]]:
+        """All pairs as (better, worse, p), the smallest p first."""
+        if self.nemenyi is None:
+            return []
+        ranked, names, pairs = self.nemenyi.ranks, self.algorithms, []
+        for i, j in itertools.combinations(range(len(names)), 2):
+            i, j = (j, i) if ranked[j] < ranked[i] else (i, j)
+            pairs.append((names[i], names[j], float(self.nemenyi.pvalues[i, j])))
+        return sorted(pairs, key=lambda pair: pair[2])
+
+    @property
+    def rejects(self) -> bool:
+        """Whether the algorithms differ as a whole: by permutation, which F approximates."""
+        return self.friedman is not None and self.permutation.pvalue <= self.alpha
+
+    @property
+    def significant(self) -> list[tuple[str, str, float]]:
+        """The pairs to claim: none unless the test of all allows to look at pairs."""
+        return [pair for pair in self.pairs if self.rejects and pair[2] <= self.alpha]
+
+    @property
+    def cliques(self) -> tuple[tuple[int, ...], ...]:
+        return posthoc.cliques(self.nemenyi.ranks, self.critical_difference)
+
+    @property
+    def ranks(self) -> pd.DataFrame:
+        """The rank of every algorithm on every tested data set."""
+        ranks = score_table.rank(_rounded(self.means), **self.study.better)
+        return pd.DataFrame(ranks, index=self.means.index, columns=self.means.columns)
+
+    @property
+    def leaders(self) -> set[str]:
+        """Those whose mean rank may be called best; none where no other is behind."""
+        if not self.significant:
+            return set()
+        first = self.algorithms[self.order[0]]
+        behind = {worse for better, worse, _ in self.significant if better == first}
+        return {*self.algorithms} - behind if behind else set()
+
+    @property
+    def best_cells(self) -> list[tuple[str, str]]:
+        """The cells (algorithm, data set) that may be called best of their data set."""
+        if self.evidence is None or self.evidence.runs is None:
+            return []
+        cells = best_cells(self.evidence.runs, **self.study.better, alpha=self.alpha)
+        return [(self.algorithms[a], self.datasets[d]) for a, d in cells]
+
+
+def analyse(study: Study) -> Analysis:
+    """Tests all algorithms with scores over all data sets that may be compared."""
+    cells = cells_of(study.values, study.algorithms, study.datasets)
+    means = cells.pivot(index="dataset", columns="algorithm", values="mean")
+    means = means.reindex(index=list(study.datasets), columns=list(study.algorithms))
+    silent = [name for name in study.algorithms if means[name].isna().all()]
+    means = means.drop(columns=silent)
+    reasons = dict(study.unfit)
+    for dataset, row in means.iterrows():
+        seen = [name for name in row.index if (name, dataset) in study.trained]
+        if study.options.strict and seen:
+            reasons[dataset] = f"{', '.join(seen)} trained on it"
+        if row.isna().any():
+            empty = ", ".join(row.index[row.isna()])
+            reasons[dataset] = f"missing cells: no score of {empty}"
+    left_out = [(name, "no seed of it has a score") for name in silent]
+    left_out += [(name, reasons[name]) for name in study.datasets if name in reasons]
+    means = means.drop(index=[name for name in study.datasets if name in reasons])
+    analysis = Analysis(study, cells, means, tuple(left_out))
+    if min(means.shape) < 2:
+        return analysis
+    scores, better = _rounded(means), study.better
+    return dataclasses.replace(
+        analysis,
+        friedman=stats.friedman(scores, **better),
+        uncorrected=stats.friedman(scores, ties=False, **better),
+        permutation=stats.friedman_permutation(scores, **better),
+        nemenyi=stats.nemenyi(scores, **better),
+    )
+
+
+def _rounded(scores: pd.DataFrame) -> pd.DataFrame:
+    """Rounds to 12 digits: the order of a sum over seeds must not break a tie."""
+    return scores.map(lambda value: float(f"{value:.12g}"))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Evidence:
+    """Results of jbias.stats by the names of its functions, in the unit that is shown.
+
+    Of `tests`, bradley_terry is None for many algorithms, or too few draws of worth; those
+    against a control are there where a reference is. `seeds` has "both" too, differences
+    over redrawn seeds and data sets; it is empty where `runs` is None.
+    """
+
+    tests: Mapping[str, Any]
+    size: Any  # Of F at alpha, for so many data sets and algorithms.
+    rope: float  # The smallest difference that matters.
+    reach: float  # From the smallest score to the largest.
+    units_apart: tuple[str, str] | None  # Data sets that cannot be of one unit.
+    twins: tuple[tuple[str, str], ...]  # Algorithms, or runs, with the same scores.
+    runs: score_table.Scores | None
+    no_seeds: str  # Why nothing is said of seeds; empty if something is.
+    draws: int = 0  # Of runs.
+    seeds: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    @property
+    def fewest(self) -> int:
+        return int(self.runs.counts.min()) if self.runs is not None else 0
+
+    @property
+    def bounds(self) -> str:
+        """What captions call the intervals over redrawn runs."""
+        bare = self.fewest == 2
+        return "no intervals (two give none)" if bare else "95% percentile intervals"
+
+
+def with_evidence(analysis: Analysis) -> Analysis:
+    """Adds all that is asked beside Friedman and Nemenyi, if anything was tested."""
+    if analysis.friedman is None:
+        return analysis
+    study, options = analysis.study, analysis.study.options
+    table = score_table.read(_rounded(analysis.means * study.unit.scale))
+    (n, k), better = table.means.shape, study.better
+    points = options.points or (0.01 if np.abs(table.means).max() <= 1 else 1.0)
+    alike = (stats.quade, stats.aligned_ranks, stats.max_t, stats.conover)
+    tests = {one.__name__: one(table, **better) for one in (*alike, stats.wilcoxon)}
+    tests["signed_rank"] = stats.bayesian_signed_rank(
+        table, rope=points, draws=20000 if k <= MANY else 1000, **better
+    )
+    tests["bradley_terry"] = _bradley_terry(table, better) if k <= MANY else None
+    if options.reference in table.algorithms:
+        against = {"control": options.reference, **better}
+        tests["dunn"] = stats.bonferroni_dunn(table, **against)
+        tests["control_wilcoxon"] = stats.wilcoxon(table, **against)
+    runs, no_seeds = seeds_of(analysis)
+    evidence = Evidence(
+        tests=tests,
+        size=stats.type_1_error(n, k, alpha=analysis.alpha),
+        rope=points,
+        reach=float(np.ptp(table.means)),
+        units_apart=_units_apart(table),
+        twins=tuple(_equal_scores(table, runs)),
+        runs=runs,
+        no_seeds=no_seeds,
+    )
+    if runs is not None:
+        # Fewer for very large tables: a report takes seconds.
+        draws = int(np.clip(5e7 / (n * k * k * runs.values.shape[2]), 200, 2000))
+        seeds = _of_seeds(runs, better, draws, points, analysis.alpha)
+        evidence = dataclasses.replace(evidence, draws=draws, seeds=seeds)
+    return dataclasses.replace(analysis, evidence=evidence)
+
+
+def _bradley_terry(table: score_table.Scores, better: Mapping[str, bool]):
+    try:
+        return stats.bradley_terry(table, **better)
+    except ValueError as error:
+        if not str(error).startswith("draws:"):
+            raise
+        return None  # The draws are worth too little; the table of pairs lacks it.
+
+
+def _of_seeds(runs, better, draws: int, points: float, alpha: float) -> dict[str, Any]:
+    common = {**better, "draws": draws}
+    shown = _without_intervals if runs.counts.min() == 2 else lambda result: result
+    alike = (stats.intervals, stats.performance_profiles, stats.mean_differences)
+    return {
+        **{one.__name__: shown(one(runs, **common)) for one in alike},
+        "stability": shown(stats.rank_stability(runs, alpha=alpha, **common)),
+        "both": stats.mean_differences(runs, datasets=True, **common),
+        "improvement": stats.probability_of_improvement(runs, **common),
+        "mixed": stats.mixed_model(runs, **better),
+        "effects": stats.effect_sizes(runs, **better, draws=max(draws // 4, 100)),
+        "power": stats.power_of_design(
+            runs, difference=points, alpha=alpha, draws=draws // 2
+        ),
+    }
+
+
+def _without_intervals(result):
+    """Over two runs there are none."""
+    bare = {
+        name: dataclasses.replace(one, low=one.low * np.nan, high=one.high * np.nan)
+        for name, one in vars(result).items()
+        if isinstance(one, resampling.Estimate)
+    }
+    return dataclasses.replace(result, **bare)
+
+
+def coverage(runs: int) -> float:
+    """Gives how often a percentile interval called 95 % holds the mean of so few runs.
+
+    It reaches 1.96 sqrt((r-1) / r) standard errors; the mean's is known by t(r-1).
+    """
+    reach = 1.96 * math.sqrt((runs - 1) / runs)
+    return float(2 * scipy.stats.t.cdf(reach, runs - 1) - 1)
+
+
+def seeds_of(analysis: Analysis) -> tuple[score_table.Scores | None, str]:
+    """Gives the tested scores seed by seed, or why that cannot be."""
+    study, values = analysis.study, analysis.study.values
+    wanted = values["dataset"].isin(analysis.datasets)
+    wanted &= values["algorithm"].isin(analysis.algorithms)
+    values = values[wanted.to_numpy()]
+    frame = values[["algorithm", "dataset", "seed"]].astype(str)
+    frame["score"] = values["value"].astype(float) * study.unit.scale
+    frame = frame.rename(columns={"seed": "run"})
+    one = study.repeats.removesuffix("s")
+    if lacking := score_table.missing_cells(frame):
+        first = "; ".join(lacking[:3])
+        return None, f"not every {one} has a score on every data set ({first})"
+    runs = score_table.read(frame)
+    runs = runs.only(datasets=analysis.datasets, algorithms=analysis.algorithms)
+    single = [a for a, n in zip(runs.algorithms, runs.counts, strict=True) if n < 2]
+    if single:
+        more = " and others" if len(single) > 3 else ""
+        return None, f"there is a single {one} of {', '.join(single[:3])}{more}"
+    return runs, ""
+
+
+def _equal_scores(table, runs) -> Iterator[tuple[str, str]]:
+    """Names algorithms, and runs of one, that have the same scores everywhere."""
+    groups = [(table.algorithms, table.means.T)]
+    for name in runs.algorithms if runs is not None else ():
+        scores = runs.runs(name).T
+        groups.append(([f"{name} run {i + 1}" for i in range(len(scores))], scores))
+    for names, rows in groups:
+        found = np.unique(rows, axis=0, return_index=True, return_inverse=True)
+        _, first, places = found
+        for i, place in enumerate(places.ravel()):
+            if first[place] != i:
+                yield names[first[place]], names[i]
+
+
+def _units_apart(table: score_table.Scores) -> tuple[str, str] | None:
+    """Names two data sets of which one has fractions and the other has not."""
+    most = np.abs(table.means).max(axis=1)
+    low, high = int(np.argmin(most)), int(np.argmax(most))
+    apart = most[low] <= 1 and most[high] > 20 * most[low]
+    return (table.datasets[low], table.datasets[high]) if apart else None
+
+
+def best_cells(
+    runs: score_table.Scores, *, larger_is_better: bool, alpha: float
+) -> list[tuple[int, int]]:
+    """Gives the cells (algorithm, data set) that may be called best of their data set.
+
+    The best mean, and those next to it that Welch's t test does not tell apart from it,
+    down to the first that it does; none where it tells no algorithm apart. As the best is
+    chosen by the same scores, p counts for all pairs (Bonferroni). A run's spread is taken
+    as at least that of the data set's algorithms together: of two or three runs that happen
+    to coincide nothing is certain. Every data set stands by itself.
+    """
+    cells, sign = [], 1 if larger_is_better else -1
+    counts, k = runs.counts, len(runs.algorithms)
+    variances, freedom = runs.stds**2, counts - 1
+    pooled = (variances @ freedom) / freedom.sum()
+    stds = np.sqrt(np.maximum(variances, pooled[:, None]))
+    for i, mean in enumerate(sign * runs.means):
+        order = np.argsort(-mean, kind="stable")
+        best, others = order[0], order[1:]
+        if not pooled[i]:
+            continue
+        p = scipy.stats.ttest_ind_from_stats(
+            *(mean[best], stds[i, best], counts[best]),
+            *(mean[others], stds[i, others], counts[others]),
+            equal_var=False,
+        ).pvalue
+        apart = p * k * (k - 1) / 2 <= alpha
+        if apart.any():
+            kept = others[: int(np.argmax(apart))]
+            cells += [(int(j), i) for j in (best, *kept)]
+    return cells
+
+
+_UNIT = ["label", "workdir", "seed"]
+_SAME = ["stage", "step", "dataset", "condition", "metric", "value"]
+
+
+def _twins_of_runs(frame: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
+    """Two algorithms, with each seed that both have, or seeds of one that did the same.
+
+    That is the same accuracies and losses in all evaluations, and the same decisions where
+    these are stored.
+    """
+    frame = frame.loc[frame["value"].notna(), [*_UNIT, *_SAME]]
+    metric, digest = (
+        frame["metric"],
+        pd.util.hash_pandas_object(frame[_SAME], index=False),
+    )
+    losses = [name for name in metric.unique() if name.startswith("loss")]
+    units = frame[_UNIT].assign(
+        right=digest.where(metric == "accuracy", 0),
+        loss=digest.where(metric.isin(losses), 0),
+    )
+    sums = units.groupby(_UNIT, observed=True, sort=False)[["right", "loss"]].sum()
+    counts = collections.Counter()
+    for _, alike in sums[sums["right"] != 0].groupby("right", sort=False):
+        for one, other in itertools.combinations(alike["loss"].items(), 2):
+            names = _twin_names(one[0], other[0])
+            if names and one[1] == other[1] and (how := _alike(one[0], other[0])):
+                counts[(*names, how)] += 1
+    seeds = sums.reset_index().groupby("label", observed=True)["seed"].agg(set)
+    for twins, count in counts.items():
+        one, other, _ = twins
+        if one not in seeds or count == len(seeds[one] & seeds[other]):
+            yield twins
+
+
+def _twin_names(one: tuple, other: tuple) -> list[str]:
+    if one[0] == other[0]:
+        return [f"{one[0]} seed {one[2]}", f"seed {other[2]}"]
+    both = sorted((one[0], other[0]), key=lambda name: name.lower() != "erm")
+    return both if one[2] == other[2] else []
+
+
+def _alike(one: tuple, other: tuple) -> str:
+    """How two units with equal accuracies and losses are alike; empty if they are not."""
+    first, second = (_decided(folder).get(seed, {}) for _, folder, seed in (one, other))
+    common = first.keys() & second.keys()
+    if not common:
+        return "have the same accuracies and losses in every evaluation"
+    same = "gave the same decisions on every image of every set"
+    return same if all(first[name] == second[name] for name in common) else ""
+
+
+@functools.lru_cache(maxsize=1000)
+def _decided(workdir: str) -> dict[int, dict[str, bytes]]:
+    """Digests of each seed's stored decisions by file; without those that are damaged."""
+    folder, digests = pathlib.Path(workdir) / "decisions", collections.defaultdict(dict)
+    for path in folder.glob("*/*.parquet"):
+        with contextlib.suppress(ValueError, OSError):  # Told where files are checked.
+            for seed, one in decisions.read(path).items():
+                digest = hashlib.sha256(one.prediction.tobytes()).digest()
+                digests[seed][f"{path.parent.name}/{path.name}"] = digest
+    return digests
+
+
+def _at_chance(study: Study) -> Iterator[dict]:
+    """Where Wilson's interval of the accuracy holds 1 / classes.
+
+    Classes are those among which the networks decide, where all runs say so.
+    """
+    known: dict[str, set] = {}
+    for run in study.runs:
+        for name, facts in run.data.items():
+            rule = facts.get("decision") if isinstance(facts, dict) else None
+            among = re.search(r"over (?:the network's )?([\d,]+) classes", str(rule))
+            known.setdefault(name, set()).add(among and int(among[1].replace(",", "")))
+    cells = study.values.groupby(["algorithm", "dataset"], observed=True, sort=False)
+    for (algorithm, dataset), rows in cells:
+        classes, n, mean = known.get(dataset, ()), set(rows["n"]), rows["value"].mean()
+        if (len(classes), len(n)) != (1, 1) or pd.isna([mean, *classes, *n]).any():
+            continue
+        (among,), (images,) = classes, map(int, n)
+        low, high = decisions.wilson_interval(round(mean * images), images)
+        if low <= 1 / among <= high:
+            names = {"algorithm": str(algorithm), "dataset": str(dataset)}
+            yield {**names, "accuracy": mean, "classes": among, "n": images}

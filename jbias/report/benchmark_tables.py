@@ -1,0 +1,667 @@
+"""The tables of a comparison: scores, tests, seeds, selection, and what runs were made of."""
+
+import dataclasses
+import functools
+import itertools
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+
+from jbias import stats
+from jbias.report import analysis as analysis_lib
+from jbias.report import inputs, prose, tables, workdirs
+from jbias.runs import results
+
+_two, _plus = "{:.2f}".format, prose.number(2, plus=True)
+# How a column is headed and shown, where that is not its name, and text, a whole number or
+# two digits.
+_COLUMNS: Mapping[str, tuple[str, Callable[..., str]]] = {
+    "dataset": ("Data set", str),
+    "datasets": ("data sets", tables.whole),
+    "mean_rank": ("Mean", _two),
+    "statistic": ("statistic", prose.f_text),
+    "df": ("df", str),
+    "F": ("F", prose.f_text),
+    "p": ("p", tables.p_text),
+    "critical_difference": ("CD", _two),
+    "pairs": ("pairs", tables.whole),
+    "better": ("better rank", str),
+    "worse": ("worse rank", str),
+    "rank_difference": ("Δ rank", _two),
+    "nemenyi": ("Nemenyi", tables.p_text),
+    "max_t": ("max-T", tables.p_text),
+    "conover_holm": ("Conover–Holm", tables.p_text),
+    "wilcoxon_holm": ("Wilcoxon–Holm", tables.p_text),
+    "signed_rank_better": ("P better", _two),
+    "signed_rank_rope": ("P equivalent", _two),
+    "bradley_terry_better": ("P better (Bradley-Terry)", _two),
+    "z": ("z", _plus),
+    "dunn": ("Bonferroni-Dunn", tables.p_text),
+    "holm": ("ranks, Holm", tables.p_text),
+    "first": ("first", prose.share),
+    "better_on_other_sets": ("P(sets)", _two),
+    "better_run": ("P(run)", _two),
+    "rank_biserial": ("r", _plus),
+    "hedges_g": ("g", _plus),
+    "mixed_p": ("p", tables.p_text),
+    "device_hours": ("device hours", "{:.3g}".format),
+    "energy_kwh": ("kWh", "{:.3g}".format),
+    "kg_co2e": ("kg CO2e", "{:.3g}".format),
+}
+# A key, or a head, how a cell is shown, and the keys that it shows.
+_Column = str | tuple
+
+
+def _table(
+    name: str,
+    caption: str,
+    data: pd.DataFrame | Sequence[Mapping],
+    show: Sequence[_Column] = (),
+    *,
+    most: int | None = None,
+    strong: Callable[[Mapping], Collection[str]] = lambda row: (),
+) -> tables.Table | None:
+    """Makes a table of the columns to show, all if none are named; None without rows.
+
+    What is not known is a dash. CSV and Parquet have all columns and rows; `most` is how
+    many rows the page shows. strong: the first keys of the cells of a row to emphasise.
+    """
+    data = pd.DataFrame(data)
+    if data.empty:
+        return None
+    columns = [_column(one, data) for one in show or data]
+    rows = data[:most].to_dict("records")
+    if more := len(data) - len(rows):
+        caption += f" {more:,} more rows stand in the CSV file."
+    return tables.Table(
+        name,
+        caption,
+        head=tuple(head for head, *_ in columns),
+        rows=tuple(
+            tuple(
+                "–" if pd.isna(row[keys[0]]) else form(*(row[key] for key in keys))
+                for _, form, *keys in columns
+            )
+            for row in rows
+        ),
+        data=data,
+        strong=frozenset(
+            (i, j)
+            for i, row in enumerate(rows)
+            for j, (_, _, key, *_) in enumerate(columns)
+            if key in strong(row)
+        ),
+        texts=len([*itertools.takewhile(lambda column: column[1] is str, columns)]),
+    )
+
+
+def _column(one: _Column, data: pd.DataFrame) -> tuple:
+    if isinstance(one, tuple):
+        return one
+    if one in _COLUMNS:
+        return *_COLUMNS[one], one
+    if pd.api.types.is_integer_dtype(data[one]):
+        return one, tables.whole, one
+    if pd.api.types.is_float_dtype(data[one]):
+        return one, _two, one
+    return one.replace("_", " ").capitalize(), str, one
+
+
+def _between(digits: int, plus: bool = False) -> Callable[..., str]:
+    """Gives a function that shows `value [low, high]`, the value alone without ends."""
+    shown, end = prose.number(digits, plus), prose.number(digits)
+
+    def cell(value: float, low: float, high: float) -> str:
+        ends = f" [{end(low)}, {end(high)}]" if math.isfinite(low) else ""
+        return f"{shown(value)}{ends}"
+
+    return cell
+
+
+def scores(analysis: analysis_lib.Analysis) -> tables.Table:
+    """Shows mean ± std of every algorithm on every data set.
+
+    Strong is what may be called best, underlined what an algorithm trained on.
+    """
+    study, tested = analysis.study, analysis.friedman is not None
+    cells = analysis.cells.set_index(["algorithm", "dataset"])
+    sizes = study.values.dropna(subset="n").groupby("dataset")["n"].unique()
+    sizes = {name: f" (n={n[0]:,})" for name, n in sizes.items() if len(n) == 1}
+    guessed = {(one["algorithm"], one["dataset"]) for one in study.at_chance}
+    ranks = dict(zip(analysis.algorithms, analysis.nemenyi.ranks)) if tested else {}
+    best, leaders = analysis.best_cells, analysis.leaders
+    rows, strong, under = [], set(), set()
+    for i, algorithm in enumerate(study.algorithms):
+        seeds = study.seeds.get(algorithm, 0)
+        rank = f"{ranks[algorithm]:.2f}" if algorithm in ranks else "–"
+        row = [algorithm, str(seeds), rank]
+        strong |= {(i, 2)} if algorithm in leaders else set()
+        for j, dataset in enumerate(study.datasets, len(row)):
+            key = algorithm, dataset
+            cell = cells.loc[key]
+            fewer = f" (n={cell['n']:.0f})" if 0 < cell["n"] < seeds else ""
+            chance = " (chance)" if key in guessed else ""
+            row.append(study.unit.spread(cell["mean"], cell["std"]) + fewer + chance)
+            strong |= {(i, j)} if key in best else set()
+            under |= {(i, j)} if key in study.trained else set()
+        rows.append(tuple(row))
+    caption = [prose.made_of(analysis), prose.strong(analysis, any_is=bool(strong))]
+    if under:
+        caption.append("Underlined: the algorithm trained on that kind of data.")
+    if guessed:
+        caption.append("(chance): as guessing would be, so that no claim follows.")
+    if sizes:
+        caption.append("n in the head counts images.")
+    heads = [f"{name}{sizes.get(name, '')}" for name in study.datasets]
+    return tables.Table(
+        "scores",
+        " ".join(caption),
+        head=("Algorithm", study.repeats, "Mean rank", *heads),
+        rows=tuple(rows),
+        data=analysis.cells,
+        strong=frozenset(strong),
+        under=frozenset(under),
+    )
+
+
+def reference(analysis: analysis_lib.Analysis) -> tables.Table | None:
+    """Shows differences of means to one algorithm."""
+    study, unit = analysis.study, analysis.study.unit
+    name, better = study.options.reference, study.options.larger_is_better
+    matrix = analysis.cells.pivot(index="algorithm", columns="dataset", values="mean")
+    matrix = matrix.loc[list(study.algorithms), list(study.datasets)]
+    apart = (matrix - matrix.loc[name]).drop(index=name)
+    p = {frozenset(pair): pvalue for *pair, pvalue in analysis.pairs}
+    p = [p.get(frozenset((other, name)), math.nan) for other in apart.index]
+    keys = tables.apart(study.datasets, ("algorithm", "p"))
+    turned = "" if better else ", below zero where better"
+    signed = itertools.repeat(functools.partial(unit.show, signed=True))
+    return _table(
+        "reference",
+        f"Means less that of {name}, in {unit.of_differences}{turned}; p by Nemenyi's test.",
+        apart.set_axis(keys, axis=1).reset_index(names="algorithm").assign(p=p),
+        ["algorithm", *zip(study.datasets, signed, keys), "p"],
+    )
+
+
+def runs(study: analysis_lib.Study) -> tables.Table | None:
+    """Shows the scores of every single run."""
+    keys = tables.apart(study.datasets, ("algorithm", "seed"))
+    unit = ["algorithm", "seed"]
+    wide = study.values.pivot(index=unit, columns="dataset", values="value")
+    wide = wide.reindex(columns=list(study.datasets)).set_axis(keys, axis=1)
+    wide = wide.reset_index().astype({"algorithm": str})
+    number = wide["seed"].astype(str).str.extract(r"(\d+)$")[0].astype(float).fillna(0)
+    place = wide["algorithm"].map({name: i for i, name in enumerate(study.algorithms)})
+    one, show = study.repeats.removesuffix("s"), itertools.repeat(study.unit.show)
+    return _table(
+        "runs",
+        f"Every {one} by itself, at {study.rule}.",
+        wide.iloc[np.lexsort((number, place))],
+        ["algorithm", (one, str, "seed"), *zip(study.datasets, show, keys)],
+        most=200,
+    )
+
+
+def validation(study: analysis_lib.Study) -> tables.Table | None:
+    """Shows validation accuracy and the epochs that were selected."""
+    rows, chosen = [], study.selected
+    chosen = chosen[(chosen["dataset"] == results.VALID) & (chosen["condition"] == "")]
+    chosen = chosen[chosen["metric"] == "accuracy"]
+    for algorithm in study.algorithms if len(chosen) else ():
+        mine = chosen[chosen["label"] == algorithm]
+        sizes = sorted(set(mine["n"].dropna()))
+        rows.append(
+            {
+                "algorithm": algorithm,
+                "seeds": len(mine),
+                "mean": mine["value"].mean(),
+                "std": mine["value"].std(),
+                "images": ", ".join(f"{size:,}" for size in sizes) or "–",
+                "epochs": " ".join(f"{epoch:g}" for epoch in mine["epoch"]),
+            }
+        )
+
+    def listed(epochs: str) -> str:
+        each = epochs.split()
+        return ", ".join(each) if len(each) <= 10 else f"{each[0]} … {each[-1]}"
+
+    spread = analysis_lib.unit_of("accuracy", chosen["value"]).spread
+    when = "Last epoch" if study.options.selection == "last_n" else "Epochs selected"
+    return _table(
+        "validation",
+        f"Accuracy in % on the validation set, at {study.rule}. Mean ± standard deviation "
+        "over seeds; epochs seed by seed.",
+        rows,
+        [
+            *("algorithm", "seeds", ("Validation accuracy", spread, "mean", "std")),
+            *(("images", "{}".format, "images"), (when, listed, "epochs")),
+        ],
+    )
+
+
+def shape_bias(study: analysis_lib.Study) -> tables.Table | None:
+    """Shows shape bias with the counts that it is made of."""
+    mine = study.selected[study.selected["metric"] == "shape_bias"]
+    datasets = list(dict.fromkeys(mine["dataset"]))
+    values = inputs.values_of(study.selected, "shape_bias", datasets)
+    cells = analysis_lib.cells_of(values, study.algorithms, datasets)
+    cells = cells.rename(columns={"n": "seeds"})
+    counts = mine.groupby(["label", "dataset"])[["count", "n"]].sum(min_count=1)
+    both = cells.join(counts, on=["algorithm", "dataset"])
+    spread = analysis_lib.unit_of("shape_bias", mine["value"]).spread
+    return _table(
+        "shape_bias",
+        "Shape bias in %: decisions for the shape, of those for either shape or texture. Mean "
+        f"± standard deviation over seeds, at {study.rule}. Counts are sums over seeds; a mean "
+        "of several evaluations has none.",
+        cells.assign(
+            shape_decisions=both["count"], texture_decisions=both["n"] - both["count"]
+        ),
+        [
+            *("algorithm", "dataset", "seeds", ("Shape bias", spread, "mean", "std")),
+            ("for shape", tables.whole, "shape_decisions"),
+            ("for texture", tables.whole, "texture_decisions"),
+        ],
+    )
+
+
+def ranks(analysis: analysis_lib.Analysis) -> tables.Table | None:
+    """Shows the ranks that the tests see."""
+    keys = tables.apart(analysis.datasets, ("algorithm", "mean_rank"))
+    data = analysis.ranks.T.set_axis(keys, axis=1).reset_index(names="algorithm")
+    shown = zip(analysis.datasets, itertools.repeat("{:g}".format), keys)
+    return _table(
+        "ranks",
+        "Ranks of the means, 1 the best; ties (to 12 digits) share their mean rank.",
+        data.assign(mean_rank=analysis.nemenyi.ranks),
+        ["algorithm", *shown, "mean_rank"],
+    )
+
+
+def nemenyi(analysis: analysis_lib.Analysis) -> tables.Table:
+    """Shows the matrix of p-values, in the order of mean ranks."""
+    names, result, order = analysis.algorithms, analysis.nemenyi, analysis.order
+    claimed = {frozenset(pair) for *pair, _ in analysis.significant}
+    data = pd.DataFrame(result.pvalues, columns=tables.apart(names, ("algorithm",)))
+    data.insert(0, "algorithm", names)
+    rows, strong = [], set()
+    for a, i in enumerate(order):
+        p = ["" if i == j else tables.p_text(result.pvalues[i, j]) for j in order]
+        rows.append((names[i], _two(result.ranks[i]), *p))
+        pairs = [{names[i], names[j]} in claimed for j in order]
+        strong |= {(a, b) for b, differ in enumerate(pairs, 2) if differ}
+    return tables.Table(
+        "nemenyi",
+        "p-values of Nemenyi's test, which by its nature adjusts for all pairs (from the "
+        "studentised range, as of many data sets); best mean rank first. Strong where "
+        f"p ≤ {analysis.alpha:g} and Friedman's test rejects. Critical difference of mean "
+        f"ranks: {analysis.critical_difference:.3f}.",
+        head=("Algorithm", "Mean rank", *(names[i] for i in order)),
+        rows=tuple(rows),
+        data=data,
+        strong=frozenset(strong),
+    )
+
+
+def omnibus(analysis: analysis_lib.Analysis) -> tables.Table | None:
+    """Shows all tests of the same question side by side."""
+    f, plain, exact = analysis.friedman, analysis.uncorrected, analysis.permutation
+    drawn = f"{exact.permutations:,} permutations, ± {exact.standard_error:.2g}"
+    drawn = "all permutations" if exact.exact else drawn
+    quade, aligned = (analysis.evidence.tests[n] for n in ("quade", "aligned_ranks"))
+    rows = [
+        ("Iman and Davenport's F (the one that counts)", f.statistic, f.df, f.pvalue),
+        ("the same, ties not corrected", plain.statistic, plain.df, plain.pvalue),
+        ("Friedman's χ²", f.chi2, f.df[:1], f.chi2_pvalue),
+        (f"F by permutation ({drawn})", exact.statistic, (), exact.pvalue),
+        ("Quade", quade.statistic, quade.df, quade.pvalue),
+        ("aligned ranks", aligned.statistic, aligned.df, aligned.pvalue),
+    ]
+    data = pd.DataFrame(rows, columns=["test", "statistic", "df", "p"])
+    data["df"] = [", ".join(f"{d:g}" for d in df) or "–" for df in data["df"]]
+    return _table(
+        "omnibus",
+        "Do the algorithms rank alike? Quade weighs data sets by how far they spread the "
+        "algorithms, aligned ranks compare across data sets; both need one unit. Kendall's W, "
+        f"the agreement of the data sets, is {f.kendall_w:.3f}. Data sets: "
+        f"{', '.join(analysis.datasets)}.",
+        data,
+    )
+
+
+def _decision(analysis: analysis_lib.Analysis) -> dict[str, float]:
+    """What the tests come to, NaN where there is none."""
+    if analysis.friedman is None:
+        return dict.fromkeys(("F", "p", "critical_difference", "pairs"), math.nan)
+    return {
+        "F": analysis.friedman.statistic,
+        "p": analysis.friedman.pvalue,
+        "critical_difference": analysis.critical_difference,
+        "pairs": len(analysis.significant),
+    }
+
+
+def strict(analysis: analysis_lib.Analysis) -> tables.Table | None:
+    """Shows what the tests say with and without the sets that some trained on."""
+    study, rows, seen = analysis.study, [], set()
+    for setting in ("all test sets", "strict") if study.trained else ():
+        options = dataclasses.replace(study.options, strict=setting == "strict")
+        one = analysis_lib.analyse(dataclasses.replace(study, options=options))
+        rows.append(dict(setting=setting, datasets=len(one.datasets), **_decision(one)))
+        seen |= {dataset for _, dataset in study.trained if dataset in one.datasets}
+    return _table(
+        "strict",
+        "The tests over all test sets, and without those that some algorithm trained on "
+        f"({', '.join(sorted(seen))}): F and p after Iman and Davenport, the critical "
+        f"difference of mean ranks, and how many pairs differ at α = {analysis.alpha:g}.",
+        rows,
+    )
+
+
+def _pairs(
+    analysis: analysis_lib.Analysis, **matrices: np.ndarray
+) -> Iterator[dict[str, str | float]]:
+    """Gives a row a pair, the smallest p of Nemenyi's test first."""
+    place = {name: i for i, name in enumerate(analysis.algorithms)}
+    for better, worse, _ in analysis.pairs:
+        at = place[better], place[worse]
+        cells = {key: matrix[at] for key, matrix in matrices.items()}
+        yield {"better": better, "worse": worse, **cells}
+
+
+def posthoc(analysis: analysis_lib.Analysis) -> tables.Table | None:
+    """Shows every pair under every test."""
+    tests, ranks = analysis.evidence.tests, analysis.nemenyi.ranks
+    terry, least = tests["bradley_terry"], tests["wilcoxon"].least_adjusted
+    model = (
+        "the Bayesian Bradley-Terry model."
+        if terry is not None
+        else "not by the Bayesian Bradley-Terry model, which takes long for so many."
+    )
+    if least > analysis.alpha:
+        model += (
+            f" Wilcoxon's test can give no adjusted p below {tables.p_text(least)} with "
+            f"{len(analysis.datasets)} data sets and so many pairs: it can never reject here."
+        )
+    p = {
+        "nemenyi": analysis.nemenyi.adjusted,
+        "max_t": tests["max_t"].adjusted,
+        "conover_holm": tests["conover"].adjusted,
+        "wilcoxon_holm": tests["wilcoxon"].adjusted,
+    }
+    rows = _pairs(
+        analysis,
+        rank_difference=ranks - ranks[:, None],
+        **p,
+        signed_rank_better=tests["signed_rank"].better,
+        signed_rank_rope=tests["signed_rank"].rope,
+        **({} if terry is None else {"bradley_terry_better": terry.better}),
+    )
+    return _table(
+        "posthoc",
+        "Every pair under every test: p adjusted for all pairs, strong where "
+        f"p ≤ {analysis.alpha:g}. Nemenyi and max-T (by permutation) compare mean ranks; "
+        "Conover's test follows a Friedman test that rejects, and rejects more; Wilcoxon's "
+        "takes differences of scores, of this pair alone. P: probability that the first is "
+        "better, by the Bayesian signed-rank test with a region of practical equivalence of ± "
+        f"{analysis.evidence.rope:g} and {model}",
+        list(rows),
+        most=60,
+        strong=lambda row: [key for key in p if row[key] <= analysis.alpha],
+    )
+
+
+def control(analysis: analysis_lib.Analysis) -> tables.Table | None:
+    """Shows all algorithms against the reference, adjusted for these alone."""
+    dunn, alpha = analysis.evidence.tests["dunn"], analysis.alpha
+    p = {
+        "dunn": dunn.adjusted,
+        "holm": stats.adjust(dunn.pvalues, "holm"),
+        "wilcoxon_holm": analysis.evidence.tests["control_wilcoxon"].adjusted,
+    }
+    return _table(
+        "control",
+        f"Every algorithm against {dunn.control}, adjusted for these comparisons alone: valid "
+        f"if {dunn.control} was the control before the scores were seen. z is of mean ranks, "
+        f"positive where better than {dunn.control}; strong where p ≤ {alpha:g}.",
+        pd.DataFrame({"algorithm": dunn.algorithms, "z": dunn.statistics, **p}),
+        strong=lambda row: [key for key in p if row[key] <= alpha],
+    )
+
+
+def stability(analysis: analysis_lib.Analysis) -> tables.Table | None:
+    """Shows ranks, means and IQM with intervals over redrawn seeds."""
+    evidence, digits = analysis.evidence, analysis.study.unit.digits
+    stable, sure = evidence.seeds["stability"], evidence.seeds["intervals"]
+    data, shown = {"algorithm": stable.algorithms, "first": stable.best}, []
+    for head, one, places in (
+        ("Mean rank", stable.ranks, 2),
+        ("Mean", sure.mean, digits),
+        ("IQM", sure.iqm, 3),
+        ("Optimality gap", sure.optimality_gap, 3),
+    ):
+        key = head.lower().replace(" ", "_")
+        data |= {key: one.value, f"{key}_low": one.low, f"{key}_high": one.high}
+        shown.append((head, _between(places), key, f"{key}_low", f"{key}_high"))
+    return _table(
+        "stability",
+        f"{evidence.bounds.capitalize()} over {analysis.study.repeats} redrawn "
+        f"{evidence.draws:,} times, for all data sets together: a run is one model. How often "
+        "an algorithm ranks first; interquartile mean (IQM) and optimality gap of scores "
+        "normalised by the worst and best run of each data set.",
+        pd.DataFrame(data).sort_values("mean_rank", kind="stable"),
+        ["algorithm", shown[0], "first", *shown[1:]],
+    )
+
+
+def differences(analysis: analysis_lib.Analysis) -> tables.Table | None:
+    """Shows how large the difference of every pair is, and how sure."""
+    unit, seeds = analysis.study.unit, analysis.evidence.seeds
+    mine, both, effects = seeds["mean_differences"], seeds["both"], seeds["effects"]
+    end, advantage = prose.number(unit.digits), _between(unit.digits, plus=True)
+    rows = _pairs(
+        analysis,
+        difference=mine.pairs.value,
+        seeds_low=mine.pairs.low,
+        seeds_high=mine.pairs.high,
+        both_low=both.pairs.low,
+        both_high=both.pairs.high,
+        better_on_other_sets=both.better,
+        better_run=seeds["improvement"].pairs.value,
+        a12=effects.a12_mean.value,
+        rank_biserial=effects.rank_biserial.value,
+        hedges_g=effects.hedges_g.value,
+        mixed_p=seeds["mixed"].pvalues,
+    )
+    others = lambda low, high: f"[{end(low)}, {end(high)}]"
+    return _table(
+        "differences",
+        "How much better the first is (positive: better, also where smaller scores are), in "
+        f"{unit.of_differences}, averaged over data sets: with "
+        f"{analysis.evidence.bounds} over redrawn {analysis.study.repeats} alone, and 95% over data sets redrawn too (hierarchical "
+        "bootstrap: what to expect on other such sets). P(sets): how often the first is better "
+        "then. P(run): how probably one run of it beats one of the other (Vargha and Delaney's "
+        "A). r: rank-biserial correlation and g: Hedges' g, over data sets; p: of the linear "
+        "mixed model, not adjusted.",
+        list(rows),
+        [
+            *("better", "worse"),
+            ("Advantage", advantage, "difference", "seeds_low", "seeds_high"),
+            ("with other data sets", others, "both_low", "both_high"),
+            *("better_on_other_sets", "better_run", "rank_biserial", "hedges_g"),
+            "mixed_p",
+        ],
+        most=60,
+    )
+
+
+def power(analysis: analysis_lib.Analysis) -> tables.Table:
+    """Shows power as here, and by seeds and data sets in the CSV file, for each test."""
+    result, what = analysis.evidence.seeds["power"], analysis.study.repeats
+    digits, rows, data = analysis.study.unit.digits + 1, [], []
+    tests = {"t": "paired t", "wilcoxon": "Wilcoxon", "nemenyi": "Nemenyi"}
+    for test, name in tests.items():
+        least, present = result.minimal[test], result.present[test]
+        shown = f"{least:.{digits}f}" if math.isfinite(least) else "never"
+        rows.append((name, "as here", f"{present:.2f}", shown))
+        data.append((test, "here", len(analysis.datasets), present))
+        for seeds, row in zip(result.seeds, result.power[test], strict=True):
+            pairs = zip(result.datasets, row, strict=True)
+            data += [(test, str(seeds), sets, chance) for sets, chance in pairs]
+    return tables.Table(
+        "power",
+        "How often a study like this one would find one algorithm better than another by "
+        f"{result.difference:g}, and what difference it would find with a chance of "
+        f"{result.target:g}; simulated from the spread seen here. t and Wilcoxon at "
+        f"α = {result.alpha:g} shared among {result.comparisons} pairs. The CSV file has other "
+        f"numbers of {what} and data sets.",
+        head=("Test", "study", "power", f"found with {result.target:g}"),
+        rows=tuple(rows),
+        data=pd.DataFrame(data, columns=["test", "seeds", "datasets", "power"]),
+        texts=2,
+    )
+
+
+def selections(study: analysis_lib.Study) -> tables.Table | None:
+    """Shows what other selection rules would have given."""
+    data, key = pd.DataFrame(), ["algorithm", "dataset"]
+    for name, values in study.others:
+        cells = analysis_lib.cells_of(values, study.algorithms, study.datasets)
+        data[name] = cells.set_index(key)["mean"]
+    heads = {"oracle": "oracle (not a result)"}
+    show = [(heads.get(name, name), study.unit.show, name) for name in data]
+    if {"oracle", "best validation"} <= {*data}:
+        gap = "oracle − best validation"
+        data[gap] = data["oracle"] - data["best validation"]
+        show.append((gap, functools.partial(study.unit.show, signed=True), gap))
+    return _table(
+        "selections",
+        "Means over seeds by rule of selection. The oracle chooses each epoch by looking at "
+        "the test set; its gap is what that gains.",
+        data.reset_index(),
+        [*key, *show],
+    )
+
+
+def selection_tests(analysis: analysis_lib.Analysis) -> tables.Table | None:
+    """Shows what the tests would have said under other selection rules."""
+    rows = []
+    for name, values in analysis.study.others:
+        one = analysis_lib.analyse(dataclasses.replace(analysis.study, values=values))
+        order = one.order if one.friedman is not None else []
+        ranks = [f"{one.algorithms[i]} {one.nemenyi.ranks[i]:.2f}" for i in order]
+        decision = _decision(one) | {"pairs": len(one.significant)}
+        rows.append(dict(selection=name, **decision, mean_ranks=", ".join(ranks)))
+    return _table(
+        "selection_tests",
+        "F and p after Iman and Davenport under each rule of selection, how many pairs differ "
+        f"at α = {analysis.alpha:g}, and mean ranks. A conclusion that changes with the rule is "
+        "a weak one.",
+        pd.DataFrame(rows).drop(columns="critical_difference"),
+        ["selection", "F", "p", "pairs", ("Mean ranks", "{}".format, "mean_ranks")],
+    )
+
+
+def variability(study: analysis_lib.Study, data: pd.DataFrame) -> tables.Table | None:
+    """Shows how scores vary inside runs and between them."""
+    data, show = data.dropna(subset=["within", "between"], how="all"), study.unit.show
+    within, between = ("within runs", show, "within"), ("between runs", show, "between")
+    return _table(
+        "variability",
+        "How scores vary: inside a run over its last "
+        f"{data['evaluations'].max():.0f} evaluations (root mean variance), and between runs "
+        "(deviation of the seeds' means over these). Where the first is as large as the "
+        "second, which epoch is reported matters as much as which seed.",
+        data,
+        ["algorithm", "dataset", within, between, ("seeds", tables.whole, "seeds")],
+    )
+
+
+def settings(study: analysis_lib.Study) -> tables.Table | None:
+    """Shows the settings that are not equal in all runs."""
+    known = [run for run in study.runs if run.config is not None]
+    rows = [
+        (key, *(run.config.get(key, "∅") for run in known))
+        for key in workdirs.differing([run.config for run in known])
+    ]
+    caption = "Settings that are not equal in all runs; ∅ where a run has none."
+    return _of_words("settings", caption, ("setting", "Setting"), _names(known), rows)
+
+
+def costs(study: analysis_lib.Study) -> tables.Table | None:
+    """Shows what each run cost, and what the estimates of energy assume."""
+    rows, seen = [], set()
+    for name, run in zip(_names(study.runs), study.runs, strict=True):
+        starts, total = run.costs.get("starts", ()), run.costs.get("total", {})
+        if not starts or str(starts) in seen:  # Branches of one run share its file.
+            continue
+        seen.add(str(starts))
+        assumed = "; ".join(dict.fromkeys(map(workdirs.assumed, starts)))
+        row = {"run": name, "assumed": assumed, "starts": len(starts)}
+        row |= total.get("hours", {})
+        known = ("device_hours", "energy_kwh", "kg_co2e")
+        rows.append(row | {key: total.get(key) for key in known})
+    data, digits = pd.DataFrame(rows), "{:.3g}".format
+    hours = [one if one in _COLUMNS else (one, digits, one) for one in [*data][3:]]
+    return _table(
+        "costs",
+        "What each run cost, all its starts together: device hours (of a CPU, core hours), and "
+        "an estimate of the energy: hours times power in use times the building's factor "
+        "(PUE). Steps that a kill undid count; what came after a killed start's last save does "
+        "not.",
+        data,
+        ["run", "assumed", "starts", *hours],
+    )
+
+
+def provenance(study: analysis_lib.Study) -> tables.Table | None:
+    """Shows code, versions and devices of each run."""
+    flat = []
+    for run in study.runs:
+        parts = {k: v for k, v in run.provenance.items() if k not in ("config", "data")}
+        named = {"workdir": run.workdir, "label": run.label}
+        flat.append(named | workdirs.flatten(parts))
+    keys = dict.fromkeys(key for one in flat for key in one)
+    rows = [(key, *(one.get(key, "∅") for one in flat)) for key in keys]
+    caption = (
+        "Code, packages and devices of each run; ″ repeats what stands on the left."
+    )
+    table = _of_words("provenance", caption, ("key", "What"), _names(study.runs), rows)
+    shown, data = [], table.data.replace("∅", "")
+    for key, first, *others in rows:
+        same = {*others} <= {first}
+        shown.append((key, first, *(["″"] * len(others) if same else others)))
+    return dataclasses.replace(table, rows=tuple(shown), data=data)
+
+
+def data(study: analysis_lib.Study) -> tables.Table | None:
+    """Shows the data that the runs saw."""
+    seen = {}
+    for run in study.runs:
+        for name, facts in run.data.items():
+            facts = workdirs.flatten(facts if isinstance(facts, dict) else {"": facts})
+            seen.setdefault((name, *facts.items()), []).append(run.name)
+    columns = list(dict.fromkeys(key for _, *facts in seen for key, _ in facts))
+    rows = [
+        (name, *(dict(facts).get(c, "∅") for c in columns), ", ".join(names))
+        for (name, *facts), names in seen.items()
+    ]
+    caption = "Data that the runs saw. A data set with several lines is not the same in all runs."
+    return _of_words("data", caption, ("Data set",) * 2, [*columns, "runs"], rows)
+
+
+def _of_words(name, caption, first, heads, rows) -> tables.Table | None:
+    """Makes a table without numbers; `first` is the first column's key and head."""
+    if not rows:
+        return None
+    data, head = pd.DataFrame(rows, columns=[first[0], *heads]), (first[1], *heads)
+    return tables.Table(name, caption, head, tuple(rows), data, texts=len(head))
+
+
+def _names(runs: Sequence[workdirs.Run]) -> list[str]:
+    names = [run.name for run in runs]
+    unique = len({*names}) == len(names)
+    return names if unique else [run.workdir for run in runs]

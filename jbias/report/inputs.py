@@ -1,0 +1,494 @@
+"""From the records of runs, or from a table of scores that others made, to a study."""
+
+import dataclasses
+import math
+import pathlib
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+
+from jbias.report import analysis, csv_rows, trained, workdirs
+from jbias.report import options as options_lib
+from jbias.runs import checksums, results, selection
+from jbias.stats import score_table
+
+_SHARE_OF_LAST = 0.3  # BiasBed averages the last 30 of 100 epochs.
+# Scores that are this much smaller on every data set are fractions among percentages.
+_FRACTION = 20
+
+
+@dataclasses.dataclass(frozen=True)
+class Rules:
+    """Rules of selection with what each of them needs."""
+
+    last: int
+    epoch: float  # NaN where seeds have none in common.
+    best_on: str
+    metric: str
+    larger_is_better: bool
+    datasets: Sequence[str]
+    labels: Mapping[str, str]  # By workdir.
+
+    def select(self, frame: pd.DataFrame, rule: str) -> pd.DataFrame:
+        """Gives one row a number of each seed."""
+        if rule == "best_validation":
+            rows = selection.best_validation(frame)
+        elif rule == "last_n":
+            rows = selection.last_n(self._often(frame), self.last)
+        elif rule == "at_epoch" and math.isnan(self.epoch):
+            raise ValueError(
+                "at_epoch: every seed needs an evaluation at one epoch, got no epoch that "
+                "all seeds have"
+            )
+        elif rule == "at_epoch":
+            rows = selection.at_epoch(frame, self.epoch)
+        elif rule == "best_on":
+            rows = selection.best_on(frame, self.best_on)
+        else:
+            better = {"metric": self.metric, "larger_is_better": self.larger_is_better}
+            rows = selection.oracle(frame, **better)
+        return rows.assign(label=rows["workdir"].map(self.labels))
+
+    def name(self, rule: str) -> str:
+        """What a table calls it."""
+        return {
+            "best_validation": "best validation",
+            "last_n": f"last {self.last}",
+            "at_epoch": f"epoch {self.epoch:g}",
+            "best_on": f"best on {self.best_on}",
+        }.get(rule, rule)
+
+    def words(self, rule: str) -> str:
+        """What a caption says."""
+        last = f"evaluation{'s' if self.last > 1 else ''}"
+        return {
+            "best_validation": "the evaluation with the best validation accuracy of each "
+            "seed (the first, if several)",
+            "last_n": f"the mean of the last {self.last} {last} of each seed",
+            "at_epoch": f"the evaluation after epoch {self.epoch:g} of each seed",
+            "best_on": "the evaluation with the best accuracy of each seed on "
+            f"{self.best_on}, which is no test set then",
+            "oracle": "the best evaluation of each seed on each data set, chosen by looking "
+            "at that data set: an oracle, not a result that could be had",
+        }[rule]
+
+    def _often(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """Leaves out what is not asked for and was evaluated less than `last` times."""
+        cells, _ = pd.factorize(results.number_rows(frame, selection.CELL))
+        asked = (frame["metric"] == self.metric) & frame["dataset"].isin(self.datasets)
+        return frame[asked | (np.bincount(cells)[cells] >= self.last)]
+
+
+def common_epoch(rows: pd.DataFrame) -> float:
+    """Gives the last epoch that all seeds were evaluated at, NaN if there is none."""
+    digits = round(-math.log10(selection.EPOCH_ATOL))
+    rows = rows[[*selection.UNIT, "epoch"]].assign(epoch=rows["epoch"].round(digits))
+    again = pd.Series(results.number_rows(rows, list(rows)), rows.index).duplicated()
+    rows = rows[~again]
+    seeds = rows["epoch"].value_counts()
+    common = seeds.index[seeds == len(set(results.number_rows(rows, selection.UNIT)))]
+    return float(common.max()) if len(common) else math.nan
+
+
+def default_last(rows: pd.DataFrame) -> int:
+    """Gives 30 % of the evaluations of what was evaluated least, at least one."""
+    cells = pd.Series(results.number_rows(rows, selection.CELL))
+    return max(1, round(_SHARE_OF_LAST * min(cells.value_counts(), default=0)))
+
+
+def from_runs(patterns: Sequence[str], options: options_lib.Options) -> analysis.Study:
+    """Reads runs, selects models and takes the scores of one metric."""
+    full, empty = results.find_workdirs(patterns)
+    if not full:
+        raise ValueError(
+            f"--runs: must match runs with evaluations, got none: {patterns}"
+        )
+    frame = results.read(full)
+    runs = workdirs.load(frame)
+    labels = {run.workdir: run.label for run in runs}
+    paths = frame["workdir"].cat
+    by_path = pd.Categorical([labels[path] for path in paths.categories])
+    frame = frame.assign(label=by_path.take(paths.codes))
+    known = list(dict.fromkeys(run.label for run in runs))
+    named = lambda name: name if name in known else workdirs.NAMES.get(name, name)
+    options = dataclasses.replace(
+        options,
+        algorithms=tuple(map(named, options.algorithms)),
+        reference=named(options.reference),
+    )
+    _check_names("--algorithms", options.algorithms, known)
+    algorithms = list(options.algorithms) or known
+    if len(algorithms) < len(known):
+        frame = frame[frame["label"].isin(algorithms)].reset_index(drop=True)
+    runs = tuple(run for run in runs if run.label in algorithms)
+    chosen = evaluated(frame)
+    datasets = _datasets(chosen, options)
+    mine = (chosen["metric"] == options.metric) & chosen["dataset"].isin(datasets)
+    asked = chosen.loc[mine, [*selection.CELL, "epoch"]]
+    rules = Rules(
+        last=options.last or default_last(asked),
+        epoch=common_epoch(asked) if options.epoch is None else options.epoch,
+        best_on=options.best_on,
+        metric=options.metric,
+        larger_is_better=options.larger_is_better,
+        datasets=tuple(datasets),
+        labels=labels,
+    )
+    selected = rules.select(chosen, options.selection)
+    values = values_of(selected, options.metric, datasets)
+    others, notes = [], list(_notes(empty, runs, frame, chosen))
+    for rule in options_lib.SELECTIONS:
+        if rule == options.selection:
+            others.append((rules.name(rule), values))
+        elif rule != "best_on" or options.best_on:
+            try:
+                rows = rules.select(chosen, rule)
+            except ValueError as error:
+                notes.append(f"One selection is not compared: {error}.")
+            else:
+                rows = values_of(rows, options.metric, datasets)
+                others.append((rules.name(rule), rows))
+    pairs = trained.of_runs(runs, datasets)
+    if options.trained_on:
+        more = trained.read(options.trained_on, known, list(frame["dataset"].unique()))
+        pairs |= {(a, d) for a, d in more if a in algorithms and d in datasets}
+    return analysis.Study(
+        source=", ".join(patterns),
+        options=options,
+        rule=rules.words(options.selection),
+        algorithms=tuple(algorithms),
+        datasets=tuple(datasets),
+        values=values,
+        unfit=tuple(_unfit(chosen, selected, values, runs, datasets, options.metric)),
+        trained=pairs,
+        notes=tuple(notes),
+        frame=frame,
+        chosen=chosen,
+        selected=selected,
+        others=tuple(others),
+        runs=runs,
+        diverged=selection.diverged(frame),
+    )
+
+
+def evaluated(frame: pd.DataFrame) -> pd.DataFrame:
+    """Gives the evaluations that selection looks at."""
+    chosen = selection.evaluations(frame)
+    if chosen.empty:
+        raise ValueError(
+            "--runs: must hold an evaluation of a seed that did not diverge, got none; "
+            "see the runs' log.txt"
+        )
+    return chosen
+
+
+def values_of(
+    selected: pd.DataFrame, metric: str, datasets: Sequence[str]
+) -> pd.DataFrame:
+    """Gives one row per algorithm, data set and seed; conditions are averaged.
+
+    A record without condition is the data set's own number and goes before any mean.
+    """
+    rows = selected[(selected["metric"] == metric) & selected["dataset"].isin(datasets)]
+    rows = averaged(rows, ["label", "dataset", "run", "seed"])
+    rows = rows.assign(
+        algorithm=rows["label"], seed=rows["run"] + ":" + rows["seed"].astype(str)
+    )
+    columns = ["algorithm", "dataset", "seed", "value", "count", "n"]
+    return rows[columns].reset_index(drop=True)
+
+
+def averaged(rows: pd.DataFrame, by: list[str]) -> pd.DataFrame:
+    """Gives one row for each of `by`: the one without condition, else a mean."""
+    whole = rows["condition"] == ""
+    if whole.all():
+        return rows
+    parts = rows[_used(rows, by) & ~whole]
+    means = parts.groupby(by, as_index=False)["value"].mean(skipna=False)
+    return pd.concat([rows[whole], means]) if len(means) else rows[whole]
+
+
+def _used(rows: pd.DataFrame, by: list[str]) -> pd.Series:
+    """Tells which rows make the number of each of `by`: that without condition, or all."""
+    whole = rows["condition"] == ""
+    keys = pd.Series(results.number_rows(rows, by), rows.index)
+    return whole | ~keys.isin(keys[whole])
+
+
+def _datasets(chosen: pd.DataFrame, options: options_lib.Options) -> list[str]:
+    metrics = list(chosen["metric"].unique())
+    if options.metric not in metrics:
+        raise ValueError(
+            f"--metric: must be a metric of the runs, got {options.metric!r}: "
+            f"{', '.join(metrics)}"
+        )
+    known = list(chosen["dataset"][chosen["metric"] == options.metric].unique())
+    _check_names("--datasets", options.datasets, known)
+    if options.best_on in options.datasets:
+        raise ValueError(
+            f"--datasets: must not name what --best-on selects by, got {options.best_on}; "
+            "it is no test set then: leave it out of one of the two"
+        )
+    looked = (results.VALID, options.best_on)
+    return list(options.datasets) or [name for name in known if name not in looked]
+
+
+def _check_names(flag: str, wanted: Sequence[str], known: Sequence[str]) -> None:
+    """Refuses names that have no scores."""
+    unknown = [name for name in wanted if name not in known]
+    if unknown:
+        raise ValueError(
+            f"{flag}: must be names with scores, got {', '.join(unknown)}; known are "
+            f"{', '.join(known)}"
+        )
+
+
+def _unfit(chosen, selected, values, runs, datasets, metric):
+    """Names data sets that are not the same in all runs, or that tell nothing."""
+    rows = chosen.loc[chosen["metric"] == "accuracy", ["dataset", "condition", "n"]]
+    again = pd.Series(results.number_rows(rows, list(rows)), rows.index).duplicated()
+    rows = rows[~again].dropna(subset="n")
+    prints = _fingerprints(runs)
+    uneven = _uneven(selected[selected["metric"] == metric])
+    scores = values.groupby("dataset")["value"].agg(["nunique", "count"])
+    alike = set(scores.index[(scores["nunique"] == 1) & (scores["count"] > 1)])
+    for name in datasets:
+        here = rows[rows["dataset"] == name]
+        if here["condition"].duplicated().any():
+            sizes = sorted({int(n) for n in here["n"]})
+            yield name, f"it has different numbers of images: {sizes}"
+        elif len(prints.get(name, ())) > 1:
+            yield name, "its fingerprint is not the same in all runs"
+        elif name in uneven:
+            yield name, "it was evaluated under different conditions"
+        elif name in alike:
+            yield name, "all its scores are equal"
+
+
+def _uneven(rows: pd.DataFrame) -> set[str]:
+    """Names data sets whose numbers are not of the same conditions in all seeds."""
+    seeds = ["label", "dataset", "run", "seed"]
+    rows = rows[_used(rows, seeds)]
+    rows = rows.assign(unit=results.number_rows(rows, seeds))
+    each = rows.groupby(["dataset", "condition"])["unit"].nunique()
+    names = each.index.get_level_values("dataset")
+    every = rows.groupby("dataset")["unit"].nunique()
+    return set(names[each < every.reindex(names).to_numpy()])
+
+
+def _fingerprints(runs) -> dict[str, set[str]]:
+    prints = {}
+    for run in runs:
+        for name, facts in run.data.items():
+            if isinstance(facts, dict) and facts.get("fingerprint"):
+                prints.setdefault(name, set()).add(str(facts["fingerprint"]))
+    return prints
+
+
+def _notes(empty, runs, frame, chosen) -> Iterator[str]:
+    tests = set(frame["dataset"].unique()) - {results.VALID, results.TRAIN}
+    for name, prints in _fingerprints(runs).items():
+        if len(prints) > 1 and name not in tests:
+            yield f"The data {name!r} (fingerprint) is not the same in all runs."
+    for path in empty:
+        yield f"{path} matches the pattern and holds no evaluation; it is not in here."
+    for run in runs:
+        if not run.finished:
+            yield f"{run.workdir} is not finished (it has no file `done`)."
+        sums = checksums.read_folder(run.workdir)
+        if lost := list(checksums.find_damaged(run.workdir, sums, quick=True)):
+            yield (
+                f"{run.workdir}: {checksums.summarize(lost)}; the run's command makes anew "
+                "what a checkpoint is kept of."
+            )
+        if run.config is None:
+            yield (
+                f"{run.workdir} has no config.json: its settings are not known, nor what "
+                "it trained on."
+            )
+    stages = frame.groupby("run")["stage"].max()
+    if stages.max() > 0:
+        yield f"Only the last stage of each run counts ({_listed(stages)})."
+    ends = chosen.groupby("label")["epoch"].max()
+    if ends.nunique() > 1:
+        yield (
+            "Algorithms were trained for different numbers of epochs "
+            f"({_listed(ends)})."
+        )
+
+
+def _listed(values: pd.Series) -> str:
+    return ", ".join(f"{name}: {value:g}" for name, value in values.items())
+
+
+def from_scores(path: str, options: options_lib.Options) -> analysis.Study:
+    """Reads a CSV or Parquet file: algorithm, dataset, score; run and trained_on, if any.
+
+    `trained_on` (yes or no) tells that an algorithm trained on a data set's kind. Raises
+    ValueError by file and line for what is no score and for a cell that occurs twice; by
+    name for missing cells, unless `options.drop` says what to leave out, for constant
+    columns and for fractions among percentages.
+    """
+    frame, ignored = _read(path)
+    known = list(dict.fromkeys(frame["dataset"]))
+    named = list(dict.fromkeys(frame["algorithm"]))
+    _check_names("--datasets", options.datasets, known)
+    _check_names("--algorithms", options.algorithms, named)
+    datasets, algorithms = options.datasets or known, options.algorithms or named
+    wanted = frame["dataset"].isin(datasets) & frame["algorithm"].isin(algorithms)
+    frame = frame[wanted].reset_index(drop=True)
+    frame, notes = _complete(frame, path, options.drop)
+    _check_constant(frame, path)
+    _check_scale(frame, path)
+    if ignored:
+        notes.append(f"Columns of {path} that were not used: {', '.join(ignored)}.")
+    seen = frame.loc[frame["trained_on"], ["algorithm", "dataset"]]
+    pairs = frozenset(seen.itertuples(index=False, name=None))
+    datasets = [name for name in datasets if name in set(frame["dataset"])]
+    algorithms = [name for name in algorithms if name in set(frame["algorithm"])]
+    if options.trained_on:
+        more = trained.read(options.trained_on, named, known)
+        pairs |= {(a, d) for a, d in more if a in algorithms and d in datasets}
+    if options.strict and not pairs:
+        raise ValueError(
+            f"--strict: {path} must tell which algorithm trained on which data set, and "
+            "does not; add a column trained_on or give --trained-on=FILE"
+        )
+    values = frame.rename(columns={"score": "value", "run": "seed"})
+    return analysis.Study(
+        source=path,
+        options=dataclasses.replace(options, metric="score", selection="given"),
+        rule="scores as they stand in the file; how models were selected is not known here",
+        algorithms=tuple(algorithms),
+        datasets=tuple(datasets),
+        values=values.drop(columns="trained_on").assign(count=pd.NA, n=pd.NA),
+        trained=pairs,
+        notes=tuple(notes),
+    )
+
+
+def _complete(
+    frame: pd.DataFrame, path: str, drop: str
+) -> tuple[pd.DataFrame, list[str]]:
+    """Refuses missing cells, or leaves out what `drop` says and notes what."""
+    before = _names(frame)
+    if drop:
+        frame = score_table.drop_incomplete(frame, drop=drop)
+    if frame.empty:
+        raise ValueError(
+            f"{path}: --drop={drop} leaves nothing over; fill the missing cells"
+        )
+    if lacking := score_table.missing_cells(frame):
+        more = f" and {len(lacking) - 5} more" if len(lacking) > 5 else ""
+        raise ValueError(
+            f"{path}: every run of an algorithm needs a score on every data set, got none "
+            f"for {'; '.join(lacking[:5])}{more}; add them, or leave out what lacks them: "
+            "--drop=datasets, --drop=algorithms or --drop=runs"
+        )
+    gone = ", ".join(name for name in before if name not in _names(frame))
+    notes = [f"Left out for missing cells (--drop={drop}): {gone}."] if gone else []
+    return frame.reset_index(drop=True), notes
+
+
+def _names(frame: pd.DataFrame) -> dict[str, None]:
+    runs = frame["algorithm"] + " run " + frame["run"]
+    return dict.fromkeys([*frame["algorithm"], *frame["dataset"], *runs])
+
+
+def _check_constant(frame: pd.DataFrame, path: str) -> None:
+    """Refuses an algorithm or a data set that has one and the same score everywhere."""
+    for name, other in (("algorithm", "dataset"), ("dataset", "algorithm")):
+        groups = frame.groupby(name, sort=False)
+        alike = (groups["score"].nunique() == 1) & (groups[other].nunique() > 2)
+        if alike.any():
+            first = alike.index[alike][0]
+            raise ValueError(
+                f"{path}: the scores of {name} {first!r} are all "
+                f"{groups['score'].first()[first]:g}, a constant column, which tells "
+                "nothing; correct them or choose others with "
+                f"--{name}s={','.join(alike.index[~alike]) or '...'}"
+            )
+
+
+def _check_scale(frame: pd.DataFrame, path: str) -> None:
+    """Refuses runs in fractions among runs in percent."""
+    named = frame.pivot(index="dataset", columns=["algorithm", "run"], values="score")
+    table = named.to_numpy()
+    if table.min() < 0 or table.max() > 100 or table.max() <= 1.5:
+        return
+    small = (table <= 1).all(axis=0)
+    if not small.any() or small.all():
+        return
+    usual = np.median(table[:, ~small], axis=1)
+    apart = (table[:, small] * _FRACTION < usual[:, None]).all(axis=0)
+    if apart.any():
+        first, run = named.columns[np.flatnonzero(small)[np.flatnonzero(apart)[0]]]
+        who = f"{first} run {run}" if run else first
+        raise ValueError(
+            f"{path}: fractions must not stand among percentages: the scores of {who} are "
+            f"all at most 1, others reach {table.max():g}; give all in one unit"
+        )
+
+
+def _read(path: str) -> tuple[pd.DataFrame, list[str]]:
+    """Gives algorithm, dataset, run, score, trained_on; and the columns not used."""
+    is_csv = pathlib.Path(path).suffix != ".parquet"
+    head, lines = csv_rows.read(path) if is_csv else _parquet(path)
+    head = [name.lower() for name in head]
+    needed = score_table.NEEDED
+    if not set(needed) <= set(head) or len(set(head)) < len(head):
+        raise ValueError(
+            f"{path}{':1' if is_csv else ''}: the first line must name the columns "
+            f"{', '.join(needed)} once each (and run, if there are several), got "
+            f"{', '.join(head) or 'nothing'}{score_table.suggest_renames(head)}"
+        )
+    rows, places = [], {}
+    for place, fields in lines:
+        row = dict(zip(head, fields.values(), strict=True))
+        key = (row["algorithm"], row["dataset"], row.get("run", ""))
+        if places.setdefault(key, place) != place:
+            raise ValueError(
+                f"{place}: a score must occur once, got that of {places[key]} again; "
+                "remove one of the two or tell them apart in a column `run`"
+            )
+        seen = row.get("trained_on", "").lower()
+        if seen not in ("1", "yes", "true", "", "0", "no", "false"):
+            raise ValueError(f"{place}: trained_on must be yes or no, got {seen!r}")
+        rows.append((*key, _score(row, place), seen in ("1", "yes", "true")))
+    if not rows:
+        raise ValueError(f"{path}: must hold scores, got a header alone; add rows")
+    used = [*needed[:2], "run", needed[2], "trained_on"]
+    ignored = [name for name in head if name not in used]
+    return pd.DataFrame(rows, columns=used), ignored
+
+
+def _parquet(path: str) -> tuple[list[str], Iterator[tuple[str, dict[int, str]]]]:
+    """Does as csv_rows.read; what is missing is empty."""
+    try:
+        table = pd.read_parquet(path)
+    except ValueError as error:
+        raise ValueError(f"{path}: must be a Parquet file, got {error}") from None
+    words = [
+        ["" if lacks else str(x).strip() for x, lacks in zip(column, column.isna())]
+        for _, column in table.items()
+    ]
+    rows = (dict(enumerate(row)) for row in zip(*words, strict=True))
+    places = (f"{path}: row {i}" for i in range(len(table)))
+    return [str(name) for name in table.columns], zip(places, rows)
+
+
+def _score(row: dict[str, str], place: str) -> float:
+    for name in ("algorithm", "dataset"):
+        if not row[name]:
+            raise ValueError(f"{place}: {name} must not be empty; name it")
+    try:
+        score = float(row["score"])
+    except ValueError:
+        score = math.nan
+    if not math.isfinite(score):
+        raise ValueError(
+            f"{place}: score must be a finite number, got {row['score']!r} for algorithm "
+            f"{row['algorithm']!r} on data set {row['dataset']!r}; correct or remove it"
+        )
+    return score

@@ -1,0 +1,490 @@
+"""What the numbers of a comparison say, and do not say, in sentences."""
+
+import importlib.metadata
+import math
+import pathlib
+import platform
+import re
+import textwrap
+import types
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import numpy as np
+
+import jbias
+from jbias.report import analysis as analysis_lib
+from jbias.report import tables
+from jbias.runtime import messages
+
+_MOST = 8  # Pairs that are named in the answer; all are in the table.
+_CHANCE = 6  # Cells at chance that are named; all are in results.json.
+
+
+def f_text(statistic: float) -> str:
+    return "∞" if math.isinf(statistic) else f"{statistic:.3f}"
+
+
+def p_equals(p: float) -> str:
+    shown = tables.p_text(p)
+    return f"p {shown}" if shown.startswith("<") else f"p = {shown}"
+
+
+def number(digits: int, plus: bool = False) -> Callable[[float], str]:
+    """Gives a function that shows so many digits; what is not finite, too."""
+
+    def shown(value: float) -> str:
+        if not math.isfinite(value):
+            return "–" if math.isnan(value) else ("∞" if value > 0 else "−∞")
+        value = round(float(value), digits) + 0.0
+        return f"{value:{'+' if plus and value else ''}.{digits}f}".replace("-", "−")
+
+    return shown
+
+
+def share(value: float) -> str:
+    """Shows a share of draws."""
+    if 0.005 <= value <= 0.995 or value in (0, 1):
+        return f"{100 * value:.0f} %"
+    return "< 1 %" if value < 0.5 else "> 99 %"
+
+
+def _range(counts: Sequence[int], to: str = " to ") -> str:
+    """Shows one number, or the smallest and the largest."""
+    ends = sorted({*map(int, counts)}) or [0]
+    return f"{ends[0]}{to}{ends[-1]}" if len(ends) > 1 else str(ends[0])
+
+
+def seeds_each(study: analysis_lib.Study) -> str:
+    return _range(study.seeds, "–")
+
+
+def answer(analysis: analysis_lib.Analysis) -> tuple[str, str]:
+    """Gives the answer in one sentence and what it rests on."""
+    headline, basis = _answer(analysis)
+    reference = analysis.study.options.reference
+    if analysis.study.options.selection == "oracle":
+        rest = f"{headline[0].lower()}{headline[1:]}"
+        headline = f"By the oracle, a bound and not a result: {rest}"
+    against = [_against(analysis, reference)] if reference else []
+    return headline, " ".join([basis, *against, *_doubts(analysis)])
+
+
+def _answer(analysis: analysis_lib.Analysis) -> tuple[str, str]:
+    result, alpha = analysis.friedman, f"at α = {analysis.alpha:g}"
+    if result is None:
+        return "Nothing was tested.", analysis.why_not
+    n, k = analysis.means.shape
+    test = (
+        f"Friedman's test after Iman and Davenport over {k} algorithms and {n} data sets: "
+        f"F({result.df[0]}, {result.df[1]}) = {f_text(result.statistic)}, "
+        f"{_p_words(analysis)}."
+    )
+    if not analysis.rejects:
+        headline = f"No significant difference between the {k} algorithms was found"
+        rest = (
+            f"That does not show that they are equal: with {n} data sets, mean ranks of two "
+            f"algorithms must lie {analysis.critical_difference:.2f} apart to differ."
+        )
+        return f"{headline} {alpha}.", f"{test} {rest}"
+    total, claimed = k * (k - 1) // 2, analysis.significant
+    if not claimed:
+        headline = (
+            f"The algorithms differ as a whole, and no single pair of the {total}"
+        )
+        rest = "No pair passes Nemenyi's test."
+        return f"{headline} differs significantly {alpha}.", f"{test} {rest}"
+    worse: dict[str, list[str]] = {}
+    for a, b, _ in claimed:
+        worse.setdefault(a, []).append(b)
+    who = []
+    for a, names in worse.items():
+        few = [*names[:4], f"{len(names) - 4} others"] if len(names) > 5 else names
+        who.append(f"{a} ranks better than {tables.join(few)}")
+    who = who[:_MOST] + ["and others"] * (len(who) > _MOST)
+    pairs = [f"{a} and {b}, {p_equals(p)}" for a, b, p in claimed[:_MOST]]
+    pairs += ["the others in the table below"] * (len(claimed) > _MOST)
+    count = f"{len(claimed)} of {total} pairs differ{'s' if len(claimed) == 1 else ''}"
+    headline = f"The algorithms differ significantly, and {count} {alpha}"
+    rest = f"Pairs by Nemenyi's test: {'; '.join(pairs)}."
+    return f"{headline}: {'; '.join(who)}.", f"{test} {rest}"
+
+
+def _p_words(analysis: analysis_lib.Analysis) -> str:
+    """p of F; the one by permutation, where F's is no p or the two decide otherwise."""
+    approximate, exact = analysis.friedman.pvalue, p_equals(analysis.permutation.pvalue)
+    if approximate == 0:
+        return f"{exact} by permutation"
+    if (approximate <= analysis.alpha) == analysis.rejects:
+        return p_equals(approximate)
+    return (
+        f"{p_equals(approximate)}, which is an approximation; by permutation {exact}, and "
+        "that counts"
+    )
+
+
+def _against(analysis: analysis_lib.Analysis, reference: str) -> str:
+    """Says which algorithms differ from the reference, among all pairs and alone."""
+    evidence = analysis.evidence
+    if evidence is None or "dunn" not in evidence.tests:
+        return f"{reference} is not in the tests."
+    pairs = [
+        f"{a} ranks better than {b}" if b == reference else f"{b} ranks worse than {a}"
+        for a, b, _ in analysis.significant
+        if reference in (a, b)
+    ]
+    among = f"Among all pairs no algorithm differs significantly from {reference}."
+    among = f"Among all pairs, {tables.join(pairs)}." if pairs else among
+    dunn = evidence.tests["dunn"]
+    alone = [
+        f"{name} ranks {'better' if z > 0 else 'worse'} ({p_equals(p)})"
+        for name, z, p in zip(
+            dunn.algorithms, dunn.statistics, dunn.adjusted, strict=True
+        )
+        if p <= analysis.alpha
+    ]
+    return (
+        f"{among} If {reference} was chosen as the control before the scores were seen, it "
+        "alone is compared, by Bonferroni-Dunn: "
+        f"{tables.join(alone) or 'no algorithm differs'}."
+    )
+
+
+def _doubts(analysis: analysis_lib.Analysis) -> Iterator[str]:
+    """Says which runs may be one, and from which scores no claim follows."""
+    study, evidence = analysis.study, analysis.evidence
+    for one, other, how in study.twins:
+        ask = "is one a copy" if other.startswith("seed ") else f"did {other} ever act"
+        yield f"{one} and {other} {how}: {ask}?"
+    named = [{one, other} for one, other, _ in study.twins]
+    for pair in evidence.twins if evidence else ():
+        if {*pair} not in named:
+            yield f"{' and '.join(pair)} have the same scores everywhere: are they one?"
+    guessed = [f"{one['algorithm']} on {one['dataset']}" for one in study.at_chance]
+    if guessed:
+        more = [f"{len(guessed) - _CHANCE} more"] if len(guessed) > _CHANCE else []
+        yield (
+            "Accuracy is at chance, so no claim follows from it, for "
+            f"{tables.join([*guessed[:_CHANCE], *more])}: its 95 % interval over images "
+            "holds what guessing gives, one over the number of classes."
+        )
+
+
+def untested(analysis: analysis_lib.Analysis) -> list[str]:
+    """Says what was not tested, and why."""
+    left = [f"Left out of the tests: {n} ({why})." for n, why in analysis.left_out]
+    return [analysis.why_not, *left] if analysis.why_not else left
+
+
+def made_of(analysis: analysis_lib.Analysis) -> str:
+    """Says what the numbers of the main table are made of."""
+    study, sizes = analysis.study, set(analysis.cells["n"]) - {0}
+    spread = (
+        f"Mean ± standard deviation over {_range(sizes)} {study.repeats} (n - 1 in its "
+        "denominator); it describes single models, not the error of the mean."
+    )
+    if sizes == {1}:
+        spread = f"One score a cell; without several {study.repeats} there is no ±."
+    unit = " in %" if study.unit.name else ""
+    better = "larger" if study.options.larger_is_better else "smaller"
+    metric = study.options.metric.replace("_", " ").capitalize()
+    return f"{metric}{unit}, {better} is better. {spread} Selection: {study.rule}."
+
+
+def strong(analysis: analysis_lib.Analysis, *, any_is: bool) -> str:
+    """Says what is strong in the main table."""
+    if analysis.evidence is None:
+        return "Nothing is strong: nothing was tested."
+    single = f"; {analysis.evidence.no_seeds}" * bool(analysis.evidence.no_seeds)
+    if not any_is:
+        return f"Nothing is strong: no test tells a best one apart{single}."
+    return (
+        "Strong: the best of a data set, and those next to it that Welch's t test over seeds "
+        "(Bonferroni for all pairs, each data set by itself) does not tell apart from it, "
+        f"where it tells any apart; likewise mean ranks, by Nemenyi's test{single}."
+    )
+
+
+def stability(analysis: analysis_lib.Analysis) -> Iterator[str]:
+    """Says how far the conclusions depend on which seeds were drawn."""
+    what, evidence = analysis.study.repeats, analysis.evidence
+    if evidence.runs is None:
+        yield (
+            f"Nothing is said of other {what}: {evidence.no_seeds}. The tests above take the "
+            "scores as if they were exact."
+        )
+        return
+    stable, mixed = evidence.seeds["stability"], evidence.seeds["mixed"]
+    best = int(np.argmax(stable.best))
+    yield (
+        f"With other {what} (redrawn from these), {stable.algorithms[best]} would rank first "
+        f"in {share(stable.best[best])} of draws, and all algorithms would stand in the same "
+        f"order in {share(stable.same_order)}."
+    )
+    yield (
+        f"Friedman's test {'rejects' if stable.friedman else 'does not reject'} here, and "
+        f"would decide otherwise in {share(stable.friedman_flips)} of draws; some pair of "
+        f"Nemenyi's test would in {share(stable.any_flips)}."
+    )
+    yield (
+        f"A linear mixed model in which {what} and data sets are samples gives "
+        f"F({mixed.df[0]:.4g}, {mixed.df[1]:.4g}) = {number(2)(mixed.statistic)}, "
+        f"{p_equals(mixed.pvalue)}, for equal means on data sets like these."
+    )
+
+
+def power(analysis: analysis_lib.Analysis) -> Iterator[str]:
+    """Says whether finding nothing in this study means anything."""
+    evidence = analysis.evidence
+    if evidence.runs is None:
+        yield f"Power is not known: {evidence.no_seeds}."
+        return
+    result = evidence.seeds["power"]
+    yield result.verdict
+    yield f"The difference asked about is {result.difference:g}: --points sets it."
+
+
+def caveats(analysis: analysis_lib.Analysis) -> list[str]:
+    """Gives what a reader must know before believing."""
+    study = analysis.study
+    said = list(_doubts(analysis))
+    said += study.notes
+    if analysis.friedman is not None:
+        said += _caveats_of_tests(analysis)
+    if study.options.selection == "oracle":
+        said.append(
+            "The oracle looks at the test sets to choose epochs. Its numbers are bounds and "
+            "must not be compared with selected ones."
+        )
+    if study.is_runs:
+        said += _caveats_of_runs(study)
+    else:
+        said.append(
+            "A table of scores does not say how models were selected, how many images were "
+            "seen or whether all were evaluated alike."
+        )
+    return said
+
+
+def _caveats_of_tests(analysis: analysis_lib.Analysis) -> Iterator[str]:
+    evidence, alpha, (n, k) = analysis.evidence, analysis.alpha, analysis.means.shape
+    yield (
+        "The rank tests compare means: the spread over seeds does not enter them, and data sets "
+        "count as independent even where they share images or classes."
+    )
+    if not analysis.study.options.strict:
+        yield (
+            "Every test set counts alike, those that resemble the training data too; "
+            "--datasets chooses, --strict leaves out what some algorithm trained on."
+        )
+    size = evidence.size
+    if abs(size.f - alpha) > 0.1 * alpha + 3 * size.standard_error:
+        yield (
+            f"With {n} data sets and {k} algorithms F is an approximation: at a nominal "
+            f"{alpha:g} it rejects in {100 * size.f:.1f} % of tables in which all algorithms "
+            f"are alike (χ²: {100 * size.chi2:.1f} %). The permutation test has no such error."
+        )
+    if evidence.fewest == 2:
+        yield (
+            "Two runs give no interval: redrawn, they are one, the other or both. None over "
+            "redrawn runs alone is shown."
+        )
+    elif evidence.fewest and analysis_lib.coverage(evidence.fewest) < 0.92:
+        yield (
+            f"Intervals over few runs are too narrow: with {evidence.fewest} runs, one "
+            f"called 95 % holds the mean of more runs in about "
+            f"{analysis_lib.coverage(evidence.fewest):.0%} of cases."
+        )
+    if evidence.rope > evidence.reach:
+        yield (
+            f"--points={evidence.rope:g} is more than the scores span ({evidence.reach:.3g}): "
+            "what is said of equivalence and power means nothing until it is smaller."
+        )
+    if evidence.units_apart:
+        low, high = evidence.units_apart
+        yield (
+            f"The scores of {high} are over 20 times those of {low}: Quade's test, aligned "
+            "ranks, Wilcoxon's test and means over data sets need one unit. Ranks do not."
+        )
+    least = math.exp(-(n - 1) * math.lgamma(k + 1))
+    if analysis.friedman.pvalue < least:
+        yield (
+            f"p = {tables.p_text(analysis.friedman.pvalue)} is an artefact of the "
+            f"approximation: {n} random rankings of {k} algorithms agree fully with "
+            f"probability {tables.p_text(least)}, so no exact p is smaller."
+        )
+    if (far := analysis.critical_difference) > k - 1:
+        yield (
+            f"The critical difference ({far:.2f}) is larger than the largest possible "
+            f"difference of mean ranks ({k - 1}): with {n} data sets no pair can differ. More "
+            "data sets are needed, not more seeds."
+        )
+
+
+def _caveats_of_runs(study: analysis_lib.Study) -> Iterator[str]:
+    for row in study.diverged.itertuples():
+        yield f"Seed {row.seed} of {row.run} diverged at step {row.step}: it is in no mean."
+    for run in study.runs:
+        if lost := run.lost_seeds:
+            yield f"{run.workdir} has no record of seed {tables.join(lost)}."
+    if few := list(study.seeds.index[study.seeds < 3]):
+        yield (
+            f"{tables.join(few)}: fewer than 3 seeds; the deviation over seeds is hardly "
+            "known."
+        )
+    models, sets = (sorted(study.frame[c].unique()) for c in ("model", "train_data"))
+    if any(re.split("[/:]", name)[0] == "shapes" for name in sets):
+        yield (
+            "The models were trained on the embedded set of drawn shapes. What holds there "
+            "need not hold on photographs such as ImageNet."
+        )
+    for what, names in (("models", models), ("training data", sets)):
+        if len(names) > 1:
+            yield (
+                f"The runs differ in {what} ({tables.join(names)}): differences between "
+                "algorithms may come from there."
+            )
+    parts = study.selected[study.selected["metric"] == study.options.metric]
+    parts = parts[parts["dataset"].isin(study.datasets)]
+    whole = set(parts.loc[parts["condition"] == "", "dataset"])
+    if averaged := sorted(set(parts["dataset"]) - whole):
+        yield f"{tables.join(averaged)}: the mean over conditions, equally weighted."
+
+
+_ENTRIES = (pathlib.Path(__file__).parent / "methods.bib").read_text("utf-8")
+BIB: Mapping[str, str] = types.MappingProxyType(
+    {
+        one[one.index("{") + 1 : one.index(",")]: one.strip()
+        for one in _ENTRIES.split("\n\n")
+    }
+)
+
+
+def methods(analysis: analysis_lib.Analysis) -> tuple[str, list[str]]:
+    """Gives a paper's paragraph, citations as [key], and the keys in their order."""
+    packages = ("numpy", "scipy", "pandas")
+    packages = [f"{name} {importlib.metadata.version(name)}" for name in packages]
+    python = ", ".join([f"Python {platform.python_version()}", *packages])
+    made = f"Computed with jbias {jbias.__version__} ({python})"
+    said = [_compared(analysis.study)]
+    if analysis.evidence is None:
+        said.append(f"No hypothesis was tested. {made}.")
+        return " ".join(said), ["kalischek2023"]
+    said += [
+        *_tests(analysis),
+        _spread(analysis),
+        f"{made}, after BiasBed [kalischek2023].",
+    ]
+    text = " ".join(said)
+    cited = [key for key in BIB if f"[{key}" in text or f"; {key}" in text]
+    return text, sorted(cited, key=text.index)
+
+
+def _compared(study: analysis_lib.Study) -> str:
+    return (
+        f"We compare {len(study.algorithms)} algorithms on {len(study.datasets)} data sets "
+        f"by {study.options.metric.replace('_', ' ')} "
+        f"({'larger' if study.options.larger_is_better else 'smaller'} is better), with "
+        f"{_range(study.seeds)} {study.repeats} each; reported is {study.rule}."
+    )
+
+
+def _tests(analysis: analysis_lib.Analysis) -> Iterator[str]:
+    f, exact, evidence = analysis.friedman, analysis.permutation, analysis.evidence
+    n, k = analysis.means.shape
+    how = "all" if exact.exact else f"{exact.permutations:,} random"
+    yield (
+        f"Scores are averaged over runs and ranked on each data set. The hypothesis that all "
+        f"{k} algorithms rank alike on {n} data sets is tested by Friedman's test "
+        "[friedman1937] with correction for ties, in Iman and Davenport's form [iman1980; "
+        f"demsar2006], F({f.df[0]}, {f.df[1]}) = {f_text(f.statistic)}, "
+        f"{p_equals(f.pvalue)}, and, which counts, by {how} permutations within data sets, "
+        f"{p_equals(exact.pvalue)}."
+    )
+    yield (
+        f"Pairs are compared at the level {analysis.alpha:g} by Nemenyi's test [nemenyi1963], "
+        "from the studentised range, and only if the permutation test rejects; beside it "
+        "stand max-T by permutation [westfall1993], Conover's test [conover1999] and the "
+        f"{'exact ' if evidence.tests['wilcoxon'].exact else ''}Wilcoxon signed-rank test "
+        "[wilcoxon1945], both adjusted by Holm [holm1979], Quade's test [quade1979] and "
+        "aligned ranks [hodges1962]."
+    )
+    terry = evidence.tests["bradley_terry"]
+    yield (
+        "Bayesian answers are from the signed-rank test with a region of practical "
+        f"equivalence of {evidence.rope:g} [benavoli2017]"
+        f"{'' if terry is None else ' and the Bradley-Terry model [wainer2023]'}."
+    )
+    if "dunn" in evidence.tests:
+        yield (
+            f"Comparisons with {evidence.tests['dunn'].control} alone are adjusted after "
+            "Dunn [dunn1961] and Holm."
+        )
+    if left := [f"{name} ({why})" for name, why in analysis.left_out]:
+        yield f"Left out of the tests: {'; '.join(left)}."
+
+
+def _spread(analysis: analysis_lib.Analysis) -> str:
+    evidence = analysis.evidence
+    if evidence.runs is None:
+        return f"The spread over runs is not analysed: {evidence.no_seeds}."
+    return (
+        f"Intervals are 95 % percentile bootstrap intervals of {evidence.draws:,} draws; runs "
+        "are redrawn within algorithms, for all data sets together, and for statements on "
+        "other data sets the data sets too. Interquartile means, optimality gaps and "
+        "performance profiles follow [agarwal2021], on scores normalised by the worst and "
+        "best run of each data set; the probability that one run beats another is Vargha and "
+        "Delaney's A [vargha2000]. Where runs and data sets are samples, a linear mixed model "
+        "has random effects of data sets, of data sets by algorithms and of runs. The best of "
+        "a data set is told from others by Welch's t test, Bonferroni for all pairs, with "
+        "variances of at least the pooled one. Power is by simulation from the spread of "
+        "algorithms between data sets and of runs."
+    )
+
+
+def bib(keys: Sequence[str]) -> str:
+    """Gives the BibTeX entries of these works."""
+    fields = ("author = {{The jbias authors}}", "title = {jbias}")
+    fields = ",\n  ".join((*fields, f"version = {{{jbias.__version__}}}"))
+    entries = [*(BIB[key] for key in keys), f"@software{{jbias,\n  {fields}\n}}"]
+    return "\n\n".join(entries) + "\n"
+
+
+def markdown(text: str) -> str:
+    """Wraps the paragraph for a file."""
+    lines = textwrap.wrap(text, 100, break_on_hyphens=False)
+    return "".join(messages.printable(line) + "\n" for line in lines)
+
+
+TERMS: Mapping[str, str] = types.MappingProxyType(
+    {
+        "p": "How often scores as far apart as these, or farther, would come out if the "
+        "algorithms were all alike. It is not the chance that they are alike.",
+        "Mean rank": "An algorithm's place on each data set, 1 the best, averaged over data "
+        "sets. Ranks do not see by how much it is ahead.",
+        "Critical difference": "How far apart two mean ranks must lie for Nemenyi's test to "
+        "tell them apart.",
+        "Kendall's W": "How far the data sets agree on the order: 1 if all do, 0 if there is "
+        "no order.",
+        "P better, P equivalent": "How probably one algorithm is better than another by more "
+        "than the difference that matters (--points sets it), or the same up to it, on data "
+        "sets like these.",
+        "Bradley-Terry": "A model of who wins on a data set, not by how much; what it says of "
+        "a pair leans on all other pairs, so it may be surer than a test of the pair alone.",
+        "Redrawn seeds": "The runs that there are, drawn again with replacement: what other "
+        "seeds might have given. Redrawn data sets: likewise, what other data sets might have.",
+        "IQM": "Interquartile mean: the mean of the middle half of all runs on all data sets, "
+        "where 0 is the worst run of a data set and 1 the best. Larger is better.",
+        "Optimality gap": "How far scores lie below the best run, on average, on that scale. "
+        "Smaller is better.",
+        "P(run)": "How probably one run of the first beats one run of the second on a data "
+        "set.",
+        "r, g": "Sizes of a difference over data sets. r, from -1 to 1: how one-sided the "
+        "ranks of the differences are. g: the mean difference by its deviation; 0.8 is called "
+        "large.",
+        "Mixed model's p": "Of the mean difference, if data sets and seeds were drawn at "
+        "random. All pairs share one spread, so one odd algorithm blurs, or sharpens, the "
+        "others.",
+        "Power": "How often a study like this would find a difference of that size. Where it "
+        "is low, finding nothing means nothing.",
+    }
+)
