@@ -168,6 +168,7 @@ def _defaults(arg: types.SimpleNamespace) -> ml_collections.ConfigDict:
     """What holds whatever the data and the algorithm."""
     c = ml_collections.ConfigDict()
     c.variant = arg.variant  # Tells runs of one algorithm apart in a report.
+    c.label = ""  # What a report calls the run; "": as papers do, with the variant.
     c.seeds = tuple(range(arg.seeds))
     c.model = dict(
         **dict(name=arg.model or "resnet18", width=64, stem="imagenet"),

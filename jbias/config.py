@@ -178,9 +178,10 @@ def stage_configs(config: Mapping[str, Any]) -> list[dict[str, Any]]:
 def identity(config: Mapping[str, Any]) -> dict[str, Any]:
     """What decides the numbers: everything but `config.run` and where data lies.
 
-    What data holds is told by fingerprints, which a resumed run compares.
+    What data holds is told by fingerprints, which a resumed run compares; the label is a name.
     """
-    kept = {key: value for key, value in to_dict(config).items() if key != "run"}
+    kept = to_dict(config)
+    kept = {key: kept[key] for key in kept if key not in ("run", "label")}
     if not (kept.get("rollback") or {}).get("times"):
         kept.pop("rollback", None)  # Off; runs begun before it was there have none.
     return _without_places(kept)

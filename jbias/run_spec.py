@@ -26,6 +26,7 @@ ENTRIES: Mapping[str, Any] = MappingProxyType(
         "algo": dict,
         "algo.name": str,
         "variant": str,
+        "label": str,
         "seeds": list,
         "model": dict,
         "model.name": str,
@@ -91,7 +92,7 @@ ENTRIES: Mapping[str, Any] = MappingProxyType(
 KEYS = tuple(key for key in ENTRIES if "." not in key)
 RUN_KEYS = tuple(key[4:] for key in ENTRIES if re.fullmatch(r"run\.\w+", key))
 # Runs begun before they were there lack them.
-OPTIONAL_KEYS = ("energy", "write", "wandb", "log", "rollback")
+OPTIONAL_KEYS = ("energy", "write", "wandb", "log", "rollback", "label")
 # What a part must have, wherever it stands.
 _NEEDED: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {

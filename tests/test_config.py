@@ -70,8 +70,8 @@ def config(**more) -> ml_collections.ConfigDict:
     return ml_collections.ConfigDict({**entries, **more})
 
 
-def test_identity_is_all_but_run():
-    assert jc.digest(config()) == jc.digest(config(run={"workers": 8}))
+def test_identity_is_all_but_run_and_label():
+    assert jc.digest(config()) == jc.digest(config(run={"workers": 8}, label="mine"))
     assert jc.digest(config()) != jc.digest(config(seeds=(0, 2)))
 
 
