@@ -264,7 +264,7 @@ def claim_caveats(claims: pd.DataFrame, alpha: float) -> Iterator[str]:
 def claim_tables(claims: pd.DataFrame, alpha: float) -> Iterator[tables.Table | None]:
     """Shows what the paper's numbers and ours say of each claim; apart what has none here."""
     what = (
-        "that the first mean is above the second. From: the paper's text, or one of its tables. "
+        "that the first mean is above the second. Whose: the paper's text, or one of its tables. "
         "Paper: Welch's t from printed means, deviations (0.00 taken as 0.005) and five runs; no "
         "test of what was read off these numbers, nor of the DI index, whose runs share a "
         "weight. p is one-sided, for the claim; holm: adjusted over the claims of a measure and "

@@ -289,7 +289,7 @@ def comparison(
         return None
     caption = [layout.caption, _SPREAD]
     sizes = distortion_study.span(frame["images"].dropna().astype(int))
-    caption.append(f"Ours are of {sizes} images.")
+    caption.append(f"Networks here were shown {sizes} images each.")
     for name, text in {"di_": _INDEX, "iocclusion": distortion_study.RULE}.items():
         caption += [text] if frame["quantity"].str.startswith(name).any() else []
     texts = len(layout.rows[0][0])

@@ -80,6 +80,7 @@ CONFIDENCE = 0.95
 ONE_CLASS = 0.9
 Place = network_frame.Place
 Network = network_frame.Network
+Decisions = decisions.Decisions
 
 
 class Key(NamedTuple):
@@ -89,11 +90,6 @@ class Key(NamedTuple):
     data: str
     method: str
     training: str = PLAIN
-
-    @property
-    def cells(self) -> dict[str, str | None]:
-        """What a row is of; nothing stands for training on the set as it is."""
-        return {**self._asdict(), "training": self.training or None}
 
     @property
     def words(self) -> str:
@@ -172,21 +168,17 @@ def read(patterns: Sequence[str]) -> tuple[Study, list[str]]:
     measured twice.
     """
     notes: list[str] = []
-    found: dict[Key, list[Network]] = {}
-    for one in network_frame.read(patterns, notes):
-        found.setdefault(key_of(one), []).append(one)
-    groups = {}
-    for key in sorted(found, key=_order):
-        networks: dict[int, Network] = {}
-        for one in sorted(found[key], key=lambda x: (seed(x), str(x.workdir))):
-            first = networks.setdefault(seed(one), one)
-            if first is not one:
-                raise ValueError(
-                    f"{one.workdir}: must be another seed than {first.workdir}, both are "
-                    f"seed {seed(one)} of {key.words} ({key.model}); name the workdirs of "
-                    "one"
-                )
-        groups[key] = Group(key, networks)
+    found: dict[Key, dict[int, Network]] = {}
+    networks = network_frame.read(patterns, notes)
+    for one in sorted(networks, key=lambda x: (seed(x), str(x.workdir))):
+        key = key_of(one)
+        first = found.setdefault(key, {}).setdefault(seed(one), one)
+        if first is not one:
+            raise ValueError(
+                f"{one.workdir}: must be another seed than {first.workdir}, both are seed "
+                f"{seed(one)} of {key.words} ({key.model}); name the workdirs of one"
+            )
+    groups = {key: Group(key, found[key]) for key in sorted(found, key=_order)}
     notes += [line for group in groups.values() for line in _notes(group)]
     return Study(groups), notes
 
@@ -292,9 +284,7 @@ def kind(one: Network, place: Place) -> str:
     return json.dumps(what, sort_keys=True)
 
 
-@functools.lru_cache(maxsize=16)
-def _kept(one: Network, place: Place) -> dict[str, decisions.Decisions]:
-    return one.decided(place)
+_kept = functools.lru_cache(maxsize=16)(Network.decided)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -604,44 +594,45 @@ def interfering(group: Group, quantity: str) -> tuple[Place | None, str]:
     return where(group, one.probe, **one.options), condition
 
 
+def _decided(
+    group: Group, place: Place | None, condition: str
+) -> tuple[tuple[str, ...], dict[int, tuple[Decisions, Decisions]]]:
+    """Gives classes, also those none decided for, and by seed decisions before and after.
+
+    ValueError where the classes were not kept, or are not those of all.
+    """
+    those = {x: one for x, one in group.networks.items() if place in one.measures}
+    kept = {seed: _kept(one, place) for seed, one in those.items()}
+    both = {"", condition}
+    kept = {x: (by[""], by[condition]) for x, by in kept.items() if both <= by.keys()}
+    named = (
+        dict.fromkeys(one.classes(place) for one in those.values()) if kept else [()]
+    )
+    if kept and not (len(named) == 1 and all(named)):
+        folder = next(iter(those.values())).workdir
+        raise ValueError(
+            f"{folder / 'measures' / '@'.join(place)}.json: must have the classes, the same "
+            f"for all seeds of {group.key.words} ({group.key.model}), got {len(named)} lists "
+            f"of {', '.join(str(len(one)) for one in named)}; measure them again"
+        )
+    return next(iter(named)), kept
+
+
 def index(
     group: Group, place: Place | None, condition: str, *, variant: str = "share"
 ) -> Values | None:
     """Gives the index of interference of the seeds whose decisions were kept.
 
-    Seeds that decide nearly all images for one class are left out (`ONE_CLASS`). ValueError
-    where the classes were not kept, or are not those of all; one that none decided for
-    counts, too.
+    Seeds that decide nearly all images for one class are left out (`ONE_CLASS`).
     """
-    those = {x: one for x, one in group.networks.items() if place in one.measures}
-    kept = {seed: _kept(one, place) for seed, one in those.items()}
-    kept = {
-        x: (by[""], by[condition])
-        for x, by in kept.items()
-        if {"", condition} <= by.keys()
-    }
+    names, kept = _decided(group, place, condition)
     if not kept:
         return None
-    named = dict.fromkeys(one.classes(place) for one in those.values())
-    if len(named) != 1 or not all(named):
-        file = (
-            group.networks[next(iter(those))].workdir
-            / "measures"
-            / f"{'@'.join(place)}.json"
-        )
-        raise ValueError(
-            f"{file}: must have the classes, the same for all seeds of {group.key.words}"
-            f" ({group.key.model}), got {len(named)} lists of"
-            f" {', '.join(str(len(one)) for one in named)}; measure them again"
-        )
-    (names,) = named
     images = len(next(iter(kept.values()))[0].prediction)
-    known = {
-        seed: pair
-        for seed, pair in kept.items()
-        if np.unique(pair[0].prediction, return_counts=True)[1].max()
-        <= ONE_CLASS * images
+    most = {
+        x: np.unique(a.prediction, return_counts=True)[1] for x, (a, _) in kept.items()
     }
+    known = {x: kept[x] for x in kept if most[x].max() <= ONE_CLASS * images}
     lost = len(kept) - len(known)
     if not known:
         return dataclasses.replace(summarise((), (), images), left_out=lost)
