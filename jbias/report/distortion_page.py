@@ -361,28 +361,24 @@ def _conditions(study: Study) -> Iterator[tuple[distortion_study.Key, tuple, str
 
 def _digits(study: Study) -> pd.DataFrame:
     """Gives, by digit, how often it and how often the photograph below it is answered."""
-    rows = []
+    rows, basic = [], {}
     for key, group in study.groups.items():
-        basic = study.groups.get(key._replace(method="basic"))
-        before = followed(basic) if basic and key.method != "basic" else {}
         for digit, shares in followed(group).items():
             own, photo = (distortion_study.summarise((), each) for each in shares.T)
-            lead = _lead(shares)
+            lead = shares[:, 1] - shares[:, 0]
+            lead = distortion_study.summarise((), lead, within=(-100, 100))
             row = {"model": key.model, "digit": digit, "method": key.method, "n": own.n}
             row |= {"digit_mean": own.mean, "digit_std": own.std}
             row |= {"photo_mean": photo.mean, "photo_std": photo.std}
             row |= {"lead": lead.mean, "lead_low": lead.low, "lead_high": lead.high}
-            if digit in before:
-                row["change"] = photo.mean - before[digit][:, 1].mean()
-                row["flips"] = flips(_lead(before[digit]), lead)
+            whose = key._replace(method="basic"), digit
+            if key.method == "basic":  # The first of its model and data.
+                basic[whose] = photo.mean, lead
+            elif whose in basic:
+                before, led = basic[whose]
+                row |= {"change": photo.mean - before, "flips": flips(led, lead)}
             rows.append(row)
     return pd.DataFrame(rows)
-
-
-def _lead(shares: Float[np.ndarray, "r 2"]) -> distortion_study.Values:
-    """By how much the photograph is answered more often than the digit."""
-    lead = shares[:, 1] - shares[:, 0]
-    return distortion_study.summarise((), lead, within=(-100, 100))
 
 
 def flips(before: distortion_study.Values, now: distortion_study.Values) -> str:
