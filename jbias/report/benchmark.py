@@ -13,7 +13,7 @@ from jbias.report import benchmark_tables as made
 from jbias.report import document, inputs, plots, prose, tables
 from jbias.runs import results
 
-PANELS, CURVES, MATRIX = 9, 12, 25  # More on one figure nobody can read.
+PANELS, CURVES = 9, 12  # More on one figure nobody can read.
 _SECTIONS = {
     "scores": "Scores",
     "tests": "What is significant",
@@ -262,7 +262,7 @@ def figures(analysis: analysis_lib.Analysis, varying: pd.DataFrame | None) -> _F
 
 
 def _figures_of_tests(analysis: analysis_lib.Analysis) -> _Figures:
-    names, order, alpha = analysis.algorithms, analysis.order, analysis.alpha
+    names, alpha = analysis.algorithms, analysis.alpha
     places = [analysis.study.algorithms.index(name) for name in names]
     yield (
         "tests",
@@ -280,17 +280,6 @@ def _figures_of_tests(analysis: analysis_lib.Analysis) -> _Figures:
             ),
         ),
     )
-    if len(names) <= MATRIX:
-        matrix = analysis.nemenyi.pvalues[order][:, order]
-        yield (
-            "tests",
-            document.Figure(
-                "p_values",
-                "p of Nemenyi's test for all pairs, best mean rank first: the darker, the "
-                f"smaller, from p ≤ {alpha:g} on.",
-                plots.p_heatmap([names[i] for i in order], matrix, alpha),
-            ),
-        )
 
 
 def _figures_of_seeds(analysis: analysis_lib.Analysis) -> _Figures:

@@ -293,16 +293,24 @@ def nemenyi(analysis: analysis_lib.Analysis) -> tables.Table:
         rows.append((names[i], _two(result.ranks[i]), *p))
         pairs = [{names[i], names[j]} in claimed for j in order]
         strong |= {(a, b) for b, differ in enumerate(pairs, 2) if differ}
+    levels = analysis.alpha / np.array([1, 5, 50])
+    depths = (result.pvalues[order][:, order, None] <= levels).mean(-1)
     return tables.Table(
         "nemenyi",
         "p-values of Nemenyi's test, which by its nature adjusts for all pairs (from the "
         "studentised range, as of many data sets); best mean rank first. Strong where "
-        f"p ≤ {analysis.alpha:g} and Friedman's test rejects. Critical difference of mean "
-        f"ranks: {analysis.critical_difference:.3f}.",
+        f"p ≤ {analysis.alpha:g} and Friedman's test rejects; the darker, the smaller, in steps "
+        f"at {', '.join(f'{level:g}' for level in levels)}. Critical difference of mean ranks: "
+        f"{analysis.critical_difference:.3f}.",
         head=("Algorithm", "Mean rank", *(names[i] for i in order)),
         rows=tuple(rows),
         data=data,
         strong=frozenset(strong),
+        shade={
+            (int(a), int(b) + 2): float(depths[a, b])
+            for a, b in np.argwhere(depths)
+            if a != b
+        },
     )
 
 

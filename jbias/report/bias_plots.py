@@ -71,7 +71,7 @@ def spread(
         axes.plot(*places, ls="", ms=3.6, mew=0, alpha=0.85, **look)
     axes.grid(visible=False, axis="y")
     axes.set(ylim=(len(names) - 0.45, -0.55))
-    axes.set_yticks(rows, plots.plain(names), fontsize=8)
+    axes.set_yticks(rows, plots.plain(names), fontsize=plots.SMALL)
     axes.tick_params(axis="y", length=0)
     axes.locator_params(axis="x", nbins=8)
     axes.set_xlabel(x, **plots.ink())
@@ -103,9 +103,9 @@ def pairs(
     low, high = np.nanmin(values, axis=0), np.nanmax(values, axis=0)
     middle = dict(color=plots.INK, ha="center", va="center")
     for i, name in enumerate(names):
-        axes.text(i + 0.5, i + 0.41, name, fontsize=7.5, **middle)
+        axes.text(i + 0.5, i + 0.41, name, fontsize=plots.SMALL, **middle)
         ends = f"{low[i]:.1f} to {high[i]:.1f}"
-        axes.text(i + 0.5, i + 0.62, ends, fontsize=7, **middle)
+        axes.text(i + 0.5, i + 0.62, ends, fontsize=plots.SMALL, **middle)
         for j in range(i + 1, n):
             told = tables.digits(2)(rho.loc[name, names[j]])
             axes.text(j + 0.5, i + 0.5, told, fontsize=9, **middle)

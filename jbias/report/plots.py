@@ -28,6 +28,7 @@ COLOURS = (
     *("#8a63d2", "#1aa0b0", "#a9782a", "#d1493f"),
 )
 ROW, LETTER = 0.27, 0.078
+SMALL = 8.5  # Points: 11 pixels on a page, where it is not scaled.
 MARKERS = "osD^vP*X<>ph"
 DASHES = ("-", (0, (4, 1.5)), (0, (1, 1.2)), (0, (5, 1.5, 1, 1.5)))
 STYLE = types.MappingProxyType(
@@ -183,7 +184,7 @@ def curves(
         for axes, (title, table) in zip(grid.flat, panels, strict=False):
             _panel(axes, title, table, algorithms, styles, scale, tops.get(title))
         for axes in list(grid.flat)[len(panels) - columns : len(panels)]:
-            axes.set_xlabel(label, color=INK, fontsize=8)
+            axes.set_xlabel(label, color=INK, fontsize=SMALL)
         handles = [lines.Line2D([], [], **style) for style in styles]
         fig.legend(
             handles,
@@ -217,7 +218,7 @@ def _panel(axes, title, table, algorithms, styles, scale, top):
     axes.set_title(plain([title])[0], fontsize=9, color=INK, loc="left")
     axes.set_facecolor("none")
     axes.grid(color=FAINT, linewidth=0.6)
-    axes.tick_params(colors=FAINT, labelcolor=INK, labelsize=8)
+    axes.tick_params(colors=FAINT, labelcolor=INK, labelsize=SMALL)
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_color(FAINT)
     axes.xaxis.set_major_locator(ticker.MaxNLocator(5, integer=True))
@@ -252,13 +253,13 @@ def axes_at(fig: mpl_figure.Figure, box: tuple[float, float, float, float]):
     axes.set_facecolor("none")
     axes.grid(color=FAINT, linewidth=0.6)
     axes.set_axisbelow(True)
-    axes.tick_params(colors=FAINT, labelcolor=INK, labelsize=8)
+    axes.tick_params(colors=FAINT, labelcolor=INK, labelsize=SMALL)
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_color(FAINT)
     return axes
 
 
-def ink(size: float = 8) -> dict:
+def ink(size: float = SMALL) -> dict:
     """Gives how a figure's words look."""
     return {"color": INK, "fontsize": size}
 
@@ -367,7 +368,7 @@ def profiles(
         ncols=columns,
         frameon=False,
         labelcolor=INK,
-        fontsize=8,
+        fontsize=SMALL,
         handlelength=1.8,
         labelspacing=0.35,
         borderpad=0,
@@ -422,7 +423,7 @@ def variability(
         ncols=2,
         frameon=False,
         labelcolor=INK,
-        fontsize=8,
+        fontsize=SMALL,
     )
     axes.autoscale_view()
     return literal(fig)
@@ -440,84 +441,6 @@ def _rows(names, *, left, span, right, label, row=ROW):
     axes.tick_params(axis="y", length=0)
     axes.set_xlabel(label, **ink())
     return fig, axes
-
-
-_SHADES = (0.75, 0.5, 0.28)  # How much colour: ink stays legible on all, light or dark.
-_TOLD = 15  # Names up to which each cell of a matrix says its number.
-
-
-def p_heatmap(
-    names: Sequence[str], pvalues: Float[np.ndarray, "k k"], alpha: float
-) -> mpl_figure.Figure:
-    """Draws p-values of all pairs: deep where p is small, with the number or a dot.
-
-    The depth has three steps: p <= alpha, alpha / 5 and alpha / 50. NaN is a dash.
-    """
-    names = plain(names)
-    k, told = len(names), len(names) <= _TOLD
-    cell = 0.5 if told else 0.24
-    longest = LETTER * max(map(len, names)) + 0.2
-    foot = 0.55
-    width = max(longest + k * cell + 0.15, 4.6)
-    fig, axes = canvas(width, foot + k * cell + longest)
-    levels = (alpha / 50, alpha / 5, alpha)
-    for i in range(k):
-        y = foot + (k - 1 - i) * cell
-        axes.text(
-            longest - 0.1,
-            y + cell / 2,
-            names[i],
-            ha="right",
-            va="center",
-            **ink(9),
-        )
-        x = longest + i * cell
-        axes.text(
-            x + cell / 2,
-            foot + k * cell + 0.1,
-            names[i],
-            rotation=90,
-            ha="center",
-            va="bottom",
-            **ink(9),
-        )
-        for j in range(k):
-            _p_cell(
-                axes, longest + j * cell, y, cell, pvalues[i, j], levels, told, i == j
-            )
-    for step, (level, shade) in enumerate(zip(levels, _SHADES, strict=True)):
-        x = 0.15 + 1.45 * step
-        _square(axes, x, 0.15, 0.22, shade)
-        if not told:
-            _dot(axes, x + 0.11, 0.26, step)
-        axes.text(x + 0.3, 0.26, f"p ≤ {level:g}", va="center", **ink(9))
-    return literal(fig)
-
-
-def _p_cell(axes, x, y, cell, p, levels, told, diagonal):
-    if diagonal:
-        return _square(axes, x, y, cell, 0, hatch="////")
-    step = next((s for s, level in enumerate(levels) if p <= level), None)
-    _square(axes, x, y, cell, 0 if step is None else _SHADES[step])
-    if told:
-        shown = "–" if math.isnan(p) else tables.p_text(p)
-        axes.text(
-            x + cell / 2,
-            y + cell / 2,
-            shown,
-            ha="center",
-            va="center",
-            **ink(7),
-        )
-    elif step is not None:
-        _dot(axes, x + cell / 2, y + cell / 2, step)
-    elif math.isnan(p):
-        axes.text(x + cell / 2, y + cell / 2, "–", ha="center", va="center", **ink(7))
-    return None
-
-
-def _dot(axes, x, y, step):
-    axes.plot(x, y, "o", color=INK, markersize=5.5 - 1.6 * step)
 
 
 def power(
@@ -601,7 +524,7 @@ def legend(
         ncols=min(columns, len(shown)),
         frameon=False,
         labelcolor=INK,
-        fontsize=8,
+        fontsize=SMALL,
     )
 
 
@@ -620,11 +543,13 @@ def _handle(k: int) -> lines.Line2D:
 def dress(axes, rho: float | None = None) -> None:
     """Makes axes plain, with the number over them if one is given."""
     if rho is not None:
-        axes.set_title(tables.digits(2)(rho), fontsize=8, color=INK, loc="right", pad=2)
+        axes.set_title(
+            tables.digits(2)(rho), fontsize=SMALL, color=INK, loc="right", pad=2
+        )
     axes.set_facecolor("none")
     axes.grid(color=FAINT, linewidth=0.5)
     axes.set_axisbelow(True)
-    axes.tick_params(colors=FAINT, labelcolor=INK, labelsize=7)
+    axes.tick_params(colors=FAINT, labelcolor=INK, labelsize=SMALL)
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_color(FAINT)
     axes.locator_params(nbins=4)
@@ -679,7 +604,7 @@ def legend_above(
         ncols=_beside(names, fig.get_size_inches()[0]),
         frameon=False,
         labelcolor=INK,
-        fontsize=8,
+        fontsize=SMALL,
     )
 
 

@@ -436,7 +436,7 @@ def heat(
     )
     bar.ax.set_xlim(-1, 1)
     bar.outline.set_visible(False)
-    bar.ax.tick_params(length=0, labelsize=7, labelcolor=plots.INK)
+    bar.ax.tick_params(length=0, labelsize=plots.SMALL, labelcolor=plots.INK)
     return plots.laid_out(fig)
 
 
@@ -451,7 +451,9 @@ def _cells(axes, table: pd.DataFrame, passed: pd.DataFrame):
         known = np.isfinite(value)
         face = mpl.colors.to_hex(mesh.to_rgba(value)) if known else "#c9ced4"
         dark = np.dot(mpl.colors.to_rgb(face), (0.299, 0.587, 0.114)) < 0.5
-        look = dict(color="w" if dark else "k", ha="center", va="center", fontsize=8)
+        look = dict(
+            color="w" if dark else "k", ha="center", va="center", fontsize=plots.SMALL
+        )
         if known and not passed.iloc[i, j]:
             axes.add_patch(
                 patches.Rectangle(
@@ -471,7 +473,7 @@ def _cells(axes, table: pd.DataFrame, passed: pd.DataFrame):
     axes.set_xticks(
         places, table.columns, rotation=40, ha="left", rotation_mode="anchor"
     )
-    axes.tick_params(length=0, labelcolor=plots.INK, labelsize=8, pad=3)
+    axes.tick_params(length=0, labelcolor=plots.INK, labelsize=plots.SMALL, pad=3)
     axes.tick_params(axis="x", labelbottom=False, labeltop=True)
     axes.spines[:].set_visible(False)
     return mesh

@@ -3,6 +3,7 @@
 import html
 import json
 import re
+import types
 
 import numpy as np
 import pandas as pd
@@ -10,7 +11,7 @@ import pytest
 import scipy.stats
 
 from jbias import report, stats
-from jbias.report import analysis, prose
+from jbias.report import analysis, benchmark_tables, prose
 from jbias.stats import score_table
 from tests import cases
 from tests.report import conftest, test_scores
@@ -305,3 +306,20 @@ def test_trained_on_in_parquet_is_read_as_in_csv(tmp_path):
     frame.assign(trained_on=marks).to_parquet(tmp_path / "scores.parquet")
     tree = test_scores.run(tmp_path / "scores.parquet", tmp_path / "out", "--strict")
     assert [one["name"] for one in tree["tested"]["left_out"]] == ["Edge"]
+
+
+def test_small_p_values_of_pairs_are_shaded_by_their_order():
+    p = np.array([[1, 0.0004, 0.2], [0.0004, 1, 0.04], [0.2, 0.04, 1]])
+    found = types.SimpleNamespace(
+        algorithms=("a", "b", "c"),
+        nemenyi=types.SimpleNamespace(pvalues=p, ranks=np.array([3.0, 1.0, 2.0])),
+        order=np.array([1, 2, 0]),
+        significant=[("b", "a", 0.0004)],
+        alpha=0.05,
+        critical_difference=1.0,
+    )
+    table = benchmark_tables.nemenyi(found)
+    assert [row[0] for row in table.rows] == ["b", "c", "a"]
+    third = pytest.approx(1 / 3)
+    assert table.shade == {(0, 4): 1, (2, 2): 1, (0, 3): third, (1, 2): third}
+    assert table.strong == {(0, 4), (2, 2)}

@@ -115,9 +115,6 @@ def many(k):
 def drawn(names):
     """Every kind of figure, of numbers that are not all finite."""
     k, rng = len(names), np.random.default_rng(0)
-    pvalues = rng.uniform(size=(k, k)) ** 6
-    pvalues[0, 1] = np.nan
-    yield plots.p_heatmap(names, pvalues, 0.05)
     point = rng.normal(size=k)
     yield plots.intervals(names, point, point - 2, point + 1, label="x", reference=0)
     thresholds = np.linspace(0, 1, 9)
@@ -137,21 +134,6 @@ def test_plots_are_legible(names):
 
 def words(fig):
     return [t.get_text() for t in fig.findobj(text.Text) if t.get_text()]
-
-
-def test_a_heat_map_tells_p_values_and_not_by_colour_alone():
-    p = np.array([[np.nan, 0.0004, 0.2], [0.0004, np.nan, np.nan], [0.2, np.nan, 1]])
-    found = words(plots.p_heatmap(["a", "b", "c"], p, 0.05))
-    assert found.count("4.0e-4") == 2
-    assert found.count("0.200") == 2
-    assert found.count("–") == 2
-    names = many(16)
-    p = np.full((16, 16), 0.5)
-    p[2, 3] = 0.03
-    dots = [
-        d for d in plots.p_heatmap(names, p, 0.05).axes[0].lines if len(d.get_xdata())
-    ]
-    assert len(dots) == 1 + 3  # Its own and those of the legend.
 
 
 def test_intervals_stand_where_their_numbers_are():

@@ -106,7 +106,7 @@ def test_all_parts_are_written(runs, tmp_path):
     ends = ("csv", "tex", "md", "parquet")
     assert tables == {f"{name}.{end}" for name in names for end in ends}
     figures = {p.name for p in (tmp_path / "out" / "figures").iterdir()}
-    names = ("critical_difference", "p_values", "iqm", "profiles", "power")
+    names = ("critical_difference", "iqm", "profiles", "power")
     names += ("curves_accuracy", "curves_shape_bias")
     ends = ("svg", "pdf", "png")
     assert figures == {f"{name}.{end}" for name in names for end in ends}
