@@ -118,18 +118,13 @@ def accuracies(
     more than `most` rows the middle ones are left out, and the gap says how many.
     """
     order = list(dict.fromkeys(name for each in counts.values() for name in each))
+
+    def mean_share(name: str) -> float:
+        pairs = [each[name] for each in counts.values() if name in each]
+        return np.mean([right / n for right, n in pairs])
+
     if best_first:
-        order.sort(
-            key=lambda name: (
-                -np.mean(
-                    [
-                        each[name][0] / each[name][1]
-                        for each in counts.values()
-                        if name in each
-                    ]
-                )
-            )
-        )
+        order.sort(key=mean_share, reverse=True)
     if len(order) > most:
         gap = f"{len(order) - most} classes between"
         order[most // 2 : -(most // 2)] = [gap]
@@ -138,17 +133,16 @@ def accuracies(
     legend = [name for name, each in counts.items() if each] if several else []
     fig, axes = _rows(order, legend, row=max(plots.ROW, 0.1 * len(known) + 0.1))
     handles = []
-    for lane, i in enumerate(known):
-        each, colour = [*counts.values()][i], plots.style_of(i)["color"]
-        places = [place for place, name in enumerate(order) if name in each]
-        pairs = [each[name] for name in order if name in each]
-        right, n = np.array(pairs, float).reshape(-1, 2).T
-        ends = np.array([decisions.wilson_interval(*pair) for pair in pairs])
+    for lane, k in enumerate(known):
+        each, colour = [*counts.values()][k], plots.style_of(k)["color"]
+        rows = [(i, *each[name]) for i, name in enumerate(order) if name in each]
+        place, right, n = np.reshape(rows, (-1, 3)).T
+        ends = np.array([decisions.wilson_interval(*row[1:]) for row in rows])
         bars = axes.errorbar(
             100 * right / n,
-            np.array(places) + 0.75 * ((lane + 0.5) / len(known) - 0.5),
+            place + 0.75 * ((lane + 0.5) / len(known) - 0.5),
             xerr=100 * abs(ends.reshape(-1, 2).T - right / n),
-            fmt=plots.marker_of(i),
+            fmt=plots.marker_of(k),
             color=colour,
             markersize=5,
             markeredgewidth=0,
