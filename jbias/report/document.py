@@ -219,9 +219,3 @@ def _template() -> jinja2.Template:
 
 def _is(kind: type, block: object) -> bool:
     return isinstance(block, kind)
-
-
-def figures(drawn) -> Iterable[tuple[str, Figure]]:
-    """Gives sections and figures of (name, section, figure, caption)."""
-    for name, section, fig, caption in drawn:
-        yield section, Figure(name, caption, fig)

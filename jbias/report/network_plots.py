@@ -56,7 +56,7 @@ def cue_decisions(
     axes.set(xlim=(0, 1))
     axes.set_xlabel("share of texture decisions", **plots.ink())
     top = axes.secondary_xaxis("top", functions=(lambda x: 1 - x, lambda x: 1 - x))
-    top.tick_params(colors=plots.FAINT, labelcolor=plots.INK, labelsize=7)
+    top.tick_params(colors=plots.FAINT, labelcolor=plots.INK, labelsize=plots.SMALL)
     top.spines["top"].set_color(plots.FAINT)
     top.set_xlabel("share of shape decisions", **plots.ink())
     plots.legend_above(fig, [points[name] for name in looks], [*looks])
@@ -188,7 +188,7 @@ def confusion(
     axes.set_xlabel("class of the image", **plots.ink())
     bar = fig.colorbar(drawn, ax=axes, aspect=30)
     bar.set_label("% of the class", **plots.ink())
-    bar.ax.tick_params(colors=plots.FAINT, labelcolor=plots.INK, labelsize=7)
+    bar.ax.tick_params(colors=plots.FAINT, labelcolor=plots.INK, labelsize=plots.SMALL)
     return plots.laid_out(fig)
 
 
@@ -237,7 +237,7 @@ def heat(
 def _matrix(axes, values, columns, rows, every=1, *, least=0.0, told=True):
     """Draws per cents as cells, which say their numbers from `least` on."""
     drawn = axes.imshow(values, cmap=_SHADES, vmin=0, vmax=100, aspect="auto")
-    look = dict(ha="center", va="center", fontsize=6.5)
+    look = dict(ha="center", va="center", fontsize=plots.SMALL)
     for (i, j), value in np.ndenumerate(values) if told else ():
         if math.isnan(value):
             axes.text(j, i, "–", color=plots.INK, **look)

@@ -169,34 +169,12 @@ def curves(
     that lies above it.
     """
     styles = [style_of(i) for i in places or range(len(algorithms))]
-    columns = min(3, len(panels))
-    rows = math.ceil(len(panels) / columns)
-    legend_columns = max(2, columns)
-    legend_rows = math.ceil(len(algorithms) / legend_columns)
-    width = 3.15 * columns + 0.2 if columns > 1 else 5.2
-    height = 2.15 * rows + 0.24 * legend_rows + 0.15
-    with mpl.rc_context(dict(STYLE)):
-        fig = mpl_figure.Figure(figsize=(width, height), layout="constrained")
-        backend_agg.FigureCanvasAgg(fig)
-        grid = fig.subplots(rows, columns, squeeze=False)
-        for axes in grid.flat[len(panels) :]:
-            axes.set_axis_off()
-        for axes, (title, table) in zip(grid.flat, panels, strict=False):
-            _panel(axes, title, table, algorithms, styles, scale, tops.get(title))
-        for axes in list(grid.flat)[len(panels) - columns : len(panels)]:
-            axes.set_xlabel(label, color=INK, fontsize=SMALL)
-        handles = [lines.Line2D([], [], **style) for style in styles]
-        fig.legend(
-            handles,
-            plain(algorithms),
-            loc="outside upper left",
-            ncols=legend_columns,
-            frameon=False,
-            labelcolor=INK,
-        )
-        literal(fig).draw_without_rendering()
-    fig.set_layout_engine("none")  # Laid out once, not again for every format.
-    return fig
+    fig, cells = grid(len(panels), algorithms)
+    for axes, (title, table) in zip(cells.flat, panels, strict=False):
+        _panel(axes, title, table, algorithms, styles, scale, tops.get(title))
+    label_edges(cells, len(panels), label, "")
+    legend_above(fig, [lines.Line2D([], [], **style) for style in styles], algorithms)
+    return laid_out(fig)
 
 
 def _panel(axes, title, table, algorithms, styles, scale, top):
@@ -216,11 +194,6 @@ def _panel(axes, title, table, algorithms, styles, scale, top):
                 axes.plot(above, np.full(len(above), top), "^", **look)
             axes.set_ylim(0, top)
     axes.set_title(plain([title])[0], fontsize=9, color=INK, loc="left")
-    axes.set_facecolor("none")
-    axes.grid(color=FAINT, linewidth=0.6)
-    axes.tick_params(colors=FAINT, labelcolor=INK, labelsize=SMALL)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.spines[["left", "bottom"]].set_color(FAINT)
     axes.xaxis.set_major_locator(ticker.MaxNLocator(5, integer=True))
     axes.yaxis.set_major_locator(ticker.MaxNLocator(5))
 
@@ -510,22 +483,6 @@ def _square(axes, x, y, side, shade, *, hatch=None):
 def marker_of(k: int) -> str:
     """Gives the form of the k-th category; with its colour both repeat late."""
     return MARKERS[k % len(MARKERS)]
-
-
-def legend(
-    fig, names: Sequence[str], columns: int, *, present=None, where="outside upper left"
-) -> None:
-    """Says above a figure how each category is marked; `present` are those it has."""
-    shown = [k for k, name in enumerate(names) if present is None or name in present]
-    fig.legend(
-        [_handle(k) for k in shown],
-        [names[k] for k in shown],
-        loc=where,
-        ncols=min(columns, len(shown)),
-        frameon=False,
-        labelcolor=INK,
-        fontsize=SMALL,
-    )
 
 
 def _handle(k: int) -> lines.Line2D:
