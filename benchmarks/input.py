@@ -122,7 +122,9 @@ def routes(found: Sequence[Item], size: int) -> dict[str, Route]:
         PILLOW: each(pillow),
         "OpenCV, no antialias": each(opencv),
         "jbias.data.decoding.cropped, simplejpeg": without_turbojpeg(each(ours)),
-        f"jbias.data.decoding.canvas, {size * 8 // 7}": each(canvas, size=size * 8 // 7),
+        f"jbias.data.decoding.canvas, {size * 8 // 7}": each(
+            canvas, size=size * 8 // 7
+        ),
         LIMIT: each(decoded),
     }
     if decoding.turbojpeg_library():
