@@ -96,7 +96,7 @@ test: lint
 test-newest:
 	@newest=$$(.ci/newest $(PYTHON)) || exit; \
 	if [ -z "$$newest" ]; then echo "make: no Python here is newer than $$($(PYTHON) -V), nothing more to test"; exit; fi; \
-	set -ex; new="$(MAKE) PYTHON=$$newest VENV=.venv-newest EXTRAS=check"; \
+	set -ex; new="$(MAKE) PYTHON=$$newest VENV=.venv-newest EXTRAS=check,gcs,launch"; \
 	rm -rf build/smoke; $$new smoke; $$new test TESTS="$(NEWEST_TESTS)"
 
 smoke: $(VENV)/.installed

@@ -261,7 +261,7 @@ def _inside(draw: Callable[[int, int], Window], width: int, height: int) -> Wind
     left, top, w, h = window = draw(width, height)
     if not (0 <= left < left + w <= width and 0 <= top < top + h <= height):
         raise ValueError(
-            f"data.crops: a window must lie inside the image of {width}x{height}, got"
+            f"data.decoding: a window must lie inside the image of {width}x{height}, got"
             f" left, top, width, height = {window}"
         )
     return window

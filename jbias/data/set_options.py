@@ -1,15 +1,12 @@
-"""Attributes of images from CSV files: the option `columns` that every data set has.
+"""What every data set may be asked: the options `columns`, `keep`, `drop`, `portion`, `skip`.
 
-A CSV file has a line for each image of the whole split: its number `image`, from 0, and
+`columns` are attributes of images from CSV files. A CSV file has a line for each image of the whole split: its number `image`, from 0, and
 columns of names, such as the clusters that `python -m jbias.prepare clusters` finds. A file
 of the same name that ends in .json holds the split's fingerprint, because numbers of other
 images would mean nothing. The functions that read a CSV file and number its names also serve
 users' own sets (attributed.py) and `shift` (shifts.py).
 
-
-Which images of a set are used: the options `keep`, `drop`, `portion` and `skip`.
-
-`skip` takes a list of damaged images, written by `prepare check`: a JSON file of splits, each
+`keep`, `drop`, `portion` and `skip` say which images of a set are used. `skip` takes a list of damaged images, written by `prepare check`: a JSON file of splits, each
 with the fingerprint that it had and, by the key of its store, why an image does not decode.
 Names alone repeat in WebDataset's shards and in others, and numbers differ in a part of a
 set. The list is of use for exactly these files: a set that has changed has another

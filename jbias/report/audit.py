@@ -130,10 +130,11 @@ def write(
         f"models/{name}" if names.count(name) == 1 else f"models/{name}-{number}"
         for number, name in enumerate(names, start=1)
     ]
-    for one, folder in zip(reports, folders, strict=True):
-        document.write(one, out / folder)
-    written = document.write(_over(every, folders, told), out)
-    return [*(one.answer[0] for one in reports), written]
+    pages = {folder: document.render(one) for folder, one in zip(folders, reports)}
+    over = document.render(_over(every, folders, told))
+    for folder, files in pages.items():
+        document.save(files, out / folder)
+    return [*(one.answer[0] for one in reports), document.save(over, out)]
 
 
 def report(found: Audited, told: Sequence[str]) -> document.Report:

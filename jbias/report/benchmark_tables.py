@@ -388,6 +388,8 @@ def posthoc(analysis: analysis_lib.Analysis) -> tables.Table | None:
         "the Bayesian Bradley-Terry model."
         if terry is not None
         else "not by the Bayesian Bradley-Terry model, which takes long for so many."
+        if len(analysis.algorithms) > analysis_lib.MANY
+        else "not by the Bayesian Bradley-Terry model, whose draws are worth too little."
     )
     if least > analysis.alpha:
         model += (
@@ -561,8 +563,8 @@ def selection_tests(analysis: analysis_lib.Analysis) -> tables.Table | None:
         one = analysis_lib.analyse(dataclasses.replace(analysis.study, values=values))
         order = one.order if one.friedman is not None else []
         ranks = [f"{one.algorithms[i]} {one.nemenyi.ranks[i]:.2f}" for i in order]
-        decision = _decision(one) | {"pairs": len(one.significant)}
-        rows.append(dict(selection=name, **decision, mean_ranks=", ".join(ranks)))
+        found = _decision(one)
+        rows.append(dict(selection=name, **found, mean_ranks=", ".join(ranks) or "–"))
     return _table(
         "selection_tests",
         "F and p after Iman and Davenport under each rule of selection, how many pairs differ "

@@ -7,8 +7,8 @@ r"""Shows what distorting images does to networks, by how they were trained.
 From workdirs of `python -m jbias.evaluate --suite=configs/suites/distortion.py`, one a
 network; those of one model, method and data set are its seeds. python -m
 jbias.papers.distortion sets the published numbers beside, and tests the orderings that the
-paper claims. Writes to --out: index.html (one page that needs no network), tables/*.csv and
-*.tex, figures/*.svg, *.pdf and *.png, results.json.
+paper claims. Writes to --out: index.html (one page that needs no network), tables/ (CSV,
+Parquet, LaTeX, Markdown), figures/ (SVG, PDF, PNG), results.json.
 """
 
 import argparse

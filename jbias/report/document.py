@@ -10,7 +10,8 @@ import json
 import math
 import os
 import pathlib
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence, ValuesView
 from typing import Any
 
 import jinja2
@@ -39,6 +40,10 @@ class Links:
     """A list of pages that lie below this one, by what they are called."""
 
     pages: Mapping[str, str]
+
+    def __post_init__(self):
+        for page in self.pages.values():
+            _check_inside(page)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,26 +122,40 @@ def sections(
 def write(report: Report, out: pathlib.Path) -> str:
     """Writes the page and all beside it; gives the line that says so.
 
-    What cannot be drawn is known before anything is written; each file is written whole or
-    not at all; files of an earlier report that this one lacks are removed.
+    What cannot be drawn is known before anything is written.
     """
-    files = render(report)
-    _remove_earlier(out, files)
+    return save(render(report), out)
+
+
+def save(files: Mapping[str, str | bytes], out: pathlib.Path) -> str:
+    """Writes the files of a report, each whole or not at all; gives the line that says so.
+
+    Those of an earlier report that this one lacks are removed.
+    """
+    earlier = _earlier(out)
     for name, data in files.items():
         path = out / name
         path.parent.mkdir(parents=True, exist_ok=True)
         part = path.with_name(f".{path.name}.{os.getpid()}.part")
-        part.write_bytes(data.encode() if isinstance(data, str) else data)
-        part.replace(path)
+        try:
+            part.write_bytes(data.encode() if isinstance(data, str) else data)
+            part.replace(path)
+        finally:
+            part.unlink(missing_ok=True)
+    for name in earlier:
+        inside = name.startswith(("tables/", "figures/")) and ".." not in name
+        if inside and name not in files:
+            (out / name).unlink(missing_ok=True)
     return f"written: {out / 'index.html'}"
 
 
 def render(report: Report) -> dict[str, str | bytes]:
     """Gives the files of a report by their paths."""
+    names: set[str] = set()
     kept = [
         dataclasses.replace(one, blocks=blocks)
         for one in report.sections
-        if (blocks := [block for block in one.blocks if not _is_empty(block)])
+        if (blocks := [_named(b, names) for b in one.blocks if not _is_empty(b)])
     ]
     report = dataclasses.replace(report, sections=kept)
     files: dict[str, str | bytes] = {}
@@ -150,8 +169,12 @@ def render(report: Report) -> dict[str, str | bytes]:
             files[f"{place}.pdf"] = plots.to_pdf(block.drawn)
             files[f"{place}.png"] = plots.to_png(block.drawn)
     for name, frame in report.frames.items():
+        assert f"tables/{name}.csv" not in files, name
         files[f"tables/{name}.csv"] = tables.to_csv(frame)
         files[f"tables/{name}.parquet"] = tables.to_parquet(frame)
+    for name in report.files:
+        _check_inside(name)
+    assert not files.keys() & report.files.keys(), files.keys() & report.files.keys()
     files |= report.files
     answer, basis = report.answer
     tree = {"headline": answer, "basis": basis, **report.results}
@@ -159,6 +182,25 @@ def render(report: Report) -> dict[str, str | bytes]:
     files["results.json"] = to_json(tree)
     files["index.html"] = _template().render(report=report, svgs=svgs)
     return files
+
+
+def _check_inside(path: str) -> None:
+    """Refuses what is no file below the page."""
+    if not re.fullmatch(r"[\w][\w.+-]*(/[\w][\w.+-]*)*", path):
+        raise ValueError(f"a file of a report: must lie in its folder, got {path!r}")
+
+
+def _named(block: Block, names: set[str]) -> Block:
+    """Gives a table or a figure a name that a file can have, and no other block has."""
+    if not isinstance(block, tables.Table | Figure):
+        return block
+    name = plain = re.sub(r"[^\w+-]+", "-", block.name).strip("-") or "unnamed"
+    count = 1
+    while (kind := f"{type(block).__name__}/{name}") in names:
+        count += 1
+        name = f"{plain}-{count}"
+    names.add(kind)
+    return block if name == block.name else dataclasses.replace(block, name=name)
 
 
 def _is_empty(block: Block) -> bool:
@@ -177,7 +219,9 @@ def _plain(tree: Any) -> Any:
         tree = tree.to_dict("records")
     if isinstance(tree, Mapping):
         return {str(key): _plain(value) for key, value in tree.items()}
-    if isinstance(tree, list | tuple | set | frozenset | pd.Series):
+    if isinstance(
+        tree, list | tuple | set | frozenset | pd.Series | pd.Index | ValuesView
+    ):
         return [_plain(value) for value in tree]
     if isinstance(tree, np.ndarray | np.generic):
         return _plain(tree.tolist())
@@ -185,20 +229,20 @@ def _plain(tree: Any) -> Any:
         return None
     if isinstance(tree, float):
         return tree if math.isfinite(tree) else None
-    return tree if isinstance(tree, str | int) else str(tree)
+    if isinstance(tree, str | int):
+        return tree
+    if isinstance(tree, os.PathLike):
+        return os.fspath(tree)
+    raise TypeError(f"results.json: has no form for a {type(tree).__name__}")
 
 
-def _remove_earlier(out: pathlib.Path, files: Collection[str]) -> None:
-    """Removes what an earlier report wrote to the folder and this one does not."""
+def _earlier(out: pathlib.Path) -> list[str]:
+    """The files that an earlier report says it has."""
     try:
-        earlier = json.loads((out / "results.json").read_text())["files"]
-        names = [str(name) for name in earlier]
+        found = json.loads((out / "results.json").read_text())["files"]
+        return [str(name) for name in found]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return
-    for name in names:
-        inside = name.startswith(("tables/", "figures/")) and ".." not in name
-        if inside and name not in files:
-            (out / name).unlink(missing_ok=True)
+        return []
 
 
 @functools.cache

@@ -111,7 +111,8 @@ def from_runs(patterns: Sequence[str], options: options_lib.Options) -> analysis
     by_path = pd.Categorical([labels[path] for path in paths.categories])
     frame = frame.assign(label=by_path.take(paths.codes))
     known = list(dict.fromkeys(run.label for run in runs))
-    named = lambda name: name if name in known else workdirs.NAMES.get(name, name)
+    aliases = {run.alias: run.label for run in runs}
+    named = lambda name: name if name in known else aliases.get(name, name)
     options = dataclasses.replace(
         options,
         algorithms=tuple(map(named, options.algorithms)),
@@ -151,7 +152,9 @@ def from_runs(patterns: Sequence[str], options: options_lib.Options) -> analysis
                 others.append((rules.name(rule), rows))
     pairs = trained.of_runs(runs, datasets)
     if options.trained_on:
-        more = trained.read(options.trained_on, known, list(frame["dataset"].unique()))
+        names = list(dict.fromkeys([*known, *aliases]))
+        more = trained.read(options.trained_on, names, list(frame["dataset"].unique()))
+        more = [(named(algorithm), dataset) for algorithm, dataset in more]
         pairs |= {(a, d) for a, d in more if a in algorithms and d in datasets}
     return analysis.Study(
         source=", ".join(patterns),

@@ -4,7 +4,7 @@ r"""Shows what was measured of networks: one page, with tables and figures.
 
 From workdirs of `python -m jbias.evaluate --suite=...`, one a network; up to eight are
 drawn side by side. Writes to --out: index.html (one page that needs no network),
-tables/*.csv and *.tex, figures/*.svg, *.pdf and *.png, results.json.
+tables/ (CSV, Parquet, LaTeX, Markdown), figures/ (SVG, PDF, PNG), results.json.
 """
 
 import argparse

@@ -38,7 +38,6 @@ def _ended(metric: str) -> tuple[str, str, str]:
 
 
 _ONE, _TWO, _THREE, _FOUR = map(tables.digits, (1, 2, 3, 4))
-_NETWORK = _columns(str, network="Network")
 _SET = _columns(str, network="Network", set="set")
 _IMAGES = _columns(tables.whole, n="images")
 

@@ -84,7 +84,7 @@ def inline(
     svg = svg[svg.index("<svg") :]
     svg = svg.replace(INK, "currentColor").replace(FAINT, "var(--line)")
     # Glyphs and clips of several figures would share their names otherwise.
-    prefix = "f" + re.sub(r"\W", "", name or title) + "-"
+    prefix = "f" + re.sub(r"\W", lambda m: f"_{ord(m[0]):x}_", name or title) + "-"
     svg = re.sub(r'\bid="', f'id="{prefix}', svg)
     svg = svg.replace('href="#', f'href="#{prefix}').replace("url(#", f"url(#{prefix}")
     end = svg.index(">") + 1

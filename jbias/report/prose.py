@@ -247,6 +247,7 @@ def caveats(analysis: analysis_lib.Analysis) -> list[str]:
     """Gives what a reader must know before believing."""
     study = analysis.study
     said = list(_doubts(analysis))
+    said += [f"{name} is not in the tests: {why}." for name, why in analysis.left_out]
     said += study.notes
     if analysis.friedman is not None:
         said += _caveats_of_tests(analysis)

@@ -7,7 +7,7 @@ From workdirs of runs with config.train.shift, as `shift=C6,attribute=colour` af
 of --config makes them. Ranks recipes and attributes by what a shift costs, with intervals,
 tests and verdicts; shows what remedies close, drops over levels, and whether models rank
 alike in and out of distribution. Writes to --out: index.html (one page that needs no
-network), tables/*.csv and *.tex, figures/*.svg, *.pdf and *.png, results.json. Tables 1 to 3
+network), tables/ (CSV, Parquet, LaTeX, Markdown), figures/ (SVG, PDF, PNG), results.json. Tables 1 to 3
 of Hu, Sang, Wang and Jiang 2021 are of python -m jbias.papers.shifts.
 """
 

@@ -159,8 +159,12 @@ def to_csv(frame: pd.DataFrame) -> str:
 
 def to_parquet(frame: pd.DataFrame) -> bytes:
     """Gives the numbers in full, with their types."""
-    data = frame.set_axis([str(name) for name in frame.columns], axis=1)
-    data = data.convert_dtypes()
+    names: list[str] = []
+    for name in map(str, frame.columns):
+        names.append(f"{name}.{names.count(name)}" if name in names else name)
+    data = frame.set_axis(names, axis=1)
+    words = list(data.columns[data.dtypes == object])
+    data[words] = data[words].convert_dtypes()
     mixed = [name for name, kind in data.dtypes.items() if kind == object]
     out = io.BytesIO()
     data = data.astype(dict.fromkeys(mixed, "string"))
@@ -200,7 +204,9 @@ def with_ends(value: float, low: float, high: float) -> str:
 
 
 def p_text(p: float) -> str:
-    """Shows a p-value with what its size lets one say."""
+    """Shows a p-value with what its size lets one say; a dash for none."""
+    if math.isnan(p):
+        return "–"
     if p < 1e-9:
         return "< 1e-9"
     return f"{p:.1e}".replace("e-0", "e-") if p < 0.001 else f"{p:.3f}"

@@ -64,7 +64,8 @@ class Run:
     @functools.cached_property
     def config(self) -> Mapping[str, str] | None:
         """The settings by dotted keys; None where there are none."""
-        return flatten(self.settings) if self.settings else None
+        known = self.settings or (pathlib.Path(self.workdir) / "config.json").exists()
+        return flatten(self.settings) if known else None
 
     @property
     def data(self) -> Mapping[str, Any]:
@@ -93,18 +94,26 @@ class Run:
     def called(self) -> str:
         """Its own label, if the settings have one, else algorithm and variant."""
         own = self.settings.get("label")
-        return own if own and isinstance(own, str) else paper_name(self)
+        own = own.strip() if isinstance(own, str) else ""
+        return own or paper_name(self)
+
+    @property
+    def alias(self) -> str:
+        """What it is called by its records alone, with what tells it from others."""
+        plain = f"{self.algorithm} ({self.variant})" if self.variant else self.algorithm
+        return plain + self.label.removeprefix(self.called)
 
 
 def paper_name(run: Run) -> str:
     """Gives the name of an algorithm in papers, with what else varies in brackets."""
     parts = run.variant.split("+") if run.variant else []
-    for mine in (run.variant, *parts):
-        if paper := NAMES.get(f"{run.algorithm} ({mine})"):
-            rest = [part for part in parts if part not in mine.split("+")]
-            break
-    else:
-        paper, rest = NAMES.get(run.algorithm, run.algorithm), parts
+    paper, taken = NAMES.get(run.algorithm, run.algorithm), set()
+    for name, of in NAMES.items():
+        algorithm, _, variant = name.removesuffix(")").partition(" (")
+        mine = set(variant.split("+")) if variant else set()
+        if algorithm == run.algorithm and taken < mine <= set(parts):
+            paper, taken = of, mine
+    rest = [part for part in parts if part not in taken]
     return f"{paper} ({'+'.join(rest)})" if rest else paper
 
 
@@ -161,11 +170,16 @@ def _labelled(runs: Sequence[Run]) -> tuple[Run, ...]:
     groups: dict[str, list[Run]] = {}
     for run in runs:
         groups.setdefault(run.called, []).append(run)
-    labels, owners = {}, {}
+    labels, owners, bases = {}, {}, {}
     for base, group in groups.items():
         suffixes = _suffixes(group) if len(group) > 1 else [""]
         for run, suffix in zip(group, suffixes, strict=True):
             labels[run.workdir] = label = f"{base} [{suffix}]" if suffix else base
+            if bases.setdefault(label, base) != base:
+                raise ValueError(
+                    f"{run.workdir}: config.label must not be what another run is called, "
+                    f"got {label!r}; give it another"
+                )
             for seed in run.seeds:
                 first = owners.setdefault((label, seed), run)
                 if first is not run:

@@ -1,11 +1,13 @@
 """What a report declares is on its page, and beside it."""
 
+import io
 import json
 import pathlib
 
 import numpy as np
 import pandas as pd
 import pytest
+from pyarrow import parquet
 
 from examples import own_report
 from jbias.report import document, plots, tables
@@ -43,6 +45,27 @@ def test_json_has_null_for_what_is_not_known():
         "two": [1, 2],
     }
 
+    for odd in ({}.keys(), (x for x in [1]), object()):
+        with pytest.raises(TypeError, match="has no form"):
+            document.to_json({"odd": odd})
+
+
+def test_names_of_blocks_make_files_of_their_own_inside():
+    frame = pd.DataFrame({"a": [1]})
+    blocks = [
+        tables.Table(name, "", ("a",), (("1",),), frame)
+        for name in ("a/b", "a b", "../../evil", "漢字", "/")
+    ]
+    files = document.render(made(sections=[document.Section("a", "A", blocks)]))
+    assert {name for name in files if name.endswith(".csv")} == {
+        f"tables/{name}.csv" for name in ("a-b", "a-b-2", "evil", "漢字", "unnamed")
+    }
+    for outside in ("../x", "/x", "a/../x", "javascript:alert(1)", ".x"):
+        with pytest.raises(ValueError, match="must lie in its folder"):
+            document.Links({"x": outside})
+        with pytest.raises(ValueError, match="must lie in its folder"):
+            document.render(made(files={outside: ""}))
+
 
 def test_sections_without_blocks_are_left_out():
     page = document.render(
@@ -75,6 +98,15 @@ def test_nothing_is_written_where_a_figure_cannot_be(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="no ink"):
         document.write(made(sections=[section]), tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_parquet_keeps_types_and_doubled_names():
+    frame = pd.DataFrame({"x": [1.0, 2.0], "n": [1, None], "w": ["a", None]})
+    frame.insert(3, "x", [3, 4], allow_duplicates=True)
+    frame["n"] = frame["n"].astype(object)
+    back = parquet.read_table(io.BytesIO(tables.to_parquet(frame)))
+    assert back.column_names == ["x", "n", "w", "x.1"]
+    assert [str(kind) for kind in back.schema.types[:2]] == ["double", "int64"]
 
 
 def test_rows_make_a_table():

@@ -249,6 +249,46 @@ def test_algorithms_bear_their_names_in_papers_or_their_own_label(runs):
     configure(runs / "sagnet", label="Mine")
     labels = ("pAdaIN [p=unset]", "pAdaIN [p=0.1]", "Mine")
     assert gathered(runs).algorithms == ("DeepAugment (CAE) (biasbed)", *labels)
+    # As their records say, with what tells one from the other.
+    chosen = gathered(runs, algorithms=("padain [p=0.1]", "sagnet (wide)"))
+    assert chosen.algorithms == ("pAdaIN [p=0.1]", "Mine")
+    (trained := runs / "trained.csv").write_text(
+        "algorithm,dataset\npadain [p=0.1],edge\nMine,sketch\n"
+    )
+    found = gathered(runs, trained_on=str(trained)).trained
+    assert {("pAdaIN [p=0.1]", "edge"), ("Mine", "sketch")} <= found
+
+
+@pytest.mark.parametrize(
+    ("variant", "name"),
+    [
+        ("", "ERM"),
+        ("cae+edsr", "DeepAugment (CAE+EDSR)"),
+        ("edsr+cae", "DeepAugment (CAE+EDSR)"),
+        ("biasbed+cae+edsr", "DeepAugment (CAE+EDSR) (biasbed)"),
+        ("edsr+wide", "DeepAugment (EDSR) (wide)"),
+        ("wide", "ERM (wide)"),
+    ],
+)
+def test_a_paper_name_is_that_of_most_parts_of_a_variant(variant, name):
+    assert workdirs.paper_name(bare_run(variant=variant)) == name
+
+
+def bare_run(**more):
+    found = dict(workdir="w", name="n", algorithm="erm", variant="", seeds=(0,))
+    found |= dict(provenance={}, finished=True, settings={})
+    return workdirs.Run(**found | more)
+
+
+def test_labels_that_meet_are_refused_and_blank_ones_are_none(runs):
+    configure(copy(runs, "erm", "erm_often"), algo={"name": "erm", "x": 1})
+    configure(runs / "sagnet", label="ERM [x=1]")
+    with pytest.raises(
+        ValueError, match="label must not be what another run is called"
+    ):
+        gathered(runs)
+    configure(runs / "sagnet", label="  ")
+    assert "SagNet" in gathered(runs).algorithms
 
 
 @pytest.mark.slow

@@ -161,7 +161,7 @@ def test_seeds_twice_and_other_images_are_refused(tmp_path, capsys):
     shifted.write(tmp_path / "a", "C6", fine)
     shifted.write(tmp_path / "b", "C6", fine, seeds=(2, 3))
     args = f"--runs={tmp_path}/*", f"--out={tmp_path}/out"
-    assert "got seed 2 of erm" in refused(capsys, *args)
+    assert "got seed 2 of ERM" in refused(capsys, *args)
     shutil.rmtree(tmp_path / "b")
     shifted.write(tmp_path / "b", "C6", fine, seeds=(3,), trained=7_000)
     assert "must be trained on the images of" in refused(capsys, *args)
