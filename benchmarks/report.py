@@ -111,7 +111,7 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         folder = options.keep or pathlib.Path(temporary) / "runs"
-        if not folder.exists():
+        if not any(folder.glob("run_*")):
             made = make(folder, **{name: getattr(options, name) for name in sizes})
             print(f"{made:,} records written", flush=True)
         found = []
