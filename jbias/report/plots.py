@@ -223,12 +223,7 @@ def axes_at(fig: mpl_figure.Figure, box: tuple[float, float, float, float]):
     x, y, w, h = box
     with mpl.rc_context(dict(STYLE)):
         axes = fig.add_axes((x / width, y / height, w / width, h / height))
-    axes.set_facecolor("none")
-    axes.grid(color=FAINT, linewidth=0.6)
-    axes.set_axisbelow(True)
-    axes.tick_params(colors=FAINT, labelcolor=INK, labelsize=SMALL)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.spines[["left", "bottom"]].set_color(FAINT)
+    _make_plain(axes, 0.6)
     return axes
 
 
@@ -503,13 +498,17 @@ def dress(axes, rho: float | None = None) -> None:
         axes.set_title(
             tables.digits(2)(rho), fontsize=SMALL, color=INK, loc="right", pad=2
         )
+    _make_plain(axes, 0.5)
+    axes.locator_params(nbins=4)
+
+
+def _make_plain(axes, linewidth: float) -> None:
     axes.set_facecolor("none")
-    axes.grid(color=FAINT, linewidth=0.5)
+    axes.grid(color=FAINT, linewidth=linewidth)
     axes.set_axisbelow(True)
     axes.tick_params(colors=FAINT, labelcolor=INK, labelsize=SMALL)
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_color(FAINT)
-    axes.locator_params(nbins=4)
 
 
 def grid(
