@@ -40,7 +40,7 @@ import PIL.Image
 from jaxtyping import Float, Int
 from scipy import ndimage, special
 
-from jbias.data import base, tables
+from jbias.data import base, corruption_bar, tables
 from jbias.data import corruption_kernels as host
 from jbias.data.corruption_kernels import Image
 from jbias.untrusted import opening
@@ -89,10 +89,22 @@ CORRUPTIONS: Mapping[str, Corruption] = (
     | _listed("digital", host.saturate, extra=True)
 )
 BAR: Mapping[str, Corruption] = (
-    _listed("bar", host.blue_noise_sample, host.brownish_noise, host.caustic_refraction)
-    | _listed("bar", host.checkerboard_cutout, host.cocentric_sine_waves)
-    | _listed("bar", host.inverse_sparkles, host.perlin_noise, host.plasma_noise)
-    | _listed("bar", host.single_frequency_greyscale, host.sparkles)
+    _listed(
+        "bar",
+        corruption_bar.blue_noise_sample,
+        corruption_bar.brownish_noise,
+        corruption_bar.caustic_refraction,
+    )
+    | _listed(
+        "bar", corruption_bar.checkerboard_cutout, corruption_bar.cocentric_sine_waves
+    )
+    | _listed(
+        "bar",
+        corruption_bar.inverse_sparkles,
+        corruption_bar.perlin_noise,
+        corruption_bar.plasma_noise,
+    )
+    | _listed("bar", corruption_bar.single_frequency_greyscale, corruption_bar.sparkles)
 )
 
 

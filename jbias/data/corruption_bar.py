@@ -1,0 +1,367 @@
+"""Corruptions of ImageNet-C-bar: random fields, and shapes that cover or bend.
+
+Each is a function of an image (h, w, 3) of bytes, a generator and a level, and gives values
+on the scale of bytes, to be cut to them. Arrays are NumPy's or JAX's, as the image is; on a
+device the generator replays what was drawn before (augment.imagenet_c_bar), and `run` keeps
+what many pixels use in memory. Lengths scale with the side of the image.
+
+Source: Mintun, Kirillov and Xie, NeurIPS 2021, https://arxiv.org/abs/2102.11273. Reference
+code: https://github.com/facebookresearch/augmentation-corruption at ba4d5a5. Deviation of
+all: another generator; with the same draws the images are the same.
+"""
+
+import functools
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int
+from scipy import ndimage
+
+from jbias.data import corruption_kernels
+from jbias.data.corruption_kernels import Plane, Rng
+
+Values = Float[Any, "h w 3"]  # Of bytes, or 0 to 255.
+
+
+_ROUNDS = 6  # The most of plasma_noise.
+
+
+def _call(function: Callable, *args: Any) -> Any:
+    return function(*args)
+
+
+def _grid(xp: ModuleType, side: int) -> tuple[Int[Any, "h 1"], Int[Any, "1 w"]]:
+    """Gives the row and the column of each pixel."""
+    along = xp.arange(side)
+    return along[:, None], along[None, :]
+
+
+def single_frequency_greyscale(image: Values, rng: Rng, level: float) -> Values:
+    """Adds 19.6 level sin(u x + v y + phase), the same to each channel.
+
+    One of u, v, either evenly, is drawn from U(-pi, pi), the other from U within plus
+    and minus its size.
+    """
+    xp = image.__array_namespace__()
+    first = rng.uniform(-np.pi, np.pi)
+    second = rng.uniform(-abs(first), abs(first))
+    u, v = rng.permutation([first, second])
+    phase = rng.uniform(0, 2 * np.pi)
+    y, x = _grid(xp, len(image))
+    wave = xp.sin(u * x + v * y + phase)
+    return image + 19.6 * level * wave[..., None]
+
+
+def cocentric_sine_waves(image: Values, rng: Rng, level: float) -> Values:
+    """Adds 12.8 level (((d + a sin(k t)) mod w) / w - 1/2): wavy rings about a point.
+
+    d and t, polar about U(0, side)^2, t from the y axis; k of U(0, 10), a and w of
+    U(0, side / 10). The name is spelled as published.
+    """
+    xp, side = image.__array_namespace__(), len(image)
+    centre = rng.uniform(0, side, 2)
+    k = rng.uniform(0, 10)
+    a, w = rng.uniform(0, side / 10, 2)
+    y, x = _grid(xp, side)
+    x, y = x - centre[0], y - centre[1]
+    rings = (xp.hypot(x, y) + a * xp.sin(k * xp.arctan2(x, y))) % w / w - 0.5
+    return image + 12.8 * level * rings[..., None]
+
+
+def warped_grid(xp, side, time, rounds, sharpness, scale) -> tuple[Plane, Plane]:
+    """Gives coordinates (x, y) that were moved by sines of themselves, several times.
+
+    In each round (x, y) moves by r + 0.3 (-r_y, r_x), r = (cos(p y + t / q),
+    sin(p x + t / q)) / s; then p, q and s grow by 1.93, 1.15 and 2.25 - sharpness. The
+    reference has a phase besides, which is always 0.
+    """
+    y, x = xp.broadcast_arrays(*(along / scale for along in _grid(xp, side)))
+    p, q, s = 1.0, 1.0, 1.0
+    for i in range(_ROUNDS):
+        right = xp.cos(p * y + time / q) / s
+        down = xp.sin(p * x + time / q) / s
+        moves = i < rounds
+        x = xp.where(moves, x + right - 0.3 * down, x)
+        y = xp.where(moves, y + down + 0.3 * right, y)
+        p, q, s = p * 1.93, q * 1.15, s * (2.25 - sharpness)
+    return x, y
+
+
+def plasma_noise(
+    image: Values, rng: Rng, level: float, run: Callable = _call
+) -> Values:
+    """Mixes (1 - i / 255) x + i n, i = 6.4 level, with warped waves n of random form.
+
+    The waves are three sines, in [-1, 1], of coordinates that are `warped_grid`'s.
+    """
+    xp, side = image.__array_namespace__(), len(image)
+    time = rng.uniform(0, 6 * np.pi)
+    rounds = rng.integers(4, 7)
+    sharpness = rng.uniform(0.5, 1)
+    scale = rng.uniform(0.075, 0.2) * side
+    warped = functools.partial(warped_grid, xp, side)
+    x, y = run(warped, time, rounds, sharpness, scale)
+    red, blue = xp.sin(x - time), xp.sin(y + time)
+    green = xp.sin((x + y + xp.sin(time)) * 0.5)
+    strength = 6.4 * level
+    waves = xp.stack([red, green, blue], -1)
+    return (1 - strength / 255) * image + strength * waves
+
+
+def lattice(xp: ModuleType, rng: Rng) -> tuple[Float[Any, "256 2"], Int[Any, "256"]]:
+    """Draws gradients of length 1, and their order, of a noise after Perlin 1985.
+
+    Gradients go towards points spread evenly in a square, not a circle.
+    """
+    points = rng.integers(-256, 256, (256, 2)).astype(float)
+    zero = (points == 0).all(-1, keepdims=True)
+    points = xp.where(zero, 1.0, points)  # One in 262144; the reference divides by 0.
+    length = xp.linalg.norm(points, axis=-1, keepdims=True)
+    return points / length, rng.permutation(256)
+
+
+def lattice_noise(
+    xp: ModuleType,
+    side: int,
+    octave: int,
+    gradients: Float[Any, "256 2"],
+    order: Int[Any, "256"],
+) -> Plane:
+    """Gives 1.5 times the noise at 7 octave / side (row, column), 0 where these are whole.
+
+    Rows of pixels are columns of the lattice of 256 x 256 cells, which is periodic. All
+    columns of gradients are one permuted list, from different places on, as in the
+    reference. Smoothstep 3 t^2 - 2 t^3.
+    """
+    place = octave * (np.arange(side) * (7 / side))
+    cell = np.floor(place).astype(int)
+    near = (place - cell).astype(gradients.dtype)
+    smooth = near**2 * (3 - 2 * near)
+    ends = np.arange(cell[-1] + 2)
+    table = gradients[order[(order[ends % 256][:, None] + ends[None, :]) % 256]]
+    # Those of a cell's four corners side by side are fetched at once.
+    corners = [table[:-1, :-1], table[:-1, 1:], table[1:, :-1], table[1:, 1:]]
+    fetched = xp.concatenate(corners, -1)[cell][:, cell]
+
+    def corner(i: int, j: int) -> Plane:
+        gradient = fetched[..., 2 * (2 * i + j) :]
+        away = near[:, None] - i, near[None, :] - j
+        return gradient[..., 0] * away[0] + gradient[..., 1] * away[1]
+
+    across, along = smooth[:, None], smooth[None, :]
+    first = corner(0, 0) + across * (corner(1, 0) - corner(0, 0))
+    second = corner(0, 1) + across * (corner(1, 1) - corner(0, 1))
+    return 1.5 * (first + along * (second - first))
+
+
+def perlin_noise(
+    image: Values, rng: Rng, level: float, run: Callable = _call
+) -> Values:
+    """Mixes (1 - a) x + 255 a min(1/2 + t / 2, 1), a = level / 20, with turbulence t.
+
+    t is the sum of abs(noise(f p)) / f over f = 1, 2, 4, 8, 16; p in sevenths of the side.
+    """
+    xp, side = image.__array_namespace__(), len(image)
+    cells = lattice(xp, rng)
+    turbulence = sum(
+        abs(run(functools.partial(lattice_noise, xp, side, f), *cells)) / f
+        for f in (1, 2, 4, 8, 16)
+    )
+    clouds = xp.minimum(0.5 + 0.5 * turbulence, 1)
+    share = level / 20
+    return (1 - share) * image + 255 * share * clouds[..., None]
+
+
+def spectral_noise(
+    xp: ModuleType, rng: Rng, amplitude: Float[np.ndarray, "h w"]
+) -> Plane:
+    """Draws a field of unit deviation with these amplitudes, the mean's at the middle.
+
+    Phases are U(0, 2 pi) in the left half; the right half is the left one turned about
+    the middle of the array, and the imaginary part of the sum is dropped, as in the
+    reference. So phases k and -k - 1 are the same, and where amplitudes hardly change
+    between them, the fields at x and -x are alike near the corners, opposite near the
+    middle of an edge, and there almost 0.
+    """
+    side = len(amplitude)
+    half = side // 2
+    left = rng.uniform(0, 2 * np.pi, (side, side - half))
+    phases = xp.concatenate([left, left[::-1, half - 1 :: -1]], 1)
+    waves = amplitude * xp.exp(1j * phases)
+    field = xp.fft.ifft2(xp.fft.ifftshift(waves)).real
+    return field / field.std()
+
+
+def frequency(side: int) -> Float[np.ndarray, "h w"]:
+    """Gives periods a side, 0 at the middle: the amplitude of blue noise."""
+    y, x = np.mgrid[:side, :side] - side / 2
+    return np.hypot(x, y)
+
+
+def brownish(side: int) -> Float[np.ndarray, "h w"]:
+    """Gives 1 / (f^2 + 1) of the frequency f; noise of it has a random mean, too."""
+    return 1 / (frequency(side) ** 2 + 1)
+
+
+def blue_noise_sample(image: Values, rng: Rng, level: float) -> Values:
+    """Blackens the pixels where blue noise is not above 0.3 level - 2.5."""
+    xp = image.__array_namespace__()
+    keep = spectral_noise(xp, rng, frequency(len(image))) > 0.3 * level - 2.5
+    return xp.where(keep[..., None], image, 0)
+
+
+def brownish_noise(image: Values, rng: Rng, level: float) -> Values:
+    """Adds 6.4 level times brownish noise, another to each channel."""
+    xp, amplitude = image.__array_namespace__(), brownish(len(image))
+    fields = [spectral_noise(xp, rng, amplitude) for _ in range(3)]
+    return image + 6.4 * level * xp.stack(fields, -1)
+
+
+INDEX = 4.0  # Of refraction.
+
+
+def caustics(xp: ModuleType, side: int, time: float, size: float) -> Plane:
+    """Gives the light [0, 1] on the floor of a pool of `size` pixels, periodic."""
+    y, x = (along / size % 1 * (2 * np.pi) - 250 for along in _grid(xp, side))
+    down, right = y, x
+    total = 1.0
+    for n in range(1, 6):
+        t = time * (1 - 3.5 / n)
+        down, right = (
+            y + (xp.cos(t - down) + xp.sin(t + right)),
+            x + (xp.sin(t - right) + xp.cos(t + down)),
+        )
+        slope = xp.hypot(y / xp.sin(down + t), x / xp.cos(right + t))
+        total = total + 200 / slope
+    return xp.clip(abs(1.17 - (total / 5) ** 1.4) ** 8, 0, 1)
+
+
+def draw_caustics(image: Values, rng: Rng, run: Callable = _call) -> Plane:
+    """Draws the light on an image of its size."""
+    side = len(image)
+    times = rng.uniform(0.5, 2), rng.uniform(0.75, 1.25) * side
+    return run(functools.partial(caustics, image.__array_namespace__(), side), *times)
+
+
+def refraction(down: Plane, right: Plane) -> Plane:
+    """Gives how far a vertical ray of length 1 goes aside in a surface, over its slope.
+
+    The ray leaves at sin(o) = sin(i) / INDEX to the normal, i the normal's angle to the
+    vertical: sin(i - o) along the slope; 0 where cos(i) is at least 0.999.
+    """
+    xp = down.__array_namespace__()
+    steep = xp.hypot(down, right)
+    angle = xp.arctan(steep)
+    out = xp.arcsin(xp.sin(angle) / INDEX)
+    reach = xp.where(xp.cos(angle) >= 0.999, 0, xp.sin(angle - out))
+    return reach / xp.where(steep == 0, 1, steep)
+
+
+def water(light: Plane, level: float) -> tuple[Plane, Plane, Plane]:
+    """Gives from how far aside each pixel is fetched, rows and columns, and its light.
+
+    Slopes are central differences, not halved, of `light`, 0 outside the image. Pixels
+    are fetched from level side / 20 times the ray's way aside; the light, on the scale
+    of [0, 1], is the difference of both slopes times level / 5.
+    """
+    xp, side = light.__array_namespace__(), len(light)
+    light = xp.pad(light, 1)
+    down = light[2:, 1:-1] - light[:-2, 1:-1]
+    right = light[1:-1, 2:] - light[1:-1, :-2]
+    bent = refraction(down, right)
+    rows, columns = (
+        xp.round(slope * bent * (level * side / 20), 3) for slope in (down, right)
+    )
+    return rows, columns, (down - right) * (level / 5)
+
+
+def caustic_refraction(image: Values, rng: Rng, level: float) -> Values:
+    """Looks at the image through water of wavy light, and lights it.
+
+    The light is blurred by 1 pixel; pixels are fetched bilinearly, black outside.
+    """
+    light = ndimage.gaussian_filter(draw_caustics(image, rng), 1)
+    rows, columns, lit = water(light, level)
+    y, x = np.mgrid[: len(image), : len(image)]
+    place = np.stack([y + rows, x + columns])
+    seen = corruption_kernels.sampled(
+        corruption_kernels.unit(image), place, "grid-constant"
+    )
+    return 255 * (seen + lit[..., None])
+
+
+def checkerboard_cutout(image: Values, rng: Rng, level: float) -> Values:
+    """Fills level / 10 of one colour of a turned checkerboard with the grey 128.
+
+    Fields of U(0.1, 0.25) side, turned by U(0, 2 pi) about the first pixel. A field and
+    the one across an axis through that pixel share their draw, as in the reference.
+    """
+    xp, side = image.__array_namespace__(), len(image)
+    angle = rng.uniform(0, 2 * np.pi)
+    field = rng.uniform(0.1, 0.25) * side
+    count = xp.floor_divide(4 * side, field).astype(int)
+    filled = rng.random((count, count)) < level / 10
+    y, x = (along / field for along in _grid(xp, side))
+    u = xp.cos(angle) * y + xp.sin(angle) * x
+    v = xp.cos(angle) * x - xp.sin(angle) * y
+    same = xp.floor(u) % 2 == xp.floor(v) % 2
+    # Towards 0; below it, counted from the end.
+    cover = same & filled[u.astype(int) % count, v.astype(int) % count]
+    return xp.where(cover[..., None], 128, image)
+
+
+def star(
+    side: int,
+    centre: Float[Any, "2"],
+    lengths: Float[Any, "most"],
+    rays: int,
+    amount: float,
+) -> Plane:
+    """Gives the strength [0, 1] of a star with rays of these lengths in pixels.
+
+    clip((1 - (u - 1/2)^2) (L^2 / (d^2 + 1e-4))^((100 - amount) / 50), 0, 1) at distance
+    d, u between two rays, of which L is interpolated. `centre` is (row, column).
+    """
+    xp = lengths.__array_namespace__()
+    y, x = _grid(xp, side)
+    y, x = y - centre[0], x - centre[1]
+    turn = (xp.arctan2(x, y) + np.pi) / (2 * np.pi) * rays
+    ray = turn.astype(int)
+    u = turn - ray
+    length = lengths[ray % rays] * (1 - u) + lengths[(ray + 1) % rays] * u
+    glow = (length**2 / (x**2 + y**2 + 1e-4)) ** ((100 - amount) / 50)
+    return xp.clip((1 - (u - 0.5) ** 2) * glow, 0, 1)
+
+
+def _lengths(rng: Rng, radius: float, rays: int) -> Float[Any, "rays"]:
+    """Draws lengths of N(radius, (radius / 4)^2) pixels."""
+    return radius * (1 + 0.25 * rng.standard_normal(rays))
+
+
+def sparkles(image: Values, rng: Rng, level: float) -> Values:
+    """Lays five white stars at U(0, side)^2 over it, of 50 to 199 rays each.
+
+    Their lengths are about level side / 100, with a deviation of a quarter.
+    """
+    xp, side = image.__array_namespace__(), len(image)
+    centres = rng.uniform(0, side, (5, 2))
+    counts = rng.integers(50, 200, 5)
+    for centre, rays in zip(centres, counts, strict=True):
+        lengths = xp.maximum(_lengths(rng, level * side / 100, rays), 1)
+        image = image + star(side, centre, lengths, rays, 50)[..., None] * (255 - image)
+    return image
+
+
+def inverse_sparkles(image: Values, rng: Rng, level: float) -> Values:
+    """Whitens all but a star at U(side / 4, 3 side / 4)^2 of 50 to 199 rays.
+
+    Their lengths are about side / 4; its amount is 100 - 6.5 level.
+    """
+    side = len(image)
+    centre = rng.uniform(0.25, 0.75, 2) * side
+    rays = rng.integers(50, 200)
+    lengths = _lengths(rng, side / 4, rays)
+    seen = star(side, centre, lengths, rays, 100 - 6.5 * level)[..., None]
+    return 255 + seen * (image - 255.0)
