@@ -19,7 +19,7 @@ import pandas as pd
 
 from benchmarks import chaos_ends, chaos_faults, chaos_hooks, chaos_runs
 from jbias.runs import checkpoints
-from jbias.runtime import coordinator, processes
+from jbias.runtime import processes, signals
 
 FOR_FORKS = (checkpoints, processes)  # Imported once.
 TOLERANCE = {"rtol": 1e-3, "atol": 1e-4}  # Of weights, and of losses and norms.
@@ -35,7 +35,7 @@ def start(
     before: Mapping[int, Callable[[], None]] = types.MappingProxyType({}),
 ) -> list[chaos_runs.Child]:
     """Starts the two processes of a run; `before` is called in that of its number."""
-    at = f"--coordinator=localhost:{coordinator.free_port()}"
+    at = f"--coordinator=localhost:{processes.free_port()}"
     flags = (*FLAGS, at, "--processes=2", f"--wait={WAIT}")
     return [
         bench.start(
@@ -104,7 +104,7 @@ def stopped(bench, random_):
         os.kill(os.getpid(), signal.SIGSTOP)
 
     def impatient() -> None:
-        coordinator.SILENCE_SECONDS = SILENCE
+        processes.SILENCE_SECONDS = SILENCE
 
     number = random_.randint(1, _counts(bench)["step"])
     hook = chaos_hooks.at(bench.workdir, "step", number, stop)
@@ -142,7 +142,7 @@ def _unlike(bench, ended: chaos_runs.Ended, who: int | None, how: str) -> str:
     name = "of 2 (" if who is None else f"process {who} of 2 ("
     named = len(lines) == 1 and name in lines[0] and how in lines[0]
     clear = ended.clear and "***" not in ended.said
-    if ended.code == coordinator.EXIT_LOST and named and clear:
+    if ended.code == signals.EXIT_LOST and named and clear:
         return ""
     return f"the other ended by {ended.code}: {ended.said[-3000:]}"
 

@@ -25,7 +25,7 @@ from typing import Any
 
 from benchmarks import collectives, common, measured
 from jbias import config as jc
-from jbias.runtime import coordinator, mesh, processes
+from jbias.runtime import mesh, processes
 
 DEVICES = pathlib.Path("/proc/net/dev")
 
@@ -36,7 +36,7 @@ class Group:
     def __init__(self, count: int, options: argparse.Namespace):
         self.steps, self.sent = options.steps, []
         command = [sys.executable, "-m", "benchmarks.processes", *sys.argv[1:]]
-        address = f"localhost:{coordinator.free_port()}"
+        address = f"localhost:{processes.free_port()}"
         self._all = [
             subprocess.Popen(
                 [*command, f"--part={address},{count},{number}"],

@@ -223,7 +223,7 @@ def command() -> None:
         try:
             app.run(functools.partial(main, heard=heard), flags_parser=_parse)
         except signals.Interrupted as stopped:
-            sys.exit(_fail(None, stopped, signals.exit_code(stopped)))
+            _leave(_fail(None, stopped, signals.exit_code(stopped)))
         except SystemExit as ended:
             if heard.name and heard.job is None:
                 _leave(ended.code)

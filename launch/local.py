@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from jbias.launch import trials
 from jbias.runs import status
-from jbias.runtime import coordinator
+from jbias.runtime import signals
 
 OPTIONS = {"jobs": 0, "devices": ""}
 
@@ -189,7 +189,7 @@ def _signals() -> Iterator[list[str]]:
 
 
 ENDED_CODES = (0, 3)  # Exit codes of a run that has ended by itself.
-INTERRUPTED_CODES = (coordinator.EXIT_LOST, 130, 143)  # Asked to stop, or a peer lost.
+INTERRUPTED_CODES = (signals.EXIT_LOST, 130, 143)  # Asked to stop, or a peer lost.
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)  # To save and leave.
 
 

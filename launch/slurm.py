@@ -19,7 +19,7 @@ from typing import Any
 
 from jbias.launch import local, trials
 from jbias.runs import status
-from jbias.runtime import coordinator
+from jbias.runtime import signals
 
 SIGNAL = "USR1"  # The run saves on it; submitit's own, USR2, would kill it.
 OPTIONS = {
@@ -314,7 +314,7 @@ class Job:
         code = process.wait()
         if not number:  # The others write nothing into the workdir.
             local.log_exit(workdir, code, log, before)
-        if code == coordinator.EXIT_LOST:
+        if code == signals.EXIT_LOST:
             self._requeue()
         if code not in (
             *local.ENDED_CODES,

@@ -1,25 +1,30 @@
 """The processes that train a run together: which one this is, how they join, collectives.
 
 Flags or the cluster (SLURM, Open MPI, a TPU's host) say which process this is. `join`
-meets the others, compares what all must have in common, and starts jax on one mesh of all
-devices.
+starts jax's own service, at process 0, compares what all must have in common, and makes
+one mesh of all devices.
 
 No process acts on what it alone knows (a signal, a damaged image, how much memory is
-free): all must take the same steps in the same order, so a ProcessGroup tells every one.
-Process 0 alone reads and writes the workdir. The messages themselves are in `coordinator`.
+free): all must take the same steps in the same order, so a ProcessGroup tells every one,
+by the key-value store and the barriers of jax's service. Process 0 alone reads and writes
+the workdir.
 """
 
 import contextlib
+import ctypes
+import datetime
+import functools
+import json
 import os
 import re
-import shutil
+import signal
 import socket
-import subprocess
 import sys
 import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
+from concurrent import futures
 from typing import Any, NamedTuple
 
 import jax
@@ -27,7 +32,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jaxtyping import PyTree
 
-from jbias.runtime import coordinator, signals
+from jbias.runtime import signals
 
 # What jax can be told, and finds where it is not.
 _DETECTED = (
@@ -134,10 +139,6 @@ class ProcessGroup:
         numbers = self.all_gather("memory", number)
         return None if None in numbers else min(numbers)
 
-    def gather_previous(self, value: Any) -> list[Any]:
-        """What each process said at the call before, without a wait; alone, what is said."""
-        return [value]
-
     def gather_results(self, what: str, act: Callable[[], Any]) -> list[Any]:
         """What `act` gives in each process; a ValueError of one is raised in all."""
         return [act()]
@@ -147,9 +148,13 @@ class ProcessGroup:
         """Raises a ValueError from within in all processes, where one has it."""
         yield
 
-    def preempted(self, step: int) -> bool:
-        """Whether jax has told of a preemption; all ask with the same ascending steps."""
-        return False
+    def agree_to_stop(self, signal_name: str, step: int | None) -> str:
+        """The signal that all stop for, here; "" for none. All ask at the same places.
+
+        signal_name: what has come to this process. step: where it asks between steps,
+        each time a later one; jax's own notice of a preemption is heard of there.
+        """
+        return signal_name
 
     def reporting(self) -> contextlib.AbstractContextManager:
         """Within it this process tells what ends it: nobody else's line comes beside."""
@@ -165,29 +170,63 @@ class ProcessGroup:
 
 ALONE = ProcessGroup()
 
+PATIENCE_SECONDS = 1800.0  # A process may read data or compile alone for so long.
+SILENCE_SECONDS = 10.0  # Seconds without a sign of life until a process counts as lost.
+_WATCH_SECONDS = 1.0  # Seconds between two looks at the others.
+_PARTING_SECONDS = 5.0  # Seconds that the others have to leave before process 0 does.
+_REMEDY = "start all again with the same command: it goes on from the latest checkpoint"
+# Under which keys of jax's service what is kept; it is jax's that a preemption is told by.
+_FAILED, _STOPS, _LEFT = "jbias/failed", "jbias/stop", "jbias/left"
+_PREEMPTED = "RECEIVED_PREEMPTION_NOTICE"
+# In errors of jax that a lost process causes in the others.
+_OF_OTHERS = ("Gloo", "NCCL", "coordination", "UNAVAILABLE", "DEADLINE_EXCEEDED")
+
 
 class JoinedGroup(ProcessGroup):
-    """One of several processes that have met; a thread listens to the others.
+    """One of several processes that have joined; a thread watches the others.
 
     Where another is lost, or has failed, the thread ends this process, wherever its own
     work stands, with one line and an exit code: `tell` hears both.
     """
 
-    def __init__(
-        self,
-        line: coordinator.Connection,
-        number: int,
-        facts: list[dict],
-        tell: Callable,
-    ):
-        self.number, self.count, self._facts = number, len(facts), facts
-        self._line, self._report = line, tell
-        self._calls, self._pulses, self._closed = 0, 0, False
-        self._asked, self._voice = None, threading.Lock()
-        self._said: dict[str, list] = {}
-        self._news = threading.Condition()
-        self._thread = threading.Thread(target=self._listen, name="team", daemon=True)
+    def __init__(self, number: int, count: int, tell: Callable[[str, int], None]):
+        # Nothing public reaches the service that jax.distributed has started.
+        from jax._src import distributed
+
+        self.number, self.count = number, count
+        self._client = distributed.global_state.client
+        self._report, self._voice = tell, threading.Lock()
+        self._calls, self._asked = 0, None
+        self._told, self._over = False, None  # Exit code, and when this process ends.
+        self.closed = threading.Event()
+        self._facts = [{"host": "a host", "pid": "?", "cores": []}] * count
+        self._thread = threading.Thread(target=self._watch, name="team", daemon=True)
         self._thread.start()
+
+    def meet(
+        self,
+        alike: Mapping[str, Any],
+        differing: Callable[[Mapping, Mapping], list[str]],
+    ) -> str:
+        """Tells each of all; returns in which way they are to do different things."""
+        facts = dict(host=socket.gethostname(), pid=os.getpid())
+        facts |= dict(cores=sorted(os.sched_getaffinity(0)))
+        alike = {**alike, "processes": self.count}
+        found = self.all_gather("the start", {**facts, "alike": alike})
+        for number, of in enumerate(found):
+            if unlike := differing(found[0]["alike"], of["alike"]):
+                name = f"process {number} ({of['host']}, pid {of['pid']})"
+                return (
+                    f"processes: process 0 and {name} are to do different things "
+                    f"({'; '.join(unlike)}); start all with the same command, code and "
+                    "packages"
+                )
+        self._facts = found
+        return ""
+
+    def _name(self, number: int) -> str:
+        of = self._facts[number]
+        return f"process {number} of {self.count} ({of['host']}, pid {of['pid']})"
 
     @property
     def cores(self) -> int:
@@ -196,9 +235,28 @@ class JoinedGroup(ProcessGroup):
 
     def all_gather(self, what: str, value: Any) -> list[Any]:
         self._calls += 1
-        what = f"{what}#{self._calls}"
-        self._line.send(kind="say", what=what, value=value)
-        return self._wait_for(what)
+        key = f"jbias/said/{self._calls}"
+        self._client.key_value_set(f"{key}/{self.number:06}", json.dumps(value))
+        try:
+            self._client.wait_at_barrier(key, round(1000 * PATIENCE_SECONDS))
+        except jax.errors.JaxRuntimeError as error:
+            raise self._absent(what, str(error)) from error
+        said = sorted(self._client.key_value_dir_get(key))
+        if self.is_main:  # All that passed this barrier have read what came before.
+            self._client.key_value_delete(f"jbias/said/{self._calls - 1}")
+        return [json.loads(text) for _, text in said]
+
+    def _absent(self, what: str, error: str) -> ConnectionError:
+        names = re.search(r"timed out task names:\s*([\d\s]+)", error)
+        numbers = ", ".join(names[1].split()) if names else "?"
+        return ConnectionError(
+            f"processes: process(es) {numbers} of {self.count} did not reach {what!r} "
+            f"within {PATIENCE_SECONDS:g} s of the first, though alive; see what they do "
+            f"there, then {_REMEDY}"
+            if names
+            else f"processes: jax's service failed at {what!r} "
+            f"({' '.join(error.split())[:200]}); {_REMEDY}"
+        )
 
     def gather_results(self, what: str, act: Callable[[], Any]) -> list[Any]:
         error, found = None, None
@@ -231,24 +289,23 @@ class JoinedGroup(ProcessGroup):
 
         self.gather_results(what, ended)
 
-    def gather_previous(self, value: Any) -> list[Any]:
-        self._pulses += 1
-        self._line.send(kind="say", what=f"a step#p{self._pulses}", value=value)
-        if self._pulses == 1:
-            return []
-        return self._wait_for(f"a step#p{self._pulses - 1}")
-
-    def _wait_for(self, what: str) -> list[Any]:
-        with self._news:
-            self._news.wait_for(lambda: what in self._said)
-            return self._said.pop(what)
-
-    def preempted(self, step: int) -> bool:
-        # jax chooses one of the steps to come, so none may be left out.
+    def agree_to_stop(self, signal_name: str, step: int | None) -> str:
+        if step is None:
+            return next(filter(None, self.all_gather("a stop", signal_name)), "")
+        if signal_name and not self._told:
+            # Told as a preemption is: jax has all processes agree on one of the steps to
+            # come, and asks nothing of them before.
+            self._told = True
+            self._client.key_value_set(f"{_STOPS}/{self.number}", signal_name)
+            now = datetime.datetime.now(datetime.UTC).isoformat()
+            self._client.key_value_set(_PREEMPTED, now, allow_overwrite=True)
         first = step if self._asked is None else self._asked + 1
-        self._asked = step
+        self._asked = step  # jax may choose any step, so none is left out.
         asked = range(first, step + 1)
-        return any(multihost_utils.reached_preemption_sync_point(n) for n in asked)
+        if any(multihost_utils.reached_preemption_sync_point(n) for n in asked):
+            names = [name for _, name in sorted(self._client.key_value_dir_get(_STOPS))]
+            return [*names, "a preemption notice"][0]
+        return ""
 
     @contextlib.contextmanager
     def reporting(self) -> Iterator[None]:
@@ -257,17 +314,24 @@ class JoinedGroup(ProcessGroup):
             yield
 
     def fail(self, line: str, code: int) -> None:
-        self._line.send(kind="fail", line=line, code=code)
-        # The thread ends this process before.
-        time.sleep(2 * coordinator.PARTING_SECONDS)
+        line = f"processes: process {self.number} of {self.count}: {line}"
+        self._end_soon(code)
+        with contextlib.suppress(jax.errors.JaxRuntimeError):
+            key = f"{_FAILED}/{self.number}"
+            self._client.key_value_set(key, json.dumps([line, code]))
+        self._thread.join()  # Which ends this process.
 
     def leave(self) -> None:
-        """Ends the work of all, together."""
+        """Ends the work of all, together; process 0, with jax's service, is the last."""
         self.all_gather("the end", None)
+        self._client.key_value_set(f"{_LEFT}/{self.number}", "")
+        self.closed.set()
+        until = time.monotonic() + SILENCE_SECONDS
+        while self.is_main and time.monotonic() < until:
+            if len(self._client.get_live_nodes([*range(self.count)])) == 1:
+                break
+            time.sleep(0.05)
         jax.distributed.shutdown()
-        self._closed = True
-        self._line.send(kind="bye")
-        self._line.shut()
         self._thread.join()
 
     def broadcast_tree(self, tree: PyTree) -> PyTree:
@@ -282,52 +346,45 @@ class JoinedGroup(ProcessGroup):
             leaves[i] = flat.reshape(leaf.shape)
         return jax.tree.unflatten(structure, leaves)
 
-    def _listen(self) -> None:
-        beaten = turned = time.monotonic()
-        while not self._closed:
+    def _watch(self) -> None:
+        everyone = [*range(self.count)]
+        while not self.closed.wait(_WATCH_SECONDS):
+            if self._over and time.monotonic() > self._over[1]:
+                _leave_at_once(self._over[0])  # The main thread may wait for ever.
             try:
-                for word in self._line.read(coordinator.BEAT_SECONDS / 4):
-                    self._take(word)
-            except ConnectionError:
-                if not self._closed:
-                    self._first_lost("was lost")
-                return
-            before, turned = turned, time.monotonic()
-            silence = coordinator.SILENCE_SECONDS
-            if turned - before > silence / 2:  # It is this one that stood still.
-                self._line.last_heard = turned
-            if turned - self._line.last_heard > silence:
-                self._first_lost(f"gave no sign of life for {silence:g} s")
-            if time.monotonic() - beaten > coordinator.BEAT_SECONDS:
-                beaten = time.monotonic()
-                self._line.beat()
+                live = self._client.get_live_nodes(
+                    everyone
+                )  # Waits until all have asked.
+                left = self._client.key_value_dir_get(_LEFT)
+                said = self._client.key_value_dir_get(_FAILED)
+            except jax.errors.JaxRuntimeError:
+                continue  # Process 0 is gone, which ends this process (_on_abort).
+            there = {*live, *(int(key.rpartition("/")[2]) for key, _ in left)}
+            lost = [number for number in everyone if number not in there]
+            if self._over or not (said or lost):
+                continue
+            line, code = "", signals.EXIT_LOST
+            if said:
+                line, code = json.loads(said[0][1])
+            else:
+                line = f"processes: {self._name(lost[0])} was lost; {_REMEDY}"
+            with self._voice:
+                self._report(line, code)
+            self._end_soon(code)
 
-    def _take(self, word: Mapping[str, Any]) -> None:
-        if word.get("kind") == "said":
-            with self._news:
-                self._said[word["what"]] = word["values"]
-                self._news.notify_all()
-        if word.get("kind") == "end" and not self._closed:
-            self._die(word["line"], word["code"])
+    def _end_soon(self, code: int) -> None:
+        """The thread goes on answering for a while, so that all others hear of it, too.
 
-    def _first_lost(self, how: str) -> None:
-        facts = self._facts[0]
-        where = f"process 0 of {self.count} ({facts['host']}, pid {facts['pid']})"
-        line = f"processes: {where} {how}; {coordinator.REMEDY}"
-        self._die(line, coordinator.EXIT_LOST)
-
-    def _die(self, line: str, code: int) -> None:
-        with self._voice:
-            self._report(line, code)
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(code)  # The main thread may wait for the lost one for ever.
+        With process 0 goes jax's service, which others would miss.
+        """
+        seconds = _PARTING_SECONDS if self.is_main else 2 * _WATCH_SECONDS
+        self._over = self._over or (code, time.monotonic() + seconds)
 
 
-PATIENCE_SECONDS = 1800.0  # A process may read data or compile alone for so long.
-_GRACE_SECONDS = 8.0  # Seconds until a lost process, the cause of an error, is known.
-# In errors of jax that a lost process causes in the others.
-_OF_OTHERS = ("Gloo", "NCCL", "coordination", "UNAVAILABLE", "DEADLINE_EXCEEDED")
+def _leave_at_once(code: int) -> None:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 @contextlib.contextmanager
@@ -338,47 +395,123 @@ def join(
     *,
     differing: Callable[[Mapping, Mapping], list[str]],
     wait: float = 300.0,
-    patience: float = PATIENCE_SECONDS,
 ) -> Iterator[ProcessGroup]:
     """Meets the other processes of a run and starts jax on all; alone, does nothing.
 
     alike: gives what all must have in common. tell: hears the line and the exit code
     that another's end gives this process. differing: tells what two `alike` differ in.
-    ValueError where they do not come within `wait` seconds, or are to do other things.
+    ValueError where they are to do different things. Where they do not all come within
+    `wait` seconds this process ends, with a line and exit code 2.
     """
     if where.count == 1:
         yield ALONE
         return
-    host, _, port = where.coordinator.rpartition(":")
-    served = None
-    if not where.number:
-        options = dict(differing=differing, wait=wait, patience=patience)
-        options["silence"] = coordinator.SILENCE_SECONDS
-        server = _serving(host, int(port))
-        served = coordinator.Coordinator(server, where.count, **options)
-    line = _connected(host, int(port), where, wait)
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(line.sock)
+    facts, joined = alike(), threading.Event()
+    with _on_abort(functools.partial(_why_aborted, where, wait, joined), tell):
+        _start(where, wait)
+        signals.reinstall()
+        joined.set()
+        team = JoinedGroup(where.number, where.count, tell)
         try:
-            go = _met(line, where, alike(), wait, tell)
-        except BaseException as error:
-            if isinstance(error, signals.Interrupted):
-                line.send(kind="fail", line=str(error), code=signals.exit_code(error))
-            if served is not None:
-                served.thread.join(2 * coordinator.PARTING_SECONDS)
-            raise
-        # Before jax starts: there, too, another may be lost.
-        team = JoinedGroup(line, where.number, go["facts"], tell)
-        try:
-            stack.enter_context(_started(where, host, go["port"]))
+            if line := team.meet(facts, differing):
+                team.leave()
+                raise ValueError(line)
+            # All at once: XLA gives them half a minute to find each other.
+            multihost_utils.sync_global_devices("met")
             yield team
             team.leave()
         except BaseException as error:
-            _fail(team, error, tell)
+            if not team.closed.is_set():
+                _fail(team, error, tell)
             raise
-    if served is not None:
-        # The others may be slower to leave.
-        served.thread.join(coordinator.SILENCE_SECONDS)
+
+
+def _start(where: ProcessId, wait: float) -> None:
+    """Starts jax's own service, at process 0, and joins it."""
+    # Else the loss of one ends all others by abort(), before they can say of whom.
+    jax.config.update("jax_enable_recoverability", True)
+    # Signals are this package's affair; a notice of jax's own is asked for at each step.
+    jax.config.update("jax_enable_preemption_service", True)
+    jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    host, _, port = where.coordinator.rpartition(":")
+    # In a thread, so that a stop is heard of while the others are waited for.
+    pool = futures.ThreadPoolExecutor(1)
+    started = pool.submit(
+        jax.distributed.initialize,
+        *where,
+        cluster_detection_method="deactivate",
+        initialization_timeout=round(wait),
+        coordinator_bind_address=f"{_loopback(host) or '[::]'}:{port}",
+        heartbeat_timeout_seconds=round(SILENCE_SECONDS),
+    )
+    pool.shutdown(wait=False)
+    try:
+        started.result()
+    except RuntimeError as error:
+        raise ValueError(
+            f"processes: jax's service did not start at port {port} of {host} "
+            f"({' '.join(str(error).split())[:200]}); give all another --coordinator"
+        ) from error
+
+
+def free_port() -> int:
+    """A port that nobody listens at."""
+    with socket.socket() as one:
+        one.bind(("", 0))
+        return one.getsockname()[1]
+
+
+def _loopback(host: str) -> str:
+    """Where to listen for this machine alone; "" where others are to come, too."""
+    if host in ("localhost", "::1"):
+        return "127.0.0.1"
+    return host if re.fullmatch(r"127(\.\d+){3}", host) else ""
+
+
+@contextlib.contextmanager
+def _on_abort(
+    why: Callable[[], tuple[str, int] | None], tell: Callable[[str, int], None]
+) -> Iterator[None]:
+    """Within it what jax's service ends by abort() ends by one line and an exit code.
+
+    `why` gives both; None for an abort of another origin, which stays one. jax lets no
+    Python be called in the place of its abort (of jaxlib 0.10: std::bad_cast).
+    """
+
+    def handle(_: int) -> None:
+        if said := why():
+            tell(*said)
+            _leave_at_once(said[1])
+
+    libc, handler = ctypes.CDLL(None), ctypes.CFUNCTYPE(None, ctypes.c_int)(handle)
+    libc.signal.argtypes = ctypes.c_int, ctypes.c_void_p
+    libc.signal.restype = ctypes.c_void_p
+    before = libc.signal(signal.SIGABRT, ctypes.cast(handler, ctypes.c_void_p))
+    try:
+        yield
+    finally:
+        libc.signal(signal.SIGABRT, before)
+
+
+def _why_aborted(
+    where: ProcessId, wait: float, joined: threading.Event
+) -> tuple[str, int] | None:
+    """What the abort of a process says of the others, and the exit code."""
+    if not joined.is_set():
+        line = (
+            f"processes: not all of {where.count} came to {where.coordinator} within "
+            f"{wait:g} s, or two have one number; start each of 0 to {where.count - 1} "
+            "once, name process 0's host and a free port with --coordinator, or give "
+            "--wait=SECONDS"
+        )
+        return line, signals.EXIT_REFUSED
+    host, _, port = where.coordinator.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=5).close()
+    except OSError:
+        line = f"processes: process 0 of {where.count} ({host}) was lost; {_REMEDY}"
+        return line, signals.EXIT_LOST
+    return None
 
 
 def _fail(team: ProcessGroup, error: BaseException, tell: Callable) -> None:
@@ -389,156 +522,14 @@ def _fail(team: ProcessGroup, error: BaseException, tell: Callable) -> None:
     else:
         is_of_lost_process(error)  # Then this process ends in there.
     if isinstance(error, ConnectionError):
-        line, code = str(error), coordinator.EXIT_LOST
+        line, code = str(error), signals.EXIT_LOST
     with team.reporting():
         traceback.print_exc() if code == 1 else tell(line, code)
     team.fail(line, code)
 
 
-def _serving(host: str, port: int) -> socket.socket:
-    own = _loopback(host)
-    both = not own and socket.has_dualstack_ipv6()
-    how = dict(family=socket.AF_INET6, dualstack_ipv6=True) if both else {}
-    try:
-        return socket.create_server((own, port), backlog=512, **how)
-    except OSError as error:
-        raise ValueError(
-            f"processes: process 0 cannot listen at port {port} ({error.strerror}); "
-            "give all another --coordinator"
-        ) from error
-
-
-def _loopback(host: str) -> str:
-    """Where to listen for this machine alone; "" where others are to come, too."""
-    if host in ("localhost", "::1"):
-        return "127.0.0.1"
-    return host if re.fullmatch(r"127(\.\d+){3}", host) else ""
-
-
-def _connected(
-    host: str, port: int, where: ProcessId, wait: float
-) -> coordinator.Connection:
-    until, reason = time.monotonic() + wait, ""
-    while time.monotonic() < until:
-        try:
-            sock = socket.create_connection((host.strip("[]"), port), timeout=5)
-        except OSError as error:
-            reason = error.strerror or str(error)
-            time.sleep(0.2)
-            continue
-        return coordinator.Connection(sock, coordinator.SILENCE_SECONDS)
-    raise ValueError(
-        f"processes: process 0 of {where.count} did not come: nothing answers at "
-        f"{where.coordinator} within {wait:g} s ({reason}); start it, or name its host "
-        "and a free port with --coordinator"
-    )
-
-
-def _met(
-    line: coordinator.Connection,
-    where: ProcessId,
-    alike: Mapping[str, Any],
-    wait: float,
-    tell: Callable[[str, int], None],
-) -> dict[str, Any]:
-    """Says who this is, and waits until all are there."""
-    facts = {
-        "alike": alike,
-        "host": socket.gethostname(),
-        "pid": os.getpid(),
-        "cores": sorted(os.sched_getaffinity(0)),
-    }
-    line.send(kind="hello", number=where.number, count=where.count, facts=facts)
-    beaten = time.monotonic()
-    # Process 0 waits as long, and says then who is missing.
-    until = beaten + wait + 2 * coordinator.PARTING_SECONDS
-    while time.monotonic() < until:
-        try:
-            for word in line.read(coordinator.BEAT_SECONDS / 4):
-                match word:
-                    case {"kind": "go"}:
-                        return word
-                    case {"kind": "end", "line": said, "code": code}:
-                        if code == coordinator.EXIT_REFUSED:
-                            raise ValueError(said)
-                        tell(said, code)
-                        raise SystemExit(code)
-        except ConnectionError as error:
-            raise ValueError(
-                "processes: process 0 ended before all were there; see what it says"
-            ) from error
-        if time.monotonic() - line.last_heard > coordinator.SILENCE_SECONDS:
-            break
-        if time.monotonic() - beaten > coordinator.BEAT_SECONDS:
-            beaten = time.monotonic()
-            line.beat()
-    silent = time.monotonic() - line.last_heard
-    raise ValueError(
-        f"processes: what answers at {where.coordinator} has not begun a run, and said "
-        f"nothing for {silent:.0f} s; see whether process 0 is there and alive"
-    )
-
-
-@contextlib.contextmanager
-def _started(where: ProcessId, host: str, port: int) -> Iterator[None]:
-    """Starts jax's own service behind the meeting, at a port of its own."""
-    # Signals are this package's affair; a notice of jax's own is asked for by `preempted`.
-    jax.config.update("jax_enable_preemption_service", True)
-    jax.config.update("jax_cpu_collectives_implementation", "gloo")
-    bind = f"{_loopback(host) or '[::]'}:{port}"
-    try:
-        jax.distributed.initialize(
-            f"{host}:{port}",
-            where.count,
-            where.number,
-            where.devices,
-            cluster_detection_method="deactivate",
-            coordinator_bind_address=bind,
-            heartbeat_timeout_seconds=round(3 * coordinator.SILENCE_SECONDS),
-        )
-    except RuntimeError as error:
-        raise ConnectionError(
-            f"jax's service did not start at port {port} of {host} "
-            f"({' '.join(str(error).split())[:200]}); {coordinator.REMEDY}"
-        ) from error
-    signals.reinstall()
-    keeper = None if where.number else _keep(port)
-    try:
-        # All at once: XLA gives them half a minute to find each other.
-        multihost_utils.sync_global_devices("met")
-        yield
-    finally:
-        if keeper is not None:
-            keeper.kill()
-
-
-def _keep(port: int) -> subprocess.Popen | None:
-    """Holds the connections of jax's service a moment longer than this process lives.
-
-    Else the others' jax, which ends a process with a trace of C++ as soon as process 0
-    is gone, is faster than the line that says so.
-    """
-    held = []
-    for name in os.listdir("/proc/self/fd") if os.path.isdir("/proc/self/fd") else ():
-        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(int(name))) as s:
-            s.getpeername()  # One that is connected,
-            if s.getsockname()[1] == port:  # at the service's end.
-                held.append(int(name))
-    if not held or not shutil.which("sh"):
-        return None
-    wait = f"trap '' INT TERM USR1; read gone; sleep {coordinator.PARTING_SECONDS:g}"
-    return subprocess.Popen(
-        ["sh", "-c", wait],
-        stdin=subprocess.PIPE,  # Ends with this process.
-        stdout=subprocess.DEVNULL,  # Who reads what this one says need not wait.
-        stderr=subprocess.DEVNULL,
-        pass_fds=held,
-        start_new_session=True,
-    )
-
-
 def is_of_lost_process(error: BaseException) -> bool:
     """Whether an error may be what a lost process causes; waits until that is known."""
     if found := any(word in str(error) for word in _OF_OTHERS):
-        time.sleep(_GRACE_SECONDS)
+        time.sleep(SILENCE_SECONDS + _PARTING_SECONDS + 5 * _WATCH_SECONDS)
     return found

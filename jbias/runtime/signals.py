@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from typing import Any
 
 _EARLY = "before a step was taken"
+EXIT_REFUSED = 2  # Exit code: what was asked for cannot be done.
+EXIT_LOST = 69  # Exit code: another process of the run was lost (EX_UNAVAILABLE).
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
 
 

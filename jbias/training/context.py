@@ -86,10 +86,7 @@ class RunContext:
 
         At a step jax's own service is asked, too, whether it has told of a preemption.
         """
-        if step is not None and self.team.preempted(step):
-            self.stop = self.stop or "a preemption notice"
-        if not self.halted:
-            self.halted = next(filter(None, self.team.gather_previous(self.stop)), "")
+        self.halted = self.halted or self.team.agree_to_stop(self.stop, step)
         return bool(self.halted)
 
     def flush(self) -> None:

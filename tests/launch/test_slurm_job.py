@@ -6,7 +6,7 @@ import pathlib
 import pytest
 
 from jbias.launch import local, slurm
-from jbias.runtime import coordinator
+from jbias.runtime import signals
 from tests import cases
 
 
@@ -29,14 +29,14 @@ def job_that(tmp_path: pathlib.Path, monkeypatch, does: str, **told: str) -> slu
 @cases.each(
     ("code", "told", "asked"),
     [
-        (coordinator.EXIT_LOST, dict(JOB_ID="7"), ["requeue 7"]),
+        (signals.EXIT_LOST, dict(JOB_ID="7"), ["requeue 7"]),
         (
-            coordinator.EXIT_LOST,
+            signals.EXIT_LOST,
             dict(JOB_ID="7", PROCID="1", RESTART_COUNT="1"),
             ["requeue 7"],
         ),
-        (coordinator.EXIT_LOST, dict(JOB_ID="7", RESTART_COUNT="2"), []),
-        (coordinator.EXIT_LOST, {}, []),
+        (signals.EXIT_LOST, dict(JOB_ID="7", RESTART_COUNT="2"), []),
+        (signals.EXIT_LOST, {}, []),
         (143, dict(JOB_ID="7"), []),
     ],
 )
