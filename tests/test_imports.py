@@ -21,7 +21,7 @@ FLOORS = (
     ("evals",),
     ("training", "report"),
     ("train", "prepare", "planning", "evaluate", "audit", "look"),
-    ("main", "study", "plan", "papers"),
+    ("main", "study", "plan", "papers", "__main__"),
 )
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 # Whole rooms, and modules, that commands without JAX import.

@@ -155,6 +155,11 @@ def run(work: Callable[[], int], *, stopped: str) -> int:
             raise
         print(f"jbias: {messages.one_line(error)}", file=sys.stderr)
         return 1 if isinstance(error, messages.UserCodeError) else 2
+    except ModuleNotFoundError as error:
+        if not (line := messages.missing_package(error)):
+            raise
+        print(f"jbias: {line}", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         print(f"jbias: stopped; the same command {stopped}", file=sys.stderr)
         return 130

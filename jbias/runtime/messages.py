@@ -121,3 +121,19 @@ def align_columns(rows: Iterable[Sequence[object]]) -> list[str]:
     columns = itertools.zip_longest(*(row[:-1] for row in text), fillvalue="")
     widths = [*(max(map(len, column)) for column in columns), 0]
     return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in text]
+
+
+# Of the extra `train`: what reports and statistics of decisions and scores do without.
+_OF_TRAINING = frozenset(
+    ("flax", "grain", "jax", "jaxlib", "ml_collections", "optax", "orbax")
+)
+
+
+def missing_package(error: ModuleNotFoundError) -> str:
+    """What to install, in one line, where a package of training is not; else ""."""
+    if (error.name or "").partition(".")[0] not in _OF_TRAINING:
+        return ""
+    return (
+        f"needs {error.name}, which is not installed: pip install 'jbias[train]', "
+        "or 'jbias[gpu]', or 'jbias[tpu]'"
+    )

@@ -1,0 +1,106 @@
+"""The one command: `jbias COMMAND ...` is `python -m` of the module that COMMAND names.
+
+jbias                     lists the commands
+jbias train --help        what one of them takes
+jbias completion bash     prints what a shell completes with
+"""
+
+import difflib
+import runpy
+import sys
+import types
+from collections.abc import Mapping, Sequence
+
+# By name: the module, and what it does. A group's next word is a module in it.
+COMMANDS: Mapping[str, tuple[str, str]] = types.MappingProxyType(
+    {
+        "train": ("jbias.main", "trains what a config says, many seeds at once"),
+        "evaluate": ("jbias.evaluate", "measures networks: checkpoints, files, runs"),
+        "report": ("jbias.report", "tables, tests and figures of runs and scores"),
+        "plan": ("jbias.plan", "memory, time and money of a run on other devices"),
+        "sweep": ("jbias.launch.sweep", "many runs: searches, here or on clusters"),
+        "prepare": ("jbias.prepare", "makes and checks data sets, converts weights"),
+        "audit": ("jbias.audit", "finds attributes of images that hurt a network"),
+        "study": ("jbias.study", "trains under chosen distribution shifts"),
+        "look": ("jbias.look", "draws stimuli, and what a network looks at"),
+        "papers": ("jbias.papers", "ours beside the numbers that papers print"),
+    }
+)
+REPORTS = ("audit", "biases", "correlate", "distortion", "measured", "shifts")
+GROUPS: Mapping[str, Sequence[str]] = types.MappingProxyType(
+    {"report": REPORTS, "papers": ("biases", "distortion", "shifts")}
+)
+_COMPLETION = r"""_jbias() {
+    local word="${COMP_WORDS[COMP_CWORD]}" command="${COMP_WORDS[1]}"
+    if [ "$COMP_CWORD" = 1 ]; then
+        COMPREPLY=($(compgen -W "NAMES" -- "$word"))
+    elif [ "${word#-}" != "$word" ]; then
+        COMPREPLY=($(compgen -W "$(jbias "$command" --help 2>/dev/null |
+            grep -oE -- '--[a-z][a-z0-9-]*' | sort -u)" -- "$word"))
+    fi
+}
+complete -o default -F _jbias jbias"""
+_SHELLS = {"bash": "", "zsh": "autoload -U bashcompinit && bashcompinit\n"}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs a command, which may end the process itself; returns the exit code."""
+    asked, *rest = [*(sys.argv[1:] if argv is None else argv), ""][:-1] or [""]
+    if asked in ("", "-h", "--help", "help"):
+        print(_usage())
+        return 0 if asked else 2
+    if asked == "--version":
+        from jbias import __version__
+
+        print(__version__)
+        return 0
+    if asked == "completion":
+        return _complete(rest)
+    if asked not in COMMANDS:
+        close = difflib.get_close_matches(asked, COMMANDS, n=1)
+        hint = f"did you mean {close[0]}?" if close else f"one of {', '.join(COMMANDS)}"
+        print(f"jbias: unknown command {asked!r}; {hint}", file=sys.stderr)
+        return 2
+    module = COMMANDS[asked][0]
+    if rest and rest[0] in GROUPS.get(asked, ()):
+        module, rest = f"{module}.{rest[0]}", rest[1:]
+    elif asked == "papers":
+        print(f"jbias papers: one of {', '.join(GROUPS[asked])}", file=sys.stderr)
+        return 2
+    sys.argv = [f"jbias {asked}", *rest]
+    try:
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+    except ModuleNotFoundError as error:
+        from jbias.runtime import messages
+
+        if not (line := messages.missing_package(error)):
+            raise
+        print(f"jbias {asked}: {line}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def _usage() -> str:
+    lines = [f"  {name:9} {told}" for name, (_, told) in COMMANDS.items()]
+    return "\n".join(
+        [
+            "usage: jbias COMMAND ...; jbias COMMAND --help says what one takes",
+            "",
+            *lines,
+            "",
+            f"jbias report {'|'.join(REPORTS)} are reports of their own.",
+            "jbias completion bash|zsh prints what a shell completes with.",
+        ]
+    )
+
+
+def _complete(shells: Sequence[str]) -> int:
+    if len(shells) != 1 or shells[0] not in _SHELLS:
+        print("jbias completion: must be bash or zsh", file=sys.stderr)
+        return 2
+    print(_SHELLS[shells[0]] + _COMPLETION.replace("NAMES", " ".join(COMMANDS)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,108 @@
+"""`jbias COMMAND`, and what of the package needs no jax."""
+
+import importlib.util
+import subprocess
+import sys
+import venv
+
+import pytest
+
+from jbias import __main__ as command
+from tests import cases, smoke_runs
+
+# In which what the extra `train` brings cannot be imported.
+LIGHT = """
+import sys
+for name in ("array_record", "flax", "grain", "jax", "jaxlib", "ml_collections", "optax",
+             "orbax", "yaml", "threadpoolctl"):
+    sys.modules[name] = None
+from jbias import __main__ as command
+sys.exit(command.main(sys.argv[1:]))
+"""
+
+
+def light(*words: str) -> subprocess.CompletedProcess:
+    return subprocess.run(
+        [sys.executable, "-c", LIGHT, *words],
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd=smoke_runs.ROOT,
+    )
+
+
+def test_every_command_is_there_and_listed(capsys):
+    assert command.main(["--help"]) == 0
+    said = capsys.readouterr().out
+    for name, (module, told) in command.COMMANDS.items():
+        assert importlib.util.find_spec(module) and told in said, name
+        for one in command.GROUPS.get(name, ()):
+            assert importlib.util.find_spec(f"{module}.{one}"), one
+
+
+@cases.each(
+    ("words", "message"),
+    [
+        (["trian"], "unknown command 'trian'; did you mean train?"),
+        (["xyz"], "unknown command 'xyz'; one of train, evaluate, report"),
+        (["papers"], "jbias papers: one of biases, distortion, shifts"),
+        (["completion", "fish"], "must be bash or zsh"),
+    ],
+)
+def test_what_is_no_command_is_told_in_one_line(words, message, capsys):
+    assert command.main(words) == 2
+    said = capsys.readouterr().err
+    assert message in said and said.count("\n") == 1
+
+
+def test_a_shell_completes_commands_and_flags():
+    asks = """
+jbias() { %s -m jbias "$@"; }
+eval "$(jbias completion bash)"
+COMP_WORDS=(jbias pl); COMP_CWORD=1; _jbias; echo "${COMPREPLY[@]}"
+COMP_WORDS=(jbias report --sc); COMP_CWORD=2; _jbias; echo "${COMPREPLY[@]}"
+"""
+    done = subprocess.run(
+        ["bash", "-c", asks % sys.executable],
+        check=True,
+        capture_output=True,
+        text=True,
+        cwd=smoke_runs.ROOT,
+    )
+    assert done.stdout == "plan\n--scores\n", done.stderr
+
+
+def test_a_table_of_scores_is_tested_without_jax(tmp_path):
+    scores = "--scores=examples/biasbed_table2.csv"
+    done = light("report", scores, f"--out={tmp_path}/report")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "report" / "results.json").stat().st_size > 1000
+    for words in (["train", "--config=jbias:erm"], ["evaluate", "--checkpoint=x.pth"]):
+        done = light(*words)
+        line = done.stderr.strip()
+        assert done.returncode == 2 and "\n" not in line, line
+        assert "not installed: pip install 'jbias[train]'" in line, line
+
+
+@pytest.mark.slow
+def test_a_wheel_without_extras_makes_a_report(tmp_path):
+    """In an environment of its own, in which there is no jax."""
+    venv.create(tmp_path / "v", with_pip=True)
+    python = str(tmp_path / "v" / "bin" / "python")
+    install = [python, "-m", "pip", "install", "--quiet", str(smoke_runs.ROOT)]
+    subprocess.run(install, check=True, capture_output=True)
+    scores = smoke_runs.ROOT / "examples" / "biasbed_table2.csv"
+    script = (
+        "import importlib.util, sys; assert not importlib.util.find_spec('jax'); "
+        "from jbias import __main__; sys.exit(__main__.main(sys.argv[1:]))"
+    )
+    words = ["report", f"--scores={scores}", f"--out={tmp_path}/report"]
+    done = subprocess.run(
+        [python, "-c", script, *words],
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "report" / "index.html").stat().st_size > 10_000
