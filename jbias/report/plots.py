@@ -8,13 +8,15 @@ import io
 import math
 import re
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import markupsafe
 import matplotlib as mpl
 import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float
+from matplotlib import artist as mpl_artist
 from matplotlib import figure as mpl_figure
 from matplotlib import font_manager, lines, patches, text, ticker
 from matplotlib.backends import backend_agg
@@ -480,7 +482,8 @@ def marker_of(k: int) -> str:
     return MARKERS[k % len(MARKERS)]
 
 
-def _handle(k: int) -> lines.Line2D:
+def handle(k: int) -> lines.Line2D:
+    """Gives how a legend shows the k-th category."""
     return lines.Line2D(
         [],
         [],
@@ -541,6 +544,26 @@ def grid(
     return fig, cells
 
 
+def multiples(
+    panels: Mapping[str, Any],
+    draw: Callable[[Any, Any], None],
+    labels: tuple[str, str],
+    legend: Mapping[str, mpl_artist.Artist],
+    **cells,
+) -> mpl_figure.Figure:
+    """Draws a panel under each title, by `draw(axes, what)`.
+
+    labels: of the axes x and y. legend: how names look. cells: as `grid` takes them.
+    """
+    fig, every = grid(len(panels), tuple(legend), **cells)
+    for axes, (title, what) in zip(every.flat, panels.items(), strict=False):
+        draw(axes, what)
+        axes.set_title(plain([title])[0], loc="left", **ink(9))
+    label_edges(every, len(panels), *labels)
+    legend_above(fig, list(legend.values()), tuple(legend))
+    return laid_out(fig)
+
+
 def label_edges(cells: np.ndarray, panels: int, x: str, y: str) -> None:
     """Names the axes of a grid at its left and its foot."""
     for axes in list(cells.flat)[max(panels - cells.shape[1], 0) : panels]:
@@ -566,7 +589,7 @@ def legend_above(
 
 def marker_legend(fig: mpl_figure.Figure, names: Sequence[str]) -> None:
     """Says above a grid how each category is marked."""
-    legend_above(fig, [_handle(k) for k in range(len(names))], names)
+    legend_above(fig, [handle(k) for k in range(len(names))], names)
 
 
 def _beside(names: Sequence[str], width: float) -> int:

@@ -4,7 +4,8 @@ import dataclasses
 import functools
 import io
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import pandas as pd
 import pyarrow as pa
@@ -87,12 +88,14 @@ def from_rows(
     columns: Mapping[str, tuple[str, Callable[..., str]]],
     *,
     strong: Callable[[Mapping], Collection[str]] = lambda row: (),
+    **more: Any,
 ) -> Table | None:
     """Makes a table of mappings; None of none, and without columns that all rows lack.
 
     columns: by key of the rows, the head and how a value is shown; words come first, as
     `str`, and what is not known is a dash. strong: the keys of a row to emphasise. CSV and
     Parquet have all keys but those with a leading underscore, which are for the eye alone.
+    more: fields of the table that are to be other than these rows say, such as `data`.
     """
     frame = pd.DataFrame(rows)
     if frame.empty:
@@ -101,7 +104,7 @@ def from_rows(
     shown = {key: columns[key] for key in columns if key in frame}
     places = {key: j for j, key in enumerate(shown)}
     known = frame.astype(object).where(frame.notna(), None).to_dict("records")
-    return Table(
+    table = Table(
         name=name,
         caption=caption,
         head=tuple(head for head, _ in shown.values()),
@@ -121,6 +124,7 @@ def from_rows(
         ),
         texts=sum(form is str for _, form in shown.values()),  # These come first.
     )
+    return dataclasses.replace(table, **more)
 
 
 def files(table: Table) -> Iterator[tuple[str, str | bytes]]:
@@ -210,6 +214,13 @@ def p_text(p: float) -> str:
     if p < 1e-9:
         return "< 1e-9"
     return f"{p:.1e}".replace("e-0", "e-") if p < 0.001 else f"{p:.3f}"
+
+
+def span(counts: Iterable[int], to: str = " to ") -> str:
+    """Shows counts that are alike as one, others as the least and the largest."""
+    counts = list(counts)
+    ends = min(counts, default=0), max(counts, default=0)
+    return to.join(dict.fromkeys(f"{count:,}" for count in ends))
 
 
 def join(words: Sequence[str]) -> str:
