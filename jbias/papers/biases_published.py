@@ -155,7 +155,7 @@ def read(path: str, who: Sequence[str] = STUDY) -> network_frame.Models:
 def _number(fields: Mapping[str, str], name: str, place: str) -> float:
     if not fields[name]:
         raise ValueError(f"{place}: {name} must be a number, got nothing")
-    return network_frame.parse_number(fields[name], name, place)
+    return csv_rows.parse_number(fields[name], name, place)
 
 
 # The printed numbers.
@@ -173,7 +173,7 @@ def cells(models: network_frame.Models, folder: pathlib.Path) -> pd.DataFrame:
             raise ValueError(f"{place}: must be a model of the study, got {model!r}")
         for table, columns in ((1, ACCURACIES), (2, BIASES)):
             for column in columns:
-                printed = network_frame.parse_number(fields[column], column, place)
+                printed = csv_rows.parse_number(fields[column], column, place)
                 ours = models.frame.loc[model, column]
                 rows.append((table, model, column, ours, printed))
     head = ["table", "model", "column", "ours", "printed"]
@@ -201,7 +201,7 @@ def correlations(
                 f"{place}: must be a pair of the study, got {models, x, y}"
             )
         ours, p = one.statistic.loc[x, y], one.pvalue.loc[x, y]
-        printed = network_frame.parse_number(fields["rho"], "rho", place)
+        printed = csv_rows.parse_number(fields["rho"], "rho", place)
         if printed == 0:
             agrees = p > LEVEL
         else:

@@ -14,7 +14,14 @@ import numpy as np
 import pandas as pd
 
 from jbias.data import tables as data_tables
-from jbias.report import bias_plots, document, network_frame, relations, tables
+from jbias.report import (
+    bias_plots,
+    document,
+    network_frame,
+    network_records,
+    relations,
+    tables,
+)
 
 LEAST = 4  # Models of a choice.
 AT = network_frame.AT
@@ -57,10 +64,10 @@ def read(
     models: as rows of their own, which `each_seed` makes them, they make p too small.
     kinds: name, training and epsilon by run; without one they are those of the published
     study, or of the run's own config. Of several steps of a run and seed the last counts.
-    Raises ValueError as `network_frame.read_records` does, and where a benchmark or a bias
-    was measured in several ways.
+    Raises ValueError as `network_records.read_records` does, and where a benchmark or a
+    bias was measured in several ways.
     """
-    records, counted = network_frame.read_records(workdirs)
+    records, counted = network_records.read_records(workdirs)
     unit = ["run", "seed"]
     last = records.groupby(unit, observed=True)["step"].transform("max")
     records = records[records["step"] == last]
@@ -78,8 +85,8 @@ def read(
             model, about["name"] = one, f"{about['name']} seed {seed}"
         measures = {}
         for workdir in part["workdir"].unique():
-            measures |= network_frame.read_measures(workdir)
-        cells, sizes = (network_frame.cells_of(part, key) for key in ("value", "n"))
+            measures |= network_records.read_measures(workdir)
+        cells, sizes = (network_records.cells_of(part, key) for key in ("value", "n"))
         found, methods[one] = network_frame.row(cells, sizes, measures)
         rows.append({"model": model} | about | found)
     told, made = network_frame.compare_methods(methods)
@@ -104,7 +111,7 @@ def _same_settings(records: pd.DataFrame) -> dict[str, str]:
     found = {}
     workdirs = records.groupby("run", observed=True)["workdir"].first()
     for run, workdir in workdirs.items():
-        settings = network_frame.read_config(workdir).get("config", {})
+        settings = network_records.read_config(workdir).get("config", {})
         kept = {k: v for k, v in settings.items() if k not in ("seeds", "run")}
         known = json.dumps(kept, sort_keys=True) if settings else run
         found[run] = first.setdefault(known, run)
@@ -115,7 +122,7 @@ def _about(run: str, record: pd.Series, known: Mapping[str, dict]) -> dict:
     """Gives name, training and epsilon of a run."""
     if run in known:
         return {**known[run]}
-    config = network_frame.read_config(record["workdir"])
+    config = network_records.read_config(record["workdir"])
     algo = config.get("config", {}).get("algo", {})
     eps = algo.get("eps", math.nan) if algo.get("name") == "pgd" else math.nan
     kind = str(config.get("category", record["algorithm"]))

@@ -10,7 +10,6 @@ results.json.
 """
 
 import argparse
-import math
 import pathlib
 import sys
 from collections.abc import Sequence
@@ -46,30 +45,14 @@ def read(path: str, measures: Sequence[str], category: str, size: str | None):
     """
     import pandas as pd
 
-    head, lines = csv_rows.read(path)
-    wanted = [*measures, category, *([size] if size else [])]
-    missing = [name for name in wanted if name not in head]
-    if missing:
-        raise ValueError(
-            f"{path}:1: must name the column {missing[0]!r}, and names "
-            f"{', '.join(head) or 'nothing'}"
-        )
-    rows, places = {}, {}
-    for place, fields in lines:
-        name = fields[head[0]]
-        if not name or not fields[category]:
-            raise ValueError(
-                f"{place}: {head[0]} and {category} must not be empty; name them"
-            )
-        if places.setdefault(name, place) != place:
-            raise ValueError(
-                f"{place}: a model must occur once, got {name!r} of {places[name]} again"
-            )
-        rows[name] = {m: _number(fields[m], m, place) for m in measures}
-        rows[name][category] = fields[category]
-        if size and size not in rows[name]:
-            empty = not fields[size]
-            rows[name][size] = math.nan if empty else _number(fields[size], size, place)
+    sizes = [size] if size else []
+    needed, rows = [*measures, category, *sizes], {}
+    for model, (place, of) in csv_rows.read_named(path, needed, category).items():
+        rows[model] = {category: of[category]}
+        for name in (*measures, *sizes):
+            filled = name in measures or of[name] != ""
+            number = csv_rows.parse_number(of[name], name, place, needed=filled)
+            rows[model][name] = number
     return pd.DataFrame.from_dict(rows, orient="index")
 
 
@@ -80,28 +63,12 @@ def _check(options: "relations.Options") -> None:
     given = [("--x", options.x), ("--y", options.y)]
     for flag, measures in given + [("--among", names) for names in options.among]:
         if options.category in measures:
-            raise ValueError(
-                f"--category: must be no measure, got {options.category!r}, which {flag} "
-                "names too; name the column with the models' kinds"
-            )
+            told = f"--category: must be no measure, got {options.category!r}, which"
+            remedy = "name the column with the models' kinds"
+            raise ValueError(f"{told} {flag} names too; {remedy}")
     if options.size == options.category:
-        raise ValueError(
-            f"--size: must be a column of numbers, got {options.size!r}, which --category "
-            "names too; name another or leave it out"
-        )
-
-
-def _number(field: str, name: str, place: str) -> float:
-    try:
-        value = float(field)
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
-        raise ValueError(
-            f"{place}: {name} must be a finite number, got {field!r}; correct it, or leave "
-            "the model or the measure out"
-        )
-    return value
+        told = f"--size: must be a column of numbers, got {options.size!r}, which --category"
+        raise ValueError(f"{told} names too; name another or leave it out")
 
 
 def _parser() -> argparse.ArgumentParser:

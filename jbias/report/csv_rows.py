@@ -1,8 +1,9 @@
 """Rows of a CSV file with the place of each, for errors by file and line."""
 
 import csv
+import math
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 _MARKS = (",", ";", "\t")
 
@@ -49,3 +50,41 @@ def _rows(reader, head: list[str], path: str) -> Iterator[tuple[str, dict[str, s
                 "complete or remove the line"
             )
         yield place, {k: v.strip() for k, v in zip(head, line, strict=True)}
+
+
+def read_named(
+    path: str, needed: Sequence[str], filled: str, *, key: str | None = None
+) -> dict[str, tuple[str, dict[str, str]]]:
+    """Gives (file:line, fields) of each row by its name in the column `key`, or the first.
+
+    Raises ValueError by file and line as `read` does, where a column of `needed` is
+    missing, a name or the field of `filled` is empty, or a name occurs twice.
+    """
+    head, lines = read(path)
+    missing = [name for name in needed if name not in head]
+    if missing:
+        told = f"{missing[0]!r}, and names {', '.join(head) or 'nothing'}"
+        raise ValueError(f"{path}:1: must name the column {told}")
+    key, rows = key or head[0], {}
+    for place, fields in lines:
+        if not fields[key] or not fields[filled]:
+            lost = f"{place}: {key} and {filled} must not be empty; name them"
+            raise ValueError(lost)
+        if (name := fields[key]) in rows:
+            first = rows[name][0]
+            lost = f"{place}: a model must occur once, got {name!r} of {first} again"
+            raise ValueError(lost)
+        rows[name] = place, fields
+    return rows
+
+
+def parse_number(field: str, name: str, place: str, *, needed: bool = False) -> float:
+    """Reads a number; an empty field is NaN unless it is needed."""
+    try:
+        value = float(field) if field else math.nan
+    except ValueError:
+        value = math.inf
+    if math.isinf(value) or needed and math.isnan(value):
+        told = f"{place}: {name} must be a finite number, got {field!r}; correct it, or leave"
+        raise ValueError(f"{told} the model or the measure out")
+    return value

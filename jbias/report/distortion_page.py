@@ -19,8 +19,8 @@ from jbias.report import (
     distortion_plots,
     distortion_study,
     document,
-    network_frame,
-    networks,
+    network_records,
+    network_sections,
     tables,
     workdirs,
 )
@@ -181,7 +181,7 @@ def report(
     made = [("values", every)]
     for name, (section, caption, shown) in _TABLES.items():
         made.append((section, _table(name, caption, frames[name], shown)))
-    made.append(("made", networks.provenance(study.networks)))
+    made.append(("made", network_sections.provenance(study.networks)))
     made = [(section, table) for section, table in made if table is not None]
     caveats = [*_caveats(study, values, hiding, notes), *ALWAYS]
     figures, text = distortion_plots.figures(study, hiding), document.Text(caveats)
@@ -417,10 +417,10 @@ def _training(study: Study, patterns: Sequence[str]) -> pd.DataFrame:
     measured = collections.Counter(pathlib.Path(x).resolve() for x in paths if x)
     rows = []
     for place in (x for one in patterns for x in sorted(glob.glob(one)) or [one]):
-        if config := network_frame.read_config(place):
+        if config := network_records.read_config(place):
             path = pathlib.Path(place)
             paid = path / "costs.json"
-            costs = network_frame.read_json(paid) if paid.exists() else {}
+            costs = network_records.read_json(paid) if paid.exists() else {}
             assumed = dict.fromkeys(map(workdirs.assumed, costs.get("starts", ())))
             row = {"run": place, "method": config.get("variant") or None}
             row["data"] = config.get("train", {}).get("data")

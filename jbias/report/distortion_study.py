@@ -23,7 +23,7 @@ import scipy.special
 from jaxtyping import Bool, Float, Int
 
 from jbias.evals import decisions, interference, iocclusion
-from jbias.report import network_frame, tables, workdirs
+from jbias.report import network_records, tables, workdirs
 
 DATA = {
     "cifar10": "CIFAR-10",
@@ -78,8 +78,8 @@ RULED = dict(rule=RULE, errors=ERRORS)
 CONFIDENCE = 0.95
 # Whoever decides more than this for one class has no index: it cannot grow.
 ONE_CLASS = 0.9
-Place = network_frame.Place
-Network = network_frame.Network
+Place = network_records.Place
+Network = network_records.Network
 Decisions = decisions.Decisions
 
 
@@ -164,12 +164,12 @@ class Study:
 def read(patterns: Sequence[str]) -> tuple[Study, list[str]]:
     """Reads workdirs of measured networks; gives groups, and what to know of them.
 
-    Raises ValueError as `network_frame.read` does, and where a seed of a group was
+    Raises ValueError as `network_records.read` does, and where a seed of a group was
     measured twice.
     """
     notes: list[str] = []
     found: dict[Key, dict[int, Network]] = {}
-    networks = network_frame.read(patterns, notes)
+    networks = network_records.read(patterns, notes)
     for one in sorted(networks, key=lambda x: (seed(x), str(x.workdir))):
         key = key_of(one)
         first = found.setdefault(key, {}).setdefault(seed(one), one)

@@ -24,10 +24,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _made(args: argparse.Namespace) -> Iterator[str]:
     """Makes the page; returns what is to be told."""
     # Only now: --help and wrong arguments need none of it.
-    from jbias.report import document, network_frame, networks
+    from jbias.report import document, network_records, networks
 
     notes: list[str] = []
-    report = networks.report(network_frame.read(args.measured, notes), notes)
+    report = networks.report(network_records.read(args.measured, notes), notes)
     written = document.write(report, pathlib.Path(args.out))
     return iter([*report.answer, *report.results["missing"], written])
 

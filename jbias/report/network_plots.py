@@ -40,8 +40,8 @@ def cue_decisions(
     others = [name for name in by_class if name != PEOPLE]
     looks = {PEOPLE: (_RED, "o")} if PEOPLE in by_class else {}
     looks |= dict(zip(others, zip(free, itertools.cycle(plots.MARKERS[1:]))))
-    fig, axes = _rows(classes, [*looks], room=1.0)
-    points = {}
+    fig, cells = _rows(classes, [*looks], room=1.0)
+    axes, points = cells[0, 0], {}
     for name, (colour, marker) in reversed(looks.items()):
         each = by_class[name]
         texture = sum(one.n_texture for one in each.values())
@@ -54,32 +54,26 @@ def cue_decisions(
         look |= dict(marker=marker, color=colour)
         points[name] = axes.scatter(shares, [*known], **look)
     axes.set(xlim=(0, 1))
-    axes.set_xlabel("share of texture decisions", **plots.ink())
     top = axes.secondary_xaxis("top", functions=(lambda x: 1 - x, lambda x: 1 - x))
     top.tick_params(colors=plots.FAINT, labelcolor=plots.INK, labelsize=plots.SMALL)
     top.spines["top"].set_color(plots.FAINT)
     top.set_xlabel("share of shape decisions", **plots.ink())
-    plots.legend_above(fig, [points[name] for name in looks], [*looks])
-    return plots.laid_out(fig)
+    legend = {name: points[name] for name in looks}
+    return _finished(fig, cells, ("share of texture decisions", ""), legend)
 
 
-def reliability(
-    found: Mapping[str, calibration.Reliability], *, across: int = 3
-) -> mpl_figure.Figure:
+def reliability(found: Mapping[str, calibration.Reliability]) -> mpl_figure.Figure:
     """Draws accuracy over confidence by bins, and below it how many images these hold.
 
     found: the bins of each network, a panel each. The gap to the diagonal is filled:
     below it the network is surer than it is right. The expected calibration error is
     told.
     """
-    across = min(across, len(found))
+    across = min(3, len(found))
     rows = math.ceil(len(found) / across)
-    fig, cells = plots.grid(
-        2 * rows * across,
-        across=across,
-        cell=(3.0, 2.1),
-        gridspec_kw=dict(height_ratios=(3, 1) * rows),
-    )
+    ratios = dict(height_ratios=(3, 1) * rows)
+    size = dict(across=across, cell=(3.0, 2.1), gridspec_kw=ratios)
+    fig, cells = plots.grid(2 * rows * across, **size)
     # A network has a panel and the one below it.
     pairs = cells.reshape(rows, 2, across).swapaxes(1, 2).reshape(-1, 2)
     for (axes, below), (name, one) in zip(pairs, found.items()):
@@ -117,7 +111,7 @@ def accuracies(
     network without any keeps its colour for other figures, and is not drawn. Of
     more than `most` rows the middle ones are left out, and the gap says how many.
     """
-    order = list(dict.fromkeys(name for each in counts.values() for name in each))
+    order = [*dict.fromkeys(itertools.chain(*counts.values()))]
 
     def mean_share(name: str) -> float:
         pairs = [each[name] for each in counts.values() if name in each]
@@ -128,38 +122,32 @@ def accuracies(
     if len(order) > most:
         gap = f"{len(order) - most} classes between"
         order[most // 2 : -(most // 2)] = [gap]
-    known = [i for i, each in enumerate(counts.values()) if each]
+    known = {k: name for k, name in enumerate(counts) if counts[name]}
     several = len(counts) > 1
-    legend = [name for name, each in counts.items() if each] if several else []
-    fig, axes = _rows(order, legend, row=max(plots.ROW, 0.1 * len(known) + 0.1))
-    handles = []
-    for lane, k in enumerate(known):
-        each, colour = [*counts.values()][k], plots.style_of(k)["color"]
+    row = max(plots.ROW, 0.1 * len(known) + 0.1)
+    fig, cells = _rows(order, [*known.values()] if several else [], row=row)
+    axes, legend = cells[0, 0], {}
+    for lane, (k, name) in enumerate(known.items()):
+        each, colour = counts[name], plots.style_of(k)["color"]
         rows = [(i, *each[name]) for i, name in enumerate(order) if name in each]
         place, right, n = np.reshape(rows, (-1, 3)).T
-        ends = np.array([decisions.wilson_interval(*row[1:]) for row in rows])
+        ends = np.array([decisions.wilson_interval(*pair) for _, *pair in rows])
+        look = dict(markersize=5, markeredgewidth=0, clip_on=False, color=colour)
+        look |= dict(fmt=plots.marker_of(k), elinewidth=1.0 if several else 1.6)
         bars = axes.errorbar(
             100 * right / n,
             place + 0.75 * ((lane + 0.5) / len(known) - 0.5),
             xerr=100 * abs(ends.reshape(-1, 2).T - right / n),
-            fmt=plots.marker_of(k),
-            color=colour,
-            markersize=5,
-            markeredgewidth=0,
-            elinewidth=1.0 if several else 1.6,
-            clip_on=False,
+            **look,
         )
-        handles.append(bars.lines[0])
+        legend[name] = bars.lines[0]
         if best_first:
             right, n = (sum(column) for column in zip(*each.values(), strict=True))
             dashed = dict(color=colour if several else plots.INK, linestyle=_DASHED)
             axes.axvline(100 * right / n, linewidth=0.8, **dashed)
     axes.set(xlim=(0, 100))
-    label = "accuracy in %; dashed: of all images" if best_first else "accuracy in %"
-    axes.set_xlabel(label, **plots.ink())
-    if several:
-        plots.legend_above(fig, handles, legend)
-    return plots.laid_out(fig)
+    label = "accuracy in %" + "; dashed: of all images" * best_first
+    return _finished(fig, cells, (label, ""), legend if several else {})
 
 
 def confusion(
@@ -175,8 +163,8 @@ def confusion(
     cell = 0.34 if k <= _TOLD else max(0.1, 6.5 / k)
     longest = plots.LETTER * max(map(len, names)) + 0.5
     size = dict(cell=(0, cell * rows + longest), alone=cell * k + longest + 1.0)
-    fig, ((axes,),) = plots.grid(1, **size)
-    every = 1 if cell > 0.14 else math.ceil(0.14 / cell)
+    fig, cells = plots.grid(1, **size)
+    axes, every = cells[0, 0], 1 if cell > 0.14 else math.ceil(0.14 / cell)
     drawn = _matrix(axes, matrix, classes, names, every, least=0.5, told=k <= _TOLD)
     for j in np.flatnonzero(np.isnan(matrix).any(axis=0)):
         hatch = dict(fill=False, hatch="////", ec=plots.FAINT, lw=0)
@@ -184,12 +172,10 @@ def confusion(
     axes.xaxis.tick_top()
     axes.tick_params(length=0)
     axes.tick_params(axis="x", rotation=90)
-    axes.set_ylabel("response", **plots.ink())
-    axes.set_xlabel("class of the image", **plots.ink())
     bar = fig.colorbar(drawn, ax=axes, aspect=30)
     bar.set_label("% of the class", **plots.ink())
     bar.ax.tick_params(colors=plots.FAINT, labelcolor=plots.INK, labelsize=plots.SMALL)
-    return plots.laid_out(fig)
+    return _finished(fig, cells, ("class of the image", "response"))
 
 
 class Band(NamedTuple):
@@ -218,18 +204,18 @@ def heat(
     left = plots.LETTER * max(map(len, names)) + 0.5
     wide = max(cell[0] * columns, plots.LETTER * max(map(len, panels))) + 0.25
     aside = min(len(panels), max(1, int((_WIDE - left) / wide)))
-    fig, cells = plots.grid(
-        len(panels),
-        across=aside,
-        cell=(wide + left / aside, cell[1] * rows + 0.8),
-        alone=left + wide,
-        sharey=True,
-    )
+    size = dict(cell=(wide + left / aside, cell[1] * rows + 0.8), alone=left + wide)
+    fig, cells = plots.grid(len(panels), across=aside, sharey=True, **size)
     for axes, (title, frame) in zip(cells.flat, panels.items()):
         _matrix(axes, 100 * frame.to_numpy(float), [*frame], [*frame.index])
-        _title(axes, title, pad=20 if bands else 5)
-        if bands.get(title):
-            _band(axes, bands[title], frame.shape[1])
+        _title(axes, title)
+        if bands:  # There is room above the cells.
+            axes.set(xlim=(-0.5, frame.shape[1] - 0.5), ylim=(rows - 0.5, -1.4))
+        if band := bands.get(title):
+            ends = [[band.centre - band.low], [band.high - band.centre]]
+            look = dict(elinewidth=2.2, capsize=4, capthick=2.2, markersize=5)
+            look |= dict(fmt="o", color=plots.COLOURS[1])
+            axes.errorbar(band.centre, -0.95, xerr=ends, **look)
     plots.label_edges(cells, len(panels), across, down)
     return plots.laid_out(fig)
 
@@ -247,25 +233,9 @@ def _matrix(axes, values, columns, rows, every=1, *, least=0.0, told=True):
     axes.grid(visible=False)
     axes.spines[:].set_visible(False)
     axes.tick_params(length=0)
-    axes.set_xticks(
-        range(0, len(columns), every), plots.plain(map(str, columns))[::every]
-    )
-    axes.set_yticks(range(0, len(rows), every), plots.plain(map(str, rows))[::every])
+    for names, put in ((columns, axes.set_xticks), (rows, axes.set_yticks)):
+        put(range(0, len(names), every), plots.plain(map(str, names))[::every])
     return drawn
-
-
-def _band(axes, band: Band, count: int) -> None:
-    """Draws a band over the cells; what lies outside of them is cut, without an end."""
-    look = dict(color=plots.COLOURS[1], clip_on=False)
-    low, high = max(band.low, -0.5), min(band.high, count - 0.5)
-    if low < high:
-        axes.plot([low, high], [-0.95] * 2, linewidth=2.2, **look)
-    for place in (band.low, band.high):
-        if -0.5 <= place <= count - 0.5:
-            axes.plot([place] * 2, [-1.2, -0.7], linewidth=2.2, **look)
-    if -0.5 <= band.centre <= count - 0.5:
-        axes.plot(band.centre, -0.95, "o", markersize=5, **look)
-    axes.set(xlim=(-0.5, count - 0.5))
 
 
 def curves(panels: Mapping[str, tuple[str, pd.DataFrame]]) -> mpl_figure.Figure:
@@ -273,25 +243,22 @@ def curves(panels: Mapping[str, tuple[str, pd.DataFrame]]) -> mpl_figure.Figure:
 
     panels: by title, what the places are, and the frame, whose columns are places.
     """
-    frames = [frame for _, frame in panels.values()]
-    networks = [*frames[0].index]
-    known = [n for n in networks if any(frame.loc[n].notna().any() for frame in frames)]
-    legend = known if len(networks) > 1 else []
+    known = pd.concat([frame.T for _, frame in panels.values()]).notna().any()
+    legend = [*known.index[known]] if len(known) > 1 else []
     fig, cells = plots.grid(len(panels), legend, cell=(3.4, 2.9))
-    handles = {}
     for axes, (title, (label, frame)) in zip(cells.flat, panels.items()):
-        for k, name in enumerate(networks):
-            line = frame.loc[name].dropna()
+        for k, (_, line) in enumerate(frame.iterrows()):
             look = dict(color=plots.style_of(k)["color"], marker=plots.marker_of(k))
             look |= dict(linewidth=1.5, markersize=4, markeredgewidth=0)
-            (handles[name],) = axes.plot(line.index, line, **look)
+            axes.plot(line.dropna().index, line.dropna(), **look)
         _title(axes, title)
         axes.set(ylim=(0, 102))
         axes.set_xlabel(label, **plots.ink())
     for axes in cells[:, 0]:
         axes.set_ylabel("accuracy in %", **plots.ink())
     if legend:
-        plots.legend_above(fig, [handles[name] for name in legend], legend)
+        handles = itertools.compress(cells[0, 0].lines, known)
+        plots.legend_above(fig, [*handles], legend)
     return plots.laid_out(fig)
 
 
@@ -310,42 +277,47 @@ def decodability(
     by = {(one.metric, one.condition): one.value for one in numbers}
     sites = [c for m, c in by if m == "shape_decoding"]
     if not sites:
-        raise ValueError(
-            "decodability: numbers must hold shape_decoding at a site, as"
-            f" decoding.measure gives them, got {len(numbers)} without"
-        )
+        told = "must hold shape_decoding at a site, as decoding.measure gives them"
+        raise ValueError(f"decodability: numbers {told}, got {len(numbers)} without")
     legend = [*_FACTORS, *(f"{one}, labels shuffled" for one in _FACTORS), "chance"]
-    tall = 2.75 + 0.06 * max(map(len, sites))
-    wide = max(5.0, 0.9 + 0.2 * len(sites))
-    fig, ((axes,),) = plots.grid(1, legend, cell=(0, tall), alone=wide)
+    tall, wide = 2.75 + 0.06 * max(map(len, sites)), max(5.0, 0.9 + 0.2 * len(sites))
+    fig, cells = plots.grid(1, legend, cell=(0, tall), alone=wide)
+    axes = cells[0, 0]
     for i, label in enumerate(legend[:4]):
-        metric = f"{_FACTORS[i % 2]}_decoding{'_shuffled' if i > 1 else ''}"
-        look = (
-            dict(linestyle=_DASHED) if i > 1 else dict(marker="os"[i], markersize=3.5)
-        )
-        look |= dict(color=plots.COLOURS[i % 2], linewidth=1.5, label=label)
+        metric = f"{_FACTORS[i % 2]}_decoding{'_shuffled' * (i > 1)}"
+        look = dict(color=plots.COLOURS[i % 2], linewidth=1.5, label=label)
+        solid = dict(marker="os"[i % 2], markersize=3.5)
+        look |= dict(linestyle=_DASHED) if i > 1 else solid
         axes.plot([100 * by[metric, site] for site in sites], **look)
     for chance in sorted({by[f"{factor}_decoding_chance", ""] for factor in _FACTORS}):
         axes.axhline(100 * chance, color=plots.INK, linewidth=0.9, linestyle=_DOTTED)
     axes.set_xticks(range(len(sites)), plots.plain(sites), rotation=90)
     axes.set(ylim=(0, 102), xlim=(-0.5, len(sites) - 0.5))
     axes.yaxis.set_major_locator(ticker.MultipleLocator(25))
-    axes.set_ylabel("decoded, % of images", **plots.ink())
     _title(axes, title)
-    plots.legend_above(fig, axes.lines[:5], legend)
-    return plots.laid_out(fig)
+    labels = "", "decoded, % of images"
+    return _finished(fig, cells, labels, dict(zip(legend, axes.lines)))
 
 
 def _rows(names, legend=(), *, row=plots.ROW, room=0.6):
     """Gives a figure and its axes with a row for each name, the first on top."""
     wide = 4.2 + plots.LETTER * max(map(len, names))
     size = dict(cell=(0, row * len(names) + room), alone=wide)
-    fig, ((axes,),) = plots.grid(1, legend, **size)
-    axes.set(ylim=(len(names) - 0.5, -0.5))
-    axes.set_yticks(range(len(names)), plots.plain(names))
-    return fig, axes
+    fig, cells = plots.grid(1, legend, **size)
+    cells[0, 0].set(ylim=(len(names) - 0.5, -0.5))
+    cells[0, 0].set_yticks(range(len(names)), plots.plain(names))
+    return fig, cells
 
 
 def _title(axes, title: str, pad: float = 5) -> None:
-    look = dict(fontsize=9, color=plots.INK, loc="left", pad=pad)
-    axes.set_title(plots.plain([title])[0], **look)
+    axes.set_title(plots.plain([title])[0], loc="left", pad=pad, **plots.ink(9))
+
+
+def _finished(
+    fig, cells, labels: tuple[str, str], legend: Mapping = MappingProxyType({})
+):
+    """Names the axes of a single panel, and puts a legend above."""
+    plots.label_edges(cells, 1, *labels)
+    if legend:
+        plots.legend_above(fig, [*legend.values()], [*legend])
+    return plots.laid_out(fig)

@@ -34,7 +34,7 @@ from jbias.models import class_names, state_dicts
 from jbias.report import (
     distortion_page,
     distortion_study,
-    network_frame,
+    network_records,
 )
 from jbias.runs import results
 from tests import cases, smoke_runs
@@ -1100,7 +1100,7 @@ def test_what_is_known_of_sets_survives_calls_for_others(
     # What --only leaves out was not asked for.
     assert {*first["suite"]["measures"]} == {"accuracy"}
     assert {*second["suite"]["measures"]} == {"accuracy", "few"}
-    (read,) = network_frame.read([str(tmp_path / "small.one")])
+    (read,) = network_records.read([str(tmp_path / "small.one")])
     assert read.split("cue_conflict") == "cue_conflict"
     assert [line.partition(" ")[0] for line in read.lacking] == ["photos"]
     # What lacked and came is not missing any more.

@@ -29,7 +29,8 @@ from jbias.report import (
     distortion,
     document,
     measured,
-    network_frame,
+    network_records,
+    network_sections,
     networks,
 )
 from jbias.runs import results
@@ -262,12 +263,12 @@ def test_ids_of_imagenet_are_given_words():
         decided = staticmethod(lambda place: by)
         classes = staticmethod(lambda place: ids)
 
-    counts = networks.class_counts([Network], "classes", "class_accuracy")
+    counts = network_sections.class_counts([Network], "classes", "class_accuracy")
     told = ("tench (n01440764)", "crane (n02012849)", "mine")
     assert counts == {"imagenet": {"x": dict(zip(told, [(1, 2), (2, 2), (1, 1)]))}}
-    matrix, names, sizes = networks.confusion(Network, place)
+    matrix, names, sizes = network_sections.confusion(Network, place)
     assert names == told and matrix[1, 0] == 50 and sizes.tolist() == [2, 2, 1]
-    rows = networks.confusions([Network]).rows
+    rows = network_sections.confusions([Network]).rows
     # Half of two images, with Wilson's interval.
     assert rows == (
         ("x", "imagenet", told[0], told[1], "1", "2", *("50.0", "9.5", "90.5")),
@@ -287,7 +288,7 @@ def test_confusions_of_many_images_go_before_those_of_one():
         decided = staticmethod(lambda place: by)
         classes = staticmethod(lambda place: tuple(map(str, range(12))))
 
-    table = networks.confusions([Network])
+    table = network_sections.confusions([Network])
     assert table.rows[0][2:7] == ("11", "0", "6", "9", "66.7")
     assert {row[4:7] for row in table.rows[1:]} == {("1", "1", "100.0")}
     assert table.data["low"].is_monotonic_decreasing
@@ -306,7 +307,7 @@ def test_corruptions_are_told_by_set_and_measure(tmp_path, raw):
     found["again", "corruptions", "imagenet"] = corruption_error.numbers(other), None
     found["there", "corruptions", "cue-conflict"] = numbers
     write(tmp_path / "a", "a", found)
-    (one,) = network_frame.read([str(tmp_path / "a")])
+    (one,) = network_records.read([str(tmp_path / "a")])
     mine = [b for section, b in networks.blocks([one], []) if section == "corruptions"]
     by_set = {block.name: block for block in mine if not is_figure(block)}
     assert set(by_set) == {
@@ -356,7 +357,7 @@ def test_tables_have_the_numbers_of_the_records(made, workdirs):
 
 @pytest.mark.slow
 def test_people_stand_beside_and_are_averaged_over_sets(workdirs, made):
-    found = network_frame.read([f"{workdirs}/*"])
+    found = network_records.read([f"{workdirs}/*"])
     notes = []
     figures = drawn(found, notes)
     legend = [told.get_text() for told in figures["shape_bias"].legends[0].get_texts()]
@@ -364,7 +365,7 @@ def test_people_stand_beside_and_are_averaged_over_sets(workdirs, made):
     rows = figures["shape_bias"].axes[0].get_yticklabels()
     assert [told.get_text() for told in rows] == list(NAMES)
     own = found[0].number(("human", "cue-conflict"), "error_consistency").value
-    mean = networks.like_people(found[0])["error_consistency"]
+    mean = network_sections.like_people(found[0])["error_consistency"]
     assert (mean.value, mean.n) == (own, 1)
     people = pd.read_csv(made / "tables/people.csv")
     mean = people[people["set"] == "mean of 1 of 17 sets"]
@@ -390,7 +391,7 @@ def test_degrees_of_distortion_are_told(tmp_path):
     values = {"condition": ["c50", "c10"]}
     facts["data"] = {"contrast": {"name": "model_vs_human/contrast", "values": values}}
     path.write_text(json.dumps(facts))
-    table = networks.by_degree(network_frame.read([str(tmp_path / "net")]))
+    table = network_sections.by_degree(network_records.read([str(tmp_path / "net")]))
     cells = table.data.set_index("degree")
     assert cells["accuracy"].to_dict() == {"c50": 1, "c10": 0}
     assert cells["n"].to_dict() == {"c50": 8, "c10": N - 8}
@@ -431,7 +432,7 @@ def test_a_shape_bias_of_few_decisions_is_marked(tmp_path, capsys):
     few = [f"{n}*" for n in conflicts[:2]]
     told = "Shape bias of fewer than 10 decisions for either cue says next to nothing: "
     told += f"a ({conflicts[0]}), b ({conflicts[1]})."
-    shown = [*networks.blocks(network_frame.read([f"{tmp_path}/*"]), [])]
+    shown = [*networks.blocks(network_records.read([f"{tmp_path}/*"]), [])]
     for name in ("overview", "shape_bias"):
         (table,) = [b for _, b in shown if b.name == name and not is_figure(b)]
         column = table.head.index("of")
@@ -510,7 +511,7 @@ def test_names_of_trained_networks_are_words_where_they_can_be(
         held["run"]["digest"] = str(i)
         path.write_text(json.dumps(held))
     write(tmp_path / "file", "resnet50_prime", least)
-    found = [one.name for one in network_frame.read([f"{tmp_path}/*"])]
+    found = [one.name for one in network_records.read([f"{tmp_path}/*"])]
     assert found[: len(names)] == names and found[-1] == "resnet50_prime"
 
 
@@ -519,7 +520,9 @@ def test_a_folder_of_workdirs_stands_for_them(workdirs, tmp_path, capsys):
     shutil.copytree(workdirs, tmp_path / "all")
     (tmp_path / "all" / "empty").mkdir()
     found = [
-        network_frame.read([str(tmp_path / one), str(tmp_path / "all" / "zero")], notes)
+        network_records.read(
+            [str(tmp_path / one), str(tmp_path / "all" / "zero")], notes
+        )
         for one in ("all", "all/", "all/*")
         if (notes := []) is not None
     ]
@@ -536,7 +539,7 @@ def test_a_folder_of_workdirs_stands_for_them(workdirs, tmp_path, capsys):
 
 
 def test_of_how_many_images_pgd_is_stands_in_the_headline(workdirs):
-    (one,) = network_frame.read([str(workdirs / "resnet50")])
+    (one,) = network_records.read([str(workdirs / "resnet50")])
     assert (
         f"{100 * 9 / N:.1f} % of {N} images right under PGD (imagenet, linf 0.5/255)"
         in networks.headline([one])[0]
@@ -544,7 +547,7 @@ def test_of_how_many_images_pgd_is_stands_in_the_headline(workdirs):
 
 
 def test_of_many_networks_there_are_tables_alone(workdirs, tmp_path):
-    found, notes = network_frame.read([f"{workdirs}/*"]) * 3, []
+    found, notes = network_records.read([f"{workdirs}/*"]) * 3, []
     many = [dataclasses.replace(one, name=f"net {i}") for i, one in enumerate(found)]
     shown = [*networks.blocks(many, notes)]
     assert "9 networks are more than figures can tell apart" in notes[0]
@@ -554,8 +557,8 @@ def test_of_many_networks_there_are_tables_alone(workdirs, tmp_path):
 
 @pytest.mark.slow
 def test_decisions_that_were_not_kept_are_told(workdirs, tmp_path):
-    (one, *_) = network_frame.read([f"{workdirs}/resnet50"])
-    bare = network_frame.Network(
+    (one, *_) = network_records.read([f"{workdirs}/resnet50"])
+    bare = network_records.Network(
         one.name, tmp_path, one.records, one.measures, one.config, one.provenance
     )
     notes = []
@@ -565,19 +568,19 @@ def test_decisions_that_were_not_kept_are_told(workdirs, tmp_path):
 
 
 def test_critical_bands_lie_in_their_octaves(workdirs):
-    (one, *_) = network_frame.read([f"{workdirs}/resnet50"])
+    (one, *_) = network_records.read([f"{workdirs}/resnet50"])
     place = "critical_band", "imagenet"
-    assert networks.no_band(one, place) is None
-    assert set(networks._WHY) == set(critical_band.FLAGS)
+    assert network_sections.no_band(one, place) is None
+    assert set(network_sections._WHY) == set(critical_band.FLAGS)
     number = one.number(place, "critical_band_flat")
     one.numbers[place].insert(0, number._replace(value=1.0))
-    assert networks.no_band(one, place) == "all octaves do the same harm"
-    table = networks.noise(one, place)
+    assert network_sections.no_band(one, place) == "all octaves do the same harm"
+    table = network_sections.noise(one, place)
     assert [*table] == ["2", "4", "8", "16"]
     assert [*table.index] == ["0.16", "0.08", "0.04", "0.02", "0"]
     name = critical_band.condition_name(0.04, 8)
     assert table.loc["0.04", "8"] == one.number(place, "accuracy", name).value
-    band = networks.band(one, place, table)
+    band = network_sections.band(one, place, table)
     centre = one.number(place, "critical_band_center_frequency").value
     assert 2 * 2**band.centre == pytest.approx(centre)
     width = one.number(place, "critical_band_bandwidth").value
