@@ -300,7 +300,7 @@ def _among(study: relations.Study, names: tuple[str, ...], what: str) -> Blocks:
             yield document.Figure(
                 f"{what.partition(' ')[0]}_correlations",
                 f"Spearman's ρ of {what}. {_marked(study)}",
-                relations.heat_among(study, one),
+                relations.heat(study, {"": one}),
             )
 
 
@@ -314,7 +314,7 @@ def _correlations(study: relations.Study) -> Blocks:
     yield document.Figure(
         "correlations",
         f"Spearman's ρ of biases and averages of benchmarks (figure 2). {_marked(study)}",
-        relations.heat_of(study),
+        relations.heat(study, study.families),
     )
     for _, table in relations.tables_of(study):
         if table and not table.name.startswith("among"):  # Which figures show.

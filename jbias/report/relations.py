@@ -1,6 +1,7 @@
 """What goes together with what among many models: numbers, tables, words, figures."""
 
 import dataclasses
+import functools
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,7 +10,7 @@ import matplotlib as mpl
 import numpy as np
 import pandas as pd
 from matplotlib import figure as mpl_figure
-from matplotlib import lines, patches
+from matplotlib import patches
 
 from jbias.report import document, plots, tables
 from jbias.stats import correlation, multiple_testing
@@ -24,11 +25,8 @@ WORDS = {
 }
 UNIT = 26.0  # Area of a marker in square points.
 _NUMBERS = ("statistic", "pvalue", "holm", "bh")
-_SECTIONS = {
-    "figures": "Figures",
-    "tables": "Tables",
-    "caveats": "What to keep in mind",
-}
+_SECTIONS = {"figures": "Figures", "tables": "Tables"}
+_SECTIONS["caveats"] = "What to keep in mind"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,23 +73,17 @@ class Study:
 
         Among measures it may be less, where some models lack one.
         """
-        known = self.pairs[self.pairs["pvalue"].notna()]
-        sizes = {
-            f"{one.statistic.index[0]} to {one.statistic.index[-1]}": [one.n]
-            * one.family
-            for one in self.among
-        } | {name: [*known.loc[known["models"] == name, "n"]] for name in self.families}
+        known, found = self.pairs[self.pairs["pvalue"].notna()], {}
+        for one in self.among:
+            measures = one.statistic.index
+            found[f"{measures[0]} to {measures[-1]}"] = [one.n] * one.family
+        found |= dict([*known.groupby("models", sort=False)["n"]])
         asked = self.options
-        return {  # Adjusted p rise with p, so that of the least is the least.
-            name: min(
-                multiple_testing.adjust(
-                    [correlation.smallest_pvalue(n, asked.permutations) for n in each],
-                    asked.adjust,
-                )
-            )
-            for name, each in sizes.items()
-            if each
-        }
+        for name, sizes in found.items():
+            p = [correlation.smallest_pvalue(n, asked.permutations) for n in sizes]
+            # Adjusted p rise with p, so that of the least is the least.
+            found[name] = min(multiple_testing.adjust(p, asked.adjust), default=None)
+        return {name: p for name, p in found.items() if p is not None}
 
 
 def analyse(frame: pd.DataFrame, options: Options, *, source: str) -> Study:
@@ -101,25 +93,21 @@ def analyse(frame: pd.DataFrame, options: Options, *, source: str) -> Study:
     is a family of its own. A model that lacks a measure (NaN) is left out of the pairs of
     that measure. Raises ValueError where a choice has fewer than 4 models.
     """
-    kinds = frame[options.category].astype(str)
+    kinds, split = frame[options.category].astype(str), options.split
     chosen = {"all": frame}
-    if options.split is not None:
-        if options.split not in set(kinds):
-            raise ValueError(
-                f"--split: must be one of {options.category}, got {options.split!r}: "
-                f"{', '.join(dict.fromkeys(kinds))}"
-            )
-        chosen[options.split] = frame[kinds == options.split]
-        chosen[f"not {options.split}"] = frame[kinds != options.split]
+    if split is not None:
+        if split not in set(kinds):
+            known = f"{split!r}: {', '.join(dict.fromkeys(kinds))}"
+            told = f"--split: must be one of {options.category}, got {known}"
+            raise ValueError(told)
+        chosen |= {split: frame[kinds == split], f"not {split}": frame[kinds != split]}
     for name, part in chosen.items():
         if len(part) < correlation.MIN_MODELS:
             raise ValueError(f"{name}: must have at least 4 models, got {len(part)}")
-    asked = dict(
-        method=options.method, permutations=options.permutations, seed=options.seed
-    )
+    asked = {key: getattr(options, key) for key in ("method", "permutations", "seed")}
+    matrix = functools.partial(correlation.pairwise_matrix, **asked)
     families = {
-        name: correlation.pairwise_matrix(part, options.x, options.y, **asked)
-        for name, part in chosen.items()
+        name: matrix(part, options.x, options.y) for name, part in chosen.items()
     }
     pairs = [*itertools.product(options.x, options.y)]
     rows = [
@@ -136,10 +124,7 @@ def analyse(frame: pd.DataFrame, options: Options, *, source: str) -> Study:
         families=families,
         pairs=pd.DataFrame(rows),
         influential=pd.DataFrame(influential, columns=columns),
-        among=tuple(
-            correlation.pairwise_matrix(frame, names, **asked)
-            for names in options.among
-        ),
+        among=tuple(matrix(frame, names) for names in options.among),
     )
 
 
@@ -154,9 +139,8 @@ def _pair(part: pd.DataFrame, family, x: str, y: str, options: Options) -> dict:
     ends = correlation.bootstrap_interval(*both, resamples=RESAMPLES, seed=seed)
     row |= {"low": ends.low, "high": ends.high}
     if 1 < kinds.nunique() <= len(part) - 2:
-        within = correlation.partial(
-            *both, groups=kinds, permutations=options.permutations, seed=seed
-        )
+        asked = dict(permutations=options.permutations, seed=seed)
+        within = correlation.partial(*both, groups=kinds, **asked)
         row |= {"partial": within.statistic, "partial_pvalue": within.pvalue}
     return row
 
@@ -172,19 +156,16 @@ def _influential(frame: pd.DataFrame, x: str, y: str, kinds: pd.Series) -> Itera
 
 def report(study: Study) -> document.Report:
     """Gives the page of a study."""
-    x, y = study.options.x, study.options.y
+    (x, y), models = (study.options.x, study.options.y), len(study.frame)
+    told = document.Text(caveats(study))
     return document.Report(
         title="jbias correlations",
         heading="What goes together",
-        subtitle=f"{len(x)} measures against {len(y)} over {len(study.frame)} models, "
-        "jbias report",
+        subtitle=f"{len(x)} measures against {len(y)} over {models} models, jbias report",
         answer=headline(study),
-        facts={"Models": len(study.frame), "Pairs": len(x) * len(y)},
+        facts={"Models": models, "Pairs": len(x) * len(y)},
         sections=document.sections(
-            _SECTIONS,
-            figures(study),
-            tables_of(study),
-            [("caveats", document.Text(caveats(study)))],
+            _SECTIONS, figures(study), tables_of(study), [("caveats", told)]
         ),
         results=results(study),
         source=f"Made from {study.source}.",
@@ -193,12 +174,11 @@ def report(study: Study) -> document.Report:
 
 def results(study: Study) -> dict[str, object]:
     """Gives what results.json says beside the answer."""
+    attainable, families = study.attainable.items(), study.families
     return {
         "source": study.source,
         "options": dataclasses.asdict(study.options),
-        "attainable": {
-            name: p for name, p in study.attainable.items() if name in study.families
-        },
+        "attainable": {name: p for name, p in attainable if name in families},
         "correlations": study.pairs,
         "influential": study.influential,
         "among": [
@@ -213,40 +193,33 @@ def headline(study: Study) -> tuple[str, str]:
     """Gives the answer in one sentence and what it rests on."""
     options, family = study.options, study.families["all"]
     pairs = study.pairs[study.pairs["models"] == "all"]
+    level = f"α = {options.alpha:g} {WORDS[options.adjust]}"
     if family.family:
-        answer = (
-            f"{study.tested(family).to_numpy().sum()} of {family.family} correlations are "
-            f"significant at α = {options.alpha:g} {WORDS[options.adjust]}."
-        )
+        passed = study.tested(family).to_numpy().sum()
+        answer = f"{passed} of {family.family} correlations are significant at {level}."
         if study.attainable["all"] > options.alpha:
             answer += f" None could have been: {_hopeless(study)}."
     else:
         names = dict.fromkeys([*options.x, *options.y])
         still = [name for name in names if study.frame[name].nunique() == 1]
-        verb = "is" if len(still) == 1 else "are"
-        why = f"{', '.join(still)} {verb} constant over all models"
-        few = f"no x and y are known of at least {correlation.MIN_MODELS} models"
-        answer = f"No correlation can be tested: {why if still else few}."
+        why = f"no x and y are known of at least {correlation.MIN_MODELS} models"
+        if still:
+            verb = "is" if len(still) == 1 else "are"
+            why = f"{', '.join(still)} {verb} constant over all models"
+        answer = f"No correlation can be tested: {why}."
     known = pairs[pairs["statistic"].notna()]
     if len(known):
         top = known.loc[known["statistic"].abs().idxmax()]
-        answer += (
-            f" The strongest: {top['x']} with {top['y']}, {SIGN[options.method]} = "
-            f"{tables.digits(2)(top['statistic'])}."
-        )
+        rho = f"{SIGN[options.method]} = {tables.digits(2)(top['statistic'])}"
+        answer += f" The strongest: {top['x']} with {top['y']}, {rho}."
     counts = (known if len(known) else pairs)["n"]
-    over = " to ".join(dict.fromkeys((str(counts.min()), str(counts.max()))))
     orders = "all" if family.exact else f"{family.draws:,} random"
-    basis = (
-        f"{options.method.capitalize()}'s rank correlations over {over} models; two-sided "
-        f"p from {orders} orders."
-    )
+    basis = f"{options.method.capitalize()}'s rank correlations over"
+    basis += f" {tables.span(counts)} models; two-sided p from {orders} orders."
     if "partial_pvalue" in pairs:
         kept = (pairs["partial_pvalue"] <= options.alpha).sum()
-        basis += (
-            f" Within categories ({options.category}), {kept} of {len(pairs)} partial "
-            "correlations have an unadjusted p of at most that."
-        )
+        basis += f" Within categories ({options.category}), {kept} of {len(pairs)}"
+        basis += " partial correlations have an unadjusted p of at most that."
     return answer, basis
 
 
@@ -267,37 +240,27 @@ def caveats(study: Study) -> list[str]:
     options = study.options
     kinds = study.frame[options.category].value_counts()
     largest = f"{kinds.index[0]} with {kinds.iloc[0]} of {len(study.frame)} models"
-    kin = (
-        "p takes the models as exchangeable. Models of one category are variants of one "
-        "method and not independent"
-    )
+    kin = "Models of one category are variants of one method and not independent"
     if "partial_pvalue" in study.pairs:
         kin += ": the partial correlations reorder within categories only"
     told = [
         "Correlations do not say what causes what.",
-        f"{kin}. The largest category here is {largest}.",
+        f"p takes the models as exchangeable. {kin}. The largest category here is {largest}.",
         "Each choice of models is adjusted as a family of its own.",
     ]
-    unknown = [
-        f"{_unknown(family.statistic)} in {name}"
-        for name, family in study.families.items()
-        if family.statistic.isna().any(axis=None)
-    ]
-    if unknown:
-        told.append(
-            "Not known, where a measure is constant or fewer than "
-            f"{correlation.MIN_MODELS} models have both: {'; '.join(unknown)}."
-        )
-    attainable = study.attainable.items()
-    if hopeless := [name for name, p in attainable if p > options.alpha]:
-        told.append(
-            "With so few models, or orders, no p could be as small as "
-            f"{options.alpha:g} {WORDS[options.adjust]} in: {', '.join(hopeless)}."
-        )
+    families = {name: one.statistic for name, one in study.families.items()}
+    lacks = {name: one for name, one in families.items() if one.isna().any(axis=None)}
+    if unknown := [f"{_unknown(one)} in {name}" for name, one in lacks.items()]:
+        few = f"fewer than {correlation.MIN_MODELS} models have both"
+        lost = f"Not known, where a measure is constant or {few}"
+        told.append(f"{lost}: {'; '.join(unknown)}.")
+    level, attainable = f"{options.alpha:g} {WORDS[options.adjust]}", study.attainable
+    if hopeless := [name for name, p in attainable.items() if p > options.alpha]:
+        few = "With so few models, or orders, no p could be as small as"
+        told.append(f"{few} {level} in: {', '.join(hopeless)}.")
     if len(study.influential):
-        told.append(
-            "Some correlations rest on single models: see the models that count most."
-        )
+        single = "Some correlations rest on single models"
+        told.append(f"{single}: see the models that count most.")
     return told
 
 
@@ -312,48 +275,38 @@ def _unknown(statistic: pd.DataFrame) -> str:
 
 def tables_of(study: Study) -> Iterator[tuple[str, tables.Table | None]]:
     """Gives the correlations, those among measures, and the models that count most."""
-    options, two = study.options, tables.digits(2)
-    sign, level = SIGN[options.method], f"p ≤ {options.alpha:g} {WORDS[options.adjust]}"
+    options, every = study.options, study.pairs
+    two, p, sign = tables.digits(2), tables.p_text, SIGN[options.method]
+    level = f"p ≤ {options.alpha:g} {WORDS[options.adjust]}"
     caption = f"Correlations; bold: {level}."
-    if "low" in study.pairs:
-        caption += (
-            f" From, to: 95 % bootstrap interval, {RESAMPLES:,} resamples of models."
-        )
-    if "partial" in study.pairs:
+    if "low" in every:
+        ends = f"95 % bootstrap interval, {RESAMPLES:,} resamples of models"
+        caption += f" From, to: {ends}."
+    if "partial" in every:
         caption += f" Partial: controlling for {options.category}."
     columns = {name: (name, str) for name in ("models", "x", "y")}
     columns |= {"n": ("n", tables.whole), "statistic": (sign, two)}
     columns |= {"low": ("from", two), "high": ("to", two)}
-    heads = {"pvalue": "p", "holm": "Holm", "bh": "BH"}
-    columns |= {key: (head, tables.p_text) for key, head in heads.items()}
-    columns |= {"partial": ("partial ρ", two)}
-    columns |= {"partial_pvalue": ("partial p", tables.p_text)}
-
-    def passed(row) -> tuple[str, ...]:
-        p = row.get(TESTED[options.adjust])
-        return ("statistic",) if p is not None and p <= options.alpha else ()
-
-    every = study.pairs
-    pairs = tables.from_rows("correlations", caption, every, columns, strong=passed)
-    yield "tables", dataclasses.replace(pairs, data=every)  # Empty columns too.
+    columns |= {"pvalue": ("p", p), "holm": ("Holm", p), "bh": ("BH", p)}
+    columns |= {"partial": ("partial ρ", two), "partial_pvalue": ("partial p", p)}
+    shown = every.assign(_bold=every[TESTED[options.adjust]] <= options.alpha)
+    bold = dict(strong=lambda row: ["statistic"] if row["_bold"] else [])
+    bold["data"] = every  # Empty columns too.
+    yield "tables", tables.from_rows("correlations", caption, shown, columns, **bold)
     for i, one in enumerate(study.among, start=1):
         names, strong = tuple(one.statistic), np.argwhere(study.tested(one).to_numpy())
-        apart = tables.apart(names, ("measure",))
+        data = one.statistic.set_axis(tables.apart(names, ("measure",)), axis=1)
         among = tables.Table(
             name=f"among_{i}",
             caption=f"{sign} among measures; bold: {level} over {one.family} pairs.",
             head=("", *names),
-            rows=tuple(
-                (row[0], *map(two, row[1:])) for row in one.statistic.itertuples()
-            ),
-            data=one.statistic.set_axis(apart, axis=1).reset_index(names="measure"),
+            rows=tuple((x, *map(two, row)) for x, *row in one.statistic.itertuples()),
+            data=data.reset_index(names="measure"),
             strong=frozenset((i, j + 1) for i, j in strong.tolist()),
         )
         yield "tables", among
-    caption = (
-        f"Models that {sign} of all models rests on: without one, Spearman's ρ moves by "
-        "more than 2 standard errors over the root of n."
-    )
+    caption = f"Models that {sign} of all models rests on: without one, Spearman's ρ"
+    caption += " moves by more than 2 standard errors over the root of n."
     columns = {name: (name, str) for name in ("x", "y", "model")}
     columns |= {"category": (options.category, str), "statistic": ("ρ", two)}
     columns |= {"without": ("ρ without it", two)}
@@ -366,74 +319,50 @@ def figures(study: Study) -> Iterator[tuple[str, document.Figure]]:
     options = study.options
     sign = f"{options.method.capitalize()}'s {SIGN[options.method]}"
     marked = f"Hatched: p > {options.alpha:g} {WORDS[options.adjust]}."
+    drawn = heat(study, study.families)
     told = f"{sign} of measures. {marked}"
-    yield "figures", document.Figure("correlations", told, heat_of(study))
+    yield "figures", document.Figure("correlations", told, drawn)
     for i, one in enumerate(study.among, start=1):
-        told = f"{sign} among measures {i}. {marked}"
-        yield "figures", document.Figure(f"among_{i}", told, heat_among(study, one))
+        told, drawn = f"{sign} among measures {i}. {marked}", heat(study, {"": one})
+        yield "figures", document.Figure(f"among_{i}", told, drawn)
     told = "Models, one a marker, coloured by category."
     if options.size:
         told += f" Markers grow with {options.size}; models without it have one size."
     yield "figures", document.Figure("models", told, all_pairs(study))
 
 
-def heat_of(study: Study) -> mpl_figure.Figure:
-    """Draws the correlations of each choice of models."""
-    return heat(
-        {
-            f"{name} (n = {family.n})": (family.statistic, study.tested(family))
-            for name, family in study.families.items()
-        }
-    )
-
-
-def heat_among(study: Study, one: correlation.MatrixResult) -> mpl_figure.Figure:
-    """Draws the correlations of measures among themselves."""
-    return heat({f"n = {one.n}": (one.statistic, study.tested(one))})
-
-
 def all_pairs(study: Study) -> mpl_figure.Figure:
     """Draws every y over every x."""
     options = study.options
-    return scatter(
-        study.frame,
-        [[(x, y) for x in options.x] for y in options.y],
-        rho=study.families["all"].statistic,
-        category=options.category,
-        size=options.size,
-    )
+    grid = [[(x, y) for x in options.x] for y in options.y]
+    rho = study.families["all"].statistic
+    look = dict(category=options.category, size=options.size)
+    return scatter(study.frame, grid, rho=rho, **look)
 
 
 def heat(
-    panels: Mapping[str, tuple[pd.DataFrame, pd.DataFrame]],
+    study: Study, families: Mapping[str, correlation.MatrixResult]
 ) -> mpl_figure.Figure:
     """Draws correlations (rows by columns) side by side; hatches what is not significant.
 
-    A panel is a table of correlations and one of booleans; NaN is grey, and so is the
-    diagonal of a table of measures among themselves.
+    families: by what their panels are called. NaN is grey, and so is the diagonal of
+    measures among themselves.
     """
-    first = next(iter(panels.values()))[0]
+    sizes = {name: f"n = {one.n}" for name, one in families.items()}
+    titles = [f"{name} ({n})" if name else n for name, n in sizes.items()]
+    first, count = next(iter(families.values())).statistic, len(families)
     (rows, columns), cell = first.shape, 0.5
     beside, above = (max(map(len, names)) for names in (first.index, first))
     words = 0.052 * above - 0.2  # Slanted, beside the last column.
-    step = max(columns * cell + max(words, 0.2), *(0.071 * len(one) for one in panels))
-    fig = plots.blank(
-        0.2 + 0.075 * beside + len(panels) * step, 0.95 + 0.05 * above + rows * cell
-    )
-    fig.set_layout_engine("constrained")
-    with mpl.rc_context(dict(plots.STYLE)):
-        every = fig.subplots(1, len(panels), sharey=True, squeeze=False)[0]
-    for axes, (title, (table, passed)) in zip(every, panels.items(), strict=True):
-        mesh = _cells(axes, table, passed)
+    step = max(columns * cell + max(words, 0.2), *(0.071 * len(one) for one in titles))
+    wide, tall = step + 0.075 * beside / count, 0.75 + 0.05 * above + rows * cell
+    size = dict(cell=(wide, tall), alone=wide + 0.2, sharey=True)
+    fig, (every,) = plots.grid(count, across=count, **size)
+    for axes, title, family in zip(every, titles, families.values(), strict=True):
+        mesh = _cells(axes, family.statistic, study.tested(family))
         axes.set_xlabel(title, **plots.ink(9))
-    bar = fig.colorbar(
-        *(mesh, None, every),
-        location="bottom",
-        anchor=(0, 0),
-        shrink=min(1, 1.6 / (len(panels) * step)),
-        aspect=18,
-        ticks=[-1, 0, 1],
-    )
+    look = dict(location="bottom", anchor=(0, 0), aspect=18, ticks=[-1, 0, 1])
+    bar = fig.colorbar(mesh, None, every, shrink=min(1, 1.6 / (count * step)), **look)
     bar.ax.set_xlim(-1, 1)
     bar.outline.set_visible(False)
     bar.ax.tick_params(length=0, labelsize=plots.SMALL, labelcolor=plots.INK)
@@ -444,36 +373,26 @@ def _cells(axes, table: pd.DataFrame, passed: pd.DataFrame):
     """Draws a table's cells; gives what says their colours."""
     values = table.mask(np.equal.outer(table.index, table.columns)).to_numpy(float)
     # A little short of the ends of the colours, where text would not be read.
-    mesh = axes.pcolormesh(
-        values, cmap="RdBu", vmin=-1.19, vmax=1.19, edgecolors="w", linewidth=0.8
-    )
+    colours = mpl.colormaps["RdBu"].with_extremes(bad="#c9ced4")
+    look = dict(vmin=-1.19, vmax=1.19, edgecolors="w", linewidth=0.8)
+    mesh = axes.pcolormesh(values, cmap=colours, **look)
+    hatch = dict(fill=False, hatch="////", linewidth=0, hatch_linewidth=0.5)
     for (i, j), value in np.ndenumerate(values):
-        known = np.isfinite(value)
-        face = mpl.colors.to_hex(mesh.to_rgba(value)) if known else "#c9ced4"
-        dark = np.dot(mpl.colors.to_rgb(face), (0.299, 0.587, 0.114)) < 0.5
-        look = dict(
-            color="w" if dark else "k", ha="center", va="center", fontsize=plots.SMALL
-        )
-        if known and not passed.iloc[i, j]:
-            axes.add_patch(
-                patches.Rectangle(
-                    *((j + 0.02, i + 0.02), 0.96, 0.96),
-                    fill=False,
-                    edgecolor="#8b939c",
-                    hatch="////",
-                    linewidth=0,
-                    hatch_linewidth=0.5,
-                )
-            )
+        face = mesh.to_rgba(value)
+        dark = np.dot(face[:3], (0.299, 0.587, 0.114)) < 0.5
+        look = dict(ha="center", va="center", fontsize=plots.SMALL)
+        if np.isfinite(value) and not passed.iloc[i, j]:
+            place = (j + 0.02, i + 0.02), 0.96, 0.96
+            axes.add_patch(patches.Rectangle(*place, edgecolor="#8b939c", **hatch))
             look["bbox"] = dict(facecolor=face, edgecolor="none", pad=0.8)
-        axes.text(j + 0.5, i + 0.5, tables.digits(2)(value), **look)
-    axes.set(ylim=(len(table), 0), facecolor="#c9ced4")
+        told = tables.digits(2)(value)
+        axes.text(j + 0.5, i + 0.5, told, color="w" if dark else "k", **look)
+    axes.grid(visible=False)
+    axes.set(ylim=(len(table), 0))
     axes.set_yticks(np.arange(len(table)) + 0.5, table.index)
-    places = np.arange(table.shape[1]) + 0.5
-    axes.set_xticks(
-        places, table.columns, rotation=40, ha="left", rotation_mode="anchor"
-    )
-    axes.tick_params(length=0, labelcolor=plots.INK, labelsize=plots.SMALL, pad=3)
+    slant = dict(rotation=40, ha="left", rotation_mode="anchor")
+    axes.set_xticks(np.arange(table.shape[1]) + 0.5, table.columns, **slant)
+    axes.tick_params(length=0, pad=3)
     axes.tick_params(axis="x", labelbottom=False, labeltop=True)
     axes.spines[:].set_visible(False)
     return mesh
@@ -496,38 +415,28 @@ def scatter(
     shared along columns and rows where they are of one measure.
     """
     kinds = frame[category].astype(str)
-    forms = {name: k for k, name in enumerate(order or dict.fromkeys(kinds))}
-    forms = {name: k for name, k in forms.items() if name in set(kinds)}
+    known = enumerate(order or dict.fromkeys(kinds))
+    forms = {name: k for k, name in known if name in set(kinds)}
     areas = areas_of(frame[size] if size else pd.Series(index=frame.index))
     above = all(len({x for x, _ in column}) == 1 for column in zip(*grid, strict=True))
     beside = all(len({y for _, y in row}) == 1 for row in grid)
-    fig, cells = plots.grid(
-        len(grid) * len(grid[0]),
-        tuple(forms),
-        across=len(grid[0]),
-        cell=(max(panel[0], 4.8 / len(grid[0])), panel[1]),
-        sharex="col" if above else False,
-        sharey="row" if beside else False,
-    )
-    looks = [
-        dict(marker=plots.marker_of(k), color=plots.style_of(k)["color"])
-        for k in forms.values()
-    ]
+    shared = dict(sharex="col" if above else False, sharey="row" if beside else False)
+    rows, columns = len(grid), len(grid[0])
+    cell = max(panel[0], 4.8 / columns), panel[1]
+    look = dict(across=columns, cell=cell, **shared)
+    fig, cells = plots.grid(rows * columns, tuple(forms), **look)
     for (i, j), axes in np.ndenumerate(cells):
         x, y = grid[i][j]
-        for name, look in zip(forms, looks, strict=True):
-            mine = (kinds == name).to_numpy()
-            at = frame[x][mine], frame[y][mine], areas[mine]
-            axes.scatter(*at, alpha=0.75, linewidths=0, **look)
+        for name, k in forms.items():
+            mine, look = (kinds == name).to_numpy(), dict(marker=plots.marker_of(k))
+            look |= dict(color=plots.style_of(k)["color"], alpha=0.75, linewidths=0)
+            axes.scatter(frame[x][mine], frame[y][mine], areas[mine], **look)
         plots.dress(axes, None if rho is None else rho.loc[x, y])
-        if i == len(grid) - 1 or not above:
+        if i == rows - 1 or not above:
             axes.set_xlabel(x, **plots.ink())
         if j == 0 or not beside:
             axes.set_ylabel(y, **plots.ink())
-    handles = [
-        lines.Line2D([], [], ls="", markersize=5.5, markeredgewidth=0, **look)
-        for look in looks
-    ]
+    handles = [plots.handle(k) for k in forms.values()]
     plots.legend_above(fig, handles, tuple(forms))
     return plots.laid_out(fig)
 
