@@ -5,6 +5,7 @@ import itertools
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 import matplotlib as mpl
@@ -22,6 +23,8 @@ TITLE, NAMES, HEAD, BELOW = 8, 7, 6, 6  # Points of text.
 MAPS = "magma"  # From black, nothing, to nearly white.
 MARKS = {None: "", True: "✓ ", False: "✗ "}
 COLOURS = {None: plots.INK, True: "#1d7a4f", False: "#b3372f"}
+_FEW_LARGE = dict(least=180, across=12)
+_NOTHING: Mapping = MappingProxyType({})
 
 
 class Note(NamedTuple):
@@ -62,28 +65,22 @@ def saliency(
     columns, notes = {"as it is": images}, {}
     for label, of in seen.items():
         columns[label] = [*map(overlay, images, of.maps)]
-        notes[label] = [
-            Note((name, f"{p:.0%}"), right)
-            for name, p, right in zip(of.decided, of.chance, of.right.tolist())
-        ]
-    foot = (
-        "Light is where the evidence for the decision lies; each map's largest value is 1."
-        " Below: the decision and its probability."
-    )
-    look = dict(notes=notes, title=title, foot=foot, least=180, across=12)
-    return draw(columns, names, **look)
+        each = zip(of.decided, of.chance, of.right.tolist(), strict=True)
+        notes[label] = [Note((name, f"{p:.0%}"), right) for name, p, right in each]
+    foot = "Light is where the evidence for the decision lies; each map's largest value is 1."
+    foot += " Below: the decision and its probability."
+    return draw(columns, names, notes=notes, title=title, foot=foot, **_FEW_LARGE)
 
 
 def mean_maps(means: Mapping[str, Mean], *, title: str) -> mpl_figure.Figure:
     """Draws mean maps of networks side by side, in the same colours."""
-    top = max(float(one.map.max()) for one in means.values()) or 1.0
-    notes = {
-        label: [Note((f"to {m.map.max():.2f}", f"{m.empty} of {m.count} empty"))]
-        for label, m in means.items()
-    }
+    top, columns, notes = max(m.map.max() for m in means.values()) or 1.0, {}, {}
+    for label, m in means.items():
+        columns[label] = [m.map / top]
+        told = f"to {m.map.max():.2f}", f"{m.empty} of {m.count} empty"
+        notes[label] = [Note(told)]
     foot = f"From 0, black, to {top:.2f}, nearly white. Empty maps show no evidence."
-    columns = {label: [one.map / top] for label, one in means.items()}
-    return draw(columns, notes=notes, title=title, foot=foot, least=180, across=12)
+    return draw(columns, notes=notes, title=title, foot=foot, **_FEW_LARGE)
 
 
 def overlay(
@@ -99,7 +96,7 @@ def draw(
     columns: Mapping[str, Sequence[Shaped[np.ndarray, "h w *c"]]],
     names: Sequence[str] = (),
     *,
-    notes: Mapping[str, Sequence[Note]] | None = None,
+    notes: Mapping[str, Sequence[Note]] = _NOTHING,
     title: str = "",
     foot: str = "",
     least: int = 128,
@@ -114,28 +111,21 @@ def draw(
       least so wide. across: more columns go on below.
     ValueError for columns of other lengths, and for none.
     """
-    counts = {len(column) for column in (*columns.values(), *(notes or {}).values())}
+    counts = {len(column) for column in (*columns.values(), *notes.values())}
     if len(counts) != 1 or 0 in counts or names and {len(names)} != counts:
-        raise ValueError(
-            "image_sheets: columns must be of the same number of pictures, at least one,"
-            f" and names as many, got {sorted(counts)} and {len(names)}"
-        )
+        told = "columns must be of the same number of pictures, at least one, and names as many"
+        raise ValueError(f"image_sheets: {told}, got {sorted(counts)} and {len(names)}")
     shapes = [np.shape(one) for column in columns.values() for one in column]
     tall, wide = (max(shape[i] for shape in shapes) for i in (0, 1))
     scale = math.ceil(least / wide)
     tall, wide = scale * tall, scale * wide
-    below = {
-        name: [_below(one, wide) for one in column]
-        for name, column in (notes or {}).items()
-    }
+    below = {name: [_below(x, wide) for x in each] for name, each in notes.items()}
     most = max((len(told) for one in below.values() for told, _ in one), default=0)
     row = tall + LINE * most + GAP
     bands, left = _bands(columns, across), NAME if names else EDGE
     width = max(left + max(map(len, bands)) * (wide + GAP) + EDGE, 3 * NAME)
-    over, under = (
-        wrapped(told, width - 2 * EDGE, size)
-        for told, size in ((title, TITLE), (foot, NAMES))
-    )
+    room = width - 2 * EDGE
+    over, under = wrapped(title, room, TITLE), wrapped(foot, room, NAMES)
     heads = {name: wrapped(name, wide + 4, HEAD) for name in columns}
     tops = [LINE * max(len(heads[name]) for name in band) + GAP for band in bands]
     body = counts.pop() * row + GAP
@@ -226,12 +216,10 @@ def _wide(text: str, size: float) -> float:
 def _bands(names: Iterable[str], across: int) -> list[list[str]]:
     """Columns by bands: those that differ in the last number alone stay together."""
     bands: list[list[str]] = [[]]
-    for _, several in itertools.groupby(
-        names, lambda n: re.sub(r"[\s-][\d.]+$", "", n)
-    ):
-        kind = list(several)
-        for start in range(0, len(kind), across):
-            part = kind[start : start + across]
+    for _, kind in itertools.groupby(names, lambda x: re.sub(r"[\s-][\d.]+$", "", x)):
+        several = list(kind)
+        for start in range(0, len(several), across):
+            part = several[start : start + across]
             if len(bands[-1]) + len(part) > across:
                 bands.append([])
             bands[-1] += part
