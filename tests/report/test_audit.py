@@ -1,5 +1,6 @@
 """The page of an audit says what was planted, with its numbers, in every file."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -101,6 +102,14 @@ def test_ranks_and_names_what_was_planted(planted):
     assert table.rows[0][:4] == ("hair", "4", "bug", "conditional")
     assert table.rows[1][2] == "goes with hair"
     assert table.rows[3][3:] == ("–",) * 8
+
+
+def test_bugs_alone_are_bold(planted):
+    """Also where one that goes with another stands between them."""
+    hair, hat, sky, _ = planted.candidates
+    three = [hair, hat, sky._replace(verdict="bug")]
+    table = audit.ranked(dataclasses.replace(planted, candidates=three))
+    assert table.strong == {(i, j) for i in (0, 2) for j in range(5)}
 
 
 def test_says_which_values_go_with_which_classes(planted):
