@@ -11,6 +11,7 @@ these passes.
 """
 
 import ast
+import contextlib
 import difflib
 import hashlib
 import importlib.util
@@ -33,6 +34,16 @@ import ml_collections
 _DURATION = re.compile(r"\s*([0-9.eE+-]+)\s*(steps?|epochs?|percent|%)\s*")
 
 STAGE_KEYS = ("algo", "train", "inputs", "optim", "epochs")
+
+_NOT_SAID = object()
+
+
+def refuse(
+    where: str, must: str, got: Any = _NOT_SAID, remedy: str = ""
+) -> typing.NoReturn:
+    """Raises a ValueError, `where: must ..., got ...; remedy`."""
+    shown = "" if got is _NOT_SAID else f", got {_abbreviate(got)}"
+    raise ValueError(f"{where}: must {must}{shown}{remedy and f'; {remedy}'}")
 
 
 def suggest(name: str, known: Iterable[str], told: str = "") -> str:
@@ -61,16 +72,14 @@ def parse_arg(
     values = dict(defaults)
     for item in filter(None, (arg or "").split(",")):
         name, equals, text = item.partition("=")
-        if name not in defaults:
+        if name not in defaults and _is_number(name):
             raise ValueError(
                 f"{where}: several values are joined by +, arguments by commas, "
                 f"got {name!r} as an argument"
-                if _is_number(name)
-                else f"{where}: unknown {name!r}; {suggest(name, defaults)}"
             )
-        values[name] = _convert(
-            f"{where}: {name}", text if equals else None, defaults[name]
-        )
+        check_known(where, name, defaults)
+        place = f"{where}: {name}"
+        values[name] = _convert(place, text if equals else None, defaults[name])
     return types.SimpleNamespace(**values)
 
 
@@ -90,8 +99,7 @@ def check_applicable(
 
     everywhere: names of arguments that always have. used: by data, those that have there.
     """
-    useless = explicit_arguments(arg) - {*everywhere} - {*used[data]}
-    if useless:
+    if useless := explicit_arguments(arg) - {*everywhere} - {*used[data]}:
         name = min(useless)
         others = [f"data={other}" for other, names in used.items() if name in names]
         raise ValueError(
@@ -114,10 +122,8 @@ def _convert(where: str, text: str | None, default: Any) -> Any:
         if lowered in words:
             return words[lowered]
     elif text is not None:
-        try:
+        with contextlib.suppress(ValueError):
             return type(default)(text)
-        except ValueError:
-            pass
     kinds = {bool: "true or false", int: "a whole number", float: "a number"}
     kind = kinds.get(type(default), "a text")
     got = "nothing" if text is None else repr(text)
@@ -135,18 +141,12 @@ def to_steps(
     """
     match = _DURATION.fullmatch(str(duration))
     if match is None or not _is_number(match[1]):
-        raise ValueError(
-            f"{where}: must be like '500 steps', '1 epoch' or '10 %', got {duration!r}"
-        )
-    amount, unit = float(match[1]), match[2]
-    scale = 1
-    if unit.startswith("epoch"):
-        scale = steps_per_epoch
-    elif unit in ("percent", "%"):
-        scale = total / 100
-    if not amount > 0:
-        raise ValueError(f"{where}: must be positive, got {duration!r}")
-    return max(1, round(amount * scale))
+        refuse(where, "be like '500 steps', '1 epoch' or '10 %'", duration)
+    if not float(match[1]) > 0:
+        refuse(where, "be positive", duration)
+    share = total / 100
+    scale = {"s": 1, "e": steps_per_epoch, "p": share, "%": share}[match[2][0]]
+    return max(1, round(float(match[1]) * scale))
 
 
 def to_dict(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -155,9 +155,10 @@ def to_dict(config: Mapping[str, Any]) -> dict[str, Any]:
     ValueError where it holds what JSON has not.
     """
     given: Any = config  # A ConfigDict is a Mapping in all but its type.
-    is_own = isinstance(config, ml_collections.ConfigDict)
+    if isinstance(config, ml_collections.ConfigDict):
+        given = given.to_dict()
     try:
-        return json.loads(json.dumps(given.to_dict() if is_own else dict(given)))
+        return json.loads(json.dumps(dict(given)))
     except TypeError as error:  # A set, a function, an array.
         raise ValueError(f"config: must hold what JSON has, got {error}") from error
 
@@ -180,17 +181,16 @@ def identity(config: Mapping[str, Any]) -> dict[str, Any]:
 
     What data holds is told by fingerprints, which a resumed run compares; the label is a name.
     """
-    kept = to_dict(config)
-    kept = {key: kept[key] for key in kept if key not in ("run", "label")}
+
+    def without_places(tree: Any) -> Any:
+        if isinstance(tree, dict):
+            return {k: without_places(v) for k, v in tree.items() if k != "root"}
+        return [*map(without_places, tree)] if isinstance(tree, list) else tree
+
+    kept = without_places(to_dict(config))
     if not (kept.get("rollback") or {}).get("times"):
         kept.pop("rollback", None)  # Off; runs begun before it was there have none.
-    return _without_places(kept)
-
-
-def _without_places(tree: Any) -> Any:
-    if isinstance(tree, dict):
-        return {k: _without_places(v) for k, v in tree.items() if k != "root"}
-    return [_without_places(v) for v in tree] if isinstance(tree, list) else tree
+    return {key: kept[key] for key in kept if key not in ("run", "label")}
 
 
 def digest(config: Mapping[str, Any]) -> str:
@@ -205,14 +205,18 @@ def algorithm_name(config: Mapping[str, Any]) -> str:
     Stages of several algorithms are joined: `infodrop+erm`.
     """
     names = [stage["algo"]["name"] for stage in stage_configs(config)]
-    short = [name.rpartition("/")[2].partition(".py:")[0] for name in names]
-    return "+".join(name for name, _ in itertools.groupby(short))
+    return _joined(name.rpartition("/")[2].partition(".py:")[0] for name in names)
 
 
 def train_data_name(config: Mapping[str, Any]) -> str:
     """What tables call the training data, joined likewise."""
     trained = [stage["train"] for stage in stage_configs(config)]
-    names = [part["data"] for one in trained for part in (one, *one.get("also", ()))]
+    return _joined(
+        set_["data"] for one in trained for set_ in (one, *one.get("also", ()))
+    )
+
+
+def _joined(names: Iterable[str]) -> str:
     return "+".join(name for name, _ in itertools.groupby(names))
 
 
@@ -223,7 +227,7 @@ def run_name(config: Mapping[str, Any]) -> str:
 
 def diff(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
     """Lists the identity keys in which two configs differ: `key: one != other`."""
-    a, b = _flat(identity(a)), _flat(identity(b))
+    a, b = flatten(identity(a)), flatten(identity(b))
     absent = object()
     return [
         f"{key}: {a.get(key, 'absent')!r} != {b.get(key, 'absent')!r}"
@@ -232,37 +236,33 @@ def diff(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """The leaves of nested entries, empty ones among them, by dotted keys."""
     flat = {}
     for key, value in tree.items():
         if isinstance(value, Mapping) and value:
-            flat.update(_flat(value, f"{prefix}{key}."))
+            flat |= flatten(value, f"{prefix}{key}.")
         else:
             flat[prefix + key] = value
     return flat
 
 
-_TYPE_NAMES: Mapping[Any, str] = types.MappingProxyType(
-    {
-        bool: "True or False",
-        int: "a whole number",
-        float: "a number",
-        str: "text",
-        list: "a list",
-        dict: "entries",
-        type(None): "None",
-    }
-)
+_TYPE_NAMES: Mapping[Any, str] = {
+    bool: "True or False",
+    int: "a whole number",
+    float: "a number",
+    str: "text",
+    list: "a list",
+    dict: "entries",
+    type(None): "None",
+}
 _LISTS = (list, tuple)
-_LARGEST = 2**63
 
 
 def check_type(where: str, value: Any, kind: Any) -> None:
     """Refuses a value that is not of that kind, an annotation such as `int | None`."""
     if not _fits(value, kind):
-        raise ValueError(
-            f"{where}: must be {type_name(kind)}, got {_abbreviate(value)}"
-        )
+        refuse(where, f"be {type_name(kind)}", value)
 
 
 def check_annotations(where: str, make: Callable, given: Mapping[str, Any]) -> None:
@@ -281,27 +281,23 @@ def check_finite(where: str, tree: Any) -> None:
     if isinstance(tree, Mapping):
         for key, value in tree.items():
             if not isinstance(key, str) or not key.isprintable():
-                raise ValueError(
-                    f"{where}: must have names as keys, got {_abbreviate(key)}"
-                )
+                refuse(where, "have names as keys", key)
             check_finite(f"{where}.{key}", value)
     elif isinstance(tree, _LISTS):
         for i, value in enumerate(tree):
             check_finite(f"{where}[{i}]", value)
     elif isinstance(tree, float) and not math.isfinite(tree):
-        raise ValueError(f"{where}: must be a finite number, got {tree}")
-    elif isinstance(tree, int) and not -_LARGEST <= tree < _LARGEST:
+        refuse(where, "be a finite number", tree)
+    elif isinstance(tree, int) and not -(2**63) <= tree < 2**63:
         raise ValueError(f"{where}: must be a number of 64 bits, got a larger one")
     elif isinstance(tree, str) and not tree.isprintable():
-        raise ValueError(f"{where}: must be text on one line, got {_abbreviate(tree)}")
+        refuse(where, "be text on one line", tree)
 
 
 def type_name(kind: Any) -> str:
     """A kind in words."""
-    kinds = [_basic_type(one) for one in _alternatives(kind)]
-    return " or ".join(
-        dict.fromkeys(_TYPE_NAMES[one] for one in kinds if one in _TYPE_NAMES)
-    )
+    words = (_TYPE_NAMES.get(_basic_type(one)) for one in _alternatives(kind))
+    return " or ".join(dict.fromkeys(filter(None, words)))
 
 
 def _abbreviate(value: Any) -> str:
@@ -316,9 +312,7 @@ def _alternatives(kind: Any) -> tuple:
 
 def _basic_type(kind: Any) -> Any:
     """The kind of a value that an annotation means; None where it is of no config."""
-    if kind is None:
-        return type(None)
-    origin = typing.get_origin(kind) or kind
+    origin = type(None) if kind is None else typing.get_origin(kind) or kind
     if origin in (bool, int, float, str, type(None)):
         return origin
     if isinstance(origin, type) and issubclass(origin, Mapping):
@@ -328,22 +322,17 @@ def _basic_type(kind: Any) -> Any:
 
 
 def _fits(value: Any, kind: Any) -> bool:
-    if type(value) not in (*_TYPE_NAMES, tuple):
-        return True
-    return any(_is(value, one) for one in _alternatives(kind))
-
-
-def _is(value: Any, kind: Any) -> bool:
+    """Whether a value is of that kind; what no config holds is of any."""
+    if len(several := _alternatives(kind)) > 1:
+        return any(_fits(value, one) for one in several)
     plain = _basic_type(kind)
-    if plain is None:
+    if plain is None or type(value) not in (*_TYPE_NAMES, tuple):
         return True
     if plain is list:
-        inner = [one for one in typing.get_args(kind) if one is not Ellipsis]
-        each = inner[0] if len(set(inner)) == 1 else Any
+        inner = {*typing.get_args(kind)} - {Ellipsis}
+        each = inner.pop() if len(inner) == 1 else Any
         return isinstance(value, _LISTS) and all(_fits(one, each) for one in value)
-    if plain is float:
-        return type(value) in (int, float)
-    return isinstance(value, Mapping) if plain is dict else type(value) is plain
+    return type(value) in ((int, float) if plain is float else (plain,))
 
 
 def load(
@@ -367,8 +356,8 @@ def load(
     for change in changes:
         key, equals, text = change.removeprefix(f"--{flag}.").partition("=")
         if not equals:
-            raise ValueError(f"{change}: must be --{flag}.key=value")
-        _override(config, flag, key, text)
+            refuse(change, f"be --{flag}.key=value")
+        _override(config, f"--{flag}.{key}", key.split("."), text)
     return config
 
 
@@ -395,22 +384,22 @@ def call_in_file(flag: str, path: str, function: str, arg: str) -> Any:
 
 
 def _override(
-    config: ml_collections.ConfigDict, flag: str, key: str, text: str
+    config: ml_collections.ConfigDict, where: str, way: Sequence[str], text: str
 ) -> None:
-    *way, last = key.split(".")
+    *way, last = way
     for name in way:
         if name not in config:
-            raise ValueError(f"--{flag}.{key}: no such entry; {suggest(name, config)}")
-        if not isinstance(config[name], ml_collections.ConfigDict):
+            raise ValueError(f"{where}: no such entry; {suggest(name, config)}")
+        config, outer = config[name], config
+        if not isinstance(config, ml_collections.ConfigDict):
             raise ValueError(  # noqa: TRY004
-                f"--{flag}.{key}: {name} has no entries, it is {config[name]!r}"
+                f"{where}: {name} has no entries, it is {outer[name]!r}"
             )
-        config = config[name]
     with config.unlocked():
         try:
             config[last] = parse_value(text)
         except TypeError as error:
-            raise ValueError(f"--{flag}.{key}: {error}") from error
+            raise ValueError(f"{where}: {error}") from error
 
 
 def parse_value(text: str) -> Any:
@@ -425,7 +414,7 @@ def import_file(name: str, path: str) -> Any:
     """Runs a file of Python and gives what it defines."""
     found = importlib.util.spec_from_file_location(f"{name}_of_the_user", path)
     if found is None or found.loader is None:
-        raise ValueError(f"--{name}: must be a file of Python, *.py, got {path!r}")
+        refuse(f"--{name}", "be a file of Python, *.py", path)
     module = importlib.util.module_from_spec(found)
     sys.modules[found.name] = module  # Dataclasses look their module up.
     found.loader.exec_module(module)
@@ -439,13 +428,12 @@ _PRESETS = pathlib.Path(str(resources.files("jbias.configs")))
 def preset_names(flag: str) -> list[str]:
     """What --<flag>=jbias:NAME knows: files that define get_<what the flag reads>."""
     folder, function = _PRESET_KINDS[flag]
-    found = sorted((_PRESETS / folder).rglob("*.py"))
     found = [
-        path.relative_to(_PRESETS) for path in found if function in path.read_text()
+        path.relative_to(_PRESETS).with_suffix("")
+        for path in sorted((_PRESETS / folder).rglob("*.py"))
+        if function in path.read_text()
     ]
-    if flag == "config":
-        found = [path for path in found if path.parts[0] != "suites"]
-    return [path.with_suffix("").as_posix() for path in found]
+    return [x.as_posix() for x in found if (flag, x.parts[0]) != ("config", "suites")]
 
 
 _PRESET_KINDS = {
@@ -465,14 +453,14 @@ def resolve_preset(named: str, flag: str) -> str:
     if not named.startswith(PRESET_PREFIX):
         return named
     name, colon, arguments = named.removeprefix(PRESET_PREFIX).partition(":")
-    known = preset_names(flag)
+    known, where = preset_names(flag), f"--{flag}"
     if not name:
         raise ValueError(
-            f"--{flag}: after {PRESET_PREFIX} name one of {', '.join(known)}"
+            f"{where}: after {PRESET_PREFIX} name one of {', '.join(known)}"
         )
     if name not in known:
         raise ValueError(
-            f"--{flag}: no preset {PRESET_PREFIX}{name}; {suggest(name, known)}"
+            f"{where}: no preset {PRESET_PREFIX}{name}; {suggest(name, known)}"
         )
     return f"{_PRESETS.joinpath(*name.split('/'))}.py{colon}{arguments}"
 
@@ -487,13 +475,12 @@ def check(flags: Mapping[str, Any]) -> None:
 
 def resolve_arguments(arguments: Sequence[str], flag: str = "config") -> list[str]:
     """A command line whose --<flag>=jbias:NAME, or --<flag> jbias:NAME, is a path."""
-    found, before = [], ""
-    for word in arguments:
+    found, flags = [], (f"--{flag}", f"-{flag}")
+    for before, word in itertools.pairwise(("", *arguments)):
         dashed, equals, value = word.partition("=")
-        if equals and dashed in (f"--{flag}", f"-{flag}"):
+        if equals and dashed in flags:
             word = f"{dashed}={resolve_preset(value, flag)}"
-        elif before in (f"--{flag}", f"-{flag}"):
+        elif before in flags:
             word = resolve_preset(word, flag)
         found.append(word)
-        before = word
     return found

@@ -11,8 +11,7 @@ import itertools
 import numbers
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,114 +20,61 @@ from jbias import config as jc
 
 # What kind of value each entry has. What else is in a part with a name is said by what
 # that names.
-ENTRIES: Mapping[str, Any] = MappingProxyType(
-    {
-        "algo": dict,
-        "algo.name": str,
-        "variant": str,
-        "label": str,
-        "seeds": list,
-        "model": dict,
-        "model.name": str,
-        "model.width": int,
-        "model.norm_group": int,
-        "init": str,
-        "inputs": list[dict],
-        "optim": dict,
-        "optim.name": str,
-        "optim.schedule": dict,
-        "optim.schedule.name": str,
-        "optim.warmup": str,
-        "optim.rate": float,
-        "optim.decay": float,
-        "optim.momentum": float,
-        "optim.average": float,
-        "precision": str,
-        "stages": list[dict],
-        "vary": list,
-        "eval_every": str,
-        "save_every": str,
-        "rollback": dict,
-        "size": int,
-        "epochs": float,
-        "train": dict,
-        "train.data": str,
-        "train.split": str,
-        "train.balance": str,
-        "train.batch": int,
-        "train.accumulate": int,
-        "train.inputs": list[dict],
-        "train.also": list[dict],
-        "train.other": dict,
-        "train.other.inputs": list[dict],
-        "train.shares": list[float],
-        "valid": dict,
-        "tests": dict,
-        "aggregate": str,
-        "run": dict,
-        "run.strategy": str,
-        "run.steps_per_dispatch": int,
-        "run.devices": int,
-        "run.spread": int,
-        "run.together": int,
-        "run.memory": float,
-        "run.eval_batch": int,
-        "run.decisions": bool,
-        "run.deterministic": bool,
-        "run.evaluate": str,
-        "run.keep": int,
-        "run.log_seconds": float,
-        "run.profile": bool,
-        "run.loading": dict,
-        "run.loading.gib": float,
-        "run.loading.threads": int,
-        "run.loading.workers": int,
-        "run.energy": dict,
-        "run.write": str,
-        "run.wandb": dict,
-        "run.log": str,
-    }
+_KINDS: Sequence[tuple[Any, tuple[str, ...]]] = (
+    (dict, ("algo", "model", "optim", "optim.schedule", "train", "train.other")),
+    (dict, ("valid", "tests", "rollback")),
+    (dict, ("run", "run.loading", "run.energy", "run.wandb")),
+    (list, ("seeds", "vary")),
+    (list[dict], ("inputs", "stages", "train.inputs", "train.also")),
+    (list[dict], ("train.other.inputs",)),
+    (list[float], ("train.shares",)),
+    (str, ("algo.name", "model.name", "optim.name", "optim.schedule.name")),
+    (str, ("optim.warmup", "train.data", "train.split", "train.balance", "variant")),
+    (str, ("label", "init", "precision", "eval_every", "save_every", "aggregate")),
+    (str, ("run.strategy", "run.evaluate", "run.write", "run.log")),
+    (int, ("size", "model.width", "model.norm_group")),
+    (int, ("train.batch", "train.accumulate", "run.steps_per_dispatch")),
+    (int, ("run.devices", "run.spread", "run.together", "run.eval_batch", "run.keep")),
+    (int, ("run.loading.threads", "run.loading.workers")),
+    (float, ("epochs", "optim.rate", "optim.decay", "optim.momentum")),
+    (float, ("optim.average", "run.memory", "run.log_seconds", "run.loading.gib")),
+    (bool, ("run.decisions", "run.deterministic", "run.profile")),
 )
+ENTRIES: Mapping[str, Any] = {key: kind for kind, keys in _KINDS for key in keys}
 KEYS = tuple(key for key in ENTRIES if "." not in key)
 RUN_KEYS = tuple(key[4:] for key in ENTRIES if re.fullmatch(r"run\.\w+", key))
 # Runs begun before they were there lack them.
 OPTIONAL_KEYS = ("energy", "write", "wandb", "log", "rollback", "label")
 # What a part must have, wherever it stands.
-_NEEDED: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        "algo": ("name",),
-        "model": ("name",),
-        "optim": ("name", "rate", "schedule"),
-        "train": ("data", "split", "batch"),
-        "valid": ("data", "split"),
-        "run.loading": ("gib", "threads", "workers"),
-    }
+_NEEDED: Mapping[str, tuple[str, ...]] = {
+    "algo": ("name",),
+    "model": ("name",),
+    "optim": ("name", "rate", "schedule"),
+    "train": ("data", "split", "batch"),
+    "valid": ("data", "split"),
+    "run.loading": ("gib", "threads", "workers"),
+}
+# Between which numbers some must lie.
+_RANGES: Sequence[tuple[str, Callable[[float], bool], tuple[str, ...]]] = (
+    ("be 1 or more", lambda x: x >= 1, ("run.steps_per_dispatch", "run.eval_batch")),
+    ("be 1 or more", lambda x: x >= 1, ("train.accumulate", "model.width")),
+    ("be 0 or more", lambda x: x >= 0, ("run.spread", "run.together", "run.memory")),
+    ("be 0 or more", lambda x: x >= 0, ("model.norm_group", "optim.decay")),
+    ("be positive", lambda x: x > 0, ("epochs", "optim.rate")),
+    ("be in [0, 1)", lambda x: 0 <= x < 1, ("optim.momentum", "optim.average")),
 )
-# The least that a number may be; and which must lie above 0, or below 1.
-_LEAST: Mapping[str, int] = MappingProxyType(
-    {
-        **dict.fromkeys(("run.steps_per_dispatch", "run.eval_batch"), 1),
-        **dict.fromkeys(("run.spread", "run.together", "run.memory"), 0),
-        **dict.fromkeys(("train.accumulate", "model.width"), 1),
-        **dict.fromkeys(("model.norm_group", "optim.decay"), 0),
-    }
-)
-_POSITIVE = ("epochs", "optim.rate")
-_FRACTIONS = ("optim.momentum", "optim.average")
 
 
 def check_entries(config: Mapping[str, Any]) -> None:
     """Refuses unknown and missing entries, and values of another kind."""
     jc.check_finite("config", config)
-    _known("config", config, KEYS)
-    jc.check_type("config.run", config["run"], dict)
-    _known("config.run", config["run"], RUN_KEYS)
-    check_types("config", config)
+    _check_keys("config", config, KEYS)
+    _check_keys("config.run", config["run"], RUN_KEYS)
+    _check_types("config", config)
 
 
-def check_types(where: str, config: Mapping[str, Any]) -> None:
+def _check_types(where: str, config: Mapping[str, Any]) -> None:
     """Refuses values of another kind, in a config that may be of another version."""
-    jc.check_finite(where, config)
     _fit(where, config)
     for number, stage in enumerate(config.get("stages", ())):
         _fit(f"{where}.stages[{number}]", stage)
@@ -136,21 +82,24 @@ def check_types(where: str, config: Mapping[str, Any]) -> None:
         jc.check_type(f"{where}.tests.{name}", test, dict)
 
 
-def _known(where: str, part: Mapping[str, Any], known: Sequence[str]) -> None:
+def _check_keys(where: str, part: Mapping[str, Any], known: Sequence[str]) -> None:
+    jc.check_type(where, part, dict)
     for key in part:
         jc.check_known(where, key, known)
-    missing = [key for key in known if key not in part and key not in OPTIONAL_KEYS]
-    if missing:
-        raise ValueError(f"{where}: {missing[0]!r} is missing")
+    _need(where, part, (key for key in known if key not in OPTIONAL_KEYS))
+
+
+def _need(where: str, part: Mapping[str, Any], keys: Iterable[str]) -> None:
+    for key in keys:
+        if key not in part:
+            raise ValueError(f"{where}: {key!r} is missing")
 
 
 def _entries(part: Mapping[str, Any], keys: Iterable[str]) -> Iterator[tuple[str, Any]]:
     """Those of the keys that are there, and their values."""
     for key in keys:
         *way, last = key.split(".")
-        inner = part
-        for name in way:
-            inner = inner.get(name, {})
+        inner = functools.reduce(lambda inner, name: inner.get(name, {}), way, part)
         if last in inner:
             yield key, inner[last]
 
@@ -160,49 +109,38 @@ def _fit(where: str, part: Mapping[str, Any]) -> None:
     for key, value in _entries(part, ENTRIES):
         jc.check_type(f"{where}.{key}", value, ENTRIES[key])
     for name, found in _entries(part, _NEEDED):
-        lacking = [key for key in _NEEDED[name] if key not in found]
-        if lacking:
-            raise ValueError(f"{where}.{name}: {lacking[0]!r} is missing")
+        _need(f"{where}.{name}", found, _NEEDED[name])
 
 
 def _check_ranges(where: str, part: Mapping[str, Any]) -> None:
-    for key, value in _entries(part, _LEAST):
-        if not value >= _LEAST[key]:
-            raise ValueError(
-                f"{where}.{key}: must be {_LEAST[key]} or more, got {value}"
-            )
-    for key, value in _entries(part, _POSITIVE):
-        if not value > 0:
-            raise ValueError(f"{where}.{key}: must be positive, got {value}")
-    for key, value in _entries(part, _FRACTIONS):
-        if not 0 <= value < 1:
-            raise ValueError(f"{where}.{key}: must be in [0, 1), got {value}")
+    for must, fits, keys in _RANGES:
+        for key, value in _entries(part, keys):
+            if not fits(value):
+                jc.refuse(f"{where}.{key}", must, value)
 
 
 def _check_seeds(chosen: Sequence[int]) -> None:
     # Keys of the random streams are of 32 bits.
     fit = all(type(seed) is int and 0 <= seed < 2**32 for seed in chosen)
     if not chosen or not fit or len(set(chosen)) < len(chosen):
-        raise ValueError(
-            "config.seeds: must be different whole numbers from 0 to 2**32 - 1, got "
-            f"{chosen}"
-        )
+        must = "be different whole numbers from 0 to 2**32 - 1"
+        jc.refuse("config.seeds", must, chosen)
 
 
 def _check_rollback(how: Mapping[str, Any]) -> None:
     where, known = "config.rollback", ("times", "factor", "every")
-    if how and set(how) != set(known):
+    if not how:
+        return
+    if set(how) != set(known):
         raise ValueError(
             f"{where}: must have {', '.join(known)}, got {', '.join(how)}; for example "
             "dict(times=2, factor=0.5, every='1 epoch')"
         )
-    if not how:
-        return
     times, factor = how["times"], how["factor"]
     if type(times) is not int or times < 0:
-        raise ValueError(f"{where}.times: must be 0 or more, and whole, got {times!r}")
+        jc.refuse(f"{where}.times", "be 0 or more, and whole", times)
     if type(factor) not in (int, float) or not 0 < factor <= 1:
-        raise ValueError(f"{where}.factor: must be in (0, 1], got {factor!r}")
+        jc.refuse(f"{where}.factor", "be in (0, 1]", factor)
     _check_duration(f"{where}.every", how["every"])
 
 
@@ -217,7 +155,8 @@ def check_trusted(config: dict[str, Any], workdir: str | os.PathLike) -> dict[st
     user says by JBIAS_OWN_CODE=1 that it may be.
     """
     where = os.fspath(workdir)
-    check_types(f"{where}/config.json", config)
+    jc.check_finite(f"{where}/config.json", config)
+    _check_types(f"{where}/config.json", config)
     names = [part["algo"]["name"] for part in jc.stage_configs(config)]
     code = [name for name in names if ":" in name]
     if code and not os.environ.get("JBIAS_OWN_CODE"):
@@ -257,6 +196,11 @@ class Branch:
     config: dict[str, Any]  # With the values in place, and without `vary`.
     folder: str  # Of its records, in the workdir; "" is the workdir.
 
+    @property
+    def name(self) -> str:
+        """Tells it from the others: `optim.rate=0.1`; the only one is ""."""
+        return self.folder.rpartition("/")[2]
+
     @functools.cached_property
     def stages(self) -> tuple[StageSpec, ...]:
         """One after the other."""
@@ -280,14 +224,16 @@ def varied_keys(config: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def branches(config: Mapping[str, Any]) -> list[Branch]:
-    """All combinations, the first key's values slowest; one branch if nothing varies."""
+    """All combinations, the first key's values slowest; one branch if nothing varies.
+
+    A folder's name has all digits that tell a value from others: `0.1`, `1e-05`, `3`.
+    """
     made = []
     for values in itertools.product(*(one["values"] for one in config["vary"])):
         named = zip(varied_keys(config), values, strict=True)
-        name = ",".join(f"{key}={_text(value)}" for key, value in named)
-        folder = f"vary/{name}" if name else ""
+        name = ",".join(f"{key}={value!r}".removesuffix(".0") for key, value in named)
         own = {**with_values(config, values), "vary": []}
-        made.append(Branch(values, own, folder))
+        made.append(Branch(values, own, f"vary/{name}" if name else ""))
     return made
 
 
@@ -300,62 +246,52 @@ def with_values(config: Mapping[str, Any], values: Sequence[Any]) -> dict[str, A
 
 def check_vary(config: Mapping[str, Any]) -> None:
     """Refuses what is no number of the config, or cannot vary in one program."""
-    is_list = isinstance(config["vary"], list | tuple)
-    if not is_list:
-        raise ValueError(
-            "config.vary: must be a list of dict(key=..., values=...), got "
-            f"{config['vary']!r}"
-        )
     for i, one in enumerate(config["vary"]):
         where = f"config.vary[{i}]"
-        if not _is_entry(one):
-            raise ValueError(
-                f"{where}: must be dict(key='optim.rate', values=...), got {one!r}"
-            )
+        named = isinstance(one, Mapping) and isinstance(one.get("key"), str)
+        if not named or set(one) != {"key", "values"}:
+            jc.refuse(where, "be dict(key='optim.rate', values=...)", one)
         if not _are_different(one["values"]):
-            raise ValueError(
-                f"{where}.values: must be a list of different numbers in float32, at "
-                f"least one, got {one['values']!r}"
-            )
-        _check_key(config, where, one["key"])
-    named = varied_keys(config)
-    if len(set(named)) < len(named):
-        raise ValueError(f"config.vary: a key must occur once, got {', '.join(named)}")
+            must = "be a list of different numbers in float32, at least one"
+            jc.refuse(f"{where}.values", must, one["values"])
+        _check_key(config, f"{where}.key", one["key"])
+    keys = varied_keys(config)
+    if len(set(keys)) < len(keys):
+        raise ValueError(f"config.vary: a key must occur once, got {', '.join(keys)}")
 
 
 def _check_key(config: Mapping[str, Any], where: str, key: str) -> None:
-    room, *rest = key.split(".")
-    if room == "stages":
-        room, *rest = rest[1:] or [""]
+    way = key.split(".")
+    room, *rest = way[2:] or [""] if way[0] == "stages" else way
+    alone = "start a run for each value"
     if room not in _ROOMS or not rest:
         raise ValueError(
-            f"{where}.key: only numbers of config.algo and config.optim can differ in "
-            f"one program, got {key!r}; start a run for each value"
+            f"{where}: only numbers of config.algo and config.optim can differ in "
+            f"one program, got {key!r}; {alone}"
         )
     if (room, *rest) == ("optim", "average"):
         raise ValueError(
-            f"{where}.key: {key} cannot differ in one program, which keeps one average "
-            "for all; start a run for each value"
+            f"{where}: {key} cannot differ in one program, which keeps one average "
+            f"for all; {alone}"
         )
     try:
-        found = _get(config, key.split("."))
+        found = config
+        for name in way:
+            found = found[int(name) if isinstance(found, list) else name]
     except (KeyError, IndexError, TypeError, ValueError):
-        known = [
-            f"optim.{k}"
-            for k, v in config["optim"].items()
-            if _is_number(v) and k != "average"
-        ]
+        rates = (k for k, v in config["optim"].items() if _is_number(v))
+        known = [f"optim.{k}" for k in rates if k != "average"]
         known += [f"algo.{k}" for k, v in config["algo"].items() if type(v) is float]
         raise ValueError(
-            f"{where}.key: the config has no {key!r}; {jc.suggest(key, known)}; write an "
+            f"{where}: the config has no {key!r}; {jc.suggest(key, known)}; write an "
             "algorithm's default into the config to vary it"
         ) from None
     if not _is_number(found):
-        raise ValueError(f"{where}.key: {key} must be a number, got {found!r}")
+        raise ValueError(f"{where}: {key} must be a number, got {found!r}")
     if room == "algo" and type(found) is int:
         raise ValueError(
-            f"{where}.key: {key} is a whole number, {found}, which says what is computed; "
-            f"start a run for each value, or write {found}.0 if it is a strength"
+            f"{where}: {key} is a whole number, {found}, which says what is computed; "
+            f"{alone}, or write {found}.0 if it is a strength"
         )
 
 
@@ -373,7 +309,7 @@ class Member(NamedTuple):
     @property
     def name(self) -> str:
         """Tells it from the others: `3`, or `3, optim.rate=0.1`."""
-        return member_name(self.seed, self.branch.folder.rpartition("/")[2])
+        return member_name(self.seed, self.branch.name)
 
 
 def members(which: Sequence[int], branches: Sequence[Branch]) -> tuple[Member, ...]:
@@ -409,18 +345,13 @@ class RunSpec:
         check_vary(config)
         _check_rollback(config.get("rollback") or {})
         found = tuple(branches(config))
-        for branch in found:
-            for stage in branch.stages:
-                _check_ranges(stage.where, stage.config)
-        if config["run"]["evaluate"] not in ("here", "elsewhere"):
-            raise ValueError(
-                "config.run.evaluate: must be here or elsewhere, got "
-                f"{config['run']['evaluate']!r}"
-            )
+        for stage in (stage for branch in found for stage in branch.stages):
+            _check_ranges(stage.where, stage.config)
+        if (by := config["run"]["evaluate"]) not in ("here", "elsewhere"):
+            jc.refuse("config.run.evaluate", "be here or elsewhere", by)
         for cadence in ("eval_every", "save_every"):
             _check_duration(f"config.{cadence}", config[cadence])
-        for name in config["tests"]:
-            # They name folders.
+        for name in config["tests"]:  # They name folders.
             if name in ("train", "valid", "", ".", "..") or "/" in name:
                 raise ValueError(
                     "config.tests: names must not be 'train', 'valid' or dots, nor hold "
@@ -435,29 +366,13 @@ def _is_number(value: Any) -> bool:
     return plain and abs(value) < float("inf")
 
 
-def _is_entry(one: Any) -> bool:
-    fits = isinstance(one, Mapping) and set(one) == {"key", "values"}
-    return fits and isinstance(one["key"], str)
-
-
 def _are_different(values: Any) -> bool:
     """Whether these are a list of numbers that differ in float32, and are finite."""
-    if not isinstance(values, list | tuple) or not all(map(_is_number, values)):
-        return False
-    if any(abs(value) > float(np.finfo(np.float32).max) for value in values):
+    most = float(np.finfo(np.float32).max)
+    fit = isinstance(values, list | tuple) and all(map(_is_number, values))
+    if not fit or any(abs(value) > most for value in values):
         return False
     return 0 < len(values) == len({float(np.float32(value)) for value in values})
-
-
-def _text(value: float) -> str:
-    """All digits that tell it from others: `0.1`, `1e-05`, `3`."""
-    return repr(value).removesuffix(".0")
-
-
-def _get(tree: Any, path: Sequence[str]) -> Any:
-    for name in path:
-        tree = tree[int(name) if isinstance(tree, list) else name]
-    return tree
 
 
 def _put(tree: Any, path: Sequence[str], value: Any) -> Any:

@@ -86,7 +86,7 @@ def suites(draw: st.DrawFn, folder: pathlib.Path, out: pathlib.Path) -> attempts
 @st.composite
 def changes(draw: st.DrawFn, folder: pathlib.Path, out: pathlib.Path) -> attempts.Case:
     """--config.key=TEXT of every key there is, and of keys that are not."""
-    flat = sorted(jc._flat(jc.to_dict(erm.get_config(_SMALL))))
+    flat = sorted(jc.flatten(jc.to_dict(erm.get_config(_SMALL))))
     key = draw(st.sampled_from([*flat, "x", "algo.x", "run", "optim.schedule.name.x"]))
     text = draw(st.sampled_from(mutations.TEXTS))
     preset = draw(st.sampled_from(PRESETS))
