@@ -4,6 +4,7 @@ An algorithm is one of ALGOS or a user's own, `path/to/file.py:function`: what g
 in that file is told with its line.
 """
 
+import collections
 import difflib
 import functools
 import hashlib
@@ -60,20 +61,19 @@ def check_options(
     given: how many arguments come before them.
     """
     accepted = inspect.signature(make).parameters
-    if not any(p.kind is p.VAR_KEYWORD for p in accepted.values()):
-        of = inspect.Parameter
-        taken = (of.KEYWORD_ONLY, of.POSITIONAL_OR_KEYWORD)
-        names = [n for n, p in list(accepted.items())[given:] if p.kind in taken]
-        for option in options:
-            jc.check_known(where, option, names, "option")
-    named = {*options, *list(accepted)[:given]}
-    for option, parameter in accepted.items():
-        several = parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
-        required = parameter.default is parameter.empty and not several
-        if required and option not in named:
-            raise ValueError(
-                f"{where}: must have the option {option!r}; add {option}=..."
-            )
+    before, of = list(accepted)[:given], inspect.Parameter
+    single = (of.KEYWORD_ONLY, of.POSITIONAL_OR_KEYWORD)
+    named = {
+        name: parameter.default is parameter.empty
+        for name, parameter in accepted.items()
+        if parameter.kind in single and name not in before
+    }
+    for option in options:
+        if not any(p.kind is p.VAR_KEYWORD for p in accepted.values()):
+            jc.check_known(where, option, named, "option")
+    for option, required in named.items():
+        if required and option not in options:
+            jc.refuse(where, f"have the option {option!r}; add {option}=...")
 
 
 def algorithm(
@@ -86,19 +86,20 @@ def algorithm(
     One that takes `columns` gets those of the training data, where these are known. Its
     losses are those of `refuse_idle_taps`.
     """
-    asked, name, known = options, options["name"], algos.ALGOS
+    where, asked, name, known = "config.algo", options, options["name"], algos.ALGOS
     if ":" in name:
         known = {name: load_user_algorithm(name)}
     else:
-        options = resolve_functions("config.algo", options)
-    make, options = lookup("config.algo", options, known)
-    algo = call_checked(
-        "config.algo", make, net, **_with_columns(make, options, columns)
-    )
-    takes = inspect.signature(make).parameters.items()
-    return refuse_idle_taps(
-        asked, algo, *(p.default for key, p in takes if key not in asked)
-    )
+        options = resolve_functions(where, options)
+    make, options = lookup(where, options, known)
+    takes = inspect.signature(make).parameters
+    if "columns" in options:
+        raise ValueError(f"{where}.columns: is filled in from the data; remove it")
+    if columns is not None and "columns" in takes:
+        options["columns"] = columns
+    algo = call_checked(where, make, net, **options)
+    defaults = (p.default for key, p in takes.items() if key not in asked)
+    return refuse_idle_taps(asked, algo, *defaults)
 
 
 def refuse_idle_taps(
@@ -135,15 +136,6 @@ def refuse_idle_taps(
     return algo._replace(losses=taps.check_acting(algo.losses, refuse))
 
 
-def _with_columns(
-    make: Callable, options: dict, columns: Mapping | None
-) -> dict[str, Any]:
-    if "columns" in options:
-        raise ValueError("config.algo.columns: is filled in from the data; remove it")
-    takes = columns is not None and "columns" in inspect.signature(make).parameters
-    return {**options, "columns": columns} if takes else options
-
-
 def user_file_digests(config: Mapping[str, Any]) -> dict[str, str]:
     """Digests of the users' own algorithms and weights, which no commit of ours covers."""
     names = {part["algo"]["name"] for part in jc.stage_configs(config)}
@@ -159,14 +151,11 @@ def user_file_digests(config: Mapping[str, Any]) -> dict[str, str]:
 def _weights(config: Any) -> Iterator[str]:
     """All files that some option `weights` names."""
     if isinstance(config, Mapping):
-        for key, value in config.items():
-            if key == "weights" and isinstance(value, str):
-                yield value
-            else:
-                yield from _weights(value)
-    elif isinstance(config, list | tuple):
-        for value in config:
-            yield from _weights(value)
+        if isinstance(named := config.get("weights"), str):
+            yield named
+        config = [*config.values()]
+    for value in config if isinstance(config, list | tuple) else ():
+        yield from _weights(value)
 
 
 def network(config: Mapping[str, Any], classes: int, views: int = 1) -> nn.Module:
@@ -174,14 +163,13 @@ def network(config: Mapping[str, Any], classes: int, views: int = 1) -> nn.Modul
 
     Its `norm_group` counts images, that of the network rows.
     """
-    make, options = lookup("config.model", config["model"], models.MODELS)
+    where, dtype = "config.model", mesh.dtype(config["precision"])
+    make, options = lookup(where, config["model"], models.MODELS)
     # A config that was kept as JSON has lists, with which a module is no key.
     options = {k: tuple(v) if isinstance(v, list) else v for k, v in options.items()}
     if "norm_group" in options:
         options["norm_group"] *= views
-    return call_checked(
-        "config.model", make, classes, dtype=mesh.dtype(config["precision"]), **options
-    )
+    return call_checked(where, make, classes, dtype=dtype, **options)
 
 
 def resolve_functions(where: str, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -191,35 +179,30 @@ def resolve_functions(where: str, options: Mapping[str, Any]) -> dict[str, Any]:
     `mix_group` that stands beside it.
     """
     options = dict(options)
-    if isinstance(options.get("transfer"), Mapping):
-        here = f"{where}.transfer"
-        make, rest = lookup(here, options["transfer"], models.TRANSFERS)
-        options["transfer"] = call_checked(here, make, **rest)
-    if isinstance(options.get("mix"), Mapping):
-        here = f"{where}.mix"
-        make, rest = lookup(here, options["mix"], augment.AUGMENTS)
-        if "mix_group" in inspect.signature(make).parameters:
-            rest = {"mix_group": options.get("mix_group", 32), **rest}
-        options["mix"] = call_checked(here, make, **rest)
+    for key, known in (("transfer", models.TRANSFERS), ("mix", augment.AUGMENTS)):
+        if isinstance(options.get(key), Mapping):
+            make, rest = lookup(f"{where}.{key}", options[key], known)
+            if key == "mix" and "mix_group" in inspect.signature(make).parameters:
+                rest = {"mix_group": options.get("mix_group", 32), **rest}
+            options[key] = call_checked(f"{where}.{key}", make, **rest)
     return options
 
 
 def transforms(where: str, inputs: Iterable[Mapping[str, Any]]) -> list[BatchTransform]:
     """The batch transforms, in order."""
-    made, inputs = [], list(inputs)
+    made, seen = [], collections.Counter()
     for i, options in enumerate(inputs):
         here = f"{where}[{i}]"
         make, rest = lookup(here, resolve_functions(here, options), augment.AUGMENTS)
-        before = sum(other["name"] == options["name"] for other in inputs[:i])
         defaults = inspect.signature(make).parameters
         group, views = (
             rest.get(name, defaults[name].default if name in defaults else 1)
             for name in ("mix_group", "views")
         )
-        stream = f"{options['name']}/{before}"
-        made.append(
-            BatchTransform(stream, call_checked(here, make, **rest), group, views)
-        )
+        name = options["name"]
+        apply = call_checked(here, make, **rest)
+        made.append(BatchTransform(f"{name}/{seen[name]}", apply, group, views))
+        seen[name] += 1
     return made
 
 
@@ -245,19 +228,17 @@ def load_user_algorithm(named: str) -> Callable[..., base.Algo]:
         known = vars(jc.import_file(_WHERE, path))
     if not callable(made := known.get(name)):
         hint = jc.suggest(name, (key for key in known if callable(known[key])))
-        raise ValueError(  # noqa: TRY004
-            f"{_WHERE}: {path} has no function {name!r}; {hint}"
-        )
+        text = f"{_WHERE}: {path} has no function {name!r}; {hint}"
+        raise ValueError(text)  # noqa: TRY004
 
     @functools.wraps(made)
     def make(net: Any, **options: Any) -> base.Algo:
         with messages.user_code(path, _line(path, made)):
             algo = made(net, **options)
-            if not isinstance(algo, base.Algo):
-                raise TypeError(f"{name} must return a base.Algo, got {str(algo)[:80]}")
-            if not isinstance(algo.net, nn.Module):
-                what = f"a flax module, got {str(algo.net)[:80]}"
-                raise TypeError(f"net of base.Algo must be {what}")
+            fine = isinstance(algo, base.Algo)
+            _expect(fine, f"{name} must return a base.Algo", algo)
+            fine = isinstance(algo.net, nn.Module)
+            _expect(fine, "net of base.Algo must be a flax module", algo.net)
         guard = functools.partial(_naming_file, path)
         trains = {one.trains: guard(one.trains) for one in algo.updates}
         updates = (one._replace(trains=trains[one.trains]) for one in algo.updates)
@@ -297,45 +278,39 @@ def _naming_file(path: str, function: Any) -> Any:
     return called
 
 
+def _expect(holds: bool, must: str, got: Any) -> None:
+    if not holds:
+        raise TypeError(f"{must}, got {str(got)[:80]}")
+
+
 def _losses(path: str, algo: base.Algo) -> Callable:
     """Likewise; they may be ours, around a tap of the user's, which counts as theirs."""
     tap = getattr(algo.net, "tap", None)
     names = {name for one in algo.updates for name in (one.loss, one.plus) if name}
+    scalars = f"losses must be scalars under {', '.join(sorted(names))}, which "
 
     @functools.wraps(algo.losses)
     def losses(*args: Any) -> tuple[dict, base.Aux]:
         def given() -> str:
-            words = (
-                f"{key} {_describe(value)}" for key, value in zip(_LOSS_ARGUMENTS, args)
-            )
+            words = map(" ".join, zip(_LOSS_ARGUMENTS, map(_describe, args)))
             taps = "; a tap is called with (x, site, key)" if tap else ""
             return f"losses are called with {', '.join(words)}{taps}"
 
         with messages.user_code(path, _line(path, algo.losses, tap), given):
             told = algo.losses(*args)
-            if not (
-                type(told) is tuple and len(told) == 2 and isinstance(told[0], dict)
-            ):
-                raise TypeError(
-                    "losses must return ({name: loss}, base.Aux(stats, metrics)), got "
-                    f"{str(told)[:80]}"
-                )
+            pair = type(told) is tuple and len(told) == 2 and isinstance(told[0], dict)
+            must = "losses must return ({name: loss}, base.Aux(stats, metrics))"
+            _expect(pair, must, told)
             found, aux = told
             shapes = {key: jax.numpy.shape(value) for key, value in found.items()}
-            if names - shapes.keys() or any(shapes.values()):
-                raise TypeError(
-                    f"losses must be scalars under {', '.join(sorted(names))}, which "
-                    f"updates follow, got {shapes}"
-                )
+            fine = not (names - shapes.keys() or any(shapes.values()))
+            _expect(fine, f"{scalars}updates follow", shapes)
             # Also of Python's numbers, which have no type, and of whole ones.
             found = {key: jax.numpy.multiply(one, 1.0) for key, one in found.items()}
-            if not isinstance(aux, base.Aux):
-                raise TypeError(
-                    f"losses must come with a base.Aux, got {str(aux)[:80]}"
-                )
+            _expect(isinstance(aux, base.Aux), "losses must come with a base.Aux", aux)
             large = {k: jax.numpy.shape(value) for k, value in aux.metrics.items()}
-            if any(large.values()):
-                raise TypeError(f"metrics of base.Aux must be scalars, got {large}")
+            must = "metrics of base.Aux must be scalars"
+            _expect(not any(large.values()), must, large)
             want, got = _shapes(args[1]), _shapes(aux.stats)
             if want != got:
                 at = max(k for k in want | got if want.get(k) != got.get(k))

@@ -61,24 +61,29 @@ _WAIT = flags.DEFINE_float(
 )
 
 _NO_ENTRY = re.compile("indices|index out of|not support indexing")
-_QUOTES = "\"'\\"
+# What flags and configs raise; at depth Python's parser has the last two.
+_REFUSALS = (flags.Error, ValueError, TypeError, AttributeError, LookupError, OSError)
+_REFUSALS += (ImportError, RecursionError, MemoryError)
 
 
 def main(argv: list[str], heard: signals.StopSignal) -> int:
     """Runs what the flags say; returns the exit code."""
     if len(argv) > 1:
         return _fail(None, f"unknown argument {argv[1]!r}; see --help", 2)
+    if _CONFIG.value is None:
+        return _fail(None, "--config is missing, e.g. --config=jbias:erm", 2)
     try:
-        if _CONFIG.value is None:
-            missing = "--config is missing, e.g. --config=jbias:erm"
-            return _fail(None, missing, 2)
         spec = run_spec.RunSpec.from_config(_CONFIG.value)
-        spec.config["run"]["profile"] |= _PROFILE.value
     except (ValueError, OSError) as error:
         return _fail(None, _gist(str(error)), 2)
+    spec.config["run"]["profile"] |= _PROFILE.value
     xla.set_flags(deterministic=spec.config["run"]["deterministic"])
     # Only now: what is wrong with the flags is told at once.
+    from jbias.runs import workdirs
     from jbias.runtime import processes
+
+    def alike() -> dict[str, Any]:  # What all processes must have in common.
+        return {"config": spec.config, **workdirs.software_versions()}
 
     xla.cache_programs()
     workdir = _WORKDIR.value or epath.Path("runs") / spec.name
@@ -87,20 +92,12 @@ def main(argv: list[str], heard: signals.StopSignal) -> int:
         log = None if where.number else files.resolve(workdir)
         tell = functools.partial(_fail, log)
         options = dict(differing=jc.diff, wait=_WAIT.value)
-        alike = functools.partial(_alike, spec)
         with processes.join(where, alike, tell, **options) as team:
             return _train(spec, workdir, team, log, heard)
     except (ValueError, OSError) as error:
         if os.environ.get("JBIAS_TRACEBACK"):
             raise
         return _fail(None, error, 2)
-
-
-def _alike(spec: run_spec.RunSpec) -> dict[str, Any]:
-    """What all processes of a run must have in common."""
-    from jbias.runs import workdirs
-
-    return {"config": spec.config, **workdirs.software_versions()}
 
 
 def _train(
@@ -166,29 +163,19 @@ def _parse(argv: list[str]) -> list[str]:
         app.usage(shorthelp=True, writeto_stdout=True, exitcode=0)
     try:
         return flags.FLAGS(jc.resolve_arguments(argv))
-    except (
-        flags.Error,
-        ValueError,
-        TypeError,
-        AttributeError,
-        LookupError,
-        OSError,
-        ImportError,
-        RecursionError,
-        MemoryError,  # Of Python's parser, by depth.
-    ) as error:
+    except _REFUSALS as error:
         if os.environ.get("JBIAS_TRACEBACK"):
             raise
         text = str(error)
+        changed = " ".join(one for one in argv if one.startswith("--config."))
         if isinstance(error, flags.UnrecognizedFlagError):
             text = cli.unknown_argument(f"--{error.flagname}", flags.FLAGS)
         if isinstance(error, (AttributeError, KeyError)):
             text = _no_key(error)
-        changed = [one for one in argv if one.startswith("--config.")]
         if isinstance(error, (RecursionError, MemoryError)):
-            text = f"config: a value is nested too deeply, of {' '.join(changed)}"
+            text = f"config: a value is nested too deeply, of {changed}"
         if isinstance(error, (LookupError, TypeError)) and _NO_ENTRY.search(text):
-            text = f"config: a value has no entries, of {' '.join(changed) or error}"
+            text = f"config: a value has no entries, of {changed or error}"
         if isinstance(error, ImportError):
             text = f"{error}; configs are found from the directory that holds them"
         sys.exit(_fail(None, _gist(text), 2))
@@ -197,7 +184,7 @@ def _parse(argv: list[str]) -> list[str]:
 def _no_key(error: Exception) -> str:
     """Names a key that is none, and those of the config that was asked for it."""
     *_, (frame, _) = traceback.walk_tb(error.__traceback__)
-    key = re.split(r"\\n|\n", str(error))[0].strip(_QUOTES)
+    key = re.split(r"\\n|\n", str(error))[0].strip("\"'\\")
     asked = frame.f_locals.get("self")
     known = f"; {jc.suggest(key, asked)}" if isinstance(asked, ConfigDict) else ""
     return f"config: no key {key!r}{known}; new ones belong in a file"
@@ -207,10 +194,8 @@ def _gist(text: str) -> str:
     """What was wrong, of what absl and ml_collections say about a flag or a config."""
     if "Traceback" in text or "Failed loading config file" in text:
         # They pass on the whole traceback; its last line is the error.
-        text = text.strip().splitlines()[-1].strip()
-        text = text.removeprefix("ValueError: ")
-    lost = re.search(r"No such file or directory: '(.*\.py)'", text)
-    if lost:
+        text = text.strip().splitlines()[-1].strip().removeprefix("ValueError: ")
+    if lost := re.search(r"No such file or directory: '(.*\.py)'", text):
         return jc.no_such_file("config", lost[1])
     return text.replace("\\n", ". ").replace("\\'", "").replace("'\"", "")
 
@@ -225,20 +210,13 @@ def command() -> None:
         except signals.Interrupted as stopped:
             _leave(_fail(None, stopped, signals.exit_code(stopped)))
         except SystemExit as ended:
-            if heard.name and heard.job is None:
-                _leave(ended.code)
-            raise
-
-
-def _leave(code: Any) -> None:
-    """Ends at once, as nothing is left to save.
-
-    A program that XLA still compiles in a thread would be waited for, or end in an
-    interpreter that is gone.
-    """
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
+            if not heard.name or heard.job is not None:
+                raise
+            # At once, as nothing is left to save: a program that XLA still compiles in a
+            # thread would be waited for, or end in an interpreter that is gone.
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(ended.code)
 
 
 if __name__ == "__main__":
