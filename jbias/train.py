@@ -6,11 +6,11 @@ latest complete checkpoint stands.
 """
 
 import contextlib
-import enum
+import functools
 import itertools
 import time
-from collections.abc import Callable, Hashable, Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from typing import Any
 
 from etils import epath
 
@@ -19,14 +19,7 @@ from jbias import run_spec
 from jbias.runs import checksums, costs, evaluations, status, workdirs
 from jbias.runtime import console, files, messages, signals
 from jbias.runtime import processes as teams
-from jbias.training import (
-    checkpointing,
-    evaluator,
-    seed_axis,
-    setup,
-    stages,
-    telemetry,
-)
+from jbias.training import checkpointing, evaluator, seed_axis, setup, stages, telemetry
 from jbias.training import step as train_step
 from jbias.training.context import RunContext
 
@@ -48,53 +41,47 @@ def run(
     if heard is None:
         with signals.listen() as by:
             return run(config, workdir, team, heard=by)
-    meter = costs.Stopwatch()
+    meter, main = costs.Stopwatch(), team.is_main
     spec = run_spec.RunSpec.from_config(config)
     setup.check_names(spec)
-    config = spec.config
-    workdir = files.resolve(workdir)
-    own = config["run"].get("log", console.LOG_FORMATS[0])
-    say = console.logger(workdir, own) if team.is_main else _discard
-    if not team.is_main:
+    workdir, options = files.resolve(workdir), spec.config["run"]
+    form = options.get("log", console.LOG_FORMATS[0])
+    say = console.logger(workdir, form) if main else lambda line: None
+    if not main:
         of = f"process {team.number} of {team.count}"
         console.logger(None)(f"{of}: it is process 0 that says how far the run is")
-    with _claimed(workdir, config, say, team) as guard:
+    with (
+        _claimed(workdir, spec.config, say)
+        if main
+        else contextlib.nullcontext(lambda: None)
+    ) as guard:
         done = workdir / "done"
-        fate = done.read_text().strip() if team.is_main and done.exists() else ""
+        fate = done.read_text().strip() if main and done.exists() else ""
         if fate := team.broadcast("whether it is done", fate):
-            if team.is_main:
+            if main:
                 setup.check_same_data(spec, workdir)
-            mends = team.is_main and evaluations.needs_restoring(
-                workdir, config["run"], say
-            )
+            mends = main and evaluations.needs_restoring(workdir, options, say)
             if not team.broadcast("whether files of it are lost", mends):
                 so = "done, every seed diverged" if fate == "diverged" else "done"
                 say(f"{workdir} is {so}: nothing to do; another --workdir trains again")
                 return fate != "diverged"
-        if team.is_main and (workdir / "config.json").exists():
+        if main and (workdir / "config.json").exists():
             status.Heartbeat(workdir, say).update("opening")
         job = setup.open_run(spec, workdir, say, team=team, guard=guard)
         job.meter = meter
         heard.attach(job)
         with contextlib.closing(job.writers):
             _train(job)
-        fate = "diverged" if job.monitor.all_diverged else "finished"
-        if team.is_main:
-            _end(job, fate)
-        return fate == "finished"
+        if main:
+            _end(job)
+        return not job.monitor.all_diverged
 
 
 @contextlib.contextmanager
 def _claimed(
-    workdir: epath.Path,
-    config: dict,
-    say: Callable[[str], None],
-    team: teams.ProcessGroup,
+    workdir: epath.Path, config: dict, say: Callable[[str], None]
 ) -> Iterator[Callable[[], None]]:
-    """Holds the workdir in the process that writes it; yields what tells it is lost."""
-    if not team.is_main:
-        yield lambda: None
-        return
+    """Holds the workdir; yields what tells it is lost. A crash leaves its traceback."""
     try:
         with workdirs.claim(workdir, config, say) as held:
             try:
@@ -103,60 +90,52 @@ def _claimed(
                 files.stop_retrying(workdir)
                 raise
             except Exception as error:
-                if isinstance(error, messages.UserCodeError) or not isinstance(
-                    error, ValueError
-                ):
+                refused = isinstance(error, ValueError)
+                if not refused or isinstance(error, messages.UserCodeError):
                     messages.save_traceback(error, workdir, held.check)
                 raise
     finally:
         console.flush(workdir)
 
 
-def _end(job: RunContext, fate: str) -> None:
+def _end(job: RunContext) -> None:
     """Writes how the run ended, and tells it."""
+    fate = "diverged" if job.monitor.all_diverged else "finished"
     job.check_lock()
     for folder in (*(b.folder for b in job.branches if b.folder), ""):
         files.save(job.workdir / folder / "done", fate + "\n")
     cost = costs.describe(checkpointing.write_cost(job))
     line = f"{fate}: {job.name} in {job.workdir}, {cost}"
-    step = max(job.checkpoints.step, 0)
+    step, runs = max(job.checkpoints.step, 0), job.workdir
     job.log(console.LogEvent(line, "finished", step=step, fate=fate))
     telemetry.set_phase(job, fate, step)
     if job.config["vary"]:
-        job.log(
-            f"its branches side by side: python -m jbias.report --runs={job.workdir}"
-        )
-    if left := [*evaluations.pending(job.workdir)]:
-        job.log(
-            f"steps {', '.join(map(str, left))} are left to "
-            f"python -m jbias.evaluate --follow={job.workdir}"
-        )
-
-
-def _discard(line: str) -> None:
-    """What a process but the first would say: the first says the same."""
-    del line
+        job.log(f"its branches side by side: python -m jbias.report --runs={runs}")
+    if left := ", ".join(map(str, evaluations.pending(runs))):
+        job.log(f"steps {left} are left to python -m jbias.evaluate --follow={runs}")
 
 
 def _train(job: RunContext) -> None:
     """Runs the stages, from where the latest checkpoint stands."""
     job.check_lock()  # What is damaged is moved.
-    restored = job.checkpoints.restore(evaluator.state_shapes(job), job.log)
-    first, packed, step = 0, None, 0
-    info: dict[str, Any] = {}
+    restored = job.checkpoints.restore(job.state_shapes, job.log)
+    first, packed, step, info = 0, None, 0, {}
     if restored is not None:
         states, info = restored
         first, step = info["stage"], info["step"]
         packed = job.stages[first].layout.pack(states)
         del states, restored
-    _begin(job, step)
+    told = dict(run=job.name, seeds=job.seeds, total=job.stages[-1].last, step=step)
+    line = console.LogEvent(f"{job.name} begins at step {step}", "start", **told)
+    job.log(line.at("info", quiet=True))
+    telemetry.open_loggers(job, step)
+    telemetry.set_phase(job, "opening", step)
     if packed is not None:
         checkpointing.resume(job, info)
     _decide_again(job)
     try:
-        for number in range(first, len(job.stages)):
-            stage = job.stages[number]
-            if packed is None or number > first:
+        for stage in job.stages[first:]:
+            if packed is None or stage.number > first:
                 job.best, step = {}, stage.first
                 packed = _start(job, stage, packed)
             packed = train_stage(job, stage, packed, step)
@@ -167,8 +146,9 @@ def _train(job: RunContext) -> None:
         for stage in job.stages:
             stage.close()
         job.checkpoints.close()
-    if job.monitor.all_diverged:
-        job.log(f"every seed diverged: {_fates(job)}; lower config.optim.rate")
+    if fates := job.monitor.all_diverged and job.monitor.diverged.items():
+        each = ", ".join(f"seed {k} at step {v}" for k, v in fates)
+        job.log(f"every seed diverged: {each}; lower config.optim.rate")
 
 
 def _decide_again(job: RunContext) -> None:
@@ -178,21 +158,12 @@ def _decide_again(job: RunContext) -> None:
     for step in job.team.broadcast("lost decisions", steps):
         if job.halted:
             break
-        if found := job.checkpoints.restore_step(step, evaluator.state_shapes(job)):
+        if found := job.checkpoints.restore_step(step, job.state_shapes):
             stage = job.stages[found[1]["stage"]]
             nets = stage.layout.pack(map(evaluator.net_only, found[0]))
             evaluator.rebuild_decisions(job, stage, nets, step)
     # Halted, it goes on another time.
     job.records.seal(() if job.halted else lost)
-
-
-def _begin(job: RunContext, step: int) -> None:
-    """Says what begins or goes on, and opens what hears of it."""
-    line = f"{job.name} begins at step {step}"
-    told = dict(run=job.name, seeds=job.seeds, total=job.stages[-1].last)
-    job.log(console.LogEvent(line, "start", step=step, **told).at("info", quiet=True))
-    telemetry.open_loggers(job, step)
-    telemetry.set_phase(job, "opening", step)
 
 
 def _start(
@@ -211,59 +182,43 @@ def _start(
     return stage.start(nets, job.team.broadcast_tree)
 
 
-def _fates(job: RunContext) -> str:
-    """Which seed diverged at which step."""
-    return ", ".join(f"seed {k} at step {v}" for k, v in job.monitor.diverged.items())
-
-
-class _Event(enum.Flag):
-    """What is due before the next step is taken."""
-
-    EVALUATE = enum.auto()
-    SAVE = enum.auto()
-    STOP = enum.auto()
-    END = enum.auto()
-
-
-class _Cadence(NamedTuple):
-    """Steps from one evaluation, and from one save, to the next."""
-
-    evaluate: int
-    save: int
-
-
 def train_stage(
     job: RunContext, stage: stages.Stage, states: seed_axis.PackedStates, step: int
 ) -> seed_axis.PackedStates:
     """Steps, evaluates and saves until the stage ends; returns the states."""
     assert step <= stage.last, f"step {step} lies beyond its stage's last, {stage.last}"
     scale = dict(steps_per_epoch=stage.order.steps_per_epoch, total=job.stages[-1].last)
-    cadence = _Cadence(
-        jc.to_steps(job.config["eval_every"], **scale),
-        jc.to_steps(job.config["save_every"], **scale),
-    )
+    cadence = [
+        jc.to_steps(job.config[k], **scale) for k in ("eval_every", "save_every")
+    ]
     compiled = set()
     with (
         checkpointing.saving_on_crash(job, stage, states, step) as latest,
         telemetry.stepping(job, stage, step),
     ):
         while True:
-            due = _events(job, stage, step, cadence)
-            if _Event.EVALUATE in due and not (_Event.STOP in due or job.elsewhere):
+            # What is due at this step, in all processes alike.
+            stop, local, last = job.stop_requested(step), step - stage.first, stage.last
+            evaluates, saves = (local and local % every == 0 for every in cadence)
+            if evaluates := local and (evaluates or step == last):
+                job.flush()
+            ends = step == last or evaluates and job.monitor.all_diverged
+            evaluates &= step not in (job.evaluation.step, job.pending)
+            if evaluates and not (stop or job.elsewhere):
                 with (
                     telemetry.evaluating(job, step),
                     checkpointing.save_before_data_error(job, stage, states, step),
                 ):
                     evaluator.evaluate(job, stage, states, step)
-            left = _Event.EVALUATE in due and step != job.evaluation.step
-            if _is_save_due(job, step, due, left=left):
+            left = evaluates and step != job.evaluation.step
+            if _is_save_due(job, step, saves or stop or ends, left=left):
                 with telemetry.saving(job):
                     checkpointing.save(job, stage, states, step, left=left)
             if job.halted and step == job.checkpoints.step:  # It may have come since.
                 raise signals.Interrupted(
                     f"{job.halted} at step {step}: saved; the same command resumes"
                 )
-            if _Event.END in due:
+            if ends:
                 return states
             count, static = _steps_ahead(job, stage, step, cadence)
             with checkpointing.save_before_data_error(job, stage, states, step):
@@ -273,12 +228,12 @@ def train_stage(
                 # What one process cannot read ends all alike.
                 with job.team.raise_together("the images of a step", stage.streams):
                     args = stage.batches(step, count)
-            new = static not in compiled
+            new, advance = static not in compiled, stage.advance
             compiled.add(static)
-            profiled = telemetry.is_profile_due(job) and not new
-            if stage.skips and job.team.count == 1 and not profiled:
+            if telemetry.is_profile_due(job) and not new:
+                advance = functools.partial(telemetry.advance_profiled, job, stage)
+            elif stage.skips and job.team.count == 1:
                 args = [stage.without(one, job.monitor.diverged) for one in args]
-            advance = telemetry.profiled(job, stage) if profiled else stage.advance
             with telemetry.compiling(job, step) if new else contextlib.nullcontext():
                 states, seen = advance(states, args, held, static)
             latest.states, latest.step = states, None
@@ -290,28 +245,11 @@ def train_stage(
             telemetry.show_progress(job, step, counted=not new)
 
 
-def _events(job: RunContext, stage: stages.Stage, step: int, every: _Cadence) -> _Event:
-    """What is due at this step, in all processes alike."""
-    due, local = _Event(0), step - stage.first
-    evaluates = local and (step == stage.last or local % every.evaluate == 0)
-    if job.stop_requested(step):
-        due |= _Event.STOP
-    if evaluates:
-        job.flush()
-    if step == stage.last or evaluates and job.monitor.all_diverged:
-        due |= _Event.END
-    if evaluates and step not in (job.evaluation.step, job.pending):
-        due |= _Event.EVALUATE
-    if local and local % every.save == 0:
-        due |= _Event.SAVE
-    return due
-
-
-def _is_save_due(job: RunContext, step: int, due: _Event, *, left: bool) -> bool:
+def _is_save_due(job: RunContext, step: int, due: bool, *, left: bool) -> bool:
     """Whether to save; `left`: this step's evaluation is still to be made."""
     best = step == job.evaluation.step and checkpointing.is_best(job)
     if step > job.checkpoints.step:
-        return bool(due & ~_Event.EVALUATE) or bool(job.halted) or left or best
+        return due or bool(job.halted) or left or best
     # A stop may have cut the evaluation of the step it saved off.
     return step == job.checkpoints.step and (
         best and not job.checkpoints.complete or left and job.elsewhere
@@ -319,43 +257,39 @@ def _is_save_due(job: RunContext, step: int, due: _Event, *, left: bool) -> bool
 
 
 def _wait_for_data(job: RunContext, stage: stages.Stage, step: int) -> bool:
-    """Waits until the data of a step are there; False where a stop came before."""
-    if not stage.streams or job.team.count == 1 and stage.wait(step, lambda: True):
+    """Waits until the data of a step are there; False where a stop came before.
+
+    Where each process reads its share, none goes on before all can.
+    """
+    alone = job.team.count == 1
+    if not stage.streams or alone and stage.wait(step, lambda: True):
         return True
     first = step == stage.first or job.checkpoints.step == step
     if first:
         job.log("reading the first window of the training set ...")
     with job.progress.idle() if first else contextlib.nullcontext():
-        if job.team.count == 1:
+        if alone:
             return stage.wait(step, lambda: bool(job.stop))
-        return _all_ready(job, stage, step)
+        while True:
 
+            def look(until: float = time.monotonic() + 1) -> tuple[bool, str]:
+                return stage.wait(step, lambda: time.monotonic() > until), job.stop
 
-def _all_ready(job: RunContext, stage: stages.Stage, step: int) -> bool:
-    """Likewise, where each process reads its share: none goes on before all can."""
-    while True:
-        until = time.monotonic() + 1
-
-        def look(until: float = until) -> tuple[bool, str]:
-            return stage.wait(step, lambda: time.monotonic() > until), job.stop
-
-        told = job.team.gather_results("the data of a step", look)
-        job.halted = next((stop for _, stop in told if stop), "")
-        if job.halted:
-            return False
-        if all(ready for ready, _ in told):
-            return True
+            told = job.team.gather_results("the data of a step", look)
+            job.halted = next((stop for _, stop in told if stop), "")
+            if job.halted or all(ready for ready, _ in told):
+                return not job.halted
 
 
 def _steps_ahead(
-    job: RunContext, stage: stages.Stage, step: int, cadence: _Cadence
+    job: RunContext, stage: stages.Stage, step: int, cadence: Sequence[int]
 ) -> tuple[int, Hashable]:
     """How many steps to dispatch at once, up to the next event, and their program."""
-    static = stage.static(step)
-    local = step - stage.first
-    ends = [stage.last, *(stage.first + (local // c + 1) * c for c in cadence)]
-    ends += [stage.next_change(step), step + job.config["run"]["steps_per_dispatch"]]
-    same = itertools.takewhile(
-        lambda ahead: stage.static(ahead) == static, range(step, min(ends))
+    static, local = stage.static(step), step - stage.first
+    ends = [stage.first + (local // every + 1) * every for every in cadence]
+    ends += [stage.last, stage.next_change(step)]
+    stop = min(*ends, step + job.config["run"]["steps_per_dispatch"])
+    ahead = itertools.takewhile(
+        lambda one: stage.static(one) == static, range(step, stop)
     )
-    return sum(1 for _ in same), static
+    return sum(1 for _ in ahead), static

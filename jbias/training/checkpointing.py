@@ -37,9 +37,9 @@ def save(
     """Saves; `left` where this step's evaluation is still to be made, elsewhere."""
     job.flush()
     job.check_lock()
-    here = step == job.evaluation.step
+    here, valid = step == job.evaluation.step, job.evaluation.valid
     if here:
-        for name, value in job.evaluation.valid.items():
+        for name, value in valid.items():
             job.best[name] = max(value, job.best.get(name, -1.0))
     info = {
         "step": step,
@@ -50,16 +50,12 @@ def save(
         "records": results.dumps(job.evaluation.records) if here else "",
         "left": {key: job.config["run"][key] for key in _OBSERVED} if left else None,
     }
-    valid = {
-        f"{stage.number}/{name}": value for name, value in job.evaluation.valid.items()
-    }
-    told = {} if left else (valid or None) if here else None
+    told = {} if left else None
+    if here and valid and not left:
+        told = {f"{stage.number}/{name}": value for name, value in valid.items()}
     job.checkpoints.save(step, stage.layout.unpack(states), info, told)
-    job.log(
-        console.LogEvent(f"saved step {step}", "checkpoint", step=step).at(
-            "debug", quiet=True
-        )
-    )
+    line = console.LogEvent(f"saved step {step}", "checkpoint", step=step)
+    job.log(line.at("debug", quiet=True))
     if left:
         job.pending = step
         job.monitor.reset()
@@ -79,9 +75,8 @@ def save_before_data_error(
         if step > max(job.checkpoints.step, stage.first):
             save(job, stage, states, step)
         job.checkpoints.wait()
-        job.team.all_gather(
-            "the end of a save", None
-        )  # Who ends first ends the others.
+        # Who ends first ends the others.
+        job.team.all_gather("the end of a save", None)
         raise ValueError(
             f"{error}; step {step} is saved: with the file as it was when the run began "
             "the same command goes on; a repair that changes its length makes other data, "
@@ -121,7 +116,12 @@ def saving_on_crash(
 def _save_latest(job: RunContext, stage: stages.Stage, latest: LastGood) -> str:
     """Returns what to say of it: "" where nothing is saved yet."""
     try:
-        _check_complete(job, latest)
+        leaves = [x for x in jax.tree.leaves(latest.states) if isinstance(x, jax.Array)]
+        if job.checkpoints.saving:
+            raise ValueError("saving failed")
+        if latest.step is None or any(x.is_deleted() for x in leaves):
+            raise ValueError("it was in the midst of a step")
+        jax.block_until_ready(leaves)
         if latest.step > max(job.checkpoints.step, stage.first):
             save(job, stage, latest.states, latest.step)
         job.checkpoints.wait()
@@ -130,56 +130,42 @@ def _save_latest(job: RunContext, stage: stages.Stage, latest: LastGood) -> str:
         reason = " ".join(str(other.__cause__ or other).split())[:200]
         with contextlib.suppress(Exception):
             job.checkpoints.wait()
-        return f"the latest step could not be saved ({reason}); {_where_to_resume(job)}"
+        where = "which one is cannot be seen now"
+        with contextlib.suppress(OSError):
+            known = checkpoints.steps(job.workdir / "checkpoints")
+            where = (
+                f"the latest checkpoint is of step {known[-1]}" if known else "none is"
+            )
+        return f"the latest step could not be saved ({reason}); {where}"
     where = f"step {job.checkpoints.step} is saved, the same command goes on from there"
     return where if job.checkpoints.step >= 0 else ""
 
 
-def _where_to_resume(job: RunContext) -> str:
-    """What is there to go on from, as far as can be seen."""
-    try:
-        known = checkpoints.steps(job.workdir / "checkpoints")
-    except OSError:
-        return "which one is cannot be seen now"
-    return f"the latest checkpoint is of step {known[-1]}" if known else "none is"
-
-
-def _check_complete(job: RunContext, latest: LastGood) -> None:
-    """ValueError where the states of that step are not there, or cannot be saved."""
-    leaves = [x for x in jax.tree.leaves(latest.states) if isinstance(x, jax.Array)]
-    if job.checkpoints.saving:
-        raise ValueError("saving failed")
-    if latest.step is None or any(x.is_deleted() for x in leaves):
-        raise ValueError("it was in the midst of a step")
-    jax.block_until_ready(leaves)
-
-
 def is_best(job: RunContext) -> bool:
     """Whether any seed's validation accuracy is above all that were saved."""
-    return any(
-        value > job.best.get(name, -1.0) for name, value in job.evaluation.valid.items()
-    )
+    valid = job.evaluation.valid.items()
+    return any(value > job.best.get(name, -1.0) for name, value in valid)
 
 
 def resume(job: RunContext, info: dict[str, Any]) -> None:
     """Goes on from a checkpoint; puts its evaluation beside if a kill came between."""
-    step = info["step"]
+    step, total, main = info["step"], job.stages[-1].last, job.team.is_main
     job.monitor.load(info["watch"])
     job.best, job.records.sums = info["best"], info.get("sums", {})
-    total = job.stages[-1].last
     line = f"resuming {job.name} at step {step}/{total}"
     job.log(console.LogEvent(line, "resume", step=step, total=total))
-    written = job.team.is_main and evaluations.is_evaluated(job.workdir, step)
+    written = main and evaluations.is_evaluated(job.workdir, step)
     written = job.team.broadcast("what is evaluated", written)
     if info.get("left") and (job.elsewhere or written):
         job.pending = step
         job.monitor.reset()
     if info["records"]:
         job.evaluation = Evaluation(step, (), {})
-    if info["records"] and job.team.is_main:
-        records = results.loads(info["records"], where=f"the checkpoint of step {step}")
-        job.records.write(step, records, again=False)
-        telemetry.log_evaluation(job, step, records)
+        if main:
+            where = f"the checkpoint of step {step}"
+            records = results.loads(info["records"], where=where)
+            job.records.write(step, records, again=False)
+            telemetry.log_evaluation(job, step, records)
     job.records.restore(job.checkpoints.info)
 
 
@@ -191,11 +177,8 @@ def write_cost(job: RunContext) -> dict[str, Any]:
     if not job.team.is_main:
         return {}
     spent, step = job.meter.spent(), max(job.checkpoints.step, 0)
-    paid, assumed = (
-        workdirs.billed_devices(job.devices, job.team.cores),
-        energy(job.config),
-    )
-    start = costs.of_start(job.began, spent, paid, assumed, step)
+    paid = workdirs.billed_devices(job.devices, job.team.cores)
+    start = costs.of_start(job.began, spent, paid, energy(job.config), step)
     return workdirs.record_cost(job.workdir, start)
 
 
@@ -213,15 +196,14 @@ def load_initial_nets(
     runs/x/vary/optim.rate=0.1, those of that branch. ValueError where the workdir holds
     no checkpoint, or none of such a seed.
     """
-    workdir = whole = epath.Path(
-        files.local_copy(workdir, "config.init", checkpoints=True)
-    )
+    where = "config.init"
+    workdir = whole = epath.Path(files.local_copy(workdir, where, checkpoints=True))
     if workdir.parent.name == "vary" and not (workdir / "checkpoints").exists():
         whole = workdir.parent.parent
     config, folder = whole / "config.json", whole / "checkpoints"
     if not config.exists() or not folder.exists():
         raise ValueError(
-            f"config.init: {workdir} must be the workdir of a run with checkpoints; "
+            f"{where}: {workdir} must be the workdir of a run with checkpoints; "
             "train it first or name another"
         )
     found = json.loads(config.read_text())
@@ -229,22 +211,20 @@ def load_initial_nets(
     branch = "" if whole == workdir else f"vary/{workdir.name}"
     if branch not in folders:
         raise ValueError(
-            f"config.init: {workdir} must be one branch of the run in {whole}; name one, "
+            f"{where}: {workdir} must be one branch of the run in {whole}; name one, "
             f"such as {whole / folders[0]}"
         )
-    lacking = [seed for seed in seeds if seed not in held]
-    if lacking and len(held) > 1:
+    alone, lacking = len(held) == 1, [seed for seed in seeds if seed not in held]
+    if lacking and not alone:
         raise ValueError(
-            f"config.init: {workdir} has the seeds {held} and not {lacking[0]}; "
+            f"{where}: {workdir} has the seeds {held} and not {lacking[0]}; "
             "train that one, or start from a run of a single seed"
         )
-    steps = checkpoints.steps(folder)
-    if not steps:
-        raise ValueError(f"config.init: {folder} holds no checkpoint yet")
-    found, _ = trained.read_nets(folder, steps[-1])
+    if not (steps := checkpoints.steps(folder)):
+        raise ValueError(f"{where}: {folder} holds no checkpoint yet")
+    nets, _ = trained.read_nets(folder, steps[-1])
     first = folders.index(branch) * len(held)  # All seeds of a branch, then the next.
-    places = [0 if len(held) == 1 else held.index(seed) for seed in seeds]
-    return [found[first + place] for place in places]
+    return [nets[first if alone else first + held.index(seed)] for seed in seeds]
 
 
 def graft_head(

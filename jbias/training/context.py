@@ -56,11 +56,9 @@ class RunContext:
     progress: console.Progress | None = None  # Of the stage under way.
     note: str = ""
     profiled: bool = False
-    began: str = dataclasses.field(
-        default_factory=workdirs.utc_now
-    )  # This start of it.
+    began: str = dataclasses.field(default_factory=workdirs.utc_now)  # This start.
     meter: costs.Stopwatch = dataclasses.field(default_factory=costs.Stopwatch)
-    team: teams.ProcessGroup = dataclasses.field(default_factory=teams.ProcessGroup)
+    team: teams.ProcessGroup = teams.ALONE
     stop: str = ""  # The name of the signal that has come to this process,
     halted: str = ""  # and of the one that all processes stop for.
     # The monitor's resets, counts and sums as they were last shown.
@@ -71,7 +69,6 @@ class RunContext:
     def __post_init__(self):
         self.life = status.Heartbeat(self.workdir, self.log)
         self.writers = loggers.Loggers(self.log)
-
         self.config, self.name = self.spec.config, self.spec.name
         self.branches, self.members = self.spec.branches, self.spec.members
         self.seeds = tuple(self.config["seeds"])
@@ -80,6 +77,10 @@ class RunContext:
     def elsewhere(self) -> bool:
         """Whether another process evaluates."""
         return self.config["run"]["evaluate"] == "elsewhere"
+
+    def state_shapes(self, stage: int) -> tuple:
+        """The shapes of a stage's states, to read a checkpoint into."""
+        return self.stages[stage].state_shapes
 
     def stop_requested(self, step: int | None = None) -> bool:
         """Whether all processes stop here; each asks at the same places.

@@ -10,7 +10,7 @@ import functools
 import itertools
 import textwrap
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import jax
@@ -21,14 +21,7 @@ from jbias import evals, run_spec
 from jbias.data import loader, splits
 from jbias.evals import decisions, predict
 from jbias.models import trained
-from jbias.runs import (
-    checkpoints,
-    checksums,
-    evaluations,
-    results,
-    status,
-    workdirs,
-)
+from jbias.runs import checkpoints, checksums, evaluations, results, status, workdirs
 from jbias.runtime import console, files, heap, lock, mesh
 from jbias.training import memory, seed_axis, setup, stages, telemetry
 from jbias.training import step as train_step
@@ -39,37 +32,32 @@ def evaluate(
     job: RunContext, stage: stages.Stage, states: seed_axis.PackedStates, step: int
 ) -> None:
     """Measures every seed on every set; leaves the evaluation in the job."""
-    began = time.monotonic()
-    if not (predicted := _all_predicted(job, stage, states)):
+    began, records, valid = time.monotonic(), [], {}
+    if not (predicted := _predict(job, stage, states)):
         return  # Asked to stop; this evaluation is made again on resuming.
-    of_entries = {}
     for number, entry in enumerate(job.members):
-        records = of_entries[entry.name] = list(_train_records(job, stage, step, entry))
+        found = list(_train_records(job, stage, step, entry))
         for test in job.tests:
             decided = _decisions(predicted[test.name][number], test)
-            records += _test_records(job, stage, step, test, entry, decided)
+            found += _test_records(job, stage, step, test, entry, decided)
+        for r in filter(evaluations.is_valid, found):
+            valid[entry.name] = r.value
+        records += found
     asked = job.config["run"]["decisions"]
     kept = _keep_decisions(job, step, predicted) if asked else {}
-    records = [record for some in of_entries.values() for record in some]
     job.records.write(step, records)
     job.records.sums |= kept
     job.records.seal()
     telemetry.log_evaluation(job, step, records)
-    valid = {
-        name: r.value
-        for name, some in of_entries.items()
-        for r in some
-        if evaluations.is_valid(r)
-    }
     job.evaluation = Evaluation(step, records, valid)
     job.monitor.reset()
     heap.trim()
-    job.note = f" valid {100 * mean(valid.values()):.1f}"
-    total, took = job.stages[-1].last, time.monotonic() - began
-    seen = _summary(records) or "no seed is finite"
+    job.note = f" valid {100 * _mean(valid.values()):.1f}"
+    total, took, cells = job.stages[-1].last, time.monotonic() - began, _cells(records)
+    seen = ", ".join(map(_summary, cells.items())) or "no seed is finite"
     line = f"step {step}/{total}: {seen} ({took:.1f} s)"
     told = dict(step=step, total=total, seconds=round(took, 3))
-    means = {f"{d}/{m}": mean(values) for (d, m), values in _cells(records).items()}
+    means = {f"{d}/{m}": _mean(values) for (d, m), values in cells.items()}
     job.log(console.LogEvent(line, "evaluation", **told, means=means))
 
 
@@ -77,19 +65,13 @@ def rebuild_decisions(
     job: RunContext, stage: stages.Stage, states: seed_axis.PackedStates, step: int
 ) -> None:
     """Makes a step's decisions anew, those that are not as they were written."""
-    if predicted := _all_predicted(job, stage, states):
+    if predicted := _predict(job, stage, states):
         made = _keep_decisions(job, step, predicted, again=False)
-        other = any(
-            {**made, **job.records.sums}[k] not in (v, v[1]) for k, v in made.items()
-        )
+        before = {**made, **job.records.sums}
+        other = any(before[name] not in (sums, sums[1]) for name, sums in made.items())
         then = ", equal only within tolerance to those lost" * other
         job.log(f"decisions of step {step} were lost: made anew from its states{then}")
         job.records.sums |= made
-
-
-def state_shapes(job: RunContext) -> Callable[[int], tuple]:
-    """The shapes of a stage's states, by its number, to read a checkpoint into."""
-    return lambda number: job.stages[number].state_shapes
 
 
 def net_only(state: train_step.State) -> train_step.State:
@@ -99,23 +81,10 @@ def net_only(state: train_step.State) -> train_step.State:
     return train_step.State(state.step, params, stats, ())
 
 
-def _all_predicted(
+def _predict(
     job: RunContext, stage: stages.Stage, states: seed_axis.PackedStates
 ) -> dict[str, list] | None:
-    """The decisions of all seeds by set; None where the job is to stop."""
-    predicted = {test.name: [] for test in job.tests}
-    for number, wave in enumerate(states):
-        nets = tuple(train_step.net_of(tree) for tree in wave)
-        for test, found in _predicted(job, stage, nets, number):
-            predicted[test.name] += found
-    whole = all(len(found) == len(job.members) for found in predicted.values())
-    return predicted if whole else None
-
-
-def _predicted(
-    job: RunContext, stage: stages.Stage, nets: seed_axis.Wave, wave: int
-) -> Iterator[tuple[splits.TestSet, list]]:
-    """The decisions of a wave's seeds, set by set; ends early where the job is to stop.
+    """The decisions of all seeds by set; None where the job is to stop.
 
     Sets with images of one size share batches, so that only their last one is padded.
     """
@@ -123,50 +92,51 @@ def _predicted(
     reading = stages.reader_options(run["loading"], job.devices)
     shards = job.devices.shape["data"]
     size = -(-run["eval_batch"] // shards) * shards
-    nets, said, number = layout.to_device(nets, wave), time.monotonic(), 0
-    for _, group in itertools.groupby(job.tests, lambda test: test.shape):
-        tests = list(group)
-        rules = [
-            predict.Rule(
-                len(test.images),
-                mesh.replicate(test.matrix, job.devices),
-                test.aggregate,
-                np.asarray(test.columns["label"]) if run["decisions"] else None,
+    predicted = {test.name: [] for test in job.tests}
+    for wave, trees in enumerate(states):
+        nets = layout.to_device(tuple(map(train_step.net_of, trees)), wave)
+        said, number = time.monotonic(), 0
+        for _, group in itertools.groupby(job.tests, lambda test: test.shape):
+            tests = list(group)
+            found = predict.predict(
+                stage.score,
+                nets,
+                _batches(job, [test.images for test in tests], size, reading),
+                [_rule(job, test) for test in tests],
+                split=functools.partial(layout.each, number=wave),
+                halt=job.stop_requested,
+                fetch=functools.partial(mesh.fetch, mesh=job.devices),
             )
-            for test in tests
-        ]
-        images = (test.images for test in tests)
-        batches = _batches(job, images, size, reading)
-        found = predict.predict(
-            stage.score,
-            nets,
-            batches,
-            rules,
-            split=lambda answers: layout.each(answers, wave),
-            halt=job.stop_requested,
-            fetch=functools.partial(mesh.fetch, mesh=job.devices),
-        )
-        for test, decided in zip(tests, found):
-            number += 1
-            if time.monotonic() - said > run["log_seconds"]:
-                said = time.monotonic()
-                job.log(f"evaluated {test.name}, {number} of {len(job.tests)} sets ...")
-            yield test, decided
+            for test, decided in zip(tests, found):
+                predicted[test.name] += decided
+                number += 1
+                if time.monotonic() - said > run["log_seconds"]:
+                    said, many = time.monotonic(), len(job.tests)
+                    job.log(f"evaluated {test.name}, {number} of {many} sets ...")
+    whole = all(len(found) == len(job.members) for found in predicted.values())
+    return predicted if whole else None
+
+
+def _rule(job: RunContext, test: splits.TestSet) -> predict.Rule:
+    """How networks answer a set."""
+    sure = job.config["run"]["decisions"]
+    label = np.asarray(test.columns["label"]) if sure else None
+    matrix = mesh.replicate(test.matrix, job.devices)
+    return predict.Rule(len(test.images), matrix, test.aggregate, label)
 
 
 def _batches(
-    job: RunContext, images: Iterator, size: int, reading: loader.ReaderOptions
+    job: RunContext, images: list, size: int, reading: loader.ReaderOptions
 ) -> Iterator[jax.Array]:
     """Batches on the devices; where one process cannot read its share, none goes on."""
-    several = list(images)
-    files = any(isinstance(one, loader.EncodedImages) for one in several)
-    coming = loader.local_batches(several, size, reading)
+    files = any(isinstance(one, loader.EncodedImages) for one in images)
+    coming = loader.local_batches(images, size, reading)
+    place = mesh.split if reading.parts == 1 else mesh.assemble
     while True:
         with job.team.raise_together("images to evaluate", files):
             share = next(coming, None)
         if share is None:
             return
-        place = mesh.split if reading.parts == 1 else mesh.assemble
         yield place(share, job.devices)
 
 
@@ -204,16 +174,13 @@ def _decisions(found: Any, test: splits.TestSet) -> evals.Decisions:
 _BY_GROUP = ("group_accuracy", "group_balanced_accuracy", "class_balanced_accuracy")
 
 
-def _summary(records: list[results.Record]) -> str:
+def _summary(cell: tuple[tuple[str, str], list[float]]) -> str:
     """Accuracies in percent and shape biases, each a mean over the finite seeds."""
-    return ", ".join(
-        f"{name} {100 * mean(values):.1f}"
-        if metric == "accuracy"
-        else f"worst group {100 * mean(values):.1f}"
-        if metric == "worst_group_accuracy"
-        else f"{metric.replace('_', ' ')} {mean(values):.2f}"
-        for (name, metric), values in _cells(records).items()
-    )
+    (dataset, metric), values = cell
+    if metric in ("accuracy", "worst_group_accuracy"):
+        name = dataset if metric == "accuracy" else "worst group"
+        return f"{name} {100 * _mean(values):.1f}"
+    return f"{metric.replace('_', ' ')} {_mean(values):.2f}"
 
 
 def _cells(records: list[results.Record]) -> dict[tuple[str, str], list[float]]:
@@ -226,17 +193,13 @@ def _cells(records: list[results.Record]) -> dict[tuple[str, str], list[float]]:
     return cells
 
 
-def mean(values) -> float:
+def _mean(values: Iterable[float]) -> float:
     values = list(values)
     return sum(values) / len(values) if values else float("nan")
 
 
 def _record(
-    job: RunContext,
-    stage: stages.Stage,
-    step: int,
-    entry: run_spec.Member,
-    **fields: Any,
+    job: RunContext, stage: stages.Stage, step: int, entry: run_spec.Member, **fields
 ) -> results.Record:
     epochs = [(s.last - s.first) / s.order.steps_per_epoch for s in job.stages]
     here = (step - stage.first) / stage.order.steps_per_epoch
@@ -354,8 +317,8 @@ def _open_followed(
     """The run's data and networks, laid out for the devices of this process."""
     say(f"following {workdir}")
     config = _followed_config(workdir)
-    here = dict(spread=0, together=0, memory=0.0, strategy="auto")
-    config["run"].update(here, devices=devices)
+    here = dict(spread=0, together=0, memory=0.0, strategy="auto", devices=devices)
+    config["run"].update(here)
     spec = run_spec.RunSpec.from_config(config)
     setup.check_names(spec)
     job = setup.open_run(spec, workdir, say, follows=True, guard=held.check)
@@ -373,8 +336,7 @@ def _together(job: RunContext, number: int) -> int:
     free = memory.free_bytes(job.devices)
     if free is None:
         return 0
-    leaves = jax.tree.leaves(train_step.net_of(state_shapes(job)(number)[0]))
-    each = sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)
+    each = memory.tree_bytes(train_step.net_of(job.state_shapes(number)[0]))
     return max(1, free // 2 // each) * job.devices.shape["seed"]
 
 
@@ -382,7 +344,7 @@ def _evaluate_step(job: RunContext, step: int) -> None:
     """Makes one evaluation as the run itself would have made it."""
     folder = job.workdir / "checkpoints"
     try:
-        states, info = checkpoints.read(folder, step, state_shapes(job))
+        states, info = checkpoints.read(folder, step, job.state_shapes)
     except (*checkpoints.MACHINE_ERRORS, PermissionError):
         raise
     # Of damaged bytes, and of a step that goes meanwhile, orbax raises anything.

@@ -1,12 +1,10 @@
 """Where the time of a step goes: a trace, and a page that sums it up."""
 
 import collections
-import contextlib
 import os
 import pathlib
 import re
-import time
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Mapping
 
 import jax
 
@@ -33,16 +31,6 @@ def device_limits(kind: str) -> targets.DeviceKind | None:
     """What is known of a device of this `device_kind`."""
     fitting = [x for x in (*targets.KINDS.values(), *_OTHERS) if x.name in kind]
     return max(fitting, key=lambda one: len(one.name), default=None)
-
-
-@contextlib.contextmanager
-def trace(folder: os.PathLike) -> Iterator[list[float]]:
-    """Writes a trace that TensorBoard and Perfetto read; yields a list for seconds."""
-    seconds = []
-    with jax.profiler.trace(str(folder)):
-        began = time.perf_counter()
-        yield seconds
-        seconds.append(time.perf_counter() - began)
 
 
 def markdown_page(

@@ -30,32 +30,25 @@ from jbias.training.context import RunContext
 
 def check_names(spec: run_spec.RunSpec) -> None:
     """Refuses names of nothing that is known: to open sets may take minutes."""
-    config, run = spec.config, spec.config["run"]
+    run, formats = spec.config["run"], console.LOG_FORMATS
     seed_axis.check_strategy(run["strategy"])
-    for branch in spec.branches:
-        for stage in branch.stages:
-            _check_names(stage)
-    _set("config.valid", config["valid"])
-    for name, test in config["tests"].items():
-        _set(f"config.tests.{name}", test)
-    jc.check_known("config.aggregate", config["aggregate"], labels.AGGREGATES)
-    if run.get("log", console.LOG_FORMATS[0]) not in console.LOG_FORMATS:
-        raise ValueError(
-            f"config.run.log: must be one of {', '.join(console.LOG_FORMATS)}, got "
-            f"{run['log']!r}"
-        )
+    for stage in (stage for branch in spec.branches for stage in branch.stages):
+        _check_names(stage)
+    for _, where, options in test_options(spec.config):
+        _check_set(where, options)
+    jc.check_known("config.aggregate", spec.config["aggregate"], labels.AGGREGATES)
+    if (form := run.get("log", formats[0])) not in formats:
+        jc.refuse("config.run.log", f"be one of {', '.join(formats)}", form)
     loggers.check(run)
-    checkpointing.energy(config)
+    checkpointing.energy(spec.config)
 
 
 def _check_names(stage: run_spec.StageSpec) -> None:
     _, place, config = stage
-    algo, train, chosen = config["algo"], config["train"], config["optim"]
-    name, known = algo["name"], algos.ALGOS
-    if ":" in name:
-        known = {name: build.locate_user_algorithm(name)}
+    name, train, chosen = config["algo"]["name"], config["train"], config["optim"]
+    own = {name: build.locate_user_algorithm(name)} if ":" in name else None
     for where, options, names in (
-        ("algo", algo, known),
+        ("algo", config["algo"], own or algos.ALGOS),
         ("model", config["model"], models.MODELS),
         ("optim", chosen, optim.OPTIMISERS),
         ("optim.schedule", chosen["schedule"], optim.SCHEDULES),
@@ -66,10 +59,10 @@ def _check_names(stage: run_spec.StageSpec) -> None:
     ):
         build.lookup(f"{place}.{where}", options, names)
     for one in (train, train.get("other") or {}, *train.get("also", ())):
-        _set(f"{place}.train", one)
+        _check_set(f"{place}.train", one)
 
 
-def _set(where: str, options: Mapping[str, Any]) -> None:
+def _check_set(where: str, options: Mapping[str, Any]) -> None:
     if isinstance(name := options.get("data"), str):
         jc.check_known(where, name, data.DATASETS, "data set")
 
@@ -86,6 +79,11 @@ class OpenedSets(NamedTuple):
         """All that is trained on, by name."""
         named = (one.named(number) for number, one in enumerate(self.train))
         return functools.reduce(operator.or_, named)
+
+    @property
+    def all(self) -> dict[str, base.Source]:
+        """All, by name."""
+        return {**self.sources, **self.tests}
 
 
 def open_train_sets(
@@ -107,14 +105,13 @@ def test_options(config: Mapping[str, Any]) -> Iterator[tuple[str, str, Mapping]
 
 
 def _open_sets(spec: run_spec.RunSpec) -> OpenedSets:
-    config, train = spec.config, open_train_sets(spec)
-    tests, answers = {}, {}
+    config, found = spec.config, OpenedSets(open_train_sets(spec), {}, {})
+    first = found.train[0].sources[0]
     for name, where, options in test_options(config):
-        tests[name] = splits.open_test_source(where, options, config["size"])
-        answers[name] = splits.class_map(
-            where, options, tests[name], train[0].sources[0], config["aggregate"]
-        )
-    return OpenedSets(train, tests, answers)
+        opened = splits.open_test_source(where, options, config["size"])
+        answers = splits.class_map(where, options, opened, first, config["aggregate"])
+        found.tests[name], found.answers[name] = opened, answers
+    return found
 
 
 def open_run(
@@ -133,24 +130,18 @@ def open_run(
     the other processes of its team, of which the first alone writes. `guard` is called
     before anything is written; OSError where the workdir is another's by now.
     """
-    config, run = spec.config, spec.config["run"]
-    devices = mesh.make(
-        run["devices"], len(spec.members), run["spread"], run["together"]
-    )
+    config, run, main = spec.config, spec.config["run"], team.is_main
+    count = len(spec.members)
+    devices = mesh.make(run["devices"], count, run["spread"], run["together"])
     sets = _open_sets(spec)
-    check_leaks(sets.sources, sets.tests, say)
-    plans = input_plan.plan_stages(spec.stages, sets.train)
-    streamed = {
-        name: plan.description
-        for stage in plans
-        for plan in stage.values()
-        if plan.stream
-        for name in plan.opened
-    }
     train = sets.sources
-    resident = {name: one for name, one in train.items() if name not in streamed}
+    check_leaks(train, sets.tests, say)
+    plans = input_plan.plan_stages(spec.stages, sets.train)
+    streams = (one for stage in plans for one in stage.values() if one.stream)
+    streamed = {name: one.description for one in streams for name in one.opened}
+    kept = train.keys() - ({*train} if follows else {*streamed})
     images = loader.load_into_memory(
-        {} if follows else resident,
+        {name: one for name, one in train.items() if name in kept},
         sets.tests,
         say,
         gib=run["loading"]["gib"],
@@ -162,40 +153,37 @@ def open_run(
         splits.test_set(name, test, sets.answers[name], images.get(name), say)
         for name, test in sets.tests.items()
     ]
-    if follows:
-        built = stages.build_stages(spec, plans, None, devices)
-    else:
-        build_on = functools.partial(stages.build_stages, spec, plans, images)
-        placed = memory.fit_stages(build_on, len(spec.members), run, say, team.all_min)
-        before = workdirs.provenance(workdir) if team.is_main else {}
-        kept = before.get("chosen") or before.get("layout")
-        chosen = autotune.choose_strategy(placed, kept, say)
-        devices, built = placed.devices, placed.lay_out(chosen["strategy"], say)
     facts = {
         "config": config,
         "data": _describe_data(sets, streamed, tests),
         "own_code": build.user_file_digests(config),
+        "init": None,
     }
-    _check_alike(team, facts)
-    nets, facts["init"] = (
-        _initial_nets(config, workdir, follows) if team.is_main else (None, None)
-    )
-    if not follows:
+    if follows:
+        built = stages.build_stages(spec, plans, None, devices)
+    else:
+        build_on = functools.partial(stages.build_stages, spec, plans, images)
+        placed = memory.fit_stages(build_on, count, run, say, team.all_min)
+        before = workdirs.provenance(workdir) if main else {}
+        before = before.get("chosen") or before.get("layout")
+        chosen = autotune.choose_strategy(placed, before, say)
+        devices, built = placed.devices, placed.lay_out(chosen["strategy"], say)
         facts["layout"] = _layout(built, devices, chosen["strategy"])
         facts["chosen"] = chosen
+    _check_alike(team, facts)
+    nets, facts["init"] = (
+        _initial_nets(config, workdir, follows) if main else (None, None)
+    )
     guard()
     differing = []
-    if team.is_main:
-        if follows:
-            differing = workdirs.record_follower(workdir, facts)
-        else:
-            differing = workdirs.record_run(workdir, spec, facts)
+    if main and follows:
+        differing = workdirs.record_follower(workdir, facts)
+    elif main:
+        differing = workdirs.record_run(workdir, spec, facts)
     if differing:
-        say(
-            "this start differs from the first, equal only within tolerance: "
-            + "; ".join(differing)
-        )
-    options = dict(check_lock=guard, writes=team.is_main, follower=follows)
+        text = "this start differs from the first, equal only within tolerance: "
+        say(text + "; ".join(differing))
+    options = dict(check_lock=guard, writes=main, follower=follows)
     records = evaluations.RecordStore(workdir, spec.branches, say, **options)
     store = None
     if not follows:
@@ -215,10 +203,7 @@ def _describe_data(
     sets: OpenedSets, streamed: Mapping[str, str], tests: Iterable[splits.TestSet]
 ) -> dict[str, dict[str, Any]]:
     """What provenance says of each set."""
-    found = {
-        name: splits.describe(one)
-        for name, one in {**sets.sources, **sets.tests}.items()
-    }
+    found = {name: splits.describe(one) for name, one in sets.all.items()}
     for name, how in streamed.items():
         found[name]["preprocessing"] = how
     for test in tests:
@@ -237,8 +222,7 @@ def check_same_data(spec: run_spec.RunSpec, workdir: epath.Path) -> None:
     kept = files.read_json(workdir / "config.json", dict, "name another --workdir")
     if {**kept, "run": None} == {**spec.config, "run": None}:
         return
-    sets = _open_sets(spec)
-    now = {name: x.fingerprint for name, x in {**sets.sources, **sets.tests}.items()}
+    now = {name: one.fingerprint for name, one in _open_sets(spec).all.items()}
     data = workdirs.provenance(workdir).get("data") or {}
     then = {name: one.get("fingerprint") for name, one in data.items()}
     if then and (differing := jc.diff({"data": then}, {"data": now})):

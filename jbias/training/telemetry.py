@@ -16,10 +16,8 @@ from jbias import config as jc
 from jbias import run_spec
 from jbias.runs import loggers, results, workdirs
 from jbias.runtime import console, files
-from jbias.training import profiling, seed_axis, stages
+from jbias.training import profiling, stages
 from jbias.training.context import RunContext
-
-DIVERGED = f"{results.TRAIN}/diverged"
 
 
 def open_loggers(job: RunContext, step: int, *, alone: bool = True) -> None:
@@ -27,27 +25,18 @@ def open_loggers(job: RunContext, step: int, *, alone: bool = True) -> None:
 
     `alone` is False in a process that evaluates what another one trains.
     """
-    if not job.team.is_main:
-        return
-    configs = {b.folder.rpartition("/")[2]: b.config for b in job.branches}
-    run = loggers.RunInfo(job.workdir, job.name, job.config, step, alone, configs)
-    job.writers.begin(loggers.configured(job.config["run"]), run)
+    if job.team.is_main:
+        configs = {branch.name: branch.config for branch in job.branches}
+        run = loggers.RunInfo(job.workdir, job.name, job.config, step, alone, configs)
+        job.writers.begin(loggers.configured(job.config["run"]), run)
 
 
 def set_phase(job: RunContext, what: str, step: int) -> None:
     """Says what the run does from now on."""
-    if not job.team.is_main:
-        return
     paid = workdirs.billed_devices(job.devices, job.team.cores)
-    _write_heartbeat(
-        job,
-        what,
-        step=step,
-        total=job.stages[-1].last,
-        devices=f"{paid.count} x {paid.kind}",
-        log_seconds=job.config["run"]["log_seconds"],
-        diverged={str(k): v for k, v in job.monitor.diverged.items()},
-    )
+    devices, seconds = f"{paid.count} x {paid.kind}", job.config["run"]["log_seconds"]
+    facts = dict(total=job.stages[-1].last, devices=devices, log_seconds=seconds)
+    _write_heartbeat(job, what, step, **facts)
 
 
 @contextlib.contextmanager
@@ -86,14 +75,12 @@ def evaluating(job: RunContext, step: int) -> Iterator[None]:
 @contextlib.contextmanager
 def compiling(job: RunContext, step: int) -> Iterator[None]:
     """Says that the step is being compiled, and how long until its first results."""
-    began = time.monotonic()
-    line = (
-        f"compiling {jc.algorithm_name(job.config)} for seeds "
-        f"{', '.join(map(str, job.seeds))}"
-        + f", {len(job.branches)} branches of each" * (len(job.branches) > 1)
-        + " ..."
+    began, several = time.monotonic(), len(job.branches)
+    names = (
+        f"{jc.algorithm_name(job.config)} for seeds {', '.join(map(str, job.seeds))}"
     )
-    job.log(console.LogEvent(line, "compile", step=step))
+    names += f", {several} branches of each" * (several > 1)
+    job.log(console.LogEvent(f"compiling {names} ...", "compile", step=step))
     set_phase(job, "compiling", step)
     with job.meter.during("compiling"):
         yield
@@ -109,29 +96,22 @@ def is_profile_due(job: RunContext) -> bool:
     return job.config["run"]["profile"] and not job.profiled and job.team.is_main
 
 
-def profiled(job: RunContext, stage: stages.Stage) -> seed_axis.MultiStep:
+def advance_profiled(
+    job: RunContext, stage: stages.Stage, states: Any, args: Any, held: Any, static: Any
+) -> tuple[Any, list]:
     """Takes steps as the stage does, traced, and writes what they took."""
-
-    def advance(states, args, held, static):
+    jax.block_until_ready(states)
+    folder, page = job.workdir / "profile", job.workdir / "profile.md"
+    with jax.profiler.trace(str(folder)):  # TensorBoard and Perfetto read it.
+        began = time.perf_counter()
+        states, seen = stage.advance(states, args, held, static)
         jax.block_until_ready(states)
-        folder = job.workdir / "profile"
-        with profiling.trace(folder) as seconds:
-            states, seen = stage.advance(states, args, held, static)
-            jax.block_until_ready(states)
-        page = profiling.markdown_page(
-            folder,
-            stage,
-            static,
-            steps=len(args),
-            count=len(job.members),
-            seconds=seconds[0],
-        )
-        files.write(job.workdir / "profile.md", page)
-        job.log(f"profile of {len(args)} steps: {job.workdir / 'profile.md'}")
-        job.profiled = True
-        return states, seen
-
-    return advance
+        seconds = time.perf_counter() - began
+    counts = dict(steps=len(args), count=len(job.members), seconds=seconds)
+    files.write(page, profiling.markdown_page(folder, stage, static, **counts))
+    job.log(f"profile of {len(args)} steps: {page}")
+    job.profiled = True
+    return states, seen
 
 
 def show_progress(job: RunContext, step: int, *, counted: bool) -> None:
@@ -143,53 +123,39 @@ def show_progress(job: RunContext, step: int, *, counted: bool) -> None:
 
 def _beat(job: RunContext, speed: console.Speed) -> None:
     """Shows how far the run is, how fast, and its losses since the last time."""
-    if not job.team.is_main:
-        return
-    rates = {
-        "rate": speed.rate,
-        "images": speed.images,
-        "eta_seconds": speed.seconds_left,
-    }
-    _write_heartbeat(
-        job,
-        "stepping",
-        step=speed.done,
-        diverged={str(k): v for k, v in job.monitor.diverged.items()},
-        **{key: round(value, 4) for key, value in rates.items()},
-    )
+    facts = dict(rate=speed.rate, images=speed.images, eta_seconds=speed.seconds_left)
+    facts = {key: round(value, 4) for key, value in facts.items()}
+    _write_heartbeat(job, "stepping", speed.done, **facts)
     rates = {"speed/steps": speed.rate, "speed/images": speed.images}
-    by_entry = {
-        of: {f"progress/{name}": value for name, value in means.items()}
-        for of, means in _since(job).items()
-    }
-    job.writers.scalars(speed.done, _merged({loggers.MEAN: rates}, _means(by_entry)))
+    numbers = _with_means(_since(job))
+    numbers[loggers.MEAN] = rates | numbers.get(loggers.MEAN, {})
+    job.writers.scalars(speed.done, numbers)
 
 
-def _write_heartbeat(job: RunContext, what: str, **facts: Any) -> None:
-    with contextlib.suppress(OSError):  # Saving says whose the workdir is now.
-        job.check_lock()
-        job.life.update(what, **facts)
+def _write_heartbeat(job: RunContext, what: str, step: int, **facts: Any) -> None:
+    if job.team.is_main:
+        diverged = {str(k): v for k, v in job.monitor.diverged.items()}
+        with contextlib.suppress(OSError):  # Saving says whose the workdir is now.
+            job.check_lock()
+            job.life.update(what, step=step, diverged=diverged, **facts)
 
 
 def log_evaluation(
     job: RunContext, step: int, records: Iterable[results.Record]
 ) -> None:
     """Gives an evaluation's numbers away: of each seed, and means over the seeds."""
-    branches = {b.fields["run"]: b for b in job.branches}
+    branches = {branch.fields["run"]: branch for branch in job.branches}
     found = collections.defaultdict(dict)
     for r in records:
         if r.value is not None:
             tag = "/".join(filter(None, (r.dataset, r.metric, r.condition)))
-            found[_scalar_prefix(run_spec.Member(r.seed, branches[r.run]))][tag] = (
-                r.value
-            )
-    job.writers.scalars(step, _means(found))
+            found[_scalar_prefix(r.seed, branches[r.run])][tag] = r.value
+    job.writers.scalars(step, _with_means(found))
 
 
-def _scalar_prefix(entry: run_spec.Member) -> str:
+def _scalar_prefix(seed: int, branch: run_spec.Branch) -> str:
     """What a writer calls a seed: `seed-0`, or `optim.rate=0.1/seed-0`."""
-    branch = entry.branch.folder.rpartition("/")[2]
-    return "/".join(filter(None, (branch, f"seed-{entry.seed}")))
+    return "/".join(filter(None, (branch.name, f"seed-{seed}")))
 
 
 def _since(job: RunContext) -> dict[str, dict[str, float]]:
@@ -202,33 +168,24 @@ def _since(job: RunContext) -> dict[str, dict[str, float]]:
     job.last_progress = watched.resets, dict(watched.counts), sums
     steps = {name: n - before.get(name, 0) for name, n in watched.counts.items()}
     return {
-        _scalar_prefix(entry): {
-            name: (total - had.get(entry.name, {}).get(name, 0.0)) / steps[entry.name]
-            for name, total in sums[entry.name].items()
+        _scalar_prefix(member.seed, member.branch): {
+            f"progress/{tag}": (total - had.get(name, {}).get(tag, 0.0)) / steps[name]
+            for tag, total in sums[name].items()
         }
-        for entry in job.members
-        if steps.get(entry.name) and entry.name not in watched.diverged
+        for name, member in ((member.name, member) for member in job.members)
+        if steps.get(name) and name not in watched.diverged
     }
 
 
-def _means(found: Mapping[str, Mapping[str, float]]) -> dict[str, dict[str, float]]:
+def _with_means(found: Mapping[str, dict[str, float]]) -> dict[str, dict[str, float]]:
     """The numbers, and beside each branch's seeds their means."""
     pooled = collections.defaultdict(lambda: collections.defaultdict(list))
     for of, values in found.items():
         mean = "/".join(filter(None, (of.rpartition("/")[0], loggers.MEAN)))
         for tag, value in values.items():
-            if tag != DIVERGED:
+            if tag != f"{results.TRAIN}/diverged":
                 pooled[mean][tag].append(value)
-    means = {
+    return dict(found) | {
         of: {tag: sum(values) / len(values) for tag, values in tags.items()}
         for of, tags in pooled.items()
     }
-    return {**found, **means}
-
-
-def _merged(*several: Mapping[str, Mapping[str, float]]) -> dict[str, dict]:
-    merged = collections.defaultdict(dict)
-    for numbers in several:
-        for of, values in numbers.items():
-            merged[of] |= values
-    return merged
