@@ -13,10 +13,9 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
+from jaxtyping import Array, Bool, Float, PyTree
 
 from jbias import config as jc
-from jbias.algos import base
 from jbias.runtime import xla
 from jbias.training import step as train_step
 
@@ -65,12 +64,7 @@ def freeze_nonfinite(
     moves again, whatever the batch.
     """
 
-    def step(
-        state: train_step.State,
-        batch: base.Batch,
-        key: PRNGKeyArray,
-        static: Hashable = None,
-    ) -> tuple[train_step.State, dict[str, Float[Array, ""]]]:
+    def step(state, batch, key, static=None):
         new, metrics = take(state, batch, key, static)
         with jax.named_scope("guard"):
             fine = _fine(state, new, metrics, settled)
@@ -95,12 +89,7 @@ def rollback_nonfinite(
     optimiser of before and the batches that are due.
     """
 
-    def step(
-        state: train_step.State,
-        batch: base.Batch,
-        key: PRNGKeyArray,
-        static: Hashable = None,
-    ) -> tuple[train_step.State, dict[str, Float[Array, ""]]]:
+    def step(state, batch, key, static=None):
         stats = dict(state.stats)
         past = stats.pop(_PLACE)
         bare, count = state._replace(stats=stats), past["count"]
@@ -144,12 +133,7 @@ def _stopped(state: train_step.State) -> train_step.State:
     return state._replace(step=jnp.where(state.step < 0, state.step, ~state.step))
 
 
-def _fine(
-    state: train_step.State,
-    new: train_step.State,
-    metrics: Mapping[str, Array],
-    settled: bool,
-) -> Bool[Array, ""]:
+def _fine(state: train_step.State, new: train_step.State, metrics, settled: bool):
     """Whether a state that is not frozen has taken a step to finite numbers."""
     there = {id(leaf) for leaf in jax.tree.leaves(state)}
     moved = {k: v for k, v in new.stats.items() if k != "average"}
@@ -222,28 +206,25 @@ class Monitor:
         events = []
         while len(self._pending) > depth:
             step, metrics, split = self._pending.popleft()
-            shown = []
-            each = split(jax.device_get(metrics))
+            shown, each = [], split(jax.device_get(metrics))
             for seed, values in zip(self.seeds, each, strict=True):
                 if seed in self.diverged:
                     continue
                 values = {name: float(value) for name, value in values.items()}
-                if event := _event(seed, step, values):
-                    self._note(event)
-                    events.append(event)
+                event = _event(seed, step, values)
+                if event is None:
+                    losses = [v for k, v in values.items() if k.startswith("loss_")]
+                    shown.append(values.get("loss_class", losses[0]))
+                    self._count(seed, values)
                     continue
-                losses = [v for name, v in values.items() if name.startswith("loss_")]
-                shown.append(values.get("loss_class", losses[0]))
-                self._count(seed, values)
+                events.append(event)
+                if event.rolled_back:
+                    self.rolled_back.setdefault(seed, []).append(step)
+                else:
+                    self.diverged[seed] = step
             if shown:
                 self.latest = sum(shown) / len(shown)
         return events
-
-    def _note(self, event: Divergence) -> None:
-        if event.rolled_back:
-            self.rolled_back.setdefault(event.seed, []).append(event.step)
-        else:
-            self.diverged[event.seed] = event.step
 
     def _count(self, seed: Hashable, values: Mapping[str, float]) -> None:
         sums = self.sums.setdefault(seed, dict.fromkeys(values, 0.0))
@@ -276,13 +257,8 @@ class Monitor:
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint stores; JSON keeps Python floats to the bit."""
-        kept = {
-            "diverged": self.diverged,
-            "rolled_back": self.rolled_back,
-            "sums": self.sums,
-            "most": self.most,
-            "counts": self.counts,
-        }
+        kept = dict(diverged=self.diverged, rolled_back=self.rolled_back)
+        kept |= dict(sums=self.sums, most=self.most, counts=self.counts)
         return {
             name: {str(seed): x for seed, x in of_seeds.items()}
             for name, of_seeds in kept.items()
@@ -296,9 +272,7 @@ class Monitor:
             return {known[k]: v for k, v in state.get(name, {}).items()}
 
         self.diverged, self.rolled_back = named("diverged"), named("rolled_back")
-        self.sums = {k: dict(v) for k, v in named("sums").items()}
-        self.most = {k: dict(v) for k, v in named("most").items()}
-        self.counts = named("counts")
+        self.sums, self.most, self.counts = map(named, ("sums", "most", "counts"))
         if "count" in state:  # Before, seeds were never rolled back.
             self.counts = dict.fromkeys(self.sums, state["count"])
 

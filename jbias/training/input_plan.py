@@ -9,13 +9,13 @@ import numpy as np
 from jaxtyping import UInt8
 
 from jbias import build, run_spec
+from jbias import config as jc
 from jbias.algos import groups
 from jbias.data import base, decoding, loader, sources, splits
 from jbias.runtime import mesh
 from jbias.training import input_pipeline, samplers
 
 CROP = "random_resized_crop"
-_DEVICE_KEYS = ("window", "canvas")
 _WINDOW = 16384  # Examples.
 
 
@@ -65,25 +65,30 @@ class InputPlan(NamedTuple):
 def plan_stages(
     stages: Sequence[run_spec.StageSpec], train: Sequence[splits.TrainSet]
 ) -> list[dict[str, InputPlan]]:
-    """Plans how each stage is fed from its training set."""
-    return list(map(plan_inputs, stages, train))
+    """Plans how each stage is fed from its set: "train", and "other" if there is one."""
+    return list(map(_plan_stage, stages, train))
 
 
-def plan_inputs(
+def _plan_stage(
     stage: run_spec.StageSpec, train: splits.TrainSet
 ) -> dict[str, InputPlan]:
-    """Plans how a stage is fed: "train", and "other" if there is one."""
     number, at, config = stage
-    options, suffix = config["train"], f"/{number}" * (number > 0)
-    _misplaced(f"{at}.train", options)
-    named, beside = train.named(number), f"train/{number}/other"
-    opened = {name: one for name, one in named.items() if name != beside}
-    places = (f"{at}.train", f"{at}.inputs")
+    where, options, suffix = f"{at}.train", config["train"], f"/{number}" * (number > 0)
+    if "pair" in options:
+        raise ValueError(
+            f"{where}.pair: belongs to the second set; move it to {where}.other"
+        )
+    if "balance" in (options.get("other") or {}):
+        raise ValueError(
+            f"{where}.other.balance: labels of a second set are not used; remove it"
+        )
+    beside = f"train/{number}/other"
+    opened = {name: x for name, x in train.named(number).items() if name != beside}
     columns = splits.join_columns(train.sources)
-    inputs, name = config["inputs"], f"order{suffix}"
-    found = {"train": _plan(places, options, inputs, opened, columns, name)}
+    places, name = (where, f"{at}.inputs"), f"order{suffix}"
+    found = {"train": _plan(places, options, config["inputs"], opened, columns, name)}
     if train.other:
-        places = (f"{at}.train.other", f"{at}.train.other.inputs")
+        places = (f"{where}.other", f"{where}.other.inputs")
         options = {**options["other"], "batch": options["batch"]}
         inputs, opened = options.get("inputs", ()), {beside: train.other}
         other = _plan(places, options, inputs, opened, {}, f"other{suffix}")
@@ -93,32 +98,17 @@ def plan_inputs(
     return found
 
 
-def _misplaced(where: str, options: Mapping[str, Any]) -> None:
-    if "pair" in options:
-        raise ValueError(
-            f"{where}.pair: belongs to the second set; move it to {where}.other"
-        )
-    if "balance" in (options.get("other") or {}):
-        raise ValueError(
-            f"{where}.other.balance: labels of a second set are not used; remove it"
-        )
-
-
 def _paired(where: str, pair: str, train: InputPlan, other: InputPlan) -> InputPlan:
     """Gives each example of the training set one of its class as its partner."""
     if pair != "class":
         raise ValueError(f"{where}.pair: must be 'class', got {pair!r}; or remove it")
-    if (
-        train.stream
-        or other.stream
-        or not isinstance(train.order, samplers.EpochSampler)
-    ):
+    whole = isinstance(train.order, samplers.EpochSampler)
+    if train.stream or other.stream or not whole:
         raise ValueError(
             f"{where}.pair: needs both sets in memory and neither shares nor balance; "
             "remove crop, shares and balance, or pair"
         )
-    (source,) = other.opened.values()
-    of = train.order, train.columns["label"], source.columns["label"], other.name
+    of = train.order, train.columns["label"], other.source.columns["label"], other.name
     try:
         return other._replace(order=samplers.PairedSampler(*of))
     except ValueError as error:
@@ -126,43 +116,35 @@ def _paired(where: str, pair: str, train: InputPlan, other: InputPlan) -> InputP
 
 
 def _plan(places, options, inputs, opened, columns, name) -> InputPlan:
-    where = places[0]
-    shapes = {source.shape for source in opened.values()}
+    where, several = places[0], opened.values()
+    shapes = {source.shape for source in several}
     if len(shapes) > 1:
         raise ValueError(
             f"{where}.size: all sets must have images of one size, got {sorted(shapes)}"
         )
-    size = max(source.size for source in opened.values())
-    stream, left = read_stream_options(*places, options, inputs, size)
-    for i, source in enumerate(opened.values() if stream else ()):
+    size = max(source.size for source in several)
+    stream, left = _read_stream(*places, options, inputs, size)
+    for i, source in enumerate(several if stream else ()):
         if sources.in_memory(source):
             also = f"{where}.also[{i - 1}]: must be a set of files" if i else ""
             said = also or f"{where}.crop: must be left out"
             raise ValueError(
                 f"{said}, got {source.name}, whose images are in memory as they are"
             )
-    counts = [len(source) for source in opened.values()]
     if options.get("balance"):
         order = _balanced(where, options, stream, columns, name)
     else:
-        order = _order(where, options, stream, counts, name)
+        order = _order(where, options, stream, [*map(len, several)], name)
     return InputPlan(opened, columns, stream, left, order, name)
 
 
-def _order(
-    where: str,
-    options: Mapping[str, Any],
-    stream: StreamOptions | None,
-    counts: Sequence[int],
-    name: str,
-) -> samplers.Sampler:
+def _order(where, options, stream, counts, name) -> samplers.Sampler:
     shares, batch = options.get("shares"), options["batch"]
     steps = stream.steps if stream else None
     try:
         if shares:
-            return samplers.MixtureSampler.from_shares(
-                counts, shares, batch, name, steps=steps
-            )
+            make = samplers.MixtureSampler.from_shares
+            return make(counts, shares, batch, name, steps=steps)
         return samplers.make_sampler(sum(counts), batch, steps, name)
     except ValueError as error:
         key = "shares" if "shares" in str(error) else "batch"
@@ -171,13 +153,7 @@ def _order(
         raise ValueError(f"{where}.{key}: {said}") from error
 
 
-def _balanced(
-    where: str,
-    options: Mapping[str, Any],
-    stream: StreamOptions | None,
-    columns: Mapping[str, np.ndarray],
-    name: str,
-) -> samplers.BalancedSampler:
+def _balanced(where, options, stream, columns, name) -> samplers.Sampler:
     """Equal shares of the groups that config.train.balance names."""
     if options.get("shares") or (stream and stream.steps is not None):
         clash = "shares" if options.get("shares") else "crop='device'"
@@ -192,7 +168,7 @@ def _balanced(
         raise ValueError(f"{where}.batch: {error}") from error
 
 
-def read_stream_options(
+def _read_stream(
     where: str,
     listed: str,
     options: Mapping[str, Any],
@@ -204,8 +180,8 @@ def read_stream_options(
     None where the set lives on the device as a whole. `where` and `listed` are the
     places of the options and of the inputs.
     """
-    crop, inputs = options.get("crop"), list(inputs)
-    for key in _DEVICE_KEYS:
+    crop, inputs, batch = options.get("crop"), list(inputs), options["batch"]
+    for key in ("window", "canvas"):
         if key in options and crop != "device":
             raise ValueError(
                 f"{where}.{key}: needs crop='device', got crop={crop!r}; remove {key}"
@@ -213,57 +189,39 @@ def read_stream_options(
     if not isinstance(crop, str):
         return None, inputs
     if crop not in ("host", "device"):
-        raise ValueError(
-            f"{where}.crop: must be host, device, True or False, got {crop!r}"
-        )
+        jc.refuse(f"{where}.crop", "be host, device, True or False", crop)
     build.transforms(listed, inputs)  # Refuses unknown options of what is cut here.
-    if crop == "host":
-        return _on_host(where, inputs, size)
-    return _on_device(where, options, inputs, size)
-
-
-def _on_host(
-    where: str, inputs: list, size: int
-) -> tuple[StreamOptions, list[Mapping]]:
     names = [one["name"] for one in inputs]
-    if CROP in names[1:]:
-        raise ValueError(
-            f"{where}.crop: 'host' cuts the {CROP} that inputs begin with, got it "
-            f"after {names[0]}; take crop='device'"
-        )
-    if names[:1] != [CROP]:
-        return StreamOptions("host", size), inputs
-    first, *left = inputs
-    window = {key: first[key] for key in ("area", "aspect") if key in first}
-    return StreamOptions("host", first.get("size") or size, window=window), left
-
-
-def _on_device(
-    where: str, options: Mapping[str, Any], inputs: list, size: int
-) -> tuple[StreamOptions, list[Mapping]]:
-    names, batch = [one["name"] for one in inputs], options["batch"]
-    window = _at_least(where, options, "window", batch, max(batch, _WINDOW))
-    if CROP not in names:
-        if "canvas" in options:
+    if crop == "host":
+        if CROP in names[1:]:
             raise ValueError(
-                f"{where}.canvas: needs a {CROP} among the inputs, got {names}"
+                f"{where}.crop: 'host' cuts the {CROP} that inputs begin with, got it "
+                f"after {names[0]}; take crop='device'"
             )
-        return StreamOptions("device", size, steps=window // batch), inputs
-    first = names.index(CROP)
-    canvas = _at_least(where, options, "canvas", size, round(size * 256 / 224))
-    inputs[first] = {"size": size, **inputs[first]}
-    return StreamOptions("device", size, steps=window // batch, canvas=canvas), inputs
+        if names[:1] != [CROP]:
+            return StreamOptions("host", size), inputs
+        first, *left = inputs
+        cut = {key: first[key] for key in ("area", "aspect") if key in first}
+        return StreamOptions("host", first.get("size") or size, window=cut), left
 
+    def at_least(key: str, least: int, default: int) -> int:
+        value = options.get(key, default)
+        if type(value) is not int or value < least:
+            must = f"be a whole number of at least {least}"
+            jc.refuse(f"{where}.{key}", must, value)
+        return value
 
-def _at_least(
-    where: str, options: Mapping[str, Any], key: str, least: int, default: int
-) -> int:
-    value = options.get(key, default)
-    if type(value) is not int or value < least:
+    steps = at_least("window", batch, max(batch, _WINDOW)) // batch
+    if CROP in names:
+        first = names.index(CROP)
+        canvas = at_least("canvas", size, round(size * 256 / 224))
+        inputs[first] = {"size": size, **inputs[first]}
+        return StreamOptions("device", size, steps, canvas), inputs
+    if "canvas" in options:
         raise ValueError(
-            f"{where}.{key}: must be a whole number of at least {least}, got {value!r}"
+            f"{where}.canvas: needs a {CROP} among the inputs, got {names}"
         )
-    return value
+    return StreamOptions("device", size, steps), inputs
 
 
 def make_pipeline(
@@ -284,22 +242,18 @@ def make_pipeline(
         several = [images[name] for name in plan.opened]
         joined = several[0] if len(several) == 1 else np.concatenate(several)
         held = input_pipeline.flatten_images({"image": joined, **plan.columns})
-        held = mesh.replicate(held, devices)
-        return input_pipeline.ResidentInput(order, held)
+        return input_pipeline.ResidentInput(order, mesh.replicate(held, devices))
     opened = tuple(plan.opened.values())
     files = input_pipeline.JoinedSources(opened, plan.columns)
     if stream.crop == "host":
-        read = input_pipeline.BatchReader(
-            files, order, plan.name, stream.size, stream.window
-        )
+        cut = (stream.size, stream.window)
+        read = input_pipeline.BatchReader(files, order, plan.name, *cut)
         parts = functools.partial(mesh.assemble, mesh=devices)
         place = parts if reading.parts > 1 else None  # Whole, they are placed later.
         return input_pipeline.StreamedInput(order, read, seeds, steps, reading, place)
+    firsts = np.cumsum([0, *map(len, opened[:-1])]).tolist()
     several = isinstance(order, samplers.MixtureSampler)
-    firsts = np.cumsum([0, *(len(source) for source in opened[:-1])])
-    read = [
-        input_pipeline.WindowReader(files, int(first), stream.canvas)
-        for first in (firsts if several else firsts[:1])
-    ]
+    reader = functools.partial(input_pipeline.WindowReader, files, canvas=stream.canvas)
+    read = [reader(first) for first in (firsts if several else firsts[:1])]
     place = functools.partial(mesh.gather, mesh=devices)
     return input_pipeline.WindowedInput(order, read, steps, reading, place)

@@ -11,7 +11,6 @@ import functools
 import itertools
 import math
 import os
-import types
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -21,6 +20,7 @@ import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import PyTree
 
+from jbias import config as jc
 from jbias.runtime import mesh, xla
 from jbias.training import convolutions
 
@@ -58,26 +58,29 @@ class SeedLayout(NamedTuple):
         each device gets its own.
         """
         if not self._by_host:
-            return tuple(self._stacked(trees))
-        trees, found = map(jax.device_get, trees), []
-        for number, count in enumerate(self.waves):
-            wave, width = tuple(itertools.islice(trees, count)), self.width(number)
-            found.append(_stacked(wave, width, np.stack) if width else wave)
+            return self.pack_on_devices(trees)
+        found = [
+            _stacked(wave, width, np.stack) if width else wave
+            for wave, width in self._by_wave(map(jax.device_get, trees))
+        ]
         if len(found) == 1:
             return (mesh.put(found[0], self._place(0)),)
         return tuple(found)
 
     def pack_on_devices(self, trees: Iterable[PyTree]) -> PackedStates:
         """As `pack`, of small things that stay on the devices, whoever waits."""
-        return tuple(self._stacked(trees))
+        found = []
+        for number, (wave, width) in enumerate(self._by_wave(trees)):
+            wave = mesh.replicate(wave, self.devices)
+            stack = _stacking(self._place(number), width) if width else tuple
+            found.append(stack(wave))
+        return tuple(found)
 
     def unpack(self, packed: PackedStates) -> tuple[PyTree, ...]:
         """One tree a seed: on the host where `pack` went by it, else on the devices."""
         if self._by_host:
             return self.split(jax.device_get(packed))
-        if not self.width(0):
-            return packed[0]
-        return _unstacked(self.devices)(packed[0])
+        return _unstacked(self.devices)(packed[0]) if self.width(0) else packed[0]
 
     def split(self, packed: PackedStates) -> tuple[PyTree, ...]:
         """As `unpack`, of what was laid out likewise and is on the host."""
@@ -90,21 +93,17 @@ class SeedLayout(NamedTuple):
 
     def place(self, taken: Iterable[PyTree]) -> PackedStates:
         """Lays batches, one a seed and on the host, out on the devices."""
-        taken, found = iter(taken), []
-        for number, count in enumerate(self.waves):
-            wave = tuple(itertools.islice(taken, count))
-            width, axes = self.width(number), ("data",)
-            if width:
-                wave, axes = _stacked(wave, width, np.stack), ("seed", "data")
+        found = []
+        for wave, width in self._by_wave(taken):
+            axes = ("seed", "data") if width else ("data",)
+            wave = _stacked(wave, width, np.stack) if width else wave
             place = NamedSharding(self.devices, PartitionSpec(*axes))
             found.append(mesh.put(wave, place))
         return tuple(found)
 
     def to_device(self, wave: Wave, number: int = 0) -> Wave:
         """Brings a wave that waits onto the devices."""
-        if len(self.waves) == 1:
-            return wave
-        return mesh.put(wave, self._place(number))
+        return wave if len(self.waves) == 1 else mesh.put(wave, self._place(number))
 
     def to_host(self, wave: Wave) -> Wave:
         """Takes a wave back to the host, if there are others."""
@@ -115,13 +114,11 @@ class SeedLayout(NamedTuple):
         several = jax.process_count() > 1
         return several or len(self.waves) > 1 or self.devices.shape["seed"] > 1
 
-    def _stacked(self, trees: Iterable[PyTree]) -> Iterator[Wave]:
+    def _by_wave(self, trees: Iterable[PyTree]) -> Iterator[tuple[Wave, int]]:
+        """The trees of each wave, one a seed, and its width."""
         trees = iter(trees)
         for number, count in enumerate(self.waves):
-            wave = tuple(itertools.islice(trees, count))
-            wave = mesh.replicate(wave, self.devices)
-            width = self.width(number)
-            yield _stacking(self._place(number), width)(wave) if width else wave
+            yield tuple(itertools.islice(trees, count)), self.width(number)
 
     def _place(self, number: int) -> NamedSharding:
         axes = ("seed",) if self.width(number) else ()
@@ -143,10 +140,9 @@ def choose_layout(
 
 
 def _stacked(trees: Wave, width: int, stack: Callable) -> Wave:
-    groups = [trees[i : i + width] for i in range(0, len(trees), width)]
-    return tuple(
-        jax.tree.map(lambda *leaves: stack(leaves), *group) for group in groups
-    )
+    groups = (trees[i : i + width] for i in range(0, len(trees), width))
+    join = functools.partial(jax.tree.map, lambda *leaves: stack(leaves))
+    return tuple(join(*group) for group in groups)
 
 
 def _each(wave: Wave) -> list[PyTree]:
@@ -202,24 +198,20 @@ class Strategy(NamedTuple):
         return bool(self.convolutions)
 
 
-STRATEGIES: Mapping[str, Strategy] = types.MappingProxyType(
-    {
-        "unrolled": Strategy("unrolled"),
-        "threaded": Strategy("threaded"),
-        "looped": Strategy("looped"),
-        "vmapped": Strategy("looped", "grouped"),
-        "unrolled_convolutions": Strategy("looped", "unrolled"),
-    }
-)
+STRATEGIES: Mapping[str, Strategy] = {
+    "unrolled": Strategy("unrolled"),
+    "threaded": Strategy("threaded"),
+    "looped": Strategy("looped"),
+    "vmapped": Strategy("looped", "grouped"),
+    "unrolled_convolutions": Strategy("looped", "unrolled"),
+}
 
 # What "auto" chooses from where one device, or all of one share, train several seeds.
-AUTO_CANDIDATES: Mapping[str, tuple[str, ...]] = types.MappingProxyType(
-    {
-        "cpu": ("threaded", "looped"),
-        "gpu": ("looped", "vmapped", "unrolled_convolutions"),
-        "tpu": ("looped", "vmapped"),
-    }
-)
+AUTO_CANDIDATES: Mapping[str, tuple[str, ...]] = {
+    "cpu": ("threaded", "looped"),
+    "gpu": ("looped", "vmapped", "unrolled_convolutions"),
+    "tpu": ("looped", "vmapped"),
+}
 
 
 def default_strategy(backend: str, devices: int = 1) -> str:
@@ -233,11 +225,9 @@ def default_strategy(backend: str, devices: int = 1) -> str:
 
 def check_strategy(name: str) -> None:
     """Refuses the name of no strategy."""
-    if name not in ("auto", *STRATEGIES):
-        raise ValueError(
-            f"config.run.strategy: must be one of auto, {', '.join(STRATEGIES)}, "
-            f"got {name!r}"
-        )
+    known = ("auto", *STRATEGIES)
+    if name not in known:
+        jc.refuse("config.run.strategy", f"be one of {', '.join(known)}", name)
 
 
 def resolve_strategy(name: str, devices: jax.sharding.Mesh) -> Strategy:
@@ -273,14 +263,9 @@ def map_seeds(
         return many
     alone = jax.jit(tree, **kept)
     each = _threads(max(layout.waves)) if strategy.dispatch == "threaded" else map
-
-    def many(states, args, shared, static):
-        def call(state, arg):
-            return alone(state, arg, shared, static)
-
-        return tuple(each(call, states, args))
-
-    return many
+    return lambda states, args, shared, static: tuple(
+        each(lambda state, arg: alone(state, arg, shared, static), states, args)
+    )
 
 
 def multi_step(one: SeedFunction, strategy: Strategy, layout: SeedLayout) -> MultiStep:
@@ -305,13 +290,17 @@ def multi_step(one: SeedFunction, strategy: Strategy, layout: SeedLayout) -> Mul
         here = [i for i, arg in enumerate(steps[0]) if arg is not None]
         if len(here) == len(states):
             return several(states, steps, shared, static)
-        outs = [(None,) * len(states)] * len(steps)
+        nothing = (None,) * len(states)
         if not here:
-            return states, outs
+            return states, [nothing] * len(steps)
         steps = [tuple(args[i] for i in here) for args in steps]
         some = several(tuple(states[i] for i in here), steps, shared, static)
-        placed = functools.partial(_placed, here)
-        return placed(states, some[0]), [*map(placed, outs, some[1])]
+
+        def placed(new, old=nothing):  # Each in its place again.
+            by_place = dict(zip(here, new, strict=True))
+            return tuple(by_place.get(i, one) for i, one in enumerate(old))
+
+        return placed(some[0], states), [*map(placed, some[1])]
 
     def advance(states, steps, shared, static):
         kept, seen = [], []
@@ -323,12 +312,6 @@ def multi_step(one: SeedFunction, strategy: Strategy, layout: SeedLayout) -> Mul
         return tuple(kept), list(zip(*seen, strict=True))
 
     return advance
-
-
-def _placed(here: Sequence[int], whole: Sequence, some: Sequence) -> tuple:
-    """A sequence with others in these places."""
-    by_place = dict(zip(here, some, strict=True))
-    return tuple(by_place.get(i, one) for i, one in enumerate(whole))
 
 
 def _threaded(tree: SeedFunction, layout: SeedLayout) -> Callable:
@@ -363,13 +346,18 @@ def map_tree(one: SeedFunction, layout: SeedLayout, strategy: Strategy) -> SeedF
     """Makes of a function of one seed one of a tree of seeds, wherever these lie."""
     if not layout.width(0):
         return one
-    devices, several = layout.devices, _vectorised(one, strategy.convolutions)
+    devices = layout.devices
+    apart = None if strategy.convolutions == "grouped" else convolutions.over_seeds(one)
 
     def tree(state, arg, shared, static):
         def share(state, arg, shared):
-            if len(jax.tree.leaves(state)[0]) > 1:
-                return several(state, arg, shared, static)
-            return _alone(one, state, arg, shared, static)
+            if len(jax.tree.leaves(state)[0]) == 1:  # Computed as it would be alone.
+                state, arg = jax.tree.map(lambda x: x[0], (state, arg))
+                return jax.tree.map(lambda x: x[None], one(state, arg, shared, static))
+            if apart:
+                return apart(state, arg, shared, static)
+            each = jax.vmap(lambda state, arg: one(state, arg, shared, static))
+            return each(state, arg)
 
         if devices.shape["seed"] == 1:
             return share(state, arg, shared)
@@ -384,21 +372,3 @@ def map_tree(one: SeedFunction, layout: SeedLayout, strategy: Strategy) -> SeedF
         )(state, arg, shared)
 
     return tree
-
-
-def _vectorised(one: SeedFunction, kind: str) -> SeedFunction:
-    if kind != "grouped":
-        return convolutions.over_seeds(one)
-
-    def several(state, arg, shared, static):
-        return jax.vmap(lambda state, arg: one(state, arg, shared, static))(state, arg)
-
-    return several
-
-
-def _alone(
-    one: SeedFunction, state: Any, arg: Any, shared: Any, static: Hashable
-) -> Any:
-    """A single seed with a leading axis of one is computed as it would be alone."""
-    state, arg = jax.tree.map(lambda x: x[0], (state, arg))
-    return jax.tree.map(lambda x: x[None], one(state, arg, shared, static))

@@ -84,11 +84,14 @@ class Stage:
         return self.pipelines["train"].order
 
     @property
+    def state_shape(self) -> PyTree:
+        """Shapes of the state of one member."""
+        return jax.eval_shape(self.program.draw, prng.key(0), None)
+
+    @property
     def state_shapes(self) -> tuple:
         """Shapes of the states of all its members, to read a checkpoint into."""
-        return (jax.eval_shape(self.program.draw, prng.key(0), None),) * len(
-            self.members
-        )
+        return (self.state_shape,) * len(self.members)
 
     @property
     def streams(self) -> bool:
@@ -104,7 +107,7 @@ class Stage:
         """Of its first step."""
         fed = {name: one.shapes() for name, one in self.pipelines.items()}
         return StepShapes(
-            jax.eval_shape(self.program.draw, prng.key(0), None),
+            self.state_shape,
             jax.eval_shape(lambda: seed_argument(self.members[0])),
             {name: taken for name, (taken, _) in fed.items()},
             {name: held for name, (_, held) in fed.items()},
@@ -150,10 +153,8 @@ class Stage:
 
     def batch(self, seed: int, step: int) -> dict[str, Any]:
         """A seed's batch at a step of the run: its places in what is shared, or its rows."""
-        return {
-            name: one.batch(seed, step - self.first)
-            for name, one in self.pipelines.items()
-        }
+        fed, local = self.pipelines.items(), step - self.first
+        return {name: one.batch(seed, local) for name, one in fed}
 
     def batches(self, step: int, count: int = 1) -> list[seed_axis.PackedStates]:
         """The arguments of `count` steps: each member's own, and its batch."""
@@ -171,9 +172,7 @@ class Stage:
     ) -> seed_axis.PackedStates:
         """The arguments of a step, None for members of these names: they do not take it."""
         stay = (member.name not in names for member in self.members)
-        return tuple(
-            tuple(arg if next(stay) else None for arg in wave) for wave in args
-        )
+        return tuple(tuple(x if next(stay) else None for x in wave) for wave in args)
 
     def wait(self, step: int, halt: Callable[[], bool]) -> bool:
         """Waits for what is held at a step; False where `halt` said so before."""
@@ -182,16 +181,14 @@ class Stage:
 
     def shared(self, step: int) -> dict[str, input_pipeline.Rows]:
         """What all seeds draw from at a step of the run, on the devices."""
-        return {
-            name: one.shared(step - self.first) for name, one in self.pipelines.items()
-        }
+        fed, local = self.pipelines.items(), step - self.first
+        return {name: one.shared(local) for name, one in fed}
 
     def next_change(self, step: int) -> int:
         """The first later step at which another thing is held."""
         local = step - self.first
-        return self.first + min(
-            one.next_change(local) for one in self.pipelines.values()
-        )
+        changes = (one.next_change(local) for one in self.pipelines.values())
+        return self.first + min(changes)
 
     def close(self) -> None:
         """Stops what reads ahead."""
@@ -224,8 +221,17 @@ def build_stages(
         begin = built[-1].last if built else 0
         built.append(_build_stage(stage, begin, spec, fed, images, devices, make))
     if config["vary"] and images is not None:
-        effects = (_reached(config, stage) for stage in built)
-        check_effective(config, set().union(*effects))
+        reached = set().union(*(_reached(config, stage) for stage in built))
+        for i, key in enumerate(run_spec.varied_keys(config)):
+            if key in reached:
+                continue
+            stages, room = config["stages"], key.partition(".")[0]
+            staged = stages and all(room in stage for stage in stages)
+            hint = f": stages have their own, such as stages.0.{key}" if staged else ""
+            raise ValueError(
+                f"config.vary[{i}].key: {key} has no effect on any step{hint}; vary what "
+                "the steps use"
+            )
     return built
 
 
@@ -248,30 +254,19 @@ def _build_stage(
     beside = plans["other"].inputs if "other" in plans else ()
     beside = build.transforms(f"{at}.train.other.inputs", beside)
     net = build.network(part, classes, math.prod(one.views for one in inputs))
-
-    def algorithm(options: Mapping[str, Any]) -> base.Algo:
-        return build.algorithm(options, net, plan.columns)
-
+    algorithm = functools.partial(build.algorithm, net=net, columns=plan.columns)
     algo, norm_group = algorithm(part["algo"]), part["model"].get("norm_group", 0)
     pieces = _pieces(part["train"], algo, norm_group, plan.order.period)
-    alike = functools.partial(
-        make_program,
-        inputs=inputs,
-        other=beside,
-        classes=classes,
-        shape=source.shape,
-        first=first,
-        rollback=rollback,
-        in_chunks=devices.size == 1 and xla.platform() == "cpu",
-        **lasting,
-        **pieces,
-    )
+    same = dict(inputs=inputs, other=beside, classes=classes, shape=source.shape)
+    same |= dict(first=first, rollback=rollback, **lasting, **pieces)
+    same["in_chunks"] = devices.size == 1 and xla.platform() == "cpu"
 
     def program_for(values: tuple) -> SeedProgram:
         varied = run_spec.stage_specs(run_spec.with_values(config, values))[number]
-        return alike(algorithm(varied.config["algo"]), varied.config["optim"])
+        options = varied.config["optim"]
+        return make_program(algorithm(varied.config["algo"]), options, **same)
 
-    program = alike(algo, part["optim"])
+    program = make_program(algo, part["optim"], **same)
     if config["vary"]:
         for branch in spec.branches[1:]:
             other = algorithm(branch.stages[number].config["algo"])
@@ -282,27 +277,11 @@ def _build_stage(
         groups = (algo.mix_group, *(one.mix_group for one in (*inputs, *beside)))
         checked = part["train"]["batch"], math.lcm(*groups), devices
         mesh.check_batch(*checked, norm_group=norm_group, **pieces)
-        fed = functools.partial(
-            make,
-            images=images,
-            devices=devices,
-            seeds=config["seeds"],
-            steps=total,
-            reading=reader_options(config["run"]["loading"], devices),
-        )
-        pipelines = {name: fed(one) for name, one in plans.items()}
-    return Stage(
-        spec=stage,
-        members=spec.members,
-        first=first,
-        last=first + total,
-        algo=algo,
-        shape=source.shape,
-        pipelines=pipelines,
-        program=program,
-        program_for=program_for,
-        rollback=rollback,
-    )
+        fed = dict(images=images, devices=devices, seeds=config["seeds"], steps=total)
+        fed["reading"] = reader_options(config["run"]["loading"], devices)
+        pipelines = {name: make(one, **fed) for name, one in plans.items()}
+    fixed = (stage, spec.members, first, first + total, algo, source.shape)
+    return Stage(*fixed, pipelines, program, program_for, rollback)
 
 
 def make_program(
@@ -326,8 +305,8 @@ def make_program(
 
     def txs_at(scale: Any) -> tuple:
         rated = {**options, "rate": scale * options["rate"]}
-        optimiser = functools.partial(optim.from_options, rated)
-        return tuple(optimiser(one, total, steps_per_epoch) for one in algo.updates)
+        lasting = (total, steps_per_epoch)
+        return tuple(optim.from_options(rated, one, *lasting) for one in algo.updates)
 
     learning |= dict(average=average, first=first, rollback=rollback)
     step = make_seed_step(algo, txs_at, **learning)
@@ -345,18 +324,23 @@ def _reached(config: Mapping[str, Any], stage: Stage) -> set[str]:
     state, (key, _), taken, held, _ = stage.shapes
     image = jax.ShapeDtypeStruct((1, *stage.shape, 3), np.uint8)
     net = train_step.net_of(state)
-    reached = functools.partial(affecting_keys, config)
-    draws = reached(lambda values: stage.program_for(values).draw, key, None)
-    check_shared("the weights at the start", draws)
-    scores = reached(
-        lambda values: stage.program_for(values).logits, net, None, image, None
-    )
-    check_shared("how decisions are made", scores)
+
+    def reached(part: Callable[[SeedProgram], Callable], *args: Any) -> set[str]:
+        return affecting_keys(config, lambda x: part(stage.program_for(x)), *args)
+
+    drawn = reached(lambda made: made.draw, key, None)
+    scored = reached(lambda made: made.logits, net, None, image, None)
+    what = "the weights at the start" if drawn else "how decisions are made"
+    if shared := drawn or scored:
+        raise ValueError(
+            f"config.vary: {', '.join(sorted(shared))} must not change {what}, which "
+            "all branches share; start a run for each value"
+        )
     found = set()
     for static in {stage.static(step) for step in range(stage.first, stage.last)}:
 
-        def step(values, static=static):
-            return functools.partial(stage.program_for(values).step, static=static)
+        def step(made, static=static):
+            return functools.partial(made.step, static=static)
 
         found |= reached(step, state, (key, taken), held)
     return found
@@ -441,18 +425,13 @@ def make_seed_step(
 
     def one(state, arg, held, static):
         key, taken = arg
-        with jax.named_scope("data"):
-            batch = input_pipeline.assemble_batch(
-                held["train"], taken["train"], classes
-            )
-        stream = prng.stream(key, "augment")
+        gather = jax.named_scope("data")(input_pipeline.assemble_batch)
+        batch = gather(held["train"], taken["train"], classes)
         if "other" in taken:
-            with jax.named_scope("data"):
-                beside = input_pipeline.assemble_batch(
-                    held["other"], taken["other"], None
-                )
+            beside = gather(held["other"], taken["other"], None)
             apart = prng.stream(key, "augment/other")
             batch["other"] = transform_batch(beside, apart, state.step, other)
+        stream = prng.stream(key, "augment")
         batch = transform_batch(batch, stream, state.step, inputs)
         return take(state, batch, key, static)
 
@@ -523,31 +502,12 @@ def affecting_keys(config: Mapping[str, Any], make: Callable, *args: Any) -> set
     return {key for key, of_it in zip(known, used) if of_it}
 
 
-def check_shared(what: str, reached: set[str]) -> None:
-    """Refuses keys that would change what all branches have in common."""
-    if reached:
-        raise ValueError(
-            f"config.vary: {', '.join(sorted(reached))} must not change {what}, which "
-            "all branches share; start a run for each value"
-        )
-
-
-def check_effective(config: Mapping[str, Any], reached: set[str]) -> None:
-    """Refuses keys that no step of any stage depends on."""
-    for i, key in enumerate(run_spec.varied_keys(config)):
-        if key not in reached:
-            stages, room = config["stages"], key.partition(".")[0]
-            staged = stages and all(room in stage for stage in stages)
-            hint = f": stages have their own, such as stages.0.{key}" if staged else ""
-            raise ValueError(
-                f"config.vary[{i}].key: {key} has no effect on any step{hint}; vary what "
-                "the steps use"
-            )
-
-
 def check_same_program(one: base.Algo, other: base.Algo, steps: int) -> None:
     """Refuses values between which more differs than a number, in so many steps."""
-    a, b = ([*map(_name, x.updates), *x.parts] for x in (one, other))
+    a, b = (
+        [*((u.loss, u.plus, u.clip is None, u.decay) for u in x.updates), *x.parts]
+        for x in (one, other)
+    )
     if a != b or one.mix_group != other.mix_group:
         raise ValueError(
             f"config.vary: the values must make one algorithm, got updates and parts {a} "
@@ -561,7 +521,3 @@ def check_same_program(one: base.Algo, other: base.Algo, steps: int) -> None:
                 "config.vary: the values must make one algorithm, got programs that "
                 f"differ at step {step} of {steps}; start a run for each value"
             )
-
-
-def _name(update: base.Update) -> tuple:
-    return update.loss, update.plus, update.clip is None, update.decay

@@ -1,8 +1,7 @@
 """The train state of one seed and the pure step over an algorithm's updates."""
 
 import collections
-import functools
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -80,13 +79,10 @@ def make_step(
     selected = _selected(algo, txs)
     followed = _full_batch if accumulate == 1 else _in_turn(accumulate, block)
 
-    def step(
-        state: State, batch: base.Batch, key: PRNGKeyArray, static: Hashable = None
-    ) -> tuple[State, dict[str, Float[Array, ""]]]:
+    def step(state, batch, key, static=None):
         key = jax.random.fold_in(prng.stream(key, "algorithm"), state.step)
-        losses, gradient, aux = followed(
-            algo, state.params, state.stats, batch, key, static
-        )
+        given = state.params, state.stats, batch, key, static
+        losses, gradient, aux = followed(algo, *given)
         opts, deltas, norms = [], [], {}
         for update, tx, opt in zip(algo.updates, selected, state.opt):
             grads, norm = _gradient(update, gradient, state.params)
@@ -141,7 +137,18 @@ def _full_batch(
         params,
         has_aux=True,
     )
-    return losses, functools.partial(_pulled, push, params, losses), aux
+
+    def gradient(name: str) -> PyTree:
+        """Transposes that loss's part of the linear map.
+
+        Zero cotangents for the other losses would give the same, but are computed with:
+        SagNet's step then takes a quarter more operations.
+        """
+        transposed = jax.linear_transpose(lambda tangent: push(tangent)[name], params)
+        (grads,) = transposed(jnp.ones_like(losses[name]))
+        return grads
+
+    return losses, gradient, aux
 
 
 def _in_turn(count: int, block: int) -> Callable:
@@ -163,10 +170,7 @@ def _in_turn(count: int, block: int) -> Callable:
             part = micro_batch(batch, number, count, block)
             now = jax.random.fold_in(key, number)
             losses, gradient, aux = _full_batch(algo, params, stats, part, now, static)
-            sums = {
-                name: jax.tree.map(jnp.add, total, gradient(name))
-                for name, total in sums.items()
-            }
+            sums = {k: jax.tree.map(jnp.add, v, gradient(k)) for k, v in sums.items()}
             return (aux.stats, sums), (losses, aux.metrics)
 
         (stats, sums), each = loop(one, (stats, zeros), jnp.arange(count))
@@ -229,12 +233,8 @@ def _gradient(
 
     Second comes the L2 norm of its loss's gradient over what it trains, before any clip.
     """
-    grads = gradient(update.loss)
-    trained = jax.tree.map(
-        lambda label, g: g if label == "trained" else None,
-        _labels(update, params),
-        grads,
-    )
+    grads, labels = gradient(update.loss), _labels(update, params)
+    trained = jax.tree.map(lambda x, g: g if x == "trained" else None, labels, grads)
     with jax.named_scope("guard"):
         norm = optax.tree.norm(trained)
     if update.clip is not None:
@@ -252,20 +252,9 @@ def _by_loss(norms: Mapping[tuple, Float[Array, ""]]) -> dict[str, Float[Array, 
     named, seen = {}, collections.Counter()
     for (loss, _), norm in norms.items():
         seen[loss] += 1
-        name = f"gradient_norm_{loss}"
-        named[name if seen[loss] == 1 else f"{name}_{seen[loss]}"] = norm
+        number = f"_{seen[loss]}" * (seen[loss] > 1)
+        named[f"gradient_norm_{loss}{number}"] = norm
     return named
-
-
-def _pulled(push: Callable, params: PyTree, losses: Mapping, name: str) -> PyTree:
-    """The gradient of one loss, by transposing that loss's part of the linear map.
-
-    Zero cotangents for the other losses would give the same, but are computed with:
-    SagNet's step then takes a quarter more operations.
-    """
-    transposed = jax.linear_transpose(lambda tangent: push(tangent)[name], params)
-    (grads,) = transposed(jnp.ones_like(losses[name]))
-    return grads
 
 
 def _selected(
@@ -283,13 +272,10 @@ def _selected(
 
 def _labels(update: base.Update, params: PyTree) -> PyTree:
     def label(path: tuple[Any, ...], _: Array) -> str:
-        return "trained" if update.trains(_names(path)) else "frozen"
+        names = tuple(str(entry.key) for entry in path)
+        return "trained" if update.trains(names) else "frozen"
 
     return jax.tree_util.tree_map_with_path(label, params)
-
-
-def _names(path: tuple[Any, ...]) -> base.Path:
-    return tuple(str(entry.key) for entry in path)
 
 
 def clip_scale(grads: PyTree, limit: float) -> Float[Array, ""]:
