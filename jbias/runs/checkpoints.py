@@ -61,14 +61,12 @@ class LatestAndBest(checkpoint_managers.PreservationPolicy):
     valid_at: ValidAt
 
     def should_preserve(self, checkpoints: Sequence, *, context: Any) -> list[bool]:
-        del context
         kept = set(range(len(checkpoints))[-self.keep :])
         best = {}
         for i, checkpoint in enumerate(checkpoints):
             metrics = checkpoint.metrics
-            if metrics == {}:
-                metrics = self.valid_at(checkpoint.step)
-                kept |= {i} if metrics is None else set()
+            if metrics == {} and (metrics := self.valid_at(checkpoint.step)) is None:
+                kept.add(i)
             for seed, accuracy in (metrics or {}).items():
                 if seed not in best or accuracy > best[seed][0]:
                     best[seed] = (accuracy, i)
@@ -76,22 +74,20 @@ class LatestAndBest(checkpoint_managers.PreservationPolicy):
         return [i in kept for i in range(len(checkpoints))]
 
 
-def repair_metrics(directory: epath.Path) -> None:
+def _repair_metrics(directory: epath.Path) -> None:
     """Writes metrics anew that are damaged: orbax reads all, and fails at the first.
 
     What they say stands beside the states too, under a sum.
     """
     for path in directory.glob("*/metrics/metrics"):
-        step = path.parent.parent.name
-        if not step.isdecimal():
+        if not (checkpoint := path.parent.parent).name.isdecimal():
             continue  # Of a save that a kill ended.
-        known = (info_beside(path.parent.parent) or {}).get("valid")
-        try:
+        known, whole = (info_beside(checkpoint) or {}).get("valid"), False
+        with contextlib.suppress(ValueError):
             held = files.read_json(path, dict, "")
             whole = all(isinstance(x, float | int) for x in held.values())
-        except ValueError:
-            held, whole = None, False
-        if not whole or known is not None and held != known:
+            whole = whole and known in (None, held)
+        if not whole:
             files.write(path, json.dumps(known or {}))
 
 
@@ -137,7 +133,7 @@ class CheckpointStore:
         if not team.is_main:
             return
         self.directory.mkdir(parents=True, exist_ok=True)
-        repair_metrics(self.directory)
+        _repair_metrics(self.directory)
         self.manager = _manager(
             self.directory,
             preservation_policy=LatestAndBest(keep, valid_at),
@@ -165,25 +161,19 @@ class CheckpointStore:
         where the disk does not take it; earlier steps stay as they are. ValueError where
         the processes no longer train the same weights.
         """
-        self.saving = True
-        known = self._check_same(step, states)
-        if self._team.is_main:
-            write = self._replace if step == self.step else self._write
-            write(step, states, {**info, "valid": valid}, valid, known)
-        self.step, self.complete, self.saving = step, bool(info.get("records")), False
-
-    def _check_same(self, step: int, states: tuple) -> int | None:
-        """The states' sum, where there are several processes to compare it."""
-        if self._team.count == 1:
-            return None
-        sums = self._team.all_gather("a checkpoint", states_checksum(states))
+        self.saving, sums = True, [None]
+        if self._team.count > 1:
+            sums = self._team.all_gather("a checkpoint", states_checksum(states))
         if len(set(sums)) > 1:
             raise ValueError(
                 f"processes: their weights differ at step {step} (sums {sums}), though all "
                 "take the same steps; use machines, devices and packages of one kind, and "
                 f"go on from the checkpoint of step {max(self.step, 0)}"
             )
-        return sums[0]
+        if self._team.is_main:
+            write = self._replace if step == self.step else self._write
+            write(step, states, {**info, "valid": valid}, valid, sums[0])
+        self.step, self.complete, self.saving = step, bool(info.get("records")), False
 
     def _write(
         self,
@@ -193,7 +183,14 @@ class CheckpointStore:
         valid: dict[str, float] | None,
         known: int | None,
     ) -> None:
-        self._check_room(step, states)
+        needed = sum(leaf.nbytes for leaf in jax.tree.leaves(states))
+        free = files.free_bytes(self.directory)
+        if free is not None and free < needed:  # Before anything is half written.
+            raise OSError(
+                f"checkpoint: cannot save step {step} in {self.directory}: No space left "
+                f"on device: {needed / 2**20:.0f} MiB needed, {free / 2**20:.0f} MiB free; "
+                + files.REMEDY
+            )
         args = ocp.args.Composite(
             state=ocp.args.StandardSave(states),
             info=ocp.args.JsonSave(with_checksums(states, info, known)),
@@ -214,42 +211,30 @@ class CheckpointStore:
     def _put_back(self) -> None:
         """Restores what a kill inside `_replace` left aside."""
         aside = self.directory.parent / "replaced"
-        if not aside.exists():
-            return
-        for path in aside.iterdir():
-            there = self.directory / path.name
-            if not files.is_saved(there):
-                there.rmtree(missing_ok=True)
-                files.move(path, there)
-        aside.rmtree()
-        self.manager.reload()
-
-    def _check_room(self, step: int, states: tuple) -> None:
-        """Refuses before anything is half written."""
-        needed = sum(leaf.nbytes for leaf in jax.tree.leaves(states))
-        free = files.free_bytes(self.directory)
-        if free is not None and free < needed:
-            raise OSError(
-                f"checkpoint: cannot save step {step} in {self.directory}: No space left "
-                f"on device: {needed / 2**20:.0f} MiB needed, {free / 2**20:.0f} MiB free; "
-                + files.REMEDY
-            )
+        if aside.exists():
+            for path in aside.iterdir():
+                there = self.directory / path.name
+                if not files.is_saved(there):
+                    there.rmtree(missing_ok=True)
+                    files.move(path, there)
+            aside.rmtree()
+            self.manager.reload()
 
     def wait(self) -> None:
         """Waits until what was saved stands on the disk."""
+        self._in_main(lambda: self.manager.wait_until_finished())
+
+    def _in_main(self, act: Callable[[], None]) -> None:
         if self._team.is_main:
             with _in_one_line(self.directory, self.manager.latest_step()):
-                self.manager.wait_until_finished()
+                act()
 
     def close(self) -> None:
         """Waits until what was saved stands on the disk, and closes."""
-        if not self._team.is_main:
-            return
         try:
             self.wait()
         finally:
-            with _in_one_line(self.directory, self.manager.latest_step()):
-                self.manager.close()
+            self._in_main(lambda: self.manager.close())
 
     def info(self, step: int) -> dict[str, Any]:
         """What stands beside a step's states; any error passes."""
@@ -278,7 +263,6 @@ class CheckpointStore:
         def read() -> tuple[tuple, dict[str, Any]] | None:
             with _noting_damage({}, step):
                 return _state_and_info(self.manager, step, template)
-            return None
 
         return self._in_all(template, read)
 
@@ -348,7 +332,6 @@ def _noting_damage(damaged: dict[int, str], step: int) -> Iterator[None]:
     """Notes why a step cannot be read, unless the machine or the model is at fault."""
     try:
         yield
-        return
     except (*MACHINE_ERRORS, _Mismatch):
         raise
     # Orbax and tensorstore raise bare Exceptions for damaged bytes.
@@ -360,7 +343,8 @@ def _noting_damage(damaged: dict[int, str], step: int) -> Iterator[None]:
                 "nothing was changed: bring the disk back, and run the same command again"
             ) from error
         damaged[step] = first_line(error)
-    heap.collect_silently()
+    if step in damaged:
+        heap.collect_silently()
 
 
 def latest_info(directory: epath.PathLike) -> dict[str, Any]:
@@ -433,14 +417,12 @@ def _states(manager, step, shapes, sealed):
             raise _Mismatch(first_line(error)) from error
         raise
     verify_states(sealed, states)
-    for (path, one), other in zip(
-        jax.tree.leaves_with_path(states), jax.tree.leaves(shapes), strict=True
-    ):
+    pairs = zip(jax.tree.leaves_with_path(states), jax.tree.leaves(shapes), strict=True)
+    for (path, one), other in pairs:
         if (one.shape, one.dtype) != (other.shape, other.dtype):
-            where = jax.tree_util.keystr(path)
             raise _Mismatch(
-                f"{where} has shape {one.shape} {one.dtype}, not {other.shape} "
-                f"{other.dtype}"
+                f"{jax.tree_util.keystr(path)} has shape {one.shape} {one.dtype}, not "
+                f"{other.shape} {other.dtype}"
             )
     return states
 
@@ -484,11 +466,9 @@ def verified_info(sealed: Mapping[str, Any]) -> dict[str, Any]:
 
 def verify_states(sealed: Mapping[str, Any], states: tuple) -> None:
     """ValueError where states are not those that were sealed."""
-    if "states" in sealed:
-        same = states_checksum(states) == sealed["states"]
-    else:  # As checkpoints had it once.
-        same = states_checksum(states, sealed["body"]) == sealed["sum"]
-    if not same:
+    body = "" if "states" in sealed else sealed["body"]  # As checkpoints had it once.
+    known = sealed["sum"] if body else sealed["states"]
+    if states_checksum(states, body) != known:
         raise ValueError("its content does not match its sum")
 
 

@@ -36,18 +36,19 @@ def damage(path: epath.PathLike, held: Any, *, quick: bool = False) -> str:
     path = epath.Path(path)
     try:
         if quick and isinstance(held, list):
-            return "is damaged" if path.stat().length != held[0] else ""
-        found = checksum(path.read_bytes())
+            whole = path.stat().length == held[0]
+        else:
+            found = checksum(path.read_bytes())
+            whole = held in (found, found[1])
     except (FileNotFoundError, NotADirectoryError):
         return "is gone"
-    return "is damaged" if held not in (found, found[1]) else ""
+    return "" if whole else "is damaged"
 
 
 def write(workdir: epath.Path, sums: Checksums, name: str = NAME) -> None:
     """Seals these files, and no others."""
-    files.save(
-        workdir / name, json.dumps({"sum": _checksum_of_all(sums), "files": sums})
-    )
+    content = json.dumps({"sum": _checksum_of_all(sums), "files": sums})
+    files.save(workdir / name, content)
 
 
 def read(workdir: epath.PathLike, name: str = NAME) -> dict[str, Any]:
@@ -110,10 +111,8 @@ def check(folder: epath.PathLike, wanted: Callable[[str], bool]) -> None:
         if read_folder(folder).get(name) != held[name]:
             return check(folder, wanted)  # It is just being written anew.
         seal = FOLLOWER if name in read_folder(folder, follower=True) else NAME
-        anew = (
-            "the run's command, or jbias.evaluate --follow, makes it anew from its "
-            "checkpoint; else "
-        ) * is_record(name)
+        anew = "the run's command, or jbias.evaluate --follow, makes it anew from its "
+        anew = f"{anew}checkpoint; else " * is_record(name)
         raise ValueError(
             f"{epath.Path(folder) / name} {what}: it is not as the run wrote it ({seal}); "
             f"{anew}restore it, or delete {seal} to take all files as they are"

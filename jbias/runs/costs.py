@@ -61,13 +61,10 @@ def parse_energy(where: str, given: Mapping[str, float]) -> Energy:
     for key in given:
         jc.check_known(where, key, Energy._fields)
     energy = Energy(**given)
-    bounds = dict(watts=(0, 1e6), share=(0, 1), pue=(1, 10), intensity=(0, 10))
-    for name, (low, high) in bounds.items():
-        value = getattr(energy, name)
+    bounds = ((0, 1e6), (0, 1), (1, 10), (0, 10))  # Of each field.
+    for name, value, (low, high) in zip(Energy._fields, energy, bounds, strict=True):
         if type(value) not in (int, float) or not low <= value <= high:
-            raise ValueError(
-                f"{where}.{name}: must be from {low:g} to {high:g}, got {value!r}"
-            )
+            jc.refuse(f"{where}.{name}", f"be from {low:g} to {high:g}", value)
     return energy
 
 
@@ -166,15 +163,13 @@ def total(starts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     "hours" are device hours by work. Energy and emissions are None where those of any
     start are.
     """
-    starts = list(starts)
-
-    def added(key):
+    starts, sums = list(starts), {}
+    for key in ("device_hours", "energy_kwh", "kg_co2e"):
         values = [one[key] for one in starts]
-        return None if None in values else sum(values)
+        sums[key] = None if None in values else sum(values)
 
     def hours(work):
         spent = (one["devices"] * one["seconds"].get(work, 0.0) for one in starts)
         return sum(spent) / 3600
 
-    sums = {key: added(key) for key in ("device_hours", "energy_kwh", "kg_co2e")}
     return {"starts": len(starts), **sums, "hours": {k: hours(k) for k in PHASES}}

@@ -58,8 +58,7 @@ class RecordStore:
             name = branch.fields["run"]
             text = results.dumps(record for record in records if record.run == name)
             known = checksums.checksum(text.encode())
-            what = "" if again else checksums.damage(path, known)
-            if what:
+            if what := "" if again else checksums.damage(path, known):
                 self._say(
                     f"{path} {what}: written anew from the checkpoint of its step"
                 )
@@ -75,18 +74,16 @@ class RecordStore:
         `info_at` gives what stands beside a checkpoint; ValueError where there is none.
         """
         held = {k: v for k, v in self.sums.items() if checksums.is_record(k)}
-        if not self._branches:
-            return
-        for name, what in checksums.find_damaged(self._workdir, held):
-            path = self._workdir / name
+        damaged = checksums.find_damaged(self._workdir, held)
+        for name, what in damaged if self._branches else ():
+            path, step = self._workdir / name, _step(name)
             try:
-                text = info_at(int(path.stem))["records"]
-                where = f"the checkpoint of step {path.stem}"
-                records = results.loads(text, where=where)
+                text = info_at(step)["records"]
+                records = results.loads(text, where=f"the checkpoint of step {step}")
             # Of a step that went, and of a damaged one, orbax raises anything.
             except Exception as error:
                 raise lost_error(path, what) from error
-            self.write(int(path.stem), records, again=False)
+            self.write(step, records, again=False)
 
     def seal(self, lost: Iterable[str] = ()) -> None:
         """Seals what is written; tells which of the `lost` files still are."""
@@ -117,17 +114,15 @@ def pending(workdir: epath.Path) -> Iterator[int]:
     """The steps saved for another process to evaluate, while nobody has, in order."""
     folder = workdir / "checkpoints"
     for step in checkpoints.steps(folder):
-        evaluated = is_evaluated(workdir, step)
-        if not evaluated and checkpoints.awaits_evaluation(folder, step):
+        done = is_evaluated(workdir, step)
+        if not done and checkpoints.awaits_evaluation(folder, step):
             yield step
 
 
 def is_evaluated(workdir: epath.Path, step: int) -> bool:
     """Whether a step is evaluated, in every branch."""
-    return all(
-        records_path(folder, step).exists()
-        for folder in results.branch_folders(workdir)
-    )
+    folders = results.branch_folders(workdir)
+    return all(records_path(folder, step).exists() for folder in folders)
 
 
 def is_valid(r: results.Record) -> bool:
@@ -185,9 +180,9 @@ def find_damaged(
 
 def describe_lost(workdir: epath.Path, lost: Mapping[str, str]) -> str:
     return (
-        f"{workdir}: {checksums.summarize(lost.items())}, not to be made anew: no checkpoint of the "
-        "step is kept, or config.run.decisions is off; the records stand; restore from a "
-        "copy, or train again in another --workdir"
+        f"{workdir}: {checksums.summarize(lost.items())}, not to be made anew: no "
+        "checkpoint of the step is kept, or config.run.decisions is off; the records "
+        "stand; restore from a copy, or train again in another --workdir"
     )
 
 

@@ -15,6 +15,8 @@ from typing import Any, NamedTuple, Protocol
 
 from etils import epath
 
+from jbias import config as jc
+
 MEAN = "mean"
 Numbers = Mapping[str, Mapping[str, float]]  # By what they are of, then by tag.
 
@@ -49,12 +51,10 @@ class LoggerKind(NamedTuple):
     shareable: bool  # Whether two processes may write of one run.
 
 
-LOGGERS: Mapping[str, LoggerKind] = types.MappingProxyType(
-    {
-        "tensorboard": LoggerKind("jbias.runs.tensorboard", ("tensorboardX",), True),
-        "wandb": LoggerKind("jbias.runs.wandb", ("wandb",), False),
-    }
-)
+LOGGERS: Mapping[str, LoggerKind] = {
+    "tensorboard": LoggerKind("jbias.runs.tensorboard", ("tensorboardX",), True),
+    "wandb": LoggerKind("jbias.runs.wandb", ("wandb",), False),
+}
 WANDB_MODES = ("offline", "online")
 WANDB_KEYS = ("mode", "project", "entity")
 
@@ -66,30 +66,22 @@ def configured(run: Mapping[str, Any]) -> list[str]:
 
 def check(run: Mapping[str, Any]) -> None:
     """Refuses unknown loggers and modes, and packages that are not installed."""
-    names = configured(run)
+    where, names = "config.run.write", configured(run)
     for name in names:
         if name not in LOGGERS or names.count(name) > 1:
-            raise ValueError(
-                f"config.run.write: must be of {', '.join(LOGGERS)}, each once, joined "
-                f"by +, got {run['write']!r}"
-            )
+            must = f"be of {', '.join(LOGGERS)}, each once, joined by +"
+            jc.refuse(where, must, run["write"])
         for package in LOGGERS[name].packages:
             if importlib.util.find_spec(package) is None:
                 raise ValueError(
-                    f"config.run.write: {name} needs the package {package}, which is not "
+                    f"{where}: {name} needs the package {package}, which is not "
                     f"installed; pip install 'jbias[{name}]'"
                 )
-    options = run.get("wandb", {})
+    where, options = "config.run.wandb", run.get("wandb", {})
     for key in options:
-        if key not in WANDB_KEYS:
-            raise ValueError(
-                f"config.run.wandb: unknown {key!r}; known: {', '.join(WANDB_KEYS)}"
-            )
-    if options.get("mode", WANDB_MODES[0]) not in WANDB_MODES:
-        raise ValueError(
-            f"config.run.wandb.mode: must be one of {', '.join(WANDB_MODES)}, got "
-            f"{options['mode']!r}"
-        )
+        jc.check_known(where, key, WANDB_KEYS)
+    if (mode := options.get("mode", WANDB_MODES[0])) not in WANDB_MODES:
+        jc.refuse(f"{where}.mode", f"be one of {', '.join(WANDB_MODES)}", mode)
 
 
 class Loggers:

@@ -9,6 +9,7 @@ right; a block of files that fails this is read line by line.
 """
 
 import concurrent.futures
+import functools
 import glob
 import itertools
 import json
@@ -68,18 +69,13 @@ class Record(NamedTuple):
 
 
 KEY = ("run", "stage", "seed", "step", "dataset", "condition", "metric")
-_TYPES: dict[str, tuple] = {
-    **{name: (str,) for name in Record._fields},
-    **{name: (int,) for name in ("stage", "seed", "step")},
-    **{name: (int, type(None)) for name in ("count", "n")},
-    "epoch": (int, float),
-    "value": (int, float, type(None)),
-}
-_KINDS = {  # Of columns.
-    **dict.fromkeys(Record._fields, "words"),
-    **dict.fromkeys(("stage", "seed", "step"), "whole"),
-    **dict.fromkeys(("count", "n"), "whole or none"),
-    **dict.fromkeys(("epoch", "value"), "number"),
+# By field the type of its column, and of its values.
+_KINDS: dict[str, tuple[str, tuple]] = {
+    **dict.fromkeys(Record._fields, ("category", (str,))),
+    **dict.fromkeys(("stage", "seed", "step"), ("int64", (int,))),
+    **dict.fromkeys(("count", "n"), ("Int64", (int, type(None)))),
+    "epoch": ("float64", (int, float)),
+    "value": ("float64", (int, float, type(None))),
 }
 
 
@@ -103,10 +99,7 @@ def loads(text: str, *, where: str = "records") -> list[Record]:
     """Reads what `dumps` gave; a damaged line is refused as `where:line`."""
     if not text.strip():
         raise ValueError(f"{where}:1: must hold a record, got nothing; remove it")
-    return [
-        _parse(line, f"{where}:{i}")
-        for i, line in enumerate(text.splitlines(), start=1)
-    ]
+    return [_parse(x, f"{where}:{i}") for i, x in enumerate(text.splitlines(), start=1)]
 
 
 def write(path: str | os.PathLike, records: Iterable[Record]) -> None:
@@ -140,8 +133,7 @@ def find_workdirs(
         matches = [pattern] if literal else sorted(glob.glob(pattern))
         if not matches or not os.path.exists(matches[0]):
             raise ValueError(f"{pattern}: must match a workdir, got none; check it")
-        paths = map(pathlib.Path, matches)
-        for path in itertools.chain.from_iterable(map(branch_folders, paths)):
+        for path in (x for one in matches for x in branch_folders(pathlib.Path(one))):
             has_evals = any((path / "evals").glob("*.jsonl"))
             if literal and not has_evals:
                 raise ValueError(
@@ -178,20 +170,20 @@ def read(workdirs: str | os.PathLike | Sequence[str | os.PathLike]) -> pd.DataFr
     full, _ = find_workdirs(workdirs)
     if not full:
         raise ValueError(f"{workdirs}: must match evals/*.jsonl in workdirs, got none")
-    files = [
+    found = [
         (str(workdir), path)
         for workdir in full
         for path in sorted((workdir / "evals").glob("*.jsonl"), key=_by_step)
     ]
-    paths = [path for _, path in files]
+    folders, paths = zip(*found, strict=True)
     columns, sizes = _read_columns(paths)
-    folders = pd.Categorical([workdir for workdir, _ in files])
-    frame = pd.DataFrame({**columns, "workdir": folders.repeat(sizes)})
+    columns["workdir"] = pd.Categorical(folders).repeat(sizes)
+    frame = pd.DataFrame(columns)
     _refuse_repeated(frame, paths, sizes)
     _refuse_other_shares(frame, paths, sizes)
     for workdir in full:
         checksums.check(
-            workdir, lambda name: checksums.is_record(name) or checksums.is_fact(name)
+            workdir, lambda x: checksums.is_record(x) or checksums.is_fact(x)
         )
     return frame
 
@@ -199,14 +191,13 @@ def read(workdirs: str | os.PathLike | Sequence[str | os.PathLike]) -> pd.DataFr
 def _refuse_repeated(frame: pd.DataFrame, paths, sizes: np.ndarray) -> None:
     keys = number_rows(frame, KEY)
     again = np.flatnonzero(pd.Series(keys).duplicated())
-    if not len(again):
-        return
-    first = np.flatnonzero(keys == keys[again[0]])[0]
-    raise ValueError(
-        f"{_place(again[0], paths, sizes)}: a key must occur once, got the record of "
-        f"{_place(first, paths, sizes)} again; leave one out or name the two runs "
-        "differently"
-    )
+    if len(again):
+        first = np.flatnonzero(keys == keys[again[0]])[0]
+        raise ValueError(
+            f"{_place(again[0], paths, sizes)}: a key must occur once, got the record of "
+            f"{_place(first, paths, sizes)} again; leave one out or name the two runs "
+            "differently"
+        )
 
 
 def _refuse_other_shares(frame: pd.DataFrame, paths, sizes: np.ndarray) -> None:
@@ -216,12 +207,10 @@ def _refuse_other_shares(frame: pd.DataFrame, paths, sizes: np.ndarray) -> None:
     _, count, n, value = (shares[name] for name in shares)
     # Values may have gone through float32.
     right = (abs(value * n - count) <= 1e-6 * n) & (0 <= count) & (count <= n)
-    for row, share in shares[~right.astype(bool)][:1].iterrows():
+    for row, (metric, *of, got) in shares[~right.astype(bool)][:1].iterrows():
         raise ValueError(
-            "{}: {} must be count / n = {} / {}, got {}; restore the file, or remove it "
-            "and start the run's command again".format(
-                _place(row, paths, sizes), *share
-            )
+            f"{_place(row, paths, sizes)}: {metric} must be count / n = {of[0]} / {of[1]}, "
+            f"got {got}; restore the file, or remove it and start the run's command again"
         )
 
 
@@ -279,36 +268,29 @@ def _problem(fields) -> str | None:
     """Says what is wrong with a decoded record, None if nothing is."""
     if not isinstance(fields, dict):
         return f"must be a JSON object, got {type(fields).__name__}"
-    if set(fields) != set(Record._fields):
-        differing = sorted(set(fields) ^ set(Record._fields))
+    if differing := sorted(set(fields) ^ set(Record._fields)):
         return f"must have the fields of a record, got others: {', '.join(differing)}"
     for name, value in fields.items():
-        if not _fits(name, value) and name == "status" and isinstance(value, str):
-            return f"status must be one of {STATUSES}, got {value!r}"
-        if not _fits(name, value):
-            large = _typed(name, value)
-            kind = "finite in 64 bits" if large else _TYPES[name][0].__name__
-            return f"{name} must be {kind}, got {value!r}"
+        if must := _lacking(name, value):
+            return f"{name} must be {must}, got {value!r}"
     return None
 
 
-def _fits(name: str, value) -> bool:
-    if name == "status":
-        return value in STATUSES
-    return _typed(name, value) and _storable(name, value)
-
-
-def _typed(name: str, value) -> bool:
-    return not isinstance(value, bool) and isinstance(value, _TYPES[name])
-
-
-def _storable(name: str, value) -> bool:
-    """Whether what is of the right type is no larger than a column of the table holds."""
+def _lacking(name: str, value) -> str:
+    """What a field must be and is not: of its type, known, no larger than its column."""
+    dtype, types = _KINDS[name]
+    if isinstance(value, bool) or not isinstance(value, types):
+        return types[0].__name__
+    if name == "status" and value not in STATUSES:
+        return f"one of {STATUSES}"
     if not isinstance(value, int | float):
-        return True
-    if _KINDS[name] == "number":
-        return abs(value) <= sys.float_info.max
-    return -(2**63) <= value < 2**63
+        return ""
+    wide = (
+        abs(value) <= sys.float_info.max
+        if dtype == "float64"
+        else -(2**63) <= value < 2**63
+    )
+    return "" if wide else "finite in 64 bits"
 
 
 BLOCK_BYTES = 2**24  # Files are read together up to this size.
@@ -321,10 +303,9 @@ _Coded = Mapping[str, tuple[list, np.ndarray]]
 def _read_columns(
     paths: Sequence[pathlib.Path],
 ) -> tuple[dict[str, Any], np.ndarray]:
-    """Reads files of records as columns, and counts the lines of each file.
+    """Reads files of records as columns of their kinds, and counts the lines of each file.
 
-    By the column's kind: "words" are a categorical, its categories in the order of the
-    alphabet; "whole", "whole or none" and "number", where None is NaN, are numbers.
+    Categories are in the order of the alphabet; as a number None is NaN.
     """
     ends = np.cumsum([path.stat().st_size for path in paths]) // BLOCK_BYTES
     blocks = np.split(np.array(paths, object), np.flatnonzero(np.diff(ends)) + 1)
@@ -332,8 +313,19 @@ def _read_columns(
     with concurrent.futures.ThreadPoolExecutor(workers) as pool:
         parts = list(pool.map(_load, blocks))
     columns = {}
-    for name, kind in _KINDS.items():
-        columns[name] = _column(kind, [coded[name] for coded, _ in parts])
+    for name, (dtype, _) in _KINDS.items():
+        each = [coded[name] for coded, _ in parts]
+        if dtype == "category":
+            each = [
+                pd.Categorical.from_codes(
+                    own, pd.Index(known, dtype="str"), validate=False
+                )
+                for known, own in each
+            ]
+            columns[name] = pd.api.types.union_categoricals(each, sort_categories=True)
+        else:
+            each = [pd.Series(known, dtype=dtype).take(own) for known, own in each]
+            columns[name] = pd.concat(each, ignore_index=True)
     return columns, np.array([size for _, sizes in parts for size in sizes], np.int64)
 
 
@@ -344,12 +336,9 @@ def _load(block: Sequence[pathlib.Path]) -> tuple[_Coded, list[int]]:
         return coded, sizes
     del texts
     # The last word on what cannot be read fast; ValueError for what is no record.
-    exact = [
-        loads(path.read_text(encoding="utf-8", errors="replace"), where=str(path))
-        for path in block
-    ]
-    columns = zip(*itertools.chain.from_iterable(exact), strict=True)
-    coded = {}
+    read = functools.partial(pathlib.Path.read_text, encoding="utf-8", errors="replace")
+    exact = [loads(read(path), where=str(path)) for path in block]
+    columns, coded = zip(*itertools.chain.from_iterable(exact), strict=True), {}
     for name, values in zip(_KINDS, columns, strict=True):
         known = {value: i for i, value in enumerate(dict.fromkeys(values))}
         coded[name] = list(known), np.array([known[value] for value in values])
@@ -361,41 +350,34 @@ def _cut(texts: Sequence[bytes], rows: int) -> _Coded | None:
     data = b"".join(text if text.endswith(b"\n") else text + b"\n" for text in texts)
     if not data.isascii() or not all(texts):
         return None
+    coded, kind = {}, pa.dictionary(pa.int32(), pa.string())
     try:
         names = list(json.loads(data[: data.index(b"\n")]))
-        if sorted(names) != sorted(_KINDS):
+        table = csv.read_csv(
+            pa.BufferReader(data),
+            csv.ReadOptions(use_threads=False, column_names=names, block_size=2**19),
+            csv.ParseOptions(
+                quote_char=False, double_quote=False, ignore_empty_lines=False
+            ),
+            csv.ConvertOptions(
+                column_types=dict.fromkeys(names, kind), check_utf8=False
+            ),
+        ).unify_dictionaries()
+        if sorted(names) != sorted(_KINDS) or table.num_rows != rows:
             return None
-        table = _table(data, names)
-        if table.num_rows != rows:
-            return None
-        coded = {}
         for i, name in enumerate(names):
             column = table.column(i).combine_chunks()
             # The first text of a line has its brace already, and the last one too.
             braces = "" if i == 0 else "{", "" if i == len(names) - 1 else "}"
             values = _decoded(column.dictionary.to_pylist(), name, *braces)
-            if not all(_fits(name, value) for value in values):
+            if any(_lacking(name, value) for value in values):
                 return None
+            if isinstance(values[0], str) and len({*values}) < len(values):
+                return None  # Such as "a" and "\u0061".
             coded[name] = values, column.indices.to_numpy()
     except (TypeError, ValueError, RecursionError):  # pa.ArrowInvalid is a ValueError.
         return None
     return coded
-
-
-def _table(data: bytes, names: Sequence[str]) -> pa.Table:
-    texts = pa.dictionary(pa.int32(), pa.string())
-    return csv.read_csv(
-        pa.BufferReader(data),
-        read_options=csv.ReadOptions(
-            use_threads=False, column_names=names, block_size=2**19
-        ),
-        parse_options=csv.ParseOptions(
-            quote_char=False, double_quote=False, ignore_empty_lines=False
-        ),
-        convert_options=csv.ConvertOptions(
-            column_types=dict.fromkeys(names, texts), check_utf8=False
-        ),
-    ).unify_dictionaries()
 
 
 def _decoded(texts: list[str], name: str, opening: str, closing: str) -> list:
@@ -406,23 +388,3 @@ def _decoded(texts: list[str], name: str, opening: str, closing: str) -> list:
     if len(fields) != len(texts) or any(list(field) != [name] for field in fields):
         raise ValueError(name)
     return [field[name] for field in fields]
-
-
-def _column(kind: str, parts: Sequence[tuple[list, np.ndarray]]):
-    if kind == "words":
-        words = sorted({word for known, _ in parts for word in known})
-        place = {word: i for i, word in enumerate(words)}
-        small = np.min_scalar_type(-len(words))
-        codes = [
-            np.array([place[w] for w in known], small)[own] for known, own in parts
-        ]
-        return pd.Categorical.from_codes(
-            np.concatenate(codes), pd.Index(words, dtype="str"), validate=False
-        )
-    if kind == "number":
-        return np.concatenate([np.array(known, float)[own] for known, own in parts])
-    numbers = [np.array([v or 0 for v in known], np.int64)[own] for known, own in parts]
-    if kind == "whole":
-        return np.concatenate(numbers)
-    empty = [np.array([v is None for v in known])[own] for known, own in parts]
-    return pd.arrays.IntegerArray(np.concatenate(numbers), np.concatenate(empty))

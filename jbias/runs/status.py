@@ -20,10 +20,8 @@ from etils import epath
 from jbias.runs import results
 from jbias.runtime import files, lock
 
-PHASES = (
-    *("damaged", "not started", "running", "interrupted", "stopped", "failed"),
-    *("diverged", "done"),
-)
+PHASES = ("damaged", "not started", "running", "interrupted", "stopped", "failed")
+PHASES += ("diverged", "done")
 STOPPED_FILE = "stopped.json"  # Written by a search that has no more use for a run.
 RESUMES = "the same command resumes"  # Ends what a run says that saved and left,
 _LOST = "it goes on from the latest checkpoint"  # and what it says whose peer was lost.
@@ -57,7 +55,9 @@ def read(workdir: str | os.PathLike) -> RunStatus:
     if workdir.exists() and not workdir.is_dir():
         raise ValueError(f"{workdir}: must be the workdir of a run, got a file")
     word, reason = _phase(workdir)
-    step, steps = _progress(workdir)
+    # The last `step N/M` of the log.
+    told = next(filter(None, map(_STEP.search, reversed(_log(workdir)))), None)
+    step, steps = map(int, told.groups()) if told else (0, 0)
     evaluated = max(evaluated_steps(workdir), default=-1)
     accuracy, diverged = None, ()
     if evaluated >= 0:
@@ -99,8 +99,14 @@ def _phase(workdir: pathlib.Path) -> tuple[str, str]:
         return ("diverged", "every seed diverged") if diverged else ("done", "")
     if is_running(workdir):
         return "running", ""
-    if (workdir / STOPPED_FILE).exists():
-        return "stopped", _reason_of_stop(workdir / STOPPED_FILE)
+    if (stopped := workdir / STOPPED_FILE).exists():
+        try:
+            return "stopped", str(json.loads(stopped.read_text())["reason"])
+        except (ValueError, KeyError, TypeError, RecursionError):
+            raise ValueError(
+                f"{stopped}: must be JSON with a reason, got something else; remove it, "
+                "and the run goes on"
+            ) from None
     last = next((line for line in reversed(_log(workdir)) if line.strip()), "")
     if last.startswith("jbias: "):
         reason = last.removeprefix("jbias: ")
@@ -121,16 +127,6 @@ def _text(path: pathlib.Path) -> str:
         ) from None
 
 
-def _reason_of_stop(path: pathlib.Path) -> str:
-    try:
-        return str(json.loads(path.read_text())["reason"])
-    except (ValueError, KeyError, TypeError, RecursionError):
-        raise ValueError(
-            f"{path}: must be JSON with a reason, got something else; remove it, and the "
-            "run goes on"
-        ) from None
-
-
 def _log(workdir: pathlib.Path) -> list[str]:
     """The last lines of a run's log."""
     try:
@@ -139,14 +135,6 @@ def _log(workdir: pathlib.Path) -> list[str]:
             return file.read().decode("utf-8", "replace").splitlines()
     except FileNotFoundError:
         return []
-
-
-def _progress(workdir: pathlib.Path) -> tuple[int, int]:
-    """The last `step N/M` of the log; zeros where it tells none."""
-    for line in reversed(_log(workdir)):
-        if found := _STEP.search(line):
-            return int(found[1]), int(found[2])
-    return 0, 0
 
 
 def evaluated_steps(workdir: pathlib.Path | epath.Path) -> list[int]:
@@ -215,15 +203,15 @@ class Heartbeat:
 
 def read_heartbeat(workdir: str | os.PathLike) -> dict[str, Any]:
     """What a run told last; empty where it told nothing that can be read."""
+
+    def fits(key: str, value: Any) -> bool:
+        if isinstance(value, (int, float)) and not abs(value) < _MOST:
+            return False
+        kind = _KINDS.get(key, object)
+        return isinstance(value, kind) and not isinstance(value, bool)
+
     try:
         facts = files.read_json(pathlib.Path(workdir) / HEARTBEAT_FILE, dict, "")
     except (OSError, ValueError):
         return {}
-    return {key: value for key, value in facts.items() if _fits(key, value)}
-
-
-def _fits(key: str, value: Any) -> bool:
-    kinds = _KINDS.get(key, object)
-    if isinstance(value, (int, float)) and not abs(value) < _MOST:
-        return False
-    return isinstance(value, kinds) and not isinstance(value, bool)
+    return {key: value for key, value in facts.items() if fits(key, value)}

@@ -8,13 +8,13 @@ import contextlib
 import json
 import os
 import time
-from collections.abc import Mapping
 from typing import Any
 
 from etils import epath
 from tensorboardX import event_file_writer, summary
 from tensorboardX.proto import event_pb2
 
+from jbias import config as jc
 from jbias.runs import loggers
 
 FOLDER = "tensorboard"
@@ -38,9 +38,11 @@ class _Board:
         self._file(self._root).flush()
 
     def scalars(self, step: int, numbers: loggers.Numbers) -> None:
-        """Takes the numbers of a step."""
+        """Takes the numbers of a step; means lie where their seeds' folders do."""
         for of, values in numbers.items():
-            folder = self._folder(of)
+            parts = (part for part in of.split("/") if part != loggers.MEAN)
+            folder = self._root.joinpath(*parts)
+            folder = folder if self._run.alone else folder / _ELSEWHERE
             for tag, value in values.items():
                 self._add(folder, step, summary.scalar(tag, value))
             self._file(folder).flush()
@@ -75,34 +77,22 @@ class _Board:
         return file
 
     def _tell_settings(self, folder: epath.Path) -> None:
-        """Gives a seed's folder its hyperparameters, those of its branch."""
+        """Gives a seed's folder its hyperparameters, those of its branch; lists as text."""
         branch = "" if folder.parent == self._root else folder.parent.name
-        config = self._run.branches.get(branch, self._run.config)
-        flat = {**_flat(config), "seed": int(folder.name.removeprefix("seed-"))}
-        for part in summary.hparams(flat, {"valid/accuracy": 0})[
-            :2
-        ]:  # The third says that it has ended.
+        config = jc.flatten(self._run.branches.get(branch, self._run.config))
+        flat = {
+            key: value
+            if isinstance(value, bool | int | float | str)
+            else json.dumps(value)
+            for key, value in config.items()
+            if value != {}
+        }
+        flat["seed"] = int(folder.name.removeprefix("seed-"))
+        # The third part says that it has ended.
+        for part in summary.hparams(flat, {"valid/accuracy": 0})[:2]:
             self._add(folder, 0, part)
-
-    def _folder(self, of: str) -> epath.Path:
-        """Where numbers of a seed lie; means lie where their seeds' folders do."""
-        parts = [part for part in of.split("/") if part != loggers.MEAN]
-        folder = self._root.joinpath(*parts)
-        return folder if self._run.alone else folder / _ELSEWHERE
 
 
 def open(run: loggers.RunInfo) -> loggers.Logger:
     """Begins event files below `<workdir>/tensorboard`."""
     return _Board(run)
-
-
-def _flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """The leaves of nested dicts by dotted keys, lists as text."""
-    flat = {}
-    for key, value in tree.items():
-        if isinstance(value, Mapping):
-            flat |= _flat(value, f"{prefix}{key}.")
-        else:
-            plain = isinstance(value, bool | int | float | str)
-            flat[prefix + key] = value if plain else json.dumps(value)
-    return flat

@@ -59,11 +59,10 @@ class _Run:
         self._run.finish()
 
     def _give(self) -> None:
-        if not self._row:
-            return
-        self._run.log(self._row, step=self._step, commit=True)
-        self._state["step"], self._row = self._step, {}
-        files.write(self._path, json.dumps(self._state), lasting=False)
+        if self._row:
+            self._run.log(self._row, step=self._step, commit=True)
+            self._state["step"], self._row = self._step, {}
+            files.write(self._path, json.dumps(self._state), lasting=False)
 
 
 def open(run: loggers.RunInfo) -> loggers.Logger:
@@ -121,8 +120,7 @@ _HEAD, _BLOCK, _START = struct.Struct("<IHB"), 32768, 7
 def last_step(folder: epath.Path) -> int | None:
     """The last step in a workdir's offline files; None where there are none."""
     paths = sorted(folder.glob("offline-run-*/*.wandb"))
-    steps = [_last_step_in(path.read_bytes()) for path in paths]
-    return max(steps) if steps else None
+    return max((_last_step_in(path.read_bytes()) for path in paths), default=None)
 
 
 def _last_step_in(data: bytes) -> int:

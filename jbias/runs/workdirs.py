@@ -20,10 +20,8 @@ from jbias import run_spec
 from jbias.runs import checksums, costs
 from jbias.runtime import files, lock
 
-PACKAGES = (
-    *("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "pillow"),
-    *("grain", "array-record", "simplejpeg", "cykooz-resizer"),
-)
+PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "pillow")
+PACKAGES += ("grain", "array-record", "simplejpeg", "cykooz-resizer")
 
 # What jbias itself may have left in a workdir that has no identity yet; of this, what goes
 # with a run that never was.
@@ -57,8 +55,11 @@ def claim(
             yield held
         finally:
             with contextlib.suppress(OSError):
-                held.check()
-                _clear(workdir)  # Under the lock: the workdir may be another's.
+                held.check()  # The workdir may be another's.
+                if all(path.name in _PASSING for path in workdir.iterdir()):
+                    for name in _PASSING:  # It never became a run.
+                        files.discard(workdir / name)
+                    workdir.rmdir()
 
 
 def _check_remote(workdir: epath.Path, config: Mapping[str, Any]) -> None:
@@ -77,14 +78,6 @@ def claim_evaluation(
 ) -> contextlib.AbstractContextManager[lock.Lock]:
     """Lets this process alone evaluate a run; ValueError where another does."""
     return lock.acquire(workdir / "evaluate.lock", f"evaluates {workdir}", say)
-
-
-def _clear(workdir: epath.Path) -> None:
-    """Removes a workdir that never became a run."""
-    if all(path.name in _PASSING for path in workdir.iterdir()):
-        for name in _PASSING:
-            files.discard(workdir / name)
-        workdir.rmdir()
 
 
 def record_run(
@@ -151,9 +144,14 @@ def _check_identity(workdir: epath.Path, config: Mapping[str, Any]) -> None:
 
 def software_versions() -> dict[str, Any]:
     """What runs here."""
+    packages = {}
+    for name in PACKAGES:
+        packages[name] = "absent"
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            packages[name] = importlib.metadata.version(name)
     return {
         "code": {"version": jbias.__version__, "commit": _commit()},
-        "packages": {name: _version(name) for name in PACKAGES},
+        "packages": packages,
         "python": platform.python_version(),
     }
 
@@ -161,23 +159,14 @@ def software_versions() -> dict[str, Any]:
 def environment() -> dict[str, Any]:
     """What the numbers may depend on beside the config."""
     device, several = jax.devices()[0], jax.process_count()
-    return {
-        **software_versions(),
-        "device": {
-            "platform": device.platform,
-            "kind": device.device_kind,
-            "count": jax.device_count(),
-            "cores": len(os.sched_getaffinity(0)),
-            **({"processes": several} if several > 1 else {}),
-        },
+    found = {
+        "platform": device.platform,
+        "kind": device.device_kind,
+        "count": jax.device_count(),
+        "cores": len(os.sched_getaffinity(0)),
     }
-
-
-def _version(package: str) -> str:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return "absent"
+    found |= {"processes": several} if several > 1 else {}
+    return {**software_versions(), "device": found}
 
 
 def data_identity(facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -191,20 +180,20 @@ def data_identity(facts: Mapping[str, Any]) -> dict[str, Any]:
 
 def _commit() -> str | None:
     """The commit of the code's checkout, with "+" where it has changes of its own."""
+    here = pathlib.Path(__file__).parents[2]
+
+    def git(*arguments: str) -> str:
+        quiet = dict(text=True, stderr=subprocess.DEVNULL)
+        return subprocess.check_output(["git", "-C", here, *arguments], **quiet).strip()
+
     folders = ("jbias", "configs", "launch")
     try:
         # The package may lie inside another project's checkout.
-        _git("ls-files", "--error-unmatch", "jbias/__init__.py")
-        changes = _git("status", "--porcelain", "--untracked-files=no", "--", *folders)
-        return _git("rev-parse", "HEAD") + "+" * bool(changes)
+        git("ls-files", "--error-unmatch", "jbias/__init__.py")
+        changes = git("status", "--porcelain", "--untracked-files=no", "--", *folders)
+        return git("rev-parse", "HEAD") + "+" * bool(changes)
     except (OSError, subprocess.SubprocessError):
         return None
-
-
-def _git(*arguments: str) -> str:
-    command = ["git", "-C", str(pathlib.Path(__file__).parents[2]), *arguments]
-    quiet = dict(text=True, stderr=subprocess.DEVNULL)
-    return subprocess.check_output(command, **quiet).strip()
 
 
 def provenance(workdir: epath.Path) -> dict[str, Any]:
@@ -227,8 +216,7 @@ def record_provenance(workdir: epath.Path, facts: Mapping[str, Any]) -> list[str
 
     Returns what differs between this start and the first, as `key: one != other`.
     """
-    path = workdir / "provenance.json"
-    at = utc_now("seconds")
+    path, at = workdir / "provenance.json", utc_now("seconds")
     facts, differing = {**facts, **environment()}, []
     if path.exists():
         differing = _differing(workdir, facts)
@@ -288,8 +276,7 @@ def record_follower(workdir: epath.Path, facts: Mapping[str, Any]) -> list[str]:
     In a file of its own, evaluate.json: the other writes too. Returns as
     `record_provenance` does.
     """
-    path = workdir / "evaluate.json"
-    at = utc_now("seconds")
+    path, at = workdir / "evaluate.json", utc_now("seconds")
     differing = _differing(workdir, {**facts, **environment()})
     before = files.read_json(path, list, "delete it") if path.exists() else []
     starts = [*before, {"at": at, "differing": differing}]
@@ -299,17 +286,12 @@ def record_follower(workdir: epath.Path, facts: Mapping[str, Any]) -> list[str]:
 
 def _differing(workdir: epath.Path, facts: Mapping[str, Any]) -> list[str]:
     """What differs from the run's first start; ValueError where it must not."""
-    first = provenance(workdir)
-    facts = json.loads(json.dumps(facts))
+    first, facts = provenance(workdir), json.loads(json.dumps(facts))
     held = {key: first.get(key) for key in facts}
-    changed = jc.diff(data_identity(held), data_identity(facts))
-    if changed:
+    if changed := jc.diff(data_identity(held), data_identity(facts)):
         raise ValueError(
             f"workdir: {workdir} was begun with other data or code (then != now): "
             f"{'; '.join(changed)}; restore them or name another --workdir"
         )
-    environments = (
-        {key: of.get(key) for key in ("code", "packages", "python", "device", "layout")}
-        for of in (held, facts)
-    )
-    return jc.diff(*environments)
+    parts = ("code", "packages", "python", "device", "layout")
+    return jc.diff(*({key: of.get(key) for key in parts} for of in (held, facts)))

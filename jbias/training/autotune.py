@@ -53,20 +53,18 @@ def choose_strategy(
     with it; `kept` is what the run had before. Nothing is compared where seeds are crowded.
     """
     run, devices, stage = placed.run, placed.devices, placed.stages[0]
-    if placed.crowded:
-        return {"strategy": run["strategy"]}
     count, steps = len(stage.members), placed.stages[-1].last
     several = candidates(run["strategy"], devices, count, steps)
-    if len(several) == 1:
-        return {"strategy": several[0]}
+    if placed.crowded or len(several) == 1:
+        return {"strategy": run["strategy"] if placed.crowded else several[0]}
     before = kept.get("strategy", "auto") if isinstance(kept, dict) else None
     before = several[0] if before == "auto" else before  # Nothing was compared.
     if before in several:
         return {"strategy": before}
-    estimated = xla.platform() == "tpu"
-    given = stage.shapes
+    unit = "cycles" if xla.platform() == "tpu" else "seconds"
     looped, device = seed_axis.STRATEGIES["looped"], devices.devices.flat[0]
-    text = memory.lower_step(stage.program.step, looped, given, devices, 1).as_text()
+    program = stage.program.step, looped, stage.shapes, devices, 1
+    text = memory.lower_step(*program).as_text()
     about = (device.device_kind, device.client.platform_version, devices.shape)
     about += (count, several, run["together"], run["memory"], jax.__version__)
     about += (run["steps_per_dispatch"], len(os.sched_getaffinity(0)))
@@ -81,11 +79,10 @@ def choose_strategy(
     costs = {}
     for name in several:
         try:
-            costs[name] = _cost(placed, name, estimated)
+            costs[name] = _cost(placed, name, unit)
         except jax.errors.JaxRuntimeError as error:
             costs[name] = math.inf  # Mostly larger than the device.
             say(f"auto: {name}: {str(error).strip().partition(chr(10))[0][:200]}")
-    unit = "cycles" if estimated else "seconds"
     fitting = {name: one for name, one in costs.items() if one < math.inf}
     found = {"strategy": min(costs, key=costs.get), unit: fitting}
     each = ", ".join(f"{name} {one:.4g}" for name, one in costs.items())
@@ -97,7 +94,7 @@ def choose_strategy(
     return found
 
 
-def _cost(placed: memory.Placement, name: str, estimated: bool) -> float:
+def _cost(placed: memory.Placement, name: str, unit: str) -> float:
     """Of one seed's step in the first stage; infinite where one stage does not fit."""
     programs, run = {}, {**placed.run, "strategy": name}
     stages, devices = placed.stages, placed.devices
@@ -113,7 +110,7 @@ def _cost(placed: memory.Placement, name: str, estimated: bool) -> float:
     fits = (memory.fit(stages, one, devices, run, free) for one in others)
     if not count or not all(one.count for one in fits):
         return math.inf
-    if not estimated:
+    if unit == "seconds":
         return measured_seconds(first, devices, name, count)
     stacked = seed_axis.STRATEGIES[name].stacked
     rows = count // devices.shape["seed"] if stacked else 1

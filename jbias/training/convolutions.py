@@ -41,17 +41,11 @@ def replace_convolutions(one: Callable, replace: Replace) -> Callable:
     return rewritten
 
 
-def spatial_extents(eqn: core.JaxprEqn) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The spatial extents of a convolution's kernel, and of its output."""
+def _spatial_sizes(eqn: core.JaxprEqn) -> tuple[int, int]:
+    """How many places a convolution's kernel has, and its output."""
     _, rhs, out = eqn.params["dimension_numbers"]
     kernel, outs = eqn.invars[1].aval.shape, eqn.outvars[0].aval.shape
-    return tuple(kernel[i] for i in rhs[2:]), tuple(outs[i] for i in out[2:])
-
-
-def is_grouped(eqn: core.JaxprEqn) -> bool:
-    """Whether a convolution is one in groups."""
-    groups = (eqn.params["feature_group_count"], eqn.params["batch_group_count"])
-    return math.prod(groups) > 1
+    return math.prod(kernel[i] for i in rhs[2:]), math.prod(outs[i] for i in out[2:])
 
 
 def _rewritten(value: Any, replace: Replace) -> Any:
@@ -60,9 +54,9 @@ def _rewritten(value: Any, replace: Replace) -> Any:
     What holds none stays the same object, so that jax knows it again.
     """
     if isinstance(value, core.Jaxpr):
-        eqns = [_equation(eqn, replace) for eqn in value.eqns]
-        same = all(new is old for new, old in zip(eqns, value.eqns, strict=True))
-        return value if same else value.replace(eqns=eqns)
+        parts = [_equation(eqn, replace) for eqn in value.eqns]
+        same = all(new is old for new, old in zip(parts, value.eqns, strict=True))
+        return value if same else value.replace(eqns=parts)
     if isinstance(value, core.ClosedJaxpr):  # Since jax 0.11 a Jaxpr, met above.
         inner = _rewritten(value.jaxpr, replace)
         return value if inner is value.jaxpr else value.replace(jaxpr=inner)
@@ -75,16 +69,13 @@ def _rewritten(value: Any, replace: Replace) -> Any:
 
 def _equation(eqn: core.JaxprEqn, replace: Replace) -> core.JaxprEqn:
     if eqn.primitive is core.primitives.conv_general_dilated_p:
-        replaced = replace(eqn)
-        if replaced is None:
+        if (replaced := replace(eqn)) is None:
             return eqn
-        avals = (var.aval for var in eqn.invars)
-        (call,) = jax.make_jaxpr(replaced)(*avals).eqns
+        (call,) = jax.make_jaxpr(replaced)(*(var.aval for var in eqn.invars)).eqns
         return eqn.replace(primitive=call.primitive, params=call.params)
     params = {name: _rewritten(value, replace) for name, value in eqn.params.items()}
-    if all(params[name] is value for name, value in eqn.params.items()):
-        return eqn
-    return eqn.replace(params=params)
+    same = all(params[name] is value for name, value in eqn.params.items())
+    return eqn if same else eqn.replace(params=params)
 
 
 def over_seeds(one: Callable) -> Callable:
@@ -136,8 +127,9 @@ def chunk_kernel_gradients(one: Callable) -> Callable:
 
 
 def _in_chunks(eqn: core.JaxprEqn) -> Callable | None:
-    kernel, outs = map(math.prod, spatial_extents(eqn))
-    if kernel <= outs or is_grouped(eqn):
+    kernel, outs = _spatial_sizes(eqn)
+    groups = (eqn.params["feature_group_count"], eqn.params["batch_group_count"])
+    if kernel <= outs or groups != (1, 1):
         return None  # No gradient of a kernel.
     lhs, rhs, _ = eqn.params["dimension_numbers"]
     examples = eqn.invars[0].aval.shape[lhs[1]]

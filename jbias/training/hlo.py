@@ -96,30 +96,25 @@ def operations(text: str, taken: float | None = 0.5, seeds: int = 1) -> list[Ope
             where = head["name"]
             entry = where if head[1] else entry
         elif (made := _LINE.match(line)) and where:
-            calls[where] += _called(line, made["code"], taken, told)
+            code, scope, fused = made["code"], _first(_SCOPE, line), _FUSED.search(line)
+            calls[where] += _called(line, code, taken, told)
             if inside := _CHANCE.search(line):
                 several = seeds if "vmap(" in line[: inside.start()] else 1
                 told.setdefault(where, 1 - (1 - float(inside[1])) ** several)
-            asked, cycles = _SCOPE.search(line), _CYCLES.search(line)
-            scope, fused = asked[1] if asked else "", _FUSED.search(line)
             if part(scope) == "optimiser":
                 optimises[where] = scope
             elif fused and part(scope) == "guard":
                 # It has the name of its last operation; a choice from what the optimiser
                 # makes reads nothing more.
                 scope = optimises.get(fused[1], scope)
-            target, out = _TARGET.search(line), sum(n for _, n in arrays(made["out"]))
-            sizes[made["name"]] = out
+            out = sizes[made["name"]] = sum(n for _, n in arrays(made["out"]))
             moved = [sizes.get(name, 0) for name in _NAME.findall(made["given"])]
             if part(scope) == "data":
                 moved = [min(n, out) for n in moved]  # It takes some rows of many.
-            called = target[1] if target else ""
-            idle = made["code"] in _NAMING or called in _FREE
-            idle = idle or made["code"].endswith(("-start", "-done"))
-            one = Operation(
-                *(made["name"], made["code"], scope, made["out"]),
-                *(int(cycles[1]) if cycles else 0, 1.0, called),
-            )
+            cycles, called = int(_first(_CYCLES, line) or 0), _first(_TARGET, line)
+            idle = code in _NAMING or called in _FREE
+            idle = idle or code.endswith(("-start", "-done"))
+            one = Operation(made["name"], code, scope, made["out"], cycles, 1.0, called)
             found.append((where, one, (0,) if idle else (out, *moved)))
     times = _times(calls, entry)
     return [
@@ -127,6 +122,11 @@ def operations(text: str, taken: float | None = 0.5, seeds: int = 1) -> list[Ope
         for where, one, moved in found
         if times[where] != 0
     ]
+
+
+def _first(pattern: re.Pattern, line: str) -> str:
+    found = pattern.search(line)
+    return found[1] if found else ""
 
 
 def _touched(moved: tuple[int, ...], times: float | None) -> Iterator[int]:
@@ -141,11 +141,11 @@ def _called(
     line: str, code: str, taken: float | None, told: Mapping[str, float]
 ) -> Iterator[tuple[str, float | None]]:
     """Computations that a line runs, and how often; None where it does not say."""
+    named = dict(_CALLED.findall(line))
     if code == "conditional":
         if several := _BRANCHES.search(line):
             names = [name.strip().lstrip("%") for name in several[1].split(",")]
         else:
-            named = dict(_CALLED.findall(line))
             names = [named["false_computation"], named["true_computation"]]
         if not (inside := _CHANCE.search(line)):
             taken = told.get(names[-1], taken)
@@ -156,12 +156,11 @@ def _called(
             chances = [1 - taken, taken]
         yield from zip(names, chances, strict=True)
     elif code == "while":
-        turns, named = _TRIPS.search(line), dict(_CALLED.findall(line))
+        turns = _TRIPS.search(line)
         yield named["body"], float(turns[1]) if turns else None
         yield named["condition"], float(turns[1]) + 1 if turns else None
     elif code in ("call", "async-start"):
-        for _, name in _CALLED.findall(line):
-            yield name, 1.0
+        yield from ((name, 1.0) for name in named.values())
 
 
 def _times(calls: Mapping, entry: str | None) -> dict[str, float | None]:
@@ -214,10 +213,8 @@ def unestimated(found: Iterable[Operation]) -> dict[str, float]:
     """How often what does work, and of which no cycles are known, runs."""
     counts = collections.Counter()
     for one in found:
-        code = one.target or one.code
-        if one.cycles or one.code not in _UNESTIMATED or one.target in _FREE:
-            continue
-        counts[code] += 1 if one.times is None else one.times
+        if not one.cycles and one.code in _UNESTIMATED and one.target not in _FREE:
+            counts[one.target or one.code] += one.runs
     return dict(counts)
 
 

@@ -42,17 +42,14 @@ class InputPipeline(abc.ABC):
 
     def wait(self, step: int, halt: Callable[[], bool]) -> bool:
         """Waits for what is held at a step; False where `halt` said so before."""
-        del step, halt
         return True
 
     def shared(self, step: int) -> Rows:
         """What all seeds draw from at this step, on the device."""
-        del step
         return {}
 
     def next_change(self, step: int) -> int:
         """The first later step at which another thing is held."""
-        del step
         return samplers.NEVER
 
     def close(self) -> None:
@@ -72,7 +69,6 @@ class ResidentInput(InputPipeline):
     streams = False
 
     def shared(self, step: int) -> Rows:
-        del step
         return self.rows
 
     def shapes(self) -> tuple[PyTree, PyTree]:
@@ -184,14 +180,11 @@ class BatchReader:
         index = self.order.index(seed, step)[rows]
         if self.window is None:
             return self.files.rows(index)
-        first, image = rows.start, _empty(len(index), self.size)
+        image = _empty(len(index), self.size)
         for i, (source, number) in enumerate(self.files.each(index)):
-            draw = functools.partial(
-                decoding.random_window,
-                self.generator(seed, step, first + i),
-                **self.window,
-            )
-            image[i] = source.cropped(number, self.size, draw)
+            generator = self.generator(seed, step, rows.start + i)
+            cut = functools.partial(decoding.random_window, generator, **self.window)
+            image[i] = source.cropped(number, self.size, cut)
         return self.files.rows(index, image)
 
     def generator(self, seed: int, step: int, row: int) -> np.random.Generator:
@@ -226,7 +219,7 @@ def _empty(count: int, side: int) -> UInt8[np.ndarray, "count side side 3"]:
 class StreamedInput(InputPipeline):
     """Rows for each seed, read from the set's files in the seed's own order.
 
-    read(step, seed, rows) -> feed.Rows gives rows of one batch, wherever it runs.
+    read(step, seed, rows) -> Rows gives rows of one batch, wherever it runs.
     """
 
     def __init__(
@@ -240,20 +233,19 @@ class StreamedInput(InputPipeline):
     ):
         self.order, self.read, self._steps = order, read, steps
         self._place, self._reading = place, reading
-        self._pieces = BatchPieces(
-            read, tuple(seeds), order.batch, part=reading.part, parts=reading.parts
-        )
+        part = dict(part=reading.part, parts=reading.parts)
+        self._pieces = BatchPieces(read, tuple(seeds), order.batch, **part)
         self._next, self._coming = None, None
 
     def batch(self, seed: int, step: int) -> Rows:
-        number = self._pieces.number(step, seed)
+        pieces = self._pieces
+        number = pieces.number(step, seed)
         if number != self._next:
             self.close()
-            stop = self._steps * self._pieces.pieces_per_step
-            self._coming = self._reading.pieces(self._pieces, number, stop)
-        several = [next(self._coming) for _ in range(self._pieces.pieces_per_batch)]
-        self._next = number + self._pieces.pieces_per_batch
-        rows = _joined(several)
+            stop = self._steps * pieces.pieces_per_step
+            self._coming = self._reading.pieces(pieces, number, stop)
+        self._next = number + pieces.pieces_per_batch
+        rows = _joined([next(self._coming) for _ in range(number, self._next)])
         return self._place(rows) if self._place else rows
 
     def shapes(self) -> tuple[PyTree, PyTree]:
@@ -285,26 +277,21 @@ class BatchPieces(NamedTuple):
 
     def number(self, step: int, seed: int) -> int:
         """The first piece of a batch."""
-        return (
-            step * self.pieces_per_step + self.seeds.index(seed) * self.pieces_per_batch
-        )
+        before = step * len(self.seeds) + self.seeds.index(seed)  # Batches.
+        return before * self.pieces_per_batch
 
     def __call__(self, number: int) -> Rows:
-        step, rest = divmod(number, self.pieces_per_step)
-        seed, piece = divmod(rest, self.pieces_per_batch)
-        share = self.batch // self.parts
-        first, stop = (
-            piece * loader.PIECE_SIZE,
-            min((piece + 1) * loader.PIECE_SIZE, share),
-        )
-        rows = slice(self.part * share + first, self.part * share + stop)
-        return self.read(step, self.seeds[seed], rows)
+        batch, piece = divmod(number, self.pieces_per_batch)
+        step, seed = divmod(batch, len(self.seeds))
+        share, first = self.batch // self.parts, piece * loader.PIECE_SIZE
+        start, stop = self.part * share, min(first + loader.PIECE_SIZE, share)
+        return self.read(step, self.seeds[seed], slice(start + first, start + stop))
 
 
 class WindowedInput(InputPipeline):
     """A window of a set on the device, which all seeds share, and the next under way.
 
-    Each set of the order has its own windows; read[i](members) -> feed.Rows gives rows
+    Each set of the order has its own windows; read[i](members) -> Rows gives rows
     of set i. Two windows at most are on the device and two in the host's memory; three
     where there are several sets and processes.
     """
@@ -317,17 +304,14 @@ class WindowedInput(InputPipeline):
         reading: loader.ReaderOptions,
         place: Callable[[Rows], Rows],
     ):
-        self.order, self._place, self._alone = order, place, reading.parts == 1
+        self.order, self._alone = order, reading.parts == 1
+        self._place = lambda rows: place(flatten_images(rows))
         parts = order.orders if isinstance(order, samplers.MixtureSampler) else (order,)
-        last = order.windows(steps - 1)
-        self._parts = [
-            _WindowStream(
-                WindowPieces(*pair, reading.part, reading.parts, reading.devices),
-                number + 1,
-                reading,
-            )
-            for *pair, number in zip(read, parts, last, strict=True)
-        ]
+        self._parts = []
+        for one, part, last in zip(read, parts, order.windows(steps - 1), strict=True):
+            share = (reading.part, reading.parts, reading.devices)
+            stream = _WindowStream(WindowPieces(one, part, *share), last + 1, reading)
+            self._parts.append(stream)
         self._numbers, self._held = None, None
 
     def wait(self, step: int, halt: Callable[[], bool]) -> bool:
@@ -342,14 +326,12 @@ class WindowedInput(InputPipeline):
             self._held = None  # Its memory is free once the steps under way are done.
             rows = [part.rows(number) for part, number in zip(self._parts, numbers)]
             if self._alone:
-                self._held = self._place(flatten_images(_joined(rows)))
+                self._held = self._place(_joined(rows))
             else:
-                placed = [
-                    jax.tree.map(
-                        lambda x, n=part.span: x[:n], self._place(flatten_images(one))
-                    )
-                    for part, one in zip(self._parts, rows)
-                ]
+                placed = []
+                for part, one in zip(self._parts, rows):
+                    cut = functools.partial(lambda n, x: x[:n], part.pieces.order.span)
+                    placed.append(jax.tree.map(cut, self._place(one)))
                 self._held = _joined(placed, jnp.concatenate)
             self._numbers = numbers
         return self._held
@@ -391,11 +373,9 @@ class WindowPieces(NamedTuple):
 
     def __call__(self, number: int) -> Rows:
         window, piece = divmod(number, self.pieces_per_window)
-        first = self.part * self.share
-        members = self.order.members(window)[first : first + self.share]
-        return self.read(
-            members[piece * loader.PIECE_SIZE : (piece + 1) * loader.PIECE_SIZE]
-        )
+        start, first = self.part * self.share, piece * loader.PIECE_SIZE
+        members = self.order.members(window)[start : start + self.share]
+        return self.read(members[first : first + loader.PIECE_SIZE])
 
 
 class _WindowStream:
@@ -407,11 +387,6 @@ class _WindowStream:
         self._number, self._rows = None, None
         self._coming, self._future, self._next = None, None, None
         self._closed = threading.Event()
-
-    @property
-    def span(self) -> int:
-        """Rows of a window, all parts together."""
-        return self.pieces.order.span
 
     def rows(self, number: int) -> Rows:
         """The rows of a window, with as many rows as any other."""
@@ -439,17 +414,20 @@ class _WindowStream:
         return True
 
     def _read(self, first: int) -> Iterator[Rows]:
-        a_window, share = self.pieces.pieces_per_window, self.pieces.share
-        coming = self._reading.pieces(
-            self.pieces, first * a_window, self._stop * a_window
-        )
-        with contextlib.closing(coming):
+        each = self.pieces.pieces_per_window
+        whole = (self.pieces, first * each, self._stop * each)
+        with contextlib.closing(self._reading.pieces(*whole)) as coming:
             for _ in range(first, self._stop):
                 rows, done = {}, 0
-                for piece in itertools.islice(coming, a_window):
+                for piece in itertools.islice(coming, each):
                     if self._closed.is_set():
                         return
-                    done = _fill(rows, piece, done, share)
+                    for name, column in piece.items():
+                        if name not in rows:  # What no piece fills stays zero.
+                            shape = (self.pieces.share, *column.shape[1:])
+                            rows[name] = np.zeros(shape, column.dtype)
+                        rows[name][done : done + len(column)] = column
+                    done += len(piece["image"])
                 yield rows
 
     def close(self) -> None:
@@ -459,15 +437,6 @@ class _WindowStream:
             self._coming.close()
         self._number = self._rows = None
         self._coming = self._future = self._next = None
-
-
-def _fill(rows: dict[str, np.ndarray], piece: Rows, done: int, share: int) -> int:
-    """Puts a piece into its place; what no piece fills stays zero."""
-    for name, column in piece.items():
-        if name not in rows:
-            rows[name] = np.zeros((share, *column.shape[1:]), column.dtype)
-        rows[name][done : done + len(column)] = column
-    return done + len(piece["image"])
 
 
 def _joined(several: Sequence[Rows], join: Callable = np.concatenate) -> Rows:

@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import functools
-import math
 import pathlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -131,25 +130,20 @@ def fit_stages(
     one seed at a time is trained.
     """
     here = mesh.make(run["devices"], count, run["spread"], run["together"])
-    free, first, lacking = free_bytes(here, run["memory"]), here.shape["seed"], ""
-    free = least(free)
+    first, lacking = here.shape["seed"], ""
+    free = least(free_bytes(here, run["memory"]))
     if count == 1 and not run["memory"]:
         free = None
     guessed = here.local_devices[0].platform == "cpu" and not run["memory"]
-    doing = "compiling a step of one seed, to see how many fit"
+    told = "compiling a step of one seed, to see how many fit"
+    announced = functools.partial(console.announce_slow, say, told)
     for devices, built in candidate_stages(make, run, count, fewer=not guessed):
-        with (
-            contextlib.nullcontext()
-            if free is None
-            else console.announce_slow(say, doing)
-        ):
+        with contextlib.nullcontext() if free is None else announced():
             fits = [fit(built, one, devices, run, free) for one in built]
         if all(one.count for one in fits):
             break
-        needed = max(one.least for one in fits)
-        lacking = (
-            f"one seed needs {_gib(needed)} of each device, which has {_gib(free)}"
-        )
+        needed = _gib(max(one.least for one in fits))
+        lacking = f"one seed needs {needed} of each device, which has {_gib(free)}"
         if guessed:
             say(f"memory: {lacking}; one at a time is tried, or take {_REMEDIES}")
             fits = [one._replace(count=one.count or first) for one in fits]
@@ -169,12 +163,11 @@ def _describe_layout(
     count: int, at_once: int, devices: jax.sharding.Mesh, name: str
 ) -> str:
     """Says how the seeds lie."""
-    size = math.prod(devices.shape.values())
     if name == "auto":
-        name = seed_axis.default_strategy(xla.platform(), size)
+        name = seed_axis.default_strategy(xla.platform(), devices.size)
     turns = "all at once" if at_once >= count else f"waves of at most {at_once}"
     return (
-        f"{count} seeds on {size} device(s): {devices.shape['seed']} share(s) "
+        f"{count} seeds on {devices.size} device(s): {devices.shape['seed']} share(s) "
         f"with seeds of their own, {name}, {turns}"
     )
 
@@ -195,25 +188,17 @@ def fit(
 
     `of_program` takes the place of `step_need`.
     """
-    spread, strategy = (
-        devices.shape["seed"],
-        seed_axis.resolve_strategy(run["strategy"], devices),
-    )
-    seeds = len(stage.members)
+    spread, seeds = devices.shape["seed"], len(stage.members)
+    strategy = seed_axis.resolve_strategy(run["strategy"], devices)
     asked = min(run["together"] or seeds, seeds) // spread * spread
     if free is None:
         return Fit(asked, asked, 0, 0)
-    shapes = stage.shapes
-    side_by_side = strategy.stacked or strategy.dispatch == "unrolled"
-
-    @functools.cache
-    def program(count: int) -> Need:
-        return (of_program or step_need)(
-            stage.program.step, strategy, shapes, devices, count
-        )
+    shapes, of_program = stage.shapes, of_program or step_need
+    compiled = (stage.program.step, strategy, shapes, devices)
+    program = functools.cache(lambda count: of_program(*compiled, count))
 
     def needed(count: int) -> int:
-        if side_by_side:
+        if strategy.stacked or strategy.dispatch == "unrolled":  # Side by side.
             return shared + program(count).times(1, strategy)
         return shared + program(1).times(count, strategy)
 
@@ -288,24 +273,19 @@ def lower_step(
     count: int,
 ) -> jax.stages.Lowered:
     """The program of `step_need` before it is compiled."""
-
-    def placed(tree: Any, *axes: str) -> PyTree:
-        place = NamedSharding(devices, PartitionSpec(*axes))
-        return jax.tree.map(
-            lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=place), tree
-        )
-
     wave = count * devices.shape["seed"]
     layout = seed_axis.SeedLayout(devices, (wave,), strategy.stacked)
-    by_seed, (state, own, taken, held, static) = (), given
-    if width := layout.width(0):
-        by_seed = ("seed",)
-        state, own, taken = jax.tree.map(
-            lambda x: jax.ShapeDtypeStruct((width, *x.shape), x.dtype),
-            (state, own, taken),
-        )
-    state = placed(state, *by_seed)
-    arg = (placed(own, *by_seed), placed(taken, *by_seed, "data"))
+    width = layout.width(0)
+    lead, by_seed = ((width,), ("seed",)) if width else ((), ())
+
+    def placed(tree: Any, lead: tuple[int, ...], *axes: str) -> PyTree:
+        place = NamedSharding(devices, PartitionSpec(*axes))
+        shape = functools.partial(jax.ShapeDtypeStruct, sharding=place)
+        return jax.tree.map(lambda x: shape((*lead, *x.shape), x.dtype), tree)
+
+    state = placed(given.state, lead, *by_seed)
+    arg = placed(given.argument, lead, *by_seed)
+    arg = arg, placed(given.taken, lead, *by_seed, "data")
     if strategy.dispatch == "unrolled":
         program = seed_axis.map_seeds(one, strategy, layout, donate=True)
         state, arg = ((x,) * (wave // (width or 1)) for x in (state, arg))
@@ -316,7 +296,7 @@ def lower_step(
             donate_argnums=0,
             compiler_options=xla.compiler_options(layout.kind),
         )
-    return program.lower(state, arg, placed(held), static)
+    return program.lower(state, arg, placed(given.shared, ()), given.static)
 
 
 def free_bytes(devices: jax.sharding.Mesh, gib: float = 0.0) -> int | None:

@@ -47,7 +47,6 @@ def _shrinking(rate: optax.Schedule, l1: float) -> optax.GradientTransformation:
     """Ends a step with w <- sign(w) max(|w| - rate * l1, 0), for kernels."""
 
     def init(params: PyTree) -> optax.ScaleByScheduleState:
-        del params
         return optax.ScaleByScheduleState(jnp.zeros((), jnp.int32))
 
     def update(updates: PyTree, state, params: PyTree) -> tuple[PyTree, Any]:
@@ -122,7 +121,6 @@ def _kernels(params: PyTree) -> PyTree:
 
 def constant(rate: float, total: int, begin: int = 0) -> optax.Schedule:
     """The same rate throughout."""
-    del total, begin
     return optax.constant_schedule(rate)
 
 
@@ -157,21 +155,13 @@ def multistep(
 
     They count from its first step, whatever the warm-up takes.
     """
-    del begin
     boundaries = {math.floor(total * share): gamma for share in milestones}
     return optax.piecewise_constant_schedule(rate, boundaries)
 
 
-OPTIMISERS = types.MappingProxyType(
-    {"sgd": sgd, "adam": adam, "lamb": lamb, "lars": lars}
-)
+OPTIMISERS = types.MappingProxyType(dict(sgd=sgd, adam=adam, lamb=lamb, lars=lars))
 SCHEDULES = types.MappingProxyType(
-    {
-        "constant": constant,
-        "cosine": cosine,
-        "multistep": multistep,
-        "polynomial": polynomial,
-    }
+    dict(constant=constant, cosine=cosine, multistep=multistep, polynomial=polynomial)
 )
 
 
@@ -193,24 +183,19 @@ def from_options(
         options["decay"] = 0.0
     where, warmup = "config.optim.warmup", options.pop("warmup", 0) or 0
     if warmup:
-        steps = jc.to_steps(
-            warmup, steps_per_epoch=steps_per_epoch, total=total, where=where
-        )
+        lasting = dict(steps_per_epoch=steps_per_epoch, total=total)
+        steps = jc.to_steps(warmup, **lasting, where=where)
         if steps >= total:
             raise ValueError(
                 f"{where}: must be shorter than the stage's {total} steps, got "
                 f"{warmup!r} = {steps} steps; shorten it or train longer"
             )
         warmup = steps
-    make, shape = build.lookup(
-        "config.optim.schedule", options.pop("schedule"), SCHEDULES
-    )
+    where = "config.optim.schedule"
+    make, shape = build.lookup(where, options.pop("schedule"), SCHEDULES)
     rate = options.pop("rate")
     rate = float(rate) if type(rate) is int else rate  # Of any size.
-    schedule = build.call_checked(
-        "config.optim.schedule", make, rate, total, warmup, **shape
-    )
+    schedule = build.call_checked(where, make, rate, total, warmup, **shape)
+    schedule = with_warmup(schedule, rate, warmup)
     make, rest = build.lookup("config.optim", options, OPTIMISERS)
-    return build.call_checked(
-        "config.optim", make, with_warmup(schedule, rate, warmup), **rest
-    )
+    return build.call_checked("config.optim", make, schedule, **rest)

@@ -54,8 +54,10 @@ def markdown_page(
     program = memory.lower_step(stage.program.step, *asked).compile()
     cost, taken = program.cost_analysis(), program.memory_analysis()
     spent = time_by_operation(folder, label_operations(program.as_text()))
-    device = jax.devices()[0].device_kind
-    rate = steps * count / seconds
+    kinds = collections.Counter()  # By kind and direction alone.
+    for (kind, where), nanoseconds in spent.items():
+        kinds[kind, "backward" * where.startswith("backward")] += nanoseconds
+    device, rate = jax.devices()[0].device_kind, steps * count / seconds
     lines = [
         f"# {steps} steps of {count} seeds on {device}",
         "",
@@ -74,34 +76,21 @@ def markdown_page(
             f"Memory of one seed's step: {taken.argument_size_in_bytes / 2**20:,.0f} MiB "
             f"of arguments, {taken.temp_size_in_bytes / 2**20:,.0f} MiB beside."
         ),
-        "",
-        *_table("kind", _kinds(spent), steps),
-        "",
+        *_table("kind", kinds, steps),
         *_table("operation", spent, steps),
     ]
     return "\n".join(lines) + "\n"
 
 
-def _kinds(spent: collections.Counter) -> collections.Counter:
-    """Times by kind and direction alone."""
-    kinds = collections.Counter()
-    for (kind, where), nanoseconds in spent.items():
-        direction = "backward" if where.startswith("backward") else ""
-        kinds[kind, direction] += nanoseconds
-    return kinds
-
-
 def _table(title: str, spent: collections.Counter, steps: int) -> list[str]:
     total = sum(spent.values()) or 1
-    return [
-        f"| {title} | where | share | ms a step |",
-        "| --- | --- | --- | --- |",
-        *(
-            f"| {kind} | {where} | {100 * nanoseconds / total:.1f} % "
-            f"| {nanoseconds / 1e6 / steps:.3f} |"
-            for (kind, where), nanoseconds in spent.most_common(_ROWS)
-        ),
+    rows = [
+        f"| {kind} | {where} | {100 * nanoseconds / total:.1f} % "
+        f"| {nanoseconds / 1e6 / steps:.3f} |"
+        for (kind, where), nanoseconds in spent.most_common(_ROWS)
     ]
+    head = f"| {title} | where | share | ms a step |"
+    return ["", head, "| --- | --- | --- | --- |", *rows]
 
 
 def _limit(what: str, amount: float, rate: float, device: str, which: str) -> str:
@@ -114,24 +103,17 @@ def _limit(what: str, amount: float, rate: float, device: str, which: str) -> st
 def label_operations(program: str) -> dict[str, tuple[str, str]]:
     """What each operation of a program is, and which part of the step it is of.
 
-    Such as ("conv_general_dilated", "backward stage1_block0/conv1").
+    Such as ("conv_general_dilated", "backward stage1_block0/conv1"): the direction, and
+    the last named modules.
     """
-    found = {}
+    found, inner = {}, ("body", "while", "cond")
     for one in hlo.operations(program):
         if one.scope:
             *path, kind = one.scope.split("/")
-            found[one.name] = (kind, _where(path, hlo.is_backward(one.scope)))
+            named = [x for x in path if re.fullmatch(r"[a-z]\w*", x) and x not in inner]
+            back = "backward " * hlo.is_backward(one.scope)
+            found[one.name] = (kind, back + "/".join(named[-2:]))
     return found
-
-
-def _where(path: list[str], backward: bool) -> str:
-    """Shortens a scope: the direction, and the last named modules."""
-    named = [
-        part
-        for part in path
-        if re.fullmatch(r"[a-z]\w*", part) and part not in ("body", "while", "cond")
-    ]
-    return "backward " * backward + "/".join(named[-2:])
 
 
 def time_by_operation(
@@ -139,12 +121,11 @@ def time_by_operation(
 ) -> collections.Counter:
     """Nanoseconds of each kind of operation, over all lines of the latest trace."""
     found = pathlib.Path(folder).rglob("*.xplane.pb")
-    (*_, latest) = sorted(found, key=lambda path: path.stat().st_mtime)
+    latest = max(found, key=lambda path: path.stat().st_mtime)
+    planes = jax.profiler.ProfileData.from_file(str(latest)).planes
     spent = collections.Counter()
-    for plane in jax.profiler.ProfileData.from_file(str(latest)).planes:
-        for line in plane.lines:
-            for event in line.events:
-                name = dict(event.stats).get("hlo_op", event.name)
-                if name in names:
-                    spent[names[name]] += event.duration_ns
+    for event in (e for plane in planes for line in plane.lines for e in line.events):
+        name = dict(event.stats).get("hlo_op", event.name)
+        if name in names:
+            spent[names[name]] += event.duration_ns
     return spent

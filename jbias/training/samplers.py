@@ -44,12 +44,10 @@ class Sampler(abc.ABC):
 
     def windows(self, step: int) -> tuple[int, ...]:
         """Numbers what is held at a step, a number for each set."""
-        del step
         return (0,)
 
     def next_change(self, step: int) -> int:
         """The first later step at which another thing is held."""
-        del step
         return NEVER
 
 
@@ -77,7 +75,6 @@ class EpochSampler(Sampler):
 
     def members(self, window: int) -> Int[np.ndarray, "n"]:
         """All examples."""
-        del window
         return np.arange(self.examples)
 
     def index(self, seed: int, step: int) -> Int[np.ndarray, "b"]:
@@ -170,24 +167,18 @@ class MixtureSampler(Sampler):
         With `steps` each set comes in windows of so many batches.
         """
         parts = [batch * share for share in shares]
-        if (
-            len(shares) != len(counts)
-            or abs(sum(shares) - 1) > 1e-6
-            or min(parts) <= 0
-            or max(abs(part - round(part)) for part in parts) > 1e-3
-        ):
+        whole = len(shares) == len(counts) and abs(sum(shares) - 1) <= 1e-6
+        whole = whole and min(parts) > 0
+        if not whole or max(abs(part - round(part)) for part in parts) > 1e-3:
             raise ValueError(
                 f"shares must be {len(counts)} positive numbers, one a set, that sum to "
                 f"1 and make whole numbers of {batch} examples, got {tuple(shares)}"
             )
-        return cls(
-            tuple(
-                make_sampler(
-                    n, round(part), steps, f"{stream}/source/{i}" if i else stream
-                )
-                for i, (n, part) in enumerate(zip(counts, parts))
-            )
-        )
+        orders = []
+        for i, (n, part) in enumerate(zip(counts, parts)):
+            name = f"{stream}/source/{i}" if i else stream
+            orders.append(make_sampler(n, round(part), steps, name))
+        return cls(tuple(orders))
 
     @property
     def batch(self) -> int:
@@ -326,9 +317,8 @@ class BalancedSampler(Sampler):
     def _example(self, seed: int, group: int, number: int) -> int:
         members = self.members[group]
         times, place = divmod(int(number), len(members))
-        return members[
-            _group_orders(seed, self.stream, int(group), len(members))(times)[place]
-        ]
+        order = _group_orders(seed, self.stream, int(group), len(members))
+        return members[order(times)[place]]
 
 
 @functools.cache

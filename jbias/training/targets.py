@@ -171,18 +171,14 @@ def devices(target: Target) -> list:
     try:
         return topologies.get_topology_desc(*asked, **options).devices
     except (NotImplementedError, jax.errors.JaxRuntimeError) as error:
-        first = str(error).splitlines()[0]
-        raise ValueError(
-            f"{target.name}: {compiler}, cannot compile for it: {first}"
-        ) from error
+        why = f"{compiler}, cannot compile for it: {str(error).splitlines()[0]}"
+        raise ValueError(f"{target.name}: {why}") from error
 
 
 def _config(generation: str) -> str:
     """A GpuTargetConfigProto as text."""
     gpu, kind = _GPUS[generation], KINDS[generation]
-    accelerated = (
-        "feature_extension: ACCELERATED_FEATURES" if gpu.capability > 8 else ""
-    )
+    accelerated = "feature_extension: ACCELERATED_FEATURES" * (gpu.capability > 8)
     return f"""
     gpu_device_info {{
       threads_per_block_limit: 1024  threads_per_warp: 32

@@ -339,6 +339,9 @@ READ = {
         r | {"run": "Übung 😀"}, ensure_ascii=False
     ),
     "escaped letters": lambda r: json.dumps(r | {"run": "Übung 😀"}),
+    "one word in two forms": lambda r: json.dumps(r).replace(
+        "edge", "edge" if r["seed"] else "\\u0065dge"
+    ),
     "numbers in other forms": lambda r: json.dumps(
         r | {"value": 1e-300, "epoch": 7, "n": None}
     ),
