@@ -21,10 +21,7 @@ import numpy as np
 
 from jbias import config as jc
 from jbias import models, run_spec
-from jbias.data import (
-    base,
-    splits,
-)
+from jbias.data import base, splits
 from jbias.planning import absent_data
 from jbias.runs import workdirs
 from jbias.runtime import console, xla

@@ -300,9 +300,7 @@ WORKERS = 8  # More wait for each other.
 _Coded = Mapping[str, tuple[list, np.ndarray]]
 
 
-def _read_columns(
-    paths: Sequence[pathlib.Path],
-) -> tuple[dict[str, Any], np.ndarray]:
+def _read_columns(paths: Sequence[pathlib.Path]) -> tuple[dict[str, Any], np.ndarray]:
     """Reads files of records as columns of their kinds, and counts the lines of each file.
 
     Categories are in the order of the alphabet; as a number None is NaN.

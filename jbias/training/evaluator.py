@@ -249,11 +249,7 @@ def _test_records(
 
 
 def follow(
-    workdir: epath.PathLike,
-    *,
-    interval: float,
-    once: bool = False,
-    devices: int = 0,
+    workdir: epath.PathLike, *, interval: float, once: bool = False, devices: int = 0
 ) -> None:
     """Evaluates each step that is due until the run is done; `once`: those there are.
 

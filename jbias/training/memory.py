@@ -319,12 +319,7 @@ def free_bytes(devices: jax.sharding.Mesh, gib: float = 0.0) -> int | None:
 # which are in use until others need the room.
 _GROUPS = (
     ("", "memory.max", "memory.current", "inactive_file"),
-    (
-        "memory",
-        "memory.limit_in_bytes",
-        "memory.usage_in_bytes",
-        "total_inactive_file",
-    ),
+    ("memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
 )
 
 

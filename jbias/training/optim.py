@@ -131,12 +131,7 @@ def cosine(rate: float, total: int, begin: int = 0) -> optax.Schedule:
 
 
 def polynomial(
-    rate: float,
-    total: int,
-    begin: int = 0,
-    *,
-    power: float = 2.0,
-    end: float = 0.0,
+    rate: float, total: int, begin: int = 0, *, power: float = 2.0, end: float = 0.0
 ) -> optax.Schedule:
     """end + (rate - end) * (1 - t)^power, t the share of the steps from `begin` on."""
     fall = optax.polynomial_schedule(rate, end, power, max(1, total - begin))

@@ -468,9 +468,7 @@ def seed_argument(entry: run_spec.Member) -> Any:
     return (key, values) if values else key
 
 
-def vary_step(
-    program_for: Callable[[tuple], SeedProgram],
-) -> seed_axis.SeedFunction:
+def vary_step(program_for: Callable[[tuple], SeedProgram]) -> seed_axis.SeedFunction:
     """A step that makes itself for the values that come with each call."""
 
     def one(state: Any, arg: Any, shared: Any, static: Hashable) -> Any:
