@@ -82,23 +82,22 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _work(args: argparse.Namespace, changes: Sequence[str]) -> int:
     from jbias.training import targets
 
+    measured = {}
     if args.runs:
         config, on, measured = _measured(args.runs)
         names = [args.on or on]
     else:
         config = jc.to_dict(jc.load(args.config, changes, flag="config"))
-        names, measured = args.compare or [args.on], None
-    wanted = [targets.parse(name) for name in names]
-    prices = (args.price or ()) * (1 if len(args.price or ()) > 1 else len(wanted))
+        names = args.compare or [args.on]
+    wanted, prices = [targets.parse(name) for name in names], args.price or ()
+    prices = prices * len(wanted) if len(prices) == 1 else prices
     found = []
     for number, target in enumerate(wanted):
         told = {"run": jc.run_name(config), **_plan(args, config, target)}
         if prices and told.get("run_device_hours") is not None:
             money = prices[number] * told["run_device_hours"]
             told |= {"price": prices[number], "money": money}
-        if measured:
-            told["measured"] = measured
-        found.append(told)
+        found.append(told | measured)
     if args.json:
         print(json.dumps(found if args.compare else found[0], indent=1))
     else:
@@ -111,14 +110,14 @@ def _work(args: argparse.Namespace, changes: Sequence[str]) -> int:
 
 def _plan(args: argparse.Namespace, config: dict, target: Any) -> dict[str, Any]:
     """The plan of one target; of several, why there is none."""
-    from jbias.planning import absent_data, prediction
+    from jbias import planning
 
     def say(line: str) -> None:
         print(f"jbias: {line}", file=sys.stderr, flush=True)
 
-    given = absent_data.AssumedSize(args.images, args.classes)
+    given = planning.AssumedSize(args.images, args.classes)
     try:
-        return prediction.plan(config, target, say, given, remedies=args.remedies)
+        return planning.plan(config, target, say, given, remedies=args.remedies)
     except ValueError as error:
         if not args.compare:
             raise
@@ -151,11 +150,8 @@ def _measured(workdir: str) -> tuple[dict[str, Any], str, dict[str, Any]]:
     told = {"device": on[0], "devices": on[1], "steps": steps}
     told["step_ms"] = 1000 * took / steps
     told["run_device_hours"] = sum(one["device_hours"] for one in here)
-    return (
-        run_spec.check_trusted(config, workdir),
-        targets.from_device_kind(*on).name,
-        told,
-    )
+    config = run_spec.check_trusted(config, workdir)
+    return config, targets.from_device_kind(*on).name, {"measured": told}
 
 
 def _page(told: Mapping[str, Any]) -> list[tuple[str, ...]]:
@@ -185,16 +181,12 @@ def _page(told: Mapping[str, Any]) -> list[tuple[str, ...]]:
 
 def _compared(found: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
     """Several plans, a line a target."""
-    known = [key for key in _COLUMNS if any(key in one for one in found)]
-    return [
-        tuple(known),
-        *(
-            (one["target"], one["error"])
-            if "error" in one
-            else tuple(_cell(one.get(key)) for key in known)
-            for one in found
-        ),
-    ]
+    known = tuple(key for key in _COLUMNS if any(key in one for one in found))
+    rows = [known]
+    for one in found:
+        cells = (_cell(one.get(key)) for key in known)
+        rows.append((one["target"], one["error"]) if "error" in one else tuple(cells))
+    return rows
 
 
 def _cell(value: Any) -> str:

@@ -9,8 +9,7 @@ import jax
 import pytest
 
 from jbias import config as jc
-from jbias import plan, run_spec, train
-from jbias.planning import absent_data, prediction
+from jbias import plan, planning, run_spec, train
 from jbias.training import hlo, input_plan, memory, targets
 from tests import cases
 
@@ -124,8 +123,8 @@ def test_unknown_sets_want_to_be_described(capsys):
 
 def test_sets_that_are_not_known_are_as_large_as_is_said():
     options = dict(data="folder", split="train[:50%]", root="/nowhere")
-    given = absent_data.AssumedSize(1000, 7)
-    found = absent_data.open_source("config.train", options, 48, given)
+    given = planning.AssumedSize(1000, 7)
+    found = planning.open_source("config.train", options, 48, given)
     assert (len(found), len(found.classes), found.shape) == (500, 7, (48, 48))
 
 
@@ -135,10 +134,10 @@ def test_streamed_sets_have_the_shapes_of_a_run():
     for crop in ("host", "device"):
         config = jc.load(text.format(crop), flag="config")
         spec = run_spec.RunSpec.from_config(config)
-        train, _, notes = absent_data.open_or_assume(spec, absent_data.NOTHING_ASSUMED)
+        train, _, notes = planning.open_or_assume(spec, planning.NOTHING_ASSUMED)
         assert any("1,255,544 images are assumed" in note for note in notes)
         (plans,) = input_plan.plan_stages(spec.stages, train)
-        shapes[crop] = absent_data.pipeline_shapes(plans["train"]).shapes()
+        shapes[crop] = planning.pipeline_shapes(plans["train"]).shapes()
     taken, held = shapes["host"]
     assert taken["image"].shape == (256, 224, 224, 3) and not held
     taken, held = shapes["device"]
@@ -155,7 +154,7 @@ def test_a_device_that_is_too_small_for_the_compiler_is_no_traceback(monkeypatch
 
     monkeypatch.setattr(memory, "program_need", full)
     config = jc.to_dict(jc.load(TINY.removeprefix("--config="), flag="config"))
-    told = prediction.plan(
+    told = planning.plan(
         config, targets.parse("cpu"), lambda line: None, remedies=False
     )
     assert not told["fits"] or told["step_ms"] is None

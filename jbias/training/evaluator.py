@@ -23,26 +23,24 @@ from jbias.evals import decisions, predict
 from jbias.models import trained
 from jbias.runs import checkpoints, checksums, evaluations, results, status, workdirs
 from jbias.runtime import console, files, heap, lock, mesh
-from jbias.training import memory, seed_axis, setup, stages, telemetry
+from jbias.training import memory, setup, stages, telemetry
 from jbias.training import step as train_step
 from jbias.training.context import Evaluation, RunContext
+from jbias.training.seed_axis import PackedStates
+from jbias.training.stages import Stage
 
 
-def evaluate(
-    job: RunContext, stage: stages.Stage, states: seed_axis.PackedStates, step: int
-) -> None:
+def evaluate(job: RunContext, stage: Stage, states: PackedStates, step: int) -> None:
     """Measures every seed on every set; leaves the evaluation in the job."""
     began, records, valid = time.monotonic(), [], {}
     if not (predicted := _predict(job, stage, states)):
         return  # Asked to stop; this evaluation is made again on resuming.
     for number, entry in enumerate(job.members):
-        found = list(_train_records(job, stage, step, entry))
-        for test in job.tests:
-            decided = _decisions(predicted[test.name][number], test)
-            found += _test_records(job, stage, step, test, entry, decided)
-        for r in filter(evaluations.is_valid, found):
-            valid[entry.name] = r.value
-        records += found
+        decided = [_decisions(predicted[test.name][number], test) for test in job.tests]
+        for r in _records(job, stage, step, entry, decided):
+            records.append(r)
+            if evaluations.is_valid(r):
+                valid[entry.name] = r.value
     asked = job.config["run"]["decisions"]
     kept = _keep_decisions(job, step, predicted) if asked else {}
     job.records.write(step, records)
@@ -62,7 +60,7 @@ def evaluate(
 
 
 def rebuild_decisions(
-    job: RunContext, stage: stages.Stage, states: seed_axis.PackedStates, step: int
+    job: RunContext, stage: Stage, states: PackedStates, step: int
 ) -> None:
     """Makes a step's decisions anew, those that are not as they were written."""
     if predicted := _predict(job, stage, states):
@@ -82,7 +80,7 @@ def net_only(state: train_step.State) -> train_step.State:
 
 
 def _predict(
-    job: RunContext, stage: stages.Stage, states: seed_axis.PackedStates
+    job: RunContext, stage: Stage, states: PackedStates
 ) -> dict[str, list] | None:
     """The decisions of all seeds by set; None where the job is to stop.
 
@@ -198,54 +196,35 @@ def _mean(values: Iterable[float]) -> float:
     return sum(values) / len(values) if values else float("nan")
 
 
-def _record(
-    job: RunContext, stage: stages.Stage, step: int, entry: run_spec.Member, **fields
-) -> results.Record:
+def _records(
+    job: RunContext, stage: Stage, step: int, entry: run_spec.Member, decided: list
+) -> Iterator[results.Record]:
+    """What is recorded of a seed that decided so about each set.
+
+    Losses and gradients since the evaluation before, or the step it diverged at; and where
+    it was rolled back in this stage, until now: with what rate it goes on.
+    """
     epochs = [(s.last - s.first) / s.order.steps_per_epoch for s in job.stages]
     here = (step - stage.first) / stage.order.steps_per_epoch
-    return results.Record(
-        **entry.branch.fields,
-        stage=stage.number,
-        seed=entry.seed,
-        step=step,
-        epoch=round(sum(epochs[: stage.number]) + here, 4),
-        **{"condition": "", **fields},
-    )
-
-
-def _train_records(
-    job: RunContext, stage: stages.Stage, step: int, entry: run_spec.Member
-) -> Iterator[results.Record]:
-    """Losses and gradients since the evaluation before, or the step it diverged at.
-
-    And where a seed was rolled back in this stage, until now: with what rate it goes on.
-    """
-    record = functools.partial(_record, job, stage, step, entry, dataset=results.TRAIN)
+    about = dict(entry.branch.fields, stage=stage.number, seed=entry.seed, step=step)
+    about["epoch"] = round(sum(epochs[: stage.number]) + here, 4)
+    record = functools.partial(results.Record, **about)
+    train = functools.partial(record, dataset=results.TRAIN, condition="")
     at = job.monitor.diverged.get(entry.name)
     values = {"diverged": at} if at else job.monitor.means(entry.name)
     for name, value in values.items():
-        yield record(metric=name, value=value, status="diverged" if at else "ok")
+        yield train(metric=name, value=value, status="diverged" if at else "ok")
     for failed in job.monitor.rolled_back.get(entry.name, ()):
         if stage.first < failed <= step:
             to, scale = job.rollback(entry.name, failed)
             where = f"at step {failed} to step {to}"
-            yield record(metric="rolled_back", condition=where, value=scale)
-
-
-def _test_records(
-    job: RunContext,
-    stage: stages.Stage,
-    step: int,
-    test: splits.TestSet,
-    entry: run_spec.Member,
-    decided: evals.Decisions,
-) -> Iterator[results.Record]:
-    for measure in test.measures:
-        for number in evals.MEASURES[measure](decided):
-            fields = number._asdict()
-            if entry.name in job.monitor.diverged:
-                fields.update(value=None, count=None, status="diverged")
-            yield _record(job, stage, step, entry, dataset=test.name, **fields)
+            yield train(metric="rolled_back", condition=where, value=scale)
+    lost = dict(value=None, count=None, status="diverged") if at else {}
+    for test, of in zip(job.tests, decided, strict=True):
+        for number in (
+            x for measure in test.measures for x in evals.MEASURES[measure](of)
+        ):
+            yield record(dataset=test.name, **{**number._asdict(), **lost})
 
 
 def follow(
@@ -258,28 +237,36 @@ def follow(
     was evaluated stands, and the same call goes on.
     """
     workdir = files.resolve(workdir, "--follow")
-    say = _await_run(workdir, interval, once)
+    config = _await_config(workdir, interval, once)
+    say = console.logger(workdir, config["run"].get("log", console.LOG_FORMATS[0]))
     with contextlib.ExitStack() as ends:
         ends.callback(console.flush, workdir)
         held = ends.enter_context(workdirs.claim_evaluation(workdir, say))
-        job, again = None, iter(evaluations.damaged_steps(workdir, say))
+
+        @functools.cache
+        def opened() -> RunContext:
+            job = _open_followed(workdir, config, say, devices, held)
+            ends.callback(job.writers.close)
+            telemetry.open_loggers(job, 0, alone=False)
+            return job
+
+        again = iter(evaluations.damaged_steps(workdir, say))
         while True:
             over = once or (workdir / "done").exists()
             for step in itertools.chain(again, evaluations.pending(workdir)):
-                job = job or _open_followed(workdir, say, devices, held, ends)
-                _evaluate_step(job, step)
+                _evaluate_step(opened(), step)
             if over:
                 count = len(status.evaluated_steps(workdir))
-                own = _followed_config(workdir)["run"].get("evaluate") == "here"
+                own = config["run"].get("evaluate") == "here"
                 by = "; the run evaluates by itself" if own else ""
                 say(f"{workdir}: evaluated all that was due, {count} steps in all{by}")
                 return
-            job = job or _open_followed(workdir, say, devices, held, ends)
+            opened()
             time.sleep(interval)
 
 
-def _await_run(workdir: epath.Path, interval: float, once: bool) -> Callable:
-    """Waits while a run is being opened; ValueError where there is none."""
+def _await_config(workdir: epath.Path, interval: float, once: bool) -> dict[str, Any]:
+    """The config of a run, once that is opened; ValueError where there is none."""
     told = False
     while not (workdir / "provenance.json").exists():
         if once or not status.is_running(workdir):
@@ -291,49 +278,29 @@ def _await_run(workdir: epath.Path, interval: float, once: bool) -> Callable:
             console.logger(None)(f"waiting until the run in {workdir} is opened ...")
         told = True
         time.sleep(interval)
-    return console.logger(
-        workdir, _followed_config(workdir)["run"].get("log", console.LOG_FORMATS[0])
-    )
-
-
-def _followed_config(workdir: epath.Path) -> dict:
-    """The run's config; ValueError where it is no run's."""
     needed = (key for key in run_spec.KEYS if key not in run_spec.OPTIONAL_KEYS)
     config = trained.read_json(workdir / "config.json", (*needed, "run.devices"))
     return run_spec.check_trusted(config, workdir)
 
 
 def _open_followed(
-    workdir: epath.Path,
-    say: Callable,
-    devices: int,
-    held: lock.Lock,
-    ends: contextlib.ExitStack,
+    workdir: epath.Path, config: dict, say: Callable, devices: int, held: lock.Lock
 ) -> RunContext:
     """The run's data and networks, laid out for the devices of this process."""
     say(f"following {workdir}")
-    config = _followed_config(workdir)
     here = dict(spread=0, together=0, memory=0.0, strategy="auto", devices=devices)
-    config["run"].update(here)
-    spec = run_spec.RunSpec.from_config(config)
+    spec = run_spec.RunSpec.from_config({**config, "run": {**config["run"], **here}})
     setup.check_names(spec)
     job = setup.open_run(spec, workdir, say, follows=True, guard=held.check)
-    job.stages = [
-        stages.fit_to_devices(stage, job.devices, together=_together(job, i))
-        for i, stage in enumerate(job.stages)
-    ]
-    ends.callback(job.writers.close)
-    telemetry.open_loggers(job, 0, alone=False)
-    return job
-
-
-def _together(job: RunContext, number: int) -> int:
-    """How many nets to have on the devices at once: half of the memory, 0 for all."""
     free = memory.free_bytes(job.devices)
-    if free is None:
-        return 0
-    each = memory.tree_bytes(train_step.net_of(job.state_shapes(number)[0]))
-    return max(1, free // 2 // each) * job.devices.shape["seed"]
+    for number, stage in enumerate(job.stages):
+        together = 0  # All nets on the devices at once; or as fill half of the memory.
+        if free is not None:
+            each = memory.tree_bytes(train_step.net_of(stage.state_shape))
+            together = max(1, free // 2 // each) * job.devices.shape["seed"]
+        laid = stages.fit_to_devices(stage, job.devices, together=together)
+        job.stages[number] = laid
+    return job
 
 
 def _evaluate_step(job: RunContext, step: int) -> None:

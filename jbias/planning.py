@@ -1,11 +1,14 @@
-"""Compiles a run for devices that need not be here, and reads off memory and time.
+"""Whether a run would fit on devices, and what it would take there.
 
-What compilers say of a program is a prediction: of its memory always, of its time where
-it is TPUs' compiler. Elsewhere the time is bounded from below, by what a device can do.
+Its programs are compiled for devices that need not be here, from shapes of images that need
+not be here either. What compilers say of a program is a prediction: of its memory always,
+of its time where it is TPUs' compiler. Elsewhere the time is bounded from below, by what a
+device can do.
 """
 
 import collections
 import copy
+import dataclasses
 import functools
 import inspect
 import math
@@ -18,25 +21,138 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PyTree
 
 from jbias import config as jc
-from jbias import models, run_spec
-from jbias.data import base, splits
-from jbias.planning import absent_data
+from jbias import data, models, run_spec
+from jbias.data import base, decoding, listing, sources, splits, tables
 from jbias.runs import workdirs
 from jbias.runtime import console, xla
 from jbias.training import (
     autotune,
     hlo,
+    input_pipeline,
     input_plan,
     memory,
-    prng,
+    samplers,
     seed_axis,
+    setup,
     stages,
     targets,
 )
 from jbias.training import step as train_step
 from jbias.training.stages import Stage
+
+
+class UnknownSize(ValueError):
+    """A set that is not there, and of which nobody says how large it is."""
+
+
+class AssumedSize(NamedTuple):
+    """What a user says of sets that are not there."""
+
+    images: int = 0  # 0: not said.
+    classes: int = 0
+
+
+NOTHING_ASSUMED = AssumedSize()
+
+
+class _AbsentStore(NamedTuple):
+    """The store of a set that is not there."""
+
+    names: range
+
+
+def open_source(
+    where: str,
+    options: Mapping[str, Any],
+    size: int,
+    given: AssumedSize = NOTHING_ASSUMED,
+) -> base.Source:
+    """Opens a set; one that is not there has as many images as was published, or given."""
+    try:
+        return splits.open_source(where, options, size)
+    except ValueError as error:
+        name, missing = options.get("data"), isinstance(error.__cause__, base.Missing)
+        if not missing or data.DATASETS[name].aspect != (1, 1):
+            raise
+        part = listing.parse_split(where, options["split"])
+        spec, images = data.DATASETS[name], given.images
+        if spec.classes and isinstance(spec.images, Mapping):
+            images = spec.images.get(part.base, images)
+        classes = spec.classes or given.classes
+        if not images or not classes:
+            raise UnknownSize(f"{error}; or give --images=N and --classes=K") from error
+    left = listing.cut_index(images, part.stop) - listing.cut_index(images, part.start)
+    known = classes == len(wnids := tables.wnids())
+    return sources.EncodedSource(
+        store=_AbsentStore(range(left)),
+        transform=decoding.preprocess(options.get("size", size)),
+        name=f"{name}/{options['split']}",
+        classes=wnids if known else tuple(f"class {i}" for i in range(classes)),
+        space="wnid" if known else "names",
+        columns={"label": (np.arange(left) % classes).astype(np.int32)},
+        measures=(),
+        fingerprint="",
+        cite="",
+        note=f"not there: {left:,} images are assumed",
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Shapes(input_pipeline.InputPipeline):
+    """Shapes of what a set gives that is not read."""
+
+    order: samplers.Sampler
+    taken: PyTree
+    rows: PyTree
+    streams: bool = True
+
+    def shapes(self) -> tuple[PyTree, PyTree]:
+        return self.taken, self.rows
+
+    def next_change(self, step: int) -> int:
+        return self.order.next_change(step)
+
+
+def pipeline_shapes(plan: input_plan.InputPlan, **_: Any) -> _Shapes:
+    """Shapes of what feeds the steps, as `input_plan.make_pipeline` has it."""
+    (height, width), stream, order = plan.source.shape, plan.stream, plan.order
+    columns = dict(plan.columns)
+    if stream is not None:
+        columns["index"] = np.zeros(1, np.int32)
+        height = width = stream.canvas or stream.size
+        if stream.canvas:
+            columns["aspect"] = np.zeros(1, np.float32)
+
+    def rows(count):
+        image = jax.ShapeDtypeStruct((count, height, width, 3), np.uint8)
+        return {"image": image, **input_pipeline.rows_shape(columns, count)}
+
+    if stream is not None and stream.crop == "host":
+        return _Shapes(order, rows(order.batch), {})
+    count = order.span if stream else sum(map(len, plan.opened.values()))
+    held = jax.eval_shape(input_pipeline.flatten_images, rows(count))
+    return _Shapes(order, input_pipeline.index_shape(order), held, stream is not None)
+
+
+def open_or_assume(
+    spec: run_spec.RunSpec, given: AssumedSize
+) -> tuple[list[splits.TrainSet], list[base.Source], list[str]]:
+    """What a run trains and tests on, there or not, and what is assumed of it."""
+    setup.check_names(spec)
+    size, tests, lost = spec.config["size"], [], []
+    train = setup.open_train_sets(spec, functools.partial(open_source, given=given))
+    for _, where, options in setup.test_options(spec.config):
+        try:
+            tests.append(splits.open_test_source(where, options, size, open_source))
+        except UnknownSize as error:
+            lost.append(f"left out of evaluation: {error}")
+    every = [one for part in train for one in part.named(0).values()] + tests
+    notes = [f"{one.name}: {one.note}" for one in every if one.note]
+    return train, tests, list(dict.fromkeys([*notes, *lost]))
+
 
 _USED = 0.9  # Of a device's memory, as in a run.
 # How a compiler says that a program is larger than the device.
@@ -87,12 +203,10 @@ class CompiledStages(NamedTuple):
     def cycles(self) -> float:
         """Of a seed's step in the first stage; infinite where it does not fit."""
         count = self.within(self.count(self.fits[0]))
-        program = self.programs[0][count].compiled if self.fit else None
-        return (
-            autotune.estimated_cycles(program, self.stages[0], count)
-            if program
-            else math.inf
-        )
+        program = self.programs[0][count].compiled
+        if not self.fit or program is None:
+            return math.inf
+        return autotune.estimated_cycles(program, self.stages[0], count)
 
     @property
     def fit(self) -> bool:
@@ -126,36 +240,35 @@ def compile_stages(asked: PlanRequest) -> CompiledStages:
     """Compiles the step of each stage, laid out as `memory.fit_stages` would."""
     run, target, found = asked.run, asked.target, None
     plans = input_plan.plan_stages(asked.spec.stages, asked.train)
-    seeds, shapes = len(asked.spec.members), absent_data.pipeline_shapes
+    seeds = len(asked.spec.members)
     gib = run["memory"] or (target.kind.gib * _USED if target.kind else 0.0)
-    for devices, planned in memory.candidate_stages(
-        lambda devices: stages.build_stages(asked.spec, plans, {}, devices, shapes),
-        *(run, seeds),
-        devices=asked.devices,
-    ):
+
+    def make(devices: jax.sharding.Mesh) -> list[Stage]:
+        return stages.build_stages(asked.spec, plans, {}, devices, pipeline_shapes)
+
+    meshes = memory.candidate_stages(make, run, seeds, devices=asked.devices)
+    for devices, planned in meshes:
         free = memory.free_bytes(devices, gib) or 2**62  # Where nobody says.
         several = autotune.candidates(run["strategy"], devices, seeds, planned[-1].last)
         if target.platform != "tpu" or found:
             several = several[:1]
-        each = [_by(asked, name, (devices, planned, free)) for name in several]
+        each = [_compile_by(asked, name, devices, planned, free) for name in several]
         found = min(each, key=CompiledStages.cycles) if each[1:] else each[0]
         if found.fit:
             break
     return found
 
 
-def _by(asked: PlanRequest, name: str, laid: tuple) -> CompiledStages:
+def _compile_by(
+    asked: PlanRequest, name: str, devices, planned, free
+) -> CompiledStages:
     """What is compiled by one strategy."""
-    devices, stages, free = laid
-    programs, run = [{} for _ in stages], {**asked.run, "strategy": name}
-    fits = [
-        memory.fit(
-            *(stages, stage, devices, run, free),
-            functools.partial(_program, asked, made, "the step"),
-        )
-        for stage, made in zip(stages, programs, strict=True)
-    ]
-    return CompiledStages(devices, stages, fits, programs, free, name)
+    programs, run, fits = [], {**asked.run, "strategy": name}, []
+    for stage in planned:
+        programs.append({})
+        compiled = functools.partial(_program, asked, programs[-1], "the step")
+        fits.append(memory.fit(planned, stage, devices, run, free, compiled))
+    return CompiledStages(devices, planned, fits, programs, free, name)
 
 
 def _program(
@@ -164,9 +277,8 @@ def _program(
     """Compiles what `memory.step_need` is asked for, and keeps it."""
     *_, given, devices, count = of_step
     on_gpu, flops = asked.target.platform == "gpu", 0.0
-    doing = f"{asked.target.name}: compiling {what}" + f" of {count} seeds" * (
-        count > 1
-    )
+    several = f" of {count} seeds" * (count > 1)
+    doing = f"{asked.target.name}: compiling {what}{several}"
     with console.announce_slow(asked.log, doing), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Of memory that could not be used again.
         lowered = memory.lower_step(*of_step)
@@ -180,8 +292,7 @@ def _program(
             need = memory.program_need(compiled, given.state, count)
             flops = flops or compiled.cost_analysis().get("flops", 0.0)
         except jax.errors.JaxRuntimeError as error:
-            full = _FULL.search(str(error))
-            if full is None:
+            if (full := _FULL.search(str(error))) is None:
                 raise
             compiled, kept = None, count * memory.tree_bytes(given.state)
             work = round(float(full[2]) * _UNITS[full[3]])
@@ -205,11 +316,7 @@ class Cost(NamedTuple):
 
 
 def program_cost(
-    program: Program,
-    kind: targets.DeviceKind,
-    shards: int,
-    loops: int = 1,
-    **chances: Any,
+    program: Program, kind: targets.DeviceKind, shards: int, loops: int = 1, **chances
 ) -> Cost:
     """Reads a program whose products lie in a loop of so many turns.
 
@@ -253,23 +360,23 @@ def _moved(one: hlo.Operation, shards: int) -> float:
 @functools.cache
 def this_machine() -> targets.DeviceKind:
     """What this machine's CPU does at most, timed now."""
+
+    def fastest(of: Callable, *given: Any) -> float:
+        return min(timeit.repeat(lambda: of(*given).block_until_ready(), number=1))
+
     on = jax.devices("cpu")[0]
     side = jax.device_put(np.ones((1024, 1024), np.float32), on)
     much = jax.device_put(np.ones(2**18, np.float32), on)  # In its caches.
-    flops = 2 * 1024**3 / _fastest(jax.jit(jnp.matmul), side, side)
-    moved = 2 * much.nbytes / _fastest(jax.jit(jnp.negative), much)
+    flops = 2 * 1024**3 / fastest(jax.jit(jnp.matmul), side, side)
+    moved = 2 * much.nbytes / fastest(jax.jit(jnp.negative), much)
     return targets.DeviceKind("cpu", "cpu", 0, flops, moved)
-
-
-def _fastest(of: Callable, *given: Any) -> float:
-    return min(timeit.repeat(lambda: of(*given).block_until_ready(), number=1))
 
 
 def plan(
     config: Mapping[str, Any],
     target: targets.Target,
     say: Callable[[str], None],
-    given: absent_data.AssumedSize = absent_data.NOTHING_ASSUMED,
+    given: AssumedSize = NOTHING_ASSUMED,
     *,
     remedies: bool = True,
 ) -> dict[str, Any]:
@@ -278,7 +385,7 @@ def plan(
     Bytes and times are of each device; a step is one of all seeds.
     """
     spec = run_spec.RunSpec.from_config(config)
-    train, tests, notes = absent_data.open_or_assume(spec, given)
+    train, tests, notes = open_or_assume(spec, given)
     asked = PlanRequest(spec, target, targets.devices(target), train, tests, say)
     with xla.compiling_for(target.platform):
         made = compile_stages(asked)
@@ -297,10 +404,8 @@ def _memory(asked: PlanRequest, made: CompiledStages) -> dict[str, Any]:
         limit, count = fit.wanted // spread, made.count(fit)
         whole, some = made.within(limit), made.within(count)
         shared = fit.needed - programs[whole].need.times(limit // whole, strategy)
-        need, held = (
-            programs[some].need,
-            sum(memory.input_bytes(x, stage) for x in made.stages),
-        )
+        held = sum(memory.input_bytes(one, stage) for one in made.stages)
+        need = programs[some].need
         of = {"state": count // some * need.state}
         of["work"] = need.times(count // some, strategy) - of["state"]
         parts.append({**of, "sets": held, "batches": shared - held})
@@ -336,27 +441,23 @@ def _times(
     spec, kind = asked.spec, asked.target.kind or this_machine()
     told = {"estimate": "cycles" if kind.hertz else "roofline", **dict.fromkeys(_TIMES)}
     total, sums, parts = made.stages[-1].last, collections.Counter(), {}
-    inputs = []
+    inputs, every = [], spec.config["eval_every"]
     for stage, fit, programs in made.each:
         count, steps = made.within(made.count(fit)), stage.last - stage.first
         if programs[count].compiled is None:
             return told
         part, epoch = spec.stages[stage.number].config, stage.order.steps_per_epoch
-        taken, loops = (
-            autotune.gate_probability(part),
-            part["train"].get("accumulate", 1),
-        )
+        loops = part["train"].get("accumulate", 1)
         given = (programs[count], kind, made.devices.shape["data"], loops)
-        one = program_cost(*given, taken=taken, seeds=count)
-        turns, every = steps * made.rows / count, spec.config["eval_every"]
+        one = program_cost(*given, taken=autotune.gate_probability(part), seeds=count)
+        turns = steps * made.rows / count
         sums["seconds"] += turns * one.seconds
         sums["bound"] += turns * one.bound
         sums["moved"] += turns * one.moved
         sums["images"] += steps * stage.order.batch * made.seeds
         sums["epochs"] += steps / epoch
-        sums["evaluations"] += -(
-            -steps // jc.to_steps(every, steps_per_epoch=epoch, total=total)
-        )
+        each = jc.to_steps(every, steps_per_epoch=epoch, total=total)
+        sums["evaluations"] += -(-steps // each)
         for name, value in one.parts.items():
             parts[name] = parts.get(name, 0.0) + turns * value
         inputs.append(_input(stage, made.seeds, made.rows / count * one.seconds))
@@ -364,6 +465,7 @@ def _times(
     evaluations = sums["evaluations"] if asked.run["evaluate"] == "here" else 0
     evaluation = made.rows * _evaluation(asked, made, kind) if evaluations else 0.0
     hours = (sums["seconds"] + evaluations * evaluation) / 3600
+    moved, images = map(max, zip(*inputs, strict=True))
     return told | {
         "steps": total,
         "step_ms": 1000 * sums["seconds"] / total,
@@ -374,23 +476,22 @@ def _times(
         "evaluation_s": evaluation,
         "run_hours": hours,
         "run_device_hours": hours * workdirs.billed_devices(made.devices).count,
-        "input_bytes_per_second": max(size for size, _ in inputs),
-        "input_images_per_second": max(images for _, images in inputs),
+        "input_bytes_per_second": moved,
+        "input_images_per_second": images,
         "moved_bytes_per_step": sums["moved"] / total,
         "by_part": {name: 1000 * value / total for name, value in parts.items()},
     }
 
 
-def _input(stage: stages.Stage, count: int, seconds: float) -> tuple[float, float]:
+def _input(stage: Stage, count: int, seconds: float) -> tuple[float, float]:
     """Bytes and images a second that hosts deliver while a stage trains."""
     moved, images = 0.0, 0.0
     for one in stage.pipelines.values():
         taken, rows = one.shapes()
         moved += count * memory.tree_bytes(taken)
         if one.streams:
-            moved += memory.tree_bytes(rows) / min(
-                one.next_change(0), one.order.steps_per_epoch
-            )
+            steps = min(one.next_change(0), one.order.steps_per_epoch)
+            moved += memory.tree_bytes(rows) / steps
             images += one.order.batch * (1 if rows else count)
     return moved / seconds, images / seconds
 
@@ -407,10 +508,8 @@ def _evaluation(
     if not shown:
         return 0.0
     (height, width), _ = shown.most_common(1)[0]
-    state = jax.eval_shape(stage.program.draw, prng.key(0), None)
-    net, own = jax.eval_shape(
-        lambda x: (train_step.net_of(x), stages.seed_argument(stage.members[0])), state
-    )
+    net = jax.eval_shape(train_step.net_of, stage.state_shape)
+    own = jax.eval_shape(lambda: stages.seed_argument(stage.members[0]))
     image = jax.ShapeDtypeStruct((batch, height, width, 3), np.uint8)
 
     def score(net, arg, shared, static):
@@ -450,20 +549,19 @@ def _remedy(asked: PlanRequest, made: CompiledStages) -> str | None:
 def _changes(config: Mapping[str, Any]) -> Iterator[tuple[str, str, dict, float]]:
     """What may help: words, the config's part and entries, the share of work left."""
     now, batch = config["train"].get("accumulate", 1), config["train"]["batch"]
-    make = models.MODELS[config["model"]["name"]]
+    make, of = models.MODELS[config["model"]["name"]], "--config.train"
     for k in (2, 4, 8, 16):
-        words = f"--config.train.accumulate={now * k}"
-        yield words, "train", {"accumulate": now * k}, 1 / k
+        yield f"{of}.accumulate={now * k}", "train", {"accumulate": now * k}, 1 / k
     if "remat" in inspect.signature(make).parameters:
         yield "model.remat=True in a config of your own", "model", {"remat": True}, 0.0
-    for k in (k for k in (2, 4, 8, 16) if batch % k == 0):
-        words = f"--config.train.batch={batch // k}"
-        yield words, "train", {"batch": batch // k}, 1 / k
+    for k in (2, 4, 8, 16):
+        if batch % k == 0:
+            yield f"{of}.batch={batch // k}", "train", {"batch": batch // k}, 1 / k
 
 
 def _may_fit(made: CompiledStages, share: float) -> bool:
     """Whether it may do with so much of the work's memory."""
-    for fit, programs in zip(made.fits, made.programs, strict=True):
+    for _, fit, programs in made.each:
         work = max(one.need.work for one in programs.values())
         if fit.least - (1 - share) * work > made.free:
             return False
