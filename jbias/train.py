@@ -9,7 +9,7 @@ import contextlib
 import functools
 import itertools
 import time
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 from etils import epath
@@ -17,11 +17,13 @@ from etils import epath
 from jbias import config as jc
 from jbias import run_spec
 from jbias.runs import checksums, costs, evaluations, status, workdirs
-from jbias.runtime import console, files, messages, signals
+from jbias.runtime import console, files, signals
 from jbias.runtime import processes as teams
-from jbias.training import checkpointing, evaluator, seed_axis, setup, stages, telemetry
+from jbias.training import checkpointing, evaluator, setup, telemetry
 from jbias.training import step as train_step
 from jbias.training.context import RunContext
+from jbias.training.seed_axis import PackedStates
+from jbias.training.stages import Stage
 
 
 def run(
@@ -38,23 +40,22 @@ def run(
     take it, signals.Interrupted after SIGTERM, SIGUSR1 or SIGINT; each loses nothing that
     was saved. Who trains several runs gives what notes the signals, `heard`.
     """
-    if heard is None:
-        with signals.listen() as by:
-            return run(config, workdir, team, heard=by)
     meter, main = costs.Stopwatch(), team.is_main
-    spec = run_spec.RunSpec.from_config(config)
-    setup.check_names(spec)
-    workdir, options = files.resolve(workdir), spec.config["run"]
-    form = options.get("log", console.LOG_FORMATS[0])
-    say = console.logger(workdir, form) if main else lambda line: None
-    if not main:
-        of = f"process {team.number} of {team.count}"
-        console.logger(None)(f"{of}: it is process 0 that says how far the run is")
-    with (
-        _claimed(workdir, spec.config, say)
-        if main
-        else contextlib.nullcontext(lambda: None)
-    ) as guard:
+    with contextlib.ExitStack() as ends:
+        heard = heard or ends.enter_context(signals.listen())
+        spec = run_spec.RunSpec.from_config(config)
+        setup.check_names(spec)
+        workdir, options = files.resolve(workdir), spec.config["run"]
+        if main:
+            form = options.get("log", console.LOG_FORMATS[0])
+            say = console.logger(workdir, form)
+            ends.callback(console.flush, workdir)
+            claimed = workdirs.claim(workdir, spec.config, say)
+            guard = ends.enter_context(claimed).check
+        else:
+            of = f"process {team.number} of {team.count}"
+            console.logger(None)(f"{of}: it is process 0 that says how far the run is")
+            say, guard = (lambda line: None), (lambda: None)
         done = workdir / "done"
         fate = done.read_text().strip() if main and done.exists() else ""
         if fate := team.broadcast("whether it is done", fate):
@@ -75,27 +76,6 @@ def run(
         if main:
             _end(job)
         return not job.monitor.all_diverged
-
-
-@contextlib.contextmanager
-def _claimed(
-    workdir: epath.Path, config: dict, say: Callable[[str], None]
-) -> Iterator[Callable[[], None]]:
-    """Holds the workdir; yields what tells it is lost. A crash leaves its traceback."""
-    try:
-        with workdirs.claim(workdir, config, say) as held:
-            try:
-                yield held.check
-            except OSError:
-                files.stop_retrying(workdir)
-                raise
-            except Exception as error:
-                refused = isinstance(error, ValueError)
-                if not refused or isinstance(error, messages.UserCodeError):
-                    messages.save_traceback(error, workdir, held.check)
-                raise
-    finally:
-        console.flush(workdir)
 
 
 def _end(job: RunContext) -> None:
@@ -166,9 +146,7 @@ def _decide_again(job: RunContext) -> None:
     job.records.seal(() if job.halted else lost)
 
 
-def _start(
-    job: RunContext, stage: stages.Stage, before: seed_axis.PackedStates | None
-) -> seed_axis.PackedStates:
+def _start(job: RunContext, stage: Stage, before: PackedStates | None) -> PackedStates:
     """The first states of a stage: new ones, with the nets of the stage before it."""
     nets = None
     if before is not None:
@@ -183,8 +161,8 @@ def _start(
 
 
 def train_stage(
-    job: RunContext, stage: stages.Stage, states: seed_axis.PackedStates, step: int
-) -> seed_axis.PackedStates:
+    job: RunContext, stage: Stage, states: PackedStates, step: int
+) -> PackedStates:
     """Steps, evaluates and saves until the stage ends; returns the states."""
     assert step <= stage.last, f"step {step} lies beyond its stage's last, {stage.last}"
     scale = dict(steps_per_epoch=stage.order.steps_per_epoch, total=job.stages[-1].last)
@@ -256,7 +234,7 @@ def _is_save_due(job: RunContext, step: int, due: bool, *, left: bool) -> bool:
     )
 
 
-def _wait_for_data(job: RunContext, stage: stages.Stage, step: int) -> bool:
+def _wait_for_data(job: RunContext, stage: Stage, step: int) -> bool:
     """Waits until the data of a step are there; False where a stop came before.
 
     Where each process reads its share, none goes on before all can.
@@ -282,7 +260,7 @@ def _wait_for_data(job: RunContext, stage: stages.Stage, step: int) -> bool:
 
 
 def _steps_ahead(
-    job: RunContext, stage: stages.Stage, step: int, cadence: Sequence[int]
+    job: RunContext, stage: Stage, step: int, cadence: Sequence[int]
 ) -> tuple[int, Hashable]:
     """How many steps to dispatch at once, up to the next event, and their program."""
     static, local = stage.static(step), step - stage.first

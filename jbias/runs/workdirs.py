@@ -18,7 +18,7 @@ import jbias
 from jbias import config as jc
 from jbias import run_spec
 from jbias.runs import checksums, costs
-from jbias.runtime import files, lock
+from jbias.runtime import files, lock, messages
 
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "pillow")
 PACKAGES += ("grain", "array-record", "simplejpeg", "cykooz-resizer")
@@ -35,7 +35,7 @@ _MADE = ("checkpoints/*", "replaced/*", "evals/*", "vary/*/evals/*", "done")
 def claim(
     workdir: epath.Path, config: Mapping[str, Any], say: Callable[[str], None] = print
 ) -> Iterator[lock.Lock]:
-    """Holds a workdir for this config and this process alone.
+    """Holds a workdir for this config and this process alone; a crash leaves its traceback.
 
     ValueError where it holds a run of another identity that has computed something,
     naming the keys that differ, where what it says of its run is damaged, or where
@@ -53,6 +53,14 @@ def claim(
         try:
             _check_identity(workdir, config)  # The one before may have begun a run.
             yield held
+        except OSError:
+            files.stop_retrying(workdir)
+            raise
+        except Exception as error:
+            refused = isinstance(error, ValueError)
+            if not refused or isinstance(error, messages.UserCodeError):
+                messages.save_traceback(error, workdir, held.check)
+            raise
         finally:
             with contextlib.suppress(OSError):
                 held.check()  # The workdir may be another's.

@@ -19,8 +19,10 @@ from jbias import run_spec
 from jbias.models import trained
 from jbias.runs import checkpoints, costs, evaluations, results, workdirs
 from jbias.runtime import console, files, messages
-from jbias.training import seed_axis, stages, telemetry
+from jbias.training import telemetry
 from jbias.training.context import Evaluation, RunContext
+from jbias.training.seed_axis import PackedStates
+from jbias.training.stages import Stage
 
 # What of config.run an evaluation depends on.
 _OBSERVED = ("eval_batch", "decisions")
@@ -28,8 +30,8 @@ _OBSERVED = ("eval_batch", "decisions")
 
 def save(
     job: RunContext,
-    stage: stages.Stage,
-    states: seed_axis.PackedStates,
+    stage: Stage,
+    states: PackedStates,
     step: int,
     *,
     left: bool = False,
@@ -64,7 +66,7 @@ def save(
 
 @contextlib.contextmanager
 def save_before_data_error(
-    job: RunContext, stage: stages.Stage, states: tuple, step: int
+    job: RunContext, stage: Stage, states: tuple, step: int
 ) -> Iterator:
     """Saves what was trained before an image that does not decode ends the run."""
     try:
@@ -88,13 +90,13 @@ def save_before_data_error(
 class LastGood:
     """The latest states of a stage, and their step; None while losses are taken in."""
 
-    states: seed_axis.PackedStates
+    states: PackedStates
     step: int | None
 
 
 @contextlib.contextmanager
 def saving_on_crash(
-    job: RunContext, stage: stages.Stage, states: seed_axis.PackedStates, step: int
+    job: RunContext, stage: Stage, states: PackedStates, step: int
 ) -> Iterator[LastGood]:
     """Saves what was trained before an error that nobody foresaw, if it is whole.
 
@@ -113,7 +115,7 @@ def saving_on_crash(
         raise
 
 
-def _save_latest(job: RunContext, stage: stages.Stage, latest: LastGood) -> str:
+def _save_latest(job: RunContext, stage: Stage, latest: LastGood) -> str:
     """Returns what to say of it: "" where nothing is saved yet."""
     try:
         leaves = [x for x in jax.tree.leaves(latest.states) if isinstance(x, jax.Array)]

@@ -16,8 +16,9 @@ from jbias import config as jc
 from jbias import run_spec
 from jbias.runs import loggers, results, workdirs
 from jbias.runtime import console, files
-from jbias.training import profiling, stages
+from jbias.training import profiling
 from jbias.training.context import RunContext
+from jbias.training.stages import Stage
 
 
 def open_loggers(job: RunContext, step: int, *, alone: bool = True) -> None:
@@ -40,7 +41,7 @@ def set_phase(job: RunContext, what: str, step: int) -> None:
 
 
 @contextlib.contextmanager
-def stepping(job: RunContext, stage: stages.Stage, step: int) -> Iterator[None]:
+def stepping(job: RunContext, stage: Stage, step: int) -> Iterator[None]:
     """Shows how far the run is, as long as a stage is trained."""
     job.progress = console.Progress(
         job.log,
@@ -97,7 +98,7 @@ def is_profile_due(job: RunContext) -> bool:
 
 
 def advance_profiled(
-    job: RunContext, stage: stages.Stage, states: Any, args: Any, held: Any, static: Any
+    job: RunContext, stage: Stage, states: Any, args: Any, held: Any, static: Any
 ) -> tuple[Any, list]:
     """Takes steps as the stage does, traced, and writes what they took."""
     jax.block_until_ready(states)
