@@ -47,6 +47,8 @@ with contextlib.suppress(ImportError, AttributeError):
 
 # The validation accuracies at a step, by "stage/seed"; None while there are none yet.
 ValidAt = Callable[[int], dict[str, float] | None]
+Template = Callable[[int], tuple]  # The shapes of the states of a stage.
+Found = tuple[tuple, dict[str, Any]]  # States, and what stands beside them.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,8 +101,9 @@ def info_beside(checkpoint: epath.Path) -> dict[str, Any] | None:
         return None
 
 
-# Seconds. Orbax counts by the clock, which may jump; a disk may also just be slow.
-_NEVER = 10**9
+# Orbax counts seconds by the clock, which may jump; a disk may also just be slow. Its
+# threads wait for folders by the clock, too: when it jumps a save would fail.
+_UNTIMED = dict(timeout_secs=10**9, create_directories_asynchronously=False)
 # What the system says of files that are not there, or are not what they were.
 _OF_FILES = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.EINVAL)
 
@@ -138,20 +141,13 @@ class CheckpointStore:
             self.directory,
             preservation_policy=LatestAndBest(keep, valid_at),
             best_fn=lambda metrics: float(np.mean(list(metrics.values()))),
-            # Else its threads wait for folders by the clock: when it jumps a save would fail.
-            async_options=ocp.AsyncOptions(
-                timeout_secs=_NEVER, create_directories_asynchronously=False
-            ),
+            async_options=ocp.AsyncOptions(**_UNTIMED),
             **_single_process_options(),
         )
         self._put_back()
 
     def save(
-        self,
-        step: int,
-        states: tuple,
-        info: dict[str, Any],
-        valid: dict[str, float] | None = None,
+        self, step: int, states: tuple, info: dict[str, Any], valid: dict | None = None
     ) -> None:
         """Saves in the background: states, the position and evaluations in `info`.
 
@@ -175,14 +171,7 @@ class CheckpointStore:
             write(step, states, {**info, "valid": valid}, valid, sums[0])
         self.step, self.complete, self.saving = step, bool(info.get("records")), False
 
-    def _write(
-        self,
-        step: int,
-        states: tuple,
-        info: dict[str, Any],
-        valid: dict[str, float] | None,
-        known: int | None,
-    ) -> None:
+    def _write(self, step: int, states: tuple, info: dict, valid, known) -> None:
         needed = sum(leaf.nbytes for leaf in jax.tree.leaves(states))
         free = files.free_bytes(self.directory)
         if free is not None and free < needed:  # Before anything is half written.
@@ -240,9 +229,7 @@ class CheckpointStore:
         """What stands beside a step's states; any error passes."""
         return _info(self.manager, step)[1]
 
-    def restore(
-        self, template: Callable[[int], tuple], say: Callable[[str], None]
-    ) -> tuple[tuple, dict[str, Any]] | None:
+    def restore(self, template: Template, say: Callable[[str], None]) -> Found | None:
         """Reads the latest whole checkpoint: (states, info), or None where there is none.
 
         `template` gives the shapes of a stage's states; `info["stage"]` says which. They
@@ -255,20 +242,16 @@ class CheckpointStore:
             self.step, self.complete = found[1]["step"], bool(found[1].get("records"))
         return found
 
-    def restore_step(
-        self, step: int, template: Callable[[int], tuple]
-    ) -> tuple[tuple, dict[str, Any]] | None:
+    def restore_step(self, step: int, template: Template) -> Found | None:
         """As `restore`, of one step; None where it is damaged."""
 
-        def read() -> tuple[tuple, dict[str, Any]] | None:
+        def read() -> Found | None:
             with _noting_damage({}, step):
                 return _state_and_info(self.manager, step, template)
 
         return self._in_all(template, read)
 
-    def _in_all(
-        self, template: Callable[[int], tuple], read: Callable
-    ) -> tuple[tuple, dict[str, Any]] | None:
+    def _in_all(self, template: Template, read: Callable) -> Found | None:
         """What the first process reads, in all."""
         if self._team.count == 1:
             return read()
@@ -282,11 +265,10 @@ class CheckpointStore:
             states = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes)
         return tuple(map(self._team.broadcast_tree, states)), info or brief
 
-    def _latest(
-        self, template: Callable[[int], tuple], say: Callable[[str], None]
-    ) -> tuple[tuple, dict[str, Any]] | None:
+    def _latest(self, template: Template, say: Callable[[str], None]) -> Found | None:
         damaged = {}
         for step in sorted(self.manager.all_steps(), reverse=True):
+            where = self.directory / str(step)
             with _noting_damage(damaged, step):
                 sealed, info = _info(self.manager, step)
             if step in damaged:
@@ -296,10 +278,8 @@ class CheckpointStore:
                 with _noting_damage(damaged, step):
                     states = _states(self.manager, step, shapes, sealed)
             except _Mismatch as error:
-                raise ValueError(
-                    f"checkpoint: {self.directory / str(step)} holds another model "
-                    f"({error}); use another workdir"
-                ) from error
+                text = f"holds another model ({error}); use another workdir"
+                raise ValueError(f"checkpoint: {where} {text}") from error
             if step in damaged:
                 continue
             for number, reason in damaged.items():
@@ -370,9 +350,7 @@ def awaits_evaluation(directory: epath.PathLike, step: int) -> bool:
         return False  # It was evaluated and went, just now.
 
 
-def read(
-    directory: epath.PathLike, step: int, template: Callable[[int], tuple]
-) -> tuple[tuple, dict[str, Any]]:
+def read(directory: epath.PathLike, step: int, template: Template) -> Found:
     """As `restore`, of one step, where nothing is changed; any error passes."""
     about = dict(read_only=True, create=False, save_interval_steps=0)
     with contextlib.closing(_manager(directory, **about)) as manager:
@@ -386,9 +364,7 @@ def _manager(directory: epath.PathLike, **about: Any) -> ocp.CheckpointManager:
     )
 
 
-def _state_and_info(
-    manager: ocp.CheckpointManager, step: int, template: Callable[[int], tuple]
-) -> tuple[tuple, dict[str, Any]]:
+def _state_and_info(manager, step: int, template: Template) -> Found:
     sealed, info = _info(manager, step)
     return _states(manager, step, template(info["stage"]), sealed), info
 
@@ -447,13 +423,10 @@ def with_checksums(
 
     `known` is the states' own, where it is known already.
     """
-    body = json.dumps(info, sort_keys=True)
-    return {
-        "body": body,
-        "head": zlib.crc32(body.encode()),
-        "form": structure_checksum(states),
-        "states": states_checksum(states) if known is None else known,
-    }
+    body, whole = json.dumps(info, sort_keys=True), structure_checksum(states)
+    known = states_checksum(states) if known is None else known
+    head = zlib.crc32(body.encode())
+    return {"body": body, "head": head, "form": whole, "states": known}
 
 
 def verified_info(sealed: Mapping[str, Any]) -> dict[str, Any]:

@@ -32,8 +32,7 @@ class RecordStore:
         follower: bool = False,
     ):
         self._workdir, self._say, self._check_lock = workdir, say, check_lock
-        self._branches = branches if writes else ()
-        self._follower = follower
+        self._branches, self._follower = branches if writes else (), follower
         self.facts: dict[str, Any] = {}
         self.sums = checksums.read(workdir, checksums.FOLLOWER) if follower else {}
 

@@ -92,31 +92,25 @@ def oracle(
     """
     candidates = evaluations(frame)
     sets, known = pd.factorize(results.number_rows(candidates, [*UNIT, "dataset"]))
+    count = max(len(known), 1)
     moments = results.number_rows(candidates, ["step"]) * len(known) + sets
     looked = (candidates["metric"] == metric).to_numpy()
     own = looked & (candidates["condition"] == "").to_numpy()
     whole = np.zeros(len(known), bool)
     whole[sets[own]] = True
-    parts = candidates[looked & ~whole[sets]]
-    scores = pd.concat(
-        [
-            pd.Series(candidates["value"].to_numpy()[own], moments[own]),
-            _over_conditions(parts["value"], moments[parts.index], len(known)),
-        ]
-    ).dropna()
-    by_set = scores.groupby(scores.index.to_numpy() % max(len(known), 1))
+    parts = looked & ~whole[sets]
+    groups = candidates["value"][parts].groupby(moments[parts], sort=False)
+    # A mean counts where it is over as many conditions as any of its set.
+    sizes = groups.size()
+    most = sizes.groupby(sizes.index.to_numpy() % count).transform("max")
+    means = groups.mean(skipna=False)[sizes == most]
+    alone = pd.Series(candidates["value"].to_numpy()[own], moments[own])
+    scores = pd.concat([alone, means]).dropna()
+    by_set = scores.groupby(scores.index.to_numpy() % count)
     best = by_set.idxmax() if larger_is_better else by_set.idxmin()
     chosen = np.full(len(known), -1, np.int64)
     chosen[best.index] = best
     return _selected(candidates[chosen[sets] == moments])
-
-
-def _over_conditions(values: pd.Series, moments: np.ndarray, sets: int) -> pd.Series:
-    """Gives means at each moment, where it has as many conditions as any of its set."""
-    groups = values.groupby(moments, sort=False)
-    sizes = groups.size()
-    most = sizes.groupby(sizes.index.to_numpy() % max(sets, 1)).transform("max")
-    return groups.mean(skipna=False)[sizes == most]
 
 
 def at_epoch(frame: pd.DataFrame, epoch: float) -> pd.DataFrame:

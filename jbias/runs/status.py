@@ -154,18 +154,17 @@ def _summary(workdir: pathlib.Path, step: int) -> tuple[list, tuple[int, ...]]:
         there = path.stat()
         values, lost = _of_file(str(path), there.st_mtime_ns, there.st_size)
         valid += values
-        diverged |= set(lost)
+        diverged |= lost
     return valid, tuple(sorted(diverged))
 
 
 @functools.lru_cache(maxsize=1 << 17)
-def _of_file(path: str, _changed: int, _size: int) -> tuple[tuple, tuple[int, ...]]:
+def _of_file(path: str, _changed: int, _size: int) -> tuple[list, set[int]]:
     """What `_summary` says, of one file; it is read again only where it has changed."""
     records = results.loads(_text(pathlib.Path(path)), where=path)
-    diverged = {r.seed for r in records if r.status == "diverged"}
-    valid = (results.VALID, "accuracy", "")
-    valid = [r for r in records if (r.dataset, r.metric, r.condition) == valid]
-    return tuple(r.value for r in valid), tuple(diverged)
+    wanted = (results.VALID, "accuracy", "")
+    valid = [r.value for r in records if (r.dataset, r.metric, r.condition) == wanted]
+    return valid, {r.seed for r in records if r.status == "diverged"}
 
 
 HEARTBEAT_FILE = "progress.json"

@@ -36,12 +36,12 @@ class _Run:
         self._step, self._row = -1, {}
         options = run.config["run"].get("wandb", {})
         offline = options.get("mode", loggers.WANDB_MODES[0]) == "offline"
-        known = last_step(self._path.parent) if offline else None
+        written = self._path.parent.glob("offline-run-*/*.wandb") if offline else ()
+        steps = [_last_step_in(path.read_bytes()) for path in written]
         self._run = _begun(run, self._state["id"], options, offline=offline)
         if not offline:
-            known = self._run.step - 1
-        if known is not None:
-            self._state["step"] = known
+            steps = [self._run.step - 1]
+        self._state["step"] = max(steps, default=self._state["step"])
 
     def scalars(self, step: int, numbers: loggers.Numbers) -> None:
         """Takes the numbers of a step."""
@@ -115,12 +115,6 @@ def _begun(
 
 
 _HEAD, _BLOCK, _START = struct.Struct("<IHB"), 32768, 7
-
-
-def last_step(folder: epath.Path) -> int | None:
-    """The last step in a workdir's offline files; None where there are none."""
-    paths = sorted(folder.glob("offline-run-*/*.wandb"))
-    return max((_last_step_in(path.read_bytes()) for path in paths), default=None)
 
 
 def _last_step_in(data: bytes) -> int:

@@ -41,13 +41,6 @@ def replace_convolutions(one: Callable, replace: Replace) -> Callable:
     return rewritten
 
 
-def _spatial_sizes(eqn: core.JaxprEqn) -> tuple[int, int]:
-    """How many places a convolution's kernel has, and its output."""
-    _, rhs, out = eqn.params["dimension_numbers"]
-    kernel, outs = eqn.invars[1].aval.shape, eqn.outvars[0].aval.shape
-    return math.prod(kernel[i] for i in rhs[2:]), math.prod(outs[i] for i in out[2:])
-
-
 def _rewritten(value: Any, replace: Replace) -> Any:
     """A parameter of an equation, the convolutions of its jaxprs replaced.
 
@@ -127,12 +120,13 @@ def chunk_kernel_gradients(one: Callable) -> Callable:
 
 
 def _in_chunks(eqn: core.JaxprEqn) -> Callable | None:
-    kernel, outs = _spatial_sizes(eqn)
+    lhs, rhs, out = eqn.params["dimension_numbers"]
+    images, kernels, outs = (x.aval.shape for x in (*eqn.invars, *eqn.outvars))
+    kernel, places = math.prod(kernels[i] for i in rhs[2:]), [outs[i] for i in out[2:]]
     groups = (eqn.params["feature_group_count"], eqn.params["batch_group_count"])
-    if kernel <= outs or groups != (1, 1):
+    if kernel <= math.prod(places) or groups != (1, 1):
         return None  # No gradient of a kernel.
-    lhs, rhs, _ = eqn.params["dimension_numbers"]
-    examples = eqn.invars[0].aval.shape[lhs[1]]
+    examples = images[lhs[1]]
     fits = (c for c in range(MAX_CHUNKS, 1, -1) if examples % c == 0)
     count = next((c for c in fits if examples // c * kernel >= MIN_PRODUCTS), 1)
     if count == 1:

@@ -116,25 +116,18 @@ def operations(text: str, taken: float | None = 0.5, seeds: int = 1) -> list[Ope
             idle = idle or code.endswith(("-start", "-done"))
             one = Operation(made["name"], code, scope, made["out"], cycles, 1.0, called)
             found.append((where, one, (0,) if idle else (out, *moved)))
-    times = _times(calls, entry)
-    return [
-        one._replace(times=times[where], bytes=sum(_touched(moved, times[where])))
-        for where, one, moved in found
-        if times[where] != 0
-    ]
+    times, ran = _times(calls, entry), []
+    for where, one, (out, *given) in found:
+        if (turns := times[where]) is None or turns > 1:  # A branch has less than one.
+            given = [min(out, size) for size in given]  # A loop may take a slice.
+        if turns != 0:
+            ran.append(one._replace(times=turns, bytes=out + sum(given)))
+    return ran
 
 
 def _first(pattern: re.Pattern, line: str) -> str:
     found = pattern.search(line)
     return found[1] if found else ""
-
-
-def _touched(moved: tuple[int, ...], times: float | None) -> Iterator[int]:
-    """Bytes that an operation gives and is given; in a loop it may take a slice."""
-    out, *given = moved
-    yield out
-    loops = times is None or times > 1  # A branch has less than one.
-    yield from (min(out, size) for size in given) if loops else given
 
 
 def _called(

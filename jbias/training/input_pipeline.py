@@ -153,9 +153,7 @@ class JoinedSources:
             yield source, int(example - ends[which] + len(source))
 
     def rows(
-        self,
-        index: Int[np.ndarray, "m"],
-        image: UInt8[np.ndarray, "m h w 3"] | None = None,
+        self, index: Int[np.ndarray, "m"], image: np.ndarray | None = None
     ) -> Rows:
         """Images with their columns; without `image` they are as for evaluation."""
         if image is None:
@@ -242,7 +240,7 @@ class StreamedInput(InputPipeline):
         number = pieces.number(step, seed)
         if number != self._next:
             self.close()
-            stop = self._steps * pieces.pieces_per_step
+            stop = pieces.number(self._steps, pieces.seeds[0])
             self._coming = self._reading.pieces(pieces, number, stop)
         self._next = number + pieces.pieces_per_batch
         rows = _joined([next(self._coming) for _ in range(number, self._next)])
@@ -270,10 +268,6 @@ class BatchPieces(NamedTuple):
     @property
     def pieces_per_batch(self) -> int:
         return -(-self.batch // self.parts // loader.PIECE_SIZE)
-
-    @property
-    def pieces_per_step(self) -> int:
-        return self.pieces_per_batch * len(self.seeds)
 
     def number(self, step: int, seed: int) -> int:
         """The first piece of a batch."""

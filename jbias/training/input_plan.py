@@ -169,11 +169,7 @@ def _balanced(where, options, stream, columns, name) -> samplers.Sampler:
 
 
 def _read_stream(
-    where: str,
-    listed: str,
-    options: Mapping[str, Any],
-    inputs: Sequence[Mapping],
-    size: int,
+    where: str, listed: str, options: Mapping[str, Any], inputs: Sequence, size: int
 ) -> tuple[StreamOptions | None, list[Mapping]]:
     """Reads the options; returns how to stream, and the inputs left to the device.
 

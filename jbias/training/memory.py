@@ -243,19 +243,14 @@ def tree_bytes(tree: PyTree) -> int:
     return sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(tree))
 
 
-def step_need(
-    one: seed_axis.SeedFunction,
-    strategy: seed_axis.Strategy,
-    given: stages.StepShapes,
-    devices: jax.sharding.Mesh,
-    count: int = 1,
-) -> Need:
+def step_need(*of_step: Any) -> Need:
     """Compiles the step of `count` seeds on each device of the mesh's axis "seed".
 
-    Where all seeds fit, this is the program that runs later.
+    Where all seeds fit, this is the program that runs later. Arguments are those of
+    `lower_step`.
     """
-    program = lower_step(one, strategy, given, devices, count).compile()
-    return program_need(program, given.state, count)
+    *_, given, _, count = of_step
+    return program_need(lower_step(*of_step).compile(), given.state, count)
 
 
 def program_need(program: jax.stages.Compiled, state: PyTree, count: int) -> Need:

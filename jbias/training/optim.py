@@ -14,16 +14,18 @@ from jbias import build
 from jbias import config as jc
 from jbias.algos import base
 
+Schedule, Optimiser = optax.Schedule, optax.GradientTransformation
+
 
 def sgd(
-    rate: optax.Schedule,
+    rate: Schedule,
     *,
     momentum: float = 0.9,
     decay: float = 1e-4,
     nesterov: bool = False,
     decay_all: bool = True,
     l1: float = 0.0,
-) -> optax.GradientTransformation:
+) -> Optimiser:
     """SGD with coupled weight decay, as torch does it.
 
     g <- grad + decay * w;  m <- momentum * m + g;  w <- w - rate * m.
@@ -43,7 +45,7 @@ def sgd(
     return optax.chain(*chain)
 
 
-def _shrinking(rate: optax.Schedule, l1: float) -> optax.GradientTransformation:
+def _shrinking(rate: Schedule, l1: float) -> Optimiser:
     """Ends a step with w <- sign(w) max(|w| - rate * l1, 0), for kernels."""
 
     def init(params: PyTree) -> optax.ScaleByScheduleState:
@@ -65,21 +67,21 @@ def _shrinking(rate: optax.Schedule, l1: float) -> optax.GradientTransformation:
 
 
 def adam(
-    rate: optax.Schedule, *, b1: float = 0.9, b2: float = 0.999, decay: float = 0.0
-) -> optax.GradientTransformation:
+    rate: Schedule, *, b1: float = 0.9, b2: float = 0.999, decay: float = 0.0
+) -> Optimiser:
     """AdamW: decoupled weight decay, scaled by the rate."""
     return optax.adamw(rate, b1=b1, b2=b2, weight_decay=decay)
 
 
 def lamb(
-    rate: optax.Schedule,
+    rate: Schedule,
     *,
     b1: float = 0.9,
     b2: float = 0.999,
     eps: float = 1e-6,
     decay: float = 0.0,
     clip: float = 1.0,
-) -> optax.GradientTransformation:
+) -> Optimiser:
     """LAMB, Adam with a trust ratio for each kernel; kernels alone decay.
 
     w <- w - rate * |w| / |u| * u, u = Adam's step + decay * w, or rate * u where one of
@@ -97,12 +99,8 @@ def lamb(
 
 
 def lars(
-    rate: optax.Schedule,
-    *,
-    momentum: float = 0.9,
-    decay: float = 1e-4,
-    trust: float = 0.001,
-) -> optax.GradientTransformation:
+    rate: Schedule, *, momentum: float = 0.9, decay: float = 1e-4, trust: float = 0.001
+) -> Optimiser:
     """LARS: SGD whose step is, for each kernel, a share of the kernel's norm.
 
     u = g + decay * w;  m <- momentum * m + rate * trust * |w| / |u| * u;  w <- w - m; for
@@ -119,12 +117,12 @@ def _kernels(params: PyTree) -> PyTree:
     return jax.tree.map(lambda w: jnp.ndim(w) > 1, params)
 
 
-def constant(rate: float, total: int, begin: int = 0) -> optax.Schedule:
+def constant(rate: float, total: int, begin: int = 0) -> Schedule:
     """The same rate throughout."""
     return optax.constant_schedule(rate)
 
 
-def cosine(rate: float, total: int, begin: int = 0) -> optax.Schedule:
+def cosine(rate: float, total: int, begin: int = 0) -> Schedule:
     """From `rate`, at step `begin`, to zero along half a cosine."""
     fall = optax.cosine_decay_schedule(rate, max(1, total - begin))
     return lambda step: fall(jnp.maximum(step - begin, 0))
@@ -132,7 +130,7 @@ def cosine(rate: float, total: int, begin: int = 0) -> optax.Schedule:
 
 def polynomial(
     rate: float, total: int, begin: int = 0, *, power: float = 2.0, end: float = 0.0
-) -> optax.Schedule:
+) -> Schedule:
     """end + (rate - end) * (1 - t)^power, t the share of the steps from `begin` on."""
     fall = optax.polynomial_schedule(rate, end, power, max(1, total - begin))
     return lambda step: fall(jnp.maximum(step - begin, 0))
@@ -145,7 +143,7 @@ def multistep(
     *,
     milestones: Sequence[float] = (0.3, 0.6, 0.9),
     gamma: float = 0.1,
-) -> optax.Schedule:
+) -> Schedule:
     """rate * gamma^(number of milestones passed); milestones are shares of the run.
 
     They count from its first step, whatever the warm-up takes.
@@ -160,7 +158,7 @@ SCHEDULES = types.MappingProxyType(
 )
 
 
-def with_warmup(main: optax.Schedule, rate: float, steps: int) -> optax.Schedule:
+def with_warmup(main: Schedule, rate: float, steps: int) -> Schedule:
     """Rises linearly from 0 to `rate` for that many steps, then follows `main`."""
     if not steps:
         return main
@@ -170,12 +168,10 @@ def with_warmup(main: optax.Schedule, rate: float, steps: int) -> optax.Schedule
 
 def from_options(
     options: Mapping[str, Any], update: base.Update, total: int, steps_per_epoch: int
-) -> optax.GradientTransformation:
+) -> Optimiser:
     """One update's optimiser with its schedule over `total` steps."""
-    options = dict(options)
+    options = dict(options) | ({} if update.decay else {"decay": 0.0})
     options.pop("average", None)
-    if not update.decay:
-        options["decay"] = 0.0
     where, warmup = "config.optim.warmup", options.pop("warmup", 0) or 0
     if warmup:
         lasting = dict(steps_per_epoch=steps_per_epoch, total=total)

@@ -105,10 +105,6 @@ class SeedLayout(NamedTuple):
         """Brings a wave that waits onto the devices."""
         return wave if len(self.waves) == 1 else mesh.put(wave, self._place(number))
 
-    def to_host(self, wave: Wave) -> Wave:
-        """Takes a wave back to the host, if there are others."""
-        return wave if len(self.waves) == 1 else jax.device_get(wave)
-
     @property
     def _by_host(self) -> bool:
         several = jax.process_count() > 1
@@ -307,7 +303,7 @@ def multi_step(one: SeedFunction, strategy: Strategy, layout: SeedLayout) -> Mul
         for number, wave in enumerate(states):
             args = [step[number] for step in steps]
             wave, outs = left(layout.to_device(wave, number), args, shared, static)
-            kept.append(layout.to_host(wave))
+            kept.append(wave if len(layout.waves) == 1 else jax.device_get(wave))
             seen.append(outs)
         return tuple(kept), list(zip(*seen, strict=True))
 

@@ -146,11 +146,6 @@ class Stage:
         pairs = zip(self.members, nets, strict=True)
         return self.layout.pack(share(self.init_state(m.seed, net)) for m, net in pairs)
 
-    @functools.cached_property
-    def _arguments(self) -> seed_axis.PackedStates:
-        """What each member has of its own in every step."""
-        return self.layout.pack_on_devices(map(seed_argument, self.members))
-
     def batch(self, seed: int, step: int) -> dict[str, Any]:
         """A seed's batch at a step of the run: its places in what is shared, or its rows."""
         fed, local = self.pipelines.items(), step - self.first
@@ -158,14 +153,19 @@ class Stage:
 
     def batches(self, step: int, count: int = 1) -> list[seed_axis.PackedStates]:
         """The arguments of `count` steps: each member's own, and its batch."""
-        seeds = dict.fromkeys(member.seed for member in self.members)
+        seeds = [member.seed for member in self.members]
         found = []
         for now in range(step, step + count):
-            taken = {seed: self.batch(seed, now) for seed in seeds}
-            placed = self.layout.place(taken[member.seed] for member in self.members)
+            taken = {seed: self.batch(seed, now) for seed in dict.fromkeys(seeds)}
+            placed = self.layout.place(taken[seed] for seed in seeds)
             waves = zip(self._arguments, placed, strict=True)
             found.append(tuple(tuple(zip(*wave, strict=True)) for wave in waves))
         return found
+
+    @functools.cached_property
+    def _arguments(self) -> seed_axis.PackedStates:
+        """What each member has of its own in every step."""
+        return self.layout.pack_on_devices(map(seed_argument, self.members))
 
     def without(
         self, args: seed_axis.PackedStates, names: Container[str]
@@ -235,15 +235,8 @@ def build_stages(
     return built
 
 
-def _build_stage(
-    stage: run_spec.StageSpec,
-    first: int,
-    spec: run_spec.RunSpec,
-    plans: Mapping[str, input_plan.InputPlan],
-    images: Mapping[str, UInt8[np.ndarray, "n h w c"]] | None,
-    devices: jax.sharding.Mesh,
-    make: Callable[..., input_pipeline.InputPipeline],
-) -> Stage:
+def _build_stage(stage, first, spec, plans, images, devices, make) -> Stage:
+    """One of them, of a StageSpec, from step `first` on."""
     number, at, part = stage
     config, plan, source = spec.config, plans["train"], plans["train"].source
     epoch, classes = plan.order.steps_per_epoch, len(source.classes)
@@ -271,7 +264,12 @@ def _build_stage(
         for branch in spec.branches[1:]:
             other = algorithm(branch.stages[number].config["algo"])
             check_same_program(algo, other, total)
-        program = program._replace(step=vary_step(program_for))
+
+        def one(state: Any, arg: Any, shared: Any, static: Hashable) -> Any:
+            (key, values), taken = arg  # The step makes itself for these values.
+            return program_for(values).step(state, (key, taken), shared, static)
+
+        program = program._replace(step=one)
     pipelines = plans
     if images is not None:
         groups = (algo.mix_group, *(one.mix_group for one in (*inputs, *beside)))
@@ -466,16 +464,6 @@ def seed_argument(entry: run_spec.Member) -> Any:
     key = prng.key(entry.seed)
     values = tuple(np.float32(value) for value in entry.branch.values)
     return (key, values) if values else key
-
-
-def vary_step(program_for: Callable[[tuple], SeedProgram]) -> seed_axis.SeedFunction:
-    """A step that makes itself for the values that come with each call."""
-
-    def one(state: Any, arg: Any, shared: Any, static: Hashable) -> Any:
-        (key, values), taken = arg
-        return program_for(values).step(state, (key, taken), shared, static)
-
-    return one
 
 
 def affecting_keys(config: Mapping[str, Any], make: Callable, *args: Any) -> set[str]:

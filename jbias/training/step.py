@@ -24,11 +24,12 @@ class State(NamedTuple):
 
 
 TrainStep = Callable[..., tuple[State, dict[str, Float[Array, ""]]]]
+Optimisers = tuple[optax.GradientTransformation, ...]  # One an update.
 
 
 def init(
     algo: base.Algo,
-    txs: tuple[optax.GradientTransformation, ...],
+    txs: Optimisers,
     key: PRNGKeyArray,
     image: Float[Array, "1 h w c"],
     net: Mapping[str, PyTree] | None = None,
@@ -57,7 +58,7 @@ def init(
 
 def make_step(
     algo: base.Algo,
-    txs: tuple[optax.GradientTransformation, ...],
+    txs: Optimisers,
     *,
     average: float = 0.0,
     first: int = 0,
@@ -113,9 +114,7 @@ def net_of(state: State) -> dict[str, PyTree]:
     return state.stats.get("average", plain)
 
 
-def _moved(
-    state: State, params: PyTree, stats: PyTree, decay: float, first: int
-) -> PyTree:
+def _moved(state: State, params, stats, decay: float, first: int) -> PyTree:
     """Moves the average towards the new net; at first it hardly remembers the start.
 
     The decay of step first + t is at most (1 + t) / (10 + t).
@@ -128,9 +127,7 @@ def _moved(
     )
 
 
-def _full_batch(
-    algo: base.Algo, params: PyTree, stats: PyTree, batch: base.Batch, key, static
-) -> tuple[dict, Callable[[str], PyTree], base.Aux]:
+def _full_batch(algo: base.Algo, params, stats, batch, key, static) -> tuple:
     """A batch's losses, what gives the gradient of each by name, and what comes along."""
     losses, push, aux = jax.linearize(
         lambda params: algo.losses(params, stats, batch, key, static),
@@ -257,9 +254,7 @@ def _by_loss(norms: Mapping[tuple, Float[Array, ""]]) -> dict[str, Float[Array, 
     return named
 
 
-def _selected(
-    algo: base.Algo, txs: tuple[optax.GradientTransformation, ...]
-) -> tuple[optax.GradientTransformation, ...]:
+def _selected(algo: base.Algo, txs: Optimisers) -> Optimisers:
     """Restricts each transformation to the weights that its update trains."""
     return tuple(
         optax.partition(
