@@ -84,9 +84,7 @@ def _state(path: epath.Path, name: str) -> dict[str, Any]:
     return state
 
 
-def _begun(
-    run: loggers.RunInfo, identity: str, options: Mapping[str, Any], *, offline: bool
-) -> Any:
+def _begun(run: loggers.RunInfo, identity: str, options: Mapping, *, offline: bool):
     import wandb  # Late: it reads its environment.
 
     settings = wandb.Settings(

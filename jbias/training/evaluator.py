@@ -79,9 +79,7 @@ def net_only(state: train_step.State) -> train_step.State:
     return train_step.State(state.step, params, stats, ())
 
 
-def _predict(
-    job: RunContext, stage: Stage, states: PackedStates
-) -> dict[str, list] | None:
+def _predict(job: RunContext, stage: Stage, states: PackedStates) -> dict | None:
     """The decisions of all seeds by set; None where the job is to stop.
 
     Sets with images of one size share batches, so that only their last one is padded.
@@ -123,9 +121,7 @@ def _rule(job: RunContext, test: splits.TestSet) -> predict.Rule:
     return predict.Rule(len(test.images), matrix, test.aggregate, label)
 
 
-def _batches(
-    job: RunContext, images: list, size: int, reading: loader.ReaderOptions
-) -> Iterator[jax.Array]:
+def _batches(job: RunContext, images: list, size: int, reading) -> Iterator[jax.Array]:
     """Batches on the devices; where one process cannot read its share, none goes on."""
     files = any(isinstance(one, loader.EncodedImages) for one in images)
     coming = loader.local_batches(images, size, reading)

@@ -130,9 +130,7 @@ def _first(pattern: re.Pattern, line: str) -> str:
     return found[1] if found else ""
 
 
-def _called(
-    line: str, code: str, taken: float | None, told: Mapping[str, float]
-) -> Iterator[tuple[str, float | None]]:
+def _called(line: str, code: str, taken: float | None, told: Mapping) -> Iterator:
     """Computations that a line runs, and how often; None where it does not say."""
     named = dict(_CALLED.findall(line))
     if code == "conditional":

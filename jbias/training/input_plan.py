@@ -69,9 +69,7 @@ def plan_stages(
     return list(map(_plan_stage, stages, train))
 
 
-def _plan_stage(
-    stage: run_spec.StageSpec, train: splits.TrainSet
-) -> dict[str, InputPlan]:
+def _plan_stage(stage: run_spec.StageSpec, train: splits.TrainSet) -> dict:
     number, at, config = stage
     where, options, suffix = f"{at}.train", config["train"], f"/{number}" * (number > 0)
     if "pair" in options:

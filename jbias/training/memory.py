@@ -159,9 +159,7 @@ def fit_stages(
     return Placement(devices, built, run, free, known, crowded=bool(lacking))
 
 
-def _describe_layout(
-    count: int, at_once: int, devices: jax.sharding.Mesh, name: str
-) -> str:
+def _describe_layout(count: int, at_once: int, devices, name: str) -> str:
     """Says how the seeds lie."""
     if name == "auto":
         name = seed_axis.default_strategy(xla.platform(), devices.size)
@@ -318,9 +316,7 @@ _GROUPS = (
 )
 
 
-def _of_host(
-    meminfo: str = "/proc/meminfo", groups: str = "/sys/fs/cgroup"
-) -> int | None:
+def _of_host(meminfo="/proc/meminfo", groups="/sys/fs/cgroup") -> int | None:
     """Bytes that this machine, or the container that this runs in, has left."""
     try:
         lines = pathlib.Path(meminfo).read_text().splitlines()

@@ -231,9 +231,7 @@ def permutation(seed: int, stream: str, epoch: int, n: int) -> Int[np.ndarray, "
 
 
 @functools.cache
-def _permutations(
-    seed: int, stream: str, n: int
-) -> Callable[[int], Int[np.ndarray, "n"]]:
+def _permutations(seed: int, stream: str, n: int) -> Callable:
     """Permutations by epoch, of which two are kept: four bytes an example each."""
     root, lock = prng.stream(prng.key(seed), stream), threading.Lock()
 
@@ -297,9 +295,7 @@ class BalancedSampler(Sampler):
         pairs = [(g, used[g] + i) for i, one in enumerate([*rounds, now]) for g in one]
         return np.array([self._example(seed, *pair) for pair in pairs], np.int32)
 
-    def _turns(
-        self, seed: int, step: int, each: int, more: int
-    ) -> tuple[Int[np.ndarray, "g"], Int[np.ndarray, "more"]]:
+    def _turns(self, seed: int, step: int, each: int, more: int) -> tuple:
         """How many examples each group has given before, and which have one more now.
 
         `more` at a time they take turns along one random order, until all have had as

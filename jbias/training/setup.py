@@ -252,9 +252,7 @@ def _layout(stages: list, devices: jax.sharding.Mesh, strategy: str) -> dict:
     return layout
 
 
-def _initial_nets(
-    config: dict, workdir: epath.Path, follows: bool
-) -> tuple[list | None, str | None]:
+def _initial_nets(config: dict, workdir: epath.Path, follows: bool) -> tuple:
     """The nets to start from and their digest; a run under way needs them no more."""
     if not config["init"]:
         return None, None

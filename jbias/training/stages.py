@@ -365,9 +365,7 @@ def fit_to_devices(
     )
 
 
-def _pieces(
-    options: Mapping[str, Any], algo: base.Algo, norm_group: int, period: int
-) -> dict[str, int]:
+def _pieces(options: Mapping, algo: base.Algo, norm_group: int, period: int) -> dict:
     """Into how many micro-batches a batch is cut, and which examples stay together.
 
     Those that the algorithm mixes, or batch norm takes together, and so many that each

@@ -223,9 +223,7 @@ def micro_batch(
     return part
 
 
-def _gradient(
-    update: base.Update, gradient: Callable[[str], PyTree], params: PyTree
-) -> tuple[PyTree, Float[Array, ""]]:
+def _gradient(update: base.Update, gradient: Callable, params: PyTree) -> tuple:
     """What an update follows; where it does not train, the value has no meaning.
 
     Second comes the L2 norm of its loss's gradient over what it trains, before any clip.
