@@ -211,9 +211,8 @@ def algorithm_name(config: Mapping[str, Any]) -> str:
 def train_data_name(config: Mapping[str, Any]) -> str:
     """What tables call the training data, joined likewise."""
     trained = [stage["train"] for stage in stage_configs(config)]
-    return _joined(
-        set_["data"] for one in trained for set_ in (one, *one.get("also", ()))
-    )
+    sets = (part for one in trained for part in (one, *one.get("also", ())))
+    return _joined(part["data"] for part in sets)
 
 
 def _joined(names: Iterable[str]) -> str:
@@ -390,11 +389,10 @@ def _override(
     for name in way:
         if name not in config:
             raise ValueError(f"{where}: no such entry; {suggest(name, config)}")
-        config, outer = config[name], config
+        config = config[name]
         if not isinstance(config, ml_collections.ConfigDict):
-            raise ValueError(  # noqa: TRY004
-                f"{where}: {name} has no entries, it is {outer[name]!r}"
-            )
+            text = f"{where}: {name} has no entries, it is {config!r}"
+            raise ValueError(text)  # noqa: TRY004
     with config.unlocked():
         try:
             config[last] = parse_value(text)
@@ -454,14 +452,10 @@ def resolve_preset(named: str, flag: str) -> str:
         return named
     name, colon, arguments = named.removeprefix(PRESET_PREFIX).partition(":")
     known, where = preset_names(flag), f"--{flag}"
-    if not name:
-        raise ValueError(
-            f"{where}: after {PRESET_PREFIX} name one of {', '.join(known)}"
-        )
     if name not in known:
-        raise ValueError(
-            f"{where}: no preset {PRESET_PREFIX}{name}; {suggest(name, known)}"
-        )
+        lacking = f"no preset {PRESET_PREFIX}{name}; {suggest(name, known)}"
+        listed = f"after {PRESET_PREFIX} name one of {', '.join(known)}"
+        raise ValueError(f"{where}: {lacking if name else listed}")
     return f"{_PRESETS.joinpath(*name.split('/'))}.py{colon}{arguments}"
 
 

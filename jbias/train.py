@@ -166,9 +166,8 @@ def train_stage(
     """Steps, evaluates and saves until the stage ends; returns the states."""
     assert step <= stage.last, f"step {step} lies beyond its stage's last, {stage.last}"
     scale = dict(steps_per_epoch=stage.order.steps_per_epoch, total=job.stages[-1].last)
-    cadence = [
-        jc.to_steps(job.config[k], **scale) for k in ("eval_every", "save_every")
-    ]
+    events = job.config["eval_every"], job.config["save_every"]
+    cadence = [jc.to_steps(every, **scale) for every in events]
     compiled = set()
     with (
         checkpointing.saving_on_crash(job, stage, states, step) as latest,
@@ -193,9 +192,8 @@ def train_stage(
                 with telemetry.saving(job):
                     checkpointing.save(job, stage, states, step, left=left)
             if job.halted and step == job.checkpoints.step:  # It may have come since.
-                raise signals.Interrupted(
-                    f"{job.halted} at step {step}: saved; the same command resumes"
-                )
+                then = "saved; the same command resumes"
+                raise signals.Interrupted(f"{job.halted} at step {step}: {then}")
             if ends:
                 return states
             count, static = _steps_ahead(job, stage, step, cadence)
@@ -267,7 +265,5 @@ def _steps_ahead(
     ends = [stage.first + (local // every + 1) * every for every in cadence]
     ends += [stage.last, stage.next_change(step)]
     stop = min(*ends, step + job.config["run"]["steps_per_dispatch"])
-    ahead = itertools.takewhile(
-        lambda one: stage.static(one) == static, range(step, stop)
-    )
-    return sum(1 for _ in ahead), static
+    same = (stage.static(ahead) == static for ahead in range(step, stop))
+    return sum(itertools.takewhile(bool, same)), static

@@ -358,10 +358,9 @@ def read(directory: epath.PathLike, step: int, template: Template) -> Found:
 
 
 def _manager(directory: epath.PathLike, **about: Any) -> ocp.CheckpointManager:
-    options = ocp.CheckpointManagerOptions(**about)
-    return ocp.CheckpointManager(
-        files.resolve(directory), options=options, item_names=("state", "info")
-    )
+    about = dict(options=ocp.CheckpointManagerOptions(**about))
+    about["item_names"] = ("state", "info")
+    return ocp.CheckpointManager(files.resolve(directory), **about)
 
 
 def _state_and_info(manager, step: int, template: Template) -> Found:

@@ -94,7 +94,7 @@ def find_damaged(
     remote = files.is_remote(workdir)
 
     def found(name: str) -> str:
-        size = quick or remote and not (is_record(name) or is_fact(name))
+        size = quick or remote and not is_needed(name)
         return damage(epath.Path(workdir) / name, held[name], quick=size)
 
     with futures.ThreadPoolExecutor(16) as pool:  # A disk needs none of its threads.
@@ -106,7 +106,7 @@ def check(folder: epath.PathLike, wanted: Callable[[str], bool]) -> None:
     """Refuses a file that is not as it was sealed; records and facts that are gone."""
     held = {k: v for k, v in read_folder(folder).items() if wanted(k)}
     for name, what in find_damaged(folder, held):
-        if what == "is gone" and not (is_record(name) or is_fact(name)):
+        if what == "is gone" and not is_needed(name):
             continue  # Whoever needs it says so.
         if read_folder(folder).get(name) != held[name]:
             return check(folder, wanted)  # It is just being written anew.
@@ -122,6 +122,11 @@ def check(folder: epath.PathLike, wanted: Callable[[str], bool]) -> None:
 def is_fact(name: str) -> bool:
     """Whether it says what a run, or a branch of it, is."""
     return name.rpartition("/")[2] in FACTS
+
+
+def is_needed(name: str) -> bool:
+    """Whether it has records, or says what a run is: there must be all of these."""
+    return is_record(name) or is_fact(name)
 
 
 def is_record(name: str) -> bool:

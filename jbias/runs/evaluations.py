@@ -58,9 +58,8 @@ class RecordStore:
             text = results.dumps(record for record in records if record.run == name)
             known = checksums.checksum(text.encode())
             if what := "" if again else checksums.damage(path, known):
-                self._say(
-                    f"{path} {what}: written anew from the checkpoint of its step"
-                )
+                then = "written anew from the checkpoint of its step"
+                self._say(f"{path} {what}: {then}")
             if again or what:
                 with files.translate_os_errors(str(path)):
                     results.write_text(path, text)

@@ -182,9 +182,7 @@ def read(workdirs: str | os.PathLike | Sequence[str | os.PathLike]) -> pd.DataFr
     _refuse_repeated(frame, paths, sizes)
     _refuse_other_shares(frame, paths, sizes)
     for workdir in full:
-        checksums.check(
-            workdir, lambda x: checksums.is_record(x) or checksums.is_fact(x)
-        )
+        checksums.check(workdir, checksums.is_needed)
     return frame
 
 
@@ -283,14 +281,10 @@ def _lacking(name: str, value) -> str:
         return types[0].__name__
     if name == "status" and value not in STATUSES:
         return f"one of {STATUSES}"
-    if not isinstance(value, int | float):
-        return ""
-    wide = (
-        abs(value) <= sys.float_info.max
-        if dtype == "float64"
-        else -(2**63) <= value < 2**63
-    )
-    return "" if wide else "finite in 64 bits"
+    fits = not isinstance(value, int | float) or -(2**63) <= value < 2**63
+    if dtype == "float64" and value is not None:
+        fits = abs(value) <= sys.float_info.max
+    return "" if fits else "finite in 64 bits"
 
 
 BLOCK_BYTES = 2**24  # Files are read together up to this size.

@@ -134,9 +134,9 @@ def _save_latest(job: RunContext, stage: Stage, latest: LastGood) -> str:
             job.checkpoints.wait()
         where = "which one is cannot be seen now"
         with contextlib.suppress(OSError):
-            known = checkpoints.steps(job.workdir / "checkpoints")
+            known = checkpoints.steps(job.workdir / "checkpoints")[-1:]
             where = (
-                f"the latest checkpoint is of step {known[-1]}" if known else "none is"
+                f"the latest checkpoint is of step {known[0]}" if known else "none is"
             )
         return f"the latest step could not be saved ({reason}); {where}"
     where = f"step {job.checkpoints.step} is saved, the same command goes on from there"

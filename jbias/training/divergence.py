@@ -259,10 +259,8 @@ class Monitor:
         """What a checkpoint stores; JSON keeps Python floats to the bit."""
         kept = dict(diverged=self.diverged, rolled_back=self.rolled_back)
         kept |= dict(sums=self.sums, most=self.most, counts=self.counts)
-        return {
-            name: {str(seed): x for seed, x in of_seeds.items()}
-            for name, of_seeds in kept.items()
-        }
+        pairs = ((name, of_seeds.items()) for name, of_seeds in kept.items())
+        return {name: {str(seed): x for seed, x in of} for name, of in pairs}
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Goes on from what `state` gave."""

@@ -72,21 +72,20 @@ def plan_stages(
 def _plan_stage(stage: run_spec.StageSpec, train: splits.TrainSet) -> dict:
     number, at, config = stage
     where, options, suffix = f"{at}.train", config["train"], f"/{number}" * (number > 0)
+    beside, second = f"train/{number}/other", f"{where}.other"
     if "pair" in options:
         raise ValueError(
-            f"{where}.pair: belongs to the second set; move it to {where}.other"
+            f"{where}.pair: belongs to the second set; move it to {second}"
         )
     if "balance" in (options.get("other") or {}):
-        raise ValueError(
-            f"{where}.other.balance: labels of a second set are not used; remove it"
-        )
-    beside = f"train/{number}/other"
+        text = "labels of a second set are not used; remove it"
+        raise ValueError(f"{second}.balance: {text}")
     opened = {name: x for name, x in train.named(number).items() if name != beside}
     columns = splits.join_columns(train.sources)
     places, name = (where, f"{at}.inputs"), f"order{suffix}"
     found = {"train": _plan(places, options, config["inputs"], opened, columns, name)}
     if train.other:
-        places = (f"{where}.other", f"{where}.other.inputs")
+        places = (second, f"{second}.inputs")
         options = {**options["other"], "batch": options["batch"]}
         inputs, opened = options.get("inputs", ()), {beside: train.other}
         other = _plan(places, options, inputs, opened, {}, f"other{suffix}")
@@ -117,18 +116,16 @@ def _plan(places, options, inputs, opened, columns, name) -> InputPlan:
     where, several = places[0], opened.values()
     shapes = {source.shape for source in several}
     if len(shapes) > 1:
-        raise ValueError(
-            f"{where}.size: all sets must have images of one size, got {sorted(shapes)}"
-        )
+        must = "all sets must have images of one size"
+        raise ValueError(f"{where}.size: {must}, got {sorted(shapes)}")
     size = max(source.size for source in several)
     stream, left = _read_stream(*places, options, inputs, size)
     for i, source in enumerate(several if stream else ()):
         if sources.in_memory(source):
             also = f"{where}.also[{i - 1}]: must be a set of files" if i else ""
             said = also or f"{where}.crop: must be left out"
-            raise ValueError(
-                f"{said}, got {source.name}, whose images are in memory as they are"
-            )
+            why = "whose images are in memory as they are"
+            raise ValueError(f"{said}, got {source.name}, {why}")
     if options.get("balance"):
         order = _balanced(where, options, stream, columns, name)
     else:
@@ -153,12 +150,11 @@ def _order(where, options, stream, counts, name) -> samplers.Sampler:
 
 def _balanced(where, options, stream, columns, name) -> samplers.Sampler:
     """Equal shares of the groups that config.train.balance names."""
+    balance = f"{where}.balance"
     if options.get("shares") or (stream and stream.steps is not None):
         clash = "shares" if options.get("shares") else "crop='device'"
-        raise ValueError(
-            f"{where}.balance: cannot be had with {clash}; remove one of them"
-        )
-    _, numbers = groups.select_columns(f"{where}.balance", columns, options["balance"])
+        raise ValueError(f"{balance}: cannot be had with {clash}; remove one of them")
+    _, numbers = groups.select_columns(balance, columns, options["balance"])
     _, of = np.unique(np.stack(numbers), axis=1, return_inverse=True)
     try:
         return samplers.BalancedSampler(of.ravel(), options["batch"], name)
@@ -177,9 +173,8 @@ def _read_stream(
     crop, inputs, batch = options.get("crop"), list(inputs), options["batch"]
     for key in ("window", "canvas"):
         if key in options and crop != "device":
-            raise ValueError(
-                f"{where}.{key}: needs crop='device', got crop={crop!r}; remove {key}"
-            )
+            got = f"got crop={crop!r}; remove {key}"
+            raise ValueError(f"{where}.{key}: needs crop='device', {got}")
     if not isinstance(crop, str):
         return None, inputs
     if crop not in ("host", "device"):
@@ -212,9 +207,8 @@ def _read_stream(
         inputs[first] = {"size": size, **inputs[first]}
         return StreamOptions("device", size, steps, canvas), inputs
     if "canvas" in options:
-        raise ValueError(
-            f"{where}.canvas: needs a {CROP} among the inputs, got {names}"
-        )
+        where = f"{where}.canvas"
+        raise ValueError(f"{where}: needs a {CROP} among the inputs, got {names}")
     return StreamOptions("device", size, steps), inputs
 
 

@@ -108,9 +108,8 @@ def lars(
     https://arxiv.org/abs/1708.03888; momentum as in SimCLR's code,
     https://github.com/google-research/simclr, lars_optimizer.py.
     """
-    return optax.lars(
-        rate, decay, _kernels, trust, trust_ratio_mask=_kernels, momentum=momentum
-    )
+    masks = dict(weight_decay_mask=_kernels, trust_ratio_mask=_kernels)
+    return optax.lars(rate, decay, trust_coefficient=trust, momentum=momentum, **masks)
 
 
 def _kernels(params: PyTree) -> PyTree:

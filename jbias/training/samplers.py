@@ -65,9 +65,8 @@ class EpochSampler(Sampler):
 
     def __post_init__(self):
         if not 0 < self.batch <= self.examples:
-            raise ValueError(
-                f"must be 1 to {self.examples}, the training examples, got {self.batch}"
-            )
+            most = f"{self.examples}, the training examples"
+            raise ValueError(f"must be 1 to {most}, got {self.batch}")
 
     @property
     def span(self) -> int:

@@ -171,9 +171,9 @@ def open_run(
         facts["layout"] = _layout(built, devices, chosen["strategy"])
         facts["chosen"] = chosen
     _check_alike(team, facts)
-    nets, facts["init"] = (
-        _initial_nets(config, workdir, follows) if main else (None, None)
-    )
+    nets = None
+    if main:
+        nets, facts["init"] = _initial_nets(config, workdir, follows)
     guard()
     differing = []
     if main and follows:

@@ -353,9 +353,8 @@ def fit_to_devices(
 ) -> Stage:
     """The stage with the steps of its members, at most `together` (0: all) at once."""
     chosen, count = seed_axis.resolve_strategy(strategy, devices), len(stage.members)
-    layout = seed_axis.choose_layout(
-        count, devices, stacked=chosen.stacked, together=together or count
-    )
+    options = dict(stacked=chosen.stacked, together=together or count)
+    layout = seed_axis.choose_layout(count, devices, **options)
     return dataclasses.replace(
         stage,
         layout=layout,

@@ -121,10 +121,8 @@ def _moved(state: State, params, stats, decay: float, first: int) -> PyTree:
     """
     t = state.step - first
     decay = jnp.minimum(decay, (1 + t) / (10 + t))
-    new = {"params": params["net"], "stats": stats["net"]}
-    return jax.tree.map(
-        lambda old, new: decay * old + (1 - decay) * new, state.stats["average"], new
-    )
+    old, new = state.stats["average"], {"params": params["net"], "stats": stats["net"]}
+    return jax.tree.map(lambda a, b: decay * a + (1 - decay) * b, old, new)
 
 
 def _full_batch(algo: base.Algo, params, stats, batch, key, static) -> tuple:

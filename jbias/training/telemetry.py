@@ -77,11 +77,10 @@ def evaluating(job: RunContext, step: int) -> Iterator[None]:
 def compiling(job: RunContext, step: int) -> Iterator[None]:
     """Says that the step is being compiled, and how long until its first results."""
     began, several = time.monotonic(), len(job.branches)
-    names = (
-        f"{jc.algorithm_name(job.config)} for seeds {', '.join(map(str, job.seeds))}"
-    )
-    names += f", {several} branches of each" * (several > 1)
-    job.log(console.LogEvent(f"compiling {names} ...", "compile", step=step))
+    name, seeds = jc.algorithm_name(job.config), ", ".join(map(str, job.seeds))
+    seeds += f", {several} branches of each" * (several > 1)
+    line = f"compiling {name} for seeds {seeds} ..."
+    job.log(console.LogEvent(line, "compile", step=step))
     set_phase(job, "compiling", step)
     with job.meter.during("compiling"):
         yield
