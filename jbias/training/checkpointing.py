@@ -29,12 +29,7 @@ _OBSERVED = ("eval_batch", "decisions")
 
 
 def save(
-    job: RunContext,
-    stage: Stage,
-    states: PackedStates,
-    step: int,
-    *,
-    left: bool = False,
+    job: RunContext, stage: Stage, states: PackedStates, step: int, left: bool = False
 ) -> None:
     """Saves; `left` where this step's evaluation is still to be made, elsewhere."""
     job.flush()

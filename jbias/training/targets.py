@@ -8,7 +8,6 @@ import contextlib
 import importlib.util
 import math
 import re
-import types
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
@@ -37,23 +36,19 @@ class DeviceKind(NamedTuple):
     between: float = 0.0  # Bytes a second from a device to its neighbours, all links.
 
 
-KINDS: Mapping[str, DeviceKind] = types.MappingProxyType(
-    {
-        "v2": DeviceKind("tpu", "TPU v2", 8, 23e12, 350e9, 0.7e9, 2, 1, 62e9),
-        "v3": DeviceKind("tpu", "TPU v3", 16, 61.5e12, 450e9, 0.94e9, 2, 1, 82e9),
-        "v4": DeviceKind("tpu", "TPU v4", 32, 275e12, 1228e9, 1.05e9, 3, 2, 300e9),
-        "v5e": DeviceKind("tpu", "TPU v5 lite", 16, 197e12, 819e9, 1.5e9, 2, 1, 200e9),
-        "v5p": DeviceKind("tpu", "TPU v5", 95, 459e12, 2765e9, 1.75e9, 3, 2, 600e9),
-        "v6e": DeviceKind("tpu", "TPU v6", 32, 918e12, 1640e9, 1.75e9, 2, 1, 400e9),
-        "tpu7x": DeviceKind("tpu", "TPU7x", 96, 1153e12, 3690e9, 2.2e9, 3, 1, 600e9),
-        "a100": DeviceKind(
-            "gpu", "A100-SXM4-80GB", 79.25, 312e12, 2039e9, between=300e9
-        ),
-        "h100": DeviceKind("gpu", "H100", 79.1, 989e12, 3352e9, between=450e9),
-        "h200": DeviceKind("gpu", "H200", 141, 989e12, 4800e9, between=450e9),
-        "b200": DeviceKind("gpu", "B200", 178.4, 2250e12, 7672e9, between=900e9),
-    }
-)
+KINDS: Mapping[str, DeviceKind] = {
+    "v2": DeviceKind("tpu", "TPU v2", 8, 23e12, 350e9, 0.7e9, 2, 1, 62e9),
+    "v3": DeviceKind("tpu", "TPU v3", 16, 61.5e12, 450e9, 0.94e9, 2, 1, 82e9),
+    "v4": DeviceKind("tpu", "TPU v4", 32, 275e12, 1228e9, 1.05e9, 3, 2, 300e9),
+    "v5e": DeviceKind("tpu", "TPU v5 lite", 16, 197e12, 819e9, 1.5e9, 2, 1, 200e9),
+    "v5p": DeviceKind("tpu", "TPU v5", 95, 459e12, 2765e9, 1.75e9, 3, 2, 600e9),
+    "v6e": DeviceKind("tpu", "TPU v6", 32, 918e12, 1640e9, 1.75e9, 2, 1, 400e9),
+    "tpu7x": DeviceKind("tpu", "TPU7x", 96, 1153e12, 3690e9, 2.2e9, 3, 1, 600e9),
+    "a100": DeviceKind("gpu", "A100-SXM4-80GB", 79.25, 312e12, 2039e9, between=300e9),
+    "h100": DeviceKind("gpu", "H100", 79.1, 989e12, 3352e9, between=450e9),
+    "h200": DeviceKind("gpu", "H200", 141, 989e12, 4800e9, between=450e9),
+    "b200": DeviceKind("gpu", "B200", 178.4, 2250e12, 7672e9, between=900e9),
+}
 
 
 class GpuConfig(NamedTuple):
@@ -196,12 +191,3 @@ def _config(generation: str) -> str:
     dnn_version_info {{ major: 9 minor: 10 }}
     device_description_str: "{kind.name}"
     """
-
-
-@contextlib.contextmanager
-def compiling_for(target: Target, spread: int = 1) -> Iterator[jax.sharding.Mesh]:
-    """The mesh of a target, `spread` seeds side by side; what is traced is for it."""
-    grid = np.reshape(np.array(devices(target)), (spread, -1))
-    types_ = (AxisType.Auto, AxisType.Auto)
-    with xla.compiling_for(target.platform):
-        yield jax.sharding.Mesh(grid, ("seed", "data"), axis_types=types_)
