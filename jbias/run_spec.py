@@ -112,21 +112,6 @@ def _fit(where: str, part: Mapping[str, Any]) -> None:
         _need(f"{where}.{name}", found, _NEEDED[name])
 
 
-def _check_ranges(where: str, part: Mapping[str, Any]) -> None:
-    for must, fits, keys in _RANGES:
-        for key, value in _entries(part, keys):
-            if not fits(value):
-                jc.refuse(f"{where}.{key}", must, value)
-
-
-def _check_seeds(chosen: Sequence[int]) -> None:
-    # Keys of the random streams are of 32 bits.
-    fit = all(type(seed) is int and 0 <= seed < 2**32 for seed in chosen)
-    if not chosen or not fit or len(set(chosen)) < len(chosen):
-        must = "be different whole numbers from 0 to 2**32 - 1"
-        jc.refuse("config.seeds", must, chosen)
-
-
 def _check_rollback(how: Mapping[str, Any]) -> None:
     where, known = "config.rollback", ("times", "factor", "every")
     if not how:
@@ -179,15 +164,6 @@ class StageSpec(NamedTuple):
     config: dict[str, Any]
 
 
-def stage_specs(config: Mapping[str, Any]) -> tuple[StageSpec, ...]:
-    """All stages of a config; one where it names none."""
-    named = bool(config.get("stages"))
-    return tuple(
-        StageSpec(i, f"config.stages[{i}]" if named else "config", part)
-        for i, part in enumerate(jc.stage_configs(config))
-    )
-
-
 @dataclasses.dataclass(frozen=True)
 class Branch:
     """One combination of values."""
@@ -203,8 +179,12 @@ class Branch:
 
     @functools.cached_property
     def stages(self) -> tuple[StageSpec, ...]:
-        """One after the other."""
-        return stage_specs(self.config)
+        """One after the other; one where its config names none."""
+        named = bool(self.config.get("stages"))
+        return tuple(
+            StageSpec(i, f"config.stages[{i}]" if named else "config", part)
+            for i, part in enumerate(jc.stage_configs(self.config))
+        )
 
     @functools.cached_property
     def fields(self) -> dict[str, str]:
@@ -341,12 +321,20 @@ class RunSpec:
             return config
         config = jc.to_dict(config)
         check_entries(config)
-        _check_seeds(config["seeds"])
+        seeds = config["seeds"]
+        # Keys of the random streams are of 32 bits.
+        fit = all(type(seed) is int and 0 <= seed < 2**32 for seed in seeds)
+        if not seeds or not fit or len(set(seeds)) < len(seeds):
+            must = "be different whole numbers from 0 to 2**32 - 1"
+            jc.refuse("config.seeds", must, seeds)
         check_vary(config)
         _check_rollback(config.get("rollback") or {})
         found = tuple(branches(config))
         for stage in (stage for branch in found for stage in branch.stages):
-            _check_ranges(stage.where, stage.config)
+            for must, fits, keys in _RANGES:
+                for key, value in _entries(stage.config, keys):
+                    if not fits(value):
+                        jc.refuse(f"{stage.where}.{key}", must, value)
         if (by := config["run"]["evaluate"]) not in ("here", "elsewhere"):
             jc.refuse("config.run.evaluate", "be here or elsewhere", by)
         for cadence in ("eval_every", "save_every"):

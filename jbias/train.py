@@ -206,7 +206,8 @@ def train_stage(
                     args = stage.batches(step, count)
             new, advance = static not in compiled, stage.advance
             compiled.add(static)
-            if telemetry.is_profile_due(job) and not new:
+            profiles = job.config["run"]["profile"] and job.team.is_main
+            if profiles and not (new or job.profiled):
                 advance = functools.partial(telemetry.advance_profiled, job, stage)
             elif stage.skips and job.team.count == 1:
                 args = [stage.without(one, job.monitor.diverged) for one in args]
@@ -218,18 +219,20 @@ def train_stage(
                 step += 1
                 job.log_divergences(job.monitor.add(step, metrics, stage.layout.split))
             latest.step = step
-            telemetry.show_progress(job, step, counted=not new)
+            loss = job.monitor.latest
+            note = job.note if loss is None else f"loss {loss:.3f}{job.note}"
+            job.progress.update(step, note, counted=not new)
 
 
 def _is_save_due(job: RunContext, step: int, due: bool, *, left: bool) -> bool:
     """Whether to save; `left`: this step's evaluation is still to be made."""
-    best = step == job.evaluation.step and checkpointing.is_best(job)
+    valid = job.evaluation.valid.items() if step == job.evaluation.step else ()
+    best = any(value > job.best.get(name, -1.0) for name, value in valid)
     if step > job.checkpoints.step:
         return due or bool(job.halted) or left or best
     # A stop may have cut the evaluation of the step it saved off.
-    return step == job.checkpoints.step and (
-        best and not job.checkpoints.complete or left and job.elsewhere
-    )
+    again = best and not job.checkpoints.complete or left and job.elsewhere
+    return step == job.checkpoints.step and again
 
 
 def _wait_for_data(job: RunContext, stage: Stage, step: int) -> bool:

@@ -137,14 +137,28 @@ class CheckpointStore:
             return
         self.directory.mkdir(parents=True, exist_ok=True)
         _repair_metrics(self.directory)
+        options, this = {}, jax.process_index()
+        if jax.process_count() > 1:  # Orbax is to wait for no other: this alone calls.
+            about = dict(primary_host=this, active_processes={this})
+            about["barrier_sync_key_prefix"] = "alone"
+            alone = ocp.options.MultiprocessingOptions(**about)
+            options = {"multiprocessing_options": alone, "create": False}
         self.manager = _manager(
             self.directory,
             preservation_policy=LatestAndBest(keep, valid_at),
             best_fn=lambda metrics: float(np.mean(list(metrics.values()))),
             async_options=ocp.AsyncOptions(**_UNTIMED),
-            **_single_process_options(),
+            **options,
         )
-        self._put_back()
+        # What a kill inside `_replace` left aside.
+        if (aside := self.directory.parent / "replaced").exists():
+            for path in aside.iterdir():
+                there = self.directory / path.name
+                if not files.is_saved(there):
+                    there.rmtree(missing_ok=True)
+                    files.move(path, there)
+            aside.rmtree()
+            self.manager.reload()
 
     def save(
         self, step: int, states: tuple, info: dict[str, Any], valid: dict | None = None
@@ -196,18 +210,6 @@ class CheckpointStore:
         self._write(step, *args)
         self.wait()
         aside.parent.rmtree()
-
-    def _put_back(self) -> None:
-        """Restores what a kill inside `_replace` left aside."""
-        aside = self.directory.parent / "replaced"
-        if aside.exists():
-            for path in aside.iterdir():
-                there = self.directory / path.name
-                if not files.is_saved(there):
-                    there.rmtree(missing_ok=True)
-                    files.move(path, there)
-            aside.rmtree()
-            self.manager.reload()
 
     def wait(self) -> None:
         """Waits until what was saved stands on the disk."""
@@ -486,14 +488,3 @@ def error_number(error: Exception) -> int | None:
         return error.errno
     number = re.search(r"os_error_code='(\d+)'", str(error))
     return int(number[1]) if number else None
-
-
-def _single_process_options() -> dict[str, Any]:
-    """Options with which orbax waits for no other process: the first one alone calls."""
-    if jax.process_count() == 1:
-        return {}
-    this = jax.process_index()
-    options = ocp.options.MultiprocessingOptions(
-        primary_host=this, active_processes={this}, barrier_sync_key_prefix="alone"
-    )
-    return {"multiprocessing_options": options, "create": False}

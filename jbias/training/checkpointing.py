@@ -138,12 +138,6 @@ def _save_latest(job: RunContext, stage: Stage, latest: LastGood) -> str:
     return where if job.checkpoints.step >= 0 else ""
 
 
-def is_best(job: RunContext) -> bool:
-    """Whether any seed's validation accuracy is above all that were saved."""
-    valid = job.evaluation.valid.items()
-    return any(value > job.best.get(name, -1.0) for name, value in valid)
-
-
 def resume(job: RunContext, info: dict[str, Any]) -> None:
     """Goes on from a checkpoint; puts its evaluation beside if a kill came between."""
     step, total, main = info["step"], job.stages[-1].last, job.team.is_main

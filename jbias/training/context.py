@@ -72,11 +72,8 @@ class RunContext:
         self.config, self.name = self.spec.config, self.spec.name
         self.branches, self.members = self.spec.branches, self.spec.members
         self.seeds = tuple(self.config["seeds"])
-
-    @property
-    def elsewhere(self) -> bool:
-        """Whether another process evaluates."""
-        return self.config["run"]["evaluate"] == "elsewhere"
+        # Whether another process evaluates.
+        self.elsewhere = self.config["run"]["evaluate"] == "elsewhere"
 
     def state_shapes(self, stage: int) -> tuple:
         """The shapes of a stage's states, to read a checkpoint into."""

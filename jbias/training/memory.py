@@ -80,8 +80,16 @@ class Placement:
                 )
             options = dict(strategy=strategy, together=one.count)
             laid.append(stages.fit_to_devices(stage, self.devices, **options))
-        if count > 1 or self.devices.size > 1:
-            say(_describe_layout(count, fits[0].count, self.devices, strategy))
+        size = self.devices.size
+        if count > 1 or size > 1:
+            if strategy == "auto":
+                strategy = seed_axis.default_strategy(xla.platform(), size)
+            some = f"waves of at most {fits[0].count}"
+            say(
+                f"{count} seeds on {size} device(s): {self.devices.shape['seed']} share(s) "
+                f"with seeds of their own, {strategy}, "
+                f"{'all at once' if fits[0].count >= count else some}"
+            )
         return laid
 
 
@@ -157,17 +165,6 @@ def fit_stages(
         say(f"seeds spread over {spread} shares of the devices, not {first}: {lacking}")
     known = {seed_axis.resolve_strategy(run["strategy"], devices): fits}
     return Placement(devices, built, run, free, known, crowded=bool(lacking))
-
-
-def _describe_layout(count: int, at_once: int, devices, name: str) -> str:
-    """Says how the seeds lie."""
-    if name == "auto":
-        name = seed_axis.default_strategy(xla.platform(), devices.size)
-    turns = "all at once" if at_once >= count else f"waves of at most {at_once}"
-    return (
-        f"{count} seeds on {devices.size} device(s): {devices.shape['seed']} share(s) "
-        f"with seeds of their own, {name}, {turns}"
-    )
 
 
 def _gib(count: int) -> str:

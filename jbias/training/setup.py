@@ -71,19 +71,9 @@ class OpenedSets(NamedTuple):
     """The sets of a run: each stage's to train on, and those to evaluate on, by name."""
 
     train: list[splits.TrainSet]
+    sources: dict[str, base.Source]  # All that is trained on, by name.
     tests: dict[str, base.Source]
     answers: dict[str, labels.ClassMap]  # How a network answers each of these.
-
-    @property
-    def sources(self) -> dict[str, base.Source]:
-        """All that is trained on, by name."""
-        named = (one.named(number) for number, one in enumerate(self.train))
-        return functools.reduce(operator.or_, named)
-
-    @property
-    def all(self) -> dict[str, base.Source]:
-        """All, by name."""
-        return {**self.sources, **self.tests}
 
 
 def open_train_sets(
@@ -105,13 +95,13 @@ def test_options(config: Mapping[str, Any]) -> Iterator[tuple[str, str, Mapping]
 
 
 def _open_sets(spec: run_spec.RunSpec) -> OpenedSets:
-    config, found = spec.config, OpenedSets(open_train_sets(spec), {}, {})
-    first = found.train[0].sources[0]
+    config, train, tests, answers = spec.config, open_train_sets(spec), {}, {}
     for name, where, options in test_options(config):
-        opened = splits.open_test_source(where, options, config["size"])
-        answers = splits.class_map(where, options, opened, first, config["aggregate"])
-        found.tests[name], found.answers[name] = opened, answers
-    return found
+        tests[name] = splits.open_test_source(where, options, config["size"])
+        of = (tests[name], train[0].sources[0], config["aggregate"])
+        answers[name] = splits.class_map(where, options, *of)
+    named = (one.named(number) for number, one in enumerate(train))
+    return OpenedSets(train, functools.reduce(operator.or_, named), tests, answers)
 
 
 def open_run(
@@ -203,7 +193,8 @@ def _describe_data(
     sets: OpenedSets, streamed: Mapping[str, str], tests: Iterable[splits.TestSet]
 ) -> dict[str, dict[str, Any]]:
     """What provenance says of each set."""
-    found = {name: splits.describe(one) for name, one in sets.all.items()}
+    every = {**sets.sources, **sets.tests}
+    found = {name: splits.describe(one) for name, one in every.items()}
     for name, how in streamed.items():
         found[name]["preprocessing"] = how
     for test in tests:
@@ -222,7 +213,8 @@ def check_same_data(spec: run_spec.RunSpec, workdir: epath.Path) -> None:
     kept = files.read_json(workdir / "config.json", dict, "name another --workdir")
     if {**kept, "run": None} == {**spec.config, "run": None}:
         return
-    now = {name: one.fingerprint for name, one in _open_sets(spec).all.items()}
+    sets = _open_sets(spec)
+    now = {name: x.fingerprint for name, x in {**sets.sources, **sets.tests}.items()}
     data = workdirs.provenance(workdir).get("data") or {}
     then = {name: one.get("fingerprint") for name, one in data.items()}
     if then and (differing := jc.diff({"data": then}, {"data": now})):

@@ -19,6 +19,7 @@ from jax.interpreters import partial_eval
 from jaxtyping import PyTree, UInt8
 
 from jbias import build, run_spec
+from jbias import config as jc
 from jbias.algos import base
 from jbias.data import loader
 from jbias.evals import predict
@@ -255,9 +256,8 @@ def _build_stage(stage, first, spec, plans, images, devices, make) -> Stage:
     same["in_chunks"] = devices.size == 1 and xla.platform() == "cpu"
 
     def program_for(values: tuple) -> SeedProgram:
-        varied = run_spec.stage_specs(run_spec.with_values(config, values))[number]
-        options = varied.config["optim"]
-        return make_program(algorithm(varied.config["algo"]), options, **same)
+        varied = jc.stage_configs(run_spec.with_values(config, values))[number]
+        return make_program(algorithm(varied["algo"]), varied["optim"], **same)
 
     program = make_program(algo, part["optim"], **same)
     if config["vary"]:

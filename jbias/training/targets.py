@@ -4,17 +4,14 @@ The compiler for TPUs comes with libtpu, that for GPUs with jax's CUDA plugin; b
 the extra `plan`, and neither needs a device or NVIDIA's libraries.
 """
 
-import contextlib
 import importlib.util
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import jax
-import numpy as np
 from jax.experimental import topologies
-from jax.sharding import AxisType
 
 from jbias.runtime import xla
 

@@ -91,11 +91,6 @@ def compiling(job: RunContext, step: int) -> Iterator[None]:
     set_phase(job, "stepping", step)
 
 
-def is_profile_due(job: RunContext) -> bool:
-    """Whether the next steps are to be profiled, by the process that writes."""
-    return job.config["run"]["profile"] and not job.profiled and job.team.is_main
-
-
 def advance_profiled(
     job: RunContext, stage: Stage, states: Any, args: Any, held: Any, static: Any
 ) -> tuple[Any, list]:
@@ -112,13 +107,6 @@ def advance_profiled(
     job.log(f"profile of {len(args)} steps: {page}")
     job.profiled = True
     return states, seen
-
-
-def show_progress(job: RunContext, step: int, *, counted: bool) -> None:
-    """Shows that so many steps are taken; `counted`: as part of the rate."""
-    loss = job.monitor.latest
-    note = job.note if loss is None else f"loss {loss:.3f}{job.note}"
-    job.progress.update(step, note, counted=counted)
 
 
 def _beat(job: RunContext, speed: console.Speed) -> None:
