@@ -100,13 +100,7 @@ def main(argv: list[str], heard: signals.StopSignal) -> int:
         return _fail(None, error, 2)
 
 
-def _train(
-    spec: run_spec.RunSpec,
-    workdir: epath.PathLike,
-    team: Any,
-    log: epath.PathLike | None,
-    heard: signals.StopSignal,
-) -> int:
+def _train(spec, workdir, team, log, heard: signals.StopSignal) -> int:
     """Trains; what ends it here ends the other processes, too."""
     from jbias import train
     from jbias.runtime import processes

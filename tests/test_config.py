@@ -5,6 +5,27 @@ from jbias import config as jc
 from tests import cases
 
 
+@cases.each(
+    ("more", "said"),
+    [
+        ((), "here: must be 1"),
+        ((2,), "here: must be 1, got 2"),
+        (("x", "do this"), "here: must be 1, got 'x'; do this"),
+        ((None,), "here: must be 1, got None"),
+        (("x" * 300,), f"here: must be 1, got '{'x' * 199} ..."),
+    ],
+)
+def test_a_refusal_says_where_what_and_what_to_do(more, said):
+    with pytest.raises(ValueError) as refused:
+        jc.refuse("here", "be 1", *more)
+    assert str(refused.value) == said
+
+
+def test_entries_are_flat_by_dotted_keys():
+    tree = {"a": {"b": 1, "c": {"d": [2]}}, "e": {}, "f": None}
+    assert jc.flatten(tree) == {"a.b": 1, "a.c.d": [2], "e": {}, "f": None}
+
+
 def test_argument_takes_the_types_of_the_defaults():
     arg = jc.parse_arg("seeds=5,model=resnet50,smoke,rate=1e-2", seeds=3, model="a",
                        smoke=False, rate=0.1)  # fmt: skip

@@ -17,8 +17,8 @@ def records_path(workdir: epath.Path, step: int) -> epath.Path:
 class RecordStore:
     """Writes a run's records, and seals the checksums of these and other files.
 
-    sums: of records and decisions, by file; facts: of what says what the run is. Only the
-    first process of a run writes. `follower`: in one that evaluates what another trains.
+    sums: of records and decisions, by file; facts: of what says what the run is. A process
+    that does not write has no branches. `follower`: in one that evaluates what another trains.
     """
 
     def __init__(
@@ -28,19 +28,18 @@ class RecordStore:
         say: Callable[[str], None],
         *,
         check_lock: Callable[[], None] = lambda: None,
-        writes: bool = True,
         follower: bool = False,
     ):
         self._workdir, self._say, self._check_lock = workdir, say, check_lock
-        self._branches, self._follower = branches if writes else (), follower
+        self._branches, self._follower = branches, follower
         self.facts: dict[str, Any] = {}
         self.sums = checksums.read(workdir, checksums.FOLLOWER) if follower else {}
 
     def add_facts(self) -> None:
         """Takes the sums of what says what the run is, as it stands there."""
-        folders = {self._workdir / branch.folder for branch in self._branches}
-        for folder in folders | ({self._workdir} if folders else set()):
-            for path in (folder / name for name in checksums.FACTS):
+        folders = {"", *(branch.folder for branch in self._branches)}
+        for folder in folders if self._branches else ():
+            for path in (self._workdir / folder / name for name in checksums.FACTS):
                 found = checksums.checksum(path.read_bytes())
                 self.facts[relative_name(self._workdir, path)] = found
 

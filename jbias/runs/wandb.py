@@ -87,16 +87,10 @@ def _state(path: epath.Path, name: str) -> dict[str, Any]:
 def _begun(run: loggers.RunInfo, identity: str, options: Mapping, *, offline: bool):
     import wandb  # Late: it reads its environment.
 
-    settings = wandb.Settings(
-        console="off",
-        disable_code=True,
-        disable_git=True,
-        quiet=True,
-        silent=offline,
-        x_disable_machine_info=True,
-        x_disable_stats=True,
-        x_transaction_log_flush_interval=1.0,
-    )
+    on = ("disable_code", "disable_git", "quiet")
+    on += ("x_disable_machine_info", "x_disable_stats")
+    about = dict(x_transaction_log_flush_interval=1.0, **dict.fromkeys(on, True))
+    settings = wandb.Settings(console="off", silent=offline, **about)
     with contextlib.redirect_stdout(None):
         return wandb.init(
             mode="offline" if offline else "online",

@@ -173,8 +173,9 @@ def open_run(
     if differing:
         text = "this start differs from the first, equal only within tolerance: "
         say(text + "; ".join(differing))
-    options = dict(check_lock=guard, writes=main, follower=follows)
-    records = evaluations.RecordStore(workdir, spec.branches, say, **options)
+    options = dict(check_lock=guard, follower=follows)
+    written = spec.branches if main else ()
+    records = evaluations.RecordStore(workdir, written, say, **options)
     store = None
     if not follows:
         records.add_facts()

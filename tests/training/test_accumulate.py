@@ -147,6 +147,8 @@ def test_blocks_are_dealt_in_turn_and_hold_views_together():
     assert parts[0]["views"] == 2 and parts[0]["other"]["views"] == 1
     with pytest.raises(ValueError, match="multiple of accumulate=2 x 8 rows, got 24"):
         train_step.micro_batch(batch, 0, 2, 4)
+    alone = train_step.micro_batch({"image": np.arange(6)}, 1, 3, 1)  # One view each.
+    np.testing.assert_array_equal(alone["image"], [1, 4])
 
 
 def test_a_device_deals_out_its_own_examples():

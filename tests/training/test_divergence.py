@@ -103,6 +103,19 @@ def test_a_seed_goes_back_to_the_latest_multiple_and_on_with_a_smaller_rate():
     assert [how.target(e.step) for e in events] == [4, 8, 8]
 
 
+def test_a_configs_rollback_is_counted_in_steps_of_its_stage():
+    lasting = dict(steps_per_epoch=4, total=40)
+    how = dict(times=2, factor=0.5, every="1 epoch")
+    found = divergence.rollback_in_steps(how, 10, **lasting)
+    assert found == divergence.Rollback(every=4, times=2, factor=0.5, first=10)
+    assert [found.target(step) for step in (11, 14, 15, 20)] == [10, 10, 14, 18]
+    for off in (None, {}, {**how, "times": 0}):
+        assert divergence.rollback_in_steps(off, 10, **lasting) is None
+    assert divergence.rollback_in_steps({**how, "times": 1}, 0, **lasting).times == 1
+    with pytest.raises(ValueError, match=r"config\.rollback\.every: must be like"):
+        divergence.rollback_in_steps({**how, "every": "soon"}, 0, **lasting)
+
+
 def test_without_a_failure_a_rollback_changes_nothing():
     gs = [0.25, 0.5, -0.25, 0.125, 0.5, 1.0]
     how = divergence.Rollback(EVERY, times=1, factor=0.5)
