@@ -246,12 +246,8 @@ class CheckpointStore:
 
     def restore_step(self, step: int, template: Template) -> Found | None:
         """As `restore`, of one step; None where it is damaged."""
-
-        def read() -> Found | None:
-            with _noting_damage({}, step):
-                return _state_and_info(self.manager, step, template)
-
-        return self._in_all(template, read)
+        asked = (_state_and_info, self.manager, step, template)
+        return self._in_all(template, lambda: _unless_damaged({}, step, *asked))
 
     def _in_all(self, template: Template, read: Callable) -> Found | None:
         """What the first process reads, in all."""
@@ -268,17 +264,15 @@ class CheckpointStore:
         return tuple(map(self._team.broadcast_tree, states)), info or brief
 
     def _latest(self, template: Template, say: Callable[[str], None]) -> Found | None:
-        damaged = {}
-        for step in sorted(self.manager.all_steps(), reverse=True):
+        damaged, manager = {}, self.manager
+        for step in sorted(manager.all_steps(), reverse=True):
             where = self.directory / str(step)
-            with _noting_damage(damaged, step):
-                sealed, info = _info(self.manager, step)
-            if step in damaged:
+            if not (beside := _unless_damaged(damaged, step, _info, manager, step)):
                 continue
-            shapes = template(info["stage"])
+            sealed, info = beside
+            asked = (manager, step, template(info["stage"]), sealed)
             try:
-                with _noting_damage(damaged, step):
-                    states = _states(self.manager, step, shapes, sealed)
+                states = _unless_damaged(damaged, step, _states, *asked)
             except _Mismatch as error:
                 text = f"holds another model ({error}); use another workdir"
                 raise ValueError(f"checkpoint: {where} {text}") from error
@@ -303,17 +297,18 @@ class CheckpointStore:
         """Frees the step's place: orbax would not save there again."""
         aside = self.directory.parent / "damaged" / str(step)
         aside.parent.mkdir(parents=True, exist_ok=True)
-        if aside.exists():
-            aside.rmtree()
+        aside.rmtree(missing_ok=True)
         files.move(self.directory / str(step), aside)
         self.manager.reload()
 
 
-@contextlib.contextmanager
-def _noting_damage(damaged: dict[int, str], step: int) -> Iterator[None]:
-    """Notes why a step cannot be read, unless the machine or the model is at fault."""
+def _unless_damaged(damaged: dict, step: int, read: Callable, *args: Any) -> Any:
+    """What is read; None where it is damaged, which is noted.
+
+    What the machine or the model is at fault for passes.
+    """
     try:
-        yield
+        return read(*args)
     except (*MACHINE_ERRORS, _Mismatch):
         raise
     # Orbax and tensorstore raise bare Exceptions for damaged bytes.
@@ -325,8 +320,8 @@ def _noting_damage(damaged: dict[int, str], step: int) -> Iterator[None]:
                 "nothing was changed: bring the disk back, and run the same command again"
             ) from error
         damaged[step] = first_line(error)
-    if step in damaged:
-        heap.collect_silently()
+    heap.collect_silently()
+    return None
 
 
 def latest_info(directory: epath.PathLike) -> dict[str, Any]:

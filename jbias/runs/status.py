@@ -192,11 +192,10 @@ class Heartbeat:
         try:
             files.write(self._path, json.dumps(self._facts), lasting=False)
         except OSError as error:
+            why = " ".join(str(error).split())
+            then = "--status does not see how far the run is; it goes on"
             if not self._lost:
-                self._say(
-                    f"{HEARTBEAT_FILE} cannot be written ({' '.join(str(error).split())}): "
-                    "--status does not see how far the run is; it goes on"
-                )
+                self._say(f"{HEARTBEAT_FILE} cannot be written ({why}): {then}")
             self._lost = True
 
 

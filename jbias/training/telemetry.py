@@ -173,7 +173,7 @@ def _with_means(found: Mapping[str, dict[str, float]]) -> dict[str, dict[str, fl
         for tag, value in values.items():
             if tag != f"{results.TRAIN}/diverged":
                 pooled[mean][tag].append(value)
-    return dict(found) | {
-        of: {tag: sum(values) / len(values) for tag, values in tags.items()}
-        for of, tags in pooled.items()
-    }
+    means = dict(found)
+    for of, tags in pooled.items():
+        means[of] = {tag: sum(values) / len(values) for tag, values in tags.items()}
+    return means
