@@ -202,15 +202,16 @@ def command() -> None:
         try:
             app.run(functools.partial(main, heard=heard), flags_parser=_parse)
         except signals.Interrupted as stopped:
-            _leave(_fail(None, stopped, signals.exit_code(stopped)))
+            code = _fail(None, stopped, signals.exit_code(stopped))
         except SystemExit as ended:
             if not heard.name or heard.job is not None:
                 raise
-            # At once, as nothing is left to save: a program that XLA still compiles in a
-            # thread would be waited for, or end in an interpreter that is gone.
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(ended.code)
+            code = ended.code
+        # At once, as nothing is left to save: a program that XLA still compiles in a
+        # thread would be waited for, or end in an interpreter that is gone.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
 
 
 if __name__ == "__main__":
