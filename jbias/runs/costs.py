@@ -6,6 +6,7 @@ Host, memory and network are left out, unless the PUE accounts for them.
 """
 
 import contextlib
+import datetime
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -76,9 +77,14 @@ class Devices(NamedTuple):
 
 
 class Stopwatch:
-    """Adds up where the seconds of a process go; whatever is not told, to "opening"."""
+    """Adds up where the seconds of a process go; whatever is not told, to "opening".
+
+    began: when, by the calendar, in UTC.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic):
+        now = datetime.datetime.now(datetime.UTC)
+        self.began = now.isoformat(timespec="microseconds")
         self._clock, self._doing, self._since = clock, PHASES[0], clock()
         self._spent = dict.fromkeys(PHASES, 0.0)
 

@@ -224,7 +224,7 @@ def record_provenance(workdir: epath.Path, facts: Mapping[str, Any]) -> list[str
 
     Returns what differs between this start and the first, as `key: one != other`.
     """
-    path, at = workdir / "provenance.json", utc_now("seconds")
+    path, at = workdir / "provenance.json", _now()
     facts, differing = {**facts, **environment()}, []
     if path.exists():
         differing = _differing(workdir, facts)
@@ -236,9 +236,9 @@ def record_provenance(workdir: epath.Path, facts: Mapping[str, Any]) -> list[str
     return differing
 
 
-def utc_now(timespec: str = "microseconds") -> str:
+def _now() -> str:
     """The time, in UTC."""
-    return datetime.datetime.now(datetime.UTC).isoformat(timespec=timespec)
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
 
 
 def billed_devices(devices: jax.sharding.Mesh, cores: int = 0) -> costs.Devices:
@@ -284,7 +284,7 @@ def record_follower(workdir: epath.Path, facts: Mapping[str, Any]) -> list[str]:
     In a file of its own, evaluate.json: the other writes too. Returns as
     `record_provenance` does.
     """
-    path, at = workdir / "evaluate.json", utc_now("seconds")
+    path, at = workdir / "evaluate.json", _now()
     differing = _differing(workdir, {**facts, **environment()})
     before = files.read_json(path, list, "delete it") if path.exists() else []
     starts = [*before, {"at": at, "differing": differing}]

@@ -169,7 +169,7 @@ def write_cost(job: RunContext) -> dict[str, Any]:
         return {}
     spent, step = job.meter.spent(), max(job.checkpoints.step, 0)
     paid = workdirs.billed_devices(job.devices, job.team.cores)
-    start = costs.of_start(job.began, spent, paid, energy(job.config), step)
+    start = costs.of_start(job.meter.began, spent, paid, energy(job.config), step)
     return workdirs.record_cost(job.workdir, start)
 
 

@@ -9,15 +9,7 @@ from etils import epath
 
 from jbias import run_spec
 from jbias.data import splits
-from jbias.runs import (
-    checkpoints,
-    costs,
-    evaluations,
-    loggers,
-    results,
-    status,
-    workdirs,
-)
+from jbias.runs import checkpoints, costs, evaluations, loggers, status
 from jbias.runtime import console
 from jbias.runtime import processes as teams
 from jbias.training import divergence
@@ -28,7 +20,7 @@ class Evaluation(NamedTuple):
     """What one step's evaluation found."""
 
     step: int
-    records: Sequence[results.Record]
+    records: Sequence  # results.Record
     valid: Mapping[str, float]  # Validation accuracies, by member.
 
 
@@ -56,7 +48,6 @@ class RunContext:
     progress: console.Progress | None = None  # Of the stage under way.
     note: str = ""
     profiled: bool = False
-    began: str = dataclasses.field(default_factory=workdirs.utc_now)  # This start.
     meter: costs.Stopwatch = dataclasses.field(default_factory=costs.Stopwatch)
     team: teams.ProcessGroup = teams.ALONE
     stop: str = ""  # The name of the signal that has come to this process,
