@@ -20,6 +20,7 @@ BESIDE = ("configs", "launch")  # Rooms at the top of a checkout.
 GROUPS = {
     "config": ("config", "run_spec"),
     "build": ("build",),
+    "planning": ("planning",),
     "train": ("train",),
 }  # Files beside the folders that the picture shows; `part` finds the commands.
 ABOUT = {
