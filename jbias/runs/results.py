@@ -309,9 +309,7 @@ def _read_columns(paths: Sequence[pathlib.Path]) -> tuple[dict[str, Any], np.nda
         each = [coded[name] for coded, _ in parts]
         if dtype == "category":
             each = [
-                pd.Categorical.from_codes(
-                    own, pd.Index(known, dtype="str"), validate=False
-                )
+                pd.Categorical.from_codes(own, pd.Index(known, dtype="str"))
                 for known, own in each
             ]
             columns[name] = pd.api.types.union_categoricals(each, sort_categories=True)
@@ -343,17 +341,15 @@ def _cut(texts: Sequence[bytes], rows: int) -> _Coded | None:
     if not data.isascii() or not all(texts):
         return None
     coded, kind = {}, pa.dictionary(pa.int32(), pa.string())
+    literal = dict(quote_char=False, double_quote=False, ignore_empty_lines=False)
     try:
         names = list(json.loads(data[: data.index(b"\n")]))
+        kinds = dict.fromkeys(names, kind)
         table = csv.read_csv(
             pa.BufferReader(data),
             csv.ReadOptions(use_threads=False, column_names=names, block_size=2**19),
-            csv.ParseOptions(
-                quote_char=False, double_quote=False, ignore_empty_lines=False
-            ),
-            csv.ConvertOptions(
-                column_types=dict.fromkeys(names, kind), check_utf8=False
-            ),
+            csv.ParseOptions(**literal),
+            csv.ConvertOptions(column_types=kinds, check_utf8=False),
         ).unify_dictionaries()
         if sorted(names) != sorted(_KINDS) or table.num_rows != rows:
             return None

@@ -80,14 +80,11 @@ class _Board:
         """Gives a seed's folder its hyperparameters, those of its branch; lists as text."""
         branch = "" if folder.parent == self._root else folder.parent.name
         config = jc.flatten(self._run.branches.get(branch, self._run.config))
-        flat = {
-            key: value
-            if isinstance(value, bool | int | float | str)
-            else json.dumps(value)
-            for key, value in config.items()
-            if value != {}
-        }
-        flat["seed"] = int(folder.name.removeprefix("seed-"))
+        flat = {"seed": int(folder.name.removeprefix("seed-"))}
+        for key, value in config.items():
+            if value != {}:
+                plain = isinstance(value, bool | int | float | str)
+                flat[key] = value if plain else json.dumps(value)
         # The third part says that it has ended.
         for part in summary.hparams(flat, {"valid/accuracy": 0})[:2]:
             self._add(folder, 0, part)

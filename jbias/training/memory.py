@@ -84,12 +84,10 @@ class Placement:
         if count > 1 or size > 1:
             if strategy == "auto":
                 strategy = seed_axis.default_strategy(xla.platform(), size)
-            some = f"waves of at most {fits[0].count}"
-            say(
-                f"{count} seeds on {size} device(s): {self.devices.shape['seed']} share(s) "
-                f"with seeds of their own, {strategy}, "
-                f"{'all at once' if fits[0].count >= count else some}"
-            )
+            at_once, shares = fits[0].count, self.devices.shape["seed"]
+            turns = "all at once" if at_once >= count else f"waves of at most {at_once}"
+            where = f"{count} seeds on {size} device(s): {shares} share(s)"
+            say(f"{where} with seeds of their own, {strategy}, {turns}")
         return laid
 
 
