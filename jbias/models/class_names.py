@@ -25,17 +25,23 @@ def read(path: str | os.PathLike) -> Classes | None:
 
     ValueError, one line, where what is said is not names and a space.
     """
-    where, path = os.fspath(path), pathlib.Path(path)
-    if path.is_dir():
-        whole = path.resolve()
-        whole = whole.parent.parent if whole.parent.name == "vary" else whole
-        return _trained(where, whole) or _said(where, _json(whole / "config.json"))
-    if path.suffix != ".safetensors":
-        return None
+    where, path, told = os.fspath(path), pathlib.Path(path), {}
     try:
-        return _said(where, json.loads(safetensors.read(path)[1].get("jbias", "{}")))
-    except (json.JSONDecodeError, RecursionError):
+        if path.is_dir():
+            whole = path.resolve()
+            whole = whole.parent.parent if whole.parent.name == "vary" else whole
+            told = _of_training(whole) or _json(whole / "config.json")
+        elif path.suffix == ".safetensors":
+            told = json.loads(safetensors.read_metadata(path).get("jbias", "{}"))
+    except (json.JSONDecodeError, RecursionError, KeyError, TypeError):
         raise _wrong(where) from None
+    if not isinstance(told, Mapping) or "class_names" not in told:
+        return None
+    names, space = told["class_names"], told.get("space")
+    sound = isinstance(names, list) and bool(names)
+    if not sound or not all(isinstance(name, str) for name in (*names, space)):
+        raise _wrong(where)
+    return Classes(tuple(names), space)
 
 
 def _json(path: pathlib.Path) -> Any:
@@ -45,29 +51,13 @@ def _json(path: pathlib.Path) -> Any:
         raise _wrong(os.fspath(path)) from None
 
 
-def _trained(where: str, workdir: pathlib.Path) -> Classes | None:
-    """Of a run that was trained here; its training set tells."""
+def _of_training(workdir: pathlib.Path) -> dict[str, Any]:
+    """What a run that was trained here says of its training set, if anything."""
     told = _json(workdir / "provenance.json")
-    try:
-        held = told["data"]["train/0"] if told else {}
-    except (KeyError, TypeError):
-        raise _wrong(where) from None
+    held = told["data"]["train/0"] if told else {}
     if not isinstance(held, Mapping) or "names" not in held:
-        return None
-    return _said(where, {"class_names": held["names"], "space": held.get("space")})
-
-
-def _said(where: str, told: Any) -> Classes | None:
-    if not isinstance(told, Mapping) or "class_names" not in told:
-        return None
-    names, space = told["class_names"], told.get("space")
-    if (
-        not isinstance(names, list)
-        or not names
-        or not all(isinstance(name, str) for name in (*names, space))
-    ):
-        raise _wrong(where)
-    return Classes(tuple(names), space)
+        return {}
+    return {"class_names": held["names"], "space": held.get("space")}
 
 
 def _wrong(where: str) -> ValueError:

@@ -263,46 +263,48 @@ def tables() -> dict[str, tuple[bytes, str]]:
     """Files of safetensors that lie."""
     good = {"a": entry(0, 16)}
     twice = b'{"a":%s,"a":%s}' % ((json.dumps(good["a"]).encode(),) * 2)
+    places = "invalid offset for tensor"
     return {
         "length": (safetensors(good, length=2**63), "header has"),
-        "length_past_end": (safetensors(good, length=500), "header has"),
-        "empty": (b"", "header has"),
-        "short": (b"\1\0\0", "header has"),
-        "no_json": (safetensors(b"{nonsense"), "must be a safetensors file"),
-        "no_object": (safetensors(b"[1, 2]"), "does not begin"),
-        "no_text": (safetensors(b"{\xff\xfe"), "must be a safetensors file"),
-        "deep": (safetensors(b'{"a":' + b"[" * 200_000), "must be a safetensors"),
-        "digits": (
-            safetensors(b'{"a":' + b"9" * 10_000 + b"}"),
-            "must be a safetensors file",
-        ),
+        "length_past_end": (safetensors(good, length=500), "invalid header length"),
+        "empty": (b"", "header too small"),
+        "short": (b"\1\0\0", "header too small"),
+        "no_json": (safetensors(b"{nonsense"), "invalid JSON"),
+        "no_object": (safetensors(b"[1, 2]"), "invalid type"),
+        "no_text": (safetensors(b"{\xff\xfe"), "invalid UTF-8"),
+        "deep": (safetensors(b'{"a":' + b"[" * 200_000), "recursion limit"),
+        "digits": (safetensors(b'{"a":' + b"9" * 10_000 + b"}"), "out of range"),
         "twice": (safetensors(twice), "a name twice"),
         "overlap": (
             safetensors({"a": entry(0, 16), "b": entry(8, 24)}, bytes(24)),
-            "overlaps",
+            places,
         ),
-        "shared": (safetensors({"a": entry(0, 16), "b": entry(0, 16)}), "overlaps"),
+        "shared": (safetensors({"a": entry(0, 16), "b": entry(0, 16)}), places),
         "gap": (
             safetensors({"a": entry(0, 16), "b": entry(20, 36)}, bytes(36)),
-            "gap",
+            places,
         ),
-        "rest": (safetensors(good, bytes(20)), "must have 16 bytes, got 20"),
-        "beyond": (safetensors(good, bytes(12)), "must have 16 bytes, got 12"),
-        "shape": (safetensors({"a": entry(0, 16, shape=(5,))}), "must have 20 bytes"),
+        "rest": (safetensors(good, bytes(20)), "not fully covered"),
+        "beyond": (safetensors(good, bytes(12)), "not fully covered"),
+        "shape": (safetensors({"a": entry(0, 16, shape=(5,))}), "invalid shape"),
         "huge_shape": (
             safetensors({"a": entry(0, 16, shape=(2**62, 2**62))}),
-            "must have",
+            "overflow",
         ),
-        "negative": (safetensors({"a": entry(0, 16, shape=(-4, -1))}), "whole numbers"),
-        "fraction": (safetensors({"a": entry(0, 16, shape=(4.0,))}), "whole numbers"),
-        "truth": (safetensors({"a": entry(0, 16, shape=(True, 4))}), "whole numbers"),
-        "backwards": (safetensors({"a": entry(16, 0)}), "must have 16 bytes"),
-        "type": (safetensors({"a": entry(0, 16, dtype="F8_E4M3")}), "type F8_E4M3"),
+        "negative": (safetensors({"a": entry(0, 16, shape=(-4, -1))}), "invalid value"),
+        "fraction": (safetensors({"a": entry(0, 16, shape=(4.0,))}), "invalid type"),
+        "truth": (safetensors({"a": entry(0, 16, shape=(True, 4))}), "invalid type"),
+        "backwards": (safetensors({"a": entry(16, 0)}), places),
+        "type": (safetensors({"a": entry(0, 32, dtype="C64")}, bytes(32)), "complex64"),
+        "narrow": (
+            safetensors({"a": entry(0, 4, dtype="F8_E4M3")}, bytes(4)),
+            "float8_e4m3fn",
+        ),
         "type_of_type": (safetensors({"a": entry(0, 16, dtype=["F32"])}), "type"),
         "more_keys": (safetensors({"a": entry(0, 16, run="x")}), "must have"),
         "metadata": (
             safetensors({**good, "__metadata__": {"a": [1]}}),
-            "metadata are no texts",
+            "expected a string",
         ),
     }
 
