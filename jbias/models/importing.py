@@ -8,6 +8,7 @@ fit is reported.
 """
 
 import contextlib
+import itertools
 import json
 import os
 import pathlib
@@ -37,33 +38,18 @@ class Fit(NamedTuple):
     publisher: str = ""  # Whose names the file has, where these tell the constants.
 
 
-def fit_own_names(
-    model: str, arrays: weight_names.Arrays, options: dict[str, Any]
-) -> Fit:
+def _fit_own_names(model, arrays, options) -> Fit:
     """How arrays under our own names, such as params/fc/kernel, fill a network."""
     # The first linear layer of some networks is made for images of one size.
     side = registry.definitions(model).get("side", lambda at: registry.SIDE)
     given = {path: array.shape for path, array in arrays.items()}
     drawn = registry.shapes(model, options, side(lambda p: given.get(f"params/{p}")))
-    expected = {}
-    for path, leaf in jax.tree_util.tree_leaves_with_path(drawn):
-        keys = tuple(entry.key for entry in path)
-        axes = tuple(range(len(leaf.shape)))
-        expected["/".join(keys)] = weight_names.Entry(
-            keys[0], keys[1:], leaf.shape, axes
-        )
+    expected = weight_names.entries(drawn, None)
     difference = weight_names.compare(expected, arrays)
     return Fit(model, options, dict(arrays), expected, difference)
 
 
-def best_fit(
-    model: str,
-    arrays: weight_names.Arrays,
-    linear: Linear | None,
-    options: Mapping[str, Any],
-    *,
-    named: bool,
-) -> Fit | None:
+def best_fit(model, arrays, linear, options, *, named: bool) -> Fit | None:
     """The best reading of the arrays as this network, over prefixes and dialects.
 
     Where nobody named it, networks are not drawn that cannot be meant.
@@ -75,32 +61,22 @@ def best_fit(
     publishers = registry.definitions(model).get("PUBLISHERS", (None,) * len(of))
     for names, publisher in zip(of, publishers, strict=True):
         told = {"mean": publisher.mean, "std": publisher.std} if publisher else {}
+        who = publisher.name if publisher else ""
         for short in state_dicts.strip_prefixes(arrays):
-            if not named and not weight_names.plausible(short, names):
-                continue
-            try:
-                fit = _reading(model, names, short, linear, {**told, **options})
-                found.append(
-                    fit._replace(publisher=publisher.name if publisher else "")
-                )
-            except ValueError:  # What the shapes tell makes no such network.
-                if named:
-                    raise
-    return max(found, key=fit_quality, default=None)
+            if named or weight_names.plausible(short, names):
+                # Where what the shapes tell makes no such network, it may be another.
+                with contextlib.suppress(*(() if named else (ValueError,))):
+                    fit = _reading(model, names, short, linear, {**told, **options})
+                    found.append(fit._replace(publisher=who))
+    return max(found, key=_quality, default=None)
 
 
-def fit_quality(fit: Fit) -> tuple[int, int]:
+def _quality(fit: Fit) -> tuple[int, int]:
     missing, spare, misshapen, fitting = fit.difference
     return fitting + len(misshapen), fitting - len(spare) - len(missing)
 
 
-def _reading(
-    model: str,
-    names: weight_names.Names,
-    arrays: dict[str, np.ndarray],
-    linear: Linear | None,
-    options: dict[str, Any],
-) -> Fit:
+def _reading(model, names, arrays, linear, options) -> Fit:
     """How the arrays fill the network under one system of names."""
 
     def at(path: str) -> tuple[int, ...] | None:
@@ -125,11 +101,7 @@ def _reading(
     return Fit(model, options, arrays, expected, weight_names.compare(expected, arrays))
 
 
-def _with_head(
-    arrays: dict[str, np.ndarray],
-    linear: Linear,
-    heads: Mapping[str, weight_names.Entry],
-) -> dict[str, np.ndarray]:
+def _with_head(arrays, linear: Linear, heads) -> dict[str, np.ndarray]:
     """The arrays with another linear layer in the place of what ends the network."""
     weight, bias = linear
     stems = {f"{name.rpartition('.')[0]}." for name in heads}
@@ -175,17 +147,14 @@ def read(
     model = said.model if said and model is None else model
     check_options(model, options)
     linear = state_dicts.read_head(head) if head is not None else None
-    constants = {"mean": state.mean, "std": state.std}
-    constants = {key: value for key, value in constants.items() if value is not None}
-    file = _File(where, state.arrays, linear, constants, said, options)
+    file = _File(where, state.arrays, linear, state.constants, said, options)
     fit = _chosen(file, model, _tried(file, model))
     if sum(array.size for array in fit.arrays.values()) > _NUMBERS:
         raise ValueError(f"{where}: has more than {_NUMBERS} numbers")
     variables = weight_names.to_variables(fit.expected, fit.arrays)
     net = registry.MODELS[fit.model](**fit.options)
-    origins = {
-        key: file.origin(fit, key) for key in ("mean", "std") if key not in options
-    }
+    untold = {"mean", "std"} - options.keys()
+    origins = {key: file.origin(fit, key) for key in sorted(untold)}
     return Read(net, jax.tree.map(jnp.asarray, variables), origins)
 
 
@@ -228,13 +197,10 @@ def _tried(file: _File, model: str | None) -> list[Fit]:
     options = file.all_options(model)
     try:
         if file.said and file.said.names == "own":
-            return [fit_own_names(file.said.model, file.arrays, options)]
-        named = model is not None
-        found = (
-            best_fit(name, file.arrays, file.linear, options, named=named)
-            for name in ([model] if model else registry.MODELS)
-        )
-        fits = [fit for fit in found if fit is not None]
+            return [_fit_own_names(file.said.model, file.arrays, options)]
+        names, given = [model] if model else registry.MODELS, (file.arrays, file.linear)
+        fits = [best_fit(n, *given, options, named=bool(model)) for n in names]
+        fits = [fit for fit in fits if fit is not None]
         return fits or ([] if model else _by_tokens(file))
     except _UNMADE as error:
         raise ValueError(
@@ -248,8 +214,8 @@ def _by_tokens(file: _File) -> list[Fit]:
     words = weight_names.tokens(file.arrays)
 
     def alike(model: str) -> float:
-        templates = [t for names in registry.dialects(model) for _, t in names]
-        known = weight_names.tokens(one for t in templates for one in np.atleast_1d(t))
+        known = map(weight_names.templates, registry.dialects(model))
+        known = weight_names.tokens(itertools.chain.from_iterable(known))
         return len(words & known) / max(1, len(words | known))
 
     model = max(registry.MODELS, key=alike)
@@ -262,17 +228,13 @@ def _by_tokens(file: _File) -> list[Fit]:
 def _others(file: _File, model: str) -> list[str]:
     """The other networks that the file fills, by those of the options that they have."""
     found = []
-    for name in (name for name in registry.MODELS if name != model):
-        options = file.all_options(name)
-        options = {
-            key: options[key] for key in options if key in registry.option_names(name)
-        }
-        try:
+    for name in registry.MODELS:
+        known = registry.option_names(name)
+        options = {k: v for k, v in file.all_options(name).items() if k in known}
+        with contextlib.suppress(*_UNMADE):
             fit = best_fit(name, file.arrays, file.linear, options, named=False)
-        except _UNMADE:
-            continue
-        if fit is not None and not fit.difference:
-            found.append(name)
+            if name != model and fit is not None and not fit.difference:
+                found.append(name)
     return found
 
 
@@ -281,15 +243,10 @@ def _said(where: str, metadata: Mapping[str, str]) -> _Said | None:
         return None
     try:
         said = json.loads(metadata["jbias"])
-        options = {
-            key: tuple(value) if isinstance(value, list) else value
-            for key, value in said["options"].items()
-        }
+        items = said["options"].items()
+        options = {k: tuple(v) if isinstance(v, list) else v for k, v in items}
         made = _Said(said["model"], said["names"], options)
         check_options(made.model, options)
-        sizes = [n for v in options.values() for n in (v if type(v) is tuple else (v,))]
-        if any(isinstance(n, int) and not 0 <= n <= _LARGEST for n in sizes):
-            raise ValueError(f"options are whole numbers up to {_LARGEST:,}")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(
             f"{where}: its metadata under 'jbias' must say model, names and options of "
@@ -315,7 +272,8 @@ def check_options(model: str | None, options: Mapping[str, Any]) -> None:
     where = f"models.load: {model}"
     jc.check_annotations(where, registry.MODELS[model], options)
     for option, value in options.items():
-        if type(value) is int and not 0 <= value <= _LARGEST:
+        numbers = value if isinstance(value, tuple) else (value,)
+        if any(isinstance(n, int) and not 0 <= n <= _LARGEST for n in numbers):
             raise ValueError(
                 f"{where}.{option}: must be from 0 to {_LARGEST:,}, got {value}"
             )
@@ -332,18 +290,18 @@ def _chosen(file: _File, model: str | None, fits: list[Fit]) -> Fit:
         raise ValueError(f"{where}: fits {named}; say which by model=...")
     right = ", ".join(_others(file, model)) if model else ""
     right = f"; it fits {right}: give that model, or none" if right else ""
-    near = sorted(fits, key=fit_quality, reverse=True)
+    near = sorted(fits, key=_quality, reverse=True)
     near = [fit for fit in near if fit.difference.fitting][:_NAMED]
     if not near:
         names = model or "any network of models.MODELS"
         like = model or f"the nearest by names, {fits[0].model if fits else ''},"
         wants = f"; {like} has {_abbreviate(fits[0].expected)}" if fits else ""
-        wants = (
-            f"{_abbreviate(file.arrays)}{wants}; rename its entries to a network's of "
+        remedy = right or (
+            f"; it has {_abbreviate(file.arrays)}{wants}; rename its entries to a "
+            "network's of docs/models.md, or give another file"
         )
-        wants = right or f"; it has {wants}docs/models.md, or give another file"
         raise ValueError(
-            f"{where}: has no entry of {names}, under any known name{wants}"
+            f"{where}: has no entry of {names}, under any known name{remedy}"
         )
     best = near[0]
     lacks = "" if model else "fits no network of models.MODELS; nearest is "
@@ -364,10 +322,8 @@ def _abbreviate(names: Collection[str]) -> str:
 
 def _remedy(fit: Fit) -> str:
     lacking = {line.split(" ")[0] for line in fit.difference.missing}
-    rest = fit.difference._replace(missing=())
-    ends = {
-        name for name, e in fit.expected.items() if fit.options["classes"] in e.shape
-    }
-    if lacking and lacking <= ends and not rest.misshapen:
+    classes, expected = fit.options["classes"], fit.expected.items()
+    ends = {name for name, entry in expected if classes in entry.shape}
+    if lacking and lacking <= ends and not fit.difference.misshapen:
         return "; its linear layer lies elsewhere: give that file by head=..."
     return ""

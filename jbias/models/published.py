@@ -19,6 +19,8 @@ from jbias.runtime import files
 from jbias.untrusted import opening
 
 Arrays = Mapping[str, np.ndarray]
+Shapes = Mapping[str, tuple[int, ...]]
+Path = str | os.PathLike
 _GROWTH = 100  # Weights hardly compress; what does is no file of weights.
 
 
@@ -31,14 +33,12 @@ class Published(NamedTuple):
     url: str  # The page to take them from.
     alternative: str  # The setting that works without them.
     convert: Callable[[Mapping[str, Arrays]], dict[str, np.ndarray]]  # By file name.
-    shapes: Mapping[str, tuple[int, ...]]  # Of what `convert` returns.
+    shapes: Shapes  # Of what `convert` returns.
     # Those of such weights, where networks of this kind have several sizes.
-    shapes_of: Callable[[Arrays], Mapping[str, tuple[int, ...]]] | None = None
+    shapes_of: Callable[[Arrays], Shapes] | None = None
 
 
-def read_folder(
-    published: Published, folder: str | os.PathLike
-) -> dict[str, np.ndarray]:
+def read_folder(published: Published, folder: Path) -> dict[str, np.ndarray]:
     """Reads the published files in a folder and converts them.
 
     Raises ValueError, one line, where a file is missing or is another.
@@ -48,18 +48,16 @@ def read_folder(
         path = pathlib.Path(folder) / file
         if not path.is_file():
             raise _refusal(published, f"needs {file} in {os.fspath(folder)}, got none")
-        found = blob_id(path)
-        if found != blob:
-            raise _refusal(
-                published, f"needs {path} with git blob id {blob}, got {found}"
-            )
+        if (found := blob_id(path)) != blob:
+            need = f"needs {path} with git blob id {blob}, got {found}"
+            raise _refusal(published, need)
         states[file] = torch_files.read(path)
     arrays = published.convert(states)
     check_shapes(published.shapes, arrays, os.fspath(folder))
     return dict(arrays)
 
 
-def load(published: Published, path: str | os.PathLike | None) -> dict[str, np.ndarray]:
+def load(published: Published, path: Path | None) -> dict[str, np.ndarray]:
     """Reads what `write_npz` wrote, or, given a folder, the published files themselves."""
     if path is None:
         raise _refusal(published, "needs weights, got None")
@@ -77,7 +75,7 @@ def load(published: Published, path: str | os.PathLike | None) -> dict[str, np.n
     return arrays
 
 
-def read_npz(path: str | os.PathLike) -> dict[str, np.ndarray]:
+def read_npz(path: Path) -> dict[str, np.ndarray]:
     """Reads an .npz file into float32; ValueError where it is damaged or none."""
     try:
         held = opening.npz(path, times=_GROWTH, always=0)
@@ -89,7 +87,7 @@ def read_npz(path: str | os.PathLike) -> dict[str, np.ndarray]:
         ) from error
 
 
-def write_npz(path: str | os.PathLike, arrays: Arrays) -> None:
+def write_npz(path: Path, arrays: Arrays) -> None:
     """Writes arrays as .npz, in place of an old file only when whole."""
     content = io.BytesIO()
     np.savez(content, **arrays)
@@ -97,7 +95,7 @@ def write_npz(path: str | os.PathLike, arrays: Arrays) -> None:
     files.write(path, content.getvalue(), lasting=False)
 
 
-def blob_id(path: str | os.PathLike) -> str:
+def blob_id(path: Path) -> str:
     """The id that git gives a file's content."""
     path = pathlib.Path(path)
     digest = hashlib.sha1(f"blob {path.stat().st_size}\0".encode())
@@ -105,9 +103,7 @@ def blob_id(path: str | os.PathLike) -> str:
         return hashlib.file_digest(file, lambda: digest).hexdigest()
 
 
-def check_shapes(
-    shapes: Mapping[str, tuple[int, ...]], arrays: Arrays, where: str
-) -> None:
+def check_shapes(shapes: Shapes, arrays: Arrays, where: str) -> None:
     """Refuses weights of another network: names and shapes must be those."""
     missing = sorted(set(shapes) ^ set(arrays))
     if missing:

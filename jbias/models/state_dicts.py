@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jbias.models import published, safetensors, torch_files
+from jbias.models import published, safetensors, torch_files, weight_names
 
 TORCH = (".pth", ".pt", ".tar", ".bin", ".ckpt", ".torch")
 SUFFIXES = (*TORCH, ".safetensors", ".npz")
@@ -41,7 +41,7 @@ _UNUSED = re.compile(
     r"(.*\.)?(num_batches_tracked|attacker\..*|(normali[sz]er?|norm_layer)\..*"
     r"|n_averaged|encoder_k\..*|queue(_ptr)?|projection_head\..*|prototypes.*"
     r"|predictor\..*|projector\..*|aux_bn\d*\..*"
-    r"|relative_position_index|mask_token)|.*_aux_bn\..*"
+    r"|relative_position_index|mask_token)|.*_aux_bn\..*|mean|std"
 )
 _NORMALISER = re.compile(
     r"(?:.*\.)?(?:normali[sz]er?|norm_layer)\.(?:new_)?(mean|std)|(mean|std)"
@@ -59,8 +59,7 @@ class State(NamedTuple):
 
     arrays: dict[str, np.ndarray]
     metadata: dict[str, str]
-    mean: tuple[float, ...] | None = None
-    std: tuple[float, ...] | None = None
+    constants: dict[str, tuple[float, ...]]  # "mean" and "std" of a first layer.
 
 
 def read(path: str | os.PathLike, entry: str | None = None) -> State:
@@ -85,15 +84,10 @@ def read(path: str | os.PathLike, entry: str | None = None) -> State:
     else:
         arrays = _torch(path, entry)
     _check(os.fspath(path), arrays)
-    constants = _normaliser(arrays)
-    kept = {
-        name: array
-        for name, array in arrays.items()
-        if not _UNUSED.fullmatch(name) and name not in ("mean", "std")
-    }
+    kept = {name: x for name, x in arrays.items() if not _UNUSED.fullmatch(name)}
     if not kept:
         raise ValueError(f"{os.fspath(path)}: must hold weights, got none")
-    return State(kept, metadata, constants.get("mean"), constants.get("std"))
+    return State(kept, metadata, _normaliser(arrays))
 
 
 def _check(where: str, arrays: Mapping[str, np.ndarray]) -> None:
@@ -121,11 +115,7 @@ def _torch(path: str | os.PathLike, entry: str | None) -> dict[str, np.ndarray]:
         problem = f"several state dicts, {names}" if held else "no state dict"
         remedy = "name one by entry=..." if held else _known(found)
         raise ValueError(f"{where}: holds {problem}; {remedy}")
-    ((_, state),) = held
-    try:
-        return loaded.arrays(state)
-    except ValueError as error:
-        raise ValueError(f"{where}: must be a PyTorch state dict: {error}") from error
+    return loaded.arrays(held[0][1])
 
 
 def _inside(
@@ -138,12 +128,11 @@ def _inside(
     if not isinstance(found, Mapping) or depth == _DEPTH or id(found) in seen:
         return
     seen.add(id(found))
-    inner = [
-        state
-        for key in CONTAINERS
-        if key in found
-        for state in _inside(found[key], f"{path}.{key}".lstrip("."), depth + 1, seen)
-    ]
+    inner: list = []
+    for key in CONTAINERS:
+        if key in found:
+            where = f"{path}.{key}".lstrip(".")
+            inner += _inside(found[key], where, depth + 1, seen)
     yield from inner
     if not inner and any(isinstance(v, torch_files.Tensor) for v in found.values()):
         yield path, found
@@ -199,13 +188,9 @@ def read_head(path: str | os.PathLike) -> tuple[np.ndarray, np.ndarray]:
     head or classifier among several.
     """
     arrays = read(path).arrays
-    stems = [
-        name.removesuffix("weight")
-        for name, array in arrays.items()
-        if name.endswith("weight")
-        and array.ndim == 2
-        and f"{name.removesuffix('weight')}bias" in arrays
-    ]
+    tables = (n for n, x in arrays.items() if x.ndim == 2 and n.endswith("weight"))
+    stems = [name.removesuffix("weight") for name in tables]
+    stems = [stem for stem in stems if f"{stem}bias" in arrays]
     if len(stems) > 1:
         wanted = {"fc", "linear", "head", "classifier"}
         stems = [s for s in stems if s.rstrip(".").rpartition(".")[2] in wanted]
@@ -222,15 +207,15 @@ _ATTENTION = _BLOCK + "MultiHeadDotProductAttention_1/"
 _NAMES = (
     (r"cls", "cls_token"),
     (r"Transformer/posembed_input/pos_embedding", "pos_embed"),
-    (r"embedding/(kernel|bias)", r"patch_embed.proj.\1"),
-    (_BLOCK + r"LayerNorm_0/(scale|bias)", r"blocks.\1.norm1.\2"),
-    (_BLOCK + r"LayerNorm_2/(scale|bias)", r"blocks.\1.norm2.\2"),
-    (_BLOCK + r"MlpBlock_3/Dense_0/(kernel|bias)", r"blocks.\1.mlp.fc1.\2"),
-    (_BLOCK + r"MlpBlock_3/Dense_1/(kernel|bias)", r"blocks.\1.mlp.fc2.\2"),
-    (_ATTENTION + r"out/(kernel|bias)", r"blocks.\1.attn.proj.\2"),
-    (_ATTENTION + r"(query|key|value)/(kernel|bias)", r"blocks.\1.attn.\2.\3"),
-    (r"Transformer/encoder_norm/(scale|bias)", r"norm.\1"),
-    (r"head/(kernel|bias)", r"head.\1"),
+    (r"embedding", "patch_embed.proj"),
+    (_BLOCK + "LayerNorm_0", r"blocks.\1.norm1"),
+    (_BLOCK + "LayerNorm_2", r"blocks.\1.norm2"),
+    (_BLOCK + "MlpBlock_3/Dense_0", r"blocks.\1.mlp.fc1"),
+    (_BLOCK + "MlpBlock_3/Dense_1", r"blocks.\1.mlp.fc2"),
+    (_ATTENTION + "out", r"blocks.\1.attn.proj"),
+    (_ATTENTION + "(query|key|value)", r"blocks.\1.attn.\2"),
+    (r"Transformer/encoder_norm", "norm"),
+    (r"head", "head"),
 )
 
 
@@ -238,12 +223,12 @@ def from_augreg(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Flax arrays as a state dict of timm; names of no known form stay as they are."""
     found = {}
     for name, array in arrays.items():
-        new = _renamed(name)
-        if new.endswith(".kernel"):
+        (new,) = weight_names.published_names(name.split("/"), _NAMES) or (name,)
+        if new != name and name.endswith("/kernel"):
             array = _turned(new, array)
         elif re.search(r"attn\.(query|key|value)\.bias", new):
             array = array.reshape(-1)
-        found[re.sub(r"\.(kernel|scale)$", ".weight", new)] = array
+        found[new] = array
     for key in [key for key in found if key.endswith(".attn.query.weight")]:
         stem = key.removesuffix("query.weight")
         for kind in ("weight", "bias"):
@@ -254,18 +239,11 @@ def from_augreg(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     return found
 
 
-def _renamed(name: str) -> str:
-    for pattern, template in _NAMES:
-        if match := re.fullmatch(pattern, name):
-            return match.expand(template)
-    return name
-
-
 def _turned(name: str, kernel: np.ndarray) -> np.ndarray:
     if kernel.ndim == 4:
         return kernel.transpose(3, 2, 0, 1)
     if kernel.ndim == 3:  # Features and heads: (width, heads, each), or the inverse.
-        inverse = name.endswith("attn.proj.kernel")
+        inverse = name.endswith("attn.proj.weight")
         shape = (-1, kernel.shape[2]) if inverse else (len(kernel), -1)
         kernel = kernel.reshape(shape)
     return kernel.T

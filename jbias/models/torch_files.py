@@ -8,14 +8,14 @@ Format: https://github.com/pytorch/pytorch, torch/serialization.py.
 """
 
 import collections
+import contextlib
 import io
 import mmap
 import os
 import struct
 import tarfile
-import types
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
@@ -23,20 +23,18 @@ import numpy as np
 from jbias.untrusted import opening, pickles
 
 # Numbers as they lie in the file; of bfloat16 the bits, the upper half of a float32.
-STORAGES: Mapping[str, str] = types.MappingProxyType(
-    {
-        "DoubleStorage": "<f8",
-        "FloatStorage": "<f4",
-        "HalfStorage": "<f2",
-        "BFloat16Storage": "<u2",
-        "LongStorage": "<i8",
-        "IntStorage": "<i4",
-        "ShortStorage": "<i2",
-        "CharStorage": "i1",
-        "ByteStorage": "u1",
-        "BoolStorage": "?",
-    }
-)
+STORAGES: Mapping[str, str] = {
+    "DoubleStorage": "<f8",
+    "FloatStorage": "<f4",
+    "HalfStorage": "<f2",
+    "BFloat16Storage": "<u2",
+    "LongStorage": "<i8",
+    "IntStorage": "<i4",
+    "ShortStorage": "<i2",
+    "CharStorage": "i1",
+    "ByteStorage": "u1",
+    "BoolStorage": "?",
+}
 
 
 class Storage(NamedTuple):
@@ -56,51 +54,39 @@ class Tensor(NamedTuple):
     strides: tuple[int, ...]  # In numbers, not in bytes.
 
 
-class Dtype(NamedTuple):
-    """A dtype of numpy, for its scalars."""
-
-    dtype: np.dtype
-
-
 def itemsize(storage: Storage) -> int:
     """Bytes of a number in a storage."""
     return np.dtype(STORAGES[storage.kind]).itemsize
 
 
-def _ordered(pairs: Any = ()) -> collections.OrderedDict:
-    if not isinstance(pairs, (list, tuple)):
+def _require(sound: bool) -> None:
+    """Refuses the arguments of a call; the machine says of which."""
+    if not sound:
         raise TypeError
-    made = collections.OrderedDict()
-    for name, value in pairs:
-        if not isinstance(name, (str, bytes)):  # Only a machine counts numbers.
-            raise TypeError
-        made[name] = value
-    return made
+
+
+def _ordered(pairs: Any = ()) -> collections.OrderedDict:
+    _require(isinstance(pairs, (list, tuple)))
+    # Only a machine counts numbers.
+    _require(all(isinstance(name, (str, bytes)) for name, _ in pairs))
+    return collections.OrderedDict(pairs)
 
 
 def _tensor(storage: Any, offset: Any, shape: Any, strides: Any, *rest: Any) -> Tensor:
     del rest  # Whether it takes gradients, and hooks.
-    whole = isinstance(shape, (tuple, list)) and isinstance(strides, (tuple, list))
-    if (
-        not isinstance(storage, Storage)
-        or not whole
-        or max(len(shape), len(strides)) > 32
-    ):
-        raise TypeError
-    if any(type(n) is not int for n in (offset, *shape, *strides)):
-        raise TypeError
-    return Tensor(storage.key, offset, tuple(shape), tuple(strides))
+    _require(isinstance(storage, Storage) and type(offset) is int)
+    shape, strides = _size(shape), _size(strides)
+    _require(max(len(shape), len(strides)) <= 32)
+    return Tensor(storage.key, offset, shape, strides)
 
 
 def _parameter(data: Any, *rest: Any) -> Tensor:
-    if not isinstance(data, Tensor):
-        raise TypeError
+    _require(isinstance(data, Tensor))
     return data
 
 
-def _size(items: Any) -> tuple:
-    if not isinstance(items, (tuple, list)) or any(type(n) is not int for n in items):
-        raise TypeError
+def _size(items: Any) -> tuple[int, ...]:
+    _require(isinstance(items, (tuple, list)) and all(type(n) is int for n in items))
     return tuple(items)
 
 
@@ -108,19 +94,17 @@ def _device(*words: Any) -> str:
     return ":".join(str(word)[:20] for word in words if isinstance(word, (str, int)))
 
 
-def _dtype(code: Any, *rest: Any) -> Dtype:
-    if not isinstance(code, str) or code.lstrip("<>|=")[:1] not in tuple("fiub?"):
-        raise TypeError
-    return Dtype(np.dtype(code))
+def _dtype(code: Any, *rest: Any) -> np.dtype:
+    """A dtype, for scalars."""
+    _require(isinstance(code, str) and code.lstrip("<>|=")[:1] in tuple("fiub?"))
+    return np.dtype(code)
 
 
 def _scalar(dtype: Any, data: Any) -> Any:
-    if not isinstance(dtype, Dtype):
-        raise TypeError
     data = data.encode("latin-1") if isinstance(data, str) else data
-    if not isinstance(data, bytes) or len(data) != dtype.dtype.itemsize:
-        raise TypeError
-    return np.frombuffer(data, dtype.dtype)[0].item()
+    _require(isinstance(dtype, np.dtype) and isinstance(data, bytes))
+    (number,) = np.frombuffer(data, dtype).tolist()
+    return number
 
 
 def _defaulting(factory: Any = None) -> dict:
@@ -128,23 +112,21 @@ def _defaulting(factory: Any = None) -> dict:
     return {}
 
 
-CALLS: Mapping[tuple[str, str], Callable] = types.MappingProxyType(
-    {
-        ("collections", "OrderedDict"): _ordered,
-        ("collections", "defaultdict"): _defaulting,
-        ("builtins", "dict"): _defaulting,
-        ("__builtin__", "dict"): _defaulting,
-        ("torch", "Size"): _size,
-        ("torch", "device"): _device,
-        ("torch._utils", "_rebuild_tensor"): _tensor,
-        ("torch._utils", "_rebuild_tensor_v2"): _tensor,
-        ("torch._utils", "_rebuild_parameter"): _parameter,
-        ("numpy", "dtype"): _dtype,
-        ("numpy.core.multiarray", "scalar"): _scalar,
-        ("numpy._core.multiarray", "scalar"): _scalar,
-        ("_codecs", "encode"): pickles.encode,
-    }
-)
+CALLS: Mapping[tuple[str, str], Callable] = {
+    ("collections", "OrderedDict"): _ordered,
+    ("collections", "defaultdict"): _defaulting,
+    ("builtins", "dict"): _defaulting,
+    ("__builtin__", "dict"): _defaulting,
+    ("torch", "Size"): _size,
+    ("torch", "device"): _device,
+    ("torch._utils", "_rebuild_tensor"): _tensor,
+    ("torch._utils", "_rebuild_tensor_v2"): _tensor,
+    ("torch._utils", "_rebuild_parameter"): _parameter,
+    ("numpy", "dtype"): _dtype,
+    ("numpy.core.multiarray", "scalar"): _scalar,
+    ("numpy._core.multiarray", "scalar"): _scalar,
+    ("_codecs", "encode"): pickles.encode,
+}
 
 _REMEDY = (
     "if you trust the file, save its weights alone, in an environment that has PyTorch "
@@ -152,25 +134,18 @@ _REMEDY = (
     'torch.save(torch.load(FILE, weights_only=False)["state_dict"], NEW)'
 )
 
-_DTYPES = frozenset(
-    (
-        *("float64", "double", "float32", "float", "float16", "half", "bfloat16"),
-        *("int64", "long", "int32", "int", "int16", "short", "int8", "uint8", "bool"),
-    )
+_DTYPES = (
+    *("float64", "double", "float32", "float", "float16", "half", "bfloat16"),
+    *("int64", "long", "int32", "int", "int16", "short", "int8", "uint8", "bool"),
 )
-
 # Modules that run commands or code; of builtins, functions that do.
-_HOSTILE = frozenset(
-    (
-        *("os", "posix", "nt", "subprocess", "_posixsubprocess", "commands", "pty"),
-        *("shutil", "sys", "socket", "importlib", "runpy", "ctypes", "marshal"),
-    )
+_HOSTILE = (
+    *("os", "posix", "nt", "subprocess", "_posixsubprocess", "commands", "pty"),
+    *("shutil", "sys", "socket", "importlib", "runpy", "ctypes", "marshal"),
 )
-_EVALUATING = frozenset(
-    (
-        *("eval", "exec", "execfile", "compile", "open", "file", "__import__"),
-        *("apply", "breakpoint", "input"),
-    )
+_EVALUATING = (
+    *("eval", "exec", "execfile", "compile", "open", "file", "__import__"),
+    *("apply", "breakpoint", "input"),
 )
 
 
@@ -182,13 +157,6 @@ def load_pickle(file: BinaryIO) -> tuple[Any, dict[str, Storage]]:
     """
     machine = _Machine()
     return machine.run(file), machine.storages
-
-
-def _is_hostile(module: str, name: str) -> bool:
-    """Whether what a pickle names runs commands or code, which no network needs."""
-    if module in ("builtins", "__builtin__"):
-        return name in _EVALUATING
-    return module.partition(".")[0] in _HOSTILE
 
 
 class _Machine(pickles.Machine):
@@ -207,7 +175,8 @@ class _Machine(pickles.Machine):
         if (module, name) in self.calls or name in kinds:
             return pickles.Name(module, name)
         asked = f"it asks for {module[:80]}.{name[:80]}"
-        if _is_hostile(module, name):
+        builtin = module in ("builtins", "__builtin__")
+        if name in _EVALUATING if builtin else module.partition(".")[0] in _HOSTILE:
             asked += ": it wants to run a command: do not load it, here or with PyTorch"
             raise ValueError(asked)
         raise ValueError(f"{asked}, which is no tensor; {_REMEDY}")
@@ -216,12 +185,12 @@ class _Machine(pickles.Machine):
         """Sets what can be left out, but for the order of bytes of a dtype."""
         if isinstance(thing, collections.OrderedDict):
             return thing
-        if not isinstance(thing, Dtype):
+        if not isinstance(thing, np.dtype):
             return super().built(thing, state)
         order = state[1] if isinstance(state, tuple) and len(state) > 1 else None
         if order not in ("<", ">", "=", "|"):
             raise ValueError("its pickle has a dtype of an unknown order")
-        return Dtype(thing.dtype.newbyteorder(order))
+        return thing.newbyteorder(order)
 
     def refer(self, _: Any = None) -> None:
         """A persistent id: here always a storage."""
@@ -252,19 +221,40 @@ _HEADER = struct.Struct("<4s5H3I2H")  # Of a member in a zip file.
 class Loaded(NamedTuple):
     """What a file holds, whose tensors are `Tensor`, and their numbers."""
 
+    path: str | os.PathLike
     tree: Any
     storages: Mapping[str, np.ndarray]
 
-    def arrays(self, state: Mapping[Any, Any]) -> dict[str, np.ndarray]:
-        """Views of the tensors of a dict by name, read-only.
+    def arrays(self, state: Any) -> dict[str, np.ndarray]:
+        """Views of the tensors of a state dict by name, read-only.
 
-        ValueError where one leaves its storage.
+        Entries that are no tensors are left out. ValueError where it is no dict, has a
+        key that is no text, or a tensor leaves its storage.
         """
-        return {
-            name: _view(value, self.storages)
-            for name, value in state.items()
-            if isinstance(name, str) and isinstance(value, Tensor)
-        }
+        with _refusing(self.path):
+            if not isinstance(state, Mapping):
+                raise ValueError("it holds no dict")  # noqa: TRY004
+            if wrong := [str(key)[:40] for key in state if not isinstance(key, str)]:
+                raise ValueError(
+                    f"its keys must be text, got {wrong[0]}; save each tensor by a name"
+                )
+            tensors = {k: v for k, v in state.items() if isinstance(v, Tensor)}
+            return {name: _view(one, self.storages) for name, one in tensors.items()}
+
+
+@contextlib.contextmanager
+def _refusing(path: str | os.PathLike) -> Iterator[None]:
+    """Makes of any error but OSError one line that says what file it is about."""
+    try:
+        yield
+    except OSError:
+        raise
+    # Of damaged bytes pickletools, zipfile and zlib raise anything.
+    except Exception as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise ValueError(
+            f"{os.fspath(path)}: must be a PyTorch state dict: {reason[:600]}"
+        ) from error
 
 
 def load(path: str | os.PathLike) -> Loaded:
@@ -273,23 +263,16 @@ def load(path: str | os.PathLike) -> Loaded:
     ValueError, one line, for what is no such file, is damaged, or names anything else;
     OSError where the file cannot be opened.
     """
-    try:
-        with opening.binary(path) as file:
-            if not os.fstat(file.fileno()).st_size:
-                raise ValueError("it is empty")
-            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-                if content[:4] == b"PK\3\4":
-                    return Loaded(*_archive(file, content))
-                if _is_tar(content):
-                    raise ValueError(
-                        "is a tar file of PyTorch before 0.1.11; save it anew"
-                    )
-                return Loaded(*_stream(content))
-    except OSError:
-        raise
-    # Of damaged bytes pickletools, zipfile and zlib raise anything.
-    except Exception as error:
-        raise _refusal(path, error) from error
+    with _refusing(path), opening.binary(path) as file:
+        if not os.fstat(file.fileno()).st_size:
+            raise ValueError("it is empty")
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            if content[:4] == b"PK\3\4":
+                return Loaded(path, *_archive(file, content))
+            head = io.BytesIO(content[:1024])
+            if content[257:262] == b"ustar" and tarfile.is_tarfile(head):
+                raise ValueError("is a tar file of PyTorch before 0.1.11; save it anew")
+            return Loaded(path, *_stream(content))
 
 
 def read(path: str | os.PathLike) -> dict[str, np.ndarray]:
@@ -299,28 +282,12 @@ def read(path: str | os.PathLike) -> dict[str, np.ndarray]:
     but tensors; OSError where the file cannot be opened.
     """
     loaded = load(path)
-    try:
-        if not isinstance(loaded.tree, Mapping):
-            raise ValueError("it holds no dict")  # noqa: TRY004
-        tensors = loaded.arrays(loaded.tree)
+    tensors = loaded.arrays(loaded.tree)
+    with _refusing(path):
         total = sum(array.nbytes for array in tensors.values())
         if total > _COPIED_BYTES:  # Views may say more than the file holds.
             raise ValueError(f"its tensors have {total} bytes in all")
-    except ValueError as error:
-        raise _refusal(path, error) from error
     return {name: array.copy() for name, array in tensors.items()}
-
-
-def _refusal(path: str | os.PathLike, error: Exception) -> ValueError:
-    reason = " ".join(str(error).split()) or type(error).__name__
-    return ValueError(
-        f"{os.fspath(path)}: must be a PyTorch state dict: {reason[:600]}"
-    )
-
-
-def _is_tar(content: mmap.mmap) -> bool:
-    head = io.BytesIO(content[:1024])
-    return content[257:262] == b"ustar" and tarfile.is_tarfile(head)
 
 
 def _archive(file: BinaryIO, content: mmap.mmap) -> tuple[Any, dict[str, np.ndarray]]:
@@ -432,21 +399,15 @@ def _stream(content: mmap.mmap) -> tuple[Any, dict[str, np.ndarray]]:
 
 
 def _check_size(held: int, storage: Storage) -> None:
-    expected = storage.count * itemsize(storage)
+    key, expected = storage.key[:80], storage.count * itemsize(storage)
     if held != expected:
-        raise ValueError(
-            f"storage {storage.key[:80]} must have {expected} bytes, got {held}"
-        )
+        raise ValueError(f"storage {key} must have {expected} bytes, got {held}")
 
 
 def _numbers(data: bytes, storage: Storage) -> np.ndarray:
     numbers = np.frombuffer(data, STORAGES[storage.kind])
-    return from_bfloat16(numbers) if storage.kind == "BFloat16Storage" else numbers
-
-
-def from_bfloat16(halves: np.ndarray) -> np.ndarray:
-    """The float32 numbers whose upper halves these are."""
-    return (halves.astype("<u4") << 16).view("<f4")
+    bits = storage.kind == "BFloat16Storage"
+    return (numbers.astype("<u4") << 16).view("<f4") if bits else numbers
 
 
 def _view(tensor: Tensor, storages: Mapping[str, np.ndarray]) -> np.ndarray:

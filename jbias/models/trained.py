@@ -23,7 +23,7 @@ from etils import epath
 from flax import linen as nn
 
 from jbias import config as jc
-from jbias.models import class_names, importing, registry, safetensors, weight_names
+from jbias.models import importing, registry, safetensors, weight_names
 from jbias.runtime import heap
 
 Net = dict[str, Any]  # {"params": ..., "stats": ...}
@@ -60,9 +60,11 @@ def load(
     own = {k: tuple(v) if isinstance(v, list) else v for k, v in own.items()}
     jc.check_type(f"{where}: seeds", config["seeds"], list[int])
     jc.check_type(f"{where}: size", config["size"], int)
-    seed = _seed(where, seed, config["seeds"])
-    place = _branch(where, branch, config) * len(config["seeds"])
-    place += config["seeds"].index(seed)
+    seeds = config["seeds"]
+    seed = seeds[0] if seed is None and len(seeds) == 1 else seed
+    if seed not in seeds:
+        raise ValueError(f"{where}: seed must be one of {seeds}, got {seed}")
+    place = _branch(where, branch, config) * len(seeds) + seeds.index(seed)
     entry = ", ".join(filter(None, (str(seed), *branch.split(","))))
     chosen = choose_step(whole, step, entry)
     found = read_nets(checkpoints, chosen)[0][place]
@@ -91,14 +93,6 @@ def read_json(path: str | os.PathLike, needed: Sequence[str]) -> dict[str, Any]:
     return found
 
 
-def _seed(where: str, seed: int | None, seeds: list[int]) -> int:
-    if seed is None and len(seeds) == 1:
-        return seeds[0]
-    if seed not in seeds:
-        raise ValueError(f"{where}: seed must be one of {seeds}, got {seed}")
-    return seed
-
-
 def _branch(where: str, folder: str, config: Mapping[str, Any]) -> int:
     """Which branch of a run whose numbers vary has its records in that folder."""
     varied = config.get("vary") or []
@@ -108,18 +102,12 @@ def _branch(where: str, folder: str, config: Mapping[str, Any]) -> int:
             " of a run that has such, and the workdir of any other run"
         )
     pairs = [pair.partition("=")[::2] for pair in folder.split(",") if pair]
-    for number, values in enumerate(itertools.product(*(v["values"] for v in varied))):
-        meant = [(v["key"], value) for v, value in zip(varied, values, strict=True)]
-        if [(k, float(v)) for k, v in meant] == [(k, _float(v)) for k, v in pairs]:
-            return number
+    with contextlib.suppress(ValueError):  # What is no number names no branch.
+        keys, asked = [one["key"] for one in varied], [(k, float(v)) for k, v in pairs]
+        for i, values in enumerate(itertools.product(*(v["values"] for v in varied))):
+            if list(zip(keys, map(float, values), strict=True)) == asked:
+                return i
     raise ValueError(f"{where}: the run has no branch {folder!r}")
-
-
-def _float(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return float("nan")
 
 
 def choose_step(workdir: str | os.PathLike, step: int | str, entry: str) -> int:
@@ -220,40 +208,36 @@ def _net_of(state: Mapping[str, Any]) -> Net:
     return state["stats"].get("average", plain)
 
 
-def _network(
-    where: str,
-    name: str,
-    found: Mapping[str, Any],
-    options: dict[str, Any],
-    side: int,
-) -> nn.Module:
+def _network(where, name, found, options, side) -> nn.Module:
     """The network of the config, with the classes that its arrays have."""
     importing.check_options(name, options)
     probe = registry.OPEN_CLASSES
     drawn = registry.shapes(name, {**options, "classes": probe}, side)
-    counts = jax.tree.map(
-        lambda d, f: {m for n, m in zip(d.shape, f.shape) if n == probe}, drawn, found
-    )
-    sizes = set().union(*jax.tree.leaves(counts))
+
+    def classes(drawn: jax.ShapeDtypeStruct, found: np.ndarray) -> set[int]:
+        return {n for m, n in zip(drawn.shape, found.shape) if m == probe}
+
+    sizes = set().union(*jax.tree.leaves(jax.tree.map(classes, drawn, found)))
     if len(sizes) != 1:
         raise ValueError(f"{where}: its arrays are not those of {name}")
     return registry.MODELS[name](**{**options, "classes": sizes.pop()})
 
 
 # Of training alone; an export of a network has none.
-_PASSING = frozenset(
-    ("classes", "tap", "dtype", "remat", "dropout", "norm_group", "parent", "name")
-)
+_PASSING = {
+    "classes",
+    "tap",
+    "dtype",
+    "remat",
+    "dropout",
+    "norm_group",
+    "parent",
+    "name",
+}
 
 
-def save_safetensors(
-    path: str | os.PathLike,
-    module: nn.Module,
-    variables: Mapping[str, Any],
-    names: str = "published",
-    classes: class_names.Classes | None = None,
-) -> None:
-    """Writes a file that `models.load` reads without being told the model."""
+def save_safetensors(path, module, variables, names="published", classes=None) -> None:
+    """Writes a file that `models.load` reads; `models.save_safetensors` says the rest."""
     _check_classes("models.save_safetensors", module, classes)
     if names not in ("published", "own"):
         raise ValueError(
@@ -261,27 +245,18 @@ def save_safetensors(
         )
     model, options = describe(module)
     tree = {collection: dict(inner) for collection, inner in variables.items()}
-    if names == "own":
-        arrays = {
-            "/".join(entry.key for entry in key): np.asarray(leaf, np.float32)
-            for key, leaf in jax.tree_util.tree_leaves_with_path(tree)
-        }
-    else:
-        known = registry.dialects(model)
-        if not known:
-            raise ValueError(
-                f"models.save_safetensors: {model} has no published names; use "
-                "names='own'"
-            )
-        arrays = weight_names.to_state_dict(tree, known[0])
+    known = (None,) if names == "own" else registry.dialects(model)
+    if not known:
+        raise ValueError(
+            f"models.save_safetensors: {model} has no published names; use names='own'"
+        )
+    arrays = weight_names.to_state_dict(tree, known[0])
     said = {"model": model, "names": names, "options": options}
     said |= classes.to_metadata() if classes else {}
     safetensors.write(path, arrays, {"format": "pt", "jbias": json.dumps(said)})
 
 
-def _check_classes(
-    where: str, module: nn.Module, classes: class_names.Classes | None
-) -> None:
+def _check_classes(where: str, module: nn.Module, classes) -> None:
     if classes and len(classes.names) != module.classes:
         raise ValueError(
             f"{where}: classes must name the network's {module.classes}, got "
@@ -296,12 +271,10 @@ def describe(module: nn.Module) -> tuple[str, dict[str, Any]]:
     """
     found = []
     for name, make in registry.MODELS.items():
-        plain = make(module.classes)
-        if type(plain) is not type(module):
-            continue
-        ours, theirs = _exported_fields(module), _exported_fields(plain)
-        options = {k: v for k, v in ours.items() if v != theirs[k]}
-        found.append((len(options), name, options))
+        if type(plain := make(module.classes)) is type(module):
+            ours, theirs = _exported_fields(module), _exported_fields(plain)
+            options = {k: v for k, v in ours.items() if v != theirs[k]}
+            found.append((len(options), name, options))
     if not found:
         raise ValueError(
             f"models.save_safetensors: {type(module).__name__} is no network of MODELS"
@@ -313,23 +286,12 @@ def describe(module: nn.Module) -> tuple[str, dict[str, Any]]:
 
 
 def _exported_fields(module: nn.Module) -> dict[str, Any]:
-    return {
-        field.name: vars(module)[field.name]
-        for field in dataclasses.fields(module)
-        if field.name not in _PASSING
-    }
+    names = (field.name for field in dataclasses.fields(module))
+    return {name: vars(module)[name] for name in names if name not in _PASSING}
 
 
-def save_run(
-    workdir: str | os.PathLike,
-    module: nn.Module,
-    variables: Mapping[str, Any],
-    classes: class_names.Classes | None = None,
-) -> None:
-    """Writes a workdir of one seed, which `config.init` can name and `models.load` reads.
-
-    ValueError where something is there already.
-    """
+def save_run(workdir, module, variables, classes=None) -> None:
+    """Writes a workdir of one seed; `models.save_run` says the rest."""
     _check_classes("models.save_run", module, classes)
     workdir = pathlib.Path(workdir).resolve()
     if workdir.exists() and any(workdir.iterdir()):
@@ -337,30 +299,18 @@ def save_run(
     model, options = describe(module)
     del options["classes"]
     # config.init reads checkpoints, seeds and branches; models.load the model as well.
-    config = {
-        "model": {"name": model, **options},
-        "seeds": [0],
-        "vary": [],
-        "size": 224,
-        **(classes.to_metadata() if classes else {}),
-    }
+    config = dict(model={"name": model, **options}, seeds=[0], vary=[], size=224)
+    config |= classes.to_metadata() if classes else {}
     net = {key: jax.tree.map(np.asarray, dict(variables[key])) for key in variables}
-    state = {
-        "params": {"net": net["params"]},
-        "stats": {"net": net.get("stats", {})},
-    }
+    kinds = {"params": net["params"], "stats": net.get("stats", {})}
+    state = {kind: {"net": tree} for kind, tree in kinds.items()}
     workdir.mkdir(parents=True, exist_ok=True)
     at_once = ocp.CheckpointManagerOptions(enable_async_checkpointing=False)
-    manager = ocp.CheckpointManager(
-        workdir / "checkpoints", options=at_once, item_names=("state", "info")
-    )
-    info = {"body": json.dumps({"stage": 0, "step": 0})}
-    manager.save(
-        0,
-        args=ocp.args.Composite(
-            state=ocp.args.StandardSave((state,)), info=ocp.args.JsonSave(info)
-        ),
-    )
+    own = dict(options=at_once, item_names=("state", "info"))
+    manager = ocp.CheckpointManager(workdir / "checkpoints", **own)
+    state = ocp.args.StandardSave((state,))
+    info = ocp.args.JsonSave({"body": json.dumps({"stage": 0, "step": 0})})
+    manager.save(0, args=ocp.args.Composite(state=state, info=info))
     manager.close()
     (workdir / "config.json").write_text(json.dumps(config, indent=1))
 

@@ -23,13 +23,9 @@ from flax import traverse_util
 Names = Sequence[tuple[str, str | tuple[str, ...]]]
 Arrays = Mapping[str, np.ndarray]
 
-_LEAVES = {
-    "kernel": "weight",
-    "scale": "weight",
-    "bias": "bias",
-    "mean": "running_mean",
-    "var": "running_var",
-}
+_LEAVES = dict(
+    kernel="weight", scale="weight", bias="bias", mean="running_mean", var="running_var"
+)
 # The axes of ours, in the order in which the published array has them, by rank.
 _KERNELS = {4: (3, 2, 0, 1), 2: (1, 0)}
 _ROWS = 10  # Of a table in a refusal.
@@ -59,26 +55,28 @@ def published_names(path: Sequence[str], names: Names) -> tuple[str, ...]:
     module, leaf = "/".join(path[:-1]), path[-1]
     for pattern, template in names:
         if match := re.fullmatch(pattern, "/".join(path)):
-            templates = (template,) if isinstance(template, str) else template
-            return tuple(match.expand(one) for one in templates)
+            return tuple(map(match.expand, np.atleast_1d(template).tolist()))
         if isinstance(template, str) and (match := re.fullmatch(pattern, module)):
             stem = match.expand(template)
             return (f"{stem}.{_LEAVES.get(leaf, leaf)}".lstrip("."),)
     return ()
 
 
-def entries(variables: Mapping[str, Any], names: Names) -> dict[str, Entry]:
+def entries(variables: Mapping[str, Any], names: Names | None) -> dict[str, Entry]:
     """What a state dict of these variables, or of their shapes, holds, by name.
+
+    names: None is our own, such as params/fc/kernel.
 
     ValueError where no rule names one of ours, or two have one name.
     """
     found: dict[str, Entry] = {}
     for path, leaf in jax.tree_util.tree_leaves_with_path(variables):
-        collection, *keys = (entry.key for entry in path)
+        collection, *keys = whole = [entry.key for entry in path]
         axes = tuple(range(len(leaf.shape)))
-        axes = _KERNELS.get(len(axes), axes) if keys[-1] == "kernel" else axes
+        if keys[-1] == "kernel" and names is not None:
+            axes = _KERNELS.get(len(axes), axes)
         shape = tuple(leaf.shape[axis] for axis in axes)
-        given = published_names(keys, names)
+        given = ("/".join(whole),) if names is None else published_names(keys, names)
         if not given:
             raise ValueError(
                 f"models.weight_names: no rule of NAMES has {'/'.join(keys)}"
@@ -109,17 +107,23 @@ def to_variables(expected: Mapping[str, Entry], state: Arrays) -> dict[str, Any]
     return traverse_util.unflatten_dict(flat)
 
 
-def to_state_dict(variables: Mapping[str, Any], names: Names) -> dict[str, np.ndarray]:
+def to_state_dict(
+    variables: Mapping[str, Any], names: Names | None
+) -> dict[str, np.ndarray]:
     """The state dict of variables: the inverse of `to_variables`."""
     state, flat = {}, traverse_util.flatten_dict(variables)
     for name, entry in entries(variables, names).items():
         leaf = flat[(entry.collection, *entry.path)]
         array = np.asarray(leaf, np.float32).transpose(entry.axes)
-        rows = array.shape[0] // entry.parts if entry.parts > 1 else None
-        if rows is not None:
-            array = array[entry.part * rows : (entry.part + 1) * rows]
+        if entry.parts > 1:
+            array = np.split(array, entry.parts)[entry.part]
         state[name] = np.ascontiguousarray(array)
     return state
+
+
+def templates(names: Names) -> list[str]:
+    """The forms of the published names of one system."""
+    return [one for _, form in names for one in np.atleast_1d(form).tolist()]
 
 
 def plausible(arrays: Arrays, names: Names) -> bool:
@@ -129,11 +133,8 @@ def plausible(arrays: Arrays, names: Names) -> bool:
     """
     if len(arrays) < len(names):
         return False
-    templates = [one for _, t in names for one in ((t,) if isinstance(t, str) else t)]
-    forms = [
-        "[^.]+".join(map(re.escape, re.split(r"\\(?:\d|g<\d>)", template)))
-        for template in templates
-    ]
+    parts = [re.split(r"\\(?:\d|g<\d>)", one) for one in templates(names)]
+    forms = ["[^.]+".join(map(re.escape, part)) for part in parts]
     known = re.compile(rf"(?:{'|'.join(forms)})(?:\.?[a-z_]+)?")
     return 3 * sum(known.fullmatch(name) is not None for name in arrays) >= len(arrays)
 
@@ -158,18 +159,12 @@ class Difference(NamedTuple):
 
 def compare(expected: Mapping[str, Entry], arrays: Arrays) -> Difference:
     """Names and shapes that are expected beside those that are there."""
-    shapes = {name: tuple(array.shape) for name, array in arrays.items()}
-    both = [name for name in expected if name in shapes]
-    wrong = [name for name in both if shapes[name] != expected[name].shape]
-    return Difference(
-        tuple(f"{n} {_text(expected[n].shape)}" for n in expected if n not in shapes),
-        tuple(f"{n} {_text(shapes[n])}" for n in shapes if n not in expected),
-        tuple(
-            f"{n} needs {_text(expected[n].shape)}, has {_text(shapes[n])}"
-            for n in wrong
-        ),
-        len(both) - len(wrong),
-    )
+    missing = (f"{n} {_text(e.shape)}" for n, e in expected.items() if n not in arrays)
+    spare = (f"{n} {_text(a.shape)}" for n, a in arrays.items() if n not in expected)
+    both = [(n, e.shape, arrays[n].shape) for n, e in expected.items() if n in arrays]
+    wrong = [f"{n} needs {_text(a)}, has {_text(b)}" for n, a, b in both if a != b]
+    fitting = len(both) - len(wrong)
+    return Difference(tuple(missing), tuple(spare), tuple(wrong), fitting)
 
 
 def format_difference(difference: Difference) -> str:

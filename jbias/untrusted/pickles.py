@@ -7,7 +7,6 @@ is bounded by the size of the file: no instruction may declare more than is ther
 it again.
 """
 
-import collections
 import itertools
 import pickletools
 import sys
@@ -110,7 +109,7 @@ class Machine:
         return self.stack.pop()
 
     def top(self, kind: type) -> Any:
-        if not self.stack or type(self.stack[-1]) not in (kind, *_LIKE.get(kind, ())):
+        if not self.stack or not isinstance(self.stack[-1], kind):
             raise ValueError(f"its pickle fills what is no {kind.__name__}")
         return self.stack[-1]
 
@@ -125,6 +124,13 @@ class Machine:
 
     def tuple_of(self, count: int) -> None:
         self.stack.append(tuple([self.pop() for _ in range(count)][::-1]))
+
+    def extend(self, items: list[Any]) -> None:
+        self.top(list).extend(items)
+
+    def dict_of(self, items: list[Any]) -> None:
+        self.stack.append({})
+        self.set_items(items)
 
     def set_items(self, items: list[Any]) -> None:
         target = self.top(dict)
@@ -201,53 +207,39 @@ def _shallow(found: Any) -> Any:
     return found
 
 
-_LIKE = {dict: (collections.OrderedDict,)}
-_SILENT = frozenset(("PROTO", "FRAME"))
-_PUSHED = frozenset(
-    (
-        *("INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4"),
-        *("FLOAT", "BINFLOAT", "STRING", "BINSTRING", "SHORT_BINSTRING"),
-        *("UNICODE", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8"),
-        *("BINBYTES", "SHORT_BINBYTES", "BINBYTES8"),
-    )
+_SILENT = ("PROTO", "FRAME")
+_PUSHED = (
+    *("INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4"),
+    *("FLOAT", "BINFLOAT", "STRING", "BINSTRING", "SHORT_BINSTRING"),
+    *("UNICODE", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8"),
+    *("BINBYTES", "SHORT_BINBYTES", "BINBYTES8"),
 )
-_RULES: Mapping[str, Callable[[Machine, Any], Any]] = types.MappingProxyType(
-    {
-        "NONE": lambda m, _: m.stack.append(None),
-        "NEWTRUE": lambda m, _: m.stack.append(True),
-        "NEWFALSE": lambda m, _: m.stack.append(False),
-        "MARK": lambda m, _: m.stack.append(_MARK),
-        "POP": lambda m, _: m.stack.pop() if m.stack else m.pop(),
-        "POP_MARK": lambda m, _: m.since_mark(),
-        "DUP": lambda m, _: m.stack.extend([m.pop()] * 2),
-        "EMPTY_LIST": lambda m, _: m.stack.append([]),
-        "LIST": lambda m, _: m.stack.append(m.since_mark()),
-        "APPEND": lambda m, _: _append(m, [m.pop()]),
-        "APPENDS": lambda m, _: _append(m, m.since_mark()),
-        "EMPTY_TUPLE": lambda m, _: m.stack.append(()),
-        "TUPLE": lambda m, _: m.stack.append(tuple(m.since_mark())),
-        "TUPLE1": lambda m, _: m.tuple_of(1),
-        "TUPLE2": lambda m, _: m.tuple_of(2),
-        "TUPLE3": lambda m, _: m.tuple_of(3),
-        "EMPTY_DICT": lambda m, _: m.stack.append({}),
-        "DICT": lambda m, _: _dict(m, m.since_mark()),
-        "SETITEM": lambda m, _: m.set_items([m.pop(), m.pop()][::-1]),
-        "SETITEMS": lambda m, _: m.set_items(m.since_mark()),
-        **dict.fromkeys(("PUT", "BINPUT", "LONG_BINPUT"), lambda m, i: m.put(i)),
-        "MEMOIZE": lambda m, _: m.put(len(m.memo)),
-        **dict.fromkeys(("GET", "BINGET", "LONG_BINGET"), lambda m, i: m.get(i)),
-        "GLOBAL": lambda m, words: m.name(*str(words).split(" ", 1)),
-        "STACK_GLOBAL": lambda m, _: m.name(*[m.pop(), m.pop()][::-1]),
-        "REDUCE": Machine.call,
-        "BUILD": Machine.build,
-    }
-)
-
-
-def _append(machine: Machine, items: list[Any]) -> None:
-    machine.top(list).extend(items)
-
-
-def _dict(machine: Machine, items: list[Any]) -> None:
-    machine.stack.append({})
-    machine.set_items(items)
+_RULES: Mapping[str, Callable[[Machine, Any], Any]] = {
+    "NONE": lambda m, _: m.stack.append(None),
+    "NEWTRUE": lambda m, _: m.stack.append(True),
+    "NEWFALSE": lambda m, _: m.stack.append(False),
+    "MARK": lambda m, _: m.stack.append(_MARK),
+    "POP": lambda m, _: m.stack.pop() if m.stack else m.pop(),
+    "POP_MARK": lambda m, _: m.since_mark(),
+    "DUP": lambda m, _: m.stack.extend([m.pop()] * 2),
+    "EMPTY_LIST": lambda m, _: m.stack.append([]),
+    "LIST": lambda m, _: m.stack.append(m.since_mark()),
+    "APPEND": lambda m, _: m.extend([m.pop()]),
+    "APPENDS": lambda m, _: m.extend(m.since_mark()),
+    "EMPTY_TUPLE": lambda m, _: m.stack.append(()),
+    "TUPLE": lambda m, _: m.stack.append(tuple(m.since_mark())),
+    "TUPLE1": lambda m, _: m.tuple_of(1),
+    "TUPLE2": lambda m, _: m.tuple_of(2),
+    "TUPLE3": lambda m, _: m.tuple_of(3),
+    "EMPTY_DICT": lambda m, _: m.stack.append({}),
+    "DICT": lambda m, _: m.dict_of(m.since_mark()),
+    "SETITEM": lambda m, _: m.set_items([m.pop(), m.pop()][::-1]),
+    "SETITEMS": lambda m, _: m.set_items(m.since_mark()),
+    **dict.fromkeys(("PUT", "BINPUT", "LONG_BINPUT"), lambda m, i: m.put(i)),
+    "MEMOIZE": lambda m, _: m.put(len(m.memo)),
+    **dict.fromkeys(("GET", "BINGET", "LONG_BINGET"), lambda m, i: m.get(i)),
+    "GLOBAL": lambda m, words: m.name(*str(words).split(" ", 1)),
+    "STACK_GLOBAL": lambda m, _: m.name(*[m.pop(), m.pop()][::-1]),
+    "REDUCE": Machine.call,
+    "BUILD": Machine.build,
+}

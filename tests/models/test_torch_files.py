@@ -119,6 +119,16 @@ def test_refuses_what_is_no_state_dict(form, thing, tmp_path):
         torch_files.read(path)
 
 
+@cases.each("key", [0, b"fc.weight", None])
+def test_refuses_a_state_dict_whose_keys_are_no_text(key):
+    state = {"fc.bias": torch_files.Tensor("0", 0, (8,), (1,)), key: 1}
+    with pytest.raises(
+        ValueError, match=r"x.pth: .* keys must be text, got "
+    ) as refused:
+        torch_files.Loaded("x.pth", {}, {"0": np.zeros(8)}).arrays(state)
+    assert "\n" not in str(refused.value)
+
+
 def test_refuses_the_oldest_form_by_name(tmp_path):
     path = tmp_path / "old.pth"
     with tarfile.open(path, "w") as members:
@@ -135,7 +145,7 @@ def test_looks_at_nothing_outside_a_storage(offset, shape, strides):
     storages = {"0": np.arange(8, dtype=np.float32)}
     tensor = torch_files.Tensor("0", offset, shape, strides)
     with pytest.raises(ValueError, match="a tensor"):
-        torch_files.Loaded({}, storages).arrays({"x": tensor})
+        torch_files.Loaded("x.pth", {}, storages).arrays({"x": tensor})
 
 
 @cases.each(
