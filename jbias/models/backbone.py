@@ -2,74 +2,92 @@
 
 `Backbone` is the interface, `BatchNormed` adds the options of batch norm, and `Staged` is
 for networks whose stem and stages are one module each. `Part` is such a module, or a piece
-of one, and `Blocks` a stage of like pieces.
+of one: a function that makes its layers by a `Call`.
 """
 
 import functools
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float
 
 from jbias.models import layers, taps
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
 
-Map = Float[Array, "b h w c"]
-Key = PRNGKeyArray | None
+Map, Key = taps.Map, taps.Key
 
 
 class Part(nn.Module, kw_only=True):
-    """A piece of a network, with what all pieces of one have.
+    """A piece of a network, which `run` tells: (call, x) -> x, called with a `Call`.
 
-    tap, dtype: the network's. norm: makes its batch norms. site: begins the names of the
-    piece's own sites.
+    tap, dtype: the network's. norm: makes its batch norms; None where it has none. site:
+    begins the names of the piece's own sites.
     """
 
+    run: Callable[..., Array]
     tap: taps.Tap | None
     dtype: Any
     norm: Callable[..., nn.Module] | None = None
-    site: str = "stem"
-
-    @nn.nowrap
-    def conv(
-        self,
-        x: Map,
-        key: Key,
-        train: bool,
-        site: str,
-        *shape: int,
-        name: str | None = None,
-        normed: bool = False,
-        **options: Any,
-    ) -> Array:
-        """A convolution, as layers.conv makes it, and the site after it."""
-        conv = layers.conv(*shape, dtype=self.dtype, name=name or site, **options)
-        site = f"{self.site}.{site}"
-        return taps.through(self, conv(x), site, key, train, normed=normed)
-
-    @nn.nowrap
-    def piece(self, kind: type["Part"], name: str, **options: Any) -> "Part":
-        """A piece of this piece, whose sites are called by its name."""
-        shared = dict(tap=self.tap, norm=self.norm, dtype=self.dtype)
-        return kind(site=f"{self.site}.{name}", name=name, **options, **shared)
-
-
-class Blocks(Part, kw_only=True):
-    """Blocks one after the other, each with options of its own."""
-
-    block: type[Part]
-    options: tuple[Mapping[str, Any], ...]
+    site: str
 
     @nn.compact
     def __call__(self, x: Map, key: Key, *, train: bool) -> Array:
-        for i, own in enumerate(self.options):
-            x = self.piece(self.block, f"block{i}", **own)(x, key, train=train)
+        return self.run(Call(self, key, train), x)
+
+
+class Call(NamedTuple):
+    """One call of a piece: makes the layers that its function asks for, by their names."""
+
+    piece: Part
+    key: Key
+    train: bool
+
+    def through(self, x: Map, site: str, **options: Any) -> Array:
+        """Lets x pass a site of the piece; options are those of taps.through."""
+        site = f"{self.piece.site}.{site}"
+        return taps.through(self.piece, x, site, self.key, self.train, **options)
+
+    def conv(
+        self, x: Map, site: str, *shape: int, name: str = "", normed=False, **options
+    ) -> Array:
+        """A convolution, as layers.conv makes it, and the site after it; "" is none."""
+        dtype = self.piece.dtype
+        x = layers.conv(*shape, dtype=dtype, name=name or site, **options)(x)
+        return self.through(x, site, normed=normed) if site else x
+
+    def norm(self, x: Map, name: str, **options: Any) -> Array:
+        """Batch norm, if the network has any."""
+        norm = self.piece.norm
+        return norm(name=name, **options)(x, train=self.train) if norm else x
+
+    def convs(self, x: Map, *plan: tuple[int, int, int, int], **options: Any) -> Array:
+        """Convolutions with batch norms, and ReLUs between: width, size, stride, groups."""
+        for i, (*shape, groups) in enumerate(plan, 1):
+            x = nn.relu(x) if i > 1 else x
+            x = self.conv(x, f"conv{i}", *shape, groups=groups, **options)
+            x = self.norm(x, f"bn{i}")
         return x
+
+    def inner(self, run: Callable, name: str, x: Map, **options: Any) -> Array:
+        """A piece of this piece, whose sites are called by its name."""
+        tap, dtype, norm = self.piece.tap, self.piece.dtype, self.piece.norm
+        run, site = functools.partial(run, **options), f"{self.piece.site}.{name}"
+        part = Part(run=run, tap=tap, dtype=dtype, norm=norm, site=site, name=name)
+        return part(x, self.key, train=self.train)
+
+
+def blocks(
+    call: Call, x: Map, *, run: Callable, options: Iterable[Mapping[str, Any]]
+) -> Array:
+    """Pieces one after the other, each with options of its own."""
+    for i, own in enumerate(options):
+        x = call.inner(run, f"block{i}", x, **own)
+    return x
 
 
 class Backbone(nn.Module):
@@ -100,35 +118,21 @@ class Backbone(nn.Module):
     std: tuple[float, ...] = IMAGENET_STD
 
     def __call__(
-        self,
-        image: Float[Array, "b h w c"],
-        key: PRNGKeyArray | None = None,
-        *,
-        train: bool = False,
+        self, image: Map, key: Key = None, *, train: bool = False
     ) -> Float[Array, "b k"]:
         """Returns logits. `key` is for taps and dropout; evaluation needs none."""
         return self.head_of(self.features(image, key, train=train), key, train=train)
 
     def features(
-        self,
-        image: Float[Array, "b h w c"],
-        key: PRNGKeyArray | None = None,
-        *,
-        train: bool = False,
-        stop: int = 3,
-    ) -> Float[Array, "b h2 w2 c2"]:
+        self, image: Map, key: Key = None, *, train: bool = False, stop: int = 3
+    ) -> Map:
         """Returns the output of the stem and of the stages before `stop`, of 1 to 5."""
         self._check_cut("stop", stop)
         x = self._stem(self._normalise(image), key, train)
         return self._stages(x, range(1, stop), key, train)
 
     def head_of(
-        self,
-        f: Float[Array, "b h2 w2 c2"],
-        key: PRNGKeyArray | None = None,
-        *,
-        train: bool = False,
-        start: int = 3,
+        self, f: Map, key: Key = None, *, train: bool = False, start: int = 3
     ) -> Float[Array, "b k"]:
         """Returns logits of a feature map that enters stage `start`, of 1 to 5."""
         self._check_cut("start", start)
@@ -167,7 +171,7 @@ class Backbone(nn.Module):
         mask = jax.random.bernoulli(taps.site_key(key, name), keep, x.shape)
         return jnp.where(mask, x / keep, 0)
 
-    def _normalise(self, image: Float[Array, "b h w c"]) -> Array:
+    def _normalise(self, image: Map) -> Array:
         channels = len(self.mean)
         if image.shape[-1] != channels or not jnp.issubdtype(image.dtype, jnp.floating):
             raise ValueError(
@@ -199,28 +203,30 @@ class BatchNormed(Backbone):
     norm_group: int = 0
 
     def _norm(self) -> Callable[..., nn.Module]:
-        return functools.partial(
-            layers.BatchNorm,
-            decay=self.norm_decay,
-            eps=self.norm_eps,
-            dtype=self.dtype,
-            group=self.norm_group,
-        )
+        own = dict(decay=self.norm_decay, eps=self.norm_eps, group=self.norm_group)
+        return functools.partial(layers.BatchNorm, dtype=self.dtype, **own)
 
-    def _shared(self) -> dict[str, Any]:
-        """What its parts are made with."""
-        return dict(tap=self.tap, norm=self._norm(), dtype=self.dtype)
+    def _part(self, run: Callable, site: str) -> Part:
+        norm = self._norm()
+        return Part(run=run, site=site, tap=self.tap, norm=norm, dtype=self.dtype)
 
 
 class Staged(BatchNormed):
     """A backbone made of parts.
 
-    A subclass makes the modules `stem` and `stage1` to `stage4` in its setup, each called
-    as part(x, key, train=train), and has the method `_head`. Modules of the head are named
-    fc, the last of them, fc1 and so on. Sites are, besides those of Backbone, after each
-    convolution one that ends in "conv" or "conv1", "conv2" and so on, and "fc1" ... after
-    linear layers before the last and their activation, where x is of shape (b, c).
+    A subclass has the method `_runs`, which yields the functions of its parts `stem` and
+    `stage1` to `stage4`, and makes the modules of the head in its setup, after this one's.
+    These are named fc, the last of them, fc1 and so on. Sites are, besides those of
+    Backbone, after each convolution one that ends in "conv" or "conv1", "conv2" and so on,
+    and "fc1" ... after linear layers before the last and their activation, where x is of
+    shape (b, c).
     """
+
+    def setup(self):
+        self.stem, self.stage1, self.stage2, self.stage3, self.stage4 = (
+            self._part(run, f"stage{i}" if i else "stem")
+            for i, run in enumerate(self._runs())
+        )
 
     def _least(self) -> int:
         """Pixels that an image must have on each side, for no layer to be empty."""

@@ -6,7 +6,7 @@ https://github.com/wielandbrendel/bag-of-local-features-models at 8493fb4.
 """
 
 import functools
-from typing import Any
+from collections.abc import Callable, Iterator
 
 from flax import linen as nn
 from jaxtyping import Array
@@ -23,42 +23,24 @@ NAMES = (
 )
 
 
-class Stem(backbone.Part, kw_only=True):
+def stem(call: backbone.Call, x: Array, *, width: int) -> Array:
     """A 1x1 and a 3x3 convolution, batch norm and ReLU."""
-
-    width: int
-
-    @nn.compact
-    def __call__(self, x: backbone.Map, key: backbone.Key, *, train: bool) -> Array:
-        for i, size in ((1, 1), (2, 3)):
-            x = self.conv(x, key, train, f"conv{i}", self.width, size, pad=0)
-        # The authors' momentum of this one layer.
-        return nn.relu(self.norm(decay=0.999, name="bn1")(x, train=train))
+    for i, size in ((1, 1), (2, 3)):
+        x = call.conv(x, f"conv{i}", width, size, pad=0)
+    # The authors' momentum of this one layer.
+    return nn.relu(call.norm(x, "bn1", decay=0.999))
 
 
-class Block(backbone.Part, kw_only=True):
+def block(
+    call: backbone.Call, x: Array, *, width: int, size: int, stride: int, project: bool
+) -> Array:
     """A bottleneck without padding; the shortcut loses the same rows and columns."""
-
-    width: int
-    size: int
-    stride: int
-    project: bool
-
-    @nn.compact
-    def __call__(self, x: backbone.Map, key: backbone.Key, *, train: bool) -> Array:
-        w, y = self.width, x
-        plan = ((1, w, 1), (self.size, w, self.stride), (1, 4 * w, 1))
-        for i, (size, features, stride) in enumerate(plan, 1):
-            y = self.conv(y, key, train, f"conv{i}", features, size, stride, pad=0)
-            y = self.norm(name=f"bn{i}")(y, train=train)
-            if i < len(plan):
-                y = nn.relu(y)
-        if self.project:
-            conv = functools.partial(layers.conv, dtype=self.dtype, pad=0)
-            x = conv(4 * w, 1, self.stride, name="proj")(x)
-            x = self.norm(name="bn_proj")(x, train=train)
-        # After these, last rows and columns: the published shortcut is not centred.
-        return nn.relu(x[:, : y.shape[1], : y.shape[2]] + y)
+    last = (4 * width, 1, 1, 1)
+    y = call.convs(x, (width, 1, 1, 1), (width, size, stride, 1), last, pad=0)
+    if project:
+        x = call.norm(call.conv(x, "", 4 * width, 1, stride, name="proj"), "bn_proj")
+    # After these, last rows and columns: the published shortcut is not centred.
+    return nn.relu(x[:, : y.shape[1], : y.shape[2]] + y)
 
 
 class BagNet(backbone.Staged):
@@ -74,30 +56,18 @@ class BagNet(backbone.Staged):
     width: int = 64
 
     def setup(self):
-        self.stem = Stem(width=self.width, **self._shared())
-        self.stage1, self.stage2, self.stage3, self.stage4 = (
-            backbone.Blocks(
-                block=Block,
-                options=tuple(self._block(i, j) for j in range(depth)),
-                site=f"stage{i + 1}",
-                **self._shared(),
-            )
-            for i, depth in enumerate(self.depths)
-        )
+        super().setup()
         self.fc = layers.linear(32 * self.width, self.classes)
 
-    def _block(self, stage: int, place: int) -> dict[str, Any]:
-        """The first block of a stage has the stride, and may have the 3x3 kernel."""
-        size, stride = 3 if stage < self.wide else 1, 2 if stage < 3 else 1
-        own = (1, 1) if place else (size, stride)
-        width = self.width << stage
-        return dict(width=width, size=own[0], stride=own[1], project=place == 0)
+    def _runs(self) -> Iterator[Callable]:
+        yield functools.partial(stem, width=self.width)
+        for i, depth in enumerate(self.depths):
+            # The first block of a stage has the stride, and may have the 3x3 kernel.
+            first = dict(size=3 if i < self.wide else 1, stride=2 if i < 3 else 1)
+            own = [{**first, "project": True}]
+            own += [dict(size=1, stride=1, project=False)] * (depth - 1)
+            own = [{**one, "width": self.width << i} for one in own]
+            yield functools.partial(backbone.blocks, run=block, options=own)
 
     def _least(self) -> int:
         return 1 + 2 ** (self.wide + 1)
-
-
-# Called with the number of classes, and BagNet's other fields as options.
-bagnet9 = functools.partial(BagNet, wide=2)
-bagnet17 = functools.partial(BagNet, wide=3)
-bagnet33 = functools.partial(BagNet, wide=4)

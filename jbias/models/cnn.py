@@ -23,14 +23,12 @@ class CNN(backbone.BatchNormed):
     std: tuple[float, ...] = (0.5, 0.5, 0.5)
 
     def setup(self):
-        self.stage1_conv = self._conv(self.width)
+        own = dict(use_bias=False, dtype=self.dtype)
+        self.stage1_conv = nn.Conv(self.width, (5, 5), **own)
         self.stage1_bn = self._norm()()
-        self.stage2_conv = self._conv(2 * self.width)
+        self.stage2_conv = nn.Conv(2 * self.width, (5, 5), **own)
         self.stage2_bn = self._norm()()
         self.fc = nn.Dense(self.classes, dtype=jnp.float32)
-
-    def _conv(self, features: int) -> nn.Conv:
-        return nn.Conv(features, (5, 5), use_bias=False, dtype=self.dtype)
 
     def _stem(self, x: Array, key, train: bool) -> Array:
         return x

@@ -5,6 +5,9 @@ https://arxiv.org/abs/1608.06993, with the initialisation and parameter shapes o
 torchvision's, which published weights have.
 """
 
+import functools
+from collections.abc import Callable, Iterator
+
 import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array
@@ -25,57 +28,37 @@ NAMES = (
 _INIT = layers.HE_FAN_IN
 
 
-class Stem(backbone.Part, kw_only=True):
+def stem(call: backbone.Call, x: Array, *, width: int) -> Array:
     """A 7x7 convolution of stride 2, batch norm, ReLU and max-pool."""
-
-    width: int
-
-    @nn.compact
-    def __call__(self, x: backbone.Map, key: backbone.Key, *, train: bool) -> Array:
-        x = self.conv(x, key, train, "conv", self.width, 7, 2, init=_INIT, name="conv0")
-        x = nn.relu(self.norm(name="bn0")(x, train=train))
-        return nn.max_pool(x, (3, 3), (2, 2), ((1, 1), (1, 1)))
+    x = call.conv(x, "conv", width, 7, 2, init=_INIT, name="conv0")
+    return nn.max_pool(nn.relu(call.norm(x, "bn0")), (3, 3), (2, 2), ((1, 1), (1, 1)))
 
 
-class Layer(backbone.Part, kw_only=True):
+def layer(call: backbone.Call, x: Array, *, growth: int) -> Array:
     """Adds `growth` channels: batch norm, ReLU and a convolution, 1x1 and then 3x3."""
-
-    growth: int
-
-    @nn.compact
-    def __call__(self, x: backbone.Map, key: backbone.Key, *, train: bool) -> Array:
-        y = x
-        for i, (width, size) in enumerate(((4 * self.growth, 1), (self.growth, 3)), 1):
-            y = nn.relu(self.norm(name=f"bn{i}")(y, train=train))
-            y = self.conv(y, key, train, f"conv{i}", width, size, init=_INIT)
-        return jnp.concatenate((x, y), -1)
+    y = x
+    for i, shape in enumerate(((4 * growth, 1), (growth, 3)), 1):
+        y = nn.relu(call.norm(y, f"bn{i}"))
+        y = call.conv(y, f"conv{i}", *shape, init=_INIT)
+    return jnp.concatenate((x, y), -1)
 
 
-class Transition(backbone.Part):
+def transition(call: backbone.Call, x: Array) -> Array:
     """Halves channels by batch norm, ReLU and a 1x1 convolution, and sides by a mean."""
-
-    @nn.compact
-    def __call__(self, x: backbone.Map, key: backbone.Key, *, train: bool) -> Array:
-        x = nn.relu(self.norm(name="bn")(x, train=train))
-        x = self.conv(x, key, train, "conv", x.shape[-1] // 2, 1, init=_INIT)
-        return nn.avg_pool(x, (2, 2), (2, 2))
+    x = nn.relu(call.norm(x, "bn"))
+    x = call.conv(x, "conv", x.shape[-1] // 2, 1, init=_INIT)
+    return nn.avg_pool(x, (2, 2), (2, 2))
 
 
-class Stage(backbone.Part, kw_only=True):
+def stage(
+    call: backbone.Call, x: Array, *, depth: int, growth: int, last: bool
+) -> Array:
     """A dense block, and a transition or, where it is the last, batch norm and ReLU."""
-
-    depth: int
-    growth: int
-    last: bool
-
-    @nn.compact
-    def __call__(self, x: backbone.Map, key: backbone.Key, *, train: bool) -> Array:
-        for i in range(1, self.depth + 1):
-            layer = self.piece(Layer, f"layer{i}", growth=self.growth)
-            x = layer(x, key, train=train)
-        if self.last:
-            return nn.relu(self.norm(name="bn5")(x, train=train))
-        return self.piece(Transition, "transition")(x, key, train=train)
+    for i in range(1, depth + 1):
+        x = call.inner(layer, f"layer{i}", x, growth=growth)
+    if last:
+        return nn.relu(call.norm(x, "bn5"))
+    return call.inner(transition, "transition", x)
 
 
 class DenseNet(backbone.Staged):
@@ -91,18 +74,14 @@ class DenseNet(backbone.Staged):
     width: int = 64
 
     def setup(self):
-        self.stem = Stem(width=self.width, **self._shared())
-        self.stage1, self.stage2, self.stage3, self.stage4 = (
-            Stage(
-                depth=depth,
-                growth=self.growth,
-                last=i == 4,
-                site=f"stage{i}",
-                **self._shared(),
-            )
-            for i, depth in enumerate(self.depths, 1)
-        )
+        super().setup()
         self.fc = nn.Dense(self.classes, dtype=jnp.float32, kernel_init=layers.TORCH)
+
+    def _runs(self) -> Iterator[Callable]:
+        yield functools.partial(stem, width=self.width)
+        for i, depth in enumerate(self.depths, 1):
+            own = dict(depth=depth, growth=self.growth, last=i == 4)
+            yield functools.partial(stage, **own)
 
     def _least(self) -> int:
         return 29

@@ -37,34 +37,22 @@ def conv(
     size: int,
     stride: int = 1,
     *,
-    dtype: Any,
     pad: int | None = None,
     bias: bool = False,
     groups: int = 1,
     init: Callable = HE_FAN_OUT,
-    bias_init: Callable = nn.initializers.zeros,
-    name: str | None = None,
+    **options: Any,
 ) -> nn.Conv:
     """A convolution whose borders are padded with size // 2 zeros, or with `pad`."""
-    return nn.Conv(
-        features,
-        (size, size),
-        (stride, stride),
-        padding=size // 2 if pad is None else pad,
-        feature_group_count=groups,
-        use_bias=bias,
-        dtype=dtype,
-        kernel_init=init,
-        bias_init=bias_init,
-        name=name,
-    )
+    options |= dict(use_bias=bias, feature_group_count=groups, kernel_init=init)
+    options["padding"] = size // 2 if pad is None else pad
+    return nn.Conv(features, (size, size), (stride, stride), **options)
 
 
 def linear(fan_in: int, features: int, dtype: Any = jnp.float32) -> nn.Dense:
     """A linear layer as PyTorch draws it; the last is float32, for bfloat16 logits tie."""
-    return nn.Dense(
-        features, dtype=dtype, kernel_init=TORCH, bias_init=torch_bias(fan_in)
-    )
+    init = dict(kernel_init=TORCH, bias_init=torch_bias(fan_in))
+    return nn.Dense(features, dtype=dtype, **init)
 
 
 def torch_bias(fan_in: int) -> Callable:

@@ -7,13 +7,13 @@ weights have.
 
 import functools
 import itertools
-from typing import Any
+from collections.abc import Callable, Iterator
 
 import jax.numpy as jnp
 from flax import linen as nn
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
-from jbias.models import backbone, layers, taps
+from jbias.models import backbone, taps
 
 # As resnet.NAMES. The number of a module is its place in the published list of layers.
 NAMES = (
@@ -25,132 +25,79 @@ NAMES = (
     (r"fc1", r"classifier.0"),
     (r"fc", r"classifier.3"),
 )
-# The blocks of each stage: kernel, expanded channels, channels after, whether there is a
-# gate, whether activations are hard swish, stride.
-_FIELDS = ("kernel", "expanded", "width", "gate", "swish", "stride")
+
+
+def _alike(
+    kernel: int, gate: bool, swish: bool, stride: int, *sizes: tuple[int, int]
+) -> tuple[tuple, ...]:
+    """Blocks of one stage that differ in sizes, expanded and after; the first strides."""
+    return tuple(
+        (kernel, *size, gate, swish, stride if i == 0 else 1)
+        for i, size in enumerate(sizes)
+    )
+
+
 _LARGE = (
-    (
-        (3, 16, 16, False, False, 1),
-        (3, 64, 24, False, False, 2),
-        (3, 72, 24, False, False, 1),
-    ),
-    (
-        (5, 72, 40, True, False, 2),
-        (5, 120, 40, True, False, 1),
-        (5, 120, 40, True, False, 1),
-    ),
-    (
-        (3, 240, 80, False, True, 2),
-        (3, 200, 80, False, True, 1),
-        (3, 184, 80, False, True, 1),
-        (3, 184, 80, False, True, 1),
-        (3, 480, 112, True, True, 1),
-        (3, 672, 112, True, True, 1),
-    ),
-    (
-        (5, 672, 160, True, True, 2),
-        (5, 960, 160, True, True, 1),
-        (5, 960, 160, True, True, 1),
-    ),
+    _alike(3, False, False, 1, (16, 16))
+    + _alike(3, False, False, 2, (64, 24), (72, 24)),
+    _alike(5, True, False, 2, (72, 40), (120, 40), (120, 40)),
+    _alike(3, False, True, 2, (240, 80), (200, 80), (184, 80), (184, 80))
+    + _alike(3, True, True, 1, (480, 112), (672, 112)),
+    _alike(5, True, True, 2, (672, 160), (960, 160), (960, 160)),
 )
 _SMALL = (
-    ((3, 16, 16, True, False, 2),),
-    ((3, 72, 24, False, False, 2), (3, 88, 24, False, False, 1)),
-    (
-        (5, 96, 40, True, True, 2),
-        (5, 240, 40, True, True, 1),
-        (5, 240, 40, True, True, 1),
-        (5, 120, 48, True, True, 1),
-        (5, 144, 48, True, True, 1),
-    ),
-    (
-        (5, 288, 96, True, True, 2),
-        (5, 576, 96, True, True, 1),
-        (5, 576, 96, True, True, 1),
-    ),
+    _alike(3, True, False, 2, (16, 16)),
+    _alike(3, False, False, 2, (72, 24), (88, 24)),
+    _alike(5, True, True, 2, (96, 40), (240, 40), (240, 40), (120, 48), (144, 48)),
+    _alike(5, True, True, 2, (288, 96), (576, 96), (576, 96)),
 )
+SMALL = dict(blocks=_SMALL, hidden=1024)  # The defaults are the large one's.
 
 
-class Gate(nn.Module):
+def gates(call: backbone.Call, x: Array) -> Array:
     """Squeeze and excitation: scales channels by what their means say."""
-
-    dtype: Any
-
-    @nn.compact
-    def __call__(self, x: Float[Array, "b h w c"]) -> Array:
-        channels = x.shape[-1]
-        y = jnp.mean(x, (1, 2), keepdims=True)
-        plan = (("fc1", _divisible(channels // 4), nn.relu),)
-        plan += (("fc2", channels, nn.hard_sigmoid),)
-        for name, width, activation in plan:
-            layer = layers.conv(width, 1, bias=True, dtype=self.dtype, name=name)
-            y = activation(layer(y))
-        return x * y
+    conv, channels = functools.partial(call.conv, bias=True), x.shape[-1]
+    y = jnp.mean(x, (1, 2), keepdims=True)
+    y = nn.relu(conv(y, "", _divisible(channels // 4), 1, name="fc1"))
+    return x * nn.hard_sigmoid(conv(y, "", channels, 1, name="fc2"))
 
 
-class Block(backbone.Part, kw_only=True):
+def block(call: backbone.Call, x: Array, *, plan: tuple) -> Array:
     """Convolutions 1x1, depthwise and 1x1, a gate before the last, and a shortcut.
 
-    Without the first where the channels are already as many.
+    Without the first where the channels are already as many. `plan` is a row of `blocks`.
     """
+    kernel, expanded, width, gate, swish, stride = plan
+    act, places = nn.hard_swish if swish else nn.relu, itertools.count()
 
-    kernel: int
-    expanded: int
-    width: int
-    gate: bool
-    swish: bool
-    stride: int
+    def conv(y: Array, *shape: int, **options: int) -> Array:
+        i = next(places)
+        return call.norm(call.conv(y, f"conv{i}", *shape, **options), f"bn{i}")
 
-    @nn.compact
-    def __call__(self, x: backbone.Map, key: backbone.Key, *, train: bool) -> Array:
-        act = nn.hard_swish if self.swish else nn.relu
-        e, fan_in, y = self.expanded, x.shape[-1], x
-        plan = [(e, 1, 1, 1, act)] if e != fan_in else []
-        plan.append((e, self.kernel, self.stride, e, act))
-        plan += ["gate"] * self.gate + [(self.width, 1, 1, 1, lambda x: x)]
-        for i, one in enumerate(plan):
-            if one == "gate":
-                y = Gate(self.dtype, name=f"gate{i}")(y)
-                continue
-            width, size, stride, groups, activation = one
-            shape = width, size, stride
-            y = self.conv(y, key, train, f"conv{i}", *shape, groups=groups)
-            y = activation(self.norm(name=f"bn{i}")(y, train=train))
-        return x + y if self.stride == 1 and fan_in == self.width else y
+    y = act(conv(x, expanded, 1)) if expanded != x.shape[-1] else x
+    y = act(conv(y, expanded, kernel, stride, groups=expanded))
+    y = call.inner(gates, f"gate{next(places)}", y) if gate else y
+    y = conv(y, width, 1)
+    return x + y if stride == 1 and x.shape[-1] == width else y
 
 
-class Stem(backbone.Part, kw_only=True):
+def stem(call: backbone.Call, x: Array, *, width: int) -> Array:
     """A 3x3 convolution of stride 2, batch norm and hard swish."""
-
-    width: int
-
-    @nn.compact
-    def __call__(self, x: backbone.Map, key: backbone.Key, *, train: bool) -> Array:
-        x = self.conv(x, key, train, "conv", self.width, 3, 2, name="conv0")
-        return nn.hard_swish(self.norm(name="bn0")(x, train=train))
+    x = call.conv(x, "conv", width, 3, 2, name="conv0")
+    return nn.hard_swish(call.norm(x, "bn0"))
 
 
-class Stage(backbone.Part, kw_only=True):
+def stage(
+    call: backbone.Call, x: Array, *, blocks: tuple, first: int, last: bool
+) -> Array:
     """Blocks, `first` being the place of the first; the last stage widens sixfold."""
-
-    blocks: tuple[tuple, ...]
-    multiplier: float
-    first: int
-    last: bool
-
-    @nn.compact
-    def __call__(self, x: backbone.Map, key: backbone.Key, *, train: bool) -> Array:
-        for i, block in enumerate(self.blocks, self.first):
-            own = dict(zip(_FIELDS, block, strict=True))
-            for width in ("expanded", "width"):
-                own[width] = _divisible(own[width] * self.multiplier)
-            x = self.piece(Block, f"block{i}", **own)(x, key, train=train)
-        if not self.last:
-            return x
-        place = self.first + len(self.blocks)
-        width = 6 * x.shape[-1]
-        x = self.conv(x, key, train, "conv", width, 1, name=f"conv{place}")
-        return nn.hard_swish(self.norm(name=f"bn{place}")(x, train=train))
+    for place, plan in enumerate(blocks, first):
+        x = call.inner(block, f"block{place}", x, plan=plan)
+    if not last:
+        return x
+    place = first + len(blocks)
+    x = call.conv(x, "conv", 6 * x.shape[-1], 1, name=f"conv{place}")
+    return nn.hard_swish(call.norm(x, f"bn{place}"))
 
 
 class MobileNetV3(backbone.Staged):
@@ -170,23 +117,24 @@ class MobileNetV3(backbone.Staged):
     multiplier: float = 1.0
 
     def setup(self):
-        self.stem = Stem(width=_divisible(16 * self.multiplier), **self._shared())
-        firsts = itertools.accumulate(map(len, self.blocks), initial=1)
-        self.stage1, self.stage2, self.stage3, self.stage4 = (
-            Stage(
-                blocks=blocks,
-                multiplier=self.multiplier,
-                first=first,
-                last=i == len(self.blocks),
-                site=f"stage{i}",
-                **self._shared(),
-            )
-            for i, (blocks, first) in enumerate(zip(self.blocks, firsts), 1)
-        )
+        super().setup()
         init = nn.initializers.normal(0.01)
         hidden = _divisible(self.hidden * self.multiplier)
         self.fc1 = nn.Dense(hidden, dtype=self.dtype, kernel_init=init)
         self.fc = nn.Dense(self.classes, dtype=jnp.float32, kernel_init=init)
+
+    def _runs(self) -> Iterator[Callable]:
+        yield functools.partial(stem, width=_divisible(16 * self.multiplier))
+        first = 1
+        for i, plans in enumerate(self.blocks, 1):
+            own = dict(blocks=[*map(self._widened, plans)], last=i == len(self.blocks))
+            yield functools.partial(stage, **own, first=first)
+            first += len(plans)
+
+    def _widened(self, plan: tuple) -> tuple:
+        kernel, *sizes, gate, swish, stride = plan
+        sizes = (_divisible(size * self.multiplier) for size in sizes)
+        return kernel, *sizes, gate, swish, stride
 
     def _head(self, x: Array, key, train: bool) -> Array:
         x = nn.hard_swish(self.fc1(jnp.mean(x, (1, 2))))
@@ -199,8 +147,3 @@ def _divisible(channels: float) -> int:
     """Rounds to a multiple of 8, never down by more than a tenth."""
     rounded = max(8, int(channels + 4) // 8 * 8)
     return rounded if rounded >= 0.9 * channels else rounded + 8
-
-
-# Called with the number of classes, and MobileNetV3's other fields as options.
-mobilenetv3_large = MobileNetV3
-mobilenetv3_small = functools.partial(MobileNetV3, blocks=_SMALL, hidden=1024)

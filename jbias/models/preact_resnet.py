@@ -9,6 +9,7 @@ pixels are what it is made for: the stem keeps the size.
 """
 
 import functools
+from collections.abc import Callable, Iterator
 
 from flax import linen as nn
 from jaxtyping import Array
@@ -24,35 +25,21 @@ NAMES = (
 )
 
 
-class Stem(backbone.Part, kw_only=True):
+def stem(call: backbone.Call, x: Array, *, width: int) -> Array:
     """A 3x3 convolution, batch norm and ReLU."""
-
-    width: int
-
-    @nn.compact
-    def __call__(self, x: backbone.Map, key: backbone.Key, *, train: bool) -> Array:
-        init = layers.TORCH
-        x = self.conv(x, key, train, "conv", self.width, 3, init=init, name="conv1")
-        return nn.relu(self.norm(name="bn1")(x, train=train))
+    x = call.conv(x, "conv", width, 3, init=layers.TORCH, name="conv1")
+    return nn.relu(call.norm(x, "bn1"))
 
 
-class Block(backbone.Part, kw_only=True):
+def block(call: backbone.Call, x: Array, *, width: int, stride: int) -> Array:
     """Batch norm, ReLU and a 3x3 convolution, twice, beside a shortcut."""
-
-    width: int
-    stride: int
-
-    @nn.compact
-    def __call__(self, x: backbone.Map, key: backbone.Key, *, train: bool) -> Array:
-        w, init = self.width, layers.TORCH
-        x = nn.relu(self.norm(name="bn1")(x, train=train))
-        y = self.conv(x, key, train, "conv1", w, 3, self.stride, init=init)
-        y = nn.relu(self.norm(name="bn2")(y, train=train))
-        y = self.conv(y, key, train, "conv2", w, 3, init=init)
-        if self.stride != 1 or x.shape[-1] != w:
-            conv = functools.partial(layers.conv, dtype=self.dtype, init=init)
-            x = conv(w, 1, self.stride, name="proj")(x)
-        return x + y
+    conv = functools.partial(call.conv, init=layers.TORCH)
+    x = nn.relu(call.norm(x, "bn1"))
+    y = conv(x, "conv1", width, 3, stride)
+    y = conv(nn.relu(call.norm(y, "bn2")), "conv2", width, 3)
+    if stride != 1 or x.shape[-1] != width:
+        x = conv(x, "", width, 1, stride, name="proj")
+    return x + y
 
 
 class PreActResNet(backbone.Staged):
@@ -66,17 +53,12 @@ class PreActResNet(backbone.Staged):
     width: int = 64
 
     def setup(self):
-        self.stem = Stem(width=self.width, **self._shared())
-        self.stage1, self.stage2, self.stage3, self.stage4 = (
-            backbone.Blocks(
-                block=Block,
-                options=tuple(
-                    dict(width=self.width << i, stride=2 if i and not j else 1)
-                    for j in range(depth)
-                ),
-                site=f"stage{i + 1}",
-                **self._shared(),
-            )
-            for i, depth in enumerate(self.depths)
-        )
+        super().setup()
         self.fc = layers.linear(8 * self.width, self.classes)
+
+    def _runs(self) -> Iterator[Callable]:
+        yield functools.partial(stem, width=self.width)
+        for i, depth in enumerate(self.depths):
+            strides = [2 if i and not j else 1 for j in range(depth)]
+            own = [dict(width=self.width << i, stride=stride) for stride in strides]
+            yield functools.partial(backbone.blocks, run=block, options=own)

@@ -32,35 +32,38 @@ from jbias.models import (
     weight_names,
 )
 
+partial = functools.partial
+_RESNEXT = dict(bottleneck=True, groups=32, width_per_group=4)
+# Called with the number of classes, and other fields of the network as options.
 MODELS: Mapping[str, Callable[..., nn.Module]] = types.MappingProxyType(
     {
         "cnn": cnn.CNN,
-        "resnet18": resnet.resnet18,
-        "resnet34": resnet.resnet34,
-        "resnet50": resnet.resnet50,
-        "resnet101": resnet.resnet101,
-        "resnet152": resnet.resnet152,
-        "resnext50": resnet.resnext50,
-        "vgg11": vgg.vgg11,
-        "vgg16": vgg.vgg16,
-        "vgg19": vgg.vgg19,
-        "vgg11_bn": vgg.vgg11_bn,
-        "vgg16_bn": vgg.vgg16_bn,
-        "vgg19_bn": vgg.vgg19_bn,
+        "resnet18": partial(resnet.ResNet, depths=(2, 2, 2, 2), bottleneck=False),
+        "resnet34": partial(resnet.ResNet, depths=(3, 4, 6, 3), bottleneck=False),
+        "resnet50": partial(resnet.ResNet, depths=(3, 4, 6, 3), bottleneck=True),
+        "resnet101": partial(resnet.ResNet, depths=(3, 4, 23, 3), bottleneck=True),
+        "resnet152": partial(resnet.ResNet, depths=(3, 8, 36, 3), bottleneck=True),
+        "resnext50": partial(resnet.ResNet, depths=(3, 4, 6, 3), **_RESNEXT),
+        "vgg11": partial(vgg.VGG, depths=(1, 1, 2, 2, 2)),
+        "vgg16": partial(vgg.VGG, depths=(2, 2, 3, 3, 3)),
+        "vgg19": partial(vgg.VGG, depths=(2, 2, 4, 4, 4)),
+        "vgg11_bn": partial(vgg.VGG, depths=(1, 1, 2, 2, 2), batch_norm=True),
+        "vgg16_bn": partial(vgg.VGG, depths=(2, 2, 3, 3, 3), batch_norm=True),
+        "vgg19_bn": partial(vgg.VGG, depths=(2, 2, 4, 4, 4), batch_norm=True),
         "alexnet": alexnet.AlexNet,
         "preact_resnet18": preact_resnet.PreActResNet,
         "densenet121": densenet.DenseNet,
-        "mobilenetv3_large": mobilenetv3.mobilenetv3_large,
-        "mobilenetv3_small": mobilenetv3.mobilenetv3_small,
-        "squeezenet1_0": squeezenet.squeezenet1_0,
-        "squeezenet1_1": squeezenet.squeezenet1_1,
-        "bagnet9": bagnet.bagnet9,
-        "bagnet17": bagnet.bagnet17,
-        "bagnet33": bagnet.bagnet33,
-        "vit_small16": vit.vit_small16,
-        "vit_small32": vit.vit_small32,
-        "vit_base16": vit.vit_base16,
-        "vit_base32": vit.vit_base32,
+        "mobilenetv3_large": mobilenetv3.MobileNetV3,
+        "mobilenetv3_small": partial(mobilenetv3.MobileNetV3, **mobilenetv3.SMALL),
+        "squeezenet1_0": squeezenet.SqueezeNet,
+        "squeezenet1_1": partial(squeezenet.SqueezeNet, **squeezenet.VERSION_1_1),
+        "bagnet9": partial(bagnet.BagNet, wide=2),
+        "bagnet17": partial(bagnet.BagNet, wide=3),
+        "bagnet33": partial(bagnet.BagNet, wide=4),
+        "vit_small16": partial(vit.ViT, width=384, heads=6, patch=16),
+        "vit_small32": partial(vit.ViT, width=384, heads=6, patch=32),
+        "vit_base16": partial(vit.ViT, width=768, heads=12, patch=16),
+        "vit_base32": partial(vit.ViT, width=768, heads=12, patch=32),
     }
 )
 
@@ -70,11 +73,9 @@ MODELS: Mapping[str, Callable[..., nn.Module]] = types.MappingProxyType(
 # a style is computed once and exchanged after. `style` is a batch whose images have the
 # styles, where these are others. alpha in [0, 1] says how far to go. No gradient passes.
 TRANSFERS: Mapping[str, Callable[..., Callable]] = types.MappingProxyType(
-    {
-        "render": style_transfer.render,
-        "small": style_transfer.small,
-        "vgg": style_transfer.vgg,
-    }
+    dict(
+        render=style_transfer.render, small=style_transfer.small, vgg=style_transfer.vgg
+    )
 )
 
 OPEN_CLASSES = 9973  # A number of classes that no other axis has.
@@ -121,9 +122,7 @@ def _shapes(model: str, options: tuple[tuple[str, Any], ...], side: int) -> Any:
     return jax.eval_shape(net.init, jax.random.key(0), image)
 
 
+_PUBLISHED = (style_transfer.PUBLISHED, cae.PUBLISHED, edsr.PUBLISHED)
 CONVERTERS: Mapping[str, published.Published] = types.MappingProxyType(
-    {
-        entry.name: entry
-        for entry in (style_transfer.PUBLISHED, cae.PUBLISHED, edsr.PUBLISHED)
-    }
+    {entry.name: entry for entry in _PUBLISHED}
 )

@@ -28,41 +28,19 @@ NAMES = (
 )
 
 
-class Residual(backbone.Part, kw_only=True):
-    """A residual block of two 3x3 convolutions, or a 1x1, 3x3, 1x1 bottleneck.
-
-    A bottleneck has `inner` channels before its last convolution, its 3x3 one in groups.
-    """
-
-    width: int
-    inner: int
-    groups: int
-    stride: int
-    bottleneck: bool
-    project: bool
-
-    @nn.compact
-    def __call__(self, x: backbone.Map, key: backbone.Key, *, train: bool) -> Array:
-        w, inner, stride = self.width, self.inner, self.stride
-        plan = ((3, w, stride, 1), (3, w, 1, 1))
-        if self.bottleneck:
-            plan = ((1, inner, 1, 1), (3, inner, stride, self.groups), (1, 4 * w, 1, 1))
-        y = x
-        for i, (size, features, step, groups) in enumerate(plan, 1):
-            shape, own = (features, size, step), dict(groups=groups, normed=True)
-            y = self.conv(y, key, train, f"conv{i}", *shape, **own)
-            y = self.norm(name=f"bn{i}")(y, train=train)
-            if i < len(plan):
-                y = nn.relu(y)
-        if self.project:
-            conv = functools.partial(layers.conv, dtype=self.dtype)
-            # The gradient of a convolution with strides is mostly zeros: first the pixels,
-            # which on a CPU takes a sixth longer in evaluation.
-            first = 1 if xla.platform() == "cpu" else stride
-            x = x[:, ::first, ::first]
-            x = conv(y.shape[-1], 1, stride // first, name="proj")(x)
-            x = self.norm(name="bn_proj")(x, train=train)
-        return nn.relu(x + y)
+def block(
+    call: backbone.Call, x: Array, *, plan: tuple, stride: int, project: bool
+) -> Array:
+    """A residual block: the convolutions of the plan beside a shortcut."""
+    y = call.convs(x, *plan, normed=True)
+    if project:
+        # The gradient of a convolution with strides is mostly zeros: first the pixels,
+        # which on a CPU takes a sixth longer in evaluation.
+        first = 1 if xla.platform() == "cpu" else stride
+        x = x[:, ::first, ::first]
+        x = call.conv(x, "", y.shape[-1], 1, stride // first, name="proj")
+        x = call.norm(x, "bn_proj")
+    return nn.relu(x + y)
 
 
 class ResNet(backbone.BatchNormed, kw_only=True):
@@ -112,21 +90,20 @@ class ResNet(backbone.BatchNormed, kw_only=True):
         last = self.width * 8 * (4 if self.bottleneck else 1)
         self.fc = layers.linear(last, self.classes)
 
-    def _blocks(self, stage: int) -> dict[str, Residual]:
-        width = self.width * 2 ** (stage - 1)
-        return {
-            f"block{i}": Residual(
-                width=width,
-                inner=width * self.width_per_group // 64 * self.groups,
-                groups=self.groups,
-                stride=2 if stage > 1 and i == 0 else 1,
-                bottleneck=self.bottleneck,
-                project=i == 0 and (stage > 1 or self.bottleneck),
-                site=f"stage{stage}.block{i}",
-                **self._shared(),
-            )
-            for i in range(self.depths[stage - 1])
-        }
+    def _blocks(self, stage: int) -> dict[str, backbone.Part]:
+        """Blocks of two 3x3 convolutions, or bottlenecks of a 1x1, 3x3 and 1x1."""
+        width, made = self.width * 2 ** (stage - 1), {}
+        inner = width * self.width_per_group // 64 * self.groups
+        for i in range(self.depths[stage - 1]):
+            stride = 2 if stage > 1 and i == 0 else 1
+            plan = (width, 3, stride, 1), (width, 3, 1, 1)
+            if self.bottleneck:
+                middle, last = (inner, 3, stride, self.groups), (4 * width, 1, 1, 1)
+                plan = (inner, 1, 1, 1), middle, last
+            project = i == 0 and (stage > 1 or self.bottleneck)
+            run = functools.partial(block, plan=plan, stride=stride, project=project)
+            made[f"block{i}"] = self._part(run, f"stage{stage}.block{i}")
+        return made
 
     def _stem(self, x: Array, key, train: bool) -> Array:
         x = taps.through(self, self.conv1(x), "stem.conv", key, train, normed=True)
@@ -145,16 +122,6 @@ class ResNet(backbone.BatchNormed, kw_only=True):
             x = through(blocks[f"block{i}"], x, key)
         return x
 
-
-# Called with the number of classes, and ResNet's other fields as options.
-resnet18 = functools.partial(ResNet, depths=(2, 2, 2, 2), bottleneck=False)
-resnet34 = functools.partial(ResNet, depths=(3, 4, 6, 3), bottleneck=False)
-resnet50 = functools.partial(ResNet, depths=(3, 4, 6, 3), bottleneck=True)
-resnet101 = functools.partial(ResNet, depths=(3, 4, 23, 3), bottleneck=True)
-resnet152 = functools.partial(ResNet, depths=(3, 8, 36, 3), bottleneck=True)
-resnext50 = functools.partial(
-    ResNet, depths=(3, 4, 6, 3), bottleneck=True, groups=32, width_per_group=4
-)
 
 # Those of the conversion of SimCLRv2's, https://github.com/Separius/SimCLRv2-Pytorch.
 _SIMCLR = (

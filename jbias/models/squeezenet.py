@@ -6,6 +6,7 @@ of torchvision's, which published weights have.
 """
 
 import functools
+from collections.abc import Callable, Iterator
 
 import jax.numpy as jnp
 from flax import linen as nn
@@ -20,57 +21,39 @@ NAMES = (
     (r"stage\d/fire(\d+)/expand(\d)x\d", r"features.\1.expand\2x\2"),
     (r"fc", r"classifier.1"),
 )
+# Of version 1.1; the defaults are those of 1.0.
+VERSION_1_1 = dict(stem_width=64, stem_size=3, pooled=(4, 7))
+VERSION_1_1["places"] = (3, 4, 6, 7, 9, 10, 11, 12)
 _DRAWN = dict(bias=True, init=nn.initializers.he_uniform())
 
 
-class Stem(backbone.Part, kw_only=True):
+def stem(call: backbone.Call, x: Array, *, width: int, size: int) -> Array:
     """A convolution of stride 2 without padding, ReLU and max-pool."""
-
-    width: int
-    size: int
-
-    @nn.compact
-    def __call__(self, x: backbone.Map, key: backbone.Key, *, train: bool) -> Array:
-        shape = self.width, self.size, 2
-        x = self.conv(x, key, train, "conv", *shape, pad=0, name="conv0", **_DRAWN)
-        return layers.max_pool(nn.relu(x), ceil=True)
+    x = call.conv(x, "conv", width, size, 2, pad=0, name="conv0", **_DRAWN)
+    return layers.max_pool(nn.relu(x), ceil=True)
 
 
-class Fires(backbone.Part, kw_only=True):
-    """Two fire modules, and a max-pool after those of `pooled`.
+def fires(call: backbone.Call, x: Array, *, width: int, places, pooled) -> Array:
+    """Two fire modules, and a max-pool after those of `pooled`."""
+    for place in places:
+        x = call.inner(fire, f"fire{place}", x, width=width)
+        x = layers.max_pool(x, ceil=True) if place in pooled else x
+    return x
 
-    A fire module is a 1x1 convolution to `width` channels and, side by side on these, a
-    1x1 and a 3x3 convolution to four times as many each.
+
+def fire(call: backbone.Call, x: Array, *, width: int) -> Array:
+    """A 1x1 convolution to `width` channels; on these a 1x1 and a 3x3 side by side.
+
+    The last two have four times as many each.
     """
 
-    width: int
-    places: tuple[int, int]
-    pooled: tuple[int, ...]
+    def conv(x: Array, site: str, width: int, size: int, name: str) -> Array:
+        return nn.relu(call.conv(x, site, width, size, name=name, **_DRAWN))
 
-    @nn.compact
-    def __call__(self, x: backbone.Map, key: backbone.Key, *, train: bool) -> Array:
-        for place in self.places:
-            x = self.piece(Fire, f"fire{place}", width=self.width)(x, key, train=train)
-            if place in self.pooled:
-                x = layers.max_pool(x, ceil=True)
-        return x
-
-
-class Fire(backbone.Part, kw_only=True):
-    """See Fires."""
-
-    width: int
-
-    @nn.compact
-    def __call__(self, x: backbone.Map, key: backbone.Key, *, train: bool) -> Array:
-        def through(x, site, width, size, name):
-            shape = width, size
-            return nn.relu(self.conv(x, key, train, site, *shape, name=name, **_DRAWN))
-
-        x = through(x, "conv1", self.width, 1, "squeeze")
-        one = through(x, "conv2", 4 * self.width, 1, "expand1x1")
-        three = through(x, "conv3", 4 * self.width, 3, "expand3x3")
-        return jnp.concatenate((one, three), -1)
+    x = conv(x, "conv1", width, 1, "squeeze")
+    one = conv(x, "conv2", 4 * width, 1, "expand1x1")
+    three = conv(x, "conv3", 4 * width, 3, "expand3x3")
+    return jnp.concatenate((one, three), -1)
 
 
 class SqueezeNet(backbone.Staged):
@@ -91,19 +74,16 @@ class SqueezeNet(backbone.Staged):
     squeezed: int = 16
 
     def setup(self):
-        self.stem = Stem(width=self.stem_width, size=self.stem_size, **self._shared())
-        self.stage1, self.stage2, self.stage3, self.stage4 = (
-            Fires(
-                width=(i + 1) * self.squeezed,
-                places=self.places[2 * i : 2 * i + 2],
-                pooled=self.pooled,
-                site=f"stage{i + 1}",
-                **self._shared(),
-            )
-            for i in range(4)
-        )
+        super().setup()
         init = nn.initializers.normal(0.01)
         self.fc = layers.conv(self.classes, 1, bias=True, dtype=jnp.float32, init=init)
+
+    def _runs(self) -> Iterator[Callable]:
+        yield functools.partial(stem, width=self.stem_width, size=self.stem_size)
+        for i in range(4):
+            places = self.places[2 * i : 2 * i + 2]
+            own = dict(width=(i + 1) * self.squeezed, places=places)
+            yield functools.partial(fires, **own, pooled=self.pooled)
 
     def _least(self) -> int:
         return 14 + self.stem_size
@@ -112,14 +92,3 @@ class SqueezeNet(backbone.Staged):
         x = self._drop(x, "dropout", key, train)
         # Published so: a ReLU before the mean, so that no logit is negative.
         return jnp.mean(nn.relu(self.fc(x.astype(jnp.float32))), (1, 2))
-
-
-# Called with the number of classes, and SqueezeNet's other fields as options.
-squeezenet1_0 = SqueezeNet
-squeezenet1_1 = functools.partial(
-    SqueezeNet,
-    stem_width=64,
-    stem_size=3,
-    places=(3, 4, 6, 7, 9, 10, 11, 12),
-    pooled=(4, 7),
-)

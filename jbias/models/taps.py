@@ -26,19 +26,23 @@ from jaxtyping import Array, Bool, DTypeLike, Float, PRNGKeyArray
 
 from jbias.runtime import xla
 
+Map = Float[Array, "b h w c"]
+Stats = Float[Array, "b c"]
+Key = PRNGKeyArray | None
+
 
 class Rescaled(NamedTuple):
     """scale * x + shift; mean and unbiased variance over the pixels are x's, if it acts."""
 
-    x: Float[Array, "b h w c"]
-    scale: Float[Array, "b c"]
-    shift: Float[Array, "b c"]
-    mean: Float[Array, "b c"]
-    var: Float[Array, "b c"]
+    x: Map
+    scale: Stats
+    shift: Stats
+    mean: Stats
+    var: Stats
     acts: Bool[Array, ""]
 
     @property
-    def value(self) -> Float[Array, "b h w c"]:
+    def value(self) -> Map:
         """The map, applied."""
         return rescale(self.x, self.scale, self.shift, self.acts, self.x.dtype)
 
@@ -56,12 +60,8 @@ class Rescaled(NamedTuple):
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(4,))
 def rescale(
-    x: Float[Array, "b h w c"],
-    scale: Float[Array, "b c"],
-    shift: Float[Array, "b c"],
-    acts: Bool[Array, ""],
-    dtype: DTypeLike,
-) -> Float[Array, "b h w c"]:
+    x: Map, scale: Stats, shift: Stats, acts: Bool[Array, ""], dtype: DTypeLike
+) -> Map:
     """scale * x + shift; where nothing acts, all images of a channel have the same."""
     return _rescale_forward(x, scale, shift, acts, dtype)[0]
 
@@ -101,7 +101,7 @@ _MARK = "given to a tap"
 _calls = contextvars.ContextVar("_calls", default=lambda tap, *args: tap(*args))
 
 
-def site_key(key: PRNGKeyArray | None, name: str) -> PRNGKeyArray:
+def site_key(key: Key, name: str) -> PRNGKeyArray:
     """Derives the key of a named place in the network from the key of the call."""
     if key is None:
         raise ValueError(f"models.taps: training {name} needs a key, got None")
@@ -109,13 +109,7 @@ def site_key(key: PRNGKeyArray | None, name: str) -> PRNGKeyArray:
 
 
 def through(
-    module: nn.Module,
-    x: Array,
-    site: str,
-    key: PRNGKeyArray | None,
-    train: bool,
-    *,
-    normed: bool = False,
+    module, x: Array, site: str, key: Key, train: bool, *, normed: bool = False
 ) -> Array:
     """Lets x pass a site of a module with the field `tap`; `key` is the network's own.
 
@@ -129,9 +123,7 @@ def through(
         if passed is None:
             raise TypeError(f"a tap must return an array, got None at {site}")
         waits = normed and xla.platform() != "cpu"
-        if isinstance(passed, Rescaled) and not waits:
-            return passed.value
-        return passed
+        return passed if waits or not isinstance(passed, Rescaled) else passed.value
     name = variable_name(site)
     if module.has_variable(_ADDED, name):
         x = x + module.get_variable(_ADDED, name)
@@ -184,23 +176,17 @@ def variable_name(site: str) -> str:
 
 
 def read(
-    net: nn.Module, variables: Mapping[str, Any], image: Float[Array, "b h w c"]
+    net: nn.Module, variables: Mapping[str, Any], image: Map
 ) -> tuple[Float[Array, "b k"], dict[str, Array]]:
     """Returns logits, and by site what passes there in evaluation."""
     logits, seen = net.apply(variables, image, train=False, mutable=[_SEEN])
     leaves = jax.tree_util.tree_leaves_with_path(seen)
-    named = {path[-1].key: leaf for path, leaf in leaves}
-    return logits, {
-        site: named[variable_name(site)] for site in sites(net, image.shape[1])
-    }
+    named, there = {path[-1].key: x for path, x in leaves}, sites(net, image.shape[1])
+    return logits, {site: named[variable_name(site)] for site in there}
 
 
 def site_gradient(
-    net: nn.Module,
-    variables: Mapping[str, Any],
-    image: Float[Array, "b h w c"],
-    site: str,
-    score: Callable[[Float[Array, "b k"]], Float[Array, "b"]],
+    net: nn.Module, variables: Mapping, image: Map, site: str, score: Callable
 ) -> tuple[Array, Array]:
     """Returns what passes a site in evaluation, and the gradient there of score(logits).
 
@@ -208,9 +194,8 @@ def site_gradient(
     """
 
     def run(added):
-        logits, seen = net.apply(
-            {**variables, _ADDED: added}, image, train=False, mutable=[_SEEN]
-        )
+        held = {**variables, _ADDED: added}
+        logits, seen = net.apply(held, image, train=False, mutable=[_SEEN])
         return score(logits).sum(), seen
 
     _, seen = jax.eval_shape(run, {})

@@ -6,6 +6,7 @@ weights have.
 """
 
 import functools
+from collections.abc import Callable, Iterable, Iterator
 
 import jax.numpy as jnp
 from flax import linen as nn
@@ -22,21 +23,14 @@ NAMES = (
 )
 
 
-class Convolutions(backbone.Part, kw_only=True):
+def convolutions(
+    call: backbone.Call, x: Array, *, width: int, places: Iterable[int]
+) -> Array:
     """Convolutions of one width, each with a ReLU, and a max-pool of 2x2."""
-
-    width: int
-    places: tuple[int, ...]
-
-    @nn.compact
-    def __call__(self, x: backbone.Map, key: backbone.Key, *, train: bool) -> Array:
-        for i, place in enumerate(self.places, 1):
-            own = dict(bias=True, name=f"conv{place}")
-            x = self.conv(x, key, train, f"conv{i}", self.width, 3, **own)
-            if self.norm is not None:
-                x = self.norm(name=f"bn{place + 1}")(x, train=train)
-            x = nn.relu(x)
-        return layers.max_pool(x, 2)
+    for i, place in enumerate(places, 1):
+        x = call.conv(x, f"conv{i}", width, 3, bias=True, name=f"conv{place}")
+        x = nn.relu(call.norm(x, f"bn{place + 1}"))
+    return layers.max_pool(x, 2)
 
 
 class VGG(backbone.Staged):
@@ -58,21 +52,7 @@ class VGG(backbone.Staged):
     hidden: int = 4096
 
     def setup(self):
-        parts, start, step = [], 0, 3 if self.batch_norm else 2
-        for i, depth in enumerate(self.depths):
-            stop = start + step * depth
-            parts.append(
-                Convolutions(
-                    width=self.width * 2 ** min(i, 3),
-                    places=tuple(range(start, stop, step)),
-                    site=f"stage{i}" if i else "stem",
-                    tap=self.tap,
-                    norm=self._norm() if self.batch_norm else None,
-                    dtype=self.dtype,
-                )
-            )
-            start = stop + 1  # The max-pool has a place too.
-        self.stem, self.stage1, self.stage2, self.stage3, self.stage4 = parts
+        super().setup()
         init = nn.initializers.normal(0.01)
         if not self.hidden:
             self.fc = layers.linear(8 * self.width, self.classes)
@@ -80,6 +60,18 @@ class VGG(backbone.Staged):
         self.fc1 = nn.Dense(self.hidden, dtype=self.dtype, kernel_init=init)
         self.fc2 = nn.Dense(self.hidden, dtype=self.dtype, kernel_init=init)
         self.fc = nn.Dense(self.classes, dtype=jnp.float32, kernel_init=init)
+
+    def _norm(self) -> Callable[..., nn.Module] | None:
+        return super()._norm() if self.batch_norm else None
+
+    def _runs(self) -> Iterator[Callable]:
+        start, step = 0, 3 if self.batch_norm else 2
+        for i, depth in enumerate(self.depths):
+            stop = start + step * depth
+            own = dict(width=self.width * 2 ** min(i, 3))
+            own["places"] = range(start, stop, step)
+            yield functools.partial(convolutions, **own)
+            start = stop + 1  # The max-pool has a place too.
 
     def _least(self) -> int:
         return 32
@@ -92,12 +84,3 @@ class VGG(backbone.Staged):
             x = taps.through(self, nn.relu(layer(x)), name, key, train)
             x = self._drop(x, f"dropout.{name}", key, train)
         return self.fc(x.astype(jnp.float32))
-
-
-# Called with the number of classes, and VGG's other fields as options.
-vgg11 = functools.partial(VGG, depths=(1, 1, 2, 2, 2))
-vgg16 = functools.partial(VGG, depths=(2, 2, 3, 3, 3))
-vgg19 = functools.partial(VGG, depths=(2, 2, 4, 4, 4))
-vgg11_bn = functools.partial(vgg11, batch_norm=True)
-vgg16_bn = functools.partial(vgg16, batch_norm=True)
-vgg19_bn = functools.partial(vgg19, batch_norm=True)

@@ -53,29 +53,20 @@ class Positions(nn.Module):
         return jnp.concatenate([first, x.reshape(b, h * w, c)], 1)[:, None]
 
 
-class Block(backbone.Part, kw_only=True):
+def block(
+    call: backbone.Call, x: Array, *, heads: int, mlp: int, eps: float
+) -> Float[Array, "b 1 n c"]:
     """x + attention(norm(x)), then x + mlp(norm(x)), over the words of an image."""
-
-    width: int
-    heads: int
-    mlp: int
-    eps: float
-
-    @nn.compact
-    def __call__(
-        self, x: Float[Array, "b 1 n c"], key: backbone.Key, *, train: bool
-    ) -> Array:
-        dense = functools.partial(nn.Dense, dtype=self.dtype, kernel_init=_NARROW)
-        norm = functools.partial(_norm, self.eps, self.dtype)
-        b, _, n, c = x.shape
-        qkv = dense(3 * c, name="qkv")(norm(name="norm1")(x))
-        q, k, v = jnp.moveaxis(qkv.reshape(b, n, 3, self.heads, -1), 2, 0)
-        y = jax.nn.dot_product_attention(q, k, v).reshape(b, 1, n, c)
-        y = dense(c, name="proj")(y)
-        x = x + taps.through(self, y, f"{self.site}.attn", key, train)
-        y = dense(self.mlp, name="fc1")(norm(name="norm2")(x))
-        y = dense(c, name="fc2")(nn.gelu(y, approximate=False))
-        return x + taps.through(self, y, f"{self.site}.mlp", key, train)
+    dtype, (b, _, n, c) = call.piece.dtype, x.shape
+    dense = functools.partial(nn.Dense, dtype=dtype, kernel_init=_NARROW)
+    norm = functools.partial(_norm, eps, dtype)
+    qkv = dense(3 * c, name="qkv")(norm(name="norm1")(x))
+    q, k, v = jnp.moveaxis(qkv.reshape(b, n, 3, heads, -1), 2, 0)
+    y = jax.nn.dot_product_attention(q, k, v).reshape(b, 1, n, c)
+    x = x + call.through(dense(c, name="proj")(y), "attn")
+    y = dense(mlp, name="fc1")(norm(name="norm2")(x))
+    y = dense(c, name="fc2")(nn.gelu(y, approximate=False))
+    return x + call.through(y, "mlp")
 
 
 class ViT(backbone.Backbone, kw_only=True):
@@ -119,18 +110,10 @@ class ViT(backbone.Backbone, kw_only=True):
         side = (self.patch, self.patch)
         self.embed = nn.Conv(self.width, side, side, padding="VALID", dtype=self.dtype)
         self.positions = Positions(self.grid)
-        self.blocks = [
-            Block(
-                width=self.width,
-                heads=self.heads,
-                mlp=self.mlp or 4 * self.width,
-                eps=self.eps,
-                site=f"block{i}",
-                tap=self.tap,
-                dtype=self.dtype,
-            )
-            for i in range(self.depth)
-        ]
+        own = dict(heads=self.heads, mlp=self.mlp or 4 * self.width, eps=self.eps)
+        own = dict(run=functools.partial(block, **own), tap=self.tap, dtype=self.dtype)
+        blocks = range(self.depth)
+        self.blocks = [backbone.Part(site=f"block{i}", **own) for i in blocks]
         if self.pool == "token":
             self.norm = _norm(self.eps, jnp.float32)
         else:
@@ -181,12 +164,6 @@ def _norm(eps: float, dtype: Any, name: str | None = None) -> nn.LayerNorm:
     return nn.LayerNorm(eps, dtype=dtype, use_fast_variance=False, name=name)
 
 
-# Called with the number of classes, and ViT's other fields as options.
-vit_small16 = functools.partial(ViT, width=384, heads=6, patch=16)
-vit_small32 = functools.partial(ViT, width=384, heads=6, patch=32)
-vit_base16 = functools.partial(ViT, width=768, heads=12, patch=16)
-vit_base32 = functools.partial(ViT, width=768, heads=12, patch=32)
-
 # timm's names, which DeiT, DINO and MAE have too; weight_names.py says how they are read.
 NAMES = (
     (r"positions", r""),
@@ -217,9 +194,8 @@ def _torchvision(first: str, second: str) -> tuple:
     )
 
 
-def _transformers(block: str, qkv: tuple[str, ...], rest: tuple[str, ...]) -> tuple:
+def _transformers(block, qkv, proj, first, second) -> tuple:
     """The names of transformers, whose queries, keys and values are three layers."""
-    proj, first, second = rest
     kinds = (("kernel", "weight"), ("bias", "bias"))
     return (
         (r"positions/cls_token", r"embeddings.cls_token"),
@@ -246,20 +222,19 @@ DIALECTS = (
     _transformers(
         r"encoder.layer.\1.",
         tuple(f"attention.attention.{name}" for name in ("query", "key", "value")),
-        ("attention.output.dense", "intermediate.dense", "output.dense"),
+        *("attention.output.dense", "intermediate.dense", "output.dense"),
     ),
     _transformers(
         r"layers.\1.",
         tuple(f"attention.{name}_proj" for name in "qkv"),
-        ("attention.o_proj", "mlp.fc1", "mlp.fc2"),
+        *("attention.o_proj", "mlp.fc1", "mlp.fc2"),
     ),
 )
 
 # timm's names are those of networks with ImageNet's constants, too, such as DeiT and DINO;
 # so are those of transformers.
-_OF_TORCHVISION = weight_names.Publisher(
-    "torchvision", (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-)
+_IMAGENET = (backbone.IMAGENET_MEAN, backbone.IMAGENET_STD)
+_OF_TORCHVISION = weight_names.Publisher("torchvision", *_IMAGENET)
 PUBLISHERS = (None, _OF_TORCHVISION, _OF_TORCHVISION, None, None)
 
 
