@@ -23,7 +23,8 @@ from jaxtyping import Bool, Float, Int, PRNGKeyArray
 
 RENEWAL = 0.05  # Chance before each image that the weights are damaged anew.
 
-Weights = dict[str, np.ndarray]
+Weight = Float[np.ndarray, "o ..."]  # Kernels are (o, i, h, w).
+Weights = dict[str, Weight]
 Option = Callable[[Weights, np.random.Generator], None]  # Changes the mapping.
 
 
@@ -67,11 +68,7 @@ def make(known: Sequence[Option], draws: int) -> tuple[Callable, Callable]:
     def draw(key: PRNGKeyArray) -> tuple[int, ...]:
         return tuple(generator(key, 0).integers(len(known), size=draws).tolist())
 
-    def damage(
-        weights: Mapping[str, np.ndarray],
-        key: PRNGKeyArray,
-        options: Sequence[int] | None = None,
-    ) -> Weights:
+    def damage(weights: Mapping, key: PRNGKeyArray, options=None) -> Weights:
         found = {name: np.asarray(value) for name, value in weights.items()}
         for turn, option in enumerate(draw(key) if options is None else options, 1):
             known[option](found, generator(key, turn))
@@ -85,37 +82,27 @@ def scale_count(count: int, have: int, published: int) -> int:
     return max(1, round(count * have / published))
 
 
-def gelu(x: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
+def gelu(x: Weight) -> Weight:
     """x times the normal distribution function of x, exactly."""
     return (x * scipy.special.ndtr(x)).astype(x.dtype)
 
 
-def amplified(
-    x: Float[np.ndarray, "..."], most: float, rng: np.random.Generator
-) -> Float[np.ndarray, "..."]:
+def amplified(x: Weight, rng: np.random.Generator, most: float) -> Weight:
     """Multiplies each element by 1 + most u U, with one u for all and U each, U(0, 1)."""
     return (x * (1 + most * rng.random() * rng.random(x.shape))).astype(x.dtype)
 
 
-def masked(
-    x: Float[np.ndarray, "..."], rng: np.random.Generator, low: float
-) -> Float[np.ndarray, "..."]:
+def masked(x: Weight, rng: np.random.Generator, low: float) -> Weight:
     """Multiplies each element by 1 or `low`, with equal chance."""
     return x * np.where(rng.random(x.shape) < 0.5, 1, low).astype(x.dtype)
 
 
-def rotated(
-    x: Float[np.ndarray, "o i h w"], rng: np.random.Generator, axes: tuple = (2, 3)
-) -> Float[np.ndarray, "o i h w"]:
+def rotated(x: Weight, rng: np.random.Generator, axes: tuple = (2, 3)) -> Weight:
     """Turns by 90, 180 or 270 degrees."""
     return np.rot90(x, rng.integers(1, 4), axes).copy()
 
 
-def with_rows(
-    x: Float[np.ndarray, "o ..."],
-    rows: Int[np.ndarray, "m"],
-    change: Callable[[np.ndarray], np.ndarray],
-) -> Float[np.ndarray, "o ..."]:
+def with_rows(x: Weight, rows: Int[np.ndarray, "m"], change: Callable) -> Weight:
     """Changes these rows, one after the other: a row named twice is changed twice."""
     x = x.copy()
     for row in rows:

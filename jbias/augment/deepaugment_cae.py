@@ -20,16 +20,9 @@ from jbias.augment import deepaugment
 
 # The layers that may be damaged, by their place in the network: rows when published.
 # d_up_conv_1.3 is transposed: its rows are input channels, fewer than its biases.
-_LAYERS = {
-    "e_conv_3.0": 32,
-    "d_up_conv_1.0": 64,
-    "d_up_conv_1.3": 64,
-    "d_block_1.1": 128,
-    "d_block_1.4": 128,
-    "d_block_2.1": 128,
-    "d_block_2.4": 128,
-    "d_block_3.1": 128,
-}
+_BLOCKS = ("d_block_1.1", "d_block_1.4", "d_block_2.1", "d_block_2.4", "d_block_3.1")
+_LAYERS = {"e_conv_3.0": 32, "d_up_conv_1.0": 64, "d_up_conv_1.3": 64}
+_LAYERS |= dict.fromkeys(_BLOCKS, 128)
 _MOST = tuple(_LAYERS)[:6]
 _PERMUTED = 10  # Channels of the code.
 _FLIPPED = 5
@@ -41,7 +34,7 @@ def _layer(rng: np.random.Generator, names: Sequence[str] = _MOST) -> tuple[str,
 
 
 def _reverse(weights, rng):
-    for name in _layer(rng, tuple(_LAYERS)[3:]):
+    for name in _layer(rng, _BLOCKS):
         weights[name] = weights[name][::-1].copy()
 
 
@@ -55,41 +48,37 @@ def _change_rows(weights, rng, *, count, change, names=_MOST):
 
 def _amplify(weights, rng):
     for name, _ in (_layer(rng), _layer(rng)):  # May be one layer, twice.
-        weights[name] = deepaugment.amplified(weights[name], 8, rng)
+        weights[name] = deepaugment.amplified(weights[name], rng, 8)
 
 
-def _mask(weights, rng):
+def _change(weights, rng, *, change):
     name, _ = _layer(rng)
-    low = 0 if rng.random() < 0.5 else -1
-    weights[name] = deepaugment.masked(weights[name], rng, low)
+    weights[name] = change(weights[name], rng)
 
 
-def _rotate(weights, rng):
-    name, _ = _layer(rng)
-    weights[name] = deepaugment.rotated(weights[name], rng)
+def _masked(x, rng):
+    return deepaugment.masked(x, rng, 0 if rng.random() < 0.5 else -1)
 
 
-def _negate_fifth(weights, rng):
-    name, _ = _layer(rng)
-    rows = len(weights[name])
-    rows = np.unique(rng.integers(rows, size=max(1, rows // 5)))
-    weights[name] = deepaugment.with_rows(weights[name], rows, np.negative)
+def _fifth_negated(x, rng):
+    rows = np.unique(rng.integers(len(x), size=max(1, len(x) // 5)))
+    return deepaugment.with_rows(x, rows, np.negative)
 
 
+def _negative_gelu(x):
+    return -deepaugment.gelu(x)
+
+
+partial = functools.partial
 _OPTIONS = (
     _reverse,
-    functools.partial(_change_rows, count=12, change=np.negative),
-    functools.partial(_change_rows, count=25, change=np.zeros_like),
-    functools.partial(
-        _change_rows,
-        count=25,
-        change=lambda row: -deepaugment.gelu(row),
-        names=_MOST[2:],
-    ),
+    partial(_change_rows, count=12, change=np.negative),
+    partial(_change_rows, count=25, change=np.zeros_like),
+    partial(_change_rows, count=25, change=_negative_gelu, names=_MOST[2:]),
     _amplify,
-    _mask,
-    _rotate,
-    _negate_fifth,
+    partial(_change, change=_masked),
+    partial(_change, change=deepaugment.rotated),
+    partial(_change, change=_fifth_negated),
 )
 draw, damage = deepaugment.make(_OPTIONS, 1)
 
@@ -121,10 +110,8 @@ def latent(
         which, taps, element = jax.random.split(key, 3)
         chosen = draw_latent(which) if option is None else jnp.asarray(option)
         channels = x.shape[-1]
-        numbers = _Numbers(
-            jax.random.uniform(taps, (channels, channels, 3, 3)),
-            jax.random.uniform(element, x.shape),
-        )
+        kernels = jax.random.uniform(taps, (channels, channels, 3, 3))
+        numbers = _Numbers(kernels, jax.random.uniform(element, x.shape))
         gain = 3 + 4 * numbers.taps[0, 0, 0, 0] * numbers.element
         return _code(x, chosen, numbers), jnp.where(chosen == 0, gain, 1)
 

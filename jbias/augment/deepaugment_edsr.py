@@ -14,7 +14,8 @@ Deviation: networks of fewer than 16 blocks offer fewer places; otherwise as rel
 """
 
 import functools
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
@@ -23,6 +24,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from jbias.augment import deepaugment
 
+partial = functools.partial
 DRAWS = 3
 FILTERS = 64  # Of the published network.
 _PLUS = np.array([[0, 1, 0], [1, -4, 1], [0, 1, 0]], np.float32)
@@ -39,41 +41,23 @@ def _block_of(weights, places: Sequence[int], rng) -> int:
     return places[rng.integers(len(places))]
 
 
-def _any_block(weights, rng) -> int:
-    """A block other than the last."""
-    return rng.integers(_blocks(weights) - 1)
-
-
 def _name(block: int, conv: int, kind: str = "weight") -> str:
     return f"body.{block}.body.{conv}.{kind}"
 
 
-def _reverse(weights, rng):
-    block = _block_of(weights, _THIRDS, rng)
-    for name in (_name(block, j, kind) for j in (0, 2) for kind in ("weight", "bias")):
-        weights[name] = weights[name][::-1].copy()
-
-
-def _change_first(weights, rng, *, places, change):
+def _change(weights, rng, *, change, places=_THIRDS, convs=(0,), kinds=("weight",)):
+    """Changes weights of one block, each by change(weight, rng)."""
     block = _block_of(weights, places, rng)
-    for name in (_name(block, 0), _name(block, 0, "bias")):
-        weights[name] = change(weights[name])
+    for name in (_name(block, conv, kind) for conv in convs for kind in kinds):
+        weights[name] = change(weights[name], rng)
 
 
-def _gelu(weights, rng):
-    block = _block_of(weights, _THIRDS, rng)
-    for name in (_name(block, 0), _name(block, 2)):
-        weights[name] = -deepaugment.gelu(weights[name])
-
-
-def _laplace(weights, rng, *, stencil):
-    name = _name(_block_of(weights, _THIRDS, rng), 0)
-    weights[name] = weights[name] * stencil
-
-
-def _amplify(weights, rng):
-    name = _name(_block_of(weights, _THIRDS, rng), 2)
-    weights[name] = deepaugment.amplified(weights[name], 4, rng)
+def _change_any(weights, rng, *, change, convs=(0,), times=5):
+    """Changes one of these convolutions of any block but the last, so many times."""
+    for _ in range(times):
+        block = rng.integers(_blocks(weights) - 1)
+        name = _name(block, rng.choice(convs) if len(convs) > 1 else convs[0])
+        weights[name] = change(weights[name], rng)
 
 
 def _mirror(weights, rng):
@@ -82,38 +66,24 @@ def _mirror(weights, rng):
     weights[_name(block, 2)] = -weights[_name(block, 2)]
 
 
-def _shift(weights, rng):
-    name = _name(_block_of(weights, _FOURTHS, rng), 0)
-    bank = np.zeros_like(weights[name])
+def _shifted(x, rng):
+    bank = np.zeros_like(x)
     for j in range(bank.shape[1]):
         row, column = rng.integers(3, size=2)
         bank[:, j, row, column] = rng.choice([-1, 1])
-    weights[name] = _filtered(weights[name], bank)
+    return _filtered(x, bank)
 
 
-def _blur(weights, rng):
-    name = _name(_block_of(weights, _THIRDS, rng), 0)
-    bank = (2 * rng.random(weights[name].shape) * rng.random() - 1) / 6
-    weights[name] = _filtered(weights[name], bank)
+def _blurred(x, rng):
+    return _filtered(x, (2 * rng.random(x.shape) * rng.random() - 1) / 6)
 
 
-def _smear(weights, rng):
-    name = _name(_block_of(weights, _FOURTHS, rng), 2)
-    bank = rng.dirichlet([0.1] * 9, weights[name].shape[:2])
-    weights[name] = _filtered(weights[name], bank.reshape(weights[name].shape))
+def _smeared(x, rng):
+    return _filtered(x, rng.dirichlet([0.1] * 9, x.shape[:2]).reshape(x.shape))
 
 
-def _add_noise(weights, rng):
-    name = _name(_any_block(weights, rng), 2)
-    noise = rng.uniform(-0.5, 0.5, weights[name].shape)
-    weights[name] = weights[name] + noise.astype(np.float32)
-
-
-def _five_times(weights, rng, *, change, both=False):
-    """Changes a convolution of a block, five times: the first one, or of `both` any."""
-    for _ in range(5):
-        name = _name(_any_block(weights, rng), rng.choice([0, 2]) if both else 0)
-        weights[name] = change(weights[name], rng)
+def _noisy(x, rng):
+    return x + rng.uniform(-0.5, 0.5, x.shape).astype(np.float32)
 
 
 def _rotated(x, rng):
@@ -134,47 +104,41 @@ def _largest_alone(x, rng):
 
 
 def _filtered(
-    weight: Float[np.ndarray, "o i h w"], bank: Float[np.ndarray, "p i 3 3"]
-) -> Float[np.ndarray, "o p h w"]:
+    weight: deepaugment.Weight, bank: Float[np.ndarray, "p i 3 3"]
+) -> deepaugment.Weight:
     """Correlates kernels, as if they were images of i channels, with a bank, pad 1."""
     height, width = weight.shape[2:]
     padded = np.pad(weight, ((0, 0), (0, 0), (1, 1), (1, 1)))
-    found = sum(
-        np.einsum(
-            "oihw,pi->ophw",
-            padded[:, :, row : row + height, column : column + width],
-            bank[:, :, row, column],
-            optimize=True,
-        )
-        for row in range(3)
-        for column in range(3)
-    )
+    found = 0
+    for i, j in itertools.product(range(3), repeat=2):
+        near = padded[:, :, i : i + height, j : j + width]
+        found += np.einsum("oihw,pi->ophw", near, bank[:, :, i, j], optimize=True)
     return found.astype(np.float32)
 
 
+_BOTH = ("weight", "bias")
 _OPTIONS = (
-    _reverse,
-    functools.partial(_change_first, places=_SECONDS, change=np.negative),
-    functools.partial(_change_first, places=_THIRDS, change=np.zeros_like),
-    _gelu,
-    functools.partial(_laplace, stencil=_PLUS),
-    functools.partial(_laplace, stencil=_SQUARE),
-    _amplify,
+    partial(_change, convs=(0, 2), kinds=_BOTH, change=lambda x, rng: x[::-1].copy()),
+    partial(_change, places=_SECONDS, kinds=_BOTH, change=lambda x, rng: -x),
+    partial(_change, kinds=_BOTH, change=lambda x, rng: np.zeros_like(x)),
+    partial(_change, convs=(0, 2), change=lambda x, rng: -deepaugment.gelu(x)),
+    partial(_change, change=lambda x, rng: x * _PLUS),
+    partial(_change, change=lambda x, rng: x * _SQUARE),
+    partial(_change, convs=(2,), change=partial(deepaugment.amplified, most=4)),
     _mirror,
-    _shift,
-    _blur,
-    _smear,
-    _add_noise,
-    functools.partial(_five_times, change=_rotated, both=True),
-    functools.partial(
-        _five_times, change=functools.partial(deepaugment.masked, low=-1)
-    ),
-    functools.partial(_five_times, change=functools.partial(deepaugment.masked, low=0)),
-    functools.partial(_five_times, change=_with_filters_negated),
-    functools.partial(_five_times, change=_largest_alone, both=True),
+    partial(_change, places=_FOURTHS, change=_shifted),
+    partial(_change, change=_blurred),
+    partial(_change, places=_FOURTHS, convs=(2,), change=_smeared),
+    partial(_change_any, convs=(2,), times=1, change=_noisy),
+    partial(_change_any, convs=(0, 2), change=_rotated),
+    partial(_change_any, change=partial(deepaugment.masked, low=-1)),
+    partial(_change_any, change=partial(deepaugment.masked, low=0)),
+    partial(_change_any, change=_with_filters_negated),
+    partial(_change_any, convs=(0, 2), change=_largest_alone),
 )
 draw, damage = deepaugment.make(_OPTIONS, DRAWS)
 
+Map = Float[Array, "b h w c"]
 BEFORE = ("swap", "zero", "negate", "nothing")
 INSIDE = ("negate", "rectify", "flip", "skip", "nothing")
 _CHANNELS, _BLOCKS, _CUT = 64, 16, 5  # Of the published network; the cut after block 4.
@@ -183,12 +147,8 @@ _NEVER_SKIPPED = 2  # The first so many layers.
 
 
 def before(
-    x: Float[Array, "b h w c"],
-    keys: PRNGKeyArray,
-    option: str | None = None,
-    *,
-    true_swaps: bool = False,
-) -> Float[Array, "b h w c"]:
+    x: Map, keys: PRNGKeyArray, option: str | None = None, *, true_swaps: bool = False
+) -> Map:
     """Damages what enters the body.
 
     swap: five times, two random channels (without `true_swaps`, a copy); zero: each
@@ -209,14 +169,9 @@ def before(
 
 
 def body(
-    layers: Sequence[Callable],
-    x: Float[Array, "b h w c"],
-    keys: PRNGKeyArray,
-    option: str | None = None,
-    *,
-    true_skips: bool = False,
-) -> Float[Array, "b h w c"]:
-    """Runs the body's layers and damages what passes between them.
+    layers, x: Map, keys: PRNGKeyArray, option=None, *, true_skips: bool = False
+) -> Map:
+    """Runs the body's layers, functions, and damages what passes between them.
 
     After five of the 16 blocks, negate: all features; rectify: by a ReLU (1/3) or a
     GELU (2/3); flip: channels and rows (1/3) or channels and columns (2/3).

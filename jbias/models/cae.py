@@ -11,16 +11,15 @@ feeds the last two; 128 is the published network.
 
 import functools
 import math
-import types
-from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from jbias.models import published, torch_layers
+from jbias.models import torch_layers
 
+Images = Float[Array, "b h w 3"]
 CODE = 32  # Bits for each 4x4 pixels.
 _TRANSPOSED = ("d_up_conv_1.3", "d_up_conv_2.3")
 
@@ -44,11 +43,7 @@ def shapes(width: int = 128) -> dict[str, tuple[int, ...]]:
         "d_up_conv_3.0": (16, 2 * width, 3, 3),
         "d_up_conv_3.3": (3, 16, 3, 3),
     }
-    found = {}
-    for name, kernel in kernels.items():
-        found[f"{name}.weight"] = kernel
-        found[f"{name}.bias"] = (kernel[1 if name in _TRANSPOSED else 0],)
-    return found
+    return torch_layers.with_biases(kernels, *_TRANSPOSED)
 
 
 def sizes_of(weights: torch_layers.Weights) -> dict[str, int]:
@@ -56,16 +51,10 @@ def sizes_of(weights: torch_layers.Weights) -> dict[str, int]:
     return {"width": weights["e_conv_2.1.bias"].shape[0]}
 
 
-_FILE = "model_final.state"
-PUBLISHED = published.Published(
-    name="cae",
-    title="DeepAugment's published autoencoder",
-    files=types.MappingProxyType({_FILE: "e8e15ac75ed1b406429554a14f6c8efb929990ee"}),
-    url="https://github.com/hendrycks/imagenet-r/tree/3131cac/DeepAugment/CAE_Weights",
-    alternative="`python -m jbias.prepare deepaugment --net=cae` trains a small one",
-    convert=torch_layers.only_file(_FILE),
-    shapes=types.MappingProxyType(shapes()),
-    shapes_of=lambda weights: shapes(**sizes_of(weights)),
+PUBLISHED = torch_layers.of_deepaugment(
+    *("cae", "autoencoder", "model_final.state"),
+    "e8e15ac75ed1b406429554a14f6c8efb929990ee",
+    *(shapes, sizes_of),
 )
 
 
@@ -95,11 +84,7 @@ def _gain(layer: str) -> float:
 
 
 def apply(
-    weights: torch_layers.Weights,
-    image: Float[Array, "b h w 3"],
-    keys: PRNGKeyArray,
-    *,
-    damage: Callable | None = None,
+    weights: torch_layers.Weights, image: Images, keys: PRNGKeyArray, *, damage=None
 ) -> Float[Array, "b 4*h//4 4*w//4 3"]:
     """Sends images in [0, 1] through the code and back; the result lies in (-1, 1).
 
@@ -114,7 +99,7 @@ def apply(
 
 
 def encode(
-    weights: torch_layers.Weights, image: Float[Array, "b h w 3"]
+    weights: torch_layers.Weights, image: Images
 ) -> Float[Array, "b h//4 w//4 32"]:
     """Maps images to what the bits are drawn from, in (-1, 1)."""
     x = image

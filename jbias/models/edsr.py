@@ -9,15 +9,15 @@ Deviation: `features`, `blocks` and `scale` may be smaller than published.
 """
 
 import functools
-import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import jax
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from jbias.models import published, torch_layers
+from jbias.models import torch_layers
 
+Images = Float[Array, "b h w 3"]
 SCALES = (2, 4)
 _MEAN = (0.4488, 0.4371, 0.4040)
 _RANGE = 255.0  # Inside, images go up to this.
@@ -32,45 +32,28 @@ def shapes(
             f"models.edsr: features must be positive, blocks at least 4 and scale in"
             f" {SCALES}, got {features}, {blocks} and {scale}"
         )
-    kernels = {
-        "sub_mean": (3, 3, 1, 1),
-        "add_mean": (3, 3, 1, 1),
-        "head.0": (features, 3, 3, 3),
-        **{
-            f"body.{i}.body.{j}": (features, features, 3, 3)
-            for i in range(blocks)
-            for j in (0, 2)
-        },
-        f"body.{blocks}": (features, features, 3, 3),
-        **{f"tail.0.{i}": (4 * features, features, 3, 3) for i in range(0, scale, 2)},
-        "tail.1": (3, features, 3, 3),
-    }
-    found = {}
-    for name, kernel in kernels.items():
-        found |= {f"{name}.weight": kernel, f"{name}.bias": kernel[:1]}
-    return found
+    block = (features, features, 3, 3)
+    kernels = {"sub_mean": (3, 3, 1, 1), "add_mean": (3, 3, 1, 1)}
+    kernels["head.0"] = (features, 3, 3, 3)
+    kernels |= {f"body.{i}.body.{j}": block for i in range(blocks) for j in (0, 2)}
+    kernels[f"body.{blocks}"] = block
+    for i in range(0, scale, 2):
+        kernels[f"tail.0.{i}"] = (4 * features, features, 3, 3)
+    return torch_layers.with_biases({**kernels, "tail.1": (3, features, 3, 3)})
 
 
 def sizes_of(weights: torch_layers.Weights) -> dict[str, int]:
     """The arguments of `shapes` that these weights have."""
-    return {
-        "features": weights["head.0.bias"].shape[0],
-        "blocks": sum(name.endswith(".body.0.bias") for name in weights),
-        "scale": 2
-        ** sum(name in weights for name in ("tail.0.0.bias", "tail.0.2.bias")),
-    }
+    features = weights["head.0.bias"].shape[0]
+    blocks = sum(name.endswith(".body.0.bias") for name in weights)
+    tails = sum(f"tail.0.{i}.bias" in weights for i in (0, 2))
+    return dict(features=features, blocks=blocks, scale=2**tails)
 
 
-_FILE = "edsr_baseline_x4.pt"
-PUBLISHED = published.Published(
-    name="edsr",
-    title="DeepAugment's published super-resolution network",
-    files=types.MappingProxyType({_FILE: "c69235dd5286cef22d9d7bd8c409fad7f2a1c6db"}),
-    url="https://github.com/hendrycks/imagenet-r/tree/3131cac/DeepAugment/EDSR_Weights",
-    alternative="`python -m jbias.prepare deepaugment --net=edsr` trains a small one",
-    convert=torch_layers.only_file(_FILE),
-    shapes=types.MappingProxyType(shapes()),
-    shapes_of=lambda weights: shapes(**sizes_of(weights)),
+PUBLISHED = torch_layers.of_deepaugment(
+    *("edsr", "super-resolution network", "edsr_baseline_x4.pt"),
+    "c69235dd5286cef22d9d7bd8c409fad7f2a1c6db",
+    *(shapes, sizes_of),
 )
 
 
@@ -90,11 +73,7 @@ def init(
 
 
 def apply(
-    weights: torch_layers.Weights,
-    image: Float[Array, "b h w 3"],
-    *,
-    before: Callable | None = None,
-    body: Callable | None = None,
+    weights: torch_layers.Weights, image: Images, *, before=None, body=None
 ) -> Float[Array, "b scale*h scale*w 3"]:
     """Enlarges images in [0, 1]; the result may leave that range.
 
@@ -106,7 +85,11 @@ def apply(
     x = torch_layers.conv(weights, "head.0", x)
     if before is not None:
         x = before(x)
-    x = x + (body or _chain)(_layers(weights), x)
+    layers = _layers(weights)
+    if body is None:
+        x = x + functools.reduce(lambda x, layer: layer(x), layers, x)
+    else:
+        x = x + body(layers, x)
     for i in range(0, sizes_of(weights)["scale"], 2):
         x = torch_layers.pixel_shuffle(torch_layers.conv(weights, f"tail.0.{i}", x))
     x = torch_layers.conv(weights, "tail.1", x)
@@ -118,17 +101,10 @@ def is_trainable(name: str) -> bool:
     return not name.startswith(("sub_mean.", "add_mean."))
 
 
-def _chain(layers: Sequence[Callable], x: Array) -> Array:
-    for layer in layers:
-        x = layer(x)
-    return x
-
-
 def _layers(weights: torch_layers.Weights) -> list[Callable]:
     blocks = sizes_of(weights)["blocks"]
     last = functools.partial(torch_layers.conv, weights, f"body.{blocks}")
-    block = functools.partial(_block, weights)
-    return [*(functools.partial(block, i) for i in range(blocks)), last]
+    return [*(functools.partial(_block, weights, i) for i in range(blocks)), last]
 
 
 def _block(weights: torch_layers.Weights, i: int, x: Array) -> Array:

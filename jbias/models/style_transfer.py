@@ -26,7 +26,6 @@ is nothing between two textures.
 import functools
 import os
 import pathlib
-import types
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -53,10 +52,11 @@ VGG_DECODER = (
 
 Statistics = tuple[Float[Array, "b 1 1 c"], Float[Array, "b 1 1 c"]]
 Permute = Callable[[Any], Any]
-Transfer = Callable[..., Float[Array, "b h w c"]]
+Map = Float[Array, "b h w c"]
+Transfer = Callable[..., Map]
 
 
-def statistics(f: Float[Array, "b h w c"]) -> Statistics:
+def statistics(f: Map) -> Statistics:
     """Returns each channel's mean and sqrt(unbiased variance + 1e-5), in float32.
 
     Raises ValueError on maps of one pixel, which have no variance.
@@ -71,9 +71,7 @@ def statistics(f: Float[Array, "b h w c"]) -> Statistics:
     return jnp.mean(f, (1, 2), keepdims=True), jnp.sqrt(var + _EPS)
 
 
-def adain(
-    f: Float[Array, "b h w c"], own: Statistics, style: Statistics, alpha: float
-) -> Float[Array, "b h w c"]:
+def adain(f: Map, own: Statistics, style: Statistics, alpha: float) -> Map:
     """Moves features `alpha` of the way to other statistics.
 
     alpha ((f - m) / s * s' + m') + (1 - alpha) f, with (m, s) those of f.
@@ -86,12 +84,7 @@ def adain(
 def make_transfer(encode: Callable, decode: Callable) -> Transfer:
     """Makes the style transfer of an encoder and a decoder; see models.TRANSFERS."""
 
-    def apply(
-        batch: Mapping[str, Any],
-        permute: Permute,
-        alpha: float,
-        style: Mapping[str, Any] | None = None,
-    ) -> Float[Array, "b h w c"]:
+    def apply(batch, permute: Permute, alpha: float, style=None) -> Map:
         f = encode(batch["image"])
         own = statistics(f)
         seen = own if style is None else statistics(encode(style["image"]))
@@ -158,16 +151,14 @@ def _from_torch(states: Mapping[str, published.Arrays]) -> dict[str, np.ndarray]
 PUBLISHED = published.Published(
     name="vgg_adain",
     title="AdaIN's published network",
-    files=types.MappingProxyType(
-        {
-            "vgg_normalised.pth": "18a783877329319e5a640ae20f7b98c64e5f5572",
-            "decoder.pth": "ccd7832185528ee899f752d532c3a5f08627196a",
-        }
-    ),
+    files={
+        "vgg_normalised.pth": "18a783877329319e5a640ae20f7b98c64e5f5572",
+        "decoder.pth": "ccd7832185528ee899f752d532c3a5f08627196a",
+    },
     url="https://github.com/LiYingwei/ShapeTextureDebiasedTraining/tree/afdb8b7/models",
     alternative="transfer=small (in a config's argument), or render on data=shapes",
     convert=_from_torch,
-    shapes=types.MappingProxyType(_vgg_shapes()),
+    shapes=_vgg_shapes(),
 )
 
 
@@ -309,12 +300,7 @@ def render() -> Callable:
     return pick_render
 
 
-def pick_render(
-    batch: Mapping[str, Any],
-    permute: Callable[[Any], Any],
-    alpha: float,
-    style: Mapping[str, Any] | None = None,
-) -> Float[Array, "b h w c"]:
+def pick_render(batch, permute: Permute, alpha: float, style=None) -> Map:
     """Takes from each image's "renders" (b t h w c) the style's "attribute".
 
     The renders are the scene as it was drawn: what was done to "image" since is not done

@@ -13,27 +13,20 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from jbias.models import published
+
+Map = Float[Array, "b h w c"]
 Weights = Mapping[str, Array]
-Shapes = Mapping[str, tuple[int, ...]]
+Shapes = published.Shapes
 
 
-def conv(
-    weights: Weights,
-    name: str,
-    x: Float[Array, "b h w i"],
-    *,
-    stride: int = 1,
-    pad: tuple[int, int] | None = None,
-) -> Float[Array, "b h2 w2 o"]:
+def conv(weights: Weights, name: str, x: Map, *, stride: int = 1, pad=None) -> Map:
     """Convolves with the layer `name`; `pad` is before and after, "same" if None."""
     kernel, bias = weights[f"{name}.weight"], weights[f"{name}.bias"]
     pad = pad or (kernel.shape[2] // 2,) * 2
+    axes = ("NHWC", "OIHW", "NHWC")
     x = jax.lax.conv_general_dilated(
-        x,
-        kernel,
-        (stride, stride),
-        (pad, pad),
-        dimension_numbers=("NHWC", "OIHW", "NHWC"),
+        x, kernel, (stride, stride), (pad, pad), dimension_numbers=axes
     )
     return x + bias[None, None, None, :]
 
@@ -67,8 +60,34 @@ def uniform(shapes: Shapes, key: PRNGKeyArray) -> dict[str, np.ndarray]:
     return {name: part.reshape(shape) for (name, shape), part in named}
 
 
-def only_file(source: str) -> Callable[[Mapping[str, Mapping]], dict[str, np.ndarray]]:
-    """Converts published files of which one, `source`, holds the weights as we do."""
-    return lambda states: {
-        name: value.astype(np.float32) for name, value in states[source].items()
-    }
+def with_biases(kernels: Shapes, *transposed: str) -> dict[str, tuple[int, ...]]:
+    """Shapes of layers' weights by name, given those of their kernels by layer.
+
+    transposed: the layers that are transposed convolutions.
+    """
+    found = {}
+    for name, kernel in kernels.items():
+        bias = kernel[1 if name in transposed else 0]
+        found |= {f"{name}.weight": kernel, f"{name}.bias": (bias,)}
+    return found
+
+
+def of_deepaugment(
+    net: str, title: str, file: str, blob: str, shapes: Callable, sizes_of: Callable
+) -> published.Published:
+    """What DeepAugment published of one of its networks: one file of our arrays."""
+    folder = "https://github.com/hendrycks/imagenet-r/tree/3131cac/DeepAugment"
+
+    def convert(states: Mapping[str, Mapping]) -> dict[str, np.ndarray]:
+        return {name: x.astype(np.float32) for name, x in states[file].items()}
+
+    return published.Published(
+        name=net,
+        title=f"DeepAugment's published {title}",
+        files={file: blob},
+        url=f"{folder}/{net.upper()}_Weights",
+        alternative=f"`python -m jbias.prepare deepaugment --net={net}` trains a small one",
+        convert=convert,
+        shapes=shapes(),
+        shapes_of=lambda weights: shapes(**sizes_of(weights)),
+    )
