@@ -112,8 +112,7 @@ def make(
 
 
 def _check(transfer, gamma, alpha, stylised, variant, mix) -> None:
-    options.check_range("debiased", "gamma", gamma, 0, 1)
-    options.check_range("debiased", "alpha", alpha, 0, 1)
+    options.check_range("debiased", 0, 1, gamma=gamma, alpha=alpha)
     options.check_choice("debiased", "variant", variant, VARIANTS)
     if stylised and transfer is None:
         raise ValueError(

@@ -145,7 +145,7 @@ def penalised(
         raise ValueError(
             f"{name}: the penalty's weight must be 0 or more, got {weight}"
         )
-    options.check_range(name, "anneal", anneal, 0, 1)
+    options.check_range(name, 0, 1, anneal=anneal)
     if options.is_statically(weight, 0):
         return erm.make(net)
     if columns is None:

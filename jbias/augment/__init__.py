@@ -18,13 +18,12 @@ from jbias.augment import (
     rand_augment,
     rand_conv,
     stylize,
-    targets,
 )
 
 AUGMENTS: Mapping[str, Callable[..., Callable]] = types.MappingProxyType(
     {
         "augmix": augmix.make,
-        "binary_targets": targets.binary_targets,
+        "binary_targets": compose.binary_targets,
         "blur": photometric.blur,
         "colour_jitter": photometric.colour_jitter,
         "cutmix": cutmix.make,
@@ -44,7 +43,7 @@ AUGMENTS: Mapping[str, Callable[..., Callable]] = types.MappingProxyType(
         "random_masks": fmix.random_masks,
         "random_resized_crop": geometric.random_resized_crop,
         "replace": compose.replace,
-        "smooth_labels": targets.smooth_labels,
+        "smooth_labels": compose.smooth_labels,
         "standardise_as": photometric.standardise_as,
         "stylize": stylize.make,
         "views": compose.views,

@@ -8,7 +8,6 @@ batch's mean; only the 1e-10 beside its length could tell them apart.
 """
 
 import functools
-import types
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
@@ -16,9 +15,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from jbias.augment import sampling
+from jbias.augment import options, sampling
 
 _PIXELS = (-3, -2, -1)
+
+Images = Float[Array, "b h w c"]
+Image = Float[Array, "*b h w c"]  # Or several.
 
 
 class Ball(NamedTuple):
@@ -35,18 +37,18 @@ class Ball(NamedTuple):
 
 
 def pgd(
-    loss: Callable[[Float[Array, "b h w c"]], Float[Array, "b"]],
-    image: Float[Array, "b h w c"],
+    loss: Callable[[Images], Float[Array, "b"]],
+    image: Images,
     key: PRNGKeyArray | None = None,
     *,
     norm: str,
     eps: float,
     steps: int,
     step_size: float,
-    start: Float[Array, "b h w c"] | None = None,
+    start: Images | None = None,
     random_start: bool = False,
     keep_best: bool = False,
-) -> Float[Array, "b h w c"]:
+) -> Images:
     """Raises each image's loss by projected gradient ascent from the image.
 
     x <- clip(image + project(x + step_size * steepest(gradient) - image)), clip to
@@ -79,8 +81,7 @@ def pgd(
         moved = x + step_size * ball.steepest(g)
         return jnp.clip(image + ball.project(moved - image, eps), 0, 1), *best
 
-    best = (x, jnp.full(image.shape[:1], -jnp.inf)) if keep_best else ()
-    carry = x, *best
+    carry = (x, x, jnp.full(image.shape[:1], -jnp.inf)) if keep_best else (x,)
     if isinstance(steps, int):
         # On CPU gradients of convolutions are many times slower inside loops.
         for step in range(steps):
@@ -93,9 +94,7 @@ def pgd(
     return jax.lax.stop_gradient(x)
 
 
-def starts(
-    image: Float[Array, "b h w c"], keys: PRNGKeyArray, *, norm: str, eps: float
-) -> Float[Array, "b h w c"]:
+def starts(image: Images, keys: PRNGKeyArray, *, norm: str, eps: float) -> Images:
     """Draws where attacks begin, by a key for each image.
 
     Anywhere in the box for "linf", in a random direction at the full distance for "l2";
@@ -116,39 +115,34 @@ def _better(x, each, best, highest) -> tuple[Array, Array]:
     return jnp.where(more.reshape(-1, 1, 1, 1), x, best), jnp.where(more, each, highest)
 
 
-def _length(x: Float[Array, "*b h w c"]) -> Float[Array, "*b 1 1 1"]:
+def _length(x: Image) -> Float[Array, "*b 1 1 1"]:
     return jnp.sqrt(jnp.sum(jnp.square(x), _PIXELS, keepdims=True))
 
 
-def _shortened(x: Float[Array, "*b h w c"], eps: float) -> Float[Array, "*b h w c"]:
+def _shortened(x: Image, eps: float) -> Image:
     # As torch.renorm, which the reference uses.
     length = _length(x)
     return jnp.where(length > eps, x * (eps / (length + 1e-7)), x)
 
 
-def _direction(x: Float[Array, "*b h w c"]) -> Float[Array, "*b h w c"]:
+def _direction(x: Image) -> Image:
     return x / (_length(x) + 1e-10)
 
 
-BALLS: Mapping[str, Ball] = types.MappingProxyType(
-    {
-        "linf": Ball(
-            steepest=jnp.sign,
-            project=lambda x, eps: jnp.clip(x, -eps, eps),
-            draw=lambda key, shape: jax.random.uniform(key, shape, minval=-1, maxval=1),
-        ),
-        "l2": Ball(
-            steepest=_direction,
-            project=_shortened,
-            draw=lambda key, shape: _direction(jax.random.normal(key, shape)),
-        ),
-    }
-)
+def _anywhere(key: PRNGKeyArray, shape: tuple[int, ...]) -> Array:
+    return jax.random.uniform(key, shape, minval=-1, maxval=1)
+
+
+def _any_direction(key: PRNGKeyArray, shape: tuple[int, ...]) -> Array:
+    return _direction(jax.random.normal(key, shape))
+
+
+BALLS: Mapping[str, Ball] = {
+    "linf": Ball(jnp.sign, lambda x, eps: jnp.clip(x, -eps, eps), _anywhere),
+    "l2": Ball(_direction, _shortened, _any_direction),
+}
 
 
 def _ball(norm: str) -> Ball:
-    if norm not in BALLS:
-        raise ValueError(
-            f"augment.adversarial: norm must be one of {', '.join(BALLS)}, got {norm!r}"
-        )
+    options.check_choice("augment.adversarial", "norm", norm, BALLS)
     return BALLS[norm]

@@ -9,7 +9,7 @@ constant; shears are rounded to 2^-20; only the chains start from 8 bits, and th
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,19 +18,21 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from jbias.augment import compose, options, pillow, sampling
 
 OPERATIONS = (
-    "autocontrast",
-    "equalize",
-    "posterize",
-    "rotate",
-    "solarize",
-    "shear_x",
-    "shear_y",
-    "translate_x",
-    "translate_y",
+    *("autocontrast", "equalize", "posterize", "rotate", "solarize"),
+    *("shear_x", "shear_y", "translate_x", "translate_y"),
 )
 # The four that are also corruptions of ImageNet-C.
 ALL_OPERATIONS = (*OPERATIONS, "colour", "contrast", "brightness", "sharpness")
 _DEEPEST = 3
+
+
+class Chains(NamedTuple):
+    """Several chains of operations; of each the first `depth` act, and its share."""
+
+    kind: Int[Array, "*copies width slots"]
+    amount: Float[Array, "*copies width slots"]
+    depth: Int[Array, "*copies width"]
+    share: Float[Array, "*copies width"]
 
 
 def make(
@@ -54,9 +56,8 @@ def make(
     views=1, which needs js=0, puts the augmented image in the place of the image; with
     depth=0 nothing is changed. A batch that shows views already is refused.
     """
-    options.check_range("augmix", "severity", severity, 0.1, 10)
-    options.check_range("augmix", "width", width, 1, 100)
-    options.check_range("augmix", "views", views, 1, 100)
+    options.check_range("augmix", 0.1, 10, severity=severity)
+    options.check_range("augmix", 1, 100, width=width, views=views)
     if views == 1 and not options.is_statically(js, 0):
         raise ValueError(
             f"augmix: with views=1 nothing can agree, so js must be 0, got {js};"
@@ -66,8 +67,8 @@ def make(
 
     def one(image: Float[Array, "h w 3"], key: PRNGKeyArray) -> Float[Array, "v h w 3"]:
         copies, size = max(views - 1, 1), image.shape[:2]
-        *chains, m = draw(key, copies, names, severity, width, depth, alpha, size)
-        mix = jax.vmap(lambda *chains: mixture(image, names, *chains))(*chains)
+        chains, m = draw(key, copies, names, severity, width, depth, alpha, size)
+        mix = jax.vmap(lambda chains: mixture(image, names, chains))(chains)
         m = m.reshape(-1, 1, 1, 1)
         return (1 - m) * image[None] + m * mix
 
@@ -93,51 +94,29 @@ def make(
 
 
 def mixture(
-    image: Float[Array, "h w 3"],
-    names: Sequence[str],
-    kind: Int[Array, "width slots"],
-    amount: Float[Array, "width slots"],
-    depth: Int[Array, "width"],
-    share: Float[Array, "width"],
+    image: Float[Array, "h w 3"], names: Sequence[str], chains: Chains
 ) -> Float[Array, "h w 3"]:
     """sum_i share_i chain_i(image); chain i is the first depth_i of its operations."""
     start = pillow.pack(image)
 
     def add(total, chain):
-        kinds, amounts, steps, part = chain
-
         def step(i, pixels):
-            new = pillow.apply(pixels, kinds[i], amounts[i], names)
-            return jnp.where(i < steps, new, pixels)
+            new = pillow.apply(pixels, chain.kind[i], chain.amount[i], names)
+            return jnp.where(i < chain.depth, new, pixels)
 
-        end = jax.lax.fori_loop(0, len(kinds), step, start)
-        return total + part * pillow.unpack(end), None
+        end = jax.lax.fori_loop(0, len(chain.kind), step, start)
+        return total + chain.share * pillow.unpack(end), None
 
-    chains = kind, amount, depth, share
     return jax.lax.scan(add, jnp.zeros_like(image), chains)[0]
 
 
 def draw(
-    key: PRNGKeyArray,
-    copies: int,
-    names: Sequence[str],
-    severity: float,
-    width: int,
-    depth: int,
-    alpha: float,
-    size: tuple[int, int],
-) -> tuple[
-    Int[Array, "copies width slots"],
-    Float[Array, "copies width slots"],
-    Int[Array, "copies width"],
-    Float[Array, "copies width"],
-    Float[Array, "copies"],
-]:
-    """Draws operations, amounts, depths and shares of each copy's chains, and its m."""
+    key: PRNGKeyArray, copies, names, severity, width, depth, alpha, size
+) -> tuple[Chains, Float[Array, "copies"]]:
+    """Draws each copy's chains, and its m."""
     slots, several = depth if depth > 0 else _DEEPEST, (copies, width)
-    u_op, u_depth, u_share, m = sampling.uniforms(
-        key, (3, *several, slots), several, several, (copies,)
-    )
+    shapes = (3, *several, slots), several, several, (copies,)
+    u_op, u_depth, u_share, m = sampling.uniforms(key, *shapes)
     kind, amount = operations(u_op, names, severity, size)
     deep = 1 + sampling.integers(u_depth, _DEEPEST)
     deep = jnp.full_like(deep, depth) if depth > 0 else deep
@@ -147,14 +126,11 @@ def draw(
         k_share, k_m = jax.random.split(jax.random.fold_in(key, 1))
         share = jax.random.gamma(k_share, alpha, several)
         m = jax.random.beta(k_m, alpha, alpha, (copies,))
-    return kind, amount, deep, share / jnp.sum(share, 1, keepdims=True), m
+    return Chains(kind, amount, deep, share / jnp.sum(share, 1, keepdims=True)), m
 
 
 def operations(
-    u: Float[Array, "3 *shape"],
-    names: Sequence[str],
-    severity: float,
-    size: tuple[int, int],
+    u: Float[Array, "3 *shape"], names: Sequence[str], severity: float, size: tuple
 ) -> tuple[Int[Array, "*shape"], Float[Array, "*shape"]]:
     """Operations, as their places in `names`, and amounts, of uniform numbers.
 
@@ -171,17 +147,13 @@ def operations(
 
 
 # (level, sign, height, width) -> amount, as in `ops`.
-AMOUNTS: Mapping[str, Callable] = MappingProxyType(
-    {
-        "posterize": lambda level, sign, h, w: 4 - jnp.floor(4 * level / 10),
-        "rotate": lambda level, sign, h, w: sign * jnp.floor(30 * level / 10),
-        "solarize": lambda level, sign, h, w: 256 - jnp.floor(256 * level / 10),
-        "shear_x": lambda level, sign, h, w: sign * (0.3 * level / 10),
-        "shear_y": lambda level, sign, h, w: sign * (0.3 * level / 10),
-        "translate_x": lambda level, sign, h, w: sign * jnp.floor(w / 3 * level / 10),
-        "translate_y": lambda level, sign, h, w: sign * jnp.floor(h / 3 * level / 10),
-        **dict.fromkeys(
-            pillow.BLENDS, lambda level, sign, h, w: 1.8 * level / 10 + 0.1
-        ),
-    }
-)
+AMOUNTS: Mapping[str, Callable] = {
+    "posterize": lambda level, sign, h, w: 4 - jnp.floor(4 * level / 10),
+    "rotate": lambda level, sign, h, w: sign * jnp.floor(30 * level / 10),
+    "solarize": lambda level, sign, h, w: 256 - jnp.floor(256 * level / 10),
+    "shear_x": lambda level, sign, h, w: sign * (0.3 * level / 10),
+    "shear_y": lambda level, sign, h, w: sign * (0.3 * level / 10),
+    "translate_x": lambda level, sign, h, w: sign * jnp.floor(w / 3 * level / 10),
+    "translate_y": lambda level, sign, h, w: sign * jnp.floor(h / 3 * level / 10),
+    **dict.fromkeys(pillow.BLENDS, lambda level, sign, h, w: 1.8 * level / 10 + 0.1),
+}

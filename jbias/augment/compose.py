@@ -1,4 +1,4 @@
-"""Transforms built of others: repeated views, halves, a second source, one of several.
+"""Transforms of labels, and those built of others: views, halves, one of several.
 
     dict(name="views", views=2)  # Each image twice, for SimCLR.
     dict(name="half", which="top", mix=dict(name="flip"))
@@ -12,10 +12,16 @@ https://arxiv.org/abs/2110.00476; FMix with MixUp or CutMix in Harris et al., 20
 https://arxiv.org/abs/2002.12047.
 Deviation: partners are drawn inside groups (`jbias.augment.mixing`); FMix's released code
 takes turns instead of drawing (https://github.com/ecs-vlc/FMix at e5991dc).
+
+`smooth_labels`: Szegedy et al., "Rethinking the Inception Architecture", CVPR 2016,
+https://arxiv.org/abs/1512.00567.
+`binary_targets`: Beyer et al., "Are we done with ImageNet?", 2020,
+https://arxiv.org/abs/2006.07159; with a threshold in Wightman, Touvron and Jegou, as above.
+Deviation: the loss is the mean over classes (`jbias.algos.base.objective`), as in timm;
+Beyer et al. take the sum.
 """
 
 import math
-import types
 from collections.abc import Callable, Mapping, Sequence
 
 import jax
@@ -30,7 +36,7 @@ def views(*, views: int = 2) -> Callable:
     All that has a row an example is repeated, also in batch["other"]. Crops, flips and
     noise that follow are drawn for each row; mixing keeps the rows of one together.
     """
-    options.check_count("views", "views", views)
+    options.check_plain("views", "1 or more", views=views)
 
     def apply(batch, key):
         return repeat_views(batch, views)
@@ -103,8 +109,8 @@ def replace() -> Callable:
     return apply
 
 
-MIX_SAMPLERS: Mapping[str, Callable] = types.MappingProxyType(
-    {"mixup": mixup.mix_sampler, "cutmix": cutmix.mix_sampler, "fmix": fmix.mix_sampler}
+MIX_SAMPLERS: Mapping[str, Callable] = dict(
+    mixup=mixup.mix_sampler, cutmix=cutmix.mix_sampler, fmix=fmix.mix_sampler
 )
 
 
@@ -132,8 +138,7 @@ def one_of(
             f"{len(kinds)}, {len(alphas)} and {len(shares)}; give one of each a kind"
         )
     for alpha, part in zip(alphas, shares):
-        options.check_range("one_of", "alphas", alpha, 1e-6, math.inf)
-        options.check_range("one_of", "shares", part, 1e-6, math.inf)
+        options.check_range("one_of", 1e-6, math.inf, alphas=alpha, shares=part)
     ways = [MIX_SAMPLERS[kind](alpha) for kind, alpha in zip(kinds, alphas)]
 
     def draw(key, batch, own):
@@ -149,3 +154,34 @@ def one_of(
         return jax.lax.switch(which, [lambda way=way: whole(way) for way in ways])
 
     return mixing.make("one_of", draw, 1.0, reformulated, p, partner, mix_group)
+
+
+def smooth_labels(*, smoothing: float = 0.1) -> Callable:
+    """target' = (1 - e) target + e / k for k classes, e the smoothing."""
+    options.check_range("smooth_labels", 0, 1, smoothing=smoothing)
+
+    def apply(batch, key):
+        if options.is_statically(smoothing, 0):
+            return batch
+        target = batch["target"]
+        smooth = (1 - smoothing) * target + smoothing / target.shape[-1]
+        return {**batch, "target": smooth}
+
+    return apply
+
+
+def binary_targets(*, threshold: float | None = None) -> Callable:
+    """Trains with the binary cross-entropy of each class.
+
+    With a threshold, targets above it become 1 and the others 0, so that after mixing
+    both classes are a yes.
+    """
+    options.check_range("binary_targets", 0, 1, threshold=threshold)
+
+    def apply(batch, key):
+        target = batch["target"]
+        if threshold is not None:
+            target = (target > threshold).astype(target.dtype)
+        return {**batch, "target": target, "binary": True}
+
+    return apply

@@ -15,7 +15,6 @@ Deviation: computed in float32, where the host computes in float64.
 """
 
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 from typing import NamedTuple
 
 import jax
@@ -63,9 +62,9 @@ _PAIRS = (
     (c.draw_nothing, replay.from_host(host.saturate)),
     *imagenet_c_bar.PAIRS,
 )
-CORRUPTIONS: Mapping[str, Corruption] = MappingProxyType(
-    {apply.__name__: Corruption(draw, apply) for draw, apply in _PAIRS}
-)
+CORRUPTIONS: Mapping[str, Corruption] = {
+    apply.__name__: Corruption(draw, apply) for draw, apply in _PAIRS
+}
 
 
 def corrupt_batch(

@@ -14,8 +14,11 @@ from jbias.augment import sampling
 
 _EPS = 1e-5
 
+Map = Float[Array, "b h w c"]
+Stats = Float[Array, "b c"]
 
-def wide(stats: Float[Array, "b c"]) -> Float[Array, "b 1 1 c"]:
+
+def wide(stats: Stats) -> Float[Array, "b 1 1 c"]:
     """Statistics as what a map is scaled by or shifted.
 
     Between maps they have two axes: a TPU lays what has four in eight times the memory.
@@ -23,9 +26,7 @@ def wide(stats: Float[Array, "b c"]) -> Float[Array, "b 1 1 c"]:
     return stats[:, None, None]
 
 
-def moments(
-    x: Float[Array, "b h w c"],
-) -> tuple[Float[Array, "b c"], Float[Array, "b c"]]:
+def moments(x: Map) -> tuple[Stats, Stats]:
     """Returns mean and unbiased variance over the pixels, in float32.
 
     Raises ValueError on maps of one pixel: their variance is 0/0 and would poison the
@@ -41,9 +42,7 @@ def moments(
 
 
 @jax.custom_vjp
-def gated_moments(
-    x: Float[Array, "b h w c"], acts: Bool[Array, ""]
-) -> tuple[Float[Array, "b c"], Float[Array, "b c"]]:
+def gated_moments(x: Map, acts: Bool[Array, ""]) -> tuple[Stats, Stats]:
     """As `moments`, read from x only where it `acts`; 0 and 1 elsewhere."""
     return _gated_moments(x, acts)[0]
 
@@ -74,8 +73,8 @@ gated_moments.defvjp(_gated_moments, _gated_moments_gradient)
 
 
 def gated_affine(
-    x: Float[Array, "b h w c"], acts: Bool[Array, ""], change: Callable, *args: Any
-) -> tuple[Float[Array, "b c"], ...]:
+    x: Map, acts: Bool[Array, ""], change: Callable, *args: Any
+) -> tuple[Stats, ...]:
     """What change(mean, var, *args) makes of x: a and b of a x + b; and mean and var.
 
     Where it does not act, nothing is read or drawn: a and var are 1, b and mean are 0.
@@ -88,9 +87,7 @@ def gated_affine(
     return *jax.lax.cond(acts, change, keep, mean, var, *args), mean, var
 
 
-def affine_between(
-    own: Float[Array, "b 2*c"], new: Float[Array, "b 2*c"]
-) -> tuple[Float[Array, "b c"], Float[Array, "b c"]]:
+def affine_between(own: Stats, new: Stats) -> tuple[Stats, Stats]:
     """a and b of a x + b, which turns means and deviations, side by side, into new ones."""
     (mean, std), (new_mean, new_std) = (jnp.split(s, 2, axis=1) for s in (own, new))
     scale = new_std / std
@@ -98,12 +95,8 @@ def affine_between(
 
 
 def permuted_adain(
-    mean: Float[Array, "b c"],
-    var: Float[Array, "b c"],
-    key: PRNGKeyArray,
-    *,
-    group: int,
-) -> tuple[Float[Array, "b c"], Float[Array, "b c"]]:
+    mean: Stats, var: Stats, key: PRNGKeyArray, *, group: int
+) -> tuple[Stats, Stats]:
     """Gives each image the channel means and deviations of another, held constant.
 
     Returns a and b of a x + b, given the moments of x. It is
@@ -119,9 +112,7 @@ def permuted_adain(
     return scale, style_mean - mean * scale
 
 
-def randomise_style(
-    x: Float[Array, "b h w c"], key: PRNGKeyArray, *, group: int
-) -> Float[Array, "b h w c"]:
+def randomise_style(x: Map, key: PRNGKeyArray, *, group: int) -> Map:
     """Moves each image's statistics a random part of the way to another's.
 
     m'' = a m + (1 - a) m', v'' = a v + (1 - a) v' with a ~ U(0, 1) for each image; the
@@ -138,9 +129,7 @@ def randomise_style(
     return _styled(_content(x, mean, var), new_mean, new_var).astype(x.dtype)
 
 
-def randomise_content(
-    x: Float[Array, "b h w c"], key: PRNGKeyArray, *, group: int
-) -> Float[Array, "b h w c"]:
+def randomise_content(x: Map, key: PRNGKeyArray, *, group: int) -> Map:
     """Gives each image's statistics the normalised content of another, held constant.
 
     Gradients flow only through the image's own mean and variance.

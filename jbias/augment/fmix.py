@@ -29,6 +29,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from jbias.augment import mixing, options, sampling
 
+Grey = Float[Array, "h w"]
 SPECTRA = ("isotropic", "released")
 
 
@@ -65,7 +66,7 @@ def mix_sampler(
     where: str = "fmix",
 ) -> Callable:
     """Builds (key, batch, own) -> Mix with a mask of low frequencies."""
-    options.check_range(where, "max_soft", max_soft, 0, 0.5)
+    options.check_range(where, 0, 0.5, max_soft=max_soft)
     options.check_choice(where, "spectrum", spectrum, SPECTRA)
 
     def draw(key, batch, own):
@@ -105,19 +106,15 @@ def field(
     a cycles down and c in {0, 1} across, where g(r, a) is the divisor above at
     fy = r / h and fx = a / w.
     """
-    down = np.fft.fftfreq(height)
-    if spectrum == "isotropic":
-        across = np.fft.rfftfreq(width)
-    else:
+    isotropic = spectrum == "isotropic"
+    down, across = np.fft.fftfreq(height), np.fft.rfftfreq(width)
+    if not isotropic:
         down, across = down[:2], np.fft.fftfreq(width)[: normal.shape[1]]
     f = np.sqrt(down[:, None] ** 2 + across[None, :] ** 2)
     scale = np.maximum(f, 1 / max(height, width)) ** -decay
     parts = jnp.asarray(scale, jnp.float32)[..., None] * normal
-    if spectrum == "isotropic":
-        spectral = jax.lax.complex(parts[..., 0], parts[..., 1])
-    else:
-        spectral = jax.lax.complex(parts[0], parts[1])
-    grey = _inverse(spectral, height, width)
+    pair = (parts[..., 0], parts[..., 1]) if isotropic else (parts[0], parts[1])
+    grey = _inverse(jax.lax.complex(*pair), height, width)
     grey = grey - jnp.min(grey)
     return grey / jnp.max(grey)
 
@@ -140,12 +137,8 @@ def _inverse(spectral: Array, height: int, width: int) -> Float[Array, "h w"]:
 
 
 def binarise(
-    grey: Float[Array, "h w"],
-    lam: Float[Array, ""],
-    up: Bool[Array, ""],
-    *,
-    max_soft: float = 0.0,
-) -> Float[Array, "h w"]:
+    grey: Grey, lam: Float[Array, ""], up: Bool[Array, ""], *, max_soft: float = 0.0
+) -> Grey:
     """Makes the lightest ceil(lam h w) pixels 1 (floor, unless `up`), the others 0.
 
     Depends on ranks alone. With max_soft a ramp from 1 to 0 over the ranks replaces the
@@ -186,7 +179,7 @@ def random_masks(
     ones for other seeds. lam is uniform at alpha = 1, so a seed can have three very
     unequal masks. reformulated, partner and p are those of FMix.
     """
-    options.check_count("random_masks", "count", count)
+    options.check_plain("random_masks", "1 or more", count=count)
     sample = mix_sampler(alpha, decay, max_soft, spectrum, where="random_masks")
 
     def draw(key, batch, own):

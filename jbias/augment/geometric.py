@@ -16,6 +16,8 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from jbias.augment import options, sampling
 
+Range = tuple[float, float]
+
 
 def flip(*, p: float = 0.5) -> Callable:
     """Mirrors each image with probability p."""
@@ -43,8 +45,8 @@ _TRIES = 10
 def random_resized_crop(
     *,
     size: int | None = None,
-    area: tuple[float, float] = (0.08, 1.0),
-    aspect: tuple[float, float] = (3 / 4, 4 / 3),
+    area: Range = (0.08, 1.0),
+    aspect: Range = (3 / 4, 4 / 3),
 ) -> Callable:
     """Crops and resizes each image to `size` pixels square (None: as it came).
 
@@ -74,15 +76,13 @@ def random_resized_crop(
 
         def one(x, k, wide):
             pixel = wide * height / width if squeezed else 1
-            top, left, h, w = draw_window(
-                k, height, width, area=area, aspect=aspect, pixel=pixel
-            )
+            window = dict(area=area, aspect=aspect, pixel=pixel)
+            top, left, h, w = draw_window(k, height, width, **window)
             down = resize_matrix(rows, height, top, h)
             across = resize_matrix(columns, width, left, w)
             # Narrower than float32 these products would show in 8-bit images.
-            return jnp.einsum(
-                "ih,hwc,jw->ijc", down, x, across, precision=jax.lax.Precision.HIGHEST
-            )
+            exact = dict(precision=jax.lax.Precision.HIGHEST)
+            return jnp.einsum("ih,hwc,jw->ijc", down, x, across, **exact)
 
         keys = sampling.keys(key, image.shape[0])
         wide = batch["aspect"] if squeezed else jnp.ones(image.shape[0])
@@ -93,14 +93,8 @@ def random_resized_crop(
 
 
 def draw_window(
-    key: PRNGKeyArray,
-    height: int,
-    width: int,
-    *,
-    area: tuple[float, float],
-    aspect: tuple[float, float],
-    pixel: float | Float[Array, ""] = 1,
-) -> tuple[Int[Array, ""], Int[Array, ""], Int[Array, ""], Int[Array, ""]]:
+    key: PRNGKeyArray, height: int, width: int, *, area: Range, aspect: Range, pixel=1
+) -> tuple[Int[Array, ""], ...]:
     """Draws top, left, height and width of a window, in pixels.
 
     `pixel` is the width over height of one pixel in the image that `aspect` is of.
@@ -141,8 +135,8 @@ def resize_matrix(
 def random_erasing(
     *,
     p: float = 0.5,
-    area: tuple[float, float] = (0.02, 1 / 3),
-    aspect: tuple[float, float] = (0.3, 3.3),
+    area: Range = (0.02, 1 / 3),
+    aspect: Range = (0.3, 3.3),
     fill: str | float | Sequence[float] = (0.485, 0.456, 0.406),
 ) -> Callable:
     """Fills a box of each image, with chance p, with a grey, a colour or "random".
@@ -151,12 +145,12 @@ def random_erasing(
     in `aspect`, its place uniform inside the image. The first of ten draws that is
     smaller than the image both ways counts; if none is, the image stays.
     """
-    options.check_range("random_erasing", "p", p, 0, 1)
+    options.check_range("random_erasing", 0, 1, p=p)
     if isinstance(fill, str):
         options.check_choice("random_erasing", "fill", fill, ("random",))
     else:
         for value in np.ravel(fill).tolist():
-            options.check_range("random_erasing", "fill", value, 0, 1)
+            options.check_range("random_erasing", 0, 1, fill=value)
 
     def erased(x, k):
         k_gate, k_box, k_fill = jax.random.split(k, 3)
@@ -174,12 +168,7 @@ def random_erasing(
 
 
 def draw_box(
-    key: PRNGKeyArray,
-    height: int,
-    width: int,
-    *,
-    area: tuple[float, float],
-    aspect: tuple[float, float],
+    key: PRNGKeyArray, height: int, width: int, *, area: Range, aspect: Range
 ) -> Bool[Array, "h w"]:
     """Draws a box and marks its pixels; none where no draw fits."""
     *k_sides, k_place = jax.random.split(key, 3)
@@ -195,11 +184,9 @@ def draw_box(
 def _draw_sides(keys, pixels, area, aspect, pixel=1) -> list[Int[Array, "tries"]]:
     """Draws two sides, the first the longer where the ratio, log-uniform, is above 1."""
     k_area, k_aspect = keys
-    pixels = pixels * jax.random.uniform(
-        k_area, (_TRIES,), minval=area[0], maxval=area[1]
-    )
+    pixels = pixels * jax.random.uniform(k_area, (_TRIES,), jnp.float32, *area)
     low, high = jnp.log(aspect[0]), jnp.log(aspect[1])
-    ratio = jnp.exp(jax.random.uniform(k_aspect, (_TRIES,), minval=low, maxval=high))
+    ratio = jnp.exp(jax.random.uniform(k_aspect, (_TRIES,), jnp.float32, low, high))
     ratio = ratio / pixel
     sides = pixels * ratio, pixels / ratio
     return [jnp.round(jnp.sqrt(side)).astype(jnp.int32) for side in sides]

@@ -25,6 +25,7 @@ from jbias.augment.pillow import take
 
 Image = Float[Array, "h w 3"]  # 0 to 255.
 Plane = Float[Array, "h w"]
+Field = Float[Array, "h w *c"]
 Settings = Mapping[str, Array]  # Of data.corruptions.
 
 # Float32 may miss a whole number by this; no corruption has steps as fine.
@@ -40,20 +41,15 @@ def to_bytes(x: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
     return jnp.floor(jnp.clip(x, 0, 255) + _ROUNDING)
 
 
-def filter_both_axes(
-    x: Float[Array, "h w *c"], matrix: Float[Array, "h h"]
-) -> Float[Array, "h w *c"]:
+def filter_both_axes(x: Field, matrix: Float[Array, "h h"]) -> Field:
     """Multiplies columns and rows by a matrix: a filter along both axes of a square."""
     rows = jnp.einsum("ij,jw...->iw...", matrix, x, precision="highest")
     return jnp.einsum("ij,hj...->hi...", matrix, rows, precision="highest")
 
 
 def blur_along_line(
-    field: Float[Array, "h w *c"],
-    kernel: Float[Array, "k"],
-    taps: Int[Array, ""],
-    degrees: Float[Array, ""],
-) -> Float[Array, "h w *c"]:
+    field: Field, kernel: Float[Array, "k"], taps: Int[Array, ""], degrees: Array
+) -> Field:
     """Blurs along a line: data.corruption_kernels.motion_blurred, the first `taps` of a kernel."""
     height, width = field.shape[:2]
     reach = len(kernel)
@@ -126,9 +122,8 @@ def draw_numbers(count: int) -> Callable:
     return lambda key, side: tuple(jax.random.uniform(key, (count,)))
 
 
-draw_normals, draw_uniforms = (
-    draw_each(law, 3) for law in (jax.random.normal, jax.random.uniform)
-)
+draw_normals = draw_each(jax.random.normal, 3)
+draw_uniforms = draw_each(jax.random.uniform, 3)
 
 
 def shot_noise(x: Image, drawn: tuple, s: Settings) -> Image:
@@ -173,9 +168,8 @@ def defocus_blur(x: Image, drawn: tuple, s: Settings) -> Image:
 
     def add(i: Int[Array, ""], total: Image) -> Image:
         both = row(reach - i) + jnp.where(i > 0, row(reach + i), 0)
-        return total + jnp.einsum(
-            "ij,hjc->hic", s["chords"][i], both, precision="highest"
-        )
+        chord = s["chords"][i]
+        return total + jnp.einsum("ij,hjc->hic", chord, both, precision="highest")
 
     return jax.lax.fori_loop(0, s["count"], add, jnp.zeros_like(x))
 
@@ -276,10 +270,8 @@ def frost(x: Image, drawn: tuple, s: Settings) -> Image:
     """
     side = len(x)
     which = sampling.integers(drawn[0], len(s["ice"]))
-    height, width = s["sizes"][which]
-    top, left = (
-        sampling.integers(u, room - side) for u, room in zip(drawn[1:], (height, width))
-    )
+    rooms = zip(drawn[1:], s["sizes"][which])
+    top, left = (sampling.integers(u, room - side) for u, room in rooms)
     crop = jax.lax.dynamic_slice(s["ice"], (which, top, left, 0), (1, side, side, 3))
     return s["keep"] * x + s["add"] * crop[0].astype(jnp.float32)
 
@@ -298,15 +290,11 @@ _WEAK, _STRONG = 50, 150  # Gradients of an edge that goes on, and of one that b
 _FAR = 20  # Pixels; what lies further is as far.
 _UNIT = 1 << 16  # Of distances.
 # (rows, columns) and length of the steps a distance is made of: 1, 1.4 and 2.1969.
+_LENGTHS = {(0, 1): 65536, (1, 1): 91750, (1, 2): 143976}
 _STEPS = tuple(
-    (i, j, length)
+    (i, j, _LENGTHS[step])
     for i, j in itertools.product(range(-2, 3), repeat=2)
-    for length in [
-        {(0, 1): 65536, (1, 1): 91750, (1, 2): 143976}.get(
-            tuple(sorted((abs(i), abs(j))))
-        )
-    ]
-    if length
+    if (step := tuple(sorted((abs(i), abs(j))))) in _LENGTHS
 )
 
 
@@ -445,9 +433,8 @@ def elastic_transform(x: Image, drawn: tuple, s: Settings) -> Image:
     points, *ways = drawn
     row, column = _affine(s["jitter"] * (2 * points - 1), side)
     x = bilinear(x, row, column, "reflect_101")
-    right, down = (
-        s["alpha"] * filter_both_axes(2 * u - 1, s["smoother"]) for u in ways
-    )
+    fields = (filter_both_axes(2 * u - 1, s["smoother"]) for u in ways)
+    right, down = (s["alpha"] * field for field in fields)
     along = jnp.arange(side, dtype=jnp.float32)
     row = split_position(along[:, None] + down)
     column = split_position(along[None, :] + right)

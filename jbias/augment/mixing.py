@@ -40,15 +40,7 @@ def draw_lambda(key: PRNGKeyArray, alpha: float, own: bool) -> Float[Array, ""]:
     return jax.random.beta(key, alpha + own, alpha)
 
 
-def make(
-    where: str,
-    draw: Callable,
-    alpha: float,
-    reformulated: bool,
-    p: float,
-    partner: str,
-    mix_group: int,
-) -> Callable:
+def make(where, draw, alpha, reformulated, p, partner, mix_group) -> Callable:
     """Mixes, with probability p a batch, by draw(key, batch, own) -> Mix.
 
     own: labels stay the images' own. So it is where the loss is the reformulated one,
@@ -57,8 +49,8 @@ def make(
     of the partner. Weights and other columns stay. alpha is what `draw` draws with; at
     alpha = 0 or p = 0, plain numbers, the batch is returned as it is.
     """
-    options.check_range(where, "alpha", alpha, 0, math.inf)
-    options.check_range(where, "p", p, 0, 1)
+    options.check_range(where, 0, math.inf, alpha=alpha)
+    options.check_range(where, 0, 1, p=p)
     options.check_choice(where, "partner", partner, PARTNERS)
     own = reformulated or partner == "other"
 
@@ -79,14 +71,12 @@ def make(
         if options.is_statically(p, 0) or options.is_statically(alpha, 0):
             return batch
         k_gate, k_mix = jax.random.split(key)
+        ways = lambda: mixed(batch, k_mix), lambda: (batch["image"], batch["target"])
         if options.is_statically(p, 1):
-            image, target = mixed(batch, k_mix)
+            image, target = ways[0]()
         else:
-            image, target = jax.lax.cond(
-                jax.random.bernoulli(k_gate, p),
-                lambda: mixed(batch, k_mix),
-                lambda: (batch["image"], batch["target"]),
-            )
+            acts = jax.random.bernoulli(k_gate, p)
+            image, target = jax.lax.cond(acts, *ways)
         # Drawings of the one image have no part of the partner.
         kept = {name: x for name, x in batch.items() if name != "renders"}
         return {**kept, "image": image, "target": target}

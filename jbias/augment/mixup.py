@@ -25,9 +25,8 @@ def make(
     same "batch", or of the "other" source, then always reformulated (inter-dataset
     MixUp). p is the chance of a batch to be mixed.
     """
-    return mixing.make(
-        "mixup", mix_sampler(alpha), alpha, reformulated, p, partner, mix_group
-    )
+    sample = mix_sampler(alpha)
+    return mixing.make("mixup", sample, alpha, reformulated, p, partner, mix_group)
 
 
 def mix_sampler(alpha: float) -> Callable:

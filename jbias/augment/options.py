@@ -9,17 +9,19 @@ import jax
 from jbias.augment import sampling
 
 
-def check_range(where: str, name: str, value: Any, low: float, high: float) -> None:
-    """Refuses a plain number outside [low, high]."""
-    if isinstance(value, numbers.Real) and not low <= value <= high:
-        raise ValueError(
-            f"{where}: {name} must be in [{low:g}, {high:g}], got {value}; change {name}"
-        )
+def check_range(where: str, low: float, high: float, **values: Any) -> None:
+    """Refuses plain numbers outside [low, high]."""
+    for name, value in values.items():
+        if isinstance(value, numbers.Real) and not low <= value <= high:
+            raise ValueError(
+                f"{where}: {name} must be in [{low:g}, {high:g}], got {value}; change {name}"
+            )
 
 
 _MUST = {
     "at least 0": lambda value: value >= 0,
     "at least 1": lambda value: value >= 1,
+    "1 or more": lambda value: value >= 1,
     "positive": lambda value: value > 0,
     "positive or None": lambda value: value > 0,
     "in [0, 1]": lambda value: 0 <= value <= 1,
@@ -31,15 +33,9 @@ def check_plain(where: str, must: str, **values: Any) -> None:
     """Refuses plain numbers that are not so, such as "positive"; others are taken."""
     for name, value in values.items():
         if isinstance(value, int | float) and not _MUST[must](value):
-            raise ValueError(f"{where}: {name} must be {must}, got {value}")
-
-
-def check_count(where: str, name: str, value: int) -> None:
-    """Refuses a number below 1."""
-    if value < 1:
-        raise ValueError(
-            f"{where}: {name} must be 1 or more, got {value}; change {name}"
-        )
+            raise ValueError(
+                f"{where}: {name} must be {must}, got {value}; change {name}"
+            )
 
 
 def check_choice(where: str, name: str, value: str, known: Iterable[str]) -> None:

@@ -34,6 +34,7 @@ from jbias.augment import options, sampling
 
 Image = Float[Array, "h w 3"]
 Planes = Float[Array, "3 h w"]
+Numbers = Sequence[float]
 LUMA = (0.2989, 0.587, 0.114)
 
 
@@ -53,10 +54,9 @@ def colour_jitter(
     for each image. With all four at 0, or p=0, nothing is changed.
     """
     strengths = dict(brightness=brightness, contrast=contrast, saturation=saturation)
-    for name, strength in strengths.items():
-        options.check_range("colour_jitter", name, strength, 0, math.inf)
-    options.check_range("colour_jitter", "hue", hue, 0, 0.5)
-    options.check_range("colour_jitter", "p", p, 0, 1)
+    options.check_range("colour_jitter", 0, math.inf, **strengths)
+    options.check_range("colour_jitter", 0, 0.5, hue=hue)
+    options.check_range("colour_jitter", 0, 1, p=p)
     still = all(options.is_statically(s, 0) for s in (*strengths.values(), hue))
 
     def one(image: Image, key) -> Image:
@@ -117,7 +117,7 @@ def rotate_hue(planes: Planes, shift: Float[Array, ""]) -> Planes:
 
 def grayscale(*, p: float = 0.2) -> Callable:
     """Gives all channels 0.2989 R + 0.587 G + 0.114 B, with chance p an image."""
-    options.check_range("grayscale", "p", p, 0, 1)
+    options.check_range("grayscale", 0, 1, p=p)
 
     def one(image, key):
         colourless = luminance(jnp.moveaxis(image, -1, 0))[..., None]
@@ -140,7 +140,7 @@ def lighting(*, std: float = 0.1) -> Callable:
 
     e_i are the axes of ImageNet's colours and l_i the values that belong to them.
     """
-    options.check_range("lighting", "std", std, 0, math.inf)
+    options.check_range("lighting", 0, math.inf, std=std)
     scaled = np.float32(_COLOUR_AXES) * np.float32(_COLOUR_DEVIATIONS)
 
     def one(image, key):
@@ -151,11 +151,7 @@ def lighting(*, std: float = 0.1) -> Callable:
 
 
 def standardise_as(
-    *,
-    mean: Sequence[float],
-    std: Sequence[float],
-    as_mean: Sequence[float],
-    as_std: Sequence[float],
+    *, mean: Numbers, std: Numbers, as_mean: Numbers, as_std: Numbers
 ) -> Callable:
     """x' = (x - mean) / std * as_std + as_mean, by channel; x' may leave [0, 1].
 
@@ -170,8 +166,7 @@ def standardise_as(
                 f"0, got {values}; change {name}"
             )
     mean, std, as_mean, as_std = (
-        jnp.asarray(values, jnp.float32).reshape(1, 1, 1, -1)
-        for values in (mean, std, as_mean, as_std)
+        jnp.asarray(x, jnp.float32).reshape(1, 1, 1, -1) for x in given.values()
     )
 
     def apply(batch, key):
@@ -189,10 +184,9 @@ def blur(
     The Gaussian is cut off: it has 2 r + 1 points a side, r = floor(h kernel) // 2 with
     h the height, but at least 1.
     """
-    options.check_range("blur", "sigma", sigma[0], 1e-3, math.inf)
-    options.check_range("blur", "sigma", sigma[1], sigma[0], math.inf)
-    options.check_range("blur", "kernel", kernel, 0, 1)
-    options.check_range("blur", "p", p, 0, 1)
+    options.check_range("blur", 1e-3, math.inf, sigma=sigma[0])
+    options.check_range("blur", sigma[0], math.inf, sigma=sigma[1])
+    options.check_range("blur", 0, 1, kernel=kernel, p=p)
 
     def one(image: Float[Array, "h w 3"], key) -> Float[Array, "h w 3"]:
         k_gate, k_sigma = jax.random.split(key)
@@ -230,12 +224,12 @@ def gaussian_noise(*, sigma: float | Sequence[float] = 0.5, p: float = 0.5) -> C
     """
     several = tuple(sigma) if isinstance(sigma, Sequence) else (sigma,)
     for one in several:
-        options.check_range("gaussian_noise", "sigma", one, 0, math.inf)
+        options.check_range("gaussian_noise", 0, math.inf, sigma=one)
     if not several:
         raise ValueError(
             "gaussian_noise: sigma must be a number or several, got none; give one"
         )
-    options.check_range("gaussian_noise", "p", p, 0, 1)
+    options.check_range("gaussian_noise", 0, 1, p=p)
 
     def noisy(x, k):
         k_gate, k_sigma, k_noise = jax.random.split(k, 3)

@@ -29,7 +29,6 @@ integers.
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
 from typing import NamedTuple
 
 import jax
@@ -41,6 +40,7 @@ from jbias.augment import memory
 
 Pixels = Int[Array, "h w"]
 Amount = Float[Array, ""]
+Pair = tuple[Amount | float, Amount | float]
 Fraction = tuple[Array, Array, Array]  # Limbs of a number in [0, 1).
 
 MAX_ANGLE = 30  # Degrees.
@@ -152,9 +152,8 @@ def _rotate(h: int, w: int, degrees: Amount) -> Ramps:
 @functools.cache
 def _turns(h: int, w: int) -> tuple[Int[np.ndarray, "n 3 m"], ...]:
     """The four ramps of each angle."""
-    cos, sin = np.array(
-        [cosine_and_sine(degrees) for degrees in range(-MAX_ANGLE, MAX_ANGLE + 1)]
-    ).T
+    angles = range(-MAX_ANGLE, MAX_ANGLE + 1)
+    cos, sin = np.array([cosine_and_sine(degrees) for degrees in angles]).T
     x, y = np.arange(w) + 0.5 - w / 2, np.arange(h) + 0.5 - h / 2
     cos, sin = cos[:, None], sin[:, None]
     ramps = (cos * x + w / 2, sin * y, -sin * x, cos * y + h / 2)
@@ -168,11 +167,7 @@ def _limbs(x: Float[np.ndarray, "n m"]) -> Int[np.ndarray, "n 3 m"]:
 
 
 def _linear(
-    h: int,
-    w: int,
-    *,
-    shear: tuple[Amount | float, Amount | float] = (0.0, 0.0),
-    shift: tuple[Amount | float, Amount | float] = (0.0, 0.0),
+    h: int, w: int, *, shear: Pair = (0.0, 0.0), shift: Pair = (0.0, 0.0)
 ) -> Ramps:
     """X = x + shear[0] y + shift[0], Y = y + shear[1] x + shift[1]."""
     _fits(h, w)
@@ -189,12 +184,8 @@ def _linear(
         middle = (fixed & ((1 << rest) - 1)) << (_LIMB - rest)
         return jnp.stack([fixed >> rest, middle, jnp.zeros_like(fixed)])
 
-    return Ramps(
-        straight(w, shift[0]),
-        sloped(h, shear[0]),
-        sloped(w, shear[1]),
-        straight(h, shift[1]),
-    )
+    x = straight(w, shift[0]), sloped(h, shear[0])
+    return Ramps(*x, sloped(w, shear[1]), straight(h, shift[1]))
 
 
 def _sampler(read: Callable, rotate: Callable, linear: Callable) -> Sampler:
@@ -205,7 +196,7 @@ def _sampler(read: Callable, rotate: Callable, linear: Callable) -> Sampler:
         "translate_x": lambda h, w, amount: linear(h, w, shift=(amount, 0.0)),
         "translate_y": lambda h, w, amount: linear(h, w, shift=(0.0, amount)),
     }
-    return Sampler(read, MappingProxyType(maps))
+    return Sampler(read, maps)
 
 
 BILINEAR = _sampler(bilinear, _rotate, _linear)
@@ -225,20 +216,15 @@ def nearest(image: Pixels, matrix: Int[Array, "6"]) -> Pixels:
 
 
 def _linear_nearest(
-    h: int,
-    w: int,
-    *,
-    shear: tuple[Amount | float, Amount | float] = (0.0, 0.0),
-    shift: tuple[Amount | float, Amount | float] = (0.0, 0.0),
+    h: int, w: int, *, shear: Pair = (0.0, 0.0), shift: Pair = (0.0, 0.0)
 ) -> Int[Array, "6"]:
     """As `_linear`; a shear in 16 bits, and what it adds at half a pixel, are rounded."""
-    slope, start = (
-        [
-            jnp.floor(jnp.asarray(factor) * unit + 0.5).astype(jnp.int32)
-            for factor in shear
-        ]
-        for unit in (_UNIT, _HALF)
-    )
+
+    def rounded(x: Amount) -> Int[Array, ""]:
+        return jnp.floor(x + 0.5).astype(jnp.int32)
+
+    slopes = [jnp.asarray(x) for x in shear]
+    slope, start = ([rounded(x * unit) for x in slopes] for unit in (_UNIT, _HALF))
     c, f = (
         _HALF + half + jnp.asarray(pixels).astype(jnp.int32) * _UNIT
         for half, pixels in zip(start, shift)
@@ -293,9 +279,8 @@ def join_channels(channels) -> Pixels:
 
 def look_up(pixels: Pixels, table: Table) -> Pixels:
     """Replaces each value by the table's."""
-    return join_channels(
-        take(table[i], x) for i, x in enumerate(split_channels(pixels))
-    )
+    channels = enumerate(split_channels(pixels))
+    return join_channels(take(table[i], x) for i, x in channels)
 
 
 def identity_table() -> Table:
@@ -310,9 +295,8 @@ def posterize(bits: Float[Array, ""]) -> Table:
 
 def solarize(threshold: Float[Array, ""]) -> Table:
     """Inverts values from the threshold on."""
-    return jnp.where(
-        identity_table() < threshold, identity_table(), 255 - identity_table()
-    )
+    same = identity_table()
+    return jnp.where(same < threshold, same, 255 - same)
 
 
 def equalize(pixels: Pixels) -> Table:
@@ -378,9 +362,8 @@ def _shortfalls() -> tuple[UInt32[np.ndarray, "256 256 2"], Int[np.ndarray, "256
             span = high - low
             ties = i[low : high + 1 : periods[span]]
             scale = 255.0 / span
-            short = (ties * scale + -low * scale).astype(int) < 255 * (
-                ties - low
-            ) // span
+            exact = 255 * (ties - low) // span
+            short = (ties * scale + -low * scale).astype(int) < exact
             words[low, high] = sum(1 << int(t) for t in np.flatnonzero(short))
     return np.stack([words & 0xFFFFFFFF, words >> 32], -1).astype(np.uint32), periods
 
@@ -435,38 +418,28 @@ def blend(degenerate: Pixels, pixels: Pixels, factor: Float[Array, ""]) -> Pixel
         value = start.astype(jnp.float32) + (coarse * step + fine * step)
         return jnp.clip(value, 0, 255).astype(jnp.int32)
 
-    return join_channels(
-        one(a, b) for a, b in zip(split_channels(degenerate), split_channels(pixels))
-    )
+    return join_channels(map(one, split_channels(degenerate), split_channels(pixels)))
 
 
 WARPS = ("rotate", "shear_x", "shear_y", "translate_x", "translate_y")
 # (image, amount) -> the new value of each old one.
-TABLES: Mapping[str, Callable[[Pixels, Amount], Table]] = MappingProxyType(
-    {
-        "autocontrast": lambda image, amount: autocontrast(image),
-        "equalize": lambda image, amount: equalize(image),
-        "posterize": lambda image, amount: posterize(amount),
-        "solarize": lambda image, amount: solarize(amount),
-    }
-)
+TABLES: Mapping[str, Callable[[Pixels, Amount], Table]] = {
+    "autocontrast": lambda image, amount: autocontrast(image),
+    "equalize": lambda image, amount: equalize(image),
+    "posterize": lambda image, amount: posterize(amount),
+    "solarize": lambda image, amount: solarize(amount),
+}
 # image -> what the factor leads away from.
-BLENDS: Mapping[str, Callable[[Pixels], Pixels]] = MappingProxyType(
-    {
-        "colour": grey,
-        "contrast": mean_grey,
-        "brightness": jnp.zeros_like,
-        "sharpness": smooth,
-    }
-)
+BLENDS: Mapping[str, Callable[[Pixels], Pixels]] = {
+    "colour": grey,
+    "contrast": mean_grey,
+    "brightness": jnp.zeros_like,
+    "sharpness": smooth,
+}
 
 
 def apply(
-    image: Pixels,
-    kind: Int[Array, ""],
-    amount: Amount,
-    names: Sequence[str],
-    sampler: Sampler = BILINEAR,
+    image: Pixels, kind: Array, amount: Amount, names: Sequence[str], sampler=BILINEAR
 ) -> Pixels:
     """Applies names[kind] as a warp, a table and a blend, two of which do nothing."""
 

@@ -17,6 +17,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 from jbias.augment import augmix, options, pillow, sampling
 
 Image = Float[Array, "h w 3"]
+Share = Float[Array, "*count"]
 _SMALLEST = 1e-37
 
 
@@ -36,15 +37,14 @@ def make(
     with coefficients drawn by `beta` (`coefficients`) and cut to [0, 1].
     With k=0 and start=0 nothing is changed.
     """
-    options.check_range("pixmix", "k", k, 0, 100)
-    options.check_range("pixmix", "severity", severity, 0.1, 10)
-    options.check_range("pixmix", "start", start, 0, 1)
+    options.check_range("pixmix", 0, 100, k=k)
+    options.check_range("pixmix", 0.1, 10, severity=severity)
+    options.check_range("pixmix", 0, 1, start=start)
     names = augmix.ALL_OPERATIONS if all_ops else augmix.OPERATIONS
 
     def one(image: Image, picture: Image, key: PRNGKeyArray) -> Image:
-        u_op, u_first, u_rounds, u_own, u_sum, u_ab = sampling.uniforms(
-            key, (3, k + 1), (), (), (k,), (k,), (3, k)
-        )
+        shapes = (3, k + 1), (), (), (k,), (k,), (3, k)
+        u_op, u_first, u_rounds, u_own, u_sum, u_ab = sampling.uniforms(key, *shapes)
         drawn = augmix.operations(u_op, names, severity, image.shape[:2])
         pixels = pillow.pack(image)
         copies = jax.lax.map(
@@ -70,8 +70,7 @@ def make(
             raise ValueError(
                 "pixmix: batch['other'] must hold a picture for each image "
                 f"{image.shape}, got {other and other['image'].shape}; set "
-                "config.train.other to "
-                "dict(data='fractals', split='train')"
+                "config.train.other to dict(data='fractals', split='train')"
             )
         keys = sampling.keys(key, len(image))
         return {**batch, "image": jax.vmap(one)(image, other["image"], keys)}
@@ -79,9 +78,7 @@ def make(
     return apply
 
 
-def coefficients(
-    u: Float[Array, "3 count"], beta: float
-) -> tuple[Float[Array, "count"], Float[Array, "count"]]:
+def coefficients(u: Float[Array, "3 count"], beta: float) -> tuple[Share, Share]:
     """a and b of uniform numbers: a convex-like pair, or one away from the partner.
 
     With even chances a ~ Beta(beta, 1) and b ~ Beta(1, beta), or a ~ 1 + Beta(1, beta)
@@ -95,23 +92,17 @@ def coefficients(
     return jnp.where(convex, high_a, 2 - high_a), jnp.where(convex, low, -low)
 
 
-def mix_two(
-    u: Image,
-    v: Image,
-    a: Float[Array, ""],
-    b: Float[Array, ""],
-    summed: Bool[Array, ""],
-) -> Image:
+def mix_two(u: Image, v: Image, a: Share, b: Share, summed: Bool[Array, ""]) -> Image:
     """Adds or multiplies two images, cut to [0, 1]."""
     return jnp.clip(jnp.where(summed, add(u, v, a, b), multiply(u, v, a, b)), 0, 1)
 
 
-def add(u: Image, v: Image, a: Float[Array, ""], b: Float[Array, ""]) -> Image:
+def add(u: Image, v: Image, a: Share, b: Share) -> Image:
     """a u + b v, where grey is zero: a (2u - 1) + b (2v - 1), brought back."""
     return a * u + b * v + (1 - a - b) / 2
 
 
-def multiply(u: Image, v: Image, a: Float[Array, ""], b: Float[Array, ""]) -> Image:
+def multiply(u: Image, v: Image, a: Share, b: Share) -> Image:
     """u^a v^b, where grey is one: (2u)^a max(2v, 1e-37)^b / 2, for positive a."""
     logs = a * jnp.log(2 * u) + b * jnp.log(jnp.maximum(2 * v, _SMALLEST))
     return jnp.where(u > 0, jnp.exp(logs) / 2, 0)

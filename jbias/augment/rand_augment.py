@@ -17,20 +17,9 @@ from jbias.augment import options, pillow, sampling
 from jbias.augment.pillow import NEAREST
 
 OPERATIONS = (
-    "identity",
-    "shear_x",
-    "shear_y",
-    "translate_x",
-    "translate_y",
-    "rotate",
-    "brightness",
-    "colour",
-    "contrast",
-    "sharpness",
-    "posterize",
-    "solarize",
-    "autocontrast",
-    "equalize",
+    *("identity", "shear_x", "shear_y", "translate_x", "translate_y", "rotate"),
+    *("brightness", "colour", "contrast", "sharpness"),
+    *("posterize", "solarize", "autocontrast", "equalize"),
 )
 BINS = 31
 
@@ -42,7 +31,7 @@ def make(*, num_ops: int = 2, magnitude: int = 9) -> Callable:
     rotations by 30 degrees, factors 0.1 or 1.9, 4 bits are kept and all is inverted;
     what has a direction takes either with even chances. Images become 8 bits.
     """
-    options.check_range("rand_augment", "num_ops", num_ops, 0, 100)
+    options.check_range("rand_augment", 0, 100, num_ops=num_ops)
     if magnitude not in range(BINS):
         raise ValueError(
             f"rand_augment: magnitude must be a whole number from 0 to {BINS - 1}, got "
@@ -52,10 +41,8 @@ def make(*, num_ops: int = 2, magnitude: int = 9) -> Callable:
     def one(x: Float[Array, "h w 3"], key) -> Float[Array, "h w 3"]:
         amounts = jnp.asarray(signed(magnitude, *x.shape[:2]))
         which, side = sampling.uniforms(key, (num_ops,), (num_ops,))
-        kind, side = (
-            sampling.integers(which, len(OPERATIONS)),
-            sampling.integers(side, 2),
-        )
+        kind = sampling.integers(which, len(OPERATIONS))
+        side = sampling.integers(side, 2)
 
         def step(i, pixels):
             amount = amounts[side[i], kind[i]]

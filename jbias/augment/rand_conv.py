@@ -50,9 +50,9 @@ def make(
             f"rand_conv: sizes must be odd and at least one, got {tuple(sizes)}; "
             "change sizes"
         )
-    options.check_count("rand_conv", "views", views)
-    options.check_range("rand_conv", "p", p, 0, 1)
-    options.check_range("rand_conv", "consistency", consistency, 0, math.inf)
+    options.check_plain("rand_conv", "1 or more", views=views)
+    options.check_range("rand_conv", 0, 1, p=p)
+    options.check_range("rand_conv", 0, math.inf, consistency=consistency)
 
     def filtered(image, key):
         k_filter, k_share = jax.random.split(key)
@@ -107,13 +107,8 @@ def convolve(
     image: Float[Array, "b h w c"], kernel: Float[Array, "k k c c"]
 ) -> Float[Array, "b h w c"]:
     """Convolves at the same size, with zeros around the image."""
-    return jax.lax.conv_general_dilated(
-        image,
-        kernel,
-        (1, 1),
-        "SAME",
-        dimension_numbers=("NHWC", "HWIO", "NHWC"),
-        # As narrow as TF32 these products would show in 8-bit images; three products in
-        # bfloat16, which HIGH are on a TPU, do not.
-        precision="high" if xla.platform() == "tpu" else "highest",
-    )
+    own = dict(dimension_numbers=("NHWC", "HWIO", "NHWC"))
+    # As narrow as TF32 these products would show in 8-bit images; three products in
+    # bfloat16, which HIGH are on a TPU, do not.
+    own["precision"] = "high" if xla.platform() == "tpu" else "highest"
+    return jax.lax.conv_general_dilated(image, kernel, (1, 1), "SAME", **own)

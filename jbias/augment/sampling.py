@@ -60,9 +60,8 @@ def orders_across(
         k_domains, *k_lines = jax.random.split(k, 3)
         rank = jax.vmap(lambda d: jax.random.uniform(jax.random.fold_in(k_domains, d)))
         place = rank(domain)
-        taker, giver = (
-            jnp.lexsort((jax.random.uniform(k, (group,)), place)) for k in k_lines
-        )
+        draws = (jax.random.uniform(k, (group,)) for k in k_lines)
+        taker, giver = (jnp.lexsort((draw, place)) for draw in draws)
         largest = jnp.sum(domain[:, None] == domain[None, :], axis=1).max()
         giver = giver[(jnp.arange(group) + largest) % group]
         return jnp.zeros(group, giver.dtype).at[taker].set(giver)

@@ -38,8 +38,7 @@ def make(
     All rows of one example (its "views") are stylised together. The result is cut to
     [0, 1]. At p = 0 the batch is returned as it is.
     """
-    options.check_range("stylize", "p", p, 0, 1)
-    options.check_range("stylize", "alpha", alpha, 0, 1)
+    options.check_range("stylize", 0, 1, p=p, alpha=alpha)
     options.check_choice("stylize", "styles", styles, STYLES)
     count = _count(p, mix_group, alone=styles == "other")
 
@@ -51,11 +50,10 @@ def make(
         place = jnp.arange(batch["image"].shape[0] // views) % mix_group
         order = sampling.permute(place, k_which, group=mix_group)
         order = order.reshape(-1, mix_group)
-        chosen = jax.tree.map(
-            lambda x: take(x, order[:, :count]) if jnp.ndim(x) else x, batch
-        )
+        first, others = order[:, :count], order[:, count:]
+        chosen = jax.tree.map(lambda x: take(x, first) if jnp.ndim(x) else x, batch)
         new = stylised(chosen, k_style, count)
-        rest = take(batch["image"], order[:, count:])
+        rest = take(batch["image"], others)
         both = (x.reshape(len(order), -1, *x.shape[1:]) for x in (new, rest))
         mixed = jnp.concatenate(tuple(both), axis=1).reshape(batch["image"].shape)
         return take(mixed, jnp.argsort(order, axis=1))

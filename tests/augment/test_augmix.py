@@ -75,8 +75,8 @@ def test_a_share_of_nothing_gives_the_image(monkeypatch):
     draw = augmix.draw
 
     def without(*args):
-        *chains, m = draw(*args)
-        return *chains, jnp.zeros_like(m)
+        chains, m = draw(*args)
+        return chains, jnp.zeros_like(m)
 
     monkeypatch.setattr(augmix, "draw", without)
     image = made()["image"].reshape(B, 3, SIZE, SIZE, 3)
@@ -91,14 +91,9 @@ def test_a_chain_is_its_operations_in_turn():
     chain = [names.index(name) for name in ("posterize", "rotate", "equalize")]
     kind = jnp.asarray([chain, chain[::-1]])
     amount = jnp.asarray([[2.0, -7, 0], [0, 5, 1]])
-    found = augmix.mixture(
-        BATCH["image"][0],
-        names,
-        kind,
-        amount,
-        jnp.asarray([2, 3]),
-        jnp.asarray([0.75, 0.25]),
-    )
+    ends = jnp.asarray([2, 3]), jnp.asarray([0.75, 0.25])
+    chains = augmix.Chains(kind, amount, *ends)
+    found = augmix.mixture(BATCH["image"][0], names, chains)
     picture = Image.fromarray(BYTES[0])
     bilinear = Image.Resampling.BILINEAR
     one = ImageOps.posterize(picture, 2).rotate(-7, bilinear)
@@ -145,7 +140,8 @@ def drawn(depth=-1, alpha=1.0, width=3, count=2000):
     keys = sampling.keys(KEY, count)
     args = 1, augmix.OPERATIONS, 1.0, width, depth, alpha, (8, 8)
     draw = jax.jit(jax.vmap(lambda key: augmix.draw(key, *args)))
-    return [np.asarray(x)[:, 0] for x in draw(keys)]
+    chains, m = draw(keys)
+    return [np.asarray(x)[:, 0] for x in (*chains, m)]
 
 
 @pytest.mark.quick("1.0")
