@@ -5,16 +5,14 @@ from collections.abc import Callable, Mapping
 
 from jbias.algos import (
     base,
-    coral,
     debiased,
     dfr,
     dsu,
-    efdmix,
     erm,
     frozen,
     group_dro,
     infodrop,
-    irm,
+    invariance,
     linear_probe,
     mixstyle,
     padain,
@@ -22,21 +20,20 @@ from jbias.algos import (
     reweight,
     sagnet,
     simclr,
-    vrex,
 )
 
 ALGOS: Mapping[str, Callable[..., base.Algo]] = types.MappingProxyType(
     {
         "erm": erm.make,
-        "coral": coral.make,
+        "coral": invariance.coral,
         "debiased": debiased.make,
         "dfr": dfr.make,
         "dsu": dsu.make,
-        "efdmix": efdmix.make,
+        "efdmix": mixstyle.efdmix,
         "frozen_filters": frozen.make,
         "group_dro": group_dro.make,
         "infodrop": infodrop.make,
-        "irm": irm.make,
+        "irm": invariance.irm,
         "linear_probe": linear_probe.make,
         "mixstyle": mixstyle.make,
         "padain": padain.make,
@@ -44,6 +41,6 @@ ALGOS: Mapping[str, Callable[..., base.Algo]] = types.MappingProxyType(
         "reweight": reweight.make,
         "sagnet": sagnet.make,
         "simclr": simclr.make,
-        "vrex": vrex.make,
+        "vrex": invariance.vrex,
     }
 )

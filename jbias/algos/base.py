@@ -12,6 +12,7 @@ number of micro-batches; "views", a number: so many consecutive rows show one im
 and the data set's own columns, such as "index" or "attribute".
 """
 
+import functools
 import types
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any, NamedTuple, cast
@@ -114,13 +115,10 @@ def forward(
     method does not visit are passed through.
     """
     variables = {"params": params, "stats": stats}
+    run = functools.partial(net.apply, variables, image, key, method=method, **kw)
     if not train:
-        out = net.apply(variables, image, key, method=method, train=False, **kw)
-        return cast(Array, out), dict(stats)
-    applied = net.apply(
-        variables, image, key, method=method, train=True, mutable=["stats"], **kw
-    )
-    out, new = cast(tuple[Array, Mapping], applied)
+        return cast(Array, run(train=False)), dict(stats)
+    out, new = cast(tuple[Array, Mapping], run(train=True, mutable=["stats"]))
     return out, {**stats, **new["stats"]}
 
 
@@ -142,8 +140,7 @@ def forward_features(
     with nn.intercept_methods(note):
         logits, new = forward(net, *args, train=train)
     (h,) = seen
-    if h.ndim == 4:
-        h = jnp.mean(h, (1, 2))
+    h = jnp.mean(h, (1, 2)) if h.ndim == 4 else h
     return logits, h.astype(jnp.float32), new
 
 
@@ -154,9 +151,8 @@ def objective(logits: Float[Array, "b k"], batch: Batch) -> Float[Array, ""]:
     the batch has a "consistency", that many times the divergence between the "views" of
     each image is added.
     """
-    return with_consistency(
-        weighted_mean(example_losses(logits, batch), batch), logits, batch
-    )
+    loss = weighted_mean(example_losses(logits, batch), batch)
+    return with_consistency(loss, logits, batch)
 
 
 def example_losses(logits: Float[Array, "b k"], batch: Batch) -> Float[Array, "b"]:

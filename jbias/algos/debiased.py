@@ -24,6 +24,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
+from flax import traverse_util
 
 from jbias.algos import base, erm
 from jbias.augment import options, sampling
@@ -78,9 +79,8 @@ def make(
             f"debiased: aux_bn must be False for {type(net).__name__}, which has no "
             "batch norm, got True"
         )
-    pair = functools.partial(
-        _biasbed if variant else _pair, net, transfer, gamma, alpha, mix_group
-    )
+    make_pair = _biasbed if variant else _pair
+    pair = functools.partial(make_pair, net, transfer, gamma, alpha, mix_group)
 
     def losses(params, stats, batch, key, static=None):
         k_clean, k_styled, k_pair, k_mix = jax.random.split(key, 4)
@@ -92,23 +92,17 @@ def make(
         weights, noted = params["net"], seen
         if aux_bn:
             weights, noted = _overlay(params["net"], params["aux"]), stats["aux"]
-        styled_logits, noted = base.forward(
-            net, weights, noted, styled["image"], k_styled
-        )
+        run = functools.partial(base.forward, net, weights, noted)
+        styled_logits, noted = run(styled["image"], k_styled)
         new = {"net": seen, "aux": noted} if aux_bn else {"net": noted}
         own = base.objective(logits, clean)
         theirs = base.objective(styled_logits, styled)
         metrics = {"loss_clean": own, "loss_stylised": theirs}
         return {"class": (own + theirs) / 2}, base.Aux({**stats, **new}, metrics)
 
-    grid = functools.partial(_grid, milestones)
-    return base.Algo(
-        net,
-        losses,
-        parts={"aux": _init} if aux_bn else {},
-        static=grid if multi_grid else base.no_static,
-        mix_group=mix_group,
-    )
+    static = functools.partial(_grid, milestones) if multi_grid else base.no_static
+    parts = {"aux": _init} if aux_bn else {}
+    return base.Algo(net, losses, parts=parts, static=static, mix_group=mix_group)
 
 
 def _check(transfer, gamma, alpha, stylised, variant, mix) -> None:
@@ -127,11 +121,9 @@ def _check(transfer, gamma, alpha, stylised, variant, mix) -> None:
 
 def _pair(net, transfer, gamma, alpha, mix_group, batch, small, key) -> tuple:
     """The clean batch, and the stylised one with both labels."""
-    swap = functools.partial(
-        sampling.permute, key=key, group=mix_group, views=batch.get("views", 1)
-    )
+    own, views = batch["target"], batch.get("views", 1)
+    swap = functools.partial(sampling.permute, key=key, group=mix_group, views=views)
     image = transfer(small, functools.partial(jax.tree.map, swap), alpha)
-    own = batch["target"]
     target = gamma * own + (1 - gamma) * swap(own)
     image = jax.lax.stop_gradient(image)
     return batch, {**batch, "image": image, "target": target}
@@ -139,9 +131,7 @@ def _pair(net, transfer, gamma, alpha, mix_group, batch, small, key) -> tuple:
 
 def _biasbed(net, transfer, gamma, alpha, mix_group, batch, small, key) -> tuple:
     """The same in BiasBed: the mean of all losses meets the mean of all weights."""
-    mean, std = (
-        np.asarray(v, np.float32)[None, None, None] for v in (net.mean, net.std)
-    )
+    mean, std = np.float32([net.mean, net.std])[:, None, None, None]
     small = {**small, "image": (small["image"] - mean) / std}
     share = (1 + gamma) / 2
     clean, styled = _pair(net, transfer, share, alpha, mix_group, batch, small, key)
@@ -174,24 +164,14 @@ def _shrunk(batch: base.Batch, halvings: int, least: int) -> dict[str, Any]:
 def _init(key, image, net_variables) -> dict[str, Any]:
     """Copies the net's batch norms: the modules that keep statistics."""
     stats = net_variables["stats"]
-    norms = {"params": _norm_parameters(net_variables["params"], stats), "stats": stats}
-    return jax.tree.map(jnp.copy, norms)  # Donated buffers must not meet twice.
-
-
-def _norm_parameters(params: Mapping, stats: Mapping) -> dict[str, Any]:
-    """The parameters of the modules that have statistics."""
-    return {
-        name: _norm_parameters(params[name], inner)
-        if all(isinstance(value, Mapping) for value in inner.values())
-        else params[name]
-        for name, inner in stats.items()
-    }
+    params = traverse_util.flatten_dict(net_variables["params"])
+    norms = {path[:-1] for path in traverse_util.flatten_dict(stats)}
+    own = {path: value for path, value in params.items() if path[:-1] in norms}
+    copied = {"params": traverse_util.unflatten_dict(own), "stats": stats}
+    return jax.tree.map(jnp.copy, copied)  # Donated buffers must not meet twice.
 
 
 def _overlay(tree: Mapping, top: Mapping) -> dict[str, Any]:
     """Lays one tree over another; what it lacks stays."""
-    return {
-        name: _overlay(value, top[name]) if isinstance(value, Mapping) else top[name]
-        for name, value in tree.items()
-        if name in top
-    } | {name: value for name, value in tree.items() if name not in top}
+    below, above = map(traverse_util.flatten_dict, (tree, top))
+    return traverse_util.unflatten_dict({**below, **above})

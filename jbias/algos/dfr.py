@@ -31,11 +31,8 @@ def make(net: nn.Module) -> base.Algo:
 
     The metric "zeros" is the share of weights that are 0.
     """
-    axes = {
-        path[2:]: len(shape)
-        for path, shape in base.parameters(net).items()
-        if path[:2] == ("net", "fc")
-    }
+    weights = base.parameters(net).items()
+    axes = {path[2:]: len(x) for path, x in weights if path[:2] == ("net", "fc")}
     if axes != {("kernel",): 2, ("bias",): 1}:
         raise ValueError(
             f"dfr: needs a net that ends in a linear layer, got {type(net).__name__}; "
@@ -65,7 +62,7 @@ def make(net: nn.Module) -> base.Algo:
         start = {name: jnp.zeros(shape) for name, shape in shapes.items()}
         return {"params": jax.tree.map(jnp.zeros_like, linear), "stats": start}
 
-    updates = (base.Update("class", _in_head),)
+    updates = (base.Update("class", lambda path: path[0] == "head"),)
     return base.Algo(net, losses, updates, {"head": init}, settle=settle)
 
 
@@ -103,7 +100,3 @@ def folded(
     kernel = head["kernel"] / deviation[:, None]
     shift = jnp.matmul(mean, kernel, precision=jax.lax.Precision.HIGHEST)
     return {"kernel": kernel, "bias": head["bias"] - shift}
-
-
-def _in_head(path: base.Path) -> bool:
-    return path[0] == "head"

@@ -23,6 +23,8 @@ from jbias.models import taps
 
 _EPS = 1e-6
 
+Stats = feature_stats.Stats
+
 
 def make(
     net: nn.Module,
@@ -54,7 +56,6 @@ def make(
         return erm.make(net)._replace(mix_group=mix_group)
 
     change = functools.partial(disturb, factor=factor, group=mix_group)
-
     tap = rescaling_tap(lambda x, site: site in sites, change, p)
     return erm.make(net.clone(tap=tap))._replace(mix_group=mix_group)
 
@@ -84,13 +85,8 @@ def default_sites(net: nn.Module) -> tuple[str, ...]:
 
 
 def disturb(
-    mean: Float[Array, "b c"],
-    var: Float[Array, "b c"],
-    key: PRNGKeyArray,
-    *,
-    factor: float,
-    group: int,
-) -> tuple[Float[Array, "b c"], Float[Array, "b c"]]:
+    mean: Stats, var: Stats, key: PRNGKeyArray, *, factor: float, group: int
+) -> tuple[Stats, Stats]:
     """Moves each image's channel means and deviations by noise.
 
     Returns a and b of a x + b = (x - m) / s * (s + e1 S) + m + e2 M, given the moments
@@ -102,8 +98,7 @@ def disturb(
     grouped = sampling.split_groups(own, group=group)
     spread = jnp.var(grouped, axis=1, ddof=1, keepdims=True)
     spread = jnp.broadcast_to(jnp.sqrt(spread + _EPS), grouped.shape)
-    noise = sampling.draw_each(
-        lambda k: jax.random.normal(k, own.shape[1:]), key, len(own)
-    )
+    normal = functools.partial(jax.random.normal, shape=own.shape[1:])
+    noise = sampling.draw_each(normal, key, len(own))
     new = own + factor * noise * spread.reshape(own.shape)
     return feature_stats.affine_between(own, new)

@@ -8,8 +8,6 @@ an adjustment counts for it even then. Weights are kept as logarithms, so that n
 ever lost to rounding.
 """
 
-from collections.abc import Mapping
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -27,7 +25,7 @@ def make(
     eta: float = 0.01,
     adjustment: float = 0.0,
     by: str = groups.GROUP,
-    columns: Mapping[str, np.ndarray] | None = None,
+    columns: groups.Columns | None = None,
 ) -> base.Algo:
     """L = sum_g q_g L_g;  q_g <- q_g exp(eta (L_g + C / sqrt(n_g))) / (their sum).
 

@@ -1,13 +1,11 @@
 """Groups of examples, by class and attribute or environment, and penalties on them.
 
 A spec names the columns, joined by +, such as "class+attribute" or "domain", where "class"
-is the label and "group" short for "class+attribute". `penalised` is what the algorithms
-with invariance penalties share: the class loss plus a term between environments.
+is the label and "group" short for "class+attribute".
 """
 
-import functools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import jax
@@ -16,8 +14,7 @@ import numpy as np
 from flax import linen as nn
 from jaxtyping import Array, Float, Int
 
-from jbias.algos import base, erm
-from jbias.augment import options
+from jbias.algos import base
 
 Columns = Mapping[str, np.ndarray]  # Of the training examples; "label" is the class.
 CLASS = "class"
@@ -36,13 +33,11 @@ class Groups(NamedTuple):
 
     def number(self, batch: base.Batch) -> Int[Array, "b"]:
         """The group of every example; its class is the target's largest."""
-        found = [
-            jnp.argmax(batch["target"], axis=1) if name == CLASS else batch[name]
-            for name in self.names
-        ]
-        return functools.reduce(
-            lambda done, one: done * one[1] + one[0], zip(found, self.sizes), 0
-        )
+        number = 0
+        for name, size in zip(self.names, self.sizes, strict=True):
+            own = jnp.argmax(batch["target"], axis=1) if name == CLASS else batch[name]
+            number = number * size + own
+        return number
 
     def members(self, batch: base.Batch) -> Float[Array, "b g"]:
         """The weight of every example in its own group, and 0 in the others."""
@@ -121,58 +116,3 @@ def evaluation_only(name: str, net: nn.Module) -> base.Algo:
         )
 
     return base.Algo(net, losses)
-
-
-def penalised(
-    name: str,
-    net: nn.Module,
-    penalty: Callable,
-    weight: float,
-    by: str,
-    columns: Mapping[str, np.ndarray] | None,
-    *,
-    anneal: float = 0.0,
-    rescaled: bool = False,
-) -> base.Algo:
-    """ERM with weight * penalty(logits, features, batch, members) added to its loss.
-
-    features: what the linear layer reads; members: (b e), weights of the examples in
-    their own environments. In the first share `anneal` of the stage's steps the weight is
-    1 at most. rescaled: the sum is divided by the weight where that is above 1. With
-    weight 0 it is ERM to the bit. `name` is what errors say.
-    """
-    if isinstance(weight, int | float) and not weight >= 0:
-        raise ValueError(
-            f"{name}: the penalty's weight must be 0 or more, got {weight}"
-        )
-    options.check_range(name, 0, 1, anneal=anneal)
-    if options.is_statically(weight, 0):
-        return erm.make(net)
-    if columns is None:
-        return evaluation_only(name, net)
-    known = environments(name, columns, by)
-
-    def losses(params, stats, batch, key, static=None):
-        own = params["net"], stats["net"]
-        logits, h, new = base.forward_features(net, *own, batch["image"], key)
-        loss = base.objective(logits, batch)
-        term = penalty(logits, h, batch, known.members(batch))
-        strength = jnp.minimum(weight, 1) if static is False else weight
-        total = loss + strength * term
-        if rescaled:
-            total = total / jnp.maximum(strength, 1)
-        named = {"class": loss, "penalty": term, "penalised": total}
-        return named, base.Aux({**stats, "net": new}, {})
-
-    return base.Algo(
-        net,
-        losses,
-        (base.Update("penalised"),),
-        static=functools.partial(_at_full_weight, anneal) if anneal else base.no_static,
-        whole_batch=True,
-    )
-
-
-def _at_full_weight(anneal: float, step: int, steps: int) -> bool:
-    """Whether a step has the whole weight."""
-    return step >= round(anneal * steps)

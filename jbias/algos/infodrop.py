@@ -10,17 +10,18 @@ Deviations: never active in evaluation (the reference is, until fine-tuned; see
 
 import functools
 import math
-import types
 from collections.abc import Callable, Mapping
 
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from jbias.algos import base
 from jbias.augment import options, sampling
 from jbias.models import resnet
+
+Map = Float[Array, "b h w c"]
 
 # Of the stem: kernel, stride, and whether a 3x3 max-pool of stride 2 follows.
 _STEMS = {"imagenet": (7, 2, True), "small": (3, 1, False)}
@@ -56,20 +57,14 @@ def make(
             "infodrop: needs a ResNet, whose stem is one convolution of known patches, "
             f"got {type(net).__name__}; take a model such as resnet18"
         )
-    check = functools.partial(options.check_plain, "infodrop")
-    check("at least 0", rate=rate)
-    check("positive", temperature=temperature, bandwidth=bandwidth)
-    if radius < 1 or offsets < 1:
-        raise ValueError(
-            f"infodrop: radius and offsets must be at least 1, got {radius}, {offsets}"
-        )
-    if sampling not in SAMPLERS or variant not in ("", "biasbed"):
-        raise ValueError(
-            f"infodrop: sampling must be one of {', '.join(SAMPLERS)} and "
-            f"variant '' or 'biasbed', got {sampling!r} and {variant!r}"
-        )
-    shares = dict(temperature=temperature, bandwidth=bandwidth)
-    shares |= dict(radius=radius, count=offsets)
+    options.check_plain("infodrop", "at least 0", rate=rate)
+    positive = dict(temperature=temperature, bandwidth=bandwidth)
+    options.check_plain("infodrop", "positive", **positive)
+    options.check_plain("infodrop", "at least 1", radius=radius, offsets=offsets)
+    options.check_choice("infodrop", "sampling", sampling, SAMPLERS)
+    if variant not in ("", "biasbed"):
+        raise ValueError(f"infodrop: variant must be '' or 'biasbed', got {variant!r}")
+    shares = dict(positive, radius=radius, count=offsets)
     drop = _dropper(net, SAMPLERS[sampling], rate, **shares)
 
     def losses(params, stats, batch, key, static=None):
@@ -96,27 +91,15 @@ def _dropper(net: nn.Module, sample: Callable, rate: float, **options) -> Callab
 
     Draws are by the images' names, if they have any, and else by their places.
     """
-    kernel, stride, pooled = _STEMS[net.stem]
+    options |= dict(zip(("kernel", "stride", "pooled"), _STEMS[net.stem], strict=True))
     mean, std = (
         jnp.asarray(v, jnp.float32).reshape(1, 1, 1, -1) for v in (net.mean, net.std)
     )
 
-    def drop(
-        stem: Float[Array, "b h w c"],
-        image: Float[Array, "b h2 w2 c2"],
-        key: PRNGKeyArray,
-        names: Int[Array, "b"] | None = None,
-    ) -> Float[Array, "b h w c"]:
+    def drop(stem: Map, image: Map, key: PRNGKeyArray, names=None) -> Map:
         k_offsets, k_draws = jax.random.split(key)
-        share = drop_shares(
-            (image - mean) / std,
-            k_offsets,
-            kernel=kernel,
-            stride=stride,
-            pooled=pooled,
-            alone=names is not None,
-            **options,
-        )
+        x, alone = (image - mean) / std, names is not None
+        share = drop_shares(x, k_offsets, alone=alone, **options)
         assert share.shape == stem.shape[:3], f"{share.shape} is not {stem.shape[:3]}"
         _, height, width, channels = stem.shape
         draws = int(rate * height * width)
@@ -136,7 +119,7 @@ def _dropper(net: nn.Module, sample: Callable, rate: float, **options) -> Callab
 
 
 def drop_shares(
-    x: Float[Array, "b h w c"],
+    x: Map,
     key: PRNGKeyArray,
     *,
     kernel: int,
@@ -174,7 +157,7 @@ def drop_shares(
 
 
 def _distances(
-    x: Float[Array, "b h w c"], offsets: Array, radius: int, *, kernel: int, stride: int
+    x: Map, offsets: Array, radius: int, *, kernel: int, stride: int
 ) -> Float[Array, "k b h2 w2"]:
     """Squared distances of each patch to itself displaced, for each offset."""
     b, h, w, _ = x.shape
@@ -193,12 +176,11 @@ def _distances(
             (one[:, within, within] - jax.lax.dynamic_slice(one, start, size)) ** 2
             for one in colours
         )
-        for axis in (1, 2):  # A box sum, one side after the other.
-            window, strides = [1, 1, 1], [1, 1, 1]
-            window[axis], strides[axis] = kernel, stride
-            each = jax.lax.reduce_window(
-                each, 0.0, jax.lax.add, window, strides, "VALID"
-            )
+        # A box sum, one side after the other.
+        for down, across in ((1, 0), (0, 1)):
+            window, strides = ((1, n**down, n**across) for n in (kernel, stride))
+            box = window, strides, "VALID"
+            each = jax.lax.reduce_window(each, 0.0, jax.lax.add, *box)
         return each
 
     return jnp.stack([distance(offset) for offset in offsets])
@@ -259,6 +241,4 @@ def sample_fast(
     return jax.random.uniform(key, (len(share), channels)) < chance[:, None]
 
 
-SAMPLERS: Mapping[str, Callable] = types.MappingProxyType(
-    {"exact": sample_exact, "fast": sample_fast}
-)
+SAMPLERS: Mapping[str, Callable] = {"exact": sample_exact, "fast": sample_fast}

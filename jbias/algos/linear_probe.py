@@ -5,6 +5,8 @@ Hinton, ICML 2020, https://arxiv.org/abs/2002.05709. Last-layer retraining again
 spurious features, from nothing and on standardised features, is dfr.py.
 """
 
+import functools
+
 import jax
 from flax import linen as nn
 
@@ -20,13 +22,10 @@ def make(net: nn.Module) -> base.Algo:
 
     def losses(params, stats, batch, key, static=None):
         own = params["net"], stats["net"]
-        f, _ = base.forward(
-            net, *own, batch["image"], None, method="features", stop=5, train=False
-        )
+        run = functools.partial(base.forward, net, *own, key=None, train=False)
+        f, _ = run(image=batch["image"], method="features", stop=5)
         f = jax.lax.stop_gradient(f)
-        logits, _ = base.forward(
-            net, *own, f, None, method="head_of", start=5, train=False
-        )
+        logits, _ = run(image=f, method="head_of", start=5)
         return {"class": base.objective(logits, batch)}, base.Aux(dict(stats), {})
 
     return base.Algo(net, losses, (base.Update("class", in_linear),))

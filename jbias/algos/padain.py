@@ -11,7 +11,6 @@ In most steps no site swaps anything; `skip_when_shut` then runs the plain progr
 
 import functools
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -33,9 +32,7 @@ def make(net: nn.Module, *, p: float = 0.01, mix_group: int = 32) -> base.Algo:
     p = 0 this is ERM to the bit.
     """
     options.check_plain("padain", "in [0, 1]", p=p)
-
     swap = functools.partial(feature_stats.permuted_adain, group=mix_group)
-
     tap = dsu.rescaling_tap(_acts, swap, p)
 
     def gates(*args):
@@ -58,9 +55,7 @@ def _acts(x: Float[Array, "b h w c"], site: str) -> bool:
     return "conv" in site and x.shape[1] * x.shape[2] > 1
 
 
-def skip_when_shut(
-    algo: base.Algo, plain: base.Algo, gates: Callable, p: Any
-) -> base.Algo:
+def skip_when_shut(algo: base.Algo, plain: base.Algo, gates: Callable, p) -> base.Algo:
     """`algo`, computed as `plain` in steps in which none of its gates is open.
 
     gates(params, stats, batch, key) tells of each whether it is open, with chance p;
@@ -80,24 +75,24 @@ def skip_when_shut(
         name = f"chance={1 - (1 - p) ** len(acts):.6g}" if known else "some"
 
         def way(losses):
-            def found(params):
-                found, push, aux = jax.vjp(
-                    lambda params: losses(params, *given, static), params, has_aux=True
-                )
+            def run(params):
+                def of_weights(params):
+                    return losses(params, *given, static)
+
+                found, push, aux = jax.vjp(of_weights, params, has_aux=True)
                 (grads,) = push(jax.tree.map(jnp.ones_like, found))
                 return (found, aux), grads
 
-            return found
+            return run
 
         @jax.custom_vjp
         def either(params):
             return both(params)[0]
 
         def both(params):
+            ways = way(algo.losses), way(plain.losses)
             with jax.named_scope(name):
-                return jax.lax.cond(
-                    _any_open(acts), way(algo.losses), way(plain.losses), params
-                )
+                return jax.lax.cond(_any_open(acts), *ways, params)
 
         def gradient(grads, given):
             (times,) = given[0].values()

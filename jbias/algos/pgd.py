@@ -8,11 +8,8 @@ Adversarially Robust ImageNet Models Transfer Better?", NeurIPS 2020,
 https://arxiv.org/abs/2007.08489: three steps of two thirds of eps.
 """
 
-import functools
-
 import jax
 from flax import linen as nn
-from jaxtyping import Array, Float
 
 from jbias.algos import base, erm
 from jbias.augment import adversarial, options
@@ -44,15 +41,9 @@ def make(
     options.check_plain("pgd", "at least 1", steps=steps)
     if options.is_statically(eps, 0):
         return erm.make(net)
-    ascend = functools.partial(
-        adversarial.pgd,
-        norm=norm,
-        eps=eps,
-        steps=steps,
-        step_size=2 * eps / 3 if step_size is None else step_size,
-        random_start=random_start,
-        keep_best=keep_best,
-    )
+    step_size = 2 * eps / 3 if step_size is None else step_size
+    own = dict(steps=steps, step_size=step_size, random_start=random_start)
+    own |= dict(norm=norm, eps=eps, keep_best=keep_best)
     plain = erm.make(net)
 
     def losses(params, stats, batch, key, static=None):
@@ -62,19 +53,9 @@ def make(
 
         def loss(image):
             logits, _ = base.forward(net, fixed, stats["net"], image, None, train=False)
-            return example_losses(logits, batch)
+            return base.example_losses(logits, batch)
 
-        image = ascend(loss, batch["image"], k_attack)
+        image = adversarial.pgd(loss, batch["image"], k_attack, **own)
         return plain.losses(params, stats, {**batch, "image": image}, k_net, static)
 
     return base.Algo(net, losses)
-
-
-def example_losses(logits: Float[Array, "b k"], batch: base.Batch) -> Float[Array, "b"]:
-    """The class loss of each example alone."""
-    kind = {"binary": batch["binary"]} if "binary" in batch else {}
-
-    def one(logits, target):
-        return base.objective(logits[None], {**kind, "target": target[None]})
-
-    return jax.vmap(one)(logits, batch["target"])

@@ -5,8 +5,6 @@ The usual baseline for attribute shifts, such as in Sagawa, Raghunathan, Koh and
 2020, https://arxiv.org/abs/2005.04345.
 """
 
-from collections.abc import Mapping
-
 import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
@@ -21,7 +19,7 @@ def make(
     *,
     power: float = 1.0,
     by: str = groups.GROUP,
-    columns: Mapping[str, np.ndarray] | None = None,
+    columns: groups.Columns | None = None,
 ) -> base.Algo:
     """ERM on sum_i w_i CE_i / b, where w_i is as n_g^-power, of mean 1 over the data.
 

@@ -69,8 +69,14 @@ def make(
     if variant not in ("", "biasbed"):
         raise ValueError(f"sagnet: variant must be '' or 'biasbed', got {variant!r}")
     released = variant == "biasbed"
-    if not options.is_statically(w_adv, 0):
-        _check_trunk(net, style_stage)
+    in_trunk_norm = _trunk_norm(net, style_stage)
+    opposed = not options.is_statically(w_adv, 0)
+    if opposed and not any(map(in_trunk_norm, base.parameters(net))):
+        raise ValueError(
+            "sagnet: its adversary trains the batch norms before stage "
+            f"{style_stage}, and {type(net).__name__} must have some, got none; take a "
+            "model with batch norm, or set w_adv=0 to randomise styles alone"
+        )
     net = net.clone(dropout=dropout)
     style = net.clone(tap=None)
     mix = functools.partial(feature_stats.randomise_style, group=mix_group)
@@ -97,10 +103,9 @@ def make(
         return named, base.Aux({**stats, "net": seen, "style": noted}, {})
 
     init = functools.partial(_init, style, style_stage, copy_net)
-    updates = _updates(net, style_stage, clip, double_decay, released)
-    # Kept, its weight decay would still move the trunk.
-    if options.is_statically(w_adv, 0):
-        updates = tuple(u for u in updates if u.loss != "adv")
+    updates = _updates(in_trunk_norm, clip, double_decay, released)
+    # Kept, the weight decay of "adv" would still move the trunk.
+    updates = tuple(u for u in updates if opposed or u.loss != "adv")
     return base.Algo(net, losses, updates, {"style": init}, mix_group=mix_group)
 
 
@@ -120,18 +125,7 @@ def _trunk_norm(net, style_stage) -> Callable[[base.Path], bool]:
     return selects
 
 
-def _check_trunk(net, style_stage) -> None:
-    if not any(map(_trunk_norm(net, style_stage), base.parameters(net))):
-        raise ValueError(
-            "sagnet: its adversary trains the batch norms before stage "
-            f"{style_stage}, and {type(net).__name__} must have some, got none; take a "
-            "model with batch norm, or set w_adv=0 to randomise styles alone"
-        )
-
-
-def _updates(net, style_stage, clip, double_decay, released) -> tuple[base.Update, ...]:
-    in_trunk_norm = _trunk_norm(net, style_stage)
-
+def _updates(in_trunk_norm, clip, double_decay, released) -> tuple[base.Update, ...]:
     def in_style(path: base.Path) -> bool:
         return path[0] == "style"
 
@@ -146,26 +140,20 @@ def _updates(net, style_stage, clip, double_decay, released) -> tuple[base.Updat
         norms = base.Update("style_adv", in_trunk_norm, clip, plus="class")
         head = base.Update("all", in_style)
         return (head, norms, head, norms, base.Update("all", elsewhere))
-    return (
-        base.Update("style", in_style),
-        base.Update("adv", in_trunk_norm, clip, decay=double_decay),
-        base.Update("class", by_class),
-    )
+    adversary = base.Update("adv", in_trunk_norm, clip, decay=double_decay)
+    return base.Update("style", in_style), adversary, base.Update("class", by_class)
 
 
 def _init(style, style_stage, copy_net, key, image, net_variables) -> dict:
     """Draws the style head for features of the shape that this image gives."""
     features = functools.partial(style.apply, method="features", stop=style_stage)
     f = jax.eval_shape(features, net_variables, image)
-    drawn = style.init(
-        key, jnp.zeros(f.shape, f.dtype), method="head_of", start=style_stage
-    )
+    zeros = jnp.zeros(f.shape, f.dtype)
+    drawn = style.init(key, zeros, method="head_of", start=style_stage)
     if not copy_net:
         return drawn
+    own = {kind: drawn[kind].keys() - {"fc"} for kind in ("params", "stats")}
     return {
-        kind: {
-            name: value if name == "fc" else net_variables[kind][name]
-            for name, value in drawn[kind].items()
-        }
-        for kind in ("params", "stats")
+        kind: {**drawn[kind], **{name: net_variables[kind][name] for name in names}}
+        for kind, names in own.items()
     }

@@ -13,7 +13,7 @@ hidden layers of a VGG, the class token of a transformer.
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
-from jaxtyping import Array, Bool, Float, PRNGKeyArray
+from jaxtyping import Array, Bool, Float
 
 from jbias.algos import base, linear_probe
 from jbias.augment import options
@@ -44,9 +44,8 @@ def make(net: nn.Module, *, temperature: float = 0.1, features: int = 128) -> ba
             )
         own = params["net"], stats["net"]
         _, h, seen = base.forward_features(net, *own, batch["image"], key)
-        z, noted = base.forward(
-            projection, params["projection"], stats["projection"], h, None
-        )
+        own = params["projection"], stats["projection"]
+        z, noted = base.forward(projection, *own, h, None)
         each, found = contrast(z, temperature)
         metrics = {"contrast_accuracy": jnp.mean(found.astype(jnp.float32))}
         new = {**stats, "net": seen, "projection": noted}
@@ -71,21 +70,11 @@ class Projection(nn.Module):
     norm_group: int = 0  # As of the net.
 
     @nn.compact
-    def __call__(
-        self,
-        h: Float[Array, "b c"],
-        key: PRNGKeyArray | None = None,
-        *,
-        train: bool = False,
-    ) -> Float[Array, "b d"]:
+    def __call__(self, h: Float[Array, "b c"], key=None, *, train: bool = False):
+        own = dict(use_bias=False, kernel_init=nn.initializers.normal(0.01))
         for i, size in enumerate((h.shape[-1], self.features), 1):
             h = nn.relu(h) if i > 1 else h
-            h = nn.Dense(
-                size,
-                use_bias=False,
-                kernel_init=nn.initializers.normal(0.01),
-                name=f"linear{i}",
-            )(h)
+            h = nn.Dense(size, **own, name=f"linear{i}")(h)
             h = layers.BatchNorm(group=self.norm_group, name=f"bn{i}")(h, train=train)
         return h
 

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jbias.algos import efdmix
+from jbias.algos import mixstyle
 from jbias.runtime import xla
 
 KEY = jax.random.key(6)
@@ -23,26 +23,26 @@ def flat(x):
 @pytest.mark.slow
 def test_sorted_values_are_mixed():
     """Every order statistic, with them every moment, not the first two alone."""
-    found = np.sort(flat(efdmix.match(X, ORDER, SHARE)), axis=1)
+    found = np.sort(flat(mixstyle.match(X, ORDER, SHARE)), axis=1)
     own, share = np.sort(flat(X), axis=1), flat(SHARE)
     expected = share * own + (1 - share) * own[PARTNER]
     np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
 def test_ranks_stay():
-    found = efdmix.match(X, ORDER, SHARE)
+    found = mixstyle.match(X, ORDER, SHARE)
     np.testing.assert_array_equal(
         np.argsort(flat(found), axis=1), np.argsort(flat(X), axis=1)
     )
 
 
 def test_with_the_whole_share_it_is_the_identity():
-    found = efdmix.match(X, ORDER, jnp.ones((8, 1, 1, 1)))
+    found = mixstyle.match(X, ORDER, jnp.ones((8, 1, 1, 1)))
     np.testing.assert_array_equal(found, X)
 
 
 def test_without_a_share_it_is_the_partners_distribution():
-    found = efdmix.match(X, ORDER, jnp.zeros((8, 1, 1, 1)))
+    found = mixstyle.match(X, ORDER, jnp.zeros((8, 1, 1, 1)))
     expected = np.sort(flat(X), axis=1)[PARTNER]
     np.testing.assert_allclose(np.sort(flat(found), axis=1), expected, atol=1e-6)
 
@@ -50,7 +50,7 @@ def test_without_a_share_it_is_the_partners_distribution():
 def test_equal_values_take_different_ones_of_the_partner():
     """After a ReLU many are zero; the partner's distribution still comes whole."""
     x = jnp.maximum(X, 0.5)
-    found = efdmix.match(x, ORDER, jnp.zeros((8, 1, 1, 1)))
+    found = mixstyle.match(x, ORDER, jnp.zeros((8, 1, 1, 1)))
     expected = np.sort(flat(x), axis=1)[PARTNER]
     np.testing.assert_allclose(np.sort(flat(found), axis=1), expected, atol=1e-6)
 
@@ -59,7 +59,7 @@ def test_equal_values_take_different_ones_of_the_partner():
 def test_gradients_pass_whole_and_reach_the_partner():
     """dy/dx is the identity; dy/dx' moves (1 - share) to the value of equal rank."""
     x, share = X[:4, :3, :2, :2], SHARE[:4]
-    jacobian = jax.jacrev(lambda x: efdmix.match(x, ORDER[:1], share))(x)
+    jacobian = jax.jacrev(lambda x: mixstyle.match(x, ORDER[:1], share))(x)
     jacobian = np.asarray(jacobian).reshape(4, 6, 2, 4, 6, 2)
     expected = np.zeros(jacobian.shape)
     ranks = np.argsort(np.argsort(flat(x), axis=1), axis=1)
@@ -77,7 +77,7 @@ def test_a_tpus_sorts_move_the_same_values(dtype):
     x = jnp.maximum(X, -0.5).astype(dtype)
 
     def moved(x):
-        return efdmix.match(x, ORDER, SHARE)
+        return mixstyle.match(x, ORDER, SHARE)
 
     def made():
         y, pull = jax.vjp(moved, x)
@@ -95,7 +95,7 @@ def test_a_tpus_sorts_move_the_same_values(dtype):
 
 def test_half_precision_stays():
     half = X.astype(jnp.bfloat16)
-    found = efdmix.match(half, ORDER, SHARE)
+    found = mixstyle.match(half, ORDER, SHARE)
     assert found.dtype == jnp.bfloat16
     own, share = np.sort(flat(half), axis=1), flat(SHARE)
     expected = share * own + (1 - share) * own[PARTNER]
@@ -104,15 +104,15 @@ def test_half_precision_stays():
 
 @pytest.mark.slow
 def test_acts_after_the_chosen_stages_with_its_chance(net):
-    tap = efdmix.make(net, p=1.0, stages=(2,), mix_group=4).net.tap
+    tap = mixstyle.efdmix(net, p=1.0, stages=(2,), mix_group=4).net.tap
     assert tap(X, "stage1", KEY) is X
     assert (tap(X, "stage2", KEY) != X).any()
-    assert efdmix.make(net, p=0.0, mix_group=4).net.tap is None
+    assert mixstyle.efdmix(net, p=0.0, mix_group=4).net.tap is None
 
 
 @pytest.mark.slow
 def test_single_pixels_meet_too(net):
-    tap = efdmix.make(net, p=1.0, alpha=1.0, mix_group=4).net.tap
+    tap = mixstyle.efdmix(net, p=1.0, alpha=1.0, mix_group=4).net.tap
     x = X[:, :1, :1]
     found = np.asarray(tap(x, "stage1", KEY)).reshape(2, 4, 4)
     lowest, highest = (f(x.reshape(2, 4, 4), axis=1) for f in (np.min, np.max))
@@ -122,4 +122,4 @@ def test_single_pixels_meet_too(net):
 
 def test_refuses_by_its_own_name(net):
     with pytest.raises(ValueError, match=r"efdmix: p must be in \[0, 1\], got 2"):
-        efdmix.make(net, p=2)
+        mixstyle.efdmix(net, p=2)

@@ -62,7 +62,7 @@ def seen(net, variables, batch, monkeypatch):
 
 def loss_in_evaluation(net, variables, batch, image):
     logits = jax.jit(net.apply)(variables, image)
-    return np.asarray(pgd.example_losses(logits, batch))
+    return np.asarray(base.example_losses(logits, batch))
 
 
 @pytest.mark.slow
@@ -100,7 +100,7 @@ def test_one_whole_step_is_the_fast_gradient_sign_in_evaluation(
     found = seen(norm="linf", eps=0.03, steps=1, step_size=0.03, keep_best=False)
 
     def loss(image):
-        return pgd.example_losses(net.apply(variables, image), batch).sum()
+        return base.example_losses(net.apply(variables, image), batch).sum()
 
     gradient = jax.jit(jax.grad(loss))(batch["image"])
     expected = jnp.clip(batch["image"] + 0.03 * jnp.sign(gradient), 0, 1)
@@ -148,10 +148,10 @@ def test_no_room_at_run_time_keeps_the_images(net, plain, variables, batch):
 
 def test_the_loss_of_each_is_the_objective_of_it_alone(batch):
     logits = jax.random.normal(KEY, batch["target"].shape)
-    each = pgd.example_losses(logits, {**batch, "weight": jnp.arange(8.0), "views": 2})
+    each = base.example_losses(logits, {**batch, "weight": jnp.arange(8.0), "views": 2})
     assert each.mean() == pytest.approx(float(base.objective(logits, batch)), rel=1e-6)
     binary = {**batch, "binary": True}
-    found = pgd.example_losses(logits, binary)
+    found = base.example_losses(logits, binary)
     assert found.mean() == pytest.approx(
         float(base.objective(logits, binary)), rel=1e-6
     )
