@@ -5,56 +5,45 @@ the run itself could not.
 """
 
 import collections
-import contextlib
 import glob
 import os
 import pathlib
 import signal
 import subprocess
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
 
 from jbias.launch import trials
 from jbias.runs import status
 from jbias.runtime import signals
 
 OPTIONS = {"jobs": 0, "devices": ""}
+RETRIES = 1  # How often a trial goes on whose process was killed.
+ENDED_CODES = (0, 3)  # Exit codes of a run that has ended by itself.
+STOP_CODES = tuple(-one for one in signals.STOP_SIGNALS)  # Before it could save.
+# Beside these: asked to stop, or a peer was lost.
+EXPECTED_CODES = (*ENDED_CODES, *STOP_CODES, signals.EXIT_LOST, 130, 143)
 
-
-class Slot(NamedTuple):
-    """Where one job at a time runs."""
-
-    environment: Mapping[str, str]
-    cores: tuple[int, ...]  # Empty for all.
-
-
-class RunningJob(NamedTuple):
-    """A job at work."""
-
-    trial: trials.Trial
-    process: subprocess.Popen
-    place: Slot
-    log_size: int  # Of its log before it began.
+# Where one job at a time runs: what is in its environment, and what begins its command.
+Slot = tuple[Mapping[str, str], tuple[str, ...]]
 
 
 def slots(jobs: int = 0, devices: str = "") -> list[Slot]:
     """One place for each GPU; without any, `jobs` equal shares of the cores.
 
-    jobs: 0 is one for each GPU, or one. devices: such as 0+2, of all GPUs otherwise.
+    jobs: 0 is one for each GPU, or one. devices: such as 0+2, of all GPUs otherwise; where
+    there are more than cores, all share these.
     """
     named = devices.split("+") if devices else _gpus()
     cores = sorted(os.sched_getaffinity(0))
     count = jobs or len(named) or 1
-    if named and count > len(named) or not 1 <= count <= len(cores):
+    if not 1 <= count <= len(named or cores):
         there = f"{len(named)} GPUs" if named else f"{len(cores)} cores"
         raise ValueError(f"--on=local: jobs must be 1 to {there}, got {jobs}")
-    shares = [tuple(cores[i::count]) if count > 1 else () for i in range(count)]
-    if not named:
-        return [Slot({}, share) for share in shares]
+    where = [{"CUDA_VISIBLE_DEVICES": name} for name in named] or [{}] * count
+    shares = (",".join(map(str, cores[i::count])) for i in range(count))
+    pins = (("taskset", "--cpu-list", share) for share in shares)
     return [
-        Slot({"CUDA_VISIBLE_DEVICES": name}, share)
-        for name, share in zip(named[:count], shares, strict=True)
+        *zip(where, pins if 1 < count <= len(cores) else [()] * count, strict=False)
     ]
 
 
@@ -70,127 +59,60 @@ def log_path(trial: trials.Trial) -> pathlib.Path:
     return trial.workdir.parent / ".sweep" / "logs" / f"{trial.name}.log"
 
 
-def run(
-    todo: Sequence[trials.Trial],
-    all_trials: Sequence[trials.Trial],
-    where: Sequence[Slot],
-    *,
-    say: Callable[[str], None],
-    stop: Callable[[list], list] | None = None,
-    every: float = 60.0,
-    look: float = 0.5,
-) -> str:
-    """Runs these trials; returns the name of the signal that ended it early, or "".
+class Executor:
+    """The jobs of this machine."""
 
-    stop: says which of the running trials to stop, and why. every: seconds between lines
-    of progress. look: seconds between looks at the jobs.
-    """
-    waiting, running = collections.deque(todo), list[RunningJob]()
-    free, began = collections.deque(where), time.monotonic()
-    first, said = trials.fraction_done([one.state for one in all_trials]), began
-    reasons: dict[str, str] = {}  # Why a trial is stopped for good.
-    sent: set[str] = set()  # Who was asked to save: a second time would be fatal.
-    with _signals() as asked, _none_left(running):
-        while waiting or running:
-            while waiting and free and not asked:
-                running.append(_started(waiting.popleft(), free.popleft(), say))
-            time.sleep(look)
-            for one in [one for one in running if one.process.poll() is not None]:
-                running.remove(one)
-                free.append(one.place)
-                _ended(one, reasons.get(one.trial.name, ""), say)
-            if asked:
-                waiting.clear()
-                for one in running:
-                    _end(one, sent, kill=len(asked) > 1)
-                continue
-            fresh = {r.trial.name: r for r in running if r.trial.name not in sent}
-            due = stop([one.trial for one in fresh.values()]) if stop else ()
-            for trial, why in due:
-                reasons[trial.name] = why
-                _end(fresh[trial.name], sent)
-            if time.monotonic() - said >= every:
-                said = time.monotonic()
-                say(progress(all_trials, first, said - began))
-    return asked[0] if asked else ""
+    poll_seconds = 0.5
+    stop = ""  # The signal that ends this; jobs save and leave.
 
+    def __init__(self, where: Sequence[Slot], say: Callable[[str], None]):
+        self._free, self._say = collections.deque(where), say
+        self._jobs: dict[str, tuple[trials.Trial, subprocess.Popen, Slot, int]] = {}
+        self._killed = collections.Counter[str]()
+        self._sent: set[str] = set()  # Who was asked to save: a second time is fatal.
 
-@contextlib.contextmanager
-def _none_left(running: list[RunningJob]) -> Iterator[None]:
-    """Where an error ends this, lets what runs save and leave before."""
-    try:
-        yield
-    except BaseException:
-        for one in running:
-            one.process.terminate()
-        for one in running:
-            one.process.wait()
-        raise
+    def alive(self) -> dict[str, str]:
+        """The trials at work, by name."""
+        for name, (trial, process, slot, size) in [*self._jobs.items()]:
+            if (code := process.poll()) is not None:
+                del self._jobs[name]
+                self._free.append(slot)
+                log_exit(trial.workdir, code, log_path(trial), size)
+                again = code == -signal.SIGKILL and name not in self._sent
+                if again and self._killed[name] < RETRIES and self.room():
+                    self._killed[name] += 1
+                    self.start([trial])
+            elif self.stop:
+                self.end(trial)
+        return dict.fromkeys(self._jobs, "")
 
+    def room(self) -> int:
+        """How many trials may be started."""
+        return 0 if self.stop else len(self._free)
 
-def progress(all_trials: Sequence[trials.Trial], first: float, spent: float) -> str:
-    """How many are in which state, when all will be done, and which is best."""
-    looks = trials.statuses(all_trials)
-    states = [one.state for one in looks]
-    now = trials.fraction_done(states)
-    told = trials.count_line(states)
-    if now > first:
-        left = int((1 - now) * spent / (now - first))
-        hours, minutes, seconds = left // 3600, left // 60 % 60, left % 60
-        told += f"; ETA {hours}:{minutes:02}:{seconds:02}"
-    if found := trials.best(looks):
-        told += f"; best valid {100 * found.best[0]:.1f}: {found.trial.name}"
-    return told
+    def start(self, todo: Sequence[trials.Trial]) -> None:
+        """Starts trials, each in a free slot."""
+        for trial in todo:
+            trials.clear_stopped(trial.workdir)
+            slot, log = self._free.popleft(), log_path(trial)
+            self._say(f"starting {trial.name}, its output in {log}")
+            size = log_size(trial.workdir)
+            words = (*slot[1], *trials.command(trial))
+            process = start_process(words, log, slot[0])
+            self._jobs[trial.name] = (trial, process, slot, size)
 
+    def end(self, trial: trials.Trial) -> None:
+        """Asks a run to save and leave, once."""
+        if trial.name not in self._sent:
+            self._sent.add(trial.name)
+            self._jobs[trial.name][1].terminate()
 
-def _started(trial: trials.Trial, place: Slot, say: Callable) -> RunningJob:
-    trials.clear_stopped(trial.workdir)
-    log, size = log_path(trial), log_size(trial.workdir)
-    say(f"starting {trial.name}, its output in {log}")
-    words = trials.command(trial)
-    process = start_process(words, log, place.environment, cores=place.cores)
-    return RunningJob(trial, process, place, size)
-
-
-def _ended(one: RunningJob, stopped: str, say: Callable) -> None:
-    trial = one.trial
-    code = one.process.returncode
-    log_exit(trial.workdir, code, log_path(trial), one.log_size)
-    if stopped and not (trial.workdir / "done").exists():
-        trials.mark_stopped(trial.workdir, stopped)
-    say(trials.status_line(trial, trial.state))
-
-
-def _end(one: RunningJob, sent: set[str], *, kill: bool = False) -> None:
-    """Asks a run to save and leave, once."""
-    if kill:
-        one.process.kill()
-    elif one.trial.name not in sent:
-        sent.add(one.trial.name)
-        one.process.terminate()
-
-
-@contextlib.contextmanager
-def _signals() -> Iterator[list[str]]:
-    """Notes SIGTERM and SIGINT."""
-    asked: list[str] = []
-
-    def note(number: int, _) -> None:
-        asked.append(signal.Signals(number).name)
-        os.write(2, b"\nwaiting until the running trials have saved ...\n")
-
-    numbers = (signal.SIGTERM, signal.SIGINT)
-    before = {number: signal.signal(number, note) for number in numbers}
-    try:
-        yield asked
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-ENDED_CODES = (0, 3)  # Exit codes of a run that has ended by itself.
-INTERRUPTED_CODES = (signals.EXIT_LOST, 130, 143)  # Asked to stop, or a peer lost.
-STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)  # To save and leave.
+    def close(self) -> None:
+        """Lets what runs still, after an error, save and leave."""
+        for trial, *_ in self._jobs.values():
+            self.end(trial)
+        for _, process, *_ in self._jobs.values():
+            process.wait()
 
 
 def start_process(
@@ -198,29 +120,17 @@ def start_process(
     log: pathlib.Path,
     environment: Mapping[str, str],
     *,
-    cores: Sequence[int] = (),
     apart: bool = True,
 ) -> subprocess.Popen:
-    """Starts a command that writes to `log`, on these cores, or all.
+    """Starts a command that writes to `log`.
 
     apart: in a session of its own, so that Ctrl-C of the terminal does not reach it.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
-    before = os.sched_getaffinity(0)
-    with log.open("ab") as file:
-        try:
-            if cores:
-                os.sched_setaffinity(0, cores)  # Of this thread; the child inherits it.
-            return subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=file,
-                stderr=subprocess.STDOUT,
-                env={**os.environ, **environment},
-                start_new_session=apart,
-            )
-        finally:
-            os.sched_setaffinity(0, before)
+    options = dict(env={**os.environ, **environment}, start_new_session=apart)
+    with log.open("ab") as out:
+        streams = dict(stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT)
+        return subprocess.Popen(command, **streams, **options)
 
 
 def log_size(workdir: pathlib.Path) -> int:
@@ -240,34 +150,23 @@ def log_exit(workdir: pathlib.Path, code: int, log: pathlib.Path, before: int) -
         why = status.read(workdir).from_log
     except (ValueError, OSError):
         why = False  # What is damaged there ends no search.
-    if code in ENDED_CODES or why and log_size(workdir) > before:
-        return
-    workdir.mkdir(parents=True, exist_ok=True)
-    with (workdir / "log.txt").open("a") as file:
-        file.write(f"jbias: {exit_reason(code, tail(log))}\n")
+    if code not in ENDED_CODES and not (why and log_size(workdir) > before):
+        workdir.mkdir(parents=True, exist_ok=True)
+        with (workdir / "log.txt").open("a") as file:
+            file.write(f"jbias: {exit_reason(code, log)}\n")
 
 
-def exit_reason(code: int, output: str) -> str:
+def exit_reason(code: int, log: pathlib.Path) -> str:
     """Why a process ended: its own last word, or the signal that killed it."""
-    lines = [line.strip() for line in output.splitlines() if line.strip()]
-    if -code in STOP_SIGNALS:
+    if code in STOP_CODES:
         name = signal.Signals(-code).name
         return f"{name} before there was anything to save; {status.RESUMES}"
     if code < 0:
-        name = signal.Signals(-code).name
         hint = " (out of memory?)" if -code == signal.SIGKILL else ""
-        return f"ended by {name}{hint}"
+        return f"ended by {signal.Signals(-code).name}{hint}"
+    output = log.read_bytes()[-4096:].decode("utf-8", "replace") if log.exists() else ""
+    lines = [line for line in map(str.strip, output.splitlines()) if line]
     own = [line for line in lines if line.startswith("jbias: ")]
     if own and (code != 1 or own[-1] == lines[-1]):
         return own[-1].removeprefix("jbias: ")
-    return f"exit code {code}{': ' if lines else ''}{lines[-1] if lines else ''}"
-
-
-def tail(path: pathlib.Path) -> str:
-    """The end of a file of output."""
-    try:
-        with path.open("rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - 4096))
-            return file.read().decode("utf-8", "replace")
-    except FileNotFoundError:
-        return ""
+    return ": ".join([f"exit code {code}", *lines[-1:]])

@@ -1,11 +1,13 @@
 """Runs trials as managed jobs of SkyPilot, which finds machines and replaces lost ones.
 
-Never run against a cloud: the tasks are checked against SkyPilot's own schema, the script
-by shellcheck. Source: https://docs.skypilot.co/en/stable/reference/yaml-spec.html.
+One task for all of them, queued once for each: a job's rank says which run it is.
+Source: https://docs.skypilot.co/en/stable/examples/pools.html, and the YAML of tasks,
+.../reference/yaml-spec.html. Never run against a cloud; docs/launch.md says what was tried.
 """
 
+import importlib.util
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import yaml
@@ -18,45 +20,49 @@ OPTIONS = {
     "extra": "gpu",  # Of the installation: gpu or tpu.
     "infra": "",  # Such as gcp/us-east5; "" is wherever it is cheapest.
     "spot": True,
+    "pool": "",  # Whose machines, which stay and have the bucket and jbias, run the jobs.
 }
 NEEDED = ("bucket",)
-PROGRAM = "sky"
 _RUNS = "/runs"
 
 
-def task(trial: trials.Trial, options: Mapping[str, Any]) -> dict[str, Any]:
-    """A trial as SkyPilot's task."""
-    resources = {"accelerators": options["accelerators"], "use_spot": options["spot"]}
-    if options["infra"]:
-        resources["infra"] = options["infra"]
-    command = trials.shell_line(trials.command(trial, "python", _RUNS))
-    return {
-        "name": trials.label(trial),
-        "resources": resources,
-        "workdir": ".",
-        "file_mounts": {_RUNS: {"source": options["bucket"], "mode": "MOUNT"}},
-        "setup": f"pip install -q {shlex.quote('.[' + options['extra'] + ']')}",
-        "run": command,
-    }
+def task(todo: Sequence[trials.Trial], options: Mapping[str, Any]) -> dict[str, Any]:
+    """All trials as a SkyPilot task, for as many jobs."""
+    kind = options["accelerators"]
+    trials.check_devices(todo, f"sky:accelerators={kind}", trials.host_count(kind))
+    resources = {"accelerators": kind, "use_spot": options["spot"]}
+    resources |= {"infra": options["infra"]} if options["infra"] else {}
+    commands = (shlex.join(trials.command(one, "python", _RUNS)) for one in todo)
+    cases = [f"{rank}) {command} ;;" for rank, command in enumerate(commands)]
+    run = "\n".join(['case "$SKYPILOT_JOB_RANK" in', *cases, "esac", ""])
+    name = trials.label(todo[0]) if len(todo) == 1 else "jbias"
+    made = {"name": name, "resources": resources, "run": run}
+    if not options["pool"]:
+        made["workdir"] = "."
+        made["file_mounts"] = {_RUNS: {"source": options["bucket"], "mode": "MOUNT"}}
+        made["setup"] = f"pip install -q {shlex.quote('.[' + options['extra'] + ']')}"
+    return made
 
 
 def script(todo: Sequence[trials.Trial], options: Mapping[str, Any]) -> str:
-    """A program of bash that hands each trial to SkyPilot."""
-    if trials.host_count(options["accelerators"]) > 1:
-        trials.check_devices(todo, f"sky:accelerators={options['accelerators']}")
-    lines = [
-        "#!/usr/bin/env bash",
-        "# Queues one managed job for each run; a lost machine is replaced, and it resumes.",
-        "set -euo pipefail",
-        "task=$(mktemp --suffix=.yaml)",
-        "trap 'rm -f \"$task\"' EXIT",
-        "",
-    ]
-    for trial in todo:
-        text = yaml.safe_dump(task(trial, options), sort_keys=False, width=10**6)
-        mark = "TASK"
-        while mark in text:
-            mark += "_"
-        lines += [f"cat >\"$task\" <<'{mark}'", text.rstrip("\n"), mark]
-        lines.append('sky jobs launch --yes --detach-run "$task"')
-    return "\n".join(lines) + "\n"
+    """The task as YAML, as `sky jobs launch --num-jobs` takes it."""
+    pool = f" --pool={shlex.quote(options['pool'])}" if options["pool"] else ""
+    head = f"# sky jobs launch --num-jobs={len(todo)}{pool} task.yaml\n"
+    return head + yaml.safe_dump(task(todo, options), sort_keys=False, width=10**6)
+
+
+def start(
+    todo: Sequence[trials.Trial], options: Mapping[str, Any], say: Callable[[str], None]
+) -> None:
+    """Queues a managed job for each trial."""
+    if not importlib.util.find_spec("sky"):
+        raise ValueError("--on=sky: needs SkyPilot; pip install 'jbias[sky]'")
+    import sky
+
+    made = sky.Task.from_yaml_config(task(todo, options))
+    pool, count = options["pool"] or None, len(todo)
+    try:
+        numbers, _ = sky.get(sky.jobs.launch(made, pool=pool, num_jobs=count))
+    except Exception as error:  # Of clouds, credentials, the server of SkyPilot's API.
+        raise ValueError(f"--on=sky: {type(error).__name__}: {error}") from error
+    say(f"managed jobs: {numbers}; sky jobs queue shows them")

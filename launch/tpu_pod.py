@@ -1,4 +1,4 @@
-"""Runs trials one after another on one TPU slice that is a queued resource (gcloud).
+"""Trains one run on a TPU slice that is a queued resource (gcloud); for more: sky, xpk.
 
 Never run against the cloud: the script is checked by shellcheck, and the train step by
 lowering it for TPUs. Source of the commands:
@@ -6,7 +6,6 @@ https://docs.cloud.google.com/tpu/docs/queued-resources and .../tpu/docs/jax-pod
 """
 
 import pathlib
-import re
 import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -30,29 +29,15 @@ _SCRIPT = pathlib.Path(__file__).with_suffix(".sh")
 
 def script(todo: Sequence[trials.Trial], options: Mapping[str, Any]) -> str:
     """A program of bash that asks for the slice, trains on all its hosts, and frees it."""
-    if trials.host_count(options["type"]) > 1:
-        trials.check_devices(todo, f"tpu_pod:type={options['type']}")
-    python = shlex.quote(options["python"])
-    install = (
-        "rm -rf jbias && mkdir jbias && tar -xzf jbias.tgz -C jbias && "
-        f"sudo apt-get install -y -qq {shlex.quote(options['python'] + '-venv')} && "
-        f"{python} -m venv env && env/bin/python -m pip install -q './jbias[tpu,gcs]'"
-    )
-    commands = (
-        trials.shell_line(trials.command(trial, "../env/bin/python", options["runs"]))
-        for trial in todo
-    )
-    runs = (
-        f"on_all {shlex.quote(f'cd jbias && {one}')} || failed=$((failed + 1))"
-        for one in commands
-    )
-    told = {
-        **{key: shlex.quote(str(options[key])) for key in ("name", "zone", "type")},
-        "runtime": shlex.quote(options["runtime"]),
-        "spot": " --spot" if options["spot"] else "",
-        "install": shlex.quote(install),
-        "runs": "\n".join(runs),
-        "count": str(len(todo)),
-    }
-    text = _SCRIPT.read_text("utf-8")
-    return re.sub(r"(?<!\$)\{(\w+)\}", lambda found: told[found[1]], text)
+    if len(todo) > 1:
+        raise ValueError(
+            f"--on=tpu_pod: trains one run, got {len(todo)} trials; take --on=sky or xpk"
+        )
+    kind = options["type"]
+    trials.check_devices(todo, f"tpu_pod:type={kind}", trials.host_count(kind))
+    command = trials.command(todo[0], "../env/bin/python", options["runs"])
+    told = {key: options[key] for key in ("name", "zone", "type", "runtime", "python")}
+    told["spot"] = "yes" if options["spot"] else ""
+    told["run"] = f"cd jbias && {shlex.join(command)}"
+    lines = [f"{key}={shlex.quote(value)}" for key, value in told.items()]
+    return "\n".join(["#!/usr/bin/env bash", *lines, _SCRIPT.read_text("utf-8")])

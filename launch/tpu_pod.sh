@@ -1,11 +1,7 @@
-#!/usr/bin/env bash
 # Trains on a queued TPU resource, and gives it back. What the cloud took away meanwhile
 # goes on when the same command is given again.
 set -euo pipefail
-name={name}
-zone={zone}
 archive=$(mktemp)
-failed=0
 held=0 # Whether there is a resource to give back.
 waited=0
 
@@ -15,7 +11,7 @@ state() {
 }
 create() {
   gcloud compute tpus queued-resources create "$name" --node-id="$name" --zone="$zone" \
-    --accelerator-type={type} --runtime-version={runtime}{spot}
+    --accelerator-type="$type" --runtime-version="$runtime" ${spot:+--spot}
 }
 delete() {
   gcloud compute tpus queued-resources delete "$name" --zone="$zone" --force --quiet
@@ -65,11 +61,11 @@ held=1
 
 git archive --format=tar.gz --output="$archive" HEAD
 gcloud compute tpus tpu-vm scp "$archive" "$name:jbias.tgz" --zone="$zone" --worker=all
-on_all {install}
-
-{runs}
-
-if [ "$failed" -gt 0 ]; then
-  echo "$failed of {count} runs did not finish; the same command goes on" >&2
+python=$(printf %q "$python")
+on_all "rm -rf jbias && mkdir jbias && tar -xzf jbias.tgz -C jbias && \
+  sudo apt-get install -y -qq $python-venv && $python -m venv env && \
+  env/bin/python -m pip install -q './jbias[tpu,gcs]'"
+if ! on_all "$run"; then
+  echo "the run did not finish; the same command goes on" >&2
   exit 1
 fi

@@ -1,41 +1,26 @@
-"""The trials of a search: which runs there are, where each lives, how far each is.
+"""The trials of a search: which runs there are, where each lives, how far each is."""
 
-And which the search has no more use for: the median stopping rule of Golovin et al., Google
-Vizier, KDD 2017, section 3.2.2.
-"""
-
-import contextlib
-import csv
-import io
+import functools
 import json
 import pathlib
 import re
 import shlex
-import statistics
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+import pandas as pd
 from absl import flags
+from etils import epath
 from ml_collections import config_flags
 
 from jbias import config as jc
 from jbias.launch import search_space
+from jbias.launch.search import CONFIG, Search
 from jbias.runs import status
-from jbias.runtime import messages
+from jbias.runtime import files, messages
 
 ENDED = ("done", "diverged", "stopped")  # What `run` leaves alone, beside failed ones.
-
-
-class Search(NamedTuple):
-    """What is searched: configs, what holds for all trials, and what differs."""
-
-    configs: tuple[str, ...]
-    changes: tuple[str, ...]  # Such as "--config.epochs=2.0".
-    axes: tuple[search_space.SearchAxis, ...]
-    kind: str  # "grid" or "random".
-    count: int  # Of draws for each config; a grid has its own.
-    seed: int  # Of the draws.
 
 
 class Trial(NamedTuple):
@@ -44,15 +29,8 @@ class Trial(NamedTuple):
     name: str  # As jbias.config.run_name says, by the hash of all that decides numbers.
     workdir: pathlib.Path
     arguments: tuple[str, ...]  # --config=... and its changes.
-    values: Mapping[str, Any]  # What the axes gave.
+    values: Mapping[str, str]  # What the axes gave, as flags have it.
     config: Mapping[str, Any]
-
-    @property
-    def state(self) -> status.RunStatus:
-        try:
-            return status.read(self.workdir)
-        except (ValueError, OSError) as error:
-            return _damaged(error)
 
 
 class TrialStatus(NamedTuple):
@@ -60,11 +38,13 @@ class TrialStatus(NamedTuple):
 
     trial: Trial
     state: status.RunStatus
-    best: tuple[float, int] | None  # Its best validation accuracy, and at which step.
+    curve: Mapping[int, float]  # Validation accuracy by step: the mean over all seeds.
 
-
-def _damaged(error: Exception) -> status.RunStatus:
-    return status.RunStatus("damaged", messages.one_line(error))
+    @property
+    def best(self) -> tuple[float, int] | None:
+        """The best validation accuracy and the first step that had it, if any."""
+        step = max(self.curve, key=self.curve.get, default=None)
+        return None if step is None else (self.curve[step], step)
 
 
 def command(
@@ -75,15 +55,10 @@ def command(
     return (python, "-m", "jbias.main", *trial.arguments, f"--workdir={workdir}")
 
 
-def shell_line(words: Sequence[str]) -> str:
-    """A command as a shell reads it."""
-    return shlex.join(words)
-
-
-def check_devices(todo: Sequence[Trial], where: str) -> None:
+def check_devices(todo: Sequence[Trial], where: str, hosts: int) -> None:
     """Refuses trials that several processes cannot train: each has devices of its own."""
     for trial in todo:
-        if devices := trial.config["run"]["devices"]:
+        if hosts > 1 and (devices := trial.config["run"]["devices"]):
             raise ValueError(
                 f"--on={where}: config.run.devices must be 0, all, where several "
                 f"machines train a run together, got {devices}; give "
@@ -106,59 +81,42 @@ def label(trial: Trial, length: int = 40) -> str:
     return f"{head}-{tail}" if head[:1].isalpha() else f"run-{tail}"
 
 
-def plan(search: Search, workdir: pathlib.Path) -> list[Trial]:
-    """All trials in order; each is read before any is started.
+def make(search: Search, workdir: pathlib.Path, params: Mapping[str, Any]) -> Trial:
+    """The trial of what was drawn, by the search's space.
 
     ValueError for a config that cannot be read, or one that trains branches (`vary`).
     """
-    if search.kind == "random":
-        found = search_space.sample(search.axes, search.count, search.seed)
-    else:
-        found = search_space.grid(search.axes)
-    trials: dict[str, Trial] = {}
-    for named in search.configs:
-        for values in found:
-            changes = (*search.changes, *search_space.as_flags(values))
-            config = _config(named, changes)
-            name = jc.run_name(config).replace("/", "-")
-            arguments = (f"--config={named}", *changes)
-            one = Trial(name, workdir / name, arguments, values, config)
-            if (first := trials.setdefault(name, one)) is not one:
-                _refuse_second(first, one)
-    return [*trials.values()]
+    named = params.get(CONFIG, search.config[0])
+    values = {key: search_space.as_text(params[key], drawn=True) for key in search.axes}
+    changes = (*search.fixed, *search_space.as_flags(values))
+    config = read_config(named, changes)
+    name = jc.run_name(config).replace("/", "-")
+    return Trial(name, workdir / name, (f"--config={named}", *changes), values, config)
 
 
-def _refuse_second(first: Trial, one: Trial) -> None:
+def refuse_second(first: Trial, one: Trial) -> None:
     """Refuses two combinations that would share a workdir, as one of them were lost."""
-    if first.config == one.config:
-        for key, b in one.values.items():
-            if repr(a := first.values[key]) == repr(b):
-                continue
-            raise ValueError(
-                f"--config.{key}: must list different values, got {a!r} and {b!r}, which "
-                f"are one run, {one.name}; leave one out"
-            )
-        return  # Of two configs that are the same: nothing is lost.
-    if jc.identity(first.config) == jc.identity(one.config):
+    if (first.config, first.values) != (one.config, one.values):
+        same = jc.identity(first.config) == jc.identity(one.config)
         raise ValueError(
-            f"{' '.join(first.arguments)} and {' '.join(one.arguments)} are one run, "
-            f"{one.name}: what differs decides no number; leave one out"
+            f"{' '.join(first.arguments)} and {' '.join(one.arguments)} "
+            f"{'are one run' if same else 'have the same hash'}, {one.name}; leave one out"
         )
-    raise ValueError(
-        f"{' '.join(first.arguments)} and {' '.join(one.arguments)} have the same hash, "
-        f"{one.name}; change one of them a little, or search them apart"
-    )
 
 
-def _config(named: str, changes: Sequence[str]) -> dict[str, Any]:
+_load = functools.cache(jc.load)
+
+
+@functools.cache
+def read_config(named: str, changes: tuple[str, ...]) -> dict[str, Any]:
     """The config that `python -m jbias.main` would read from these arguments."""
-    first = jc.to_dict(jc.load(named, changes, flag="config"))
-    known = flags.FlagValues()
-    arguments = [f"--config={named}", *changes]
+    _load(named, flag="config")
+    known, arguments = flags.FlagValues(), [f"--config={named}", *changes]
     config_flags.DEFINE_config_file("config", flag_values=known, sys_argv=arguments)
     try:
         known(["jbias", *jc.resolve_arguments(arguments)])
     except (flags.Error, ValueError, TypeError, AttributeError, KeyError) as error:
+        jc.load(named, changes, flag="config")  # Which may know the nearest name.
         reason = " ".join(str(error).split())
         raise ValueError(f"{' '.join(arguments)}: {reason}") from error
     config = jc.to_dict(known["config"].value)
@@ -167,32 +125,17 @@ def _config(named: str, changes: Sequence[str]) -> dict[str, Any]:
             f"{named}: a trial is a run without branches, got vary; make axes of it, as "
             "--config.optim.rate=[0.03, 0.1]"
         )
-    assert first.keys() == config.keys(), named
     return config
 
 
-def statuses(trials: Sequence[Trial]) -> list[TrialStatus]:
-    """Looks once into the folder of each; what cannot be read is `damaged`."""
-    return [_status(trial, trial.state) for trial in trials]
-
-
-def _status(trial: Trial, state: status.RunStatus) -> TrialStatus:
-    if state.phase == "damaged":
-        return TrialStatus(trial, state, None)
+def look(trial: Trial) -> TrialStatus:
+    """Looks once into its folder; what cannot be read is `damaged`."""
     try:
-        return TrialStatus(trial, state, objective(trial.workdir))
+        state = status.read(trial.workdir)
+        return TrialStatus(trial, state, status.validation_curve(trial.workdir))
     except (ValueError, OSError) as error:
-        return TrialStatus(trial, _damaged(error), None)
-
-
-def objective(workdir: pathlib.Path) -> tuple[float, int] | None:
-    """The best validation accuracy (the mean over all seeds) and its step, if any."""
-    curve = status.validation_curve(workdir)
-    return max(((v, s) for s, v in curve.items()), key=_early) if curve else None
-
-
-def _early(found: tuple[float, int]) -> tuple[float, int]:
-    return found[0], -found[1]
+        state = status.RunStatus("damaged", messages.one_line(error))
+        return TrialStatus(trial, state, {})
 
 
 def best(looks: Sequence[TrialStatus]) -> TrialStatus | None:
@@ -201,11 +144,12 @@ def best(looks: Sequence[TrialStatus]) -> TrialStatus | None:
     The first of equal ones.
     """
     done = [one for one in looks if one.state.phase == "done" and one.best]
-    return max(done, key=lambda one: one.best[0]) if done else None
+    return max(done, key=lambda one: one.best[0], default=None)
 
 
-def status_line(trial: Trial, state: status.RunStatus, queued: str = "") -> str:
+def status_line(look: TrialStatus, queued: str = "") -> str:
     """What one line tells of a trial."""
+    trial, state, _ = look
     word = queued if queued and state.phase != "running" else state.phase
     parts = [trial.name]
     if state.steps:
@@ -220,122 +164,54 @@ def status_line(trial: Trial, state: status.RunStatus, queued: str = "") -> str:
     return f"{word:<11} {messages.one_line(', '.join(parts))}"
 
 
-def count_line(states: Sequence[status.RunStatus]) -> str:
+def count_line(looks: Sequence[TrialStatus]) -> str:
     """How many are in which state."""
-    words = [state.phase for state in states]
+    words = [one.state.phase for one in looks]
     told = [f"{words.count(w)} {w}" for w in status.PHASES if w in words]
     return f"{len(words)} trials: {', '.join(told)}"
 
 
-def fraction_done(states: Sequence[status.RunStatus]) -> float:
+def fraction_done(looks: Sequence[TrialStatus]) -> float:
     """The part of all steps that is done; what is ended has none left."""
-    parts = [
-        1.0
-        if state.phase in (*ENDED, "failed", "damaged")
-        else min(1.0, state.step / state.steps)
-        if state.steps
-        else 0.0
-        for state in states
-    ]
-    return sum(parts) / max(1, len(parts))
+    ended = (*ENDED, "failed", "damaged")
+    done = (
+        1 if one.phase in ended else one.steps and min(1.0, one.step / one.steps)
+        for _, one, _ in looks
+    )
+    return sum(done) / max(1, len(looks))
+
+
+def progress(looks: Sequence[TrialStatus], first: float, spent: float) -> str:
+    """How many are in which state, when all will be done, and which is best.
+
+    first: the part that was done `spent` seconds ago.
+    """
+    now, told = fraction_done(looks), count_line(looks)
+    if now > first:
+        left = int((1 - now) * spent / (now - first))
+        told += f"; ETA {left // 3600}:{left // 60 % 60:02}:{left % 60:02}"
+    if found := best(looks):
+        told += f"; best valid {100 * found.best[0]:.1f}: {found.trial.name}"
+    return told
 
 
 def to_csv(looks: Sequence[TrialStatus]) -> str:
     """All trials as CSV."""
-    keys = [*dict.fromkeys(key for one in looks for key in one.trial.values)]
-    out = io.StringIO()
-    write = csv.writer(out, lineterminator="\n").writerow
-    head = ["trial", "state", "reason", "step", "steps", "valid", "valid_step"]
-    write([*head, *keys, "workdir", "command"])
-    for trial, state, told in looks:
-        write(
-            [trial.name, state.phase, state.reason, state.step, state.steps]
-            + [*(told or ("", ""))]
-            + [trial.values.get(key, "") for key in keys]
-            + [trial.workdir, shell_line(command(trial, "python"))]
-        )
-    return out.getvalue()
-
-
-@contextlib.contextmanager
-def write_atomically(path: pathlib.Path) -> Iterator[pathlib.Path]:
-    """A path to write to, which gets its name once all is written."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.part")
-    yield part
-    part.replace(path)
-
-
-MIN_COMPLETED = 3  # Completed trials before any is stopped: fewer say little.
-
-
-def median_rule(
-    curve: Mapping[int, float],
-    completed: Sequence[Mapping[int, float]],
-    *,
-    fewest: int = MIN_COMPLETED,
-    grace: int = 0,
-) -> str:
-    """Why a trial is to stop at its latest step s; "" where it is not.
-
-    Stop if max_{t <= s} o_t < median over completed trials k of
-    mean_{t <= s} o_t^k, where o_t is the validation accuracy at step t.
-    Deviations: nothing is stopped before `fewest` trials are completed, nor up to step
-    `grace`; a completed trial that has no evaluation up to s has no say.
-    """
-    if not curve or max(curve) <= grace:
-        return ""
-    step, best = max(curve), max(curve.values())
-    averages = []
-    for other in completed:
-        until = [value for at, value in other.items() if at <= step]
-        if until:
-            averages.append(statistics.mean(until))  # Exact, so that equal is equal.
-    if len(averages) < fewest:
-        return ""
-    middle = statistics.median(averages)
-    if best >= middle:
-        return ""
-    return (
-        f"its best validation accuracy by step {step}, {100 * best:.1f}, is below "
-        f"{100 * middle:.1f}, the median of {len(averages)} completed trials' averages"
-    )
-
-
-def to_stop(
-    running: Sequence[Trial],
-    all_trials: Sequence[Trial],
-    *,
-    fewest: int,
-    grace: int,
-) -> list[tuple[Trial, str]]:
-    """The trials to stop, and why."""
-    completed = [_curve(trial, ended=True) for trial in all_trials]
-    found = []
-    for trial in running:
-        curve = _curve(trial)
-        if why := median_rule(curve, completed, fewest=fewest, grace=grace):
-            found.append((trial, why))
-    return found
-
-
-def _curve(trial: Trial, *, ended: bool = False) -> Mapping[int, float]:
-    """A trial's curve; one that cannot be read has no say, and `status` tells of it.
-
-    ended: one that is not done has none either.
-    """
-    try:
-        if ended and not status.is_done(trial.workdir):
-            return {}
-        return status.validation_curve(trial.workdir)
-    except (ValueError, OSError):
-        return {}
+    rows = [
+        {"trial": one.trial.name, "state": one.state.phase, "reason": one.state.reason}
+        | {"step": one.state.step, "steps": one.state.steps}
+        | dict(zip(("valid", "valid_step"), one.best or ("", ""), strict=True))
+        | {**one.trial.values, "workdir": one.trial.workdir}
+        | {"command": shlex.join(command(one.trial, "python"))}
+        for one in looks
+    ]
+    return pd.DataFrame(rows).to_csv(index=False)
 
 
 def mark_stopped(workdir: pathlib.Path, reason: str) -> None:
     """Leaves word in a trial's folder that it is stopped, and why."""
-    with write_atomically(workdir / status.STOPPED_FILE) as path:
-        path.write_text(json.dumps({"reason": reason}) + "\n")
+    text = json.dumps({"reason": reason}) + "\n"
+    files.write(epath.Path(workdir) / status.STOPPED_FILE, text)
 
 
 def clear_stopped(workdir: pathlib.Path) -> None:

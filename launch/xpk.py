@@ -1,7 +1,7 @@
 """Runs trials as workloads of a GKE cluster, by xpk: one each, queued by Kueue.
 
-Never run against the cloud: the script is checked by shellcheck, and its flags against
-those that xpk 1.16 has. Source: https://github.com/AI-Hypercomputer/xpk.
+Never run against the cloud; docs/launch.md says what was tried.
+Source: https://github.com/AI-Hypercomputer/xpk.
 """
 
 import shlex
@@ -22,42 +22,31 @@ OPTIONS = {
     "python": "python",
 }
 NEEDED = ("runs", "cluster", "zone", "project", "image")
+_FLAGS = {key: key for key in ("cluster", "zone", "project")}  # xpk's, by option.
+_FLAGS |= {"type": "tpu-type", "slices": "num-slices", "restarts": "max-restarts"}
+_FLAGS |= {"image": "docker-image"}
 PROGRAM = "xpk"
 
 
 def script(todo: Sequence[trials.Trial], options: Mapping[str, Any]) -> str:
     """A program of bash that creates a workload for each trial."""
-    if trials.host_count(options["type"]) > 1 or options["slices"] > 1:
-        trials.check_devices(todo, f"xpk:type={options['type']}")
-    lines = [
-        "#!/usr/bin/env bash",
-        "# Creates one workload for each run; a lost one is started again, and resumes.",
-        "set -euo pipefail",
-        "",
-    ]
+    kind = options["type"]
+    hosts = trials.host_count(kind) * options["slices"]
+    trials.check_devices(todo, f"xpk:type={kind}", hosts)
+    lines = ["#!/usr/bin/env bash", "set -euo pipefail"]
     for trial in todo:
         command = trials.command(trial, options["python"], options["runs"])
         given = {
-            "cluster": options["cluster"],
-            "zone": options["zone"],
-            "project": options["project"],
+            **{flag: options[key] for key, flag in _FLAGS.items()},
             "workload": trials.label(trial),
-            "tpu-type": options["type"],
-            "num-slices": options["slices"],
-            "max-restarts": options["restarts"],
-            "docker-image": options["image"],
-            "command": trials.shell_line(command),
+            "command": shlex.join(command),
         }
         for key, value in given.items():
-            _check(key, str(value))
-        flags = [f"--{key}={shlex.quote(str(value))}" for key, value in given.items()]
-        lines.append(" \\\n  ".join(["xpk workload create", *flags]))
+            if not str(value).isprintable():
+                raise ValueError(
+                    f"--on=xpk: {key} must be one line without control characters, as xpk "
+                    f"puts it into YAML as it is, got {value!r}"
+                )
+        flags = (f"--{key}={value}" for key, value in given.items())
+        lines.append(shlex.join(["xpk", "workload", "create", *flags]))
     return "\n".join(lines) + "\n"
-
-
-def _check(key: str, value: str) -> None:
-    if not value.isprintable():
-        raise ValueError(
-            f"--on=xpk: {key} must be one line without control characters, as xpk puts "
-            f"it into YAML as it is, got {value!r}"
-        )

@@ -1,10 +1,8 @@
 """Searches that others began run no code of theirs, and no trial is lost unsaid."""
 
+import contextlib
 import json
-import signal
-import subprocess
 import sys
-import types
 
 import pytest
 
@@ -74,13 +72,6 @@ def test_an_axis_that_decides_no_number_is_refused(tmp_path, capsys):
     assert "are one run" in capsys.readouterr().err
 
 
-def test_who_is_as_good_as_the_median_goes_on():
-    """Sums of equal accuracies are rounded; their mean is not to be."""
-    for hits in range(1, 16):
-        plateau = {step: hits / 16 / 1.1 for step in range(1, 12)}
-        assert not trials.median_rule(plateau, [plateau] * 3)
-
-
 def test_nothing_is_written_into_the_log_of_a_run_at_work(tmp_path, monkeypatch):
     (tmp_path / "log.txt").write_text("2026-01-01 00:00:00 step 1/4\n")
     monkeypatch.setattr(status, "is_running", lambda workdir: True)
@@ -116,9 +107,20 @@ def test_who_stops_reading_hears_no_traceback(monkeypatch):
         assert cli.print_lines("x", lambda: ["a"]) == 0
 
 
-def test_an_error_leaves_no_run_behind(tmp_path):
-    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
-    running = [types.SimpleNamespace(process=process)]
-    with pytest.raises(ValueError, match="damaged"), local._none_left(running):
+def test_an_error_leaves_no_run_behind(tmp_path, monkeypatch):
+    words = (sys.executable, "-c", "import time; time.sleep(600)")
+    monkeypatch.setattr(trials, "command", lambda trial: words)
+    executor = local.Executor(local.slots(), print)
+    with pytest.raises(ValueError, match="damaged"), contextlib.closing(executor):
+        executor.start([trials.Trial("a", tmp_path / "a", (), {}, {})])
         raise ValueError("damaged")
-    assert process.poll() == -signal.SIGTERM
+    assert not executor.alive()
+    assert "SIGTERM before there was" in (tmp_path / "a/log.txt").read_text()
+
+
+def test_a_storage_that_a_foreign_folder_names_is_not_opened(tmp_path, capsys):
+    (tmp_path / ".sweep").mkdir()
+    told = {"config": ["jbias:erm"], "changes": [], "storage": "sqlite:///own.db"}
+    (tmp_path / ".sweep/search.json").write_text(json.dumps(told))
+    assert sweep.main(["status", f"--workdir={tmp_path}"]) == 2
+    assert "was not begun by you here" in capsys.readouterr().err

@@ -29,20 +29,18 @@ def refused(capsys, *arguments: str) -> str:
         ("--config.optim.rate=[{[]: 1}, 2]", "optim.rate"),
         ("--config.optim.rate=[" + "-" * 50_000 + "1]", "optim.rate"),
         ("--config.optim.rate=" + "-" * 50_000 + "1", "optim.rate"),
-        ("--config.optim.rate=uniform(-1.7e308, 1.7e308)", "too far apart"),
+        ("--config.optim.rate=uniform(-1.7e308, 1.7e308)", "two finite numbers"),
     ],
 )
 def test_values_that_are_none(tmp_path, capsys, change, word):
-    more = ["--search=random", "--trials=2"] if "uniform" in change else []
-    assert word in refused(capsys, f"--workdir={tmp_path}", SMOKE, change, *more)
+    assert word in refused(capsys, f"--workdir={tmp_path}", SMOKE, change)
 
 
-@pytest.mark.parametrize("values", ["[1, 1.0]", "[0.1, '0.1']"])
-def test_values_that_are_one_run_are_not_reduced(tmp_path, capsys, values):
+def test_values_that_are_one_run_are_not_reduced(tmp_path, capsys):
     told = refused(
-        capsys, f"--workdir={tmp_path}", SMOKE, f"--config.optim.rate={values}"
+        capsys, f"--workdir={tmp_path}", SMOKE, "--config.optim.rate=[1, 1.0]"
     )
-    assert "--config.optim.rate: must list different values" in told
+    assert "optim.rate=1 and " in told and "are one run" in told
 
 
 def test_an_entry_that_is_given_twice(tmp_path, capsys):
@@ -59,6 +57,8 @@ def test_an_entry_that_is_given_twice(tmp_path, capsys):
         ("return {'axes': {'optim.rate': 2}}", "optim.rate: must be a list of values"),
         ("return {'trials': '3'}", "--sweep: trials: must be a whole number"),
         ("return {'serach': 'grid'}", "did you mean 'search'"),
+        ("return {'search': 'tpee'}", "--sampler: unknown 'tpee'; did you mean 'tpe'"),
+        ("return {'config': 'jbias:erm', 'stop': 'mean'}", "--pruner: unknown 'mean'"),
         ("return None", "must return a dict"),
         ("", "must define get_sweep(arg)"),
     ],

@@ -3,20 +3,23 @@
 JBIAS_GOLDEN=1 writes the frozen scripts anew.
 """
 
+import importlib.machinery
 import json
 import os
 import pathlib
 import re
 import shlex
+import shutil
 import subprocess
 import sys
+import types
 
 import jsonschema
 import pytest
 import submitit  # Imported in a test it would close what pytest captures.
 import yaml
 
-from jbias.launch import runner, sky, sweep, trials
+from jbias.launch import runner, sky, sweep, tpu_pod, trials
 from tests import cases
 
 assert submitit.__version__
@@ -31,7 +34,7 @@ TRIALS = [
             "--config.run.devices=0",
             "--config.optim.rate=0.1",
         ),
-        {"optim.rate": 0.1},
+        {"optim.rate": "0.1"},
         {"run": {"devices": 0}},
     )
     for name, digest in (("erm", "01234567"), ("stylized_erm+x", "89abcdef"))
@@ -48,9 +51,15 @@ NASTY += ["a b", "*", "~", "#", "$HOME", "\\", "!x", "{a,b}", "-n", "TASK"]
 
 
 def script(where: str, todo=TRIALS, **changed) -> str:
-    """What an executor would start."""
-    name, options = runner._parse_executor(OPTIONS[where])
+    """What an executor would start; tpu_pod takes one run."""
+    name, options = runner.parse_executor(OPTIONS[where])
+    todo = todo[:1] if where == "tpu_pod" else todo
     return runner.EXECUTORS[name].script(todo, {**options, **changed})
+
+
+def sky_task(todo=TRIALS, **changed) -> dict:
+    """What SkyPilot gets."""
+    return sky.task(todo, {**runner.parse_executor(OPTIONS["sky"])[1], **changed})
 
 
 def nasty(where: str) -> list[trials.Trial]:
@@ -81,8 +90,11 @@ def test_scripts_are_what_they_were(where):
 
 @cases.each("where", OPTIONS)
 def test_shellcheck_finds_nothing(where, tmp_path):
-    shellcheck(script(where), tmp_path)
-    shellcheck(script(where, nasty(where)), tmp_path, "warning")
+    for todo, severity in ((TRIALS, "style"), (nasty(where), "warning")):
+        text = script(where, todo)
+        if where == "sky":
+            text = "#!/usr/bin/env bash\n" + yaml.safe_load(text)["run"]
+        shellcheck(text, tmp_path, severity)
 
 
 def test_comments_stay_comments(tmp_path):
@@ -100,7 +112,7 @@ SAID = "print({!r} if 'describe' in sys.argv else '')\n"
 
 
 def run(
-    text: str, tmp_path: pathlib.Path, code: int = 0, **programs: str
+    text: str, tmp_path: pathlib.Path, code: int = 0, env=os.environ, **programs: str
 ) -> list[list[str]]:
     """What a script gives these programs, which are replaced by ones that write it down.
 
@@ -116,7 +128,7 @@ def run(
         path.write_text(f"#!{sys.executable}\n" + note.format(str(said)) + then)
         path.chmod(0o755)
     (tmp_path / "tmp").mkdir()
-    env = {**os.environ, "PATH": f"{fakes}:{os.environ['PATH']}"}
+    env = {**env, "PATH": f"{fakes}:{os.environ['PATH']}"}
     env["TMPDIR"] = str(tmp_path / "tmp")
     done = subprocess.run(
         ["bash", "-c", text], cwd=tmp_path, env=env, capture_output=True, check=False
@@ -132,16 +144,14 @@ def words(where: str, trial: trials.Trial, python: str, runs: str) -> list[str]:
     return [*trials.command(trial, python, runs)]
 
 
-@cases.each("todo", [TRIALS, nasty("tpu_pod")])
+@cases.each("todo", [TRIALS[:1], nasty("tpu_pod")])
 def test_the_hosts_of_a_slice_get_the_commands_word_by_word(todo, tmp_path):
     active = SAID.format("ACTIVE")
     told = run(script("tpu_pod", todo), tmp_path, gcloud=active, git="")
     sent = [words[-1].removeprefix("--command=") for words in told if "ssh" in words]
-    assert len(sent) == 1 + len(todo)
-    for command, trial in zip(sent[1:], todo, strict=True):
-        got = shlex.split(command.removeprefix("cd jbias && "))
-        python = "../env/bin/python"
-        assert got == words("tpu_pod", trial, python, "gs://bucket/runs")
+    assert len(sent) == 2
+    got = shlex.split(sent[1].removeprefix("cd jbias && "))
+    assert got == words("tpu_pod", todo[0], "../env/bin/python", "gs://bucket/runs")
     assert told[-1][:4] == ["compute", "tpus", "queued-resources", "delete"]
 
 
@@ -163,8 +173,8 @@ FAILS = SAID.format("ACTIVE") + "sys.exit(any(word in sys.argv for word in {!r})
 
 @cases.each("step", ["scp", "ssh"])
 def test_a_slice_is_given_back_whatever_fails(step, tmp_path):
-    text = script("tpu_pod", TRIALS[:1])
-    _, *told = run(text, tmp_path, 1, gcloud=FAILS.format([step]), git="")
+    failing = FAILS.format([step])
+    _, *told = run(script("tpu_pod"), tmp_path, 1, gcloud=failing, git="")
     assert [step in one for one in told].count(True) == 1  # No run was begun.
     assert told[-1][:4] == ["compute", "tpus", "queued-resources", "delete"]
 
@@ -216,25 +226,62 @@ def test_xpk_takes_no_line_breaks_nor_control_characters(letter):
         script("xpk", image=f"a{letter}b")
 
 
+@cases.each("pool", ["", "gpus"])
 @cases.each("todo", [TRIALS, nasty("sky")])
-def test_skypilot_gets_tasks_that_its_schema_allows(todo, tmp_path):
-    for trial in todo:
-        task = sky.task(trial, runner._parse_executor(OPTIONS["sky"])[1])
-        check = jsonschema.Draft202012Validator
-        check(TOLD["sky_task"]).validate(task)
-        check(TOLD["sky_resources"]).validate(task["resources"])
+def test_skypilot_gets_a_task_that_its_schema_allows(todo, pool, tmp_path):
+    task = sky_task(todo, pool=pool)
+    check = jsonschema.Draft202012Validator
+    check(TOLD["sky_task"]).validate(task)
+    check(TOLD["sky_resources"]).validate(task["resources"])
+    assert ("setup" in task) == ("file_mounts" in task) == (not pool)
+    if not pool:
         check(TOLD["sky_storage"]).validate(task["file_mounts"]["/runs"])
-        assert shlex.split(task["run"]) == words("sky", trial, "python", "/runs")
-    reads = "print(json.dumps(open(sys.argv[-1]).read()), file=open('said', 'a'))\n"
-    told = run(script("sky", todo), tmp_path, sky=reads)
-    tasks = [yaml.safe_load(text) for text in told[1::2]]
-    assert tasks == [
-        sky.task(t, runner._parse_executor(OPTIONS["sky"])[1]) for t in todo
-    ]
+    text = script("sky", todo, pool=pool)
+    assert yaml.safe_load(text) == task
+    assert text.startswith(f"# sky jobs launch --num-jobs={len(todo)}")
+    for rank, trial in enumerate(todo):
+        (folder := tmp_path / str(rank)).mkdir(exist_ok=True)
+        env = {**os.environ, "SKYPILOT_JOB_RANK": str(rank)}
+        told = run(task["run"], folder, env=env, python="")
+        assert told == [words("sky", trial, "python", "/runs")[1:]]
+        shutil.rmtree(folder)
+
+
+@pytest.fixture
+def skypilot(monkeypatch):
+    """Stands in for SkyPilot's Python API; notes what it was asked for."""
+    asked = {}
+    launch = lambda task, **more: asked.update(task=task, **more) or "request"
+    made = types.ModuleType("sky")
+    made.__spec__ = importlib.machinery.ModuleSpec("sky", None)
+    made.jobs = types.SimpleNamespace(launch=launch)
+    made.Task = types.SimpleNamespace(from_yaml_config=dict)
+    made.get = lambda request: ([7, 8], None)
+    monkeypatch.setitem(sys.modules, "sky", made)
+    return types.SimpleNamespace(asked=asked, module=made)
+
+
+@cases.each("pool", ["", "gpus"])
+def test_all_trials_are_one_call_of_skypilot(pool, skypilot):
+    options, said = runner.parse_executor(OPTIONS["sky"])[1], []
+    sky.start(TRIALS, {**options, "pool": pool}, said.append)
+    assert skypilot.asked.pop("task") == sky_task(pool=pool)
+    assert skypilot.asked == {"pool": pool or None, "num_jobs": 2}
+    assert said == ["managed jobs: [7, 8]; sky jobs queue shows them"]
+
+
+def test_what_skypilot_refuses_is_told(skypilot):
+    def fails(request):
+        raise RuntimeError("no cloud is enabled")
+
+    skypilot.module.get = fails
+    options = runner.parse_executor(OPTIONS["sky"])[1]
+    with pytest.raises(ValueError, match="--on=sky: RuntimeError: no cloud is enabled"):
+        sky.start(TRIALS, options, print)
 
 
 def test_skypilot_s_schema_would_refuse():
-    task = sky.task(TRIALS[0], runner._parse_executor(OPTIONS["sky"])[1])
+    task = sky_task()
     with pytest.raises(jsonschema.ValidationError):
         check = jsonschema.Draft202012Validator(TOLD["sky_task"])
         check.validate({**task, "command": "x"})
@@ -269,6 +316,12 @@ def test_a_run_that_would_leave_machines_out_is_refused(where, changed, said):
     todo = [TRIALS[0]._replace(config={"run": {"devices": 1}})]
     with pytest.raises(ValueError, match=f"--on={said}: config.run.devices must be 0"):
         script(where, todo, **changed)
+
+
+def test_a_slice_trains_one_run():
+    options = runner.parse_executor(OPTIONS["tpu_pod"])[1]
+    with pytest.raises(ValueError, match="--on=tpu_pod: trains one run, got 2 trials"):
+        tpu_pod.script(TRIALS, options)
 
 
 def test_one_machine_may_leave_devices_out():
@@ -331,4 +384,4 @@ def test_the_help_names_every_place_and_option():
 )
 def test_wrong_places_are_told(text, message):
     with pytest.raises(ValueError, match=re.escape(message)):
-        runner._parse_executor(text)
+        runner.parse_executor(text)

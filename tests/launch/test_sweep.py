@@ -1,5 +1,6 @@
 """Searches as a user starts them, with a program that stands in for the training."""
 
+import fcntl
 import itertools
 import json
 import os
@@ -16,7 +17,7 @@ import pandas as pd
 import pytest
 
 from jbias import config as jc
-from jbias.launch import local, sweep, trials
+from jbias.launch import local, search, study, sweep, trials
 from jbias.runs import status
 from tests import cases, smoke_runs
 
@@ -38,7 +39,7 @@ def told(monkeypatch, by_rate: dict) -> None:
 
     def command(trial, python=sys.executable, runs=""):
         del python, runs
-        what = json.dumps(by_rate[trial.values["optim.rate"]])
+        what = json.dumps(by_rate[float(trial.values["optim.rate"])])
         return (sys.executable, str(FAKE), what, f"--workdir={trial.workdir}")
 
     monkeypatch.setattr(trials, "command", command)
@@ -128,7 +129,6 @@ def test_jobs_without_devices_share_the_cores(tmp_path, monkeypatch):
 @cases.each(
     ("dies", "reason"),
     [
-        ({"signal": int(signal.SIGKILL)}, "ended by SIGKILL (out of memory?)"),
         ({"signal": int(signal.SIGSEGV)}, "ended by SIGSEGV"),
         (
             {"code": 1, "words": "Traceback ...\nKeyError: 'x'"},
@@ -176,23 +176,48 @@ def test_a_signal_saves_all_and_the_same_command_goes_on(tmp_path, monkeypatch, 
     assert logs.count("saved; the same command resumes") == 1
     steps = re.findall(r"at step (\d+)/", logs)
     assert sorted(steps) == sorted(2 * [str(i) for i in range(1, 21)])
-    assert "waiting until the running trials have saved" in capfd.readouterr().err
+    assert "SIGTERM: saving after" in capfd.readouterr().err
+
+
+def planned(workdir: pathlib.Path, *changes: str, config=(SMOKE[9:],)) -> list:
+    asked = search.Search([*config], [*changes])
+    return [*study.open_ledger(asked, workdir, keep=False).trials.values()]
 
 
 def test_what_a_killed_launcher_left_running_is_waited_for(tmp_path, monkeypatch):
     slow = dict(curve=[0.1] * 10, seconds=0.1)
     told(monkeypatch, {0.1: slow})
-    (trial,) = trials.plan(
-        trials.Search((SMOKE[9:],), ("--config.optim.rate=0.1",), (), "grid", 1, 0),
-        tmp_path,
-    )
-    trial = trial._replace(values={"optim.rate": 0.1})
+    (trial,) = planned(tmp_path, "--config.optim.rate=[0.1]")
     process = subprocess.Popen(trials.command(trial))
-    while trial.state.phase != "running":
+    while status.read(trial.workdir).phase != "running":
         time.sleep(0.05)
     assert swept(tmp_path, [0.1]) == 0
     assert process.wait() == 0
     assert [*table(tmp_path).state] == ["done"]
+
+
+def test_a_killed_process_goes_on_once(tmp_path, monkeypatch, capsys):
+    dies = {"signal": int(signal.SIGKILL)}
+    told(monkeypatch, {0.1: dict(curve=[0.1, 0.2], dies=dies)})
+    assert swept(tmp_path, [0.1]) == 0
+    assert [*table(tmp_path).step] == [2]
+    log = pathlib.Path(table(tmp_path).workdir[0.1], "log.txt").read_text()
+    assert log.count("jbias: ended by SIGKILL (out of memory?)") == 1
+    assert capsys.readouterr().err.count("starting erm-shapes") == 2
+    monkeypatch.setattr(local, "RETRIES", 0)
+    told(monkeypatch, {0.2: dict(curve=[0.1, 0.2], dies=dies)})
+    assert swept(tmp_path, [0.2]) == 1
+    assert "ended by SIGKILL (out of memory?)" in table(tmp_path).reason[0.2]
+
+
+def test_two_launchers_do_not_run_one_search(tmp_path, monkeypatch, capsys):
+    told(monkeypatch, {0.1: dict(curve=[0.1])})
+    (tmp_path / ".sweep").mkdir()
+    with (tmp_path / ".sweep/lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert swept(tmp_path, [0.1]) == 2
+    assert "another process runs this search" in capsys.readouterr().err
+    assert swept(tmp_path, [0.1]) == 0
 
 
 @pytest.mark.slow
@@ -203,7 +228,7 @@ def test_the_median_rule_stops_bad_trials_for_good(tmp_path, monkeypatch, capsys
     assert swept(tmp_path, by_rate, "--stop=median") == 0
     found = table(tmp_path)
     assert [*found.state] == ["done", "done", "done", "stopped", "done"]
-    assert "the median of 3 completed trials' averages" in found.reason[0.4]
+    assert found.reason[0.4].startswith("median: its validation accuracy at step")
     assert found.step[0.4] < 40
     assert swept(tmp_path, by_rate, "--stop=median") == 0
     assert table(tmp_path).step[0.4] == found.step[0.4]
@@ -237,25 +262,23 @@ def test_a_dry_run_shows_commands_and_leaves_nothing(tmp_path, capsys):
     ],
 )
 def test_a_trial_is_the_run_that_main_makes_of_its_command(changes, tmp_path):
-    search = trials.Search((SMOKE[9:],), tuple(changes), (), "grid", 1, 0)
-    (trial,) = trials.plan(search, tmp_path)
+    (trial,) = planned(tmp_path, *changes)
     config = jc.load(SMOKE[9:], changes, flag="config")
     assert trial.name == jc.run_name(config)
     assert trials.command(trial)[3:-1] == (SMOKE, *changes)
 
 
 def test_equal_trials_are_one(tmp_path):
-    search = trials.Search((SMOKE[9:], f"{SMOKE[9:]},"), (), (), "grid", 1, 0)
-    assert len(trials.plan(search, tmp_path)) == 1
+    assert len(planned(tmp_path, config=(SMOKE[9:], f"{SMOKE[9:]},"))) == 1
 
 
 @pytest.mark.slow
 def test_planning_takes_no_device():
     code = (
         "import pathlib, jax\n"
-        "from jbias.launch import trials\n"
-        f"s = trials.Search(({SMOKE[9:]!r},), (), (), 'grid', 1, 0)\n"
-        "trials.plan(s, pathlib.Path('x'))\n"
+        "from jbias.launch import search, study\n"
+        f"s = search.Search([{SMOKE[9:]!r}], [])\n"
+        "study.open_ledger(s, pathlib.Path('x'), keep=False)\n"
         "jax.config.update('jax_num_cpu_devices', 2)\n"  # Refused once there are any.
     )
     subprocess.run([sys.executable, "-c", code], check=True)
@@ -275,7 +298,7 @@ def test_the_files_of_sweeps_are_understood(name, tmp_path, capsys):
     [
         ([SMOKE, "--config.optim.rat=[1, 2]"], "optim.rat"),
         ([SMOKE, "--config.optim.rate=[]"], "must list different values"),
-        ([SMOKE, "--config.optim.rate=uniform(0, 1)"], "take --search=random"),
+        ([SMOKE, "--config.optim.rate=uniform(0, 1)"], "take random, or tpe"),
         ([SMOKE, "--config.epochs=[soon]"], "epochs"),
         ([f"{SMOKE},vary=optim.rate=1+2"], "got vary; make axes of it"),
         (["--config=configs/emr.py"], "did you mean 'erm.py'"),
@@ -284,7 +307,7 @@ def test_the_files_of_sweeps_are_understood(name, tmp_path, capsys):
         ([SMOKE, "--workdir=gs://b/x"], "must be a directory here"),
         ([SMOKE, "--search=random", "--trials=2"], "about 1 different combinations"),
         ([SMOKE, "--on=local:jobs=9999"], "jobs must be 1 to"),
-        ([SMOKE, "--on=sky:bucket=gs://x"], "no sky here; install it, or --dry-run"),
+        ([SMOKE, "--on=sky:bucket=gs://x"], "needs SkyPilot; pip install"),
     ],
 )
 def test_what_is_wrong_is_told_in_one_line(
@@ -306,13 +329,12 @@ def test_a_stop_is_kept_whole(tmp_path):
     assert status.read(tmp_path).phase == "not started"
 
 
-def test_the_rest_is_told_by_the_rate_so_far(tmp_path, monkeypatch):
-    told(monkeypatch, {0.1: {}, 0.2: {}})
-    trial = trials.Trial("a", tmp_path, (), {}, {})
+def test_the_rest_is_told_by_the_rate_so_far(tmp_path):
     (tmp_path / "log.txt").write_text("at step 3/4\n")
-    assert "ETA 0:00:10; " not in local.progress([trial], 0.0, 30.0)
-    assert local.progress([trial], 0.0, 30.0).endswith("ETA 0:00:10")
-    assert "ETA" not in local.progress([trial], 0.75, 30.0)
+    looks = [trials.look(trials.Trial("a", tmp_path, (), {}, {}))]
+    assert "ETA 0:00:10; " not in trials.progress(looks, 0.0, 30.0)
+    assert trials.progress(looks, 0.0, 30.0).endswith("ETA 0:00:10")
+    assert "ETA" not in trials.progress(looks, 0.75, 30.0)
 
 
 def test_what_a_run_has_told_is_not_told_again(tmp_path):

@@ -1,11 +1,15 @@
 #!/usr/bin/env bash
+name=jbias
+zone=us-east5-b
+type=v6e-32
+runtime=v2-alpha-tpuv6e
+python=python3.11
+spot=yes
+run='cd jbias && ../env/bin/python -m jbias.main --config=configs/erm.py:demo --config.run.devices=0 --config.optim.rate=0.1 --workdir=gs://bucket/runs/erm-shapes-01234567'
 # Trains on a queued TPU resource, and gives it back. What the cloud took away meanwhile
 # goes on when the same command is given again.
 set -euo pipefail
-name=jbias
-zone=us-east5-b
 archive=$(mktemp)
-failed=0
 held=0 # Whether there is a resource to give back.
 waited=0
 
@@ -15,7 +19,7 @@ state() {
 }
 create() {
   gcloud compute tpus queued-resources create "$name" --node-id="$name" --zone="$zone" \
-    --accelerator-type=v6e-32 --runtime-version=v2-alpha-tpuv6e --spot
+    --accelerator-type="$type" --runtime-version="$runtime" ${spot:+--spot}
 }
 delete() {
   gcloud compute tpus queued-resources delete "$name" --zone="$zone" --force --quiet
@@ -65,12 +69,11 @@ held=1
 
 git archive --format=tar.gz --output="$archive" HEAD
 gcloud compute tpus tpu-vm scp "$archive" "$name:jbias.tgz" --zone="$zone" --worker=all
-on_all 'rm -rf jbias && mkdir jbias && tar -xzf jbias.tgz -C jbias && sudo apt-get install -y -qq python3.11-venv && python3.11 -m venv env && env/bin/python -m pip install -q '"'"'./jbias[tpu,gcs]'"'"''
-
-on_all 'cd jbias && ../env/bin/python -m jbias.main --config=configs/erm.py:demo --config.run.devices=0 --config.optim.rate=0.1 --workdir=gs://bucket/runs/erm-shapes-01234567' || failed=$((failed + 1))
-on_all 'cd jbias && ../env/bin/python -m jbias.main --config=configs/stylized_erm+x.py:demo --config.run.devices=0 --config.optim.rate=0.1 --workdir=gs://bucket/runs/stylized_erm+x-shapes-89abcdef' || failed=$((failed + 1))
-
-if [ "$failed" -gt 0 ]; then
-  echo "$failed of 2 runs did not finish; the same command goes on" >&2
+python=$(printf %q "$python")
+on_all "rm -rf jbias && mkdir jbias && tar -xzf jbias.tgz -C jbias && \
+  sudo apt-get install -y -qq $python-venv && $python -m venv env && \
+  env/bin/python -m pip install -q './jbias[tpu,gcs]'"
+if ! on_all "$run"; then
+  echo "the run did not finish; the same command goes on" >&2
   exit 1
 fi

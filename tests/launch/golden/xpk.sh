@@ -1,24 +1,4 @@
 #!/usr/bin/env bash
-# Creates one workload for each run; a lost one is started again, and resumes.
 set -euo pipefail
-
-xpk workload create \
-  --cluster=c \
-  --zone=us-east5-b \
-  --project=p \
-  --workload=erm-shapes-01234567 \
-  --tpu-type=v6e-8 \
-  --num-slices=1 \
-  --max-restarts=10 \
-  --docker-image=img \
-  --command='python -m jbias.main --config=configs/erm.py:demo --config.run.devices=0 --config.optim.rate=0.1 --workdir=gs://bucket/runs/erm-shapes-01234567'
-xpk workload create \
-  --cluster=c \
-  --zone=us-east5-b \
-  --project=p \
-  --workload=stylized-erm-x-shapes-89abcdef \
-  --tpu-type=v6e-8 \
-  --num-slices=1 \
-  --max-restarts=10 \
-  --docker-image=img \
-  --command='python -m jbias.main --config=configs/stylized_erm+x.py:demo --config.run.devices=0 --config.optim.rate=0.1 --workdir=gs://bucket/runs/stylized_erm+x-shapes-89abcdef'
+xpk workload create --cluster=c --zone=us-east5-b --project=p --tpu-type=v6e-8 --num-slices=1 --max-restarts=10 --docker-image=img --workload=erm-shapes-01234567 '--command=python -m jbias.main --config=configs/erm.py:demo --config.run.devices=0 --config.optim.rate=0.1 --workdir=gs://bucket/runs/erm-shapes-01234567'
+xpk workload create --cluster=c --zone=us-east5-b --project=p --tpu-type=v6e-8 --num-slices=1 --max-restarts=10 --docker-image=img --workload=stylized-erm-x-shapes-89abcdef '--command=python -m jbias.main --config=configs/stylized_erm+x.py:demo --config.run.devices=0 --config.optim.rate=0.1 --workdir=gs://bucket/runs/stylized_erm+x-shapes-89abcdef'

@@ -1,0 +1,325 @@
+"""The study of a search: what is drawn, what is stopped, what is told, and what a kill leaves."""
+
+import json
+import pathlib
+
+import numpy as np
+import optuna
+import pandas as pd
+import pytest
+import scipy.stats
+
+from jbias.launch import study, trials
+from jbias.launch.search import Search
+from jbias.runs import results, status
+from tests import cases, smoke_runs
+
+CONFIG = "configs/erm.py:smoke,seeds=1"
+OTHER = "configs/padain.py:smoke,seeds=1"
+WORDS = ("not started", "interrupted")
+# ml_collections still calls what Python 3.12 deprecates.
+pytestmark = pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")
+
+
+@pytest.fixture(autouse=True)
+def at_root(monkeypatch):
+    monkeypatch.chdir(smoke_runs.ROOT)
+
+
+def search(*axes: str, config=(CONFIG,), kind: str = "random", **more) -> Search:
+    changes = [f"--config.{axis}" for axis in axes]
+    return Search([*config], changes, kind, **more)
+
+
+def ledger(asked: Search, workdir=pathlib.Path("x"), *, keep: bool = False):
+    opened = study.open_ledger(asked, workdir, keep=keep)
+    if keep:
+        opened.begin(WORDS)
+    return opened
+
+
+def drawn(asked: Search) -> list[dict[str, str]]:
+    return [one.values for one in ledger(asked).trials.values()]
+
+
+def evaluate(trial: trials.Trial, curve: dict[int, float], word: str = "") -> None:
+    """Writes a run's records, and that it has ended."""
+    for step, value in curve.items():
+        record = results.Record(
+            *("r", "erm", "", "cnn", "shapes", 0, 0, step, 1.0),
+            *(results.VALID, "", "accuracy", value, None, None),
+        )
+        results.write(trial.workdir / "evals" / f"{step}.jsonl", [record])
+    if word:
+        (trial.workdir / "done").write_text(f"{word}\n")
+
+
+RATE = "optim.rate=log_uniform(1e-3, 1)"
+
+
+def test_a_grid_has_all_combinations():
+    found = drawn(search("optim.rate=[1, 2]", "epochs=[1, 2, 3]", kind="grid"))
+    pairs = [(one["optim.rate"], one["epochs"]) for one in found]
+    assert pairs == [(a, b) for a in "12" for b in "123"]
+    assert drawn(search(kind="grid")) == [{}]
+    with pytest.raises(ValueError, match="take random, or tpe"):
+        drawn(search("optim.rate=uniform(0, 1)", kind="grid"))
+
+
+def test_more_draws_or_axes_change_none():
+    few, more = drawn(search(RATE, trials=5)), drawn(search(RATE, trials=20))
+    assert more[:5] == few
+    both = drawn(search("optim.decay=uniform(0, 1)", RATE, trials=5))
+    rates = [{"optim.rate": one["optim.rate"]} for one in both]
+    assert rates == few
+    assert drawn(search(RATE, trials=5, seed=1)) != few
+
+
+def test_all_configs_get_the_same_draws():
+    found = ledger(search(RATE, config=(CONFIG, OTHER), trials=3)).trials.values()
+    assert [one.name.partition("-")[0] for one in found] == 3 * ["erm", "padain"]
+    values = [one.values["optim.rate"] for one in found]
+    assert values[::2] == values[1::2] and len({*values}) == 3
+
+
+@pytest.mark.parametrize("kind", ["uniform", "log_uniform"])
+def test_draws_are_even(kind, monkeypatch):
+    made = lambda search, workdir, params: trials.Trial(
+        str(params), workdir, (), {}, params
+    )
+    monkeypatch.setattr(trials, "make", made)
+    found = ledger(search(f"a={kind}(0.01, 100)", trials=500, seed=3)).trials.values()
+    values = np.array([one.config["a"] for one in found])
+    values = np.log10(values) + 2 if kind == "log_uniform" else values / 25
+    assert scipy.stats.kstest(values / 4, "uniform").pvalue > 0.01
+
+
+def test_draws_are_different_and_end():
+    asked = dict(trials=3, seed=1)
+    found = drawn(search("optim.rate=[0.1, 0.2, 0.3]", **asked))
+    assert sorted(one["optim.rate"] for one in found) == ["0.1", "0.2", "0.3"]
+    with pytest.raises(ValueError, match="about 3 different combinations, got 4"):
+        drawn(search("optim.rate=[0.1, 0.2, 0.3]", trials=4))
+    with pytest.raises(ValueError, match="at least 1"):
+        search(trials=0)
+
+
+def good(rate: str) -> float:
+    """Best at 0.05."""
+    return 1 - min(1.0, abs(np.log10(float(rate) / 0.05)) / 3)
+
+
+def test_tpe_goes_by_results_and_is_a_function_of_them(tmp_path):
+    def rates(workdir) -> list[str]:
+        asked = ledger(search(RATE, kind="tpe", trials=25), workdir, keep=True)
+        found = []
+        while trial := asked.take():
+            found.append(trial.values["optim.rate"])
+            evaluate(trial, {1: good(found[-1])}, "finished")
+            asked.settle(trials.look(trial))
+        return found
+
+    found = rates(tmp_path / "a")
+    assert rates(tmp_path / "b") == found
+    assert len({*found}) == 25
+    late, early = found[15:], found[:10]
+    assert np.mean([*map(good, late)]) > np.mean([*map(good, early)]) + 0.1
+
+
+def test_tpe_ends_where_there_are_no_others(tmp_path):
+    asked = ledger(
+        search("optim.rate=[0.1, 0.2]", kind="tpe", trials=5), tmp_path, keep=True
+    )
+    found = []
+    while trial := asked.take():
+        found.append(trial.values["optim.rate"])
+        evaluate(trial, {1: 0.5}, "finished")
+        asked.settle(trials.look(trial))
+    assert sorted(found) == ["0.1", "0.2"] and not asked.undrawn
+
+
+CURVES = [{1: 0.2, 2: 0.4, 3: 0.6}, {1: 0.4, 2: 0.6, 3: 0.8}, {1: 0.6, 2: 0.8, 3: 1.0}]
+
+
+@cases.each(
+    ("stop", "curve", "stops"),
+    [
+        ("median", {1: 0.39}, True),  # The median at 1 is 0.4.
+        ("median", {1: 0.4}, False),  # Not worse: strictly below is what stops.
+        ("median", {1: 0.45, 2: 0.1}, True),  # Its best, 0.45, against 0.6.
+        ("median", {1: 0.65, 2: 0.1}, False),
+        ("median", {}, False),
+        ("never", {1: 0.0, 2: 0.0}, False),
+        ("asha", {1: 0.59}, True),  # Of four at step 1 the best one goes on.
+        ("asha", {1: 0.61}, False),
+        ("hyperband", {1: 0.0}, True),
+    ],
+)
+def test_a_pruner_stops_by_the_records_of_runs(stop, curve, stops, tmp_path):
+    axis = "optim.rate=[0.1, 0.2, 0.3, 0.4]"
+    asked = ledger(search(axis, kind="grid", stop=stop), tmp_path, keep=True)
+    for known in CURVES:
+        trial = asked.take()
+        for step in known:  # As they come.
+            evaluate(trial, {step: known[step]})
+            asked.report(trials.look(trial))
+        evaluate(trial, {}, "finished")
+        asked.settle(trials.look(trial))
+    trial, why = asked.take(), ""
+    for step in curve:
+        evaluate(trial, {step: curve[step]})
+        why = why or asked.report(trials.look(trial))
+    assert bool(why) == stops
+    assert not stops or f"{stop}: its validation accuracy at step {max(curve)}" in why
+
+
+@cases.each("more", [dict(fewest=4), dict(grace=1)])
+def test_few_completed_trials_and_the_grace_stop_none(more, tmp_path):
+    axis = "optim.rate=[0.1, 0.2, 0.3, 0.4]"
+    asked = ledger(
+        search(axis, kind="grid", stop="median", **more), tmp_path, keep=True
+    )
+    for known in CURVES:
+        evaluate(trial := asked.take(), known, "finished")
+        asked.settle(trials.look(trial))
+    evaluate(trial := asked.take(), {1: 0.0})
+    assert not asked.report(trials.look(trial))
+
+
+@cases.each("name", ["done", status.STOPPED_FILE, "evals/1.jsonl"])
+def test_a_damaged_trial_has_no_say_and_stops_no_search(name, tmp_path):
+    axis = "optim.rate=[0.1, 0.2]"
+    asked = ledger(
+        search(axis, kind="grid", stop="median", fewest=1), tmp_path, keep=True
+    )
+    evaluate(damaged := asked.take(), {1: 1.0}, "" if "stop" in name else "finished")
+    (damaged.workdir / name).write_bytes(b"\xff")
+    look = trials.look(damaged)
+    assert look.state.phase == "damaged"
+    assert str(damaged.workdir / name) in look.state.reason
+    asked.settle(look)
+    evaluate(trial := asked.take(), {1: 0.0})
+    assert not asked.report(trials.look(trial))
+
+
+def test_what_ended_is_told_and_what_changed_comes_again(tmp_path):
+    axis = "optim.rate=[0.1, 0.2, 0.3, 0.4, 0.5]"
+    asked = ledger(search(axis, kind="grid"), tmp_path, keep=True)
+    done, diverged, failed, stopped, interrupted = iter(asked.take, None)
+    evaluate(done, {1: 0.3, 2: 0.2}, "finished")
+    evaluate(diverged, {1: 0.5}, "diverged")
+    failed.workdir.mkdir()
+    (failed.workdir / "log.txt").write_text("jbias: disk: full\n")
+    stopped.workdir.mkdir()
+    trials.mark_stopped(stopped.workdir, "too low")
+    evaluate(interrupted, {1: 0.1})
+    (interrupted.workdir / "config.json").write_text("{}")
+    for trial in (done, diverged, failed, stopped, interrupted):
+        asked.settle(trials.look(trial))
+    told = {
+        one.user_attrs["run"]: (one.state.name, one.value) for one in asked.study.trials
+    }
+    assert told == {
+        done.name: ("COMPLETE", 0.3),
+        diverged.name: ("COMPLETE", 0.0),
+        failed.name: ("FAIL", None),
+        stopped.name: ("PRUNED", None),
+        interrupted.name: ("RUNNING", None),
+    }
+
+    def again(*words: str) -> list[str]:
+        opened = study.open_ledger(search(axis, kind="grid"), tmp_path, keep=True)
+        opened.begin(words)
+        return [one.name for one in iter(opened.take, None)]
+
+    assert again(*WORDS) == [interrupted.name]
+    (done.workdir / "done").unlink()  # Somebody trains it once more.
+    assert again(*WORDS) == [interrupted.name, done.name]
+    assert sorted(again(*WORDS, "failed")) == sorted(
+        one.name for one in (interrupted, done, failed)
+    )
+
+
+def test_a_study_that_is_lost_or_half_written_loses_no_trial(tmp_path):
+    asked = search("optim.rate=[0.1, 0.2, 0.3]", kind="grid")
+    first = ledger(asked, tmp_path, keep=True)
+    evaluate(trial := first.take(), {1: 0.5}, "finished")
+    first.settle(trials.look(trial))
+    second = first.take()
+    path = tmp_path / ".sweep/study.log"
+    whole = path.read_bytes()
+    for cut in range(whole.rindex(b"\n", 0, -1) + 1, len(whole), 7):
+        path.write_bytes(whole[:cut])
+        opened = ledger(asked, tmp_path, keep=True)
+        names = [one.name for one in iter(opened.take, None)]
+        assert names[0] == second.name and len({*names}) == len(names) == 2
+    path.unlink()
+    opened = ledger(asked, tmp_path, keep=True)
+    assert len([*iter(opened.take, None)]) == 3
+    opened.settle(trials.look(trial))
+    (done,) = opened.study.get_trials(states=(optuna.trial.TrialState.COMPLETE,))
+    assert done.value == 0.5 and done.intermediate_values == {1: 0.5}
+
+
+@pytest.mark.parametrize("kind", ["grid", "random", "tpe"])
+def test_a_kill_at_any_line_of_the_journal_draws_the_same(kind, tmp_path):
+    axis = "optim.rate=[0.1, 0.2, 0.3]" if kind == "grid" else RATE
+    asked = search(axis, kind=kind, trials=3)
+    whole = ledger(asked, tmp_path / "whole", keep=True)
+    wanted = [one.name for one in iter(whole.take, None)]
+    lines = (tmp_path / "whole/.sweep/study.log").read_bytes().splitlines(keepends=True)
+    for count in range(1, len(lines)):
+        path = tmp_path / f"{count}/.sweep/study.log"
+        path.parent.mkdir(parents=True)
+        path.write_bytes(b"".join(lines[:count]))
+        found = ledger(asked, tmp_path / str(count), keep=True)
+        assert [one.name for one in iter(found.take, None)] == wanted
+        assert len({one.user_attrs["run"] for one in found.study.trials}) == 3
+
+
+@cases.each("storage", ["own.log", "sqlite:///{}/x.db"])
+def test_a_study_may_lie_elsewhere(storage, tmp_path, monkeypatch):
+    named = storage.format(tmp_path) if "://" in storage else str(tmp_path / storage)
+    asked = search("optim.rate=[0.1, 0.2]", kind="grid", storage=named)
+    first = ledger(asked, tmp_path / "runs", keep=True)
+    evaluate(trial := first.take(), {1: 0.5}, "finished")
+    first.settle(trials.look(trial))
+    (again,) = iter(ledger(asked, tmp_path / "runs", keep=True).take, None)
+    assert again.name != trial.name
+    assert not (tmp_path / "runs/.sweep").exists()
+
+
+@cases.each(
+    "storage", ["nosuch://x", "sqlite:////no/such/folder/x.db", "{}/broken.log"]
+)
+def test_a_study_that_cannot_be_read_is_told_in_one_line(storage, tmp_path):
+    (tmp_path / "broken.log").write_text('{"op_code": 99}\n[]\n')
+    asked = search(storage=storage.format(tmp_path))
+    with pytest.raises(ValueError, match="--storage: the study cannot be read"):
+        ledger(asked, tmp_path, keep=True)
+
+
+def test_the_importance_of_axes_is_drawn_and_written(tmp_path):
+    axes = (RATE, "optim.decay=uniform(0, 1)")
+    asked = ledger(search(*axes, kind="tpe", trials=12), tmp_path, keep=True)
+    with pytest.raises(
+        ValueError, match="--importance: two trials must be done, got 0"
+    ):
+        study.write_importance(asked, print)
+    while trial := asked.take():
+        evaluate(trial, {1: good(trial.values["optim.rate"])}, "finished")
+        asked.settle(trials.look(trial))
+    said = []
+    study.write_importance(asked, said.append)
+    table = pd.read_csv(tmp_path / "importance.csv").set_index("axis").importance
+    assert table.idxmax() == "optim.rate" and abs(table.sum() - 1) < 1e-6
+    assert (tmp_path / "importance.png").read_bytes()[:4] == b"\x89PNG"
+    assert str(tmp_path / "importance.csv") in said[0]
+
+
+def test_what_is_kept_is_json(tmp_path):
+    """Which optuna-dashboard reads, too."""
+    asked = ledger(search(RATE, trials=2), tmp_path, keep=True)
+    asked.take()
+    lines = (tmp_path / ".sweep/study.log").read_text().splitlines()
+    assert all(isinstance(json.loads(line), dict) for line in lines)
