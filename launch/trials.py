@@ -66,11 +66,15 @@ def check_devices(todo: Sequence[Trial], where: str, hosts: int) -> None:
             )
 
 
-def host_count(accelerator: str) -> int:
-    """At least how many hosts a TPU slice has: one holds at most 8 chips, or cores."""
-    slice_of = re.fullmatch(r"(?:tpu-)?v\d\w*-(\d+)", accelerator)
-    size = int(slice_of[1]) if slice_of else 1
-    return -(-size // 8)
+def host_count(accelerator: str, chips: int = 8) -> int:
+    """At least how many hosts a TPU slice has, by its name.
+
+    One holds 8 cores, which is what v2 to v4 and v5p count; of the others at most `chips`.
+    """
+    slice_of = re.fullmatch(r"(?:tpu-)?v(\d\w*)-(\d+)", accelerator)
+    if not slice_of:
+        return 1
+    return -(-int(slice_of[2]) // (chips if slice_of[1] in ("5litepod", "6e") else 8))
 
 
 def label(trial: Trial, length: int = 40) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jbias.launch import trials
+from jbias.runtime import coordinator
 
 OPTIONS = {
     "runs": "",  # Where workdirs are, for all hosts: gs://bucket/runs.
@@ -22,25 +23,27 @@ OPTIONS = {
     "python": "python",
 }
 NEEDED = ("runs", "cluster", "zone", "project", "image")
-_FLAGS = {key: key for key in ("cluster", "zone", "project")}  # xpk's, by option.
-_FLAGS |= {"type": "tpu-type", "slices": "num-slices", "restarts": "max-restarts"}
-_FLAGS |= {"image": "docker-image"}
 PROGRAM = "xpk"
+_FLAGS = {  # xpk's, by option.
+    **{key: key for key in ("cluster", "zone", "project")},
+    "type": "tpu-type",
+    "slices": "num-slices",
+    "restarts": "max-restarts",
+    "image": "docker-image",
+}
 
 
 def script(todo: Sequence[trials.Trial], options: Mapping[str, Any]) -> str:
     """A program of bash that creates a workload for each trial."""
     kind = options["type"]
-    hosts = trials.host_count(kind) * options["slices"]
+    hosts = trials.host_count(kind, chips=4) * options["slices"]
     trials.check_devices(todo, f"xpk:type={kind}", hosts)
     lines = ["#!/usr/bin/env bash", "set -euo pipefail"]
+    given = {flag: options[key] for key, flag in _FLAGS.items()}
+    given["restart-on-exit-codes"] = coordinator.EXIT_LOST
     for trial in todo:
         command = trials.command(trial, options["python"], options["runs"])
-        given = {
-            **{flag: options[key] for key, flag in _FLAGS.items()},
-            "workload": trials.label(trial),
-            "command": shlex.join(command),
-        }
+        given |= {"workload": trials.label(trial), "command": shlex.join(command)}
         for key, value in given.items():
             if not str(value).isprintable():
                 raise ValueError(

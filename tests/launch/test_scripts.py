@@ -19,7 +19,8 @@ import pytest
 import submitit  # Imported in a test it would close what pytest captures.
 import yaml
 
-from jbias.launch import runner, sky, sweep, tpu_pod, trials
+from jbias.launch import local, runner, sky, sweep, tpu_pod, trials
+from jbias.runtime import coordinator
 from tests import cases
 
 assert submitit.__version__
@@ -218,6 +219,40 @@ def test_xpk_gets_flags_that_it_has(todo, tmp_path):
         assert re.fullmatch("[a-z][a-z0-9-]{1,39}", flags["--workload"])
 
 
+def without_nulls(tree):
+    """As Kubernetes reads it."""
+    if isinstance(tree, dict):
+        return {k: without_nulls(v) for k, v in tree.items() if v is not None}
+    return [*map(without_nulls, tree)] if isinstance(tree, list) else tree
+
+
+def test_what_xpk_makes_of_a_run_is_a_jobset_that_kueue_queues():
+    """As xpk made it of the first frozen command; tests/oracles/launchers.py."""
+    jobset, command = (
+        without_nulls(TOLD["jobset"]),
+        words("xpk", TRIALS[0], "python", ""),
+    )
+    for number, rule in enumerate(jobset["spec"]["failurePolicy"]["rules"]):
+        rule["name"] = f"failurePolicyRule{number}"  # JobSet's own webhook gives it.
+    check = jsonschema.Draft202012Validator(TOLD["jobset_schema"])
+    check.validate(jobset)
+    assert jobset["metadata"]["name"] == trials.label(TRIALS[0])
+    assert "kueue.x-k8s.io/queue-name" in jobset["metadata"]["labels"]
+    (job,) = jobset["spec"]["replicatedJobs"]
+    spec = job["template"]["spec"]
+    (container,) = spec["template"]["spec"]["containers"]
+    assert shlex.join(command[:-1]) in container["command"][-1]
+    # As many processes as xpk starts of a run, by the rule that refuses run.devices.
+    assert spec["parallelism"] == trials.host_count("v6e-8", chips=4) == 2
+    (rule,) = spec["podFailurePolicy"]["rules"]
+    again = rule["onExitCodes"]["values"]  # All others fail the JobSet for good.
+    assert {coordinator.EXIT_LOST, 130, 143, 128 + 9} <= {*again}
+    assert not {*local.ENDED_CODES, 1, 2} & {*again}
+    spec["parallelism"] = "two"
+    with pytest.raises(jsonschema.ValidationError):
+        check.validate(jobset)
+
+
 @cases.each("letter", ["\n", "\r", "\x1b", "\0", "\x85", "\u2028"])
 def test_xpk_takes_no_line_breaks_nor_control_characters(letter):
     with pytest.raises(ValueError, match="--on=xpk: command must be one line without"):
@@ -307,7 +342,8 @@ def test_options_are_quoted_too(where, changed, tmp_path):
     [
         ("slurm", dict(nodes=2), "slurm:nodes=2"),
         ("tpu_pod", {}, "tpu_pod:type=v6e-32"),
-        ("xpk", dict(slices=2), "xpk:type=v6e-8"),
+        ("xpk", dict(slices=2, type="v6e-4"), "xpk:type=v6e-4"),
+        ("xpk", {}, "xpk:type=v6e-8"),
         ("sky", dict(accelerators="tpu-v5p-32"), "sky:accelerators=tpu-v5p-32"),
     ],
 )
@@ -328,8 +364,17 @@ def test_one_machine_may_leave_devices_out():
     todo = [TRIALS[0]._replace(config={"run": {"devices": 1}})]
     for where, changed in (("slurm", {}), ("tpu_pod", {"type": "v6e-8"})):
         script(where, todo, **changed)
-    for where in ("xpk", "sky"):
-        script(where, todo)
+    for where, changed in (("xpk", {"type": "v6e-4"}), ("sky", {})):
+        script(where, todo, **changed)
+
+
+@cases.each(
+    ("kind", "hosts"),
+    [("v6e-4", 1), ("v6e-8", 2), ("v5litepod-16", 4), ("v5p-8", 1), ("v4-16", 2)],
+)
+def test_hosts_of_gke_have_four_chips(kind, hosts):
+    """As xpk 1.16 has them, in its UserFacingNameToSystemCharacteristics."""
+    assert trials.host_count(kind, chips=4) == hosts
 
 
 @cases.each(
