@@ -49,7 +49,7 @@ def script(todo: Sequence[trials.Trial], options: Mapping[str, Any]) -> str:
     from submitit.slurm import slurm
 
     folder = _folder(todo)
-    words = (sys.executable, "-u", "-m", "submitit.core._submit", str(folder))
+    words = [sys.executable, *"-u -m submitit.core._submit".split(), str(folder)]
     text = slurm._make_sbatch_string(
         command=shlex.join(words),
         folder=folder,
@@ -86,6 +86,7 @@ class Executor:
     study: optuna.Study
     say: Callable[[str], None]
     most: int  # Jobs at a time.
+    jobs: dict[str, tuple[str, str]] = dataclasses.field(default_factory=dict)
     stop = ""  # Jobs go on whatever becomes of this process.
     poll_seconds = 5.0
 

@@ -8,6 +8,7 @@ import importlib.util
 import inspect
 from importlib import metadata
 
+import optuna
 import pytest
 
 from jbias.launch import slurm
@@ -124,6 +125,20 @@ def test_submitit_writes_scripts():
     assert asked <= inspect.signature(write).parameters.keys(), message
     message = broken("submitit", "module core._submit, which jobs run")
     assert importlib.util.find_spec("submitit.core._submit"), message
+
+
+def test_optuna_takes_a_trial_up_by_its_id():
+    """Of a study that another process has asked: `_trial_id` of what lists it."""
+    made = optuna.create_study()
+    asked = made.ask()
+    asked.suggest_float("x", 0, 1)
+    (known,) = made.get_trials(states=(optuna.trial.TrialState.RUNNING,))
+    message = broken("optuna", "FrozenTrial._trial_id that Trial(study, id) takes")
+    try:
+        again = optuna.Trial(made, known._trial_id)
+    except (AttributeError, TypeError):
+        pytest.fail(message)
+    assert (again.number, again.params) == (asked.number, asked.params), message
 
 
 def test_gcsfs_asks_at_one_place():

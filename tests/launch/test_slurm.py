@@ -4,21 +4,24 @@ The eight algorithms themselves are trained there by `python -m benchmarks.slurm
 """
 
 import json
+import os
+import pathlib
 import re
 import subprocess
 import sys
 import time
 
-import pandas as pd
 import pytest
 import submitit  # Imported in a test it would close what pytest captures.
 
 from benchmarks import slurm_cluster
-from jbias.launch import slurm, sweep
+from jbias.launch import search, slurm, study, sweep
 from tests import smoke_runs
 from tests.launch.test_sweep import swept, table, told
 from tests.runtime import test_processes
 
+ASKED = sweep.parser().parse_args(["status", "--workdir=x"])
+ASKED.changes = []
 MISSING = slurm_cluster.missing()
 assert submitit.__version__
 pytestmark = [
@@ -55,11 +58,11 @@ def until(holds, seconds: float = 120.0) -> None:
 
 
 def job_of(folder, rate: float) -> str:
-    """The job of the trial with this step size, by what `status` keeps."""
+    """The job of the trial with this step size, by what the study knows."""
     sweep.main(["status", f"--workdir={folder}"])
-    name = table(folder).trial[rate]
-    ids = pd.read_json(folder / ".sweep/slurm.json", typ="series", dtype=False)
-    return ids[name]
+    asked = search.resolve(ASKED, folder)
+    opened = study.open_study(asked, folder, keep=False)
+    return slurm.active(opened)[table(folder).trial[rate]][1]
 
 
 @pytest.mark.slow
@@ -71,7 +74,7 @@ def test_an_array_is_submitted_told_to_save_drained_and_goes_on(
     told(monkeypatch, by_rate)
     where = "--on=slurm:minutes=10,warn=20"
     assert swept(cluster, by_rate, where) == 0
-    assert "5 of 5 trials submitted" in capsys.readouterr().err
+    assert "5 of 5 trials to run, 0 are queued already" in capsys.readouterr().err
     signalled, drained = job_of(cluster, 0.3), job_of(cluster, 0.4)
     assert "queued" in capsys.readouterr().out
     for rate in (0.3, 0.4):
@@ -82,7 +85,7 @@ def test_an_array_is_submitted_told_to_save_drained_and_goes_on(
     call("scontrol", "update", f"nodename={node}", "state=drain", "reason=test")
     call("scontrol", "requeue", drained)
     assert swept(cluster, by_rate, where) == 0
-    assert "0 of 5 trials submitted" in capsys.readouterr().err
+    assert not re.search(r"job \d", capsys.readouterr().err)  # All are there.
     assert swept(cluster, by_rate, where, "--wait") == 1
     found = table(cluster)
     assert [*found.state] == ["done", "failed", "done", "done", "done"]
@@ -133,13 +136,30 @@ def test_the_median_rule_cancels_jobs(cluster, monkeypatch):
     good = dict(curve=[0.5, 0.6])
     by_rate = {0.1: good, 0.2: good, 0.3: good, 0.4: dict(SLOW, curve=[0.1] * 200)}
     told(monkeypatch, by_rate)
-    monkeypatch.setattr(
-        slurm.wait, "__kwdefaults__", {**slurm.wait.__kwdefaults__, "look": 0.5}
-    )
+    monkeypatch.setattr(slurm.Executor, "poll_seconds", 0.5)
     code = swept(cluster, by_rate, "--on=slurm:minutes=10", "--stop=median", "--wait")
     assert code == 0
     assert [*table(cluster).state] == ["done"] * 3 + ["stopped"]
     assert table(cluster).step[0.4] < 200
+
+
+@pytest.mark.slow
+def test_an_array_of_more_jobs_than_the_cluster_takes(
+    tmp_path, monkeypatch, capsys, cluster
+):
+    """Seven trials where arrays have three jobs at most."""
+    call("scontrol", "update", "partitionname=all", "state=up")
+    conf = pathlib.Path(os.environ["SLURM_CONF"])
+    conf.write_text(conf.read_text() + "MaxArraySize=3\n")
+    call("scontrol", "reconfigure")
+    until(lambda: "MaxArraySize            = 3" in call("scontrol", "show", "config"))
+    rates = [round(0.1 * i, 1) for i in range(1, 8)]
+    told(monkeypatch, {rate: dict(curve=[rate]) for rate in rates})
+    assert swept(cluster, rates, "--on=slurm:minutes=10", "--wait") == 0
+    jobs = re.findall(r"job (\d+)(?:_\d)?:", capsys.readouterr().err)
+    assert sorted(jobs.count(one) for one in {*jobs}) == [1, 3, 3]
+    assert [*table(cluster).state] == ["done"] * 7
+    assert [*table(cluster).step] == [1] * 7
 
 
 @pytest.mark.slow

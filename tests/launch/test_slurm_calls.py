@@ -1,13 +1,18 @@
 """What SLURM is asked and told, by programs that stand in for it."""
 
-import json
 import types
 
+import optuna
 import pytest
 import submitit  # Imported in a test it would close what pytest captures.
 
-from jbias.launch import slurm, trials
-from jbias.runs import status
+from jbias.launch import runner, slurm, study, trials
+from jbias.launch.search import Search
+from tests import smoke_runs
+
+CONFIG = "configs/erm.py:smoke,seeds=1"
+# ml_collections still calls what Python 3.12 deprecates.
+pytestmark = pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")
 
 
 @pytest.fixture
@@ -20,20 +25,23 @@ def todo(tmp_path):
 
 
 class Cluster:
-    """Stands in for submitit's executor, and for squeue."""
+    """Stands in for submitit's executor, for squeue and for scontrol."""
 
     def __init__(self):
-        self.jobs, self.killed, self.called = {}, False, []
+        self.jobs, self.killed, self.called, self.most = {}, False, [], 1001
+        self.parallel = []
 
     def executor(self, folder, max_num_timeout):
         return types.SimpleNamespace(
             update_parameters=self._named, submit_array=self._submitted
         )
 
-    def _named(self, *, job_name, **_):
+    def _named(self, *, job_name, array_parallelism, **_):
         self.name = job_name
+        self.parallel.append(array_parallelism)
 
     def _submitted(self, found):
+        assert len(found) <= self.most
         first = 7 + len(self.jobs)
         ids = [f"{first}_{i}" for i in range(len(found))]
         ids = ids if len(found) > 1 else [str(first)]
@@ -44,6 +52,8 @@ class Cluster:
 
     def call(self, *command):
         self.called.append(command)
+        if command[0] == "scontrol":
+            return f"MaxArraySize            = {self.most}\nMaxJobCount = 10000\n"
         if command[0] != "squeue":
             return ""
         lines = [f"{number}|PENDING|{name}" for number, name in self.jobs.items()]
@@ -58,54 +68,63 @@ def cluster(monkeypatch):
     return made
 
 
+@pytest.fixture
+def executor(cluster):
+    made = optuna.create_study()
+    found = slurm.Executor(slurm.OPTIONS, made, lambda line: None, 256)
+    assert found.alive() == {} and not cluster.called
+    return found
+
+
 @pytest.mark.parametrize("count", [1, 3])
-def test_jobs_of_a_start_that_was_killed_are_found(count, todo, cluster):
-    assert slurm.active(todo) == {} and not cluster.called
+def test_jobs_of_a_start_that_was_killed_are_found(count, todo, cluster, executor):
     cluster.killed = True
     with pytest.raises(KeyboardInterrupt):
-        slurm.submit(todo[:count], slurm.OPTIONS, print)
-    assert not slurm._ids_path(todo).exists()
+        executor.start(todo[:count])
     expected = dict.fromkeys("abc"[:count], "queued")
-    assert slurm.active(todo) == expected
-    # Known by their numbers now, whatever is submitted next.
+    assert executor.alive() == expected and executor.room() == 256 - count
     cluster.killed = False
-    slurm.submit(todo[count:] or todo[:1], slurm.OPTIONS, print)
-    assert slurm.active(todo) == {**expected, **dict.fromkeys("abc", "queued")}
-    known = json.loads(slurm._ids_path(todo).read_text())
-    last = {1: dict(a="7", b="8_0", c="8_1"), 3: dict(a="10", b="7_1", c="7_2")}
-    assert known == last[count]
+    executor.start(todo[count:] or todo[:1])
+    assert executor.alive() == {**expected, **dict.fromkeys("abc", "queued")}
 
 
-def test_names_of_arrays_differ(todo, cluster):
+def test_names_of_arrays_differ(todo, cluster, executor):
     for _ in range(2):
-        slurm.submit(todo, slurm.OPTIONS, lambda line: None)
+        executor.start(todo)
     assert len({*cluster.jobs.values()}) == 2
 
 
-def test_a_trial_is_cancelled_once(todo, cluster, monkeypatch):
-    """The rule finds it again at each look, until it has saved and left."""
-    slurm.submit(todo, slurm.OPTIONS, lambda line: None)
-    looks = []
+def test_arrays_are_as_large_as_the_cluster_takes_them(todo, cluster, executor):
+    cluster.most = 2
+    executor.start(todo)
+    assert [*cluster.jobs] == ["7_0", "7_1", "9"]
+    assert len({*cluster.jobs.values()}) == 2
+    assert executor.alive() == dict.fromkeys("abc", "queued")
+    assert cluster.parallel == [128, 128]  # Jobs at a time, of both together.
 
-    def active(_):
+
+def test_a_trial_is_cancelled_once(tmp_path, cluster, monkeypatch):
+    """The pruner finds it again at each look, until it has saved and left."""
+    monkeypatch.chdir(smoke_runs.ROOT)
+    search = Search([CONFIG], ["--config.optim.rate=[0.1, 0.2]"], stop="median")
+    ledger = study.open_ledger(search, tmp_path, keep=True)
+    first, second = ledger.trials.values()
+    for trial in (first, second):
+        trial.workdir.mkdir()
+    found = slurm.Executor(slurm.OPTIONS, ledger.study, lambda line: None, 256)
+    found.start([first, second])
+    trials.mark_stopped(second.workdir, "by one who waited before")
+    looks, alive = [], found.alive
+
+    def six_times() -> dict[str, str]:
         looks.append(0)
-        return {"a": "running", "b": "running"} if len(looks) < 6 else {}
+        return dict.fromkeys(alive(), "running") if len(looks) < 6 else {}
 
-    running = status.RunStatus("running")
-    monkeypatch.setattr(status, "read", lambda workdir: running)
-    monkeypatch.setattr(slurm, "active", active)
-    trials.mark_stopped(todo[1].workdir, "by one who waited before")
-    rule = lambda live: [(trial, "too low") for trial in live]
-    slurm.wait(todo, say=lambda line: None, stop=rule, look=0)
+    monkeypatch.setattr(found, "alive", six_times)
+    monkeypatch.setattr(found, "poll_seconds", 0)
+    monkeypatch.setattr(ledger, "report", lambda look: "too low")
+    runner._drive(ledger, found, ["not started"], 60, print, once=False)
     sent = [one for one in cluster.called if one[0] == "scancel"]
     assert sent == [("scancel", "7_0")]
-
-
-@pytest.mark.parametrize("file", ["slurm.json", "slurm-asked.json"])
-@pytest.mark.parametrize("text", ["[]", "1", '{"a": 1}', "[" * 10**5, '{"name": "x"}'])
-def test_a_damaged_file_of_jobs_is_refused(file, text, todo, cluster):
-    (path := todo[0].workdir.parent / ".sweep" / file).parent.mkdir()
-    path.write_text(text)
-    if (file, text) != ("slurm.json", '{"name": "x"}'):
-        with pytest.raises(ValueError, match=f"{file}: must be the JSON of a search"):
-            slurm.active(todo)
+    ended = {one.user_attrs["run"]: one.state.name for one in ledger.study.trials}
+    assert ended == {first.name: "PRUNED", second.name: "PRUNED"}

@@ -21,8 +21,8 @@ def job_that(tmp_path: pathlib.Path, monkeypatch, does: str, **told: str) -> slu
         monkeypatch.delenv(f"SLURM_{name}", raising=False)
     for name, value in told.items():
         monkeypatch.setenv(f"SLURM_{name}", value)
-    log = str(tmp_path / "logs" / "x.log")
-    return slurm.Job(["sh", "-c", does], str(tmp_path / "x"), log, 1.0, again=2)
+    log = tmp_path / "logs" / "x.log"
+    return slurm.Job(["sh", "-c", does], tmp_path / "x", log, 1.0, again=2)
 
 
 @pytest.mark.slow
