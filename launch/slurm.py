@@ -49,7 +49,7 @@ def script(todo: Sequence[trials.Trial], options: Mapping[str, Any]) -> str:
     from submitit.slurm import slurm
 
     folder = _folder(todo)
-    words = [sys.executable, *"-u -m submitit.core._submit".split(), str(folder)]
+    words = [sys.executable, *["-u", "-m", "submitit.core._submit"], str(folder)]
     text = slurm._make_sbatch_string(
         command=shlex.join(words),
         folder=folder,

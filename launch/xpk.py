@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jbias.launch import trials
-from jbias.runtime import coordinator
+from jbias.runtime import signals
 
 OPTIONS = {
     "runs": "",  # Where workdirs are, for all hosts: gs://bucket/runs.
@@ -40,7 +40,7 @@ def script(todo: Sequence[trials.Trial], options: Mapping[str, Any]) -> str:
     trials.check_devices(todo, f"xpk:type={kind}", hosts)
     lines = ["#!/usr/bin/env bash", "set -euo pipefail"]
     given = {flag: options[key] for key, flag in _FLAGS.items()}
-    given["restart-on-exit-codes"] = coordinator.EXIT_LOST
+    given["restart-on-exit-codes"] = signals.EXIT_LOST
     for trial in todo:
         command = trials.command(trial, options["python"], options["runs"])
         given |= {"workload": trials.label(trial), "command": shlex.join(command)}

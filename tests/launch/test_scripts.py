@@ -20,7 +20,7 @@ import submitit  # Imported in a test it would close what pytest captures.
 import yaml
 
 from jbias.launch import local, runner, sky, sweep, tpu_pod, trials
-from jbias.runtime import coordinator
+from jbias.runtime import signals
 from tests import cases
 
 assert submitit.__version__
@@ -246,7 +246,7 @@ def test_what_xpk_makes_of_a_run_is_a_jobset_that_kueue_queues():
     assert spec["parallelism"] == trials.host_count("v6e-8", chips=4) == 2
     (rule,) = spec["podFailurePolicy"]["rules"]
     again = rule["onExitCodes"]["values"]  # All others fail the JobSet for good.
-    assert {coordinator.EXIT_LOST, 130, 143, 128 + 9} <= {*again}
+    assert {signals.EXIT_LOST, 130, 143, 128 + 9} <= {*again}
     assert not {*local.ENDED_CODES, 1, 2} & {*again}
     spec["parallelism"] = "two"
     with pytest.raises(jsonschema.ValidationError):

@@ -133,7 +133,7 @@ def test_two_nodes_train_a_run_and_go_on_when_a_process_was_lost(cluster, tmp_pa
 
 @pytest.mark.slow
 def test_the_median_rule_cancels_jobs(cluster, monkeypatch):
-    good = dict(curve=[0.5, 0.6])
+    good = dict(curve=[0.5] * 200, seconds=0.01)
     by_rate = {0.1: good, 0.2: good, 0.3: good, 0.4: dict(SLOW, curve=[0.1] * 200)}
     told(monkeypatch, by_rate)
     monkeypatch.setattr(slurm.Executor, "poll_seconds", 0.5)
