@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 import types
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from etils import epath
@@ -34,64 +34,60 @@ def run_sweep(args: argparse.Namespace) -> int:
         )
     asked = search.resolve(args, workdir)
     where, options = parse_executor(args.on)
-    shown = args.what == "status" or args.dry_run
-    keep = not shown and where not in CLOUDS
     if where in CLOUDS and asked.search == "tpe":
         raise ValueError(f"--on={where}: tpe needs results, which are not seen here")
-    ledger = study.open_ledger(asked, workdir, keep=keep)
+    shown = args.what == "status" or args.dry_run
+    keep = not shown and where not in CLOUDS
+    planned = study.plan(asked, workdir)
+    # The phases of trials that are to be started.
     words = ["not started", "interrupted"] + ["failed"] * (args.what == "retry")
     words += ["stopped"] * (args.stopped or asked.stop == "never")
     if not shown:
         search.save(asked, workdir)
-    if args.what == "status":
-        _show(ledger, say)
-        _conclude(ledger, args, print)
-        return 0
-    if not keep:
-        return _hand_over(ledger, words, where, options, dry=shown)
     with contextlib.ExitStack() as stack:
-        path = epath.Path(workdir) / ".sweep/lock"
-        stack.enter_context(lock.acquire(path, "runs this search", say))
+        if keep:
+            path = epath.Path(workdir) / ".sweep/lock"
+            stack.enter_context(lock.acquire(path, "runs this search", say))
+        opened = study.open_study(asked, workdir, keep=keep)
+        ledger = study.Ledger(asked, workdir, opened, planned)
+        if args.what == "status":
+            return 0 * _conclude(ledger, args, print)
+        if not keep:
+            return _hand_over(ledger, words, where, options, dry=shown)
         if where == "slurm":
             most = options["parallel"] if asked.search == "tpe" else sys.maxsize
-            executor = slurm.Executor(options, ledger.study, say, most)
+            executor = slurm.Executor(options, opened, say, most)
         else:
             executor = local.Executor(local.slots(**options), say)
             stack.enter_context(signals.listen()).attach(executor)
             stack.enter_context(contextlib.closing(executor))
-        once = where == "slurm" and not args.wait
-        _drive(ledger, executor, words, args.every, say, once=once)
-    if once:
-        return 0
-    if name := executor.stop:
-        _keep_table(ledger.look())
-        say(f"{name}: all running trials have saved; the same command goes on")
-        return 130 if name == "SIGINT" else 143
-    return _conclude(ledger, args, say)
+            args.wait = True
+        _drive(ledger, executor, words, args, say)
+        code = _conclude(ledger, args, say) if args.wait else 0
+    if executor.stop:
+        say(f"{executor.stop}: all trials have saved; the same command goes on")
+        return 130 if executor.stop == "SIGINT" else 143
+    return code
 
 
 def _drive(
     ledger: study.Ledger,
     executor: local.Executor | slurm.Executor,
-    words: Collection[str],
-    every: float,
+    words: list[str],
+    args: argparse.Namespace,
     say: Callable[[str], None],
-    *,
-    once: bool,
 ) -> None:
-    """Starts what there is room for, each trial once, until none is left or at work.
+    """Starts what there is room for, each trial once; waits until none is left or at work.
 
-    Tells the study what comes out, and ends what its pruner says. words: phases of trials
-    that are to be started. once: starts, and leaves.
+    Tells the study what comes out, and ends what its pruner says.
     """
     ledger.begin(words)
     opened, begun = dict[str, trials.Trial](), set[str]()
     seen: dict[str, tuple] = {}  # What was told of a trial.
     said = began = time.monotonic()
     looks, queued = ledger.look(), len(executor.alive())
-    first = trials.fraction_done(looks)
+    first, count = trials.fraction_done(looks), ledger.undrawn + len(looks)
     todo = ledger.undrawn + sum(one.state.phase in words for one in looks)
-    count = ledger.undrawn + len(looks)
     say(f"{todo} of {count} trials to run, {queued} are queued already")
     while True:
         at_work, ready = executor.alive(), list[trials.Trial]()
@@ -111,19 +107,17 @@ def _drive(
                 if not stopped and (why := ledger.report(look)):
                     trials.mark_stopped(trial.workdir, why)
                     executor.end(trial)
-            elif live:
-                continue  # It is another process's.
             elif phase in words and name not in begun:
                 ready.append(trial)
-            else:
+            elif not live:  # Else it is another process's.
                 ledger.settle(look)
                 del opened[name]
         ready = ready[: executor.room()]
         executor.start(ready)
         begun |= {trial.name for trial in ready}
-        if once or not opened or executor.stop and not at_work:
+        if not (args.wait and opened) or executor.stop and not at_work:
             return
-        if time.monotonic() - said >= every:
+        if time.monotonic() - said >= args.every:
             said = time.monotonic()
             say(trials.progress(ledger.look(), first, said - began))
         time.sleep(executor.poll_seconds)
@@ -138,25 +132,25 @@ def parse_executor(text: str) -> tuple[str, dict[str, Any]]:
     for key, value in options.items():
         if "\n" in str(value):
             raise ValueError(f"--on={name}: {key} must be one line, got {value!r}")
-    for key in getattr(executor, "NEEDED", ()):
-        if not options[key]:
+        if value == "" and key in getattr(executor, "NEEDED", ()):
             raise ValueError(f"--on={name}: {key} is missing, e.g. --on={name}:{key}=X")
     return name, options
 
 
 def _hand_over(
     ledger: study.Ledger,
-    words: Collection[str],
+    words: list[str],
     where: str,
     options: Mapping[str, Any],
     *,
     dry: bool,
 ) -> int:
     """Gives trials to a cloud; dry: prints what would be started anywhere."""
-    say, looks = console.logger(None), ledger.look()
-    todo = [one.trial for one in looks if one.state.phase in words]
-    for look in looks if dry else ():
-        if look.state.phase not in words:
+    say, todo = console.logger(None), []
+    for look in ledger.look():
+        if look.state.phase in words:
+            todo.append(look.trial)
+        elif dry:
             say(trials.status_line(look))
     if not todo:
         say("nothing to start")
@@ -169,8 +163,7 @@ def _hand_over(
     else:
         if not shutil.which(program := CLOUDS[where].PROGRAM):
             raise ValueError(
-                f"--on={where}: no {program} here; install it, or --dry-run shows the "
-                "script"
+                f"--on={where}: no {program} here; --dry-run shows the script"
             )
         path = ledger.workdir / ".sweep" / f"{where}.sh"
         files.write(path, CLOUDS[where].script(todo, options))
@@ -179,29 +172,22 @@ def _hand_over(
     return 0
 
 
-def _show(ledger: study.Ledger, say: Callable[[str], None]) -> None:
-    try:
-        there = slurm.active(ledger.study)
-    except ValueError as error:
-        say(f"{error}; what follows is what the workdirs tell")
-        there = {}
-    for look in ledger.look():
-        print(trials.status_line(look, there.get(look.trial.name, ("",))[0]))
-
-
 def _conclude(
     ledger: study.Ledger, args: argparse.Namespace, say: Callable[[str], None]
 ) -> int:
     """Keeps the table, tells of what is not done and the best; gives the exit code."""
-    looks = ledger.look()
-    _keep_table(looks)
+    looks, listed, there = ledger.look(), args.what == "status", {}
+    phases = [one.state.phase for one in looks]
+    try:
+        there = slurm.active(ledger.study) if listed else {}
+    except ValueError as error:
+        say(f"{error}; what follows is what the workdirs tell")
+    for look in looks:
+        if listed or look.state.phase == "damaged":
+            say(trials.status_line(look, there.get(look.trial.name, ("",))[0]))
     say(trials.count_line(looks))
     if ledger.undrawn:
         say(f"{ledger.undrawn} more to be drawn")
-    phases = [one.state.phase for one in looks]
-    for look in looks:
-        if look.state.phase == "damaged":
-            say(trials.status_line(look))
     if "failed" in phases:
         again = shlex.quote(args.workdir)
         say(f"again: python -m launch.sweep retry --workdir={again}")
@@ -213,11 +199,8 @@ def _conclude(
         say(shlex.join(trials.command(best.trial, "python")))
     else:
         say("no trial is done yet")
+    if looks and ledger.workdir.is_dir():
+        files.write(ledger.workdir / "trials.csv", trials.to_csv(looks))
     if args.importance:
         study.write_importance(ledger, say)
     return 1 if {*phases} - {*trials.ENDED} else 0
-
-
-def _keep_table(looks: list[trials.TrialStatus]) -> None:
-    if looks and (folder := looks[0].trial.workdir.parent).is_dir():
-        files.write(folder / "trials.csv", trials.to_csv(looks))

@@ -2,7 +2,6 @@
 
 import argparse
 import dataclasses
-import functools
 import hashlib
 import json
 import os
@@ -18,10 +17,11 @@ from jbias.runtime import files
 
 SAMPLERS = ("grid", "random", "tpe")
 PRUNERS = ("never", "median", "hyperband", "asha")
+_FILE = ".sweep/search.json"
 CONFIG = "config"  # Of several configs, the parameter that says which.
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class Search:
     """What is searched, as the folder keeps it; ValueError for what cannot be."""
 
@@ -46,28 +46,29 @@ class Search:
             raise ValueError(f"--trials: must be at least 1, got {self.trials}")
         if not self.config:
             raise ValueError("--config is missing, e.g. --config=jbias:erm")
-        keys = [change.partition("=")[0] for change in self.changes]
-        for key in self.axes:
-            if keys.count(f"--config.{key}") > 1:
+        # What holds for all trials, and what differs, by key, such as "optim.rate".
+        self.fixed: list[str] = []
+        self.axes: dict[str, distributions.BaseDistribution] = {}
+        keys = []
+        for change in self.changes:
+            key, _, text = change.removeprefix("--config.").partition("=")
+            keys.append(key)
+            if not (axis := search_space.parse(key, text)):
+                self.fixed.append(change)
+                continue
+            self.axes[key] = axis
+            if self.search == "grid" and not hasattr(axis, "choices"):
                 raise ValueError(
-                    f"--config.{key}: is given twice, once as an axis; list all its values "
-                    "in one"
+                    f"--config.{key}: a grid has listed values, got {text}; take "
+                    "--sampler=random, or tpe"
                 )
+        if twice := [key for key in self.axes if keys.count(key) > 1]:
+            raise ValueError(
+                f"--config.{twice[0]}: is given twice, once as an axis; list all its "
+                "values in one"
+            )
 
-    @functools.cached_property
-    def axes(self) -> dict[str, distributions.BaseDistribution]:
-        """What differs between trials, by key, such as "optim.rate"."""
-        parts = (one.removeprefix("--config.").partition("=") for one in self.changes)
-        parsed = ((key, search_space.parse(key, text)) for key, _, text in parts)
-        return {key: axis for key, axis in parsed if axis}
-
-    @functools.cached_property
-    def fixed(self) -> list[str]:
-        """The changes that hold for all trials."""
-        axes = {f"--config.{key}" for key in self.axes}
-        return [one for one in self.changes if one.partition("=")[0] not in axes]
-
-    @functools.cached_property
+    @property
     def space(self) -> dict[str, distributions.BaseDistribution]:
         """The axes, and before them the configs where there are several."""
         configs = distributions.CategoricalDistribution(self.config)
@@ -86,7 +87,7 @@ def resolve(args: argparse.Namespace, workdir: pathlib.Path) -> Search:
     elif args.config:
         told = {"config": args.config, "changes": []}
     else:
-        told = dataclasses.asdict(_saved(_path(workdir)))
+        told = dataclasses.asdict(_saved(workdir / _FILE))
         if args.changes:
             raise ValueError(f"{args.changes[0]}: needs --config, or --sweep")
     told["changes"] = [*told["changes"], *args.changes]
@@ -155,13 +156,10 @@ def _read_sweep_file(named: str) -> dict[str, Any]:
     return {**told, "changes": search_space.as_flags(told["changes"] | axes)}
 
 
-def _path(workdir: pathlib.Path) -> pathlib.Path:
-    return workdir / ".sweep" / "search.json"
-
-
 def save(search: Search, workdir: pathlib.Path) -> None:
     """Keeps the search, for `status` and `retry`."""
-    path, text = _path(workdir), json.dumps(dataclasses.asdict(search), indent=1) + "\n"
+    text = json.dumps(dataclasses.asdict(search), indent=1) + "\n"
+    path = workdir / _FILE
     mark = _mark(path, text)
     path.parent.mkdir(parents=True, exist_ok=True)
     mark.parent.mkdir(parents=True, exist_ok=True)

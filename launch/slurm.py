@@ -172,17 +172,16 @@ def _folder(some: Sequence[trials.Trial]) -> pathlib.Path:
 
 
 def _call(*command: str) -> str:
+    streams = dict(capture_output=True, text=True, errors="replace")
     try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, errors="replace", check=True
-        )
+        done = subprocess.run(command, check=False, **streams)
     except FileNotFoundError:
         raise ValueError(
-            f"--on=slurm: no {command[0]} here; start it on a node that has SLURM"
+            f"--on=slurm: no {command[0]} here; has this node SLURM?"
         ) from None
-    except subprocess.CalledProcessError as error:
-        reason = " ".join(error.stderr.split())
-        raise ValueError(f"--on=slurm: {command[0]} says: {reason}") from None
+    if done.returncode:
+        reason = " ".join(done.stderr.split())
+        raise ValueError(f"--on=slurm: {command[0]} says: {reason}")
     return done.stdout
 
 

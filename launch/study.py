@@ -13,7 +13,7 @@ import os
 import pathlib
 import warnings
 import zlib
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 
 import numpy as np
 import optuna
@@ -22,6 +22,7 @@ from optuna import distributions, pruners, samplers
 from optuna.storages import journal
 from optuna.trial import TrialState
 
+from jbias import config as jc
 from jbias.launch import trials
 from jbias.launch.search import CONFIG, Search
 from jbias.runtime import messages
@@ -41,42 +42,45 @@ def open_study(search: Search, workdir: pathlib.Path, *, keep: bool) -> optuna.S
     Its name is the same whatever the number of trials and the pruner. ValueError where its
     storage cannot be read.
     """
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
     axes = {k: distributions.distribution_to_json(v) for k, v in search.space.items()}
-    configs = [trials.read_config(one, tuple(search.fixed)) for one in search.config]
-    told = json.dumps([configs, axes, search.seed])
+    configs = (trials.read_config(one, tuple(search.fixed)) for one in search.config)
+    told = json.dumps([[*map(jc.identity, configs)], axes, search.seed])
     name = f"{search.search}-{hashlib.sha256(told.encode()).hexdigest()[:8]}"
     # Whole: Optuna looks for a stale lock by this name.
     path = pathlib.Path(search.storage or workdir / ".sweep/study.log").absolute()
     storage = search.storage
     try:
-        if "://" not in storage and (keep or path.exists()):
+        if "://" not in storage:
+            if not keep and not path.exists():
+                return optuna.create_study()
             path.parent.mkdir(parents=True, exist_ok=True)
             if keep and path.exists():  # A killed process may have left half a line.
                 os.truncate(path, path.read_bytes().rfind(b"\n") + 1)
             backend = journal.JournalFileBackend(str(path))
             storage = optuna.storages.JournalStorage(backend)
-        if keep or storage and name in optuna.get_all_study_names(storage):
-            return optuna.create_study(
-                study_name=name,
-                storage=storage,
-                direction="maximize",
-                load_if_exists=True,
-            )
+        if name in optuna.get_all_study_names(storage):
+            return optuna.load_study(study_name=name, storage=storage)
     except Exception as error:  # Of SQLAlchemy, of drivers, of what a file holds.
         raise ValueError(
             f"--storage: the study cannot be read ({messages.one_line(error)}); mend it, "
             "or move it away: trials that are done are found by their workdirs"
         ) from error
-    return optuna.create_study()
+    storage, name = (storage, name) if keep else (None, None)
+    return optuna.create_study(study_name=name, storage=storage, direction="maximize")
 
 
 class Ledger:
     """The trials of a search and its study, which is asked for them and told of them."""
 
-    def __init__(self, search: Search, workdir: pathlib.Path, study: optuna.Study):
+    def __init__(
+        self,
+        search: Search,
+        workdir: pathlib.Path,
+        study: optuna.Study,
+        planned: Mapping[str, trials.Trial],
+    ):
         self.study, self.workdir, self._search = study, workdir, search
-        self.trials: dict[str, trials.Trial] = {}  # By name.
+        self.trials = {**planned}  # By name.
         self._asked: dict[str, optuna.Trial] = {}
         self._todo = collections.deque[optuna.trial.FrozenTrial]()
         known = study.get_trials()
@@ -84,22 +88,17 @@ class Ledger:
         self._next = 1 + max(
             (one.user_attrs.get(_DRAW, -1) for one in known), default=-1
         )
-        tpe = search.search == "tpe"
-        self._sampler = samplers.TPESampler if tpe else samplers.RandomSampler
-        self.count, self._grid = search.trials * len(search.config), []
+        self._count, self._grid = search.trials * len(search.config), []
         if search.search == "grid":
-            if not all(hasattr(axis, "choices") for axis in search.axes.values()):
-                raise ValueError(
-                    "--sampler=grid: must have listed values, got a range; take random, or "
-                    "tpe"
-                )
-            choices = (axis.choices for axis in search.space.values())
-            self._grid = [*itertools.product(*choices)]
+            self._grid = [
+                *itertools.product(*(a.choices for a in search.space.values()))
+            ]
 
     @property
     def undrawn(self) -> int:
         """How many trials there will be beside those that are known."""
-        return max(0, self.count - len(self.trials))
+        tpe = self._search.search == "tpe"
+        return tpe * max(0, self._count - len(self.trials))
 
     def look(self) -> list[trials.TrialStatus]:
         """Looks once into the folder of each trial."""
@@ -124,13 +123,12 @@ class Ledger:
         """The next trial, which the study has as running from now on; None without any."""
         for _ in range(10 * (len(self._drawn) + 10)):
             old = self._todo.popleft() if self._todo else None
-            if not old and (
-                self._next == len(self._grid)
-                if self._grid
-                else len(self._drawn) >= self.count
-            ):
-                return None
             if not old:
+                drawn, count = len(self._drawn), self._count
+                if self._grid:
+                    drawn, count = self._next, len(self._grid)
+                if drawn >= count:
+                    return None
                 self._enqueue()
             if old and old.state is TrialState.RUNNING:
                 asked = optuna.Trial(self.study, old._trial_id)
@@ -147,7 +145,7 @@ class Ledger:
                 self._drawn.add(trial.name)
             self._asked[trial.name] = asked
             return first
-        self.count = len(self._drawn)  # All that there is.
+        self._count = len(self._drawn)  # All that there is.
         return None
 
     def _enqueue(self) -> None:
@@ -170,7 +168,9 @@ class Ledger:
         for key, axis in self._search.space.items():
             words = [self._search.seed, number, zlib.crc32(key.encode())]
             seed = int(np.random.SeedSequence(words).generate_state(1)[0])
-            self.study.sampler = self._sampler(seed=seed)
+            tpe = self._search.search == "tpe"
+            kind = samplers.TPESampler if tpe else samplers.RandomSampler
+            self.study.sampler = kind(seed=seed)
             if isinstance(axis, distributions.CategoricalDistribution):
                 params[key] = asked.suggest_categorical(key, axis.choices)
             else:
@@ -216,26 +216,22 @@ def _pruner(search: Search, first: int) -> pruners.BasePruner:
     return pruners.NopPruner()
 
 
-def open_ledger(search: Search, workdir: pathlib.Path, *, keep: bool) -> Ledger:
-    """What is known of a search: of a grid and of random draws all trials at once.
-
-    Each is read before any is started.
-    """
-    ledger = Ledger(search, workdir, open_study(search, workdir, keep=keep))
+def plan(search: Search, workdir: pathlib.Path) -> dict[str, trials.Trial]:
+    """All trials of a grid or of random draws, by name: each is read before any is started."""
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    for named in search.config:
+        trials.read_config(named, tuple(search.fixed))
     if search.search == "tpe":
-        drawn = (one.params for one in ledger.study.get_trials())
-        whole = (params for params in drawn if params.keys() == search.space.keys())
-        planned = [trials.make(search, workdir, params) for params in whole]
-    else:
-        planned = [*iter(Ledger(search, workdir, optuna.create_study()).take, None)]
-        if search.search == "random" and len(planned) < ledger.count:
-            raise ValueError(
-                f"--trials: the axes have about {len(planned)} different combinations, got "
-                f"{ledger.count}; lower it or take --sampler=grid"
-            )
-        ledger.count = len(planned)
-    ledger.trials = {trial.name: trial for trial in planned}
-    return ledger
+        return {}
+    ledger = Ledger(search, workdir, optuna.create_study(), {})
+    found = {trial.name: trial for trial in iter(ledger.take, None)}
+    count = search.trials * len(search.config)
+    if search.search == "random" and len(found) < count:
+        raise ValueError(
+            f"--trials: the axes have about {len(found)} different combinations, got "
+            f"{count}; lower it or take --sampler=grid"
+        )
+    return found
 
 
 def write_importance(ledger: Ledger, say: Callable[[str], None]) -> None:

@@ -107,7 +107,8 @@ def test_a_trial_is_cancelled_once(tmp_path, cluster, monkeypatch):
     """The pruner finds it again at each look, until it has saved and left."""
     monkeypatch.chdir(smoke_runs.ROOT)
     search = Search([CONFIG], ["--config.optim.rate=[0.1, 0.2]"], stop="median")
-    ledger = study.open_ledger(search, tmp_path, keep=True)
+    opened = study.open_study(search, tmp_path, keep=True)
+    ledger = study.Ledger(search, tmp_path, opened, study.plan(search, tmp_path))
     first, second = ledger.trials.values()
     for trial in (first, second):
         trial.workdir.mkdir()
@@ -123,7 +124,8 @@ def test_a_trial_is_cancelled_once(tmp_path, cluster, monkeypatch):
     monkeypatch.setattr(found, "alive", six_times)
     monkeypatch.setattr(found, "poll_seconds", 0)
     monkeypatch.setattr(ledger, "report", lambda look: "too low")
-    runner._drive(ledger, found, ["not started"], 60, print, once=False)
+    args = types.SimpleNamespace(wait=True, every=60)
+    runner._drive(ledger, found, ["not started"], args, print)
     sent = [one for one in cluster.called if one[0] == "scancel"]
     assert sent == [("scancel", "7_0")]
     ended = {one.user_attrs["run"]: one.state.name for one in ledger.study.trials}

@@ -31,10 +31,14 @@ def search(*axes: str, config=(CONFIG,), kind: str = "random", **more) -> Search
     return Search([*config], changes, kind, **more)
 
 
-def ledger(asked: Search, workdir=pathlib.Path("x"), *, keep: bool = False):
-    opened = study.open_ledger(asked, workdir, keep=keep)
+def ledger(
+    asked: Search, workdir=pathlib.Path("x"), *, keep: bool = False, words=WORDS
+):
+    planned = study.plan(asked, workdir)
+    kept = study.open_study(asked, workdir, keep=keep)
+    opened = study.Ledger(asked, workdir, kept, planned)
     if keep:
-        opened.begin(WORDS)
+        opened.begin(words)
     return opened
 
 
@@ -62,7 +66,7 @@ def test_a_grid_has_all_combinations():
     pairs = [(one["optim.rate"], one["epochs"]) for one in found]
     assert pairs == [(a, b) for a in "12" for b in "123"]
     assert drawn(search(kind="grid")) == [{}]
-    with pytest.raises(ValueError, match="take random, or tpe"):
+    with pytest.raises(ValueError, match="take --sampler=random, or tpe"):
         drawn(search("optim.rate=uniform(0, 1)", kind="grid"))
 
 
@@ -141,6 +145,18 @@ def test_tpe_ends_where_there_are_no_others(tmp_path):
 CURVES = [{1: 0.2, 2: 0.4, 3: 0.6}, {1: 0.4, 2: 0.6, 3: 0.8}, {1: 0.6, 2: 0.8, 3: 1.0}]
 
 
+def follow(asked: study.Ledger, curve: dict[int, float]) -> str:
+    """Why the next trial is stopped, whose evaluations come one by one."""
+    trial, why = asked.take(), ""
+    for step, value in curve.items():
+        evaluate(trial, {step: value})
+        why = why or asked.report(trials.look(trial))
+    if curve and not why:
+        evaluate(trial, {}, "finished")
+        asked.settle(trials.look(trial))
+    return why
+
+
 @cases.each(
     ("stop", "curve", "stops"),
     [
@@ -152,25 +168,25 @@ CURVES = [{1: 0.2, 2: 0.4, 3: 0.6}, {1: 0.4, 2: 0.6, 3: 0.8}, {1: 0.6, 2: 0.8, 3
         ("never", {1: 0.0, 2: 0.0}, False),
         ("asha", {1: 0.59}, True),  # Of four at step 1 the best one goes on.
         ("asha", {1: 0.61}, False),
-        ("hyperband", {1: 0.0}, True),
     ],
 )
 def test_a_pruner_stops_by_the_records_of_runs(stop, curve, stops, tmp_path):
     axis = "optim.rate=[0.1, 0.2, 0.3, 0.4]"
     asked = ledger(search(axis, kind="grid", stop=stop), tmp_path, keep=True)
     for known in CURVES:
-        trial = asked.take()
-        for step in known:  # As they come.
-            evaluate(trial, {step: known[step]})
-            asked.report(trials.look(trial))
-        evaluate(trial, {}, "finished")
-        asked.settle(trials.look(trial))
-    trial, why = asked.take(), ""
-    for step in curve:
-        evaluate(trial, {step: curve[step]})
-        why = why or asked.report(trials.look(trial))
+        follow(asked, known)
+    why = follow(asked, curve)
     assert bool(why) == stops
     assert not stops or f"{stop}: its validation accuracy at step {max(curve)}" in why
+
+
+def test_hyperband_stops_bad_trials_of_each_bracket(tmp_path):
+    axis = f"optim.rate={[i / 100 for i in range(1, 19)]}"
+    asked = ledger(search(axis, kind="grid", stop="hyperband"), tmp_path, keep=True)
+    good = [follow(asked, {1: 0.8, 2: 0.9, 3: 1.0}) for _ in range(8)]
+    assert not any(good[1:])
+    bad = [follow(asked, {1: 0.0, 2: 0.0, 3: 0.0}) for _ in range(10)]
+    assert {why.partition(",")[0][-6:] for why in bad} == {"step 1", "step 3"}
 
 
 @cases.each("more", [dict(fewest=4), dict(grace=1)])
@@ -228,8 +244,7 @@ def test_what_ended_is_told_and_what_changed_comes_again(tmp_path):
     }
 
     def again(*words: str) -> list[str]:
-        opened = study.open_ledger(search(axis, kind="grid"), tmp_path, keep=True)
-        opened.begin(words)
+        opened = ledger(search(axis, kind="grid"), tmp_path, keep=True, words=words)
         return [one.name for one in iter(opened.take, None)]
 
     assert again(*WORDS) == [interrupted.name]
@@ -294,7 +309,7 @@ def test_a_study_may_lie_elsewhere(storage, tmp_path, monkeypatch):
 )
 def test_a_study_that_cannot_be_read_is_told_in_one_line(storage, tmp_path):
     (tmp_path / "broken.log").write_text('{"op_code": 99}\n[]\n')
-    asked = search(storage=storage.format(tmp_path))
+    asked = search(kind="grid", storage=storage.format(tmp_path))
     with pytest.raises(ValueError, match="--storage: the study cannot be read"):
         ledger(asked, tmp_path, keep=True)
 
@@ -315,6 +330,15 @@ def test_the_importance_of_axes_is_drawn_and_written(tmp_path):
     assert table.idxmax() == "optim.rate" and abs(table.sum() - 1) < 1e-6
     assert (tmp_path / "importance.png").read_bytes()[:4] == b"\x89PNG"
     assert str(tmp_path / "importance.csv") in said[0]
+
+
+def test_what_decides_no_number_keeps_the_study(tmp_path):
+    asked = [search(RATE, trials=5), search(RATE, trials=9, stop="asha")]
+    asked += [search(RATE, "run.devices=0"), search(RATE, "epochs=3.0")]
+    asked += [search(RATE, seed=1)]
+    opened = (study.open_study(one, tmp_path, keep=True) for one in asked)
+    first, more, devices, *others = [one.study_name for one in opened]
+    assert first == more == devices and len({first, *others}) == 3
 
 
 def test_what_is_kept_is_json(tmp_path):

@@ -181,7 +181,7 @@ def test_a_signal_saves_all_and_the_same_command_goes_on(tmp_path, monkeypatch, 
 
 def planned(workdir: pathlib.Path, *changes: str, config=(SMOKE[9:],)) -> list:
     asked = search.Search([*config], [*changes])
-    return [*study.open_ledger(asked, workdir, keep=False).trials.values()]
+    return [*study.plan(asked, workdir).values()]
 
 
 def test_what_a_killed_launcher_left_running_is_waited_for(tmp_path, monkeypatch):
@@ -278,7 +278,7 @@ def test_planning_takes_no_device():
         "import pathlib, jax\n"
         "from jbias.launch import search, study\n"
         f"s = search.Search([{SMOKE[9:]!r}], [])\n"
-        "study.open_ledger(s, pathlib.Path('x'), keep=False)\n"
+        "study.plan(s, pathlib.Path('x'))\n"
         "jax.config.update('jax_num_cpu_devices', 2)\n"  # Refused once there are any.
     )
     subprocess.run([sys.executable, "-c", code], check=True)
@@ -298,7 +298,7 @@ def test_the_files_of_sweeps_are_understood(name, tmp_path, capsys):
     [
         ([SMOKE, "--config.optim.rat=[1, 2]"], "optim.rat"),
         ([SMOKE, "--config.optim.rate=[]"], "must list different values"),
-        ([SMOKE, "--config.optim.rate=uniform(0, 1)"], "take random, or tpe"),
+        ([SMOKE, "--config.optim.rate=uniform(0, 1)"], "take --sampler=random, or tpe"),
         ([SMOKE, "--config.epochs=[soon]"], "epochs"),
         ([f"{SMOKE},vary=optim.rate=1+2"], "got vary; make axes of it"),
         (["--config=configs/emr.py"], "did you mean 'erm.py'"),
