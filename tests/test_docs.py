@@ -101,15 +101,15 @@ def measured_with(arguments: list[str]) -> None:
 READERS = {
     "main": main,
     "report": lambda arguments: report_cli._parser().parse_args(arguments),
-    "report.biases": lambda arguments: biases._parser().parse_args(arguments),
-    "papers.biases": lambda arguments: papers_biases._parser().parse_args(arguments),
-    "papers.distortion": lambda arguments: papers_distortion._parser().parse_args(
+    "report.biases": lambda arguments: biases.parser().parse_args(arguments),
+    "papers.biases": lambda arguments: papers_biases.parser().parse_args(arguments),
+    "papers.distortion": lambda arguments: papers_distortion.parser().parse_args(
         arguments
     ),
-    "papers.shifts": lambda arguments: papers_shifts._parser().parse_args(arguments),
-    "report.distortion": lambda arguments: distortion._parser().parse_args(arguments),
+    "papers.shifts": lambda arguments: papers_shifts.parser().parse_args(arguments),
+    "report.distortion": lambda arguments: distortion.parser().parse_args(arguments),
     "report.measured": lambda arguments: measured._parser().parse_args(arguments),
-    "report.shifts": lambda arguments: shifts._parser().parse_args(arguments),
+    "report.shifts": lambda arguments: shifts.parser().parse_args(arguments),
     "report.correlate": lambda arguments: correlate._parser().parse_args(arguments),
     "evaluate": measured_with,
     "audit": lambda arguments: cli.parse(audit.parser(), arguments, "data", jc.check),
@@ -147,13 +147,13 @@ def known_flags() -> set[str]:
         prepare.parser(prepare.COMMANDS),
     ]
     parsers += [
-        biases._parser(),
-        papers_biases._parser(),
-        papers_distortion._parser(),
-        distortion._parser(),
+        biases.parser(),
+        papers_biases.parser(),
+        papers_distortion.parser(),
+        distortion.parser(),
         look.parser(),
     ]
-    parsers += [papers_shifts._parser(), audit.parser(), study.parser(), sweep.parser()]
+    parsers += [papers_shifts.parser(), audit.parser(), study.parser(), sweep.parser()]
     parsers += [plan.parser()]
     commands = prepare.parser(prepare.COMMANDS)._subparsers._group_actions
     parsers += commands[0].choices.values()

@@ -18,7 +18,7 @@ from jbias.runtime import cli
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Makes the report; returns 0, or 2 with one line on stderr if that is impossible."""
-    args = _parser().parse_args(argv)
+    args = parser().parse_args(argv)
     return cli.print_lines("biases", lambda: _made(**vars(args)))
 
 
@@ -30,32 +30,21 @@ def _made(benchmark, printed, out, images, **asked) -> list[str]:
 
     models = biases_published.read(benchmark)
     vit = biases_published.read(benchmark, biases_published.VIT)
-    report = biases_published.report(
-        models,
-        bias_study.analyse(models, **asked),
-        bias_study.analyse(vit, **asked),
-        printed=printed,
-        images=bias_plots.read_photographs(images) if images else (),
-    )
-    written = document.write(report, pathlib.Path(out))
-    return [*report.answer, *models.told, written]
+    studies = [bias_study.analyse(of, **asked) for of in (models, vit)]
+    shown = bias_plots.read_photographs(images) if images else ()
+    page = biases_published.report(models, *studies, printed=printed, images=shown)
+    return [*page.answer, *models.told, document.write(page, pathlib.Path(out))]
 
 
-def _parser() -> cli.Parser:
-    parser = cli.Parser("papers.biases", __doc__)
-    parser.add_argument(
-        "--benchmark",
-        required=True,
-        metavar="CSV",
-        help="the study's published raw-data/benchmark.csv",
-    )
-    parser.add_argument(
-        "--printed",
-        metavar="DIR",
-        help="folder with biases_printed.csv and biases_poster.csv: sets them beside",
-    )
-    biases.add_study_flags(parser)
-    return parser
+def parser() -> cli.Parser:
+    """Gives what reads the arguments."""
+    found = cli.Parser("papers.biases", __doc__)
+    what = "the study's published raw-data/benchmark.csv"
+    found.add_argument("--benchmark", required=True, metavar="CSV", help=what)
+    what = "folder with biases_printed.csv and biases_poster.csv: sets them beside"
+    found.add_argument("--printed", metavar="DIR", help=what)
+    biases.add_study_flags(found)
+    return found
 
 
 if __name__ == "__main__":

@@ -20,36 +20,32 @@ from jbias.runtime import cli
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Makes the report; returns 0, or 2 with one line on stderr if that is impossible."""
-    args = distortion.parse(_parser(), argv)
+    args = distortion.parse(parser(), argv)
     return cli.print_lines("distortion", lambda: _made(args))
 
 
 def _made(args: argparse.Namespace) -> list[str]:
     """Makes the report; returns what is to be told."""
-    from jbias.papers import distortion_page as paper
     from jbias.papers import distortion_published
     from jbias.report import distortion_page, distortion_study, document
 
     printed = distortion_published.read(args.printed)
     study, notes = distortion_study.read(args.measured)
     page = distortion_page.report(study, notes=notes, runs=args.runs)
-    page = paper.extended(page, study, printed, alpha=args.alpha)
-    caveats = distortion_page.particular(page, paper.ALWAYS)
+    page = distortion_published.extended(page, study, printed, alpha=args.alpha)
+    caveats = distortion_page.particular(page, distortion_published.ALWAYS)
     return [*page.answer, *caveats, document.write(page, pathlib.Path(args.out))]
 
 
-def _parser() -> cli.Parser:
-    parser = cli.Parser("papers.distortion", __doc__)
-    distortion.add_flags(parser)
-    add = parser.add_argument
-    add(
-        "--printed",
-        default="examples/published",
-        metavar="DIR",
-        help="folder with the published distortion_*.csv (default: %(default)s)",
-    )
-    add("--alpha", **cli.ALPHA, help="level of the tests (default: %(default)s)")
-    return parser
+def parser() -> cli.Parser:
+    """Gives what reads the arguments."""
+    found = distortion.parser("papers.distortion", __doc__)
+    what = "folder with the published distortion_*.csv (default: %(default)s)"
+    folder = dict(default="examples/published", metavar="DIR")
+    found.add_argument("--printed", **folder, help=what)
+    what = "level of the tests (default: %(default)s)"
+    found.add_argument("--alpha", **cli.ALPHA, help=what)
+    return found
 
 
 if __name__ == "__main__":

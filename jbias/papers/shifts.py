@@ -8,8 +8,8 @@ jbias.report.shifts makes, and adds these tables and the ranks of the printed mo
 """
 
 import argparse
+import functools
 import os
-import pathlib
 import sys
 from collections.abc import Sequence
 
@@ -21,32 +21,25 @@ _PRINTED = "examples/published"
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Makes the report; returns 0, or 2 with one line on stderr if that is impossible."""
-    args = shifts.parse(_parser(), argv)
+    args = shifts.parse(parser(), argv)
     return cli.print_lines("shifts", lambda: _made(args))
 
 
 def _made(args: argparse.Namespace) -> list[str]:
     """Makes the report; returns what is to be told."""
     from jbias.papers import shifts_published
-    from jbias.report import document, shift_runs
 
     printed = shifts_published.read(args.printed)
-    study = shift_runs.read(args.runs, selection=args.selection, last=args.last)
-    page = shifts_published.report(study, printed, args)
-    return [*page.answer, *study.notes, document.write(page, pathlib.Path(args.out))]
+    return shifts.made(args, functools.partial(shifts_published.extended, printed))
 
 
-def _parser() -> cli.Parser:
-    parser = cli.Parser("papers.shifts", __doc__)
-    shifts.add_flags(parser)
-    parser.add_argument(
-        "--printed",
-        default=_PRINTED if os.path.isdir(_PRINTED) else "",
-        metavar="DIR",
-        help="folder with the published ood_*.csv (default: examples/published, where it "
-        "is)",
-    )
-    return parser
+def parser() -> cli.Parser:
+    """Gives what reads the arguments."""
+    found = shifts.parser("papers.shifts", __doc__)
+    here = _PRINTED if os.path.isdir(_PRINTED) else ""
+    what = f"folder with the published ood_*.csv (default: {_PRINTED}, where it is)"
+    found.add_argument("--printed", default=here, metavar="DIR", help=what)
+    return found
 
 
 if __name__ == "__main__":

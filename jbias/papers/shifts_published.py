@@ -8,19 +8,19 @@ trained value, 0, among them: (m - 1) / m of the drop of the mean over the m - 1
 are shown.
 """
 
-import argparse
 import dataclasses
+import functools
+import itertools
 import math
-import pathlib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from jbias.data import shifts
-from jbias.report import csv_rows, document, shift_drops, shift_page, shift_runs, tables
+from jbias.papers import published
+from jbias.report import document, shift_drops, shift_page, shift_runs, tables
 
 AVERAGE = "Average"
 FULL, FEW = "Full", "1K"  # Sizes of training sets in Table 2.
@@ -40,15 +40,30 @@ MODELS = {
 # By the first word of what data is called here.
 DATA = {"colored_mnist": "ColoredMNIST", "celeba": "CelebA"}
 HAIR = {f"{colour}_Hair" for colour in ("Black", "Blond", "Brown", "Gray")}
-MEANS = (
-    "Ours: mean ± standard deviation over n seeds (n - 1 in the denominator); drops of means, "
-    "100 (ID - OOD) / ID, with 95 % intervals over redrawn seeds and test images."
-)
 _HEADS = ("ID", "OOD", "Drop %")
 _FEW_IMAGES = 1_300  # Up to so many the paper's rows of 1,000 are the like.
 _NOTHING = ("–",) * 3
-Cells = Sequence[shift_runs.Cell]
-Part = dict[str, dict[str, shift_runs.Cell]]  # By network and kind.
+_MEANS = (
+    "Ours: mean ± standard deviation over n seeds (n - 1 in the denominator); drops of means, "
+    "100 (ID - OOD) / ID, with 95 % intervals over redrawn seeds and test images."
+)
+_CAPTIONS = {
+    "table1_kinds": "Table 1. Accuracy in % in and out of distribution, and the drop, at the "
+    "most extreme level run of each kind (named where it is not the last). Averages are over "
+    f"models, and their drops are of averages. {_MEANS}",
+    "table2_single_values": "Table 2. Trained on one value of the attribute, tested on each: "
+    "accuracy in %, in bold on held-out images of the trained value; mean ± standard deviation "
+    "over n seeds. OOD: mean over the other values, or accuracy on all their images where these "
+    "were tested together. Drop %: 100 (ID - OOD) / ID. Paper's drop: as printed, the mean of "
+    "relative drops over all m columns, the trained value's 0 among them, so (m - 1) / m of the "
+    f"drop. The paper's sizes are {FEW} (a thousand images) and {FULL}.",
+    "table3_clusters": "Table 3. Trained on one cluster: accuracy in % on its held-out part, and "
+    "the mean over the other clusters, or accuracy on all their images where these were tested "
+    "together. D1 holds the largest cluster of each class. The paper prints no drops here; "
+    f"theirs are computed from its numbers. {_MEANS}",
+}
+Cell, Cells, Draws = shift_runs.Cell, shift_runs.Cells, shift_drops.Draws
+Part = dict[str, dict[str, Cell]]  # By network and kind.
 Row = tuple[str, ...]
 two = tables.digits(2)
 # By file, the columns that name numbers, and those of numbers; averages are of the model
@@ -67,29 +82,22 @@ Printed = Mapping[str, Mapping[tuple[str, ...], tuple[float, ...]]]
 def read(folder: str) -> Printed:
     """Reads ood_*.csv of a folder, "" for none. Raises ValueError where one is amiss."""
     found: dict[str, dict] = {name: {} for name in _FILES}
-    for name, (names, numbers) in _FILES.items() if folder else ():
-        path = pathlib.Path(folder) / f"{name}.csv"
-        if not path.exists():
-            raise ValueError(
-                f"--printed: {path} must be there; name the folder of the published numbers"
-            )
-        for place, row in csv_rows.read(str(path))[1]:
-            try:
-                key = tuple(row[x] for x in names)
-                found[name][key] = tuple(float(row[x]) for x in numbers)
-            except (KeyError, ValueError) as error:
-                raise ValueError(
-                    f"{place}: must be as published, got {error}"
-                ) from None
+    for name, columns in _FILES.items() if folder else ():
+        parse = functools.partial(_numbers, *columns)
+        found[name] = dict(published.read(folder, name, parse))
     return found
 
 
-def report(
-    study: shift_runs.Study, printed: Printed, args: argparse.Namespace
-) -> document.Report:
-    """Gives a report of shifts with the paper's tables, and the ranks of its models."""
-    page = shift_page.report(study, args)
-    draws = shift_drops.Draws(args.draws, args.seed)
+def _numbers(names: Row, numbers: Row, row: Mapping[str, str]) -> tuple[Row, tuple]:
+    return tuple(row[x] for x in names), tuple(float(row[x]) for x in numbers)
+
+
+def extended(printed: Printed, page: document.Report, study, args) -> document.Report:
+    """Gives a report of shifts with the paper's tables, and the ranks of its models.
+
+    args: as `shift_page.report` takes them.
+    """
+    draws = Draws(args.draws, args.seed)
     ours = list(shift_drops.ranks(study.cells, draws))
     known = {data_of(cell) for cell in study.cells}
     theirs = [x for x in printed_ranks(printed) if ours or x["data"] in known]
@@ -115,12 +123,12 @@ def printed_ranks(printed: Printed) -> Iterator[shift_drops.Row]:
     frame = pd.DataFrame(rows, columns=["data", "model", "kind", "id", "ood", "drop"])
     frame = frame[frame["model"] != AVERAGE]
     for (data, kind), those in frame.groupby(["data", "kind"], sort=False):
-        pair = those[["id"]].to_numpy(), those[["ood"]].to_numpy()
-        named = "paper", "", data, "", kind
-        yield shift_drops.agreement(named, those["model"], *pair)
+        pair = (those[[name]].to_numpy() for name in ("id", "ood"))
+        named, pair = ("paper", "", data, "", kind), shift_drops.Drawn(*pair)
+        yield shift_drops.agreement(named, those["model"], pair)
 
 
-def data_of(cell: shift_runs.Cell) -> str:
+def data_of(cell: Cell) -> str:
     """Gives what the paper calls the data of a cell, "" if it has not these.
 
     Of faces it has gender by four colours of hair alone.
@@ -131,12 +139,12 @@ def data_of(cell: shift_runs.Cell) -> str:
     return "" if name == "CelebA" and others else name
 
 
-def _named(cell: shift_runs.Cell) -> str:
+def _named(cell: Cell) -> str:
     """Gives what the paper calls a data set of ours, whatever its labels; "" if it has it not."""
     return DATA.get(cell.recipe.data.partition("/")[0], "")
 
 
-def of(cells: Cells, printed: Printed, draws: shift_drops.Draws) -> list[tables.Table]:
+def of(cells: Cells, printed: Printed, draws: Draws) -> list[tables.Table]:
     """Gives the tables that something here is of."""
     single = [cell for cell in cells if cell.single]
     clusters = [cell for cell in single if re.fullmatch(r"D\d+", cell.single)]
@@ -147,7 +155,7 @@ def of(cells: Cells, printed: Printed, draws: shift_drops.Draws) -> list[tables.
     return made + ([_clusters(clusters, printed, draws)] if clusters else [])
 
 
-def _kinds(cells: Cells, printed: Printed, draws: shift_drops.Draws) -> tables.Table:
+def _kinds(cells: Cells, printed: Printed, draws: Draws) -> tables.Table:
     """Gives Table 1; of each kind the most extreme level."""
     parts: dict[str, Part] = {}
     for cell in sorted(cells, key=lambda one: one.share):
@@ -159,20 +167,17 @@ def _kinds(cells: Cells, printed: Printed, draws: shift_drops.Draws) -> tables.T
             found = (of_kinds.get(kind, _NOTHING) for kind in shifts.KINDS)
             rows.append((name, *words, *(x for three in found for x in three)))
     of_parts = (parts[name].values() for name in sorted(parts))
-    return tables.Table(
-        name="table1_kinds",
-        caption="Table 1. Accuracy in % in and out of distribution, and the drop, at the most "
-        "extreme level run of each kind (named where it is not the last). Averages are over "
-        f"models, and their drops are of averages. {MEANS}",
-        head=("Trained on", "model", "numbers")
-        + tuple(f"{kind} {word}" for kind in shifts.KINDS for word in _HEADS),
-        rows=tuple(rows),
-        data=_full((x for part in of_parts for by in part for x in by.values()), draws),
-        texts=3,
-    )
+    full = _full((x for part in of_parts for by in part for x in by.values()), draws)
+    heads = (f"{kind} {word}" for kind in shifts.KINDS for word in _HEADS)
+    return _table("table1_kinds", ("model", "numbers", *heads), rows, full, texts=3)
 
 
-def _part(part: Part, printed: Printed, draws: shift_drops.Draws) -> Iterator[tuple]:
+def _table(name: str, head: Row, rows: Sequence[Row], data, **more) -> tables.Table:
+    head = ("Trained on", *head)
+    return tables.Table(name, _CAPTIONS[name], head, tuple(rows), data, **more)
+
+
+def _part(part: Part, printed: Printed, draws: Draws) -> Iterator[tuple]:
     """Gives model, whose numbers, and these by kind: of all models that have one data set."""
     name = data_of(next(iter(next(iter(part.values())).values())))
     theirs: dict[str, dict[str, tuple]] = {}
@@ -203,18 +208,18 @@ def _part(part: Part, printed: Printed, draws: shift_drops.Draws) -> Iterator[tu
         yield model, "paper", _paper(theirs, [model])
 
 
-def _ours(cell: shift_runs.Cell, draws: shift_drops.Draws) -> Row:
+def _ours(cell: Cell, draws: Draws) -> Row:
     """Shows a cell's accuracies and drop."""
-    drop = shift_drops.sure(shift_drops.estimate(draws.of(cell).percent))
+    drop = shift_drops.estimate(draws.of(cell).percent)
     ending = f" ({cell.level})" if cell.share < 1 else ""
     return (*map(shift_drops.spread, (cell.inside, cell.outside)), f"{drop}{ending}")
 
 
-def _average(cells: Cells, draws: shift_drops.Draws) -> Row:
+def _average(cells: Cells, draws: Draws) -> Row:
     """Shows accuracies averaged over cells, and the drop of these averages."""
     pairs = zip(*(draws.of(cell) for cell in cells), strict=True)
     mean = shift_drops.Drawn(*(np.mean(one, axis=0) for one in pairs))
-    drop = shift_drops.sure(shift_drops.estimate(mean.percent))
+    drop = str(shift_drops.estimate(mean.percent))
     return two(100 * mean.inside[0]), two(100 * mean.outside[0]), drop
 
 
@@ -257,42 +262,29 @@ def _singles(cells: Cells, printed: Printed) -> tables.Table:
             row = words | {"images": cell.images, "tested": tested}
             row |= {"accuracy": 100 * float(accuracy.mean()), "seeds": len(accuracy)}
             data.append(row | drops)
-    return tables.Table(
-        name="table2_single_values",
-        caption="Table 2. Trained on one value of the attribute, tested on each: accuracy in %, "
-        "in bold on held-out images of the trained value; mean ± standard deviation over n seeds. "
-        "OOD: mean over the other values, or accuracy on all their images where these were tested "
-        "together. Drop %: 100 (ID - OOD) / ID. Paper's drop: as printed, the mean of relative "
-        "drops over all m columns, the trained value's 0 among them, so (m - 1) / m of the drop. "
-        f"The paper's sizes are {FEW} (a thousand images) and {FULL}.",
-        head=("Trained on", "model", "value", "numbers", *values)
-        + ("OOD", "drop %", "paper's drop %"),
-        rows=tuple(rows),
-        data=pd.DataFrame(data),
-        strong=frozenset(own),
-        texts=4,
-    )
+    head = ("model", "value", "numbers", *values, "OOD", "drop %", "paper's drop %")
+    full, more = pd.DataFrame(data), dict(strong=frozenset(own), texts=4)
+    return _table("table2_single_values", head, rows, full, **more)
 
 
-def _values(cell: shift_runs.Cell) -> list[str]:
+def _values(cell: Cell) -> list[str]:
     """Gives the tested values of a cell, in the order of its data if that is told."""
     known = [cell.single, *cell.others]
     return [name for name in _all_values(cell) if name in known] or sorted(known)
 
 
-def _all_values(cell: shift_runs.Cell) -> list[str]:
+def _all_values(cell: Cell) -> list[str]:
     """Gives all values of a cell's attribute as provenance has them, [] if it has not."""
-    known = {cell.single, *cell.others}
     for run in cell.runs:
-        for told in (run.provenance.get("data") or {}).values():
-            told = (told.get("values") or {}) if isinstance(told, Mapping) else {}
-            for names in (told.get("attribute"), told.get(cell.attribute)):
-                if names and known <= set(names):
+        for told in (run.data[x] for x in run.data if isinstance(run.data[x], Mapping)):
+            values = told.get("values") or {}
+            for names in (values.get("attribute"), values.get(cell.attribute)):
+                if names and {cell.single, *cell.others} <= set(names):
                     return list(names)
     return []
 
 
-def drops_of(cell: shift_runs.Cell) -> tuple[float, float]:
+def drops_of(cell: Cell) -> tuple[float, float]:
     """Gives the drop in %, and as the paper prints it; NaN if it is not known of how many."""
     drop = float(shift_drops.percent(cell.inside.mean(), cell.outside.mean()))
     values = len(cell.others) + 1 if cell.others else len(_all_values(cell))
@@ -304,9 +296,7 @@ def paper_compat(drop: float, values: int) -> float:
     return drop * (values - 1) / values
 
 
-def _printed_single(
-    cell: shift_runs.Cell, size: str, values: Sequence[str], printed: Printed
-) -> list[str]:
+def _printed_single(cell: Cell, size: str, values, printed: Printed) -> list[str]:
     """Shows the paper's row of the same model, colour and size, [] if there is none."""
     key = MODELS.get(cell.recipe.model, ""), cell.single[:1].upper(), size
     found = [printed["ood_table2"].get((*key, name[:1].upper())) for name in values]
@@ -317,18 +307,16 @@ def _printed_single(
     own = values.index(cell.single)
     outside = np.delete(numbers, own).mean()
     drop = shift_drops.percent(numbers[own], outside)
-    return [
-        *map(two, (*numbers, outside, float(drop), *printed["ood_table2_drops"][key]))
-    ]
+    compat = printed["ood_table2_drops"][key]
+    return [*map(two, (*numbers, outside, float(drop), *compat))]
 
 
-def _clusters(cells: Cells, printed: Printed, draws: shift_drops.Draws) -> tables.Table:
+def _clusters(cells: Cells, printed: Printed, draws: Draws) -> tables.Table:
     """Gives Table 3: a row a cluster, D1 first, and their means."""
-    groups: dict[tuple, list[shift_runs.Cell]] = {}
-    for cell in sorted(cells, key=lambda x: (*_place(x)[:2], int(x.single[1:]))):
-        groups.setdefault(_place(cell)[:2], []).append(cell)
+    cells = sorted(cells, key=lambda x: (*_place(x)[:2], int(x.single[1:])))
     rows = []
-    for (name, network), those in groups.items():
+    for (name, network), each in itertools.groupby(cells, lambda x: _place(x)[:2]):
+        those = list(each)
         known = MODELS.get(those[0].recipe.model, "")
         # The paper does not say here which of its two it is.
         known = "SqueezeNet" if known.startswith("SqueezeNet") else known
@@ -341,39 +329,29 @@ def _clusters(cells: Cells, printed: Printed, draws: shift_drops.Draws) -> table
                 words = f"{network}: {known}", cell.single, "paper"
                 rows.append((name, *words, *map(two, numbers)))
         rows.append((name, network, "mean", _seeds(those), *_average(those, draws)))
-    return tables.Table(
-        name="table3_clusters",
-        caption="Table 3. Trained on one cluster: accuracy in % on its held-out part, and the "
-        "mean over the other clusters, or accuracy on all their images where these were tested "
-        "together. D1 holds the largest cluster of each class. The paper prints no drops here; "
-        f"theirs are computed from its numbers. {MEANS}",
-        head=("Trained on", "model", "cluster", "numbers", *_HEADS),
-        rows=tuple(rows),
-        data=_full((cell for those in groups.values() for cell in those), draws),
-        texts=4,
-    )
+    head = ("model", "cluster", "numbers", *_HEADS)
+    return _table("table3_clusters", head, rows, _full(cells, draws), texts=4)
 
 
-def _place(cell: shift_runs.Cell) -> tuple[str, str, int]:
+def _place(cell: Cell) -> tuple[str, str, int]:
     return _trained(cell), cell.recipe.network, cell.images
 
 
-def _trained(cell: shift_runs.Cell) -> str:
+def _trained(cell: Cell) -> str:
     """Says what a part of a table has in common but for models and kinds."""
     recipe = cell.recipe
     ending = f" [{recipe.dealt}]" if recipe.dealt else ""
     return f"{recipe.data} by {cell.attribute}, {recipe.algorithm}{ending}"
 
 
-def _seeds(cells: Iterable[shift_runs.Cell]) -> str:
+def _seeds(cells: Iterable[Cell]) -> str:
     """Says whose a row is, and of how many seeds."""
-    counts = sorted({len(cell.seeds) for cell in cells})
-    return f"here, n={'–'.join(map(str, dict.fromkeys((counts[0], counts[-1]))))}"
+    return f"here, n={tables.span((len(cell.seeds) for cell in cells), '–')}"
 
 
-def _full(cells: Iterable[shift_runs.Cell], draws: shift_drops.Draws) -> pd.DataFrame:
+def _full(cells: Iterable[Cell], draws: Draws) -> pd.DataFrame:
     """Gives cells' numbers in full, for files."""
-    rows: list[dict[str, Any]] = []
+    rows = []
     for cell in cells:
         drawn = draws.of(cell)
         drop = shift_drops.estimate(drawn.percent)

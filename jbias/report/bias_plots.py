@@ -13,54 +13,43 @@ from jbias.data import decoding
 from jbias.evals import spectral
 from jbias.report import image_sheets, plots, relations, tables
 
+Figure, Image = mpl_figure.Figure, Float[np.ndarray, "h w c"]
 GAIN = 6  # High-pass images are nearly black, and drawn so many times brighter.
 _PREPROCESS = decoding.Preprocess(size=224, short=256)
 _ENDINGS = (".jpg", ".jpeg", ".png")
 
 
-def curves(
-    panels: Mapping[str, tuple[Sequence[float], pd.DataFrame]],
-    kinds: pd.Series,
-    *,
-    x: str,
-    y: str,
-    doubling: bool = False,
-) -> mpl_figure.Figure:
+def curves(panels: Mapping, kinds: pd.Series, labels, *, doubling=False) -> Figure:
     """Draws lines side by side: a thin one a model, a thick one the mean of a category.
 
-    A panel is a title, places on the x axis, and a frame of models with a column for each
-    of them; `kinds` are the models' categories. NaN leaves a gap. doubling: equal steps
-    of the x axis double the place.
+    panels: by title places on the x axis, and a frame of models with a column for each of
+    them; NaN leaves a gap. kinds: the models' categories. labels: of x and y. doubling: equal
+    steps of the x axis double the place.
     """
     looks = _looks(kinds)
-    fig, cells = plots.grid(
-        len(panels), tuple(looks), cell=(4.1, 3.1), alone=4.4, sharey=True
-    )
-    for axes, (title, (places, frame)) in zip(cells.flat, panels.items(), strict=True):
+
+    def draw(axes, panel: tuple[Sequence[float], pd.DataFrame]) -> None:
+        places, frame = panel
         for name, look in looks.items():
             mine = frame[(kinds == name).to_numpy()]
             axes.plot(places, mine.T, color=look["color"], lw=0.5, alpha=0.35)
             axes.plot(places, mine.mean(), lw=1.5, ms=4.5, mew=0, **look)
-        axes.set_title(title, loc="left", **plots.ink(9))
         if doubling:
             axes.set_xscale("log", base=2)
             axes.set_xticks(places, [f"{place:g}" for place in places])
         else:
             axes.locator_params(nbins=6)
-    plots.label_edges(cells, len(panels), x, y)
-    plots.marker_legend(fig, tuple(looks))
-    return plots.laid_out(fig)
+
+    legend = {name: plots.handle(k) for k, name in enumerate(looks)}
+    how = dict(cell=(4.1, 3.1), alone=4.4, sharey=True)
+    return plots.multiples(panels, draw, labels, legend, **how)
 
 
-def spread(
-    frame: pd.DataFrame, names: Sequence[str], kinds: pd.Series, *, x: str
-) -> mpl_figure.Figure:
+def spread(frame: pd.DataFrame, names, kinds: pd.Series, *, x: str) -> Figure:
     """Draws a row a measure: a box over the quartiles, and each model in its category's lane."""
     looks, rows = _looks(kinds), np.arange(len(names))
-    fig, cells = plots.grid(
-        1, tuple(looks), cell=(0, 0.5 * len(names) + 0.3), alone=7.6
-    )
-    axes = cells[0, 0]
+    cell = (0, 0.5 * len(names) + 0.3)
+    fig, ((axes,),) = plots.grid(1, tuple(looks), cell=cell, alone=7.6)
     low, middle, high = frame[names].quantile([0.25, 0.5, 0.75]).to_numpy()
     axes.barh(rows, high - low, 0.8, low, color=plots.FAINT, alpha=0.6)
     axes.vlines(middle, rows - 0.4, rows + 0.4, color=plots.INK, lw=1)
@@ -79,13 +68,7 @@ def spread(
     return plots.laid_out(fig)
 
 
-def pairs(
-    frame: pd.DataFrame,
-    names: Sequence[str],
-    kinds: pd.Series,
-    sizes: pd.Series,
-    rho: pd.DataFrame,
-) -> mpl_figure.Figure:
+def pairs(frame, names, kinds, sizes: pd.Series, rho: pd.DataFrame) -> Figure:
     """Draws each measure over each other one below the diagonal, and rho above it.
 
     The diagonal names the measure of its row and column, and its range, which fills a cell.
@@ -93,8 +76,7 @@ def pairs(
     """
     looks, n = _looks(kinds), len(names)
     side = n * max(0.9, min(1.5, 10 / n))
-    fig, cells = plots.grid(1, tuple(looks), cell=(0, side), alone=side)
-    axes = cells[0, 0]
+    fig, ((axes,),) = plots.grid(1, tuple(looks), cell=(0, side), alone=side)
     axes.set_axis_off()
     axes.set(xlim=(0, n), ylim=(n, 0))
     for draw in (axes.hlines, axes.vlines):
@@ -103,9 +85,8 @@ def pairs(
     low, high = np.nanmin(values, axis=0), np.nanmax(values, axis=0)
     middle = dict(color=plots.INK, ha="center", va="center")
     for i, name in enumerate(names):
-        axes.text(i + 0.5, i + 0.41, name, fontsize=plots.SMALL, **middle)
-        ends = f"{low[i]:.1f} to {high[i]:.1f}"
-        axes.text(i + 0.5, i + 0.62, ends, fontsize=plots.SMALL, **middle)
+        for below, text in ((0.41, name), (0.62, f"{low[i]:.1f} to {high[i]:.1f}")):
+            axes.text(i + 0.5, i + below, text, fontsize=plots.SMALL, **middle)
         for j in range(i + 1, n):
             told = tables.digits(2)(rho.loc[name, names[j]])
             axes.text(j + 0.5, i + 0.5, told, fontsize=9, **middle)
@@ -128,10 +109,8 @@ def _looks(kinds: pd.Series) -> dict[str, dict]:
     }
 
 
-def read_photographs(
-    folder: str, most: int = 3
-) -> list[Float[np.ndarray, "224 224 3"]]:
-    """Reads the first photographs of a folder, as networks see them, in [0, 1].
+def read_photographs(folder: str) -> list[Image]:
+    """Reads the first three photographs of a folder, as networks see them, in [0, 1].
 
     Raises ValueError where there is none, or one that cannot be read.
     """
@@ -139,10 +118,10 @@ def read_photographs(
     found = sorted(path for path in paths if path.suffix.lower() in _ENDINGS)
     if not found:
         raise ValueError(f"{folder}: must hold .jpg or .png files, got none")
-    return [decoding.read(str(path), _PREPROCESS) / 255 for path in found[:most]]
+    return [decoding.read(str(path), _PREPROCESS) / 255 for path in found[:3]]
 
 
-def stimuli(images: Sequence[Float[np.ndarray, "h w c"]]) -> mpl_figure.Figure:
+def stimuli(images: Sequence[Image]) -> Figure:
     """Draws each photograph, and what filters leave of it."""
     columns: dict[str, list] = {"as it is": [*map(_bytes, images)]}
     for kind, high in (("low-pass", False), (f"high-pass, × {GAIN}:", True)):
@@ -160,9 +139,7 @@ def _bytes(image: np.ndarray) -> UInt8[np.ndarray, "h w c"]:
     return np.rint(255 * np.clip(image, 0, 1)).astype(np.uint8)
 
 
-def filtered(
-    image: Float[np.ndarray, "h w c"], cut: float, *, high: bool
-) -> Float[np.ndarray, "h w c"]:
+def filtered(image: Image, cut: float, *, high: bool) -> Image:
     """Keeps the inner share `cut` of the frequencies of each axis, or the outer one.
 
     The box holds frequencies -r to r - 1, r = int(cut * half the side); of the high-pass it is
@@ -171,9 +148,8 @@ def filtered(
     """
     spectrum = np.fft.fftshift(np.fft.fft2(image, axes=(0, 1)), axes=(0, 1))
     box = np.zeros(image.shape[:2], bool)
-    (y, ry), (x, rx) = (
-        (side // 2, spectral.radius(cut, side, high=high)) for side in box.shape
-    )
+    (y, x), sides = np.array(box.shape) // 2, box.shape
+    ry, rx = (spectral.radius(cut, side, high=high) for side in sides)
     box[y - ry : y + ry, x - rx : x + rx] = True
     spectrum *= (box ^ high)[..., None]
     back = np.fft.ifft2(np.fft.ifftshift(spectrum, axes=(0, 1)), axes=(0, 1))

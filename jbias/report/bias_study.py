@@ -4,13 +4,13 @@ After Gavrikov and Keuper, CVPR 2024, https://arxiv.org/abs/2404.01509, whose nu
 figures have in captions.
 """
 
+import collections
 import dataclasses
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from jbias.data import tables as data_tables
@@ -29,7 +29,47 @@ VIT = "vision_transformers"
 _DIGITS = dict.fromkeys(("shape", "shape_lower", "shape_upper", "low_freq"), 3)
 _DIGITS |= {"high_freq": 4}
 _RESTS = ("shape_lower", "shape_upper", "shape_n")  # Behind the shape bias.
+Models, Study = network_frame.Models, relations.Study
 Blocks = Iterator[document.Figure | tables.Table | None]
+_LINES = "Thin lines are models, thick lines category means."
+_GREY = "Grey: nothing to correlate."
+_SIZED = "Markers grow with ε of adversarial training; without it they have one size."
+_CAPTIONS = {
+    "correlations": "Spearman's ρ of biases and averages of benchmarks (figure 2). {marked}",
+    "benchmarks_correlations": "Spearman's ρ of benchmarks among themselves (figure 3). {marked}",
+    "biases_correlations": "Spearman's ρ of biases among themselves (figure 12). {marked}",
+    "models": "Averages of benchmarks in % against biases, one marker per model (figures 4, 5 "
+    "and 6), with ρ above each panel.{sized}",
+    "high_freq_trained": "Averages in % against high-frequency bias, adversarially trained "
+    "models only (figure 10).{sized}",
+    "benchmark_spread": "Accuracy of every model on each benchmark (figure 11), one lane per "
+    "category. Boxes span the quartiles; lines are medians.",
+    "imagenet_a": "ImageNet-A in % against shape bias (figure 9).{sized}",
+    "benchmark_pairs": "Every benchmark against every other (figure 15): the row's upwards, the "
+    "column's to the right, each over its range in %, which the diagonal gives. Above the "
+    "diagonal: ρ.{sized}",
+    "filters": "Accuracy on filtered images relative to clean ones, by the share of frequencies "
+    f"that the filter keeps (figure 13). {_LINES}",
+    "critical_bands": "Thresholds of the critical band: how many strengths of an octave's noise, "
+    f"from the strongest down, break recognition. {_LINES}",
+    "critical_band": "The critical band from accuracies divided by the largest (norm.) against "
+    "that from plain accuracies (figure 17). {none} of {all} models have no band without the "
+    "division and are left out.",
+    "stimuli": "What the spectral biases show: photographs after low- and high-pass filters that "
+    "keep the inner or outer share of frequencies (figures 7 and 14). High-pass images have mean "
+    f"zero and lose their negative part; they are drawn {bias_plots.GAIN} times brighter than a "
+    "network sees them.",
+    "accuracy": "Accuracy in % of every model on each benchmark, and averages over benchmarks "
+    "(Table 1): {members}.",
+    "averages": "Means in % over the models of a category, by average of benchmarks.",
+    "measured": "How each benchmark and bias was measured: on which set, what is not as "
+    "published (an attack in any case), by which rule answers of several classes count, and of "
+    "how many images, each of them in every condition.",
+    "biases": "Biases of every model (Table 2). Shape bias: share of shape decisions among shape "
+    "and texture decisions{interval}. Low- and high-frequency bias: mean ratio of accuracy on "
+    "filtered to that on clean images. Bandwidth in octaves, centre frequency in nominal cycles "
+    "per image. –: none.",
+}
 
 
 def title(name):
@@ -52,36 +92,28 @@ PUBLISHED = {
 }
 
 
-def read(
-    workdirs: Sequence[str],
-    kinds: pd.DataFrame | None = None,
-    *,
-    each_seed: bool = False,
-) -> network_frame.Models:
+def read(workdirs: Sequence[str], kinds=None, *, each_seed: bool = False) -> Models:
     """Gives the models of workdirs (paths or globs), one row a run: means over its seeds.
 
     Runs with the same settings but other seeds are one. Seeds of one run are no independent
     models: as rows of their own, which `each_seed` makes them, they make p too small.
-    kinds: name, training and epsilon by run; without one they are those of the published
+    kinds: a frame of name, training and epsilon by run; without one they are those of the published
     study, or of the run's own config. Of several steps of a run and seed the last counts.
-    Raises ValueError as `network_records.read_records` does, and where a benchmark or a
-    bias was measured in several ways.
+    Raises ValueError as `network_records.read_records` does, and where a benchmark or a bias
+    was measured in several ways.
     """
     records, counted = network_records.read_records(workdirs)
     unit = ["run", "seed"]
     last = records.groupby(unit, observed=True)["step"].transform("max")
-    records = records[records["step"] == last]
-    parts = dict([*records.groupby(unit, observed=True)])
+    parts = list(records[records["step"] == last].groupby(unit, observed=True))
     of_run = _same_settings(records)
-    models = [of_run[run] for run, _ in parts]
+    seeds = collections.Counter(of_run[run] for (run, _), _ in parts)
     named = {} if kinds is None else kinds.to_dict("index")
     rows, methods = [], {}
-    for (run, seed), part in parts.items():
-        model = of_run[run]
-        about = _about(str(run), part.iloc[0], PUBLISHED | named)
-        several = models.count(model) > 1
-        one = f"{run} seed {seed}" if several else model
-        if each_seed and several:
+    for (run, seed), part in parts:
+        model, about = of_run[run], _about(run, part.iloc[0], PUBLISHED | named)
+        one = f"{run} seed {seed}" if seeds[model] > 1 else model
+        if each_seed and one != model:
             model, about["name"] = one, f"{about['name']} seed {seed}"
         measures = {}
         for workdir in part["workdir"].unique():
@@ -91,27 +123,30 @@ def read(
         rows.append({"model": model} | about | found)
     told, made = network_frame.compare_methods(methods)
     told = [*_measured_on(made), *told]
-    counted += _seeds(models, each_seed)
-    unused = [name for name in named if name not in of_run]
-    if unused:
+    if len(seeds) < len(parts):
+        what = ": a model is the mean over the seeds of one run."
+        if each_seed:
+            what = (
+                " are models of their own, as asked: those of one run are not independent, "
+                "and p is too small."
+            )
+        runs = f"{len(seeds)} run" + "s" * (len(seeds) > 1)
+        counted.append(f"{len(parts)} seeds of {runs}{what}")
+    if unused := [name for name in named if name not in of_run]:
         told.append(f"Named by the table of kinds and not here: {', '.join(unused)}.")
     by_model = pd.DataFrame(rows).set_index("model").groupby(level=0, sort=False)
-    return network_frame.build_models(
-        pd.DataFrame.from_dict({m: _mean(of) for m, of in by_model}, orient="index"),
-        source=" ".join(map(str, workdirs)),
-        counted=counted,
-        told=told,
-        made=made,
-    )
+    means = {model: _mean(of) for model, of in by_model}
+    frame = pd.DataFrame.from_dict(means, orient="index")
+    more = dict(counted=counted, told=told, made=made)
+    return network_frame.build_models(frame, source=" ".join(workdirs), **more)
 
 
 def _same_settings(records: pd.DataFrame) -> dict[str, str]:
     """Gives the run that stands for each: the first with its settings but for the seeds."""
     first: dict[str, str] = {}
     found = {}
-    workdirs = records.groupby("run", observed=True)["workdir"].first()
-    for run, workdir in workdirs.items():
-        settings = network_records.read_config(workdir).get("config", {})
+    for run, at in records.groupby("run", observed=True)["workdir"].first().items():
+        settings = network_records.read_config(at).get("config", {})
         kept = {k: v for k, v in settings.items() if k not in ("seeds", "run")}
         known = json.dumps(kept, sort_keys=True) if settings else run
         found[run] = first.setdefault(known, run)
@@ -146,7 +181,7 @@ def _mean(seeds: pd.DataFrame) -> dict:
         return first
     means = seeds.mean(numeric_only=True, skipna=False).to_dict()
     least = seeds["shape_n"].min() if "shape_n" in seeds else math.nan
-    rests = {"shape_lower": math.nan, "shape_upper": math.nan, "shape_n": least}
+    rests = dict(zip(_RESTS, (math.nan, math.nan, least), strict=True))
     return first | {"seeds": len(seeds)} | means | rests
 
 
@@ -158,22 +193,10 @@ def _measured_on(made: pd.DataFrame) -> Iterator[str]:
         yield f"Measured on {on}{how}: {', '.join(map(title, part['column']))}."
 
 
-def _seeds(models: Sequence[str], each_seed: bool) -> list[str]:
-    """Says what is made of several seeds of one model."""
-    runs = len(set(models))
-    if runs == len(models):
-        return []
-    told = f"{len(models)} seeds of {runs} run" + "s" * (runs > 1)
-    if not each_seed:
-        return [f"{told}: a model is the mean over the seeds of one run."]
-    told += " are models of their own, as asked: those of one run are not independent, "
-    return [f"{told}and p is too small."]
-
-
 # Correlations.
 
 
-def analyse(models: network_frame.Models, **asked: Any) -> relations.Study:
+def analyse(models: Models, **asked: Any) -> Study:
     """Correlates biases with averages, and benchmarks and biases among themselves.
 
     Over all models, and where there are enough of both over the adversarially trained
@@ -203,24 +226,23 @@ def analyse(models: network_frame.Models, **asked: Any) -> relations.Study:
     return relations.analyse(frame, options, source=models.source)
 
 
-def titled(study: relations.Study) -> relations.Study:
+def titled(study: Study) -> Study:
     """Gives a study with titles for the names of measures and categories, to be shown."""
 
     def family(one):
         kinds = ("statistic", "pvalue", "holm", "bh")
-        shown = {
-            key: getattr(one, key).rename(index=title, columns=title) for key in kinds
-        }
+        every = {key: getattr(one, key) for key in kinds}
+        shown = {k: x.rename(index=title, columns=title) for k, x in every.items()}
         return dataclasses.replace(one, **shown)
 
     def named(frame: pd.DataFrame, *columns: str) -> pd.DataFrame:
         return frame.assign(**{name: frame[name].map(title) for name in columns})
 
-    options = study.options
-    asked = {key: title(getattr(options, key)) for key in ("x", "y", "split", "size")}
+    asked = ("x", "y", "split", "size", "among")
+    asked = {key: title(getattr(study.options, key)) for key in asked}
     return dataclasses.replace(
         study,
-        options=dataclasses.replace(options, **asked, among=title(options.among)),
+        options=dataclasses.replace(study.options, **asked),
         frame=named(study.frame, "training").rename(columns=title),
         families={title(name): family(one) for name, one in study.families.items()},
         pairs=named(study.pairs, "models", "x", "y"),
@@ -232,12 +254,7 @@ def titled(study: relations.Study) -> relations.Study:
 # The page.
 
 
-def report(
-    models: network_frame.Models,
-    study: relations.Study,
-    *,
-    images: Sequence[np.ndarray] = (),
-) -> document.Report:
+def report(models: Models, study: Study, *, images: Sequence = ()) -> document.Report:
     """Gives the page. images: photographs, to show what filters leave of them."""
     shown = titled(study)
     caveats = [*relations.caveats(shown), *models.told]
@@ -255,22 +272,16 @@ def report(
     )
     answer, basis = relations.headline(study)
     frame = models.frame.rename_axis("model").reset_index()
+    facts = {"Models": len(frame), "Categories": frame["training"].nunique()}
+    facts |= {"Biases": len(models.biases), "Benchmarks": len(models.benchmarks)}
     return document.Report(
         title="jbias study of biases",
         heading="Do biases go with generalisation?",
         subtitle=f"{len(models.biases)} biases and {len(models.benchmarks)} benchmarks of "
         f"{len(frame)} models, jbias report",
         answer=relations.headline(shown),
-        facts={
-            "Models": len(frame),
-            "Categories": frame["training"].nunique(),
-            "Biases": len(models.biases),
-            "Benchmarks": len(models.benchmarks),
-        },
-        sections=[
-            document.Section(name, words, [block for block in blocks if block])
-            for name, words, blocks in sections
-        ],
+        facts=facts,
+        sections=[document.Section(*x[:2], [*filter(None, x[2])]) for x in sections],
         results=relations.results(study)
         | {"headline": answer, "basis": basis, "caveats": caveats}
         | {"members": models.members, "biases": models.biases, "models": frame},
@@ -281,217 +292,137 @@ def report(
     )
 
 
-def _marked(study: relations.Study) -> str:
+def _figure(study: Study, name: str, drawn, **words: int) -> document.Figure:
     options = study.options
     level = f"p > {options.alpha:g} {relations.WORDS[options.adjust]}"
-    return f"Hatched: {level} over the pairs of its table. Grey: nothing to correlate."
+    words["marked"] = f"Hatched: {level} over the pairs of its table. {_GREY}"
+    words["sized"] = f" {_SIZED}" if options.size else ""
+    return document.Figure(name, _CAPTIONS[name].format(**words), drawn)
 
 
-def _sized(study: relations.Study) -> str:
-    more = (
-        " Markers grow with ε of adversarial training; without it they have one size."
-    )
-    return more if study.options.size else ""
-
-
-def _among(study: relations.Study, names: tuple[str, ...], what: str) -> Blocks:
-    for one in study.among:
-        if tuple(one.statistic) == names:
-            yield document.Figure(
-                f"{what.partition(' ')[0]}_correlations",
-                f"Spearman's ρ of {what}. {_marked(study)}",
-                relations.heat(study, {"": one}),
-            )
-
-
-def _scatter(study: relations.Study, frame: pd.DataFrame, grid, panel, rho=None):
+def _scatter(study: Study, frame: pd.DataFrame, grid, panel, rho=None):
     order = tuple(dict.fromkeys(study.frame["training"]))
     asked = dict(category="training", size=study.options.size, order=order)
     return relations.scatter(frame, grid, rho=rho, panel=panel, **asked)
 
 
-def _correlations(study: relations.Study) -> Blocks:
-    yield document.Figure(
-        "correlations",
-        f"Spearman's ρ of biases and averages of benchmarks (figure 2). {_marked(study)}",
-        relations.heat(study, study.families),
-    )
+def _among(study: Study, name: str, names: tuple[str, ...]) -> Blocks:
+    for one in study.among:
+        if tuple(one.statistic) == names:
+            yield _figure(study, name, relations.heat(study, {"": one}))
+
+
+def _correlations(study: Study) -> Blocks:
+    yield _figure(study, "correlations", relations.heat(study, study.families))
     for _, table in relations.tables_of(study):
         if table and not table.name.startswith("among"):  # Which figures show.
             yield table
 
 
-def _models(study: relations.Study) -> Blocks:
-    yield document.Figure(
-        "models",
-        "Averages of benchmarks in % against biases, one marker per model (figures 4, 5 and "
-        f"6), with ρ above each panel.{_sized(study)}",
-        relations.all_pairs(study),
-    )
+def _models(study: Study) -> Blocks:
+    yield _figure(study, "models", relations.all_pairs(study))
     at, high = title((AT, "high_freq"))
     trained = study.frame[study.frame["training"] == at]
     if high in trained and len(trained) > 1:
         rho = study.families[at].statistic if at in study.families else None
         grid = [[(high, y) for y in study.options.y]]
-        yield document.Figure(
-            "high_freq_trained",
-            "Averages in % against high-frequency bias, adversarially trained models only "
-            f"(figure 10).{_sized(study)}",
-            _scatter(study, trained, grid, (2.3, 2.1), rho),
-        )
+        drawn = _scatter(study, trained, grid, (2.3, 2.1), rho)
+        yield _figure(study, "high_freq_trained", drawn)
 
 
-def _benchmarks(models: network_frame.Models, study: relations.Study) -> Blocks:
+def _benchmarks(models: Models, study: Study) -> Blocks:
     frame, size, names = study.frame, study.options.size, title(models.benchmarks)
-    yield from _among(study, names, "benchmarks among themselves (figure 3)")
-    yield document.Figure(
-        "benchmark_spread",
-        "Accuracy of every model on each benchmark (figure 11), one lane per category. Boxes "
-        "span the quartiles; lines are medians.",
-        bias_plots.spread(frame, [*names], frame["training"], x="accuracy in %"),
-    )
+    every = frame, [*names], frame["training"]
+    yield from _among(study, "benchmarks_correlations", names)
+    drawn = bias_plots.spread(*every, x="accuracy in %")
+    yield _figure(study, "benchmark_spread", drawn)
     shape, hard = title(("shape", "imagenet_a"))
     if {shape, hard} <= set(frame):
-        yield document.Figure(
-            "imagenet_a",
-            f"ImageNet-A in % against shape bias (figure 9).{_sized(study)}",
-            _scatter(study, frame, [[(shape, hard)]], (4.8, 2.8)),
-        )
+        drawn = _scatter(study, frame, [[(shape, hard)]], (4.8, 2.8))
+        yield _figure(study, "imagenet_a", drawn)
     if len(names) > 2:
         sizes = frame[size] if size else pd.Series(index=frame.index)
         rho = study.among[0].statistic  # Biases come second.
-        yield document.Figure(
-            "benchmark_pairs",
-            "Every benchmark against every other (figure 15): the row's upwards, the "
-            "column's to the right, each over its range in %, which the diagonal gives. "
-            f"Above the diagonal: ρ.{_sized(study)}",
-            bias_plots.pairs(frame, [*names], frame["training"], sizes, rho),
-        )
+        yield _figure(study, "benchmark_pairs", bias_plots.pairs(*every, sizes, rho))
     yield from (accuracy_table(models), average_table(models))
     if models.made is not None:
         yield method_table(models.made)
 
 
-def _biases(models: network_frame.Models, study: relations.Study, images) -> Blocks:
+def _biases(models: Models, study: Study, images) -> Blocks:
     frame, kinds = models.frame, study.frame["training"]
-    yield from _among(study, study.options.x, "biases among themselves (figure 12)")
-    lines = "Thin lines are models, thick lines category means."
+    yield from _among(study, "biases_correlations", study.options.x)
     panels = {
         f"{kind}-pass": ([100 * cut for cut in cuts.values()], frame[[*cuts]])
         for kind in ("low", "high")
         if (cuts := models.places(kind))
     }
     if panels:
-        yield document.Figure(
-            "filters",
-            "Accuracy on filtered images relative to clean ones, by the share of frequencies "
-            f"that the filter keeps (figure 13). {lines}",
-            bias_plots.curves(
-                panels, kinds, x="cut-off in %", y="ratio of clean accuracy"
-            ),
-        )
+        labels = "cut-off in %", "ratio of clean accuracy"
+        yield _figure(study, "filters", bias_plots.curves(panels, kinds, labels))
     if "cb_bw_raw" in frame:
-        yield _normalised(models, study)
+        yield _normalised(frame, study)
     if octaves := models.places("threshold"):
-        yield document.Figure(
-            "critical_bands",
-            "Thresholds of the critical band: how many strengths of an octave's noise, from "
-            f"the strongest down, break recognition. {lines}",
-            bias_plots.curves(
-                {"": ([*octaves.values()], frame[[*octaves]])},
-                kinds,
-                x="nominal cycles per image",
-                y="threshold",
-                doubling=True,
-            ),
-        )
+        panels = {"": ([*octaves.values()], frame[[*octaves]])}
+        labels = "nominal cycles per image", "threshold"
+        drawn = bias_plots.curves(panels, kinds, labels, doubling=True)
+        yield _figure(study, "critical_bands", drawn)
     if images:
-        yield document.Figure(
-            "stimuli",
-            "What the spectral biases show: photographs after low- and high-pass filters "
-            "that keep the inner or outer share of frequencies (figures 7 and 14). "
-            "High-pass images have mean zero and lose their negative part; they are drawn "
-            f"{bias_plots.GAIN} times brighter than a network sees them.",
-            bias_plots.stimuli(images),
-        )
+        yield _figure(study, "stimuli", bias_plots.stimuli(images))
     yield bias_table(models)
 
 
-def _normalised(models, study: relations.Study) -> document.Figure | None:
+def _normalised(frame: pd.DataFrame, study: Study) -> document.Figure | None:
     """Draws bands with over those without division of accuracies, where there are any."""
-    frame = models.frame
     banded = (frame["cb_bw_raw"] <= network_frame.DEGENERATE).to_numpy()
     if not banded.any():
         return None
     names = [name for name in ("cb_bw", "cb_cf", "cb_pns") if f"{name}_raw" in frame]
     grid = [[(title(name), f"{title(name)}, norm.") for name in names]]
-    titles = {before: after for before, after in grid[0]}
-    titles |= {title(f"{name}_raw"): title(name) for name in names}
-    return document.Figure(
-        "critical_band",
-        "The critical band from accuracies divided by the largest (norm.) against that from "
-        f"plain accuracies (figure 17). {(~banded).sum()} of {len(banded)} models have no "
-        "band without the division and are left out.",
-        _scatter(study, study.frame[banded].rename(columns=titles), grid, (2.8, 2.4)),
-    )
+    titles = dict(grid[0]) | {title(f"{name}_raw"): title(name) for name in names}
+    shown = study.frame[banded].rename(columns=titles)
+    count = {"none": (~banded).sum(), "all": len(banded)}
+    drawn = _scatter(study, shown, grid, (2.8, 2.4))
+    return _figure(study, "critical_band", drawn, **count)
 
 
-def accuracy_table(models: network_frame.Models) -> tables.Table:
+def accuracy_table(models: Models) -> tables.Table:
     """Shows accuracies, and averages over benchmarks."""
     names = {one: title(one) for one in models.benchmarks}
     if models.made is not None:  # What is not as published is named.
-        ways = zip(models.made["column"], models.made["how"], strict=True)
-        names |= {
-            one: f"{title(one)} ({how})"
-            for one, how in ways
-            if how != network_frame.USUAL
-        }
+        for column, how in models.made.set_index("column")["how"].items():
+            if how != network_frame.USUAL and column in names:
+                names[column] += f" ({how})"
     members = "; ".join(
         f"{name} is the mean of {tables.join([names[one] for one in ones])}"
         for name, ones in models.members.items()
     )
-    return _model_table(
-        "accuracy",
-        "Accuracy in % of every model on each benchmark, and averages over benchmarks "
-        f"(Table 1): {members}.",
-        models.frame,
-        [*models.benchmarks, *models.members],
-    )
+    columns = [*models.benchmarks, *models.members]
+    return _model_table("accuracy", models.frame, columns, members=members)
 
 
-def average_table(models: network_frame.Models) -> tables.Table:
+def average_table(models: Models) -> tables.Table:
     """Shows averages by category."""
     groups, names = models.frame.groupby("training", sort=False), [*models.members]
-    table = tables.from_rows(
-        "averages",
-        "Means in % over the models of a category, by average of benchmarks.",
-        groups[names].mean().assign(models=groups.size()).reset_index(),
-        {"training": ("Training", title), "models": ("models", tables.whole)}
-        | {name: (name, tables.digits(2)) for name in names},
-    )
-    return dataclasses.replace(table, texts=1)
+    rows = groups[names].mean().assign(models=groups.size()).reset_index()
+    columns = {"training": ("Training", title), "models": ("models", tables.whole)}
+    columns |= {name: (name, tables.digits(2)) for name in names}
+    return tables.from_rows("averages", _CAPTIONS["averages"], rows, columns, texts=1)
 
 
 def method_table(made: pd.DataFrame) -> tables.Table:
     """Shows how benchmarks and biases were measured, and of how many images."""
     counts = made[["images", "images_most"]].itertuples(index=False)
-    images = (
-        dict.fromkeys(f"{n:,.0f}" for n in ends if not pd.isna(n)) for ends in counts
-    )
-    table = tables.from_rows(
-        "measured",
-        "How each benchmark and bias was measured: on which set, what is not as published "
-        "(an attack in any case), by which rule answers of several classes count, and of "
-        "how many images, each of them in every condition.",
-        made.assign(told=[" to ".join(ends) or "–" for ends in images]),
-        {"column": ("Measure", title), "sets": ("set", str), "how": ("how", str)}
-        | {"rules": ("rule", str), "told": ("images", str)}
-        | {"models": ("models", tables.whole)},
-    )
-    return dataclasses.replace(table, data=made, texts=4)
+    images = [[f"{n:,.0f}" for n in ends if not pd.isna(n)] for ends in counts]
+    told = [" to ".join(dict.fromkeys(ends)) or "–" for ends in images]
+    heads = dict(sets="set", how="how", rules="rule", told="images")
+    columns = {"column": ("Measure", title)} | {k: (x, str) for k, x in heads.items()}
+    columns |= {"models": ("models", tables.whole)}
+    caption, rows = _CAPTIONS["measured"], made.assign(told=told)
+    return tables.from_rows("measured", caption, rows, columns, data=made, texts=4)
 
 
-def bias_table(models: network_frame.Models) -> tables.Table:
+def bias_table(models: Models) -> tables.Table:
     """Shows biases, and behind the shape bias what it rests on."""
     frame, names = models.frame, [*models.biases]
     bands = [f"{name}_raw" for name in names if f"{name}_raw" in frame]
@@ -500,23 +431,15 @@ def bias_table(models: network_frame.Models) -> tables.Table:
         names[behind:behind] = [name for name in _RESTS if name in frame]
     interval = ""
     if "shape_n" in frame:
-        seeds = ", of the seed with the fewest" if "seeds" in frame else ""
+        seeds = ", of the seed with the fewest" * ("seeds" in frame)
         interval = (
             f", with Wilson's interval of 95 %, of so many{seeds} (*: fewer than "
             f"{network_frame.FEW}, which says next to nothing)"
         )
-    caption = (
-        "Biases of every model (Table 2). Shape bias: share of shape decisions among shape "
-        f"and texture decisions{interval}. Low- and high-frequency bias: mean ratio of "
-        "accuracy on filtered to that on clean images. Bandwidth in octaves, centre "
-        "frequency in nominal cycles per image. –: none."
-    )
-    return _model_table("biases", caption, frame, [*names, *bands])
+    return _model_table("biases", frame, [*names, *bands], interval=interval)
 
 
-def _model_table(
-    name: str, caption: str, frame: pd.DataFrame, names: Sequence[str]
-) -> tables.Table:
+def _model_table(name: str, frame: pd.DataFrame, names, **words: str) -> tables.Table:
     """Makes a table of measures, a row a model; CSV has bands that are none, too."""
     data = frame[["name", "training", "epsilon", *names]]
     data = data.rename_axis("model").reset_index()
@@ -527,5 +450,5 @@ def _model_table(
     columns = {"name": ("Model", str), "training": ("training", title)}
     columns |= {one: (title(one), tables.digits(_DIGITS.get(one, 2))) for one in names}
     columns |= {"shape_n": (title("shape_n"), network_frame.decisions_text)}
-    table = tables.from_rows(name, caption, shown, columns)
-    return dataclasses.replace(table, data=data, texts=2)
+    caption = _CAPTIONS[name].format(**words)
+    return tables.from_rows(name, caption, shown, columns, data=data, texts=2)

@@ -21,10 +21,10 @@ from jbias.runtime import cli
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Makes the report; returns 0, or 2 with one line on stderr if that is impossible."""
-    parser, argv = _parser(), sys.argv[1:] if argv is None else argv
+    asked, argv = parser(), cli.split_values(argv, "--measured")
     if any(word.partition("=")[0] == "--printed" for word in argv):
-        parser.error("--printed: is a flag of python -m jbias.papers.distortion now")
-    args = parse(parser, argv)
+        asked.error("--printed: is a flag of python -m jbias.papers.distortion now")
+    args = parse(asked, argv)
     return cli.print_lines("distortion", lambda: _made(args))
 
 
@@ -39,34 +39,21 @@ def _made(args: argparse.Namespace) -> list[str]:
     return [*page.answer, *caveats, document.write(page, pathlib.Path(args.out))]
 
 
-def parse(parser: cli.Parser, argv: Sequence[str] | None) -> argparse.Namespace:
+def parse(asked: cli.Parser, argv: Sequence[str] | None) -> argparse.Namespace:
     """Reads the arguments, in which a shell may have spread globs."""
     argv = cli.split_values(argv, "--measured")
-    return parser.parse_args(cli.split_values(argv, "--runs"))
+    return asked.parse_args(cli.split_values(argv, "--runs"))
 
 
-def _parser() -> cli.Parser:
-    parser = cli.Parser("report.distortion", __doc__)
-    add_flags(parser)
-    return parser
-
-
-def add_flags(parser: cli.Parser) -> None:
-    """Adds the flags of every report of distortion."""
-    add = parser.add_argument
-    add(
-        "--measured",
-        **cli.WORKDIRS,
-        required=True,
-        help="workdirs of measured networks, or globs of them",
-    )
-    add(
-        "--runs",
-        **cli.WORKDIRS,
-        default=[],
-        help="workdirs of the runs that trained them, or globs: for what training cost",
-    )
+def parser(command: str = "report.distortion", doc: str = __doc__) -> cli.Parser:
+    """Gives what reads the arguments of every report of distortion."""
+    found = cli.Parser(command, doc)
+    add, what = found.add_argument, "workdirs of measured networks, or globs of them"
+    add("--measured", **cli.WORKDIRS, required=True, help=what)
+    what = "workdirs of the runs that trained them, or globs: for what training cost"
+    add("--runs", **cli.WORKDIRS, default=[], help=what)
     add("--out", **cli.OUT, help="folder of the report")
+    return found
 
 
 if __name__ == "__main__":

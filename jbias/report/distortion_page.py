@@ -1,32 +1,36 @@
 """The page on networks of one's own: what distortion does to them, by how they were trained."""
 
 import collections
-import dataclasses
 import glob
+import itertools
 import json
 import math
 import pathlib
-import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Float
+from matplotlib import figure as mpl_figure
+from matplotlib import patches
 
 from jbias.evals import interference
 from jbias.report import (
-    distortion_plots,
     distortion_study,
     document,
     network_records,
     network_sections,
+    plots,
     tables,
     workdirs,
 )
 
-Study, Cell = distortion_study.Study, distortion_study.Cell
+Study, Group = distortion_study.Study, distortion_study.Group
+Key, Cell = distortion_study.Key, distortion_study.Cell
+Values = distortion_study.Values
 QUANTITIES = distortion_study.QUANTITIES
+Figures = Iterator[tuple[str, document.Figure]]  # With their sections.
 UNKNOWN = "cannot be told"
 SECTIONS = {
     "values": "Every method",
@@ -46,6 +50,7 @@ _SPREAD = (
     "Mean ± standard deviation (n - 1) over n seeds, and Student's interval of 95 % of the "
     "mean, no accuracy beyond 0 and 100."
 )
+_SHOWN = "Networks here were shown {} images each."
 _INDEX = (
     "A DI index stands with the class that errors gather in. Its deviation leaves out that of "
     "its weight, a mean over seeds. Its brackets are no interval but the middle 95 % of redraws "
@@ -61,98 +66,80 @@ _ENERGY = (
 )
 _COSTS = ["device_hours", "energy_kwh", "kg_co2e"]
 _VALUES = ["quantity", "source", "data", "training", "mean"]
-number, _one, _three = tables.digits(2), tables.digits(1), tables.digits(3)
+number = tables.digits(2)
+_FORMS = {"": str, "d": tables.whole, "%": tables.percent, "p": tables.p_text}
+_FORMS |= {"s": format, ".1": tables.digits(1), ".2": number, ".3": tables.digits(3)}
 _HEADS = {"energy_kwh": "kWh", "kg_co2e": "kg CO2e", "iocclusion": "iOcclusion"}
 _HEADS |= {"told": "known", "each": "seconds a network"}
 _ENDINGS = dict(std="±", low="from", high="to", worst="worst", dominant="class")
 
 
-def columns(*forms: tuple[Callable[..., str], str]) -> dict[str, tuple[str, Callable]]:
-    """Gives columns of a table by how they are shown, and their names."""
+def columns(names: str) -> dict[str, tuple[str, Callable]]:
+    """Gives columns of a table by their keys and, behind a colon, how they are shown.
+
+    Words come first; "n:d" is a whole number, "std:.2" one with two digits, "gap:%" a share
+    in %, "holm:p" a p-value, "order:s" words behind numbers.
+    """
     found = {}
-    for form, names in forms:
-        for name in names.split():
-            head = _HEADS.get(name) or _ENDINGS.get(name.rpartition("_")[2])
-            head = head or name.removesuffix("_mean").replace("_", " ")
-            found[name] = head if found else head.capitalize(), form
+    for name, _, form in (one.partition(":") for one in names.split()):
+        head = _HEADS.get(name) or _ENDINGS.get(name.rpartition("_")[2])
+        head = head or name.removesuffix("_mean").replace("_", " ")
+        found[name] = head if found else head.capitalize(), _FORMS[form]
     return found
 
 
-def _declared(section: str, caption: str, *forms: tuple[Callable[..., str], str]):
-    return section, caption, columns(*forms)
-
-
-# By name, where a table stands, what it says, and its columns by how they are shown.
-_TABLES = {
-    "indices": _declared(
-        "detail",
-        "The DI index in % under each distortion. Share: growth of a class's share of the "
-        "wrong predictions, as released and in the tables above; count: of its number, by the "
-        "images, as the paper words it. Worst: every seed with the largest growth of any. From, "
-        "to: the middle 95 % of redraws of five seeds or more, no interval. By chance: share, "
-        "were no class preferred.",
-        (str, "model data method training measure condition share_dominant"),
-        (tables.whole, "n images"),
-        (number, "share_mean share_std share_low share_high by_chance share_worst"),
-        (number, "count_mean count_std count_worst"),
-    ),
-    "gaps": _declared(
-        "detail",
-        f"Where {float(distortion_study.HIDDEN):.0%} of the pixels are hidden: accuracy in % on "
-        "training images, without augmentation, and test images, and iOcclusion, what is left "
-        "of the gap between the two by the gap without hiding (in points, with its standard "
-        "error). Means over n seeds; iOcclusion, as in the paper the mean of the seeds' ratios, "
-        "± its standard deviation, over those that are known. Of means: the ratio of mean gaps "
-        "of all n seeds, steadier and not the paper's; orderings are tested by it. "
-        f"{distortion_study.RULE} The CSV file has every fraction.",
-        (str, "model data method training fill way"),
-        (tables.whole, "n train_images test_images"),
-        (tables.percent, "train test gap gap_error"),
-        (tables.whole, "told"),
-        (number, "iocclusion iocclusion_std of_means"),
-    ),
-    "digits": _declared(
-        "detail",
-        "Which digits flip: of stacked images whose halves are of different classes, the share "
-        "in % that is answered by the digit and by the photograph, mean ± standard deviation "
-        "over n seeds. Change: of answers by the photograph against basic networks, in points. "
-        "Lead: the photograph less the digit, with Student's interval of 95 %. A digit flips "
-        "where basic networks answer it more often, and these the photograph: yes where both "
-        "intervals are beyond 0, no where one is on the other side, else it cannot be told. In "
-        "brackets the photographs' class of that number.",
-        (str, "model digit method flips"),
-        (tables.whole, "n"),
-        (
-            _one,
-            "digit_mean digit_std photo_mean photo_std change lead lead_low lead_high",
-        ),
-    ),
-    "training": _declared(
-        "costs",
-        "Runs that trained networks, how many of their seeds are measured here, and what "
-        f"training cost, by costs.json of each. {_ENERGY}",
-        (str, "run method data assumed"),
-        (tables.whole, "seeds measured"),
-        (_three, "device_hours energy_kwh kg_co2e"),
-    ),
-    "seconds": _declared(
-        "costs",
-        "How long each measure took, compiling included: seconds a network, and hours and cost "
-        "of n networks of all methods together. What was decided for another measure already "
-        f"is left out. {_ENERGY}",
-        (str, "model data measure device"),
-        (tables.whole, "n"),
-        (_one, "each"),
-        (_three, "hours device_hours energy_kwh kg_co2e"),
-    ),
-    "groups": _declared(
-        "made",
-        "Networks by what they were trained with, and accuracy in % on the test images as they "
-        "are, mean and standard deviation over n seeds.",
-        (str, "model data method training seeds"),
-        (tables.whole, "n images"),
-        (number, "accuracy std"),
-    ),
+_CAVEATS = {
+    "single": "One seed alone has no deviation and no test: {}. Train more, such as with seeds=5 "
+    "after the colon of --config.",
+    "unlike": '{}: seeds are {}. The index of fewer is larger by chance: look at the row "by '
+    'chance".',
+    "one class": "{}: no index of {}, which decide nearly all plain images for one class.",
+}
+_LEADS = ("Data", "training", "measure")
+_CAPTIONS = {
+    "values": "What was measured, by method. GST: accuracy in % on Geirhos' style transfer "
+    "images by the label of the shape and of the texture. CutOcclusion: accuracy in % where "
+    "images of another data set hide a rectangle of 30 %.",
+    "indices": "The DI index in % under each distortion. Share: growth of a class's share of the "
+    "wrong predictions, as released and in the tables above; count: of its number, by the "
+    "images, as the paper words it. Worst: every seed with the largest growth of any. From, to: "
+    "the middle 95 % of redraws of five seeds or more, no interval. By chance: share, were no "
+    "class preferred.",
+    "gaps": f"Where {float(distortion_study.HIDDEN):.0%} of the pixels are hidden: accuracy in % "
+    "on training images, without augmentation, and test images, and iOcclusion, what is left of "
+    "the gap between the two by the gap without hiding (in points, with its standard error). "
+    "Means over n seeds; iOcclusion, as in the paper the mean of the seeds' ratios, ± its "
+    "standard deviation, over those that are known. Of means: the ratio of mean gaps of all n "
+    f"seeds, steadier and not the paper's; orderings are tested by it. {distortion_study.RULE} "
+    "The CSV file has every fraction.",
+    "digits": "Which digits flip: of stacked images whose halves are of different classes, the "
+    "share in % that is answered by the digit and by the photograph, mean ± standard deviation "
+    "over n seeds. Change: of answers by the photograph against basic networks, in points. Lead: "
+    "the photograph less the digit, with Student's interval of 95 %. A digit flips where basic "
+    "networks answer it more often, and these the photograph: yes where both intervals are "
+    "beyond 0, no where one is on the other side, else it cannot be told. In brackets the "
+    "photographs' class of that number.",
+    "training": "Runs that trained networks, how many of their seeds are measured here, and what "
+    f"training cost, by costs.json of each. {_ENERGY}",
+    "seconds": "How long each measure took, compiling included: seconds a network, and hours and "
+    "cost of n networks of all methods together. What was decided for another measure already is "
+    f"left out. {_ENERGY}",
+    "groups": "Networks by what they were trained with, and accuracy in % on the test images as "
+    "they are, mean and standard deviation over n seeds.",
+}
+_COLUMNS = {
+    "indices": "model data method training measure condition share_dominant n:d images:d "
+    "share_mean:.2 share_std:.2 share_low:.2 share_high:.2 by_chance:.2 share_worst:.2 "
+    "count_mean:.2 count_std:.2 count_worst:.2",
+    "gaps": "model data method training fill way n:d train_images:d test_images:d train:% test:% "
+    "gap:% gap_error:% told:d iocclusion:.2 iocclusion_std:.2 of_means:.2",
+    "digits": "model digit method flips n:d digit_mean:.1 digit_std:.1 photo_mean:.1 photo_std:.1 "
+    "change:.1 lead:.1 lead_low:.1 lead_high:.1",
+    "training": "run method data assumed seeds:d measured:d device_hours:.3 energy_kwh:.3 "
+    "kg_co2e:.3",
+    "seconds": "model data measure device n:d each:.1 hours:.3 device_hours:.3 energy_kwh:.3 "
+    "kg_co2e:.3",
+    "groups": "model data method training seeds n:d images:d accuracy:.2 std:.2",
 }
 
 
@@ -165,27 +152,23 @@ class Layout(NamedTuple):
     rows: Sequence[tuple[tuple[str, ...], Sequence[Cell]]]
 
 
-def report(
-    study: Study, *, notes: Sequence[str] = (), runs: Sequence[str] = ()
-) -> document.Report:
+def report(study: Study, *, notes=(), runs=()) -> document.Report:
     """Gives the page; the last of its caveats are `ALWAYS`.
 
-    runs: workdirs that trained the networks (paths or globs), for what that cost.
+    notes: what else to know of the networks. runs: workdirs that trained them (paths or
+    globs), for what that cost.
     """
     hiding = distortion_study.hiding(study.groups.values())
     every = comparison(_every_value(study), study)
-    values = every.data if every else pd.DataFrame(columns=_VALUES)
-    frames = {"indices": _indices(study), "gaps": hiding, "digits": _digits(study)}
-    frames |= {"training": _training(study, runs), "seconds": _seconds(study)}
-    frames["groups"] = _groups(study)
-    made = [("values", every)]
-    for name, (section, caption, shown) in _TABLES.items():
-        made.append((section, _table(name, caption, frames[name], shown)))
-    made.append(("made", network_sections.provenance(study.networks)))
-    made = [(section, table) for section, table in made if table is not None]
+    values = every.data if every else pd.DataFrame(columns=_VALUES, dtype=str)
+    detail = _indices(study), _table("gaps", hiding), _digits(study)
+    costs = _training(study, runs), _seconds(study)
+    made = _groups(study), network_sections.provenance(study.networks)
+    placed = {"values": [every], "detail": detail, "costs": costs, "made": made}
+    shown = [(name, one) for name, each in placed.items() for one in each]
     caveats = [*_caveats(study, values, hiding, notes), *ALWAYS]
-    figures, text = distortion_plots.figures(study, hiding), document.Text(caveats)
-    sizes = sorted({len(group.networks) for group in study.groups.values()})
+    texts = [("caveats", document.Text(caveats))]
+    groups = {key: list(group.networks) for key, group in study.groups.items()}
     return document.Report(
         title="jbias data distortion",
         heading="What distortion does to analysis",
@@ -193,18 +176,16 @@ def report(
         answer=_headline(values),
         facts={
             "Networks": len(study.networks),
-            "Methods": len({key.method for key in study.groups}),
-            "Data sets": len(study.data),
-            "Seeds each": "–".join(map(str, dict.fromkeys((sizes[0], sizes[-1])))),
+            "Methods": len(study.names("method")),
+            "Data sets": len(study.names("data")),
+            "Seeds each": tables.span(map(len, groups.values()), "–"),
         },
-        sections=document.sections(SECTIONS, figures, made, [("caveats", text)]),
+        sections=document.sections(SECTIONS, figures(study, hiding), shown, texts),
         results={
-            "groups": [
-                k._asdict() | {"seeds": x.seeds} for k, x in study.groups.items()
-            ],
+            "groups": [key._asdict() | {"seeds": x} for key, x in groups.items()],
             "caveats": caveats,
             "iocclusion": distortion_study.RULED,
-            "tables": {table.name: table.data for _, table in made},
+            "tables": {table.name: table.data for _, table in shown if table},
         },
         source="The measures are those of Marcu and Prügel-Bennett, On the Effects of "
         "Artificial Data Modification, ICML 2022.",
@@ -216,16 +197,16 @@ def particular(page: document.Report, always: Sequence[str]) -> list[str]:
     return [line for line in page.results["caveats"] if line not in always]
 
 
-def _table(name: str, caption: str, frame: pd.DataFrame, shown: Mapping):
+def _table(name: str, frame: pd.DataFrame) -> tables.Table | None:
     """Makes a table of a frame; of one that has every share that is hidden, of one share."""
-    frame = frame.replace({"training": {"": None}}) if "training" in frame else frame
-    if "hidden" not in frame:
-        return tables.from_rows(name, caption, frame, shown)
-    part = frame[
-        np.isclose(frame["hidden"].astype(float), float(distortion_study.HIDDEN))
-    ]
-    table = tables.from_rows(name, caption, part, shown)
-    return table and dataclasses.replace(table, data=frame.dropna(axis=1, how="all"))
+    if "training" in frame:
+        frame = frame.replace({"training": {"": None}})
+    rows, data = frame, frame.dropna(axis=1, how="all")
+    if "hidden" in frame:
+        at = float(distortion_study.HIDDEN)
+        rows = frame[np.isclose(frame["hidden"].astype(float), at)]
+    shown = columns(_COLUMNS[name])
+    return tables.from_rows(name, _CAPTIONS[name], rows, shown, data=data)
 
 
 def _headline(values: pd.DataFrame) -> tuple[str, str]:
@@ -243,40 +224,36 @@ def _headline(values: pd.DataFrame) -> tuple[str, str]:
 
 
 def _every_value(study: Study) -> Layout:
-    methods = list(dict.fromkeys(key.method for key in study.groups))
+    methods = study.names("method")
     trained = dict.fromkeys((key.data, key.training) for key in study.groups)
     rows = [
         ((x, training or "–", one.title), [Cell(name, x, m, training) for m in methods])
         for x, training in trained
         for name, one in QUANTITIES.items()
     ]
-    return Layout(
-        "values",
-        "What was measured, by method. GST: accuracy in % on Geirhos' style transfer images by "
-        "the label of the shape and of the texture. CutOcclusion: accuracy in % where images "
-        "of another data set hide a rectangle of 30 %.",
-        ("Data", "training", "measure", *methods),
-        rows,
-    )
+    return Layout("values", _CAPTIONS["values"], (*_LEADS, *methods), rows)
 
 
-def comparison(
-    layout: Layout,
-    study: Study,
-    printed: Mapping[Cell, Mapping] = types.MappingProxyType({}),
-) -> tables.Table | None:
+def comparison(layout: Layout, study: Study, printed=None) -> tables.Table | None:
     """Makes a table of the values that are known, printed ones below; None of none.
 
-    printed: mean, std and n of what others published.
+    printed: mean, std and n of what others published, by cell.
     """
+
+    def row(source: str, cell: Cell) -> Mapping | None:
+        if source == "paper":
+            return (printed or {}).get(cell)
+        value = study.value(cell.quantity, cell.key(source))
+        return value and value.row
+
     rows, data = [], []
     for words, cells in layout.rows:
-        for source in (*study.models, "paper"):
-            theirs = source == "paper"
-            found = [printed.get(x) if theirs else study.row(x, source) for x in cells]
+        for source in (*study.names("model"), "paper"):
+            found = [row(source, cell) for cell in cells]
             known = [(cell, one) for cell, one in zip(cells, found, strict=True) if one]
             data += [{"source": source, **x._asdict(), **one} for x, one in known]
-            sizes = {one["n"] + one["left_out"] for _, one in known if not theirs}
+            ours = known if source != "paper" else ()
+            sizes = {one["n"] + one["left_out"] for _, one in ours}
             named = source + (f", n={min(sizes)}" if len(sizes) == 1 else "")
             if known:
                 shown = (_shown(one, counted=len(sizes) > 1) for one in found)
@@ -287,20 +264,15 @@ def comparison(
     frame = pd.DataFrame(data)
     if "images" not in frame:
         return None
-    caption = [layout.caption, _SPREAD]
-    sizes = distortion_study.span(frame["images"].dropna().astype(int))
-    caption.append(f"Networks here were shown {sizes} images each.")
+    images = tables.span(frame["images"].dropna().astype(int))
+    caption = f"{layout.caption} {_SPREAD} {_SHOWN.format(images)}"
     for name, text in {"di_": _INDEX, "iocclusion": distortion_study.RULE}.items():
-        caption += [text] if frame["quantity"].str.startswith(name).any() else []
+        if frame["quantity"].str.startswith(name).any():
+            caption += f" {text}"
+    frame = frame.astype(dict.fromkeys(("n", "left_out", "images"), "Int64"))
     texts = len(layout.rows[0][0])
-    return tables.Table(
-        name=layout.name,
-        caption=" ".join(caption),
-        head=(*layout.head[:texts], "networks", *layout.head[texts:]),
-        rows=tuple(rows),
-        data=frame.astype(dict.fromkeys(("n", "left_out", "images"), "Int64")),
-        texts=texts + 1,
-    )
+    head = (*layout.head[:texts], "networks", *layout.head[texts:])
+    return tables.Table(layout.name, caption, head, tuple(rows), frame, texts=texts + 1)
 
 
 def _shown(one: Mapping | None, *, counted: bool) -> str:
@@ -317,26 +289,25 @@ def _shown(one: Mapping | None, *, counted: bool) -> str:
     return " ".join(filter(None, [*parts, one.get("dominant")]))
 
 
-def _groups(study: Study) -> pd.DataFrame:
+def _groups(study: Study) -> tables.Table | None:
     rows = []
     for key, group in study.groups.items():
         found = study.value("accuracy", key)
-        row = {**key._asdict(), "seeds": ", ".join(map(str, group.seeds))}
+        row = {**key._asdict(), "seeds": ", ".join(map(str, group.networks))}
         row |= {"n": len(group.networks), "images": found and found.images}
         row |= {"accuracy": found and found.mean, "std": found and found.std}
         folders = (str(one.workdir) for one in group.networks.values())
         rows.append(row | {"workdirs": " ".join(folders)})
-    return pd.DataFrame(rows)
+    return _table("groups", pd.DataFrame(rows))
 
 
-def _indices(study: Study) -> pd.DataFrame:
+def _indices(study: Study) -> tables.Table | None:
     """Gives both variants of the index, and the worst case, under every distortion."""
     rows = []
     for key, place, condition in dict.fromkeys(_conditions(study)):
-        both = {
-            x: distortion_study.index(study.groups[key], place, condition, variant=x)
-            for x in interference.VARIANTS
-        }
+        group, at = study.groups[key], (place, condition)
+        ways = interference.VARIANTS
+        both = {x: distortion_study.index(group, *at, variant=x) for x in ways}
         if share := both["share"]:
             row = {**key._asdict(), "measure": "@".join(place), "condition": condition}
             row |= dict(n=share.n, by_chance=share.by_chance, images=share.images)
@@ -345,10 +316,10 @@ def _indices(study: Study) -> pd.DataFrame:
                     row[f"{variant}_{name}"] = getattr(one, name)
                 row[f"{variant}_dominant"] = one.dominant or "none"
             rows.append(row)
-    return pd.DataFrame(rows)
+    return _table("indices", pd.DataFrame(rows))
 
 
-def _conditions(study: Study) -> Iterator[tuple[distortion_study.Key, tuple, str]]:
+def _conditions(study: Study) -> Iterator[tuple[Key, tuple, str]]:
     """Gives distortions of which decisions may be kept; of curves those of tables."""
     for key, one, place in study.measures:
         probe = one.measures[place]["measure"]["probe"]
@@ -359,7 +330,7 @@ def _conditions(study: Study) -> Iterator[tuple[distortion_study.Key, tuple, str
                 yield key, place, name
 
 
-def _digits(study: Study) -> pd.DataFrame:
+def _digits(study: Study) -> tables.Table | None:
     """Gives, by digit, how often it and how often the photograph below it is answered."""
     rows, basic = [], {}
     for key, group in study.groups.items():
@@ -378,17 +349,17 @@ def _digits(study: Study) -> pd.DataFrame:
                 before, led = basic[whose]
                 row |= {"change": photo.mean - before, "flips": flips(led, lead)}
             rows.append(row)
-    return pd.DataFrame(rows)
+    return _table("digits", pd.DataFrame(rows))
 
 
-def flips(before: distortion_study.Values, now: distortion_study.Values) -> str:
+def flips(before: Values, now: Values) -> str:
     """Whether the digit led before and the photograph does now."""
     if before.high < 0 < now.low:
         return "yes"
     return "no" if before.low > 0 or now.high < 0 else UNKNOWN
 
 
-def followed(group: distortion_study.Group) -> dict[str, Float[np.ndarray, "r 2"]]:
+def followed(group: Group) -> dict[str, Float[np.ndarray, "r 2"]]:
     """Gives, by digit and seed, the shares in % answered by digit and by photograph.
 
     Of stacked images whose halves conflict, of the seeds whose decisions were kept.
@@ -411,7 +382,7 @@ def followed(group: distortion_study.Group) -> dict[str, Float[np.ndarray, "r 2"
     return {name: np.array(shares) for name, shares in found.items()}
 
 
-def _training(study: Study, patterns: Sequence[str]) -> pd.DataFrame:
+def _training(study: Study, patterns: Sequence[str]) -> tables.Table | None:
     """Gives what training cost in runs. ValueError where patterns match none."""
     paths = [one.config.get("run", {}).get("path") for one in study.networks]
     measured = collections.Counter(pathlib.Path(x).resolve() for x in paths if x)
@@ -432,10 +403,11 @@ def _training(study: Study, patterns: Sequence[str]) -> pd.DataFrame:
         raise ValueError(
             f"--runs: must match workdirs of runs, got none: {' '.join(patterns)}; check it"
         )
-    return _with_totals(rows, "run", "assumed", ["seeds", "measured"])
+    sums = _with_totals(rows, "run", "assumed", ["seeds", "measured"])
+    return _table("training", sums)
 
 
-def _seconds(study: Study) -> pd.DataFrame:
+def _seconds(study: Study) -> tables.Table | None:
     rows = []
     for key, one, place in study.measures:
         made = one.measures[place]
@@ -448,12 +420,10 @@ def _seconds(study: Study) -> pd.DataFrame:
         words = ["model", "data", "measure", "device"]
         rows = _sums(pd.DataFrame(rows), words, ["n", "hours"])
         rows.insert(5, "each", 3600 * rows["hours"] / rows["n"])
-    return _with_totals(rows, "model", "device", ["hours"])
+    return _table("seconds", _with_totals(rows, "model", "device", ["hours"]))
 
 
-def _with_totals(
-    rows: Sequence[Mapping] | pd.DataFrame, lead: str, device: str, names: list[str]
-) -> pd.DataFrame:
+def _with_totals(rows, lead: str, device: str, names: list[str]) -> pd.DataFrame:
     """Adds a row of sums for each device, as hours of unlike ones are not added up."""
     frame = pd.DataFrame(rows)
     if frame.empty:
@@ -477,23 +447,18 @@ def _device(made: Mapping) -> str:
     return f"{device.get('count', '?')} × {device.get('kind', '?')}"
 
 
-def _caveats(
-    study: Study, values: pd.DataFrame, hiding: pd.DataFrame, notes: Sequence[str]
-) -> Iterator[str]:
+def _caveats(study: Study, values, hiding, notes: Sequence[str]) -> Iterator[str]:
     single = [k.words for k, group in study.groups.items() if len(group.networks) < 2]
     if single:
-        few = tables.join(single[:4]) + (" and others" if len(single) > 4 else "")
-        yield (
-            f"One seed alone has no deviation and no test: {few}. Train more, such as with "
-            "seeds=5 after the colon of --config."
-        )
+        few = tables.join(single[:4]) + " and others" * (len(single) > 4)
+        yield _CAVEATS["single"].format(few)
     lacking = collections.Counter(x for one in study.networks for x in one.lacking)
     for line, count in lacking.items():
         whose = "" if count == len(study.networks) else f" ({count} networks)"
         yield f"{line[0].upper()}{line[1:]}{whose}."
     yield from notes
-    of = ["model", "data", "fill"]
-    for (model, data, fill), each in hiding.groupby(of, sort=False):
+    filled = hiding.groupby(["model", "data", "fill"], sort=False)
+    for (model, data, fill), each in filled:
         if lost := distortion_study.left_out(each):
             by = distortion_study.FILLS.get(fill, fill)
             yield f"No iOcclusion ({data}, {model}, hidden by {by}): {lost}."
@@ -503,21 +468,15 @@ def _caveats(
 
 def unlike_indices(values: pd.DataFrame) -> Iterator[str]:
     """Says whose DI index is missing, and where indices are of unlike numbers of seeds."""
-    indices = values[[x[:3] == "di_" for x in values["quantity"]]]
+    indices = values[values["quantity"].str.startswith("di_")]
     for (quantity, *about), each in indices.groupby(_VALUES[:4], sort=False):
         what = f"{QUANTITIES[quantity].title} ({', '.join(filter(None, about))})"
         if each["n"].nunique() > 1:
-            sizes = [f"{x} {n}" for x, n in zip(each["method"], each["n"], strict=True)]
-            yield (
-                f"{what}: seeds are {', '.join(sizes)}. The index of fewer is larger by "
-                'chance: look at the row "by chance".'
-            )
+            sizes = ", ".join(each["method"] + " " + each["n"].astype(str))
+            yield _CAVEATS["unlike"].format(what, sizes)
         lost = each[each["left_out"] > 0].itertuples()
         if whose := [f"{row.left_out} of {row.method}" for row in lost]:
-            yield (
-                f"{what}: no index of {tables.join(whose)}, which decide nearly all plain "
-                "images for one class."
-            )
+            yield _CAVEATS["one class"].format(what, tables.join(whose))
 
 
 def unlike_measures(study: Study) -> Iterator[str]:
@@ -527,10 +486,167 @@ def unlike_measures(study: Study) -> Iterator[str]:
         ways = found.setdefault(("@".join(place), key.data, key.model), {})
         ways.setdefault(distortion_study.kind(one, place), {})[key.method] = None
     for (measure, *about), ways in found.items():
-        odd = any(
-            options.get("quantise") or options.get("site", "stage3") != "stage3"
-            for options in map(json.loads, ways)
-        )
+        options = [{"site": "stage3"} | json.loads(way) for way in ways]
+        odd = any(one.get("quantise") or one["site"] != "stage3" for one in options)
         if len(ways) > 1 or odd:
             each = "; ".join(f"{tables.join(x)} {kind}" for kind, x in ways.items())
             yield f"{measure} ({', '.join(about)}) was measured in {len(ways)} ways: {each}."
+
+
+# Figures.
+
+MOST = 12  # Classes of one panel.
+_TOP = 2.0  # No axis of iOcclusion is cut below it.
+_WAYS = {"grad_cam": "Grad-CAM,", "rectangle": "Rectangle", "fourier": "Fourier"}
+_DISTORTED = {
+    "di_grid": "tiles are shuffled",
+    "di_black": "a black rectangle hides part",
+    "di_anywhere": "a rectangle of another data set's images hides part",
+    "di_other": "a rectangle of another data set's images hides 30 %",
+}
+
+
+_OVER = (
+    "over the share of pixels hidden by {by}: {about}. Rectangle is CutOcclusion; most, least "
+    "and random are orders of saliency by Grad-CAM."
+)
+_DRAWN = {
+    "accuracy": f"Accuracy in % on test images {_OVER}",
+    "iocclusion": "iOcclusion, what is left of the gap between training and test accuracy, "
+    f"{_OVER}",
+    "curves": "CutOcclusion, accuracy in [0, 1] on test images under a rectangle, beside "
+    "iOcclusion of what is most salient by Grad-CAM, where pixels are replaced by {by}; trained "
+    "on {about}.",
+    "wrong": "Shares in % of the wrong predictions by predicted class, on test images as they "
+    "are and where {by}: {about}. Bars are means over {seeds} seeds, dots seeds; of {images} "
+    "images. Above each panel the DI index and the class that errors gather in. Of many classes "
+    "those that grow most are shown.",
+}
+_DRAWN["parts"] = _DRAWN["curves"].replace("{about}", "parts of {about}")
+
+
+def figures(study: Study, hiding: pd.DataFrame) -> Figures:
+    """Gives figures with their sections, one model and data set after another."""
+    for (model, data), each in itertools.groupby(study.groups, key=lambda key: key[:2]):
+        keys = list(each)
+        ending = "_".join([data, model] if len(study.names("model")) > 1 else [data])
+        ending = ending.lower().replace(" ", "_").replace("-", "")
+        at, part = (ending, f"{data}, {model}"), distortion_study.PART
+        whole = [key for key in keys if not key.training]
+        yield from _occluded(hiding, {key: key.method for key in whole}, *at)
+        for quantity in _DISTORTED:
+            yield from _wrong(study, whole, quantity, *at)
+        parts = [key for key in keys if key.training.startswith(part)]
+        names = {
+            key: f"{key.method}, {key.training.removeprefix(part) or 'all'}"
+            for key in [*parts, *whole]
+        }
+        if parts:
+            yield from _occluded(hiding, names, *at, parts=True)
+
+
+def _occluded(hiding, names: Mapping, ending, about, *, parts=False) -> Figures:
+    """Draws accuracy and iOcclusion over the share that is hidden, a panel a way.
+
+    parts: networks of parts of a data set among others; only one panel of each is drawn.
+    """
+    keys = hiding[list(Key._fields)].itertuples(index=False, name=None)
+    frame = hiding.assign(algorithm=[names.get(key) for key in keys])
+    for fill, each in frame.dropna(subset=["algorithm"]).groupby("fill", sort=False):
+        accuracy, index = _lines(each, "test"), _lines(each, "iocclusion")
+        pair = {"CutOcclusion": accuracy.get("Rectangle")}
+        pair["iOcclusion"] = index.get("Grad-CAM, most")
+        pair = {title: lines for title, lines in pair.items() if lines is not None}
+        whole = dict(curves=pair, accuracy=accuracy, iocclusion=index)
+        order = [name for name in names.values() if (each["algorithm"] == name).any()]
+        by = distortion_study.FILLS.get(fill, fill)
+        for name, panels in (dict(parts=pair) if parts else whole).items():
+            if panels:
+                scale = 100 if name == "accuracy" else 1
+                fig, told = _drawn(panels, each, order, scale)
+                lost = distortion_study.left_out(each) if scale == 1 else ""
+                told += f" Not in iOcclusion: {lost}." if lost else ""
+                caption = f"{_DRAWN[name].format(by=by, about=about)} {told}"
+                section = "figures" if panels is pair else "curves"
+                yield section, document.Figure(f"{name}_{fill}_{ending}", caption, fig)
+
+
+def _lines(frame: pd.DataFrame, column: str) -> dict[str, pd.DataFrame]:
+    """Gives lines by way of hiding, in words; one part is no curve."""
+    lines, frame = {}, frame.dropna(subset=[column])
+    frame = frame.rename(columns={column: "mean", f"{column}_std": "std"})
+    for way, each in frame.groupby("way", sort=False):
+        name, _, order = way.partition(" ")
+        if each["hidden"].nunique() > 2:
+            title = f"{_WAYS.get(name, name)} {order}".strip()
+            lines[title] = each.assign(epoch=100 * each["hidden"])
+    return lines
+
+
+def _drawn(panels, frame, names, scale: float) -> tuple[mpl_figure.Figure, str]:
+    """Draws panels, each method in its colour, and says what lines and bands are.
+
+    An axis ends at twice the median of the methods' peaks where it would be more than twice
+    as high, for then one curve of iOcclusion hides all others.
+    """
+    tops = {}
+    for title, lines in panels.items():
+        top = max(_TOP, 2 * float(lines.groupby("algorithm")["mean"].max().median()))
+        if (lines["mean"] + lines["std"].fillna(0)).max() > 2 * top:
+            tops[title] = top
+    order = list(dict.fromkeys([*distortion_study.METHODS.values(), *names]))
+    places = [order.index(name) for name in names]
+    how = dict(scale=scale, label="pixels hidden in %", tops=tops)
+    fig = plots.curves(list(panels.items()), names, places=places, **how)
+    told = (
+        f"Lines are means over {tables.span(frame['n'])} seeds, of "
+        f"{tables.span(frame['test_images'])} test images, bands ± one standard deviation."
+    )
+    cut = " A triangle at the edge is a mean above it; bands are cut."
+    return fig, told + cut * bool(tops)
+
+
+def _wrong(study: Study, keys: Sequence[Key], quantity, ending, about) -> Figures:
+    """Draws by class which wrong predictions there are, clean and distorted."""
+    found = {key.method: study.value(quantity, key) for key in keys}
+    found = {name: one for name, one in found.items() if one and one.n}
+    if found:
+        each = found.values()
+        words = {"seeds": tables.span(x.n for x in each), "by": _DISTORTED[quantity]}
+        words |= {"images": tables.span(x.images for x in each), "about": about}
+        name = f"wrong_{quantity.removeprefix('di_')}_{ending}"
+        caption = _DRAWN["wrong"].format(**words)
+        yield "wrong", document.Figure(name, caption, wrong_classes(found))
+
+
+def wrong_classes(found: Mapping[str, Values]) -> mpl_figure.Figure:
+    """Draws, a panel a method, each class's share in % of the errors before and after.
+
+    Of more than `MOST` classes those with the largest growth in some panel are drawn, the
+    largest first.
+    """
+    names, panels = next(iter(found.values())).classes, {}
+    for name, one in found.items():
+        index = ", ".join(filter(None, (f"{one.mean:.2f} %", one.dominant)))
+        errors = np.maximum(one.wrong.sum(axis=2, keepdims=True), 1)
+        panels[f"{name}: {index}"] = 100 * one.wrong / errors
+    chosen = np.arange(len(names))
+    if len(chosen) > MOST:
+        growth = [np.diff(shares, axis=1).mean(axis=0)[0] for shares in panels.values()]
+        chosen = np.argsort(-np.max(growth, axis=0), kind="stable")[:MOST]
+    most = max(1, *(shares.max() for shares in panels.values()))
+    colours = dict(zip(("as they are", "distorted"), plots.COLOURS, strict=False))
+
+    def draw(axes, shares: Float[np.ndarray, "r 2 k"]) -> None:
+        for i, colour in enumerate(colours.values()):
+            places, each = np.arange(len(chosen)) + 0.4 * i - 0.2, shares[:, i, chosen]
+            axes.barh(places, each.mean(axis=0), 0.36, color=colour, lw=0, alpha=0.75)
+            if len(each) > 1:
+                axes.plot(each.T, places, "o", color=plots.INK, ms=2, mew=0, alpha=0.7)
+        axes.set(xlim=(0, 1.05 * most), ylim=(len(chosen) - 0.5, -0.5))
+        axes.set_yticks(range(len(chosen)), plots.plain([names[c] for c in chosen]))
+        axes.tick_params(axis="y", length=0)
+
+    legend = {name: patches.Patch(color=colour) for name, colour in colours.items()}
+    labels, cell = ("share of wrong predictions in %", ""), 0.34 * len(chosen) + 0.7
+    return plots.multiples(panels, draw, labels, legend, cell=(2.8, cell), sharey=True)

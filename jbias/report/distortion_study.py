@@ -10,6 +10,7 @@ further from 0 than `ERRORS` of its standard errors; the others are counted and 
 
 import dataclasses
 import functools
+import itertools
 import json
 import math
 import re
@@ -22,7 +23,7 @@ import pandas as pd
 import scipy.special
 from jaxtyping import Bool, Float, Int
 
-from jbias.evals import decisions, interference, iocclusion
+from jbias.evals import interference, iocclusion
 from jbias.report import network_records, tables, workdirs
 
 DATA = {
@@ -36,7 +37,7 @@ DATA = {
 STACKED = "MNIST-CIFAR"  # A digit over a photograph.
 METHODS = dict(basic="basic", mixup="MixUp", fmix="FMix", cutmix="CutMix", rm="RM")
 # What mixes images where no variant says so.
-_MIXING = {name: name for name in ("mixup", "fmix", "cutmix")} | {"random_masks": "rm"}
+_MIXING = dict(mixup="mixup", fmix="fmix", cutmix="cutmix", random_masks="rm")
 # What configs/distortion.py calls how it trains.
 _VARIANT = re.compile(
     r"(?P<method>basic|mixup|fmix|cutmix|rm)(-with-(?P<other>[^-+]+))?"
@@ -49,24 +50,20 @@ PLAIN, OTHER, WITHOUT, PART = "", "mixed with ", "without ", "part "
 # Settings in which runs of one group may differ.
 _NO_IDENTITY = ("run", "seeds", "save_every", "eval_every", "tests", "valid")
 # Sets that are never what is meant by "test".
-_NO_TESTS = (
-    *("train", "valid", "other", "edge", "silhouette", "cue-conflict"),
-    *("stacked_cifar", "stacked_mnist"),
-)
-# What a probe does where the suite says nothing.
-_DEFAULTS = {
-    "cut_occlusion": dict(
-        area="beta", placement="unrestricted", fills=("black", "mean", "other")
-    ),
-    "occlusion": dict(fill="black", site="stage3", quantise=False),
-}
-# Options that say which conditions there are; others say what a condition is.
-_WHICH = ("fills", "fractions", "grids", "masks", "orders")
+_NO_TESTS = {"train", "valid", "other", "edge", "silhouette", "cue-conflict"}
+_NO_TESTS |= {"stacked_cifar", "stacked_mnist"}
 FILLS = {
     "black": "black",
     "mean": "the mean colour of the data set",
     "other": "images of another data set",
 }
+# What a probe does where the suite says nothing.
+_DEFAULTS = {
+    "cut_occlusion": dict(area="beta", placement="unrestricted", fills=tuple(FILLS)),
+    "occlusion": dict(fill="black", site="stage3", quantise=False),
+}
+# Options that say which conditions there are; others say what a condition is.
+_WHICH = ("fills", "fractions", "grids", "masks", "orders")
 HIDDEN = "0.3"  # Of the pixels, in tables; curves have other shares, too.
 ERRORS = 2.0
 RULE = (
@@ -80,7 +77,6 @@ CONFIDENCE = 0.95
 ONE_CLASS = 0.9
 Place = network_records.Place
 Network = network_records.Network
-Decisions = decisions.Decisions
 
 
 class Key(NamedTuple):
@@ -103,9 +99,9 @@ class Group:
     key: Key
     networks: Mapping[int, Network]
 
-    @property
-    def seeds(self) -> list[int]:
-        return list(self.networks)
+    def of(self, probe: str) -> list[tuple[Network, Place]]:
+        """The measures that a probe made, by network."""
+        return [(one, x) for one in self.networks.values() for x in one.of(probe)]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -114,13 +110,9 @@ class Study:
 
     groups: Mapping[Key, Group]
 
-    @property
-    def models(self) -> list[str]:
-        return list(dict.fromkeys(key.model for key in self.groups))
-
-    @property
-    def data(self) -> list[str]:
-        return list(dict.fromkeys(key.data for key in self.groups))
+    def names(self, field: str) -> list[str]:
+        """The models, data sets or methods of groups, each once."""
+        return list(dict.fromkeys(getattr(key, field) for key in self.groups))
 
     @property
     def networks(self) -> list[Network]:
@@ -155,11 +147,6 @@ class Study:
         group = self.groups.get(whose)
         return group and _value(group, quantity, key.method)
 
-    def row(self, cell: "Cell", model: str) -> dict[str, Any] | None:
-        """Gives what a table has of a cell."""
-        found = self.value(cell.quantity, cell.key(model))
-        return found and found.row
-
 
 def read(patterns: Sequence[str]) -> tuple[Study, list[str]]:
     """Reads workdirs of measured networks; gives groups, and what to know of them.
@@ -179,8 +166,7 @@ def read(patterns: Sequence[str]) -> tuple[Study, list[str]]:
                 f"{seed(one)} of {key.words} ({key.model}); name the workdirs of one"
             )
     groups = {key: Group(key, found[key]) for key in sorted(found, key=_order)}
-    notes += [line for group in groups.values() for line in _notes(group)]
-    return Study(groups), notes
+    return Study(groups), [*notes, *itertools.chain(*map(_notes, groups.values()))]
 
 
 def seed(one: Network) -> int:
@@ -215,11 +201,11 @@ def key_of(one: Network) -> Key:
 
 
 def _order(key: Key) -> tuple:
-    def rank(name: str, known: list[str]) -> tuple[int, str]:
-        return (known.index(name) if name in known else len(known)), name
+    def rank(name: str, known: Iterable[str]) -> tuple[int, str]:
+        return [*known, name].index(name), name
 
-    data = rank(key.data, [*DATA.values(), STACKED])
-    return key.model, data, key.training, rank(key.method, [*METHODS.values()])
+    data = rank(key.data, (*DATA.values(), STACKED))
+    return key.model, data, key.training, rank(key.method, METHODS.values())
 
 
 def _notes(group: Group) -> Iterator[str]:
@@ -228,18 +214,14 @@ def _notes(group: Group) -> Iterator[str]:
         said = {made.get("otherwise") for made in one.measures.values()} - {None}
         for words in sorted(said):
             yield f"{one.name}: measured on training images that are not its own: {words}."
-    settings = [
-        {
-            name: value
-            for name, value in workdirs.flatten(one.config.get("config", {})).items()
-            if name.split(".")[0] not in _NO_IDENTITY and name.split(".")[-1] != "root"
-        }
-        for one in group.networks.values()
-    ]
-    if keys := workdirs.differing(settings):
+    nets = group.networks.values()
+    settings = [workdirs.flatten(one.config.get("config", {})) for one in nets]
+    keys = (key.split(".") for key in workdirs.differing(settings))
+    keys = [x for x in keys if x[0] not in _NO_IDENTITY and x[-1] != "root"]
+    if keys:
         yield (
             f"{group.key.words} ({group.key.model}): its seeds differ in "
-            f"{tables.join(keys)}, and are pooled all the same."
+            f"{tables.join(map('.'.join, keys))}, and are pooled all the same."
         )
 
 
@@ -250,24 +232,22 @@ def where(group: Group, probe: str, *, on: str = "test", **wanted) -> Place | No
     ValueError where several measures fit, or the networks' differ in their options.
     """
     found: dict[Place, dict[str, Network]] = {}
-    for one in group.networks.values():
-        for place in one.of(probe):
-            options = _options(one, place)
-            if wanted.get("fill") in options.get("fills", ()):
-                options["fill"] = wanted["fill"]
-            if all(options.get(name) == value for name, value in wanted.items()):
-                found.setdefault(place, {})[kind(one, place)] = one
+    for one, place in group.of(probe):
+        options = _options(one, place)
+        if wanted.get("fill") in options.get("fills", ()):
+            options["fill"] = wanted["fill"]
+        if wanted.items() <= options.items():
+            found.setdefault(place, {})[kind(one, place)] = one
     sets = [place for place in found if place[1] == on]
     if not sets and on == "test":
         sets = [place for place in found if place[1] not in _NO_TESTS]
         sets = [place for place in sets if place[1] == sets[0][1]]
-    if len(sets) > 1 or any(len(found[place]) > 1 for place in sets):
-        names = ", ".join("@".join(place) for place in sets)
-        last = list(found[sets[-1]].values())[-1]
+    kinds = [one for place in sets for one in found[place].values()]
+    if len(kinds) > 1:
         raise ValueError(
-            f"{last.workdir}: must have one measure of {probe} for this, with the same "
-            f"options for all seeds of {group.key.words}, got {names} "
-            f"({sum(len(found[place]) for place in sets)} kinds); name workdirs of one"
+            f"{kinds[-1].workdir}: must have one measure of {probe} for this, with the same "
+            f"options for all seeds of {group.key.words}, got "
+            f"{', '.join(map('@'.join, sets))} ({len(kinds)} kinds); name workdirs of one"
         )
     return sets[0] if sets else None
 
@@ -280,8 +260,7 @@ def _options(one: Network, place: Place) -> dict[str, Any]:
 def kind(one: Network, place: Place) -> str:
     """Says what a condition of a measure is, as JSON: seeds must have the same."""
     options = _options(one, place).items()
-    what = {name: value for name, value in options if name not in _WHICH}
-    return json.dumps(what, sort_keys=True)
+    return json.dumps(dict(x for x in options if x[0] not in _WHICH), sort_keys=True)
 
 
 _kept = functools.lru_cache(maxsize=16)(Network.decided)
@@ -351,27 +330,22 @@ def gaps(group: Group, fill: str) -> Gaps | None:
     seeds = shared or list(test)
     test = test[seeds].dropna()
     train = train[seeds].dropna() if shared else test * math.nan
-    by = [dict(zip(x.index, x.to_numpy(), strict=True)) for x in (train, test)]
-    plain = [
-        [group.networks[x].number(place, "accuracy") for x in seeds] for place in sets
-    ]
-    return Gaps(
-        seeds=tuple(seeds),
-        images=np.array([[one.n if one else 0 for one in each] for each in plain]),
-        curves=iocclusion.curves(*by),
-        clean=np.stack([one[""] for one in by]),
-    )
+    by = [x.T.to_dict("list") for x in (train, test)]  # Seeds by condition.
+    those = [group.networks[seed] for seed in seeds]
+    plain = [[one.number(place, "accuracy") for one in those] for place in sets]
+    images = np.array([[one.n if one else 0 for one in each] for each in plain])
+    clean = np.array([one[""] for one in by])
+    return Gaps(tuple(seeds), images, iocclusion.curves(*by), clean)
 
 
 def _accuracies(group: Group, place: Place | None) -> pd.DataFrame:
     """Gives accuracy in [0, 1] by condition and seed, of those that have the plain one."""
-    found = {
-        seed: {
-            x.condition: x.value for x in one.numbers[place] if x.metric == "accuracy"
-        }
-        for seed, one in group.networks.items()
-        if (plain := one.number(place, "accuracy")) and plain.value is not None
-    }
+    found = {}
+    for seed, one in group.networks.items():
+        plain = one.number(place, "accuracy")
+        if plain and plain.value is not None:
+            those = (x for x in one.numbers[place] if x.metric == "accuracy")
+            found[seed] = {x.condition: x.value for x in those}
     return pd.DataFrame(found, dtype=float)
 
 
@@ -379,11 +353,7 @@ def hiding(groups: Iterable[Group]) -> pd.DataFrame:
     """Gives what is known of groups by what hides, where, and how much of each image."""
     frames = [pd.DataFrame(columns=[*Key._fields, "fill", "hidden"])]
     for group in groups:
-        for fill in dict.fromkeys(
-            _options(one, place)["fill"]
-            for one in group.networks.values()
-            for place in one.of("occlusion")
-        ):
+        for fill in dict.fromkeys(_options(*x)["fill"] for x in group.of("occlusion")):
             found = gaps(group, fill)
             for way, curve in found.curves.items() if found else ():
                 row = {**group.key._asdict(), "fill": fill, "way": way}
@@ -411,17 +381,8 @@ def left_out(hiding: pd.DataFrame) -> str:
         name = ", ".join(filter(None, (row.method, row.training)))
         whose.append(f"{row.n - row.told} of {row.n} seeds of {name}")
         sizes.add(f"{row.train_images:,} training and {row.test_images:,} test images")
-    words = (
-        f"{tables.join(whose)} have no gap that {tables.join(sorted(sizes))} can tell"
-    )
-    return words if whose else ""
-
-
-def span(values: Iterable[int]) -> str:
-    """Shows numbers that are alike as one, others as the least and the largest."""
-    values = list(values)
-    ends = dict.fromkeys((min(values, default=0), max(values, default=0)))
-    return " to ".join(f"{value:,}" for value in ends)
+    of = tables.join(sorted(sizes))
+    return f"{tables.join(whose)} have no gap that {of} can tell" if whose else ""
 
 
 class Quantity(NamedTuple):
@@ -434,15 +395,13 @@ class Quantity(NamedTuple):
     options: Mapping[str, Any] = types.MappingProxyType({})
 
 
-_OTHERS = dict(fill="other")
+_OTHERS, _BLACK = dict(fill="other"), dict(fill="black")
 _ANYWHERE = dict(area="beta", placement="unrestricted")
 _INSIDE = dict(area=float(HIDDEN), placement="restricted")
-_CUT = ("cut_occlusion", "accuracy", "test")
+_CUT, _CUES = ("cut_occlusion", "accuracy", "test"), "cue-conflict"
 QUANTITIES = {
     "di_grid": Quantity("DI index, grid shuffle", "grid_shuffle"),
-    "di_black": Quantity(
-        "DI index, CutOcclusion black", *_CUT, _ANYWHERE | {"fill": "black"}
-    ),
+    "di_black": Quantity("DI index, CutOcclusion black", *_CUT, _ANYWHERE | _BLACK),
     "di_other": Quantity("DI index, 30 % other images", *_CUT, _INSIDE | _OTHERS),
     "di_anywhere": Quantity("DI index, other images", *_CUT, _ANYWHERE | _OTHERS),
     "cut_occlusion": Quantity("CutOcclusion", "occlusion", options=_OTHERS),
@@ -450,10 +409,8 @@ QUANTITIES = {
     "affinity": Quantity("Affinity", "mixing", "affinity"),
     "diversity": Quantity("Diversity", "mixing", "diversity", "train"),
     "mix_diversity": Quantity("MixDiversity", "mixing", "mix_diversity", "train"),
-    **{
-        f"gst_{x}": Quantity(f"GST, {x}", "shape_bias", f"accuracy_{x}", "cue-conflict")
-        for x in ("shape", "texture")
-    },
+    "gst_shape": Quantity("GST, shape", "shape_bias", "accuracy_shape", _CUES),
+    "gst_texture": Quantity("GST, texture", "shape_bias", "accuracy_texture", _CUES),
     "accuracy": Quantity("Accuracy", "plain"),
     "cifar": Quantity("By CIFAR label", "plain", on="stacked_cifar"),
     "mnist": Quantity("By MNIST label", "plain", on="stacked_mnist"),
@@ -523,19 +480,12 @@ class Values:
     def row(self) -> dict[str, Any]:
         """What a table has of it."""
         names = ("mean", "std", "n", "left_out", "images", "low", "high", "by_chance")
-        return {name: getattr(self, name) for name in (*names, "dominant")} | {
-            "seeds": " ".join(map(str, self.seeds)),
-            "values": " ".join(f"{value:.17g}" for value in self.runs),
-        }
+        row = {name: getattr(self, name) for name in (*names, "dominant")}
+        row["seeds"] = " ".join(map(str, self.seeds))
+        return row | {"values": " ".join(f"{value:.17g}" for value in self.runs)}
 
 
-def summarise(
-    seeds: Iterable[int],
-    values: Sequence[float],
-    images: int = 0,
-    *,
-    within: tuple[float, float] = (-math.inf, math.inf),
-) -> Values:
+def summarise(seeds, values, images=0, *, within=(-math.inf, math.inf)) -> Values:
     """Gives values by seed with Student's interval of their mean, cut where none can be."""
     runs = np.asarray(values, np.float64)
     r, half = len(runs), math.nan
@@ -551,18 +501,16 @@ def _value(group: Group, quantity: str, method: str) -> Values | None:
     if quantity.startswith("di_"):
         return index(group, *interfering(group, quantity))
     if quantity == "iocclusion":
-        return _iocclusion(group, "grad_cam most")
+        return _iocclusion(group)
     one = QUANTITIES[quantity]
     place = where(group, one.probe, on=one.on, **one.options)
     condition = _NAMES.get(method, method) if one.probe == "mixing" else ""
     if quantity == "cut_occlusion":
         condition = f"rectangle {HIDDEN}"
-    known = {
-        seed: number
-        for seed, net in group.networks.items()
-        if (number := net.number(place, one.metric, condition))
-        and number.value is not None
-    }
+    networks = group.networks.items()
+    numbers = {x: net.number(place, one.metric, condition) for x, net in networks}
+    known = {x: number for x, number in numbers.items() if number}
+    known = {x: number for x, number in known.items() if number.value is not None}
     if not known:
         return None
     values = np.array([number.value for number in known.values()])
@@ -572,19 +520,18 @@ def _value(group: Group, quantity: str, method: str) -> Values | None:
     return summarise(known, values, images)
 
 
-def _iocclusion(group: Group, way: str) -> Values | None:
-    """Gives iOcclusion with `HIDDEN` of the pixels hidden, of the seeds that are known."""
-    found = gaps(group, "other")
+def _iocclusion(group: Group) -> Values | None:
+    """Gives iOcclusion where `HIDDEN` of the most salient pixels are hidden."""
+    found, way = gaps(group, "other"), "grad_cam most"
     if found is None or way not in found.curves or np.isnan(found.gap).all():
         return None
     at = np.isclose(found.curves[way].fraction, float(HIDDEN))
     if not at.any():
         return None
-    seeds = np.array(found.seeds)[found.known].tolist()
-    images = found.images[1].max()
+    seeds, images = np.array(found.seeds)[found.known].tolist(), found.images[1].max()
     one = summarise(seeds, found.index(way)[at][0], images, within=(0, math.inf))
-    units, lost = found.units(way)[at][0], len(found.seeds) - len(seeds)
-    return dataclasses.replace(one, units=units, statistic=ratio, left_out=lost)
+    about = dict(units=found.units(way)[at][0], statistic=ratio)
+    return dataclasses.replace(one, left_out=len(found.seeds) - len(seeds), **about)
 
 
 def interfering(group: Group, quantity: str) -> tuple[Place | None, str]:
@@ -594,9 +541,7 @@ def interfering(group: Group, quantity: str) -> tuple[Place | None, str]:
     return where(group, one.probe, **one.options), condition
 
 
-def _decided(
-    group: Group, place: Place | None, condition: str
-) -> tuple[tuple[str, ...], dict[int, tuple[Decisions, Decisions]]]:
+def _decided(group: Group, place: Place | None, condition: str) -> tuple[tuple, dict]:
     """Gives classes, also those none decided for, and by seed decisions before and after.
 
     ValueError where the classes were not kept, or are not those of all.
@@ -605,9 +550,7 @@ def _decided(
     kept = {seed: _kept(one, place) for seed, one in those.items()}
     both = {"", condition}
     kept = {x: (by[""], by[condition]) for x, by in kept.items() if both <= by.keys()}
-    named = (
-        dict.fromkeys(one.classes(place) for one in those.values()) if kept else [()]
-    )
+    named = list(dict.fromkeys(one.classes(place) for one in those.values()))
     if kept and not (len(named) == 1 and all(named)):
         folder = next(iter(those.values())).workdir
         raise ValueError(
@@ -615,12 +558,10 @@ def _decided(
             f"for all seeds of {group.key.words} ({group.key.model}), got {len(named)} lists "
             f"of {', '.join(str(len(one)) for one in named)}; measure them again"
         )
-    return next(iter(named)), kept
+    return named[0] if kept else (), kept
 
 
-def index(
-    group: Group, place: Place | None, condition: str, *, variant: str = "share"
-) -> Values | None:
+def index(group: Group, place, condition: str, *, variant="share") -> Values | None:
     """Gives the index of interference of the seeds whose decisions were kept.
 
     Seeds that decide nearly all images for one class are left out (`ONE_CLASS`).
@@ -629,39 +570,21 @@ def index(
     if not kept:
         return None
     images = len(next(iter(kept.values()))[0].prediction)
-    most = {
-        x: np.unique(a.prediction, return_counts=True)[1] for x, (a, _) in kept.items()
-    }
+    most = {x: pd.Series(one.prediction).value_counts() for x, (one, _) in kept.items()}
     known = {x: kept[x] for x in kept if most[x].max() <= ONE_CLASS * images}
-    lost = len(kept) - len(known)
+    about = dict(images=images, left_out=len(kept) - len(known), classes=names)
     if not known:
-        return dataclasses.replace(summarise((), (), images), left_out=lost)
-    clean, distorted = zip(*known.values(), strict=True)
-    among = dict(classes=len(names))
-    found = interference.of_runs(clean, distorted, **among, variant=variant)
-    wrong = [
-        [interference.wrong_by_class(x, **among) for x in pair]
-        for pair in known.values()
-    ]
-    one = Values(
-        runs=found.runs,
-        seeds=tuple(known),
-        low=found.low,
-        high=found.high,
-        units=found.runs,
-        worst=found.worst,
-        dominant="" if found.dominant is None else names[found.dominant],
-        images=images,
-        left_out=lost,
-        wrong=np.array(wrong),
-        classes=names,
-    )
-    if variant == "count":
-        return one
-    chance = interference.by_chance(clean, distorted, **among)
-    return dataclasses.replace(
-        one, units=found.parts, statistic=product, by_chance=chance
-    )
+        return dataclasses.replace(summarise((), ()), **about)
+    both, among = tuple(zip(*known.values(), strict=True)), dict(classes=len(names))
+    found = interference.of_runs(*both, **among, variant=variant)
+    wrong = [[interference.wrong_by_class(x, **among) for x in those] for those in both]
+    about |= {"worst": found.worst, "wrong": np.swapaxes(wrong, 0, 1)}
+    about["dominant"] = "" if found.dominant is None else names[found.dominant]
+    units = found.runs
+    if variant == "share":
+        units, chance = found.parts, interference.by_chance(*both, **among)
+        about |= {"statistic": product, "by_chance": chance}
+    return Values(found.runs, tuple(known), found.low, found.high, units, **about)
 
 
 def product(parts: Float[np.ndarray, "r 2"]) -> float:

@@ -97,15 +97,19 @@ def default_last(rows: pd.DataFrame) -> int:
     return max(1, round(_SHARE_OF_LAST * min(cells.value_counts(), default=0)))
 
 
-def from_runs(patterns: Sequence[str], options: options_lib.Options) -> analysis.Study:
-    """Reads runs, selects models and takes the scores of one metric."""
+def read_runs(patterns: Sequence[str]) -> tuple[pd.DataFrame, tuple, list]:
+    """Reads records, and runs with their settings; and the workdirs that hold no records."""
     full, empty = results.find_workdirs(patterns)
     if not full:
-        raise ValueError(
-            f"--runs: must match runs with evaluations, got none: {patterns}"
-        )
+        names = " ".join(patterns)
+        raise ValueError(f"--runs: must match runs with evaluations, got none: {names}")
     frame = results.read(full)
-    runs = workdirs.load(frame)
+    return frame, workdirs.load(frame), empty
+
+
+def from_runs(patterns: Sequence[str], options: options_lib.Options) -> analysis.Study:
+    """Reads runs, selects models and takes the scores of one metric."""
+    frame, runs, empty = read_runs(patterns)
     labels = {run.workdir: run.label for run in runs}
     paths = frame["workdir"].cat
     by_path = pd.Categorical([labels[path] for path in paths.categories])

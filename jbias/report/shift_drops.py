@@ -8,7 +8,7 @@ is given as rows of tables; keys that begin with _ hold words and cells, and go 
 
 import math
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,8 +22,9 @@ from jbias.stats import multiple_testing, resampling, two_sample
 BUG, NONE, UNKNOWN = "bug", "none found", "no level but the control"
 REFERENCE = "erm"
 FEWEST = 3  # Models that can rank unlike.
-Cells = Sequence[shift_runs.Cell]
+Cell, Cells = shift_runs.Cell, shift_runs.Cells
 Row = dict[str, Any]
+Rows = list[Row]
 two = tables.digits(2)
 
 
@@ -34,8 +35,8 @@ class Estimate(NamedTuple):
     low: float
     high: float
 
-
-NOT_KNOWN = Estimate(math.nan, math.nan, math.nan)
+    def __str__(self) -> str:
+        return f"{two(self.value)} [{two(self.low)}, {two(self.high)}]"
 
 
 class Drawn(NamedTuple):
@@ -78,7 +79,7 @@ class Draws(NamedTuple):
     draws: int
     seed: int
 
-    def of(self, cell: shift_runs.Cell) -> Drawn:
+    def of(self, cell: Cell) -> Drawn:
         """Draws a cell's mean accuracies; a seed's two are drawn together."""
         rng = np.random.default_rng([self.seed, 0, *sorted(map(abs, cell.seeds))])
         weights = two_sample.t_weights(len(cell.seeds), self.draws, rng)
@@ -92,7 +93,7 @@ class Draws(NamedTuple):
         return Drawn(*found)
 
 
-def _sets(cell: shift_runs.Cell) -> Iterator[tuple[Float[np.ndarray, "s"], float, int]]:
+def _sets(cell: Cell) -> Iterator[tuple[shift_runs.Seeds, float, int]]:
     """Gives the accuracies in and out of distribution, with p and n of their images."""
     for values, n in zip((cell.inside, cell.outside), cell.tested, strict=True):
         yield values, (float(values.mean()) * n + 1) / (n + 2), n
@@ -108,9 +109,7 @@ def area(shares: Sequence[float], drops: Float[np.ndarray, "levels ..."]) -> np.
     return np.trapezoid(drops, shares, axis=0) / (shares[-1] - shares[0])
 
 
-def p_larger(
-    extreme: shift_runs.Cell, control: shift_runs.Cell | None = None, tau: float = 0.0
-) -> float:
+def p_larger(extreme: Cell, control: Cell | None = None, tau: float = 0.0) -> float:
     """p of: the drop at the extreme is at most tau points larger than at the control.
 
     t = (d - tau) / sqrt(v + w): v is the variance over seeds, each cell with one of its own
@@ -131,19 +130,15 @@ def p_larger(
     return two_sample.mean_exceeds(excess, between, images)
 
 
-def told(name: str, one: Estimate) -> Row:
+def told(name: str, drawn: Float[np.ndarray, "1+b"]) -> Row:
     """Gives a number with its interval, in words and in full."""
-    words = None if math.isnan(one.value) else sure(one)
+    one = estimate(drawn)
+    words = None if math.isnan(one.value) else str(one)
     ends = {f"{name}_low": one.low, f"{name}_high": one.high}
     return {f"_{name}": words, name: one.value, **ends}
 
 
-def sure(one: Estimate) -> str:
-    """Shows a number with its interval."""
-    return f"{two(one.value)} [{two(one.low)}, {two(one.high)}]"
-
-
-def spread(values: Float[np.ndarray, "s"]) -> str:
+def spread(values: shift_runs.Seeds) -> str:
     """Shows accuracies of seeds in %, as mean ± standard deviation."""
     mean = two(100 * float(np.mean(values)))
     if len(values) < 2:
@@ -156,7 +151,7 @@ def _named(recipe: shift_runs.Recipe) -> Row:
     return found | {"setting": recipe.told or None}
 
 
-def _groups(cell: shift_runs.Cell) -> Row:
+def _groups(cell: Cell) -> Row:
     """Gives metrics of groups, in words and in full, and the number of seeds."""
     found = {}
     for (name, metric), values in cell.groups.items():
@@ -165,9 +160,7 @@ def _groups(cell: shift_runs.Cell) -> Row:
     return found | {"seeds": len(cell.seeds)}
 
 
-def verdicts(
-    cells: Cells, draws: Draws, *, tau: float = 5.0, alpha: float = 0.05
-) -> tuple[list[Row], list[Row]]:
+def verdicts(cells: Cells, draws: Draws, *, tau=5.0, alpha=0.05) -> tuple[Rows, Rows]:
     """Gives rows of recipes and attributes, and in their order rows of all their kinds.
 
     Bugs are first, then it is by normalised drop, each by its worst kind. A bug: for some kind
@@ -175,22 +168,19 @@ def verdicts(
     of its being tau at most, adjusted after Holm over all candidates and kinds, is below alpha.
     """
     order = list(shifts.LEVELS)
-    groups: dict[tuple, list[shift_runs.Cell]] = {}
+    groups: dict[tuple, list[Cell]] = {}
     kinds = (cell for cell in cells if cell.kind)
     for cell in sorted(kinds, key=lambda one: order.index(one.level)):
         groups.setdefault((cell.recipe, cell.attribute, cell.kind), []).append(cell)
-    p = {
-        key: p_larger(*_ends(those), tau=tau)
-        for key, those in groups.items()
-        if those[-1].share > shift_runs.CONTROL
-    }
-    adjusted = multiple_testing.adjust(list(p.values()), "holm")
-    holm = dict(zip(p, map(float, adjusted), strict=True))
-    candidates: dict[tuple, list[Row]] = {}
+    shifted = [key for key in groups if groups[key][-1].share > shift_runs.CONTROL]
+    p = {key: p_larger(*_ends(groups[key]), tau=tau) for key in shifted}
+    holm = dict(zip(p, multiple_testing.adjust(list(p.values()), "holm"), strict=True))
+    candidates: dict[tuple, Rows] = {}
     for key, those in groups.items():
-        verdict = BUG if holm.get(key, 1.0) < alpha else NONE
-        tested = {"verdict": verdict if key in p else UNKNOWN}
-        tested |= {"p": p.get(key, math.nan), "holm": holm.get(key, math.nan)}
+        tested = {"verdict": UNKNOWN, "p": math.nan, "holm": math.nan}
+        if key in p:
+            verdict = BUG if holm[key] < alpha else NONE
+            tested = {"verdict": verdict, "p": p[key], "holm": float(holm[key])}
         candidates.setdefault(key[:2], []).append(_curve(those, draws, tested))
 
     ranked = sorted(candidates, key=lambda key: (_rank(candidates[key]), key))
@@ -202,19 +192,19 @@ def verdicts(
     return rows, [row for key in ranked for row in candidates[key]]
 
 
-def _worst(kinds: Sequence[Row]) -> Row | None:
+def _worst(kinds: Rows) -> Row | None:
     """The kind with the largest normalised drop; of those that are bugs, if any is."""
     tested = [row for row in kinds if row["verdict"] != UNKNOWN]
     bugs = [row for row in tested if row["verdict"] == BUG]
     return max(bugs or tested, key=lambda row: row["normalised"], default=None)
 
 
-def _rank(kinds: Sequence[Row]) -> tuple[bool, float]:
+def _rank(kinds: Rows) -> tuple[bool, float]:
     one = _worst(kinds)
     return (one["verdict"] != BUG, -one["normalised"]) if one else (True, math.inf)
 
 
-def _ends(cells: Cells) -> list[shift_runs.Cell]:
+def _ends(cells: Cells) -> list[Cell]:
     """The most extreme level of a curve, and the control if it was run."""
     return [cells[-1], *cells[: cells[0].share == shift_runs.CONTROL]]
 
@@ -232,7 +222,7 @@ def _curve(cells: Cells, draws: Draws, tested: Row) -> Row:
         row |= {"id": spread(cell.inside), "ood": spread(cell.outside)}
         row |= {"id_mean": 100 * float(cell.inside.mean())}
         row |= {"ood_mean": 100 * float(cell.outside.mean())}
-        row |= told("drop", estimate(absolute)) | told("percent", estimate(share))
+        row |= told("drop", absolute) | told("percent", share)
         row |= _groups(cell) | {"images": cell.images or None}
         levels.append(row | dict(zip(("n_id", "n_ood"), cell.tested, strict=True)))
     counts = dict.fromkeys(str(len(cell.seeds)) for cell in (last, *control))
@@ -244,8 +234,19 @@ def _curve(cells: Cells, draws: Draws, tested: Row) -> Row:
     numbers |= {"area": area([cell.share for cell in cells], points)}
     numbers |= {"control": points[0] if control else points[0] * math.nan}
     for name, one in numbers.items():
-        row |= told(name, estimate(one))
+        row |= told(name, one)
     return row | {"_recipe": last.recipe, "_levels": levels}
+
+
+def _extremes(cells: Cells, key: Callable, fit: Callable) -> Iterator[list[Cell]]:
+    """Gives of cells with the same key those at the most extreme level at which they fit."""
+    groups: dict[tuple, dict[float, list[Cell]]] = {}
+    for cell in cells:
+        if cell.share > shift_runs.CONTROL:
+            groups.setdefault(key(cell), {}).setdefault(cell.share, []).append(cell)
+    for levels in groups.values():
+        if fitting := [share for share, those in levels.items() if fit(those)]:
+            yield levels[max(fitting)]
 
 
 def remedies(cells: Cells, draws: Draws, reference: str = REFERENCE) -> list[Row]:
@@ -260,30 +261,29 @@ def remedies(cells: Cells, draws: Draws, reference: str = REFERENCE) -> list[Row
             f"--reference: must be an algorithm of the runs, got {reference!r}: "
             f"{', '.join(known)}"
         )
-    groups: dict[tuple, dict[float, list[shift_runs.Cell]]] = {}
-    for cell in cells:
-        if cell.share > shift_runs.CONTROL:
-            key = (cell.recipe.model, cell.recipe.data, cell.attribute, cell.images)
-            key += (cell.kind or cell.level, *sorted(cell.options.items()))
-            groups.setdefault(key, {}).setdefault(cell.share, []).append(cell)
     rows = []
-    for levels in groups.values():
-        for share in sorted(levels, reverse=True):
-            plain = [x for x in levels[share] if x.recipe.algorithm == reference]
-            if plain and len(levels[share]) > 1:
-                first = min(plain, key=_plainness)
-                others = [one for one in levels[share] if one is not first]
-                rows += [_beside(one, first, draws) for one in (first, *others)]
-                break
+
+    def alike(cell: Cell) -> tuple:
+        shift = cell.kind or cell.level, *sorted(cell.options.items())
+        return cell.recipe.model, cell.recipe.data, cell.attribute, cell.images, *shift
+
+    def plain(those: Cells) -> list[Cell]:
+        found = [x for x in those if x.recipe.algorithm == reference]
+        return sorted(found, key=_plainness) if len(those) > 1 else []
+
+    for those in _extremes(cells, alike, plain):
+        first = plain(those)[0]
+        others = [one for one in those if one is not first]
+        rows += [_beside(one, first, draws) for one in (first, *others)]
     return rows
 
 
-def _plainness(cell: shift_runs.Cell) -> tuple:
+def _plainness(cell: Cell) -> tuple:
     """Of several plain recipes the one with the fewest inputs is first."""
     return len(cell.settings.get("inputs", "[]")), cell.recipe
 
 
-def _beside(cell: shift_runs.Cell, plain: shift_runs.Cell, draws: Draws) -> Row:
+def _beside(cell: Cell, plain: Cell, draws: Draws) -> Row:
     paired = "yes" if cell.seeds == plain.seeds else "no"
     row = {"data": cell.recipe.data, "attribute": cell.attribute, "level": cell.level}
     row |= {**_named(cell.recipe), "pairs": "plain" if cell is plain else paired}
@@ -297,44 +297,34 @@ def _beside(cell: shift_runs.Cell, plain: shift_runs.Cell, draws: Draws) -> Row:
         "id_cost": 100 * (theirs.inside - mine.inside),
         "closed": closed if estimate(theirs.points).low > 0 else closed * math.nan,
     }
-    row |= told("drop", estimate(mine.points))
+    row |= told("drop", mine.points)
     for name, drawn in compared.items():
-        row |= told(name, NOT_KNOWN if cell is plain else estimate(drawn))
+        row |= told(name, drawn * math.nan if cell is plain else drawn)
     return row | _groups(cell) | {"_cell": cell}
 
 
 def ranks(cells: Cells, draws: Draws) -> Iterator[Row]:
     """Gives the agreement at the most extreme level of each kind that models share."""
-    groups: dict[tuple, dict[float, list[shift_runs.Cell]]] = {}
-    for cell in cells:
-        if cell.kind and cell.share > shift_runs.CONTROL:
-            recipe = cell.recipe
-            key = (recipe.algorithm, recipe.data, cell.attribute, recipe.dealt)
-            key += (shifts.KINDS.index(cell.kind),)
-            groups.setdefault(key, {}).setdefault(cell.share, []).append(cell)
-    for key in sorted(groups):
-        enough = [k for k, those in groups[key].items() if len(those) >= FEWEST]
-        if enough:
-            those = groups[key][max(enough)]
-            drawn = [draws.of(cell) for cell in those]
-            yield agreement(
-                ("here", *key[:3], those[0].kind),
-                [cell.recipe.network for cell in those],
-                np.stack([one.inside for one in drawn]),
-                np.stack([one.outside for one in drawn]),
-            )
+
+    def alike(cell: Cell) -> tuple:
+        recipe, kind = cell.recipe, shifts.KINDS.index(cell.kind)
+        return recipe.algorithm, recipe.data, cell.attribute, recipe.dealt, kind
+
+    kinds = [cell for cell in cells if cell.kind]
+    found = _extremes(kinds, alike, lambda those: len(those) >= FEWEST)
+    for those in sorted(found, key=lambda those: alike(those[0])):
+        named = "here", *alike(those[0])[:3], those[0].kind
+        drawn = Drawn(*map(np.stack, zip(*map(draws.of, those), strict=True)))
+        yield agreement(named, [cell.recipe.network for cell in those], drawn)
 
 
-def agreement(
-    named: tuple[str, str, str, str, str],
-    models: Sequence[str],
-    inside: Float[np.ndarray, "k 1+b"],
-    outside: Float[np.ndarray, "k 1+b"],
-) -> Row:
+def agreement(named: Sequence[str], models: Sequence[str], drawn: Drawn) -> Row:
     """Tests whether models rank alike; b may be 0, of numbers that cannot be drawn.
 
-    named: whose ("here" or "paper"), algorithm, data, attribute and kind.
+    named: whose ("here" or "paper"), algorithm, data, attribute and kind. drawn: of k models,
+    arrays (k, 1 + b).
     """
+    inside, outside = drawn
     tau = stats.kendall(inside[:, 0], outside[:, 0])
     rho = stats.spearman(inside[:, 0], outside[:, 0])
     first, second = np.triu_indices(len(inside), 1)
@@ -342,7 +332,7 @@ def agreement(
     scale = np.sqrt(np.abs(left).sum(axis=0) * np.abs(right).sum(axis=0))
     # tau-b of the draws as well, 0 where all is tied.
     taus = (left * right).sum(axis=0) / np.where(scale > 0, scale, 1)
-    _, low, high = estimate(taus) if len(taus) > 1 else NOT_KNOWN
+    _, low, high = estimate(taus) if len(taus) > 1 else [math.nan] * 3
     crossed, pairs = int((left[:, 0] * right[:, 0] < 0).sum()), len(first)
     words = ("whose", "algorithm", "data", "attribute", "kind")
     row = dict(zip(words, named, strict=True)) | {"models": ", ".join(models)}

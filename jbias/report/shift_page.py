@@ -1,17 +1,31 @@
-"""The page and the files of the report of networks trained under chosen shifts."""
+"""The page of networks trained under chosen shifts, its tables and figures.
+
+Most figures are small multiples of tidy frames: a panel a value of "panel", a look a value of
+"line".
+"""
 
 import argparse
 import dataclasses
 import functools
 import math
+import pathlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from jaxtyping import Float
+from matplotlib import figure as mpl_figure
+from matplotlib import lines as mpl_lines
 
-from jbias.report import document, shift_drops, shift_plots, shift_runs, tables
+from jbias.data import shifts
+from jbias.evals import decisions
+from jbias.report import document, plots, shift_drops, shift_runs, tables
+from jbias.runs import checksums
 
+Cell, Cells, Recipe = shift_runs.Cell, shift_runs.Cells, shift_runs.Recipe
+Row, Rows, Draws = shift_drops.Row, shift_drops.Rows, shift_drops.Draws
+Study = shift_runs.Study
 SECTIONS = {
     "verdicts": "Which attributes hurt",
     "remedies": "What remedies close",
@@ -28,6 +42,17 @@ _ALWAYS = (
     "Drops are of means over seeds, and those of averages are of averages, as in their paper.",
     "All seeds see the same test images, so intervals include the full noise of these.",
 )
+_CAVEATS = {
+    "remedies": "What {} would close is not known: no run of {} has the same model, data, images, "
+    "attribute and level. Train one, or name another algorithm by --reference.",
+    "single": "One seed alone does not show how seeds vary: {}. Its intervals and tests are over "
+    "test images only. Train more, such as with seeds=5 after the colon of --config.",
+    "few": "The smallest test set has {:,} images: accuracy on it is known to about {} points at "
+    "best (one standard error at 50 %).",
+    "control": "Without a control (M0, C0, J0), a drop is not due to the shift alone: {}. These "
+    "drops are compared with 0.",
+    "images": "Of some runs, provenance does not say how many images they trained on.",
+}
 _OPTIONS = ("tau", "alpha", "reference", "draws", "seed")
 _INTERVAL = "In brackets: 95 % intervals over redrawn seeds and test images."
 
@@ -90,13 +115,9 @@ _COLUMNS = {  # Metrics of groups go behind those of words.
     | _words(f"{_RECIPE} level seeds ended device commit")
     | _counts("images"),
 }
-Cells = Sequence[shift_runs.Cell]
-Rows = Sequence[shift_drops.Row]
 
 
-def table(
-    name: str, rows: Iterable[shift_drops.Row], more: str = "", **how: float
-) -> tables.Table | None:
+def table(name: str, rows: Iterable[Row], more="", **how: float) -> tables.Table | None:
     """Gives a table of the page; `more` ends its caption, `how` is what this names."""
     rows, columns = list(rows), _COLUMNS[name]
     words = {key: column for key, column in columns.items() if column[1] is str}
@@ -115,22 +136,21 @@ def table(
 
 def report(study: shift_runs.Study, args: argparse.Namespace) -> document.Report:
     """Gives the page; the arguments are those of the command."""
-    cells, draws = study.cells, shift_drops.Draws(args.draws, args.seed)
+    cells, draws = study.cells, Draws(args.draws, args.seed)
     how = {"tau": args.tau, "alpha": args.alpha}
     candidates, kinds = shift_drops.verdicts(cells, draws, **how)
     remedies = shift_drops.remedies(cells, draws, args.reference)
-    levels = [level for row in kinds for level in row["_levels"]]
     realised = list(_realised(cells))
     caveats = list(_caveats(study, remedies, args.reference))
-    shown = [
-        ("verdicts", table("verdicts", candidates, **how)),
-        ("verdicts", table("kinds", kinds)),
-        ("remedies", table("remedies", remedies)),
-        ("levels", table("levels", levels)),
-        ("ranks", table("ranks", shift_drops.ranks(cells, draws))),
-        ("made", table("runs", _runs(cells))),
-    ]
-    counts = sorted({len(cell.seeds) for cell in cells})
+    rows = {"verdicts": candidates, "kinds": kinds, "remedies": remedies}
+    rows["levels"] = [level for row in kinds for level in row["_levels"]]
+    rows |= {"ranks": shift_drops.ranks(cells, draws), "runs": _runs(cells)}
+    places = {"kinds": "verdicts", "runs": "made"}
+    shown = [(places.get(x, x), table(x, of, **how)) for x, of in rows.items()]
+    drawn, texts = figures(study, kinds, draws), [("caveats", document.Text(caveats))]
+    texts += [("made", _folded(one)) for one in realised]
+    own = ("kind", "attribute", "verdict")
+    verdicts = [x["_recipe"]._asdict() | {k: x.get(k) for k in own} for x in candidates]
     return document.Report(
         title="jbias shifts",
         heading="Networks under chosen shifts",
@@ -141,23 +161,13 @@ def report(study: shift_runs.Study, args: argparse.Namespace) -> document.Report
             "Attributes": len({(cell.recipe.data, cell.attribute) for cell in cells}),
             "Levels": len({cell.level for cell in cells}),
             "Networks": sum(len(cell.seeds) for cell in cells),
-            "Seeds each": "–".join(map(str, dict.fromkeys((counts[0], counts[-1])))),
+            "Seeds each": tables.span((len(cell.seeds) for cell in cells), "–"),
         },
-        sections=document.sections(
-            SECTIONS,
-            shift_plots.of(study, kinds, draws),
-            shown,
-            [("caveats", document.Text(caveats))],
-            (("made", _folded(one)) for one in realised),
-        ),
+        sections=document.sections(SECTIONS, drawn, shown, texts),
         results={
             "selection": study.rule,
             "options": {name: getattr(args, name) for name in _OPTIONS},
-            "verdicts": [
-                {**one["_recipe"]._asdict(), "kind": one.get("kind")}
-                | {name: one[name] for name in ("attribute", "verdict")}
-                for one in candidates
-            ],
+            "verdicts": verdicts,
             "caveats": caveats,
             "realised": realised,
             "tables": {one.name: one.data for _, one in shown if one},
@@ -167,9 +177,7 @@ def report(study: shift_runs.Study, args: argparse.Namespace) -> document.Report
     )
 
 
-def _answer(
-    candidates: Rows, kinds: Rows, study: shift_runs.Study, *, tau: float, alpha: float
-) -> tuple[str, str]:
+def _answer(candidates: Rows, kinds: Rows, study, *, tau, alpha) -> tuple[str, str]:
     """Gives the answer in one sentence, and what it rests on."""
     tested = [x for x in candidates if x["verdict"] != shift_drops.UNKNOWN]
     count = sum(row["verdict"] != shift_drops.UNKNOWN for row in kinds)
@@ -186,14 +194,13 @@ def _answer(
     if not bugs:
         return f"None of {len(tested)} candidates is found to be a bug.", basis
     first, several = bugs[0], len({row["_recipe"] for row in tested}) > 1
-    whose = f" of {first['_recipe'].label}" if several else ""
+    whose = f"{first['attribute']}" + f" of {first['_recipe'].label}" * several
     are = "is a bug:" if len(bugs) == 1 else "are bugs, the worst of them"
     lost = f"its {first['kind']} shift costs {first['over']:.2f} points of accuracy"
-    answer = f"{len(bugs)} of {len(tested)} candidates {are} {first['attribute']}{whose}; {lost}."
-    return answer, basis
+    return f"{len(bugs)} of {len(tested)} candidates {are} {whose}; {lost}.", basis
 
 
-def _runs(cells: Cells) -> Iterator[shift_drops.Row]:
+def _runs(cells: Cells) -> Iterator[Row]:
     for cell in cells:
         for run in cell.runs:
             device, code = (run.provenance.get(x) or {} for x in ("device", "code"))
@@ -210,24 +217,22 @@ def _realised(cells: Cells) -> Iterator[dict[str, Any]]:
 
     As provenance has them, by set: rows are classes, columns values.
     """
-    told = set()
+    told: dict[str, dict] = {}
     for cell in cells:
         named = {"data": cell.recipe.data, "attribute": cell.attribute}
         named |= {"level": cell.level, "options": dict(sorted(cell.options.items()))}
         found = {}
-        for name, one in (cell.runs[0].provenance.get("data") or {}).items():
+        for name, one in cell.runs[0].data.items():
             one = one if isinstance(one, Mapping) else {}
             counts = one.get("tables") or {}
             column = "attribute" if "attribute" in counts else cell.attribute
             if column in counts:
-                found[name] = {
-                    "classes": one.get("names") or [],
-                    "values": (one.get("values") or {}).get(column) or [],
-                    "counts": counts[column],
-                }
-        if found and str(named) not in told:
-            told.add(str(named))
-            yield {**named, "sets": found}
+                values = (one.get("values") or {}).get(column) or []
+                found[name] = {"classes": one.get("names") or [], "values": values}
+                found[name] |= {"counts": counts[column]}
+        if found:
+            told.setdefault(str(named), {**named, "sets": found})
+    yield from told.values()
 
 
 def _folded(one: Mapping[str, Any]) -> document.Folded:
@@ -248,45 +253,298 @@ def _folded(one: Mapping[str, Any]) -> document.Folded:
     return document.Folded(title, "\n\n".join(parts))
 
 
-def _caveats(
-    study: shift_runs.Study, remedies: Sequence[shift_drops.Row], reference: str
-) -> Iterator[str]:
+def _caveats(study: Study, remedies: Rows, reference: str) -> Iterator[str]:
     """Says what limits what can be told."""
     unlike = " In and out of distribution are then of different evaluations."
     yield f"Selection: {study.rule}.{unlike * study.oracle}"
     yield from study.notes
     algorithms = {cell.recipe.algorithm for cell in study.cells} - {reference}
     if alone := algorithms - {row["algorithm"] for row in remedies}:
-        yield (
-            f"What {tables.join(sorted(alone))} would close is not known: no run of "
-            f"{reference} has the same model, data, images, attribute and level. Train one, or "
-            "name another algorithm by --reference."
-        )
-    single = {cell.recipe.label for cell in study.cells if len(cell.seeds) < 2}
-    if single:
-        yield (
-            "One seed alone does not show how seeds vary: "
-            f"{shift_runs.few(sorted(single))}. Its intervals and tests are over test images "
-            "only. Train more, such as with seeds=5 after the colon of --config."
-        )
+        yield _CAVEATS["remedies"].format(tables.join(sorted(alone)), reference)
+    if single := {x.recipe.label for x in study.cells if len(x.seeds) < 2}:
+        yield _CAVEATS["single"].format(shift_runs.few(sorted(single)))
     fewest = min(n for cell in study.cells for n in cell.tested)
     error = math.ceil(100 / (2 * math.sqrt(fewest)))
     if error >= 3:
-        yield (
-            f"The smallest test set has {fewest:,} images: accuracy on it is known to about "
-            f"{error} points at best (one standard error at 50 %)."
-        )
+        yield _CAVEATS["few"].format(fewest, error)
     shares: dict[str, set[float]] = {}
-    for cell in study.cells:
-        if cell.kind:
-            name = f"{cell.kind} by {cell.attribute} of {cell.recipe.label}"
-            shares.setdefault(name, set()).add(cell.share)
-    lost = [name for name in shares if shift_runs.CONTROL not in shares[name]]
-    if lost:
-        yield (
-            "Without a control (M0, C0, J0), a drop is not due to the shift alone: "
-            f"{shift_runs.few(lost)}. These drops are compared with 0."
-        )
+    for cell in (cell for cell in study.cells if cell.kind):
+        name = f"{cell.kind} by {cell.attribute} of {cell.recipe.label}"
+        shares.setdefault(name, set()).add(cell.share)
+    if lost := [name for name in shares if shift_runs.CONTROL not in shares[name]]:
+        yield _CAVEATS["control"].format(shift_runs.few(lost))
     if any(not cell.images for cell in study.cells):
-        yield "Of some runs, provenance does not say how many images they trained on."
+        yield _CAVEATS["images"]
     yield from _ALWAYS
+
+
+# Figures.
+
+PANELS, LINES = 9, 12  # More on one figure nobody can read.
+SETS = {shift_runs.ID: "in distribution", shift_runs.OOD: "out of distribution"}
+FIRST, FEWEST = 1_000, 5  # Iterations of learning curves; evaluations that make one.
+EPOCHS = "epochs"
+BINS = np.linspace(0, 1, 21)
+_DRAWN = {
+    "levels": "Drop in points over the levels of the {} shift, with 95 % intervals over redrawn "
+    "seeds and test images. The first level is the control; levels are placed by share.",
+    "ranks": "Accuracy out of distribution against accuracy in distribution at the most extreme "
+    "level: a small mark for each seed, a large one for their mean.",
+    "learning": f"Accuracy in % over the first {FIRST:,} iterations at the most extreme level of "
+    "each kind: mean ± one standard deviation over seeds.",
+    "probabilities": "Probability of the right class in and out of distribution at the most "
+    "extreme level, for the images of all seeds.",
+    "sizes": "Accuracy in and out of distribution by {}, with 95 % intervals over redrawn seeds "
+    "and test images.",
+}
+
+
+def figures(study: Study, kinds: Rows, draws: Draws) -> Iterator[tuple]:
+    """Gives the figures with their sections, of what there is."""
+    extremes: dict[tuple, Cell] = {}
+    for cell in sorted(study.cells, key=lambda one: one.share):
+        if cell.kind and cell.share > shift_runs.CONTROL:
+            extremes[cell.recipe, cell.attribute, cell.kind] = cell
+    last = list(extremes.values())
+    names = _short(cell.recipe for cell in last)
+    titles = {f"{names[x.recipe]}, {x.attribute} {x.level}": x for x in last}
+    drawn = [
+        ("in_against_out", "ranks", "", _seeds(last, names), against),
+        ("learning_curves", "learning", "", _learning(titles, study.frame), learning),
+        ("probabilities", "probabilities", "", _likely(titles), probabilities),
+    ]
+    for kind in shifts.KINDS:
+        ticks = {one.share: x for x, one in shifts.LEVELS.items() if one.kind == kind}
+        labels = f"level ({kind})", "drop in points"
+        draw = functools.partial(curves, labels=labels, ticks=ticks)
+        drawn.append((f"levels_{kind}", "levels", kind, _levels(kind, kinds), draw))
+    sizes = ("sizes", "images", "training images")
+    widths = ("widths", "model.width", "width of the network")
+    for name, setting, what in (sizes, widths):
+        draw = functools.partial(curves, labels=(what, "accuracy in %"))
+        drawn.append((name, "sizes", what, _sizes(study.cells, draws, setting), draw))
+    for name, section, what, frame, draw in drawn:
+        if len(frame):
+            words = _DRAWN[section].format(what), _uneven(frame), left_out(frame)
+            caption = " ".join(filter(None, words))
+            yield section, document.Figure(name, caption, draw(frame))
+
+
+def _levels(kind: str, kinds: Rows) -> pd.DataFrame:
+    """Drops over the levels of one kind: a panel an attribute, a line a recipe."""
+    curved = [x for x in kinds if x["kind"] == kind and len(x["_levels"]) > 1]
+    names = _short(curve["_recipe"] for curve in curved)
+    titles = _titles((curve["data"], curve["attribute"]) for curve in curved)
+    return pd.DataFrame(
+        {"panel": titles[curve["data"], curve["attribute"]]}
+        | {"line": names[curve["_recipe"]], "x": level["share"]}
+        | {"value": level["drop"], "low": level["drop_low"], "high": level["drop_high"]}
+        for curve in curved
+        for level in curve["_levels"]
+    )
+
+
+def _short(recipes: Iterable[Recipe]) -> dict[Recipe, str]:
+    """Names recipes by what is not the same of all, and by the model."""
+    recipes, parts = list(dict.fromkeys(recipes)), ["model"]
+    for name in ("algorithm", "data"):
+        parts += [name] * (len({getattr(one, name) for one in recipes}) > 1)
+    return {
+        recipe: ", ".join(getattr(recipe, part) for part in parts)
+        + (f" [{recipe.told}]" if recipe.told else "")
+        for recipe in recipes
+    }
+
+
+def _titles(pairs: Iterable[tuple[str, str]]) -> dict[tuple[str, str], str]:
+    """Names attributes, with their data where there are several."""
+    pairs = dict.fromkeys(pairs)
+    several = len({data for data, _ in pairs}) > 1
+    return {pair: " by ".join(pair) if several else pair[1] for pair in pairs}
+
+
+def _seeds(extremes: Cells, names: Mapping[Recipe, str]) -> pd.DataFrame:
+    """Accuracies of seeds in and out of distribution: a panel a kind with several recipes."""
+    titles = _titles((cell.recipe.data, cell.attribute) for cell in extremes)
+    rows = []
+    for cell in sorted(extremes, key=lambda one: shifts.KINDS.index(one.kind)):
+        title = titles[cell.recipe.data, cell.attribute]
+        panel = f"{cell.kind}, {title}" if len(titles) > 1 else cell.kind
+        pairs = zip(100 * cell.inside, 100 * cell.outside, strict=True)
+        rows += [(panel, names[cell.recipe], *pair) for pair in pairs]
+    frame = pd.DataFrame(rows, columns=["panel", "line", "inside", "outside"])
+    return frame[frame.groupby("panel")["line"].transform("nunique") > 1]
+
+
+def _learning(titles: Mapping[str, Cell], frame: pd.DataFrame) -> pd.DataFrame:
+    """Accuracies over the first iterations, of runs that were evaluated often."""
+    panels = {run.workdir: x for x, cell in titles.items() for run in cell.runs}
+    frame = frame[(frame["metric"] == "accuracy") & (frame["step"] <= FIRST)]
+    frame = frame[(frame["condition"] == "") & frame["value"].notna()]
+    panel = pd.Categorical(frame["workdir"].astype(str).map(panels), list(titles))
+    frame = frame.assign(panel=panel, algorithm=frame["dataset"].astype(str).map(SETS))
+    frame = frame.groupby(["panel", "algorithm", "step"], observed=True)["value"]
+    frame = frame.agg(["mean", "std"]).reset_index().rename(columns={"step": "epoch"})
+    often = frame.groupby("panel", observed=True)["epoch"].transform("nunique")
+    return frame[often >= FEWEST]
+
+
+def _likely(titles: Mapping[str, Cell]) -> pd.DataFrame:
+    """Probabilities of the right class, where decisions were kept with them."""
+    parts = [
+        pd.DataFrame({"panel": panel, "line": line, "value": values})
+        for panel, cell in titles.items()
+        if all(map(len, pair := [likelihoods(cell, x) for x in SETS]))
+        for line, values in zip(SETS.values(), pair, strict=True)
+    ]
+    return pd.concat(parts) if parts else pd.DataFrame()
+
+
+def likelihoods(cell: Cell, dataset: str) -> Float[np.ndarray, "n"]:
+    """Gives the probabilities of the right class of all seeds at what was selected."""
+    rows = cell.rows
+    rows = rows[(rows["dataset"] == dataset) & (rows["metric"] == "accuracy")]
+    found = [np.zeros(0)]
+    for (workdir, step), some in rows.groupby(["workdir", "step"]):
+        path = pathlib.Path(workdir) / f"decisions/{dataset}/{step}.parquet"
+        if path.exists():
+            checksums.check(workdir, path.as_posix().endswith)
+            by_seed = decisions.read(path)
+            columns = [by_seed[x].columns for x in some["seed"] if x in by_seed]
+            found += [one["likelihood"] for one in columns if "likelihood" in one]
+    return np.concatenate(found, dtype=np.float64)
+
+
+def _sizes(cells: Cells, draws: Draws, setting: str) -> pd.DataFrame:
+    """Accuracies by size, a panel of each runs that differ in nothing else.
+
+    They may differ in epochs, too, if no size has several of these.
+    """
+    groups: dict[tuple, dict[tuple[int, Any], Cell]] = {}
+    for cell in cells:
+        size = cell.images or "" if setting == "images" else cell.settings.get(setting)
+        if cell.share > shift_runs.CONTROL and str(size).isdecimal():
+            recipe, but = cell.recipe, (setting, EPOCHS)
+            title = f"{recipe.model}, {cell.attribute} {cell.level}, {recipe.algorithm}"
+            rest = (*sorted(cell.options.items()), *sorted(cell.settings.items()))
+            key = title, recipe.data, *(x for x in rest if x[0] not in but)
+            epochs = cell.settings.get(EPOCHS)
+            groups.setdefault(key, {})[int(size), epochs] = cell
+    rows, seen = [], []
+    for (title, *_), sized in groups.items():
+        several = len({size for size, _ in sized}) < len(sized)
+        for apart in dict.fromkeys(several and epochs for _, epochs in sized):
+            those = [x for x in sized if not several or x[1] == apart]
+            seen.append(title)
+            again = seen.count(title)
+            panel = f"{title} ({again})" if again > 1 else title
+            for size, epochs in sorted(those) if len(those) > 1 else ():
+                drawn = draws.of(sized[size, epochs])
+                for line, values in zip(SETS.values(), drawn, strict=True):
+                    row = {"panel": panel, "line": line, "x": size, "epochs": epochs}
+                    rows.append(row | shift_drops.estimate(100 * values)._asdict())
+    return pd.DataFrame(rows)
+
+
+def _uneven(frame: pd.DataFrame) -> str:
+    """Says along which lines epochs are not the same."""
+    if "epochs" not in frame:
+        return ""
+    counts = frame.groupby("panel", sort=False)["epochs"].nunique(dropna=False)
+    names = tables.join(counts.index[counts > 1])
+    return f"Epochs are not the same along {names}." if names else ""
+
+
+def curves(frame: pd.DataFrame, labels, ticks=None) -> mpl_figure.Figure:
+    """Draws lines with intervals; panels have one scale of y.
+
+    frame: panel, line, x, value, low, high. labels: of x and y. ticks: names of places on the
+    axis of x; None: x grows by factors, and its values are named.
+    """
+    frame = frame[frame["line"].isin(frame["line"].unique()[:LINES])]
+    shown = frame[frame["panel"].isin(_first(frame))]
+    low, high = min(0.0, shown["low"].min()), max(10.0, shown["high"].max())
+    margin = 0.05 * (high - low)
+
+    def draw(axes, rows: pd.DataFrame, looks: Mapping[str, dict]) -> None:
+        for name, line in rows.groupby("line", sort=False):
+            look = looks[name]
+            axes.plot(line["x"], line["value"], lw=1.4, markersize=4, mew=0, **look)
+            axes.vlines(line["x"], line["low"], line["high"], look["color"], lw=0.9)
+        if ticks is None:
+            axes.set_xscale("log")
+        places = ticks or {x: f"{x:,}" for x in rows["x"]}
+        axes.set_xticks(list(places), list(places.values()))
+        axes.minorticks_off()
+        axes.set_ylim(low - margin, high + margin)
+
+    return _multiples(frame, frame["line"].unique(), draw, labels)
+
+
+def against(frame: pd.DataFrame) -> mpl_figure.Figure:
+    """Draws out over in distribution, in %: a small dot a seed, a large one their mean.
+
+    frame: panel, line, inside, outside; a row a seed.
+    """
+
+    def draw(axes, rows: pd.DataFrame, looks: Mapping[str, dict]) -> None:
+        for name, spots in rows.groupby("line"):
+            look = {key: looks[name][key] for key in ("marker", "color")}
+            look["linewidths"] = 0
+            x, y = spots["inside"], spots["outside"]
+            axes.scatter(x, y, s=9, alpha=0.45, **look)
+            axes.scatter(x.mean(), y.mean(), s=46, **look)
+        axes.margins(0.12)
+
+    labels = "in distribution, %", "out of distribution, %"
+    names = sorted(frame["line"].unique())
+    return _multiples(frame, names, draw, labels, linestyle="")
+
+
+def learning(frame: pd.DataFrame) -> mpl_figure.Figure:
+    """Draws means and deviations; frame: panel, algorithm, epoch, mean, std."""
+    panels = [(title, frame[frame["panel"] == title]) for title in _first(frame)]
+    return plots.curves(panels, list(SETS.values()), scale=100, label="iteration")
+
+
+def probabilities(frame: pd.DataFrame) -> mpl_figure.Figure:
+    """Draws how often the right class has which probability; frame: panel, line, value."""
+
+    def draw(axes, rows: pd.DataFrame, looks: Mapping[str, dict]) -> None:
+        for name, look in looks.items():
+            values = rows["value"][rows["line"] == name]
+            share = 100 * np.histogram(values, BINS)[0] / max(len(values), 1)
+            axes.stairs(share, BINS, fill=True, color=look["color"], alpha=0.3)
+            axes.stairs(share, BINS, color=look["color"], linewidth=1.3)
+        axes.set(xlim=(0, 1), ylim=(0, None))
+
+    labels = "probability of the right class", "share of images, %"
+    bar = {"linestyle": "-", "marker": "", "linewidth": 5, "alpha": 0.6}
+    return _multiples(frame, list(SETS.values()), draw, labels, **bar)
+
+
+def _multiples(frame, names, draw: Callable, labels, **handle) -> mpl_figure.Figure:
+    """Draws a panel of each title; `handle` is how the legend's marks look otherwise."""
+    look, form = plots.style_of, plots.marker_of
+    looks = {x: look(i) | {"marker": form(i)} for i, x in enumerate(names)}
+    legend = {
+        name: mpl_lines.Line2D([], [], **{"mew": 0, "markersize": 5, **look, **handle})
+        for name, look in looks.items()
+    }
+    panels = {title: frame[frame["panel"] == title] for title in _first(frame)}
+    draw = functools.partial(draw, looks=looks)
+    return plots.multiples(panels, draw, labels, legend)
+
+
+def _first(frame: pd.DataFrame) -> Sequence[str]:
+    return frame["panel"].unique()[:PANELS]
+
+
+def left_out(frame: pd.DataFrame) -> str:
+    """Says what a figure leaves out for want of room."""
+    told, panels = [], frame["panel"].nunique()
+    if panels > PANELS:
+        told.append(f"the first {PANELS} of {panels} panels")
+    if "x" in frame and (recipes := frame["line"].nunique()) > LINES:
+        told.append(f"{LINES} of {recipes} recipes")
+    return f"Drawn are only {tables.join(told)}." if told else ""

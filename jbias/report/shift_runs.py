@@ -7,7 +7,9 @@ apart by the settings in which they differ, such as the number of images.
 """
 
 import dataclasses
+import itertools
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -17,16 +19,17 @@ from jaxtyping import Float
 
 from jbias.data import shifts
 from jbias.report import inputs, workdirs
-from jbias.runs import results
 from jbias.runs import selection as selection_lib
 
 ID, OOD = "id", "ood"
 ONLY = "only-"  # Levels that train on one value.
+_TESTED = re.compile(f"{ID}|{OOD}(-.*)?")  # Sets in and out of distribution.
 CONTROL = 0.5  # The share at which nothing is shifted.
 # Settings that runs of one recipe need not share: how they ran, and what a cell says.
 _NO_RECIPE = ("run", "seeds", "workdir", "label", "valid", "tests")
 _OF_CELL = ("level", "attribute", "part")
 _MOST, _LONG = 3, 40  # Settings that a name holds, and letters of one.
+Seeds = Float[np.ndarray, "s"]
 
 
 class Recipe(NamedTuple):
@@ -64,12 +67,12 @@ class Cell:
     images: int  # Trained on; 0 where that is not known.
     options: Mapping[str, str]  # Those of the shift that are not of the level.
     settings: Mapping[str, str]
-    seeds: tuple[int, ...]
-    accuracy: Mapping[str, Float[np.ndarray, "s"]]  # By test set, from 0 to 1.
-    sizes: Mapping[str, int]  # Images of each; of unlike ones the fewest.
-    groups: Mapping[tuple[str, str], Float[np.ndarray, "s"]]  # By set and metric.
     runs: tuple[workdirs.Run, ...]
-    rows: pd.DataFrame  # What was selected.
+    seeds: tuple[int, ...] = ()  # Without any, nothing that follows is known.
+    accuracy: Mapping[str, Seeds] | None = None  # By test set, from 0 to 1.
+    sizes: Mapping[str, int] | None = None  # Images of each; of unlike ones the fewest.
+    groups: Mapping[tuple[str, str], Seeds] | None = None  # By set and metric.
+    rows: pd.DataFrame | None = None  # What was selected.
 
     @property
     def single(self) -> str:
@@ -85,18 +88,18 @@ class Cell:
         return 1.0 if self.single else shifts.LEVELS[self.level].share
 
     @property
-    def others(self) -> dict[str, Float[np.ndarray, "s"]]:
+    def others(self) -> dict[str, Seeds]:
         """Accuracies by value that was not trained on."""
         start = f"{OOD}-"
         named = self.accuracy.items()
         return {k.removeprefix(start): x for k, x in named if k.startswith(start)}
 
     @property
-    def inside(self) -> Float[np.ndarray, "s"]:
+    def inside(self) -> Seeds:
         return self.accuracy[ID]
 
     @property
-    def outside(self) -> Float[np.ndarray, "s"]:
+    def outside(self) -> Seeds:
         """Accuracy out of distribution; of several sets the plain mean."""
         if OOD in self.accuracy:
             return self.accuracy[OOD]
@@ -109,6 +112,9 @@ class Cell:
         return self.sizes[ID], self.sizes.get(OOD, outside)
 
 
+Cells = Sequence[Cell]
+
+
 class Study(NamedTuple):
     """All that was read."""
 
@@ -119,53 +125,16 @@ class Study(NamedTuple):
     notes: tuple[str, ...]
 
 
-class _Fact(NamedTuple):
-    """What a workdir says of itself."""
-
-    run: workdirs.Run
-    recipe: Recipe  # Without what tells it apart.
-    attribute: str
-    level: str
-    options: Mapping[str, str]  # Of the shift, but for those of the level.
-    settings: Mapping[str, str]
-
-    @property
-    def fingerprint(self) -> Any:
-        """What the images trained on are known by; None where that is not known."""
-        told = (self.run.provenance.get("data") or {}).get("train/0")
-        return told.get("fingerprint") if isinstance(told, Mapping) else None
-
-    @property
-    def images(self) -> int:
-        """How many different ones were trained on in all stages; 0 where not known."""
-        data = self.run.provenance.get("data") or {}
-        named = {
-            f"{one.get('fingerprint', key)}": int(one.get("n") or 0)
-            for key, one in data.items()
-            if key.startswith("train/") and key.count("/") == 1
-        }
-        return sum(named.values()) or int(self.options.get("images") or 0)
-
-
-def read(
-    patterns: Sequence[str],
-    *,
-    selection: str = "best_validation",
-    last: int | None = None,
-) -> Study:
+def read(patterns: Sequence[str], *, selection="best_validation", last=None) -> Study:
     """Reads workdirs of runs (paths or globs) and selects an evaluation of each seed.
+
+    selection, last: a rule of `inputs.Rules`, and how many evaluations last_n averages.
 
     Raises ValueError where no run was trained under a shift, where a level is not known,
     where runs to be pooled have the same seeds or other images, and as `results.read` and
     the rules of selection do.
     """
-    full, empty = results.find_workdirs(patterns)
-    if not full:
-        raise ValueError(
-            f"--runs: must match runs with evaluations, got none: {' '.join(patterns)}"
-        )
-    frame = results.read(full)
-    runs = workdirs.load(frame)
+    frame, runs, empty = inputs.read_runs(patterns)
     shifted = {run.workdir: run for run in runs if _shift_of(run)}
     if not shifted:
         raise ValueError(
@@ -175,14 +144,12 @@ def read(
         )
     frame = frame[frame["workdir"].isin(list(shifted))].reset_index(drop=True)
     selected, rule = _selected(frame, shifted, selection, last)
-    notes = list(_notes(empty, runs, shifted, frame))
-    cells, lost = [], []
-    by_workdir = dict(iter(selected.groupby("workdir")))
-    for key, those in _by_cell(frame, shifted).items():
-        rows = [by_workdir[f.run.workdir] for f in those if f.run.workdir in by_workdir]
-        cell, *told = _cell(key, those, pd.concat(rows) if rows else selected[:0])
-        cells += [cell] if cell else []
-        lost += [f"{few([fact.run.workdir for fact in those])}: {x}" for x in told]
+    notes, cells, lost = list(_notes(empty, runs, shifted, frame)), [], []
+    for cell in _by_cell(frame, shifted):
+        names = [run.workdir for run in cell.runs]
+        cell, told = _measured(cell, selected[selected["workdir"].isin(names)])
+        cells += [cell] if cell.seeds else []
+        lost += [f"{few(names)}: {line}" for line in told]
     if not cells:
         raise ValueError(f"--runs: {lost[0]}")
     return Study(tuple(cells), rule, selection == "oracle", frame, (*notes, *lost))
@@ -204,27 +171,18 @@ def _notes(empty, runs, shifted, frame: pd.DataFrame) -> Iterator[str]:
         if not run.finished:
             yield f"{run.workdir} has not ended (it has no file `done`)."
     for row in selection_lib.diverged(frame).to_dict("records"):
-        yield (
-            f"Seed {row['seed']} of {row['run']} diverged at step {row['step']} and is "
-            "left out."
-        )
+        where = f"{row['run']} diverged at step {row['step']}"
+        yield f"Seed {row['seed']} of {where} and is left out."
 
 
-def _selected(
-    frame: pd.DataFrame, shifted, selection: str, last: int | None
-) -> tuple[pd.DataFrame, str]:
+def _selected(frame, shifted, selection: str, last) -> tuple[pd.DataFrame, str]:
     """Gives what counts of each seed, with its step, and the rule by which."""
     chosen = inputs.evaluated(frame)
     asked = chosen[chosen["metric"] == "accuracy"]
-    rules = inputs.Rules(
-        last=last or inputs.default_last(asked),
-        epoch=math.nan,
-        best_on="",
-        metric="accuracy",
-        larger_is_better=True,
-        datasets=tuple(asked["dataset"].unique()),
-        labels={name: run.label for name, run in shifted.items()},
-    )
+    fixed = dict(epoch=math.nan, best_on="", metric="accuracy", larger_is_better=True)
+    labels = {name: run.label for name, run in shifted.items()}
+    last, names = last or inputs.default_last(asked), tuple(asked["dataset"].unique())
+    rules = inputs.Rules(last=last, datasets=names, labels=labels, **fixed)
     rows = rules.select(chosen, selection)
     rows = rows[(rows["condition"] == "") & rows["value"].notna()]
     key = ["workdir", "seed", "epoch"]
@@ -232,43 +190,33 @@ def _selected(
     return rows.merge(steps, on=key, how="left"), rules.words(selection)
 
 
-def _cell(key: tuple, those: Sequence[_Fact], rows: pd.DataFrame) -> Iterator:
-    """Gives the cell, 0 if nothing of it was measured; then what to know of seeds."""
+def _measured(cell: Cell, rows: pd.DataFrame) -> tuple[Cell, list[str]]:
+    """Gives the cell with its numbers, and what to know of seeds; without, it has no seeds."""
     table = rows.pivot_table(
         index="seed", columns=["dataset", "metric"], values="value", aggfunc="first"
     )
-    names = [
-        name
-        for name, metric in table.columns
-        if metric == "accuracy" and (name in (ID, OOD) or name.startswith(f"{OOD}-"))
-    ]
+    names = [x for x, y in table.columns if y == "accuracy" and _TESTED.fullmatch(x)]
     both = ID in names and len(names) > 1
     whole = table[[(name, "accuracy") for name in names]].notna().all(axis=1)
     counted = rows[rows["metric"] == "accuracy"].groupby("dataset")["n"].min()[names]
     kept = table[whole] if both and counted.notna().all() else table[:0]
+    kept = kept[[name for name in kept if name[0] in names]]
     values = {name: kept[name].to_numpy(np.float64) for name in kept}
-    of_groups = ("worst_group", "group_balanced", "class_balanced")
-    yield len(kept) and Cell(
-        *key,
-        images=those[0].images,
-        options=those[0].options,
-        settings=those[0].settings,
+    groups = ("worst_group", "group_balanced", "class_balanced")
+    told = []
+    if both and not whole.all():
+        lost = ", ".join(map(str, table.index[~whole]))
+        told.append(f"seeds without accuracy on {ID} or on {OOD} are left out: {lost}.")
+    if not len(kept):
+        return cell, [*told, f"must have accuracy on {ID} and {OOD}, got neither."]
+    return dataclasses.replace(
+        cell,
         seeds=tuple(map(int, kept.index)),
         accuracy={name: values[name, "accuracy"] for name in names},
         sizes={name: int(counted[name]) for name in names},
-        groups={
-            (name, metric): one
-            for (name, metric), one in values.items()
-            if name in names and metric.startswith(of_groups)
-        },
-        runs=tuple(fact.run for fact in those),
+        groups={key: one for key, one in values.items() if key[1].startswith(groups)},
         rows=rows,
-    )
-    if both and not whole.all():
-        lost = ", ".join(map(str, table.index[~whole]))
-        yield f"seeds without accuracy on {ID} or on {OOD} are left out: {lost}."
-    if not len(kept):
-        yield f"must have accuracy on {ID} and {OOD}, got neither."
+    ), told
 
 
 def _shift_of(run: workdirs.Run) -> Mapping[str, Any]:
@@ -289,42 +237,46 @@ def _shift_of(run: workdirs.Run) -> Mapping[str, Any]:
     return shift
 
 
-def _by_cell(
-    frame: pd.DataFrame, shifted: Mapping[str, workdirs.Run]
-) -> dict[tuple[Recipe, str, str], list[_Fact]]:
-    """Sorts workdirs (by name, with records) by recipe, attribute and level."""
+def _by_cell(frame: pd.DataFrame, shifted: Mapping[str, workdirs.Run]) -> list[Cell]:
+    """Gives cells without numbers, of runs by their workdirs; refuses to pool unlike ones."""
     last = frame.drop_duplicates("workdir", keep="last").set_index("workdir")
-    facts = [_fact(run, last.loc[workdir]) for workdir, run in shifted.items()]
+    alone = [_of_run(run, last.loc[workdir]) for workdir, run in shifted.items()]
     # Peers, of any model, are named by how images were dealt to them if that differs,
-    peers = [(*x.recipe[1:3], x.attribute, x.level.startswith(ONLY)) for x in facts]
-    dealt = _names(peers, [one.options for one in facts], facts)
+    peers = [(*x.recipe[1:3], x.attribute, bool(x.single)) for x in alone]
+    dealt = _names(peers, [one.options for one in alone], alone)
     # and rivals by whatever else differs.
-    rivals = zip([one.recipe for one in facts], peers, dealt, strict=True)
-    settings = _names(list(rivals), [one.settings for one in facts], facts)
-    found: dict[tuple, list[_Fact]] = {}
-    for fact, *told in zip(facts, dealt, settings, strict=True):
-        recipe = Recipe(*fact.recipe[:3], *told)
-        found.setdefault((recipe, fact.attribute, fact.level), []).append(fact)
-    for those in found.values():
-        _refuse_unlike(those)
-    return {key: found[key] for key in sorted(found, key=_place)}
+    rivals = list(zip([one.recipe for one in alone], peers, dealt, strict=True))
+    settings = _names(rivals, [one.settings for one in alone], alone)
+    found: dict[tuple, Cell] = {}
+    for one, *told in zip(alone, dealt, settings, strict=True):
+        one = dataclasses.replace(one, recipe=Recipe(*one.recipe[:3], *told))
+        first = found.setdefault(_place(one), one)
+        if first is not one:
+            _refuse_unlike(first, one.runs[0])
+            both = (*first.runs, *one.runs)
+            found[_place(one)] = dataclasses.replace(first, runs=both)
+    return [found[key] for key in sorted(found)]
 
 
-def _fact(run: workdirs.Run, row: pd.Series) -> _Fact:
+def _of_run(run: workdirs.Run, row: pd.Series) -> Cell:
+    """Gives a cell of one run, whose recipe lacks what tells it apart."""
     shift = _shift_of(run)
     algorithm = f"{run.algorithm} ({run.variant})" if run.variant else run.algorithm
     form = (run.settings.get("train") or {}).get("form")
     data = f"{row['train_data']}/{form}" if form else str(row["train_data"])
     kept = {k: v for k, v in run.settings.items() if k not in _NO_RECIPE}
     kept = workdirs.flatten(_of_recipe(kept))
-    return _Fact(
-        run=run,
-        recipe=Recipe(str(row["model"]), algorithm, data),
-        attribute=str(shift.get("attribute", "attribute")),
-        level=str(shift["level"]),
-        options={key: str(shift[key]) for key in shift if key not in _OF_CELL},
-        settings={k: v for k, v in kept.items() if "train.shift." not in k},
-    )
+    options = {key: str(shift[key]) for key in shift if key not in _OF_CELL}
+    sizes = {
+        str(one.get("fingerprint", key)): int(one.get("n") or 0)
+        for key, one in run.data.items()
+        if key.startswith("train/") and key.count("/") == 1
+    }
+    images = sum(sizes.values()) or int(options.get("images") or 0)
+    settings = {k: v for k, v in kept.items() if "train.shift." not in k}
+    attribute, level = str(shift.get("attribute", "attribute")), str(shift["level"])
+    recipe = Recipe(str(row["model"]), algorithm, data)
+    return Cell(recipe, attribute, level, images, options, settings, (run,))
 
 
 def _of_recipe(tree: Any, inside: str = "") -> Any:
@@ -335,56 +287,48 @@ def _of_recipe(tree: Any, inside: str = "") -> Any:
     return [_of_recipe(one) for one in tree] if isinstance(tree, list) else tree
 
 
-def _names(
-    alike: Sequence[tuple],
-    settings: Sequence[Mapping[str, str]],
-    facts: Sequence[_Fact],
-) -> list[str]:
-    """Names how the settings of facts that are alike differ; "" where they do not."""
-    groups: dict[tuple, dict[tuple, int]] = {}
-    frozen = [tuple(sorted(one.items())) for one in settings]
-    for i, key in enumerate(alike):
-        groups.setdefault(key, {}).setdefault(frozen[i], i)
-    names = {}
-    for key, firsts in groups.items():
-        unlike = [settings[i] for i in firsts.values()]
-        keys = workdirs.differing(unlike)
+def _names(alike: Sequence, settings: Sequence[Mapping], cells: Cells) -> list[str]:
+    """Names how the settings of cells that are alike differ; "" where they do not."""
+    names = dict.fromkeys(range(len(alike)), "")
+    for key in dict.fromkeys(alike):
+        mine = [i for i in names if alike[i] == key]
+        keys = workdirs.differing([settings[i] for i in mine])
         shorts = [name.rpartition(".")[2] for name in keys]
         shown = [
-            {"seed": "shift_seed"}.get(short, short)
-            if shorts.count(short) == 1
-            else name
+            name if shorts.count(short) > 1 else "shift_" * (short == "seed") + short
             for name, short in zip(keys, shorts, strict=True)
         ]
-        values = [[one.get(name, "unset") for name in keys] for one in unlike]
-        long = len(keys) > _MOST or any(len(x) > _LONG for row in values for x in row)
-        for (one, i), row in zip(firsts.items(), values, strict=True):
-            words = [f"{k}={v}" for k, v in zip(shown, row, strict=True)]
-            names[key, one] = f"as {facts[i].run.name}" if long else ", ".join(words)
-    return [names[place] for place in zip(alike, frozen, strict=True)]
+        values = {i: [settings[i].get(name, "unset") for name in keys] for i in mine}
+        longest = max(map(len, itertools.chain(*values.values())), default=0)
+        for i in mine:
+            words = map("=".join, zip(shown, values[i], strict=True))
+            names[i] = ", ".join(words)
+            if len(keys) > _MOST or longest > _LONG:
+                first = next(j for j in mine if values[j] == values[i])
+                names[i] = f"as {cells[first].runs[0].name}"
+    return list(names.values())
 
 
-def _refuse_unlike(those: Sequence[_Fact]) -> None:
+def _refuse_unlike(first: Cell, run: workdirs.Run) -> None:
     """Refuses to pool runs of the same seeds, or of other training images."""
-    first, seen = those[0], {}
-    for fact in those:
-        pair = first.fingerprint, fact.fingerprint
-        if None not in pair and pair[0] != pair[1]:
-            raise ValueError(
-                f"{fact.run.workdir}: must be trained on the images of "
-                f"{first.run.workdir} to be pooled with it, got others; report them apart"
-            )
-        for seed in fact.run.seeds:
-            other = seen.setdefault(seed, fact)
-            if other is not fact:
+    prints = [one.data.get("train/0") for one in (first.runs[0], run)]
+    prints = [one.get("fingerprint") for one in prints if isinstance(one, Mapping)]
+    if None not in prints and len({*prints}) > 1:
+        raise ValueError(
+            f"{run.workdir}: must be trained on the images of {first.runs[0].workdir} to be "
+            "pooled with it, got others; report them apart"
+        )
+    for other in first.runs:
+        for seed in run.seeds:
+            if seed in other.seeds:
                 raise ValueError(
-                    f"{fact.run.workdir}: seeds must differ from those of "
-                    f"{other.run.workdir} to be pooled, got seed {seed} of both; leave one out"
+                    f"{run.workdir}: seeds must differ from those of {other.workdir} to be "
+                    f"pooled, got seed {seed} of both; leave one out"
                 )
 
 
-def _place(key: tuple[Recipe, str, str]) -> tuple:
-    recipe, attribute, level = key
-    levels = list(shifts.LEVELS)
-    rank = levels.index(level) if level in levels else len(levels)
-    return recipe.data, attribute, recipe, rank, level
+def _place(cell: Cell) -> tuple:
+    """What a cell is of, in the order in which cells are told."""
+    known = [*shifts.LEVELS, cell.level]
+    recipe, level = cell.recipe, (known.index(cell.level), cell.level)
+    return recipe.data, cell.attribute, recipe, *level

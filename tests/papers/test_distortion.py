@@ -13,32 +13,24 @@ import pytest
 import scipy.stats
 
 from jbias.papers import distortion
-from jbias.papers import distortion_page as page
 from jbias.papers import distortion_published as published
-from jbias.report import distortion_study, plots
+from jbias.report import distortion_study
 from tests import cases
 from tests.report import distorted
 
 pytestmark = pytest.mark.slow
 
 PUBLISHED = pathlib.Path(__file__).parents[2] / "examples/published"
-SEEDS = 5
 
 
-@pytest.fixture(scope="module")
-def measured(tmp_path_factory):
-    return distorted.write_study(tmp_path_factory.mktemp("measured"), seeds=SEEDS)
+PRINTED = f"--printed={PUBLISHED}"
+measured = distorted.measured
 
 
 @pytest.fixture(scope="module")
 def made(measured, tmp_path_factory):
-    """The report, but for fonts in PDF, the slowest part."""
     out = tmp_path_factory.mktemp("report")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plots, "to_pdf", lambda fig: b"%PDF left out")
-        args = [f"--measured={measured}/*", f"--printed={PUBLISHED}", f"--out={out}"]
-        assert distortion.main(args) == 0
-    return out
+    return distorted.report(distortion, f"{measured}/*", out, PRINTED)
 
 
 @pytest.fixture(scope="module")
@@ -176,7 +168,7 @@ def test_a_printed_deviation_of_zero_is_taken_as_half_a_digit():
     means = (10.01, 10.0)
     numbers = {x: dict(mean=m, std=0.0, n=5) for x, m in zip(cells, means, strict=True)}
     p = scipy.stats.t.sf(0.01 / math.sqrt(2 * 0.005**2 / 5), 8)
-    assert page.of_printed(claim, numbers)["p"] == pytest.approx(p)
+    assert published.of_printed(claim, numbers)["p"] == pytest.approx(p)
 
 
 def test_claims_of_a_table_are_in_its_order(printed):
@@ -184,7 +176,7 @@ def test_claims_of_a_table_are_in_its_order(printed):
     orders = {"cut_occlusion": [], "iocclusion": []}
     for claim in printed.claims():
         if claim.more.quantity in orders:
-            side = page.of_printed(claim, printed.numbers)
+            side = published.of_printed(claim, printed.numbers)
             orders[claim.more.quantity].append(side["order"])
     assert list(orders.values()) == [["as claimed"] * 4] * 2
 
@@ -233,8 +225,8 @@ def test_iocclusion_is_tested_by_the_gaps_of_all_seeds(tmp_path, printed):
             distorted.write(where, found, method=method, data="cifar10", seed=seed)
     study, _ = distortion_study.read([f"{tmp_path}/*"])
     told = {
-        claim.words: page.of_measured(claim, study, "preact_resnet18")
-        for claim in printed.claims(study.data)
+        claim.words: published.of_measured(claim, study, "preact_resnet18")
+        for claim in printed.claims(study.names("data"))
         if claim.more.quantity == "iocclusion" and claim.more.data == "CIFAR-10"
     }
     mixup = told["iOcclusion: MixUp > basic"]
@@ -262,7 +254,7 @@ def test_groups_of_other_sizes(measured, printed, tmp_path):
             name = f"{method}-{seed}"
             shutil.copytree(measured / name, tmp_path / name)
     study, _ = distortion_study.read([f"{tmp_path}/*"])
-    frame = page.frame(study, printed, alpha=0.03)
+    frame = published.frame(study, printed, alpha=0.03)
     family = frame[(frame["table"] == "Table 3") & (frame["data"] == "CIFAR-10")]
     assert list(family["here_n"]) == ["5 and 4", "5 and 3", "5 and 2"]
     assert list(family["here_least"]) == pytest.approx([1 / 126, 1 / 56, 1 / 21])
@@ -270,14 +262,14 @@ def test_groups_of_other_sizes(measured, printed, tmp_path):
     # MixUp's claim is of the table, alone. Holm of the others: 2 / 56; then 1 / 21.
     assert list(family["here_holm_least"]) == pytest.approx([1 / 126, 2 / 56, 1 / 21])
     assert (family["here_holm"] >= family["here_holm_least"]).all()
-    first, *_ = page.claim_tables(frame, 0.03)
+    first, *_ = published.claim_tables(frame, 0.03)
     shown = [row for row in first.rows if row[0] == "Table 3"]
     assert shown[0][3:6] == ("table", "holds", "no test")
     assert [row[4] for row in shown[1:]] == [
         "cannot be told (p ≥ 0.036)",
         "cannot be told (p ≥ 0.048)",
     ]
-    (line,) = [x for x in page.claim_caveats(frame, 0.03) if "whatever" in x]
+    (line,) = [x for x in published.claim_caveats(frame, 0.03) if "whatever" in x]
     blind = (frame["here_holm_least"] > 0.015).sum()
     assert line.startswith(f"Of {blind} orderings") and "up to 3 claims" in line
 
@@ -291,7 +283,7 @@ def test_what_is_missing_has_its_command(made):
     assert fourth["command"].startswith("python -m jbias.evaluate --runs=")
     assert not any("on CIFAR-10" == name[-11:] for name in missing.index)
     key = distortion_study.Key("vgg16", "CIFAR-10", "MixUp", "mixed with FashionMNIST")
-    assert page.train(key) == (
+    assert published.train(key) == (
         "python -m jbias.main --config=configs/distortion.py:method=mixup,data=cifar10,"
         "root=DIR,model=vgg16,partner=fashion_mnist,partner_root=DIR "
         "--workdir=runs/distortion/vgg16-mixup-with-fashion_mnist-cifar10"
@@ -309,7 +301,7 @@ def test_every_part_is_on_the_page(made):
     assert tables == {path.stem for path in (made / "tables").glob("*.tex")}
 
 
-def test_tables_that_are_empty_say_how_to_begin(tmp_path, monkeypatch):
+def test_tables_that_are_empty_say_how_to_begin(tmp_path):
     """Networks of which only what Table 4 needs was measured."""
     for seed in range(2):
         rng = np.random.default_rng(seed)
@@ -323,10 +315,7 @@ def test_tables_that_are_empty_say_how_to_begin(tmp_path, monkeypatch):
         }
         where = tmp_path / f"in/{seed}"
         distorted.write(where, found, method="basic", data="cifar10", seed=seed)
-    monkeypatch.setattr(plots, "to_pdf", lambda fig: b"%PDF left out")
-    out = tmp_path / "out"
-    args = [f"--measured={tmp_path}/in/*", f"--printed={PUBLISHED}", f"--out={out}"]
-    assert distortion.main(args) == 0
+    out = distorted.report(distortion, f"{tmp_path}/in/*", tmp_path / "out", PRINTED)
     text = (out / "index.html").read_text()
     empty = re.findall(r"<li>(\S+ ?\d?): nothing here\. For ([^<]*)</li>", text)
     assert [name for name, _ in empty] == [
@@ -390,7 +379,7 @@ def test_models_have_claims_of_their_own(measured, printed, tmp_path):
                 text = path.read_text().replace("preact_resnet18", "vgg16")
                 path.write_text(text.replace(f"{method}-cifar10", f"vgg-{method}"))
     study, _ = distortion_study.read([f"{tmp_path}/*"])
-    frame = page.frame(study, printed, alpha=0.05)
+    frame = published.frame(study, printed, alpha=0.05)
     key = ["table", "data", "claim"]
     assert not frame.duplicated(["model", *key]).any()
     here = frame[frame["here_verdict"] != ""]

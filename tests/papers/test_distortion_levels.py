@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from jbias.evals import interference, iocclusion
-from jbias.papers import distortion_page, distortion_published
+from jbias.papers import distortion_published
 from jbias.report import distortion_study
 from jbias.stats import two_sample
 from tests import cases
@@ -96,8 +96,8 @@ def test_both_sides_together_have_the_level():
     for chosen in itertools.combinations(range(8), 4):
         groups = values[list(chosen)], np.delete(values, chosen)
         more, less = (distortion_study.summarise(range(4), x) for x in groups)
-        side = distortion_page.tested(CLAIM, more, less)
-        (judged,) = distortion_page.judged({("", CLAIM): side}, 0.05).values()
+        side = distortion_published.tested(CLAIM, more, less)
+        (judged,) = distortion_published.judged({("", CLAIM): side}, 0.05).values()
         said.append(judged["verdict"])
     assert said.count("holds") == said.count("does not hold") == 1  # 1 / 70 each.
 
@@ -116,4 +116,4 @@ def test_both_sides_together_have_the_level():
 )
 def test_order_of_means(more, less, margin, order):
     claim = CLAIM._replace(margin=margin)
-    assert distortion_page.order(claim, more, less) == order
+    assert distortion_published.order(claim, more, less) == order

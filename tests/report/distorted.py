@@ -4,10 +4,11 @@ import json
 
 import numpy as np
 import pandas as pd
+import pytest
 
 from jbias.evals import decisions, interference
 from jbias.evals.decisions import Number
-from jbias.report import distortion_study
+from jbias.report import distortion_study, plots
 from tests.report import kept
 
 CLASSES = (
@@ -159,6 +160,20 @@ def write(folder, found, *, method, data, seed, classes=CLASSES, kind="", **trai
     (folder / "config.json").write_text(json.dumps(config))
     facts = {"suite": {"measures": {}}, "device": {"kind": "cpu", "count": 1}}
     (folder / "provenance.json").write_text(json.dumps(facts))
+
+
+@pytest.fixture(scope="session")
+def measured(tmp_path_factory):
+    """Workdirs of the whole study, which nobody changes."""
+    return write_study(tmp_path_factory.mktemp("measured"))
+
+
+def report(command, measured, out, *args):
+    """The folder of a report, but for fonts in PDF, the slowest part."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plots, "to_pdf", lambda fig: b"%PDF left out")
+        assert command.main([f"--measured={measured}", f"--out={out}", *args]) == 0
+    return out
 
 
 def write_study(folder, *, seeds=5):

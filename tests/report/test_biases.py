@@ -308,7 +308,7 @@ def test_a_zoo_is_reported(measured, tmp_path, monkeypatch, capsys):
 def test_globs_that_the_shell_expands_are_workdirs(measured, tmp_path, form):
     """--measured=runs/* is one argument or several, as a shell leaves it."""
     argv = form.format(" ".join(map(str, sorted(measured.glob("pgd*"))))).split()
-    asked = biases._parser().parse_args(
+    asked = biases.parser().parse_args(
         cli.split_values(argv + ["--out=o"], "--measured")
     )
     assert asked.measured == [str(path) for path in sorted(measured.glob("pgd*"))]

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from jbias.report import distortion, distortion_page, distortion_study, plots
+from jbias.report import distortion, distortion_page, distortion_study
 from tests import cases
 from tests.report import distorted
 
@@ -18,19 +18,13 @@ SEEDS = 5
 OURS = dict(data="CIFAR-10", source="preact_resnet18", training="")
 
 
-@pytest.fixture(scope="module")
-def measured(tmp_path_factory):
-    return distorted.write_study(tmp_path_factory.mktemp("measured"), seeds=SEEDS)
+measured = distorted.measured
 
 
 @pytest.fixture(scope="module")
 def made(measured, tmp_path_factory):
-    """The report, but for fonts in PDF, the slowest part."""
     out = tmp_path_factory.mktemp("report")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plots, "to_pdf", lambda fig: b"%PDF left out")
-        assert distortion.main([f"--measured={measured}/*", f"--out={out}"]) == 0
-    return out
+    return distorted.report(distortion, f"{measured}/*", out)
 
 
 @pytest.fixture(scope="module")
@@ -224,7 +218,7 @@ def test_curves_hold_every_fraction(made, measured):
     assert float(first["iocclusion"]) == 1 and float(first["iocclusion_std"]) == 0
 
 
-def test_what_training_cost_is_what_runs_say(measured, tmp_path, monkeypatch):
+def test_what_training_cost_is_what_runs_say(measured, tmp_path):
     run = tmp_path / "runs/basic-cifar10"
     run.mkdir(parents=True)
     config = {"variant": "basic", "train": {"data": "cifar10"}, "seeds": [0, 1]}
@@ -241,10 +235,8 @@ def test_what_training_cost_is_what_runs_say(measured, tmp_path, monkeypatch):
         told = json.loads(path.read_text())
         told["cost"] = start | dict(device_hours=0.5, energy_kwh=0.006, kg_co2e=None)
         path.write_text(json.dumps(told))
-    monkeypatch.setattr(plots, "to_pdf", lambda fig: b"%PDF left out")
-    out = tmp_path / "out"
-    args = [f"--measured={folder}", f"--runs={tmp_path}/runs/*", f"--out={out}"]
-    assert distortion.main(args) == 0
+    runs = f"--runs={tmp_path}/runs/*"
+    out = distorted.report(distortion, folder, tmp_path / "out", runs)
     told, total = (
         distorted.one(out, "training", run=name) for name in (str(run), "total")
     )

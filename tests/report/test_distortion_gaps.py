@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from jbias.evals import iocclusion
-from jbias.report import distortion, distortion_plots, distortion_study, plots
+from jbias.report import distortion, distortion_page, distortion_study
 from tests.report import distorted
 
 WAY, N = "grad_cam most", distorted.N
@@ -46,7 +46,7 @@ def drawn(folder, last):
             network(where, method, seed, SURE, "black", scale)
     study, _ = distortion_study.read([f"{folder}/*"])
     hiding = distortion_study.hiding(study.groups.values())
-    found = {one.name: one for _, one in distortion_plots.figures(study, hiding)}
+    found = {one.name: one for _, one in distortion_page.figures(study, hiding)}
     figure = found["curves_black_cifar10"]
     titles = {axes.get_title(loc="left"): axes for axes in figure.drawn.axes}
     return titles["CutOcclusion"], titles["iOcclusion"], figure.caption
@@ -123,10 +123,8 @@ def test_the_ratio_of_means_is_of_all_seeds_and_steadier(study):
     assert np.diff(means) < np.diff(ratios) and means[0] < 0.5 < means[1]
 
 
-def test_report_says_whose_seeds_are_left_out(measured, tmp_path, monkeypatch):
-    monkeypatch.setattr(plots, "to_pdf", lambda fig: b"%PDF left out")
-    out = tmp_path / "out"
-    assert distortion.main([f"--measured={measured}/*", f"--out={out}"]) == 0
+def test_report_says_whose_seeds_are_left_out(measured, tmp_path):
+    out = distorted.report(distortion, f"{measured}/*", tmp_path / "out")
     told = json.loads((out / "results.json").read_text())
     assert told["iocclusion"] == {"rule": distortion_study.RULE, "errors": 2.0}
     (line,) = [line for line in told["caveats"] if line.startswith("No iOcclusion")]
@@ -144,6 +142,14 @@ def test_report_says_whose_seeds_are_left_out(measured, tmp_path, monkeypatch):
     assert (int(row["n"]), int(row["left_out"])) == (3, 2)
 
 
+def test_curves_without_any_value_of_a_table_are_reported(tmp_path):
+    network(tmp_path / "in", "basic", 0, SURE, "black")
+    out = distorted.report(distortion, tmp_path / "in", tmp_path / "out")
+    told = json.loads((out / "results.json").read_text())
+    assert told["headline"] == "No two methods have a measure in common."
+    assert (out / "tables/gaps.csv").exists() and "values" not in told["tables"]
+
+
 def test_test_images_alone_have_accuracies_and_no_gap(tmp_path):
     for seed in range(2):
         numbers = distorted.hidden(np.random.default_rng(seed), "basic", "test")
@@ -156,7 +162,7 @@ def test_test_images_alone_have_accuracies_and_no_gap(tmp_path):
     assert not hiding["told"].any() and hiding["iocclusion"].isna().all()
     assert distortion_study.left_out(hiding) == ""
     assert study.value("iocclusion", key("basic")) is None
-    figures = {one.name for _, one in distortion_plots.figures(study, hiding)}
+    figures = {one.name for _, one in distortion_page.figures(study, hiding)}
     assert figures == {"accuracy_other_cifar10", "curves_other_cifar10"}
 
 

@@ -618,7 +618,7 @@ def test_a_file_in_the_place_of_a_report_is_told_at_once(of, tmp_path, capsys):
     (tmp_path / "taken").touch()
     for path in (tmp_path / "taken", tmp_path / "taken" / "report"):
         with pytest.raises(SystemExit) as ended:
-            of._parser().parse_args([f"--out={path}"])
+            of.main([f"--out={path}"])
         assert ended.value.code == 2
         line = capsys.readouterr().err.splitlines()[-1]
         assert "--out: must be a folder, got" in line and "name another" in line

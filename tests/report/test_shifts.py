@@ -6,7 +6,7 @@ import shutil
 import pandas as pd
 import pytest
 
-from jbias.report import plots, shift_drops, shift_page, shift_plots, shift_runs, shifts
+from jbias.report import plots, shift_drops, shift_page, shift_runs, shifts
 from jbias.runs import results
 from tests import cases
 from tests.report import shifted, test_page
@@ -235,9 +235,9 @@ def test_probabilities_are_those_of_what_was_selected(tmp_path):
     wrong = pd.read_parquet(where / "decisions/id/100.parquet")
     wrong.assign(likelihood=0.0).to_parquet(where / "decisions/id/50.parquet")
     (cell,) = read(tmp_path).cells
-    found = shift_plots.likelihoods(cell, "id")
+    found = shift_page.likelihoods(cell, "id")
     assert found == pytest.approx([0.9, 0.8] * 2)
-    assert len(shift_plots.likelihoods(cell, "ood")) == 2
+    assert len(shift_page.likelihoods(cell, "ood")) == 2
 
 
 def test_realised_tables_are_shown_with_their_sums(tmp_path):

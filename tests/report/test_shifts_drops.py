@@ -330,7 +330,7 @@ def test_redrawn_ranks_are_the_measures_own():
     x, y = random.integers(4, size=(2, 50, 7)).astype(float)
     expected = [stats.kendall(a, b, permutations=1).statistic for a, b in zip(x, y)]
     named, models = ("here", "erm", "digits", "colour", "joint"), "abcdefg"
-    found = shift_drops.agreement(named, models, x.T, y.T)
+    found = shift_drops.agreement(named, models, shift_drops.Drawn(x.T, y.T))
     told = resampling.estimate(0, np.array(expected[1:]), confidence=0.95)
     assert found["tau"] == pytest.approx(expected[0])
     assert (found["low"], found["high"]) == pytest.approx((told.low, told.high))

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from jbias.report import plots, shift_drops, shift_plots, shift_runs
+from jbias.report import plots, shift_drops, shift_page, shift_runs
 from tests.report import shifted
 
 DRAWS = shift_drops.Draws(200, 0)
@@ -17,7 +17,7 @@ def seen(monkeypatch):
     """What each kind of figure was asked to draw, by its name."""
     found = {}
     for room, name in (
-        *((shift_plots, x) for x in ("curves", "against", "probabilities")),
+        *((shift_page, x) for x in ("curves", "against", "probabilities")),
         (plots, "curves"),
     ):
         calls = found.setdefault(f"{room.__name__.rpartition('.')[2]}.{name}", [])
@@ -33,7 +33,7 @@ def drawn(folder):
     """Captions by figure."""
     study = shift_runs.read([f"{folder}/*"])
     _, kinds = shift_drops.verdicts(study.cells, DRAWS)
-    figures = shift_plots.of(study, kinds, DRAWS)
+    figures = shift_page.figures(study, kinds, DRAWS)
     return {figure.name: figure.caption for _, figure in figures}
 
 
@@ -48,7 +48,7 @@ def test_levels_are_lines_of_drops(tmp_path, seen):
         shifted.write(tmp_path / level, level, {"id": 0.9, "ood": outside})
     shifted.write(tmp_path / "alone", "M4", {"id": 0.9, "ood": 0.5})
     assert set(drawn(tmp_path)) == {"levels_conditional"}  # One point is no curve.
-    ((frame, named),) = seen["shift_plots.curves"]
+    ((frame, named),) = seen["shift_page.curves"]
     line = "colour", "resnet18"
     assert lines(frame, "x") == {line: [0.5, 0.8, 1.0]}
     assert lines(frame, "value")[line] == pytest.approx([0, 20, 80])
@@ -67,7 +67,7 @@ def test_models_are_spots_of_seeds_by_kind(tmp_path, seen):
             tmp_path / f"{model}-0", "C0", {"id": 0.9, "ood": 0.9}, model=model
         )
     assert "in_against_out" in drawn(tmp_path)
-    ((frame, _),) = seen["shift_plots.against"]
+    ((frame, _),) = seen["shift_page.against"]
     spots = lines(frame, "outside")
     assert set(spots) == {("conditional", "cnn"), ("conditional", "resnet18")}
     assert spots["conditional", "cnn"] == pytest.approx([30, 50])
@@ -96,9 +96,9 @@ def test_probabilities_need_both_sets(tmp_path, seen):
         fine = {"id": 0.9, "ood": 0.5}
         shifted.write(tmp_path / name, level, fine, likelihood=kept, seeds=(0,))
     drawn(tmp_path)
-    ((frame, _),) = seen["shift_plots.probabilities"]
+    ((frame, _),) = seen["shift_page.probabilities"]
     found, title = lines(frame, "value"), "resnet18, colour C6"
-    assert set(found) == {(title, name) for name in shift_plots.SETS.values()}
+    assert set(found) == {(title, name) for name in shift_page.SETS.values()}
     assert found[title, "in distribution"] == pytest.approx([0.9])
     assert found[title, "out of distribution"] == pytest.approx([0.1])
 
@@ -111,7 +111,7 @@ def test_sizes_differ_in_nothing_else(tmp_path, seen):
         return drawn(tmp_path).get("sizes")
 
     def sizes():
-        frame, named = seen["shift_plots.curves"].pop()
+        frame, named = seen["shift_page.curves"].pop()
         assert named["labels"][0] == "training images" and "ticks" not in named
         return [x for (_, line), x in lines(frame, "x").items() if "out" in line]
 
@@ -132,7 +132,7 @@ def test_widths_of_one_model(tmp_path, seen):
         config["model"]["width"] = width
         path.write_text(json.dumps(config))
     assert "width of the network" in drawn(tmp_path)["widths"]
-    ((frame, named),) = seen["shift_plots.curves"]
+    ((frame, named),) = seen["shift_page.curves"]
     (line,) = (key for key in lines(frame, "x") if "out" in key[1])
     assert lines(frame, "x")[line] == [16, 64]
     assert lines(frame, "value")[line] == pytest.approx([16, 64])
@@ -142,7 +142,7 @@ def test_widths_of_one_model(tmp_path, seen):
 def test_what_does_not_fit_is_told():
     frame = pd.DataFrame({"panel": [i % 12 for i in range(20)], "line": range(20)})
     told = "Drawn are only the first 9 of 12 panels"
-    assert shift_plots.left_out(frame) == f"{told}."  # Spots are all drawn.
+    assert shift_page.left_out(frame) == f"{told}."  # Spots are all drawn.
     told += " and 12 of 20 recipes."
-    assert shift_plots.left_out(frame.assign(x=0)) == told
-    assert shift_plots.left_out(frame[:1]) == ""
+    assert shift_page.left_out(frame.assign(x=0)) == told
+    assert shift_page.left_out(frame[:1]) == ""
