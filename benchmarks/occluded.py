@@ -60,10 +60,10 @@ def measure(
 
 
 def _ways(
-    subject: networks.Network, asked: suite.Suite, images: int
+    subject: networks.FlaxNetwork, asked: suite.Suite, images: int
 ) -> tuple[dict[str, Callable[[], None]], int]:
     """Ways to show so many test images under all conditions, and how many stimuli."""
-    network = prepared_sets.place(subject, asked)
+    network = subject.bind(asked.dtype, asked.devices)
     given = prepared_sets.subsample(
         prepared_sets.prepare(subject, asked, "test", _say), images
     )
@@ -87,16 +87,17 @@ def _ways(
     return ways, len(given.index) * len(made.conditions)
 
 
-def _subject(net: nn.Module, classes: tuple[str, ...], number: int) -> networks.Network:
+def _subject(
+    net: nn.Module, classes: tuple[str, ...], number: int
+) -> networks.FlaxNetwork:
     """A network that nobody has trained."""
     name, key = f"drawn-{number}", jax.random.key(number)
     fields = dict(run=name, algorithm="basic", variant="", model="preact_resnet18")
     fields |= dict(train_data="cifar10", stage=0, seed=number, step=0, epoch=0.0)
-    return networks.Network(
+    return networks.FlaxNetwork(
         name=name,
         net=net,
         variables=jax.jit(net.init)(key, jnp.zeros((1, 32, 32, 3))),
-        apply=networks.plain_apply(net),
         classes=classes,
         space="names",
         digest=name,

@@ -113,44 +113,29 @@ class Answers(NamedTuple):
 
 def run(args: argparse.Namespace, options: Sequence[str]) -> int:
     """Audits what the arguments name; returns the exit code."""
-    from jbias.evals import loading, networks
+    from jbias.evals import command, networks
     from jbias.report import audit
 
-    out, say = epath.Path(args.out), console.logger(None)
-    paths = loading.check_arguments(args, out, ml_collections.ConfigDict())
+    call = command.Command("audited")
+    paths = networks.check_arguments(args, args.out, {})
     beside = networks.find_checkpoints(args.reference)
-    asked = _open(args, options, [*paths, *beside], say)
-    columns = _columns(asked.sources[_SET], args.attributes)
+    asked = _open(args, options, [*paths, *beside], call.say)
+    auditing = Audit(args, asked, *_columns(asked.sources[_SET], args.attributes))
     models: dict[str, list[Answers]] = {}
-    refused: list[str] = []
-
-    def refuse(why: str) -> None:
-        refused.append(f"not audited: {why}")
-        say(refused[-1])
-
-    def stop(why: str) -> None:
-        raise ValueError(f"--reference: {why}")
-
-    for one in _answered(paths, args, asked, say, refuse):
+    for one in auditing.answers(call, paths):
         models.setdefault(one.model, []).append(one)
-    reference = [*_answered(beside, args, asked, say, stop)]
+    strictly = command.Command("audited", strict="--reference")
+    reference = [*auditing.answers(strictly, beside)]
     if not models:
         raise ValueError("--checkpoint: no network could be audited; above stands why")
-    found = [
-        _audited(name, several, reference, asked, columns, args, say)
-        for name, several in models.items()
-    ]
-    for line in audit.write(found, pathlib.Path(args.out), refused):
-        say(line)
-    return 1 if refused else 0
+    of = reference, call.say
+    found = [auditing.test(name, several, *of) for name, several in models.items()]
+    for line in audit.write(found, pathlib.Path(args.out), [*call.left_out.values()]):
+        call.say(line)
+    return call.code
 
 
-def _open(
-    args: argparse.Namespace,
-    options: Sequence[str],
-    paths: Sequence[str],
-    say: Callable[[str], None],
-) -> "suite.Suite":
+def _open(args, options, paths: Sequence[str], say: Callable) -> "suite.Suite":
     """A suite of one set and one measure; ValueError, in the words of the flags."""
     from jbias.evals import suite
 
@@ -168,7 +153,7 @@ def _open(
     try:
         asked = suite.open_suite(config, lines.append)
     except ValueError as error:
-        _, absent, why = "".join(lines[-1:]).partition("not here, so not measured: ")
+        _, absent, why = "".join(lines[-1:]).partition(suite.ABSENT)
         told = why if absent else str(error)
         raise ValueError(told.replace(f"suite.sets.{_SET}", "--data")) from error
     for line in lines:
@@ -176,9 +161,24 @@ def _open(
     return asked
 
 
-def _columns(
-    source: "base.Source", wanted: Sequence[str]
-) -> tuple[dict[str, "np.ndarray"], dict[str, tuple[str, ...]], list[str]]:
+def _size(paths: Sequence[str]) -> int:
+    """The pixels that all runs were trained with, and that files are taken to want."""
+    from jbias.evals import networks
+    from jbias.models import trained
+
+    runs = [epath.Path(path) for path in paths if networks.is_trained(path)]
+    read = (trained.read_json(run / "config.json", ("size",)) for run in runs)
+    sizes = {config["size"] for config in read}
+    sizes |= {_SIZE} if len(runs) < len(paths) else set()
+    if len(sizes) > 1:
+        several = ", ".join(map(str, sorted(sizes)))
+        raise ValueError(
+            f"--size: must be given for networks of {several} pixels together"
+        )
+    return sizes.pop()
+
+
+def _columns(source: "base.Source", wanted: Sequence[str]) -> tuple[dict, dict, list]:
     """The columns asked for, or all whose values have names, their values, and notes.
 
     Equal columns count once.
@@ -187,11 +187,8 @@ def _columns(
 
     from jbias.data import base, set_options
 
-    possible = [
-        name
-        for name in source.columns
-        if name != "label" and not name.startswith("accepted_")
-    ]
+    no_attribute = lambda name: name == "label" or name.startswith("accepted_")
+    possible = [name for name in source.columns if not no_attribute(name)]
     for name in wanted:
         if name not in possible:
             known = base.did_you_mean(name, possible) if possible else "it has none"
@@ -203,21 +200,18 @@ def _columns(
     names.sort(key=lambda name: name == "attribute")
     columns, values, notes = {}, {}, []
     for name in names:
-        column = np.asarray(source.columns[name])
+        column, told = np.asarray(source.columns[name]), source.values.get(name, ())
         twin = next((n for n, c in columns.items() if np.array_equal(c, column)), None)
         if twin:
             notes.append(f"{name} is the same as {twin} in every image.")
             continue
-        told = source.values.get(name, ())
         if set_options.NO_VALUE in told:
             empty = column == told.index(set_options.NO_VALUE)
-            column = np.where(empty, -1, column)
-            notes.append(
-                f"{empty.sum():,} images without {name} have no part in its tests."
-            )
+            column, lacking = np.where(empty, -1, column), f"{empty.sum():,} images"
+            notes.append(f"{lacking} without {name} have no part in its tests.")
+        numbers = map(str, range(int(column.max(initial=-1)) + 1))
+        values[name] = tuple(told if name in source.values else numbers)
         columns[name] = column
-        count = int(column.max(initial=-1)) + 1
-        values[name] = tuple(source.values.get(name, map(str, range(count))))
     if not columns:
         raise ValueError(
             f"--data: {source.name} must have a column of attributes, got"
@@ -227,171 +221,142 @@ def _columns(
     return columns, values, notes
 
 
-def _size(paths: Sequence[str]) -> int:
-    """The pixels that all runs were trained with, and that files are taken to want."""
-    from jbias.evals import networks
-    from jbias.models import trained
+class Audit(NamedTuple):
+    """A set whose images networks are shown, and the columns that are audited."""
 
-    sizes = {
-        trained.read_json(epath.Path(path) / "config.json", ("size",))["size"]
-        if networks.is_trained(path)
-        else _SIZE
-        for path in paths
-    }
-    if len(sizes) > 1:
-        raise ValueError(
-            f"--size: must be given for networks of {', '.join(map(str, sorted(sizes)))}"
-            " pixels together"
+    args: argparse.Namespace
+    asked: "suite.Suite"
+    columns: Mapping[str, "np.ndarray"]
+    values: Mapping[str, tuple[str, ...]]
+    notes: list[str]
+
+    def answers(self, call, paths: Sequence[str]) -> Iterator[Answers]:
+        """Shows the set to networks; gives their answers, or says why there are none."""
+        from jbias.evals import decisions, runner
+
+        folder = epath.Path(self.args.out) / "networks"
+        for network in call.load(paths, self.args):
+            name, lacking = network.name, None
+            with call.leaving_out(name):
+                lacking = runner.run_suite(network, self.asked, folder, call.say)
+            if lacking:
+                call.leave_out(name, "; ".join(lacking))
+            if lacking != []:
+                continue
+            call.done.append(name)
+            described = folder / name / "measures" / f"{_MEASURE}@{_SET}.json"
+            classes = json.loads(described.read_text())["classes"]
+            path = folder / name / "decisions" / _SET / f"{_MEASURE}.parquet"
+            decided = decisions.read_conditions(path)[""]
+            model = _model(network, self.args.apart)
+            yield Answers(model, name, decided, tuple(classes))
+
+    def test(
+        self, name: str, several: Sequence[Answers], reference: Sequence[Answers], say
+    ) -> "audit.Audited":
+        """Tests every candidate on one model, by the images that all networks answer."""
+        import numpy as np
+
+        from jbias.data import tables
+        from jbias.evals import attribute_audit, attribute_reliance
+        from jbias.report import audit
+
+        args, source, notes = self.args, self.asked.sources[_SET], self.notes
+        each = [one.decided.columns["index"] for one in (*several, *reference)]
+        index = functools.reduce(np.intersect1d, each)
+        if len(index) < len(source):
+            shown = f"{len(index):,} of {len(source):,} images of the set are shown."
+            notes = [*notes, shown]
+        label = np.asarray(source.columns["label"])[index]
+        columns = {key: column[index] for key, column in self.columns.items()}
+        classes = tuple(map(tables.readable, source.classes))
+        answers = _stacked(several, index)
+        against = _stacked(reference, index)["correct"] if reference else None
+        drawn, tested = dict(draws=args.draws, seed=args.seed), {}
+        with console.progress_bar(f"{name}: testing", len(columns)) as tell:
+            for key, column in columns.items():
+                tested[key] = attribute_reliance.measure(
+                    *(answers["correct"], label, column),
+                    against=against,
+                    names=(classes, self.values[key]),
+                    kinds=args.kinds,
+                    **drawn,
+                )
+                tell(len(tested), 0)
+        say(f"{name}: {len(columns)} attribute{'s' * (len(columns) != 1)} tested")
+        levels = dict(tau=args.tau / 100, alpha=args.alpha)
+        ranked = attribute_audit.rank_candidates(
+            *(answers["correct"], label, columns, tested), against=against, **levels
         )
-    return sizes.pop()
+        made = audit.Audited(
+            model=name,
+            networks=tuple(one.network for one in several),
+            reference=tuple(one.network for one in reference),
+            dataset=source.name,
+            classes=classes,
+            answers=tuple(map(tables.readable, several[0].classes)),
+            index=index,
+            label=label,
+            columns=columns,
+            values=self.values,
+            **answers,
+            candidates=ranked,
+            examples={},
+            notes=notes,
+            **levels,
+            **drawn,
+        )
+        return dataclasses.replace(made, examples=dict(self.examples(made)))
+
+    def examples(
+        self, found: "audit.Audited"
+    ) -> Iterator[tuple[str, "audit.Examples"]]:
+        """Pairs of images whose decisions flip, of each attribute that the page shows."""
+        import numpy as np
+
+        from jbias.evals import attribute_audit, prepared_sets
+        from jbias.report import audit
+
+        hurt, label = {one.name for one in found.shown}, found.label
+        for one in found.shown if self.args.pairs else ():
+            others = {key: c for key, c in found.columns.items() if key != one.name}
+            first = [column for key, column in others.items() if key in hurt]
+            column = found.columns[one.name]
+            side = attribute_audit.agreement(one.result, one.kind, label, column)
+            pairs = attribute_audit.flipping_pairs(
+                *(found.correct[0], found.likelihood[0], side, label),
+                np.array([*others.values()]).reshape(-1, len(label)),
+                self.args.pairs,
+                first=np.array(first).reshape(-1, len(label)),
+            )
+            if pairs:
+                numbers = [pair.agrees for pair in pairs] + [p.disagrees for p in pairs]
+                index = found.index[numbers].astype(np.int32)
+                few = prepared_sets.select(self.asked, _SET, index)
+                images = prepared_sets.read_images(self.asked, few)
+                yield one.name, audit.Examples(pairs, *np.split(images, 2))
 
 
-def _answered(
-    paths: Sequence[str],
-    args: argparse.Namespace,
-    asked: "suite.Suite",
-    say: Callable[[str], None],
-    refuse: Callable[[str], None],
-) -> Iterator[Answers]:
-    """Shows the set to each network; gives its answers, or says why there are none."""
-    from jbias.evals import decisions, loading, networks, runner
-
-    folder = epath.Path(args.out) / "networks"
-    for name, subject, why in loading.open_networks(paths, args, say):
-        if subject:
-            try:
-                why = "; ".join(runner.run_suite(subject, asked, folder, say))
-            except loading.NETWORK_ERRORS as error:
-                why = f"{name}: {networks.describe_error(error)}"
-        if why:
-            refuse(why)
-            continue
-        described = folder / name / "measures" / f"{_MEASURE}@{_SET}.json"
-        classes = json.loads(described.read_text())["classes"]
-        path = folder / name / "decisions" / _SET / f"{_MEASURE}.parquet"
-        decided = decisions.read_conditions(path)[""]
-        yield Answers(_model(subject, args.apart), name, decided, tuple(classes))
-
-
-def _model(subject: "networks.Network", apart: bool) -> str:
+def _model(network: "networks.Network", apart: bool) -> str:
     """The name of the model that a network is of: the seeds of one run are one model."""
-    if apart or not subject.is_trained:
-        return subject.name
-    where = epath.Path(subject.about["path"]).name
-    run = subject.fields["run"]
+    if apart or "config" not in network.about:
+        return network.name
+    where, run = epath.Path(network.about["path"]).name, network.fields["run"]
     return where if where == run else f"{where} {run}"
 
 
-def _audited(
-    name: str,
-    several: Sequence[Answers],
-    reference: Sequence[Answers],
-    asked: "suite.Suite",
-    given: tuple[Mapping[str, "np.ndarray"], Mapping[str, tuple[str, ...]], list[str]],
-    args: argparse.Namespace,
-    say: Callable[[str], None],
-) -> "audit.Audited":
-    """Tests every candidate on one model, by the images that all its networks answer."""
-    import numpy as np
-
-    from jbias.data import tables
-    from jbias.evals import attribute_audit, attribute_reliance
-    from jbias.report import audit
-
-    source, (columns, values, notes) = asked.sources[_SET], given
-    each = [one.decided.columns["index"] for one in (*several, *reference)]
-    index = functools.reduce(np.intersect1d, each)
-    if len(index) < len(source):
-        shown = f"{len(index):,} of {len(source):,} images of the set are shown."
-        notes = [*notes, shown]
-    label = np.asarray(source.columns["label"])[index]
-    columns = {key: column[index] for key, column in columns.items()}
-    classes = tuple(map(tables.readable, source.classes))
-    answers = _stacked(several, index)
-    correct, tau = answers["correct"], args.tau / 100
-    against = _stacked(reference, index)["correct"] if reference else None
-    tested = {}
-    with console.progress_bar(f"{name}: testing", len(columns)) as tell:
-        for key, column in columns.items():
-            tested[key] = attribute_reliance.measure(
-                *(correct, label, column),
-                against=against,
-                names=(classes, values[key]),
-                kinds=args.kinds,
-                draws=args.draws,
-                seed=args.seed,
-            )
-            tell(len(tested), 0)
-    say(f"{name}: {len(columns)} attribute{'s' * (len(columns) != 1)} tested")
-    of = correct, label, columns, tested
-    made = audit.Audited(
-        model=name,
-        networks=tuple(one.network for one in several),
-        reference=tuple(one.network for one in reference),
-        dataset=source.name,
-        classes=classes,
-        answers=tuple(map(tables.readable, several[0].classes)),
-        index=index,
-        label=label,
-        columns=columns,
-        values=values,
-        **answers,
-        candidates=attribute_audit.rank_candidates(
-            *of, against=against, tau=tau, alpha=args.alpha
-        ),
-        examples={},
-        notes=notes,
-        tau=tau,
-        **{key: getattr(args, key) for key in ("alpha", "draws", "seed")},
-    )
-    examples = dict(_examples(made, asked, args.pairs))
-    return dataclasses.replace(made, examples=examples)
-
-
-def _stacked(
-    several: Sequence[Answers], index: "np.ndarray"
-) -> dict[str, "np.ndarray"]:
+def _stacked(several: Sequence[Answers], index: "np.ndarray") -> dict[str, Any]:
     """The answers of several networks to the same images, a row each."""
     import numpy as np
 
     found = []
     for one in several:
-        known, prediction = one.decided.columns, one.decided.prediction
-        rows = np.searchsorted(known["index"], index)
-        each = dict(prediction=prediction, correct=prediction == known["label"])
-        each |= {key: known[key] for key in ("likelihood", "confidence")}
+        decided = one.decided
+        rows = np.searchsorted(decided.columns["index"], index)
+        each = dict(prediction=decided.prediction, correct=decided.right)
+        each |= {key: decided.columns[key] for key in ("likelihood", "confidence")}
         found.append({key: column[rows] for key, column in each.items()})
     return {key: np.stack([one[key] for one in found]) for key in found[0]}
-
-
-def _examples(
-    found: "audit.Audited", asked: "suite.Suite", count: int
-) -> Iterator[tuple[str, "audit.Examples"]]:
-    """Pairs of images whose decisions flip, for each attribute that the page shows."""
-    import numpy as np
-
-    from jbias.evals import attribute_audit, prepared_sets
-    from jbias.report import audit
-
-    hurt = {one.name for one in found.shown}
-    for one in found.shown if count else ():
-        column, n = found.columns[one.name], len(found.label)
-        others = {key: c for key, c in found.columns.items() if key != one.name}
-        bugs = [column for key, column in others.items() if key in hurt]
-        pairs = attribute_audit.flipping_pairs(
-            *(found.correct[0], found.likelihood[0]),
-            attribute_audit.agreement(one.result, one.kind, found.label, column),
-            found.label,
-            np.array([*others.values()]).reshape(-1, n),
-            count,
-            first=np.array(bugs).reshape(-1, n),
-        )
-        if pairs:
-            numbers = [pair.agrees for pair in pairs] + [p.disagrees for p in pairs]
-            index = found.index[numbers].astype(np.int32)
-            few = prepared_sets.select(asked, _SET, index)
-            agrees, disagrees = np.split(prepared_sets.read_images(asked, few), 2)
-            yield one.name, audit.Examples(pairs, agrees, disagrees)
 
 
 if __name__ == "__main__":

@@ -29,17 +29,16 @@ from collections.abc import Sequence
 from etils import epath
 
 from jbias import config as jc
-from jbias.runtime import cli, console, files
+from jbias.runtime import cli, files
 
-# Of what need not be known to be given, once it is known not to be ignored.
+# Flags that say nothing, by what is asked for.
+_IGNORED = {
+    "--checkpoint": ("once", "interval"),
+    "--follow and --suite": ("step", *cli.FILE_FLAGS),
+    "--follow alone": ("only", "out", "step", *cli.FILE_FLAGS),
+}
+# Of flags that need not be given, once it is known that none is ignored.
 _DEFAULTS = {"once": False, "interval": 10.0, "only": (), "out": "measured"}
-# What is not looked at, and with what.
-_IGNORED = (
-    (("once", "interval"), "--checkpoint"),
-    (("step", *cli.FILE_FLAGS), "--follow and --suite"),
-    (("only", "out", "step", *cli.FILE_FLAGS), "--follow alone"),
-)
-_HEADS = "--checkpoint names linear layers alone"
 _NAMED = 8  # Networks that the last line names.
 
 
@@ -50,31 +49,24 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser().error("give one of --checkpoint and --follow")
     if (args.checkpoint or changes) and not args.suite:
         parser().error("--suite is missing, e.g. --suite=jbias:suites/biases")
-    for names, where in _IGNORED:
-        given = [name for name in names if getattr(args, name) is not None]
-        if where == _kind(args) and given:
-            parser().error(f"--{given[0]} says nothing with {where}; leave it out")
+    where = f"--follow {'and --suite' if args.suite else 'alone'}"
+    where = "--checkpoint" if args.checkpoint else where
+    for name in _IGNORED[where]:
+        if getattr(args, name) is not None:
+            parser().error(f"--{name} says nothing with {where}; leave it out")
     for name, value in _DEFAULTS.items():
         if getattr(args, name) is None:
             setattr(args, name, value)
-    return cli.run(lambda: _work(args, changes), stopped="goes on")
+    work = measure if args.suite else _evaluate
+    return cli.run(lambda: work(args, changes), stopped="goes on")
 
 
-def _work(args: argparse.Namespace, changes: Sequence[str]) -> int:
-    if args.suite:
-        return measure(args, changes)
+def _evaluate(args: argparse.Namespace, _: Sequence[str]) -> int:
     from jbias.training import evaluator
 
-    evaluator.follow(
-        args.follow, interval=args.interval, once=args.once, devices=args.devices
-    )
+    how = dict(interval=args.interval, once=args.once, devices=args.devices)
+    evaluator.follow(args.follow, **how)
     return 0
-
-
-def _kind(args: argparse.Namespace) -> str:
-    if args.checkpoint:
-        return "--checkpoint"
-    return "--follow and --suite" if args.suite else "--follow alone"
 
 
 def parser() -> cli.Parser:
@@ -82,41 +74,26 @@ def parser() -> cli.Parser:
     made = cli.Parser("evaluate", __doc__)
     add = made.add_argument
     cli.add_suite_flags(made)
-    add(
-        "--out",
-        metavar="DIR",
-        help="with --suite: where the networks' folders are (default: measured)",
-    )
-    add(
-        "--follow",
-        metavar="WORKDIR",
-        help="a run under way: evaluates, or with --suite measures, what it saves",
-    )
-    add(
-        "--once",
-        action="store_true",
-        default=None,
-        help="with --follow: takes what is there, and does not wait for more",
-    )
-    add(
-        "--interval",
-        type=cli.positive,
-        metavar="SECONDS",
-        help="with --follow: between looks at the checkpoints (default: 10)",
-    )
+    what = "with --suite: where the networks' folders are (default: measured)"
+    add("--out", metavar="DIR", help=what)
+    what = "a run under way: evaluates, or with --suite measures, what it saves"
+    add("--follow", metavar="WORKDIR", help=what)
+    what = "with --follow: takes what is there, and does not wait for more"
+    add("--once", action="store_true", default=None, help=what)
+    what = "with --follow: between looks at the checkpoints (default: 10)"
+    add("--interval", type=cli.positive, metavar="SECONDS", help=what)
     return made
 
 
 def measure(args: argparse.Namespace, changes: Sequence[str]) -> int:
     """Measures what the arguments name; returns the exit code."""
-    from jbias.evals import loading, networks, runner, suite
+    from jbias.evals import command, networks, runner, suite
 
-    out = epath.Path(args.out)
-    say = console.logger(None)
+    out, call = epath.Path(args.out), command.Command("measured")
     config = jc.load(args.suite, changes, flag="suite")
     if args.devices:
         config.run.devices = args.devices
-    paths = loading.check_arguments(args, out, config)
+    paths = networks.check_arguments(args, args.out, config)
     if args.follow and files.is_remote(args.follow):
         raise ValueError(
             f"--follow: with --suite must be a local directory, got {args.follow}; leave "
@@ -125,40 +102,37 @@ def measure(args: argparse.Namespace, changes: Sequence[str]) -> int:
         )
     if args.follow and not (epath.Path(args.follow) / "config.json").exists():
         raise ValueError(f"--follow: {args.follow} is no run (no config.json)")
-    asked = suite.open_suite(config, say, only=args.only)
-    opened = (
-        loading.follow_run(args, say)
-        if args.follow
-        else loading.open_networks(paths, args, say, asked.run["step"])
-    )
-    done, partly, failed = [], [], []
-    for name, subject, refused in opened:
-        into = failed
-        if subject:
-            try:
-                lacking = runner.run_suite(
-                    subject, asked, out, say, whole=not args.only
-                )
-            except loading.NETWORK_ERRORS as error:
-                refused = f"{name}: {networks.describe_error(error)}"
-                # The folder is another's, or holds what was measured otherwise.
-                lacking = None if isinstance(error, ValueError) else [refused]
-            if lacking is not None:
-                records = (out / name / "evals").glob("*.jsonl")
-                into = done if not lacking else partly if any(records) else failed
-        if refused:
-            say(f"not measured: {refused}")
-        into.append(name)
-    if not (done or partly or failed):
-        why = f"{args.follow} holds no checkpoint yet" if args.follow else _HEADS
-        say(f"not measured: {why}")
-    say(_summary(len(done), partly, failed, out))
-    return 2 if not (done or partly) else 1 if partly or failed else 0
+    asked = suite.open_suite(config, call.say, only=args.only)
+    opened = call.load(paths, args, asked.run["step"])
+    if args.follow:
+        opened = networks.follow(args, call.say, call.leave_out)
+    partly = []
+    for network in opened:
+        name, ours = network.name, True
+        try:
+            of = network, asked, out, call.say
+            lacking = runner.run_suite(*of, whole=not args.only)
+        except networks.NETWORK_ERRORS as error:
+            lacking = [f"{name}: {networks.describe_error(error)}"]
+            call.leave_out(name, *lacking)
+            # The folder is another's, or holds what was measured otherwise.
+            ours = not isinstance(error, ValueError)
+        if lacking:
+            call.left_out.setdefault(name, lacking[0])
+        if not lacking or ours and any((out / name / "evals").glob("*.jsonl")):
+            call.done.append(name)
+            partly += [name] * bool(lacking)
+    if not (call.done or call.left_out):
+        empty = f"{args.follow} holds no checkpoint yet"
+        heads = "--checkpoint names linear layers alone"
+        call.say(f"not measured: {empty if args.follow else heads}")
+    failed = [name for name in call.left_out if name not in call.done]
+    call.say(_summary(len(call.done), partly, failed, out))
+    return call.code
 
 
-def _summary(done: int, partly: list[str], failed: list[str], out: epath.Path) -> str:
+def _summary(count: int, partly: list[str], failed: list[str], out: epath.Path) -> str:
     """How many were measured, and which were not; why has been told of each."""
-    count = done + len(partly)
     line = f"measured {count} network{'' if count == 1 else 's'} in {out}"
     if partly:
         line += f", {len(partly)} of them in part ({_listed(partly)})"

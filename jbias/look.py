@@ -28,10 +28,9 @@ drawn, or arguments are wrong; 130 stopped. Standard error says why.
 
 import argparse
 import collections
-import contextlib
 import inspect
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import ml_collections
@@ -48,9 +47,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     args, changes = cli.parse(parser(), argv, "suite", jc.check)
     if not args.suite:
         parser().error("--suite is missing, e.g. --suite=jbias:suites/distortion")
-    given = [name for name in _OF_NETWORKS if getattr(args, name) is not None]
-    if given and not args.checkpoint:
-        parser().error(f"--{given[0]} says nothing without --checkpoint; leave it out")
+    for name in () if args.checkpoint else _OF_NETWORKS:
+        if getattr(args, name) is not None:
+            parser().error(f"--{name} says nothing without --checkpoint; leave it out")
     args.only, args.set = args.only or (), args.set or ()
     args.seeds = 1 if args.seeds is None else args.seeds
     args.maps = 256 if args.maps is None else args.maps
@@ -88,34 +87,18 @@ def parser() -> cli.Parser:
 class Look(NamedTuple):
     """What is drawn of a suite, and where it goes."""
 
+    call: "command.Command"
     suite: "suite.Suite"
     rows: Mapping[str, "np.ndarray"]  # Numbers of images, by set.
     sets: tuple[str, ...]  # Whose saliency is drawn.
     site: str
     maps: int
     out: epath.Path
-    log: Callable[[str], None]
-    drawn: list[str]
-    omitted: list[str]
 
     @property
     def tasks(self) -> list["suite.Task"]:
         """All measures that show images of their own making, or as they are."""
         return [task for task in self.suite.tasks() if not task.measure.inside]
-
-    def refuse(self, what: str, why: str) -> None:
-        self.log(f"not drawn: {what}: {why}")
-        self.omitted.append(what)
-
-    @contextlib.contextmanager
-    def leaving_out(self, what: str) -> Iterator[None]:
-        """Goes on without what a network cannot give."""
-        from jbias.evals import loading, networks
-
-        try:
-            yield
-        except loading.NETWORK_ERRORS as error:
-            self.refuse(what, networks.describe_error(error))
 
     def write(self, name: str, fig: "mpl_figure.Figure") -> None:
         """Keeps a figure in all formats."""
@@ -126,15 +109,28 @@ class Look(NamedTuple):
         path.write_bytes(plots.to_png(fig))
         path.with_suffix(".svg").write_text(plots.to_svg(fig))
         path.with_suffix(".pdf").write_bytes(plots.to_pdf(fig))
-        self.log(f"drawn: {path}")
-        self.drawn.append(name)
+        self.call.say(f"drawn: {path}")
+        self.call.done.append(name)
 
-    def sheet(self, name: str, task: "suite.Task", pictures, more: str = "") -> None:
-        """Draws and keeps a row an image of the task's set, a column a condition."""
+    def sheet(self, name: str, title: str, task: "suite.Task", *of) -> None:
+        """Draws a row an image of the task's set, a column a condition, and keeps it."""
         from jbias.report import image_sheets
 
-        names, title = self.names(task.dataset), f"{task.name}{more}"
+        pictures = self.pictures(task, *of)
+        names = self.names(task.dataset)
         self.write(name, image_sheets.draw(pictures, names, title=title))
+
+    def pictures(
+        self, task: "suite.Task", conditions: Sequence[str], bound=None, few=None
+    ) -> dict[str, "np.ndarray"]:
+        """What conditions make of a set's images.
+
+        bound, few: the network that has a part in it, and the images that it answers.
+        """
+        from jbias.evals import prepared_sets
+
+        few, bound = few or self.subset(task.dataset), bound or prepared_sets.NO_NETWORK
+        return prepared_sets.condition_images(self.suite, task, bound, conditions, few)
 
     def subset(self, dataset: str, given=None) -> "prepared_sets.PreparedSet":
         """The images that are drawn of a set, before a network or before none."""
@@ -142,27 +138,14 @@ class Look(NamedTuple):
 
         return prepared_sets.select(self.suite, dataset, self.rows[dataset], given)
 
-    def pictures(
-        self, task: "suite.Task", conditions: Sequence[str]
-    ) -> dict[str, "np.ndarray"]:
-        """What conditions that no network has a part in make of a set's images."""
-        from jbias.evals import prepared_sets
-
-        of = prepared_sets.NO_NETWORK, conditions, self.subset(task.dataset)
-        return prepared_sets.condition_images(self.suite, task, *of)
-
     def names(self, dataset: str) -> list[str]:
         """What rows are called: the image's number in its set, and its class."""
-        import numpy as np
-
         from jbias.data import tables
 
-        source = self.suite.sources[dataset]
-        labels = np.asarray(source.columns["label"])[self.rows[dataset]]
-        return [
-            f"{i} {tables.readable(source.classes[k]) if k >= 0 else ''}".strip()
-            for i, k in zip(self.rows[dataset], labels)
-        ]
+        source, rows = self.suite.sources[dataset], self.rows[dataset]
+        classes = [*map(tables.readable, source.classes), ""]  # -1 is none.
+        labels = source.columns["label"][rows]
+        return [f"{i} {classes[k]}".strip() for i, k in zip(rows, labels, strict=True)]
 
 
 class NetworkDrawings(NamedTuple):
@@ -175,42 +158,36 @@ class NetworkDrawings(NamedTuple):
 
 def run(args: argparse.Namespace, changes: Sequence[str]) -> int:
     """Draws what the arguments name; returns the exit code."""
-    from jbias.evals import loading, suite
+    from jbias.evals import command, networks, suite
 
-    out, say = epath.Path(args.out), console.logger(None)
+    call = command.Command("drawn")
     config = jc.load(args.suite, changes, flag="suite")
     _narrow(config, args.set, args.only)
     with config.unlocked():
         config.run.gib = 0.0  # Few images are shown: they are read from their files.
         config.run.devices = args.devices or config.run.get("devices", 0)
-    paths = loading.check_arguments(args, out, config)
-    look = _look(args, suite.open_suite(config, say, only=args.only), out, say)
+    paths = networks.check_arguments(args, args.out, config)
+    look = _look(args, suite.open_suite(config, call.say, only=args.only), call)
     _without_networks(look, bool(paths))
     found: list[NetworkDrawings] = []
     seeds = collections.Counter()
-    opened = loading.open_networks(paths, args, say, look.suite.run["step"])
-    for name, subject, refused in opened:
-        if refused:
-            look.refuse(name, refused.removeprefix(f"{name}: "))
-            continue
-        key = subject.about["path"], subject.fields["run"]
+    for network in call.load(paths, args, look.suite.run["step"]):
+        key = network.about["path"], network.fields["run"]
         seeds[key] += 1
         if not args.seeds or seeds[key] <= args.seeds:
-            with look.leaving_out(subject.name):
-                found.append(_of_network(look, subject))
+            with call.leaving_out(network.name):
+                found.append(_of_network(look, network))
     _saliency(look, found)
-    omitted = f"; {len(look.omitted)} not, see above" if look.omitted else ""
-    say(f"drew {len(look.drawn)} figures in {out}{omitted}")
-    return 2 if not look.drawn else 1 if look.omitted else 0
+    omitted = f"; {len(call.left_out)} not, see above" if call.left_out else ""
+    call.say(f"drew {len(call.done)} figures in {look.out}{omitted}")
+    return call.code
 
 
 def _narrow(
     config: ml_collections.ConfigDict, wanted: Sequence[str], only: Sequence[str]
 ) -> None:
     """Leaves the sets that are wanted; ValueError for one that no measure is shown on."""
-    measures = [
-        one for name, one in config.measures.items() if not only or name in only
-    ]
+    measures = [x for name, x in config.measures.items() if not only or name in only]
     known = dict.fromkeys(name for one in measures for name in one.get("sets", ()))
     for name in wanted:
         jc.check_known("--set", name, known)
@@ -218,7 +195,7 @@ def _narrow(
         one.sets = tuple(name for name in one.get("sets", ()) if name in wanted)
 
 
-def _look(args, asked: "suite.Suite", out: epath.Path, say) -> Look:
+def _look(args, asked: "suite.Suite", call: "command.Command") -> Look:
     import numpy as np
 
     from jbias.evals import occlusion
@@ -228,61 +205,52 @@ def _look(args, asked: "suite.Suite", out: epath.Path, say) -> Look:
     least = min(sizes, key=sizes.get)
     count = min(args.images, sizes[least])
     if count < args.images:
-        say(f"--images: {least} has {count} images, so {count} of each set are drawn")
+        told = f"{least} has {count} images, so {count} of each set are drawn"
+        call.say(f"--images: {told}")
     rows = {name: np.linspace(0, n - 1, count).round() for name, n in sizes.items()}
     usual = inspect.signature(occlusion.make).parameters["site"].default
-    sites = (
-        options.get("site", usual)
-        for name, options in asked.config["measures"].items()
-        if options.get("probe", name) == "occlusion"
-    )
+    measures = asked.config["measures"].items()
+    salient = (x for name, x in measures if x.get("probe", name) == "occlusion")
+    sites = (options.get("site", usual) for options in salient)
     return Look(
+        call=call,
         suite=asked,
         rows={name: row.astype(np.int32) for name, row in rows.items()},
         sets=args.set or tuple(name for name, _ in often.most_common(1)),
         site=args.site or next(sites, usual),
         maps=args.maps,
-        out=out,
-        log=say,
-        drawn=[],
-        omitted=[],
+        out=epath.Path(args.out),
     )
 
 
-def _of_network(look: Look, subject: "networks.Network") -> NetworkDrawings:
+def _of_network(look: Look, network: "networks.Network") -> NetworkDrawings:
     """Looks into a network, and draws the sheets that it has a part in."""
     from jbias.evals import prepared_sets
 
-    short, name = _names(subject)
-    network = prepared_sets.place(subject, look.suite)
+    (short, name), call, asked = _names(network), look.call, look.suite
+    bound = network.bind(asked.dtype, asked.devices)
     wanted = [(dataset, False) for dataset in look.rows]
-    found, lacking = prepared_sets.prepare_all(subject, look.suite, wanted, look.log)
+    found, lacking = prepared_sets.prepare_all(network, asked, wanted, call.say)
     prepared = {dataset: given for (dataset, _), given in found.items()}
     for why in lacking:
-        look.refuse(name, why)
+        call.leave_out(f"{name}: {why}", f"{name}: {why}")
     seen, means = {}, {}
     for dataset in (dataset for dataset in look.sets if dataset in prepared):
-        with look.leaving_out(f"{name}: saliency@{dataset}"):
-            of = (look, network, name, dataset, prepared[dataset])
-            seen[dataset], means[dataset] = _seen(*of)
+        with call.leaving_out(f"{name}: saliency@{dataset}"):
+            of = bound, f"{name}: maps", dataset, prepared[dataset]
+            seen[dataset], means[dataset] = _seen(look, *of)
     for task in (task for task in look.tasks if task.dataset in prepared):
         few = look.subset(task.dataset, prepared[task.dataset])
-        made = look.suite.make_probe(*task, few.classes)
-        moved = [
-            condition for condition in made.conditions if made.steps.get(condition)
-        ]
-        if moved:
-            pictures = {}
-            with look.leaving_out(f"{name}: {task.name}"):
-                prepared_sets.check_gradients(task.measure.probe, made, few)
-                of = (look.suite, task, network, moved, few)
-                pictures = prepared_sets.condition_images(*of)
-            if pictures:
-                look.sheet(f"{subject.name}/{task.name}", task, pictures, f", {name}")
+        made = asked.make_probe(*task, few.classes)
+        if moved := [one for one in made.conditions if made.steps.get(one)]:
+            with call.leaving_out(f"{name}: {task.name}"):
+                prepared_sets.check_needs(task.measure.probe, made, bound, few)
+                where, title = f"{network.name}/{task.name}", f"{task.name}, {name}"
+                look.sheet(where, title, task, moved, bound, few)
     return NetworkDrawings((short, name), seen, means)
 
 
-def _seen(look: Look, network: "predict.BoundNetwork", label: str, dataset: str, given):
+def _seen(look: Look, bound: "predict.Bound", title: str, dataset: str, given):
     """The maps of the images that are drawn, and the mean of many, or None.
 
     Decisions are by the first rule of how the set is answered. ValueError for a site that
@@ -296,9 +264,9 @@ def _seen(look: Look, network: "predict.BoundNetwork", label: str, dataset: str,
 
     few = look.subset(dataset, given)
     batches = [*prepared_sets.device_batches(look.suite, few)]
-    maps = np.concatenate([*grad_cam.batch_maps(network, batches, look.site)])
+    maps = np.concatenate([*grad_cam.batch_maps(bound, batches, look.site)])
     rule = next(iter(few.rules.values()))
-    found = predict.run_probe(network, probes.make_plain(), batches, {"": rule})[""]
+    found = predict.run_probe(bound, probes.make_plain(), batches, {"": rule})[""]
     names = [tables.readable(few.classes[k]) for k in found["prediction"]]
     right = found["prediction"] == few.columns["label"]
     seen = image_sheets.Seen(maps, names, found["confidence"], right)
@@ -307,8 +275,8 @@ def _seen(look: Look, network: "predict.BoundNetwork", label: str, dataset: str,
     some = prepared_sets.subsample(given, look.maps)
     batches = prepared_sets.device_batches(look.suite, some)
     total, count, empty = 0.0, 0, 0
-    with console.count_images(look.log, f"{label}: maps", len(some.index)) as (tell, _):
-        for maps in grad_cam.batch_maps(network, batches, look.site):
+    with console.count_images(look.call.say, title, len(some.index)) as (tell, _):
+        for maps in grad_cam.batch_maps(bound, batches, look.site):
             total = total + maps.sum(0, dtype=np.float64)
             count += len(maps)
             empty += int((maps.max((1, 2)) == 0).sum())
@@ -325,35 +293,35 @@ def _saliency(look: Look, found: Sequence[NetworkDrawings]) -> None:
     named = {one.names[short.count(one.names[0]) > 1]: one for one in found}
     for dataset in look.sets:
         seen = {n: one.seen[dataset] for n, one in named.items() if dataset in one.seen}
-        if seen:
-            title = f"Grad-CAM at {look.site}, {dataset}"
-            few, names = look.subset(dataset), look.names(dataset)
-            images = prepared_sets.read_images(look.suite, few) / 255
-            fig = image_sheets.saliency(images, names, seen, title=title)
-            look.write(f"saliency@{dataset}", fig)
-        if seen and look.maps:
-            title = f"Mean of Grad-CAM at {look.site}, {dataset}"
+        if not seen:
+            continue
+        of = f"Grad-CAM at {look.site}, {dataset}"
+        images = prepared_sets.read_images(look.suite, look.subset(dataset)) / 255
+        fig = image_sheets.saliency(images, look.names(dataset), seen, title=of)
+        look.write(f"saliency@{dataset}", fig)
+        if look.maps:
             means = {name: named[name].mean[dataset] for name in seen}
-            fig = image_sheets.mean_maps(means, title=title)
+            fig = image_sheets.mean_maps(means, title=f"Mean of {of}")
             look.write(f"mean_saliency@{dataset}", fig)
 
 
-def _names(subject: "networks.Network") -> tuple[str, str]:
+def _names(network: "networks.Network") -> tuple[str, str]:
     """Method/model and seed, and the same with the run's folder."""
-    if not subject.is_trained:
-        return subject.name, subject.name
-    fields = subject.fields
+    if "config" not in network.about:
+        return network.name, network.name
+    fields = network.fields
     method = fields["variant"] or fields["algorithm"]
     name = f"{method}/{fields['model']} seed {fields['seed']}"
-    return name, f"{epath.Path(subject.about['path']).name} {name}"
+    return name, f"{epath.Path(network.about['path']).name} {name}"
 
 
 def _without_networks(look: Look, networks: bool) -> None:
     """Draws all that no network has a part in."""
     plain: dict[str, list] = {}
+    say = look.call.say
     for task in look.suite.tasks():
         if task.measure.inside:
-            look.log(f"no sheet: {task.name}: shows images as they are")
+            say(f"no sheet: {task.name}: shows images as they are")
     for task in look.tasks:
         made = look.suite.make_probe(*task)
         if set(made.conditions) == {""}:
@@ -361,38 +329,28 @@ def _without_networks(look: Look, networks: bool) -> None:
             continue
         moved = [name for name in made.conditions if made.steps.get(name)]
         if moved and not networks:
-            look.log(
-                f"{task.name}: without {_listed(moved)}, made by a network; give --checkpoint"
-            )
+            more = f" and {len(moved) - 2} more" if len(moved) > 2 else ""
+            what = f"{', '.join(moved[:2])}{more}"
+            say(f"{task.name}: without {what}, made by a network; give --checkpoint")
         still = [name for name in made.conditions if name not in moved]
         if set(still) - {""}:
-            look.sheet(task.name, task, look.pictures(task, still))
+            look.sheet(task.name, task.name, task, still)
     for name, tasks in plain.items():
         look.write(name, _as_they_are(look, name, tasks))
 
 
 def _as_they_are(look: Look, name: str, tasks: Sequence["suite.Task"]):
     """A column a set; what their images are stands below where sets differ in that."""
-    from jbias.evals import prepared_sets
     from jbias.report import image_sheets
 
-    columns = {
-        task.dataset: look.pictures(task, [""])[prepared_sets.UNCHANGED]
-        for task in tasks
-    }
+    made = {task.dataset: look.pictures(task, [""]) for task in tasks}
+    columns = {dataset: next(iter(one.values())) for dataset, one in made.items()}
     names = {dataset: look.names(dataset) for dataset in columns}
     first, *others = names.values()
     if all(one == first for one in others):
         return image_sheets.draw(columns, first, title=name)
-    notes = {
-        set_: [image_sheets.Note((n,)) for n in each] for set_, each in names.items()
-    }
+    notes = {x: [image_sheets.Note((n,)) for n in each] for x, each in names.items()}
     return image_sheets.draw(columns, notes=notes, title=name)
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - 2} more" if len(names) > 2 else ""
-    return ", ".join(names[:2]) + more
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ or arguments are wrong; 130 or 143 stopped with all work saved.
 
 import argparse
 import functools
+import itertools
 import sys
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -39,30 +40,21 @@ def parser() -> cli.Parser:
     """The command line."""
     made = cli.Parser("study", __doc__)
     add = made.add_argument
-    add(
-        "--config",
-        action="append",
-        metavar="FILE:ARGUMENTS",
-        help="the recipe, as for jbias.main, without shift; may be given several times",
-    )
+    what = "the recipe, as for jbias.main, without shift; may be given several times"
+    add("--config", action="append", metavar="FILE:ARGUMENTS", help=what)
     several = functools.partial(cli.add_names, made)
-    several(
-        "--models", (), "networks to train each recipe with (default: the recipe's own)"
-    )
-    several(
-        "--attributes", ("attribute",), "columns of the data set (default: attribute)"
-    )
+    what = "networks to train each recipe with (default: the recipe's own)"
+    several("--models", (), what)
+    what = "columns of the data set (default: attribute)"
+    several("--attributes", ("attribute",), what)
     what = (
         "such as M4,C6; a letter is all of its kind, `only` trains on each value alone "
         "(default: M,C,J)"
     )
     several("--levels", ("M", "C", "J"), what)
     add("--workdir", default="runs/study", metavar="DIR", help="(default: %(default)s)")
-    add(
-        "--dry-run",
-        action="store_true",
-        help="tells which networks there are and how far each is, and trains none",
-    )
+    what = "tells which networks there are and how far each is, and trains none"
+    add("--dry-run", action="store_true", help=what)
     return made
 
 
@@ -96,39 +88,38 @@ def run(args: argparse.Namespace, changes: Sequence[str]) -> int:
         return 1 if refused else 0
     with signals.listen() as heard:
         try:
-            lost = _trained(runs, heard, say)
+            trained = _trained(runs, heard, say)
         except signals.Interrupted as stopped:
             say(f"stopped: {stopped}")
             return signals.exit_code(stopped)
-    if lost == len(runs):
+    if not trained:
         raise ValueError("no network was trained; above stands why")
-    say(
-        f"{len(runs) - lost} networks in {args.workdir}: python -m jbias.report.shifts "
-        f"--runs='{args.workdir}/*/*/*'"
-    )
-    return 1 if lost or refused else 0
+    report = f"python -m jbias.report.shifts --runs='{args.workdir}/*/*/*'"
+    say(f"{trained} networks in {args.workdir}: {report}")
+    return 1 if trained < len(runs) or refused else 0
 
 
 def _trained(runs: Sequence[Run], heard: signals.StopSignal, say: Callable) -> int:
-    """Trains what is not; returns how many could not be, or diverged."""
+    """Trains what is not; returns how many are, without those that diverged."""
     import jax
 
     from jbias import train
+    from jbias.evals import command
 
-    lost = 0
+    call = command.Command("trained", say=say)
     for number, one in enumerate(runs, start=1):
-        if one.state in ("done", "diverged"):
-            say(f"{number} of {len(runs)}: {one.workdir} is done")
+        told, state = f"{number} of {len(runs)}: {one.workdir}", one.state
+        if state in ("done", "diverged"):
+            say(f"{told} is done")
+            call.done.append(told)
             continue
-        say(f"{number} of {len(runs)}: {one.workdir}")
-        try:
-            lost += not train.run(one.config, one.workdir, heard=heard)
-        except ValueError as error:
-            say(f"not trained: {one.workdir}: {' '.join(str(error).split())}")
-            lost += 1
+        say(told)
+        with call.leaving_out(str(one.workdir), ValueError):
+            if train.run(one.config, one.workdir, heard=heard):
+                call.done.append(told)
         heard.detach()
         jax.clear_caches()  # Each run has programs of its own.
-    return lost
+    return len(call.done)
 
 
 def planned(
@@ -138,33 +129,32 @@ def planned(
     from jbias.data import shifts, splits
 
     runs, refused, seen = [], [], {}
-    for named in args.config:
-        for model in args.models or ("",):
-            base = _with_argument(named, f"model={model}") if model else named
-            recipe = functools.partial(_config, base, changes)
-            first = recipe("M0", args.attributes[0])
-            parts = jc.algorithm_name(first), first.variant, first.model.name
-            name = "-".join(filter(None, parts)).replace("/", "-")
-            if seen.setdefault(name, base) is not base:
-                raise ValueError(
-                    f"--config: {seen[name]!r} and {base!r} are both called {name}; "
-                    "study the second in another --workdir"
-                )
-            here = epath.Path(args.workdir) / name
-            for attribute in args.attributes:
-                config = recipe("M0", attribute)
-                options = jc.to_dict(config)["train"]
-                shift = options.pop("shift")
-                taken = splits.train_set("config.train", options, config.size)
-                source = taken.sources[0]  # The set that parts are taken from.
-                for level in _levels(source, args.levels, attribute):
-                    try:
-                        shifts.apply(source, {**shift, "level": level})
-                    except shifts.Infeasible as error:
-                        refused.append(f"{name}, {attribute}, {level}: {error}")
-                        continue
-                    workdir = here / attribute / level.replace("/", "-")
-                    runs.append(Run(recipe(level, attribute), workdir))
+    for named, model in itertools.product(args.config, args.models or ("",)):
+        base = _with_argument(named, f"model={model}") if model else named
+        recipe = functools.partial(_config, base, changes)
+        first = recipe("M0", args.attributes[0])
+        parts = jc.algorithm_name(first), first.variant, first.model.name
+        name = "-".join(filter(None, parts)).replace("/", "-")
+        if seen.setdefault(name, base) is not base:
+            raise ValueError(
+                f"--config: {seen[name]!r} and {base!r} are both called {name}; "
+                "study the second in another --workdir"
+            )
+        for attribute in args.attributes:
+            config = recipe("M0", attribute)
+            options = jc.to_dict(config)["train"]
+            shift = options.pop("shift")
+            taken = splits.train_set("config.train", options, config.size)
+            source = taken.sources[0]  # The set that parts are taken from.
+            here = epath.Path(args.workdir) / name / attribute
+            for level in _levels(source, args.levels, attribute):
+                try:
+                    shifts.apply(source, {**shift, "level": level})
+                except shifts.Infeasible as error:
+                    refused.append(f"{name}, {attribute}, {level}: {error}")
+                    continue
+                workdir = here / level.replace("/", "-")
+                runs.append(Run(recipe(level, attribute), workdir))
     if not runs:
         raise ValueError(f"nothing to train: {refused[0]}")
     return runs, refused
@@ -174,9 +164,8 @@ def _config(
     named: str, changes: Sequence[str], level: str, attribute: str
 ) -> ml_collections.ConfigDict:
     if "shift" in jc.explicit_arguments(named.partition(":")[2]):
-        raise ValueError(
-            "--config: must leave shift out, which --levels says, got " + repr(named)
-        )
+        must = "must leave shift out, which --levels says"
+        raise ValueError(f"--config: {must}, got {named!r}")
     joined = _with_argument(named, f"shift={level},attribute={attribute}")
     return jc.load(joined, changes, flag="config")
 
@@ -192,16 +181,16 @@ def _levels(
     from jbias.data import shifts
 
     values = shifts.attribute_values(source, attribute)
-    known = {kind[0].upper() for kind in shifts.KINDS} | {"only", *shifts.LEVELS}
+    kinds = {kind[0].upper(): [] for kind in shifts.KINDS}
+    for level in shifts.LEVELS:
+        kinds[level[0]].append(level)
+    known = {"only": [f"only-{value}" for value in values], **kinds}
+    known |= {level: [level] for level in shifts.LEVELS}
     found = []
     for one in asked:
-        if one == "only":
-            found += [f"only-{value}" for value in values]
-        elif one in known or one.startswith("only-"):
-            of_kind = [level for level in shifts.LEVELS if level[0] == one]
-            found += of_kind or [one]
-        else:
+        if one not in known and not one.startswith("only-"):
             raise ValueError(f"--levels: unknown {one!r}; {jc.suggest(one, known)}")
+        found += known.get(one, [one])
     return tuple(dict.fromkeys(found))
 
 

@@ -253,7 +253,8 @@ def test_other_training_images_than_a_run_had_are_told(own, said):
     sets = distortion.get_config("data=cifar10,root=a").sets.to_dict()
     asked = types.SimpleNamespace(config={"sets": sets})
     about = {} if own is None else {"config": {"train": {**sets["train"], **own}}}
-    line = runner._otherwise(types.SimpleNamespace(name="net", about=about), asked)
+    network = types.SimpleNamespace(name="net", about=about)
+    line = runner.Measuring(network, asked, None, print).otherwise()
     assert line == (f"trained on {said}" if said else "")
 
 

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from jbias import data, evaluate, look, models
-from jbias.evals import grad_cam, loading, networks, predict, suite
+from jbias.evals import grad_cam, networks, predict, suite
 from jbias.report import image_sheets
 from tests import cases
 
@@ -173,8 +173,7 @@ def seeds(network, monkeypatch):
             name=f"r-seed{seed}", variables=variables, fields=fields, about=about
         )
         found.append(dataclasses.replace(one, **made))
-    opened = [loading.Opened(one.name, one) for one in found]
-    monkeypatch.setattr(loading, "open_networks", lambda *_: iter(opened))
+    monkeypatch.setattr(networks, "load", lambda *_: iter(found))
     return found
 
 
@@ -203,7 +202,8 @@ def test_saliency_is_of_the_network_and_says_what_it_decides(
     for subject, (name, one) in zip(seeds, by_network.items()):
         maps = grad_cam.image_maps(subject.net, subject.variables, images, SITE)
         np.testing.assert_allclose(one.maps, maps, atol=1e-4)
-        logits = np.asarray(subject.apply(subject.variables, images), np.float64)
+        logits = subject.net.apply(subject.variables, images, train=False)
+        logits = np.asarray(logits, np.float64)
         share = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
         assert one.decided == [subject.classes[k] for k in logits.argmax(-1)]
         np.testing.assert_allclose(one.chance, share.max(-1), rtol=1e-4)

@@ -10,38 +10,38 @@ stacked_halves: which of two stacked images a network answers, by the class of t
 """
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from jbias.evals import decisions, probe
 
+Column = Int[np.ndarray, "n"]  # Of images.
+Cells = Float[np.ndarray, "k m"]
 
-def accuracy(decided: decisions.Decisions) -> list[decisions.Number]:
+
+def accuracy(decided: decisions.Decisions) -> decisions.Numbers:
     """The share of images whose predicted class is their label."""
-    right = decided.prediction == decided.columns["label"]
-    return [decisions.share("accuracy", right.sum(), len(right))]
+    return [decisions.mean("accuracy", decided.right)]
 
 
-def real_accuracy(decided: decisions.Decisions) -> list[decisions.Number]:
+def real_accuracy(decided: decisions.Decisions) -> decisions.Numbers:
     """The share of images whose predicted class is among the right ones, as ReaL has it.
 
     These are the columns accepted_0, accepted_1, ..., with -1 where an image has fewer.
     An image without any is left out of the count.
     Source: Beyer et al. 2020, https://arxiv.org/abs/2006.07159.
     """
-    columns = decided.columns
-    names = [name for name in columns if name.startswith("accepted_")]
+    names = [name for name in decided.columns if name.startswith("accepted_")]
     if not names:
         raise ValueError(
             "real_accuracy: decisions must have columns accepted_0, accepted_1, ..., got"
-            f" {', '.join(columns)}; open the set with its accepted classes"
+            f" {', '.join(decided.columns)}; open the set with its accepted classes"
         )
-    accepted = np.stack([columns[name] for name in names])
+    accepted = np.stack([decided.columns[name] for name in names])
     correct = (accepted == decided.prediction).any(0).sum()
-    n = (accepted >= 0).any(0).sum()
-    return [decisions.share("real_accuracy", correct, n)]
+    return [decisions.share("real_accuracy", correct, (accepted >= 0).any(0).sum())]
 
 
 def make_by_class(*, classes: Sequence[str] = ()) -> probe.Probe:
@@ -55,43 +55,32 @@ def make_by_class(*, classes: Sequence[str] = ()) -> probe.Probe:
     return probe.Probe({"": ()}, probe.identity, counted)
 
 
+@decisions.each
 def class_numbers(
-    by_rule: Mapping[str, decisions.Decisions], *, classes: Sequence[str] = ()
-) -> list[decisions.Number]:
+    decided: decisions.Decisions, *, classes: Sequence[str] = ()
+) -> Iterator[decisions.Number]:
     """class_accuracy of each class that has images, as the condition "class=cat"."""
-    found = []
-    for rule, decided in by_rule.items():
-        label = decided.columns["label"]
-        for one in np.unique(label[label >= 0]):
-            right = decided.prediction[label == one] == one
-            name = f"{rule} class={classes[one] if classes else one}".strip()
-            found.append(
-                decisions.share("class_accuracy", right.sum(), len(right), name)
-            )
-    return found
+    label = decided.columns["label"]
+    for one in np.unique(label[label >= 0]):
+        name = f"class={classes[one] if classes else one}"
+        yield decisions.mean("class_accuracy", decided.right[label == one], name)
 
 
-def confusion(
-    response: Int[np.ndarray, "n"], label: Int[np.ndarray, "n"], k: int
-) -> Float[np.ndarray, "rows k"]:
+def confusion(response: Column, label: Column, k: int) -> Float[np.ndarray, "rows k"]:
     """Which per cent of each class (a column) gets which response (a row).
 
     Columns sum to 100; one of a class without images is NaN. A last row, for none of
     the k, is there where some response is negative; images without a label are left out.
     """
     response, label = np.asarray(response), np.asarray(label)
-    unanswered = (response < 0).any()
-    kept = label >= 0
-    rows = np.where(response < 0, k, response)[kept]
-    counts = np.zeros((k + unanswered, k))
-    np.add.at(counts, (rows, label[kept]), 1)
-    totals = counts.sum(0)
-    return 100 * np.divide(
-        counts, totals, out=np.full_like(counts, np.nan), where=totals > 0
-    )
+    rows = np.where(response < 0, k, response)
+    shape = k + bool((response < 0).any()), k
+    counts = sum_cells(np.ones(len(label)), rows, label, shape)
+    nothing, totals = np.full(shape, np.nan), counts.sum(0)
+    return 100 * np.divide(counts, totals, out=nothing, where=totals > 0)
 
 
-def entropy(response: Int[np.ndarray, "n"], k: int) -> float:
+def entropy(response: Column, k: int) -> float:
     """Entropy of the responses in bits, at most log2(k); none of the k adds nothing.
 
     - sum_c p_c log2 p_c, p_c the share of all responses that are c. A class that has no
@@ -108,7 +97,7 @@ MAX_GROUPS = 64  # So many groups are told one by one.
 
 def by_group(
     decided: decisions.Decisions, *, attribute: str = "attribute"
-) -> list[decisions.Number]:
+) -> decisions.Numbers:
     """Accuracies over the groups (class, value) that have images.
 
     "worst_group_accuracy" is the accuracy of the worst group, the larger of two alike;
@@ -117,37 +106,29 @@ def by_group(
     "group=<class>/<value>" in numbers, where there are at most 64. Images without a class
     or a value (negative) count for nothing. ValueError without such a column.
     """
-    columns = decided.columns
-    if attribute not in columns:
-        raise ValueError(
-            f"groups: decisions must have a column {attribute!r}, got"
-            f" {', '.join(columns)}; open the set with its attribute"
-        )
-    label = np.asarray(columns["label"])
-    value = np.asarray(columns[attribute])
+    label = np.asarray(decided.columns["label"])
+    value = decided.column("groups", attribute, "open the set with its attribute")
     n = count_cells(label, value)
-    right = sum_cells(decided.prediction == label, label, value, n.shape)
-    right = right.astype(np.int64)
-    (row, column), total = np.nonzero(n), int(n.sum())
-    if not total:
+    right = sum_cells(decided.right, label, value, n.shape).astype(np.int64)
+    if not (total := int(n.sum())):
         return []
-    share = right[row, column] / n[row, column]
-    worst = np.lexsort((-n[row, column], share))[0]
+    groups = np.argwhere(n)
+    each = [(right[k, a], n[k, a]) for k, a in groups]
+    shares = np.array([hits / of for hits, of in each])
+    worst = np.lexsort(([-of for _, of in each], shares))[0]
     classes = n.sum(1) > 0
     by_class = right.sum(1)[classes] / n.sum(1)[classes]
-    least = right[row, column][worst], n[row, column][worst]
     found = [
-        decisions.share("worst_group_accuracy", *least),
-        decisions.quantity("group_balanced_accuracy", share.mean(), total),
+        decisions.share("worst_group_accuracy", *each[worst]),
+        decisions.quantity("group_balanced_accuracy", shares.mean(), total),
         decisions.quantity("class_balanced_accuracy", by_class.mean(), total),
     ]
-    for k, a in zip(row, column, strict=True) if len(share) <= MAX_GROUPS else ():
-        name = f"group={k}/{a}"
-        found.append(decisions.share("group_accuracy", right[k, a], n[k, a], name))
+    for (k, a), one in zip(groups, each) if len(each) <= MAX_GROUPS else ():
+        found.append(decisions.share("group_accuracy", *one, f"group={k}/{a}"))
     return found
 
 
-def stacked_halves(decided: decisions.Decisions) -> list[decisions.Number]:
+def stacked_halves(decided: decisions.Decisions) -> decisions.Numbers:
     """How often answers follow the other half where the two are of different classes.
 
     "label" is the class of the half that is asked for, "texture" that of the other.
@@ -157,41 +138,35 @@ def stacked_halves(decided: decisions.Decisions) -> list[decisions.Number]:
     conflict, as in training.
     """
     label, other = (np.asarray(decided.columns[c]) for c in ("label", "texture"))
-    answer = np.asarray(decided.prediction)
     known = (label >= 0) & (other >= 0) & (label != other)
     if not known.any():
         return []
-
-    def number(metric, hit, among, condition=""):
-        return decisions.share(metric, (hit & among).sum(), among.sum(), condition)
-
-    found = [
-        number("follows_label", answer == label, known),
-        number("follows_other", answer == other, known),
+    follows = decided.prediction == other
+    return [
+        decisions.mean("follows_label", decided.right[known]),
+        decisions.mean("follows_other", follows[known]),
+        *(
+            decisions.mean("follows_other", follows[known & (other == k)], f"other {k}")
+            for k in np.unique(other[known])
+        ),
     ]
-    for k in np.unique(other[known]):
-        among = known & (other == k)
-        found.append(number("follows_other", answer == other, among, f"other {k}"))
-    return found
 
 
 _AT_ONCE = 1 << 22  # Drawn numbers held at a time.
+ENDS = (1 - 0.95) / 2, 0.975  # Of an interval of 95 %.
 
 
 def correct_by_condition(
-    by_condition: Mapping[str, decisions.Decisions],
+    by_condition: decisions.ByName,
 ) -> Bool[np.ndarray, "conditions n"]:
     """Which images are decided as labelled, a row a condition.
 
     ValueError where conditions were shown different numbers of images, or none.
     """
-    rows = [one.prediction == one.columns["label"] for one in by_condition.values()]
+    rows = [one.right for one in by_condition.values()]
     sizes = sorted({len(row) for row in rows})
-    if len(sizes) != 1 or not sizes[0]:
-        raise ValueError(
-            "decisions: all conditions must be of the same images, at least one, got"
-            f" {sizes} images"
-        )
+    must = "all conditions must be of the same images, at least one"
+    probe.check(len(sizes) == 1 and sizes[0] > 0, "decisions", must, sizes)
     return np.stack(rows)
 
 
@@ -206,17 +181,15 @@ def bootstrap_counts(
     patterns, sizes = np.unique(marks, axis=1, return_counts=True)
     n, rng = marks.shape[1], np.random.default_rng(seed)
     weights = patterns.T.astype(np.float64)  # Sums of counts stay exact.
-    step = max(1, _AT_ONCE // len(sizes))
-    drawn = [
-        rng.multinomial(n, sizes / n, min(step, draws - first)) @ weights
-        for first in range(0, draws, step)
-    ]
+    firsts = range(0, draws, max(1, _AT_ONCE // len(sizes)))
+    counts = [min(firsts.step, draws - first) for first in firsts]
+    drawn = [rng.multinomial(n, sizes / n, count) @ weights for count in counts]
     return np.concatenate(drawn).astype(np.int64)
 
 
 def bootstrap_interval(
     metric: str, drawn: Float[np.ndarray, "draws"], n: int, condition: str = ""
-) -> list[decisions.Number]:
+) -> decisions.Numbers:
     """Percentiles 2.5 and 97.5 of what was drawn, as `metric`_lower and _upper.
 
     Draws without a value (NaN) are left out; their share is told as `metric`_undefined.
@@ -231,20 +204,15 @@ def bootstrap_interval(
     ]
 
 
-def count_cells(
-    label: Int[np.ndarray, "n"], value: Int[np.ndarray, "n"]
-) -> Int[np.ndarray, "k m"]:
+def count_cells(label: Column, value: Column) -> Int[np.ndarray, "k m"]:
     """How many images there are of each class and value; negative ones are left out."""
-    shape = int(label.max(initial=-1)) + 1, int(value.max(initial=-1)) + 1
+    shape = tuple(int(column.max(initial=-1)) + 1 for column in (label, value))
     return sum_cells(np.ones(len(label)), label, value, shape).astype(np.int64)
 
 
 def sum_cells(
-    share: Float[np.ndarray, "n"],
-    label: Int[np.ndarray, "n"],
-    value: Int[np.ndarray, "n"],
-    shape: tuple[int, int],
-) -> Float[np.ndarray, "k m"]:
+    share: np.ndarray, label: Column, value: Column, shape: tuple[int, int]
+) -> Cells:
     """The sum of `share` over the images of each cell; negative ones are left out."""
     known = (label >= 0) & (value >= 0)
     flat = label[known].astype(np.int64) * shape[1] + value[known]

@@ -50,22 +50,22 @@ def make(
     A condition says the norm and the budget, "linf 0.5/255" or "l2 0.5", and whatever
     else is not as published.
     """
-    _check("pgd", norm, steps=steps, restarts=restarts)
+    for name, count in (("steps", steps), ("restarts", restarts)):
+        whole = isinstance(count, int) and not isinstance(count, bool) and count > 0
+        probe.check(whole, "pgd", f"{name} must be 1 or more", count)
     if restarts > 1 and not random_start:
-        raise ValueError(
-            f"pgd: {restarts} restarts must start at random, or they are one; leave"
-            " random_start on"
-        )
-    if step_size is not None and not _positive(step_size):
-        raise ValueError(f"pgd: step_size must be above 0, got {step_size!r}")
-    told = [f"{steps} steps"] * (steps != STEPS and norm == "linf" or norm == "l2")
-    if step_size is not None and (norm == "l2" or step_size != STEP_SIZE):
+        alike = f"{restarts} restarts must start at random, or they are one"
+        raise ValueError(f"pgd: {alike}; leave random_start on")
+    size = step_size is None or _positive(step_size)
+    probe.check(size, "pgd", "step_size must be above 0", step_size)
+    euclidean = norm == "l2"
+    told = [f"{steps} steps"] * (steps != STEPS or euclidean)
+    if step_size is not None and (euclidean or step_size != STEP_SIZE):
         told.append(f"step {_size(norm, step_size)}")
-    told += ["no start"] * (not random_start) + [f"{restarts} restarts"] * (
-        restarts > 1
-    )
-    sizes = dict.fromkeys(_budgets("pgd", eps), step_size or STEP_SIZE)
-    if step_size is None and norm == "l2":
+    told += ["no start"] * (not random_start)
+    told += [f"{restarts} restarts"] * (restarts > 1)
+    sizes = dict.fromkeys(_budgets("pgd", norm, eps), step_size or STEP_SIZE)
+    if step_size is None and euclidean:
         sizes = {e: 2.5 * e / steps for e in sizes}
     how = dict(restarts=restarts, start=random_start, strict=strict, seed=seed)
     return _probe("pgd", norm, sizes, steps, told=" ".join(told), **how)
@@ -78,97 +78,59 @@ def make_fgsm(
 
     With norm="l2" the step follows the gradient itself. Options as those of `make`.
     """
-    _check("fgsm", norm)
-    sizes = {e: e for e in _budgets("fgsm", eps)}
+    sizes = {e: e for e in _budgets("fgsm", norm, eps)}
     return _probe("fgsm", norm, sizes, 1, start=False, strict=strict)
 
 
 def _probe(
-    kind: str,
-    norm: str,
-    sizes: Mapping[float, float],
-    steps: int,
-    *,
-    restarts: int = 1,
-    start: bool,
-    told: str = "",
-    strict: bool,
-    seed: int = 0,
+    kind, norm, sizes, steps, *, start, strict, told="", restarts=1, seed=0
 ) -> probe.Probe:
-    conditions, groups = {}, {}
-    if strict:
-        conditions[""] = _params(0.0, 0.0, 0)
+    conditions, groups = {"": _params(0.0, 0.0, 0)} if strict else {}, {}
     for eps, size in sizes.items():
         name = f"{_size(norm, eps)} {told}".strip()
-        if name in groups:
-            raise ValueError(
-                f"{kind}: each eps must differ from the others in four digits, got"
-                f" {', '.join(map(str, sizes))}"
-            )
+        must = "each eps must differ from the others in four digits"
+        probe.check(name not in groups, kind, must, [*sizes])
         tries = [f"{name} restart {i + 1}" for i in range(restarts)]
         groups[name] = tries if restarts > 1 else [name]
         for i, one in enumerate(groups[name]):
             conditions[one] = _params(eps, size, i)
 
-    def show(rows: probe.Rows, params: Any) -> Float[Array, "b h w 3"]:
+    def show(rows: probe.Rows, params: Any) -> probe.Images:
         if not start:
             return rows.image
         keys = occlusion.image_keys(seed, params["restart"], rows.index)
         return adversarial.starts(rows.image, keys, norm=norm, eps=params["eps"])
 
-    def move(
-        rows: probe.Rows, params: Any, stimuli: Float[Array, "b h w 3"]
-    ) -> Float[Array, "b h w 3"]:
-        return adversarial.pgd(
-            functools.partial(_cross_entropy, rows),
-            rows.image,
-            norm=norm,
-            eps=params["eps"],
-            steps=1,
-            step_size=params["step_size"],
-            start=stimuli,
-        )
+    def move(rows: probe.Rows, params: Any, stimuli: probe.Images) -> probe.Images:
+        loss = functools.partial(_cross_entropy, rows)
+        own = {key: params[key] for key in ("eps", "step_size")}
+        own |= dict(norm=norm, steps=1, start=stimuli)
+        return adversarial.pgd(loss, rows.image, **own)
 
-    return probe.Probe(
-        conditions,
-        show,
-        functools.partial(numbers, kind=kind, groups=groups),
-        move,
-        {name: steps for name in conditions if name},
-    )
+    counted = functools.partial(numbers, kind=kind, groups=groups)
+    often = {name: steps for name in conditions if name}
+    return probe.Probe(conditions, show, counted, move, often)
 
 
+@decisions.by_rule
 def numbers(
-    by_condition: Mapping[str, decisions.Decisions],
-    *,
-    kind: str,
-    groups: Mapping[str, Sequence[str]],
-) -> list[decisions.Number]:
+    found: decisions.ByName, *, kind: str, groups: Mapping[str, Sequence[str]]
+) -> Iterator[decisions.Number]:
     """<kind>_accuracy of each budget: images decided rightly after every restart.
 
     Where the images were shown as they are, too, <kind>_accuracy_strict counts those
     that are right both ways. groups: the conditions of each budget. A condition may end
     with the rule of its decisions, such as " mean_logit".
     """
-
-    def counted(found: Mapping[str, decisions.Decisions]) -> Iterator[decisions.Number]:
-        right = {
-            name: one.prediction == one.columns["label"] for name, one in found.items()
-        }
-        for name, group in groups.items():
-            robust = np.logical_and.reduce([right[one] for one in group])
-            kinds = {"accuracy": robust}
-            if "" in right:
-                kinds["accuracy_strict"] = robust & right[""]
-            for metric, each in kinds.items():
-                yield decisions.share(f"{kind}_{metric}", each.sum(), len(each), name)
-
-    return decisions.numbers_by_rule(by_condition, counted)
+    for name, group in groups.items():
+        robust = np.logical_and.reduce([found[one].right for one in group])
+        yield decisions.mean(f"{kind}_accuracy", robust, name)
+        if "" in found:
+            both = robust & found[""].right
+            yield decisions.mean(f"{kind}_accuracy_strict", both, name)
 
 
-def _cross_entropy(
-    rows: probe.Rows, image: Float[Array, "b h w 3"]
-) -> Float[Array, "b"]:
+def _cross_entropy(rows: probe.Rows, image: probe.Images) -> Float[Array, "b"]:
     """Of each image; zero where it has no right class, and so no gradient."""
     logits = rows.logits(image)
     right = jax.nn.one_hot(rows.label, logits.shape[-1])
@@ -176,35 +138,24 @@ def _cross_entropy(
 
 
 def _params(eps: float, step_size: float, restart: int) -> dict[str, np.ndarray]:
-    return {
-        "eps": np.float32(eps),
-        "step_size": np.float32(step_size),
-        "restart": np.int32(restart),
-    }
+    sizes = {"eps": np.float32(eps), "step_size": np.float32(step_size)}
+    return {**sizes, "restart": np.int32(restart)}
 
 
 def _size(norm: str, value: float) -> str:
     return f"linf {255 * value:.4g}/255" if norm == "linf" else f"l2 {value:.4g}"
 
 
-def _budgets(kind: str, eps: float | Sequence[float]) -> tuple[float, ...]:
+def _budgets(kind: str, norm: str, eps: float | Sequence[float]) -> tuple[float, ...]:
+    options.check_choice(kind, "norm", norm, adversarial.BALLS)
     given = (eps,) if isinstance(eps, (int, float)) else tuple(eps)
-    if not given or not all(e == 0 or _positive(e) for e in given):
-        raise ValueError(
-            f"{kind}: eps must be one number or several, of 0 or more, of values in"
-            f" [0, 1], such as 0.5 / 255; got {eps!r}"
-        )
-    if len(set(given)) < len(given):
-        raise ValueError(f"{kind}: each eps must be given once, got {eps!r}")
+    sizes = bool(given) and all(e == 0 or _positive(e) for e in given)
+    must = "eps must be one number or several, of 0 or more, of values in [0, 1]"
+    probe.check(sizes, kind, f"{must}, such as 0.5 / 255", eps)
+    once = len(set(given)) == len(given)
+    probe.check(once, kind, "each eps must be given once", eps)
     return given
 
 
 def _positive(value: Any) -> bool:
     return isinstance(value, (int, float)) and 0 < value < math.inf
-
-
-def _check(kind: str, norm: str, **counts: int) -> None:
-    options.check_choice(kind, "norm", norm, adversarial.BALLS)
-    for name, count in counts.items():
-        if not isinstance(count, int) or isinstance(count, bool) or count < 1:
-            raise ValueError(f"{kind}: {name} must be 1 or more, got {count!r}")

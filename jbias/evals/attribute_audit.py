@@ -21,6 +21,9 @@ from jbias.data import shifts
 from jbias.evals import accuracy, attribute_reliance
 from jbias.stats import multiple_testing, two_sample
 
+Reliance = attribute_reliance.Reliance
+Column, Marks = attribute_reliance.Column, attribute_reliance.Marks
+
 
 class StratifiedDrop(NamedTuple):
     """A drop that remains at the extreme, the other attribute held fixed."""
@@ -32,15 +35,13 @@ class StratifiedDrop(NamedTuple):
 
 
 def stratified_drop(
-    correct: Bool[np.ndarray, "s n"],
-    label: Int[np.ndarray, "n"],
-    value: Int[np.ndarray, "n"],
-    other: Int[np.ndarray, "n"],
-    found: attribute_reliance.Reliance,
+    correct: Marks,
+    label: Column,
+    value: Column,
+    other: Column,
+    found: Reliance,
     kind: str,
-    *,
-    against: Bool[np.ndarray, "r n"] | None = None,
-    confidence: float = 0.95,
+    against: Marks | None = None,
 ) -> StratifiedDrop | None:
     """The drop under a kind of shift of `value`, with `other` held fixed; None if unknown.
 
@@ -53,21 +54,17 @@ def stratified_drop(
     is normal, of image sampling alone.
     """
     shares = [correct.mean(0)] + ([against.mean(0)] if against is not None else [])
-    trials = []
+    sums = np.zeros((2, 2))  # Of each trial, the drop and its variance.
     for one, h in zip(found.kinds[kind].tried, (1, 0), strict=True):
-        mine = (found.half == h) & (other >= 0)
-        sums = [0.0, 0.0]
         for row, k in zip(one.contrast(), found.classes, strict=True):
-            here = mine & (label == k)
+            here = (found.half == h) & (other >= 0) & (label == k)
             of = [share[here] for share in shares]
             part = _of_class(row, of, value[here], other[here], found.values)
             if part is None:
                 return None
-            sums = [total + more for total, more in zip(sums, part, strict=True)]
-        trials.append(sums)
-    mean = float(np.mean([total for total, _ in trials]))
-    error = float(np.sqrt(sum(var for _, var in trials)) / 2)
-    reach = stats.norm.ppf((1 + confidence) / 2) * error
+            sums[1 - h] += part
+    mean, error = float(sums[:, 0].mean()), float(np.sqrt(sums[:, 1].sum()) / 2)
+    reach = stats.norm.ppf(0.975) * error
     return StratifiedDrop(mean, mean - reach, mean + reach, error)
 
 
@@ -75,27 +72,20 @@ def _of_class(row, shares, value, other, values) -> tuple[float, float] | None:
     """Weighted effects of one class, and their variance."""
     if not np.any(row):
         return 0.0, 0.0
-    shape = int(value.max(initial=-1)) + 1, int(other.max(initial=-1)) + 1
-    if shape[0] <= values.max():
+    cells = accuracy.count_cells(value, other)
+    if len(cells) <= values.max() or (weight := _weights(row, cells[values])) is None:
         return None
-    n = accuracy.count_cells(value, other)[values]
-    weight = _weights(row, n)
-    if weight is None:
-        return None
-    used, found, variance = n > 0, 0.0, 0.0
+    n, found, variance = cells[values], 0.0, 0.0
     for sign, share in zip((1, -1), shares):  # The reference's is taken off.
-        right = accuracy.sum_cells(share, value, other, shape)[values]
-        mean = np.divide(right, n, out=np.zeros(n.shape), where=used)
+        right = accuracy.sum_cells(share, value, other, cells.shape)[values]
+        mean = np.divide(right, n, out=np.zeros(n.shape), where=n > 0)
         found += sign * float((weight * mean).sum())
-        variance += float(
-            (weight**2 * attribute_reliance.share_variance(right, n))[used].sum()
-        )
+        each = weight**2 * attribute_reliance.share_variance(right, n)
+        variance += float(each[n > 0].sum())
     return found, variance
 
 
-def _weights(
-    row: Float[np.ndarray, "m"], n: Int[np.ndarray, "m t"]
-) -> Float[np.ndarray, "m t"] | None:
+def _weights(row: np.ndarray, n: Int[np.ndarray, "m t"]) -> np.ndarray | None:
     """What each cell's mean weighs in sum_b row_b b_b of the fit; None: no such."""
     m, t = n.shape
     design = np.zeros((m, t, m + t))
@@ -118,7 +108,7 @@ class Candidate(NamedTuple):
     """One candidate: its drops, what was found, and after which other attribute."""
 
     name: str
-    result: attribute_reliance.Reliance
+    result: Reliance
     pvalues: Mapping[str, float]  # By kind, adjusted over all candidates and kinds.
     kind: str  # Of the drop that it is ranked by; "" where it cannot be tested.
     verdict: str  # "bug", "some", "goes with", "none" or "untestable".
@@ -131,14 +121,14 @@ class Candidate(NamedTuple):
 
 
 def rank_candidates(
-    correct: Bool[np.ndarray, "s n"],
-    label: Int[np.ndarray, "n"],
-    candidates: Mapping[str, Int[np.ndarray, "n"]],
-    found: Mapping[str, attribute_reliance.Reliance],
+    correct: Marks,
+    label: Column,
+    candidates: Mapping[str, Column],
+    found: Mapping[str, Reliance],
     *,
-    against: Bool[np.ndarray, "r n"] | None = None,
-    tau: float = TAU,
-    alpha: float = ALPHA,
+    against: Marks | None = None,
+    tau=TAU,
+    alpha=ALPHA,
 ) -> list[Candidate]:
     """Ranks candidates: those that hurt, the others, each by drop; last the untestable.
 
@@ -163,18 +153,16 @@ def rank_candidates(
         rows.append(Candidate(name, one, mine, kind, verdict))
     last = {"bug": 0, "some": 1, "none": 2, "untestable": 3}
     rows.sort(key=lambda row: (last[row.verdict], -row.drop if row.kind else 0))
-    hold = functools.partial(stratified_drop, np.atleast_2d(correct), label)
-    hold, bugs, told = functools.partial(hold, against=against), [], []
+    of = np.atleast_2d(correct), label
+    hold, told = functools.partial(stratified_drop, *of, against=against), []
     for row in rows:
-        row = _explained(row, bugs, hold, candidates, tau)
-        if row.verdict in ("bug", "some"):
-            bugs.append(row)
-        told.append(row)
+        bugs = [one for one in told if one.verdict in ("bug", "some")]
+        told.append(_explained(row, bugs, hold, candidates, tau))
     return told
 
 
 def _adjusted(
-    found: Mapping[str, attribute_reliance.Reliance], tau: float, among: bool
+    found: Mapping[str, Reliance], tau: float, among: bool
 ) -> dict[tuple[str, str], float]:
     """p of each drop's being `tau` at most, after Holm.
 
@@ -187,19 +175,14 @@ def _adjusted(
             s, between = len(this.each), (0.0, 0)
             if among and s > 1:
                 between = float(np.var(this.each, ddof=1)) / s, s - 1
-            raw[name, kind] = two_sample.mean_exceeds(
-                this.drop - tau, between, this.error**2
-            )
+            of = this.drop - tau, between, this.error**2
+            raw[name, kind] = two_sample.mean_exceeds(*of)
     adjusted = multiple_testing.adjust([*raw.values()], "holm")
     return dict(zip(raw, adjusted.tolist(), strict=True))
 
 
 def hurtful_kind(
-    found: attribute_reliance.Reliance,
-    pvalues: Mapping[str, float],
-    *,
-    tau: float = TAU,
-    alpha: float = ALPHA,
+    found: Reliance, pvalues: Mapping[str, float], *, tau=TAU, alpha=ALPHA
 ) -> tuple[str, bool]:
     """The kind of spurious correlation, and whether it hurts; ("", False) without tests.
 
@@ -210,10 +193,10 @@ def hurtful_kind(
     """
     if not found.kinds:
         return "", False
-    hurts = {
-        kind: one.extreme.low > tau and one.own_drop > tau and pvalues[kind] <= alpha
-        for kind, one in found.kinds.items()
-    }
+    hurts = {}
+    for kind, one in found.kinds.items():
+        least = min(one.extreme.low, one.own_drop)
+        hurts[kind] = least > tau and pvalues[kind] <= alpha
     there = [kind for kind in found.kinds if hurts[kind]] or [*found.kinds]
     pure = [kind for kind in there if kind != "joint"]
     best = max(pure, key=lambda kind: found.kinds[kind].relative, default="joint")
@@ -240,8 +223,8 @@ def _explained(row: Candidate, bugs, hold, candidates, tau: float) -> Candidate:
         rest = hold(*pair, row.result, row.kind)
         left.append((-np.inf if rest is None else rest.low, bug.name, rest))
     low, other, rest = min(left, key=lambda one: one[:2])
-    hurts = row.verdict in ("bug", "some")
-    verdict = "goes with" if hurts and low <= tau else row.verdict
+    explained = row.verdict in ("bug", "some") and low <= tau
+    verdict = "goes with" if explained else row.verdict
     return row._replace(verdict=verdict, other=other, remains=rest)
 
 
@@ -257,10 +240,7 @@ class Pair(NamedTuple):
 
 
 def shift_weights(
-    found: attribute_reliance.Reliance,
-    kind: str,
-    label: Int[np.ndarray, "n"],
-    value: Int[np.ndarray, "n"],
+    found: Reliance, kind: str, label: Column, value: Column
 ) -> tuple[Float[np.ndarray, "n"], Float[np.ndarray, "n"]]:
     """What each image weighs in the sets of the extreme level, in and out of distribution.
 
@@ -279,12 +259,7 @@ def shift_weights(
     return both[0], both[1]
 
 
-def agreement(
-    found: attribute_reliance.Reliance,
-    kind: str,
-    label: Int[np.ndarray, "n"],
-    value: Int[np.ndarray, "n"],
-) -> Int[np.ndarray, "n"]:
+def agreement(found: Reliance, kind: str, label: Column, value: Column) -> Column:
     """1 where the value agrees with the class, by all images; -1 where not; 0 neither."""
     row, column = _places(found, label, value)
     contrast = found.kinds[kind].chosen.contrast()
@@ -295,17 +270,15 @@ def agreement(
 def _places(found, label, value) -> tuple[np.ndarray, np.ndarray]:
     """Row and column of each image; 0 where it has no part."""
     mine = found.half >= 0
-    return (
-        np.searchsorted(known, np.where(mine, column, known[0]))
-        for known, column in ((found.classes, label), (found.values, value))
-    )
+    places = ((found.classes, label), (found.values, value))
+    return (np.searchsorted(k, np.where(mine, one, k[0])) for k, one in places)
 
 
 def flipping_pairs(
     right: Bool[np.ndarray, "n"],
     likelihood: Float[np.ndarray, "n"],
-    side: Int[np.ndarray, "n"],
-    label: Int[np.ndarray, "n"],
+    side: Column,
+    label: Column,
     others: Int[np.ndarray, "c n"],
     count: int,
     *,
@@ -324,16 +297,11 @@ def flipping_pairs(
     for k in np.unique(label[side != 0]):
         wrong = np.flatnonzero((side < 0) & ~right & (label == k))
         free = np.flatnonzero((side > 0) & right & (label == k))
-        found = []
-        for image in wrong[np.argsort(likelihood[wrong], kind="stable")][
-            : count + _MORE
-        ]:
-            if not len(free):
-                break
-            held, shared = (
-                (columns[:, free] == columns[:, [image]]).sum(0)
-                for columns in (first, others)
-            )
+        found, order = [], np.argsort(likelihood[wrong], kind="stable")
+        # Each takes one of those that are free.
+        for image in wrong[order][: min(count + _MORE, len(free))]:
+            alike = ((c[:, free] == c[:, [image]]).sum(0) for c in (first, others))
+            held, shared = alike
             best = np.lexsort((-likelihood[free], -shared, -held))[0]
             pair = Pair(int(free[best]), int(image), int(shared[best]))
             found.append((-int(held[best]), likelihood[image], pair))

@@ -12,6 +12,7 @@ and the other way round: the drop is the mean of both trials, which choosing doe
 """
 
 import dataclasses
+import functools
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,87 +24,71 @@ from jaxtyping import Bool, Float, Int
 from scipy import optimize, stats
 
 from jbias.data import shifts
-from jbias.evals import accuracy
+from jbias.evals import accuracy, probe
 from jbias.stats import two_sample
 
+Column = Int[np.ndarray, "n"]  # Of images: classes, or values of an attribute.
+Marks = Bool[np.ndarray, "s n"]  # Whether each network is right about each image.
+Cells = Float[np.ndarray, "k m"]  # A row a class, a column a value.
+Kept = tuple[Int[np.ndarray, "a"], Int[np.ndarray, "b"]]  # Classes, and values.
 
-def share_variance(
-    right: Float[np.ndarray, "*shape"], n: Int[np.ndarray, "*shape"]
-) -> Float[np.ndarray, "*shape"]:
+
+def share_variance(right: np.ndarray, n: np.ndarray) -> np.ndarray:
     """Variance of a share right / n: p (1 - p) / n with p = (right + 1) / (n + 2)."""
     p = (right + 1) / (n + 2)
     return p * (1 - p) / np.maximum(n, 1)
 
 
 def testable_cells(
-    table: Int[np.ndarray, "k m"],
-    least: int,
-    names: tuple[Sequence[str], Sequence[str]] | None = None,
-) -> tuple[tuple[Int[np.ndarray, "a"], Int[np.ndarray, "b"]], str]:
+    table: Cells, least: int, names: tuple[Sequence[str], Sequence[str]] | None = None
+) -> tuple[Kept, str]:
     """Classes and values of which every cell has `least` images, and what that leaves out.
 
     Where cells lack images, the value or class with the largest share of such cells is
     left out, again and again; of equal ones a value. Fewer than two of either: none. The
     words name what is left out, with counts.
     """
-    rows, columns = np.flatnonzero(table.sum(1)), np.flatnonzero(table.sum(0))
-    lost = []
+    kept, lost = [np.flatnonzero(table.sum(axis)) for axis in (1, 0)], []
     called = names or [[*map(str, range(size))] for size in table.shape]
-    while rows.size and columns.size:
-        short = table[np.ix_(rows, columns)] < least
+    while all(map(len, kept)):
+        short = table[np.ix_(*kept)] < least
         if not short.any():
             break
-        by_row, by_column = short.mean(1), short.mean(0)
-        axis = int(by_column.max() >= by_row.max())
-        worst = int((by_row, by_column)[axis].argmax())
-        lost.append(_lost(table, rows, columns, axis, worst, least, called))
-        if axis:
-            columns = np.delete(columns, worst)
-        else:
-            rows = np.delete(rows, worst)
-    if len(rows) < 2 or len(columns) < 2:
-        what = "classes" if len(rows) < 2 else "values"
+        shares = short.mean(1), short.mean(0)
+        axis = int(shares[1].max() >= shares[0].max())
+        worst = int(shares[axis].argmax())
+        lost.append(_lost(table, kept, axis, kept[axis][worst], least, called))
+        kept[axis] = np.delete(kept[axis], worst)
+    if min(map(len, kept)) < 2:
+        what = "classes" if len(kept[0]) < 2 else "values"
         more = f" ({'; '.join(lost[:3])})" if lost else ""
-        none = np.zeros(0, int)
-        return (none, none), (
-            f"cannot be tested: fewer than two {what} have {least} images in every"
-            f" cell{more}"
-        )
+        told = f"fewer than two {what} have {least} images in every cell{more}"
+        return (np.zeros(0, int),) * 2, f"cannot be tested: {told}"
     said = "; ".join(lost[:6]) + (f"; {len(lost) - 6} more" if len(lost) > 6 else "")
-    return (rows, columns), f"left out: {said}" if lost else ""
+    return tuple(kept), f"left out: {said}" if lost else ""
 
 
-def _lost(table, rows, columns, axis, worst, least, called) -> str:
+def _lost(table, kept, axis: int, one: int, least: int, called) -> str:
     """Names the class or value that is left out, and which of its cells lack images."""
-    if axis:
-        line, others = table[rows, columns[worst]], [called[0][k] for k in rows]
-        what = f"value {called[1][columns[worst]]}"
-    else:
-        line, others = table[rows[worst], columns], [called[1][a] for a in columns]
-        what = f"class {called[0][rows[worst]]}"
-    lacking = [
-        f"{n} of {other}" for n, other in zip(line.tolist(), others) if n < least
-    ]
+    line, others, names = table.take(one, axis), kept[1 - axis], called[1 - axis]
+    lacking = [f"{line[k]} of {names[k]}" for k in others if line[k] < least]
     more = f" and {len(lacking) - 3} more" if len(lacking) > 3 else ""
+    what = f"{('class', 'value')[axis]} {called[axis][one]}"
     return f"{what} has {', '.join(lacking[:3])}{more}, {least} of each are needed"
 
 
 def split_halves(
-    label: Int[np.ndarray, "n"],
-    value: Int[np.ndarray, "n"],
-    kept: tuple[Int[np.ndarray, "a"], Int[np.ndarray, "b"]],
-    rng: np.random.Generator,
-) -> Int[np.ndarray, "n"]:
+    label: Column, value: Column, kept: Kept, rng: np.random.Generator
+) -> Column:
     """Deals the images of each cell to 0 and 1 by chance, evenly; -1 outside of `kept`.
 
     Of an odd number, either half gets the one more by chance.
     """
     half = np.full(len(label), -1, np.int64)
-    for k in kept[0]:
-        for a in kept[1]:
-            members = np.flatnonzero((label == k) & (value == a))
-            side = (np.arange(len(members)) + rng.integers(2)) % 2
-            half[rng.permutation(members)] = side
+    for k, a in itertools.product(*kept):
+        members = np.flatnonzero((label == k) & (value == a))
+        side = (np.arange(len(members)) + rng.integers(2)) % 2
+        half[rng.permutation(members)] = side
     return half
 
 
@@ -119,31 +104,27 @@ class Arrangement(NamedTuple):
     groups: Int[np.ndarray, "k"]
     order: Int[np.ndarray, "m"]  # Values by their place.
 
-    def tables(
-        self, share: float
-    ) -> tuple[Float[np.ndarray, "k m"], Float[np.ndarray, "k m"]]:
+    def tables(self, share: float) -> tuple[Cells, Cells]:
         """P(value | class) to train on and to test on; columns are values."""
         place = np.argsort(self.order)
         both = shifts.tables(self.kind, share, self.groups, len(self.order))
         return both[0][:, place], both[1][:, place]
 
-    def contrast(self) -> Float[np.ndarray, "k m"]:
+    def contrast(self) -> Cells:
         """What cells weigh in the drop at the extreme: it is the sum of these times them."""
         train, test = self.tables(1.0)
         return (train - test) / len(self.groups)
 
 
-def choose_arrangement(kind: str, accuracy: Float[np.ndarray, "k m"]) -> Arrangement:
+def choose_arrangement(kind: str, accuracy: Cells) -> Arrangement:
     """The arrangement with the largest drop at the extreme level of such a shift.
 
     accuracy: of each class and value. Groups and order are improved in turn, each to the
     best for the other (assignment problems), from several starts. Of up to eight classes
     all groups are tried, so that none is better; of more that is not certain.
     """
-    if not np.isfinite(accuracy).all():
-        raise ValueError(
-            "arrangement: accuracies must be finite, got a class and value without any"
-        )
+    known = np.isfinite(accuracy).all()
+    probe.check(known, "arrangement", "accuracies must be finite", accuracy.tolist())
     best, most = None, -np.inf
     for groups in _starts(kind, accuracy):
         found, drop = _climbed(kind, accuracy, groups)
@@ -152,7 +133,7 @@ def choose_arrangement(kind: str, accuracy: Float[np.ndarray, "k m"]) -> Arrange
     return best
 
 
-def _starts(kind: str, accuracy: Float[np.ndarray, "k m"]) -> Iterator[np.ndarray]:
+def _starts(kind: str, accuracy: Cells) -> Iterator[np.ndarray]:
     """Groups to begin with: all if they are few, else some."""
     k = len(accuracy)
     yield shifts.half_groups(k)
@@ -162,9 +143,8 @@ def _starts(kind: str, accuracy: Float[np.ndarray, "k m"]) -> Iterator[np.ndarra
         yield from _all_groups(k)
         return
     for score in np.random.default_rng(0).normal(size=(_STARTS, k)):
-        groups = np.empty(k, np.int32)
-        groups[np.argsort(-score, kind="stable")] = shifts.half_groups(k)
-        yield groups
+        # The highest scores have the first places.
+        yield shifts.half_groups(k)[np.argsort(np.argsort(-score, kind="stable"))]
 
 
 def _all_groups(k: int) -> Iterator[Int[np.ndarray, "k"]]:
@@ -179,7 +159,7 @@ def _all_groups(k: int) -> Iterator[Int[np.ndarray, "k"]]:
 
 
 def _climbed(
-    kind: str, accuracy: Float[np.ndarray, "k m"], groups: Int[np.ndarray, "k"]
+    kind: str, accuracy: Cells, groups: Int[np.ndarray, "k"]
 ) -> tuple[Arrangement, float]:
     """Improves values and groups in turn until neither gets better."""
     k, m = accuracy.shape
@@ -263,22 +243,21 @@ class Reliance:
     kinds: Mapping[str, Kind]
     classes: Int[np.ndarray, "k"]  # Those that take part, in the set's numbers.
     values: Int[np.ndarray, "m"]
-    count: Int[np.ndarray, "k m"]  # Images of these.
-    accuracy: Float[np.ndarray, "k m"]  # On all images, mean over networks.
-    half: Int[np.ndarray, "n"]  # Which half an image is of; -1 where it has no part.
+    count: Cells  # Images of these.
+    accuracy: Cells  # On all images, mean over networks.
+    half: Column  # Which half an image is of; -1 where it has no part.
     missing: str = ""  # What was left out, or what lacks, with counts.
 
 
 def measure(
-    correct: Bool[np.ndarray, "s n"],
-    label: Int[np.ndarray, "n"],
-    value: Int[np.ndarray, "n"],
+    correct: Marks,
+    label: Column,
+    value: Column,
     *,
-    against: Bool[np.ndarray, "r n"] | None = None,
+    against: Marks | None = None,
     names: tuple[Sequence[str], Sequence[str]] | None = None,
     kinds: Sequence[str] = shifts.KINDS,
     draws: int = DRAWS,
-    confidence: float = 0.95,
     seed: int = 0,
 ) -> Reliance:
     """Gives the drop of s networks together under shifts of each kind, with intervals.
@@ -298,43 +277,35 @@ def measure(
     against = correct[:0] if against is None else np.atleast_2d(against).astype(bool)
     label, value = np.asarray(label), np.asarray(value)
     _check(correct, against, label, value, draws)
-    share = correct.mean(0)
     table = accuracy.count_cells(label, value)
     kept, missing = testable_cells(table, LEAST, names)
-    rng = np.random.default_rng(seed)
-    half = split_halves(label, value, kept, rng)
-    count = table[np.ix_(*kept)]
-    with np.errstate(invalid="ignore"):
-        mean = (
-            accuracy.sum_cells(share, label, value, table.shape)[np.ix_(*kept)] / count
-        )
-    told = dict(classes=kept[0], values=kept[1], count=count, accuracy=mean)
-    if not count.size:
-        return Reliance(kinds={}, half=half, missing=missing, **told)
-    both = correct, against
-    halves = [_Half.from_answers(*both, label, value, half == h, kept) for h in (0, 1)]
-    everything = _Half.from_answers(*both, label, value, half >= 0, kept)
-    drawn = _resampled(*both, halves, rng, draws)
-    found = {kind: _kind(kind, everything, halves, drawn, confidence) for kind in kinds}
-    return Reliance(MappingProxyType(found), half=half, missing=missing, **told)
+    rng, cells = np.random.default_rng(seed), np.ix_(*kept)
+    half, count = split_halves(label, value, kept, rng), table[cells]
+    right = accuracy.sum_cells(correct.mean(0), label, value, table.shape)[cells]
+    found = {}
+    if count.size:
+        of = correct, against, label, value
+        halves = [_Half.from_answers(*of, half == h, kept) for h in (0, 1)]
+        everything = _Half.from_answers(*of, half >= 0, kept)
+        drawn = _resampled(correct, against, halves, rng, draws)
+        found = {kind: _kind(kind, everything, halves, drawn) for kind in kinds}
+    mean = right / count
+    return Reliance(MappingProxyType(found), *kept, count, mean, half, missing)
 
 
 class _Half(NamedTuple):
     """Half of the images, by cell."""
 
     members: list[Int[np.ndarray, "i"]]  # Numbers of each cell's images, row by row.
-    accuracy: Float[np.ndarray, "k m"]
+    accuracy: Cells
     each: Float[np.ndarray, "s k m"]  # Of each network, less that of the reference.
-    variance: Float[np.ndarray, "k m"]  # Of the mean of these, smoothed.
+    variance: Cells  # Of the mean of these, smoothed.
 
     @classmethod
     def from_answers(cls, correct, against, label, value, mine, kept) -> "_Half":
-        members = [
-            np.flatnonzero(mine & (label == k) & (value == a))
-            for k in kept[0]
-            for a in kept[1]
-        ]
-        n, shape = np.array([len(one) for one in members]), [len(one) for one in kept]
+        cells = ((label == k) & (value == a) for k, a in itertools.product(*kept))
+        members = [np.flatnonzero(mine & cell) for cell in cells]
+        n, shape = np.array([*map(len, members)]), [*map(len, kept)]
         each = np.stack([correct[:, one].mean(1) for one in members], 1)
         mean = each.mean(0)
         variance = share_variance(mean * n, n)
@@ -345,47 +316,40 @@ class _Half(NamedTuple):
         return cls(members, mean.reshape(shape), each, variance.reshape(shape))
 
     @property
-    def beyond(self) -> Float[np.ndarray, "k m"]:
+    def beyond(self) -> Cells:
         return self.each.mean(0)
 
 
-def _kind(kind, everything, halves, drawn, confidence) -> Kind:
+def _kind(kind: str, everything, halves, drawn) -> Kind:
     """Chooses on each half and tries on the other."""
     tried = tuple(choose_arrangement(kind, half.beyond) for half in halves)
-    pairs = [(tried[0], 1), (tried[1], 0)]  # What is tried, and on which half.
-    errors, curve = [], []
-    for one, h in pairs:
-        weight = one.contrast()
-        errors.append(np.sqrt((weight**2 * halves[h].variance).sum()))
-    ends = 50 - 50 * confidence, 50 + 50 * confidence
+    # What is tried, on which half, and that half with images drawn anew.
+    trials = [(tried[0], halves[1], drawn[1]), (tried[1], halves[0], drawn[0])]
+    curve = []
     for name, level in shifts.LEVELS.items():
         if level.kind != kind:
             continue
         within, outside, drop, spread = 0.0, 0.0, 0.0, 0.0
-        for one, h in pairs:
+        for one, half, anew in trials:
             train, test = (table / len(table) for table in one.tables(level.share))
-            within += (train * halves[h].accuracy).sum() / 2
-            outside += (test * halves[h].accuracy).sum() / 2
-            drop += ((train - test) * halves[h].beyond).sum() / 2
-            spread = spread + ((train - test) * drawn[h]).sum((-2, -1)) / 2
-        low, high = np.percentile(spread, ends)
-        found = (within, outside, drop, low, high)
+            within += (train * half.accuracy).sum() / 2
+            outside += (test * half.accuracy).sum() / 2
+            drop += ((train - test) * half.beyond).sum() / 2
+            spread = spread + ((train - test) * anew).sum((-2, -1)) / 2
+        found = within, outside, drop, *np.percentile(spread, (2.5, 97.5))
         curve.append(Point(name, level.share, *map(float, found)))
-    error = float(np.mean(errors))
+    variances = [(x.contrast() ** 2 * half.variance).sum() for x, half, _ in trials]
+    error = np.sqrt(variances).mean()
     pvalue = float(stats.norm.sf((curve[-1].drop - curve[0].drop) / error))
     chosen = choose_arrangement(kind, everything.beyond)
-    each = sum((one.contrast() * halves[h].each).sum((-2, -1)) for one, h in pairs) / 2
+    each = sum((x.contrast() * half.each).sum((-2, -1)) for x, half, _ in trials) / 2
     given = chosen, tried, tuple(each.tolist())
-    return Kind(kind, tuple(curve), error, pvalue, *given)
+    return Kind(kind, tuple(curve), float(error), pvalue, *given)
 
 
 def _resampled(
-    correct: Bool[np.ndarray, "s n"],
-    against: Bool[np.ndarray, "r n"],
-    halves: Sequence[_Half],
-    rng: np.random.Generator,
-    draws: int,
-) -> list[Float[np.ndarray, "b k m"]]:
+    correct: Marks, against: Marks, halves, rng, draws: int
+) -> list[np.ndarray]:
     """Cells' accuracies in each half, with networks and images drawn anew."""
     networks = two_sample.t_weights(len(correct), draws, rng)
     if len(against):
@@ -398,10 +362,8 @@ def _resampled(
             seen = answers[:, members]
             # Images that all networks answer alike are one outcome; one more image that
             # all are right about, and one that none is, so that few can differ, too.
-            ends = np.repeat([[True, False]], len(seen), 0)
-            kinds, often = np.unique(
-                np.hstack([seen, ends]), axis=1, return_counts=True
-            )
+            more = np.hstack([seen, np.repeat([[True, False]], len(seen), 0)])
+            kinds, often = np.unique(more, axis=1, return_counts=True)
             n, share = len(members), often / (len(members) + 2)
             images = rng.multinomial(n, share, draws) / n - share
             drawn[:, cell] = ((seen.mean(1) + images @ kinds.T) * networks).sum(1)
@@ -410,16 +372,12 @@ def _resampled(
 
 
 def _check(correct, against, label, value, draws) -> None:
-    n = correct.shape[-1]
-    if against.ndim != 2 or against.shape[-1] != n:
-        raise ValueError(
-            "reliance: against must be (networks, images) of the same images, got"
-            f" {against.shape} for {correct.shape}"
-        )
-    if correct.ndim != 2 or label.shape != (n,) or value.shape != (n,):
-        raise ValueError(
-            "reliance: correct must be (networks, images), label and value one an image,"
-            f" got {correct.shape}, {label.shape} and {value.shape}"
-        )
-    if draws < 100:
-        raise ValueError(f"reliance: draws must be 100 or more, got {draws}")
+    n, refuse = correct.shape[-1], functools.partial(probe.check, where="reliance")
+    same = against.ndim == 2 and against.shape[-1] == n
+    must = "against must be (networks, images) of the same images"
+    refuse(same, must=must, got=(against.shape, correct.shape))
+    shapes = correct.shape, label.shape, value.shape
+    fit = correct.ndim == 2 and shapes[1:] == ((n,), (n,))
+    must = "correct must be (networks, images), label and value one an image"
+    refuse(fit, must=must, got=shapes)
+    refuse(draws >= 100, must="draws must be 100 or more", got=draws)

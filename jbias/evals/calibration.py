@@ -8,7 +8,7 @@ sum_prob the probability that the network gives to the group, of what it gives t
 under another rule that rule's share, and what is measured is how far this can be trusted.
 """
 
-from collections.abc import Mapping
+import functools
 from typing import NamedTuple
 
 import numpy as np
@@ -36,14 +36,14 @@ class Reliability(NamedTuple):
 
 def make(*, bins: int = BINS) -> probe.Probe:
     """Shows the images as they are; compares how sure the network is with how right."""
-    if not isinstance(bins, int) or bins < 1:
-        raise ValueError(f"calibration: bins must be 1 or more, got {bins!r}")
-    return probe.Probe({"": ()}, probe.identity, lambda by: numbers(by, bins=bins))
+    whole = isinstance(bins, int) and bins > 0
+    probe.check(whole, "calibration", "bins must be 1 or more", bins)
+    counted = functools.partial(numbers, bins=bins)
+    return probe.Probe({"": ()}, probe.identity, counted)
 
 
-def numbers(
-    by_rule: Mapping[str, decisions.Decisions], *, bins: int = BINS
-) -> list[decisions.Number]:
+@decisions.each
+def numbers(decided: decisions.Decisions, *, bins: int = BINS) -> decisions.Numbers:
     """What each rule's decisions tell; smaller is better in all.
 
     ece: expected calibration error over bins of equal width (Naeini et al. 2015, Guo et
@@ -53,38 +53,27 @@ def numbers(
       float32, as an underflow leaves it, counts as that: 87.3.
     brier_top: mean of (confidence - right)^2, the Brier score of the decided class.
     """
-    metrics, found = ("ece", "ece_mass", "nll", "brier_top"), []
-    for rule, decided in by_rule.items():
-        confidence, likelihood, right = _confidences(decided)
-        values = dict.fromkeys(metrics)
-        if n := len(right):
-            values = {
-                "ece": reliability(confidence, right, bins=bins).error,
-                "ece_mass": reliability(
-                    confidence, right, bins=bins, equal="mass"
-                ).error,
-                "nll": decisions.cross_entropy(likelihood),
-                "brier_top": float(np.square(confidence - right).mean()),
-            }
-        for metric, value in values.items():
-            found.append(decisions.Number(metric, value, None, n, rule))
-    return found
+    confidence, likelihood, right = _confidences(decided)
+    values = dict.fromkeys(("ece", "ece_mass", "nll", "brier_top"))
+    if n := len(right):
+        for metric, equal in (("ece", "width"), ("ece_mass", "mass")):
+            sorted_in = reliability(confidence, right, bins=bins, equal=equal)
+            values[metric] = sorted_in.error
+        values["nll"] = decisions.cross_entropy(likelihood)
+        values["brier_top"] = float(np.square(confidence - right).mean())
+    return [decisions.Number(metric, x, None, n) for metric, x in values.items()]
 
 
 def reliability(
-    confidence: Float[np.ndarray, "n"],
-    right: Bool[np.ndarray, "n"],
-    *,
-    bins: int = BINS,
-    equal: str = "width",
+    confidence: np.ndarray, right: Bool[np.ndarray, "n"], *, bins=BINS, equal="width"
 ) -> Reliability:
     """Sorts images into bins of confidence, of equal "width" or "mass".
 
     Of equal width they are ((m-1)/M, m/M], the first with 0, as Guo et al. have them; of
     equal mass those of np.array_split over the sorted images, ties in their order.
     """
-    if equal not in ("width", "mass"):
-        raise ValueError(f"calibration: equal must be 'width' or 'mass', got {equal!r}")
+    known, must = equal in ("width", "mass"), "equal must be 'width' or 'mass'"
+    probe.check(known, "calibration", must, equal)
     confidence = np.asarray(confidence, np.float64)
     order = np.argsort(confidence, kind="stable")
     confidence, right = confidence[order], np.asarray(right, np.float64)[order]
@@ -116,14 +105,7 @@ def _confidences(
     decided: decisions.Decisions,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Confidence, likelihood and whether it is right, where there is a right class."""
-    columns = decided.columns
-    missing = [name for name in ("confidence", "likelihood") if name not in columns]
-    if missing:
-        raise ValueError(
-            f"calibration: decisions must have a column {missing[0]}, got"
-            f" {', '.join(columns)}; measure the checkpoint again"
-        )
-    kept = columns["label"] >= 0
-    confidence = np.asarray(columns["confidence"], np.float64)[kept]
-    likelihood = np.asarray(columns["likelihood"], np.float64)[kept]
-    return confidence, likelihood, (decided.prediction == columns["label"])[kept]
+    kept = decided.columns["label"] >= 0
+    of = {"where": "calibration", "remedy": "measure the checkpoint again"}
+    columns = (decided.column(name=x, **of) for x in ("confidence", "likelihood"))
+    return *(x[kept].astype(np.float64) for x in columns), decided.right[kept]

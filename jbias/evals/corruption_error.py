@@ -9,7 +9,7 @@ Source: Gavrikov and Keuper, CVPR 2024, https://arxiv.org/abs/2404.01509; their 
 https://github.com/paulgavrikov/biases_vs_generalization at 9168ac8, raw-data/benchmark.csv.
 """
 
-import functools
+import itertools
 import math
 import re
 from collections.abc import Mapping
@@ -18,20 +18,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jbias import evals
 from jbias.data import corruptions
-from jbias.evals import decisions
+from jbias.evals import decisions, probe
 from jbias.evals.decisions import Number
 
-COMMON = tuple(
-    name for name, one in corruptions.CORRUPTIONS.items() if not one.extra
-)  # The fifteen of the paper's tables.
+# The fifteen of the paper's tables.
+COMMON = tuple(name for name, x in corruptions.CORRUPTIONS.items() if not x.extra)
 
 
+@decisions.by_rule
 def numbers(
-    found: Mapping[str, decisions.Decisions],
-    *,
-    errors: Mapping[str, float] | None = None,
+    found: decisions.ByName, *, errors: Mapping[str, float] | None = None
 ) -> list[Number]:
     """Accuracies of conditions "fog-3", of corruptions "fog", and over all, "".
 
@@ -49,35 +46,13 @@ def numbers(
     Raises ValueError where a condition is no corruption and severity, or some
     corruption lacks a severity that another has.
     """
-    return decisions.numbers_by_rule(found, functools.partial(_of_rule, errors=errors))
-
-
-def _parsed(condition: str) -> tuple[str, int]:
-    name, _, severity = condition.rpartition("-")
-    known = {**corruptions.CORRUPTIONS, **corruptions.BAR}
-    if name not in known or severity not in map(str, corruptions.SEVERITIES):
-        raise ValueError(
-            "corruptions: a condition must be a corruption and a severity, such as"
-            f" 'fog-3', got {condition!r}; name it so"
-        )
-    return name, int(severity)
-
-
-def _of_rule(
-    found: Mapping[str, decisions.Decisions], *, errors: Mapping[str, float] | None
-) -> list[Number]:
     each = {}
     for condition, decided in found.items():
-        (share,) = evals.MEASURES["accuracy"](decided)
-        each[_parsed(condition)] = share._replace(condition=condition)
-    names = tuple(dict.fromkeys(name for name, _ in each))
-    severities = tuple(dict.fromkeys(severity for _, severity in each))
-    absent = [
-        f"{name}-{severity}"
-        for name in names
-        for severity in severities
-        if (name, severity) not in each
-    ]
+        share = decisions.mean("accuracy", decided.right, condition)
+        each[_parsed(condition)] = share
+    names, severities = (tuple(dict.fromkeys(part)) for part in zip(*each))
+    cells = [*itertools.product(names, severities)]
+    absent = ["{}-{}".format(*cell) for cell in cells if cell not in each]
     if absent:
         raise ValueError(
             "corruptions: all corruptions must have the same severities, got no"
@@ -85,7 +60,7 @@ def _of_rule(
         )
 
     def mean(metric: str, of: tuple[str, ...], condition: str = "") -> Number:
-        counted = [each[name, severity] for name in of for severity in severities]
+        counted = [each[cell] for cell in itertools.product(of, severities)]
         value = sum(one.value for one in counted) / len(counted)
         right, n = sum(one.count for one in counted), sum(one.n for one in counted)
         return Number(metric, value, right, n, condition)
@@ -100,8 +75,25 @@ def _of_rule(
         means.append(mean(f"corruption_accuracy_15{frost}", common))
     if errors is not None:
         wrong = {one.condition: 1 - one.value for one in means if one.condition}
-        means.append(_compared(wrong, errors, sum(one.n for one in each.values())))
+        absent = [name for name in errors if name not in wrong]
+        if absent or not errors or min(errors.values()) <= 0:
+            raise ValueError(
+                "corruptions: errors must be above 0 and of corruptions that are measured,"
+                f" got {dict(errors)}; not measured are {', '.join(absent) or 'none'}"
+            )
+        ratio = sum(wrong[name] / error for name, error in errors.items()) / len(errors)
+        n = sum(one.n for one in each.values())
+        means.append(Number("mean_corruption_error", ratio, None, n))
     return [*each.values(), *means]
+
+
+def _parsed(condition: str) -> tuple[str, int]:
+    name, _, severity = condition.rpartition("-")
+    known = name in {**corruptions.CORRUPTIONS, **corruptions.BAR}
+    known = known and severity in map(str, corruptions.SEVERITIES)
+    must = "a condition must be a corruption and a severity, such as 'fog-3'"
+    probe.check(known, "corruptions", must, condition)
+    return name, int(severity)
 
 
 def _lacking(names: tuple[str, ...]) -> str:
@@ -111,19 +103,6 @@ def _lacking(names: tuple[str, ...]) -> str:
         return ""
     without = named | {"frost"} == set(corruptions.CORRUPTIONS)
     return "_without_frost" if without else "_part"
-
-
-def _compared(
-    wrong: Mapping[str, float], errors: Mapping[str, float], n: int
-) -> Number:
-    absent = [name for name in errors if name not in wrong]
-    if absent or not errors or min(errors.values()) <= 0:
-        raise ValueError(
-            "corruptions: errors must be above 0 and of corruptions that are measured,"
-            f" got {dict(errors)}; not measured are {', '.join(absent) or 'none'}"
-        )
-    ratios = [wrong[name] / error for name, error in errors.items()]
-    return Number("mean_corruption_error", sum(ratios) / len(ratios), None, n)
 
 
 # Averages and their members, each of which counts the same.
@@ -138,10 +117,7 @@ CATEGORIES: Mapping[str, tuple[str, ...]] = MappingProxyType(
 
 Key = tuple[str, str, str]  # Data set, condition and metric of a record.
 CORRUPTED: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        "imagenet_c": tuple(corruptions.CORRUPTIONS),
-        "imagenet_cbar": tuple(corruptions.BAR),
-    }
+    dict(imagenet_c=(*corruptions.CORRUPTIONS,), imagenet_cbar=(*corruptions.BAR,))
 )
 _CELL = re.compile(r"(?:(.*)[/ ])?([a-z_]+)[-/ _]([1-5])")
 FILES = "", ""  # Whose corruptions are sets of their own, as published.
@@ -152,9 +128,7 @@ class Mean(NamedTuple):
 
     value: float
     files: int  # Conditions that are published files.
-    source: tuple[
-        str, str
-    ]  # Measure and set of the others; FILES where there are none.
+    source: tuple[str, str]  # Measure and set of the others; FILES where none are.
 
 
 def corruption_means(records: Mapping[Key, float]) -> dict[str, Mean]:
@@ -167,11 +141,8 @@ def corruption_means(records: Mapping[Key, float]) -> dict[str, Mean]:
     known = {key: value for key, value in records.items() if not math.isnan(value)}
     by_place = by_corruption(known)
     files = by_place.pop(FILES, {})
-    made = {
-        place: cells
-        for place, cells in by_place.items()
-        if place[1] in ("imagenet", *CORRUPTED)
-    }
+    own_sets = ("imagenet", *CORRUPTED)
+    made = {place: cells for place, cells in by_place.items() if place[1] in own_sets}
     found = {}
     for name, members in CORRUPTED.items():
         wanted = [(one, s) for one in members for s in corruptions.SEVERITIES]

@@ -7,16 +7,15 @@ Deviation: the published sets hold other draws of the same corruptions.
 """
 
 import functools
+import itertools
 import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float
 
 from jbias.augment import corrupt
 from jbias.data import base
-from jbias.data import corruptions as operators
 from jbias.data import corruptions as published
 from jbias.evals import corruption_error, occlusion, probe
 
@@ -50,33 +49,26 @@ def make(
     Raises ValueError for anything else.
     """
     shown = _names(names, frost)
-    if not probe.each_once(severities):
-        raise ValueError(
-            f"corruptions: severities must be some of {published.SEVERITIES}, each once,"
-            f" got {severities!r}"
-        )
+    must = f"severities must be some of {published.SEVERITIES}, each once"
+    probe.check(probe.each_once(severities), "corruptions", must, severities)
     if stored is None:
         stored = quantise and (table or side) > 32
     if stored and not quantise:
         raise ValueError("corruptions: stored images are bytes; set quantise=True")
     held = {}  # Photographs are the same for all severities: held once.
-    conditions = {}
-    for name in shown:
-        for severity in severities:
-            condition = f"{name}-{severity}"
-            arrays = operators.settings(
-                name, severity, side=side, table=table, frost=frost
-            )
-            for array in arrays.values():
-                held.setdefault(id(array), (array, jnp.asarray(array)))
-            conditions[condition] = {
-                "salt": jnp.uint32(zlib.crc32(condition.encode())),
-                "settings": {key: held[id(a)][1] for key, a in arrays.items()},
-            }
+    conditions, how = {}, dict(side=side, table=table, frost=frost)
+    for name, severity in itertools.product(shown, severities):
+        condition = f"{name}-{severity}"
+        arrays = published.settings(name, severity, **how)
+        for array in arrays.values():
+            held.setdefault(id(array), (array, jnp.asarray(array)))
+        settings = {key: held[id(array)][1] for key, array in arrays.items()}
+        salt = jnp.uint32(zlib.crc32(condition.encode()))
+        conditions[condition] = {"salt": salt, "settings": settings}
 
-    tables = operators.quantisation_tables(85) if stored else None
+    tables = published.quantisation_tables(85) if stored else None
 
-    def show(rows: probe.Rows, params: Any, name: str) -> Float[Array, "b h w 3"]:
+    def show(rows: probe.Rows, params: Any, name: str) -> probe.Images:
         keys = occlusion.image_keys(seed, params["salt"], rows.index)
         form = dict(quantise=quantise, stored=tables)
         out = corrupt.corrupt_batch(rows.image, keys, name, params["settings"], **form)
@@ -92,19 +84,14 @@ def make(
 
 def _names(names: str | Sequence[str], frost: str | None) -> tuple[str, ...]:
     if isinstance(names, str) and names in FAMILIES:
-        return tuple(
-            name for name in FAMILIES[names] if name != "frost" or frost is not None
-        )
+        absent = {"frost"} if frost is None else ()
+        return tuple(name for name in FAMILIES[names] if name not in absent)
     listed = (names,) if isinstance(names, str) else tuple(names)
+    must = f"names must be {' or '.join(map(repr, FAMILIES))}, or corruptions"
     for name in listed:
         if name not in corrupt.CORRUPTIONS:
-            known = [*FAMILIES, *corrupt.CORRUPTIONS]
-            raise ValueError(
-                f"corruptions: names must be {' or '.join(map(repr, FAMILIES))}, or"
-                f" corruptions, got {name!r}; {base.did_you_mean(name, known)}"
-            )
-    if not probe.each_once(listed):
-        raise ValueError(
-            f"corruptions: names must be one or more, each once, got {names!r}"
-        )
+            hint = base.did_you_mean(name, [*FAMILIES, *corrupt.CORRUPTIONS])
+            raise ValueError(f"corruptions: {must}, got {name!r}; {hint}")
+    once = probe.each_once(listed)
+    probe.check(once, "corruptions", "names must be one or more, each once", names)
     return listed

@@ -18,14 +18,15 @@ Both also give the other's way, as ..._absolute and ..._normalised.
 
 import dataclasses
 import functools
+import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from jbias.evals import accuracy, decisions, pyramid
+from jbias.evals import accuracy, decisions, probe, pyramid
 
 NARROWEST, FLAT, WIDEST = 0.05, 100.0, 1e4  # Of s, in steps between points.
 STARTS, ROUNDS, TOLERANCE = 5, 400, 1e-12
@@ -50,9 +51,7 @@ def fit_gaussians(values: Float[np.ndarray, "v f"], *, highest: float) -> Gaussi
     than the points can tell nor so large that the curve is flat.
     """
     values = np.asarray(values, float)
-    rows = np.repeat(np.arange(len(values)), STARTS)
-    t = values[rows]
-    f = np.arange(values.shape[1])
+    t, f = np.repeat(values, STARTS, axis=0), np.arange(values.shape[1])
     p = np.concatenate([_starts(row, f, highest) for row in values])
     damping, done = np.full(len(t), 1e-3), np.zeros(len(t), bool)
     cost = (_residuals(p, t, f) ** 2).sum(1)
@@ -68,15 +67,11 @@ def fit_gaussians(values: Float[np.ndarray, "v f"], *, highest: float) -> Gaussi
         done[left] = small & (better | (damping[left] > 1e8)) | (damping[left] > 1e12)
         damping[left] *= np.where(better, 0.2, 5)
         p[left[better]], cost[left[better]] = new[better], lower[better]
-    cost, done = cost.reshape(-1, STARTS), done.reshape(-1, STARTS)
-    best = cost.argmin(1)[:, None]
-    ends = np.take_along_axis(p.reshape(-1, STARTS, 3), best[..., None], 1)
-    a, mu, log_s = ends[:, 0].T
+    best = cost.reshape(-1, STARTS).argmin(1) + STARTS * np.arange(len(values))
+    a, mu, log_s = p[best].T
     s = np.exp(log_s)
-    settled = np.take_along_axis(done, best, 1)[:, 0]
-    residual = np.take_along_axis(cost, best, 1)[:, 0]
-    converged = settled & (s > 5 * NARROWEST) & (s < FLAT)
-    return GaussianFits(a, mu, s, residual, converged)
+    converged = done[best] & (s > 5 * NARROWEST) & (s < FLAT)
+    return GaussianFits(a, mu, s, cost[best], converged)
 
 
 def _residuals(p, t, f):
@@ -124,6 +119,8 @@ SIGMAS = (0.0, 0.02, 0.04, 0.08, 0.16)
 HIGHEST = len(SIGMAS) - 1  # Recognised without noise only, or never.
 CRITERION = 50.0  # Per cent.
 BEYOND = 1.0  # How far continuous thresholds may lie above the highest.
+Tables = Float[np.ndarray, "*b sigmas octaves"]  # Accuracies.
+Thresholds = Float[np.ndarray, "*b octaves"]
 
 METRICS = "bandwidth", "center_frequency", "peak_noise_sensitivity"
 # Why there may be no band.
@@ -169,49 +166,40 @@ def critical_band_fit(
     thresholds: ascending in frequency, as many as `frequencies(side)`; NaN is unknown.
     ValueError where their number or a value does not fit.
     """
-    octaves = len(octave_frequencies(side))
+    octaves, where = len(octave_frequencies(side)), "critical_band_fit"
     vector = np.asarray(thresholds, float)
-    if vector.shape != (octaves,):
-        raise ValueError(
-            f"critical_band_fit: images of side {side} have {octaves} octaves, got"
-            f" thresholds of shape {vector.shape}"
-        )
-    if (vector < 0).any() or (vector > highest).any():
-        raise ValueError(
-            f"critical_band_fit: thresholds must be in [0, {highest:g}], got"
-            f" {vector.tolist()}"
-        )
+    must = f"images of side {side} have {octaves} octaves, and as many thresholds"
+    probe.check(vector.shape == (octaves,), where, must, vector.tolist())
+    beyond = (vector < 0).any() or (vector > highest).any()
+    must = f"thresholds must be in [0, {highest:g}]"
+    probe.check(not beyond, where, must, vector.tolist())
     return fit_bands(vector[None], side=side, highest=highest)[0]
 
 
 def fit_bands(
-    thresholds: Float[np.ndarray, "v octaves"], *, side: int, highest: float = HIGHEST
+    thresholds: Thresholds, *, side: int, highest: float = HIGHEST
 ) -> list[CriticalBand]:
     """`critical_band_fit` of many vectors at once; equal ones are fitted once."""
     vectors, which = np.unique(thresholds, axis=0, return_inverse=True)
-    flags = [_flag(vector, highest) for vector in vectors]
-    fitted = [_no_band(flag) for flag in flags]
-    left = [i for i, flag in enumerate(flags) if not flag]
+    fitted = [_no_band(_flag(vector, highest)) for vector in vectors]
+    left = [i for i, band in enumerate(fitted) if not band.flag]
     found = fit_gaussians(vectors[left], highest=highest) if left else ()
-    for i, a, mu, s, residual, converged in zip(left, *found):
-        fitted[i] = (
-            _no_band("flat")
-            if s > FLAT
-            else CriticalBand(
-                bandwidth=2 * math.sqrt(math.log(4)) * float(s),
-                center_frequency=octave_frequencies(side)[0] * 2 ** float(mu),
-                peak_noise_sensitivity=2 ** (float(a) - HIGHEST),
-                residual=float(residual),
+    for i, *fit, converged in zip(left, *found):
+        a, mu, s, residual = map(float, fit)
+        fitted[i] = _no_band("flat")
+        if s <= FLAT:
+            fitted[i] = CriticalBand(
+                bandwidth=2 * math.sqrt(math.log(4)) * s,
+                center_frequency=octave_frequencies(side)[0] * 2**mu,
+                peak_noise_sensitivity=2 ** (a - HIGHEST),
+                residual=residual,
                 converged=bool(converged),
                 flag="",
             )
-        )
     return [fitted[i] for i in which.reshape(-1)]
 
 
-def normalised(
-    accuracy: Float[np.ndarray, "*b sigmas octaves"],
-) -> Float[np.ndarray, "*b sigmas octaves"]:
+def normalised(accuracy: Tables) -> Tables:
     """In per cent of the largest in the table; NaN where all are 0."""
     largest = np.nanmax(accuracy, axis=(-2, -1), keepdims=True)
     nothing = np.full(np.shape(accuracy), np.nan)
@@ -219,24 +207,20 @@ def normalised(
     return 100 * np.divide(accuracy, largest, out=nothing, where=largest > 0)
 
 
-def threshold_indices(
-    accuracy: Float[np.ndarray, "*b sigmas octaves"], *, criterion: float = CRITERION
-) -> Float[np.ndarray, "*b octaves"]:
+def threshold_indices(accuracy: Tables) -> Thresholds:
     """How many strengths of noise, from the largest down, come before one that passes.
 
     accuracy: in per cent, a row for each of SIGMAS. A strength passes above the
     criterion; at most 4, so that 4 is passed without noise only, or never. NaN where an
     accuracy of the octave is.
     """
-    passes = np.flip(accuracy, axis=-2) > criterion
+    passes = np.flip(accuracy, axis=-2) > CRITERION
     failed = np.where(passes.any(-2), passes.argmax(-2), HIGHEST)
     unknown = np.isnan(accuracy).any(-2)
-    return np.where(unknown, np.nan, np.minimum(failed, HIGHEST))
+    return np.where(unknown, np.nan, failed)
 
 
-def continuous_thresholds(
-    accuracy: Float[np.ndarray, "sigmas octaves"], *, criterion: float = CRITERION
-) -> Float[np.ndarray, "octaves"]:
+def continuous_thresholds(accuracy: Tables) -> Thresholds:
     """Thresholds between the whole ones: where a fitted curve crosses the criterion.
 
     The curve is clean / (1 + exp(k (log2 sigma - m))) with clean the octave's accuracy
@@ -245,16 +229,14 @@ def continuous_thresholds(
     at 5, which is also where clean accuracy does not pass. Not part of either protocol.
     """
     strength = np.log2(np.array(SIGMAS[1:]) / SIGMAS[-1])
-    return np.array(
-        [_crossing(strength, column, criterion) for column in np.transpose(accuracy)]
-    )
+    return np.array([_crossing(strength, column) for column in np.transpose(accuracy)])
 
 
-def _crossing(strength, column, criterion):
+def _crossing(strength, column):
     clean, noisy = column[0], column[1:]
     if np.isnan(column).any():
         return np.nan
-    if clean <= criterion:
+    if clean <= CRITERION:
         return HIGHEST + BEYOND
     middle, slope = 0.0, 1.0  # The slope's logarithm to base 2.
     reach_middle, reach_slope = 8.0, 3.0
@@ -266,7 +248,7 @@ def _crossing(strength, column, criterion):
         i, j = np.unravel_index(left.argmin(), left.shape)
         middle, slope = m[i, 0], k[0, j]
         reach_middle, reach_slope = reach_middle / 3, reach_slope / 3
-    crossing = middle + math.log(clean / criterion - 1) / 2**slope
+    crossing = middle + math.log(clean / CRITERION - 1) / 2**slope
     return float(np.clip(0.5 - crossing, 0, HIGHEST + BEYOND))
 
 
@@ -305,78 +287,52 @@ def noise_cells(octaves: int, seed: int) -> Int[np.ndarray, "images"]:
     return drawn
 
 
+@decisions.by_rule
 def bvg_numbers(
-    by_condition: Mapping[str, decisions.Decisions],
-    *,
-    side: int,
-    draws: int,
-    seed: int,
-    continuous: bool,
-) -> list[decisions.Number]:
+    found: decisions.ByName, *, side: int, draws: int, seed: int, continuous: bool
+) -> decisions.Numbers:
     """The numbers of the variant "bvg"."""
+    row = {condition: i for i, condition in enumerate(found)}
     frequencies = octave_frequencies(side)
-    names = [[condition_name(s, f) for f in frequencies] for s in SIGMAS]
-    row = {condition: i for i, condition in enumerate(by_condition)}
-    marks = accuracy.correct_by_condition(by_condition)
+    where = [[row[condition_name(s, f)] for f in frequencies] for s in SIGMAS]
+    marks = accuracy.correct_by_condition(found)
     counts, n = marks.sum(1), marks.shape[1]
-    where = np.array([[row[condition] for condition in line] for line in names])
-    told = [
-        decisions.share("accuracy", counts[i], n, condition)
-        for condition, i in row.items()
-    ]
+    told = [decisions.share("accuracy", counts[i], n, name) for name, i in row.items()]
     drawn = accuracy.bootstrap_counts(marks, draws=draws, seed=seed)
-    return told + _bands(
-        "critical_band",
-        100 * counts[where] / n,
-        100 * drawn[:, where] / n,
-        side=side,
-        n=n,
-        default="normalised",
-        continuous=continuous,
-    )
+    tables = 100 * counts[np.array(where)] / n, 100 * drawn[:, np.array(where)] / n
+    of = dict(side=side, n=n, default="normalised", continuous=continuous)
+    return told + _bands("critical_band", *tables, **of)
 
 
+@decisions.by_rule
 def original_numbers(
-    by_condition: Mapping[str, decisions.Decisions],
-    *,
-    side: int,
-    sample: int | None,
-    draws: int,
-    seed: int,
-    continuous: bool,
-) -> list[decisions.Number]:
+    found: decisions.ByName, *, side: int, sample, draws: int, seed: int, continuous
+) -> decisions.Numbers:
     """The numbers of the variant "original", of so many images drawn from the set.
 
     Which image had which noise follows from its number in the set, the column "index".
     """
-    frequencies = octave_frequencies(side)
-    (decided,) = by_condition.values()
-    (right,) = accuracy.correct_by_condition(by_condition)
+    (decided,) = found.values()
+    (right,) = accuracy.correct_by_condition(found)
     index = decided.columns.get("index", np.arange(len(right)))
     chosen = np.random.default_rng(seed).permutation(len(right))[:sample]
-    table = noise_cells(len(frequencies), seed)
+    cells = [*itertools.product(SIGMAS, octave_frequencies(side))]
+    table = noise_cells(len(cells) // len(SIGMAS), seed)
     # Of each cell, which images are decided rightly in it, and which are in it.
-    cells = np.arange(len(SIGMAS) * len(frequencies))[:, None]
-    inside = table[index[chosen] % len(table)] == cells
+    inside = table[index[chosen] % len(table)] == np.arange(len(cells))[:, None]
     marks = np.concatenate([inside & right[chosen], inside])
-    counts = marks.sum(1).reshape(2, len(SIGMAS), -1)
+    counts = marks.sum(1).reshape(2, -1)
     told = [
-        decisions.share(
-            "accuracy", *counts[:, i, j], f"original {sigma:g} at {frequency:g}"
-        )
-        for i, sigma in enumerate(SIGMAS)
-        for j, frequency in enumerate(frequencies)
+        decisions.share("accuracy", *count, f"original {sigma:g} at {frequency:g}")
+        for (sigma, frequency), count in zip(cells, counts.T, strict=True)
     ]
     drawn = accuracy.bootstrap_counts(marks, draws=draws, seed=seed)
-    return told + _bands(
-        "critical_band_original",
-        _per_cent(*counts),
-        _per_cent(*np.moveaxis(drawn.reshape(-1, *counts.shape), 1, 0)),
-        side=side,
-        n=len(chosen),
-        default="absolute",
-        continuous=continuous,
-    )
+    tables = []
+    for each in (counts.ravel(), drawn):
+        both = each.reshape(*each.shape[:-1], 2, len(SIGMAS), -1)
+        tables.append(_per_cent(*np.moveaxis(both, -3, 0)))
+    of = dict(side=side, n=len(chosen), default="absolute", continuous=continuous)
+    return told + _bands("critical_band_original", *tables, **of)
 
 
 def _per_cent(right, shown):
@@ -385,17 +341,14 @@ def _per_cent(right, shown):
 
 
 def _bands(
-    prefix: str,
-    table: Float[np.ndarray, "sigmas octaves"],
-    drawn: Float[np.ndarray, "draws sigmas octaves"],
-    *,
-    side: int,
-    n: int,
-    default: str,
-    continuous: bool,
-) -> list[decisions.Number]:
+    prefix, table: Tables, drawn: Tables, *, side, n, default, continuous
+) -> decisions.Numbers:
     """Thresholds and fits of a table, as it is and normalised, with intervals."""
     told = []
+
+    def note(name: str, value: float) -> None:
+        told.append(decisions.quantity(f"{prefix}_{name}", value, n))
+
     ways = {"absolute": np.asarray, "normalised": normalised}
     for way in sorted(ways, key=lambda way: way != default):
         read = ways[way]
@@ -405,20 +358,18 @@ def _bands(
         fitted, *others = fit_bands(all_of, side=side)
         told += _thresholds(f"{prefix}_threshold{ending}", found, side, n)
         for metric in METRICS:
-            named = f"{prefix}_{metric}{ending}"
-            told.append(decisions.quantity(named, getattr(fitted, metric), n))
+            note(f"{metric}{ending}", getattr(fitted, metric))
             values = np.array([getattr(other, metric) for other in others])
-            told += accuracy.bootstrap_interval(named, values, n)
-        told.append(
-            decisions.quantity(f"{prefix}_residual{ending}", fitted.residual, n)
-        )
-        # Why there is no band, if there is none: 1 where that is so.
-        told += [
-            decisions.quantity(f"{prefix}_{why}{ending}", float(fitted.flag == why), n)
-            for why in FLAGS
-        ]
-        if continuous:
-            told += _between(prefix, ending, read(table), side, n)
+            told += accuracy.bootstrap_interval(told[-1].metric, values, n)
+        note(f"residual{ending}", fitted.residual)
+        for why in FLAGS:  # Why there is no band, if there is none: 1 where that is so.
+            note(f"{why}{ending}", float(fitted.flag == why))
+        if continuous:  # Between whole numbers, and the band that is fitted to them.
+            ending, found = f"_continuous{ending}", continuous_thresholds(read(table))
+            band = critical_band_fit(found, side=side, highest=HIGHEST + BEYOND)
+            told += _thresholds(f"{prefix}_threshold{ending}", found, side, n)
+            for metric in METRICS:
+                note(f"{metric}{ending}", getattr(band, metric))
     if prefix == "critical_band":
         octaves = len(octave_frequencies(side))
         measured = [pyramid.centroid(side, octaves - 1 - f) for f in range(octaves)]
@@ -426,19 +377,6 @@ def _bands(
     return told
 
 
-def _between(prefix, ending, accuracy, side, n) -> list[decisions.Number]:
-    """Thresholds between whole numbers, and the band that is fitted to them."""
-    found = continuous_thresholds(accuracy)
-    band = critical_band_fit(found, side=side, highest=HIGHEST + BEYOND)
-    ending = f"_continuous{ending}"
-    return _thresholds(f"{prefix}_threshold{ending}", found, side, n) + [
-        decisions.quantity(f"{prefix}_{metric}{ending}", getattr(band, metric), n)
-        for metric in METRICS
-    ]
-
-
-def _thresholds(metric, values, side, n) -> list[decisions.Number]:
-    return [
-        decisions.quantity(metric, value, n, f"noise at {frequency:g}")
-        for frequency, value in zip(octave_frequencies(side), values)
-    ]
+def _thresholds(metric, values, side, n) -> decisions.Numbers:
+    names = (f"noise at {frequency:g}" for frequency in octave_frequencies(side))
+    return [decisions.quantity(metric, x, n, name) for x, name in zip(values, names)]

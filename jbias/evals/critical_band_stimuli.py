@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from jbias.augment import options
-from jbias.evals import critical_band, decisions, occlusion, probe, pyramid
+from jbias.evals import critical_band, occlusion, probe, pyramid
 
 CONTRAST, MEAN = 0.2, 0.449
 GREY = (19595, 38470, 7471)  # Of 65536: what Pillow's mode "L" takes of each channel.
@@ -40,41 +40,33 @@ def make(
     continuous: tell also what thresholds between whole numbers give. draws: of the
     bootstrap over images. seed: of noise, choice and bootstrap. ValueError for others.
     """
-    _check(side, variant, sample, draws)
+    large = isinstance(side, int) and side >= SMALLEST
+    must = f"side must be at least {SMALLEST} pixels, for four octaves"
+    probe.check(large, "critical_band", must, side)
+    options.check_choice("critical_band", "variant", variant, ("bvg", "original"))
+    options.check_plain("critical_band", "at least 1", sample=sample, draws=draws)
     counting = dict(side=side, draws=draws, seed=seed, continuous=continuous)
+    conditions, count = _all(side), critical_band.bvg_numbers
     if variant == "original":
         conditions = {critical_band.MIXED_NOISE: _original(side, seed)}
-        counted = functools.partial(
-            critical_band.original_numbers, sample=sample, **counting
-        )
-    else:
-        conditions = _all(side)
-        counted = functools.partial(critical_band.bvg_numbers, **counting)
-
-    numbers = functools.partial(decisions.numbers_by_rule, numbers=counted)
+        count, counting["sample"] = critical_band.original_numbers, sample
     shown = functools.partial(show, side=side, seed=seed)
-    return probe.Probe(conditions, shown, numbers)
+    return probe.Probe(conditions, shown, functools.partial(count, **counting))
 
 
-def show(
-    rows: probe.Rows, params: dict, *, side: int, seed: int
-) -> Float[Array, "b n n 3"]:
+def show(rows: probe.Rows, params: dict, *, side: int, seed: int) -> probe.Images:
     """The images in grey, at low contrast, with noise of the condition's.
 
     params: `number` of the condition; `sigma` and `level` of the pyramid, the same for
     all images (one) or of image i modulo their number. ValueError for another side.
     """
-    if rows.image.shape[1:3] != (side, side):
-        raise ValueError(
-            f"critical_band: made for images of {side} by {side} pixels, got"
-            f" {rows.image.shape[1]} by {rows.image.shape[2]}"
-        )
+    shape, must = rows.image.shape[1:3], f"made for images of {side} by {side} pixels"
+    probe.check(shape == (side, side), "critical_band", must, shape)
     keys = occlusion.image_keys(seed, params["number"], rows.index)
+    which, axis = rows.index % len(params["sigma"]), 0
     if len(params["sigma"]) == 1:
-        sigma, level, axis = params["sigma"][0], params["level"][0], None
-    else:
-        which = rows.index % len(params["sigma"])
-        sigma, level, axis = params["sigma"][which], params["level"][which], 0
+        which, axis = 0, None
+    sigma, level = params["sigma"][which], params["level"][which]
     noises = jax.vmap(functools.partial(noise, side), in_axes=(0, axis, axis))
     shown = faint(grey(rows.image)) + noises(keys, sigma, level)
     shown = jnp.where(shown < 0, 0.1, jnp.where(shown > 1, 0.9, shown))
@@ -112,11 +104,9 @@ def _passed(matrix, white):
 
 
 def _params(number: int, sigma, level) -> dict[str, np.ndarray]:
-    return {
-        "number": np.int32(number),
-        "sigma": np.asarray(sigma, np.float32).reshape(-1),
-        "level": np.asarray(level, np.int32).reshape(-1),
-    }
+    sigma, level = np.asarray(sigma, np.float32), np.asarray(level, np.int32)
+    each = {"sigma": sigma.reshape(-1), "level": level.reshape(-1)}
+    return {"number": np.int32(number), **each}
 
 
 def _all(side: int) -> dict[str, dict]:
@@ -134,13 +124,3 @@ def _original(side: int, seed: int) -> dict:
     octaves = len(critical_band.octave_frequencies(side))
     row, f = np.divmod(critical_band.noise_cells(octaves, seed), octaves)
     return _params(0, np.array(critical_band.SIGMAS)[row], octaves - 1 - f)
-
-
-def _check(side, variant, sample, draws):
-    if not isinstance(side, int) or side < SMALLEST:
-        raise ValueError(
-            f"critical_band: images must be of at least {SMALLEST} pixels, for four"
-            f" octaves, got side {side!r}"
-        )
-    options.check_choice("critical_band", "variant", variant, ("bvg", "original"))
-    options.check_plain("critical_band", "at least 1", sample=sample, draws=draws)

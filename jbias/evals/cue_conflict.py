@@ -9,12 +9,14 @@ https://arxiv.org/abs/2110.13968.
 import dataclasses
 import functools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from jaxtyping import Bool, Int
 
 from jbias.evals import decisions, probe
+
+Classes = Int[np.ndarray, "n"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,11 +28,7 @@ class ShapeBias:
     n_texture: int
 
 
-def shape_bias(
-    decided: Int[np.ndarray, "n"],
-    shape: Int[np.ndarray, "n"],
-    texture: Int[np.ndarray, "n"],
-) -> ShapeBias:
+def shape_bias(decided: Classes, shape: Classes, texture: Classes) -> ShapeBias:
     """n_shape / (n_shape + n_texture) over the images where the cues conflict.
 
     n_shape counts decisions for the shape's class, n_texture for the texture's; images
@@ -39,11 +37,9 @@ def shape_bias(
     lengths differ.
     """
     decided, shape, texture = map(np.asarray, (decided, shape, texture))
-    if not decided.shape == shape.shape == texture.shape:
-        raise ValueError(
-            "shape_bias: decisions, shape and texture must be of one length, got "
-            f"{decided.shape}, {shape.shape} and {texture.shape}"
-        )
+    shapes = decided.shape, shape.shape, texture.shape
+    must = "decisions, shape and texture must be of one length"
+    probe.check(len({*shapes}) == 1, "shape_bias", must, shapes)
     conflict = _conflict(shape, texture)
     n_shape = int((conflict & (decided == shape)).sum())
     n_texture = int((conflict & (decided == texture)).sum())
@@ -52,24 +48,22 @@ def shape_bias(
 
 
 def by_class(
-    decided: Int[np.ndarray, "n"],
-    shape: Int[np.ndarray, "n"],
-    texture: Int[np.ndarray, "n"],
+    decided: Classes, shape: Classes, texture: Classes
 ) -> dict[int, ShapeBias]:
     """The shape bias among the images of each shape's class that has a conflict.
 
     The pooled value is not the mean of these.
     """
     decided, shape, texture = map(np.asarray, (decided, shape, texture))
-    return {
-        int(one): shape_bias(*(x[shape == one] for x in (decided, shape, texture)))
-        for one in np.unique(shape[_conflict(shape, texture)])
-    }
+    found, of = {}, (decided, shape, texture)
+    for one in np.unique(shape[_conflict(shape, texture)]):
+        found[int(one)] = shape_bias(*(cue[shape == one] for cue in of))
+    return found
 
 
-def measure(decided: decisions.Decisions) -> list[decisions.Number]:
+def measure(decided: decisions.Decisions) -> decisions.Numbers:
     """The shape bias, with shape decisions counted among decisions for either cue."""
-    return [_bias(shape_bias(*_cues(decided)), "")]
+    return [_bias(shape_bias(*_cues(decided)))]
 
 
 def make(*, classes: Sequence[str] = ()) -> probe.Probe:
@@ -85,9 +79,10 @@ def make(*, classes: Sequence[str] = ()) -> probe.Probe:
     return probe.Probe({"": ()}, probe.identity, counted, include_unknown=True)
 
 
+@decisions.each
 def numbers(
-    by_rule: Mapping[str, decisions.Decisions], *, classes: Sequence[str] = ()
-) -> list[decisions.Number]:
+    decided: decisions.Decisions, *, classes: Sequence[str] = ()
+) -> Iterator[decisions.Number]:
     """What each rule's decisions tell.
 
     shape_bias, with shape_bias_lower and shape_bias_upper, Wilson's interval of 95 %, and
@@ -99,52 +94,36 @@ def numbers(
     accuracy_shape, accuracy_texture: all images by either cue as the label, those that
       agree included, and those that the network cannot answer.
     """
-    return [one for rule, of in by_rule.items() for one in _of_rule(rule, of, classes)]
-
-
-def _of_rule(
-    rule: str, decided: decisions.Decisions, classes: Sequence[str]
-) -> Iterator[decisions.Number]:
     answer, shape, texture = cues = _cues(decided)
     n = len(answer)
     pooled = shape_bias(*cues)
     either = pooled.n_shape + pooled.n_texture
-    yield _bias(pooled, rule)
+    yield _bias(pooled)
     if either:
         ends = decisions.wilson_interval(pooled.n_shape, either)
         for name, end in zip(("lower", "upper"), ends, strict=True):
-            yield decisions.Number(f"shape_bias_{name}", end, None, either, rule)
-    counts = {
-        "fraction_shape": pooled.n_shape,
-        "fraction_texture": pooled.n_texture,
-        "accuracy_shape": ((answer == shape) & (shape >= 0)).sum(),
-        "accuracy_texture": ((answer == texture) & (texture >= 0)).sum(),
-    }
-    for metric, count in counts.items():
-        yield decisions.share(metric, count, n, rule)
+            yield decisions.Number(f"shape_bias_{name}", end, None, either)
+    yield decisions.share("fraction_shape", pooled.n_shape, n)
+    yield decisions.share("fraction_texture", pooled.n_texture, n)
+    for name, cue in (("shape", shape), ("texture", texture)):
+        yield decisions.mean(f"accuracy_{name}", (answer == cue) & (cue >= 0))
     each = by_class(*cues)
     for one, bias in each.items():
-        name = classes[one] if classes else one
-        yield _bias(bias, f"{rule} class={name}".strip())
+        yield _bias(bias, f"class={classes[one] if classes else one}")
     lacking = sum(math.isnan(bias.value) for bias in each.values())
-    yield decisions.share("shape_bias_undefined", lacking, len(each), rule)
+    yield decisions.share("shape_bias_undefined", lacking, len(each))
 
 
-def _bias(bias: ShapeBias, condition: str) -> decisions.Number:
+def _bias(bias: ShapeBias, condition: str = "") -> decisions.Number:
     either = bias.n_shape + bias.n_texture
     return decisions.share("shape_bias", bias.n_shape, either, condition)
 
 
 def _cues(decided: decisions.Decisions) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    if "texture" not in decided.columns:
-        raise ValueError(
-            "shape_bias: decisions must have a column texture, got"
-            f" {', '.join(decided.columns)}; measure it on a set of cue conflicts"
-        )
-    return decided.prediction, decided.columns["label"], decided.columns["texture"]
+    remedy = "measure it on a set of cue conflicts"
+    texture = decided.column("shape_bias", "texture", remedy)
+    return decided.prediction, decided.columns["label"], texture
 
 
-def _conflict(
-    shape: Int[np.ndarray, "n"], texture: Int[np.ndarray, "n"]
-) -> Bool[np.ndarray, "n"]:
+def _conflict(shape: Classes, texture: Classes) -> Bool[np.ndarray, "n"]:
     return (shape != texture) & (shape >= 0) & (texture >= 0)

@@ -1,10 +1,11 @@
 """What a network decided about each image of a set; every metric is a function of it.
 
-Also what metrics share: `share`, `quantity` and `wilson_interval`, and `numbers_by_rule`,
+Also what metrics share: `share`, `quantity` and `wilson_interval`, and `each` and `by_rule`,
 where several rules made decisions of the same answers.
 """
 
 import dataclasses
+import functools
 import math
 import statistics
 from collections.abc import Callable, Iterable, Mapping
@@ -13,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 from etils import epath
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Bool, Float, Int, Shaped
 
 from jbias.data import labels
 from jbias.runs import checksums
@@ -44,6 +45,20 @@ class Decisions:
                     f"entries, got {len(column)}"
                 )
 
+    @property
+    def right(self) -> Bool[np.ndarray, "n"]:
+        """Whether each image is decided as labelled."""
+        return np.asarray(self.prediction) == np.asarray(self.columns["label"])
+
+    def column(self, where: str, name: str, remedy: str) -> Shaped[np.ndarray, "n"]:
+        """A column; ValueError, for the measure `where`, if there is none."""
+        if name not in self.columns:
+            raise ValueError(
+                f"{where}: decisions must have a column {name}, got"
+                f" {', '.join(self.columns)}; {remedy}"
+            )
+        return np.asarray(self.columns[name])
+
 
 class Number(NamedTuple):
     """A measured value: `count` of `n` where it is a share."""
@@ -55,23 +70,24 @@ class Number(NamedTuple):
     condition: str = ""
 
 
+ByName = Mapping[str, Decisions]  # By condition, by rule, or by both.
+Numbers = list[Number]
+
+
 def write(path: epath.PathLike, by_seed: Mapping[int, Decisions]) -> list[int]:
     """Writes the decisions of all seeds on one set as one Parquet file.
 
     Returns what its content is known by.
     """
-    frames = [
-        pd.DataFrame(
-            {
-                "seed": seed,
-                "image": np.arange(len(decided.prediction)),
-                "prediction": decided.prediction,
-                **decided.columns,
-            }
-        )
-        for seed, decided in by_seed.items()
-    ]
+    frames = []
+    for seed, decided in by_seed.items():
+        image = np.arange(len(decided.prediction))
+        frames.append(_frame(decided, seed=seed, image=image))
     return _write(path, pd.concat(frames))
+
+
+def _frame(decided: Decisions, **first: Any) -> pd.DataFrame:
+    return pd.DataFrame({**first, "prediction": decided.prediction, **decided.columns})
 
 
 def _write(path: epath.PathLike, frame: pd.DataFrame) -> list[int]:
@@ -92,33 +108,26 @@ def _read(path: epath.PathLike, key: str, *ignored: str) -> dict[Any, Decisions]
     """Reads decisions by the values of a column, in the order of the file."""
     with epath.Path(path).open("rb") as file:
         frame = pd.read_parquet(file)
-    names = {
-        name: "condition" if name == _SET else name
-        for name in frame.columns.difference(["prediction", key, *ignored])
-    }
-    return {
-        value: Decisions(
-            rows["prediction"].to_numpy(),
-            {called: rows[name].to_numpy() for name, called in names.items()},
-        )
-        for value, rows in frame.groupby(key, sort=False, observed=True)
-    }
+    names = frame.columns.difference(["prediction", key, *ignored])
+    found = {}
+    for value, rows in frame.groupby(key, sort=False, observed=True):
+        columns = {name: rows[name].to_numpy() for name in names}
+        if _SET in columns:
+            columns["condition"] = columns.pop(_SET)
+        found[value] = Decisions(rows["prediction"].to_numpy(), columns)
+    return found
 
 
-def write_conditions(path: epath.PathLike, found: Mapping[str, Decisions]) -> None:
+def write_conditions(path: epath.PathLike, found: ByName) -> None:
     """Writes one network's decisions under all conditions of a probe likewise.
 
     The probe's condition is the column "condition"; a set's own is "set_condition".
     """
-    frames = [
-        pd.DataFrame({"prediction": decided.prediction, **decided.columns}).rename(
-            columns={"condition": _SET}
-        )
-        for decided in found.values()
-    ]
+    frames = [_frame(one) for one in found.values()]
+    whole = pd.concat(frames, ignore_index=True).rename(columns={"condition": _SET})
     codes = np.repeat(np.arange(len(frames)), [len(frame) for frame in frames])
     condition = pd.Categorical.from_codes(codes, list(found))
-    _write(path, pd.concat(frames, ignore_index=True).assign(condition=condition))
+    _write(path, whole.assign(condition=condition))
 
 
 def read_conditions(path: epath.PathLike) -> dict[str, Decisions]:
@@ -147,31 +156,55 @@ def wilson_interval(
     return max(low, 0.0) if count else 0.0, min(high, 1.0) if count < n else 1.0
 
 
-def numbers_by_rule(
-    found: Mapping[str, Decisions],
-    numbers: Callable[[Mapping[str, Decisions]], Iterable[Number]],
-) -> list[Number]:
+def each(numbers: Callable[..., Iterable[Number]]) -> Callable[..., Numbers]:
+    """Counts decisions one after the other; their names begin those of conditions.
+
+    numbers: takes one `Decisions`, and options.
+    """
+
+    @functools.wraps(numbers)
+    def counted(found: ByName, **options: Any) -> Numbers:
+        return [
+            number._replace(condition=f"{name} {number.condition}".strip())
+            for name, decided in found.items()
+            for number in numbers(decided, **options)
+        ]
+
+    return counted
+
+
+def by_rule(numbers: Callable[..., Iterable[Number]]) -> Callable[..., Numbers]:
     """Counts what each rule decided by itself; its name ends that of a condition.
 
-    numbers: takes decisions by condition as the probe names it, all of one rule. The first
-      rule has no name.
+    numbers: takes decisions by condition as the probe names it, all of one rule, and
+      options. The first rule has no name.
     """
-    split = {}
-    for name, decided in found.items():
-        condition, _, last = name.rpartition(" ")
-        rule = last if last in labels.AGGREGATES else ""
-        split.setdefault(rule, {})[condition if rule else name] = decided
-    return [
-        number._replace(condition=f"{number.condition} {rule}".strip())
-        for rule, by_condition in split.items()
-        for number in numbers(by_condition)
-    ]
+
+    @functools.wraps(numbers)
+    def counted(found: ByName, **options: Any) -> Numbers:
+        split = {}
+        for name, decided in found.items():
+            condition, _, last = name.rpartition(" ")
+            rule = last if last in labels.AGGREGATES else ""
+            split.setdefault(rule, {})[condition if rule else name] = decided
+        return [
+            number._replace(condition=f"{number.condition} {rule}".strip())
+            for rule, by_condition in split.items()
+            for number in numbers(by_condition, **options)
+        ]
+
+    return counted
 
 
 def share(metric: str, count: int, n: int, condition: str = "") -> Number:
     """A measured share, `count` of `n`; None of nothing at all."""
     count, n = int(count), int(n)
     return Number(metric, count / n if n else None, count, n, condition)
+
+
+def mean(metric: str, marks: Bool[np.ndarray, "n"], condition: str = "") -> Number:
+    """The share of images that are marked."""
+    return share(metric, np.sum(marks), len(marks), condition)
 
 
 def cross_entropy(likelihood: Float[np.ndarray, "n"]) -> float:

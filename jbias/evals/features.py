@@ -11,6 +11,7 @@ import numpy as np
 from flax import linen as nn
 from jaxtyping import Array, Float, UInt8
 
+from jbias.evals import probe
 from jbias.models import taps
 
 
@@ -36,18 +37,15 @@ def read(
     known = taps.sites(net, images.shape[1])
     wanted = known if sites is None else tuple(sites)
     for site in wanted:
-        if site not in known:
-            raise ValueError(
-                f"decoding: sites must be of {', '.join(known)}, got {site!r}"
-            )
+        must = f"sites must be of {', '.join(known)}"
+        probe.check(site in known, "decoding", must, site)
     found = {site: [] for site in wanted}
     program = _program(net, wanted, pool, columns, seed)
     for first in range(0, len(images), batch):
         piece = images[first : first + batch]
         padded = np.resize(piece, (batch, *images.shape[1:]))
-        rows = jax.device_get(program(variables, padded))
-        for site in wanted:
-            found[site].append(rows[site][: len(piece)])
+        for site, rows in jax.device_get(program(variables, padded)).items():
+            found[site].append(rows[: len(piece)])
     return {site: np.concatenate(pieces) for site, pieces in found.items()}
 
 
@@ -55,27 +53,20 @@ def read(
 def _program(net, sites, pool, columns, seed):
     def rows(variables, images):
         _, seen = taps.read(net, variables, images.astype(jnp.float32) / 255)
-        return {
-            site: _projected(_pooled(seen[site], pool), columns, seed, site)
-            for site in sites
-        }
+        pooled = {site: _pooled(seen[site], pool) for site in sites}
+        return {site: _projected(x, columns, seed, site) for site, x in pooled.items()}
 
     return jax.jit(rows)
 
 
 def _pooled(x: Array, pool: int) -> Float[Array, "b d"]:
     x = x.astype(jnp.float32)
-    if x.ndim == 4:
-        x = _averaged(_averaged(x, pool, 1), pool, 2)
-    elif x.ndim == 3:
+    if x.ndim == 3:
         x = x.mean(1)
+    for axis in (1, 2) if x.ndim == 4 else ():
+        parts = jnp.array_split(x, min(pool, x.shape[axis]), axis)
+        x = jnp.stack([part.mean(axis) for part in parts], axis)
     return x.reshape(len(x), -1)
-
-
-def _averaged(x: Array, pool: int, axis: int) -> Array:
-    """Means over parts of an axis, of one length but for one."""
-    parts = jnp.array_split(x, min(pool, x.shape[axis]), axis)
-    return jnp.stack([part.mean(axis) for part in parts], axis)
 
 
 def _projected(

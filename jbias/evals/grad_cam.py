@@ -8,7 +8,7 @@ Deviation: a map without any evidence is zero, where there it is 0 / 0.
 """
 
 import functools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import jax
@@ -20,31 +20,23 @@ from jaxtyping import Array, Float, UInt8
 from jbias.evals import predict
 from jbias.models import taps
 
+Seen = Float[Array, "b i j c"]  # What passes a site, its gradient, and images.
+Maps = Float[Array, "b h w"]
 
-def image_maps(
-    net: nn.Module,
-    variables: Mapping[str, Any],
-    image: Float[Array, "b h w c"],
-    site: str,
-) -> Float[Array, "b h w"]:
+
+def image_maps(net: nn.Module, variables: Any, image: Seen, site: str) -> Maps:
     """The map of each image's largest logit at a site of models.taps.sites.
 
     ValueError for a site that the network has not, or that has no rows and columns.
     """
-    seen = taps.site_gradient(
-        net, variables, image, site, lambda logits: logits.max(-1)
-    )
+    largest = lambda logits: logits.max(-1)
+    seen = taps.site_gradient(net, variables, image, site, largest)
     return maps(*seen, *image.shape[1:3], site=site)
 
 
 def maps(
-    activation: Float[Array, "b i j c"],
-    gradient: Float[Array, "b i j c"],
-    height: int,
-    width: int,
-    *,
-    site: str = "the site",
-) -> Float[Array, "b h w"]:
+    activation: Seen, gradient: Seen, height: int, width: int, *, site: str = "the site"
+) -> Maps:
     """relu(mean_c a w_c) / max, w the mean gradient of each channel; made h by w.
 
     In [0, 1], and 1 somewhere before the resizing; all 0 where nothing is positive.
@@ -52,10 +44,8 @@ def maps(
     does, and PyTorch without aligned corners. Of a ViT the class token is left out and
     the others are laid out as the patches were. ValueError for other shapes.
     """
-    a, g = (
-        _laid_out(x.astype(jnp.float32), height, width, site)
-        for x in (activation, gradient)
-    )
+    both = (x.astype(jnp.float32) for x in (activation, gradient))
+    a, g = (_laid_out(x, height, width, site) for x in both)
     weight = g.mean((1, 2), keepdims=True)
     cam = jax.nn.relu((a * weight).mean(-1))
     top = cam.max((1, 2), keepdims=True)
@@ -65,7 +55,7 @@ def maps(
 
 
 def batch_maps(
-    network: predict.BoundNetwork, batches: Iterable[predict.Batch], site: str
+    network: predict.Bound, batches: Iterable[predict.Batch], site: str
 ) -> Iterator[Float[np.ndarray, "b h w"]]:
     """The maps of batches of a set; ValueError for a network, or a site, without any."""
     if network.at is None:
@@ -85,9 +75,9 @@ def _batch(at, variables, image: UInt8[Array, "b h w 3"], *, site: str) -> Array
 
 def _laid_out(x: Array, height: int, width: int, site: str) -> Array:
     """Gives tokens (b, 1, 1 + n, c) rows and columns, in the image's proportion."""
-    if x.ndim == 4 and (x.shape[1] > 1 or x.shape[2] == 1):
-        return x
     if x.ndim == 4:
+        if x.shape[1] > 1 or x.shape[2] == 1:
+            return x
         patches = x.shape[2] - 1
         rows = round((patches * height / width) ** 0.5)
         columns = patches // max(rows, 1)

@@ -31,16 +31,13 @@ def make(
     Numbers are those of `interference.numbers`: accuracy and di_index. classes: the names
     of the decision classes. ValueError for grids that are not whole numbers of 2 or more.
     """
-    whole = all(type(g) is int and g > 1 for g in grids)
-    if not grids or not whole or len(set(grids)) < len(grids):
-        raise ValueError(
-            "grid_shuffle: grids must be whole numbers of at least 2, each once, got"
-            f" {grids!r}"
-        )
+    whole = probe.each_once(grids) and all(type(g) is int and g > 1 for g in grids)
+    must = "grids must be whole numbers of at least 2, each once"
+    probe.check(whole, "grid_shuffle", must, grids)
     by_name = {"": 1, **{f"{g}x{g}": g for g in grids}}
     conditions = {name: np.uint32(zlib.crc32(name.encode())) for name in by_name}
 
-    def show(rows: probe.Rows, salt: Any, g: int) -> Float[Array, "b h w 3"]:
+    def show(rows: probe.Rows, salt: Any, g: int) -> probe.Images:
         keys = occlusion.image_keys(seed, salt, rows.index)
         return jax.vmap(functools.partial(shuffle, g=g))(rows.image, keys)
 
@@ -59,11 +56,8 @@ def shuffle(
     if g == 1:
         return image
     h, w = (side // g for side in image.shape[:2])
-    if not h * w:
-        raise ValueError(
-            f"grid_shuffle: {g} by {g} tiles need as many pixels a side, got an image of"
-            f" {image.shape[0]} by {image.shape[1]}"
-        )
+    must = f"{g} by {g} tiles need as many pixels a side"
+    probe.check(h * w > 0, "grid_shuffle", must, image.shape[:2])
     tiles = image[: g * h, : g * w].reshape(g, h, g, w, -1).swapaxes(1, 2)
     tiles = tiles.reshape(g * g, h, w, -1)[jax.random.permutation(key, g * g)]
     inside = tiles.reshape(g, g, h, w, -1).swapaxes(1, 2).reshape(g * h, g * w, -1)

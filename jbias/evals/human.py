@@ -12,10 +12,14 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool
 
 from jbias.data import base, geirhos, labels
 from jbias.evals import accuracy, cue_conflict, decisions, probe, trials
+
+Marks = Bool[np.ndarray, "d n"]  # Whether each decision maker is right.
+People = Sequence[trials.Trials]
+Pairs = Sequence[tuple[int, int]]  # Of decision makers.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,28 +41,24 @@ def error_consistency(
     there is no image.
     """
     a, b = np.asarray(a_correct), np.asarray(b_correct)
-    if a.shape != b.shape or a.ndim != 1 or not a.size:
-        raise ValueError(
-            "error_consistency: both must say of the same images whether they were"
-            f" answered right, got shapes {a.shape} and {b.shape}"
-        )
+    same, where = a.shape == b.shape and a.ndim == 1 and a.size, "error_consistency"
+    must = "both must say of the same images whether they were answered right"
+    probe.check(same, where, must, (a.shape, b.shape))
     both = np.stack([a, b])
-    if not np.isin(both, (False, True)).all():
-        raise ValueError(
-            "error_consistency: both must be true where an answer is right, got"
-            f" {a.dtype} and {b.dtype}; compare the answers with the labels first"
-        )
+    must = "both must be true where an answer is right, by comparing it with the label"
+    probe.check(np.isin(both, (False, True)).all(), where, must, (a.dtype, b.dtype))
     once = np.ones((1, len(a)))
     parts = (float(x[0, 0]) for x in _kappas(both.astype(bool), ((0, 1),), once))
     return Consistency(*parts)
 
 
 def _kappas(
-    correct: Bool[np.ndarray, "d n"],
-    pairs: Sequence[tuple[int, int]],
-    weights: Float[np.ndarray, "w n"],
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """kappa, observed and expected, each (w, pairs), with images counted so often."""
+    correct: Marks, pairs: Pairs, weights: np.ndarray
+) -> tuple[np.ndarray, ...]:
+    """kappa, observed and expected, each (w, pairs), with images counted so often.
+
+    weights: (w, n).
+    """
     one, other = np.transpose(pairs)
     n = weights.sum(1, keepdims=True)
     p = weights @ correct.T / n
@@ -72,19 +72,14 @@ def _kappas(
 
 
 def mean_kappa(
-    correct: Bool[np.ndarray, "d n"],
-    pairs: Sequence[tuple[int, int]],
-    condition: Sequence[str] | None = None,
-    *,
-    draws: int = 2000,
-    confidence: float = 0.95,
-    seed: int = 0,
+    correct: Marks, pairs: Pairs, condition=None, *, draws: int = 2000, seed: int = 0
 ) -> tuple[float, float, float]:
-    """Mean kappa of pairs of decision makers, with a bootstrap interval over images.
+    """Mean kappa of pairs of decision makers, with 95 % of a bootstrap over images.
 
     kappa is taken in each condition and averaged over conditions, then over pairs.
     Images are drawn within their condition, the same for all decision makers, who stay
-    the ones there are. Returns value, low and high, of percentiles.
+    the ones there are. condition: of each image, by name; None: all have the same.
+    Returns value, low and high, of percentiles.
     """
     random = np.random.default_rng(seed)
     condition = np.asarray(condition or [""] * correct.shape[1])
@@ -96,29 +91,28 @@ def mean_kappa(
         weights = np.concatenate([np.ones((1, n)), drawn])
         kappa.append(_kappas(part, pairs, weights)[0].mean(1))
     means = np.mean(kappa, axis=0)
-    tail = (1 - confidence) / 2
-    low, high = np.quantile(means[1:], (tail, 1 - tail))
-    return float(means[0]), float(low), float(high)
+    return float(means[0]), *np.quantile(means[1:], accuracy.ENDS).tolist()
 
 
 SETS = ("edge", "silhouette", "cue-conflict", *geirhos.CONDITIONS)
 # Controls without a distortion, and where people are right less often than 0.2.
 EXCLUDED: Mapping[str, frozenset[str]] = MappingProxyType(
     {
-        "colour": frozenset({"cr"}),
-        "contrast": frozenset({"c100", "c03", "c01"}),
-        "high-pass": frozenset({"inf", "0.55", "0.45", "0.4"}),
-        "low-pass": frozenset({"0", "15", "40"}),
-        "phase-scrambling": frozenset({"0", "150", "180"}),
-        "power-equalisation": frozenset({"0"}),
-        "false-colour": frozenset({"True"}),
-        "rotation": frozenset({"0"}),
-        "eidolonI": frozenset({"1-10-10", "64-10-10", "128-10-10"}),
-        "eidolonII": frozenset({"1-3-10", "32-3-10", "64-3-10", "128-3-10"}),
-        "eidolonIII": frozenset(
-            {"1-0-10", "16-0-10", "32-0-10", "64-0-10", "128-0-10"}
-        ),
-        "uniform-noise": frozenset({"0.0", "0.6", "0.9"}),
+        name: frozenset(conditions.split())
+        for name, conditions in {
+            "colour": "cr",
+            "contrast": "c100 c03 c01",
+            "high-pass": "inf 0.55 0.45 0.4",
+            "low-pass": "0 15 40",
+            "phase-scrambling": "0 150 180",
+            "power-equalisation": "0",
+            "false-colour": "True",
+            "rotation": "0",
+            "eidolonI": "1-10-10 64-10-10 128-10-10",
+            "eidolonII": "1-3-10 32-3-10 64-3-10 128-3-10",
+            "eidolonIII": "1-0-10 16-0-10 32-0-10 64-0-10 128-0-10",
+            "uniform-noise": "0.0 0.6 0.9",
+        }.items()
     }
 )
 OVERALL = (
@@ -137,36 +131,21 @@ def make(
       of the set's images, in their order.
     """
     dataset = dataset.partition("/")[0]
-    if dataset not in SETS:
-        raise ValueError(
-            f"human: dataset must be one of model-vs-human's, got {dataset!r};"
-            f" {base.did_you_mean(dataset, SETS)}"
-        )
-    if not root:
-        raise ValueError(
-            "human: root must be a folder of people's answers, got none; they are in"
-            " raw-data of https://github.com/bethgelab/model-vs-human"
-        )
-    if isinstance(files, str) or not len(files):
-        raise ValueError(
-            "human: files must be the names of the set's files, got"
-            f" {files!r}; measure it on a set of files"
-        )
+    base.check_known("human: dataset must be one of model-vs-human's", dataset, SETS)
+    must = f"root must be a folder of people's answers, such as {trials.ORIGIN}"
+    probe.check(bool(root), "human", must, root)
+    several = not isinstance(files, str) and len(files) > 0
+    probe.check(several, "human", "files must be the names of the set's files", files)
     people = trials.people(root, dataset)
-    counted = functools.partial(
-        numbers, dataset=dataset, files=tuple(files), people=people
-    )
-    digest = trials.digest(people)
+    of = dict(dataset=dataset, files=tuple(files), people=people)
+    counted, digest = functools.partial(numbers, **of), trials.digest(people)
     return probe.Probe({"": ()}, probe.identity, counted, digest=digest)
 
 
+@decisions.each
 def numbers(
-    by_rule: Mapping[str, decisions.Decisions],
-    *,
-    dataset: str,
-    files: Sequence[str],
-    people: Sequence[trials.Trials],
-) -> list[decisions.Number]:
+    decided: decisions.Decisions, *, dataset: str, files: Sequence[str], people: People
+) -> decisions.Numbers:
     """What each rule's decisions, in Geirhos' 16 classes, have in common with people's.
 
     Over the conditions that are not EXCLUDED: ood_accuracy and human_accuracy, pooled;
@@ -179,29 +158,19 @@ def numbers(
     shown; the column "index" says which of `files` these were, if not all.
     """
     ids = np.array([trials.image_id(name) for name in files])
-    found = []
-    for rule, decided in by_rule.items():
-        shown = decided.columns.get("index", np.arange(len(decided.prediction)))
-        if "index" not in decided.columns and len(shown) != len(ids):
-            raise ValueError(
-                f"human: decisions must have a column index where not all {len(ids):,}"
-                f" images were shown, got {len(shown):,} decisions without"
-            )
-        names = ids[shown].tolist()
-        same = [person.select(names) for person in people]
-        network = dataclasses.replace(
-            same[0], subject="network", response=decided.prediction
+    shown = decided.columns.get("index", np.arange(len(decided.prediction)))
+    if "index" not in decided.columns and len(shown) != len(ids):
+        raise ValueError(
+            f"human: decisions must have a column index where not all {len(ids):,}"
+            f" images were shown, got {len(shown):,} decisions without"
         )
-        found += compare(network, same, dataset, rule)
-    return found
+    names = ids[shown].tolist()
+    same = [person.select(names) for person in people]
+    own = dict(subject="network", response=decided.prediction)
+    return compare(dataclasses.replace(same[0], **own), same, dataset)
 
 
-def compare(
-    network: trials.Trials,
-    people: Sequence[trials.Trials],
-    dataset: str,
-    rule: str = "",
-) -> list[decisions.Number]:
+def compare(network: trials.Trials, people: People, dataset: str) -> decisions.Numbers:
     """The numbers of one decision maker against people, on the same images in order."""
     everyone = [network, *people]
     correct = np.stack([one.response == one.category for one in everyone])
@@ -211,83 +180,59 @@ def compare(
     found = []
 
     def note(metric, value, count=None, n=used, name=""):
-        place = f"{rule} {name}".strip()
-        found.append(decisions.Number(metric, value, count, n, place))
+        found.append(decisions.Number(metric, float(value), count, n, name))
+
+    def share(metric, right, name=""):
+        note(metric, right.sum() / right.size, int(right.sum()), right.size, name)
 
     if used:
         right, names = correct[:, kept], condition[kept].tolist()
-        count, theirs = int(right[0].sum()), int(right[1:].sum())
-        note("ood_accuracy", count / used, count)
-        all_answers = right[1:].size
-        note("human_accuracy", theirs / all_answers, theirs, all_answers)
-        against = [(0, i) for i in range(1, len(everyone))]
+        share("ood_accuracy", right[0])
+        share("human_accuracy", right[1:])
         parts = [right[:, condition[kept] == name] for name in dict.fromkeys(names)]
         each = [np.square(p[0].mean() - p[1:].mean(1)).mean() for p in parts]
-        note("accuracy_difference", float(np.mean(each)))
+        note("accuracy_difference", np.mean(each))
         each = [(p[0] == p[1:]).mean(1).mean() for p in parts]
-        note("observed_consistency", float(np.mean(each)))
-        between = list(itertools.combinations(range(1, len(everyone)), 2))
-        for metric, pairs in (
-            ("error_consistency", against),
-            ("human_error_consistency", between),
-        ):
-            if pairs:
-                value, low, high = mean_kappa(right, pairs, names)
-                note(metric, value)
-                note(f"{metric}_lower", low)
-                note(f"{metric}_upper", high)
+        note("observed_consistency", np.mean(each))
+        against = [(0, i) for i in range(1, len(everyone))]
+        between = [*itertools.combinations(range(1, len(everyone)), 2)]
+        for whose, pairs in (("", against), ("human_", between)):
+            values = mean_kappa(right, pairs, names) if pairs else ()
+            for ending, value in zip(("", "_lower", "_upper"), values):
+                note(f"{whose}error_consistency{ending}", value)
     note("response_entropy", accuracy.entropy(network.response, 16), n=n)
-    theirs = float(np.mean([accuracy.entropy(one.response, 16) for one in people]))
+    theirs = np.mean([accuracy.entropy(one.response, 16) for one in people])
     note("human_response_entropy", theirs, n=n)
     levels = dict.fromkeys(network.condition)
     for name in levels if len(levels) > 1 else ():
         part = correct[:, condition == name]
         each = [error_consistency(part[0], person).kappa for person in part[1:]]
-        size, right = part[1:].size, int(part[1:].sum())
-        note("error_consistency", float(np.mean(each)), n=part.shape[1], name=name)
-        note("human_accuracy", right / size, right, size, name)
+        note("error_consistency", np.mean(each), n=part.shape[1], name=name)
+        share("human_accuracy", part[1:], name)
     return found
 
 
-def overall(by_set: Mapping[str, Sequence[decisions.Number]]) -> list[decisions.Number]:
+def overall(by_set: Mapping[str, Sequence[decisions.Number]]) -> decisions.Numbers:
     """The benchmark's numbers: means over the 17 sets, each of them once.
 
     by_set: what `numbers` gave of each set. Where sets lack, the condition says how
     many there are, "12 of 17 sets", so that no such mean is taken for the whole.
     """
-    unknown = sorted(set(by_set) - set(SETS))
-    if unknown or not by_set:
-        raise ValueError(
-            f"human: sets must be some of {', '.join(SETS)}, got"
-            f" {unknown[0] if unknown else 'none'}"
-        )
-    k = len(by_set)
+    some = bool(by_set) and {*by_set} <= {*SETS}
+    probe.check(some, "human", f"sets must be some of {', '.join(SETS)}", [*by_set])
+    k, each = len(by_set), {metric: [] for metric in OVERALL}
+    for number in itertools.chain(*by_set.values()):
+        if not number.condition and number.metric in each:
+            each[number.metric].append(number.value)
     condition = "" if k == len(SETS) else f"{k} of {len(SETS)} sets"
-    found = []
-    for metric in OVERALL:
-        each = [
-            number.value
-            for of in by_set.values()
-            for number in of
-            if (number.metric, number.condition) == (metric, "")
-        ]
-        if len(each) == k:
-            mean = float(np.mean(each))
-            found.append(decisions.Number(metric, mean, None, k, condition))
-    return found
+    means = {key: np.mean(values) for key, values in each.items() if len(values) == k}
+    return [decisions.quantity(key, mean, k, condition) for key, mean in means.items()]
 
 
-def shape_biases(people: Sequence[trials.Trials]) -> dict[int, cue_conflict.ShapeBias]:
+def shape_biases(people: People) -> dict[int, cue_conflict.ShapeBias]:
     """By class of shapes, of all people's answers to cue conflicts together."""
     known = tuple(labels.geirhos16())
     texture = geirhos.texture_labels("human", people[0].image, known)
-    return cue_conflict.by_class(
-        np.concatenate([one.response for one in people]),
-        np.concatenate([one.category for one in people]),
-        np.tile(texture, len(people)),
-    )
-
-
-def confusion(one: trials.Trials) -> Float[np.ndarray, "rows 16"]:
-    """Which per cent of each class gets which answer; a last row for none."""
-    return accuracy.confusion(np.asarray(one.response), one.category, 16)
+    answer = np.concatenate([one.response for one in people])
+    shape = np.concatenate([one.category for one in people])
+    return cue_conflict.by_class(answer, shape, np.tile(texture, len(people)))

@@ -12,17 +12,20 @@ wrong decision counts. There a run without any increase has no value; here it is
 """
 
 import dataclasses
+import functools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from jaxtyping import Float, Int
 
-from jbias import evals
-from jbias.evals import decisions
+from jbias.evals import accuracy, decisions, probe
 
 VARIANTS = ("share", "count")
 FEWEST = 5  # Runs of which a range is given.
+Runs = Sequence[decisions.Decisions]  # Of one method, on the same set.
+Counts = Int[np.ndarray, "r k"]  # By run and class.
+Growth = Float[np.ndarray, "r k"]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -51,8 +54,7 @@ class Interference:
         """
         if self.dominant is None:
             return np.zeros((len(self.increase), 2))
-        grown = self.increase[:, self.dominant]
-        total = self.increase.sum(axis=1)
+        grown, total = self.increase[:, self.dominant], self.increase.sum(axis=1)
         part = np.divide(grown, total, out=np.zeros_like(grown), where=total > 0)
         return np.stack([part, grown], axis=1)
 
@@ -63,24 +65,19 @@ def wrong_by_class(decided: decisions.Decisions, classes: int) -> Int[np.ndarray
     Images without a right class (-1) are left out. ValueError where a decision is for a
     class that is not there.
     """
-    label = np.asarray(decided.columns["label"])
     prediction = np.asarray(decided.prediction)
     if len(prediction) and not 0 <= prediction.min() <= prediction.max() < classes:
         raise ValueError(
             f"interference: decisions must be in 0 ... {classes - 1}, got "
             f"{prediction.min()} ... {prediction.max()}; say how many classes there are"
         )
-    wrongly = (label >= 0) & (prediction != label)
+    wrongly = (np.asarray(decided.columns["label"]) >= 0) & ~decided.right
     return np.bincount(prediction[wrongly], minlength=classes)
 
 
 def increase(
-    clean: Int[np.ndarray, "r k"],
-    distorted: Int[np.ndarray, "r k"],
-    images: int,
-    *,
-    variant: str = "share",
-) -> Float[np.ndarray, "r k"]:
+    clean: Counts, distorted: Counts, images: int, *, variant: str = "share"
+) -> Growth:
     """How much each class grows among the wrong decisions, in percent; 0 if it does not.
 
     clean, distorted: wrong decisions by class, W0 and W1, of so many images.
@@ -88,33 +85,24 @@ def increase(
     wrong, and K classes. One class that gets all errors, of uniform ones, has K - 1.
     "count", as the paper words it: i = 100 max(W1 - W0, 0) / images.
     """
-    if variant not in VARIANTS:
-        raise ValueError(
-            f"interference: variant must be one of {', '.join(VARIANTS)}, got {variant!r}"
-        )
+    must = f"variant must be one of {', '.join(VARIANTS)}"
+    probe.check(variant in VARIANTS, "interference", must, variant)
     clean, distorted = np.asarray(clean), np.asarray(distorted)
-    if clean.shape != distorted.shape or clean.ndim != 2:
-        raise ValueError(
-            "interference: counts must be by run and class, clean and distorted alike, "
-            f"got shapes {clean.shape} and {distorted.shape}"
-        )
+    shapes = clean.shape, distorted.shape
+    must = "counts must be by run and class, clean and distorted alike"
+    probe.check(len({*shapes}) == 1 and clean.ndim == 2, "interference", must, shapes)
     if variant == "count":
         return 100 * np.maximum(distorted - clean, 0) / max(images, 1)
     grown = _shares(distorted) - _shares(clean)
     return clean.shape[1] * np.maximum(grown, 0)
 
 
-def _shares(counts: Int[np.ndarray, "*r k"]) -> Float[np.ndarray, "*r k"]:
+def _shares(counts: Counts) -> Float[np.ndarray, "*r k"]:
     return counts / np.maximum(counts.sum(axis=-1, keepdims=True), 1)
 
 
 def index(
-    increase: Float[np.ndarray, "r k"],
-    *,
-    variant: str = "share",
-    confidence: float = 0.95,
-    draws: int = 2000,
-    seed: int = 0,
+    increase: Growth, *, variant: str = "share", draws: int = 2000, seed: int = 0
 ) -> Interference:
     """DI_r = i_r[c*] / (sum_c i_r[c]) w, of the dominant class c* = argmax mean_r i_r[c].
 
@@ -123,37 +111,30 @@ def index(
     which no class grows has 0; of equal classes the lowest is c*.
 
     Of `FEWEST` runs or more, low and high are percentiles of the mean where runs are
-    redrawn, and c* and w with them. That is a range, and no interval of this confidence:
+    redrawn, and c* and w with them. That is a range of 95 %, and no interval of confidence:
     of 5 runs the true index is in 65 to 85 of 100 ranges of 95 %, by simulation, and in none
     where no class is preferred, for the index is above 0 by chance (see `by_chance`).
     """
     i = np.asarray(increase, np.float64)
     r = len(i)
-    values, worst, dominant = _index(i, np.ones((1, r)), variant)
-    values = values[0]
+    (values,), (worst,), (dominant,) = _index(i, np.ones((1, r)), variant)
     low = high = math.nan
     if r >= FEWEST:
         random = np.random.default_rng(seed)
         often = random.multinomial(r, np.full(r, 1 / r), size=draws)
         drawn = (_index(i, often, variant)[0] * often).sum(axis=1) / r
-        tail = (1 - confidence) / 2
-        low, high = map(float, np.quantile(drawn, (tail, 1 - tail)))
-    return Interference(
-        runs=values,
-        mean=float(values.mean()),
-        std=float(values.std(ddof=1)) if r > 1 else math.nan,
-        low=low,
-        high=high,
-        worst=float(worst[0].mean()),
-        dominant=int(dominant[0]) if i.any() else None,
-        increase=i,
-    )
+        low, high = np.quantile(drawn, accuracy.ENDS).tolist()
+    std = float(values.std(ddof=1)) if r > 1 else math.nan
+    ends, worst = (low, high), float(worst.mean())
+    dominant = int(dominant) if i.any() else None
+    return Interference(values, float(values.mean()), std, *ends, worst, dominant, i)
 
 
-def _index(
-    i: Float[np.ndarray, "r k"], often: Float[np.ndarray, "b r"], variant: str
-) -> tuple[Float[np.ndarray, "b r"], Float[np.ndarray, "b r"], Int[np.ndarray, "b"]]:
-    """Each run's index and its worst case of all runs, and c*, with runs so often."""
+def _index(i: Growth, often: np.ndarray, variant: str) -> tuple[np.ndarray, ...]:
+    """Each run's index and its worst case of all runs, and c*, with runs so often.
+
+    often: (b, r); then the first two are, and c* is (b).
+    """
     mean = often @ i / often.sum(axis=1, keepdims=True)
     dominant = mean.argmax(axis=1)
     grown = i[:, dominant].T  # (b, r)
@@ -166,12 +147,7 @@ def _index(
 
 
 def of_runs(
-    clean: Sequence[decisions.Decisions],
-    distorted: Sequence[decisions.Decisions],
-    *,
-    classes: int,
-    variant: str = "share",
-    **options,
+    clean: Runs, distorted: Runs, *, classes: int, variant: str = "share", **options
 ) -> Interference:
     """The index of runs of one method, from what each decided on the same set.
 
@@ -184,12 +160,7 @@ def of_runs(
 
 
 def by_chance(
-    clean: Sequence[decisions.Decisions],
-    distorted: Sequence[decisions.Decisions],
-    *,
-    classes: int,
-    draws: int = 200,
-    seed: int = 0,
+    clean: Runs, distorted: Runs, *, classes: int, draws: int = 200, seed: int = 0
 ) -> float:
     """The mean index ("share") of such runs if distortion prefers no class.
 
@@ -199,11 +170,8 @@ def by_chance(
     """
     before, after = _counts(clean, distorted, classes)
     random = np.random.default_rng(seed)
-    dealt = [
-        random.multivariate_hypergeometric(both, errors, size=draws)
-        for both, errors in zip(before + after, before.sum(axis=1), strict=True)
-    ]
-    dealt = np.stack(dealt, axis=1)
+    deal = functools.partial(random.multivariate_hypergeometric, size=draws)
+    dealt = np.stack([*map(deal, before + after, before.sum(axis=1))], axis=1)
     grown = np.maximum(_shares(before + after - dealt) - _shares(dealt), 0)  # (b, r, k)
     mean = classes * grown.mean(axis=1)
     of_best = np.take_along_axis(grown, mean.argmax(axis=1)[:, None, None], axis=2)
@@ -212,7 +180,7 @@ def by_chance(
     return float((part.mean(axis=1) * mean.max(axis=1)).mean())
 
 
-def _counts(clean, distorted, classes: int) -> list[Int[np.ndarray, "r k"]]:
+def _counts(clean: Runs, distorted: Runs, classes: int) -> list[Counts]:
     runs = (*clean, *distorted)
     sizes = {len(one.prediction) for one in runs}
     if not clean or len(clean) != len(distorted) or len(sizes) != 1:
@@ -228,28 +196,22 @@ def _counts(clean, distorted, classes: int) -> list[Int[np.ndarray, "r k"]]:
                 f"{int(other.sum())} other labels in run {number % len(clean)}; measure "
                 "the runs on the same set"
             )
-    return [
-        np.stack([wrong_by_class(one, classes) for one in those])
-        for those in (clean, distorted)
-    ]
+    counted = np.stack([wrong_by_class(one, classes) for one in runs])
+    return np.split(counted, 2)
 
 
+@decisions.by_rule
 def numbers(
-    found: Mapping[str, decisions.Decisions], *, classes: int, variant: str = "share"
-) -> list[decisions.Number]:
+    by: decisions.ByName, *, classes: int, variant: str = "share"
+) -> Iterator[decisions.Number]:
     """Accuracy under each condition, and `di_index`, in percent, of each against "".
 
     Of one network: DI = i[c*]^2 / sum_c i[c] in both variants. Each rule of several
     classes that answer for one is counted by itself.
     """
-
-    def counted(by: Mapping[str, decisions.Decisions]) -> Iterator[decisions.Number]:
-        for name, decided in by.items():
-            for one in evals.MEASURES["accuracy"](decided):
-                yield one._replace(condition=name)
-            if name:
-                one = of_runs([by[""]], [decided], classes=classes, variant=variant)
-                n = len(decided.prediction)
-                yield decisions.Number("di_index", one.mean, None, n, name)
-
-    return decisions.numbers_by_rule(found, counted)
+    for name, decided in by.items():
+        yield decisions.mean("accuracy", decided.right, name)
+        if name:
+            one = of_runs([by[""]], [decided], classes=classes, variant=variant)
+            n = len(decided.prediction)
+            yield decisions.Number("di_index", one.mean, None, n, name)

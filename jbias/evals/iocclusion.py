@@ -15,6 +15,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from jbias.evals import probe
+
 SMALLEST = 1e-6  # Of a gap; below it there is none.
 
 Share = float | Float[np.ndarray, "r"]
@@ -52,11 +54,8 @@ def curves(train: Mapping[str, Share], test: Mapping[str, Share]) -> dict[str, C
     sets have is told. ValueError where "" is missing.
     """
     for name, by in (("training", train), ("test", test)):
-        if "" not in by:
-            raise ValueError(
-                f"iocclusion: the {name} set must be measured as it is, too, got "
-                f"{', '.join(by) or 'nothing'}"
-            )
+        must = f"the {name} set must be measured as it is, too"
+        probe.check("" in by, "iocclusion", must, [*by])
     ways = {}
     for condition in train:
         way, _, fraction = condition.rpartition(" ")
@@ -67,13 +66,8 @@ def curves(train: Mapping[str, Share], test: Mapping[str, Share]) -> dict[str, C
 
 def _curve(train: Mapping, test: Mapping, points: list[tuple[float, str]]) -> Curve:
     names = ["", *(condition for _, condition in points)]
-    on_train, on_test = (
-        np.stack([np.asarray(by[name], np.float64) for name in names])
-        for by in (train, test)
-    )
-    return Curve(
-        fraction=np.array([0.0, *(fraction for fraction, _ in points)]),
-        train=on_train,
-        test=on_test,
-        iocclusion=index(on_train[0], on_test[0], on_train, on_test),
-    )
+    each = [[by[name] for name in names] for by in (train, test)]
+    on_train, on_test = np.array(each, np.float64)
+    fraction = np.array([0.0, *(fraction for fraction, _ in points)])
+    relative = index(on_train[0], on_test[0], on_train, on_test)
+    return Curve(fraction, on_train, on_test, relative)

@@ -22,7 +22,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from jbias import evals
 from jbias.augment import cutmix, fmix, geometric, mixup, options
 from jbias.evals import decisions, occlusion, probe
 
@@ -55,15 +54,13 @@ def make(
     here: then it is the reformulated loss, lam ~ Beta(alpha + 1, alpha) of the image.
     """
     _check(methods, alpha, spectrum, crop)
-    drawing = {
-        "mixup": mixup.mix_sampler(alpha),
-        "cutmix": cutmix.mix_sampler_each(alpha),
-        "fmix": fmix.mix_sampler(alpha, spectrum=spectrum),
-    }
+    drawing = {"mixup": mixup.mix_sampler(alpha)}
+    drawing["cutmix"] = cutmix.mix_sampler_each(alpha)
+    drawing["fmix"] = fmix.mix_sampler(alpha, spectrum=spectrum)
     moves = [geometric.pad_crop(pad=crop)] * (crop > 0)
     moves += [geometric.flip()] * bool(mirror)
 
-    def show(rows: probe.Rows, params: Any, method: str) -> Float[Array, "b h w 3"]:
+    def show(rows: probe.Rows, params: Any, method: str) -> probe.Images:
         if not method:
             return rows.image
 
@@ -85,12 +82,13 @@ def make(
         keys = occlusion.image_keys(seed, params["salt"], rows.index)
         return jax.vmap(mixed)(rows.image, keys)
 
-    return probe.Probe(
-        _Conditions(others, tuple(methods)),
-        show,
-        functools.partial(numbers, methods=tuple(methods)),
-        static=lambda condition: condition.removesuffix(SHARED).strip(),
-    )
+    conditions = _Conditions(others, tuple(methods))
+    counted = functools.partial(numbers, methods=tuple(methods))
+    return probe.Probe(conditions, show, counted, static=_method)
+
+
+def _method(condition: str) -> str:
+    return condition.removesuffix(SHARED).strip()
 
 
 class _Conditions(Mapping):
@@ -107,12 +105,9 @@ class _Conditions(Mapping):
     def __getitem__(self, name: str) -> dict[str, Array]:
         if name not in self._names:
             raise KeyError(f"{name!r}; known: {', '.join(self._names)}")
-        method = name.removesuffix(SHARED).strip()
-        return {
-            "salt": np.uint32(zlib.crc32(method.encode())),
-            "by_share": np.bool_(name.endswith(SHARED)),
-            "others": self._images,
-        }
+        salt = np.uint32(zlib.crc32(_method(name).encode()))
+        by_share = np.bool_(name.endswith(SHARED))
+        return {"salt": salt, "by_share": by_share, "others": self._images}
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)
@@ -121,9 +116,10 @@ class _Conditions(Mapping):
         return len(self._names)
 
 
+@decisions.by_rule
 def numbers(
-    found: Mapping[str, decisions.Decisions], *, methods: Sequence[str] = METHODS
-) -> list[decisions.Number]:
+    by: decisions.ByName, *, methods: Sequence[str] = METHODS
+) -> Iterator[decisions.Number]:
     """Of each method accuracy, affinity, diversity and mix_diversity; accuracy of "".
 
     affinity: accuracy on mixed images, by the majority label, minus that on the images
@@ -133,42 +129,33 @@ def numbers(
     mix_diversity: the mean of lam CE(y) + (1 - lam) CE(y'), likewise.
     A likelihood below the smallest normal float32 counts as that: 87.3 nats.
     """
-
-    def counted(by: Mapping[str, decisions.Decisions]) -> Iterator[decisions.Number]:
-        right = {}
-        for name in ("", *methods):
-            (one,) = evals.MEASURES["accuracy"](by[name])
-            right[name] = one.value
-            yield one._replace(condition=name)
-        for name in methods:
-            values = {
-                "affinity": 100 * (right[name] - right[""]),
-                "diversity": _loss(by[name]),
-                "mix_diversity": _loss(by[f"{name} {SHARED}"]),
-            }
-            for metric, value in values.items():
-                n = len(by[name].prediction)
-                yield decisions.Number(metric, value, None, n, name)
-
-    return decisions.numbers_by_rule(found, counted)
+    right = {}
+    for name in ("", *methods):
+        yield (one := decisions.mean("accuracy", by[name].right, name))
+        right[name] = one.value
+    for name in methods:
+        values = {
+            "affinity": 100 * (right[name] - right[""]),
+            "diversity": _loss(by[name]),
+            "mix_diversity": _loss(by[f"{name} {SHARED}"]),
+        }
+        for metric, value in values.items():
+            yield decisions.Number(metric, value, None, one.n, name)
 
 
 def _loss(decided: decisions.Decisions) -> float | None:
-    likelihood = np.asarray(decided.columns["likelihood"], np.float64)
-    likelihood = likelihood[decided.columns["label"] >= 0]
+    known = decided.columns["label"] >= 0
+    likelihood = np.asarray(decided.columns["likelihood"], np.float64)[known]
     return decisions.cross_entropy(likelihood) if len(likelihood) else None
 
 
 def _check(methods, alpha, spectrum, crop) -> None:
-    if not probe.each_once(methods):
-        raise ValueError(
-            f"mixing: methods must be some of {', '.join(METHODS)}, each once, got "
-            f"{methods!r}"
-        )
+    must = f"methods must be some of {', '.join(METHODS)}, each once"
+    probe.check(probe.each_once(methods), "mixing", must, methods)
     for name in methods:
         options.check_choice("mixing", "methods", name, METHODS)
-    if not isinstance(alpha, int | float) or not 0 < alpha < float("inf"):
-        raise ValueError(f"mixing: alpha must be above 0, got {alpha!r}")
+    positive = isinstance(alpha, int | float) and 0 < alpha < float("inf")
+    probe.check(positive, "mixing", "alpha must be above 0", alpha)
     options.check_choice("mixing", "spectrum", spectrum, fmix.SPECTRA)
-    if type(crop) is not int or crop < 0:
-        raise ValueError(f"mixing: crop must be 0 pixels or more, got {crop!r}")
+    whole = type(crop) is int and crop >= 0
+    probe.check(whole, "mixing", "crop must be 0 pixels or more", crop)

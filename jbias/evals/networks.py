@@ -1,17 +1,21 @@
-"""Networks to measure: files that others wrote, and runs of ours, each seed by itself.
+"""Networks to measure: what one is, and how those are opened that a command's flags name.
 
 `find_checkpoints` lists the files and runs that paths name; `from_file` and `from_run` open
-them.
+them, a run's seeds each by itself. `load` opens all that a command's flags name, one after
+the other, and `follow` what a run under way saves.
 """
 
+import argparse
 import dataclasses
 import functools
 import glob
 import hashlib
 import json
 import os
+import pathlib
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -19,13 +23,110 @@ from etils import epath
 from flax import errors
 from flax import linen as nn
 
-from jbias import build, models, run_spec
+from jbias import build, data, models, run_spec
 from jbias import config as jc
 from jbias.data import tables
-from jbias.evals import predict
+from jbias.evals import predict, probe
 from jbias.models import class_names, importing, state_dicts, taps, trained
-from jbias.runs import evaluations
-from jbias.runtime import files, messages
+from jbias.runs import checkpoints, evaluations
+from jbias.runtime import cli, files, mesh, messages
+
+# Of one measure: its options, shapes, memory. Others may be made.
+MEASURE_ERRORS = (ValueError, MemoryError, errors.FlaxError, jax.errors.JaxRuntimeError)
+# Of one network, its files among them. Others may be measured.
+NETWORK_ERRORS = (OSError, *MEASURE_ERRORS)
+_LETTERS = 500  # Of a fault: allocators print tables.
+
+
+def describe_error(error: BaseException) -> str:
+    """What went wrong, in one line."""
+    return messages.one_line(error)[:_LETTERS] or type(error).__name__
+
+
+class Network(Protocol):
+    """What can be measured: a model of any kind that says who it is, and answers images.
+
+    name: of its folder of records. classes, space: what it decides among, as
+    data.labels.LabelSpace has it. preprocessing: what it does to images in [0, 1] before
+    all else, as its identity has it. digest: tells other weights apart. fields: of its
+    records: run, algorithm, variant, model, train_data, stage, seed, step, epoch. about:
+    what else a study wants to know: its category, and "config" of a run trained here.
+    """
+
+    name: str
+    classes: tuple[str, ...]
+    space: str
+    preprocessing: Mapping[str, Any]
+    digest: str
+    fields: Mapping[str, Any]
+    about: Mapping[str, Any]
+
+    def dtype(self, asked: Any) -> Any:
+        """What it computes in where a precision is asked for."""
+
+    def bind(self, asked: Any, devices: jax.sharding.Mesh) -> predict.Bound:
+        """The network in a precision, on devices."""
+
+
+def identity(network: Network) -> dict[str, Any]:
+    """What decides its answers: measures of another are not measures of this one."""
+    names = json.dumps([network.space, *network.classes])
+    classes = hashlib.sha256(names.encode()).hexdigest()[:16]
+    own = {"digest": network.digest, "model": network.fields["model"]}
+    return {**own, "classes": classes, **network.preprocessing}
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class FlaxNetwork:
+    """A network of flax with its weights; see `Network`."""
+
+    name: str
+    net: nn.Module
+    variables: Mapping[str, Any]
+    classes: tuple[str, ...]
+    space: str
+    digest: str  # Of the file, with that of its head, or of the weights.
+    fields: Mapping[str, Any]
+    about: Mapping[str, Any]
+    # (variables, float image) -> logits, of an algorithm that answers in its own way.
+    decide: Callable | None = None
+
+    @property
+    def preprocessing(self) -> dict[str, Any]:
+        """The constants of its first layer."""
+        return {"mean": list(self.net.mean), "std": list(self.net.std)}
+
+    def dtype(self, asked: Any) -> Any:
+        """An algorithm that answers in its own way keeps the precision of its run."""
+        return self.net.dtype if self.decide else asked
+
+    def bind(self, asked: Any, devices: jax.sharding.Mesh) -> predict.BoundNetwork:
+        """The network in a precision, the same program for equal nets."""
+        net = self.net.clone(dtype=asked)
+        variables = mesh.replicate(self.variables, devices)
+        if self.decide:
+            return predict.BoundNetwork(self.decide, variables, net=net)
+        return predict.BoundNetwork(plain_apply(net), variables, _looking(net), net)
+
+
+@functools.cache
+def plain_apply(net: nn.Module) -> Callable:
+    """A net's logits in evaluation; the same object for equal nets, so compiled once."""
+    return functools.partial(net.apply, train=False)
+
+
+@functools.cache
+def _looking(net: nn.Module) -> Callable:
+    """What probe.Rows.at gives of a net; the same object for equal nets."""
+
+    def at(variables, image, site):
+        largest = lambda logits: logits.max(-1)
+        return taps.site_gradient(net, variables, image, site, largest)
+
+    return at
+
+
+_FLAG = "--checkpoint (or --runs)"
 
 
 def find_checkpoints(paths: Sequence[str]) -> list[str]:
@@ -34,17 +135,15 @@ def find_checkpoints(paths: Sequence[str]) -> list[str]:
     ValueError for what is neither. A folder is a run if it holds config.json; else all
     files below it that are named as weights are, and all runs; not what begins with a
     dot, nor what lies behind a link to a folder that is no run. What is there under
-    several spellings counts once, as first spelled; files of several names do not.
+    several spellings counts once, as first spelled; files of several names do not: by
+    its own a published file is known, wherever a link of that name leads.
     """
-    found: dict[str, str] = {}
+    found: dict[pathlib.Path, str] = {}
     for given in paths:
-        where = "--checkpoint (or --runs)"
-        path = os.path.expanduser(files.local_copy(given, where, checkpoints=True))
+        path = os.path.expanduser(files.local_copy(given, _FLAG, checkpoints=True))
         matches = [path] if os.path.exists(path) else sorted(glob.glob(path))
         if not matches:
-            raise ValueError(
-                f"--checkpoint (or --runs): nothing is at {given!r}; check it"
-            )
+            raise ValueError(f"{_FLAG}: nothing is at {given!r}; check it")
         for match in matches:
             inside = list(_inside(match))
             if not inside and len(matches) == 1:
@@ -53,35 +152,23 @@ def find_checkpoints(paths: Sequence[str]) -> list[str]:
                     f"({', '.join(state_dicts.SUFFIXES)}), a run's workdir, or a folder of these"
                 )
             for one in inside:
-                found.setdefault(_real(one), one)
+                real = pathlib.Path(one)
+                own = real.name if real.is_file() else ""
+                folder = (real.parent if own else real).resolve()
+                found.setdefault(folder / own, one)
     return list(found.values())
 
 
-def _real(path: str) -> str:
-    """What all spellings of a path have in common; a file keeps its own name.
-
-    By this a published file is known, wherever a link of that name leads.
-    """
-    if os.path.isdir(path):
-        return os.path.realpath(path)
-    folder, name = os.path.split(path)
-    return os.path.join(os.path.realpath(folder), name)
-
-
 def _inside(path: str) -> Iterator[str]:
-    if os.path.isfile(path):
-        if path.lower().endswith(state_dicts.SUFFIXES):
-            yield path
-        return
-    if is_run(path):
+    weights = path.lower().endswith(state_dicts.SUFFIXES) and os.path.isfile(path)
+    if weights or is_run(path):
         yield path
         return
-    for name in sorted(os.listdir(path)):
+    for name in sorted(os.listdir(path)) if os.path.isdir(path) else ():
         inner = os.path.join(path, name)
         # Of links to folders none is followed that may lead back here.
-        if name[0] != "." and (
-            os.path.isfile(inner) or is_run(inner) or not os.path.islink(inner)
-        ):
+        linked = os.path.islink(inner) and not os.path.isfile(inner)
+        if name[0] != "." and (not linked or is_run(inner)):
             yield from _inside(inner)
 
 
@@ -103,80 +190,6 @@ def path_stem(path: str) -> str:
 
 
 IMAGENET = "imagenet"  # In the place of a file of classes.
-# What a run's config must have for its networks to be made and named.
-_OF_A_RUN = (
-    *("seeds", "vary", "precision", "variant"),
-    *("model.name", "algo.name", "train.data"),
-)
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Network:
-    """A network with its weights, and what records say of it."""
-
-    name: str  # Of its folder of records.
-    net: nn.Module
-    variables: Mapping[str, Any]
-    apply: Callable  # (variables, float image) -> logits, in the net's own precision.
-    classes: tuple[str, ...]
-    space: str  # Of data.base.SPACES.
-    digest: str  # Of the file, with that of its head, or of the weights.
-    fields: Mapping[str, Any]  # Of its records: run, algorithm, ..., epoch.
-    about: Mapping[str, Any]  # What else a study wants to know, such as its category.
-
-    @property
-    def identity(self) -> dict[str, Any]:
-        """What decides its answers: measures of another are not measures of this one."""
-        names = json.dumps([self.space, *self.classes])
-        return {
-            "digest": self.digest,
-            "model": self.fields["model"],
-            "classes": hashlib.sha256(names.encode()).hexdigest()[:16],
-            "mean": list(self.net.mean),
-            "std": list(self.net.std),
-        }
-
-    @property
-    def is_trained(self) -> bool:
-        """Whether it is of a run that was trained here, and knows its classes."""
-        return "config" in self.about
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether it answers as its net does, and no algorithm in a way of its own."""
-        return self.apply is plain_apply(self.net)
-
-    def dtype(self, asked: Any) -> Any:
-        """What it computes in where a precision is asked for; see `network`."""
-        return asked if self.is_plain else self.net.dtype
-
-    def network(self, dtype: Any) -> predict.BoundNetwork:
-        """The network in a precision, the same program for equal nets.
-
-        An algorithm that answers in its own way keeps the precision of its run.
-        """
-        if not self.is_plain:
-            return predict.BoundNetwork(self.apply, self.variables)
-        net = self.net.clone(dtype=dtype)
-        return predict.BoundNetwork(plain_apply(net), self.variables, _looking(net))
-
-
-@functools.cache
-def plain_apply(net: nn.Module) -> Callable:
-    """A net's logits in evaluation; the same object for equal nets, so compiled once."""
-    return functools.partial(net.apply, train=False)
-
-
-@functools.cache
-def _looking(net: nn.Module) -> Callable:
-    """What probe.Rows.at gives of a net; the same object for equal nets."""
-
-    def at(variables, image, site):
-        return taps.site_gradient(
-            net, variables, image, site, lambda logits: logits.max(-1)
-        )
-
-    return at
 
 
 def read_classes(space_or_file: str, count: int) -> tuple[tuple[str, ...], str]:
@@ -190,8 +203,7 @@ def read_classes(space_or_file: str, count: int) -> tuple[tuple[str, ...], str]:
             f"--classes: must name the network's {count} classes, got {len(found)} from "
             f"{space_or_file}; give a file with a name or WordNet id a line"
         )
-    known = set(tables.wnids())
-    return found, "wnid" if set(found) <= known else "names"
+    return found, "wnid" if set(found) <= set(tables.wnids()) else "names"
 
 
 def list_classes(space_or_file: str) -> tuple[str, ...]:
@@ -205,14 +217,12 @@ def list_classes(space_or_file: str) -> tuple[str, ...]:
             f"--classes: must be imagenet or a file with a name a line, got "
             f"{space_or_file!r} ({error.strerror or error})"
         ) from None
-    rows = [(n, line.strip()) for n, line in enumerate(text.splitlines(), 1)]
     lines: dict[str, list[int]] = {}
-    for number, name in rows:
-        if name:
-            lines.setdefault(name, []).append(number)
-    again = [(name, at) for name, at in lines.items() if len(at) > 1]
-    if again:
-        name, at = again[0]
+    for number, name in enumerate(map(str.strip, text.splitlines()), 1):
+        lines.setdefault(name, []).append(number)
+    lines.pop("", None)
+    again = {name: at for name, at in lines.items() if len(at) > 1}
+    for name, at in again.items():
         more = f" ({len(again) - 1} more are)" if len(again) > 1 else ""
         raise ValueError(
             f"--classes: must name each class once, got {name!r} in lines "
@@ -229,7 +239,7 @@ def from_file(
     classes: str | None = None,
     about: Mapping[str, Any] | None = None,
     **options: Any,
-) -> Network:
+) -> FlaxNetwork:
     """Opens a file of weights, or a folder of models.save_run's.
 
     name: of the network, for its folder of records; by itself the file's. `options` are
@@ -241,12 +251,13 @@ def from_file(
     if os.path.isdir(path):
         net, variables = trained.load(path, model, **options)
         origins = {key: "the folder's" for key in ("mean", "std") if key not in options}
+        digest = trained.weights_digest([variables])
     else:
         net, variables, origins = importing.read(path, model, **options)
+        digest = _file_digest(path, options.get("head"))
     if not net.classes:
-        raise ValueError(
-            f"{path}: the network gives features and no classes; give its linear layer"
-        )
+        headless = "the network gives features and no classes"
+        raise ValueError(f"{path}: {headless}; give its linear layer")
     said = None if classes else class_names.read(path)
     if said and len(said.names) == net.classes:
         (found, space), named = said, "the file's own"
@@ -256,103 +267,68 @@ def from_file(
     about = {**(about or {}), "classes_from": named}
     about["constants"] = {**origins, **about.get("constants", {})}
     name = about.get("id", name or path_stem(path))
-    fields = dict(
-        run=name,
-        algorithm=about.get("name", name),
-        variant=about.get("method", ""),
-        model=_model(net),
-        train_data=about.get("train_data", "unknown"),
-        stage=0,
-        seed=0,
-        step=0,
-        epoch=0.0,
-    )
-    return Network(
-        name=name,
-        net=net,
-        variables=variables,
-        apply=plain_apply(net),
-        classes=found,
-        space=space,
-        digest=trained.weights_digest([variables])
-        if os.path.isdir(path)
-        else _file_digest(path, options.get("head")),
-        fields=fields,
-        about={"category": fields["algorithm"], **about, "path": path},
-    )
+    algorithm, method = about.get("name", name), about.get("method", "")
+    fields = dict(run=name, algorithm=algorithm, variant=method, model=_model(net))
+    fields["train_data"] = about.get("train_data", "unknown")
+    fields |= dict(stage=0, seed=0, step=0, epoch=0.0)
+    about = {"category": algorithm, **about, "path": path}
+    return FlaxNetwork(name, net, variables, found, space, digest, fields, about)
 
 
 def from_run(
     path: str, *, step: str = "best", seeds: Sequence[int] = ()
-) -> Iterator[Network]:
+) -> Iterator[FlaxNetwork]:
     """Opens a run's seeds, of all its branches: each at "best", "latest" or a given step.
 
     "best" is the step with the first highest validation accuracy among those saved.
     """
     workdir = epath.Path(path)
-    config = run_spec.check_trusted(
-        trained.read_json(workdir / "config.json", _OF_A_RUN), path
-    )
-    run_spec.check_vary(config)
-    entries = run_spec.members(tuple(config["seeds"]), run_spec.branches(config))
+    needed = ("seeds", "vary", "precision", "variant")
+    needed += ("model.name", "algo.name", "train.data")
+    config = trained.read_json(workdir / "config.json", needed)
+    run_spec.check_vary(run_spec.check_trusted(config, path))
+    members = run_spec.members(tuple(config["seeds"]), run_spec.branches(config))
+    wanted = int(step) if step.isdecimal() else step
     held: dict[int, tuple] = {}
-    for number, entry in enumerate(entries):
-        if seeds and entry.seed not in seeds:
+    for number, member in enumerate(members):
+        if seeds and member.seed not in seeds:
             continue
-        chosen = trained.choose_step(
-            workdir, int(step) if step.isdecimal() else step, entry.name
-        )
+        chosen = trained.choose_step(workdir, wanted, member.name)
         if chosen not in held:
             held[chosen] = trained.read_nets(workdir / "checkpoints", chosen)
-        net_of, info = held[chosen]
-        yield _of_seed(workdir, entry, net_of[number], info, chosen)
+        nets, info = held[chosen]
+        yield _of_seed(workdir, member, nets[number], info["stage"], chosen)
 
 
-def _of_seed(workdir: epath.Path, entry, net, info, step: int) -> Network:
-    config = entry.branch.config
-    part = jc.stage_configs(config)[info["stage"]]
+def _of_seed(workdir: epath.Path, member, net, stage: int, step: int) -> FlaxNetwork:
+    config = member.branch.config
     needed = ("data.train/0.space",)
     told = trained.read_json(workdir / "provenance.json", needed)["data"]["train/0"]
     if "names" not in told:
-        raise ValueError(
-            f"{workdir}: was begun before class names were stored; resume or retrain it"
-        )
+        begun = "was begun before class names were stored"
+        raise ValueError(f"{workdir}: {begun}; resume or retrain it")
+    part = jc.stage_configs(config)[stage]
     module = build.network(part, len(told["names"]))
-    algo = build.algorithm(part["algo"], module)
-    run = jc.run_name(config)
-    return Network(
-        name=f"{run}-seed{entry.seed}-step{step}",
+    # As the run's own records of that step have it; 0 where there are none.
+    records = evaluations.records_path(workdir / member.branch.folder, step)
+    own = json.loads(records.read_text().splitlines()[0]) if records.exists() else {}
+    run, algorithm = jc.run_name(config), jc.algorithm_name(config)
+    fields = dict(run=run, algorithm=algorithm, variant=config["variant"])
+    fields |= dict(model=config["model"]["name"], train_data=jc.train_data_name(config))
+    fields |= dict(
+        stage=stage, seed=member.seed, step=step, epoch=own.get("epoch", 0.0)
+    )
+    return FlaxNetwork(
+        name=f"{run}-seed{member.seed}-step{step}",
         net=module,
         variables=jax.tree.map(jnp.asarray, net),
-        apply=algo.decide or plain_apply(module),
         classes=tuple(told["names"]),
         space=told["space"],
         digest=trained.weights_digest([net]),
-        fields=dict(
-            run=run,
-            algorithm=jc.algorithm_name(config),
-            variant=config["variant"],
-            model=config["model"]["name"],
-            train_data=jc.train_data_name(config),
-            stage=info["stage"],
-            seed=entry.seed,
-            step=step,
-            epoch=_epoch(workdir, entry, step),
-        ),
-        about={
-            "category": jc.algorithm_name(config),
-            "path": str(workdir),
-            "config": config,
-        },
+        fields=fields,
+        about={"category": algorithm, "path": str(workdir), "config": config},
+        decide=build.algorithm(part["algo"], module).decide,
     )
-
-
-def _epoch(workdir: epath.Path, entry, step: int) -> float:
-    """As the run's own records of that step have it; 0 where there are none."""
-    path = evaluations.records_path(workdir / entry.branch.folder, step)
-    if not path.exists():
-        return 0.0
-    return json.loads(path.read_text().splitlines()[0])["epoch"]
 
 
 def _model(net: nn.Module) -> str:
@@ -367,21 +343,161 @@ def _model(net: nn.Module) -> str:
     return max(fits, key=fits.get, default=type(net).__name__)
 
 
-def _file_digest(path: str, head: str | os.PathLike | None) -> str:
+def _file_digest(*paths: str | os.PathLike | None) -> str:
     """Tells other weights apart, the linear layer in a file of its own among them."""
     digest = hashlib.sha256()
-    for one in (path, head) if head else (path,):
-        with open(one, "rb") as file:
-            while chunk := file.read(2**20):
-                digest.update(chunk)
+    for path in filter(None, paths):
+        with open(path, "rb") as file:
+            hashlib.file_digest(file, lambda: digest)
     return digest.hexdigest()[:16]
 
 
-# Of one measure: its options, shapes, memory. Others may be made.
-MEASURE_ERRORS = (ValueError, MemoryError, errors.FlaxError, jax.errors.JaxRuntimeError)
-_LETTERS = 500  # Of a fault: allocators print tables.
+_DONE = "done"  # Tells when a running job's new checkpoint is whole.
 
 
-def describe_error(error: BaseException) -> str:
-    """What went wrong, in one line."""
-    return messages.one_line(error)[:_LETTERS] or type(error).__name__
+def check_arguments(
+    args: argparse.Namespace, out: str, config: Mapping[str, Any]
+) -> list[str]:
+    """What --checkpoint names; ValueError for what is wrong with any argument.
+
+    Before sets are opened, which may take minutes.
+    """
+    if args.model:
+        jc.check_known("--model", args.model, models.MODELS)
+    paths = find_checkpoints(args.checkpoint)
+    list_classes(args.classes or IMAGENET)
+    kinds = {is_trained(path) for path in paths}
+    if args.trained:
+        jc.check_known("--trained", args.trained, data.DATASETS)
+    for key in ("model", "classes", "mean", "std", "trained", "method"):
+        if kinds == {True} and getattr(args, key) is not None:
+            nothing = "says nothing of runs that were trained here"
+            raise ValueError(f"--{key}: {nothing}; leave it out")
+    if kinds == {False} and args.step:
+        raise ValueError("--step: says nothing of files; leave it out")
+    try:
+        cli.output_folder(out)
+    except argparse.ArgumentTypeError as error:
+        raise ValueError(f"--out: {error}") from None
+    if args.zoo and not os.path.isfile(args.zoo):
+        raise ValueError(f"--zoo: no file {args.zoo!r}; --zoo= looks in no table")
+    said = jc.to_dict(config).get("run", {})
+    jc.check_type("suite.run", said, dict)
+    for where, step in (("--step", args.step), ("suite.run.step", said.get("step"))):
+        if step in (None, "", "best", "latest"):
+            continue
+        if not str(step).isdecimal():
+            raise ValueError(f"{where}: must be best, latest or a number, got {step!r}")
+        held = {s for path in paths for s in checkpoints.steps(f"{path}/checkpoints")}
+        if kinds == {True} and held and int(step) not in held:
+            known = ", ".join(map(str, sorted(held)))
+            raise ValueError(f"{where}: no run has step {step}; there are {known}")
+    return paths
+
+
+_CONSTANTS = ("mean", "std")
+Refuse = Callable[[str, str], None]  # (name or path, why, in a line that names it)
+
+
+def load(
+    paths: Sequence[str], args, say: probe.Say, refuse: Refuse, step: int | str = "best"
+) -> Iterator[Network]:
+    """Opens files and runs, one after the other; `refuse` hears of those that cannot be.
+
+    step: of runs, where --step says none.
+    """
+    named = "jbias:zoo" if args.zoo is None else args.zoo
+    zoo = jc.import_file("zoo", jc.resolve_preset(named, "zoo")) if named else None
+    stems = [path_stem(path) for path in paths]
+    for path, stem in zip(paths, stems, strict=True):
+        if zoo and zoo.is_head(path):
+            continue  # It is read with its backbone.
+        if stems.count(stem) > 1:
+            folder = os.path.basename(os.path.dirname(os.path.abspath(path)))
+            stem = f"{folder}-{stem}"
+        try:
+            if is_trained(path):
+                if not (epath.Path(path) / _DONE).exists():
+                    say(f"{path}: has not ended; what it saved so far is measured")
+                yield from from_run(path, step=str(args.step or step))
+            else:
+                yield _from_file(path, stem, args, zoo, say)
+        except NETWORK_ERRORS as error:
+            line = describe_error(error)
+            refuse(path, line if path in line else f"{path}: {line}")
+
+
+def follow(
+    args: argparse.Namespace, say: probe.Say, refuse: Refuse
+) -> Iterator[Network]:
+    """Opens each checkpoint of a run as it comes, until the run is done."""
+    workdir, seen, over = epath.Path(args.follow), set(), False
+    say(f"following {workdir}")
+    while not over:
+        over = args.once or (workdir / _DONE).exists()
+        for step in checkpoints.steps(workdir / "checkpoints"):
+            if step in seen:
+                continue
+            seen.add(step)
+            try:
+                yield from from_run(str(workdir), step=str(step))
+            except NETWORK_ERRORS as error:
+                if step in checkpoints.steps(workdir / "checkpoints"):
+                    refuse(f"step {step}", f"step {step}: {describe_error(error)}")
+        if not over:
+            time.sleep(args.interval)
+
+
+def _from_file(
+    path: str, name: str, args: argparse.Namespace, zoo: Any, say: probe.Say
+) -> FlaxNetwork:
+    """Opens a file, and says what is taken off its images.
+
+    Of one that the zoo knows --model may say nothing else; what is said of its constants
+    goes before the zoo's.
+    """
+    given = {key: getattr(args, key) for key in _CONSTANTS}
+    given = {key: value for key, value in given.items() if value is not None}
+    origins = {key: f"--{key}" for key in given}
+    said = {"train_data": args.trained, "method": args.method}
+    said = {key: value for key, value in said.items() if value}
+    opened = functools.partial(from_file, path, classes=args.classes)
+    entry, network = zoo.find(path) if zoo else None, None
+    if entry:
+        if args.model not in (None, entry.model):
+            raise ValueError(
+                f"--model: {path} has the name of {entry.id}, which is {entry.model}, got "
+                f"{args.model!r}; leave --model out, rename the file, or look in no table "
+                "by --zoo="
+            )
+        options = entry.options(os.path.dirname(path) or ".")
+        known = {key: f"those of {entry.id}" for key in _CONSTANTS if key in options}
+        about = dict(id=entry.id, name=entry.name, category=entry.category)
+        about |= dict(norm=entry.norm, epsilon=entry.eps, constants=known | origins)
+        network = opened(model=entry.model, about=about | said, **options | given)
+        got = {key: (x, getattr(network.net, key)) for key, x in entry.needs.items()}
+        other = [f"{k} {x}, got {own}" for k, (x, own) in got.items() if own != x]
+        if other:
+            told = f"{path}: has the name of {entry.id} and is another, which needs "
+            say(f"{told}{'; '.join(other)}; taken for a file that no table knows")
+            network = None
+    if network is None:
+        about = {"constants": origins, **said}
+        network = opened(name=name, model=args.model, about=about, **given)
+    say(_constants(network))
+    return network
+
+
+def _constants(network: FlaxNetwork) -> str:
+    """What is taken off a file's images, and who says so."""
+    numbers, origins = [], network.about["constants"]
+    for key, values in network.preprocessing.items():
+        values = values[:1] if len(set(values)) == 1 else values
+        numbers.append(f"{key} {' '.join(f'{x:g}' for x in values)}")
+    words = [origins[key] for key in network.preprocessing]
+    if len(set(words)) > 1:
+        numbers = [f"{n} ({word})" for n, word in zip(numbers, words, strict=True)]
+        told = ""
+    else:
+        told = f": {words[0]}"
+    return f"{network.name}: {', '.join(numbers)}{told}; --mean and --std change it"

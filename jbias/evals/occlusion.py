@@ -25,6 +25,7 @@ decides, by the data interference index (Table 3 of the paper).
 """
 
 import functools
+import math
 import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -32,12 +33,15 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, UInt8
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped, UInt8
 
 from jbias.augment import cutmix, fmix, options
 from jbias.evals import grad_cam, interference, probe
 
 FILLS = ("black", "mean", "other")
+Number = Shaped[Array, ""]
+Mask = Bool[Array, "*b h w"]
+Fill = Float[Array, "#b #h #w 3"]  # What stands in hidden places.
 MEAN = (0.485, 0.456, 0.406)  # Of ImageNet's training images.
 
 
@@ -48,13 +52,8 @@ def image_keys(seed: int, salt: Int[Array, ""], index: Int[Array, "b"]) -> PRNGK
 
 
 def rectangle_mask(
-    key: PRNGKeyArray,
-    area: Float[Array, ""],
-    height: int,
-    width: int,
-    *,
-    restricted: bool,
-) -> Bool[Array, "h w"]:
+    key: PRNGKeyArray, area: Number, height: int, width: int, *, restricted: bool
+) -> Mask:
     """Hides a rectangle of sides round(sqrt(area) h) and round(sqrt(area) w).
 
     It lies from side // 2 before its centre to below side // 2 after it, so an odd side
@@ -74,9 +73,7 @@ def rectangle_mask(
     return cutmix.box_mask(jnp.where(there, drawn, sides // 2), sides, height, width)
 
 
-def fourier_mask(
-    key: PRNGKeyArray, count: Int[Array, ""], height: int, width: int
-) -> Bool[Array, "h w"]:
+def fourier_mask(key: PRNGKeyArray, count: Number, height: int, width: int) -> Mask:
     """Hides so many pixels in a few large patches: the darkest of FMix's field."""
     shape = fmix.noise_shape(height, width, "isotropic")
     grey = fmix.field(jax.random.normal(key, shape), height, width)
@@ -91,30 +88,24 @@ def saliency_ranks(saliency: Float[Array, "h w"]) -> Int[Array, "h w"]:
     return fmix.ranks(saliency.ravel()).reshape(saliency.shape)
 
 
-def salient_mask(
-    rank: Int[Array, "h w"], count: Int[Array, ""], least: Bool[Array, ""]
-) -> Bool[Array, "h w"]:
+def salient_mask(rank: Int[Array, "h w"], count: Number, least: Number) -> Mask:
     """Hides so many of the most salient pixels, or of the least, by their `saliency_ranks`."""
     return jnp.where(least, rank >= rank.size - count, rank < count)
 
 
-def pixel_count(thousandths: Int[Array, ""], pixels: int) -> Int[Array, ""]:
+def pixel_count(thousandths: Number, pixels: int) -> Number:
     """ceil(thousandths pixels / 1000), exactly up to two million pixels."""
     return -(-thousandths * pixels // 1000)
 
 
-def paste(
-    image: Float[Array, "b h w 3"],
-    hidden: Bool[Array, "b h w"],
-    instead: Float[Array, "#b #h #w 3"],
-) -> Float[Array, "b h w 3"]:
+def paste(image: probe.Images, hidden: Mask, instead: Fill) -> probe.Images:
     """Puts the pixels of something else, in the same places, where a mask hides."""
     return jnp.where(hidden[..., None], instead, image)
 
 
 def replacement(
     params: Mapping[str, Array], keys: PRNGKeyArray, *, other: bool
-) -> Float[Array, "#b #h #w 3"]:
+) -> Fill:
     """What stands in hidden places: one of params["others"] for each key, or the colour."""
     if not other:
         return params["colour"].reshape(1, 1, 1, 3)
@@ -128,10 +119,9 @@ def fill_params(
 ) -> dict[str, Array]:
     """What `replacement` takes for a fill. ValueError for one that is not there."""
     options.check_choice(where, "fill", fill, FILLS)
-    if np.shape(mean) != (3,) or not all(0 <= value <= 1 for value in mean):
-        raise ValueError(
-            f"{where}: mean must be a colour, three numbers in [0, 1], got {mean!r}"
-        )
+    colour = np.shape(mean) == (3,) and all(0 <= value <= 1 for value in mean)
+    must = "mean must be a colour, three numbers in [0, 1]"
+    probe.check(colour, where, must, mean)
     if fill != "other":
         return {"colour": np.float32(mean if fill == "mean" else (0, 0, 0))}
     if others is None:
@@ -182,8 +172,8 @@ def make(
     Numbers are those of `interference.numbers`: accuracy and di_index. classes: the names
     of the decision classes. ValueError for options that have no meaning.
     """
-    _check_names("masks", masks, MASKS)
-    _check_names("orders", orders, ORDERS)
+    _check_names("occlusion", "masks", masks, MASKS)
+    _check_names("occlusion", "orders", orders, ORDERS)
     parts = _thousandths(fractions)
     common = fill_params("occlusion", fill, mean, others)
     ways = {"grad_cam": [f"grad_cam {order}" for order in orders]}
@@ -193,33 +183,31 @@ def make(
             name = f"{way} {fraction:g}"
             conditions[name] = _params(name, part, common)
 
-    def hide(rows: probe.Rows, params: Any, mask) -> Float[Array, "b h w 3"]:
+    def hide(rows: probe.Rows, params: Any, mask) -> probe.Images:
         keys = image_keys(seed, params["salt"], rows.index)
         own, which = jax.vmap(lambda key: jax.random.split(key, 2))(keys).T
         instead = replacement(params, which, other=fill == "other")
         return paste(rows.image, mask(own), instead)
 
-    def show(rows: probe.Rows, params: Any, kind: str) -> Float[Array, "b h w 3"]:
-        _, height, width, _ = rows.image.shape
-        part = params["thousandths"]
+    def show(rows: probe.Rows, params: Any, kind: str) -> probe.Images:
+        if kind not in ("rectangle", "fourier"):
+            return rows.image  # The network is asked first.
+        sides, part = rows.image.shape[1:3], params["thousandths"]
         if kind == "rectangle":
-            draw, size = functools.partial(rectangle_mask, restricted=True), part / 1000
-        elif kind == "fourier":
-            draw, size = fourier_mask, pixel_count(part, height * width)
-        else:  # The network is asked first.
-            return rows.image
-        return hide(rows, params, jax.vmap(lambda key: draw(key, size, height, width)))
+            mask = lambda key: rectangle_mask(key, part / 1000, *sides, restricted=True)
+        else:
+            count = pixel_count(part, math.prod(sides))
+            mask = lambda key: fourier_mask(key, count, *sides)
+        return hide(rows, params, jax.vmap(mask))
 
     def look(rows: probe.Rows) -> Int[Array, "b h w"]:
         """Ranks pixels by the map of the image as it is, once for all conditions."""
-        _, height, width, _ = rows.image.shape
         seen = rows.at(rows.image, site)
-        maps = grad_cam.maps(*seen, height, width, site=site)
+        maps = grad_cam.maps(*seen, *rows.image.shape[1:3], site=site)
         return jax.vmap(saliency_ranks)(jnp.floor(255 * maps) if quantise else maps)
 
     def move(rows: probe.Rows, params: Any, stimuli: Array) -> Array:
-        _, height, width, _ = stimuli.shape
-        count = pixel_count(params["thousandths"], height * width)
+        count = pixel_count(params["thousandths"], math.prod(stimuli.shape[1:3]))
 
         def mask(keys):
             coin = jax.vmap(lambda key: jax.random.bernoulli(key, params["least"]))
@@ -228,44 +216,36 @@ def make(
 
         return hide(rows, params, mask)
 
-    return probe.Probe(
-        conditions,
-        show,
-        functools.partial(interference.numbers, classes=len(classes)),
-        move if "grad_cam" in masks else None,
-        {name: 1 for name in conditions if name.startswith("grad_cam")},
-        static=lambda condition: condition.partition(" ")[0],
-        look=look if "grad_cam" in masks else None,
-    )
+    counted = functools.partial(interference.numbers, classes=len(classes))
+    made = probe.Probe(conditions, show, counted, static=lambda c: c.partition(" ")[0])
+    if "grad_cam" not in masks:
+        return made
+    steps = {name: 1 for name in conditions if name.startswith("grad_cam")}
+    return made._replace(move=move, steps=steps, look=look)
 
 
 def _params(name: str, thousandths: int, common: dict) -> dict[str, Any]:
     order = name.split(" ")[1:-1]
-    return {
-        "salt": np.uint32(zlib.crc32(name.encode())),
-        "thousandths": np.int32(thousandths),
-        "least": np.float32(_LEAST[order[0]] if order else 0),
-        **common,
-    }
+    salt, least = np.uint32(zlib.crc32(name.encode())), _LEAST[order[0]] if order else 0
+    own = {"thousandths": np.int32(thousandths), "least": np.float32(least)}
+    return {"salt": salt, **own, **common}
 
 
-def _check_names(what: str, given: Sequence[str], known: Sequence[str]) -> None:
-    if not probe.each_once(given) or not set(given) <= set(known):
-        raise ValueError(
-            f"occlusion: {what} must be one or more of {', '.join(known)}, each once, got"
-            f" {given!r}"
-        )
+def _check_names(
+    where: str, what: str, given: Sequence[str], known: Sequence[str]
+) -> None:
+    some = probe.each_once(given) and {*given} <= {*known}
+    must = f"{what} must be one or more of {', '.join(known)}, each once"
+    probe.check(some, where, must, given)
 
 
 def _thousandths(fractions: Sequence[float]) -> dict[float, int]:
     parts = {f: round(1000 * f) for f in fractions}
     exact = all(abs(1000 * f - part) < 1e-6 for f, part in parts.items())
     inside = all(0 < part < 1000 for part in parts.values())
-    if not parts or not exact or not inside or len(parts) < len(fractions):
-        raise ValueError(
-            "occlusion: fractions must be between 0 and 1 with at most three digits, each"
-            f" once, such as 0.3; got {fractions!r}"
-        )
+    once = exact and inside and 0 < len(fractions) == len(parts)
+    must = "fractions must be between 0 and 1 with at most three digits, each once"
+    probe.check(once, "occlusion", f"{must}, such as 0.3", fractions)
     return parts
 
 
@@ -293,11 +273,7 @@ def make_cut_occlusion(
     Numbers are those of `interference.numbers`: accuracy and di_index. classes: the names
     of the decision classes. ValueError for options that have no meaning.
     """
-    if not probe.each_once(fills):
-        raise ValueError(
-            "cut_occlusion: fills must be one or more of"
-            f" {', '.join(FILLS)}, each once, got {fills!r}"
-        )
+    _check_names("cut_occlusion", "fills", fills, FILLS)
     known = area in AREAS or type(area) in (int, float) and 0 <= area <= 1
     if placement not in PLACEMENTS or not known:
         raise ValueError(
@@ -306,23 +282,23 @@ def make_cut_occlusion(
         )
     salt = np.uint32(zlib.crc32(f"{area} {placement}".encode()))
     by_fill = {fill: fill_params("cut_occlusion", fill, mean, others) for fill in fills}
-    images = {key: by_fill["other"][key] for key in ("others",) if "other" in by_fill}
-    conditions = {
-        name: {"salt": salt, "colour": np.zeros(3, np.float32), **images, **params}
-        for name, params in {"": {}, **by_fill}.items()
-    }
+    common = {"colour": np.zeros(3, np.float32), **by_fill.get("other", {})}
+    names = ["", *fills]
+    common |= {"salt": salt}
+    conditions = {name: {**common, **by_fill.get(name, {})} for name in names}
 
-    def show(rows: probe.Rows, params: Any, fill: str) -> Float[Array, "b h w 3"]:
+    def show(rows: probe.Rows, params: Any, fill: str) -> probe.Images:
         if not fill:
             return rows.image
         keys = image_keys(seed, params["salt"], rows.index)
         size, place, which = jax.vmap(lambda key: jax.random.split(key, 3))(keys).T
-        _, height, width, _ = rows.image.shape
-        mask = functools.partial(rectangle_mask, restricted=placement == "restricted")
-        areas = jax.vmap(_area_sampler(area))(size)
-        hidden = jax.vmap(lambda key, share: mask(key, share, height, width))(
-            place, areas
-        )
+
+        def mask(key, share):
+            inside = placement == "restricted"
+            sides = rows.image.shape[1:3]
+            return rectangle_mask(key, share, *sides, restricted=inside)
+
+        hidden = jax.vmap(mask)(place, jax.vmap(_area_sampler(area))(size))
         instead = replacement(params, which, other=fill == "other")
         return paste(rows.image, hidden, instead)
 

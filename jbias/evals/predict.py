@@ -12,32 +12,31 @@ import functools
 import itertools
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, PyTree, Shaped, UInt8
+from jaxtyping import Array, Float, Int, PyTree, UInt8
 
 from jbias.evals import decisions, probe
 from jbias.runtime import xla
 
 BATCHES_AHEAD = 2  # Batches in flight while the next is made ready.
+Logits = Float[Array, "b k"]
+Matrix = Float[Array, "k d"] | None
 
 
 class Rule(NamedTuple):
     """How networks answer a set of n images; the rest as data.labels.ClassMap has it."""
 
     n: int
-    matrix: Float[Array, "k d"] | None = None
+    matrix: Matrix = None
     aggregate: str = "mean_prob"
     label: Int[np.ndarray, "n"] | None = None  # Asks for probabilities, too.
 
 
-Scorer = Callable[..., Float[Array, "b k"]]
-
-
-def scorer(apply: Callable) -> Scorer:
+def scorer(apply: Callable) -> Callable[..., Logits]:
     """Builds (variables, _, image, _) -> float32 logits, of one network.
 
     apply: (variables, float image in [0, 1]) -> logits. image is uint8 (b h w c).
@@ -62,13 +61,7 @@ class Confidence(NamedTuple):
 
 
 @functools.partial(jax.jit, static_argnames="aggregate")
-def decide_batch(
-    logits: tuple,
-    matrix: Float[Array, "k d"] | None,
-    label: Int[Array, "b"] | None = None,
-    *,
-    aggregate: str,
-) -> tuple:
+def decide_batch(logits: tuple, matrix: Matrix, label=None, *, aggregate: str) -> tuple:
     """The decisions of each network, int32 (b), by its logits of a batch.
 
     With labels each is a `Confidence`. Logits may have a leading axis of several networks; then
@@ -79,23 +72,17 @@ def decide_batch(
     sets differ in their rules, and the network is compiled once for all of them.
     """
 
-    def decide(logits: Float[Array, "b k"]) -> Int[Array, "b"] | Confidence:
+    def decide(logits: Logits) -> Int[Array, "b"] | Confidence:
         if label is not None:
             return with_confidence(logits, label, matrix, aggregate)
         scores = logits if matrix is None else class_scores(logits, matrix, aggregate)
         return jnp.argmax(scores, axis=-1).astype(jnp.int32)
 
-    return tuple(
-        jax.vmap(decide)(scores) if scores.ndim == 3 else decide(scores)
-        for scores in logits
-    )
+    return tuple(jax.vmap(decide)(x) if x.ndim == 3 else decide(x) for x in logits)
 
 
 def with_confidence(
-    logits: Float[Array, "b k"],
-    label: Int[Array, "b"],
-    matrix: Float[Array, "k d"] | None,
-    aggregate: str,
+    logits: Logits, label: Int[Array, "b"], matrix: Matrix, aggregate: str
 ) -> Confidence:
     """What a network decides, and how probable it holds that and the right class.
 
@@ -119,7 +106,7 @@ def with_confidence(
 
 
 def class_scores(
-    logits: Float[Array, "b k"], matrix: Float[Array, "k d"], aggregate: str
+    logits: Logits, matrix: Float[Array, "k d"], aggregate: str
 ) -> Float[Array, "b d"]:
     """What the members of each decision class say together; -inf without a member."""
     # Accelerators round the factors of a product unless told not to.
@@ -156,17 +143,13 @@ def predict(
     brings decisions to the host.
     """
     which, pieces = 0, []
-    for number, rows, answers in _batches_ahead(many, variables, batches, rules, halt):
+    for rows, answers in _batches_ahead(many, variables, batches, rules, halt):
         cut = operator.itemgetter(rows)
         pieces.append([jax.tree.map(cut, one) for one in split(fetch(answers))])
         if sum(len(jax.tree.leaves(one)[0]) for one in pieces) == rules[which].n:
-            assert number == which
-            yield [jax.tree.map(_joined, *seed) for seed in zip(*pieces)]
+            joined = lambda *parts: np.concatenate(parts)
+            yield [jax.tree.map(joined, *seed) for seed in zip(*pieces)]
             which, pieces = which + 1, []
-
-
-def _joined(*pieces: Shaped[np.ndarray, "*b"]) -> Shaped[np.ndarray, "n"]:
-    return np.concatenate(pieces)
 
 
 def _batches_ahead(many, variables, batches, rules, halt) -> Iterator[tuple]:
@@ -176,11 +159,10 @@ def _batches_ahead(many, variables, batches, rules, halt) -> Iterator[tuple]:
         if halt():
             return
         logits = many(variables, ((),) * len(variables), images, None)
-        decided = []
-        for number, rule, rows, label in _within(rules, first, len(images)):
+        waiting.append([])
+        for rule, rows, label in _within(rules, first, len(images)):
             answers = decide_batch(logits, rule.matrix, label, aggregate=rule.aggregate)
-            decided.append((number, rows, answers))
-        waiting.append(decided)
+            waiting[-1].append((rows, answers))
         first += len(images)
         if len(waiting) > BATCHES_AHEAD:
             yield from waiting.popleft()
@@ -188,37 +170,62 @@ def _batches_ahead(many, variables, batches, rules, halt) -> Iterator[tuple]:
         yield from waiting.popleft()
 
 
-def _within(
-    rules: Sequence[Rule], first: int, count: int
-) -> Iterator[tuple[int, Rule, slice, Int[np.ndarray, "b"] | None]]:
+def _within(rules: Sequence[Rule], first: int, count: int) -> Iterator[tuple]:
     """The sets that have images among so many from `first` on, in which rows, and labels.
 
     Of rows that are not of the set the label is -1.
     """
     start = -first
-    for number, rule in enumerate(rules):
+    for rule in rules:
         stop = start + rule.n
         if start < count and stop > 0:
             rows, label = slice(max(start, 0), min(stop, count)), None
             if rule.label is not None:
                 label = np.full(count, -1, np.int32)
                 label[rows] = rule.label[rows.start - start : rows.stop - start]
-            yield number, rule, rows, label
+            yield rule, rows, label
         start = stop
 
 
 ANSWERS_AHEAD = 8  # Answers in flight while the next stimuli are made.
 
 
-class BoundNetwork(NamedTuple):
-    """A network to ask; programs are kept by its functions: each must be one object."""
+class Shown(NamedTuple):
+    """Where stimuli are from: a set, a probe's condition, the images' numbers in the set."""
 
-    apply: Callable[[PyTree, Float[Array, "b h w c"]], Float[Array, "b k"]]
+    dataset: str
+    condition: str
+    index: Int[Array, "b"]
+
+
+class Bound(Protocol):
+    """A network to ask, in a precision and on devices.
+
+    predict: stimuli in [0, 1], and where they are from -> logits. That is all that most
+    measures need; what is None leaves out those that need it. apply: the same as a
+    function of `variables` that JAX differentiates. at: (variables, images, site) -> what
+    probe.Rows.at gives. net: a flax module, for what reads all sites inside.
+    """
+
+    apply: Callable[[PyTree, probe.Images], Logits] | None
     variables: PyTree
-    # (variables, images, site) -> what probe.Rows.at gives; None where nobody may look.
-    at: Callable[[PyTree, Float[Array, "b h w c"], str], tuple[Array, Array]] | None = (
-        None
-    )
+    at: Callable[[PyTree, probe.Images, str], tuple[Array, Array]] | None
+    net: Any
+
+    def predict(self, image: probe.Images, shown: Shown) -> Logits: ...
+
+
+class BoundNetwork(NamedTuple):
+    """A `Bound` of JAX; programs are kept by its functions: each must be one object."""
+
+    apply: Callable[[PyTree, probe.Images], Logits]
+    variables: PyTree
+    at: Callable | None = None
+    net: Any = None
+
+    def predict(self, image: probe.Images, shown: Shown) -> Logits:
+        """Its logits, by one program for all networks of one `apply`."""
+        return _logits(self.apply, self.variables, image)
 
 
 class Batch(NamedTuple):
@@ -229,10 +236,15 @@ class Batch(NamedTuple):
     label: Int[Array, "b"]  # In decision classes, -1 where there is none.
     target: Int[Array, "b"]  # In the network's own classes, -1 likewise.
     count: int  # Of these so many are images, the rest fills up.
+    dataset: str = ""
+
+    def shown(self, condition: str) -> Shown:
+        """Where stimuli made of it are from."""
+        return Shown(self.dataset, condition, self.index)
 
 
 def run_probe(
-    network: BoundNetwork,
+    network: Bound,
     made: probe.Probe,
     batches: Iterable[Batch],
     rules: Mapping[str, Rule],
@@ -253,20 +265,17 @@ def run_probe(
     """
     found = collections.defaultdict(list)
     asked = _run_conditions(network, made, batches, rules, compiling)
-    for names, count, answers in _answers_ahead(asked):
-        for name, answer in zip(names, answers, strict=True):
+    for count, answers in _answers_ahead(asked):
+        for name, answer in answers.items():
             found[name].append([column[:count] for column in answer])
         tell(count)
-    columns = ("prediction", "confidence", "likelihood")
-    return {
-        name: dict(zip(columns, map(np.concatenate, zip(*pieces)), strict=True))
-        for name, pieces in found.items()
-    }
+    columns = {name: map(np.concatenate, zip(*found[name])) for name in found}
+    return {name: dict(zip(Confidence._fields, x)) for name, x in columns.items()}
 
 
 def _run_conditions(
     network, made, batches, rules, compiling
-) -> Iterator[tuple[list[str], int, tuple]]:
+) -> Iterator[tuple[int, dict[str, Confidence]]]:
     """Sends each batch through all conditions; answers are still being computed."""
     known = set()
     for batch in batches:
@@ -279,17 +288,16 @@ def _run_conditions(
             known.add(program)
             with compiling() if first else contextlib.nullcontext():
                 stimuli = make_stimuli(network, made, batch, condition, seen)
-                logits = _logits(network.apply, network.variables, stimuli)
+                logits = network.predict(stimuli, batch.shown(condition))
                 decide = functools.partial(decide_batch, (logits,), label=batch.label)
-                answers = [
-                    decide(rule.matrix, aggregate=rule.aggregate)[0]
-                    for rule in rules.values()
-                ]
-            names = [" ".join(filter(None, (condition, rule))) for rule in rules]
-            yield names, batch.count, answers
+                answers = {}
+                for name, rule in rules.items():
+                    (answer,) = decide(rule.matrix, aggregate=rule.aggregate)
+                    answers[f"{condition} {name}".strip()] = answer
+            yield batch.count, answers
 
 
-def look_once(network: BoundNetwork, made: probe.Probe, batch: Batch) -> PyTree:
+def look_once(network: Bound, made: probe.Probe, batch: Batch) -> PyTree:
     """What the probe asks the network about a batch before all conditions, or None."""
     if made.look is None:
         return None
@@ -298,17 +306,13 @@ def look_once(network: BoundNetwork, made: probe.Probe, batch: Batch) -> PyTree:
 
 
 @functools.partial(jax.jit, static_argnames=("apply", "at", "look"))
-def _look(apply, at, look, variables, image, index, target) -> PyTree:
-    return look(_rows(apply, at, variables, image, index, target))
+def _look(apply, at, look, *own) -> PyTree:
+    return look(_rows(apply, at, *own))
 
 
 def make_stimuli(
-    network: BoundNetwork,
-    made: probe.Probe,
-    batch: Batch,
-    condition: str,
-    seen: PyTree = None,
-) -> Float[Array, "b h w 3"]:
+    network: Bound, made: probe.Probe, batch: Batch, condition: str, seen: PyTree = None
+) -> probe.Images:
     """The stimuli of one condition, made of a batch; `seen` saves `look_once` again."""
     params = jax.tree.map(jnp.asarray, made.conditions[condition])
     how = made.static(condition) if made.static else None
@@ -318,14 +322,11 @@ def make_stimuli(
     if steps and seen is None:
         seen = look_once(network, made, batch)
     moved = functools.partial(_moved, network.apply, network.at, made.move, *own, seen)
-    if xla.platform() == "cpu":
-        # Gradients of convolutions are ten times slower inside a loop there.
-        for _ in range(steps):
-            stimuli = moved(stimuli, 1)
-        return stimuli
-    if not steps:
-        return stimuli
-    return moved(stimuli, steps)
+    # Gradients of convolutions are ten times slower inside a loop on a CPU.
+    once = xla.platform() == "cpu"
+    for _ in range(steps if once else min(steps, 1)):
+        stimuli = moved(stimuli, 1 if once else steps)
+    return stimuli
 
 
 @functools.partial(jax.jit, static_argnames=("show", "how"))
@@ -334,7 +335,7 @@ def _stimuli(show, how, image, index, target, params) -> Array:
     return show(rows, params) if how is None else show(rows, params, how)
 
 
-def _unasked(image: Float[Array, "b h w 3"]) -> Float[Array, "b k"]:
+def _unasked(image: probe.Images) -> Logits:
     raise ValueError("probe: show must not ask the network, which `move` may")
 
 
@@ -349,10 +350,10 @@ def _moved(
 
 
 def _rows(apply, at, variables, image, index, target) -> probe.Rows:
-    def logits(image: Float[Array, "b h w 3"]) -> Float[Array, "b k"]:
+    def logits(image: probe.Images) -> Logits:
         return apply(variables, image).astype(jnp.float32)
 
-    def look(image: Float[Array, "b h w 3"], site: str) -> tuple[Array, Array]:
+    def look(image: probe.Images, site: str) -> tuple[Array, Array]:
         if at is None:
             raise ValueError(
                 "probe: must look into the network, and an algorithm that answers in its "
@@ -363,12 +364,12 @@ def _rows(apply, at, variables, image, index, target) -> probe.Rows:
     return probe.Rows(_unit(image), index, target, logits, look)
 
 
-def _unit(image: UInt8[Array, "b h w 3"]) -> Float[Array, "b h w 3"]:
+def _unit(image: UInt8[Array, "b h w 3"]) -> probe.Images:
     return image.astype(jnp.float32) / 255
 
 
 @functools.partial(jax.jit, static_argnames="apply")
-def _logits(apply, variables, image: Float[Array, "b h w 3"]) -> Float[Array, "b k"]:
+def _logits(apply, variables, image: probe.Images) -> Logits:
     return apply(variables, image).astype(jnp.float32)
 
 
@@ -378,16 +379,12 @@ def _answers_ahead(asked: Iterator) -> Iterator:
     for one in itertools.chain(asked, [None] * ANSWERS_AHEAD):
         waiting.append(one)
         if len(waiting) > ANSWERS_AHEAD and (oldest := waiting.popleft()):
-            names, count, answers = oldest
-            yield names, count, jax.device_get(answers)
+            yield jax.device_get(oldest)
 
 
 def agreement(
-    network: BoundNetwork,
-    other: BoundNetwork,
-    made: probe.Probe,
-    batches: Iterable[Batch],
-) -> list[decisions.Number]:
+    network: Bound, other: Bound, made: probe.Probe, batches: Iterable[Batch]
+) -> decisions.Numbers:
     """The share of images that two networks answer alike, by their own classes.
 
     Under the probe's first condition and its last, in stimuli that the first makes.
@@ -397,26 +394,16 @@ def agreement(
     for batch in batches:
         for condition in same:
             image = make_stimuli(network, made, batch, condition)
-            one, two = (
-                jax.device_get(_logits(net.apply, net.variables, image).argmax(-1))
-                for net in (network, other)
-            )
-            same[condition] += int((one == two)[: batch.count].sum())
+            shown = batch.shown(condition)
+            each = [net.predict(image, shown) for net in (network, other)]
+            alike = np.equal(*(np.argmax(logits, -1) for logits in each))
+            same[condition] += int(alike[: batch.count].sum())
         total += batch.count
-    return [
-        decisions.share("agreement", count, total, condition)
-        for condition, count in same.items()
-    ]
+    counts = same.items()
+    return [decisions.share("agreement", n, total, name) for name, n in counts]
 
 
-def to_decisions(
-    found: Mapping[str, Any], columns: Mapping[str, np.ndarray]
-) -> dict[str, Any]:
+def to_decisions(found: Mapping, columns: Mapping[str, np.ndarray]) -> dict[str, Any]:
     """Decisions by condition, of what `run_probe` found and what is known of the images."""
-    return {
-        name: decisions.Decisions(
-            one["prediction"],
-            {**columns, **{key: one[key] for key in ("confidence", "likelihood")}},
-        )
-        for name, one in found.items()
-    }
+    made = {name: {**columns, **one} for name, one in found.items()}
+    return {k: decisions.Decisions(x.pop("prediction"), x) for k, x in made.items()}

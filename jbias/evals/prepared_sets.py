@@ -3,8 +3,8 @@
 `condition_images` are what a measure shows of a few images, as arrays to look at.
 """
 
-import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,10 +15,13 @@ from jbias.data import base, labels, loader, splits, tables
 from jbias.evals import networks, predict, probe, suite
 from jbias.runtime import mesh, xla
 
+Wanted = tuple[str, bool]  # A set by name, and whether `prepare` keeps it whole.
+
 
 class PreparedSet(NamedTuple):
     """The images of a set that a network is shown, and how it answers them."""
 
+    dataset: str
     images: Any  # Resident, or in their files.
     index: np.ndarray  # Each image's number in its set.
     columns: Mapping[str, np.ndarray]
@@ -28,12 +31,7 @@ class PreparedSet(NamedTuple):
 
 
 def prepare(
-    subject: networks.Network,
-    asked: suite.Suite,
-    dataset: str,
-    say: Callable[[str], None],
-    *,
-    whole: bool = False,
+    network: networks.Network, asked: suite.Suite, dataset: str, say, *, whole=False
 ) -> PreparedSet:
     """Brings a set into the network's classes; base.Mismatch where it has none.
 
@@ -42,18 +40,12 @@ def prepare(
     """
     source = asked.sources[dataset]
     where = f"suite.sets.{dataset}"
-    _check_form(where, source, subject.fields["train_data"])
+    _check_form(where, source, network.fields["train_data"])
     options = asked.config["sets"][dataset]
-    wanted = dict.fromkeys(
-        aggregate
-        for measure in asked.measures
-        if dataset in measure.datasets
-        for aggregate in measure.aggregates
-    )
-    own = labels.LabelSpace(subject.classes, subject.space)
-    maps = {
-        name: splits.class_map(where, options, source, own, name) for name in wanted
-    }
+    shown = (one.aggregates for one in asked.measures if dataset in one.datasets)
+    wanted = dict.fromkeys(itertools.chain(*shown))
+    own = labels.LabelSpace(network.classes, network.space)
+    maps = {x: splits.class_map(where, options, source, own, x) for x in wanted}
     first = next(iter(maps.values()))
     label = np.asarray(source.columns["label"])
     known = (label >= 0) & (first.relabel[label] >= 0)
@@ -64,6 +56,7 @@ def prepare(
     test = splits.test_set(dataset, source, first, held, say, whole=whole)
     right = test.columns["label"]
     return PreparedSet(
+        dataset=dataset,
         images=test.images,
         index=index.astype(np.int32),
         columns=test.columns,
@@ -94,12 +87,8 @@ def _check_form(where: str, source: base.Source, trained: str) -> None:
 
 
 def prepare_all(
-    subject: networks.Network,
-    asked: suite.Suite,
-    wanted: Iterable[tuple[str, bool]],
-    say: Callable[[str], None],
-    errors: tuple[type[Exception], ...] = (),
-) -> tuple[dict[tuple[str, bool], PreparedSet], list[str]]:
+    network: networks.Network, asked: suite.Suite, wanted: list[Wanted], say, errors=()
+) -> tuple[dict[Wanted, PreparedSet], list[str]]:
     """Prepares sets, each by name and `whole`; and says why others cannot be.
 
     errors: those of one set, after which others are prepared.
@@ -107,25 +96,18 @@ def prepare_all(
     prepared, foreign, faults = {}, {}, {}
     for dataset, whole in dict.fromkeys(wanted):
         try:
-            given = prepare(subject, asked, dataset, say, whole=whole)
+            given = prepare(network, asked, dataset, say, whole=whole)
             prepared[dataset, whole] = given
         except base.Mismatch:
             foreign[dataset] = True
         except errors as error:
             faults[f"{dataset}: {networks.describe_error(error)}"] = True
-    mismatch = [_describe_mismatch(subject, asked, foreign)] if foreign else []
+    mismatch = [_describe_mismatch(network, asked, foreign)] if foreign else []
     return prepared, [*mismatch, *faults]
 
 
-def place(subject: networks.Network, asked: suite.Suite) -> predict.BoundNetwork:
-    """The network in the suite's precision, on its devices."""
-    network = subject.network(mesh.dtype(asked.run["precision"]))
-    variables = mesh.replicate(network.variables, asked.devices)
-    return network._replace(variables=variables)
-
-
 def _describe_mismatch(
-    subject: networks.Network, asked: suite.Suite, names: Iterable[str]
+    network: networks.Network, asked: suite.Suite, names: Iterable[str]
 ) -> str:
     """Says which classes a network has and which these sets want, and what to do."""
     wanted: dict[labels.LabelSpace, list[str]] = {}
@@ -134,20 +116,29 @@ def _describe_mismatch(
         side = labels.LabelSpace(tuple(source.classes), source.space)
         wanted.setdefault(side, []).append(name)
     sides = "; ".join(f"{', '.join(of)} want {side}" for side, of in wanted.items())
-    if subject.classes == tables.wnids():
+    if network.classes == tables.wnids():
         remedy = "measure it by --suite=configs/suites/biases.py:data=imagenet,root=..."
     else:
         remedy = "choose a suite of its classes, or map them by the sets' mapping=FILE"
-    if not subject.is_trained:
+    if "config" not in network.about:
         remedy += ", or if its outputs are others, name them by --classes=FILE"
-    own = labels.LabelSpace(subject.classes, subject.space)
+    own = labels.LabelSpace(network.classes, network.space)
     return f"its classes are {own}, while {sides}; {remedy}"
 
 
-def check_gradients(what: str, made: probe.Probe, given: PreparedSet) -> None:
-    """Refuses stimuli that follow a network's gradients where its classes are not the set's."""
+def check_needs(
+    what: str, made: probe.Probe, bound: predict.Bound, given: PreparedSet
+) -> None:
+    """Refuses a probe that needs what the network has not, or not for this set.
+
+    Stimuli that follow its gradients are of its own classes.
+    """
+    follows = made.move or made.look
+    if follows and bound.apply is None or made.inside and bound.net is None:
+        lacking = f"a network's {'sites inside' if made.inside else 'gradients'}"
+        raise ValueError(f"{what} needs {lacking}, got none; leave the measure out")
     grouped = any(rule.matrix is not None for rule in given.rules.values())
-    if grouped and (made.move or made.look):
+    if grouped and follows:
         raise ValueError(
             f"{what} must be on the network's own classes, whose gradients it follows;"
             f" here it decides among {len(given.classes):,} others or some of them;"
@@ -160,50 +151,39 @@ def _targets(answer: labels.ClassMap) -> np.ndarray:
     if answer.matrix is None:
         return np.arange(len(answer.classes), dtype=np.int32)
     members = answer.matrix > 0
-    one = members.sum(0) == 1
-    return np.where(one, members.argmax(0), -1).astype(np.int32)
+    return np.where(members.sum(0) == 1, members.argmax(0), -1)
 
 
-def subsample(shown: PreparedSet, count: int) -> PreparedSet:
+def subsample(given: PreparedSet, count: int) -> PreparedSet:
     """So many of the images, evenly spaced; all if that is 0, or more than there are."""
-    n = len(shown.index)
+    n = len(given.index)
     if not 0 < count < n:
-        return shown
-    rows, images = np.linspace(0, n - 1, count).round().astype(np.int64), shown.images
-    if isinstance(images, loader.EncodedImages):
-        images = loader.EncodedImages(images.source, images.index[rows])
-    else:
-        images = images[rows]
-    return shown._replace(
-        images=images,
-        index=shown.index[rows],
-        columns={name: column[rows] for name, column in shown.columns.items()},
-        target=shown.target[rows],
-        rules={name: rule._replace(n=count) for name, rule in shown.rules.items()},
+        return given
+    rows = np.linspace(0, n - 1, count).round().astype(np.int64)
+    return given._replace(
+        images=given.images[rows],
+        index=given.index[rows],
+        columns={name: column[rows] for name, column in given.columns.items()},
+        target=given.target[rows],
+        rules={name: rule._replace(n=count) for name, rule in given.rules.items()},
     )
 
 
 def device_batches(asked: suite.Suite, given: PreparedSet) -> Iterator[predict.Batch]:
     """The images on the devices, in batches of one size."""
-    devices = asked.devices
+    devices, n = asked.devices, len(given.index)
     shards = devices.shape["data"]
     usual = 32 if xla.platform() == "cpu" else 256
     # No larger than the set: what fills a batch up costs as much as images.
-    size = min(asked.run["batch"] or usual, len(given.index))
+    size = min(asked.run["batch"] or usual, n)
     size = -(-size // shards) * shards
-    split = functools.partial(mesh.split, mesh=devices)
-    first = 0
-    for images in loader.batches([given.images], size, asked.reading):
-        rows = np.arange(first, min(first + size, len(given.index)))
-        first += size
-        filled = np.pad(rows, (0, size - len(rows)), mode="edge")
-        yield predict.Batch(
-            image=split(images),
-            index=split(given.index[filled]),
-            label=split(given.columns["label"][filled].astype(np.int32)),
-            target=split(given.target[filled]),
-            count=len(rows),
-        )
+    batches = loader.batches([given.images], size, asked.reading)
+    for first, images in zip(range(0, n, size), batches, strict=True):
+        rows = np.arange(first, first + size).clip(max=n - 1)
+        label = given.columns["label"][rows].astype(np.int32)
+        of = images, given.index[rows], label, given.target[rows]
+        count = min(size, n - first)
+        yield predict.Batch(*mesh.split(of, devices), count, given.dataset)
 
 
 UNCHANGED = "as it is"
@@ -212,21 +192,18 @@ NO_NETWORK = predict.BoundNetwork(apply=probe.identity, variables={})
 
 
 def select(
-    asked: suite.Suite,
-    dataset: str,
-    index: Int[np.ndarray, "n"],
-    given: PreparedSet | None = None,
+    asked: suite.Suite, dataset: str, index: Int[np.ndarray, "n"], given=None
 ) -> PreparedSet:
     """Images of a set by their numbers, and their classes where a network has these.
 
     given: what the network can answer of the set; there classes of other images are -1.
     """
-    source, held = asked.sources[dataset], asked.images[dataset]
-    label, target = np.full((2, len(source)), -1, np.int32)
+    label, target = np.full((2, len(asked.sources[dataset])), -1, np.int32)
     if given is not None:
         label[given.index], target[given.index] = given.columns["label"], given.target
     return PreparedSet(
-        images=loader.EncodedImages(source, index) if held is None else held[index],
+        dataset=dataset,
+        images=asked.stored(dataset, index),
         index=index,
         columns={"label": label[index]},
         target=target[index],
@@ -242,18 +219,14 @@ def read_images(asked: suite.Suite, few: PreparedSet) -> Shaped[np.ndarray, "n h
 
 
 def condition_images(
-    asked: suite.Suite,
-    task: suite.Task,
-    network: predict.BoundNetwork,
-    conditions: Iterable[str],
-    few: PreparedSet,
+    asked: suite.Suite, task: suite.Task, bound, conditions, few: PreparedSet
 ) -> dict[str, Shaped[np.ndarray, "n h w 3"]]:
     """What the network gets under some conditions; the image as it is comes first."""
     made = asked.make_probe(*task, few.classes)
     found = {} if "" in conditions else {UNCHANGED: [read_images(asked, few)]}
     for batch in device_batches(asked, few):
         for name in conditions:
-            stimuli = predict.make_stimuli(network, made, batch, name)
+            stimuli = predict.make_stimuli(bound, made, batch, name)
             parts = found.setdefault(name or UNCHANGED, [])
             parts.append(np.asarray(stimuli)[: batch.count])
     return {name: np.concatenate(parts) for name, parts in found.items()}

@@ -16,18 +16,20 @@ from jbias.evals import decisions
 
 Array = Any  # jaxtyping's import jax, and what counts decisions needs none.
 PyTree = Any
+Say = Callable[[str], None]  # Hears lines for a person.
+Images = Float[Array, "b h w 3"]  # In [0, 1].
 
 
 class Rows(NamedTuple):
     """A batch of a set's images, and what a stimulus may depend on besides."""
 
-    image: Float[Array, "b h w 3"]  # In [0, 1].
+    image: Images
     index: Int[Array, "b"]  # The image's number in its set: what draws are keyed by.
     label: Int[Array, "b"]  # The right class, as the network counts; -1 if it has none.
-    logits: Callable[[Float[Array, "b h w 3"]], Float[Array, "b k"]]  # Differentiable.
+    logits: Callable[[Images], Float[Array, "b k"]]  # Differentiable.
     # (images, site) -> what passes a site of models.taps.sites, and there the gradient of
     # each image's largest logit.
-    at: Callable[[Float[Array, "b h w 3"], str], tuple[Array, Array]] | None = None
+    at: Callable[[Images, str], tuple[Array, Array]] | None = None
     seen: PyTree = None  # What the probe's `look` found, for `move`.
 
 
@@ -71,9 +73,9 @@ class Probe(NamedTuple):
     """
 
     conditions: Mapping[str, PyTree]
-    show: Callable[..., Float[Array, "b h w 3"]]
-    numbers: Callable[[Mapping[str, decisions.Decisions]], list[decisions.Number]]
-    move: Callable[[Rows, PyTree, Array], Float[Array, "b h w 3"]] | None = None
+    show: Callable[..., Images]
+    numbers: Callable[[decisions.ByName], decisions.Numbers]
+    move: Callable[[Rows, PyTree, Array], Images] | None = None
     steps: Mapping[str, int] = types.MappingProxyType({})
     static: Callable[[str], Hashable] | None = None
     digest: str = ""
@@ -88,15 +90,19 @@ def each_once(values: Sequence) -> bool:
     return several and len(set(values)) == len(values)
 
 
+def check(holds: bool, where: str, must: str, got: Any) -> None:
+    """Refuses an option where it does not hold that it is what it must be."""
+    if not holds:
+        raise ValueError(f"{where}: {must}, got {got!r}")
+
+
 def check_class_names(where: str, classes: Sequence[str]) -> None:
     """Refuses what does not name classes."""
-    if isinstance(classes, str) or not all(isinstance(name, str) for name in classes):
-        raise ValueError(
-            f"{where}: classes must be a sequence of names, got {classes!r}"
-        )
+    named = not isinstance(classes, str) and all(isinstance(x, str) for x in classes)
+    check(named, where, "classes must be a sequence of names", classes)
 
 
-def identity(rows: Rows, params: Any) -> Float[Array, "b h w 3"]:
+def identity(rows: Rows, params: Any) -> Images:
     """Shows the images themselves."""
     del params
     return rows.image

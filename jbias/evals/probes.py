@@ -1,5 +1,6 @@
 """The probes by name, and a line about what each found; each probe has a file of its own."""
 
+import collections
 import types
 from collections.abc import Callable, Mapping, Sequence
 
@@ -30,13 +31,9 @@ from jbias.evals.decisions import Number
 def make_plain(*, measures: Sequence[str] = ("accuracy",)) -> probe.Probe:
     """Shows the images themselves; `measures` are names in jbias.evals.MEASURES."""
 
-    def numbers(found: Mapping[str, decisions.Decisions]) -> list[decisions.Number]:
-        return [
-            number._replace(condition=f"{condition} {number.condition}".strip())
-            for condition, decided in found.items()
-            for name in measures
-            for number in evals.MEASURES[name](decided)
-        ]
+    @decisions.each
+    def numbers(decided: decisions.Decisions) -> decisions.Numbers:
+        return [one for name in measures for one in evals.MEASURES[name](decided)]
 
     return probe.Probe({"": np.float32(0)}, probe.identity, numbers)
 
@@ -58,49 +55,37 @@ _MAX_ITEMS = 5
 
 def summarize(shown: str, numbers: Sequence[Number]) -> str:
     """Says what a probe's numbers, or those of a measure inside a network, amount to."""
-    if shown == "decoding":
-        return ", ".join(_best(numbers, factor) for factor in ("shape", "texture"))
+    by_metric = collections.defaultdict(list)
+    for one in numbers:
+        by_metric[one.metric].append(one)
+    if shown == "decoding":  # The site where each factor is decoded best.
+        sites = {k: by_metric[f"{k}_decoding"] for k in ("shape", "texture")}
+        best = {k: max(each, key=lambda x: x.value) for k, each in sites.items()}
+        return ", ".join(f"{_item(k, x)} at {x.condition}" for k, x in best.items())
     if shown == "classes":
-        each = [one for one in numbers if one.metric == "class_accuracy"]
-        lowest = min(each, key=lambda one: one.value)
-        return f"lowest of {len(each)}: {_item(lowest.condition, lowest.value)}"
+        lowest = min(each := by_metric["class_accuracy"], key=lambda x: x.value)
+        return f"lowest of {len(each)}: {_item(lowest.condition, lowest)}"
     if shown == "receptive_field":
-        wide = [one for one in numbers if one.metric == "receptive_radius"]
-        return f"radius {_item(wide[-1].condition, wide[-1].value)} px"
+        *_, widest = by_metric["receptive_radius"]
+        return f"radius {_item(widest.condition, widest)} px"
     if shown in ("pgd", "fgsm", "grid_shuffle", "cut_occlusion"):
+        each = by_metric["accuracy"][:_MAX_ITEMS]
         if shown in ("pgd", "fgsm"):
             each = [one for one in numbers if one.metric.endswith("_accuracy")]
-        else:
-            each = [one for one in numbers if one.metric == "accuracy"][:_MAX_ITEMS]
-        return ", ".join(_item(one.condition or one.metric, one.value) for one in each)
-    said = _HEADLINES.get(shown)
-    own = [
-        one
-        for one in numbers
-        if not one.condition and (not said or one.metric in (*said, "agreement"))
-    ]
-    return ", ".join(
-        _item(_name(one.metric), one.value)
-        # At chance level next to nothing is left of the images.
-        + (f" of {one.n} decisions" if one.metric == "shape_bias" else "")
-        for one in own[:_MAX_ITEMS]
-    )
+        return ", ".join(_item(one.condition or one.metric, one) for one in each)
+    said = (*_HEADLINES.get(shown, by_metric), "agreement")
+    own = [one for one in numbers if not one.condition and one.metric in said]
+    items = []
+    for one in own[:_MAX_ITEMS]:
+        short = one.metric.removeprefix("critical_band_").removeprefix("original_")
+        items.append(_item(short.replace("_", " "), one))
+        if one.metric == "shape_bias":  # At chance level next to nothing is left.
+            items[-1] += f" of {one.n} decisions"
+    return ", ".join(items)
 
 
-def _best(numbers: Sequence[Number], factor: str) -> str:
-    """The site where a factor is decoded best."""
-    sites = [one for one in numbers if one.metric == f"{factor}_decoding"]
-    best = max(sites, key=lambda one: one.value)
-    return f"{_item(factor, best.value)} at {best.condition}"
-
-
-def _name(metric: str) -> str:
-    short = metric.removeprefix("critical_band_").removeprefix("original_")
-    return short.replace("_", " ")
-
-
-def _item(name: str, value: float | None) -> str:
-    return f"{name} " + ("none" if value is None else f"{value:.4g}")
+def _item(name: str, one: Number) -> str:
+    return f"{name} " + ("none" if one.value is None else f"{one.value:.4g}")
 
 
 # make(**options) -> Probe. The frame passes what it knows of a set where `make` takes it:
@@ -128,6 +113,6 @@ PROBES: Mapping[str, Callable[..., probe.Probe]] = types.MappingProxyType(
 # Measures of what happens inside a network: measure(net, variables, images, columns,
 # **options) -> numbers, whose conditions are sites. They decide nothing. Images may lie in
 # their files (loader.LazyImages): they have a shape, and are asked for some at a time.
-INSIDE: Mapping[str, Callable[..., list[decisions.Number]]] = types.MappingProxyType(
+INSIDE: Mapping[str, Callable[..., decisions.Numbers]] = types.MappingProxyType(
     {"decoding": decoding.measure, "receptive_field": receptive_field.measure}
 )

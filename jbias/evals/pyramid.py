@@ -2,9 +2,9 @@
 
 Source: Burt and Adelson, IEEE Trans. Communications 31, 1983, with the binomial kernel
 and mirrored edges of https://github.com/LabForComputationalVision/pyrtools, as the
-critical-band test uses it. `down` and `up` act on one axis after the other. Going down l
-times and up again is therefore G_l x G_l' with one matrix G_l, and the band of level l,
-brought to full size, is G_l x G_l' - G_(l+1) x G_(l+1)', with G_0 the identity.
+critical-band test uses it. Both ways act on one axis after the other. Going down l times
+and up again is therefore G_l x G_l' with one matrix G_l, and the band of level l, brought
+to full size, is G_l x G_l' - G_(l+1) x G_(l+1)', with G_0 the identity.
 """
 
 import functools
@@ -23,16 +23,6 @@ def sizes(side: int) -> tuple[int, ...]:
     return (side, *sizes((side + 1) // 2))
 
 
-def down(side: int) -> Float[np.ndarray, "half side"]:
-    """Smooths an axis and takes every second sample, from the first on."""
-    return _smooth(side)[::2]
-
-
-def up(side: int) -> Float[np.ndarray, "side half"]:
-    """Brings half an axis to its full side: zeros between samples, then smoothing."""
-    return _smooth(side)[:, ::2]
-
-
 @functools.cache
 def there_and_back(side: int) -> Float[np.ndarray, "levels+1 side side"]:
     """G_0, ..., G_n: down l times and up again; G_n is 0, as nothing is below.
@@ -42,21 +32,13 @@ def there_and_back(side: int) -> Float[np.ndarray, "levels+1 side side"]:
     """
     below, above, all_of_them = np.eye(side), np.eye(side), [np.eye(side)]
     for size in sizes(side)[:-1]:
-        below = down(size) @ below
-        above = above @ up(size)
+        smooth = _smooth(size)
+        below = smooth[::2] @ below  # Every second sample is kept, from the first on.
+        above = above @ smooth[:, ::2]  # Zeros between samples, then smoothing.
         all_of_them.append(above @ below)
     matrices = np.stack([*all_of_them, np.zeros((side, side))])
     matrices.flags.writeable = False
     return matrices
-
-
-def band(
-    image: Float[np.ndarray, "*b side side"], level: int
-) -> Float[np.ndarray, "*b side side"]:
-    """One level of the pyramid brought to full size. IndexError past the last level."""
-    matrices = there_and_back(image.shape[-1])
-    here, below = matrices[level], matrices[level + 1]
-    return here @ image @ here.T - below @ image @ below.T
 
 
 def centroid(side: int, level: int) -> float:

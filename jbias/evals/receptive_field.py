@@ -13,30 +13,30 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
-from jaxtyping import Array, Float, Int, Num
+from jaxtyping import Array, Float, Num
 
-from jbias.evals import decisions
+from jbias.evals import decisions, probe
 from jbias.models import taps
 
 
 def area(field: Float[np.ndarray, "h w"], share: float) -> int:
     """How many pixels, the strongest, hold a share of the field."""
-    held = np.cumsum(np.sort(field, axis=None)[::-1])
-    return int(np.searchsorted(held, share * held[-1])) + 1
+    return _reach(np.sort(field, axis=None)[::-1], share) + 1
 
 
 def radius(field: Float[np.ndarray, "h w"], share: float) -> float:
     """Distance from the centre of mass within which a share of the field lies."""
-    distance = np.indices(field.shape) - centre(field)[:, None, None]
-    distance = np.sqrt(np.square(distance).sum(0)).ravel()
+    places = np.indices(field.shape)
+    centre = (places * field).sum((1, 2)) / field.sum()
+    distance = np.sqrt(np.square(places - centre[:, None, None]).sum(0)).ravel()
     order = np.argsort(distance, kind="stable")
-    held = np.cumsum(field.ravel()[order])
-    return float(distance[order][np.searchsorted(held, share * held[-1])])
+    return float(distance[order][_reach(field.ravel()[order], share)])
 
 
-def centre(field: Float[np.ndarray, "h w"]) -> Float[np.ndarray, "2"]:
-    """Row and column of the centre of mass."""
-    return (np.indices(field.shape) * field).sum((1, 2)) / field.sum()
+def _reach(weights: Float[np.ndarray, "n"], share: float) -> int:
+    """Where a share of them is reached, one after the other."""
+    held = np.cumsum(weights)
+    return int(np.searchsorted(held, share * held[-1]))
 
 
 SHARES = (0.5, 0.95)
@@ -66,17 +66,12 @@ def fields(
     shapes = jax.eval_shape(lambda x: taps.read(net, variables, x)[1], one)
     spatial = [site for site in known if shapes[site].ndim == 4]
     for site in sites or ():
-        if site not in spatial:
-            raise ValueError(
-                f"receptive_field: sites must be some of {', '.join(spatial)}, got"
-                f" {site!r}"
-            )
+        must = f"sites must be some of {', '.join(spatial)}"
+        probe.check(site in spatial, "receptive_field", must, site)
     wanted = list(sites or spatial)
-    if not wanted or not len(images):
-        raise ValueError(
-            f"receptive_field: {type(net).__name__} must have sites with rows and"
-            f" columns, and there must be images, got {len(wanted)} and {len(images)}"
-        )
+    counts = len(wanted), len(images)
+    must = f"{type(net).__name__} must have sites with rows and columns, and there must"
+    probe.check(all(counts), "receptive_field", f"{must} be images", counts)
     found = {site: np.zeros(images.shape[1:3]) for site in wanted}
     batch = min(batch, len(images))
     for first in range(0, len(images), batch):
@@ -85,17 +80,12 @@ def fields(
         # What fills up the last batch counts for nothing.
         number = jnp.asarray(np.where(rows < len(images), rows, -1))
         for site in wanted:
-            which = jnp.int32(spatial.index(site))
-            squares = _squares(
-                net, tuple(spatial), variables, some, number, which, seed
-            )
+            of = some, number, jnp.int32(spatial.index(site)), seed
+            squares = _squares(net, tuple(spatial), variables, *of)
             found[site] += np.asarray(squares, np.float64)
     for site, field in found.items():
-        if not field.sum() > 0:
-            raise ValueError(
-                f"receptive_field: what passes {site} must depend on the image; its"
-                " gradient is zero"
-            )
+        total, must = field.sum(), f"what passes {site} must depend on the image"
+        probe.check(total > 0, "receptive_field", f"{must}; its gradient", total)
     return {site: field / field.sum() for site, field in found.items()}
 
 
@@ -109,7 +99,7 @@ def measure(
     shares: Sequence[float] = SHARES,
     seed: int = 0,
     batch: int = 32,
-) -> list[decisions.Number]:
+) -> decisions.Numbers:
     """Sizes of the fields, in pixels, by site and share: the condition "stage1 50%".
 
     receptive_area: of the fewest pixels that hold the share; receptive_radius: of the
@@ -117,31 +107,21 @@ def measure(
     nothing is asked of `columns`, what is known of the images.
     """
     del columns
-    if not shares or not all(0 < share < 1 for share in shares):
-        raise ValueError(
-            f"receptive_field: shares must be between 0 and 1, got {shares!r}"
-        )
+    inside = shares and all(0 < share < 1 for share in shares)
+    probe.check(inside, "receptive_field", "shares must be between 0 and 1", shares)
+    n = len(images)
     found = fields(net, variables, images, sites=sites, seed=seed, batch=batch)
     return [
-        decisions.Number(metric, value, None, len(images), f"{site} {100 * share:g}%")
+        decisions.quantity(metric, of(field, share), n, f"{site} {100 * share:g}%")
         for site, field in found.items()
         for share in shares
-        for metric, value in (
-            ("receptive_area", float(area(field, share))),
-            ("receptive_radius", radius(field, share)),
-        )
+        for metric, of in (("receptive_area", area), ("receptive_radius", radius))
     ]
 
 
 @functools.partial(jax.jit, static_argnames=("net", "spatial"))
 def _squares(
-    net: nn.Module,
-    spatial: tuple[str, ...],
-    variables: Any,
-    images: Num[Array, "b h w 3"],
-    number: Int[Array, "b"],
-    which: Int[Array, ""],
-    seed: Int[Array, ""],
+    net, spatial, variables, images, number, which, seed
 ) -> Float[Array, "h w"]:
     """Sum over images, but those numbered -1, of squared gradients of a middle unit."""
 
@@ -159,7 +139,7 @@ def _squares(
     for i, x in enumerate(seen):
         drawn = jax.vmap(lambda k, c=x.shape[3]: jax.random.rademacher(k, (c,)))(keys)
         unit = jnp.where((which == i) & counts, drawn, 0).astype(x.dtype)
-        middle = x.shape[1] // 2, x.shape[2] // 2
-        signs.append(jnp.zeros_like(x).at[:, middle[0], middle[1]].set(unit))
+        middle = jnp.zeros_like(x).at[:, x.shape[1] // 2, x.shape[2] // 2]
+        signs.append(middle.set(unit))
     (gradient,) = pull(signs)
     return jnp.square(gradient).sum((0, 3))

@@ -11,11 +11,12 @@ as in a run's workdir, so that report reads both.
 """
 
 import contextlib
+import dataclasses
 import functools
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -37,373 +38,316 @@ from jbias.runtime import console, files, mesh
 
 # Its records have no measure's name among their conditions: a run's own look the same.
 _PLAIN = "accuracy"
+_NAMED = ("train", "variant")  # Of a network's config.json: another is another network.
+_NO_AGREEMENT = "not made: the algorithm answers in its own way, in its run's precision"
 
 
-@contextlib.contextmanager
-def claim_folder(folder: epath.Path, subject, asked: suite.Suite) -> Iterator[None]:
-    """Holds a network's folder for this process; ValueError where it is another's."""
-    if subject.name in ("", ".", "..") or {"/", "\\"} & set(subject.name):
-        raise ValueError(
-            f"{subject.name}: a network's name must be that of a folder; correct what its "
-            "config.json says"
-        )
-    fields = subject.fields
-    about = {key: value for key, value in subject.about.items() if key != "path"}
-    identity = {
-        "algorithm": fields["algorithm"],
-        "variant": fields["variant"],
-        "model": {"name": fields["model"]},
-        "train": {"data": fields["train_data"]},
-        **about,
-        "seeds": [fields["seed"]],
-        "run": {**subject.identity, "path": str(subject.about.get("path", ""))},
-    }
-    if folder.exists() and not folder.is_dir():
-        raise ValueError(
-            f"{folder}: must be a folder of measures, is a file; name another --out"
-        )
-    held = folder / "config.json"
-    if held.exists():
-        whole = files.read_json(held, dict, "restore it or name another --out")
-        how = {"train": whole.get("train"), "variant": whole.get("variant")}
-        before = {**whole.get("run", {}), **how}
-        now = {**subject.identity, **{key: jc.to_dict(identity)[key] for key in how}}
-        differing = jc.diff({key: before.get(key) for key in now}, now)
-        if differing:
-            raise ValueError(
-                f"{folder}: holds measures of another network (then != now): "
-                f"{'; '.join(differing)}; name another --out"
-            )
-    folder.mkdir(parents=True, exist_ok=True)
-    with workdirs.claim_evaluation(folder):
-        files.write(held, json.dumps(jc.to_dict(identity), indent=1) + "\n")
-        facts = {**_known(asked, workdirs.provenance(folder)), **workdirs.environment()}
-        files.write(folder / "provenance.json", json.dumps(facts, indent=1))
-        yield
+class Finding(NamedTuple):
+    """What a measure found of a network on a set, and what else is told of it."""
 
-
-def _known(asked: suite.Suite, before: dict[str, Any]) -> dict[str, Any]:
-    """The sets of all calls for a network, what lacked and what was asked for.
-
-    Of the same name the latest counts. What --only leaves out nobody asked for.
-    """
-    old, missing = before.get("suite", {}), before.get("missing", {})
-    now = {name: splits.describe(one) for name, one in asked.sources.items()}
-    mine = {one.name for one in asked.measures}
-    mine = {k: one for k, one in asked.config["measures"].items() if k in mine}
-    entries = {
-        key: {**old.get(key, {}), **new}
-        for key, new in (("sets", asked.config["sets"]), ("measures", mine))
-    }
-    return {
-        "data": {**before.get("data", {}), **now},
-        "missing": {
-            name: why
-            for name, why in {**missing, **asked.missing}.items()
-            if name not in now
-        },
-        "suite": {**asked.config, **entries},
-    }
-
-
-def is_done(folder: epath.Path, subject, task: suite.Task, asked: suite.Suite) -> bool:
-    """Whether a measure is there; ValueError where it was made in another way."""
-    if not (folder / "evals" / f"{task.name}.jsonl").exists():
-        return False
-    path = folder / "measures" / f"{task.name}.json"
-    remedy = f"restore it, or delete evals/{task.name}.jsonl to measure again"
-    held = files.read_json(path, dict, remedy)
-    # What is as usual may have been said, and is the same measure.
-    if "options" in (before := held.get("measure", {})):
-        options = suite.unusual_options(before.get("probe", ""), before["options"])
-        held["measure"] = {**before, "options": options}
-    now = _describe(task, asked, _precision(subject, task, asked))
-    differing = jc.diff({key: held.get(key) for key in now}, now)
-    if differing:
-        raise ValueError(
-            f"{folder}: {task.name} was measured otherwise (then != now): "
-            f"{'; '.join(differing)}; name another --out, or the measure differently"
-        )
-    return True
-
-
-def write_records(folder, subject, asked, task: suite.Task, numbers, told) -> None:
-    """Writes what a measure found: first how, then the records, which say it is done."""
-    told = {
-        **_describe(task, asked, _precision(subject, task, asked)),
-        **told,
-        "environment": workdirs.environment(),
-    }
-    path = folder / "measures" / f"{task.name}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    files.write(path, json.dumps(told, indent=1))
-    prefix = "" if task.measure.name == _PLAIN else task.measure.name
-    records = [
-        results.Record(
-            **subject.fields,
-            dataset=task.dataset,
-            **number._replace(
-                condition="/".join(filter(None, (prefix, number.condition)))
-            )._asdict(),
-        )
-        for number in numbers
-    ]
-    results.write(folder / "evals" / f"{task.name}.jsonl", records)
-
-
-def _describe(task: suite.Task, asked: suite.Suite, precision: str) -> dict[str, Any]:
-    """How a measure is made, and on what."""
-    source, others = asked.sources[task.dataset], task.measure.others
-    beside = {"others": asked.sources[others].fingerprint} if others else {}
-    made, counted = asked.make_probe(*task), {}
-    if made.include_unknown:
-        # Of all that have a class, whatever the network's are.
-        n = int((np.asarray(source.columns["label"]) >= 0).sum())
-        n = min(n, task.measure.images or n)
-        counted = {"images": n * len(made.conditions)}
-    return {
-        "measure": task.measure.description,
-        **({"read": made.digest} if made.digest else {}),
-        **counted,
-        "precision": precision,
-        "dataset": {
-            **beside,
-            "fingerprint": source.fingerprint,
-            "n": len(source),
-            "preprocessing": source.preprocessing,
-            **splits.class_map_options(asked.config["sets"][task.dataset]),
-        },
-    }
-
-
-def _precision(subject, task: suite.Task, asked: suite.Suite) -> str:
-    """What a measure computes in."""
-    dtype = mesh.dtype(asked.run["precision"])
-    return str(jnp.dtype(dtype if task.measure.inside else subject.dtype(dtype)))
-
-
-_ALONE = {
-    "agreement": "not made: the algorithm answers in its own way, in its run's precision"
-}
+    numbers: decisions.Numbers
+    decided: decisions.ByName | None  # To be kept.
+    told: dict[str, Any]
 
 
 def run_suite(
-    subject: networks.Network,
-    asked: suite.Suite,
-    out: epath.Path,
-    say: Callable[[str], None],
-    *,
-    whole: bool = True,
+    network: networks.Network, asked: suite.Suite, out: epath.Path, say, *, whole=True
 ) -> list[str]:
     """Measures one network; says and returns what could not be, and why, a line each.
 
     `whole`: whether these are all measures, so that it is done then. ValueError where the
     folder holds another network, or a measure of the same name with other options.
     """
-    folder = out / subject.name
+    one = Measuring(network, asked, out / network.name, say)
     # A set's measures follow one another.
     order = list(asked.sources)
     tasks = sorted(asked.tasks(), key=lambda task: order.index(task.dataset))
-    if "train" in {task.dataset for task in tasks} and (
-        differing := _otherwise(subject, asked)
-    ):
-        say(f"{subject.name}: {differing}")
-    with claim_folder(folder, subject, asked):
-        left = [task for task in tasks if not is_done(folder, subject, task, asked)]
+    if "train" in {task.dataset for task in tasks} and one.otherwise():
+        say(f"{network.name}: {one.otherwise()}")
+    with one.claim_folder():
+        left = [task for task in tasks if not one.is_done(task)]
         if len(left) < len(tasks):
-            say(f"{subject.name}: {len(tasks) - len(left)} measures are there already")
-        refused = []
-
-        def refuse(why: str) -> None:
-            refused.append(why)
-            say(f"not measured: {subject.name}: {why}")
-
-        if left:
-            _measure(subject, asked, folder, left, say, refuse)
-        if whole and not refused and not asked.missing:
-            (folder / "done").touch()
-    return refused
+            say(f"{network.name}: {len(tasks) - len(left)} measures are there already")
+        for task, found in one.run(one.prepare(left)):
+            one.store(task, found)
+        if whole and not one.refused and not asked.missing:
+            (one.folder / "done").touch()
+    return one.refused
 
 
-def _line(error: BaseException) -> str:
-    """What went wrong with a measure, and what needs less where memory lacks."""
-    told = networks.describe_error(error)
-    short = isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in told
-    return f"{told}; --suite.run.batch=N with less at once" if short else told
+class _Job(NamedTuple):
+    """A measure that is to be made, and the images of a set that it may show."""
+
+    task: suite.Task
+    whole: prepared_sets.PreparedSet
+    images: int  # So many it shows, under all its conditions.
+    # By which rules answers are decisions, by what tells conditions apart. "" is the
+    # first. Others are the same as it where no class has several members.
+    rules: Mapping[str, str]
+    # What measures have in common that need the same answers; None: nobody else's.
+    same: tuple | None
 
 
-def _otherwise(subject: networks.Network, asked: suite.Suite) -> str:
-    """How the set `train` of a suite is another than a run was trained on, or ""."""
-    own = subject.about.get("config", {}).get("train", {})
-    given = asked.config["sets"]["train"]
-    keys = ("data", "split", "drop", "keep") if own else ()
-    differing = [
-        f"{key} {own.get(key, '')!r}, shown {given.get(key, '')!r}"
-        for key in keys
-        if own.get(key, "") != given.get(key, "")
-    ]
-    return f"trained on {'; '.join(differing)}" if differing else ""
+@dataclasses.dataclass(frozen=True, eq=False)
+class Measuring:
+    """A network before a suite: its sets are prepared, measures run, findings stored."""
 
+    network: networks.Network
+    asked: suite.Suite
+    folder: epath.Path
+    say: probe.Say
+    refused: list[str] = dataclasses.field(default_factory=list)
 
-def _measure(subject, asked, folder, tasks, say, refuse) -> None:
-    """Measures what is left, and keeps each at once; what cannot be is refused."""
-    prepared, faults = prepared_sets.prepare_all(
-        subject,
-        asked,
-        [_images(asked, task) for task in tasks],
-        say,
-        networks.MEASURE_ERRORS,
-    )
-    for fault in faults:
-        refuse(fault)
-    if not prepared:
-        return
-    network = prepared_sets.place(subject, asked)
-    tasks = [task for task in tasks if _images(asked, task) in prepared]
-    assumed = costs.parse_energy("suite.run.energy", asked.run["energy"])
-    # An algorithm of its own that computes in less: float32 cannot answer beside it.
-    kind, alone = jnp.dtype(subject.net.dtype), {}
-    if asked.run["agree"] and not subject.is_plain and kind != jnp.float32:
-        alone = _ALONE
-        say(f"{subject.name}: answers in its own way in {kind}; agreement is not made")
-    all_of = [prepared[_images(asked, task)] for task in tasks]
-    total = sum(map(functools.partial(_image_count, asked), tasks, all_of))
-    known: dict[tuple, dict[str, decisions.Decisions]] = {}
-    shared: dict[tuple, dict[str, str]] = {}  # Rules by which any of them decides.
-    for task, given in zip(tasks, all_of, strict=True):
-        if same := _same(asked, task, given):
-            rules = _rules(task, given).values()
-            shared.setdefault(same, {}).update(zip(rules, rules, strict=True))
-    with console.count_images(say, subject.name, total) as (tell, aside):
-        hears = tell, aside
-        for task, whole in zip(tasks, all_of, strict=True):
-            began = time.monotonic()
-            given = prepared_sets.subsample(whole, task.measure.images)
-            of = (subject, network, asked, task, given)
-            images = _image_count(asked, task, given)
-            same = _same(asked, task, whole)
-            again = same in known
-            try:
-                found = None
-                if task.measure.inside:
-                    with aside("looking inside"):
-                        numbers = _looked(*of)
-                else:
-                    rules = _rules(task, given)
-                    if same and not again:
-                        known[same] = _decided(*of[1:], shared[same], *hears)
-                    if same:
-                        found = {key: known[same][name] for key, name in rules.items()}
-                    else:
-                        found = _decided(*of[1:], rules, *hears)
-                    with aside("computing its numbers"):
-                        numbers = asked.make_probe(*task, given.classes).numbers(found)
-                        numbers += _agreement(*of)
-            except networks.MEASURE_ERRORS as error:
-                refuse(f"{task.name}: {_line(error)}")
-                continue
-            if task.measure.inside or again:
-                tell(images, counted=False)
-            if found and asked.run["decisions"]:
-                place = folder / "decisions" / task.dataset
-                path = place / f"{task.measure.name}.parquet"
-                decisions.write_conditions(path, found)
-            seconds = time.monotonic() - began
-            # None where another measure of the set had asked for the same decisions.
-            told = {"images": images, "seconds": None if again else round(seconds, 2)}
-            if not again:
-                told["cost"] = costs.estimate(
-                    seconds, workdirs.billed_devices(asked.devices), assumed
+    def refuse(self, why: str) -> None:
+        self.refused.append(why)
+        self.say(f"not measured: {self.network.name}: {why}")
+
+    @contextlib.contextmanager
+    def claim_folder(self) -> Iterator[None]:
+        """Holds the network's folder for this process; ValueError where it is another's."""
+        network, folder = self.network, self.folder
+        if network.name in ("", ".", "..") or {"/", "\\"} & set(network.name):
+            must = "a network's name must be that of a folder"
+            told = "correct what its config.json says"
+            raise ValueError(f"{network.name}: {must}; {told}")
+        fields, own = network.fields, networks.identity(network)
+        about = {key: value for key, value in network.about.items() if key != "path"}
+        made_by = {key: fields[key] for key in ("algorithm", "variant")}
+        made_by["model"] = {"name": fields["model"]}
+        made_by["train"] = {"data": fields["train_data"]}
+        run = {**own, "path": str(network.about.get("path", ""))}
+        whole = {**made_by, **about, "seeds": [fields["seed"]], "run": run}
+        whole = jc.to_dict(whole)
+        if folder.exists() and not folder.is_dir():
+            must = "must be a folder of measures, is a file"
+            raise ValueError(f"{folder}: {must}; name another --out")
+        held = folder / "config.json"
+        if held.exists():
+            before = files.read_json(held, dict, "restore it or name another --out")
+            now = {**own, "train": whole["train"], "variant": whole["variant"]}
+            before = {**before.get("run", {}), **{k: before.get(k) for k in _NAMED}}
+            if differing := jc.diff({key: before.get(key) for key in now}, now):
+                raise ValueError(
+                    f"{folder}: holds measures of another network (then != now): "
+                    f"{'; '.join(differing)}; name another --out"
                 )
-            if not task.measure.inside:
-                told["classes"] = given.classes
-                told |= alone
-            if task.dataset == "train" and (differing := _otherwise(subject, asked)):
-                told["otherwise"] = differing  # No gap to tests is known of these.
-            write_records(folder, subject, asked, task, numbers, told)
-            words = probes.summarize(task.measure.probe, numbers)
-            took = "decided before" if again else f"{seconds:.1f} s"
-            unit = "images" if task.measure.inside else "answers"
-            say(f"{subject.name}: {task.name}, {words} ({images} {unit}, {took})")
+        folder.mkdir(parents=True, exist_ok=True)
+        with workdirs.claim_evaluation(folder):
+            files.write(held, json.dumps(whole, indent=1) + "\n")
+            facts = self._known(workdirs.provenance(folder)) | workdirs.environment()
+            files.write(folder / "provenance.json", json.dumps(facts, indent=1))
+            yield
 
+    def _known(self, before: dict[str, Any]) -> dict[str, Any]:
+        """The sets of all calls for a network, what lacked and what was asked for.
 
-def _images(asked: suite.Suite, task: suite.Task) -> tuple[str, bool]:
-    """Which images a measure is of: the set, and whether without a right class, too."""
-    return task.dataset, asked.make_probe(*task).include_unknown
+        Of the same name the latest counts. What --only leaves out nobody asked for.
+        """
+        old, config = before.get("suite", {}), self.asked.config
+        now = {name: splits.describe(one) for name, one in self.asked.sources.items()}
+        mine = {one.name for one in self.asked.measures}
+        mine = {key: one for key, one in config["measures"].items() if key in mine}
+        missing = {**before.get("missing", {}), **self.asked.missing}
+        return {
+            "data": {**before.get("data", {}), **now},
+            "missing": {name: why for name, why in missing.items() if name not in now},
+            "suite": {
+                **config,
+                "sets": {**old.get("sets", {}), **config["sets"]},
+                "measures": {**old.get("measures", {}), **mine},
+            },
+        }
 
+    def is_done(self, task: suite.Task) -> bool:
+        """Whether a measure is there; ValueError where it was made in another way."""
+        if not (self.folder / "evals" / f"{task.name}.jsonl").exists():
+            return False
+        path = self.folder / "measures" / f"{task.name}.json"
+        remedy = f"restore it, or delete evals/{task.name}.jsonl to measure again"
+        held = files.read_json(path, dict, remedy)
+        # What is as usual may have been said, and is the same measure.
+        if "options" in (before := held.get("measure", {})):
+            options = suite.unusual_options(before.get("probe", ""), before["options"])
+            held["measure"] = {**before, "options": options}
+        now = self.describe(task)
+        if differing := jc.diff({key: held.get(key) for key in now}, now):
+            raise ValueError(
+                f"{self.folder}: {task.name} was measured otherwise (then != now): "
+                f"{'; '.join(differing)}; name another --out, or the measure differently"
+            )
+        return True
 
-def _same(
-    asked: suite.Suite, task: suite.Task, given: prepared_sets.PreparedSet
-) -> tuple | None:
-    """What measures have in common that need the same answers; None: nobody else's."""
-    made = asked.make_probe(*task)
-    plain = made.show is probe.identity and not made.move and not made.inside
-    if not plain or set(made.conditions) != {""}:
-        return None
-    return task.dataset, len(given.index), task.measure.images
+    def describe(self, task: suite.Task) -> dict[str, Any]:
+        """How a measure is made, on what, and what it computes in."""
+        asked, measure = self.asked, task.measure
+        source, made, counted = asked.sources[task.dataset], asked.make_probe(*task), {}
+        if made.include_unknown:
+            # Of all that have a class, whatever the network's are.
+            n = int((np.asarray(source.columns["label"]) >= 0).sum())
+            counted = {"images": min(n, measure.images or n) * len(made.conditions)}
+        dtype = asked.dtype if measure.inside else self.network.dtype(asked.dtype)
+        others = measure.others and asked.sources[measure.others].fingerprint
+        return {
+            "measure": measure.description,
+            **({"read": made.digest} if made.digest else {}),
+            **counted,
+            "precision": str(jnp.dtype(dtype)),
+            "dataset": {
+                **({"others": others} if others else {}),
+                "fingerprint": source.fingerprint,
+                "n": len(source),
+                "preprocessing": source.preprocessing,
+                **splits.class_map_options(asked.config["sets"][task.dataset]),
+            },
+        }
 
+    def otherwise(self) -> str:
+        """How the set `train` of a suite is another than a run was trained on, or ""."""
+        own = self.network.about.get("config", {}).get("train", {})
+        given = self.asked.config["sets"]["train"]
+        differing = [
+            f"{key} {own.get(key, '')!r}, shown {given.get(key, '')!r}"
+            for key in (("data", "split", "drop", "keep") if own else ())
+            if own.get(key, "") != given.get(key, "")
+        ]
+        return f"trained on {'; '.join(differing)}" if differing else ""
 
-def _rules(task: suite.Task, given: prepared_sets.PreparedSet) -> dict[str, str]:
-    """By which rules answers are decisions, by what tells conditions apart.
+    def prepare(self, tasks: Sequence[suite.Task]) -> list[_Job]:
+        """Prepares the sets of measures; those without one are refused."""
+        jobs, all_made = [], [self.asked.make_probe(*task) for task in tasks]
+        wanted = [(t.dataset, made.include_unknown) for t, made in zip(tasks, all_made)]
+        of = self.network, self.asked, wanted, self.say
+        prepared, faults = prepared_sets.prepare_all(*of, networks.MEASURE_ERRORS)
+        for fault in faults:
+            self.refuse(fault)
+        for task, made, of in zip(tasks, all_made, wanted, strict=True):
+            if of not in prepared:
+                continue
+            whole, most = prepared[of], task.measure.images
+            n = len(whole.index)
+            first, *others = task.measure.aggregates
+            own = {x: x for x in others if whole.rules[x].matrix is not None}
+            plain = made.show is probe.identity and not made.move and not made.inside
+            alone = not plain or {*made.conditions} != {""}
+            same = None if alone else (task.dataset, n, most)
+            images = min(n, most or n) * len(made.conditions)
+            jobs.append(_Job(task, whole, images, {"": first, **own}, same))
+        return jobs
 
-    "" is the first. Others are the same as it where no class has several members.
-    """
-    first, *others = task.measure.aggregates
-    own = {name: name for name in others if given.rules[name].matrix is not None}
-    return {"": first, **own}
+    def run(self, jobs: Sequence[_Job]) -> Iterator[tuple[suite.Task, Finding]]:
+        """Makes measures one after the other, and refuses what cannot be."""
+        if not jobs:
+            return
+        network, asked, say = self.network, self.asked, self.say
+        bound = network.bind(asked.dtype, asked.devices)
+        assumed = costs.parse_energy("suite.run.energy", asked.run["energy"])
+        # An algorithm of its own that computes in less: float32 cannot answer beside it.
+        kind, alone = jnp.dtype(network.dtype(jnp.float32)), {}
+        if asked.run["agree"] and kind != jnp.float32:
+            alone = {"agreement": _NO_AGREEMENT}
+            own = f"answers in its own way in {kind}"
+            say(f"{network.name}: {own}; agreement is not made")
+        known: dict[tuple, dict[str, decisions.Decisions]] = {}
+        shared: dict[tuple, dict[str, str]] = {}  # Rules by which any of them decides.
+        for job in jobs:
+            if job.same:
+                rules = shared.setdefault(job.same, {})
+                rules |= {name: name for name in job.rules.values()}
+        total = sum(job.images for job in jobs)
+        with console.count_images(say, network.name, total) as (tell, aside):
+            for task, whole, images, rules, same in jobs:
+                began = time.monotonic()
+                given = prepared_sets.subsample(whole, task.measure.images)
+                inside, again, found = task.measure.inside, same in known, None
+                try:
+                    made = asked.make_probe(*task, given.classes)
+                    prepared_sets.check_needs(task.measure.probe, made, bound, given)
+                    if inside:
+                        with aside("looking inside"):
+                            numbers = self._looked(bound, made, given)
+                    else:
+                        if not again:
+                            of = bound, made, given, shared.get(same, rules)
+                            found = self._decided(*of, tell, aside)
+                        if same:
+                            known.setdefault(same, found)
+                            found = {k: known[same][v] for k, v in rules.items()}
+                        with aside("computing its numbers"):
+                            numbers = made.numbers(found)
+                            numbers += self._agreement(bound, made, given)
+                except networks.MEASURE_ERRORS as error:
+                    why = networks.describe_error(error)
+                    if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in why:
+                        why += "; --suite.run.batch=N with less at once"
+                    self.refuse(f"{task.name}: {why}")
+                    continue
+                if inside or again:
+                    tell(images, counted=False)
+                seconds = time.monotonic() - began
+                # None where another measure of the set had asked for the same decisions.
+                told = {"images": images, "seconds": None}
+                if not again:
+                    told["seconds"] = round(seconds, 2)
+                    devices = workdirs.billed_devices(asked.devices)
+                    told["cost"] = costs.estimate(seconds, devices, assumed)
+                if not inside:
+                    told |= {"classes": given.classes, **alone}
+                if task.dataset == "train" and (differing := self.otherwise()):
+                    told["otherwise"] = differing  # No gap to tests is known of these.
+                yield task, Finding(numbers, asked.run["decisions"] and found, told)
+                words = probes.summarize(task.measure.probe, numbers)
+                took = "decided before" if again else f"{seconds:.1f} s"
+                unit = "images" if inside else "answers"
+                of = f"{network.name}: {task.name}"
+                say(f"{of}, {words} ({images} {unit}, {took})")
 
+    def _looked(self, bound, made, given) -> decisions.Numbers:
+        """What a measure finds inside the network."""
+        images = given.images
+        if isinstance(images, loader.EncodedImages):
+            images = loader.LazyImages(images, self.asked.reading)
+        columns = {**given.columns, "index": given.index}
+        return made.numbers(bound.net, bound.variables, images, columns)
 
-def _agreement(subject, network, asked, task: suite.Task, given) -> list:
-    """How often float32 answers as the network does, where that is another."""
-    exact, count = subject.network(jnp.float32), asked.run["agree"]
-    if not count or exact.apply is network.apply:
-        return []
-    exact = exact._replace(variables=network.variables)
-    few = prepared_sets.subsample(given, count)
-    batches = prepared_sets.device_batches(asked, few)
-    return predict.agreement(
-        network, exact, asked.make_probe(*task, given.classes), batches
-    )
+    def _decided(self, bound, made, given, rules, tell, compiling) -> dict[str, Any]:
+        """The decisions by condition, under each of these rules."""
+        on_devices = functools.partial(mesh.replicate, mesh=self.asked.devices)
+        by = {}
+        for key, name in rules.items():
+            rule = given.rules[name]
+            by[key] = rule._replace(matrix=on_devices(rule.matrix))
+        batches = prepared_sets.device_batches(self.asked, given)
+        heard = dict(tell=tell, compiling=compiling)
+        found = predict.run_probe(bound, made, batches, by, **heard)
+        return predict.to_decisions(found, {**given.columns, "index": given.index})
 
+    def _agreement(self, bound, made, given) -> decisions.Numbers:
+        """How often float32 answers as the network does, where that is another."""
+        count, devices = self.asked.run["agree"], self.asked.devices
+        exact, own = map(self.network.dtype, (jnp.float32, self.asked.dtype))
+        if not count or jnp.dtype(exact) == jnp.dtype(own):
+            return []
+        few = prepared_sets.subsample(given, count)
+        batches = prepared_sets.device_batches(self.asked, few)
+        other = self.network.bind(exact, devices)
+        return predict.agreement(bound, other, made, batches)
 
-def _image_count(
-    asked: suite.Suite, task: suite.Task, given: prepared_sets.PreparedSet
-) -> int:
-    """How many images a measure shows, under all its conditions."""
-    n = min(len(given.index), task.measure.images or len(given.index))
-    return n * len(asked.make_probe(*task).conditions)
-
-
-def _looked(
-    subject, network, asked, task: suite.Task, given: prepared_sets.PreparedSet
-) -> list:
-    """What a measure finds inside the network."""
-    images = given.images
-    if isinstance(images, loader.EncodedImages):
-        images = loader.LazyImages(images, asked.reading)
-    net = subject.net.clone(dtype=mesh.dtype(asked.run["precision"]))
-    columns = {**given.columns, "index": given.index}
-    look = asked.make_probe(*task, given.classes).numbers
-    return look(net, network.variables, images, columns)
-
-
-def _decided(
-    network,
-    asked,
-    task: suite.Task,
-    given: prepared_sets.PreparedSet,
-    rules: Mapping[str, str],
-    tell: Callable[[int], None],
-    compiling: Callable[[], contextlib.AbstractContextManager],
-) -> dict[str, decisions.Decisions]:
-    """The decisions by condition, under each of these rules."""
-    made = asked.make_probe(*task, given.classes)
-    prepared_sets.check_gradients(task.measure.probe, made, given)
-    chosen = {}
-    for key, rule in ((key, given.rules[name]) for key, name in rules.items()):
-        matrix = mesh.replicate(rule.matrix, asked.devices)
-        chosen[key] = rule._replace(matrix=matrix)
-    batches = prepared_sets.device_batches(asked, given)
-    heard = dict(tell=tell, compiling=compiling)
-    found = predict.run_probe(network, made, batches, chosen, **heard)
-    return predict.to_decisions(found, {**given.columns, "index": given.index})
+    def store(self, task: suite.Task, found: Finding) -> None:
+        """Writes decisions, then how they were made, then records, which say it is done."""
+        if found.decided:
+            path = self.folder / "decisions" / task.dataset
+            path = path / f"{task.measure.name}.parquet"
+            decisions.write_conditions(path, found.decided)
+        told = self.describe(task) | found.told
+        told["environment"] = workdirs.environment()
+        path = self.folder / "measures" / f"{task.name}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        files.write(path, json.dumps(told, indent=1))
+        own = {**self.network.fields, "dataset": task.dataset}
+        prefix = "" if task.measure.name == _PLAIN else task.measure.name
+        records = []
+        for one in found.numbers:
+            condition = "/".join(filter(None, (prefix, one.condition)))
+            number = one._replace(condition=condition)._asdict()
+            records.append(results.Record(**own, **number))
+        results.write(self.folder / "evals" / f"{task.name}.jsonl", records)

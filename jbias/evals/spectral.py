@@ -5,8 +5,6 @@ Reference code: https://github.com/paulgavrikov/biases_vs_generalization. The te
 that four cut-offs are averaged; the published table averages five ("table" here).
 """
 
-from collections.abc import Mapping
-
 import numpy as np
 from jaxtyping import Float
 
@@ -39,9 +37,10 @@ def bias(
     return np.divide(mean, clean, out=np.full(mean.shape, np.nan), where=clean > 0)
 
 
+@decisions.by_rule
 def numbers(
-    by_condition: Mapping[str, decisions.Decisions], *, draws: int = 1000, seed: int = 0
-) -> list[decisions.Number]:
+    by_condition: decisions.ByName, *, draws: int = 1000, seed: int = 0
+) -> decisions.Numbers:
     """Accuracy and its ratio to the clean one by condition, and the biases.
 
     low_freq_bias and high_freq_bias: the mean ratio over cut-offs 0.1 to 0.5, as the

@@ -9,6 +9,7 @@ two. These are products with small matrices, on CPU as fast as a real transform 
 """
 
 import functools
+import itertools
 from collections.abc import Sequence
 
 import jax.numpy as jnp
@@ -16,7 +17,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jbias.augment import options
-from jbias.evals import decisions, probe, spectral
+from jbias.evals import probe, spectral
 
 
 def make(
@@ -35,22 +36,28 @@ def make(
     high-pass filter the outer one. side: of the images, in pixels. draws, seed: of the
     bootstrap over images. ValueError for cut-offs out of [0, 1], twice or none.
     """
-    _check(side, cutoffs, low, high, draws)
-    directions = [way for way, wanted in ((False, low), (True, high)) if wanted]
+    whole = isinstance(side, int) and side > 1
+    probe.check(whole, "spectral", "side must be a whole number of at least 2", side)
+    cutoffs = list(cutoffs)
+    inside = all(isinstance(c, int | float) and 0 <= c <= 1 for c in cutoffs)
+    once = cutoffs and inside and len({f"{c:g}" for c in cutoffs}) == len(cutoffs)
+    must = "cutoffs must be different shares in [0, 1], at least one"
+    probe.check(once, "spectral", must, cutoffs)
+    if not (low or high):
+        raise ValueError("spectral: low or high must be asked for, got neither")
+    options.check_plain("spectral", "at least 1", draws=draws)
     conditions = {spectral.CLEAN: _params(0, side, 1, 0, symmetric)}
-    for way in directions:
-        for cutoff in cutoffs:
-            r = spectral.radius(cutoff, side, high=way)
-            keep, add = (1, -1) if way else (0, 1)
-            name = spectral.condition_name(cutoff, high=way)
-            conditions[name] = _params(r, side, keep, add, symmetric)
-
-    counted = functools.partial(spectral.numbers, draws=draws, seed=seed)
-    numbers = functools.partial(decisions.numbers_by_rule, numbers=counted)
+    ways = [way for way, wanted in ((False, low), (True, high)) if wanted]
+    for way, cutoff in itertools.product(ways, cutoffs):
+        r = spectral.radius(cutoff, side, high=way)
+        keep, add = (1, -1) if way else (0, 1)
+        name = spectral.condition_name(cutoff, high=way)
+        conditions[name] = _params(r, side, keep, add, symmetric)
+    numbers = functools.partial(spectral.numbers, draws=draws, seed=seed)
     return probe.Probe(conditions, show, numbers)
 
 
-def show(rows: probe.Rows, params: dict) -> Float[Array, "b h w 3"]:
+def show(rows: probe.Rows, params: dict) -> probe.Images:
     """clip(keep x + add low(x), 0, 1)."""
     image = rows.image
     filtered = params["keep"] * image + params["add"] * low_pass(image, params)
@@ -60,11 +67,8 @@ def show(rows: probe.Rows, params: dict) -> Float[Array, "b h w 3"]:
 def low_pass(image: Float[Array, "b n n c"], params: dict) -> Float[Array, "b n n c"]:
     """Re(inverse(transform(x) box)) of each channel. ValueError for another side."""
     n = len(params["even"])
-    if image.shape[1:3] != (n, n):
-        raise ValueError(
-            f"spectral: made for images of {n} by {n} pixels, got"
-            f" {image.shape[1]} by {image.shape[2]}"
-        )
+    shape, must = image.shape[1:3], f"made for images of {n} by {n} pixels"
+    probe.check(shape == (n, n), "spectral", must, shape)
     offset = (np.arange(n)[:, None] - np.arange(n)) % n
     even, edge = params["even"][offset], params["edge"]
     inside = _both_axes(even, image)
@@ -76,9 +80,8 @@ def low_pass(image: Float[Array, "b n n c"], params: dict) -> Float[Array, "b n 
 
 def _both_axes(matrix, image):
     # Accelerators round the factors of a product unless told not to.
-    return jnp.einsum(
-        "ij,bjkc,lk->bilc", matrix, image, matrix, precision="highest", optimize=True
-    )
+    how = dict(precision="highest", optimize=True)
+    return jnp.einsum("ij,bjkc,lk->bilc", matrix, image, matrix, **how)
 
 
 def _params(
@@ -94,26 +97,6 @@ def _params(
     edge = np.stack([np.cos(angle), np.sin(angle)], axis=1) / np.sqrt(side)
     # Of both -r and r, or where they are one frequency, nothing imaginary is left.
     lopsided = not symmetric and 0 < 2 * r < side
-    return {
-        "even": np.fft.ifft(inside).real.astype(np.float32),
-        "edge": np.float32(edge * lopsided),
-        "keep": np.float32(keep),
-        "add": np.float32(add),
-    }
-
-
-def _check(side, cutoffs, low, high, draws):
-    if not isinstance(side, int) or side < 2:
-        raise ValueError(
-            f"spectral: side must be a whole number of at least 2, got {side!r}"
-        )
-    cutoffs = list(cutoffs)
-    inside = all(isinstance(c, int | float) and 0 <= c <= 1 for c in cutoffs)
-    if not cutoffs or not inside or len({f"{c:g}" for c in cutoffs}) < len(cutoffs):
-        raise ValueError(
-            "spectral: cutoffs must be different shares in [0, 1], at least one, got"
-            f" {cutoffs}"
-        )
-    if not (low or high):
-        raise ValueError("spectral: low or high must be asked for, got neither")
-    options.check_plain("spectral", "at least 1", draws=draws)
+    even = np.fft.ifft(inside).real.astype(np.float32)
+    how = {"keep": np.float32(keep), "add": np.float32(add)}
+    return {"even": even, "edge": np.float32(edge * lopsided), **how}

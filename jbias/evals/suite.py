@@ -20,6 +20,7 @@ A suite is a config (configs/suites/) with
 A missing set is reported, and the rest is measured.
 """
 
+import contextlib
 import functools
 import inspect
 import os
@@ -28,7 +29,7 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from jaxtyping import UInt8
+from jaxtyping import Int, UInt8
 
 from jbias import build
 from jbias import config as jc
@@ -72,13 +73,9 @@ class Measure(NamedTuple):
     @property
     def description(self) -> dict[str, Any]:
         """What decides its numbers, as JSON has it; options where they are unusual."""
-        told = dict(
-            probe=self.probe,
-            images=self.images,
-            aggregates=self.aggregates,
-            options=unusual_options(self.probe, self.options),
-        )
-        return jc.to_dict({**told, **({"others": self.others} if self.others else {})})
+        told = dict(probe=self.probe, images=self.images, aggregates=self.aggregates)
+        told |= {"options": unusual_options(self.probe, self.options)}
+        return jc.to_dict(told | ({"others": self.others} if self.others else {}))
 
 
 class Task(NamedTuple):
@@ -100,36 +97,30 @@ def read_measure(name: str, options: Mapping[str, Any], known: Mapping) -> Measu
     for key, kind in _COMMON_KINDS.items():
         if key in options:
             jc.check_type(f"{where}.{key}", options[key], kind)
-    shown = options.get("probe", name)
+    usual = dict(probe=name, sets=(), images=0, aggregates=("mean_prob",), others="")
+    given = {key: options.get(key, default) for key, default in usual.items()}
+    shown, datasets, images, aggregates, others = given.values()
     jc.check_known(f"{where}.probe", shown, _makers())
-    others = options.get("others", "")
-    datasets = tuple(options.get("sets", ()))
     for dataset in datasets:
         jc.check_known(f"{where}.sets", dataset, known)
+        if "aggregates" in options and "aggregate" in known[dataset]:
+            raise ValueError(
+                f"{where}.aggregates: suite.sets.{dataset} has an aggregate of its own, "
+                "which goes before; leave one of the two"
+            )
     if others:
         jc.check_known(f"{where}.others", others, known)
     if others and "others" not in _parameters(shown):
         raise ValueError(f"{where}.others: {shown} shows no other images; leave it out")
-    images = options.get("images", 0)
-    if type(images) is not int or images < 0:
-        raise ValueError(f"{where}.images: must be 0 (all) or more, got {images!r}")
-    aggregates = options.get("aggregates", ("mean_prob",))
-    if isinstance(aggregates, str) or not aggregates:
-        raise ValueError(
-            f"{where}.aggregates: must be one or more of "
-            f"{', '.join(labels.AGGREGATES)}, got {aggregates!r}"
-        )
+    probe.check(images >= 0, f"{where}.images", "must be 0 (all) or more", images)
+    some = not isinstance(aggregates, str) and bool(aggregates)
+    must = f"must be one or more of {', '.join(labels.AGGREGATES)}"
+    probe.check(some, f"{where}.aggregates", must, aggregates)
     for rule in aggregates:
         jc.check_known(f"{where}.aggregates", rule, labels.AGGREGATES)
-    return Measure(
-        name=name,
-        probe=shown,
-        datasets=datasets,
-        images=images,
-        aggregates=tuple(aggregates),
-        options={key: options[key] for key in options if key not in _COMMON_KINDS},
-        others=others,
-    )
+    own = {key: options[key] for key in options if key not in _COMMON_KINDS}
+    of = tuple(datasets), images, tuple(aggregates)
+    return Measure(name, shown, *of, own, others)
 
 
 def _makers() -> dict[str, Callable]:
@@ -145,39 +136,33 @@ def _parameters(shown: str) -> Mapping[str, inspect.Parameter]:
 
 def unusual_options(shown: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """A probe's options that differ from its defaults."""
-    usual = {key: one.default for key, one in _parameters(shown).items()}
-    return {
-        key: value
-        for key, value in options.items()
-        if key not in usual or _frozen(value) != _frozen(usual[key])
-    }
+    usual = {key: _frozen(one.default) for key, one in _parameters(shown).items()}
+    told = options.items()
+    return {k: x for k, x in told if k not in usual or _frozen(x) != usual[k]}
 
 
 def check_measure(measure: Measure, side: int) -> None:
     """Refuses options that are wrong whatever the sets are, which need not be open."""
     make, where = _makers()[measure.probe], f"suite.measures.{measure.name}"
-    blank = np.zeros((1, side, side, 3), np.uint8)
-    beside = {"side": side, "classes": ()}
-    if measure.takes_others:
-        beside["others"] = probe.Partners("", "", lambda: blank)
     if of_a_set := _OF_A_SET & _parameters(measure.probe).keys():
         options = {**dict.fromkeys(of_a_set), **measure.options}
         build.check_options(where, make, options, 0)
         jc.check_annotations(where, make, measure.options)
         return
-    try:
+    blank = np.zeros((1, side, side, 3), np.uint8)
+    beside = {"side": side, "classes": ()}
+    if measure.takes_others:
+        beside["others"] = probe.Partners("", "", lambda: blank)
+    with contextlib.suppress(base.Missing):  # Told with what else is not here.
         build_probe(measure, beside)
-    except base.Missing:
-        pass  # Told with what else is not here.
 
 
 def build_probe(measure: Measure, beside: Mapping[str, Any]) -> probe.Probe:
     """Makes a measure's probe, with what of `beside` it takes; the same each time."""
     taken = _parameters(measure.probe)
     given = {key: value for key, value in beside.items() if key in taken}
-    return _cached_probe(
-        measure.name, measure.probe, _frozen({**given, **measure.options})
-    )
+    options = _frozen({**given, **measure.options})
+    return _cached_probe(measure.name, measure.probe, options)
 
 
 @functools.cache
@@ -212,6 +197,7 @@ _RUN = {  # By default, and of what type.
 }
 _PARTS = {"size": int, "sets": dict, "measures": dict}
 _SIDE = 16_384
+ABSENT = "not here, so not measured: "
 # So many images of another set a probe gets, or fewer that take so many bytes.
 OTHERS = 2048, 2**28
 
@@ -231,6 +217,11 @@ class Suite(NamedTuple):
     def devices(self) -> jax.sharding.Mesh:
         """Where networks are measured."""
         return mesh.make(self.run["devices"])
+
+    @property
+    def dtype(self) -> Any:
+        """The precision that is asked for."""
+        return mesh.dtype(self.run["precision"])
 
     @property
     def reading(self) -> loader.ReaderOptions:
@@ -262,31 +253,37 @@ class Suite(NamedTuple):
         source = self.sources[dataset]
 
         def read() -> UInt8[jax.Array, "n h w 3"]:
-            return mesh.replicate(chosen(), self.devices)
-
-        def chosen() -> UInt8[np.ndarray, "n h w 3"]:
-            count, size = OTHERS
-            count = min(count, size // (3 * self.size**2), len(source))
+            most, size = OTHERS
+            count = min(most, size // (3 * self.size**2), len(source))
             rows = np.linspace(0, len(source) - 1, count).round().astype(np.int64)
-            held = self.images[dataset]
-            if held is not None:
-                return held[rows]
-            kept = loader.EncodedImages(source, rows)
-            return next(loader.batches([kept], count, self.reading))
+            images = self.stored(dataset, rows)
+            if isinstance(images, loader.EncodedImages):
+                images = next(loader.batches([images], count, self.reading))
+            return mesh.replicate(images, self.devices)
 
         told = f"{source.fingerprint} {self.size} {self.run['devices']}"
         return probe.Partners(dataset, told, read)
 
+    def stored(
+        self, dataset: str, index: Int[np.ndarray, "n"]
+    ) -> UInt8[np.ndarray, "n h w 3"] | loader.EncodedImages:
+        """Images of a set by their numbers, in memory or in their files."""
+        held = self.images[dataset]
+        if held is not None:
+            return held[index]
+        return loader.EncodedImages(self.sources[dataset], index)
+
     def tasks(self) -> Iterator[Task]:
         """Each measure on each of its sets, of those that are here."""
         for one in self.measures:
-            for dataset in one.datasets:
-                if {dataset, one.others or dataset} <= set(self.sources):
-                    yield Task(one, dataset)
+            for task in (Task(one, dataset) for dataset in one.datasets):
+                sets = {task.dataset, one.others or task.dataset}
+                if sets <= self.sources.keys() and task.name not in self.missing:
+                    yield task
 
 
 def open_suite(
-    config: Mapping[str, Any], say: Callable[[str], None], *, only: Sequence[str] = ()
+    config: Mapping[str, Any], say: probe.Say, *, only: Sequence[str] = ()
 ) -> Suite:
     """Opens every set that is there, and checks all options before anything is measured.
 
@@ -295,140 +292,101 @@ def open_suite(
     _cached_probe.cache_clear()  # What probes read, such as answers, may be another.
     config = jc.to_dict(config)
     needs = {"sets": {}, "measures": {}, **config.pop("needs", {})}
-    for key in config:
-        jc.check_known("suite", key, (*_PARTS, "run", "needs"), "key")
-    _check_kinds(config)
-    run = {key: usual for key, (usual, _) in _RUN.items()} | config.get("run", {})
-    for key in run:
-        jc.check_known("suite.run", key, _RUN)
+    run = _check_kinds(config)
     for name in only:
         needed = needs["measures"].get(name)
         if needed and name not in config["measures"]:
-            raise ValueError(
-                f"--only: {name!r} needs {needed} in the argument of the "
-                "suite, FILE:ARGS; add it"
-            )
+            where = "in the argument of the suite, FILE:ARGS"
+            raise ValueError(f"--only: {name!r} needs {needed} {where}; add it")
         jc.check_known("--only", name, config["measures"])
     costs.parse_energy("suite.run.energy", run["energy"])
-    measures = tuple(
-        read_measure(name, options, config["sets"])
-        for name, options in config["measures"].items()
-        if not only or name in only
-    )
+    asked = {k: x for k, x in config["measures"].items() if not only or k in only}
+    measures = tuple(read_measure(*one, config["sets"]) for one in asked.items())
     for one in measures:
         check_measure(one, config["size"])
-    used = {name for one in measures for name in (*one.datasets, one.others) if name}
+    used = {name for one in measures for name in (*one.datasets, one.others)}
     found, missing, told = {}, {}, {}
     for name, options in config["sets"].items():
         if name not in used:
             continue
+        where = f"suite.sets.{name}"
         try:
-            found[name] = splits.open_test_source(
-                f"suite.sets.{name}", options, config["size"]
-            )
+            found[name] = splits.open_test_source(where, options, config["size"])
         except ValueError as error:
-            if not _is_absent(error):
+            lack = error if isinstance(error, base.Missing) else error.__cause__
+            if not isinstance(lack, base.Missing):
                 raise
             missing[name] = " ".join(str(error).split())
             # Sets that lie in one folder are told of once.
-            told.setdefault(_reason(error, needs["sets"].get(name, "")), []).append(
-                name
-            )
-    for one in measures:
-        asked = "aggregates" in config["measures"][one.name]
-        for name in one.datasets if asked else ():
-            if "aggregate" in config["sets"][name]:
-                raise ValueError(
-                    f"suite.measures.{one.name}.aggregates: suite.sets.{name} has an "
-                    "aggregate of its own, which goes before; leave one of the two"
-                )
+            needed = needs["sets"].get(name, "")
+            told.setdefault((_reason(lack, needed), needed), []).append(name)
     for (why, _), names in told.items():
-        lacking = ", ".join(names)
-        expected = missing[names[0]].partition("; expected: ")[1:]
-        say(
-            f"not here, so not measured: suite.sets.{lacking}: {why}{''.join(expected)}"
-        )
+        expected = "".join(missing[names[0]].partition("; expected: ")[1:])
+        say(f"{ABSENT}suite.sets.{', '.join(names)}: {why}{expected}")
     if not found:
         raise ValueError("suite: none of its sets is there; see what each needs above")
-    images = loader.load_into_memory(
-        {}, found, say, gib=run["gib"], threads=run["threads"] or cores()
-    )
+    threads = run["threads"] or cores()
+    images = loader.load_into_memory({}, found, say, gib=run["gib"], threads=threads)
     images = {name: images.get(name) for name in found}
     suite = Suite(config["size"], found, images, missing, measures, run, config)
     return _checked(suite, needs["measures"], say)
 
 
-def _check_kinds(config: Mapping[str, Any]) -> None:
-    """Refuses a suite that lacks a part, or has values of another kind in it."""
+def _check_kinds(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Refuses a suite that lacks a part, or has values of another kind; returns its `run`."""
+    for key in config:
+        jc.check_known("suite", key, (*_PARTS, "run", "needs"), "key")
     jc.check_finite("suite", config)
     for key, kind in _PARTS.items():
         if key not in config:
             raise ValueError(f"suite: {key!r} is missing")
         jc.check_type(f"suite.{key}", config[key], kind)
-    if not 1 <= config["size"] <= _SIDE:
-        raise ValueError(
-            f"suite.size: must be 1 to {_SIDE} pixels, got {config['size']}"
-        )
+    fits, must = 1 <= config["size"] <= _SIDE, f"must be 1 to {_SIDE} pixels"
+    probe.check(fits, "suite.size", must, config["size"])
     for part in ("sets", "measures"):
         for name, options in config[part].items():
             jc.check_type(f"suite.{part}.{name}", options, dict)
-    jc.check_type("suite.run", config.get("run", {}), dict)
-    for key, value in config.get("run", {}).items():
-        jc.check_type(f"suite.run.{key}", value, _RUN.get(key, (None, Any))[1])
+    given = config.get("run", {})
+    jc.check_type("suite.run", given, dict)
+    for key, value in given.items():
+        jc.check_known("suite.run", key, _RUN)
+        jc.check_type(f"suite.run.{key}", value, _RUN[key][1])
         if key in ("batch", "agree", "threads", "gib") and value < 0:
             raise ValueError(f"suite.run.{key}: must be 0 or more, got {value}")
+    return {key: usual for key, (usual, _) in _RUN.items()} | given
 
 
-def _checked(
-    suite: Suite, needs: Mapping[str, str], say: Callable[[str], None]
-) -> Suite:
+def _checked(suite: Suite, needs: Mapping[str, str], say: probe.Say) -> Suite:
     """The suite, its options in order, without what lacks more than a set.
 
     Such are people's answers, which a probe reads.
     """
-    lacking: dict[tuple[str, str], str] = {}
-    for one, dataset in suite.tasks():
+    absent: dict[str, str] = {}
+    for task in suite.tasks():
         try:
-            suite.make_probe(one, dataset)
+            suite.make_probe(*task)
         except base.Missing as error:
-            lacking[one.name, dataset] = f"{_argument(needs, one.name)}{error}"
-    for why in dict.fromkeys(lacking.values()):
-        names = dict.fromkeys(
-            name for (name, _), said in lacking.items() if said == why
-        )
-        say(f"not here, so not measured: suite.measures.{', '.join(names)}: {why}")
-    left = tuple(
-        one._replace(
-            datasets=tuple(d for d in one.datasets if (one.name, d) not in lacking)
-        )
-        for one in suite.measures
-    )
-    absent = {f"{name}@{dataset}": why for (name, dataset), why in lacking.items()}
-    suite = suite._replace(measures=left, missing={**suite.missing, **absent})
+            name = task.measure.name  # Its first argument: "humans=", or nothing.
+            flag = f"{needs[name].partition('=')[0]}=" if name in needs else ""
+            absent[task.name] = f"{flag}{error}"
+    for why in dict.fromkeys(absent.values()):
+        lack = (key.partition("@")[0] for key, said in absent.items() if said == why)
+        say(f"{ABSENT}suite.measures.{', '.join(dict.fromkeys(lack))}: {why}")
+    suite = suite._replace(missing={**suite.missing, **absent})
     if absent and not any(suite.tasks()):
         raise ValueError("suite: nothing is left to measure; see above what is lacking")
     return suite
 
 
-def _argument(needs: Mapping[str, str], name: str) -> str:
-    """The first argument that gives a measure: "humans=", or nothing."""
-    return needs[name].partition("=")[0] + "=" if name in needs else ""
-
-
-def _reason(error: ValueError, needed: str) -> tuple[str, str]:
-    """Why sets are not there, without what each of them is, and what is expected."""
-    cause = error if isinstance(error, base.Missing) else error.__cause__
-    why = " ".join(str(cause).split()).partition("; expected: ")[0]
+def _reason(lack: base.Missing, needed: str) -> str:
+    """Why a set is not there, without what it is, and what is expected."""
+    why = " ".join(str(lack).split()).partition("; expected: ")[0]
     why = why.partition(": ")[2] or why
     if needed and why.startswith("root "):
-        why = f"{needed.partition('=')[0]}={why.removeprefix('root')}"
-    return why, needed
+        return f"{needed.partition('=')[0]}={why.removeprefix('root')}"
+    return why
 
 
 def cores() -> int:
     """Cores that this process may use."""
     return len(os.sched_getaffinity(0))
-
-
-def _is_absent(error: ValueError) -> bool:
-    return isinstance(error, base.Missing) or isinstance(error.__cause__, base.Missing)

@@ -7,7 +7,6 @@ responses are Geirhos' 16 classes, or "na" where none was given in time.
 Source: bethgelab/model-vs-human at 79ed7cd, raw-data and helper/plotting_helper.py.
 """
 
-import csv
 import dataclasses
 import glob
 import hashlib
@@ -20,13 +19,13 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from jaxtyping import Int
 
-from jbias.data import base, geirhos, labels
+from jbias.data import base, geirhos, labels, set_options
+from jbias.evals import probe
 
-COLUMNS = (
-    *("subj", "session", "trial", "rt"),
-    *("object_response", "category", "condition", "imagename"),
-)
+COLUMNS = ("subj", "session", "trial", "rt", "object_response")
+COLUMNS += ("category", "condition", "imagename")
 NONE = "na"
+ORIGIN = "raw-data of https://github.com/bethgelab/model-vs-human"
 _PHOTO = re.compile(r"n\d{8}")
 
 
@@ -51,13 +50,9 @@ class Trials:
                 " compare answers to the same set"
             )
         index = [places[name] for name in image]
-        return Trials(
-            self.subject,
-            tuple(image),
-            self.response[index],
-            self.category[index],
-            tuple(self.condition[i] for i in index),
-        )
+        answers = self.response[index], self.category[index]
+        condition = tuple(self.condition[i] for i in index)
+        return Trials(self.subject, tuple(image), *answers, condition)
 
 
 def image_id(name: str) -> str:
@@ -83,21 +78,15 @@ def read(path: str, dataset: str = "") -> Trials:
     ids = {name: i for i, name in enumerate(classes)}
     rows, seen = [], {}
     for where, row in _lines(path):
-        for column, more in (("object_response", (NONE,)), ("category", ())):
-            if row[column] not in ids and row[column] not in more:
-                hint = base.did_you_mean(row[column], (*classes, *more))
-                raise ValueError(
-                    f"{where}: {column} must be one of Geirhos' 16 classes"
-                    f"{' or na' if more else ''}, got {row[column]!r}; {hint}"
-                )
+        must = "must be one of Geirhos' 16 classes"
+        what = f"{where}: object_response {must} or {NONE}"
+        base.check_known(what, row["object_response"], (*classes, NONE))
+        base.check_known(f"{where}: category {must}", row["category"], classes)
         condition, image = row["condition"], image_id(row["imagename"])
         if known:
             number = geirhos.condition_index(condition, known)
-            if number is None:
-                raise ValueError(
-                    f"{where}: condition must be one of {', '.join(known)}, got"
-                    f" {condition!r}; is this a file of {dataset}?"
-                )
+            must = f"condition must be one of {dataset}'s, {', '.join(known)}"
+            probe.check(number is not None, where, must, condition)
             condition = known[number]
         if image in seen:
             raise ValueError(
@@ -125,19 +114,15 @@ def people(folder: str, dataset: str) -> tuple[Trials, ...]:
     """
     folder = os.path.expanduser(folder)
     if not os.path.isdir(folder):
-        raise base.Missing(
-            f"{folder}: must be a folder of people's answers, which does not exist; they"
-            " are in raw-data of https://github.com/bethgelab/model-vs-human"
-        )
-    name = f"{dataset}_subject-*.csv"
-    places = (os.path.join(folder, dataset), folder)
-    found = [sorted(glob.glob(os.path.join(glob.escape(one), name))) for one in places]
-    paths = found[0] or found[1]
+        must = "must be a folder of people's answers, which does not exist"
+        raise base.Missing(f"{folder}: {must}; they are in {ORIGIN}")
+    name, paths = f"{dataset}_subject-*.csv", []
+    for place in (os.path.join(folder, dataset), folder):
+        paths = paths or sorted(glob.glob(os.path.join(glob.escape(place), name)))
     if not paths:
         raise base.Missing(
             f"{folder}: must hold people's answers on {dataset},"
-            f" {dataset}/{name} or {name}, got none; they are in raw-data of"
-            " https://github.com/bethgelab/model-vs-human"
+            f" {dataset}/{name} or {name}, got none; they are in {ORIGIN}"
         )
     each = [read(path, dataset) for path in paths]
     first, met = each[0], {}
@@ -168,28 +153,24 @@ def digest(people: Sequence[Trials]) -> str:
 
 def _lines(path: str) -> Iterator[tuple[str, dict[str, str]]]:
     """Places such as "file.csv:2", and what stands there."""
-    try:
-        with open(os.path.expanduser(path), encoding="utf-8-sig", newline="") as file:
-            table = csv.DictReader(file)
-            header = [name.strip().lower() for name in table.fieldnames or ()]
-            table.fieldnames = header
-            rows = [(f"{path}:{table.line_num}", row) for row in table]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise ValueError(
-            f"{path}: answers must be a CSV file in UTF-8, got {error}"
-        ) from error
-    missing = [name for name in COLUMNS if header.count(name) != 1]
+    what = f"{path}: answers must be a CSV file in UTF-8, got "
+    with base.explained(what, *set_options.CSV_ERRORS):
+        header, rows = set_options.csv_lines(os.path.expanduser(path))
+    names = [name.lower() for name in header]
+    missing = [name for name in COLUMNS if names.count(name) != 1]
     if missing:
         raise ValueError(
             f"{path}:1: the header must have {', '.join(COLUMNS)} once each,"
-            f" {missing[0]} does not, got {','.join(header)!r}"
+            f" {missing[0]} does not, got {','.join(names)!r}"
         )
     if not rows:
         raise ValueError(f"{path}: must have a line for each image, got the header")
-    for where, row in rows:
-        if None in row or None in row.values():
+    for number, row in rows:
+        more = row.pop("", ())  # Cells beyond the header.
+        cells = {name.lower(): cell.strip() for name, cell in row.items()}
+        if more or not all(cells[name] for name in ("subj", *COLUMNS[4:])):
             raise ValueError(
-                f"{where}: must have {len(header)} cells, as the header, got"
-                f" {sum(x is not None for x in row.values()) + len(row.get(None, ()))}"
+                f"{path}:{number}: must have {len(header)} cells, as the header, got"
+                f" {len([*filter(None, cells.values()), *more])}"
             )
-        yield where, {name: cell.strip() for name, cell in row.items()}
+        yield f"{path}:{number}", cells

@@ -18,6 +18,7 @@ import io
 import json
 import pathlib
 import re
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -27,11 +28,12 @@ import threadpoolctl
 from flax import errors
 from jaxtyping import Float, Int
 from scipy import optimize
+from sklearn import cluster, exceptions
 
 from jbias import config as jc
 from jbias import data
 from jbias.data import base, set_options
-from jbias.evals import features, loading, networks
+from jbias.evals import command, features, networks
 from jbias.models import taps
 from jbias.prepare import dataset
 from jbias.runtime import cli, console
@@ -101,23 +103,21 @@ def plus_plus(
 def lloyd(
     rows: Float[np.ndarray, "n d"], centres: Float[np.ndarray, "k d"]
 ) -> Clusters:
-    """Moves centres until no row changes its cluster, or 300 times.
+    """Moves centres until no row changes its cluster, or 300 times, by scikit-learn.
 
-    A cluster that is left without rows takes the row that is farthest from its centre.
+    A cluster that is left without rows, as where many are alike, takes the row that is
+    farthest from its centre.
     """
-    number = np.full(len(rows), -1)
-    for _ in range(_STEPS):
-        apart = squared_distances(rows, centres)
-        now = apart.argmin(1)
-        least = apart[np.arange(len(rows)), now]
-        for empty in np.setdiff1d(np.arange(len(centres)), now):
-            alone = np.bincount(now, minlength=len(centres))[now] == 1
-            farthest = int(np.where(alone, -1, least).argmax())
-            now[farthest], least[farthest] = empty, 0
-        if (now == number).all():
-            break
-        number = now
-        centres = cluster_means(rows, number, len(centres))
+    options = dict(init=centres, n_init=1, max_iter=_STEPS, tol=0)
+    with warnings.catch_warnings():  # Of rows that are alike.
+        warnings.simplefilter("ignore", exceptions.ConvergenceWarning)
+        found = cluster.KMeans(len(centres), **options).fit(rows)
+    number, centres = found.labels_, found.cluster_centers_
+    least = ((rows - centres[number]) ** 2).sum(1)
+    for empty in np.setdiff1d(np.arange(len(centres)), number):
+        alone = np.bincount(number, minlength=len(centres))[number] == 1
+        farthest = int(np.where(alone, -1, least).argmax())
+        number[farthest], centres[empty], least[farthest] = empty, rows[farthest], 0
     return Clusters(number, centres, _inertia(rows, number, centres))
 
 
@@ -154,14 +154,6 @@ def squared_distances(
     return np.maximum(lengths - 2 * rows @ centres.T, 0)
 
 
-def cluster_means(
-    rows: Float[np.ndarray, "n d"], number: Int[np.ndarray, "n"], k: int
-) -> Float[np.ndarray, "k d"]:
-    """The mean of each cluster; every one has a row."""
-    member = (number == np.arange(k)[:, None]).astype(np.float64)
-    return member @ rows / member.sum(1, keepdims=True)
-
-
 def _inertia(rows, number, centres) -> float:
     return float(((rows - centres[number]) ** 2).sum())
 
@@ -181,7 +173,7 @@ _WIDTH = 8192  # Columns, beyond which features are projected to so many.
 
 
 def provenance(
-    subject: networks.Network, source: base.Source, site: str
+    subject: networks.FlaxNetwork, source: base.Source, site: str
 ) -> dict[str, Any]:
     """What features are made by: network, site and images.
 
@@ -194,7 +186,7 @@ def provenance(
         raise ValueError(f"{_WHERE}: --site: unknown {site!r}; {nearest}")
     return {
         "site": site,
-        "identity": subject.identity,
+        "identity": networks.identity(subject),
         "source": source.name,
         "images_of": source.fingerprint,
         "preprocessing": source.preprocessing,
@@ -203,7 +195,7 @@ def provenance(
 
 def read_features(
     folder: pathlib.Path,
-    subject: networks.Network,
+    subject: networks.FlaxNetwork,
     source: base.Source,
     made_by: Mapping[str, Any],
 ) -> list[Float[np.ndarray, "b d"]]:
@@ -338,18 +330,15 @@ def _rule(args: argparse.Namespace) -> dict[str, Any]:
     return rule
 
 
-def _network(args: argparse.Namespace) -> networks.Network:
+def _network(args: argparse.Namespace) -> networks.FlaxNetwork:
     """Opens the one that is asked for."""
     if not args.checkpoint:
         raise ValueError(f"{_WHERE}: --checkpoint must name a network, got none")
-    paths = loading.check_arguments(args, pathlib.Path("."), {})
-    names = []
-    for one in loading.open_networks(paths, args, console.logger(None)):
-        if one.refused:
-            raise ValueError(f"{_WHERE}: {one.refused}")
-        if args.network in ("", one.name):
-            return one.subject
-        names.append(one.name)
+    paths, names = networks.check_arguments(args, ".", {}), []
+    for network in command.Command("clustered", strict=_WHERE).load(paths, args):
+        if args.network in ("", network.name):
+            return network
+        names.append(network.name)
     raise ValueError(
         f"{_WHERE}: --network must be one of those in --checkpoint, got"
         f" {args.network!r}; {base.did_you_mean(args.network, names)}"

@@ -224,7 +224,7 @@ def test_so_many_images_are_drawn(planted):
 
 def test_what_does_not_fit_is_refused(planted):
     net, variables, images, columns = planted
-    with pytest.raises(ValueError, match="columns 'label' and 'texture', got label"):
+    with pytest.raises(ValueError, match="columns 'label' and 'texture', got .'label'"):
         decoding.measure(net, variables, images, {"label": columns["label"]})
     with pytest.raises(ValueError, match="sites must be of shape, texture, noise"):
         decoding.measure(*planted, sites=("stage9",))

@@ -68,7 +68,9 @@ def test_many_groups_are_not_told_one_by_one():
 
 def test_without_the_column_is_refused():
     decided = evals.Decisions(np.zeros(1, int), {"label": np.zeros(1, int)})
-    with pytest.raises(ValueError, match="^groups: .*'attribute', got label; open"):
+    with pytest.raises(
+        ValueError, match="^groups: .*a column attribute, got label; open"
+    ):
         accuracy.by_group(decided)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from jbias import evals
 from jbias.data import base, labels
-from jbias.evals import human, trials
+from jbias.evals import accuracy, human, trials
 from tests import cases
 
 ORACLE = np.load(pathlib.Path(__file__).parents[1] / "oracles" / "human.npz")
@@ -67,7 +67,7 @@ def test_numbers_are_those_of_the_authors_code(dataset):
         assert found[metric].value == pytest.approx(expected, abs=1e-12), name
     ends = [found[f"error_consistency_{end}"].value for end in ("lower", "upper")]
     assert ends[0] < found["error_consistency"].value < ends[1]
-    matrix = human.confusion(people[0])
+    matrix = accuracy.confusion(people[0].response, people[0].category, 16)
     expected = ORACLE[f"{dataset}/confusion"]
     np.testing.assert_allclose(matrix, expected[: len(matrix)], atol=1e-9)
     if len(matrix) < 17:
@@ -168,7 +168,7 @@ def test_means_over_sets():
     ]
     (_, some) = human.overall(dict(zip(human.SETS[:3], each)))
     assert (some.condition, some.n) == ("3 of 17 sets", 3)
-    with pytest.raises(ValueError, match="must be some of edge, .*, got cats"):
+    with pytest.raises(ValueError, match="must be some of edge, .*, got .'cats'"):
         human.overall({"cats": each[0]})
 
 

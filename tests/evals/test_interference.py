@@ -287,5 +287,5 @@ def test_what_is_refused():
     for measure in (interference.of_runs, interference.by_chance):
         with pytest.raises(ValueError, match="1 other labels in run 0; measure"):
             measure([one], [decided([0, 3], [1, 1])], classes=4)
-    with pytest.raises(ValueError, match="shapes"):
+    with pytest.raises(ValueError, match="by run and class, clean and distorted alike"):
         interference.increase(np.zeros((1, 3)), np.zeros((2, 3)), 5)

@@ -13,26 +13,44 @@ def test_weights_are_scikit_learns():
     stored = json.loads(ORACLE.read_text())
     x, y = np.array(stored["x"]), np.array(stored["y"])
     for answer in stored["answers"]:
-        found = decoding.fit_logistic(
-            x, y, 3, strength=answer["strength"], tolerance=1e-10, steps=2000
-        )
-        np.testing.assert_allclose(found.matrix, answer["matrix"], atol=1e-6)
+        exact = dict(tolerance=1e-10, steps=2000)
+        found = decoding.fit_logistic(x, y, strength=answer["strength"], **exact)
+        np.testing.assert_allclose(found.coef_.T, answer["matrix"], atol=1e-6)
         # A constant added to all logits changes nothing.
-        bias = np.array(answer["bias"])
-        np.testing.assert_allclose(
-            found.bias - found.bias.mean(), bias - bias.mean(), atol=1e-6
-        )
+        bias, own = np.array(answer["bias"]), found.intercept_
+        np.testing.assert_allclose(own - own.mean(), bias - bias.mean(), atol=1e-6)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_no_weights_nearby_have_a_smaller_loss(classes):
+    """The loss as the text has it: with a penalty on all columns, also of two."""
+    rng = np.random.default_rng(0)
+    x, y = rng.standard_normal((50, 4)), np.arange(50) % classes
+    fit = decoding.fit_logistic(x, y, strength=0.1, tolerance=1e-10)
+    w, b = fit.coef_.T, fit.intercept_
+    if classes == 2:
+        w, b = np.hstack([-w / 2, w / 2]), np.concatenate([-b / 2, b / 2])
+
+    def loss(w, b):
+        logits = x @ w + b
+        right = logits[np.arange(50), y]
+        return (np.log(np.exp(logits).sum(1)) - right).mean() + 0.05 * (w**2).sum()
+
+    for _ in range(50):
+        dw, db = (1e-3 * rng.standard_normal(one.shape) for one in (w, b))
+        assert loss(w + dw, b + db) > loss(w, b)
 
 
 def test_the_start_does_not_matter():
     rng = np.random.default_rng(0)
     x, y = rng.standard_normal((50, 4)), rng.integers(0, 3, 50)
-    start = decoding.LogisticWeights(
-        rng.standard_normal((4, 3)), rng.standard_normal(3)
-    )
-    one = decoding.fit_logistic(x, y, 3, strength=0.01, tolerance=1e-10)
-    other = decoding.fit_logistic(x, y, 3, strength=0.01, tolerance=1e-10, start=start)
-    np.testing.assert_allclose(one.matrix, other.matrix, atol=1e-7)
+    exact = dict(strength=0.01, tolerance=1e-10)
+    start = decoding.fit_logistic(x, rng.permutation(y), strength=1e-4)
+    before = start.coef_.copy()
+    one = decoding.fit_logistic(x, y, **exact)
+    other = decoding.fit_logistic(x, y, **exact, start=start)
+    np.testing.assert_allclose(one.coef_, other.coef_, atol=1e-7)
+    np.testing.assert_array_equal(start.coef_, before)
 
 
 def test_held_out_decisions_know_nothing_of_their_fold():

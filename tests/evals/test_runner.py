@@ -21,7 +21,6 @@ from jbias.configs.suites import biases
 from jbias.data import labels, loader, sources, tables
 from jbias.evals import (
     decisions,
-    loading,
     networks,
     occlusion,
     predict,
@@ -37,6 +36,7 @@ from jbias.report import (
     network_records,
 )
 from jbias.runs import results
+from jbias.runtime import mesh
 from tests import cases, smoke_runs
 
 SUITE = """
@@ -128,14 +128,11 @@ def test_a_run_that_has_not_ended_is_told(run, tmp_path):
     half, said = tmp_path / "half", []
     shutil.copytree(run, half)
     args = evaluate.parser().parse_args([f"--checkpoint={half}"])
-    assert (
-        len(list(loading.open_networks([str(half)], args, said.append, "latest"))) == 2
-    )
+    of = [str(half)], args, said.append, pytest.fail, "latest"
+    assert len(list(networks.load(*of))) == 2
     assert said == []
     (half / "done").unlink()
-    assert (
-        len(list(loading.open_networks([str(half)], args, said.append, "latest"))) == 2
-    )
+    assert len(list(networks.load(*of))) == 2
     assert said == [f"{half}: has not ended; what it saved so far is measured"]
 
 
@@ -454,7 +451,7 @@ def test_hidden_pixels_are_black_before_any_constants_are_taken_off(published):
         one = networks.from_file(path, classes=names, **constants)
         mean, std = given if constants else own
         assert (one.net.mean, one.net.std) == (mean, std)
-        network = one.network(jnp.float32)
+        network = one.bind(jnp.float32, mesh.make(1))
         plain = one.net.clone(mean=(0.0,) * 3, std=(1.0,) * 3)
         for condition in ("rectangle 0.3", "grad_cam most 0.3"):
             seen = np.asarray(predict.make_stimuli(network, made, batch, condition))
@@ -758,14 +755,14 @@ def test_a_network_that_fails_is_named_and_the_others_measured(
 def test_a_measure_that_fails_leaves_the_others(
     file, published, tmp_path, capsys, monkeypatch, fault
 ):
-    decided = runner._decided
+    describe = predict.to_decisions
 
-    def refuses(network, asked, task, *args):
-        if task.measure.name == "few":
+    def refuses(found, columns):
+        if len(columns["index"]) == 16:
             raise fault
-        return decided(network, asked, task, *args)
+        return describe(found, columns)
 
-    monkeypatch.setattr(runner, "_decided", refuses)
+    monkeypatch.setattr(predict, "to_decisions", refuses)
     args = *published, f"--suite={file}", "--only=few,classes"
     assert measure(*args, out=tmp_path) == 1
     err = capsys.readouterr().err
@@ -780,12 +777,12 @@ def test_a_measure_that_fails_leaves_the_others(
 def test_a_network_that_stops_in_the_middle_is_measured_in_part(
     file, published, tmp_path, capsys, monkeypatch
 ):
-    def stops(folder, subject, asked, task, *args, keep=runner.write_records):
+    def stops(self, task, found, keep=runner.Measuring.store):
         if task.measure.name == "few":
             raise OSError("no space left")
-        keep(folder, subject, asked, task, *args)
+        keep(self, task, found)
 
-    monkeypatch.setattr(runner, "write_records", stops)
+    monkeypatch.setattr(runner.Measuring, "store", stops)
     args = *published, f"--suite={file}", "--only=few,classes"
     assert measure(*args, out=tmp_path) == 1
     err = capsys.readouterr().err
@@ -841,9 +838,8 @@ def test_the_precision_that_was_used_is_told(file, tmp_path, plain, own):
     )
     subject = networks.from_file(str(path), classes=str(tmp_path / "names"))
     if not plain:
-        subject = dataclasses.replace(
-            subject, net=net, apply=lambda *at: net.apply(*at)
-        )
+        own = lambda *at: net.apply(*at)
+        subject = dataclasses.replace(subject, net=net, decide=own)
     config = jc.load(str(file), ["--suite.run.precision=bfloat16"], flag="suite")
     asked = suite.open_suite(config, lines.append, only=("few",))
     assert not runner.run_suite(subject, asked, tmp_path, lines.append, whole=False)
@@ -1297,7 +1293,9 @@ def test_a_probe_gets_images_of_another_set(file, monkeypatch, tmp_path):
     assert held.is_fully_replicated and held.devices() == {
         *jax.devices()
     }  # everywhere.
-    told = [runner._describe(task, asked, "") for task in asked.tasks()]
+    network = types.SimpleNamespace(dtype=lambda asked: asked)
+    measuring = runner.Measuring(network, asked, tmp_path, print)
+    told = [measuring.describe(task) for task in asked.tasks()]
     assert "others" not in told[1]["dataset"]
     assert told[0]["dataset"]["others"] == asked.sources["cue_conflict"].fingerprint
     monkeypatch.setattr(suite, "OTHERS", (1, 2**28))
@@ -1326,6 +1324,62 @@ def test_words_that_say_nothing_are_refused(args, said, capsys):
     with pytest.raises(SystemExit) as ended:
         evaluate.main(args)
     assert ended.value.code == 2 and said in capsys.readouterr().err
+
+
+class Answers:
+    """A model that is no network of ours: it answers images, and no more."""
+
+    name, space, digest = "theirs", "names", "0"
+    apply = variables = at = net = None
+
+    def __init__(self, classes, predict):
+        self.classes, self.predict = classes, predict
+        self.preprocessing, self.about = {"resize": 32}, {"category": "others"}
+        self.fields = dict(run="theirs", algorithm="theirs", variant="", model="svm")
+        self.fields |= dict(train_data="unknown", stage=0, seed=0, step=0, epoch=0.0)
+
+    def dtype(self, asked):
+        return np.float32
+
+    def bind(self, asked, devices):
+        return self
+
+
+def test_any_model_that_answers_is_measured_and_what_it_has_not_is_left_out(
+    file, tmp_path
+):
+    """By name, where a measure needs gradients or sites; and where it has no answer."""
+    more = 'pgd=dict(sets=("edge",)), decoding=dict(sets=("cue_conflict",)), '
+    more += 'spectral=dict(sets=("edge",), cutoffs=(0.3, 0.5), draws=10), few=dict('
+    (tmp_path / "suite.py").write_text(file.read_text().replace("few=dict(", more))
+    config = jc.load(str(tmp_path / "suite.py"), flag="suite")
+    config.run.precision = "bfloat16"  # It keeps its own, and is not compared.
+    asked = suite.open_suite(config, print)
+    source = asked.sources["edge"]
+    labels, seen = np.asarray(source.columns["label"]), set()
+
+    def looked_up(image, shown):
+        """As from a table of answers to some of the set's images as they are."""
+        seen.add((shown.dataset, shown.condition))
+        if shown.condition:
+            raise ValueError(f"has no answers under {shown.condition!r}")
+        right = np.eye(16)[labels[np.asarray(shown.index) % 48]]
+        return np.where((np.asarray(shown.index) % 4 == 0)[:, None], -right, right)
+
+    network = Answers(tuple(source.classes), looked_up)
+    refused = runner.run_suite(network, asked, tmp_path, print)
+    lacking = dict(line.split(": ", 1) for line in refused)
+    assert "needs a network's gradients" in lacking["pgd@edge"]
+    assert "needs a network's sites inside" in lacking["decoding@cue_conflict"]
+    assert lacking["spectral@edge"] == "has no answers under 'unfiltered'"
+    assert len(lacking) == 3 and ("edge", "") in seen
+    found = results.read(tmp_path / "theirs")
+    found = found[(found["dataset"] == "edge") & (found["metric"] == "accuracy")]
+    assert found.set_index("condition")["count"][""] == 36
+    assert "agreement" not in set(results.read(tmp_path / "theirs")["metric"])
+    held = json.loads((tmp_path / "theirs/config.json").read_text())
+    assert held["run"]["resize"] == 32 and held["category"] == "others"
+    assert [*runner.run_suite(network, asked, tmp_path, print)] == refused
 
 
 CONFLICTS = """
@@ -1456,7 +1510,7 @@ def get_config(text=""):
     own = "--trained=cifar10", "--method=fmix"
     out = tmp_path / "out"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(runner, "_otherwise", lambda *_: "trained on others")
+        patch.setattr(runner.Measuring, "otherwise", lambda _: "trained on others")
         assert measure(*args, *own, out=out) == 0
     study, notes = distortion_study.read([f"{out}/*"])
     (group,) = study.groups.values()
