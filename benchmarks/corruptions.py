@@ -24,7 +24,8 @@ from scipy import ndimage
 
 from benchmarks import measured
 from jbias.augment import corrupt
-from jbias.data import corruption_kernels, corruptions
+from jbias.data import corruptions
+from jbias.data.corruptions import kernels
 
 
 def pictures(count: int, side: int) -> UInt8[np.ndarray, "b h w 3"]:
@@ -99,7 +100,7 @@ def main() -> None:
     add("--out", type=pathlib.Path, default=measured.RESULTS)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as ice:
-        for name in corruption_kernels.FROSTS:
+        for name in kernels.FROSTS:
             Image.fromarray(pictures(1, 1000)[0]).save(pathlib.Path(ice) / name, "PNG")
         found = measure(options, ice)
     ratios = {

@@ -67,7 +67,9 @@ import ml_collections
 from jbias import config as jc
 from jbias import data, models
 from jbias.configs import datasets
-from jbias.data import colored_mnist, set_options, shapes
+from jbias.data import set_options
+from jbias.data.embedded import shapes
+from jbias.data.sets import colored_mnist
 
 
 def experiment(

@@ -4,8 +4,8 @@ import ml_collections
 
 from jbias import config as jc
 from jbias import data as known
-from jbias.data import colored_mnist as forms
 from jbias.data import corruptions
+from jbias.data.sets import colored_mnist as forms
 
 STYLES = ("photo", "art_painting", "cartoon", "sketch")
 STIMULI = ("edge", "silhouette", "cue-conflict")  # Of Geirhos et al. 2019.

@@ -25,7 +25,8 @@ from jaxtyping import PyTree
 
 from jbias import config as jc
 from jbias import data, models, run_spec
-from jbias.data import base, decoding, listing, sources, splits, tables
+from jbias.data import base, decoding, sources, splits, tables
+from jbias.data.forms import listing
 from jbias.runs import workdirs
 from jbias.runtime import console, xla
 from jbias.training import (

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from array_record.python import array_record_module
 
-from jbias.data import shards as shard_forms
+from jbias.data.forms import shards as shard_forms
 
 CLASSES = ("ant", "cat", "dog")
 

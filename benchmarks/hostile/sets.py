@@ -19,7 +19,7 @@ from PIL import Image
 
 from benchmarks.fuzz import images
 from benchmarks.hostile import attempt
-from jbias.data import shards
+from jbias.data.forms import shards
 
 _PNG = images._image(0, "png")
 _ESCAPE = "a\n\x1b[2J"

@@ -24,7 +24,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from jbias.augment import imagenet_c as c
 from jbias.augment import imagenet_c_bar, jpeg, replay
 from jbias.augment.imagenet_c import Image, Settings
-from jbias.data import corruption_kernels as host
+from jbias.data.corruptions import kernels as host
 
 
 class Corruption(NamedTuple):

@@ -50,7 +50,7 @@ def filter_both_axes(x: Field, matrix: Float[Array, "h h"]) -> Field:
 def blur_along_line(
     field: Field, kernel: Float[Array, "k"], taps: Int[Array, ""], degrees: Array
 ) -> Field:
-    """Blurs along a line: data.corruption_kernels.motion_blurred, the first `taps` of a kernel."""
+    """Blurs along a line: data.corruptions.kernels.motion_blurred, the first `taps` of a kernel."""
     height, width = field.shape[:2]
     reach = len(kernel)
     turn = jnp.deg2rad(degrees)

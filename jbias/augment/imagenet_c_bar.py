@@ -1,4 +1,4 @@
-"""The corruptions of ImageNet-C-bar on the device: those of data.corruption_bar.
+"""The corruptions of ImageNet-C-bar on the device: those of data.corruptions.bar.
 
 Here is what each draws, in the order in which it asks for it. Light through water alone is
 cast in another way, since the host filters by SciPy.
@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from jbias.augment import imagenet_c, memory, replay, sampling
 from jbias.augment.imagenet_c import Image, Settings
-from jbias.data import corruption_bar as bar
+from jbias.data.corruptions import bar
 
 _FIELDS = 40  # The most of a checkerboard, along an axis.
 _RAYS = 199  # The most of a star.

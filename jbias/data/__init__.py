@@ -6,21 +6,18 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from jbias.data import (
+from jbias.data import base, set_options, shifts
+from jbias.data.embedded import fractals, shapes
+from jbias.data.sets import (
     arrays,
     attributed,
-    base,
     celeba,
     cifar,
     colored_mnist,
     folder,
-    fractals,
     geirhos,
     imagenet,
     mnist,
-    set_options,
-    shapes,
-    shifts,
 )
 
 DATASETS: Mapping[str, base.Spec] = MappingProxyType(

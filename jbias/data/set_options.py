@@ -25,7 +25,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Int
 
-from jbias.data import base, listing, sources
+from jbias.data import base, sources
+from jbias.data.forms import listing
 from jbias.runtime import files
 
 IMAGE_COLUMN = "image"

@@ -14,7 +14,8 @@ from types import MappingProxyType
 import numpy as np
 from jaxtyping import Bool
 
-from jbias.data import base, geirhos, labels
+from jbias.data import base, labels
+from jbias.data.sets import geirhos
 from jbias.evals import accuracy, cue_conflict, decisions, probe, trials
 
 Marks = Bool[np.ndarray, "d n"]  # Whether each decision maker is right.

@@ -19,7 +19,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from jaxtyping import Int
 
-from jbias.data import base, geirhos, labels, set_options
+from jbias.data import base, labels, set_options
+from jbias.data.sets import geirhos
 from jbias.evals import probe
 
 COLUMNS = ("subj", "session", "trial", "rt", "object_response")

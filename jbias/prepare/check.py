@@ -19,7 +19,8 @@ import numpy as np
 
 from jbias import config as jc
 from jbias import data, prepare
-from jbias.data import base, listing, set_options
+from jbias.data import base, set_options
+from jbias.data.forms import listing
 from jbias.prepare import dataset
 from jbias.runtime import console, messages
 

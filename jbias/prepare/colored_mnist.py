@@ -16,8 +16,9 @@ import pathlib
 import numpy as np
 
 from jbias import data
-from jbias.data import base, listing
-from jbias.data import colored_mnist as forms
+from jbias.data import base
+from jbias.data.forms import listing
+from jbias.data.sets import colored_mnist as forms
 from jbias.prepare import dataset
 
 _WHERE, _EXAMPLES = "prepare colored-mnist", 12

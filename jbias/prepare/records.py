@@ -20,7 +20,9 @@ from collections.abc import Iterable
 import numpy as np
 
 from jbias import data
-from jbias.data import folder, listing, shards, sources
+from jbias.data import sources
+from jbias.data.forms import listing, shards
+from jbias.data.sets import folder
 from jbias.prepare import dataset
 
 _IMAGES = 2000  # Of a shard: of ImageNet about 220 MB.

@@ -21,7 +21,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray, UInt8
 
-from jbias.data import shape_scenes
+from jbias.data.embedded import shape_scenes
 from jbias.models import published, style_transfer
 from jbias.prepare import dataset
 from jbias.runtime import console

@@ -23,7 +23,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from jbias import build
-from jbias.data import base, decoding, listing
+from jbias.data import base, decoding
+from jbias.data.forms import listing
 from jbias.models import published
 from jbias.prepare import dataset
 

@@ -12,7 +12,8 @@ from PIL import Image
 from scipy import ndimage, stats
 
 from jbias.augment import corrupt, imagenet_c, jpeg
-from jbias.data import corruption_kernels, corruptions
+from jbias.data import corruptions
+from jbias.data.corruptions import kernels
 from tests import cases
 
 ORACLE = pathlib.Path(__file__).parents[1] / "oracles" / "corruptions.npz"
@@ -73,7 +74,7 @@ class Scripted:
 def ice(tmp_path_factory):
     """A folder of photographs of noise, of several sizes."""
     folder, rng = tmp_path_factory.mktemp("ice"), np.random.default_rng(0)
-    for i, name in enumerate(corruption_kernels.FROSTS):
+    for i, name in enumerate(kernels.FROSTS):
         image = rng.integers(0, 256, (330 + 5 * i, 350 - 5 * i, 3), np.uint8)
         Image.fromarray(image).save(folder / name, "PNG")
     return folder
@@ -297,7 +298,7 @@ def test_jpeg_is_pillows(side):
     for image in (picture(side, 3), noise):
         for quality in (5, 25, 50, 85, 95):
             out = coded(np.float32(image), corruptions.quantisation_tables(quality))
-            expected = corruption_kernels.jpeg(image, quality)
+            expected = kernels.jpeg(image, quality)
             np.testing.assert_array_equal(out, expected)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import jbias
-from jbias.data import arrays
+from jbias.data.sets import arrays
 from tests import cases
 
 PIXELS = np.arange(2 * 3072, dtype=np.uint8).reshape(2, 3072)

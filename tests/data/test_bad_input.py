@@ -17,8 +17,9 @@ from array_record.python import array_record_module
 from PIL import Image
 
 from jbias import data
-from jbias.data import imagenet, labels, loader
-from jbias.data import shards as shard_forms
+from jbias.data import labels, loader
+from jbias.data.forms import shards as shard_forms
+from jbias.data.sets import imagenet
 from tests import cases
 
 RNG = np.random.default_rng(0)

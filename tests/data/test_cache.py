@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from jbias.data import shapes
+from jbias.data.embedded import shapes
 
 
 @pytest.fixture(autouse=True)

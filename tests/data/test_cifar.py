@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from jbias import data
-from jbias.data import base, cifar, tables
+from jbias.data import base, tables
+from jbias.data.sets import cifar
 
 N = 20  # Images of each severity; published are 10,000.
 

@@ -8,7 +8,8 @@ import pytest
 
 from jbias import data, train
 from jbias.configs import erm
-from jbias.data import colored_mnist, mnist, splits
+from jbias.data import splits
+from jbias.data.sets import colored_mnist, mnist
 from jbias.runs import results, selection
 from tests import cases
 

@@ -5,7 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from jbias.data import corruption_bar, corruptions
+from jbias.data import corruptions
+from jbias.data.corruptions import bar
 from tests import cases
 
 
@@ -18,7 +19,7 @@ def corrupt(image, name, severity, seed=0):
 
 
 def spectral_noise(amplitude, seed):
-    return corruption_bar.spectral_noise(np, np.random.default_rng(seed), amplitude)
+    return bar.spectral_noise(np, np.random.default_rng(seed), amplitude)
 
 
 @cases.each("seed", range(6))
@@ -46,7 +47,7 @@ def test_rings_are_evenly_spread():
 
 def test_warped_waves_are_those_of_one_pixel_at_a_time():
     time, rounds, sharpness, scale = 4.0, 5, 0.7, 5.0
-    made = corruption_bar.warped_grid(np, 32, time, rounds, sharpness, scale)
+    made = bar.warped_grid(np, 32, time, rounds, sharpness, scale)
     for row, column in [(0, 0), (3, 17), (31, 30), (20, 5)]:
         x, y = column / scale, row / scale
         for n in range(rounds):
@@ -69,10 +70,10 @@ def test_perlin_is_a_multiple_of_grey_on_the_lattice():
 
 def test_lattice_is_smooth_noise_of_unit_gradients():
     side = 448  # 64 pixels a cell.
-    gradients, order = corruption_bar.lattice(np, np.random.default_rng(0))
+    gradients, order = bar.lattice(np, np.random.default_rng(0))
     np.testing.assert_allclose(np.linalg.norm(gradients, axis=1), 1)
     assert sorted(order) == list(range(256))
-    noise = corruption_bar.lattice_noise(np, side, 1, gradients, order)
+    noise = bar.lattice_noise(np, side, 1, gradients, order)
     assert (noise[::64, ::64] == 0).all()
     assert np.abs(np.diff(noise, axis=0)).max() < 5 / 64
     assert np.abs(noise).max() <= 1.5 * math.sqrt(0.5) + 1e-9  # Perlin's bound.
@@ -84,17 +85,17 @@ def test_lattice_is_smooth_noise_of_unit_gradients():
 
 @pytest.mark.slow
 def test_lattice_is_periodic():
-    cells = corruption_bar.lattice(np, np.random.default_rng(0))
-    noise = corruption_bar.lattice_noise(np, 14, 512, *cells)  # 256 cells a pixel.
+    cells = bar.lattice(np, np.random.default_rng(0))
+    noise = bar.lattice_noise(np, 14, 512, *cells)  # 256 cells a pixel.
     assert (noise == 0).all()
-    noise = corruption_bar.lattice_noise(np, 28, 1025, *cells)  # And a quarter more.
-    once = corruption_bar.lattice_noise(np, 28, 1, *cells)
+    noise = bar.lattice_noise(np, 28, 1025, *cells)  # And a quarter more.
+    once = bar.lattice_noise(np, 28, 1, *cells)
     np.testing.assert_allclose(noise, once, atol=1e-9)
 
 
 @pytest.mark.parametrize(
     ("amplitude", "slope"),
-    [(corruption_bar.frequency, 1), (corruption_bar.brownish, -2)],
+    [(bar.frequency, 1), (bar.brownish, -2)],
 )
 def test_noises_have_their_spectrum(amplitude, slope):
     side = 128
@@ -115,7 +116,7 @@ def test_blue_noise_repeats_phases_as_the_reference_does():
     correlation of cos(2 pi (x + y) / side) between (x, y) and (-x, -y).
     """
     side = 64
-    amplitude = corruption_bar.frequency(side)
+    amplitude = bar.frequency(side)
     made = np.stack([spectral_noise(amplitude, seed) for seed in range(400)])
     assert made[:, side // 2, 0].std() < 0.3 > made[:, 0, side // 2].std()
     assert made[:, side // 2, side // 2].std() > 1.2
@@ -134,7 +135,7 @@ def test_blue_sample_keeps_or_blackens_and_more_each_time():
         out = corrupt(image, "blue_noise_sample", s)
         assert (out[~kept[s - 1]] == 0).all()
         assert s == 1 or (kept[s - 1] <= kept[s - 2]).all()
-    noise = spectral_noise(corruption_bar.frequency(64), 0)
+    noise = spectral_noise(bar.frequency(64), 0)
     np.testing.assert_array_equal(kept[4], noise > 0.3 * 5.6 - 2.5)
 
 
@@ -161,7 +162,7 @@ def test_checkerboard_covers_its_share_with_grey():
 def test_star_is_that_of_one_pixel_at_a_time():
     lengths = np.random.default_rng(0).uniform(2, 9, 57)
     for amount in (50, 94):
-        made = corruption_bar.star(32, np.array([10.3, 20.6]), lengths, 57, amount)
+        made = bar.star(32, np.array([10.3, 20.6]), lengths, 57, amount)
         for row, column in [(0, 0), (10, 20), (11, 31), (31, 3), (10, 0)]:
             across, down = column - 20.6, row - 10.3
             turn = (math.atan2(across, down) / (2 * math.pi) + 0.5) * 57
@@ -183,14 +184,14 @@ def test_sparkles_only_whiten():
 
 
 def test_caustics_repeat():
-    light = corruption_bar.caustics(np, 64, 1.3, 32.0)
+    light = bar.caustics(np, 64, 1.3, 32.0)
     assert light.min() >= 0 and 0.5 < light.max() <= 1
     np.testing.assert_allclose(light[:32, :32], light[32:, 32:], atol=1e-6)
 
 
 def test_rays_bend_by_snells_law():
     slopes = np.random.default_rng(0).uniform(-1.5, 1.5, (2, 20, 1))
-    aside = slopes * corruption_bar.refraction(*slopes)
+    aside = slopes * bar.refraction(*slopes)
     for (a, b), got in zip(slopes[..., 0].T, aside[..., 0].T, strict=True):
         normal = np.array([a, b, 1]) / math.sqrt(a * a + b * b + 1)
         ray = np.array([0.0, 0.0, 1.0])
@@ -200,11 +201,11 @@ def test_rays_bend_by_snells_law():
         # The ray's part along the surface, turned as in the reference.
         out = math.sqrt(1 - sine**2) * normal + sine * tangent
         np.testing.assert_allclose(got, out[:2], atol=1e-9)
-    assert (corruption_bar.refraction(*np.full((2, 1, 1), 0.02)) == 0).all()
+    assert (bar.refraction(*np.full((2, 1, 1), 0.02)) == 0).all()
 
 
 def test_no_lens_no_change():
     image = np.random.default_rng(0).integers(0, 256, (48, 48, 3), np.uint8)
     rng = np.random.default_rng(0)
-    out = corruption_bar.caustic_refraction(image, rng, 0.0)
+    out = bar.caustic_refraction(image, rng, 0.0)
     assert np.abs(out - image).max() < 1

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from jbias.data import corruption_kernels, corruptions
+from jbias.data import corruptions
+from jbias.data.corruptions import kernels
 from tests import cases
 
 KNOWN = (*corruptions.CORRUPTIONS, *corruptions.BAR)
@@ -13,7 +14,7 @@ KNOWN = (*corruptions.CORRUPTIONS, *corruptions.BAR)
 @pytest.fixture(scope="module")
 def ice(tmp_path_factory):
     folder = tmp_path_factory.mktemp("ice")
-    for i, name in enumerate(corruption_kernels.FROSTS):
+    for i, name in enumerate(kernels.FROSTS):
         grey = np.full((300 + 9 * i, 320, 3), 50 * i, np.uint8)
         Image.fromarray(grey).save(folder / name, "PNG")
     return folder
@@ -34,8 +35,8 @@ def test_severities_share_shapes(name, side, ice):
 def test_zooms_are_matrices():
     field = np.random.default_rng(0).random((33, 33))
     for factor in (1.0, 1.06, 1.25, 3, 4.5):
-        matrix = corruption_kernels.magnified(np.eye(33), factor)
-        expected = corruption_kernels.zoomed(field, factor)
+        matrix = kernels.magnified(np.eye(33), factor)
+        expected = kernels.zoomed(field, factor)
         np.testing.assert_allclose(matrix @ field @ matrix.T, expected, atol=1e-12)
 
 

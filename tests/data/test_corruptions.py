@@ -6,7 +6,8 @@ import pytest
 from PIL import Image
 from scipy import ndimage
 
-from jbias.data import corruption_kernels, corruptions
+from jbias.data import corruptions
+from jbias.data.corruptions import kernels
 from tests import cases
 
 KNOWN = {**corruptions.CORRUPTIONS, **corruptions.BAR}
@@ -34,7 +35,7 @@ def ice(tmp_path_factory):
     """A folder of photographs of noise."""
     folder = tmp_path_factory.mktemp("ice")
     rng = np.random.default_rng(0)
-    for name in corruption_kernels.FROSTS:
+    for name in kernels.FROSTS:
         image = rng.integers(0, 256, (300, 320, 3), np.uint8)
         Image.fromarray(image).save(folder / name)
     return folder
@@ -148,7 +149,7 @@ def test_published_is_jpeg_of_quality_85():
 def test_frost_mixes_a_crop_of_one_photograph(tmp_path):
     """Photographs say in their bytes which they are, and each pixel where it is."""
     rows, columns = np.mgrid[:300, :310]
-    for k, name in enumerate(corruption_kernels.FROSTS):
+    for k, name in enumerate(kernels.FROSTS):
         coded = np.stack([np.full_like(rows, 50 * k), rows // 2, columns // 2], -1)
         path = tmp_path / name
         Image.fromarray(coded.astype(np.uint8)).save(path, "PNG")
@@ -174,7 +175,7 @@ def test_frost_says_what_is_missing_and_where_it_goes(tmp_path):
         ValueError, match=r"not shipped.*pass a folder with frost1\.png"
     ):
         corruptions.corrupt(image, "frost", 1, rng)
-    for name in corruption_kernels.FROSTS[:4]:
+    for name in kernels.FROSTS[:4]:
         Image.fromarray(image).save(tmp_path / name, "PNG")
     with pytest.raises(ValueError, match=r"none named frost5\.jpg; pass a folder"):
         corruptions.corrupt(image, "frost", 1, rng, frost=tmp_path)
@@ -183,7 +184,7 @@ def test_frost_says_what_is_missing_and_where_it_goes(tmp_path):
         corruptions.corrupt(image, "frost", 1, rng, frost=tmp_path)
     broken = tmp_path / "broken"
     broken.mkdir()
-    for name in corruption_kernels.FROSTS:
+    for name in kernels.FROSTS:
         (broken / name).write_bytes(b"no image")
     with pytest.raises(ValueError, match=r"frost\d\.\w+: must be an image"):
         corruptions.corrupt(image, "frost", 1, rng, frost=broken)

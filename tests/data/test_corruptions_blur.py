@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy import ndimage
 
-from jbias.data import corruption_kernels as arrays
-from jbias.data import corruption_kernels as blur
 from jbias.data import corruptions
+from jbias.data.corruptions import kernels as arrays
+from jbias.data.corruptions import kernels as blur
 from tests import cases
 
 BLURS = ("gaussian_blur", "defocus_blur", "glass_blur", "motion_blur", "zoom_blur")

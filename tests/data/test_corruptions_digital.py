@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from scipy import ndimage
 
-from jbias.data import corruption_kernels as digital
 from jbias.data import corruptions
+from jbias.data.corruptions import kernels as digital
 from tests import cases
 
 SEVERITIES = corruptions.SEVERITIES

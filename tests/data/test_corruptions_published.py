@@ -8,7 +8,7 @@ import pathlib
 import numpy as np
 import pytest
 
-from jbias.data import corruption_bar, corruptions
+from jbias.data import corruptions
 from tests import cases
 
 ORACLE = pathlib.Path(__file__).parents[1] / "oracles" / "corruptions.npz"
@@ -43,7 +43,7 @@ def test_images_are_those_of_imagenet_c(oracle, name, side):
 def test_images_are_those_of_imagenet_c_bar(oracle, name, side, monkeypatch):
     lattices = iter(zip(oracle["gradients"], oracle["order"].astype(int), strict=True))
 
-    monkeypatch.setattr(corruption_bar, "lattice", lambda xp, rng: next(lattices))
+    monkeypatch.setattr(bar, "lattice", lambda xp, rng: next(lattices))
     check(oracle, name, side)
 
 

@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from jbias.data import corruption_kernels as weather
 from jbias.data import corruptions
+from jbias.data.corruptions import kernels as weather
 from tests import cases
 
 

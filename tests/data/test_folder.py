@@ -8,7 +8,9 @@ import shutil
 import numpy as np
 import pytest
 
-from jbias.data import base, folder, listing
+from jbias.data import base
+from jbias.data.forms import listing
+from jbias.data.sets import folder
 
 COUNTS = {"photo/dog": 40, "photo/cat": 23, "photo/ant": 2}
 PARTS = ["photo[:90%]", "photo[90%:]"]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from jbias import data
-from jbias.data import fractals
+from jbias.data.embedded import fractals
 from tests import cases
 
 

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from jbias import data
-from jbias.data import base, geirhos, labels
+from jbias.data import base, labels
+from jbias.data.sets import geirhos
 from tests import cases
 
 CLASSES = tuple(labels.geirhos16())

@@ -2,7 +2,8 @@
 
 import pytest
 
-from jbias.data import imagenet, tables
+from jbias.data import tables
+from jbias.data.sets import imagenet
 
 MAKE = {
     "a": imagenet.VARIANT_SPECS["imagenet_a"].make,

@@ -5,7 +5,8 @@ import dataclasses
 import numpy as np
 import pytest
 
-from jbias.data import folder, loader, sources
+from jbias.data import loader, sources
+from jbias.data.sets import folder
 from tests import cases
 
 

@@ -5,7 +5,8 @@ import pytest
 from PIL import Image
 
 from jbias import data
-from jbias.data import geirhos, labels, loader, tables
+from jbias.data import labels, loader, tables
+from jbias.data.sets import geirhos
 from tests import cases
 
 

@@ -6,7 +6,8 @@ import json
 import numpy as np
 import pytest
 
-from jbias.data import imagenet, tables
+from jbias.data import tables
+from jbias.data.sets import imagenet
 from tests import cases
 
 WNIDS = tables.wnids()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jbias import data
-from jbias.data import shape_scenes, shapes
+from jbias.data.embedded import shape_scenes, shapes
 from tests import cases
 
 N = 4800

@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 
 from jbias import data
-from jbias.data import folder, loader, shards
+from jbias.data import loader
+from jbias.data.forms import shards
+from jbias.data.sets import folder
 from tests import forms
 
 COUNTS = {"train/dog": 7, "train/cat": 5, "train/ant": 3}
@@ -90,7 +92,7 @@ def test_listings_are_kept_until_a_shard_changes(images, tmp_path, monkeypatch):
     root = forms.written("tar", images[1], tmp_path)
     first = folder.SPEC.make("train", root=str(root), size=8)
     with monkeypatch.context() as patch:
-        patch.setattr("jbias.data.shards._list_tar", None)
+        patch.setattr("jbias.data.forms.shards._list_tar", None)
         again = folder.SPEC.make("train", root=str(root), size=8)
         assert again.files == first.files
     forms.as_tar(root, images[1][:9] * 1)

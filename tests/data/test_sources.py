@@ -10,7 +10,8 @@ from concurrent import futures
 import numpy as np
 import pytest
 
-from jbias.data import folder, sources
+from jbias.data import sources
+from jbias.data.sets import folder
 from tests import cases, forms
 
 THREADS = 8

@@ -9,7 +9,8 @@ import pytest
 
 from jbias import train
 from jbias.configs import common, datasets
-from jbias.data import loader, shapes, splits
+from jbias.data import loader, splits
+from jbias.data.embedded import shapes
 from jbias.evals import decisions
 from tests import cases, smoke_runs
 

@@ -18,7 +18,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jbias.data import base, cache, listing, sources, tables
+from jbias.data import base, cache, sources, tables
+from jbias.data.forms import listing
 from jbias.untrusted import limits, opening
 
 

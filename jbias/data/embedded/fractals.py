@@ -19,7 +19,8 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from jaxtyping import Float, UInt8
 
-from jbias.data import base, cache, shapes, sources, tables
+from jbias.data import base, cache, sources, tables
+from jbias.data.embedded import shapes
 
 Rng = np.random.Generator
 

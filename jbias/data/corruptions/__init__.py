@@ -40,9 +40,10 @@ import PIL.Image
 from jaxtyping import Float, Int
 from scipy import ndimage, special
 
-from jbias.data import base, corruption_bar, tables
-from jbias.data import corruption_kernels as host
-from jbias.data.corruption_kernels import Image
+from jbias.data import base, tables
+from jbias.data.corruptions import bar
+from jbias.data.corruptions import kernels as host
+from jbias.data.corruptions.kernels import Image
 from jbias.untrusted import opening
 
 Row = tuple[float, ...]
@@ -91,20 +92,18 @@ CORRUPTIONS: Mapping[str, Corruption] = (
 BAR: Mapping[str, Corruption] = (
     _listed(
         "bar",
-        corruption_bar.blue_noise_sample,
-        corruption_bar.brownish_noise,
-        corruption_bar.caustic_refraction,
+        bar.blue_noise_sample,
+        bar.brownish_noise,
+        bar.caustic_refraction,
     )
-    | _listed(
-        "bar", corruption_bar.checkerboard_cutout, corruption_bar.cocentric_sine_waves
-    )
+    | _listed("bar", bar.checkerboard_cutout, bar.cocentric_sine_waves)
     | _listed(
         "bar",
-        corruption_bar.inverse_sparkles,
-        corruption_bar.perlin_noise,
-        corruption_bar.plasma_noise,
+        bar.inverse_sparkles,
+        bar.perlin_noise,
+        bar.plasma_noise,
     )
-    | _listed("bar", corruption_bar.single_frequency_greyscale, corruption_bar.sparkles)
+    | _listed("bar", bar.single_frequency_greyscale, bar.sparkles)
 )
 
 

@@ -18,7 +18,9 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Int, UInt8
 
-from jbias.data import arrays, base, cifar, folder, listing, loader, sources, tables
+from jbias.data import base, loader, sources, tables
+from jbias.data.forms import listing
+from jbias.data.sets import arrays, cifar, folder
 from jbias.untrusted import limits, opening
 
 DIGITS = tuple("0123456789")

@@ -16,7 +16,9 @@ import numpy as np
 from jaxtyping import Int, UInt8
 from PIL import Image
 
-from jbias.data import base, decoding, folder, listing, sources
+from jbias.data import base, decoding, sources
+from jbias.data.forms import listing
+from jbias.data.sets import folder
 from jbias.untrusted import limits, opening, pickles
 
 

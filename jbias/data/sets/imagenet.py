@@ -51,8 +51,10 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from jaxtyping import Int
 
-from jbias.data import base, corruptions, folder, listing, sources, tables
+from jbias.data import base, corruptions, sources, tables
 from jbias.data import labels as spaces
+from jbias.data.forms import listing
+from jbias.data.sets import folder
 from jbias.untrusted import opening
 
 VALIDATION_IMAGES = tables.data_sets()["imagenet"]["images"]["val"]

@@ -38,7 +38,9 @@ from collections.abc import Mapping
 import numpy as np
 from jaxtyping import Float, Int, UInt8
 
-from jbias.data import arrays, base, decoding, folder, listing, mnist, sources, tables
+from jbias.data import base, decoding, sources, tables
+from jbias.data.forms import listing
+from jbias.data.sets import arrays, folder, mnist
 
 SPLITS = ("train", "train_0", "train_1", "test")
 PALETTE: Mapping[str, tuple[int, int, int]] = {

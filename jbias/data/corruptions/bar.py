@@ -19,8 +19,8 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy import ndimage
 
-from jbias.data import corruption_kernels
-from jbias.data.corruption_kernels import Plane, Rng
+from jbias.data.corruptions import kernels
+from jbias.data.corruptions.kernels import Plane, Rng
 
 Values = Float[Any, "h w 3"]  # Of bytes, or 0 to 255.
 
@@ -286,9 +286,7 @@ def caustic_refraction(image: Values, rng: Rng, level: float) -> Values:
     rows, columns, lit = water(light, level)
     y, x = np.mgrid[: len(image), : len(image)]
     place = np.stack([y + rows, x + columns])
-    seen = corruption_kernels.sampled(
-        corruption_kernels.unit(image), place, "grid-constant"
-    )
+    seen = kernels.sampled(kernels.unit(image), place, "grid-constant")
     return 255 * (seen + lit[..., None])
 
 

@@ -25,7 +25,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Int
 
-from jbias.data import base, decoding, labels, listing, shards, sources, tables
+from jbias.data import base, decoding, labels, sources, tables
+from jbias.data.forms import listing, shards
 from jbias.untrusted import opening
 
 

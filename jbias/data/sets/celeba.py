@@ -12,7 +12,9 @@ from collections.abc import Collection, Sequence
 import numpy as np
 from jaxtyping import Bool, Int
 
-from jbias.data import base, folder, listing, sources
+from jbias.data import base, sources
+from jbias.data.forms import listing
+from jbias.data.sets import folder
 from jbias.untrusted import opening
 
 _PARTS = ("train", "valid", "test")  # In the order of the partition file's numbers.

@@ -14,7 +14,9 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Int
 
-from jbias.data import base, folder, listing, set_options, sources
+from jbias.data import base, set_options, sources
+from jbias.data.forms import listing
+from jbias.data.sets import folder
 
 FILE, CLASS, ATTRIBUTE = "file", "class", "attribute"
 

@@ -66,7 +66,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Int
 
-from jbias.data import base, cache, listing, shape_scenes, sources, tables
+from jbias.data import base, cache, sources, tables
+from jbias.data.embedded import shape_scenes
+from jbias.data.forms import listing
 
 CURVED = (
     *("dots", "waves", "scales", "rings", "blobs", "speckle"),

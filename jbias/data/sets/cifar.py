@@ -20,7 +20,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import UInt8
 
-from jbias.data import arrays, base, corruptions, folder, sources, tables
+from jbias.data import base, corruptions, sources, tables
+from jbias.data.sets import arrays, folder
 from jbias.untrusted import opening
 
 CORRUPTED_SPLITS = tuple(

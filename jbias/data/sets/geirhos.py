@@ -27,7 +27,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int
 
-from jbias.data import base, folder, labels, listing, sources, tables
+from jbias.data import base, labels, sources, tables
+from jbias.data.forms import listing
+from jbias.data.sets import folder
 
 
 def _further(where: str, split: str, files: listing.Files) -> dict[str, Any]:

@@ -1,0 +1,1 @@
+"""Sets that are drawn by code and need no download."""

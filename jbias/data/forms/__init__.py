@@ -1,0 +1,1 @@
+"""Forms in which encoded images are stored: folders and shards."""

@@ -1,0 +1,1 @@
+"""Data sets: parsers of their layouts, and the table that names them."""
