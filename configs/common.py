@@ -20,6 +20,9 @@
 :data=folder,root=...,train=...,valid=...,tests=a+b
                     class folders of images; without `valid`, a tenth of the
                     training images is held out
+:data=tfds,name=imagenette/320px,train=...,valid=...,tests=a+b
+                    what `python -m jbias.prepare tfds --name=...` prepared, below `root`
+                    or where TFDS has its sets; likewise
 :data=attributed,root=...,train=...,valid=...,tests=a+b,label=...,attribute=...
                     a user's own tables <root>/<split>.csv; which columns are the class
                     and the attribute ("hair+smile" is both together)

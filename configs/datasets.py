@@ -6,6 +6,7 @@ from jbias import config as jc
 from jbias import data as known
 from jbias.data import corruptions
 from jbias.data.sets import colored_mnist as forms
+from jbias.data.sets import tfds as prepared
 
 STYLES = ("photo", "art_painting", "cartoon", "sketch")
 STIMULI = ("edge", "silhouette", "cue-conflict")  # Of Geirhos et al. 2019.
@@ -168,6 +169,15 @@ def folder(c: ml_collections.ConfigDict, arg) -> None:
     _users(c, arg, {})
 
 
+def tfds(c: ml_collections.ConfigDict, arg) -> None:
+    """A set that `python -m jbias.prepare tfds --name=...` prepared."""
+    if not arg.name:
+        example = "name=<set>, such as imagenette/320px"
+        raise ValueError(f"config argument: data=tfds needs {example}")
+    arg.root = arg.root or prepared.default_root()
+    _users(c, arg, {"builder": arg.name})
+
+
 def attributed(c: ml_collections.ConfigDict, arg) -> None:
     """A user's own table, root/<split>.csv, or folders inside those of the classes."""
     _users(c, arg, _chosen(arg))
@@ -242,7 +252,7 @@ def _photographs(
 DEFAULTS = {
     **dict(correlation=0.99, style="photo", form="irm", train="train"),
     **dict.fromkeys(("root", "stimuli", "corrupted", "digits"), ""),
-    **dict.fromkeys(("valid", "tests", "label"), ""),
+    **dict.fromkeys(("valid", "tests", "label", "name"), ""),
     **dict.fromkeys(("subset", "grey", "demo", "more"), False),
 }
 ARGUMENTS = {
@@ -256,6 +266,7 @@ ARGUMENTS = {
     "stacked": {"root", "digits"},
     "celeba": {"root", "label", "attribute"},
     "folder": {"root", "train", "valid", "tests"},
+    "tfds": {"name", "root", "train", "valid", "tests"},
     "attributed": {"root", "train", "valid", "tests", "label", "attribute"},
 }
 PRESETS = {
@@ -271,5 +282,6 @@ PRESETS = {
     "stacked": stacked,
     "celeba": celeba,
     "folder": folder,
+    "tfds": tfds,
     "attributed": attributed,
 }

@@ -6,41 +6,9 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from jbias.data import base, set_options, shifts
-from jbias.data.embedded import fractals, shapes
-from jbias.data.sets import (
-    arrays,
-    attributed,
-    celeba,
-    cifar,
-    colored_mnist,
-    folder,
-    geirhos,
-    imagenet,
-    mnist,
-)
+from jbias.data import base, set_options, sets, shifts
 
-DATASETS: Mapping[str, base.Spec] = MappingProxyType(
-    {
-        "shapes": shapes.SPEC,
-        "fractals": fractals.SPEC,
-        "folder": folder.SPEC,
-        "npz": arrays.SPEC,
-        "attributed": attributed.SPEC,
-        "tfds": folder.TFDS_SPEC,
-        **mnist.SPECS,
-        "colored_mnist": colored_mnist.SPEC,
-        **cifar.SPECS,
-        "stacked": mnist.STACKED_SPEC,
-        **cifar.VARIANT_SPECS,
-        **folder.DOMAIN_SPECS,
-        "celeba": celeba.SPEC,
-        **geirhos.SPECS,
-        "imagenet": imagenet.SPEC,
-        **imagenet.VARIANT_SPECS,
-    }
-)
-
+DATASETS = sets.DATASETS
 # Options that every set has, and of which kind they are.
 COMMON_OPTIONS: Mapping[str, Any] = MappingProxyType(
     {
@@ -49,7 +17,6 @@ COMMON_OPTIONS: Mapping[str, Any] = MappingProxyType(
         "portion": str,
     }
 )
-
 make_shift = shifts.make_shift  # For arrays of one's own.
 
 
@@ -67,59 +34,58 @@ def load(name: str, split: str, **options) -> base.Source:
     attribute, "[:80%]", of what the others leave.
     """
     base.check_known("data.load: the data set must be a known one", name, DATASETS)
-    entry = DATASETS[name]
-    split_name = split.partition("[")[0]
+    entry, split_name = DATASETS[name], split.partition("[")[0]
     what = f"data.load: the split of {name!r} must be a known one"
     base.check_known(what, split_name, entry.splits or (split_name,))
-    known = dict(inspect.signature(entry.make).parameters)
-    text = known.pop("split").replace(default="")
-    known |= dict.fromkeys(COMMON_OPTIONS, text)
-    for option in options:
-        what = f"data.load: options of {name!r} must be known ones"
-        base.check_known(what, option, known)
-    for option, parameter in known.items():
-        if parameter.default is parameter.empty and option not in options:
-            raise base.Missing(
-                f"data.load: {name!r} must have the option {option!r}, got"
-                f" {sorted(options)}; expected: {entry.needs}"
-            )
-    taken = (options.pop(name, "") for name in COMMON_OPTIONS)
-    columns, skip, keep, drop, shift, portion = taken
-    source = (_cached_source if shift else _make_source)(entry, split, options)
-    whole = source
-    if columns or skip or keep:
+    asked = {key: options.pop(key, "") for key in COMMON_OPTIONS}
+    _check_options(name, entry, options)
+    make = _make_source_once if asked["shift"] else _make_source
+    whole = source = make(entry, split, _hashable(options))
+    if asked["columns"] or asked["skip"] or asked["keep"]:
         wide = {k: value for k, value in options.items() if k not in entry.narrows}
         if (split, options) != (split_name, wide):
-            whole = _make_source(entry, split_name, wide)
-    if columns:
-        source = set_options.add_columns(source, split, columns, whole)
-    if keep:
-        source = set_options.keep(source, split, keep, whole)
-    if skip:
-        source = set_options.skip(source, split_name, skip, whole)
-    source = set_options.drop(source, drop.split("+")) if drop else source
-    source = shifts.apply(source, shift) if shift else source
-    return set_options.portion(source, portion) if portion else source
+            whole = _make_source(entry, split_name, _hashable(wide))
+    if asked["columns"]:
+        source = set_options.add_columns(source, split, asked["columns"], whole)
+    if asked["keep"]:
+        source = set_options.keep(source, split, asked["keep"], whole)
+    if asked["skip"]:
+        source = set_options.skip(source, split_name, asked["skip"], whole)
+    if asked["drop"]:
+        source = set_options.drop(source, asked["drop"].split("+"))
+    if asked["shift"]:
+        source = shifts.apply(source, asked["shift"])
+    return set_options.portion(source, asked["portion"]) if asked["portion"] else source
 
 
-def _cached_source(entry: base.Spec, split: str, options: Mapping) -> base.Source:
-    """The same source again where it was the last: a shift takes four parts of one."""
-    items = tuple(sorted(options.items()))
+def _check_options(name: str, entry: base.Spec, options: Mapping[str, Any]) -> None:
+    """Refuses options that the set has not, and the lack of one that it needs."""
+    _, *known = inspect.signature(entry.make).parameters.values()  # Past the split.
+    names = {one.name for one in known}
+    for option in options:
+        what = f"data.load: options of {name!r} must be known ones"
+        base.check_known(what, option, names | COMMON_OPTIONS.keys())
+    for one in known:
+        if one.default is one.empty and one.name not in options:
+            raise base.Missing(
+                f"data.load: {name!r} must have the option {one.name!r}, got"
+                f" {sorted(options)}; expected: {entry.needs}"
+            )
+
+
+def _hashable(options: Mapping[str, Any]) -> tuple:
+    return tuple(
+        (key, tuple(value) if isinstance(value, list) else value)
+        for key, value in sorted(options.items())
+    )
+
+
+def _make_source(entry: base.Spec, split: str, options: tuple) -> base.Source:
     try:
-        return _last_source(entry, split, items)
-    except TypeError as error:
-        if "unhashable" not in str(error):
-            raise
-        return _make_source(entry, split, options)
-
-
-@functools.lru_cache(maxsize=1)
-def _last_source(entry: base.Spec, split: str, items: tuple) -> base.Source:
-    return _make_source(entry, split, dict(items))
-
-
-def _make_source(entry: base.Spec, split: str, options: Mapping) -> base.Source:
-    try:
-        return entry.make(split, **options)
+        return entry.make(split, **dict(options))
     except base.Missing as error:
         raise base.Missing(f"{error}; expected: {entry.needs}") from error
+
+
+# The same source again where it was the last: a shift takes four parts of one.
+_make_source_once = functools.lru_cache(maxsize=1)(_make_source)

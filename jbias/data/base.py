@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int, UInt8
 
-from jbias.data import tables
-
 # Label spaces. Classes of one space are compared by name; labels.py knows the rest.
 SPACES = ("names", "wnid", "entry16")
 
@@ -35,9 +33,8 @@ class Source(abc.ABC):
     note: str = ""  # What a reader must know, such as a count unlike the published.
     # (n, ...), further things for training alone.
     arrays: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
-    restrict: bool = (
-        False  # By its authors' rule, only its own classes can be answered.
-    )
+    # By its authors' rule, only its own classes can be answered.
+    restrict: bool = False
     # Column -> names of its values, if any.
     values: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
 
@@ -63,43 +60,33 @@ class Source(abc.ABC):
         return {"image": self.image(index), **row}
 
     def __post_init__(self):
-        """Holds every source to what the rest of the package relies on."""
-        where, n, k = self.name, len(self), len(self.classes)
+        for problem in self._problems():
+            raise ValueError(f"{self.name}: {problem}")
+
+    def _problems(self) -> Iterator[str]:
+        """What does not hold of all that the rest of the package relies on."""
+        n, k = len(self), len(self.classes)
         if self.space not in SPACES:
-            raise ValueError(
-                f"{where}: space must be one of {SPACES}, got {self.space!r}"
-            )
+            yield f"space must be one of {SPACES}, got {self.space!r}"
         if len(set(self.classes)) != k:
-            raise ValueError(f"{where}: class names must differ, got {self.classes}")
+            yield f"class names must differ, got {self.classes}"
         if "label" not in self.columns:
-            raise ValueError(
-                f"{where}: columns must have 'label', got {[*self.columns]}"
-            )
+            yield f"columns must have 'label', got {[*self.columns]}"
         for name, array in self.arrays.items():
             if len(array) != n or name in self.columns:
-                raise ValueError(
-                    f"{where}: array {name!r} must have {n} rows and a name of its own,"
-                    f" got {array.shape}"
-                )
-        for name, values in self.values.items():
-            column = self.columns[name]
-            assert not len(column) or 0 <= column.min() <= column.max() < len(values)
+                rows = f"{n} rows and a name of its own, got {array.shape}"
+                yield f"array {name!r} must have {rows}"
         for name, column in self.columns.items():
             if column.shape != (n,) or column.dtype != np.int32:
-                raise ValueError(
-                    f"{where}: column {name!r} must be int32 ({n},), got {column.dtype}"
-                    f" {column.shape}"
-                )
+                got = f"{column.dtype} {column.shape}"
+                yield f"column {name!r} must be int32 ({n},), got {got}"
+            if not n:
+                continue
+            low, high = column.min(), column.max()
             least = -1 if name.startswith("accepted_") else 0
-            if (
-                holds_classes(name)
-                and n
-                and not least <= column.min() <= column.max() < k
-            ):
-                raise ValueError(
-                    f"{where}: column {name!r} must be class ids below {k}, got"
-                    f" {column.min()} to {column.max()}"
-                )
+            if holds_classes(name) and not least <= low <= high < k:
+                yield f"column {name!r} must be class ids below {k}, got {low} to {high}"
+            assert name not in self.values or 0 <= low <= high < len(self.values[name])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,26 +103,14 @@ class Spec:
     narrows: tuple[str, ...] = ()  # Options that change what is taken of a split.
     aspect: tuple[int, int] = (1, 1)  # Height to width of its images.
     classes: int = 0  # Of the published set; 0 where that varies.
-    # Published: of each split, or of every one; and where else a split's folder may lie.
+    # Published, of each split or of every one.
     images: Mapping[str, int] | int = dataclasses.field(default=0, hash=False)
-    folders: Mapping[str, Collection[str]] = dataclasses.field(
-        default_factory=dict, hash=False
-    )
 
     @property
     def needs(self) -> str:
         """What is expected on disk, how large it is and where it comes from."""
-        return (
-            f"{self.about}; {self.size}, from {self.where}" if self.size else self.about
-        )
-
-
-def spec(name: str, make: Callable[..., Source], splits=(), **options) -> Spec:
-    """The row of a set of tables/data_sets.json; by itself its splits are those there."""
-    row = tables.data_sets()[name]
-    images = row.get("images", {})
-    splits = splits or (images if isinstance(images, Mapping) else ())
-    return Spec(make, tuple(splits), **row, **options)
+        got = f"; {self.size}, from {self.where}" if self.size else ""
+        return f"{self.about}{got}"
 
 
 class Missing(ValueError):
@@ -155,20 +130,6 @@ def holds_classes(column: str) -> bool:
     return column in ("label", "texture") or column.startswith("accepted_")
 
 
-@contextlib.contextmanager
-def explained(
-    text: str,
-    *kinds: type[Exception],
-    remedy: str = "",
-    reason: Callable[[Exception], str] = str,
-) -> Iterator[None]:
-    """Turns errors of these kinds into a ValueError: `text`, the reason, then a remedy."""
-    try:
-        yield
-    except kinds as error:
-        raise ValueError(f"{text}{reason(error)}{remedy}") from error
-
-
 def one_line(error: Exception) -> str:
     """What an error says, without its line breaks."""
     return " ".join(str(error).split())
@@ -177,6 +138,25 @@ def one_line(error: Exception) -> str:
 def kind_and_text(error: Exception) -> str:
     """An error's kind and what it says, on one line."""
     return " ".join(f"{type(error).__name__}: {error}".split())
+
+
+@contextlib.contextmanager
+def explained(
+    text: str,
+    *kinds: type[Exception],
+    remedy: str = "",
+    reason: Callable[[Exception], str] = one_line,
+) -> Iterator[None]:
+    """Turns errors of these kinds into a ValueError: `text`, the reason, then a remedy.
+
+    By themselves they are those of a file that cannot be read. A Mismatch stays one.
+    """
+    kinds = kinds or (OSError, ValueError, EOFError)
+    try:
+        yield
+    except kinds as error:
+        kind = Mismatch if isinstance(error, Mismatch) else ValueError
+        raise kind(f"{text}{reason(error)}{remedy}") from error
 
 
 def check_known(
@@ -197,12 +177,10 @@ def check_whole(what: str, got: Any, low: int, high: int | None = None) -> None:
 
 def did_you_mean(got: str, known: Collection[str]) -> str:
     """Says which known name is nearest to `got`, and lists all if they are few."""
-    near = difflib.get_close_matches(got, known, n=1, cutoff=0.5)
-    if not near:
-        by_lower = {name.lower(): name for name in known}
-        near = difflib.get_close_matches(got.lower(), by_lower, n=1, cutoff=0.5)
-        near = [by_lower[name] for name in near]
-    hint = f"did you mean {near[0]!r}?" if near else ""
+    near, lower = difflib.get_close_matches, {name.lower(): name for name in known}
+    found = near(got, known, 1, 0.5)
+    found = found or [lower[name] for name in near(got.lower(), lower, 1, 0.5)]
+    hint = f"did you mean {found[0]!r}?" if found else ""
     if 0 < len(known) <= 40:
         hint = f"{hint} known: {', '.join(sorted(known))}".strip()
     return hint or f"none of the {len(known)} known names is near"

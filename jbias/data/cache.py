@@ -1,9 +1,9 @@
 """Caches drawn sets and listings on disk, under $JBIAS_CACHE or ~/.cache/jbias."""
 
+import contextlib
 import hashlib
 import os
-import pathlib
-import tempfile
+import uuid
 import warnings
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
@@ -38,20 +38,17 @@ def load(name: str, words: str) -> dict[str, np.ndarray] | None:
 def save(name: str, words: str, arrays: Mapping[str, np.ndarray]) -> None:
     """Writes arrays so that no reader sees half a file; warns where it cannot."""
     path = files.cache_path(f"{name}.npz")
-    part = None
+    part = path.with_name(f"{name}.{uuid.uuid4().hex}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(
-            dir=path.parent, prefix=f"{name}.", suffix=".part", delete=False
-        ) as file:
-            part = file.name
+        with part.open("xb") as file:
             np.savez(file, words=np.array(words), **arrays)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(part, path)
+        part.replace(path)
     except OSError as error:
-        if part is not None:
-            pathlib.Path(part).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            part.unlink()
         warnings.warn(f"{path}: not cached ({error}); set JBIAS_CACHE", stacklevel=3)
 
 
@@ -71,6 +68,6 @@ def for_files(
     kind: str, paths: Sequence[str], make: Callable[[], dict[str, np.ndarray]]
 ) -> dict[str, np.ndarray]:
     """What `make` finds out about files, kept until one of them changes."""
-    facts = [(os.path.abspath(p), os.stat(p)) for p in paths]
-    facts = [(path, stat.st_size, stat.st_mtime_ns) for path, stat in facts]
+    stats = [(os.path.abspath(path), os.stat(path)) for path in paths]
+    facts = [(path, stat.st_size, stat.st_mtime_ns) for path, stat in stats]
     return remember(kind, hashlib.sha256(repr(facts).encode()).hexdigest(), make)

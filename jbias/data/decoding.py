@@ -13,6 +13,7 @@ is called directly: conda's and Homebrew's libjpeg-turbo bring it, and the wheel
 `turbojpeg` on PyPI. Source: turbojpeg.h of libjpeg-turbo 3.0, https://libjpeg-turbo.org.
 """
 
+import contextlib
 import ctypes
 import ctypes.util
 import dataclasses
@@ -59,15 +60,13 @@ class Preprocess:
     @property
     def description(self) -> str:
         """Says what is done, for tables."""
+        square = f"{self.size}x{self.size}"
+        words = f"short side {self.short}, centre crop {self.size}"
         if not self.crop:
-            return f"Pillow bilinear antialias: squeezed to {self.size}x{self.size}"
-        words = (
-            f"Pillow bilinear antialias: short side {self.short}, centre crop"
-            f" {self.size}"
-        )
-        if self.keep_exact and self.short != self.size:
-            words += f"; {self.size}x{self.size} images as they are"
-        return words
+            words = f"squeezed to {square}"
+        elif self.keep_exact and self.short != self.size:
+            words += f"; {square} images as they are"
+        return f"Pillow bilinear antialias: {words}"
 
     def __call__(self, image: Image.Image) -> Image.Image:
         size, (width, height) = self.size, image.size
@@ -93,8 +92,7 @@ def preprocess(
     sets follow ImageNet's habit, round(size * 256 / 224), from 128 pixels on; there,
     images of size x size are taken to have been prepared already and kept.
     """
-    if not (_is_integer(size) and size >= 1):
-        raise ValueError(f"data: size must be a positive integer, got {size!r}")
+    base.check_whole("data: size", size, 1)
     if resize is None:
         imagenet = crop and not native and size >= 128
         short = round(size * 256 / 224) if imagenet else size
@@ -104,10 +102,7 @@ def preprocess(
             f"data: crop=False squeezes to {size}x{size} and must come without resize,"
             f" got resize={resize!r}; remove one of the two"
         )
-    if not (_is_integer(resize) and resize >= size):
-        raise ValueError(
-            f"data: resize must be an integer of at least size={size}, got {resize!r}"
-        )
+    base.check_whole("data: resize, no smaller than size,", resize, size)
     return Preprocess(size, resize)
 
 
@@ -131,23 +126,15 @@ def decode(
         )
     try:
         with opening.image(opened()) as image:
-            return np.asarray(transform(_rgb(image)))
+            if (mode := image.mode) not in _CONVERTIBLE:
+                raise ValueError(f"pixels must have 8 bits a channel, got mode {mode}")
+            if mode == "P" and "transparency" in image.info:
+                image = image.convert("RGBA")  # The same colours, without a warning.
+            return np.asarray(transform(image.convert("RGB")))
     except MemoryError:
         raise
     except Exception as error:  # Decoders raise OSError, SyntaxError, struct.error ...
         raise ValueError(f"{where}: {base.kind_and_text(error)}") from error
-
-
-def _rgb(image: Image.Image) -> Image.Image:
-    if image.mode not in _CONVERTIBLE:
-        raise ValueError(f"pixels must have 8 bits a channel, got mode {image.mode}")
-    if image.mode == "P" and "transparency" in image.info:
-        image = image.convert("RGBA")  # The same colours, without Pillow's warning.
-    return image.convert("RGB")
-
-
-def _is_integer(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
 
 
 try:  # Has no wheels for Linux on ARM; there Pillow resizes.
@@ -332,10 +319,8 @@ def _decoded(data, frame, rows, columns, reduction) -> UInt8[np.ndarray, "h w 3"
     before the end. One row more, which the chroma's upsampling may mix into the last.
     """
     if turbojpeg_library():
-        width, unit = -(-frame.width // reduction), frame.unit_width
-        return decode_region(
-            data, rows, columns, width=width, unit=unit, reduction=reduction
-        )
+        sizes = dict(width=-(-frame.width // reduction), unit=frame.unit_width)
+        return decode_region(data, rows, columns, reduction=reduction, **sizes)
     height = -(-(rows.stop * reduction + 1) // frame.unit_height) * frame.unit_height
     part = height < frame.height and not frame.progressive
     if part:
@@ -383,52 +368,43 @@ _LIBRARY_PLACES = (  # Of the environment, before the system's; relative to `pur
     ("data", "lib/libturbojpeg.0.dylib"),
     ("data", "Library/bin/turbojpeg.dll"),
 )
+_INT, _POINTER = ctypes.c_int, ctypes.c_void_p
 
 
 class _Region(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_int) for name in ("x", "y", "w", "h")]
+    _fields_ = [(name, _INT) for name in ("x", "y", "w", "h")]
 
 
 class _Scale(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_int) for name in ("num", "denom")]
+    _fields_ = [(name, _INT) for name in ("num", "denom")]
 
 
-_FILE = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t  # Handle, bytes, how many.
+_FILE = _POINTER, ctypes.c_char_p, ctypes.c_size_t  # Handle, bytes, how many.
 _TYPES = {
-    "tj3Init": (ctypes.c_void_p, ctypes.c_int),
-    "tj3Destroy": (None, ctypes.c_void_p),
-    "tj3DecompressHeader": (ctypes.c_int, *_FILE),
-    "tj3SetScalingFactor": (ctypes.c_int, ctypes.c_void_p, _Scale),
-    "tj3SetCroppingRegion": (ctypes.c_int, ctypes.c_void_p, _Region),
-    "tj3Decompress8": (
-        ctypes.c_int,
-        *_FILE,
-        ctypes.c_void_p,
-        ctypes.c_int,
-        ctypes.c_int,
-    ),
-    "tj3GetErrorStr": (ctypes.c_char_p, ctypes.c_void_p),
+    "tj3Init": (_POINTER, _INT),
+    "tj3Destroy": (None, _POINTER),
+    "tj3DecompressHeader": (_INT, *_FILE),
+    "tj3SetScalingFactor": (_INT, _POINTER, _Scale),
+    "tj3SetCroppingRegion": (_INT, _POINTER, _Region),
+    "tj3Decompress8": (_INT, *_FILE, _POINTER, _INT, _INT),
+    "tj3GetErrorStr": (ctypes.c_char_p, _POINTER),
 }
 
 
 @functools.cache
 def turbojpeg_library() -> ctypes.CDLL | None:
     """TurboJPEG, version 3 or later; None if there is none."""
-    found = []
-    for kind, pattern in _LIBRARY_PLACES:
-        found += sorted(pathlib.Path(sysconfig.get_path(kind)).glob(pattern))
+    places = [(pathlib.Path(sysconfig.get_path(k)), end) for k, end in _LIBRARY_PLACES]
+    found = [path for place, end in places for path in sorted(place.glob(end))]
     if sys.platform == "darwin":
         found.append("/opt/homebrew/opt/jpeg-turbo/lib/libturbojpeg.0.dylib")
-    for path in (*found, ctypes.util.find_library("turbojpeg")):
-        try:
-            opened = ctypes.CDLL(str(path)) if path else None
-        except OSError:  # For another machine, or not there.
-            continue
-        if hasattr(opened, "tj3SetCroppingRegion"):
+    for path in filter(None, (*found, ctypes.util.find_library("turbojpeg"))):
+        with contextlib.suppress(OSError, AttributeError):  # Not there, or older.
+            library = ctypes.CDLL(str(path))
             for name, (result, *arguments) in _TYPES.items():
-                function = getattr(opened, name)
+                function = getattr(library, name)
                 function.restype, function.argtypes = result, arguments
-            return opened
+            return library
     return None
 
 
@@ -449,15 +425,13 @@ def decode_region(
     pixels = np.empty((region.h, region.w, 3), np.uint8)
     handle = tj.tj3Init(_DECOMPRESS)
     try:
-        failed = (
-            tj.tj3DecompressHeader(handle, data, len(data))
+        file, to = (handle, data, len(data)), (pixels.ctypes.data, pixels.strides[0])
+        if (
+            tj.tj3DecompressHeader(*file)
             or tj.tj3SetScalingFactor(handle, _Scale(1, reduction))
             or tj.tj3SetCroppingRegion(handle, region)
-            or tj.tj3Decompress8(
-                handle, data, len(data), pixels.ctypes.data, pixels.strides[0], _RGB
-            )
-        )
-        if failed:
+            or tj.tj3Decompress8(*file, *to, _RGB)
+        ):
             raise ValueError(f"turbojpeg: {tj.tj3GetErrorStr(handle).decode()}")
     finally:
         tj.tj3Destroy(handle)

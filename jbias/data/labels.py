@@ -93,17 +93,14 @@ def match(
     base.Mismatch, a ValueError, where training lacks classes; ValueError for wrong arguments.
     """
     if aggregate not in AGGREGATES:
-        raise ValueError(
-            f"data.labels: aggregate must be one of {', '.join(AGGREGATES)}, got"
-            f" {aggregate!r}"
-        )
+        known = ", ".join(AGGREGATES)
+        what = f"aggregate must be one of {known}, got {aggregate!r}"
+        raise ValueError(f"data.labels: {what}")
     train = LabelSpace(tuple(train_classes), train_space)
     test = LabelSpace(tuple(test_classes), test_space)
-    try:
+    remedy = f"; training has {train}, the test {test}"
+    with base.explained("", ValueError, remedy=remedy):
         found = _find(train, test, aggregate, mapping)
-    except ValueError as error:
-        kind = base.Mismatch if isinstance(error, base.Mismatch) else ValueError
-        raise kind(f"{error}; training has {train}, the test {test}") from error
     return _restricted(found, len(train.classes)) if restrict else found
 
 
@@ -133,11 +130,11 @@ def _by_name(train: tuple[str, ...], test: tuple[str, ...]) -> ClassMap:
     ids = {name: label for label, name in enumerate(train)}
     lacking = [name for name in test if name not in ids]
     if lacking:
+        hint = base.did_you_mean(lacking[0], train)
         raise base.Mismatch(
-            f"data.labels: training must have every class of the test, {len(lacking)}"
-            f" of {len(test)} lack, first {lacking[0]!r};"
-            f" {base.did_you_mean(lacking[0], train)}; or write a mapping of those in"
-            " common"
+            f"data.labels: training must have every class of the test, {len(lacking)} of"
+            f" {len(test)} lack, first {lacking[0]!r}; {hint}; or write a mapping of those"
+            " in common"
         )
     return ClassMap(train, None, np.array([ids[name] for name in test], np.int32))
 
@@ -178,15 +175,12 @@ def _restricted(found: ClassMap, k_train: int) -> ClassMap:
     a rounding.
     """
     kept = found.relabel >= 0
-    columns = found.relabel[kept]
-    if found.matrix is None:
-        matrix, aggregate = np.zeros((k_train, len(columns)), np.float32), "mean_logit"
-        matrix[columns, np.arange(len(columns))] = 1
-    else:
-        matrix, aggregate = found.matrix[:, columns], found.aggregate
+    columns, (matrix, aggregate) = found.relabel[kept], (found.matrix, found.aggregate)
+    if matrix is None:
+        matrix, aggregate = np.eye(k_train, dtype=np.float32), "mean_logit"
     relabel = np.where(kept, np.cumsum(kept) - 1, -1).astype(np.int32)
     classes = tuple(found.classes[i] for i in columns)
-    return ClassMap(classes, matrix, relabel, aggregate)
+    return ClassMap(classes, matrix[:, columns], relabel, aggregate)
 
 
 MAPPING_COLUMNS = ("train_class", "test_class")
@@ -200,30 +194,26 @@ def read_mapping(
     base.Mismatch where none of the training classes is known: it is of another network.
     """
     pairs, lines = {}, _mapping_lines(path)
-    foreign = not any(cells[MAPPING_COLUMNS[0]] in train for _, cells in lines)
-    kind = base.Mismatch if foreign else ValueError
-    for number, cells in lines:
-        for column, known, side in zip(
-            MAPPING_COLUMNS, (train, test), ("training", "the test"), strict=True
-        ):
-            what = f"{path}:{number}: {column} must be a class of {side}"
-            base.check_known(what, cells[column], known, kind)
-        one, other = (cells[column] for column in MAPPING_COLUMNS)
+    kind = ValueError if any(one in train for _, one, _ in lines) else base.Mismatch
+    for where, one, other in lines:
+        must = f"{where}: train_class must be a class of training"
+        base.check_known(must, one, train, kind)
+        must = f"{where}: test_class must be a class of the test"
+        base.check_known(must, other, test, kind)
         if one in pairs:
             raise ValueError(
-                f"{path}:{number}: a class of training must be mapped once, got"
-                f" {one!r} for {pairs[one]!r} and again for {other!r}; leave one line"
+                f"{where}: a class of training must be mapped once, got {one!r} for"
+                f" {pairs[one]!r} and again for {other!r}; leave one line"
             )
         pairs[one] = other
     if not pairs:
-        raise ValueError(
-            f"{path}: a mapping must have a line for some class, got the header alone"
-        )
+        must = "a mapping must have a line for some class"
+        raise ValueError(f"{path}: {must}, got the header alone")
     return pairs
 
 
-def _mapping_lines(path: str) -> list[tuple[int, dict[str, str]]]:
-    """Line numbers and the two cells, without the spaces around them."""
+def _mapping_lines(path: str) -> list[tuple[str, str, str]]:
+    """Of each line its place and the two cells, without the spaces around them."""
     with base.explained(
         f"{path}: a mapping must be a CSV file in UTF-8, got ",
         *set_options.CSV_ERRORS,
@@ -237,7 +227,5 @@ def _mapping_lines(path: str) -> list[tuple[int, dict[str, str]]]:
             f" {missing[0]} does not, got {','.join(header)!r}; name the columns so,"
             " with a comma between"
         )
-    return [
-        (number, {column: (row[column] or "").strip() for column in MAPPING_COLUMNS})
-        for number, row in lines
-    ]
+    cells = [[(row[one] or "").strip() for one in MAPPING_COLUMNS] for _, row in lines]
+    return [(f"{path}:{n}", *pair) for (n, _), pair in zip(lines, cells, strict=True)]

@@ -40,39 +40,34 @@ def decode_all(
     source: base.Source,
     *,
     workers: int,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> UInt8[np.ndarray, "n h w 3"]:
     """Decodes all images, in order, with `workers` threads.
 
     progress(done, total) is called in the caller's thread. Raises one ValueError that
     counts all unreadable images and names the first.
     """
-    if workers < 1:
-        raise ValueError(f"data.pipeline: workers must be at least 1, got {workers}")
-    tell = progress or (lambda done, total: None)
+    base.check_whole("data.loader: workers", workers, 1)
     n = len(source)
     if sources.in_memory(source):
-        tell(n, n)
+        progress(n, n)
         return source.images
-    images = np.empty((n, source.size, source.size, 3), np.uint8)
-    damaged, order = [], source.store.order()
+    images, damaged = np.empty((n, source.size, source.size, 3), np.uint8), []
+    order, starts = source.store.order(), range(0, n, _CHUNK)
     with futures.ThreadPoolExecutor(workers) as pool:
         fill = functools.partial(_fill, source, images, order)
         try:
-            for start, found in zip(
-                range(0, n, _CHUNK), pool.map(fill, range(0, n, _CHUNK)), strict=True
-            ):
+            for start, found in zip(starts, pool.map(fill, starts), strict=True):
                 damaged += found
-                tell(min(start + _CHUNK, n), n)
+                progress(min(start + _CHUNK, n), n)
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)  # Else it decodes them all.
             raise
     if damaged:
         raise ValueError(
-            f"data.pipeline: every image must decode, {len(damaged)} of {n} of"
-            f" {source.name} do not, first {damaged[0]}; replace or remove them,"
-            " or leave them out by `prepare check --list=damaged.json` and then"
-            " skip=damaged.json"
+            f"data.loader: every image must decode, {len(damaged)} of {n} of {source.name}"
+            f" do not, first {damaged[0]}; replace or remove them, or leave them out by"
+            " `prepare check --list=damaged.json` and then skip=damaged.json"
         )
     return images
 
@@ -107,7 +102,10 @@ def prefetch(
     options = grain.ReadOptions(threads, prefetch_buffer_size=2 * threads)
     data = grain.MapDataset.range(first, stop).map(read).to_iter_dataset(options)
     if workers:
-        _parse_no_flags()
+        from absl import flags  # The workers read them, outside of absl's app.run.
+
+        if not flags.FLAGS.is_parsed():
+            flags.FLAGS.mark_as_parsed()
         many = grain.MultiprocessingOptions(workers, per_worker_buffer_size=2 * threads)
         data = data.mp_prefetch(many, worker_init_fn=_settle)
     iterator = iter(data)
@@ -151,14 +149,6 @@ def _spared() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _parse_no_flags() -> None:
-    """Lets worker processes read absl's flags outside of absl's app.run."""
-    from absl import flags
-
-    if not flags.FLAGS.is_parsed():
-        flags.FLAGS.mark_as_parsed()
-
-
 def load_into_memory(
     resident: Mapping[str, base.Source],
     tested: Mapping[str, base.Source],
@@ -190,16 +180,11 @@ def load_into_memory(
         with console.progress_bar(f"reading {source.name}", len(source)) as progress:
             images[name] = decode_all(source, workers=threads, progress=progress)
     for name, source in {**resident, **tested}.items():
-        _announce(name, source, name in images, say)
+        note = f" ({source.note})" if source.note else ""
+        note += "" if name in images else "; read from its files at each evaluation"
+        what = f"{len(source)} images of {source.name}, {source.preprocessing}"
+        say(f"{name}: {what}{note}")
     return images
-
-
-def _announce(name: str, source: base.Source, resident: bool, say: Callable) -> None:
-    say(
-        f"{name}: {len(source)} images of {source.name}, {source.preprocessing}"
-        + (f" ({source.note})" if source.note else "")
-        + ("" if resident else "; read from its files at each evaluation")
-    )
 
 
 # Images that one thread decodes one after the other.
@@ -223,6 +208,9 @@ class ReaderOptions(NamedTuple):
         return prefetch(read, first, stop, self.threads, self.workers)
 
 
+Rows = slice | Int[np.ndarray, "b"]
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class EncodedImages:
     """Images of a set that stay in its files."""
@@ -237,7 +225,7 @@ class EncodedImages:
     def shape(self) -> tuple[int, int, int, int]:
         return len(self), self.source.size, self.source.size, 3
 
-    def __getitem__(self, rows: slice | Int[np.ndarray, "b"]) -> "EncodedImages":
+    def __getitem__(self, rows: Rows) -> "EncodedImages":
         return EncodedImages(self.source, self.index[rows])
 
 
@@ -255,27 +243,22 @@ class LazyImages:
     def shape(self) -> tuple[int, int, int, int]:
         return self.images.shape
 
-    def __getitem__(
-        self, rows: slice | Int[np.ndarray, "b"]
-    ) -> UInt8[np.ndarray, "b h w 3"]:
+    def __getitem__(self, rows: Rows) -> UInt8[np.ndarray, "b h w 3"]:
         some = self.images[rows]
         return next(batches([some], len(some), self.reading))
 
 
-class _Pieces(NamedTuple):
-    """Reads the pieces of a set, by their number."""
+Images = UInt8[np.ndarray, "n h w c"] | EncodedImages  # In memory, or in their files.
 
-    images: EncodedImages
 
-    def __call__(self, number: int) -> Piece:
-        index = self.images.index[number * PIECE_SIZE : (number + 1) * PIECE_SIZE]
-        return {"image": np.stack([self.images.source.image(i) for i in index])}
+def _piece(images: EncodedImages, number: int) -> Piece:
+    """Reads a piece of a set."""
+    index = images.index[number * PIECE_SIZE : (number + 1) * PIECE_SIZE]
+    return {"image": np.stack([images.source.image(i) for i in index])}
 
 
 def batches(
-    several: Iterable[UInt8[np.ndarray, "n h w c"] | EncodedImages],
-    batch: int,
-    reading: ReaderOptions,
+    several: Iterable[Images], batch: int, reading: ReaderOptions
 ) -> Iterator[UInt8[np.ndarray, "b h w c"]]:
     """Cuts sets, one after the other, into batches of one size; the last one is padded.
 
@@ -284,11 +267,9 @@ def batches(
     held, missing = [], batch
     for images in several:
         for chunk in _chunks(images, reading):
-            start = 0
-            while start < len(chunk):
-                held.append(chunk[start : start + missing])
-                start += len(held[-1])
-                missing -= len(held[-1])
+            while len(chunk):
+                held.append(chunk[:missing])
+                missing, chunk = missing - len(held[-1]), chunk[missing:]
                 if not missing:
                     yield _joined(held)
                     held, missing = [], batch
@@ -298,9 +279,7 @@ def batches(
 
 
 def local_batches(
-    several: Sequence[UInt8[np.ndarray, "n h w c"] | EncodedImages],
-    batch: int,
-    reading: ReaderOptions,
+    several: Sequence[Images], batch: int, reading: ReaderOptions
 ) -> Iterator[UInt8[np.ndarray, "b h w c"]]:
     """As `batches`, of each the rows that this process reads; the others' it never sees."""
     if reading.parts == 1:
@@ -311,10 +290,9 @@ def local_batches(
         of_batch = (first + np.arange(len(images))) % batch
         own.append(images[np.flatnonzero(of_batch // share == reading.part)])
         first += len(images)
-    coming, shape = batches(own, share, reading), several[0].shape[1:]
-    for _ in range(-(-first // batch)):
-        found = next(coming, None)
-        yield np.zeros((share, *shape), np.uint8) if found is None else found
+    nothing = np.zeros((share, *several[0].shape[1:]), np.uint8)
+    coming = itertools.chain(batches(own, share, reading), itertools.repeat(nothing))
+    yield from itertools.islice(coming, -(-first // batch))
 
 
 def _chunks(images, reading) -> Iterator[np.ndarray]:
@@ -322,9 +300,10 @@ def _chunks(images, reading) -> Iterator[np.ndarray]:
         yield images
         return
     stop = -(-len(images) // PIECE_SIZE)
+    read = functools.partial(_piece, images)
     threads = reading.threads * max(1, reading.workers)
     # By threads alone: processes would be started anew for every set.
-    with contextlib.closing(prefetch(_Pieces(images), 0, stop, threads)) as coming:
+    with contextlib.closing(prefetch(read, 0, stop, threads)) as coming:
         for piece in coming:
             yield piece["image"]
 

@@ -40,16 +40,15 @@ def write_columns(
 
     columns: by name, a name for each image.
     """
-    table = {IMAGE_COLUMN: range(len(whole))}
-    table["class"] = [whole.classes[k] for k in whole.columns["label"]]
+    classes = [whole.classes[k] for k in whole.columns["label"]]
+    table = {IMAGE_COLUMN: range(len(whole)), "class": classes}
     if isinstance(whole, sources.EncodedSource):
         table["file"] = whole.files
     table |= columns
     values = {name: number_values(column)[0] for name, column in columns.items()}
     beside = {"fingerprint": whole.fingerprint, "images": len(whole), "values": values}
-    beside |= about
     os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-    files.write(f"{path}.json", json.dumps(beside, indent=1) + "\n")
+    files.write(f"{path}.json", json.dumps(beside | about, indent=1) + "\n")
     text = io.StringIO()
     lines = csv.writer(text)
     lines.writerow(table)
@@ -65,12 +64,9 @@ def add_columns(
     Values are numbered alike in every part; where a cell is empty it is "(none)". Raises
     ValueError for a file of other images, or that does not fit.
     """
-    where = f"data.{source.name}"
-    path = os.path.expanduser(path)
+    where, path = f"data.{source.name}", os.path.expanduser(path)
     table, out = _table(where, path, whole)
-    places = np.arange(len(whole))
-    if source is not whole:
-        places = positions_in(source, split, whole, "columns")
+    places = positions_in(source, split, whole, "columns")
     found, values = {}, {}
     for name, column in table.items():
         if name in source.columns or name in source.arrays or is_reserved(name):
@@ -96,7 +92,7 @@ def add_columns(
 def _table(where, path, whole) -> tuple[dict[str, list[str]], list[str]]:
     """Names by column for every image, in order, and which columns are no attributes."""
     header, lines = read_csv(path)
-    fingerprint = str(_sidecar(where, path)["fingerprint"])
+    fingerprint, n = str(_sidecar(where, path)["fingerprint"]), len(whole)
     if fingerprint != whole.fingerprint:
         raise ValueError(
             f"{where}: columns must be of these images, got {path!r} of a split with"
@@ -105,31 +101,26 @@ def _table(where, path, whole) -> tuple[dict[str, list[str]], list[str]]:
         )
     if IMAGE_COLUMN not in header:
         raise ValueError(f"{path}: the header must have {IMAGE_COLUMN}, got {header}")
-    order = {}
-    for number, (line, row) in enumerate(lines):
+    rows = {}
+    for line, row in lines:
         image = row[IMAGE_COLUMN]
-        if not image.isdecimal() or int(image) >= len(whole) or int(image) in order:
+        if not image.isdecimal() or int(image) >= n or int(image) in rows:
             raise ValueError(
                 f"{path}:{line}: {IMAGE_COLUMN} must be each number from 0 to"
-                f" {len(whole) - 1:,} once, got {image!r}"
+                f" {n - 1:,} once, got {image!r}"
             )
-        order[int(image)] = number
-    if len(order) < len(whole):
-        lost = next(i for i in range(len(whole)) if i not in order)
-        raise ValueError(
-            f"{path}: must have a line for each of {len(whole):,} images, image {lost}"
-            " has none"
-        )
-    found, out = {}, []
-    for name in header:
-        if name not in (IMAGE_COLUMN, *READER_COLUMNS):
-            column = [lines[order[i]][1][name] for i in range(len(whole))]
-            why = why_unfit(column)
-            found |= {} if why else {name: column}
-            out += [f"{name} ({why})"] if why else []
+        rows[int(image)] = row
+    lost = next((i for i in range(n) if i not in rows), None)
+    if lost is not None:
+        must = f"must have a line for each of {n:,} images"
+        raise ValueError(f"{path}: {must}, image {lost} has none")
+    columns = [one for one in header if one not in (IMAGE_COLUMN, *READER_COLUMNS)]
+    table = {name: [rows[i][name] for i in range(n)] for name in columns}
+    why = {name: why_unfit(column) for name, column in table.items()}
+    found = {name: column for name, column in table.items() if not why[name]}
     if not found:
         raise ValueError(f"{path}: must have a column of names, got {header}")
-    return found, out
+    return found, [f"{name} ({reason})" for name, reason in why.items() if reason]
 
 
 def read_values(path: str) -> dict[str, tuple[str, ...]]:
@@ -234,14 +225,14 @@ def combine(
 ) -> list[str]:
     """Cells of several columns as one name each, "black smile"; empty where one is."""
     rows = list(zip(*(table[name] for name in asked), strict=True))
-    if len({" ".join(row) for row in rows if all(row)}) < len(
-        {r for r in rows if all(r)}
-    ):
+    names = {row: " ".join(row) if all(row) else "" for row in rows}
+    whole = [name for name in names.values() if name]
+    if len(whole) > len({*whole}):
         raise ValueError(
             f"{where}: values of {'+'.join(asked)} must differ when written one after the"
             " other; rename some"
         )
-    return [" ".join(row) if all(row) else "" for row in rows]
+    return [names[row] for row in rows]
 
 
 _BOOLEANS = {"False": 0, "True": 1, "false": 0, "true": 1}
@@ -258,10 +249,7 @@ def keep(source: base.Source, split: str, path: str, whole: base.Source) -> base
     """
     where = f"data.{source.name}"
     chosen = _mask(where, path, len(whole))
-    here = np.arange(len(whole))
-    if source is not whole:
-        here = positions_in(source, split, whole, "keep")
-    (kept,) = np.nonzero(chosen[here])
+    kept = np.flatnonzero(chosen[positions_in(source, split, whole, "keep")])
     if not len(kept):
         raise ValueError(
             f"{where}: keep must leave an image, {path!r} names none of the"
@@ -278,20 +266,19 @@ def drop(source: base.Source, names: Sequence[str]) -> base.Source:
     Gone are all images of these classes, by "label" and by "texture"; among several
     right classes ("accepted_0", ...) they are blank. ValueError for unknown names.
     """
-    where = f"data.{source.name}"
+    where, k = f"data.{source.name}", len(source.classes)
     for name in names:
         base.check_known(f"{where}: drop must name classes", name, source.classes)
-    classes = tuple(name for name in source.classes if name not in names)
+    stays = ~np.isin(source.classes, names)
+    classes = tuple(np.compress(stays, source.classes).tolist())
     if len(classes) < 2:
-        raise ValueError(
-            f"{where}: drop must leave two classes or more, got {len(names)} of"
-            f" {len(source.classes)} to leave out"
+        must = (
+            f"drop must leave two classes or more, got {len(names)} of {k} to leave out"
         )
-    number = {name: i for i, name in enumerate(classes)}
-    anew = np.array([number.get(name, -1) for name in source.classes] + [-1], np.int32)
-    gone = [source.classes.index(name) for name in names]
+        raise ValueError(f"{where}: {must}")
+    anew = np.append(np.where(stays, np.cumsum(stays) - 1, -1), -1).astype(np.int32)
     shown = [source.columns[c] for c in ("label", "texture") if c in source.columns]
-    (kept,) = np.nonzero(~np.isin(shown, gone).any(0))
+    kept = np.flatnonzero((anew[np.stack(shown)] >= 0).all(0))
     said = ", ".join(sorted(names))
     left = sources.take(source, kept, digest=f"drops {said}", note=f"without {said}")
     columns = {
@@ -312,19 +299,16 @@ def portion(source: base.Source, text: str) -> base.Source:
     if not text.startswith("["):
         raise ValueError(f'{where}: must read "[:80%]" or "[80%:]", got {text!r}')
     part = listing.parse_split(where, f"images{text}")
-    of = [
-        source.columns[name]
-        for name in ("label", "attribute")
-        if name in source.columns
-    ]
+    names = [name for name in ("label", "attribute") if name in source.columns]
+    of = np.stack([source.columns[name] for name in names])
     drawn = np.random.default_rng(0).permutation(len(source))
-    groups = np.unique(np.stack(of)[:, drawn], axis=1, return_inverse=True)[1].ravel()
-    index = []
+    groups = np.unique(of[:, drawn], axis=1, return_inverse=True)[1].ravel()
+    index = [np.zeros(0, np.int64)]
     for group in range(groups.max(initial=-1) + 1):
         members = drawn[groups == group]
         start, stop = (listing.cut_index(len(members), at) for at in part[1:])
         index.append(members[start:stop])
-    index = np.sort(np.concatenate([*index, np.zeros(0, np.int64)])).astype(np.int64)
+    index = np.sort(np.concatenate(index))
     if not len(index):
         raise ValueError(f"{where}: must leave an image, {text!r} leaves none")
     note = f"{len(index):,} of {len(source):,} images, the portion {text}"
@@ -335,44 +319,41 @@ def _mask(where: str, path: str, n: int) -> Bool[np.ndarray, "n"]:
     """Reads which of n images stay."""
     path = os.path.expanduser(path)
     what = f"{where}: keep must be .npy or text with a mask or whole numbers: "
-    kinds = OSError, ValueError, EOFError
-    with base.explained(what, *kinds, reason=base.one_line):
+    with base.explained(what):
         if path.endswith(".npy"):
             told = np.load(path, allow_pickle=False)
         else:
             with open(path, encoding="utf-8") as file:
                 words = [_BOOLEANS.get(word, word) for word in file.read().split()]
             told = np.array(words, np.int64)
-    whole = told.dtype == bool or np.issubdtype(told.dtype, np.integer)
-    if told.ndim == 1 and whole and len(told) == n and np.isin(told, (0, 1)).all():
+    flat = told.ndim == 1 and told.dtype.kind in "biu"
+    if flat and len(told) == n and np.isin(told, (0, 1)).all():
         return told.astype(bool)
-    numbers = told.ndim == 1 and whole and told.dtype != bool and len(told)
+    numbers = flat and told.dtype != bool and len(told)
     if not numbers or not 0 <= told.min() <= told.max() < n:
         raise ValueError(
             f"{where}: keep must be a mask of the {n:,} images or numbers from 0 to"
             f" {n - 1:,}, got {told.dtype} {told.shape} in {path!r}"
         )
-    if len(np.unique(told)) < len(told):
-        raise ValueError(
-            f"{where}: keep must name an image once, {path!r} repeats some"
-        )
-    mask = np.zeros(n, bool)
-    mask[told] = True
-    return mask
+    times = np.bincount(told.astype(np.int64), minlength=n)
+    if times.max() > 1:
+        what = f"keep must name an image once, {path!r} repeats some"
+        raise ValueError(f"{where}: {what}")
+    return times > 0
 
 
 def positions_in(
     source: base.Source, split: str, whole: base.Source, option: str
 ) -> Int[np.ndarray, "n"]:
     """Where the images of a part are in the whole; `option` needs to know."""
+    if source is whole:
+        return np.arange(len(whole))
     if isinstance(source, sources.EncodedSource):
         place = {key: i for i, key in enumerate(_keys(whole))}
         return np.array([place[key] for key in _keys(source)])
-    names = tuple(f"{i:08d}" for i in range(len(whole)))
-    images = listing.Files(names, np.zeros(len(whole)), whole.columns["label"])
-    where = f"data.{source.name}"
-    part = listing.parse_split(where, split)
-    index = listing.split_indices(where, images, whole.classes, part)
+    where, names = f"data.{source.name}", listing.number_names(len(whole))
+    part, labels = listing.parse_split(where, split), whole.columns["label"]
+    index = listing.split_indices(where, names, labels, whole.classes, part)
     if not np.array_equal(whole.images[index], source.images):
         raise ValueError(
             f"{where}: {option} must come with a whole split here, got {split!r}; name"
@@ -386,11 +367,9 @@ _MADE_BY = "jbias.prepare check"
 
 def damaged_entry(source: base.Source, wrong: Mapping[int, str]) -> dict[str, Any]:
     """What a list says of a whole split; `wrong` has reasons by number of the image."""
-    return {
-        "fingerprint": source.fingerprint,
-        "images": len(source),
-        "damaged": {source.store.key(i): why for i, why in sorted(wrong.items())},
-    }
+    damaged = {source.store.key(i): why for i, why in sorted(wrong.items())}
+    entry = {"fingerprint": source.fingerprint, "images": len(source)}
+    return {**entry, "damaged": damaged}
 
 
 def write_damaged(path: str, splits: Mapping[str, Mapping[str, Any]]) -> None:
@@ -406,12 +385,11 @@ def skip(source: base.Source, split: str, path: str, whole: base.Source) -> base
     left out and by which list, and the fingerprint changes with them. Raises ValueError
     for a list of other files.
     """
-    where = f"data.{source.name}"
-    listed = _damaged_keys(where, split, path, whole)
-    keys = _keys(source) if listed else ()
-    if listed.isdisjoint(keys):
+    listed = _damaged_keys(f"data.{source.name}", split, path, whole)
+    keys = _keys(source)
+    kept = np.flatnonzero([key not in listed for key in keys])
+    if len(kept) == len(keys):
         return source
-    (kept,) = np.nonzero([key not in listed for key in keys])
     digest = hashlib.sha256("\n".join(sorted(listed)).encode()).hexdigest()
     note = (
         f"{len(keys) - len(kept):,} damaged images of {len(keys):,} left out, by the"
@@ -421,37 +399,12 @@ def skip(source: base.Source, split: str, path: str, whole: base.Source) -> base
 
 
 def _keys(source: base.Source) -> list[str]:
-    if not isinstance(source, sources.EncodedSource):
-        return []
-    return [source.store.key(i) for i in range(len(source))]
+    encoded = isinstance(source, sources.EncodedSource)
+    return [source.store.key(i) for i in range(len(source))] if encoded else []
 
 
-def _damaged_keys(where, split, path, whole) -> frozenset[str]:
+def _damaged_keys(where, split, path, whole) -> set[str]:
     """Keys of the damaged images of one split, if the list is of these files."""
-    splits = _read_damaged(path)
-    if split not in splits:
-        raise ValueError(
-            f"{where}: skip must be a list that has split {split!r}, got {path!r} with"
-            f" {', '.join(splits) or 'none'}; check it: python -m jbias.prepare check"
-        )
-    held = splits[split]
-    strange = sorted({*held["damaged"]} - {*_keys(whole)})
-    if strange:
-        raise ValueError(
-            f"{where}: skip must be a list of this set's images, {len(strange):,} of"
-            f" {len(held['damaged']):,} in {path!r} do not exist, first {strange[0]!r};"
-            " check them again: python -m jbias.prepare check"
-        )
-    if held["fingerprint"] != whole.fingerprint:
-        raise ValueError(
-            f"{where}: skip must be a list of the files as they are, got {path!r} with"
-            f" fingerprint {held['fingerprint'][:12]} for {whole.fingerprint[:12]};"
-            " check them again: python -m jbias.prepare check"
-        )
-    return frozenset(held["damaged"])
-
-
-def _read_damaged(path: str) -> dict[str, dict]:
     with base.explained(
         f"{path}: skip must be a list that `python -m jbias.prepare check --list` wrote,"
         " got ",
@@ -462,7 +415,26 @@ def _read_damaged(path: str) -> dict[str, dict]:
             held = json.load(file)
         if held["made_by"] != _MADE_BY:
             raise ValueError(f"made by {held['made_by']!r}")
-        return {
-            split: {"fingerprint": one["fingerprint"], "damaged": dict(one["damaged"])}
-            for split, one in held["splits"].items()
+        splits = {
+            name: (one["fingerprint"], {*dict(one["damaged"])})
+            for name, one in held["splits"].items()
         }
+    must, remedy = f"{where}: skip must be a list", "python -m jbias.prepare check"
+    if split not in splits:
+        raise ValueError(
+            f"{must} that has split {split!r}, got {path!r} with"
+            f" {', '.join(splits) or 'none'}; check it: {remedy}"
+        )
+    fingerprint, damaged = splits[split]
+    strange = sorted(damaged - {*_keys(whole)})
+    if strange:
+        raise ValueError(
+            f"{must} of this set's images, {len(strange):,} of {len(damaged):,} in {path!r}"
+            f" do not exist, first {strange[0]!r}; check them again: {remedy}"
+        )
+    if fingerprint != whole.fingerprint:
+        raise ValueError(
+            f"{must} of the files as they are, got {path!r} with fingerprint"
+            f" {fingerprint[:12]} for {whole.fingerprint[:12]}; check them again: {remedy}"
+        )
+    return damaged

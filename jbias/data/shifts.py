@@ -33,7 +33,7 @@ order       the attribute's values, "red+yellow+green+blue"; as the set numbers 
 import dataclasses
 import functools
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -106,32 +106,27 @@ def tables(
     Raises ValueError, one line, for arguments outside their range.
     """
     groups = np.asarray(groups)
+    sizes = [int((groups == group).sum()) for group in (0, 1)]
     if kind not in KINDS:
-        raise ValueError(
-            f"shifts: kind must be one of {', '.join(KINDS)}, got {kind!r}"
-        )
+        known = ", ".join(KINDS)
+        raise ValueError(f"shifts: kind must be one of {known}, got {kind!r}")
     if not 0 <= share <= 1:
         raise ValueError(f"shifts: share must be in [0, 1], got {share}")
     if values < 2:
-        raise ValueError(
-            f"shifts: an attribute must have 2 values or more, got {values}"
-        )
-    sizes = [int((groups == group).sum()) for group in (0, 1)]
+        what = f"an attribute must have 2 values or more, got {values}"
+        raise ValueError(f"shifts: {what}")
     if not set(groups.tolist()) <= {-1, 0, 1} or sizes[0] != sizes[1] or not sizes[0]:
         raise ValueError(
             "shifts: groups must be two of equally many classes, so that all values keep"
             f" their share in a conditional shift, got {sizes[0]} and {sizes[1]}"
         )
-    first = _window(0.0, values)
+    first, even = _window(0.0, values), np.full(values, 1 / values)
     second = _window(_MOVED[kind] * values, values)
-    even = np.full(values, 1 / values)
     inside = np.stack([first, second, even])[groups]  # -1 is the last.
     if kind == "marginal":
         inside = np.tile(first, (len(groups), 1))
-    outside = 2 / values - inside
-    return share * inside + (1 - share) * outside, share * outside + (
-        1 - share
-    ) * inside
+    outside, rest = 2 / values - inside, 1 - share
+    return share * inside + rest * outside, share * outside + rest * inside
 
 
 def _window(start: float, values: int) -> Float[np.ndarray, "m"]:
@@ -220,27 +215,24 @@ def make_shift(
     with how many of which class and value, and the largest size that there is.
     """
     train, test, y, attribute = map(np.asarray, (train, test, y, attribute))
-    _check(y, attribute, train, test, sizes)
-    if not isinstance(seed, int | np.integer) or seed < 0:
-        raise ValueError(f"make_shift: seed must be 0 or more, got {seed!r}")
+    for problem in _problems(y, attribute, train, test, sizes, seed):
+        raise ValueError(f"make_shift: {problem}")
     there = contingency_table(y, attribute, *train.shape)
     by = {"train": train, "test": test}
     asked = {
         part: cell_counts(by[of], sizes.get(part, 0)) for part, of in PARTS.items()
     }
-    if (sum(asked.values()) > there).any():
-        raise Infeasible(_missing(there, sum(asked.values()), train, test, sizes))
-    chosen = {part: [] for part in PARTS}
-    for k, a in np.argwhere(sum(asked.values())).tolist():
+    wanted = sum(asked.values())
+    if (wanted > there).any():
+        raise Infeasible(_missing(there, wanted, train, test, sizes))
+    chosen = {part: [np.zeros(0, int)] for part in PARTS}
+    for k, a in np.argwhere(wanted).tolist():
         members = np.flatnonzero((y == k) & (attribute == a))
         members = np.random.default_rng([seed, k, a]).permutation(members)
         ends = np.cumsum([asked[part][k, a] for part in PARTS])
         for part, some in zip(PARTS, np.split(members, ends)):
             chosen[part].append(some)
-    parts = {
-        part: np.sort(np.concatenate([*some, np.zeros(0, int)]))
-        for part, some in chosen.items()
-    }
+    parts = {part: np.sort(np.concatenate(some)) for part, some in chosen.items()}
     realised = {
         part: contingency_table(y[index], attribute[index], *train.shape)
         for part, index in parts.items()
@@ -248,39 +240,31 @@ def make_shift(
     return Shift(**parts, realised=realised)
 
 
-def _check(y, attribute, train, test, sizes) -> None:
+def _problems(y, attribute, train, test, sizes, seed) -> Iterator[str]:
+    """What does not fit of the arguments of `make_shift`."""
     if train.shape != test.shape or train.ndim != 2:
-        raise ValueError(
-            "make_shift: both tables must be (classes, values), got"
-            f" {train.shape} and {test.shape}"
-        )
+        shapes = f"{train.shape} and {test.shape}"
+        yield f"both tables must be (classes, values), got {shapes}"
     for name, table in (("train", train), ("test", test)):
         if (table < -1e-9).any() or not np.allclose(table.sum(1), 1):
-            raise ValueError(
-                f"make_shift: rows of the {name} table must be probabilities that sum to"
-                f" 1, got sums {np.round(table.sum(1), 4).tolist()}"
-            )
-    for name, column, most in (
-        ("y", y, train.shape[0]),
-        ("attribute", attribute, train.shape[1]),
-    ):
+            sums = np.round(table.sum(1), 4).tolist()
+            must = f"rows of the {name} table must be probabilities that sum to 1"
+            yield f"{must}, got sums {sums}"
+    columns = ("y", y, train.shape[0]), ("attribute", attribute, train.shape[1])
+    for name, column, most in columns:
         if column.shape != y.shape or not np.issubdtype(column.dtype, np.integer):
-            raise ValueError(
-                f"make_shift: {name} must be whole numbers, one an image, got"
-                f" {column.dtype} {column.shape}"
-            )
+            got = f"{column.dtype} {column.shape}"
+            yield f"{name} must be whole numbers, one an image, got {got}"
         if len(column) and not 0 <= column.min() <= column.max() < most:
-            raise ValueError(
-                f"make_shift: {name} must be from 0 to {most - 1}, as the tables have it,"
-                f" got {column.min()} to {column.max()}"
-            )
+            got = f"{column.min()} to {column.max()}"
+            yield f"{name} must be from 0 to {most - 1}, as the tables have it, got {got}"
     for part, size in sizes.items():
         whole = isinstance(size, int | np.integer) and size >= 0
         if part not in PARTS or not whole:
-            raise ValueError(
-                f"make_shift: sizes must be whole numbers of {', '.join(PARTS)}, got"
-                f" {part}={size}"
-            )
+            known = ", ".join(PARTS)
+            yield f"sizes must be whole numbers of {known}, got {part}={size}"
+    if not isinstance(seed, int | np.integer) or seed < 0:
+        yield f"seed must be 0 or more, got {seed!r}"
 
 
 def _missing(there, wanted, train, test, sizes) -> str:
@@ -291,16 +275,13 @@ def _missing(there, wanted, train, test, sizes) -> str:
         return {part: one * size // total for part, one in sizes.items()}
 
     most = scaled(largest_feasible_size(there, [(train, test)], scaled))
-    lacking = np.argwhere(wanted > there)
-    some = ", ".join(
-        f"{wanted[k, a] - there[k, a]} of class {k} with value {a}"
-        for k, a in lacking[:6].tolist()
-    )
-    more = f" and {len(lacking) - 6} more" if len(lacking) > 6 else ""
+    lacking = np.argwhere(wanted > there).tolist()
+    few = [f"{(wanted - there)[k, a]} of class {k} with value {a}" for k, a in lacking]
+    more = f" and {len(few) - 6} more" if len(few) > 6 else ""
     return (
-        f"make_shift: {total} images must be there in these shares, missing are {some}"
-        f"{more}; the largest feasible size is {sum(most.values())}, as"
-        f" {', '.join(f'{part} {n}' for part, n in most.items())}"
+        f"make_shift: {total} images must be there in these shares, missing are"
+        f" {', '.join(few[:6])}{more}; the largest feasible size is {sum(most.values())},"
+        f" as {', '.join(f'{part} {n}' for part, n in most.items())}"
     )
 
 
@@ -330,34 +311,33 @@ def apply(source: base.Source, options: Mapping[str, Any]) -> base.Source:
             index = _levelled(where, source, column, names, groups, o)
     except Infeasible as error:
         raise Infeasible(f"{where}: {error}") from error
-    keys = ("level", "part", "attribute", "seed")
+    keys = "level", "part", "attribute", "seed"
     settings = ", ".join(f"{key} {o[key]}" for key in keys)
     digest = hashlib.sha256(index.tobytes()).hexdigest()
-    part = sources.take(source, index, digest=f"shift {settings} {digest}")
-    columns = {**part.columns, "attribute": column[index].astype(np.int32)}
-    counted = contingency_table(
-        columns["label"], columns["attribute"], len(source.classes), len(names)
+    classes, shown = source.classes, column[index].astype(np.int32)
+    table = contingency_table(
+        source.columns["label"][index], shown, len(classes), len(names)
     )
-    note = f"shift {o['level']}, {o['part']}: {describe_counts(counted, source.classes, names)}"
-    return dataclasses.replace(
-        part,
-        columns=columns,
-        values={**part.values, "attribute": names},
-        note="; ".join(filter(None, (part.note, note))),
-    )
+    counts = describe_counts(table, classes, names)
+    note = f"shift {o['level']}, {o['part']}: {counts}"
+    part = sources.take(source, index, digest=f"shift {settings} {digest}", note=note)
+    columns = {**part.columns, "attribute": shown}
+    values = {**part.values, "attribute": names}
+    return dataclasses.replace(part, columns=columns, values=values)
 
 
 def describe_counts(
     counted: Int[np.ndarray, "k m"], classes: Sequence[str], values: Sequence[str]
 ) -> str:
     """Says how many images there are of each value, class by class, or of like classes."""
-    rows: dict[tuple, list[str]] = {}
+    rows: dict[str, list[str]] = {}
     for name, row in zip(classes, counted.tolist(), strict=True):
-        rows.setdefault(tuple(row), []).append(name)
-    return f"{'/'.join(values)} " + ", ".join(
-        f"{' '.join(map(str, row))} of {'each of ' * (len(some) > 1)}{'+'.join(some)}"
+        rows.setdefault(" ".join(map(str, row)), []).append(name)
+    alike = [
+        f"{row} of {'each of ' * (len(some) > 1)}{'+'.join(some)}"
         for row, some in rows.items()
-    )
+    ]
+    return f"{'/'.join(values)} {', '.join(alike)}"
 
 
 def _checked(where: str, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -369,21 +349,17 @@ def _checked(where: str, options: Mapping[str, Any]) -> dict[str, Any]:
     for key in options:
         base.check_known(f"{where} must have known options", key, OPTIONS)
     o = {**OPTIONS, **options}
-    if o["level"] not in LEVELS and not o["level"].startswith(_ONLY):
-        raise ValueError(
-            f"{where}.level must be one of {', '.join(LEVELS)} or"
-            f" {_ONLY}<value>, got {o['level']!r}"
-        )
     only = o["level"].startswith(_ONLY)
+    if o["level"] not in LEVELS and not only:
+        known = f"{', '.join(LEVELS)} or {_ONLY}<value>"
+        raise ValueError(f"{where}.level must be one of {known}, got {o['level']!r}")
     if o["part"] not in _PARTS and not (only and o["part"].startswith("ood-")):
-        raise ValueError(
-            f"{where}.part must be one of {', '.join(_PARTS)}, got {o['part']!r}"
-        )
+        known = ", ".join(_PARTS)
+        raise ValueError(f"{where}.part must be one of {known}, got {o['part']!r}")
     if not 0 < o["held"] < 0.5:
         raise ValueError(f"{where}.held must be between 0 and 1/2, got {o['held']}")
     for key in ("images", "seed"):
-        if type(o[key]) is not int or o[key] < 0:
-            raise ValueError(f"{where}.{key} must be 0 or more, got {o[key]!r}")
+        base.check_whole(f"{where}.{key}", o[key], 0)
     return o
 
 
@@ -407,18 +383,17 @@ def _column(where, source, name, order) -> tuple[Int[np.ndarray, "n"], tuple[str
     column, values = _values(where, source, name)
     if set_options.NO_VALUE in values:
         column = np.where(column == values.index(set_options.NO_VALUE), -1, column)
-    present, number = np.unique(column[column >= 0], return_inverse=True)
+    present = np.unique(column[column >= 0])
     names = tuple(values[value] for value in present)  # Others are of other splits.
-    column = column.copy()
-    column[column >= 0] = number
-    if not order:
-        return column, names
-    asked = tuple(order.split("+"))
+    asked = tuple(order.split("+")) if order else names
     if sorted(asked) != sorted(names):
+        known = "+".join(names)
         raise ValueError(
-            f"{where}.order must name each value once, {'+'.join(names)}, got {order!r}"
+            f"{where}.order must name each value once, {known}, got {order!r}"
         )
-    return np.array([*map(asked.index, names), -1])[column], asked
+    number = np.full(len(values) + 1, -1, column.dtype)  # -1 is the last.
+    number[present] = [asked.index(one) for one in names]
+    return number[column], asked
 
 
 def _values(where, source, name) -> tuple[Int[np.ndarray, "n"], tuple[str, ...]]:
@@ -430,10 +405,8 @@ def _values(where, source, name) -> tuple[Int[np.ndarray, "n"], tuple[str, ...]]
         for one in parts:
             named = [v if v != set_options.NO_VALUE else "" for v in source.values[one]]
             table[one] = [named[value] for value in source.columns[one]]
-        names, column = set_options.number_values(
-            set_options.combine(where, table, parts)
-        )
-        return column, names
+        both = set_options.combine(where, table, parts)
+        return set_options.number_values(both)[::-1]
     if name not in known:
         raise ValueError(
             f"{where}.attribute must be a column of the set, got {name!r};"
@@ -446,10 +419,9 @@ def _values(where, source, name) -> tuple[Int[np.ndarray, "n"], tuple[str, ...]]
 def _groups(where: str, classes: Sequence[str], text: str) -> Int[np.ndarray, "k"]:
     if not text:
         return half_groups(len(classes))
-    groups = np.full(len(classes), -1, np.int32)
-    sides = [side.split("+") for side in text.split("/")]
+    groups, sides = np.full(len(classes), -1, np.int32), text.split("/")
     for number, side in enumerate(sides):
-        for name in side:
+        for name in side.split("+"):
             if name not in classes or len(sides) != 2:
                 raise ValueError(
                     f"{where}.groups must be classes of two groups, such as a+b/c+d, got"
@@ -460,11 +432,9 @@ def _groups(where: str, classes: Sequence[str], text: str) -> Int[np.ndarray, "k
 
 
 def _levelled(where, source, column, names, groups, o) -> Int[np.ndarray, "n"]:
-    kind, share = LEVELS[o["level"]]
-    train, test = tables(kind, share, groups, len(names))
-    there = contingency_table(
-        source.columns["label"], column, len(source.classes), len(names)
-    )
+    train, test = tables(*LEVELS[o["level"]], groups, len(names))
+    label, k = source.columns["label"], len(source.classes)
+    there = contingency_table(label, column, k, len(names))
     size = o["images"] or _largest(tuple(map(tuple, there)), tuple(groups), o["held"])
     sizes = _sizes(size, o["held"])
     some = _fewest(there, source.classes, names)
@@ -474,13 +444,10 @@ def _levelled(where, source, column, names, groups, o) -> Int[np.ndarray, "n"]:
             f"{size} are too few, fewest are {some}"
         )
     try:
-        made = make_shift(
-            source.columns["label"], column, train, test, sizes, o["seed"]
-        )
+        made = make_shift(label, column, train, test, sizes, o["seed"])
     except Infeasible as error:
-        most = largest_feasible_size(
-            there, [(train, test)], functools.partial(_sizes, held=o["held"])
-        )
+        parts = functools.partial(_sizes, held=o["held"])
+        most = largest_feasible_size(there, [(train, test)], parts)
         raise Infeasible(
             f"images must be at most {most} at {o['level']}, the largest feasible size, got"
             f" {size}; fewest are {some}"
@@ -490,10 +457,9 @@ def _levelled(where, source, column, names, groups, o) -> Int[np.ndarray, "n"]:
 
 def _fewest(there, classes: Sequence[str], values: Sequence[str]) -> str:
     """Names the classes and values with the fewest images."""
-    few = [np.unravel_index(i, there.shape) for i in np.argsort(there, axis=None)]
-    return ", ".join(
-        f"{there[k, a]} of {classes[k]} with {values[a]}" for k, a in few[:4]
-    )
+    few = zip(*np.unravel_index(np.argsort(there, axis=None)[:4], there.shape))
+    cells = [f"{there[k, a]} of {classes[k]} with {values[a]}" for k, a in few]
+    return ", ".join(cells)
 
 
 @functools.cache
@@ -513,24 +479,23 @@ def _sizes(size: int, held: float) -> dict[str, int]:
 
 def _single(where, source, column, names, o) -> Int[np.ndarray, "n"]:
     """Images of one value to train on, and of the others to test on."""
-    values = [o["level"].removeprefix(_ONLY)]
-    values += [o["part"][4:]] if o["part"].startswith("ood-") else []
+    part, dash, other = o["part"].partition("-")  # Of "ood-green" the value.
+    values = [o["level"].removeprefix(_ONLY)] + [other] * bool(dash)
     for value in values:
         if value not in names or values.count(value) > 1:
             raise ValueError(
                 f"{where}: the values must be different ones of the attribute, got"
                 f" {'/'.join(values)}; {base.did_you_mean(value, names)}"
             )
-    own = np.eye(len(names))[names.index(values[0])]
-    others = (1 - own) / (len(names) - 1)
-    if len(values) > 1:
-        others = np.eye(len(names))[names.index(values[1])]
+    one = np.eye(len(names))
+    own = one[names.index(values[0])]
+    others = one[names.index(other)] if other else (1 - own) / (len(names) - 1)
     if not o["images"]:
         return _all_of(source, column, own, others, o)
     train, test = (np.tile(row, (len(source.classes), 1)) for row in (own, others))
     sizes = _sizes(o["images"], o["held"])
     made = make_shift(source.columns["label"], column, train, test, sizes, o["seed"])
-    return getattr(made, _PARTS[o["part"][:3] if len(values) > 1 else o["part"]])
+    return getattr(made, _PARTS[part])
 
 
 def _all_of(source, column, own, others, o) -> Int[np.ndarray, "n"]:

@@ -25,9 +25,7 @@ class TestSet(NamedTuple):
     """A set to evaluate on, in the space of the network's decisions."""
 
     name: str
-    images: (
-        UInt8[np.ndarray, "n h w c"] | loader.EncodedImages
-    )  # In memory, or in its files.
+    images: loader.Images
     columns: Mapping[str, Int[np.ndarray, "n"]]
     matrix: Float[np.ndarray, "k d"] | None
     aggregate: str
@@ -67,11 +65,9 @@ def open_source(where: str, options: Mapping[str, Any], size: int) -> base.Sourc
     for key in ("data", "split"):
         if key not in options:
             raise ValueError(f"{where}: {key!r} is missing")
-    name, split = options.pop("data"), options.pop("split")
-    jc.check_type(f"{where}.data", name, str)
-    jc.check_type(f"{where}.split", split, str)
-    for key, kind in data.COMMON_OPTIONS.items():
+    for key, kind in {"data": str, "split": str, **data.COMMON_OPTIONS}.items():
         jc.check_type(f"{where}.{key}", options.get(key, ""), kind)
+    name, split = options.pop("data"), options.pop("split")
     if name in data.DATASETS:
         jc.check_annotations(where, data.DATASETS[name].make, options)
     with base.explained(f"{where}: ", ValueError):
@@ -136,17 +132,10 @@ def class_map(
     """
     chosen = {"aggregate": aggregate, "restrict": test.restrict}
     chosen |= {key: options[key] for key in _ANSWERING if key in options}
-    if type(chosen["restrict"]) is not bool:
-        raise ValueError(
-            f"{where}.restrict: must be True or False, got {chosen['restrict']!r}"
-        )
-    try:
-        return labels.match(
-            train.classes, train.space, test.classes, test.space, **chosen
-        )
-    except ValueError as error:
-        kind = base.Mismatch if isinstance(error, base.Mismatch) else ValueError
-        raise kind(f"{where}: {error}") from error
+    jc.check_type(f"{where}.restrict", chosen["restrict"], bool)
+    sides = train.classes, train.space, test.classes, test.space
+    with base.explained(f"{where}: ", ValueError):
+        return labels.match(*sides, **chosen)
 
 
 def class_map_options(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -173,16 +162,14 @@ def test_set(
     that the network has no answer for are left out, or kept with the label -1 where the
     set is to be `whole`, and told about. Those without a class are always left out.
     """
-    columns = {
-        key: np.where(column < 0, -1, classes.relabel[column])
-        if base.holds_classes(key)
-        else column
-        for key, column in test.columns.items()
-    }
-    label, known = np.asarray(test.columns["label"]), columns["label"] >= 0
-    kept = label >= 0 if whole else known
+    columns = dict(test.columns)
+    for key in filter(base.holds_classes, test.columns):
+        column = test.columns[key]
+        columns[key] = np.where(column < 0, -1, classes.relabel[column])
+    known = columns["label"] >= 0
+    kept = test.columns["label"] >= 0 if whole else known
     if not known.all():
-        absent = np.unique(label[~known])
+        absent = np.unique(test.columns["label"][~known])
         some = ", ".join(test.classes[i] for i in absent[:16])
         more = f" and {len(absent) - 16} more" if len(absent) > 16 else ""
         how = "images shown and never right" if whole else "images left out"
@@ -191,22 +178,15 @@ def test_set(
             f"set has none of {some}{more}"
         )
     if not known.any():
-        raise ValueError(
-            f"config.tests.{name}: no class in common with the training set"
-        )
+        what = "no class in common with the training set"
+        raise ValueError(f"config.tests.{name}: {what}")
     columns = {key: column[kept] for key, column in columns.items()}
-    return TestSet(
-        name=name,
-        images=loader.EncodedImages(test, np.flatnonzero(kept))
-        if images is None
-        else images  # Not copied where all stay.
-        if kept.all()
-        else images[kept],
-        columns=columns,
-        matrix=classes.matrix,
-        aggregate=classes.aggregate,
-        measures=test.measures,
-    )
+    if images is None:
+        images = loader.EncodedImages(test, np.flatnonzero(kept))
+    elif not kept.all():  # Else they are not copied.
+        images = images[kept]
+    rule = classes.matrix, classes.aggregate
+    return TestSet(name, images, columns, *rule, test.measures)
 
 
 def join_columns(sources: Sequence[base.Source]) -> dict[str, np.ndarray]:
@@ -214,18 +194,13 @@ def join_columns(sources: Sequence[base.Source]) -> dict[str, np.ndarray]:
 
     With several, "domain" says which of them an image is from.
     """
-    known = [
-        {**source.columns, **source.arrays, **_relabelled(sources[0], source)}
-        for source in sources
-    ]
-    joined = {
-        name: np.concatenate([one[name] for one in known])
-        for name in known[0]
-        if all(name in one for one in known)
-    }
+    known = [{**one.columns, **one.arrays} for one in sources]
+    known = [rows | _relabelled(sources[0], one) for rows, one in zip(known, sources)]
+    shared = [name for name in known[0] if all(name in rows for rows in known)]
+    joined = {name: np.concatenate([rows[name] for rows in known]) for name in shared}
     if len(sources) > 1:
-        counts = [len(source) for source in sources]
-        joined["domain"] = np.repeat(np.arange(len(sources), dtype=np.int32), counts)
+        numbers = np.arange(len(sources), dtype=np.int32)
+        joined["domain"] = np.repeat(numbers, [*map(len, sources)])
     return joined
 
 
@@ -242,16 +217,12 @@ def _relabelled(first: base.Source, more: base.Source) -> dict[str, np.ndarray]:
 
 def contingency_tables(source: base.Source) -> dict[str, list[list[int]]]:
     """Counts of each column whose values have names: a row a class, a column a value."""
-    labels = source.columns["label"]
-    return {
-        name: shifts.contingency_table(
-            labels[labels >= 0],
-            source.columns[name][labels >= 0],
-            len(source.classes),
-            len(names),
-        ).tolist()
-        for name, names in source.values.items()
-    }
+    has_class, found = source.columns["label"] >= 0, {}
+    for name, names in source.values.items():
+        pair = (source.columns[one][has_class] for one in ("label", name))
+        table = shifts.contingency_table(*pair, len(source.classes), len(names))
+        found[name] = table.tolist()
+    return found
 
 
 def describe(source: base.Source) -> dict[str, Any]:

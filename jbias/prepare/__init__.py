@@ -4,6 +4,7 @@
     python -m jbias.prepare check --src=data/photos
     python -m jbias.prepare inputs --out=docs/inputs
     python -m jbias.prepare records --src=DIR --split=train --dst=DIR
+    python -m jbias.prepare tfds --name=imagenette/320px
     python -m jbias.prepare corrupt --data=pacs --root=DIR --split=photo --out=c
     python -m jbias.prepare stylize --data=folder --root=photos --out=photos-stylized
     python -m jbias.prepare colored-mnist --root=DIR --out=colored
@@ -34,6 +35,7 @@ COMMANDS: Mapping[str, str] = types.MappingProxyType(
         "check": "decodes every image of a set and counts them",
         "inputs": "a figure of what each batch transform does to images",
         "records": "images of any form into ArrayRecord shards",
+        "tfds": "a set of TensorFlow Datasets, to be read without TensorFlow",
         "corrupt": "a set under common corruptions, as test sets",
         "stylize": "a set in the style of other images, as a set to train on",
         "colored-mnist": "digits in colours that tell their class, as arrays",

@@ -21,7 +21,7 @@ import numpy as np
 
 from jbias import data
 from jbias.data import sources
-from jbias.data.forms import listing, shards
+from jbias.data.forms import shards
 from jbias.data.sets import folder
 from jbias.prepare import dataset
 
@@ -65,12 +65,8 @@ def run(args: argparse.Namespace) -> str:
     _refuse_others(target, split, paths)
     cuts = np.linspace(0, len(source), count + 1).astype(int)
     made = _make(source, paths, cuts)
-    root, whole = os.path.expanduser(args.src), listing.parse_split("", split)
-    request = folder.Request(
-        "", split, "prepare records", root, whole, source.transform
-    )
-    lengths = folder.find_split(request).files.lengths
-    _index(source, lengths, paths)
+    request = folder.request("folder", split, root=args.src)
+    _index(source, folder.find_split(request).lengths, paths)
     return (
         f"{target}: {len(source)} images of {len(source.classes)} classes in {count}"
         f" shards, {made} of them new; read them with data='folder', root={args.dst!r},"

@@ -84,9 +84,9 @@ class _Styles:
                 "prepare stylize", os.path.expanduser(style), "--style"
             )
             above, name = os.path.split(os.path.abspath(root))
-            files = listing.scan("prepare stylize", above, {name: name}, ignore=("*",))
+            files = listing.scan("prepare stylize", above, (name,), ignore=("*",))
             self._paths = [os.path.join(above, file) for file in files.names]
-            self.digest = listing.digest(files, (name,))
+            self.digest = listing.digest(files)
 
     def chosen(self, index: int, seed: int) -> int:
         """Which style an image gets; of the set itself never its own."""

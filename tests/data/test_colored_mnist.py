@@ -9,7 +9,7 @@ import pytest
 from jbias import data, train
 from jbias.configs import erm
 from jbias.data import splits
-from jbias.data.sets import colored_mnist, mnist
+from jbias.data.sets import colored_mnist
 from jbias.runs import results, selection
 from tests import cases
 
@@ -142,7 +142,7 @@ def environment(pixels, digits, flip, noise):
 @pytest.mark.slow
 def test_the_whole_of_irm_on_the_published_digits(real):
     """As the released script goes: split, shuffled, every other one, coloured."""
-    whole = mnist.SPECS["mnist"].make("train", root=real)
+    whole = data.load("mnist", "train", root=real)
     pixels, digits = whole.images[..., 0], whole.columns["label"]
 
     def rng(purpose):
@@ -309,7 +309,7 @@ def test_columns_reach_the_batch(root):
         ("train", {"n": 10.0}, "n must be a whole number"),
         ("train", {"seed": -1}, "seed must be a whole number >= 0, got -1"),
         ("train", {"seed": 0.5}, "seed must be a whole number >= 0"),
-        ("train", {"size": 0}, "size must be a positive integer, got 0"),
+        ("train", {"size": 0}, "size must be a whole number >= 1, got 0"),
         ("train", {"colour": "red"}, "options of 'colored_mnist' must be known ones"),
         ("train", {"root": "/nowhere"}, "root must be an existing folder"),
     ],

@@ -42,7 +42,7 @@ def test_of_each_class_at_most_so_many_over_all_its_members(root):
     assert len(dogs) == 2
     assert source.fingerprint != load(root).fingerprint
     assert source[0]["image"].shape == (32, 32, 3)
-    with pytest.raises(ValueError, match="each must be 0"):
+    with pytest.raises(ValueError, match="each must be a whole number >= 0"):
         load(root, each=-1)
 
 

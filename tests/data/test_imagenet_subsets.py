@@ -2,20 +2,16 @@
 
 import pytest
 
+from jbias import data
 from jbias.data import tables
-from jbias.data.sets import imagenet
-
-MAKE = {
-    "a": imagenet.VARIANT_SPECS["imagenet_a"].make,
-    "r": imagenet.VARIANT_SPECS["imagenet_r"].make,
-}
 
 
 @pytest.mark.parametrize(("which", "published"), [("a", "7,500"), ("r", "30,000")])
 def test_choices_are_among_the_200_classes(tree, which, published):
     classes = tables.subset(f"imagenet_{which}")
     root = tree({f"imagenet-{which}/{wnid}": 1 for wnid in classes})
-    source = MAKE[which](f"imagenet-{which}", root=str(root), size=8)
+    name = f"imagenet_{which}"
+    source = data.load(name, f"imagenet-{which}", root=str(root), size=8)
     assert source.classes == classes
     assert source.restrict
     assert source.space == "wnid"
@@ -34,4 +30,4 @@ def test_other_folders_are_refused(tree, change, message):
     ids = change(tables.subset("imagenet_a"))
     root = tree({f"imagenet-a/{wnid}": 1 for wnid in ids})
     with pytest.raises(ValueError, match=message):
-        imagenet.VARIANT_SPECS["imagenet_a"].make("imagenet-a", root=str(root), size=8)
+        data.load("imagenet_a", "imagenet-a", root=str(root), size=8)

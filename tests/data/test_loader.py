@@ -5,13 +5,13 @@ import dataclasses
 import numpy as np
 import pytest
 
+from jbias import data
 from jbias.data import loader, sources
-from jbias.data.sets import folder
 from tests import cases
 
 
 def make(tree, n=150):
-    return folder.SPEC.make("s", root=str(tree({"s/a": n, "s/b": 3})), size=8)
+    return data.load("folder", "s", root=str(tree({"s/a": n, "s/b": 3})), size=8)
 
 
 @pytest.mark.parametrize("workers", [1, 4])
@@ -62,7 +62,7 @@ def test_stops_when_told_to(tree):
 
 
 def test_workers_must_be_some(tree):
-    with pytest.raises(ValueError, match="workers must be at least 1, got 0"):
+    with pytest.raises(ValueError, match="workers must be a whole number >= 1, got 0"):
         loader.decode_all(make(tree, 1), workers=0)
 
 

@@ -6,6 +6,7 @@ import json
 import numpy as np
 import pytest
 
+from jbias import data
 from jbias.data import tables
 from jbias.data.sets import imagenet
 from tests import cases
@@ -54,9 +55,7 @@ def test_columns_are_class_ids_in_whatever_order_the_classes_are(table):
 
 
 def test_the_set_knows_both_kinds_of_labels(val, table):
-    source = imagenet.VARIANT_SPECS["imagenet_real"].make(
-        "val", root=str(val), real=table, size=8
-    )
+    source = data.load("imagenet_real", "val", root=str(val), real=table, size=8)
     assert source.measures == ("accuracy", "real_accuracy")
     assert source.name == "imagenet_real/val"
     assert source.note.startswith("1 images without a right class")
@@ -74,9 +73,7 @@ def test_the_set_knows_both_kinds_of_labels(val, table):
 
 
 def test_a_set_holds_accepted_classes_or_none(val, table):
-    source = imagenet.VARIANT_SPECS["imagenet_real"].make(
-        "val", root=str(val), real=table, size=8
-    )
+    source = data.load("imagenet_real", "val", root=str(val), real=table, size=8)
     for wrong in (-2, 1000):
         columns = dict(source.columns, accepted_1=np.full(len(source), wrong, np.int32))
         with pytest.raises(ValueError, match="'accepted_1' must be class ids below 10"):

@@ -9,7 +9,6 @@ import pytest
 from jbias import data
 from jbias.data import loader
 from jbias.data.forms import shards
-from jbias.data.sets import folder
 from tests import forms
 
 COUNTS = {"train/dog": 7, "train/cat": 5, "train/ant": 3}
@@ -34,11 +33,11 @@ def images(tree):
 
 @pytest.mark.parametrize("form", forms.FORMS)
 def test_every_form_gives_what_the_folder_gives(form, images, tmp_path):
-    whole = folder.SPEC.make("train", root=str(images[0]), size=8)
+    whole = data.load("folder", "train", root=str(images[0]), size=8)
     names = tmp_path / "names.txt"
     names.write_text("\n".join(forms.CLASSES))
     root = str(forms.written(form, images[1], tmp_path))
-    found = folder.SPEC.make("train", root=root, size=8, classes=str(names))
+    found = data.load("folder", "train", root=root, size=8, classes=str(names))
     assert found.classes == whole.classes == forms.CLASSES
     np.testing.assert_array_equal(found.columns["label"], whole.columns["label"])
     for i in range(len(whole)):
@@ -65,14 +64,18 @@ def test_parts_are_those_of_the_folder(form, images, tmp_path):
 def test_what_was_unpacked_goes_before_its_archive(images):
     root, rows = images
     forms.as_tar_of_folders(root, rows[:4])
-    assert len(folder.SPEC.make("train", root=str(root), size=8)) == 15
+    assert len(data.load("folder", "train", root=str(root), size=8)) == 15
 
 
 def test_numbers_stand_for_classes_without_names(images, tmp_path):
     root = tmp_path / "other"
     root.mkdir()
     forms.as_parquet(root, images[1], named=False)
-    assert folder.SPEC.make("train", root=str(root), size=8).classes == ("0", "1", "2")
+    assert data.load("folder", "train", root=str(root), size=8).classes == (
+        "0",
+        "1",
+        "2",
+    )
 
 
 def test_an_index_beside_its_shards_is_believed(images, tmp_path, monkeypatch):
@@ -81,19 +84,19 @@ def test_an_index_beside_its_shards_is_believed(images, tmp_path, monkeypatch):
     found = shards._list_records("here", paths)
     np.savez(shards.index_path(paths), classes=np.array(forms.CLASSES), **found)
     monkeypatch.setattr(shards, "_list_records", None)
-    assert len(folder.SPEC.make("train", root=str(root), size=8)) == 15
+    assert len(data.load("folder", "train", root=str(root), size=8)) == 15
     pathlib.Path(paths[0]).write_bytes(pathlib.Path(paths[1]).read_bytes())
     with pytest.raises(ValueError, match="has 15 records of 12"):
-        folder.SPEC.make("train", root=str(root), size=8)
+        data.load("folder", "train", root=str(root), size=8)
 
 
 def test_listings_are_kept_until_a_shard_changes(images, tmp_path, monkeypatch):
     monkeypatch.setenv("JBIAS_CACHE", str(tmp_path / "cache"))
     root = forms.written("tar", images[1], tmp_path)
-    first = folder.SPEC.make("train", root=str(root), size=8)
+    first = data.load("folder", "train", root=str(root), size=8)
     with monkeypatch.context() as patch:
         patch.setattr("jbias.data.forms.shards._list_tar", None)
-        again = folder.SPEC.make("train", root=str(root), size=8)
+        again = data.load("folder", "train", root=str(root), size=8)
         assert again.files == first.files
     forms.as_tar(root, images[1][:9] * 1)
-    assert len(folder.SPEC.make("train", root=str(root), size=8)) == 9
+    assert len(data.load("folder", "train", root=str(root), size=8)) == 9

@@ -138,7 +138,7 @@ def test_values_without_names_are_called_by_their_numbers(part):
             "column of the set, got 'color'; did you mean 'colour'",
         ),
         (dict(attribute="label"), "attribute must be a column of the set"),
-        (dict(images=-1), "images must be 0 or more"),
+        (dict(images=-1), "images must be a whole number >= 0"),
         (dict(held=0.5), "held must be between"),
         (dict(groups="ant/cow"), "groups must be classes of two groups"),
         (dict(groups="ant+bee/cat"), "two of equally many classes"),

@@ -10,8 +10,8 @@ from concurrent import futures
 import numpy as np
 import pytest
 
-from jbias.data import sources
-from jbias.data.sets import folder
+from jbias import data
+from jbias.data.forms import stores
 from tests import cases, forms
 
 THREADS = 8
@@ -33,7 +33,7 @@ def root(request, tree, tmp_path):
 
 @pytest.fixture
 def source(root):
-    return folder.SPEC.make("train", root=root, size=8)
+    return data.load("folder", "train", root=root, size=8)
 
 
 def read(source, order):
@@ -92,7 +92,7 @@ def test_keys_differ_and_do_not_depend_on_the_place(source, root):
     assert len({*keys}) == 40
     assert not any(root in key for key in keys)
     assert len({source.store.where(i) for i in range(40)}) == 40
-    part = folder.SPEC.make("train[:50%]", root=root, size=8)
+    part = data.load("folder", "train[:50%]", root=root, size=8)
     assert {part.store.key(i) for i in range(len(part))} < {*keys}
 
 
@@ -107,7 +107,7 @@ def _failing(*errors):
         return [b"image"]
 
     zero = np.zeros(1, np.int32)
-    return sources.ParquetStore(
+    return stores.ParquetStore(
         ("a.parquet",), ("a",), zero, zero, zero, read=read
     ), asked
 

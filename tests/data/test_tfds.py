@@ -1,87 +1,125 @@
-"""What TensorFlow Datasets writes is read without it, pixel for pixel."""
+"""What TensorFlow Datasets writes is read without TensorFlow, pixel for pixel."""
 
-import io
+import json
 import pathlib
+import shutil
+import sys
 
-import numpy as np
 import pytest
-from PIL import Image
 
 from jbias import data
-
-CLASSES = ["ant", "cat", "dog"]
-
-
-def picture(i):
-    pixels = np.random.default_rng(i).integers(0, 256, (16, 16, 3), np.uint8)
-    encoded = io.BytesIO()
-    Image.fromarray(pixels).save(encoded, "PNG")
-    encoded.seek(0)
-    return pixels, encoded
+from tests import cases, tfds_sets
 
 
 @pytest.fixture(scope="module")
-def prepared(tmp_path_factory):
-    """{format: a data_dir}, written by TFDS itself."""
-    tfds = pytest.importorskip("tensorflow_datasets")
-    from etils import epath
+def prepare(tmp_path_factory):
+    """prepare(format, n) is a data_dir with a set of n images, written by TFDS itself."""
+    tiny = tfds_sets.tiny_builder()
 
-    class Tiny(tfds.core.GeneratorBasedBuilder):
-        pkg_dir_path = epath.Path(tmp_path_factory.mktemp("package"))
-        code_path = pkg_dir_path / "tiny.py"
-        VERSION = tfds.core.Version("1.2.0")
+    def make(form, n=9):
+        tiny.n, folder = n, tmp_path_factory.mktemp(form)
+        tiny(data_dir=str(folder), file_format=form).download_and_prepare()
+        return folder
 
-        def _info(self):
-            features = {
-                "image": tfds.features.Image(shape=(None, None, 3)),
-                "label": tfds.features.ClassLabel(names=CLASSES),
-                "file_name": tfds.features.Text(),
-            }
-            return self.dataset_info_from_configs(
-                features=tfds.features.FeaturesDict(features), citation="Some, 2020"
-            )
-
-        def _split_generators(self, manager):
-            return {"train": self._generate_examples()}
-
-        def _generate_examples(self):
-            for i in range(9):
-                held = {"image": picture(i)[1], "label": i % 3, "file_name": f"x{i}"}
-                yield str(i), held
-
-    folders = {}
-    for form in ("array_record", "parquet"):
-        folders[form] = tmp_path_factory.mktemp(form)
-        Tiny(data_dir=str(folders[form]), file_format=form).download_and_prepare()
-    return folders
+    return make
 
 
-@pytest.mark.parametrize("form", ["array_record", "parquet"])
+@pytest.fixture(scope="module")
+def prepared(prepare):
+    return {form: prepare(form) for form in ("array_record", "parquet")}
+
+
+def load(root, builder="tiny", split="train"):
+    return data.load("tfds", split, root=str(root), builder=builder, size=16)
+
+
+@cases.each("form", ["array_record", "parquet"])
 def test_reads_what_tfds_wrote(prepared, form):
-    options = dict(root=str(prepared[form]), builder="tiny", size=16)
-    source = data.load("tfds", "train", **options)
-    assert (source.classes, len(source)) == (tuple(CLASSES), 9)
-    assert source.cite == "Some, 2020"
-    expected = {picture(i)[0].tobytes(): i % 3 for i in range(9)}
+    source = load(prepared[form])
+    assert (source.classes, len(source)) == (tuple(tfds_sets.CLASSES), 9)
+    assert (source.cite, source.note) == ("Some, 2020", "")
+    expected = {tfds_sets.picture(i)[0].tobytes(): i % 3 for i in range(9)}
     found = {
         one["image"].tobytes(): one["label"]
         for one in map(source.__getitem__, range(9))
     }
     assert found == expected
     (prepared[form] / "tiny" / "0.9.0").mkdir(exist_ok=True)  # The latest counts.
-    assert len(data.load("tfds", "train[:50%]", **options)) == 6
+    assert len(load(prepared[form], split="train[:50%]")) == 6
+    assert load(prepared[form], "tiny:1.2.0").fingerprint == source.fingerprint
+    assert "tensorflow" not in sys.modules
 
 
-def test_refuses_what_it_cannot_read(tmp_path):
-    options = dict(root=str(tmp_path), size=8)
-    old = tmp_path / "old" / "1.0.0"
-    old.mkdir(parents=True)
-    pathlib.Path(old / "old-train.tfrecord-00000-of-00001").write_bytes(b"")
+def test_gives_what_the_data_source_of_tfds_gives(prepared):
+    """The same bytes under the same names."""
+    import tensorflow_datasets as tfds
+
+    source = load(prepared["array_record"])
+    builder = tfds.builder_from_directory(prepared["array_record"] / "tiny" / "1.2.0")
+    decoders = {"image": tfds.decode.SkipDecoding()}
+    theirs = builder.as_data_source("train", decoders=decoders)
+    ours = {
+        source.files[i].encode(): (source.store.open(i).read(), source[i]["label"])
+        for i in range(len(source))
+    }
+    assert ours == {one["file_name"]: (one["image"], one["label"]) for one in theirs}
+
+
+def test_a_split_that_lacks_examples_is_refused(prepare):
+    """TFDS itself drops some where it writes more than a hundred to a shard of Parquet."""
+    root = prepare("parquet", 230)
+    with pytest.raises(ValueError, match="must hold all 230 examples, got 1.*anew: "):
+        load(root)
+    assert len(load(prepare("array_record", 230))) == 230
+
+
+def edited(root, tmp_path, change) -> pathlib.Path:
+    """A copy of a prepared set with other notes of TFDS."""
+    copy = shutil.copytree(root, tmp_path / "copy")
+    path = copy / "tiny/1.2.0/dataset_info.json"
+    path.write_text(change(path.read_text()))
+    return copy
+
+
+@cases.each(
+    ("change", "message"),
+    [
+        (
+            lambda text: text.replace("array_record", "tfrecord", 1),
+            "must be in ArrayRecord or Parquet, got tfrecord, .* --name=tiny",
+        ),
+        (
+            lambda text: json.dumps({**json.loads(text), "fileFormat": ""}),
+            "got tfrecord",
+        ),
+        (lambda text: text[:40], "must be a set that TFDS prepared: ParseError"),
+        (lambda text: text.replace("train", "trial"), "got 'train'; did you mean"),
+    ],
+)
+def test_other_notes_are_refused(prepared, tmp_path, change, message):
+    root = edited(prepared["array_record"], tmp_path, change)
+    with pytest.raises(ValueError, match=message) as refused:
+        load(root)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_folder_imports_nothing(prepared, tmp_path, monkeypatch):
+    """TFDS imports the module that features.json names; here it is not asked."""
+    root = shutil.copytree(prepared["array_record"], tmp_path / "copy")
+    path = root / "tiny/1.2.0/features.json"
+    path.write_text(path.read_text().replace("tensorflow_datasets.core", "evil_module"))
+    (tmp_path / "evil_module.py").write_text("raise SystemExit('it ran')")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert len(load(root)) == 9
+
+
+def test_refuses_what_it_cannot_find(tmp_path):
     (tmp_path / "many" / "one").mkdir(parents=True)
+    (tmp_path / "bare" / "1.0.0").mkdir(parents=True)
     for name, message in (
-        ("old", "got TFRecord, .* --file_format=array_record"),
+        ("bare", "must be a set that TFDS prepared: DatasetInfoFileError"),
         ("many", "got one; a config belongs to the builder"),
-        ("odl", "did you mean 'old'"),
+        ("mayn", "did you mean 'many'"),
     ):
         with pytest.raises(ValueError, match=message):
-            data.load("tfds", "train", builder=name, **options)
+            load(tmp_path, name)

@@ -147,9 +147,12 @@ def test_truncated_images_must_not_be_let_through(tmp_path, image, monkeypatch):
 @cases.each(
     ("options", "message"),
     [
-        ((0,), "size must be a positive integer, got 0"),
-        ((64.0,), "size must be a positive integer, got 64.0"),
-        ((224, 200), "resize must be an integer of at least size=224, got 200"),
+        ((0,), "size must be a whole number >= 1, got 0"),
+        ((64.0,), "size must be a whole number >= 1, got 64.0"),
+        (
+            (224, 200),
+            "resize, no smaller than size, must be a whole number >= 224, got 200",
+        ),
         ((224, 256, False), "crop=False squeezes .* remove one"),
     ],
 )

@@ -137,7 +137,7 @@ def test_other_digits_and_files_of_others_are_refused(root, tmp_path, capsys):
         (["--form=red", "--splits=train_0"], "split of form 'red'"),
         (["--correlation=2"], "correlation must be a number in [0, 1], got 2.0"),
         (["--n=1000"], "n must be a whole number from 1 to 50, got 1000"),
-        (["--size=0"], "size must be a positive integer, got 0"),
+        (["--size=0"], "size must be a whole number >= 1, got 0"),
     ],
 )
 def test_refuses_in_one_line(root, tmp_path, more, message, capsys):

@@ -6,7 +6,7 @@ An image is a square of bytes (h, w, 3). A corrupted image depends on image, nam
 and generator alone; pass each image its own generator, so that it does not depend on the
 images before it.
 
-SETTINGS has five severities for each name and side: 224 for ImageNet-C, 64 for
+Settings have five severities for each name and side: 224 for ImageNet-C, 64 for
 Tiny-ImageNet-C, 32 for CIFAR-10-C and CIFAR-100-C, 0 for all sides of ImageNet-C-bar. The
 function of that name documents what the numbers of a row mean. The third number of frost
 scales the photographs; those of elastic_transform were multiplied by the side, with 244 for
@@ -19,8 +19,7 @@ Deviations: the published sets hold other draws of the same corruptions; those o
 and 64 pixels were stored as JPEG of quality 85 (`as_published`). CIFAR-10-C-bar is made of
 another ten corruptions and levels, so BAR at 32 pixels is not that set.
 
-
-Settings of the corruptions as arrays, for corrupting images on a device.
+`settings` gives them as arrays, for corrupting images on a device:
 
     settings("fog", 3, side=224)  # {"thick": 2.5, "decay": 1.7}
 
@@ -41,18 +40,11 @@ from jaxtyping import Float, Int
 from scipy import ndimage, special
 
 from jbias.data import base, tables
-from jbias.data.corruptions import bar
-from jbias.data.corruptions import kernels as host
+from jbias.data.corruptions import bar, kernels
 from jbias.data.corruptions.kernels import Image
 from jbias.untrusted import opening
 
 Row = tuple[float, ...]
-Table = Mapping[int, tuple[Row, Row, Row, Row, Row]]
-
-SETTINGS: Mapping[str, Table] = {
-    name: {int(side): tuple(map(tuple, rows)) for side, rows in sides.items()}
-    for name, sides in tables.read("corruptions").items()
-}
 
 SIDES = (32, 64, 224)  # Those with settings of their own.
 SEVERITIES = (1, 2, 3, 4, 5)
@@ -68,42 +60,28 @@ class Corruption:
     extra: bool = False  # Beside the fifteen whose mean is reported.
 
 
-def _listed(family, *functions, extra=False) -> dict[str, Corruption]:
-    return {
-        f.__name__: Corruption(f, family, SETTINGS[f.__name__], extra)
-        for f in functions
-    }
+def _listed(*functions: Callable[..., Image]) -> dict[str, Corruption]:
+    """By name, with what tables/corruptions.json says of each."""
+    rows, found = tables.read("corruptions"), {}
+    for one in functions:
+        row = rows[one.__name__]
+        sides = {int(k): tuple(map(tuple, v)) for k, v in row.pop("settings").items()}
+        found[one.__name__] = Corruption(one, settings=sides, **row)
+    return found
 
 
-CORRUPTIONS: Mapping[str, Corruption] = (
-    _listed("noise", host.gaussian_noise, host.shot_noise, host.impulse_noise)
-    | _listed(
-        "blur", host.defocus_blur, host.glass_blur, host.motion_blur, host.zoom_blur
-    )
-    # Brightness is so in the paper.
-    | _listed("weather", host.snow, host.frost, host.fog, host.brightness)
-    | _listed("digital", host.contrast, host.elastic_transform)
-    | _listed("digital", host.pixelate, host.jpeg_compression)
-    | _listed("noise", host.speckle_noise, extra=True)
-    | _listed("blur", host.gaussian_blur, extra=True)
-    | _listed("weather", host.spatter, extra=True)
-    | _listed("digital", host.saturate, extra=True)
+CORRUPTIONS: Mapping[str, Corruption] = _listed(
+    *(kernels.gaussian_noise, kernels.shot_noise, kernels.impulse_noise),
+    *(kernels.defocus_blur, kernels.glass_blur, kernels.motion_blur, kernels.zoom_blur),
+    *(kernels.snow, kernels.frost, kernels.fog, kernels.brightness),
+    *(kernels.contrast, kernels.elastic_transform, kernels.pixelate),
+    *(kernels.jpeg_compression, kernels.speckle_noise, kernels.gaussian_blur),
+    *(kernels.spatter, kernels.saturate),
 )
-BAR: Mapping[str, Corruption] = (
-    _listed(
-        "bar",
-        bar.blue_noise_sample,
-        bar.brownish_noise,
-        bar.caustic_refraction,
-    )
-    | _listed("bar", bar.checkerboard_cutout, bar.cocentric_sine_waves)
-    | _listed(
-        "bar",
-        bar.inverse_sparkles,
-        bar.perlin_noise,
-        bar.plasma_noise,
-    )
-    | _listed("bar", bar.single_frequency_greyscale, bar.sparkles)
+BAR: Mapping[str, Corruption] = _listed(
+    *(bar.blue_noise_sample, bar.brownish_noise, bar.caustic_refraction),
+    *(bar.checkerboard_cutout, bar.cocentric_sine_waves, bar.inverse_sparkles),
+    *(bar.perlin_noise, bar.plasma_noise, bar.single_frequency_greyscale, bar.sparkles),
 )
 
 
@@ -135,7 +113,20 @@ def severity_settings(
     name: str, side: int, table: int | None = None
 ) -> tuple[Row, ...]:
     """Gives the settings of all severities; `table` as in `corrupt`."""
-    return _entry(name).settings[0 if name in BAR else _table(side, table)]
+    sides = _entry(name).settings
+    if name in BAR:
+        return sides[0]
+    if table is None and side not in SIDES:
+        raise ValueError(
+            f"data.corrupt: the side must be one of {SIDES}, for which there are"
+            f" settings, got {side}; resize, or pass table=224 to use those of 224"
+        )
+    if table is not None and table not in SIDES:
+        raise ValueError(
+            f"data.corrupt: table must be one of {SIDES}, got {table!r}; name the side"
+            " whose settings to use"
+        )
+    return sides[side if table is None else table]
 
 
 def severity_index(severity: int) -> int:
@@ -153,7 +144,7 @@ def as_published(image: Image) -> Image:
 
     So the published sets of 224 and 64 pixels were stored; those of CIFAR were not.
     """
-    return host.jpeg(image, 85)
+    return kernels.jpeg(image, 85)
 
 
 def _entry(name: str) -> Corruption:
@@ -164,32 +155,16 @@ def _entry(name: str) -> Corruption:
 
 
 def _side(image: Image) -> int:
-    array = isinstance(image, np.ndarray)
+    array, least = isinstance(image, np.ndarray), min(SIDES)
     shape = image.shape if array else ()
-    square = len(shape) == 3 and shape[0] == shape[1] >= min(SIDES) and shape[2] == 3
+    square = len(shape) == 3 and shape[0] == shape[1] >= least and shape[2] == 3
     if not square or image.dtype != np.uint8:
         got = f"{image.dtype} {shape}" if array else f"a {type(image).__name__}"
         raise ValueError(
             "data.corrupt: an image must be a uint8 array (h, w, 3) with h = w of at"
-            f" least {min(SIDES)}, got {got}; crop or resize it first"
+            f" least {least}, got {got}; crop or resize it first"
         )
     return shape[0]
-
-
-def _table(side: int, table: int | None) -> int:
-    if table is None:
-        table = side
-        if side not in SIDES:
-            raise ValueError(
-                f"data.corrupt: the side must be one of {SIDES}, for which there are"
-                f" settings, got {side}; resize, or pass table=224 to use those of 224"
-            )
-    if table not in SIDES:
-        raise ValueError(
-            f"data.corrupt: table must be one of {SIDES}, got {table!r}; name the side"
-            " whose settings to use"
-        )
-    return table
 
 
 Arrays = dict[str, np.ndarray]
@@ -212,9 +187,10 @@ def settings(
     """
     rows = severity_settings(name, side, table)
     row = rows[severity_index(severity)]
-    made = {key: np.float32(value) for key, value in zip(_names(name), row)}
+    names = [*inspect.signature(_entry(name).apply).parameters][2:]
+    made = {key: np.float32(value) for key, value in zip(names, row)}
     if name == "frost":
-        return made | _ice(tuple(host.photographs(frost)), row[2], side)
+        return made | _ice(tuple(kernels.photographs(frost)), row[2], side)
     if name in _BUILDERS:
         made |= _BUILDERS[name](side, *row)
     if name == "zoom_blur":
@@ -223,12 +199,6 @@ def settings(
     if name == "shot_noise":
         made["photons"] = _photons(row[0], int(max(count for (count,) in rows)))
     return made
-
-
-def _names(name: str) -> list[str]:
-    """What the numbers of a row are called: the host's parameters, after image and rng."""
-    corruption = {**CORRUPTIONS, **BAR}[name].apply
-    return list(inspect.signature(corruption).parameters)[2:]
 
 
 def _gaussian(side: int, sigma: float, mode: str = "nearest") -> np.ndarray:
@@ -246,7 +216,7 @@ def _photons(count: float, most: int) -> Float[np.ndarray, "256 n"]:
 
 def _defocus(side: int, radius: float, alias: float) -> Arrays:
     """Gives filters of rows, mirrored at the edges, by the lower half of the disk."""
-    disk = host.disk(radius, alias)
+    disk = kernels.disk(radius, alias)
     reach = len(disk) // 2
     chords = np.zeros((_DISK // 2 + 1, side, side), np.float32)
     for chord, kernel in zip(chords, disk[reach:], strict=False):
@@ -255,28 +225,28 @@ def _defocus(side: int, radius: float, alias: float) -> Arrays:
 
 
 def _motion(radius: int, sigma: float) -> Arrays:
-    kernel = host.motion_kernel(radius, sigma).astype(np.float32)
+    kernel = kernels.motion_kernel(radius, sigma).astype(np.float32)
     padded = np.pad(kernel, (0, _KERNEL - len(kernel)))
     return {"kernel": padded, "taps": np.int32(len(kernel))}
 
 
 def _zoom(side: int, step: float, count: int) -> Arrays:
-    factors = host.zoom_factors(step, count)
+    factors = kernels.zoom_factors(step, count)
     one = np.eye(side, dtype=np.float32)
-    zooms = np.stack([host.magnified(one, factor) for factor in factors])
+    zooms = np.stack([kernels.magnified(one, factor) for factor in factors])
     return {"zooms": zooms, "count": np.int32(count)}
 
 
 def _snow(side: int, *row: float) -> Arrays:
     _, _, zoom, _, radius, blur, _ = row
-    zoomed = host.magnified(np.eye(side), zoom).astype(np.float32)
+    zoomed = kernels.magnified(np.eye(side), zoom).astype(np.float32)
     return {"zoom": zoomed, **_motion(radius, blur)}
 
 
 @functools.lru_cache(maxsize=2)
 def _ice(paths: tuple[pathlib.Path, ...], scale: float, side: int) -> Arrays:
     """Gives the photographs padded to one size, the same arrays for all severities."""
-    photographs = [host.ice(path, scale, side) for path in paths]
+    photographs = [kernels.ice(path, scale, side) for path in paths]
     sizes = np.int32([one.shape[:2] for one in photographs])
     padded = np.zeros((len(paths), *sizes.max(0), 3), np.uint8)
     for to, one in zip(padded, photographs, strict=True):
@@ -334,7 +304,7 @@ _BUILDERS: Mapping[str, Callable[..., Arrays]] = {
     "snow": _snow,
     "spatter": _spatter,
     "elastic_transform": lambda side, _, sigma, __: {
-        "smoother": host.smoother(side, sigma).astype(np.float32)
+        "smoother": kernels.smoother(side, sigma).astype(np.float32)
     },
     "pixelate": _pixelate,
     "jpeg_compression": lambda _, quality: {"tables": quantisation_tables(quality)},

@@ -216,54 +216,49 @@ def _contractions(rng, k):
     pick = fits[0] if fits.size else np.argmax(total)
     scale = np.stack([first[pick], second[pick] * rng.choice([-1, 1], k)], 1)
     turns = rng.uniform(0, 2 * np.pi, (2, k))
-    (a, b) = (
-        np.stack([[np.cos(t), -np.sin(t)], [np.sin(t), np.cos(t)]]).transpose(2, 0, 1)
-        for t in turns
-    )
+    cos, sin = np.cos(turns), np.sin(turns)
+    a, b = np.stack([[cos, -sin], [sin, cos]]).transpose(2, 3, 0, 1)
     return a * scale[:, None] @ b, rng.uniform(-1, 1, (k, 2, 1))
 
 
-class _Walk:
-    """Some drawn functions, and points that walk by them."""
+def _walk(rng: Rng) -> Callable[[int, int], tuple[Points, Plane]]:
+    """Draws some functions; gives one that makes points walk by them."""
+    k = int(rng.integers(2, 5))
+    linear, shift = _contractions(rng, k)
+    bend = _VARIATIONS[rng.integers(len(_VARIATIONS))]
+    share = rng.uniform(0, 1) * (rng.random() < 0.75)
+    weights = np.abs(np.linalg.det(linear)) + 0.1
+    shares = np.cumsum(weights / weights.sum())
+    tints = rng.permutation(np.linspace(0, 1, k))
+    seed = int(rng.integers(2**32))
 
-    def __init__(self, rng: Rng):
-        k = int(rng.integers(2, 5))
-        self.linear, self.shift = _contractions(rng, k)
-        self.bend = _VARIATIONS[rng.integers(len(_VARIATIONS))]
-        self.share = rng.uniform(0, 1) * (rng.random() < 0.75)
-        weights = np.abs(np.linalg.det(self.linear)) + 0.1
-        self.shares = np.cumsum(weights / weights.sum())
-        self.tints = rng.permutation(np.linspace(0, 1, k))
-        self.seed = int(rng.integers(2**32))
-
-    def __call__(self, walkers: int, steps: int) -> tuple[Points, Plane]:
+    def walk(walkers: int, steps: int) -> tuple[Points, Plane]:
         """Points and their colours, of so many steps after the first twelve."""
-        rng = np.random.default_rng(self.seed)
+        rng = np.random.default_rng(seed)
         p, tint = rng.uniform(-1, 1, (2, walkers)), np.full(walkers, 0.5)
         order = rng.permutation(walkers)
-        ends = [0, *np.round(self.shares * walkers).astype(int)]
-        seen, tints = [], []
+        ends = [0, *np.round(shares * walkers).astype(int)]
+        seen = []
         for step in range(12 + steps):
             new, shade = np.empty_like(p), np.empty_like(tint)
             for i, part in enumerate(map(slice, ends[:-1], ends[1:])):
-                q = self.linear[i] @ p[:, part] + self.shift[i]
-                if self.share:
-                    q = (1 - self.share) * q + self.share * self.bend(q)
-                new[:, part] = q
-                shade[part] = (tint[part] + self.tints[i]) / 2
+                q = linear[i] @ p[:, part] + shift[i]
+                new[:, part] = (1 - share) * q + share * bend(q) if share else q
+                shade[part] = (tint[part] + tints[i]) / 2
             roll = np.roll(order, 977 * step)  # Every walker meets every function.
             p, tint = np.clip(new[:, roll], -50, 50), shade[roll]
-            if step >= 12:
-                seen.append(p)
-                tints.append(tint)
-        return np.concatenate(seen, 1), np.concatenate(tints)
+            seen.append((p, tint))
+        points, colours = zip(*seen[12:])
+        return np.concatenate(points, 1), np.concatenate(colours)
+
+    return walk
 
 
 def flame(rng: Rng, size: int) -> Image:
     """The attractor of a few bent contractions, coloured by the last steps to it."""
     finer, best, chosen = supersampling(size), -1.0, None
     for _ in range(TRIES):
-        walk = _Walk(rng)
+        walk = _walk(rng)
         points, _ = walk(1024, 6)
         centre = np.median(points, 1, keepdims=True)
         reach = np.quantile(np.abs(points - centre), 0.9) * rng.uniform(0.5, 1)
@@ -321,11 +316,11 @@ def make(
     shapes.check_drawing("fractals", split, SPLITS, size, seed)
     base.check_whole("fractals: n", n, 1)
     words = f"fractals {VERSION} {int(n)} {int(size)} {int(seed)}"
-    arrays = cache.remember(
-        "fractals",
-        words,
-        lambda: {"image": np.stack([_draw(i, size, seed) for i in range(n)])},
-    )
+
+    def draw() -> dict[str, np.ndarray]:
+        return {"image": np.stack([_draw(i, size, seed) for i in range(n)])}
+
+    arrays = cache.remember("fractals", words, draw)
     return sources.ArraySource(
         images=arrays["image"],
         name=f"fractals/{split}",
@@ -345,6 +340,3 @@ def _draw(i: int, size: int, seed: int) -> UInt8[np.ndarray, "size size 3"]:
     rng = np.random.default_rng([seed, zlib.crc32(kind.encode()), i])
     image = KINDS[kind](rng, size)
     return np.rint(np.clip(image, 0, 1) * 255).astype(np.uint8)
-
-
-SPEC = base.spec("fractals", make, SPLITS)

@@ -119,14 +119,29 @@ def _honeycomb(x: Points, y: Points, table: Table) -> Points:
 def _rain(x: Points, y: Points, table: Table) -> Points:
     column = np.round(x / 0.7)
     y = y + 0.9 * (column % 2)
-    return np.maximum(
-        np.abs(x - 0.7 * column) - 0.22, np.abs(1.8 * _centred(y / 1.8)) - 0.65
-    )
+    along = np.abs(1.8 * _centred(y / 1.8))
+    return np.maximum(np.abs(x - 0.7 * column) - 0.22, along - 0.65)
 
 
 def _weave(x: Points, y: Points, table: Table) -> Points:
     over = (np.round(x / 1.4) + np.round(y / 1.4)) % 2
     return np.where(over == 0, _stripe(x / 0.7), _stripe(y / 0.7)) * 0.7
+
+
+def _diamonds(x: Points, y: Points, table: Table) -> Points:
+    return (np.abs(_centred(x)) * 1.5 + np.abs(_centred(y / 1.5)) * 1.5 - 0.75) * 0.6
+
+
+def _marble(x: Points, y: Points, table: Table) -> Points:
+    return _stripe(0.7 * (x + y) + 0.9 * noise(x * 0.8, y * 0.8, table)) * 0.8
+
+
+def _trellis(x: Points, y: Points, table: Table) -> Points:
+    return _grid((x + y) * _DIAGONAL, (x - y) * _DIAGONAL, table)
+
+
+def _ripples(x: Points, y: Points, table: Table) -> Points:
+    return _stripe(np.hypot(x - 2 * table[:, :1, :1], y - 2 * table[:, 1:2, 1:2]))
 
 
 TEXTURES: Mapping[str, Pattern] = {
@@ -149,22 +164,14 @@ TEXTURES: Mapping[str, Pattern] = {
 }
 
 HELD_OUT: Mapping[str, Pattern] = {
-    "diamonds": lambda x, y, _: (
-        (np.abs(_centred(x)) * 1.5 + np.abs(_centred(y / 1.5)) * 1.5 - 0.75) * 0.6
-    ),
+    "diamonds": _diamonds,
     "honeycomb": _honeycomb,
     "rain": _rain,
     "weave": _weave,
     "streaks": lambda x, y, table: noise(x * 0.5, y * 2.6, table) * 0.35,
-    "marble": lambda x, y, table: (
-        _stripe(0.7 * (x + y) + 0.9 * noise(x * 0.8, y * 0.8, table)) * 0.8
-    ),
-    "trellis": lambda x, y, table: _grid(
-        (x + y) * _DIAGONAL, (x - y) * _DIAGONAL, table
-    ),
-    "ripples": lambda x, y, table: _stripe(
-        np.hypot(x - 2 * table[:, :1, :1], y - 2 * table[:, 1:2, 1:2])
-    ),
+    "marble": _marble,
+    "trellis": _trellis,
+    "ripples": _ripples,
 }
 
 
@@ -244,15 +251,16 @@ SHAPES: Mapping[str, Field] = {
 }
 
 
+Image = Float[np.ndarray, "n h w 3"]
+Plane = Float[np.ndarray, "n h w"]
+Row = Float[np.ndarray, "n"]
+Pair = Float[np.ndarray, "n 2"]
+Number = Int[np.ndarray, "n"]  # Of each image, that of its shape or texture.
+
+
 def signed_distance(
-    kind: str,
-    x: Float[np.ndarray, "n h w"],
-    y: Float[np.ndarray, "n h w"],
-    *,
-    scale: Float[np.ndarray, "n"],
-    angle: Float[np.ndarray, "n"],
-    shift: Float[np.ndarray, "n 2"],
-) -> Float[np.ndarray, "n h w"]:
+    kind: str, x: Plane, y: Plane, *, scale: Row, angle: Row, shift: Pair
+) -> Plane:
     """Gives the field of a shape that is scaled, turned, then shifted.
 
     Lengths in the units of x and y, angles in radians, counter-clockwise.
@@ -263,9 +271,6 @@ def signed_distance(
     return field * size
 
 
-Image = Float[np.ndarray, "n h w 3"]
-Plane = Float[np.ndarray, "n h w"]
-Row = Float[np.ndarray, "n"]
 Hues = Sequence[tuple[float, float]]  # Ranges, in degrees.
 
 PERIOD = 0.3  # Of a texture: 4.8 pixels of 32.
@@ -371,23 +376,18 @@ def coverage(distance: Plane, size: int) -> Plane:
     return np.clip(0.5 - distance * (size / 2), 0, 1)
 
 
-def outlines(scenes: Scenes, shape: Int[np.ndarray, "n"], size: int) -> Plane:
+def outlines(scenes: Scenes, shape: Number, size: int) -> Plane:
     """Gives the signed distance to the outline of each image's shape."""
     field = np.empty((len(shape), size, size), np.float32)
     for k, kind in enumerate(SHAPES):
         rows = np.flatnonzero(shape == k)
         some = scenes[rows]
-        field[rows] = signed_distance(
-            kind,
-            *axes(len(rows), size),
-            scale=some.scale,
-            angle=some.angle,
-            shift=some.shift,
-        )
+        pose = dict(scale=some.scale, angle=some.angle, shift=some.shift)
+        field[rows] = signed_distance(kind, *axes(len(rows), size), **pose)
     return field
 
 
-def shares(scenes: Scenes, texture: Int[np.ndarray, "n"], size: int) -> Plane:
+def shares(scenes: Scenes, texture: Number, size: int) -> Plane:
     """Gives the share of the second tone in each pixel of the texture."""
     share = np.empty((len(texture), size, size), np.float32)
     for k in np.unique(texture):
@@ -403,11 +403,7 @@ def shares(scenes: Scenes, texture: Int[np.ndarray, "n"], size: int) -> Plane:
 
 
 def textured(
-    scenes: Scenes,
-    shape: Int[np.ndarray, "n"],
-    texture: Int[np.ndarray, "n"],
-    size: int,
-    rng: Rng,
+    scenes: Scenes, shape: Number, texture: Number, size: int, rng: Rng
 ) -> Image:
     """Draws each shape filled with its texture on a shaded background, with noise."""
     image = composed(scenes, shape, shares(scenes, texture, size), size)
@@ -415,9 +411,7 @@ def textured(
     return image + grain * scenes.sensor[:, None, None, None]
 
 
-def composed(
-    scenes: Scenes, shape: Int[np.ndarray, "n"], share: Plane, size: int
-) -> Image:
+def composed(scenes: Scenes, shape: Number, share: Plane, size: int) -> Image:
     """Fills shapes and their background by shares of the second tone, without noise."""
     inside = coverage(outlines(scenes, shape, size), size)
     first, second, paper = (t[:, None, None] for t in scenes.tones.T)
@@ -429,19 +423,23 @@ def composed(
     return figure * scenes.fill[:, None, None] + ground * scenes.paper[:, None, None]
 
 
-def silhouette(scenes: Scenes, shape: Int[np.ndarray, "n"], size: int) -> Image:
+def _grey(plane: Plane) -> Image:
+    return np.repeat(plane[..., None], 3, -1)
+
+
+def silhouette(scenes: Scenes, shape: Number, size: int) -> Image:
     """Draws black shapes on white."""
     ink = coverage(outlines(scenes, shape, size), size)
-    return np.repeat(1 - ink[..., None], 3, -1)
+    return _grey(1 - ink)
 
 
-def edge(scenes: Scenes, shape: Int[np.ndarray, "n"], size: int) -> Image:
+def edge(scenes: Scenes, shape: Number, size: int) -> Image:
     """Draws outlines, black strokes of even width on white."""
     field = outlines(scenes, shape, size)
-    return np.repeat(1 - coverage(np.abs(field) - STROKE, size)[..., None], 3, -1)
+    return _grey(1 - coverage(np.abs(field) - STROKE, size))
 
 
-def sketch(scenes: Scenes, shape: Int[np.ndarray, "n"], size: int) -> Image:
+def sketch(scenes: Scenes, shape: Number, size: int) -> Image:
     """Draws by an unsteady hand: two wobbly, broken grey strokes and some hatching."""
     field = outlines(scenes, shape, size)
     x, y = axes(len(shape), size)
@@ -455,7 +453,7 @@ def sketch(scenes: Scenes, shape: Int[np.ndarray, "n"], size: int) -> Image:
     hatch = np.abs((x + y) / 0.36 - np.round((x + y) / 0.36)) * 0.25 - 0.03
     patches = noise(1.3 * x + 5, 1.3 * y + 5, scenes.table) > 0.05
     hatch = coverage(np.maximum(hatch, field + 0.08), size) * patches * 0.45
-    return np.repeat((0.97 - 0.9 * np.maximum(ink, hatch))[..., None], 3, -1)
+    return _grey(0.97 - 0.9 * np.maximum(ink, hatch))
 
 
 def _corrupted(kind: str, image: Image, rng: Rng) -> Image:
@@ -478,7 +476,7 @@ def _corrupted(kind: str, image: Image, rng: Rng) -> Image:
     return image[:, pick][:, :, pick]
 
 
-def corrupt(image: Image, kind: Int[np.ndarray, "n"], rngs: Sequence[Rng]) -> Image:
+def corrupt(image: Image, kind: Number, rngs: Sequence[Rng]) -> Image:
     """Applies to each image one of CORRUPTIONS, by its position in that list.
 
     Each corruption has its own generator, so that more images change none before them.

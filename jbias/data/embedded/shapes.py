@@ -78,10 +78,6 @@ _TEXTURES = (*shape_scenes.TEXTURES, *shape_scenes.HELD_OUT)
 _Rule = Callable[[shape_scenes.Scenes], Bool[np.ndarray, "n"]]
 
 
-def _is_coloured(tint: np.ndarray) -> Bool[np.ndarray, "n"]:
-    return tint.min(1) < 1
-
-
 def _is_cool(scenes: shape_scenes.Scenes) -> Bool[np.ndarray, "n"]:
     tint = scenes.fill + scenes.paper
     return tint[:, 0] < tint[:, 2]
@@ -89,6 +85,10 @@ def _is_cool(scenes: shape_scenes.Scenes) -> Bool[np.ndarray, "n"]:
 
 def _margin(scenes: shape_scenes.Scenes) -> np.ndarray:
     return np.abs(scenes.tones[:, :2] - scenes.tones[:, 2:]).min(1)
+
+
+def _contrast(scenes: shape_scenes.Scenes) -> np.ndarray:
+    return np.abs(scenes.tones[:, 1] - scenes.tones[:, 0])
 
 
 # Name -> the values, and when it is the second.
@@ -99,15 +99,12 @@ _OUTLINE: Mapping[str, tuple[tuple[str, str], _Rule]] = {
     "height": (("low", "high"), lambda s: s.shift[:, 1] >= 0),
 }
 _FILLED: Mapping[str, tuple[tuple[str, str], _Rule]] = {
-    "fill": (("grey", "coloured"), lambda s: _is_coloured(s.fill)),
-    "paper": (("grey", "coloured"), lambda s: _is_coloured(s.paper)),
+    "fill": (("grey", "coloured"), lambda s: s.fill.min(1) < 1),
+    "paper": (("grey", "coloured"), lambda s: s.paper.min(1) < 1),
     "warmth": (("warm", "cool"), _is_cool),
     "background": (("dark", "light"), lambda s: s.tones[:, 2] > s.tones[:, 0]),
     "margin": (("faint", "strong"), lambda s: _margin(s) >= 0.2),
-    "contrast": (
-        ("low", "high"),
-        lambda s: np.abs(s.tones[:, 1] - s.tones[:, 0]) >= 0.4,
-    ),
+    "contrast": (("low", "high"), lambda s: _contrast(s) >= 0.4),
     "ink": (("dark", "light"), lambda s: s.tones[:, 1] > s.tones[:, 0]),
     "echo": (("plain", "patterned"), lambda s: s.echo != 0),
     "grain": (("fine", "coarse"), lambda s: s.grain >= 1),
@@ -138,10 +135,7 @@ SIZES = (32, 224)
 BLOCK = 240  # Scenes drawn from one generator: every pair of class and other class.
 CLASSES = tuple(shape_scenes.SHAPES)
 _COUNTS = {"train": 4096, "valid": 512}  # Else 480.
-_VALUES: Mapping[str, tuple[str, ...]] = {
-    "attribute": (*shape_scenes.TEXTURES, *shape_scenes.HELD_OUT),
-    "corruption": shape_scenes.CORRUPTIONS,
-}
+_VALUES = {"attribute": _TEXTURES, "corruption": shape_scenes.CORRUPTIONS}
 # Without texture.
 _FLAT = {
     "silhouette": shape_scenes.silhouette,
@@ -171,10 +165,9 @@ def _check(split: str, n: int, correlation: float, renders: bool) -> None:
             f" are balanced, got {n}; try {max(1, round(n / unit)) * unit}"
         )
     if not 0 <= correlation <= 1:
-        raise ValueError(
-            f"shapes: correlation must be in [0, 1], got {correlation}; 1/16 makes"
-            " texture independent of class"
-        )
+        must = "correlation must be in [0, 1]"
+        hint = "1/16 makes texture independent of class"
+        raise ValueError(f"shapes: {must}, got {correlation}; {hint}")
     if renders and split not in _RENDERED:
         raise ValueError(
             f"shapes: renders must be of one of {', '.join(_RENDERED)}, whose images"
@@ -201,7 +194,7 @@ def _block(split, block, count, *, size, correlation, seed) -> dict[str, np.ndar
     agree = draw("agree").random(BLOCK)[rows] < correlation
     other = (shape + draw("other").integers(1, k, BLOCK)[rows]) % k
     texture = np.where(agree, shape, other)
-    columns = {}
+    columns, names = {}, shape_scenes.CORRUPTIONS
     if split == "cue_conflict":
         columns["texture"] = texture = (shape + 1 + turn % (k - 1)) % k
     if split == "stylized":
@@ -209,9 +202,8 @@ def _block(split, block, count, *, size, correlation, seed) -> dict[str, np.ndar
         texture = k + new[rows]
     image = shape_scenes.textured(scenes, shape, texture, size, draw("sensor"))
     if split == "corrupted":
-        kind = columns["corruption"] = turn % len(shape_scenes.CORRUPTIONS)
-        rngs = [draw(name) for name in shape_scenes.CORRUPTIONS]
-        image = shape_scenes.corrupt(image, kind, rngs)
+        kind = columns["corruption"] = turn % len(names)
+        image = shape_scenes.corrupt(image, kind, [draw(name) for name in names])
     image = shape_scenes.quantise(image)
     return {"image": image, "label": shape, "attribute": texture, **columns}
 
@@ -320,6 +312,3 @@ def content_hash(words: str, arrays: Mapping[str, np.ndarray]) -> Any:
     for column in sorted(arrays):
         content.update(np.ascontiguousarray(arrays[column]))
     return content
-
-
-SPEC = base.spec("shapes", make, SPLITS, narrows=("renders", "factors"))

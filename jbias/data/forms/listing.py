@@ -1,4 +1,4 @@
-"""What lies in an image folder: class folders, their files, parts of them, a digest."""
+"""What lies in an image folder, or in shards: files by class, parts of them, a digest."""
 
 import difflib
 import fnmatch
@@ -7,13 +7,15 @@ import hashlib
 import os
 import re
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Int
 
 from jbias.data import base
+from jbias.data.forms import stores
+from jbias.untrusted import opening
 
 IMAGES = (".jpg", ".jpeg", ".png", ".bmp", ".ppm", ".pgm", ".tif", ".tiff", ".webp")
 JUNK = ("thumbs.db", "desktop.ini", "__macosx", "@eadir")  # And names with a dot first.
@@ -24,17 +26,25 @@ _PERCENT = r"(?:(\d+(?:\.\d+)?)%)?"
 _PART = re.compile(rf"(?P<base>[^\[\]]+)(?:\[{_PERCENT}:{_PERCENT}\])?")
 
 
-class Files(NamedTuple):
-    """Images of one folder, sorted by class, then by name."""
+class Listing(NamedTuple):
+    """All images of a split: where their bytes are, what they are called, their labels.
 
-    names: tuple[str, ...]  # Relative to that folder, with slashes.
+    Without names of its own (`classes` is None) a form has the labels 0 to k - 1, whose
+    meaning is the data set's to know.
+    """
+
+    form: str
+    store: stores.Store
+    names: tuple[str, ...]  # Relative to the split, with slashes.
     lengths: Int[np.ndarray, "n"]  # In bytes.
     labels: Int[np.ndarray, "n"]
+    classes: tuple[str, ...] | None
 
-    def take(self, index: Int[np.ndarray, "m"]) -> "Files":
-        """Selects files, in the order of `index`."""
+    def take(self, index: Int[np.ndarray, "m"]) -> "Listing":
+        """Selects images, in the order of `index`."""
         names = tuple(self.names[i] for i in index)
-        return Files(names, self.lengths[index], self.labels[index])
+        rows = self.store.take(index), names, self.lengths[index], self.labels[index]
+        return Listing(self.form, *rows, self.classes)
 
 
 class Split(NamedTuple):
@@ -58,29 +68,21 @@ def parse_split(where: str, split: str) -> Split:
     return Split(match["base"], *part)
 
 
-def open_root(where: str, root: str, split: str) -> tuple[str, Split]:
-    """The folder of a set, which must be there, and what `split` names of it."""
-    part = parse_split(where, split)
-    return require_folder(where, os.path.expanduser(root), "root"), part
-
-
 def require_folder(where: str, path: str, what: str) -> str:
     """Returns `path` if it is a folder, else says what lies nearest to it."""
     if os.path.isdir(path):
         return path
+    must = f"{where}: {what} must be"
     if re.match(r"[a-z0-9]+://", path):
         raise ValueError(
-            f"{where}: {what} must be on a local or mounted disk, got {path!r}; copy it"
-            " or mount the bucket"
+            f"{must} on a local or mounted disk, got {path!r}; copy it or mount the bucket"
         )
     if os.path.exists(path):
-        raise ValueError(
-            f"{where}: {what} must be a folder, got the file {path!r}; unpack it"
-        )
+        raise ValueError(f"{must} a folder, got the file {path!r}; unpack it")
     if os.path.islink(path):
         raise base.Missing(
-            f"{where}: {what} must be an existing folder, got {path!r}, a link to"
-            f" {os.readlink(path)!r}, which is not there"
+            f"{must} an existing folder, got {path!r}, a link to {os.readlink(path)!r},"
+            " which is not there"
         )
     parent, name = os.path.split(os.path.abspath(path))
     while not os.path.isdir(parent):
@@ -88,16 +90,15 @@ def require_folder(where: str, path: str, what: str) -> str:
     known = [entry.name for entry in _entries(parent) if entry.is_dir()]
     if os.path.dirname(parent) == parent:
         known = []  # What lies at the top of a machine is no hint.
-    inner = [one for one in known if os.path.isdir(os.path.join(parent, one, name))]
+    inner = [os.path.join(parent, one, name) for one in known]
+    inner = [one for one in inner if os.path.isdir(one)]
+    hint = base.did_you_mean(name, known) if known else "nor any like it"
     if os.path.basename(parent) == name and has_folders(parent):
         hint = f"{parent!r} seems to be it: give the folder above"
     elif inner:
-        hint = f"did you mean {os.path.join(parent, inner[0], name)!r}?"
-    else:
-        hint = base.did_you_mean(name, known) if known else "nor any like it"
+        hint = f"did you mean {inner[0]!r}?"
     raise base.Missing(
-        f"{where}: {what} must be an existing folder, got {path!r}; no {name!r} in"
-        f" {parent!r}, {hint}"
+        f"{must} an existing folder, got {path!r}; no {name!r} in {parent!r}, {hint}"
     )
 
 
@@ -125,38 +126,50 @@ def class_folders(where: str, folder: str) -> tuple[str, ...]:
 
 
 def scan(
-    where: str, folder: str, classes: Mapping[str, str], ignore: Sequence[str] = ()
-) -> Files:
-    """Lists the images below the folder of each class, given as {class: subfolder}.
+    where: str,
+    folder: str,
+    classes: Sequence[str],
+    ignore: Sequence[str] = (),
+    below: str = "{}",
+) -> Listing:
+    """Lists the images below the folder of each class; below: how that is called.
 
     Hidden files and what systems leave behind (Thumbs.db, __MACOSX) are passed over;
     any other file that is no image is refused unless a pattern of `ignore` matches
     its name, and so is a class without images.
     """
-    found, strange, empty = [], [], []
-    for label, (name, below) in enumerate(classes.items()):
-        n = len(found)
-        for relative, length in _walk(folder, below, ()):
+    found, strange = [], []
+    for label, name in enumerate(classes):
+        for relative, length in _walk(folder, below.format(name), ()):
             if is_image(relative):
                 found.append((relative, length, label))
             elif not any(fnmatch.fnmatch(relative, pattern) for pattern in ignore):
                 strange.append(relative)
-        if len(found) == n:
-            empty.append(name)
     if strange:
         raise ValueError(
             f"{where}: class folders must hold images ({' '.join(IMAGES)}) only, got"
             f" {len(strange)} other files in {folder!r}, first {strange[0]!r}; move them"
             " away, or let a config name them: ignore=('*.txt',)"
         )
+    there = {label for _, _, label in found}
+    empty = [name for label, name in enumerate(classes) if label not in there]
     if empty:
         raise ValueError(
             f"{where}: every class must have images, got none for {len(empty)} of"
             f" {len(classes)} in {folder!r}, first {empty[0]!r}; fill or remove it"
         )
-    names, lengths, labels = zip(*found, strict=True)
-    check_names(where, names)
-    return Files(names, np.array(lengths, np.int64), np.array(labels, np.int32))
+    check_names(where, [name for name, _, _ in found])
+    return in_folder(folder, found, classes)
+
+
+def in_folder(
+    folder: str, rows: Iterable[tuple[str, int, int]], classes: Sequence[str]
+) -> Listing:
+    """Files that lie below one folder: of each its name, its bytes and its label."""
+    names, lengths, labels = zip(*rows, strict=True)
+    columns = np.array(lengths, np.int64), np.array(labels, np.int32)
+    store = stores.FileStore(folder, names)
+    return Listing("folder", store, names, *columns, tuple(classes))
 
 
 def check_names(where: str, names: Sequence[str]) -> np.ndarray:
@@ -170,21 +183,30 @@ def check_names(where: str, names: Sequence[str]) -> np.ndarray:
     return np.array(names, str)
 
 
+def number_names(n: int) -> tuple[str, ...]:
+    """What images without names are called when parts of them are taken."""
+    return tuple(f"{i:08d}" for i in range(n))
+
+
 def split_indices(
-    where: str, files: Files, classes: Sequence[str], split: Split
+    where: str,
+    names: Sequence[str],
+    labels: Int[np.ndarray, "n"],
+    classes: Sequence[str],
+    split: Split,
 ) -> Int[np.ndarray, "m"]:
-    """Indices of a part of every class, a pure function of the file names.
+    """Indices of a part of every class, a pure function of the images' names.
 
     Inside a class, files are ordered by a hash of their names and cut at the nearest
     whole number, but so that neither side of a cut is empty where two files exist.
     Parts that meet in a percentage are disjoint and together whole.
     """
     if (split.start, split.stop) == (0, 100):
-        return np.arange(len(files.names))
-    keys = np.array([_hash(name) for name in files.names], np.uint64)
+        return np.arange(len(names))
+    keys = np.array([_hash(name) for name in names], np.uint64)
     chosen = []
     for label, name in enumerate(classes):
-        (members,) = np.nonzero(files.labels == label)
+        members = np.flatnonzero(labels == label)
         members = members[np.argsort(keys[members], kind="stable")]
         start, stop = (cut_index(len(members), at) for at in split[1:])
         if start == stop:
@@ -204,11 +226,11 @@ def count_note(n: int, published: int | None) -> str:
     return f"{n:,} images on disk, the published set has {published:,}"
 
 
-def digest(files: Files, classes: Sequence[str]) -> str:
-    """SHA-256 over the names, byte lengths and classes of all files."""
-    total = hashlib.sha256()
-    for name, length, label in zip(*files, strict=True):
-        total.update(f"{_plain(name)}\t{length}\t{classes[label]}\n".encode())
+def digest(found: Listing) -> str:
+    """SHA-256 over the names, byte lengths and classes of all images."""
+    total, columns = hashlib.sha256(), (found.names, found.lengths, found.labels)
+    for name, length, label in zip(*columns, strict=True):
+        total.update(f"{_plain(name)}\t{length}\t{found.classes[label]}\n".encode())
     return total.hexdigest()
 
 
@@ -232,6 +254,12 @@ def digest_columns(
     for name in sorted(values):
         total.update(np.ascontiguousarray(columns[name]))
     return total.hexdigest()
+
+
+def text_lines(path: str, must: str) -> list[str]:
+    """The lines of a text file, trimmed, that say something; `must` begins its refusal."""
+    with base.explained(must), opening.text(os.path.expanduser(path)) as file:
+        return [line.strip() for line in file if line.strip()]
 
 
 def is_image(name: str) -> bool:

@@ -1,11 +1,11 @@
 """Images in shards: ArrayRecord, Parquet and tar, each listed without decoding an image.
 
-ArrayRecord shards hold tf.train.Example (tensorflow/core/example/{example,feature}.proto, read
-without TensorFlow), ours and those that TFDS writes. Which record has
-which label stands in <split>-index.npz, which `prepare records` writes beside its shards;
-without one all records are read once, and the result is cached. Parquet is that of Hugging
-Face (a struct of bytes and path, and a label) or of TFDS (one column of tf.train.Example).
-Tar shards hold WebDataset's samples (<key>.jpg beside <key>.cls), or class folders.
+ArrayRecord shards hold tf.train.Example, ours and those that TFDS writes (its own protocol
+buffers read them, without TensorFlow). Which record has which label stands in
+<split>-index.npz, which `prepare records` writes beside its shards; without one all records
+are read once, and the result is cached. Parquet is that of Hugging Face (a struct of bytes and
+path, and a label) or of TFDS (one column of tf.train.Example). Tar shards hold WebDataset's
+samples (<key>.jpg beside <key>.cls), or class folders.
 """
 
 import functools
@@ -13,76 +13,74 @@ import json
 import os
 import re
 import tarfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from jbias.data import base, cache, sources, tables
-from jbias.data.forms import listing
+from jbias.data import base, cache
+from jbias.data.forms import listing, stores
 from jbias.untrusted import limits, opening
 
+IMAGE_KEY, LABEL_KEY, NAME_KEY = "image", "label", "file_name"
+_IMAGE_KEYS = (IMAGE_KEY, "image/encoded", "jpg", "png")
+_LABEL_KEYS = (LABEL_KEY, "image/class/label", "fine_label", "cls")
+_NAME_KEYS = (NAME_KEY, "image/filename", "filename", "id", "__key__")
 
-@functools.cache
-def _example_class() -> Any:
+Found = dict[str, np.ndarray]  # What a listing is made of, as it is cached.
+
+
+def _listing(
+    form: str,
+    store: stores.Store,
+    found: Mapping[str, np.ndarray],
+    classes: Sequence[str] | None,
+) -> listing.Listing:
+    columns = found["length"], found["labels"]
+    names = tuple(classes) if classes else None
+    return listing.Listing(form, store, store.names, *columns, names)
+
+
+def _example() -> Any:
     """The protocol buffer: a map from names to lists of bytes, floats or whole numbers."""
-    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
-    from google.protobuf import json_format as form
+    from tensorflow_datasets.proto import tf_example_pb2
 
-    pool = descriptor_pool.DescriptorPool()  # Of its own: TensorFlow may have one, too.
-    told = tables.read("tf_example")["file"]
-    pool.Add(form.ParseDict(told, descriptor_pb2.FileDescriptorProto()))
-    name = pool.FindMessageTypeByName("tensorflow.Example")
-    return message_factory.GetMessageClass(name)
+    return tf_example_pb2.Example
 
 
-def parse_example(record: bytes) -> dict[str, list]:
-    """Reads {name: values}; ValueError where the record is no Example."""
+def parse_example(record: bytes) -> Mapping[str, Any]:
+    """Reads {name: feature}; ValueError where the record is no Example."""
     from google.protobuf import message
 
     with base.explained("must be a tf.train.Example, got ", message.DecodeError):
-        found = _example_class().FromString(record).features.feature
-    kinds = {
-        name: one.WhichOneof("kind") or "bytes_list" for name, one in found.items()
-    }
-    return {
-        name: list(getattr(found[name], kind).value) for name, kind in kinds.items()
-    }
+        return _example().FromString(record).features.feature
 
 
 def serialise_example(features: Mapping[str, bytes | int]) -> bytes:
     """Writes one value a name, bytes or a whole number."""
-    made = _example_class()()
+    made = _example()()
     for name, value in features.items():
         kind = "bytes_list" if isinstance(value, bytes) else "int64_list"
         getattr(made.features.feature[name], kind).value.append(value)
     return made.SerializeToString(deterministic=True)
 
 
-# The images, their names and labels, and the names of classes where shards have them.
-Listed = tuple[sources.Store, listing.Files, tuple[str, ...] | None]
-IMAGE_KEY, LABEL_KEY, NAME_KEY = "image", "label", "file_name"
-_IMAGE_KEYS = (IMAGE_KEY, "image/encoded", "jpg", "png")
-_LABEL_KEYS = (LABEL_KEY, "image/class/label", "fine_label", "cls")
-_NAME_KEYS = (NAME_KEY, "image/filename", "filename", "id", "__key__")
+def example_image(key: str, record: bytes) -> bytes:
+    """Takes the encoded image out of an example."""
+    return parse_example(record)[key].bytes_list.value[0]
 
 
-def read_records(where: str, shards: Sequence[str]) -> Listed:
+def read_records(where: str, shards: Sequence[str]) -> listing.Listing:
     """Lists all records."""
     found = _checked_index(where, shards) or cache.for_files(
         "records", shards, lambda: _list_records(where, shards)
     )
-    files = _files(found)
     image = functools.partial(example_image, str(found["image"]))
-    numbers = np.arange(len(files.names))
-    store = sources.ArrayRecordStore(tuple(shards), files.names, numbers, image)
+    names, numbers = tuple(found["names"].tolist()), np.arange(len(found["names"]))
+    store = stores.ArrayRecordStore(tuple(shards), names, numbers, image)
     known = found.get("classes")
-    return store, files, class_names(shards) if known is None else tuple(known.tolist())
-
-
-def _files(found: dict[str, np.ndarray]) -> listing.Files:
-    names = tuple(found["names"].tolist())
-    return listing.Files(names, found["length"], found["labels"])
+    classes = class_names(shards) if known is None else known.tolist()
+    return _listing("array_record", store, found, classes)
 
 
 def index_path(shards: Sequence[str]) -> str:
@@ -92,72 +90,59 @@ def index_path(shards: Sequence[str]) -> str:
     return os.path.join(folder, f"{name}-index.npz")
 
 
-def _checked_index(where: str, shards: Sequence[str]) -> dict[str, np.ndarray] | None:
+def _checked_index(where: str, shards: Sequence[str]) -> Found | None:
+    """What stands beside the shards, if there is such an index of them."""
     path = index_path(shards)
     if not os.path.isfile(path):
         return None
-    found = _index(path)
-    n = len(_open_records(where, shards))
-    if n != len(found["names"]):
-        raise ValueError(
-            f"{path}: must be the index of these shards, has {len(found['names'])}"
-            f" records of {n}; remove it"
-        )
-    return found
-
-
-def _index(path: str) -> dict[str, np.ndarray]:
-    try:
+    must = f"{path}: must be the index of these shards, "
+    kinds = ValueError, KeyError, TypeError
+    with base.explained(f"{must}got ", *kinds, remedy="; remove it"):
         found = opening.npz(path)
-        n = len(found["names"])
+        n, image = len(found["names"]), found["image"]
         columns = [found[key] for key in ("names", "labels", "length")]
-        kinds = "".join(column.dtype.kind for column in columns)
-        if kinds != "Uii" or any(column.shape != (n,) for column in columns):
+        letters = "".join(column.dtype.kind for column in columns)
+        if letters != "Uii" or any(column.shape != (n,) for column in columns):
             raise ValueError("other columns")
-        if found["image"].shape or found["image"].dtype.kind != "U":
+        if image.shape or image.dtype.kind != "U":
             raise ValueError("no name of the images")
-    except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(
-            f"{path}: must be the index of shards, got {error}; remove it"
-        ) from error
+    if n != (there := len(_open_records(where, shards))):
+        raise ValueError(f"{must}has {n} records of {there}; remove it")
     return found
 
 
-def class_names(shards: Sequence[str]) -> tuple[str, ...] | None:
+def class_names(shards: Sequence[str]) -> list[str] | None:
     """The names of labels that TFDS writes beside its shards."""
-    folder = os.path.dirname(shards[0])
     for label in _LABEL_KEYS:
-        path = os.path.join(folder, f"{label}.labels.txt")
+        path = os.path.join(os.path.dirname(shards[0]), f"{label}.labels.txt")
         if os.path.isfile(path):
             with open(path, encoding="utf-8") as file:
-                return tuple(line for line in file.read().splitlines() if line)
+                return [line for line in file.read().splitlines() if line]
     return None
 
 
-def _list_records(where: str, shards: Sequence[str]) -> dict[str, np.ndarray]:
+def _list_records(where: str, shards: Sequence[str]) -> Found:
     source = _open_records(where, shards)
     records = (source[i] for i in range(len(source)))
     return describe_examples(where, os.path.dirname(shards[0]), records)
 
 
-def describe_examples(
-    where: str, place: str, records: Iterable[bytes]
-) -> dict[str, np.ndarray]:
+def describe_examples(where: str, place: str, records: Iterable[bytes]) -> Found:
     """Names, labels and lengths of examples, and under which key the images are."""
     names, labels, lengths, key = [], [], [], ""
     for i, record in enumerate(records):
         try:
-            held = parse_example(record)
-            key = next(name for name in _IMAGE_KEYS if name in held)
-            labels.append(int(_first(held, _LABEL_KEYS)))
-        except (StopIteration, ValueError) as error:
+            features = parse_example(record)
+            key = next(name for name in _IMAGE_KEYS if name in features)
+            lengths.append(len(features[key].bytes_list.value[0]))
+            labels.append(int(_first(features, _LABEL_KEYS)))
+        except (StopIteration, ValueError, IndexError) as error:
             raise ValueError(
                 f"{where}: records must be tf.train.Example with an image and a label,"
                 f" got another at {i} of {place!r}"
             ) from error
-        name = _first(held, _NAME_KEYS, b"%08d" % i)
+        name = _first(features, _NAME_KEYS, b"%08d" % i)
         names.append(name.decode() if isinstance(name, bytes) else str(name))
-        lengths.append(len(held[key][0]))
     return dict(
         names=listing.check_names(where, names),
         labels=limits.check_labels(where, labels),
@@ -166,54 +151,55 @@ def describe_examples(
     )
 
 
+def _first(features: Mapping[str, Any], keys: Sequence[str], default=None) -> Any:
+    """The first value under the first of these keys that has one."""
+    for feature in (features[key] for key in keys if key in features):
+        kind = feature.WhichOneof("kind")
+        if kind and (values := getattr(feature, kind).value):
+            return values[0]
+    if default is None:
+        raise ValueError(f"lacks {keys[0]!r}")
+    return default
+
+
 def _open_records(where: str, shards: Sequence[str]):
     from array_record.python import array_record_data_source
 
     with base.explained(
         f"{where}: {shards[0]!r} must be an ArrayRecord file: ",
         *(RuntimeError, ValueError, OSError),
-        reason=base.one_line,
     ):
         return array_record_data_source.ArrayRecordDataSource([*shards])
 
 
-def _first(held, keys: Sequence[str], default=None):
-    found = [held[key][0] for key in keys if held.get(key)]
-    if not found and default is None:
-        raise ValueError(f"lacks {keys[0]!r}")
-    return found[0] if found else default
-
-
-def example_image(key: str, record: bytes) -> bytes:
-    """Takes the encoded image out of an example."""
-    return parse_example(record)[key][0]
-
-
 _PARQUET_IMAGES = ("image", "img", "jpg", "jpeg", "png", "webp")
+_PARQUET_LABELS = ("label", "labels", "fine_label", "cls", "class")
 _EXAMPLES = "data"
 _ROWS = 32  # Read at once.
 _LISTED = 256  # Bytes that a row takes in a listing.
-_PARQUET_LABELS = ("label", "labels", "fine_label", "cls", "class")
 
 
-def read_parquet(where: str, shards: Sequence[str]) -> Listed:
+def read_parquet(where: str, shards: Sequence[str]) -> listing.Listing:
     """Lists all rows; the images themselves are read when asked for."""
     if _open_parquet(where, shards[0]).schema_arrow.names == [_EXAMPLES]:
-        return _read_examples(where, shards)
-    image, label, classes = _schema(where, shards[0])
-    found = cache.for_files(
-        "parquet", shards, lambda: _list_parquet(where, shards, image, label)
-    )
-    return _parquet_store(shards, found, functools.partial(_group, image), classes)
+        found = cache.for_files(
+            "examples", shards, lambda: _list_examples(where, shards)
+        )
+        read = functools.partial(_example_images, str(found["image"]))
+        classes = class_names(shards)
+    else:
+        image, label, classes = _schema(where, shards[0])
+        found = cache.for_files(
+            "parquet", shards, lambda: _list_parquet(where, shards, image, label)
+        )
+        read = functools.partial(_group, image)
+    names = tuple(found["names"].tolist())
+    place = (found[key] for key in ("shard", "group", "row"))
+    store = stores.ParquetStore(tuple(shards), names, *place, read=read)
+    return _listing("parquet", store, found, classes)
 
 
-def _parquet_store(shards, found, read, classes) -> Listed:
-    files, place = _files(found), (found[key] for key in ("shard", "group", "row"))
-    store = sources.ParquetStore(tuple(shards), files.names, *place, read=read)
-    return store, files, classes
-
-
-def _read_examples(where: str, shards: Sequence[str]) -> Listed:
+def _list_examples(where: str, shards: Sequence[str]) -> Found:
     groups = []
 
     def records() -> Iterator[bytes]:
@@ -223,55 +209,47 @@ def _read_examples(where: str, shards: Sequence[str]) -> Listed:
                 groups.append((i, group, len(some)))
                 yield from some
 
-    def listed() -> dict[str, np.ndarray]:
-        place = os.path.dirname(shards[0])
-        return describe_examples(where, place, records()) | _placed(groups)
-
-    found = cache.for_files("examples", shards, listed)
-    read = functools.partial(_example_images, str(found["image"]))
-    return _parquet_store(shards, found, read, class_names(shards))
+    found = describe_examples(where, os.path.dirname(shards[0]), records())
+    return found | _placed(groups)
 
 
 def _example_images(key: str, path: str, group: int) -> list[bytes]:
     return [example_image(key, one) for one in _group(_EXAMPLES, path, group)]
 
 
-def _schema(where: str, path: str) -> tuple[str, str, tuple[str, ...] | None]:
+def _schema(where: str, path: str) -> tuple[str, str, list[str] | None]:
     """Names of the two columns, and of the classes where the schema says them."""
     schema = _open_parquet(where, path).schema_arrow
     columns = []
     for what, known in (("an image", _PARQUET_IMAGES), ("a label", _PARQUET_LABELS)):
-        found = [name for name in known if name in schema.names]
-        if not found:
+        columns += [name for name in known if name in schema.names][:1]
+        if not columns or columns[-1] not in known:
             raise ValueError(
                 f"{where}: {path!r} must have {what} column ({', '.join(known)}), got"
                 f" {', '.join(schema.names)}; rename it"
             )
-        columns.append(found[0])
-    try:
+    with base.explained(
+        f"{where}: {path!r} must tell its classes as Hugging Face does, info.features."
+        f"{columns[1]}.names in the schema's metadata, got ",
+        *(ValueError, TypeError, AttributeError, RecursionError),
+        remedy="; write it anew",
+    ):
         info = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
         feature = info.get("info", {}).get("features", {}).get(columns[1], {})
-        names = tuple(feature.get("names") or ())
+        names = list(feature.get("names") or ())
         if not all(isinstance(one, str) for one in names):
             raise TypeError("names that are no text")
-    except (ValueError, TypeError, AttributeError, RecursionError) as error:
-        raise ValueError(
-            f"{where}: {path!r} must tell its classes as Hugging Face does, info.features."
-            f"{columns[1]}.names in the schema's metadata, got {error}; write it anew"
-        ) from error
     return *columns, names or None
 
 
-def _placed(groups: Sequence[tuple[int, int, int]]) -> dict[str, np.ndarray]:
+def _placed(groups: Sequence[tuple[int, int, int]]) -> Found:
     """The shard, group and row of each row of groups: (shard, group, rows)."""
-    shard, group, counts = np.array(groups, np.int32).T
-    rows = np.concatenate([np.arange(n, dtype=np.int32) for n in counts])
-    return dict(
-        shard=np.repeat(shard, counts), group=np.repeat(group, counts), row=rows
-    )
+    shard, group, n = np.array(groups, np.int32).T
+    rows = np.concatenate([np.arange(count, dtype=np.int32) for count in n])
+    return dict(shard=np.repeat(shard, n), group=np.repeat(group, n), row=rows)
 
 
-def _list_parquet(where: str, shards: Sequence[str], image: str, label: str) -> dict:
+def _list_parquet(where: str, shards: Sequence[str], image: str, label: str) -> Found:
     names, labels, groups = [], [], []
     for i, path in enumerate(shards):
         file, first = _open_parquet(where, path), len(names)
@@ -298,12 +276,10 @@ def _list_parquet(where: str, shards: Sequence[str], image: str, label: str) -> 
 
 
 def _parquet_labels(where: str, path: str, column) -> np.ndarray:
-    try:
+    must = f"{where}: labels must be whole numbers, got {column.type} in {path!r}"
+    kinds, nothing_more = (TypeError, ValueError), lambda _: ""
+    with base.explained(must, *kinds, reason=nothing_more):
         numbers = column.to_numpy().astype(np.int64, casting="same_kind")
-    except (TypeError, ValueError) as error:
-        raise ValueError(
-            f"{where}: labels must be whole numbers, got {column.type} in {path!r}"
-        ) from error
     return limits.check_labels(f"{where}: {path!r}", numbers)
 
 
@@ -314,10 +290,8 @@ def _open_parquet(where: str, path: str):
     with base.explained(
         f"{where}: {path!r} must be a Parquet file: ",
         *(OSError, ValueError, pa.ArrowException),
-        reason=base.one_line,
     ):
-        file = pq.ParquetFile(path)
-        size = os.path.getsize(path)
+        file, size = pq.ParquetFile(path), os.path.getsize(path)
         limits.check_growth(size, _LISTED * file.metadata.num_rows)
         for i in range(file.num_row_groups):
             limits.check_growth(size, file.metadata.row_group(i).total_byte_size)
@@ -351,9 +325,6 @@ def _is_struct(column: Any) -> bool:
     return pa.types.is_struct(column.type)
 
 
-_TAR_LABELS = ("cls", "json")
-
-
 class _Member(NamedTuple):
     shard: int
     name: str
@@ -361,15 +332,15 @@ class _Member(NamedTuple):
     length: int
 
 
-def read_tar(where: str, shards: Sequence[str]) -> Listed:
+def read_tar(where: str, shards: Sequence[str]) -> listing.Listing:
     """Lists all images; what the headers say is cached, since large archives have many."""
     found = cache.for_files("tar", shards, lambda: _list_tar(where, shards))
-    files, place = _files(found), (found[key] for key in ("shard", "start", "length"))
-    store = sources.TarStore(tuple(shards), files.names, *place)
-    return store, files, tuple(found["classes"].tolist()) or None
+    place = (found[key] for key in ("shard", "start", "length"))
+    store = stores.TarStore(tuple(shards), tuple(found["names"].tolist()), *place)
+    return _listing("tar", store, found, found["classes"].tolist())
 
 
-def _list_tar(where: str, shards: Sequence[str]) -> dict[str, np.ndarray]:
+def _list_tar(where: str, shards: Sequence[str]) -> Found:
     images, labels = {}, {}
     for i, path in enumerate(shards):
         for member, ending, key in _members(where, i, path):
@@ -380,28 +351,26 @@ def _list_tar(where: str, shards: Sequence[str]) -> dict[str, np.ndarray]:
                         f" {key!r} in {path!r}; give each a key of its own"
                     )
                 images[i, key] = member
-            elif ending in _TAR_LABELS:
+            elif ending in ("cls", "json"):
                 labels[i, key] = _tar_label(where, path, member, ending)
     if not images:
         raise ValueError(f"{where}: shards must hold images, got none in {shards[0]!r}")
-    if labels:
-        lacking = next((key for key in images if key not in labels), None)
-        if lacking:
-            raise ValueError(
-                f"{where}: every image must have a label (<key>.cls), got none for"
-                f" {lacking[1]!r} in {shards[lacking[0]]!r}"
-            )
-        numbers, classes = [labels[key] for key in images], ()
-    else:
-        numbers, classes = _by_folder(where, [m.name for m in images.values()])
-    members = list(images.values())
+    lacking = next((key for key in images if key not in labels), None)
+    if labels and lacking:
+        raise ValueError(
+            f"{where}: every image must have a label (<key>.cls), got none for"
+            f" {lacking[1]!r} in {shards[lacking[0]]!r}"
+        )
+    shard, names, start, length = zip(*images.values(), strict=True)
+    numbers, classes = [labels[key] for key in images if labels], ()
+    names = _without_common_folder(names)
+    if not labels:
+        numbers, classes = _by_folder(where, names)
     return dict(
-        names=listing.check_names(
-            where, _without_common_folder([m.name for m in members])
-        ),
-        shard=np.array([m.shard for m in members], np.int32),
-        start=np.array([m.start for m in members], np.int64),
-        length=np.array([m.length for m in members], np.int64),
+        names=listing.check_names(where, names),
+        shard=np.array(shard, np.int32),
+        start=np.array(start, np.int64),
+        length=np.array(length, np.int64),
         labels=np.array(numbers, np.int32),
         classes=np.array(classes, dtype=str),
     )
@@ -409,7 +378,10 @@ def _list_tar(where: str, shards: Sequence[str]) -> dict[str, np.ndarray]:
 
 def _members(where: str, shard: int, path: str):
     """Yields (member, ending in small letters, key) of all files of an archive."""
-    try:
+    # A header may follow the other without end, or say that it has gigabytes.
+    kinds = tarfile.TarError, RecursionError, MemoryError, OverflowError
+    must = f"{where}: {path!r} must be a whole, uncompressed tar archive, got "
+    with base.explained(must, *kinds):
         size = os.path.getsize(path)
         with tarfile.open(path, "r:") as archive:
             for entry in archive:
@@ -432,11 +404,6 @@ def _members(where: str, shard: int, path: str):
                 member = _Member(shard, whole, entry.offset_data, entry.size)
                 key = os.path.normpath(os.path.join(folder, stem))  # "./a" is "a".
                 yield member, ending.rpartition(".")[2], key
-    # A header may follow the other without end, or say that it has gigabytes.
-    except (tarfile.TarError, RecursionError, MemoryError, OverflowError) as error:
-        raise ValueError(
-            f"{where}: {path!r} must be a whole, uncompressed tar archive, got {error}"
-        ) from error
 
 
 def _tar_label(where: str, path: str, member: _Member, ending: str) -> int:
@@ -458,21 +425,29 @@ def _tar_label(where: str, path: str, member: _Member, ending: str) -> int:
         ) from error
 
 
-def _by_folder(where: str, names: Sequence[str]) -> tuple[list[int], tuple[str, ...]]:
-    """Labels by the folder below what all names have in common."""
-    parts = [name.split("/") for name in _without_common_folder(names)]
-    if any(len(part) < 2 for part in parts):
+def _by_folder(where: str, names: Sequence[str]) -> tuple[list[int], list[str]]:
+    """Labels by the first folder of the names, which all have one."""
+    folders = [name.partition("/")[0] for name in names]
+    if not all("/" in name for name in names):
         raise ValueError(
             f"{where}: images must have a label (<key>.cls) or lie in class folders,"
             f" got {names[0]!r}; unpack the archive of a single class into a folder of"
             " its name"
         )
-    classes = tuple(sorted({part[0] for part in parts}))
+    classes = sorted({*folders})
     ids = {name: i for i, name in enumerate(classes)}
-    return [ids[part[0]] for part in parts], classes
+    return [ids[folder] for folder in folders], classes
 
 
 def _without_common_folder(names: Sequence[str]) -> list[str]:
     """Names without the folders that all are in."""
     above = os.path.commonpath(names) if len(names) > 1 else os.path.dirname(names[0])
     return [os.path.relpath(name, above) if above else name for name in names]
+
+
+# Endings of shards -> (where, paths) -> what they hold.
+FORMS: Mapping[str, Callable[[str, Sequence[str]], listing.Listing]] = {
+    "tar": read_tar,
+    "parquet": read_parquet,
+    "array_record": read_records,
+}

@@ -1,1 +1,116 @@
-"""Data sets: parsers of their layouts, and the table that names them."""
+"""All data sets: a row of tables/data_sets.json each, and the function that reads it.
+
+A row says what is published of a set: whom to cite, the licence, the layout, how large it is
+and where one gets it, images of each split, classes, and the `parser` of its files.
+"""
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from jbias.data import base, corruptions, tables
+from jbias.data.embedded import fractals, shapes
+from jbias.data.sets import (
+    arrays,
+    attributed,
+    celeba,
+    cifar,
+    colored_mnist,
+    folder,
+    geirhos,
+    imagenet,
+    mnist,
+    tfds,
+)
+
+# Of sets in files: read(request, **options).
+_PARSERS: Mapping[str, Callable[..., base.Source]] = {
+    "folder": folder.read,
+    "known folders": folder.read_known,
+    "npz": arrays.read,
+    "attributed": attributed.read,
+    "tfds": tfds.read,
+    "idx": mnist.read,
+    "cifar": cifar.read,
+    "npy": cifar.read_arrays,
+    "celeba": celeba.read,
+    "geirhos": geirhos.read,
+    "trials": geirhos.read_trials,
+    "imagenet": imagenet.read,
+    "wordnet": imagenet.read_wordnet,
+    "sixteen": imagenet.read_sixteen,
+    "real": imagenet.read_with_real,
+    "two hundred": imagenet.read_two_hundred,
+    "tiny": imagenet.read_tiny,
+}
+# Of sets that are drawn, or made of others: make(split, **options).
+_MAKERS: Mapping[str, Callable[..., base.Source]] = {
+    "shapes": shapes.make,
+    "fractals": fractals.make,
+    "colored_mnist": colored_mnist.make,
+    "stacked": mnist.stacked,
+}
+
+
+def _severities(kinds: Mapping[str, corruptions.Corruption]) -> dict[str, list[str]]:
+    """A split such as "fog/3", and the folder of the published archive that it has."""
+    return {
+        f"{kind}/{level}": [f"{'extra' if one.extra else one.family}/{kind}/{level}"]
+        for kind, one in kinds.items()
+        for level in corruptions.SEVERITIES
+    }
+
+
+_FOLDERS = {
+    "c": _severities(corruptions.CORRUPTIONS),
+    "c_bar": _severities(corruptions.BAR),
+}
+_FIELDS = {field.name for field in dataclasses.fields(base.Spec)}
+
+
+def _spec(name: str, row: Mapping[str, Any]) -> base.Spec:
+    folders = _FOLDERS.get(row.get("severities"), row.get("folders", {}))
+    make = _MAKERS.get(row["parser"]) or _opener(name, row, folders)
+    images = row.get("images")
+    splits = (
+        folders if "severities" in row else images if isinstance(images, dict) else ()
+    )
+    told = {key: tuple(v) if isinstance(v, list) else v for key, v in row.items()}
+    told = {"splits": tuple(splits)} | told
+    return base.Spec(make, **{key: v for key, v in told.items() if key in _FIELDS})
+
+
+def _opener(
+    name: str, row: Mapping[str, Any], folders: Mapping
+) -> Callable[..., base.Source]:
+    """Makes make(split, *, root, size, ...) of a set in files, from its parser."""
+    read = _PARSERS[row["parser"]]
+
+    def make(
+        split: str,
+        *,
+        root: str,
+        size: int = row.get("pixels", 224),
+        resize: int | None = None,
+        crop: bool = True,
+        **options: Any,
+    ) -> base.Source:
+        place = dict(root=root, size=size, resize=resize, crop=crop, folders=folders)
+        return read(folder.request(name, split, **place), **options)
+
+    *shared, _ = inspect.signature(make).parameters.values()
+    shared = [one for one in shared if one.name != "crop" or row.get("crops", True)]
+    asked = [*inspect.signature(read).parameters.values()][1:]
+    make.__signature__ = inspect.Signature([*shared, *asked])
+    return make
+
+
+DATASETS: Mapping[str, base.Spec] = MappingProxyType(
+    {
+        name: _spec(name, row)
+        for name, row in tables.data_sets().items()
+        if "parser" in row
+    }
+)

@@ -6,10 +6,10 @@ of bytes, as CIFAR is published, and nothing else: names in the pickle are looke
 Python.
 """
 
-import dataclasses
 import mmap
 import os
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 import numpy as np
@@ -26,44 +26,38 @@ def build(
     request: folder.Request,
     images: UInt8[np.ndarray, "n h w *c"],
     labels: Int[np.ndarray, "n"],
-    *,
     classes: Sequence[str],
-    columns: Mapping[str, Int[np.ndarray, "n"]] | None = None,
-    measures: tuple[str, ...] = ("accuracy",),
+    *,
+    columns: Mapping[str, Int[np.ndarray, "n"]] = MappingProxyType({}),
+    before: str = "",
+    **about: Any,
 ) -> sources.ArraySource:
     """Makes a source of a part of the images; grey ones are repeated in three channels.
 
+    before: what was done to the images, in words that end in "; ". about: further fields
+    of the source, as `Request.about` of folder.py has them.
     Raises ValueError on images of another form and on labels beyond the classes.
     """
-    where, transform = request.where, request.transform
-    grey = images.ndim == 3
-    if images.dtype != np.uint8 or not (
-        grey or images.ndim == 4 == images.shape[3] + 1
-    ):
+    where, transform, n = request.where, request.transform, len(images)
+    if images.dtype != np.uint8 or images.ndim != 3 and images.shape[3:] != (3,):
         raise ValueError(
             f"{where}: images must be uint8 (n, h, w) or (n, h, w, 3), got"
             f" {images.dtype} {images.shape}"
         )
-    labels = _labels(where, labels, len(images), len(classes))
-    n = len(images)
-    names = tuple(f"{i:08d}" for i in range(n))
-    files = listing.Files(names, np.zeros(n, np.int64), labels)
-    index = listing.split_indices(where, files, classes, request.part)
-    images = images[index]
-    if grey:
+    labels = _labels(where, labels, n, len(classes))
+    names = listing.number_names(n)
+    index = listing.split_indices(where, names, labels, classes, request.part)
+    images, labels = images[index], labels[index]
+    if images.ndim == 3:
         images = np.repeat(images[..., None], 3, -1)
+    columns = {name: column[index] for name, column in columns.items()}
     return sources.ArraySource(
         images=resized(images, transform),
-        name=f"{request.name}/{request.split}",
         classes=tuple(classes),
-        columns={"label": labels[index]}
-        | {name: column[index] for name, column in (columns or {}).items()},
-        preprocessing=transform.description,
-        fingerprint=listing.digest_arrays(images, labels[index], classes),
-        space="names",
-        measures=measures,
-        note=listing.count_note(n, request.published),
-        cite=request.cite,
+        columns={"label": labels, **columns},
+        preprocessing=f"{before}{transform.description}",
+        fingerprint=listing.digest_arrays(images, labels, classes),
+        **request.about(n, **about),
     )
 
 
@@ -80,15 +74,12 @@ def _labels(where: str, labels: np.ndarray, n: int, k: int) -> Int[np.ndarray, "
     found = np.asarray(labels)
     whole = found.shape == (n,) and np.issubdtype(found.dtype, np.integer)
     if not whole or (n and not 0 <= found.min() <= found.max() < k):
+        span = f" of {found.min()} to {found.max()}" if whole else ""
         raise ValueError(
             f"{where}: labels must be {n} whole numbers from 0 to {k - 1}, got"
-            f" {found.dtype} {found.shape}"
-            + (f" of {found.min()} to {found.max()}" if whole else "")
+            f" {found.dtype} {found.shape}{span}"
         )
     return found.astype(np.int32)
-
-
-_ITEMS = (bytes, str, int, type(None))
 
 
 def load_pickle(path: str) -> dict[bytes, Any]:
@@ -96,13 +87,13 @@ def load_pickle(path: str) -> dict[bytes, Any]:
 
     ValueError for anything else, OSError where it is not read.
     """
-    with opening.binary(path) as file:
-        try:
-            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-                found = _Machine().run(content)
+    with (
+        opening.binary(path) as file,
         # Of damaged bytes pickletools raises anything.
-        except Exception as error:
-            raise ValueError(f"{type(error).__name__}: {error}") from error
+        base.explained("", Exception, reason=base.kind_and_text),
+        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
+    ):
+        found = _Machine().run(content)
     if not isinstance(found, dict):
         raise ValueError(f"it holds no dict but {type(found).__name__}")  # noqa: TRY004
     return {key: _plain(value) for key, value in found.items()}
@@ -164,9 +155,8 @@ def _plain(value: Any) -> Any:
         if value.value is None:
             raise ValueError("it holds an array without numbers")
         return value.value
-    items = value if isinstance(value, list) else [value]
-    for one in items:
-        if not isinstance(one, _ITEMS):
+    for one in value if isinstance(value, list) else [value]:
+        if not isinstance(one, bytes | str | int | None):
             raise ValueError(f"it holds {type(one).__name__}")  # noqa: TRY004
     return value
 
@@ -183,21 +173,13 @@ def read(request: folder.Request) -> sources.ArraySource:
     images, labels = held.pop("images"), held.pop("labels")
     whole = np.issubdtype(labels.dtype, np.integer)
     k = int(limits.check_labels(where, labels).max(initial=-1)) + 1 if whole else 0
-    classes = held.pop("classes", np.arange(k)).astype(str).ravel()
+    classes = held.pop("classes", np.arange(k)).astype(str).ravel().tolist()
     for key, column in held.items():
         if column.shape != labels.shape or not np.issubdtype(column.dtype, np.integer):
             raise ValueError(
                 f"{where}: {key!r} must be whole numbers {labels.shape}, got"
                 f" {column.dtype} {column.shape}; leave it out"
             )
-    source = build(
-        request,
-        images,
-        labels,
-        classes=tuple(classes.tolist()),
-        columns={key: column.astype(np.int32) for key, column in held.items()},
-    )
-    return dataclasses.replace(source, **folder.provenance(f"{stem}.json"))
-
-
-SPEC = folder.spec("npz", read, size=32, native=True, own=True)
+    columns = {key: column.astype(np.int32) for key, column in held.items()}
+    made = folder.provenance(f"{stem}.json")
+    return build(request, images, labels, classes, columns=columns, **made)

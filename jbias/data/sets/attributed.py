@@ -9,26 +9,14 @@ source; it holds the place of each value among the sorted names, which are in th
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Int
 
 from jbias.data import base, set_options, sources
 from jbias.data.forms import listing
 from jbias.data.sets import folder
 
 FILE, CLASS, ATTRIBUTE = "file", "class", "attribute"
-
-
-class _Listed(NamedTuple):
-    """What folders or a table say of all images of a split."""
-
-    files: listing.Files
-    classes: tuple[str, ...]
-    columns: Mapping[str, Int[np.ndarray, "n"]]
-    values: Mapping[str, tuple[str, ...]]
-    note: str = ""
 
 
 def read(
@@ -48,42 +36,49 @@ def read(
     where, root = request.where, request.root
     table = os.path.join(root, f"{request.part.base}.csv")
     if os.path.isfile(table):
-        place, found = root, _table(root, table, label, attribute)
+        found, named, note = _table(root, table, label, attribute)
     else:
-        place = folder.find_folder(request)
+        place, note = folder.find_folder(request), ""
         if (label, attribute) not in ((CLASS, ""), (CLASS, ATTRIBUTE)):
             raise ValueError(
                 f"{where}: label and attribute must name columns of {table!r}, got"
                 f" {label!r} and {attribute!r} and no such file; leave them out"
             )
-        found = _folders(where, place, ignore)
+        found, named = _folders(where, place, ignore)
+    made = {name: set_options.number_values(column) for name, column in named.items()}
     return folder.build(
         request,
-        folder.in_folder(place, found.files, found.classes),
-        extra=found.columns,
-        values=found.values,
+        found,
+        extra={name: column for name, (_, column) in made.items()},
+        values={name: known for name, (known, _) in made.items()},
         measures=("accuracy", "groups"),
-        note=found.note,
+        note=note,
     )
 
 
-def _folders(where: str, path: str, ignore: Sequence[str]) -> _Listed:
-    """What the folders say."""
+Named = Mapping[str, Sequence[str]]  # By column, what each image has.
+
+
+def _folders(
+    where: str, path: str, ignore: Sequence[str]
+) -> tuple[listing.Listing, Named]:
+    """What the folders say of all images of a split."""
     classes = listing.class_folders(where, path)
-    files = listing.scan(where, path, {name: name for name in classes}, ignore)
-    parts = [name.split("/") for name in files.names]
-    wrong = [name for name, row in zip(files.names, parts) if len(row) < 3]
+    found = listing.scan(where, path, classes, ignore)
+    parts = [name.split("/") for name in found.names]
+    wrong = [name for name, row in zip(found.names, parts) if len(row) < 3]
     if wrong:
         raise ValueError(
             f"{where}: images must lie in <class>/<attribute>/, got {len(wrong):,}"
             f" directly in a class, first {wrong[0]!r}; move them"
         )
-    known, column = set_options.number_values([row[1] for row in parts])
-    return _Listed(files, classes, {ATTRIBUTE: column}, {ATTRIBUTE: known})
+    return found, {ATTRIBUTE: [row[1] for row in parts]}
 
 
-def _table(root: str, path: str, label: str, attribute: str) -> _Listed:
-    """What a CSV file says."""
+def _table(
+    root: str, path: str, label: str, attribute: str
+) -> tuple[listing.Listing, Named, str]:
+    """What a CSV file says of all images of a split, and a note about it."""
     header, lines = set_options.read_csv(path)
     further = [name for name in header if name not in (FILE, label)]
     if not {FILE, label} <= {*header} or not further:
@@ -102,34 +97,37 @@ def _table(root: str, path: str, label: str, attribute: str) -> _Listed:
             f" {len(lines):,} lines"
         )
     names = [table[FILE][i] for i in kept]
-    classes, found = set_options.number_values([table[label][i] for i in kept])
+    classes, labels = set_options.number_values([table[label][i] for i in kept])
     lengths = [os.path.getsize(os.path.join(root, name)) for name in names]
-    files = listing.Files(tuple(names), np.array(lengths, np.int64), found)
-    order = np.lexsort((np.array(names), found))
+    order = np.lexsort((np.array(names), labels))
+    rows = zip(names, lengths, labels, strict=True)
+    found = listing.in_folder(root, rows, classes).take(order)
+    columns = {ATTRIBUTE: wanted} | {n: table[n] for n in further if n != ATTRIBUTE}
     kept = np.array(kept)[order]
-    told = {ATTRIBUTE: wanted} | {n: table[n] for n in further if n != ATTRIBUTE}
-    told = {name: [column[i] for i in kept] for name, column in told.items()}
-    told, out = _usable_columns(told)
+    columns = {name: [one[i] for i in kept] for name, one in columns.items()}
+    why = {name: _why_no_attribute(name, column) for name, column in columns.items()}
+    out = [f"{name} ({reason})" for name, reason in why.items() if reason]
     if ATTRIBUTE in further and asked != [ATTRIBUTE]:
         out.insert(0, f"{ATTRIBUTE} (another is asked for)")
-    made = {name: set_options.number_values(column) for name, column in told.items()}
-    return _Listed(
-        files.take(order),
-        classes,
-        {name: column for name, (_, column) in made.items()},
-        {name: known for name, (known, _) in made.items()},
-        _note(len(lines) - len(kept), f"{label} or {'+'.join(asked)}", out),
+    lost = len(lines) - len(kept)
+    notes = [f"{lost:,} images without {label} or {'+'.join(asked)} left out"] * bool(
+        lost
     )
+    notes += [f"no attributes: {', '.join(out)}"] * bool(out)
+    named = {name: column for name, column in columns.items() if not why[name]}
+    return found, named, "; ".join(notes)
 
 
-def _chosen_columns(path, attribute, further) -> list[str]:
+def _why_no_attribute(name: str, column: Sequence[str]) -> str:
+    if name != ATTRIBUTE and set_options.is_reserved(name):
+        return "batches have another of that name"
+    return "" if name == ATTRIBUTE else set_options.why_unfit(column)
+
+
+def _chosen_columns(path: str, attribute: str, further: Named) -> list[str]:
     """The columns that "attribute" is made of."""
     if not attribute:
-        fit = [
-            name
-            for name, column in further.items()
-            if not set_options.why_unfit(column)
-        ]
+        fit = [one for one in further if not set_options.why_unfit(further[one])]
         return [ATTRIBUTE if ATTRIBUTE in further else [*fit, *further][0]]
     asked = attribute.split("+")
     for name in asked:
@@ -147,36 +145,10 @@ def _check_files(root, path, lines) -> None:
         raise ValueError(f"{path}: must have a line an image, got the header alone")
     seen = set()
     for number, row in lines:
-        name = row[FILE]
+        name, line = row[FILE], f"{path}:{number}"
         if not listing.is_image(name):
-            raise ValueError(
-                f"{path}:{number}: a line must have an image's file, got {name!r}"
-            )
+            raise ValueError(f"{line}: a line must have an image's file, got {name!r}")
         if name in seen or not os.path.isfile(os.path.join(root, name)):
             why = "once" if name in seen else f"and exist below {root!r}"
-            raise ValueError(f"{path}:{number}: files must be there {why}: {name!r}")
+            raise ValueError(f"{line}: files must be there {why}: {name!r}")
         seen.add(name)
-
-
-def _usable_columns(table) -> tuple[dict[str, list[str]], list[str]]:
-    """Columns that are attributes, and words about the others; "attribute" is one."""
-    kept, out = {}, []
-    for name, column in table.items():
-        why = (
-            "batches have another of that name" if set_options.is_reserved(name) else ""
-        )
-        why = "" if name == ATTRIBUTE else why or set_options.why_unfit(column)
-        if why:
-            out.append(f"{name} ({why})")
-        else:
-            kept[name] = column
-    return kept, out
-
-
-def _note(lost: int, asked: str, out: Sequence[str]) -> str:
-    notes = [f"{lost:,} images without {asked} left out"] if lost else []
-    notes += [f"no attributes: {', '.join(out)}"] if out else []
-    return "; ".join(notes)
-
-
-SPEC = folder.spec("attributed", read, own=True)

@@ -30,7 +30,6 @@ two are red and green here, blue is 0; as in the code, and unlike irm's text, re
 label 0. Deviation: the draws are NumPy's.
 """
 
-import dataclasses
 import numbers
 import zlib
 from collections.abc import Mapping
@@ -64,7 +63,6 @@ FORMS = (*FLIPS, *PAIRS, "uniform", *PALETTE)
 # In pixels, unless asked for others.
 SIZES: Mapping[str, int] = dict.fromkeys(FORMS, 32) | {"irm": 14, "domainbed": 28}
 _CITED = {"irm": "colored_mnist", "domainbed": "colored_mnist/domainbed"}
-LABEL_NOISE = 0.25
 _ENVIRONMENTS = {"train": (0, 1), "train_0": (0,), "train_1": (1,), "test": (2,)}
 
 
@@ -99,37 +97,31 @@ def make(
     _check(where, part.base, form, correlation, label_noise, grey, seed)
     if form in FLIPS:
         flips = FLIPS[form] if correlation is None else (1 - correlation,) * 3
-        noise = LABEL_NOISE if label_noise is None else label_noise
+        noise = 0.25 if label_noise is None else label_noise
         pixels, columns, note = _environments(root, part.base, form, flips, noise, seed)
         colours, classes = ("red", "green"), ("5-9", "0-4")
     else:
         share = float(part.base == "train") if correlation is None else correlation
         pixels, columns, note = _shifted(root, part.base, form, share, seed)
-        colours, classes = tuple(PALETTE), mnist.DIGITS
+        colours, classes = tuple(PALETTE), tables.class_names("mnist")
     count, palette = len(pixels) if n is None else n, [PALETTE[one] for one in colours]
     base.check_whole(f"{where}: n", count, 1, len(pixels))
     columns = {key: column[:count].astype(np.int32) for key, column in columns.items()}
     size = SIZES[form] if size is None else size
-    request = folder.Request(
-        f"colored_mnist/{form}",
-        split,
-        where,
-        root,
-        part,
-        decoding.preprocess(size, resize, native=True),
-        cite=tables.cite(_CITED.get(form, "colored_mnist/shifts")),
-    )
-    made = arrays.build(
-        request,
+    transform = decoding.preprocess(size, resize, native=True)
+    about = f"colored_mnist/{form}", split, where, root, part, transform
+    return arrays.build(
+        folder.Request(*about),
         _painted(pixels[:count], columns["attribute"], palette, grey),
         columns.pop("label"),
-        classes=classes,
+        classes,
         columns=columns,
+        before="every second pixel; " if form == "irm" else "",
         measures=("accuracy", "groups"),
+        note=note,
+        values={"attribute": colours},
+        cite=tables.cite(_CITED.get(form, "colored_mnist/shifts")),
     )
-    words = ("every second pixel; " if form == "irm" else "") + made.preprocessing
-    values = {"attribute": colours}
-    return dataclasses.replace(made, note=note, preprocessing=words, values=values)
 
 
 def _check(where, split, form, correlation, label_noise, grey, seed) -> None:
@@ -142,18 +134,15 @@ def _check(where, split, form, correlation, label_noise, grey, seed) -> None:
         ("correlation", correlation, (*FLIPS, *PAIRS)),
         ("label_noise", label_noise, tuple(FLIPS)),
     ):
-        if value is None:
-            continue
-        if form not in forms:
+        must, got = f"{where}: {name} must be", f"got {value!r}"
+        if value is not None and form not in forms:
             raise ValueError(
-                f"{where}: {name} must be left out of form {form!r}, got {value!r}; it"
-                f" has a say in {', '.join(forms)}"
+                f"{must} left out of form {form!r}, {got}; it has a say in"
+                f" {', '.join(forms)}"
             )
         number = isinstance(value, numbers.Real) and not isinstance(value, bool)
-        if not number or not 0 <= value <= 1:
-            raise ValueError(
-                f"{where}: {name} must be a number in [0, 1], got {value!r}"
-            )
+        if value is not None and not (number and 0 <= value <= 1):
+            raise ValueError(f"{must} a number in [0, 1], {got}")
     if type(grey) is not bool:
         raise ValueError(f"{where}: grey must be True or False, got {grey!r}")
     base.check_whole(f"{where}: seed", seed, 0)
@@ -161,7 +150,8 @@ def _check(where, split, form, correlation, label_noise, grey, seed) -> None:
 
 def _read(root, *splits):
     """The digits of these splits of MNIST, their labels, and what is unlike published."""
-    found = [mnist.SPECS["mnist"].make(split, root=root) for split in splits]
+    asked = [folder.request("mnist", split, root=root) for split in splits]
+    found = [mnist.read(one) for one in asked]
     pixels = np.concatenate([one.images[..., 0] for one in found])
     digits = np.concatenate([one.columns["label"] for one in found])
     return pixels, digits, "; ".join(f"MNIST: {one.note}" for one in found if one.note)
@@ -173,9 +163,8 @@ def _generator(form: str, purpose: str, seed: int) -> np.random.Generator:
 
 def _environments(root, split, form, flips, noise, seed):
     """Two classes: the environments of the split, in turn."""
-    pixels, digits, note = _read(
-        root, *(("train",) if form == "irm" else ("train", "test"))
-    )
+    splits, step = (("train",), 2) if form == "irm" else (("train", "test"), 1)
+    pixels, digits, note = _read(root, *splits)
     parts, found = _parts(form, len(digits), seed), []
     for domain in _ENVIRONMENTS[split]:
         index = parts[domain]
@@ -190,7 +179,6 @@ def _environments(root, split, form, flips, noise, seed):
     joined = {key: np.concatenate([one[key] for one in found]) for key in found[0]}
     order = np.argsort(joined.pop("turn"), kind="stable")
     joined = {key: column[order] for key, column in joined.items()}
-    step = 2 if form == "irm" else 1
     return pixels[joined.pop("index")][:, ::step, ::step], joined, note
 
 
@@ -211,7 +199,7 @@ def _shifted(root, split, form, share, seed):
     rng = _generator("shift", f"colour/{split}", seed)
     colour = np.empty(len(digits), np.int64)
     for digit, shares in enumerate(_table(form, share)):
-        (members,) = np.nonzero(digits == digit)
+        members = np.flatnonzero(digits == digit)
         counts = _rounded(len(members), shares)
         colour[members] = rng.permutation(np.repeat(np.arange(len(counts)), counts))
     return pixels, {"label": digits, "attribute": colour, "digit": digits}, note
@@ -242,6 +230,3 @@ def _painted(pixels, colour, palette, grey) -> UInt8[np.ndarray, "n h w 3"]:
     """Intensity times colour, on black."""
     tint = np.array([(1, 1, 1)] * len(palette) if grey else palette, np.uint8)
     return pixels[..., None] * tint[colour][:, None, None]
-
-
-SPEC = base.spec("colored_mnist", make, SPLITS)

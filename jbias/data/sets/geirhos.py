@@ -22,7 +22,6 @@ import os
 import posixpath
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 from jaxtyping import Int
@@ -31,13 +30,25 @@ from jbias.data import base, labels, sources, tables
 from jbias.data.forms import listing
 from jbias.data.sets import folder
 
+CLASSES = tuple(labels.geirhos16())
+_SETS = tables.read("model_vs_human")["sets"]
+CONDITIONS: Mapping[str, tuple[str, ...]] = {
+    name: tuple(row["conditions"]) for name, row in _SETS.items()
+}
+MODEL_VS_HUMAN_COUNTS: Mapping[str, int] = {
+    name: row["images"] for name, row in _SETS.items()
+}
 
-def _further(where: str, split: str, files: listing.Files) -> dict[str, Any]:
-    """Of cue conflict, the columns of the other cue and the measure of both."""
-    if split != "cue-conflict":
-        return {}
-    extra = cues(where, files.names, tuple(labels.geirhos16()))
-    return {"extra": extra, "measures": ("accuracy", "shape_bias")}
+
+def read(
+    request: folder.Request, *, ignore: Sequence[str] = ()
+) -> sources.EncodedSource:
+    """Lists a split; of cue conflict also the other cue, and the measure of both."""
+    found, more = folder.list_known(request, CLASSES, ignore), {}
+    if request.part.base == "cue-conflict":
+        extra = cues(request.where, found.names, CLASSES)
+        more = {"extra": extra, "measures": ("accuracy", "shape_bias")}
+    return folder.build(request, found, space="entry16", **more)
 
 
 def cues(
@@ -49,21 +60,22 @@ def cues(
     ones have equal numbers in shape_exemplar and texture_exemplar.
     """
     found = {"texture": texture_labels(where, names, classes)}
-    stems = [posixpath.splitext(posixpath.basename(name))[0] for name in names]
-    for column, pictures in (
-        ("shape_exemplar", [re.split("[-_]", stem)[-2] for stem in stems]),
-        ("texture_exemplar", [stem.rpartition("-")[2] for stem in stems]),
-    ):
-        numbers = {picture: i for i, picture in enumerate(sorted(set(pictures)))}
-        found[column] = np.array([numbers[one] for one in pictures], np.int32)
+    pictures = np.array([re.split("[-_]", stem)[-2:] for stem in _stems(names)]).T
+    for column, of in zip(("shape_exemplar", "texture_exemplar"), pictures):
+        numbers = np.unique(of, return_inverse=True)[1]
+        found[column] = numbers.astype(np.int32)
     return found
+
+
+def _stems(names: Sequence[str]) -> list[str]:
+    return [posixpath.splitext(posixpath.basename(name))[0] for name in names]
 
 
 def texture_labels(
     where: str, names: Sequence[str], classes: Sequence[str]
 ) -> Int[np.ndarray, "n"]:
     """Reads texture classes from names such as "cat/cat7-elephant1.png"."""
-    stems = [posixpath.splitext(posixpath.basename(name))[0] for name in names]
+    stems = _stems(names)
     tokens = [re.sub(r"\d", "", stem.rpartition("-")[2]) for stem in stems]
     ids = {name: label for label, name in enumerate(classes)}
     wrong = [i for i, token in enumerate(tokens) if token not in ids]
@@ -77,16 +89,7 @@ def texture_labels(
     return np.array([ids[token] for token in tokens], np.int32)
 
 
-_SETS = tables.read("model_vs_human")["sets"]
-CONDITIONS: Mapping[str, tuple[str, ...]] = {
-    name: tuple(row["conditions"]) for name, row in _SETS.items()
-}
-MODEL_VS_HUMAN_COUNTS: Mapping[str, int] = {
-    name: row["images"] for name, row in _SETS.items()
-}
-
-
-def model_vs_human(
+def read_trials(
     request: folder.Request, *, condition: str = "", ignore: Sequence[str] = ()
 ) -> sources.EncodedSource:
     """Lists one set, or its images under one condition such as "c05" of contrast.
@@ -96,36 +99,32 @@ def model_vs_human(
     where, known = request.where, CONDITIONS[request.part.base]
     place = _sessions(where, folder.find_folder(request))
     sessions = listing.class_folders(where, place)
-    files = listing.scan(where, place, {name: name for name in sessions}, ignore)
-    classes = tuple(labels.geirhos16())
-    found, levels = read_trial_names(where, files.names, classes, known)
-    kept = _under(where, str(condition), levels, known)
-    kept = kept[np.argsort(found[kept], kind="stable")]
-    files, levels = files._replace(labels=found).take(kept), levels[kept]
-    one, split = condition != "", request.split
-    several = not one and len(known) > 1
-    count = MODEL_VS_HUMAN_COUNTS[request.part.base] // (len(known) if one else 1)
-    return folder.build(
-        request._replace(
-            split=f"{split}/{condition}" if one else split, published=count
-        ),
-        folder.in_folder(place, files, classes),
-        space="entry16",
-        extra={"condition": levels} if several else None,
-        values={"condition": known} if several else {},
-    )
+    found = listing.scan(where, place, sessions, ignore)
+    label, levels = read_trial_names(where, found.names, CLASSES, known)
+    kept = np.arange(len(levels))
+    if condition != "":
+        kept = _under(where, str(condition), levels, known)
+    kept = kept[np.argsort(label[kept], kind="stable")]
+    found = found._replace(labels=label, classes=CLASSES).take(kept)
+    count, more = MODEL_VS_HUMAN_COUNTS[request.part.base], {}
+    if condition != "":
+        request = request._replace(split=f"{request.split}/{condition}")
+        count //= len(known)
+    elif len(known) > 1:
+        more = dict(extra={"condition": levels[kept]}, values={"condition": known})
+    request = request._replace(published=count)
+    return folder.build(request, found, space="entry16", **more)
 
 
 def _under(where, condition, levels, known) -> Int[np.ndarray, "m"]:
-    """Indices of the images under one condition, or of all if it is ""."""
-    if not condition:
-        return np.arange(len(levels))
+    """Indices of the images under one condition."""
     chosen = condition_index(condition, known)
     if chosen is None:
+        known = ", ".join(known)
         raise ValueError(
-            f"{where}: condition must be one of {', '.join(known)}, got {condition!r}"
+            f"{where}: condition must be one of {known}, got {condition!r}"
         )
-    (kept,) = np.nonzero(levels == chosen)
+    kept = np.flatnonzero(levels == chosen)
     if not kept.size:
         raise ValueError(
             f"{where}: some images must be under condition {known[chosen]!r}, none of"
@@ -140,8 +139,7 @@ def read_trial_names(
     """Reads classes and conditions, by number, from names such as
     "session-1/0001_cop_dnn_c30_knife_10_n03041632_7380.png".
     """
-    ids = {name: label for label, name in enumerate(classes)}
-    rows = []
+    ids, rows = {name: label for label, name in enumerate(classes)}, []
     for name in names:
         cells = posixpath.basename(name).split("_")
         degree = condition_index(cells[3], conditions) if len(cells) > 4 else None
@@ -161,9 +159,8 @@ def _sessions(where: str, path: str) -> str:
     inner = os.path.join(path, "dnn")
     place = inner if os.path.isdir(inner) else path
     if not any(name.startswith("session-") for name in os.listdir(place)):
-        raise base.Missing(
-            f"{where}: {path!r} must have folders dnn/session-1 and so on, got none"
-        )
+        what = f"{path!r} must have folders dnn/session-1 and so on, got none"
+        raise base.Missing(f"{where}: {what}")
     return place
 
 
@@ -180,20 +177,3 @@ def _same_number(one: str, other: str) -> bool:
         return float(one) == float(other)
     except ValueError:
         return False
-
-
-_SIXTEEN = tuple(labels.geirhos16())
-SPECS: Mapping[str, base.Spec] = {
-    "geirhos": folder.spec(
-        "geirhos",
-        folder.read_known(_SIXTEEN, space="entry16", further=_further),
-        native=True,
-    ),
-    "model_vs_human": folder.spec(
-        "model_vs_human",
-        model_vs_human,
-        CONDITIONS,
-        native=True,
-        narrows=("condition",),
-    ),
-}

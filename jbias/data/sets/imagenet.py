@@ -44,22 +44,23 @@ et al. (NeurIPS 2023), can be asked of clean images.
 import dataclasses
 import json
 import os
+import pathlib
 import posixpath
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from jaxtyping import Int
 
-from jbias.data import base, corruptions, sources, tables
+from jbias.data import base, sources, tables
 from jbias.data import labels as spaces
 from jbias.data.forms import listing
 from jbias.data.sets import folder
-from jbias.untrusted import opening
 
 VALIDATION_IMAGES = tables.data_sets()["imagenet"]["images"]["val"]
 _STEM = "ILSVRC2012_val_"
 _ROW = re.compile(rf"(?:({_STEM}\d{{8}})\S*?[\s,])?\s*(n\d{{8}}|\d{{1,3}})\b")
+_SPOKEN = {0: "tench", 999: "toilet tissue"}  # How Hugging Face's names begin.
 
 
 def read(
@@ -77,20 +78,18 @@ def read(
     one for validation images that lie in one folder. `ignore` has patterns of files that
     are no images and may be passed over.
     """
-    where = request.where
     if labels and classes:
         raise ValueError(
-            f"{where}: labels must come without classes, got {labels!r} and {classes!r};"
-            " remove one: labels are for images in one folder, classes for shards"
+            f"{request.where}: labels must come without classes, got {labels!r} and"
+            f" {classes!r}; remove one: labels are for images in one folder, classes for"
+            " shards"
         )
-    if labels:
-        found = _flat(request, labels, ignore)
-        found = order_by_wordnet(where, found, found.files.labels, subset=subset)
-        return folder.build(request, found, space="wnid")
-    names = request.part.base, *request.spellings
-    paths = [os.path.join(request.root, name) for name in names]
-    _has_folders(where, next(filter(os.path.isdir, paths), paths[0]))
-    return read_wordnet(request, subset=subset, classes=classes, ignore=ignore)
+    if not labels:
+        _refuse_flat(request)
+        return read_wordnet(request, subset=subset, classes=classes, ignore=ignore)
+    found = _flat(request, labels, ignore)
+    found = order_by_wordnet(request.where, found, found.labels, subset=subset)
+    return folder.build(request, found, space="wnid")
 
 
 def read_wordnet(
@@ -107,64 +106,62 @@ def read_wordnet(
     """
     where, found = request.where, folder.find_split(request, ignore)
     ids, numbered = _positions(where, found, classes)
-    ids = ids[found.files.labels]
+    ids = ids[found.labels]
     found = order_by_wordnet(where, found, ids, subset=subset, numbered=numbered)
     return folder.build(request, found, space="wnid")
 
 
-def _has_folders(where: str, path: str) -> None:
+def _refuse_flat(request: folder.Request) -> None:
     """Refuses validation images as the challenge packed them, without labels."""
-    if not os.path.isdir(path) or listing.has_folders(path):
+    path = next(filter(os.path.isdir, request.folders.values()), "")
+    if not path or listing.has_folders(path):
         return
     first = min((name for name in os.listdir(path) if name[0] != "."), default="")
     if first.startswith(_STEM):
         raise ValueError(
-            f"{where}: images must lie in class folders, got {first!r} directly in"
-            f" {path!r}; move them, or give labels=<file>, a WordNet id a line for"
+            f"{request.where}: images must lie in class folders, got {first!r} directly"
+            f" in {path!r}; move them, or give labels=<file>, a WordNet id a line for"
             f" images 1 to {VALIDATION_IMAGES:,}"
         )
 
 
-def _flat(request: folder.Request, path: str, ignore: Sequence[str]) -> folder.Listing:
+def _flat(request: folder.Request, path: str, ignore: Sequence[str]) -> listing.Listing:
     """Lists images that lie in one folder by the labels of a file.
 
     They are named by the split, so that how the folder is spelt makes no difference.
     """
-    where, place = request.where, folder.find_folder(request)
-    parent, name = os.path.split(os.path.abspath(place))
-    files = listing.scan(where, parent, {name: name}, ignore)
-    store = sources.FileStore(parent, files.names)
-    table = read_labels(path)
-    stems = [os.path.basename(file).partition(".")[0] for file in files.names]
+    parent, name = os.path.split(os.path.abspath(folder.find_folder(request)))
+    found = listing.scan(request.where, parent, (name,), ignore)
+    table, stems = read_labels(path), _stems(found.names)
     strange = [stem for stem in stems if stem not in table]
     if strange:
         raise ValueError(
-            f"{where}: every image must have a label in {path!r}, {len(strange):,} have"
-            f" none, first {strange[0]!r}; keep the published names"
+            f"{request.where}: every image must have a label in {path!r},"
+            f" {len(strange):,} have none, first {strange[0]!r}; keep the published names"
         )
-    files = files._replace(
-        names=tuple(request.part.base + one.removeprefix(name) for one in files.names),
+    return found._replace(
+        form="flat",
+        names=tuple(request.part.base + one.removeprefix(name) for one in found.names),
         labels=tables.positions([table[stem] for stem in stems]),
+        classes=tables.wnids(),
     )
-    return folder.Listing("flat", store, files, tables.wnids())
+
+
+def _stems(names: Sequence[str]) -> list[str]:
+    return [posixpath.basename(name).partition(".")[0] for name in names]
 
 
 def read_labels(path: str) -> dict[str, str]:
     """Reads the WordNet id of each validation image, by its name without the ending."""
-    with (
-        base.explained(
-            f"{path}: labels must be a text file: ", OSError, UnicodeDecodeError
-        ),
-        open(os.path.expanduser(path), encoding="utf-8") as file,
-    ):
-        lines = [line for line in file.read().splitlines() if line.strip()]
+    lines = listing.text_lines(path, f"{path}: labels must be a text file: ")
     if lines and lines[0].startswith("ImageId,"):  # Of Kaggle's LOC_val_solution.csv.
         lines = lines[1:]
-    rows = [_ROW.match(line) for line in lines]
-    wnids, known, table = tables.wnids(), frozenset(tables.wnids()), {}
-    for i, (row, line) in enumerate(zip(rows, lines), start=1):
+    wnids, known, table, named = tables.wnids(), {*tables.wnids()}, {}, True
+    for i, line in enumerate(lines, start=1):
+        row = _ROW.match(line)
         stem, label = row.groups() if row else (None, None)
-        if row and stem and label.isdecimal():
+        named = named and stem is not None
+        if stem and label.isdecimal():
             label = wnids[int(label)]
         if label not in known:
             raise ValueError(
@@ -173,7 +170,7 @@ def read_labels(path: str) -> dict[str, str]:
                 " challenge's own ground truth are in another order and are not taken"
             )
         table[stem or f"{_STEM}{i:08}"] = label
-    if not all(row[1] for row in rows) and len(table) != VALIDATION_IMAGES:
+    if not named and len(table) != VALIDATION_IMAGES:
         raise ValueError(
             f"{path}: without names there must be {VALIDATION_IMAGES:,} lines, got"
             f" {len(lines):,}"
@@ -181,56 +178,70 @@ def read_labels(path: str) -> dict[str, str]:
     return table
 
 
-_WNID = re.compile(r"n\d{8}")
-_SPOKEN = {0: "tench", 999: "toilet tissue"}  # How Hugging Face's names begin.
-
-
 def order_by_wordnet(
     where: str,
-    found: folder.Listing,
+    found: listing.Listing,
     ids: Int[np.ndarray, "n"],
     *,
     subset: bool,
     numbered: bool = False,
-) -> folder.Listing:
+) -> listing.Listing:
     """Labels images by which of the 1000 each is, and puts them in that order.
 
     Raises ValueError for a class that is missing, unless `subset` says that some are
     meant and names, rather than numbers, tell which.
     """
-    present = np.unique(ids)
-    if len(present) < len(tables.wnids()):
-        _incomplete(where, present, numbered, subset)
+    known, present = tables.wnids(), np.unique(ids)
+    lost = np.setdiff1d(np.arange(len(known)), present)
+    if len(lost) and (numbered or not subset):
+        remedy = (
+            "if only some are meant, set subset=True (an argument of configs, an --options"
+            " of `prepare check`)"
+        )
+        if subset:
+            remedy = (
+                "numbers tell classes only where all are there, so that some must be named:"
+                " by folders, or for shards by classes=<file>, a WordNet id a line"
+            )
+        raise ValueError(
+            f"{where}: all {len(known):,} classes must be there, {len(lost):,} are missing,"
+            f" first {known[lost[0]]!r} (number {lost[0]}); {remedy}"
+        )
     labels = np.searchsorted(present, ids).astype(np.int32)
-    order = np.argsort(labels, kind="stable")
-    return found._replace(
-        files=found.files._replace(labels=labels),
-        classes=tuple(tables.wnids()[i] for i in present),
-    ).take(order)
+    classes = tuple(known[i] for i in present)
+    found = found._replace(labels=labels, classes=classes)
+    return found.take(np.argsort(labels, kind="stable"))
 
 
 def _positions(where, found, path) -> tuple[Int[np.ndarray, "k"], bool]:
     """Which of the 1000 each label is, and whether numbers alone say so."""
     known = tables.wnids()
+    every = np.arange(len(known))
     if not path and found.classes is None:
-        if found.files.labels.max() >= len(known):
+        if found.labels.max() >= len(known):
             raise ValueError(
                 f"{where}: labels must be 0 to {len(known) - 1}, in the order of"
-                f" WordNet, got {found.files.labels.max()}; name the classes by"
+                f" WordNet, got {found.labels.max()}; name the classes by"
                 " classes=<file>, a WordNet id a line"
             )
-        return np.arange(len(known)), True
+        return every, True
     names = folder.class_names(where, found, path)
     if all(name.isdecimal() for name in names):
-        return _numbers(where, names), True
-    if len(names) == len(known) and all(
-        names[i].startswith(text) for i, text in _SPOKEN.items()
-    ):
-        return np.arange(len(known)), False
+        ids = np.array([int(name) for name in names])
+        if len(np.unique(ids)) < len(ids) or ids.max() >= len(known):
+            raise ValueError(
+                f"{where}: folders with numbers must be 0 to 999, each once, got"
+                f" {len(ids):,} from {ids.min()} to {ids.max()}; number them in the order"
+                " of WordNet, from 0"
+            )
+        return ids, True
+    spoken = len(names) == len(known)
+    if spoken and all(names[i].startswith(text) for i, text in _SPOKEN.items()):
+        return every, False
     wrong = [name for name in names if name not in known]
     if wrong:
         hint = "name classes by WordNet ids, or by the numbers 0 to 999 in their order"
-        if _WNID.fullmatch(wrong[0]):
+        if re.fullmatch(r"n\d{8}", wrong[0]):
             hint = base.did_you_mean(wrong[0], known)
         raise ValueError(
             f"{where}: classes must be among the {len(known):,} of ILSVRC-2012,"
@@ -239,39 +250,7 @@ def _positions(where, found, path) -> tuple[Int[np.ndarray, "k"], bool]:
     return tables.positions(names), False
 
 
-def _numbers(where: str, names: Sequence[str]) -> Int[np.ndarray, "k"]:
-    ids = np.array([int(name) for name in names])
-    if len(np.unique(ids)) < len(ids) or ids.max() >= len(tables.wnids()):
-        raise ValueError(
-            f"{where}: folders with numbers must be 0 to 999, each once, got"
-            f" {len(ids):,} from {ids.min()} to {ids.max()}; number them in the order"
-            " of WordNet, from 0"
-        )
-    return ids
-
-
-def _incomplete(where: str, present, numbered: bool, subset: bool) -> None:
-    """Refuses some of the classes, unless they are named and asked for."""
-    known = tables.wnids()
-    lost = sorted({*range(len(known))} - {*present.tolist()})
-    if subset and not numbered:
-        return
-    remedy = (
-        "if only some are meant, set subset=True (an argument of configs, an --options of"
-        " `prepare check`)"
-    )
-    if subset:
-        remedy = (
-            "numbers tell classes only where all are there, so that some must be named:"
-            " by folders, or for shards by classes=<file>, a WordNet id a line"
-        )
-    raise ValueError(
-        f"{where}: all {len(known):,} classes must be there, {len(lost):,} are missing,"
-        f" first {known[lost[0]]!r} (number {lost[0]}); {remedy}"
-    )
-
-
-def imagenet_real(
+def read_with_real(
     request: folder.Request, *, real: str, ignore: Sequence[str] = ()
 ) -> sources.EncodedSource:
     """Lists the images by their original classes, with those of ReaL in columns."""
@@ -292,19 +271,16 @@ def read_real(path: str) -> dict[str, tuple[str, ...]]:
 
     "ILSVRC2012_val_00000001" is the first. An image without a right class has ().
     """
-    what, kinds = "must be the real.json of ReaL, got", (ValueError, RecursionError)
-    with (
-        base.explained(f"{path}: {what} ", OSError, *kinds, remedy="; fetch it again"),
-        open(os.path.expanduser(path), encoding="utf-8") as file,
-    ):
-        held = json.load(file)
+    must, kinds = "must be the real.json of ReaL, got", (ValueError, RecursionError)
+    with base.explained(f"{path}: {must} ", OSError, *kinds, remedy="; fetch it again"):
+        held = json.loads(pathlib.Path(path).expanduser().read_text("utf-8"))
     if not isinstance(held, list) or len(held) != VALIDATION_IMAGES:
         size = f"{len(held):,}" if isinstance(held, list) else "no list"
         raise ValueError(
             f"{path}: must be a list of {VALIDATION_IMAGES:,} lists, got {size}; take the"
             " real.json of google-research/reassessed-imagenet"
         )
-    wnids = tables.wnids()
+    wnids, table = tables.wnids(), {}
     for i, one in enumerate(held):
         if not isinstance(one, list) or not all(
             type(label) is int and 0 <= label < len(wnids) for label in one
@@ -313,10 +289,8 @@ def read_real(path: str) -> dict[str, tuple[str, ...]]:
                 f"{path}: entry {i} must be a list of whole numbers below"
                 f" {len(wnids)}, got {one!r}; fetch the file again"
             )
-    return {
-        f"ILSVRC2012_val_{i:08}": tuple(wnids[label] for label in one)
-        for i, one in enumerate(held, start=1)
-    }
+        table[f"{_STEM}{i + 1:08}"] = tuple(wnids[label] for label in one)
+    return table
 
 
 def real_columns(
@@ -327,14 +301,13 @@ def real_columns(
     Class ids of `classes`, -1 where an image has fewer. Refuses a file that ReaL does
     not know, and a right class that `classes` lack.
     """
-    table = read_real(path)
-    stems = [posixpath.splitext(posixpath.basename(name))[0] for name in names]
+    table, stems = read_real(path), _stems(names)
     strange = [name for name, stem in zip(names, stems) if stem not in table]
     if strange:
         raise ValueError(
-            f"{where}: ReaL knows files named ILSVRC2012_val_00000001 to"
-            f" {VALIDATION_IMAGES:08}, got {len(strange)} others, first {strange[0]!r}; take the"
-            " validation images under their published names"
+            f"{where}: ReaL knows files named {_STEM}00000001 to {VALIDATION_IMAGES:08},"
+            f" got {len(strange)} others, first {strange[0]!r}; take the validation images"
+            " under their published names"
         )
     ids = {name: label for label, name in enumerate(classes)}
     lacking = {wnid for stem in stems for wnid in table[stem]} - ids.keys()
@@ -350,7 +323,7 @@ def real_columns(
     return {f"accepted_{j}": row for j, row in enumerate(accepted)}
 
 
-def imagenet16(
+def read_sixteen(
     request: folder.Request,
     *,
     subset: bool = False,
@@ -361,14 +334,12 @@ def imagenet16(
     """Lists the members' images of "train", "val" or a part of one.
 
     each: at most so many images of one of the 16, evenly spaced over its members'; 0 is
-      all, of which more than half are dogs. The other options are those of `imagenet`.
+      all, of which more than half are dogs. The other options are those of `read`.
     ValueError where no image is of a member.
     """
-    where = request.where
-    if type(each) is not int or each < 0:
-        raise ValueError(f"{where}: each must be 0 (all) or more, got {each!r}")
+    where, table = request.where, spaces.geirhos16()
+    base.check_whole(f"{where}: each", each, 0)
     found = read(request, subset=subset, classes=classes, ignore=ignore)
-    table = spaces.geirhos16()
     number = {wnid: i for i, wnids in enumerate(table.values()) for wnid in wnids}
     of = np.array([number.get(wnid, -1) for wnid in found.classes], np.int32)
     label = of[found.columns["label"]]
@@ -391,56 +362,54 @@ def imagenet16(
 
 def _evenly_spaced(label: Int[np.ndarray, "n"], each: int) -> Int[np.ndarray, "m"]:
     """Places of the images of a class, at most so many of each, in their order."""
-    places = [np.flatnonzero(label == number) for number in range(16)]
-    if each:
-        places = [
-            place[np.unique(np.linspace(0, len(place) - 1, each).round().astype(int))]
-            if len(place) > each
-            else place
-            for place in places
-        ]
-    return np.sort(np.concatenate(places))
+    chosen = []
+    for number in range(16):
+        places = np.flatnonzero(label == number)
+        if 0 < each < len(places):
+            spread = np.linspace(0, len(places) - 1, each).round().astype(int)
+            places = places[np.unique(spread)]
+        chosen.append(places)
+    return np.sort(np.concatenate(chosen))
 
 
-def _two_hundred(name: str) -> Callable[..., sources.EncodedSource]:
-    """Makes the function that lists a set of 200 classes, and holds choices to them."""
-
-    def read(
-        request: folder.Request, *, ignore: Sequence[str] = ()
-    ) -> sources.EncodedSource:
-        """Lists a split, or a part of one; options as those of `folder`."""
-        found = folder.read(request, space="wnid", ignore=ignore)
-        listing.match_classes(request.where, found.classes, tables.subset(name))
-        return dataclasses.replace(found, restrict=True, cite=request.cite)
-
-    return read
+def read_two_hundred(
+    request: folder.Request, *, ignore: Sequence[str] = ()
+) -> sources.EncodedSource:
+    """Lists a set of 200 classes, and holds choices to them; options as of `folder`."""
+    found = folder.read(request, space="wnid", ignore=ignore)
+    listing.match_classes(request.where, found.classes, tables.subset(request.name))
+    return dataclasses.replace(found, restrict=True, cite=request.cite)
 
 
-def tiny_imagenet(
+def read_tiny(
     request: folder.Request, *, ignore: Sequence[str] = ()
 ) -> sources.EncodedSource:
     """Lists "train", "val", or a part of one such as "train[:90%]"."""
     where, path = request.where, folder.find_folder(request)
-    classes = tuple(sorted(_tiny_lines(where, os.path.join(request.root, "wnids.txt"))))
-    listed = _tiny_train if request.part.base == "train" else _tiny_val
-    files = listed(where, path, classes, ignore)
-    return folder.build(request, folder.in_folder(path, files, classes), space="wnid")
+    classes = tuple(sorted(_lines(where, os.path.join(request.root, "wnids.txt"))))
+    if request.part.base == "train":
+        listing.match_classes(where, listing.class_folders(where, path), classes)
+        found = listing.scan(where, path, classes, ignore, "{}/images")
+    else:
+        found = _tiny_val(where, path, classes, ignore)
+    return folder.build(request, found, space="wnid")
 
 
-def _tiny_train(where, path, classes, ignore) -> listing.Files:
-    listing.match_classes(where, listing.class_folders(where, path), classes)
-    return listing.scan(where, path, {c: f"{c}/images" for c in classes}, ignore)
-
-
-def _tiny_val(where, path, classes, ignore) -> listing.Files:
+def _tiny_val(where, path, classes, ignore) -> listing.Listing:
     """Lists val/images, with labels from val_annotations.txt."""
-    files = listing.scan(where, path, {"val": "images"}, ignore)
-    table = os.path.join(path, "val_annotations.txt")
-    numbered = enumerate(_tiny_lines(where, table), start=1)
-    rows = dict(_tiny_row(table, i, row, classes) for i, row in numbered)
+    found = listing.scan(where, path, ("val",), ignore, "images")
+    table, rows = os.path.join(path, "val_annotations.txt"), {}
+    for number, line in enumerate(_lines(where, table), start=1):
+        name, wnid, *_ = *line.split("\t"), ""
+        if wnid not in classes:
+            raise ValueError(
+                f"{table}:{number}: a line must read <file> tab <wnid of wnids.txt> ...,"
+                f" got {line!r}"
+            )
+        rows[f"images/{name}"] = wnid
     for names, others, what in (
-        (files.names, rows, "have a line in val_annotations.txt"),
-        (rows, set(files.names), "exist in val/images"),
+        (found.names, rows, "have a line in val_annotations.txt"),
+        (rows, {*found.names}, "exist in val/images"),
     ):
         lost = [name for name in names if name not in others]
         if lost:
@@ -449,52 +418,15 @@ def _tiny_val(where, path, classes, ignore) -> listing.Files:
                 f" first {lost[0]!r}; unpack the archive again"
             )
     ids = {name: label for label, name in enumerate(classes)}
-    found = np.array([ids[rows[name]] for name in files.names], np.int32)
-    return files._replace(labels=found).take(np.argsort(found, kind="stable"))
+    labels = np.array([ids[rows[name]] for name in found.names], np.int32)
+    found = found._replace(labels=labels, classes=classes)
+    return found.take(np.argsort(labels, kind="stable"))
 
 
-def _tiny_row(table: str, number: int, line: str, classes) -> tuple[str, str]:
-    cells = line.split("\t")
-    if len(cells) < 2 or cells[1] not in classes:
-        raise ValueError(
-            f"{table}:{number}: a line must read <file> tab <wnid of wnids.txt> ...,"
-            f" got {line!r}"
-        )
-    return f"images/{cells[0]}", cells[1]
-
-
-def _tiny_lines(where: str, path: str) -> list[str]:
-    try:
-        with opening.text(path) as file:
-            return [line for line in file.read().splitlines() if line.strip()]
-    except FileNotFoundError:
+def _lines(where: str, path: str) -> list[str]:
+    if not os.path.exists(path):
         raise base.Missing(
             f"{where}: the published layout must be whole, {path!r} is missing; unpack"
             " the archive again, or use data set 'folder' with space='wnid'"
-        ) from None
-
-
-def _corrupted(name: str, names: Mapping[str, corruptions.Corruption]) -> base.Spec:
-    """A split such as "fog/3" has a folder of its own, or one of the archive's."""
-    places = {
-        f"{kind}/{level}": (f"{'extra' if one.extra else one.family}/{kind}/{level}",)
-        for kind, one in names.items()
-        for level in corruptions.SEVERITIES
-    }
-    return folder.spec(name, read_wordnet, places, native=True, folders=places)
-
-
-SPEC = folder.spec("imagenet", read)
-VARIANT_SPECS: Mapping[str, base.Spec] = {
-    "imagenet16": folder.spec("imagenet16", imagenet16, ("train", "val")),
-    "imagenet_real": folder.spec("imagenet_real", imagenet_real),
-    "imagenet_v2": folder.spec("imagenet_v2", read_wordnet),
-    "imagenet_sketch": folder.spec("imagenet_sketch", read_wordnet),
-    "imagenet_c": _corrupted("imagenet_c", corruptions.CORRUPTIONS),
-    "imagenet_c_bar": _corrupted("imagenet_c_bar", corruptions.BAR),
-    "stylized_imagenet": folder.spec("stylized_imagenet", read_wordnet, native=True),
-    "deepaugment": folder.spec("deepaugment", read_wordnet),
-    "imagenet_a": folder.spec("imagenet_a", _two_hundred("imagenet_a")),
-    "imagenet_r": folder.spec("imagenet_r", _two_hundred("imagenet_r")),
-    "tiny_imagenet": folder.spec("tiny_imagenet", tiny_imagenet, size=64, native=True),
-}
+        )
+    return listing.text_lines(path, f"{where}: {path!r} must be a text file: ")

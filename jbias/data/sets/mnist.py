@@ -6,13 +6,11 @@ after Shah et al., "The Pitfalls of Simplicity Bias", NeurIPS 2020,
 https://arxiv.org/abs/2006.07710.
 """
 
-import dataclasses
 import gzip
 import hashlib
 import os
 import struct
 import zlib
-from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 import numpy as np
@@ -23,34 +21,29 @@ from jbias.data.forms import listing
 from jbias.data.sets import arrays, cifar, folder
 from jbias.untrusted import limits, opening
 
-DIGITS = tuple("0123456789")
 _STEMS = {"train": "train", "test": "t10k"}
 _UBYTE = 8  # The code of bytes in an IDX header.
 
 
-def _reader(classes: Sequence[str]) -> Callable[..., sources.ArraySource]:
-    """Makes the function that reads one set; files of both have the same names."""
+def read(request: folder.Request, *, pad: int = 0) -> sources.ArraySource:
+    """Reads "train", "test" or a part such as "train[:90%]".
 
-    def read(request: folder.Request, *, pad: int = 0) -> sources.ArraySource:
-        """Reads "train", "test" or a part such as "train[:90%]".
-
-        `pad` black pixels are put on each side first: 2 make 32, without resizing.
-        """
-        where, stem = request.where, _STEMS[request.part.base]
-        images, labels = (
-            read_idx(_path(where, request.root, f"{stem}-{kind}"))
-            for kind in ("images-idx3-ubyte", "labels-idx1-ubyte")
-        )
-        if type(pad) is not int or pad < 0:
-            raise ValueError(f"{where}: pad must be 0 pixels or more, got {pad!r}")
-        if pad:
-            images = np.pad(images, ((0, 0), (pad, pad), (pad, pad)))
-        labels = labels.astype(np.int32)
-        made = arrays.build(request, images, labels, classes=classes)
-        words = f"padded by {pad} pixels; {made.preprocessing}"
-        return dataclasses.replace(made, preprocessing=words) if pad else made
-
-    return read
+    `pad` black pixels are put on each side first: 2 make 32, without resizing. Files of
+    MNIST and Fashion-MNIST have the same names.
+    """
+    where, stem = request.where, _STEMS[request.part.base]
+    images, labels = (
+        read_idx(_path(where, request.root, f"{stem}-{kind}"))
+        for kind in ("images-idx3-ubyte", "labels-idx1-ubyte")
+    )
+    base.check_whole(f"{where}: pad", pad, 0)
+    if pad:
+        images = np.pad(images, ((0, 0), (pad, pad), (pad, pad)))
+    before = f"padded by {pad} pixels; " if pad else ""
+    classes = tables.class_names(request.name)
+    return arrays.build(
+        request, images, labels.astype(np.int32), classes, before=before
+    )
 
 
 def _path(where: str, root: str, stem: str) -> str:
@@ -86,15 +79,6 @@ def read_idx(path: str) -> UInt8[np.ndarray, "n ..."]:
     return found.reshape(shape)
 
 
-SPECS: Mapping[str, base.Spec] = {
-    name: folder.spec(name, _reader(classes), size=28, native=True, squeezes=False)
-    for name, classes in (
-        ("mnist", DIGITS),
-        ("fashion_mnist", tables.class_names("fashion_mnist")),
-    )
-}
-
-
 HALVES = ("cifar10", "mnist")
 
 
@@ -120,24 +104,23 @@ def stacked(
     where = f"data.stacked {split}"
     if answer not in HALVES:
         raise ValueError(f"{where}: answer must be one of {HALVES}, got {answer!r}")
-    below = cifar.SPECS["cifar10"].make(split, root=root, size=size)
-    above = SPECS["mnist"].make(split, root=digits, size=size, pad=2)
+    below = cifar.read(folder.request("cifar10", split, root=root, size=size))
+    above = read(folder.request("mnist", split, root=digits, size=size), pad=2)
     objects, numbers = below.columns["label"], above.columns["label"]
     rng = np.random.default_rng((seed, len(objects), len(numbers)))
     same = listing.parse_split(where, split).base == "train"
-    chosen = _paired(rng, objects, numbers) if same else _any(rng, objects, numbers)
+    every = np.arange(len(numbers))
+    chosen = _paired(rng, objects, numbers) if same else _any(rng, len(objects), every)
     images = [above.images[chosen], loader.decode_all(below, workers=1)]
     classes = {"cifar10": objects, "mnist": numbers[chosen]}
+    other = next(name for name in HALVES if name != answer)
     held = f"{below.fingerprint} under {above.fingerprint}, asked {answer}: "
     return sources.ArraySource(
         images=np.concatenate(images, 1),
         name=f"stacked/{split}",
         classes=below.classes,
         space="names",
-        columns={
-            "label": classes.pop(answer),
-            "texture": classes.popitem()[1].astype(np.int32),
-        },
+        columns={"label": classes[answer], "texture": classes[other]},
         measures=("accuracy", "halves"),
         preprocessing=f"{below.preprocessing}; above it {above.preprocessing}",
         fingerprint=hashlib.sha256(held.encode() + chosen.tobytes()).hexdigest(),
@@ -150,16 +133,15 @@ def _paired(rng, first, second) -> Int[np.ndarray, "n"]:
     """For each of the first a member of the second of its class, at random."""
     chosen = np.empty(len(first), np.int64)
     for label in np.unique(first):
-        (places,) = np.nonzero(first == label)
-        (members,) = np.nonzero(second == label)
-        chosen[places] = _any(rng, places, members, members)
+        places, members = (
+            np.flatnonzero(first == label),
+            np.flatnonzero(second == label),
+        )
+        chosen[places] = _any(rng, len(places), members)
     return chosen
 
 
-def _any(rng, first, second, members=None) -> Int[np.ndarray, "n"]:
-    """For each of the first a member of the second: none twice, unless they are fewer."""
-    order = rng.permutation(len(second) if members is None else members)
-    return order[np.arange(len(first)) % len(order)]
-
-
-STACKED_SPEC = base.spec("stacked", stacked, ("train", "test"), aspect=(2, 1))
+def _any(rng, count, members) -> Int[np.ndarray, "count"]:
+    """So many of the members: none twice, unless they are fewer."""
+    order = rng.permutation(members)
+    return order[np.arange(count) % len(order)]

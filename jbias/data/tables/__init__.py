@@ -18,10 +18,8 @@ def read(name: str) -> Any:
 
 @functools.cache
 def data_sets() -> dict[str, dict[str, Any]]:
-    """What is said of each data set: cite, licence, about, size, where, and, where it is
-    published, images of each split, or of every one, classes and folders of splits.
-    """
-    return read("data_sets")
+    """What is said of each data set, by the keys that the file tells about."""
+    return {name: row for name, row in read("data_sets").items() if name != "about"}
 
 
 def cite(name: str) -> str:
