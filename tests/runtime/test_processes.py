@@ -87,7 +87,8 @@ def start(folder, number=0, count=1, at=0, *args, of=None, name="config", **env)
         # As where jax is first imported by the run; CONFIG, and this process, were before.
         env={
             **(os.environ | {"JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "2"}),
-            **{"PYTHONPATH": paths, **env},
+            "PYTHONPATH": paths,
+            **env,
         },
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
