@@ -21,6 +21,7 @@ REASONS = frozenset(  # Why a block is not run: what it needs, in a word.
     (
         *("imagenet", "photographs", "celeba", "cifar", "mnist", "people", "weights"),
         *("cluster", "install", "long", "endless", "terminals", "measured"),
+        *("network", "docker"),
     )
 )
 FENCE = re.compile(
