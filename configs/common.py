@@ -214,7 +214,7 @@ def _defaults(arg: types.SimpleNamespace) -> ml_collections.ConfigDict:
         # What costs.json assumes: watts of a device (0: as rated), the share in use, the
         # building's factor, and kg of CO2e a kWh (0: not told).
         energy=dict(watts=0.0, share=1.0, pue=1.0, intensity=0.0),
-        write="",  # tensorboard, wandb or tensorboard+wandb (docs/observing.md).
+        write="",  # tensorboard, wandb, mlflow, joined by + (docs/observing.md).
         wandb=dict(mode="offline", project="jbias", entity=""),
         log="text",  # Or "json": one JSON object a line, for collectors of logs.
     )

@@ -28,7 +28,7 @@ FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 WITHOUT_JAX = (
     *("data", "stats", "report", "papers", "untrusted", "config", "run_spec"),
     *("runs/costs", "runs/status", "runs/results", "runs/selection", "runs/checksums"),
-    *("runs/loggers", "runs/tensorboard", "runs/wandb"),
+    *("runs/loggers", "runs/tensorboard", "runs/wandb", "runs/mlflow"),
     *("runtime/messages", "runtime/files"),
 )
 LAZY = {"grain", "tensorflow_datasets", "tensorflow", "torch", "transformers"}

@@ -1,4 +1,4 @@
-"""Where a run's numbers go beside its records: TensorBoard, Weights & Biases.
+"""Where a run's numbers go beside its records: TensorBoard, Weights & Biases, MLflow.
 
 `config.run.write` names them, joined by "+". The numbers of a step come as one mapping,
 from what they belong to (`seed-0`; `optim.rate=0.1/seed-0` in a branch; `mean` over the
@@ -54,6 +54,7 @@ class LoggerKind(NamedTuple):
 LOGGERS: Mapping[str, LoggerKind] = {
     "tensorboard": LoggerKind("jbias.runs.tensorboard", ("tensorboardX",), True),
     "wandb": LoggerKind("jbias.runs.wandb", ("wandb",), False),
+    "mlflow": LoggerKind("jbias.runs.mlflow", ("mlflow",), False),
 }
 WANDB_MODES = ("offline", "online")
 WANDB_KEYS = ("mode", "project", "entity")
