@@ -85,14 +85,16 @@ class Ledger:
         self._todo = collections.deque[optuna.trial.FrozenTrial]()
         known = study.get_trials()
         self._drawn = {one.user_attrs[_RUN] for one in known if _RUN in one.user_attrs}
-        self._next = 1 + max(
-            (one.user_attrs.get(_DRAW, -1) for one in known), default=-1
-        )
+        draws = [one.user_attrs.get(_DRAW, -1) for one in known]
+        self._next = 1 + max(draws, default=-1)
         self._count, self._grid = search.trials * len(search.config), []
         if search.search == "grid":
-            self._grid = [
-                *itertools.product(*(a.choices for a in search.space.values()))
-            ]
+            choices = (axis.choices for axis in search.space.values())
+            self._grid = [*itertools.product(*choices)]
+        for one in known if search.search == "tpe" else ():
+            if one.params.keys() == search.space.keys():
+                trial = trials.make(search, workdir, one.params)
+                self.trials[trial.name] = trial
 
     @property
     def undrawn(self) -> int:

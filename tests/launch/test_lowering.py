@@ -31,7 +31,7 @@ def asked(where: str) -> tuple[str, int]:
 def lowered(arguments: str, chips: int) -> tuple[str, int]:
     """The step in StableHLO, and the examples of a batch."""
     named, *changes = arguments.split()
-    config = trials._config(named.removeprefix("--config="), changes)
+    config = trials.read_config(named.removeprefix("--config="), tuple(changes))
     # All chips of the slice: of several hosts no run may leave any out.
     assert config["run"]["devices"] == 0
     types = (AxisType.Auto, AxisType.Auto)

@@ -130,6 +130,23 @@ def test_tpe_goes_by_results_and_is_a_function_of_them(tmp_path):
     assert np.mean([*map(good, late)]) > np.mean([*map(good, early)]) + 0.1
 
 
+def test_what_tpe_has_drawn_is_known_to_the_next_start(tmp_path):
+    asked = search(RATE, kind="tpe", trials=4)
+    first = ledger(asked, tmp_path, keep=True)
+    assert first.undrawn == 4
+    names = []
+    for ended in (True, False):
+        names.append((trial := first.take()).name)
+        evaluate(trial, {1: 0.5}, "finished" if ended else "")
+    first.settle(trials.look(first.trials[names[0]]))
+    for keep in (False, True):
+        again = ledger(asked, tmp_path, keep=keep)
+        assert [*again.trials] == names and again.undrawn == 2
+    assert again.take().name == names[1]
+    assert len([*iter(again.take, None)]) == 2
+    assert len(again.trials) == 4
+
+
 def test_tpe_ends_where_there_are_no_others(tmp_path):
     asked = ledger(
         search("optim.rate=[0.1, 0.2]", kind="tpe", trials=5), tmp_path, keep=True
