@@ -1,8 +1,7 @@
 """Runs trials as managed jobs of SkyPilot, which finds machines and replaces lost ones.
 
 One task for all of them, queued once for each: a job's rank says which run it is.
-Source: https://docs.skypilot.co/en/stable/examples/pools.html, and the YAML of tasks,
-.../reference/yaml-spec.html. Never run against a cloud; docs/launch.md says what was tried.
+Source: https://docs.skypilot.co/en/stable/reference/yaml-spec.html. Never run against a cloud; docs/launch.md says what was tried.
 """
 
 import importlib.util

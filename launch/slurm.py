@@ -49,9 +49,9 @@ def script(todo: Sequence[trials.Trial], options: Mapping[str, Any]) -> str:
     from submitit.slurm import slurm
 
     folder = _folder(todo)
-    words = [sys.executable, *["-u", "-m", "submitit.core._submit"], str(folder)]
+    command = f"-u -m submitit.core._submit {shlex.quote(str(folder))}"
     text = slurm._make_sbatch_string(
-        command=shlex.join(words),
+        command=f"{shlex.quote(sys.executable)} {command}",
         folder=folder,
         map_count=len(todo) if len(todo) > 1 else None,
         **_parameters(options),
