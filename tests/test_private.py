@@ -20,6 +20,7 @@ KNOWN = {
     "orbax.checkpoint._src",  # test_orbax_asks_tensorstore_at_one_place
     "jax._src",  # Which cluster this is: test_jax_detects_clusters.
     "submitit.slurm.slurm._make_sbatch_string",  # test_submitit_writes_scripts
+    "submitit.core._submit",  # Likewise.
     "gcsfs.core.GCSFileSystem._request",  # test_gcsfs_asks_at_one_place
     "os._exit",  # Documented.
 }
