@@ -11,6 +11,6 @@ COPY jbias jbias
 COPY configs configs
 COPY launch launch
 # hadolint ignore=DL3013
-RUN pip install --no-cache-dir ".[gcs${EXTRA:+,$EXTRA}]"
+RUN pip install --no-cache-dir ".[train,gcs${EXTRA:+,$EXTRA}]"
 
 CMD ["python", "-m", "jbias.main", "--help"]

@@ -17,7 +17,7 @@ TESTS =
 MINOR = 'import sys; print("%d.%d" % sys.version_info[:2])'
 # Which must hold under the newest Python: what depends on jax and orbax most.
 NEWEST_TESTS = tests/test_private.py tests/runs/test_checkpoints.py \
-	$(addprefix tests/runtime/test_,processes.py coordinator.py) \
+	tests/runtime/test_processes.py \
 	$(addprefix tests/training/test_,$(addsuffix .py,convolutions chunked_gradients replaced_convolutions seed_axis seed_layout step))
 
 .PHONY: same-python demo eight study chaos test test-newest smoke test-all docs notebook lint types format clean

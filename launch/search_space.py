@@ -4,7 +4,6 @@
 """
 
 import ast
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,6 +12,7 @@ from optuna import distributions
 from jbias import config as jc
 
 _DIGITS = 4  # Significant ones of a drawn number, so that commands can be read.
+_MOST = 1e300  # No end of a range lies beyond.
 
 
 def choice(*values: Any) -> str:
@@ -58,7 +58,7 @@ def parse(key: str, text: str) -> distributions.BaseDistribution | None:
         log = kind == "log_uniform"
         match values:
             case [int() | float() as low, int() | float() as high]:
-                if 0 < high - low < math.inf and (low > 0 or not log):
+                if -_MOST < low < high < _MOST and (low > 0 or not log):
                     return distributions.FloatDistribution(low, high, log=log)
         must = "must have two finite numbers, the lower first" + ", above 0" * log
     else:

@@ -7,6 +7,7 @@ responses are Geirhos' 16 classes, or "na" where none was given in time.
 Source: bethgelab/model-vs-human at 79ed7cd, raw-data and helper/plotting_helper.py.
 """
 
+import csv
 import dataclasses
 import glob
 import hashlib
@@ -155,23 +156,26 @@ def digest(people: Sequence[Trials]) -> str:
 def _lines(path: str) -> Iterator[tuple[str, dict[str, str]]]:
     """Places such as "file.csv:2", and what stands there."""
     what = f"{path}: answers must be a CSV file in UTF-8, got "
-    with base.explained(what, *set_options.CSV_ERRORS):
-        header, rows = set_options.csv_lines(os.path.expanduser(path))
-    names = [name.lower() for name in header]
-    missing = [name for name in COLUMNS if names.count(name) != 1]
+    with (
+        base.explained(what, *set_options.CSV_ERRORS),
+        open(os.path.expanduser(path), encoding="utf-8-sig", newline="") as file,
+    ):
+        table = csv.DictReader(file)
+        header = [name.strip().lower() for name in table.fieldnames or ()]
+        table.fieldnames = header
+        rows = [(f"{path}:{table.line_num}", row) for row in table]
+    missing = [name for name in COLUMNS if header.count(name) != 1]
     if missing:
         raise ValueError(
             f"{path}:1: the header must have {', '.join(COLUMNS)} once each,"
-            f" {missing[0]} does not, got {','.join(names)!r}"
+            f" {missing[0]} does not, got {','.join(header)!r}"
         )
     if not rows:
         raise ValueError(f"{path}: must have a line for each image, got the header")
-    for number, row in rows:
-        more = row.pop("", ())  # Cells beyond the header.
-        cells = {name.lower(): cell.strip() for name, cell in row.items()}
-        if more or not all(cells[name] for name in ("subj", *COLUMNS[4:])):
+    for where, row in rows:
+        if None in row or None in row.values():
+            count = sum(x is not None for x in row.values()) + len(row.get(None, ()))
             raise ValueError(
-                f"{path}:{number}: must have {len(header)} cells, as the header, got"
-                f" {len([*filter(None, cells.values()), *more])}"
+                f"{where}: must have {len(header)} cells, as the header, got {count}"
             )
-        yield f"{path}:{number}", cells
+        yield where, {name: cell.strip() for name, cell in row.items()}

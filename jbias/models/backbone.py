@@ -19,7 +19,8 @@ from jbias.models import layers, taps
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
 
-Map, Key = taps.Map, taps.Key
+Map = taps.Map
+Key = taps.Key
 
 
 class Part(nn.Module, kw_only=True):

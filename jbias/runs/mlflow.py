@@ -7,6 +7,7 @@ MLFLOW_TRACKING_URI names a server or a folder; without one it is `<workdir>/mlf
 
 import json
 import os
+import re
 import time
 
 from jbias import config as jc
@@ -53,7 +54,7 @@ class _Run:
         """Takes the numbers of a step."""
         now = round(1000 * time.time())
         named = {
-            f"{tag}/{of}".replace("=", "_"): value
+            re.sub(r"[^/\w.\- :]", "_", f"{tag}/{of}"): value
             for of, values in numbers.items()
             for tag, value in values.items()
         }
@@ -62,7 +63,8 @@ class _Run:
             for key, value in named.items()
             if step > self._last.get(key, -1)  # Else given away before a resumed start.
         ]
-        self._client.log_batch(self._id, metrics=metrics)
+        for start in range(0, len(metrics), 1000):  # What one call takes.
+            self._client.log_batch(self._id, metrics=metrics[start : start + 1000])
 
     def close(self) -> None:
         """Tells that nothing more comes, for now."""

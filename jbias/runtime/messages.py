@@ -125,7 +125,11 @@ def align_columns(rows: Iterable[Sequence[object]]) -> list[str]:
 
 # Of the extra `train`: what reports and statistics of decisions and scores do without.
 _OF_TRAINING = frozenset(
-    ("flax", "grain", "jax", "jaxlib", "ml_collections", "optax", "orbax")
+    (
+        *("array_record", "flax", "google", "grain", "jax", "jaxlib", "ml_collections"),
+        *("optax", "orbax", "safetensors", "sklearn", "tensorflow_datasets"),
+        *("threadpoolctl", "yaml"),
+    )
 )
 
 

@@ -171,7 +171,7 @@ class ProcessGroup:
 ALONE = ProcessGroup()
 
 PATIENCE_SECONDS = 1800.0  # A process may read data or compile alone for so long.
-SILENCE_SECONDS = 10.0  # Seconds without a sign of life until a process counts as lost.
+SILENCE_SECONDS = 30.0  # Seconds without a sign of life until a process counts as lost.
 _WATCH_SECONDS = 1.0  # Seconds between two looks at the others.
 _PARTING_SECONDS = 5.0  # Seconds that the others have to leave before process 0 does.
 _REMEDY = "start all again with the same command: it goes on from the latest checkpoint"
@@ -196,7 +196,8 @@ class JoinedGroup(ProcessGroup):
         self.number, self.count = number, count
         self._client = distributed.global_state.client
         self._report, self._voice = tell, threading.Lock()
-        self._calls, self._asked = 0, None
+        self._calls = self._looks = 0
+        self._asked: int | None = None
         self._told, self._over = False, None  # Exit code, and when this process ends.
         self.closed = threading.Event()
         self._facts = [{"host": "a host", "pid": "?", "cores": []}] * count
@@ -290,22 +291,41 @@ class JoinedGroup(ProcessGroup):
         self.gather_results(what, ended)
 
     def agree_to_stop(self, signal_name: str, step: int | None) -> str:
-        if step is None:
-            return next(filter(None, self.all_gather("a stop", signal_name)), "")
         if signal_name and not self._told:
+            self._told = True
+            self._client.key_value_set(f"{_STOPS}/{self.number:06}", signal_name)
             # Told as a preemption is: jax has all processes agree on one of the steps to
             # come, and asks nothing of them before.
-            self._told = True
-            self._client.key_value_set(f"{_STOPS}/{self.number}", signal_name)
             now = datetime.datetime.now(datetime.UTC).isoformat()
             self._client.key_value_set(_PREEMPTED, now, allow_overwrite=True)
+        if step is None:
+            return self._follow()
         first = step if self._asked is None else self._asked + 1
         self._asked = step  # jax may choose any step, so none is left out.
         asked = range(first, step + 1)
         if any(multihost_utils.reached_preemption_sync_point(n) for n in asked):
-            names = [name for _, name in sorted(self._client.key_value_dir_get(_STOPS))]
-            return [*names, "a preemption notice"][0]
+            return self.broadcast("a stop", self._first_stop() or "a preemption notice")
         return ""
+
+    def _first_stop(self) -> str:
+        told = sorted(self._client.key_value_dir_get(_STOPS))
+        return told[0][1] if told else ""
+
+    def _follow(self) -> str:
+        """What process 0, which waits for no other, says of a stop at this call."""
+        self._looks += 1
+        key = f"jbias/look/{self._looks}"
+        if self.is_main:
+            stop = self._first_stop()
+            self._client.key_value_set(key, json.dumps(stop))
+            # The others are a few batches behind at most.
+            self._client.key_value_delete(f"jbias/look/{self._looks - 1000}")
+            return stop
+        wait = round(1000 * PATIENCE_SECONDS)
+        try:
+            return json.loads(self._client.blocking_key_value_get(key, wait))
+        except jax.errors.JaxRuntimeError as error:
+            raise self._absent("a stop", str(error)) from error
 
     @contextlib.contextmanager
     def reporting(self) -> Iterator[None]:

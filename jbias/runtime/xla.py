@@ -56,8 +56,6 @@ def set_flags(
 ) -> None:
     """Adds our flags to XLA_FLAGS; one that stands there already is left as it is."""
     quiet_absent_backends(environment)
-    # Warnings of jax's service: that it is new, and of each signal.
-    environment.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     given = environment.get("XLA_FLAGS", "")
     known = {flag.lstrip("-").partition("=")[0] for flag in given.split()}
     ours = {**FLAGS, **(DETERMINISTIC if deterministic else {})}

@@ -18,7 +18,7 @@ def test_a_run_that_goes_on_gives_each_number_once(tmp_path, monkeypatch):
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     rows = {
         step: {
-            f"optim.rate=0.1/seed-{seed}": {"valid/accuracy": step + seed}
+            f"algo.p=1,optim.rate=0.1/seed-{seed}": {"valid/accuracy": step + seed}
             for seed in range(2)
         }
         for step in (5, 10, 15)
@@ -37,7 +37,7 @@ def test_a_run_that_goes_on_gives_each_number_once(tmp_path, monkeypatch):
     assert run.info.run_name == "erm-shapes-x" and run.info.status == "FINISHED"
     assert run.data.params["optim.rate"] == "0.1"
     for seed in range(2):
-        key = f"valid/accuracy/optim.rate_0.1/seed-{seed}"
+        key = f"valid/accuracy/algo.p_1_optim.rate_0.1/seed-{seed}"
         history = client.get_metric_history(run.info.run_id, key)
         found = [(one.step, one.value) for one in history]
         assert found == [(step, step + seed) for step in rows]

@@ -339,13 +339,14 @@ try:
         sent = {"a": np.float32([-0.0, number]), "b": np.arange(3)}
         got = team.broadcast_tree(sent)
         assert np.signbit(got["a"][0]) and got["a"][1] == 0, got
+        assert [team.agree_to_stop("", None) for _ in range(5)] == [""] * 5
         for step in range(500):
             name = "SIGUSR1" if number == 1 and step > 2 else ""
             multihost_utils.process_allgather(jnp.ones(1))
             if stop := team.agree_to_stop(name, step):
                 break
         print(stop, team.all_gather("the step", step), flush=True)
-        print(team.agree_to_stop("SIGINT" if number else "", None), flush=True)
+        print(team.agree_to_stop("SIGINT" if number else "", None), flush=True)  # The first.
         time.sleep(number)  # Who is slow to leave is waited for.
     print("left", flush=True)
 except ValueError as error:
@@ -380,7 +381,7 @@ def test_two_agree_on_what_each_says_finds_and_stops_for():
     assert (code, other) == (0, 0), (first, second)
     assert first[:2] == ["[0, 1] 0", "process 1 of 2: no such file"]
     assert second[:2] == ["[0, 1] 0", "no such file"]
-    assert first[2:] == second[2:] and first[-2:] == ["SIGINT", "left"]
+    assert first[2:] == second[2:] and first[-2:] == ["SIGUSR1", "left"]
     name, steps = first[2].split(maxsplit=1)
     assert name == "SIGUSR1" and len(set(json.loads(steps))) == 1
 
