@@ -23,7 +23,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent import futures
 from typing import Any, NamedTuple
 
@@ -198,7 +198,8 @@ class JoinedGroup(ProcessGroup):
         self._report, self._voice = tell, threading.Lock()
         self._calls = self._looks = 0
         self._asked: int | None = None
-        self._told, self._over = False, None  # Exit code, and when this process ends.
+        self._told = False
+        self._ending: threading.Timer | None = None
         self.closed = threading.Event()
         self._facts = [{"host": "a host", "pid": "?", "cores": []}] * count
         self._thread = threading.Thread(target=self._watch, name="team", daemon=True)
@@ -249,14 +250,14 @@ class JoinedGroup(ProcessGroup):
 
     def _absent(self, what: str, error: str) -> ConnectionError:
         names = re.search(r"timed out task names:\s*([\d\s]+)", error)
-        numbers = ", ".join(names[1].split()) if names else "?"
+        if not names:
+            said = " ".join(error.split())[:200]
+            line = f"jax's service failed at {what!r} ({said}); {_REMEDY}"
+            return ConnectionError(f"processes: {line}")
         return ConnectionError(
-            f"processes: process(es) {numbers} of {self.count} did not reach {what!r} "
-            f"within {PATIENCE_SECONDS:g} s of the first, though alive; see what they do "
-            f"there, then {_REMEDY}"
-            if names
-            else f"processes: jax's service failed at {what!r} "
-            f"({' '.join(error.split())[:200]}); {_REMEDY}"
+            f"processes: process(es) {', '.join(names[1].split())} of {self.count} did not "
+            f"reach {what!r} within {PATIENCE_SECONDS:g} s of the first, though alive; see "
+            f"what they do there, then {_REMEDY}"
         )
 
     def gather_results(self, what: str, act: Callable[[], Any]) -> list[Any]:
@@ -335,11 +336,11 @@ class JoinedGroup(ProcessGroup):
 
     def fail(self, line: str, code: int) -> None:
         line = f"processes: process {self.number} of {self.count}: {line}"
-        self._end_soon(code)
+        ending = self._end_soon(code)
         with contextlib.suppress(jax.errors.JaxRuntimeError):
             key = f"{_FAILED}/{self.number}"
             self._client.key_value_set(key, json.dumps([line, code]))
-        self._thread.join()  # Which ends this process.
+        ending.join()
 
     def leave(self) -> None:
         """Ends the work of all, together; process 0, with jax's service, is the last."""
@@ -366,39 +367,52 @@ class JoinedGroup(ProcessGroup):
             leaves[i] = flat.reshape(leaf.shape)
         return jax.tree.unflatten(structure, leaves)
 
+    def answers(self) -> bool:
+        """Whether process 0 still does, within some seconds."""
+        said = []
+
+        def ask() -> None:
+            with contextlib.suppress(jax.errors.JaxRuntimeError):
+                said.append(self._client.key_value_dir_get(_FAILED))
+
+        asking = threading.Thread(target=ask, daemon=True)
+        asking.start()
+        asking.join(_PARTING_SECONDS)
+        return bool(said)
+
     def _watch(self) -> None:
         everyone = [*range(self.count)]
         while not self.closed.wait(_WATCH_SECONDS):
-            if self._over and time.monotonic() > self._over[1]:
-                _leave_at_once(self._over[0])  # The main thread may wait for ever.
             try:
-                live = self._client.get_live_nodes(
-                    everyone
-                )  # Waits until all have asked.
+                live = self._client.get_live_nodes(everyone)  # Once all have asked.
                 left = self._client.key_value_dir_get(_LEFT)
                 said = self._client.key_value_dir_get(_FAILED)
             except jax.errors.JaxRuntimeError:
                 continue  # Process 0 is gone, which ends this process (_on_abort).
             there = {*live, *(int(key.rpartition("/")[2]) for key, _ in left)}
             lost = [number for number in everyone if number not in there]
-            if self._over or not (said or lost):
+            if self._ending or not (said or lost):
                 continue
-            line, code = "", signals.EXIT_LOST
             if said:
                 line, code = json.loads(said[0][1])
             else:
                 line = f"processes: {self._name(lost[0])} was lost; {_REMEDY}"
+                code = signals.EXIT_LOST
             with self._voice:
                 self._report(line, code)
             self._end_soon(code)
 
-    def _end_soon(self, code: int) -> None:
-        """The thread goes on answering for a while, so that all others hear of it, too.
+    def _end_soon(self, code: int) -> threading.Timer:
+        """Ends this process in a while: the main thread may wait for a lost one for ever.
 
-        With process 0 goes jax's service, which others would miss.
+        Until then the thread goes on answering, so that all others hear of it, too. With
+        process 0 goes jax's service, which others would miss.
         """
         seconds = _PARTING_SECONDS if self.is_main else 2 * _WATCH_SECONDS
-        self._over = self._over or (code, time.monotonic() + seconds)
+        self._ending = threading.Timer(seconds, _leave_at_once, [code])
+        self._ending.daemon = True
+        self._ending.start()
+        return self._ending
 
 
 def _leave_at_once(code: int) -> None:
@@ -426,12 +440,12 @@ def join(
     if where.count == 1:
         yield ALONE
         return
-    facts, joined = alike(), threading.Event()
+    facts, joined = alike(), []
     with _on_abort(functools.partial(_why_aborted, where, wait, joined), tell):
         _start(where, wait)
         signals.reinstall()
-        joined.set()
         team = JoinedGroup(where.number, where.count, tell)
+        joined.append(team)
         try:
             if line := team.meet(facts, differing):
                 team.leave()
@@ -514,10 +528,10 @@ def _on_abort(
 
 
 def _why_aborted(
-    where: ProcessId, wait: float, joined: threading.Event
+    where: ProcessId, wait: float, joined: Sequence[JoinedGroup]
 ) -> tuple[str, int] | None:
     """What the abort of a process says of the others, and the exit code."""
-    if not joined.is_set():
+    if not joined:
         line = (
             f"processes: not all of {where.count} came to {where.coordinator} within "
             f"{wait:g} s, or two have one number; start each of 0 to {where.count - 1} "
@@ -525,10 +539,8 @@ def _why_aborted(
             "--wait=SECONDS"
         )
         return line, signals.EXIT_REFUSED
-    host, _, port = where.coordinator.rpartition(":")
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=5).close()
-    except OSError:
+    if where.number and not joined[0].answers():
+        host = where.coordinator.rpartition(":")[0]
         line = f"processes: process 0 of {where.count} ({host}) was lost; {_REMEDY}"
         return line, signals.EXIT_LOST
     return None

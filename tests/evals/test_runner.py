@@ -838,8 +838,8 @@ def test_the_precision_that_was_used_is_told(file, tmp_path, plain, own):
     )
     subject = networks.from_file(str(path), classes=str(tmp_path / "names"))
     if not plain:
-        own = lambda *at: net.apply(*at)
-        subject = dataclasses.replace(subject, net=net, decide=own)
+        decide = lambda *at: net.apply(*at)
+        subject = dataclasses.replace(subject, net=net, decide=decide)
     config = jc.load(str(file), ["--suite.run.precision=bfloat16"], flag="suite")
     asked = suite.open_suite(config, lines.append, only=("few",))
     assert not runner.run_suite(subject, asked, tmp_path, lines.append, whole=False)
