@@ -68,10 +68,11 @@ def commands(block: Block) -> list[str]:
 
 
 def shrunk(command: str) -> str:
-    """The command with the smallest run that its config knows."""
+    """The command with the smallest run that its config knows, of a narrow net."""
     words = shlex.split(command, comments=True)
     if "jbias.main" in words:
         words = [_smoke(w) if w.startswith("--config=") else w for w in words]
+        words = [re.sub(r"^(--config\.model\.width)=\d+$", r"\1=4", w) for w in words]
     if "jbias.evaluate" in words:
         words = [_smoke(w) if w.startswith("--suite=") else w for w in words]
     return shlex.join(words)

@@ -26,8 +26,9 @@ def make(
 
     `seeds` of them train there: each of `spread` shares of the devices has as many,
     which costs no traffic at all, and examples are shared out among the devices of a
-    share. 0 shares: as many as divide both seeds and devices; one where several
-    processes train together. At most `together` seeds, if given, are on them at once.
+    share. 0 shares: as many as divide both seeds and devices, and of several processes
+    lie each within one or have whole ones. At most `together` seeds, if given, are on
+    them at once.
     `devices` are taken in the place of those here.
     ValueError where there are no such devices or shares.
     """
@@ -44,19 +45,26 @@ def make(
             f"got {count}"
         )
     devices = devices[:count] if count else devices
-    possible = math.gcd(seeds, len(devices)) if processes == 1 else 1
+    possible = math.gcd(seeds, len(devices))
+    own = len(devices) // processes  # Of each process.
+
+    def fits(shares: int) -> bool:
+        each = len(devices) // shares
+        return possible % shares == 0 and (own % each == 0 or each % own == 0)
+
     if together and spread > together:
         raise ValueError(
             f"config.run.together: must be 0 or at least config.run.spread, {spread}, as "
             f"each share of the devices has a seed, got {together}"
         )
     limit = min(possible, together or possible)
-    spread = spread or max(k for k in range(1, limit + 1) if possible % k == 0)
-    if possible % spread:
+    spread = spread or max(filter(fits, range(1, limit + 1)))
+    if not fits(spread):
+        whole = " in whole processes, or whole shares in each" if processes > 1 else ""
         raise ValueError(
             f"config.run.spread: must divide {possible}, what {seeds} seeds and "
             f"{len(devices)} devices in {processes} process(es) have in "
-            f"common, got {spread}; config.run.devices says how many are used"
+            f"common{whole}, got {spread}; config.run.devices says how many are used"
         )
     shape, axes = (spread, len(devices) // spread), ("seed", "data")
     types = (AxisType.Auto, AxisType.Auto)
@@ -89,9 +97,17 @@ def _put(x: Any, place: NamedSharding) -> jax.Array:
 
 def fetch(tree: PyTree, mesh: jax.sharding.Mesh) -> PyTree:
     """Brings arrays to the host, whole, wherever their parts are."""
-    if jax.process_count() > 1:
-        tree = _everywhere(mesh)(tree)
-    return jax.device_get(tree)
+    return jax.device_get(everywhere(tree, mesh))
+
+
+def everywhere(tree: PyTree, mesh: jax.sharding.Mesh) -> PyTree:
+    """What this process could not read otherwise, whole on every device, leaf by leaf."""
+
+    def whole(x: Any) -> Any:
+        there = not isinstance(x, jax.Array) or x.is_fully_addressable
+        return x if there or x.is_fully_replicated else _everywhere(mesh)(x)
+
+    return jax.tree.map(whole, tree)
 
 
 def replicate(tree: PyTree, mesh: jax.sharding.Mesh) -> PyTree:
@@ -104,9 +120,11 @@ def split(tree: PyTree, mesh: jax.sharding.Mesh) -> PyTree:
     return put(tree, NamedSharding(mesh, PartitionSpec("data")))
 
 
-def assemble(tree: PyTree, mesh: jax.sharding.Mesh) -> PyTree:
+def assemble(
+    tree: PyTree, mesh: jax.sharding.Mesh, axes: str | tuple[str, ...] = "data"
+) -> PyTree:
     """As `split`, where each process has its own part of the leading axis alone."""
-    place = NamedSharding(mesh, PartitionSpec("data"))
+    place = NamedSharding(mesh, PartitionSpec(axes))
     return jax.tree.map(
         lambda part: jax.make_array_from_process_local_data(place, part), tree
     )
@@ -116,7 +134,7 @@ def gather(tree: PyTree, mesh: jax.sharding.Mesh) -> PyTree:
     """Puts the parts that each process has together, whole, on every device."""
     if jax.process_count() == 1:
         return replicate(tree, mesh)
-    return _everywhere(mesh)(assemble(tree, mesh))
+    return _everywhere(mesh)(assemble(tree, mesh, mesh.axis_names))
 
 
 @functools.cache
@@ -125,11 +143,13 @@ def _everywhere(mesh: jax.sharding.Mesh) -> Callable[[PyTree], PyTree]:
     return jax.jit(lambda tree: tree, out_shardings=place)
 
 
-def local_part(mesh: jax.sharding.Mesh) -> tuple[int, int, int]:
+def local_part(
+    mesh: jax.sharding.Mesh, axes: Sequence[str] = ("data",)
+) -> tuple[int, int, int]:
     """Which part of the examples is this process's: its number, of how many, devices.
 
-    ValueError where the devices of a process are not neighbours in the mesh: its part
-    of a batch would not be one stretch of it.
+    Examples are shared out along these axes. ValueError where the devices of a process
+    are not neighbours in the mesh: its part would not be one stretch of them.
     """
     owners = [device.process_index for device in mesh.devices.flat]
     parts = list(dict.fromkeys(owners))
@@ -139,7 +159,9 @@ def local_part(mesh: jax.sharding.Mesh) -> tuple[int, int, int]:
             "mesh: each process must have as many devices as any other, side by side, "
             f"got devices of the processes {owners}"
         )
-    return parts.index(jax.process_index()), len(parts), each
+    along = math.prod(mesh.shape[axis] for axis in axes)
+    each = min(each, along)  # A process with whole shares has all examples.
+    return parts.index(jax.process_index()) * each % along // each, along // each, each
 
 
 def check_batch(

@@ -244,4 +244,6 @@ def make_pipeline(
     reader = functools.partial(input_pipeline.WindowReader, files, canvas=stream.canvas)
     read = [reader(first) for first in (firsts if several else firsts[:1])]
     place = functools.partial(mesh.gather, mesh=devices)
+    part, parts, each = mesh.local_part(devices, devices.axis_names)
+    reading = reading._replace(part=part, parts=parts, devices=each)
     return input_pipeline.WindowedInput(order, read, steps, reading, place)

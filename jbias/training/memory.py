@@ -108,8 +108,8 @@ def candidate_stages(
     first = on(run["spread"], run["together"]).shape["seed"]
     less = range(first - 1, 0, -1) if fewer and not run["spread"] else ()
     for spread in (first, *(k for k in less if first % k == 0)):
-        here = on(spread)
         try:
+            here = on(spread)
             built = make(here)
         except ValueError:
             if spread == first:

@@ -79,7 +79,7 @@ class SeedLayout(NamedTuple):
     def unpack(self, packed: PackedStates) -> tuple[PyTree, ...]:
         """One tree a seed: on the host where `pack` went by it, else on the devices."""
         if self._by_host:
-            return self.split(jax.device_get(packed))
+            return self.split(mesh.fetch(packed, self.devices))
         return _unstacked(self.devices)(packed[0]) if self.width(0) else packed[0]
 
     def split(self, packed: PackedStates) -> tuple[PyTree, ...]:
@@ -92,13 +92,19 @@ class SeedLayout(NamedTuple):
         return tuple(_each(wave)) if self.width(number) else wave
 
     def place(self, taken: Iterable[PyTree]) -> PackedStates:
-        """Lays batches, one a seed and on the host, out on the devices."""
+        """Lays batches, one a seed, out on the devices.
+
+        They are on the host; on devices already where each process read its share.
+        """
         found = []
         for wave, width in self._by_wave(taken):
             axes = ("seed", "data") if width else ("data",)
-            wave = _stacked(wave, width, np.stack) if width else wave
             place = NamedSharding(self.devices, PartitionSpec(*axes))
-            found.append(mesh.put(wave, place))
+            if width and isinstance(jax.tree.leaves(wave)[0], jax.Array):
+                found.append(_stacking(place, width)(wave))
+            else:
+                wave = _stacked(wave, width, np.stack) if width else wave
+                found.append(mesh.put(wave, place))
         return tuple(found)
 
     def to_device(self, wave: Wave, number: int = 0) -> Wave:
@@ -303,8 +309,9 @@ def multi_step(one: SeedFunction, strategy: Strategy, layout: SeedLayout) -> Mul
         for number, wave in enumerate(states):
             args = [step[number] for step in steps]
             wave, outs = left(layout.to_device(wave, number), args, shared, static)
-            kept.append(wave if len(layout.waves) == 1 else jax.device_get(wave))
-            seen.append(outs)
+            alone = len(layout.waves) == 1
+            kept.append(wave if alone else mesh.fetch(wave, layout.devices))
+            seen.append(mesh.everywhere(outs, layout.devices))
         return tuple(kept), list(zip(*seen, strict=True))
 
     return advance

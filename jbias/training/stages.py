@@ -385,6 +385,7 @@ def reader_options(
 ) -> loader.ReaderOptions:
     """Who reads streamed sets; this process its share where several train together.
 
+    Of batches, that is: each share of the seeds reads those of all.
     Without a number of threads there is one a core, over all worker processes.
     """
     workers = loading["workers"]

@@ -55,6 +55,23 @@ def test_two_processes_read_a_share_each_and_train_what_one_does(tmp_path, cut):
 
 
 @test_input_plan.cuts
+def test_seeds_are_spread_over_processes(tmp_path, monkeypatch, cut):
+    """As over the devices of one: each process has a share of them, or a part of one."""
+    (root := tmp_path / "photos").mkdir()
+    c = config(test_input_plan.draw(root), **cut)
+    c.seeds, c.run.spread = (3, 4), 2
+    for processes, devices in ((1, 4), (2, 2), (4, 1)):
+        (folder := tmp_path / str(processes)).mkdir()
+        here = f"--xla_force_host_platform_device_count={devices}"
+        monkeypatch.setenv("XLA_FLAGS", here)
+        started = test_processes.several(folder, processes, of=c.to_dict())
+        ended = test_processes.ended(started)
+        assert [code for code, _ in ended] == [0] * processes, ended
+        assert "2 share(s) with seeds of their own" in ended[0][1]
+        test_processes.assert_alike(folder / "run", tmp_path / "1" / "run")
+
+
+@test_input_plan.cuts
 def test_a_damaged_image_of_one_ends_both_with_its_name(tmp_path, cut):
     (root := tmp_path / "photos").mkdir()
     c = config(test_input_plan.draw(root), **cut)

@@ -1,0 +1,77 @@
+"""Where seeds and examples lie on the devices of several processes."""
+
+import types
+
+import jax
+import numpy as np
+import pytest
+
+from jbias.runtime import mesh
+from tests import cases
+
+
+def devices(processes: int, each: int) -> list:
+    """Devices of other machines, as far as a mesh looks at them."""
+    return [
+        types.SimpleNamespace(process_index=p, id=p * each + i, platform="cpu")
+        for p in range(processes)
+        for i in range(each)
+    ]
+
+
+@pytest.fixture
+def make(monkeypatch):
+    """`mesh.make` on devices that are not here; it gives their grid."""
+    made = lambda grid, axes, **_: types.SimpleNamespace(
+        devices=grid, shape=dict(zip(axes, grid.shape)), axis_names=axes
+    )
+    monkeypatch.setattr(jax.sharding, "Mesh", made)
+    return mesh.make
+
+
+@cases.each(
+    ("processes", "each", "seeds", "shape"),
+    [
+        (2, 1, 4, (2, 1)),  # Two seeds in each process.
+        (4, 1, 2, (2, 2)),  # Two processes for a seed.
+        (2, 4, 8, (8, 1)),  # Four shares in each process.
+        (2, 4, 2, (2, 4)),
+        (4, 2, 3, (1, 8)),
+        (3, 4, 6, (6, 2)),
+        (3, 2, 2, (1, 6)),  # Half of the devices is no number of whole processes.
+        (64, 4, 10, (2, 128)),
+    ],
+)
+def test_seeds_are_spread_so_that_processes_are_whole(
+    make, processes, each, seeds, shape
+):
+    grid = make(0, seeds, devices=devices(processes, each)).devices
+    assert grid.shape == shape
+    assert [one.id for one in grid.flat] == [*range(processes * each)]
+
+
+def test_shares_that_would_cut_processes_are_refused(make):
+    with pytest.raises(ValueError, match="whole processes, or whole shares in each"):
+        make(0, 2, 2, devices=devices(3, 2))
+
+
+@cases.each(
+    ("processes", "each", "seeds"),
+    [(2, 1, 4), (4, 1, 2), (2, 4, 8), (2, 4, 2), (3, 4, 6), (64, 4, 10)],
+)
+def test_every_process_reads_its_part_of_examples(
+    make, monkeypatch, processes, each, seeds
+):
+    """Of a batch along "data", and of what all share along both axes."""
+    here = make(0, seeds, devices=devices(processes, each))
+    owners = np.vectorize(lambda one: one.process_index)(here.devices)
+    for process in range(processes):
+        monkeypatch.setattr(jax, "process_index", lambda now=process: now)
+        for axes, grid in (
+            (("data",), owners),
+            (("seed", "data"), owners.reshape(1, -1)),
+        ):
+            part, parts, own = mesh.local_part(here, axes)
+            columns = np.unique(np.nonzero(grid == process)[1])
+            assert columns.tolist() == [*range(part * own, (part + 1) * own)]
+            assert parts * own == grid.shape[1]
