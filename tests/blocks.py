@@ -70,10 +70,12 @@ def commands(block: Block) -> list[str]:
 def shrunk(command: str) -> str:
     """The command with the smallest run that its config knows, of a narrow net."""
     words = shlex.split(command, comments=True)
-    if "jbias.main" in words:
+    if words[0] == "jbias":  # The program of an installed package.
+        words = ["python", "-m", *words]
+    if "jbias.main" in words or words[2:4] == ["jbias", "train"]:
         words = [_smoke(w) if w.startswith("--config=") else w for w in words]
         words = [re.sub(r"^(--config\.model\.width)=\d+$", r"\1=4", w) for w in words]
-    if "jbias.evaluate" in words:
+    if "jbias.evaluate" in words or words[2:4] == ["jbias", "evaluate"]:
         words = [_smoke(w) if w.startswith("--suite=") else w for w in words]
     return shlex.join(words)
 

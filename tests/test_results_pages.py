@@ -57,11 +57,6 @@ def test_the_page_quotes_the_tests(name):
     assert told in PAGE
 
 
-def test_the_front_page_has_the_headline():
-    lines = (RESULTS / "shapes/headline.md").read_text(encoding="utf-8")
-    assert lines in (ROOT / "README.md").read_text(encoding="utf-8")
-
-
 @cases.each("folder", FOLDERS)
 def test_the_rate_of_each_run_is_the_best_in_validation(folder):
     """And lies between others that were tried."""
