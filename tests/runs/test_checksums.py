@@ -132,7 +132,7 @@ def test_a_start_that_is_stopped_calls_no_decisions_lost_for_good(
         job.halted = "SIGTERM"
 
     with monkeypatch.context() as patch:
-        patch.setattr(evaluator, "_all_predicted", stopped)
+        patch.setattr(evaluator, "_predict", stopped)
         with pytest.raises(signals.Interrupted):
             train.run(config(), workdir)
     said = capsys.readouterr().err
