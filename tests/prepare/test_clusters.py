@@ -93,9 +93,8 @@ def test_the_picture_shows_the_nearest_to_each_centre(
     run, planted, network, tmp_path, monkeypatch
 ):
     drawn = {}
-    monkeypatch.setattr(
-        clusters.sheet, "write", lambda path, rows, **_: drawn.update({path: rows})
-    )
+    keep = lambda path, rows, **_: drawn.update({path: rows})
+    monkeypatch.setattr(clusters.dataset, "write_sheet", keep)
     assert run("--shown=4") == 0
     source = load(planted, tmp_path / "out")
     images = np.stack([source[i]["image"] for i in range(len(source))])
