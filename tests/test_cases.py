@@ -40,7 +40,7 @@ def test_one_failure_is_raised_as_it_is():
         always_raises()
 
 
-def test_a_skipped_case_skips_no_other():
+def test_a_skipped_case_skips_no_other_and_the_test_has_not_passed():
     seen = []
 
     @cases.each("value", [0, 1])
@@ -50,14 +50,17 @@ def test_a_skipped_case_skips_no_other():
             pytest.skip("no odd number")
         seen.append((value, other))
 
-    odd()
+    with pytest.raises(
+        pytest.skip.Exception, match="1 of 2 cases, first: 1 of 2 cases"
+    ):
+        odd()
     assert seen == [(1, 0), (0, 1), (1, 1)] or seen == [(0, 1), (1, 0), (1, 1)]
 
     @cases.each("value", [0, 2])
     def never(value):
         pytest.skip("no odd number")
 
-    with pytest.raises(pytest.skip.Exception):
+    with pytest.raises(pytest.skip.Exception, match="2 of 2 cases, first: no odd"):
         never()
 
 
