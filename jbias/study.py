@@ -110,8 +110,8 @@ def _trained(runs: Sequence[Run], heard: signals.StopSignal, say: Callable) -> i
     for number, one in enumerate(runs, start=1):
         told, state = f"{number} of {len(runs)}: {one.workdir}", one.state
         if state in ("done", "diverged"):
-            say(f"{told} is done")
-            call.done.append(told)
+            say(f"{told} {'is done' if state == 'done' else 'diverged, every seed'}")
+            call.done += [told] * (state == "done")
             continue
         say(told)
         with call.leaving_out(str(one.workdir), ValueError):

@@ -1,9 +1,11 @@
 """The study of a recipe: a run for each attribute and level, one after the other."""
 
 import json
+import types
 
 import numpy as np
 import pytest
+from etils import epath
 
 from jbias import config as jc
 from jbias import study
@@ -86,6 +88,21 @@ def test_what_is_wrong_is_told_before_anything_is_trained(
     assert message in (told := capsys.readouterr().err)
     assert told.count("\n") == 1
     assert not [*tmp_path.iterdir()]
+
+
+def test_what_diverged_is_not_trained_the_second_time_either(
+    monkeypatch, tmp_path, capsys
+):
+    for name, fate in (("a", "diverged"), ("b", "finished")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "done").write_text(f"{fate}\n")
+    planned = [study.Run(None, epath.Path(tmp_path / name)) for name in "ab"]
+    monkeypatch.setattr(study, "planned", lambda *_: (planned, []))
+    args = types.SimpleNamespace(dry_run=False, workdir=tmp_path)
+    assert study.run(args, ()) == 1
+    told = capsys.readouterr().err
+    assert f"{tmp_path / 'a'} diverged, every seed" in told
+    assert f"{tmp_path / 'b'} is done" in told and "1 networks in" in told
 
 
 @LOADS_CONFIGS
