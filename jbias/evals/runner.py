@@ -121,22 +121,27 @@ class Measuring:
         if folder.exists() and not folder.is_dir():
             must = "must be a folder of measures, is a file"
             raise ValueError(f"{folder}: {must}; name another --out")
-        held = folder / "config.json"
-        if held.exists():
-            before = files.read_json(held, dict, "restore it or name another --out")
-            now = {**own, "train": whole["train"], "variant": whole["variant"]}
-            before = {**before.get("run", {}), **{k: before.get(k) for k in _NAMED}}
-            if differing := jc.diff({key: before.get(key) for key in now}, now):
-                raise ValueError(
-                    f"{folder}: holds measures of another network (then != now): "
-                    f"{'; '.join(differing)}; name another --out"
-                )
+        now = {**own, **{key: whole[key] for key in _NAMED}}
+        self._check_same(now)
         folder.mkdir(parents=True, exist_ok=True)
         with workdirs.claim_evaluation(folder):
-            files.write(held, json.dumps(whole, indent=1) + "\n")
+            self._check_same(now)  # Another process may have been here.
+            files.write(folder / "config.json", json.dumps(whole, indent=1) + "\n")
             facts = self._known(workdirs.provenance(folder)) | workdirs.environment()
             files.write(folder / "provenance.json", json.dumps(facts, indent=1))
             yield
+
+    def _check_same(self, now: Mapping[str, Any]) -> None:
+        """Refuses a folder of another network."""
+        held = self.folder / "config.json"
+        if held.exists():
+            before = files.read_json(held, dict, "restore it or name another --out")
+            before = {**before.get("run", {}), **{k: before.get(k) for k in _NAMED}}
+            if differing := jc.diff({key: before.get(key) for key in now}, now):
+                raise ValueError(
+                    f"{self.folder}: holds measures of another network (then != now): "
+                    f"{'; '.join(differing)}; name another --out"
+                )
 
     def _known(self, before: dict[str, Any]) -> dict[str, Any]:
         """The sets of all calls for a network, what lacked and what was asked for.
@@ -250,56 +255,59 @@ class Measuring:
         known: dict[tuple, dict[str, decisions.Decisions]] = {}
         shared: dict[tuple, dict[str, str]] = {}  # Rules by which any of them decides.
         for job in jobs:
-            if job.same:
-                rules = shared.setdefault(job.same, {})
-                rules |= {name: name for name in job.rules.values()}
+            rules = shared.setdefault(job.same, {}) if job.same else {}
+            rules |= {name: name for name in job.rules.values()}
         total = sum(job.images for job in jobs)
-        with console.count_images(say, network.name, total) as (tell, aside):
-            for task, whole, images, rules, same in jobs:
-                began = time.monotonic()
-                given = prepared_sets.subsample(whole, task.measure.images)
-                inside, again, found = task.measure.inside, same in known, None
+        with console.count_images(say, network.name, total) as hears:
+            for job in jobs:
+                task, began, again = job.task, time.monotonic(), job.same in known
                 try:
-                    made = asked.make_probe(*task, given.classes)
-                    prepared_sets.check_needs(task.measure.probe, made, bound, given)
-                    if inside:
-                        with aside("looking inside"):
-                            numbers = self._looked(bound, made, given)
-                    else:
-                        if not again:
-                            of = bound, made, given, shared.get(same, rules)
-                            found = self._decided(*of, tell, aside)
-                        if same:
-                            known.setdefault(same, found)
-                            found = {k: known[same][v] for k, v in rules.items()}
-                        with aside("computing its numbers"):
-                            numbers = made.numbers(found)
-                            numbers += self._agreement(bound, made, given)
+                    numbers, found = self._find(job, bound, known, shared, *hears)
                 except networks.MEASURE_ERRORS as error:
                     why = networks.describe_error(error)
                     if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in why:
                         why += "; --suite.run.batch=N with less at once"
                     self.refuse(f"{task.name}: {why}")
                     continue
-                if inside or again:
-                    tell(images, counted=False)
                 seconds = time.monotonic() - began
                 # None where another measure of the set had asked for the same decisions.
-                told = {"images": images, "seconds": None}
+                told = {"images": job.images, "seconds": None}
                 if not again:
                     told["seconds"] = round(seconds, 2)
                     devices = workdirs.billed_devices(asked.devices)
                     told["cost"] = costs.estimate(seconds, devices, assumed)
-                if not inside:
-                    told |= {"classes": given.classes, **alone}
+                if not task.measure.inside:
+                    told |= {"classes": job.whole.classes, **alone}
                 if task.dataset == "train" and (differing := self.otherwise()):
                     told["otherwise"] = differing  # No gap to tests is known of these.
                 yield task, Finding(numbers, asked.run["decisions"] and found, told)
                 words = probes.summarize(task.measure.probe, numbers)
                 took = "decided before" if again else f"{seconds:.1f} s"
-                unit = "images" if inside else "answers"
+                unit = "images" if task.measure.inside else "answers"
                 of = f"{network.name}: {task.name}"
-                say(f"{of}, {words} ({images} {unit}, {took})")
+                say(f"{of}, {words} ({job.images} {unit}, {took})")
+
+    def _find(self, job: _Job, bound, known, shared, tell, aside) -> tuple:
+        """A measure's numbers, and the decisions that it counts; others know them, too."""
+        task, same, again, found = job.task, job.same, job.same in known, None
+        given = prepared_sets.subsample(job.whole, task.measure.images)
+        made = self.asked.make_probe(*task, given.classes)
+        prepared_sets.check_needs(task.measure.probe, made, bound, given)
+        if made.inside:
+            with aside("looking inside"):
+                numbers = self._looked(bound, made, given)
+        else:
+            if not again:
+                of = bound, made, given, shared.get(same, job.rules)
+                found = self._decided(*of, tell, aside)
+            if same:
+                known.setdefault(same, found)
+                found = {key: known[same][name] for key, name in job.rules.items()}
+            with aside("computing its numbers"):
+                numbers = made.numbers(found) + self._agreement(bound, made, given)
+        if made.inside or again:
+            tell(job.images, counted=False)
+        return numbers, found
 
     def _looked(self, bound, made, given) -> decisions.Numbers:
         """What a measure finds inside the network."""

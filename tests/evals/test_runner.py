@@ -35,7 +35,7 @@ from jbias.report import (
     distortion_study,
     network_records,
 )
-from jbias.runs import results
+from jbias.runs import results, workdirs
 from jbias.runtime import mesh
 from tests import cases, smoke_runs
 
@@ -245,16 +245,30 @@ def test_an_option_at_its_default_is_as_one_left_out(file, published, tmp_path, 
         assert again(bins=10) == 2
 
 
-def test_other_weights_of_the_same_name_are_refused(run, file, measured, tmp_path):
+@cases.each("late", [False, True])
+def test_other_weights_of_the_same_name_are_refused(
+    run, file, measured, tmp_path, monkeypatch, late
+):
+    """Those that were there, and those that another process brought a moment ago."""
     out = tmp_path / "other"
     shutil.copytree(measured, out)
     held = next(out.glob("*-seed0-*")) / "config.json"
-    held.write_text(
-        held.read_text().replace(json.loads(held.read_text())["run"]["digest"], "0")
-    )
-    assert (
-        measure(f"--checkpoint={run}", f"--suite={file}", "--step=latest", out=out) == 1
-    )
+    before = held.read_text()
+    other = before.replace(json.loads(before)["run"]["digest"], "0")
+    claim = workdirs.claim_evaluation
+
+    def claim_late(folder):
+        if folder == held.parent:
+            held.write_text(other)
+        return claim(folder)
+
+    held.write_text(other)
+    if late:
+        held.unlink()
+        monkeypatch.setattr(workdirs, "claim_evaluation", claim_late)
+    args = f"--checkpoint={run}", f"--suite={file}", "--step=latest"
+    assert measure(*args, out=out) == 1
+    assert held.read_text() == other
 
 
 def test_another_size_under_the_same_name_is_refused(run, file, measured, capsys):
