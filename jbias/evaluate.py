@@ -90,9 +90,7 @@ def measure(args: argparse.Namespace, changes: Sequence[str]) -> int:
     from jbias.evals import command, networks, runner, suite
 
     out, call = epath.Path(args.out), command.Command("measured")
-    config = jc.load(args.suite, changes, flag="suite")
-    if args.devices:
-        config.run.devices = args.devices
+    config = command.load_suite(args, changes)
     paths = networks.check_arguments(args, args.out, config)
     if args.follow and files.is_remote(args.follow):
         raise ValueError(

@@ -33,7 +33,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-import ml_collections
 from etils import epath
 
 from jbias import config as jc
@@ -161,11 +160,9 @@ def run(args: argparse.Namespace, changes: Sequence[str]) -> int:
     from jbias.evals import command, networks, suite
 
     call = command.Command("drawn")
-    config = jc.load(args.suite, changes, flag="suite")
-    _narrow(config, args.set, args.only)
-    with config.unlocked():
-        config.run.gib = 0.0  # Few images are shown: they are read from their files.
-        config.run.devices = args.devices or config.run.get("devices", 0)
+    # Few images are shown: they are read from their files.
+    config = command.load_suite(args, changes, gib=0.0)
+    _narrow(config.get("measures", {}), args.set, args.only)
     paths = networks.check_arguments(args, args.out, config)
     look = _look(args, suite.open_suite(config, call.say, only=args.only), call)
     _without_networks(look, bool(paths))
@@ -184,15 +181,15 @@ def run(args: argparse.Namespace, changes: Sequence[str]) -> int:
 
 
 def _narrow(
-    config: ml_collections.ConfigDict, wanted: Sequence[str], only: Sequence[str]
+    measures: Mapping[str, dict], wanted: Sequence[str], only: Sequence[str]
 ) -> None:
     """Leaves the sets that are wanted; ValueError for one that no measure is shown on."""
-    measures = [x for name, x in config.measures.items() if not only or name in only]
-    known = dict.fromkeys(name for one in measures for name in one.get("sets", ()))
+    shown = [x for name, x in measures.items() if not only or name in only]
+    known = dict.fromkeys(name for one in shown for name in one.get("sets", ()))
     for name in wanted:
         jc.check_known("--set", name, known)
-    for one in config.measures.values() if wanted else ():
-        one.sets = tuple(name for name in one.get("sets", ()) if name in wanted)
+    for one in measures.values() if wanted else ():
+        one["sets"] = [name for name in one.get("sets", ()) if name in wanted]
 
 
 def _look(args, asked: "suite.Suite", call: "command.Command") -> Look:

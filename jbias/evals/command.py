@@ -13,9 +13,21 @@ import argparse
 import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
+from jbias import config as jc
 from jbias.evals import networks
 from jbias.runtime import console
+
+
+def load_suite(
+    args: argparse.Namespace, changes: Sequence[str], **run: Any
+) -> dict[str, Any]:
+    """What --suite names, with the changes, --devices and other entries of its `run`."""
+    config = jc.to_dict(jc.load(args.suite, changes, flag="suite"))
+    jc.check_type("suite.run", config.setdefault("run", {}), dict)
+    config["run"] |= run | ({"devices": args.devices} if args.devices else {})
+    return config
 
 
 @dataclasses.dataclass

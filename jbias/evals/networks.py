@@ -352,7 +352,7 @@ def _file_digest(*paths: str | os.PathLike | None) -> str:
     return digest.hexdigest()[:16]
 
 
-_DONE = "done"  # Tells when a running job's new checkpoint is whole.
+_DONE = "done"  # Is in the workdir of a run that has ended.
 
 
 def check_arguments(
@@ -381,9 +381,8 @@ def check_arguments(
         raise ValueError(f"--out: {error}") from None
     if args.zoo and not os.path.isfile(args.zoo):
         raise ValueError(f"--zoo: no file {args.zoo!r}; --zoo= looks in no table")
-    said = jc.to_dict(config).get("run", {})
-    jc.check_type("suite.run", said, dict)
-    for where, step in (("--step", args.step), ("suite.run.step", said.get("step"))):
+    said = config.get("run", {}).get("step")
+    for where, step in (("--step", args.step), ("suite.run.step", said)):
         if step in (None, "", "best", "latest"):
             continue
         if not str(step).isdecimal():

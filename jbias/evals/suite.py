@@ -15,9 +15,9 @@ A suite is a config (configs/suites/) with
                 condition and its last), decisions (whether they are kept), devices,
                 gib, threads, energy (what costs assume: entries of costs.Energy)
     needs       of `sets`, and of `measures` that it has or would have, the argument that
-                gives each, such as "stimuli=DIR"; may be left out
+                gives each, such as "stimuli=DIR"
 
-A missing set is reported, and the rest is measured.
+`run` and `needs` may be left out. A missing set is reported, and the rest is measured.
 """
 
 import contextlib
@@ -38,12 +38,8 @@ from jbias.evals import probe, probes
 from jbias.runs import costs
 from jbias.runtime import mesh
 
-_COMMON_KINDS = {
-    **dict.fromkeys(("probe", "others"), str),
-    "sets": list[str],
-    "images": int,
-    "aggregates": str | list[str],
-}
+_COMMON_KINDS = {"probe": str, "others": str, "sets": list[str], "images": int}
+_COMMON_KINDS["aggregates"] = str | list[str]
 # What a probe takes that is known of an open set alone.
 _OF_A_SET = {"measures", "dataset", "files"}
 
@@ -97,6 +93,8 @@ def read_measure(name: str, options: Mapping[str, Any], known: Mapping) -> Measu
     for key, kind in _COMMON_KINDS.items():
         if key in options:
             jc.check_type(f"{where}.{key}", options[key], kind)
+    if "sets" not in options:
+        jc.refuse(f"{where}.sets", "name sets of the suite, got none")
     usual = dict(probe=name, sets=(), images=0, aggregates=("mean_prob",), others="")
     given = {key: options.get(key, default) for key, default in usual.items()}
     shown, datasets, images, aggregates, others = given.values()

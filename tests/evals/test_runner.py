@@ -347,6 +347,7 @@ def test_rules_beside_a_sets_own_are_refused(run, file, tmp_path, capsys):
         ("--suite.measures.few.aggregates='mean_prob'", "must be one or more of"),
         ("--suite.sets.edge.split='egde'", "did you mean 'edge'?"),
         ("--suite.measures.few.sets=('edgy',)", "did you mean 'edge'?"),
+        ("--suite.measures.few={'probe': 'plain'}", "few.sets: must name sets of"),
         ("--only=fex", "did you mean 'few'?"),
         ("--suite.nothing.here=3", "no such entry"),
         ("--suite.size.here=3", "size has no entries, it is 32"),
@@ -374,8 +375,8 @@ def test_wrong_arguments_are_told_before_sets_are_opened(run, file, tmp_path, ca
         *("--suite.measures.few.imags=3", "--suite.measures.classes.names=()"),
         "--suite.measures.accuracy={'probe': 'pgd', 'sets': ('edge',), 'eps': -1}",
         "--suite.measures.accuracy={'probe': 'human', 'sets': ('edge',), 'folder': 1}",
-        "--suite.measures.accuracy={'probe': 'occlusion', 'fill': 'blak'}",
-        "--suite.measures.accuracy={'probe': 'decoding', 'fold': 2}",
+        "--suite.measures.accuracy={'probe': 'occlusion', 'sets': ('edge',), 'fill': 'blak'}",
+        "--suite.measures.accuracy={'probe': 'decoding', 'sets': ('edge',), 'fold': 2}",
     ):
         arguments = f"--checkpoint={run}", f"--suite={file}", change
         assert measure(*arguments, out=tmp_path / "out") == 2
@@ -385,6 +386,14 @@ def test_wrong_arguments_are_told_before_sets_are_opened(run, file, tmp_path, ca
         (line,) = capsys.readouterr().err.splitlines()
         assert line.startswith(f"jbias: --out: must be a folder, got '{out}', ")
         assert line.endswith("; name another")
+
+
+def test_a_suite_need_not_say_how_networks_are_run(run, file, tmp_path):
+    (tmp_path / "suite.py").write_text(re.sub(r"\n +c.run = .*", "", file.read_text()))
+    args = f"--checkpoint={run}", f"--suite={tmp_path / 'suite.py'}", "--only=few"
+    assert measure(*args, "--devices=1", out=tmp_path / "out") == 0
+    provenance = json.loads(next(tmp_path.glob("out/*/provenance.json")).read_text())
+    assert provenance["suite"]["run"] == {"devices": 1}
 
 
 @cases.each("argument", ["--model=cnn", "--classes=imagenet", "--mean=0.5", "--std=1"])
