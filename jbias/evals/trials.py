@@ -178,4 +178,7 @@ def _lines(path: str) -> Iterator[tuple[str, dict[str, str]]]:
             raise ValueError(
                 f"{where}: must have {len(header)} cells, as the header, got {count}"
             )
-        yield where, {name: cell.strip() for name, cell in row.items()}
+        cells = {name: cell.strip() for name, cell in row.items()}
+        for name in ("subj", *COLUMNS[4:]):
+            probe.check(cells[name], where, f"{name} must not be empty", cells[name])
+        yield where, cells

@@ -209,6 +209,8 @@ LINE = "subject-01,1,1,0.7,{},{},{},1_x_s01_0_cat_00_{}.png"
             ":2: object_response must .*'kat'.*cat",
         ),
         ((LINE.format("cat", "na", "0", "a"),), ":2: category must .*'na'"),
+        ((f"s,1,1,1,cat,cat,c30,{' '}",), ":2: imagename must not be empty"),
+        ((LINE[10:].format("cat", "cat", "c30", "a"),), ":2: subj must not be empty"),
         ((LINE.format("na", "cat", "c31", "a"),), ":2: condition must .*c30.*'c31'"),
         (
             (LINE.format("na", "cat", "c30", "a"),) * 2,
