@@ -49,8 +49,7 @@ def make(
     Raises ValueError for anything else.
     """
     shown = _names(names, frost)
-    must = f"severities must be some of {published.SEVERITIES}, each once"
-    probe.check(probe.each_once(severities), "corruptions", must, severities)
+    probe.check_some("corruptions", "severities", severities, published.SEVERITIES)
     if stored is None:
         stored = quantise and (table or side) > 32
     if stored and not quantise:

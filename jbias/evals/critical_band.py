@@ -163,7 +163,7 @@ def critical_band_fit(
 
     Least squares with 0 <= a <= highest. bandwidth = 2 sqrt(ln 4) s; center_frequency =
     2^mu times the lowest nominal frequency; peak_noise_sensitivity = 2^(a - 4).
-    thresholds: ascending in frequency, as many as `frequencies(side)`; NaN is unknown.
+    thresholds: ascending in frequency, as many as `octave_frequencies(side)`; NaN is unknown.
     ValueError where their number or a value does not fit.
     """
     octaves, where = len(octave_frequencies(side)), "critical_band_fit"

@@ -150,10 +150,7 @@ def _loss(decided: decisions.Decisions) -> float | None:
 
 
 def _check(methods, alpha, spectrum, crop) -> None:
-    must = f"methods must be some of {', '.join(METHODS)}, each once"
-    probe.check(probe.each_once(methods), "mixing", must, methods)
-    for name in methods:
-        options.check_choice("mixing", "methods", name, METHODS)
+    probe.check_some("mixing", "methods", methods, METHODS)
     positive = isinstance(alpha, int | float) and 0 < alpha < float("inf")
     probe.check(positive, "mixing", "alpha must be above 0", alpha)
     options.check_choice("mixing", "spectrum", spectrum, fmix.SPECTRA)

@@ -172,8 +172,8 @@ def make(
     Numbers are those of `interference.numbers`: accuracy and di_index. classes: the names
     of the decision classes. ValueError for options that have no meaning.
     """
-    _check_names("occlusion", "masks", masks, MASKS)
-    _check_names("occlusion", "orders", orders, ORDERS)
+    probe.check_some("occlusion", "masks", masks, MASKS)
+    probe.check_some("occlusion", "orders", orders, ORDERS)
     parts = _thousandths(fractions)
     common = fill_params("occlusion", fill, mean, others)
     ways = {"grad_cam": [f"grad_cam {order}" for order in orders]}
@@ -231,14 +231,6 @@ def _params(name: str, thousandths: int, common: dict) -> dict[str, Any]:
     return {"salt": salt, **own, **common}
 
 
-def _check_names(
-    where: str, what: str, given: Sequence[str], known: Sequence[str]
-) -> None:
-    some = probe.each_once(given) and {*given} <= {*known}
-    must = f"{what} must be one or more of {', '.join(known)}, each once"
-    probe.check(some, where, must, given)
-
-
 def _thousandths(fractions: Sequence[float]) -> dict[float, int]:
     parts = {f: round(1000 * f) for f in fractions}
     exact = all(abs(1000 * f - part) < 1e-6 for f, part in parts.items())
@@ -273,7 +265,7 @@ def make_cut_occlusion(
     Numbers are those of `interference.numbers`: accuracy and di_index. classes: the names
     of the decision classes. ValueError for options that have no meaning.
     """
-    _check_names("cut_occlusion", "fills", fills, FILLS)
+    probe.check_some("cut_occlusion", "fills", fills, FILLS)
     known = area in AREAS or type(area) in (int, float) and 0 <= area <= 1
     if placement not in PLACEMENTS or not known:
         raise ValueError(

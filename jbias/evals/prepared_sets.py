@@ -52,7 +52,7 @@ def prepare(
     if not known.any():
         raise base.Mismatch(f"{where}: no image has a class of the network's")
     index = np.flatnonzero(label >= 0 if whole else known)
-    held = asked.images[dataset]
+    held, n = asked.images[dataset], len(index)
     test = splits.test_set(dataset, source, first, held, say, whole=whole)
     right = test.columns["label"]
     return PreparedSet(
@@ -61,10 +61,7 @@ def prepare(
         index=index.astype(np.int32),
         columns=test.columns,
         target=np.where(right >= 0, _targets(first)[right], -1).astype(np.int32),
-        rules={
-            name: predict.Rule(len(index), one.matrix, one.aggregate)
-            for name, one in maps.items()
-        },
+        rules={k: predict.Rule(n, x.matrix, x.aggregate) for k, x in maps.items()},
         classes=first.classes,
     )
 

@@ -96,6 +96,13 @@ def check(holds: bool, where: str, must: str, got: Any) -> None:
         raise ValueError(f"{where}: {must}, got {got!r}")
 
 
+def check_some(where: str, what: str, given: Sequence, known: Sequence) -> None:
+    """Refuses what is not one or several of those that are known, each of them once."""
+    some = each_once(given) and {*given} <= {*known}
+    must = f"{what} must be one or more of {', '.join(map(str, known))}, each once"
+    check(some, where, must, given)
+
+
 def check_class_names(where: str, classes: Sequence[str]) -> None:
     """Refuses what does not name classes."""
     named = not isinstance(classes, str) and all(isinstance(x, str) for x in classes)

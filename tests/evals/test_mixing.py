@@ -230,9 +230,9 @@ def test_partners_are_read_when_they_are_needed():
 @cases.each(
     ("wrong", "said"),
     [
-        ({"methods": "mixup"}, "methods must be some of"),
-        ({"methods": ()}, "methods must be some of"),
-        ({"methods": ("mixup", "rm")}, "methods must be one of"),
+        ({"methods": "mixup"}, "methods must be one or more of"),
+        ({"methods": ()}, "methods must be one or more of"),
+        ({"methods": ("mixup", "rm")}, "methods must be one or more of"),
         ({"alpha": 0}, "alpha must be above 0"),
         ({"alpha": float("inf")}, "alpha must be above 0"),
         ({"spectrum": "pink"}, "spectrum must be one of"),
