@@ -62,8 +62,7 @@ def make(
     options.check_plain("infodrop", "positive", **positive)
     options.check_plain("infodrop", "at least 1", radius=radius, offsets=offsets)
     options.check_choice("infodrop", "sampling", sampling, SAMPLERS)
-    if variant not in ("", "biasbed"):
-        raise ValueError(f"infodrop: variant must be '' or 'biasbed', got {variant!r}")
+    options.check_choice("infodrop", "variant", variant, ("", "biasbed"))
     shares = dict(positive, radius=radius, count=offsets)
     drop = _dropper(net, SAMPLERS[sampling], rate, **shares)
 
