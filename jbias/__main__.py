@@ -71,13 +71,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         runpy.run_module(module, run_name="__main__", alter_sys=True)
     except ModuleNotFoundError as error:
-        from jbias.runtime import messages
-
-        if not (line := messages.missing_package(error)):
+        if not (line := missing_package(module, error)):
             raise
-        print(f"jbias {asked}: {line}", file=sys.stderr)
+        print(line, file=sys.stderr)
         return 2
     return 0
+
+
+def missing_package(module: str, error: BaseException) -> str:
+    """What the command of that module lacks, in one line; "" if it is no package."""
+    from jbias.runtime import messages
+
+    made = (
+        name for name, (of, _) in COMMANDS.items() if f"{module}.".startswith(f"{of}.")
+    )
+    missing = isinstance(error, ModuleNotFoundError) and messages.missing_package(error)
+    return f"jbias {next(made, module)}: {missing}" if missing else ""
 
 
 def _usage() -> str:

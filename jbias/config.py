@@ -142,8 +142,8 @@ def to_steps(
     match = _DURATION.fullmatch(str(duration))
     if match is None or not _is_number(match[1]):
         refuse(where, "be like '500 steps', '1 epoch' or '10 %'", duration)
-    if not float(match[1]) > 0:
-        refuse(where, "be positive", duration)
+    if not 0 < float(match[1]) < math.inf:
+        refuse(where, "be positive and finite", duration)
     share = total / 100
     scale = {"s": 1, "e": steps_per_epoch, "p": share, "%": share}[match[2][0]]
     return max(1, round(float(match[1]) * scale))

@@ -78,9 +78,8 @@ def main(argv: list[str], heard: signals.StopSignal) -> int:
         return _fail(None, _gist(str(error)), 2)
     spec.config["run"]["profile"] |= _PROFILE.value
     xla.set_flags(deterministic=spec.config["run"]["deterministic"])
-    if (
-        _COORDINATOR.value
-    ):  # Warnings of jax's service: that it is new, and of each signal.
+    if _COORDINATOR.value:
+        # Warnings of jax's service: that it is new, and of each signal.
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     # Only now: what is wrong with the flags is told at once.
     from jbias.runs import workdirs

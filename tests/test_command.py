@@ -1,6 +1,7 @@
 """`jbias COMMAND`, and what of the package needs no jax."""
 
 import importlib.util
+import os
 import subprocess
 import sys
 import venv
@@ -10,12 +11,14 @@ import pytest
 from jbias import __main__ as command
 from tests import cases, smoke_runs
 
-# In which what the extra `train` brings cannot be imported.
-LIGHT = """
+# After which what the extra `train` brings cannot be imported.
+WITHOUT = """
 import sys
 for name in ("array_record", "flax", "grain", "jax", "jaxlib", "ml_collections", "optax",
              "orbax", "yaml", "threadpoolctl"):
     sys.modules[name] = None
+"""
+LIGHT = f"""{WITHOUT}
 from jbias import __main__ as command
 sys.exit(command.main(sys.argv[1:]))
 """
@@ -82,6 +85,27 @@ def test_a_table_of_scores_is_tested_without_jax(tmp_path):
         line = done.stderr.strip()
         assert done.returncode == 2 and "\n" not in line, line
         assert "not installed: pip install 'jbias[train]'" in line, line
+
+
+def test_a_module_says_what_is_missing_as_its_command_does(tmp_path):
+    (tmp_path / "sitecustomize.py").write_text(WITHOUT)
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    for words in (["-m", "jbias.main"], ["-X", "utf8", "-mjbias.main", "--help", "x"]):
+        done = subprocess.run(
+            [sys.executable, *words],
+            check=False,
+            capture_output=True,
+            text=True,
+            cwd=smoke_runs.ROOT,
+            env={**os.environ, "PYTHONPATH": path},
+        )
+        assert (done.returncode, done.stderr) == (2, light("train").stderr)
+
+
+def test_what_else_fails_keeps_its_traceback():
+    error = ModuleNotFoundError("No module named 'mine'", name="mine")
+    assert command.missing_package("jbias.main", error) == ""
+    assert command.missing_package("jbias.main", ValueError("jax")) == ""
 
 
 @pytest.mark.slow

@@ -75,7 +75,7 @@ def test_durations_are_steps(duration, expected):
     assert jc.to_steps(duration, steps_per_epoch=64, total=320) == expected
 
 
-@cases.each("duration", ["", "5", "five epochs", "1 day", "-1 steps", 3])
+@cases.each("duration", ["", "5", "five epochs", "1 day", "-1 steps", "1e999 steps", 3])
 def test_other_durations_are_refused(duration):
     with pytest.raises(ValueError, match="duration: must be"):
         jc.to_steps(duration, steps_per_epoch=64, total=320)

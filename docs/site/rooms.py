@@ -51,7 +51,8 @@ def modules() -> dict[str, set[str]]:
     """What each folder or file right below the package imports of the others."""
     found: dict[str, set[str]] = {}
     tops = (ROOT, *(DOCS.parent / name for name in BESIDE))
-    for path in sorted(path for top in tops for path in top.rglob("*.py")):
+    every = {path for top in tops for path in top.rglob("*.py")}
+    for path in sorted(every - {ROOT / "__init__.py"}):  # Which is in no room.
         inside = path.relative_to(ROOT if ROOT in path.parents else DOCS.parent)
         here = inside.parts[0].removesuffix(".py")
         for node in ast.walk(ast.parse(path.read_text())):

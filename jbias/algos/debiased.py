@@ -72,6 +72,8 @@ def make(
       net's mean and deviation taken off, and the net the transfer's output without.
     """
     _check(transfer, gamma, alpha, stylised, variant, mix)
+    for share in milestones:
+        options.check_range("debiased", 0, 1, milestones=share)
     if not stylised:
         return erm.make(net)
     if aux_bn and not taps.shapes(net).variables.get("stats"):
@@ -142,7 +144,7 @@ def _biasbed(net, transfer, gamma, alpha, mix_group, batch, small, key) -> tuple
 
 def _grid(milestones: Sequence[float], step: int, steps: int) -> int:
     """How often a step divides the side of its images by sqrt(2): 0, 1 or 2."""
-    ends = [0, *(math.floor(steps * share) for share in milestones), steps]
+    ends = [0, *(math.floor(steps * share) for share in sorted(milestones)), steps]
     phases = itertools.pairwise(ends)
     first = any(start <= step < (start + end) / 2 for start, end in phases)
     return int(step % 2 == 0) + int(first)

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from jbias.algos import base
+from jbias.algos import base, erm
 from jbias.augment import options, sampling
 from jbias.models import resnet
 
@@ -62,8 +62,9 @@ def make(
     options.check_plain("infodrop", "positive", **positive)
     options.check_plain("infodrop", "at least 1", radius=radius, offsets=offsets)
     options.check_choice("infodrop", "sampling", sampling, SAMPLERS)
-    if variant not in ("", "biasbed"):
-        raise ValueError(f"infodrop: variant must be '' or 'biasbed', got {variant!r}")
+    options.check_choice("infodrop", "variant", variant, ("", "biasbed"))
+    if options.is_statically(rate, 0):
+        return erm.make(net)
     shares = dict(positive, radius=radius, count=offsets)
     drop = _dropper(net, SAMPLERS[sampling], rate, **shares)
 
@@ -71,8 +72,7 @@ def make(
         k_drop, k_net = jax.random.split(key)
         run = functools.partial(base.forward, net, params["net"])
         stem, seen = run(stats["net"], batch["image"], k_net, method="features", stop=1)
-        if rate:
-            stem = drop(stem, batch["image"], k_drop)
+        stem = drop(stem, batch["image"], k_drop)
         logits, seen = run(seen, stem, k_net, method="head_of", start=1)
         loss = base.objective(logits, batch)
         return {"class": loss}, base.Aux({**stats, "net": seen}, {})
@@ -83,7 +83,7 @@ def make(
         stem = drop(stem, image, jax.random.key(0), sums)
         return net.apply(variables, stem, method="head_of", start=1)
 
-    return base.Algo(net, losses, decide=decide if variant and rate else None)
+    return base.Algo(net, losses, decide=decide if variant else None)
 
 
 def _dropper(net: nn.Module, sample: Callable, rate: float, **options) -> Callable:

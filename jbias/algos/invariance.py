@@ -66,6 +66,7 @@ def irm(
     "domain", else its "attribute", or the column that `by` names. With weight=0 this is
     ERM to the bit. `columns` are those of the training data, which the frame fills in.
     """
+    options.check_plain("irm", "at least 0", weight=weight)
     return _penalised("irm", net, irm_penalty, weight, by, columns, anneal)
 
 
@@ -98,6 +99,7 @@ def vrex(
     its "attribute", or the column that `by` names. With beta=0 this is ERM to the bit.
     `columns` are those of the training data, which the frame fills in.
     """
+    options.check_plain("vrex", "at least 0", beta=beta)
     return _penalised("vrex", net, vrex_penalty, beta, by, columns, anneal)
 
 
@@ -129,6 +131,7 @@ def coral(
     Covariances of all environments are summed over devices: that is what this algorithm
     moves beside its gradients.
     """
+    options.check_plain("coral", "at least 0", gamma=gamma)
     return _penalised("coral", net, coral_penalty, gamma, by, columns)
 
 
@@ -167,10 +170,6 @@ def _penalised(name, net, penalty, weight, by, columns, anneal=None) -> base.Alg
     is divided by the weight where that is above 1; None is neither. With weight 0 it is
     ERM to the bit. `name` is what errors say.
     """
-    if isinstance(weight, int | float) and not weight >= 0:
-        raise ValueError(
-            f"{name}: the penalty's weight must be 0 or more, got {weight}"
-        )
     options.check_range(name, 0, 1, anneal=anneal)
     if options.is_statically(weight, 0):
         return erm.make(net)

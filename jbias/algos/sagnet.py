@@ -66,8 +66,7 @@ def make(
     options.check_plain("sagnet", "at least 0", w_adv=w_adv)
     options.check_plain("sagnet", "positive or None", clip=clip)
     options.check_plain("sagnet", "in [0, 1)", dropout=dropout)
-    if variant not in ("", "biasbed"):
-        raise ValueError(f"sagnet: variant must be '' or 'biasbed', got {variant!r}")
+    options.check_choice("sagnet", "variant", variant, ("", "biasbed"))
     released = variant == "biasbed"
     in_trunk_norm = _trunk_norm(net, style_stage)
     opposed = not options.is_statically(w_adv, 0)

@@ -33,6 +33,7 @@ def make(net: nn.Module, *, temperature: float = 0.1, features: int = 128) -> ba
     features: dimensions of the projection.
     """
     options.check_plain("simclr", "positive", temperature=temperature)
+    options.check_plain("simclr", "at least 1", features=features)
     # A transformer has no batch norm, and so no such option.
     projection = Projection(features, vars(net).get("norm_group", 0))
 

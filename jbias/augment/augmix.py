@@ -58,6 +58,8 @@ def make(
     """
     options.check_range("augmix", 0.1, 10, severity=severity)
     options.check_range("augmix", 1, 100, width=width, views=views)
+    options.check_plain("augmix", "positive", alpha=alpha)
+    options.check_plain("augmix", "at least 0", js=js)
     if views == 1 and not options.is_statically(js, 0):
         raise ValueError(
             f"augmix: with views=1 nothing can agree, so js must be 0, got {js};"

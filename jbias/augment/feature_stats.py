@@ -101,8 +101,10 @@ def permuted_adain(
 
     Returns a and b of a x + b, given the moments of x. It is
 
-        (x - m) / (sqrt(v + eps) + eps) * sqrt(v' + eps) + m', with eps = 1e-5, twice in
-    the divisor; m' and v' are the partner's and carry no gradient.
+        (x - m) / (sqrt(v + eps) + eps) * sqrt(v' + eps) + m'
+
+    with eps = 1e-5, twice in the divisor; m' and v' are the partner's and carry no
+    gradient.
     Source: Nuriel, Benaim and Wolf, CVPR 2021; epsilons as in the released code.
     """
     style = jax.lax.stop_gradient(jnp.concatenate([mean, var], axis=1))

@@ -21,6 +21,7 @@ Range = tuple[float, float]
 
 def flip(*, p: float = 0.5) -> Callable:
     """Mirrors each image with probability p."""
+    options.check_range("flip", 0, 1, p=p)
 
     def mirrored(image, key):
         return jnp.where(jax.random.bernoulli(key, p), image[:, ::-1], image)
@@ -30,6 +31,7 @@ def flip(*, p: float = 0.5) -> Callable:
 
 def pad_crop(*, pad: int = 4) -> Callable:
     """Shifts each image by up to `pad` pixels each way; what comes in is black (0)."""
+    options.check_plain("pad_crop", "at least 0", pad=pad)
 
     def window(image, key):
         padded = jnp.pad(image, ((pad, pad), (pad, pad), (0, 0)))
@@ -60,7 +62,7 @@ def random_resized_crop(
     canvases that whole originals were squeezed to: windows have the aspects in the
     original, and whole pixels of the canvas.
     """
-
+    options.check_plain("random_resized_crop", "at least 1", size=size)
     for name, (low, high) in (("area", area), ("aspect", aspect)):
         if not 0 < low <= high or (name == "area" and high > 1):
             raise ValueError(
@@ -146,6 +148,9 @@ def random_erasing(
     smaller than the image both ways counts; if none is, the image stays.
     """
     options.check_range("random_erasing", 0, 1, p=p)
+    options.check_range("random_erasing", 0, 1, area=area[1])
+    options.check_range("random_erasing", 0, area[1], area=area[0])
+    options.check_range("random_erasing", 1e-6, aspect[1], aspect=aspect[0])
     if isinstance(fill, str):
         options.check_choice("random_erasing", "fill", fill, ("random",))
     else:

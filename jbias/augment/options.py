@@ -42,8 +42,8 @@ def check_choice(where: str, name: str, value: str, known: Iterable[str]) -> Non
     """Refuses a word that is not known."""
     if value not in known:
         raise ValueError(
-            f"{where}: {name} must be one of {', '.join(known)}, got {value!r}; "
-            f"change {name}"
+            f"{where}: {name} must be one of {', '.join(x or repr(x) for x in known)}, "
+            f"got {value!r}; change {name}"
         )
 
 

@@ -40,6 +40,7 @@ def make(
     options.check_range("pixmix", 0, 100, k=k)
     options.check_range("pixmix", 0.1, 10, severity=severity)
     options.check_range("pixmix", 0, 1, start=start)
+    options.check_plain("pixmix", "positive", beta=beta)
     names = augmix.ALL_OPERATIONS if all_ops else augmix.OPERATIONS
 
     def one(image: Image, picture: Image, key: PRNGKeyArray) -> Image:

@@ -53,6 +53,8 @@ def make(
     options.check_plain("rand_conv", "1 or more", views=views)
     options.check_range("rand_conv", 0, 1, p=p)
     options.check_range("rand_conv", 0, math.inf, consistency=consistency)
+    for deviation in std:
+        options.check_plain("rand_conv", "positive", std=deviation)
 
     def filtered(image, key):
         k_filter, k_share = jax.random.split(key)

@@ -224,16 +224,8 @@ def _network(where, name, found, options, side) -> nn.Module:
 
 
 # Of training alone; an export of a network has none.
-_PASSING = {
-    "classes",
-    "tap",
-    "dtype",
-    "remat",
-    "dropout",
-    "norm_group",
-    "parent",
-    "name",
-}
+_PASSING = {"tap", "dtype", "remat", "dropout", "norm_group"}
+_PASSING |= {"classes", "parent", "name"}  # And what is said elsewhere.
 
 
 def save_safetensors(path, module, variables, names="published", classes=None) -> None:

@@ -20,6 +20,8 @@ import jax
 import numpy as np
 from flax import traverse_util
 
+from jbias.runtime import messages
+
 Names = Sequence[tuple[str, str | tuple[str, ...]]]
 Arrays = Mapping[str, np.ndarray]
 
@@ -171,12 +173,8 @@ def format_difference(difference: Difference) -> str:
     """The columns of a difference side by side, the first of each and how many more."""
     named = zip(("missing", "spare", "of another shape"), difference)
     columns = [_column(title, rows) for title, rows in named if rows]
-    widths = [max(map(len, column)) for column in columns]
-    rows = (
-        "  ".join(map(str.ljust, row, widths)).rstrip()
-        for row in itertools.zip_longest(*columns, fillvalue="")
-    )
-    return "\n  ".join(rows)
+    rows = itertools.zip_longest(*columns, fillvalue="")
+    return "\n  ".join(messages.align_columns(rows))
 
 
 def _column(title: str, rows: Sequence[str]) -> list[str]:

@@ -1,5 +1,6 @@
 """Optimisers as chains of optax transformations, and learning-rate schedules."""
 
+import collections
 import math
 import types
 from collections.abc import Mapping, Sequence
@@ -145,9 +146,17 @@ def multistep(
 ) -> Schedule:
     """rate * gamma^(number of milestones passed); milestones are shares of the run.
 
-    They count from its first step, whatever the warm-up takes.
+    They count from its first step, whatever the warm-up takes; several may be passed at
+    one step.
     """
-    boundaries = {math.floor(total * share): gamma for share in milestones}
+    where, shares = (
+        "config.optim.schedule.milestones",
+        "be shares of the run, in [0, 1]",
+    )
+    if not all(0 <= share <= 1 for share in milestones):
+        jc.refuse(where, shares, milestones, "30 of 90 epochs are 1/3")
+    passed = collections.Counter(math.floor(total * share) for share in milestones)
+    boundaries = {step: gamma**count for step, count in passed.items()}
     return optax.piecewise_constant_schedule(rate, boundaries)
 
 

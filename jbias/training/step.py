@@ -70,8 +70,9 @@ def make_step(
     One forward pass gives all losses; each update pulls back its own loss, keeps
     the weights that it trains, and all updates are taken at the same weights. `key`
     is the seed's; the step folds in its number. Metrics are "loss_<name>", what
-    `_gradient` says of each update as "gradient_norm_<name>", and the algorithm's own. With `average` a moving average of the net is kept, of that decay,
-    from step `first` on.
+    `_gradient` says of each update as "gradient_norm_<name>", and the algorithm's own.
+    With `average` a moving average of the net is kept, of that decay, from step `first`
+    on.
 
     With `accumulate` = k > 1 the batch passes as k micro-batches, one after the other:
     losses, metrics and gradients are averaged before the updates see them, statistics

@@ -308,7 +308,8 @@ def test_small_stylised_images_are_trained_on(net, variables, batch):
     [
         ({"gamma": 1.2}, "gamma must be in"),
         ({"alpha": -0.1}, "alpha must be in"),
-        ({"variant": "bb"}, "variant must be one of"),
+        ({"variant": "bb"}, "variant must be one of '', biasbed, got 'bb'"),
+        ({"milestones": (30, 60)}, r"milestones must be in \[0, 1\], got 30"),
         ({"transfer": None}, "transfer must be set"),
         ({"variant": "biasbed", "mix": mixup.make()}, "mix must be None"),
         ({"stylised": False, "mix": mixup.make()}, "mix must be None"),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jbias import models
-from jbias.algos import infodrop
+from jbias.algos import erm, infodrop
 from tests import cases
 
 KEY = jax.random.key(3)
@@ -137,6 +137,16 @@ def test_gradient_reaches_what_is_kept_alone(stem):
     assert (by_image == 0).all()
     assert 0.05 < mask.mean() < 0.95
     assert (mask[..., 0] != mask[..., 1]).any()
+
+
+def test_without_drops_dropout_has_the_keys_that_it_has_in_erm(net, variables, batch):
+    net = net.clone(dropout=0.5)
+    given = {"net": variables["params"]}, {"net": variables["stats"]}, batch
+    none, plain = (
+        jax.make_jaxpr(algo.losses)(*given, jax.random.key(0))
+        for algo in (infodrop.make(net, rate=0), erm.make(net))
+    )
+    assert str(none) == str(plain) and "random_fold_in" in str(none)
 
 
 @pytest.mark.slow

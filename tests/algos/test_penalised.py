@@ -128,6 +128,17 @@ def test_irm_asks_nothing_of_logits_of_the_best_scale():
     )
 
 
+WEIGHTS = {"weight": invariance.irm, "beta": invariance.vrex, "gamma": invariance.coral}
+
+
+@cases.each(("name", "make"), WEIGHTS.items())
+def test_a_negative_weight_is_refused_by_its_name(name, make, net):
+    with pytest.raises(
+        ValueError, match=f"{name} must be at least 0, got -1.0; change"
+    ):
+        make(net, **{name: -1.0})
+
+
 def test_equal_environments_cost_nothing():
     batch = {"target": jnp.eye(3)[np.tile(LABEL[:5], 4)]}
     batch["attribute"] = jnp.repeat(jnp.arange(4), 5)

@@ -383,7 +383,7 @@ def test_without_double_decay_each_weight_decays_once(net):
 
 
 def test_an_unknown_variant_is_refused(net):
-    with pytest.raises(ValueError, match="sagnet: variant must be '' or 'biasbed'"):
+    with pytest.raises(ValueError, match="sagnet: variant must be one of '', biasbed"):
         sagnet.make(net, variant="bisabed")
 
 

@@ -181,6 +181,8 @@ def test_refuses_batches_without_two_views(views, net, variables, batch):
         algo.losses(params, stats, batch, KEY)
 
 
-def test_refuses_a_temperature_of_zero(net):
+def test_refuses_what_compares_nothing(net):
     with pytest.raises(ValueError, match="temperature must be positive, got 0"):
         simclr.make(net, temperature=0)
+    with pytest.raises(ValueError, match="features must be at least 1, got 0"):
+        simclr.make(net, features=0)

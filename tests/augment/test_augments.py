@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from jbias import augment
 from tests import cases
@@ -133,3 +134,31 @@ def test_an_example_knows_its_place_and_its_group_alone(name):
 def test_changes_images(name):
     found = made(name)
     assert (found["image"][-2:] != BATCH["image"][-2:]).any()
+
+
+@cases.each(
+    ("name", "options", "message"),
+    [
+        ("flip", {"p": 1.5}, r"p must be in \[0, 1\], got 1.5"),
+        ("pad_crop", {"pad": -1}, "pad must be at least 0, got -1"),
+        ("random_resized_crop", {"size": 0}, "size must be at least 1, got 0"),
+        ("random_resized_crop", {"area": (0.5, 2)}, "area must be a range"),
+        (
+            "random_erasing",
+            {"area": (0.5, 0.1)},
+            r"area must be in \[0, 0.1\], got 0.5",
+        ),
+        (
+            "random_erasing",
+            {"aspect": (0, 1)},
+            r"aspect must be in \[1e-06, 1\], got 0",
+        ),
+        ("augmix", {"alpha": 0.0}, "alpha must be positive, got 0.0"),
+        ("augmix", {"js": -1.0}, "js must be at least 0, got -1.0"),
+        ("pixmix", {"beta": 0.0}, "beta must be positive, got 0.0"),
+        ("rand_conv", {"std": (1, 0, 1)}, "std must be positive, got 0"),
+    ],
+)
+def test_options_that_mean_nothing_are_refused(name, options, message):
+    with pytest.raises(ValueError, match=f"^{name}: {message}.*; change "):
+        augment.AUGMENTS[name](**options)

@@ -84,6 +84,20 @@ def test_multistep_drops_when_a_milestone_is_reached():
     np.testing.assert_allclose(rates, [1, 1, 0.1, 0.1, 0.01, 0.001], rtol=1e-5)
 
 
+def test_milestones_of_one_step_count_each():
+    """A run of two steps passes the last two of three milestones at once."""
+    schedule = optim.multistep(1.0, 2, milestones=(0.3, 0.6, 0.9))
+    assert float(schedule(1)) == pytest.approx(1e-3)
+    schedule = optim.multistep(1.0, 2, milestones=(0.6, 0.9))
+    assert [float(schedule(0)), float(schedule(1))] == pytest.approx([1, 0.01])
+
+
+def test_milestones_are_shares_and_no_epochs():
+    """Thirty epochs, taken for a share, would never come."""
+    with pytest.raises(ValueError, match=r"milestones: must be shares of the run"):
+        optim.multistep(1.0, 100, milestones=(30, 60))
+
+
 def test_milestones_count_from_the_start_in_spite_of_a_warmup():
     main = optim.multistep(1.0, 100, 5, milestones=(0.3, 0.6, 0.9))
     schedule = optim.with_warmup(main, 1.0, 5)
