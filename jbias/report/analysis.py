@@ -25,6 +25,7 @@ from jbias import stats
 from jbias.evals import decisions
 from jbias.report import options as options_lib
 from jbias.report import workdirs
+from jbias.runs import results
 from jbias.stats import posthoc, resampling, score_table
 
 MANY = 12  # Algorithms above which pairs are drawn less often, or not modelled.
@@ -457,7 +458,7 @@ def best_cells(
 
 
 _UNIT = ["label", "workdir", "seed"]
-_SAME = ["stage", "step", "dataset", "condition", "metric", "value"]
+_MOMENT = ["stage", "step", "dataset", "condition", "metric"]
 
 
 def _twins_of_runs(frame: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
@@ -466,19 +467,19 @@ def _twins_of_runs(frame: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
     That is the same accuracies and losses in all evaluations, and the same decisions where
     these are stored.
     """
-    frame = frame.loc[frame["value"].notna(), [*_UNIT, *_SAME]]
-    metric, digest = (
-        frame["metric"],
-        pd.util.hash_pandas_object(frame[_SAME], index=False),
-    )
+    frame = frame.loc[frame["value"].notna(), [*_UNIT, *_MOMENT, "value"]]
+    same = results.number_rows(frame, _MOMENT), frame["value"].to_numpy()
+    digest = pd.util.hash_array(sum(map(pd.util.hash_array, same)))
+    metric, units = frame["metric"], results.number_rows(frame, _UNIT)
     losses = [name for name in metric.unique() if name.startswith("loss")]
-    units = frame[_UNIT].assign(
-        right=digest.where(metric == "accuracy", 0),
-        loss=digest.where(metric.isin(losses), 0),
-    )
-    sums = units.groupby(_UNIT, observed=True, sort=False)[["right", "loss"]].sum()
+    kinds = {"right": metric == "accuracy", "loss": metric.isin(losses)}
+    digests = pd.DataFrame({k: np.where(of, digest, 0) for k, of in kinds.items()})
+    sums = digests.groupby(units, sort=False).sum()
+    names = frame[_UNIT][~pd.Series(units, frame.index).duplicated()]
+    sums.index = pd.MultiIndex.from_frame(names)
     counts = collections.Counter()
-    for _, alike in sums[sums["right"] != 0].groupby("right", sort=False):
+    again = sums[(sums["right"] != 0) & sums.duplicated("right", keep=False)]
+    for _, alike in again.groupby("right", sort=False):
         for one, other in itertools.combinations(alike["loss"].items(), 2):
             names = _twin_names(one[0], other[0])
             if names and one[1] == other[1] and (how := _alike(one[0], other[0])):

@@ -11,7 +11,7 @@ import pandas as pd
 from jbias.report import analysis as analysis_lib
 from jbias.report import benchmark_tables as made
 from jbias.report import document, inputs, plots, prose, tables
-from jbias.runs import results
+from jbias.runs import results, selection
 
 PANELS, CURVES = 9, 12  # More on one figure nobody can read.
 _SECTIONS = {
@@ -224,16 +224,15 @@ def variability(study: analysis_lib.Study) -> pd.DataFrame:
     chosen = study.chosen
     wanted = chosen["metric"] == study.options.metric
     wanted &= chosen["dataset"].isin(study.datasets)
-    last = study.options.last or inputs.default_last(chosen[wanted])
     by = ["label", "dataset", "run", "seed"]
     rows = chosen.loc[wanted, [*by, "epoch", "condition", "value"]]
     every = inputs.averaged(rows, [*by, "epoch"])
     if not every["epoch"].is_monotonic_increasing:
         every = every.sort_values("epoch", kind="stable")
-    keys, _ = pd.factorize(results.number_rows(every, by))
-    later = every.groupby(keys).cumcount(ascending=False).to_numpy()
-    tail = every["value"][later < last].groupby(keys[later < last])
-    tail = tail.agg(["mean", "var", "size"]).set_index(np.unique(keys))
+    keys = results.number_rows(every, by)
+    later = selection.count_later(keys)
+    mine = later < study.options.last
+    tail = every["value"][mine].groupby(keys[mine]).agg(["mean", "var", "size"])
     ends = later == 0
     seeds = every.loc[ends, ["label", "dataset"]].set_index(keys[ends]).join(tail)
     groups = seeds.astype({"label": str, "dataset": str}).groupby(["label", "dataset"])
@@ -268,7 +267,7 @@ def _figures_of_tests(analysis: analysis_lib.Analysis) -> _Figures:
         "tests",
         document.Figure(
             "critical_difference",
-            "Mean ranks and critical difference. The best rank stands on the left. A bar joins "
+            "Mean ranks and critical difference. The best rank stands on top. A bar joins "
             f"algorithms that Nemenyi's test does not tell apart at α = {alpha:g}.",
             plots.critical_difference(
                 names,

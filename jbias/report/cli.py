@@ -11,6 +11,7 @@ Markdown, Parquet), figures/ (SVG, PDF, PNG), results.json, methods.md and metho
 
 import argparse
 import dataclasses
+import os
 import pathlib
 import sys
 import time
@@ -56,6 +57,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _report(args: argparse.Namespace) -> Iterator[str]:
     """Makes the report; gives what is to be printed."""
     _progress(f"reading {args.scores or ' '.join(args.runs)} ...")
+    # Matrices are small: threads would spend longer on waiting than on products.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     # Only now: what is slow to import delays neither --help nor the first line.
     from jbias.report import benchmark, document, inputs
 

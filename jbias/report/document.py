@@ -4,13 +4,17 @@ A report is a module that computes frames and declares a Report of them. Here al
 known how a page looks, which files lie beside it, and what JSON cannot say.
 """
 
+import contextlib
 import dataclasses
 import functools
 import json
 import math
+import multiprocessing
 import os
 import pathlib
 import re
+import sys
+import warnings
 from collections.abc import Iterable, Mapping, Sequence, ValuesView
 from typing import Any
 
@@ -158,16 +162,13 @@ def render(report: Report) -> dict[str, str | bytes]:
         if (blocks := [_named(b, names) for b in one.blocks if not _is_empty(b)])
     ]
     report = dataclasses.replace(report, sections=kept)
-    files: dict[str, str | bytes] = {}
-    svgs = {}
-    for block in (block for section in kept for block in section.blocks):
+    blocks = [block for section in kept for block in section.blocks]
+    figures = [block for block in blocks if isinstance(block, Figure)]
+    files = _draw(figures)
+    svgs = {one.name: files[f"figures/{one.name}.svg"] for one in figures}
+    for block in blocks:
         if isinstance(block, tables.Table):
             files |= {f"tables/{name}": text for name, text in tables.files(block)}
-        elif isinstance(block, Figure):
-            place = f"figures/{block.name}"
-            svgs[block.name] = files[f"{place}.svg"] = plots.to_svg(block.drawn)
-            files[f"{place}.pdf"] = plots.to_pdf(block.drawn)
-            files[f"{place}.png"] = plots.to_png(block.drawn)
     for name, frame in report.frames.items():
         assert f"tables/{name}.csv" not in files, name
         files[f"tables/{name}.csv"] = tables.to_csv(frame)
@@ -181,6 +182,44 @@ def render(report: Report) -> dict[str, str | bytes]:
     tree["files"] = sorted([*files, "index.html", "results.json"])
     files["results.json"] = to_json(tree)
     files["index.html"] = _template().render(report=report, svgs=svgs)
+    return files
+
+
+def _draw(figures: Sequence[Figure]) -> dict[str, str | bytes]:
+    """Gives the files of figures, drawn side by side where this process may fork.
+
+    A fork has no threads but the one that calls it: no harm to drawing, but to JAX.
+    """
+    forms = {"svg": plots.to_svg, "pdf": plots.to_pdf, "png": plots.to_png}
+    jobs = [(one, form) for one in figures for form in forms]
+    forks = sys.platform == "linux" and "jax" not in sys.modules
+    count = len(os.sched_getaffinity(0)) if forks else 1
+
+    def draw(part: int) -> dict[str, str | bytes]:
+        return {
+            f"figures/{one.name}.{form}": forms[form](one.drawn)
+            for one, form in jobs[part::count]
+        }
+
+    def send(part: int, pipe) -> None:
+        with contextlib.suppress(Exception):
+            pipe.send(draw(part))
+
+    pipes = []
+    for part in range(1, min(count, len(jobs))):
+        context = multiprocessing.get_context("fork")
+        receiver, sender = context.Pipe(duplex=False)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # Of those threads.
+            context.Process(target=send, args=(part, sender), daemon=True).start()
+        sender.close()
+        pipes.append(receiver)
+    files = draw(0)
+    for part, pipe in enumerate(pipes, 1):
+        try:
+            files |= pipe.recv()
+        except EOFError:  # It failed, and so says why here.
+            files |= draw(part)
     return files
 
 

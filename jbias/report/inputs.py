@@ -75,9 +75,10 @@ class Rules:
 
     def _often(self, frame: pd.DataFrame) -> pd.DataFrame:
         """Leaves out what is not asked for and was evaluated less than `last` times."""
-        cells, _ = pd.factorize(results.number_rows(frame, selection.CELL))
+        cells = results.number_rows(frame, selection.CELL)
         asked = (frame["metric"] == self.metric) & frame["dataset"].isin(self.datasets)
-        return frame[asked | (np.bincount(cells)[cells] >= self.last)]
+        often = asked | (np.bincount(cells)[cells] >= self.last)
+        return frame if often.all() else frame[often]
 
 
 def common_epoch(rows: pd.DataFrame) -> float:
@@ -93,8 +94,8 @@ def common_epoch(rows: pd.DataFrame) -> float:
 
 def default_last(rows: pd.DataFrame) -> int:
     """Gives 30 % of the evaluations of what was evaluated least, at least one."""
-    cells = pd.Series(results.number_rows(rows, selection.CELL))
-    return max(1, round(_SHARE_OF_LAST * min(cells.value_counts(), default=0)))
+    sizes = np.bincount(results.number_rows(rows, selection.CELL))
+    return max(1, round(_SHARE_OF_LAST * sizes.min(initial=len(rows))))
 
 
 def read_runs(patterns: Sequence[str]) -> tuple[pd.DataFrame, tuple, list]:
@@ -131,8 +132,9 @@ def from_runs(patterns: Sequence[str], options: options_lib.Options) -> analysis
     datasets = _datasets(chosen, options)
     mine = (chosen["metric"] == options.metric) & chosen["dataset"].isin(datasets)
     asked = chosen.loc[mine, [*selection.CELL, "epoch"]]
+    options = dataclasses.replace(options, last=options.last or default_last(asked))
     rules = Rules(
-        last=options.last or default_last(asked),
+        last=options.last,
         epoch=common_epoch(asked) if options.epoch is None else options.epoch,
         best_on=options.best_on,
         metric=options.metric,

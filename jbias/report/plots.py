@@ -7,6 +7,7 @@ page scrolls it. Lengths are in inches.
 import io
 import math
 import re
+import textwrap
 import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -30,7 +31,9 @@ COLOURS = (
     *("#8a63d2", "#1aa0b0", "#a9782a", "#d1493f"),
 )
 ROW, LETTER = 0.27, 0.078
+PHONE = 3.4  # What a phone shows side by side.
 SMALL = 8.5  # Points: 11 pixels on a page, where it is not scaled.
+_LEGEND = {"frameon": False, "labelcolor": INK, "fontsize": SMALL}
 MARKERS = "osD^vP*X<>ph"
 DASHES = ("-", (0, (4, 1.5)), (0, (1, 1.2)), (0, (5, 1.5, 1, 1.5)))
 STYLE = types.MappingProxyType(
@@ -107,51 +110,69 @@ def critical_difference(
     alpha: float,
     colours: Sequence[str],
 ) -> mpl_figure.Figure:
-    """Draws Demsar's diagram: mean ranks on an axis, bars over what does not differ."""
-    names = plain(names)
-    k, row, bar = len(names), 0.25, 0.12
-    longest = max(len(name) for name in names)
-    margin = 0.35 + 0.078 * (longest + 6)
-    span = max(4.6, 0.15 * (k - 1))
-    width, step = 2 * margin + span, math.ceil(0.28 * (k - 1) / span)
-    lower = 0.3 + bar * len(cliques) + row * math.ceil(k / 2)
-    height = lower + 0.95
-    fig, axes = canvas(width, height)
+    """Draws Demsar's diagram upright: mean ranks on an axis, bars by what does not differ.
+
+    It is no wider than a phone: bars that lie apart share a lane, and long names break.
+    """
+    k, line, axis = len(names), 0.16, 0.55
+    order = np.argsort(ranks, kind="stable")
+    ends = [(min(ranks[list(some)]), max(ranks[list(some)])) for some in cliques]
+    lanes = _lanes(sorted(ends))
+    lane = min(0.1, 0.7 / max(len(lanes), 1))
+    bend = axis + 0.12 + lane * len(lanes)
+    left = bend + 0.25  # Of the words.
+    room = int((PHONE - left - 0.45) / LETTER)
+    broken = [textwrap.wrap(name, room) for name in plain(names)]
+    longest = max(len(part) for name in broken for part in name)
+    width = max(left + 0.5 + LETTER * longest, 2.4)
+    told = f"CD = {difference:.2f} (α = {alpha:g})"
+    if difference > k - 1:
+        told += ": wider than the axis, no pair can differ"
+    told = textwrap.wrap(told, int(width / LETTER))
+    rows = np.array([line * len(broken[i]) + 0.06 for i in order])
+    rows += max(1.0 - rows.sum(), 0) / k
+    length = rows.sum()
+    top = length + 0.1
+    fig, axes = canvas(width, top + 0.15 + line * len(told))
 
     def place(rank):
-        return margin + (rank - 1) / (k - 1) * span
+        return top - (rank - 1) / (k - 1) * length
 
-    top = lower
-    axes.plot([place(1), place(k)], [top, top], color=INK, linewidth=1.2)
+    axes.text(0.07, top + 0.12, "\n".join(told), va="bottom", **ink(9))
+    ends = [place(1), place(1 + min(difference, k - 1))]
+    axes.plot([0.12] * 2, ends, color=INK, linewidth=1.6, marker="_")
+    axes.plot([axis] * 2, [place(1), place(k)], color=INK, linewidth=1.2)
+    step = math.ceil(line * (k - 1) / length)
     for rank in range(1, k + 1):
-        axes.plot([place(rank)] * 2, [top, top + 0.07], color=INK, linewidth=1)
+        axes.plot([axis - 0.06, axis], [place(rank)] * 2, color=INK, linewidth=1)
         if (rank - 1) % step == 0:
-            told = {"ha": "center", "va": "bottom", "color": INK}
-            axes.text(place(rank), top + 0.12, str(rank), **told)
-    _difference_bar(axes, place, top + 0.5, difference, alpha=alpha, k=k)
-    for i, clique in enumerate(cliques):
-        ends = [place(min(ranks[list(clique)])), place(max(ranks[list(clique)]))]
-        y = top - 0.16 - bar * i
-        ends = [ends[0] - 0.05, ends[1] + 0.05]
-        axes.plot(ends, [y, y], color=INK, linewidth=3.6, solid_capstyle="round")
-    first = top - 0.3 - bar * len(cliques)
-    order = np.argsort(ranks, kind="stable")
-    half = math.ceil(k / 2)
-    sides = [
-        ("right", margin, order[:half]),
-        ("left", margin + span, order[half:][::-1]),
-    ]
-    for align, edge, members in sides:
-        outward = -1 if align == "right" else 1
-        for i, member in enumerate(members):
-            x, y = place(ranks[member]), first - row * i
-            elbow = ([x, x, edge + 0.1 * outward], [top, y, y])
-            axes.plot(*elbow, color=colours[member], linewidth=1.1)
-            axes.plot(x, top, "o", color=colours[member], markersize=4.5)
-            told = [names[member], f"{ranks[member]:.2f}"]
-            told = "  ".join(told if align == "right" else told[::-1])
-            axes.text(edge + 0.16 * outward, y, told, ha=align, va="center", color=INK)
+            where = {"ha": "right", "va": "center"}
+            axes.text(axis - 0.1, place(rank), str(rank), **where, **ink(9))
+    for i, bars in enumerate(lanes):
+        for low, high in bars:
+            x, ends = axis + 0.12 + lane * (i + 0.5), [place(low), place(high)]
+            look = {"linewidth": 36 * lane, "solid_capstyle": "round"}
+            axes.plot([x] * 2, ends, color=INK, **look)
+    for member, y in zip(order, top - np.cumsum(rows) + rows / 2, strict=True):
+        start, colour = place(ranks[member]), colours[member]
+        elbow = [axis, bend + 0.05, left - 0.06], [start, start, y]
+        axes.plot(*elbow, color=colour, linewidth=1.1)
+        axes.plot(axis, start, "o", color=colour, markersize=4.5)
+        axes.text(left, y, f"{ranks[member]:.2f}", va="center", **ink(9))
+        name = "\n".join(broken[member])
+        axes.text(left + 0.42, y, name, va="center", **ink(9))
     return literal(fig)
+
+
+def _lanes(spans: Sequence[tuple[float, float]]) -> list[list[tuple[float, float]]]:
+    """Gives spans, in order, lanes in each of which they lie apart."""
+    lanes: list[list[tuple[float, float]]] = []
+    for low, high in spans:
+        free = [lane for lane in lanes if lane[-1][1] + 0.5 < low]
+        if not free:
+            lanes.append([])
+        (free or lanes[-1:])[0].append((low, high))
+    return lanes
 
 
 def curves(
@@ -198,17 +219,6 @@ def _panel(axes, title, table, algorithms, styles, scale, top):
     axes.set_title(plain([title])[0], fontsize=9, color=INK, loc="left")
     axes.xaxis.set_major_locator(ticker.MaxNLocator(5, integer=True))
     axes.yaxis.set_major_locator(ticker.MaxNLocator(5))
-
-
-def _difference_bar(axes, place, y, difference, *, alpha, k):
-    told = f"CD = {difference:.2f} (α = {alpha:g})"
-    if difference > k - 1:
-        told += ": wider than the axis, no pair can differ"
-    ends = [place(1), place(1 + min(difference, k - 1))]
-    axes.plot(ends, [y, y], color=INK, linewidth=1.6)
-    for end in ends:
-        axes.plot([end, end], [y - 0.05, y + 0.05], color=INK, linewidth=1.6)
-    axes.text(ends[0], y + 0.1, told, ha="left", va="bottom", color=INK)
 
 
 def blank(width: float, height: float) -> mpl_figure.Figure:
@@ -266,37 +276,26 @@ def intervals(
     high: Float[np.ndarray, "k"],
     *,
     label: str = "",
-    reference: float | None = None,
     digits: int = 2,
 ) -> mpl_figure.Figure:
     """Draws a line from low to high with a dot at the point, a row a name, and the numbers.
 
-    `reference` is a value to compare with, such as no difference. NaN draws nothing.
+    NaN draws nothing.
     """
-    names, k = plain(names), len(names)
+    names, k, shown = plain(names), len(names), tables.digits(digits)
     told = [
-        f"{p:.{digits}f} [{a:.{digits}f}, {b:.{digits}f}]".replace("-", "−")
-        if math.isfinite(a)
-        else (f"{p:.{digits}f}".replace("-", "−") if math.isfinite(p) else "–")
+        shown(p) + (f" [{shown(a)}, {shown(b)}]" if math.isfinite(a) else "")
         for p, a, b in zip(point, low, high, strict=True)
     ]
     left = LETTER * max(map(len, names)) + 0.25
     right = LETTER * max(map(len, told)) + 0.25
     fig, axes = _rows(names, left=left, span=3.6, right=right, label=label)
-    if reference is not None:
-        axes.axvline(reference, color=INK, linewidth=0.8, linestyle=(0, (3, 2)))
+    beside = {"va": "center", "transform": axes.get_yaxis_transform(), **ink(9)}
     for i in range(k):
         if math.isfinite(point[i]):
             axes.plot([low[i], high[i]], [i, i], color=COLOURS[0], linewidth=1.8)
         axes.plot(point[i], i, "o", color=COLOURS[0], markersize=4.5)
-        axes.text(
-            1 + 0.1 / 3.6,
-            i,
-            told[i],
-            va="center",
-            transform=axes.get_yaxis_transform(),
-            **ink(9),
-        )
+        axes.text(1 + 0.1 / 3.6, i, told[i], **beside)
     return literal(fig)
 
 
@@ -336,12 +335,7 @@ def profiles(
         loc="upper left",
         bbox_to_anchor=(0.02, 1 - 0.03 / height),
         ncols=columns,
-        frameon=False,
-        labelcolor=INK,
-        fontsize=SMALL,
-        handlelength=1.8,
-        labelspacing=0.35,
-        borderpad=0,
+        **_LEGEND | dict(handlelength=1.8, labelspacing=0.35, borderpad=0),
     )
     return literal(fig)
 
@@ -352,7 +346,6 @@ def variability(
     inter: Sequence[Float[np.ndarray, "sets"]],
     *,
     label: str = "standard deviation",
-    kinds: tuple[str, str] = ("within a run", "between runs"),
 ) -> mpl_figure.Figure:
     """Draws deviations of each algorithm as dots, with a box over their quartiles.
 
@@ -361,10 +354,7 @@ def variability(
     names = plain(names)
     left = LETTER * max(map(len, names)) + 0.25
     fig, axes = _rows(names, left=left, span=4.6, right=0.25, label=label, row=0.42)
-    looks = (
-        (intra, -0.19, "o", COLOURS[0]),
-        (inter, 0.19, "D", COLOURS[1]),
-    )
+    looks = (intra, -0.19, "o", COLOURS[0]), (inter, 0.19, "D", COLOURS[1])
     for values, shift, marker, colour in looks:
         for i, each in enumerate(values):
             each = np.asarray(each, float)
@@ -385,16 +375,8 @@ def variability(
         lines.Line2D([], [], linestyle="", marker=marker, color=colour, markersize=4)
         for _, _, marker, colour in looks
     ]
-    axes.legend(
-        handles,
-        kinds,
-        loc="lower left",
-        bbox_to_anchor=(0, 1),
-        ncols=2,
-        frameon=False,
-        labelcolor=INK,
-        fontsize=SMALL,
-    )
+    place = {"loc": "lower left", "bbox_to_anchor": (0, 1), "ncols": 2}
+    axes.legend(handles, ("within a run", "between runs"), **place, **_LEGEND)
     axes.autoscale_view()
     return literal(fig)
 
@@ -426,21 +408,16 @@ def power(
     width = max(left + cell * len(datasets) + 0.2, 3.4)
     fig, axes = canvas(width, foot + cell * len(seeds) + 0.15)
     enough: Bool[np.ndarray, "seeds datasets"] = np.asarray(grid) >= target
-    middle = {"ha": "center", "va": "center"}
+    middle, beside = {"ha": "center", "va": "center"}, {"ha": "right", "va": "center"}
     for i, number in enumerate(seeds):
         y = foot + cell * i
-        axes.text(
-            left - 0.1,
-            y + cell / 2,
-            str(number),
-            ha="right",
-            va="center",
-            **ink(9),
-        )
+        axes.text(left - 0.1, y + cell / 2, str(number), **beside, **ink(9))
         for j in range(len(datasets)):
             x, share = left + cell * j, float(grid[i][j])
             finite = math.isfinite(share)
-            _square(axes, x, y, cell, 0.75 * share if finite else 0)
+            shade = {"facecolor": COLOURS[0], "alpha": 0.75 * share if finite else 0}
+            for look in (shade | {"lw": 0}, dict(fill=False, edgecolor=FAINT, lw=0.6)):
+                axes.add_patch(patches.Rectangle((x, y), cell, cell, **look))
             told = f"{share:.2f}" if finite else "–"
             axes.text(x + cell / 2, y + cell / 2, told, **middle, **ink())
             if enough[i, j]:
@@ -459,24 +436,6 @@ def power(
     return literal(fig)
 
 
-def _square(axes, x, y, side, shade, *, hatch=None):
-    """Draws a cell; a shade of 0 is none."""
-    axes.add_patch(
-        patches.Rectangle((x, y), side, side, facecolor=COLOURS[0], alpha=shade, lw=0)
-    )
-    axes.add_patch(
-        patches.Rectangle(
-            (x, y),
-            side,
-            side,
-            fill=False,
-            edgecolor=FAINT,
-            lw=0.6,
-            hatch=hatch,
-        )
-    )
-
-
 def marker_of(k: int) -> str:
     """Gives the form of the k-th category; with its colour both repeat late."""
     return MARKERS[k % len(MARKERS)]
@@ -484,15 +443,8 @@ def marker_of(k: int) -> str:
 
 def handle(k: int) -> lines.Line2D:
     """Gives how a legend shows the k-th category."""
-    return lines.Line2D(
-        [],
-        [],
-        linestyle="",
-        marker=marker_of(k),
-        color=style_of(k)["color"],
-        markersize=5.5,
-        markeredgewidth=0,
-    )
+    look = {"marker": marker_of(k), "color": style_of(k)["color"], "linestyle": ""}
+    return lines.Line2D([], [], **look, markersize=5.5, markeredgewidth=0)
 
 
 def dress(axes, rho: float | None = None) -> None:
@@ -581,9 +533,7 @@ def legend_above(
         plain(names),
         loc="outside upper left",
         ncols=_beside(names, fig.get_size_inches()[0]),
-        frameon=False,
-        labelcolor=INK,
-        fontsize=SMALL,
+        **_LEGEND,
     )
 
 

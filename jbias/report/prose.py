@@ -48,14 +48,8 @@ def share(value: float) -> str:
     return "< 1 %" if value < 0.5 else "> 99 %"
 
 
-def _range(counts: Sequence[int], to: str = " to ") -> str:
-    """Shows one number, or the smallest and the largest."""
-    ends = sorted({*map(int, counts)}) or [0]
-    return f"{ends[0]}{to}{ends[-1]}" if len(ends) > 1 else str(ends[0])
-
-
 def seeds_each(study: analysis_lib.Study) -> str:
-    return _range(study.seeds, "–")
+    return tables.span(study.seeds, "–")
 
 
 def answer(analysis: analysis_lib.Analysis) -> tuple[str, str]:
@@ -179,7 +173,7 @@ def made_of(analysis: analysis_lib.Analysis) -> str:
     """Says what the numbers of the main table are made of."""
     study, sizes = analysis.study, set(analysis.cells["n"]) - {0}
     spread = (
-        f"Mean ± standard deviation over {_range(sizes)} {study.repeats} (n - 1 in its "
+        f"Mean ± standard deviation over {tables.span(sizes)} {study.repeats} (n - 1 in its "
         "denominator); it describes single models, not the error of the mean."
     )
     if sizes == {1}:
@@ -385,7 +379,7 @@ def _compared(study: analysis_lib.Study) -> str:
         f"We compare {len(study.algorithms)} algorithms on {len(study.datasets)} data sets "
         f"by {study.options.metric.replace('_', ' ')} "
         f"({'larger' if study.options.larger_is_better else 'smaller'} is better), with "
-        f"{_range(study.seeds)} {study.repeats} each; reported is {study.rule}."
+        f"{tables.span(study.seeds)} {study.repeats} each; reported is {study.rule}."
     )
 
 

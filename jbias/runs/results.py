@@ -188,11 +188,11 @@ def read(workdirs: str | os.PathLike | Sequence[str | os.PathLike]) -> pd.DataFr
 
 def _refuse_repeated(frame: pd.DataFrame, paths, sizes: np.ndarray) -> None:
     keys = number_rows(frame, KEY)
-    again = np.flatnonzero(pd.Series(keys).duplicated())
-    if len(again):
-        first = np.flatnonzero(keys == keys[again[0]])[0]
+    if keys.max() + 1 < len(keys):
+        again = np.flatnonzero(pd.Series(keys).duplicated())[0]
+        first = np.flatnonzero(keys == keys[again])[0]
         raise ValueError(
-            f"{_place(again[0], paths, sizes)}: a key must occur once, got the record of "
+            f"{_place(again, paths, sizes)}: a key must occur once, got the record of "
             f"{_place(first, paths, sizes)} again; leave one out or name the two runs "
             "differently"
         )
@@ -200,8 +200,8 @@ def _refuse_repeated(frame: pd.DataFrame, paths, sizes: np.ndarray) -> None:
 
 def _refuse_other_shares(frame: pd.DataFrame, paths, sizes: np.ndarray) -> None:
     """Refuses a value that is not the count of n beside it."""
-    shares = frame[frame["metric"].isin(_SHARES)]
-    shares = shares[["metric", "count", "n", "value"]].dropna()
+    shares = frame[["metric", "count", "n", "value"]]
+    shares = shares[shares["metric"].isin(_SHARES)].dropna()
     _, count, n, value = (shares[name] for name in shares)
     # Values may have gone through float32.
     right = (abs(value * n - count) <= 1e-6 * n) & (0 <= count) & (count <= n)
@@ -220,7 +220,7 @@ def _place(row: int, paths, sizes: np.ndarray) -> str:
 
 
 def number_rows(frame: pd.DataFrame, names: Sequence[str]) -> np.ndarray:
-    """Numbers the rows: two have the same number if they are equal in all of `names`."""
+    """Numbers the rows from 0 on without gaps, those alike that are equal in all `names`."""
     keys, span = np.zeros(len(frame), np.int64), 1
     for name in names:
         column = frame[name]
@@ -229,11 +229,21 @@ def number_rows(frame: pd.DataFrame, names: Sequence[str]) -> np.ndarray:
         else:
             codes, known = pd.factorize(column, use_na_sentinel=False)
             size = len(known)
-        if span * size >= 2**62:  # Number anew what occurs, or numbers run over.
-            keys, known = pd.factorize(keys)
-            span = len(known)
+        if span * size >= 2**62:  # Numbers would run over.
+            keys, span = _without_gaps(keys, span)
         keys, span = keys * size + codes, span * max(size, 1)
-    return keys
+    return _without_gaps(keys, span)[0]
+
+
+def _without_gaps(keys: np.ndarray, span: int) -> tuple[np.ndarray, int]:
+    """Numbers anew what occurs of the numbers below `span`, and counts it."""
+    if span > 8 * len(keys):  # A table of all would be larger than what it numbers.
+        keys, known = pd.factorize(keys)
+        return keys, len(known)
+    occurs = np.zeros(span, bool)
+    occurs[keys] = True
+    places = np.cumsum(occurs)
+    return places[keys] - 1, int(places[-1])
 
 
 def _by_step(path: pathlib.Path) -> tuple:

@@ -44,17 +44,17 @@ def best_on(
     candidates = evaluations(frame)
     looked = (candidates["dataset"] == dataset) & (candidates["metric"] == "accuracy")
     looked &= (candidates["condition"] == "") & candidates["value"].notna()
-    units = pd.Series(results.number_rows(candidates, UNIT))
+    units = results.number_rows(candidates, UNIT)
     best = candidates["value"][looked].groupby(units[looked]).idxmax()
-    missing = candidates[~units.isin(best.index)]
+    missing = candidates[~np.isin(units, best.index)]
     if len(missing):
         run, stage, seed = missing[UNIT].sort_values(UNIT).iloc[0]
         raise ValueError(
             f"{rule}: every seed needs accuracy on {dataset!r}, got none for run "
             f"{run!r}, seed {seed}, stage {stage}; evaluate on it or select last_n"
         )
-    moments = pd.Series(results.number_rows(candidates, [*UNIT, "step"]))
-    return _selected(candidates[moments.isin(moments[best])])
+    moments = results.number_rows(candidates, [*UNIT, "step"])
+    return _selected(candidates[np.isin(moments, moments[best])])
 
 
 def last_n(frame: pd.DataFrame, n: int) -> pd.DataFrame:
@@ -62,8 +62,8 @@ def last_n(frame: pd.DataFrame, n: int) -> pd.DataFrame:
     if n < 1:
         raise ValueError(f"last_n: n must be at least 1, got {n}")
     candidates = evaluations(frame)
-    cells, _ = pd.factorize(results.number_rows(candidates, CELL))
-    later = candidates.groupby(cells).cumcount(ascending=False).to_numpy()
+    cells = results.number_rows(candidates, CELL)
+    later = count_later(cells)
     last = candidates[later == 0]
     sizes = np.bincount(cells)[cells[later == 0]]
     if len(sizes) and sizes.min() < n:
@@ -80,6 +80,17 @@ def last_n(frame: pd.DataFrame, n: int) -> pd.DataFrame:
     return _selected(last.assign(value=means, count=nothing))
 
 
+def count_later(keys: np.ndarray) -> np.ndarray:
+    """Counts, for each row, those after it of the same number, as `number_rows` gives."""
+    # Small types are sorted by radix, several times as fast.
+    order = np.argsort(
+        keys.astype(np.min_scalar_type(keys.max(initial=0))), kind="stable"
+    )
+    later, sizes = np.empty(len(keys), np.int64), np.bincount(keys)
+    later[order] = np.repeat(np.cumsum(sizes), sizes) - np.arange(1, len(keys) + 1)
+    return later
+
+
 def oracle(
     frame: pd.DataFrame, *, metric: str = "accuracy", larger_is_better: bool = True
 ) -> pd.DataFrame:
@@ -91,14 +102,12 @@ def oracle(
     selection could reach.
     """
     candidates = evaluations(frame)
-    sets, known = pd.factorize(results.number_rows(candidates, [*UNIT, "dataset"]))
-    count = max(len(known), 1)
-    moments = results.number_rows(candidates, ["step"]) * len(known) + sets
+    sets = results.number_rows(candidates, [*UNIT, "dataset"])
+    count = sets.max(initial=0) + 1
+    moments = results.number_rows(candidates, ["step"]) * count + sets
     looked = (candidates["metric"] == metric).to_numpy()
     own = looked & (candidates["condition"] == "").to_numpy()
-    whole = np.zeros(len(known), bool)
-    whole[sets[own]] = True
-    parts = looked & ~whole[sets]
+    parts = looked & ~np.isin(sets, sets[own])
     groups = candidates["value"][parts].groupby(moments[parts], sort=False)
     # A mean counts where it is over as many conditions as any of its set.
     sizes = groups.size()
@@ -108,7 +117,7 @@ def oracle(
     scores = pd.concat([alone, means]).dropna()
     by_set = scores.groupby(scores.index.to_numpy() % count)
     best = by_set.idxmax() if larger_is_better else by_set.idxmin()
-    chosen = np.full(len(known), -1, np.int64)
+    chosen = np.full(count, -1, np.int64)
     chosen[best.index] = best
     return _selected(candidates[chosen[sets] == moments])
 

@@ -3,6 +3,8 @@
 import io
 import json
 import pathlib
+import subprocess
+import sys
 
 import numpy as np
 import pandas as pd
@@ -33,6 +35,26 @@ def test_a_report_of_three_sections_takes_sixty_lines(tmp_path, no_pdf):
     assert set(tree["files"]) == files
     scores = pd.read_csv(EXAMPLE).groupby("algorithm")["score"].mean()
     assert {row["algorithm"]: row["mean"] for row in tree["means"]} == dict(scores)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="forks")
+def test_several_processes_draw_what_one_draws():
+    """In a process without JAX, which forks; this one does not."""
+    code = """
+import sys
+from jbias.report import document, plots
+figures = [document.Figure("f", "", plots.blank(1, 1)), document.Figure("g", "", plots.canvas(2, 1)[0])]
+many = document._draw(figures)
+sys.modules["jax"] = sys
+assert document._draw(figures) == many
+print(*sorted(many))
+"""
+    told = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert told.stdout.split() == [
+        f"figures/{name}.{form}" for name in "fg" for form in ("pdf", "png", "svg")
+    ]
 
 
 def test_json_has_null_for_what_is_not_known():

@@ -403,9 +403,18 @@ def test_rows_are_numbered_by_what_is_equal():
     for b in (frame["b"], frame["b"].astype("category")):
         keys = results.number_rows(frame.assign(b=b), ["a", "b", "c"])
         assert keys[0] == keys[3]
-        assert len(set(keys)) == 3
+        assert set(keys) == {0, 1, 2}
     wide = pd.DataFrame({f"c{i}": range(2000) for i in range(8)})
-    assert len(set(results.number_rows(wide, list(wide)))) == 2000
+    assert set(results.number_rows(wide, list(wide))) == set(range(2000))
+    assert results.number_rows(wide[:0], list(wide)).tolist() == []
+
+
+@pytest.mark.parametrize("numbers", [1, 7, 70_000])
+def test_later_rows_of_a_number_are_counted(numbers):
+    keys = np.random.default_rng(0).integers(numbers, size=500)
+    counted = pd.Series(keys).groupby(keys).cumcount(ascending=False)
+    assert selection.count_later(keys).tolist() == counted.tolist()
+    assert selection.count_later(keys[:0]).tolist() == []
 
 
 def test_what_was_written_is_read_fast(tmp_path, monkeypatch):
