@@ -6,11 +6,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from etils import epath
-from jaxtyping import Float, Int, UInt8
+from jaxtyping import Float, UInt8
 
 from jbias import config as jc
 from jbias import data
 from jbias.data import base, labels, loader, shifts
+from jbias.data.base import Columns
 
 # Of config.train, and some of its `other`, beside the data set's own options.
 _TRAINING = (
@@ -26,7 +27,7 @@ class TestSet(NamedTuple):
 
     name: str
     images: loader.Images
-    columns: Mapping[str, Int[np.ndarray, "n"]]
+    columns: Columns
     matrix: Float[np.ndarray, "k d"] | None
     aggregate: str
     measures: tuple[str, ...]
@@ -58,10 +59,8 @@ def open_source(where: str, options: Mapping[str, Any], size: int) -> base.Sourc
     jc.check_type(where, options, dict)
     options = dict(options)
     if type(options.get("crop")) is str:
-        raise ValueError(
-            f"{where}.crop: must be True or False, got {options['crop']!r}, which only "
-            "config.train and its `other` may have"
-        )
+        must = f"{where}.crop: must be True or False, got {options['crop']!r}"
+        raise ValueError(f"{must}, which only config.train and its `other` may have")
     for key in ("data", "split"):
         if key not in options:
             raise ValueError(f"{where}: {key!r} is missing")
@@ -101,11 +100,8 @@ def train_set(
 
 def _source_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """The options of a training set without those that say how it is fed."""
-    return {
-        key: value
-        for key, value in options.items()
-        if key not in _TRAINING and not (key == "crop" and isinstance(value, str))
-    }
+    fed = (*_TRAINING, *["crop"] * (type(options.get("crop")) is str))
+    return {key: value for key, value in options.items() if key not in fed}
 
 
 def open_test_source(
@@ -173,13 +169,12 @@ def test_set(
         some = ", ".join(test.classes[i] for i in absent[:16])
         more = f" and {len(absent) - 16} more" if len(absent) > 16 else ""
         how = "images shown and never right" if whole else "images left out"
-        say(
-            f"{name}: {(~known).sum()} of {len(known)} {how}, the training "
-            f"set has none of {some}{more}"
-        )
+        which = f"{name}: {(~known).sum()} of {len(known)} {how}"
+        say(f"{which}, the training set has none of {some}{more}")
     if not known.any():
-        what = "no class in common with the training set"
-        raise ValueError(f"config.tests.{name}: {what}")
+        raise ValueError(
+            f"config.tests.{name}: no class in common with the training set"
+        )
     columns = {key: column[kept] for key, column in columns.items()}
     if images is None:
         images = loader.EncodedImages(test, np.flatnonzero(kept))
@@ -207,10 +202,8 @@ def join_columns(sources: Sequence[base.Source]) -> dict[str, np.ndarray]:
 def _relabelled(first: base.Source, more: base.Source) -> dict[str, np.ndarray]:
     """Labels in the classes of the first source, whatever the order of names."""
     if more.space != first.space:
-        raise ValueError(
-            f"{more.name} must name its classes as {first.name}, by {first.space!r}, "
-            f"got {more.space!r}"
-        )
+        must = f"{more.name} must name its classes as {first.name}, by {first.space!r}"
+        raise ValueError(f"{must}, got {more.space!r}")
     classes = labels.match(first.classes, first.space, more.classes, more.space)
     return {"label": classes.relabel[more.columns["label"]]}
 
@@ -227,16 +220,8 @@ def contingency_tables(source: base.Source) -> dict[str, list[list[int]]]:
 
 def describe(source: base.Source) -> dict[str, Any]:
     """What provenance says of a set."""
-    return {
-        "name": source.name,
-        "n": len(source),
-        "classes": len(source.classes),
-        "names": list(source.classes),
-        "space": source.space,
-        "note": source.note,
-        "values": {name: [*names] for name, names in source.values.items()},
-        "tables": contingency_tables(source),
-        "preprocessing": source.preprocessing,
-        "fingerprint": source.fingerprint,
-        "cite": source.cite,
-    }
+    values = {name: [*names] for name, names in source.values.items()}
+    fields = "name", "space", "note", "preprocessing", "fingerprint", "cite"
+    said = {field: getattr(source, field) for field in fields}
+    counts = dict(n=len(source), classes=len(source.classes), names=[*source.classes])
+    return said | counts | dict(values=values, tables=contingency_tables(source))

@@ -303,7 +303,7 @@ def test_folders_have_one_attribute(tree):
 def test_images_without_an_attribute_are_refused(tree):
     root = tree({"train/cat/snow": 2, "train/dog": 1})
     with pytest.raises(
-        ValueError, match="got 1 directly in a class, first 'dog/000.png'"
+        ValueError, match="1 lie directly in a class, first 'dog/000.png'"
     ):
         data.load("attributed", "train", root=str(root))
 

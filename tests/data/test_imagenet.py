@@ -215,7 +215,7 @@ def test_one_folder_may_have_another_name_and_files_to_pass_over(flat):
     same = data.load("imagenet", "val", **options)
     (flat / "val").rename(flat / "validation")
     (flat / "validation/list.txt").write_text("of the images")
-    with pytest.raises(ValueError, match="1 other files in .*validation/list.txt"):
+    with pytest.raises(ValueError, match="1 other files lie in .*validation/list.txt"):
         data.load("imagenet", "val", **options)
     source = data.load("imagenet", "val", ignore=("*/list.txt",), **options)
     assert len(source) == 4
