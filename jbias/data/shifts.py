@@ -416,6 +416,9 @@ def _groups(where: str, classes: Names, text: str) -> Int[np.ndarray, "k"]:
                 must = f"{where}.groups must be classes of two groups, such as a+b/c+d"
                 got = f"got {name!r} in {text!r}"
                 raise ValueError(f"{must}, {got}; {base.did_you_mean(name, classes)}")
+            if groups[classes.index(name)] >= 0:
+                must = f"{where}.groups must name a class once"
+                raise ValueError(f"{must}, got {name!r} again in {text!r}; remove one")
             groups[classes.index(name)] = number
     return groups
 
@@ -479,6 +482,11 @@ def _single(where, source, column, names, o) -> Column:
         return _all_of(source, column, own, others, o)
     train, test = (np.tile(row, (len(source.classes), 1)) for row in (own, others))
     sizes = _sizes(o["images"], o["held"])
+    if not min(sizes.values()):
+        must = "images must be so many that no part is empty"
+        raise Infeasible(
+            f"{must}, {o['images']} are too few; ask for more, or for all, 0"
+        )
     made = make_shift(source.columns["label"], column, train, test, sizes, o["seed"])
     return getattr(made, _PARTS[part])
 

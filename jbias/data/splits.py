@@ -158,10 +158,7 @@ def test_set(
     that the network has no answer for are left out, or kept with the label -1 where the
     set is to be `whole`, and told about. Those without a class are always left out.
     """
-    columns = dict(test.columns)
-    for key in filter(base.holds_classes, test.columns):
-        column = test.columns[key]
-        columns[key] = np.where(column < 0, -1, classes.relabel[column])
+    columns = {**test.columns, **_classes_as(classes, test.columns)}
     known = columns["label"] >= 0
     kept = test.columns["label"] >= 0 if whole else known
     if not known.all():
@@ -187,10 +184,15 @@ def test_set(
 def join_columns(sources: Sequence[base.Source]) -> dict[str, np.ndarray]:
     """What all of the sources know of their images, one source after the other.
 
-    With several, "domain" says which of them an image is from.
+    With several, "domain" says which of them an image is from. Values of a column are
+    numbered alike, by their names; a column whose values have names in some of the
+    sources only is left out.
     """
-    known = [{**one.columns, **one.arrays} for one in sources]
-    known = [rows | _relabelled(sources[0], one) for rows, one in zip(known, sources)]
+    known = [
+        {**one.columns, **one.arrays, **_relabelled(sources[0], one)} for one in sources
+    ]
+    for name in {name for one in sources for name in one.values}:
+        _number_alike(name, sources, known)
     shared = [name for name in known[0] if all(name in rows for rows in known)]
     joined = {name: np.concatenate([rows[name] for rows in known]) for name in shared}
     if len(sources) > 1:
@@ -199,13 +201,31 @@ def join_columns(sources: Sequence[base.Source]) -> dict[str, np.ndarray]:
     return joined
 
 
+def _number_alike(name: str, sources: Sequence[base.Source], known: list[dict]) -> None:
+    """Numbers the values of a column by the names that all of the sources have."""
+    if not all(name in one.values and name in one.columns for one in sources):
+        for rows in known:
+            rows.pop(name, None)
+        return
+    every = [*dict.fromkeys(value for one in sources for value in one.values[name])]
+    for one, rows in zip(sources, known):
+        place = [every.index(value) for value in one.values[name]]
+        rows[name] = np.array(place, np.int32)[one.columns[name]]
+
+
 def _relabelled(first: base.Source, more: base.Source) -> dict[str, np.ndarray]:
-    """Labels in the classes of the first source, whatever the order of names."""
+    """Columns of classes in those of the first source, whatever the order of names."""
     if more.space != first.space:
         must = f"{more.name} must name its classes as {first.name}, by {first.space!r}"
         raise ValueError(f"{must}, got {more.space!r}")
     classes = labels.match(first.classes, first.space, more.classes, more.space)
-    return {"label": classes.relabel[more.columns["label"]]}
+    return _classes_as(classes, more.columns)
+
+
+def _classes_as(classes: labels.ClassMap, columns: Columns) -> dict[str, np.ndarray]:
+    """The columns that hold classes, mapped; where an image has none it is -1."""
+    held = {k: v for k, v in columns.items() if base.holds_classes(k)}
+    return {k: np.where(v < 0, -1, classes.relabel[v]) for k, v in held.items()}
 
 
 def contingency_tables(source: base.Source) -> dict[str, list[list[int]]]:

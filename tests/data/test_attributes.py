@@ -25,6 +25,11 @@ def faces(tmp_path, image):
     return tmp_path
 
 
+def add_line(root, line):
+    with (root / "list_eval_partition.txt").open("a") as file:
+        file.write(f"{line}\n")
+
+
 def rows(source) -> dict[str, tuple[int, int]]:
     """{file: (label, attribute)}."""
     columns = source.columns["label"], source.columns["attribute"]
@@ -119,6 +124,16 @@ def test_further_attributes_of_faces_are_columns(faces):
             lambda r: (r / "list_eval_partition.txt").write_text("000001.jpg\n"),
             {},
             "list_eval_partition.txt:1: a line must read",
+        ),
+        (
+            lambda r: add_line(r, "000006.jpg 3"),
+            {},
+            "list_eval_partition.txt:7: a line must read <file> <0, 1 or 2>",
+        ),
+        (
+            lambda r: add_line(r, "000001.jpg 2"),
+            {},
+            "in one part, 1 have several lines, first '000001.jpg'",
         ),
         (
             lambda r: (r / "list_eval_partition.txt").unlink(),

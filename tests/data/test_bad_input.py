@@ -140,7 +140,7 @@ CASES = {
     "16 bits a channel": (damage(deep), "8 bits a channel, got mode I;16"),
     "an empty class": (
         damage(lambda r: (r / "train/eel").mkdir()),
-        "1 of 2 in .*train' have none",
+        "1 of 3 in .*train' have none",
     ),
     "a stray file": (damage(lambda r: (r / "train/cat/a.txt").write_text("")), "a.txt"),
     "a stray image": (

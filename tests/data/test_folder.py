@@ -264,3 +264,9 @@ def test_home_is_expanded(tree, monkeypatch):
     monkeypatch.setenv("HOME", str(tree(COUNTS)))
     assert len(data.load("folder", "photo", root="~")) == 65
     assert pathlib.Path(data.load("folder", "photo", root="~").store.root).is_absolute()
+
+
+def test_a_note_of_some_other_program_is_none_of_ours(tree):
+    root = tree({"train/cat": 2, "train/dog": 2})
+    (root / "train.json").write_text('{"made_by": "something else"}')
+    assert data.load("folder", "train", root=str(root), size=8).note == ""

@@ -12,6 +12,7 @@ from PIL import Image
 
 from jbias import data
 from jbias.data import base, corruptions, tables
+from jbias.data.sets import imagenet
 
 WNIDS = tables.wnids()
 
@@ -181,6 +182,14 @@ def test_images_in_one_folder_have_labels_in_a_file(flat, lines):
     with pytest.raises(ValueError, match=message) as refused:
         data.load("imagenet", "val", **options)
     assert "\n" not in str(refused.value)
+
+
+def test_two_labels_of_one_image_are_refused(flat):
+    path = flat / "labels.txt"
+    name = "ILSVRC2012_val_00000002"
+    path.write_text(f"{name} 7\n{name} 7\n{name} 8\n")
+    with pytest.raises(ValueError, match=f"line 3 must agree with the other of {name}"):
+        imagenet.read_labels(str(path))
 
 
 def test_images_of_all_classes_in_one_folder(tmp_path, pixel):

@@ -100,3 +100,20 @@ def test_listings_are_kept_until_a_shard_changes(images, tmp_path, monkeypatch):
         assert again.files == first.files
     forms.as_tar(root, images[1][:9] * 1)
     assert len(data.load("folder", "train", root=str(root), size=8)) == 9
+
+
+def test_shards_of_another_split_are_not_taken(images, tmp_path):
+    """The split's word in the name of another series makes no image part of it."""
+    _, rows = images
+    root, other = tmp_path / "shards", tmp_path / "other"
+    for folder, some in ((root, rows[:9]), (other, rows[9:])):
+        folder.mkdir()
+        forms.as_tar_of_folders(folder, some)
+    (other / "train.tar").rename(root / "train_val-0001.tar")
+    options = dict(root=str(root), size=8)
+    assert len(data.load("folder", "train", **options)) == 9
+    assert len(data.load("folder", "val", **options)) == 6
+    (root / "train.tar").rename(root / "small-train.tar")
+    with pytest.raises(ValueError, match="must be of one series, got") as refused:
+        data.load("folder", "train", **options)
+    assert "\n" not in str(refused.value)

@@ -6,6 +6,7 @@ hair and the attribute gender: Sagawa, Koh, Hashimoto and Liang, ICLR 2020,
 https://arxiv.org/abs/1911.08731.
 """
 
+import collections
 import os
 from collections.abc import Mapping
 
@@ -111,8 +112,12 @@ def _names(where: str, path: str, part: str) -> list[str]:
     number = str(_PARTS.index(part))
     rows = [line.split() for line in _lines(path)]
     for i, row in enumerate(rows, 1):
-        if len(row) != 2:
+        if len(row) != 2 or row[1] not in ("0", "1", "2"):
             raise ValueError(f"{path}:{i}: a line must read <file> <0, 1 or 2>")
+    times = collections.Counter(name for name, _ in rows)
+    twice = [name for name, count in times.items() if count > 1]
+    must = f"{path}: an image must be in one part"
+    base.refuse_some(twice, must, "have several lines", "fetch the file again")
     names = sorted(name for name, which in rows if which == number)
     if not names:
         raise ValueError(f"{where}: {path!r} must name images of part {number}")

@@ -104,7 +104,7 @@ def find_split(request: Request, ignore: Names = ()) -> listing.Listing:
         if os.path.isdir(path) and listing.has_folders(path):
             return _scan(where, path, ignore)
         for form, read in shards.FORMS.items():
-            if paths := _shards(root, name, form):
+            if paths := _shards(where, root, name, form):
                 _check_complete(where, paths)
                 return _sorted(where, read(where, paths))
     path = next(iter(request.folders.values()))
@@ -126,8 +126,12 @@ def _sorted(where: str, found: listing.Listing) -> listing.Listing:
     return found.take(np.lexsort((np.array(found.names), found.labels)))
 
 
-def _shards(root: str, split: str, form: str) -> list[str]:
-    """Shards whose name has the split as a word, or all of the split's own folder."""
+def _shards(where: str, root: str, split: str, form: str) -> list[str]:
+    """Shards whose name has the split as a word, or all of the split's own folder.
+
+    Of "test-0.tar" and "test_small-0.tar" the first alone are "test"; where the names of
+    several series say something else beside the split, it is for the user to choose.
+    """
     word = re.compile(rf"(?i)(?:^|[^a-z0-9]){re.escape(split)}(?:[^a-z0-9]|$)")
     ending = re.compile(rf"\.{form}(?:-\d+-of-\d+)?$")
     for place in _PLACES:
@@ -136,9 +140,24 @@ def _shards(root: str, split: str, form: str) -> list[str]:
         names = [name for name in names if ending.search(name)]
         if "{split}" not in place:
             names = [name for name in names if word.search(ending.sub("", name))]
+            beside = {
+                name: _beside(word.sub("-", ending.sub("", name))) for name in names
+            }
+            names = [name for name in names if not beside[name]] or names
+            if other := [name for name in names if beside[name] != beside[names[0]]]:
+                must = f"{where}: shards of {split!r} must be of one series"
+                got = f"got {names[0]!r} and {other[0]!r} in {folder!r}"
+                remedy = f"move those that are meant into a folder {split!r}"
+                raise ValueError(f"{must}, {got}; {remedy}")
         if names:
             return [os.path.join(folder, name) for name in names]
     return []
+
+
+def _beside(name: str) -> list[str]:
+    """The words of a shard's name without numbers and digests."""
+    words = re.split(r"[^a-z0-9]+", re.sub(r"(?i)[0-9a-f]{8,}|\d+", "", name).lower())
+    return [word for word in words if word not in ("", "of")]
 
 
 def _check_complete(where: str, shards: Names) -> None:
@@ -222,7 +241,8 @@ def provenance(path: str) -> dict[str, str]:
             held = json.load(file)
         except (ValueError, RecursionError):  # Some file of the user's own.
             return {}
-    if not isinstance(held, dict) or "made_by" not in held:
+    told = {"made_by", "source", "preprocessing", "cite"}
+    if not isinstance(held, dict) or not told <= held.keys():
         return {}
     note = "made by {made_by} of {source}, {preprocessing}".format_map(held)
     return dict(note=note, cite=held["cite"])

@@ -163,7 +163,10 @@ def read_labels(path: str) -> dict[str, str]:
             other = "numbers of the challenge's own ground truth are in another order"
             got = f"got {line[:60]!r}; {other} and are not taken"
             raise ValueError(f"{path}: line {i} must have {must}, {got}")
-        table[stem or f"{_STEM}{i:08}"] = label
+        stem = stem or f"{_STEM}{i:08}"
+        if table.setdefault(stem, label) != label:
+            must = f"{path}: line {i} must agree with the other of {stem}"
+            raise ValueError(f"{must}, got {label} after {table[stem]}; remove one")
     if not named and len(table) != VALIDATION_IMAGES:
         must = f"{path}: without names there must be {VALIDATION_IMAGES:,} lines"
         raise ValueError(f"{must}, got {len(lines):,}")
