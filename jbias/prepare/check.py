@@ -62,8 +62,8 @@ def run(args: argparse.Namespace) -> list[str]:
     if args.list:
         set_options.write_damaged(args.list, noted)
     table = messages.align_columns([_HEAD, *lines])
-    if args.sheet:
-        shown = {split: images for split, images in rows.items() if images}
+    shown = {split: images for split, images in rows.items() if images}
+    if args.sheet and shown:
         dataset.write_sheet(args.sheet, shown, foot=source.cite)
         table.append(f"{args.sheet} shows some")
     if reasons:

@@ -57,18 +57,24 @@ def run(args: argparse.Namespace) -> str:
         raise ValueError(f"{_WHERE}: --severities must be 1 to 5, got {wrong[0]}")
     source, folder = dataset.open_source(args), pathlib.Path(args.out).expanduser()
     ending = "jpg" if args.jpeg else "png"
+    options = {"table": args.table, "frost": args.frost or None}
+    for (
+        name,
+        severity,
+    ) in chosen:  # What cannot be is refused before anything is written.
+        corruptions.settings(name, severity, side=source.size, **options)
     about = {"made_by": "jbias.prepare corrupt", **dataset.made_of(source)}
     about |= dataset.select(args, "seed", "table", "jpeg")
-    for claim in (dataset.refuse_others, dataset.claim):  # All or none.
-        for name, severity in chosen:
-            own = {**about, "corruption": name, "severity": severity}
-            claim(_WHERE, folder / name, str(severity), own)
     paths = {
         (name, severity): dataset.image_paths(
             folder / name / str(severity), source, ending
         )
         for name, severity in chosen
     }
+    for claim in (dataset.refuse_others, dataset.claim):  # All or none.
+        for name, severity in chosen:
+            own = {**about, "corruption": name, "severity": severity}
+            claim(_WHERE, folder / name, str(severity), own)
     work = [
         (i, *one, path)
         for one, those in paths.items()
@@ -76,7 +82,6 @@ def run(args: argparse.Namespace) -> str:
         if not path.exists()
     ]
     kind = {"kind": "JPEG", "quality": 85} if args.jpeg else {"kind": "PNG"}
-    options = {"table": args.table, "frost": args.frost or None}
 
     def make(task: tuple) -> None:
         i, name, severity, path = task

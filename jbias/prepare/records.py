@@ -10,7 +10,6 @@ TensorFlow reads as well, and DST/<split>-index.npz with names, labels and class
 """
 
 import argparse
-import io
 import itertools
 import math
 import os
@@ -23,6 +22,7 @@ from jbias import data
 from jbias.data import sources
 from jbias.data.forms import shards as forms
 from jbias.data.sets import folder
+from jbias.models import published
 from jbias.prepare import dataset
 from jbias.untrusted import opening
 
@@ -94,9 +94,7 @@ def _claim(args, source: sources.EncodedSource, shards: Shards) -> None:
         if shard in there and not _is_of(path, index, slice(*rows)):
             got = f"got {shard.name} of other images or classes"
             raise ValueError(f"{must}, {got}; name another --dst or remove its shards")
-    written = io.BytesIO()
-    np.savez(written, **index)
-    dataset.write_file(path, written.getvalue())
+    published.write_npz(path, index)
 
 
 def _is_of(path: pathlib.Path, index: Mapping[str, np.ndarray], rows: slice) -> bool:
@@ -116,6 +114,7 @@ def _make(source: sources.EncodedSource, shards: Shards) -> int:
     missing = [(path, range(*rows)) for path, rows in shards if not path.exists()]
     tasks = [(path, row) for path, rows in missing for row in rows]
     made, damaged, n = 0, [], len(source)
+    forms.example_class()  # Before threads decode and serialise.
     with dataset.map_ahead(
         f"writing {source.name}",
         lambda task: _record(source, task[1]),

@@ -246,7 +246,9 @@ def test_spaces(tree):
     assert (
         data.load("folder", "edge", root=str(root), space="entry16").space == "entry16"
     )
-    assert "of space 'wnid', got 'dog'" in refused("bad", root=str(root), space="wnid")
+    assert "of space 'wnid', 1 are not, first 'dog'" in refused(
+        "bad", root=str(root), space="wnid"
+    )
     message = refused("val", root=str(root), space="entry16")
     assert "of space 'entry16', got 'n01440764'" in message
     assert "space must be one of" in refused("val", root=str(root), space="words")

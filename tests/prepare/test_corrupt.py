@@ -72,3 +72,4 @@ def test_refuses_in_one_line(tmp_path, more, message, capsys):
     assert run(tmp_path / "c", *more) == 2
     said = capsys.readouterr().err
     assert message in said and said.count("\n") == 1
+    assert not (tmp_path / "c").exists()

@@ -8,6 +8,7 @@ path, and a label) or of TFDS (one column of tf.train.Example). Tar shards hold 
 samples (<key>.jpg beside <key>.cls), or class folders.
 """
 
+import dataclasses
 import functools
 import json
 import os
@@ -42,36 +43,59 @@ def _listing(
     return listing.Listing(store, names, *columns, tuple(classes or ()) or None)
 
 
+@functools.cache
+def example_class() -> Any:
+    """The protocol buffer of tf.train.Example, of TFDS.
+
+    TFDS replaces Python's `__import__` while it is imported, and what another thread
+    imports meanwhile fails, such as a decoder of Pillow: call this before threads start.
+    """
+    from tensorflow_datasets.proto import tf_example_pb2
+
+    return tf_example_pb2.Example
+
+
 def parse_example(record: bytes) -> Mapping[str, Any]:
     """Reads {name: feature}; ValueError where the record is no Example."""
     from google.protobuf import message
-    from tensorflow_datasets.proto import tf_example_pb2
 
     with base.explained("must be a tf.train.Example, got ", message.DecodeError):
-        return tf_example_pb2.Example.FromString(record).features.feature
+        return example_class().FromString(record).features.feature
 
 
 def serialise_example(features: Mapping[str, bytes | int]) -> bytes:
     """Writes one value a name, bytes or a whole number."""
-    from tensorflow_datasets.proto import tf_example_pb2
-
-    made = tf_example_pb2.Example()
+    made = example_class()()
     for name, value in features.items():
         kind = "bytes_list" if isinstance(value, bytes) else "int64_list"
         getattr(made.features.feature[name], kind).value.append(value)
     return made.SerializeToString(deterministic=True)
 
 
-def example_image(key: str, record: bytes) -> bytes:
-    """Takes the encoded image out of an example."""
-    return parse_example(record)[key].bytes_list.value[0]
+@dataclasses.dataclass(frozen=True)
+class ExampleImage:
+    """Takes the encoded image out of an example, in any thread of any process.
+
+    Whoever makes or unpickles it imports what it needs.
+    """
+
+    key: str
+
+    def __post_init__(self):
+        example_class()
+
+    def __call__(self, record: bytes) -> bytes:
+        return parse_example(record)[self.key].bytes_list.value[0]
+
+    def __reduce__(self):
+        return ExampleImage, (self.key,)
 
 
 def read_records(where: str, shards: Names) -> listing.Listing:
     """Lists all records."""
     found = _checked_index(where, shards)
     found = found or cache.for_files("records", shards, _list_records, where, shards)
-    image = functools.partial(example_image, str(found["image"]))
+    image = ExampleImage(str(found["image"]))
     classes = found["classes"].tolist() if "classes" in found else class_names(shards)
     found |= {"record": np.arange(len(found["names"]))}
     place = ("record",)
@@ -176,7 +200,8 @@ def read_parquet(where: str, shards: Names) -> listing.Listing:
     """Lists all rows; the images themselves are read when asked for."""
     if _open_parquet(where, shards[0]).schema_arrow.names == [_EXAMPLES]:
         found = cache.for_files("examples", shards, _list_examples, where, shards)
-        read = functools.partial(_example_images, str(found["image"]))
+        image = ExampleImage(str(found["image"]))
+        read = functools.partial(_example_images, image)
         classes = class_names(shards)
     else:
         image, label, classes = _schema(where, shards[0])
@@ -201,8 +226,8 @@ def _list_examples(where: str, shards: Names) -> Found:
     return found | _placed(groups)
 
 
-def _example_images(key: str, path: str, group: int) -> list[bytes]:
-    return [example_image(key, one) for one in _group(_EXAMPLES, path, group)]
+def _example_images(image: ExampleImage, path: str, group: int) -> list[bytes]:
+    return [*map(image, _group(_EXAMPLES, path, group))]
 
 
 def _schema(where: str, path: str) -> tuple[str, str, list[str] | None]:

@@ -158,11 +158,11 @@ def read_labels(path: str) -> dict[str, str]:
             label = wnids[int(label)]
         if label not in known:
             must = (
-                "a WordNet id of the 1,000, or an image's name and a number up to 999"
+                f"{path}: line {i} must have a WordNet id of the 1,000, or an image's"
             )
-            other = "numbers of the challenge's own ground truth are in another order"
-            got = f"got {line[:60]!r}; {other} and are not taken"
-            raise ValueError(f"{path}: line {i} must have {must}, {got}")
+            other = "the numbers of the challenge's own ground truth are in another"
+            got = f"got {line[:60]!r}; {other} order and are not taken"
+            raise ValueError(f"{must} name and a number up to 999, {got}")
         stem = stem or f"{_STEM}{i:08}"
         if table.setdefault(stem, label) != label:
             must = f"{path}: line {i} must agree with the other of {stem}"
