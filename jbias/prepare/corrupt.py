@@ -57,12 +57,6 @@ def run(args: argparse.Namespace) -> str:
         raise ValueError(f"{_WHERE}: --severities must be 1 to 5, got {wrong[0]}")
     source, folder = dataset.open_source(args), pathlib.Path(args.out).expanduser()
     ending = "jpg" if args.jpeg else "png"
-    options = {"table": args.table, "frost": args.frost or None}
-    for (
-        name,
-        severity,
-    ) in chosen:  # What cannot be is refused before anything is written.
-        corruptions.settings(name, severity, side=source.size, **options)
     about = {"made_by": "jbias.prepare corrupt", **dataset.made_of(source)}
     about |= dataset.select(args, "seed", "table", "jpeg")
     paths = {
@@ -71,6 +65,10 @@ def run(args: argparse.Namespace) -> str:
         )
         for name, severity in chosen
     }
+    options = {"table": args.table, "frost": args.frost or None}
+    # What cannot be is refused before anything is written.
+    for name, severity in chosen:
+        corruptions.settings(name, severity, side=source.size, **options)
     for claim in (dataset.refuse_others, dataset.claim):  # All or none.
         for name, severity in chosen:
             own = {**about, "corruption": name, "severity": severity}

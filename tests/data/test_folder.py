@@ -250,7 +250,7 @@ def test_spaces(tree):
         "bad", root=str(root), space="wnid"
     )
     message = refused("val", root=str(root), space="entry16")
-    assert "of space 'entry16', got 'n01440764'" in message
+    assert "of space 'entry16', 2 are not, first 'n01440764'" in message
     assert "space must be one of" in refused("val", root=str(root), space="words")
 
 
