@@ -4,11 +4,15 @@ import abc
 import contextlib
 import dataclasses
 import difflib
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from jaxtyping import Int, UInt8
+
+Names = Sequence[str]
+Column = Int[np.ndarray, "n"]
+Columns = Mapping[str, Column]
 
 # Label spaces. Classes of one space are compared by name; labels.py knows the rest.
 SPACES = ("names", "wnid", "entry16")
@@ -24,9 +28,9 @@ class Source(abc.ABC):
 
     name: str  # "pacs/sketch"
     classes: tuple[str, ...]  # Label id -> class name.
-    space: str  # One of SPACES.
-    columns: Mapping[str, Int[np.ndarray, "n"]]  # Known without decoding; has "label".
-    measures: tuple[str, ...]  # Names in jbias.evals.MEASURES.
+    space: str = "names"  # One of SPACES.
+    columns: Columns  # Known without decoding; has "label".
+    measures: tuple[str, ...] = ("accuracy",)  # Names in jbias.evals.MEASURES.
     preprocessing: str  # In words, for tables.
     fingerprint: str  # Hex digest of what the source holds.
     cite: str
@@ -142,10 +146,7 @@ def kind_and_text(error: Exception) -> str:
 
 @contextlib.contextmanager
 def explained(
-    text: str,
-    *kinds: type[Exception],
-    remedy: str = "",
-    reason: Callable[[Exception], str] = one_line,
+    text: str, *kinds: type[Exception], remedy: str = "", reason: Callable = one_line
 ) -> Iterator[None]:
     """Turns errors of these kinds into a ValueError: `text`, the reason, then a remedy.
 
@@ -165,6 +166,13 @@ def check_known(
     """Refuses a name that is not among the known ones; `what` says where they must be."""
     if got not in known:
         raise kind(f"{what}, got {got!r}; {did_you_mean(got, known)}")
+
+
+def refuse_some(wrong: Sequence[Any], must: str, which: str, remedy: str) -> None:
+    """Refuses what is wrong, if anything is: how many things `which` are, and the first."""
+    if wrong:
+        first = f"first {wrong[0]!r}; {remedy}"
+        raise ValueError(f"{must}, {len(wrong):,} {which}, {first}")
 
 
 def check_whole(what: str, got: Any, low: int, high: int | None = None) -> None:

@@ -53,21 +53,22 @@ def save(name: str, words: str, arrays: Mapping[str, np.ndarray]) -> None:
 
 
 def remember(
-    kind: str, words: str, make: Callable[[], dict[str, np.ndarray]]
+    kind: str, words: str, make: Callable[..., dict[str, np.ndarray]], *args, **options
 ) -> dict[str, np.ndarray]:
-    """What `make` gives, made where it was not before under the same words."""
+    """What `make` gives of its arguments, made where it was not under the same words."""
     name = f"{kind}-{hashlib.sha256(words.encode()).hexdigest()[:16]}"
     found = load(name, words)
     if found is None:
-        found = make()
+        found = make(*args, **options)
         save(name, words, found)
     return found
 
 
 def for_files(
-    kind: str, paths: Sequence[str], make: Callable[[], dict[str, np.ndarray]]
+    kind: str, paths: Sequence[str], make: Callable[..., dict[str, np.ndarray]], *args
 ) -> dict[str, np.ndarray]:
     """What `make` finds out about files, kept until one of them changes."""
     stats = [(os.path.abspath(path), os.stat(path)) for path in paths]
     facts = [(path, stat.st_size, stat.st_mtime_ns) for path, stat in stats]
-    return remember(kind, hashlib.sha256(repr(facts).encode()).hexdigest(), make)
+    words = hashlib.sha256(repr(facts).encode()).hexdigest()
+    return remember(kind, words, make, *args)

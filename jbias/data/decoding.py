@@ -35,6 +35,11 @@ from PIL import Image, ImageFile
 from jbias.data import base
 from jbias.untrusted import limits, opening
 
+Square = UInt8[np.ndarray, "size size 3"]
+Opened = Callable[[], str | BinaryIO]
+Window = tuple[int, int, int, int]  # Left, top, width, height in pixels.
+Draw = Callable[[int, int], Window]  # Of the image's width and height.
+
 # Modes that Image.convert brings to RGB without clipping. 16-bit and float images
 # (I, I;16, F) would silently saturate.
 _CONVERTIBLE = (
@@ -98,32 +103,31 @@ def preprocess(
         short = round(size * 256 / 224) if imagenet else size
         return Preprocess(size, short, crop, keep_exact=imagenet)
     if not crop:
-        raise ValueError(
-            f"data: crop=False squeezes to {size}x{size} and must come without resize,"
-            f" got resize={resize!r}; remove one of the two"
+        must = (
+            f"data: crop=False squeezes to {size}x{size} and must come without resize"
         )
+        raise ValueError(f"{must}, got resize={resize!r}; remove one of the two")
     base.check_whole("data: resize, no smaller than size,", resize, size)
     return Preprocess(size, resize)
 
 
-def read(path: str, transform: Preprocess) -> UInt8[np.ndarray, "size size 3"]:
+def read(path: str, transform: Preprocess) -> Square:
     """Decodes a file; see `decode`."""
     return decode(lambda: path, path, transform)
 
 
-def decode(
-    opened: Callable[[], str | BinaryIO], where: str, transform: Preprocess
-) -> UInt8[np.ndarray, "size size 3"]:
+def decode(opened: Opened, where: str, transform: Preprocess) -> Square:
     """Decodes an image to RGB, as Image.convert does it, and preprocesses it.
 
     Alpha is dropped and an EXIF orientation ignored, as torchvision does. Raises
     ValueError naming the image and the reason if it is damaged, cut off or missing.
     """
     if ImageFile.LOAD_TRUNCATED_IMAGES:
-        raise RuntimeError(
+        must = (
             "data: PIL.ImageFile.LOAD_TRUNCATED_IMAGES must be off, else cut-off files"
-            " pass as grey images; some import turned it on, set it to False"
         )
+        remedy = "some import turned it on, set it to False"
+        raise RuntimeError(f"{must} pass as grey images; {remedy}")
     try:
         with opening.image(opened()) as image:
             if (mode := image.mode) not in _CONVERTIBLE:
@@ -148,9 +152,6 @@ _GAP = 2  # What a reduction must leave to the resize: at 1, errors are thrice a
 _PROGRESSIVE = {0xC0: False, 0xC1: False, 0xC2: True}  # By the frame's marker.
 _SAMPLINGS = (b"\x11", *(bytes((x, 0x11, 0x11)) for x in (0x11, 0x12, 0x21, 0x22)))
 _NO_FRAME = (0xC4, 0xC8, 0xCC)  # The other markers from 0xC0 to 0xCF start a frame.
-
-Opened = Callable[[], str | BinaryIO]
-Window = tuple[int, int, int, int]  # Left, top, width, height in pixels.
 
 
 def decoder_name() -> str:
@@ -188,9 +189,7 @@ def random_window(
     return (width - w) // 2, (height - h) // 2, w, h
 
 
-def cropped(
-    opened: Opened, where: str, size: int, draw: Callable[[int, int], Window]
-) -> UInt8[np.ndarray, "size size 3"]:
+def cropped(opened: Opened, where: str, size: int, draw: Draw) -> Square:
     """Decodes an image to RGB, cuts a window out and squeezes it to size x size.
 
     `opened` gives a path or a binary file, `where` names the image to a person.
@@ -215,9 +214,7 @@ def cropped(
     return decode(again, where, cut)
 
 
-def canvas(
-    opened: Opened, where: str, size: int
-) -> tuple[UInt8[np.ndarray, "size size 3"], float]:
+def canvas(opened: Opened, where: str, size: int) -> tuple[Square, float]:
     """Squeezes the whole image to size x size, for crops to be cut on the device.
 
     Returns it with the original's width over height. Arguments and errors as of
@@ -244,13 +241,11 @@ class _Frame:
     progressive: bool
 
 
-def _inside(draw: Callable[[int, int], Window], width: int, height: int) -> Window:
+def _inside(draw: Draw, width: int, height: int) -> Window:
     left, top, w, h = window = draw(width, height)
     if not (0 <= left < left + w <= width and 0 <= top < top + h <= height):
-        raise ValueError(
-            f"data.decoding: a window must lie inside the image of {width}x{height}, got"
-            f" left, top, width, height = {window}"
-        )
+        must = f"data.decoding: a window must lie inside the image of {width}x{height}"
+        raise ValueError(f"{must}, got left, top, width, height = {window}")
     return window
 
 
@@ -295,7 +290,7 @@ def _frame(data: bytes) -> _Frame | None:
     return _Frame(width, height, at + 5, *unit, _PROGRESSIVE[marker])
 
 
-def _fast(data, frame, window, size) -> UInt8[np.ndarray, "size size 3"] | None:
+def _fast(data, frame, window, size) -> Square | None:
     """Decodes and resizes a window; None where libjpeg-turbo refuses the file."""
     left, top, width, height = window
     by = next((k for k in _REDUCTIONS if _GAP * k * size <= min(width, height)), 1)
@@ -318,25 +313,21 @@ def _decoded(data, frame, rows, columns, reduction) -> UInt8[np.ndarray, "h w 3"
     a decoder stops at the height that the file says; what follows counts as garbage
     before the end. One row more, which the chroma's upsampling may mix into the last.
     """
+    wide = -(-frame.width // reduction)
     if turbojpeg_library():
-        sizes = dict(width=-(-frame.width // reduction), unit=frame.unit_width)
-        return decode_region(data, rows, columns, reduction=reduction, **sizes)
+        sizes = dict(width=wide, unit=frame.unit_width, reduction=reduction)
+        return decode_region(data, rows, columns, **sizes)
     height = -(-(rows.stop * reduction + 1) // frame.unit_height) * frame.unit_height
     part = height < frame.height and not frame.progressive
     if part:
         at = frame.height_at
         data = b"".join((data[:at], height.to_bytes(2), data[at + 2 :]))
-    pixels = simplejpeg.decode_jpeg(
-        data,
-        min_height=-(-(height if part else frame.height) // reduction),
-        min_width=-(-frame.width // reduction),
-        min_factor=reduction,
-        strict=not part,
-    )
-    return pixels[rows, columns]
+    high = -(-(height if part else frame.height) // reduction)
+    least = dict(min_height=high, min_width=wide, min_factor=reduction)
+    return simplejpeg.decode_jpeg(data, strict=not part, **least)[rows, columns]
 
 
-def _resized(pixels, window, size) -> UInt8[np.ndarray, "size size 3"]:
+def _resized(pixels, window, size) -> Square:
     """Squeezes a window (left, top, width, height; all) by Pillow's bilinear filter."""
     height, width, _ = pixels.shape
     if resizer is None:

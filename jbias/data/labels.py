@@ -9,13 +9,14 @@ test, none for two. Other columns are ignored.
 import functools
 import hashlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
 
 from jbias.data import base, set_options, tables
+from jbias.data.base import Names
 
 AGGREGATES = ("mean_prob", "sum_prob", "max_prob", "mean_logit")
 
@@ -49,10 +50,8 @@ class ClassMap(NamedTuple):
         if self.matrix is None:
             return f"argmax over the network's {len(self.classes):,} classes"
         used = np.count_nonzero(self.matrix.any(1))
-        return (
-            f"argmax of {self.aggregate} over {len(self.classes):,} classes, answered"
-            f" by {used:,} of the network's {len(self.matrix):,}"
-        )
+        told = f"argmax of {self.aggregate} over {len(self.classes):,} classes"
+        return f"{told}, answered by {used:,} of the network's {len(self.matrix):,}"
 
 
 class LabelSpace(NamedTuple):
@@ -67,9 +66,9 @@ class LabelSpace(NamedTuple):
 
 
 def match(
-    train_classes: Sequence[str],
+    train_classes: Names,
     train_space: str,
-    test_classes: Sequence[str],
+    test_classes: Names,
     test_space: str,
     *,
     aggregate: str = "mean_prob",
@@ -93,9 +92,8 @@ def match(
     base.Mismatch, a ValueError, where training lacks classes; ValueError for wrong arguments.
     """
     if aggregate not in AGGREGATES:
-        known = ", ".join(AGGREGATES)
-        what = f"aggregate must be one of {known}, got {aggregate!r}"
-        raise ValueError(f"data.labels: {what}")
+        must = f"data.labels: aggregate must be one of {', '.join(AGGREGATES)}"
+        raise ValueError(f"{must}, got {aggregate!r}")
     train = LabelSpace(tuple(train_classes), train_space)
     test = LabelSpace(tuple(test_classes), test_space)
     remedy = f"; training has {train}, the test {test}"
@@ -119,11 +117,9 @@ def _find(train, test, aggregate, mapping) -> ClassMap:
         return _by_name(train.classes, test.classes)
     if (train.space, test.space) == ("wnid", "entry16"):
         return _sixteen(train.classes, test.classes, aggregate)
-    raise base.Mismatch(
-        "data.labels: label spaces must be the same, or 'wnid' for training and"
-        f" 'entry16' for the test, got {train.space!r} and {test.space!r}; test on a set"
-        " of the same classes, or write a mapping"
-    )
+    must = "label spaces must be the same, or 'wnid' for training and 'entry16' for the"
+    got = f"test, got {train.space!r} and {test.space!r}; test on a set of the same"
+    raise base.Mismatch(f"data.labels: {must} {got} classes, or write a mapping")
 
 
 def _by_name(train: tuple[str, ...], test: tuple[str, ...]) -> ClassMap:
@@ -131,11 +127,9 @@ def _by_name(train: tuple[str, ...], test: tuple[str, ...]) -> ClassMap:
     lacking = [name for name in test if name not in ids]
     if lacking:
         hint = base.did_you_mean(lacking[0], train)
-        raise base.Mismatch(
-            f"data.labels: training must have every class of the test, {len(lacking)} of"
-            f" {len(test)} lack, first {lacking[0]!r}; {hint}; or write a mapping of those"
-            " in common"
-        )
+        must = "data.labels: training must have every class of the test"
+        got = f"{len(lacking)} of {len(test)} lack, first {lacking[0]!r}; {hint}"
+        raise base.Mismatch(f"{must}, {got}; or write a mapping of those in common")
     return ClassMap(train, None, np.array([ids[name] for name in test], np.int32))
 
 
@@ -147,10 +141,9 @@ def _sixteen(train: tuple[str, ...], test: tuple[str, ...], aggregate: str) -> C
     entry = {wnid: name for name, wnids in table.items() for wnid in wnids}
     pairs = {wnid: entry[wnid] for wnid in train if wnid in entry}
     if not pairs:
-        raise base.Mismatch(
-            "data.labels: some training classes must be members of Geirhos' 16, none of"
-            f" {len(train)} is; train on classes of ImageNet"
-        )
+        must = "data.labels: some training classes must be members of Geirhos' 16"
+        got = f"none of {len(train)} is; train on classes of ImageNet"
+        raise base.Mismatch(f"{must}, {got}")
     return _grouped(pairs, train, tuple(table), test, aggregate)
 
 
@@ -186,9 +179,7 @@ def _restricted(found: ClassMap, k_train: int) -> ClassMap:
 MAPPING_COLUMNS = ("train_class", "test_class")
 
 
-def read_mapping(
-    path: str, train: Sequence[str], test: Sequence[str]
-) -> dict[str, str]:
+def read_mapping(path: str, train: Names, test: Names) -> dict[str, str]:
     """Reads {training class: test class}; every line must name known classes.
 
     base.Mismatch where none of the training classes is known: it is of another network.
@@ -201,10 +192,9 @@ def read_mapping(
         must = f"{where}: test_class must be a class of the test"
         base.check_known(must, other, test, kind)
         if one in pairs:
-            raise ValueError(
-                f"{where}: a class of training must be mapped once, got {one!r} for"
-                f" {pairs[one]!r} and again for {other!r}; leave one line"
-            )
+            must = f"{where}: a class of training must be mapped once"
+            got = f"got {one!r} for {pairs[one]!r} and again for {other!r}"
+            raise ValueError(f"{must}, {got}; leave one line")
         pairs[one] = other
     if not pairs:
         must = "a mapping must have a line for some class"
@@ -222,10 +212,8 @@ def _mapping_lines(path: str) -> list[tuple[str, str, str]]:
         header, lines = set_options.csv_lines(os.path.expanduser(path))
     missing = [column for column in MAPPING_COLUMNS if header.count(column) != 1]
     if missing:
-        raise ValueError(
-            f"{path}: the header must have {' and '.join(MAPPING_COLUMNS)} once each,"
-            f" {missing[0]} does not, got {','.join(header)!r}; name the columns so,"
-            " with a comma between"
-        )
+        must = f"{path}: the header must have {' and '.join(MAPPING_COLUMNS)} once each"
+        got = f"{missing[0]} does not, got {','.join(header)!r}"
+        raise ValueError(f"{must}, {got}; name the columns so, with a comma between")
     cells = [[(row[one] or "").strip() for one in MAPPING_COLUMNS] for _, row in lines]
     return [(f"{path}:{n}", *pair) for (n, _), pair in zip(lines, cells, strict=True)]

@@ -64,11 +64,10 @@ def decode_all(
             pool.shutdown(wait=False, cancel_futures=True)  # Else it decodes them all.
             raise
     if damaged:
-        raise ValueError(
-            f"data.loader: every image must decode, {len(damaged)} of {n} of {source.name}"
-            f" do not, first {damaged[0]}; replace or remove them, or leave them out by"
-            " `prepare check --list=damaged.json` and then skip=damaged.json"
-        )
+        got = f"{len(damaged)} of {n} of {source.name} do not, first {damaged[0]}"
+        remedy = "replace or remove them, or leave them out by `prepare check --list="
+        remedy += "damaged.json` and then skip=damaged.json"
+        raise ValueError(f"data.loader: every image must decode, {got}; {remedy}")
     return images
 
 
@@ -248,6 +247,7 @@ class LazyImages:
         return next(batches([some], len(some), self.reading))
 
 
+Batch = UInt8[np.ndarray, "b h w c"]
 Images = UInt8[np.ndarray, "n h w c"] | EncodedImages  # In memory, or in their files.
 
 
@@ -259,7 +259,7 @@ def _piece(images: EncodedImages, number: int) -> Piece:
 
 def batches(
     several: Iterable[Images], batch: int, reading: ReaderOptions
-) -> Iterator[UInt8[np.ndarray, "b h w c"]]:
+) -> Iterator[Batch]:
     """Cuts sets, one after the other, into batches of one size; the last one is padded.
 
     A batch may hold the end of a set and the start of the next. Every process has all.
@@ -280,7 +280,7 @@ def batches(
 
 def local_batches(
     several: Sequence[Images], batch: int, reading: ReaderOptions
-) -> Iterator[UInt8[np.ndarray, "b h w c"]]:
+) -> Iterator[Batch]:
     """As `batches`, of each the rows that this process reads; the others' it never sees."""
     if reading.parts == 1:
         yield from batches(several, batch, reading)

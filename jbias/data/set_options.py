@@ -1,16 +1,16 @@
 """What every data set may be asked: the options `columns`, `keep`, `drop`, `portion`, `skip`.
 
-`columns` are attributes of images from CSV files. A CSV file has a line for each image of the whole split: its number `image`, from 0, and
-columns of names, such as the clusters that `python -m jbias.prepare clusters` finds. A file
-of the same name that ends in .json holds the split's fingerprint, because numbers of other
-images would mean nothing. The functions that read a CSV file and number its names also serve
-users' own sets (attributed.py) and `shift` (shifts.py).
+`columns` are attributes of images from CSV files. One has a line for each image of the whole
+split: its number `image`, from 0, and columns of names, such as the clusters that `python -m
+jbias.prepare clusters` finds. A file of the same name that ends in .json holds the split's
+fingerprint, because numbers of other images would mean nothing. The functions that read a CSV
+file and number its names also serve users' own sets (attributed.py) and `shift` (shifts.py).
 
-`keep`, `drop`, `portion` and `skip` say which images of a set are used. `skip` takes a list of damaged images, written by `prepare check`: a JSON file of splits, each
-with the fingerprint that it had and, by the key of its store, why an image does not decode.
-Names alone repeat in WebDataset's shards and in others, and numbers differ in a part of a
-set. The list is of use for exactly these files: a set that has changed has another
-fingerprint, and is refused.
+`keep`, `drop`, `portion` and `skip` say which images of a set are used. `skip` takes a list
+of damaged images, written by `prepare check`: a JSON file of splits, each with the fingerprint
+that it had and, by the key of its store, why an image does not decode. Names alone repeat in
+WebDataset's shards and in others, and numbers differ in a part of a set. The list is of use
+for exactly these files: a set that has changed has another fingerprint, and is refused.
 """
 
 import csv
@@ -19,13 +19,14 @@ import hashlib
 import io
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Int
+from jaxtyping import Bool
 
 from jbias.data import base, sources
+from jbias.data.base import Column, Names
 from jbias.data.forms import listing
 from jbias.runtime import files
 
@@ -34,7 +35,7 @@ READER_COLUMNS = ("class", "file")  # Columns for readers: the set has these its
 
 
 def write_columns(
-    path: str, whole: base.Source, columns: Mapping[str, Sequence[str]], **about: Any
+    path: str, whole: base.Source, columns: Mapping[str, Names], **about: Any
 ) -> None:
     """Writes such a file, of a whole split; "" is no name. `about` goes beside it.
 
@@ -70,23 +71,15 @@ def add_columns(
     found, values = {}, {}
     for name, column in table.items():
         if name in source.columns or name in source.arrays or is_reserved(name):
-            raise ValueError(
-                f"{where}: columns must bring names of their own, {path!r} has {name!r},"
-                " which the set has; rename it"
-            )
+            must = f"columns must bring names of their own, {path!r} has {name!r}"
+            raise ValueError(f"{where}: {must}, which the set has; rename it")
         known, numbers = number_values(column)
         found[name], values[name] = numbers[places], known
         if NO_VALUE in known and not (found[name] == len(known) - 1).any():
             values[name] = known[:-1]
     note = f"{'+'.join(found)} from {os.path.basename(path)}"
     note += f" (no attributes: {', '.join(out)})" if out else ""
-    return dataclasses.replace(
-        source,
-        columns={**source.columns, **found},
-        values={**source.values, **values},
-        fingerprint=listing.digest_columns(source.fingerprint, found, values),
-        note="; ".join(filter(None, (source.note, note))),
-    )
+    return sources.add(source, found, values, note)
 
 
 def _table(where, path, whole) -> tuple[dict[str, list[str]], list[str]]:
@@ -94,21 +87,17 @@ def _table(where, path, whole) -> tuple[dict[str, list[str]], list[str]]:
     header, lines = read_csv(path)
     fingerprint, n = str(_sidecar(where, path)["fingerprint"]), len(whole)
     if fingerprint != whole.fingerprint:
-        raise ValueError(
-            f"{where}: columns must be of these images, got {path!r} of a split with"
-            f" fingerprint {fingerprint[:12]} for {whole.fingerprint[:12]}; make it anew for"
-            " this set"
-        )
+        must = f"{where}: columns must be of these images, got {path!r} of a split with"
+        remedy = f"for {whole.fingerprint[:12]}; make it anew for this set"
+        raise ValueError(f"{must} fingerprint {fingerprint[:12]} {remedy}")
     if IMAGE_COLUMN not in header:
         raise ValueError(f"{path}: the header must have {IMAGE_COLUMN}, got {header}")
     rows = {}
     for line, row in lines:
         image = row[IMAGE_COLUMN]
         if not image.isdecimal() or int(image) >= n or int(image) in rows:
-            raise ValueError(
-                f"{path}:{line}: {IMAGE_COLUMN} must be each number from 0 to"
-                f" {n - 1:,} once, got {image!r}"
-            )
+            must = f"{IMAGE_COLUMN} must be each number from 0 to {n - 1:,} once"
+            raise ValueError(f"{path}:{line}: {must}, got {image!r}")
         rows[int(image)] = row
     lost = next((i for i in range(n) if i not in rows), None)
     if lost is not None:
@@ -181,15 +170,14 @@ def read_csv(path: str) -> tuple[tuple[str, ...], list[tuple[int, dict[str, str]
     for number, row in rows:
         more = row.pop("", ())  # A column without a name, such as pandas' index.
         if isinstance(more, list) and any(cell.strip() for cell in more):
-            raise ValueError(
-                f"{path}:{number}: a line must have as many cells as the header,"
-                f" {len(header)}, got {len(header) + len(more)}; quote commas"
-            )
+            must = f"a line must have as many cells as the header, {len(header)}"
+            got = f"got {len(header) + len(more)}; quote commas"
+            raise ValueError(f"{path}:{number}: {must}, {got}")
         found.append((number, {name: cell.strip() for name, cell in row.items()}))
     return tuple(filter(None, header)), found
 
 
-def number_values(names: Sequence[str]) -> tuple[tuple[str, ...], Int[np.ndarray, "n"]]:
+def number_values(names: Names) -> tuple[tuple[str, ...], Column]:
     """Different names, sorted, and the number of each cell's; empty ones are the last."""
     known = sorted(set(names) - {"", NO_VALUE})
     known += [NO_VALUE] if {"", NO_VALUE} & set(names) else []
@@ -202,7 +190,7 @@ def is_reserved(name: str) -> bool:
     return name in _RESERVED or name.startswith("accepted_")
 
 
-def why_unfit(names: Sequence[str]) -> str:
+def why_unfit(names: Names) -> str:
     """Why a column is no attribute by itself, or "": empty, measured, too many values."""
     count = len({*names} - {""})
     if not count:
@@ -212,7 +200,7 @@ def why_unfit(names: Sequence[str]) -> str:
     return f"{count:,} values" if count > MAX_VALUES else ""
 
 
-def _is_measured(names: Sequence[str]) -> bool:
+def _is_measured(names: Names) -> bool:
     try:
         numbers = [float(name) for name in names if name]
     except ValueError:
@@ -220,18 +208,16 @@ def _is_measured(names: Sequence[str]) -> bool:
     return not all(number.is_integer() for number in numbers)
 
 
-def combine(
-    where: str, table: Mapping[str, Sequence[str]], asked: Sequence[str]
-) -> list[str]:
+def combine(where: str, table: Mapping[str, Names], asked: Names) -> list[str]:
     """Cells of several columns as one name each, "black smile"; empty where one is."""
     rows = list(zip(*(table[name] for name in asked), strict=True))
     names = {row: " ".join(row) if all(row) else "" for row in rows}
     whole = [name for name in names.values() if name]
     if len(whole) > len({*whole}):
-        raise ValueError(
-            f"{where}: values of {'+'.join(asked)} must differ when written one after the"
-            " other; rename some"
+        must = (
+            f"{where}: values of {'+'.join(asked)} must differ when written one after"
         )
+        raise ValueError(f"{must} the other; rename some")
     return [names[row] for row in rows]
 
 
@@ -251,16 +237,14 @@ def keep(source: base.Source, split: str, path: str, whole: base.Source) -> base
     chosen = _mask(where, path, len(whole))
     kept = np.flatnonzero(chosen[positions_in(source, split, whole, "keep")])
     if not len(kept):
-        raise ValueError(
-            f"{where}: keep must leave an image, {path!r} names none of the"
-            f" {len(source):,} of {split!r}"
-        )
+        none = f"{path!r} names none of the {len(source):,} of {split!r}"
+        raise ValueError(f"{where}: keep must leave an image, {none}")
     digest = hashlib.sha256(np.packbits(chosen)).hexdigest()
     note = f"{len(kept):,} of {len(source):,} images, by {os.path.basename(path)}"
     return sources.take(source, kept, digest=f"keeps {digest}", note=note)
 
 
-def drop(source: base.Source, names: Sequence[str]) -> base.Source:
+def drop(source: base.Source, names: Names) -> base.Source:
     """Leaves classes out; the others are numbered anew from 0, in their order.
 
     Gone are all images of these classes, by "label" and by "texture"; among several
@@ -272,10 +256,8 @@ def drop(source: base.Source, names: Sequence[str]) -> base.Source:
     stays = ~np.isin(source.classes, names)
     classes = tuple(np.compress(stays, source.classes).tolist())
     if len(classes) < 2:
-        must = (
-            f"drop must leave two classes or more, got {len(names)} of {k} to leave out"
-        )
-        raise ValueError(f"{where}: {must}")
+        must = f"{where}: drop must leave two classes or more"
+        raise ValueError(f"{must}, got {len(names)} of {k} to leave out")
     anew = np.append(np.where(stays, np.cumsum(stays) - 1, -1), -1).astype(np.int32)
     shown = [source.columns[c] for c in ("label", "texture") if c in source.columns]
     kept = np.flatnonzero((anew[np.stack(shown)] >= 0).all(0))
@@ -331,20 +313,19 @@ def _mask(where: str, path: str, n: int) -> Bool[np.ndarray, "n"]:
         return told.astype(bool)
     numbers = flat and told.dtype != bool and len(told)
     if not numbers or not 0 <= told.min() <= told.max() < n:
-        raise ValueError(
-            f"{where}: keep must be a mask of the {n:,} images or numbers from 0 to"
-            f" {n - 1:,}, got {told.dtype} {told.shape} in {path!r}"
-        )
+        must = f"keep must be a mask of the {n:,} images or numbers from 0 to {n - 1:,}"
+        raise ValueError(f"{where}: {must}, got {told.dtype} {told.shape} in {path!r}")
     times = np.bincount(told.astype(np.int64), minlength=n)
     if times.max() > 1:
-        what = f"keep must name an image once, {path!r} repeats some"
-        raise ValueError(f"{where}: {what}")
+        raise ValueError(
+            f"{where}: keep must name an image once, {path!r} repeats some"
+        )
     return times > 0
 
 
 def positions_in(
     source: base.Source, split: str, whole: base.Source, option: str
-) -> Int[np.ndarray, "n"]:
+) -> Column:
     """Where the images of a part are in the whole; `option` needs to know."""
     if source is whole:
         return np.arange(len(whole))
@@ -355,10 +336,8 @@ def positions_in(
     part, labels = listing.parse_split(where, split), whole.columns["label"]
     index = listing.split_indices(where, names, labels, whole.classes, part)
     if not np.array_equal(whole.images[index], source.images):
-        raise ValueError(
-            f"{where}: {option} must come with a whole split here, got {split!r}; name"
-            f" the images of {part.base!r} in two files"
-        )
+        must = f"{where}: {option} must come with a whole split here, got {split!r}"
+        raise ValueError(f"{must}; name the images of {part.base!r} in two files")
     return index
 
 
@@ -391,10 +370,8 @@ def skip(source: base.Source, split: str, path: str, whole: base.Source) -> base
     if len(kept) == len(keys):
         return source
     digest = hashlib.sha256("\n".join(sorted(listed)).encode()).hexdigest()
-    note = (
-        f"{len(keys) - len(kept):,} damaged images of {len(keys):,} left out, by the"
-        f" list {os.path.basename(path)} ({digest[:12]})"
-    )
+    note = f"{len(keys) - len(kept):,} damaged images of {len(keys):,} left out, by the"
+    note += f" list {os.path.basename(path)} ({digest[:12]})"
     return sources.take(source, kept, digest=f"without {digest}", note=note)
 
 
@@ -421,20 +398,16 @@ def _damaged_keys(where, split, path, whole) -> set[str]:
         }
     must, remedy = f"{where}: skip must be a list", "python -m jbias.prepare check"
     if split not in splits:
-        raise ValueError(
-            f"{must} that has split {split!r}, got {path!r} with"
-            f" {', '.join(splits) or 'none'}; check it: {remedy}"
-        )
+        must = f"{must} that has split {split!r}"
+        got = f"got {path!r} with {', '.join(splits) or 'none'}"
+        raise ValueError(f"{must}, {got}; check it: {remedy}")
     fingerprint, damaged = splits[split]
     strange = sorted(damaged - {*_keys(whole)})
-    if strange:
-        raise ValueError(
-            f"{must} of this set's images, {len(strange):,} of {len(damaged):,} in {path!r}"
-            f" do not exist, first {strange[0]!r}; check them again: {remedy}"
-        )
+    which = f"of {len(damaged):,} in {path!r} do not exist"
+    again = f"check them again: {remedy}"
+    base.refuse_some(strange, f"{must} of this set's images", which, again)
     if fingerprint != whole.fingerprint:
-        raise ValueError(
-            f"{must} of the files as they are, got {path!r} with fingerprint"
-            f" {fingerprint[:12]} for {whole.fingerprint[:12]}; check them again: {remedy}"
-        )
+        marks = f"fingerprint {fingerprint[:12]} for {whole.fingerprint[:12]}"
+        got = f"got {path!r} with {marks}"
+        raise ValueError(f"{must} of the files as they are, {got}; {again}")
     return damaged

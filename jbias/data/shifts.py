@@ -10,8 +10,7 @@ Networks on Out-of-Distribution Data, 2021, https://arxiv.org/abs/2111.09190, wh
 the kinds, the colours of one marginal setting, and no shares in numbers: levels, and how
 the kinds look with any number of values and classes, are ours.
 
-
-The option `shift` of every data set: a part of it with a chosen table of an attribute.
+The option `shift` of every data set takes a part of it with a chosen table of an attribute:
 
     shift = dict(level="C6", part="train", attribute="attribute", images=0, held=0.1,
                  seed=0, groups="", order="")
@@ -33,13 +32,17 @@ order       the attribute's values, "red+yellow+green+blue"; as the set numbers 
 import dataclasses
 import functools
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
 
 from jbias.data import base, set_options, sources
+from jbias.data.base import Column, Names
+
+Table = Float[np.ndarray, "k m"]  # A row a class, a column a value.
+Counts = Int[np.ndarray, "k m"]
 
 KINDS = ("marginal", "conditional", "joint")
 # Of m, by how much group 1's window is.
@@ -77,11 +80,11 @@ class Shift:
     realised: part -> counts, a row a class and a column a value.
     """
 
-    train: Int[np.ndarray, "n"]
+    train: Column
     valid: Int[np.ndarray, "v"]
     id_test: Int[np.ndarray, "i"]
     ood_test: Int[np.ndarray, "o"]
-    realised: Mapping[str, Int[np.ndarray, "k m"]]
+    realised: Mapping[str, Counts]
 
 
 def half_groups(classes: int) -> Int[np.ndarray, "k"]:
@@ -94,7 +97,7 @@ def half_groups(classes: int) -> Int[np.ndarray, "k"]:
 
 def tables(
     kind: str, share: float, groups: Int[np.ndarray, "k"], values: int
-) -> tuple[Float[np.ndarray, "k m"], Float[np.ndarray, "k m"]]:
+) -> tuple[Table, Table]:
     """Gives P(value | class) to train on and to test on; rows sum to 1.
 
     Of the values in a circle, group 0 has the first half with probability `share` in
@@ -108,18 +111,19 @@ def tables(
     groups = np.asarray(groups)
     sizes = [int((groups == group).sum()) for group in (0, 1)]
     if kind not in KINDS:
-        known = ", ".join(KINDS)
-        raise ValueError(f"shifts: kind must be one of {known}, got {kind!r}")
+        raise ValueError(
+            f"shifts: kind must be one of {', '.join(KINDS)}, got {kind!r}"
+        )
     if not 0 <= share <= 1:
         raise ValueError(f"shifts: share must be in [0, 1], got {share}")
     if values < 2:
-        what = f"an attribute must have 2 values or more, got {values}"
-        raise ValueError(f"shifts: {what}")
-    if not set(groups.tolist()) <= {-1, 0, 1} or sizes[0] != sizes[1] or not sizes[0]:
         raise ValueError(
-            "shifts: groups must be two of equally many classes, so that all values keep"
-            f" their share in a conditional shift, got {sizes[0]} and {sizes[1]}"
+            f"shifts: an attribute must have 2 values or more, got {values}"
         )
+    if not set(groups.tolist()) <= {-1, 0, 1} or sizes[0] != sizes[1] or not sizes[0]:
+        must = "shifts: groups must be two of equally many classes, so that all values"
+        got = f"got {sizes[0]} and {sizes[1]}"
+        raise ValueError(f"{must} keep their share in a conditional shift, {got}")
     first, even = _window(0.0, values), np.full(values, 1 / values)
     second = _window(_MOVED[kind] * values, values)
     inside = np.stack([first, second, even])[groups]  # -1 is the last.
@@ -152,15 +156,15 @@ def round_to_total(shares: Float[np.ndarray, "*k m"], size) -> Int[np.ndarray, "
     return counts + (place < left[..., None])
 
 
-def cell_counts(table: Float[np.ndarray, "k m"], size: int) -> Int[np.ndarray, "k m"]:
+def cell_counts(table: Table, size: int) -> Counts:
     """How many of `size` images each class and value has; classes differ by 1 at most."""
     classes = len(table)
     return round_to_total(table, round_to_total(np.full(classes, 1 / classes), size))
 
 
 def contingency_table(
-    y: Int[np.ndarray, "n"], attribute: Int[np.ndarray, "n"], classes: int, values: int
-) -> Int[np.ndarray, "k m"]:
+    y: Column, attribute: Column, classes: int, values: int
+) -> Counts:
     """How many images there are of each class and value."""
     found = np.zeros((classes, values), int)
     np.add.at(found, (np.asarray(y), np.asarray(attribute)), 1)
@@ -168,8 +172,8 @@ def contingency_table(
 
 
 def largest_feasible_size(
-    there: Int[np.ndarray, "k m"],
-    pairs: Iterable[tuple[Float[np.ndarray, "k m"], Float[np.ndarray, "k m"]]],
+    there: Counts,
+    pairs: Iterable[tuple[Table, Table]],
     sizes: Callable[[int], Mapping[str, int]],
 ) -> int:
     """The most images for which every pair of tables can be had; 0 if none.
@@ -191,17 +195,17 @@ def largest_feasible_size(
     return max(more, default=low)
 
 
-def _wanted(train, test, sizes) -> Int[np.ndarray, "k m"]:
+def _wanted(train, test, sizes) -> Counts:
     """How many images of each class and value all parts take together."""
     by = {"train": train, "test": test}
     return sum(cell_counts(by[PARTS[part]], size) for part, size in sizes.items())
 
 
 def make_shift(
-    y: Int[np.ndarray, "n"],
-    attribute: Int[np.ndarray, "n"],
-    train: Float[np.ndarray, "k m"],
-    test: Float[np.ndarray, "k m"],
+    y: Column,
+    attribute: Column,
+    train: Table,
+    test: Table,
     sizes: Mapping[str, int],
     seed: int,
 ) -> Shift:
@@ -219,9 +223,7 @@ def make_shift(
         raise ValueError(f"make_shift: {problem}")
     there = contingency_table(y, attribute, *train.shape)
     by = {"train": train, "test": test}
-    asked = {
-        part: cell_counts(by[of], sizes.get(part, 0)) for part, of in PARTS.items()
-    }
+    asked = {p: cell_counts(by[of], sizes.get(p, 0)) for p, of in PARTS.items()}
     wanted = sum(asked.values())
     if (wanted > there).any():
         raise Infeasible(_missing(there, wanted, train, test, sizes))
@@ -233,18 +235,17 @@ def make_shift(
         for part, some in zip(PARTS, np.split(members, ends)):
             chosen[part].append(some)
     parts = {part: np.sort(np.concatenate(some)) for part, some in chosen.items()}
-    realised = {
-        part: contingency_table(y[index], attribute[index], *train.shape)
-        for part, index in parts.items()
-    }
+    count = functools.partial(
+        contingency_table, classes=len(train), values=train.shape[1]
+    )
+    realised = {part: count(y[i], attribute[i]) for part, i in parts.items()}
     return Shift(**parts, realised=realised)
 
 
 def _problems(y, attribute, train, test, sizes, seed) -> Iterator[str]:
     """What does not fit of the arguments of `make_shift`."""
     if train.shape != test.shape or train.ndim != 2:
-        shapes = f"{train.shape} and {test.shape}"
-        yield f"both tables must be (classes, values), got {shapes}"
+        yield f"both tables must be (classes, values), got {train.shape} and {test.shape}"
     for name, table in (("train", train), ("test", test)):
         if (table < -1e-9).any() or not np.allclose(table.sum(1), 1):
             sums = np.round(table.sum(1), 4).tolist()
@@ -256,8 +257,8 @@ def _problems(y, attribute, train, test, sizes, seed) -> Iterator[str]:
             got = f"{column.dtype} {column.shape}"
             yield f"{name} must be whole numbers, one an image, got {got}"
         if len(column) and not 0 <= column.min() <= column.max() < most:
-            got = f"{column.min()} to {column.max()}"
-            yield f"{name} must be from 0 to {most - 1}, as the tables have it, got {got}"
+            must = f"{name} must be from 0 to {most - 1}, as the tables have it"
+            yield f"{must}, got {column.min()} to {column.max()}"
     for part, size in sizes.items():
         whole = isinstance(size, int | np.integer) and size >= 0
         if part not in PARTS or not whole:
@@ -278,11 +279,10 @@ def _missing(there, wanted, train, test, sizes) -> str:
     lacking = np.argwhere(wanted > there).tolist()
     few = [f"{(wanted - there)[k, a]} of class {k} with value {a}" for k, a in lacking]
     more = f" and {len(few) - 6} more" if len(few) > 6 else ""
-    return (
-        f"make_shift: {total} images must be there in these shares, missing are"
-        f" {', '.join(few[:6])}{more}; the largest feasible size is {sum(most.values())},"
-        f" as {', '.join(f'{part} {n}' for part, n in most.items())}"
-    )
+    must = f"make_shift: {total} images must be there in these shares, missing are"
+    largest = ", ".join(f"{part} {n}" for part, n in most.items())
+    largest = f"the largest feasible size is {sum(most.values())}, as {largest}"
+    return f"{must} {', '.join(few[:6])}{more}; {largest}"
 
 
 OPTIONS: Mapping[str, Any] = dict(
@@ -314,10 +314,9 @@ def apply(source: base.Source, options: Mapping[str, Any]) -> base.Source:
     keys = "level", "part", "attribute", "seed"
     settings = ", ".join(f"{key} {o[key]}" for key in keys)
     digest = hashlib.sha256(index.tobytes()).hexdigest()
-    classes, shown = source.classes, column[index].astype(np.int32)
-    table = contingency_table(
-        source.columns["label"][index], shown, len(classes), len(names)
-    )
+    classes, label = source.classes, source.columns["label"][index]
+    shown = column[index].astype(np.int32)
+    table = contingency_table(label, shown, len(classes), len(names))
     counts = describe_counts(table, classes, names)
     note = f"shift {o['level']}, {o['part']}: {counts}"
     part = sources.take(source, index, digest=f"shift {settings} {digest}", note=note)
@@ -326,26 +325,20 @@ def apply(source: base.Source, options: Mapping[str, Any]) -> base.Source:
     return dataclasses.replace(part, columns=columns, values=values)
 
 
-def describe_counts(
-    counted: Int[np.ndarray, "k m"], classes: Sequence[str], values: Sequence[str]
-) -> str:
+def describe_counts(counted: Counts, classes: Names, values: Names) -> str:
     """Says how many images there are of each value, class by class, or of like classes."""
     rows: dict[str, list[str]] = {}
     for name, row in zip(classes, counted.tolist(), strict=True):
         rows.setdefault(" ".join(map(str, row)), []).append(name)
-    alike = [
-        f"{row} of {'each of ' * (len(some) > 1)}{'+'.join(some)}"
-        for row, some in rows.items()
-    ]
+    each = {row: "each of " * (len(some) > 1) for row, some in rows.items()}
+    alike = [f"{row} of {each[row]}{'+'.join(some)}" for row, some in rows.items()]
     return f"{'/'.join(values)} {', '.join(alike)}"
 
 
 def _checked(where: str, options: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(options, Mapping):
-        raise ValueError(  # noqa: TRY004
-            f'{where} must be a dict such as dict(level="C5", part="train"), got'
-            f" {options!r}"
-        )
+        must = f'{where} must be a dict such as dict(level="C5", part="train")'
+        raise ValueError(f"{must}, got {options!r}")  # noqa: TRY004
     for key in options:
         base.check_known(f"{where} must have known options", key, OPTIONS)
     o = {**OPTIONS, **options}
@@ -375,7 +368,7 @@ def _known(source, column, attribute) -> tuple[base.Source, Int[np.ndarray, "m"]
     return sources.take(source, kept, digest=note, note=note), column[kept]
 
 
-def _column(where, source, name, order) -> tuple[Int[np.ndarray, "n"], tuple[str, ...]]:
+def _column(where, source, name, order) -> tuple[Column, tuple[str, ...]]:
     """The attribute of each image and the names of its values, in the order asked for.
 
     Images without a value have -1. "a+b" is both columns together, "dark small".
@@ -387,16 +380,14 @@ def _column(where, source, name, order) -> tuple[Int[np.ndarray, "n"], tuple[str
     names = tuple(values[value] for value in present)  # Others are of other splits.
     asked = tuple(order.split("+")) if order else names
     if sorted(asked) != sorted(names):
-        known = "+".join(names)
-        raise ValueError(
-            f"{where}.order must name each value once, {known}, got {order!r}"
-        )
+        must = f"{where}.order must name each value once, {'+'.join(names)}"
+        raise ValueError(f"{must}, got {order!r}")
     number = np.full(len(values) + 1, -1, column.dtype)  # -1 is the last.
     number[present] = [asked.index(one) for one in names]
     return number[column], asked
 
 
-def _values(where, source, name) -> tuple[Int[np.ndarray, "n"], tuple[str, ...]]:
+def _values(where, source, name) -> tuple[Column, tuple[str, ...]]:
     """A column, or several together, and the names of all its values."""
     known = [key for key in source.columns if key != "label"]
     parts = name.split("+")
@@ -408,30 +399,31 @@ def _values(where, source, name) -> tuple[Int[np.ndarray, "n"], tuple[str, ...]]
         both = set_options.combine(where, table, parts)
         return set_options.number_values(both)[::-1]
     if name not in known:
-        raise ValueError(
-            f"{where}.attribute must be a column of the set, got {name!r};"
-            f" {base.did_you_mean(name, known) if known else 'it has none'}"
-        )
+        hint = base.did_you_mean(name, known) if known else "it has none"
+        must = f"{where}.attribute must be a column of the set"
+        raise ValueError(f"{must}, got {name!r}; {hint}")
     column = np.asarray(source.columns[name])
     return column, source.values.get(name) or tuple(map(str, range(column.max() + 1)))
 
 
-def _groups(where: str, classes: Sequence[str], text: str) -> Int[np.ndarray, "k"]:
+def _groups(where: str, classes: Names, text: str) -> Int[np.ndarray, "k"]:
     if not text:
         return half_groups(len(classes))
     groups, sides = np.full(len(classes), -1, np.int32), text.split("/")
     for number, side in enumerate(sides):
         for name in side.split("+"):
             if name not in classes or len(sides) != 2:
-                raise ValueError(
-                    f"{where}.groups must be classes of two groups, such as a+b/c+d, got"
-                    f" {name!r} in {text!r}; {base.did_you_mean(name, classes)}"
-                )
+                must = f"{where}.groups must be classes of two groups, such as a+b/c+d"
+                got = f"got {name!r} in {text!r}"
+                raise ValueError(f"{must}, {got}; {base.did_you_mean(name, classes)}")
+            if groups[classes.index(name)] >= 0:
+                must = f"{where}.groups must name a class once"
+                raise ValueError(f"{must}, got {name!r} again in {text!r}; remove one")
             groups[classes.index(name)] = number
     return groups
 
 
-def _levelled(where, source, column, names, groups, o) -> Int[np.ndarray, "n"]:
+def _levelled(where, source, column, names, groups, o) -> Column:
     train, test = tables(*LEVELS[o["level"]], groups, len(names))
     label, k = source.columns["label"], len(source.classes)
     there = contingency_table(label, column, k, len(names))
@@ -439,23 +431,20 @@ def _levelled(where, source, column, names, groups, o) -> Int[np.ndarray, "n"]:
     sizes = _sizes(size, o["held"])
     some = _fewest(there, source.classes, names)
     if not min(sizes.values()):
-        raise Infeasible(
-            "images must be there of every class and value, so that no part is empty; "
-            f"{size} are too few, fewest are {some}"
-        )
+        must = "images must be there of every class and value, so that no part is empty"
+        raise Infeasible(f"{must}; {size} are too few, fewest are {some}")
     try:
         made = make_shift(label, column, train, test, sizes, o["seed"])
     except Infeasible as error:
         parts = functools.partial(_sizes, held=o["held"])
         most = largest_feasible_size(there, [(train, test)], parts)
-        raise Infeasible(
-            f"images must be at most {most} at {o['level']}, the largest feasible size, got"
-            f" {size}; fewest are {some}"
-        ) from error
+        must = f"images must be at most {most} at {o['level']}"
+        got = f"the largest feasible size, got {size}; fewest are {some}"
+        raise Infeasible(f"{must}, {got}") from error
     return getattr(made, _PARTS[o["part"]])
 
 
-def _fewest(there, classes: Sequence[str], values: Sequence[str]) -> str:
+def _fewest(there, classes: Names, values: Names) -> str:
     """Names the classes and values with the fewest images."""
     few = zip(*np.unravel_index(np.argsort(there, axis=None)[:4], there.shape))
     cells = [f"{there[k, a]} of {classes[k]} with {values[a]}" for k, a in few]
@@ -477,16 +466,15 @@ def _sizes(size: int, held: float) -> dict[str, int]:
     return {"train": size - 2 * own, "valid": own, "id_test": own, "ood_test": own}
 
 
-def _single(where, source, column, names, o) -> Int[np.ndarray, "n"]:
+def _single(where, source, column, names, o) -> Column:
     """Images of one value to train on, and of the others to test on."""
     part, dash, other = o["part"].partition("-")  # Of "ood-green" the value.
     values = [o["level"].removeprefix(_ONLY)] + [other] * bool(dash)
     for value in values:
         if value not in names or values.count(value) > 1:
-            raise ValueError(
-                f"{where}: the values must be different ones of the attribute, got"
-                f" {'/'.join(values)}; {base.did_you_mean(value, names)}"
-            )
+            must = f"{where}: the values must be different ones of the attribute"
+            hint = base.did_you_mean(value, names)
+            raise ValueError(f"{must}, got {'/'.join(values)}; {hint}")
     one = np.eye(len(names))
     own = one[names.index(values[0])]
     others = one[names.index(other)] if other else (1 - own) / (len(names) - 1)
@@ -494,11 +482,16 @@ def _single(where, source, column, names, o) -> Int[np.ndarray, "n"]:
         return _all_of(source, column, own, others, o)
     train, test = (np.tile(row, (len(source.classes), 1)) for row in (own, others))
     sizes = _sizes(o["images"], o["held"])
+    if not min(sizes.values()):
+        must = "images must be so many that no part is empty"
+        raise Infeasible(
+            f"{must}, {o['images']} are too few; ask for more, or for all, 0"
+        )
     made = make_shift(source.columns["label"], column, train, test, sizes, o["seed"])
     return getattr(made, _PARTS[part])
 
 
-def _all_of(source, column, own, others, o) -> Int[np.ndarray, "n"]:
+def _all_of(source, column, own, others, o) -> Column:
     """All images of the values, however many a class has; each class dealt alike."""
     if o["part"].startswith("ood"):
         return np.flatnonzero(others[column] > 0)
@@ -507,10 +500,9 @@ def _all_of(source, column, own, others, o) -> Int[np.ndarray, "n"]:
         members = np.flatnonzero((y == k) & (own[column] > 0))
         if round(o["held"] * len(members)) == 0:
             value = o["level"].removeprefix(_ONLY)
-            raise Infeasible(
-                f"there must be images of every class to train and to test on, {name} has"
-                f" {len(members)} with {value}; leave the class out (drop={name})"
-            )
+            must = "there must be images of every class to train and to test on"
+            got = f"{name} has {len(members)} with {value}"
+            raise Infeasible(f"{must}, {got}; leave the class out (drop={name})")
         members = np.random.default_rng([o["seed"], k]).permutation(members)
         count = round(o["held"] * len(members))
         cut = {"id": slice(0, count), "valid": slice(count, 2 * count)}

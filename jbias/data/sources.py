@@ -3,14 +3,15 @@
 import dataclasses
 import functools
 import hashlib
-from collections.abc import Callable
+from collections.abc import Mapping
 from typing import cast
 
 import numpy as np
 from jaxtyping import Int, UInt8
 
 from jbias.data import base, decoding
-from jbias.data.forms import stores
+from jbias.data.base import Columns, Names
+from jbias.data.forms import listing, stores
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -22,10 +23,8 @@ class ArraySource(base.Source):
     def __post_init__(self):
         shape = self.images.shape
         if self.images.dtype != np.uint8 or len(shape) != 4 or shape[3] != 3:
-            raise ValueError(
-                f"{self.name}: images must be uint8 (n, h, w, 3), got"
-                f" {self.images.dtype} {shape}"
-            )
+            must = f"{self.name}: images must be uint8 (n, h, w, 3)"
+            raise ValueError(f"{must}, got {self.images.dtype} {shape}")
         super().__post_init__()
 
     @property
@@ -69,15 +68,11 @@ class EncodedSource(base.Source):
         """Decodes one image, by the source's own preprocessing or another."""
         return decoding.decode(*self._file(index), transform or self.transform)
 
-    def cropped(
-        self, index: int, size: int, draw: Callable[[int, int], decoding.Window]
-    ) -> UInt8[np.ndarray, "size size 3"]:
+    def cropped(self, index: int, size: int, draw: decoding.Draw) -> decoding.Square:
         """Decodes a window of one original image; see decoding.cropped."""
         return decoding.cropped(*self._file(index), size, draw)
 
-    def canvas(
-        self, index: int, size: int
-    ) -> tuple[UInt8[np.ndarray, "size size 3"], float]:
+    def canvas(self, index: int, size: int) -> tuple[decoding.Square, float]:
         """Squeezes one whole original image; see decoding.canvas."""
         return decoding.canvas(*self._file(index), size)
 
@@ -109,6 +104,19 @@ def take(
         note="; ".join(filter(None, (source.note, note))),
         fingerprint=total.hexdigest(),
         **held,
+    )
+
+
+def add(
+    source: base.Source, columns: Columns, values: Mapping[str, Names], note: str = ""
+) -> base.Source:
+    """Adds columns, the names of their values and a note; the fingerprint follows."""
+    return dataclasses.replace(
+        source,
+        columns={**source.columns, **columns},
+        values={**source.values, **values},
+        fingerprint=listing.digest_columns(source.fingerprint, columns, values),
+        note="; ".join(filter(None, (source.note, note))),
     )
 
 

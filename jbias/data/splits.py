@@ -6,11 +6,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from etils import epath
-from jaxtyping import Float, Int, UInt8
+from jaxtyping import Float, UInt8
 
 from jbias import config as jc
 from jbias import data
 from jbias.data import base, labels, loader, shifts
+from jbias.data.base import Columns
 
 # Of config.train, and some of its `other`, beside the data set's own options.
 _TRAINING = (
@@ -26,7 +27,7 @@ class TestSet(NamedTuple):
 
     name: str
     images: loader.Images
-    columns: Mapping[str, Int[np.ndarray, "n"]]
+    columns: Columns
     matrix: Float[np.ndarray, "k d"] | None
     aggregate: str
     measures: tuple[str, ...]
@@ -58,10 +59,8 @@ def open_source(where: str, options: Mapping[str, Any], size: int) -> base.Sourc
     jc.check_type(where, options, dict)
     options = dict(options)
     if type(options.get("crop")) is str:
-        raise ValueError(
-            f"{where}.crop: must be True or False, got {options['crop']!r}, which only "
-            "config.train and its `other` may have"
-        )
+        must = f"{where}.crop: must be True or False, got {options['crop']!r}"
+        raise ValueError(f"{must}, which only config.train and its `other` may have")
     for key in ("data", "split"):
         if key not in options:
             raise ValueError(f"{where}: {key!r} is missing")
@@ -101,11 +100,8 @@ def train_set(
 
 def _source_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """The options of a training set without those that say how it is fed."""
-    return {
-        key: value
-        for key, value in options.items()
-        if key not in _TRAINING and not (key == "crop" and isinstance(value, str))
-    }
+    fed = (*_TRAINING, *["crop"] * (type(options.get("crop")) is str))
+    return {key: value for key, value in options.items() if key not in fed}
 
 
 def open_test_source(
@@ -162,10 +158,7 @@ def test_set(
     that the network has no answer for are left out, or kept with the label -1 where the
     set is to be `whole`, and told about. Those without a class are always left out.
     """
-    columns = dict(test.columns)
-    for key in filter(base.holds_classes, test.columns):
-        column = test.columns[key]
-        columns[key] = np.where(column < 0, -1, classes.relabel[column])
+    columns = {**test.columns, **_classes_as(classes, test.columns)}
     known = columns["label"] >= 0
     kept = test.columns["label"] >= 0 if whole else known
     if not known.all():
@@ -173,13 +166,12 @@ def test_set(
         some = ", ".join(test.classes[i] for i in absent[:16])
         more = f" and {len(absent) - 16} more" if len(absent) > 16 else ""
         how = "images shown and never right" if whole else "images left out"
-        say(
-            f"{name}: {(~known).sum()} of {len(known)} {how}, the training "
-            f"set has none of {some}{more}"
-        )
+        which = f"{name}: {(~known).sum()} of {len(known)} {how}"
+        say(f"{which}, the training set has none of {some}{more}")
     if not known.any():
-        what = "no class in common with the training set"
-        raise ValueError(f"config.tests.{name}: {what}")
+        raise ValueError(
+            f"config.tests.{name}: no class in common with the training set"
+        )
     columns = {key: column[kept] for key, column in columns.items()}
     if images is None:
         images = loader.EncodedImages(test, np.flatnonzero(kept))
@@ -192,10 +184,15 @@ def test_set(
 def join_columns(sources: Sequence[base.Source]) -> dict[str, np.ndarray]:
     """What all of the sources know of their images, one source after the other.
 
-    With several, "domain" says which of them an image is from.
+    With several, "domain" says which of them an image is from. Values of a column are
+    numbered alike, by their names; a column whose values have names in some of the
+    sources only is left out.
     """
-    known = [{**one.columns, **one.arrays} for one in sources]
-    known = [rows | _relabelled(sources[0], one) for rows, one in zip(known, sources)]
+    known = [
+        {**one.columns, **one.arrays, **_relabelled(sources[0], one)} for one in sources
+    ]
+    for name in {name for one in sources for name in one.values}:
+        _number_alike(name, sources, known)
     shared = [name for name in known[0] if all(name in rows for rows in known)]
     joined = {name: np.concatenate([rows[name] for rows in known]) for name in shared}
     if len(sources) > 1:
@@ -204,15 +201,31 @@ def join_columns(sources: Sequence[base.Source]) -> dict[str, np.ndarray]:
     return joined
 
 
+def _number_alike(name: str, sources: Sequence[base.Source], known: list[dict]) -> None:
+    """Numbers the values of a column by the names that all of the sources have."""
+    if not all(name in one.values and name in one.columns for one in sources):
+        for rows in known:
+            rows.pop(name, None)
+        return
+    every = [*dict.fromkeys(value for one in sources for value in one.values[name])]
+    for one, rows in zip(sources, known):
+        place = [every.index(value) for value in one.values[name]]
+        rows[name] = np.array(place, np.int32)[one.columns[name]]
+
+
 def _relabelled(first: base.Source, more: base.Source) -> dict[str, np.ndarray]:
-    """Labels in the classes of the first source, whatever the order of names."""
+    """Columns of classes in those of the first source, whatever the order of names."""
     if more.space != first.space:
-        raise ValueError(
-            f"{more.name} must name its classes as {first.name}, by {first.space!r}, "
-            f"got {more.space!r}"
-        )
+        must = f"{more.name} must name its classes as {first.name}, by {first.space!r}"
+        raise ValueError(f"{must}, got {more.space!r}")
     classes = labels.match(first.classes, first.space, more.classes, more.space)
-    return {"label": classes.relabel[more.columns["label"]]}
+    return _classes_as(classes, more.columns)
+
+
+def _classes_as(classes: labels.ClassMap, columns: Columns) -> dict[str, np.ndarray]:
+    """The columns that hold classes, mapped; where an image has none it is -1."""
+    held = {k: v for k, v in columns.items() if base.holds_classes(k)}
+    return {k: np.where(v < 0, -1, classes.relabel[v]) for k, v in held.items()}
 
 
 def contingency_tables(source: base.Source) -> dict[str, list[list[int]]]:
@@ -227,16 +240,8 @@ def contingency_tables(source: base.Source) -> dict[str, list[list[int]]]:
 
 def describe(source: base.Source) -> dict[str, Any]:
     """What provenance says of a set."""
-    return {
-        "name": source.name,
-        "n": len(source),
-        "classes": len(source.classes),
-        "names": list(source.classes),
-        "space": source.space,
-        "note": source.note,
-        "values": {name: [*names] for name, names in source.values.items()},
-        "tables": contingency_tables(source),
-        "preprocessing": source.preprocessing,
-        "fingerprint": source.fingerprint,
-        "cite": source.cite,
-    }
+    values = {name: [*names] for name, names in source.values.items()}
+    fields = "name", "space", "note", "preprocessing", "fingerprint", "cite"
+    said = {field: getattr(source, field) for field in fields}
+    counts = dict(n=len(source), classes=len(source.classes), names=[*source.classes])
+    return said | counts | dict(values=values, tables=contingency_tables(source))

@@ -78,10 +78,9 @@ def check_size(net: Net, size: int, sizes: Mapping[str, int], enlarge: int) -> N
     """Refuses images of a size that the network does not give back."""
     multiple = net.unit * net.scale(sizes)
     if enlarge < 1 or size * enlarge % multiple:
-        raise ValueError(
-            f"prepare: --size times --enlarge must be a multiple of {multiple} for"
-            f" {net.published.name}, got {size} times {enlarge}"
-        )
+        must = f"prepare: --size times --enlarge must be a multiple of {multiple}"
+        got = f"for {net.published.name}, got {size} times {enlarge}"
+        raise ValueError(f"{must} {got}")
 
 
 def _resized(image: Float[Array, "b h w 3"], size: int) -> Array:
@@ -100,13 +99,12 @@ def _edsr(weights, image, keys, *, damaged, true_swaps=False, true_skips=False):
     if not damaged:
         return edsr.apply(weights, image)
     first, second = _two(keys)
+    before, body = deepaugment_edsr.before, deepaugment_edsr.body
     return edsr.apply(
         weights,
         image,
-        before=lambda x: deepaugment_edsr.before(x, first, true_swaps=true_swaps),
-        body=lambda layers, x: deepaugment_edsr.body(
-            layers, x, second, true_skips=true_skips
-        ),
+        before=lambda x: before(x, first, true_swaps=true_swaps),
+        body=lambda layers, x: body(layers, x, second, true_skips=true_skips),
     )
 
 
@@ -154,7 +152,7 @@ _SIZES = {  # Of the networks, and what each is.
     "blocks": "of edsr, at least 4; 16 when published",
     "scale": "of edsr, 2 or 4; 4 when published",
 }
-BATCH, IMAGES = 8, 10_000
+_WHERE, BATCH, IMAGES = "prepare autoencoder", 8, 10_000
 _TEST_IMAGES = 256
 
 
@@ -181,15 +179,13 @@ def run(args: argparse.Namespace) -> str:
 
     Raises ValueError for an unknown network, set or option, one line.
     """
-    jc.check_known("prepare autoencoder: --net", args.net, NETS)
+    jc.check_known(f"{_WHERE}: --net", args.net, NETS)
     net, source = NETS[args.net], dataset.open_source(args)
     given = dataset.select(args, *_SIZES)
     for name in given:
         if name not in net.small:
-            raise ValueError(
-                f"prepare autoencoder: --{name} is no size of {args.net}, which has"
-                f" {', '.join(net.small)}; leave it out"
-            )
+            must = f"{_WHERE}: --{name} is no size of {args.net}"
+            raise ValueError(f"{must}, which has {', '.join(net.small)}; leave it out")
     sizes = {**net.small, **given}
     how = ("steps", "batch", "rate", "images", "enlarge", "seed")
     weights, error = train_on_source(net, source, sizes, **dataset.select(args, *how))
@@ -217,10 +213,8 @@ def train_on_source(
     steps = net.steps if steps is None else steps
     rate = net.rate if rate is None else rate
     if min(steps, batch, images) < 1:
-        raise ValueError(
-            "prepare autoencoder: --steps, --batch and --images must be at least 1, got"
-            f" {steps}, {batch} and {images}"
-        )
+        must = f"{_WHERE}: --steps, --batch and --images must be at least 1"
+        raise ValueError(f"{must}, got {steps}, {batch} and {images}")
     read = dataset.read_sample(source, images, seed)
     key = prng.stream(prng.key(seed), "autoencoder")
     title = f"training {net.published.name}"
@@ -230,12 +224,11 @@ def train_on_source(
     tested = read[:_TEST_IMAGES]
     left, flat = rms_error(net, weights, tested, enlarge), _flat_error(tested)
     if not left < flat:
-        raise ValueError(
-            f"prepare autoencoder: {net.published.name} must give images back better"
-            f" than one colour for each does, got an error of {left:.3f} for"
-            f" {flat:.3f} after {steps} steps; take a lower --rate than {rate:g}, or"
-            " other --images, and give the result to deepaugment by --weights"
-        )
+        must = f"{_WHERE}: {net.published.name} must give images back better than one"
+        got = f"colour for each does, got an error of {left:.3f} for {flat:.3f}"
+        remedy = f"take a lower --rate than {rate:g}, or other --images"
+        use = "and give the result to deepaugment by --weights"
+        raise ValueError(f"{must} {got} after {steps} steps; {remedy}, {use}")
     return weights, left
 
 
@@ -261,9 +254,8 @@ def train(
 
     Of enlarged images it sees random windows of the images' own size.
     """
-    init, order, numbers = (
-        prng.stream(key, name) for name in ("init", "order", "steps")
-    )
+    streams = ("init", "order", "steps")
+    init, order, numbers = (prng.stream(key, name) for name in streams)
     weights = net.init(init, **sizes)
     falling = optax.warmup_cosine_decay_schedule(0, rate, min(steps // 10, 100), steps)
     tx = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(falling))
@@ -302,9 +294,8 @@ def _windows(images, enlarge, key) -> Float[Array, "b h w 3"]:
         return images
     large = jax.image.resize(images, (b, h * enlarge, w * enlarge, c), "linear")
     rows = jax.random.randint(key, (b,), 0, h * (enlarge - 1) + 1)
-    columns = jax.random.randint(
-        jax.random.fold_in(key, 1), (b,), 0, w * (enlarge - 1) + 1
-    )
+    key = jax.random.fold_in(key, 1)
+    columns = jax.random.randint(key, (b,), 0, w * (enlarge - 1) + 1)
     cut = jax.vmap(lambda x, y, z: jax.lax.dynamic_slice(x, (y, z, 0), (h, w, c)))
     return cut(large, rows, columns)
 

@@ -45,13 +45,13 @@ def add(parser) -> None:
 def run(args: argparse.Namespace) -> list[str]:
     """Checks all splits; returns the lines of a table.
 
-    Raises ValueError for what is no set, and prepare.Damaged, with the table, where an image
-    does not decode.
+    Raises ValueError for what is no set, and prepare.DamagedImages, with the table, where
+    an image does not decode.
     """
     console.silence_warnings()
     options = dataset.select(args, "size", "space", "classes")
-    options |= dataset.parse_options("prepare check", args.options)
     options = {key: value for key, value in options.items() if value}
+    options |= dataset.parse_options("prepare check", args.options)
     lines, rows, noted, reasons = [], {}, {}, []
     for split, source in _opened(args.data, args.src, args.splits, options):
         bad = dict(_decode(source))
@@ -62,52 +62,43 @@ def run(args: argparse.Namespace) -> list[str]:
     if args.list:
         set_options.write_damaged(args.list, noted)
     table = messages.align_columns([_HEAD, *lines])
-    if args.sheet:
-        shown = {split: images for split, images in rows.items() if images}
+    shown = {split: images for split, images in rows.items() if images}
+    if args.sheet and shown:
         dataset.write_sheet(args.sheet, shown, foot=source.cite)
         table.append(f"{args.sheet} shows some")
     if reasons:
-        some = [f"damaged: {why}" for why in reasons[:_NAMED]]
-        more = len(reasons) - len(some)
-        raise prepare.DamagedImages(
-            [*table, *some, *([f"and {more} more"] if more else [])]
-        )
+        table += [f"damaged: {why}" for why in reasons[:_NAMED]]
+        more = len(reasons) - _NAMED
+        raise prepare.DamagedImages(table + [f"and {more} more"] * (more > 0))
     return table
 
 
 def _opened(name, src, splits, options) -> Iterator[tuple[str, base.Source]]:
     """Opens the splits that are asked for, else those that are there, one by one."""
-    missing, found = None, False
+    missing, found = [], False
     for split in splits.split("+") if splits else _splits(name, src):
         try:
-            source = data.load(name, split, root=src, **options)
+            yield split, data.load(name, split, root=src, **options)
+            found = True
         except base.Missing as error:
             if splits:
                 raise
-            missing = missing or error
-        else:
-            found = True
-            yield split, source
+            missing.append(error)
     if not found:
-        raise missing
+        raise missing[0]
 
 
 def _splits(name: str, src: str) -> list[str]:
     """The known splits of a set, or all folders of a user's own."""
     root = listing.require_folder("prepare check", os.path.expanduser(src), "--src")
-    known = data.DATASETS
-    jc.check_known("prepare check: --data", name, known)
-    there = sorted(
-        entry.name
-        for entry in os.scandir(root)
-        if entry.is_dir() and entry.name[0] != "."
-    )
-    splits = known[name].splits or there
+    jc.check_known("prepare check: --data", name, data.DATASETS)
+    there = [one.name for one in os.scandir(root) if one.is_dir()]
+    there = sorted(one for one in there if one[0] != ".")
+    splits = data.DATASETS[name].splits or there
     if not splits:
-        raise ValueError(
-            f"prepare check: --src must have a folder for each split, got none in"
-            f" {root!r}; name shards by --splits=train+val"
-        )
+        must = "prepare check: --src must have a folder for each split"
+        remedy = "name shards by --splits=train+val"
+        raise ValueError(f"{must}, got none in {root!r}; {remedy}")
     return list(splits)
 
 
@@ -133,16 +124,9 @@ _HEAD = ("split", "images", "classes", "a class", "damaged", "fingerprint", "not
 
 def _line(split: str, source: base.Source, damaged: int) -> tuple[Any, ...]:
     counts = np.bincount(source.columns["label"], minlength=len(source.classes))
-    span = f"{counts.min():,} to {counts.max():,}"
-    return (
-        split,
-        f"{len(source):,}",
-        f"{len(source.classes):,}",
-        span if counts.min() < counts.max() else f"{counts.min():,}",
-        damaged,
-        source.fingerprint[:12],
-        source.note,
-    )
+    each = " to ".join(f"{n:,}" for n in sorted({counts.min(), counts.max()}))
+    sizes = f"{len(source):,}", f"{len(source.classes):,}", each
+    return split, *sizes, damaged, source.fingerprint[:12], source.note
 
 
 def _images(source: base.Source, good: list[int]) -> list[np.ndarray]:

@@ -72,10 +72,8 @@ def kmeans(
     """
     rows = np.asarray(rows, np.float64)
     if not 1 <= k <= len(rows) or restarts < 1:
-        raise ValueError(
-            f"kmeans: k must be from 1 to the {len(rows)} rows, and restarts 1 or more,"
-            f" got {k} and {restarts}"
-        )
+        must = f"kmeans: k must be from 1 to the {len(rows)} rows, and restarts 1 or"
+        raise ValueError(f"{must} more, got {k} and {restarts}")
     best = None
     for start in range(restarts):
         rng = np.random.default_rng([*seed, start])
@@ -163,9 +161,8 @@ def _by_size(found: Clusters) -> Clusters:
     first = [int(np.flatnonzero(found.number == i)[0]) for i in range(len(sizes))]
     order = sorted(range(len(sizes)), key=lambda i: (-sizes[i], first[i]))
     rank = np.argsort(order)
-    return Clusters(
-        rank[found.number].astype(np.int32), found.centres[order], found.inertia
-    )
+    number = rank[found.number].astype(np.int32)
+    return Clusters(number, found.centres[order], found.inertia)
 
 
 _BLOCK = 512  # Images of a file.
@@ -184,13 +181,9 @@ def provenance(
     if site not in known:
         nearest = jc.suggest(site, known, taps.abbreviate(known))
         raise ValueError(f"{_WHERE}: --site: unknown {site!r}; {nearest}")
-    return {
-        "site": site,
-        "identity": networks.identity(subject),
-        "source": source.name,
-        "images_of": source.fingerprint,
-        "preprocessing": source.preprocessing,
-    }
+    about = {"source": source.name, "images_of": source.fingerprint}
+    about["preprocessing"] = source.preprocessing
+    return {"site": site, "identity": networks.identity(subject), **about}
 
 
 def read_features(
@@ -234,34 +227,26 @@ def _write_blocks(subject, source, site, paths) -> None:
         return np.stack([source[i]["image"] for i in rows(block)])
 
     title, size = f"{subject.name} on {source.name}", lambda block: len(rows(block))
-    done = len(source) - sum(map(size, todo))
-    with dataset.map_ahead(
-        title, read, todo, len(source), size=size, done=done
-    ) as blocks:
+    bar = dict(size=size, done=len(source) - sum(map(size, todo)))
+    with dataset.map_ahead(title, read, todo, len(source), **bar) as blocks:
         for block, images in blocks:
             found = _read_block(net, subject, images, site)
             if not np.isfinite(found).all():
-                raise ValueError(
-                    f"{_WHERE}: features must be numbers, {subject.name} at {site} gives"
-                    f" others for images of {source.name}"
-                )
+                must = f"{_WHERE}: features must be numbers, {subject.name} at {site}"
+                raise ValueError(f"{must} gives others for images of {source.name}")
             written = io.BytesIO()
             np.save(written, found)
             dataset.write_file(paths[block], written.getvalue())
 
 
 def _read_block(net, subject, images, site: str) -> Float[np.ndarray, "b d"]:
+    options = dict(sites=[site], pool=1, columns=_WIDTH)
     try:
-        seen = features.read(
-            net, subject.variables, images, sites=[site], pool=1, columns=_WIDTH
-        )
+        return features.read(net, subject.variables, images, **options)[site]
     except errors.FlaxError as error:
-        raise ValueError(
-            f"{_WHERE}: {subject.name} must take images of"
-            f" {images.shape[2]} pixels, got {str(error).partition('. ')[0]}; give"
-            " another --size"
-        ) from error
-    return seen[site]
+        must = f"{_WHERE}: {subject.name} must take images of {images.shape[2]} pixels"
+        got = str(error).partition(". ")[0]
+        raise ValueError(f"{must}, got {got}; give another --size") from error
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -324,9 +309,8 @@ def _rule(args: argparse.Namespace) -> dict[str, Any]:
     rule["least"] = args.k if args.least is None else args.least
     for key, least in (("k", 2), ("restarts", 1), ("seed", 0), ("least", 1)):
         if rule[key] < least:
-            raise ValueError(
-                f"{_WHERE}: --{key} must be {least} or more, got {rule[key]}"
-            )
+            must = f"{_WHERE}: --{key} must be {least} or more"
+            raise ValueError(f"{must}, got {rule[key]}")
     return rule
 
 
@@ -362,10 +346,9 @@ def _members(source: base.Source, k: int) -> list[Int[np.ndarray, "m"]]:
     members = [np.flatnonzero(labels == i) for i in range(len(source.classes))]
     few = min(range(len(members)), key=lambda i: len(members[i]))
     if len(members[few]) < k:
-        raise ValueError(
-            f"{_WHERE}: every class must have --k={k} images or more, got"
-            f" {len(members[few])} of class {source.classes[few]!r}; take a smaller --k"
-        )
+        must = f"{_WHERE}: every class must have --k={k} images or more"
+        got = f"got {len(members[few])} of class {source.classes[few]!r}"
+        raise ValueError(f"{must}, {got}; take a smaller --k")
     return members
 
 
@@ -383,11 +366,10 @@ def _cluster_classes(classes, members, blocks, rule) -> list[Clusters]:
             one = kmeans(rows, rule["k"], restarts=rule["restarts"], seed=seed)
             one = balance(rows, one) if rule["balanced"] else one
             if one.sizes.min() < rule["least"]:
-                raise ValueError(
-                    f"{_WHERE}: every cluster must have {rule['least']} images, class"
-                    f" {name!r} has one of {one.sizes.min()} in {len(index)}; take"
-                    " --balanced, a smaller --k, or another --least"
-                )
+                must = f"{_WHERE}: every cluster must have {rule['least']} images"
+                got = f"class {name!r} has one of {one.sizes.min()} in {len(index)}"
+                remedy = "take --balanced, a smaller --k, or another --least"
+                raise ValueError(f"{must}, {got}; {remedy}")
             found.append(one)
             progress(k + 1, len(classes))
     return found

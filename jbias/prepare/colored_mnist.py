@@ -57,10 +57,8 @@ def run(args: argparse.Namespace) -> str:
     for split, (_, own) in found.items():
         path = folder / f"{split}.npz"
         if path.exists() and not path.with_suffix(".json").exists():
-            raise ValueError(
-                f"{_WHERE}: {path} must be new, got one made by something else; name"
-                " another --out"
-            )
+            must = f"{_WHERE}: {path} must be new"
+            raise ValueError(f"{must}, got one made by something else; {dataset.OTHER}")
         dataset.refuse_others(_WHERE, folder, split, own)
     for split, (source, own) in found.items():
         dataset.claim(_WHERE, folder, split, own)
@@ -70,11 +68,9 @@ def run(args: argparse.Namespace) -> str:
         foot = source.cite.partition(";")[0]
         dataset.write_sheet(str(folder / f"{split}.png"), _rows(source), foot=foot)
     first, size = next(iter(found)), source.size
-    return (
-        f"{folder}: {'+'.join(made) or 'nothing'} made, {'+'.join(found)} in all; read"
-        f" them with data='npz', root={str(folder)!r}, split={first!r}, size={size};"
-        f" {folder / first}.png shows some"
-    )
+    done = f"{'+'.join(made) or 'nothing'} made, {'+'.join(found)} in all"
+    them = f"data='npz', root={str(folder)!r}, split={first!r}, size={size}"
+    return f"{folder}: {done}; read them with {them}; {folder / first}.png shows some"
 
 
 def _settings(source: base.Source, options: dict) -> dict:

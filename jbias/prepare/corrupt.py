@@ -4,9 +4,10 @@ python -m jbias.prepare corrupt --data=folder --root=DIR --split=val --size=224 
 python -m jbias.prepare corrupt --names=fog+snow --severities=3 --size=64 --out=c
 
 Writes OUT/<corruption>/<severity>/<class>/<number>.png, which are sets to test on
-(data='folder', root=OUT/<corruption>, split=<severity>), and OUT/sheet.png, the first image
-under all of them. Image i is a function of the set, the corruption, the severity, the
-seed and i: started again, the command makes what is missing.
+(data='folder', root=OUT/<corruption>, split=<severity>), OUT/<corruption>/<severity>.json,
+what they were made by, and OUT/sheet.png, the first image under all of them. Image i is a
+function of the set, the corruption, the severity, the seed and i: started again, the command
+makes what is missing, and refuses a folder with images of other settings.
 """
 
 import argparse
@@ -24,11 +25,8 @@ from jbias.prepare import dataset
 _WHERE = "prepare corrupt"
 _KNOWN = {**corruptions.CORRUPTIONS, **corruptions.BAR}
 # Without `frost`, which needs photographs.
-_COMMON = [
-    name
-    for name, entry in corruptions.CORRUPTIONS.items()
-    if not entry.extra and name != "frost"
-]
+_USUAL = [name for name, one in corruptions.CORRUPTIONS.items() if not one.extra]
+_COMMON = [name for name in _USUAL if name != "frost"]
 
 
 def add(parser) -> None:
@@ -57,19 +55,28 @@ def run(args: argparse.Namespace) -> str:
     wrong = [severity for _, severity in chosen if severity not in range(1, 6)]
     if wrong:
         raise ValueError(f"{_WHERE}: --severities must be 1 to 5, got {wrong[0]}")
-    source = dataset.open_source(args)
-    options = {"table": args.table, "frost": args.frost or None}
-    folder, ending = pathlib.Path(args.out).expanduser(), "jpg" if args.jpeg else "png"
+    source, folder = dataset.open_source(args), pathlib.Path(args.out).expanduser()
+    ending = "jpg" if args.jpeg else "png"
+    about = {"made_by": "jbias.prepare corrupt", **dataset.made_of(source)}
+    about |= dataset.select(args, "seed", "table", "jpeg")
     paths = {
         (name, severity): dataset.image_paths(
             folder / name / str(severity), source, ending
         )
         for name, severity in chosen
     }
+    options = {"table": args.table, "frost": args.frost or None}
+    # What cannot be is refused before anything is written.
+    for name, severity in chosen:
+        corruptions.settings(name, severity, side=source.size, **options)
+    for claim in (dataset.refuse_others, dataset.claim):  # All or none.
+        for name, severity in chosen:
+            own = {**about, "corruption": name, "severity": severity}
+            claim(_WHERE, folder / name, str(severity), own)
     work = [
-        (i, name, severity, path)
-        for name, severity in chosen
-        for i, path in enumerate(paths[name, severity])
+        (i, *one, path)
+        for one, those in paths.items()
+        for i, path in enumerate(those)
         if not path.exists()
     ]
     kind = {"kind": "JPEG", "quality": 85} if args.jpeg else {"kind": "PNG"}
@@ -83,19 +90,18 @@ def run(args: argparse.Namespace) -> str:
     with dataset.map_ahead("corrupting", make, work, len(work), ahead=16) as made:
         collections.deque(made, maxlen=0)
     _sheet(folder / "sheet.png", source, paths)
-    return (
-        f"{folder}: {len(work)} images made, {len(chosen) * len(source)} in all; test on"
-        f" them with data='folder', root='{folder}/{chosen[0][0]}',"
-        f" split='{chosen[0][1]}', space={source.space!r}; {folder / 'sheet.png'} shows some"
-    )
+    done = f"{folder}: {len(work)} images made, {len(paths) * len(source)} in all"
+    first, level = chosen[0]
+    root, split, space = f"{folder}/{first}", str(level), source.space
+    them = f"data='folder', {root=}, {split=}, {space=}"
+    return f"{done}; test on them with {them}; {folder / 'sheet.png'} shows some"
 
 
 def _split(severities: str) -> list[str]:
     found = severities.split("+")
     if not all(one.isdecimal() for one in found):
-        raise ValueError(
-            f"{_WHERE}: --severities must be like 1+3+5, got {severities!r}"
-        )
+        must = f"{_WHERE}: --severities must be like 1+3+5"
+        raise ValueError(f"{must}, got {severities!r}")
     return found
 
 

@@ -72,12 +72,13 @@ def select(args: argparse.Namespace, *names: str) -> dict[str, Any]:
 
 
 def parse_options(where: str, text: str) -> dict[str, Any]:
-    """Reads options of a set's own: "a=b,c=True"."""
+    """Reads options of a set's own, "a=b,c=True,d=2": words, switches, whole numbers."""
     pairs = [item.partition("=") for item in text.split(",") if item]
     for key, sign, _ in pairs:
         if not sign:
             raise ValueError(f"{where}: --options must read a=b,c=d, got {key!r}")
-    known = {"True": True, "False": False}
+    known: dict[str, Any] = {"True": True, "False": False}
+    known |= {value: int(value) for _, _, value in pairs if value.isdecimal()}
     return {key: known.get(value, value) for key, _, value in pairs}
 
 
@@ -88,10 +89,9 @@ def class_folders(source: base.Source) -> list[str]:
     """
     for name in source.classes:
         if name[:1] in ("", ".") or {"/", "\\", "\0"} & set(name):
-            raise ValueError(
-                f"{source.name}: a class must have a name that a folder can have, got "
-                f"{name!r}; give others, such as by a file of names"
-            )
+            must = f"{source.name}: a class must have a name that a folder can have"
+            remedy = "give others, such as by a file of names"
+            raise ValueError(f"{must}, got {name!r}; {remedy}")
     return list(source.classes)
 
 
@@ -147,10 +147,9 @@ def image_paths(
     folder: pathlib.Path, source: base.Source, ending: str
 ) -> list[pathlib.Path]:
     """Where images made of a set's go: folder/<class>/<number>.<ending>."""
-    names, labels = class_folders(source), source.columns["label"]
-    return [
-        folder / names[label] / f"{i:06d}.{ending}" for i, label in enumerate(labels)
-    ]
+    names = class_folders(source)
+    folders = [folder / names[label] for label in source.columns["label"]]
+    return [inner / f"{i:06d}.{ending}" for i, inner in enumerate(folders)]
 
 
 def write_image(
@@ -182,32 +181,29 @@ def made_of(source: base.Source) -> dict[str, str]:
 
 def summary(folder: pathlib.Path, split: str, made: int, source: base.Source) -> str:
     """How many images of a split were made, and how to read them."""
-    return (
-        f"{folder / split}: {made} images made, {len(source)} in all; read them with"
-        f" data='folder', root={str(folder)!r}, split={split!r}, space={source.space!r}"
-    )
+    done = f"{folder / split}: {made} images made, {len(source)} in all"
+    root, space = str(folder), source.space
+    return f"{done}; read them with data='folder', {root=}, {split=}, {space=}"
+
+
+OTHER = "name another --out"
 
 
 def refuse_others(
     where: str, folder: pathlib.Path, split: str, own: Mapping[str, Any]
 ) -> None:
     """Refuses folder/split if it holds images of anything but these settings."""
-    path = folder / f"{split}.json"
-    if path.exists():
-        held = json.loads(path.read_text())
-        other = [key for key in own if held.get(key) != own[key]]
-        if other:
-            key = other[0]
-            raise ValueError(
-                f"{where}: {folder / split} must hold images of these settings, got"
-                f" others: {key} is {held.get(key)!r} there, {own[key]!r} here; name"
-                " another --out"
-            )
-    elif (folder / split).exists():
-        raise ValueError(
-            f"{where}: {folder / split} must be new, got a folder made by something"
-            " else; name another --out"
-        )
+    path, must = folder / f"{split}.json", f"{where}: {folder / split} must"
+    if not path.exists():
+        if (folder / split).exists():
+            got = "got a folder made by something else"
+            raise ValueError(f"{must} be new, {got}; {OTHER}")
+        return
+    held = json.loads(path.read_text())
+    for key, here in own.items():
+        if (there := held.get(key)) != here:
+            got = f"got others: {key} is {there!r} there, {here!r} here"
+            raise ValueError(f"{must} hold images of these settings, {got}; {OTHER}")
 
 
 def claim(where: str, folder: pathlib.Path, split: str, own: Mapping[str, Any]) -> None:

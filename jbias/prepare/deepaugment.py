@@ -35,6 +35,7 @@ from jbias.models import published
 from jbias.prepare import autoencoder, dataset
 from jbias.training import prng
 
+_WHERE = "prepare deepaugment"
 _TOGETHER = 8  # Images in one call of the network; of a run of 20 on average.
 _FORMATS = {"png": {}, "jpeg": {"quality": 75}}
 _FLAGS = ("true_swaps", "true_skips")  # Of edsr.
@@ -79,7 +80,7 @@ def run(args: argparse.Namespace) -> str:
     """
     split = args.split.partition("[")[0]
     source = dataset.open_source(args)
-    jc.check_known("prepare deepaugment: --net", args.net, autoencoder.NETS)
+    jc.check_known(f"{_WHERE}: --net", args.net, autoencoder.NETS)
     net = autoencoder.NETS[args.net]
     settings, part = _settings(net, source, args), _part(args.part)
     folder = pathlib.Path(args.out).expanduser()
@@ -87,14 +88,14 @@ def run(args: argparse.Namespace) -> str:
     own |= dataset.made_of(source)
     if settings.short:
         own["preprocessing"] = f"Pillow bilinear: short side {settings.short}"
-    dataset.refuse_others("prepare deepaugment", folder, split, own)
+    dataset.refuse_others(_WHERE, folder, split, own)
     weights = args.weights or _small(net, source, folder, settings)
     stored = published.load(net.published, weights)
     if not settings.short:
         sizes = net.sizes_of(stored)
         autoencoder.check_size(net, source.size, sizes, settings.enlarge)
     own |= {"weights": _digest(stored)}
-    dataset.claim("prepare deepaugment", folder, split, own)
+    dataset.claim(_WHERE, folder, split, own)
     paths = dataset.image_paths(folder / split, source, settings.format)
     made = _make(net, stored, source, paths, settings, part)
     return dataset.summary(folder, split, made, source)
@@ -104,11 +105,9 @@ def _settings(net: autoencoder.Net, source: base.Source, args) -> Settings:
     """Checks the options of a call."""
     flags = {flag: True for flag in _FLAGS if getattr(args, flag)}
     settings = Settings(**dataset.select(args, *Settings._fields), flags=flags)
-    wrong = None
+    wrong, known = None, ", ".join(_FORMATS)
     if settings.format not in _FORMATS:
-        wrong = (
-            f"--format must be one of {', '.join(_FORMATS)}, got {settings.format!r}"
-        )
+        wrong = f"--format must be one of {known}, got {settings.format!r}"
     if not 0 <= settings.renewal <= 1:
         wrong = f"--renewal must be in [0, 1], got {settings.renewal}"
     if flags and settings.net != "edsr":
@@ -120,7 +119,7 @@ def _settings(net: autoencoder.Net, source: base.Source, args) -> Settings:
     if settings.short and settings.enlarge is not None:
         wrong = "--enlarge must come without --short, got both; remove one of the two"
     if wrong:
-        raise ValueError(f"prepare deepaugment: {wrong}")
+        raise ValueError(f"{_WHERE}: {wrong}")
     if settings.enlarge is None and not settings.short:
         return settings._replace(enlarge=net.enlarge)
     return settings
@@ -128,9 +127,9 @@ def _settings(net: autoencoder.Net, source: base.Source, args) -> Settings:
 
 def _part(text: str) -> tuple[int, int]:
     match text.split("/"):
-        case [k, n] if k.isdecimal() and n.isdigit() and 1 <= int(k) <= int(n):
+        case [k, n] if k.isdecimal() and n.isdecimal() and 1 <= int(k) <= int(n):
             return int(k) - 1, int(n)
-    raise ValueError(f"prepare deepaugment: --part must be like 1/4, got {text!r}")
+    raise ValueError(f"{_WHERE}: --part must be like 1/4, got {text!r}")
 
 
 def _small(net, source, folder, settings) -> pathlib.Path:
@@ -138,10 +137,8 @@ def _small(net, source, folder, settings) -> pathlib.Path:
     path = folder / f"{settings.net}.npz"
     if not path.exists():
         if settings.short:
-            raise ValueError(
-                "prepare deepaugment: --short must come with --weights, got none; small"
-                " networks are trained at --size"
-            )
+            must = f"{_WHERE}: --short must come with --weights, got none"
+            raise ValueError(f"{must}; small networks are trained at --size")
         weights, _ = autoencoder.train_on_source(
             net, source, net.small, seed=settings.seed, enlarge=settings.enlarge
         )
@@ -159,9 +156,8 @@ def _digest(weights: Mapping[str, np.ndarray]) -> str:
 def _make(net, weights, source, paths, settings, part) -> int:
     """Makes the missing images of a part; returns how many."""
     root = prng.key(settings.seed)
-    order = law.draw_order(
-        prng.stream(root, "order"), len(source), renewal=settings.renewal
-    )
+    drawn, n = prng.stream(root, "order"), len(source)
+    order = law.draw_order(drawn, n, renewal=settings.renewal)
     damages, changes = (prng.stream(root, name) for name in ("weights", "features"))
     run = _program(net, settings)
     kind, options = settings.format.upper(), _FORMATS[settings.format]
@@ -201,21 +197,13 @@ def _blocks(order: law.Order, together: int) -> Iterator[tuple[int, np.ndarray]]
 
 
 def _program(net: autoencoder.Net, settings: Settings) -> Callable:
+    enlarged, by = functools.partial(autoencoder.same_size, net), settings.enlarge
+    apply = net.apply if settings.short else functools.partial(enlarged, enlarge=by)
+
     @jax.jit
     def run(weights, images, keys):
-        images, options = images.astype(jnp.float32) / 255, settings.flags
-        if settings.short:
-            found = net.apply(weights, images, keys, damaged=True, **options)
-        else:
-            found = autoencoder.same_size(
-                net,
-                weights,
-                images,
-                keys,
-                enlarge=settings.enlarge,
-                damaged=True,
-                **options,
-            )
+        images = images.astype(jnp.float32) / 255
+        found = apply(weights, images, keys, damaged=True, **settings.flags)
         # Cut off, not rounded, as the authors' images are.
         return jnp.floor(jnp.clip(found, 0, 1) * 255).astype(jnp.uint8)
 

@@ -62,16 +62,13 @@ def run(args: argparse.Namespace) -> str:
 def _check_new(out: pathlib.Path, overwrite: bool) -> None:
     ending = out.suffix.lower()
     if ending in state_dicts.SUFFIXES and out.suffix != ".safetensors":
-        raise ValueError(
-            "prepare export: --out must end with .safetensors, or be a folder's name, got "
-            f"{out}; no {ending} is written, and PyTorch reads safetensors"
-        )
+        must = "prepare export: --out must end with .safetensors, or be a folder's name"
+        remedy = f"no {ending} is written, and PyTorch reads safetensors"
+        raise ValueError(f"{must}, got {out}; {remedy}")
     if out.suffix == ".safetensors" and not out.is_dir():
         problem, remedy = out.exists() and not overwrite, " or give --overwrite"
     else:
         problem, remedy = out.is_file() or (out.is_dir() and any(out.iterdir())), ""
     if problem:
-        raise ValueError(
-            f"prepare export: --out must be new, got {out}, which is there; name another"
-            f"{remedy}"
-        )
+        got = f"got {out}, which is there; name another{remedy}"
+        raise ValueError(f"prepare export: --out must be new, {got}")

@@ -87,10 +87,8 @@ def _batch(name: str, split: str, options: dict) -> tuple[dict, str]:
         turn[here] = np.arange(here.sum())
     index = np.lexsort((labels, turn))[:_BATCH]
     if len(index) < _BATCH:
-        raise ValueError(
-            f"{_WHERE}: {source.name} must have at least {_BATCH} images, got "
-            f"{len(index)}"
-        )
+        must = f"{_WHERE}: {source.name} must have at least {_BATCH} images"
+        raise ValueError(f"{must}, got {len(index)}")
     images = np.stack([source[int(i)]["image"] for i in index])
     other = data.load("fractals", "train", size=options["size"], n=_BATCH)
     known = {**source.columns, **source.arrays}

@@ -10,21 +10,23 @@ TensorFlow reads as well, and DST/<split>-index.npz with names, labels and class
 """
 
 import argparse
-import io
 import itertools
 import math
 import os
 import pathlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
 from jbias import data
 from jbias.data import sources
-from jbias.data.forms import shards
+from jbias.data.forms import shards as forms
 from jbias.data.sets import folder
+from jbias.models import published
 from jbias.prepare import dataset
+from jbias.untrusted import opening
 
+_WHERE = "prepare records"
 _IMAGES = 2000  # Of a shard: of ImageNet about 220 MB.
 
 
@@ -44,67 +46,90 @@ def run(args: argparse.Namespace) -> str:
     Raises ValueError, one line, that counts damaged images and names the first, and for
     a folder that holds another set.
     """
-    split = args.split
-    if "[" in split or args.shards < 0:
-        raise ValueError(
-            "prepare records: --split must be a whole one and --shards at least 0, got"
-            f" {split!r} and {args.shards}"
-        )
+    split, count = args.split, args.shards
+    if "[" in split or count < 0:
+        must = f"{_WHERE}: --split must be a whole one and --shards at least 0"
+        raise ValueError(f"{must}, got {split!r} and {count}")
     options = dict(root=args.src, size=32, classes=args.classes)
     source = data.load("folder", split, **options)
-    count = args.shards or math.ceil(len(source) / _IMAGES)
-    if count > len(source):
-        raise ValueError(
-            f"prepare records: --shards must be at most {len(source)}, the number of"
-            f" images, got {count}"
-        )
+    n, count = len(source), count or math.ceil(len(source) / _IMAGES)
+    if count > n:
+        must = f"{_WHERE}: --shards must be at most {n}, the number of images"
+        raise ValueError(f"{must}, got {count}")
     target = pathlib.Path(args.dst).expanduser()
-    paths = [
-        target / f"{split}-{i:05d}-of-{count:05d}.array_record" for i in range(count)
-    ]
-    _refuse_others(target, split, paths)
-    cuts = np.linspace(0, len(source), count + 1).astype(int)
-    made = _make(source, paths, cuts)
-    request = folder.request("folder", split, root=args.src)
-    _index(source, folder.find_split(request).lengths, paths)
-    return (
-        f"{target}: {len(source)} images of {len(source.classes)} classes in {count}"
-        f" shards, {made} of them new; read them with data='folder', root={args.dst!r},"
-        f" split={split!r}"
-    )
+    names = [f"{split}-{i:05d}-of-{count:05d}.array_record" for i in range(count)]
+    paths, cuts = [target / name for name in names], np.linspace(0, n, count + 1)
+    shards = [*zip(paths, itertools.pairwise(cuts.astype(int).tolist()))]
+    _claim(args, source, shards)
+    made = _make(source, shards)
+    done = f"{n} images of {len(source.classes)} classes in {count} shards, {made} of"
+    them = f"data='folder', root={args.dst!r}, {split=}"
+    return f"{target}: {done} them new; read them with {them}"
 
 
-def _refuse_others(target, split, paths) -> None:
-    there = {p.name for p in target.glob(f"{split}-*-of-*.array_record")}
-    strange = sorted(there - {path.name for path in paths})
+Shards = Sequence[
+    tuple[pathlib.Path, tuple[int, int]]
+]  # Each with its images' numbers.
+
+
+def _claim(args, source: sources.EncodedSource, shards: Shards) -> None:
+    """Writes the index, once it is sure that the shards which are there are of it."""
+    split, paths = args.split, [path for path, _ in shards]
+    must = f"{_WHERE}: {args.dst} must hold no other shards of {split!r}"
+    remedy = "name another --dst or the same --shards"
+    there = {*paths[0].parent.glob(f"{split}-*-of-*.array_record")}
+    strange = sorted(path.name for path in there - {*paths})
     if strange:
-        raise ValueError(
-            f"prepare records: {target} must hold no other shards of {split!r}, got"
-            f" {strange[0]}; name another --dst or the same --shards"
-        )
+        raise ValueError(f"{must}, got {strange[0]}; {remedy}")
+    lengths = folder.find_split(folder.request("folder", split, root=args.src)).lengths
+    index = dict(
+        names=np.array(source.files),
+        labels=source.columns["label"],
+        length=lengths,
+        image=np.array(forms.IMAGE_KEY),
+        classes=np.array(source.classes),
+    )
+    path = pathlib.Path(forms.index_path([str(paths[0])]))
+    for shard, rows in shards:
+        if shard in there and not _is_of(path, index, slice(*rows)):
+            got = f"got {shard.name} of other images or classes"
+            raise ValueError(f"{must}, {got}; name another --dst or remove its shards")
+    published.write_npz(path, index)
 
 
-def _make(source, paths, cuts) -> int:
+def _is_of(path: pathlib.Path, index: Mapping[str, np.ndarray], rows: slice) -> bool:
+    """Tells whether the index that is there says the same of some images."""
+    if not path.exists():
+        return False
+    there = opening.npz(str(path))
+    same = [np.array_equal(there["classes"], index["classes"])]
+    same += [len(there["names"]) == len(index["names"])]
+    columns = ("names", "labels", "length")
+    same += [np.array_equal(there[key][rows], index[key][rows]) for key in columns]
+    return all(same)
+
+
+def _make(source: sources.EncodedSource, shards: Shards) -> int:
     """Writes the shards that are missing; returns how many."""
-    made, damaged = 0, []
-    paths[0].parent.mkdir(parents=True, exist_ok=True)
-    missing = [i for i, path in enumerate(paths) if not path.exists()]
+    missing = [(path, range(*rows)) for path, rows in shards if not path.exists()]
+    tasks = [(path, row) for path, rows in missing for row in rows]
+    made, damaged, n = 0, [], len(source)
+    forms.example_class()  # Before threads decode and serialise.
     with dataset.map_ahead(
         f"writing {source.name}",
         lambda task: _record(source, task[1]),
-        ((paths[i], row) for i in missing for row in range(cuts[i], cuts[i + 1])),
-        len(source),
+        tasks,
+        n,
         ahead=2 * dataset.WORKERS,
-        done=len(source) - sum(int(cuts[i + 1] - cuts[i]) for i in missing),
+        done=n - len(tasks),
     ) as results:
         for path, ready in itertools.groupby(results, lambda result: result[0][0]):
             damaged += _write(path, (record for _, record in ready))
             made += 1
     if damaged:
-        raise ValueError(
-            f"prepare records: every image must decode, {len(damaged)} of"
-            f" {len(source)} do not, first {damaged[0]}; replace or remove them"
-        )
+        got = f"{len(damaged)} of {n} do not, first {damaged[0]}"
+        remedy = "replace or remove them"
+        raise ValueError(f"{_WHERE}: every image must decode, {got}; {remedy}")
     return made
 
 
@@ -115,46 +140,30 @@ def _record(source: sources.EncodedSource, index: int) -> bytes | str:
     except ValueError as error:
         return str(error)
     opened = source.store.open(index)
-    encoded = (
-        pathlib.Path(opened).read_bytes() if isinstance(opened, str) else opened.read()
-    )
-    return shards.serialise_example(
-        {
-            shards.IMAGE_KEY: encoded,
-            shards.LABEL_KEY: int(source.columns["label"][index]),
-            shards.NAME_KEY: source.files[index].encode(),
-        }
-    )
+    with open(opened, "rb") if isinstance(opened, str) else opened as file:
+        encoded = file.read()
+    label, name = int(source.columns["label"][index]), source.files[index].encode()
+    values = encoded, label, name
+    keys = forms.IMAGE_KEY, forms.LABEL_KEY, forms.NAME_KEY
+    return forms.serialise_example(dict(zip(keys, values, strict=True)))
 
 
 def _write(path: pathlib.Path, ready: Iterable[bytes | str]) -> list[str]:
     """Writes a shard in place only when whole; returns what was damaged in it."""
     from array_record.python import array_record_module
 
-    part, damaged = path.with_name(f".{path.name}.part"), []
-    writer = array_record_module.ArrayRecordWriter(str(part), "group_size:1")
-    for record in ready:
-        if isinstance(record, str):
-            damaged.append(record)
-        else:
-            writer.write(record)
-    writer.close()
-    if damaged:
-        part.unlink()
-    else:
-        os.replace(part, path)
+    # Of its own name: two commands may write the same shard at once.
+    part, damaged = path.with_name(f".{path.name}.{os.getpid()}.part"), []
+    try:
+        writer = array_record_module.ArrayRecordWriter(str(part), "group_size:1")
+        for record in ready:
+            if isinstance(record, str):
+                damaged.append(record)
+            else:
+                writer.write(record)
+        writer.close()
+        if not damaged:
+            os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)
     return damaged
-
-
-def _index(source: sources.EncodedSource, lengths: np.ndarray, paths) -> None:
-    written = io.BytesIO()
-    np.savez(
-        written,
-        names=np.array(source.files),
-        labels=source.columns["label"],
-        length=lengths,
-        image=np.array(shards.IMAGE_KEY),
-        classes=np.array(source.classes),
-    )
-    path = shards.index_path([str(path) for path in paths])
-    dataset.write_file(pathlib.Path(path), written.getvalue())

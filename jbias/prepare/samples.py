@@ -51,11 +51,9 @@ def _rows(name, splits, index, options):
         data.load(name, splits)  # Says which name is nearest.
     chosen = splits.split("+") if splits else list(data.DATASETS[name].splits)
     if not chosen:
-        with_splits = [k for k, entry in data.DATASETS.items() if entry.splits]
-        raise ValueError(
-            f"prepare samples: --splits must name splits of {name!r}, got none;"
-            f" optional for {', '.join(with_splits)}"
-        )
+        known = ", ".join(k for k, entry in data.DATASETS.items() if entry.splits)
+        must = f"prepare samples: --splits must name splits of {name!r}"
+        raise ValueError(f"{must}, got none; optional for {known}")
     rows = {}
     for split in chosen:
         source = data.load(name, split, **options)
@@ -63,14 +61,12 @@ def _rows(name, splits, index, options):
         for k, label in enumerate(source.classes[:_CLASSES]):
             found = np.flatnonzero(source.columns["label"] == k)
             if index >= len(found):
-                raise ValueError(
-                    f"prepare samples: {split}/{label} must have an image {index}, got"
-                    f" {len(found)} images; choose a smaller --index"
-                )
+                must = f"prepare samples: {split}/{label} must have an image {index}"
+                got = f"got {len(found)} images; choose a smaller --index"
+                raise ValueError(f"{must}, {got}")
             rows[split][label] = source[int(found[index])]["image"]
     if len({tuple(images) for images in rows.values()}) > 1:
-        raise ValueError(
-            "prepare samples: all splits must have the same classes, got others in"
-            f" {', '.join(rows)}; name splits that agree"
-        )
+        must = "prepare samples: all splits must have the same classes"
+        got = f"got others in {', '.join(rows)}; name splits that agree"
+        raise ValueError(f"{must}, {got}")
     return rows, source.cite

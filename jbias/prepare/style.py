@@ -94,12 +94,10 @@ def draw(
         quantised = (shape_scenes.quantise(x) for x in (image, carrier))
         parts.append((*quantised, pattern, strength))
     order = rng.permutation(n)
-    image, carrier, pattern, strength = (
-        np.concatenate(x)[order] for x in zip(*parts, strict=True)
-    )
-    return Pictures(
-        image, carrier, pattern.astype(np.int32), strength.astype(np.float32)
-    )
+    joined = (np.concatenate(x)[order] for x in zip(*parts, strict=True))
+    image, carrier, pattern, strength = joined
+    numbers = pattern.astype(np.int32), strength.astype(np.float32)
+    return Pictures(image, carrier, *numbers)
 
 
 def _scenes(rng: Rng, scale: int, texture: Int[np.ndarray, "n"]):
@@ -197,15 +195,12 @@ def run(args: argparse.Namespace) -> str:
     """
     steps, seed, photos = args.steps, args.seed, None
     if steps < 1 or args.pictures < BATCH:
-        raise ValueError(
-            f"prepare style: --steps must be at least 1 and --pictures {BATCH}, got"
-            f" {steps} and {args.pictures}"
-        )
+        must = f"prepare style: --steps must be at least 1 and --pictures {BATCH}"
+        raise ValueError(f"{must}, got {steps} and {args.pictures}")
     if args.data != "shapes":  # Those are drawn in any case.
         if args.size < SIDE:
-            raise ValueError(
-                f"prepare style: --size must be at least {SIDE} pixels, got {args.size}"
-            )
+            must = f"prepare style: --size must be at least {SIDE} pixels"
+            raise ValueError(f"{must}, got {args.size}")
         photos = dataset.read_sample(dataset.open_source(args), _PHOTOS, seed)
     rng = np.random.default_rng(seed)
     drawn = _draw_many(rng, args.pictures, photos)

@@ -13,7 +13,6 @@ are hard to read: look at the sheet, lower --alpha, or take `vgg`, the published
 """
 
 import argparse
-import functools
 import os
 import pathlib
 from collections.abc import Sequence
@@ -28,7 +27,7 @@ from jbias.data.forms import listing
 from jbias.models import published
 from jbias.prepare import dataset
 
-_TOGETHER, _EXAMPLES = 16, 8
+_WHERE, _TOGETHER, _EXAMPLES = "prepare stylize", 16, 8
 SELF = "self"
 
 
@@ -51,11 +50,11 @@ def run(args: argparse.Namespace) -> str:
     """
     alpha, seed, weights = args.alpha, args.seed, args.weights
     if not 0 <= alpha <= 1:
-        raise ValueError(f"prepare stylize: --alpha must be in [0, 1], got {alpha}")
+        raise ValueError(f"{_WHERE}: --alpha must be in [0, 1], got {alpha}")
     split = args.split.partition("[")[0]
     source = dataset.open_source(args)
-    options = {"name": args.transfer, **({"weights": weights} if weights else {})}
-    transfer = build.resolve_functions("prepare stylize", {"transfer": options})
+    options = {"name": args.transfer} | ({"weights": weights} if weights else {})
+    transfer = build.resolve_functions(_WHERE, {"transfer": options})
     styles = _Styles(args.style, source)
     folder = pathlib.Path(args.out).expanduser()
     own = {
@@ -64,7 +63,7 @@ def run(args: argparse.Namespace) -> str:
         **dict(style=styles.digest, alpha=alpha, seed=seed, transfer=args.transfer),
         "weights": published.blob_id(weights) if os.path.isfile(weights) else weights,
     }
-    dataset.claim("prepare stylize", folder, split, own)
+    dataset.claim(_WHERE, folder, split, own)
     paths = dataset.image_paths(folder / split, source, "png")
     made = _make(transfer["transfer"], source, styles, paths, alpha, seed)
     _show(folder / f"{split}.png", source, styles, paths, seed)
@@ -80,11 +79,10 @@ class _Styles:
         self._paths: list[str] = []
         self.digest = source.fingerprint
         if style != SELF:
-            root = listing.require_folder(
-                "prepare stylize", os.path.expanduser(style), "--style"
-            )
+            style = os.path.expanduser(style)
+            root = listing.require_folder(_WHERE, style, "--style")
             above, name = os.path.split(os.path.abspath(root))
-            files = listing.scan("prepare stylize", above, (name,), ignore=("*",))
+            files = listing.scan(_WHERE, above, (name,), ignore=("*",))
             self._paths = [os.path.join(above, file) for file in files.names]
             self.digest = listing.digest(files)
 
@@ -120,15 +118,11 @@ def _make(transfer, source, styles, paths, alpha, seed) -> int:
 
     todo = [i for i, path in enumerate(paths) if not path.exists()]
     blocks = [todo[i : i + _TOGETHER] for i in range(0, len(todo), _TOGETHER)]
-    with dataset.map_ahead(
-        "stylising", read, blocks, len(todo), size=len
-    ) as read_blocks:
-        for block, (content, style) in read_blocks:
+    with dataset.map_ahead("stylising", read, blocks, len(todo), size=len) as pairs:
+        for block, images in pairs:
             # The last block is filled up, so that all are of one program.
-            fill = functools.partial(
-                np.resize, new_shape=(_TOGETHER, *content.shape[1:])
-            )
-            found = np.asarray(run(fill(content), fill(style))).astype(np.uint8)
+            whole = (np.resize(x, (_TOGETHER, *x.shape[1:])) for x in images)
+            found = np.asarray(run(*whole)).astype(np.uint8)
             for i, image in zip(block, found):
                 dataset.write_image(paths[i], image, "PNG")
     return len(todo)

@@ -47,19 +47,17 @@ def run(args: argparse.Namespace) -> str:
             builder = tfds.builder(args.name, data_dir=root, file_format="array_record")
             builder.download_and_prepare()
     except ImportError as error:
-        raise ValueError(
-            f"{where}: {args.name} needs {error.name or error} to be prepared, which is not"
-            " installed; pip install 'jbias[prepare]'"
-        ) from error
+        needed = f"{where}: {args.name} needs {error.name or error} to be prepared"
+        remedy = "pip install 'jbias[prepare]'"
+        raise ValueError(f"{needed}, which is not installed; {remedy}") from error
     except requests.RequestException as error:
+        what = f"{where}: {args.name} cannot be downloaded here"
+        remedy = f"run `{command}`, and copy {os.path.join(root, name)} from there"
         reason = messages.one_line(error)[:200]
         raise ValueError(
-            f"{where}: {args.name} cannot be downloaded here ({reason}); where there is a"
-            f" network, run `{command}`, and copy {os.path.join(root, name)} from there"
+            f"{what} ({reason}); where there is a network, {remedy}"
         ) from error
     splits = builder.info.splits.values()
     counts = ", ".join(f"{one.name} {one.num_examples:,}" for one in splits)
-    return (
-        f"{builder.data_dir}: {counts}; read them with data='tfds', root={root!r},"
-        f" builder={args.name!r}"
-    )
+    them = f"data='tfds', {root=}, builder={args.name!r}"
+    return f"{builder.data_dir}: {counts}; read them with {them}"

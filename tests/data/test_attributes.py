@@ -25,6 +25,11 @@ def faces(tmp_path, image):
     return tmp_path
 
 
+def add_line(root, line):
+    with (root / "list_eval_partition.txt").open("a") as file:
+        file.write(f"{line}\n")
+
+
 def rows(source) -> dict[str, tuple[int, int]]:
     """{file: (label, attribute)}."""
     columns = source.columns["label"], source.columns["attribute"]
@@ -119,6 +124,16 @@ def test_further_attributes_of_faces_are_columns(faces):
             lambda r: (r / "list_eval_partition.txt").write_text("000001.jpg\n"),
             {},
             "list_eval_partition.txt:1: a line must read",
+        ),
+        (
+            lambda r: add_line(r, "000006.jpg 3"),
+            {},
+            "list_eval_partition.txt:7: a line must read <file> <0, 1 or 2>",
+        ),
+        (
+            lambda r: add_line(r, "000001.jpg 2"),
+            {},
+            "in one part, 1 have several lines, first '000001.jpg'",
         ),
         (
             lambda r: (r / "list_eval_partition.txt").unlink(),
@@ -303,7 +318,7 @@ def test_folders_have_one_attribute(tree):
 def test_images_without_an_attribute_are_refused(tree):
     root = tree({"train/cat/snow": 2, "train/dog": 1})
     with pytest.raises(
-        ValueError, match="got 1 directly in a class, first 'dog/000.png'"
+        ValueError, match="1 lie directly in a class, first 'dog/000.png'"
     ):
         data.load("attributed", "train", root=str(root))
 

@@ -140,12 +140,12 @@ CASES = {
     "16 bits a channel": (damage(deep), "8 bits a channel, got mode I;16"),
     "an empty class": (
         damage(lambda r: (r / "train/eel").mkdir()),
-        "got none for 1 of",
+        "1 of 3 in .*train' have none",
     ),
     "a stray file": (damage(lambda r: (r / "train/cat/a.txt").write_text("")), "a.txt"),
     "a stray image": (
         damage(lambda r: (r / "train/a.jpg").write_bytes(jpeg())),
-        "images must lie in class folders, got 1 directly",
+        "images must lie in class folders, 1 lie directly",
     ),
     "a link loop": (damage(link_loop), "must not contain themselves"),
     "a dangling link": (
@@ -166,7 +166,7 @@ CASES = {
     "a bucket": (lambda r: dict(root="gs://bucket/set"), "local or mounted disk"),
     "other class names": (
         lambda r: dict(root=str(folders(r)), space="wnid"),
-        "class folders must be of space 'wnid', got 'cat'",
+        "class folders must be of space 'wnid', 2 are not, first 'cat'",
     ),
     "a missing class of PACS": (
         lambda r: dict(
@@ -189,7 +189,7 @@ CASES = {
     ),
     "a word for a label": (
         shards(lambda r: tar(r, {"a.jpg": jpeg(), "a.cls": b"cat"})),
-        "labels must be whole numbers, got b'cat'",
+        "labels must be whole numbers .*got b'cat'",
     ),
     "two images of one key": (
         shards(lambda r: tar(r, {"a.jpg": jpeg(), "a.png": jpeg(), "a.cls": b"0"})),

@@ -172,13 +172,13 @@ def test_split_without_classes(tree):
 
 def test_images_beside_the_classes(tree):
     message = refused(root=str(tree({"photo/dog": 2, "photo": 3})))
-    assert "got 3 directly in" in message
+    assert "3 lie directly in" in message
     assert "'000.png'; move them" in message
 
 
 def test_empty_class(tree):
     message = refused(root=str(tree({"photo/dog": 2, "photo/cat": 0, "photo/ant": 0})))
-    assert "none for 2 of 3" in message
+    assert "2 of 3 in" in message
     assert "first 'ant'" in message
 
 
@@ -196,7 +196,7 @@ def test_junk_is_passed_over_other_files_are_not(tree):
     assert len(data.load("folder", "photo", root=str(root))) == 2
     (root / "photo/dog/list.txt").touch()
     message = refused(root=str(root))
-    assert "got 1 other files" in message
+    assert "1 other files lie in" in message
     assert (
         "'dog/list.txt'; move them away, or let a config name them: ignore" in message
     )
@@ -246,9 +246,11 @@ def test_spaces(tree):
     assert (
         data.load("folder", "edge", root=str(root), space="entry16").space == "entry16"
     )
-    assert "of space 'wnid', got 'dog'" in refused("bad", root=str(root), space="wnid")
+    assert "of space 'wnid', 1 are not, first 'dog'" in refused(
+        "bad", root=str(root), space="wnid"
+    )
     message = refused("val", root=str(root), space="entry16")
-    assert "of space 'entry16', got 'n01440764'" in message
+    assert "of space 'entry16', 2 are not, first 'n01440764'" in message
     assert "space must be one of" in refused("val", root=str(root), space="words")
 
 
@@ -264,3 +266,9 @@ def test_home_is_expanded(tree, monkeypatch):
     monkeypatch.setenv("HOME", str(tree(COUNTS)))
     assert len(data.load("folder", "photo", root="~")) == 65
     assert pathlib.Path(data.load("folder", "photo", root="~").store.root).is_absolute()
+
+
+def test_a_note_of_some_other_program_is_none_of_ours(tree):
+    root = tree({"train/cat": 2, "train/dog": 2})
+    (root / "train.json").write_text('{"made_by": "something else"}')
+    assert data.load("folder", "train", root=str(root), size=8).note == ""

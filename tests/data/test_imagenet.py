@@ -12,6 +12,7 @@ from PIL import Image
 
 from jbias import data
 from jbias.data import base, corruptions, tables
+from jbias.data.sets import imagenet
 
 WNIDS = tables.wnids()
 
@@ -183,6 +184,14 @@ def test_images_in_one_folder_have_labels_in_a_file(flat, lines):
     assert "\n" not in str(refused.value)
 
 
+def test_two_labels_of_one_image_are_refused(flat):
+    path = flat / "labels.txt"
+    name = "ILSVRC2012_val_00000002"
+    path.write_text(f"{name} 7\n{name} 7\n{name} 8\n")
+    with pytest.raises(ValueError, match=f"line 3 must agree with the other of {name}"):
+        imagenet.read_labels(str(path))
+
+
 def test_images_of_all_classes_in_one_folder(tmp_path, pixel):
     """Labels are as without `subset`, and all classes are declared."""
     (tmp_path / "val").mkdir()
@@ -215,7 +224,7 @@ def test_one_folder_may_have_another_name_and_files_to_pass_over(flat):
     same = data.load("imagenet", "val", **options)
     (flat / "val").rename(flat / "validation")
     (flat / "validation/list.txt").write_text("of the images")
-    with pytest.raises(ValueError, match="1 other files in .*validation/list.txt"):
+    with pytest.raises(ValueError, match="1 other files lie in .*validation/list.txt"):
         data.load("imagenet", "val", **options)
     source = data.load("imagenet", "val", ignore=("*/list.txt",), **options)
     assert len(source) == 4

@@ -128,7 +128,7 @@ def test_texture_names():
     for bad, hint in (("cat/cat1-dgo2.png", "'dog'"), ("cat/cat3.png", "'cat'")):
         with pytest.raises(ValueError) as error:
             geirhos.texture_labels("x", [*names, bad], classes)
-        assert f"got 1 without a known texture, first {bad!r}" in str(error.value)
+        assert f"1 are without a known texture, first {bad!r}" in str(error.value)
         assert hint in str(error.value)
 
 

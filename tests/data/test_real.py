@@ -110,7 +110,9 @@ def test_a_missing_or_broken_file_is_refused(tmp_path):
 
 def test_images_of_other_names_are_refused(table):
     names = ["ILSVRC2012_val_00000001.JPEG", "ILSVRC2012_val_00050001.JPEG", "cat.png"]
-    with pytest.raises(ValueError, match="here: ReaL knows .* 2 others, .*50001.JPEG'"):
+    with pytest.raises(
+        ValueError, match="here: .* 2 are unknown to ReaL, .*50001.JPEG'"
+    ):
         imagenet.real_columns("here", table, names, WNIDS)
 
 

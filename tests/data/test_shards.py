@@ -2,6 +2,8 @@
 
 import pathlib
 import pickle
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -100,3 +102,38 @@ def test_listings_are_kept_until_a_shard_changes(images, tmp_path, monkeypatch):
         assert again.files == first.files
     forms.as_tar(root, images[1][:9] * 1)
     assert len(data.load("folder", "train", root=str(root), size=8)) == 9
+
+
+def test_shards_of_another_split_are_not_taken(images, tmp_path):
+    """The split's word in the name of another series makes no image part of it."""
+    _, rows = images
+    root, other = tmp_path / "shards", tmp_path / "other"
+    for folder, some in ((root, rows[:9]), (other, rows[9:])):
+        folder.mkdir()
+        forms.as_tar_of_folders(folder, some)
+    (other / "train.tar").rename(root / "train_val-0001.tar")
+    options = dict(root=str(root), size=8)
+    assert len(data.load("folder", "train", **options)) == 9
+    assert len(data.load("folder", "val", **options)) == 6
+    (root / "train.tar").rename(root / "small-train.tar")
+    with pytest.raises(ValueError, match="must be of one series, got") as refused:
+        data.load("folder", "train", **options)
+    assert "\n" not in str(refused.value)
+
+
+def test_what_reads_records_is_imported_before_threads_read(images, tmp_path):
+    """TFDS's import makes those of other threads fail: of Pillow's decoders, for one."""
+    root = str(forms.written("records", images[1], tmp_path))
+    source = data.load("folder", "train", root=root, size=8)
+    (tmp_path / "store").write_bytes(pickle.dumps(source.store))
+    program = """
+import pickle, sys, threading
+store = pickle.load(open(sys.argv[1], "rb"))
+assert "tensorflow_datasets.proto" in sys.modules
+found = []
+thread = threading.Thread(target=lambda: found.append(store.open(0).read()))
+thread.start(); thread.join()
+assert found[0].startswith(b"\\x89PNG")
+"""
+    command = [sys.executable, "-c", program, str(tmp_path / "store")]
+    subprocess.run(command, check=True)

@@ -142,6 +142,8 @@ def test_values_without_names_are_called_by_their_numbers(part):
         (dict(held=0.5), "held must be between"),
         (dict(groups="ant/cow"), "groups must be classes of two groups"),
         (dict(groups="ant+bee/cat"), "two of equally many classes"),
+        (dict(groups="ant+bee/bee"), "a class once, got 'bee' again"),
+        (dict(level="only-red", images=4), "that no part is empty, 4 are too few"),
         (dict(order="red+blue"), "order must name each value once"),
         (dict(level="only-plaid"), "values must be different ones"),
         (dict(level="only-red", part="ood-red"), "values must be different ones"),

@@ -9,7 +9,7 @@ import pytest
 
 from jbias import train
 from jbias.configs import common, datasets
-from jbias.data import loader, splits
+from jbias.data import loader, sources, splits
 from jbias.data.embedded import shapes
 from jbias.evals import decisions
 from tests import cases, smoke_runs
@@ -36,6 +36,36 @@ def test_sources_are_matched_by_the_names_of_their_classes(grey):
     names = opened.sources[0].classes
     assert {names[i] for i in columns["label"][32:]} == {"star", "heart", "plus"}
     assert set(columns) == {"label", "domain"}, "what one source lacks is left out"
+
+
+def test_columns_of_several_sources_mean_the_same():
+    """Values are numbered by their names, textures as classes are."""
+    first, second = (
+        sources.ArraySource(
+            images=np.zeros((2, 1, 1, 3), np.uint8),
+            name="made",
+            classes=classes,
+            columns={
+                "label": np.array([0, 1], np.int32),
+                "texture": np.array([1, 0], np.int32),
+                "attribute": np.array([0, 1], np.int32),
+                "place": np.array([0, 1], np.int32),
+            },
+            preprocessing="",
+            fingerprint="",
+            cite="",
+            values={"attribute": values, **more},
+        )
+        for classes, values, more in (
+            (("cat", "dog"), ("green", "red"), {"place": ("sea", "sky")}),
+            (("dog", "cat"), ("blue", "green"), {}),
+        )
+    )
+    joined = splits.join_columns([first, second])
+    assert joined["label"].tolist() == [0, 1, 1, 0]
+    assert joined["texture"].tolist() == [1, 0, 0, 1]
+    assert joined["attribute"].tolist() == [0, 1, 2, 0]  # green, red, blue
+    assert "place" not in joined, "nobody knows what the second's numbers mean"
 
 
 def test_a_class_that_the_first_lacks_is_refused(grey):

@@ -111,3 +111,20 @@ def test_options_of_a_set_are_passed_on(tmp_path, capsys):
     assert run(tmp_path, "--data=imagenet") == 2
     assert run(tmp_path, "--data=imagenet", "--options=subset") == 2
     assert "must read a=b,c=d, got 'subset'" in capsys.readouterr().err
+
+
+def test_options_are_switches_and_numbers(digits_root, root, capsys):
+    more = ("--data=mnist", "--splits=train", "--options=pad=2,crop=False")
+    assert run(digits_root, *more) == 2
+    assert "'crop'" in capsys.readouterr().err, "a switch that is off is passed on"
+    assert run(digits_root, *more[:2], "--options=pad=2") == 0
+    assert run(root, "--options=crop=False,resize=70") == 2
+    assert "crop=False squeezes to 64x64" in capsys.readouterr().err
+
+
+def test_where_all_is_damaged_there_is_no_sheet(root, tmp_path, capsys):
+    for path in root.rglob("*.jpg"):
+        path.write_bytes(b"")
+    sheet = tmp_path / "sheet.png"
+    assert run(root, f"--sheet={sheet}") == 1
+    assert "and 4 more" in capsys.readouterr().out and not sheet.exists()

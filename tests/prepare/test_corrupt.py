@@ -45,6 +45,19 @@ def test_what_is_missing_is_made_again_and_alike(tmp_path, capsys):
     assert other.read_bytes() != held[lost]
 
 
+def test_images_of_other_settings_are_not_mixed_with(tmp_path, capsys):
+    out = tmp_path / "c"
+    assert run(out, "--names=fog", "--severities=1") == 0
+    capsys.readouterr()
+    for more in (["--seed=1"], ["--table=64"], ["--correlation=0"]):
+        assert run(out, "--names=contrast+fog", "--severities=1", *more) == 2
+        said = capsys.readouterr().err
+        assert "must hold images of these settings" in said and said.count("\n") == 1
+    assert not (out / "contrast").exists()
+    made = data.load("folder", "1", root=str(out / "fog"), size=32)
+    assert made.note.startswith("made by jbias.prepare corrupt of shapes/valid")
+
+
 @cases.each(
     ("more", "message"),
     [
@@ -59,3 +72,4 @@ def test_refuses_in_one_line(tmp_path, more, message, capsys):
     assert run(tmp_path / "c", *more) == 2
     said = capsys.readouterr().err
     assert message in said and said.count("\n") == 1
+    assert not (tmp_path / "c").exists()

@@ -78,3 +78,29 @@ def test_other_shards_are_not_mixed_with(root, capsys):
     assert run(root, "--shards=2") == 0
     assert run(root, "--shards=3") == 2
     assert "must hold no other shards of 'train'" in capsys.readouterr().err
+
+
+def test_shards_of_other_images_are_refused(root, capsys):
+    """As many images under the same names are another set by their sizes."""
+    assert run(root, "--shards=2") == 0
+    made = {path: path.read_bytes() for path in (root / "dst").iterdir()}
+    path = root / "src/train/class0/0.jpg"
+    Image.new("RGB", (9, 9)).save(path)
+    assert run(root, "--shards=2") == 2
+    said = capsys.readouterr().err
+    assert "got train-00000-of-00002.array_record of other images or classes" in said
+    assert said.count("\n") == 1
+    assert {path: path.read_bytes() for path in made} == made
+
+
+def test_a_damaged_image_is_replaced_and_its_shard_made(root, capsys):
+    path = max((root / "src/train").rglob("*.jpg"))
+    whole = path.read_bytes()
+    path.write_bytes(whole[:200])
+    assert run(root, "--shards=3") == 2
+    path.write_bytes(whole)
+    assert run(root, "--shards=3") == 0
+    assert "in 3 shards, 1 of them new" in capsys.readouterr().out
+    found = data.load("folder", "train", root=str(root / "dst"), size=16)
+    plain = data.load("folder", "train", root=str(root / "src"), size=16)
+    assert found.fingerprint == plain.fingerprint

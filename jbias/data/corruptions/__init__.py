@@ -45,6 +45,7 @@ from jbias.data.corruptions.kernels import Image
 from jbias.untrusted import opening
 
 Row = tuple[float, ...]
+Folder = str | pathlib.Path | None
 
 SIDES = (32, 64, 224)  # Those with settings of their own.
 SEVERITIES = (1, 2, 3, 4, 5)
@@ -92,7 +93,7 @@ def corrupt(
     rng: np.random.Generator,
     *,
     table: int | None = None,
-    frost: str | pathlib.Path | None = None,
+    frost: Folder = None,
 ) -> Image:
     """Corrupts one image by the name of a corruption, at severity 1 to 5.
 
@@ -117,25 +118,20 @@ def severity_settings(
     if name in BAR:
         return sides[0]
     if table is None and side not in SIDES:
-        raise ValueError(
-            f"data.corrupt: the side must be one of {SIDES}, for which there are"
-            f" settings, got {side}; resize, or pass table=224 to use those of 224"
-        )
+        must = f"data.corrupt: the side must be one of {SIDES}, which have settings"
+        remedy = "resize, or pass table=224 to use those of 224"
+        raise ValueError(f"{must}, got {side}; {remedy}")
     if table is not None and table not in SIDES:
-        raise ValueError(
-            f"data.corrupt: table must be one of {SIDES}, got {table!r}; name the side"
-            " whose settings to use"
-        )
+        must = f"data.corrupt: table must be one of {SIDES}, got {table!r}"
+        raise ValueError(f"{must}; name the side whose settings to use")
     return sides[side if table is None else table]
 
 
 def severity_index(severity: int) -> int:
     """Gives the place of a severity among SEVERITIES. Raises ValueError for others."""
     if severity not in SEVERITIES:
-        raise ValueError(
-            f"data.corrupt: severity must be one of {SEVERITIES}, got {severity!r};"
-            " 0 would be the image itself"
-        )
+        must = f"data.corrupt: severity must be one of {SEVERITIES}, got {severity!r}"
+        raise ValueError(f"{must}; 0 would be the image itself")
     return SEVERITIES.index(severity)
 
 
@@ -160,10 +156,8 @@ def _side(image: Image) -> int:
     square = len(shape) == 3 and shape[0] == shape[1] >= least and shape[2] == 3
     if not square or image.dtype != np.uint8:
         got = f"{image.dtype} {shape}" if array else f"a {type(image).__name__}"
-        raise ValueError(
-            "data.corrupt: an image must be a uint8 array (h, w, 3) with h = w of at"
-            f" least {least}, got {got}; crop or resize it first"
-        )
+        must = "data.corrupt: an image must be a uint8 array (h, w, 3) with h = w of at"
+        raise ValueError(f"{must} least {least}, got {got}; crop or resize it first")
     return shape[0]
 
 
@@ -179,7 +173,7 @@ def settings(
     *,
     side: int,
     table: int | None = None,
-    frost: str | pathlib.Path | None = None,
+    frost: Folder = None,
 ) -> Arrays:
     """Gives the arrays of a corruption at a severity for images of `side` pixels.
 
@@ -256,11 +250,8 @@ def _ice(paths: tuple[pathlib.Path, ...], scale: float, side: int) -> Arrays:
 
 def _spatter(side: int, *row: float) -> Arrays:
     _, _, blur, _, strength, mud = row
-    return {
-        "blur": _gaussian(side, blur),
-        "border": _gaussian(side, strength if mud else 0),
-        "mud": np.bool_(mud),
-    }
+    border = _gaussian(side, strength if mud else 0)
+    return {"blur": _gaussian(side, blur), "border": border, "mud": np.bool_(mud)}
 
 
 def _pixelate(side: int, scale: float) -> Arrays:
@@ -274,11 +265,8 @@ def _pixelate(side: int, scale: float) -> Arrays:
     eye = np.eye(side, dtype=np.float32) * 255
     shrunk = PIL.Image.fromarray(eye).resize((side, small), box)
     boxes = np.array(shrunk.resize((side, side), box)) > 0
-    counts = boxes.sum(1)
-    return {
-        "boxes": boxes.astype(np.float32),
-        "weights": np.floor(2**22 / counts + 0.5).astype(np.int32),
-    }
+    weights = np.floor(2**22 / boxes.sum(1) + 0.5)
+    return {"boxes": boxes.astype(np.float32), "weights": weights.astype(np.int32)}
 
 
 @functools.cache

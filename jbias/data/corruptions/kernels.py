@@ -302,9 +302,8 @@ def smoother(side: int, sigma: float) -> Float[np.ndarray, "side side"]:
     A matrix, for with the largest sigma (171 pixels of 224) the filter's support is
     1025 long.
     """
-    matrix = ndimage.gaussian_filter(
-        np.eye(side), (sigma, 0), mode="reflect", truncate=3.0
-    )
+    wide = dict(mode="reflect", truncate=3.0)
+    matrix = ndimage.gaussian_filter(np.eye(side), (sigma, 0), **wide)
     matrix.flags.writeable = False
     return matrix
 
@@ -348,11 +347,8 @@ def elastic_transform(
 
 def sampled(x: Unit, place: Float[np.ndarray, "2 h w"], mode: str) -> Unit:
     """Reads each pixel at a place, bilinearly; `mode` as of SciPy says how x goes on."""
-    planes: list[Plane] = [
-        ndimage.map_coordinates(x[..., channel], place, order=1, mode=mode)
-        for channel in range(3)
-    ]
-    return np.stack(planes, -1)
+    read = functools.partial(ndimage.map_coordinates, order=1, mode=mode)
+    return np.stack([read(x[..., channel], place) for channel in range(3)], -1)
 
 
 # The reference has a sixth, frost6.jpg, which its draw never reaches.
@@ -392,22 +388,17 @@ def _frost(path: pathlib.Path, scale: float) -> Image:
 
 def photographs(folder: str | pathlib.Path | None) -> list[pathlib.Path]:
     """Gives the files of frost's photographs. Raises ValueError without them."""
-    remedy = (
-        f"pass a folder with {', '.join(FROSTS)}, found in ImageNet-C/create_c of"
-        " https://github.com/hendrycks/robustness"
-    )
+    source = "ImageNet-C/create_c of https://github.com/hendrycks/robustness"
+    remedy = f"pass a folder with {', '.join(FROSTS)}, found in {source}"
     if folder is None:
-        raise ValueError(
-            "data.corrupt: 'frost' must have its photographs, which are not shipped,"
-            f" got frost=None (--frost of the command); {remedy}; or leave frost out"
-        )
+        must = "data.corrupt: 'frost' must have its photographs, which are not shipped"
+        got = "got frost=None (--frost of the command)"
+        raise ValueError(f"{must}, {got}; {remedy}; or leave frost out")
     paths = [pathlib.Path(folder).resolve() / name for name in FROSTS]
     missing = [path.name for path in paths if not path.is_file()]
     if missing:
-        raise ValueError(
-            f"data.corrupt: frost={str(folder)!r} must hold all photographs, got none"
-            f" named {', '.join(missing)}; {remedy}"
-        )
+        must = f"data.corrupt: frost={str(folder)!r} must hold all photographs"
+        raise ValueError(f"{must}, got none named {', '.join(missing)}; {remedy}")
     return paths
 
 
@@ -415,11 +406,9 @@ def ice(path: pathlib.Path, scale: float, side: int) -> Image:
     """Gives a photograph, scaled. Raises ValueError if `side` pixels do not fit in."""
     photograph = _frost(path, scale)
     if min(photograph.shape[:2]) <= side:
-        raise ValueError(
-            f"data.corrupt: photographs of frost must be larger than {side} pixels at"
-            f" scale {scale}, got {photograph.shape[1]}x{photograph.shape[0]}; use the"
-            " original files"
-        )
+        must = f"data.corrupt: photographs of frost must be larger than {side} pixels"
+        got = f"got {photograph.shape[1]}x{photograph.shape[0]}; use the original files"
+        raise ValueError(f"{must} at scale {scale}, {got}")
     return photograph
 
 

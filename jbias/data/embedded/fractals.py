@@ -13,6 +13,7 @@ https://arxiv.org/abs/2110.03091. Flames: Draves and Reckase, "The fractal flame
 A picture is a function of (seed, its number, size), and about the same at every size.
 """
 
+import itertools
 import zlib
 from collections.abc import Callable, Mapping
 
@@ -97,9 +98,8 @@ def _painted(rng, draw, size, steps) -> Image:
     finer = supersampling(size)
     count, trap = (x.reshape(size * finer, -1) for x in draw(size * finer, steps))
     gone = count < steps
-    low, high = np.quantile(
-        np.log1p(count[gone] if gone.any() else count), [0.02, 0.98]
-    )
+    seen = np.log1p(count[gone] if gone.any() else count)
+    low, high = np.quantile(seen, [0.02, 0.98])
     image = outside(waves * (np.log1p(count) - low) / max(high - low, 1e-3) + offset)
     shade = inside(np.log1p(40 * trap) * waves + offset)
     shade *= 1 - 0.7 * np.exp(-30 * trap)[..., None]
@@ -298,11 +298,7 @@ def _glow(rng: Rng, count: Plane, tint: Plane) -> Image:
 VERSION = 1  # Of the drawing: change it with any change of a pixel.
 SPLITS = ("train",)
 # (generator, size) -> picture.
-KINDS: Mapping[str, Callable] = {
-    "flame": flame,
-    "julia": julia,
-    "mandelbrot": mandelbrot,
-}
+KINDS: Mapping[str, Callable] = {f.__name__: f for f in (flame, julia, mandelbrot)}
 
 
 def make(
@@ -316,18 +312,12 @@ def make(
     shapes.check_drawing("fractals", split, SPLITS, size, seed)
     base.check_whole("fractals: n", n, 1)
     words = f"fractals {VERSION} {int(n)} {int(size)} {int(seed)}"
-
-    def draw() -> dict[str, np.ndarray]:
-        return {"image": np.stack([_draw(i, size, seed) for i in range(n)])}
-
-    arrays = cache.remember("fractals", words, draw)
+    arrays = cache.remember("fractals", words, _draw, n, size, seed)
     return sources.ArraySource(
         images=arrays["image"],
         name=f"fractals/{split}",
         classes=tuple(KINDS),
-        space="names",
         columns={"label": (np.arange(n) % len(KINDS)).astype(np.int32)},
-        measures=("accuracy",),
         preprocessing=f"drawn at {size} pixels",
         fingerprint=shapes.content_hash(words, arrays).hexdigest(),
         cite=tables.cite("fractals"),
@@ -335,8 +325,10 @@ def make(
     )
 
 
-def _draw(i: int, size: int, seed: int) -> UInt8[np.ndarray, "size size 3"]:
-    kind = [*KINDS][i % len(KINDS)]
-    rng = np.random.default_rng([seed, zlib.crc32(kind.encode()), i])
-    image = KINDS[kind](rng, size)
-    return np.rint(np.clip(image, 0, 1) * 255).astype(np.uint8)
+def _draw(n: int, size: int, seed: int) -> dict[str, UInt8[np.ndarray, "n ..."]]:
+    images = []
+    for i, kind in zip(range(n), itertools.cycle(KINDS)):
+        rng = np.random.default_rng([seed, zlib.crc32(kind.encode()), i])
+        image = KINDS[kind](rng, size)
+        images.append(np.rint(np.clip(image, 0, 1) * 255).astype(np.uint8))
+    return {"image": np.stack(images)}

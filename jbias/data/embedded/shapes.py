@@ -56,7 +56,6 @@ more; "recoloured" has no grey.
     pattern     straight, curved    kind of texture: tells the class as far as it does
 """
 
-import dataclasses
 import functools
 import hashlib
 import zlib
@@ -68,7 +67,6 @@ from jaxtyping import Bool, Int
 
 from jbias.data import base, cache, sources, tables
 from jbias.data.embedded import shape_scenes
-from jbias.data.forms import listing
 
 CURVED = (
     *("dots", "waves", "scales", "rings", "blobs", "speckle"),
@@ -137,11 +135,7 @@ CLASSES = tuple(shape_scenes.SHAPES)
 _COUNTS = {"train": 4096, "valid": 512}  # Else 480.
 _VALUES = {"attribute": _TEXTURES, "corruption": shape_scenes.CORRUPTIONS}
 # Without texture.
-_FLAT = {
-    "silhouette": shape_scenes.silhouette,
-    "edge": shape_scenes.edge,
-    "sketch": shape_scenes.sketch,
-}
+_FLAT = {name: getattr(shape_scenes, name) for name in ("silhouette", "edge", "sketch")}
 _UNCORRELATED = (*_FLAT, "cue_conflict", "stylized")
 _RENDERED = ("train", "valid", "test", "cue_conflict", "recoloured")
 SPLITS = ("train", "valid", "test", *_UNCORRELATED, "recoloured", "corrupted")
@@ -160,19 +154,16 @@ def _check(split: str, n: int, correlation: float, renders: bool) -> None:
     """Raises ValueError, one line, for arguments outside their range."""
     unit = BLOCK if split == "cue_conflict" else len(CLASSES)
     if not isinstance(n, int | np.integer) or n < unit or n % unit:
-        raise ValueError(
-            f"shapes/{split}: n must be a positive multiple of {unit}, so that classes"
-            f" are balanced, got {n}; try {max(1, round(n / unit)) * unit}"
-        )
+        must = f"n must be a positive multiple of {unit}, so that classes are balanced"
+        near = max(1, round(n / unit)) * unit
+        raise ValueError(f"shapes/{split}: {must}, got {n}; try {near}")
     if not 0 <= correlation <= 1:
         must = "correlation must be in [0, 1]"
         hint = "1/16 makes texture independent of class"
         raise ValueError(f"shapes: {must}, got {correlation}; {hint}")
     if renders and split not in _RENDERED:
-        raise ValueError(
-            f"shapes: renders must be of one of {', '.join(_RENDERED)}, whose images"
-            f" show textures of the classes, got {split!r}"
-        )
+        known = f"{', '.join(_RENDERED)}, whose images show textures of the classes"
+        raise ValueError(f"shapes: renders must be of one of {known}, got {split!r}")
 
 
 def _generator(split: str, purpose: str, block: int, seed: int) -> np.random.Generator:
@@ -237,13 +228,7 @@ def _with_factors(source, split, seed) -> sources.ArraySource:
         here = None if texture is None else texture[start + rows]
         parts.append(scene_factors(scenes, here))
     found = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    values = {name: FACTORS[name] for name in found}
-    return dataclasses.replace(
-        source,
-        columns={**source.columns, **found},
-        values={**source.values, **values},
-        fingerprint=listing.digest_columns(source.fingerprint, found, values),
-    )
+    return sources.add(source, found, {name: FACTORS[name] for name in found})
 
 
 def _draw(split: str, n: int, **options) -> dict[str, np.ndarray]:
@@ -279,24 +264,22 @@ def make(
         correlation = 0.0  # Has no say in these sets: one cache entry for all values.
     options = dict(size=int(size), correlation=float(correlation), seed=int(seed))
     words = f"shapes {VERSION} {split} {int(n)} {sorted(options.items())}"
-    draw = functools.partial(_draw, split, int(n), **options)
-    arrays = cache.remember(f"shapes-{split}", words, draw)
+    drawn = split, int(n)
+    arrays = cache.remember(f"shapes-{split}", words, _draw, *drawn, **options)
     content = content_hash(words, arrays)
     more = {}
     if renders:
         options.pop("correlation")  # Has no say, either.
         words = f"shapes {VERSION} {split} {int(n)} renders {sorted(options.items())}"
-        draw = functools.partial(_renders, split, int(n), **options)
-        more = cache.remember(f"shapes-{split}-renders", words, draw)
+        kind = f"shapes-{split}-renders"
+        more = cache.remember(kind, words, _renders, *drawn, **options)
         content.update(words.encode())
-    conflict = split == "cue_conflict"
     source = sources.ArraySource(
         images=arrays.pop("image"),
         name=f"shapes/{split}",
         classes=CLASSES,
-        space="names",
         columns=arrays,
-        measures=("accuracy", "shape_bias") if conflict else ("accuracy",),
+        measures=("accuracy", "shape_bias")[: 1 + (split == "cue_conflict")],
         preprocessing=f"drawn at {size} pixels",
         fingerprint=content.hexdigest(),
         cite=tables.cite("shapes"),

@@ -1,19 +1,19 @@
 """What lies in an image folder, or in shards: files by class, parts of them, a digest."""
 
-import difflib
 import fnmatch
 import fractions
 import hashlib
 import os
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Int
 
 from jbias.data import base
+from jbias.data.base import Column, Columns, Names
 from jbias.data.forms import stores
 from jbias.untrusted import opening
 
@@ -29,22 +29,21 @@ _PART = re.compile(rf"(?P<base>[^\[\]]+)(?:\[{_PERCENT}:{_PERCENT}\])?")
 class Listing(NamedTuple):
     """All images of a split: where their bytes are, what they are called, their labels.
 
-    Without names of its own (`classes` is None) a form has the labels 0 to k - 1, whose
-    meaning is the data set's to know.
+    Shards without names of classes (None) have the labels 0 to k - 1, whose meaning is the
+    data set's to know.
     """
 
-    form: str
     store: stores.Store
     names: tuple[str, ...]  # Relative to the split, with slashes.
-    lengths: Int[np.ndarray, "n"]  # In bytes.
-    labels: Int[np.ndarray, "n"]
+    lengths: Column  # In bytes.
+    labels: Column
     classes: tuple[str, ...] | None
 
     def take(self, index: Int[np.ndarray, "m"]) -> "Listing":
         """Selects images, in the order of `index`."""
         names = tuple(self.names[i] for i in index)
         rows = self.store.take(index), names, self.lengths[index], self.labels[index]
-        return Listing(self.form, *rows, self.classes)
+        return Listing(*rows, self.classes)
 
 
 class Split(NamedTuple):
@@ -61,10 +60,8 @@ def parse_split(where: str, split: str) -> Split:
     start, stop = (match[2] or "0", match[3] or "100") if match else ("0", "0")
     part = fractions.Fraction(start), fractions.Fraction(stop)
     if not match or not 0 <= part[0] < part[1] <= 100:
-        raise ValueError(
-            f"{where}: split must read 'name' or 'name[10%:90%]' with rising percents"
-            f" up to 100, got {split!r}"
-        )
+        must = "split must read 'name' or 'name[10%:90%]' with rising percents"
+        raise ValueError(f"{where}: {must} up to 100, got {split!r}")
     return Split(match["base"], *part)
 
 
@@ -74,16 +71,13 @@ def require_folder(where: str, path: str, what: str) -> str:
         return path
     must = f"{where}: {what} must be"
     if re.match(r"[a-z0-9]+://", path):
-        raise ValueError(
-            f"{must} on a local or mounted disk, got {path!r}; copy it or mount the bucket"
-        )
+        must = f"{must} on a local or mounted disk, got {path!r}"
+        raise ValueError(f"{must}; copy it or mount the bucket")
     if os.path.exists(path):
         raise ValueError(f"{must} a folder, got the file {path!r}; unpack it")
     if os.path.islink(path):
-        raise base.Missing(
-            f"{must} an existing folder, got {path!r}, a link to {os.readlink(path)!r},"
-            " which is not there"
-        )
+        got = f"{path!r}, a link to {os.readlink(path)!r}, which is not there"
+        raise base.Missing(f"{must} an existing folder, got {got}")
     parent, name = os.path.split(os.path.abspath(path))
     while not os.path.isdir(parent):
         parent, name = os.path.split(parent)
@@ -97,9 +91,8 @@ def require_folder(where: str, path: str, what: str) -> str:
         hint = f"{parent!r} seems to be it: give the folder above"
     elif inner:
         hint = f"did you mean {inner[0]!r}?"
-    raise base.Missing(
-        f"{must} an existing folder, got {path!r}; no {name!r} in {parent!r}, {hint}"
-    )
+    must = f"{must} an existing folder, got {path!r}"
+    raise base.Missing(f"{must}; no {name!r} in {parent!r}, {hint}")
 
 
 def has_folders(folder: str) -> bool:
@@ -112,25 +105,18 @@ def class_folders(where: str, folder: str) -> tuple[str, ...]:
     entries = _entries(folder)
     classes = tuple(entry.name for entry in entries if entry.is_dir())
     stray = [e.name for e in entries if not e.is_dir() and is_image(e.name)]
-    if stray:
-        raise ValueError(
-            f"{where}: images must lie in class folders, got {len(stray)} directly in"
-            f" {folder!r}, first {stray[0]!r}; move them into {folder!r}/<class>/"
-        )
+    must = f"{where}: images must lie in class folders"
+    remedy = f"move them into {folder!r}/<class>/"
+    base.refuse_some(stray, must, f"lie directly in {folder!r}", remedy)
     if not classes:
-        raise base.Missing(
-            f"{where}: a split must have a folder for each class, got none in"
-            f" {folder!r}; the layout is <root>/<split>/<class>/*.jpg"
-        )
+        must = f"{where}: a split must have a folder for each class"
+        got = f"got none in {folder!r}"
+        raise base.Missing(f"{must}, {got}; the layout is <root>/<split>/<class>/*.jpg")
     return classes
 
 
 def scan(
-    where: str,
-    folder: str,
-    classes: Sequence[str],
-    ignore: Sequence[str] = (),
-    below: str = "{}",
+    where: str, folder: str, classes: Names, ignore: Names = (), below: str = "{}"
 ) -> Listing:
     """Lists the images below the folder of each class; below: how that is called.
 
@@ -145,41 +131,34 @@ def scan(
                 found.append((relative, length, label))
             elif not any(fnmatch.fnmatch(relative, pattern) for pattern in ignore):
                 strange.append(relative)
-    if strange:
-        raise ValueError(
-            f"{where}: class folders must hold images ({' '.join(IMAGES)}) only, got"
-            f" {len(strange)} other files in {folder!r}, first {strange[0]!r}; move them"
-            " away, or let a config name them: ignore=('*.txt',)"
-        )
+    must = f"{where}: class folders must hold images ({' '.join(IMAGES)}) only"
+    remedy = "move them away, or let a config name them: ignore=('*.txt',)"
+    base.refuse_some(strange, must, f"other files lie in {folder!r}", remedy)
     there = {label for _, _, label in found}
     empty = [name for label, name in enumerate(classes) if label not in there]
-    if empty:
-        raise ValueError(
-            f"{where}: every class must have images, got none for {len(empty)} of"
-            f" {len(classes)} in {folder!r}, first {empty[0]!r}; fill or remove it"
-        )
+    which = f"of {len(classes)} in {folder!r} have none"
+    must = f"{where}: every class must have images"
+    base.refuse_some(empty, must, which, "fill or remove it")
     check_names(where, [name for name, _, _ in found])
     return in_folder(folder, found, classes)
 
 
 def in_folder(
-    folder: str, rows: Iterable[tuple[str, int, int]], classes: Sequence[str]
+    folder: str, rows: Iterable[tuple[str, int, int]], classes: Names
 ) -> Listing:
     """Files that lie below one folder: of each its name, its bytes and its label."""
     names, lengths, labels = zip(*rows, strict=True)
     columns = np.array(lengths, np.int64), np.array(labels, np.int32)
     store = stores.FileStore(folder, names)
-    return Listing("folder", store, names, *columns, tuple(classes))
+    return Listing(store, names, *columns, tuple(classes))
 
 
-def check_names(where: str, names: Sequence[str]) -> np.ndarray:
+def check_names(where: str, names: Names) -> np.ndarray:
     """Names as an array; ValueError for one that is no UTF-8, or no path of a file."""
     for name in names:
         if len(name) > _LETTERS or _SURROGATE.search(name):
-            raise ValueError(
-                f"{where}: names of images must be UTF-8 and have at most {_LETTERS:,}"
-                f" letters, got {name!r}; rename it"
-            )
+            must = f"names of images must be UTF-8 of at most {_LETTERS:,} letters"
+            raise ValueError(f"{where}: {must}, got {name!r}; rename it")
     return np.array(names, str)
 
 
@@ -189,11 +168,7 @@ def number_names(n: int) -> tuple[str, ...]:
 
 
 def split_indices(
-    where: str,
-    names: Sequence[str],
-    labels: Int[np.ndarray, "n"],
-    classes: Sequence[str],
-    split: Split,
+    where: str, names: Names, labels: Column, classes: Names, split: Split
 ) -> Int[np.ndarray, "m"]:
     """Indices of a part of every class, a pure function of the images' names.
 
@@ -210,11 +185,10 @@ def split_indices(
         members = members[np.argsort(keys[members], kind="stable")]
         start, stop = (cut_index(len(members), at) for at in split[1:])
         if start == stop:
-            raise ValueError(
-                f"{where}: every class must have images in the part"
-                f" {float(split.start):g}% to {float(split.stop):g}%, class {name!r}"
-                f" has {len(members)} in all and none there; take a wider part"
-            )
+            part = f"{float(split.start):g}% to {float(split.stop):g}%"
+            must = f"{where}: every class must have images in the part {part}"
+            got = f"class {name!r} has {len(members)} in all and none there"
+            raise ValueError(f"{must}, {got}; take a wider part")
         chosen.append(members[start:stop])
     return np.sort(np.concatenate(chosen))
 
@@ -234,9 +208,7 @@ def digest(found: Listing) -> str:
     return total.hexdigest()
 
 
-def digest_arrays(
-    images: np.ndarray, labels: Int[np.ndarray, "n"], classes: Sequence[str]
-) -> str:
+def digest_arrays(images: np.ndarray, labels: Column, classes: Names) -> str:
     """SHA-256 over the pixels and classes of images in memory."""
     total = hashlib.sha256(repr((images.shape, tuple(classes))).encode())
     total.update(np.ascontiguousarray(images))
@@ -244,11 +216,7 @@ def digest_arrays(
     return total.hexdigest()
 
 
-def digest_columns(
-    digest: str,
-    columns: Mapping[str, Int[np.ndarray, "n"]],
-    values: Mapping[str, Sequence[str]],
-) -> str:
+def digest_columns(digest: str, columns: Columns, values: Mapping[str, Names]) -> str:
     """SHA-256 over another digest and the columns whose values have names."""
     total = hashlib.sha256(repr((digest, sorted(values.items()))).encode())
     for name in sorted(values):
@@ -267,19 +235,14 @@ def is_image(name: str) -> bool:
     return name.lower().endswith(IMAGES)
 
 
-def match_classes(where: str, got: Sequence[str], expected: Sequence[str]) -> None:
+def match_classes(where: str, got: Names, expected: Names) -> None:
     """Refuses class folders other than those that the data set is known to have."""
     for name in got:
         what = f"{where}: class folders must be the {len(expected)} published"
         base.check_known(what, name, expected)
     missing = sorted(set(expected) - set(got))
-    if missing:
-        near = difflib.get_close_matches(missing[0], got, n=1)
-        raise ValueError(
-            f"{where}: all {len(expected)} class folders must exist, {len(missing)} are"
-            f" missing, first {missing[0]!r}{f', near {near[0]!r}' if near else ''};"
-            " unpack the archive again"
-        )
+    must = f"{where}: all {len(expected)} class folders must exist"
+    base.refuse_some(missing, must, "are missing", "unpack the archive again")
 
 
 def _walk(folder: str, below: str, above: tuple[str, ...]) -> list[tuple[str, int]]:
@@ -287,9 +250,8 @@ def _walk(folder: str, below: str, above: tuple[str, ...]) -> list[tuple[str, in
     path = os.path.join(folder, below)
     real = os.path.realpath(path)
     if real in above:
-        raise ValueError(
-            f"data: folders must not contain themselves, got link {path!r}"
-        )
+        must = "data: folders must not contain themselves"
+        raise ValueError(f"{must}, got link {path!r}")
     found = []
     for entry in _entries(path) if os.path.isdir(path) else ():
         relative = f"{below}/{entry.name}"

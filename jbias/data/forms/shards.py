@@ -8,17 +8,19 @@ path, and a label) or of TFDS (one column of tf.train.Example). Tar shards hold 
 samples (<key>.jpg beside <key>.cls), or class folders.
 """
 
+import dataclasses
 import functools
 import json
 import os
 import re
 import tarfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from jbias.data import base, cache
+from jbias.data.base import Names
 from jbias.data.forms import listing, stores
 from jbias.untrusted import limits, opening
 
@@ -31,18 +33,23 @@ Found = dict[str, np.ndarray]  # What a listing is made of, as it is cached.
 
 
 def _listing(
-    form: str,
-    store: stores.Store,
-    found: Mapping[str, np.ndarray],
-    classes: Sequence[str] | None,
+    kind: type[stores.Store], shards, found: Found, places, classes, **options
 ) -> listing.Listing:
+    """Lists what was found of images whose places are columns of these names."""
+    names = tuple(found["names"].tolist())
+    where = (found[key] for key in places)
+    store = kind(tuple(shards), names, *where, **options)
     columns = found["length"], found["labels"]
-    names = tuple(classes) if classes else None
-    return listing.Listing(form, store, store.names, *columns, names)
+    return listing.Listing(store, names, *columns, tuple(classes or ()) or None)
 
 
-def _example() -> Any:
-    """The protocol buffer: a map from names to lists of bytes, floats or whole numbers."""
+@functools.cache
+def example_class() -> Any:
+    """The protocol buffer of tf.train.Example, of TFDS.
+
+    TFDS replaces Python's `__import__` while it is imported, and what another thread
+    imports meanwhile fails, such as a decoder of Pillow: call this before threads start.
+    """
     from tensorflow_datasets.proto import tf_example_pb2
 
     return tf_example_pb2.Example
@@ -53,44 +60,56 @@ def parse_example(record: bytes) -> Mapping[str, Any]:
     from google.protobuf import message
 
     with base.explained("must be a tf.train.Example, got ", message.DecodeError):
-        return _example().FromString(record).features.feature
+        return example_class().FromString(record).features.feature
 
 
 def serialise_example(features: Mapping[str, bytes | int]) -> bytes:
     """Writes one value a name, bytes or a whole number."""
-    made = _example()()
+    made = example_class()()
     for name, value in features.items():
         kind = "bytes_list" if isinstance(value, bytes) else "int64_list"
         getattr(made.features.feature[name], kind).value.append(value)
     return made.SerializeToString(deterministic=True)
 
 
-def example_image(key: str, record: bytes) -> bytes:
-    """Takes the encoded image out of an example."""
-    return parse_example(record)[key].bytes_list.value[0]
+@dataclasses.dataclass(frozen=True)
+class ExampleImage:
+    """Takes the encoded image out of an example, in any thread of any process.
+
+    Whoever makes or unpickles it imports what it needs.
+    """
+
+    key: str
+
+    def __post_init__(self):
+        example_class()
+
+    def __call__(self, record: bytes) -> bytes:
+        return parse_example(record)[self.key].bytes_list.value[0]
+
+    def __reduce__(self):
+        return ExampleImage, (self.key,)
 
 
-def read_records(where: str, shards: Sequence[str]) -> listing.Listing:
+def read_records(where: str, shards: Names) -> listing.Listing:
     """Lists all records."""
-    found = _checked_index(where, shards) or cache.for_files(
-        "records", shards, lambda: _list_records(where, shards)
-    )
-    image = functools.partial(example_image, str(found["image"]))
-    names, numbers = tuple(found["names"].tolist()), np.arange(len(found["names"]))
-    store = stores.ArrayRecordStore(tuple(shards), names, numbers, image)
-    known = found.get("classes")
-    classes = class_names(shards) if known is None else known.tolist()
-    return _listing("array_record", store, found, classes)
+    found = _checked_index(where, shards)
+    found = found or cache.for_files("records", shards, _list_records, where, shards)
+    image = ExampleImage(str(found["image"]))
+    classes = found["classes"].tolist() if "classes" in found else class_names(shards)
+    found |= {"record": np.arange(len(found["names"]))}
+    place = ("record",)
+    return _listing(stores.ArrayRecordStore, shards, found, place, classes, image=image)
 
 
-def index_path(shards: Sequence[str]) -> str:
+def index_path(shards: Names) -> str:
     """Where the index of these shards lies."""
     folder, name = os.path.split(shards[0])
     name = re.sub(r"-\d+-of-\d+", "", name.partition(".array_record")[0])
     return os.path.join(folder, f"{name}-index.npz")
 
 
-def _checked_index(where: str, shards: Sequence[str]) -> Found | None:
+def _checked_index(where: str, shards: Names) -> Found | None:
     """What stands beside the shards, if there is such an index of them."""
     path = index_path(shards)
     if not os.path.isfile(path):
@@ -111,17 +130,16 @@ def _checked_index(where: str, shards: Sequence[str]) -> Found | None:
     return found
 
 
-def class_names(shards: Sequence[str]) -> list[str] | None:
+def class_names(shards: Names) -> list[str] | None:
     """The names of labels that TFDS writes beside its shards."""
     for label in _LABEL_KEYS:
         path = os.path.join(os.path.dirname(shards[0]), f"{label}.labels.txt")
         if os.path.isfile(path):
-            with open(path, encoding="utf-8") as file:
-                return [line for line in file.read().splitlines() if line]
+            return listing.text_lines(path, f"{path}: must be a text file: ")
     return None
 
 
-def _list_records(where: str, shards: Sequence[str]) -> Found:
+def _list_records(where: str, shards: Names) -> Found:
     source = _open_records(where, shards)
     records = (source[i] for i in range(len(source)))
     return describe_examples(where, os.path.dirname(shards[0]), records)
@@ -137,10 +155,9 @@ def describe_examples(where: str, place: str, records: Iterable[bytes]) -> Found
             lengths.append(len(features[key].bytes_list.value[0]))
             labels.append(int(_first(features, _LABEL_KEYS)))
         except (StopIteration, ValueError, IndexError) as error:
-            raise ValueError(
-                f"{where}: records must be tf.train.Example with an image and a label,"
-                f" got another at {i} of {place!r}"
-            ) from error
+            must = "records must be tf.train.Example with an image and a label"
+            got = f"got another at {i} of {place!r}"
+            raise ValueError(f"{where}: {must}, {got}") from error
         name = _first(features, _NAME_KEYS, b"%08d" % i)
         names.append(name.decode() if isinstance(name, bytes) else str(name))
     return dict(
@@ -151,7 +168,7 @@ def describe_examples(where: str, place: str, records: Iterable[bytes]) -> Found
     )
 
 
-def _first(features: Mapping[str, Any], keys: Sequence[str], default=None) -> Any:
+def _first(features: Mapping[str, Any], keys: Names, default=None) -> Any:
     """The first value under the first of these keys that has one."""
     for feature in (features[key] for key in keys if key in features):
         kind = feature.WhichOneof("kind")
@@ -162,7 +179,7 @@ def _first(features: Mapping[str, Any], keys: Sequence[str], default=None) -> An
     return default
 
 
-def _open_records(where: str, shards: Sequence[str]):
+def _open_records(where: str, shards: Names):
     from array_record.python import array_record_data_source
 
     with base.explained(
@@ -179,27 +196,23 @@ _ROWS = 32  # Read at once.
 _LISTED = 256  # Bytes that a row takes in a listing.
 
 
-def read_parquet(where: str, shards: Sequence[str]) -> listing.Listing:
+def read_parquet(where: str, shards: Names) -> listing.Listing:
     """Lists all rows; the images themselves are read when asked for."""
     if _open_parquet(where, shards[0]).schema_arrow.names == [_EXAMPLES]:
-        found = cache.for_files(
-            "examples", shards, lambda: _list_examples(where, shards)
-        )
-        read = functools.partial(_example_images, str(found["image"]))
+        found = cache.for_files("examples", shards, _list_examples, where, shards)
+        image = ExampleImage(str(found["image"]))
+        read = functools.partial(_example_images, image)
         classes = class_names(shards)
     else:
         image, label, classes = _schema(where, shards[0])
-        found = cache.for_files(
-            "parquet", shards, lambda: _list_parquet(where, shards, image, label)
-        )
+        about = where, shards, image, label
+        found = cache.for_files("parquet", shards, _list_parquet, *about)
         read = functools.partial(_group, image)
-    names = tuple(found["names"].tolist())
-    place = (found[key] for key in ("shard", "group", "row"))
-    store = stores.ParquetStore(tuple(shards), names, *place, read=read)
-    return _listing("parquet", store, found, classes)
+    place = "shard", "group", "row"
+    return _listing(stores.ParquetStore, shards, found, place, classes, read=read)
 
 
-def _list_examples(where: str, shards: Sequence[str]) -> Found:
+def _list_examples(where: str, shards: Names) -> Found:
     groups = []
 
     def records() -> Iterator[bytes]:
@@ -213,8 +226,8 @@ def _list_examples(where: str, shards: Sequence[str]) -> Found:
     return found | _placed(groups)
 
 
-def _example_images(key: str, path: str, group: int) -> list[bytes]:
-    return [example_image(key, one) for one in _group(_EXAMPLES, path, group)]
+def _example_images(image: ExampleImage, path: str, group: int) -> list[bytes]:
+    return [*map(image, _group(_EXAMPLES, path, group))]
 
 
 def _schema(where: str, path: str) -> tuple[str, str, list[str] | None]:
@@ -224,10 +237,8 @@ def _schema(where: str, path: str) -> tuple[str, str, list[str] | None]:
     for what, known in (("an image", _PARQUET_IMAGES), ("a label", _PARQUET_LABELS)):
         columns += [name for name in known if name in schema.names][:1]
         if not columns or columns[-1] not in known:
-            raise ValueError(
-                f"{where}: {path!r} must have {what} column ({', '.join(known)}), got"
-                f" {', '.join(schema.names)}; rename it"
-            )
+            must = f"{where}: {path!r} must have {what} column ({', '.join(known)})"
+            raise ValueError(f"{must}, got {', '.join(schema.names)}; rename it")
     with base.explained(
         f"{where}: {path!r} must tell its classes as Hugging Face does, info.features."
         f"{columns[1]}.names in the schema's metadata, got ",
@@ -249,7 +260,7 @@ def _placed(groups: Sequence[tuple[int, int, int]]) -> Found:
     return dict(shard=np.repeat(shard, n), group=np.repeat(group, n), row=rows)
 
 
-def _list_parquet(where: str, shards: Sequence[str], image: str, label: str) -> Found:
+def _list_parquet(where: str, shards: Names, image: str, label: str) -> Found:
     names, labels, groups = [], [], []
     for i, path in enumerate(shards):
         file, first = _open_parquet(where, path), len(names)
@@ -307,7 +318,7 @@ def _group(image: str, path: str, group: int) -> list[bytes]:
     return found
 
 
-def _batches(where: str, path: str, group: int, columns: Sequence[str]) -> Iterator:
+def _batches(where: str, path: str, group: int, columns: Names) -> Iterator:
     """Some rows of a group at a time; ValueError once they are more than they may be.
 
     Its metadata may lie, and a page may give again and again what it holds once.
@@ -332,24 +343,22 @@ class _Member(NamedTuple):
     length: int
 
 
-def read_tar(where: str, shards: Sequence[str]) -> listing.Listing:
+def read_tar(where: str, shards: Names) -> listing.Listing:
     """Lists all images; what the headers say is cached, since large archives have many."""
-    found = cache.for_files("tar", shards, lambda: _list_tar(where, shards))
-    place = (found[key] for key in ("shard", "start", "length"))
-    store = stores.TarStore(tuple(shards), tuple(found["names"].tolist()), *place)
-    return _listing("tar", store, found, found["classes"].tolist())
+    found = cache.for_files("tar", shards, _list_tar, where, shards)
+    place = "shard", "start", "length"
+    return _listing(stores.TarStore, shards, found, place, found["classes"].tolist())
 
 
-def _list_tar(where: str, shards: Sequence[str]) -> Found:
+def _list_tar(where: str, shards: Names) -> Found:
     images, labels = {}, {}
     for i, path in enumerate(shards):
         for member, ending, key in _members(where, i, path):
             if f".{ending}" in listing.IMAGES:
                 if (i, key) in images:
-                    raise ValueError(
-                        f"{where}: a sample must have one image, got a second for"
-                        f" {key!r} in {path!r}; give each a key of its own"
-                    )
+                    must = f"{where}: a sample must have one image"
+                    got = f"got a second for {key!r} in {path!r}"
+                    raise ValueError(f"{must}, {got}; give each a key of its own")
                 images[i, key] = member
             elif ending in ("cls", "json"):
                 labels[i, key] = _tar_label(where, path, member, ending)
@@ -357,13 +366,11 @@ def _list_tar(where: str, shards: Sequence[str]) -> Found:
         raise ValueError(f"{where}: shards must hold images, got none in {shards[0]!r}")
     lacking = next((key for key in images if key not in labels), None)
     if labels and lacking:
-        raise ValueError(
-            f"{where}: every image must have a label (<key>.cls), got none for"
-            f" {lacking[1]!r} in {shards[lacking[0]]!r}"
-        )
+        got = f"got none for {lacking[1]!r} in {shards[lacking[0]]!r}"
+        raise ValueError(f"{where}: every image must have a label (<key>.cls), {got}")
     shard, names, start, length = zip(*images.values(), strict=True)
-    numbers, classes = [labels[key] for key in images if labels], ()
     names = _without_common_folder(names)
+    numbers, classes = [labels[key] for key in images if labels], ()
     if not labels:
         numbers, classes = _by_folder(where, names)
     return dict(
@@ -392,15 +399,14 @@ def _members(where: str, shard: int, path: str):
                 stem, _, ending = name.partition(".")
                 ending = ending.lower()
                 if ending.endswith("tar"):
-                    raise ValueError(
+                    must = (
                         f"{where}: shards must hold images, {path!r} holds the archive"
-                        f" {entry.name!r}; unpack it once"
                     )
+                    raise ValueError(f"{must} {entry.name!r}; unpack it once")
                 if entry.issparse() or entry.offset_data + entry.size > size:
-                    raise ValueError(
-                        f"{where}: {path!r} must hold its members whole, got {entry.name!r}"
-                        f" of {entry.size} bytes; pack it anew"
-                    )
+                    must = f"{where}: {path!r} must hold its members whole"
+                    got = f"got {entry.name!r} of {entry.size} bytes"
+                    raise ValueError(f"{must}, {got}; pack it anew")
                 member = _Member(shard, whole, entry.offset_data, entry.size)
                 key = os.path.normpath(os.path.join(folder, stem))  # "./a" is "a".
                 yield member, ending.rpartition(".")[2], key
@@ -411,43 +417,36 @@ def _tar_label(where: str, path: str, member: _Member, ending: str) -> int:
         file.seek(member.start)
         text = file.read(member.length)
     try:
-        held = json.loads(text) if ending == "json" else text
+        held = text
         if ending == "json":
+            held = json.loads(text)
             held = held["label"] if "label" in held else held["cls"]
         if not 0 <= (label := int(held)) < limits.MAX_CLASSES or label != float(held):
             raise ValueError(f"{held!r} is no label")
         return label
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
-        raise ValueError(
-            f"{where}: labels must be whole numbers, got {text[:40]!r} in"
-            f" {path}:{member.name}; they count from 0 to {limits.MAX_CLASSES - 1:,}"
-            " (limits of docs/data.md)"
-        ) from error
+        must = f"{where}: labels must be whole numbers from 0 to"
+        got = f"{limits.MAX_CLASSES - 1:,} (limits of docs/data.md), got {text[:40]!r}"
+        raise ValueError(f"{must} {got} in {path}:{member.name}") from error
 
 
-def _by_folder(where: str, names: Sequence[str]) -> tuple[list[int], list[str]]:
+def _by_folder(where: str, names: Names) -> tuple[list[int], list[str]]:
     """Labels by the first folder of the names, which all have one."""
     folders = [name.partition("/")[0] for name in names]
     if not all("/" in name for name in names):
-        raise ValueError(
-            f"{where}: images must have a label (<key>.cls) or lie in class folders,"
-            f" got {names[0]!r}; unpack the archive of a single class into a folder of"
-            " its name"
-        )
+        must = f"{where}: images must have a label (<key>.cls) or lie in class folders"
+        remedy = "unpack the archive of a single class into a folder of its name"
+        raise ValueError(f"{must}, got {names[0]!r}; {remedy}")
     classes = sorted({*folders})
     ids = {name: i for i, name in enumerate(classes)}
     return [ids[folder] for folder in folders], classes
 
 
-def _without_common_folder(names: Sequence[str]) -> list[str]:
+def _without_common_folder(names: Names) -> list[str]:
     """Names without the folders that all are in."""
     above = os.path.commonpath(names) if len(names) > 1 else os.path.dirname(names[0])
     return [os.path.relpath(name, above) if above else name for name in names]
 
 
 # Endings of shards -> (where, paths) -> what they hold.
-FORMS: Mapping[str, Callable[[str, Sequence[str]], listing.Listing]] = {
-    "tar": read_tar,
-    "parquet": read_parquet,
-    "array_record": read_records,
-}
+FORMS = dict(tar=read_tar, parquet=read_parquet, array_record=read_records)

@@ -42,7 +42,7 @@ _PARSERS: Mapping[str, Callable[..., base.Source]] = {
     "wordnet": imagenet.read_wordnet,
     "sixteen": imagenet.read_sixteen,
     "real": imagenet.read_with_real,
-    "two hundred": imagenet.read_two_hundred,
+    "subset": imagenet.read_subset,
     "tiny": imagenet.read_tiny,
 }
 # Of sets that are drawn, or made of others: make(split, **options).
@@ -63,10 +63,9 @@ def _severities(kinds: Mapping[str, corruptions.Corruption]) -> dict[str, list[s
     }
 
 
-_FOLDERS = {
-    "c": _severities(corruptions.CORRUPTIONS),
-    "c_bar": _severities(corruptions.BAR),
-}
+_KINDS = {"c": corruptions.CORRUPTIONS, "c_bar": corruptions.BAR}
+_FOLDERS = {name: _severities(kinds) for name, kinds in _KINDS.items()}
+_TUPLES = ("splits", "narrows", "aspect")
 _FIELDS = {field.name for field in dataclasses.fields(base.Spec)}
 
 
@@ -74,12 +73,10 @@ def _spec(name: str, row: Mapping[str, Any]) -> base.Spec:
     folders = _FOLDERS.get(row.get("severities"), row.get("folders", {}))
     make = _MAKERS.get(row["parser"]) or _opener(name, row, folders)
     images = row.get("images")
-    splits = (
-        folders if "severities" in row else images if isinstance(images, dict) else ()
-    )
-    told = {key: tuple(v) if isinstance(v, list) else v for key, v in row.items()}
-    told = {"splits": tuple(splits)} | told
-    return base.Spec(make, **{key: v for key, v in told.items() if key in _FIELDS})
+    counted = images if isinstance(images, dict) else ()
+    told = {"splits": folders if "severities" in row else counted} | row
+    told = {k: tuple(v) if k in _TUPLES else v for k, v in told.items() if k in _FIELDS}
+    return base.Spec(make, **told)
 
 
 def _opener(
@@ -102,15 +99,12 @@ def _opener(
 
     *shared, _ = inspect.signature(make).parameters.values()
     shared = [one for one in shared if one.name != "crop" or row.get("crops", True)]
-    asked = [*inspect.signature(read).parameters.values()][1:]
+    _, *asked = inspect.signature(read).parameters.values()
     make.__signature__ = inspect.Signature([*shared, *asked])
     return make
 
 
+_ROWS = {name: row for name, row in tables.data_sets().items() if "parser" in row}
 DATASETS: Mapping[str, base.Spec] = MappingProxyType(
-    {
-        name: _spec(name, row)
-        for name, row in tables.data_sets().items()
-        if "parser" in row
-    }
+    {name: _spec(name, row) for name, row in _ROWS.items()}
 )

@@ -8,15 +8,15 @@ Python.
 
 import mmap
 import os
-from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, ClassVar
 
 import numpy as np
-from jaxtyping import Int, UInt8
+from jaxtyping import UInt8
 from PIL import Image
 
 from jbias.data import base, decoding, sources
+from jbias.data.base import Column, Columns, Names
 from jbias.data.forms import listing
 from jbias.data.sets import folder
 from jbias.untrusted import limits, opening, pickles
@@ -25,10 +25,10 @@ from jbias.untrusted import limits, opening, pickles
 def build(
     request: folder.Request,
     images: UInt8[np.ndarray, "n h w *c"],
-    labels: Int[np.ndarray, "n"],
-    classes: Sequence[str],
+    labels: Column,
+    classes: Names,
     *,
-    columns: Mapping[str, Int[np.ndarray, "n"]] = MappingProxyType({}),
+    columns: Columns = MappingProxyType({}),
     before: str = "",
     **about: Any,
 ) -> sources.ArraySource:
@@ -40,10 +40,8 @@ def build(
     """
     where, transform, n = request.where, request.transform, len(images)
     if images.dtype != np.uint8 or images.ndim != 3 and images.shape[3:] != (3,):
-        raise ValueError(
-            f"{where}: images must be uint8 (n, h, w) or (n, h, w, 3), got"
-            f" {images.dtype} {images.shape}"
-        )
+        must = f"{where}: images must be uint8 (n, h, w) or (n, h, w, 3)"
+        raise ValueError(f"{must}, got {images.dtype} {images.shape}")
     labels = _labels(where, labels, n, len(classes))
     names = listing.number_names(n)
     index = listing.split_indices(where, names, labels, classes, request.part)
@@ -70,15 +68,13 @@ def resized(
     return np.stack([np.asarray(transform(Image.fromarray(one))) for one in images])
 
 
-def _labels(where: str, labels: np.ndarray, n: int, k: int) -> Int[np.ndarray, "n"]:
+def _labels(where: str, labels: np.ndarray, n: int, k: int) -> Column:
     found = np.asarray(labels)
     whole = found.shape == (n,) and np.issubdtype(found.dtype, np.integer)
     if not whole or (n and not 0 <= found.min() <= found.max() < k):
         span = f" of {found.min()} to {found.max()}" if whole else ""
-        raise ValueError(
-            f"{where}: labels must be {n} whole numbers from 0 to {k - 1}, got"
-            f" {found.dtype} {found.shape}{span}"
-        )
+        must = f"{where}: labels must be {n} whole numbers from 0 to {k - 1}"
+        raise ValueError(f"{must}, got {found.dtype} {found.shape}{span}")
     return found.astype(np.int32)
 
 
@@ -176,10 +172,8 @@ def read(request: folder.Request) -> sources.ArraySource:
     classes = held.pop("classes", np.arange(k)).astype(str).ravel().tolist()
     for key, column in held.items():
         if column.shape != labels.shape or not np.issubdtype(column.dtype, np.integer):
-            raise ValueError(
-                f"{where}: {key!r} must be whole numbers {labels.shape}, got"
-                f" {column.dtype} {column.shape}; leave it out"
-            )
+            must = f"{where}: {key!r} must be whole numbers {labels.shape}"
+            raise ValueError(f"{must}, got {column.dtype} {column.shape}; leave it out")
     columns = {key: column.astype(np.int32) for key, column in held.items()}
     made = folder.provenance(f"{stem}.json")
     return build(request, images, labels, classes, columns=columns, **made)

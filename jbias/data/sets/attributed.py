@@ -8,11 +8,12 @@ source; it holds the place of each value among the sorted names, which are in th
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
-from jbias.data import base, set_options, sources
+from jbias.data import base, set_options
+from jbias.data.base import Names
 from jbias.data.forms import listing
 from jbias.data.sets import folder
 
@@ -24,8 +25,8 @@ def read(
     *,
     label: str = CLASS,
     attribute: str = "",
-    ignore: Sequence[str] = (),
-) -> sources.EncodedSource:
+    ignore: Names = (),
+) -> base.Source:
     """Lists a split, or a part of every class of it such as "train[:90%]".
 
     label: the column of the table that is the class. attribute: the one, or several such
@@ -40,10 +41,9 @@ def read(
     else:
         place, note = folder.find_folder(request), ""
         if (label, attribute) not in ((CLASS, ""), (CLASS, ATTRIBUTE)):
-            raise ValueError(
-                f"{where}: label and attribute must name columns of {table!r}, got"
-                f" {label!r} and {attribute!r} and no such file; leave them out"
-            )
+            must = f"{where}: label and attribute must name columns of {table!r}"
+            got = f"got {label!r} and {attribute!r} and no such file"
+            raise ValueError(f"{must}, {got}; leave them out")
         found, named = _folders(where, place, ignore)
     made = {name: set_options.number_values(column) for name, column in named.items()}
     return folder.build(
@@ -56,22 +56,17 @@ def read(
     )
 
 
-Named = Mapping[str, Sequence[str]]  # By column, what each image has.
+Named = Mapping[str, Names]  # By column, what each image has.
 
 
-def _folders(
-    where: str, path: str, ignore: Sequence[str]
-) -> tuple[listing.Listing, Named]:
+def _folders(where: str, path: str, ignore: Names) -> tuple[listing.Listing, Named]:
     """What the folders say of all images of a split."""
     classes = listing.class_folders(where, path)
     found = listing.scan(where, path, classes, ignore)
     parts = [name.split("/") for name in found.names]
     wrong = [name for name, row in zip(found.names, parts) if len(row) < 3]
-    if wrong:
-        raise ValueError(
-            f"{where}: images must lie in <class>/<attribute>/, got {len(wrong):,}"
-            f" directly in a class, first {wrong[0]!r}; move them"
-        )
+    must = f"{where}: images must lie in <class>/<attribute>/"
+    base.refuse_some(wrong, must, "lie directly in a class", "move them")
     return found, {ATTRIBUTE: [row[1] for row in parts]}
 
 
@@ -82,20 +77,16 @@ def _table(
     header, lines = set_options.read_csv(path)
     further = [name for name in header if name not in (FILE, label)]
     if not {FILE, label} <= {*header} or not further:
-        raise ValueError(
-            f"{path}: the header must have {FILE}, {label} and an attribute, got"
-            f" {', '.join(header) or 'nothing'}"
-        )
+        must = f"{path}: the header must have {FILE}, {label} and an attribute"
+        raise ValueError(f"{must}, got {', '.join(header) or 'nothing'}")
     _check_files(root, path, lines)
     table = {name: [row[name] for _, row in lines] for name in header}
     asked = _chosen_columns(path, attribute, {name: table[name] for name in further})
     wanted = set_options.combine(path, table, asked)
     kept = [i for i, pair in enumerate(zip(table[label], wanted)) if all(pair)]
     if not kept:
-        raise ValueError(
-            f"{path}: must have a line with {label} and {'+'.join(asked)}, got"
-            f" {len(lines):,} lines"
-        )
+        must = f"{path}: must have a line with {label} and {'+'.join(asked)}"
+        raise ValueError(f"{must}, got {len(lines):,} lines")
     names = [table[FILE][i] for i in kept]
     classes, labels = set_options.number_values([table[label][i] for i in kept])
     lengths = [os.path.getsize(os.path.join(root, name)) for name in names]
@@ -110,15 +101,14 @@ def _table(
     if ATTRIBUTE in further and asked != [ATTRIBUTE]:
         out.insert(0, f"{ATTRIBUTE} (another is asked for)")
     lost = len(lines) - len(kept)
-    notes = [f"{lost:,} images without {label} or {'+'.join(asked)} left out"] * bool(
-        lost
-    )
+    none = f"{label} or {'+'.join(asked)}"
+    notes = [f"{lost:,} images without {none} left out"] * bool(lost)
     notes += [f"no attributes: {', '.join(out)}"] * bool(out)
     named = {name: column for name, column in columns.items() if not why[name]}
     return found, named, "; ".join(notes)
 
 
-def _why_no_attribute(name: str, column: Sequence[str]) -> str:
+def _why_no_attribute(name: str, column: Names) -> str:
     if name != ATTRIBUTE and set_options.is_reserved(name):
         return "batches have another of that name"
     return "" if name == ATTRIBUTE else set_options.why_unfit(column)
@@ -132,10 +122,9 @@ def _chosen_columns(path: str, attribute: str, further: Named) -> list[str]:
     asked = attribute.split("+")
     for name in asked:
         if name not in further or asked.count(name) > 1:
-            raise ValueError(
-                f"{path}: attribute must name different columns beside file and class,"
-                f" got {attribute!r}; {base.did_you_mean(name, further)}"
-            )
+            must = "attribute must name different columns beside file and class"
+            hint = base.did_you_mean(name, further)
+            raise ValueError(f"{path}: {must}, got {attribute!r}; {hint}")
     return asked
 
 

@@ -6,13 +6,15 @@ hair and the attribute gender: Sagawa, Koh, Hashimoto and Liang, ICLR 2020,
 https://arxiv.org/abs/1911.08731.
 """
 
+import collections
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
-from jaxtyping import Bool, Int
+from jaxtyping import Bool
 
-from jbias.data import base, sources
+from jbias.data import base
+from jbias.data.base import Column, Names
 from jbias.data.forms import listing
 from jbias.data.sets import folder
 
@@ -29,7 +31,7 @@ def read(
     label: str = "Blond_Hair",
     attribute: str = "",
     flags: str = "",
-) -> sources.EncodedSource:
+) -> base.Source:
     """Lists one split by the partition file; classes are "not <label>" and "<label>".
 
     The column "attribute" likewise, by itself of Male, or Blond_Hair where that is the
@@ -46,11 +48,9 @@ def read(
     asked = attribute.split("+")
     for name in (label, *asked):
         if name not in held or asked.count(name) + (name == label) > 1:
-            raise ValueError(
-                f"{where}: label and attribute must be different ones of the"
-                f" {len(held)}, got {label!r} and {attribute!r};"
-                f" {base.did_you_mean(name, held)}"
-            )
+            must = f"label and attribute must be different ones of the {len(held)}"
+            got = f"got {label!r} and {attribute!r}; {base.did_you_mean(name, held)}"
+            raise ValueError(f"{where}: {must}, {got}")
     wanted = {"attribute": asked}
     if flags:
         wanted[attribute] = asked
@@ -76,7 +76,7 @@ def read(
     )
 
 
-def _further(where: str, flags: str, label: str, known: Flags) -> Sequence[str]:
+def _further(where: str, flags: str, label: str, known: Flags) -> Names:
     """Those that are asked for as columns; "all" are all but the class."""
     if flags == "all":
         return [name for name in known if name != label]
@@ -87,7 +87,7 @@ def _further(where: str, flags: str, label: str, known: Flags) -> Sequence[str]:
     return asked
 
 
-def _column(flags: Flags, asked: Sequence[str]) -> Int[np.ndarray, "n"]:
+def _column(flags: Flags, asked: Names) -> Column:
     """Whether each image has an attribute; of several, which it has, or -1."""
     if len(asked) == 1:
         return flags[asked[0]].astype(np.int32)
@@ -112,15 +112,19 @@ def _names(where: str, path: str, part: str) -> list[str]:
     number = str(_PARTS.index(part))
     rows = [line.split() for line in _lines(path)]
     for i, row in enumerate(rows, 1):
-        if len(row) != 2:
+        if len(row) != 2 or row[1] not in ("0", "1", "2"):
             raise ValueError(f"{path}:{i}: a line must read <file> <0, 1 or 2>")
+    times = collections.Counter(name for name, _ in rows)
+    twice = [name for name, count in times.items() if count > 1]
+    must = f"{path}: an image must be in one part"
+    base.refuse_some(twice, must, "have several lines", "fetch the file again")
     names = sorted(name for name, which in rows if which == number)
     if not names:
         raise ValueError(f"{where}: {path!r} must name images of part {number}")
     return names
 
 
-def _read_flags(where: str, path: str, names: Sequence[str]) -> Flags:
+def _read_flags(where: str, path: str, names: Names) -> Flags:
     """The attributes of the named images."""
     lines, wanted, table = _lines(path), {*names}, {}
     header = lines[1].split() if len(lines) > 1 else []
@@ -128,28 +132,21 @@ def _read_flags(where: str, path: str, names: Sequence[str]) -> Flags:
         name, *cells = line.split()
         if name in wanted:
             if len(cells) != len(header) or not {*cells} <= {"1", "-1"}:
-                raise ValueError(
-                    f"{path}:{number}: a line must read <file> and {len(header)} of 1"
-                    f" and -1, got {line[:60]!r}; fetch the file again"
-                )
+                must = f"a line must read <file> and {len(header)} of 1 and -1"
+                got = f"got {line[:60]!r}; fetch the file again"
+                raise ValueError(f"{path}:{number}: {must}, {got}")
             table[name] = [cell == "1" for cell in cells]
     lost = [name for name in names if name not in table]
-    if lost:
-        raise ValueError(
-            f"{where}: every image must have a line in {path!r}, {len(lost):,} have"
-            f" none, first {lost[0]!r}; fetch the file again"
-        )
+    must = f"{where}: every image must have a line in {path!r}"
+    base.refuse_some(lost, must, "have none", "fetch the file again")
     return dict(zip(header, np.array([table[name] for name in names]).T, strict=True))
 
 
-def _lengths(where: str, place: str, names: Sequence[str]) -> list[int]:
+def _lengths(where: str, place: str, names: Names) -> list[int]:
     """Sizes of the files in bytes; refuses images that are not there."""
     with os.scandir(place) as entries:
         lengths = {entry.name: entry.stat().st_size for entry in entries}
     lost = [name for name in names if name not in lengths]
-    if lost:
-        raise ValueError(
-            f"{where}: every image of the partition must be in {place!r},"
-            f" {len(lost):,} are not, first {lost[0]!r}; unpack the archive again"
-        )
+    must = f"{where}: every image of the partition must be in {place!r}"
+    base.refuse_some(lost, must, "are not", "unpack the archive again")
     return [lengths[name] for name in names]

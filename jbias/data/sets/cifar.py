@@ -13,13 +13,14 @@ Sources: hendrycks/robustness at 8190fe3, modestyachts/CIFAR-10.1 at d9982ab.
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from jaxtyping import UInt8
 
 from jbias.data import base, corruptions, sources, tables
+from jbias.data.base import Names
 from jbias.data.forms import listing
 from jbias.data.sets import arrays, folder
 from jbias.untrusted import opening
@@ -42,14 +43,12 @@ def read(request: folder.Request) -> base.Source:
     found = folder.find_split(request)  # By class, or in shards.
     k = tables.data_sets()[request.name]["classes"]
     if not found.classes or len(found.classes) != k:
-        raise ValueError(
-            f"{where}: must have {k} classes, got {len(found.classes or ())} in a"
-            f" {found.form}; unpack the published archive below {root!r}"
-        )
+        must = f"{where}: must have {k} classes, got {len(found.classes or ())}"
+        raise ValueError(f"{must}; unpack the published archive below {root!r}")
     return folder.build(request, found)
 
 
-def _python(where: str, place: str, files: Sequence[str], archive: Mapping[str, Any]):
+def _python(where: str, place: str, files: Names, archive: Mapping[str, Any]):
     held, (file, key, _) = [_unpickled(path) for path in files], archive["meta"]
     kinds = KeyError, ValueError, TypeError, AttributeError, OverflowError
     must = f"{where}: {files[0]} must be of the published archive, got "
@@ -64,7 +63,7 @@ def _python(where: str, place: str, files: Sequence[str], archive: Mapping[str, 
     return _images(where, pixels), np.concatenate(labels), names
 
 
-def _binary(where: str, place: str, files: Sequence[str], archive: Mapping[str, Any]):
+def _binary(where: str, place: str, files: Names, archive: Mapping[str, Any]):
     before = archive["labels"]
     row, data = before + 3072, [np.fromfile(path, np.uint8) for path in files]
     for path, one in zip(files, data):
@@ -106,18 +105,16 @@ def read_arrays(request: folder.Request) -> sources.ArraySource:
     place = [*there, root][0]
     images, labels = (_open(where, os.path.join(place, name)) for name in names)
     if labels.shape != images.shape[:1]:
-        raise ValueError(
-            f"{where}: every image must have a label, got images {images.shape} and"
-            f" labels {labels.shape}; fetch both again"
-        )
+        must = f"{where}: every image must have a label"
+        got = f"got images {images.shape} and labels {labels.shape}"
+        raise ValueError(f"{must}, {got}; fetch both again")
     rows = slice(None)
     if severity:
         n, rest = divmod(len(images), len(corruptions.SEVERITIES))
         if rest:
-            raise ValueError(
-                f"{where}: {stem}.npy must have as many images of each of the five"
-                f" severities, got {len(images):,} in all; fetch it again"
-            )
+            must = f"{stem}.npy must have as many images of each of the five severities"
+            got = f"got {len(images):,} in all; fetch it again"
+            raise ValueError(f"{where}: {must}, {got}")
         rows = slice((int(severity) - 1) * n, int(severity) * n)
     classes = tables.class_names(known["classes"])
     return arrays.build(request, np.array(images[rows]), labels[rows], classes)

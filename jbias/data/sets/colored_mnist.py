@@ -42,23 +42,14 @@ from jbias.data.forms import listing
 from jbias.data.sets import arrays, folder, mnist
 
 SPLITS = ("train", "train_0", "train_1", "test")
-PALETTE: Mapping[str, tuple[int, int, int]] = {
-    "red": (1, 0, 0),
-    "yellow": (1, 1, 0),
-    "green": (0, 1, 0),
-    "blue": (0, 0, 1),
-}
+PALETTE = dict(red=(1, 0, 0), yellow=(1, 1, 0), green=(0, 1, 0), blue=(0, 0, 1))
 # e of each environment.
-FLIPS: Mapping[str, tuple[float, float, float]] = {
-    "irm": (0.2, 0.1, 0.9),
-    "domainbed": (0.1, 0.2, 0.9),
-}
+FLIPS = dict(irm=(0.2, 0.1, 0.9), domainbed=(0.1, 0.2, 0.9))
 # The colours of digits 0 to 4, and of 5 to 9, where the share is 1.
-PAIRS = {
-    "marginal": ((0, 1), (0, 1)),
-    "conditional": ((0, 1), (2, 3)),
-    "joint": ((0, 1), (1, 2)),
-}
+_WARM, _COLD, _MIDDLE = (0, 1), (2, 3), (1, 2)
+PAIRS = dict(
+    marginal=(_WARM, _WARM), conditional=(_WARM, _COLD), joint=(_WARM, _MIDDLE)
+)
 FORMS = (*FLIPS, *PAIRS, "uniform", *PALETTE)
 # In pixels, unless asked for others.
 SIZES: Mapping[str, int] = dict.fromkeys(FORMS, 32) | {"irm": 14, "domainbed": 28}
@@ -136,10 +127,8 @@ def _check(where, split, form, correlation, label_noise, grey, seed) -> None:
     ):
         must, got = f"{where}: {name} must be", f"got {value!r}"
         if value is not None and form not in forms:
-            raise ValueError(
-                f"{must} left out of form {form!r}, {got}; it has a say in"
-                f" {', '.join(forms)}"
-            )
+            must = f"{must} left out of form {form!r}, {got}"
+            raise ValueError(f"{must}; it has a say in {', '.join(forms)}")
         number = isinstance(value, numbers.Real) and not isinstance(value, bool)
         if value is not None and not (number and 0 <= value <= 1):
             raise ValueError(f"{must} a number in [0, 1], {got}")

@@ -14,15 +14,15 @@ of image files is built here: `find_split` lists what is on disk, `build` makes 
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Int
 
 from jbias.data import base, decoding, labels, sources, tables
-from jbias.data.forms import listing, shards
+from jbias.data.base import Columns, Names
+from jbias.data.forms import listing, shards, stores
 from jbias.untrusted import opening
 
 
@@ -35,7 +35,7 @@ class Request(NamedTuple):
     root: str  # It is there.
     part: listing.Split
     transform: decoding.Preprocess
-    spellings: Sequence[str] = ()  # Where else the split's folder may lie.
+    spellings: Names = ()  # Where else the split's folder may lie.
     cite: str = ""
     published: int | None = None  # Images of the split.
 
@@ -50,9 +50,8 @@ class Request(NamedTuple):
 
         One of another size than the published is used as it is, and the note says so.
         """
-        own = dict(space="names", measures=("accuracy",), cite=self.cite)
-        own["name"] = f"{self.name}/{self.split}"
-        own["note"] = note or listing.count_note(n, self.published)
+        note = note or listing.count_note(n, self.published)
+        own = dict(name=f"{self.name}/{self.split}", cite=self.cite, note=note)
         return own | more
 
 
@@ -64,7 +63,7 @@ def request(
     size: int | None = None,
     resize: int | None = None,
     crop: bool = True,
-    folders: Mapping[str, Sequence[str]] | None = None,
+    folders: Mapping[str, Names] | None = None,
 ) -> Request:
     """Asks for a split of a set in tables/data_sets.json that lies below `root`.
 
@@ -94,7 +93,7 @@ def request(
 _PLACES = ("", "data", "{split}")
 
 
-def find_split(request: Request, ignore: Sequence[str] = ()) -> listing.Listing:
+def find_split(request: Request, ignore: Names = ()) -> listing.Listing:
     """Finds a split by its name, or by the first of its spellings there is.
 
     Raises ValueError, with what lies nearest, where no form is found.
@@ -105,7 +104,7 @@ def find_split(request: Request, ignore: Sequence[str] = ()) -> listing.Listing:
         if os.path.isdir(path) and listing.has_folders(path):
             return _scan(where, path, ignore)
         for form, read in shards.FORMS.items():
-            if paths := _shards(root, name, form):
+            if paths := _shards(where, root, name, form):
                 _check_complete(where, paths)
                 return _sorted(where, read(where, paths))
     path = next(iter(request.folders.values()))
@@ -113,7 +112,7 @@ def find_split(request: Request, ignore: Sequence[str] = ()) -> listing.Listing:
     return _scan(where, path, ignore)
 
 
-def _scan(where: str, path: str, ignore: Sequence[str]) -> listing.Listing:
+def _scan(where: str, path: str, ignore: Names) -> listing.Listing:
     return listing.scan(where, path, listing.class_folders(where, path), ignore)
 
 
@@ -122,18 +121,18 @@ def _sorted(where: str, found: listing.Listing) -> listing.Listing:
     lowest, highest = found.labels.min(), found.labels.max()
     if lowest < 0 or (found.classes and highest >= len(found.classes)):
         most = len(found.classes) - 1 if found.classes else "k - 1"
-        raise ValueError(
-            f"{where}: labels must be 0 to {most}, got {lowest} to {highest}; name the"
-            " right classes"
-        )
+        must = f"{where}: labels must be 0 to {most}, got {lowest} to {highest}"
+        raise ValueError(f"{must}; name the right classes")
     return found.take(np.lexsort((np.array(found.names), found.labels)))
 
 
-def _shards(root: str, split: str, form: str) -> list[str]:
-    """Shards whose name has the split as a word, or all of the split's own folder."""
-    word = re.compile(
-        rf"(?:^|[^a-z0-9]){re.escape(split)}(?:[^a-z0-9]|$)", re.IGNORECASE
-    )
+def _shards(where: str, root: str, split: str, form: str) -> list[str]:
+    """Shards whose name has the split as a word, or all of the split's own folder.
+
+    Of "test-0.tar" and "test_small-0.tar" the first alone are "test"; where the names of
+    several series say something else beside the split, it is for the user to choose.
+    """
+    word = re.compile(rf"(?i)(?:^|[^a-z0-9]){re.escape(split)}(?:[^a-z0-9]|$)")
     ending = re.compile(rf"\.{form}(?:-\d+-of-\d+)?$")
     for place in _PLACES:
         folder = os.path.join(root, place.format(split=split))
@@ -141,12 +140,27 @@ def _shards(root: str, split: str, form: str) -> list[str]:
         names = [name for name in names if ending.search(name)]
         if "{split}" not in place:
             names = [name for name in names if word.search(ending.sub("", name))]
+            beside = {
+                name: _beside(word.sub("-", ending.sub("", name))) for name in names
+            }
+            names = [name for name in names if not beside[name]] or names
+            if other := [name for name in names if beside[name] != beside[names[0]]]:
+                must = f"{where}: shards of {split!r} must be of one series"
+                got = f"got {names[0]!r} and {other[0]!r} in {folder!r}"
+                remedy = f"move those that are meant into a folder {split!r}"
+                raise ValueError(f"{must}, {got}; {remedy}")
         if names:
             return [os.path.join(folder, name) for name in names]
     return []
 
 
-def _check_complete(where: str, shards: Sequence[str]) -> None:
+def _beside(name: str) -> list[str]:
+    """The words of a shard's name without numbers and digests."""
+    words = re.split(r"[^a-z0-9]+", re.sub(r"(?i)[0-9a-f]{8,}|\d+", "", name).lower())
+    return [word for word in words if word not in ("", "of")]
+
+
+def _check_complete(where: str, shards: Names) -> None:
     """Refuses shards that are no files, or count themselves and some are missing."""
     for path in shards:
         opening.require_regular(path)
@@ -157,11 +171,9 @@ def _check_complete(where: str, shards: Sequence[str]) -> None:
     total = max(totals)
     if len(totals) > 1 or len(numbers) != total:  # They count from 0, or from 1.
         first = min({*range(total)} - numbers, default=None)
-        raise ValueError(
-            f"{where}: all shards must be there, got {len(numbers)} of {total} in"
-            f" {os.path.dirname(shards[0])!r}, the first missing is number {first}; copy"
-            " it"
-        )
+        must = f"{where}: all shards must be there"
+        got = f"got {len(numbers)} of {total} in {os.path.dirname(shards[0])!r}"
+        raise ValueError(f"{must}, {got}, the first missing is number {first}; copy it")
 
 
 def find_folder(request: Request) -> str:
@@ -172,12 +184,8 @@ def find_folder(request: Request) -> str:
 
 
 def read(
-    request: Request,
-    *,
-    space: str = "names",
-    classes: str = "",
-    ignore: Sequence[str] = (),
-) -> sources.EncodedSource:
+    request: Request, *, space: str = "names", classes: str = "", ignore: Names = ()
+) -> base.Source:
     """Lists <root>/<split>/<class>/**, or shards; labels follow the classes' names.
 
     `space` says what the class names are: "names" of their own, WordNet ids ("wnid"), or
@@ -191,7 +199,7 @@ def read(
 
 def build_named(
     request: Request, found: listing.Listing, space: str, path: str = "", **about: Any
-) -> sources.EncodedSource:
+) -> base.Source:
     """Builds a source whose classes have names of a space; path: a file with them."""
     names = class_names(request.where, found, path)
     _check_space(request.where, names, space)
@@ -201,31 +209,27 @@ def build_named(
 def class_names(where: str, found: listing.Listing, path: str) -> tuple[str, ...]:
     """Names the classes: the form's own, those of the file `path`, or numbers."""
     highest = int(found.labels.max())
-    if found.form == "folder" or not path:
+    if isinstance(found.store, stores.FileStore) or not path:
         width = len(str(highest))
         return found.classes or tuple(f"{i:0{width}d}" for i in range(highest + 1))
     must = f"{where}: classes must be a file of names: "
     names = tuple(listing.text_lines(path, must))
     if highest >= len(names):
-        raise ValueError(
-            f"{where}: {path} must have a line for each class, got {len(names)} for"
-            f" labels up to {highest}"
-        )
+        must = f"{where}: {path} must have a line for each class"
+        raise ValueError(f"{must}, got {len(names)} for labels up to {highest}")
     return names
 
 
-def _check_space(where: str, classes: Sequence[str], space: str) -> None:
+def _check_space(where: str, classes: Names, space: str) -> None:
     if space not in base.SPACES:
         known = ", ".join(base.SPACES)
         raise ValueError(f"{where}: space must be one of {known}, got {space!r}")
     forms = {"wnid": r"n\d{8}", "entry16": "|".join(labels.geirhos16())}
     form = re.compile(forms.get(space, r".*"))
     wrong = [name for name in classes if not form.fullmatch(name)]
-    if wrong:
-        raise ValueError(
-            f"{where}: class folders must be of space {space!r}, got {wrong[0]!r};"
-            " leave out space where classes have names of their own"
-        )
+    must = f"{where}: class folders must be of space {space!r}"
+    remedy = "leave out space where classes have names of their own"
+    base.refuse_some(wrong, must, "are not", remedy)
 
 
 def provenance(path: str) -> dict[str, str]:
@@ -237,7 +241,8 @@ def provenance(path: str) -> dict[str, str]:
             held = json.load(file)
         except (ValueError, RecursionError):  # Some file of the user's own.
             return {}
-    if not isinstance(held, dict) or "made_by" not in held:
+    told = {"made_by", "source", "preprocessing", "cite"}
+    if not isinstance(held, dict) or not told <= held.keys():
         return {}
     note = "made by {made_by} of {source}, {preprocessing}".format_map(held)
     return dict(note=note, cite=held["cite"])
@@ -247,10 +252,10 @@ def build(
     request: Request,
     found: listing.Listing,
     *,
-    extra: Mapping[str, Int[np.ndarray, "n"]] = MappingProxyType({}),
+    extra: Columns = MappingProxyType({}),
     values: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
     **about: Any,
-) -> sources.EncodedSource:
+) -> base.Source:
     """Makes a source of a part of the listed files.
 
     extra: further columns of all files. values: names of columns' values. about: further
@@ -260,8 +265,8 @@ def build(
     listed = found.names, found.labels, found.classes
     index = listing.split_indices(request.where, *listed, request.part)
     found = found.take(index)
-    columns = {"label": found.labels}
-    columns |= {name: column[index] for name, column in extra.items()}
+    columns = {name: column[index] for name, column in extra.items()}
+    columns = {"label": found.labels, **columns}
     fingerprint = listing.digest(found)
     if values:  # A list of one's own may change, the files may not.
         fingerprint = listing.digest_columns(fingerprint, columns, values)
@@ -276,18 +281,14 @@ def build(
     )
 
 
-def list_known(
-    request: Request, classes: Sequence[str], ignore: Sequence[str]
-) -> listing.Listing:
+def list_known(request: Request, classes: Names, ignore: Names) -> listing.Listing:
     """Lists a split of known classes, a folder each, which must all be there."""
     where, path = request.where, find_folder(request)
     listing.match_classes(where, listing.class_folders(where, path), classes)
     return listing.scan(where, path, classes, ignore)
 
 
-def read_known(
-    request: Request, *, ignore: Sequence[str] = ()
-) -> sources.EncodedSource:
+def read_known(request: Request, *, ignore: Names = ()) -> base.Source:
     """Lists a set whose classes are known, such as each domain of PACS."""
     found = list_known(request, tables.class_names(request.name), ignore)
     return build(request, found)

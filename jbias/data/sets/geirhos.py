@@ -21,28 +21,22 @@ trials in raw-data.
 import os
 import posixpath
 import re
-from collections.abc import Mapping, Sequence
 
 import numpy as np
 from jaxtyping import Int
 
-from jbias.data import base, labels, sources, tables
+from jbias.data import base, labels, tables
+from jbias.data.base import Column, Names
 from jbias.data.forms import listing
 from jbias.data.sets import folder
 
 CLASSES = tuple(labels.geirhos16())
 _SETS = tables.read("model_vs_human")["sets"]
-CONDITIONS: Mapping[str, tuple[str, ...]] = {
-    name: tuple(row["conditions"]) for name, row in _SETS.items()
-}
-MODEL_VS_HUMAN_COUNTS: Mapping[str, int] = {
-    name: row["images"] for name, row in _SETS.items()
-}
+CONDITIONS = {name: tuple(row["conditions"]) for name, row in _SETS.items()}
+MODEL_VS_HUMAN_COUNTS = {name: row["images"] for name, row in _SETS.items()}
 
 
-def read(
-    request: folder.Request, *, ignore: Sequence[str] = ()
-) -> sources.EncodedSource:
+def read(request: folder.Request, *, ignore: Names = ()) -> base.Source:
     """Lists a split; of cue conflict also the other cue, and the measure of both."""
     found, more = folder.list_known(request, CLASSES, ignore), {}
     if request.part.base == "cue-conflict":
@@ -51,9 +45,7 @@ def read(
     return folder.build(request, found, space="entry16", **more)
 
 
-def cues(
-    where: str, names: Sequence[str], classes: Sequence[str]
-) -> dict[str, Int[np.ndarray, "n"]]:
+def cues(where: str, names: Names, classes: Names) -> dict[str, Column]:
     """Of each image the texture's class, and which pictures its two cues are from.
 
     "cat/cat7-elephant1.png" has the shape of cat7 and the texture of elephant1; equal
@@ -67,31 +59,27 @@ def cues(
     return found
 
 
-def _stems(names: Sequence[str]) -> list[str]:
+def _stems(names: Names) -> list[str]:
     return [posixpath.splitext(posixpath.basename(name))[0] for name in names]
 
 
-def texture_labels(
-    where: str, names: Sequence[str], classes: Sequence[str]
-) -> Int[np.ndarray, "n"]:
+def texture_labels(where: str, names: Names, classes: Names) -> Column:
     """Reads texture classes from names such as "cat/cat7-elephant1.png"."""
     stems = _stems(names)
     tokens = [re.sub(r"\d", "", stem.rpartition("-")[2]) for stem in stems]
     ids = {name: label for label, name in enumerate(classes)}
     wrong = [i for i, token in enumerate(tokens) if token not in ids]
     wrong += [i for i, stem in enumerate(stems) if "-" not in stem and i not in wrong]
-    if wrong:
-        raise ValueError(
-            f"{where}: files must be named <shape><i>-<texture><j>, got {len(wrong)}"
-            f" without a known texture, first {names[wrong[0]]!r};"
-            f" {base.did_you_mean(tokens[wrong[0]], classes)}"
-        )
+    must = f"{where}: files must be named <shape><i>-<texture><j>"
+    hint = base.did_you_mean(tokens[wrong[0]], classes) if wrong else ""
+    unknown = [names[i] for i in wrong]
+    base.refuse_some(unknown, must, "are without a known texture", hint)
     return np.array([ids[token] for token in tokens], np.int32)
 
 
 def read_trials(
-    request: folder.Request, *, condition: str = "", ignore: Sequence[str] = ()
-) -> sources.EncodedSource:
+    request: folder.Request, *, condition: str = "", ignore: Names = ()
+) -> base.Source:
     """Lists one set, or its images under one condition such as "c05" of contrast.
 
     Without `condition` the column of that name says which each image is under.
@@ -120,22 +108,20 @@ def _under(where, condition, levels, known) -> Int[np.ndarray, "m"]:
     """Indices of the images under one condition."""
     chosen = condition_index(condition, known)
     if chosen is None:
-        known = ", ".join(known)
-        raise ValueError(
-            f"{where}: condition must be one of {known}, got {condition!r}"
-        )
+        must = f"{where}: condition must be one of {', '.join(known)}"
+        raise ValueError(f"{must}, got {condition!r}")
     kept = np.flatnonzero(levels == chosen)
     if not kept.size:
+        must = f"{where}: some images must be under condition {known[chosen]!r}"
         raise ValueError(
-            f"{where}: some images must be under condition {known[chosen]!r}, none of"
-            f" {len(levels):,} is; unpack the archive again"
+            f"{must}, none of {len(levels):,} is; unpack the archive again"
         )
     return kept
 
 
 def read_trial_names(
-    where: str, names: Sequence[str], classes: Sequence[str], conditions: Sequence[str]
-) -> tuple[Int[np.ndarray, "n"], Int[np.ndarray, "n"]]:
+    where: str, names: Names, classes: Names, conditions: Names
+) -> tuple[Column, Column]:
     """Reads classes and conditions, by number, from names such as
     "session-1/0001_cop_dnn_c30_knife_10_n03041632_7380.png".
     """
@@ -144,11 +130,12 @@ def read_trial_names(
         cells = posixpath.basename(name).split("_")
         degree = condition_index(cells[3], conditions) if len(cells) > 4 else None
         if degree is None or cells[4] not in ids:
-            raise ValueError(
-                f"{where}: files must be named <number>_<experiment>_dnn_<condition>_"
-                f"<class>_*.png, with a condition of {', '.join(conditions)} and one of"
-                f" the 16 classes, got {name!r}; take the published files as they are"
+            form = "<number>_<experiment>_dnn_<condition>_<class>_*.png"
+            must = (
+                f"{where}: files must be named {form}, with one of the 16 classes and"
             )
+            got = f"got {name!r}; take the published files as they are"
+            raise ValueError(f"{must} a condition of {', '.join(conditions)}, {got}")
         rows.append((ids[cells[4]], degree))
     found, levels = np.array(rows, np.int32).T
     return found, levels
@@ -164,16 +151,14 @@ def _sessions(where: str, path: str) -> str:
     return place
 
 
-def condition_index(text: str, known: Sequence[str]) -> int | None:
+def condition_index(text: str, known: Names) -> int | None:
     """The number of a condition; "0.10" is "0.1", and "true" is "True"."""
-    for i, name in enumerate(known):
-        if text.casefold() == name.casefold() or _same_number(text, name):
-            return i
-    return None
+    keys = [_plain(name) for name in known]
+    return keys.index(_plain(text)) if _plain(text) in keys else None
 
 
-def _same_number(one: str, other: str) -> bool:
+def _plain(condition: str) -> float | str:
     try:
-        return float(one) == float(other)
+        return float(condition)
     except ValueError:
-        return False
+        return condition.casefold()

@@ -47,13 +47,13 @@ import os
 import pathlib
 import posixpath
 import re
-from collections.abc import Sequence
 
 import numpy as np
 from jaxtyping import Int
 
 from jbias.data import base, sources, tables
 from jbias.data import labels as spaces
+from jbias.data.base import Column, Names
 from jbias.data.forms import listing
 from jbias.data.sets import folder
 
@@ -69,8 +69,8 @@ def read(
     subset: bool = False,
     classes: str = "",
     labels: str = "",
-    ignore: Sequence[str] = (),
-) -> sources.EncodedSource:
+    ignore: Names = (),
+) -> base.Source:
     """Lists "train", "val", or a part of one such as "train[:98%]".
 
     Only some of the classes are taken if `subset` says so. `classes` is a file of
@@ -79,11 +79,9 @@ def read(
     are no images and may be passed over.
     """
     if labels and classes:
-        raise ValueError(
-            f"{request.where}: labels must come without classes, got {labels!r} and"
-            f" {classes!r}; remove one: labels are for images in one folder, classes for"
-            " shards"
-        )
+        must = f"{request.where}: labels must come without classes"
+        got = f"got {labels!r} and {classes!r}; labels are for images in one folder"
+        raise ValueError(f"{must}, {got}, classes for shards: remove one")
     if not labels:
         _refuse_flat(request)
         return read_wordnet(request, subset=subset, classes=classes, ignore=ignore)
@@ -97,8 +95,8 @@ def read_wordnet(
     *,
     subset: bool = False,
     classes: str = "",
-    ignore: Sequence[str] = (),
-) -> sources.EncodedSource:
+    ignore: Names = (),
+) -> base.Source:
     """Lists a split, or a part of one, whose classes are WordNet ids, in their order.
 
     Raises ValueError for a class that is none of the 1000, and for one that is missing
@@ -118,14 +116,13 @@ def _refuse_flat(request: folder.Request) -> None:
         return
     first = min((name for name in os.listdir(path) if name[0] != "."), default="")
     if first.startswith(_STEM):
-        raise ValueError(
-            f"{request.where}: images must lie in class folders, got {first!r} directly"
-            f" in {path!r}; move them, or give labels=<file>, a WordNet id a line for"
-            f" images 1 to {VALIDATION_IMAGES:,}"
-        )
+        must = f"{request.where}: images must lie in class folders"
+        remedy = "move them, or give labels=<file>, a WordNet id a line for images 1 to"
+        got = f"got {first!r} directly in {path!r}; {remedy} {VALIDATION_IMAGES:,}"
+        raise ValueError(f"{must}, {got}")
 
 
-def _flat(request: folder.Request, path: str, ignore: Sequence[str]) -> listing.Listing:
+def _flat(request: folder.Request, path: str, ignore: Names) -> listing.Listing:
     """Lists images that lie in one folder by the labels of a file.
 
     They are named by the split, so that how the folder is spelt makes no difference.
@@ -134,20 +131,16 @@ def _flat(request: folder.Request, path: str, ignore: Sequence[str]) -> listing.
     found = listing.scan(request.where, parent, (name,), ignore)
     table, stems = read_labels(path), _stems(found.names)
     strange = [stem for stem in stems if stem not in table]
-    if strange:
-        raise ValueError(
-            f"{request.where}: every image must have a label in {path!r},"
-            f" {len(strange):,} have none, first {strange[0]!r}; keep the published names"
-        )
+    must = f"{request.where}: every image must have a label in {path!r}"
+    base.refuse_some(strange, must, "have none", "keep the published names")
     return found._replace(
-        form="flat",
         names=tuple(request.part.base + one.removeprefix(name) for one in found.names),
         labels=tables.positions([table[stem] for stem in stems]),
         classes=tables.wnids(),
     )
 
 
-def _stems(names: Sequence[str]) -> list[str]:
+def _stems(names: Names) -> list[str]:
     return [posixpath.basename(name).partition(".")[0] for name in names]
 
 
@@ -164,24 +157,26 @@ def read_labels(path: str) -> dict[str, str]:
         if stem and label.isdecimal():
             label = wnids[int(label)]
         if label not in known:
-            raise ValueError(
+            must = (
                 f"{path}: line {i} must have a WordNet id of the 1,000, or an image's"
-                f" name and a number up to 999, got {line[:60]!r}; the numbers of the"
-                " challenge's own ground truth are in another order and are not taken"
             )
-        table[stem or f"{_STEM}{i:08}"] = label
+            other = "the numbers of the challenge's own ground truth are in another"
+            got = f"got {line[:60]!r}; {other} order and are not taken"
+            raise ValueError(f"{must} name and a number up to 999, {got}")
+        stem = stem or f"{_STEM}{i:08}"
+        if table.setdefault(stem, label) != label:
+            must = f"{path}: line {i} must agree with the other of {stem}"
+            raise ValueError(f"{must}, got {label} after {table[stem]}; remove one")
     if not named and len(table) != VALIDATION_IMAGES:
-        raise ValueError(
-            f"{path}: without names there must be {VALIDATION_IMAGES:,} lines, got"
-            f" {len(lines):,}"
-        )
+        must = f"{path}: without names there must be {VALIDATION_IMAGES:,} lines"
+        raise ValueError(f"{must}, got {len(lines):,}")
     return table
 
 
 def order_by_wordnet(
     where: str,
     found: listing.Listing,
-    ids: Int[np.ndarray, "n"],
+    ids: Column,
     *,
     subset: bool,
     numbered: bool = False,
@@ -194,19 +189,17 @@ def order_by_wordnet(
     known, present = tables.wnids(), np.unique(ids)
     lost = np.setdiff1d(np.arange(len(known)), present)
     if len(lost) and (numbered or not subset):
-        remedy = (
-            "if only some are meant, set subset=True (an argument of configs, an --options"
-            " of `prepare check`)"
-        )
+        remedy = "where some are meant, set subset=True (`prepare check` has --options)"
         if subset:
             remedy = (
-                "numbers tell classes only where all are there, so that some must be named:"
-                " by folders, or for shards by classes=<file>, a WordNet id a line"
+                "numbers tell classes only where all are there: name them by folders"
             )
-        raise ValueError(
-            f"{where}: all {len(known):,} classes must be there, {len(lost):,} are missing,"
-            f" first {known[lost[0]]!r} (number {lost[0]}); {remedy}"
+            remedy += ", or for shards by classes=<file>, a WordNet id a line"
+        must = f"{where}: all {len(known):,} classes must be there"
+        first = (
+            f"{len(lost):,} are missing, first {known[lost[0]]!r} (number {lost[0]})"
         )
+        raise ValueError(f"{must}, {first}; {remedy}")
     labels = np.searchsorted(present, ids).astype(np.int32)
     classes = tuple(known[i] for i in present)
     found = found._replace(labels=labels, classes=classes)
@@ -219,40 +212,33 @@ def _positions(where, found, path) -> tuple[Int[np.ndarray, "k"], bool]:
     every = np.arange(len(known))
     if not path and found.classes is None:
         if found.labels.max() >= len(known):
-            raise ValueError(
-                f"{where}: labels must be 0 to {len(known) - 1}, in the order of"
-                f" WordNet, got {found.labels.max()}; name the classes by"
-                " classes=<file>, a WordNet id a line"
-            )
+            must = f"{where}: labels must be 0 to {len(known) - 1}, as WordNet sorts"
+            remedy = "name the classes by classes=<file>, a WordNet id a line"
+            raise ValueError(f"{must}, got {found.labels.max()}; {remedy}")
         return every, True
     names = folder.class_names(where, found, path)
     if all(name.isdecimal() for name in names):
         ids = np.array([int(name) for name in names])
         if len(np.unique(ids)) < len(ids) or ids.max() >= len(known):
-            raise ValueError(
-                f"{where}: folders with numbers must be 0 to 999, each once, got"
-                f" {len(ids):,} from {ids.min()} to {ids.max()}; number them in the order"
-                " of WordNet, from 0"
-            )
+            must = f"{where}: folders with numbers must be 0 to 999, each once"
+            got = f"got {len(ids):,} from {ids.min()} to {ids.max()}"
+            raise ValueError(f"{must}, {got}; number them from 0, as WordNet sorts")
         return ids, True
     spoken = len(names) == len(known)
     if spoken and all(names[i].startswith(text) for i, text in _SPOKEN.items()):
         return every, False
     wrong = [name for name in names if name not in known]
-    if wrong:
-        hint = "name classes by WordNet ids, or by the numbers 0 to 999 in their order"
-        if re.fullmatch(r"n\d{8}", wrong[0]):
-            hint = base.did_you_mean(wrong[0], known)
-        raise ValueError(
-            f"{where}: classes must be among the {len(known):,} of ILSVRC-2012,"
-            f" {len(wrong):,} of {len(names):,} are not, first {wrong[0]!r}; {hint}"
-        )
+    hint = "name classes by WordNet ids, or by the numbers 0 to 999 in their order"
+    if wrong and re.fullmatch(r"n\d{8}", wrong[0]):
+        hint = base.did_you_mean(wrong[0], known)
+    must = f"{where}: classes must be among the {len(known):,} of ILSVRC-2012"
+    base.refuse_some(wrong, must, f"of {len(names):,} are not", hint)
     return tables.positions(names), False
 
 
 def read_with_real(
-    request: folder.Request, *, real: str, ignore: Sequence[str] = ()
-) -> sources.EncodedSource:
+    request: folder.Request, *, real: str, ignore: Names = ()
+) -> base.Source:
     """Lists the images by their original classes, with those of ReaL in columns."""
     found = folder.read(request, space="wnid", ignore=ignore)
     accepted = real_columns(request.where, real, found.files, found.classes)
@@ -276,26 +262,22 @@ def read_real(path: str) -> dict[str, tuple[str, ...]]:
         held = json.loads(pathlib.Path(path).expanduser().read_text("utf-8"))
     if not isinstance(held, list) or len(held) != VALIDATION_IMAGES:
         size = f"{len(held):,}" if isinstance(held, list) else "no list"
-        raise ValueError(
-            f"{path}: must be a list of {VALIDATION_IMAGES:,} lists, got {size}; take the"
-            " real.json of google-research/reassessed-imagenet"
-        )
+        must = f"{path}: must be a list of {VALIDATION_IMAGES:,} lists, got {size}"
+        remedy = "take the real.json of google-research/reassessed-imagenet"
+        raise ValueError(f"{must}; {remedy}")
     wnids, table = tables.wnids(), {}
     for i, one in enumerate(held):
-        if not isinstance(one, list) or not all(
-            type(label) is int and 0 <= label < len(wnids) for label in one
-        ):
-            raise ValueError(
-                f"{path}: entry {i} must be a list of whole numbers below"
-                f" {len(wnids)}, got {one!r}; fetch the file again"
-            )
+        each = one if isinstance(one, list) else [None]
+        if not all(type(label) is int and 0 <= label < len(wnids) for label in each):
+            must = f"{path}: entry {i} must be whole numbers below {len(wnids)}"
+            raise ValueError(f"{must}, got {one!r}; fetch the file again")
         table[f"{_STEM}{i + 1:08}"] = tuple(wnids[label] for label in one)
     return table
 
 
 def real_columns(
-    where: str, path: str, names: Sequence[str], classes: Sequence[str]
-) -> dict[str, Int[np.ndarray, "n"]]:
+    where: str, path: str, names: Names, classes: Names
+) -> dict[str, Column]:
     """Columns accepted_0, accepted_1, ...: the right classes of each file.
 
     Class ids of `classes`, -1 where an image has fewer. Refuses a file that ReaL does
@@ -303,19 +285,13 @@ def real_columns(
     """
     table, stems = read_real(path), _stems(names)
     strange = [name for name, stem in zip(names, stems) if stem not in table]
-    if strange:
-        raise ValueError(
-            f"{where}: ReaL knows files named {_STEM}00000001 to {VALIDATION_IMAGES:08},"
-            f" got {len(strange)} others, first {strange[0]!r}; take the validation images"
-            " under their published names"
-        )
+    must = f"{where}: files must be named {_STEM}00000001 to {VALIDATION_IMAGES:08}"
+    remedy = "take the validation images under their published names"
+    base.refuse_some(strange, must, "are unknown to ReaL", remedy)
     ids = {name: label for label, name in enumerate(classes)}
-    lacking = {wnid for stem in stems for wnid in table[stem]} - ids.keys()
-    if lacking:
-        raise ValueError(
-            f"{where}: every right class of ReaL must be among the class folders,"
-            f" {len(lacking)} are not, first {min(lacking)!r}; take all 1,000 folders"
-        )
+    lacking = sorted({wnid for stem in stems for wnid in table[stem]} - ids.keys())
+    must = f"{where}: every right class of ReaL must be among the class folders"
+    base.refuse_some(lacking, must, "are not", "take all 1,000 folders")
     most = max(1, *(len(table[stem]) for stem in stems))
     accepted = np.full((most, len(names)), -1, np.int32)
     for i, stem in enumerate(stems):
@@ -328,9 +304,9 @@ def read_sixteen(
     *,
     subset: bool = False,
     classes: str = "",
-    ignore: Sequence[str] = (),
+    ignore: Names = (),
     each: int = 0,
-) -> sources.EncodedSource:
+) -> base.Source:
     """Lists the members' images of "train", "val" or a part of one.
 
     each: at most so many images of one of the 16, evenly spaced over its members'; 0 is
@@ -345,10 +321,8 @@ def read_sixteen(
     label = of[found.columns["label"]]
     kept = _evenly_spaced(label, each)
     if not len(kept):
-        raise ValueError(
-            f"{where}: some images must be of Geirhos' 16 classes, none of"
-            f" {len(found):,} in {request.root!r} is"
-        )
+        must = f"{where}: some images must be of Geirhos' 16 classes"
+        raise ValueError(f"{must}, none of {len(found):,} in {request.root!r} is")
     taken = sources.take(found, kept, digest="")
     return dataclasses.replace(
         taken,
@@ -360,7 +334,7 @@ def read_sixteen(
     )
 
 
-def _evenly_spaced(label: Int[np.ndarray, "n"], each: int) -> Int[np.ndarray, "m"]:
+def _evenly_spaced(label: Column, each: int) -> Int[np.ndarray, "m"]:
     """Places of the images of a class, at most so many of each, in their order."""
     chosen = []
     for number in range(16):
@@ -372,18 +346,14 @@ def _evenly_spaced(label: Int[np.ndarray, "n"], each: int) -> Int[np.ndarray, "m
     return np.sort(np.concatenate(chosen))
 
 
-def read_two_hundred(
-    request: folder.Request, *, ignore: Sequence[str] = ()
-) -> sources.EncodedSource:
+def read_subset(request: folder.Request, *, ignore: Names = ()) -> base.Source:
     """Lists a set of 200 classes, and holds choices to them; options as of `folder`."""
     found = folder.read(request, space="wnid", ignore=ignore)
     listing.match_classes(request.where, found.classes, tables.subset(request.name))
     return dataclasses.replace(found, restrict=True, cite=request.cite)
 
 
-def read_tiny(
-    request: folder.Request, *, ignore: Sequence[str] = ()
-) -> sources.EncodedSource:
+def read_tiny(request: folder.Request, *, ignore: Names = ()) -> base.Source:
     """Lists "train", "val", or a part of one such as "train[:90%]"."""
     where, path = request.where, folder.find_folder(request)
     classes = tuple(sorted(_lines(where, os.path.join(request.root, "wnids.txt"))))
@@ -402,21 +372,16 @@ def _tiny_val(where, path, classes, ignore) -> listing.Listing:
     for number, line in enumerate(_lines(where, table), start=1):
         name, wnid, *_ = *line.split("\t"), ""
         if wnid not in classes:
-            raise ValueError(
-                f"{table}:{number}: a line must read <file> tab <wnid of wnids.txt> ...,"
-                f" got {line!r}"
-            )
+            must = "a line must read <file> tab <wnid of wnids.txt> ..."
+            raise ValueError(f"{table}:{number}: {must}, got {line!r}")
         rows[f"images/{name}"] = wnid
     for names, others, what in (
         (found.names, rows, "have a line in val_annotations.txt"),
         (rows, {*found.names}, "exist in val/images"),
     ):
         lost = [name for name in names if name not in others]
-        if lost:
-            raise ValueError(
-                f"{where}: every validation image must {what}, {len(lost)} do not,"
-                f" first {lost[0]!r}; unpack the archive again"
-            )
+        must = f"{where}: every validation image must {what}"
+        base.refuse_some(lost, must, "do not", "unpack the archive again")
     ids = {name: label for label, name in enumerate(classes)}
     labels = np.array([ids[rows[name]] for name in found.names], np.int32)
     found = found._replace(labels=labels, classes=classes)
@@ -425,8 +390,7 @@ def _tiny_val(where, path, classes, ignore) -> listing.Listing:
 
 def _lines(where: str, path: str) -> list[str]:
     if not os.path.exists(path):
-        raise base.Missing(
-            f"{where}: the published layout must be whole, {path!r} is missing; unpack"
-            " the archive again, or use data set 'folder' with space='wnid'"
-        )
+        must = f"{where}: the published layout must be whole, {path!r} is missing"
+        remedy = "unpack the archive again, or use data set 'folder' with space='wnid'"
+        raise base.Missing(f"{must}; {remedy}")
     return listing.text_lines(path, f"{where}: {path!r} must be a text file: ")

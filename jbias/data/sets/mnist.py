@@ -41,9 +41,7 @@ def read(request: folder.Request, *, pad: int = 0) -> sources.ArraySource:
         images = np.pad(images, ((0, 0), (pad, pad), (pad, pad)))
     before = f"padded by {pad} pixels; " if pad else ""
     classes = tables.class_names(request.name)
-    return arrays.build(
-        request, images, labels.astype(np.int32), classes, before=before
-    )
+    return arrays.build(request, images, labels, classes, before=before)
 
 
 def _path(where: str, root: str, stem: str) -> str:
@@ -52,10 +50,8 @@ def _path(where: str, root: str, stem: str) -> str:
         for path in (os.path.join(root, name), os.path.join(root, f"{name}.gz")):
             if os.path.isfile(path):
                 return path
-    raise base.Missing(
-        f"{where}: needs the file {stem} or {stem}.gz in {root!r}, got none; take the"
-        " published files as they are"
-    )
+    must = f"{where}: needs the file {stem} or {stem}.gz in {root!r}, got none"
+    raise base.Missing(f"{must}; take the published files as they are")
 
 
 def read_idx(path: str) -> UInt8[np.ndarray, "n ..."]:
@@ -72,10 +68,8 @@ def read_idx(path: str) -> UInt8[np.ndarray, "n ..."]:
     expected = int(np.prod(shape, dtype=np.int64))
     found = np.frombuffer(data, np.uint8, offset=4 + 4 * axes)
     if zero or kind != _UBYTE or len(found) != expected:
-        raise ValueError(
-            f"{path}: must be an IDX file of {expected} bytes after its header, got"
-            f" {len(found)} of kind {kind}; download it again"
-        )
+        must = f"{path}: must be an IDX file of {expected} bytes after its header"
+        raise ValueError(f"{must}, got {len(found)} of kind {kind}; download it again")
     return found.reshape(shape)
 
 
@@ -119,7 +113,6 @@ def stacked(
         images=np.concatenate(images, 1),
         name=f"stacked/{split}",
         classes=below.classes,
-        space="names",
         columns={"label": classes[answer], "texture": classes[other]},
         measures=("accuracy", "halves"),
         preprocessing=f"{below.preprocessing}; above it {above.preprocessing}",
@@ -133,11 +126,8 @@ def _paired(rng, first, second) -> Int[np.ndarray, "n"]:
     """For each of the first a member of the second of its class, at random."""
     chosen = np.empty(len(first), np.int64)
     for label in np.unique(first):
-        places, members = (
-            np.flatnonzero(first == label),
-            np.flatnonzero(second == label),
-        )
-        chosen[places] = _any(rng, len(places), members)
+        places = np.flatnonzero(first == label)
+        chosen[places] = _any(rng, len(places), np.flatnonzero(second == label))
     return chosen
 
 

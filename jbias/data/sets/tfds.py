@@ -14,7 +14,7 @@ are: a split that lacks some of its examples is refused.
 import os
 import re
 
-from jbias.data import base, sources, tables
+from jbias.data import base, tables
 from jbias.data.forms import listing, shards
 from jbias.data.sets import folder
 
@@ -24,9 +24,7 @@ def default_root() -> str:
     return os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets"
 
 
-def read(
-    request: folder.Request, *, builder: str, space: str = "names"
-) -> sources.EncodedSource:
+def read(request: folder.Request, *, builder: str, space: str = "names") -> base.Source:
     """Reads a split of a set, such as builder="imagenet_v2/matched-frequency".
 
     A builder without a version takes the latest; "imagenette/320px:1.0.0" names one.
@@ -38,10 +36,9 @@ def read(
     info = _info(where, path)
     remedy = f"make it anew: python -m jbias.prepare tfds --name={builder}"
     if info.file_format not in shards.FORMS:
-        raise ValueError(
-            f"{where}: {path!r} must be in ArrayRecord or Parquet, got"
-            f" {info.file_format or 'tfrecord'}, which has no random access; {remedy}"
-        )
+        must = f"{where}: {path!r} must be in ArrayRecord or Parquet"
+        got = f"got {info.file_format or 'tfrecord'}, which has no random access"
+        raise ValueError(f"{must}, {got}; {remedy}")
     counts = {split.name: sum(split.shard_lengths) for split in info.splits}
     base.check_known(f"{where}: split must be there", request.part.base, counts)
     cite = " ".join(info.citation.split()) or tables.cite("folder")
@@ -50,9 +47,8 @@ def read(
     found = folder.find_split(request)
     n, there = counts[request.part.base], len(found.names)
     if there != n:
-        raise ValueError(
-            f"{where}: {path!r} must hold all {n:,} examples, got {there:,}; {remedy}"
-        )
+        must = f"{where}: {path!r} must hold all {n:,} examples, got {there:,}"
+        raise ValueError(f"{must}; {remedy}")
     return folder.build_named(request, found, space)
 
 
@@ -75,10 +71,8 @@ def _version(where: str, path: str) -> str:
     versions = [name for name in names if re.fullmatch(r"\d+\.\d+\.\d+", name)]
     if not versions:
         configs = [one for one in names if os.path.isdir(os.path.join(path, one))]
-        raise ValueError(
-            f"{where}: {path!r} must have a folder for each version, got"
-            f" {', '.join(configs) or 'none'}; a config belongs to the builder:"
-            " builder='<set>/<config>'"
-        )
+        must = f"{where}: {path!r} must have a folder for each version"
+        got = f"got {', '.join(configs) or 'none'}; a config belongs to the builder"
+        raise ValueError(f"{must}, {got}: builder='<set>/<config>'")
     latest = max(versions, key=lambda name: [int(part) for part in name.split(".")])
     return os.path.join(path, latest)
