@@ -160,7 +160,7 @@ def cut(path):
         ),
         (
             lambda r: idx(r / "train-labels-idx1-ubyte.gz", np.zeros(39, np.uint8)),
-            "labels must be 40 whole numbers from 0 to 9, got int32 \\(39,\\)",
+            "labels must be 40 whole numbers from 0 to 9, got uint8 \\(39,\\)",
         ),
         (
             lambda r: idx(r / "train-labels-idx1-ubyte.gz", np.full(40, 11, np.uint8)),

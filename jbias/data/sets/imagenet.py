@@ -269,7 +269,9 @@ def read_real(path: str) -> dict[str, tuple[str, ...]]:
     for i, one in enumerate(held):
         each = one if isinstance(one, list) else [None]
         if not all(type(label) is int and 0 <= label < len(wnids) for label in each):
-            must = f"{path}: entry {i} must be whole numbers below {len(wnids)}"
+            must = (
+                f"{path}: entry {i} must be a list of whole numbers below {len(wnids)}"
+            )
             raise ValueError(f"{must}, got {one!r}; fetch the file again")
         table[f"{_STEM}{i + 1:08}"] = tuple(wnids[label] for label in one)
     return table
