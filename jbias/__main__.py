@@ -22,6 +22,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = types.MappingProxyType(
         "prepare": ("jbias.prepare", "makes and checks data sets, converts weights"),
         "audit": ("jbias.audit", "finds attributes of images that hurt a network"),
         "study": ("jbias.study", "trains under chosen distribution shifts"),
+        "export-stimuli": ("jbias.export_stimuli", "stimuli as PNG, for use elsewhere"),
         "look": ("jbias.look", "draws stimuli, and what a network looks at"),
         "papers": ("jbias.papers", "ours beside the numbers that papers print"),
     }
@@ -90,7 +91,7 @@ def missing_package(module: str, error: BaseException) -> str:
 
 
 def _usage() -> str:
-    lines = [f"  {name:9} {told}" for name, (_, told) in COMMANDS.items()]
+    lines = [f"  {name:14} {told}" for name, (_, told) in COMMANDS.items()]
     return "\n".join(
         [
             "usage: jbias COMMAND ...; jbias COMMAND --help says what one takes",

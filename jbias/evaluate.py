@@ -3,6 +3,7 @@ r"""Measures networks: files that others wrote, runs of ours, and runs under way
     python -m jbias.evaluate --checkpoint=resnet50.pth --model=resnet50 \
         --suite=configs/suites/biases.py:data=imagenet,root=/data
     python -m jbias.evaluate --checkpoint='runs/*' --suite=configs/suites/biases.py
+    python -m jbias.evaluate --decisions=mine.csv --suite=configs/suites/biases.py
     python -m jbias.evaluate --follow=runs/x --suite=configs/suites/biases.py
     python -m jbias.evaluate --follow=runs/x
 
@@ -33,9 +34,10 @@ from jbias.runtime import cli, files
 
 # Flags that say nothing, by what is asked for.
 _IGNORED = {
-    "--checkpoint": ("once", "interval"),
-    "--follow and --suite": ("step", *cli.FILE_FLAGS),
-    "--follow alone": ("only", "out", "step", *cli.FILE_FLAGS),
+    "--checkpoint": ("once", "interval", "columns"),
+    "--decisions": ("once", "interval", "step", *cli.FILE_FLAGS),
+    "--follow and --suite": ("step", "columns", *cli.FILE_FLAGS),
+    "--follow alone": ("only", "out", "step", "columns", *cli.FILE_FLAGS),
 }
 # Of flags that need not be given, once it is known that none is ignored.
 _DEFAULTS = {"once": False, "interval": 10.0, "only": (), "out": "measured"}
@@ -45,12 +47,13 @@ _NAMED = 8  # Networks that the last line names.
 def main(argv: Sequence[str] | None = None) -> int:
     """Does what the arguments say; returns the exit code."""
     args, changes = cli.parse(parser(), argv, "suite", jc.check)
-    if bool(args.follow) == bool(args.checkpoint):
-        parser().error("give one of --checkpoint and --follow")
-    if (args.checkpoint or changes) and not args.suite:
+    if sum(map(bool, (args.follow, args.checkpoint, args.decisions))) != 1:
+        parser().error("give one of --checkpoint, --decisions and --follow")
+    if (args.checkpoint or args.decisions or changes) and not args.suite:
         parser().error("--suite is missing, e.g. --suite=jbias:suites/biases")
     where = f"--follow {'and --suite' if args.suite else 'alone'}"
     where = "--checkpoint" if args.checkpoint else where
+    where = "--decisions" if args.decisions else where
     for name in _IGNORED[where]:
         if getattr(args, name) is not None:
             parser().error(f"--{name} says nothing with {where}; leave it out")
@@ -76,6 +79,13 @@ def parser() -> cli.Parser:
     cli.add_suite_flags(made)
     what = "with --suite: where the networks' folders are (default: measured)"
     add("--out", metavar="DIR", help=what)
+    what = "decisions made elsewhere: a CSV file, or a folder of these (docs/own-decisions.md)"
+    add("--decisions", metavar="PATH", help=what)
+    what = (
+        "with --decisions: your names of its columns, e.g. response=predicted,image=path; "
+        "also network and set (default: those of model-vs-human)"
+    )
+    add("--columns", metavar="KEY=NAME,...", help=what)
     what = "a run under way: evaluates, or with --suite measures, what it saves"
     add("--follow", metavar="WORKDIR", help=what)
     what = "with --follow: takes what is there, and does not wait for more"
@@ -87,10 +97,13 @@ def parser() -> cli.Parser:
 
 def measure(args: argparse.Namespace, changes: Sequence[str]) -> int:
     """Measures what the arguments name; returns the exit code."""
-    from jbias.evals import command, networks, runner, suite
+    from jbias.evals import command, decided, networks, runner, suite
 
     out, call = epath.Path(args.out), command.Command("measured")
     config = command.load_suite(args, changes)
+    columns = decided.parse_columns(args.columns or "")
+    if args.decisions:
+        decided.find_files(args.decisions)
     paths = networks.check_arguments(args, args.out, config)
     if args.follow and files.is_remote(args.follow):
         raise ValueError(
@@ -104,6 +117,8 @@ def measure(args: argparse.Namespace, changes: Sequence[str]) -> int:
     opened = call.load(paths, args, asked.run["step"])
     if args.follow:
         opened = networks.follow(args, call.say, call.leave_out)
+    if args.decisions:
+        opened = decided.load(args.decisions, asked, columns)
     partly = []
     for network in opened:
         name, ours = network.name, True

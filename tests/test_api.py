@@ -13,7 +13,16 @@ from tests import source_files
 
 ROOT = pathlib.Path(__file__).parents[1]
 COMMANDS = (
-    *("main", "plan", "evaluate", "look", "audit", "study", "prepare"),
+    *(
+        "main",
+        "plan",
+        "evaluate",
+        "export_stimuli",
+        "look",
+        "audit",
+        "study",
+        "prepare",
+    ),
     "report",
     *("report.biases", "report.correlate", "report.distortion", "report.measured"),
     *("report.shifts", "papers.biases", "papers.distortion", "papers.shifts"),

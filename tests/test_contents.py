@@ -26,7 +26,16 @@ from tests import cases
 HERE = pathlib.Path(__file__).parent
 PINNED = HERE / "contents.json"
 COMMANDS = (
-    *("main", "plan", "evaluate", "look", "audit", "study", "launch.sweep"),
+    *(
+        "main",
+        "plan",
+        "evaluate",
+        "export_stimuli",
+        "look",
+        "audit",
+        "study",
+        "launch.sweep",
+    ),
     *("report.biases", "report.correlate", "report.distortion", "report.measured"),
     *("report", "report.shifts"),
     *("papers.biases", "papers.distortion", "papers.shifts"),

@@ -20,7 +20,7 @@ FLOORS = (
     ("configs",),
     ("evals",),
     ("training", "report"),
-    ("train", "prepare", "planning", "evaluate", "audit", "look"),
+    ("train", "prepare", "planning", "evaluate", "audit", "look", "export_stimuli"),
     ("main", "study", "plan", "papers", "__main__"),
 )
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}

@@ -108,4 +108,8 @@ def _confidences(
     kept = decided.columns["label"] >= 0
     of = {"where": "calibration", "remedy": "measure the checkpoint again"}
     columns = (decided.column(name=x, **of) for x in ("confidence", "likelihood"))
-    return *(x[kept].astype(np.float64) for x in columns), decided.right[kept]
+    confidence, likelihood = (x[kept].astype(np.float64) for x in columns)
+    if np.isnan(confidence).any():
+        must = "must have probabilities, which decisions made elsewhere lack"
+        raise ValueError(f"calibration: {must}; leave the measure out")
+    return confidence, likelihood, decided.right[kept]

@@ -1,0 +1,286 @@
+"""Networks known by what they decided elsewhere: CSV files take the place of a model.
+
+A file has a row a stimulus; columns are model-vs-human's by themselves:
+
+    object_response    the decided class, by its name in the set
+    imagename          which stimulus: as `export_stimuli` named it, or as the set's file
+    subj               who decided; the file's name where there is no such column
+    set                the suite's set; where there is none, what the path of an exported
+                       stimulus, or the file's name before its first "_", begins with
+
+Others are ignored. Decisions say nothing of probabilities: confidences are NaN.
+
+Source of the form: bethgelab/model-vs-human at 79ed7cd, raw-data.
+"""
+
+import csv
+import dataclasses
+import glob
+import hashlib
+import os
+import urllib.parse
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from jbias import config as jc
+from jbias.evals import predict, prepared_sets, probe, suite, trials
+
+COLUMNS: Mapping[str, str] = {
+    "response": "object_response",
+    "image": "imagename",
+    "network": "subj",
+    "set": "set",
+}
+_NEEDED = ("response", "image")
+_COMPARED = 4  # Images, to tell whether two measures show the same.
+Shown = tuple[str, str]  # A set, and a probe's condition.
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class DecidedNetwork:
+    """A network of which decisions are all that is known; see networks.Network."""
+
+    name: str
+    classes: tuple[str, ...]
+    space: str
+    digest: str
+    fields: Mapping[str, Any]
+    about: Mapping[str, Any]
+    decided: Mapping[Shown, np.ndarray]  # By an image's number in the set; -1: none.
+    preprocessing: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    def dtype(self, asked: Any) -> Any:
+        """Decisions are the same in every precision."""
+        return jnp.float32
+
+    def bind(self, asked: Any, devices: Any) -> "DecidedNetwork":
+        """Itself."""
+        return self
+
+    apply = at = net = None
+    variables = ()
+
+    def predict(self, image: probe.Images, shown: predict.Shown) -> predict.Logits:
+        """Infinite for the decided class: it is decided for, and no probability is known.
+
+        ValueError where some of these stimuli were not answered.
+        """
+        what = f"{shown.dataset}{f' under {shown.condition!r}' * bool(shown.condition)}"
+        table = self.decided.get((shown.dataset, shown.condition))
+        if table is None:
+            raise ValueError(
+                f"{self.name}: no decisions about {what}; export these stimuli and "
+                "decide about them, or leave the measure out by --only"
+            )
+        answer = table[np.asarray(shown.index)]
+        if (answer < 0).any():
+            lacking = int((table < 0).sum())
+            raise ValueError(
+                f"{self.name}: must have decided about every stimulus of {what}, "
+                f"{lacking:,} of {len(table):,} lack; give the whole file"
+            )
+        chosen = answer[:, None] == np.arange(len(self.classes))
+        return jnp.where(chosen, jnp.inf, 0.0).astype(jnp.float32)
+
+
+def stimuli(asked: suite.Suite) -> dict[Shown, suite.Task]:
+    """What decisions can be about: of each set, each condition of a measure, once.
+
+    What asks a network, as attacks do, is not among them. ValueError where two measures
+    show other stimuli under one name.
+    """
+    found: dict[Shown, suite.Task] = {}
+    for task in asked.tasks():
+        made = asked.make_probe(*task, tuple(asked.sources[task.dataset].classes))
+        if made.inside or made.move or made.look:
+            continue
+        for condition in made.conditions:
+            key = task.dataset, condition
+            other = found.setdefault(key, task)
+            if other is not task and not _same_stimuli(asked, condition, task, other):
+                raise ValueError(
+                    f"suite.measures: {task.measure.name} and {other.measure.name} show "
+                    f"different stimuli of {task.dataset} under the name {condition!r}; "
+                    "choose one of them by --only"
+                )
+    return found
+
+
+def _same_stimuli(asked, condition: str, *tasks: suite.Task) -> bool:
+    """Whether two measures show the same under a condition, by a few images."""
+    dataset, shown = tasks[0].dataset, []
+    count = min(_COMPARED, len(asked.sources[dataset]))
+    few = prepared_sets.select(asked, dataset, np.arange(count, dtype=np.int32))
+    (batch,) = prepared_sets.device_batches(asked, few)
+    for task in tasks:
+        made = asked.make_probe(*task, tuple(asked.sources[dataset].classes))
+        if made.show is probe.identity:
+            shown.append(np.asarray(batch.image, np.float32) / 255)
+            continue
+        of = prepared_sets.NO_NETWORK, made, batch, condition
+        shown.append(np.asarray(predict.make_stimuli(*of)))
+    return shown[0].shape == shown[1].shape and np.allclose(*shown, atol=1e-6)
+
+
+def stimulus_file(dataset: str, condition: str, image: int) -> str:
+    """The path of an exported stimulus, by its image's number in the set."""
+    folder = urllib.parse.quote(condition or prepared_sets.UNCHANGED, safe=" ,=+")
+    return f"{dataset}/{folder}/{image:06d}.png"
+
+
+def parse_columns(text: str) -> dict[str, str]:
+    """Reads --columns, "response=predicted,image=path"; others are as usual."""
+    given = dict(COLUMNS)
+    for pair in filter(None, text.split(",")):
+        key, equals, name = pair.partition("=")
+        jc.check_known("--columns", key, COLUMNS)
+        if not equals or not name:
+            raise ValueError(f"--columns: must be {key}=NAME, got {pair!r}; name it")
+        given[key] = name
+    return given
+
+
+def find_files(path: str) -> list[str]:
+    """The CSV files that a path names, a folder's own in order; ValueError for none."""
+    found = [path] if os.path.isfile(path) else []
+    found = found or sorted(glob.glob(os.path.join(glob.escape(path), "*.csv")))
+    if not found:
+        raise ValueError(
+            f"--decisions: {path} must be a CSV file or a folder of these, got "
+            f"{'an empty one' if os.path.isdir(path) else 'nothing there'}; check it"
+        )
+    return found
+
+
+def load(
+    path: str, asked: suite.Suite, columns: Mapping[str, str]
+) -> Iterator[DecidedNetwork]:
+    """Reads the decisions that a path holds, a network for each who decided.
+
+    ValueError, in a line that begins with the file and its line, for what is no decision
+    about a stimulus of the suite.
+    """
+    shown = stimuli(asked)
+    names = {name: _Images(asked, name, shown) for name, _ in shown}
+    tables: dict[str, dict[Shown, np.ndarray]] = {}
+    first: dict[tuple, str] = {}
+    for file in find_files(path):
+        stem = os.path.basename(file).rsplit(".", 1)[0]
+        for where, row in _rows(file, columns):
+            image = row[columns["image"]]
+            near = image.partition("/")[0], stem.partition("_")[0]
+            known = asked.config["sets"]
+            near = next((name for name in near if name in known), near[1])
+            dataset = row.get(columns["set"]) or near
+            must = f"{where}: {columns['set']} must be one of the suite's sets"
+            jc.check_known(must, dataset, known)
+            if dataset not in names:
+                continue  # Not here, or of measures that --only leaves out.
+            source = asked.sources[dataset]
+            response, classes = row[columns["response"]], tuple(source.classes)
+            must = f"{where}: {columns['response']} must be one of {dataset}'s classes"
+            jc.check_known(must, response, classes)
+            found = names[dataset].find(where, image)
+            if found is None:
+                continue
+            condition, number = found
+            network = row.get(columns["network"]) or stem
+            key = network, dataset, condition, number
+            if key in first:
+                raise ValueError(
+                    f"{where}: a stimulus must be decided about once, got {image!r} "
+                    f"again after {first[key]}; leave one of them out"
+                )
+            first[key] = where
+            of = tables.setdefault(network, {})
+            empty = lambda n: np.full(n, -1, np.int32)
+            table = of.setdefault((dataset, condition), empty(len(source)))
+            table[number] = classes.index(response)
+    if not tables:
+        raise ValueError(
+            f"{path}: must hold decisions about {', '.join(names)}, got none; choose "
+            "the suite that these stimuli are of"
+        )
+    for network, of in tables.items():
+        yield _network(network, path, asked, of)
+
+
+def _network(name, path, asked, decided) -> DecidedNetwork:
+    sources = {dataset: asked.sources[dataset] for dataset, _ in decided}
+    spaces = {(tuple(one.classes), one.space) for one in sources.values()}
+    if len(spaces) > 1:
+        raise ValueError(
+            f"{path}: {name}'s sets must have the same classes, got other ones in "
+            f"{', '.join(sources)}; give a folder for each"
+        )
+    ((classes, space),) = spaces
+    digest = hashlib.sha256()
+    for (dataset, condition), table in sorted(decided.items()):
+        digest.update(f"{dataset}\0{condition}\0".encode() + table.tobytes())
+    fields = dict(run=name, algorithm=name, variant="", model="decisions")
+    fields |= dict(train_data="unknown", stage=0, seed=0, step=0, epoch=0.0)
+    about = {"category": name, "path": path}
+    known = digest.hexdigest()[:16]
+    return DecidedNetwork(name, classes, space, known, fields, about, decided)
+
+
+class _Images:
+    """Which image of a set a file's name means."""
+
+    def __init__(self, asked: suite.Suite, dataset: str, shown: Sequence[Shown]):
+        self.dataset, source = dataset, asked.sources[dataset]
+        conditions = [condition for name, condition in shown if name == dataset]
+        self.exported = {
+            stimulus_file(dataset, condition, i): (condition, i)
+            for condition in conditions
+            for i in range(len(source))
+        }
+        self.folders = {name.split("/")[1] for name in self.exported}
+        self.own: dict[str, list[int]] = {}
+        for i, name in enumerate(getattr(getattr(source, "store", None), "names", ())):
+            self.own.setdefault(trials.image_id(name), []).append(i)
+
+    def find(self, where: str, image: str) -> tuple[str, int] | None:
+        """The condition and the image's number; None of conditions not asked for."""
+        if image in self.exported:
+            return self.exported[image]
+        dataset, _, rest = image.partition("/")
+        folder, _, _ = rest.rpartition("/")
+        if dataset == self.dataset and folder and folder not in self.folders:
+            return None
+        found = self.own.get(trials.image_id(image), ())
+        if len(found) != 1:
+            has = f"{len(found)} of that name" if found else "none"
+            raise ValueError(
+                f"{where}: {image!r} must be an image of the set {self.dataset}, which "
+                f"has {has}; name stimuli as export-stimuli does"
+            )
+        return "", found[0]
+
+
+def _rows(path: str, columns: Mapping[str, str]) -> Iterator[tuple[str, dict]]:
+    """The rows of a file, each with its place; ValueError for none or half a one."""
+    needed = [columns[key] for key in _NEEDED]
+    with open(path, newline="", encoding="utf-8-sig") as file:
+        rows = csv.DictReader(file)
+        try:
+            header = rows.fieldnames or ()
+            if lacking := [name for name in needed if name not in header]:
+                raise ValueError(
+                    f"{path}:1: must have the columns {', '.join(needed)}, "
+                    f"{', '.join(lacking)} lack; name yours by --columns"
+                )
+            count = 0
+            for row in rows:
+                where, count = f"{path}:{rows.line_num}", count + 1
+                if None in row or None in row.values():
+                    must = f"must have {len(header)} cells as the header"
+                    raise ValueError(f"{where}: {must}; the file is damaged or cut off")
+                yield where, row
+        except (UnicodeDecodeError, csv.Error) as error:
+            raise ValueError(f"{path}: must be CSV in UTF-8 ({error})") from None
+    if not count:
+        raise ValueError(f"{path}: must hold decisions, got a header alone; check it")

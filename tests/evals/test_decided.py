@@ -1,0 +1,250 @@
+"""Decisions made elsewhere: the same numbers as of the network, and what is refused."""
+
+import csv
+import json
+import os
+import pathlib
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from etils import epath
+from PIL import Image
+
+from jbias import config as jc
+from jbias import evaluate, export_stimuli, models
+from jbias.data import labels
+from jbias.evals import decided, human, networks, runner, suite, trials
+from tests import cases
+
+SUITE = """
+import ml_collections
+
+def get_config(text=""):
+    c = ml_collections.ConfigDict()
+    c.size = 32
+    c.run = dict(batch=50)
+    common = dict(data="shapes", correlation=0.99)
+    c.sets = dict(
+        edge=dict(split="edge", n=48, **common),
+        cue_conflict=dict(split="cue_conflict", n=240, **common),
+    )
+    c.measures = dict(
+        accuracy=dict(probe="plain", sets=("edge", "cue_conflict")),
+        calibration=dict(sets=("edge",)),
+        classes=dict(sets=("edge",)),
+        grid_shuffle=dict(sets=("edge",), grids=(2,)),
+        shape_bias=dict(sets=("cue_conflict",)),
+    )
+    return c
+"""
+MINE = ["accuracy", "classes", "shape_bias"]
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("exported")
+    (folder / "s.py").write_text(SUITE)
+    only = f"--only={','.join(MINE)}"
+    given = [f"--suite={folder}/s.py", only, f"--out={folder}/stimuli"]
+    assert export_stimuli.main(given) == 0
+    return folder
+
+
+@pytest.fixture(scope="module")
+def network(exported):
+    config = jc.load(f"{exported}/s.py", (), flag="suite")
+    asked = suite.open_suite(config, print, only=MINE)
+    source = asked.sources["edge"]
+    net = models.MODELS["cnn"](len(source.classes), width=4)
+    variables = net.init(jax.random.key(1), jnp.zeros((1, 32, 32, 3)))
+    fields = dict(run="net", algorithm="net", variant="", model="decisions")
+    fields |= dict(train_data="unknown", stage=0, seed=0, step=0, epoch=0.0)
+    of = tuple(source.classes), source.space, "d", fields, {"category": "net"}
+    made = networks.FlaxNetwork("net", net, variables, *of)
+    assert not runner.run_suite(made, asked, epath.Path(exported / "direct"), print)
+    return made
+
+
+def rows(exported):
+    with (exported / "stimuli/index.csv").open() as file:
+        return list(csv.DictReader(file))
+
+
+def write(path, found):
+    with path.open("w", newline="") as file:
+        table = csv.DictWriter(file, found[0])
+        table.writeheader()
+        table.writerows(found)
+    return path
+
+
+@pytest.fixture(scope="module")
+def answered(exported, network):
+    """The index with what the network decides about the files, by itself."""
+    found = rows(exported)
+    bound = networks.plain_apply(network.net)
+    images = np.stack(
+        [Image.open(exported / "stimuli" / x["imagename"]) for x in found]
+    )
+    logits = jax.jit(bound)(network.variables, images.astype(np.float32) / 255)
+    for row, best in zip(found, np.argmax(logits, -1), strict=True):
+        row |= {"subj": "net", "object_response": network.classes[best]}
+    return found
+
+
+def measured(exported, out, *given):
+    of = [f"--suite={exported}/s.py", f"--out={out}"]
+    return evaluate.main([*of, *given])
+
+
+def numbers(folder):
+    found = {}
+    for path in sorted(pathlib.Path(folder).glob("evals/*.jsonl")):
+        found[path.name] = [json.loads(line) for line in path.read_text().splitlines()]
+    return found
+
+
+def test_by_way_of_files_the_numbers_are_the_networks_own(exported, answered, tmp_path):
+    mine = write(tmp_path / "mine.csv", answered[::-1])
+    given = f"--decisions={mine}", f"--only={','.join(MINE)}"
+    assert measured(exported, tmp_path / "out", *given) == 0
+    direct = numbers(exported / "direct/net")
+    assert len(direct) == 4
+    assert numbers(tmp_path / "out/net") == direct
+    assert len({row["object_response"] for row in answered}) > 1
+
+
+def test_an_index_tells_the_classes_of_both_cues(exported):
+    found = [row for row in rows(exported) if row["set"] == "cue_conflict"]
+    assert len(found) == 240 and all(row["texture"] for row in found)
+    assert {row["exact"] for row in found} == {"yes"}
+
+
+def test_what_needs_probabilities_or_other_stimuli_is_left_out(
+    exported, answered, tmp_path, capsys
+):
+    mine = write(tmp_path / "mine.csv", answered)
+    assert measured(exported, tmp_path / "out", f"--decisions={mine}") == 1
+    said = capsys.readouterr().err
+    assert "calibration: must have probabilities" in said
+    assert "no decisions about edge under" in said
+
+
+def _twice(found):
+    return [*found, found[0]]
+
+
+def _unknown_class(found):
+    return [{**found[0], "object_response": "unicorn"}, *found[1:]]
+
+
+def _no_image(found):
+    return [{**found[0], "imagename": "edge/as it is/999999.png"}, *found[1:]]
+
+
+def _no_column(found):
+    return [{k: x for k, x in row.items() if k != "object_response"} for row in found]
+
+
+@cases.each(
+    ("change", "message"),
+    [
+        (_twice, "must be decided about once"),
+        (_unknown_class, "one of edge's classes: unknown 'unicorn'"),
+        (_no_image, "must be an image of the set edge, which has none"),
+        (_no_column, "object_response lack; name yours by --columns"),
+        (lambda found: found[:20], "28 of 48 lack"),
+    ],
+)
+def test_wrong_files_are_refused_in_a_line(
+    exported, answered, tmp_path, capsys, change, message
+):
+    edge = [row for row in answered if row["set"] == "edge"]
+    mine = write(tmp_path / "mine.csv", change(edge))
+    given = f"--decisions={mine}", "--only=classes"
+    assert measured(exported, tmp_path / "out", *given) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_empty_folders_and_files_cut_off_are_refused(
+    exported, answered, tmp_path, capsys
+):
+    (tmp_path / "none").mkdir()
+    assert measured(exported, tmp_path / "out", f"--decisions={tmp_path}/none") == 2
+    assert "got an empty one" in capsys.readouterr().err
+    edge = [row for row in answered if row["set"] == "edge"]
+    mine = write(tmp_path / "mine.csv", edge)
+    mine.write_text(mine.read_text()[: len(mine.read_text()) // 2].rpartition(",")[0])
+    given = f"--decisions={mine}", "--only=classes"
+    assert measured(exported, tmp_path / "out", *given) == 2
+    assert "damaged or cut off" in capsys.readouterr().err
+
+
+def test_columns_are_named_by_a_flag():
+    found = decided.parse_columns("response=predicted,image=path")
+    assert found["response"] == "predicted" and found["network"] == "subj"
+    with pytest.raises(ValueError, match="unknown 'respnse'; did you mean 'response'"):
+        decided.parse_columns("respnse=x")
+
+
+PUBLISHED = pathlib.Path(os.environ.get("JBIAS_TEST_DATA", "nowhere"))
+PUBLISHED = PUBLISHED.parent / "paper/decisions"
+WITH_PUBLISHED = pytest.mark.skipif(
+    not PUBLISHED.is_dir(), reason="needs published decisions beside JBIAS_TEST_DATA"
+)
+CUES = """
+import ml_collections
+
+def get_config(text=""):
+    c = ml_collections.ConfigDict()
+    c.size = 16
+    c.sets = {"cue-conflict": dict(data="geirhos", split="cue-conflict", root=ROOT)}
+    sets = ("cue-conflict",)
+    c.measures = dict(shape_bias=dict(sets=sets), human=dict(sets=sets, root=PEOPLE))
+    return c
+"""
+
+
+@WITH_PUBLISHED
+def test_published_decisions_have_the_published_shape_bias(tmp_path):
+    """As Geirhos et al. (ICLR 2019) print: .2207 of ResNet-50, .8061 trained on SIN.
+
+    The images are blank: what was decided about them is known.
+    """
+    one = trials.read(PUBLISHED / "cue-conflict_resnet50.csv", "cue-conflict")
+    classes = [*labels.geirhos16()]
+    for image, shape in zip(one.image, one.category, strict=True):
+        folder = tmp_path / "cue-conflict" / classes[shape]
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (16, 16)).save(folder / f"{image}.png")
+    text = f"ROOT, PEOPLE = {str(tmp_path)!r}, {str(PUBLISHED)!r}"
+    (tmp_path / "s.py").write_text(text + CUES)
+    given = f"--suite={tmp_path}/s.py", f"--out={tmp_path}/out"
+    for name in ("resnet50", "resnet50_train_60_epochs"):
+        mine = PUBLISHED / f"cue-conflict_{name}.csv"
+        assert evaluate.main([*given, f"--decisions={mine}"]) == 0
+    people = trials.people(PUBLISHED, "cue-conflict")
+    for name, bias in (("resnet50", 0.2207), ("resnet50-train-60-epochs", 0.8061)):
+        by_file = numbers(tmp_path / "out" / name).values()
+        found = [x for records in by_file for x in records]
+        whole = [x for x in found if x["condition"] in ("shape_bias", "human")]
+        value = {x["metric"]: x["value"] for x in whole}
+        assert round(value["shape_bias"], 4) == bias
+        path = PUBLISHED / f"cue-conflict_{name.replace('-', '_')}.csv"
+        own = trials.read(path, "cue-conflict").select(people[0].image)
+        right = own.response == own.category
+        kappas = [
+            human.error_consistency(right, x.response == x.category).kappa
+            for x in (person.select(own.image) for person in people)
+        ]
+        np.testing.assert_allclose(value["error_consistency"], np.mean(kappas))
+
+
+@WITH_PUBLISHED
+def test_people_have_the_published_shape_bias():
+    """.9587, of the decisions of ten people together."""
+    each = human.shape_biases(trials.people(PUBLISHED, "cue-conflict")).values()
+    shape = sum(one.n_shape for one in each)
+    assert round(shape / (shape + sum(one.n_texture for one in each)), 4) == 0.9587
