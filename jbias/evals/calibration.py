@@ -39,7 +39,7 @@ def make(*, bins: int = BINS) -> probe.Probe:
     whole = isinstance(bins, int) and bins > 0
     probe.check(whole, "calibration", "bins must be 1 or more", bins)
     counted = functools.partial(numbers, bins=bins)
-    return probe.Probe({"": ()}, probe.identity, counted)
+    return probe.Probe({"": ()}, probe.identity, counted, graded=True)
 
 
 @decisions.each

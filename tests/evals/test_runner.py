@@ -1352,7 +1352,7 @@ def test_words_that_say_nothing_are_refused(args, said, capsys):
 class Answers:
     """A model that is no network of ours: it answers images, and no more."""
 
-    name, space, digest = "theirs", "names", "0"
+    name, space, digest, graded = "theirs", "names", "0", True
     apply = variables = at = net = None
 
     def __init__(self, classes, predict):
