@@ -5,11 +5,17 @@ r"""Measures networks: files that others wrote, runs of ours, and runs under way
     python -m jbias.evaluate --checkpoint='runs/*' --suite=configs/suites/biases.py
     python -m jbias.evaluate --follow=runs/x --suite=configs/suites/biases.py
     python -m jbias.evaluate --follow=runs/x
+    python -m jbias.evaluate --predict=my.py:predict --classes=names.txt \
+        --suite=configs/suites/biases.py:data=imagenet,root=/data
 
 With --suite each network gets a folder in --out with records, and what it decided; then
 `python -m jbias.report.measured --measured='measured/*' --out=report` shows them, and
 `jbias.report.biases` studies many of them. Networks that cannot be read are named, and
 the others measured.
+
+With --predict it is a function of images in a file of your own, whatever stands behind
+it (docs/measure-a-model.md): a name of a jbias.evals.predictors.Predictor, or of a
+function that answers float images less --mean and divided by --std.
 
 With --follow alone the checkpoints of a run are evaluated as the run itself would have:
 
@@ -23,6 +29,7 @@ many were measured. JBIAS_TRACEBACK=1 shows where wrong arguments were refused.
 """
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 
@@ -34,6 +41,7 @@ from jbias.runtime import cli, files
 # Flags that say nothing, by what is asked for.
 _IGNORED = {
     "--checkpoint": ("once", "interval"),
+    "--predict": ("once", "interval", "step", "model", "zoo"),
     "--follow and --suite": ("step", *cli.FILE_FLAGS),
     "--follow alone": ("only", "out", "step", *cli.FILE_FLAGS),
 }
@@ -45,12 +53,15 @@ _NAMED = 8  # Networks that the last line names.
 def main(argv: Sequence[str] | None = None) -> int:
     """Does what the arguments say; returns the exit code."""
     args, changes = cli.parse(parser(), argv, "suite", jc.check)
-    if bool(args.follow) == bool(args.checkpoint):
-        parser().error("give one of --checkpoint and --follow")
-    if (args.checkpoint or changes) and not args.suite:
+    if sum(map(bool, (args.follow, args.checkpoint, args.predict))) != 1:
+        parser().error("give one of --checkpoint, --predict and --follow")
+    if (not args.follow or changes) and not args.suite:
         parser().error("--suite is missing, e.g. --suite=jbias:suites/biases")
     where = f"--follow {'and --suite' if args.suite else 'alone'}"
     where = "--checkpoint" if args.checkpoint else where
+    if args.predict:
+        where = "--predict"
+        os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     for name in _IGNORED[where]:
         if getattr(args, name) is not None:
             parser().error(f"--{name} says nothing with {where}; leave it out")
@@ -76,6 +87,8 @@ def parser() -> cli.Parser:
     cli.add_suite_flags(made)
     what = "with --suite: where the networks' folders are (default: measured)"
     add("--out", metavar="DIR", help=what)
+    what = "a function of images, or a Predictor, in a file of your own"
+    add("--predict", metavar="FILE.py:NAME", help=what)
     what = "a run under way: evaluates, or with --suite measures, what it saves"
     add("--follow", metavar="WORKDIR", help=what)
     what = "with --follow: takes what is there, and does not wait for more"
@@ -87,7 +100,7 @@ def parser() -> cli.Parser:
 
 def measure(args: argparse.Namespace, changes: Sequence[str]) -> int:
     """Measures what the arguments name; returns the exit code."""
-    from jbias.evals import command, networks, runner, suite
+    from jbias.evals import command, networks, predictors, runner, suite
 
     out, call = epath.Path(args.out), command.Command("measured")
     config = command.load_suite(args, changes)
@@ -100,8 +113,15 @@ def measure(args: argparse.Namespace, changes: Sequence[str]) -> int:
         )
     if args.follow and not (epath.Path(args.follow) / "config.json").exists():
         raise ValueError(f"--follow: {args.follow} is no run (no config.json)")
+    said = {key: getattr(args, key) for key in ("classes", "mean", "std")}
+    said = {key: value for key, value in said.items() if value is not None}
+    predictor = args.predict and predictors.load(args.predict, **said)
     asked = suite.open_suite(config, call.say, only=args.only)
     opened = call.load(paths, args, asked.run["step"])
+    if predictor:
+        about = dict(trained=args.trained or "", method=args.method or "")
+        of = predictor, asked.size, call.say
+        opened = [predictors.open_predictor(*of, **about)]
     if args.follow:
         opened = networks.follow(args, call.say, call.leave_out)
     partly = []

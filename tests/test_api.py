@@ -33,7 +33,7 @@ MODULES = (
     *("jbias.models", "jbias.models.backbone", "jbias.models.taps"),
     *("jbias.algos", "jbias.algos.base", "jbias.augment", "jbias.augment.sampling"),
     *("jbias.evals", "jbias.evals.decisions", "jbias.evals.probe"),
-    *("jbias.evals.probes", "jbias.runs.loggers"),
+    *("jbias.evals.probes", "jbias.evals.predictors", "jbias.runs.loggers"),
 )
 HEAD = """# The public API
 
