@@ -61,5 +61,5 @@ class Journal:
 def remove(path: epath.Path) -> None:
     """Ends a journal, once what the answers amount to is stored."""
     path.unlink(missing_ok=True)
-    with contextlib.suppress(OSError):  # Others are in there, or there is none.
+    if path.parent.exists() and not any(path.parent.iterdir()):
         path.parent.rmdir()

@@ -165,7 +165,7 @@ class PredictorNetwork:
         of = f"{len(image)} images of {shown.dataset}"
         where = f"{of}, {shown.condition}" if shown.condition else of
         if self.predictor.images != "files":
-            images = _form(self.predictor, np.asarray(image))
+            images = _form(self.predictor, np.array(image))
         elif shown.source is None:
             raise ValueError(
                 "needs images that are made, and predict takes files as they are stored; "
@@ -352,5 +352,7 @@ def load(named: str, **options: Any) -> Predictor:
 def as_predictor(given: Any, **options: Any) -> Predictor:
     """A function with options, or a Predictor with some of them changed."""
     if isinstance(given, Predictor):
+        for key in {"mean", "std"} & options.keys() if given.apply else ():
+            jc.refuse(key, "be said where gradients are, as in jbias.torch.wrap")
         return dataclasses.replace(given, **options)
     return Predictor(given, **options)

@@ -59,7 +59,11 @@ def test_what_was_answered_before_an_error_is_never_asked_again(tmp_path, often)
         for field, column in columns.items():
             np.testing.assert_array_equal(found[name][field], column)
             assert found[name][field].dtype == np.asarray(column).dtype
+    (path.parent / "another.npy").touch()
     journals.remove(path)
+    assert not path.exists() and path.parent.exists()
+    journals.remove(path.parent / "another.npy")
+    journals.remove(path.parent / "another.npy")
     assert not path.parent.exists()
 
 

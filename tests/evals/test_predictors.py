@@ -10,7 +10,14 @@ from PIL import Image
 
 import jbias
 from jbias import data, evaluate
-from jbias.evals import decisions, networks, predict, predictors
+from jbias.evals import (
+    decisions,
+    networks,
+    predict,
+    predictors,
+    prepared_sets,
+    probes,
+)
 from tests import cases
 
 SUITE = """
@@ -179,9 +186,8 @@ def test_a_model_that_dies_goes_on_where_it_was_and_counts_as_one_that_did_not(
         asked.append(len(images))
         return means(images)
 
-    of = dict(
-        classes=CLASSES, name="mine", only=("accuracy", "calibration", "spectral")
-    )
+    only = "accuracy", "calibration", "spectral"
+    of = dict(classes=CLASSES, name="mine", only=only)
     whole = jbias.measure(model, suite, out=tmp_path / "whole", **of)
     count = len(asked)
     assert not whole.left_out and whole.folder == tmp_path / "whole/mine"
@@ -194,11 +200,11 @@ def test_a_model_that_dies_goes_on_where_it_was_and_counts_as_one_that_did_not(
     out = tmp_path / "broken"
     broken = jbias.measure(model, suite, out=out, **of)
     assert len(broken.left_out) == 2 and "the server is gone" in broken.left_out[0]
-    assert len(list(out.glob("mine/underway/*"))) == 1
+    assert len(list(out.glob("mine/underway/*"))) == 2
     again = jbias.measure(model, suite, out=out, **of)
     assert not again.left_out and not (out / "mine/underway").exists()
-    # Each trial asks once more; nothing else is asked twice.
-    assert len(asked) == count + 1
+    # Nothing else is asked twice than the trial, and what calibration had shared.
+    assert len(asked) == count + 1 + 3
     columns = ["dataset", "condition", "metric", "value", "count", "n"]
     assert again.numbers[columns].equals(whole.numbers[columns])
     for path in (tmp_path / "whole").rglob("*.parquet"):
@@ -246,6 +252,31 @@ def test_names_alone_make_decisions_and_files_come_as_they_are_stored(suite, tmp
     rows = found.numbers.set_index(["dataset", "metric"])
     assert rows.loc[("edge", "accuracy"), "count"] == right
     assert rows.loc[("own", "accuracy"), "n"] == 2
+
+
+def test_names_cannot_answer_where_some_of_them_answer_for_no_class():
+    """By logits the likeliest of the set's classes is decided; a name has no other."""
+    one = predictors.Predictor(lambda images: ["a"] * len(images), list("abc"))
+    network = predictors.open_predictor(one, 32, print)
+    assert not network.graded
+    whole = np.array([[1, 0], [0, 0.5], [0, 0.5]], np.float32)
+    for matrix in (None, whole, whole * [[1], [1], [0]]):
+        rules = {"mean_prob": predict.Rule(1, matrix)}
+        none = np.zeros(1, int)
+        given = prepared_sets.PreparedSet("x", none, none, {}, none, rules, ("d", "e"))
+        of = "plain", probes.make_plain(), network, given
+        if matrix is None or matrix.any(1).all():
+            prepared_sets.check_needs(*of)
+        else:
+            with pytest.raises(ValueError, match="answer for none of the set's"):
+                prepared_sets.check_needs(*of)
+
+
+def test_constants_are_said_where_gradients_are():
+    one = predictors.Predictor(means, CLASSES, apply=means)
+    assert predictors.as_predictor(one, name="x").apply is means
+    with pytest.raises(ValueError, match="std: must be said where gradients are"):
+        predictors.as_predictor(one, std=(1, 1, 1))
 
 
 MINE = """
