@@ -99,7 +99,8 @@ class ZeroShot(nn.Module):
 
 
 def _normalise(image: Images, mean, std) -> Images:
-    return (image - jnp.float32(mean)) / jnp.float32(std)
+    mean, std = (jnp.broadcast_to(jnp.float32(x), image.shape) for x in (mean, std))
+    return (image - mean) / std
 
 
 class _Network:

@@ -96,10 +96,7 @@ def of_outputs(
                         train_class and test_class, which is the dictionary.
     ValueError, which begins with `where`, for what is none of these.
     """
-    if isinstance(given, str):
-        if given == IMAGENET:
-            return LabelSpace(tables.wnids(), "wnid")
-        given = _listed(given, where)
+    given = listed(given, where)
     if isinstance(given, Mapping):
         names, targets = tuple(given), tuple(given.values())
         if not all(isinstance(x, str) for x in (*names, *targets)) or not any(targets):
@@ -145,8 +142,15 @@ def _word(name: str) -> str:
     return name.partition(",")[0].strip().lower().replace("_", " ")
 
 
-def _listed(path: str, where: str) -> list[str] | dict[str, str]:
-    """What a file lists: names, or with two columns which answers for which."""
+def listed(
+    given: str | Sequence[str] | Mapping[str, str], where: str = "classes"
+) -> Sequence[str] | Mapping[str, str]:
+    """What `of_outputs` takes, with a word for the 1000 or a file's path resolved."""
+    if not isinstance(given, str):
+        return given
+    if given == IMAGENET:
+        return tables.wnids()
+    path = given
     if path.lower().endswith(".csv"):
         return {own: other for _, own, other in _mapping_lines(path)}
     must = (

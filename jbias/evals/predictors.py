@@ -128,6 +128,7 @@ class PredictorNetwork:
     digest: str
     fields: Mapping[str, Any]
     about: Mapping[str, Any]
+    said: tuple[str, ...]  # The classes as the function calls them.
     variables: Any = ()
 
     @property
@@ -174,7 +175,7 @@ class PredictorNetwork:
         else:
             rows = np.asarray(shown.index)
             images = [sources.encoded(shown.source, int(row)) for row in rows]
-        _, logits = ask(self.predictor, images, self.classes, where, self.kind)
+        _, logits = ask(self.predictor, images, self.said, where, self.kind)
         return logits
 
 
@@ -267,14 +268,14 @@ def open_predictor(
             f"size={one.size} to the suite's arguments, as in jbias:suites/biases:size="
             f"{one.size}"
         )
-    own = labels.of_outputs(one.classes)
+    own, said = labels.of_outputs(one.classes), tuple(labels.listed(one.classes))
     bare = getattr(one.predict, "__name__", type(one.predict).__name__)
     name = one.name or bare.strip("<>")
     images = samples(size)
     given = [*map(sources.to_png, images)]
     if one.images != "files":
         given = _form(one, images.astype(np.float32) / 255)
-    kind, logits = ask(one, given, own.classes, "sixteen trial images", one.outputs)
+    kind, logits = ask(one, given, said, "sixteen trial images", one.outputs)
     decided = [own.classes[i] for i in logits.argmax(1)]
     told = [one.version or decided, kind, own.answers]
     digest = hashlib.sha256(json.dumps(told).encode()).hexdigest()[:16]
@@ -283,7 +284,7 @@ def open_predictor(
     fields |= dict(train_data=trained or "unknown", stage=0, seed=0, step=0, epoch=0.0)
     about = {"category": name, "answers": dict(own.answers)}
     of = name, own.classes, own.space, kind, digest
-    return PredictorNetwork(one, *of, fields, about)
+    return PredictorNetwork(one, *of, fields, about, said)
 
 
 class Measured(NamedTuple):

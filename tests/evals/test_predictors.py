@@ -272,6 +272,15 @@ def test_names_cannot_answer_where_some_of_them_answer_for_no_class():
                 prepared_sets.check_needs(*of)
 
 
+def test_names_are_those_that_were_said_whatever_they_stand_for():
+    given = {"gold": "n01443537", "other": "tench"}
+    one = predictors.Predictor(lambda images: ["gold"] * len(images), given)
+    network = predictors.open_predictor(one, 32, print)
+    assert network.classes == ("n01443537", "n01440764") and network.space == "wnid"
+    shown = predict.Shown("x", "", np.arange(2))
+    assert (network.predict(np.zeros((2, 32, 32, 3)), shown).argmax(1) == 0).all()
+
+
 def test_constants_are_said_where_gradients_are():
     one = predictors.Predictor(means, CLASSES, apply=means)
     assert predictors.as_predictor(one, name="x").apply is means
