@@ -112,15 +112,15 @@ class _Network:
         self._modules = dict(module.named_modules())
         for path in named.values():
             if path not in self._modules:
-                known = ", ".join(x for x in self._modules if x.count(".") < 2)
-                raise ValueError(f"sites: no module {path!r}; there are{known}")
+                known = ", ".join(x for x in self._modules if x and x.count(".") < 2)
+                raise ValueError(f"sites: no module {path!r}; there are {known}")
         self._named = dict(named) or {x: x for x in _parts(module)}
         self._shapes = functools.cache(self._run_shapes)
         self.logits = _differentiable(self, ())
 
     def answer(self, images: Float[np.ndarray, "b h w 3"]) -> np.ndarray:
         """The module's own logits."""
-        with torch.no_grad():
+        with self._lock, torch.no_grad():
             return _to_numpy(self._forward(self._tensor(images)))
 
     def _tensor(self, images: Any) -> torch.Tensor:

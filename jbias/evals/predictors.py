@@ -321,10 +321,8 @@ def measure(
 
     ValueError in one line for what is wrong; a measure that fails is left out by name.
     """
-    one, config = (
-        as_predictor(predict, **options),
-        jc.load(suite, changes, flag="suite"),
-    )
+    one = as_predictor(predict, **options)
+    config = jc.load(suite, changes, flag="suite")
     say = console.logger(None)
     asked = suites.open_suite(config, say, only=only)
     network = open_predictor(one, asked.size, say, trained=trained, method=method)
