@@ -19,7 +19,7 @@ import os
 import pathlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -30,7 +30,7 @@ from jaxtyping import Array, Float, UInt8
 
 from jbias import config as jc
 from jbias.data import labels, sources
-from jbias.evals import predict, probe, runner
+from jbias.evals import networks, predict, probe, runner
 from jbias.evals import suite as suites
 from jbias.models import taps
 from jbias.runs import results
@@ -75,7 +75,7 @@ class Predictor:
     size: int = 0
     outputs: str = ""
     version: str = ""
-    apply: Callable[[probe.Images], predict.Logits] | None = None
+    apply: Callable[[probe.Images], Array] | None = None
     at: Callable[[probe.Images, str], tuple[Array, Array]] | None = None
     net: taps.Readable | None = None
 
@@ -327,7 +327,8 @@ def measure(
     asked = suites.open_suite(config, say, only=only)
     network = open_predictor(one, asked.size, say, trained=trained, method=method)
     folder = epath.Path(out)
-    lacking = runner.run_suite(network, asked, folder, say, whole=not only)
+    of = cast(networks.Network, network), asked, folder, say
+    lacking = runner.run_suite(*of, whole=not only)
     folder = pathlib.Path(folder / network.name)
     if not any((folder / "evals").glob("*.jsonl")):
         raise ValueError(f"nothing was measured of {network.name}; {lacking[0]}")
