@@ -54,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Does what the arguments say; returns the exit code."""
     args, changes = cli.parse(parser(), argv, "suite", jc.check)
     if sum(map(bool, (args.follow, args.checkpoint, args.predict))) != 1:
-        parser().error("give one of --checkpoint, --predict and --follow")
+        parser().error("give one of --checkpoint and --follow, or --predict")
     if (not args.follow or changes) and not args.suite:
         parser().error("--suite is missing, e.g. --suite=jbias:suites/biases")
     where = f"--follow {'and --suite' if args.suite else 'alone'}"

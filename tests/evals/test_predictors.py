@@ -349,4 +349,6 @@ def test_flags_that_say_nothing_of_a_function_are_refused(capsys):
         assert "says nothing with --predict" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         evaluate.main(["--predict=x.py:f", "--checkpoint=z", "--suite=y"])
-    assert "give one of --checkpoint, --predict and" in capsys.readouterr().err
+    assert (
+        "give one of --checkpoint and --follow, or --predict" in capsys.readouterr().err
+    )
