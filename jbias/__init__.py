@@ -10,6 +10,18 @@ if not os.path.exists(os.path.join(__path__[0], "configs", "__init__.py")):
     __path__.append(os.path.dirname(__path__[0]))
 
 
+def measure(predict, suite, **options):
+    """Measures anybody's model: `jbias.evals.predictors.measure`, which says the rest.
+
+    jbias.measure(predict, "jbias:suites/biases:data=imagenet,root=DIR", classes="imagenet")
+    """
+    if "jax" not in sys.modules:  # A model of another framework needs the GPU's memory.
+        os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    from jbias.evals import predictors
+
+    return predictors.measure(predict, suite, **options)
+
+
 def _explain_missing(kind, error, trace) -> None:
     """Ends `python -m jbias.X` as `jbias X` ends where a package is not installed."""
     from jbias import __main__ as command

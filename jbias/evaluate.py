@@ -6,11 +6,17 @@ r"""Measures networks: files that others wrote, runs of ours, and runs under way
     python -m jbias.evaluate --decisions=mine.csv --suite=configs/suites/biases.py
     python -m jbias.evaluate --follow=runs/x --suite=configs/suites/biases.py
     python -m jbias.evaluate --follow=runs/x
+    python -m jbias.evaluate --predict=my.py:predict --classes=names.txt \
+        --suite=configs/suites/biases.py:data=imagenet,root=/data
 
 With --suite each network gets a folder in --out with records, and what it decided; then
 `python -m jbias.report.measured --measured='measured/*' --out=report` shows them, and
 `jbias.report.biases` studies many of them. Networks that cannot be read are named, and
 the others measured.
+
+With --predict it is a function of images in a file of your own, whatever stands behind
+it (docs/measure-a-model.md): a name of a jbias.evals.predictors.Predictor, or of a
+function that answers float images less --mean and divided by --std.
 
 With --follow alone the checkpoints of a run are evaluated as the run itself would have:
 
@@ -24,6 +30,7 @@ many were measured. JBIAS_TRACEBACK=1 shows where wrong arguments were refused.
 """
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 
@@ -32,10 +39,12 @@ from etils import epath
 from jbias import config as jc
 from jbias.runtime import cli, files
 
+_WAYS = ("checkpoint", "predict", "decisions", "follow")
 # Flags that say nothing, by what is asked for.
 _IGNORED = {
     "--checkpoint": ("once", "interval", "columns"),
     "--decisions": ("once", "interval", "step", *cli.FILE_FLAGS),
+    "--predict": ("once", "interval", "step", "columns", "model", "zoo"),
     "--follow and --suite": ("step", "columns", *cli.FILE_FLAGS),
     "--follow alone": ("only", "out", "step", "columns", *cli.FILE_FLAGS),
 }
@@ -47,13 +56,16 @@ _NAMED = 8  # Networks that the last line names.
 def main(argv: Sequence[str] | None = None) -> int:
     """Does what the arguments say; returns the exit code."""
     args, changes = cli.parse(parser(), argv, "suite", jc.check)
-    if sum(map(bool, (args.follow, args.checkpoint, args.decisions))) != 1:
-        parser().error("give one of --checkpoint, --decisions and --follow")
-    if (args.checkpoint or args.decisions or changes) and not args.suite:
+    asked = [key for key in _WAYS if getattr(args, key)]
+    if len(asked) != 1:
+        parser().error(f"give one of --{', --'.join(_WAYS[:-1])} and --{_WAYS[-1]}")
+    if (not args.follow or changes) and not args.suite:
         parser().error("--suite is missing, e.g. --suite=jbias:suites/biases")
-    where = f"--follow {'and --suite' if args.suite else 'alone'}"
-    where = "--checkpoint" if args.checkpoint else where
-    where = "--decisions" if args.decisions else where
+    where = f"--{asked[0]}"
+    if args.follow:
+        where += " and --suite" if args.suite else " alone"
+    if args.predict:
+        os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     for name in _IGNORED[where]:
         if getattr(args, name) is not None:
             parser().error(f"--{name} says nothing with {where}; leave it out")
@@ -86,6 +98,8 @@ def parser() -> cli.Parser:
         "also network and set (default: those of model-vs-human)"
     )
     add("--columns", metavar="KEY=NAME,...", help=what)
+    what = "a function of images, or a Predictor, in a file of your own"
+    add("--predict", metavar="FILE.py:NAME", help=what)
     what = "a run under way: evaluates, or with --suite measures, what it saves"
     add("--follow", metavar="WORKDIR", help=what)
     what = "with --follow: takes what is there, and does not wait for more"
@@ -97,7 +111,7 @@ def parser() -> cli.Parser:
 
 def measure(args: argparse.Namespace, changes: Sequence[str]) -> int:
     """Measures what the arguments name; returns the exit code."""
-    from jbias.evals import command, decided, networks, runner, suite
+    from jbias.evals import command, decided, networks, predictors, runner, suite
 
     out, call = epath.Path(args.out), command.Command("measured")
     config = command.load_suite(args, changes)
@@ -113,8 +127,15 @@ def measure(args: argparse.Namespace, changes: Sequence[str]) -> int:
         )
     if args.follow and not (epath.Path(args.follow) / "config.json").exists():
         raise ValueError(f"--follow: {args.follow} is no run (no config.json)")
+    said = {key: getattr(args, key) for key in ("classes", "mean", "std")}
+    said = {key: value for key, value in said.items() if value is not None}
+    predictor = args.predict and predictors.load(args.predict, **said)
     asked = suite.open_suite(config, call.say, only=args.only)
     opened = call.load(paths, args, asked.run["step"])
+    if predictor:
+        about = dict(trained=args.trained or "", method=args.method or "")
+        of = predictor, asked.size, call.say
+        opened = [predictors.open_predictor(*of, **about)]
     if args.follow:
         opened = networks.follow(args, call.say, call.leave_out)
     if args.decisions:

@@ -42,14 +42,15 @@ MODULES = (
     *("jbias.models", "jbias.models.backbone", "jbias.models.taps"),
     *("jbias.algos", "jbias.algos.base", "jbias.augment", "jbias.augment.sampling"),
     *("jbias.evals", "jbias.evals.decisions", "jbias.evals.probe"),
-    *("jbias.evals.probes", "jbias.runs.loggers"),
+    *("jbias.evals.probes", "jbias.evals.predictors", "jbias.runs.loggers"),
 )
 HEAD = """# The public API
 
 What others may build on: [commands](#commands), and these modules with the names that begin with no underscore. All else
 may change at any time. Before 1.0 these may change too, and the [changelog](../CHANGELOG.md) says so. The list is made from the code
 by `python -m tests.test_api > docs/api.md`, and a test holds it true; `help(...)` says the rest of each.
-[From Python](python.md) shows the first of them at work.
+[From Python](python.md) shows the first of them at work. `jbias.measure` is `jbias.evals.predictors.measure`, and `jbias.torch.wrap`
+makes what it measures of a module of PyTorch, which must be there ([how](measure-a-model.md)).
 """
 
 

@@ -22,6 +22,7 @@ GROUPS = {
     "build": ("build",),
     "planning": ("planning",),
     "train": ("train",),
+    "torch": ("torch",),
 }  # Files beside the folders that the picture shows; `part` finds the commands.
 ABOUT = {
     "commands": "main, evaluate, look, ...",
@@ -34,6 +35,7 @@ ABOUT = {
     "training": "what a run is made of",
     "report": "tables, figures, pages",
     "evals": "decisions, measures",
+    "torch": "networks of PyTorch",
     "build": "what a config names",
     "runs": "what a run leaves",
     "algos": "an algorithm a file",

@@ -9,7 +9,8 @@ test, none for two. Other columns are ignored.
 import functools
 import hashlib
 import os
-from collections.abc import Mapping
+import pathlib
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -55,14 +56,108 @@ class ClassMap(NamedTuple):
 
 
 class LabelSpace(NamedTuple):
-    """The classes of a network, or of a test; as text, how many, and the first."""
+    """The classes of a network, or of a test; as text, how many, and the first.
+
+    answers: (own class, class of other sets) pairs, where a network's own are called
+    otherwise there: such a class is one of Geirhos' 16, a WordNet id, or a set's own name.
+    """
 
     classes: tuple[str, ...]
     space: str
+    answers: tuple[tuple[str, str], ...] = ()
 
     def __str__(self) -> str:
         some = ", ".join(self.classes[:2]) + (", ..." if len(self.classes) > 2 else "")
         return f"{len(self.classes):,} of {self.space!r} ({some})"
+
+
+IMAGENET = "imagenet"  # In the place of a list of the 1000.
+
+
+def of_outputs(
+    given: str | Sequence[str] | Mapping[str, str], where: str = "classes"
+) -> LabelSpace:
+    """What the outputs of a network are, in their order, for every set that it is shown.
+
+    given is one of
+      "imagenet"        the 1000 classes in the order of published networks;
+      WordNet ids       all of them or some; sets of ImageNet's classes, and of Geirhos'
+                        16, are answered;
+      ImageNet's words  as torchvision and Hugging Face list them ("tench", or "tench,
+                        Tinca tinca"), all 1000 in their order, or some that are unique:
+                        the same as their ids;
+      names of one's own  they answer sets whose classes bear all the same names, and of
+                        Geirhos' 16 those that some of them name, such as "dog";
+      a dictionary      {own name: class}, in the order of outputs: several may answer for
+                        one class, which is one of the 16, an id, a word or a set's own
+                        name, and "" for none;
+      a path            of a file with one of these a line, or of a CSV file with the columns
+                        train_class and test_class, which is the dictionary.
+    ValueError, which begins with `where`, for what is none of these.
+    """
+    given = listed(given, where)
+    if isinstance(given, Mapping):
+        names, targets = tuple(given), tuple(given.values())
+        if not all(isinstance(x, str) for x in (*names, *targets)) or not any(targets):
+            raise ValueError(f"{where}: must map names to names, got {given}")
+        ids = _ids(targets)
+        targets = tuple(ids.get(x, x) for x in targets)
+        if len(set(targets)) == len(targets) and all(targets):
+            return of_outputs(targets, where)
+        pairs = tuple((own, x) for own, x in zip(names, targets, strict=True) if x)
+        return LabelSpace(names, "names", pairs)
+    names = tuple(given)
+    if not names or not all(isinstance(x, str) and x for x in names):
+        raise ValueError(f"{where}: must be names, got {names[:8]}")
+    if set(names) <= set(tables.wnids()):
+        found = LabelSpace(names, "wnid")
+    elif len(names) == 1000 and sum(map(str.__eq__, map(_word, names), _words())) > 900:
+        # In their order; two are a crane, which lists tell apart in their own ways.
+        found = LabelSpace(tables.wnids(), "wnid")
+    elif set(names) <= (ids := _ids(names)).keys():
+        found = LabelSpace(tuple(ids[x] for x in names), "wnid")
+    else:
+        same = tuple((x, x) for x in names if x in geirhos16())
+        found = LabelSpace(names, "names", same)
+    again = [x for i, x in enumerate(found.classes) if x in found.classes[:i]]
+    if again:
+        must = f"{where}: must name each class once, got {again[0]!r} twice"
+        raise ValueError(f"{must}; tell them apart")
+    return found
+
+
+def _ids(names: tuple[str, ...]) -> dict[str, str]:
+    """The WordNet ids of those names that are a word of one class of ImageNet."""
+    words = _words()
+    known = {w: i for w, i in zip(words, tables.wnids()) if words.count(w) == 1}
+    return {name: known[_word(name)] for name in names if _word(name) in known}
+
+
+def _words() -> list[str]:
+    return [*map(_word, tables.lemmas().values())]
+
+
+def _word(name: str) -> str:
+    return name.partition(",")[0].strip().lower().replace("_", " ")
+
+
+def listed(
+    given: str | Sequence[str] | Mapping[str, str], where: str = "classes"
+) -> Sequence[str] | Mapping[str, str]:
+    """What `of_outputs` takes, with a word for the 1000 or a file's path resolved."""
+    if not isinstance(given, str):
+        return given
+    if given == IMAGENET:
+        return tables.wnids()
+    path = given
+    if path.lower().endswith(".csv"):
+        return {own: other for _, own, other in _mapping_lines(path)}
+    must = (
+        f"{where}: must be imagenet, names, or a file with one a line, got {path!r} ("
+    )
+    with base.explained(must, OSError, UnicodeError, remedy=")"):
+        lines = pathlib.Path(path).expanduser().read_text(encoding="utf-8").splitlines()
+    return list(filter(None, map(str.strip, lines)))
 
 
 def match(
@@ -74,6 +169,7 @@ def match(
     aggregate: str = "mean_prob",
     mapping: str | None = None,
     restrict: bool = False,
+    answers: Sequence[tuple[str, str]] = (),
 ) -> ClassMap:
     """Maps the classes of a trained network to those of a test set, by their names.
 
@@ -83,6 +179,8 @@ def match(
     `mapping`, a CSV file as `read_mapping` reads it, goes before both and decides among
     the test's classes. `restrict` leaves only the test's classes to choose among: of
     1000 logits the 200 columns of ImageNet-A or ImageNet-R, as their authors have it.
+    `answers`: of LabelSpace; they decide among the test's classes where the two sides
+    name theirs otherwise.
 
     The mean of probabilities is the published rule for 16 classes. "mean_logit", as
     BiasBed's release has it, puts large classes at a disadvantage.
@@ -98,7 +196,7 @@ def match(
     test = LabelSpace(tuple(test_classes), test_space)
     remedy = f"; training has {train}, the test {test}"
     with base.explained("", ValueError, remedy=remedy):
-        found = _find(train, test, aggregate, mapping)
+        found = _find(train, test, aggregate, mapping, dict(answers))
     return _restricted(found, len(train.classes)) if restrict else found
 
 
@@ -109,9 +207,18 @@ def geirhos16() -> Mapping[str, tuple[str, ...]]:
     return {name: tuple(wnids) for name, wnids in classes.items()}
 
 
-def _find(train, test, aggregate, mapping) -> ClassMap:
+def _find(train, test, aggregate, mapping, answers) -> ClassMap:
+    pairs = {}
     if mapping:
         pairs = read_mapping(mapping, train.classes, test.classes)
+    elif not (train.space == test.space and {*test.classes} <= {*train.classes}):
+        if test.space == "entry16":  # Ids answer for the classes that they belong to.
+            entry = {x: name for name, ids in geirhos16().items() for x in ids}
+            answers = {own: entry.get(other, other) for own, other in answers.items()}
+        pairs = {own: x for own, x in answers.items() if x in test.classes}
+        if test.space != "entry16" and all(own == x for own, x in pairs.items()):
+            pairs = {}  # A set of one's own is answered whole, or not at all.
+    if pairs:
         return _grouped(pairs, train.classes, test.classes, test.classes, aggregate)
     if train.space == test.space:
         return _by_name(train.classes, test.classes)

@@ -3,11 +3,14 @@
 import dataclasses
 import functools
 import hashlib
+import io
+import pathlib
 from collections.abc import Mapping
 from typing import cast
 
 import numpy as np
 from jaxtyping import Int, UInt8
+from PIL import Image
 
 from jbias.data import base, decoding
 from jbias.data.base import Columns, Names
@@ -118,6 +121,24 @@ def add(
         fingerprint=listing.digest_columns(source.fingerprint, columns, values),
         note="; ".join(filter(None, (source.note, note))),
     )
+
+
+def encoded(source: base.Source, index: int) -> bytes:
+    """An image as it is stored, a file's bytes; as PNG where it is in memory."""
+    if isinstance(source, EncodedSource):
+        opened = source.store.open(index)
+        if isinstance(opened, str):
+            return pathlib.Path(opened).read_bytes()
+        with opened as file:
+            return file.read()
+    return to_png(cast(ArraySource, source).images[index])
+
+
+def to_png(image: UInt8[np.ndarray, "h w 3"]) -> bytes:
+    """An image without a loss."""
+    held = io.BytesIO()
+    Image.fromarray(image).save(held, "PNG")
+    return held.getvalue()
 
 
 def in_memory(source: base.Source) -> bool:

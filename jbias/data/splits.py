@@ -119,7 +119,7 @@ def class_map(
     where: str,
     options: Mapping[str, Any],
     test: base.Source,
-    train: base.Source,
+    train: base.Source | labels.LabelSpace,
     aggregate: str,
 ) -> labels.ClassMap:
     """How a network answers a set: by the set's own options, else by `aggregate`.
@@ -129,6 +129,8 @@ def class_map(
     chosen = {"aggregate": aggregate, "restrict": test.restrict}
     chosen |= {key: options[key] for key in _ANSWERING if key in options}
     jc.check_type(f"{where}.restrict", chosen["restrict"], bool)
+    if isinstance(train, labels.LabelSpace):
+        chosen["answers"] = train.answers
     sides = train.classes, train.space, test.classes, test.space
     with base.explained(f"{where}: ", ValueError):
         return labels.match(*sides, **chosen)

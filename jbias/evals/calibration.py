@@ -39,7 +39,7 @@ def make(*, bins: int = BINS) -> probe.Probe:
     whole = isinstance(bins, int) and bins > 0
     probe.check(whole, "calibration", "bins must be 1 or more", bins)
     counted = functools.partial(numbers, bins=bins)
-    return probe.Probe({"": ()}, probe.identity, counted)
+    return probe.Probe({"": ()}, probe.identity, counted, graded=True)
 
 
 @decisions.each
@@ -108,8 +108,4 @@ def _confidences(
     kept = decided.columns["label"] >= 0
     of = {"where": "calibration", "remedy": "measure the checkpoint again"}
     columns = (decided.column(name=x, **of) for x in ("confidence", "likelihood"))
-    confidence, likelihood = (x[kept].astype(np.float64) for x in columns)
-    if np.isnan(confidence).any():
-        must = "must have probabilities, which decisions made elsewhere lack"
-        raise ValueError(f"calibration: {must}; leave the measure out")
-    return confidence, likelihood, decided.right[kept]
+    return *(x[kept].astype(np.float64) for x in columns), decided.right[kept]

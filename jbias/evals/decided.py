@@ -61,6 +61,7 @@ class DecidedNetwork:
         return self
 
     apply = at = net = None
+    graded = False
     variables = ()
 
     def predict(self, image: probe.Images, shown: predict.Shown) -> predict.Logits:

@@ -84,7 +84,7 @@ def make(
 
     conditions = _Conditions(others, tuple(methods))
     counted = functools.partial(numbers, methods=tuple(methods))
-    return probe.Probe(conditions, show, counted, static=_method)
+    return probe.Probe(conditions, show, counted, static=_method, graded=True)
 
 
 def _method(condition: str) -> str:

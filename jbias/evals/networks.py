@@ -50,7 +50,8 @@ class Network(Protocol):
     data.labels.LabelSpace has it. preprocessing: what it does to images in [0, 1] before
     all else, as its identity has it. digest: tells other weights apart. fields: of its
     records: run, algorithm, variant, model, train_data, stage, seed, step, epoch. about:
-    what else a study wants to know: its category, and "config" of a run trained here.
+    what else a study wants to know: its category, "config" of a run trained here, and
+    "answers", the pairs of data.labels.LabelSpace, as a dictionary.
     """
 
     name: str

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PyTree, UInt8
 
-from jbias.evals import decisions, probe
+from jbias.evals import decisions, journals, probe
 from jbias.runtime import xla
 
 BATCHES_AHEAD = 2  # Batches in flight while the next is made ready.
@@ -196,6 +196,7 @@ class Shown(NamedTuple):
     dataset: str
     condition: str
     index: Int[Array, "b"]
+    source: Any = None  # The set, where its images are shown as they are.
 
 
 class Bound(Protocol):
@@ -204,13 +205,15 @@ class Bound(Protocol):
     predict: stimuli in [0, 1], and where they are from -> logits. That is all that most
     measures need; what is None leaves out those that need it. apply: the same as a
     function of `variables` that JAX differentiates. at: (variables, images, site) -> what
-    probe.Rows.at gives. net: a flax module, for what reads all sites inside.
+    probe.Rows.at gives. net: a flax module, or a taps.Readable, for what reads all sites
+    inside. graded: whether logits say more than the decided class.
     """
 
     apply: Callable[[PyTree, probe.Images], Logits] | None
     variables: PyTree
     at: Callable[[PyTree, probe.Images, str], tuple[Array, Array]] | None
     net: Any
+    graded: bool
 
     def predict(self, image: probe.Images, shown: Shown) -> Logits: ...
 
@@ -222,6 +225,7 @@ class BoundNetwork(NamedTuple):
     variables: PyTree
     at: Callable | None = None
     net: Any = None
+    graded: bool = True
 
     def predict(self, image: probe.Images, shown: Shown) -> Logits:
         """Its logits, by one program for all networks of one `apply`."""
@@ -237,10 +241,12 @@ class Batch(NamedTuple):
     target: Int[Array, "b"]  # In the network's own classes, -1 likewise.
     count: int  # Of these so many are images, the rest fills up.
     dataset: str = ""
+    source: Any = None  # The set itself.
 
-    def shown(self, condition: str) -> Shown:
+    def shown(self, condition: str, *, as_it_is: bool = False) -> Shown:
         """Where stimuli made of it are from."""
-        return Shown(self.dataset, condition, self.index)
+        source = self.source if as_it_is else None
+        return Shown(self.dataset, condition, self.index, source)
 
 
 def run_probe(
@@ -249,8 +255,9 @@ def run_probe(
     batches: Iterable[Batch],
     rules: Mapping[str, Rule],
     *,
-    tell: Callable[[int], None] = lambda images: None,
+    tell: Callable[..., None] = lambda images, **_: None,
     compiling: Callable[[], contextlib.AbstractContextManager] = contextlib.nullcontext,
+    journal: journals.Journal | None = None,
 ) -> dict[str, dict[str, np.ndarray]]:
     """What a network decides about each image, by condition.
 
@@ -262,33 +269,53 @@ def run_probe(
     is what the rule makes of theirs (for "mean_logit" the softmax of the means), divided
     by the sum over the decision classes. `tell` hears how many images have been answered;
     what asks for programs the first time, which may compile them, is inside `compiling`.
+    What `journal` has answers to is not asked again; of that `tell` hears counted=False.
     """
     found = collections.defaultdict(list)
-    asked = _run_conditions(network, made, batches, rules, compiling)
+    known = journal.entries if journal else []
+    names = itertools.cycle(made.conditions)
+    for condition, entry in zip(names, known):
+        for rule, answer in zip(rules, entry, strict=True):
+            columns = [answer[field] for field in Confidence._fields]
+            found[f"{condition} {rule}".strip()].append(columns)
+        tell(entry.shape[1], counted=False)
+    asked = _run_conditions(network, made, batches, rules, compiling, len(known))
     for count, answers in _answers_ahead(asked):
-        for name, answer in answers.items():
-            found[name].append([column[:count] for column in answer])
+        cut = [[column[:count] for column in answer] for answer in answers.values()]
+        for name, columns in zip(answers, cut):
+            found[name].append(columns)
+        if journal:
+            journal.add(cut)
         tell(count)
     columns = {name: map(np.concatenate, zip(*found[name])) for name in found}
     return {name: dict(zip(Confidence._fields, x)) for name, x in columns.items()}
 
 
 def _run_conditions(
-    network, made, batches, rules, compiling
+    network, made, batches, rules, compiling, skip: int = 0
 ) -> Iterator[tuple[int, dict[str, Confidence]]]:
-    """Sends each batch through all conditions; answers are still being computed."""
-    known = set()
+    """Sends each batch through all conditions; answers are still being computed.
+
+    skip: so many answers are there already, the first ones.
+    """
+    known, plain = set(), made.show is probe.identity
     for batch in batches:
+        left = list(made.conditions)[min(skip, len(made.conditions)) :]
+        skip -= len(made.conditions) - len(left)
+        if not left:
+            continue
         with compiling() if made.look and not known else contextlib.nullcontext():
             seen = look_once(network, made, batch)
-        for condition in made.conditions:
+        for condition in left:
             # One program for each of these, made when it is first asked for.
             program = made.static and made.static(condition), condition in made.steps
             first = program not in known
             known.add(program)
             with compiling() if first else contextlib.nullcontext():
                 stimuli = make_stimuli(network, made, batch, condition, seen)
-                logits = network.predict(stimuli, batch.shown(condition))
+                as_it_is = plain and condition not in made.steps
+                shown = batch.shown(condition, as_it_is=as_it_is)
+                logits = network.predict(stimuli, shown)
                 decide = functools.partial(decide_batch, (logits,), label=batch.label)
                 answers = {}
                 for name, rule in rules.items():
@@ -374,12 +401,20 @@ def _logits(apply, variables, image: probe.Images) -> Logits:
 
 
 def _answers_ahead(asked: Iterator) -> Iterator:
-    """Keeps answers in flight, so that the devices never wait for the host."""
+    """Keeps answers in flight, so that the devices never wait for the host.
+
+    What was answered before an error, or a stop, comes before it is raised.
+    """
     waiting = collections.deque()
-    for one in itertools.chain(asked, [None] * ANSWERS_AHEAD):
-        waiting.append(one)
-        if len(waiting) > ANSWERS_AHEAD and (oldest := waiting.popleft()):
-            yield jax.device_get(oldest)
+    try:
+        for one in asked:
+            waiting.append(one)
+            if len(waiting) > ANSWERS_AHEAD:
+                yield jax.device_get(waiting.popleft())
+    except (Exception, KeyboardInterrupt):
+        yield from map(jax.device_get, waiting)
+        raise
+    yield from map(jax.device_get, waiting)
 
 
 def agreement(

@@ -44,7 +44,8 @@ def prepare(
     options = asked.config["sets"][dataset]
     shown = (one.aggregates for one in asked.measures if dataset in one.datasets)
     wanted = dict.fromkeys(itertools.chain(*shown))
-    own = labels.LabelSpace(network.classes, network.space)
+    answers = tuple(network.about.get("answers", {}).items())
+    own = labels.LabelSpace(network.classes, network.space, answers)
     maps = {x: splits.class_map(where, options, source, own, x) for x in wanted}
     first = next(iter(maps.values()))
     label = np.asarray(source.columns["label"])
@@ -134,7 +135,15 @@ def check_needs(
     if follows and bound.apply is None or made.inside and bound.net is None:
         lacking = f"a network's {'sites inside' if made.inside else 'gradients'}"
         raise ValueError(f"{what} needs {lacking}, got none; leave the measure out")
-    grouped = any(rule.matrix is not None for rule in given.rules.values())
+    matrices = [x.matrix for x in given.rules.values() if x.matrix is not None]
+    unanswered = any(not (matrix > 0).any(1).all() for matrix in matrices)
+    if not bound.graded and (made.graded or unanswered):
+        why = "classes that answer for none of the set's" if unanswered else "no more"
+        raise ValueError(
+            f"{what} needs probabilities or logits, got names of classes and {why}; "
+            "leave the measure out"
+        )
+    grouped = bool(matrices)
     if grouped and follows:
         raise ValueError(
             f"{what} must be on the network's own classes, whose gradients it follows;"
@@ -169,18 +178,23 @@ def subsample(given: PreparedSet, count: int) -> PreparedSet:
 def device_batches(asked: suite.Suite, given: PreparedSet) -> Iterator[predict.Batch]:
     """The images on the devices, in batches of one size."""
     devices, n = asked.devices, len(given.index)
-    shards = devices.shape["data"]
-    usual = 32 if xla.platform() == "cpu" else 256
-    # No larger than the set: what fills a batch up costs as much as images.
-    size = min(asked.run["batch"] or usual, n)
-    size = -(-size // shards) * shards
+    size, source = batch_size(asked, given), asked.sources[given.dataset]
     batches = loader.batches([given.images], size, asked.reading)
     for first, images in zip(range(0, n, size), batches, strict=True):
         rows = np.arange(first, first + size).clip(max=n - 1)
         label = given.columns["label"][rows].astype(np.int32)
         of = images, given.index[rows], label, given.target[rows]
         count = min(size, n - first)
-        yield predict.Batch(*mesh.split(of, devices), count, given.dataset)
+        yield predict.Batch(*mesh.split(of, devices), count, given.dataset, source)
+
+
+def batch_size(asked: suite.Suite, given: PreparedSet) -> int:
+    """How many images a network is asked about at once."""
+    shards = asked.devices.shape["data"]
+    usual = 32 if xla.platform() == "cpu" else 256
+    # No larger than the set: what fills a batch up costs as much as images.
+    size = min(asked.run["batch"] or usual, len(given.index))
+    return -(-size // shards) * shards
 
 
 UNCHANGED = "as it is"

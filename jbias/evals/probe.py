@@ -68,6 +68,7 @@ class Probe(NamedTuple):
       -1, so that no answer is right. Without it they are left out.
     inside: whether it looks into the network and decides nothing: the images are shown as they
       are, and it is called as numbers(net, variables, images, columns).
+    graded: whether it needs probabilities, not just what is decided.
     digest: tells whether what it read beside its options, such as people's answers, is
       still the same; "" where it read nothing.
     """
@@ -82,6 +83,7 @@ class Probe(NamedTuple):
     look: Callable[[Rows], PyTree] | None = None
     include_unknown: bool = False
     inside: bool = False
+    graded: bool = False
 
 
 def each_once(values: Sequence) -> bool:

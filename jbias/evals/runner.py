@@ -6,6 +6,7 @@ Results lie in a folder that belongs to one network alone:
     evals/<measure>@<set>.jsonl            records, renamed into place when complete
     measures/<measure>@<set>.json          by which options, on what, how fast, among what
     decisions/<set>/<measure>.parquet      what it decided, by condition
+    underway/<measure>@<set>.npy           what it answered so far, until that is stored
 
 as in a run's workdir, so that report reads both.
 """
@@ -13,7 +14,9 @@ as in a run's workdir, so that report reads both.
 import contextlib
 import dataclasses
 import functools
+import hashlib
 import json
+import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -26,6 +29,7 @@ from jbias import config as jc
 from jbias.data import loader, splits
 from jbias.evals import (
     decisions,
+    journals,
     networks,
     predict,
     prepared_sets,
@@ -39,6 +43,7 @@ from jbias.runtime import console, files, mesh
 # Its records have no measure's name among their conditions: a run's own look the same.
 _PLAIN = "accuracy"
 _NAMED = ("train", "variant")  # Of a network's config.json: another is another network.
+_LACKS_MEMORY = re.compile("RESOURCE_EXHAUSTED|out of memory|MemoryError")
 _NO_AGREEMENT = "not made: the algorithm answers in its own way, in its run's precision"
 
 
@@ -262,14 +267,15 @@ class Measuring:
             for job in jobs:
                 task, began, again = job.task, time.monotonic(), job.same in known
                 try:
-                    numbers, found = self._find(job, bound, known, shared, *hears)
+                    of = job, bound, known, shared, *hears
+                    numbers, found, earlier = self._find(*of)
                 except networks.MEASURE_ERRORS as error:
                     why = networks.describe_error(error)
-                    if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in why:
+                    if isinstance(error, MemoryError) or _LACKS_MEMORY.search(why):
                         why += "; --suite.run.batch=N with less at once"
                     self.refuse(f"{task.name}: {why}")
                     continue
-                seconds = time.monotonic() - began
+                seconds = time.monotonic() - began + earlier
                 # None where another measure of the set had asked for the same decisions.
                 told = {"images": job.images, "seconds": None}
                 if not again:
@@ -288,8 +294,12 @@ class Measuring:
                 say(f"{of}, {words} ({job.images} {unit}, {took})")
 
     def _find(self, job: _Job, bound, known, shared, tell, aside) -> tuple:
-        """A measure's numbers, and the decisions that it counts; others know them, too."""
+        """A measure's numbers, and the decisions that it counts; others know them, too.
+
+        And the seconds that answers took which it had before it was stopped.
+        """
         task, same, again, found = job.task, job.same, job.same in known, None
+        earlier = 0.0
         given = prepared_sets.subsample(job.whole, task.measure.images)
         made = self.asked.make_probe(*task, given.classes)
         prepared_sets.check_needs(task.measure.probe, made, bound, given)
@@ -298,7 +308,10 @@ class Measuring:
                 numbers = self._looked(bound, made, given)
         else:
             if not again:
-                of = bound, made, given, shared.get(same, job.rules)
+                rules = shared.get(same, job.rules)
+                journal = self._journal(task, given, rules)
+                earlier = journal.seconds
+                of = bound, made, given, rules, journal
                 found = self._decided(*of, tell, aside)
             if same:
                 known.setdefault(same, found)
@@ -307,7 +320,7 @@ class Measuring:
                 numbers = made.numbers(found) + self._agreement(bound, made, given)
         if made.inside or again:
             tell(job.images, counted=False)
-        return numbers, found
+        return numbers, found, earlier
 
     def _looked(self, bound, made, given) -> decisions.Numbers:
         """What a measure finds inside the network."""
@@ -317,7 +330,19 @@ class Measuring:
         columns = {**given.columns, "index": given.index}
         return made.numbers(bound.net, bound.variables, images, columns)
 
-    def _decided(self, bound, made, given, rules, tell, compiling) -> dict[str, Any]:
+    def _journal(self, task: suite.Task, given, rules) -> journals.Journal:
+        """The answers that a measure got before it was stopped, and place for more."""
+        asked = self.describe(task), rules, prepared_sets.batch_size(self.asked, given)
+        text = json.dumps([*asked, self.network.name, len(given.index)])
+        of = hashlib.sha256(text.encode()).hexdigest()
+        return journals.Journal(self._underway(task), of)
+
+    def _underway(self, task: suite.Task) -> epath.Path:
+        return self.folder / "underway" / f"{task.name}.npy"
+
+    def _decided(
+        self, bound, made, given, rules, journal, tell, compiling
+    ) -> dict[str, Any]:
         """The decisions by condition, under each of these rules."""
         on_devices = functools.partial(mesh.replicate, mesh=self.asked.devices)
         by = {}
@@ -325,7 +350,7 @@ class Measuring:
             rule = given.rules[name]
             by[key] = rule._replace(matrix=on_devices(rule.matrix))
         batches = prepared_sets.device_batches(self.asked, given)
-        heard = dict(tell=tell, compiling=compiling)
+        heard = dict(tell=tell, compiling=compiling, journal=journal)
         found = predict.run_probe(bound, made, batches, by, **heard)
         return predict.to_decisions(found, {**given.columns, "index": given.index})
 
@@ -359,3 +384,4 @@ class Measuring:
             number = one._replace(condition=condition)._asdict()
             records.append(results.Record(**own, **number))
         results.write(self.folder / "evals" / f"{task.name}.jsonl", records)
+        journals.remove(self._underway(task))

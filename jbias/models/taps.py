@@ -14,7 +14,7 @@ import math
 import re
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -175,10 +175,24 @@ def variable_name(site: str) -> str:
     return f"at {site}"
 
 
+class Readable(Protocol):
+    """A network that is no module of flax, and can be read at its sites all the same."""
+
+    def sites(self, side: int) -> tuple[str, ...]:
+        """Names of its sites, of images of that side, in the order of passage."""
+        ...
+
+    def read(self, image: Map) -> tuple[Float[Array, "b k"], dict[str, Array]]:
+        """Logits, and by site what passes; a function that JAX differentiates."""
+        ...
+
+
 def read(
-    net: nn.Module, variables: Mapping[str, Any], image: Map
+    net: nn.Module | Readable, variables: Mapping[str, Any], image: Map
 ) -> tuple[Float[Array, "b k"], dict[str, Array]]:
     """Returns logits, and by site what passes there in evaluation."""
+    if not isinstance(net, nn.Module):
+        return net.read(image)
     logits, seen = net.apply(variables, image, train=False, mutable=[_SEEN])
     leaves = jax.tree_util.tree_leaves_with_path(seen)
     named, there = {path[-1].key: x for path, x in leaves}, sites(net, image.shape[1])
@@ -252,8 +266,10 @@ def _shapes(net: nn.Module, side: int) -> Shapes:
     return Shapes(variables, found)
 
 
-def sites(net: nn.Module, side: int = 0) -> tuple[str, ...]:
+def sites(net: nn.Module | Readable, side: int = 0) -> tuple[str, ...]:
     """The names of a network's sites, in the order in which it passes them."""
+    if not isinstance(net, nn.Module):
+        return net.sites(side)
     return tuple(shapes(net, side).sites)
 
 

@@ -128,7 +128,7 @@ def test_what_needs_probabilities_or_other_stimuli_is_left_out(
     mine = write(tmp_path / "mine.csv", answered)
     assert measured(exported, tmp_path / "out", f"--decisions={mine}") == 1
     said = capsys.readouterr().err
-    assert "calibration: must have probabilities" in said
+    assert "calibration needs probabilities or logits, got names" in said
     assert "no decisions about edge under" in said
 
 

@@ -533,8 +533,8 @@ def test_another_model_than_the_zoos_is_refused(file, published, tmp_path, capsy
 @cases.each(
     ("arguments", "said"),
     [
-        ((), "give one of --checkpoint and --follow"),
-        (("--checkpoint=x", "--follow=y"), "give one of --checkpoint and --follow"),
+        ((), "give one of --checkpoint, --predict, --decisions and --follow"),
+        (("--checkpoint=x", "--follow=y"), "give one of --checkpoint, --predict, --decisions and --follow"),
         (("--checkpoint=x",), "--suite is missing"),
         (("--follow=y", "--suite.size=3"), "--suite is missing"),
         (("--checkpoint=x", "--seeds=3"), "unknown argument '--seeds=3'"),
@@ -1352,7 +1352,7 @@ def test_words_that_say_nothing_are_refused(args, said, capsys):
 class Answers:
     """A model that is no network of ours: it answers images, and no more."""
 
-    name, space, digest = "theirs", "names", "0"
+    name, space, digest, graded = "theirs", "names", "0", True
     apply = variables = at = net = None
 
     def __init__(self, classes, predict):

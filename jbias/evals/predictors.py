@@ -1,0 +1,358 @@
+"""Anybody's model as a network to measure: a function that answers images.
+
+    def predict(images):  # uint8 (b, 224, 224, 3)
+        return session.run(None, {"x": images})[0]  # (b, 1000)
+
+    model = Predictor(predict, classes="imagenet", images="uint8", size=224)
+
+What is behind the function is its own affair: NumPy, PyTorch, JAX, ONNX Runtime, a server.
+It needs no JAX; what makes stimuli does. Measures that need gradients, or sites inside, are
+made where `apply`, `at` and `net` are given, as jbias.torch.wrap does.
+"""
+
+import dataclasses
+import functools
+import hashlib
+import inspect
+import json
+import os
+import pathlib
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, cast
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+from etils import epath
+from jaxtyping import Array, Float, UInt8
+
+from jbias import config as jc
+from jbias.data import labels, sources
+from jbias.evals import networks, predict, probe, runner
+from jbias.evals import suite as suites
+from jbias.models import taps
+from jbias.runs import results
+from jbias.runtime import console, messages
+
+FORMS = ("float", "uint8", "files")
+KINDS = ("logits", "probabilities", "names")
+_AGAIN = "correct it, and the same command goes on"
+_SAMPLES = 16
+_NOT_NAMED = -100  # Next to the logit 0 of a class that is named: no probability.
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Predictor:
+    """A function that answers images, and what must be known of it.
+
+    predict: images -> (b, k) logits or probabilities, or b class names. Batches are all
+      of one size, the last of a set filled up by its last image.
+    classes: what its outputs are, in their order; see data.labels.of_outputs.
+    name: of its folder and in reports; by itself that of the function.
+    images: what it takes. "float" is float32 (b, h, w, 3) in [0, 1], less `mean` and
+      divided by `std`, each three numbers or one; "uint8" likewise from 0 to 255, to which
+      stimuli are rounded; "files" a list of the bytes of files as they are stored (PNG
+      where a set is in memory), to which a model does its own preprocessing: then only
+      measures that show images as they are can be made.
+    size: of the images that it takes, in pixels; 0 takes any.
+    outputs: one of KINDS; "" is found out by asking. Names alone make decisions, no
+      probabilities.
+    version: tells other weights apart. "" does so by what is decided about sixteen fixed
+      images, which a model that does not always decide alike needs to replace.
+    apply: float images in [0, 1] -> logits, a function that JAX differentiates, for
+      attacks. at: (images, site) -> what passes there and the gradient of each image's
+      largest logit. net: what is read at all its sites.
+    """
+
+    predict: Callable[[Any], Any]
+    classes: str | Sequence[str] | Mapping[str, str] = labels.IMAGENET
+    name: str = ""
+    images: str = "float"
+    mean: float | Sequence[float] | None = None
+    std: float | Sequence[float] | None = None
+    size: int = 0
+    outputs: str = ""
+    version: str = ""
+    apply: Callable[[probe.Images], Array] | None = None
+    at: Callable[[probe.Images, str], tuple[Array, Array]] | None = None
+    net: taps.Readable | None = None
+
+    def __post_init__(self):
+        if not callable(self.predict):
+            jc.refuse("predict", "be a function of images", self.predict)
+        jc.check_known("images", self.images, FORMS)
+        if self.outputs:
+            jc.check_known("outputs", self.outputs, KINDS)
+        constants = [x for x in (self.mean, self.std) if x is not None]
+        if constants and self.images != "float":
+            jc.refuse("mean and std", "be left out", remedy='or say images="float"')
+        if any(np.size(x) not in (1, 3) or not np.isfinite(x).all() for x in constants):
+            jc.refuse("mean and std", "be three numbers, or one", constants)
+
+    @property
+    def preprocessing(self) -> dict[str, Any]:
+        """What it does to images first, as its identity has it."""
+        told = {"images": self.images, "size": self.size}
+        constants = {"mean": self.mean, "std": self.std}
+        return told | {
+            key: np.broadcast_to(np.asarray(value, float), 3).tolist()
+            for key, value in constants.items()
+            if value is not None
+        }
+
+    @property
+    def code(self) -> str:
+        """The file that the function is written in, whose lines errors name."""
+        told = inspect.unwrap(self.predict)
+        while isinstance(told, functools.partial):
+            told = told.func
+        for one in (told, type(told)):
+            try:
+                return inspect.getsourcefile(one) or ""
+            except TypeError:
+                continue
+        return ""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class PredictorNetwork:
+    """A `Predictor` that answered once; see networks.Network, and predict.Bound."""
+
+    predictor: Predictor
+    name: str
+    classes: tuple[str, ...]
+    space: str
+    kind: str  # One of KINDS.
+    digest: str
+    fields: Mapping[str, Any]
+    about: Mapping[str, Any]
+    said: tuple[str, ...]  # The classes as the function calls them.
+    variables: Any = ()
+
+    @property
+    def preprocessing(self) -> Mapping[str, Any]:
+        return self.predictor.preprocessing
+
+    @property
+    def graded(self) -> bool:
+        return self.kind != "names"
+
+    @property
+    def net(self) -> taps.Readable | None:
+        return self.predictor.net
+
+    @functools.cached_property
+    def apply(self) -> Callable | None:
+        """One object, so that programs of it are compiled once."""
+        given = self.predictor.apply
+        return given and (lambda variables, image: given(image))
+
+    @functools.cached_property
+    def at(self) -> Callable | None:
+        given = self.predictor.at
+        return given and (lambda variables, image, site: given(image, site))
+
+    def dtype(self, asked: Any) -> Any:
+        """What its logits are taken as; what it computes in is its own affair."""
+        return jnp.float32
+
+    def bind(self, asked: Any, devices: jax.sharding.Mesh) -> "PredictorNetwork":
+        return self
+
+    def predict(self, image: probe.Images, shown: predict.Shown) -> np.ndarray:
+        """Its logits; of probabilities their logarithms, of names 0 and -100."""
+        of = f"{len(image)} images of {shown.dataset}"
+        where = f"{of}, {shown.condition}" if shown.condition else of
+        if self.predictor.images != "files":
+            images = _form(self.predictor, np.array(image))
+        elif shown.source is None:
+            raise ValueError(
+                "needs images that are made, and predict takes files as they are stored; "
+                'take images="uint8", or leave the measure out'
+            )
+        else:
+            rows = np.asarray(shown.index)
+            images = [sources.encoded(shown.source, int(row)) for row in rows]
+        _, logits = ask(self.predictor, images, self.said, where, self.kind)
+        return logits
+
+
+def _form(one: Predictor, image: Float[np.ndarray, "b h w 3"]) -> np.ndarray:
+    if one.images == "uint8":
+        return np.rint(image * np.float32(255)).astype(np.uint8)
+    mean, std = (
+        np.asarray(x, np.float32) if x is not None else None
+        for x in (one.mean, one.std)
+    )
+    image = image if mean is None else image - mean
+    return image if std is None else image / std
+
+
+def ask(
+    one: Predictor, images: Any, classes: Sequence[str], where: str, kind: str = ""
+) -> tuple[str, Float[np.ndarray, "b k"]]:
+    """Asks for answers; returns of which kind they are, and them as logits.
+
+    kind: what they must be; "" is any. ValueError, one line, where the function raises,
+    or answers otherwise than it must.
+    """
+    code = one.code or "predict"
+    given = lambda: f"asked about {where}; {_AGAIN}"
+    with messages.user_code(code, given=given):
+        answers = one.predict(images)
+        if hasattr(answers, "detach"):  # PyTorch's, wherever they are.
+            answers = answers.detach().float().cpu()
+        answers = np.asarray(answers)
+    n, k = len(images), len(classes)
+    if answers.dtype.kind in "UO" and answers.shape == (n,):
+        found = "names"
+        ids = {name: i for i, name in enumerate(classes)}
+        for name in answers:
+            jc.check_known(f"predict: asked about {where}", str(name), ids, "class")
+        chosen = np.array([ids[name] for name in answers])[:, None] == np.arange(k)
+        logits = np.where(chosen, 0, _NOT_NAMED)
+    else:
+        if answers.shape != (n, k) or answers.dtype.kind not in "fiu":
+            raise ValueError(
+                f"predict: asked about {where}, must give {n} rows of {k:,} numbers, or "
+                f"{n} class names, got {answers.dtype} {answers.shape}; `classes` must "
+                f"name all outputs in their order, one a column; {_AGAIN}"
+            )
+        logits = answers.astype(np.float32)
+        broken = ~np.isfinite(logits.max(1)) | np.isnan(logits).any(1)
+        if broken.any():
+            which = np.flatnonzero(broken)
+            raise ValueError(
+                f"predict: asked about {where}, must give finite numbers, got "
+                f"{logits[which[0]][~np.isfinite(logits[which[0]])][0]} for {len(which)} "
+                f"of them, first number {which[0]}; {_AGAIN}"
+            )
+        sums = (logits >= 0).all() and np.abs(logits.sum(1) - 1).max() < 1e-2
+        found = kind if kind in KINDS[:2] else KINDS[int(sums)]
+        if found == "probabilities":
+            if not sums:
+                raise ValueError(
+                    f"predict: asked about {where}, probabilities must be at least 0 and "
+                    f"sum to 1, got rows that sum to {logits.sum(1).min():.4g} to "
+                    f"{logits.sum(1).max():.4g}; {_AGAIN}"
+                )
+            logits = np.log(np.maximum(logits, np.finfo(np.float32).tiny))
+    if kind and found != kind:
+        raise ValueError(
+            f"predict: asked about {where}, must give {kind}, got {found}; say outputs="
+        )
+    return found, logits.astype(np.float32)
+
+
+def samples(size: int) -> UInt8[np.ndarray, "16 size size 3"]:
+    """Fixed images, of coarse and of fine noise, by whose answers a model is known."""
+    rng, side = np.random.default_rng(0), -(-size // 4)
+    coarse = rng.integers(0, 224, (_SAMPLES, 4, 4, 3)).repeat(side, 1).repeat(side, 2)
+    fine = rng.integers(0, 32, (_SAMPLES, size, size, 3))
+    return (coarse[:, :size, :size] + fine).astype(np.uint8)
+
+
+def open_predictor(
+    one: Predictor, size: int, say: probe.Say, *, trained="", method=""
+) -> PredictorNetwork:
+    """Asks a function about sixteen images of that size: is it what it must be?
+
+    trained, method: what it was trained on and with, for its records. ValueError in one
+    line where it is not.
+    """
+    if one.size not in (0, size):
+        raise ValueError(
+            f"predict: takes images of {one.size} pixels, and the suite has {size}; add "
+            f"size={one.size} to the suite's arguments, as in jbias:suites/biases:size="
+            f"{one.size}"
+        )
+    own, said = labels.of_outputs(one.classes), tuple(labels.listed(one.classes))
+    bare = getattr(one.predict, "__name__", type(one.predict).__name__)
+    name = one.name or bare.strip("<>")
+    images = samples(size)
+    given = [*map(sources.to_png, images)]
+    if one.images != "files":
+        given = _form(one, images.astype(np.float32) / 255)
+    kind, logits = ask(one, given, said, "sixteen trial images", one.outputs)
+    decided = [own.classes[i] for i in logits.argmax(1)]
+    told = [one.version or decided, kind, own.answers]
+    digest = hashlib.sha256(json.dumps(told).encode()).hexdigest()[:16]
+    say(f"{name}: gives {kind} of {len(own.classes):,} classes, {own.space}")
+    fields = dict(run=name, algorithm=name, variant=method, model=name)
+    fields |= dict(train_data=trained or "unknown", stage=0, seed=0, step=0, epoch=0.0)
+    about = {"category": name, "answers": dict(own.answers)}
+    of = name, own.classes, own.space, kind, digest
+    return PredictorNetwork(one, *of, fields, about, said)
+
+
+class Measured(NamedTuple):
+    """What was measured of a model.
+
+    folder: where its records and decisions lie, which reports read. numbers: a row a
+    number, as runs.results has them. left_out: what could not be measured, and why.
+    """
+
+    folder: pathlib.Path
+    numbers: pd.DataFrame
+    left_out: tuple[str, ...]
+
+
+def measure(
+    predict: Callable[[Any], Any] | Predictor,
+    suite: str,
+    *,
+    out: str | os.PathLike = "measured",
+    only: Sequence[str] = (),
+    changes: Sequence[str] = (),
+    trained: str = "",
+    method: str = "",
+    **options: Any,
+) -> Measured:
+    """Measures anybody's model by a suite, as `python -m jbias.evaluate --predict` does.
+
+    predict: images -> logits, probabilities or class names, or a `Predictor`; `options`
+      are those of the latter: classes, name, images, mean, std, size, outputs, version.
+    suite: "jbias:suites/biases:data=imagenet,root=DIR", or a file of your own. only:
+      names of its measures. changes: of its entries, such as "--suite.run.batch=8".
+    out: where the model's folder is; called again, it goes on where it was stopped.
+    trained, method: the data set that it was trained on, and how, for reports.
+
+    ValueError in one line for what is wrong; a measure that fails is left out by name.
+    """
+    one = as_predictor(predict, **options)
+    config = jc.load(suite, changes, flag="suite")
+    say = console.logger(None)
+    asked = suites.open_suite(config, say, only=only)
+    network = open_predictor(one, asked.size, say, trained=trained, method=method)
+    folder = epath.Path(out)
+    of = cast(networks.Network, network), asked, folder, say
+    lacking = runner.run_suite(*of, whole=not only)
+    folder = pathlib.Path(folder / network.name)
+    if not any((folder / "evals").glob("*.jsonl")):
+        raise ValueError(f"nothing was measured of {network.name}; {lacking[0]}")
+    return Measured(folder, results.read(folder), tuple(lacking))
+
+
+def load(named: str, **options: Any) -> Predictor:
+    """The function or Predictor of `path/to/file.py:name`; options go before its own."""
+    path, _, name = named.rpartition(":")
+    if not os.path.isfile(path):
+        jc.refuse("--predict", "be path/to/file.py:name", named, "no such file")
+    path = os.path.abspath(path)
+    if (folder := os.path.dirname(path)) not in sys.path:
+        sys.path.insert(0, folder)  # What lies beside it may be imported.
+    with messages.user_code(path):
+        known = vars(jc.import_file("predict", path))
+    jc.check_known(f"--predict: {path}", name, known)
+    return as_predictor(known[name], **options)
+
+
+def as_predictor(given: Any, **options: Any) -> Predictor:
+    """A function with options, or a Predictor with some of them changed."""
+    if isinstance(given, Predictor):
+        for key in {"mean", "std"} & options.keys() if given.apply else ():
+            jc.refuse(key, "be said where gradients are, as in jbias.torch.wrap")
+        return dataclasses.replace(given, **options)
+    return Predictor(given, **options)

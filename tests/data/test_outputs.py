@@ -1,0 +1,100 @@
+"""What outputs of anybody's network are, and which classes of sets they answer for."""
+
+import numpy as np
+import pytest
+
+from jbias.data import labels, tables
+
+WNIDS, WORDS = tables.wnids(), [*tables.lemmas().values()]
+SIXTEEN = tuple(labels.geirhos16())
+
+
+def answered(given, test, space, **options):
+    """By class of the test, which outputs answer for it."""
+    own = labels.of_outputs(given)
+    of = own.classes, own.space, test, space
+    found = labels.match(*of, answers=own.answers, **options)
+    matrix = np.eye(len(own.classes)) if found.matrix is None else found.matrix
+    return {
+        name: np.flatnonzero(matrix[:, k]).tolist() if k >= 0 else []
+        for name, k in zip(test, found.relabel, strict=True)
+    }
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "imagenet",
+        WNIDS,
+        WORDS,  # Two are a crane.
+        # As torchvision has it.
+        [
+            *WORDS[:134],
+            "crane bird",
+            *WORDS[135:639],
+            "maillot tank suit",
+            *WORDS[640:],
+        ],
+        [f"{word}, and its synonyms" for word in WORDS],
+        dict(zip(map(str, range(1000)), WNIDS)),
+    ],
+)
+def test_a_thousand_outputs_are_imagenets_however_they_are_called(given):
+    own = labels.of_outputs(given)
+    assert own.classes == WNIDS and own.space == "wnid"
+
+
+def test_some_words_are_ids_and_a_word_of_two_classes_is_a_name():
+    assert labels.of_outputs(["goldfish", "Tench"]).classes == (WNIDS[1], WNIDS[0])
+    assert labels.of_outputs(["goldfish", "crane"]).space == "names"
+
+
+def test_ids_answer_for_the_sixteen_and_names_for_those_that_they_name():
+    of = labels.geirhos16()["dog"]
+    found = answered({"x": WNIDS[0], "y": of[0], "z": of[1]}, SIXTEEN, "entry16")
+    assert found["dog"] == [1, 2] and found["cat"] == []
+    found = answered(["zebra", "dog", "car", "cat"], SIXTEEN, "entry16")
+    assert (found["dog"], found["car"], found["cat"]) == ([1], [2], [3])
+    assert not any(found[x] for x in set(SIXTEEN) - {"dog", "car", "cat"})
+
+
+def test_several_outputs_answer_for_one_class_and_some_for_none():
+    given = {"tabby": "cat", "siamese": "cat", "beagle": "dog", "sky": ""}
+    found = answered(given, SIXTEEN, "entry16")
+    assert found["cat"] == [0, 1] and found["dog"] == [2]
+    assert answered(given, ("dog", "cat"), "names") == {"dog": [2], "cat": [0, 1]}
+    given = {"gold": WNIDS[1], "red": WNIDS[1], "other": "tench"}
+    assert answered(given, WNIDS[:2], "wnid") == {WNIDS[0]: [2], WNIDS[1]: [0, 1]}
+    twice = {"a": labels.geirhos16()["dog"][0], "b": labels.geirhos16()["dog"][0]}
+    assert answered(twice, SIXTEEN, "entry16")["dog"] == [0, 1]
+
+
+def test_a_set_of_ones_own_is_answered_whole_or_not_at_all():
+    assert answered(["b", "a"], ("a", "b"), "names") == {"a": [1], "b": [0]}
+    with pytest.raises(ValueError, match="training must have every class of the test"):
+        answered(["dog", "cat"], ("dog", "cat", "horse"), "names")
+
+
+def test_files_list_names_or_say_which_answers_for_which(tmp_path):
+    (tmp_path / "names.txt").write_text("goldfish\n\n tench \n")
+    assert labels.of_outputs(str(tmp_path / "names.txt")).classes == WNIDS[1::-1]
+    (tmp_path / "map.csv").write_text("train_class,test_class\ntabby,cat\npuss,cat\n")
+    own = labels.of_outputs(str(tmp_path / "map.csv"))
+    assert own.answers == (("tabby", "cat"), ("puss", "cat"))
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["a", "b", "a"], "must name each class once, got 'a' twice"),
+        ([], "must be names"),
+        (["a", 3], "must be names"),
+        ({"a": 3}, "must map names to names"),
+        ({"a": ""}, "must map names to names"),
+        ("nowhere.txt", "must be imagenet, names, or a file with one a line"),
+    ],
+)
+def test_what_names_no_classes_is_refused_in_one_line(given, said):
+    with pytest.raises(ValueError, match=said) as refused:
+        labels.of_outputs(given)
+    assert "\n" not in str(refused.value) and str(refused.value).startswith("classes: ")
