@@ -350,5 +350,6 @@ def test_flags_that_say_nothing_of_a_function_are_refused(capsys):
     with pytest.raises(SystemExit):
         evaluate.main(["--predict=x.py:f", "--checkpoint=z", "--suite=y"])
     assert (
-        "give one of --checkpoint, --predict, --decisions and --follow" in capsys.readouterr().err
+        "give one of --checkpoint, --predict, --decisions and --follow"
+        in capsys.readouterr().err
     )

@@ -534,7 +534,10 @@ def test_another_model_than_the_zoos_is_refused(file, published, tmp_path, capsy
     ("arguments", "said"),
     [
         ((), "give one of --checkpoint, --predict, --decisions and --follow"),
-        (("--checkpoint=x", "--follow=y"), "give one of --checkpoint, --predict, --decisions and --follow"),
+        (
+            ("--checkpoint=x", "--follow=y"),
+            "give one of --checkpoint, --predict, --decisions and --follow",
+        ),
         (("--checkpoint=x",), "--suite is missing"),
         (("--follow=y", "--suite.size=3"), "--suite is missing"),
         (("--checkpoint=x", "--seeds=3"), "unknown argument '--seeds=3'"),
@@ -1487,7 +1490,10 @@ def test_images_of_another_form_than_those_of_training_are_refused(
         measures=[suite.Measure("a", "plain", ("test",), 0, ("mean_prob",), {})],
     )
     subject = types.SimpleNamespace(
-        classes=source.classes, space=source.space, fields={"train_data": trained}
+        classes=source.classes,
+        space=source.space,
+        fields={"train_data": trained},
+        about={},
     )
     if not refused:
         assert len(prepared_sets.prepare(subject, asked, "test", print).index) == 16
