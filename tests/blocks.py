@@ -75,7 +75,7 @@ def shrunk(command: str) -> str:
     if "jbias.main" in words or words[2:4] == ["jbias", "train"]:
         words = [_smoke(w) if w.startswith("--config=") else w for w in words]
         words = [re.sub(r"^(--config\.model\.width)=\d+$", r"\1=4", w) for w in words]
-    if "jbias.evaluate" in words or words[2:4] == ["jbias", "evaluate"]:
+    if "jbias.evaluate" in words or {*words[3:4]} & {"evaluate", "export-stimuli"}:
         words = [_smoke(w) if w.startswith("--suite=") else w for w in words]
     return shlex.join(words)
 
