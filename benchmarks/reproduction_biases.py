@@ -11,7 +11,6 @@ from benchmarks import biases, prose
 from jbias.report import network_frame
 
 NAME = "reproduction-biases-tables.md"
-_CHOICES = ("all", "AT", "not AT")
 
 
 def text() -> str:
@@ -21,7 +20,6 @@ def text() -> str:
         *_agreement(),
         _correlations(),
         _counts(),
-        _means(),
         _figures(),
         _moved(),
     ]
@@ -77,10 +75,9 @@ with a bandwidth of 11295.35 that stands for infinity. jbias gives no number the
 
 
 def _correlations() -> str:
-    families = dict(zip(_CHOICES, biases.families().values(), strict=True))
+    family = biases.families()["all"]
     rows = [
         (
-            name,
             network_frame.TITLES[bias],
             *(
                 prose.marked(prose.two(rho), holm <= 0.05)
@@ -89,21 +86,19 @@ def _correlations() -> str:
                 )
             ),
         )
-        for name, family in families.items()
         for bias in biases.BIASES
     ]
     sizes = [len(frame) for frame in biases.chosen().values()]
     return f"""
 ## Biases and averages
 
-Spearman's ρ over all {sizes[0]} models, the {sizes[1]} adversarially trained (AT) and the other {sizes[2]}. Bold is significant at
-0.05 after Holm's adjustment over the 24 pairs of a choice of models; the poster does not adjust.
-[All printed correlations](results/biases_pairs.csv), those of the biases among themselves included, have ours, the printed value, and
-the two-sided permutation p ({biases.PERMUTATIONS:,} orders) side by side.
+Spearman's ρ over all {sizes[0]} models. Bold is significant at 0.05 after Holm's adjustment over the 24 pairs; the poster does not adjust.
 
-{prose.markdown(("Models", "Bias", *biases.MEMBERS), rows)}
+{prose.markdown(("Bias", *biases.MEMBERS), rows)}
 
-The paper's text reverses the sign of the bandwidth's correlations, reading narrower as better. These are plain ρ, as on the poster.
+[All printed correlations](results/biases_pairs.csv), also over the {sizes[1]} adversarially trained models (AT), over the other {sizes[2]},
+and among biases, stand beside ours with the two-sided permutation p ({biases.PERMUTATIONS:,} orders). The paper's text reverses the sign of
+the bandwidth's correlations, reading narrower as better. These are plain ρ, as on the poster.
 """
 
 
@@ -115,16 +110,6 @@ def _counts() -> str:
     partial = biases.partials()
     kept = partial[partial["p"] <= 0.05]
     head = ("Models", "p ≤ 0.05", "Holm", "Benjamini and Hochberg")
-    rows_partial = [
-        (
-            bias,
-            *(
-                prose.marked(prose.two(cell.rho), cell.p <= 0.05)
-                for cell in mine.itertuples()
-            ),
-        )
-        for bias, mine in partial.groupby("bias", sort=False)
-    ]
     return f"""
 ## How many are significant
 
@@ -133,24 +118,8 @@ Of the 24 pairs in each choice:
 {prose.markdown(head, rows)}
 
 Models of one training category are variants of one method, and 15 of the 48 are one adversarial training with different ε. When
-categories are controlled for (partial ρ on all models, p from orders within categories, not adjusted), {len(kept)} of 24 have p ≤ 0.05 (bold):
-
-{prose.markdown(("", *biases.MEMBERS), rows_partial)}
-"""
-
-
-def _means() -> str:
-    frame = biases.by_training()
-    rows = [
-        (name, str(int(row["models"])), *(f"{row[m]:.2f}" for m in biases.MEMBERS))
-        for name, row in frame.iterrows()
-    ]
-    return f"""
-## Averages by training
-
-Mean accuracies in %.
-
-{prose.markdown(("Training", "Models", *biases.MEMBERS), rows)}
+[categories are controlled for](results/biases_within_categories.csv) (partial ρ on all models, p from orders within categories, not
+adjusted), {len(kept)} of {len(partial)} have p ≤ 0.05. [Averages by category](results/biases_categories.csv) are in a file.
 """
 
 
@@ -212,4 +181,6 @@ def tables() -> dict[str, pd.DataFrame]:
     return {
         "biases_cells": biases.printed_cells(),
         "biases_pairs": biases.printed_pairs(),
+        "biases_within_categories": biases.partials(),
+        "biases_categories": biases.by_training().reset_index(),
     }
