@@ -5,12 +5,12 @@
 
 from collections.abc import Iterable
 
+import pandas as pd
+
 from benchmarks import biases, prose
-from jbias.papers import biases_published
 from jbias.report import network_frame
 
 NAME = "reproduction-biases-tables.md"
-_CHOICES = ("all", "AT", "not AT")
 
 
 def text() -> str:
@@ -18,13 +18,10 @@ def text() -> str:
     parts = [
         _opening(),
         *_agreement(),
-        _printed_pairs(),
-        _printed_among(),
+        _correlations(),
         _counts(),
-        _means(),
         _figures(),
         _moved(),
-        *_tables(),
     ]
     return "\n\n".join(prose.wrapped(part.strip()) for part in parts) + "\n"
 
@@ -33,24 +30,19 @@ def _opening() -> str:
     return """
 # 48 ImageNet models, recomputed
 
-The tables and correlations of *Can Biases in ImageNet Models Explain Generalization?*
-([Gavrikov and Keuper, CVPR 2024](https://arxiv.org/abs/2404.01509)), computed again from the authors' results
-([biases_benchmark.csv](../examples/published/biases_benchmark.csv)) with jbias's own statistics, next to what they printed. Nothing
-here was measured by jbias. This file is written by a command, and a test holds it and its numbers:
+This page recomputes the tables and correlations of *Can Biases in ImageNet Models Explain Generalization?*
+([Gavrikov and Keuper, CVPR 2024](https://arxiv.org/abs/2404.01509)) from the authors' results
+([biases_benchmark.csv](../examples/published/biases_benchmark.csv)). jbias measured no network here. One command writes this page and
+its CSV files, and a test checks them:
 
 ```bash
 python -m benchmarks.reproduction --out=docs
 ```
 
-The figures, with intervals and without rounding, are drawn by [the study as a command](biases.md):
+[The study as a command](biases.md#the-published-models) draws the figures, with intervals and without rounding.
 
-```bash
-python -m jbias.papers.biases --benchmark=examples/published/biases_benchmark.csv \\
-    --printed=examples/published --out=study
-```
-
-Spectral biases are means of accuracy ratios over the cut-offs 0.1 to 0.5, critical-band values the normalised ones (_raw: the
-others), averages the unweighted means of their benchmarks; ImageNet-C and C-bar are means of their 95 and 50 conditions.
+Spectral biases are means of accuracy ratios over the cut-offs 0.1 to 0.5. Critical-band values are the normalised ones (`_raw`: the
+others). Averages are unweighted means of their benchmarks; ImageNet-C and C-bar are means of their 95 and 50 conditions.
 """
 
 
@@ -72,71 +64,42 @@ def _agreement() -> Iterable[str]:
 
 {prose.markdown(("", "Printed", "Agree"), rows)}
 
-A cell of a table agrees where it is the printed number to its last digit. The correlations are printed on the authors'
-[poster](https://github.com/paulgavrikov/biases_vs_generalization/blob/main/assets/poster.pdf), with 0.00 for what is not significant; a
-number agrees where ρ is the printed one and p ≤ 0.05 without adjustment, and a zero where p > 0.05.
+A cell of a table agrees if all its printed digits do ([every cell](results/biases_cells.csv)). The authors'
+[poster](https://github.com/paulgavrikov/biases_vs_generalization/blob/main/assets/poster.pdf) prints the correlations, with 0.00 for
+what is not significant. A number agrees if ρ is the printed one and p ≤ 0.05 without adjustment, a zero if p > 0.05.
 
-The {len(off)} cells that differ are all {columns}: models that are right on less than half of the grey images without
-noise and have no band. The fit ends anywhere: {off["printed"].iloc[0]:.2f} in the paper, {off["ours"].iloc[0]:.2f} in the data, with a
-bandwidth of 11295.35 that stands for infinity. jbias's own measure gives no number there. No correlation uses them.
+The {len(off)} cells that differ are all {columns}, of models that classify less than half of the grey images without noise
+correctly and so have no band. The fit ends at {off["printed"].iloc[0]:.2f} in the paper and at {off["ours"].iloc[0]:.2f} in the data,
+with a bandwidth of 11295.35 that stands for infinity. jbias gives no number there, and no correlation uses these values.
 """
 
 
-def _printed_pairs() -> str:
-    pairs = biases.printed_pairs()
-    mine = pairs[~pairs["y"].isin(biases.BIASES)]
-    families = dict(zip(biases.CHOICES, biases.families().values(), strict=True))
-    rows = []
-    for (x, y), part in mine.groupby(["x", "y"], sort=False):
-        row = [network_frame.TITLES[x], y]
-        for one in part.itertuples():
-            strong = families[one.models].holm.loc[x, y] <= 0.05
-            told = f"{prose.marked(prose.two(one.ours), strong)} ({_p(one.p)})"
-            row += [told, _as_printed(one.printed) + ("" if one.agrees else " (!)")]
-        rows.append(tuple(row))
-    head = ["Bias", "Average"]
-    for name, frame in zip(_CHOICES, biases.chosen().values(), strict=True):
-        head += [f"ρ (p), {name} ({len(frame)})", "printed"]
+def _correlations() -> str:
+    family = biases.families()["all"]
+    rows = [
+        (
+            network_frame.TITLES[bias],
+            *(
+                prose.marked(prose.two(rho), holm <= 0.05)
+                for rho, holm in zip(
+                    family.statistic.loc[bias], family.holm.loc[bias], strict=True
+                )
+            ),
+        )
+        for bias in biases.BIASES
+    ]
+    sizes = [len(frame) for frame in biases.chosen().values()]
     return f"""
 ## Biases and averages
 
-Spearman's ρ over all models, the adversarially trained (AT), and the others, with its two-sided permutation p ({biases.PERMUTATIONS:,} orders),
-and what is printed (n.s.: 0.00). Bold is significant at 0.05 after Holm's adjustment over the 24 pairs of its choice of models, which
-the poster does not have. scipy's ρ are the same in all 72 cells.
+Spearman's ρ over all {sizes[0]} models. Bold is significant at 0.05 after Holm's adjustment over the 24 pairs; the poster does not adjust.
 
-{prose.markdown(head, rows)}
+{prose.markdown(("Bias", *biases.MEMBERS), rows)}
 
-The paper's text describes the correlations of the bandwidth with the sign reversed, reading narrower as better; these
-are plain ρ, as on the poster.
+[All printed correlations](results/biases_pairs.csv), also over the {sizes[1]} adversarially trained models (AT), over the other {sizes[2]},
+and among biases, stand beside ours with the two-sided permutation p ({biases.PERMUTATIONS:,} orders). The paper's text reverses the sign of
+the bandwidth's correlations, reading narrower as better. These are plain ρ, as on the poster.
 """
-
-
-def _printed_among() -> str:
-    pairs = biases.printed_pairs()
-    rows = [
-        (
-            network_frame.TITLES[one.x],
-            network_frame.TITLES[one.y],
-            f"{prose.two(one.ours)} ({_p(one.p)})",
-            _as_printed(one.printed) + ("" if one.agrees else " (!)"),
-        )
-        for one in pairs[pairs["y"].isin(biases.BIASES)].itertuples()
-    ]
-    return f"""
-## Biases among themselves
-
-Over all models.
-
-{prose.markdown(("Bias", "Bias", "ρ (p)", "printed"), rows)}
-"""
-
-
-def _p(value: float) -> str:
-    return "< 0.001" if value < 0.0005 else f"{value:.3f}"
-
-
-def _as_printed(value: float) -> str:
-    return "n.s." if value == 0 else prose.two(value)
 
 
 def _counts() -> str:
@@ -147,16 +110,6 @@ def _counts() -> str:
     partial = biases.partials()
     kept = partial[partial["p"] <= 0.05]
     head = ("Models", "p ≤ 0.05", "Holm", "Benjamini and Hochberg")
-    rows_partial = [
-        (
-            bias,
-            *(
-                prose.marked(prose.two(cell.rho), cell.p <= 0.05)
-                for cell in mine.itertuples()
-            ),
-        )
-        for bias, mine in partial.groupby("bias", sort=False)
-    ]
     return f"""
 ## How many are significant
 
@@ -164,25 +117,9 @@ Of the 24 pairs in each choice:
 
 {prose.markdown(head, rows)}
 
-Models of one training category are variants of one method, and 15 of the 48 are one adversarial training with another ε. With the
-categories controlled for (partial ρ on all models, p from orders within categories, not adjusted), {len(kept)} of 24 have p ≤ 0.05 (bold):
-
-{prose.markdown(("", *biases.MEMBERS), rows_partial)}
-"""
-
-
-def _means() -> str:
-    frame = biases.by_training()
-    rows = [
-        (name, str(int(row["models"])), *(f"{row[m]:.2f}" for m in biases.MEMBERS))
-        for name, row in frame.iterrows()
-    ]
-    return f"""
-## Averages by training
-
-Mean accuracies in %.
-
-{prose.markdown(("Training", "Models", *biases.MEMBERS), rows)}
+Models of one training category are variants of one method, and 15 of the 48 are one adversarial training with different ε. When
+[categories are controlled for](results/biases_within_categories.csv) (partial ρ on all models, p from orders within categories, not
+adjusted), {len(kept)} of {len(partial)} have p ≤ 0.05. [Averages by category](results/biases_categories.csv) are in a file.
 """
 
 
@@ -223,44 +160,27 @@ def _moved() -> str:
     off = biases.granularity()
     assert max(off.values()) < 0.001
     return f"""
-## Anomalies, and what they move
+## Anomalies and their effect
 
-- **ReaL.** All 48 accuracies are whole images of 326: only the last batch was logged (336 images, 10 without a label), not the
-  46,837 of the set. It enters ID.
-- **Stylised.** All 48 are whole images of 800: the 16-class set of model-vs-human, not the 1000 classes that the text describes. It
+- **ReaL.** All 48 accuracies are multiples of 1/326: only the last batch was logged (336 images, 10 without a label), not the
+  46,837 images of the set. It enters ID.
+- **Stylised.** All 48 are multiples of 1/800: the 16-class set of model-vs-human, not the 1000 classes that the text describes. It
   enters Concepts, and without it the sign of shape bias changes there.
-- **PGD.** All 48 are whole images of 50,048, the padded number, instead of 50,000: at most 0.084 percentage points too high. No
-  rank can change: the map is the same for all models.
-- **Critical band.** Nominal frequencies are 2 to 2.6 times too high and the noise is 0.943 of its nominal strength, alike for all models;
-  values without normalisation are degenerate and differ between paper and data. Only normalised ones are used here; many are tied.
+- **PGD.** All 48 are multiples of 1/50,048, the padded number, instead of 1/50,000: at most 0.084 percentage points too high. Ranks
+  stay the same.
+- **Critical band.** Nominal frequencies are 2 to 2.6 times too high and the noise has 0.943 of its nominal strength, alike for all
+  models. Values without normalisation are degenerate and differ between paper and data. Only normalised ones, many of them tied, are
+  used here.
 
 {prose.markdown(("ρ over all models", *biases.BIASES), rows)}
 """
 
 
-def _tables() -> Iterable[str]:
-    cells = biases.printed_cells()
-    for table, title, columns in (
-        (1, "accuracies in %", biases_published.ACCURACIES),
-        (2, "biases", biases_published.BIASES),
-    ):
-        mine = cells[cells["table"] == table].set_index(["model", "column"])
-        averages = tuple(biases.MEMBERS) if table == 1 else ()
-        rows = []
-        for model, one in biases.models().iterrows():
-            row = [one["name"]]
-            for column in columns:
-                cell = mine.loc[(model, column)]
-                told = prose.two(cell["ours"])
-                if not cell["agrees"]:
-                    told += f" (printed {prose.two(cell['printed'])})"
-                row.append(told)
-            rows.append((*row, *(prose.two(one[name]) for name in averages)))
-        agrees = mine["agrees"]
-        yield f"""
-## Table {table}: {title}
-
-{int(agrees.sum())} of {len(agrees)} cells are the printed ones; beside the others stands what is printed.
-
-{prose.markdown(("Model", *columns, *averages), rows)}
-"""
+def tables() -> dict[str, pd.DataFrame]:
+    """Gives the full tables behind the document, by the names of their files."""
+    return {
+        "biases_cells": biases.printed_cells(),
+        "biases_pairs": biases.printed_pairs(),
+        "biases_within_categories": biases.partials(),
+        "biases_categories": biases.by_training().reset_index(),
+    }

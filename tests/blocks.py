@@ -92,9 +92,10 @@ def place(folder: pathlib.Path) -> None:
     """Makes the folder look like the top of a checkout, with some photographs in it."""
     for name in ("configs", "examples", "benchmarks", "launch"):
         (folder / name).symlink_to(ROOT / name)
-    (folder / "docs").mkdir()
-    for page in ROOT.glob("docs/*.md"):
-        shutil.copy(page, folder / "docs")
+    (folder / "docs/results").mkdir(parents=True)
+    for pattern in ("docs/*.md", "docs/results/*.csv"):
+        for path in ROOT.glob(pattern):
+            shutil.copy(path, folder / path.relative_to(ROOT))
     rng = np.random.default_rng(0)
     for split, n in (("train", 80), ("test", 16), ("sketches", 16)):
         for level, name in enumerate(("bear", "cat")):
