@@ -1,16 +1,13 @@
 """Builds what a config names: the network, the algorithm and the batch transforms.
 
-An algorithm is one of ALGOS or a user's own, `path/to/file.py:function`: what goes wrong
-in that file is told with its line.
+Each is one of ours or a user's own (extensions.py), whose errors name its file and line.
 """
 
 import collections
 import difflib
 import functools
-import hashlib
 import inspect
 import os
-import pathlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -18,7 +15,7 @@ import jax
 import numpy as np
 from flax import linen as nn
 
-from jbias import algos, augment, models
+from jbias import algos, augment, data, extensions, models
 from jbias import config as jc
 from jbias.algos import base
 from jbias.models import taps
@@ -34,14 +31,35 @@ class BatchTransform(NamedTuple):
     views: int  # In how many rows it shows what was one.
 
 
-def lookup(where: str, options: Mapping[str, Any], known: Mapping[str, Callable]):
-    """Looks `options.name` up; returns the callable and the options beside the name."""
+def _is(kind: type) -> Callable[[Any], bool]:
+    return lambda made: isinstance(made, kind)
+
+
+ALGORITHMS, MODELS, TRANSFORMS = (
+    extensions.Kind(
+        *("algorithms", algos.ALGOS, "a base.Algo", _is(base.Algo)),
+        fields=("static", "decide", "settle"),
+    ),
+    extensions.Kind("models", models.MODELS, "a flax module", _is(nn.Module)),
+    extensions.Kind("transforms", augment.AUGMENTS, "(batch, key) -> batch", callable),
+)
+
+
+def lookup(
+    where: str, options: Mapping[str, Any], known: Mapping | extensions.Kind
+) -> tuple[Callable, dict[str, Any]]:
+    """Looks `options.name` up; returns the callable and the options beside the name.
+
+    known: where the user may add some, a kind.
+    """
     jc.check_type(where, options, dict)
     options = dict(options)
     if "name" not in options:
         raise ValueError(f"{where}: must have a name, got {options}; add name=...")
     name = options.pop("name")
     jc.check_type(f"{where}.name", name, str)
+    if isinstance(known, extensions.Kind):
+        return extensions.find(f"{where}.name", name, known), options
     jc.check_known(f"{where}.name", name, known)
     return known[name], options
 
@@ -81,17 +99,17 @@ def algorithm(
     net: nn.Module,
     columns: Mapping[str, np.ndarray] | None = None,
 ) -> base.Algo:
-    """The algorithm of ours, or the one at `path/to/file.py:function`.
+    """The algorithm of ours, or the user's own.
 
     One that takes `columns` gets those of the training data, where these are known. Its
     losses are those of `refuse_idle_taps`.
     """
-    where, asked, name, known = "config.algo", options, options["name"], algos.ALGOS
-    if ":" in name:
-        known = {name: load_user_algorithm(name)}
-    else:
+    where, asked = "config.algo", options
+    if ":" not in options["name"]:
         options = resolve_functions(where, options)
-    make, options = lookup(where, options, known)
+    make, options = lookup(where, options, ALGORITHMS)
+    if asked["name"] not in algos.ALGOS:
+        make = _guarded(extensions.file_of(asked["name"], make), make)
     takes = inspect.signature(make).parameters
     if "columns" in options:
         raise ValueError(f"{where}.columns: is filled in from the data; remove it")
@@ -137,25 +155,32 @@ def refuse_idle_taps(
 
 
 def user_file_digests(config: Mapping[str, Any]) -> dict[str, str]:
-    """Digests of the users' own algorithms and weights, which no commit of ours covers."""
-    names = {part["algo"]["name"] for part in jc.stage_configs(config)}
-    paths = {name.rpartition(":")[0] for name in names if ":" in name}
-    paths |= {os.path.expanduser(path) for path in _weights(config)}
-    return {
-        path: hashlib.sha256(pathlib.Path(path).read_bytes()).hexdigest()[:16]
+    """Digests of the users' own code and weights, which no commit of ours covers."""
+    ours = {*algos.ALGOS, *models.MODELS, *augment.AUGMENTS, *data.DATASETS}
+    names = [*_values(config, "data")]
+    for stage in jc.stage_configs(config):
+        parts = (stage["algo"], stage.get("model", {}), *stage.get("inputs", ()))
+        names += [part["name"] for part in parts if "name" in part]
+    names += [name for listed in _values(config, "measures") for name in listed]
+    others = (name for name in names if name not in ours and ":" not in name)
+    found = extensions.digests(config, others)
+    named = (x for x in _values(config, "weights") if isinstance(x, str))
+    paths = {os.path.expanduser(path) for path in named}
+    return found | {
+        path: extensions.file_digest(path)
         for path in sorted(paths)
         if os.path.isfile(path)  # Else what wants it says so, or it is a folder.
     }
 
 
-def _weights(config: Any) -> Iterator[str]:
-    """All files that some option `weights` names."""
+def _values(config: Any, key: str) -> Iterator[Any]:
+    """All that entries of that name hold, wherever they are."""
     if isinstance(config, Mapping):
-        if isinstance(named := config.get("weights"), str):
-            yield named
+        if isinstance(config.get(key), str | list | tuple):
+            yield config[key]
         config = [*config.values()]
     for value in config if isinstance(config, list | tuple) else ():
-        yield from _weights(value)
+        yield from _values(value, key)
 
 
 def network(config: Mapping[str, Any], classes: int, views: int = 1) -> nn.Module:
@@ -164,12 +189,14 @@ def network(config: Mapping[str, Any], classes: int, views: int = 1) -> nn.Modul
     Its `norm_group` counts images, that of the network rows.
     """
     where, dtype = "config.model", mesh.dtype(config["precision"])
-    make, options = lookup(where, config["model"], models.MODELS)
+    make, options = lookup(where, config["model"], MODELS)
     # A config that was kept as JSON has lists, with which a module is no key.
     options = {k: tuple(v) if isinstance(v, list) else v for k, v in options.items()}
     if "norm_group" in options:
         options["norm_group"] *= views
-    return call_checked(where, make, classes, dtype=dtype, **options)
+    # One's own that does not take it computes in what it says itself.
+    own = {"dtype": dtype} if "dtype" in inspect.signature(make).parameters else {}
+    return call_checked(where, make, classes, **own, **options)
 
 
 def resolve_functions(where: str, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -179,7 +206,7 @@ def resolve_functions(where: str, options: Mapping[str, Any]) -> dict[str, Any]:
     `mix_group` that stands beside it.
     """
     options = dict(options)
-    for key, known in (("transfer", models.TRANSFERS), ("mix", augment.AUGMENTS)):
+    for key, known in (("transfer", models.TRANSFERS), ("mix", TRANSFORMS)):
         if isinstance(options.get(key), Mapping):
             make, rest = lookup(f"{where}.{key}", options[key], known)
             if key == "mix" and "mix_group" in inspect.signature(make).parameters:
@@ -193,7 +220,7 @@ def transforms(where: str, inputs: Iterable[Mapping[str, Any]]) -> list[BatchTra
     made, seen = [], collections.Counter()
     for i, options in enumerate(inputs):
         here = f"{where}[{i}]"
-        make, rest = lookup(here, resolve_functions(here, options), augment.AUGMENTS)
+        make, rest = lookup(here, resolve_functions(here, options), TRANSFORMS)
         defaults = inspect.signature(make).parameters
         group, views = (
             rest.get(name, defaults[name].default if name in defaults else 1)
@@ -206,76 +233,31 @@ def transforms(where: str, inputs: Iterable[Mapping[str, Any]]) -> list[BatchTra
     return made
 
 
-_WHERE = "config.algo.name"
 _LOSS_ARGUMENTS = ("params", "stats", "batch", "key", "static")
 
 
-def locate_user_algorithm(named: str) -> tuple[str, str]:
-    """The whole path and the function of `path/to/file.py:function`."""
-    path, _, name = named.rpartition(":")
-    if not os.path.isfile(path):
-        raise ValueError(f"{_WHERE}: no file {path!r}; give path/to/file.py:make")
-    return os.path.abspath(path), name
+def _guarded(path: str, made: Callable[..., base.Algo]) -> Callable[..., base.Algo]:
+    """Makes a user's own algorithm, whose errors are told as those of that file.
 
-
-def load_user_algorithm(named: str) -> Callable[..., base.Algo]:
-    """The function at `path/to/file.py:function`, whose errors are faults.Own.
-
-    So are those of all that the algorithm which it makes consists of.
+    So are those of all that it consists of.
     """
-    path, name = locate_user_algorithm(named)
-    with messages.user_code(path):
-        known = vars(jc.import_file(_WHERE, path))
-    if not callable(made := known.get(name)):
-        hint = jc.suggest(name, (key for key in known if callable(known[key])))
-        text = f"{_WHERE}: {path} has no function {name!r}; {hint}"
-        raise ValueError(text)  # noqa: TRY004
 
     @functools.wraps(made)
     def make(net: Any, **options: Any) -> base.Algo:
-        with messages.user_code(path, _line(path, made)):
-            algo = made(net, **options)
-            fine = isinstance(algo, base.Algo)
-            _expect(fine, f"{name} must return a base.Algo", algo)
+        algo = made(net, **options)
+        with messages.user_code(path, extensions.line_of(path, made)):
             fine = isinstance(algo.net, nn.Module)
             _expect(fine, "net of base.Algo must be a flax module", algo.net)
-        guard = functools.partial(_naming_file, path)
+        guard = functools.partial(extensions.guard, path)
         trains = {one.trains: guard(one.trains) for one in algo.updates}
         updates = (one._replace(trains=trains[one.trains]) for one in algo.updates)
         return algo._replace(
             losses=_losses(path, algo),
             updates=tuple(updates),
             parts={key: guard(init) for key, init in algo.parts.items()},
-            **{k: guard(getattr(algo, k)) for k in ("static", "decide", "settle")},
         )
 
     return make
-
-
-def _line(path: str, *functions: Any) -> int:
-    """Where the first that is of that file begins; 0 if none is.
-
-    Of functions, of objects that are called, and of what they wrap.
-    """
-    called = (of for one in functions for of in (one, type(one).__call__))
-    codes = (getattr(one, "__code__", None) for one in called)
-    found = (one.co_firstlineno for one in codes if one and one.co_filename == path)
-    wraps = ("func", "__wrapped__")
-    inner = [getattr(one, k) for one in functions for k in wraps if hasattr(one, k)]
-    return next(found, 0) or (_line(path, *inner) if inner else 0)
-
-
-def _naming_file(path: str, function: Any) -> Any:
-    """The function with its errors told as those of that file, if it is of it."""
-    if not (line := _line(path, function)):
-        return function  # As it stands by default.
-
-    @functools.wraps(function)
-    def called(*args: Any) -> Any:
-        with messages.user_code(path, line):
-            return function(*args)
-
-    return called
 
 
 def _expect(holds: bool, must: str, got: Any) -> None:
@@ -292,11 +274,13 @@ def _losses(path: str, algo: base.Algo) -> Callable:
     @functools.wraps(algo.losses)
     def losses(*args: Any) -> tuple[dict, base.Aux]:
         def given() -> str:
-            words = map(" ".join, zip(_LOSS_ARGUMENTS, map(_describe, args)))
+            words = map(" ".join, zip(_LOSS_ARGUMENTS, map(describe_tree, args)))
             taps = "; a tap is called with (x, site, key)" if tap else ""
             return f"losses are called with {', '.join(words)}{taps}"
 
-        with messages.user_code(path, _line(path, algo.losses, tap), given):
+        with messages.user_code(
+            path, extensions.line_of(path, algo.losses, tap), given
+        ):
             told = algo.losses(*args)
             pair = type(told) is tuple and len(told) == 2 and isinstance(told[0], dict)
             must = "losses must return ({name: loss}, base.Aux(stats, metrics))"
@@ -330,10 +314,12 @@ def _shapes(tree: Any) -> dict[str, Any]:
     return {**shapes, "": jax.tree.structure(tree)}
 
 
-def _describe(value: Any, depth: int = 1) -> str:
+def describe_tree(value: Any, depth: int = 1) -> str:
     """Keys, and dtype and shape of what lies under them."""
     if isinstance(value, Mapping):
-        inner = (f"{key!r}: {_describe(one, depth - 1)}" for key, one in value.items())
+        inner = (
+            f"{key!r}: {describe_tree(one, depth - 1)}" for key, one in value.items()
+        )
         return f"{{{', '.join(inner)}}}" if depth else "{...}"
     if hasattr(value, "shape") and hasattr(value, "dtype"):
         return f"{value.dtype}[{','.join(map(str, value.shape))}]"

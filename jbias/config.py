@@ -212,7 +212,16 @@ def train_data_name(config: Mapping[str, Any]) -> str:
     """What tables call the training data, joined likewise."""
     trained = [stage["train"] for stage in stage_configs(config)]
     sets = (part for one in trained for part in (one, *one.get("also", ())))
-    return _joined(part["data"] for part in sets)
+    return _joined(plain_name(part["data"]) for part in sets)
+
+
+def plain_name(name: str) -> str:
+    """What tables call a network or a data set; `some/where/mine.py:make` is `mine`.
+
+    Another function of that file, `mine.py:wide`, is `mine-wide`.
+    """
+    file, _, function = name.rpartition("/")[2].partition(".py:")
+    return file if function in ("", "make") else f"{file}-{function}"
 
 
 def _joined(names: Iterable[str]) -> str:

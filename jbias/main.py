@@ -4,11 +4,14 @@
     python -m jbias.main --config=configs/erm.py:data=pacs,root=/data/pacs,seeds=2
     python -m jbias.main --config=configs/padain.py --config.algo.p=0.05 --workdir=runs/x
     python -m jbias.main --config=jbias:sagnet:demo,seeds=2
+    python -m jbias.main --config=my_config.py --check
 
 The part after the colon holds the config's own arguments (see the top of the file);
 `--config.key=value` changes any entry. jbias:NAME:ARGUMENTS is a config that comes with
 the package, from any folder; --config=jbias: lists their names. The same command resumes a run, or says that it
-is done. Exit codes: 0 done, 3 every seed diverged, 2 the config, the data or the disk
+is done. --check makes no workdir: it traces the first step, and says where the
+algorithm's tap acts, which weights its losses reach, of which shapes all is, and whether
+the step is ERM's; exit code 0, or 2 where the run could not begin. Exit codes: 0 done, 3 every seed diverged, 2 the config, the data or the disk
 does not allow it, 143 stopped by SIGTERM or SIGUSR1 and 130 by SIGINT with all work
 saved, 1 an error that nobody foresaw, or in one's own algorithm (docs/preemption.md), 69 another process of the run
 was lost: the same command goes on.
@@ -47,6 +50,10 @@ _WORKDIR = flags.DEFINE_string(
 
 _PROFILE = flags.DEFINE_bool(
     "profile", False, "Traces some steps and sums them up in <workdir>/profile.md."
+)
+
+_CHECK = flags.DEFINE_bool(
+    "check", False, "Says what the first step does, and whether it can; trains nothing."
 )
 
 _COORDINATOR = flags.DEFINE_string(
@@ -89,6 +96,8 @@ def main(argv: list[str], heard: signals.StopSignal) -> int:
         return {"config": spec.config, **workdirs.software_versions()}
 
     xla.cache_programs()
+    if _CHECK.value:
+        return _check(spec)
     workdir = _WORKDIR.value or epath.Path("runs") / spec.name
     try:
         where = processes.identify(_COORDINATOR.value, _PROCESSES.value, _PROCESS.value)
@@ -101,6 +110,21 @@ def main(argv: list[str], heard: signals.StopSignal) -> int:
         if os.environ.get("JBIAS_TRACEBACK"):
             raise
         return _fail(None, error, 2)
+
+
+def _check(spec: run_spec.RunSpec) -> int:
+    """Says what the first step does; returns the exit code."""
+    from jbias import checking
+
+    try:
+        print("\n".join(checking.check(spec)))
+    except Exception as error:
+        if os.environ.get("JBIAS_TRACEBACK"):
+            raise
+        refused = isinstance(error, ValueError | OSError)
+        tell = messages.describe_error if refused else messages.describe_crash
+        return _fail(None, tell(error), 2)
+    return 0
 
 
 def _train(spec, workdir, team, log, heard: signals.StopSignal) -> int:

@@ -23,8 +23,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
+from jbias import build, data, run_spec
 from jbias import config as jc
-from jbias import data, models, run_spec
 from jbias.data import base, decoding, sources, splits, tables
 from jbias.data.forms import listing
 from jbias.runs import workdirs
@@ -76,7 +76,8 @@ def open_source(
         return splits.open_source(where, options, size)
     except ValueError as error:
         name, missing = options.get("data"), isinstance(error.__cause__, base.Missing)
-        if not missing or data.DATASETS[name].aspect != (1, 1):
+        ours = name in data.DATASETS
+        if not (missing and ours) or data.DATASETS[name].aspect != (1, 1):
             raise
         part = listing.parse_split(where, options["split"])
         spec, images = data.DATASETS[name], given.images
@@ -550,7 +551,8 @@ def _remedy(asked: PlanRequest, made: CompiledStages) -> str | None:
 def _changes(config: Mapping[str, Any]) -> Iterator[tuple[str, str, dict, float]]:
     """What may help: words, the config's part and entries, the share of work left."""
     now, batch = config["train"].get("accumulate", 1), config["train"]["batch"]
-    make, of = models.MODELS[config["model"]["name"]], "--config.train"
+    make, _ = build.lookup("config.model", config["model"], build.MODELS)
+    of = "--config.train"
     for k in (2, 4, 8, 16):
         yield f"{of}.accumulate={now * k}", "train", {"accumulate": now * k}, 1 / k
     if "remat" in inspect.signature(make).parameters:

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jbias import config as jc
+from jbias import extensions
 
 # What kind of value each entry has. What else is in a part with a name is said by what
 # that names.
@@ -142,12 +143,11 @@ def check_trusted(config: dict[str, Any], workdir: str | os.PathLike) -> dict[st
     where = os.fspath(workdir)
     jc.check_finite(f"{where}/config.json", config)
     _check_types(f"{where}/config.json", config)
-    names = [part["algo"]["name"] for part in jc.stage_configs(config)]
-    code = [name for name in names if ":" in name]
+    code = extensions.files(config)
     if code and not os.environ.get("JBIAS_OWN_CODE"):
         raise ValueError(
-            f"{where}: its config.json names the algorithm {code[0]!r}, a file that would "
-            "be run; if you trust it, set JBIAS_OWN_CODE=1"
+            f"{where}: its config.json names {code[0]!r}, a file that would be run; if you "
+            "trust it, set JBIAS_OWN_CODE=1"
         )
     return config
 
@@ -193,7 +193,7 @@ class Branch:
             run=jc.run_name(self.config),
             algorithm=jc.algorithm_name(self.config),
             variant=self.config.get("variant", ""),
-            model=self.config["model"]["name"],
+            model=jc.plain_name(self.config["model"]["name"]),
             train_data=jc.train_data_name(self.config),
         )
 

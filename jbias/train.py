@@ -15,7 +15,7 @@ from typing import Any
 from etils import epath
 
 from jbias import config as jc
-from jbias import run_spec
+from jbias import extensions, run_spec
 from jbias.runs import checksums, costs, evaluations, status, workdirs
 from jbias.runtime import console, files, signals
 from jbias.runtime import processes as teams
@@ -56,6 +56,7 @@ def run(
             of = f"process {team.number} of {team.count}"
             console.logger(None)(f"{of}: it is process 0 that says how far the run is")
             say, guard = (lambda line: None), (lambda: None)
+        ends.enter_context(extensions.naming_files(spec.config))
         done = workdir / "done"
         fate = done.read_text().strip() if main and done.exists() else ""
         if fate := team.broadcast("whether it is done", fate):

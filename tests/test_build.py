@@ -27,7 +27,7 @@ def test_a_mix_gets_the_groups_that_stand_beside_it(monkeypatch):
         return lambda batch, key: batch
 
     known = {**augment.AUGMENTS, "spy": make}
-    monkeypatch.setattr(augment, "AUGMENTS", known)
+    monkeypatch.setattr(build, "TRANSFORMS", build.TRANSFORMS._replace(known=known))
     build.resolve_functions("here", {**DEBIASED, "mix": {"name": "spy", "alpha": 0.5}})
     assert seen == {"mix_group": 8, "alpha": 0.5}
     build.resolve_functions("here", {**DEBIASED, "mix": {"name": "random_erasing"}})

@@ -13,6 +13,7 @@ FILES, inside = source_files.PYTHON, source_files.inside
 # From the ground up: a room imports rooms of floors below its own.
 FLOORS = (
     ("runtime", "config", "stats", "untrusted"),
+    ("extensions",),
     ("run_spec", "data"),
     ("augment", "models"),
     ("algos", "runs"),
@@ -21,12 +22,14 @@ FLOORS = (
     ("evals",),
     ("training", "report", "torch"),
     ("train", "prepare", "planning", "evaluate", "audit", "look", "export_stimuli"),
+    ("checking",),
     ("main", "study", "plan", "papers", "__main__"),
 )
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 # Whole rooms, and modules, that commands without JAX import.
 WITHOUT_JAX = (
     *("data", "stats", "report", "papers", "untrusted", "config", "run_spec"),
+    "extensions",
     *("runs/costs", "runs/status", "runs/results", "runs/selection", "runs/checksums"),
     *("runs/loggers", "runs/tensorboard", "runs/wandb", "runs/mlflow"),
     *("runtime/messages", "runtime/files"),

@@ -18,9 +18,9 @@ DOCS = pathlib.Path(__file__).parents[1]
 ROOT = DOCS.parent / "jbias"
 BESIDE = ("configs", "launch")  # Rooms at the top of a checkout.
 GROUPS = {
-    "config": ("config", "run_spec"),
+    "config": ("config", "extensions", "run_spec"),
     "build": ("build",),
-    "planning": ("planning",),
+    "planning": ("planning", "checking"),
     "train": ("train",),
     "torch": ("torch",),
 }  # Files beside the folders that the picture shows; `part` finds the commands.

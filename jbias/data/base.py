@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int, UInt8
 
+from jbias.runtime import messages
+
 Names = Sequence[str]
 Column = Int[np.ndarray, "n"]
 Columns = Mapping[str, Column]
@@ -155,6 +157,8 @@ def explained(
     kinds = kinds or (OSError, ValueError, EOFError)
     try:
         yield
+    except messages.UserCodeError:
+        raise
     except kinds as error:
         kind = Mismatch if isinstance(error, Mismatch) else ValueError
         raise kind(f"{text}{reason(error)}{remedy}") from error

@@ -65,7 +65,8 @@ def open_source(where: str, options: Mapping[str, Any], size: int) -> base.Sourc
         if key not in options:
             raise ValueError(f"{where}: {key!r} is missing")
     for key, kind in {"data": str, "split": str, **data.COMMON_OPTIONS}.items():
-        jc.check_type(f"{where}.{key}", options.get(key, ""), kind)
+        if key in options:
+            jc.check_type(f"{where}.{key}", options[key], kind)
     name, split = options.pop("data"), options.pop("split")
     if name in data.DATASETS:
         jc.check_annotations(where, data.DATASETS[name].make, options)

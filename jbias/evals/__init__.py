@@ -3,6 +3,7 @@
 import types
 from collections.abc import Callable, Mapping
 
+from jbias import extensions
 from jbias.evals import accuracy, critical_band, cue_conflict, human
 from jbias.evals.decisions import Decisions, Number
 
@@ -12,6 +13,7 @@ __all__ = [
     "Number",
     "critical_band_fit",
     "error_consistency",
+    "find_measure",
     "shape_bias",
 ]
 
@@ -28,3 +30,16 @@ MEASURES: Mapping[str, Callable[[Decisions], list[Number]]] = types.MappingProxy
         "groups": accuracy.by_group,
     }
 )
+
+
+def _are_numbers(made: object) -> bool:
+    return isinstance(made, list) and all(isinstance(one, Number) for one in made)
+
+
+def find_measure(
+    name: str, where: str = "measures"
+) -> Callable[[Decisions], list[Number]]:
+    """One of MEASURES, or the user's own: `path/to/file.py:function`, or a package's."""
+    must = "a list of jbias.evals.Number"
+    kind = extensions.Kind("measures", MEASURES, must, _are_numbers)
+    return extensions.find(where, name, kind)

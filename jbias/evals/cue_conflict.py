@@ -12,14 +12,15 @@ import math
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Int, Shaped
 
 from jbias.evals import decisions, probe
 
 Classes = Int[np.ndarray, "n"]
+Names = Shaped[np.ndarray, "n"]  # Or class ids.
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class ShapeBias:
     """Shape decisions among those for either cue; 0 is texture, 1 is shape."""
 
@@ -27,16 +28,27 @@ class ShapeBias:
     n_shape: int
     n_texture: int
 
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Wilson's interval of 95 %; (0, 1) where no decision was for either cue."""
+        return decisions.wilson_interval(self.n_shape, self.n_shape + self.n_texture)
 
-def shape_bias(decided: Classes, shape: Classes, texture: Classes) -> ShapeBias:
+    def __repr__(self) -> str:
+        ends = "{:.3f} to {:.3f}".format(*self.interval)
+        of = f"{self.n_shape} shape and {self.n_texture} texture decisions"
+        return f"ShapeBias {self.value:.3f} (95 %: {ends}; {of})"
+
+
+def shape_bias(decided: Names, shape: Names, texture: Names) -> ShapeBias:
     """n_shape / (n_shape + n_texture) over the images where the cues conflict.
 
     n_shape counts decisions for the shape's class, n_texture for the texture's; images
     whose cues agree, whose decision is neither, or one of whose classes is unknown
-    (negative: the network cannot answer it) count for nothing. ValueError where the
-    lengths differ.
+    (negative: the network cannot answer it) count for nothing. Classes are ids, or all are
+    names, of which "" and what is no text are unknown. ValueError where the lengths
+    differ, or names stand beside ids.
     """
-    decided, shape, texture = map(np.asarray, (decided, shape, texture))
+    decided, shape, texture = _class_ids(decided, shape, texture)
     shapes = decided.shape, shape.shape, texture.shape
     must = "decisions, shape and texture must be of one length"
     probe.check(len({*shapes}) == 1, "shape_bias", must, shapes)
@@ -123,6 +135,19 @@ def _cues(decided: decisions.Decisions) -> tuple[np.ndarray, np.ndarray, np.ndar
     remedy = "measure it on a set of cue conflicts"
     texture = decided.column("shape_bias", "texture", remedy)
     return decided.prediction, decided.columns["label"], texture
+
+
+def _class_ids(*cues: Names) -> list[Classes]:
+    """Classes as numbers, -1 where one is unknown."""
+    found = [*map(np.asarray, cues)]
+    named = [one.dtype.kind not in "iufb" for one in found]
+    if not any(named):
+        return found
+    must = "decisions, shape and texture must be all names, or all class ids"
+    probe.check(all(named), "shape_bias", must, [str(one.dtype) for one in found])
+    names = {x for one in found for x in one.flat if isinstance(x, str) and x}
+    ids = {name: number for number, name in enumerate(sorted(names))}
+    return [np.array([ids.get(x, -1) for x in one.flat], int) for one in found]
 
 
 def _conflict(shape: Classes, texture: Classes) -> Bool[np.ndarray, "n"]:

@@ -10,6 +10,7 @@ import dataclasses
 import functools
 import glob
 import hashlib
+import inspect
 import json
 import os
 import pathlib
@@ -20,12 +21,12 @@ from typing import Any, Protocol
 import jax
 import jax.numpy as jnp
 from etils import epath
-from flax import errors
+from flax import errors, serialization
 from flax import linen as nn
 
-from jbias import build, data, models, run_spec
+from jbias import build, data, extensions, models, run_spec
 from jbias import config as jc
-from jbias.data import tables
+from jbias.data import base, tables
 from jbias.evals import predict, probe
 from jbias.models import class_names, importing, state_dicts, taps, trained
 from jbias.runs import checkpoints, evaluations
@@ -91,29 +92,45 @@ class FlaxNetwork:
     about: Mapping[str, Any]
     # (variables, float image) -> logits, of an algorithm that answers in its own way.
     decide: Callable | None = None
+    code: str = ""  # The user's file that the module is in.
 
     @property
     def preprocessing(self) -> dict[str, Any]:
-        """The constants of its first layer."""
-        return {"mean": list(self.net.mean), "std": list(self.net.std)}
+        """The constants of its first layer, of a module that has some."""
+        found = {key: getattr(self.net, key, None) for key in _CONSTANTS}
+        return {key: list(value) for key, value in found.items() if value}
 
     def dtype(self, asked: Any) -> Any:
-        """An algorithm that answers in its own way keeps the precision of its run."""
-        return self.net.dtype if self.decide else asked
+        """An algorithm that answers in its own way keeps the precision of its run.
+
+        A module of the user's that has none to choose computes in float32.
+        """
+        own = getattr(self.net, "dtype", None)
+        return asked if own and not self.decide else own or jnp.float32
 
     def bind(self, asked: Any, devices: jax.sharding.Mesh) -> predict.BoundNetwork:
         """The network in a precision, the same program for equal nets."""
-        net = self.net.clone(dtype=asked)
-        variables = mesh.replicate(self.variables, devices)
+        net, variables = self.net, mesh.replicate(self.variables, devices)
+        if hasattr(net, "dtype"):
+            net = net.clone(dtype=asked)
+        inside = net if hasattr(net, "tap") else None  # Else it has no sites.
         if self.decide:
-            return predict.BoundNetwork(self.decide, variables, net=net)
-        return predict.BoundNetwork(plain_apply(net), variables, _looking(net), net)
+            return predict.BoundNetwork(self.decide, variables, net=inside)
+        of = variables, inside and _looking(net), inside
+        return predict.BoundNetwork(plain_apply(net, self.code), *of)
 
 
 @functools.cache
-def plain_apply(net: nn.Module) -> Callable:
-    """A net's logits in evaluation; the same object for equal nets, so compiled once."""
-    return functools.partial(net.apply, train=False)
+def plain_apply(net: nn.Module, code: str = "") -> Callable:
+    """A net's logits in evaluation; the same object for equal nets, so compiled once.
+
+    code: the user's file that the module is in, whose errors are told as its own.
+    """
+    takes = inspect.signature(type(net).__call__).parameters
+    apply = functools.partial(
+        net.apply, **({"train": False} if "train" in takes else {})
+    )
+    return extensions.guard(code, apply, extensions.ANYTHING) if code else apply
 
 
 @functools.cache
@@ -127,12 +144,14 @@ def _looking(net: nn.Module) -> Callable:
     return at
 
 
+_CONSTANTS = ("mean", "std")
 _FLAG = "--checkpoint (or --runs)"
 
 
-def find_checkpoints(paths: Sequence[str]) -> list[str]:
+def find_checkpoints(paths: Sequence[str], *, any_file: bool = False) -> list[str]:
     """The files and runs that paths, folders of them, and globs name, in order.
 
+    any_file: whether a file that is named need not be called as weights are.
     ValueError for what is neither. A folder is a run if it holds config.json; else all
     files below it that are named as weights are, and all runs; not what begins with a
     dot, nor what lies behind a link to a folder that is no run. What is there under
@@ -146,7 +165,8 @@ def find_checkpoints(paths: Sequence[str]) -> list[str]:
         if not matches:
             raise ValueError(f"{_FLAG}: nothing is at {given!r}; check it")
         for match in matches:
-            inside = list(_inside(match))
+            whole = any_file and os.path.isfile(match)
+            inside = [match] if whole else list(_inside(match))
             if not inside and len(matches) == 1:
                 raise ValueError(
                     f"--checkpoint: {match} must be a file of weights "
@@ -249,21 +269,29 @@ def from_file(
     with, for its records. classes: see `read_classes`; None: what the file itself names, or
     ImageNet's. ValueError if it cannot be.
     """
-    if os.path.isdir(path):
+    count, code = None, ""
+    if model and model not in models.MODELS:
+        count = len(list_classes(classes or IMAGENET))
+        net, variables = _read_own(path, model, count, options)
+        origins = dict.fromkeys(_CONSTANTS, "the module's")
+        own = extensions.digests(model, [model])
+        digest, code = "-".join([_file_digest(path), *own.values()]), _code(model, net)
+    elif os.path.isdir(path):
         net, variables = trained.load(path, model, **options)
         origins = {key: "the folder's" for key in ("mean", "std") if key not in options}
         digest = trained.weights_digest([variables])
     else:
         net, variables, origins = importing.read(path, model, **options)
         digest = _file_digest(path, options.get("head"))
-    if not net.classes:
+    count = count or net.classes
+    if not count:
         headless = "the network gives features and no classes"
         raise ValueError(f"{path}: {headless}; give its linear layer")
     said = None if classes else class_names.read(path)
-    if said and len(said.names) == net.classes:
+    if said and len(said.names) == count:
         (found, space), named = said, "the file's own"
     else:
-        found, space = read_classes(classes or IMAGENET, net.classes)
+        found, space = read_classes(classes or IMAGENET, count)
         named = f"--classes={classes}" if classes else f"{IMAGENET}, by itself"
     about = {**(about or {}), "classes_from": named}
     about["constants"] = {**origins, **about.get("constants", {})}
@@ -273,7 +301,26 @@ def from_file(
     fields["train_data"] = about.get("train_data", "unknown")
     fields |= dict(stage=0, seed=0, step=0, epoch=0.0)
     about = {"category": algorithm, **about, "path": path}
-    return FlaxNetwork(name, net, variables, found, space, digest, fields, about)
+    of = fields, about, None, code
+    return FlaxNetwork(name, net, variables, found, space, digest, *of)
+
+
+def _read_own(path: str, maker: str, classes: int, options: Mapping[str, Any]) -> tuple:
+    """A module that the user's own code makes, and its variables from a file of flax."""
+    make = extensions.find("--model", maker, build.MODELS)
+    net = build.call_checked("--model", make, classes, **options)
+    must = f"{path}: must be what flax.serialization.to_bytes gives of all variables: "
+    # Of damaged bytes msgpack raises anything.
+    with base.explained(must, Exception, reason=base.kind_and_text):
+        variables = serialization.msgpack_restore(pathlib.Path(path).read_bytes())
+        variables = jax.tree.map(jnp.asarray, variables)
+        return net, {"params": variables.pop("params"), **variables}
+
+
+def _code(name: str, net: nn.Module) -> str:
+    """The user's file that a module of that name is in; "" of ours."""
+    ours = name in models.MODELS
+    return "" if ours else extensions.file_of(name, type(net).__call__)
 
 
 def from_run(
@@ -315,7 +362,8 @@ def _of_seed(workdir: epath.Path, member, net, stage: int, step: int) -> FlaxNet
     own = json.loads(records.read_text().splitlines()[0]) if records.exists() else {}
     run, algorithm = jc.run_name(config), jc.algorithm_name(config)
     fields = dict(run=run, algorithm=algorithm, variant=config["variant"])
-    fields |= dict(model=config["model"]["name"], train_data=jc.train_data_name(config))
+    model, data_name = config["model"]["name"], jc.train_data_name(config)
+    fields |= dict(model=jc.plain_name(model), train_data=data_name)
     fields |= dict(
         stage=stage, seed=member.seed, step=step, epoch=own.get("epoch", 0.0)
     )
@@ -329,6 +377,7 @@ def _of_seed(workdir: epath.Path, member, net, stage: int, step: int) -> FlaxNet
         fields=fields,
         about={"category": algorithm, "path": str(workdir), "config": config},
         decide=build.algorithm(part["algo"], module).decide,
+        code=_code(model, module),
     )
 
 
@@ -364,8 +413,9 @@ def check_arguments(
     Before sets are opened, which may take minutes.
     """
     if args.model:
-        jc.check_known("--model", args.model, models.MODELS)
-    paths = find_checkpoints(args.checkpoint)
+        extensions.find("--model", args.model, build.MODELS)
+    own = args.model not in (None, *models.MODELS)
+    paths = find_checkpoints(args.checkpoint, any_file=own)
     list_classes(args.classes or IMAGENET)
     kinds = {is_trained(path) for path in paths}
     if args.trained:
@@ -395,7 +445,6 @@ def check_arguments(
     return paths
 
 
-_CONSTANTS = ("mean", "std")
 Refuse = Callable[[str, str], None]  # (name or path, why, in a line that names it)
 
 
@@ -484,7 +533,8 @@ def _from_file(
     if network is None:
         about = {"constants": origins, **said}
         network = opened(name=name, model=args.model, about=about, **given)
-    say(_constants(network))
+    if network.preprocessing:
+        say(_constants(network))
     return network
 
 

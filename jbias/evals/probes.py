@@ -29,11 +29,12 @@ from jbias.evals.decisions import Number
 
 
 def make_plain(*, measures: Sequence[str] = ("accuracy",)) -> probe.Probe:
-    """Shows the images themselves; `measures` are names in jbias.evals.MEASURES."""
+    """Shows the images themselves; `measures` are names that evals.find_measure knows."""
+    counts = [evals.find_measure(name, "plain.measures") for name in measures]
 
     @decisions.each
     def numbers(decided: decisions.Decisions) -> decisions.Numbers:
-        return [one for name in measures for one in evals.MEASURES[name](decided)]
+        return [one for count in counts for one in count(decided)]
 
     return probe.Probe({"": np.float32(0)}, probe.identity, numbers)
 

@@ -26,6 +26,7 @@ import numpy as np
 from etils import epath
 
 from jbias import config as jc
+from jbias import extensions
 from jbias.data import loader, splits
 from jbias.evals import (
     decisions,
@@ -195,10 +196,14 @@ class Measuring:
             # Of all that have a class, whatever the network's are.
             n = int((np.asarray(source.columns["label"]) >= 0).sum())
             counted = {"images": min(n, measure.images or n) * len(made.conditions)}
-        dtype = asked.dtype if measure.inside else self.network.dtype(asked.dtype)
+        dtype = asked.dtype if made.inside else self.network.dtype(asked.dtype)
         others = measure.others and asked.sources[measure.others].fingerprint
+        told, options = measure.description, asked.config["sets"][task.dataset]
+        names = [measure.probe] if measure.probe not in suite.MAKERS else []
+        code = extensions.digests([told, options], names)
         return {
-            "measure": measure.description,
+            "measure": told,
+            **({"own_code": code} if code else {}),
             **({"read": made.digest} if made.digest else {}),
             **counted,
             "precision": str(jnp.dtype(dtype)),
@@ -207,7 +212,8 @@ class Measuring:
                 "fingerprint": source.fingerprint,
                 "n": len(source),
                 "preprocessing": source.preprocessing,
-                **splits.class_map_options(asked.config["sets"][task.dataset]),
+                **({"measures": source.measures} if "measures" in options else {}),
+                **splits.class_map_options(options),
             },
         }
 

@@ -31,7 +31,7 @@ import jax
 import numpy as np
 from jaxtyping import Int, UInt8
 
-from jbias import build
+from jbias import build, evals, extensions
 from jbias import config as jc
 from jbias.data import base, labels, loader, splits
 from jbias.evals import probe, probes
@@ -98,7 +98,7 @@ def read_measure(name: str, options: Mapping[str, Any], known: Mapping) -> Measu
     usual = dict(probe=name, sets=(), images=0, aggregates=("mean_prob",), others="")
     given = {key: options.get(key, default) for key, default in usual.items()}
     shown, datasets, images, aggregates, others = given.values()
-    jc.check_known(f"{where}.probe", shown, _makers())
+    _maker(where, shown)
     for dataset in datasets:
         jc.check_known(f"{where}.sets", dataset, known)
         if "aggregates" in options and "aggregate" in known[dataset]:
@@ -121,15 +121,27 @@ def read_measure(name: str, options: Mapping[str, Any], known: Mapping) -> Measu
     return Measure(name, shown, *of, own, others)
 
 
-def _makers() -> dict[str, Callable]:
-    """Of what a measure may show, and of what may look inside."""
-    return {**probes.PROBES, **probes.INSIDE}
+# Of what a measure may show, and of what may look inside.
+MAKERS: Mapping[str, Callable] = {**probes.PROBES, **probes.INSIDE}
+_KIND = extensions.Kind(
+    "measures",
+    MAKERS,
+    "a jbias.evals.probe.Probe",
+    lambda made: isinstance(made, probe.Probe),
+    fields=("show", "numbers", "move", "static", "look"),
+)
+
+
+def _maker(where: str, shown: str) -> Callable:
+    """What makes a probe, ours or the user's own; ValueError for none."""
+    return extensions.find(f"{where}.probe", shown, _KIND)
 
 
 def _parameters(shown: str) -> Mapping[str, inspect.Parameter]:
     """What a probe takes; nothing where it is unknown."""
-    make = _makers().get(shown)
-    return inspect.signature(make).parameters if make else {}
+    with contextlib.suppress(ValueError):
+        return inspect.signature(_maker("suite", shown)).parameters
+    return {}
 
 
 def unusual_options(shown: str, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -141,7 +153,8 @@ def unusual_options(shown: str, options: Mapping[str, Any]) -> dict[str, Any]:
 
 def check_measure(measure: Measure, side: int) -> None:
     """Refuses options that are wrong whatever the sets are, which need not be open."""
-    make, where = _makers()[measure.probe], f"suite.measures.{measure.name}"
+    where = f"suite.measures.{measure.name}"
+    make = _maker(where, measure.probe)
     if of_a_set := _OF_A_SET & _parameters(measure.probe).keys():
         options = {**dict.fromkeys(of_a_set), **measure.options}
         build.check_options(where, make, options, 0)
@@ -167,7 +180,7 @@ def build_probe(measure: Measure, beside: Mapping[str, Any]) -> probe.Probe:
 def _cached_probe(name: str, shown: str, options: tuple) -> probe.Probe:
     where, options = f"suite.measures.{name}", dict(options)
     if shown not in probes.INSIDE:
-        return build.call_checked(where, probes.PROBES[shown], **options)
+        return build.call_checked(where, _maker(where, shown), **options)
     look = probes.INSIDE[shown]
     build.check_options(where, look, options, 4)
     jc.check_annotations(where, look, options)
@@ -299,6 +312,9 @@ def open_suite(
         jc.check_known("--only", name, config["measures"])
     costs.parse_energy("suite.run.energy", run["energy"])
     asked = {k: x for k, x in config["measures"].items() if not only or k in only}
+    for key, options in config["sets"].items():
+        for name in options.get("measures", ()):
+            evals.find_measure(name, f"suite.sets.{key}.measures")
     measures = tuple(read_measure(*one, config["sets"]) for one in asked.items())
     for one in measures:
         check_measure(one, config["size"])

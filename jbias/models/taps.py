@@ -139,28 +139,44 @@ def check_acting(run: Callable, refuse: Callable[[Sequence[str]], None]) -> Call
     """
 
     def watched(*args):
-        acted: dict[str, bool] = {}
-
-        def traced(give):
-            def call(tap, x, site, key):
-                given = give(x)
-                new = tap(given, site, key)
-                acted[site] = acted.get(site, False) or new is not given
-                return x if new is given else new
-
-            _calls.set(call)
-            return run(*args)
-
-        results = contextvars.copy_context().run(traced, lambda x: x)
+        acted, results = _watch(run, args)
         if acted and not any(acted.values()):
-            marked = functools.partial(traced, lambda x: checkpoint_name(x, _MARK))
-            again = contextvars.copy_context().run(jax.make_jaxpr(marked)).jaxpr
+            mark = functools.partial(checkpoint_name, name=_MARK)
+            again = jax.make_jaxpr(lambda: _watch(run, args, mark)[1])().jaxpr
             needed, _ = partial_eval.dce_jaxpr(again, [True] * len(again.outvars))
             if not _marked(needed):
                 refuse(tuple(acted))
         return results
 
     return watched
+
+
+def acting(run: Callable, *args: Any) -> dict[str, bool]:
+    """Traces `run`: by site that its networks' taps are called at, whether one acts.
+
+    That is whether it returns something else than it is given.
+    """
+    return _watch(functools.partial(jax.eval_shape, run), args)[0]
+
+
+def _watch(
+    run: Callable, args: tuple, give: Callable = lambda x: x
+) -> tuple[dict[str, bool], Any]:
+    """What `run` does, where taps are given give(x); by site, whether one acted."""
+    acted: dict[str, bool] = {}
+    outer = _calls.get()
+
+    def call(tap, x, site, key):
+        given = give(x)
+        new = outer(tap, given, site, key)
+        acted[site] = acted.get(site, False) or new is not given
+        return x if new is given else new
+
+    def traced():
+        _calls.set(call)
+        return run(*args)
+
+    return acted, contextvars.copy_context().run(traced)
 
 
 def _marked(jaxpr: Any) -> bool:

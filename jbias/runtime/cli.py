@@ -185,7 +185,8 @@ def add_network_flags(parser: argparse.ArgumentParser) -> None:
         "--model",
         metavar="NAME",
         help="of jbias.models.MODELS, e.g. resnet50, for files that --zoo does not know; "
-        "found by names and shapes if not given",
+        "found by names and shapes if not given; or my.py:make, which makes a flax module "
+        "of your own from the number of classes: its variables are .msgpack files",
     )
     add(
         "--zoo",

@@ -52,15 +52,19 @@ class UserCodeError(ValueError):
 
 @contextlib.contextmanager
 def user_code(
-    path: str, line: int = 0, given: Callable[[], str] = lambda: ""
+    path: str,
+    line: int = 0,
+    given: Callable[[], str] = lambda: "",
+    passing: tuple[type[Exception], ...] = (),
 ) -> Iterator[None]:
     """Raises what goes wrong inside, in the code of that file, as an error that names it.
 
-    line: the file's, where the error tells none. given: what that code was called with.
+    line: the file's, where the error tells none; 0: such an error passes, as do those of
+    the types `passing`. given: what that code was called with.
     """
     try:
         yield
-    except UserCodeError:
+    except (UserCodeError, *passing):
         raise
     except Exception as error:
         inside = [
@@ -70,6 +74,8 @@ def user_code(
         ]
         if isinstance(error, SyntaxError) and error.filename == path:
             inside.append((error.lineno or 1, "<module>"))
+        if not (inside or line):
+            raise
         at, name = inside[-1] if inside else (line, "")
         where = f"{path}:{at}" + f", in {name}" * (name not in ("", "<module>"))
         what = f"error in {where}: {_type_and_text(error)}"

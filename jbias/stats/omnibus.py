@@ -14,13 +14,14 @@ import math
 from typing import Literal
 
 import numpy as np
+import pandas as pd
 import scipy.stats
 from jaxtyping import Float
 
 from jbias.stats import score_table
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class FriedmanResult:
     """Iman and Davenport's F with Friedman's chi-squared and Kendall's W beside it."""
 
@@ -31,6 +32,19 @@ class FriedmanResult:
     ranks: Float[np.ndarray, "k"]  # Means over data sets; 1 is the best.
     df: tuple[float, float]  # Of F.
     kendall_w: float  # Agreement of the data sets, 0 to 1.
+    algorithms: tuple[str, ...]  # As a frame names them, else their numbers.
+
+    def to_frame(self) -> pd.DataFrame:
+        """The mean rank of each algorithm, a row each, the best first."""
+        index = pd.Index(self.algorithms, name="algorithm")
+        frame = pd.DataFrame({"rank": self.ranks}, index=index)
+        return frame.sort_values("rank", kind="stable")
+
+    def __repr__(self) -> str:
+        degrees = ", ".join(f"{one:g}" for one in self.df)
+        ranks = ", ".join(f"{k} {v:.3g}" for k, v in self.to_frame()["rank"].items())
+        test = f"F({degrees}) = {self.statistic:.4g}, p = {self.pvalue:.3g}"
+        return f"Friedman {test}; mean ranks {ranks}"
 
 
 def friedman(
@@ -50,7 +64,8 @@ def friedman(
     that, as the package pingouin does. If all scores are equal, W = 0 and both p are 1.
     Raises ValueError for missing cells and for fewer than 2 data sets or algorithms.
     """
-    ranked = score_table.rank(scores, larger_is_better=larger_is_better, axis=axis)
+    table = score_table.read(scores, axis=axis)
+    ranked = score_table.rank(table, larger_is_better=larger_is_better)
     n, k = ranked.shape
     degrees = _degrees(n, k, df)
     # Ranks are halves of integers, so agreement and its absence are seen exactly.
@@ -75,6 +90,7 @@ def friedman(
         ranks=ranked.mean(axis=0),
         df=degrees,
         kendall_w=w,
+        algorithms=table.algorithms,
     )
 
 

@@ -144,7 +144,7 @@ class PermutationResult:
     approximate: omnibus.FriedmanResult
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class MaxTResult(posthoc.PairsResult):
     """All pairs by permutation; statistics are differences of mean ranks."""
 

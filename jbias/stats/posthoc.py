@@ -28,6 +28,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
+import pandas as pd
 import scipy.optimize
 import scipy.special
 import scipy.stats
@@ -75,7 +76,7 @@ def _upper(q: np.ndarray, k: int) -> np.ndarray:
     return np.where(q[:, 0] > 0, np.clip(value, 0, 1), 1.0)
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class PairsResult:
     """A test of all pairs of k algorithms over n data sets.
 
@@ -93,6 +94,19 @@ class PairsResult:
     exact: bool  # Whether p is from the exact distribution, or from an approximation.
     least: float  # No p can be smaller.
     least_adjusted: float  # No adjusted p can be smaller.
+
+    def to_frame(self) -> pd.DataFrame:
+        """The adjusted p-values (k, k), with the algorithms' names on both axes."""
+        names = pd.Index(self.algorithms, name="algorithm")
+        return pd.DataFrame(self.adjusted, index=names, columns=names)
+
+    def __repr__(self) -> str:
+        rows, columns = np.triu_indices(len(self.ranks), 1)
+        least = np.argmin(self.adjusted[rows, columns])
+        pair = rows[least], columns[least]
+        a, b = (self.algorithms[i] for i in pair)
+        of = f"{len(rows)} pairs over {self.n} data sets, adjusted by {self.adjustment}"
+        return f"{of}; lowest p {self.adjusted[pair]:.3g}, of {a} and {b}"
 
     def cliques(self, alpha: float) -> tuple[tuple[int, ...], ...]:
         """Gives the largest groups of which no pair has an adjusted p <= alpha.
@@ -214,7 +228,7 @@ def largest_groups(
     return tuple(sorted(groups, key=lambda group: [int(place_of[i]) for i in group]))
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class NemenyiResult(PairsResult):
     """Pairwise p-values of Nemenyi's test, adjusted for all pairs by its nature.
 

@@ -17,7 +17,7 @@ import jax
 import numpy as np
 from etils import epath
 
-from jbias import evals, run_spec
+from jbias import evals, extensions, run_spec
 from jbias.data import loader, splits
 from jbias.evals import decisions, predict
 from jbias.models import trained
@@ -218,7 +218,7 @@ def _records(
     lost = dict(value=None, count=None, status="diverged") if at else {}
     for test, of in zip(job.tests, decided, strict=True):
         for number in (
-            x for measure in test.measures for x in evals.MEASURES[measure](of)
+            x for measure in test.measures for x in evals.find_measure(measure)(of)
         ):
             yield record(dataset=test.name, **{**number._asdict(), **lost})
 
@@ -238,6 +238,7 @@ def follow(
     with contextlib.ExitStack() as ends:
         ends.callback(console.flush, workdir)
         held = ends.enter_context(workdirs.claim_evaluation(workdir, say))
+        ends.enter_context(extensions.naming_files(config))
 
         @functools.cache
         def opened() -> RunContext:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import jax
 from etils import epath
 
-from jbias import algos, augment, build, data, models, run_spec
+from jbias import build, data, evals, extensions, run_spec
 from jbias import config as jc
 from jbias.data import base, labels, loader, splits
 from jbias.models import trained
@@ -36,6 +36,8 @@ def check_names(spec: run_spec.RunSpec) -> None:
         _check_names(stage)
     for _, where, options in test_options(spec.config):
         _check_set(where, options)
+        for name in options.get("measures", ()):
+            evals.find_measure(name, f"{where}.measures")
     jc.check_known("config.aggregate", spec.config["aggregate"], labels.AGGREGATES)
     if (form := run.get("log", formats[0])) not in formats:
         jc.refuse("config.run.log", f"be one of {', '.join(formats)}", form)
@@ -45,15 +47,14 @@ def check_names(spec: run_spec.RunSpec) -> None:
 
 def _check_names(stage: run_spec.StageSpec) -> None:
     _, place, config = stage
-    name, train, chosen = config["algo"]["name"], config["train"], config["optim"]
-    own = {name: build.locate_user_algorithm(name)} if ":" in name else None
+    train, chosen = config["train"], config["optim"]
     for where, options, names in (
-        ("algo", config["algo"], own or algos.ALGOS),
-        ("model", config["model"], models.MODELS),
+        ("algo", config["algo"], build.ALGORITHMS),
+        ("model", config["model"], build.MODELS),
         ("optim", chosen, optim.OPTIMISERS),
         ("optim.schedule", chosen["schedule"], optim.SCHEDULES),
         *(
-            (f"inputs[{i}]", x, augment.AUGMENTS)
+            (f"inputs[{i}]", x, build.TRANSFORMS)
             for i, x in enumerate(config["inputs"])
         ),
     ):
@@ -64,7 +65,7 @@ def _check_names(stage: run_spec.StageSpec) -> None:
 
 def _check_set(where: str, options: Mapping[str, Any]) -> None:
     if isinstance(name := options.get("data"), str):
-        jc.check_known(where, name, data.DATASETS, "data set")
+        extensions.find(where, name, data.KIND, "data set")
 
 
 class OpenedSets(NamedTuple):

@@ -141,3 +141,24 @@ def test_no_decision_for_either_cue_is_nan_and_recorded_as_null():
 def test_unequal_lengths_are_refused():
     with pytest.raises(ValueError, match="one length"):
         evals.shape_bias(np.zeros(3), np.zeros(3), np.zeros(2))
+
+
+@cases.each("name", ["resnet50", "densenet121"])
+def test_the_interval_is_scipys(name):
+    bias = evals.shape_bias(*published(name))
+    test = scipy.stats.binomtest(bias.n_shape, bias.n_shape + bias.n_texture)
+    expected = test.proportion_ci(0.95, method="wilson")
+    assert bias.interval == pytest.approx((expected.low, expected.high), rel=1e-9)
+    low, high = bias.interval
+    told = f"{bias.value:.3f} (95 %: {low:.3f} to {high:.3f}; {bias.n_shape} shape and"
+    assert told in repr(bias)
+
+
+def test_classes_may_be_names():
+    ids = np.array([[0, 1, 0, 1, 2, 0], [0, 1, 0, 0, 0, 2], [1, 1, -1, 1, 1, 2]])
+    names = np.array(["cat", "dog", "owl", ""])[ids]
+    for given in (names, names.astype(object), np.where(ids < 0, None, names)):
+        assert evals.shape_bias(*given) == evals.shape_bias(*ids)
+    assert evals.shape_bias(*map(list, names)).n_shape == 1
+    with pytest.raises(ValueError, match="must be all names, or all class ids"):
+        evals.shape_bias(names[0], ids[1], ids[2])

@@ -3,6 +3,7 @@
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.stats
 
@@ -143,3 +144,19 @@ def test_refuses_what_cannot_be_ranked(scores, message):
 def test_direction_must_be_said():
     with pytest.raises(TypeError, match="larger_is_better"):
         stats.friedman([[1, 2], [3, 4]])
+
+
+def test_names_of_a_frames_columns_stay_with_its_results():
+    names = ["SagNet", "ERM", "pAdaIN"]
+    frame = pd.DataFrame([[3, 1, 2], [3, 2, 1], [9, 1, 5], [4, 2, 3]], columns=names)
+    found = stats.friedman(frame, larger_is_better=True)
+    best_first = found.to_frame()["rank"]
+    assert best_first.to_dict() == {"SagNet": 1.0, "pAdaIN": 2.25, "ERM": 2.75}
+    assert [*best_first.index] == ["SagNet", "pAdaIN", "ERM"]
+    assert repr(found).startswith("Friedman F(2, 6) = ") and "ERM 2.75" in repr(found)
+    pairs = stats.nemenyi(frame, larger_is_better=True)
+    table = pairs.to_frame()
+    assert [*table.index] == [*table.columns] == names
+    assert table.loc["SagNet", "ERM"] == pairs.pvalues[0, 1] == table.min().min()
+    assert repr(pairs).endswith(f"p {pairs.pvalues[0, 1]:.3g}, of SagNet and ERM")
+    assert "\n" not in repr(found) + repr(pairs)

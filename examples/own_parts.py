@@ -1,0 +1,74 @@
+"""Parts of your own: images, a network, a transform, a measure, and a config of them.
+
+python -m jbias.main --config=examples/own_parts.py:smoke
+"""
+
+from collections.abc import Callable
+
+import jax
+import numpy as np
+from flax import linen as nn
+
+from jbias import data
+from jbias.configs import common
+from jbias.evals import decisions
+from jbias.models import taps
+
+HERE = "examples/own_parts.py"
+
+
+def get_config(arg=""):
+    """ERM on all of these; the rest is configs/common.py."""
+    c = common.experiment(arg, dict(name="erm"))
+    with c.unlocked():
+        c.model = dict(name=f"{HERE}:Net", width=8)
+        c.inputs = (dict(name=f"{HERE}:dimmed", most=0.5),)
+        mine = dict(data=f"{HERE}:discs", n=160)
+        c.train = dict(split="train[:80%]", batch=32, **mine)
+        c.valid = dict(split="train[80%:]", **mine)
+        measures = ("accuracy", f"{HERE}:called_red")
+        c.tests = {"far": dict(split="far", measures=measures, **mine)}
+    return c
+
+
+def discs(split, *, size=32, n=160):
+    """Red and green discs, which lie near the middle, or at the border in "far"."""
+    rng = np.random.default_rng(1 if split == "far" else 0)
+    images, labels = np.zeros((n, size, size, 3), np.uint8), np.arange(n) % 2
+    far = size // 3 if split == "far" else 0
+    centres = (
+        size // 2 + far * rng.choice((-1, 1), (n, 2)) + rng.integers(-2, 3, (n, 2))
+    )
+    rows, columns = np.mgrid[:size, :size]
+    for image, label, (y, x) in zip(images, labels, centres, strict=True):
+        image[(rows - y) ** 2 + (columns - x) ** 2 < size, label] = 200
+    return data.from_arrays(f"discs/{split}", images, labels, ("red", "green"))
+
+
+class Net(nn.Module):
+    """A convolution and a linear layer, with one site."""
+
+    classes: int
+    width: int = 8
+    tap: Callable | None = None
+
+    @nn.compact
+    def __call__(self, image, key=None, *, train=False):
+        x = nn.relu(nn.Conv(self.width, (3, 3), 2)(image - 0.5))
+        x = taps.through(self, x, "conv", key, train)
+        return nn.Dense(self.classes)(x.mean((1, 2)))
+
+
+def dimmed(*, most=0.3):
+    """Takes up to `most` of each image's light."""
+
+    def apply(batch, key):
+        left = 1 - most * jax.random.uniform(key, (len(batch["image"]), 1, 1, 1))
+        return {**batch, "image": left * batch["image"]}
+
+    return apply
+
+
+def called_red(decided):
+    """The share of images that are called red."""
+    return [decisions.mean("called_red", decided.prediction == 0)]

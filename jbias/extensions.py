@@ -1,0 +1,175 @@
+"""What a name in a config or a suite stands for: one of ours, or one of the user's own.
+
+A user's own is a function in a file, `path/to/file.py:function`, or what an installed
+package offers under that name as an entry point of a group: jbias.algorithms,
+jbias.models, jbias.data, jbias.measures or jbias.transforms. Packages are asked only for
+names that are not known. What goes wrong in such a function, or in one that it returns,
+is told with its own file and line (messages.UserCodeError).
+"""
+
+import contextlib
+import functools
+import hashlib
+import inspect
+import os
+import pathlib
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from importlib import metadata
+from typing import Any, NamedTuple
+
+from jbias import config as jc
+from jbias.runtime import messages
+
+_IN_A_FILE = re.compile(r"(?s)(?P<path>.+\.py):(?P<function>\w+)")
+
+
+class Kind(NamedTuple):
+    """What names in one place stand for, and what a function of the user's must return.
+
+    group: of entry points, without "jbias.". must, fits: what is returned, in words, and
+    how one tells. passing: errors that it may raise as they are. fields: functions that
+    what is returned holds, whose errors are told likewise.
+    """
+
+    group: str
+    known: Mapping[str, Any]
+    must: str
+    fits: Callable[[Any], bool]
+    passing: tuple[type[Exception], ...] = ()
+    fields: tuple[str, ...] = ()
+
+
+ANYTHING = Kind("", {}, "anything", lambda made: True)
+
+
+def find(where: str, name: str, kind: Kind, what: str = "") -> Any:
+    """What a name stands for; ValueError, which begins with `where`, if for nothing.
+
+    A user's own function raises UserCodeError where it returns what it must not. what:
+    the name would be of, for messages.
+    """
+    if name in kind.known:
+        return kind.known[name]
+    if ":" in name:
+        made = _load(where, name)
+        return guard(file_of(name, made), made, kind)
+    offers = offered(group=f"jbias.{kind.group}")
+    jc.check_known(where, name, {*kind.known, *(one.name for one in offers)}, what)
+    offer, *others = (one for one in offers if one.name == name)
+    if others:
+        jc.refuse(where, "be offered by one package", name, "uninstall the others")
+    with messages.user_code(offer.value, 1):
+        made = offer.load()
+    return guard(file_of(name, made), made, kind)
+
+
+def file_of(name: str, function: Any) -> str:
+    """The file of a function that a name stands for; "" where Python does not know."""
+    if ":" in name:
+        return os.path.abspath(name.rpartition(":")[0])
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    return code.co_filename if code else ""
+
+
+def _load(where: str, name: str) -> Any:
+    """A function of a file, which runs once for as long as it stays as it is."""
+    path, _, function = name.rpartition(":")
+    if not (os.path.isfile(path) and _IN_A_FILE.fullmatch(name)):
+        raise ValueError(f"{where}: no file {path!r}; give path/to/file.py:make")
+    path = os.path.abspath(path)
+    with messages.user_code(path, 1):
+        known = _run(path, pathlib.Path(path).read_bytes())
+    if not callable(made := known.get(function)):
+        hint = jc.suggest(function, (key for key in known if callable(known[key])))
+        text = f"{where}: {path} has no function {function!r}; {hint}"
+        raise ValueError(text)  # noqa: TRY004
+    return made
+
+
+@functools.lru_cache(64)
+def _run(path: str, content: bytes) -> dict[str, Any]:
+    stem = f"{pathlib.Path(path).stem}_{hashlib.sha256(content).hexdigest()[:8]}"
+    return vars(jc.import_file(stem, path))
+
+
+def guard(path: str, function: Any, kind: Kind | None = None) -> Any:
+    """The function with its errors told as those of that file.
+
+    So are those of a function that it returns. Without a kind one that is not of that
+    file stays as it is.
+    """
+    line = line_of(path, function) or int(kind is not None)
+    if not line:
+        return function
+    *_, must, fits, passing, fields = kind or ANYTHING
+
+    @functools.wraps(function)
+    def called(*args: Any, **options: Any) -> Any:
+        with messages.user_code(path, line, passing=passing):
+            made = function(*args, **options)
+            if not fits(made):
+                name = getattr(function, "__name__", "it")
+                raise TypeError(f"{name} must return {must}, got {made!s:.80}")
+        if fields:
+            return made._replace(**{k: guard(path, getattr(made, k)) for k in fields})
+        return guard(path, made)
+
+    return called
+
+
+def line_of(path: str, *functions: Any) -> int:
+    """Where the first that is of that file begins; 0 if none is.
+
+    Of functions, of objects that are called, and of what they wrap.
+    """
+    called = (of for one in functions for of in (one, type(one).__call__))
+    codes = (getattr(one, "__code__", None) for one in called)
+    found = (one.co_firstlineno for one in codes if one and one.co_filename == path)
+    wraps = ("func", "__wrapped__")
+    inner = [getattr(one, k) for one in functions for k in wraps if hasattr(one, k)]
+    return next(found, 0) or (line_of(path, *inner) if inner else 0)
+
+
+def files(tree: Any) -> list[str]:
+    """All names of functions in files, wherever a config or suite has them."""
+    if isinstance(tree, Mapping):
+        tree = [*tree.values()]
+    if isinstance(tree, list | tuple):
+        return list(dict.fromkeys(name for one in tree for name in files(one)))
+    return [tree] if isinstance(tree, str) and _IN_A_FILE.fullmatch(tree) else []
+
+
+@contextlib.contextmanager
+def naming_files(*trees: Any) -> Iterator[None]:
+    """What goes wrong inside, in files that these name, is told with their line."""
+    with contextlib.ExitStack() as stack:
+        for name in files(trees):
+            path = os.path.abspath(name.rpartition(":")[0])
+            stack.enter_context(messages.user_code(path))
+        yield
+
+
+def digests(tree: Any, names: Iterable[str] = ()) -> dict[str, str]:
+    """What tells the user's own code apart, which no commit of ours covers.
+
+    Of each file that the tree names a digest; of each of `names` that a package offers
+    the package's version.
+    """
+    paths = {name.rpartition(":")[0] for name in files(tree)}
+    found = {path: file_digest(path) for path in sorted(paths) if os.path.isfile(path)}
+    for name in names:
+        for one in offered(name=name):
+            found[name] = f"{one.dist.name} {one.dist.version}" if one.dist else ""
+    return found
+
+
+def file_digest(path: str | os.PathLike) -> str:
+    """Sixteen hexadecimal digits of what a file holds."""
+    return hashlib.sha256(pathlib.Path(path).read_bytes()).hexdigest()[:16]
+
+
+def offered(**asked: str) -> list[metadata.EntryPoint]:
+    """What installed packages offer, of that group or name."""
+    found = metadata.entry_points(**asked)
+    return [one for one in found if one.group.startswith("jbias.")]

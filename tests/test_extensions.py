@@ -1,0 +1,361 @@
+"""What users add by file or by package: it is found, named with its line, and told apart."""
+
+import contextlib
+import importlib
+import importlib.metadata
+import pathlib
+import types
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import serialization
+
+from jbias import build, data, evals, extensions, run_spec
+from jbias import config as jc
+from jbias.algos import erm
+from jbias.evals import decisions, networks, suite
+from jbias.models import taps
+from jbias.runtime import mesh, messages
+from tests import cases, smoke_runs
+
+ROOT = pathlib.Path(__file__).parents[1]
+PARTS = ROOT / "examples" / "own_parts.py"
+HEAD = "import numpy as np\nfrom jbias import data\nfrom flax import linen as nn\n"
+SHAPES = {"image": jnp.zeros((2, 8, 8, 3))}
+
+
+def measured(name):
+    decided = decisions.Decisions(np.zeros(4, int), {"label": np.arange(4)})
+    return evals.find_measure(name)(decided)
+
+
+def transformed(name):
+    (one,) = build.transforms("config.inputs", [{"name": name}])
+    return one.apply(SHAPES, jax.random.key(0))
+
+
+def network(name):
+    config = {"model": {"name": name}, "precision": "float32"}
+    net = build.network(config, 2)
+    with extensions.naming_files(config):
+        return jax.eval_shape(net.init, jax.random.key(0), SHAPES["image"])
+
+
+def probed(name):
+    one = suite.read_measure("mine", {"probe": name, "sets": ["a"]}, {"a": {}})
+    return suite.build_probe(one, {}).numbers({})
+
+
+USES = {
+    "data": lambda name: data.load(name, "train"),
+    "measure": measured,
+    "network": network,
+    "probe": probed,
+    "transform": transformed,
+}
+# Of each: the text after HEAD, the line and what is told.
+WRONG = {
+    "data: a key": ("data", "def make(split):\n    return {}[split]\n", 5, "KeyError"),
+    "data: a shape": (
+        "data",
+        "def make(split):\n    return np.zeros(4).reshape(3)\n",
+        5,
+        "in make: ValueError: cannot reshape",
+    ),
+    "data: nothing": (
+        "data",
+        "def make(split):\n    pass\n",
+        4,
+        "an ArraySource or an",
+    ),
+    "data: labels": (
+        "data",
+        (
+            "def make(split):\n"
+            "    images = np.zeros((2, 8, 8, 3), np.uint8)\n"
+            "    return data.from_arrays('x', images, [0, 2], ('a', 'b'))\n"
+        ),
+        6,
+        "must be class ids below 2, got 0 to 2",
+    ),
+    "a measure": (
+        "measure",
+        "def make(decided):\n    return 0.5\n",
+        4,
+        "list of jbias",
+    ),
+    "a measure's error": (
+        "measure",
+        "def make(decided):\n    return decided.columns['texture']\n",
+        5,
+        "KeyError: 'texture'",
+    ),
+    "a transform": (
+        "transform",
+        "def make():\n    return 1\n",
+        4,
+        "must return \\(batch",
+    ),
+    "a transform's arguments": (
+        "transform",
+        "def make():\n    def apply(batch):\n        return batch\n    return apply\n",
+        5,
+        "takes 1 positional argument but 2",
+    ),
+    "a transform's error": (
+        "transform",
+        "def make():\n    return lambda batch, key: batch['images']\n",
+        5,
+        "KeyError: 'images'",
+    ),
+    "a network": ("network", "def make(classes):\n    return 1\n", 4, "a flax module"),
+    "a network's error": (
+        "network",
+        (
+            "class make(nn.Module):\n"
+            "    classes: int\n"
+            "    def __call__(self, image, key=None, *, train=False):\n"
+            "        return image @ image\n"
+        ),
+        7,
+        "in __call__: TypeError: dot_general",
+    ),
+    "a probe": ("probe", "def make():\n    return 1\n", 4, "a jbias.evals.probe.Probe"),
+    "a probe's error": (
+        "probe",
+        (
+            "from jbias.evals import probe\n"
+            "def make():\n"
+            "    return probe.Probe({'': ()}, probe.identity, lambda found: found['x'])\n"
+        ),
+        6,
+        "KeyError: 'x'",
+    ),
+}
+
+
+@cases.each("kind", WRONG)
+def test_what_is_wrong_in_ones_own_part_names_its_line(kind, tmp_path):
+    use, text, line, told = WRONG[kind]
+    path = tmp_path / "mine.py"
+    path.write_text(HEAD + text)
+    with pytest.raises(messages.UserCodeError, match=told) as error:
+        USES[use](f"{path}:make")
+    assert str(error.value).startswith(f"error in {path}:{line}")
+    assert "\n" not in str(error.value)
+
+
+@cases.each("use", USES)
+def test_a_part_that_is_not_there_is_refused(use, tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text("def make():\n    pass\n")
+    for name, told in (
+        (f"{path}:maek", "has no function 'maek'; did you mean 'make'"),
+        (f"{tmp_path}/none.py:make", "no file '.*none.py'; give path/to/file.py:make"),
+        ("nothing_of_that_name", "nothing_of_that_name'"),
+    ):
+        with pytest.raises(ValueError, match=told) as error:
+            USES[use](name)
+        assert not isinstance(error.value, messages.UserCodeError)
+
+
+def test_a_package_offers_parts_by_name(monkeypatch):
+    asked, dist = [], types.SimpleNamespace(name="other-package", version="1.2")
+    few = [decisions.share("few", 1, 4)]
+    offered = [
+        types.SimpleNamespace(group=group, name=name, dist=dist, value="x", load=load)
+        for group, name, load in (
+            ("jbias.algorithms", "theirs", lambda: erm.make),
+            ("jbias.measures", "few", lambda: lambda decided: few),
+            ("jbias.measures", "twice", lambda: None),
+            ("jbias.measures", "twice", lambda: None),
+            ("jbias.measures", "broken", lambda: importlib.import_module("no_such")),
+            ("other.measures", "small", lambda: None),
+        )
+    ]
+
+    def entry_points(group=None, name=None):
+        asked.append(group)
+        return [
+            one
+            for one in offered
+            if group in (None, one.group) and name in (None, one.name)
+        ]
+
+    monkeypatch.setattr(importlib.metadata, "entry_points", entry_points)
+    assert measured("accuracy")[0].count == 1
+    assert asked == []  # Of a known name none is asked for.
+    assert measured("few") == [decisions.Number("few", 0.25, 1, 4)]
+    for name, told in (
+        ("twice", "must be offered by one package"),
+        ("broken", "error in x:1: ModuleNotFoundError: No module named 'no_such'"),
+        ("small", "measures: unknown 'small'"),
+    ):
+        with pytest.raises(ValueError, match=told):
+            measured(name)
+    net = build.network({"model": {"name": "cnn"}, "precision": "float32"}, 2)
+    assert build.algorithm({"name": "theirs"}, net).net == net
+    config = smoke_runs.small(algo={"name": "theirs"})
+    assert build.user_file_digests(jc.to_dict(config)) == {
+        "theirs": "other-package 1.2"
+    }
+    with pytest.raises(ValueError, match="did you mean 'theirs'"):
+        build.algorithm({"name": "their"}, net)
+
+
+def test_a_part_of_ones_own_set_is_one_of_every_class():
+    name = f"{PARTS}:discs"
+    whole = data.load(name, "train", n=40)
+    parts = [data.load(name, f"train{part}", n=40) for part in ("[:75%]", "[75%:]")]
+    assert [np.bincount(x.columns["label"]).tolist() for x in parts] == [
+        [15] * 2,
+        [5] * 2,
+    ]
+    assert len({one.fingerprint for one in (whole, *parts)}) == 3
+    rows = np.concatenate([one.images for one in parts])
+    assert sorted(map(bytes, rows)) == sorted(map(bytes, whole.images))
+
+
+def test_columns_of_arrays_tell_a_set_from_others():
+    images = np.zeros((2, 8, 8, 3), np.uint8)
+    told = [
+        data.from_arrays("x", images, [0, 1], ("a", "b"), columns={"attribute": column})
+        for column in ([0, 1], [1, 0])
+    ]
+    assert told[0].fingerprint != told[1].fingerprint
+
+
+def test_files_of_a_config_are_told_apart_and_not_trusted(tmp_path):
+    path = tmp_path / "mine.py"
+    config = smoke_runs.small().to_dict()
+    for place in ("model", "valid", "inputs", "tests"):
+        one = {**config}
+        mine = {"name": f"{path}:make"} if place in ("model", "inputs") else {}
+        one[place] = {
+            "model": mine,
+            "inputs": [mine],
+            "valid": {**config["valid"], "data": f"{path}:make"},
+            "tests": {"a": {**config["valid"], "measures": [f"{path}:make"]}},
+        }[place]
+        found = []
+        for content in ("one", "two"):
+            path.write_text(content)
+            found.append(build.user_file_digests(one)[str(path)])
+        assert found[0] != found[1]
+        with pytest.raises(ValueError, match="mine.py:make', a file that would be run"):
+            run_spec.check_trusted(jc.to_dict(one), "runs/x")
+
+
+def test_tables_call_a_part_by_its_file():
+    names = ("resnet18", "a/mine.py:make", "mine.py:wide")
+    assert [jc.plain_name(name) for name in names] == ["resnet18", "mine", "mine-wide"]
+
+
+@pytest.fixture
+def flax_file(tmp_path):
+    """Variables of the example's network, a file of their classes, and flags for both."""
+    net = build.network({"model": {"name": f"{PARTS}:Net"}, "precision": "float32"}, 2)
+    variables = net.init(jax.random.key(0), jnp.zeros((1, 8, 8, 3)))
+    path = tmp_path / "net.msgpack"
+    path.write_bytes(serialization.to_bytes(variables))
+    (tmp_path / "names.txt").write_text("red\ngreen\n")
+    flags = dict(model=f"{PARTS}:Net", classes=f"{tmp_path}/names.txt", zoo="")
+    others = ("mean", "std", "trained", "method", "step")
+    return net, variables, path, types.SimpleNamespace(**flags, **dict.fromkeys(others))
+
+
+def test_a_flax_module_of_ones_own_answers_with_its_gradients(flax_file):
+    net, variables, path, flags = flax_file
+    flags.checkpoint = [str(path)]
+    assert networks.check_arguments(flags, str(path.parent / "out"), {}) == [str(path)]
+    (found,) = networks.load([str(path)], flags, print, pytest.fail)
+    assert (found.classes, found.fields["model"]) == (("red", "green"), "Net")
+    bound = found.bind(jnp.float32, mesh.make(1))
+    image = jax.random.uniform(jax.random.key(1), (2, 8, 8, 3))
+    expected = net.apply(variables, image)
+    np.testing.assert_array_equal(bound.predict(image, None), expected)
+    gradient = jax.grad(lambda x: bound.apply(bound.variables, x).sum())(image)
+    assert np.abs(gradient).max() > 0
+    assert taps.sites(bound.net, 8) == ("conv",)
+    seen, slope = bound.at(bound.variables, image, "conv")
+    assert seen.shape == slope.shape == (2, 4, 4, 8)
+
+
+@cases.each(
+    ("content", "told"),
+    [
+        (b"\xc1", "must be what flax"),
+        (serialization.to_bytes({}), "KeyError: 'params'"),
+    ],
+)
+def test_another_file_is_no_flax_modules(content, told, flax_file):
+    *_, path, flags = flax_file
+    path.write_bytes(content)
+    why = []
+    assert not list(
+        networks.load([str(path)], flags, print, lambda _, w: why.append(w))
+    )
+    assert len(why) == 1 and str(path) in why[0] and told in why[0]
+
+
+def test_a_module_without_sites_or_modes_is_measured_all_the_same(tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(
+        "from flax import linen as nn\n"
+        "class make(nn.Module):\n"
+        "    classes: int\n"
+        "    @nn.compact\n"
+        "    def __call__(self, image):\n"
+        "        return nn.Dense(self.classes)(image.mean((1, 2)))\n"
+    )
+    config = {"model": {"name": f"{path}:make"}, "precision": "float32"}
+    net = build.network(config, 2)
+    image = jnp.ones((1, 8, 8, 3))
+    variables = net.init(jax.random.key(0), image)
+    names = ("red", "green")
+    one = networks.FlaxNetwork("x", net, variables, names, "names", "", {}, {})
+    bound = one.bind(jnp.bfloat16, mesh.make(1))
+    assert bound.at is None and bound.net is None and one.preprocessing == {}
+    assert one.dtype(jnp.bfloat16) == jnp.float32
+    np.testing.assert_array_equal(
+        bound.predict(image, None), net.apply(variables, image)
+    )
+
+
+@pytest.mark.slow
+def test_a_run_of_ones_own_parts_is_measured(tmp_path, monkeypatch):
+    """Trains the example, and measures it by its own measure, set and probe."""
+    from jbias import evaluate, train
+    from jbias.runs import results
+
+    monkeypatch.chdir(ROOT)
+    config = jc.load("examples/own_parts.py:smoke,seeds=1", flag="config")
+    train.run(config, tmp_path / "run")
+    rows = results.read(tmp_path / "run")
+    shares = rows[rows["metric"] == "called_red"]
+    assert set(shares["dataset"]) == {"far"} and (shares["n"] == 160).all()
+    (tmp_path / "suite.py").write_text(
+        "import ml_collections\n"
+        "def get_config(text=''):\n"
+        "    c = ml_collections.ConfigDict(dict(size=32))\n"
+        "    own = 'examples/own_parts.py'\n"
+        "    c.sets = dict(far=dict(data=f'{own}:discs', split='far', n=40))\n"
+        "    measures = ('accuracy', f'{own}:called_red')\n"
+        "    c.measures = dict(\n"
+        "        accuracy=dict(probe='plain', sets=('far',), measures=measures),\n"
+        "        pgd=dict(sets=('far',), steps=1),\n"
+        "        decoding=dict(sets=('far',)),\n"
+        "    )\n"
+        "    return c\n"
+    )
+    flags = [f"--suite={tmp_path}/suite.py", f"--out={tmp_path}/out"]
+    monkeypatch.setenv("JBIAS_OWN_CODE", "1")
+    with contextlib.chdir(ROOT):
+        assert evaluate.main([f"--checkpoint={tmp_path}/run", *flags]) in (0, 1)
+    found = results.read(f"{tmp_path}/out/*")
+    assert {"accuracy", "called_red"} <= set(found["metric"])
+    share = found[found["metric"] == "called_red"].iloc[0]
+    last = shares[shares["step"] == share["step"]].iloc[0]
+    assert 0 <= share["count"] <= share["n"] == 40 and last["n"] == 160
