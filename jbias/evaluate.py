@@ -26,8 +26,6 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from etils import epath
-
 from jbias import config as jc
 from jbias.runtime import cli, files
 
@@ -87,6 +85,8 @@ def parser() -> cli.Parser:
 
 def measure(args: argparse.Namespace, changes: Sequence[str]) -> int:
     """Measures what the arguments name; returns the exit code."""
+    from etils import epath
+
     from jbias.evals import command, networks, runner, suite
 
     out, call = epath.Path(args.out), command.Command("measured")
@@ -131,7 +131,9 @@ def measure(args: argparse.Namespace, changes: Sequence[str]) -> int:
     return call.code
 
 
-def _summary(count: int, partly: list[str], failed: list[str], out: epath.Path) -> str:
+def _summary(
+    count: int, partly: list[str], failed: list[str], out: "epath.Path"
+) -> str:
     """How many were measured, and which were not; why has been told of each."""
     line = f"measured {count} network{'' if count == 1 else 's'} in {out}"
     if partly:
