@@ -27,7 +27,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = types.MappingProxyType(
         "papers": ("jbias.papers", "ours beside the numbers that papers print"),
     }
 )
-REPORTS = ("audit", "biases", "correlate", "distortion", "measured", "shifts")
+REPORTS = ("biases", "correlate", "distortion", "measured", "shifts")
 GROUPS: Mapping[str, Sequence[str]] = types.MappingProxyType(
     {"report": REPORTS, "papers": ("biases", "distortion", "shifts")}
 )

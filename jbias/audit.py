@@ -33,9 +33,6 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import ml_collections
-from etils import epath
-
 from jbias import config as jc
 from jbias.runtime import cli, console
 
@@ -137,6 +134,8 @@ def run(args: argparse.Namespace, options: Sequence[str]) -> int:
 
 def _open(args, options, paths: Sequence[str], say: Callable) -> "suite.Suite":
     """A suite of one set and one measure; ValueError, in the words of the flags."""
+    import ml_collections
+
     from jbias.evals import suite
 
     given = {"root": args.root} if args.root else {}
@@ -163,6 +162,8 @@ def _open(args, options, paths: Sequence[str], say: Callable) -> "suite.Suite":
 
 def _size(paths: Sequence[str]) -> int:
     """The pixels that all runs were trained with, and that files are taken to want."""
+    from etils import epath
+
     from jbias.evals import networks
     from jbias.models import trained
 
@@ -232,6 +233,8 @@ class Audit(NamedTuple):
 
     def answers(self, call, paths: Sequence[str]) -> Iterator[Answers]:
         """Shows the set to networks; gives their answers, or says why there are none."""
+        from etils import epath
+
         from jbias.evals import decisions, runner
 
         folder = epath.Path(self.args.out) / "networks"
@@ -341,7 +344,7 @@ def _model(network: "networks.Network", apart: bool) -> str:
     """The name of the model that a network is of: the seeds of one run are one model."""
     if apart or "config" not in network.about:
         return network.name
-    where, run = epath.Path(network.about["path"]).name, network.fields["run"]
+    where, run = pathlib.PurePath(network.about["path"]).name, network.fields["run"]
     return where if where == run else f"{where} {run}"
 
 

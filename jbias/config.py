@@ -29,8 +29,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from importlib import resources
 from typing import Any
 
-import ml_collections
-
 _DURATION = re.compile(r"\s*([0-9.eE+-]+)\s*(steps?|epochs?|percent|%)\s*")
 
 STAGE_KEYS = ("algo", "train", "inputs", "optim", "epochs")
@@ -154,6 +152,8 @@ def to_dict(config: Mapping[str, Any]) -> dict[str, Any]:
 
     ValueError where it holds what JSON has not.
     """
+    import ml_collections  # Late: it takes long, and --help needs none of it.
+
     given: Any = config  # A ConfigDict is a Mapping in all but its type.
     if isinstance(config, ml_collections.ConfigDict):
         given = given.to_dict()
@@ -345,13 +345,15 @@ def _fits(value: Any, kind: Any) -> bool:
 
 def load(
     named: str, changes: Sequence[str] = (), *, flag: str
-) -> ml_collections.ConfigDict:
+) -> "ml_collections.ConfigDict":
     """Reads a config or suite `path/to/file.py:arguments`, and changes its entries.
 
     `jbias:NAME:arguments` is one that comes with the package (jbias/config.py).
     changes: of the flag "suite", "--suite.measures.pgd.steps=10" and the like.
     ValueError for what is not there.
     """
+    import ml_collections
+
     path, _, arg = resolve_preset(named, flag).partition(":")
     if not os.path.isfile(path):
         raise ValueError(no_such_file(flag, path))
@@ -392,8 +394,10 @@ def call_in_file(flag: str, path: str, function: str, arg: str) -> Any:
 
 
 def _override(
-    config: ml_collections.ConfigDict, where: str, way: Sequence[str], text: str
+    config: "ml_collections.ConfigDict", where: str, way: Sequence[str], text: str
 ) -> None:
+    import ml_collections
+
     *way, last = way
     for name in way:
         if name not in config:

@@ -34,8 +34,6 @@ import os
 import sys
 from collections.abc import Sequence
 
-from etils import epath
-
 from jbias import config as jc
 from jbias.runtime import cli, files
 
@@ -111,6 +109,8 @@ def parser() -> cli.Parser:
 
 def measure(args: argparse.Namespace, changes: Sequence[str]) -> int:
     """Measures what the arguments name; returns the exit code."""
+    from etils import epath
+
     from jbias.evals import command, decided, networks, predictors, runner, suite
 
     out, call = epath.Path(args.out), command.Command("measured")
@@ -165,7 +165,9 @@ def measure(args: argparse.Namespace, changes: Sequence[str]) -> int:
     return call.code
 
 
-def _summary(count: int, partly: list[str], failed: list[str], out: epath.Path) -> str:
+def _summary(
+    count: int, partly: list[str], failed: list[str], out: "epath.Path"
+) -> str:
     """How many were measured, and which were not; why has been told of each."""
     line = f"measured {count} network{'' if count == 1 else 's'} in {out}"
     if partly:

@@ -29,11 +29,10 @@ drawn, or arguments are wrong; 130 stopped. Standard error says why.
 import argparse
 import collections
 import inspect
+import pathlib
 import sys
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
-
-from etils import epath
 
 from jbias import config as jc
 from jbias.runtime import cli, console
@@ -92,7 +91,7 @@ class Look(NamedTuple):
     sets: tuple[str, ...]  # Whose saliency is drawn.
     site: str
     maps: int
-    out: epath.Path
+    out: "epath.Path"
 
     @property
     def tasks(self) -> list["suite.Task"]:
@@ -194,6 +193,7 @@ def _narrow(
 
 def _look(args, asked: "suite.Suite", call: "command.Command") -> Look:
     import numpy as np
+    from etils import epath
 
     from jbias.evals import occlusion
 
@@ -309,7 +309,7 @@ def _names(network: "networks.Network") -> tuple[str, str]:
     fields = network.fields
     method = fields["variant"] or fields["algorithm"]
     name = f"{method}/{fields['model']} seed {fields['seed']}"
-    return name, f"{epath.Path(network.about['path']).name} {name}"
+    return name, f"{pathlib.PurePath(network.about['path']).name} {name}"
 
 
 def _without_networks(look: Look, networks: bool) -> None:

@@ -34,12 +34,11 @@ import traceback
 from typing import Any
 
 from absl import app, flags
-from etils import epath
 from ml_collections import ConfigDict, config_flags
 
 from jbias import config as jc
 from jbias import run_spec
-from jbias.runtime import cli, console, files, heap, lock, messages, signals, xla
+from jbias.runtime import cli, console, files, heap, messages, signals, xla
 
 _CONFIG = config_flags.DEFINE_config_file(
     "config", None, "The experiment: a file with get_config, and its arguments."
@@ -98,7 +97,7 @@ def main(argv: list[str], heard: signals.StopSignal) -> int:
     xla.cache_programs()
     if _CHECK.value:
         return _check(spec)
-    workdir = _WORKDIR.value or epath.Path("runs") / spec.name
+    workdir = _WORKDIR.value or os.path.join("runs", spec.name)
     try:
         where = processes.identify(_COORDINATOR.value, _PROCESSES.value, _PROCESS.value)
         log = None if where.number else files.resolve(workdir)
@@ -157,11 +156,15 @@ def _train(spec, workdir, team, log, heard: signals.StopSignal) -> int:
         return _fail(log, messages.describe_crash(error), 1)
 
 
-def _fail(workdir: epath.PathLike | None, error: object, code: int) -> int:
+def _fail(workdir: files.PathLike | None, error: object, code: int) -> int:
     """Tells what ended the run in one line, in its log too, if it has one.
 
     Another process that is at work there keeps its log for itself.
     """
+    from etils import epath
+
+    from jbias.runtime import lock
+
     line = f"jbias: {messages.one_line(error)}"
     told = console.LogEvent(line, "error" if code < 3 else "stop", code=code)
     told = told.at("error" if code == 2 else "warning").json()

@@ -14,8 +14,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from jbias import config as jc
 from jbias import extensions
 
@@ -356,6 +354,8 @@ def _is_number(value: Any) -> bool:
 
 def _are_different(values: Any) -> bool:
     """Whether these are a list of numbers that differ in float32, and are finite."""
+    import numpy as np  # Late: --help waits for it nowhere.
+
     most = float(np.finfo(np.float32).max)
     fit = isinstance(values, list | tuple) and all(map(_is_number, values))
     if not fit or any(abs(value) > most for value in values):

@@ -21,9 +21,6 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-import ml_collections
-from etils import epath
-
 from jbias import config as jc
 from jbias.runtime import cli, console, files, signals
 
@@ -61,8 +58,8 @@ def parser() -> cli.Parser:
 class Run(NamedTuple):
     """One network under one shift, all seeds of it."""
 
-    config: ml_collections.ConfigDict
-    workdir: epath.Path
+    config: "ml_collections.ConfigDict"
+    workdir: "epath.Path"
 
     @property
     def state(self) -> str:
@@ -126,6 +123,8 @@ def planned(
     args: argparse.Namespace, changes: Sequence[str]
 ) -> tuple[list[Run], list[str]]:
     """All runs in order, and why others cannot be; each is tried before any is trained."""
+    from etils import epath
+
     from jbias.data import shifts, splits
 
     runs, refused, seen = [], [], {}
@@ -162,7 +161,7 @@ def planned(
 
 def _config(
     named: str, changes: Sequence[str], level: str, attribute: str
-) -> ml_collections.ConfigDict:
+) -> "ml_collections.ConfigDict":
     if "shift" in jc.explicit_arguments(named.partition(":")[2]):
         must = "must leave shift out, which --levels says"
         raise ValueError(f"--config: {must}, got {named!r}")

@@ -80,7 +80,8 @@ def test_a_table_of_scores_is_tested_without_jax(tmp_path):
     done = light("report", scores, f"--out={tmp_path}/report")
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "report" / "results.json").stat().st_size > 1000
-    for words in (["train", "--config=jbias:erm"], ["evaluate", "--checkpoint=x.pth"]):
+    measured = "--checkpoint=x.pth", "--suite=jbias:suites/biases"
+    for words in (["train", "--config=jbias:erm"], ["evaluate", *measured]):
         done = light(*words)
         line = done.stderr.strip()
         assert done.returncode == 2 and "\n" not in line, line

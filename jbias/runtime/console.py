@@ -17,10 +17,6 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Self
 
-import tqdm
-from absl import logging as absl_logging
-from etils import epath
-
 from jbias.runtime import files, messages, signals
 
 
@@ -31,6 +27,8 @@ def silence_warnings() -> None:
     one line; JBIAS_TRACEBACK=1 shows the rest. Pillow warns of what is odd in an image;
     what is wrong in one is an error.
     """
+    from absl import logging as absl_logging  # Late, as tqdm: --help waits for neither.
+
     warnings.filterwarnings("ignore", module=r"PIL\.")
     loud = os.environ.get("JBIAS_TRACEBACK")
     absl_logging.set_verbosity(absl_logging.ERROR if loud else absl_logging.FATAL)
@@ -84,7 +82,7 @@ class LogEvent(str):
 
 
 def logger(
-    workdir: epath.Path | None, form: str = LOG_FORMATS[0]
+    workdir: "epath.Path | None", form: str = LOG_FORMATS[0]
 ) -> Callable[[str], None]:
     """A function that prints a line, above a live bar, and appends it to log.txt.
 
@@ -116,7 +114,7 @@ def logger(
     return say
 
 
-def flush(workdir: epath.Path) -> None:
+def flush(workdir: "epath.Path") -> None:
     """Writes what the logs in an object store lack; where it cannot, tells it."""
     for name in LOG_FILES:
         try:
@@ -125,18 +123,22 @@ def flush(workdir: epath.Path) -> None:
             _show_lost(workdir / name, error)
 
 
-def _show_lost(path: epath.Path, error: OSError) -> None:
+def _show_lost(path: "epath.Path", error: OSError) -> None:
     reason = files.system_message(error)
     _show(f"{path} cannot be written ({reason}); lines are lost")
 
 
 def _show(line: str) -> None:
+    import tqdm
+
     with contextlib.suppress(OSError, ValueError):  # Closed, or hung up.
         tqdm.tqdm.write(messages.printable(line), file=sys.stderr)
 
 
-def _bar(*, live: bool | None = None, **options: Any) -> tqdm.tqdm:
+def _bar(*, live: bool | None = None, **options: Any) -> "tqdm.tqdm":
     """A bar on stderr, disabled where that is no terminal."""
+    import tqdm
+
     live = sys.stderr.isatty() if live is None else live
     return tqdm.tqdm(disable=not live, file=sys.stderr, **options)
 
@@ -179,7 +181,7 @@ def count_images(
         now = time.monotonic()
         if shown.disable and rated and now - said >= seconds:
             said, rate = now, rated / max(now - began, 1e-9)
-            left = tqdm.tqdm.format_interval((total - done) / rate)
+            left = shown.format_interval((total - done) / rate)
             say(f"{title}: {done}/{total} images, {rate:.0f} images/s, ETA {left}")
 
     def show(what: str) -> None:
@@ -275,7 +277,7 @@ class Progress:
             return
         self._said = now
         if self._bar.disable:
-            eta = tqdm.tqdm.format_interval(left)
+            eta = self._bar.format_interval(left)
             line = (
                 f"{epoch}, step {done}/{self.total}, {rate:.2f} steps/s, {images}, "
                 f"ETA {eta}, {note}"
@@ -311,7 +313,7 @@ def announce_slow(
             if not bar.disable:
                 bar.refresh()
                 continue
-            spent = tqdm.tqdm.format_interval(time.monotonic() - began)
+            spent = bar.format_interval(time.monotonic() - began)
             say(f"{what}: {spent} so far ...")
             pause *= 2
 

@@ -16,7 +16,7 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
-from etils import epath
+PathLike = str | os.PathLike
 
 REMEDY = (
     "what was saved before is whole: make room or bring the disk back, and run the same "
@@ -40,7 +40,7 @@ def cache_path(name: str) -> pathlib.Path:
     return pathlib.Path(folder).expanduser() / name
 
 
-def is_remote(path: epath.PathLike) -> bool:
+def is_remote(path: PathLike) -> bool:
     """Whether a path is not one of this machine's file systems."""
     return "://" in os.fspath(path)
 
@@ -52,10 +52,12 @@ def object_store() -> types.ModuleType:
     return object_store
 
 
-def resolve(path: epath.PathLike, where: str = "workdir") -> epath.Path:
+def resolve(path: PathLike, where: str = "workdir") -> "epath.Path":
     """The whole path of a folder; ValueError where it is in a store out of reach, or its
     letters cannot be read, OSError where it is too deep.
     """
+    from etils import epath  # Late: it takes long, and --help needs none of it.
+
     text = os.fspath(path)
     text.encode()  # What a locale misread nobody could write below.
     if not is_remote(path):
@@ -76,9 +78,7 @@ def resolve(path: epath.PathLike, where: str = "workdir") -> epath.Path:
     return epath.Path(text)
 
 
-def local_copy(
-    path: epath.PathLike, where: str, *, checkpoints: bool = False
-) -> epath.PathLike:
+def local_copy(path: PathLike, where: str, *, checkpoints: bool = False) -> PathLike:
     """A path or glob as it is; of an object store, that of a fresh copy in the cache.
 
     Checkpoints of runs are left out unless asked for. ValueError where nothing is there.
@@ -90,11 +90,13 @@ def local_copy(
     return object_store().fetch(os.fspath(path), where, home, checkpoints=checkpoints)
 
 
-def write(path: epath.PathLike, content: str | bytes, *, lasting: bool = True) -> None:
+def write(path: PathLike, content: str | bytes, *, lasting: bool = True) -> None:
     """Writes beside `path`, then renames: readers see all of it or nothing.
 
     `lasting`: also after a loss of power right then.
     """
+    from etils import epath
+
     path = epath.Path(path)
     content = content.encode() if isinstance(content, str) else content
     if is_remote(path):
@@ -113,13 +115,13 @@ def write(path: epath.PathLike, content: str | bytes, *, lasting: bool = True) -
         raise
 
 
-def save(path: epath.Path, content: str) -> None:
+def save(path: "epath.Path", content: str) -> None:
     """Writes as `write` does; an OSError of one line names what could not be written."""
     with translate_os_errors(str(path)):
         write(path, content)
 
 
-def append(path: epath.Path, line: str) -> None:
+def append(path: "epath.Path", line: str) -> None:
     """Adds a line; in an object store it is there some seconds later, or at `flush`."""
     if is_remote(path):
         return object_store().log_of(os.fspath(path)).add(line)
@@ -127,45 +129,45 @@ def append(path: epath.Path, line: str) -> None:
         file.write(line + "\n")
 
 
-def flush(path: epath.Path) -> None:
+def flush(path: "epath.Path") -> None:
     """Writes what was appended; OSError where an object store does not take it."""
     if is_remote(path):
         object_store().log_of(os.fspath(path)).flush()
 
 
-def stop_retrying(path: epath.Path) -> None:
+def stop_retrying(path: "epath.Path") -> None:
     """After an error: what an object store then fails to do is not tried again."""
     if is_remote(path):
         object_store().filesystem().hurried = True
 
 
-def discard(path: epath.Path) -> None:
+def discard(path: "epath.Path") -> None:
     """Removes a file, if it is there, and what was to be appended."""
     if is_remote(path):
         object_store().log_of(os.fspath(path)).drop()
     path.unlink(missing_ok=True)
 
 
-def move(folder: epath.Path, target: epath.Path) -> None:
+def move(folder: "epath.Path", target: "epath.Path") -> None:
     """Gives a folder another name; a kill leaves one of the two whole."""
     if is_remote(folder):
         return object_store().move(folder, target)
     folder.rename(target)
 
 
-def is_saved(checkpoint: epath.Path) -> bool:
+def is_saved(checkpoint: "epath.Path") -> bool:
     """Whether a folder that orbax writes is there whole; on a disk it is renamed last."""
     if is_remote(checkpoint):
         return (checkpoint / object_store().MARK).exists()
     return checkpoint.exists()
 
 
-def free_bytes(folder: epath.Path) -> int | None:
+def free_bytes(folder: "epath.Path") -> int | None:
     """Bytes that can be written; None where that has no bound."""
     return None if is_remote(folder) else shutil.disk_usage(folder).free
 
 
-def read_json(path: epath.Path, kind: type, remedy: str) -> Any:
+def read_json(path: "epath.Path", kind: type, remedy: str) -> Any:
     """What a file of JSON holds; ValueError where it holds nothing of that kind."""
     try:
         content = json.loads(path.read_text())

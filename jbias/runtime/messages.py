@@ -11,8 +11,6 @@ import traceback
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from etils import epath
-
 from jbias.runtime import files
 
 MAX_LETTERS = 2000  # Letters; a name of a megabyte helps nobody.
@@ -95,6 +93,8 @@ def save_traceback(
 
     `guard` raises an OSError where it is not.
     """
+    from etils import epath
+
     path = epath.Path(workdir) / "traceback.txt"
     with contextlib.suppress(OSError):
         guard()
