@@ -18,8 +18,6 @@ import csv
 import sys
 from collections.abc import Sequence
 
-from etils import epath
-
 from jbias import config as jc
 from jbias.runtime import cli, console
 
@@ -46,6 +44,7 @@ def parser() -> cli.Parser:
 def run(args: argparse.Namespace, changes: Sequence[str]) -> int:
     """Writes all stimuli, then their index; returns the exit code."""
     import numpy as np
+    from etils import epath
     from PIL import Image
 
     from jbias.evals import decided, predict, prepared_sets, suite

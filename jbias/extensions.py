@@ -15,7 +15,6 @@ import os
 import pathlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from importlib import metadata
 from typing import Any, NamedTuple
 
 from jbias import config as jc
@@ -169,7 +168,9 @@ def file_digest(path: str | os.PathLike) -> str:
     return hashlib.sha256(pathlib.Path(path).read_bytes()).hexdigest()[:16]
 
 
-def offered(**asked: str) -> list[metadata.EntryPoint]:
+def offered(**asked: str) -> list["metadata.EntryPoint"]:
     """What installed packages offer, of that group or name."""
+    from importlib import metadata  # Slow, and asked for by unknown names alone.
+
     found = metadata.entry_points(**asked)
     return [one for one in found if one.group.startswith("jbias.")]

@@ -88,7 +88,9 @@ def test_a_peer_s_end_must_name_the_lost_one_in_one_line(tmp_path):
         return chaos_peers._unlike(bench, chaos_runs.Ended(code, said), 1, "was lost")
 
     assert not wrong(69, line)
-    assert not wrong(2, "jbias: processes: process(es) 1 of 2 did not come within 30 s")
+    assert not wrong(
+        2, "jbias: processes: not all of 2 came to localhost:7 within 30 s, or two ..."
+    )
     for code, said in (
         (0, ""),  # Without the file `done`.
         (2, line),

@@ -226,7 +226,7 @@ def test_runs_are_checkpoints_and_the_suite_says_their_step(monkeypatch):
     monkeypatch.setattr(
         networks, "from_run", lambda path, *, step: asked.append(step) or []
     )
-    monkeypatch.setattr(networks, "find_checkpoints", lambda paths: paths)
+    monkeypatch.setattr(networks, "find_checkpoints", lambda paths, **_: paths)
     for step, said in (("", "latest"), ("best", "best"), ("12", "12")):
         evaluate.measure(parse([*given, f"--step={step}", SUITE]), [])
         assert asked.pop() == said

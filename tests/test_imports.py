@@ -136,6 +136,7 @@ def test_heavy_readers_are_imported_where_used():
 COMMANDS = [
     *(
         "evaluate",
+        "export_stimuli",
         "look",
         "audit",
         "plan",

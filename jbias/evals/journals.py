@@ -28,11 +28,12 @@ class Journal:
             contextlib.suppress(OSError, ValueError, EOFError),
             path.open("rb") as file,
         ):
-            if str(np.load(file)) != identity:
+            if str(np.load(file, allow_pickle=False)) != identity:
                 return
             self._end = file.tell()
             while True:
-                seconds, entry = float(np.load(file)), np.load(file)
+                seconds = float(np.load(file, allow_pickle=False))
+                entry = np.load(file, allow_pickle=False)
                 self.entries.append(entry)
                 self.seconds, self._end = seconds, file.tell()
 

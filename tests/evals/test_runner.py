@@ -1298,7 +1298,7 @@ def test_a_probe_gets_images_of_another_set(file, monkeypatch, tmp_path):
         given.append(others)
         return probes.make_plain()
 
-    monkeypatch.setattr(probes, "PROBES", {**probes.PROBES, "mixed": make})
+    monkeypatch.setitem(suite.MAKERS, "mixed", make)
     config = jc.load(str(file), flag="suite")
     config.measures = dict(
         own=dict(probe="mixed", sets=("edge",)),
