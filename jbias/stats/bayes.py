@@ -49,6 +49,7 @@ def bayesian_signed_rank(
     check_rope(rope)
     if not prior > 0:
         raise ValueError(f"prior: must be positive, got {prior}")
+    score_table.check_count("draws", draws)
     table = score_table.read(scores, axis=axis)
     n, k = table.means.shape
     rng = np.random.default_rng(seed)
@@ -108,7 +109,7 @@ def correlated_t(
 
 def check_rope(rope: float) -> None:
     """Refuses what is no half width of a region."""
-    if not (rope >= 0 and math.isfinite(rope)):
+    if not 0 <= rope < math.inf:
         raise ValueError(f"rope: must be 0 or larger, got {rope}")
 
 

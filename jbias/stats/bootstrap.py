@@ -156,15 +156,8 @@ def probability_of_improvement(
     table = score_table.read(scores, axis=axis)
     drawn = resampling.draw(table, draws=draws, seed=seed, datasets=datasets)
     sign = 1 if larger_is_better else -1
-    value, many = [], []
-    for i, j in resampling.pairs(len(table.algorithms)):
-        x, y = (sign * table.runs(table.algorithms[a]) for a in (i, j))
-        wins = (np.sign(x[:, :, None] - y[:, None, :]) + 1) / 2
-        value.append(wins.mean(axis=(1, 2)).mean())
-        rows = np.einsum("br,nrs->bns", drawn.runs[i], wins, optimize=True)
-        each = np.einsum("bns,bs->bn", rows, drawn.runs[j])
-        many.append(drawn.over_datasets(each) / wins[0].size)
-    return _pairs(table, np.array(value), np.stack(many, axis=1), 0.5, confidence)
+    value, many = resampling.superiority(table, drawn, sign)
+    return _pairs(table, value.mean(axis=1), many.T, 0.5, 1e-12, confidence)
 
 
 def mean_differences(
@@ -190,13 +183,20 @@ def mean_differences(
     many = sign * drawn.over_datasets(drawn.means(table))
     value = sign * table.means.mean(axis=0)
     value, many = (x[..., rows] - x[..., columns] for x in (value, many))
-    return _pairs(table, value, many, 0.0, confidence)
+    rounding = float(score_table.rounding_error(table.values).max())
+    return _pairs(table, value, many, 0.0, rounding, confidence)
 
 
-def _pairs(table, value, many, even: float, confidence: float) -> PairsResult:
-    """Fills matrices from pairs (p,) and draws (b, p); `even` is where neither is better."""
+def _pairs(
+    table, value, many, even: float, rounding: float, confidence: float
+) -> PairsResult:
+    """Fills matrices from pairs (p,) and draws (b, p).
+
+    `even` is where neither is better, and what is no further from it than `rounding`.
+    """
     upper = resampling.estimate(value, many, confidence=confidence)
-    better = (many > even).mean(axis=0) + (many == even).mean(axis=0) / 2
+    off = many - even
+    better = (off > rounding).mean(axis=0) + (abs(off) <= rounding).mean(axis=0) / 2
     ends, turn = (upper.value, upper.low, upper.high), lambda v: 2 * even - v
     estimate = resampling.pair_estimate(*ends, confidence, turn, diagonal=even)
     half = resampling.pair_matrix(better, lambda v: 1 - v, diagonal=0.5)
@@ -218,11 +218,12 @@ def _normalised(table, bounds, larger_is_better: bool):
                 "bounds: must be one pair (worst, best) for each of "
                 f"{len(table.datasets)} data sets, got shape {ends.shape}"
             )
-        wrong = (ends[:, 1] - ends[:, 0]) * (1 if larger_is_better else -1) <= 0
-        if wrong.any():
-            name = table.datasets[int(np.flatnonzero(wrong)[0])]
+        extent = (ends[:, 1] - ends[:, 0]) * (1 if larger_is_better else -1)
+        wrong = np.flatnonzero(~((extent > 0) & np.isfinite(extent)))
+        if len(wrong):
             raise ValueError(
-                f"bounds: the best must be better than the worst, not so for {name}"
+                "bounds: the best must be better than the worst, and both finite, not so "
+                f"for {table.datasets[wrong[0]]}"
             )
     worst, extent = ends[:, 0], ends[:, 1] - ends[:, 0]
     values = (table.values - worst[:, None, None]) / extent[:, None, None]
@@ -301,9 +302,7 @@ def rank_stability(
     sign = np.sign(mean_ranks[:, :, None] - mean_ranks[:, None, :])
     as_observed = sign == np.sign(original[:, None] - original)
 
-    cd = posthoc.nemenyi(table, larger_is_better=larger_is_better).critical_difference(
-        alpha
-    )
+    cd = posthoc.critical_difference(*observed.shape, alpha)
     apart = np.abs(mean_ranks[:, :, None] - mean_ranks[:, None, :]) >= cd
     nemenyi = np.abs(original[:, None] - original) >= cd
     rejects = friedman_pvalues(ranked) <= alpha

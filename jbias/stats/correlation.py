@@ -165,9 +165,7 @@ def matrix(
     measure are NaN and no part of the family. Raises ValueError as `spearman`, for
     columns that are unknown or doubled, and for a measure on both sides.
     """
-    score_table.find_name(method, tuple(_METHODS), "method")
-    x = tuple(x) or tuple(frame.columns)
-    _check_names(frame, x, y)
+    x = _check_names(frame, x, y, method)
     left = numeric_columns(frame, x)
     right = numeric_columns(frame, y) if y else left
     found = _test(_METHODS[method], left, right, permutations, seed)
@@ -217,7 +215,7 @@ def numeric_columns(
         more = f" ({len(bad)} such cells)" if len(bad) > 1 else ""
         raise ValueError(
             f"{names[j]}: must be a finite number for every model, got "
-            f"{frame[names[j]].iloc[i]!r} for {frame.index[i]}{more}; fill the cell or "
+            f"{frame[names[j]].tolist()[i]!r} for {frame.index[i]}{more}; fill the cell or "
             "leave the model or the measure out"
         )
     if len(values) < 3:
@@ -235,7 +233,12 @@ def standardize(values: Float[np.ndarray, "n k"]) -> Float[np.ndarray, "n k"]:
     return centred / np.where(length > 1e-12 * scale, length, math.nan)
 
 
-def _check_names(frame: pd.DataFrame, x: Sequence[str], y: Sequence[str]) -> None:
+def _check_names(
+    frame: pd.DataFrame, x: Sequence[str], y: Sequence[str], method: str
+) -> tuple[str, ...]:
+    """Gives x, or all columns where that is (); refuses names that do not fit."""
+    score_table.find_name(method, tuple(_METHODS), "method")
+    x = tuple(x) or tuple(frame.columns)
     named = [*x, *y]
     unknown = [name for name in named if name not in frame.columns]
     if unknown:
@@ -251,6 +254,7 @@ def _check_names(frame: pd.DataFrame, x: Sequence[str], y: Sequence[str]) -> Non
         )
     if not y and len(x) < 2:
         raise ValueError(f"measures: must be at least 2 to correlate, got {len(x)}")
+    return x
 
 
 def _spearman(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, Callable, int]:
@@ -336,7 +340,7 @@ def complete_models(frame: pd.DataFrame, x: str, y: str) -> pd.DataFrame:
 
 def pairwise_matrix(
     frame: pd.DataFrame,
-    x: Sequence[str],
+    x: Sequence[str] = (),
     y: Sequence[str] = (),
     *,
     method: Literal["spearman", "kendall"] = "spearman",
@@ -348,9 +352,9 @@ def pairwise_matrix(
     A pair is tested over the models that have both, and NaN where fewer than 4 do. `n` is
     the number of all models. Without missing cells the result is that of `correlation.matrix`.
     """
+    x = _check_names(frame, x, y, method)
     asked = dict(permutations=permutations, seed=seed)
-    names = [*x, *y]
-    if not frame[names].isna().any(axis=None):
+    if not frame[[*x, *y]].isna().any(axis=None):
         return matrix(frame, x, y, method=method, **asked)
     columns = list(y or x)
     shape = (len(x), len(columns))
@@ -361,9 +365,11 @@ def pairwise_matrix(
         both = complete_models(frame, x[i], columns[j])
         if len(both) < MIN_MODELS:
             continue
-        found = _pair(_METHODS[method], both[x[i]], both[columns[j]], **asked)
-        statistic[i, j], pvalue[i, j] = found.statistic, found.pvalue
-        draws, exact = max(draws, found.draws), exact and found.exact
+        values = numeric_columns(both, (x[i], columns[j]))
+        sides = values[:, :1], values[:, 1:]
+        found = _test(_METHODS[method], *sides, permutations, seed)
+        statistic[i, j], pvalue[i, j] = found[0][0, 0], found[1][0, 0]
+        draws, exact = max(draws, found[2]), exact and found[3]
     if not y:
         statistic = np.where(np.isnan(statistic), statistic.T, statistic)
         np.fill_diagonal(statistic, 1)

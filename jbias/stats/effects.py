@@ -59,21 +59,17 @@ def effect_sizes(
     drawn = resampling.draw(table, draws=draws, seed=seed, datasets=datasets)
     k = len(table.algorithms)
     sign = 1 if larger_is_better else -1
-    a12, gamma, superior = [], [], []
+    a12, superior = (
+        resampling.pair_matrix(x, lambda v: 1 - v, diagonal=0.5)
+        for x in resampling.superiority(table, drawn, sign)
+    )
     rounding = score_table.rounding_error(table.values)[:, 0]
     centres = [_centre(sign * table.runs(name), rounding) for name in table.algorithms]
-    for i, j in resampling.pairs(k):
-        x, y = (sign * table.runs(table.algorithms[a]) for a in (i, j))
-        wins = (np.sign(x[:, :, None] - y[:, None, :]) + 1) / 2
-        a12.append(wins.mean(axis=(1, 2)))
-        runs = x.shape[1], y.shape[1]
-        gamma.append(_gamma(*centres[i], *centres[j], *runs, rounding))
-        rows = np.einsum("br,nrs->bns", drawn.runs[i], wins, optimize=True)
-        each = np.einsum("bns,bs->bn", rows, drawn.runs[j]) / wins[0].size
-        superior.append(drawn.over_datasets(each))
-    a12 = resampling.pair_matrix(a12, lambda v: 1 - v, diagonal=0.5)
+    gamma = [
+        _gamma(*centres[i], *centres[j], *table.counts[[i, j]], rounding)
+        for i, j in resampling.pairs(k)
+    ]
     gamma = resampling.pair_matrix(gamma, np.negative)
-    superior = resampling.pair_matrix(superior, lambda v: 1 - v, diagonal=0.5)
 
     rows, columns = np.triu_indices(k, 1)
     means = sign * np.concatenate([table.means[None], drawn.means(table)])

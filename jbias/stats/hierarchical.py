@@ -237,6 +237,7 @@ def hierarchical_t(
     runs (paired: fewer than 3), fewer than 3 data sets and missing cells.
     """
     bayes.check_rope(rope)
+    score_table.check_share("confidence", confidence)
     table = score_table.read(scores, axis=axis)
     resampling.require_runs(table, 3 if paired else 2)
     bayes.check_pairing(table, paired, rho)
@@ -350,6 +351,7 @@ def mixed_model(
     interaction: an algorithm that is unlike the others on each data set widens all intervals;
     leave it out with `Scores.only` to see. Raises ValueError for single runs and missing cells.
     """
+    score_table.check_share("confidence", confidence)
     table = score_table.read(scores, axis=axis)
     resampling.require_runs(table)
     n, k = table.means.shape

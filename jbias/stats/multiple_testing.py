@@ -12,6 +12,7 @@ import types
 from collections.abc import Sequence
 
 import numpy as np
+import scipy.stats
 from jaxtyping import Float
 
 
@@ -107,10 +108,6 @@ def _shaffer(p: np.ndarray) -> np.ndarray:
     return _down(possible[left], p)
 
 
-def _bh(p: np.ndarray) -> np.ndarray:
-    return _up(len(p) / np.arange(1, len(p) + 1), p)
-
-
 METHODS = types.MappingProxyType(
     {
         "bonferroni": lambda p: len(p) * p,
@@ -118,8 +115,8 @@ METHODS = types.MappingProxyType(
         "hochberg": lambda p: _up(_remaining(p), p),
         "hommel": _hommel,
         "shaffer": _shaffer,
-        "bh": _bh,
-        "by": lambda p: _bh(p) * np.sum(1 / np.arange(1, len(p) + 1)),
+        "bh": scipy.stats.false_discovery_control,
+        "by": functools.partial(scipy.stats.false_discovery_control, method="by"),
         "none": lambda p: p,
     }
 )

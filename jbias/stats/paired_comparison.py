@@ -195,7 +195,7 @@ def bradley_terry(
     """
     table = score_table.read(scores, axis=axis)
     if local_rope is not None:
-        if not local_rope >= 0:
+        if not 0 <= local_rope < math.inf:
             raise ValueError(f"local_rope: must be 0 or larger, got {local_rope}")
         resampling.require_runs(table)
     stds = np.zeros_like(table.means) if local_rope is None else table.stds
@@ -243,12 +243,16 @@ def bradley_terry_of_wins(
     Raises ValueError if the draws are worth fewer than 1000 independent ones.
     """
     wins = np.asarray(wins)
-    k = len(wins)
-    if wins.shape != (k, k) or k < 2 or (wins < 0).any() or np.diag(wins).any():
+    k = len(wins) if wins.ndim else 0
+    square = wins.shape == (k, k) and k > 1
+    counts = (wins >= 0) & (wins < math.inf)
+    if not square or not counts.all() or np.diag(wins).any():
         raise ValueError(
             "wins: must be a square matrix of counts with 0 on the diagonal, got shape "
             f"{wins.shape}"
         )
+    if not 0 <= equivalence[0] <= equivalence[1] <= 1:
+        raise ValueError(f"equivalence: must be a range in [0, 1], got {equivalence}")
     score_table.check_share("confidence", confidence)
     draws = min(30000, 600000 // k) if draws is None else draws
     score_table.check_count("draws", draws, _FEWEST)

@@ -308,13 +308,9 @@ def type_1_error(
     score_table.check_share("alpha", alpha)
     twice = np.tile(2 * np.arange(1, k + 1), (n, 1))
     found = exact_rank_sums(twice)
-    if found:
-        blocks = [found]
-    else:
-        drawn = draw_rank_sums(twice, draws, seed)
-        blocks = ((sums, np.full(len(sums), 1 / draws)) for sums in drawn)
     f = chi2 = 0.0
-    for sums, chances in blocks:
+    for sums, weights in _weighted(found, twice, draws, seed):
+        chances = weights if found else weights / draws
         # As in `friedman`, without ties.
         spread = 3 * np.sum(sums**2, axis=1) - 3 * n**2 * k * (k + 1) ** 2
         w = spread / (n**2 * k * (k**2 - 1))

@@ -25,7 +25,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -154,11 +154,7 @@ def all_pairs(
         adjusted=resampling.pair_matrix(adjusted, diagonal=1.0),
         ranks=ranks,
         algorithms=scores.algorithms,
-        n=len(scores.datasets),
-        adjustment=adjust,
-        exact=exact,
-        least=least,
-        least_adjusted=_floor(least, len(pvalues), adjust),
+        **_design(scores, len(pvalues), adjust, exact, least),
     )
 
 
@@ -185,17 +181,18 @@ def against_control(
         adjusted=multiple_testing.adjust(pvalues, adjust),
         ranks=np.delete(ranks, at),
         algorithms=names[:at] + names[at + 1 :],
-        n=len(scores.datasets),
-        adjustment=adjust,
-        exact=exact,
-        least=least,
-        least_adjusted=_floor(least, len(pvalues), adjust),
+        **_design(scores, len(pvalues), adjust, exact, least),
     )
 
 
-def _floor(least: float, m: int, adjust: str) -> float:
-    """Bounds an adjusted p: all methods grow with every p, so none is below this one."""
-    return float(multiple_testing.adjust(np.full(m, least), adjust).min())
+def _design(
+    scores: score_table.Scores, m: int, adjust: str, exact: bool, least: float
+) -> dict[str, Any]:
+    """Gives what results of m comparisons say of them, whatever the scores are."""
+    # All methods grow with every p, so none is below what equal ones become.
+    floor = float(multiple_testing.adjust(np.full(m, least), adjust).min())
+    more = dict(least=least, least_adjusted=floor)
+    return dict(n=len(scores.datasets), adjustment=adjust, exact=exact, **more)
 
 
 def control_index(control: str | int, scores: score_table.Scores) -> int:
@@ -236,13 +233,17 @@ class NemenyiResult(PairsResult):
     """
 
     def critical_difference(self, alpha: float) -> float:
-        """Gives the distance of mean ranks from which on p <= alpha.
+        """Gives the distance of mean ranks from which on p <= alpha."""
+        return critical_difference(self.n, len(self.ranks), alpha)
 
-        CD = q_alpha sqrt(k (k+1) / (6 n)), sqrt(2) q_alpha the studentised range's quantile.
-        """
-        k = len(self.ranks)
-        q = range_isf(score_table.check_share("alpha", alpha), k)
-        return q / math.sqrt(2) * _scale(self.n, k)
+
+def critical_difference(n: int, k: int, alpha: float) -> float:
+    """Gives Nemenyi's critical difference of mean ranks of k algorithms over n data sets.
+
+    CD = q_alpha sqrt(k (k+1) / (6 n)), sqrt(2) q_alpha the studentised range's quantile.
+    """
+    q = range_isf(score_table.check_share("alpha", alpha), k)
+    return q / math.sqrt(2) * _scale(n, k)
 
 
 def nemenyi(

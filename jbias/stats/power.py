@@ -65,6 +65,7 @@ def power_of_design(
     n, k = table.means.shape
     _check(difference, seeds, datasets, alpha, target, draws)
     several = k * (k - 1) // 2 if comparisons is None else comparisons
+    score_table.check_count("comparisons", several)
     study = _Study(table, pair)
     rejects = {
         count: _Tests(count, k, alpha, alpha / several) for count in {*datasets, n}
@@ -99,11 +100,16 @@ def power_of_design(
 def _check(difference, seeds, datasets, alpha, target, draws) -> None:
     score_table.check_share("alpha", alpha)
     score_table.check_share("target", target)
-    if not difference > 0:
-        raise ValueError(f"difference: must be positive, got {difference}")
+    _check_positive(difference=difference)
     score_table.check_count("draws", draws, 100)
     if min(seeds, default=0) < 1 or min(datasets, default=0) < 2:
         raise ValueError("seeds, datasets: must be at least 1 run and 2 data sets")
+
+
+def _check_positive(**values: float) -> None:
+    for name, value in values.items():
+        if not 0 < value < math.inf:
+            raise ValueError(f"{name}: must be positive, got {value}")
 
 
 def power_of_t(
@@ -114,6 +120,9 @@ def power_of_t(
     `deviation` is that of the measured difference between data sets: sqrt(between^2 +
     (s_x^2 + s_y^2) / runs). P(T > t_crit), T noncentral t with difference sqrt(n) / deviation.
     """
+    _check_positive(deviation=deviation)
+    score_table.check_share("alpha", alpha)
+    score_table.check_count("datasets", datasets, 2)
     df = datasets - 1
     critical = scipy.stats.t.ppf(1 - alpha / 2, df)
     shift = difference * math.sqrt(datasets) / deviation
@@ -130,6 +139,8 @@ def minimal_difference_of_t(
             difference=difference, deviation=deviation, datasets=datasets, alpha=alpha
         )
 
+    if not alpha < target < 1:
+        raise ValueError(f"target: must lie between alpha and 1, got {target}")
     high = deviation
     while missing(high) > 0:
         high *= 2
@@ -141,11 +152,14 @@ def datasets_for_nemenyi(*, gap: float, algorithms: int, alpha: float = 0.05) ->
 
     n >= q^2 k (k+1) / (6 gap^2). A true gap of that size is then found about every other time.
     """
+    score_table.check_count("algorithms", algorithms, 2)
     if not 0 < gap <= algorithms - 1:
         raise ValueError(
             f"gap: must lie in (0, {algorithms - 1}] for {algorithms} algorithms, got {gap}"
         )
-    q = scipy.stats.studentized_range.ppf(1 - alpha, algorithms, np.inf) / math.sqrt(2)
+    q = posthoc.range_isf(
+        score_table.check_share("alpha", alpha), algorithms
+    ) / math.sqrt(2)
     return math.ceil(q**2 * algorithms * (algorithms + 1) / (6 * gap**2) - 1e-9)
 
 
@@ -208,8 +222,7 @@ class _Tests:
     def __init__(self, n: int, k: int, alpha: float, each: float):
         self.t = scipy.stats.t.ppf(1 - each / 2, n - 1)
         self.w = _wilcoxon_critical(n, each)
-        q = scipy.stats.studentized_range.ppf(1 - alpha, k, np.inf) / math.sqrt(2)
-        self.gap = q * math.sqrt(k * (k + 1) / (6 * n))
+        self.gap = posthoc.critical_difference(n, k, alpha)
 
     def __call__(self, means, pairs, difference: float) -> dict[str, np.ndarray]:
         """Tells of each study whether its test finds the first of the pair better."""

@@ -93,6 +93,25 @@ def require_runs(scores: score_table.Scores, least: int = 2) -> None:
             )
 
 
+def superiority(
+    scores: score_table.Scores, drawn: Draws, sign: int
+) -> tuple[Float[np.ndarray, "p n"], Float[np.ndarray, "p b"]]:
+    """Gives P(X > Y) + P(X = Y) / 2 of every pair of algorithms, over all pairs of runs.
+
+    By data set, and averaged over the data sets of every draw, with its runs; sign: -1
+    where smaller scores are better.
+    """
+    value, many = [], []
+    for i, j in pairs(len(scores.algorithms)):
+        x, y = (sign * scores.runs(scores.algorithms[a]) for a in (i, j))
+        wins = (np.sign(x[:, :, None] - y[:, None, :]) + 1) / 2
+        value.append(wins.mean(axis=(1, 2)))
+        rows = np.einsum("br,nrs->bns", drawn.runs[i], wins, optimize=True)
+        each = np.einsum("bns,bs->bn", rows, drawn.runs[j]) / wins[0].size
+        many.append(drawn.over_datasets(each))
+    return np.stack(value), np.stack(many)
+
+
 def estimate(
     value, drawn: Float[np.ndarray, "b ..."], *, confidence: float
 ) -> Estimate:

@@ -181,21 +181,19 @@ def drop_incomplete(
 ) -> pd.DataFrame:
     """Drops from a tidy frame all data sets, algorithms or runs that miss a cell."""
     values, datasets, algorithms = _cells(frame)
+    find_name(drop, ("datasets", "algorithms", "runs"), "drop")
     holes = _missing(values)
+    of = frame["algorithm"].astype(str)
     if drop == "datasets":
-        bad = {datasets[i] for i, _, _ in holes}
-        return frame[~frame["dataset"].astype(str).isin(bad)]
-    if drop == "algorithms":
-        bad = {algorithms[j] for _, j, _ in holes}
-        return frame[~frame["algorithm"].astype(str).isin(bad)]
-    if drop != "runs":
-        raise ValueError(
-            f"drop: must be 'datasets', 'algorithms' or 'runs', got {drop!r}"
-        )
-    groups = frame.groupby(frame["algorithm"].astype(str))
-    known_runs = {name: list(dict.fromkeys(_run_names(rows))) for name, rows in groups}
-    bad = {(algorithms[j], known_runs[algorithms[j]][r]) for _, j, r in holes}
-    keys = zip(frame["algorithm"].astype(str), _run_names(frame), strict=True)
+        keys, bad = frame["dataset"].astype(str), {datasets[i] for i, _, _ in holes}
+    elif drop == "algorithms":
+        keys, bad = of, {algorithms[j] for _, j, _ in holes}
+    else:
+        keys = list(zip(of, _run_names(frame), strict=True))
+        known = {
+            a: [key for key in dict.fromkeys(keys) if key[0] == a] for a in set(of)
+        }
+        bad = {known[algorithms[j]][r] for _, j, r in holes}
     return frame[[key not in bad for key in keys]]
 
 
@@ -249,11 +247,7 @@ def _numbers(frame: pd.DataFrame, axis: int) -> Float[np.ndarray, "rows columns"
     except (TypeError, ValueError):
         tidy = True
     if tidy or set(map(_meant, columns)) >= set(NEEDED):
-        raise ValueError(
-            f"scores: a tidy frame must have the columns {', '.join(NEEDED)}, and a matrix "
-            f"numbers alone, got the columns {', '.join(map(str, columns[:9]))}"
-            f"{suggest_renames(columns) or '; name the data sets in the index, if it is a matrix'}"
-        )
+        raise _untidy(frame)
     of_algorithms, of_datasets = frame.axes[axis].name, frame.axes[1 - axis].name
     if _meant(of_algorithms) == "dataset" or _meant(of_datasets) == "algorithm":
         lies, other = ("rows", "columns") if axis == 0 else ("columns", "rows")
@@ -265,6 +259,15 @@ def _numbers(frame: pd.DataFrame, axis: int) -> Float[np.ndarray, "rows columns"
     return values
 
 
+def _untidy(frame: pd.DataFrame) -> ValueError:
+    columns = list(frame.columns)
+    return ValueError(
+        f"scores: a tidy frame must have the columns {', '.join(NEEDED)}, and a matrix "
+        f"numbers alone, got the columns {', '.join(map(str, columns[:9]))}"
+        f"{suggest_renames(columns) or '; name the data sets in the index, if it is a matrix'}"
+    )
+
+
 def _run_names(frame: pd.DataFrame) -> list[str]:
     if "run" not in frame:
         return [""] * len(frame)
@@ -273,6 +276,8 @@ def _run_names(frame: pd.DataFrame) -> list[str]:
 
 def _cells(frame: pd.DataFrame) -> tuple[np.ndarray, tuple[str, ...], tuple[str, ...]]:
     """Gives the cells of a tidy frame; NaN where there is none, names in their order."""
+    if not set(NEEDED) <= set(frame.columns):
+        raise _untidy(frame)
     for name in ("algorithm", "dataset"):
         if frame[name].isna().any():
             raise ValueError(f"scores: {name} must be named in every row; fill it in")

@@ -18,6 +18,8 @@ import numpy as np
 import scipy.stats
 from jaxtyping import Float, Int
 
+from jbias.stats import score_table
+
 
 def t_weights(s: int, draws: int, rng: np.random.Generator) -> Float[np.ndarray, "b s"]:
     """What each of s networks weighs in each draw of their mean; rows sum to 1.
@@ -82,8 +84,10 @@ def exchange(
     those whose difference is at least as large (small); all ways are taken where they are
     no more than `most`, else so many are drawn. margin: how much smaller the first may be; it
     is added to the units of the first, so it needs a statistic that grows with them, as a
-    mean does. Raises ValueError for a group without units.
+    mean does. Raises ValueError for a group without units, for fewer than 1 draw, and where
+    the statistic of some units is not finite.
     """
+    score_table.check_count("draws", draws)
     first, second = np.asarray(first, np.float64), np.asarray(second, np.float64)
     if not len(first) or not len(second):
         raise ValueError("exchange: both groups must have units, got none in one")
@@ -101,6 +105,11 @@ def exchange(
 
     seen = difference(np.arange(a))
     found = np.array([difference(chosen) for chosen in splits])
+    if not np.isfinite([seen, *found]).all():
+        raise ValueError(
+            "exchange: the statistic must be finite whichever units it is of, got "
+            f"{seen} as they are; leave out units that are not"
+        )
     far = _RTOL * max(abs(seen), float(np.abs(found).max()))
     greater, less = np.sum(found >= seen - far), np.sum(found <= seen + far)
     count, more = (ways, 0) if exact else (draws + 1, 1)

@@ -152,6 +152,27 @@ def test_unequal_runs_and_the_same_seed():
     assert (found.mean.value < found.mean.high).all()
 
 
+@cases.each("datasets", [False, True])
+def test_draws_in_which_neither_is_better_count_half(datasets):
+    """Whole numbers say which; tenths of them, and shares of 49 runs, are rounded."""
+    n, k, r = 7, 3, 7
+    points = np.random.default_rng(0).integers(0, 3, size=(n, k, r))
+    keywords = dict(draws=500, seed=0, datasets=datasets)
+    drawn = resampling.draw(score_table.read(points), **keywords)
+    runs = np.stack(drawn.runs, axis=1)
+    sums = np.einsum("bn,njr,bjr->bj", drawn.datasets, points, runs)
+    wins = np.sign(points[:, :, None, :, None] - points[:, None, :, None]).astype(int)
+    wins = np.einsum("bn,bir,nijrs,bjs->bij", drawn.datasets, runs, wins, runs)
+    for statistic, exact in [
+        (stats.mean_differences, sums[:, :, None] - sums[:, None]),
+        (stats.probability_of_improvement, wins),
+    ]:
+        found = statistic(points / 10, larger_is_better=True, **keywords)
+        expected = (np.sign(exact) + 1).mean(axis=0) / 2
+        np.testing.assert_allclose(found.better, expected, rtol=1e-12)
+        assert (exact[:, 0, 1] == 0).any()
+
+
 def test_refusals(array):
     with pytest.raises(
         ValueError, match="at least 2 runs, got 1 of 0; give the single"
