@@ -116,7 +116,7 @@ def sample_posterior(x: Side, y: Side | None, *, draws: int, seed: int) -> Chain
         z2 = off / s0[:, :, None] ** 2
         nu = _draw_degrees(rng, z2)
         half = (nu[:, :, None] + 1) / 2
-        precision = 2 * rng.gamma(half) / (nu[:, :, None] + z2)
+        precision = 2 * rng.gamma(half, size=z2.shape) / (nu[:, :, None] + z2)
         if y is None:
             vx = x.variances(rng, m - d)
         else:  # The level of y, with a flat prior, leaves x and y free of each other.
