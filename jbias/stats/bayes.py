@@ -6,6 +6,8 @@ Corani and Benavoli 2015, https://doi.org/10.1007/s10994-015-5486-z.
 """
 
 import dataclasses
+import functools
+import itertools
 import math
 
 import numpy as np
@@ -58,7 +60,7 @@ def bayesian_signed_rank(
     # Equal to the rope is equal up to rounding, as of scores with one decimal.
     tolerance = score_table.check_tolerance(None, means)
     right, left = [], []
-    for i, j in resampling.pairs(k):
+    for i, j in itertools.combinations(range(k), 2):
         z = np.concatenate([[0.0], means[:, i] - means[:, j]])
         walsh = (z[:, None] + z) / 2
         above = [(_sign(w - rope, tolerance) + 1) / 2 for w in (walsh, -walsh)]
@@ -98,12 +100,13 @@ def correlated_t(
     sign = 1 if larger_is_better else -1
     rounding = score_table.rounding_error(table.values)[:, 0]
     right, left = [], []
-    for i, j in resampling.pairs(len(table.algorithms)):
-        x, y = (sign * table.runs(table.algorithms[a]) for a in (i, j))
-        above = _above_paired if paired else _above_independent
-        extra = (rho,) if paired else ()
-        right.append(above(x, y, rope, rounding, *extra))
-        left.append(above(y, x, rope, rounding, *extra))
+    above = _above_independent
+    if paired:
+        above = functools.partial(_above_paired, rho=rho)
+    runs = [sign * table.runs(name) for name in table.algorithms]
+    for x, y in itertools.combinations(runs, 2):
+        right.append(above(x, y, rope, rounding))
+        left.append(above(y, x, rope, rounding))
     return _result(table, np.array(right), np.array(left))
 
 

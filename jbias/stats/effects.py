@@ -8,6 +8,7 @@ above 1/2) where the row is the better.
 
 import dataclasses
 import functools
+import itertools
 
 import numpy as np
 import scipy.special
@@ -67,7 +68,7 @@ def effect_sizes(
     centres = [_centre(sign * table.runs(name), rounding) for name in table.algorithms]
     gamma = [
         _gamma(*centres[i], *centres[j], *table.counts[[i, j]], rounding)
-        for i, j in resampling.pairs(k)
+        for i, j in itertools.combinations(range(k), 2)
     ]
     gamma = resampling.pair_matrix(gamma, np.negative)
 

@@ -330,15 +330,8 @@ def cliques(
     `critical_difference`; its members are indices, the best first. Lone ones are no group.
     """
     ranks = np.asarray(ranks, dtype=np.float64)
-    order = np.argsort(ranks, kind="stable")
-    groups, reached = [], 0
-    for start in range(len(order)):
-        near = ranks[order] - ranks[order[start]] < critical_difference
-        end = int(np.flatnonzero(near)[-1]) + 1 if near.any() else start
-        if end > reached and end - start > 1:
-            groups.append(tuple(int(i) for i in order[start:end]))
-            reached = end
-    return tuple(groups)
+    near = np.abs(ranks[:, None] - ranks) < critical_difference
+    return largest_groups(near, ranks)
 
 
 def _ranked(

@@ -8,8 +8,9 @@ chapters 8 and 13; Saravanan, Berman and Sober 2020, https://arxiv.org/abs/2007.
 """
 
 import dataclasses
+import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
@@ -102,8 +103,9 @@ def superiority(
     where smaller scores are better.
     """
     value, many = [], []
-    for i, j in pairs(len(scores.algorithms)):
-        x, y = (sign * scores.runs(scores.algorithms[a]) for a in (i, j))
+    runs = [sign * scores.runs(name) for name in scores.algorithms]
+    for i, j in itertools.combinations(range(len(runs)), 2):
+        x, y = runs[i], runs[j]
         wins = (np.sign(x[:, :, None] - y[:, None, :]) + 1) / 2
         value.append(wins.mean(axis=(1, 2)))
         rows = np.einsum("br,nrs->bns", drawn.runs[i], wins, optimize=True)
@@ -121,11 +123,6 @@ def estimate(
     found = np.partition(drawn, (place, len(drawn) - 1 - place), axis=0)
     low, high = found[place], found[-1 - place]
     return Estimate(np.asarray(value), low, high, confidence)
-
-
-def pairs(k: int) -> Iterator[tuple[int, int]]:
-    """Gives the pairs of k algorithms, each once."""
-    return ((i, j) for i in range(k) for j in range(i + 1, k))
 
 
 def pair_matrix(
