@@ -85,11 +85,10 @@ format: $(VENV)/.installed
 
 # Most of the time goes into compiling small programs that run once: half of it is saved, and
 # what was compiled is kept for the other worker and the next run.
+PYTEST = JAX_COMPILATION_CACHE_DIR=$(CURDIR)/build/xla JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0 \
+	JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES=-1 $(RUN) -m pytest -n 2 --dist loadfile
 test: lint
-	XLA_FLAGS="$$XLA_FLAGS --xla_backend_optimization_level=0" \
-		JAX_COMPILATION_CACHE_DIR=$(CURDIR)/build/xla \
-		JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0 JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES=-1 \
-		$(RUN) -m pytest -m 'not slow' -n 2 --dist loadfile $(TESTS)
+	XLA_FLAGS="$$XLA_FLAGS --xla_backend_optimization_level=0" $(PYTEST) -m 'not slow' $(TESTS)
 
 # In an environment of its own, which takes the newest packages that a run and these tests
 # need; the smoke run first.
@@ -102,8 +101,9 @@ test-newest:
 smoke: $(VENV)/.installed
 	$(RUN) -m jbias.main --config=configs/erm.py:smoke --workdir=build/smoke
 
-test-all: lint
-	$(RUN) -m pytest
+# What compares bits compiles with all optimisations.
+test-all: test
+	$(PYTEST) -m slow
 
 clean:
 	rm -rf $(VENV) .venv-newest build dist *.egg-info .pytest_cache .ruff_cache
