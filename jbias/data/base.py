@@ -20,7 +20,7 @@ Columns = Mapping[str, Column]
 SPACES = ("names", "wnid", "entry16")
 
 
-@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Source(abc.ABC):
     """Random access to the labelled images of one split.
 
@@ -60,6 +60,11 @@ class Source(abc.ABC):
 
     @abc.abstractmethod
     def __len__(self) -> int: ...
+
+    def __repr__(self) -> str:
+        height, width = self.shape
+        of = f"{len(self):,} images of {len(self.classes):,} classes"
+        return f"<{self.name}: {of}, {height} x {width} pixels>"
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         row = {name: column[index].item() for name, column in self.columns.items()}

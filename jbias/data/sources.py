@@ -17,7 +17,7 @@ from jbias.data.base import Columns, Names
 from jbias.data.forms import listing, stores
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class ArraySource(base.Source):
     """Images that are in memory."""
 
@@ -41,7 +41,7 @@ class ArraySource(base.Source):
         return self.images[index]
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class EncodedSource(base.Source):
     """Images that are decoded when asked for."""
 

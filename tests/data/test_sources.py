@@ -62,6 +62,11 @@ def test_pickled_copies_read_the_same(source):
         assert taken == [source.store.where(i) for i in some]
 
 
+def test_is_shown_in_one_line(source):
+    of = "40 images of 3 classes, 8 x 8 pixels"
+    assert repr(source) == f"<{source.name}: {of}>"
+
+
 @pytest.fixture
 def hasty():
     """Threads take turns after a microsecond, so that races show."""
