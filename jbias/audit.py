@@ -1,4 +1,4 @@
-r"""Audits models: which attribute of the images hurts, how much, and in which way.
+r"""Audits models: which attribute of the images hurts, how much, and how.
 
     python -m jbias.audit --checkpoint=runs/x --data=attributed --root=DIR \
         --attributes=hair,background --out=audit/

@@ -1,4 +1,4 @@
-r"""Measures networks: files that others wrote, runs of ours, and runs under way.
+r"""Measures networks: checkpoints from elsewhere, finished runs, and runs in progress.
 
     python -m jbias.evaluate --checkpoint=resnet50.pth --model=resnet50 \
         --suite=configs/suites/biases.py:data=imagenet,root=/data

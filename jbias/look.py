@@ -1,4 +1,4 @@
-r"""Draws what measures show a network, and where networks look.
+r"""Draws the stimuli that measures show, and where networks look.
 
     python -m jbias.look --suite=configs/suites/distortion.py:data=cifar10,root=DIR
     python -m jbias.look --runs='runs/distortion/*' --only=occlusion,cut_occlusion \

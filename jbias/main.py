@@ -1,4 +1,4 @@
-"""Trains all seeds of a config, watches them out of distribution, keeps what it saw.
+"""Trains all seeds of a config, evaluates them out of distribution, records every number.
 
     python -m jbias.main --config=configs/sagnet.py
     python -m jbias.main --config=configs/erm.py:data=pacs,root=/data/pacs,seeds=2

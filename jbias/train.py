@@ -1,4 +1,4 @@
-"""Trains all seeds of a config, evaluates and saves in its cadence, survives kills.
+"""Trains all seeds of a config, evaluates and saves on schedule, survives kills.
 
 jbias.training.setup opens what the config names; here is what follows, down to the loop
 over the steps of a stage. Started again with the same config, a run goes on where its

@@ -1,4 +1,4 @@
-r"""Searches over entries of a config: a run for each combination, started where told.
+r"""Searches over config entries: a run for each combination, started where you say.
 
     python -m launch.sweep run --config=configs/erm.py:demo --workdir=runs/rates \
         --config.optim.rate=[0.03,0.1,0.3]

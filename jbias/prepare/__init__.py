@@ -1,4 +1,4 @@
-"""Makes data sets, shows what is in them, converts and trains weights.
+"""Prepares data sets and weights: makes, samples, converts and trains them.
 
     python -m jbias.prepare samples --data=shapes --out=docs/shapes.png
     python -m jbias.prepare check --src=data/photos

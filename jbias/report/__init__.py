@@ -1,4 +1,4 @@
-"""Makes a page of records or scores: an answer, tables, tests, figures."""
+"""Makes a report of runs or scores: an answer, tables, tests, figures."""
 
 from jbias.report.cli import main
 

@@ -1,4 +1,4 @@
-r"""Studies whether biases of models go with their generalisation.
+r"""Studies whether models' biases go with their generalisation.
 
     python -m jbias.report.biases --measured='measured/*' --out=report
 

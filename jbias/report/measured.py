@@ -1,4 +1,4 @@
-r"""Shows what was measured of networks: one page, with tables and figures.
+r"""Shows what was measured of networks: one page of tables and figures.
 
     python -m jbias.report.measured --measured='measured/*' --out=report-measured
 
