@@ -205,10 +205,13 @@ def test_every_data_set_has_its_line():
         about = entry.about[0].upper() + entry.about[1:]
         got = f" {entry.size}, from {entry.where}." if entry.size else ""
         got = f"{got[:1]}{got[1:2].upper()}{got[2:]}"
-        line = (
-            f"**{name}**. {about}.{got} Licence: {entry.licence}. Cite: {entry.cite}."
-        )
+        line = f"**{name}**. {about}.{got} Licence: {entry.licence}. Cite: "
         assert line in text, name
+        cited = text.split(line)[1].splitlines()[0]
+        addresses = re.findall(r"https://\S+[^\s.,;]", entry.cite)
+        years = re.findall(r"\b(?:19|20)\d\d\b", re.sub(r"https://\S+", "", entry.cite))
+        author = re.match(r"\w+", entry.cite)[0] if years else ""
+        assert all(part in cited for part in (author, *years, *addresses)), name
 
 
 def test_docstrings_hold_no_quotes_that_were_to_join_lines():
