@@ -30,16 +30,16 @@ def _opening() -> str:
     return """
 # 48 ImageNet models, recomputed
 
-This page recomputes the tables and correlations of *Can Biases in ImageNet Models Explain Generalization?*
-([Gavrikov and Keuper, CVPR 2024](https://arxiv.org/abs/2404.01509)) from the authors' results
-([biases_benchmark.csv](../examples/published/biases_benchmark.csv)). jbias measured no network here. One command writes this page and
-its CSV files, and a test checks them:
+The tables and correlations of *Can Biases in ImageNet Models Explain Generalization?*
+([Gavrikov and Keuper, CVPR 2024](https://arxiv.org/abs/2404.01509)), recomputed from the authors' results
+([biases_benchmark.csv](../examples/published/biases_benchmark.csv)). jbias measured no network here.
+[Claims and verdicts](reproduction-biases.md) are on another page. One command writes this page and its CSV files:
 
 ```bash
 python -m benchmarks.reproduction --out=docs
 ```
 
-[The study as a command](biases.md#the-published-models) draws the figures, with intervals and without rounding.
+[The study as a command](biases.md#the-published-models) draws the figures, with intervals.
 
 Spectral biases are means of accuracy ratios over the cut-offs 0.1 to 0.5. Critical-band values are the normalised ones (`_raw`: the
 others). Averages are unweighted means of their benchmarks; ImageNet-C and C-bar are means of their 95 and 50 conditions.
@@ -64,13 +64,13 @@ def _agreement() -> Iterable[str]:
 
 {prose.markdown(("", "Printed", "Agree"), rows)}
 
-A cell of a table agrees if all its printed digits do ([every cell](results/biases_cells.csv)). The authors'
-[poster](https://github.com/paulgavrikov/biases_vs_generalization/blob/main/assets/poster.pdf) prints the correlations, with 0.00 for
-what is not significant. A number agrees if ρ is the printed one and p ≤ 0.05 without adjustment, a zero if p > 0.05.
+A cell agrees if all its printed digits do ([every cell](results/biases_cells.csv)). The authors'
+[poster](https://github.com/paulgavrikov/biases_vs_generalization/blob/main/assets/poster.pdf) prints the correlations: a number
+agrees if ρ is the printed one and p ≤ 0.05 without adjustment, its 0.00 if p > 0.05.
 
 The {len(off)} cells that differ are all {columns}, of models that classify less than half of the grey images without noise
-correctly and so have no band. The fit ends at {off["printed"].iloc[0]:.2f} in the paper and at {off["ours"].iloc[0]:.2f} in the data,
-with a bandwidth of 11295.35 that stands for infinity. jbias gives no number there, and no correlation uses these values.
+correctly and so have no band: the fit ends at {off["printed"].iloc[0]:.2f} in the paper and at {off["ours"].iloc[0]:.2f} in the
+data. No correlation uses these values.
 """
 
 
@@ -92,13 +92,13 @@ def _correlations() -> str:
     return f"""
 ## Biases and averages
 
-Spearman's ρ over all {sizes[0]} models. Bold is significant at 0.05 after Holm's adjustment over the 24 pairs; the poster does not adjust.
+Spearman's ρ over all {sizes[0]} models. Bold is significant at 0.05 after Holm's adjustment over the 24 pairs.
 
 {prose.markdown(("Bias", *biases.MEMBERS), rows)}
 
 [All printed correlations](results/biases_pairs.csv), also over the {sizes[1]} adversarially trained models (AT), over the other {sizes[2]},
-and among biases, stand beside ours with the two-sided permutation p ({biases.PERMUTATIONS:,} orders). The paper's text reverses the sign of
-the bandwidth's correlations, reading narrower as better. These are plain ρ, as on the poster.
+and among biases, stand beside ours with the two-sided permutation p ({biases.PERMUTATIONS:,} orders). The paper's text reverses the
+bandwidth's sign; the poster does not.
 """
 
 
@@ -117,8 +117,8 @@ Of the 24 pairs in each choice:
 
 {prose.markdown(head, rows)}
 
-Models of one training category are variants of one method, and 15 of the 48 are one adversarial training with different ε. When
-[categories are controlled for](results/biases_within_categories.csv) (partial ρ on all models, p from orders within categories, not
+15 of the 48 models are one adversarial training with different ε. With
+[training categories controlled for](results/biases_within_categories.csv) (partial ρ, p from orders within categories, not
 adjusted), {len(kept)} of {len(partial)} have p ≤ 0.05. [Averages by category](results/biases_categories.csv) are in a file.
 """
 
@@ -138,13 +138,11 @@ def _figures() -> str:
 - Shape bias runs from {shape.min():.3f} ({shape.idxmin()}) to {shape.max():.3f} ({shape.idxmax()}); the baseline has {shape["tv_resnet50"]:.4f}.
 - Shape bias and low-frequency bias: ρ = {both:.2f}.
 - Mean ρ of a benchmark with the others, without stylized16 and pgd: {told}; the largest is {best.idxmax()}, the smallest {best.idxmin()}.
-- Low-frequency bias: the largest {frame["low_freq"].max():.2f} ({frame["low_freq"].idxmax()}), the smallest {frame["low_freq"].min():.2f} ({frame["low_freq"].idxmin()}). High-frequency bias:
-  the largest {frame["high_freq"].max():.4f} ({frame["high_freq"].idxmax()}); no adversarially trained model has more than {at["high_freq"].max():.4f}.
-- PGD: the largest {frame["pgd"].max():.2f} % ({frame["pgd"].idxmax()}), the smallest {frame["pgd"].min():.2f} % ({frame["pgd"].idxmin()}).
+- Low-frequency bias runs from {frame["low_freq"].min():.2f} ({frame["low_freq"].idxmin()}) to {frame["low_freq"].max():.2f} ({frame["low_freq"].idxmax()}), high-frequency bias
+  to {frame["high_freq"].max():.4f} ({frame["high_freq"].idxmax()}), among adversarially trained models to {at["high_freq"].max():.4f}.
 - The paper's text names four cut-offs, 10 to 40 %; its table averages five. The baseline's low-frequency bias is {frame.loc["tv_resnet50", "low_freq"]:.3f} over
   five, as printed (0.63), and {four:.3f} over four.
-- From the two decimals of the printed table ρ of high-frequency bias and ID is {biases.rounded():.3f}; in full precision it is
-  {biases.families()["all"].statistic.loc["high_freq", "ID"]:.3f}.
+- From the printed two decimals ρ of high-frequency bias and ID would be {biases.rounded():.3f}, not {biases.families()["all"].statistic.loc["high_freq", "ID"]:.3f}.
 """
 
 
@@ -162,15 +160,13 @@ def _moved() -> str:
     return f"""
 ## Anomalies and their effect
 
-- **ReaL.** All 48 accuracies are multiples of 1/326: only the last batch was logged (336 images, 10 without a label), not the
-  46,837 images of the set. It enters ID.
-- **Stylised.** All 48 are multiples of 1/800: the 16-class set of model-vs-human, not the 1000 classes that the text describes. It
-  enters Concepts, and without it the sign of shape bias changes there.
-- **PGD.** All 48 are multiples of 1/50,048, the padded number, instead of 1/50,000: at most 0.084 percentage points too high. Ranks
-  stay the same.
+- **ReaL** enters ID. All 48 accuracies are multiples of 1/326: only the last batch was logged (336 images, 10 without a label), not
+  the 46,837 images of the set.
+- **Stylised** enters Concepts; without it the sign of shape bias changes there. All 48 are multiples of 1/800: the 16-class set of
+  model-vs-human, not the 1000 classes that the text describes.
+- **PGD.** All 48 are multiples of 1/50,048, the padded number, instead of 1/50,000: at most 0.084 points too high, with the same ranks.
 - **Critical band.** Nominal frequencies are 2 to 2.6 times too high and the noise has 0.943 of its nominal strength, alike for all
-  models. Values without normalisation are degenerate and differ between paper and data. Only normalised ones, many of them tied, are
-  used here.
+  models. Only normalised values, many of them tied, are used here.
 
 {prose.markdown(("ρ over all models", *biases.BIASES), rows)}
 """
