@@ -93,9 +93,8 @@ def fetch(given: str, where: str) -> str:
             continue
         except errors.LocalEntryNotFoundError as error:
             unreached = unreached or error
-        except (
-            Exception
-        ) as error:  # Of the package's own, and of those that it is built on.
+        # Its own, and those of the packages that it is built on.
+        except Exception as error:
             raise ValueError(f"{where}: {given} {_explain(error, named)}") from error
         else:
             return _check(path, named, where)

@@ -66,7 +66,7 @@ def test_the_page_is_what_the_command_writes():
 
 
 def write(folder, dataset, origin):
-    """A workdir with a shape bias of 24 in 64 on a set, and a likeness to people."""
+    """A workdir with a shape bias of 24 in 64 on a set, and how like people it errs."""
     label, texture = np.arange(N) % 16, (np.arange(N) + 1) % 16
     answer = np.where(np.arange(N) % 8 < 3, label, texture)
     by = {"": decisions.Decisions(answer, {"label": label, "texture": texture})}
@@ -76,9 +76,10 @@ def write(folder, dataset, origin):
     told = {"measure": {"probe": "shape_bias", "options": {}}, "images": N}
     told |= {"seconds": 1.0, "precision": "float32", "classes": NAMES}
     kept.write(folder, fields, "shape_bias", dataset, numbers, told, None)
-    told |= {"measure": {"probe": "human", "options": {"root": "nowhere"}}}
-    numbers = [decisions.Number("error_consistency", 0.125, None, N)]
-    kept.write(folder, fields, "human", dataset, numbers, told, None)
+    if dataset == "cue-conflict":  # With which people are compared.
+        told |= {"measure": {"probe": "human", "options": {"root": "nowhere"}}}
+        numbers = [decisions.Number("error_consistency", 0.125, None, N)]
+        kept.write(folder, fields, "human", dataset, numbers, told, None)
     config = {"model": {"name": "resnet50"}, "run": {"digest": folder.name}}
     (folder / "config.json").write_text(json.dumps(config))
     facts = {"data": {dataset: {"name": origin}}}
