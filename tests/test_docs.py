@@ -164,7 +164,7 @@ def known_flags() -> set[str]:
         look.parser(),
     ]
     parsers += [papers_shifts.parser(), audit.parser(), study.parser(), sweep.parser()]
-    parsers += [plan.parser()]
+    parsers += [plan.parser(), measured._parser()]
     commands = prepare.parser(prepare.COMMANDS)._subparsers._group_actions
     parsers += commands[0].choices.values()
     known = {o for p in parsers for a in p._actions for o in a.option_strings}

@@ -36,6 +36,7 @@ WITHOUT_JAX = (
     *("runtime/messages", "runtime/files"),
 )
 LAZY = {"grain", "tensorflow_datasets", "tensorflow", "torch", "transformers"}
+LAZY |= {"huggingface_hub"}
 
 
 def module(path: pathlib.Path) -> str:

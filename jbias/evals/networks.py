@@ -30,7 +30,7 @@ from jbias.data import base, tables
 from jbias.evals import predict, probe
 from jbias.models import class_names, importing, state_dicts, taps, trained
 from jbias.runs import checkpoints, evaluations
-from jbias.runtime import cli, files, mesh, messages
+from jbias.runtime import cli, files, hub, mesh, messages
 
 # Of one measure: its options, shapes, memory. Others may be made.
 MEASURE_ERRORS = (ValueError, MemoryError, errors.FlaxError, jax.errors.JaxRuntimeError)
@@ -156,10 +156,15 @@ def find_checkpoints(paths: Sequence[str], *, any_file: bool = False) -> list[st
     files below it that are named as weights are, and all runs; not what begins with a
     dot, nor what lies behind a link to a folder that is no run. What is there under
     several spellings counts once, as first spelled; files of several names do not: by
-    its own a published file is known, wherever a link of that name leads.
+    its own a published file is known, wherever a link of that name leads. Weights on the
+    hub keep their name, hf:OWNER/NAME@COMMIT, and are in its cache from then on.
     """
     found: dict[pathlib.Path, str] = {}
     for given in paths:
+        if hub.is_hub(given):
+            hub.fetch(given, _FLAG)
+            found.setdefault(pathlib.Path(given), given)
+            continue
         path = os.path.expanduser(files.local_copy(given, _FLAG, checkpoints=True))
         matches = [path] if os.path.exists(path) else sorted(glob.glob(path))
         if not matches:
@@ -206,6 +211,9 @@ def is_trained(path: str) -> bool:
 
 def path_stem(path: str) -> str:
     """What a file's network is called if nothing else names it."""
+    if hub.is_hub(path):
+        named = hub.parse(path, _FLAG)
+        return f"{named.owner}-{named.name}-{named.commit[:8]}"
     name = os.path.basename(path.rstrip("/"))
     return name if os.path.isdir(path) else name.rsplit(".", 1)[0]
 
@@ -300,7 +308,7 @@ def from_file(
     fields = dict(run=name, algorithm=algorithm, variant=method, model=_model(net))
     fields["train_data"] = about.get("train_data", "unknown")
     fields |= dict(stage=0, seed=0, step=0, epoch=0.0)
-    about = {"category": algorithm, **about, "path": path}
+    about = {"category": algorithm, "path": path, **about}
     of = fields, about, None, code
     return FlaxNetwork(name, net, variables, found, space, digest, *of)
 
@@ -510,8 +518,12 @@ def _from_file(
     origins = {key: f"--{key}" for key in given}
     said = {"train_data": args.trained, "method": args.method}
     said = {key: value for key, value in said.items() if value}
-    opened = functools.partial(from_file, path, classes=args.classes)
-    entry, network = zoo.find(path) if zoo else None, None
+    file = known_as = path
+    if hub.is_hub(path):
+        file, said["path"] = hub.fetch(path, _FLAG), path
+        known_as = os.path.join(hub.parse(path, _FLAG).id, os.path.basename(file))
+    opened = functools.partial(from_file, file, classes=args.classes)
+    entry, network = zoo.find(known_as) if zoo else None, None
     if entry:
         if args.model not in (None, entry.model):
             raise ValueError(
@@ -519,7 +531,7 @@ def _from_file(
                 f"{args.model!r}; leave --model out, rename the file, or look in no table "
                 "by --zoo="
             )
-        options = entry.options(os.path.dirname(path) or ".")
+        options = entry.options(os.path.dirname(file) or ".")
         known = {key: f"those of {entry.id}" for key in _CONSTANTS if key in options}
         about = dict(id=entry.id, name=entry.name, category=entry.category)
         about |= dict(norm=entry.norm, epsilon=entry.eps, constants=known | origins)

@@ -27,7 +27,8 @@ def _made(args: argparse.Namespace) -> Iterator[str]:
     from jbias.report import document, network_records, networks
 
     notes: list[str] = []
-    report = networks.report(network_records.read(args.measured, notes), notes)
+    found = network_records.read(args.measured, notes)
+    report = networks.report(found, notes, published=args.published)
     written = document.write(report, pathlib.Path(args.out))
     return iter([*report.answer, *report.results["missing"], written])
 
@@ -41,6 +42,14 @@ def _parser() -> argparse.ArgumentParser:
         help="workdirs of measured networks, the folder that holds them, or globs",
     )
     parser.add_argument("--out", **cli.OUT, help="folder of the page")
+    parser.add_argument(
+        "--published",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="where networks saw Geirhos' cue conflicts, published shape biases of others, "
+        "and people's, stand beside theirs in a table of its own, with source and licence "
+        "(default: they do)",
+    )
     return parser
 
 

@@ -25,6 +25,7 @@ from jbias.report import (
     network_frame,
     network_plots,
     network_records,
+    published,
     tables,
 )
 
@@ -110,6 +111,7 @@ class Page(NamedTuple):
     networks: Networks
     drawn: Networks  # All or, where they are too many for figures, none.
     notes: list[str]
+    published: bool = True  # Whether published networks stand beside these.
 
 
 def _columns(form: Callable[..., str], names: str = "", **heads: str) -> dict:
@@ -347,6 +349,22 @@ def _shape_bias(page: Page) -> Blocks:
     ]
     yield _table("shape_bias", rows)
     yield _shares("shape_bias_by_class", "class", page, every, "shape_bias")
+    if page.published:
+        yield published.beside([*_like_published(page.networks)])
+
+
+def _like_published(networks: Networks) -> Iterator[dict]:
+    """Gives the shape biases that are of the same images as the published ones."""
+    for one, place, _, number in _numbers(networks, "shape_bias", "shape_bias"):
+        same = one.split(place[1]) == "cue-conflict" and number.value is not None
+        if same and "class=" not in number.condition:
+            row = {"network": one.name, "rule": one.rule(place, number.condition)}
+            row |= {"shape": number.count, "either": number.n}
+            row |= one.values(place, ended("shape_bias"), number.condition)
+            for other in one.of("human"):
+                if other[1] == place[1]:
+                    row |= one.values(other, ["error_consistency"], number.condition)
+            yield row
 
 
 def _people(page: Page, dataset: str) -> Mapping[str, cue_conflict.ShapeBias]:

@@ -21,13 +21,16 @@ Block = document.Block
 MOST = 8  # Networks on one figure; more nobody tells apart.
 
 
-def report(networks: Networks, told: Sequence[str] = ()) -> document.Report:
+def report(
+    networks: Networks, told: Sequence[str] = (), *, published: bool = True
+) -> document.Report:
     """Gives the page.
 
-    told: what else a reader must know, such as which networks were left out.
+    told: what else a reader must know, such as which networks were left out. published:
+    whether networks that others published stand beside these, where both saw one set.
     """
     notes: list[str] = []
-    shown = [*blocks(networks, notes)]
+    shown = [*blocks(networks, notes, published=published)]
     rows = {one.name: network_frame.row_of(one).numbers for one in networks}
     few = {name: row["shape_n"] for name, row in rows.items() if "shape_n" in row}
     missing = [*told, *network_frame.few_decisions(few), *_missing(networks)]
@@ -55,15 +58,18 @@ def report(networks: Networks, told: Sequence[str] = ()) -> document.Report:
     )
 
 
-def blocks(networks: Networks, notes: list[str]) -> Iterator[tuple[str, Block]]:
+def blocks(
+    networks: Networks, notes: list[str], *, published: bool = True
+) -> Iterator[tuple[str, Block]]:
     """Gives sections with their figures and tables; adds to `notes` what is not drawn."""
     drawn = networks
     if len(networks) > MOST:
         drawn = []
         told = f"{len(networks)} networks are more than figures can tell apart, so there are"
         notes.append(f"{told} tables alone; name {MOST} or fewer for figures.")
+    page = network_sections.Page(networks, drawn, notes, published)
     for name, part in network_sections.PARTS.items():
-        for block in part.blocks(network_sections.Page(networks, drawn, notes)):
+        for block in part.blocks(page):
             if block is not None:
                 yield name, block
 

@@ -178,8 +178,8 @@ def add_network_flags(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="PATH",
         help="a file of weights (.pth, .pt, .tar, .bin, .ckpt, .torch, .safetensors, "
-        ".npz), a run's workdir, a folder of these, or a glob; may be given "
-        "again, and under either name",
+        ".npz), a run's workdir, a folder of these, a glob, or weights on the Hugging Face "
+        "Hub, hf:OWNER/NAME@COMMIT (extra `hub`); may be given again, and under either name",
     )
     add(
         "--model",

@@ -1,0 +1,68 @@
+"""Shape biases that others published, for measured networks to stand among.
+
+They are of the 1,280 cue conflicts of Geirhos et al., ICLR 2019, and lie in a file beside
+this one: counts of decisions that were published image by image, and numbers as a paper prints
+them. `python -m benchmarks.published_shape_biases` writes it, and says from what.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from jbias.evals import decisions
+from jbias.report import document, tables
+
+FILE = document.FOLDER / "published_shape_biases.csv"
+HERE = "measured here"  # In the place of a source.
+_TABLE = "shape_bias_published"
+_CAPTION = (
+    f"Networks of this page (bold, {HERE}) among people and networks whose shape bias on "
+    "Geirhos' cue conflicts others published: no other number of this page is of these. "
+    "Counted: of decisions published image by image, with Wilson's interval of 95 %; printed: "
+    "as the paper rounds it. Like people: error consistency with ten people on these images; "
+    "in people's own line that among them."
+)
+
+
+def read() -> pd.DataFrame:
+    """Gives a row for each network, and for people, from texture to shape.
+
+    network, training, shape_bias, source, licence and url; where decisions are published, too,
+    shape of either (counts), shape_bias_lower, shape_bias_upper and error_consistency.
+    """
+    frame = pd.read_csv(FILE)
+    counts = zip(frame["shape"], frame["either"], strict=True)
+    unknown = (math.nan, math.nan)
+    ends = [decisions.wilson_interval(*c) if c[1] > 0 else unknown for c in counts]
+    frame["shape_bias_lower"], frame["shape_bias_upper"] = zip(*ends, strict=True)
+    shares = frame["shape"] / frame["either"]
+    frame["shape_bias"] = shares.fillna(frame.pop("printed"))
+    return _from_texture_to_shape(frame)
+
+
+def _from_texture_to_shape(frame: pd.DataFrame) -> pd.DataFrame:
+    return frame.sort_values("shape_bias", kind="stable", ignore_index=True)
+
+
+def beside(own: Sequence[Mapping[str, Any]]) -> tables.Table | None:
+    """Gives a table of rows like those of `read`, with these among them; None of none."""
+    if not own:
+        return None
+    frame = pd.concat([pd.DataFrame(own).assign(source=HERE), read()])
+    frame = _from_texture_to_shape(frame)
+    frame["_shape_bias"] = [
+        tables.digits(3 if either > 0 else 2)(bias)
+        for bias, either in zip(frame["shape_bias"], frame["either"], strict=True)
+    ]
+    three = tables.digits(3)
+    columns = {"network": ("Network", str), "training": ("trained", str)}
+    columns |= {"rule": ("rule", str), "source": ("source", str)}
+    columns |= {"licence": ("licence", str)}
+    columns |= {"_shape_bias": ("shape bias", "{}".format)}
+    columns |= {"shape_bias_lower": ("from", three), "shape_bias_upper": ("to", three)}
+    columns |= {"either": ("of", tables.whole)}
+    columns |= {"error_consistency": ("like people", three)}
+    more = dict(strong=lambda row: ["network"] if row["source"] == HERE else [])
+    return tables.from_rows(_TABLE, _CAPTION, frame, columns, **more)

@@ -1,0 +1,98 @@
+"""A model hub on this machine for tests: what huggingface_hub asks for a file, answered.
+
+Statuses and headers are those of huggingface.co, as huggingface_hub reads them: `ETag` (the
+SHA-256 of a large file), `X-Repo-Commit`, and `X-Error-Code` of what is refused.
+"""
+
+import contextlib
+import hashlib
+import http.server
+import re
+import threading
+from collections.abc import Iterator
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+_ASKED = re.compile(r"/([\w.-]+/[\w.-]+)/resolve/([^/]+)/([\w.-]+)")
+
+
+class Hub(http.server.ThreadingHTTPServer):
+    """files: content by (repository, file), all of COMMIT. asked: of each request, in order.
+
+    gated: repositories that are. status: that of every answer, if not 0. commit: the one
+    that answers name. short: bytes that a download lacks; dropped: that it lacks because
+    the connection breaks, then and at every further try.
+    """
+
+    def __init__(self):
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.files: dict[tuple[str, str], bytes] = {}
+        self.asked: list[str] = []
+        self.gated: set[str] = set()
+        self.status, self.commit, self.short, self.dropped = 0, COMMIT, 0, 0
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+    def handle_error(self, *args) -> None:
+        """Connections are broken on purpose."""
+
+
+class _Handler(http.server.BaseHTTPRequestHandler):
+    def log_message(self, *args) -> None:
+        pass
+
+    def do_HEAD(self) -> None:
+        self._answer(body=False)
+
+    def do_GET(self) -> None:
+        self._answer(body=True)
+
+    def _answer(self, *, body: bool) -> None:
+        hub = self.server
+        hub.asked.append(f"{self.command} {self.path}")
+        repository, commit, name = _ASKED.fullmatch(self.path).groups()
+        if hub.status:
+            return self._refuse(hub.status)
+        if repository in hub.gated:
+            return self._refuse(403, "GatedRepo", "Access to it is restricted.")
+        if repository not in {one for one, _ in hub.files}:
+            return self._refuse(401, "RepoNotFound", "Invalid username or password.")
+        if commit != COMMIT:
+            return self._refuse(404, "RevisionNotFound", "Invalid rev id.")
+        if (repository, name) not in hub.files:
+            return self._refuse(404, "EntryNotFound", "Entry not found")
+        content = hub.files[repository, name]
+        if body and hub.dropped and "Range" in self.headers:
+            self.close_connection = True  # Without a word.
+            return None
+        sent = content[: len(content) - hub.short] if body else content
+        self.send_response(200)
+        self.send_header("ETag", f'"{hashlib.sha256(content).hexdigest()}"')
+        self.send_header("X-Repo-Commit", hub.commit)
+        self.send_header("Content-Length", str(len(sent)))
+        self.end_headers()
+        if body:
+            self.wfile.write(sent[: len(sent) - hub.dropped])
+        return None
+
+    def _refuse(self, status: int, code: str = "", told: str = "") -> None:
+        self.send_response(status)
+        if code:
+            self.send_header("X-Error-Code", code)
+            self.send_header("X-Error-Message", told)
+        if code == "EntryNotFound":
+            self.send_header("X-Repo-Commit", self.server.commit)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+
+@contextlib.contextmanager
+def running() -> Iterator[Hub]:
+    """A hub that answers until the end."""
+    with Hub() as hub:
+        thread = threading.Thread(target=hub.serve_forever, daemon=True)
+        thread.start()
+        yield hub
+        hub.shutdown()
+        thread.join()
