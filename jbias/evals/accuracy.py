@@ -75,8 +75,7 @@ def confusion(response: Column, label: Column, k: int) -> Float[np.ndarray, "row
     rows = np.where(response < 0, k, response)
     shape = k + bool((response < 0).any()), k
     counts = sum_cells(np.ones(len(label)), rows, label, shape)
-    nothing, totals = np.full(shape, np.nan), counts.sum(0)
-    return 100 * np.divide(counts, totals, out=nothing, where=totals > 0)
+    return 100 * decisions.ratio(counts, counts.sum(0))
 
 
 def entropy(response: Column, k: int) -> float:

@@ -209,6 +209,12 @@ def cross_entropy(likelihood: Float[np.ndarray, "n"]) -> float:
     return float(-np.log(np.maximum(likelihood, np.finfo(np.float32).tiny)).mean())
 
 
+def ratio(part: Any, whole: Any) -> Float[np.ndarray, "..."]:
+    """part / whole, entry by entry; NaN where the whole is not above 0."""
+    part, whole = np.broadcast_arrays(part, whole)
+    return np.divide(part, whole, out=np.full(whole.shape, np.nan), where=whole > 0)
+
+
 def quantity(metric: str, value: Any, n: int, condition: str = "") -> Number:
     """A measured value that is no share; None where it is undefined."""
     known = value is not None and np.isfinite(value)
