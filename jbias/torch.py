@@ -28,7 +28,6 @@ from jbias.evals import predictors
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # ImageNet's, as usual.
 Images = Float[Array, "b h w 3"]
-Values = tuple[torch.Tensor, ...]
 
 
 def wrap(

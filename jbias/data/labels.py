@@ -189,9 +189,8 @@ def match(
 
     base.Mismatch, a ValueError, where training lacks classes; ValueError for wrong arguments.
     """
-    if aggregate not in AGGREGATES:
-        must = f"data.labels: aggregate must be one of {', '.join(AGGREGATES)}"
-        raise ValueError(f"{must}, got {aggregate!r}")
+    must = f"data.labels: aggregate must be one of {', '.join(AGGREGATES)}"
+    base.require(aggregate in AGGREGATES, must, f"{aggregate!r}")
     train = LabelSpace(tuple(train_classes), train_space)
     test = LabelSpace(tuple(test_classes), test_space)
     remedy = f"; training has {train}, the test {test}"
@@ -303,9 +302,8 @@ def read_mapping(path: str, train: Names, test: Names) -> dict[str, str]:
             got = f"got {one!r} for {pairs[one]!r} and again for {other!r}"
             raise ValueError(f"{must}, {got}; leave one line")
         pairs[one] = other
-    if not pairs:
-        must = "a mapping must have a line for some class"
-        raise ValueError(f"{path}: {must}, got the header alone")
+    must = f"{path}: a mapping must have a line for some class"
+    base.require(pairs, must, "the header alone")
     return pairs
 
 

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from jbias.data import base
 from jbias.evals import decisions, probe
 
 Column = Int[np.ndarray, "n"]  # Of images.
@@ -34,11 +35,9 @@ def real_accuracy(decided: decisions.Decisions) -> decisions.Numbers:
     Source: Beyer et al. 2020, https://arxiv.org/abs/2006.07159.
     """
     names = [name for name in decided.columns if name.startswith("accepted_")]
-    if not names:
-        raise ValueError(
-            "real_accuracy: decisions must have columns accepted_0, accepted_1, ..., got"
-            f" {', '.join(decided.columns)}; open the set with its accepted classes"
-        )
+    must = "real_accuracy: decisions must have columns accepted_0, accepted_1, ..."
+    remedy = "open the set with its accepted classes"
+    base.require(names, must, ", ".join(decided.columns), remedy)
     accepted = np.stack([decided.columns[name] for name in names])
     correct = (accepted == decided.prediction).any(0).sum()
     return [decisions.share("real_accuracy", correct, (accepted >= 0).any(0).sum())]
@@ -76,8 +75,7 @@ def confusion(response: Column, label: Column, k: int) -> Float[np.ndarray, "row
     rows = np.where(response < 0, k, response)
     shape = k + bool((response < 0).any()), k
     counts = sum_cells(np.ones(len(label)), rows, label, shape)
-    nothing, totals = np.full(shape, np.nan), counts.sum(0)
-    return 100 * np.divide(counts, totals, out=nothing, where=totals > 0)
+    return 100 * decisions.ratio(counts, counts.sum(0))
 
 
 def entropy(response: Column, k: int) -> float:

@@ -202,9 +202,8 @@ def fit_bands(
 def normalised(accuracy: Tables) -> Tables:
     """In per cent of the largest in the table; NaN where all are 0."""
     largest = np.nanmax(accuracy, axis=(-2, -1), keepdims=True)
-    nothing = np.full(np.shape(accuracy), np.nan)
     # In this order, the half of the largest is 50, and no rounding of it.
-    return 100 * np.divide(accuracy, largest, out=nothing, where=largest > 0)
+    return 100 * decisions.ratio(accuracy, largest)
 
 
 def threshold_indices(accuracy: Tables) -> Thresholds:
@@ -330,14 +329,10 @@ def original_numbers(
     tables = []
     for each in (counts.ravel(), drawn):
         both = each.reshape(*each.shape[:-1], 2, len(SIGMAS), -1)
-        tables.append(_per_cent(*np.moveaxis(both, -3, 0)))
+        right, shown = np.moveaxis(both, -3, 0)
+        tables.append(decisions.ratio(100 * right, shown))
     of = dict(side=side, n=len(chosen), default="absolute", continuous=continuous)
     return told + _bands("critical_band_original", *tables, **of)
-
-
-def _per_cent(right, shown):
-    nothing = np.full(np.shape(right), np.nan)
-    return np.divide(100 * right, shown, out=nothing, where=shown > 0)
 
 
 def _bands(

@@ -32,9 +32,7 @@ def bias(
     accuracies: Float[np.ndarray, "... cutoffs"], clean: Float[np.ndarray, "..."]
 ) -> Float[np.ndarray, "..."]:
     """The mean over cut-offs of filtered by clean accuracy; NaN where clean is 0."""
-    clean = np.asarray(clean, float)
-    mean = np.mean(accuracies, axis=-1)
-    return np.divide(mean, clean, out=np.full(mean.shape, np.nan), where=clean > 0)
+    return decisions.ratio(np.mean(accuracies, axis=-1), clean)
 
 
 @decisions.by_rule
@@ -69,13 +67,8 @@ def numbers(
                 ]
     if {"low_freq_bias", "high_freq_bias"} <= set(values):
         pairs = zip(values["low_freq_bias"], values["high_freq_bias"])
-        values["spectral_ratio"] = [_share(high, low) for low, high in pairs]
+        values["spectral_ratio"] = [decisions.ratio(b, a + b) for a, b in pairs]
     for metric, (value, resampled) in values.items():
         told.append(decisions.quantity(metric, value, n))
         told.extend(accuracy.bootstrap_interval(metric, resampled, n))
     return told
-
-
-def _share(part, rest):
-    total = np.asarray(part + rest)
-    return np.divide(part, total, out=np.full(total.shape, np.nan), where=total > 0)

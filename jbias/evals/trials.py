@@ -170,8 +170,7 @@ def _lines(path: str) -> Iterator[tuple[str, dict[str, str]]]:
             f"{path}:1: the header must have {', '.join(COLUMNS)} once each,"
             f" {missing[0]} does not, got {','.join(header)!r}"
         )
-    if not rows:
-        raise ValueError(f"{path}: must have a line for each image, got the header")
+    base.require(rows, f"{path}: must have a line for each image", "the header")
     for where, row in rows:
         if None in row or None in row.values():
             count = sum(x is not None for x in row.values()) + len(row.get(None, ()))

@@ -49,8 +49,7 @@ def run(args: argparse.Namespace) -> str:
     and a folder that holds images of other settings.
     """
     alpha, seed, weights = args.alpha, args.seed, args.weights
-    if not 0 <= alpha <= 1:
-        raise ValueError(f"{_WHERE}: --alpha must be in [0, 1], got {alpha}")
+    base.require(0 <= alpha <= 1, f"{_WHERE}: --alpha must be in [0, 1]", alpha)
     split = args.split.partition("[")[0]
     source = dataset.open_source(args)
     options = {"name": args.transfer} | ({"weights": weights} if weights else {})

@@ -2,14 +2,11 @@
 
 A workdir holds `evals/<step>.jsonl`, one JSON object a line, one line a number.
 
-Reading is fast because records repeat themselves: the same run, data set and step in line
-after line. Lines are cut at their commas, and each distinct text of a field is decoded
-once by `json`. That every text decodes to exactly its own field proves that the cuts were
-right; a block of files that fails this is read line by line.
+Many files are read together, by Arrow; those that it does not take for records beyond doubt
+are read line by line.
 """
 
 import concurrent.futures
-import functools
 import glob
 import itertools
 import json
@@ -17,14 +14,15 @@ import math
 import os
 import pathlib
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 from etils import epath
-from pyarrow import csv
+from pyarrow import compute
+from pyarrow import json as json_reader
 
 from jbias.runs import checksums
 from jbias.runtime import files
@@ -300,8 +298,11 @@ def _lacking(name: str, value) -> str:
 BLOCK_BYTES = 2**24  # Files are read together up to this size.
 WORKERS = 8  # More wait for each other.
 
-# Of some rows: the values that differ, and which of them each row has.
-_Coded = Mapping[str, tuple[list, np.ndarray]]
+_ARROW = {"category": pa.string(), "float64": pa.float64()}
+_SCHEMA = pa.schema(
+    [(name, _ARROW.get(k, pa.int64())) for name, (k, _) in _KINDS.items()]
+)
+_NULLABLE = {name for name, (_, types) in _KINDS.items() if type(None) in types}
 
 
 def _read_columns(paths: Sequence[pathlib.Path]) -> tuple[dict[str, Any], np.ndarray]:
@@ -313,76 +314,56 @@ def _read_columns(paths: Sequence[pathlib.Path]) -> tuple[dict[str, Any], np.nda
     blocks = np.split(np.array(paths, object), np.flatnonzero(np.diff(ends)) + 1)
     workers = min(WORKERS, os.cpu_count() or 1)
     with concurrent.futures.ThreadPoolExecutor(workers) as pool:
-        parts = list(pool.map(_load, blocks))
-    columns = {}
+        tables, sizes = zip(*pool.map(_load, blocks), strict=True)
+    table, columns = pa.concat_tables(tables).unify_dictionaries(), {}
     for name, (dtype, _) in _KINDS.items():
-        each = [coded[name] for coded, _ in parts]
+        column = table.column(name)
         if dtype == "category":
-            each = [
-                pd.Categorical.from_codes(own, pd.Index(known, dtype="str"))
-                for known, own in each
-            ]
-            columns[name] = pd.api.types.union_categoricals(each, sort_categories=True)
+            coded = column.combine_chunks()
+            known = pd.Index(coded.dictionary.to_pylist(), dtype="str")
+            own = pd.Categorical.from_codes(coded.indices.to_numpy(), known)
+            columns[name] = pd.api.types.union_categoricals([own], sort_categories=True)
         else:
-            each = [pd.Series(known, dtype=dtype).take(own) for known, own in each]
-            columns[name] = pd.concat(each, ignore_index=True)
-    return columns, np.array([size for _, sizes in parts for size in sizes], np.int64)
+            kinds = {pa.int64(): pd.Int64Dtype()} if dtype == "Int64" else {}
+            columns[name] = column.to_pandas(types_mapper=kinds.get)
+    return columns, np.concatenate(sizes)
 
 
-def _load(block: Sequence[pathlib.Path]) -> tuple[_Coded, list[int]]:
+def _load(block: Sequence[pathlib.Path]) -> tuple[pa.Table, list[int]]:
+    """The records of some files, words as dictionaries, and how many lines each has."""
     texts = [path.read_bytes() for path in block]
     sizes = [text.count(b"\n") + (not text.endswith(b"\n")) for text in texts]
-    if coded := _cut(texts, sum(sizes)):
-        return coded, sizes
-    del texts
-    # The last word on what cannot be read fast; ValueError for what is no record.
-    read = functools.partial(pathlib.Path.read_text, encoding="utf-8", errors="replace")
-    exact = [loads(read(path), where=str(path)) for path in block]
-    columns, coded = zip(*itertools.chain.from_iterable(exact), strict=True), {}
-    for name, values in zip(_KINDS, columns, strict=True):
-        known = {value: i for i, value in enumerate(dict.fromkeys(values))}
-        coded[name] = list(known), np.array([known[value] for value in values])
-    return coded, [len(records) for records in exact]
+    if (table := _parse_fast(texts, sum(sizes))) is None:
+        # The last word on what cannot be read fast; ValueError for what is no record.
+        decoded = [text.decode("utf-8", "replace") for text in texts]
+        exact = [loads(x, where=str(path)) for x, path in zip(decoded, block)]
+        sizes, records = [*map(len, exact)], itertools.chain.from_iterable(exact)
+        # Whole numbers of many digits as well.
+        floats = (one._replace(epoch=float(one.epoch)) for one in records)
+        floats = (x._replace(value=x.value and float(x.value)) for x in floats)
+        table = pa.Table.from_pylist([x._asdict() for x in floats], _SCHEMA)
+    words = [(i, one) for i, one in enumerate(_SCHEMA) if one.type == pa.string()]
+    for i, one in words:
+        table = table.set_column(i, one.name, table.column(i).dictionary_encode())
+    return table, sizes
 
 
-def _cut(texts: Sequence[bytes], rows: int) -> _Coded | None:
-    """Gives the fields of all lines, None unless every line is a record beyond doubt."""
+def _parse_fast(texts: Sequence[bytes], rows: int) -> pa.Table | None:
+    """Reads all lines by Arrow; None unless every line is a record beyond doubt."""
     data = b"".join(text if text.endswith(b"\n") else text + b"\n" for text in texts)
-    if not data.isascii() or not all(texts):
+    single = data[:1] == b"{" and data.count(b"}\n{") == rows - 1  # One a line.
+    # Arrow takes an entry that is not there for null.
+    whole = all(data.count(b'"%s":' % name.encode()) == rows for name in _NULLABLE)
+    if not (data.isascii() and all(texts) and single and whole):
         return None
-    coded, kind = {}, pa.dictionary(pa.int32(), pa.string())
-    literal = dict(quote_char=False, double_quote=False, ignore_empty_lines=False)
+    form = json_reader.ParseOptions(_SCHEMA, unexpected_field_behavior="error")
+    how = json_reader.ReadOptions(use_threads=False, block_size=2**22)
     try:
-        names = list(json.loads(data[: data.index(b"\n")]))
-        kinds = dict.fromkeys(names, kind)
-        table = csv.read_csv(
-            pa.BufferReader(data),
-            csv.ReadOptions(use_threads=False, column_names=names, block_size=2**19),
-            csv.ParseOptions(**literal),
-            csv.ConvertOptions(column_types=kinds, check_utf8=False),
-        ).unify_dictionaries()
-        if sorted(names) != sorted(_KINDS) or table.num_rows != rows:
-            return None
-        for i, name in enumerate(names):
-            column = table.column(i).combine_chunks()
-            # The first text of a line has its brace already, and the last one too.
-            braces = "" if i == 0 else "{", "" if i == len(names) - 1 else "}"
-            values = _decoded(column.dictionary.to_pylist(), name, *braces)
-            if any(_lacking(name, value) for value in values):
-                return None
-            if isinstance(values[0], str) and len({*values}) < len(values):
-                return None  # Such as "a" and "\u0061".
-            coded[name] = values, column.indices.to_numpy()
-    except (TypeError, ValueError, RecursionError):  # pa.ArrowInvalid is a ValueError.
+        table = json_reader.read_json(pa.BufferReader(data), how, form)
+    except pa.ArrowInvalid:
         return None
-    return coded
-
-
-def _decoded(texts: list[str], name: str, opening: str, closing: str) -> list:
-    """Decodes `"name": value`; no text has a comma, so none can stand for several."""
-    joined = f"{closing},{opening}".join(texts)
-    whole = f"[{opening}{joined}{closing}]"
-    fields = json.loads(whole, parse_constant=_refuse_constant)
-    if len(fields) != len(texts) or any(list(field) != [name] for field in fields):
-        raise ValueError(name)
-    return [field[name] for field in fields]
+    numbers = [table.column(name) for name in ("epoch", "value")]
+    fits = all(compute.all(compute.is_finite(x)).as_py() is not False for x in numbers)
+    fits &= {*table.column("status").unique().to_pylist()} <= {*STATUSES}
+    nulls = {name for name in _KINDS if table.column(name).null_count}
+    return table if fits and nulls <= _NULLABLE and table.num_rows == rows else None

@@ -87,11 +87,6 @@ def validation_curve(workdir: str | os.PathLike) -> dict[int, float]:
     return found
 
 
-def is_done(workdir: str | os.PathLike) -> bool:
-    """Whether the run has ended as it should; reads no records."""
-    return _phase(pathlib.Path(workdir))[0] == "done"
-
-
 def _phase(workdir: pathlib.Path) -> tuple[str, str]:
     """The state's word, and why it is so."""
     if (workdir / "done").exists():

@@ -291,7 +291,6 @@ def output_folder(text: str) -> str:
 
 
 probability = number(float, lambda a: 0 < a < 1, "a number between 0 and 1")
-at_least_100 = at_least(100)
 at_least_1, at_least_0 = at_least(1), at_least(0)
 
 # Arguments of several commands, but for what each says of them.
