@@ -4,8 +4,9 @@ import types
 from collections.abc import Callable, Mapping
 
 from jbias import extensions
-from jbias.evals import accuracy, critical_band, cue_conflict, human
+from jbias.evals import accuracy, critical_band, cue_conflict
 from jbias.evals.decisions import Decisions, Number
+from jbias.stats import consistency
 
 __all__ = [
     "MEASURES",
@@ -18,7 +19,7 @@ __all__ = [
 ]
 
 critical_band_fit = critical_band.critical_band_fit
-error_consistency = human.error_consistency
+error_consistency = consistency.error_consistency
 shape_bias = cue_conflict.shape_bias
 
 MEASURES: Mapping[str, Callable[[Decisions], list[Number]]] = types.MappingProxyType(

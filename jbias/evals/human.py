@@ -1,4 +1,4 @@
-"""Do networks err where people err? Error consistency, and what model-vs-human reports.
+"""Do networks err where people err? What model-vs-human reports.
 
 Source: Geirhos, Meding and Wichmann, NeurIPS 2020, https://arxiv.org/abs/2006.16736;
 Geirhos et al., NeurIPS 2021, https://arxiv.org/abs/2106.07411. Reference code:
@@ -12,87 +12,13 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 import numpy as np
-from jaxtyping import Bool
 
 from jbias.data import base, labels
 from jbias.data.sets import geirhos
 from jbias.evals import accuracy, cue_conflict, decisions, probe, trials
+from jbias.stats import consistency
 
-Marks = Bool[np.ndarray, "d n"]  # Whether each decision maker is right.
 People = Sequence[trials.Trials]
-Pairs = Sequence[tuple[int, int]]  # Of decision makers.
-
-
-@dataclasses.dataclass(frozen=True)
-class Consistency:
-    """How two decision makers agree on which images are hard."""
-
-    kappa: float  # 1: they err on the same images; 0: as by chance.
-    observed: float  # Share of images on which both are right or both wrong.
-    expected: float  # That share, were their errors independent.
-
-
-def error_consistency(
-    a_correct: Bool[np.ndarray, "n"], b_correct: Bool[np.ndarray, "n"]
-) -> Consistency:
-    """Cohen's kappa of being right, of two decision makers on the same images.
-
-    kappa = (observed - expected) / (1 - expected), expected = p_a p_b + (1 - p_a)
-    (1 - p_b); 1 where they always agree. ValueError where the lengths differ, or
-    there is no image.
-    """
-    a, b = np.asarray(a_correct), np.asarray(b_correct)
-    same, where = a.shape == b.shape and a.ndim == 1 and a.size, "error_consistency"
-    must = "both must say of the same images whether they were answered right"
-    probe.check(same, where, must, (a.shape, b.shape))
-    both = np.stack([a, b])
-    must = "both must be true where an answer is right, by comparing it with the label"
-    probe.check(np.isin(both, (False, True)).all(), where, must, (a.dtype, b.dtype))
-    once = np.ones((1, len(a)))
-    parts = (float(x[0, 0]) for x in _kappas(both.astype(bool), ((0, 1),), once))
-    return Consistency(*parts)
-
-
-def _kappas(
-    correct: Marks, pairs: Pairs, weights: np.ndarray
-) -> tuple[np.ndarray, ...]:
-    """kappa, observed and expected, each (w, pairs), with images counted so often.
-
-    weights: (w, n).
-    """
-    one, other = np.transpose(pairs)
-    n = weights.sum(1, keepdims=True)
-    p = weights @ correct.T / n
-    observed = weights @ (correct[one] == correct[other]).T / n
-    expected = p[:, one] * p[:, other] + (1 - p[:, one]) * (1 - p[:, other])
-    # Both are always right, or both always wrong, only where they always agree.
-    always = observed == 1
-    chance = np.where(always, 0, expected)
-    kappa = np.where(always, 1.0, (observed - chance) / (1 - chance))
-    return kappa, observed, expected
-
-
-def mean_kappa(
-    correct: Marks, pairs: Pairs, condition=None, *, draws: int = 2000, seed: int = 0
-) -> tuple[float, float, float]:
-    """Mean kappa of pairs of decision makers, with 95 % of a bootstrap over images.
-
-    kappa is taken in each condition and averaged over conditions, then over pairs.
-    Images are drawn within their condition, the same for all decision makers, who stay
-    the ones there are. condition: of each image, by name; None: all have the same.
-    Returns value, low and high, of percentiles.
-    """
-    random = np.random.default_rng(seed)
-    condition = np.asarray(condition or [""] * correct.shape[1])
-    kappa = []
-    for name in np.unique(condition):
-        part = correct[:, condition == name]
-        n = part.shape[1]
-        drawn = random.multinomial(n, np.full(n, 1 / n), size=draws)
-        weights = np.concatenate([np.ones((1, n)), drawn])
-        kappa.append(_kappas(part, pairs, weights)[0].mean(1))
-    means = np.mean(kappa, axis=0)
-    return float(means[0]), *np.quantile(means[1:], accuracy.ENDS).tolist()
 
 
 SETS = ("edge", "silhouette", "cue-conflict", *geirhos.CONDITIONS)
@@ -198,7 +124,7 @@ def compare(network: trials.Trials, people: People, dataset: str) -> decisions.N
         against = [(0, i) for i in range(1, len(everyone))]
         between = [*itertools.combinations(range(1, len(everyone)), 2)]
         for whose, pairs in (("", against), ("human_", between)):
-            values = mean_kappa(right, pairs, names) if pairs else ()
+            values = consistency.mean_kappa(right, pairs, names) if pairs else ()
             for ending, value in zip(("", "_lower", "_upper"), values):
                 note(f"{whose}error_consistency{ending}", value)
     note("response_entropy", accuracy.entropy(network.response, 16), n=n)
@@ -207,7 +133,7 @@ def compare(network: trials.Trials, people: People, dataset: str) -> decisions.N
     levels = dict.fromkeys(network.condition)
     for name in levels if len(levels) > 1 else ():
         part = correct[:, condition == name]
-        each = [error_consistency(part[0], person).kappa for person in part[1:]]
+        each = [consistency.error_consistency(part[0], x).kappa for x in part[1:]]
         note("error_consistency", np.mean(each), n=part.shape[1], name=name)
         share("human_accuracy", part[1:], name)
     return found

@@ -13,7 +13,7 @@ from etils import epath
 from PIL import Image
 
 from jbias import config as jc
-from jbias import evaluate, export_stimuli, models
+from jbias import evals, evaluate, export_stimuli, models
 from jbias.data import labels
 from jbias.evals import decided, human, networks, runner, suite, trials
 from tests import cases
@@ -236,7 +236,7 @@ def test_published_decisions_have_the_published_shape_bias(tmp_path):
         own = trials.read(path, "cue-conflict").select(people[0].image)
         right = own.response == own.category
         kappas = [
-            human.error_consistency(right, x.response == x.category).kappa
+            evals.error_consistency(right, x.response == x.category).kappa
             for x in (person.select(own.image) for person in people)
         ]
         np.testing.assert_allclose(value["error_consistency"], np.mean(kappas))

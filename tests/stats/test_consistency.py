@@ -1,0 +1,337 @@
+"""Error consistency and how sure it is: published values, and what must hold for any."""
+
+import dataclasses
+import itertools
+import pathlib
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from jbias import evals
+from jbias.stats import consistency
+from tests import cases
+
+ORACLE = np.load(pathlib.Path(__file__).parents[1] / "oracles" / "human.npz")
+CORRECT = ORACLE["cue-conflict/response"] == ORACLE["cue-conflict/category"]
+RESNET, PEOPLE = 1, range(3, 13)
+
+
+def test_published_answers():
+    """ResNet-50 and ten people on all 1,280 cue conflicts, right where it is the shape."""
+    with_people = [
+        evals.error_consistency(CORRECT[RESNET], CORRECT[i]).kappa for i in PEOPLE
+    ]
+    assert np.mean(with_people) == pytest.approx(0.0674, abs=5e-5)
+    pairs = list(itertools.combinations(PEOPLE, 2))
+    among = [evals.error_consistency(CORRECT[i], CORRECT[j]).kappa for i, j in pairs]
+    assert len(among) == 45
+    assert np.mean(among) == pytest.approx(0.3311, abs=5e-5)
+    value, low, high = consistency.mean_kappa(CORRECT, pairs, draws=200)
+    assert value == pytest.approx(np.mean(among), abs=1e-12)
+    assert low < value < high
+
+
+def test_bounds_and_symmetry():
+    random = np.random.default_rng(0)
+    for share in (0.1, 0.5, 0.9):
+        a, b = random.random((2, 200)) < share
+        one, other = evals.error_consistency(a, b), evals.error_consistency(b, a)
+        assert one == other and one.kappa <= 1
+        assert evals.error_consistency(a, a).kappa == 1
+        assert one.observed == (a == b).mean()
+        p, q = a.mean(), b.mean()
+        assert one.expected == pytest.approx(p * q + (1 - p) * (1 - q))
+
+
+def test_always_right_agrees_with_always_right():
+    yes, no = np.ones(5, bool), np.zeros(5, bool)
+    assert evals.error_consistency(yes, yes).kappa == 1
+    assert evals.error_consistency(no, no).kappa == 1
+    never = evals.error_consistency(yes, no)
+    assert (never.kappa, never.observed, never.expected) == (0, 0, 0)
+
+
+def test_independent_errors_are_not_consistent():
+    a, b = np.random.default_rng(1).random((2, 200_000)) < [[0.7], [0.4]]
+    assert abs(evals.error_consistency(a, b).kappa) < 0.01
+
+
+@pytest.mark.slow
+def test_interval_covers():
+    """Of 200 pairs of a known kappa, 95 % of intervals hold it, up to chance."""
+    random = np.random.default_rng(2)
+    common, n = 0.3, 400
+    # With this share of images the second copies the first: kappa is that share.
+    held = 0
+    for i in range(200):
+        a, b = random.random((2, n)) < 0.6
+        b = np.where(random.random(n) < common, a, b)
+        _, low, high = consistency.mean_kappa(
+            np.stack([a, b]), ((0, 1),), draws=300, seed=i
+        )
+        held += low <= common <= high
+    assert 0.90 <= held / 200 <= 0.99
+
+
+def test_conditions_count_the_same():
+    """Whatever their number of images; the value is the mean of theirs."""
+    random = np.random.default_rng(3)
+    correct = random.random((2, 90)) < 0.5
+    names = np.array(["a"] * 60 + ["b"] * 30)
+    each = [evals.error_consistency(*correct[:, names == name]).kappa for name in "ab"]
+    value, _, _ = consistency.mean_kappa(correct, ((0, 1),), names.tolist(), draws=10)
+    assert value == pytest.approx(np.mean(each), abs=1e-12)
+
+
+def test_refuses():
+    with pytest.raises(ValueError, match=r"got \(\(3,\), \(2,\)\)"):
+        evals.error_consistency(np.ones(3, bool), np.ones(2, bool))
+    with pytest.raises(ValueError, match="got ..0,., .0,.."):
+        evals.error_consistency(np.ones(0, bool), np.ones(0, bool))
+    with pytest.raises(ValueError, match="must be true where an answer is right"):
+        evals.error_consistency(np.arange(3), np.arange(3))
+
+
+def marks(text):
+    return np.array([*text]) == "1"
+
+
+SEVEN, FOUR = marks("0100111111"), marks("0001011111")
+
+
+def test_small_samples():
+    """Of the authors' code."""
+    assert evals.error_consistency(SEVEN, FOUR).kappa == pytest.approx(0.3478261)
+    kappa = evals.error_consistency(marks("0101111"), marks("0110000")).kappa
+    assert kappa == pytest.approx(-0.2068966)
+    assert consistency.small_sample_kappa(kappa, 7) == pytest.approx(-0.25)
+
+
+def test_bounds():
+    assert consistency.kappa_bounds(0.8, 0.6) == pytest.approx((-0.3636364, 0.5454545))
+    for other in (0.75, 0.9642857):
+        assert consistency.kappa_bounds(0.9, other)[1] == pytest.approx(0.5)
+    # Reached by those who err on as many of the same images as they can, and as few.
+    a, others = np.arange(10) < 8, (np.arange(10) < 6, np.arange(10) >= 4)
+    ends = [evals.error_consistency(a, b).kappa for b in others]
+    assert ends[::-1] == pytest.approx(consistency.kappa_bounds(0.8, 0.6))
+
+
+def exact_p(a, b, prior, reaches):
+    """p of independence, summed over what either may have right, and both."""
+    n, seen = len(a), abs(evals.error_consistency(a, b).kappa)
+    count, p = np.arange(n + 1), 0.0
+    laws = [
+        scipy.stats.betabinom(n, x.sum() + prior, n - x.sum() + prior).pmf(count)
+        for x in (a, b)
+    ]
+    for i, j in itertools.product(count, count):
+        both = np.arange(max(0, i + j - n), min(i, j) + 1)
+        same, chance = (n - i - j + 2 * both) / n, (i * j + (n - i) * (n - j)) / n**2
+        with np.errstate(invalid="ignore"):
+            kappa = np.where(same == 1, 1, (same - chance) / (1 - chance))
+        law = scipy.stats.hypergeom(n, i, j).pmf(both)
+        p += laws[0][i] * laws[1][j] * law[reaches(np.abs(kappa), seen)].sum()
+    return p
+
+
+def test_independence_is_the_exact_sum():
+    """Whose variant without 1/2, without ties, is the authors' p."""
+    # Theirs is NaN, and no hit, where both have all right: 0.008 of the draws.
+    theirs = exact_p(SEVEN, FOUR, 0, lambda kappa, seen: (kappa > seen) & (kappa < 1))
+    assert theirs == pytest.approx(0.193, abs=0.01)
+    expected = exact_p(SEVEN, FOUR, 0.5, lambda kappa, seen: kappa >= seen - 1e-12)
+    found = consistency.independence_test(SEVEN, FOUR, draws=100_000)
+    assert found == pytest.approx(expected, abs=0.005)
+
+
+def test_independence_is_symmetric_and_always_defined():
+    a, b = np.random.default_rng(0).random((2, 300)) < 0.7
+    p = consistency.independence_test(a, b)
+    assert consistency.independence_test(~a, ~b) == pytest.approx(p, abs=0.02)
+    assert consistency.independence_test(a, a) == 1 / 10_000
+    never = np.zeros(300, bool)
+    assert consistency.independence_test(a, never) == 1  # kappa is 0.
+
+
+def test_independence_has_its_size():
+    random, wrong = np.random.default_rng(1), 0
+    for i in range(400):
+        a, b = random.random((2, 80)) < [[0.7], [0.6]]
+        wrong += consistency.independence_test(a, b, draws=199, seed=i) <= 0.05
+    assert wrong / 400 == pytest.approx(0.05, abs=0.035)
+
+
+def answers(n=120, seed=0):
+    """Two networks, of which the first errs as people do, and three people."""
+    random = np.random.default_rng(seed)
+    hard = random.random(n)
+    people = random.random((3, n)) + hard < 1.3
+    likely = np.stack([hard, random.random(n)])
+    return consistency.Experiment(random.random((2, n)) + likely < 1.2, people)
+
+
+def with_people(network, people):
+    """Mean kappa, by the formula."""
+    p, q = network.mean(), people.mean(axis=1)
+    chance = p * q + (1 - p) * (1 - q)
+    return np.mean(((network == people).mean(axis=1) - chance) / (1 - chance))
+
+
+def literal(one, draws):
+    """The published procedure, word by word: differences redrawn, and exchanged."""
+    random, found = np.random.default_rng(5), []
+    (a, b), n = one.networks, one.people.shape[1]
+    for _ in range(draws):
+        rows = random.integers(n, size=n)
+        swap, people = random.random(n) < 0.5, one.people[:, rows]
+        own = a[rows], b[rows]
+        pairs = own, (np.where(swap, *own), np.where(swap, *own[::-1]))
+        found.append(
+            [with_people(x, people) - with_people(y, people) for x, y in pairs]
+        )
+    return np.array(found).T
+
+
+def test_comparison_is_the_published_procedure():
+    for one in (answers(), answers(40, seed=3)):
+        redrawn, exchanged = literal(one, 1000)
+        found = consistency.compare_networks([one], draws=3000)
+        pairs = [(0, i + 1) for i in range(3)]
+        for network, kappa in zip(one.networks, found.kappas, strict=True):
+            mean = consistency.mean_kappa(np.vstack([network[None], one.people]), pairs)
+            assert kappa == pytest.approx(mean[0], abs=1e-12)
+        ends = np.quantile(redrawn, (0.025, 0.975))
+        assert (found.low, found.high) == pytest.approx(ends, abs=0.04)
+        p = (np.abs(exchanged) >= abs(found.difference) - 1e-12).mean()
+        assert found.pvalue == pytest.approx(p, abs=0.04)
+
+
+def test_comparison_is_antisymmetric_and_of_identical_ones_nothing():
+    one = answers()
+    turned = dataclasses.replace(one, networks=one.networks[::-1])
+    found, other = (consistency.compare_networks([x], draws=500) for x in (one, turned))
+    assert other.difference == -found.difference and other.kappas == found.kappas[::-1]
+    assert other.pvalue == found.pvalue
+    same = dataclasses.replace(one, networks=one.networks[[0, 0]])
+    found = consistency.compare_networks([same], draws=500)
+    assert (found.difference, found.low, found.high, found.pvalue) == (0, 0, 0, 1)
+
+
+def test_comparison_averages_conditions_then_experiments():
+    """However many images, people and conditions each has."""
+    one, other = answers(60), answers(30, seed=1)
+    two = [
+        np.concatenate(x, axis=1)
+        for x in zip(*((x.networks, x.people) for x in (one, other)))
+    ]
+    names = ["a"] * 60 + ["b"] * 30
+    several = consistency.Experiment(*two, names)
+    alone = dataclasses.replace(
+        answers(50, seed=2), people=answers(50, seed=2).people[:2]
+    )
+    each = [
+        consistency.compare_networks([x], draws=10).kappas for x in (one, other, alone)
+    ]
+    found = consistency.compare_networks([several, alone], draws=10).kappas
+    expected = (np.mean(each[:2], axis=0) + each[2]) / 2
+    assert found == pytest.approx(expected, abs=1e-12)
+
+
+def test_copy_model_of_the_authors():
+    found = consistency.copy_model(0.5, 0.8, 0.7)
+    assert (found.copied, found.latent) == pytest.approx((0.59375, 0.5538462))
+    assert consistency.copy_model(0.5, 0.7, 0.8) == found
+
+
+@cases.each("kappa", [-0.2, 0, 0.3, 0.55])
+def test_copies_have_the_kappa_and_accuracies_asked_for(kappa):
+    model = consistency.copy_model(kappa, 0.65, 0.75)
+    drawn = model.kappas(100_000, 200, np.random.default_rng(0))
+    assert drawn.mean() == pytest.approx(kappa, abs=0.002)
+    share = abs(model.copied)
+    source = model.accuracy if model.copied > 0 else 1 - model.accuracy
+    assert share * source + (1 - share) * model.latent == pytest.approx(0.65)
+
+
+def test_ends_of_the_copy_model():
+    """All that two accuracies allow is a model; with all copied there is one kappa."""
+    for ends in ((0.9, 0.6), (0.3, 0.2), (0.8, 0.8)):
+        for kappa in consistency.kappa_bounds(*ends):
+            assert 0 <= consistency.copy_model(kappa, *ends).latent <= 1
+    model = consistency.copy_model(1, 0.8, 0.8)
+    assert (model.kappas(50, 20, np.random.default_rng(0)) == 1).all()
+
+
+WIDTHS = {
+    (0, 0.75): (0.39, 0.28, 0.20, 0.14, 0.10),
+    (0.25, 0.75): (0.40, 0.28, 0.19, 0.14, 0.09),
+    (0.25, 0.95): (0.65, 0.53, 0.38, 0.26, 0.18),
+    (0.5, 0.75): (0.33, 0.24, 0.17, 0.12, 0.085),
+}
+
+
+@cases.each("of", list(WIDTHS))
+def test_trials_needed(of):
+    """The widths that the authors' code gives with 2,000 runs, to 0.02 as these vary."""
+    kappa, accuracy = of
+    model = consistency.copy_model(kappa, accuracy, accuracy)
+    for n, width in zip((100, 200, 400, 800, 1600), WIDTHS[of], strict=True):
+        drawn = model.kappas(n, 10_000, np.random.default_rng(n))
+        assert np.ptp(np.quantile(drawn, (0.025, 0.975))) == pytest.approx(
+            width, abs=0.025
+        )
+    asked = dict(kappa=kappa, accuracies=(accuracy, accuracy))
+    n = consistency.trials_needed(WIDTHS[of][2], **asked)
+    assert 300 < n < 520
+    assert consistency.trials_needed(WIDTHS[of][2] / 2, **asked) == pytest.approx(
+        4 * n, rel=0.15
+    )
+
+
+@cases.each(
+    "call, why",
+    [
+        (
+            lambda: consistency.copy_model(0.3, 0.6, 0.9),
+            "allow kappa from .* to 0.285714, got 0.3",
+        ),
+        (
+            lambda: consistency.kappa_bounds(1, 0.5),
+            "accuracy: must lie between 0 and 1, got 1",
+        ),
+        (
+            lambda: consistency.trials_needed(0, kappa=0, accuracies=(0.5, 0.5)),
+            "width must lie in",
+        ),
+        (lambda: consistency.compare_networks([]), "experiments: must be at least 1"),
+        (
+            lambda: consistency.compare_networks(
+                [consistency.Experiment(np.ones((3, 5), bool), np.ones((2, 5), bool))]
+            ),
+            "two networks",
+        ),
+        (
+            lambda: consistency.compare_networks(
+                [consistency.Experiment(np.ones((2, 5)), np.ones((2, 5), bool))]
+            ),
+            "as bool, got float64",
+        ),
+        (
+            lambda: consistency.compare_networks(
+                [
+                    consistency.Experiment(
+                        np.ones((2, 5), bool), np.ones((2, 5), bool), "abc"
+                    )
+                ]
+            ),
+            "conditions",
+        ),
+        (lambda: consistency.independence_test(SEVEN, SEVEN[:3]), "of the same images"),
+    ],
+)
+def test_one_line_refusals(call, why):
+    with pytest.raises(ValueError, match=why) as error:
+        call()
+    assert "\n" not in str(error.value)
