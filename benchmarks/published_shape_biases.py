@@ -91,9 +91,10 @@ def text() -> str:
         training = "" if pd.isna(one.training) else one.training
         cells = one.network, training, bias, ends if counted else "–"
         cells += f"{one.either:,.0f}" if counted else "–", alike
-        lines.append((*cells, f"[{one.source}]({one.url})", one.licence))
+        kind = "counted" if counted else "printed"
+        lines.append((*cells, f"[{kind}]({one.url})"))
     head = ("Network", "Trained", "Shape bias", "95 %", "Of", "Like people")
-    table = prose.markdown((*head, "Source", "Licence"), lines)
+    table = prose.markdown((*head, "Source"), lines)
     parts = [_OPENING, table, _CLOSING]
     return "\n\n".join(prose.wrapped(part.strip()) for part in parts) + "\n"
 
@@ -109,10 +110,11 @@ sets yours among them, if it saw that set; `--no-published` leaves them out. No 
 
 - **Shape bias**: decisions for the shape among those for either cue, where the cues conflict (1,200 of the 1,280 images). 0 is
   texture, 1 is shape.
-- **Counted** rows: jbias counted decisions that were published image by image, with Wilson's interval of 95 % and of how many
-  decisions: networks' from texture-vs-shape at ccd0c01, people's from model-vs-human at 79ed7cd. **Like people**: mean error consistency with ten people; in people's row, of their 45 pairs.
-- **Printed** rows: as the paper rounds it; of how many decisions is not said. An interval of some 730 decisions would be
-  ±0.03 wide.
+- **Counted**: by jbias, from decisions published image by image, with Wilson's 95 % interval and the number of decisions: networks'
+  from texture-vs-shape at ccd0c01 (Geirhos et al., ICLR 2019), people's from model-vs-human at 79ed7cd (NeurIPS 2021). No licence is
+  stated for them; the images are CC BY 4.0. **Like people**: mean error consistency with ten people; for people, over their 45 pairs.
+- **Printed**: as Table 2 of Gavrikov and Keuper, CVPR 2024, rounds it, without the number of decisions. An interval of some 730
+  decisions would be ±0.03 wide.
 """
 _CLOSING = """
 ## What to keep in mind
