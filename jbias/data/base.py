@@ -169,12 +169,6 @@ def explained(
         raise kind(f"{text}{reason(error)}{remedy}") from error
 
 
-def require(holds: Any, must: str, got: Any, remedy: str = "") -> None:
-    """Refuses what does not hold: what must, what was got, and what to do about it."""
-    if not holds:
-        raise ValueError(f"{must}, got {got}{remedy and f'; {remedy}'}")
-
-
 def check_known(
     what: str, got: str, known: Collection[str], kind: type[ValueError] = ValueError
 ) -> None:

@@ -102,8 +102,11 @@ def preprocess(
         imagenet = crop and not native and size >= 128
         short = round(size * 256 / 224) if imagenet else size
         return Preprocess(size, short, crop, keep_exact=imagenet)
-    must = f"data: crop=False squeezes to {size}x{size} and must come without resize"
-    base.require(crop, must, f"resize={resize!r}", "remove one of the two")
+    if not crop:
+        must = (
+            f"data: crop=False squeezes to {size}x{size} and must come without resize"
+        )
+        raise ValueError(f"{must}, got resize={resize!r}; remove one of the two")
     base.check_whole("data: resize, no smaller than size,", resize, size)
     return Preprocess(size, resize)
 

@@ -189,8 +189,9 @@ def match(
 
     base.Mismatch, a ValueError, where training lacks classes; ValueError for wrong arguments.
     """
-    must = f"data.labels: aggregate must be one of {', '.join(AGGREGATES)}"
-    base.require(aggregate in AGGREGATES, must, f"{aggregate!r}")
+    if aggregate not in AGGREGATES:
+        must = f"data.labels: aggregate must be one of {', '.join(AGGREGATES)}"
+        raise ValueError(f"{must}, got {aggregate!r}")
     train = LabelSpace(tuple(train_classes), train_space)
     test = LabelSpace(tuple(test_classes), test_space)
     remedy = f"; training has {train}, the test {test}"
@@ -302,8 +303,9 @@ def read_mapping(path: str, train: Names, test: Names) -> dict[str, str]:
             got = f"got {one!r} for {pairs[one]!r} and again for {other!r}"
             raise ValueError(f"{must}, {got}; leave one line")
         pairs[one] = other
-    must = f"{path}: a mapping must have a line for some class"
-    base.require(pairs, must, "the header alone")
+    if not pairs:
+        must = "a mapping must have a line for some class"
+        raise ValueError(f"{path}: {must}, got the header alone")
     return pairs
 
 

@@ -107,7 +107,8 @@ def _table(where, path, whole) -> tuple[dict[str, list[str]], list[str]]:
     table = {name: [rows[i][name] for i in range(n)] for name in columns}
     why = {name: why_unfit(column) for name, column in table.items()}
     found = {name: column for name, column in table.items() if not why[name]}
-    base.require(found, f"{path}: must have a column of names", header)
+    if not found:
+        raise ValueError(f"{path}: must have a column of names, got {header}")
     return found, [f"{name} ({reason})" for name, reason in why.items() if reason]
 
 
@@ -254,8 +255,9 @@ def drop(source: base.Source, names: Names) -> base.Source:
         base.check_known(f"{where}: drop must name classes", name, source.classes)
     stays = ~np.isin(source.classes, names)
     classes = tuple(np.compress(stays, source.classes).tolist())
-    must = f"{where}: drop must leave two classes or more"
-    base.require(len(classes) >= 2, must, f"{len(names)} of {k} to leave out")
+    if len(classes) < 2:
+        must = f"{where}: drop must leave two classes or more"
+        raise ValueError(f"{must}, got {len(names)} of {k} to leave out")
     anew = np.append(np.where(stays, np.cumsum(stays) - 1, -1), -1).astype(np.int32)
     shown = [source.columns[c] for c in ("label", "texture") if c in source.columns]
     kept = np.flatnonzero((anew[np.stack(shown)] >= 0).all(0))
@@ -395,9 +397,10 @@ def _damaged_keys(where, split, path, whole) -> set[str]:
             for name, one in held["splits"].items()
         }
     must, remedy = f"{where}: skip must be a list", "python -m jbias.prepare check"
-    got = f"{path!r} with {', '.join(splits) or 'none'}"
-    has = f"{must} that has split {split!r}"
-    base.require(split in splits, has, got, f"check it: {remedy}")
+    if split not in splits:
+        must = f"{must} that has split {split!r}"
+        got = f"got {path!r} with {', '.join(splits) or 'none'}"
+        raise ValueError(f"{must}, {got}; check it: {remedy}")
     fingerprint, damaged = splits[split]
     strange = sorted(damaged - {*_keys(whole)})
     which = f"of {len(damaged):,} in {path!r} do not exist"

@@ -110,10 +110,16 @@ def tables(
     """
     groups = np.asarray(groups)
     sizes = [int((groups == group).sum()) for group in (0, 1)]
-    must = f"shifts: kind must be one of {', '.join(KINDS)}"
-    base.require(kind in KINDS, must, f"{kind!r}")
-    base.require(0 <= share <= 1, "shifts: share must be in [0, 1]", share)
-    base.require(values >= 2, "shifts: an attribute must have 2 values or more", values)
+    if kind not in KINDS:
+        raise ValueError(
+            f"shifts: kind must be one of {', '.join(KINDS)}, got {kind!r}"
+        )
+    if not 0 <= share <= 1:
+        raise ValueError(f"shifts: share must be in [0, 1], got {share}")
+    if values < 2:
+        raise ValueError(
+            f"shifts: an attribute must have 2 values or more, got {values}"
+        )
     if not set(groups.tolist()) <= {-1, 0, 1} or sizes[0] != sizes[1] or not sizes[0]:
         must = "shifts: groups must be two of equally many classes, so that all values"
         got = f"got {sizes[0]} and {sizes[1]}"
@@ -373,8 +379,9 @@ def _column(where, source, name, order) -> tuple[Column, tuple[str, ...]]:
     present = np.unique(column[column >= 0])
     names = tuple(values[value] for value in present)  # Others are of other splits.
     asked = tuple(order.split("+")) if order else names
-    must = f"{where}.order must name each value once, {'+'.join(names)}"
-    base.require(sorted(asked) == sorted(names), must, f"{order!r}")
+    if sorted(asked) != sorted(names):
+        must = f"{where}.order must name each value once, {'+'.join(names)}"
+        raise ValueError(f"{must}, got {order!r}")
     number = np.full(len(values) + 1, -1, column.dtype)  # -1 is the last.
     number[present] = [asked.index(one) for one in names]
     return number[column], asked

@@ -218,8 +218,9 @@ def _number_alike(name: str, sources: Sequence[base.Source], known: list[dict]) 
 
 def _relabelled(first: base.Source, more: base.Source) -> dict[str, np.ndarray]:
     """Columns of classes in those of the first source, whatever the order of names."""
-    must = f"{more.name} must name its classes as {first.name}, by {first.space!r}"
-    base.require(more.space == first.space, must, f"{more.space!r}")
+    if more.space != first.space:
+        must = f"{more.name} must name its classes as {first.name}, by {first.space!r}"
+        raise ValueError(f"{must}, got {more.space!r}")
     classes = labels.match(first.classes, first.space, more.classes, more.space)
     return _classes_as(classes, more.columns)
 

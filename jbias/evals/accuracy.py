@@ -15,7 +15,6 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from jbias.data import base
 from jbias.evals import decisions, probe
 
 Column = Int[np.ndarray, "n"]  # Of images.
@@ -35,9 +34,11 @@ def real_accuracy(decided: decisions.Decisions) -> decisions.Numbers:
     Source: Beyer et al. 2020, https://arxiv.org/abs/2006.07159.
     """
     names = [name for name in decided.columns if name.startswith("accepted_")]
-    must = "real_accuracy: decisions must have columns accepted_0, accepted_1, ..."
-    remedy = "open the set with its accepted classes"
-    base.require(names, must, ", ".join(decided.columns), remedy)
+    if not names:
+        raise ValueError(
+            "real_accuracy: decisions must have columns accepted_0, accepted_1, ..., got"
+            f" {', '.join(decided.columns)}; open the set with its accepted classes"
+        )
     accepted = np.stack([decided.columns[name] for name in names])
     correct = (accepted == decided.prediction).any(0).sum()
     return [decisions.share("real_accuracy", correct, (accepted >= 0).any(0).sum())]

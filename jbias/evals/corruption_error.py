@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jbias.data import base, corruptions
+from jbias.data import corruptions
 from jbias.evals import decisions, probe
 from jbias.evals.decisions import Number
 
@@ -53,9 +53,11 @@ def numbers(
     names, severities = (tuple(dict.fromkeys(part)) for part in zip(*each))
     cells = [*itertools.product(names, severities)]
     absent = ["{}-{}".format(*cell) for cell in cells if cell not in each]
-    must = "corruptions: all corruptions must have the same severities"
-    remedy = "measure them, or leave their corruption out"
-    base.require(not absent, must, f"no {', '.join(absent)}", remedy)
+    if absent:
+        raise ValueError(
+            "corruptions: all corruptions must have the same severities, got no"
+            f" {', '.join(absent)}; measure them, or leave their corruption out"
+        )
 
     def mean(metric: str, of: tuple[str, ...], condition: str = "") -> Number:
         counted = [each[cell] for cell in itertools.product(of, severities)]

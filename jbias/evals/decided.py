@@ -26,7 +26,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from jbias import config as jc
-from jbias.data import base
 from jbias.evals import predict, prepared_sets, probe, suite, trials
 
 COLUMNS: Mapping[str, str] = {
@@ -201,8 +200,11 @@ def load(
             empty = lambda n: np.full(n, -1, np.int32)
             table = of.setdefault((dataset, condition), empty(len(source)))
             table[number] = classes.index(response)
-    must = f"{path}: must hold decisions about {', '.join(names)}"
-    base.require(tables, must, "none", "choose the suite that these stimuli are of")
+    if not tables:
+        raise ValueError(
+            f"{path}: must hold decisions about {', '.join(names)}, got none; choose "
+            "the suite that these stimuli are of"
+        )
     for network, of in tables.items():
         yield _network(network, path, asked, of)
 
@@ -210,9 +212,11 @@ def load(
 def _network(name, path, asked, decided) -> DecidedNetwork:
     sources = {dataset: asked.sources[dataset] for dataset, _ in decided}
     spaces = {(tuple(one.classes), one.space) for one in sources.values()}
-    must = f"{path}: {name}'s sets must have the same classes"
-    remedy = "give a folder for each"
-    base.require(len(spaces) <= 1, must, f"other ones in {', '.join(sources)}", remedy)
+    if len(spaces) > 1:
+        raise ValueError(
+            f"{path}: {name}'s sets must have the same classes, got other ones in "
+            f"{', '.join(sources)}; give a folder for each"
+        )
     ((classes, space),) = spaces
     digest = hashlib.sha256()
     for (dataset, condition), table in sorted(decided.items()):
@@ -279,4 +283,5 @@ def _rows(path: str, columns: Mapping[str, str]) -> Iterator[tuple[str, dict]]:
                 yield where, row
         except (UnicodeDecodeError, csv.Error) as error:
             raise ValueError(f"{path}: must be CSV in UTF-8 ({error})") from None
-    base.require(count, f"{path}: must hold decisions", "a header alone", "check it")
+    if not count:
+        raise ValueError(f"{path}: must hold decisions, got a header alone; check it")

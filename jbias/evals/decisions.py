@@ -16,7 +16,7 @@ import pandas as pd
 from etils import epath
 from jaxtyping import Bool, Float, Int, Shaped
 
-from jbias.data import base, labels
+from jbias.data import labels
 from jbias.runs import checksums
 from jbias.runtime import files
 
@@ -39,8 +39,11 @@ class Decisions:
 
     def __post_init__(self):
         for name, column in self.columns.items():
-            must = f"decisions: column {name} must have {len(self.prediction)} entries"
-            base.require(len(column) == len(self.prediction), must, len(column))
+            if len(column) != len(self.prediction):
+                raise ValueError(
+                    f"decisions: column {name} must have {len(self.prediction)} "
+                    f"entries, got {len(column)}"
+                )
 
     @property
     def right(self) -> Bool[np.ndarray, "n"]:
@@ -49,8 +52,11 @@ class Decisions:
 
     def column(self, where: str, name: str, remedy: str) -> Shaped[np.ndarray, "n"]:
         """A column; ValueError, for the measure `where`, if there is none."""
-        must = f"{where}: decisions must have a column {name}"
-        base.require(name in self.columns, must, ", ".join(self.columns), remedy)
+        if name not in self.columns:
+            raise ValueError(
+                f"{where}: decisions must have a column {name}, got"
+                f" {', '.join(self.columns)}; {remedy}"
+            )
         return np.asarray(self.columns[name])
 
 
@@ -138,7 +144,8 @@ def wilson_interval(
     Source: Wilson 1927, https://doi.org/10.2307/2276774. ValueError where count is not
     in 0 ... n.
     """
-    base.require(0 <= count <= n, f"wilson: count must be in 0 ... {n}", count)
+    if not 0 <= count <= n:
+        raise ValueError(f"wilson: count must be in 0 ... {n}, got {count}")
     if n == 0:
         return 0.0, 1.0
     z2 = statistics.NormalDist().inv_cdf((1 + confidence) / 2) ** 2

@@ -36,7 +36,6 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped, UInt8
 
 from jbias.augment import cutmix, fmix, options
-from jbias.data import base
 from jbias.evals import grad_cam, interference, probe
 
 FILLS = ("black", "mean", "other")
@@ -125,8 +124,11 @@ def fill_params(
     probe.check(colour, where, must, mean)
     if fill != "other":
         return {"colour": np.float32(mean if fill == "mean" else (0, 0, 0))}
-    must = f"{where}: fill 'other' needs images to put there"
-    base.require(others is not None, must, "none", "name a set of the suite by others=")
+    if others is None:
+        raise ValueError(
+            f"{where}: fill 'other' needs images to put there, got none; name a set of "
+            "the suite by others="
+        )
     return {"colour": np.zeros(3, np.float32), "others": images_on_device(others)}
 
 

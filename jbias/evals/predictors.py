@@ -29,7 +29,7 @@ from etils import epath
 from jaxtyping import Array, Float, UInt8
 
 from jbias import config as jc
-from jbias.data import base, labels, sources
+from jbias.data import labels, sources
 from jbias.evals import networks, predict, probe, runner
 from jbias.evals import suite as suites
 from jbias.models import taps
@@ -239,8 +239,10 @@ def ask(
                     f"{logits.sum(1).max():.4g}; {_AGAIN}"
                 )
             logits = np.log(np.maximum(logits, np.finfo(np.float32).tiny))
-    must = f"predict: asked about {where}, must give {kind}"
-    base.require(not (kind and found != kind), must, found, "say outputs=")
+    if kind and found != kind:
+        raise ValueError(
+            f"predict: asked about {where}, must give {kind}, got {found}; say outputs="
+        )
     return found, logits.astype(np.float32)
 
 

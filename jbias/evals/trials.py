@@ -170,7 +170,8 @@ def _lines(path: str) -> Iterator[tuple[str, dict[str, str]]]:
             f"{path}:1: the header must have {', '.join(COLUMNS)} once each,"
             f" {missing[0]} does not, got {','.join(header)!r}"
         )
-    base.require(rows, f"{path}: must have a line for each image", "the header")
+    if not rows:
+        raise ValueError(f"{path}: must have a line for each image, got the header")
     for where, row in rows:
         if None in row or None in row.values():
             count = sum(x is not None for x in row.values()) + len(row.get(None, ()))

@@ -212,8 +212,9 @@ def train_on_source(
     check_size(net, source.size, sizes, enlarge)
     steps = net.steps if steps is None else steps
     rate = net.rate if rate is None else rate
-    must = f"{_WHERE}: --steps, --batch and --images must be at least 1"
-    base.require(min(steps, batch, images) >= 1, must, f"{steps}, {batch} and {images}")
+    if min(steps, batch, images) < 1:
+        must = f"{_WHERE}: --steps, --batch and --images must be at least 1"
+        raise ValueError(f"{must}, got {steps}, {batch} and {images}")
     read = dataset.read_sample(source, images, seed)
     key = prng.stream(prng.key(seed), "autoencoder")
     title = f"training {net.published.name}"

@@ -95,8 +95,10 @@ def _splits(name: str, src: str) -> list[str]:
     there = [one.name for one in os.scandir(root) if one.is_dir()]
     there = sorted(one for one in there if one[0] != ".")
     splits = data.DATASETS[name].splits or there
-    must = "prepare check: --src must have a folder for each split"
-    base.require(splits, must, f"none in {root!r}", "name shards by --splits=train+val")
+    if not splits:
+        must = "prepare check: --src must have a folder for each split"
+        remedy = "name shards by --splits=train+val"
+        raise ValueError(f"{must}, got none in {root!r}; {remedy}")
     return list(splits)
 
 

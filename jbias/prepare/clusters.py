@@ -316,7 +316,8 @@ def _rule(args: argparse.Namespace) -> dict[str, Any]:
 
 def _network(args: argparse.Namespace) -> networks.FlaxNetwork:
     """Opens the one that is asked for."""
-    base.require(args.checkpoint, f"{_WHERE}: --checkpoint must name a network", "none")
+    if not args.checkpoint:
+        raise ValueError(f"{_WHERE}: --checkpoint must name a network, got none")
     paths, names = networks.check_arguments(args, ".", {}), []
     for network in command.Command("clustered", strict=_WHERE).load(paths, args):
         if args.network in ("", network.name):

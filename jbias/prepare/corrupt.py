@@ -99,8 +99,9 @@ def run(args: argparse.Namespace) -> str:
 
 def _split(severities: str) -> list[str]:
     found = severities.split("+")
-    must = f"{_WHERE}: --severities must be like 1+3+5"
-    base.require(all(one.isdecimal() for one in found), must, f"{severities!r}")
+    if not all(one.isdecimal() for one in found):
+        must = f"{_WHERE}: --severities must be like 1+3+5"
+        raise ValueError(f"{must}, got {severities!r}")
     return found
 
 

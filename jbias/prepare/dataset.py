@@ -75,7 +75,8 @@ def parse_options(where: str, text: str) -> dict[str, Any]:
     """Reads options of a set's own, "a=b,c=True,d=2": words, switches, whole numbers."""
     pairs = [item.partition("=") for item in text.split(",") if item]
     for key, sign, _ in pairs:
-        base.require(sign, f"{where}: --options must read a=b,c=d", f"{key!r}")
+        if not sign:
+            raise ValueError(f"{where}: --options must read a=b,c=d, got {key!r}")
     known: dict[str, Any] = {"True": True, "False": False}
     known |= {value: int(value) for _, _, value in pairs if value.isdecimal()}
     return {key: known.get(value, value) for key, _, value in pairs}
@@ -194,8 +195,9 @@ def refuse_others(
     """Refuses folder/split if it holds images of anything but these settings."""
     path, must = folder / f"{split}.json", f"{where}: {folder / split} must"
     if not path.exists():
-        got = "a folder made by something else"
-        base.require(not (folder / split).exists(), f"{must} be new", got, OTHER)
+        if (folder / split).exists():
+            got = "got a folder made by something else"
+            raise ValueError(f"{must} be new, {got}; {OTHER}")
         return
     held = json.loads(path.read_text())
     for key, here in own.items():

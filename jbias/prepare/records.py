@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from jbias import data
-from jbias.data import base, sources
+from jbias.data import sources
 from jbias.data.forms import shards as forms
 from jbias.data.sets import folder
 from jbias.models import published
@@ -47,13 +47,15 @@ def run(args: argparse.Namespace) -> str:
     a folder that holds another set.
     """
     split, count = args.split, args.shards
-    must = f"{_WHERE}: --split must be a whole one and --shards at least 0"
-    base.require(not ("[" in split or count < 0), must, f"{split!r} and {count}")
+    if "[" in split or count < 0:
+        must = f"{_WHERE}: --split must be a whole one and --shards at least 0"
+        raise ValueError(f"{must}, got {split!r} and {count}")
     options = dict(root=args.src, size=32, classes=args.classes)
     source = data.load("folder", split, **options)
     n, count = len(source), count or math.ceil(len(source) / _IMAGES)
-    must = f"{_WHERE}: --shards must be at most {n}, the number of images"
-    base.require(count <= n, must, count)
+    if count > n:
+        must = f"{_WHERE}: --shards must be at most {n}, the number of images"
+        raise ValueError(f"{must}, got {count}")
     target = pathlib.Path(args.dst).expanduser()
     names = [f"{split}-{i:05d}-of-{count:05d}.array_record" for i in range(count)]
     paths, cuts = [target / name for name in names], np.linspace(0, n, count + 1)

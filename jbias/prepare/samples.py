@@ -10,7 +10,6 @@ import argparse
 import numpy as np
 
 from jbias import data
-from jbias.data import base
 from jbias.prepare import dataset
 
 _CLASSES = 16  # At most so many columns.
@@ -46,7 +45,8 @@ def run(args: argparse.Namespace) -> str:
 
 def _rows(name, splits, index, options):
     """Picks the images: split -> class -> image; and the citation."""
-    base.require(index >= 0, "prepare samples: --index must be 0 or more", index)
+    if index < 0:
+        raise ValueError(f"prepare samples: --index must be 0 or more, got {index}")
     if name not in data.DATASETS:
         data.load(name, splits)  # Says which name is nearest.
     chosen = splits.split("+") if splits else list(data.DATASETS[name].splits)
@@ -60,9 +60,10 @@ def _rows(name, splits, index, options):
         rows[split] = {}
         for k, label in enumerate(source.classes[:_CLASSES]):
             found = np.flatnonzero(source.columns["label"] == k)
-            must = f"prepare samples: {split}/{label} must have an image {index}"
-            remedy = "choose a smaller --index"
-            base.require(index < len(found), must, f"{len(found)} images", remedy)
+            if index >= len(found):
+                must = f"prepare samples: {split}/{label} must have an image {index}"
+                got = f"got {len(found)} images; choose a smaller --index"
+                raise ValueError(f"{must}, {got}")
             rows[split][label] = source[int(found[index])]["image"]
     if len({tuple(images) for images in rows.values()}) > 1:
         must = "prepare samples: all splits must have the same classes"

@@ -49,7 +49,8 @@ def run(args: argparse.Namespace) -> str:
     and a folder that holds images of other settings.
     """
     alpha, seed, weights = args.alpha, args.seed, args.weights
-    base.require(0 <= alpha <= 1, f"{_WHERE}: --alpha must be in [0, 1]", alpha)
+    if not 0 <= alpha <= 1:
+        raise ValueError(f"{_WHERE}: --alpha must be in [0, 1], got {alpha}")
     split = args.split.partition("[")[0]
     source = dataset.open_source(args)
     options = {"name": args.transfer} | ({"weights": weights} if weights else {})

@@ -117,9 +117,10 @@ def severity_settings(
     sides = _entry(name).settings
     if name in BAR:
         return sides[0]
-    must = f"data.corrupt: the side must be one of {SIDES}, which have settings"
-    remedy = "resize, or pass table=224 to use those of 224"
-    base.require(not (table is None and side not in SIDES), must, side, remedy)
+    if table is None and side not in SIDES:
+        must = f"data.corrupt: the side must be one of {SIDES}, which have settings"
+        remedy = "resize, or pass table=224 to use those of 224"
+        raise ValueError(f"{must}, got {side}; {remedy}")
     if table is not None and table not in SIDES:
         must = f"data.corrupt: table must be one of {SIDES}, got {table!r}"
         raise ValueError(f"{must}; name the side whose settings to use")

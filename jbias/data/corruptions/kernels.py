@@ -22,7 +22,6 @@ import PIL.Image
 from jaxtyping import Float, Int, UInt8
 from scipy import ndimage
 
-from jbias.data import base
 from jbias.untrusted import opening
 
 Rng = np.random.Generator
@@ -391,13 +390,15 @@ def photographs(folder: str | pathlib.Path | None) -> list[pathlib.Path]:
     """Gives the files of frost's photographs. Raises ValueError without them."""
     source = "ImageNet-C/create_c of https://github.com/hendrycks/robustness"
     remedy = f"pass a folder with {', '.join(FROSTS)}, found in {source}"
-    must = "data.corrupt: 'frost' must have its photographs, which are not shipped"
-    got = "frost=None (--frost of the command)"
-    base.require(folder is not None, must, got, f"{remedy}; or leave frost out")
+    if folder is None:
+        must = "data.corrupt: 'frost' must have its photographs, which are not shipped"
+        got = "got frost=None (--frost of the command)"
+        raise ValueError(f"{must}, {got}; {remedy}; or leave frost out")
     paths = [pathlib.Path(folder).resolve() / name for name in FROSTS]
     missing = [path.name for path in paths if not path.is_file()]
-    must = f"data.corrupt: frost={str(folder)!r} must hold all photographs"
-    base.require(not missing, must, f"none named {', '.join(missing)}", remedy)
+    if missing:
+        must = f"data.corrupt: frost={str(folder)!r} must hold all photographs"
+        raise ValueError(f"{must}, got none named {', '.join(missing)}; {remedy}")
     return paths
 
 

@@ -157,9 +157,10 @@ def _check(split: str, n: int, correlation: float, renders: bool) -> None:
         must = f"n must be a positive multiple of {unit}, so that classes are balanced"
         near = max(1, round(n / unit)) * unit
         raise ValueError(f"shapes/{split}: {must}, got {n}; try {near}")
-    must = "shapes: correlation must be in [0, 1]"
-    remedy = "1/16 makes texture independent of class"
-    base.require(0 <= correlation <= 1, must, correlation, remedy)
+    if not 0 <= correlation <= 1:
+        must = "correlation must be in [0, 1]"
+        hint = "1/16 makes texture independent of class"
+        raise ValueError(f"shapes: {must}, got {correlation}; {hint}")
     if renders and split not in _RENDERED:
         known = f"{', '.join(_RENDERED)}, whose images show textures of the classes"
         raise ValueError(f"shapes: renders must be of one of {known}, got {split!r}")

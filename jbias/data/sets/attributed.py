@@ -84,8 +84,9 @@ def _table(
     asked = _chosen_columns(path, attribute, {name: table[name] for name in further})
     wanted = set_options.combine(path, table, asked)
     kept = [i for i, pair in enumerate(zip(table[label], wanted)) if all(pair)]
-    must = f"{path}: must have a line with {label} and {'+'.join(asked)}"
-    base.require(kept, must, f"{len(lines):,} lines")
+    if not kept:
+        must = f"{path}: must have a line with {label} and {'+'.join(asked)}"
+        raise ValueError(f"{must}, got {len(lines):,} lines")
     names = [table[FILE][i] for i in kept]
     classes, labels = set_options.number_values([table[label][i] for i in kept])
     lengths = [os.path.getsize(os.path.join(root, name)) for name in names]
@@ -129,7 +130,8 @@ def _chosen_columns(path: str, attribute: str, further: Named) -> list[str]:
 
 def _check_files(root, path, lines) -> None:
     """Refuses a line without an image, a file that is not there, and one named twice."""
-    base.require(lines, f"{path}: must have a line an image", "the header alone")
+    if not lines:
+        raise ValueError(f"{path}: must have a line an image, got the header alone")
     seen = set()
     for number, row in lines:
         name, line = row[FILE], f"{path}:{number}"

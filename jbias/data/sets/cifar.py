@@ -104,9 +104,10 @@ def read_arrays(request: folder.Request) -> sources.ArraySource:
     there = [one for one in places if os.path.isfile(os.path.join(one, names[0]))]
     place = [*there, root][0]
     images, labels = (_open(where, os.path.join(place, name)) for name in names)
-    must = f"{where}: every image must have a label"
-    got = f"images {images.shape} and labels {labels.shape}"
-    base.require(labels.shape == images.shape[:1], must, got, "fetch both again")
+    if labels.shape != images.shape[:1]:
+        must = f"{where}: every image must have a label"
+        got = f"got images {images.shape} and labels {labels.shape}"
+        raise ValueError(f"{must}, {got}; fetch both again")
     rows = slice(None)
     if severity:
         n, rest = divmod(len(images), len(corruptions.SEVERITIES))

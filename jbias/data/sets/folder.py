@@ -214,8 +214,9 @@ def class_names(where: str, found: listing.Listing, path: str) -> tuple[str, ...
         return found.classes or tuple(f"{i:0{width}d}" for i in range(highest + 1))
     must = f"{where}: classes must be a file of names: "
     names = tuple(listing.text_lines(path, must))
-    must = f"{where}: {path} must have a line for each class"
-    base.require(highest < len(names), must, f"{len(names)} for labels up to {highest}")
+    if highest >= len(names):
+        must = f"{where}: {path} must have a line for each class"
+        raise ValueError(f"{must}, got {len(names)} for labels up to {highest}")
     return names
 
 

@@ -107,8 +107,9 @@ def read_trials(
 def _under(where, condition, levels, known) -> Int[np.ndarray, "m"]:
     """Indices of the images under one condition."""
     chosen = condition_index(condition, known)
-    must = f"{where}: condition must be one of {', '.join(known)}"
-    base.require(chosen is not None, must, f"{condition!r}")
+    if chosen is None:
+        must = f"{where}: condition must be one of {', '.join(known)}"
+        raise ValueError(f"{must}, got {condition!r}")
     kept = np.flatnonzero(levels == chosen)
     if not kept.size:
         must = f"{where}: some images must be under condition {known[chosen]!r}"

@@ -78,9 +78,10 @@ def read(
     one for validation images that lie in one folder. `ignore` has patterns of files that
     are no images and may be passed over.
     """
-    must = f"{request.where}: labels must come without classes"
-    remedy = "labels are for images in one folder, classes for shards: remove one"
-    base.require(not (labels and classes), must, f"{labels!r} and {classes!r}", remedy)
+    if labels and classes:
+        must = f"{request.where}: labels must come without classes"
+        got = f"got {labels!r} and {classes!r}; labels are for images in one folder"
+        raise ValueError(f"{must}, {got}, classes for shards: remove one")
     if not labels:
         _refuse_flat(request)
         return read_wordnet(request, subset=subset, classes=classes, ignore=ignore)
@@ -372,8 +373,9 @@ def _tiny_val(where, path, classes, ignore) -> listing.Listing:
     table, rows = os.path.join(path, "val_annotations.txt"), {}
     for number, line in enumerate(_lines(where, table), start=1):
         name, wnid, *_ = *line.split("\t"), ""
-        must = f"{table}:{number}: a line must read <file> tab <wnid of wnids.txt> ..."
-        base.require(wnid in classes, must, f"{line!r}")
+        if wnid not in classes:
+            must = "a line must read <file> tab <wnid of wnids.txt> ..."
+            raise ValueError(f"{table}:{number}: {must}, got {line!r}")
         rows[f"images/{name}"] = wnid
     for names, others, what in (
         (found.names, rows, "have a line in val_annotations.txt"),

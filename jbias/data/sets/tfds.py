@@ -35,9 +35,10 @@ def read(request: folder.Request, *, builder: str, space: str = "names") -> base
     path = _version(where, listing.require_folder(where, path, "builder"))
     info = _info(where, path)
     remedy = f"make it anew: python -m jbias.prepare tfds --name={builder}"
-    must = f"{where}: {path!r} must be in ArrayRecord or Parquet"
-    got = f"{info.file_format or 'tfrecord'}, which has no random access"
-    base.require(info.file_format in shards.FORMS, must, got, remedy)
+    if info.file_format not in shards.FORMS:
+        must = f"{where}: {path!r} must be in ArrayRecord or Parquet"
+        got = f"got {info.file_format or 'tfrecord'}, which has no random access"
+        raise ValueError(f"{must}, {got}; {remedy}")
     counts = {split.name: sum(split.shard_lengths) for split in info.splits}
     base.check_known(f"{where}: split must be there", request.part.base, counts)
     cite = " ".join(info.citation.split()) or tables.cite("folder")
@@ -45,8 +46,9 @@ def read(request: folder.Request, *, builder: str, space: str = "names") -> base
     request = request._replace(**about)
     found = folder.find_split(request)
     n, there = counts[request.part.base], len(found.names)
-    must = f"{where}: {path!r} must hold all {n:,} examples"
-    base.require(there == n, must, f"{there:,}", remedy)
+    if there != n:
+        must = f"{where}: {path!r} must hold all {n:,} examples, got {there:,}"
+        raise ValueError(f"{must}; {remedy}")
     return folder.build_named(request, found, space)
 
 
