@@ -23,15 +23,10 @@ def losses(preset: str, count: int, ways, change=(), **more) -> list[dict]:
 
 
 def alike(one: dict, other: dict) -> None:
-    """The order of sums at first; then a step of rate 0.1 has magnified it.
-
-    The adversary's gradient is small beside what it is the difference of.
-    """
-    bounds = {"rel": (5e-5, 3e-3), "abs": (1e-6, 3e-5)}
-    for step, (a, b) in enumerate(zip(one["losses"], other["losses"], strict=True)):
-        within = {name: each[step] for name, each in bounds.items()}
+    """The order of sums at first; then a step of rate 0.1 has magnified it."""
+    for a, b, rel in zip(one["losses"], other["losses"], (1e-5, 1e-3), strict=True):
         for seed, found in zip(a, b, strict=True):
-            assert seed == pytest.approx(found, **within)
+            assert seed == pytest.approx(found, rel=rel)
 
 
 @pytest.mark.slow
