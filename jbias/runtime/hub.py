@@ -33,15 +33,19 @@ class Repository(NamedTuple):
 
     @property
     def page(self) -> str:
-        """The address of its page, at HF_ENDPOINT where that is set."""
-        home = os.environ.get("HF_ENDPOINT") or "https://huggingface.co"
-        return f"{home.rstrip('/')}/{self.id}"
+        """The address of its page."""
+        return f"{_endpoint()}/{self.id}"
 
     @property
     def by_hand(self) -> str:
         """What to do where nothing can be fetched here."""
         url = f"{self.page}/resolve/{self.commit}/{FILES[0]}"
         return f"fetch {url} elsewhere and give the path of that file"
+
+
+def _endpoint() -> str:
+    """The hub's address, HF_ENDPOINT where that is set."""
+    return (os.environ.get("HF_ENDPOINT") or "https://huggingface.co").rstrip("/")
 
 
 def is_hub(path: str) -> bool:
@@ -86,7 +90,7 @@ def fetch(given: str, where: str) -> str:
             known = huggingface_hub.try_to_load_from_cache(**of)
             if known is not None and not isinstance(known, str):
                 continue  # The commit is known to lack it.
-            of["endpoint"] = named.page.removesuffix(f"/{named.id}")
+            of["endpoint"] = _endpoint()
             of["local_files_only"] = unreached is not None
             path = huggingface_hub.hf_hub_download(**of)
         except errors.RemoteEntryNotFoundError:
@@ -99,9 +103,8 @@ def fetch(given: str, where: str) -> str:
         else:
             return _check(path, named, where)
     if unreached:
-        raise ValueError(
-            f"{where}: {given} {_explain(unreached, named)}"
-        ) from unreached
+        why = _explain(unreached, named)
+        raise ValueError(f"{where}: {given} {why}") from unreached
     raise ValueError(
         f"{where}: {given} has neither {' nor '.join(FILES)}; fetch its file of weights from "
         f"{named.page}/tree/{named.commit} and give the path of that file"
