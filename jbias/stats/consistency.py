@@ -9,6 +9,7 @@ does not differ from itself; and the copy model puts the more accurate one first
 """
 
 import dataclasses
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -96,8 +97,10 @@ def mean_kappa(
     the ones there are. condition: of each image, by name; None: all have the same.
     Returns value, low and high, of percentiles.
     """
+    score_table.check_count("draws", draws)
     random = np.random.default_rng(seed)
-    condition = np.asarray(condition or [""] * correct.shape[1])
+    condition = np.zeros(correct.shape[1]) if condition is None else condition
+    condition = np.asarray(condition)
     kappa = []
     for name in np.unique(condition):
         part = correct[:, condition == name]
@@ -118,12 +121,6 @@ def _draw(correct: Marks, draws: int, random) -> Int[np.ndarray, "draws n"]:
 def _ends(confidence: float) -> tuple[float, float]:
     score_table.check_share("confidence", confidence)
     return (1 - confidence) / 2, (1 + confidence) / 2
-
-
-def small_sample_kappa(kappa: float, n: int) -> float:
-    """kappa of n images, less biased where they are few: n kappa / (n - 1 + kappa)."""
-    score_table.check_count("images", n, 2)
-    return n * kappa / (n - 1 + kappa)
 
 
 def kappa_bounds(first: float, second: float) -> tuple[float, float]:
@@ -319,9 +316,13 @@ def trials_needed(
         low, high = np.quantile(drawn, ends)
         return bool(high - low > width)
 
-    few, enough = 1, 2
+    # Fewer rarely hold an error, or a right answer, and vary little for want of them.
+    enough = math.ceil(5 / min(min(p, 1 - p) for p in accuracies))
     while too_wide(enough):
-        few, enough = enough, 2 * enough
+        enough *= 2
+    few = enough // 2
+    while few > 1 and not too_wide(few):
+        few, enough = few // 2, few
     while enough - few > 1:
         middle = (few + enough) // 2
         few, enough = (middle, enough) if too_wide(middle) else (few, middle)

@@ -105,7 +105,6 @@ def test_small_samples():
     assert evals.error_consistency(SEVEN, FOUR).kappa == pytest.approx(0.3478261)
     kappa = evals.error_consistency(marks("0101111"), marks("0110000")).kappa
     assert kappa == pytest.approx(-0.2068966)
-    assert consistency.small_sample_kappa(kappa, 7) == pytest.approx(-0.25)
 
 
 def test_bounds():
@@ -290,6 +289,25 @@ def test_trials_needed(of):
     )
 
 
+@cases.each("width", [0.1, 0.2])
+def test_those_who_hardly_err_need_many(width):
+    """On few images both are always right, and kappa is 1 whatever it is of many."""
+    of = dict(kappa=0.3, accuracies=(0.99, 0.99))
+    n = consistency.trials_needed(width, **of)
+    model = consistency.copy_model(0.3, 0.99, 0.99)
+    for more, wide in ((0.8, True), (1.25, False), (4, False)):
+        drawn = model.kappas(round(more * n), 10_000, np.random.default_rng(1))
+        assert (np.ptp(np.quantile(drawn, (0.025, 0.975))) > width) == wide, (n, more)
+
+
+def test_conditions_may_be_an_array():
+    correct = np.random.default_rng(0).random((3, 40)) < 0.8
+    names = ["a", "b"] * 20
+    of = correct, ((0, 1), (0, 2))
+    found = consistency.mean_kappa(*of, np.array(names), draws=50)
+    assert found == consistency.mean_kappa(*of, names, draws=50)
+
+
 @cases.each(
     "call, why",
     [
@@ -304,6 +322,10 @@ def test_trials_needed(of):
         (
             lambda: consistency.trials_needed(0, kappa=0, accuracies=(0.5, 0.5)),
             "width must lie in",
+        ),
+        (
+            lambda: consistency.mean_kappa(np.ones((2, 5), bool), ((0, 1),), draws=0),
+            "draws: must be at least 1",
         ),
         (lambda: consistency.compare_networks([]), "experiments: must be at least 1"),
         (
