@@ -36,6 +36,7 @@ MODULES = (
         "jbias.runs.selection",
         "jbias.stats",
         "jbias.stats.score_table",
+        "jbias.stats.consistency",
     ),
     *("jbias.data", "jbias.data.base", "jbias.data.sources", "jbias.data.labels"),
     *("jbias.models", "jbias.models.backbone", "jbias.models.taps"),
@@ -61,7 +62,8 @@ def line(about: object) -> str:
 def names(module: types.ModuleType) -> Iterator[str]:
     """What a module makes public: what it says, else what it defines, and its tables."""
     said = getattr(module, "__all__", None)
-    for name, value in vars(module).items():
+    for name in said or vars(module):
+        value = getattr(module, name)
         home = getattr(value, "__module__", "")
         own = f"{home}.".startswith(f"{module.__name__}.")
         is_code = inspect.isclass(value) or inspect.isfunction(value)

@@ -185,6 +185,11 @@ def test_help_waits_for_nothing():
     assert {*found[-1][1:]} <= {"absl", "ml_collections"}
 
 
+def test_training_starts_without_statistics():
+    code = "import sys, jbias.train; sys.exit('scipy.stats' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
 def test_every_command_is_asked_for_help():
     asked = {module for module, _ in command.COMMANDS.values()} - {"jbias.papers"}
     for name, more in command.GROUPS.items():

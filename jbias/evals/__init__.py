@@ -2,11 +2,11 @@
 
 import types
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from jbias import extensions
 from jbias.evals import accuracy, critical_band, cue_conflict
 from jbias.evals.decisions import Decisions, Number
-from jbias.stats import consistency
 
 __all__ = [
     "MEASURES",
@@ -19,7 +19,6 @@ __all__ = [
 ]
 
 critical_band_fit = critical_band.critical_band_fit
-error_consistency = consistency.error_consistency
 shape_bias = cue_conflict.shape_bias
 
 MEASURES: Mapping[str, Callable[[Decisions], list[Number]]] = types.MappingProxyType(
@@ -31,6 +30,15 @@ MEASURES: Mapping[str, Callable[[Decisions], list[Number]]] = types.MappingProxy
         "groups": accuracy.by_group,
     }
 )
+
+
+def __getattr__(name: str) -> Any:
+    """`error_consistency`, of statistics, for which no training waits."""
+    if name == "error_consistency":
+        from jbias.stats import consistency
+
+        return consistency.error_consistency
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def _are_numbers(made: object) -> bool:
