@@ -25,7 +25,6 @@ from jbias.report import network_frame, plots, published, tables
 
 NAME, FIGURE = "published-shape-biases.md", "published-shape-biases.svg"
 PRINTED = pathlib.Path(__file__).parents[1] / "examples/published/biases_printed.csv"
-PEOPLE = "people (10)"
 NETWORKS = {  # Names of files: network, and what it was trained on.
     "resnet50": ("ResNet-50", "ImageNet"),
     "densenet121": ("DenseNet-121", "ImageNet"),
@@ -51,7 +50,9 @@ def rows(folder: pathlib.Path) -> Iterator[dict]:
     """Gives the rows of the table, from published decisions and printed numbers."""
     people = trials.people(str(folder), "cue-conflict")
     each = human.shape_biases(people).values()
-    told = dict(network=PEOPLE, training="", shape=sum(one.n_shape for one in each))
+    told = dict(
+        network=published.PEOPLE, training="", shape=sum(one.n_shape for one in each)
+    )
     told["either"] = told["shape"] + sum(one.n_texture for one in each)
     for name, (network, training) in NETWORKS.items():
         path = folder / f"cue-conflict_{name}.csv"
@@ -89,7 +90,7 @@ def text() -> str:
         known = not pd.isna(one.error_consistency)
         alike = f"{one.error_consistency:.3f}" if known else "–"
         training = "" if pd.isna(one.training) else one.training
-        cells = one.network, training, bias, ends if counted else "–"
+        cells = one.network, training, bias, "–" if "nan" in ends else ends
         cells += f"{one.either:,.0f}" if counted else "–", alike
         kind = "counted" if counted else "printed"
         lines.append((*cells, f"[{kind}]({one.url})"))
@@ -110,7 +111,7 @@ sets yours among them, if it saw that set; `--no-published` leaves them out. No 
 
 - **Shape bias**: decisions for the shape among those for either cue, where the cues conflict (1,200 of the 1,280 images). 0 is
   texture, 1 is shape.
-- **Counted**: by jbias, from decisions published image by image, with Wilson's 95 % interval and the number of decisions: networks'
+- **Counted**: by jbias, from decisions published image by image, with the number of decisions and, but for people, ten of whom saw the same images, Wilson's 95 % interval: networks'
   from texture-vs-shape at ccd0c01 (Geirhos et al., ICLR 2019), people's from model-vs-human at 79ed7cd (NeurIPS 2021). No licence is
   stated for them; the images are CC BY 4.0. **Like people**: mean error consistency with ten people; for people, over their 45 pairs.
 - **Printed**: as Table 2 of Gavrikov and Keuper, CVPR 2024, rounds it, without the number of decisions. An interval of some 730

@@ -356,8 +356,9 @@ def _shape_bias(page: Page) -> Blocks:
 def _like_published(networks: Networks) -> Iterator[dict]:
     """Gives the shape biases that are of the same images as the published ones."""
     for one, place, _, number in _numbers(networks, "shape_bias", "shape_bias"):
-        same = one.split(place[1]) == "cue-conflict" and number.value is not None
-        if same and "class=" not in number.condition:
+        same = one.split(place[1]) == "cue-conflict"
+        same &= one.measures[place]["images"] == published.IMAGES
+        if same and number.value is not None and "class=" not in number.condition:
             row = {"network": one.name, "rule": one.rule(place, number.condition)}
             row |= {"shape": number.count, "either": number.n}
             row |= one.values(place, ended("shape_bias"), number.condition)

@@ -15,13 +15,15 @@ from jbias.evals import decisions
 from jbias.report import document, tables
 
 FILE = document.FOLDER / "published_shape_biases.csv"
+IMAGES = 1280
+PEOPLE = "people (10)"
 HERE = "measured here"  # In the place of a source.
 _TABLE = "shape_bias_published"
 _CAPTION = (
     f"Networks of this page (bold, {HERE}) among people and networks whose shape bias on "
     "Geirhos' cue conflicts others published: no other number of this page is of these. "
-    "Counted: of decisions published image by image, with Wilson's interval of 95 %; printed: "
-    "as the paper rounds it. Like people: error consistency with ten people on these images; "
+    "Counted: of decisions published image by image, with Wilson's interval of 95 % (none of "
+    "people, ten of whom saw the same images); printed: as the paper rounds it. Like people: error consistency with ten people on these images; "
     "in people's own line that among them."
 )
 
@@ -30,12 +32,14 @@ def read() -> pd.DataFrame:
     """Gives a row for each network, and for people, from texture to shape.
 
     network, training, shape_bias, source, licence and url; where decisions are published, too,
-    shape of either (counts), shape_bias_lower, shape_bias_upper and error_consistency.
+    shape of either (counts), shape_bias_lower, shape_bias_upper and error_consistency. People
+    have no interval: the ten saw the same images, so their decisions are not independent.
     """
     frame = pd.read_csv(FILE)
-    counts = zip(frame["shape"], frame["either"], strict=True)
+    known = (frame["either"] > 0) & (frame["network"] != PEOPLE)
+    counts = zip(frame["shape"], frame["either"], known, strict=True)
     unknown = (math.nan, math.nan)
-    ends = [decisions.wilson_interval(*c) if c[1] > 0 else unknown for c in counts]
+    ends = [decisions.wilson_interval(a, n) if one else unknown for a, n, one in counts]
     frame["shape_bias_lower"], frame["shape_bias_upper"] = zip(*ends, strict=True)
     shares = frame["shape"] / frame["either"]
     frame["shape_bias"] = shares.fillna(frame.pop("printed"))
