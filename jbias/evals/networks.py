@@ -157,12 +157,12 @@ def find_checkpoints(paths: Sequence[str], *, any_file: bool = False) -> list[st
     dot, nor what lies behind a link to a folder that is no run. What is there under
     several spellings counts once, as first spelled; files of several names do not: by
     its own a published file is known, wherever a link of that name leads. Weights on the
-    hub keep their name, hf:OWNER/NAME@COMMIT, and are in its cache from then on.
+    hub keep their name, hf:OWNER/NAME@COMMIT; they are fetched when they are opened.
     """
     found: dict[pathlib.Path, str] = {}
     for given in paths:
         if hub.is_hub(given):
-            hub.fetch(given, _FLAG)
+            hub.parse(given, _FLAG)
             found.setdefault(pathlib.Path(given), given)
             continue
         path = os.path.expanduser(files.local_copy(given, _FLAG, checkpoints=True))

@@ -140,12 +140,12 @@ def _check(path: str, named: Repository, where: str) -> str:
     The cache calls what is stored by its SHA-256, and links to it from the commit's folder.
     """
     stored = os.path.realpath(path)
-    with open(path, "rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    told = _SHA256.fullmatch(os.path.basename(stored))
-    if told and digest != told[0]:
-        wrong = f"must have the SHA-256 that it is named by, got {digest}"
-        raise ValueError(f"{where}: {stored} {wrong}; remove it, to fetch it again")
+    if _SHA256.fullmatch(told := os.path.basename(stored)):
+        with open(path, "rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        if digest != told:
+            wrong = f"must have the SHA-256 that it is named by, got {digest}"
+            raise ValueError(f"{where}: {stored} {wrong}; remove it, to fetch it again")
     if pathlib.Path(path).parent.name != named.commit:
         wrong = f"must be of commit {named.commit}, got {path}"
         raise ValueError(f"{where}: {named.page} {wrong}; check HF_ENDPOINT")
