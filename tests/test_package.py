@@ -91,7 +91,7 @@ def test_a_wheel_works_where_nothing_else_is(built, tmp_path):
     away.mkdir()
     subprocess.run([sys.executable, "-m", "venv", home], check=True)
     python = str(home / "bin/python")
-    install = [python, "-m", "pip", "install", "--quiet", f"{built[1]}[train]"]
+    install = [python, "-m", "pip", "install", "--quiet", f"{built[1]}[search,train]"]
     subprocess.run(install, check=True, cwd=away, timeout=3000)
 
     def run(*words: str) -> str:
