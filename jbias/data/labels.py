@@ -67,10 +67,12 @@ class LabelSpace(NamedTuple):
     answers: tuple[tuple[str, str], ...] = ()
 
     def __str__(self) -> str:
-        some = ", ".join(self.classes[:2]) + (", ..." if len(self.classes) > 2 else "")
+        few = self.classes if len(self.classes) <= _FEW else (*self.classes[:2], "...")
+        some = ", ".join(few)
         return f"{len(self.classes):,} of {self.space!r} ({some})"
 
 
+_FEW = 20  # Classes that a message names.
 IMAGENET = "imagenet"  # In the place of a list of the 1000.
 
 
@@ -100,8 +102,10 @@ def of_outputs(
         names, targets = tuple(given), tuple(given.values())
         if not all(isinstance(x, str) for x in (*names, *targets)) or not any(targets):
             raise ValueError(f"{where}: must map names to names, got {given}")
-        ids = _ids(targets)
-        targets = tuple(ids.get(x, x) for x in targets)
+        known = {x: x for x in (*geirhos16(), *tables.wnids())} | _ids(targets)
+        # A set may have classes of its own, of which some are words of ImageNet, too.
+        if known.keys() >= set(filter(None, targets)):
+            targets = tuple(known.get(x, x) for x in targets)
         if len(set(targets)) == len(targets) and all(targets):
             return of_outputs(targets, where)
         pairs = tuple((own, x) for own, x in zip(names, targets, strict=True) if x)

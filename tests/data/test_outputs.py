@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from jbias import data
 from jbias.data import labels, tables
 
 WNIDS, WORDS = tables.wnids(), [*tables.lemmas().values()]
@@ -73,6 +74,17 @@ def test_a_set_of_ones_own_is_answered_whole_or_not_at_all():
     assert answered(["b", "a"], ("a", "b"), "names") == {"a": [1], "b": [0]}
     with pytest.raises(ValueError, match="training must have every class of the test"):
         answered(["dog", "cat"], ("dog", "cat", "horse"), "names")
+
+
+@pytest.mark.parametrize("more", [{}, {"nothing": ""}, {"again": "circle"}])
+def test_classes_of_a_set_may_be_words_of_imagenet(more):
+    """An hourglass is one."""
+    known = data.load("shapes", "test").classes
+    given = {f"own {i}": name for i, name in enumerate(known)}
+    found = answered({**given, **more}, known, "names")
+    expected = {name: [i] for i, name in enumerate(known)}
+    expected["circle"] += [16] * ("again" in more)
+    assert found == expected
 
 
 def test_files_list_names_or_say_which_answers_for_which(tmp_path):
