@@ -138,9 +138,11 @@ class Measuring:
             yield
 
     def _check_same(self, now: Mapping[str, Any]) -> None:
-        """Refuses a folder of another network."""
+        """Refuses a folder of another network; one without an answer is anybody's."""
         held = self.folder / "config.json"
-        if held.exists():
+        kept = ("evals/*", "underway/*")
+        begun = any(path for each in kept for path in self.folder.glob(each))
+        if begun and held.exists():
             before = files.read_json(held, dict, "restore it or name another --out")
             before = {**before.get("run", {}), **{k: before.get(k) for k in _NAMED}}
             if differing := jc.diff({key: before.get(key) for key in now}, now):

@@ -219,6 +219,14 @@ def test_a_model_that_dies_goes_on_where_it_was_and_counts_as_one_that_did_not(
         jbias.measure(lambda images: -means(images), suite, out=out, **of)
 
 
+def test_a_first_try_that_measured_nothing_is_corrected(suite, tmp_path):
+    of = dict(name="mine", out=tmp_path, only=["accuracy"])
+    with pytest.raises(ValueError, match="nothing was measured of mine"):
+        jbias.measure(means, suite, classes=[*map(str, range(16))], **of)
+    found = jbias.measure(means, suite, classes=CLASSES, **of)
+    assert len(found.numbers) and not found.left_out
+
+
 def folder(path):
     """Files of two of the classes, one of them no square."""
     rng = np.random.default_rng(0)
