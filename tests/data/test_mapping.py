@@ -93,9 +93,9 @@ def test_ways_of_writing_the_same(tmp_path, text):
         (WHOLE + "siamese\n", "csv:5: test_class must be .* got ''"),
         (
             WHOLE + "siamese,cats\n",
-            r"training has 5 of 'names' \(beagle, poodle, ...\)",
+            r"training has 5 of 'names' \(beagle, poodle, siamese, tabby, rake\)",
         ),
-        (WHOLE + "siamese,cats\n", r"the test 3 of 'names' \(cat, dog, ...\)$"),
+        (WHOLE + "siamese,cats\n", r"the test 3 of 'names' \(cat, dog, horse\)$"),
         (
             WHOLE + "beagle,cat\n",
             "csv:5: .* mapped once, got 'beagle' for 'dog' and ag",
