@@ -3,7 +3,9 @@
 Source: Geirhos et al., ICLR 2019, https://arxiv.org/abs/1811.12231. Reference code:
 https://github.com/bethgelab/model-vs-human at 79ed7cd, plotting/analyses.py. Accuracies
 by either cue (Geirhos' style transfer test): Marcu and Prügel-Bennett,
-https://arxiv.org/abs/2110.13968.
+https://arxiv.org/abs/2110.13968. Ranks of the cues' labels (REFINED-BIAS): Kim et al. 2026,
+https://arxiv.org/abs/2603.10834; reference code: https://github.com/PumjunKim/REFINED-BIAS
+at 8655b6b, which ranks softmax values, where those that are 0 tie. Deviation: logits here.
 """
 
 import dataclasses
@@ -12,7 +14,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-from jaxtyping import Bool, Int, Shaped
+from jaxtyping import Bool, Float, Int, Shaped
 
 from jbias.evals import decisions, probe
 
@@ -73,6 +75,48 @@ def by_class(
     return found
 
 
+def label_ranks(
+    scores: Float[np.ndarray, "n k"],
+    label: Classes,
+    *,
+    members: Sequence[Sequence[int]] | None = None,
+) -> Int[np.ndarray, "n"]:
+    """The place of each image's label when all k scores are sorted, the largest first.
+
+    scores: logits, or of a set's classes. members: the classes that each label stands for,
+    of which the best placed counts; None: a label is a class. Of equal scores the class with
+    the higher number comes first. 0 where the label is unknown (negative). ValueError for NaN,
+    other lengths, and labels and members that are no classes.
+    """
+    scores, label = np.asarray(scores), np.asarray(label)
+    must = "scores must be (images, classes), with a label for each image"
+    same = scores.ndim == 2 and label.shape == scores.shape[:1]
+    probe.check(same, "label_ranks", must, (scores.shape, label.shape))
+    must = "scores must be numbers"
+    probe.check(not np.isnan(scores).any(), "label_ranks", must, math.nan)
+    classes = np.arange(scores.shape[1])
+    stands_for = np.eye(len(classes), dtype=bool)
+    if members is not None:
+        must = f"each label must stand for some of {len(classes)} classes"
+        known = all(len(of) and {*of} <= {*classes.tolist()} for of in members)
+        probe.check(known, "label_ranks", must, members)
+        stands_for = np.array([np.isin(classes, of) for of in members])
+    most, must = int(label.max(initial=-1)), f"labels must be below {len(stands_for)}"
+    probe.check(most < len(stands_for), "label_ranks", must, most)
+    own = stands_for[label]
+    best = np.where(own, scores, -math.inf).max(axis=1, keepdims=True)
+    place = np.where(own & (scores == best), classes, -1).max(axis=1, keepdims=True)
+    ahead = (scores > best) | ((scores == best) & (classes > place))
+    return np.where(label >= 0, 1 + ahead.sum(axis=1), 0)
+
+
+def mean_reciprocal_rank(ranks: Int[np.ndarray, "n"]) -> float:
+    """The mean of 1 / rank over images whose label is known; NaN where there is none."""
+    ranks = np.asarray(ranks)
+    known = ranks[ranks > 0]
+    return float((1 / known).mean()) if len(known) else math.nan
+
+
 def measure(decided: decisions.Decisions) -> decisions.Numbers:
     """The shape bias, with shape decisions counted among decisions for either cue."""
     return [_bias(shape_bias(*_cues(decided)))]
@@ -103,6 +147,10 @@ def numbers(
       value is null, among all that are shown.
     fraction_shape, fraction_texture: decisions for a cue where cues conflict, among
       all images, those that agree included, as the reference code counts.
+    fraction_neither: decisions for neither cue, among images where cues conflict.
+    mrr_shape, mrr_texture: where decisions have columns rank_shape and rank_texture, as
+      `label_ranks` has them, the mean of 1 / rank over images where cues conflict; and
+      mrr_relative, the first's part of their sum.
     accuracy_shape, accuracy_texture: all images by either cue as the label, those that
       agree included, and those that the network cannot answer.
     """
@@ -117,6 +165,17 @@ def numbers(
             yield decisions.Number(f"shape_bias_{name}", end, None, either)
     yield decisions.share("fraction_shape", pooled.n_shape, n)
     yield decisions.share("fraction_texture", pooled.n_texture, n)
+    conflict = _conflict(shape, texture)
+    conflicts = int(conflict.sum())
+    yield decisions.share("fraction_neither", conflicts - either, conflicts)
+    if {"rank_shape", "rank_texture"} <= {*decided.columns}:
+        ranks = (
+            decided.columns[f"rank_{cue}"][conflict] for cue in ("shape", "texture")
+        )
+        mrr = [mean_reciprocal_rank(of) for of in ranks]
+        found = {"shape": mrr[0], "texture": mrr[1], "relative": mrr[0] / sum(mrr)}
+        for name, value in found.items():
+            yield decisions.quantity(f"mrr_{name}", value, conflicts)
     for name, cue in (("shape", shape), ("texture", texture)):
         yield decisions.mean(f"accuracy_{name}", (answer == cue) & (cue >= 0))
     each = by_class(*cues)

@@ -68,8 +68,9 @@ _TABLES = {
     "accuracy": "Accuracy on each set as it is.",
     "shape_bias": "Shape bias: decisions for the shape among those for either cue, where cues "
     f"conflict, with Wilson's interval of 95 % ({_FEW}). Accuracy by shape and by texture: all "
-    "images, with either cue as the label (Geirhos' style transfer test), in %. Rule: how the "
-    "answers of several classes count.",
+    "images, with either cue as the label (Geirhos' style transfer test), in %. Neither: decisions "
+    "for neither cue, among images where cues conflict, in %. MRR: mean reciprocal rank of the "
+    "cue's label there, where ranks were kept. Rule: how the answers of several classes count.",
     "shape_bias_by_class": "Shape bias by class of shapes: decisions for the shape among those "
     "for either cue.",
     "people": "Networks and people. Error consistency is Cohen's kappa of being right: 0 as by "
@@ -148,6 +149,10 @@ _COLUMNS = (
     | _counts(shape="for shape")
     | _decisions(either="of")
     | _percents(accuracy_shape="accuracy by shape", accuracy_texture="by texture")
+    | _percents(fraction_neither="neither")
+    | _three(
+        mrr_shape="MRR of shape", mrr_texture="of texture", mrr_relative="relative"
+    )
     | _percents("accuracy", ood_accuracy="accuracy", human_accuracy="people's")
     | _percents(clean="clean in %")
     | _with_ends(_three, "error_consistency", "error consistency")
@@ -338,7 +343,8 @@ def _shape_bias(page: Page) -> Blocks:
             ending = f"_{dataset}"
         yield _figure("shape_bias", drawn, ending, beside=beside, set=dataset)
     metrics = [*ended("shape_bias"), "accuracy_shape", "accuracy_texture"]
-    metrics += ["fraction_shape", "fraction_texture"]
+    metrics += ["fraction_shape", "fraction_texture", "fraction_neither"]
+    metrics += ["mrr_shape", "mrr_texture", "mrr_relative"]
     rows = [
         row
         | {"rule": one.rule(place, number.condition)}

@@ -120,6 +120,9 @@ def _one(network: Network) -> Iterator[str]:
             value, low, high = (f"{end:.3f}" for end in ends.values())
             of = f"of {number.n:,} decisions on {place[1]}"
             told = f"shape bias {value} [{low}, {high}] {of}"
+            neither = network.number(place, "fraction_neither")
+            if neither and neither.value is not None:
+                told += f", {100 * neither.value:.1f} % for neither cue"
         yield told
     row = network_frame.row_of(network)
     if how := row.methods.get("pgd"):

@@ -74,6 +74,7 @@ def test_numbers_of_resnet50():
     assert found["shape_bias", ""][1:4] == (162 / 734, 162, 734)
     assert found["fraction_shape", ""][1:4] == (162 / 1280, 162, 1280)
     assert found["fraction_texture", ""][1:4] == (572 / 1280, 572, 1280)
+    assert found["fraction_neither", ""][1:4] == (466 / 1200, 466, 1200)
     # Where the cues agree, a decision is right by both: 62 of the 80.
     assert found["accuracy_shape", ""][2:4] == (224, 1280)
     assert found["accuracy_texture", ""][2:4] == (634, 1280)
@@ -162,3 +163,85 @@ def test_classes_may_be_names():
     assert evals.shape_bias(*map(list, names)).n_shape == 1
     with pytest.raises(ValueError, match="must be all names, or all class ids"):
         evals.shape_bias(names[0], ids[1], ids[2])
+
+
+# Of the authors' code: two classes answer for "clock".
+MEMBERS = [[0], [1, 2], [3], [4]]
+SCORES = np.array(
+    [[2, 1, 3, 0, -1], [0, 5, 4, 3, 2], [1, 2, 3, 4, 5], [5, 4, 3, 2, 1]], float
+)
+
+
+def test_ranks_of_the_authors_code():
+    ranks = cue_conflict.label_ranks(SCORES, [0, 2, 1, 1], members=MEMBERS)
+    assert ranks.tolist() == [2, 3, 3, 2]
+    assert cue_conflict.mean_reciprocal_rank(ranks) == pytest.approx(0.416667, abs=1e-6)
+
+
+def test_ranks_are_those_of_a_flipped_sort():
+    """As scipy and the authors' order have it, ties too; monotone maps change nothing."""
+    random = np.random.default_rng(0)
+    scores = random.integers(6, size=(200, 12)) / 2
+    label = random.integers(-1, 12, size=200)
+    ranks = cue_conflict.label_ranks(scores, label)
+    order = np.argsort(scores, axis=1, kind="stable")[:, ::-1]
+    expected = 1 + np.argmax(order == label[:, None], axis=1)
+    assert (ranks == np.where(label < 0, 0, expected)).all()
+    assert (cue_conflict.label_ranks(np.exp(scores), label) == ranks).all()
+    smooth = random.random((50, 12))
+    places = scipy.stats.rankdata(-smooth, axis=1)
+    assert (cue_conflict.label_ranks(smooth, np.full(50, 3)) == places[:, 3]).all()
+
+
+@cases.each("members, chance", [(1, 0.0074855), (2, 0.0129839), (3, 0.0179924)])
+def test_chance_of_a_thousand_classes(members, chance):
+    """Over random orders; published of 1, 2 and 3 classes that answer for the label."""
+    scores = np.random.default_rng(members).random((20_000, 1000), np.float32)
+    of = [range(members)]
+    ranks = cue_conflict.label_ranks(scores, np.zeros(20_000, int), members=of)
+    spread = (1 / ranks).std() / math.sqrt(20_000)
+    assert abs(cue_conflict.mean_reciprocal_rank(ranks) - chance) < 4 * spread
+
+
+def test_sensitivity_is_counted_where_cues_conflict():
+    shape, texture = np.array([0, 1, 2, 0, -1]), np.array([1, 0, 2, 1, 0])
+    scores = np.random.default_rng(1).random((5, 3))
+    cues = dict(shape=shape, texture=texture)
+    ranks = {f"rank_{k}": cue_conflict.label_ranks(scores, v) for k, v in cues.items()}
+    decided = evals.Decisions(
+        scores.argmax(1), {"label": shape, "texture": texture, **ranks}
+    )
+    found = {n.metric: n for n in cue_conflict.numbers({"": decided})}
+    here = [0, 1, 3]
+    mrr = {cue: np.mean(1 / ranks[f"rank_{cue}"][here]) for cue in cues}
+    for cue, value in mrr.items():
+        assert found[f"mrr_{cue}"][1:4] == (pytest.approx(value), None, 3)
+    relative = mrr["shape"] / (mrr["shape"] + mrr["texture"])
+    assert found["mrr_relative"].value == pytest.approx(relative)
+    either = np.isin(decided.prediction, shape) & (decided.prediction == shape)
+    # The first place is that of the decision; two cues share no place.
+    assert mrr["shape"] >= either[here].mean() and sum(mrr.values()) <= 1.5
+    assert found["fraction_neither"].n == 3
+
+
+@cases.each(
+    "call, why",
+    [
+        (lambda: cue_conflict.label_ranks(SCORES, [0, 1]), "a label for each image"),
+        (
+            lambda: cue_conflict.label_ranks(SCORES, [0, 1, 5, 2]),
+            "labels must be below 5",
+        ),
+        (
+            lambda: cue_conflict.label_ranks(SCORES * math.nan, [0] * 4),
+            "scores must be",
+        ),
+        (
+            lambda: cue_conflict.label_ranks(SCORES, [0] * 4, members=[[0], [7]]),
+            "each label must stand for some of 5 classes",
+        ),
+    ],
+)
+def test_ranks_that_cannot_be_are_refused(call, why):
+    with pytest.raises(ValueError, match=why):
+        call()

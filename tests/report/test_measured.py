@@ -437,6 +437,17 @@ def test_a_shape_bias_of_few_decisions_is_marked(tmp_path, capsys):
         (table,) = [b for _, b in shown if b.name == name and not is_figure(b)]
         column = table.head.index("of")
         assert [row[column] for row in table.rows] == [*few, str(conflicts[2])]
+    several = int((label != texture).sum())
+    shares = [1 - n / several for n in conflicts]
+    assert table.data["fraction_neither"].tolist() == pytest.approx(shares)
+    column = table.head.index("neither")
+    assert [float(row[column]) for row in table.rows] == pytest.approx(
+        [100 * share for share in shares], abs=0.06
+    )
+    assert "mrr_shape" not in table.data or table.data["mrr_shape"].isna().all()
+    (alone,) = network_records.read([str(tmp_path / "a")])
+    neither = f"{100 * shares[0]:.1f} % for neither cue"
+    assert neither in networks.headline([alone])[0]
     assert measured.main([f"--measured={tmp_path}/*", f"--out={tmp_path / 'out'}"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert told in lines and f"(a, of {few[0]} decisions)" in lines[0]
