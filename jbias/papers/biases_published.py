@@ -258,16 +258,15 @@ def _printed_cells(cells: pd.DataFrame) -> tables.Table:
     off = (cells["ours"] - cells["printed"]).abs()
     by_column = cells.assign(off=off).groupby(["column", "table"], sort=False)
     sums = dict(cells=("off", "size"), agree=("agrees", "sum"), off=("off", "max"))
-    columns = {"column": ("Column", title)}
-    columns |= {name: (name, tables.whole) for name in ("table", "cells", "agree")}
+    columns = {"column": ("column", title)} | tables.columns("table:d cells:d agree:d")
     columns |= {"off": ("largest difference", "{:.3g}".format)}
-    rows, more = by_column.agg(**sums).reset_index(), dict(data=cells, texts=1)
-    return _table("printed_tables", rows, columns, **more)
+    rows = by_column.agg(**sums).reset_index()
+    return _table("printed_tables", rows, columns, data=cells)
 
 
 def _printed_pairs(pairs: pd.DataFrame) -> tables.Table:
     mine = pairs[~pairs["y"].isin(_BIASES)]
-    rows, columns = [], {"x": ("Bias", title), "y": ("average", str)}
+    rows, columns = [], {"x": ("bias", title), "y": ("average", str)}
     for choice in mine["models"].unique():
         columns[f"ours {choice}"] = (title(choice), tables.digits(2))
         columns[f"printed {choice}"] = ("printed", _as_printed)
@@ -279,16 +278,16 @@ def _printed_pairs(pairs: pd.DataFrame) -> tables.Table:
             row["off"] += [ours] * (not one.agrees)
         rows.append(row)
     met = mine["agrees"].sum(), len(mine)
-    more = dict(strong=operator.itemgetter("off"), data=mine, texts=2)
+    more = dict(strong=operator.itemgetter("off"), data=mine)
     return _table("printed_correlations", rows, columns, *met, **more)
 
 
 def _printed_among(pairs: pd.DataFrame) -> tables.Table:
-    columns = {"x": ("Bias", title), "y": ("bias", title)}
+    columns = {"x": ("bias", title), "y": ("bias", title)}
     columns |= {"ours": ("ρ", tables.digits(2)), "printed": ("printed", _as_printed)}
     columns |= {"agrees": ("agrees", {True: "yes", False: "no"}.get)}
     rows = pairs[pairs["y"].isin(_BIASES)]
-    return _table("printed_biases", rows, columns, texts=2)
+    return _table("printed_biases", rows, columns)
 
 
 def _table(name: str, rows, columns: Mapping, *words: int, **more) -> tables.Table:

@@ -109,9 +109,9 @@ _CAVEATS = {
     "and seeds of two methods as exchangeable where these are alike.",
 }
 _COLUMNS = (
-    "table data claim whose here_verdict paper_verdict here_means:s here_order:s here_n:s "
-    "here_p:p here_holm:p here_holm_against:p here_ranks:p fdr:p paper_means:s paper_order:s "
-    "paper_n:s paper_holm:p paper_holm_against:p"
+    "table data claim whose here_verdict paper_verdict here_means here_order here_n "
+    "here_p:p here_holm:p here_holm_against:p here_ranks:p fdr:p paper_means paper_order "
+    "paper_n paper_holm:p paper_holm_against:p"
 )
 _CLAIM = (
     "that the first mean is above the second. Whose: the paper's text, or one of its tables. "
@@ -413,7 +413,7 @@ def _claim_table(name: str, claims: pd.DataFrame, alpha: float) -> tables.Table 
     blind = " (p ≥ " + least.map(tables.p_text) + ")"
     shown["here_verdict"] += blind.where(least > alpha / 2, "")
     model = "model " * (claims["model"].nunique() > 1)
-    columns = distortion_page.columns(model + _COLUMNS)
+    columns = tables.columns(model + _COLUMNS)
     caption = _CAPTIONS[name].format(what=_CLAIM.format(alpha / 2))
     table = tables.from_rows(name, caption, shown, columns, data=claims)
     cells = np.array(table.rows)
@@ -509,7 +509,7 @@ def missing(study: Study, printed: Printed) -> list[tuple[list[str], str, str]]:
 
 def _missing_table(lacking: list) -> tables.Table | None:
     rows = [{"of": tables.join(of), "missing": x, "command": y} for of, x, y in lacking]
-    columns = distortion_page.columns("of missing command")
+    columns = tables.columns("of missing command")
     return tables.from_rows("missing", _CAPTIONS["missing"], rows, columns)
 
 

@@ -24,7 +24,7 @@ import scipy.stats
 from jbias import stats
 from jbias.evals import decisions
 from jbias.report import options as options_lib
-from jbias.report import workdirs
+from jbias.report import tables, workdirs
 from jbias.runs import results
 from jbias.stats import posthoc, resampling, score_table
 
@@ -40,13 +40,10 @@ class Unit:
     name: str  # "%" or empty.
 
     def show(self, value: float, *, signed: bool = False) -> str:
-        if value is None or not math.isfinite(value):
-            return "–"
-        value = round(value * self.scale, self.digits) + 0.0  # Never minus zero.
-        sign = "+" if signed and value else ""
-        return f"{value:{sign}.{self.digits}f}".replace("-", "−")
+        shown = tables.digits(self.digits, plus=signed)
+        return shown(math.nan if value is None else value * self.scale)
 
-    def spread(self, mean: float, std: float) -> str:
+    def spread(self, mean: float, std: float | None) -> str:
         """Shows `mean ± std`, or the mean alone where there is no deviation."""
         known = std is not None and math.isfinite(std)
         return self.show(mean) + (f" ± {self.show(std)}" if known else "")

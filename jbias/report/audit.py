@@ -4,14 +4,13 @@ import dataclasses
 import itertools
 import pathlib
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float, Int, UInt8
 from matplotlib import figure as mpl_figure
-from matplotlib import lines
 
 from jbias.evals import attribute_audit, attribute_reliance
 from jbias.report import document, image_sheets, plots, tables
@@ -23,7 +22,6 @@ KINDS = {
 }
 points = tables.percent
 SIDES = {"within": "in distribution", "outside": "out of distribution"}
-BINS = 20  # Of probabilities.
 _NAMED = 6  # Classes or values that a sentence names.
 _MOST = 8  # Attributes in one figure.
 _CELLS = 400  # Of an attribute whose groups the page shows.
@@ -38,23 +36,20 @@ _SECTIONS = {
     "caveats": "What to keep in mind",
 }
 _CAPTIONS = {
-    "models": "Each model with its bugs, and the attribute that is first in its ranking, with "
-    "its drop at the extreme level, [95 % interval].",
+    "models": "Each model with its bugs, and the first attribute of its ranking.",
     "ranked": "Attributes by how much they hurt. Drop: accuracy in distribution minus out of it "
-    "at the extreme level, in points, [95 % interval]; {kinds}: under this kind of shift; in → "
-    "out: both accuracies; left within others: the drop where the bug ranked before it that "
-    "explains most of it is held fixed. Bold: bugs.",
-    "groups": "{name}: accuracy in % (images) of each class and value. Shaded: where they agree, "
-    "as chosen on all images ({kind}). Bold: the worst group. Mean over groups: {mean} %.",
-    "means": "Mean probability of the right class, and of the decided one, on sets of the "
-    "extreme level, in and out of distribution.",
+    "at the extreme level, in points, [95 % interval]; {kinds}: under this kind of shift; left "
+    "within others: the drop where the bug before it that explains most is held fixed. Bold: bugs.",
+    "groups": "{name}: accuracy in % (images) of each class and value. Shaded: where they agree "
+    "({kind}). Bold: the worst group. Mean over groups: {mean} %.",
+    "means": "Mean probability of the right class, and of the decided one, at the extreme level.",
     "drops": "Drops in points by level, with 95 % intervals, of the table's first attributes{most}.",
     "levels": "{name}: accuracy in (line) and out of distribution (dashes) by level; cross-fitted.",
-    "likelihood": "{name}: images by the probability of their right class, on sets of the extreme "
-    "level ({kind}); dots are means. Both are alike where a network does not rely on it.",
+    "likelihood": "{name}: images by the probability of their right class at the extreme level "
+    "({kind}); dots are means. Both are alike where a network does not rely on it.",
     "flips": "{name}: images of one class, right where the value agrees with it (above) and "
-    "wrong where not (below), with the value, how probable the right class is, and what "
-    "{network} decided; the most wrong, each with the image that shares most other attributes.",
+    "wrong where not (below), with what {network} decided; the most wrong, each with the image "
+    "that shares most other attributes.",
     "harder": " Such images may be harder for any network: give one that was trained on all "
     "values alike as --reference.",
 }
@@ -82,7 +77,7 @@ another that is no column, and what is alike in all images is not seen.
 """
 _LOOKS = {
     side: dict(color=plots.COLOURS[i], linestyle=("-", "--")[i])
-    for i, side in enumerate(SIDES)
+    for i, side in enumerate(SIDES.values())
 }
 Candidate = attribute_audit.Candidate
 
@@ -360,12 +355,14 @@ def ranked(found: Audited) -> tables.Table:
         words = {"goes with": f"goes with {one.other}", "some": "bug of some networks"}
         row["_verdict"] = words.get(one.verdict, one.verdict)
         rows.append(row | (_numbers(found, one) if one.kind else {}))
-    columns = {"attribute": ("attribute", str), "values": ("values", str)}
-    columns |= {"_verdict": ("verdict", str), "kind": ("kind", lambda x: x or "–")}
-    columns |= {"_drop": ("drop, points", str), "p_holm": ("p, Holm", tables.p_text)}
-    bold = tuple(columns)[:5]
+    columns = tables.columns("attribute _verdict", _verdict="verdict")
+    columns |= {"kind": ("kind", lambda kind: kind or "–")}
+    columns |= tables.columns("values:d drop:%[]", drop="drop, points")
+    bold = tuple(columns)
+    columns |= tables.columns("p_holm:p", p_holm="p, Holm")
     columns |= {f"{kind}_drop": (kind, points) for kind in found.kinds}
-    columns |= {"_sides": ("in → out, %", str), "_left": ("left within others", str)}
+    columns |= {"within": ("in → out, %", _arrow, "outside")}
+    columns |= {"_left": ("left within others", str)}
     return tables.from_rows(
         "ranked",
         _CAPTIONS["ranked"].format(kinds=tables.join(found.kinds)),
@@ -373,8 +370,11 @@ def ranked(found: Audited) -> tables.Table:
         columns,
         strong=lambda row: bold if row["verdict"] == "bug" else (),
         data=pd.DataFrame(rows).filter(regex="^[^_]"),
-        texts=4,
     )
+
+
+def _arrow(within: float, outside: float) -> str:
+    return f"{points(within)} → {points(outside)}"
 
 
 def _numbers(found: Audited, one: Candidate) -> dict[str, object]:
@@ -391,8 +391,7 @@ def _numbers(found: Audited, one: Candidate) -> dict[str, object]:
     row |= dict(remaining=rest and rest.drop, remaining_low=rest and rest.low)
     row |= dict(remaining_high=rest and rest.high, direction=direction(found, one))
     left = f"{points(rest.drop) if rest else 'not told apart'} ({one.other})"
-    row |= dict(_drop=interval(one), _left=left if one.other else "–")
-    return row | {"_sides": f"{points(extreme.within)} → {points(extreme.outside)}"}
+    return row | {"_left": left if one.other else "–"}
 
 
 def curves(found: Audited) -> pd.DataFrame:
@@ -441,19 +440,9 @@ def groups(found: Audited, one: Candidate) -> tables.Table | None:
     )
 
 
-def likelihood(found: Audited, one: Candidate) -> pd.DataFrame:
-    """Shares of images by the probability of their right class, in and out."""
-    edges = np.linspace(0, 1, BINS + 1)
-    data = {"attribute": one.name, "low": edges[:-1], "high": edges[1:]}
-    for side, weight in found.weights(one).items():
-        each = [np.histogram(p, edges, weights=weight)[0] for p in found.likelihood]
-        data[side] = np.mean(each, 0)
-    return pd.DataFrame(data)
-
-
 def likelihood_table(found: Audited) -> tables.Table | None:
     """Means of probabilities in and out of distribution."""
-    columns, three = {x: (x, str) for x in ("attribute", "kind")}, tables.digits(3)
+    columns, three = tables.columns("attribute kind"), tables.digits(3)
     for side, where in zip(SIDES, ("in", "out"), strict=True):
         columns[f"likelihood_{side}"] = f"right, {where}", three
         columns[f"confidence_{side}"] = f"decided, {where}", three
@@ -488,17 +477,19 @@ def flips(found: Audited) -> pd.DataFrame:
 
 def figures(found: Audited) -> Iterator[tuple[str, document.Figure]]:
     """Gives sections and figures of a model with tested attributes."""
-    first = itertools.islice(enumerate(found.tested), _MOST)
-    drawn = {one.name: (plots.style_of(i), one, "drop") for i, one in first}
-    count = len(found.tested)
+    every, count = curves(found), len(found.tested)
+    looks = {x.name: plots.style_of(i) for i, x in enumerate(found.tested[:_MOST])}
+    drops = every[every["attribute"].isin([*looks])]
+    drops = drops.assign(line=drops["attribute"], value=drops["drop"])
     most = f", {_MOST} of {count}" if count > _MOST else ""
-    fig = by_level(found.kinds, drawn, "drop, points", tau=100 * found.tau)
-    told = _CAPTIONS["drops"].format(most=most)
-    yield "curves", document.Figure("drops", told, fig)
+    fig = by_level(drops, looks, "drop, points", tau=100 * found.tau)
+    yield "curves", document.Figure("drops", _CAPTIONS["drops"].format(most=most), fig)
     for one in found.shown:
         about = dict(name=one.name, kind=one.kind, network=found.networks[0])
-        drawn = {SIDES[side]: (look, one, side) for side, look in _LOOKS.items()}
-        fig = by_level(one.result.kinds, drawn, "accuracy, %")
+        levels = every[every["attribute"] == one.name].drop(columns=["low", "high"])
+        named = ["attribute", "kind", "level", "share"]
+        levels = levels.rename(columns=SIDES).melt(named, [*_LOOKS], "line")
+        fig = by_level(levels, _LOOKS, "accuracy, %")
         yield "curves", _figure("levels", fig, about)
         yield "likelihood", _figure("likelihood", likelihood_figure(found, one), about)
         if one.name in found.examples:
@@ -511,61 +502,37 @@ def _figure(kind: str, drawn, about: Mapping[str, str]) -> document.Figure:
 
 
 def by_level(
-    kinds: Iterable[str],
-    drawn: Mapping[str, tuple[Mapping, Candidate, str]],
-    label: str,
-    *,
-    tau: float | None = None,
+    frame: pd.DataFrame, looks: Mapping, label: str, *, tau: float | None = None
 ) -> mpl_figure.Figure:
-    """Draws lines by name, a panel for each kind of shift; and a threshold.
+    """Draws lines over the levels of each kind of shift, and a threshold in points.
 
-    drawn: how a line looks, of which attribute it is, and which number of each level.
+    frame: kind, share, level, line, value and, if any, low and high, of 1.
     """
-    looks = {name: look for name, (look, *_) in drawn.items()}
     threshold = dict(color=plots.INK, linewidth=0.7, linestyle=(0, (2, 2)))
-    if tau is not None:
-        looks[f"{tau:g} points"] = threshold
+    columns = [name for name in ("value", "low", "high") if name in frame]
+    frame = frame.rename(columns={"kind": "panel", "share": "x"})
+    frame = frame.assign(**{name: 100 * frame[name] for name in columns})
 
-    def draw(axes, kind: str) -> None:
-        for look, one, key in drawn.values():
-            curve = pd.DataFrame(one.result.kinds[kind].curve)
-            share, low, high = curve["share"], 100 * curve["low"], 100 * curve["high"]
-            axes.plot(share, 100 * curve[key], lw=1.5, marker="o", ms=2.5, **look)
-            if key == "drop":
-                band = dict(color=look["color"], alpha=0.12, lw=0)
-                axes.fill_between(share, low, high, **band)
+    def finish(axes, rows: pd.DataFrame) -> None:
+        axes.set_xticks(rows["x"].unique(), rows["level"].unique())
         if tau is None:
             axes.set_ylim(0, 102)
         else:
             axes.axhline(tau, **threshold)
-        axes.set_xticks(share, curve["level"])
 
-    panels = {kind: kind for kind in kinds}
-    cells = dict(across=len(panels), sharey=True)
-    return plots.multiples(panels, draw, ("", label), _legend(looks), **cells)
-
-
-def _legend(looks: Mapping[str, Mapping]) -> dict[str, lines.Line2D]:
-    return {name: lines.Line2D([], [], **look) for name, look in looks.items()}
+    looks = {**looks} | ({} if tau is None else {f"{tau:g} points": threshold})
+    cells = dict(across=frame["panel"].nunique(), sharey=True)
+    return plots.curves(frame, looks, ("", label), finish=finish, **cells)
 
 
 def likelihood_figure(found: Audited, one: Candidate) -> mpl_figure.Figure:
     """Images by the probability of their right class, in and out of distribution."""
-    data, weights = likelihood(found, one), found.weights(one)
-
-    def draw(axes, edges: Sequence[float]) -> None:
-        for side, look in _LOOKS.items():
-            shares, colour = 100 * data[side], look["color"]
-            axes.stairs(shares, edges, color=colour, alpha=0.25, fill=True, lw=0)
-            axes.stairs(shares, edges, lw=1.4, **look)
-            mean = (found.likelihood * weights[side]).sum(1).mean()
-            where = dict(transform=axes.get_xaxis_transform(), clip_on=False)
-            axes.plot(mean, 1, "o", color=colour, markersize=6, **where)
-        axes.set_xlim(0, 1)
-
-    labels = "probability of the right class", "images, %"
-    legend = _legend({SIDES[side]: look for side, look in _LOOKS.items()})
-    return plots.multiples({"": [*data["low"], 1.0]}, draw, labels, legend)
+    values, networks = found.likelihood.ravel(), len(found.likelihood)
+    panel = {
+        SIDES[side]: (values, np.tile(weight, networks))
+        for side, weight in found.weights(one).items()
+    }
+    return plots.histograms({"": panel}, _LOOKS, "probability of the right class")
 
 
 def flips_figure(found: Audited, name: str) -> mpl_figure.Figure:

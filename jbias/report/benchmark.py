@@ -26,10 +26,9 @@ _SECTIONS = {
     "runs": "Single runs",
     "provenance": "What was run",
     "methods": "Methods, to paste",
-    "terms": "Terms",
 }
 _Placed = Iterator[tuple[str, document.Block | None]]  # A section, and what is in it.
-_Figures = Iterator[tuple[str, document.Figure]]
+_Figures = Iterator[tuple[str, document.Figure | None]]
 
 
 def report(study: analysis_lib.Study) -> document.Report:
@@ -104,8 +103,6 @@ def _texts(analysis: analysis_lib.Analysis, methods: str, bib: str) -> _Placed:
             yield "provenance", document.Folded(title, text)
     yield "methods", document.Text(methods)
     yield "methods", document.Folded("Works cited, as BibTeX", bib)
-    if analysis.evidence is not None:
-        yield "terms", document.Terms(prose.TERMS)
 
 
 def _tables(analysis: analysis_lib.Analysis, varying: pd.DataFrame | None) -> _Placed:
@@ -251,120 +248,111 @@ def variability(study: analysis_lib.Study) -> pd.DataFrame:
 def figures(analysis: analysis_lib.Analysis, varying: pd.DataFrame | None) -> _Figures:
     """Gives the figures with the sections in which they stand."""
     if analysis.evidence is not None:
-        yield from _figures_of_tests(analysis)
+        yield "tests", _ranks(analysis)
         if analysis.evidence.runs is not None:
-            yield from _figures_of_seeds(analysis)
+            yield "seeds", _iqm(analysis)
+            yield "seeds", _profiles(analysis)
+            yield "power", _power(analysis)
     if analysis.study.is_runs:
-        yield from _variability(analysis.study, varying)
+        yield "selection", _variability(analysis.study, varying)
         for metric in dict.fromkeys((analysis.study.options.metric, "shape_bias")):
-            yield from _curves(analysis, metric)
+            yield "curves", _curves(analysis, metric)
 
 
-def _figures_of_tests(analysis: analysis_lib.Analysis) -> _Figures:
-    names, alpha = analysis.algorithms, analysis.alpha
-    places = [analysis.study.algorithms.index(name) for name in names]
-    yield (
-        "tests",
-        document.Figure(
-            "critical_difference",
-            "Mean ranks and critical difference. The best rank stands on top. A bar joins "
-            f"algorithms that Nemenyi's test does not tell apart at α = {alpha:g}.",
-            plots.critical_difference(
-                names,
-                analysis.nemenyi.ranks,
-                analysis.cliques,
-                analysis.critical_difference,
-                alpha=alpha,
-                colours=[plots.style_of(i)["color"] for i in places],
-            ),
-        ),
+def _ranks(analysis: analysis_lib.Analysis) -> document.Figure:
+    names, looks = analysis.algorithms, _looks(analysis)
+    drawn = plots.critical_difference(
+        names,
+        analysis.nemenyi.ranks,
+        analysis.cliques,
+        analysis.critical_difference,
+        alpha=analysis.alpha,
+        colours=[looks[name]["color"] for name in names],
     )
-
-
-def _figures_of_seeds(analysis: analysis_lib.Analysis) -> _Figures:
-    what, evidence = analysis.study.repeats, analysis.evidence
-    names, order, seeds = analysis.algorithms, analysis.order, evidence.seeds
-    iqm, profiles = seeds["intervals"].iqm, seeds["performance_profiles"]
-    yield (
-        "seeds",
-        document.Figure(
-            "iqm",
-            "Interquartile mean of scores normalised by the worst and best run of each data set, "
-            f"with {evidence.bounds} over redrawn {what}.",
-            plots.intervals(
-                [names[i] for i in order],
-                *(part[order] for part in (iqm.value, iqm.low, iqm.high)),
-                label="IQM, 0 the worst, 1 the best",
-            ),
-        ),
+    caption = (
+        "Mean ranks, the best on top. A bar joins algorithms that Nemenyi's test does not "
+        f"tell apart at α = {analysis.alpha:g}."
     )
-    places = [names.index(name) for name in _leading(analysis) if name in names]
-    share = profiles.share
-    yield (
-        "seeds",
-        document.Figure(
-            "profiles",
-            f"Performance profiles: the share of {what} × data sets whose normalised score "
-            f"reaches a threshold, with {evidence.bounds}, pointwise. A curve above another "
-            "everywhere is better throughout.",
-            plots.profiles(
-                [names[i] for i in places],
-                profiles.thresholds,
-                *(part[places] for part in (share.value, share.low, share.high)),
-                label="normalised score",
-            ),
-        ),
-    )
-    power = seeds["power"]
-    yield (
-        "power",
-        document.Figure(
-            "power",
-            f"Power: how often a study with so many {what} and data sets would find one "
-            f"algorithm better by {power.difference:g} with Nemenyi's test at "
-            f"α = {power.alpha:g}, by simulation from the spread seen here. Framed: at least "
-            f"{power.target:g}.",
-            plots.power(
-                power.seeds,
-                power.datasets,
-                power.power["nemenyi"],
-                target=power.target,
-                labels=(what, "data sets"),
-            ),
-        ),
-    )
+    return document.Figure("critical_difference", caption, drawn)
 
 
-def _variability(study, data: pd.DataFrame) -> _Figures:
-    names = study.algorithms[:CURVES]
+def _iqm(analysis: analysis_lib.Analysis) -> document.Figure:
+    iqm, order = analysis.evidence.seeds["intervals"].iqm, analysis.order
+    names = [analysis.algorithms[i] for i in order]
+    three = (part[order] for part in (iqm.value, iqm.low, iqm.high))
+    caption = (
+        "Interquartile mean of scores normalised by the worst and best run of each data set, "
+        f"with {analysis.evidence.bounds} over redrawn {analysis.study.repeats}."
+    )
+    drawn = plots.intervals(names, *three, label="IQM, 0 the worst, 1 the best")
+    return document.Figure("iqm", caption, drawn)
+
+
+def _profiles(analysis: analysis_lib.Analysis) -> document.Figure:
+    what, profiles = (
+        analysis.study.repeats,
+        analysis.evidence.seeds["performance_profiles"],
+    )
+    names = [name for name in _leading(analysis) if name in analysis.algorithms]
+    places, x = [analysis.algorithms.index(name) for name in names], profiles.thresholds
+    frame = pd.DataFrame(
+        {"panel": "", "line": np.repeat(names, len(x)), "x": np.tile(x, len(names))}
+        | {
+            key: getattr(profiles.share, key)[places].ravel()
+            for key in ("value", "low", "high")
+        }
+    )
+    looks = {name: _looks(analysis)[name] for name in names}
+    labels = "normalised score", f"share of {what} above"
+    caption = (
+        f"Performance profiles: the share of {what} × data sets whose normalised score reaches "
+        f"a threshold, with {analysis.evidence.bounds}, pointwise."
+    )
+    drawn = plots.curves(frame, looks, labels, alone=6.4, cell=(0, 3.4))
+    return document.Figure("profiles", caption, drawn)
+
+
+def _power(analysis: analysis_lib.Analysis) -> document.Figure:
+    power, what = analysis.evidence.seeds["power"], analysis.study.repeats
+    frame = pd.DataFrame(power.power["nemenyi"], power.seeds, power.datasets)
+    caption = (
+        f"Power: how often a study with so many {what} and data sets would find one algorithm "
+        f"better by {power.difference:g} with Nemenyi's test at α = {power.alpha:g}, by "
+        f"simulation from the spread seen here. Framed: at least {power.target:g}."
+    )
+    drawn = plots.power(frame, target=power.target, labels=("data sets", what))
+    return document.Figure("power", caption, drawn)
+
+
+def _variability(study, data: pd.DataFrame) -> document.Figure | None:
+    names, kinds = study.algorithms[:CURVES], ["within", "between"]
     data = data[data["algorithm"].isin(names)].set_index("algorithm")
-    if not data[["within", "between"]].notna().any().all():
-        return
-    within, between = (
-        [study.unit.scale * data.loc[[name], part].to_numpy() for name in names]
-        for part in ("within", "between")
-    )
+    if not data[kinds].notna().any().all():
+        return None
+    scaled = study.unit.scale * data[kinds]
+    values = {
+        f"{kind} runs": [scaled.loc[[name], kind].to_numpy() for name in names]
+        for kind in kinds
+    }
     unit = f" in {study.unit.name}" if study.unit.name else ""
-    yield (
-        "selection",
-        document.Figure(
-            "variability",
-            "How scores vary, a dot a data set: inside runs over their last evaluations, and "
-            "between runs.",
-            plots.variability(
-                names, within, between, label=f"standard deviation{unit}"
-            ),
-        ),
+    caption = (
+        "How scores vary on the data sets: inside runs over their last evaluations, and "
+        "between runs. Boxes span the quartiles, whiskers all data sets."
     )
+    drawn = plots.variability(names, values, label=f"standard deviation{unit}")
+    return document.Figure("variability", caption, drawn)
 
 
-def _curves(analysis: analysis_lib.Analysis, metric: str) -> _Figures:
-    study, panels = analysis.study, list(_panels(analysis.study, metric))
-    if not panels:
-        return
-    leading, limits = _leading(analysis), []
-    scale = analysis_lib.unit_of(metric, panels[0][1]["mean"]).scale
-    places = [study.algorithms.index(name) for name in leading]
+def _curves(analysis: analysis_lib.Analysis, metric: str) -> document.Figure | None:
+    study, frame, leading = (
+        analysis.study,
+        _by_epoch(analysis.study, metric),
+        _leading(analysis),
+    )
+    if frame.empty:
+        return None
+    unit, limits = analysis_lib.unit_of(metric, frame["value"]), []
+    panels = frame["panel"].unique()
     if len(panels) > PANELS:
         limits.append(f"the first {PANELS} of {len(panels)} data sets")
     if len(leading) < len(study.algorithms):
@@ -372,22 +360,19 @@ def _curves(analysis: analysis_lib.Analysis, metric: str) -> _Figures:
         limits.append(f"{which}, those of the best mean rank if there is one")
     shown = f" Drawn are {' and '.join(limits)}." if limits else ""
     name = metric.replace("_", " ").capitalize()
-    yield (
-        "curves",
-        document.Figure(
-            f"curves_{metric}",
-            f"{name}{' in %' if scale == 100 else ''} over epochs. Mean over seeds; the band is "
-            "± one standard deviation over seeds. Each panel has an axis of its own; diverged "
-            f"seeds are left out.{shown}",
-            plots.curves(panels[:PANELS], leading, scale=scale, places=places),
-        ),
+    frame[["value", "std"]] *= unit.scale
+    frame = frame[frame["panel"].isin(panels[:PANELS]) & frame["line"].isin(leading)]
+    looks = {name: _looks(analysis)[name] for name in leading}
+    caption = (
+        f"{name}{' in %' if unit.scale == 100 else ''} over epochs: mean ± one standard "
+        f"deviation over seeds, without diverged seeds. Each panel has an axis of its own.{shown}"
     )
+    drawn = plots.curves(frame, looks, ("epoch", ""))
+    return document.Figure(f"curves_{metric}", caption, drawn)
 
 
-def _panels(
-    study: analysis_lib.Study, metric: str
-) -> Iterator[tuple[str, pd.DataFrame]]:
-    """Gives mean and std over seeds of each algorithm and epoch, by data set."""
+def _by_epoch(study: analysis_lib.Study, metric: str) -> pd.DataFrame:
+    """Gives mean (value) and std over seeds by data set (panel), algorithm and epoch."""
     chosen = study.chosen
     wanted = list(dict.fromkeys([results.VALID, *study.datasets]))
     if metric != study.options.metric:
@@ -396,15 +381,21 @@ def _panels(
     mine = (chosen["metric"] == metric) & chosen["dataset"].isin(wanted)
     rows = chosen.loc[mine, [*by, "condition", "value"]]
     values = inputs.averaged(rows, by).dropna(subset="value")
+    values = values.astype({"dataset": str, "label": str})
     groups = values.groupby(["dataset", "label", "epoch"])["value"]
-    by_set = dict(iter(groups.agg(["mean", "std", "size"]).groupby(level=0)))
-    for dataset in wanted:
-        if dataset in by_set:
-            table = by_set[dataset].droplevel(0)
-            table = table.reset_index(names=["algorithm", "epoch"])
-            # Where seeds are missing the mean would jump for no reason of training.
-            full = table.groupby("algorithm")["size"].transform("max")
-            yield dataset, table[table["size"] == full]
+    frame = groups.agg(value="mean", std="std", size="size").reset_index()
+    # Where seeds are missing the mean would jump for no reason of training.
+    full = frame.groupby(["dataset", "label"])["size"].transform("max")
+    frame = frame[frame["size"] == full]
+    frame = frame.rename(columns={"dataset": "panel", "label": "line", "epoch": "x"})
+    return frame.sort_values(
+        "panel", key=lambda names: names.map(wanted.index), kind="stable"
+    )
+
+
+def _looks(analysis: analysis_lib.Analysis) -> dict[str, dict]:
+    """Gives each algorithm its colour, the same in every figure."""
+    return {name: plots.style_of(i) for i, name in enumerate(analysis.study.algorithms)}
 
 
 def _leading(analysis: analysis_lib.Analysis) -> tuple[str, ...]:

@@ -2,9 +2,8 @@
 
 import dataclasses
 import functools
-import itertools
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -14,110 +13,15 @@ from jbias.report import analysis as analysis_lib
 from jbias.report import inputs, prose, tables, workdirs
 from jbias.runs import results
 
-_two, _plus = "{:.2f}".format, prose.number(2, plus=True)
-# How a column is headed and shown, where that is not its name, and text, a whole number or
-# two digits.
-_COLUMNS: Mapping[str, tuple[str, Callable[..., str]]] = {
-    "dataset": ("Data set", str),
-    "datasets": ("data sets", tables.whole),
-    "mean_rank": ("Mean", _two),
-    "statistic": ("statistic", prose.f_text),
-    "df": ("df", str),
-    "F": ("F", prose.f_text),
-    "p": ("p", tables.p_text),
-    "critical_difference": ("CD", _two),
-    "pairs": ("pairs", tables.whole),
-    "better": ("better rank", str),
-    "worse": ("worse rank", str),
-    "rank_difference": ("Δ rank", _two),
-    "nemenyi": ("Nemenyi", tables.p_text),
-    "max_t": ("max-T", tables.p_text),
-    "conover_holm": ("Conover–Holm", tables.p_text),
-    "wilcoxon_holm": ("Wilcoxon–Holm", tables.p_text),
-    "signed_rank_better": ("P better", _two),
-    "signed_rank_rope": ("P equivalent", _two),
-    "bradley_terry_better": ("P better (Bradley-Terry)", _two),
-    "z": ("z", _plus),
-    "dunn": ("Bonferroni-Dunn", tables.p_text),
-    "holm": ("ranks, Holm", tables.p_text),
-    "first": ("first", prose.share),
-    "better_on_other_sets": ("P(sets)", _two),
-    "better_run": ("P(run)", _two),
-    "rank_biserial": ("r", _plus),
-    "hedges_g": ("g", _plus),
-    "mixed_p": ("p", tables.p_text),
-    "device_hours": ("device hours", "{:.3g}".format),
-    "energy_kwh": ("kWh", "{:.3g}".format),
-    "kg_co2e": ("kg CO2e", "{:.3g}".format),
-}
-# A key, or a head, how a cell is shown, and the keys that it shows.
-_Column = str | tuple
+_DECIDED = tables.columns("F:.3 p:p critical_difference:.2 pairs:d")
 
 
 def _table(
-    name: str,
-    caption: str,
-    data: pd.DataFrame | Sequence[Mapping],
-    show: Sequence[_Column] = (),
-    *,
-    most: int | None = None,
-    strong: Callable[[Mapping], Collection[str]] = lambda row: (),
+    name: str, caption: str, data, columns: Mapping, **more
 ) -> tables.Table | None:
-    """Makes a table of the columns to show, all if none are named; None without rows.
-
-    What is not known is a dash. CSV and Parquet have all columns and rows; `most` is how
-    many rows the page shows. strong: the first keys of the cells of a row to emphasise.
-    """
+    """Makes a table whose files have all of `data`, empty columns too."""
     data = pd.DataFrame(data)
-    if data.empty:
-        return None
-    columns = [_column(one, data) for one in show or data]
-    rows = data[:most].to_dict("records")
-    if more := len(data) - len(rows):
-        caption += f" {more:,} more rows stand in the CSV file."
-    return tables.Table(
-        name,
-        caption,
-        head=tuple(head for head, *_ in columns),
-        rows=tuple(
-            tuple(
-                "–" if pd.isna(row[keys[0]]) else form(*(row[key] for key in keys))
-                for _, form, *keys in columns
-            )
-            for row in rows
-        ),
-        data=data,
-        strong=frozenset(
-            (i, j)
-            for i, row in enumerate(rows)
-            for j, (_, _, key, *_) in enumerate(columns)
-            if key in strong(row)
-        ),
-        texts=len([*itertools.takewhile(lambda column: column[1] is str, columns)]),
-    )
-
-
-def _column(one: _Column, data: pd.DataFrame) -> tuple:
-    if isinstance(one, tuple):
-        return one
-    if one in _COLUMNS:
-        return *_COLUMNS[one], one
-    if pd.api.types.is_integer_dtype(data[one]):
-        return one, tables.whole, one
-    if pd.api.types.is_float_dtype(data[one]):
-        return one, _two, one
-    return one.replace("_", " ").capitalize(), str, one
-
-
-def _between(digits: int, plus: bool = False) -> Callable[..., str]:
-    """Gives a function that shows `value [low, high]`, the value alone without ends."""
-    shown, end = prose.number(digits, plus), prose.number(digits)
-
-    def cell(value: float, low: float, high: float) -> str:
-        ends = f" [{end(low)}, {end(high)}]" if math.isfinite(low) else ""
-        return f"{shown(value)}{ends}"
-
-    return cell
+    return tables.from_rows(name, caption, data, columns, data=data, **more)
 
 
 def scores(analysis: analysis_lib.Analysis) -> tables.Table:
@@ -177,12 +81,13 @@ def reference(analysis: analysis_lib.Analysis) -> tables.Table | None:
     p = [p.get(frozenset((other, name)), math.nan) for other in apart.index]
     keys = tables.apart(study.datasets, ("algorithm", "p"))
     turned = "" if better else ", below zero where better"
-    signed = itertools.repeat(functools.partial(unit.show, signed=True))
+    signed = functools.partial(unit.show, signed=True)
+    columns = {key: (name, signed) for key, name in zip(keys, study.datasets)}
     return _table(
         "reference",
         f"Means less that of {name}, in {unit.of_differences}{turned}; p by Nemenyi's test.",
         apart.set_axis(keys, axis=1).reset_index(names="algorithm").assign(p=p),
-        ["algorithm", *zip(study.datasets, signed, keys), "p"],
+        tables.columns("algorithm") | columns | tables.columns("p:p"),
     )
 
 
@@ -195,12 +100,13 @@ def runs(study: analysis_lib.Study) -> tables.Table | None:
     wide = wide.reset_index().astype({"algorithm": str})
     number = wide["seed"].astype(str).str.extract(r"(\d+)$")[0].astype(float).fillna(0)
     place = wide["algorithm"].map({name: i for i, name in enumerate(study.algorithms)})
-    one, show = study.repeats.removesuffix("s"), itertools.repeat(study.unit.show)
+    one = study.repeats.removesuffix("s")
+    columns = {key: (name, study.unit.show) for key, name in zip(keys, study.datasets)}
     return _table(
         "runs",
         f"Every {one} by itself, at {study.rule}.",
         wide.iloc[np.lexsort((number, place))],
-        ["algorithm", (one, str, "seed"), *zip(study.datasets, show, keys)],
+        tables.columns("algorithm seed", seed=one) | columns,
         most=200,
     )
 
@@ -232,13 +138,11 @@ def validation(study: analysis_lib.Study) -> tables.Table | None:
     when = "Last epoch" if study.options.selection == "last_n" else "Epochs selected"
     return _table(
         "validation",
-        f"Accuracy in % on the validation set, at {study.rule}. Mean ± standard deviation "
-        "over seeds; epochs seed by seed.",
+        f"Accuracy in % on the validation set, at {study.rule}: mean ± std over seeds.",
         rows,
-        [
-            *("algorithm", "seeds", ("Validation accuracy", spread, "mean", "std")),
-            *(("images", "{}".format, "images"), (when, listed, "epochs")),
-        ],
+        tables.columns("algorithm seeds:d")
+        | {"mean": ("validation accuracy", spread, "std"), "images": ("images", str)}
+        | {"epochs": (when, listed)},
     )
 
 
@@ -254,17 +158,17 @@ def shape_bias(study: analysis_lib.Study) -> tables.Table | None:
     spread = analysis_lib.unit_of("shape_bias", mine["value"]).spread
     return _table(
         "shape_bias",
-        "Shape bias in %: decisions for the shape, of those for either shape or texture. Mean "
-        f"± standard deviation over seeds, at {study.rule}. Counts are sums over seeds; a mean "
-        "of several evaluations has none.",
+        "Shape bias in %: decisions for the shape among those for either cue, mean ± std over "
+        f"seeds, at {study.rule}. Counts are sums over seeds.",
         cells.assign(
             shape_decisions=both["count"], texture_decisions=both["n"] - both["count"]
         ),
-        [
-            *("algorithm", "dataset", "seeds", ("Shape bias", spread, "mean", "std")),
-            ("for shape", tables.whole, "shape_decisions"),
-            ("for texture", tables.whole, "texture_decisions"),
-        ],
+        tables.columns("algorithm dataset seeds:d")
+        | {"mean": ("shape bias", spread, "std")}
+        | {
+            f"{cue}_decisions": (f"for {cue}", tables.whole)
+            for cue in ("shape", "texture")
+        },
     )
 
 
@@ -272,12 +176,12 @@ def ranks(analysis: analysis_lib.Analysis) -> tables.Table | None:
     """Shows the ranks that the tests see."""
     keys = tables.apart(analysis.datasets, ("algorithm", "mean_rank"))
     data = analysis.ranks.T.set_axis(keys, axis=1).reset_index(names="algorithm")
-    shown = zip(analysis.datasets, itertools.repeat("{:g}".format), keys)
+    columns = {key: (name, "{:g}".format) for key, name in zip(keys, analysis.datasets)}
     return _table(
         "ranks",
         "Ranks of the means, 1 the best; ties (to 12 digits) share their mean rank.",
         data.assign(mean_rank=analysis.nemenyi.ranks),
-        ["algorithm", *shown, "mean_rank"],
+        tables.columns("algorithm") | columns | tables.columns("mean_rank:.2"),
     )
 
 
@@ -290,17 +194,16 @@ def nemenyi(analysis: analysis_lib.Analysis) -> tables.Table:
     rows, strong = [], set()
     for a, i in enumerate(order):
         p = ["" if i == j else tables.p_text(result.pvalues[i, j]) for j in order]
-        rows.append((names[i], _two(result.ranks[i]), *p))
+        rows.append((names[i], f"{result.ranks[i]:.2f}", *p))
         pairs = [{names[i], names[j]} in claimed for j in order]
         strong |= {(a, b) for b, differ in enumerate(pairs, 2) if differ}
     levels = analysis.alpha / np.array([1, 5, 50])
     depths = (result.pvalues[order][:, order, None] <= levels).mean(-1)
     return tables.Table(
         "nemenyi",
-        "p-values of Nemenyi's test, which by its nature adjusts for all pairs (from the "
-        "studentised range, as of many data sets); best mean rank first. Strong where "
-        f"p ≤ {analysis.alpha:g} and Friedman's test rejects; the darker, the smaller, in steps "
-        f"at {', '.join(f'{level:g}' for level in levels)}. Critical difference of mean ranks: "
+        "p of Nemenyi's test, adjusted for all pairs by its nature. Strong where "
+        f"p ≤ {analysis.alpha:g} and Friedman's test rejects; darker at "
+        f"{', '.join(f'{level:g}' for level in levels)}. Critical difference of mean ranks: "
         f"{analysis.critical_difference:.3f}.",
         head=("Algorithm", "Mean rank", *(names[i] for i in order)),
         rows=tuple(rows),
@@ -332,11 +235,10 @@ def omnibus(analysis: analysis_lib.Analysis) -> tables.Table | None:
     data["df"] = [", ".join(f"{d:g}" for d in df) or "–" for df in data["df"]]
     return _table(
         "omnibus",
-        "Do the algorithms rank alike? Quade weighs data sets by how far they spread the "
-        "algorithms, aligned ranks compare across data sets; both need one unit. Kendall's W, "
-        f"the agreement of the data sets, is {f.kendall_w:.3f}. Data sets: "
-        f"{', '.join(analysis.datasets)}.",
+        "Do the algorithms rank alike? Quade's test and aligned ranks need one unit. Kendall's "
+        f"W is {f.kendall_w:.3f}. Data sets: {', '.join(analysis.datasets)}.",
         data,
+        tables.columns("test statistic:.3 df p:p"),
     )
 
 
@@ -363,9 +265,9 @@ def strict(analysis: analysis_lib.Analysis) -> tables.Table | None:
     return _table(
         "strict",
         "The tests over all test sets, and without those that some algorithm trained on "
-        f"({', '.join(sorted(seen))}): F and p after Iman and Davenport, the critical "
-        f"difference of mean ranks, and how many pairs differ at α = {analysis.alpha:g}.",
+        f"({', '.join(sorted(seen))}); pairs: how many differ at α = {analysis.alpha:g}.",
         rows,
+        tables.columns("setting datasets:d", datasets="data sets") | _DECIDED,
     )
 
 
@@ -413,12 +315,14 @@ def posthoc(analysis: analysis_lib.Analysis) -> tables.Table | None:
     return _table(
         "posthoc",
         "Every pair under every test: p adjusted for all pairs, strong where "
-        f"p ≤ {analysis.alpha:g}. Nemenyi and max-T (by permutation) compare mean ranks; "
-        "Conover's test follows a Friedman test that rejects, and rejects more; Wilcoxon's "
-        "takes differences of scores, of this pair alone. P: probability that the first is "
-        "better, by the Bayesian signed-rank test with a region of practical equivalence of ± "
+        f"p ≤ {analysis.alpha:g}; probability that the first is better, by the Bayesian "
+        "signed-rank test with a region of practical equivalence (rope) of ± "
         f"{analysis.evidence.rope:g} and {model}",
         list(rows),
+        tables.columns(
+            "better worse rank_difference:.2 nemenyi:p max_t:p conover_holm:p wilcoxon_holm:p "
+            "signed_rank_better:.2 signed_rank_rope:.2 bradley_terry_better:.2"
+        ),
         most=60,
         strong=lambda row: [key for key in p if row[key] <= analysis.alpha],
     )
@@ -435,9 +339,10 @@ def control(analysis: analysis_lib.Analysis) -> tables.Table | None:
     return _table(
         "control",
         f"Every algorithm against {dunn.control}, adjusted for these comparisons alone: valid "
-        f"if {dunn.control} was the control before the scores were seen. z is of mean ranks, "
-        f"positive where better than {dunn.control}; strong where p ≤ {alpha:g}.",
-        pd.DataFrame({"algorithm": dunn.algorithms, "z": dunn.statistics, **p}),
+        f"if {dunn.control} was the control before the scores were seen. z > 0: a better mean "
+        f"rank than its; strong where p ≤ {alpha:g}.",
+        {"algorithm": dunn.algorithms, "z": dunn.statistics, **p},
+        tables.columns("algorithm z:+.2 dunn:p holm:p wilcoxon_holm:p"),
         strong=lambda row: [key for key in p if row[key] <= alpha],
     )
 
@@ -446,32 +351,31 @@ def stability(analysis: analysis_lib.Analysis) -> tables.Table | None:
     """Shows ranks, means and IQM with intervals over redrawn seeds."""
     evidence, digits = analysis.evidence, analysis.study.unit.digits
     stable, sure = evidence.seeds["stability"], evidence.seeds["intervals"]
-    data, shown = {"algorithm": stable.algorithms, "first": stable.best}, []
-    for head, one, places in (
-        ("Mean rank", stable.ranks, 2),
-        ("Mean", sure.mean, digits),
-        ("IQM", sure.iqm, 3),
-        ("Optimality gap", sure.optimality_gap, 3),
-    ):
-        key = head.lower().replace(" ", "_")
+    data = {"algorithm": stable.algorithms, "first": stable.best}
+    estimates = {"mean_rank": stable.ranks, "mean": sure.mean, "iqm": sure.iqm}
+    estimates["optimality_gap"] = sure.optimality_gap
+    for key, one in estimates.items():
         data |= {key: one.value, f"{key}_low": one.low, f"{key}_high": one.high}
-        shown.append((head, _between(places), key, f"{key}_low", f"{key}_high"))
+    keys = (
+        f"algorithm mean_rank:.2[] first mean:.{digits}[] iqm:.3[] optimality_gap:.3[]"
+    )
     return _table(
         "stability",
         f"{evidence.bounds.capitalize()} over {analysis.study.repeats} redrawn "
-        f"{evidence.draws:,} times, for all data sets together: a run is one model. How often "
-        "an algorithm ranks first; interquartile mean (IQM) and optimality gap of scores "
-        "normalised by the worst and best run of each data set.",
+        f"{evidence.draws:,} times, for all data sets together. First: share of draws in which "
+        "it ranks first. Interquartile mean (IQM) and optimality gap (to the best run; smaller "
+        "is better) are of scores normalised by the worst and best run of each data set.",
         pd.DataFrame(data).sort_values("mean_rank", kind="stable"),
-        ["algorithm", shown[0], "first", *shown[1:]],
+        tables.columns(keys) | {"first": ("first", prose.share)},
     )
 
 
 def differences(analysis: analysis_lib.Analysis) -> tables.Table | None:
     """Shows how large the difference of every pair is, and how sure."""
     unit, seeds = analysis.study.unit, analysis.evidence.seeds
+    number = tables.digits(unit.digits)
+    advantage = tables.interval(tables.digits(unit.digits, plus=True))
     mine, both, effects = seeds["mean_differences"], seeds["both"], seeds["effects"]
-    end, advantage = prose.number(unit.digits), _between(unit.digits, plus=True)
     rows = _pairs(
         analysis,
         difference=mine.pairs.value,
@@ -486,24 +390,20 @@ def differences(analysis: analysis_lib.Analysis) -> tables.Table | None:
         hedges_g=effects.hedges_g.value,
         mixed_p=seeds["mixed"].pvalues,
     )
-    others = lambda low, high: f"[{end(low)}, {end(high)}]"
+    others = lambda low, high: f"[{number(low)}, {number(high)}]"
     return _table(
         "differences",
-        "How much better the first is (positive: better, also where smaller scores are), in "
-        f"{unit.of_differences}, averaged over data sets: with "
-        f"{analysis.evidence.bounds} over redrawn {analysis.study.repeats} alone, and 95% over data sets redrawn too (hierarchical "
-        "bootstrap: what to expect on other such sets). P(sets): how often the first is better "
-        "then. P(run): how probably one run of it beats one of the other (Vargha and Delaney's "
-        "A). r: rank-biserial correlation and g: Hedges' g, over data sets; p: of the linear "
-        "mixed model, not adjusted.",
+        f"How much better the first is, in {unit.of_differences}, averaged over data sets: with "
+        f"{analysis.evidence.bounds} over redrawn {analysis.study.repeats}, and 95 % with data "
+        "sets redrawn too. P(sets): how often it is better then; P(run): how probably one run "
+        "of it beats one of the other (Vargha and Delaney's A); p: of the mixed model.",
         list(rows),
-        [
-            *("better", "worse"),
-            ("Advantage", advantage, "difference", "seeds_low", "seeds_high"),
-            ("with other data sets", others, "both_low", "both_high"),
-            *("better_on_other_sets", "better_run", "rank_biserial", "hedges_g"),
-            "mixed_p",
-        ],
+        tables.columns("better worse")
+        | {"difference": ("advantage", advantage, "seeds_low", "seeds_high")}
+        | {"both_low": ("with other data sets", others, "both_high")}
+        | tables.columns(
+            "better_on_other_sets:.2 better_run:.2 rank_biserial:+.2 hedges_g:+.2 mixed_p:p"
+        ),
         most=60,
     )
 
@@ -525,9 +425,8 @@ def power(analysis: analysis_lib.Analysis) -> tables.Table:
         "power",
         "How often a study like this one would find one algorithm better than another by "
         f"{result.difference:g}, and what difference it would find with a chance of "
-        f"{result.target:g}; simulated from the spread seen here. t and Wilcoxon at "
-        f"α = {result.alpha:g} shared among {result.comparisons} pairs. The CSV file has other "
-        f"numbers of {what} and data sets.",
+        f"{result.target:g}, by simulation. t and Wilcoxon at α = {result.alpha:g} shared among "
+        f"{result.comparisons} pairs. The CSV file has other numbers of {what} and data sets.",
         head=("Test", "study", "power", f"found with {result.target:g}"),
         rows=tuple(rows),
         data=pd.DataFrame(data, columns=["test", "seeds", "datasets", "power"]),
@@ -537,22 +436,24 @@ def power(analysis: analysis_lib.Analysis) -> tables.Table:
 
 def selections(study: analysis_lib.Study) -> tables.Table | None:
     """Shows what other selection rules would have given."""
-    data, key = pd.DataFrame(), ["algorithm", "dataset"]
-    for name, values in study.others:
-        cells = analysis_lib.cells_of(values, study.algorithms, study.datasets)
-        data[name] = cells.set_index(key)["mean"]
-    heads = {"oracle": "oracle (not a result)"}
-    show = [(heads.get(name, name), study.unit.show, name) for name in data]
+    means = {
+        name: analysis_lib.cells_of(values, study.algorithms, study.datasets).set_index(
+            ["algorithm", "dataset"]
+        )["mean"]
+        for name, values in study.others
+    }
+    data, show = pd.DataFrame(means), study.unit.show
+    columns = {name: (name, show) for name in data}
     if {"oracle", "best validation"} <= {*data}:
         gap = "oracle − best validation"
         data[gap] = data["oracle"] - data["best validation"]
-        show.append((gap, functools.partial(study.unit.show, signed=True), gap))
+        columns["oracle"] = "oracle (not a result)", show
+        columns[gap] = gap, functools.partial(show, signed=True)
     return _table(
         "selections",
-        "Means over seeds by rule of selection. The oracle chooses each epoch by looking at "
-        "the test set; its gap is what that gains.",
+        "Means over seeds by rule of selection; the oracle looks at the test set.",
         data.reset_index(),
-        [*key, *show],
+        tables.columns("algorithm dataset") | columns,
     )
 
 
@@ -567,38 +468,35 @@ def selection_tests(analysis: analysis_lib.Analysis) -> tables.Table | None:
         rows.append(dict(selection=name, **found, mean_ranks=", ".join(ranks) or "–"))
     return _table(
         "selection_tests",
-        "F and p after Iman and Davenport under each rule of selection, how many pairs differ "
-        f"at α = {analysis.alpha:g}, and mean ranks. A conclusion that changes with the rule is "
-        "a weak one.",
+        "The tests under each rule of selection; pairs: how many differ at "
+        f"α = {analysis.alpha:g}. A conclusion that changes with the rule is a weak one.",
         pd.DataFrame(rows).drop(columns="critical_difference"),
-        ["selection", "F", "p", "pairs", ("Mean ranks", "{}".format, "mean_ranks")],
+        tables.columns("selection") | _DECIDED | tables.columns("mean_ranks"),
     )
 
 
 def variability(study: analysis_lib.Study, data: pd.DataFrame) -> tables.Table | None:
     """Shows how scores vary inside runs and between them."""
     data, show = data.dropna(subset=["within", "between"], how="all"), study.unit.show
-    within, between = ("within runs", show, "within"), ("between runs", show, "between")
     return _table(
         "variability",
-        "How scores vary: inside a run over its last "
-        f"{data['evaluations'].max():.0f} evaluations (root mean variance), and between runs "
-        "(deviation of the seeds' means over these). Where the first is as large as the "
-        "second, which epoch is reported matters as much as which seed.",
+        f"How scores vary: inside a run over its last {data['evaluations'].max():.0f} "
+        "evaluations (root mean variance), and between the runs' means over these.",
         data,
-        ["algorithm", "dataset", within, between, ("seeds", tables.whole, "seeds")],
+        tables.columns("algorithm dataset")
+        | {key: (f"{key} runs", show) for key in ("within", "between")}
+        | tables.columns("seeds:d"),
     )
 
 
 def settings(study: analysis_lib.Study) -> tables.Table | None:
     """Shows the settings that are not equal in all runs."""
     known = [run for run in study.runs if run.config is not None]
-    rows = [
-        (key, *(run.config.get(key, "∅") for run in known))
-        for key in workdirs.differing([run.config for run in known])
-    ]
+    keys = workdirs.differing([run.config for run in known])
+    each = zip(_names(known), known, strict=True)
+    rows = {name: [run.config.get(key, "∅") for key in keys] for name, run in each}
     caption = "Settings that are not equal in all runs; ∅ where a run has none."
-    return _of_words("settings", caption, ("setting", "Setting"), _names(known), rows)
+    return _of_words("settings", caption, {"setting": keys} | rows)
 
 
 def costs(study: analysis_lib.Study) -> tables.Table | None:
@@ -614,16 +512,17 @@ def costs(study: analysis_lib.Study) -> tables.Table | None:
         row |= total.get("hours", {})
         known = ("device_hours", "energy_kwh", "kg_co2e")
         rows.append(row | {key: total.get(key) for key in known})
-    data, digits = pd.DataFrame(rows), "{:.3g}".format
-    hours = [one if one in _COLUMNS else (one, digits, one) for one in [*data][3:]]
+    data = pd.DataFrame(rows)
+    hours = {
+        key: (tables.HEADS.get(key, key.replace("_", " ")), "{:.3g}".format)
+        for key in [*data][3:]
+    }
     return _table(
         "costs",
         "What each run cost, all its starts together: device hours (of a CPU, core hours), and "
-        "an estimate of the energy: hours times power in use times the building's factor "
-        "(PUE). Steps that a kill undid count; what came after a killed start's last save does "
-        "not.",
+        "an estimate of the energy: hours × power in use × the building's factor (PUE).",
         data,
-        ["run", "assumed", "starts", *hours],
+        tables.columns("run assumed starts:d") | hours,
     )
 
 
@@ -634,17 +533,16 @@ def provenance(study: analysis_lib.Study) -> tables.Table | None:
         parts = {k: v for k, v in run.provenance.items() if k not in ("config", "data")}
         named = {"workdir": run.workdir, "label": run.label}
         flat.append(named | workdirs.flatten(parts))
-    keys = dict.fromkeys(key for one in flat for key in one)
-    rows = [(key, *(one.get(key, "∅") for one in flat)) for key in keys]
+    data = pd.DataFrame(flat, _names(study.runs)).T.fillna("")
+    data = data.rename_axis("key").reset_index()
+    shown = data.replace("", "∅")
+    same = shown.iloc[:, 1:].nunique(axis=1) == 1
+    shown.loc[same, shown.columns[2:]] = "″"
     caption = (
         "Code, packages and devices of each run; ″ repeats what stands on the left."
     )
-    table = _of_words("provenance", caption, ("key", "What"), _names(study.runs), rows)
-    shown, data = [], table.data.replace("∅", "")
-    for key, first, *others in rows:
-        same = {*others} <= {first}
-        shown.append((key, first, *(["″"] * len(others) if same else others)))
-    return dataclasses.replace(table, rows=tuple(shown), data=data)
+    table = _of_words("provenance", caption, shown)
+    return dataclasses.replace(table, data=data)
 
 
 def data(study: analysis_lib.Study) -> tables.Table | None:
@@ -654,21 +552,20 @@ def data(study: analysis_lib.Study) -> tables.Table | None:
         for name, facts in run.data.items():
             facts = workdirs.flatten(facts if isinstance(facts, dict) else {"": facts})
             seen.setdefault((name, *facts.items()), []).append(run.name)
-    columns = list(dict.fromkeys(key for _, *facts in seen for key, _ in facts))
     rows = [
-        (name, *(dict(facts).get(c, "∅") for c in columns), ", ".join(names))
+        {"Data set": name} | dict(facts) | {"runs": ", ".join(names)}
         for (name, *facts), names in seen.items()
     ]
+    columns = dict.fromkeys(key for row in rows for key in row if key != "runs")
+    frame = pd.DataFrame(rows, columns=[*columns, "runs"]).fillna("∅")
     caption = "Data that the runs saw. A data set with several lines is not the same in all runs."
-    return _of_words("data", caption, ("Data set",) * 2, [*columns, "runs"], rows)
+    return _of_words("data", caption, frame)
 
 
-def _of_words(name, caption, first, heads, rows) -> tables.Table | None:
-    """Makes a table without numbers; `first` is the first column's key and head."""
-    if not rows:
-        return None
-    data, head = pd.DataFrame(rows, columns=[first[0], *heads]), (first[1], *heads)
-    return tables.Table(name, caption, head, tuple(rows), data, texts=len(head))
+def _of_words(name: str, caption: str, data) -> tables.Table | None:
+    """Makes a table without numbers."""
+    data = pd.DataFrame(data)
+    return _table(name, caption, data, {key: (key, str) for key in data})
 
 
 def _names(runs: Sequence[workdirs.Run]) -> list[str]:

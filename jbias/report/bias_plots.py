@@ -103,10 +103,7 @@ def pairs(frame, names, kinds, sizes: pd.Series, rho: pd.DataFrame) -> Figure:
 
 def _looks(kinds: pd.Series) -> dict[str, dict]:
     """Gives each category's form and colour."""
-    return {
-        name: dict(marker=plots.marker_of(k), color=plots.style_of(k)["color"])
-        for k, name in enumerate(dict.fromkeys(kinds))
-    }
+    return {name: plots.marked(k) for k, name in enumerate(dict.fromkeys(kinds))}
 
 
 def read_photographs(folder: str) -> list[Image]:

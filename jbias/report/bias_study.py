@@ -43,32 +43,26 @@ _CAPTIONS = {
     "high_freq_trained": "Averages in % against high-frequency bias, adversarially trained "
     "models only (figure 10).{sized}",
     "benchmark_spread": "Accuracy of every model on each benchmark (figure 11), one lane per "
-    "category. Boxes span the quartiles; lines are medians.",
+    "category; boxes span the quartiles.",
     "imagenet_a": "ImageNet-A in % against shape bias (figure 9).{sized}",
-    "benchmark_pairs": "Every benchmark against every other (figure 15): the row's upwards, the "
-    "column's to the right, each over its range in %, which the diagonal gives. Above the "
-    "diagonal: ρ.{sized}",
+    "benchmark_pairs": "Every benchmark against every other (figure 15), each over its range in "
+    "%. Above the diagonal: ρ.{sized}",
     "filters": "Accuracy on filtered images relative to clean ones, by the share of frequencies "
     f"that the filter keeps (figure 13). {_LINES}",
     "critical_bands": "Thresholds of the critical band: how many strengths of an octave's noise, "
     f"from the strongest down, break recognition. {_LINES}",
     "critical_band": "The critical band from accuracies divided by the largest (norm.) against "
-    "that from plain accuracies (figure 17). {none} of {all} models have no band without the "
-    "division and are left out.",
-    "stimuli": "What the spectral biases show: photographs after low- and high-pass filters that "
-    "keep the inner or outer share of frequencies (figures 7 and 14). High-pass images have mean "
-    f"zero and lose their negative part; they are drawn {bias_plots.GAIN} times brighter than a "
-    "network sees them.",
+    "that from plain ones (figure 17), without the {none} of {all} models that have none so.",
+    "stimuli": "Photographs after the filters of the spectral biases (figures 7 and 14). High-pass "
+    f"images lose their negative part, and are drawn {bias_plots.GAIN} times brighter.",
     "accuracy": "Accuracy in % of every model on each benchmark, and averages over benchmarks "
     "(Table 1): {members}.",
-    "averages": "Means in % over the models of a category, by average of benchmarks.",
-    "measured": "How each benchmark and bias was measured: on which set, what is not as "
-    "published (an attack in any case), by which rule answers of several classes count, and of "
-    "how many images, each of them in every condition.",
-    "biases": "Biases of every model (Table 2). Shape bias: share of shape decisions among shape "
-    "and texture decisions{interval}. Low- and high-frequency bias: mean ratio of accuracy on "
-    "filtered to that on clean images. Bandwidth in octaves, centre frequency in nominal cycles "
-    "per image. –: none.",
+    "averages": "Means in % over the models of a category that have them.",
+    "measured": "How each benchmark and bias was measured: what is not as published (an attack in "
+    "any case), by which rule answers of several classes count, and of how many images.",
+    "biases": "Biases of every model (Table 2). Shape bias: share of shape decisions among both"
+    "{interval}. Low- and high-frequency bias: mean ratio of accuracy on filtered to that on "
+    "clean images. Bandwidth in octaves, centre frequency in nominal cycles per image.",
 }
 
 
@@ -405,9 +399,9 @@ def average_table(models: Models) -> tables.Table:
     """Shows averages by category."""
     groups, names = models.frame.groupby("training", sort=False), [*models.members]
     rows = groups[names].mean().assign(models=groups.size()).reset_index()
-    columns = {"training": ("Training", title), "models": ("models", tables.whole)}
+    columns = {"training": ("training", title)} | tables.columns("models:d")
     columns |= {name: (name, tables.digits(2)) for name in names}
-    return tables.from_rows("averages", _CAPTIONS["averages"], rows, columns, texts=1)
+    return tables.from_rows("averages", _CAPTIONS["averages"], rows, columns)
 
 
 def method_table(made: pd.DataFrame) -> tables.Table:
@@ -415,11 +409,11 @@ def method_table(made: pd.DataFrame) -> tables.Table:
     counts = made[["images", "images_most"]].itertuples(index=False)
     images = [[f"{n:,.0f}" for n in ends if not pd.isna(n)] for ends in counts]
     told = [" to ".join(dict.fromkeys(ends)) or "–" for ends in images]
-    heads = dict(sets="set", how="how", rules="rule", told="images")
-    columns = {"column": ("Measure", title)} | {k: (x, str) for k, x in heads.items()}
-    columns |= {"models": ("models", tables.whole)}
+    heads = dict(sets="set", rules="rule", told="images")
+    columns = {"column": ("measure", title)}
+    columns |= tables.columns("sets how rules told models:d", **heads)
     caption, rows = _CAPTIONS["measured"], made.assign(told=told)
-    return tables.from_rows("measured", caption, rows, columns, data=made, texts=4)
+    return tables.from_rows("measured", caption, rows, columns, data=made)
 
 
 def bias_table(models: Models) -> tables.Table:
@@ -447,8 +441,8 @@ def _model_table(name: str, frame: pd.DataFrame, names, **words: str) -> tables.
     if "cb_bw_raw" in data:
         none = data["cb_bw_raw"] > network_frame.DEGENERATE
         shown.loc[none, [one for one in names if one.endswith("_raw")]] = math.nan
-    columns = {"name": ("Model", str), "training": ("training", title)}
+    columns = {"name": ("model", str), "training": ("training", title)}
     columns |= {one: (title(one), tables.digits(_DIGITS.get(one, 2))) for one in names}
     columns |= {"shape_n": (title("shape_n"), network_frame.decisions_text)}
     caption = _CAPTIONS[name].format(**words)
-    return tables.from_rows(name, caption, shown, columns, data=data, texts=2)
+    return tables.from_rows(name, caption, shown, columns, data=data)

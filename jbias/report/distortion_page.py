@@ -6,7 +6,7 @@ import itertools
 import json
 import math
 import pathlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -46,48 +46,23 @@ ALWAYS = """\
 The DI index is above 0 by chance, and more so of few errors and few seeds: the class that \
 errors gather in is chosen by them. Rows "by chance" say how much.
 """.splitlines()
-_SPREAD = (
-    "Mean ± standard deviation (n - 1) over n seeds, and Student's interval of 95 % of the "
-    "mean, no accuracy beyond 0 and 100."
-)
-_SHOWN = "Networks here were shown {} images each."
+_SPREAD = "Mean ± std (n - 1) over n seeds, and Student's interval of 95 % of the mean."
 _INDEX = (
     "A DI index stands with the class that errors gather in. Its deviation leaves out that of "
     "its weight, a mean over seeds. Its brackets are no interval but the middle 95 % of redraws "
-    "of five seeds or more: the true index is in 65 to 85 of 100 of five seeds where one class "
+    "of five seeds or more, which hold the true index in 65 to 85 of 100 cases where one class "
     "gathers, and in none where no class is preferred. By chance: each seed's errors dealt out "
-    "anew between plain and distorted images; it falls with n, so compare indices of as many "
-    f"seeds. Seeds that decide more than {distortion_study.ONE_CLASS:.0%} of the plain images "
-    "for one class have no index, as it cannot grow."
+    "anew between plain and distorted images; it falls with n, so compare as many seeds."
 )
-_ENERGY = (
-    "Device hours of a CPU are core hours; energy is an estimate, hours times power in use "
-    "times the building's factor (PUE)."
-)
+_ENERGY = "Device hours of a CPU are core hours; energy is an estimate, with the building's PUE."
 _COSTS = ["device_hours", "energy_kwh", "kg_co2e"]
 _VALUES = ["quantity", "source", "data", "training", "mean"]
 number = tables.digits(2)
-_FORMS = {"": str, "d": tables.whole, "%": tables.percent, "p": tables.p_text}
-_FORMS |= {"s": format, ".1": tables.digits(1), ".2": number, ".3": tables.digits(3)}
-_HEADS = {"energy_kwh": "kWh", "kg_co2e": "kg CO2e", "iocclusion": "iOcclusion"}
-_HEADS |= {"told": "known", "each": "seconds a network"}
-_ENDINGS = dict(std="±", low="from", high="to", worst="worst", dominant="class")
-
-
-def columns(names: str) -> dict[str, tuple[str, Callable]]:
-    """Gives columns of a table by their keys and, behind a colon, how they are shown.
-
-    Words come first; "n:d" is a whole number, "std:.2" one with two digits, "gap:%" a share
-    in %, "holm:p" a p-value, "order:s" words behind numbers.
-    """
-    found = {}
-    for name, _, form in (one.partition(":") for one in names.split()):
-        head = _HEADS.get(name) or _ENDINGS.get(name.rpartition("_")[2])
-        head = head or name.removesuffix("_mean").replace("_", " ")
-        found[name] = head if found else head.capitalize(), _FORMS[form]
-    return found
-
-
+_HEADS = {"told": "known", "each": "seconds a network", "share_dominant": "class"}
+_HEADS |= {"share_low": "from", "share_high": "to"}
+for _name in ("share", "count", "digit", "photo"):
+    _HEADS |= {f"{_name}_mean": _name, f"{_name}_std": "±", f"{_name}_worst": "worst"}
+_HEADS |= {"iocclusion_std": "±", "std": "±"}
 _CAVEATS = {
     "single": "One seed alone has no deviation and no test: {}. Train more, such as with seeds=5 "
     "after the colon of --config.",
@@ -97,35 +72,24 @@ _CAVEATS = {
 }
 _LEADS = ("Data", "training", "measure")
 _CAPTIONS = {
-    "values": "What was measured, by method. GST: accuracy in % on Geirhos' style transfer "
-    "images by the label of the shape and of the texture. CutOcclusion: accuracy in % where "
-    "images of another data set hide a rectangle of 30 %.",
+    "values": "GST: accuracy in % on Geirhos' style transfer images by the label of the shape and "
+    "of the texture. CutOcclusion: accuracy in % where images of another set hide 30 %.",
     "indices": "The DI index in % under each distortion. Share: growth of a class's share of the "
-    "wrong predictions, as released and in the tables above; count: of its number, by the "
-    "images, as the paper words it. Worst: every seed with the largest growth of any. From, to: "
-    "the middle 95 % of redraws of five seeds or more, no interval. By chance: share, were no "
-    "class preferred.",
+    "wrong predictions; count: of its number, by the images. Worst: every seed with its largest "
+    "growth. From, to: the middle 95 % of redraws. By chance: were no class preferred.",
     "gaps": f"Where {float(distortion_study.HIDDEN):.0%} of the pixels are hidden: accuracy in % "
-    "on training images, without augmentation, and test images, and iOcclusion, what is left of "
-    "the gap between the two by the gap without hiding (in points, with its standard error). "
-    "Means over n seeds; iOcclusion, as in the paper the mean of the seeds' ratios, ± its "
-    "standard deviation, over those that are known. Of means: the ratio of mean gaps of all n "
-    f"seeds, steadier and not the paper's; orderings are tested by it. {distortion_study.RULE} "
-    "The CSV file has every fraction.",
-    "digits": "Which digits flip: of stacked images whose halves are of different classes, the "
-    "share in % that is answered by the digit and by the photograph, mean ± standard deviation "
-    "over n seeds. Change: of answers by the photograph against basic networks, in points. Lead: "
-    "the photograph less the digit, with Student's interval of 95 %. A digit flips where basic "
-    "networks answer it more often, and these the photograph: yes where both intervals are "
-    "beyond 0, no where one is on the other side, else it cannot be told. In brackets the "
-    "photographs' class of that number.",
-    "training": "Runs that trained networks, how many of their seeds are measured here, and what "
-    f"training cost, by costs.json of each. {_ENERGY}",
+    "on training and test images, their gap without hiding in points with its standard error, "
+    "and iOcclusion, what is left of that gap: the mean of the seeds' ratios, as in the paper, "
+    f"and (of means) the ratio of mean gaps. {distortion_study.RULE} The CSV file has every "
+    "fraction.",
+    "digits": "Stacked images whose halves are of different classes: the share in % answered by "
+    "the digit and by the photograph, over n seeds. Lead: the second less the first, with "
+    "Student's interval of 95 %. A digit flips where basic networks answer it, and these the "
+    "photograph: yes where both intervals are beyond 0, no where one is on the other side.",
+    "training": f"What training the runs cost, by costs.json of each. {_ENERGY}",
     "seconds": "How long each measure took, compiling included: seconds a network, and hours and "
-    "cost of n networks of all methods together. What was decided for another measure already is "
-    f"left out. {_ENERGY}",
-    "groups": "Networks by what they were trained with, and accuracy in % on the test images as "
-    "they are, mean and standard deviation over n seeds.",
+    f"cost of n networks. What was decided for another measure already is left out. {_ENERGY}",
+    "groups": "Networks by what they were trained with; accuracy in % on plain test images.",
 }
 _COLUMNS = {
     "indices": "model data method training measure condition share_dominant n:d images:d "
@@ -134,7 +98,7 @@ _COLUMNS = {
     "gaps": "model data method training fill way n:d train_images:d test_images:d train:% test:% "
     "gap:% gap_error:% told:d iocclusion:.2 iocclusion_std:.2 of_means:.2",
     "digits": "model digit method flips n:d digit_mean:.1 digit_std:.1 photo_mean:.1 photo_std:.1 "
-    "change:.1 lead:.1 lead_low:.1 lead_high:.1",
+    "change:.1 lead:.1[]",
     "training": "run method data assumed seeds:d measured:d device_hours:.3 energy_kwh:.3 "
     "kg_co2e:.3",
     "seconds": "model data measure device n:d each:.1 hours:.3 device_hours:.3 energy_kwh:.3 "
@@ -205,7 +169,7 @@ def _table(name: str, frame: pd.DataFrame) -> tables.Table | None:
     if "hidden" in frame:
         at = float(distortion_study.HIDDEN)
         rows = frame[np.isclose(frame["hidden"].astype(float), at)]
-    shown = columns(_COLUMNS[name])
+    shown = tables.columns(_COLUMNS[name], **_HEADS)
     return tables.from_rows(name, _CAPTIONS[name], rows, shown, data=data)
 
 
@@ -265,7 +229,9 @@ def comparison(layout: Layout, study: Study, printed=None) -> tables.Table | Non
     if "images" not in frame:
         return None
     images = tables.span(frame["images"].dropna().astype(int))
-    caption = f"{layout.caption} {_SPREAD} {_SHOWN.format(images)}"
+    caption = (
+        f"{layout.caption} {_SPREAD} Networks here were shown {images} images each."
+    )
     for name, text in {"di_": _INDEX, "iocclusion": distortion_study.RULE}.items():
         if frame["quantity"].str.startswith(name).any():
             caption += f" {text}"
@@ -506,21 +472,16 @@ _DISTORTED = {
 }
 
 
-_OVER = (
-    "over the share of pixels hidden by {by}: {about}. Rectangle is CutOcclusion; most, least "
-    "and random are orders of saliency by Grad-CAM."
-)
+_OVER = "over the share of pixels hidden by {by}: {about}."
 _DRAWN = {
     "accuracy": f"Accuracy in % on test images {_OVER}",
     "iocclusion": "iOcclusion, what is left of the gap between training and test accuracy, "
     f"{_OVER}",
-    "curves": "CutOcclusion, accuracy in [0, 1] on test images under a rectangle, beside "
-    "iOcclusion of what is most salient by Grad-CAM, where pixels are replaced by {by}; trained "
-    "on {about}.",
+    "curves": "CutOcclusion, accuracy in [0, 1] on test images under a rectangle, and iOcclusion "
+    "of what is most salient by Grad-CAM, where pixels are replaced by {by}; trained on {about}.",
     "wrong": "Shares in % of the wrong predictions by predicted class, on test images as they "
     "are and where {by}: {about}. Bars are means over {seeds} seeds, dots seeds; of {images} "
-    "images. Above each panel the DI index and the class that errors gather in. Of many classes "
-    "those that grow most are shown.",
+    "images. Above: the DI index and its class. Of many classes those that grow most.",
 }
 _DRAWN["parts"] = _DRAWN["curves"].replace("{about}", "parts of {about}")
 
@@ -551,53 +512,60 @@ def _occluded(hiding, names: Mapping, ending, about, *, parts=False) -> Figures:
     parts: networks of parts of a data set among others; only one panel of each is drawn.
     """
     keys = hiding[list(Key._fields)].itertuples(index=False, name=None)
-    frame = hiding.assign(algorithm=[names.get(key) for key in keys])
-    for fill, each in frame.dropna(subset=["algorithm"]).groupby("fill", sort=False):
+    frame = hiding.assign(line=[names.get(key) for key in keys])
+    for fill, each in frame.dropna(subset=["line"]).groupby("fill", sort=False):
         accuracy, index = _lines(each, "test"), _lines(each, "iocclusion")
-        pair = {"CutOcclusion": accuracy.get("Rectangle")}
-        pair["iOcclusion"] = index.get("Grad-CAM, most")
-        pair = {title: lines for title, lines in pair.items() if lines is not None}
+        cut = accuracy[accuracy["panel"] == "Rectangle"].assign(panel="CutOcclusion")
+        most = index[index["panel"] == "Grad-CAM, most"].assign(panel="iOcclusion")
+        pair = pd.concat([cut, most])
         whole = dict(curves=pair, accuracy=accuracy, iocclusion=index)
-        order = [name for name in names.values() if (each["algorithm"] == name).any()]
         by = distortion_study.FILLS.get(fill, fill)
-        for name, panels in (dict(parts=pair) if parts else whole).items():
-            if panels:
+        for name, lines in (dict(parts=pair) if parts else whole).items():
+            if len(lines):
                 scale = 100 if name == "accuracy" else 1
-                fig, told = _drawn(panels, each, order, scale)
+                fig, told = _drawn(lines, each, scale)
                 lost = distortion_study.left_out(each) if scale == 1 else ""
                 told += f" Not in iOcclusion: {lost}." if lost else ""
                 caption = f"{_DRAWN[name].format(by=by, about=about)} {told}"
-                section = "figures" if panels is pair else "curves"
+                section = "figures" if lines is pair else "curves"
                 yield section, document.Figure(f"{name}_{fill}_{ending}", caption, fig)
 
 
-def _lines(frame: pd.DataFrame, column: str) -> dict[str, pd.DataFrame]:
-    """Gives lines by way of hiding, in words; one part is no curve."""
-    lines, frame = {}, frame.dropna(subset=[column])
-    frame = frame.rename(columns={column: "mean", f"{column}_std": "std"})
-    for way, each in frame.groupby("way", sort=False):
-        name, _, order = way.partition(" ")
-        if each["hidden"].nunique() > 2:
-            title = f"{_WAYS.get(name, name)} {order}".strip()
-            lines[title] = each.assign(epoch=100 * each["hidden"])
-    return lines
+def _lines(frame: pd.DataFrame, column: str) -> pd.DataFrame:
+    """Gives lines by way of hiding (panel), in words; one part is no curve."""
+    frame = frame.dropna(subset=[column])
+    parts = frame.groupby("way", sort=False)["hidden"].transform("nunique")
+    ways = (way.partition(" ") for way in frame["way"])
+    panel = [f"{_WAYS.get(name, name)} {order}".strip() for name, _, order in ways]
+    lines = frame[["line"]].assign(panel=panel, x=100 * frame["hidden"])
+    lines = lines.assign(value=frame[column], std=frame[f"{column}_std"])
+    return lines[parts > 2]
 
 
-def _drawn(panels, frame, names, scale: float) -> tuple[mpl_figure.Figure, str]:
+def _drawn(lines, frame, scale: float) -> tuple[mpl_figure.Figure, str]:
     """Draws panels, each method in its colour, and says what lines and bands are.
 
     An axis ends at twice the median of the methods' peaks where it would be more than twice
     as high, for then one curve of iOcclusion hides all others.
     """
     tops = {}
-    for title, lines in panels.items():
-        top = max(_TOP, 2 * float(lines.groupby("algorithm")["mean"].max().median()))
-        if (lines["mean"] + lines["std"].fillna(0)).max() > 2 * top:
-            tops[title] = top
-    order = list(dict.fromkeys([*distortion_study.METHODS.values(), *names]))
-    places = [order.index(name) for name in names]
-    how = dict(scale=scale, label="pixels hidden in %", tops=tops)
-    fig = plots.curves(list(panels.items()), names, places=places, **how)
+    for title, rows in lines.groupby("panel"):
+        top = max(_TOP, 2 * float(rows.groupby("line")["value"].max().median()))
+        if (rows["value"] + rows["std"].fillna(0)).max() > 2 * top:
+            tops[title] = scale * top
+    order = dict.fromkeys([*distortion_study.METHODS.values(), *frame["line"]])
+    known = {*frame["line"]}
+    looks = {x: plots.style_of(i) for i, x in enumerate(order) if x in known}
+
+    def finish(axes, rows: pd.DataFrame) -> None:
+        if top := tops.get(rows["panel"].iloc[0]):
+            for name, above in rows[rows["value"] > top].groupby("line"):
+                look = dict(color=looks[name]["color"], markersize=7, clip_on=False)
+                axes.plot(above["x"], np.full(len(above), top), "^", **look)
+            axes.set_ylim(0, top)
+
+    lines = lines.assign(value=scale * lines["value"], std=scale * lines["std"])
+    fig = plots.curves(lines, looks, ("pixels hidden in %", ""), finish=finish)
     told = (
         f"Lines are means over {tables.span(frame['n'])} seeds, of "
         f"{tables.span(frame['test_images'])} test images, bands ± one standard deviation."

@@ -51,13 +51,6 @@ class Links:
 
 
 @dataclasses.dataclass(frozen=True)
-class Terms:
-    """Words with what they mean."""
-
-    meanings: Mapping[str, str]
-
-
-@dataclasses.dataclass(frozen=True)
 class Folded:
     """Text as it stands, such as a config, which opens under its title."""
 
@@ -78,7 +71,7 @@ class Figure:
         return self.name.replace("_", " ").capitalize()
 
 
-Block = Text | Links | Terms | Folded | tables.Table | Figure
+Block = Text | Links | Folded | tables.Table | Figure
 
 
 @dataclasses.dataclass(frozen=True)
@@ -294,7 +287,7 @@ def _template() -> jinja2.Template:
         undefined=jinja2.StrictUndefined,
     )
     environment.tests["table"] = lambda block: isinstance(block, tables.Table)
-    for kind in (Text, Links, Terms, Folded, Figure):
+    for kind in (Text, Links, Folded, Figure):
         environment.tests[kind.__name__.lower()] = functools.partial(_is, kind)
     environment.filters["inline"] = plots.inline
     return environment.get_template("page.html.j2")

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 from jaxtyping import Float
-from matplotlib import colors, patches, ticker
 from matplotlib import figure as mpl_figure
+from matplotlib import patches
 
 from jbias.evals import calibration, cue_conflict, decisions
 from jbias.report import plots
@@ -20,9 +20,6 @@ _RED = plots.COLOURS[7]  # People's.
 _TOLD = 20  # Classes up to which a cell of a matrix says its number.
 _WIDE = 9.5  # Inches that panels side by side may take.
 _DASHED, _DOTTED = (0, (4, 2)), (0, (1, 1.5))
-_SHADES = colors.LinearSegmentedColormap.from_list(
-    "depth", ["white", plots.COLOURS[0], "#123a66"]
-)
 
 
 def cue_decisions(
@@ -40,8 +37,8 @@ def cue_decisions(
     others = [name for name in by_class if name != PEOPLE]
     looks = {PEOPLE: (_RED, "o")} if PEOPLE in by_class else {}
     looks |= dict(zip(others, zip(free, itertools.cycle(plots.MARKERS[1:]))))
-    fig, cells = _rows(classes, [*looks], room=1.0)
-    axes, points = cells[0, 0], {}
+    fig, axes = plots.rows(classes, [*looks], room=1.0)
+    points: dict = {}
     for name, (colour, marker) in reversed(looks.items()):
         each = by_class[name]
         texture = sum(one.n_texture for one in each.values())
@@ -59,7 +56,9 @@ def cue_decisions(
     top.spines["top"].set_color(plots.FAINT)
     top.set_xlabel("share of shape decisions", **plots.ink())
     legend = {name: points[name] for name in looks}
-    return _finished(fig, cells, ("share of texture decisions", ""), legend)
+    axes.set_xlabel("share of texture decisions", **plots.ink())
+    plots.legend_above(fig, [*legend.values()], [*legend])
+    return plots.laid_out(fig)
 
 
 def reliability(found: Mapping[str, calibration.Reliability]) -> mpl_figure.Figure:
@@ -125,15 +124,16 @@ def accuracies(
     known = {k: name for k, name in enumerate(counts) if counts[name]}
     several = len(counts) > 1
     row = max(plots.ROW, 0.1 * len(known) + 0.1)
-    fig, cells = _rows(order, [*known.values()] if several else [], row=row)
-    axes, legend = cells[0, 0], {}
+    label = "accuracy in %" + "; dashed: of all images" * best_first
+    shown, legend = [*known.values()] if several else [], {}
+    fig, axes = plots.rows(order, shown, x=label, row=row)
     for lane, (k, name) in enumerate(known.items()):
         each, colour = counts[name], plots.style_of(k)["color"]
         rows = [(i, *each[name]) for i, name in enumerate(order) if name in each]
         place, right, n = np.reshape(rows, (-1, 3)).T
         ends = np.array([decisions.wilson_interval(*pair) for _, *pair in rows])
         look = dict(markersize=5, markeredgewidth=0, clip_on=False, color=colour)
-        look |= dict(fmt=plots.marker_of(k), elinewidth=1.0 if several else 1.6)
+        look |= dict(fmt=plots.marked(k)["marker"], elinewidth=1.0 if several else 1.6)
         bars = axes.errorbar(
             100 * right / n,
             place + 0.75 * ((lane + 0.5) / len(known) - 0.5),
@@ -146,8 +146,9 @@ def accuracies(
             dashed = dict(color=colour if several else plots.INK, linestyle=_DASHED)
             axes.axvline(100 * right / n, linewidth=0.8, **dashed)
     axes.set(xlim=(0, 100))
-    label = "accuracy in %" + "; dashed: of all images" * best_first
-    return _finished(fig, cells, (label, ""), legend if several else {})
+    if several:
+        plots.legend_above(fig, [*legend.values()], shown)
+    return plots.laid_out(fig)
 
 
 def confusion(
@@ -165,7 +166,8 @@ def confusion(
     size = dict(cell=(0, cell * rows + longest), alone=cell * k + longest + 1.0)
     fig, cells = plots.grid(1, **size)
     axes, every = cells[0, 0], 1 if cell > 0.14 else math.ceil(0.14 / cell)
-    drawn = _matrix(axes, matrix, classes, names, every, least=0.5, told=k <= _TOLD)
+    frame = pd.DataFrame(matrix, names, classes)
+    drawn = plots.matrix(axes, frame, every=every, least=0.5 if k <= _TOLD else None)
     for j in np.flatnonzero(np.isnan(matrix).any(axis=0)):
         hatch = dict(fill=False, hatch="////", ec=plots.FAINT, lw=0)
         axes.add_patch(patches.Rectangle((j - 0.5, -0.5), 1, rows, **hatch))
@@ -175,7 +177,8 @@ def confusion(
     bar = fig.colorbar(drawn, ax=axes, aspect=30)
     bar.set_label("% of the class", **plots.ink())
     bar.ax.tick_params(colors=plots.FAINT, labelcolor=plots.INK, labelsize=plots.SMALL)
-    return _finished(fig, cells, ("class of the image", "response"))
+    plots.label_edges(cells, 1, "class of the image", "response")
+    return plots.laid_out(fig)
 
 
 class Band(NamedTuple):
@@ -207,7 +210,7 @@ def heat(
     size = dict(cell=(wide + left / aside, cell[1] * rows + 0.8), alone=left + wide)
     fig, cells = plots.grid(len(panels), across=aside, sharey=True, **size)
     for axes, (title, frame) in zip(cells.flat, panels.items()):
-        _matrix(axes, 100 * frame.to_numpy(float), [*frame], [*frame.index])
+        plots.matrix(axes, 100 * frame)
         _title(axes, title)
         if bands:  # There is room above the cells.
             axes.set(xlim=(-0.5, frame.shape[1] - 0.5), ylim=(rows - 0.5, -1.4))
@@ -217,48 +220,6 @@ def heat(
             look |= dict(fmt="o", color=plots.COLOURS[1])
             axes.errorbar(band.centre, -0.95, xerr=ends, **look)
     plots.label_edges(cells, len(panels), across, down)
-    return plots.laid_out(fig)
-
-
-def _matrix(axes, values, columns, rows, every=1, *, least=0.0, told=True):
-    """Draws per cents as cells, which say their numbers from `least` on."""
-    drawn = axes.imshow(values, cmap=_SHADES, vmin=0, vmax=100, aspect="auto")
-    look = dict(ha="center", va="center", fontsize=plots.SMALL)
-    for (i, j), value in np.ndenumerate(values) if told else ():
-        if math.isnan(value):
-            axes.text(j, i, "–", color=plots.INK, **look)
-        elif value >= least:  # Black on light cells, on a dark page, too.
-            colour = "white" if value > 45 else "#000000"
-            axes.text(j, i, f"{value:.0f}", color=colour, **look)
-    axes.grid(visible=False)
-    axes.spines[:].set_visible(False)
-    axes.tick_params(length=0)
-    for names, put in ((columns, axes.set_xticks), (rows, axes.set_yticks)):
-        put(range(0, len(names), every), plots.plain(map(str, names))[::every])
-    return drawn
-
-
-def curves(panels: Mapping[str, tuple[str, pd.DataFrame]]) -> mpl_figure.Figure:
-    """Draws accuracy in % as a line a network, a panel a frame of networks by place.
-
-    panels: by title, what the places are, and the frame, whose columns are places.
-    """
-    known = pd.concat([frame.T for _, frame in panels.values()]).notna().any()
-    legend = [*known.index[known]] if len(known) > 1 else []
-    fig, cells = plots.grid(len(panels), legend, cell=(3.4, 2.9))
-    for axes, (title, (label, frame)) in zip(cells.flat, panels.items()):
-        for k, (_, line) in enumerate(frame.iterrows()):
-            look = dict(color=plots.style_of(k)["color"], marker=plots.marker_of(k))
-            look |= dict(linewidth=1.5, markersize=4, markeredgewidth=0)
-            axes.plot(line.dropna().index, line.dropna(), **look)
-        _title(axes, title)
-        axes.set(ylim=(0, 102))
-        axes.set_xlabel(label, **plots.ink())
-    for axes in cells[:, 0]:
-        axes.set_ylabel("accuracy in %", **plots.ink())
-    if legend:
-        handles = itertools.compress(cells[0, 0].lines, known)
-        plots.legend_above(fig, [*handles], legend)
     return plots.laid_out(fig)
 
 
@@ -279,45 +240,29 @@ def decodability(
     if not sites:
         told = "must hold shape_decoding at a site, as decoding.measure gives them"
         raise ValueError(f"decodability: numbers {told}, got {len(numbers)} without")
-    legend = [*_FACTORS, *(f"{one}, labels shuffled" for one in _FACTORS), "chance"]
+    parts = [
+        (f"{factor}{words}", [by[f"{factor}_decoding{end}", site] for site in sites])
+        for words, end in (("", ""), (", labels shuffled", "_shuffled"))
+        for factor in _FACTORS
+    ]
+    frame = pd.DataFrame(dict(parts)).rename_axis("x").mul(100).reset_index()
+    frame = frame.melt("x", var_name="line").assign(panel=title)
+    looks = {
+        name: plots.marked(i % 2) | ({"ls": _DASHED, "marker": ""} if i > 1 else {})
+        for i, (name, _) in enumerate(parts)
+    }
+    chance = dict(color=plots.INK, linewidth=0.9, linestyle=_DOTTED)
     tall, wide = 2.75 + 0.06 * max(map(len, sites)), max(5.0, 0.9 + 0.2 * len(sites))
-    fig, cells = plots.grid(1, legend, cell=(0, tall), alone=wide)
-    axes = cells[0, 0]
-    for i, label in enumerate(legend[:4]):
-        metric = f"{_FACTORS[i % 2]}_decoding{'_shuffled' * (i > 1)}"
-        look = dict(color=plots.COLOURS[i % 2], linewidth=1.5, label=label)
-        solid = dict(marker="os"[i % 2], markersize=3.5)
-        look |= dict(linestyle=_DASHED) if i > 1 else solid
-        axes.plot([100 * by[metric, site] for site in sites], **look)
-    for chance in sorted({by[f"{factor}_decoding_chance", ""] for factor in _FACTORS}):
-        axes.axhline(100 * chance, color=plots.INK, linewidth=0.9, linestyle=_DOTTED)
-    axes.set_xticks(range(len(sites)), plots.plain(sites), rotation=90)
-    axes.set(ylim=(0, 102), xlim=(-0.5, len(sites) - 0.5))
-    axes.yaxis.set_major_locator(ticker.MultipleLocator(25))
-    _title(axes, title)
-    labels = "", "decoded, % of images"
-    return _finished(fig, cells, labels, dict(zip(legend, axes.lines)))
 
+    def finish(axes, rows: pd.DataFrame) -> None:
+        for share in sorted({by[f"{x}_decoding_chance", ""] for x in _FACTORS}):
+            axes.axhline(100 * share, **chance)
+        axes.set_xticks(range(len(sites)), plots.plain(sites), rotation=90)
+        axes.set(ylim=(0, 102), xlim=(-0.5, len(sites) - 0.5))
 
-def _rows(names, legend=(), *, row=plots.ROW, room=0.6):
-    """Gives a figure and its axes with a row for each name, the first on top."""
-    wide = 4.2 + plots.LETTER * max(map(len, names))
-    size = dict(cell=(0, row * len(names) + room), alone=wide)
-    fig, cells = plots.grid(1, legend, **size)
-    cells[0, 0].set(ylim=(len(names) - 0.5, -0.5))
-    cells[0, 0].set_yticks(range(len(names)), plots.plain(names))
-    return fig, cells
+    looks, labels = looks | {"chance": chance}, ("", "decoded, % of images")
+    return plots.curves(frame, looks, labels, finish=finish, cell=(0, tall), alone=wide)
 
 
 def _title(axes, title: str, pad: float = 5) -> None:
     axes.set_title(plots.plain([title])[0], loc="left", pad=pad, **plots.ink(9))
-
-
-def _finished(
-    fig, cells, labels: tuple[str, str], legend: Mapping = MappingProxyType({})
-):
-    """Names the axes of a single panel, and puts a legend above."""
-    plots.label_edges(cells, 1, *labels)
-    if legend:
-        plots.legend_above(fig, [*legend.values()], [*legend])
-    return plots.laid_out(fig)

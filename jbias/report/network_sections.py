@@ -25,6 +25,7 @@ from jbias.report import (
     network_frame,
     network_plots,
     network_records,
+    plots,
     published,
     tables,
 )
@@ -40,69 +41,57 @@ _NOT_KEPT = "its decisions were not kept (the suite's run.decisions)"
 _FEW = f"*: fewer than {network_frame.FEW}, which says next to nothing"
 _FIGURES = {
     "accuracy": "Accuracy on each set as it is, with Wilson intervals of 95 % over images.",
-    "shape_bias": "Decisions for shape and for texture of networks{beside} on {set}, by class "
-    "of shapes; vertical lines are the shares over all classes together. As figure 4 of Geirhos "
-    "et al., ICLR 2019.",
+    "shape_bias": "Decisions for shape and for texture of networks{beside} on {set}, by class of "
+    "shapes; lines: over all classes together. As figure 4 of Geirhos et al., ICLR 2019.",
     "filters": "Accuracy on filtered images of {set}: low-pass filters keep the inner share of "
     "frequencies, high-pass filters the outer one.",
     "critical_band": "{measure} on {set}: accuracy in % under noise, by its strength and its "
-    "octave in nominal cycles per image. Over the cells the fitted band with its centre, cut "
-    "where the cells end.{lost}",
+    "octave. Above: the fitted band with its centre, cut where the cells end.{lost}",
     "corruptions": "Accuracy in % on corrupted {images}, by corruption and severity.",
-    "attacks": "Accuracy under attack by budget. Attacks with one budget are in the table.",
-    "reliability": "Reliability on {set}: accuracy over confidence, in bins of equal width; below "
-    "the diagonal a network is surer than it is right. Underneath: the share of images in each.",
+    "attacks": "Accuracy under attack by budget.",
+    "reliability": "Reliability on {set}: accuracy over confidence, and the share of images in "
+    "each bin. Below the diagonal a network is surer than it is right.",
     "classes": "Accuracy by class on {set}, with Wilson intervals of 95 % over images.",
-    "confusion": "{network}: what images of each class of {set} are taken for, in % of the "
-    "class.",
+    "confusion": "{network}: what images of each class of {set} are taken for, in %.",
     "decoding": "{network}: how often a linear decoder reads shape and texture off the features "
     "at each site, for images of {set}.",
 }
-_BOOTSTRAP = "with bootstrap intervals of 95 % over images"
+_BRACKETS = "In brackets: 95 % bootstrap intervals over images."
 _TABLES = {
-    "overview": "What was measured, in short; each has a section of its own. Shape bias: share "
-    f"of shape among so many decisions for either cue ({_FEW}). Low, high: mean ratio of "
-    "accuracy on filtered images to that on clean ones. Band: octaves, centre in nominal cycles "
-    "per image and peak noise sensitivity of the critical band. Corrupted: mean over ImageNet-C. "
-    "Attacked: PGD. Like people: error consistency, over so many sets.",
+    "overview": f"Accuracies in %. Shape bias: of so many decisions for either cue ({_FEW}). "
+    "Bandwidth, centre frequency and sensitivity are of the critical band. Error consistency: "
+    "with people, over so many sets.",
     "accuracy": "Accuracy on each set as it is.",
-    "shape_bias": "Shape bias: decisions for the shape among those for either cue, where cues "
-    f"conflict, with Wilson's interval of 95 % ({_FEW}). Accuracy by shape and by texture: all "
-    "images, with either cue as the label (Geirhos' style transfer test), in %. Neither: decisions "
-    "for neither cue, among images where cues conflict, in %. MRR: mean reciprocal rank of the "
-    "cue's label there, where ranks were kept. Rule: how the answers of several classes count.",
-    "shape_bias_by_class": "Shape bias by class of shapes: decisions for the shape among those "
-    "for either cue.",
-    "people": "Networks and people. Error consistency is Cohen's kappa of being right: 0 as by "
-    f"chance, 1 where errors are the same, {_BOOTSTRAP}; beside it that among people. "
-    "Accuracies in %, over the conditions that count; observed: share of images that both get "
-    "right or both wrong; difference: squared difference to people's accuracy. The last line of "
-    "a network is the mean over sets.",
-    "people_by_degree": "Networks and people by degree of distortion, as the sets name it, those "
-    "that do not count included; accuracies in %.",
+    "shape_bias": "Shape bias: decisions for the shape among those for either cue, with Wilson's "
+    f"interval of 95 % ({_FEW}). Accuracy in % of all images with either cue as the label. "
+    "Neither: decisions for neither cue, in % of images where cues conflict. MRR: mean "
+    "reciprocal rank of a cue's label there, where ranks were kept. Rule: how the answers of "
+    "several classes count.",
+    "shape_bias_by_class": "Shape bias by class of shapes.",
+    "people": "Networks and people. Error consistency: Cohen's kappa of being right, 0 as by "
+    "chance; accuracies in %, over the conditions that count; observed: images that both get "
+    "right or both wrong; difference: squared, to people's accuracy. The last line of a network "
+    f"is the mean over sets. {_BRACKETS}",
+    "people_by_degree": "Networks and people by degree of distortion; accuracies in %.",
     "spectral": "Spectral biases: mean ratio, over the cut-offs 0.1 to 0.5, of accuracy on "
-    f"filtered images to that on clean ones, {_BOOTSTRAP}. Ratio: high / (low + high).",
-    "critical_band": "The critical band: a Gaussian over octaves, fitted to how many strengths "
-    f"of noise do harm; {_BOOTSTRAP}. Bandwidth in octaves, centre in nominal cycles per image. "
-    "–: no band. Without: share of the bootstrap's draws that have no band, in %.",
+    f"filtered images to that on clean ones. Spectral ratio: high / (low + high). {_BRACKETS}",
+    "critical_band": "The critical band, a Gaussian fitted over octaves: bandwidth in octaves, "
+    f"centre in nominal cycles per image; without a band: bootstrap's draws in %. {_BRACKETS}",
     "corruptions": "Accuracy in % on corrupted {images}, mean over severity {severities}; the "
     "CSV file has each.",
     "attacks": "Accuracy under attack, by measure, norm and budget.",
-    "calibration": "Calibration; smaller is better in all. ECE: expected calibration error over "
-    "15 bins of equal width, and over bins of equally many images; NLL in nats; Brier: that of "
-    "the decided class.",
+    "calibration": "Expected calibration error (ECE) over 15 bins of equal width and (mass) of "
+    "equally many images, NLL in nats, and Brier score of the decided class.",
     "classes": "Accuracy by class.",
-    "confusions": f"What is taken for what most often: the {_COMMONEST} largest shares of a "
-    "class that got one wrong answer, in % of the class, by the lower end of Wilson's interval "
-    "of 95 %; of how many images of the class.",
-    "decoding": "What a linear decoder reads off the features at each site, in % of images; "
-    "shuffled: where nothing is known. Neurons: shares for shape, texture and the rest.",
+    "confusions": f"The {_COMMONEST} surest confusions, by the lower end of Wilson's interval of "
+    "95 % of the share of a class that got one wrong answer.",
+    "decoding": "What a linear decoder reads off the features at each site, in % of images, with "
+    "labels as they are and shuffled; dimensions: shares of neurons.",
     "receptive_fields": "Effective receptive field of each site's middle unit: the pixels that "
     "hold a share of it (area), and the radius in pixels of the disc that does.",
     "speed": "How long each measure took, compiling included. Images: shown, under all "
     "conditions together. –: its decisions were another measure's already.",
-    "provenance": "What was measured with what. Weights: digest of the file, or of the run's "
-    "weights. Sets and their fingerprints are in each network's provenance.json.",
+    "provenance": "What was measured with what. Weights: digest of the file or of the weights.",
 }
 
 
@@ -115,79 +104,52 @@ class Page(NamedTuple):
     published: bool = True  # Whether published networks stand beside these.
 
 
-def _columns(form: Callable[..., str], names: str = "", **heads: str) -> dict:
-    """Gives columns that are shown alike, called as their keys are or as `heads` says."""
-    heads = {name: name for name in names.split()} | heads
-    return {key: (head, form) for key, head in heads.items()}
-
-
 def ended(*metrics: str) -> list[str]:
     """Gives metrics, each with the ends of its interval."""
     ends = ("", "_lower", "_upper")
     return [f"{metric}{end}" for metric in metrics for end in ends]
 
 
-def _with_ends(columns: Callable[..., dict], metric: str, head: str) -> dict:
-    """Gives the columns of a number and of its interval."""
-    return columns(**dict(zip(ended(metric), (head, "from", "to"), strict=True)))
-
-
-_words, _counts, _percents = (
-    functools.partial(_columns, form) for form in (str, tables.whole, tables.percent)
-)
-_decisions = functools.partial(_columns, network_frame.decisions_text)
-_one, _two, _three, _four = (
-    functools.partial(_columns, tables.digits(count)) for count in (1, 2, 3, 4)
-)
+_columns = functools.partial(tables.columns, ends=("_lower", "_upper"))
+_OF = ("of", network_frame.decisions_text)
 # The columns that tables have, in their order.
 _COLUMNS = (
-    _words(network="Network", model="model", weights="weights", path="from")
-    | _words(device="device", code="jbias", packages="packages", python="Python")
-    | _words("measure set precision site rule degree class", **{"as": "taken for"})
-    | _counts("images", count="images", n="images")
-    | _with_ends(_three, "shape_bias", "shape bias")
-    | _counts(shape="for shape")
-    | _decisions(either="of")
-    | _percents(accuracy_shape="accuracy by shape", accuracy_texture="by texture")
-    | _percents(fraction_neither="neither")
-    | _three(
-        mrr_shape="MRR of shape", mrr_texture="of texture", mrr_relative="relative"
+    _columns(
+        "network model weights path device code packages python measure set precision site "
+        "rule degree class as images:d count:d n:d shape_bias:.3[] shape:d",
+        **{"code": "jbias", "as": "taken for", "count": "images", "n": "images"},
     )
-    | _percents("accuracy", ood_accuracy="accuracy", human_accuracy="people's")
-    | _percents(clean="clean in %")
-    | _with_ends(_three, "error_consistency", "error consistency")
-    | _three(human_error_consistency="among people", observed_consistency="observed")
-    | _three(accuracy_difference="difference")
-    | _with_ends(_three, "low_freq_bias", "low")
-    | _with_ends(_three, "high_freq_bias", "high")
-    | _three(spectral_ratio="ratio")
-    | _with_ends(_two, "bandwidth", "bandwidth")
-    | _with_ends(_two, "center_frequency", "centre")
-    | _with_ends(_three, "peak_noise_sensitivity", "sensitivity")
-    | _percents(undefined="without")
-    | _columns(lambda words: words, why="why none")
-    | _four(ece="ECE", ece_mass="ECE, equal bins")
-    | _three(nll="NLL")
-    | _four(brier_top="Brier")
-    | _percents(shape_decoding="shape", shape_decoding_shuffled="shuffled")
-    | _percents(texture_decoding="texture", texture_decoding_shuffled="shuffled")
-    | _three(shape_dimensions="neurons: shape", texture_dimensions="texture")
-    | _three(residual_dimensions="rest")
-    | _percents(share="% of the class", low="from", high="to")
-    | _one("seconds", rate="images/s")
+    | {"either": _OF}
+    | _columns(
+        "accuracy_shape:% accuracy_texture:% fraction_neither:% mrr_shape:.3 mrr_texture:.3 "
+        "mrr_relative:.3 accuracy:% ood_accuracy:% human_accuracy:% "
+        "clean:% error_consistency:.3[] human_error_consistency:.3 observed_consistency:.3 "
+        "accuracy_difference:.3 low_freq_bias:.3[] high_freq_bias:.3[] spectral_ratio:.3 "
+        "bandwidth:.2[] center_frequency:.2[] peak_noise_sensitivity:.3[] undefined:% why",
+        fraction_neither="neither",
+        mrr_shape="MRR of shape",
+        mrr_texture="MRR of texture",
+        mrr_relative="relative MRR",
+        ood_accuracy="accuracy",
+        clean="clean accuracy",
+        undefined="without a band",
+    )
+    | {"share": ("% of the class", tables.with_ends, "low", "high")}
+    | _columns(
+        "ece:.4 ece_mass:.4 nll:.3 brier_top:.4 shape_decoding:% shape_decoding_shuffled:% "
+        "texture_decoding:% texture_decoding_shuffled:% shape_dimensions:.3 "
+        "texture_dimensions:.3 residual_dimensions:.3 seconds:.1 rate:.1",
+        rate="images/s",
+    )
 )
 _BRIEF = (
-    _words(network="Network", set="set")
-    | _percents(accuracy="accuracy in %")
-    | _three(shape="shape bias")
-    | _decisions(decisions="of")
-    | _three(low_freq="low", high_freq="high")
-    | _two(cb_bw="band")
-    | _one(cb_cf="centre")
-    | _two(cb_pns="sensitivity")
-    | _percents(imagenet_c="corrupted in %", pgd="attacked in %")
-    | _three(ece="ECE", error_consistency="like people")
-    | _counts("sets")
+    tables.columns("network set accuracy:% shape:.3", shape="shape bias")
+    | {"decisions": _OF}
+    | tables.columns(
+        "low_freq:.3 high_freq:.3 cb_bw:.2 cb_cf:.1 cb_pns:.2 imagenet_c:% pgd:% ece:.3 "
+        "error_consistency:.3 sets:d",
+        **network_frame.TITLES,
+    )
 )
 
 
@@ -277,13 +239,21 @@ def _shares(
 
 def _curves(rows: Sequence[tuple], networks: Networks, *, least: int = 1):
     """Draws curves of (title, label, place, network, share); None of fewer places."""
-    frame = pd.DataFrame(rows, columns=["title", "label", "x", "network", "value"])
-    panels = {}
-    for (title, label), part in frame.groupby(["title", "label"], sort=False):
-        wide = part.pivot(index="network", columns="x", values="value")
-        if wide.shape[1] >= least:
-            panels[title] = label, 100 * wide.reindex([one.name for one in networks])
-    return network_plots.curves(panels) if panels else None
+    frame = pd.DataFrame(rows, columns=["panel", "label", "x", "line", "value"])
+    places = frame.groupby("panel")["x"].transform("nunique")
+    frame = frame.assign(value=100 * frame["value"])[places >= least]
+    if frame.empty:
+        return None
+    names, there = [one.name for one in networks], {*frame["line"]}
+    looks = {name: plots.marked(i) for i, name in enumerate(names) if name in there}
+
+    def finish(axes, rows: pd.DataFrame) -> None:
+        axes.set(ylim=(0, 102))
+        axes.set_xlabel(rows["label"].iloc[0], **plots.ink())
+
+    return plots.curves(
+        frame, looks, ("", "accuracy in %"), finish=finish, cell=(3.4, 2.9)
+    )
 
 
 # The sections.
@@ -561,11 +531,16 @@ def _corruptions(page: Page) -> Blocks:
             drawn = network_plots.heat(panels, cell=(0.34, 0.2), **look)
             yield _figure("corruptions", drawn, ending, images=images)
         severities = tables.join(map(str, wide))
+        for name, one in zip(networks, by, strict=True):
+            if one.isna().any(axis=None):
+                told = f"not every corruption of {images} has severity {severities}"
+                page.notes.append(f"{name}: {told}; where one lacks, there is no mean.")
+        means = pd.concat([one.mean(axis=1, skipna=False) for one in by], axis=1)
         yield tables.from_rows(
             f"corruptions{ending}",
             _TABLES["corruptions"].format(images=images, severities=severities),
-            pd.DataFrame([one.mean(axis=1) for one in by]).T.reset_index(),
-            _words(corruption="Corruption")
+            means.reset_index(),
+            tables.columns("corruption")
             | {i: (one, tables.percent) for i, one in enumerate(networks)},
             data=data,
         )
@@ -578,7 +553,7 @@ _NORMS = {"linf": "ℓ∞", "l2": "ℓ2"}
 def _attacks(page: Page) -> Blocks:
     rows, counts = [], {}
     for one, place, _ in (x for p in ("pgd", "fgsm") for x in _each(page.networks, p)):
-        by = counts.setdefault(one.name, {})
+        by = counts.setdefault(place[1], {}).setdefault(one.name, {})
         for number in one.numbers[place]:
             strict = ", right before, too" if "_strict" in number.metric else ""
             if "_accuracy" in number.metric and number.count is not None:
@@ -592,7 +567,7 @@ def _attacks(page: Page) -> Blocks:
                 rows.append((title, label, float(match[2]), one.name, number.value))
     if page.drawn and (drawn := _curves(rows, page.networks, least=2)):
         yield _figure("attacks", drawn)
-    yield _shares("attacks", "attack", page, {"": counts})
+    yield _shares("attacks", "attack", page, counts)
 
 
 def _calibration(page: Page) -> Blocks:
@@ -693,7 +668,11 @@ def _fields(page: Page) -> Blocks:
             rows.setdefault((one.name, *place, site), begun)[key] = number.value
             kind = number.metric.removeprefix("receptive_")
             heads[key] = f"{kind} {share.replace('%', ' %')}"
-    yield _table("receptive_fields", rows.values(), **_one(**heads))
+    yield _table(
+        "receptive_fields",
+        rows.values(),
+        **{key: (head, tables.digits(1)) for key, head in heads.items()},
+    )
 
 
 def _made(page: Page) -> Blocks:

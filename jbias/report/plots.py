@@ -16,10 +16,10 @@ import markupsafe
 import matplotlib as mpl
 import numpy as np
 import pandas as pd
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from matplotlib import artist as mpl_artist
+from matplotlib import colors, font_manager, lines, patches, text
 from matplotlib import figure as mpl_figure
-from matplotlib import font_manager, lines, patches, text, ticker
 from matplotlib.backends import backend_agg
 
 from jbias.report import tables
@@ -36,6 +36,9 @@ SMALL = 8.5  # Points: 11 pixels on a page, where it is not scaled.
 _LEGEND = {"frameon": False, "labelcolor": INK, "fontsize": SMALL}
 MARKERS = "osD^vP*X<>ph"
 DASHES = ("-", (0, (4, 1.5)), (0, (1, 1.2)), (0, (5, 1.5, 1, 1.5)))
+SHADES = colors.LinearSegmentedColormap.from_list(
+    "depth", ["white", COLOURS[0], "#123a66"]
+)
 STYLE = types.MappingProxyType(
     {
         "font.family": "DejaVu Sans",
@@ -176,49 +179,101 @@ def _lanes(spans: Sequence[tuple[float, float]]) -> list[list[tuple[float, float
 
 
 def curves(
-    panels: Sequence[tuple[str, pd.DataFrame]],
-    algorithms: Sequence[str],
+    frame: pd.DataFrame,
+    looks: Mapping[str, Mapping],
+    labels: tuple[str, str],
     *,
-    scale: float,
-    places: Sequence[int] | None = None,
-    label: str = "epoch",
-    tops: Mapping[str, float] = types.MappingProxyType({}),
+    finish: Callable[[Any, pd.DataFrame], None] = lambda axes, rows: None,
+    **cells,
 ) -> mpl_figure.Figure:
-    """Draws small multiples over epochs: means over seeds, bands of ± one deviation.
+    """Draws lines of tidy numbers, a panel a value of "panel", a line a value of "line".
 
-    A panel is a title and a table algorithm, epoch, mean, std; what else than epochs these
-    are `label` says. `places` are those of the algorithms among all, so that each keeps its
-    colour. `tops` has, by title, where an axis from 0 ends: a triangle at the edge is a point
-    that lies above it.
+    frame: panel, line, x, value and, where lines have bands, std or low and high. looks: of
+    lines, in the order of the legend. labels: of the axes x and y. finish: what else is done
+    to axes with the rows of their panel. cells: as `grid` takes them.
     """
-    styles = [style_of(i) for i in places or range(len(algorithms))]
-    fig, cells = grid(len(panels), algorithms)
-    for axes, (title, table) in zip(cells.flat, panels, strict=False):
-        _panel(axes, title, table, algorithms, styles, scale, tops.get(title))
-    label_edges(cells, len(panels), label, "")
-    legend_above(fig, [lines.Line2D([], [], **style) for style in styles], algorithms)
-    return laid_out(fig)
+    if "std" in frame:
+        ends = {"low": frame["value"] - frame["std"].fillna(0)}
+        frame = frame.assign(**ends, high=2 * frame["value"] - ends["low"])
+
+    def draw(axes, rows: pd.DataFrame) -> None:
+        for name, line in rows.groupby("line", sort=False, observed=True):
+            look = dict(marker="o" if len(line) == 1 else "") | looks[name]
+            line = line.sort_values("x", kind="stable")
+            axes.plot(line["x"], line["value"], lw=1.5, ms=4, mew=0, label=name, **look)
+            if "low" in line:
+                band = dict(color=look["color"], alpha=0.15, lw=0)
+                axes.fill_between(line["x"], line["low"], line["high"], **band)
+        finish(axes, rows)
+
+    panels = dict(iter(frame.groupby("panel", sort=False, observed=True)))
+    legend = {name: lines.Line2D([], [], **look) for name, look in looks.items()}
+    return multiples(panels, draw, labels, legend, **cells)
 
 
-def _panel(axes, title, table, algorithms, styles, scale, top):
-    for name, style in zip(algorithms, styles, strict=True):
-        mine = table[table["algorithm"] == name].sort_values("epoch")
-        epochs, mean = mine["epoch"].to_numpy(), scale * mine["mean"].to_numpy()
-        std = scale * mine["std"].fillna(0).to_numpy()
-        alone = {"marker": "o", "markersize": 3} if len(mine) == 1 else {}
-        axes.plot(epochs, mean, linewidth=1.5, **style, **alone)
-        axes.fill_between(
-            epochs, mean - std, mean + std, color=style["color"], alpha=0.16, lw=0
-        )
-        if top is not None:
-            above = epochs[mean > top]
-            if len(above):  # Unclipped lines without points have no room.
-                look = dict(color=style["color"], markersize=7, clip_on=False)
-                axes.plot(above, np.full(len(above), top), "^", **look)
-            axes.set_ylim(0, top)
-    axes.set_title(plain([title])[0], fontsize=9, color=INK, loc="left")
-    axes.xaxis.set_major_locator(ticker.MaxNLocator(5, integer=True))
-    axes.yaxis.set_major_locator(ticker.MaxNLocator(5))
+def histograms(
+    panels: Mapping[str, Mapping[str, tuple]], looks: Mapping[str, Mapping], x: str
+) -> mpl_figure.Figure:
+    """Draws which share of images has which value in [0, 1], and a dot at each mean.
+
+    panels: by title and name values, and their weights, or None.
+    """
+    edges = np.linspace(0, 1, 21)
+
+    def draw(axes, panel: Mapping[str, tuple]) -> None:
+        for name, (values, weights) in panel.items():
+            look, counts = looks[name], np.histogram(values, edges, weights=weights)[0]
+            share = 100 * counts / counts.sum()
+            axes.stairs(share, edges, color=look["color"], alpha=0.25, fill=True, lw=0)
+            axes.stairs(share, edges, lw=1.4, **look)
+            where = dict(transform=axes.get_xaxis_transform(), clip_on=False)
+            mean = np.average(values, weights=weights)
+            axes.plot(mean, 1, "o", color=look["color"], markersize=6, **where)
+        axes.set(xlim=(0, 1), ylim=(0, None))
+
+    legend = {name: lines.Line2D([], [], **look) for name, look in looks.items()}
+    return multiples(panels, draw, (x, "images, %"), legend)
+
+
+def matrix(
+    axes,
+    frame: pd.DataFrame,
+    *,
+    colours=SHADES,
+    limits: tuple[float, float] = (0, 100),
+    form: str = "{:.0f}",
+    every: int = 1,
+    least: float | None = -math.inf,
+):
+    """Draws a table as cells, which say their numbers from `least` on, or none; gives these.
+
+    every: so many rows and columns have a name together.
+    """
+    values, (low, high) = frame.to_numpy(float), limits
+    shades = dict(cmap=colours, vmin=low, vmax=high)
+    if least is None:  # So many cells are smaller as an image.
+        drawn = axes.imshow(values, aspect="auto", **shades)
+    else:
+        down, across = (np.arange(count + 1) - 0.5 for count in values.shape)
+        drawn = axes.pcolormesh(across, down, values, ec="white", lw=0.8, **shades)
+        axes.set_ylim(down[-1], -0.5)
+    look = dict(ha="center", va="center", fontsize=SMALL)
+    for (i, j), value in np.ndenumerate(values) if least is not None else ():
+        if math.isnan(value):
+            axes.text(j, i, "–", color=INK, **look)
+        elif value >= least:  # Black on light cells, on a dark page, too.
+            dark = np.dot(drawn.to_rgba(value)[:3], (0.299, 0.587, 0.114)) < 0.58
+            told = form.format(value).replace("-", "−")
+            axes.text(j, i, told, color="white" if dark else "#000000", **look)
+    axes.grid(visible=False)
+    axes.spines[:].set_visible(False)
+    axes.tick_params(length=0)
+    for names, put in (
+        (frame.columns, axes.set_xticks),
+        (frame.index, axes.set_yticks),
+    ):
+        put(range(0, len(names), every), plain(map(str, names))[::every])
+    return drawn
 
 
 def blank(width: float, height: float) -> mpl_figure.Figure:
@@ -227,16 +282,6 @@ def blank(width: float, height: float) -> mpl_figure.Figure:
         fig = mpl_figure.Figure(figsize=(width, height))
         backend_agg.FigureCanvasAgg(fig)
     return fig
-
-
-def axes_at(fig: mpl_figure.Figure, box: tuple[float, float, float, float]):
-    """Gives plain axes at a place (left, foot, width, height), in inches."""
-    width, height = fig.get_size_inches()
-    x, y, w, h = box
-    with mpl.rc_context(dict(STYLE)):
-        axes = fig.add_axes((x / width, y / height, w / width, h / height))
-    _make_plain(axes, 0.6)
-    return axes
 
 
 def ink(size: float = SMALL) -> dict:
@@ -282,169 +327,78 @@ def intervals(
 
     NaN draws nothing.
     """
-    names, k, shown = plain(names), len(names), tables.digits(digits)
-    told = [
-        shown(p) + (f" [{shown(a)}, {shown(b)}]" if math.isfinite(a) else "")
-        for p, a, b in zip(point, low, high, strict=True)
-    ]
-    left = LETTER * max(map(len, names)) + 0.25
-    right = LETTER * max(map(len, told)) + 0.25
-    fig, axes = _rows(names, left=left, span=3.6, right=right, label=label)
-    beside = {"va": "center", "transform": axes.get_yaxis_transform(), **ink(9)}
-    for i in range(k):
-        if math.isfinite(point[i]):
-            axes.plot([low[i], high[i]], [i, i], color=COLOURS[0], linewidth=1.8)
-        axes.plot(point[i], i, "o", color=COLOURS[0], markersize=4.5)
-        axes.text(1 + 0.1 / 3.6, i, told[i], **beside)
-    return literal(fig)
-
-
-def profiles(
-    names: Sequence[str],
-    thresholds: Float[np.ndarray, "t"],
-    shares: Float[np.ndarray, "k t"],
-    low: Float[np.ndarray, "k t"] | None = None,
-    high: Float[np.ndarray, "k t"] | None = None,
-    *,
-    label: str = "score",
-) -> mpl_figure.Figure:
-    """Draws the share of runs that exceed each threshold, with bands if they are given."""
-    names = plain(names)
-    longest = LETTER * max(map(len, names)) + 0.5
-    columns = max(1, min(len(names), int(6.2 / longest)))
-    rows = math.ceil(len(names) / columns)
-    width, foot = max(6.4, longest + 0.2), 0.6
-    height = foot + 3.1 + 0.2 + rows * 0.18
-    fig = blank(width, height)
-    axes = axes_at(fig, (0.65, foot, width - 0.85, 3.1))
-    axes.xaxis.set_major_locator(ticker.MaxNLocator(5))
-    for i in range(len(names)):
-        axes.plot(thresholds, shares[i], linewidth=1.5, **style_of(i))
-        if low is not None:
-            colour = style_of(i)["color"]
-            axes.fill_between(
-                thresholds, low[i], high[i], color=colour, alpha=0.14, lw=0
-            )
-    axes.set(ylim=(-0.02, 1.02), yticks=np.linspace(0, 1, 6))
-    axes.set_xlabel(label, **ink())
-    axes.set_ylabel("share of runs above", **ink())
-    handles = [lines.Line2D([], [], **style_of(i)) for i in range(len(names))]
-    fig.legend(
-        handles,
-        names,
-        loc="upper left",
-        bbox_to_anchor=(0.02, 1 - 0.03 / height),
-        ncols=columns,
-        **_LEGEND | dict(handlelength=1.8, labelspacing=0.35, borderpad=0),
-    )
-    return literal(fig)
+    shown = tables.interval(tables.digits(digits))
+    fig, axes = rows(names, x=label)
+    for i, (middle, *ends) in enumerate(zip(point, low, high, strict=True)):
+        if math.isfinite(middle):
+            axes.plot(ends, [i, i], color=COLOURS[0], linewidth=1.8)
+        axes.plot(middle, i, "o", color=COLOURS[0], markersize=4.5)
+        beside = dict(va="center", transform=axes.get_yaxis_transform(), **ink(9))
+        axes.text(1.03, i, shown(middle, *ends), **beside)
+    return laid_out(fig)
 
 
 def variability(
-    names: Sequence[str],
-    intra: Sequence[Float[np.ndarray, "runs"]],
-    inter: Sequence[Float[np.ndarray, "sets"]],
-    *,
-    label: str = "standard deviation",
+    names: Sequence[str], kinds: Mapping[str, Sequence[np.ndarray]], *, label: str
 ) -> mpl_figure.Figure:
-    """Draws deviations of each algorithm as dots, with a box over their quartiles.
+    """Draws the deviations of each algorithm as boxes from quartile to quartile.
 
-    Dots above are `intra`, those below, in another colour and form, are `inter`.
+    kinds: by what they are called, so many for each name. Whiskers reach the ends.
     """
-    names = plain(names)
-    left = LETTER * max(map(len, names)) + 0.25
-    fig, axes = _rows(names, left=left, span=4.6, right=0.25, label=label, row=0.42)
-    looks = (intra, -0.19, "o", COLOURS[0]), (inter, 0.19, "D", COLOURS[1])
-    for values, shift, marker, colour in looks:
-        for i, each in enumerate(values):
-            each = np.asarray(each, float)
-            each = each[np.isfinite(each)]
-            if not len(each):
-                continue
-            first, middle, last = np.quantile(each, (0.25, 0.5, 0.75))
-            y = i + shift
-            box = patches.Rectangle(
-                (first, y - 0.13), last - first, 0.26, color=colour, alpha=0.25, lw=0
-            )
-            axes.add_patch(box)
-            axes.plot([middle] * 2, [y - 0.15, y + 0.15], color=colour, linewidth=1.8)
-            axes.plot(
-                each, [y] * len(each), marker, color=colour, markersize=2.6, alpha=0.7
-            )
-    handles = [
-        lines.Line2D([], [], linestyle="", marker=marker, color=colour, markersize=4)
-        for _, _, marker, colour in looks
-    ]
-    place = {"loc": "lower left", "bbox_to_anchor": (0, 1), "ncols": 2}
-    axes.legend(handles, ("within a run", "between runs"), **place, **_LEGEND)
-    axes.autoscale_view()
-    return literal(fig)
+    looks = {
+        kind: dict(facecolor=colour, edgecolor=colour, alpha=0.6)
+        for kind, colour in zip(kinds, COLOURS)
+    }
+    fig, axes = rows(names, tuple(kinds), x=label, row=0.42)
+    for lane, (kind, values) in enumerate(kinds.items()):
+        each = [np.asarray(one)[np.isfinite(one)] for one in values]
+        where = np.arange(len(names)) + 0.38 * lane - 0.19
+        look = dict(
+            showfliers=False, manage_ticks=False, patch_artist=True, widths=0.26
+        )
+        look |= dict(boxprops=looks[kind], whis=(0, 100))
+        inked = ("medianprops", "whiskerprops", "capprops")
+        look |= {key: {"color": INK} for key in inked}
+        axes.boxplot(each, positions=where, orientation="horizontal", **look)
+    legend_above(fig, [patches.Patch(**look) for look in looks.values()], tuple(kinds))
+    return laid_out(fig)
 
 
-def _rows(names, *, left, span, right, label, row=ROW):
-    """Gives axes with a row for each name, the first on top."""
-    foot, head, k = 0.6, 0.3, len(names)
-    width, height = left + span + right, foot + head + row * k
-    fig = blank(width, height)
-    axes = axes_at(fig, (left, foot, span, row * k))
-    axes.xaxis.set_major_locator(ticker.MaxNLocator(5))
-    axes.set(ylim=(k - 0.5, -0.5))
-    axes.set_yticks(range(k), list(names), fontsize=9)
+def rows(names, legend=(), *, x: str = "", row: float = ROW, room: float = 0.6):
+    """Gives a figure and axes with a row for each name, the first on top."""
+    wide = 4.2 + LETTER * max(map(len, names))
+    size = dict(cell=(0, row * len(names) + room), alone=wide)
+    fig, ((axes,),) = grid(1, legend, **size)
+    axes.set(ylim=(len(names) - 0.5, -0.5))
+    axes.set_yticks(range(len(names)), plain(names))
     axes.tick_params(axis="y", length=0)
-    axes.set_xlabel(label, **ink())
+    axes.set_xlabel(x, **ink())
     return fig, axes
 
 
 def power(
-    seeds: Sequence[int],
-    datasets: Sequence[int],
-    grid: Float[np.ndarray, "seeds datasets"],
-    *,
-    target: float = 0.8,
-    labels: tuple[str, str] = ("seeds", "data sets"),
+    grid_of: pd.DataFrame, *, target: float, labels: tuple[str, str]
 ) -> mpl_figure.Figure:
-    """Draws the power by numbers of seeds and data sets; framed where it is `target`."""
-    cell, left, foot = 0.5, 0.85, 0.95
-    width = max(left + cell * len(datasets) + 0.2, 3.4)
-    fig, axes = canvas(width, foot + cell * len(seeds) + 0.15)
-    enough: Bool[np.ndarray, "seeds datasets"] = np.asarray(grid) >= target
-    middle, beside = {"ha": "center", "va": "center"}, {"ha": "right", "va": "center"}
-    for i, number in enumerate(seeds):
-        y = foot + cell * i
-        axes.text(left - 0.1, y + cell / 2, str(number), **beside, **ink(9))
-        for j in range(len(datasets)):
-            x, share = left + cell * j, float(grid[i][j])
-            finite = math.isfinite(share)
-            shade = {"facecolor": COLOURS[0], "alpha": 0.75 * share if finite else 0}
-            for look in (shade | {"lw": 0}, dict(fill=False, edgecolor=FAINT, lw=0.6)):
-                axes.add_patch(patches.Rectangle((x, y), cell, cell, **look))
-            told = f"{share:.2f}" if finite else "–"
-            axes.text(x + cell / 2, y + cell / 2, told, **middle, **ink())
-            if enough[i, j]:
-                inner = (x + 0.03, y + 0.03), cell - 0.06, cell - 0.06
-                axes.add_patch(
-                    patches.Rectangle(*inner, fill=False, edgecolor=INK, lw=1.3)
-                )
-    for j, number in enumerate(datasets):
-        x = left + cell * (j + 0.5)
-        axes.text(x, foot - 0.1, str(number), ha="center", va="top", **ink(9))
-    across = left + cell * len(datasets) / 2
-    axes.text(across, foot - 0.35, labels[1], ha="center", va="top", **ink(9))
-    up = foot + cell * len(seeds) / 2
-    axes.text(0.15, up, labels[0], rotation=90, ha="left", va="center", **ink(9))
-    axes.text(0.15, 0.2, f"framed: power ≥ {target:g}", va="center", **ink())
-    return literal(fig)
+    """Draws the power by numbers of data sets and seeds; framed where it is `target`."""
+    tall, wide = 0.5 * np.array(grid_of.shape)
+    fig, ((axes,),) = grid(1, cell=(0, tall + 0.6), alone=max(wide + 0.8, PHONE))
+    matrix(axes, grid_of, limits=(0, 1), form="{:.2f}")
+    for i, j in np.argwhere(grid_of.to_numpy() >= target):
+        corner = (j - 0.47, i - 0.47), 0.94, 0.94
+        axes.add_patch(patches.Rectangle(*corner, fill=False, edgecolor=INK, lw=1.3))
+    axes.set_xlabel(labels[0], **ink(9))
+    axes.set_ylabel(labels[1], **ink(9))
+    return laid_out(fig)
 
 
-def marker_of(k: int) -> str:
-    """Gives the form of the k-th category; with its colour both repeat late."""
-    return MARKERS[k % len(MARKERS)]
+def marked(k: int) -> dict:
+    """Gives the form and colour of the k-th category; both repeat late."""
+    return {"marker": MARKERS[k % len(MARKERS)], "color": style_of(k)["color"]}
 
 
 def handle(k: int) -> lines.Line2D:
     """Gives how a legend shows the k-th category."""
-    look = {"marker": marker_of(k), "color": style_of(k)["color"], "linestyle": ""}
-    return lines.Line2D([], [], **look, markersize=5.5, markeredgewidth=0)
+    return lines.Line2D([], [], ls="", markersize=5.5, mew=0, **marked(k))
 
 
 def dress(axes, rho: float | None = None) -> None:
@@ -453,17 +407,13 @@ def dress(axes, rho: float | None = None) -> None:
         axes.set_title(
             tables.digits(2)(rho), fontsize=SMALL, color=INK, loc="right", pad=2
         )
-    _make_plain(axes, 0.5)
-    axes.locator_params(nbins=4)
-
-
-def _make_plain(axes, linewidth: float) -> None:
     axes.set_facecolor("none")
-    axes.grid(color=FAINT, linewidth=linewidth)
+    axes.grid(color=FAINT, linewidth=0.5)
     axes.set_axisbelow(True)
     axes.tick_params(colors=FAINT, labelcolor=INK, labelsize=SMALL)
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_color(FAINT)
+    axes.locator_params(nbins=4)
 
 
 def grid(
@@ -510,17 +460,17 @@ def multiples(
     fig, every = grid(len(panels), tuple(legend), **cells)
     for axes, (title, what) in zip(every.flat, panels.items(), strict=False):
         draw(axes, what)
-        axes.set_title(plain([title])[0], loc="left", **ink(9))
+        axes.set_title(plain([str(title)])[0], loc="left", **ink(9))
     label_edges(every, len(panels), *labels)
     legend_above(fig, list(legend.values()), tuple(legend))
     return laid_out(fig)
 
 
 def label_edges(cells: np.ndarray, panels: int, x: str, y: str) -> None:
-    """Names the axes of a grid at its left and its foot."""
-    for axes in list(cells.flat)[max(panels - cells.shape[1], 0) : panels]:
+    """Names the axes of a grid at its left and its foot, unless names are empty."""
+    for axes in list(cells.flat)[max(panels - cells.shape[1], 0) : panels] if x else ():
         axes.set_xlabel(x, **ink())
-    for axes in cells[:, 0]:
+    for axes in cells[:, 0] if y else ():
         axes.set_ylabel(y, **ink())
 
 

@@ -7,7 +7,7 @@ import platform
 import re
 import textwrap
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -16,29 +16,14 @@ from jbias.report import analysis as analysis_lib
 from jbias.report import tables
 from jbias.runtime import messages
 
+three = tables.digits(3)
 _MOST = 8  # Pairs that are named in the answer; all are in the table.
 _CHANCE = 6  # Cells at chance that are named; all are in results.json.
-
-
-def f_text(statistic: float) -> str:
-    return "∞" if math.isinf(statistic) else f"{statistic:.3f}"
 
 
 def p_equals(p: float) -> str:
     shown = tables.p_text(p)
     return f"p {shown}" if shown.startswith("<") else f"p = {shown}"
-
-
-def number(digits: int, plus: bool = False) -> Callable[[float], str]:
-    """Gives a function that shows so many digits; what is not finite, too."""
-
-    def shown(value: float) -> str:
-        if not math.isfinite(value):
-            return "–" if math.isnan(value) else ("∞" if value > 0 else "−∞")
-        value = round(float(value), digits) + 0.0
-        return f"{value:{'+' if plus and value else ''}.{digits}f}".replace("-", "−")
-
-    return shown
 
 
 def share(value: float) -> str:
@@ -70,7 +55,7 @@ def _answer(analysis: analysis_lib.Analysis) -> tuple[str, str]:
     n, k = analysis.means.shape
     test = (
         f"Friedman's test after Iman and Davenport over {k} algorithms and {n} data sets: "
-        f"F({result.df[0]}, {result.df[1]}) = {f_text(result.statistic)}, "
+        f"F({result.df[0]}, {result.df[1]}) = {three(result.statistic)}, "
         f"{_p_words(analysis)}."
     )
     if not analysis.rejects:
@@ -172,10 +157,7 @@ def untested(analysis: analysis_lib.Analysis) -> list[str]:
 def made_of(analysis: analysis_lib.Analysis) -> str:
     """Says what the numbers of the main table are made of."""
     study, sizes = analysis.study, set(analysis.cells["n"]) - {0}
-    spread = (
-        f"Mean ± standard deviation over {tables.span(sizes)} {study.repeats} (n - 1 in its "
-        "denominator); it describes single models, not the error of the mean."
-    )
+    spread = f"Mean ± std (n - 1) over {tables.span(sizes)} {study.repeats}."
     if sizes == {1}:
         spread = f"One score a cell; without several {study.repeats} there is no ±."
     unit = " in %" if study.unit.name else ""
@@ -192,9 +174,8 @@ def strong(analysis: analysis_lib.Analysis, *, any_is: bool) -> str:
     if not any_is:
         return f"Nothing is strong: no test tells a best one apart{single}."
     return (
-        "Strong: the best of a data set, and those next to it that Welch's t test over seeds "
-        "(Bonferroni for all pairs, each data set by itself) does not tell apart from it, "
-        f"where it tells any apart; likewise mean ranks, by Nemenyi's test{single}."
+        "Strong: the best of a data set, and what Welch's t test over seeds (Bonferroni over "
+        f"its pairs) does not tell from it; of mean ranks, what Nemenyi's test does not{single}."
     )
 
 
@@ -221,7 +202,7 @@ def stability(analysis: analysis_lib.Analysis) -> Iterator[str]:
     )
     yield (
         f"A linear mixed model in which {what} and data sets are samples gives "
-        f"F({mixed.df[0]:.4g}, {mixed.df[1]:.4g}) = {number(2)(mixed.statistic)}, "
+        f"F({mixed.df[0]:.4g}, {mixed.df[1]:.4g}) = {tables.digits(2)(mixed.statistic)}, "
         f"{p_equals(mixed.pvalue)}, for equal means on data sets like these."
     )
 
@@ -391,7 +372,7 @@ def _tests(analysis: analysis_lib.Analysis) -> Iterator[str]:
         f"Scores are averaged over runs and ranked on each data set. The hypothesis that all "
         f"{k} algorithms rank alike on {n} data sets is tested by Friedman's test "
         "[friedman1937] with correction for ties, in Iman and Davenport's form [iman1980; "
-        f"demsar2006], F({f.df[0]}, {f.df[1]}) = {f_text(f.statistic)}, "
+        f"demsar2006], F({f.df[0]}, {f.df[1]}) = {three(f.statistic)}, "
         f"{p_equals(f.pvalue)}, and, which counts, by {how} permutations within data sets, "
         f"{p_equals(exact.pvalue)}."
     )
@@ -448,38 +429,3 @@ def markdown(text: str) -> str:
     """Wraps the paragraph for a file."""
     lines = textwrap.wrap(text, 100, break_on_hyphens=False)
     return "".join(messages.printable(line) + "\n" for line in lines)
-
-
-TERMS: Mapping[str, str] = types.MappingProxyType(
-    {
-        "p": "How often scores as far apart as these, or farther, would come out if the "
-        "algorithms were all alike. It is not the chance that they are alike.",
-        "Mean rank": "An algorithm's place on each data set, 1 the best, averaged over data "
-        "sets. Ranks do not see by how much it is ahead.",
-        "Critical difference": "How far apart two mean ranks must lie for Nemenyi's test to "
-        "tell them apart.",
-        "Kendall's W": "How far the data sets agree on the order: 1 if all do, 0 if there is "
-        "no order.",
-        "P better, P equivalent": "How probably one algorithm is better than another by more "
-        "than the difference that matters (--points sets it), or the same up to it, on data "
-        "sets like these.",
-        "Bradley-Terry": "A model of who wins on a data set, not by how much; what it says of "
-        "a pair leans on all other pairs, so it may be surer than a test of the pair alone.",
-        "Redrawn seeds": "The runs that there are, drawn again with replacement: what other "
-        "seeds might have given. Redrawn data sets: likewise, what other data sets might have.",
-        "IQM": "Interquartile mean: the mean of the middle half of all runs on all data sets, "
-        "where 0 is the worst run of a data set and 1 the best. Larger is better.",
-        "Optimality gap": "How far scores lie below the best run, on average, on that scale. "
-        "Smaller is better.",
-        "P(run)": "How probably one run of the first beats one run of the second on a data "
-        "set.",
-        "r, g": "Sizes of a difference over data sets. r, from -1 to 1: how one-sided the "
-        "ranks of the differences are. g: the mean difference by its deviation; 0.8 is called "
-        "large.",
-        "Mixed model's p": "Of the mean difference, if data sets and seeds were drawn at "
-        "random. All pairs share one spread, so one odd algorithm blurs, or sharpens, the "
-        "others.",
-        "Power": "How often a study like this would find a difference of that size. Where it "
-        "is low, finding nothing means nothing.",
-    }
-)

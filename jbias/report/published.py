@@ -56,17 +56,15 @@ def beside(own: Sequence[Mapping[str, Any]]) -> tables.Table | None:
         return None
     frame = pd.concat([pd.DataFrame(own).assign(source=HERE), read()])
     frame = _from_texture_to_shape(frame)
-    frame["_shape_bias"] = [
-        tables.digits(3 if either > 0 else 2)(bias)
-        for bias, either in zip(frame["shape_bias"], frame["either"], strict=True)
-    ]
-    three = tables.digits(3)
-    columns = {"network": ("Network", str), "training": ("trained", str)}
-    columns |= {"rule": ("rule", str), "source": ("source", str)}
-    columns |= {"licence": ("licence", str)}
-    columns |= {"_shape_bias": ("shape bias", "{}".format)}
-    columns |= {"shape_bias_lower": ("from", three), "shape_bias_upper": ("to", three)}
-    columns |= {"either": ("of", tables.whole)}
-    columns |= {"error_consistency": ("like people", three)}
+    heads = {"training": "trained", "either": "of", "error_consistency": "like people"}
+    columns = tables.columns("network training rule source licence", **heads)
+    ends = ("either", "shape_bias_lower", "shape_bias_upper")
+    columns |= {"shape_bias": ("shape bias", _bias, *ends)}
+    columns |= tables.columns("either:d error_consistency:.3", **heads)
     more = dict(strong=lambda row: ["network"] if row["source"] == HERE else [])
     return tables.from_rows(_TABLE, _CAPTION, frame, columns, **more)
+
+
+def _bias(bias: float, either: float | None, *ends: float | None) -> str:
+    """Shows a shape bias with its interval, or as a paper rounds it."""
+    return tables.interval(tables.digits(3 if either else 2))(bias, *ends)

@@ -217,8 +217,9 @@ def headline(study: Study) -> tuple[str, str]:
     basis = f"{options.method.capitalize()}'s rank correlations over"
     basis += f" {tables.span(counts)} models; two-sided p from {orders} orders."
     if "partial_pvalue" in pairs:
-        kept = (pairs["partial_pvalue"] <= options.alpha).sum()
-        basis += f" Within categories ({options.category}), {kept} of {len(pairs)}"
+        partial = pairs["partial_pvalue"].dropna()
+        kept = (partial <= options.alpha).sum()
+        basis += f" Within categories ({options.category}), {kept} of {len(partial)}"
         basis += " partial correlations have an unadjusted p of at most that."
     return answer, basis
 
@@ -281,13 +282,12 @@ def tables_of(study: Study) -> Iterator[tuple[str, tables.Table | None]]:
     caption = f"Correlations; bold: {level}."
     if "low" in every:
         ends = f"95 % bootstrap interval, {RESAMPLES:,} resamples of models"
-        caption += f" From, to: {ends}."
+        caption += f" In brackets: {ends}."
     if "partial" in every:
         caption += f" Partial: controlling for {options.category}."
-    columns = {name: (name, str) for name in ("models", "x", "y")}
-    columns |= {"n": ("n", tables.whole), "statistic": (sign, two)}
-    columns |= {"low": ("from", two), "high": ("to", two)}
-    columns |= {"pvalue": ("p", p), "holm": ("Holm", p), "bh": ("BH", p)}
+    columns = tables.columns("models x y n:d")
+    columns |= {"statistic": (sign, tables.interval(two), "low", "high")}
+    columns |= tables.columns("pvalue:p holm:p bh:p", pvalue="p", holm="Holm", bh="BH")
     columns |= {"partial": ("partial ρ", two), "partial_pvalue": ("partial p", p)}
     shown = every.assign(_bold=every[TESTED[options.adjust]] <= options.alpha)
     bold = dict(strong=lambda row: ["statistic"] if row["_bold"] else [])
@@ -307,9 +307,8 @@ def tables_of(study: Study) -> Iterator[tuple[str, tables.Table | None]]:
         yield "tables", among
     caption = f"Models that {sign} of all models rests on: without one, Spearman's ρ"
     caption += " moves by more than 2 standard errors over the root of n."
-    columns = {name: (name, str) for name in ("x", "y", "model")}
-    columns |= {"category": (options.category, str), "statistic": ("ρ", two)}
-    columns |= {"without": ("ρ without it", two)}
+    heads = dict(category=options.category, statistic="ρ", without="ρ without it")
+    columns = tables.columns("x y model category statistic:.2 without:.2", **heads)
     found = tables.from_rows("influential", caption, study.influential, columns)
     yield "tables", found
 
@@ -371,31 +370,22 @@ def heat(
 
 def _cells(axes, table: pd.DataFrame, passed: pd.DataFrame):
     """Draws a table's cells; gives what says their colours."""
-    values = table.mask(np.equal.outer(table.index, table.columns)).to_numpy(float)
+    values = table.mask(np.equal.outer(table.index, table.columns)).astype(float)
     # A little short of the ends of the colours, where text would not be read.
     colours = mpl.colormaps["RdBu"].with_extremes(bad="#c9ced4")
-    look = dict(vmin=-1.19, vmax=1.19, edgecolors="w", linewidth=0.8)
-    mesh = axes.pcolormesh(values, cmap=colours, **look)
-    hatch = dict(fill=False, hatch="////", linewidth=0, hatch_linewidth=0.5)
-    for (i, j), value in np.ndenumerate(values):
-        face = mesh.to_rgba(value)
-        dark = np.dot(face[:3], (0.299, 0.587, 0.114)) < 0.5
-        look = dict(ha="center", va="center", fontsize=plots.SMALL)
-        if np.isfinite(value) and not passed.iloc[i, j]:
-            place = (j + 0.02, i + 0.02), 0.96, 0.96
-            axes.add_patch(patches.Rectangle(*place, edgecolor="#8b939c", **hatch))
-            look["bbox"] = dict(facecolor=face, edgecolor="none", pad=0.8)
-        told = tables.digits(2)(value)
-        axes.text(j + 0.5, i + 0.5, told, color="w" if dark else "k", **look)
-    axes.grid(visible=False)
-    axes.set(ylim=(len(table), 0))
-    axes.set_yticks(np.arange(len(table)) + 0.5, table.index)
+    drawn = plots.matrix(
+        axes, values, colours=colours, limits=(-1.19, 1.19), form="{:.2f}"
+    )
+    hatch = dict(fill=False, hatch="////", lw=0, hatch_linewidth=0.5, ec="#8b939c")
+    for i, j in np.argwhere((values.notna() & ~passed).to_numpy()):
+        axes.add_patch(patches.Rectangle((j - 0.48, i - 0.48), 0.96, 0.96, **hatch))
+        face = drawn.to_rgba(values.iloc[i, j])
+        told = axes.texts[i * table.shape[1] + j]
+        told.set_bbox(dict(facecolor=face, edgecolor="none", pad=0.8))
     slant = dict(rotation=40, ha="left", rotation_mode="anchor")
-    axes.set_xticks(np.arange(table.shape[1]) + 0.5, table.columns, **slant)
-    axes.tick_params(length=0, pad=3)
+    axes.set_xticks(np.arange(table.shape[1]), table.columns, **slant)
     axes.tick_params(axis="x", labelbottom=False, labeltop=True)
-    axes.spines[:].set_visible(False)
-    return mesh
+    return drawn
 
 
 def scatter(
@@ -428,8 +418,8 @@ def scatter(
     for (i, j), axes in np.ndenumerate(cells):
         x, y = grid[i][j]
         for name, k in forms.items():
-            mine, look = (kinds == name).to_numpy(), dict(marker=plots.marker_of(k))
-            look |= dict(color=plots.style_of(k)["color"], alpha=0.75, linewidths=0)
+            mine, look = (kinds == name).to_numpy(), dict(alpha=0.75, linewidths=0)
+            look |= plots.marked(k)
             axes.scatter(frame[x][mine], frame[y][mine], areas[mine], **look)
         plots.dress(axes, None if rho is None else rho.loc[x, y])
         if i == rows - 1 or not above:

@@ -131,11 +131,9 @@ def p_larger(extreme: Cell, control: Cell | None = None, tau: float = 0.0) -> fl
 
 
 def told(name: str, drawn: Float[np.ndarray, "1+b"]) -> Row:
-    """Gives a number with its interval, in words and in full."""
+    """Gives a number with its interval."""
     one = estimate(drawn)
-    words = None if math.isnan(one.value) else str(one)
-    ends = {f"{name}_low": one.low, f"{name}_high": one.high}
-    return {f"_{name}": words, name: one.value, **ends}
+    return {name: one.value, f"{name}_low": one.low, f"{name}_high": one.high}
 
 
 def spread(values: shift_runs.Seeds) -> str:

@@ -9,14 +9,13 @@ import dataclasses
 import functools
 import math
 import pathlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Float
 from matplotlib import figure as mpl_figure
-from matplotlib import lines as mpl_lines
 
 from jbias.data import shifts
 from jbias.evals import decisions
@@ -57,77 +56,56 @@ _OPTIONS = ("tau", "alpha", "reference", "draws", "seed")
 _INTERVAL = "In brackets: 95 % intervals over redrawn seeds and test images."
 
 
-def _columns(form: Callable[..., str], names: str = "", **heads: str) -> dict:
-    """Gives columns of one form, which are called as their keys are or as `heads` says."""
-    heads = {name: name for name in names.split()} | heads
-    return {key: (head, form) for key, head in heads.items()}
-
-
-_words, _counts = (functools.partial(_columns, x) for x in (str, tables.whole))
-_p, _two = (functools.partial(_columns, x) for x in (tables.p_text, tables.digits(2)))
-_NUMBERS = (
-    _words("level", _percent="drop %", _drop="drop, points", _control="at the control")
-    | _words(_over="above it", _normalised="normalised %", _area="area, points")
-    | _words(seeds="n")
-    | _p("p", holm="p (Holm)")
-)
 _RECIPE = "model algorithm data setting attribute"
 _CAPTIONS = {
-    "verdicts": "Which attribute hurts which recipe, worst first. A bug is a kind of shift whose "
-    "drop at the most extreme level exceeds the control's by more than {tau:g} points: Welch's t "
+    "verdicts": "Which attribute hurts which recipe, worst first, by the kind of shift with the "
+    "largest normalised drop (in % of accuracy in distribution, less the control's). A bug: the "
+    "drop at the most extreme level is more than {tau:g} points above the control's by Welch's t "
     "test over seeds, with the variance over images, p below {alpha:g} after Holm over all "
-    "recipes, attributes and kinds. Kind: the one with the largest normalised drop (in % of "
-    "accuracy in distribution, less the control's), of the bugs if there are any. Area: mean "
-    f"drop over the levels. {_INTERVAL}",
+    f"recipes, attributes and kinds. Area: mean drop over the levels. {_INTERVAL}",
     "kinds": "The same for every kind of shift that was run. Without a control, the drop itself "
     f"is tested. {_INTERVAL}",
     "remedies": "How much of the plain recipe's drop each remedy closes, at the most extreme "
-    "level that both were trained at. Closed: 1 - drop / plain drop; a dash where the plain drop "
-    "is not surely above 0. Gain: accuracy out of distribution won; ID cost: accuracy in "
-    "distribution lost, in points. A remedy near chance in distribution has no drop either, but "
-    f"mends nothing. Paired: the same seeds, redrawn together. {_INTERVAL}",
-    "levels": "Every level: accuracy in %, mean ± standard deviation over n seeds (n - 1 in the "
-    "denominator). Share: how many of a class's images have the values that training prefers; "
-    f"0.5 is the control. Group metrics are of classes with values, by test set. {_INTERVAL}",
+    "level of both: 1 - drop / plain drop, where the plain drop is surely above 0. Gain: "
+    "accuracy out of distribution won; ID cost: accuracy in distribution lost, in points. "
+    f"Paired: the same seeds, redrawn together. {_INTERVAL}",
+    "levels": "Every level: accuracy in %, mean ± std (n - 1) over n seeds. Share: how many of a "
+    "class's images have the values that training prefers; 0.5 is the control. Group metrics are "
+    f"of classes with values, by test set. {_INTERVAL}",
     "ranks": "Do models rank alike in and out of distribution at the most extreme level? "
-    "Kendall's tau-b and Spearman's rho of mean accuracies, with p over all orders (9,999 random "
-    "ones for more than 7 models), the pairs of models that cross, and 95 % intervals of tau "
-    "over redrawn seeds and images.",
+    "Kendall's tau-b and Spearman's rho of mean accuracies, the pairs of models that cross, and "
+    "95 % intervals of tau over redrawn seeds and images.",
     "runs": "The runs, with the seeds that have records, and images trained on.",
 }
-_COLUMNS = {  # Metrics of groups go behind those of words.
-    "verdicts": _words(rank="Rank") | _words(f"{_RECIPE} verdict kind") | _NUMBERS,
-    "kinds": _words(f"{_RECIPE} kind verdict") | _NUMBERS,
-    "remedies": _words(data="Data")
-    | _words("attribute level model algorithm setting", pairs="paired")
-    | _words(_closed="closed", _drop="drop, points", _gain="gain", _id_cost="ID cost")
-    | _words(id="ID", ood="OOD")
-    | _counts(seeds="n"),
-    "levels": _words(f"{_RECIPE} level", id="ID", ood="OOD")
-    | _words(_drop="drop, points", _percent="drop %")
-    | _columns(tables.digits(3), "share")
-    | _counts(seeds="n", images="images trained", n_id="ID images", n_ood="OOD images"),
-    "ranks": _words(whose="Numbers")
-    | _words("data attribute algorithm kind models", crossed="discordant")
-    | _words(interval="interval of tau")
-    | (_counts("n") | _two("tau") | _p(tau_p="p") | _two("rho") | _p(rho_p="p")),
-    "runs": _words(workdir="Workdir")
-    | _words(f"{_RECIPE} level seeds ended device commit")
-    | _counts("images"),
+_DROPS = (
+    "level percent:.2[] drop:.2[] control:.2[] over:.2[] normalised:.2[] area:.2[] seeds p:p "
+    "holm:p"
+)
+_COLUMNS = {
+    "verdicts": f"rank {_RECIPE} verdict kind {_DROPS}",
+    "kinds": f"{_RECIPE} kind verdict {_DROPS}",
+    "remedies": "data attribute level model algorithm setting pairs closed:.2[] drop:.2[] "
+    "gain:.2[] id_cost:.2[] id ood seeds:d",
+    "levels": f"{_RECIPE} level id ood drop:.2[] percent:.2[] share:.3 seeds:d images:d "
+    "n_id:d n_ood:d",
+    "ranks": "whose data attribute algorithm kind models crossed interval n:d tau:.2 tau_p:p "
+    "rho:.2 rho_p:p",
+    "runs": f"workdir {_RECIPE} level seeds ended device commit images:d",
 }
+_HEADS = {"percent": "drop %", "drop": "drop, points", "control": "at the control"}
+_HEADS |= {"over": "above the control", "normalised": "normalised %", "pairs": "paired"}
+_HEADS |= {"area": "area, points", "tau_p": "p", "rho_p": "p", "whose": "numbers"}
 
 
 def table(name: str, rows: Iterable[Row], more="", **how: float) -> tables.Table | None:
     """Gives a table of the page; `more` ends its caption, `how` is what this names."""
-    rows, columns = list(rows), _COLUMNS[name]
-    words = {key: column for key, column in columns.items() if column[1] is str}
+    rows, columns = list(rows), tables.columns(_COLUMNS[name], **_HEADS)
     groups = dict.fromkeys(x for row in rows for x in row if x[0] == "_" and "@" in x)
-    words |= {key: (key[1:].replace("_", " "), str) for key in groups}
     found = tables.from_rows(
         name,
         f"{_CAPTIONS[name].format(**how)}{more}",
         rows,
-        words | columns,
+        columns | {key: (key[1:].replace("_", " "), str) for key in groups},
         strong=lambda row: ["verdict"] * (row.get("verdict") == shift_drops.BUG),
     )
     shade = dict.fromkeys(found.strong, 0.5) if found else {}
@@ -284,18 +262,16 @@ PANELS, LINES = 9, 12  # More on one figure nobody can read.
 SETS = {shift_runs.ID: "in distribution", shift_runs.OOD: "out of distribution"}
 FIRST, FEWEST = 1_000, 5  # Iterations of learning curves; evaluations that make one.
 EPOCHS = "epochs"
-BINS = np.linspace(0, 1, 21)
 _DRAWN = {
-    "levels": "Drop in points over the levels of the {} shift, with 95 % intervals over redrawn "
-    "seeds and test images. The first level is the control; levels are placed by share.",
-    "ranks": "Accuracy out of distribution against accuracy in distribution at the most extreme "
-    "level: a small mark for each seed, a large one for their mean.",
+    "levels": "Drop in points over the levels of the {} shift, placed by share, with 95 % intervals; "
+    "the first is the control.",
+    "ranks": "Accuracy in and out of distribution at the most extreme level: a small mark for "
+    "each seed, a large one for their mean.",
     "learning": f"Accuracy in % over the first {FIRST:,} iterations at the most extreme level of "
-    "each kind: mean ± one standard deviation over seeds.",
-    "probabilities": "Probability of the right class in and out of distribution at the most "
-    "extreme level, for the images of all seeds.",
-    "sizes": "Accuracy in and out of distribution by {}, with 95 % intervals over redrawn seeds "
-    "and test images.",
+    "each kind: mean ± std over seeds.",
+    "probabilities": "Probability of the right class at the most extreme level, of the images of "
+    "all seeds; dots are means.",
+    "sizes": "Accuracy in and out of distribution by {}; bands: 95 % intervals.",
 }
 
 
@@ -382,10 +358,11 @@ def _learning(titles: Mapping[str, Cell], frame: pd.DataFrame) -> pd.DataFrame:
     frame = frame[(frame["metric"] == "accuracy") & (frame["step"] <= FIRST)]
     frame = frame[(frame["condition"] == "") & frame["value"].notna()]
     panel = pd.Categorical(frame["workdir"].astype(str).map(panels), list(titles))
-    frame = frame.assign(panel=panel, algorithm=frame["dataset"].astype(str).map(SETS))
-    frame = frame.groupby(["panel", "algorithm", "step"], observed=True)["value"]
-    frame = frame.agg(["mean", "std"]).reset_index().rename(columns={"step": "epoch"})
-    often = frame.groupby("panel", observed=True)["epoch"].transform("nunique")
+    frame = frame.assign(panel=panel, line=frame["dataset"].astype(str).map(SETS))
+    groups = frame.groupby(["panel", "line", "step"], observed=True)["value"]
+    frame = groups.agg(value="mean", std="std").mul(100).reset_index()
+    frame = frame.rename(columns={"step": "x"})
+    often = frame.groupby("panel", observed=True)["x"].transform("nunique")
     return frame[often >= FEWEST]
 
 
@@ -461,24 +438,19 @@ def curves(frame: pd.DataFrame, labels, ticks=None) -> mpl_figure.Figure:
     frame: panel, line, x, value, low, high. labels: of x and y. ticks: names of places on the
     axis of x; None: x grows by factors, and its values are named.
     """
-    frame = frame[frame["line"].isin(frame["line"].unique()[:LINES])]
-    shown = frame[frame["panel"].isin(_first(frame))]
-    low, high = min(0.0, shown["low"].min()), max(10.0, shown["high"].max())
-    margin = 0.05 * (high - low)
+    names = frame["line"].unique()[:LINES]
+    frame = _first(frame[frame["line"].isin(names)])
+    ends = min(0.0, frame["low"].min()) - 2, max(10.0, frame["high"].max()) + 2
 
-    def draw(axes, rows: pd.DataFrame, looks: Mapping[str, dict]) -> None:
-        for name, line in rows.groupby("line", sort=False):
-            look = looks[name]
-            axes.plot(line["x"], line["value"], lw=1.4, markersize=4, mew=0, **look)
-            axes.vlines(line["x"], line["low"], line["high"], look["color"], lw=0.9)
+    def finish(axes, rows: pd.DataFrame) -> None:
         if ticks is None:
             axes.set_xscale("log")
         places = ticks or {x: f"{x:,}" for x in rows["x"]}
         axes.set_xticks(list(places), list(places.values()))
         axes.minorticks_off()
-        axes.set_ylim(low - margin, high + margin)
+        axes.set_ylim(*ends)
 
-    return _multiples(frame, frame["line"].unique(), draw, labels)
+    return plots.curves(frame, _looks(names), labels, finish=finish)
 
 
 def against(frame: pd.DataFrame) -> mpl_figure.Figure:
@@ -486,58 +458,43 @@ def against(frame: pd.DataFrame) -> mpl_figure.Figure:
 
     frame: panel, line, inside, outside; a row a seed.
     """
+    looks = {x: plots.marked(i) for i, x in enumerate(sorted(frame["line"].unique()))}
 
-    def draw(axes, rows: pd.DataFrame, looks: Mapping[str, dict]) -> None:
-        for name, spots in rows.groupby("line"):
-            look = {key: looks[name][key] for key in ("marker", "color")}
-            look["linewidths"] = 0
-            x, y = spots["inside"], spots["outside"]
-            axes.scatter(x, y, s=9, alpha=0.45, **look)
-            axes.scatter(x.mean(), y.mean(), s=46, **look)
+    def draw(axes, rows: pd.DataFrame) -> None:
+        for name, spots in rows.groupby("line")[["inside", "outside"]]:
+            axes.scatter(*spots.to_numpy().T, s=9, alpha=0.45, lw=0, **looks[name])
+            axes.scatter(*spots.mean(), s=46, lw=0, **looks[name])
         axes.margins(0.12)
 
     labels = "in distribution, %", "out of distribution, %"
-    names = sorted(frame["line"].unique())
-    return _multiples(frame, names, draw, labels, linestyle="")
+    legend = {name: plots.handle(i) for i, name in enumerate(looks)}
+    panels = dict(iter(_first(frame).groupby("panel", sort=False)))
+    return plots.multiples(panels, draw, labels, legend)
 
 
 def learning(frame: pd.DataFrame) -> mpl_figure.Figure:
-    """Draws means and deviations; frame: panel, algorithm, epoch, mean, std."""
-    panels = [(title, frame[frame["panel"] == title]) for title in _first(frame)]
-    return plots.curves(panels, list(SETS.values()), scale=100, label="iteration")
+    """Draws means and deviations; frame: panel, line, x, value, std."""
+    looks, labels = _looks(SETS.values()), ("iteration", "accuracy in %")
+    return plots.curves(_first(frame), looks, labels)
 
 
 def probabilities(frame: pd.DataFrame) -> mpl_figure.Figure:
     """Draws how often the right class has which probability; frame: panel, line, value."""
-
-    def draw(axes, rows: pd.DataFrame, looks: Mapping[str, dict]) -> None:
-        for name, look in looks.items():
-            values = rows["value"][rows["line"] == name]
-            share = 100 * np.histogram(values, BINS)[0] / max(len(values), 1)
-            axes.stairs(share, BINS, fill=True, color=look["color"], alpha=0.3)
-            axes.stairs(share, BINS, color=look["color"], linewidth=1.3)
-        axes.set(xlim=(0, 1), ylim=(0, None))
-
-    labels = "probability of the right class", "share of images, %"
-    bar = {"linestyle": "-", "marker": "", "linewidth": 5, "alpha": 0.6}
-    return _multiples(frame, list(SETS.values()), draw, labels, **bar)
-
-
-def _multiples(frame, names, draw: Callable, labels, **handle) -> mpl_figure.Figure:
-    """Draws a panel of each title; `handle` is how the legend's marks look otherwise."""
-    look, form = plots.style_of, plots.marker_of
-    looks = {x: look(i) | {"marker": form(i)} for i, x in enumerate(names)}
-    legend = {
-        name: mpl_lines.Line2D([], [], **{"mew": 0, "markersize": 5, **look, **handle})
-        for name, look in looks.items()
+    panels = {
+        title: {name: (part, None) for name, part in rows.groupby("line")["value"]}
+        for title, rows in _first(frame).groupby("panel", sort=False)
     }
-    panels = {title: frame[frame["panel"] == title] for title in _first(frame)}
-    draw = functools.partial(draw, looks=looks)
-    return plots.multiples(panels, draw, labels, legend)
+    what = "probability of the right class"
+    return plots.histograms(panels, _looks(SETS.values()), what)
 
 
-def _first(frame: pd.DataFrame) -> Sequence[str]:
-    return frame["panel"].unique()[:PANELS]
+def _looks(names: Iterable[str]) -> dict[str, dict]:
+    return {name: plots.style_of(i) for i, name in enumerate(names)}
+
+
+def _first(frame: pd.DataFrame) -> pd.DataFrame:
+    """Gives the rows of the panels that a figure has room for."""
+    return frame[frame["panel"].isin(frame["panel"].unique()[:PANELS])]
 
 
 def left_out(frame: pd.DataFrame) -> str:

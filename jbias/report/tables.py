@@ -14,6 +14,15 @@ from pyarrow import parquet
 from jbias.report import latex
 from jbias.runtime import messages
 
+# A head, how a cell is shown, and keys of what is shown with it, such as an interval.
+Column = tuple[Any, ...]
+# What columns are called, in every report, that are not called as their keys.
+HEADS = {"id": "ID", "ood": "OOD", "ece": "ECE", "nll": "NLL", "iqm": "IQM"}
+HEADS |= {"energy_kwh": "kWh", "kg_co2e": "kg CO2e", "iocclusion": "iOcclusion"}
+HEADS |= {"nemenyi": "Nemenyi", "max_t": "max-T", "conover_holm": "Conover, Holm"}
+HEADS |= {"wilcoxon_holm": "Wilcoxon, Holm", "dunn": "Bonferroni-Dunn"}
+HEADS |= {"hedges_g": "Hedges' g", "rank_biserial": "rank-biserial r", "mixed_p": "p"}
+HEADS |= {"better_run": "P(run)", "better_on_other_sets": "P(sets)"}
 WIDE = 9  # Columns; more are set smaller.
 TALL = 25  # Rows; more scroll under their head.
 _MARKDOWN = str.maketrans(
@@ -81,20 +90,44 @@ class Table:
         return max([len(self.head[0]), *self.letters[:1]])
 
 
+def columns(
+    keys: str, *, ends: tuple[str, str] = ("_low", "_high"), **heads: str
+) -> dict[str, Column]:
+    """Gives columns by key, each written as key:form.
+
+    Forms: none for words, d a whole number, % a share in per cent, p a p-value, g as it is,
+    .2 so many digits and +.2 these with a sign. With [] behind it its interval is shown, too,
+    of the keys with these ends. heads: what columns are called if not as `HEADS` or their
+    keys say.
+    """
+    found = {}
+    for word in keys.split():
+        key, _, form = word.partition(":")
+        kind = form.removesuffix("[]")
+        show = _FORMS.get(kind) or digits(int(kind[-1]), plus=kind[0] == "+")
+        found[key] = (HEADS | heads).get(key, key.replace("_", " ")), show
+        if form != kind:
+            both = (f"{key}{end}" for end in ends)
+            found[key] = found[key][0], interval(show), *both
+    return found
+
+
 def from_rows(
     name: str,
     caption: str,
     rows: Sequence[Mapping] | pd.DataFrame,
-    columns: Mapping[str, tuple[str, Callable[..., str]]],
+    columns: Mapping[str, Column],
     *,
     strong: Callable[[Mapping], Collection[str]] = lambda row: (),
+    most: int | None = None,
     **more: Any,
 ) -> Table | None:
     """Makes a table of mappings; None of none, and without columns that all rows lack.
 
-    columns: by key of the rows, the head and how a value is shown; words come first, as
-    `str`, and what is not known is a dash. strong: the keys of a row to emphasise. CSV and
-    Parquet have all keys but those with a leading underscore, which are for the eye alone.
+    columns: by key of the rows, the head, how a value is shown, and the keys of what is shown
+    with it; what is not known is a dash. strong: the keys of a row to emphasise. most: rows
+    that the page shows. CSV and Parquet have all rows, and all keys but those with a leading
+    underscore, which are for the page alone.
     more: fields of the table that are to be other than these rows say, such as `data`.
     """
     frame = pd.DataFrame(rows)
@@ -102,27 +135,31 @@ def from_rows(
         return None
     frame = frame.dropna(axis=1, how="all")
     shown = {key: columns[key] for key in columns if key in frame}
-    places = {key: j for j, key in enumerate(shown)}
-    known = frame.astype(object).where(frame.notna(), None).to_dict("records")
+    known = frame[:most].astype(object).where(frame.notna(), None).to_dict("records")
+    if rest := len(frame) - len(known):
+        caption += f" {rest:,} more rows are in the CSV file."
+    marked = [strong(row) for row in frame[:most].to_dict("records")]
+    head = [head for head, *_ in shown.values()]
+    words = [all(isinstance(row[key], str | None) for row in known) for key in shown]
     table = Table(
         name=name,
         caption=caption,
-        head=tuple(head for head, _ in shown.values()),
+        head=(head[0][:1].upper() + head[0][1:], *head[1:]),
         rows=tuple(
             tuple(
-                "–" if row[key] is None else form(row[key])
-                for key, (_, form) in shown.items()
+                "–" if row[key] is None else form(row[key], *map(row.get, others))
+                for key, (_, form, *others) in shown.items()
             )
             for row in known
         ),
         data=frame[[key for key in frame if str(key)[:1] != "_"]],
         strong=frozenset(
-            (i, places[key])
-            for i, row in enumerate(known)
-            for key in strong(row)
-            if key in places
+            (i, j)
+            for i, of in enumerate(marked)
+            for j, key in enumerate(shown)
+            if key in of
         ),
-        texts=sum(form is str for _, form in shown.values()),  # These come first.
+        texts=[*words, False].index(False),
     )
     return dataclasses.replace(table, **more)
 
@@ -181,15 +218,17 @@ def apart(names: Sequence[str], taken: Sequence[str]) -> list[str]:
     return [f"{name} (name)" if name in taken else name for name in names]
 
 
-def digits(count: int) -> Callable[[float], str]:
+def digits(count: int, *, plus: bool = False) -> Callable[[float], str]:
     """Gives a function that shows so many digits, none of what is in thousands."""
 
-    def shown(value: float) -> str:
-        if value is None or not math.isfinite(value):
+    def shown(value: float | None) -> str:
+        if value is None or math.isnan(value):
             return "–"
-        if abs(value) >= 1_000:
-            return f"{value:,.0f}".replace("-", "−")
-        return f"{round(value, count) + 0.0:.{count}f}".replace("-", "−")
+        if math.isinf(value):
+            return "∞" if value > 0 else "−∞"
+        places = 0 if abs(value) >= 1_000 else count
+        value = round(float(value), places) + 0.0  # Never minus zero.
+        return f"{value:{'+' * (plus and value > 0)},.{places}f}".replace("-", "−")
 
     return shown
 
@@ -202,9 +241,17 @@ def percent(value: float) -> str:
     return f"{100 * value:.1f}"
 
 
-def with_ends(value: float, low: float, high: float) -> str:
-    """Shows a share in per cent with its interval."""
-    return f"{percent(value)} [{percent(low)}, {percent(high)}]"
+def interval(form: Callable[[float], str]) -> Callable[..., str]:
+    """Gives a function that shows a number with its interval, alone where it has none."""
+
+    def shown(value: float, low: float | None, high: float | None) -> str:
+        ends = low is not None and not math.isnan(low)
+        return form(value) + (f" [{form(low)}, {form(high)}]" if ends else "")
+
+    return shown
+
+
+with_ends = interval(percent)  # A share in per cent with its interval.
 
 
 def p_text(p: float) -> str:
@@ -214,6 +261,9 @@ def p_text(p: float) -> str:
     if p < 1e-9:
         return "< 1e-9"
     return f"{p:.1e}".replace("e-0", "e-") if p < 0.001 else f"{p:.3f}"
+
+
+_FORMS = {"": str, "d": whole, "%": percent, "p": p_text, "g": "{:g}".format}
 
 
 def span(counts: Iterable[int], to: str = " to ") -> str:

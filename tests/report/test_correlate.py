@@ -270,3 +270,13 @@ def test_it_is_said_where_nothing_could_be_significant(
     assert ("no p could be as small as 0.05" in caveats) == (told is not None)
     tree = json.loads(document.to_json(relations.results(study)))
     assert tree["attainable"] == {"all": study.attainable["all"]}
+
+
+def test_partial_correlations_are_counted_where_there_are_some():
+    """Of two pairs one is of too few models for a correlation within categories."""
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"x": rng.normal(size=9), "y": rng.normal(size=9)})
+    frame = frame.assign(z=[1.0, 3.0, 2.0, *[np.nan] * 6], kind=[*"aaabbbccc"])
+    options = relations.Options(x=("x",), y=("y", "z"), category="kind", permutations=9)
+    _, basis = relations.headline(relations.analyse(frame, options, source="s"))
+    assert " of 1 partial correlations" in basis

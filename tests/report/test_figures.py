@@ -85,10 +85,16 @@ def test_critical_difference_is_legible(case, difference):
 def test_curves_are_legible(algorithms, panels):
     names = [f"algorithm {i}" for i in range(algorithms)]
     table = pd.DataFrame(
-        [(name, e, e / 10, 0.05) for name in names for e in range(1, 6)],
-        columns=["algorithm", "epoch", "mean", "std"],
+        [
+            (f"set {i}", name, e, 10 * e, 5.0)
+            for i in range(panels)
+            for name in names
+            for e in range(1, 6)
+        ],
+        columns=["panel", "line", "x", "value", "std"],
     )
-    fig = plots.curves([(f"set {i}", table) for i in range(panels)], names, scale=100)
+    looks = {name: plots.style_of(i) for i, name in enumerate(names)}
+    fig = plots.curves(table, looks, ("epoch", "accuracy"))
     assert list(overlapping(boxes(fig))) == []
     assert_whole(fig)
 
@@ -127,12 +133,14 @@ def drawn(names):
     k, rng = len(names), np.random.default_rng(0)
     point = rng.normal(size=k)
     yield plots.intervals(names, point, point - 2, point + 1, label="x")
-    thresholds = np.linspace(0, 1, 9)
-    shares = 1 - thresholds ** np.arange(1, k + 1)[:, None]
-    yield plots.profiles(names, thresholds, shares, shares - 0.1, shares + 0.1)
-    intra = [[], *rng.gamma(2, size=(k - 1, 6))]
-    yield plots.variability(names, intra, rng.gamma(2, size=(k, 3)))
-    yield plots.power([1, 3, 30], [2, 10], rng.uniform(size=(3, 2)))
+    panel = {name: (rng.uniform(size=9), None) for name in names}
+    looks = {name: plots.style_of(i) for i, name in enumerate(names)}
+    yield plots.histograms({"": panel}, looks, "x")
+    kinds = {"within": [[], *rng.gamma(2, size=(k - 1, 6))]}
+    kinds["between"] = rng.gamma(2, size=(k, 3))
+    yield plots.variability(names, kinds, label="standard deviation")
+    shown = pd.DataFrame(rng.uniform(size=(3, 2)), [1, 3, 30], [2, 10])
+    yield plots.power(shown, target=0.8, labels=("data sets", "seeds"))
 
 
 @cases.each("names", [NAMES, many(2), many(30)], quick=("names0",))
@@ -155,8 +163,46 @@ def test_intervals_stand_where_their_numbers_are():
     assert not any(list(line.get_ydata()) == [1, 1] for line in fig.axes[0].lines)
 
 
+def test_curves_are_where_their_numbers_are():
+    """Bands are ± one deviation; a line of one point has a marker, others have none."""
+    rows = [
+        ("a", "x", 2, 5.0, 1.0),
+        ("a", "x", 1, 3.0, np.nan),
+        ("b", "y", 1, 7.0, 2.0),
+    ]
+    frame = pd.DataFrame(rows, columns=["panel", "line", "x", "value", "std"])
+    looks = {name: plots.style_of(i) for i, name in enumerate("xy")}
+    first, second = plots.curves(frame, looks, ("", "")).axes[:2]
+    assert first.lines[0].get_xydata().tolist() == [[1, 3], [2, 5]]
+    corners = first.collections[0].get_paths()[0].vertices
+    assert {(1, 3), (2, 4), (2, 6)} <= set(map(tuple, corners.tolist()))
+    marks = [axes.lines[0].get_marker() for axes in (first, second)]
+    assert marks == ["", "o"]
+
+
+def test_shares_are_of_all_that_weighs():
+    values = np.array([0.02, 0.52, 0.98])
+    panel = {"x": (values, np.array([1.0, 1.0, 2.0]))}
+    fig = plots.histograms({"": panel}, {"x": plots.style_of(0)}, "probability")
+    (axes,), (dot,) = fig.axes, fig.axes[0].lines
+    heights = axes.patches[0].get_data().values
+    assert heights[[0, 10, 19]].tolist() == [25, 25, 50] and heights.sum() == 100
+    assert dot.get_xdata() == pytest.approx([(0.02 + 0.52 + 2 * 0.98) / 4])
+
+
+def test_boxes_span_the_quartiles():
+    kinds = {"within": [[1, 2, 3, 4, 5, np.nan]], "between": [[7.0, 7.0]]}
+    fig = plots.variability(["a"], kinds, label="std")
+    first, second = fig.axes[0].patches
+    box = first.get_path().vertices
+    assert {box[:, 0].min(), box[:, 0].max()} == {2, 4}
+    assert first.get_facecolor() != second.get_facecolor()
+
+
 def test_power_is_framed_where_it_suffices():
-    fig = plots.power([1, 3], [5, 10, 20], [[0.1, 0.5, 0.79], [0.4, 0.8, 0.99]])
+    rows = [[0.1, 0.5, 0.79], [0.4, 0.8, 0.99]]
+    frame = pd.DataFrame(rows, [1, 3], [5, 10, 20])
+    fig = plots.power(frame, target=0.8, labels=("data sets", "seeds"))
     frames = [p for p in fig.axes[0].patches if p.get_linewidth() > 1]
     assert len(frames) == 2
     assert {"0.79", "0.80", "0.99"} <= set(words(fig))

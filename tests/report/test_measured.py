@@ -270,9 +270,7 @@ def test_ids_of_imagenet_are_given_words():
     assert names == told and matrix[1, 0] == 50 and sizes.tolist() == [2, 2, 1]
     rows = network_sections.confusions([Network]).rows
     # Half of two images, with Wilson's interval.
-    assert rows == (
-        ("x", "imagenet", told[0], told[1], "1", "2", *("50.0", "9.5", "90.5")),
-    )
+    assert rows == (("x", "imagenet", told[0], told[1], "1", "2", "50.0 [9.5, 90.5]"),)
     assert Network.numbers[place][0].condition == "class=n01440764"
 
 
@@ -289,8 +287,8 @@ def test_confusions_of_many_images_go_before_those_of_one():
         classes = staticmethod(lambda place: tuple(map(str, range(12))))
 
     table = network_sections.confusions([Network])
-    assert table.rows[0][2:7] == ("11", "0", "6", "9", "66.7")
-    assert {row[4:7] for row in table.rows[1:]} == {("1", "1", "100.0")}
+    assert table.rows[0][2:7] == ("11", "0", "6", "9", "66.7 [35.4, 87.9]")
+    assert {row[4:7] for row in table.rows[1:]} == {("1", "1", "100.0 [20.7, 100.0]")}
     assert table.data["low"].is_monotonic_decreasing
 
 
@@ -633,3 +631,46 @@ def test_a_file_in_the_place_of_a_report_is_told_at_once(of, tmp_path, capsys):
         assert ended.value.code == 2
         line = capsys.readouterr().err.splitlines()[-1]
         assert "--out: must be a folder, got" in line and "name another" in line
+
+
+def test_attacks_on_two_sets_are_told_apart(tmp_path):
+    """One measure on two sets has a row for each of them."""
+    found = {
+        ("pgd", "pgd", on): (
+            [Number("pgd_accuracy", right / N, right, N, "linf 1/255")],
+            None,
+        )
+        for on, right in (("imagenet", 16), ("val", 48))
+    }
+    write(tmp_path / "a", "a", found)
+    (one,) = network_records.read([str(tmp_path / "a")])
+    (table,) = [
+        block
+        for section, block in networks.blocks([one], [])
+        if section == "attacks" and not is_figure(block)
+    ]
+    rows = table.data.set_index("attack")["value"].to_dict()
+    assert rows == {
+        "imagenet: pgd linf 1/255": 0.25,
+        "val: pgd linf 1/255": 0.75,
+    }
+
+
+def test_a_mean_over_severities_is_of_all_or_none(tmp_path):
+    """A network that lacks a severity has no mean beside one that has them all."""
+    answer = decisions.Decisions(np.arange(4) // 2, {"label": np.arange(4)})
+    for run, severities in (("all", (3, 5)), ("some", (3,))):
+        numbers = corruption_error.numbers({f"fog-{x}": answer for x in severities})
+        of = {("imagenet_c", "corruptions", "imagenet"): (numbers, None)}
+        write(tmp_path / run, run, of)
+    found = network_records.read([f"{tmp_path}/*"])
+    notes = []
+    (table,) = [
+        block
+        for section, block in networks.blocks(found, notes)
+        if section == "corruptions" and not is_figure(block)
+    ]
+    assert (table.head, table.rows) == (("Corruption", "all"), (("fog", "25.0"),))
+    assert len(table.data) == 3  # The CSV file has each severity of each.
+    (note,) = [note for note in notes if "severity" in note]
+    assert note.startswith("some: ") and "severity 3 and 5;" in note

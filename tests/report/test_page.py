@@ -97,13 +97,13 @@ def test_the_page_says_what_its_numbers_are_made_of(out):
     words = "".join(Reader((out / "index.html").read_text()).words)
     for told in (
         "larger is better",
-        "standard deviation over 3 seeds",
+        "± std (n - 1) over 3 seeds",
         "the best validation accuracy of each seed",
         "edge (n=800)",
-        "p-values of Nemenyi's test",
+        "p of Nemenyi's test",
         "Critical difference",
         "oracle (not a result)",
-        "± one standard deviation over seeds",
+        "mean ± one standard deviation over seeds",
         "artefact of the approximation",
         "embedded set of drawn shapes",
         "packages.jax",

@@ -644,7 +644,7 @@ def test_runs_with_costs_have_a_row_each(tmp_path):
     shown = [known[key] for key in ("device hours", "stepping", "kWh", "kg CO2e")]
     assert shown == ["4.5", "3", "3.15", "1.26"]
     for said in ("2 × NVIDIA H200, 700 W each", "1 × NVIDIA H200"):
-        assert said in known["Assumed"]
+        assert said in known["assumed"]
     assert unknown["kWh"] == unknown["kg CO2e"] == "–"
-    assert "power not known" in unknown["Assumed"]
+    assert "power not known" in unknown["assumed"]
     assert benchmark_tables.costs(types.SimpleNamespace(runs=())) is None

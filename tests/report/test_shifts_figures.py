@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from jbias.report import plots, shift_drops, shift_page, shift_runs
+from jbias.report import shift_drops, shift_page, shift_runs
 from tests.report import shifted
 
 DRAWS = shift_drops.Draws(200, 0)
@@ -18,7 +18,7 @@ def seen(monkeypatch):
     found = {}
     for room, name in (
         *((shift_page, x) for x in ("curves", "against", "probabilities")),
-        (plots, "curves"),
+        (shift_page, "learning"),
     ):
         calls = found.setdefault(f"{room.__name__.rpartition('.')[2]}.{name}", [])
 
@@ -81,13 +81,12 @@ def test_learning_curves_are_of_the_first_iterations(tmp_path, seen):
     shifted.write(tmp_path / "a", "C6", fine, steps=steps, seeds=(0, 1))
     shifted.write(tmp_path / "b", "M4", {"id": 0.9, "ood": 0.5})
     assert "1,000 iterations" in drawn(tmp_path)["learning_curves"]
-    ((panels, named),) = seen["plots.curves"]
-    ((title, table),) = panels
-    assert title == "resnet18, colour C6" and named["label"] == "iteration"
-    table = table[table["algorithm"] == "out of distribution"].sort_values("epoch")
-    assert table["epoch"].tolist() == list(steps[:-1])
-    assert table["mean"].iloc[-1] == pytest.approx(0.3)
-    assert table["std"].iloc[-1] == pytest.approx(np.std([0, 0.1], ddof=1))
+    ((table, _),) = seen["shift_page.learning"]
+    assert set(table["panel"]) == {"resnet18, colour C6"}
+    table = table[table["line"] == "out of distribution"].sort_values("x")
+    assert table["x"].tolist() == list(steps[:-1])
+    assert table["value"].iloc[-1] == pytest.approx(30)
+    assert table["std"].iloc[-1] == pytest.approx(np.std([0, 10], ddof=1))
 
 
 def test_probabilities_need_both_sets(tmp_path, seen):
