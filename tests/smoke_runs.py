@@ -59,23 +59,38 @@ def trained(
     steps: int,
     devices=None,
     together: int = 0,
+    rounded: int = 0,
 ) -> tuple[tuple, list[tuple]]:
     """The states of these seeds after some steps, and their metrics of every step.
 
     Both have one entry a seed. `devices` is a mesh, of one device if it is not given.
+    rounded: which draw of signs moves each weight by one unit of rounding; 0: none does.
     """
     import jax
+    import numpy as np
 
     from benchmarks import common
     from jbias.runtime import mesh
-    from jbias.training import stages
+    from jbias.training import stages, step
 
     options = dict(strategy=strategy, together=together)
     stage = common.with_seeds(stage, which)
     laid = stages.fit_to_devices(stage, devices or mesh.make(1), **options)
     states, seen = laid.start(), []
-    for step in range(stage.first, stage.first + steps):
-        given = laid.batches(step), stage.shared(step), stage.static(step)
+    if rounded:
+        rng = np.random.default_rng(rounded)
+
+        def move(x):
+            signs = rng.choice((-1.0, 1.0), x.shape).astype(x.dtype)
+            return x * (1 + signs * np.finfo(x.dtype).eps)
+
+        def moved(state):
+            return state._replace(params=jax.tree.map(move, state.params))
+
+        of_seed = lambda tree: isinstance(tree, step.State)
+        states = jax.tree.map(moved, states, is_leaf=of_seed)
+    for now in range(stage.first, stage.first + steps):
+        given = laid.batches(now), stage.shared(now), stage.static(now)
         states, [out] = laid.advance(states, *given)
         seen.append(laid.layout.split(jax.device_get(out)))
     return laid.layout.unpack(states), seen

@@ -3,8 +3,9 @@
     python -m tests.strategy_runs '{"preset": "erm", "seeds": 2, "ways": [["looped", 8], ...],
         "change": {"model.norm_group": 4}}'
 
-With "config", a whole config as JSON, that is trained and no preset. The output is JSON: for each way the losses of two steps by seed, and the mesh. With
-"moved": true it is what the first way's compiled step moves between devices, with
+With "config", a whole config as JSON, that is trained and no preset. The output is JSON: for
+each way the losses of two steps by seed, and the mesh. A way's third entry, if it has one,
+draws by which signs each weight is moved by a unit of rounding first. With "moved": true it is what the first way's compiled step moves between devices, with
 "held": true how many values each device holds while eight trees of four come and go.
 """
 
@@ -87,15 +88,14 @@ def main(text: str) -> None:
         assert mesh.make(8, 8, together=3).shape["seed"] == 2
         print(json.dumps(held(mesh.make(8, 8))))
         return
-    for strategy, count in asked["ways"]:
+    for strategy, count, *rounded in asked["ways"]:
         devices = mesh.make(count, len(which))
         stage = smoke_runs.stage(config, devices)
         if asked.get("moved"):
             print(json.dumps(moved(stage, which, strategy, devices)))
             return
-        states, seen = smoke_runs.trained(
-            stage, which, strategy, steps=2, devices=devices
-        )
+        options = dict(steps=2, devices=devices, rounded=rounded[0] if rounded else 0)
+        states, seen = smoke_runs.trained(stage, which, strategy, **options)
         kernel = states[0].params["net"]["fc"]["kernel"]
         if devices.shape["seed"] == 1:
             assert len(kernel.sharding.device_set) == count

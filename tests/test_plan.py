@@ -10,7 +10,7 @@ import pytest
 
 from jbias import config as jc
 from jbias import plan, planning, run_spec, train
-from jbias.training import hlo, input_plan, memory, targets
+from jbias.training import autotune, hlo, input_plan, memory, targets
 from tests import cases
 
 TINY = "--config=jbias:erm:smoke,model=cnn,seeds=2"
@@ -97,6 +97,7 @@ def test_on_devices_that_are_not_here(capsys):
 @needs_tpu
 def test_seeds_of_one_device_are_computed_as_costs_least(capsys, monkeypatch):
     """The looped program is compiled of one seed, the vmapped one of both."""
+    monkeypatch.setattr(autotune, "_MIN_STEPS", 1)  # A run of four compares nothing.
     told = planned(capsys, TINY, "--on=v5e:2x2", "--config.run.devices=1")
     by_name = {}
     for name in ("looped", "vmapped"):

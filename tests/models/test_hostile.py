@@ -34,11 +34,11 @@ def refused(tmp_path, monkeypatch):
         path.write_bytes(data)
         known = set(sys.modules)
         tracemalloc.start()
-        began = time.monotonic()
+        began = time.process_time()
         try:
             with pytest.raises(ValueError, match=match) as refusal:
                 state_dicts.read(path)
-            took, most = time.monotonic() - began, tracemalloc.get_traced_memory()[1]
+            took, most = time.process_time() - began, tracemalloc.get_traced_memory()[1]
         finally:
             tracemalloc.stop()
         message = str(refusal.value)
@@ -140,10 +140,10 @@ def test_as_many_names_as_are_taken_are_looked_through_in_time(tmp_path):
     names = [f"{c}stage{i}.block{i % 7}.norm" for c in chains for i in range(260)]
     entries = {name: MADE["entry"](0, 0, shape=(0,)) for name in names}
     (path := tmp_path / "x.safetensors").write_bytes(MADE["safetensors"](entries, b""))
-    began = time.monotonic()
+    began = time.process_time()
     with pytest.raises(ValueError, match="has no entry of any network"):
         models.load(path)
-    assert time.monotonic() - began < 60
+    assert time.process_time() - began < 60
 
 
 def test_npz_that_grows(refused):

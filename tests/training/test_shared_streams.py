@@ -14,7 +14,8 @@ from tests.training import test_input_plan
 
 pytestmark = pytest.mark.slow
 
-SEED, BATCH, STEPS = 3, 16, 8
+# Of seed 3 a unit of rounding in the weights moves the momentum by 4e-4: two values tie.
+SEED, BATCH, STEPS = 5, 16, 8
 TRAINED, VALID = BATCH * STEPS, 69 * 2  # Images that one process reads, of either set.
 
 
