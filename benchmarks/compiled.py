@@ -19,7 +19,6 @@ a conditional with the chance that they run. `algorithm` is what is in no other 
 import argparse
 import pathlib
 import re
-import resource
 import signal
 import subprocess
 import sys
@@ -54,8 +53,6 @@ def run(pairs: Sequence[tuple[str, str]], keep: pathlib.Path, *options: str) -> 
     """Compiles what is not there, each in a process of its own; tells what is left."""
     source, began = compiled_step.source(), time.monotonic()
     todo = [pair for pair in pairs if not fresh(*pair, keep, source)]
-    _, most = resource.getrlimit(resource.RLIMIT_STACK)
-    resource.setrlimit(resource.RLIMIT_STACK, (_stack(most), most))
     print(f"{len(pairs) - len(todo)} of {len(pairs)} are there", flush=True)
     for done, (name, target) in enumerate(todo, 1):
         module = "benchmarks.compiled_step"
@@ -71,11 +68,6 @@ def run(pairs: Sequence[tuple[str, str]], keep: pathlib.Path, *options: str) -> 
         said = _said(found) if ended.returncode == 0 else why
         told = f"{done}/{len(todo)} {name} {target}: {said}; {left:.0f} min left"
         print(told, flush=True)
-
-
-def _stack(most: int) -> int:
-    """Bytes for each thread: libtpu's recursion into a long step overflows the usual 8 MiB."""
-    return 2 * GIB if most == resource.RLIM_INFINITY else min(2 * GIB, most)
 
 
 def _said(found: Mapping[str, Any] | None) -> str:
