@@ -9,6 +9,7 @@ from jbias.stats.bootstrap import (
     rank_stability,
 )
 from jbias.stats.correlation import influence, kendall, partial, spearman
+from jbias.stats.effective_robustness import effective_robustness
 from jbias.stats.effects import effect_sizes
 from jbias.stats.hierarchical import hierarchical_t, mixed_model
 from jbias.stats.multiple_testing import adjust
@@ -34,6 +35,7 @@ __all__ = [
     "correlated_t",
     "datasets_for_nemenyi",
     "effect_sizes",
+    "effective_robustness",
     "friedman",
     "friedman_permutation",
     "hierarchical_t",

@@ -3,7 +3,7 @@
 Spearman's rho and Kendall's tau-b, of a pair or of whole tables (`matrix`; with missing
 cells `pairwise_matrix`, where each pair counts the models that have both); `partial`, with
 a category or other measures controlled for; `influence` of single models on a correlation,
-and `bootstrap_interval` over models.
+and `bootstrap_interval` over models, of plain and of partial correlations.
 
 Sources:
 correlations: Spearman 1904; Kendall 1938 and 1945 (ties),
@@ -234,12 +234,20 @@ def standardize(values: Float[np.ndarray, "n k"]) -> Float[np.ndarray, "n k"]:
 
 
 def _check_names(
-    frame: pd.DataFrame, x: Sequence[str], y: Sequence[str], method: str
+    frame: pd.DataFrame,
+    x: Sequence[str],
+    y: Sequence[str],
+    method: str,
+    given: Sequence[str] = (),
 ) -> tuple[str, ...]:
-    """Gives x, or all columns where that is (); refuses names that do not fit."""
+    """Gives x, or all other columns where that is (); refuses names that do not fit."""
     score_table.find_name(method, tuple(_METHODS), "method")
-    x = tuple(x) or tuple(frame.columns)
-    named = [*x, *y]
+    if given and method != "spearman":
+        raise ValueError(
+            f"method: must be spearman for what is left given {given[0]!r}, got {method}"
+        )
+    x = tuple(x) or tuple(name for name in frame.columns if name not in given)
+    named = [*x, *y, *given]
     unknown = [name for name in named if name not in frame.columns]
     if unknown:
         raise ValueError(
@@ -333,9 +341,9 @@ def as_columns(**named: Values) -> list[Float[np.ndarray, "n"]]:
 MIN_MODELS = 4  # Models that a pair must share.
 
 
-def complete_models(frame: pd.DataFrame, x: str, y: str) -> pd.DataFrame:
-    """Gives the models that have both measures."""
-    return frame[frame[[x, y]].notna().all(axis=1)]
+def complete_models(frame: pd.DataFrame, *measures: str) -> pd.DataFrame:
+    """Gives the models that have all these measures."""
+    return frame[frame[[*measures]].notna().all(axis=1)]
 
 
 def pairwise_matrix(
@@ -343,6 +351,7 @@ def pairwise_matrix(
     x: Sequence[str] = (),
     y: Sequence[str] = (),
     *,
+    given: Sequence[str] = (),
     method: Literal["spearman", "kendall"] = "spearman",
     permutations: int = 9_999,
     seed: int = 0,
@@ -351,10 +360,12 @@ def pairwise_matrix(
 
     A pair is tested over the models that have both, and NaN where fewer than 4 do. `n` is
     the number of all models. Without missing cells the result is that of `correlation.matrix`.
+    With measures `given` each pair is `partial` with these as covariates, over the models that
+    have all, and NaN where fewer than 4, and one more for each given, do.
     """
-    x = _check_names(frame, x, y, method)
+    x = _check_names(frame, x, y, method, given)
     asked = dict(permutations=permutations, seed=seed)
-    if not frame[[*x, *y]].isna().any(axis=None):
+    if not given and not frame[[*x, *y]].isna().any(axis=None):
         return matrix(frame, x, y, method=method, **asked)
     columns = list(y or x)
     shape = (len(x), len(columns))
@@ -362,14 +373,17 @@ def pairwise_matrix(
     draws, exact = 0, True
     pairs = [(i, j) for i in range(shape[0]) for j in range(shape[1]) if y or i < j]
     for i, j in pairs:
-        both = complete_models(frame, x[i], columns[j])
-        if len(both) < MIN_MODELS:
+        names = (x[i], columns[j], *given)
+        both = complete_models(frame, *names)
+        if len(both) < MIN_MODELS + len(given):
             continue
-        values = numeric_columns(both, (x[i], columns[j]))
-        sides = values[:, :1], values[:, 1:]
-        found = _test(_METHODS[method], *sides, permutations, seed)
-        statistic[i, j], pvalue[i, j] = found[0][0, 0], found[1][0, 0]
-        draws, exact = max(draws, found[2]), exact and found[3]
+        one, other, *rest = numeric_columns(both, names).T
+        if given:
+            found = partial(one, other, covariates=rest, **asked)
+        else:
+            found = _pair(_METHODS[method], one, other, **asked)
+        statistic[i, j], pvalue[i, j] = found.statistic, found.pvalue
+        draws, exact = max(draws, found.draws), exact and found.exact
     if not y:
         statistic = np.where(np.isnan(statistic), statistic.T, statistic)
         np.fill_diagonal(statistic, 1)
@@ -487,7 +501,7 @@ def influence(x: Values, y: Values) -> InfluenceResult:
         raise ValueError(f"models: must be at least 4 to leave one out, got {n}")
     every = np.arange(n)[None]
     others = np.nonzero(~np.eye(n, dtype=bool))[1].reshape(n, n - 1)
-    statistic, without = float(_rho(x, y, every)[0]), _rho(x, y, others)
+    statistic, without = float(_rho(x, y, rows=every)[0]), _rho(x, y, rows=others)
     change = statistic - without
     error = np.sqrt((1 - without**2) / (n - 3))
     flagged = np.abs(change) > 2 / math.sqrt(n) * error + SLACK
@@ -495,28 +509,37 @@ def influence(x: Values, y: Values) -> InfluenceResult:
 
 
 def bootstrap_interval(
-    x: Values, y: Values, *, level: float = 0.95, resamples: int = 9_999, seed: int = 0
+    x: Values,
+    y: Values,
+    *,
+    covariates: Sequence[Values] = (),
+    level: float = 0.95,
+    resamples: int = 9_999,
+    seed: int = 0,
 ) -> IntervalResult:
-    """Gives the range of rho over models drawn again with replacement.
+    """Gives the range of rho, `partial` with covariates, over models drawn again.
 
     From the (1 - level) / 2 to the (1 + level) / 2 quantile of rho over the resamples, which
     describes other models of the same kind; with few models it is too short. Resamples in
-    which a measure is constant have no rho: they are counted and left out. NaN where none
-    has one. Raises ValueError for a level outside of (0, 1) and what
-    `correlation.spearman` refuses.
+    which a measure is constant, or covariates explain it whole, have no rho: they are counted
+    and left out. NaN where none has one. Raises ValueError for a level outside of (0, 1) and
+    what `correlation.spearman` and `correlation.partial` refuse.
     """
     score_table.check_share("level", level)
     score_table.check_count("resamples", resamples)
-    x, y = as_columns(x=x, y=y)
-    n, rng = len(x), np.random.default_rng(seed)
+    named = {f"covariate {i}": values for i, values in enumerate(covariates)}
+    columns = as_columns(x=x, y=y, **named)
+    n, rng = len(columns[0]), np.random.default_rng(seed)
+    if covariates:
+        _controls(None, np.stack(columns[2:], axis=1), n)  # Refuses too many.
     rows, size = rng.integers(n, size=(resamples, n)), max(1, _CELLS // n)
     parts = np.split(rows, range(size, resamples, size))
-    drawn = np.concatenate([_rho(x, y, some) for some in parts])
+    drawn = np.concatenate([_rho(*columns, rows=some) for some in parts])
     known = drawn[np.isfinite(drawn)]
     ends = [(1 - level) / 2, (1 + level) / 2]
     low, high = np.quantile(known, ends) if len(known) else (math.nan, math.nan)
     return IntervalResult(
-        statistic=float(_rho(x, y, np.arange(n)[None])[0]),
+        statistic=float(_rho(*columns, rows=np.arange(n)[None])[0]),
         low=float(low),
         high=float(high),
         level=level,
@@ -526,8 +549,18 @@ def bootstrap_interval(
 
 
 def _rho(
-    x: Float[np.ndarray, "n"], y: Float[np.ndarray, "n"], rows: Int[np.ndarray, "b m"]
+    *columns: Float[np.ndarray, "n"], rows: Int[np.ndarray, "b m"]
 ) -> Float[np.ndarray, "b"]:
-    """Gives rho of every choice of models; NaN where a measure is constant."""
-    left, right = (standardize(scipy.stats.rankdata(v[rows], axis=1).T) for v in (x, y))
+    """Gives rho of x and y, given the further columns, of every choice of models.
+
+    NaN where x or y is constant or explained whole.
+    """
+    ranks = [standardize(scipy.stats.rankdata(v[rows], axis=1).T) for v in columns]
+    while len(ranks) > 2:
+        given = np.nan_to_num(ranks.pop())  # A constant controls for nothing.
+        for k, one in enumerate(ranks):
+            left = one - given * (one * given).sum(axis=0)
+            length = np.linalg.norm(left, axis=0)
+            ranks[k] = left / np.where(length > 1e-10, length, math.nan)
+    left, right = ranks
     return np.clip((left * right).sum(axis=0), -1, 1)

@@ -1,0 +1,171 @@
+"""Effective robustness: accuracy out of distribution beyond what that in distribution predicts.
+
+Source: Taori et al., NeurIPS 2020, https://arxiv.org/abs/2007.00644; reference code:
+https://github.com/modestyachts/imagenet-testbed at 0170eec. Probit: Miller et al., ICML 2021,
+https://arxiv.org/abs/2107.04649. Several sets in distribution: Shi et al., NeurIPS 2023,
+https://arxiv.org/abs/2302.01381, whose code is not released.
+Deviation: an accuracy of 0 or 100 %, infinite on either scale, becomes (count + 1/2) / (n + 1);
+the reference fits a line of its own below and above such models on ImageNet-A.
+"""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+import scipy.special
+from jaxtyping import Bool, Float
+
+from jbias.stats import score_table
+from jbias.stats.correlation import Values, as_columns
+
+_SCALES = {
+    "logit": (scipy.special.logit, scipy.special.expit),
+    "probit": (scipy.special.ndtri, scipy.special.ndtr),
+}
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class EffectiveRobustnessResult:
+    """A line of accuracy on accuracy, and how far above it each of n models lies."""
+
+    robustness: Float[np.ndarray, "n"]  # Percentage points, -100 to 100.
+    low: Float[np.ndarray, "n"]  # Ends of its interval, the line's uncertainty alone.
+    high: Float[np.ndarray, "n"]
+    predicted: Float[np.ndarray, "n"]  # Accuracy on the line, in per cent.
+    residual: Float[np.ndarray, "n"]  # On the scale; those of fitted models sum to 0.
+    extrapolated: Bool[np.ndarray, "n"]  # Beyond the fitted models' accuracies.
+    corrected: Bool[np.ndarray, "n"]  # Has an accuracy of 0 or 100 %.
+    slope: Float[np.ndarray, "d"]  # One for each set in distribution.
+    intercept: float
+    r_squared: float
+    n_fit: int
+    level: float
+    resamples: int
+    singular: int  # Resamples that give no line, left out of the interval.
+
+
+def effective_robustness(
+    id_accuracy: Values | Float[np.ndarray, "n d"],
+    ood_accuracy: Values,
+    *,
+    standard: Sequence[bool] | Bool[np.ndarray, "n"] | None = None,
+    id_images: int | None = None,
+    ood_images: int | None = None,
+    scale: Literal["logit", "probit"] = "logit",
+    level: float = 0.95,
+    resamples: int = 1_000,
+    seed: int = 0,
+) -> EffectiveRobustnessResult:
+    """Gives accuracy minus what a line through standard models predicts from that in distribution.
+
+    robustness = y - 100 L^-1(sum_j slope_j L(x_j) + intercept), L the logit or probit of a share,
+    x and y accuracies in per cent, the line by least squares of L(y) over the models that
+    `standard` marks (all without it). x and y must be of the same classes. Several columns of x
+    are sets that models were trained on. The interval is from the (1 - level) / 2 to the
+    (1 + level) / 2 quantile over lines through models drawn again; images are not drawn.
+    id_images, ood_images: of the sets, needed where an accuracy is 0 or 100. Raises ValueError
+    for what is no accuracy in per cent, shares, fewer than 3 standard models or no line.
+    """
+    score_table.find_name(scale, tuple(_SCALES), "scale")
+    score_table.check_share("level", level)
+    score_table.check_count("resamples", resamples)
+    forward, inverse = _SCALES[scale]
+    columns = np.asarray(id_accuracy, np.float64)
+    columns = columns.reshape(len(columns), -1).T
+    named = {f"id_accuracy {j}": column for j, column in enumerate(columns)}
+    *columns, y = as_columns(**named, ood_accuracy=ood_accuracy)
+    x = np.stack([_as_share("id", one, id_images) for one in columns], axis=1)
+    fitted = _check_standard(standard, x)
+    design = np.column_stack([forward(x), np.ones(len(x))])
+    target = forward(_as_share("ood", y, ood_images))
+    line = np.linalg.lstsq(design[fitted], target[fitted])[0]
+    predicted, residual = 100 * inverse(design @ line), target - design @ line
+    lines = _draw_lines(design[fitted], target[fitted], resamples, seed)
+    band = np.full((2, len(x)), math.nan)
+    if len(lines):
+        ends = [(1 + level) / 2, (1 - level) / 2]
+        band = np.quantile(100 * inverse(lines @ design.T), ends, axis=0)
+    least, most = x[fitted].min(axis=0), x[fitted].max(axis=0)
+    spread = ((target[fitted] - target[fitted].mean()) ** 2).sum()
+    left = (residual[fitted] ** 2).sum()
+    return EffectiveRobustnessResult(
+        robustness=y - predicted,
+        low=y - band[0],
+        high=y - band[1],
+        predicted=predicted,
+        residual=residual,
+        extrapolated=((x < least) | (x > most)).any(axis=1),
+        corrected=(np.stack([*columns, y]) % 100 == 0).any(axis=0),
+        slope=line[:-1],
+        intercept=float(line[-1]),
+        r_squared=float(1 - left / spread) if spread else math.nan,
+        n_fit=int(fitted.sum()),
+        level=level,
+        resamples=resamples,
+        singular=resamples - len(lines),
+    )
+
+
+def _draw_lines(
+    design: Float[np.ndarray, "m p"],
+    target: Float[np.ndarray, "m"],
+    resamples: int,
+    seed: int,
+) -> Float[np.ndarray, "b p"]:
+    """Gives lines through models drawn again, of the draws that determine one."""
+    rows = np.random.default_rng(seed).integers(
+        len(target), size=(resamples, len(target))
+    )
+    rows = rows[np.linalg.matrix_rank(design[rows]) == design.shape[1]]
+    return (np.linalg.pinv(design[rows]) @ target[rows][..., None])[..., 0]
+
+
+def _as_share(
+    which: str, accuracy: Float[np.ndarray, "n"], images: int | None
+) -> Float[np.ndarray, "n"]:
+    """Gives per cent as shares inside (0, 1), half an image off the ends."""
+    name = f"{which}_accuracy"
+    wrong = (accuracy < 0) | (accuracy > 100)
+    if wrong.any():
+        got = accuracy[wrong][0]
+        raise ValueError(f"{name}: must be per cent, 0 to 100, got {got:g}; correct it")
+    if which == "id" and accuracy.max() <= 1:
+        raise ValueError(
+            f"{name}: must be per cent, got none above 1; multiply shares by 100"
+        )
+    ends = accuracy % 100 == 0
+    if not ends.any():
+        return accuracy / 100
+    if images is None:
+        raise ValueError(
+            f"{name}: must lie between 0 and 100 to have a logit, got "
+            f"{accuracy[ends][0]:g}; name the number of images as {which}_images, and half "
+            "an image is added"
+        )
+    score_table.check_count(f"{which}_images", images)
+    share = accuracy / 100
+    return np.where(ends, (share * images + 0.5) / (images + 1), share)
+
+
+def _check_standard(standard, x: Float[np.ndarray, "n d"]) -> Bool[np.ndarray, "n"]:
+    """Gives which models the line is fitted to; refuses those that determine none."""
+    n, d = x.shape
+    fitted = np.ones(n, bool) if standard is None else np.asarray(standard)
+    if fitted.dtype != bool or fitted.shape != (n,):
+        raise ValueError(
+            f"standard: must be true or false for each of {n} models, got "
+            f"{fitted.dtype} of shape {fitted.shape}"
+        )
+    if fitted.sum() < d + 2:
+        raise ValueError(
+            f"standard: must mark at least {d + 2} models to fit {d + 1} numbers, got "
+            f"{fitted.sum()}; mark more"
+        )
+    if np.linalg.matrix_rank(x[fitted] - x[fitted].mean(axis=0)) < d:
+        raise ValueError(
+            "standard: must mark models whose id_accuracy differs, in each set in its own "
+            "way, got some that determine no line; mark others"
+        )
+    return fitted
