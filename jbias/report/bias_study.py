@@ -232,7 +232,7 @@ def titled(study: Study) -> Study:
     def named(frame: pd.DataFrame, *columns: str) -> pd.DataFrame:
         return frame.assign(**{name: frame[name].map(title) for name in columns})
 
-    asked = ("x", "y", "split", "size", "among")
+    asked = ("x", "y", "split", "size", "among", "given")
     asked = {key: title(getattr(study.options, key)) for key in asked}
     return dataclasses.replace(
         study,
@@ -242,6 +242,7 @@ def titled(study: Study) -> Study:
         pairs=named(study.pairs, "models", "x", "y"),
         influential=named(study.influential, "x", "y", "category"),
         among=tuple(map(family, study.among)),
+        given=study.given and titled(study.given),
     )
 
 

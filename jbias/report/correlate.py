@@ -61,6 +61,14 @@ def _check(options: "relations.Options") -> None:
     if options.seed < 0:
         raise ValueError(f"--seed: must be 0 or larger, got {options.seed}")
     given = [("--x", options.x), ("--y", options.y)]
+    for name in options.given:
+        if name in (*options.x, *options.y):
+            told = f"--given: must be no measure of --x or --y, got {name!r}"
+            raise ValueError(f"{told}, of which nothing is left; take it out of one")
+    if options.given and options.method != "spearman":
+        told = f"--given: needs --method=spearman, got {options.method}; leave one out"
+        raise ValueError(told)
+    given += [("--given", options.given)]
     for flag, measures in given + [("--among", names) for names in options.among]:
         if options.category in measures:
             told = f"--category: must be no measure, got {options.category!r}, which"
@@ -84,6 +92,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--out", **cli.OUT, help="folder of the report")
     what = "measures to correlate among themselves; may be given again"
     add("--among", action="append", default=[], **some, help=what)
+    what = "also correlate what is left given these measures, such as accuracy"
+    add("--given", default=(), **some, help=what)
     what = "also correlate within this category and without it"
     add("--split", metavar="KIND", help=what)
     add("--size", metavar="COL", help="column that sizes markers; cells may be empty")

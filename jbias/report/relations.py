@@ -10,7 +10,7 @@ import matplotlib as mpl
 import numpy as np
 import pandas as pd
 from matplotlib import figure as mpl_figure
-from matplotlib import patches
+from matplotlib import lines, patches
 
 from jbias.report import document, plots, tables
 from jbias.stats import correlation, multiple_testing
@@ -24,6 +24,8 @@ WORDS = {
     "bh": "after Benjamini and Hochberg's adjustment",
 }
 UNIT = 26.0  # Area of a marker in square points.
+_ENDS = f"95 % bootstrap interval, {RESAMPLES:,} resamples of models"
+LEFT = 0.1  # Of the variance of ranks: a variance inflation factor of 10.
 _NUMBERS = ("statistic", "pvalue", "holm", "bh")
 _SECTIONS = {"figures": "Figures", "tables": "Tables"}
 _SECTIONS["caveats"] = "What to keep in mind"
@@ -37,6 +39,7 @@ class Options:
     y: tuple[str, ...]
     category: str
     among: tuple[tuple[str, ...], ...] = ()
+    given: tuple[str, ...] = ()
     split: str | None = None
     size: str | None = None
     method: str = "spearman"
@@ -48,7 +51,8 @@ class Options:
     @property
     def measures(self) -> tuple[str, ...]:
         """All of them, each once."""
-        return tuple(dict.fromkeys([*self.x, *self.y, *sum(self.among, ())]))
+        named = [*self.x, *self.y, *sum(self.among, ()), *self.given]
+        return tuple(dict.fromkeys(named))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -62,6 +66,7 @@ class Study:
     pairs: pd.DataFrame  # One row for each choice, x and y.
     influential: pd.DataFrame  # Models that a correlation of all rests on.
     among: tuple[correlation.MatrixResult, ...]
+    given: "Study | None" = None  # Partial correlations of the same pairs.
 
     def tested(self, family: correlation.MatrixResult) -> pd.DataFrame:
         """Says which cells pass the level."""
@@ -91,7 +96,8 @@ def analyse(frame: pd.DataFrame, options: Options, *, source: str) -> Study:
 
     With `split`, a category, also within its models and within all others; each choice
     is a family of its own. A model that lacks a measure (NaN) is left out of the pairs of
-    that measure. Raises ValueError where a choice has fewer than 4 models.
+    that measure, and of all partial ones that lacks a measure given. Raises ValueError where
+    a choice has fewer than 4 models.
     """
     kinds, split = frame[options.category].astype(str), options.split
     chosen = {"all": frame}
@@ -104,43 +110,65 @@ def analyse(frame: pd.DataFrame, options: Options, *, source: str) -> Study:
     for name, part in chosen.items():
         if len(part) < correlation.MIN_MODELS:
             raise ValueError(f"{name}: must have at least 4 models, got {len(part)}")
-    asked = {key: getattr(options, key) for key in ("method", "permutations", "seed")}
-    matrix = functools.partial(correlation.pairwise_matrix, **asked)
-    families = {
-        name: matrix(part, options.x, options.y) for name, part in chosen.items()
-    }
-    pairs = [*itertools.product(options.x, options.y)]
-    rows = [
-        {"models": name, **_pair(chosen[name], family, x, y, options)}
-        for name, family in families.items()
-        for x, y in pairs
-    ]
+    pairs = itertools.product(options.x, options.y)
     influential = [row for x, y in pairs for row in _influential(frame, x, y, kinds)]
     columns = ["x", "y", "model", "category", "statistic", "without"]
-    return Study(
+    matrix = _matrix(options)
+    study = Study(
         source=source,
         options=options,
         frame=frame,
-        families=families,
-        pairs=pd.DataFrame(rows),
+        **_correlate(chosen, options),
         influential=pd.DataFrame(influential, columns=columns),
         among=tuple(matrix(frame, names) for names in options.among),
     )
+    if not options.given:
+        return study
+    given = _correlate(chosen, options, options.given)
+    given |= dict(influential=study.influential[:0], among=())
+    return dataclasses.replace(study, given=dataclasses.replace(study, **given))
 
 
-def _pair(part: pd.DataFrame, family, x: str, y: str, options: Options) -> dict:
+def _matrix(options: Options):
+    asked = {key: getattr(options, key) for key in ("method", "permutations", "seed")}
+    return functools.partial(correlation.pairwise_matrix, **asked)
+
+
+def _correlate(
+    chosen: Mapping[str, pd.DataFrame], options: Options, given: Sequence[str] = ()
+) -> dict:
+    """Gives families and pairs of a study, plain or of what is left given measures."""
+    matrix = functools.partial(_matrix(options), x=options.x, y=options.y, given=given)
+    families = {name: matrix(part) for name, part in chosen.items()}
+    rows = [
+        {"models": name, **_pair(chosen[name], family, x, y, options, given)}
+        for name, family in families.items()
+        for x, y in itertools.product(options.x, options.y)
+    ]
+    return {"families": families, "pairs": pd.DataFrame(rows)}
+
+
+def _pair(
+    part: pd.DataFrame, family, x: str, y: str, options: Options, given: Sequence[str]
+) -> dict:
     """Gives one line of the long table; interval and partial rho are of Spearman's."""
-    seed, part = options.seed, correlation.complete_models(part, x, y)
+    seed, part = options.seed, correlation.complete_models(part, x, y, *given)
     row = {"n": len(part), "x": x, "y": y}
     row |= {key: getattr(family, key).loc[x, y] for key in _NUMBERS}
-    if options.method != "spearman" or len(part) < correlation.MIN_MODELS:
+    least = correlation.MIN_MODELS + len(given)
+    if options.method != "spearman" or len(part) < least:
         return row
     both, kinds = (part[x], part[y]), part[options.category]
-    ends = correlation.bootstrap_interval(*both, resamples=RESAMPLES, seed=seed)
-    row |= {"low": ends.low, "high": ends.high}
-    if 1 < kinds.nunique() <= len(part) - 2:
-        asked = dict(permutations=options.permutations, seed=seed)
-        within = correlation.partial(*both, groups=kinds, **asked)
+    control = dict(covariates=[part[name] for name in given], seed=seed)
+    if given:
+        shares = (correlation.unexplained(v, control["covariates"]) for v in both)
+        row |= dict(zip(("x_left", "y_left"), shares))
+    if not given or min(row["x_left"], row["y_left"]) >= LEFT:
+        ends = correlation.bootstrap_interval(*both, resamples=RESAMPLES, **control)
+        row |= {"low": ends.low, "high": ends.high}
+    if 1 < kinds.nunique() <= len(part) - 2 - len(given):
+        control |= dict(permutations=options.permutations, groups=kinds)
+        within = correlation.partial(*both, **control)
         row |= {"partial": within.statistic, "partial_pvalue": within.pvalue}
     return row
 
@@ -180,6 +208,7 @@ def results(study: Study) -> dict[str, object]:
         "options": dataclasses.asdict(study.options),
         "attainable": {name: p for name, p in attainable if name in families},
         "correlations": study.pairs,
+        **({"given": study.given.pairs} if study.given else {}),
         "influential": study.influential,
         "among": [
             {key: getattr(one, key).to_dict("index") for key in _NUMBERS}
@@ -221,7 +250,22 @@ def headline(study: Study) -> tuple[str, str]:
         kept = (partial <= options.alpha).sum()
         basis += f" Within categories ({options.category}), {kept} of {len(partial)}"
         basis += " partial correlations have an unadjusted p of at most that."
+    if study.given:
+        basis += f" {_headline_given(study)}"
     return answer, basis
+
+
+def _headline_given(study: Study) -> str:
+    """Says how many correlations remain given the measures asked for, and turn."""
+    names, family = tables.join(study.options.given), study.given.families["all"]
+    if not family.family:
+        return f"Given {names}, no correlation can be tested."
+    passed, before = study.tested(family), study.families["all"].statistic
+    turned = (passed & (before * family.statistic < 0)).to_numpy().sum()
+    told = (
+        f"Given {names}, {passed.to_numpy().sum()} of {family.family} are significant"
+    )
+    return f"{told}, {turned} of them with the other sign."
 
 
 def _hopeless(study: Study) -> str:
@@ -249,7 +293,17 @@ def caveats(study: Study) -> list[str]:
         f"p takes the models as exchangeable. {kin}. The largest category here is {largest}.",
         "Each choice of models is adjusted as a family of its own.",
     ]
+    if study.given:
+        names = tables.join(options.given)
+        told.append(
+            f"Given {names} is no experiment. Where x acts on y through {names}, that part is "
+            f"taken away; where x and something else both act on {names}, the two go together "
+            "among models that are alike in it."
+        )
+        told += _nothing_left(study.given.pairs, names)
     families = {name: one.statistic for name, one in study.families.items()}
+    for name, one in study.given.families.items() if study.given else ():
+        families[f"{name} given {tables.join(options.given)}"] = one.statistic
     lacks = {name: one for name, one in families.items() if one.isna().any(axis=None)}
     if unknown := [f"{_unknown(one)} in {name}" for name, one in lacks.items()]:
         few = f"fewer than {correlation.MIN_MODELS} models have both"
@@ -265,6 +319,21 @@ def caveats(study: Study) -> list[str]:
     return told
 
 
+def _nothing_left(pairs: pd.DataFrame, names: str) -> list[str]:
+    """Names measures of which those given leave next to nothing."""
+    found = {}
+    for side in "xy":
+        known = pairs.reindex(columns=["models", side, f"{side}_left"])
+        for models, name, left in known.itertuples(index=False):
+            if left < LEFT:
+                found[f"{name} in {models}"] = left
+    if not found:
+        return []
+    few = f"Given {names}, less than {LEFT:.0%} of the variance of ranks is left"
+    shown = ", ".join(f"{name} ({left:.1%})" for name, left in found.items())
+    return [f"{few}, so that few models decide and no interval is given: {shown}."]
+
+
 def _unknown(statistic: pd.DataFrame) -> str:
     """Names measures that go with no other, and the other pairs without a correlation."""
     lacks = statistic.isna()
@@ -276,23 +345,16 @@ def _unknown(statistic: pd.DataFrame) -> str:
 
 def tables_of(study: Study) -> Iterator[tuple[str, tables.Table | None]]:
     """Gives the correlations, those among measures, and the models that count most."""
-    options, every = study.options, study.pairs
-    two, p, sign = tables.digits(2), tables.p_text, SIGN[options.method]
+    options, two, sign = study.options, tables.digits(2), SIGN[study.options.method]
     level = f"p ≤ {options.alpha:g} {WORDS[options.adjust]}"
     caption = f"Correlations; bold: {level}."
-    if "low" in every:
-        ends = f"95 % bootstrap interval, {RESAMPLES:,} resamples of models"
-        caption += f" In brackets: {ends}."
-    if "partial" in every:
-        caption += f" Partial: controlling for {options.category}."
-    columns = tables.columns("models x y n:d")
-    columns |= {"statistic": (sign, tables.interval(two), "low", "high")}
-    columns |= tables.columns("pvalue:p holm:p bh:p", pvalue="p", holm="Holm", bh="BH")
-    columns |= {"partial": ("partial ρ", two), "partial_pvalue": ("partial p", p)}
-    shown = every.assign(_bold=every[TESTED[options.adjust]] <= options.alpha)
-    bold = dict(strong=lambda row: ["statistic"] if row["_bold"] else [])
-    bold["data"] = every  # Empty columns too.
-    yield "tables", tables.from_rows("correlations", caption, shown, columns, **bold)
+    yield "tables", _pairs_table("correlations", caption, study, options.category)
+    if study.given:
+        names = tables.join(options.given)
+        caption = f"Partial rank correlations given {names}; bold: {level}. "
+        caption += "Left: share of the variance of ranks."
+        controls = f"{names} and {options.category}"
+        yield "tables", _pairs_table("given", caption, study.given, controls)
     for i, one in enumerate(study.among, start=1):
         names, strong = tuple(one.statistic), np.argwhere(study.tested(one).to_numpy())
         data = one.statistic.set_axis(tables.apart(names, ("measure",)), axis=1)
@@ -313,6 +375,27 @@ def tables_of(study: Study) -> Iterator[tuple[str, tables.Table | None]]:
     yield "tables", found
 
 
+def _pairs_table(name: str, caption: str, study: Study, controls: str) -> tables.Table:
+    """Shows every pair; controls: what the last columns control for."""
+    options, every = study.options, study.pairs
+    two, p = tables.digits(2), tables.p_text
+    if "low" in every:
+        caption += f" In brackets: {_ENDS}."
+    if "partial" in every:
+        caption += f" Partial: controlling for {controls}."
+    columns = tables.columns("models x y n:d")
+    rho = tables.interval(two), "low", "high"
+    columns |= {"statistic": (SIGN[options.method], *rho)}
+    columns |= tables.columns("pvalue:p holm:p bh:p", pvalue="p", holm="Holm", bh="BH")
+    heads = dict(x_left="left of x, %", y_left="left of y, %")
+    columns |= tables.columns("x_left:% y_left:%", **heads)
+    columns |= {"partial": ("partial ρ", two), "partial_pvalue": ("partial p", p)}
+    shown = every.assign(_bold=every[TESTED[options.adjust]] <= options.alpha)
+    bold = dict(strong=lambda row: ["statistic"] if row["_bold"] else [])
+    bold["data"] = every  # Empty columns too.
+    return tables.from_rows(name, caption, shown, columns, **bold)
+
+
 def figures(study: Study) -> Iterator[tuple[str, document.Figure]]:
     """Gives heat maps of correlations, and the models."""
     options = study.options
@@ -321,6 +404,13 @@ def figures(study: Study) -> Iterator[tuple[str, document.Figure]]:
     drawn = heat(study, study.families)
     told = f"{sign} of measures. {marked}"
     yield "figures", document.Figure("correlations", told, drawn)
+    if study.given:
+        names = tables.join(options.given)
+        told = f"Partial {sign} of measures given {names}. {marked}"
+        drawn = heat(study, study.given.families)
+        yield "figures", document.Figure("correlations_given", told, drawn)
+        told = f"Each pair as it is, and given {names}; lines are the {_ENDS}."
+        yield "figures", document.Figure("given", told, given_beside(study))
     for i, one in enumerate(study.among, start=1):
         told, drawn = f"{sign} among measures {i}. {marked}", heat(study, {"": one})
         yield "figures", document.Figure(f"among_{i}", told, drawn)
@@ -328,6 +418,35 @@ def figures(study: Study) -> Iterator[tuple[str, document.Figure]]:
     if options.size:
         told += f" Markers grow with {options.size}; models without it have one size."
     yield "figures", document.Figure("models", told, all_pairs(study))
+
+
+def given_beside(study: Study) -> mpl_figure.Figure:
+    """Draws each pair's plain and partial correlation with intervals, a row a pair."""
+    kinds = {
+        "as they are": (study, "o", -0.17),
+        f"given {tables.join(study.options.given)}": (study.given, "D", 0.17),
+    }
+    pairs = [*itertools.product(study.options.x, study.options.y)]
+    names = [f"{x}, {y}" for x, y in pairs]
+    wide = 2.2 + plots.LETTER * max(map(len, names)) / len(study.families)
+    size = dict(cell=(wide, 0.4 * len(names) + 0.7), alone=wide + 2, sharey=True)
+    fig, (every,) = plots.grid(len(study.families), tuple(kinds), across=3, **size)
+    looks = [dict(color=plots.COLOURS[k], lw=1.6, ms=4.5) for k in range(len(kinds))]
+    for axes, choice in zip(every, study.families, strict=True):
+        axes.axvline(0, color=plots.INK, lw=0.8)
+        for look, (one, marker, off) in zip(looks, kinds.values(), strict=True):
+            rows = one.pairs[one.pairs["models"] == choice].set_index(["x", "y"])
+            ends = rows.reindex(columns=["low", "high"])
+            for i, pair in enumerate(pairs):
+                axes.plot(ends.loc[pair], [i + off] * 2, **look)
+                axes.plot(rows.loc[pair, "statistic"], i + off, marker, **look)
+        axes.set(xlim=(-1.05, 1.05), ylim=(len(names) - 0.5, -0.5))
+        axes.set_xlabel(f"ρ, {choice} ({study.families[choice].n})", **plots.ink())
+    every[0].set_yticks(range(len(names)), plots.plain(names))
+    marks = zip(looks, kinds.values(), strict=True)
+    legend = [lines.Line2D([], [], marker=marker, **x) for x, (_, marker, _) in marks]
+    plots.legend_above(fig, legend, tuple(kinds))
+    return plots.laid_out(fig)
 
 
 def all_pairs(study: Study) -> mpl_figure.Figure:

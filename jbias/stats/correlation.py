@@ -433,6 +433,19 @@ def partial(
     return CorrelationResult(statistic, pvalue, n, draws, exact)
 
 
+def unexplained(x: Values, covariates: Sequence[Values]) -> float:
+    """Gives the share of the variance of x's ranks that covariates' ranks leave: 1 - R^2.
+
+    1 / that is x's variance inflation factor. NaN where x is constant. Raises ValueError for
+    what `partial` refuses.
+    """
+    named = {f"covariate {i}": values for i, values in enumerate(covariates)}
+    ranks = scipy.stats.rankdata(np.stack(as_columns(x=x, **named), axis=1), axis=0)
+    _, basis = _controls(None, ranks[:, 1:], len(ranks))
+    (centred,) = standardize(ranks[:, :1]).T
+    return float(((centred - basis @ (basis.T @ centred)) ** 2).sum())
+
+
 def _controls(groups, covariates: Float[np.ndarray, "n c"], n: int):
     """Gives the code of each model's group, and an orthonormal basis of the controls."""
     if groups is None and not covariates.shape[1]:
