@@ -87,6 +87,87 @@ def test_kendall_unadjusted(tmp_path, no_pdf):
     assert "Kendall" in found["basis"]
 
 
+@pytest.fixture(scope="module")
+def given():
+    options = relations.Options(
+        x=("shape",),
+        y=("Concepts", "ID"),
+        category="training",
+        given=("imagenet",),
+        split="adversarial_training",
+        permutations=199,
+    )
+    frame = correlate.read(str(TABLE), options.measures, "training", None)
+    return relations.analyse(frame, options, source="biases.csv")
+
+
+def test_given_a_measure_pairs_are_partial_correlations(given):
+    """As the statistics have them; where next to nothing is left there is no interval."""
+    rows = given.given.pairs.set_index(["models", "x", "y"])
+    row, frame = rows.loc[("all", "shape", "Concepts")], given.frame
+    one = dict(covariates=[frame["imagenet"]])
+    x, y = frame["shape"], frame["Concepts"]
+    ends = correlation.bootstrap_interval(x, y, resamples=1_999, **one)
+    assert (row["statistic"], row["low"], row["high"]) == pytest.approx(
+        (ends.statistic, ends.low, ends.high)
+    )
+    expected = correlation.partial(x, y, permutations=199, **one)
+    assert row["pvalue"] == expected.pvalue
+    kinds = dict(groups=frame["training"], permutations=9)
+    within = correlation.partial(x, y, **kinds, **one)
+    assert row["partial"] == pytest.approx(within.statistic)
+    assert row["x_left"] == pytest.approx(correlation.unexplained(x, **one))
+    assert 0.1 < row["x_left"] < 0.5
+    assert rows.loc["adversarial_training"]["low"].isna().all()
+    assert np.isnan(rows.loc[("all", "shape", "ID"), "low"])
+    told = " ".join(relations.caveats(given))
+    assert "shape in adversarial_training (2.1%), ID in all (3.2%)" in told
+    assert "Given imagenet is no experiment" in told
+
+
+def test_what_turns_given_a_measure_is_counted(given):
+    """Two that go apart over all models, and together among those of one accuracy."""
+    accuracy = np.repeat(np.arange(10.0), 10)
+    within = np.tile(np.arange(10.0), 10)
+    frame = pd.DataFrame({"x": within - 2 * accuracy, "y": within + 2 * accuracy})
+    frame = frame.assign(accuracy=accuracy, kind=[*"ab"] * 50)
+    options = relations.Options(
+        x=("x",), y=("y",), category="kind", given=("accuracy",), permutations=99
+    )
+    _, basis = relations.headline(relations.analyse(frame, options, source="s"))
+    assert basis.endswith(
+        "Given accuracy, 1 of 1 are significant, 1 of them with the other sign."
+    )
+    few = frame.iloc[:4].assign(accuracy=[1.0, 2, 3, 2])
+    study = relations.analyse(few, options, source="s")
+    basis = relations.headline(study)[1]
+    assert basis.endswith("Given accuracy, no correlation can be tested.")
+    told = relations.caveats(study)
+    assert any("x in all given accuracy" in one for one in told)
+
+
+@pytest.mark.slow
+def test_given_has_tables_and_figures_of_its_own(given, tmp_path, no_pdf):
+    document.write(relations.report(given), tmp_path)
+    found = json.loads((tmp_path / "results.json").read_text())
+    with open(tmp_path / "tables" / "given.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [float(r["statistic"]) for r in rows] == pytest.approx(
+        [r["statistic"] for r in found["given"]]
+    )
+    assert (tmp_path / "figures" / "correlations_given.svg").exists()
+    drawn = {figure.name: figure.drawn for _, figure in relations.figures(given)}
+    assert list(test_figures.overlapping(test_figures.boxes(drawn["given"]))) == []
+    # The marker of each plain and each partial correlation, and the line at 0.
+    for axes, choice in zip(drawn["given"].axes, given.families, strict=True):
+        shown = sorted(
+            float(x.get_xdata()[0]) for x in axes.lines if x.get_marker() != "None"
+        )
+        pairs = pd.concat([given.pairs, given.given.pairs])
+        expected = sorted(pairs[pairs["models"] == choice]["statistic"])
+        assert shown == pytest.approx(expected)
+
+
 @pytest.mark.slow
 def test_figures_are_legible(study):
     """No text over another, none cut, in every figure; cells that do not pass are hatched."""
@@ -215,10 +296,14 @@ def test_refuses_options_that_do_not_fit(tmp_path, capsys):
         ("--seed=-1", "--seed: must be 0 or larger, got -1"),
         ("--category=shape", "--category: must be no measure, got 'shape', which --x"),
         ("--category=Adversarial", "got 'Adversarial', which --y names too; name the"),
+        ("--given=ID", "--given: must be no measure of --x or --y, got 'ID'"),
+        ("--given=training", "got 'training', which --given names too; name the"),
         ("--size=training", "--size: must be a column of numbers, got 'training'"),
     ]:
         assert run(tmp_path / "out", option) == 2
         assert told in capsys.readouterr().err
+    assert run(tmp_path / "out", "--given=pgd", "--method=kendall") == 2
+    assert "--given: needs --method=spearman, got kendall" in capsys.readouterr().err
     assert correlate.main([f"--table={tmp_path / 'no.csv'}", "--out=o", *ASKED]) == 2
     assert "no.csv" in capsys.readouterr().err
     with pytest.raises(SystemExit):

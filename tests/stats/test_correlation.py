@@ -277,6 +277,64 @@ def test_interval_is_of_resampled_models():
         assert found.constant == 0
 
 
+def test_interval_given_a_covariate_is_of_the_textbooks_partial():
+    """(xy - xz yz) / sqrt((1 - xz^2) (1 - yz^2)) of scipy's rho in every resample."""
+    x, y, z = drawn(15, 3, seed=1).T
+    rows = np.random.default_rng(7).integers(15, size=(200, 15))
+    expected = []
+    for r in rows:
+        xy, xz, yz = (
+            scipy.stats.spearmanr(a[r], b[r]).statistic
+            for a, b in [(x, y), (x, z), (y, z)]
+        )
+        expected.append((xy - xz * yz) / np.sqrt((1 - xz**2) * (1 - yz**2)))
+    found = correlation.bootstrap_interval(x, y, covariates=[z], resamples=200, seed=7)
+    assert (found.low, found.high) == pytest.approx(
+        np.quantile(expected, [0.025, 0.975])
+    )
+    plain = stats.partial(x, y, covariates=[z], permutations=9)
+    assert found.statistic == pytest.approx(plain.statistic, abs=1e-12)
+
+
+def test_interval_given_several_covariates_is_of_residuals():
+    """Least squares in every resample; a covariate twice, or constant, adds nothing."""
+    x, y, z, u = drawn(15, 4, seed=2).T
+    rows = np.random.default_rng(7).integers(15, size=(50, 15))
+    expected = []
+    for r in rows:
+        ranked = [scipy.stats.rankdata(v[r]) for v in (x, y, z, u)]
+        design = np.column_stack([np.ones(15), *ranked[2:]])
+        left = [v - design @ np.linalg.lstsq(design, v)[0] for v in ranked[:2]]
+        expected.append(np.corrcoef(*left)[0, 1])
+    for covariates in ([z, u], [u, z, z, np.ones(15)]):
+        found = correlation.bootstrap_interval(
+            x, y, covariates=covariates, resamples=50, seed=7
+        )
+        assert (found.low, found.high) == pytest.approx(
+            np.quantile(expected, [0.025, 0.975])
+        )
+
+
+def test_interval_leaves_out_resamples_whose_covariate_explains_all():
+    """x is z but for two models exchanged: without both of them nothing is left."""
+    z = np.arange(6.0)
+    x, y = z[[0, 1, 2, 3, 5, 4]], z[[3, 1, 5, 0, 2, 4]]
+    found = correlation.bootstrap_interval(x, y, covariates=[z], resamples=4_000)
+    share = 2 * (5 / 6) ** 6 - (4 / 6) ** 6  # Either of them is not drawn.
+    assert abs(found.constant / 4_000 - share) < 4 * np.sqrt(0.25 / 4_000)
+    whole = correlation.bootstrap_interval(z, y, covariates=[z], resamples=9)
+    assert whole.constant == 9
+    assert np.isnan([whole.statistic, whole.low, whole.high]).all()
+
+
+def test_unexplained_is_what_scipys_regression_leaves():
+    x, z = drawn(30, 2, seed=1).T
+    r = scipy.stats.linregress(*map(scipy.stats.rankdata, (z, x))).rvalue
+    assert correlation.unexplained(x, [z]) == pytest.approx(1 - r**2)
+    assert correlation.unexplained(x, [z, np.exp(x)]) == pytest.approx(0, abs=1e-12)
+    assert correlation.unexplained(x, [np.ones(30)]) == pytest.approx(1)
+
+
 @pytest.mark.slow
 def test_interval_holds_the_truth():
     """Of 200 samples of a normal pair 95 % intervals hold its rho in at least 88 %."""
@@ -311,6 +369,12 @@ REFUSED = {
     "free": (lambda: stats.partial(FRAME.a, FRAME.b), "groups or covariates"),
     "few": (lambda: stats.partial(FRAME.a, FRAME.b, groups="wxy"), "groups: must"),
     "spent": (lambda: stats.partial(FRAME.a, FRAME.b, groups=FRAME.c), "2 are needed"),
+    "many": (
+        lambda: correlation.bootstrap_interval(
+            FRAME.a, FRAME.b, covariates=[[1, 2, 4, 3], [1, 4, 2, 3]]
+        ),
+        "2 are needed",
+    ),
     "short": (lambda: stats.influence([1, 2, 3], [1, 2, 3]), "at least 4"),
     "level": (
         lambda: correlation.bootstrap_interval(FRAME.a, FRAME.b, level=95),

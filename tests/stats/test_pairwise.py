@@ -58,3 +58,32 @@ def test_among_measures_and_too_few(frame):
     nothing = correlation.pairwise_matrix(frame, ("a", "b"), ("d",), **ASKED)
     assert nothing.family == 0
     assert nothing.holm.isna().all(axis=None)
+
+
+def test_given_measures_a_pair_is_a_partial_correlation(frame):
+    """Over the models that have x, y and all that is given; adjusted over the family."""
+    frame.loc[0, "a"] = frame.loc[5, "e"] = np.nan
+    frame.loc[3:, "c"] = np.nan  # Three models have it.
+    found = correlation.pairwise_matrix(
+        frame, ("a", "c"), ("d",), given=("b", "e"), **ASKED
+    )
+    rest = frame[["a", "d", "b", "e"]].dropna()
+    assert len(rest) == 10
+    expected = correlation.partial(
+        rest["a"], rest["d"], covariates=[rest["b"], rest["e"]], **ASKED
+    )
+    assert found.statistic.loc["a", "d"] == expected.statistic
+    assert found.pvalue.loc["a", "d"] == found.holm.loc["a", "d"] == expected.pvalue
+    assert found.statistic.loc["c"].isna().all()
+    assert found.family == 1
+
+
+def test_given_measures_are_no_pairs(frame):
+    found = correlation.pairwise_matrix(frame, given=("e",), **ASKED)
+    assert list(found.statistic) == list("abcd")
+    with pytest.raises(ValueError, match="'e' twice"):
+        correlation.pairwise_matrix(frame, ("a",), ("e",), given=("e",))
+    with pytest.raises(ValueError, match="must be columns, got 'q'"):
+        correlation.pairwise_matrix(frame, ("a",), ("e",), given=("q",))
+    with pytest.raises(ValueError, match="method: must be spearman .* got kendall"):
+        correlation.pairwise_matrix(frame, given=("e",), method="kendall")

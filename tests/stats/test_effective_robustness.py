@@ -1,0 +1,156 @@
+"""Effective robustness: the authors' numbers, scipy's regression, invariants, refusals."""
+
+import pathlib
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.stats
+
+from jbias import stats
+from tests import cases
+
+AUTHORS = pd.read_csv(
+    pathlib.Path(__file__).parents[1] / "oracles" / "effective_robustness.csv",
+    index_col="model",
+)
+OTHERS = (
+    "resnet50",
+    "resnet50_trained_on_SIN",
+    "resnet50_l2_eps3_robust",
+    "efficientnet-l2-noisystudent",
+)
+X, Y = [50, 60, 70, 80, 65], [30, 42, 50, 66, 55]
+FIRST_FOUR = [True] * 4 + [False]
+
+
+@cases.each(
+    ("ood", "within", "n_fit", "slope", "intercept", "r_squared", "robustness"),
+    [
+        ("v2", "val", 85, 0.9232, -0.4977, 0.9960, (-0.738, 1.463, 0.390, 1.108)),
+        ("sketch", "val", 85, 1.0709, -2.3701, 0.8690, (-0.361, 17.354, 7.774, 2.706)),
+        ("r", "val_r", 80, 0.6368, -2.1077, 0.8894, (-0.602, 16.744, 14.473, 17.087)),
+        (
+            "objectnet",
+            "val_objectnet",
+            85,
+            0.9809,
+            -1.9283,
+            0.9525,
+            (1.152, 2.372, -1.215, 3.264),
+        ),
+    ],
+)
+def test_is_that_of_the_authors_data(
+    ood, within, n_fit, slope, intercept, r_squared, robustness
+):
+    """Fits and four networks' values, as the authors' code gives them."""
+    frame = AUTHORS.dropna(subset=[ood, within])
+    found = stats.effective_robustness(
+        frame[within], frame[ood], standard=frame["standard"], resamples=20
+    )
+    assert found.n_fit == n_fit
+    line = found.slope[0], found.intercept, found.r_squared
+    assert line == pytest.approx((slope, intercept, r_squared), abs=5e-5)
+    ours = found.robustness[frame.index.get_indexer(OTHERS)]
+    assert ours == pytest.approx(robustness, abs=5e-4)
+
+
+def test_by_hand():
+    found = stats.effective_robustness(X, Y, standard=FIRST_FOUR)
+    assert (found.slope[0], found.intercept) == pytest.approx((1.0564731, -0.8237175))
+    assert found.robustness[4] == pytest.approx(9.232826, abs=5e-7)
+    assert found.residual[:4].sum() == pytest.approx(0, abs=1e-12)
+    assert abs(found.robustness[:4].sum()) > 0.01  # In points they need not.
+    assert not (found.extrapolated.any() or found.corrected.any())
+
+
+def test_line_is_scipys_regression_of_probits():
+    x, y = np.asarray(X), np.asarray(Y)
+    theirs = scipy.stats.linregress(*scipy.stats.norm.ppf([x / 100, y / 100]))
+    found = stats.effective_robustness(x, y, scale="probit", resamples=10)
+    line = found.slope[0], found.intercept, found.r_squared
+    assert line == pytest.approx((theirs.slope, theirs.intercept, theirs.rvalue**2))
+    on_line = scipy.stats.norm.ppf(x / 100) * theirs.slope + theirs.intercept
+    expected = 100 * scipy.stats.norm.cdf(on_line)
+    np.testing.assert_allclose(found.predicted, expected)
+    np.testing.assert_allclose(found.robustness, y - expected)
+
+
+def test_a_model_on_the_line_has_none_and_one_beyond_is_told():
+    odds = [0.2, 0.5, 1, 3, 40]
+    x = [100 * one / (1 + one) for one in odds]
+    y = [100 * one**2 / (2 + one**2) for one in odds]  # Twice the logit, less log 2.
+    found = stats.effective_robustness(x, y, standard=FIRST_FOUR)
+    np.testing.assert_allclose(found.robustness, 0, atol=1e-10)
+    np.testing.assert_allclose([found.low, found.high], 0, atol=1e-8)
+    assert found.extrapolated.tolist() == [False] * 4 + [True]
+    assert found.slope[0] == pytest.approx(2)
+
+
+def test_two_sets_in_distribution_are_a_plane():
+    rng = np.random.default_rng(0)
+    logits = rng.normal(size=(9, 2))
+    x = 100 / (1 + np.exp(-logits))
+    y = 100 / (1 + np.exp(1 - logits @ [0.5, 2]))
+    found = stats.effective_robustness(x, y, resamples=10)
+    assert found.slope == pytest.approx([0.5, 2])
+    assert found.intercept == pytest.approx(-1)
+    np.testing.assert_allclose(found.robustness, 0, atol=1e-10)
+
+
+def test_interval_is_of_lines_through_models_drawn_again():
+    """Numpy's polynomials on the same draws; those of one model alone give no line."""
+    rows = np.random.default_rng(3).integers(4, size=(200, 4))
+    logits = [np.log(np.asarray(v) / (100 - np.asarray(v))) for v in (X, Y)]
+    drawn = []
+    for row in rows:
+        if len(set(row)) > 1:
+            slope, intercept = np.polyfit(logits[0][row], logits[1][row], 1)
+            drawn.append(100 / (1 + np.exp(-slope * logits[0] - intercept)))
+    low, high = np.quantile(drawn, [0.05, 0.95], axis=0)
+    asked = dict(standard=FIRST_FOUR, level=0.9, resamples=200, seed=3)
+    found = stats.effective_robustness(X, Y, **asked)
+    np.testing.assert_allclose(found.low, np.asarray(Y) - high, atol=1e-9)
+    np.testing.assert_allclose(found.high, np.asarray(Y) - low, atol=1e-9)
+    assert found.singular == 200 - len(drawn) > 0
+
+
+def test_half_an_image_is_added_at_the_ends_alone():
+    y = [0, 42, 50, 100, 55]
+    asked = dict(ood_images=50, resamples=10)
+    found = stats.effective_robustness(X, y, **asked)
+    near = [100 * 0.5 / 51, 42, 50, 100 * 50.5 / 51, 55]
+    other = stats.effective_robustness(X, near, **asked)
+    np.testing.assert_allclose(found.predicted, other.predicted)
+    np.testing.assert_allclose(found.robustness, y - other.predicted)
+    assert found.corrected.tolist() == [True, False, False, True, False]
+
+
+def call(x=X, y=Y, **asked):
+    return lambda: stats.effective_robustness(x, y, **asked)
+
+
+REFUSED = {
+    "unequal": (call(y=Y[:4]), "one length"),
+    "nan": (call(y=[*Y[:4], np.nan]), "ood_accuracy: must be a finite number"),
+    "shares": (call(x=[0.5, 0.6, 0.7, 0.8, 0.65]), "id_accuracy: .* multiply shares"),
+    "above": (call(y=[*Y[:4], 101]), "ood_accuracy: must be per cent, .* got 101"),
+    "zero": (call(y=[0, *Y[1:]]), "ood_accuracy: .* got 0; .* ood_images"),
+    "images": (call(x=[100, *X[1:]], id_images=0), "id_images: must be at least 1"),
+    "two": (call(standard=[True, True, False, False, False]), "at least 3 .* got 2"),
+    "mask": (call(standard=[1, 1, 1, 0, 0]), "standard: must be true or false"),
+    "alike": (call(x=[50] * 5), "whose id_accuracy differs"),
+    "plane": (call(x=np.stack([X, X], 1)), "in its own way"),
+    "scale": (call(scale="log"), "scale: must be one of logit, probit"),
+    "level": (call(level=95), "level"),
+    "resamples": (call(resamples=0), "resamples"),
+}
+
+
+@cases.each("name", REFUSED)
+def test_refuses_in_one_line(name):
+    make, told = REFUSED[name]
+    with pytest.raises(ValueError, match=told) as refused:
+        make()
+    assert "\n" not in str(refused.value)
