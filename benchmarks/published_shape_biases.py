@@ -82,21 +82,22 @@ def write_table(folder: pathlib.Path) -> str:
 def text() -> str:
     """Gives the whole page."""
     frame = published.read()
+    frame["training"] = frame["training"].fillna("")
+    counted = frame["either"] > 0
     lines = []
-    for one in frame.itertuples():
-        counted = one.either > 0
-        bias = f"{one.shape_bias:.{4 if counted else 2}f}"
+    for one in frame[counted].itertuples():
         ends = f"{one.shape_bias_lower:.3f} to {one.shape_bias_upper:.3f}"
-        known = not pd.isna(one.error_consistency)
-        alike = f"{one.error_consistency:.3f}" if known else "–"
-        training = "" if pd.isna(one.training) else one.training
-        cells = one.network, training, bias, "–" if "nan" in ends else ends
-        cells += f"{one.either:,.0f}" if counted else "–", alike
-        kind = "counted" if counted else "printed"
-        lines.append((*cells, f"[{kind}]({one.url})"))
+        alike = one.error_consistency
+        cells = f"{one.shape_bias:.4f}", "–" if "nan" in ends else ends
+        cells += f"{one.either:,.0f}", "–" if pd.isna(alike) else f"{alike:.3f}"
+        lines.append((one.network, one.training, *cells))
     head = ("Network", "Trained", "Shape bias", "95 %", "Of", "Like people")
-    table = prose.markdown((*head, "Source"), lines)
-    parts = [_OPENING, table, _CLOSING]
+    parts = [_OPENING, prose.markdown(head, lines), _PRINTED]
+    rows = frame[~counted][["network", "training", "shape_bias"]].itertuples(
+        index=False
+    )
+    lines = [(*names, f"{bias:.2f}") for *names, bias in rows]
+    parts += [prose.markdown(head[:3], lines), _CLOSING]
     return "\n\n".join(prose.wrapped(part.strip()) for part in parts) + "\n"
 
 
@@ -112,10 +113,13 @@ sets yours among them, if it saw that set; `--no-published` leaves them out. No 
 - **Shape bias**: decisions for the shape among those for either cue, where the cues conflict (1,200 of the 1,280 images). 0 is
   texture, 1 is shape.
 - **Counted**: by jbias, from decisions published image by image, with the number of decisions and, but for people, ten of whom saw the same images, Wilson's 95 % interval: networks'
-  from texture-vs-shape at ccd0c01 (Geirhos et al., ICLR 2019), people's from model-vs-human at 79ed7cd (NeurIPS 2021). No licence is
+  from [texture-vs-shape](https://github.com/rgeirhos/texture-vs-shape) at ccd0c01 (Geirhos et al., ICLR 2019), people's from
+  [model-vs-human](https://github.com/bethgelab/model-vs-human) at 79ed7cd (NeurIPS 2021). No licence is
   stated for them; the images are CC BY 4.0. **Like people**: mean error consistency with ten people; for people, over their 45 pairs.
-- **Printed**: as Table 2 of Gavrikov and Keuper, CVPR 2024, rounds it, without the number of decisions. An interval of some 730
-  decisions would be ±0.03 wide.
+"""
+_PRINTED = """
+**Printed**: as Table 2 of [Gavrikov and Keuper, CVPR 2024](https://arxiv.org/abs/2404.01509) rounds it, without the number of
+decisions. An interval of some 730 decisions would be ±0.03 wide.
 """
 _CLOSING = """
 ## What to keep in mind
