@@ -5,6 +5,7 @@ r"""Correlates measures of many models, and reports what goes together with what
         --category=training --split=adversarial_training --size=epsilon
 
 The table has one line a model: its name in the first column, a column for each measure.
+--given=imagenet also correlates what is left given that measure: partial rank correlations.
 Writes to --out: index.html (one page that needs no network), tables/ and figures/ in all formats,
 results.json.
 """

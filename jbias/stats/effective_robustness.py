@@ -72,7 +72,7 @@ def effective_robustness(
     score_table.check_share("level", level)
     score_table.check_count("resamples", resamples)
     forward, inverse = _SCALES[scale]
-    columns = np.asarray(id_accuracy, np.float64)
+    columns = np.atleast_1d(np.asarray(id_accuracy))
     columns = columns.reshape(len(columns), -1).T
     named = {f"id_accuracy {j}": column for j, column in enumerate(columns)}
     *columns, y = as_columns(**named, ood_accuracy=ood_accuracy)
@@ -140,7 +140,7 @@ def _as_share(
         return accuracy / 100
     if images is None:
         raise ValueError(
-            f"{name}: must lie between 0 and 100 to have a logit, got "
+            f"{name}: must lie between 0 and 100 to have a finite logit, got "
             f"{accuracy[ends][0]:g}; name the number of images as {which}_images, and half "
             "an image is added"
         )

@@ -133,6 +133,8 @@ def call(x=X, y=Y, **asked):
 
 REFUSED = {
     "unequal": (call(y=Y[:4]), "one length"),
+    "words": (call(x=["a", *X[1:]]), "id_accuracy 0: must be a finite number"),
+    "one": (call(x=50), "one length"),
     "nan": (call(y=[*Y[:4], np.nan]), "ood_accuracy: must be a finite number"),
     "shares": (call(x=[0.5, 0.6, 0.7, 0.8, 0.65]), "id_accuracy: .* multiply shares"),
     "above": (call(y=[*Y[:4], 101]), "ood_accuracy: must be per cent, .* got 101"),
