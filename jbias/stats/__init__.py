@@ -14,6 +14,11 @@ from jbias.stats.effects import effect_sizes
 from jbias.stats.hierarchical import hierarchical_t, mixed_model
 from jbias.stats.multiple_testing import adjust
 from jbias.stats.omnibus import aligned_ranks, friedman, quade
+from jbias.stats.outperformance import (
+    almost_stochastic_order,
+    pairs_for_outperforming,
+    probability_of_outperforming,
+)
 from jbias.stats.paired_comparison import bradley_terry, bradley_terry_of_wins
 from jbias.stats.permutation import friedman_permutation, max_t, type_1_error
 from jbias.stats.posthoc import bonferroni_dunn, conover, nemenyi, wilcoxon
@@ -23,10 +28,12 @@ from jbias.stats.power import (
     power_of_design,
     power_of_t,
 )
+from jbias.stats.sources_of_variance import sources_of_variance
 
 __all__ = [
     "adjust",
     "aligned_ranks",
+    "almost_stochastic_order",
     "bayesian_signed_rank",
     "bonferroni_dunn",
     "bradley_terry",
@@ -47,13 +54,16 @@ __all__ = [
     "minimal_difference_of_t",
     "mixed_model",
     "nemenyi",
+    "pairs_for_outperforming",
     "partial",
     "performance_profiles",
     "power_of_design",
     "power_of_t",
     "probability_of_improvement",
+    "probability_of_outperforming",
     "quade",
     "rank_stability",
+    "sources_of_variance",
     "spearman",
     "type_1_error",
     "wilcoxon",

@@ -1,0 +1,171 @@
+"""P(A > B) and almost stochastic order: published values, scipy, and all resamples."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from jbias import stats
+from tests import cases
+
+A = [0.70, 0.72, 0.71, 0.74, 0.73]
+B = [0.69, 0.70, 0.72, 0.71, 0.68]
+MORE = {"larger_is_better": True}
+
+
+def test_pairs_share_seeds_and_ties_are_no_wins():
+    found = stats.probability_of_outperforming(A, B, **MORE)
+    assert found.mean.value == found.share.value == 0.8 and found.pairs == 5
+    # All pairs of runs, whatever their seeds, are another number: scipy's U.
+    u = scipy.stats.mannwhitneyu(A, B).statistic
+    assert u / 25 == 0.82
+    alike = stats.probability_of_outperforming(A, A, **MORE)
+    assert alike.share.value == alike.share.high == 0 and not alike.significant
+    errors = stats.probability_of_outperforming(
+        1 - np.array(A), 1 - np.array(B), larger_is_better=False
+    )
+    assert errors.share.value == 0.8
+    rounded = np.array(A) * 3 / 3 * (1 + 2e-16)
+    assert stats.probability_of_outperforming(rounded, A, **MORE).share.value == 0
+
+
+def test_independent_pairs_estimate_what_mann_and_whitney_do():
+    """Over shuffled pairs, the mean of P(A > B) is U / nm."""
+    rng = np.random.default_rng(0)
+    a, b = rng.normal(0.5, size=(2, 12)) * [[1], [2]]
+    u = scipy.stats.mannwhitneyu(a, b).statistic / 144
+    many = [
+        stats.probability_of_outperforming(a, np.roll(b, i), draws=100, **MORE)
+        for i in range(12)  # Each run meets each once.
+    ]
+    assert np.mean([one.share.value for one in many]) == pytest.approx(u)
+
+
+def test_the_interval_is_that_of_a_binomial():
+    """Redrawn wins are binomial of as many pairs as there are."""
+    wins = np.arange(40) < 28
+    found = stats.probability_of_outperforming(
+        wins, np.full(40, 0.5), draws=20_000, **MORE
+    )
+    exact = scipy.stats.binom.ppf([0.025, 0.975], 40, 0.7) / 40
+    assert [found.share.low, found.share.high] == pytest.approx(
+        exact[:, None], abs=0.026
+    )
+
+
+@cases.each(
+    ("won", "significant", "better"),
+    [(20, False, False), (29, True, True), (100, True, True)],
+)
+def test_better_is_significant_and_meaningful(won, significant, better):
+    first = (np.arange(40) < won * 40 / 40).astype(float)
+    found = stats.probability_of_outperforming(first, np.full(40, 0.5), **MORE)
+    assert (found.significant[0], found.better[0]) == (significant, better)
+
+
+def test_many_pairs_can_be_significant_and_not_meaningful():
+    first = (np.arange(1000) < 560).astype(float)
+    found = stats.probability_of_outperforming(first, np.full(1000, 0.5), **MORE)
+    assert found.significant[0] and not found.better[0]
+    lower = stats.probability_of_outperforming(
+        first, np.full(1000, 0.5), gamma=0.55, **MORE
+    )
+    assert lower.better[0]
+
+
+def test_data_sets_are_redrawn_together():
+    """The same seeds everywhere: equal rows leave the mean as unsure as one of them."""
+    first, second = np.tile(A, (3, 1)), np.tile(B, (3, 1))
+    found = stats.probability_of_outperforming(first, second, **MORE)
+    ends = found.share.low[0], found.share.high[0]
+    assert (found.mean.low, found.mean.high) == pytest.approx(ends)
+
+
+def test_noethers_number_of_pairs():
+    assert stats.pairs_for_outperforming() == 29
+    z = scipy.stats.norm.ppf(0.95) * 2
+    needed = (z / (math.sqrt(6) * 0.1)) ** 2
+    assert stats.pairs_for_outperforming(gamma=0.6) == math.ceil(needed)
+    with pytest.raises(ValueError, match="gamma: must be above 0.5, got 0.4"):
+        stats.pairs_for_outperforming(gamma=0.4)
+
+
+def order(first, second, **options):
+    found = stats.almost_stochastic_order(first, second, **{**MORE, **options})
+    return found.violation[0], found.bound[0]
+
+
+def test_violations_of_both_directions_sum_to_one():
+    """deep-significance gives 0 and 0.994975 here: its numerator lacks a grid point."""
+    assert order(A, B)[0] == 0 and order(B, A) == (1, 1)
+    rng = np.random.default_rng(0)
+    for r, s in ((5, 5), (7, 4), (30, 30)):
+        a, b = rng.normal(size=r), rng.normal(size=s)
+        both = order(a, b)[0] + order(b, a)[0]
+        assert both == pytest.approx(1)
+        assert order(-a, -b, larger_is_better=False)[0] == pytest.approx(order(a, b)[0])
+    assert order(A, A) == (0.5, 1)
+
+
+@cases.each("sizes", [(5, 5), (7, 4), (3, 10)])
+def test_the_integral_is_what_a_fine_grid_comes_to(sizes):
+    """Of deep-significance at 71b9e42, with its first point and a step of 1e-5."""
+    rng = np.random.default_rng(0)
+    a, b = (rng.normal(size=n) for n in sizes)
+    t = np.arange(1e-5, 1, 1e-5)
+    f, g = (np.sort(x)[np.ceil(len(x) * t - 1e-9).astype(int) - 1] for x in (a, b))
+    expected = (np.maximum(g - f, 0) ** 2).sum() / ((g - f) ** 2).sum()
+    assert order(a, b)[0] == pytest.approx(expected, abs=1e-4)
+
+
+def exact_deviation() -> float:
+    """Of the violation over all 126 x 126 resamples of five runs each, by multinomials."""
+    ways = list(itertools.combinations_with_replacement(range(5), 5))
+    weights = []
+    for way in ways:
+        counts = np.bincount(way, minlength=5)
+        weights.append(math.factorial(5) / np.prod([math.factorial(c) for c in counts]))
+    weights = np.outer(weights, weights) / 5**10
+    f, g = (np.sort(np.array(x)[np.array(ways)], axis=1) for x in (A, B))
+    gap = g[None] - f[:, None]
+    whole = (gap**2).sum(-1)
+    part = (np.maximum(gap, 0) ** 2).sum(-1)
+    violation = np.where(whole > 0, part / np.where(whole > 0, whole, 1), 0.5)
+    mean = (weights * violation).sum()
+    return math.sqrt((weights * (violation - mean) ** 2).sum())
+
+
+def test_the_bound_is_that_of_all_resamples():
+    """And of deep-significance's 1,000 draws, seed 1234: 0.135."""
+    z, deviation = scipy.stats.norm.ppf(0.95), exact_deviation()
+    assert order(A, B, draws=100_000)[1] == pytest.approx(z * deviation, rel=0.02)
+    assert z * deviation == pytest.approx(0.135, abs=0.02)
+    # A fair division: 10 comparisons at 0.95 are one at 0.995.
+    ten, one = order(A, B, comparisons=10)[1], order(A, B, confidence=0.995)[1]
+    assert ten == pytest.approx(one) and ten > order(A, B)[1]
+
+
+def test_almost_is_between_better_and_not():
+    """One run behind at the bottom violates the order a little."""
+    a, b = [0.60, 0.81, 0.82, 0.83], [0.61, 0.71, 0.72, 0.73]
+    found = stats.almost_stochastic_order(a, b, **MORE)
+    assert found.violation[0] == pytest.approx(0.0001 / (0.0001 + 3 * 0.01))
+
+
+@cases.each(
+    ("first", "second", "paired"),
+    [
+        (A, B[:4], True),
+        ([0.1], [0.2], False),
+        ([A, A], [B], False),
+        (A, [*B[:4], np.nan], True),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(first, second, paired):
+    tests = [stats.probability_of_outperforming]
+    tests += [] if paired and len(second) == 4 else [stats.almost_stochastic_order]
+    for test in tests:
+        with pytest.raises(ValueError, match="first and second: must be finite scores"):
+            test(first, second, **MORE)
