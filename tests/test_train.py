@@ -56,7 +56,7 @@ def test_accuracies_are_counts_of_all_images(finished):
 
 def test_records_are_functions_of_the_decisions(finished):
     from jbias import evals
-    from jbias.evals import decisions
+    from jbias.evals import cue_conflict, decisions
 
     _, workdir = finished
     for r in smoke_runs.records(workdir):
@@ -76,6 +76,15 @@ def test_records_are_functions_of_the_decisions(finished):
         assert ((0 < sure) & (sure <= 1.0001)).all()
         np.testing.assert_array_equal(likelihood[right], sure[right])
         assert (likelihood[~right] <= sure[~right]).all()
+        for (
+            name,
+            cue,
+        ) in cue_conflict.RANKED.items():  # The first place is the decision.
+            first = decided.columns[name] == 1
+            assert (first == (decided.prediction == decided.columns[cue])).all()
+            assert decided.columns[name].max() > 1
+    edge = decisions.read(workdir / "decisions/edge/8.parquet")[0]
+    assert not edge.columns.keys() & cue_conflict.RANKED.keys()
 
 
 def test_provenance_says_what_the_numbers_are_made_of(finished):

@@ -11,7 +11,9 @@ at 8655b6b, which ranks softmax values, where those that are 0 tie. Deviation: l
 import dataclasses
 import functools
 import math
-from collections.abc import Iterator, Sequence
+import types
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
@@ -20,6 +22,10 @@ from jbias.evals import decisions, probe
 
 Classes = Int[np.ndarray, "n"]
 Names = Shaped[np.ndarray, "n"]  # Or class ids.
+# The columns of ranks among logits, and of the classes that are ranked.
+RANKED: Mapping[str, str] = types.MappingProxyType(
+    {"rank_shape": "label", "rank_texture": "texture"}
+)
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -103,11 +109,30 @@ def label_ranks(
         stands_for = np.array([np.isin(classes, of) for of in members])
     most, must = int(label.max(initial=-1)), f"labels must be below {len(stands_for)}"
     probe.check(most < len(stands_for), "label_ranks", must, most)
-    own = stands_for[label]
-    best = np.where(own, scores, -math.inf).max(axis=1, keepdims=True)
-    place = np.where(own & (scores == best), classes, -1).max(axis=1, keepdims=True)
+    return np.where(label >= 0, best_place(scores, stands_for[label]), 0)
+
+
+def best_place(
+    scores: Float[Any, "n k"], own: Bool[Any, "n k"], xp: Any = np
+) -> Int[Any, "n"]:
+    """The place of the best of each row's own classes, as `label_ranks` counts places.
+
+    xp: whose arrays these are, numpy or jax.numpy.
+    """
+    classes = xp.arange(scores.shape[1])[None]
+    best = xp.where(own, scores, -math.inf).max(axis=1, keepdims=True)
+    place = xp.where(own & (scores == best), classes, -1).max(axis=1, keepdims=True)
     ahead = (scores > best) | ((scores == best) & (classes > place))
-    return np.where(label >= 0, 1 + ahead.sum(axis=1), 0)
+    return 1 + ahead.sum(axis=1)
+
+
+def cues_of(
+    columns: Mapping[str, Classes], ranked: Mapping[str, str] = RANKED
+) -> dict[str, Classes]:
+    """The classes to rank, by the names of their columns of ranks, where all are known."""
+    if not {*ranked.values()} <= columns.keys():
+        return {}
+    return {name: np.asarray(columns[of], np.int32) for name, of in ranked.items()}
 
 
 def mean_reciprocal_rank(ranks: Int[np.ndarray, "n"]) -> float:
@@ -129,10 +154,13 @@ def make(*, classes: Sequence[str] = ()) -> probe.Probe:
     them a class is named by its number. Further conditions are taken for other rules by
     which the same answers were made decisions, such as "mean_logit". Images of classes
     that the network lacks are shown too: a cue without a class is never answered.
+    Where the network gives logits or probabilities, both cues' ranks among all of its own
+    classes are kept, as columns of `RANKED`.
     """
     probe.check_class_names("shape_bias", classes)
     counted = functools.partial(numbers, classes=tuple(classes))
-    return probe.Probe({"": ()}, probe.identity, counted, include_unknown=True)
+    kept = dict(include_unknown=True, ranked=RANKED)
+    return probe.Probe({"": ()}, probe.identity, counted, **kept)
 
 
 @decisions.each

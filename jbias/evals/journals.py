@@ -2,13 +2,11 @@
 
 import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from etils import epath
 from jaxtyping import Shaped
-
-_FIELDS = [("prediction", "<i4"), ("confidence", "<f4"), ("likelihood", "<f4")]
 
 
 class Journal:
@@ -16,7 +14,7 @@ class Journal:
 
     identity: of what is asked; answers to anything else are dropped. What a stop left
     half written is, too. entries: those that are there, of each (rules, images) with the
-    fields of predict.Confidence. seconds: what they took.
+    columns of predict.Confidence. seconds: what they took.
     """
 
     def __init__(self, path: epath.Path, identity: str):
@@ -37,11 +35,13 @@ class Journal:
                 self.entries.append(entry)
                 self.seconds, self._end = seconds, file.tell()
 
-    def add(self, answers: Sequence[Sequence[Shaped[np.ndarray, "n"]]]) -> None:
+    def add(self, answers: Sequence[Mapping[str, Shaped[np.ndarray, "n"]]]) -> None:
         """Keeps the next answers, by rule the columns of predict.Confidence."""
-        entry = np.empty((len(answers), len(answers[0][0])), _FIELDS)
+        first = answers[0]
+        fields = [(k, x.dtype.newbyteorder("<")) for k, x in first.items()]
+        entry = np.empty((len(answers), len(first["prediction"])), fields)
         for row, columns in zip(entry, answers, strict=True):
-            for (field, _), column in zip(_FIELDS, columns, strict=True):
+            for field, column in columns.items():
                 row[field] = column
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with open(self._path, "r+b" if self._end else "wb") as file:

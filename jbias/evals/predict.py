@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PyTree, UInt8
 
-from jbias.evals import decisions, journals, probe
+from jbias.evals import cue_conflict, decisions, journals, probe
 from jbias.runtime import xla
 
 BATCHES_AHEAD = 2  # Batches in flight while the next is made ready.
@@ -34,6 +34,8 @@ class Rule(NamedTuple):
     matrix: Matrix = None
     aggregate: str = "mean_prob"
     label: Int[np.ndarray, "n"] | None = None  # Asks for probabilities, too.
+    # Asks for the ranks of further labels, by the names of their columns; with `label`.
+    cues: Mapping[str, Int[np.ndarray, "n"]] | None = None
 
 
 def scorer(apply: Callable) -> Callable[..., Logits]:
@@ -52,19 +54,30 @@ def scorer(apply: Callable) -> Callable[..., Logits]:
 class Confidence(NamedTuple):
     """Decisions with the probabilities of the decided class and of the right one.
 
-    Without a right class, label -1, its probability is NaN.
+    Without a right class, label -1, its probability is NaN. ranks: by name, the place of a
+    cue's class among all logits, as cue_conflict.label_ranks has it; 0 without a class, and
+    where a logit is NaN.
     """
 
     prediction: Int[Array, "b"]
     confidence: Float[Array, "b"]
     likelihood: Float[Array, "b"]
+    ranks: Mapping[str, Int[Array, "b"]]
+
+    @property
+    def columns(self) -> dict[str, Array]:
+        """All of it by name."""
+        told = self._asdict()
+        return told | told.pop("ranks")
 
 
 @functools.partial(jax.jit, static_argnames="aggregate")
-def decide_batch(logits: tuple, matrix: Matrix, label=None, *, aggregate: str) -> tuple:
+def decide_batch(
+    logits: tuple, matrix: Matrix, label=None, cues=None, *, aggregate: str
+) -> tuple:
     """The decisions of each network, int32 (b), by its logits of a batch.
 
-    With labels each is a `Confidence`. Logits may have a leading axis of several networks; then
+    With labels each is a `Confidence`; cues: by name, labels to rank. Logits may have a leading axis of several networks; then
     decisions have it.
 
     matrix, aggregate: of data.labels.ClassMap; without a matrix each decides among its
@@ -74,7 +87,7 @@ def decide_batch(logits: tuple, matrix: Matrix, label=None, *, aggregate: str) -
 
     def decide(logits: Logits) -> Int[Array, "b"] | Confidence:
         if label is not None:
-            return with_confidence(logits, label, matrix, aggregate)
+            return with_confidence(logits, label, matrix, aggregate, cues)
         scores = logits if matrix is None else class_scores(logits, matrix, aggregate)
         return jnp.argmax(scores, axis=-1).astype(jnp.int32)
 
@@ -82,7 +95,7 @@ def decide_batch(logits: tuple, matrix: Matrix, label=None, *, aggregate: str) -
 
 
 def with_confidence(
-    logits: Logits, label: Int[Array, "b"], matrix: Matrix, aggregate: str
+    logits: Logits, label: Int[Array, "b"], matrix: Matrix, aggregate: str, cues=None
 ) -> Confidence:
     """What a network decides, and how probable it holds that and the right class.
 
@@ -102,7 +115,16 @@ def with_confidence(
         share = share / jnp.sum(share, axis=-1, keepdims=True)
     likelihood = jnp.take_along_axis(share, jnp.maximum(label, 0)[:, None], 1)[:, 0]
     likelihood = jnp.where(label < 0, jnp.nan, likelihood)
-    return Confidence(prediction, share.max(-1), likelihood)
+    ranks = {name: _ranks(logits, of, matrix) for name, of in (cues or {}).items()}
+    return Confidence(prediction, share.max(-1), likelihood, ranks)
+
+
+def _ranks(logits: Logits, label: Int[Array, "b"], matrix: Matrix) -> Int[Array, "b"]:
+    """The place of each label's best member among all logits."""
+    own = label[:, None] == jnp.arange(logits.shape[1])[None]
+    own = own if matrix is None else (matrix > 0).T[label]
+    known = (label >= 0) & ~jnp.isnan(logits).any(axis=1)
+    return jnp.where(known, cue_conflict.best_place(logits, own, jnp), 0)
 
 
 def class_scores(
@@ -160,9 +182,9 @@ def _batches_ahead(many, variables, batches, rules, halt) -> Iterator[tuple]:
             return
         logits = many(variables, ((),) * len(variables), images, None)
         waiting.append([])
-        for rule, rows, label in _within(rules, first, len(images)):
-            answers = decide_batch(logits, rule.matrix, label, aggregate=rule.aggregate)
-            waiting[-1].append((rows, answers))
+        for rule, rows, labels in _within(rules, first, len(images)):
+            of = logits, rule.matrix, *labels
+            waiting[-1].append((rows, decide_batch(*of, aggregate=rule.aggregate)))
         first += len(images)
         if len(waiting) > BATCHES_AHEAD:
             yield from waiting.popleft()
@@ -173,18 +195,25 @@ def _batches_ahead(many, variables, batches, rules, halt) -> Iterator[tuple]:
 def _within(rules: Sequence[Rule], first: int, count: int) -> Iterator[tuple]:
     """The sets that have images among so many from `first` on, in which rows, and labels.
 
-    Of rows that are not of the set the label is -1.
+    And cues; of rows that are not of the set all are -1.
     """
     start = -first
     for rule in rules:
         stop = start + rule.n
         if start < count and stop > 0:
-            rows, label = slice(max(start, 0), min(stop, count)), None
+            rows, labels = slice(max(start, 0), min(stop, count)), (None, None)
             if rule.label is not None:
-                label = np.full(count, -1, np.int32)
-                label[rows] = rule.label[rows.start - start : rows.stop - start]
-            yield rule, rows, label
+                place = functools.partial(_among, count=count, rows=rows, start=start)
+                labels = jax.tree.map(place, (rule.label, rule.cues))
+            yield rule, rows, labels
         start = stop
+
+
+def _among(column: np.ndarray, count: int, rows: slice, start: int) -> np.ndarray:
+    """A set's column at the rows of a batch that are the set's, which begins at `start`."""
+    found = np.full(count, -1, np.int32)
+    found[rows] = column[rows.start - start : rows.stop - start]
+    return found
 
 
 ANSWERS_AHEAD = 8  # Answers in flight while the next stimuli are made.
@@ -242,6 +271,7 @@ class Batch(NamedTuple):
     count: int  # Of these so many are images, the rest fills up.
     dataset: str = ""
     source: Any = None  # The set itself.
+    cues: Mapping[str, Int[Array, "b"]] | None = None  # To be ranked, by name.
 
     def shown(self, condition: str, *, as_it_is: bool = False) -> Shown:
         """Where stimuli made of it are from."""
@@ -267,7 +297,7 @@ def run_probe(
     class among the decision classes, and "likelihood", that of the right one (NaN where
     it has none). Where several of the network's classes answer for one, its probability
     is what the rule makes of theirs (for "mean_logit" the softmax of the means), divided
-    by the sum over the decision classes. `tell` hears how many images have been answered;
+    by the sum over the decision classes. And the ranks of the batches' cues. `tell` hears how many images have been answered;
     what asks for programs the first time, which may compile them, is inside `compiling`.
     What `journal` has answers to is not asked again; of that `tell` hears counted=False.
     """
@@ -275,20 +305,22 @@ def run_probe(
     known = journal.entries if journal else []
     names = itertools.cycle(made.conditions)
     for condition, entry in zip(names, known):
-        for rule, answer in zip(rules, entry, strict=True):
-            columns = [answer[field] for field in Confidence._fields]
+        for rule, answer in zip(sorted(rules), entry, strict=True):  # As JAX has dicts.
+            columns = {field: answer[field] for field in answer.dtype.names}
             found[f"{condition} {rule}".strip()].append(columns)
         tell(entry.shape[1], counted=False)
     asked = _run_conditions(network, made, batches, rules, compiling, len(known))
     for count, answers in _answers_ahead(asked):
-        cut = [[column[:count] for column in answer] for answer in answers.values()]
+        cut = [
+            {k: x[:count] for k, x in one.columns.items()} for one in answers.values()
+        ]
         for name, columns in zip(answers, cut):
             found[name].append(columns)
         if journal:
             journal.add(cut)
         tell(count)
-    columns = {name: map(np.concatenate, zip(*found[name])) for name in found}
-    return {name: dict(zip(Confidence._fields, x)) for name, x in columns.items()}
+    joined = lambda *parts: np.concatenate(parts)
+    return {name: jax.tree.map(joined, *parts) for name, parts in found.items()}
 
 
 def _run_conditions(
@@ -316,10 +348,10 @@ def _run_conditions(
                 as_it_is = plain and condition not in made.steps
                 shown = batch.shown(condition, as_it_is=as_it_is)
                 logits = network.predict(stimuli, shown)
-                decide = functools.partial(decide_batch, (logits,), label=batch.label)
-                answers = {}
+                asked, answers = (batch.label, batch.cues), {}
                 for name, rule in rules.items():
-                    (answer,) = decide(rule.matrix, aggregate=rule.aggregate)
+                    how = rule.matrix, *asked
+                    (answer,) = decide_batch((logits,), *how, aggregate=rule.aggregate)
                     answers[f"{condition} {name}".strip()] = answer
             yield batch.count, answers
 

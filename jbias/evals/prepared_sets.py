@@ -12,7 +12,7 @@ from jaxtyping import Int, Shaped
 
 from jbias import data
 from jbias.data import base, labels, loader, splits, tables
-from jbias.evals import networks, predict, probe, suite
+from jbias.evals import cue_conflict, networks, predict, probe, suite
 from jbias.runtime import mesh, xla
 
 Wanted = tuple[str, bool]  # A set by name, and whether `prepare` keeps it whole.
@@ -175,17 +175,22 @@ def subsample(given: PreparedSet, count: int) -> PreparedSet:
     )
 
 
-def device_batches(asked: suite.Suite, given: PreparedSet) -> Iterator[predict.Batch]:
-    """The images on the devices, in batches of one size."""
+def device_batches(
+    asked: suite.Suite, given: PreparedSet, ranked: Mapping[str, str] | None = None
+) -> Iterator[predict.Batch]:
+    """The images on the devices, in batches of one size; ranked: of a probe."""
     devices, n = asked.devices, len(given.index)
     size, source = batch_size(asked, given), asked.sources[given.dataset]
     batches = loader.batches([given.images], size, asked.reading)
+    cues = cue_conflict.cues_of(given.columns, ranked or {})
     for first, images in zip(range(0, n, size), batches, strict=True):
         rows = np.arange(first, first + size).clip(max=n - 1)
         label = given.columns["label"][rows].astype(np.int32)
-        of = images, given.index[rows], label, given.target[rows]
+        ranks = {name: cue[rows] for name, cue in cues.items()}
+        of = images, given.index[rows], label, given.target[rows], ranks
+        *of, ranks = mesh.split(of, devices)
         count = min(size, n - first)
-        yield predict.Batch(*mesh.split(of, devices), count, given.dataset, source)
+        yield predict.Batch(*of, count, given.dataset, source, ranks)
 
 
 def batch_size(asked: suite.Suite, given: PreparedSet) -> int:

@@ -69,6 +69,8 @@ class Probe(NamedTuple):
     inside: whether it looks into the network and decides nothing: the images are shown as they
       are, and it is called as numbers(net, variables, images, columns).
     graded: whether it needs probabilities, not just what is decided.
+    ranked: by the names of columns of ranks, the columns of classes whose place among the
+      network's logits these are; of networks that give logits or probabilities.
     digest: tells whether what it read beside its options, such as people's answers, is
       still the same; "" where it read nothing.
     """
@@ -84,6 +86,7 @@ class Probe(NamedTuple):
     include_unknown: bool = False
     inside: bool = False
     graded: bool = False
+    ranked: Mapping[str, str] = types.MappingProxyType({})
 
 
 def each_once(values: Sequence) -> bool:

@@ -90,6 +90,7 @@ class _Job(NamedTuple):
     # By which rules answers are decisions, by what tells conditions apart. "" is the
     # first. Others are the same as it where no class has several members.
     rules: Mapping[str, str]
+    ranked: Mapping[str, str]  # Of the probe.
     # What measures have in common that need the same answers; None: nobody else's.
     same: tuple | None
 
@@ -249,7 +250,8 @@ class Measuring:
             alone = not plain or {*made.conditions} != {""}
             same = None if alone else (task.dataset, n, most)
             images = min(n, most or n) * len(made.conditions)
-            jobs.append(_Job(task, whole, images, {"": first, **own}, same))
+            of = {"": first, **own}, dict(made.ranked), same
+            jobs.append(_Job(task, whole, images, *of))
         return jobs
 
     def run(self, jobs: Sequence[_Job]) -> Iterator[tuple[suite.Task, Finding]]:
@@ -266,10 +268,12 @@ class Measuring:
             own = f"answers in its own way in {kind}"
             say(f"{network.name}: {own}; agreement is not made")
         known: dict[tuple, dict[str, decisions.Decisions]] = {}
-        shared: dict[tuple, dict[str, str]] = {}  # Rules by which any of them decides.
+        # Rules by which any of them decides, and what any of them ranks.
+        shared: dict[tuple | None, tuple[dict[str, str], dict[str, str]]] = {}
         for job in jobs:
-            rules = shared.setdefault(job.same, {}) if job.same else {}
+            rules, ranked = shared.setdefault(job.same, ({}, {}))
             rules |= {name: name for name in job.rules.values()}
+            ranked |= job.ranked
         total = sum(job.images for job in jobs)
         with console.count_images(say, network.name, total) as hears:
             for job in jobs:
@@ -316,10 +320,11 @@ class Measuring:
                 numbers = self._looked(bound, made, given)
         else:
             if not again:
-                rules = shared.get(same, job.rules)
-                journal = self._journal(task, given, rules)
+                both = shared[same] if same else (job.rules, job.ranked)
+                rules, ranked = both if bound.graded else (both[0], {})
+                journal = self._journal(task, given, rules, ranked)
                 earlier = journal.seconds
-                of = bound, made, given, rules, journal
+                of = bound, made, given, rules, ranked, journal
                 found = self._decided(*of, tell, aside)
             if same:
                 known.setdefault(same, found)
@@ -338,9 +343,10 @@ class Measuring:
         columns = {**given.columns, "index": given.index}
         return made.numbers(bound.net, bound.variables, images, columns)
 
-    def _journal(self, task: suite.Task, given, rules) -> journals.Journal:
+    def _journal(self, task: suite.Task, given, rules, ranked) -> journals.Journal:
         """The answers that a measure got before it was stopped, and place for more."""
         asked = self.describe(task), rules, prepared_sets.batch_size(self.asked, given)
+        asked += (ranked,) * bool(ranked)
         text = json.dumps([*asked, self.network.name, len(given.index)])
         of = hashlib.sha256(text.encode()).hexdigest()
         return journals.Journal(self._underway(task), of)
@@ -349,7 +355,7 @@ class Measuring:
         return self.folder / "underway" / f"{task.name}.npy"
 
     def _decided(
-        self, bound, made, given, rules, journal, tell, compiling
+        self, bound, made, given, rules, ranked, journal, tell, compiling
     ) -> dict[str, Any]:
         """The decisions by condition, under each of these rules."""
         on_devices = functools.partial(mesh.replicate, mesh=self.asked.devices)
@@ -357,7 +363,7 @@ class Measuring:
         for key, name in rules.items():
             rule = given.rules[name]
             by[key] = rule._replace(matrix=on_devices(rule.matrix))
-        batches = prepared_sets.device_batches(self.asked, given)
+        batches = prepared_sets.device_batches(self.asked, given, ranked)
         heard = dict(tell=tell, compiling=compiling, journal=journal)
         found = predict.run_probe(bound, made, batches, by, **heard)
         return predict.to_decisions(found, {**given.columns, "index": given.index})

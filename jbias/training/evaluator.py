@@ -19,7 +19,7 @@ from etils import epath
 
 from jbias import evals, extensions, run_spec
 from jbias.data import loader, splits
-from jbias.evals import decisions, predict
+from jbias.evals import cue_conflict, decisions, predict
 from jbias.models import trained
 from jbias.runs import checkpoints, checksums, evaluations, results, status, workdirs
 from jbias.runtime import console, files, heap, lock, mesh
@@ -117,8 +117,10 @@ def _rule(job: RunContext, test: splits.TestSet) -> predict.Rule:
     """How networks answer a set."""
     sure = job.config["run"]["decisions"]
     label = np.asarray(test.columns["label"]) if sure else None
+    ranks = sure and "shape_bias" in test.measures
+    cues = cue_conflict.cues_of(test.columns) if ranks else {}
     matrix = mesh.replicate(test.matrix, job.devices)
-    return predict.Rule(len(test.images), matrix, test.aggregate, label)
+    return predict.Rule(len(test.images), matrix, test.aggregate, label, cues)
 
 
 def _batches(job: RunContext, images: list, size: int, reading) -> Iterator[jax.Array]:
@@ -160,12 +162,13 @@ def _decisions(found: Any, test: splits.TestSet) -> evals.Decisions:
     """What a seed decided, with probabilities where they were asked for."""
     if not isinstance(found, predict.Confidence):
         return evals.Decisions(found, test.columns)
-    told = {"confidence": found.confidence, "likelihood": found.likelihood}
-    return evals.Decisions(found.prediction, {**test.columns, **told})
+    told = found.columns
+    return evals.Decisions(told.pop("prediction"), {**test.columns, **told})
 
 
 # What a line of progress leaves to the records.
 _BY_GROUP = ("group_accuracy", "group_balanced_accuracy", "class_balanced_accuracy")
+_BY_GROUP += ("class_accuracy",)
 
 
 def _summary(cell: tuple[tuple[str, str], list[float]]) -> str:

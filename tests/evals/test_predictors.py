@@ -11,6 +11,7 @@ from PIL import Image
 import jbias
 from jbias import data, evaluate
 from jbias.evals import (
+    cue_conflict,
     decisions,
     networks,
     predict,
@@ -260,6 +261,41 @@ def test_names_alone_make_decisions_and_files_come_as_they_are_stored(suite, tmp
     rows = found.numbers.set_index(["dataset", "metric"])
     assert rows.loc[("edge", "accuracy"), "count"] == right
     assert rows.loc[("own", "accuracy"), "n"] == 2
+
+
+CONFLICTS = """
+import ml_collections
+
+def get_config(text=""):
+    c = ml_collections.ConfigDict(dict(size=32, run=dict(batch=16)))
+    c.sets = dict(conflict=dict(data="shapes", split="cue_conflict", n=240))
+    c.measures = dict(shape_bias=dict(sets=("conflict",)))
+    return c
+"""
+
+
+def test_probabilities_rank_cues_as_logits_do_and_names_do_not(tmp_path):
+    (tmp_path / "suite.py").write_text(CONFLICTS)
+
+    def probabilities(images):
+        share = np.exp(8 * means(images))
+        return share / share.sum(1, keepdims=True)
+
+    words = lambda images: [CLASSES[k] for k in means(images).argmax(1)]
+    found, common = {}, dict(classes=CLASSES, out=tmp_path / "out")
+    for answer in (means, probabilities, words):
+        name = answer.__name__.strip("<>")
+        one = jbias.measure(answer, str(tmp_path / "suite.py"), name=name, **common)
+        found[name] = one.numbers.set_index("metric")["value"]
+    conflict = data.load("shapes", "cue_conflict", size=32, n=240)
+    shape, texture = conflict.columns["label"], conflict.columns["texture"]
+    of = means(conflict.images / np.float32(255))
+    differ = shape != texture
+    ranks = cue_conflict.label_ranks(of, shape)[differ]
+    mrr = {name: values.get("mrr_shape") for name, values in found.items()}
+    expected = pytest.approx(cue_conflict.mean_reciprocal_rank(ranks))
+    assert mrr == {"means": expected, "probabilities": expected, "lambda": None}
+    assert found["lambda"]["shape_bias_undefined"] >= 0
 
 
 def test_names_cannot_answer_where_some_of_them_answer_for_no_class():

@@ -5,9 +5,10 @@ import contextlib
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from etils import epath
 
 from jbias.data import labels
-from jbias.evals import predict, probe, probes
+from jbias.evals import cue_conflict, journals, predict, probe, probes
 from tests import cases
 
 
@@ -162,3 +163,47 @@ def test_a_step_may_look_into_the_network():
     np.testing.assert_allclose(seen, batch.image / 510, rtol=1e-6)
     with pytest.raises(ValueError, match="must look into the network"):
         predict.make_stimuli(asked._replace(at=None), made, batch, "half")
+
+
+def test_cues_are_ranked_among_all_logits_by_their_best_member(tmp_path):
+    """As numpy has it, whatever the rule; ties, unknown cues, and answers that were kept."""
+    of = np.array([0, 0, 1, 2, 2, -1])  # The last is a member of none.
+    matrix = (of[:, None] == np.arange(3)).astype(np.float32)
+    image = np.random.default_rng(1).integers(0, 3, (40, 4, 4, 3), np.uint8) * 80
+    image[:, 1:] = image[:, :1]  # So that means of channels tie.
+    image[:, :, 1:] = image[:, :, :1]
+    rows = np.arange(40, dtype=np.int32)
+    cues = {"rank_shape": rows % 4 - 1, "rank_texture": (rows + 1) % 4 - 1}
+    batch = predict.Batch(image, rows, rows % 3, rows % 3, 37, cues=cues)
+    rules = {
+        "": predict.Rule(37, jnp.asarray(matrix / matrix.sum(0))),
+        "sum_prob": predict.Rule(37, jnp.asarray(matrix), "sum_prob"),
+        "own": predict.Rule(37),
+    }
+    path, made = epath.Path(tmp_path / "kept.npy"), cue_conflict.make()
+    asked, journal = network(1.0), journals.Journal(path, "x")
+    found = predict.run_probe(asked, made, [batch], rules, journal=journal)
+    logits = np.asarray(asked.apply(asked.variables, image / np.float32(255)))[:37]
+    groups = [np.flatnonzero(of == c) for c in range(3)]
+    for name, cue in cues.items():
+        for rule, members in (("", groups), ("sum_prob", groups), ("own", None)):
+            ranks = cue_conflict.label_ranks(logits, cue[:37], members=members)
+            np.testing.assert_array_equal(found[rule][name], ranks)
+            assert len(set(ranks)) > 3
+    again = predict.run_probe(
+        asked, made, [], rules, journal=journals.Journal(path, "x")
+    )
+    for rule, columns in found.items():
+        assert again[rule].keys() == columns.keys()
+        for name, column in columns.items():
+            np.testing.assert_array_equal(again[rule][name], column)
+
+
+def test_logits_that_are_no_numbers_have_no_rank():
+    """Nothing is larger than NaN: it must not come first."""
+    (batch,) = batches()
+    batch = batch._replace(cues={"rank_shape": np.zeros(8, np.int32)})
+    found = predict.run_probe(
+        network(np.nan), cue_conflict.make(), [batch], {"": predict.Rule(8)}
+    )
+    assert (found[""]["rank_shape"] == 0).all()

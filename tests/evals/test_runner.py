@@ -20,6 +20,7 @@ from jbias import data, evaluate, models, train
 from jbias.configs.suites import biases
 from jbias.data import labels, loader, sources, tables
 from jbias.evals import (
+    cue_conflict,
     decisions,
     networks,
     occlusion,
@@ -35,6 +36,7 @@ from jbias.report import (
     distortion_study,
     network_records,
 )
+from jbias.report import networks as networks_report
 from jbias.runs import results, workdirs
 from jbias.runtime import mesh
 from tests import cases, smoke_runs
@@ -1237,6 +1239,40 @@ def test_measures_by_other_rules_share_the_answers(
             for column, values in same[key].columns.items():
                 np.testing.assert_array_equal(found[key].columns[column], values)
     assert len(asked) == 3
+
+
+def test_cues_have_ranks_among_logits(file, published, tmp_path, monkeypatch):
+    """Of a file of weights: the records are those of its logits, and so is the page."""
+    seen, ask = [], predict.BoundNetwork.predict
+
+    def kept(self, image, shown):
+        seen.append(ask(self, image, shown))
+        return seen[-1]
+
+    monkeypatch.setattr(predict.BoundNetwork, "predict", kept)
+    text = file.read_text().replace(
+        "few=dict(", "shape_bias=dict(sets=both[1:]), few=dict("
+    )
+    (tmp_path / "suite.py").write_text(text)
+    args = *published, f"--suite={tmp_path / 'suite.py'}", "--only=accuracy,shape_bias"
+    measured = "--suite.measures.accuracy.sets=('cue_conflict',)"  # Asks first.
+    assert measure(*args, measured, out=tmp_path) == 0
+    logits = np.concatenate(seen)[:240]
+    path = tmp_path / "small.one/decisions/cue_conflict/shape_bias.parquet"
+    columns, mrr = decisions.read_conditions(path)[""].columns, {}
+    differ = columns["label"] != columns["texture"]
+    for cue, name in (("label", "shape"), ("texture", "texture")):
+        ranks = cue_conflict.label_ranks(logits, columns[cue])
+        np.testing.assert_array_equal(columns[f"rank_{name}"], ranks)
+        mrr[name] = (1 / ranks[differ]).mean()
+    assert mrr["shape"] != mrr["texture"]
+    shown = networks_report.blocks(network_records.read([f"{tmp_path}/small.one"]), [])
+    tables_shown = [b for _, b in shown if hasattr(b, "head")]
+    (table,) = [table for table in tables_shown if table.name == "shape_bias"]
+    for cue, value in mrr.items():
+        assert table.data[f"mrr_{cue}"].tolist() == [pytest.approx(value)]
+        cell = table.rows[0][table.head.index(f"MRR of {cue}")]
+        assert cell == f"{value:.3f}"
 
 
 @pytest.mark.slow
