@@ -28,6 +28,7 @@ MEASURES: Mapping[str, Callable[[Decisions], list[Number]]] = types.MappingProxy
         "shape_bias": cue_conflict.measure,
         "halves": accuracy.stacked_halves,
         "groups": accuracy.by_group,
+        "classes": accuracy.by_class,
     }
 )
 

@@ -1,7 +1,7 @@
 """Top-1 accuracy as integer counts: overall, by class, by group; with a bootstrap over images.
 
 accuracy, real_accuracy: by one correct class an image, or by several.
-make_by_class, confusion, entropy: the accuracy of each class, and what it is taken for.
+by_class, make_by_class, confusion, entropy: the accuracy of each class, and what it is taken for.
 by_group: a group is a class with a value of an attribute; the worst, and balanced means.
   Worst-group accuracy: Sagawa, Koh, Hashimoto and Liang, ICLR 2020,
   https://arxiv.org/abs/1911.08731. There groups without images do not occur; here they have
@@ -64,6 +64,11 @@ def class_numbers(
     for one in np.unique(label[label >= 0]):
         name = f"class={classes[one] if classes else one}"
         yield decisions.mean("class_accuracy", decided.right[label == one], name)
+
+
+def by_class(decided: decisions.Decisions) -> decisions.Numbers:
+    """The accuracy of each class that has images, by its number: "class=3"."""
+    return class_numbers({"": decided})
 
 
 def confusion(response: Column, label: Column, k: int) -> Float[np.ndarray, "rows k"]:

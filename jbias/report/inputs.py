@@ -45,6 +45,8 @@ class Rules:
             rows = selection.at_epoch(frame, self.epoch)
         elif rule == "best_on":
             rows = selection.best_on(frame, self.best_on)
+        elif rule == "worst_class":
+            rows = selection.worst_class(frame)
         else:
             better = {"metric": self.metric, "larger_is_better": self.larger_is_better}
             rows = selection.oracle(frame, **better)
@@ -57,6 +59,7 @@ class Rules:
             "last_n": f"last {self.last}",
             "at_epoch": f"epoch {self.epoch:g}",
             "best_on": f"best on {self.best_on}",
+            "worst_class": "worst class",
         }.get(rule, rule)
 
     def words(self, rule: str) -> str:
@@ -69,6 +72,8 @@ class Rules:
             "at_epoch": f"the evaluation after epoch {self.epoch:g} of each seed",
             "best_on": "the evaluation with the best accuracy of each seed on "
             f"{self.best_on}, which is no test set then",
+            "worst_class": "the evaluation with the best validation accuracy of the worst "
+            "class, or group, of each seed (the first, if several)",
             "oracle": "the best evaluation of each seed on each data set, chosen by looking "
             "at that data set: an oracle, not a result that could be had",
         }[rule]
@@ -148,7 +153,7 @@ def from_runs(patterns: Sequence[str], options: options_lib.Options) -> analysis
     for rule in options_lib.SELECTIONS:
         if rule == options.selection:
             others.append((rules.name(rule), values))
-        elif rule != "best_on" or options.best_on:
+        elif rule != "worst_class" and (rule != "best_on" or options.best_on):
             try:
                 rows = rules.select(chosen, rule)
             except ValueError as error:

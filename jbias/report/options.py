@@ -3,7 +3,9 @@
 import dataclasses
 
 # Which evaluation of a seed counts: rules of results.py.
-SELECTIONS = ("best_validation", "last_n", "at_epoch", "best_on", "oracle")
+SELECTIONS = (
+    *("best_validation", "last_n", "at_epoch", "best_on", "worst_class", "oracle"),
+)
 DROPS = ("datasets", "algorithms", "runs")
 
 

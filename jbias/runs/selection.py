@@ -43,15 +43,48 @@ def best_on(
     """
     candidates = evaluations(frame)
     looked = (candidates["dataset"] == dataset) & (candidates["metric"] == "accuracy")
-    looked &= (candidates["condition"] == "") & candidates["value"].notna()
-    units = results.number_rows(candidates, UNIT)
-    best = candidates["value"][looked].groupby(units[looked]).idxmax()
+    looked &= candidates["condition"] == ""
+    needs = f"accuracy on {dataset!r}", "evaluate on it or select last_n"
+    return _first_best(candidates, candidates["value"][looked], rule, *needs)
+
+
+def worst_class(frame: pd.DataFrame) -> pd.DataFrame:
+    """Selects, per run and seed, where the worst class of `valid` is best; the first of equals.
+
+    The accuracy of the worst of the classes that have images there (class_accuracy), or,
+    where no run has these, of the worst group of class and attribute. Source: Yang et al.,
+    ICML 2023, https://arxiv.org/abs/2302.12254.
+    """
+    candidates = evaluations(frame)
+    looked = of_classes(candidates)
+    moments = results.number_rows(candidates, [*UNIT, "step"])
+    scores = candidates["value"][looked].groupby(moments[looked]).transform("min")
+    needs = f"class_accuracy or worst_group_accuracy on {results.VALID!r}"
+    remedy = (
+        "train with config.valid.measures=('accuracy', 'classes') or select otherwise"
+    )
+    return _first_best(candidates, scores, "worst_class", needs, remedy)
+
+
+def of_classes(frame: pd.DataFrame) -> pd.Series:
+    """Tells the rows that `worst_class` looks at: accuracies by class, or of worst groups."""
+    valid, metric = frame["dataset"] == results.VALID, frame["metric"]
+    each = valid & (metric == "class_accuracy")
+    return each if each.any() else valid & (metric == "worst_group_accuracy")
+
+
+def _first_best(
+    candidates: pd.DataFrame, scores: pd.Series, rule: str, needs: str, remedy: str
+) -> pd.DataFrame:
+    """Selects, per run and seed, the evaluation of the first maximum of some rows' scores."""
+    units, scores = results.number_rows(candidates, UNIT), scores.dropna()
+    best = scores.groupby(units[scores.index]).idxmax()
     missing = candidates[~np.isin(units, best.index)]
     if len(missing):
         run, stage, seed = missing[UNIT].sort_values(UNIT).iloc[0]
         raise ValueError(
-            f"{rule}: every seed needs accuracy on {dataset!r}, got none for run "
-            f"{run!r}, seed {seed}, stage {stage}; evaluate on it or select last_n"
+            f"{rule}: every seed needs {needs}, got none for run "
+            f"{run!r}, seed {seed}, stage {stage}; {remedy}"
         )
     moments = results.number_rows(candidates, [*UNIT, "step"])
     return _selected(candidates[np.isin(moments, moments[best])])

@@ -196,6 +196,51 @@ def test_best_validation_refuses_runs_without_validation(frame):
         selection.best_validation(frame[frame["dataset"] != "valid"])
 
 
+def by_class(curves, seed=0, metric="class_accuracy", **changes):
+    """Validation accuracies of each class over the epochs."""
+    for name, values in curves.items():
+        of = dict(condition=name, metric=metric, seed=seed, **changes)
+        yield from curve(values, "valid", **of)
+
+
+def test_worst_class_takes_the_first_best_minimum(frame, tmp_path):
+    """As SubpopBench's ValWorstAccTest: the largest minimum over the classes."""
+    curves = {"class=0": [0.9, 0.5, 0.2, 0.7], "class=1": [0.2, 0.4, 0.8, 0.4]}
+    other = {"class=0": [0.1, 0.1, 0.3, 0.2], "class=1": [0.9, 0.1, 0.3, 0.3]}
+    more = [*by_class(curves), *by_class(other, seed=1)]
+    write_run(tmp_path / "more", [r._replace(run="erm") for r in more])
+    whole = pd.concat([frame, results.read(tmp_path / "more")], ignore_index=True)
+    table = selection.worst_class(whole)
+    # Minima 0.2, 0.4, 0.2, 0.4 and 0.1, 0.1, 0.3, 0.2.
+    assert (value_of(table, 0), value_of(table, 0, column="epoch")) == (0.2, 2.0)
+    assert (value_of(table, 1), value_of(table, 1, column="epoch")) == (0.4, 3.0)
+    assert selection.of_classes(table).sum() == 4
+    mixed = whole.sample(frac=1, random_state=0)
+    pd.testing.assert_frame_equal(table, selection.worst_class(mixed))
+
+
+def test_worst_class_of_one_class_is_best_validation(frame, tmp_path):
+    valid = frame[(frame["dataset"] == "valid")]
+    one = valid.assign(metric="class_accuracy", condition="class=0")
+    table = selection.worst_class(pd.concat([frame, one], ignore_index=True))
+    plain = table[table["metric"] != "class_accuracy"].reset_index(drop=True)
+    pd.testing.assert_frame_equal(plain, selection.best_validation(frame))
+
+
+def test_worst_class_looks_at_worst_groups_where_there_are_no_classes(frame, tmp_path):
+    groups = by_class({"": [0.1, 0.2, 0.6, 0.3]}, metric="worst_group_accuracy")
+    rows = [r._replace(seed=seed) for r in groups for seed in (0, 1)]
+    write_run(tmp_path / "more", rows)
+    whole = pd.concat([frame, results.read(tmp_path / "more")], ignore_index=True)
+    assert value_of(selection.worst_class(whole), 1, column="epoch") == 3.0
+
+
+def test_worst_class_refuses_runs_without_classes(frame):
+    said = r"worst_class: every seed needs class_accuracy or .* seed 0.*valid.measures="
+    with pytest.raises(ValueError, match=said):
+        selection.worst_class(frame)
+
+
 def test_last_n_averages(frame):
     table = selection.last_n(frame, 3)
     assert value_of(table, 0) == pytest.approx((0.2 + 0.9 + 0.4) / 3)
