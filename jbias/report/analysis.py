@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import scipy.stats
+from jaxtyping import Float
 
 from jbias import stats
 from jbias.evals import decisions
@@ -397,6 +398,20 @@ def seeds_of(analysis: Analysis) -> tuple[score_table.Scores | None, str]:
         more = " and others" if len(single) > 3 else ""
         return None, f"there is a single {one} of {', '.join(single[:3])}{more}"
     return runs, ""
+
+
+def shared_seeds(
+    analysis: Analysis, *algorithms: str
+) -> tuple[Float[np.ndarray, "n r"], ...]:
+    """Gives the tested scores of algorithms by the seeds, or runs, that all of them have."""
+    values = analysis.study.values.astype({"algorithm": str, "dataset": str})
+    keys, name = ["algorithm", "dataset", "seed"], values["seed"].astype(str)
+    named = values.assign(seed=name.str.rpartition(":")[2])
+    if named.duplicated(keys).any():  # Two runs of one seed: which is whose pair?
+        named = values
+    wide = named.pivot(index="seed", columns=keys[:2], values="value")
+    both = wide[[*itertools.product(algorithms, analysis.datasets)]].dropna()
+    return tuple(both[one].to_numpy(float).T for one in algorithms)
 
 
 def _equal_scores(table, runs) -> Iterator[tuple[str, str]]:

@@ -120,6 +120,8 @@ def _tables(analysis: analysis_lib.Analysis, varying: pd.DataFrame | None) -> _P
         if evidence.runs is not None:
             yield "seeds", made.stability(analysis)
             yield "seeds", made.differences(analysis)
+            if "dunn" in evidence.tests:
+                yield "seeds", made.outperforming(analysis)
             yield "power", made.power(analysis)
     yield "runs", made.runs(study)
     if study.is_runs:
@@ -142,6 +144,7 @@ def _results(
     study, tested = analysis.study, analysis.friedman is not None
     frames = {table.name: table.data for _, table in placed if table is not None}
     listed = ("omnibus", "posthoc", "control", "strict", "stability", "differences")
+    listed += ("outperforming",)
     tree = {
         "source": study.source,
         "metric": study.options.metric,

@@ -11,7 +11,7 @@ import pandas as pd
 from jbias import stats
 from jbias.report import analysis as analysis_lib
 from jbias.report import inputs, prose, tables, workdirs
-from jbias.runs import results
+from jbias.runs import results, selection
 
 _DECIDED = tables.columns("F:.3 p:p critical_difference:.2 pairs:d")
 
@@ -114,6 +114,7 @@ def runs(study: analysis_lib.Study) -> tables.Table | None:
 def validation(study: analysis_lib.Study) -> tables.Table | None:
     """Shows validation accuracy and the epochs that were selected."""
     rows, chosen = [], study.selected
+    by_class = chosen[selection.of_classes(chosen)]
     chosen = chosen[(chosen["dataset"] == results.VALID) & (chosen["condition"] == "")]
     chosen = chosen[chosen["metric"] == "accuracy"]
     for algorithm in study.algorithms if len(chosen) else ():
@@ -129,6 +130,14 @@ def validation(study: analysis_lib.Study) -> tables.Table | None:
                 "epochs": " ".join(f"{epoch:g}" for epoch in mine["epoch"]),
             }
         )
+        if study.options.selection == "worst_class":
+            mine = by_class[by_class["label"] == algorithm]
+            mine = mine.loc[mine.groupby(["run", "seed"])["value"].idxmin()]
+            rows[-1] |= {
+                "worst": mine["value"].mean(),
+                "worst_std": mine["value"].std(),
+            }
+            rows[-1]["worst_images"] = tables.span(mine["n"])
 
     def listed(epochs: str) -> str:
         each = epochs.split()
@@ -142,6 +151,8 @@ def validation(study: analysis_lib.Study) -> tables.Table | None:
         rows,
         tables.columns("algorithm seeds:d")
         | {"mean": ("validation accuracy", spread, "std"), "images": ("images", str)}
+        | {"worst": ("of the worst class", spread, "worst_std")}
+        | tables.columns("worst_images", worst_images="its images")
         | {"epochs": (when, listed)},
     )
 
@@ -406,6 +417,44 @@ def differences(analysis: analysis_lib.Analysis) -> tables.Table | None:
         ),
         most=60,
     )
+
+
+def outperforming(analysis: analysis_lib.Analysis) -> tables.Table | None:
+    """Shows how often each algorithm beats the reference, seed by seed, and how surely."""
+    runs, reference = analysis.evidence.runs, analysis.study.options.reference
+    others, datasets = [a for a in runs.algorithms if a != reference], runs.datasets
+    common = {**analysis.study.better, "confidence": 1 - analysis.alpha}
+    rows, cells, comparisons = [], [], len(others) * len(datasets)
+    for algorithm in others:
+        both = runs.runs(algorithm), runs.runs(reference)
+        order = stats.almost_stochastic_order(*both, comparisons=comparisons, **common)
+        both = analysis_lib.shared_seeds(analysis, algorithm, reference)
+        row = {"algorithm": algorithm, "pairs": both[0].shape[1]}
+        of = {**row, "dataset": datasets}
+        if row["pairs"] > 2:
+            p = stats.probability_of_outperforming(*both, **analysis.study.better)
+            row |= {"p": p.mean.value, "p_low": p.mean.low, "p_high": p.mean.high}
+            row |= {"significant": p.significant.sum(), "better": p.better.sum()}
+            of |= {"p": p.share.value, "p_low": p.share.low, "p_high": p.share.high}
+            of |= {"significant": p.significant, "better": p.better}
+        rows.append({**row, "ordered": order.better.sum()})
+        of |= {"violation": order.violation, "bound": order.bound}
+        cells.append(pd.DataFrame(of))
+    table = _table(
+        "outperforming",
+        f"P(A > B): how often A beats {reference} with the same seed, averaged over data sets, "
+        "with 95% percentile intervals over redrawn pairs. Better: on how many of "
+        f"{len(datasets)} data sets the interval lies above 0.5 and reaches "
+        f"{stats.outperformance.GAMMA:g}, which takes {stats.pairs_for_outperforming()} pairs to "
+        "be reliable (by chance alone, r pairs are all won once in 2^r). Ordered: on how many "
+        f"almost stochastic order's ε is below 0.5, at α = {analysis.alpha:g} for all "
+        f"{comparisons} comparisons together. The CSV file has each data set.",
+        rows,
+        tables.columns(
+            "algorithm pairs:d p:.2[] significant:d better:d ordered:d", p="P(A > B)"
+        ),
+    )
+    return table and dataclasses.replace(table, data=pd.concat(cells))
 
 
 def power(analysis: analysis_lib.Analysis) -> tables.Table:

@@ -395,6 +395,12 @@ def _tests(analysis: analysis_lib.Analysis) -> Iterator[str]:
             f"Comparisons with {evidence.tests['dunn'].control} alone are adjusted after "
             "Dunn [dunn1961] and Holm."
         )
+        if evidence.runs is not None:
+            yield (
+                "P(A > B) is the share of seeds with which a run beats the control's "
+                "[bouthillier2021]; almost stochastic order [dror2019] is tested at the level "
+                "for all algorithms and data sets together."
+            )
     if left := [f"{name} ({why})" for name, why in analysis.left_out]:
         yield f"Left out of the tests: {'; '.join(left)}."
 

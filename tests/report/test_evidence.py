@@ -1,5 +1,6 @@
 """What a report says beside Friedman and Nemenyi: other tests, seeds, power, methods."""
 
+import dataclasses
 import html
 import json
 import re
@@ -11,7 +12,8 @@ import pytest
 import scipy.stats
 
 from jbias import report, stats
-from jbias.report import analysis, benchmark_tables, prose
+from jbias.report import analysis, benchmark_tables, inputs, prose
+from jbias.report import options as options_lib
 from jbias.stats import score_table
 from tests import cases
 from tests.report import conftest, test_scores
@@ -116,6 +118,39 @@ def test_other_seeds_and_power_are_told(out, tree):
     assert set(here) == {"t", "wilcoxon", "nemenyi"}
     assert here["wilcoxon"] == 0  # With 10 data sets and 28 pairs it cannot reject.
     assert "it can never reject here" in page
+
+
+def test_the_reference_is_beaten_as_often_as_runs_of_the_file_say():
+    """Each row from the file itself, run by run; one algorithm lacks a run."""
+    path, name = EXAMPLES / "biasbed_runs.csv", "ERM"
+    asked = options_lib.Options(reference=name)
+    found = analysis.analyse(inputs.from_scores(str(path), asked))
+    runs, _ = analysis.seeds_of(found)
+    evidence = types.SimpleNamespace(runs=runs)
+    found = dataclasses.replace(found, evidence=evidence)
+    table = benchmark_tables.outperforming(found)
+    file = pd.read_csv(path).set_index(["algorithm", "dataset", "run"])["score"]
+    file = file.sort_index()
+    assert len(table.rows) == 7 and len(table.data) == 70
+    assert set(table.data["pairs"]) == {9, 10}
+    for row in table.data.to_dict("records"):
+        both = pd.concat(
+            [file[row["algorithm"], row["dataset"]], file[name, row["dataset"]]], axis=1
+        )
+        one, other = both.dropna().to_numpy().T
+        assert row["pairs"] == len(one) and row["p"] == (one > other).mean()
+        assert row["better"] == (row["p_low"] > 0.5 and row["p_high"] >= 0.75)
+    means = table.data.groupby("algorithm", sort=False)["p"].mean()
+    better = table.data.groupby("algorithm", sort=False)["better"].sum()
+    for row in table.rows:
+        cells = dict(zip(table.head, row, strict=True))
+        assert cells["P(A > B)"].split()[0] == f"{means[row[0]]:.2f}"
+        assert cells["better"] == str(better[row[0]])
+
+
+@pytest.mark.slow
+def test_pairs_of_seeds_are_in_results_where_there_is_a_reference(tree):
+    assert len(tree["outperforming"]) == 70
 
 
 @pytest.mark.slow

@@ -112,6 +112,31 @@ def test_all_parts_are_written(runs, tmp_path):
     assert figures == {f"{name}.{end}" for name in names for end in ends}
 
 
+def test_the_worst_class_selects(runs, tmp_path, capsys):
+    """And its accuracy stands beside, with its images; without classes it is refused."""
+    told = refused(capsys, runs, tmp_path / "no", "--selection=worst_class")
+    assert "worst_class: every seed needs class_accuracy" in told
+
+    def add(records):
+        """Class 1 is best at the first epoch, class 0 always good."""
+        valid = [r for r in records if (r.dataset, r.metric) == ("valid", "accuracy")]
+        for r in valid:
+            of = dict(metric="class_accuracy", count=None, n=30)
+            yield r._replace(condition="class=0", value=0.9, **of)
+            yield r._replace(condition="class=1", value=0.5 / r.epoch, **of | {"n": 20})
+        yield from records
+
+    for workdir in runs.iterdir():
+        change(workdir, add)
+    tree = run(
+        runs, tmp_path / "out", "--selection=worst_class", "--algorithms=ERM,SagNet"
+    )
+    assert "accuracy of the worst class" in tree["selection_rule"]
+    table = pd.read_csv(tmp_path / "out/tables/validation.csv")
+    assert set(table["epochs"]) == {"1 1 1"} and set(table["worst"]) == {0.5}
+    assert set(table["worst_images"]) == {20}
+
+
 @pytest.mark.slow
 @pytest.mark.quick("oracle-oracle")
 @pytest.mark.parametrize(
