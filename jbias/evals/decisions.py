@@ -31,7 +31,8 @@ class Decisions:
     class ids in the space of `prediction` (-1 where it has none); and whatever else
     the set tells, such as "attribute", in the set's own numbers. Where a probe asked,
     also float32 "confidence" and "likelihood", the probabilities of the decided class
-    and of the right one, and "index", the image's number in its set.
+    and of the right one, and "index", the image's number in its set; where cues are
+    ranked, int32 "rank_shape" and "rank_texture" (cue_conflict.label_ranks).
     """
 
     prediction: Int[np.ndarray, "n"]

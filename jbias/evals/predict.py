@@ -77,8 +77,10 @@ def decide_batch(
 ) -> tuple:
     """The decisions of each network, int32 (b), by its logits of a batch.
 
-    With labels each is a `Confidence`; cues: by name, labels to rank. Logits may have a leading axis of several networks; then
+    With labels each is a `Confidence`. Logits may have a leading axis of several networks; then
     decisions have it.
+
+    cues: by name, further labels, of which it has the ranks.
 
     matrix, aggregate: of data.labels.ClassMap; without a matrix each decides among its
     own classes. A class without a member is never decided for. A program of its own:
@@ -297,7 +299,8 @@ def run_probe(
     class among the decision classes, and "likelihood", that of the right one (NaN where
     it has none). Where several of the network's classes answer for one, its probability
     is what the rule makes of theirs (for "mean_logit" the softmax of the means), divided
-    by the sum over the decision classes. And the ranks of the batches' cues. `tell` hears how many images have been answered;
+    by the sum over the decision classes. Besides, by their names, int32 ranks of the
+    batches' cues. `tell` hears how many images have been answered;
     what asks for programs the first time, which may compile them, is inside `compiling`.
     What `journal` has answers to is not asked again; of that `tell` hears counted=False.
     """
