@@ -41,3 +41,17 @@ def run_options(**more) -> dict[str, Any]:
         **dict(decisions=True, devices=0, gib=16.0, threads=0),
         energy=dict(watts=0.0, share=1.0, pue=1.0, intensity=0.0),
     )
+
+
+def suppression_measures(arg: types.SimpleNamespace, clean: str) -> dict[str, Any]:
+    """Feature suppression on a set; on ImageNet's 16 classes what people saw, too."""
+    found = {"suppression": dict(sets=(clean,), images=arg.images)}
+    if arg.data == "imagenet":
+        found["suppression_people"] = dict(
+            probe="suppression",
+            sets=("imagenet16",),
+            families=("people",),
+            aggregates=("sum_prob",),
+            images=arg.images,
+        )
+    return found

@@ -30,6 +30,8 @@ Generalization?" (Gavrikov and Keuper, CVPR 2024, https://arxiv.org/abs/2404.015
                     as accuracy and calibration, shows whole sets;
                     --suite.measures.accuracy.images=1000 shows fewer of each
 :attacked=0         how many are attacked; 0 is `images`
+:suppression        also without shape, texture and colour, which takes 69 conditions (the
+                    suite `suppression` has these alone)
 :smoke              16 images where they are changed, 240 of each set as it is: every part
                     once
 
@@ -56,7 +58,9 @@ OTHERS = types.MappingProxyType(
 )
 BACKGROUNDS = ("original", "mixed_same", "mixed_rand", "only_fg", "only_bg_t")
 SMOKE = 240  # Images of each set; a multiple of what shapes draws together.
-SHARED_ARGUMENTS = types.MappingProxyType(dict(suites.SHARED_ARGUMENTS, attacked=0))
+SHARED_ARGUMENTS = types.MappingProxyType(
+    dict(suites.SHARED_ARGUMENTS, attacked=0, suppression=False)
+)
 _LARGE = ("more", "real", "textures", "backgrounds", "corrupted")
 _TINY = ("root", "stimuli", "humans", "others")
 ARGUMENTS = types.MappingProxyType(
@@ -147,6 +151,8 @@ def _measures(arg, size: int, names: tuple, clean: str, conflict: str | None) ->
         found["decoding"] = dict(sets=(conflict,), folds=3, strengths=(1e-2, 1e-4))
         if arg.smoke:
             found["decoding"] |= dict(width=32, strengths=(1e-2,))
+    if arg.suppression:
+        found |= suites.suppression_measures(arg, clean)
     if arg.humans:
         people = tuple(name for name in names if name in (*datasets.STIMULI, *OTHERS))
         found["human"] = dict(probe="human", sets=people, root=arg.humans, **whole)

@@ -24,6 +24,7 @@ from jbias.evals import (
     probe,
     receptive_field,
     spectral_filter,
+    suppression_stimuli,
 )
 from jbias.evals.decisions import Number
 
@@ -69,7 +70,7 @@ def summarize(shown: str, numbers: Sequence[Number]) -> str:
     if shown == "receptive_field":
         *_, widest = by_metric["receptive_radius"]
         return f"radius {_item(widest.condition, widest)} px"
-    if shown in ("pgd", "fgsm", "grid_shuffle", "cut_occlusion"):
+    if shown in ("pgd", "fgsm", "grid_shuffle", "cut_occlusion", "suppression"):
         each = by_metric["accuracy"][:_MAX_ITEMS]
         if shown in ("pgd", "fgsm"):
             each = [one for one in numbers if one.metric.endswith("_accuracy")]
@@ -108,6 +109,7 @@ PROBES: Mapping[str, Callable[..., probe.Probe]] = types.MappingProxyType(
         "grid_shuffle": grid_shuffle.make,
         "cut_occlusion": occlusion.make_cut_occlusion,
         "occlusion": occlusion.make,
+        "suppression": suppression_stimuli.make,
     }
 )
 

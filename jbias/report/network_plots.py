@@ -125,30 +125,69 @@ def accuracies(
     several = len(counts) > 1
     row = max(plots.ROW, 0.1 * len(known) + 0.1)
     label = "accuracy in %" + "; dashed: of all images" * best_first
-    shown, legend = [*known.values()] if several else [], {}
+    shown = [*known.values()] if several else []
     fig, axes = plots.rows(order, shown, x=label, row=row)
-    for lane, (k, name) in enumerate(known.items()):
-        each, colour = counts[name], plots.style_of(k)["color"]
-        rows = [(i, *each[name]) for i, name in enumerate(order) if name in each]
-        place, right, n = np.reshape(rows, (-1, 3)).T
-        ends = np.array([decisions.wilson_interval(*pair) for _, *pair in rows])
-        look = dict(markersize=5, markeredgewidth=0, clip_on=False, color=colour)
-        look |= dict(fmt=plots.marked(k)["marker"], elinewidth=1.0 if several else 1.6)
-        bars = axes.errorbar(
-            100 * right / n,
-            place + 0.75 * ((lane + 0.5) / len(known) - 0.5),
-            xerr=100 * abs(ends.reshape(-1, 2).T - right / n),
-            **look,
-        )
-        legend[name] = bars.lines[0]
-        if best_first:
-            right, n = (sum(column) for column in zip(*each.values(), strict=True))
-            dashed = dict(color=colour if several else plots.INK, linestyle=_DASHED)
-            axes.axvline(100 * right / n, linewidth=0.8, **dashed)
+    shares = {
+        name: {
+            row: (right / n, *decisions.wilson_interval(right, n))
+            for row, (right, n) in counts[name].items()
+        }
+        for name in known.values()
+    }
+    looks = {name: plots.marked(k) for k, name in known.items()}
+    legend = _in_lanes(axes, order, shares, looks)
+    for name in known.values() if best_first else ():
+        right, n = (sum(column) for column in zip(*counts[name].values(), strict=True))
+        dashed = dict(color=looks[name]["color"] if several else plots.INK)
+        axes.axvline(100 * right / n, linewidth=0.8, linestyle=_DASHED, **dashed)
     axes.set(xlim=(0, 100))
     if several:
         plots.legend_above(fig, [*legend.values()], shown)
     return plots.laid_out(fig)
+
+
+def relative_accuracies(
+    found: Mapping[str, Mapping[str, tuple[float, float, float]]],
+) -> mpl_figure.Figure:
+    """Draws which share of its accuracy a network keeps, a row a condition.
+
+    found: by network, then condition, the share and the ends of its interval. "humans" are
+      drawn as red circles. A network without any is not drawn, as in `accuracies`.
+    """
+    order = [*dict.fromkeys(itertools.chain(*found.values()))]
+    known = {k: name for k, name in enumerate(found) if found[name]}
+    looks = {name: plots.marked(k) for k, name in known.items()}
+    if PEOPLE in looks:
+        looks[PEOPLE] = {"marker": "o", "color": _RED}
+    shown, row = [*looks], max(plots.ROW, 0.1 * len(looks) + 0.1)
+    label = "relative accuracy, % of that on images as they are"
+    fig, axes = plots.rows(order, shown, x=label, row=row)
+    axes.axvline(100, color=plots.INK, linewidth=0.8, linestyle=_DASHED)
+    legend = _in_lanes(axes, order, {name: found[name] for name in shown}, looks)
+    axes.set_xlim(left=min(0, axes.get_xlim()[0]))
+    plots.legend_above(fig, [*legend.values()], shown)
+    return plots.laid_out(fig)
+
+
+def _in_lanes(axes, order: Sequence[str], found: Mapping, looks: Mapping) -> dict:
+    """Draws shares with their intervals in per cent, each network's in a lane of the rows.
+
+    found: by network, then row, the share and its ends. Gives markers for a legend.
+    """
+    legend = {}
+    for lane, (name, each) in enumerate(found.items()):
+        rows = [(i, *each[row]) for i, row in enumerate(order) if row in each]
+        place, share, *ends = np.reshape(rows, (-1, 4)).T
+        look = dict(elinewidth=1.0 if len(found) > 1 else 1.6) | looks[name]
+        bars = axes.errorbar(
+            100 * share,
+            place + 0.75 * ((lane + 0.5) / len(found) - 0.5),
+            xerr=100 * abs(np.array(ends) - share),
+            **dict(markersize=5, markeredgewidth=0, clip_on=False, linestyle=""),
+            **look,
+        )
+        legend[name] = bars.lines[0]
+    return legend
 
 
 def confusion(

@@ -189,6 +189,11 @@ class Network:
         told = self.provenance.get("data", {}).get(dataset, {}).get("name", dataset)
         return told.rpartition("/")[2].partition("[")[0]
 
+    def family(self, dataset: str) -> str:
+        """Gives the family a set is of, such as imagenet16."""
+        told = self.provenance.get("data", {}).get(dataset, {}).get("name", dataset)
+        return told.partition("/")[0]
+
     @property
     def asked(self) -> list[Mapping[str, Any]]:
         """How the measures were made that had not been decided for another before."""

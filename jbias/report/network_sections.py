@@ -18,6 +18,7 @@ from jbias.evals import (
     cue_conflict,
     decisions,
     human,
+    suppression,
     trials,
 )
 from jbias.report import (
@@ -45,6 +46,11 @@ _FIGURES = {
     "shapes; lines: over all classes together. As figure 4 of Geirhos et al., ICLR 2019.",
     "filters": "Accuracy on filtered images of {set}: low-pass filters keep the inner share of "
     "frequencies, high-pass filters the outer one.",
+    "suppression": "Relative accuracy on {set}, with bootstrap intervals of 95 % over images: "
+    "the less is left without a cue, the more a network relies on it. Below: with one cue "
+    "alone.{people}",
+    "suppression_curves": "Relative accuracy above chance on {set}, by strength: 100 % is that "
+    "on images as they are, 0 is chance. Bands: 95 % bootstrap intervals over images.",
     "critical_band": "{measure} on {set}: accuracy in % under noise, by its strength and its "
     "octave. Above: the fitted band with its centre, cut where the cells end.{lost}",
     "corruptions": "Accuracy in % on corrupted {images}, by corruption and severity.",
@@ -75,6 +81,8 @@ _TABLES = {
     "people_by_degree": "Networks and people by degree of distortion; accuracies in %.",
     "spectral": "Spectral biases: mean ratio, over the cut-offs 0.1 to 0.5, of accuracy on "
     f"filtered images to that on clean ones. Spectral ratio: high / (low + high). {_BRACKETS}",
+    "suppression": "Accuracy without a cue, and with one cue alone, by that on images as they "
+    f"are (clean). Published: as printed, of other images of 16 classes. {_BRACKETS}",
     "critical_band": "The critical band, a Gaussian fitted over octaves: bandwidth in octaves, "
     f"centre in nominal cycles per image; without a band: bootstrap's draws in %. {_BRACKETS}",
     "corruptions": "Accuracy in % on corrupted {images}, mean over severity {severities}; the "
@@ -237,23 +245,36 @@ def _shares(
     return tables.Table(name, caption, head, tuple(rows), pd.DataFrame(data))
 
 
-def _curves(rows: Sequence[tuple], networks: Networks, *, least: int = 1):
-    """Draws curves of (title, label, place, network, share); None of fewer places."""
-    frame = pd.DataFrame(rows, columns=["panel", "label", "x", "line", "value"])
+_SHARES = ["value", "low", "high"]
+
+
+def _curves(
+    rows: Sequence[tuple],
+    networks: Networks,
+    *,
+    least: int = 1,
+    of: str = "accuracy in %",
+):
+    """Draws curves of (title, label, place, network, share); None of fewer places.
+
+    Behind a share may stand the ends of its interval. of: what is drawn.
+    """
+    keys = ["panel", "label", "x", "line", *_SHARES]
+    frame = pd.DataFrame(rows, columns=keys[: len(rows[0])] if rows else keys)
     places = frame.groupby("panel")["x"].transform("nunique")
-    frame = frame.assign(value=100 * frame["value"])[places >= least]
+    shares = frame.columns.intersection(_SHARES)
+    frame[shares] = 100 * frame[shares]
+    frame = frame[places >= least]
     if frame.empty:
         return None
     names, there = [one.name for one in networks], {*frame["line"]}
     looks = {name: plots.marked(i) for i, name in enumerate(names) if name in there}
 
     def finish(axes, rows: pd.DataFrame) -> None:
-        axes.set(ylim=(0, 102))
+        axes.set(ylim=(min(0, rows["value"].min()), max(102, rows["value"].max())))
         axes.set_xlabel(rows["label"].iloc[0], **plots.ink())
 
-    return plots.curves(
-        frame, looks, ("", "accuracy in %"), finish=finish, cell=(3.4, 2.9)
-    )
+    return plots.curves(frame, looks, ("", of), finish=finish, cell=(3.4, 2.9))
 
 
 # The sections.
@@ -421,6 +442,86 @@ def _spectral(page: Page) -> Blocks:
         row |= {"clean": clean and clean.value, "n": clean and clean.n}
         rows.append(row | one.values(place, metrics))
     yield _table("spectral", rows)
+
+
+# What the strength of a step is, in pixels of 224 a side.
+_STRENGTHS = {
+    "shuffle": "tiles a side",
+    "rotation": "tiles a side",
+    "bilateral": "diameter, pixels",
+    "blur": "length of the kernel, pixels",
+    "non_local_means": "h",
+    "grey": "share of grey",
+}
+_CUES = {
+    condition: f"{cue} ({condition})".replace("_", " ")
+    for cue, condition in suppression.CUES.items()
+}
+_ABOVE_CHANCE = "accuracy above chance, % of that on images as they are"
+
+
+def _suppression(page: Page) -> Blocks:
+    like_people = {
+        (one.name, place)
+        for one, place, _ in _each(
+            page.networks if page.published else (), "suppression"
+        )
+        if one.family(place[1]) == "imagenet16"
+    }
+    for ending, place, those in _places(page.drawn, "suppression"):
+        kept = {one.name: without_cues(one, place) for one in page.networks}
+        words = ""
+        if any((one.name, place) in like_people for one in those):
+            _, *values = suppression.PUBLISHED[network_plots.PEOPLE]
+            rows = dict(zip(_CUES.values(), values))
+            kept[network_plots.PEOPLE] = {row: (x, x, x) for row, x in rows.items()}
+            words = " Humans: as published, of other images."
+        if any(kept.values()):
+            drawn = network_plots.relative_accuracies(kept)
+            yield _figure("suppression", drawn, ending, set=place[1], people=words)
+        rows = [row for one in those for row in by_strength(one, place)]
+        if drawn := _curves(rows, page.networks, least=2, of=_ABOVE_CHANCE):
+            yield _figure("suppression_curves", drawn, ending, set=place[1])
+    rows = []
+    for one, place, row in _each(page.networks, "suppression"):
+        clean = one.number(place, "accuracy")
+        row |= {"clean": clean and clean.value, "n": clean and clean.n}
+        for cue, condition in suppression.CUES.items():
+            told = one.values(place, ended("relative_accuracy"), condition)
+            row |= zip(ended(cue), told.values(), strict=True)
+        rows.append(row)
+    keys = ["clean", *suppression.CUES]
+    for name, values in suppression.PUBLISHED.items() if like_people else ():
+        row = {"network": name, "set": "16 classes, published", "n": 800}
+        rows.append(row | dict(zip(keys, values)))
+    cues = " ".join(f"{cue}:%[]" for cue in suppression.CUES)
+    yield _table("suppression", rows, _COLUMNS | _columns(cues))
+
+
+def without_cues(one: Network, place: Place) -> dict[str, tuple]:
+    """Gives what is left of accuracy without cues, with its interval, where it is known."""
+    found = {}
+    for condition, row in _CUES.items():
+        told = one.values(place, ended("relative_accuracy"), condition).values()
+        if None not in told:
+            found[row] = (*told,)
+    return found
+
+
+def by_strength(one: Network, place: Place) -> Iterator[tuple]:
+    """Gives the points of curves over the strength of the first step that varies."""
+    for family, conditions in suppression.FAMILIES.items():
+        parts = [*zip(*map(suppression.steps, conditions), strict=True)]
+        vary = [part for part in parts if len({*part}) > 1]
+        kinds = {kind for kind, _ in vary[0]} if vary else {}
+        if len(kinds) != 1:
+            continue
+        for condition, (kind, strength) in zip(conditions, vary[0], strict=True):
+            metrics = ended("relative_accuracy_chance")
+            told = one.values(place, metrics, condition).values()
+            if None not in told:
+                title = family.replace("_", " ")
+                yield title, _STRENGTHS[kind], strength, one.name, *told
 
 
 _NOISE = re.compile(r"(?:noise|original) ([\d.]+)(?: at ([\d.]+))?")
@@ -720,6 +821,8 @@ PARTS = {
     "shape_bias": Part("Shape or texture", _shape_bias, ("shape_bias",)),
     "people": Part("Like people", _human, ("human",)),
     "spectral": Part("Low and high frequencies", _spectral, ("spectral",)),
+    # Measured where a suite is asked for it: nobody misses it.
+    "suppression": Part("Without shape, texture or colour", _suppression),
     "critical_band": Part("Critical band", _critical_band, ("critical_band",)),
     "corruptions": Part("Corruptions", _corruptions, ("corruptions",)),
     "attacks": Part("Attacks", _attacks, ("pgd", "fgsm")),
