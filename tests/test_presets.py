@@ -49,7 +49,11 @@ def test_a_path_and_a_name_are_one(flag, name, arguments, monkeypatch):
     ("named", "flag", "message"),
     [
         ("jbias:sagnt:demo", "config", "no preset jbias:sagnt; did you mean 'sagnet'"),
-        ("jbias:", "suite", "name one of suites/biases, suites/distortion$"),
+        (
+            "jbias:",
+            "suite",
+            "name one of suites/biases, suites/distortion, suites/suppression$",
+        ),
         ("jbias:", "sweep", "name one of sweeps/eight, sweeps/rates$"),
         ("jbias:common", "config", "no preset jbias:common"),
         ("jbias:../configs/erm", "config", "no preset"),

@@ -1,6 +1,7 @@
 """The page of measured networks tells what was measured, and what was not."""
 
 import dataclasses
+import itertools
 import json
 import re
 import shutil
@@ -19,6 +20,7 @@ from jbias.evals import (
     decisions,
     human,
     spectral,
+    suppression,
     trials,
 )
 from jbias.evals.decisions import Number
@@ -32,6 +34,7 @@ from jbias.report import (
     network_records,
     network_sections,
     networks,
+    tables,
 )
 from jbias.runs import results
 from tests import cases
@@ -72,6 +75,17 @@ def filtered(rng):
     ]
     found = {name: decided(rng, 0.5) for name in (spectral.CLEAN, *names)}
     return spectral.numbers(found, draws=20)
+
+
+def suppressed(rng):
+    """Without local shape little is left, and less by the number of tiles."""
+    every = itertools.chain(*suppression.FAMILIES.values())
+    shares = {name: 0.9 for name in ("", *every)}
+    for condition in shares:
+        for kind, strength in suppression.steps(condition):
+            shares[condition] -= 0.04 * strength * (kind == "shuffle")
+    found = {name: decided(rng, share) for name, share in shares.items()}
+    return suppression.numbers(found, classes=K, draws=20)
 
 
 def attacked(metric, counts):
@@ -128,6 +142,7 @@ def everything(seed, people):
             None,
         ),
         ("spectral", "spectral", "imagenet"): (filtered(rng), None),
+        ("suppression", "suppression", "imagenet"): (suppressed(rng), None),
         ("critical_band", "critical_band", "imagenet"): (band(rng), None),
         ("imagenet_c", "corruptions", "imagenet"): (
             corruption_error.numbers(corrupted),
@@ -223,7 +238,14 @@ def test_every_measure_has_its_part(made):
     sections = re.findall(r'<section id="(\w+)">', page)
     assert sections == [
         *("overview", "caveats", "accuracy", "shape_bias", "people", "spectral"),
-        *("critical_band", "corruptions", "attacks", "calibration", "classes"),
+        *(
+            "suppression",
+            "critical_band",
+            "corruptions",
+            "attacks",
+            "calibration",
+            "classes",
+        ),
         *("decoding", "receptive_field", "made"),
     ]
     assert not re.search(r'(?:src|href)="(?:https?:)?//', page)
@@ -232,6 +254,7 @@ def test_every_measure_has_its_part(made):
         *("accuracy.svg", "shape_bias.svg", "filters.svg", "critical_band.svg"),
         *("corruptions.svg", "corruptions_imagenet.svg", "attacks.svg"),
         *("reliability.svg", "classes.svg"),
+        *("suppression.svg", "suppression_curves.svg"),
         *("confusion_1.svg", "confusion_2.svg", "decoding_1.svg", "decoding_2.svg"),
     }
     for kind in ("png", "pdf"):
@@ -394,6 +417,47 @@ def test_degrees_of_distortion_are_told(tmp_path):
     assert cells["accuracy"].to_dict() == {"c50": 1, "c10": 0}
     assert cells["n"].to_dict() == {"c50": 8, "c10": N - 8}
     assert set(cells["human_accuracy"]) == {1}
+
+
+def test_what_is_left_without_a_cue_stands_beside_people(tmp_path):
+    """People and published networks, if images are of the 16 classes that people saw."""
+    numbers = suppressed(np.random.default_rng(0)), None
+    for dataset in ("imagenet16", "test"):
+        write(tmp_path / dataset, dataset, {("s", "suppression", dataset): numbers})
+        path = tmp_path / dataset / "provenance.json"
+        facts = json.loads(path.read_text())
+        facts["data"] = {dataset: {"name": f"{dataset}/val"}}
+        path.write_text(json.dumps(facts))
+    for dataset, rows in (("imagenet16", 7), ("test", 1)):
+        (one,) = network_records.read([str(tmp_path / dataset)])
+        shown = {
+            type(block): block
+            for section, block in networks.blocks([one], [])
+            if section == "suppression" and block.name == "suppression"
+        }
+        table = shown[tables.Table]
+        assert len(table.rows) == rows
+        cells = table.data.set_index("network")
+        value = one.number(("s", dataset), "relative_accuracy", "shuffle 6").value
+        assert cells.loc[dataset, "no_local_shape"] == value
+        legend = shown[document.Figure].drawn.legends[0].get_texts()
+        assert [x.get_text() for x in legend] == [dataset, "humans"][: 1 + rows // 7]
+        points = {
+            x[:4]: x[4:] for x in network_sections.by_strength(one, ("s", dataset))
+        }
+        above = one.number(
+            ("s", dataset), "relative_accuracy_chance", "shuffle 6 grey 1"
+        )
+        key = ("shuffle grey", "tiles a side", 6.0, dataset)
+        assert points[key][0] == above.value
+        # Of the 68 that were published the channel shuffle alone is no curve.
+        assert len(points) == 67 and {x[0] for x in points} == {
+            name.replace("_", " ") for name in suppression.FAMILIES
+        } - {"people", "channel shuffle"}
+    (one,) = network_records.read([str(tmp_path / "imagenet16")])
+    bare = [b for _, b in networks.blocks([one], [], published=False)]
+    (table,) = [b for b in bare if b.name == "suppression" and not is_figure(b)]
+    assert len(table.rows) == 1
 
 
 def test_what_is_missing_is_said(made):

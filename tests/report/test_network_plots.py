@@ -75,6 +75,21 @@ def test_classes_are_sorted_and_cut():
     assert not any("between" in word for word in words(few))
 
 
+def test_shares_of_accuracy_have_their_intervals_and_people_are_red():
+    found = {"a": {"no shape": (0.25, 0.2, 0.4), "no colour": (1.1, 1.0, 1.2)}, "b": {}}
+    found["humans"] = {"no shape": (0.75, 0.75, 0.75)}
+    fig = network_plots.relative_accuracies(found)
+    (axes,) = fig.axes
+    people, network = axes.containers[1], axes.containers[0]
+    assert network.lines[0].get_xdata().tolist() == pytest.approx([25, 110])
+    assert people.lines[0].get_xdata().tolist() == [75]
+    assert people.lines[0].get_color() == plots.COLOURS[7]
+    ends = network.lines[2][0].get_segments()
+    np.testing.assert_allclose([x[:, 0] for x in ends], [[20, 40], [100, 120]])
+    assert [x.get_text() for x in fig.legends[0].get_texts()] == ["a", "humans"]
+    assert axes.get_xlim()[0] == 0 and axes.get_xlim()[1] > 120
+
+
 def test_networks_share_rows_and_keep_their_colours():
     """Of three, the second has nothing: it takes no lane, and the third its own colour."""
     counts = {"a": {"x": (1, 4), "y": (2, 4)}, "b": {}, "c": {"y": (3, 4)}}
