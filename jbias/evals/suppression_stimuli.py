@@ -156,8 +156,8 @@ def rotate_tiles(image: Image, key: PRNGKeyArray, *, s: Settings) -> Image:
     down, right = jnp.meshgrid(s["within"], s["within"], indexing="ij")
     up, left = s["length"] - 1 - down, s["length"] - 1 - right
     start = s["start"][s["tile"]]
-    row = start[:, None] + jnp.choose(turns, [down, right, up, left])
-    column = start[None] + jnp.choose(turns, [right, up, left, down])
+    row = start[:, None] + jnp.choose(turns, [down, right, up, left], mode="clip")
+    column = start[None] + jnp.choose(turns, [right, up, left, down], mode="clip")
     return _resized(_resized(image, whole)[row, column], side)
 
 
