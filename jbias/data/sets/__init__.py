@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from jbias.data import base, corruptions, tables
-from jbias.data.embedded import fractals, shapes
+from jbias.data.embedded import anagrams, fractals, shapes
 from jbias.data.sets import (
     arrays,
     attributed,
@@ -49,6 +49,7 @@ _PARSERS: Mapping[str, Callable[..., base.Source]] = {
 _MAKERS: Mapping[str, Callable[..., base.Source]] = {
     "shapes": shapes.make,
     "fractals": fractals.make,
+    "anagrams": anagrams.make,
     "colored_mnist": colored_mnist.make,
     "stacked": mnist.stacked,
 }
