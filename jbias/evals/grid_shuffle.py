@@ -16,7 +16,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from jbias.evals import interference, occlusion, probe
 
@@ -53,13 +53,18 @@ def shuffle(
     It may be the order they had. What is left of the sides is black. ValueError where a
     tile has no pixel.
     """
-    if g == 1:
-        return image
+    return image if g == 1 else arrange(image, jax.random.permutation(key, g * g), g=g)
+
+
+def arrange(
+    image: Float[Array, "h w c"], order: Int[Array, "g*g"], *, g: int
+) -> Float[Array, "h w c"]:
+    """Puts at each place, row by row, the tile of the place that `order` has there."""
     h, w = (side // g for side in image.shape[:2])
     must = f"{g} by {g} tiles need as many pixels a side"
     probe.check(h * w > 0, "grid_shuffle", must, image.shape[:2])
     tiles = image[: g * h, : g * w].reshape(g, h, g, w, -1).swapaxes(1, 2)
-    tiles = tiles.reshape(g * g, h, w, -1)[jax.random.permutation(key, g * g)]
+    tiles = tiles.reshape(g * g, h, w, -1)[order]
     inside = tiles.reshape(g, g, h, w, -1).swapaxes(1, 2).reshape(g * h, g * w, -1)
     rest = [(0, side - had) for side, had in zip(image.shape, inside.shape)]
     return jnp.pad(inside, rest)
