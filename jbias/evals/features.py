@@ -25,6 +25,7 @@ def read(
     columns: int = 1024,
     batch: int = 128,
     seed: int = 0,
+    where: str = "decoding",
 ) -> dict[str, Float[np.ndarray, "n d"]]:
     """The features of all images at each site, in the order of the sites, float32.
 
@@ -32,13 +33,13 @@ def read(
     row. Where that has more than `columns` entries, it is mapped to so many, each the
     sum of as many entries with random signs as any other, at random but the same for all
     images (seed): distances stay what they are in expectation. sites: None is all.
-    ValueError for unknown sites.
+    ValueError, which begins with `where`, for unknown sites.
     """
     known = taps.sites(net, images.shape[1])
     wanted = known if sites is None else tuple(sites)
     for site in wanted:
         must = f"sites must be of {', '.join(known)}"
-        probe.check(site in known, "decoding", must, site)
+        probe.check(site in known, where, must, site)
     found = {site: [] for site in wanted}
     program = _program(net, wanted, pool, columns, seed)
     for first in range(0, len(images), batch):
