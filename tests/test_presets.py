@@ -52,7 +52,7 @@ def test_a_path_and_a_name_are_one(flag, name, arguments, monkeypatch):
         (
             "jbias:",
             "suite",
-            "name one of suites/biases, suites/distortion, suites/suppression$",
+            "name one of suites/biases, suites/distortion, suites/shape, suites/suppression$",
         ),
         ("jbias:", "sweep", "name one of sweeps/eight, sweeps/rates$"),
         ("jbias:common", "config", "no preset jbias:common"),

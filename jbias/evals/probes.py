@@ -11,16 +11,19 @@ from jbias.evals import (
     accuracy,
     adversarial,
     calibration,
+    configural,
     corruptions,
     critical_band,
     critical_band_stimuli,
     cue_conflict,
     decisions,
     decoding,
+    edge_diffusion,
     grid_shuffle,
     human,
     mixing,
     occlusion,
+    odd_one_out,
     probe,
     receptive_field,
     spectral_filter,
@@ -46,6 +49,9 @@ _HEADLINES = {
     "shape_bias": ("shape_bias", "accuracy_shape", "accuracy_texture"),
     "human": ("ood_accuracy", "error_consistency", "human_error_consistency"),
     "calibration": ("ece", "nll"),
+    "configural": ("configural_substitute", "accuracy", "foil_rate"),
+    "tile_order": ("order_dependence", "accuracy"),
+    "cue_decomposition": ("cue_robustness", "accuracy"),
     "critical_band": tuple(
         f"critical_band_{kind}{metric}"
         for metric in critical_band.METRICS
@@ -110,6 +116,9 @@ PROBES: Mapping[str, Callable[..., probe.Probe]] = types.MappingProxyType(
         "cut_occlusion": occlusion.make_cut_occlusion,
         "occlusion": occlusion.make,
         "suppression": suppression_stimuli.make,
+        "configural": configural.make,
+        "tile_order": configural.make_tile_order,
+        "cue_decomposition": edge_diffusion.make,
     }
 )
 
@@ -117,5 +126,9 @@ PROBES: Mapping[str, Callable[..., probe.Probe]] = types.MappingProxyType(
 # **options) -> numbers, whose conditions are sites. They decide nothing. Images may lie in
 # their files (loader.LazyImages): they have a shape, and are asked for some at a time.
 INSIDE: Mapping[str, Callable[..., decisions.Numbers]] = types.MappingProxyType(
-    {"decoding": decoding.measure, "receptive_field": receptive_field.measure}
+    {
+        "decoding": decoding.measure,
+        "receptive_field": receptive_field.measure,
+        "odd_one_out": odd_one_out.measure,
+    }
 )
