@@ -16,6 +16,7 @@ from jbias.evals import (
     calibration,
     corruption_error,
     cue_conflict,
+    cue_decomposition,
     decisions,
     human,
     suppression,
@@ -44,6 +45,8 @@ _FIGURES = {
     "accuracy": "Accuracy on each set as it is, with Wilson intervals of 95 % over images.",
     "shape_bias": "Decisions for shape and for texture of networks{beside} on {set}, by class of "
     "shapes; lines: over all classes together. As figure 4 of Geirhos et al., ICLR 2019.",
+    "cue_decomposition": "Accuracy on images of {set} as they are, after edge-enhancing diffusion "
+    "and in shuffled cells, with Wilson intervals of 95 % over images.",
     "filters": "Accuracy on filtered images of {set}: low-pass filters keep the inner share of "
     "frequencies, high-pass filters the outer one.",
     "suppression": "Relative accuracy on {set}, with bootstrap intervals of 95 % over images: "
@@ -74,6 +77,15 @@ _TABLES = {
     "reciprocal rank of a cue's label there, where ranks were kept. Rule: how the answers of "
     "several classes count.",
     "shape_bias_by_class": "Shape bias by class of shapes.",
+    "configural": "What the order of tiles is to a network. Pairs: two pictures of the same "
+    "sixteen tiles; stimuli of our own, so no number is the configural shape score.",
+    "cue_decomposition": "Accuracy in % on images as they are, after edge-enhancing diffusion "
+    "(diffused) and in shuffled cells. Robustness: the mean of these two, divided by the "
+    "accuracy. Shape part: of what is kept of both, each divided by the mean of the networks "
+    "here, which are the last two columns; 0.5 is as these on average, so of one network "
+    f"there is none. {_BRACKETS}",
+    "odd_one_out": "How often features at a site tell an image from two with swapped tiles; "
+    "33.3 by chance, and if order is nothing to them. Stimuli of our own.",
     "people": "Networks and people. Error consistency: Cohen's kappa of being right, 0 as by "
     "chance; accuracies in %, over the conditions that count; observed: images that both get "
     "right or both wrong; difference: squared, to people's accuracy. The last line of a network "
@@ -143,6 +155,12 @@ _COLUMNS = (
         undefined="without a band",
     )
     | {"share": ("% of the class", tables.with_ends, "low", "high")}
+    | _columns(
+        "diffused:% cells:% cue_robustness:.3[] shape_part:.3 mean_diffused:% mean_cells:%",
+        cue_robustness="robustness",
+        mean_diffused="mean of diffused",
+        mean_cells="mean of cells",
+    )
     | _columns(
         "ece:.4 ece_mass:.4 nll:.3 brier_top:.4 shape_decoding:% shape_decoding_shuffled:% "
         "texture_decoding:% texture_decoding_shuffled:% shape_dimensions:.3 "
@@ -348,6 +366,64 @@ def _shape_bias(page: Page) -> Blocks:
     yield _shares("shape_bias_by_class", "class", page, every, "shape_bias")
     if page.published:
         yield published.beside([*_like_published(page.networks)])
+
+
+_PAIRED = {
+    "configural_substitute": "pairs with both right",
+    "accuracy": "pictures of pairs right",
+    "foil_rate": "pictures of pairs taken for the other",
+}
+_ORDER = {"order_dependence": "right only if no tile is swapped"}
+
+
+def _configural(page: Page) -> Blocks:
+    every: dict[str, dict] = {}
+    for probe, rows in (("configural", _PAIRED), ("tile_order", _ORDER)):
+        for metric, row in rows.items():
+            for one, place, _, number in _numbers(page.networks, probe, metric):
+                if not number.condition:
+                    by = every.setdefault(place[1], {}).setdefault(one.name, {})
+                    by[row] = int(number.count), number.n
+    yield _shares("configural", "share", page, every)
+
+
+def _cue_decomposition(page: Page) -> Blocks:
+    """Shows each set; its mean accuracies are of the networks that were measured alike."""
+    kinds, rows = (cue_decomposition.DIFFUSED, cue_decomposition.SHUFFLED), []
+    for ending, place, those in _places(page.networks, "cue_decomposition"):
+        found, counts = [], {}
+        for one in those:
+            by = {k: one.number(place, "accuracy", k) for k in ("", *kinds)}
+            counts[one.name] = {
+                k or "as they are": (int(x.count), x.n) for k, x in by.items()
+            }
+            row = {"network": one.name, "set": place[1], "n": by[""].n}
+            row |= {k or "clean": number.value for k, number in by.items()}
+            found.append(row | one.values(place, ended("cue_robustness")))
+        alike = len({str(one.measures[place]["measure"]) for one in those}) == 1
+        if not alike:
+            told = f"{place[0]} on {place[1]} was not made alike for all networks"
+            page.notes.append(f"{told}, so there is no shape part.")
+        elif len(found) > 1:
+            kept = [[row[kind] for row in found] for kind in kinds]
+            means = {f"mean_{k}": np.mean(x) for k, x in zip(kinds, kept, strict=True)}
+            parts = cue_decomposition.shape_part(*kept)
+            pairs = zip(found, parts, strict=True)
+            found = [row | {"shape_part": part, **means} for row, part in pairs]
+        rows += found
+        if page.drawn:
+            drawn = network_plots.accuracies(counts)
+            yield _figure("cue_decomposition", drawn, ending, set=place[1])
+    yield _table("cue_decomposition", rows)
+
+
+def _odd_one_out(page: Page) -> Blocks:
+    every: dict[str, dict] = {}
+    for one, place, _, number in _numbers(page.networks, "odd_one_out", "odd_one_out"):
+        by = every.setdefault(place[1], {}).setdefault(one.name, {})
+        if number.condition:  # Else it is that of the last site again.
+            by[number.condition] = number.value * number.n, number.n
+    yield _shares("odd_one_out", "site", page, every, "odd_one_out")
 
 
 def _like_published(networks: Networks) -> Iterator[dict]:
@@ -819,6 +895,13 @@ PARTS = {
     "caveats": Part("What to keep in mind", lambda page: iter(())),
     "accuracy": Part("Accuracy", _accuracy, ("plain",)),
     "shape_bias": Part("Shape or texture", _shape_bias, ("shape_bias",)),
+    "configural": Part(
+        "Shape by the order of parts", _configural, ("configural", "tile_order")
+    ),
+    "cue_decomposition": Part(
+        "Edges or texture", _cue_decomposition, ("cue_decomposition",)
+    ),
+    "odd_one_out": Part("Odd one out by layer", _odd_one_out, ("odd_one_out",)),
     "people": Part("Like people", _human, ("human",)),
     "spectral": Part("Low and high frequencies", _spectral, ("spectral",)),
     # Measured where a suite is asked for it: nobody misses it.
