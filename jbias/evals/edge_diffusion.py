@@ -56,7 +56,7 @@ def make(
 
 
 def diffuse(image: probe.Images, steps: int | Array) -> probe.Images:
-    """Takes steps of du/dt = div(D grad u), by one D for all channels.
+    """Takes steps of 0.2 of du/dt = 2 div(D grad u), by one D for all channels.
 
     D has the eigenvectors of the smoothed structure tensor of 255 u, smoothed itself, and
     1 / sqrt(1 + (m / l)^2) for its eigenvalues m, l = 1/15: little passes an edge, much along
@@ -107,7 +107,7 @@ def _tensor(u: Float[Array, "b h w c"]) -> tuple[Float[Array, "b h+1 w+1 1"], ..
 
 
 def _flow(u: Float[Array, "b h w c"], a: Array, c: Array, b: Array) -> Array:
-    """div(D grad u), to each pixel what its four corners' other three pixels give."""
+    """2 div(D grad u), to each pixel what its four corners' other three pixels give."""
     u = _mirrored(u, 1)
     left, right = u[:, :, :-1], u[:, :, 1:]
     # By number: its first bit says that a pixel is the right one, its second the lower.

@@ -4,7 +4,8 @@ Source: Wen, Li, Jing and Lee 2023 (DiST), https://arxiv.org/abs/2310.07555. Ref
 https://github.com/starsky77/DiST at d055ab0. There the two others are made by texture
 synthesis. Deviations: here they are the image with its sixteen tiles swapped
 (`configural.swaps`), so the numbers are not to be compared; features of a map are its mean
-over places, also of networks that flatten it; of equals none comes first (`scores`).
+over places, also of networks that flatten it; of equals none comes first (`scores`). Borders
+between swapped tiles are seen by small receptive fields, too, which know no whole.
 """
 
 from collections.abc import Mapping, Sequence

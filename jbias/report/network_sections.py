@@ -85,7 +85,8 @@ _TABLES = {
     "here, which are the last two columns; 0.5 is as these on average, so of one network "
     f"there is none. {_BRACKETS}",
     "odd_one_out": "How often features at a site tell an image from two with swapped tiles; "
-    "33.3 by chance, and if order is nothing to them. Stimuli of our own.",
+    "33.3 by chance, and if order is nothing to them. Early sites may see the tiles' borders. "
+    "Stimuli of our own.",
     "people": "Networks and people. Error consistency: Cohen's kappa of being right, 0 as by "
     "chance; accuracies in %, over the conditions that count; observed: images that both get "
     "right or both wrong; difference: squared, to people's accuracy. The last line of a network "
