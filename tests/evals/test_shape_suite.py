@@ -76,7 +76,9 @@ def test_from_the_command_to_the_page(tmp_path, monkeypatch):
     assert evaluate.main([*given, "--model=cnn", suite_file, f"--out={out}"]) == 0
     page = tmp_path / "page"
     assert measured.main([f"--measured={out}/*", f"--out={page}"]) == 0
-    assert json.loads((page / "results.json").read_text())["missing"] == []
+    titles = "Shape by the order of parts", "Edges or texture", "Odd one out"
+    missing = json.loads((page / "results.json").read_text())["missing"]
+    assert missing and not any(line.startswith(titles) for line in missing)
     frame = results.read(f"{out}/*")
     keys = zip(frame["condition"].astype(str), frame["metric"].astype(str))
     by = dict(zip(keys, frame["value"], strict=True))
@@ -88,5 +90,4 @@ def test_from_the_command_to_the_page(tmp_path, monkeypatch):
     assert len(sites) == 4
     assert np.isfinite(by["cue_decomposition/diffused", "accuracy"])
     text = (page / "index.html").read_text()
-    for title in ("Shape by the order of parts", "Edges or texture", "Odd one out"):
-        assert title in text
+    assert all(title in text for title in titles)
