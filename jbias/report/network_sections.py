@@ -392,7 +392,8 @@ def _cue_decomposition(page: Page) -> Blocks:
     """Shows each set; its mean accuracies are of the networks that were measured alike."""
     kinds, rows = (cue_decomposition.DIFFUSED, cue_decomposition.SHUFFLED), []
     for ending, place, those in _places(page.networks, "cue_decomposition"):
-        found, counts = [], {}
+        found: list[dict] = []
+        counts: dict[str, dict] = {one.name: {} for one in page.networks}
         for one in those:
             by = {k: one.number(place, "accuracy", k) for k in ("", *kinds)}
             counts[one.name] = {
