@@ -70,6 +70,8 @@ def get_config(text: str = "") -> ml_collections.ConfigDict:
     c.sets = {clean: own}
     if arg.data == "imagenet":
         c.sets["imagenet16"] = dict(own, data="imagenet16", each=PEOPLE)
-    c.measures = dict(accuracy=dict(probe="plain", sets=tuple(c.sets), images=arg.images))
+    c.measures = dict(
+        accuracy=dict(probe="plain", sets=tuple(c.sets), images=arg.images)
+    )
     c.measures.update(suites.suppression_measures(arg, clean))
     return c
