@@ -94,8 +94,9 @@ _TABLES = {
     "people_by_degree": "Networks and people by degree of distortion; accuracies in %.",
     "spectral": "Spectral biases: mean ratio, over the cut-offs 0.1 to 0.5, of accuracy on "
     f"filtered images to that on clean ones. Spectral ratio: high / (low + high). {_BRACKETS}",
-    "suppression": "Accuracy without a cue, and with one cue alone, by that on images as they "
-    f"are (clean). Published: as printed, of other images of 16 classes. {_BRACKETS}",
+    "suppression": "Accuracy without a cue, and with one cue alone, in % of that on images as "
+    "they are (clean accuracy, in %). Published: of other images of 16 classes, most of them "
+    f"from a summary of the paper. {_BRACKETS}",
     "critical_band": "The critical band, a Gaussian fitted over octaves: bandwidth in octaves, "
     f"centre in nominal cycles per image; without a band: bootstrap's draws in %. {_BRACKETS}",
     "corruptions": "Accuracy in % on corrupted {images}, mean over severity {severities}; the "
