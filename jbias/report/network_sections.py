@@ -291,7 +291,8 @@ def _curves(
     looks = {name: plots.marked(i) for i, name in enumerate(names) if name in there}
 
     def finish(axes, rows: pd.DataFrame) -> None:
-        axes.set(ylim=(min(0, rows["value"].min()), max(102, rows["value"].max())))
+        lowest, highest = rows[shares].min().min(), rows[shares].max().max()
+        axes.set(ylim=(min(0, lowest), max(102, highest)))
         axes.set_xlabel(rows["label"].iloc[0], **plots.ink())
 
     return plots.curves(frame, looks, ("", of), finish=finish, cell=(3.4, 2.9))
@@ -536,7 +537,6 @@ _CUES = {
     condition: f"{cue} ({condition})".replace("_", " ")
     for cue, condition in suppression.CUES.items()
 }
-_ABOVE_CHANCE = "accuracy above chance, % of that on images as they are"
 
 
 def _suppression(page: Page) -> Blocks:
@@ -559,7 +559,7 @@ def _suppression(page: Page) -> Blocks:
             drawn = network_plots.relative_accuracies(kept)
             yield _figure("suppression", drawn, ending, set=place[1], people=words)
         rows = [row for one in those for row in by_strength(one, place)]
-        if drawn := _curves(rows, page.networks, least=2, of=_ABOVE_CHANCE):
+        if drawn := _curves(rows, page.networks, least=2, of="above chance, %"):
             yield _figure("suppression_curves", drawn, ending, set=place[1])
     rows = []
     for one, place, row in _each(page.networks, "suppression"):
