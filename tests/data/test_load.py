@@ -29,7 +29,7 @@ def test_loads_by_name(tree):
 @cases.each(
     ("args", "options", "message"),
     [
-        (("pcas", "photo"), {}, "got 'pcas'; did you mean 'pacs'? known: attributed, "),
+        (("pcas", "photo"), {}, "got 'pcas'; did you mean 'pacs'? known: anagrams, "),
         (
             ("pacs", "art-painting[:90%]"),
             {"root": "x"},
