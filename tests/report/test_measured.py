@@ -371,7 +371,7 @@ def test_tables_have_the_numbers_of_the_records(made, workdirs):
     again = speed["measure"] == "calibration"
     assert (speed["rate"][~again] == N / 2).all() and speed["rate"][again].isna().all()
     told = json.loads((made / "results.json").read_text())
-    measures = 2 * 14 + 1
+    measures = 2 * 15 + 1
     shown = f"{N * (measures - 2):,} images shown in {measures} measures, "
     assert shown + f"{2 * (measures - 2)} s." in told["basis"]
 
