@@ -9,6 +9,7 @@ from jbias.evals import decisions
 from jbias.report import (
     document,
     network_frame,
+    network_page,
     network_records,
     network_sections,
     tables,
@@ -67,7 +68,7 @@ def blocks(
         drawn = []
         told = f"{len(networks)} networks are more than figures can tell apart, so there are"
         notes.append(f"{told} tables alone; name {MOST} or fewer for figures.")
-    page = network_sections.Page(networks, drawn, notes, published)
+    page = network_page.Page(networks, drawn, notes, published)
     for name, part in network_sections.PARTS.items():
         for block in part.blocks(page):
             if block is not None:
@@ -116,7 +117,7 @@ def _one(network: Network) -> Iterator[str]:
         number = network.number(place, "shape_bias")
         told = f"no decision for either cue on {place[1]}"
         if number.value is not None:
-            ends = network.values(place, network_sections.ended("shape_bias"))
+            ends = network.values(place, network_page.ended("shape_bias"))
             value, low, high = (f"{end:.3f}" for end in ends.values())
             of = f"of {number.n:,} decisions on {place[1]}"
             told = f"shape bias {value} [{low}, {high}] {of}"

@@ -31,9 +31,11 @@ from jbias.report import (
     distortion,
     document,
     measured,
+    network_page,
     network_records,
     network_sections,
     networks,
+    shape_sections,
     tables,
 )
 from jbias.runs import results
@@ -286,7 +288,7 @@ def test_ids_of_imagenet_are_given_words():
         decided = staticmethod(lambda place: by)
         classes = staticmethod(lambda place: ids)
 
-    counts = network_sections.class_counts([Network], "classes", "class_accuracy")
+    counts = network_page.class_counts([Network], "classes", "class_accuracy")
     told = ("tench (n01440764)", "crane (n02012849)", "mine")
     assert counts == {"imagenet": {"x": dict(zip(told, [(1, 2), (2, 2), (1, 1)]))}}
     matrix, names, sizes = network_sections.confusion(Network, place)
@@ -386,7 +388,7 @@ def test_people_stand_beside_and_are_averaged_over_sets(workdirs, made):
     rows = figures["shape_bias"].axes[0].get_yticklabels()
     assert [told.get_text() for told in rows] == list(NAMES)
     own = found[0].number(("human", "cue-conflict"), "error_consistency").value
-    mean = network_sections.like_people(found[0])["error_consistency"]
+    mean = shape_sections.like_people(found[0])["error_consistency"]
     assert (mean.value, mean.n) == (own, 1)
     people = pd.read_csv(made / "tables/people.csv")
     mean = people[people["set"] == "mean of 1 of 17 sets"]
@@ -412,7 +414,7 @@ def test_degrees_of_distortion_are_told(tmp_path):
     values = {"condition": ["c50", "c10"]}
     facts["data"] = {"contrast": {"name": "model_vs_human/contrast", "values": values}}
     path.write_text(json.dumps(facts))
-    table = network_sections.by_degree(network_records.read([str(tmp_path / "net")]))
+    table = shape_sections.by_degree(network_records.read([str(tmp_path / "net")]))
     cells = table.data.set_index("degree")
     assert cells["accuracy"].to_dict() == {"c50": 1, "c10": 0}
     assert cells["n"].to_dict() == {"c50": 8, "c10": N - 8}
@@ -442,9 +444,7 @@ def test_what_is_left_without_a_cue_stands_beside_people(tmp_path):
         assert cells.loc[dataset, "no_local_shape"] == value
         legend = shown[document.Figure].drawn.legends[0].get_texts()
         assert [x.get_text() for x in legend] == [dataset, "humans"][: 1 + rows // 7]
-        points = {
-            x[:4]: x[4:] for x in network_sections.by_strength(one, ("s", dataset))
-        }
+        points = {x[:4]: x[4:] for x in shape_sections.by_strength(one, ("s", dataset))}
         above = one.number(
             ("s", dataset), "relative_accuracy_chance", "shuffle 6 grey 1"
         )

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from jbias.evals.decisions import Number
-from jbias.report import document, network_records, network_sections
+from jbias.report import document, network_page, network_records, network_sections
 
 PLACES = {
     "configural": ("configural", "anagrams"),
@@ -60,7 +60,7 @@ def network(name, clean, diffused, cells, **options):
 
 
 def blocks(part, *networks, drawn=False):
-    page = network_sections.Page(networks, networks if drawn else (), [])
+    page = network_page.Page(networks, networks if drawn else (), [])
     found = network_sections.PARTS[part].blocks(page)
     return [one for one in found if one is not None], page.notes
 

@@ -1,0 +1,263 @@
+"""What the sections of a page of measured networks share: captions, columns, tables, curves."""
+
+import functools
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import pandas as pd
+
+from jbias.data import tables as data_tables
+from jbias.evals import decisions
+from jbias.report import document, network_frame, network_records, plots, tables
+
+Network, Place = network_records.Network, network_records.Place
+Networks = Sequence[Network]
+Blocks = Iterator[document.Block | None]
+Counts = Mapping[str, Mapping[str, tuple[int, int]]]  # By network and row, of how many.
+COMMONEST = 10  # Confusions of a network that are told.
+_FEW = f"*: fewer than {network_frame.FEW}, which says next to nothing"
+FIGURES = {
+    "accuracy": "Accuracy on each set as it is, with Wilson intervals of 95 % over images.",
+    "shape_bias": "Decisions for shape and for texture of networks{beside} on {set}, by class of "
+    "shapes; lines: over all classes together. As figure 4 of Geirhos et al., ICLR 2019.",
+    "cue_decomposition": "Accuracy on images of {set} as they are, after edge-enhancing diffusion "
+    "and in shuffled cells, with Wilson intervals of 95 % over images.",
+    "filters": "Accuracy on filtered images of {set}: low-pass filters keep the inner share of "
+    "frequencies, high-pass filters the outer one.",
+    "suppression": "Relative accuracy on {set}, with bootstrap intervals of 95 % over images: "
+    "the less is left without a cue, the more a network relies on it. Below: with one cue "
+    "alone.{people}",
+    "suppression_curves": "Relative accuracy above chance on {set}, by strength: 100 % is that "
+    "on images as they are, 0 is chance. Bands: 95 % bootstrap intervals over images.",
+    "critical_band": "{measure} on {set}: accuracy in % under noise, by its strength and its "
+    "octave. Above: the fitted band with its centre, cut where the cells end.{lost}",
+    "corruptions": "Accuracy in % on corrupted {images}, by corruption and severity.",
+    "attacks": "Accuracy under attack by budget.",
+    "reliability": "Reliability on {set}: accuracy over confidence, and the share of images in "
+    "each bin. Below the diagonal a network is surer than it is right.",
+    "classes": "Accuracy by class on {set}, with Wilson intervals of 95 % over images.",
+    "confusion": "{network}: what images of each class of {set} are taken for, in %.",
+    "decoding": "{network}: how often a linear decoder reads shape and texture off the features "
+    "at each site, for images of {set}.",
+}
+_BRACKETS = "In brackets: 95 % bootstrap intervals over images."
+TABLES = {
+    "overview": f"Accuracies in %. Shape bias: of so many decisions for either cue ({_FEW}). "
+    "Bandwidth, centre frequency and sensitivity are of the critical band. Error consistency: "
+    "with people, over so many sets.",
+    "accuracy": "Accuracy on each set as it is.",
+    "shape_bias": "Shape bias: decisions for the shape among those for either cue, with Wilson's "
+    f"interval of 95 % ({_FEW}). Accuracy in % of all images with either cue as the label. "
+    "Neither: decisions for neither cue, in % of images where cues conflict. MRR: mean "
+    "reciprocal rank of a cue's label there, where ranks were kept. Rule: how the answers of "
+    "several classes count.",
+    "shape_bias_by_class": "Shape bias by class of shapes.",
+    "configural": "What the order of tiles is to a network. Pairs: two pictures of the same "
+    "sixteen tiles; stimuli of our own, so no number is the configural shape score.",
+    "cue_decomposition": "Accuracy in % on images as they are, after edge-enhancing diffusion "
+    "(diffused) and in shuffled cells. Robustness: the mean of these two, divided by the "
+    "accuracy. Shape part: of what is kept of both, each divided by the mean of the networks "
+    "here, which are the last two columns; 0.5 is as these on average, so of one network "
+    f"there is none. {_BRACKETS}",
+    "odd_one_out": "How often features at a site tell an image from two with swapped tiles; "
+    "33.3 by chance, and if order is nothing to them. Early sites may see the tiles' borders. "
+    "Stimuli of our own.",
+    "people": "Networks and people. Error consistency: Cohen's kappa of being right, 0 as by "
+    "chance; accuracies in %, over the conditions that count; observed: images that both get "
+    "right or both wrong; difference: squared, to people's accuracy. The last line of a network "
+    f"is the mean over sets. {_BRACKETS}",
+    "people_by_degree": "Networks and people by degree of distortion; accuracies in %.",
+    "spectral": "Spectral biases: mean ratio, over the cut-offs 0.1 to 0.5, of accuracy on "
+    f"filtered images to that on clean ones. Spectral ratio: high / (low + high). {_BRACKETS}",
+    "suppression": "Accuracy without a cue, and with one cue alone, in % of that on images as "
+    "they are (clean accuracy, in %). Published: of other images of 16 classes, most of them "
+    f"from a summary of the paper. {_BRACKETS}",
+    "critical_band": "The critical band, a Gaussian fitted over octaves: bandwidth in octaves, "
+    f"centre in nominal cycles per image; without a band: bootstrap's draws in %. {_BRACKETS}",
+    "corruptions": "Accuracy in % on corrupted {images}, mean over severity {severities}; the "
+    "CSV file has each.",
+    "attacks": "Accuracy under attack, by measure, norm and budget.",
+    "calibration": "Expected calibration error (ECE) over 15 bins of equal width and (mass) of "
+    "equally many images, NLL in nats, and Brier score of the decided class.",
+    "classes": "Accuracy by class.",
+    "confusions": f"The {COMMONEST} surest confusions, by the lower end of Wilson's interval of "
+    "95 % of the share of a class that got one wrong answer.",
+    "decoding": "What a linear decoder reads off the features at each site, in % of images, with "
+    "labels as they are and shuffled; dimensions: shares of neurons.",
+    "receptive_fields": "Effective receptive field of each site's middle unit: the pixels that "
+    "hold a share of it (area), and the radius in pixels of the disc that does.",
+    "speed": "How long each measure took, compiling included. Images: shown, under all "
+    "conditions together. –: its decisions were another measure's already.",
+    "provenance": "What was measured with what. Weights: digest of the file or of the weights.",
+}
+
+
+class Page(NamedTuple):
+    """Whose numbers tables show and figures draw, and notes, to which sections add."""
+
+    networks: Networks
+    drawn: Networks  # All or, where they are too many for figures, none.
+    notes: list[str]
+    published: bool = True  # Whether published networks stand beside these.
+
+
+def ended(*metrics: str) -> list[str]:
+    """Gives metrics, each with the ends of its interval."""
+    ends = ("", "_lower", "_upper")
+    return [f"{metric}{end}" for metric in metrics for end in ends]
+
+
+columns = functools.partial(tables.columns, ends=("_lower", "_upper"))
+DECISIONS = ("of", network_frame.decisions_text)
+# The columns that tables have, in their order.
+COLUMNS = (
+    columns(
+        "network model weights path device code packages python measure set precision site "
+        "rule degree class as images:d count:d n:d shape_bias:.3[] shape:d",
+        **{"code": "jbias", "as": "taken for", "count": "images", "n": "images"},
+    )
+    | {"either": DECISIONS}
+    | columns(
+        "accuracy_shape:% accuracy_texture:% fraction_neither:% mrr_shape:.3 mrr_texture:.3 "
+        "mrr_relative:.3 accuracy:% ood_accuracy:% human_accuracy:% "
+        "clean:% error_consistency:.3[] human_error_consistency:.3 observed_consistency:.3 "
+        "accuracy_difference:.3 low_freq_bias:.3[] high_freq_bias:.3[] spectral_ratio:.3 "
+        "bandwidth:.2[] center_frequency:.2[] peak_noise_sensitivity:.3[] undefined:% why",
+        fraction_neither="neither",
+        mrr_shape="MRR of shape",
+        mrr_texture="MRR of texture",
+        mrr_relative="relative MRR",
+        ood_accuracy="accuracy",
+        clean="clean accuracy",
+        undefined="without a band",
+    )
+    | {"share": ("% of the class", tables.with_ends, "low", "high")}
+    | columns(
+        "diffused:% cells:% cue_robustness:.3[] shape_part:.3 mean_diffused:% mean_cells:%",
+        cue_robustness="robustness",
+        mean_diffused="mean of diffused",
+        mean_cells="mean of cells",
+    )
+    | columns(
+        "ece:.4 ece_mass:.4 nll:.3 brier_top:.4 shape_decoding:% shape_decoding_shuffled:% "
+        "texture_decoding:% texture_decoding_shuffled:% shape_dimensions:.3 "
+        "texture_dimensions:.3 residual_dimensions:.3 seconds:.1 rate:.1",
+        rate="images/s",
+    )
+)
+
+
+def table(
+    name: str, rows: Iterable[Mapping], columns: Mapping = COLUMNS, **changed
+) -> tables.Table | None:
+    """Makes a table; changed: columns of another head or form than elsewhere."""
+    return tables.from_rows(name, TABLES[name], [*rows], {**columns, **changed})
+
+
+def figure(name: str, drawn, ending: str = "", **facts) -> document.Figure:
+    return document.Figure(f"{name}{ending}", FIGURES[name].format(**facts), drawn)
+
+
+def each(networks: Networks, probe: str) -> Iterator[tuple[Network, Place, dict]]:
+    """Gives networks with the measures of a probe, and what a row of these begins with."""
+    for one in networks:
+        for place in one.of(probe):
+            yield one, place, {"network": one.name, "set": place[1]}
+
+
+def numbers(networks: Networks, probe: str, metric: str) -> Iterator[tuple]:
+    """The same with each number of a metric, under whatever condition."""
+    for one, place, row in each(networks, probe):
+        for number in one.numbers[place]:
+            if number.metric == metric:
+                yield one, place, row, number
+
+
+def places(networks: Networks, probe: str) -> Iterator[tuple[str, Place, Networks]]:
+    """Gives measures of a probe, an ending for their figures' names, and whose they are."""
+    found: dict[Place, list] = {}
+    for one, place, _ in each(networks, probe):
+        found.setdefault(place, []).append(one)
+    for place, those in found.items():
+        yield "_".join(("", *place)) if len(found) > 1 else "", place, those
+
+
+def singly(networks: Networks, probe: str) -> Iterator[tuple[str, Place, Network]]:
+    """The same for figures of one network."""
+    for ending, place, those in places(networks, probe):
+        for i, one in enumerate(those, 1):
+            yield ending + (f"_{i}" if len(those) > 1 else ""), place, one
+
+
+def class_counts(networks: Networks, probe: str, metric: str) -> dict[str, Counts]:
+    """Gives `count` of n by set, network and class, by names that can be read."""
+    found: dict[str, dict] = {}
+    for one, place, _, number in numbers(networks, probe, metric):
+        rule, told, name = number.condition.partition("class=")
+        if told and not rule:
+            by = found.setdefault(place[1], {}).setdefault(one.name, {})
+            by[data_tables.readable(name)] = int(number.count), number.n
+    return found
+
+
+def shares(
+    name: str, first: str, page: Page, every: Mapping[str, Counts], metric="accuracy"
+) -> tables.Table | None:
+    """Makes a table of shares by set: a row a name, a column a network.
+
+    Rows say of which set they are where there are several.
+    """
+    data, rows = [], []
+    for dataset, counts in every.items():
+        before = f"{dataset}: " if len(every) > 1 else ""
+        for row in dict.fromkeys(itertools.chain(*counts.values())):
+            cells = [f"{before}{row}"]
+            for one in page.networks:
+                count, n = counts.get(one.name, {}).get(row, (0, None))
+                low, high = decisions.wilson_interval(count, n or 0)
+                cells.append(tables.with_ends(count / n, low, high) if n else "–")
+                if n is not None:
+                    of = {first: cells[0], "network": one.name, "metric": metric}
+                    of |= dict(value=count / n if n else math.nan, low=low, high=high)
+                    data.append(of | dict(count=count, n=n))
+            rows.append(tuple(cells))
+    if not rows:
+        return None
+    caption = f"{TABLES[name]} In %, with Wilson intervals of 95 %."
+    head = (first.capitalize(), *(one.name for one in page.networks))
+    return tables.Table(name, caption, head, tuple(rows), pd.DataFrame(data))
+
+
+_SHARES = ["value", "low", "high"]
+
+
+def curves(
+    rows: Sequence[tuple],
+    networks: Networks,
+    *,
+    least: int = 1,
+    of: str = "accuracy in %",
+):
+    """Draws curves of (title, label, place, network, share); None of fewer places.
+
+    Behind a share may stand the ends of its interval. of: what is drawn.
+    """
+    keys = ["panel", "label", "x", "line", *_SHARES]
+    frame = pd.DataFrame(rows, columns=keys[: len(rows[0])] if rows else keys)
+    places = frame.groupby("panel")["x"].transform("nunique")
+    shares = frame.columns.intersection(_SHARES)
+    frame[shares] = 100 * frame[shares]
+    frame = frame[places >= least]
+    if frame.empty:
+        return None
+    names, there = [one.name for one in networks], {*frame["line"]}
+    looks = {name: plots.marked(i) for i, name in enumerate(names) if name in there}
+
+    def finish(axes, rows: pd.DataFrame) -> None:
+        lowest, highest = rows[shares].min().min(), rows[shares].max().max()
+        axes.set(ylim=(min(0, lowest), max(102, highest)))
+        axes.set_xlabel(rows["label"].iloc[0], **plots.ink())
+
+    return plots.curves(frame, looks, ("", of), finish=finish, cell=(3.4, 2.9))
