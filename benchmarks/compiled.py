@@ -8,8 +8,8 @@ several devices each algorithm; targets those of jbias.training.targets, and the
 kind alone is one device of it. Each program is compiled in a process of its own, and once:
 what the compiler said is kept in DIR, from which a run that was stopped goes on; with
 --known the results' figures hold for rows whose program is still the same. --report
-compiles nothing. Writes benchmarks/results/compiled-TARGET.json and .md for each target,
-and compiled-goals.
+compiles nothing; with --known it leaves rows that are not in DIR as the results have them.
+Writes benchmarks/results/compiled-TARGET.json and .md for each target, and compiled-goals.
 
 All figures are predictions by the compiler for that target, no measurements. Cycles are
 the sum of its estimates for all operations: those in a loop as often as it turns, those of
@@ -113,11 +113,18 @@ def _cells(one: Mapping[str, Any]) -> Iterator[str]:
     yield ", ".join(f"{n:g} {name}" for name, n in one["unestimated"].items())
 
 
-def report(pairs: Sequence[tuple[str, str]], keep: pathlib.Path, out) -> None:
-    """Writes what is there, by target, and how far the goals are reached."""
+def report(
+    pairs: Sequence[tuple[str, str]], keep: pathlib.Path, out, *, known: bool = False
+) -> None:
+    """Writes what is there, by target, and how far the goals are reached.
+
+    known: of rows that were not lowered here, what the results have.
+    """
     by_target: dict[str, list] = {}
     for name, target in pairs:
         found = compiled_read.read(name, target, keep)
+        if found is None and known:
+            found = compiled_step.known(name, target)
         if found is not None:
             by_target.setdefault(target, []).append(found)
     for target, found in by_target.items():
@@ -173,7 +180,7 @@ def main() -> None:
         return
     if not args.report:
         run(pairs, args.keep.resolve(), *(("known",) if args.known else ()))
-    report(pairs, args.keep.resolve(), args.out)
+    report(pairs, args.keep.resolve(), args.out, known=args.known)
 
 
 if __name__ == "__main__":
