@@ -405,6 +405,8 @@ def shared_seeds(
 ) -> tuple[Float[np.ndarray, "n r"], ...]:
     """Gives the tested scores of algorithms by the seeds, or runs, that all of them have."""
     values = analysis.study.values.astype({"algorithm": str, "dataset": str})
+    asked = values["algorithm"].isin(algorithms)
+    values = values[asked & values["dataset"].isin(analysis.datasets)]
     keys, name = ["algorithm", "dataset", "seed"], values["seed"].astype(str)
     named = values.assign(seed=name.str.rpartition(":")[2])
     if named.duplicated(keys).any():  # Two runs of one seed: which is whose pair?

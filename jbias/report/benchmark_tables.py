@@ -443,12 +443,13 @@ def outperforming(analysis: analysis_lib.Analysis) -> tables.Table | None:
     table = _table(
         "outperforming",
         f"P(A > B): how often A beats {reference} with the same seed, averaged over data sets, "
-        "with 95% percentile intervals over redrawn pairs. Better: on how many of "
-        f"{len(datasets)} data sets the interval lies above 0.5 and reaches "
-        f"{stats.outperformance.GAMMA:g}, which takes {stats.pairs_for_outperforming()} pairs to "
-        "be reliable (by chance alone, r pairs are all won once in 2^r). Ordered: on how many "
-        f"almost stochastic order's ε is below 0.5, at α = {analysis.alpha:g} for all "
-        f"{comparisons} comparisons together. The CSV file has each data set.",
+        "with 95% percentile intervals over redrawn pairs (–: too few). Significant: on how many "
+        f"of {len(datasets)} data sets Clopper and Pearson's interval of 95% lies above 0.5, not "
+        f"adjusted for {comparisons} comparisons; better: if it reaches "
+        f"{stats.outperformance.GAMMA:g}, too, which takes {stats.pairs_for_outperforming()} pairs "
+        "to be reliable. Ordered: on how many the bound of almost stochastic order's ε is below "
+        f"{stats.outperformance.TAU:g}, which describes and is no test. The CSV file has each "
+        "data set.",
         rows,
         tables.columns(
             "algorithm pairs:d p:.2[] significant:d better:d ordered:d", p="P(A > B)"

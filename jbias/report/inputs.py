@@ -150,10 +150,13 @@ def from_runs(patterns: Sequence[str], options: options_lib.Options) -> analysis
     selected = rules.select(chosen, options.selection)
     values = values_of(selected, options.metric, datasets)
     others, notes = [], list(_notes(empty, runs, frame, chosen))
+    unasked = {"best_on"} if not options.best_on else set()
+    if not selection.of_classes(chosen).any():
+        unasked.add("worst_class")
     for rule in options_lib.SELECTIONS:
         if rule == options.selection:
             others.append((rules.name(rule), values))
-        elif rule != "worst_class" and (rule != "best_on" or options.best_on):
+        elif rule not in unasked:
             try:
                 rows = rules.select(chosen, rule)
             except ValueError as error:

@@ -398,8 +398,8 @@ def _tests(analysis: analysis_lib.Analysis) -> Iterator[str]:
         if evidence.runs is not None:
             yield (
                 "P(A > B) is the share of seeds with which a run beats the control's "
-                "[bouthillier2021]; almost stochastic order [dror2019] is tested at the level "
-                "for all algorithms and data sets together."
+                "[bouthillier2021], with exact intervals; the bound of almost stochastic order "
+                "[dror2019] is given as a description."
             )
     if left := [f"{name} ({why})" for name, why in analysis.left_out]:
         yield f"Left out of the tests: {'; '.join(left)}."

@@ -301,6 +301,7 @@ def caveats(study: Study) -> list[str]:
             "among models that are alike in it."
         )
         told += _nothing_left(study.given.pairs, names)
+        told += _nothing_taken(study.given.pairs, names)
     families = {name: one.statistic for name, one in study.families.items()}
     for name, one in study.given.families.items() if study.given else ():
         families[f"{name} given {tables.join(options.given)}"] = one.statistic
@@ -332,6 +333,16 @@ def _nothing_left(pairs: pd.DataFrame, names: str) -> list[str]:
     few = f"Given {names}, less than {LEFT:.0%} of the variance of ranks is left"
     shown = ", ".join(f"{name} ({left:.1%})" for name, left in found.items())
     return [f"{few}, so that few models decide and no interval is given: {shown}."]
+
+
+def _nothing_taken(pairs: pd.DataFrame, names: str) -> list[str]:
+    """Names choices of models whose ranks those given do not explain at all."""
+    left = pairs.reindex(columns=["x_left", "y_left"]).min(axis=1)
+    least = left.groupby(pairs["models"], sort=False).min()
+    if not (same := least.index[least > 1 - 1e-9].tolist()):
+        return []
+    told = f"{names} says nothing of any measure, as where all models have the same"
+    return [f"In {tables.join(same)}, {told}: given it, correlations are as they are."]
 
 
 def _unknown(statistic: pd.DataFrame) -> str:

@@ -238,7 +238,7 @@ def whole(value: float) -> str:
 
 
 def percent(value: float) -> str:
-    return f"{100 * value:.1f}"
+    return digits(1)(100 * value)
 
 
 def interval(form: Callable[[float], str]) -> Callable[..., str]:

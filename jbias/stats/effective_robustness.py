@@ -131,7 +131,7 @@ def _as_share(
     if wrong.any():
         got = accuracy[wrong][0]
         raise ValueError(f"{name}: must be per cent, 0 to 100, got {got:g}; correct it")
-    if which == "id" and accuracy.max() <= 1:
+    if accuracy.max() <= 1 and (which == "id" or images is None):
         raise ValueError(
             f"{name}: must be per cent, got none above 1; multiply shares by 100"
         )

@@ -63,6 +63,12 @@ def sources_of_variance(
     x = runs[score].to_numpy(np.float64)
     if not np.isfinite(x).all():
         raise ValueError(f"runs: {score} must be finite in every row; leave others out")
+    unnamed = runs[[*sources]].isna().any()
+    if unnamed.any():
+        raise ValueError(
+            f"runs: {unnamed.idxmax()} must name a seed in every row, got none in some; name "
+            "it or leave these out"
+        )
     seeds = np.stack([pd.factorize(runs[name])[0] for name in sources], axis=1)
     differ = seeds[:, None] != seeds[None]
     half = (x[:, None] - x) ** 2 / 2

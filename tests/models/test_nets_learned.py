@@ -9,9 +9,10 @@ from jbias.runs import results, selection
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("model", "options"), [("preact_resnet18", {}), ("vgg11_bn", {"hidden": 512})]
+    ("model", "options", "least"),
+    [("preact_resnet18", {}, 0.8), ("vgg11_bn", {"hidden": 512}, 0.5)],
 )
-def test_learns_textures(tmp_path, model, options):
+def test_learns_textures(tmp_path, model, options, least):
     config = erm.get_config(f"seeds=1,model={model},epochs=4")
     config.model.update(options)
     config.optim.rate = 0.03
@@ -20,4 +21,4 @@ def test_learns_textures(tmp_path, model, options):
     table = selection.last_n(results.read([tmp_path / "run"]), 1)
     valid = table[(table["dataset"] == "valid") & (table["metric"] == "accuracy")]
     # A guess is right in 6 %; vgg11_bn has 67 % on one core and 78 % on two.
-    assert valid["value"].item() >= 0.5
+    assert valid["value"].item() >= least

@@ -125,6 +125,17 @@ def test_given_a_measure_pairs_are_partial_correlations(given):
     assert "Given imagenet is no experiment" in told
 
 
+def test_given_what_is_the_same_for_all_nothing_is_taken(given):
+    study = relations.analyse(
+        given.frame.assign(imagenet=70.0), given.options, source="biases.csv"
+    )
+    for plain, partial in zip(study.pairs["statistic"], study.given.pairs["statistic"]):
+        assert partial == pytest.approx(plain)
+    told = " ".join(relations.caveats(study))
+    assert "imagenet says nothing of any measure" in told
+    assert "says nothing" not in " ".join(relations.caveats(given))
+
+
 def test_what_turns_given_a_measure_is_counted(given):
     """Two that go apart over all models, and together among those of one accuracy."""
     accuracy = np.repeat(np.arange(10.0), 10)

@@ -148,6 +148,23 @@ def test_the_reference_is_beaten_as_often_as_runs_of_the_file_say():
         assert cells["better"] == str(better[row[0]])
 
 
+def test_seeds_of_others_part_no_pairs():
+    """A third algorithm that has two runs of a seed."""
+    rows = [
+        (name, run, seed, seed + (name == "A"))
+        for name, runs in {"A": "a", "B": "b", "C": "cd"}.items()
+        for run in runs
+        for seed in range(3)
+    ]
+    values = pd.DataFrame(rows, columns=["algorithm", "run", "seed", "value"])
+    values["seed"] = values["run"] + ":" + values["seed"].astype(str)
+    study = types.SimpleNamespace(values=values.assign(dataset="test"))
+    found = types.SimpleNamespace(study=study, datasets=["test"])
+    one, other = analysis.shared_seeds(found, "A", "B")
+    assert (one - other).tolist() == [[1, 1, 1]]
+    assert analysis.shared_seeds(found, "A", "C")[0].size == 0
+
+
 @pytest.mark.slow
 def test_pairs_of_seeds_are_in_results_where_there_is_a_reference(tree):
     assert len(tree["outperforming"]) == 70

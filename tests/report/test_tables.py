@@ -29,6 +29,11 @@ NAMES = (
 )
 
 
+def test_per_cents_have_the_signs_of_all_numbers():
+    found = [tables.percent(x) for x in (-0.0512, -0.0001, 0.5, float("nan"))]
+    assert found == ["−5.1", "0.0", "50.0", "–"]
+
+
 def table(names=NAMES, columns=2, **marks) -> tables.Table:
     heads = [f"{name} {i}" for i in range(columns // len(names) + 1) for name in names]
     data = pd.DataFrame({"name": names, "value": range(len(names)), "n": pd.NA})

@@ -137,6 +137,7 @@ REFUSED = {
     "one": (call(x=50), "one length"),
     "nan": (call(y=[*Y[:4], np.nan]), "ood_accuracy: must be a finite number"),
     "shares": (call(x=[0.5, 0.6, 0.7, 0.8, 0.65]), "id_accuracy: .* multiply shares"),
+    "ood shares": (call(y=np.array(Y) / 100), "ood_accuracy: .* multiply shares"),
     "above": (call(y=[*Y[:4], 101]), "ood_accuracy: must be per cent, .* got 101"),
     "zero": (call(y=[0, *Y[1:]]), "ood_accuracy: .* got 0; .* ood_images"),
     "images": (call(x=[100, *X[1:]], id_images=0), "id_images: must be at least 1"),

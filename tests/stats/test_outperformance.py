@@ -22,7 +22,7 @@ def test_pairs_share_seeds_and_ties_are_no_wins():
     u = scipy.stats.mannwhitneyu(A, B).statistic
     assert u / 25 == 0.82
     alike = stats.probability_of_outperforming(A, A, **MORE)
-    assert alike.share.value == alike.share.high == 0 and not alike.significant
+    assert alike.share.value == alike.share.low == 0 and not alike.significant
     errors = stats.probability_of_outperforming(
         1 - np.array(A), 1 - np.array(B), larger_is_better=False
     )
@@ -43,16 +43,39 @@ def test_independent_pairs_estimate_what_mann_and_whitney_do():
     assert np.mean([one.share.value for one in many]) == pytest.approx(u)
 
 
-def test_the_interval_is_that_of_a_binomial():
-    """Redrawn wins are binomial of as many pairs as there are."""
-    wins = np.arange(40) < 28
-    found = stats.probability_of_outperforming(
-        wins, np.full(40, 0.5), draws=20_000, **MORE
+def of_wins(wins: int, pairs: int, **options):
+    first = (np.arange(pairs) < wins).astype(float)
+    return stats.probability_of_outperforming(
+        first, np.full(pairs, 0.5), **MORE, **options
     )
-    exact = scipy.stats.binom.ppf([0.025, 0.975], 40, 0.7) / 40
-    assert [found.share.low, found.share.high] == pytest.approx(
-        exact[:, None], abs=0.026
-    )
+
+
+def test_intervals_are_those_of_a_binomial():
+    """A data set's is exact; redrawn wins are binomial of as many pairs as there are."""
+    found = of_wins(28, 40, draws=20_000)
+    exact = scipy.stats.binomtest(28, 40).proportion_ci(method="exact")
+    assert (found.share.low[0], found.share.high[0]) == pytest.approx(exact)
+    redrawn = scipy.stats.binom.ppf([0.025, 0.975], 40, 0.7) / 40
+    assert [found.mean.low, found.mean.high] == pytest.approx(redrawn, abs=0.026)
+
+
+@cases.each("pairs", [2, 3, 5, 6, 10, 29])
+def test_equal_algorithms_are_seldom_told_apart(pairs):
+    """Of all 2^r outcomes; to win five of five says nothing at 95 %."""
+    wins = [of_wins(k, pairs, draws=100) for k in range(pairs + 1)]
+    chances = scipy.stats.binom.pmf(range(pairs + 1), pairs, 0.5)
+    rate = chances[[one.significant[0] for one in wins]].sum()
+    assert rate <= 0.025 and (rate > 0) == (pairs > 5)
+    assert np.isfinite(wins[-1].mean.low) == (pairs > 5)
+
+
+@cases.each("runs", [3, 10, 50])
+def test_almost_stochastic_order_is_no_test_at_its_level(runs):
+    """Of equal distributions the bound is below 0.5 far more often than in 5 of 100."""
+    drawn = np.random.default_rng(0).normal(size=(2, 400, runs))
+    found = stats.almost_stochastic_order(*drawn, draws=100, **MORE)
+    assert (found.bound < 0.5).mean() > 0.12
+    assert found.better.mean() < 0.1
 
 
 @cases.each(
@@ -77,9 +100,10 @@ def test_many_pairs_can_be_significant_and_not_meaningful():
 
 def test_data_sets_are_redrawn_together():
     """The same seeds everywhere: equal rows leave the mean as unsure as one of them."""
-    first, second = np.tile(A, (3, 1)), np.tile(B, (3, 1))
+    first, second = np.tile(A * 2, (3, 1)), np.tile(B * 2, (3, 1))
     found = stats.probability_of_outperforming(first, second, **MORE)
-    ends = found.share.low[0], found.share.high[0]
+    alone = stats.probability_of_outperforming(A * 2, B * 2, **MORE).mean
+    ends = float(alone.low), float(alone.high)
     assert (found.mean.low, found.mean.high) == pytest.approx(ends)
 
 

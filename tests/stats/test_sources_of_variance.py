@@ -119,6 +119,10 @@ def test_crossed_seeds_have_intervals_that_are_wide_enough():
             "runs: score must be finite in every row",
         ),
         (
+            lambda runs: runs.assign(order=[None, *runs["order"][1:]]),
+            "runs: order must name a seed in every row",
+        ),
+        (
             lambda runs: runs.assign(init=range(len(runs)), order=range(len(runs))),
             "must differ in one source alone, got none",
         ),
