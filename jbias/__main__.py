@@ -65,8 +65,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     module = COMMANDS[asked][0]
     if rest and rest[0] in GROUPS.get(asked, ()):
         module, rest = f"{module}.{rest[0]}", rest[1:]
-    elif asked == "papers":
-        print(f"jbias papers: one of {', '.join(GROUPS[asked])}", file=sys.stderr)
+    elif asked == "papers" or rest and asked in GROUPS and rest[0][:1] not in ("", "-"):
+        print(f"jbias {asked}: one of {', '.join(GROUPS[asked])}", file=sys.stderr)
         return 2
     sys.argv = [f"jbias {asked}", *rest]
     try:

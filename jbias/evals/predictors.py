@@ -217,8 +217,8 @@ def ask(
         if answers.shape != (n, k) or answers.dtype.kind not in "fiu":
             raise ValueError(
                 f"predict: asked about {where}, must give {n} rows of {k:,} numbers, or "
-                f"{n} class names, got {answers.dtype} {answers.shape}; `classes` must "
-                f"name all outputs in their order, one a column; {_AGAIN}"
+                f"{n} class names, got {answers.dtype} {answers.shape}; `classes` (--classes, "
+                f"imagenet if not given) must name all outputs in order; {_AGAIN}"
             )
         logits = answers.astype(np.float32)
         broken = ~np.isfinite(logits.max(1)) | np.isnan(logits).any(1)

@@ -54,7 +54,18 @@ def read(path: str, measures: Sequence[str], category: str, size: str | None):
             filled = name in measures or of[name] != ""
             number = csv_rows.parse_number(of[name], name, place, needed=filled)
             rows[model][name] = number
-    return pd.DataFrame.from_dict(rows, orient="index")
+    frame = pd.DataFrame.from_dict(rows, orient="index")
+    kinds = frame[category]
+    if (
+        len(kinds) > 1
+        and kinds.is_unique
+        and pd.to_numeric(kinds, "coerce").notna().all()
+    ):
+        told = (
+            f"--category: must be a column of kinds, got {category!r}, another number"
+        )
+        raise ValueError(f"{told} for each model; name the column with their kinds")
+    return frame
 
 
 def _check(options: "relations.Options") -> None:

@@ -103,8 +103,10 @@ def analyse(frame: pd.DataFrame, options: Options, *, source: str) -> Study:
     chosen = {"all": frame}
     if split is not None:
         if split not in set(kinds):
-            known = f"{split!r}: {', '.join(dict.fromkeys(kinds))}"
-            told = f"--split: must be one of {options.category}, got {known}"
+            known = ", ".join(dict.fromkeys(kinds))
+            told = (
+                f"--split: must be a {options.category}, got {split!r}; known: {known}"
+            )
             raise ValueError(told)
         chosen |= {split: frame[kinds == split], f"not {split}": frame[kinds != split]}
     for name, part in chosen.items():

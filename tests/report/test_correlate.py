@@ -302,10 +302,14 @@ def test_refuses_in_one_line(name, tmp_path, capsys):
 
 def test_refuses_options_that_do_not_fit(tmp_path, capsys):
     for option, told in [
-        ("--split=none", "--split: must be one of training"),
+        ("--split=none", "--split: must be a training, got 'none'; known: "),
         ("--y=shape", "'shape' twice"),
         ("--seed=-1", "--seed: must be 0 or larger, got -1"),
         ("--category=shape", "--category: must be no measure, got 'shape', which --x"),
+        (
+            "--category=imagenet_c",
+            "a column of kinds, got 'imagenet_c', another number",
+        ),
         ("--category=Adversarial", "got 'Adversarial', which --y names too; name the"),
         ("--given=ID", "--given: must be no measure of --x or --y, got 'ID'"),
         ("--given=training", "got 'training', which --given names too; name the"),
