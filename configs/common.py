@@ -180,6 +180,9 @@ def _defaults(arg: types.SimpleNamespace) -> ml_collections.ConfigDict:
         norm_group=0,  # Images that batch norm takes together; 0 is the batch.
     )
     c.init = arg.init  # The workdir of a run to start from.
+    # Seeds that all seeds take for one source of randomness: init, order, augment or
+    # algorithm (docs/statistics-seeds.md#where-the-variance-comes-from).
+    c.fix = dict()
     c.inputs = ()
     c.optim = dict(
         **dict(name="sgd", rate=0.1, momentum=0.9, decay=5e-4, nesterov=False),

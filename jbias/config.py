@@ -190,6 +190,8 @@ def identity(config: Mapping[str, Any]) -> dict[str, Any]:
     kept = without_places(to_dict(config))
     if not (kept.get("rollback") or {}).get("times"):
         kept.pop("rollback", None)  # Off; runs begun before it was there have none.
+    if not kept.get("fix"):
+        kept.pop("fix", None)  # Likewise.
     return {key: kept[key] for key in kept if key not in ("run", "label")}
 
 

@@ -21,7 +21,7 @@ from jbias import extensions
 # that names.
 _KINDS: Sequence[tuple[Any, tuple[str, ...]]] = (
     (dict, ("algo", "model", "optim", "optim.schedule", "train", "train.other")),
-    (dict, ("valid", "tests", "rollback")),
+    (dict, ("valid", "tests", "rollback", "fix")),
     (dict, ("run", "run.loading", "run.energy", "run.wandb")),
     (list, ("seeds", "vary")),
     (list[dict], ("inputs", "stages", "train.inputs", "train.also")),
@@ -35,15 +35,18 @@ _KINDS: Sequence[tuple[Any, tuple[str, ...]]] = (
     (int, ("train.batch", "train.accumulate", "run.steps_per_dispatch")),
     (int, ("run.devices", "run.spread", "run.together", "run.eval_batch", "run.keep")),
     (int, ("run.loading.threads", "run.loading.workers")),
+    (int, ("fix.init", "fix.order", "fix.augment", "fix.algorithm")),
     (float, ("epochs", "optim.rate", "optim.decay", "optim.momentum")),
     (float, ("optim.average", "run.memory", "run.log_seconds", "run.loading.gib")),
     (bool, ("run.decisions", "run.deterministic", "run.profile")),
 )
 ENTRIES: Mapping[str, Any] = {key: kind for kind, keys in _KINDS for key in keys}
 KEYS = tuple(key for key in ENTRIES if "." not in key)
+# What is random in a run.
+SOURCES = tuple(key[4:] for key in ENTRIES if key.startswith("fix."))
 RUN_KEYS = tuple(key[4:] for key in ENTRIES if re.fullmatch(r"run\.\w+", key))
 # Runs begun before they were there lack them.
-OPTIONAL_KEYS = ("energy", "write", "wandb", "log", "rollback", "label")
+OPTIONAL_KEYS = ("energy", "write", "wandb", "log", "rollback", "label", "fix")
 # What a part must have, wherever it stands.
 _NEEDED: Mapping[str, tuple[str, ...]] = {
     "algo": ("name",),
@@ -126,6 +129,16 @@ def _check_rollback(how: Mapping[str, Any]) -> None:
     if type(factor) not in (int, float) or not 0 < factor <= 1:
         jc.refuse(f"{where}.factor", "be in (0, 1]", factor)
     _check_duration(f"{where}.every", how["every"])
+
+
+def _check_fix(fix: Mapping[str, int], seeds: Sequence[int]) -> None:
+    for source, seed in fix.items():
+        jc.check_known("config.fix", source, SOURCES, "source of randomness")
+        if not _is_seed(seed):
+            jc.refuse(f"config.fix.{source}", "be a whole number below 2**32", seed)
+    if len(seeds) > 1 and len(fix) == len(SOURCES):
+        text = "leaves nothing random, so that all seeds are one run; free a source"
+        raise ValueError(f"config.fix: {text}, or train one seed")
 
 
 def _check_duration(where: str, duration: str) -> None:
@@ -320,13 +333,12 @@ class RunSpec:
         config = jc.to_dict(config)
         check_entries(config)
         seeds = config["seeds"]
-        # Keys of the random streams are of 32 bits.
-        fit = all(type(seed) is int and 0 <= seed < 2**32 for seed in seeds)
-        if not seeds or not fit or len(set(seeds)) < len(seeds):
+        if not seeds or not all(map(_is_seed, seeds)) or len(set(seeds)) < len(seeds):
             must = "be different whole numbers from 0 to 2**32 - 1"
             jc.refuse("config.seeds", must, seeds)
         check_vary(config)
         _check_rollback(config.get("rollback") or {})
+        _check_fix(config.get("fix") or {}, seeds)
         found = tuple(branches(config))
         for stage in (stage for branch in found for stage in branch.stages):
             for must, fits, keys in _RANGES:
@@ -345,6 +357,11 @@ class RunSpec:
                 )
         everyone = members(config["seeds"], found)
         return cls(config, found, everyone, jc.run_name(config))
+
+
+def _is_seed(value: Any) -> bool:
+    """Whether a random stream can have it: its keys are of 32 bits."""
+    return type(value) is int and 0 <= value < 2**32
 
 
 def _is_number(value: Any) -> bool:

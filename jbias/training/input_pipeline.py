@@ -35,10 +35,11 @@ class InputPipeline(abc.ABC):
 
     order: samplers.Sampler
     streams = True  # Whether images are read while it is trained on.
+    fixed: int | None = None  # The seed whose order all have: config.fix.order.
 
     def batch(self, seed: int, step: int) -> Int[np.ndarray, "b"] | Rows:
         """One seed's batch: places in what is held, or the rows themselves."""
-        return self.order.index(seed, step)
+        return self.order.index(seed if self.fixed is None else self.fixed, step)
 
     def wait(self, step: int, halt: Callable[[], bool]) -> bool:
         """Waits for what is held at a step; False where `halt` said so before."""
@@ -66,6 +67,7 @@ class ResidentInput(InputPipeline):
 
     order: samplers.Sampler
     rows: Rows
+    fixed: int | None = None
     streams = False
 
     def shared(self, step: int) -> Rows:
@@ -173,9 +175,10 @@ class BatchReader:
     name: str
     size: int
     window: Mapping[str, Any] | None  # None: preprocessed as for evaluation.
+    fix: Mapping[str, int]  # Seeds of "order" and "augment" that all seeds take.
 
     def __call__(self, step: int, seed: int, rows: slice) -> Rows:
-        index = self.order.index(seed, step)[rows]
+        index = self.order.index(self.fix.get("order", seed), step)[rows]
         if self.window is None:
             return self.files.rows(index)
         image = _empty(len(index), self.size)
@@ -188,7 +191,8 @@ class BatchReader:
     def generator(self, seed: int, step: int, row: int) -> np.random.Generator:
         """What an image is cut by; cheaper than a jax key, and needs no device."""
         stream = zlib.crc32(f"crop/{self.name}".encode())
-        return np.random.default_rng((seed, stream, step, row))
+        drawn = self.fix.get("augment", seed)
+        return np.random.default_rng((drawn, stream, step, row))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -297,8 +301,9 @@ class WindowedInput(InputPipeline):
         steps: int,
         reading: loader.ReaderOptions,
         place: Callable[[Rows], Rows],
+        fixed: int | None = None,
     ):
-        self.order, self._alone = order, reading.parts == 1
+        self.order, self._alone, self.fixed = order, reading.parts == 1, fixed
         self._place = lambda rows: place(flatten_images(rows))
         parts = order.orders if isinstance(order, samplers.MixtureSampler) else (order,)
         self._parts = []

@@ -220,22 +220,24 @@ def make_pipeline(
     seeds: Sequence[int],
     steps: int,
     reading: loader.ReaderOptions,
+    fix: Mapping[str, int],
 ) -> input_pipeline.InputPipeline:
     """Makes what feeds `steps` steps of these seeds.
 
-    `images` are those of the sets that do not stream, by name.
+    `images` are those of the sets that do not stream, by name; `fix` is config.fix.
     """
     stream, order = plan.stream, plan.order
     if stream is None:
         several = [images[name] for name in plan.opened]
         joined = several[0] if len(several) == 1 else np.concatenate(several)
         held = input_pipeline.flatten_images({"image": joined, **plan.columns})
-        return input_pipeline.ResidentInput(order, mesh.replicate(held, devices))
+        held = mesh.replicate(held, devices)
+        return input_pipeline.ResidentInput(order, held, fix.get("order"))
     opened = tuple(plan.opened.values())
     files = input_pipeline.JoinedSources(opened, plan.columns)
     if stream.crop == "host":
         cut = (stream.size, stream.window)
-        read = input_pipeline.BatchReader(files, order, plan.name, *cut)
+        read = input_pipeline.BatchReader(files, order, plan.name, *cut, fix)
         parts = functools.partial(mesh.assemble, mesh=devices)
         place = parts if reading.parts > 1 else None  # Whole, they are placed later.
         return input_pipeline.StreamedInput(order, read, seeds, steps, reading, place)
@@ -246,4 +248,5 @@ def make_pipeline(
     place = functools.partial(mesh.gather, mesh=devices)
     part, parts, each = mesh.local_part(devices, devices.axis_names)
     reading = reading._replace(part=part, parts=parts, devices=each)
-    return input_pipeline.WindowedInput(order, read, steps, reading, place)
+    how = steps, reading, place, fix.get("order")
+    return input_pipeline.WindowedInput(order, read, *how)

@@ -9,6 +9,7 @@ import dataclasses
 import functools
 import math
 import os
+import types
 from collections.abc import Callable, Container, Hashable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -81,6 +82,11 @@ class Stage:
         return self.spec.number
 
     @property
+    def fix(self) -> Mapping[str, int]:
+        """Seeds that all members take for a source of randomness."""
+        return self.spec.config.get("fix") or {}
+
+    @property
     def order(self) -> samplers.Sampler:
         return self.pipelines["train"].order
 
@@ -129,7 +135,7 @@ class Stage:
         self, seed: int, net: Mapping[str, PyTree] | None = None
     ) -> train_step.State:
         """A seed's first state, with the net of the stage before if there was one."""
-        key = prng.stream(prng.key(seed), "init")
+        key = prng.stream(prng.key(self.fix.get("init", seed)), "init")
         if self.number:
             key = prng.stream(key, f"stage/{self.number}")
         return self._init(key, net)
@@ -253,6 +259,7 @@ def _build_stage(stage, first, spec, plans, images, devices, make) -> Stage:
     pieces = _pieces(part["train"], algo, norm_group, plan.order.period)
     same = dict(inputs=inputs, other=beside, classes=classes, shape=source.shape)
     same |= dict(first=first, rollback=rollback, **lasting, **pieces)
+    same["fix"] = config.get("fix") or {}
     same["in_chunks"] = devices.size == 1 and xla.platform() == "cpu"
 
     def program_for(values: tuple) -> SeedProgram:
@@ -277,6 +284,7 @@ def _build_stage(stage, first, spec, plans, images, devices, make) -> Stage:
         mesh.check_batch(*checked, norm_group=norm_group, **pieces)
         fed = dict(images=images, devices=devices, seeds=config["seeds"], steps=total)
         fed["reading"] = reader_options(config["run"]["loading"], devices)
+        fed["fix"] = config.get("fix") or {}
         pipelines = {name: make(one, **fed) for name, one in plans.items()}
     fixed = (stage, spec.members, first, first + total, algo, source.shape)
     return Stage(*fixed, pipelines, program, program_for, rollback)
@@ -402,12 +410,13 @@ def make_seed_step(
     *,
     other: Iterable[build.BatchTransform] = (),
     rollback: divergence.Rollback | None = None,
+    fix: Mapping[str, int] = types.MappingProxyType({}),
     **learning: Any,
 ) -> seed_axis.SeedFunction:
     """The whole step of one seed: gather, transform, learn.
 
-    `txs_at` gives the optimisers with so many times their rate. `learning` are options
-    of step.make.
+    `txs_at` gives the optimisers with so many times their rate, `fix` is config.fix, and
+    `learning` are options of step.make.
     """
 
     def take_at(scale: Any) -> train_step.TrainStep:
@@ -421,15 +430,19 @@ def make_seed_step(
 
     def one(state, arg, held, static):
         key, taken = arg
+        augment, algorithm = (
+            prng.key(fix[source]) if source in fix else key
+            for source in ("augment", "algorithm")
+        )
         gather = jax.named_scope("data")(input_pipeline.assemble_batch)
         batch = gather(held["train"], taken["train"], classes)
         if "other" in taken:
             beside = gather(held["other"], taken["other"], None)
-            apart = prng.stream(key, "augment/other")
+            apart = prng.stream(augment, "augment/other")
             batch["other"] = transform_batch(beside, apart, state.step, other)
-        stream = prng.stream(key, "augment")
+        stream = prng.stream(augment, "augment")
         batch = transform_batch(batch, stream, state.step, inputs)
-        return take(state, batch, key, static)
+        return take(state, batch, algorithm, static)
 
     return one
 

@@ -162,6 +162,19 @@ def test_another_row_step_or_seed_is_cut_otherwise(photos):
     assert len(set(drawn.values())) == 8
 
 
+def test_fixed_windows_and_orders_are_those_of_the_seed_that_config_fix_names(photos):
+    plain = stage(config(photos, crop="host")).pipelines["train"].read
+    c = config(photos, crop="host")
+    c.fix = dict(augment=7)
+    cut = stage(c).pipelines["train"].read
+    c.fix = dict(order=7)
+    ordered = stage(c).pipelines["train"].read
+    drawn = lambda read, seed: read.generator(seed, 1, 2).integers(2**60)
+    assert drawn(cut, 0) == drawn(cut, 1) == drawn(plain, 7) != drawn(ordered, 1)
+    rows = lambda read, seed: read(1, seed, slice(0, 9))["index"].tolist()
+    assert rows(ordered, 0) == rows(ordered, 1) == rows(plain, 7) != rows(cut, 1)
+
+
 @pytest.mark.slow
 def test_augmented_halves_stream_with_their_shares(photos):
     also = (dict(data="folder", root=photos, split="valid"),)
