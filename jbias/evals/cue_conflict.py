@@ -177,8 +177,9 @@ def numbers(
       all images, those that agree included, as the reference code counts.
     fraction_neither: decisions for neither cue, among images where cues conflict.
     mrr_shape, mrr_texture: where decisions have columns rank_shape and rank_texture, as
-      `label_ranks` has them, the mean of 1 / rank over images where cues conflict; and
-      mrr_relative, the first's part of their sum.
+      `label_ranks` has them, the mean of 1 / rank over images where cues conflict, of
+      which one without a rank (its logits are NaN) has 0; and mrr_relative, the first's
+      part of their sum.
     accuracy_shape, accuracy_texture: all images by either cue as the label, those that
       agree included, and those that the network cannot answer.
     """
@@ -200,8 +201,9 @@ def numbers(
         ranks = (
             decided.columns[f"rank_{cue}"][conflict] for cue in ("shape", "texture")
         )
-        mrr = [mean_reciprocal_rank(of) for of in ranks]
-        found = {"shape": mrr[0], "texture": mrr[1], "relative": mrr[0] / sum(mrr)}
+        mrr = [mean_reciprocal_rank(np.where(of, of, math.inf)) for of in ranks]
+        relative = decisions.ratio(mrr[0], sum(mrr))
+        found = {"shape": mrr[0], "texture": mrr[1], "relative": relative}
         for name, value in found.items():
             yield decisions.quantity(f"mrr_{name}", value, conflicts)
     for name, cue in (("shape", shape), ("texture", texture)):

@@ -224,6 +224,21 @@ def test_sensitivity_is_counted_where_cues_conflict():
     assert found["fraction_neither"].n == 3
 
 
+def test_what_has_no_rank_counts_as_nothing_among_all_conflicts():
+    """Answers of NaN must not leave an average over the images that are answered."""
+    cues = {"label": np.array([0, 1, 2, 0]), "texture": np.array([1, 0, 1, 0])}
+
+    def told(shape, texture):
+        ranks = {"rank_shape": np.array(shape), "rank_texture": np.array(texture)}
+        decided = evals.Decisions(cues["label"], {**cues, **ranks})
+        found = {one.metric: one for one in cue_conflict.numbers({"": decided})}
+        assert {found[f"mrr_{cue}"].n for cue in ("shape", "texture")} == {3}
+        return [found[f"mrr_{end}"].value for end in ("shape", "texture", "relative")]
+
+    assert told([1, 2, 0, 1], [2, 4, 0, 1]) == pytest.approx([1 / 2, 1 / 4, 2 / 3])
+    assert told([0, 0, 0, 1], [0, 0, 0, 1]) == [0, 0, None]
+
+
 @cases.each(
     "call, why",
     [
