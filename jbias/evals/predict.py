@@ -55,8 +55,8 @@ class Confidence(NamedTuple):
     """Decisions with the probabilities of the decided class and of the right one.
 
     Without a right class, label -1, its probability is NaN. ranks: by name, the place of a
-    cue's class among all logits, as cue_conflict.label_ranks has it; 0 without a class, and
-    where a logit is NaN.
+    cue's class among all logits, as cue_conflict.label_ranks has it; 0 without a class, for
+    one without members, and where a logit is NaN.
     """
 
     prediction: Int[Array, "b"]
@@ -125,7 +125,7 @@ def _ranks(logits: Logits, label: Int[Array, "b"], matrix: Matrix) -> Int[Array,
     """The place of each label's best member among all logits."""
     own = label[:, None] == jnp.arange(logits.shape[1])[None]
     own = own if matrix is None else (matrix > 0).T[label]
-    known = (label >= 0) & ~jnp.isnan(logits).any(axis=1)
+    known = (label >= 0) & own.any(axis=1) & ~jnp.isnan(logits).any(axis=1)
     return jnp.where(known, cue_conflict.best_place(logits, own, jnp), 0)
 
 

@@ -207,3 +207,12 @@ def test_logits_that_are_no_numbers_have_no_rank():
         network(np.nan), cue_conflict.make(), [batch], {"": predict.Rule(8)}
     )
     assert (found[""]["rank_shape"] == 0).all()
+
+
+def test_a_class_without_members_has_no_rank():
+    matrix = jnp.asarray([(1, 0, 0), (0, 0, 1)], jnp.float32)
+    logits, label = jnp.asarray([(2, 1)] * 4, jnp.float32), jnp.asarray([0, 1, 2, -1])
+    (told,) = predict.decide_batch(
+        (logits,), matrix, label, {"rank_shape": label}, aggregate="sum_prob"
+    )
+    assert told.ranks["rank_shape"].tolist() == [1, 0, 2, 0]
