@@ -16,6 +16,7 @@ import dataclasses
 import functools
 import hashlib
 import json
+import operator
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -269,8 +270,8 @@ class Measuring:
             say(f"{network.name}: {own}; agreement is not made")
         known: dict[tuple, dict[str, decisions.Decisions]] = {}
         # Rules by which any of them decides, and what any of them ranks.
-        shared: dict[tuple | None, tuple[dict[str, str], dict[str, str]]] = {}
-        for job in jobs:
+        shared: dict[tuple, tuple[dict[str, str], dict[str, str]]] = {}
+        for job in filter(operator.attrgetter("same"), jobs):
             rules, ranked = shared.setdefault(job.same, ({}, {}))
             rules |= {name: name for name in job.rules.values()}
             ranked |= job.ranked
