@@ -16,7 +16,6 @@ import zlib
 
 import numpy as np
 from jaxtyping import Float, Int
-from scipy import optimize
 
 from jbias.data import base, cache, sources, tables
 from jbias.data.embedded import shape_scenes, shapes
@@ -110,6 +109,8 @@ def _match(
     draft: Float[np.ndarray, "k p t s s"], a: int, b: int
 ) -> tuple[int, int, Int[np.ndarray, "t"]]:
     """Poses of two shapes, and which tile of the second goes with each of the first."""
+    from scipy import optimize  # Takes 0.2 s, which no start of training waits for.
+
     draft = draft.reshape(*draft.shape[:3], -1)
     one, other = draft[a], draft[b]
     squares = [(x**2).sum(-1) for x in (one, other)]
