@@ -16,6 +16,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jaxtyping import Array
 
 from jbias.evals import decisions, grid_shuffle, occlusion, probe
 
@@ -59,14 +60,20 @@ def make_tile_order(*, seed: int = 0) -> probe.Probe:
     conditions = {name: np.uint32(zlib.crc32(name.encode())) for name in names}
 
     def show(rows: probe.Rows, salt: Any, swap: int) -> probe.Images:
-        def arrange(image, key):
-            order = swaps(jax.random.permutation(key, GRID**2), swap)
-            return grid_shuffle.arrange(image, order, g=GRID)
+        def swapped(image, key):
+            return rearrange(image, swaps(jax.random.permutation(key, GRID**2), swap))
 
         keys = occlusion.image_keys(seed, salt, rows.index)
-        return jax.vmap(arrange)(rows.image, keys)
+        return jax.vmap(swapped)(rows.image, keys)
 
     return probe.Probe(conditions, show, order_numbers, static=names.get)
+
+
+def rearrange(image: Array, order: Any) -> Array:
+    """As grid_shuffle.arrange has it, but what 16 tiles leave of the sides stays as it is."""
+    h, w = (side // GRID * GRID for side in image.shape[:2])
+    arranged = grid_shuffle.arrange(image, order, g=GRID)
+    return image.at[:h, :w].set(arranged[:h, :w])
 
 
 def swaps(places: Any, which: int) -> Any:

@@ -16,7 +16,7 @@ import numpy as np
 from flax import linen as nn
 from jaxtyping import Float, Int, UInt8
 
-from jbias.evals import configural, decisions, features, grid_shuffle
+from jbias.evals import configural, decisions, features
 
 _EQUAL = 1e-9  # Distances that differ by less, as by rounding, are equal.
 _COLUMNS = 4096  # Of wider features so many sums.
@@ -40,7 +40,7 @@ def measure(
     places, which also follow from the image's number, columns["index"]. ValueError for
     unknown sites.
     """
-    arrange = jax.vmap(lambda image, order: grid_shuffle.arrange(image, order, g=4))
+    arrange = jax.vmap(configural.rearrange)
     read = dict(sites=sites, pool=1, columns=_COLUMNS, batch=3 * batch)
     read |= {"where": "odd_one_out"}
     found: dict[str, list] = {}

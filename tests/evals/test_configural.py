@@ -109,6 +109,26 @@ def test_images_are_shown_with_tiles_in_other_places():
         assert sorted(map(tuple, one)) == sorted(map(tuple, other))
 
 
+@cases.each(("h", "w"), [(30, 35), (32, 24)])
+def test_what_sixteen_tiles_leave_of_the_sides_stays(h, w):
+    """The image as it is is shown so, and swapped it has the same pixels."""
+    made = configural.make_tile_order()
+    image = RANDOM.random((3, h, w, 3), np.float32)
+    rows = probe.Rows(jnp.asarray(image), jnp.arange(3), None, None)
+    plain, swapped = (
+        np.asarray(made.show(rows, one, made.static(name)))
+        for name, one in made.conditions.items()
+    )
+    np.testing.assert_array_equal(plain, image)
+    np.testing.assert_array_equal(swapped[:, h // 4 * 4 :], image[:, h // 4 * 4 :])
+    np.testing.assert_array_equal(
+        swapped[:, :, w // 4 * 4 :], image[:, :, w // 4 * 4 :]
+    )
+    for one, other in zip(image, swapped, strict=True):
+        assert (one != other).any()
+        np.testing.assert_array_equal(np.sort(one, None), np.sort(other, None))
+
+
 def test_order_dependence_is_nothing_for_what_sees_a_bag():
     label = np.arange(40) % 4
     columns = {"label": label}
