@@ -175,10 +175,14 @@ def correct_by_condition(
 
 
 def bootstrap_counts(
-    marks: Bool[np.ndarray, "rows n"], *, draws: int, seed: int
+    marks: Bool[np.ndarray, "rows n"] | Int[np.ndarray, "rows n"],
+    *,
+    draws: int,
+    seed: int,
 ) -> Int[np.ndarray, "draws rows"]:
     """Draws n of the n images with replacement, and counts each row's marks.
 
+    An image may have several marks, a whole number of them.
     The images of one draw are the same for all rows. Images with the same marks are
     drawn together, as one class of a multinomial: the same distribution for less.
     """
@@ -206,6 +210,21 @@ def bootstrap_interval(
         decisions.quantity(f"{metric}_upper", ends[1], n, condition),
         decisions.share(f"{metric}_undefined", missing, len(drawn), condition),
     ]
+
+
+def mean_ends(
+    metric: str,
+    marks: Int[np.ndarray, "n"],
+    most: int,
+    condition: str = "",
+    *,
+    draws: int = 1000,
+    seed: int = 0,
+) -> decisions.Numbers:
+    """The bootstrap interval of the mean of marks / most, over n images, pairs or others."""
+    n, how = len(marks), dict(draws=draws, seed=seed)
+    drawn = bootstrap_counts(marks[None], **how)[:, 0] / (most * n)
+    return bootstrap_interval(metric, drawn, n, condition)[:2]
 
 
 def count_cells(label: Column, value: Column) -> Int[np.ndarray, "k m"]:

@@ -18,7 +18,7 @@ import jax
 import numpy as np
 from jaxtyping import Array
 
-from jbias.evals import decisions, grid_shuffle, occlusion, probe
+from jbias.evals import accuracy, decisions, grid_shuffle, occlusion, probe
 
 GRID = 4
 
@@ -35,6 +35,8 @@ def numbers(decided: decisions.Decisions) -> Iterator[decisions.Number]:
     configural_substitute: pairs with both right; in [2 accuracy - 1, accuracy], 0 of what
       does not depend on the tiles' order, and by chance 1 / K^2 for K classes.
     accuracy, foil_rate: images decided as labelled, and as the other of the pair is.
+    With _lower and _upper, intervals of 95 %: Wilson's of pairs, and of images a bootstrap over
+    pairs, whose two images are not independent.
     ValueError without a column "pair", for more than two images of a pair, and where no
     pair has both.
     """
@@ -48,10 +50,13 @@ def numbers(decided: decisions.Decisions) -> Iterator[decisions.Number]:
         must = "both images of a pair must be shown"
         raise ValueError(f"configural: {must}, got none; show the whole set (images=0)")
     answer, label = decided.prediction[rows], decided.columns["label"][rows]
-    yield decisions.mean("configural_substitute", (answer == label).all(1))
-    yield decisions.mean("accuracy", (answer == label).ravel())
-    foil = (answer == label[:, ::-1]) & (answer != label)
-    yield decisions.mean("foil_rate", foil.ravel())
+    right = answer == label
+    foil = (answer == label[:, ::-1]) & ~right
+    both = decisions.mean("configural_substitute", right.all(1))
+    yield from (both, *decisions.wilson_ends(both))
+    for metric, marks in (("accuracy", right), ("foil_rate", foil)):
+        yield decisions.mean(metric, marks.ravel())
+        yield from accuracy.mean_ends(metric, marks.sum(1), 2)
 
 
 def make_tile_order(*, seed: int = 0) -> probe.Probe:
@@ -91,9 +96,10 @@ def swaps(places: Any, which: int) -> Any:
 def order_numbers(by_condition: decisions.ByName) -> decisions.Numbers:
     """Accuracy by condition, and order_dependence, right only if no tile is swapped.
 
-    order_dependence is at most the accuracy, and 0 of what no order of tiles changes.
+    order_dependence is at most the accuracy, and 0 of what no order of tiles changes; with
+    _lower and _upper, Wilson's interval of 95 %.
     """
     right = {name: decided.right for name, decided in by_condition.items()}
     told = [decisions.mean("accuracy", one, name) for name, one in right.items()]
-    lost = right[""] & ~right["swapped"]
-    return [decisions.mean("order_dependence", lost), *told]
+    lost = decisions.mean("order_dependence", right[""] & ~right["swapped"])
+    return [lost, *decisions.wilson_ends(lost), *told]

@@ -189,9 +189,7 @@ def numbers(
     either = pooled.n_shape + pooled.n_texture
     yield _bias(pooled)
     if either:
-        ends = decisions.wilson_interval(pooled.n_shape, either)
-        for name, end in zip(("lower", "upper"), ends, strict=True):
-            yield decisions.Number(f"shape_bias_{name}", end, None, either)
+        yield from decisions.wilson_ends(_bias(pooled))
     yield decisions.share("fraction_shape", pooled.n_shape, n)
     yield decisions.share("fraction_texture", pooled.n_texture, n)
     conflict = _conflict(shape, texture)

@@ -208,6 +208,13 @@ def mean(metric: str, marks: Bool[np.ndarray, "n"], condition: str = "") -> Numb
     return share(metric, np.sum(marks), len(marks), condition)
 
 
+def wilson_ends(found: Number) -> Numbers:
+    """Wilson's interval of a share of independent images, as `metric`_lower and _upper."""
+    metric, _, count, n, condition = found
+    ends = zip(("lower", "upper"), wilson_interval(count, n), strict=True)
+    return [Number(f"{metric}_{name}", end, None, n, condition) for name, end in ends]
+
+
 def cross_entropy(likelihood: Float[np.ndarray, "n"]) -> float:
     """The mean of -log likelihood, in nats.
 

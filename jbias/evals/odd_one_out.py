@@ -16,7 +16,7 @@ import numpy as np
 from flax import linen as nn
 from jaxtyping import Float, Int, UInt8
 
-from jbias.evals import configural, decisions, features
+from jbias.evals import accuracy, configural, decisions, features
 
 _EQUAL = 1e-9  # Distances that differ by less, as by rounding, are equal.
 _COLUMNS = 4096  # Of wider features so many sums.
@@ -34,11 +34,12 @@ def measure(
 ) -> decisions.Numbers:
     """odd_one_out at each site, the mean of `scores` over images, of features there.
 
+    With odd_one_out_lower and odd_one_out_upper, 95 % intervals of a bootstrap over images.
     Without a condition it is that of the last site. Chance is 1/3, which is also what
     features have that do not depend on the order of tiles. images: an array, or what is
-    indexed as one. batch: so many are looked at at once, three times. seed: of the tiles'
-    places, which also follow from the image's number, columns["index"]. ValueError for
-    unknown sites.
+    indexed as one. batch: so many are looked at at once, three times. seed: of the
+    bootstrap, and of the tiles' places, which also follow from the image's number,
+    columns["index"]. ValueError for unknown sites.
     """
     arrange = jax.vmap(configural.rearrange)
     read = dict(sites=sites, pool=1, columns=_COLUMNS, batch=3 * batch)
@@ -55,7 +56,9 @@ def measure(
     for site, parts in found.items():
         each = np.concatenate(parts)
         told.append(decisions.quantity("odd_one_out", each.mean(), len(each), site))
-    return [*told, told[-1]._replace(condition="")]
+        sixths = np.rint(6 * each).astype(int)  # Scores are 1, 1/2, 1/3 and 0.
+        told += accuracy.mean_ends("odd_one_out", sixths, 6, site, seed=seed)
+    return [*told, *(one._replace(condition="") for one in told[-3:])]
 
 
 def _orders(seed: int, index: int) -> Int[np.ndarray, "3 16"]:

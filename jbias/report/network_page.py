@@ -94,6 +94,17 @@ TABLES = {
 }
 
 
+class Cell(NamedTuple):
+    """A share with its interval, and of how many of n it is, if it is a count."""
+
+    metric: str
+    value: float
+    low: float | None
+    high: float | None
+    count: int | None  # pyright: ignore[reportIncompatibleMethodOverride]: a field
+    n: int
+
+
 class Page(NamedTuple):
     """Whose numbers tables show and figures draw, and notes, to which sections add."""
 
@@ -107,6 +118,14 @@ def ended(*metrics: str) -> list[str]:
     """Gives metrics, each with the ends of its interval."""
     ends = ("", "_lower", "_upper")
     return [f"{metric}{end}" for metric in metrics for end in ends]
+
+
+def cell(one: Network, place: Place, number: decisions.Number) -> Cell:
+    """Gives a number with the interval that was stored with it."""
+    ends = ended(number.metric)[1:]
+    low, high = one.values(place, ends, number.condition).values()
+    count = None if number.count is None else int(number.count)
+    return Cell(number.metric, number.value, low, high, count, number.n)
 
 
 columns = functools.partial(tables.columns, ends=("_lower", "_upper"))
@@ -205,27 +224,50 @@ def class_counts(networks: Networks, probe: str, metric: str) -> dict[str, Count
 def shares(
     name: str, first: str, page: Page, every: Mapping[str, Counts], metric="accuracy"
 ) -> tables.Table | None:
-    """Makes a table of shares by set: a row a name, a column a network.
+    """Makes a table of shares by set, of images that are independent: see `intervals`."""
 
-    Rows say of which set they are where there are several.
+    def wilson(count: int, n: int) -> Cell:
+        value = count / n if n else math.nan
+        return Cell(metric, value, *decisions.wilson_interval(count, n), count, n)
+
+    cells = {
+        dataset: {
+            network: {row: wilson(*of) for row, of in each.items()}
+            for network, each in counts.items()
+        }
+        for dataset, counts in every.items()
+    }
+    return intervals(name, first, page, cells, "Wilson intervals of 95 %")
+
+
+def intervals(
+    name: str,
+    first: str,
+    page: Page,
+    every: Mapping[str, Mapping[str, Mapping[str, Cell]]],
+    words: str,
+) -> tables.Table | None:
+    """Makes a table by set: a row a name, a column a network.
+
+    every: by set, network and row. words: which intervals these are. Rows say of which set
+    they are where there are several.
     """
     data, rows = [], []
-    for dataset, counts in every.items():
+    for dataset, by_network in every.items():
         before = f"{dataset}: " if len(every) > 1 else ""
-        for row in dict.fromkeys(itertools.chain(*counts.values())):
+        for row in dict.fromkeys(itertools.chain(*by_network.values())):
             cells = [f"{before}{row}"]
             for one in page.networks:
-                count, n = counts.get(one.name, {}).get(row, (0, None))
-                low, high = decisions.wilson_interval(count, n or 0)
-                cells.append(tables.with_ends(count / n, low, high) if n else "–")
-                if n is not None:
-                    of = {first: cells[0], "network": one.name, "metric": metric}
-                    of |= dict(value=count / n if n else math.nan, low=low, high=high)
-                    data.append(of | dict(count=count, n=n))
+                told = by_network.get(one.name, {}).get(row)
+                shown = told and told.n and tables.with_ends(*told[1:4])
+                cells.append(shown or "–")
+                if told:
+                    of = {first: cells[0], "network": one.name}
+                    data.append(of | told._asdict())
             rows.append(tuple(cells))
     if not rows:
         return None
-    caption = f"{TABLES[name]} In %, with Wilson intervals of 95 %."
+    caption = f"{TABLES[name]} In %, with {words}."
     head = (first.capitalize(), *(one.name for one in page.networks))
     return tables.Table(name, caption, head, tuple(rows), pd.DataFrame(data))
 

@@ -77,8 +77,9 @@ def order_of_parts(page: Page) -> Blocks:
             ):
                 if not number.condition:
                     by = every.setdefault(place[1], {}).setdefault(one.name, {})
-                    by[row] = int(number.count), number.n
-    yield network_page.shares("configural", "share", page, every)
+                    by[row] = network_page.cell(one, place, number)
+    words = "intervals of 95 %: of pictures of pairs a bootstrap's over pairs, else Wilson's"
+    yield network_page.intervals("configural", "share", page, every, words)
 
 
 def edges_or_texture(page: Page) -> Blocks:
@@ -119,8 +120,9 @@ def odd_one_out(page: Page) -> Blocks:
     ):
         by = every.setdefault(place[1], {}).setdefault(one.name, {})
         if number.condition:  # Else it is that of the last site again.
-            by[number.condition] = number.value * number.n, number.n
-    yield network_page.shares("odd_one_out", "site", page, every, "odd_one_out")
+            by[number.condition] = network_page.cell(one, place, number)
+    words = "bootstrap intervals of 95 % over images"
+    yield network_page.intervals("odd_one_out", "site", page, every, words)
 
 
 def _like_published(networks: Networks) -> Iterator[dict]:

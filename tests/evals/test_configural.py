@@ -44,6 +44,32 @@ def test_the_score_is_between_its_bounds():
     assert told(label, label, pair)["configural_substitute"] == (50, 50)
 
 
+def test_two_pictures_of_a_pair_are_not_two_draws():
+    """One right of each pair always, or both or none: the interval is that over pairs."""
+    label, pair = np.tile([0, 1], 400), np.repeat(np.arange(400), 2)
+
+    def width(prediction):
+        columns = {"label": label, "pair": pair}
+        found = configural.numbers({"": decisions.Decisions(prediction, columns)})
+        by = {one.metric: one for one in found}
+        assert by["accuracy"][1:4] == (0.5, 400, 800)
+        assert by["accuracy_lower"].n == 400
+        both = by["configural_substitute"]
+        ends = decisions.wilson_interval(both.count, 400)
+        told = [by[f"configural_substitute_{end}"].value for end in ("lower", "upper")]
+        assert told == [*ends]
+        sides = [
+            [by[f"{metric}_{end}"].value for end in ("lower", "upper")]
+            for metric in ("accuracy", "foil_rate")
+        ]
+        return [high - low for low, high in sides]
+
+    assert width(np.repeat(np.arange(400) % 2, 2)) == [0, 0]
+    both = np.where(pair % 2, label, 9)
+    expected = 2 * 1.96 * np.sqrt(0.25 / 400)
+    assert width(both) == [pytest.approx(expected, rel=0.1), 0]
+
+
 def test_what_sees_a_bag_of_tiles_never_gets_a_pair_right():
     """It answers alike, so half of the pictures at most; guessing gets 1 / K^2 of pairs."""
     pair, label = np.repeat(np.arange(500), 2), RANDOM.integers(0, 4, 1000)
@@ -136,8 +162,10 @@ def test_order_dependence_is_nothing_for_what_sees_a_bag():
     some = decisions.Decisions(np.where(np.arange(40) < 10, label, 9), columns)
 
     def value(plain, swapped):
-        first, *_ = configural.order_numbers({"": plain, "swapped": swapped})
+        first, *ends = configural.order_numbers({"": plain, "swapped": swapped})[:3]
         assert first.metric == "order_dependence"
+        interval = decisions.wilson_interval(first.count, 40)
+        assert [one.value for one in ends] == [*interval]
         return first.value
 
     assert value(right, right) == value(some, some) == value(wrong, right) == 0

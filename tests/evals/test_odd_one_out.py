@@ -34,14 +34,22 @@ class Planted(nn.Module):
         return nn.Dense(2)(x)
 
 
-def measured(images, **options):
+def measured(images, *, ends_too=False, **options):
     net = Planted()
     variables = net.init(jax.random.key(0), jnp.zeros((1, *images.shape[1:])))
     columns = {"index": np.arange(len(images)), "label": np.zeros(len(images), int)}
     found = odd_one_out.measure(net, variables, images, columns, batch=64, **options)
-    assert {one.metric for one in found} == {"odd_one_out"}
     assert {one.n for one in found} == {len(images)}
-    return {one.condition: one.value for one in found}
+    by = {}
+    for one in found:
+        by.setdefault(one.metric, {})[one.condition] = one.value
+    ends = by.pop("odd_one_out_lower"), by.pop("odd_one_out_upper")
+    assert [*by] == ["odd_one_out"]
+    told, (lower, upper) = by["odd_one_out"], ends
+    assert all(
+        lower[site] - 1e-12 <= told[site] <= upper[site] + 1e-12 for site in told
+    )
+    return (told, *ends) if ends_too else told
 
 
 def triple(*rows):
@@ -85,6 +93,17 @@ def test_a_bag_of_tiles_has_a_third_exactly_and_pixels_have_it_by_chance():
     found = measured(images.astype(np.uint8))
     assert found["bag"] == found[""] == pytest.approx(1 / 3, abs=1e-12)
     assert abs(found["pixels"] - 1 / 3) < 4 * np.sqrt(2 / 9 / 900)
+
+
+def test_intervals_are_of_the_scores_and_not_of_a_share():
+    """A constant has none; by pixels it is that of the scores' own deviation."""
+    images = RANDOM.integers(0, 256, (900, 16, 16, 3)).astype(np.uint8)
+    found, lower, upper = measured(images, ends_too=True)
+    assert lower["bag"] == upper["bag"] == lower[""] == upper[""]
+    assert lower["bag"] == pytest.approx(1 / 3)
+    p = found["pixels"]  # No two distances are equal: each score is 0 or 1.
+    expected = 2 * 1.96 * np.sqrt(p * (1 - p) / 900)
+    assert upper["pixels"] - lower["pixels"] == pytest.approx(expected, rel=0.1)
 
 
 def test_what_knows_the_arrangement_tells_every_image():

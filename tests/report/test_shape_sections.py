@@ -21,14 +21,22 @@ def network(name, clean, diffused, cells, **options):
     share = lambda metric, count, condition="", n=100: Number(
         metric, count / n, count, n, condition
     )
+    ends = lambda metric, low, high, condition="": (
+        Number(f"{metric}_lower", low, None, 50, condition),
+        Number(f"{metric}_upper", high, None, 50, condition),
+    )
     found = {
         "configural": [
             share("configural_substitute", 12, n=50),
+            *ends("configural_substitute", 0.14, 0.37),
             share("accuracy", 40),
+            *ends("accuracy", 0.32, 0.48),
             share("foil_rate", 20),
+            *ends("foil_rate", 0.13, 0.28),
         ],
         "tile_order": [
             share("order_dependence", 30),
+            *ends("order_dependence", 0.22, 0.4),
             share("accuracy", clean),
             share("accuracy", clean - 30, "swapped"),
         ],
@@ -41,8 +49,16 @@ def network(name, clean, diffused, cells, **options):
             Number("cue_robustness_upper", 0.9, None, 100),
         ],
         "odd_one_out": [
-            Number("odd_one_out", value, None, 100, site)
-            for site, value in (("stem", 1 / 3), ("stage4", 0.8), ("", 0.8))
+            one
+            for site, value, *of in (
+                ("stem", 1 / 3, 1 / 3, 1 / 3),
+                ("stage4", 0.8, 0.7, 0.9),
+                ("", 0.8, 0.7, 0.9),
+            )
+            for one in (
+                Number("odd_one_out", value, None, 100, site),
+                *ends("odd_one_out", *of, site),
+            )
         ],
     }
     rows = [
@@ -75,7 +91,23 @@ def test_pairs_and_swapped_tiles_are_told_by_set():
     ]
     assert table.data["value"].tolist() == [0.24, 0.4, 0.2, 0.3]
     assert table.data["n"].tolist() == [50, 100, 100, 100]
+    assert table.data["count"].tolist() == [12, 40, 20, 30]
+    assert [row[1] for row in table.rows] == [
+        "24.0 [14.0, 37.0]",
+        "40.0 [32.0, 48.0]",
+        "20.0 [13.0, 28.0]",
+        "30.0 [22.0, 40.0]",
+    ]
+    assert "of pictures of pairs a bootstrap's over pairs" in table.caption
     assert "no number is the configural shape score" in table.caption
+
+
+def test_each_row_has_its_own_metric():
+    (table,), _ = blocks("configural", network("a", 60, 48, 24))
+    metrics = ["configural_substitute", "accuracy", "foil_rate", "order_dependence"]
+    assert table.data["metric"].tolist() == metrics
+    (table,), _ = blocks("odd_one_out", network("a", 60, 48, 24))
+    assert {*table.data["metric"]} == {"odd_one_out"}
 
 
 def test_shape_parts_are_of_the_networks_on_the_page():
@@ -103,6 +135,9 @@ def test_sites_are_told_once_in_their_order():
     (table,), _ = blocks("odd_one_out", network("a", 60, 48, 24))
     assert [row[0] for row in table.rows] == ["stem", "stage4"]
     assert table.data["value"].tolist() == pytest.approx([1 / 3, 0.8])
+    told = ["33.3 [33.3, 33.3]", "80.0 [70.0, 90.0]"]
+    assert [row[1] for row in table.rows] == told
+    assert "bootstrap intervals" in table.caption and "Wilson" not in table.caption
 
 
 def test_where_nothing_was_measured_there_is_no_section():
