@@ -11,6 +11,27 @@ WHERE = "suite argument"
 SHARED_ARGUMENTS = types.MappingProxyType(
     dict(data="shapes", size=0, images=0, smoke=False)
 )
+# The test split of data, and pixels a side.
+SETS = types.MappingProxyType(
+    {
+        "shapes": ("test", 32),
+        "cifar10": ("test", 32),
+        "cifar100": ("test", 32),
+        "mnist": ("test", 28),
+        "fashion_mnist": ("test", 28),
+        "stacked": ("test", 32),
+        "tiny_imagenet": ("val", 64),
+        "imagenet": ("val", 224),
+        "folder": ("test", 224),
+    }
+)
+# What feature suppression shows of small images, which a blur as published leaves as they
+# are.
+WITHOUT_BLUR = (
+    *("people", "shuffle", "rotation", "bilateral", "non_local_means", "grey"),
+    *("channel_shuffle", "shuffle_grey", "bilateral_shuffle", "bilateral_12_shuffle"),
+    "bilateral_grey",
+)
 
 
 def parse_arguments(
@@ -43,15 +64,25 @@ def run_options(**more) -> dict[str, Any]:
     )
 
 
-def suppression_measures(arg: types.SimpleNamespace, clean: str) -> dict[str, Any]:
+def people_sets(data: str, own: Mapping[str, Any]) -> dict[str, dict]:
+    """As many images of ImageNet's 16 classes as people saw without cues: 50 of each."""
+    people = dict(own, data="imagenet16", each=50)
+    return {"imagenet16_people": people} if data == "imagenet" else {}
+
+
+def suppression_measures(
+    arg: types.SimpleNamespace, clean: str, size: int
+) -> dict[str, Any]:
     """Feature suppression on a set; on ImageNet's 16 classes what people saw, too."""
-    found = {"suppression": dict(sets=(clean,), images=arg.images)}
-    if arg.data == "imagenet":
+    shown = dict(images=arg.images, **(dict(reference=64) if size < 64 else {}))
+    some = dict(families=WITHOUT_BLUR) if size <= 64 else {}
+    found = {"suppression": dict(sets=(clean,), **some, **shown)}
+    for name in people_sets(arg.data, {}):
         found["suppression_people"] = dict(
             probe="suppression",
-            sets=("imagenet16",),
+            sets=(name,),
             families=("people",),
             aggregates=("sum_prob",),
-            images=arg.images,
+            **shown,
         )
     return found

@@ -30,8 +30,8 @@ Generalization?" (Gavrikov and Keuper, CVPR 2024, https://arxiv.org/abs/2404.015
                     as accuracy and calibration, shows whole sets;
                     --suite.measures.accuracy.images=1000 shows fewer of each
 :attacked=0         how many are attacked; 0 is `images`
-:suppression        also without shape, texture and colour, which takes 69 conditions (the
-                    suite `suppression` has these alone)
+:suppression        also without shape, texture and colour, which takes 69 conditions, of up
+                    to 64 pixels 62 (the suite `suppression` has these alone)
 :smoke              16 images where they are changed, 240 of each set as it is: every part
                     once
 
@@ -106,6 +106,8 @@ def get_config(text: str = "") -> ml_collections.ConfigDict:
     c = ml_collections.ConfigDict()
     c.run = suites.run_options()
     c.size, c.sets, clean, conflict = PRESETS[arg.data](arg)
+    if arg.suppression:
+        c.sets.update(suites.people_sets(arg.data, c.sets[clean]))
     c.measures = _measures(arg, c.size, tuple(c.sets), clean, conflict)
     c.needs = dict(measures=dict(NEEDS), sets=dict(SETS_NEED))
     if arg.data == "shapes":
@@ -152,7 +154,7 @@ def _measures(arg, size: int, names: tuple, clean: str, conflict: str | None) ->
         if arg.smoke:
             found["decoding"] |= dict(width=32, strengths=(1e-2,))
     if arg.suppression:
-        found |= suites.suppression_measures(arg, clean)
+        found |= suites.suppression_measures(arg, clean, size)
     if arg.humans:
         people = tuple(name for name in names if name in (*datasets.STIMULI, *OTHERS))
         found["human"] = dict(probe="human", sets=people, root=arg.humans, **whole)

@@ -50,18 +50,9 @@ from jbias.configs import datasets, suites
 CIFAR = (0.4914, 0.4822, 0.4465)
 GREY = (0.1307,) * 3  # MNIST's, of which the published Fashion-MNIST is taken, too.
 PHOTOS = (0.485, 0.456, 0.406)
-# The test split, the part that our configs train on, pixels, and the colour "mean".
-SETS = types.MappingProxyType(
-    {
-        "shapes": ("test", "train", 32, PHOTOS),
-        "cifar10": ("test", "train[:98%]", 32, CIFAR),
-        "cifar100": ("test", "train[:98%]", 32, CIFAR),
-        "mnist": ("test", "train[:98%]", 28, GREY),
-        "fashion_mnist": ("test", "train[:98%]", 28, GREY),
-        "tiny_imagenet": ("val", "train[:98%]", 64, PHOTOS),
-        "imagenet": ("val", "train[:98%]", 224, PHOTOS),
-        "stacked": ("test", "train", 32, CIFAR),
-    }
+# The colour "mean"; of other data that of photographs.
+MEANS = types.MappingProxyType(
+    dict(cifar10=CIFAR, cifar100=CIFAR, mnist=GREY, fashion_mnist=GREY)
 )
 IMAGES = types.MappingProxyType({"imagenet": 50_000})  # Where all would be too many.
 _PARTS = ("train", "drop", "keep", "other", "other_root", "other_split")
@@ -98,7 +89,7 @@ def get_config(text: str = "") -> ml_collections.ConfigDict:
     arg.images = arg.images or (16 if arg.smoke else IMAGES.get(arg.data, 0))
     c = ml_collections.ConfigDict()
     c.run = suites.run_options(step="latest")  # The last epoch, as published.
-    c.size = arg.size or SETS[arg.data][2]
+    c.size = arg.size or suites.SETS[arg.data][1]
     c.sets = _stacked(arg) if arg.data == "stacked" else _sets(arg)
     names = tuple(name for name in c.sets if name != "other")
     c.measures = dict(accuracy=dict(probe="plain", sets=names, images=arg.images))
@@ -123,14 +114,14 @@ def _check(arg) -> None:
 
 
 def _sets(arg) -> dict:
-    test, train, *_ = SETS[arg.data]
+    test, train = suites.SETS[arg.data][0], "train"
     own = dict(data=arg.data)
     if arg.data == "shapes":
         own |= dict(correlation=arg.correlation, **(dict(n=240) if arg.smoke else {}))
     else:
         own |= dict(root=arg.root, **(dict(subset=True) if arg.subset else {}))
         short = "[:1%]" if arg.smoke else "[:10%]" if arg.small else ""
-        train = f"train{short}" if short else train
+        train += short or "[:98%]"  # What our configs train on.
         test = f"{test}[:5%]" if arg.smoke else test
         own |= _padded(arg.data, arg)
     own |= dict(drop=arg.drop) if arg.drop else {}
@@ -154,7 +145,7 @@ def _sets(arg) -> dict:
 def _padded(data: str, arg) -> dict:
     """Digits and clothes among images of 32 pixels get a black frame, as in training."""
     small = data in ("mnist", "fashion_mnist")
-    return dict(pad=2) if small and (arg.size or SETS[arg.data][2]) == 32 else {}
+    return dict(pad=2) if small and (arg.size or suites.SETS[arg.data][1]) == 32 else {}
 
 
 def _stacked(arg) -> dict:
@@ -171,7 +162,7 @@ def _measures(arg, names: tuple[str, ...]) -> dict:
     both = dict(sets=("test", "train"), images=arg.images)
     beside = dict(others="other") if "other" in names else {}
     fills = ("black", "mean", *(["other"] * bool(beside)))
-    instead = dict(mean=SETS[arg.data][3], **beside)
+    instead = dict(mean=MEANS.get(arg.data, PHOTOS), **beside)
     boxes = dict(fills=fills, **instead, **test)
     site = dict(site="stage3")  # Of Grad-CAM; docs/measures.md names those of VGG.
     fractions = tuple(i / 10 for i in range(1, 10))

@@ -30,29 +30,24 @@ import ml_collections
 from jbias.configs import suites
 
 SMOKE = 240  # Images of each set; a multiple of what shapes and anagrams draw together.
-# The test split, pixels, steps of diffusion, and cells: of 8 by 8 pixels, or as published.
-SETS = types.MappingProxyType(
+ARGUMENTS = types.MappingProxyType(
     {
-        "shapes": ("test", 32, 2048, 16),
-        "cifar10": ("test", 32, 2048, 16),
-        "cifar100": ("test", 32, 2048, 16),
-        "tiny_imagenet": ("val", 64, 2048, 64),
-        "imagenet": ("val", 224, 512, 64),
+        "shapes": ("correlation",),
+        **dict.fromkeys(("cifar10", "cifar100", "tiny_imagenet"), ("root",)),
+        "imagenet": ("root", "subset"),
     }
-)
-OWN = types.MappingProxyType(
-    {"shapes": ("correlation",), "imagenet": ("root", "subset")}
 )
 
 
 def get_config(text: str = "") -> ml_collections.ConfigDict:
     """The suite; see the top of this file for `text`."""
     own = dict(root="", subset=False, correlation=0.99)
-    used = {name: OWN.get(name, ("root",)) for name in SETS}
-    arg = suites.parse_arguments(text, used, **own)
+    arg = suites.parse_arguments(text, ARGUMENTS, **own)
     drawn = arg.data == "shapes"
-    split, size, steps, points = SETS[arg.data]
-    options = {key: getattr(arg, key) for key in used[arg.data]}
+    split, size = suites.SETS[arg.data]
+    steps = 512 if arg.data == "imagenet" else 2048
+    points = 16 if size == 32 else 64  # Cells of 8 by 8 pixels, or as published.
+    options = {key: getattr(arg, key) for key in ARGUMENTS[arg.data]}
     few = dict(n=SMOKE) if arg.smoke and drawn else {}
     images = arg.images or (16 if arg.smoke else 0)
     c = ml_collections.ConfigDict()

@@ -20,10 +20,12 @@ CNNs are not biased towards texture" (Burgert et al., https://arxiv.org/abs/2509
                     fewer are evenly spaced
 :smoke              16 images
 
-Lengths in pixels, such as a blur's, follow the side from the published 224 pixels;
-`--suite.measures.suppression.reference=64` makes them what is published for 64 pixels,
-and so stronger for smaller ones. `--suite.measures.suppression.families="('people',)"` shows
-some conditions (docs/measures.md).
+Lengths in pixels, such as the bilateral filter's, follow the side from the published 224
+pixels. That does next to nothing to small images: up to 64 pixels the blur is left out, which
+leaves 62 conditions, and below 64 pixels lengths follow the side from 64
+(`--suite.measures.suppression.reference=224` takes the published ones).
+`--suite.measures.suppression.families="('people',)"` shows some conditions
+(docs/measures.md).
 """
 
 import types
@@ -32,22 +34,14 @@ import ml_collections
 
 from jbias.configs import suites
 
-# The split that is shown, and pixels.
-SETS = types.MappingProxyType(
+_FILES = ("root", "split")
+ARGUMENTS = types.MappingProxyType(
     {
-        "shapes": ("test", 32),
-        "imagenet": ("val", 224),
-        "tiny_imagenet": ("val", 64),
-        "cifar10": ("test", 32),
-        "cifar100": ("test", 32),
-        "folder": ("test", 224),
+        "shapes": ("correlation",),
+        "imagenet": (*_FILES, "subset"),
+        **dict.fromkeys(("tiny_imagenet", "cifar10", "cifar100", "folder"), _FILES),
     }
 )
-ARGUMENTS = types.MappingProxyType(
-    {name: ("root", "split") for name in SETS}
-    | {"shapes": ("correlation",), "imagenet": ("root", "split", "subset")}
-)
-PEOPLE = 50  # Images of each of 16 classes.
 
 
 def get_config(text: str = "") -> ml_collections.ConfigDict:
@@ -57,7 +51,7 @@ def get_config(text: str = "") -> ml_collections.ConfigDict:
     )
     if arg.smoke:
         arg.images = arg.images or 16
-    split, size = SETS[arg.data]
+    split, size = suites.SETS[arg.data]
     split = arg.split or split
     c = ml_collections.ConfigDict()
     c.run = suites.run_options()
@@ -67,11 +61,9 @@ def get_config(text: str = "") -> ml_collections.ConfigDict:
     else:
         own |= dict(root=arg.root, **(dict(subset=True) if arg.subset else {}))
     clean = "imagenet" if arg.data == "imagenet" else split.partition("[")[0]
-    c.sets = {clean: own}
-    if arg.data == "imagenet":
-        c.sets["imagenet16"] = dict(own, data="imagenet16", each=PEOPLE)
+    c.sets = {clean: own, **suites.people_sets(arg.data, own)}
     c.measures = dict(
         accuracy=dict(probe="plain", sets=tuple(c.sets), images=arg.images)
     )
-    c.measures.update(suites.suppression_measures(arg, clean))
+    c.measures.update(suites.suppression_measures(arg, clean, c.size))
     return c

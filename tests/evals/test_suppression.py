@@ -395,7 +395,7 @@ def test_published_shares_have_a_place_each():
         ("suppression", ["test"], ["accuracy", "suppression"]),
         (
             "suppression:data=imagenet,root=x",
-            ["imagenet", "imagenet16"],
+            ["imagenet", "imagenet16_people"],
             ["accuracy", "suppression", "suppression_people"],
         ),
         (
@@ -416,6 +416,51 @@ def test_the_suite_of_biases_has_it_where_it_is_asked_for():
     more = {*asked["measures"]} - {*plain["measures"]}
     assert more == {"suppression"}
     assert asked["measures"]["suppression"]["images"] == 16
+
+
+def test_people_saw_fifty_of_a_class_in_both_suites():
+    """The critical band's published images are 70 of a class, and stay so."""
+    own = "data=imagenet,root=x"
+    one = jc.load(f"jbias:suites/suppression:{own}", flag="suite")
+    two = jc.load(f"jbias:suites/biases:suppression,{own}", flag="suite")
+    for config in (one, two):
+        (name,) = config["measures"]["suppression_people"]["sets"]
+        shown = config["sets"][name].to_dict()
+        assert shown == dict(data="imagenet16", split="val", root="x", each=50)
+    (name,) = two["measures"]["critical_band_original"]["sets"]
+    assert two["sets"][name]["each"] == 70
+    without = jc.load(f"jbias:suites/biases:{own}", flag="suite")
+    assert {*two["sets"]} - {*without["sets"]} == {"imagenet16_people"}
+
+
+@cases.each(
+    ("asked", "families", "reference"),
+    [
+        ("data=imagenet,root=x", 12, None),
+        ("data=folder,root=x,size=65", 12, None),
+        ("data=tiny_imagenet,root=x", 11, None),
+        ("data=cifar10,root=x", 11, 64),
+        ("size=48", 11, 64),
+    ],
+)
+def test_small_images_are_not_blurred_by_nothing(asked, families, reference):
+    config = jc.load(f"jbias:suites/suppression:{asked}", flag="suite")
+    told = config["measures"]["suppression"]
+    assert told.get("reference") == reference
+    shown = {*told.get("families", suppression.FAMILIES)}
+    assert len(shown) == families
+    assert {*suppression.FAMILIES} - shown == ({"blur"} if families < 12 else set())
+    made = suppression_stimuli.make(side=config["size"], families=shown)
+    assert len(made.conditions) == {12: 69, 11: 62}[families]
+    assert {*suppression.CUES.values()} <= {*made.conditions}
+
+
+def test_why_it_is_not_blurred():
+    """As published at 32 pixels a Gaussian of up to 11 points leaves bytes as they are."""
+    made = suppression_stimuli.make(side=32, families=("blur",))
+    image = SMALL[:32, :32].astype(float)
+    for condition in suppression.FAMILIES["blur"][:5]:
+        np.testing.assert_array_equal(shown(made, condition, image), image)
 
 
 def test_who_reads_colours_alone_needs_no_shape(tmp_path):
