@@ -81,7 +81,7 @@ def test_again_shows_nothing_again(audited, capsys):
     before = (out / "results.json").read_text()
     capsys.readouterr()
     assert audit.main(command) == 0
-    assert "1 measures are there already" in capsys.readouterr().err
+    assert "1 measure is there already" in capsys.readouterr().err
     assert (out / "results.json").read_text() == before
 
 

@@ -344,7 +344,8 @@ def load(named: str, **options: Any) -> Predictor:
     if (folder := os.path.dirname(path)) not in sys.path:
         sys.path.insert(0, folder)  # What lies beside it may be imported.
     with messages.user_code(path):
-        known = vars(jc.import_file("predict", path))
+        every = vars(jc.import_file("predict", path))
+    known = {key: one for key, one in every.items() if not key.startswith("__")}
     jc.check_known(f"--predict: {path}", name, known)
     return as_predictor(known[name], **options)
 

@@ -73,8 +73,9 @@ def run_suite(
         say(f"{network.name}: {one.otherwise()}")
     with one.claim_folder():
         left = [task for task in tasks if not one.is_done(task)]
-        if len(left) < len(tasks):
-            say(f"{network.name}: {len(tasks) - len(left)} measures are there already")
+        if count := len(tasks) - len(left):
+            told = "1 measure is" if count == 1 else f"{count} measures are"
+            say(f"{network.name}: {told} there already")
         for task, found in one.run(one.prepare(left)):
             one.store(task, found)
         if whole and not one.refused and not asked.missing:

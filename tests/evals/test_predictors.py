@@ -390,6 +390,12 @@ def test_a_function_that_is_not_there_is_refused(mine, suite, capsys, wrong):
     assert said in capsys.readouterr().err
 
 
+def test_python_s_own_names_of_a_file_are_not_offered(mine, suite, capsys):
+    assert command(mine, suite, "main") == 2
+    err = capsys.readouterr().err
+    assert "unknown 'main'" in err and "broken" in err and "__" not in err
+
+
 def test_flags_that_say_nothing_of_a_function_are_refused(capsys):
     for flag in ("--step=best", "--model=resnet18", "--zoo=x", "--once"):
         with pytest.raises(SystemExit):

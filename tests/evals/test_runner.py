@@ -243,7 +243,7 @@ def test_an_option_at_its_default_is_as_one_left_out(file, published, tmp_path, 
         path.write_text(json.dumps(told))
         for said in ({}, {"bins": 15}):
             assert again(**said) == 0
-            assert "1 measures are there already" in capsys.readouterr().err
+            assert "1 measure is there already" in capsys.readouterr().err
         assert again(bins=10) == 2
 
 
@@ -879,7 +879,7 @@ def test_the_precision_that_was_used_is_told(file, tmp_path, plain, own):
     assert told.get("agreement", "").startswith("not made: ") == alone
     assert ("net: answers in its own way in bfloat16" in "\n".join(lines)) == alone
     assert not runner.run_suite(subject, asked, tmp_path, lines.append, whole=False)
-    assert "net: 1 measures are there already" in lines
+    assert "net: 1 measure is there already" in lines
 
 
 def test_files_of_weights_are_found_wherever_they_lie_below(tmp_path):
