@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping
 from jbias.evals import accuracy, decisions
 
 CLEAN = ""
+SIDE = 224  # Pixels of the images that strengths are published for.
 GRIDS = (2, 4, 6, 8, 10, 12, 14, 16)  # Tiles a side.
 # By diameter, in pixels of 224 a side: the sigma of colours, in bytes.
 BILATERAL = types.MappingProxyType({4: 50, 6: 80, 8: 110, 10: 140, 12: 170, 14: 200})

@@ -37,9 +37,9 @@ LEAST_WEIGHT = 0.001  # Of non-local means; a smaller one is 0.
 
 def make(
     *,
-    side: int = 224,
+    side: int = suppression.SIDE,
     families: Sequence[str] = tuple(suppression.FAMILIES),
-    reference: int = 224,
+    reference: int = suppression.SIDE,
     classes: Sequence[str] = (),
     draws: int = 1000,
     seed: int = 0,

@@ -26,11 +26,12 @@ FIGURES = {
     "and in shuffled cells, with Wilson intervals of 95 % over images.",
     "filters": "Accuracy on filtered images of {set}: low-pass filters keep the inner share of "
     "frequencies, high-pass filters the outer one.",
-    "suppression": "Relative accuracy on {set}, with bootstrap intervals of 95 % over images: "
-    "the less is left without a cue, the more a network relies on it. Below: with one cue "
-    "alone.{people}",
-    "suppression_curves": "Relative accuracy above chance on {set}, by strength: 100 % is that "
-    "on images as they are, 0 is chance. Bands: 95 % bootstrap intervals over images.",
+    "suppression": "Accuracy on {set} without a cue, in % of that on images as they are, with "
+    "bootstrap intervals of 95 % over images: the less is left, the more a network relies on "
+    "the cue. Below: with one cue alone. Not corrected for chance.{people}",
+    "suppression_curves": "The same above chance, by strength of what is done to {set}: 100 % "
+    "is accuracy on images as they are, 0 is chance. Bands: 95 % bootstrap intervals over "
+    "images.",
     "critical_band": "{measure} on {set}: accuracy in % under noise, by its strength and its "
     "octave. Above: the fitted band with its centre, cut where the cells end.{lost}",
     "corruptions": "Accuracy in % on corrupted {images}, by corruption and severity.",
@@ -42,11 +43,15 @@ FIGURES = {
     "decoding": "{network}: how often a linear decoder reads shape and texture off the features "
     "at each site, for images of {set}.",
 }
+# What the overview says of its columns, where it has them.
+OVERVIEW = {
+    "decisions": f"Shape bias: of so many decisions for either cue ({_FEW}).",
+    "cb_bw": "Bandwidth, centre frequency and sensitivity are of the critical band.",
+    "error_consistency": "Error consistency: with people, over so many sets.",
+}
 _BRACKETS = "In brackets: 95 % bootstrap intervals over images."
 TABLES = {
-    "overview": f"Accuracies in %. Shape bias: of so many decisions for either cue ({_FEW}). "
-    "Bandwidth, centre frequency and sensitivity are of the critical band. Error consistency: "
-    "with people, over so many sets.",
+    "overview": "Accuracies in %.",
     "accuracy": "Accuracy on each set as it is.",
     "shape_bias": "Shape bias: decisions for the shape among those for either cue, with Wilson's "
     f"interval of 95 % ({_FEW}). Accuracy in % of all images with either cue as the label. "
@@ -72,8 +77,8 @@ TABLES = {
     "spectral": "Spectral biases: mean ratio, over the cut-offs 0.1 to 0.5, of accuracy on "
     f"filtered images to that on clean ones. Spectral ratio: high / (low + high). {_BRACKETS}",
     "suppression": "Accuracy without a cue, and with one cue alone, in % of that on images as "
-    "they are (clean accuracy, in %). Published: of other images of 16 classes, most of them "
-    f"from a summary of the paper. {_BRACKETS}",
+    "they are (clean accuracy, in %). Not corrected for chance, as in the published "
+    f"comparison with people; curves are. {_BRACKETS}",
     "critical_band": "The critical band, a Gaussian fitted over octaves: bandwidth in octaves, "
     f"centre in nominal cycles per image; without a band: bootstrap's draws in %. {_BRACKETS}",
     "corruptions": "Accuracy in % on corrupted {images}, mean over severity {severities}; the "
@@ -92,6 +97,7 @@ TABLES = {
     "conditions together. –: its decisions were another measure's already.",
     "provenance": "What was measured with what. Weights: digest of the file or of the weights.",
 }
+PUBLISHED_CUES = "Published: of other images of 16 classes, most numbers from a summary of the paper."
 
 
 class Cell(NamedTuple):
@@ -300,6 +306,6 @@ def curves(
     def finish(axes, rows: pd.DataFrame) -> None:
         lowest, highest = rows[shares].min().min(), rows[shares].max().max()
         axes.set(ylim=(min(0, lowest), max(102, highest)))
-        axes.set_xlabel(rows["label"].iloc[0], **plots.ink())
+        axes.set_xlabel("; ".join(rows["label"].unique()), **plots.ink())
 
     return plots.curves(frame, looks, ("", of), finish=finish, cell=(3.4, 2.9))

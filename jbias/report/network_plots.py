@@ -135,7 +135,7 @@ def accuracies(
         for name in known.values()
     }
     looks = {name: plots.marked(k) for k, name in known.items()}
-    legend = _in_lanes(axes, order, shares, looks)
+    legend = plots.in_lanes(axes, order, shares, looks)
     for name in known.values() if best_first else ():
         right, n = (sum(column) for column in zip(*counts[name].values(), strict=True))
         dashed = dict(color=looks[name]["color"] if several else plots.INK)
@@ -163,31 +163,10 @@ def relative_accuracies(
     label = "relative accuracy, % of that on images as they are"
     fig, axes = plots.rows(order, shown, x=label, row=row)
     axes.axvline(100, color=plots.INK, linewidth=0.8, linestyle=_DASHED)
-    legend = _in_lanes(axes, order, {name: found[name] for name in shown}, looks)
+    legend = plots.in_lanes(axes, order, {name: found[name] for name in shown}, looks)
     axes.set_xlim(left=min(0, axes.get_xlim()[0]))
     plots.legend_above(fig, [*legend.values()], shown)
     return plots.laid_out(fig)
-
-
-def _in_lanes(axes, order: Sequence[str], found: Mapping, looks: Mapping) -> dict:
-    """Draws shares with their intervals in per cent, each network's in a lane of the rows.
-
-    found: by network, then row, the share and its ends. Gives markers for a legend.
-    """
-    legend = {}
-    for lane, (name, each) in enumerate(found.items()):
-        rows = [(i, *each[row]) for i, row in enumerate(order) if row in each]
-        place, share, *ends = np.reshape(rows, (-1, 4)).T
-        look = dict(elinewidth=1.0 if len(found) > 1 else 1.6) | looks[name]
-        bars = axes.errorbar(
-            100 * share,
-            place + 0.75 * ((lane + 0.5) / len(found) - 0.5),
-            xerr=100 * abs(np.array(ends) - share),
-            **dict(markersize=5, markeredgewidth=0, clip_on=False, linestyle=""),
-            **look,
-        )
-        legend[name] = bars.lines[0]
-    return legend
 
 
 def confusion(

@@ -56,7 +56,10 @@ def _overview(page: Page) -> Blocks:
             row |= one.values(place, ["ece"])
         row |= {"error_consistency": told and told.value, "sets": told and told.n}
         rows.append(row)
-    yield network_page.table("overview", rows, _BRIEF)
+    known = {key for row in rows for key, value in row.items() if pd.notna(value)}
+    words = (told for key, told in network_page.OVERVIEW.items() if key in known)
+    caption = " ".join((network_page.TABLES["overview"], *words))
+    yield tables.from_rows("overview", caption, rows, _BRIEF)
 
 
 def _accuracy(page: Page) -> Blocks:

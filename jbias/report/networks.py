@@ -34,7 +34,8 @@ def report(
     shown = [*blocks(networks, notes, published=published)]
     rows = {one.name: network_frame.row_of(one).numbers for one in networks}
     few = {name: row["shape_n"] for name, row in rows.items() if "shape_n" in row}
-    missing = [*told, *network_frame.few_decisions(few), *_missing(networks)]
+    doubts = *network_frame.few_decisions(few), *guessed(networks)
+    missing = [*told, *doubts, *_missing(networks)]
     missing += dict.fromkeys(notes)
     measures, sets = zip(*(place for one in networks for place in one.measures))
     columns = ["run", "seed", "step", "dataset", "condition", "metric"]
@@ -171,6 +172,20 @@ def _missing(networks: Networks) -> Iterator[str]:
         for line, names in lines.items():
             whose = "" if len(names) == len(networks) else f": {', '.join(names)}"
             yield f"{line}{whose}."
+
+
+def guessed(networks: Networks) -> Iterator[str]:
+    """Names networks whose cues are told although their accuracy is that of guessing."""
+    names = []
+    for one in networks:
+        if one.accuracy and (one.of("shape_bias") or one.of("suppression")):
+            dataset, number = one.accuracy
+            classes = len(one.classes(("accuracy", dataset)))
+            if classes and decisions.is_guess(int(number.count), number.n, classes):
+                names.append(f"{one.name} on {dataset}")
+    if names:
+        told = "Accuracy is at chance, so no claim follows from shape bias or suppressed cues"
+        yield f"{told}: {', '.join(names)}."
 
 
 def _unmeasured(one: Network) -> Iterator[str]:

@@ -376,6 +376,28 @@ def rows(names, legend=(), *, x: str = "", row: float = ROW, room: float = 0.6):
     return fig, axes
 
 
+def in_lanes(
+    axes, order: Sequence[str], found: Mapping, looks: Mapping, *, unit: float = 100
+) -> dict:
+    """Draws values with their intervals, in a lane of the rows for each of `found`.
+
+    found: by name, then row, the value and its ends, which may be NaN and need not be about
+      it. unit: what they are multiplied by, into per cent. Gives markers for a legend.
+    """
+    legend = {}
+    for lane, (name, each) in enumerate(found.items()):
+        rows = [(i, *each[row]) for i, row in enumerate(order) if row in each]
+        place, *shown = np.reshape(rows, (-1, 4)).astype(float).T
+        place += 0.75 * ((lane + 0.5) / len(found) - 0.5)
+        value, *ends = unit * np.array(shown)
+        known, width = ~np.isnan(ends).any(0), 1.0 if len(found) > 1 else 1.6
+        bars = (x[known] for x in (place, *ends))
+        axes.hlines(*bars, colors=looks[name]["color"], linewidth=width)
+        look = dict(ms=5, mew=0, ls="", clip_on=False) | looks[name]
+        (legend[name],) = axes.plot(value, place, **look)
+    return legend
+
+
 def power(
     grid_of: pd.DataFrame, *, target: float, labels: tuple[str, str]
 ) -> mpl_figure.Figure:

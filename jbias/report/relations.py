@@ -10,7 +10,7 @@ import matplotlib as mpl
 import numpy as np
 import pandas as pd
 from matplotlib import figure as mpl_figure
-from matplotlib import lines, patches
+from matplotlib import patches
 
 from jbias.report import document, plots, tables
 from jbias.stats import correlation, multiple_testing
@@ -435,30 +435,26 @@ def figures(study: Study) -> Iterator[tuple[str, document.Figure]]:
 
 def given_beside(study: Study) -> mpl_figure.Figure:
     """Draws each pair's plain and partial correlation with intervals, a row a pair."""
-    kinds = {
-        "as they are": (study, "o", -0.17),
-        f"given {tables.join(study.options.given)}": (study.given, "D", 0.17),
-    }
+    given = f"given {tables.join(study.options.given)}"
+    kinds = {"as they are": study, given: study.given}
     pairs = [*itertools.product(study.options.x, study.options.y)]
     names = [f"{x}, {y}" for x, y in pairs]
     wide = 2.2 + plots.LETTER * max(map(len, names)) / len(study.families)
     size = dict(cell=(wide, 0.4 * len(names) + 0.7), alone=wide + 2, sharey=True)
     fig, (every,) = plots.grid(len(study.families), tuple(kinds), across=3, **size)
-    looks = [dict(color=plots.COLOURS[k], lw=1.6, ms=4.5) for k in range(len(kinds))]
+    looks = {kind: plots.marked(k) for k, kind in enumerate(kinds)}
     for axes, choice in zip(every, study.families, strict=True):
         axes.axvline(0, color=plots.INK, lw=0.8)
-        for look, (one, marker, off) in zip(looks, kinds.values(), strict=True):
+        found = {}
+        for kind, one in kinds.items():
             rows = one.pairs[one.pairs["models"] == choice].set_index(["x", "y"])
-            ends = rows.reindex(columns=["low", "high"])
-            for i, pair in enumerate(pairs):
-                axes.plot(ends.loc[pair], [i + off] * 2, **look)
-                axes.plot(rows.loc[pair, "statistic"], i + off, marker, **look)
+            cells = rows.reindex(columns=["statistic", "low", "high"]).loc[pairs]
+            found[kind] = dict(zip(names, cells.to_numpy(), strict=True))
+        legend = plots.in_lanes(axes, names, found, looks, unit=1)
         axes.set(xlim=(-1.05, 1.05), ylim=(len(names) - 0.5, -0.5))
         axes.set_xlabel(f"ρ, {choice} ({study.families[choice].n})", **plots.ink())
     every[0].set_yticks(range(len(names)), plots.plain(names))
-    marks = zip(looks, kinds.values(), strict=True)
-    legend = [lines.Line2D([], [], marker=marker, **x) for x, (_, marker, _) in marks]
-    plots.legend_above(fig, legend, tuple(kinds))
+    plots.legend_above(fig, [*legend.values()], tuple(kinds))
     return plots.laid_out(fig)
 
 

@@ -202,12 +202,11 @@ def by_degree(networks: Networks) -> tables.Table | None:
     return network_page.table("people_by_degree", rows)
 
 
-# What the strength of a step is, in pixels of 224 a side.
 _STRENGTHS = {
     "shuffle": "tiles a side",
     "rotation": "tiles a side",
-    "bilateral": "diameter, pixels",
-    "blur": "length of the kernel, pixels",
+    "bilateral": "diameter, pixels of {} a side",
+    "blur": "length of the kernel, pixels of {} a side",
     "non_local_means": "h",
     "grey": "share of grey",
 }
@@ -256,8 +255,11 @@ def suppressed_cues(page: Page) -> Blocks:
         row = {"network": name, "set": "16 classes, published", "n": 800}
         rows.append(row | dict(zip(keys, values)))
     cues = " ".join(f"{cue}:%[]" for cue in suppression.CUES)
-    yield network_page.table(
-        "suppression", rows, network_page.COLUMNS | network_page.columns(cues)
+    caption = network_page.TABLES["suppression"]
+    if seen_by_people:
+        caption += f" {network_page.PUBLISHED_CUES}"
+    yield tables.from_rows(
+        "suppression", caption, rows, network_page.COLUMNS | network_page.columns(cues)
     )
 
 
@@ -275,6 +277,8 @@ def without_cues(one: Network, place: Place) -> dict[str, tuple]:
 
 def by_strength(one: Network, place: Place) -> Iterator[tuple]:
     """Gives the points of curves over the strength of the first step that varies."""
+    options = one.measures[place]["measure"]["options"]
+    side = options.get("reference", suppression.SIDE)
     for family, conditions in suppression.FAMILIES.items():
         parts = [*zip(*map(suppression.steps, conditions), strict=True)]
         vary = [part for part in parts if len({*part}) > 1]
@@ -286,7 +290,8 @@ def by_strength(one: Network, place: Place) -> Iterator[tuple]:
             told = one.values(place, metrics, condition).values()
             if None not in told:
                 title = family.replace("_", " ")
-                yield title, _STRENGTHS[kind], strength, one.name, *told
+                label = _STRENGTHS[kind].format(side)
+                yield title, label, strength, one.name, *told
 
 
 def decoded_cues(page: Page) -> Blocks:

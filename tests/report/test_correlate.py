@@ -172,7 +172,10 @@ def test_given_has_tables_and_figures_of_its_own(given, tmp_path, no_pdf):
     # The marker of each plain and each partial correlation, and the line at 0.
     for axes, choice in zip(drawn["given"].axes, given.families, strict=True):
         shown = sorted(
-            float(x.get_xdata()[0]) for x in axes.lines if x.get_marker() != "None"
+            float(x)
+            for line in axes.lines
+            if line.get_marker() != "None"
+            for x in line.get_xdata()
         )
         pairs = pd.concat([given.pairs, given.given.pairs])
         expected = sorted(pairs[pairs["models"] == choice]["statistic"])

@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import json
+import pathlib
 import re
 import shutil
 
@@ -454,10 +455,55 @@ def test_what_is_left_without_a_cue_stands_beside_people(tmp_path):
         assert len(points) == 67 and {x[0] for x in points} == {
             name.replace("_", " ") for name in suppression.FAMILIES
         } - {"people", "channel shuffle"}
+        assert ("Published: of other images" in table.caption) == (rows > 1)
     (one,) = network_records.read([str(tmp_path / "imagenet16")])
     bare = [b for _, b in networks.blocks([one], [], published=False)]
     (table,) = [b for b in bare if b.name == "suppression" and not is_figure(b)]
-    assert len(table.rows) == 1
+    assert len(table.rows) == 1 and "Published" not in table.caption
+
+
+def test_a_shape_bias_of_who_guesses_is_doubted(tmp_path):
+    """Wilson's interval holds 1/16 for counts within 1.96 sqrt(64 15/256) = 3.8 of 64/16."""
+    conflict = decided(np.random.default_rng(3), 0.3, texture=np.arange(N) * 7 % K)
+    biased = cue_conflict.numbers({"": conflict}, classes=NAMES), None
+    for name, right in (("a", 0), ("b", 1), ("c", 7), ("d", 8), ("e", 4)):
+        counted = [Number("accuracy", right / N, right, N)], None
+        of = {("accuracy", "plain", "test"): counted}
+        if name != "e":  # Its accuracy alone makes no claim about cues.
+            of["shape_bias", "shape_bias", "cue-conflict"] = biased
+        write(tmp_path / name, name, of)
+    found = network_records.read([f"{tmp_path}/*"])
+    (told,) = networks.guessed(found)
+    assert told.endswith(": b on test, c on test.") and "Accuracy is at chance" in told
+    assert told in networks.report(found).results["missing"]
+    assert [*networks.guessed(found[:1])] == [*networks.guessed(found[3:])] == []
+
+
+def test_in_short_explains_the_columns_that_it_has(workdirs):
+    def caption(name):
+        (one,) = network_records.read([str(workdirs / name)])
+        shown = networks.blocks([one], [])
+        return next(b.caption for _, b in shown if b.name == "overview")
+
+    assert caption("zero") == "Accuracies in %."
+    whole = caption("resnet50")
+    assert all(words in whole for words in ("Shape bias:", "Bandwidth", "with people"))
+
+
+def test_axes_say_of_which_side_pixels_are():
+    numbers = {("s", "test"): suppressed(np.random.default_rng(0))}
+    labels = {}
+    for options in ({}, {"reference": 64}):
+        about = {("s", "test"): {"measure": {"options": options}}}
+        of = "x", pathlib.Path(), pd.DataFrame(), about, {}, {}
+        one = network_records.Network(*of)
+        one.__dict__["numbers"] = numbers
+        points = [*shape_sections.by_strength(one, ("s", "test"))]
+        labels[options.get("reference")] = {x[0]: x[1] for x in points}
+    assert labels[None]["bilateral"] == "diameter, pixels of 224 a side"
+    assert labels[64]["bilateral grey"] == "diameter, pixels of 64 a side"
+    assert labels[64]["blur"] == "length of the kernel, pixels of 64 a side"
+    assert labels[64]["shuffle"] == labels[None]["shuffle"] == "tiles a side"
 
 
 def test_what_is_missing_is_said(made):

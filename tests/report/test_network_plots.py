@@ -80,14 +80,24 @@ def test_shares_of_accuracy_have_their_intervals_and_people_are_red():
     found["humans"] = {"no shape": (0.75, 0.75, 0.75)}
     fig = network_plots.relative_accuracies(found)
     (axes,) = fig.axes
-    people, network = axes.containers[1], axes.containers[0]
-    assert network.lines[0].get_xdata().tolist() == pytest.approx([25, 110])
-    assert people.lines[0].get_xdata().tolist() == [75]
-    assert people.lines[0].get_color() == plots.COLOURS[7]
-    ends = network.lines[2][0].get_segments()
+    network, people = (line for line in axes.lines if line.get_marker() != "None")
+    assert network.get_xdata().tolist() == pytest.approx([25, 110])
+    assert people.get_xdata().tolist() == [75]
+    assert people.get_color() == plots.COLOURS[7]
+    ends = axes.collections[0].get_segments()
     np.testing.assert_allclose([x[:, 0] for x in ends], [[20, 40], [100, 120]])
     assert [x.get_text() for x in fig.legends[0].get_texts()] == ["a", "humans"]
     assert axes.get_xlim()[0] == 0 and axes.get_xlim()[1] > 120
+
+
+def test_lanes_show_ends_where_they_are():
+    """Also of an interval that is not about its value, and where there is none."""
+    _, axes = plots.rows(["x", "y"])
+    found = {"a": {"x": (0.5, 0.6, 0.7), "y": (0.2, np.nan, np.nan)}}
+    legend = plots.in_lanes(axes, ["x", "y"], found, {"a": plots.marked(0)}, unit=1)
+    (bar,) = axes.collections[0].get_segments()
+    np.testing.assert_allclose(bar, [[0.6, 0], [0.7, 0]])
+    assert legend["a"].get_xydata().tolist() == [[0.5, 0], [0.2, 1]]
 
 
 def test_networks_share_rows_and_keep_their_colours():
