@@ -340,14 +340,14 @@ def _run_conditions(
         if not left:
             continue
         with compiling() if made.look and not known else contextlib.nullcontext():
-            seen = look_once(network, made, batch)
+            seen, kept = look_once(network, made, batch), {}
         for condition in left:
             # One program for each of these, made when it is first asked for.
             program = made.static and made.static(condition), condition in made.steps
             first = program not in known
             known.add(program)
             with compiling() if first else contextlib.nullcontext():
-                stimuli = make_stimuli(network, made, batch, condition, seen)
+                stimuli = make_stimuli(network, made, batch, condition, seen, kept)
                 as_it_is = plain and condition not in made.steps
                 shown = batch.shown(condition, as_it_is=as_it_is)
                 logits = network.predict(stimuli, shown)
@@ -373,12 +373,25 @@ def _look(apply, at, look, *own) -> PyTree:
 
 
 def make_stimuli(
-    network: Bound, made: probe.Probe, batch: Batch, condition: str, seen: PyTree = None
+    network: Bound,
+    made: probe.Probe,
+    batch: Batch,
+    condition: str,
+    seen: PyTree = None,
+    kept: dict[str, UInt8[Array, "b h w 3"]] | None = None,
 ) -> probe.Images:
-    """The stimuli of one condition, made of a batch; `seen` saves `look_once` again."""
+    """The stimuli of one condition, made of a batch.
+
+    seen: saves `look_once` again. kept: of this batch what others are made `onto`, to which
+    it adds.
+    """
+    kept = {} if kept is None else kept
     params = jax.tree.map(jnp.asarray, made.conditions[condition])
     how = made.static(condition) if made.static else None
-    own = (network.variables, batch.image, batch.index, batch.target, params)
+    if (below := made.onto.get(condition)) and below not in kept:
+        make_stimuli(network, made, batch, below, seen, kept)
+    image = kept[below] if below else batch.image
+    own = (network.variables, image, batch.index, batch.target, params)
     stimuli = _stimuli(made.show, how, *own[1:])
     steps = made.steps.get(condition, 0)
     if steps and seen is None:
@@ -388,6 +401,8 @@ def make_stimuli(
     once = xla.platform() == "cpu"
     for _ in range(steps if once else min(steps, 1)):
         stimuli = moved(stimuli, 1 if once else steps)
+    if condition in made.onto.values():
+        kept[condition] = jnp.round(stimuli * 255).astype(jnp.uint8)
     return stimuli
 
 

@@ -64,6 +64,8 @@ class Probe(NamedTuple):
     static: what `show` must know of a condition before it is compiled, such as which
       corruption it is; then it is called as show(rows, params, static(condition)), and
       compiled for each answer.
+    onto: by condition, another whose stimuli it is shown instead of the images: `show` of it
+      does the rest. Those stimuli must be bytes / 255.
     include_unknown: whether images of classes that the network lacks are shown too; their label is
       -1, so that no answer is right. Without it they are left out.
     inside: whether it looks into the network and decides nothing: the images are shown as they
@@ -87,6 +89,7 @@ class Probe(NamedTuple):
     inside: bool = False
     graded: bool = False
     ranked: Mapping[str, str] = types.MappingProxyType({})
+    onto: Mapping[str, str] = types.MappingProxyType({})
 
 
 def each_once(values: Sequence) -> bool:

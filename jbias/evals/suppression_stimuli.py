@@ -59,9 +59,18 @@ def make(
     scale = side / reference
     names = itertools.chain(*(suppression.FAMILIES[name] for name in families))
     names = [suppression.CLEAN, *dict.fromkeys(names)]
-    conditions = {
-        name: tuple(settings(*step, side, scale) for step in suppression.steps(name))
+    onto = {  # The filter takes long, and is the first step of many.
+        name: first
+        for first in suppression.FAMILIES["bilateral"]
         for name in names
+        if first in names and name.startswith(f"{first} ")
+    }
+    steps = {
+        name: suppression.steps(name.removeprefix(onto.get(name, ""))) for name in names
+    }
+    conditions = {
+        name: tuple(settings(*step, side, scale) for step in each)
+        for name, each in steps.items()
     }
     reach = max(_radius(d // 2, scale) for d in suppression.BILATERAL)
     radii = dict(template=_radius(TEMPLATE, scale), search=_radius(SEARCH, scale))
@@ -87,7 +96,8 @@ def make(
         conditions,
         show,
         functools.partial(suppression.numbers, **counting),
-        static=lambda name: tuple(kind for kind, _ in suppression.steps(name)),
+        static=lambda name: tuple(kind for kind, _ in steps[name]),
+        onto=onto,
     )
 
 

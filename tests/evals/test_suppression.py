@@ -1,6 +1,7 @@
 """Suppressed cues: filters are OpenCV's, what is moved is not lost, shares are of counts."""
 
 import collections
+import contextlib
 import functools
 import itertools
 
@@ -13,7 +14,14 @@ import pytest
 import jbias
 from jbias import config as jc
 from jbias import data, evals
-from jbias.evals import decisions, probe, probes, suppression, suppression_stimuli
+from jbias.evals import (
+    decisions,
+    predict,
+    probe,
+    probes,
+    suppression,
+    suppression_stimuli,
+)
 from tests import cases
 
 Y, X = np.mgrid[:224, :224]
@@ -26,6 +34,8 @@ SMALL = IMAGE[80:128, 150:198]
 
 def shown(made, condition, image, index=(0,)):
     """Stimuli of one condition in bytes, of an image or several."""
+    if below := made.onto.get(condition):
+        image = shown(made, below, image, index)
     image = np.broadcast_to(image, (len(index), *image.shape[-3:]))
     image = jnp.asarray(image, jnp.float32) / 255
     rows = probe.Rows(image, jnp.asarray(index), None, None)
@@ -247,6 +257,39 @@ def test_two_cues_go_one_after_the_other():
     np.testing.assert_array_equal(
         shown(made, "bilateral 12 shuffle 6", SMALL), shown(made, "shuffle 6", smooth)
     )
+
+
+def test_the_filter_runs_once_for_all_that_begin_with_it(monkeypatch):
+    """And gives the bytes that it gives to one condition alone, where it is the only one."""
+    ran, run = [], predict._stimuli
+
+    def counted(show, how, *own):
+        ran.append(how)
+        return run(show, how, *own)
+
+    families = ("bilateral_grey", "bilateral", "bilateral_12_shuffle", "people", "grey")
+    many, image = make(48, *families), np.stack([SMALL, SMALL[::-1]])
+    index = np.arange(2, dtype=np.int32)
+    batch = predict.Batch(np.uint8(image), index, index, index, 2)
+    network = predict.BoundNetwork(lambda variables, image: image.mean((1, 2)), {})
+    of = functools.partial(predict.make_stimuli, network)
+    kept = {}
+    together = {name: of(many, batch, name, kept=kept) for name in many.conditions}
+    assert {*kept} == {*suppression.FAMILIES["bilateral"]}
+    for families, condition in (
+        (("bilateral_grey",), "bilateral 4 grey 1"),
+        (("bilateral_12_shuffle",), "bilateral 12 shuffle 16"),
+    ):
+        alone = make(48, *families)
+        assert not alone.onto
+        found = np.asarray(of(alone, batch, condition))
+        np.testing.assert_array_equal(found, together[condition])
+        np.testing.assert_array_equal(found, of(many, batch, condition))
+    monkeypatch.setattr(predict, "_stimuli", counted)
+    of = network, many, [batch], {"": predict.Rule(3)}, contextlib.nullcontext
+    assert len([*predict._run_conditions(*of)]) == len(ran) == len(many.conditions)
+    assert [how.count("bilateral") for how in ran].count(1) == 6
+    assert max(map(len, ran)) == 1
 
 
 ALONE = {name: 48 for name in ("bilateral", "blur", "non_local_means", "grey")}
