@@ -145,8 +145,9 @@ def level(image):
     return image @ (0.2125, 0.7154, 0.0721) / 255
 
 
-def local_variance(grey):
-    return np.lib.stride_tricks.sliding_window_view(grey, (11, 11)).var((2, 3)).mean()
+def local_variance(grey, size=11):
+    windows = np.lib.stride_tricks.sliding_window_view(grey, (size, size), (-2, -1))
+    return windows.var((-2, -1)).mean()
 
 
 def high_frequencies(grey):
@@ -167,6 +168,21 @@ def test_texture_goes_and_edges_stay():
     np.testing.assert_allclose(
         [*ratios, np.mean(alike)], (0.2353, 0.2261, 0.8571), atol=1e-4
     )
+
+
+def test_small_images_lose_their_texture_as_the_suite_shows_them():
+    """By the first of the authors' checks, in windows of 5: at 32 pixels most of it stays."""
+    images = np.asarray(data.load("shapes", "test", n=16).images)
+    suite = jc.load("jbias:suites/suppression", flag="suite")
+    left = {}
+    for reference in (224, suite["measures"]["suppression"]["reference"]):
+        of = dict(side=suite["size"], families=("bilateral",), reference=reference)
+        smooth = shown(
+            suppression_stimuli.make(**of), "bilateral 12", images, range(len(images))
+        )
+        left[reference] = local_variance(level(smooth), 5)
+    before = local_variance(level(images), 5)
+    assert left[64] < 0.5 * before < left[224]
 
 
 def pieces(image, g):
