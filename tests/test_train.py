@@ -39,7 +39,8 @@ def test_every_set_seed_and_epoch_is_recorded_once(finished):
     rows = [r for r in smoke_runs.records(workdir) if r["dataset"] != "train"]
     keys = {(r["seed"], r["step"], r["dataset"], r["metric"]) for r in rows}
     sets = [("valid", "accuracy"), ("edge", "accuracy"), ("cue_conflict", "accuracy")]
-    sets.append(("cue_conflict", "shape_bias"))
+    beside = ("fraction_neither", "mrr_shape", "mrr_texture", "mrr_relative")
+    sets += [("cue_conflict", metric) for metric in ("shape_bias", *beside)]
     assert keys == {(s, t, d, m) for s in (0, 1) for t in (4, 8) for d, m in sets}
     assert len(rows) == len(keys)
     assert {(r["step"], r["epoch"]) for r in rows} == {(4, 1.0), (8, 2.0)}

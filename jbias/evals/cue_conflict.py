@@ -143,8 +143,13 @@ def mean_reciprocal_rank(ranks: Int[np.ndarray, "n"]) -> float:
 
 
 def measure(decided: decisions.Decisions) -> decisions.Numbers:
-    """The shape bias, with shape decisions counted among decisions for either cue."""
-    return [_bias(shape_bias(*_cues(decided)))]
+    """The shape bias, with shape decisions counted among decisions for either cue.
+
+    And what says how much it is of: `fraction_neither`, and mean reciprocal ranks where they
+    are known, as `numbers` has them.
+    """
+    cues = _cues(decided)
+    return [_bias(shape_bias(*cues)), *_absolute(decided, cues)]
 
 
 def make(*, classes: Sequence[str] = ()) -> probe.Probe:
@@ -192,18 +197,7 @@ def numbers(
         yield from decisions.wilson_ends(_bias(pooled))
     yield decisions.share("fraction_shape", pooled.n_shape, n)
     yield decisions.share("fraction_texture", pooled.n_texture, n)
-    conflict = _conflict(shape, texture)
-    conflicts = int(conflict.sum())
-    yield decisions.share("fraction_neither", conflicts - either, conflicts)
-    if {"rank_shape", "rank_texture"} <= {*decided.columns}:
-        ranks = (
-            decided.columns[f"rank_{cue}"][conflict] for cue in ("shape", "texture")
-        )
-        mrr = [mean_reciprocal_rank(np.where(of, of, math.inf)) for of in ranks]
-        relative = decisions.ratio(mrr[0], sum(mrr))
-        found = {"shape": mrr[0], "texture": mrr[1], "relative": relative}
-        for name, value in found.items():
-            yield decisions.quantity(f"mrr_{name}", value, conflicts)
+    yield from _absolute(decided, cues)
     for name, cue in (("shape", shape), ("texture", texture)):
         yield decisions.mean(f"accuracy_{name}", (answer == cue) & (cue >= 0))
     each = by_class(*cues)
@@ -211,6 +205,23 @@ def numbers(
         yield _bias(bias, f"class={classes[one] if classes else one}")
     lacking = sum(math.isnan(bias.value) for bias in each.values())
     yield decisions.share("shape_bias_undefined", lacking, len(each))
+
+
+def _absolute(
+    decided: decisions.Decisions, cues: tuple[np.ndarray, ...]
+) -> Iterator[decisions.Number]:
+    """Decisions for neither cue, and how high each cue's class ranks."""
+    pooled, conflict = shape_bias(*cues), _conflict(*cues[1:])
+    conflicts = int(conflict.sum())
+    neither = conflicts - pooled.n_shape - pooled.n_texture
+    yield decisions.share("fraction_neither", neither, conflicts)
+    if not {*RANKED} <= {*decided.columns}:
+        return
+    ranks = [decided.columns[f"rank_{cue}"][conflict] for cue in ("shape", "texture")]
+    mrr = [mean_reciprocal_rank(np.where(of, of, math.inf)) for of in ranks]
+    relative = decisions.ratio(mrr[0], sum(mrr))
+    for name, value in zip(("shape", "texture", "relative"), (*mrr, relative)):
+        yield decisions.quantity(f"mrr_{name}", value, conflicts)
 
 
 def _bias(bias: ShapeBias, condition: str = "") -> decisions.Number:

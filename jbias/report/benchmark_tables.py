@@ -157,8 +157,16 @@ def validation(study: analysis_lib.Study) -> tables.Table | None:
     )
 
 
+# What tells a shape bias of many right decisions from one of few.
+_BESIDE_SHAPE_BIAS = {
+    "fraction_neither": " Neither: decisions for neither cue, in % of images whose cues conflict.",
+    "mrr_shape": " MRR: mean reciprocal rank of the cue's class among all logits, 1 if it is",
+    "mrr_texture": " always first. Both are means over seeds.",
+}
+
+
 def shape_bias(study: analysis_lib.Study) -> tables.Table | None:
-    """Shows shape bias with the counts that it is made of."""
+    """Shows shape bias with the counts that it is made of, and how often neither decides."""
     mine = study.selected[study.selected["metric"] == "shape_bias"]
     datasets = list(dict.fromkeys(mine["dataset"]))
     values = inputs.values_of(study.selected, "shape_bias", datasets)
@@ -167,19 +175,33 @@ def shape_bias(study: analysis_lib.Study) -> tables.Table | None:
     counts = mine.groupby(["label", "dataset"])[["count", "n"]].sum(min_count=1)
     both = cells.join(counts, on=["algorithm", "dataset"])
     spread = analysis_lib.unit_of("shape_bias", mine["value"]).spread
+    cells["shape_decisions"] = both["count"]
+    cells["texture_decisions"] = both["n"] - both["count"]
+    caption = (
+        "Shape bias in %: decisions for the shape among those for either cue, mean ± std over "
+        f"seeds, at {study.rule}. Counts are sums over seeds."
+    )
+    for metric, told in _BESIDE_SHAPE_BIAS.items():
+        values = inputs.values_of(study.selected, metric, datasets)
+        if len(values):
+            means = analysis_lib.cells_of(values, study.algorithms, datasets)["mean"]
+            cells[metric] = means.to_numpy()
+            caption += told
     return _table(
         "shape_bias",
-        "Shape bias in %: decisions for the shape among those for either cue, mean ± std over "
-        f"seeds, at {study.rule}. Counts are sums over seeds.",
-        cells.assign(
-            shape_decisions=both["count"], texture_decisions=both["n"] - both["count"]
-        ),
+        caption,
+        cells,
         tables.columns("algorithm dataset seeds:d")
         | {"mean": ("shape bias", spread, "std")}
         | {
             f"{cue}_decisions": (f"for {cue}", tables.whole)
             for cue in ("shape", "texture")
-        },
+        }
+        | tables.columns(
+            "fraction_neither:% mrr_shape:.3 mrr_texture:.3",
+            **dict(fraction_neither="for neither, %", mrr_shape="MRR of shape"),
+            mrr_texture="MRR of texture",
+        ),
     )
 
 

@@ -115,9 +115,9 @@ def _predict(job: RunContext, stage: Stage, states: PackedStates) -> dict | None
 
 def _rule(job: RunContext, test: splits.TestSet) -> predict.Rule:
     """How networks answer a set."""
-    sure = job.config["run"]["decisions"]
-    label = np.asarray(test.columns["label"]) if sure else None
-    ranks = sure and "shape_bias" in test.measures
+    ranks = "shape_bias" in test.measures
+    asked = ranks or job.config["run"]["decisions"]
+    label = np.asarray(test.columns["label"]) if asked else None
     cues = cue_conflict.cues_of(test.columns) if ranks else {}
     matrix = mesh.replicate(test.matrix, job.devices)
     return predict.Rule(len(test.images), matrix, test.aggregate, label, cues)
@@ -167,8 +167,8 @@ def _decisions(found: Any, test: splits.TestSet) -> evals.Decisions:
 
 
 # What a line of progress leaves to the records.
-_BY_GROUP = ("group_accuracy", "group_balanced_accuracy", "class_balanced_accuracy")
-_BY_GROUP += ("class_accuracy",)
+_LEFT_OUT = ("group_accuracy", "group_balanced_accuracy", "class_balanced_accuracy")
+_LEFT_OUT += ("class_accuracy", "mrr_shape", "mrr_texture", "mrr_relative")
 
 
 def _summary(cell: tuple[tuple[str, str], list[float]]) -> str:
@@ -184,7 +184,7 @@ def _cells(records: list[results.Record]) -> dict[tuple[str, str], list[float]]:
     """The finite seeds' values of each number that a line of progress has."""
     cells = {}
     for r in records:
-        told = r.metric not in _BY_GROUP and r.value is not None
+        told = r.metric not in _LEFT_OUT and r.value is not None
         if r.dataset != results.TRAIN and told:
             cells.setdefault((r.dataset, r.metric), []).append(r.value)
     return cells

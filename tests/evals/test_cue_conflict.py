@@ -135,8 +135,11 @@ def test_no_decision_for_either_cue_is_nan_and_recorded_as_null():
     columns = {"label": np.array([0, 0]), "texture": np.array([1, 1])}
     nothing = evals.shape_bias(np.array([2, 3]), columns["label"], columns["texture"])
     assert math.isnan(nothing.value)
-    (number,) = cue_conflict.measure(evals.Decisions(np.array([2, 3]), columns))
-    assert (number.value, number.count, number.n) == (None, 0, 0)
+    told = cue_conflict.measure(evals.Decisions(np.array([2, 3]), columns))
+    assert [number[:4] for number in told] == [
+        ("shape_bias", None, 0, 0),
+        ("fraction_neither", 1, 2, 2),
+    ]
 
 
 def test_unequal_lengths_are_refused():

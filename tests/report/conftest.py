@@ -89,6 +89,15 @@ def fake_records(run, algorithm, lift, seeds, *, epochs=5, sets=SETS, variant=""
                     records.append(
                         results.Record(**base, metric="shape_bias", value=value, **cell)
                     )
+                    cell |= {"count": n - count, "n": n}
+                    records.append(
+                        results.Record(
+                            **base,
+                            metric="fraction_neither",
+                            value=(n - count) / n,
+                            **cell,
+                        )
+                    )
             loss = {"dataset": "train", "metric": "loss", "value": 3 / epoch}
             records.append(results.Record(**base, **loss))
         yield records

@@ -210,6 +210,10 @@ def test_shape_bias_has_its_counts(runs, tmp_path):
     )
     assert row["shape_decisions"] == mine["count"].sum()
     assert row["texture_decisions"] == mine["n"].sum() - mine["count"].sum()
+    mine = selected[selected["metric"] == "fraction_neither"]
+    mine = mine[mine["run"] == "erm"]["value"]
+    assert row["fraction_neither"] == pytest.approx(mine.mean()) and len(mine) == 3
+    assert "mrr_shape" not in row
 
 
 @pytest.mark.slow
