@@ -66,6 +66,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import ml_collections
+from ml_collections import config_dict
 
 from jbias import config as jc
 from jbias import data, models
@@ -182,7 +183,8 @@ def _defaults(arg: types.SimpleNamespace) -> ml_collections.ConfigDict:
     c.init = arg.init  # The workdir of a run to start from.
     # Seeds that all seeds take for one source of randomness: init, order, augment or
     # algorithm (docs/statistics-seeds.md#where-the-variance-comes-from).
-    c.fix = dict()
+    sources = ("init", "order", "augment", "algorithm")
+    c.fix = {name: config_dict.placeholder(int) for name in sources}
     c.inputs = ()
     c.optim = dict(
         **dict(name="sgd", rate=0.1, momentum=0.9, decay=5e-4, nesterov=False),

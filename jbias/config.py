@@ -190,9 +190,17 @@ def identity(config: Mapping[str, Any]) -> dict[str, Any]:
     kept = without_places(to_dict(config))
     if not (kept.get("rollback") or {}).get("times"):
         kept.pop("rollback", None)  # Off; runs begun before it was there have none.
-    if not kept.get("fix"):
-        kept.pop("fix", None)  # Likewise.
+    if fix := fixed_sources(config):  # Likewise.
+        kept["fix"] = fix
+    else:
+        kept.pop("fix", None)
     return {key: kept[key] for key in kept if key not in ("run", "label")}
+
+
+def fixed_sources(config: Mapping[str, Any]) -> dict[str, int]:
+    """The seeds that all seeds take, by source of randomness: config.fix."""
+    found = config.get("fix") or {}
+    return {source: seed for source, seed in found.items() if seed is not None}
 
 
 def digest(config: Mapping[str, Any]) -> str:

@@ -84,7 +84,7 @@ class Stage:
     @property
     def fix(self) -> Mapping[str, int]:
         """Seeds that all members take for a source of randomness."""
-        return self.spec.config.get("fix") or {}
+        return jc.fixed_sources(self.spec.config)
 
     @property
     def order(self) -> samplers.Sampler:
@@ -259,7 +259,7 @@ def _build_stage(stage, first, spec, plans, images, devices, make) -> Stage:
     pieces = _pieces(part["train"], algo, norm_group, plan.order.period)
     same = dict(inputs=inputs, other=beside, classes=classes, shape=source.shape)
     same |= dict(first=first, rollback=rollback, **lasting, **pieces)
-    same["fix"] = config.get("fix") or {}
+    same["fix"] = jc.fixed_sources(config)
     same["in_chunks"] = devices.size == 1 and xla.platform() == "cpu"
 
     def program_for(values: tuple) -> SeedProgram:
@@ -284,7 +284,7 @@ def _build_stage(stage, first, spec, plans, images, devices, make) -> Stage:
         mesh.check_batch(*checked, norm_group=norm_group, **pieces)
         fed = dict(images=images, devices=devices, seeds=config["seeds"], steps=total)
         fed["reading"] = reader_options(config["run"]["loading"], devices)
-        fed["fix"] = config.get("fix") or {}
+        fed["fix"] = same["fix"]
         pipelines = {name: make(one, **fed) for name, one in plans.items()}
     fixed = (stage, spec.members, first, first + total, algo, source.shape)
     return Stage(*fixed, pipelines, program, program_for, rollback)
