@@ -13,7 +13,7 @@ https://github.com/rgeirhos/texture-vs-shape at ccd0c01.
 import argparse
 import pathlib
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import pandas as pd
 
@@ -79,6 +79,13 @@ def write_table(folder: pathlib.Path) -> str:
     return tables.to_csv(frame.astype({"shape": "Int64", "either": "Int64"}))
 
 
+def _printed(frame: pd.DataFrame) -> Iterator[tuple[str, Iterable]]:
+    """Gives each way of training, and its networks without the words that all begin with."""
+    frame = frame.assign(network=frame["network"].str.removeprefix("ResNet-50, "))
+    for training, of_it in frame.groupby("training", sort=False):
+        yield training, of_it.itertuples()
+
+
 def text() -> str:
     """Gives the whole page."""
     frame = published.read()
@@ -93,11 +100,12 @@ def text() -> str:
         lines.append((one.network, one.training, *cells))
     head = ("Network", "Trained", "Shape bias", "95 %", "Of", "Like people")
     parts = [_OPENING, prose.markdown(head, lines), _PRINTED]
-    rows = frame[~counted][["network", "training", "shape_bias"]].itertuples(
-        index=False
-    )
-    lines = [(*names, f"{bias:.2f}") for *names, bias in rows]
-    parts += [prose.markdown(head[:3], lines), _CLOSING]
+    lines = [
+        (training, "; ".join(f"{one.network} {one.shape_bias:.2f}" for one in of_it))
+        for training, of_it in _printed(frame[~counted])
+    ]
+    head = ("Trained", "Shape bias of each ResNet-50, from texture to shape")
+    parts += [prose.markdown(head, lines), _CLOSING]
     return "\n\n".join(prose.wrapped(part.strip()) for part in parts) + "\n"
 
 

@@ -62,10 +62,9 @@ def _opening() -> str:
     return """
 # BiasBed, recomputed
 
-The tables and tests of *BiasBed* ([Kalischek et al., CVPR 2023](https://arxiv.org/abs/2211.13190)), recomputed from the published runs
-([examples](../examples/README.md), [examples/published](../examples/published/README.md)), with every difference that rounding does
-not explain. jbias trained nothing here. [Claims and verdicts](reproduction-biasbed.md) are on another page. One command
-writes this page and its CSV files:
+The tables and tests of *BiasBed* ([Kalischek et al., CVPR 2023](https://arxiv.org/abs/2211.13190)), recomputed from
+[the published runs](../examples/published/README.md), with every difference that rounding does not explain. jbias trained nothing
+here. [Claims and verdicts](reproduction-biasbed.md) are on another page. This command writes the page and its CSV files:
 
 ```bash
 python -m benchmarks.reproduction --out=docs
@@ -199,8 +198,8 @@ def _pairs() -> Iterable[str]:
 ## Table {table}: pairs, {setting}
 
 {opening} Mean ranks: {told}.
-Significant at 0.05, as in print: {names}. The critical difference is {biasbed.critical_difference(setting):.4f}. The {len(capped)}
-printed 0.9 are {capped.min():.3f} to {capped.max():.3f}, the other {len(off)} differ from the exact values by at most {off.max():.4f}.
+Significant at 0.05, as in print: {names}. The critical difference is {biasbed.critical_difference(setting):.4f}. Printed values
+differ from the exact ones by at most {off.max():.4f}, but for {len(capped)} of 0.9.
 """
 
 

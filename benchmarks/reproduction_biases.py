@@ -30,10 +30,9 @@ def _opening() -> str:
     return """
 # 48 ImageNet models, recomputed
 
-The tables and correlations of *Can Biases in ImageNet Models Explain Generalization?*
-([Gavrikov and Keuper, CVPR 2024](https://arxiv.org/abs/2404.01509)), recomputed from the authors' results
+The tables and correlations of [Gavrikov and Keuper, CVPR 2024](https://arxiv.org/abs/2404.01509), recomputed from the authors' results
 ([biases_benchmark.csv](../examples/published/biases_benchmark.csv)). jbias measured no network here.
-[Claims and verdicts](reproduction-biases.md) are on another page. One command writes this page and its CSV files:
+[Claims and verdicts](reproduction-biases.md) are on another page. This command writes the page and its CSV files:
 
 ```bash
 python -m benchmarks.reproduction --out=docs
@@ -64,9 +63,8 @@ def _agreement() -> Iterable[str]:
 
 {prose.markdown(("", "Printed", "Agree"), rows)}
 
-A cell agrees if all its printed digits do ([every cell](results/biases_cells.csv)). The authors'
-[poster](https://github.com/paulgavrikov/biases_vs_generalization/blob/main/assets/poster.pdf) prints the correlations: a number
-agrees if ρ is the printed one and p ≤ 0.05 without adjustment, its 0.00 if p > 0.05.
+A cell agrees if all its printed digits do ([every cell](results/biases_cells.csv)); a correlation of the authors'
+[poster](https://github.com/paulgavrikov/biases_vs_generalization/blob/main/assets/poster.pdf), if p ≤ 0.05 as well, or p > 0.05 for its 0.00.
 
 The {len(off)} cells that differ are all {columns}, of models that classify less than half of the grey images without noise
 correctly and so have no band: the fit ends at {off["printed"].iloc[0]:.2f} in the paper and at {off["ours"].iloc[0]:.2f} in the
