@@ -60,7 +60,7 @@ FAMILIES: Mapping[str, Family] = types.MappingProxyType(
         "vit": Family(
             _arxiv("Dosovitskiy et al., 2021", "2010.11929"),
             (
-                "timm, DeiT, DINO, MAE, AugReg's .npz",
+                "timm",
                 "torchvision",
                 "torchvision before 0.14",
                 "transformers",
@@ -71,8 +71,8 @@ FAMILIES: Mapping[str, Family] = types.MappingProxyType(
 )
 _RESNEXT = _arxiv("Xie et al., 2017", "1611.05431")
 HEAD = (
-    "| Name | Source | Parameters | GMACs | Side | Sites | Files |",
-    "| --- | --- | --- | --- | --- | --- | --- |",
+    "| Name | Source | Parameters | GMACs | Sites | Files |",
+    "| --- | --- | --- | --- | --- | --- |",
 )
 
 
@@ -94,7 +94,6 @@ def row(name: str) -> str:
         about.source or "our own",
         f"{parameters:,}",
         f"{flops / 2e9:.3g}",
-        f"{side}",
         f"{taps.abbreviate(sites)}",
         "; ".join(about.files) or "none",
     )
