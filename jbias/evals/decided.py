@@ -1,6 +1,6 @@
-"""Networks known by what they decided elsewhere: CSV files take the place of a model.
+"""Networks known by what they decided elsewhere: tables take the place of a model.
 
-A file has a row a stimulus; columns are model-vs-human's by themselves:
+A CSV or Parquet file has a row a stimulus; columns are model-vs-human's by themselves:
 
     object_response    the decided class, by its name in the set
     imagename          which stimulus: as `export_stimuli` named it, or as the set's file
@@ -17,6 +17,8 @@ import csv
 import dataclasses
 import glob
 import hashlib
+import io
+import itertools
 import os
 import urllib.parse
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,6 +26,7 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 
 from jbias import config as jc
 from jbias.evals import predict, prepared_sets, probe, suite, trials
@@ -145,12 +148,14 @@ def parse_columns(text: str) -> dict[str, str]:
 
 
 def find_files(path: str) -> list[str]:
-    """The CSV files that a path names, a folder's own in order; ValueError for none."""
+    """The tables that a path names, a folder's own in order; ValueError for none."""
     found = [path] if os.path.isfile(path) else []
-    found = found or sorted(glob.glob(os.path.join(glob.escape(path), "*.csv")))
+    ends = ("csv", "parquet")
+    inside = (glob.glob(os.path.join(glob.escape(path), f"*.{end}")) for end in ends)
+    found = found or sorted(itertools.chain(*inside))
     if not found:
         raise ValueError(
-            f"--decisions: {path} must be a CSV file or a folder of these, got "
+            f"--decisions: {path} must be a CSV or Parquet file or a folder of these, got "
             f"{'an empty one' if os.path.isdir(path) else 'nothing there'}; check it"
         )
     return found
@@ -264,8 +269,16 @@ class _Images:
 
 def _rows(path: str, columns: Mapping[str, str]) -> Iterator[tuple[str, dict]]:
     """The rows of a file, each with its place; ValueError for none or half a one."""
+    if path.endswith(".parquet"):
+        try:
+            text = pd.read_parquet(path).to_csv(index=False)
+        except (OSError, ValueError) as error:
+            raise ValueError(f"{path}: must be a Parquet file ({error})") from None
+        file = io.StringIO(text)
+    else:
+        file = open(path, newline="", encoding="utf-8-sig")  # noqa: SIM115
     needed = [columns[key] for key in _NEEDED]
-    with open(path, newline="", encoding="utf-8-sig") as file:
+    with file:
         rows = csv.DictReader(file)
         try:
             header = rows.fieldnames or ()

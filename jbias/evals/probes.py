@@ -40,7 +40,8 @@ def make_plain(*, measures: Sequence[str] = ("accuracy",)) -> probe.Probe:
     def numbers(decided: decisions.Decisions) -> decisions.Numbers:
         return [one for count in counts for one in count(decided)]
 
-    return probe.Probe({"": np.float32(0)}, probe.identity, numbers)
+    ranked = cue_conflict.RANKED if "shape_bias" in measures else {}
+    return probe.Probe({"": np.float32(0)}, probe.identity, numbers, ranked=ranked)
 
 
 # Of measures that tell more than is said: what comes first.
@@ -51,6 +52,7 @@ _HEADLINES = {
     "calibration": ("ece", "nll"),
     "configural": ("configural_substitute", "accuracy", "foil_rate"),
     "tile_order": ("order_dependence", "accuracy"),
+    "odd_one_out": ("odd_one_out",),
     "cue_decomposition": ("cue_robustness", "accuracy"),
     "critical_band": tuple(
         f"critical_band_{kind}{metric}"

@@ -8,6 +8,7 @@ import pathlib
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 import pytest
 from etils import epath
 from PIL import Image
@@ -115,8 +116,13 @@ def test_by_way_of_files_the_numbers_are_the_networks_own(exported, answered, tm
     ranked = {"mrr_shape", "mrr_texture", "mrr_relative"}  # Names have no ranks.
     (bias,) = (name for name in direct if name.startswith("shape_bias"))
     assert ranked <= {one["metric"] for one in direct[bias]}
-    direct[bias] = [one for one in direct[bias] if one["metric"] not in ranked]
+    for name, found in direct.items():
+        direct[name] = [one for one in found if one["metric"] not in ranked]
     assert numbers(tmp_path / "out/net") == direct
+    pd.DataFrame(answered).to_parquet(tmp_path / "mine.parquet")
+    given = f"--decisions={tmp_path / 'mine.parquet'}", *given[1:]
+    assert measured(exported, tmp_path / "parquet", *given) == 0
+    assert numbers(tmp_path / "parquet/net") == direct
     assert len({row["object_response"] for row in answered}) > 1
 
 
@@ -184,6 +190,9 @@ def test_empty_folders_and_files_cut_off_are_refused(
     given = f"--decisions={mine}", "--only=classes"
     assert measured(exported, tmp_path / "out", *given) == 2
     assert "damaged or cut off" in capsys.readouterr().err
+    given = f"--decisions={mine.rename(tmp_path / 'mine.parquet')}", *given[1:]
+    assert measured(exported, tmp_path / "out", *given) == 2
+    assert "mine.parquet: must be a Parquet file" in capsys.readouterr().err
 
 
 def test_columns_are_named_by_a_flag():
