@@ -199,7 +199,7 @@ def _pairs() -> Iterable[str]:
 
 {opening} Mean ranks: {told}.
 Significant at 0.05, as in print: {names}. The critical difference is {biasbed.critical_difference(setting):.4f}. Printed values
-differ from the exact ones by at most {off.max():.4f}, but for {len(capped)} of 0.9.
+differ from the exact ones by at most {off.max():.4f}, except that {len(capped)} are printed as 0.9, the largest that the table has.
 """
 
 

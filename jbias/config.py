@@ -158,9 +158,16 @@ def to_dict(config: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(config, ml_collections.ConfigDict):
         given = given.to_dict()
     try:
-        return json.loads(json.dumps(dict(given)))
+        made = json.loads(json.dumps(dict(given)))
     except TypeError as error:  # A set, a function, an array.
         raise ValueError(f"config: must hold what JSON has, got {error}") from error
+    if isinstance(
+        fix := made.get("fix"), dict
+    ):  # Without one it is as before there was one.
+        made["fix"] = {source: seed for source, seed in fix.items() if seed is not None}
+        if not made["fix"]:
+            del made["fix"]
+    return made
 
 
 def stage_configs(config: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -190,17 +197,7 @@ def identity(config: Mapping[str, Any]) -> dict[str, Any]:
     kept = without_places(to_dict(config))
     if not (kept.get("rollback") or {}).get("times"):
         kept.pop("rollback", None)  # Off; runs begun before it was there have none.
-    if fix := fixed_sources(config):  # Likewise.
-        kept["fix"] = fix
-    else:
-        kept.pop("fix", None)
     return {key: kept[key] for key in kept if key not in ("run", "label")}
-
-
-def fixed_sources(config: Mapping[str, Any]) -> dict[str, int]:
-    """The seeds that all seeds take, by source of randomness: config.fix."""
-    found = config.get("fix") or {}
-    return {source: seed for source, seed in found.items() if seed is not None}
 
 
 def digest(config: Mapping[str, Any]) -> str:

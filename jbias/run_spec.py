@@ -35,7 +35,7 @@ _KINDS: Sequence[tuple[Any, tuple[str, ...]]] = (
     (int, ("train.batch", "train.accumulate", "run.steps_per_dispatch")),
     (int, ("run.devices", "run.spread", "run.together", "run.eval_batch", "run.keep")),
     (int, ("run.loading.threads", "run.loading.workers")),
-    (int | None, ("fix.init", "fix.order", "fix.augment", "fix.algorithm")),
+    (int, ("fix.init", "fix.order", "fix.augment", "fix.algorithm")),
     (float, ("epochs", "optim.rate", "optim.decay", "optim.momentum")),
     (float, ("optim.average", "run.memory", "run.log_seconds", "run.loading.gib")),
     (bool, ("run.decisions", "run.deterministic", "run.profile")),
@@ -338,7 +338,7 @@ class RunSpec:
             jc.refuse("config.seeds", must, seeds)
         check_vary(config)
         _check_rollback(config.get("rollback") or {})
-        _check_fix(jc.fixed_sources(config), seeds)
+        _check_fix(config.get("fix", {}), seeds)
         found = tuple(branches(config))
         for stage in (stage for branch in found for stage in branch.stages):
             for must, fits, keys in _RANGES:

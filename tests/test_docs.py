@@ -214,6 +214,22 @@ def test_every_data_set_has_its_line():
         assert all(part in cited for part in (author, *years, *addresses)), name
 
 
+def test_rows_of_tables_are_whole():
+    """A row that is wrapped, or begins after a blank line, is no row of its table."""
+    broken = []
+    for name, text in TEXTS.items():
+        lines, code = text.splitlines(), False
+        for number, line in enumerate(lines):
+            code ^= line.lstrip().startswith("```")
+            if code or not line.startswith("|"):
+                continue
+            begins = not number or not lines[number - 1].startswith("|")
+            headed = re.match(r"\|[-: |]+\|$", "".join(lines[number + 1 : number + 2]))
+            if not line.rstrip().endswith("|") or (begins and not headed):
+                broken.append(f"{name}:{number + 1}")
+    assert not broken
+
+
 def test_docstrings_hold_no_quotes_that_were_to_join_lines():
     """A docstring is one text: implicit joining, as of strings, is no part of it."""
     kinds = ast.Module | ast.ClassDef | ast.FunctionDef

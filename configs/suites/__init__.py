@@ -74,8 +74,9 @@ def suppression_measures(
     arg: types.SimpleNamespace, clean: str, size: int
 ) -> dict[str, Any]:
     """Feature suppression on a set; on ImageNet's 16 classes what people saw, too."""
-    shown = dict(images=arg.images, **(dict(reference=64) if size < 64 else {}))
-    some = dict(families=WITHOUT_BLUR) if size <= 64 else {}
+    small = size <= 64
+    shown = dict(images=arg.images, **(dict(reference=64) if small else {}))
+    some = dict(families=WITHOUT_BLUR) if small else {}
     found = {"suppression": dict(sets=(clean,), **some, **shown)}
     for name in people_sets(arg.data, {}):
         found["suppression_people"] = dict(

@@ -30,8 +30,8 @@ Generalization?" (Gavrikov and Keuper, CVPR 2024, https://arxiv.org/abs/2404.015
                     as accuracy and calibration, shows whole sets;
                     --suite.measures.accuracy.images=1000 shows fewer of each
 :attacked=0         how many are attacked; 0 is `images`
-:suppression        also without shape, texture and colour, which takes 69 conditions, of up
-                    to 64 pixels 62 (the suite `suppression` has these alone)
+:suppression        also without shape, texture and colour, in 69 conditions, 62 up to 64
+                    pixels (the suite `suppression` has these alone)
 :smoke              16 images where they are changed, 240 of each set as it is: every part
                     once
 

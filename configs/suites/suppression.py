@@ -22,7 +22,7 @@ CNNs are not biased towards texture" (Burgert et al., https://arxiv.org/abs/2509
 
 Lengths in pixels, such as the bilateral filter's, follow the side from the published 224
 pixels. That does next to nothing to small images: up to 64 pixels the blur is left out, which
-leaves 62 conditions, and below 64 pixels lengths follow the side from 64
+leaves 62 conditions, and lengths follow the side from 64
 (`--suite.measures.suppression.reference=224` takes the published ones).
 `--suite.measures.suppression.families="('people',)"` shows some conditions
 (docs/measures.md).

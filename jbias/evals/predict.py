@@ -388,7 +388,10 @@ def make_stimuli(
     kept = {} if kept is None else kept
     params = jax.tree.map(jnp.asarray, made.conditions[condition])
     how = made.static(condition) if made.static else None
-    if (below := made.onto.get(condition)) and below not in kept:
+    below = made.onto.get(condition)
+    if below in made.onto:
+        raise ValueError(f"probe: onto[{condition!r}] must be a condition of images")
+    if below and below not in kept:
         make_stimuli(network, made, batch, below, seen, kept)
     image = kept[below] if below else batch.image
     own = (network.variables, image, batch.index, batch.target, params)

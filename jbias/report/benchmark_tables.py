@@ -159,9 +159,9 @@ def validation(study: analysis_lib.Study) -> tables.Table | None:
 
 # What tells a shape bias of many right decisions from one of few.
 _BESIDE_SHAPE_BIAS = {
-    "fraction_neither": " Neither: decisions for neither cue, in % of images whose cues conflict.",
-    "mrr_shape": " MRR: mean reciprocal rank of the cue's class among all logits, 1 if it is",
-    "mrr_texture": " always first. Both are means over seeds.",
+    "fraction_neither": " Neither: decisions for neither cue, in % of images whose cues conflict, mean over seeds.",
+    "mrr_shape": " MRR: mean over images and seeds of 1 / rank of the cue's class among all",
+    "mrr_texture": " logits.",
 }
 
 
@@ -184,8 +184,9 @@ def shape_bias(study: analysis_lib.Study) -> tables.Table | None:
     for metric, told in _BESIDE_SHAPE_BIAS.items():
         values = inputs.values_of(study.selected, metric, datasets)
         if len(values):
-            means = analysis_lib.cells_of(values, study.algorithms, datasets)["mean"]
-            cells[metric] = means.to_numpy()
+            told_of = analysis_lib.cells_of(values, study.algorithms, datasets)
+            whole = told_of["n"] == cells["seeds"]  # Runs of before have none.
+            cells[metric] = told_of["mean"].where(whole).to_numpy()
             caption += told
     return _table(
         "shape_bias",

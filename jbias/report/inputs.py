@@ -319,6 +319,11 @@ def _notes(empty, runs, frame, chosen) -> Iterator[str]:
                 f"{run.workdir}: {checksums.summarize(lost)}; the run's command makes anew "
                 "what a checkpoint is kept of."
             )
+        if shared := " and ".join(run.settings.get("fix") or ()):
+            yield (
+                f"All seeds of {run.label} have one {shared} (config.fix): ± and "
+                "intervals over seeds leave that out, and equal seeds of others do not share it."
+            )
         if run.config is None:
             yield (
                 f"{run.workdir} has no config.json: its settings are not known, nor what "

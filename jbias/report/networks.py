@@ -175,16 +175,17 @@ def _missing(networks: Networks) -> Iterator[str]:
 
 
 def guessed(networks: Networks) -> Iterator[str]:
-    """Names networks whose cues are told although their accuracy is that of guessing."""
+    """Names networks whose cues are told although their accuracy is not above guessing's."""
     names = []
     for one in networks:
         if one.accuracy and (one.of("shape_bias") or one.of("suppression")):
             dataset, number = one.accuracy
             classes = len(one.classes(("accuracy", dataset)))
-            if classes and decisions.is_guess(int(number.count), number.n, classes):
+            low, _ = decisions.wilson_interval(int(number.count), number.n)
+            if classes and low <= 1 / classes:
                 names.append(f"{one.name} on {dataset}")
     if names:
-        told = "Accuracy is at chance, so no claim follows from shape bias or suppressed cues"
+        told = "Accuracy is no better than chance, so no claim follows from shape bias or suppressed cues"
         yield f"{told}: {', '.join(names)}."
 
 

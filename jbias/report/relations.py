@@ -104,9 +104,7 @@ def analyse(frame: pd.DataFrame, options: Options, *, source: str) -> Study:
     if split is not None:
         if split not in set(kinds):
             known = ", ".join(dict.fromkeys(kinds))
-            told = (
-                f"--split: must be a {options.category}, got {split!r}; known: {known}"
-            )
+            told = f"--split: must be a kind of {options.category}, got {split!r}; known: {known}"
             raise ValueError(told)
         chosen |= {split: frame[kinds == split], f"not {split}": frame[kinds != split]}
     for name, part in chosen.items():

@@ -252,7 +252,8 @@ def _initial_nets(config: dict, workdir: epath.Path, follows: bool) -> tuple:
         return None, None
     if follows or checkpoints.steps(workdir / "checkpoints"):
         return None, workdirs.provenance(workdir).get("init")
-    given = checkpointing.load_initial_nets(config["init"], config["seeds"])
+    seeds = [config.get("fix", {}).get("init", seed) for seed in config["seeds"]]
+    given = checkpointing.load_initial_nets(config["init"], seeds)
     return given, trained.weights_digest(given)
 
 

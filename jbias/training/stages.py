@@ -84,7 +84,7 @@ class Stage:
     @property
     def fix(self) -> Mapping[str, int]:
         """Seeds that all members take for a source of randomness."""
-        return jc.fixed_sources(self.spec.config)
+        return self.spec.config.get("fix", {})
 
     @property
     def order(self) -> samplers.Sampler:
@@ -227,6 +227,11 @@ def build_stages(
             )
         begin = built[-1].last if built else 0
         built.append(_build_stage(stage, begin, spec, fed, images, devices, make))
+    if images is not None and not _any_random(config, built):
+        raise ValueError(
+            "config.fix: leaves nothing random that this method draws, so that all seeds "
+            "are one run; free a source, or train one seed"
+        )
     if config["vary"] and images is not None:
         reached = set().union(*(_reached(config, stage) for stage in built))
         for i, key in enumerate(run_spec.varied_keys(config)):
@@ -259,7 +264,7 @@ def _build_stage(stage, first, spec, plans, images, devices, make) -> Stage:
     pieces = _pieces(part["train"], algo, norm_group, plan.order.period)
     same = dict(inputs=inputs, other=beside, classes=classes, shape=source.shape)
     same |= dict(first=first, rollback=rollback, **lasting, **pieces)
-    same["fix"] = jc.fixed_sources(config)
+    same["fix"] = config.get("fix", {})
     same["in_chunks"] = devices.size == 1 and xla.platform() == "cpu"
 
     def program_for(values: tuple) -> SeedProgram:
@@ -323,6 +328,29 @@ def make_program(
         convolutions.chunk_kernel_gradients(step) if in_chunks else step,
         predict.scorer(decide),
     )
+
+
+def _any_random(config: Mapping[str, Any], built: Sequence[Stage]) -> bool:
+    """Whether anything that is drawn differs between the seeds."""
+    fix = config.get("fix", {})
+    if len(config["seeds"]) == 1 or not {"init", "order"} <= {*fix}:
+        return True
+    return any(_draws(stage, fix) for stage in built)
+
+
+def _draws(stage: Stage, fix: Mapping[str, int]) -> bool:
+    """Whether a stage crops on the host by the seed, or its step depends on the seed's key."""
+    streams = (getattr(one, "read", None) for one in stage.pipelines.values())
+    if "augment" not in fix and any(getattr(read, "window", None) for read in streams):
+        return True
+    state, *given, static = stage.shapes
+
+    def step(state, argument, taken, held):
+        return stage.program.step(state, (argument, taken), held, static)
+
+    jaxpr = jax.make_jaxpr(step)(state, *given).jaxpr
+    _, used = partial_eval.dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars))
+    return used[len(jax.tree.leaves(state))]  # The key comes first after the state.
 
 
 def _reached(config: Mapping[str, Any], stage: Stage) -> set[str]:

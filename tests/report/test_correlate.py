@@ -305,7 +305,7 @@ def test_refuses_in_one_line(name, tmp_path, capsys):
 
 def test_refuses_options_that_do_not_fit(tmp_path, capsys):
     for option, told in [
-        ("--split=none", "--split: must be a training, got 'none'; known: "),
+        ("--split=none", "--split: must be a kind of training, got 'none'; known: "),
         ("--y=shape", "'shape' twice"),
         ("--seed=-1", "--seed: must be 0 or larger, got -1"),
         ("--category=shape", "--category: must be no measure, got 'shape', which --x"),

@@ -57,10 +57,26 @@ def test_init_is_of_the_weights_and_order_of_the_batches():
     assert (plain.batch(0, 1)["train"] != plain.batch(1, 1)["train"]).any()
 
 
+def test_what_a_method_does_not_draw_is_not_random():
+    """ERM without augmentation draws the weights and the order alone, pAdaIN its gates."""
+    fix = dict(init=0, order=0)
+    erm = smoke_runs.small("erm", fix=fix, inputs=())
+    with pytest.raises(ValueError, match="nothing random that this method draws"):
+        smoke_runs.stage(jc.to_dict(erm))
+    smoke_runs.stage(jc.to_dict(smoke_runs.small("erm", fix=dict(order=0), inputs=())))
+    smoke_runs.stage(jc.to_dict(smoke_runs.small("padain", fix=fix, inputs=())))
+    smoke_runs.stage(jc.to_dict(smoke_runs.small("erm", fix=fix)))
+
+
+def test_a_preset_has_no_trace_of_what_is_not_fixed():
+    made = smoke_runs.CONFIGS["erm"].get_config("smoke")
+    assert set(made.fix) == set(SOURCES) and "fix" not in jc.to_dict(made)
+    made.fix.order = 3
+    assert jc.to_dict(made)["fix"] == {"order": 3}
+
+
 def test_nothing_fixed_is_no_part_of_a_run_and_something_is():
-    old = config()
-    old.pop("fix")
-    assert jc.run_name(old) == jc.run_name(config())
+    assert "fix" not in config()
     assert jc.run_name(config(init=0)) != jc.run_name(config(init=1))
 
 
@@ -71,7 +87,7 @@ def test_nothing_fixed_is_no_part_of_a_run_and_something_is():
         (dict(order=-1), r"config\.fix\.order: must be a whole number below 2\*\*32"),
         (
             dict(order=True),
-            r"config\.fix\.order: must be a whole number or None, got True",
+            r"config\.fix\.order: must be a whole number, got True",
         ),
         (dict.fromkeys(SOURCES, 0), "config.fix: leaves nothing random"),
     ],
