@@ -136,6 +136,15 @@ def test_of_what_is_at_chance_no_claim_follows_and_two_seeds_give_no_interval(
     assert not set(re.findall(r"\bnan\b|\[–, –\]", page))
 
 
+def test_what_seeds_share_is_told(runs):
+    path = runs / "erm" / "config.json"
+    config = json.loads(path.read_text()) | {"fix": {"init": 0, "order": 3}}
+    path.write_text(json.dumps(config))
+    notes = inputs.from_runs([f"{runs}/*"], options_lib.Options()).notes
+    (told,) = [note for note in notes if "config.fix" in note]
+    assert told.startswith("All seeds of ERM have one init and order (config.fix): ±")
+
+
 def test_damaged_decisions_end_no_report(runs):
     decide(runs, other=0)
     path = runs / "erm" / "decisions" / "edge" / "100.parquet"
