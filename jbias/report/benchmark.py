@@ -10,7 +10,7 @@ import pandas as pd
 
 from jbias.report import analysis as analysis_lib
 from jbias.report import benchmark_tables as made
-from jbias.report import document, inputs, plots, prose, tables
+from jbias.report import document, few_seeds, inputs, plots, prose, tables
 from jbias.runs import results, selection
 
 PANELS, CURVES = 9, 12  # More on one figure nobody can read.
@@ -18,6 +18,7 @@ _SECTIONS = {
     "scores": "Scores",
     "tests": "What is significant",
     "seeds": "How stable",
+    "few_seeds": "Would few seeds have lied?",
     "power": "How much power",
     "caveats": "What to keep in mind",
     "shape_bias": "Shape bias",
@@ -41,7 +42,8 @@ def report(study: analysis_lib.Study) -> document.Report:
         )
     analysis = analysis_lib.with_evidence(analysis_lib.analyse(study))
     varying = variability(study) if study.is_runs else None
-    placed = [*_tables(analysis, varying)]
+    fewer = few_seeds.frame(study)
+    placed = [*_tables(analysis, varying), ("few_seeds", few_seeds.table(study, fewer))]
     methods, cited = prose.methods(analysis)
     bib = prose.bib(cited)
     names = tables.join(study.algorithms)
@@ -57,6 +59,7 @@ def report(study: analysis_lib.Study) -> document.Report:
         sections=document.sections(
             _SECTIONS,
             _words(analysis),
+            (("few_seeds", block) for block in few_seeds.blocks(study, fewer)),
             figures(analysis, varying),
             placed,
             _texts(analysis, methods, bib),
@@ -144,7 +147,7 @@ def _results(
     study, tested = analysis.study, analysis.friedman is not None
     frames = {table.name: table.data for _, table in placed if table is not None}
     listed = ("omnibus", "posthoc", "control", "strict", "stability", "differences")
-    listed += ("outperforming",)
+    listed += ("outperforming", "few_seeds")
     tree = {
         "source": study.source,
         "metric": study.options.metric,

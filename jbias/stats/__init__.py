@@ -11,6 +11,7 @@ from jbias.stats.bootstrap import (
 from jbias.stats.correlation import influence, kendall, partial, spearman
 from jbias.stats.effective_robustness import effective_robustness
 from jbias.stats.effects import effect_sizes
+from jbias.stats.few_seeds import few_seeds
 from jbias.stats.hierarchical import hierarchical_t, mixed_model
 from jbias.stats.multiple_testing import adjust
 from jbias.stats.omnibus import aligned_ranks, friedman, quade
@@ -27,6 +28,7 @@ from jbias.stats.power import (
     minimal_difference_of_t,
     power_of_design,
     power_of_t,
+    seeds_for_t,
 )
 from jbias.stats.sources_of_variance import sources_of_variance
 
@@ -43,6 +45,7 @@ __all__ = [
     "datasets_for_nemenyi",
     "effect_sizes",
     "effective_robustness",
+    "few_seeds",
     "friedman",
     "friedman_permutation",
     "hierarchical_t",
@@ -63,6 +66,7 @@ __all__ = [
     "probability_of_outperforming",
     "quade",
     "rank_stability",
+    "seeds_for_t",
     "sources_of_variance",
     "spearman",
     "type_1_error",

@@ -147,6 +147,30 @@ def minimal_difference_of_t(
     return float(scipy.optimize.brentq(missing, 0, high, xtol=1e-9 * deviation))
 
 
+def seeds_for_t(
+    *, difference: float, deviation: float, alpha: float = 0.05, target: float = 0.8
+) -> int:
+    """Gives the seeds of each of two methods with which a t-test finds a difference of means.
+
+    Student's test of two samples, two-sided, at `alpha`, with chance `target`; `deviation` is
+    that over a method's seeds. The normal approximation with its correction, 2 (z_alpha/2 +
+    z_target)^2 deviation^2 / difference^2 + z_alpha/2^2 / 4 (Guenther 1981, The American
+    Statistician 35), and up to 1000 as many more as the noncentral t asks for.
+    """
+    _check_positive(difference=difference, deviation=deviation)
+    score_table.check_share("target", target)
+    z = scipy.stats.norm.isf(score_table.check_share("alpha", alpha) / 2)
+    effect, t = difference / deviation, scipy.stats.t
+    n = 2 * ((z + scipy.stats.norm.ppf(target)) / effect) ** 2 + z**2 / 4
+    n = max(2, math.ceil(n))
+    while n < 1000:
+        df, shift = 2 * n - 2, effect * math.sqrt(n / 2)
+        if scipy.stats.nct.sf(t.isf(alpha / 2, df), df, shift) >= target:
+            break
+        n += 1
+    return n
+
+
 def datasets_for_nemenyi(*, gap: float, algorithms: int, alpha: float = 0.05) -> int:
     """Gives the data sets with which a gap of mean ranks reaches the critical difference.
 
