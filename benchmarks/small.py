@@ -86,9 +86,22 @@ def tune(config: str, tuning: pathlib.Path, rates: str, changes: tuple) -> dict:
     return found
 
 
+def told(table: pd.DataFrame) -> dict[str, str]:
+    """Gives the cell of each algorithm in one column of the headline."""
+    table = table.set_index("algorithm")
+    half = scipy.stats.t.ppf(0.975, table["n"] - 1) * table["std"] / table["n"] ** 0.5
+    shape = "{mean:.1f} ± {half:.1f}"
+    if (table["mean"] < half).any() or (table["mean"] + half > 1).any():
+        shape = "{median:.1f} [{lowest:.1f}, {highest:.1f}]"
+    percent = 100 * table.filter(["mean", "median", "lowest", "highest"])
+    percent["half"] = 100 * half
+    return {name: shape.format(**row) for name, row in percent.iterrows()}
+
+
 def headline(tables: pathlib.Path, shown: tuple[str, ...]) -> str:
     """Means with 95 % t intervals over seeds, in %, and mean ranks, as Markdown.
 
+    A column in which an interval leaves [0, 100] has median [lowest, highest] instead.
     shown: the test sets that get a column, beside validation and shape bias.
     """
     read = {
@@ -102,15 +115,12 @@ def headline(tables: pathlib.Path, shown: tuple[str, ...]) -> str:
     if "shape_bias" in read:
         parts["Shape bias"] = read["shape_bias"].rename(columns={"seeds": "n"})
     ranks = read["ranks"].set_index("algorithm")["mean_rank"].sort_values()
+    columns = {name: told(table) for name, table in parts.items()}
     lines = [f"| Method | {' | '.join(parts)} | Mean rank |"]
     lines.append("| --- |" + " --: |" * (len(parts) + 1))
     for algorithm, rank in ranks.items():
-        cells = []
-        for table in parts.values():
-            row = table[table["algorithm"] == algorithm].iloc[0]
-            half = scipy.stats.t.ppf(0.975, row["n"] - 1) * row["std"] / row["n"] ** 0.5
-            cells.append(f"{100 * row['mean']:.1f} ± {100 * half:.1f}")
-        lines.append(f"| {algorithm} | {' | '.join(cells)} | {rank:.2f} |")
+        cells = " | ".join(column[algorithm] for column in columns.values())
+        lines.append(f"| {algorithm} | {cells} | {rank:.2f} |")
     return "\n".join(lines) + "\n"
 
 

@@ -14,7 +14,7 @@ import itertools
 import math
 import pathlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,9 @@ from jbias.report import tables, workdirs
 from jbias.runs import results
 from jbias.stats import posthoc, resampling, score_table
 
+# What is told of a cell's seeds, and how pandas calls it.
+SPREAD = dict(mean="mean", std="std", median="median", lowest="min", highest="max")
+RANGED = "A column shows median [range] where some mean ± std leaves [0, 100] %."
 MANY = 12  # Algorithms above which pairs are drawn less often, or not modelled.
 
 
@@ -44,10 +47,25 @@ class Unit:
         shown = tables.digits(self.digits, plus=signed)
         return shown(math.nan if value is None else value * self.scale)
 
-    def spread(self, mean: float, std: float | None) -> str:
-        """Shows `mean ± std`, or the mean alone where there is no deviation."""
-        known = std is not None and math.isfinite(std)
-        return self.show(mean) + (f" ± {self.show(std)}" if known else "")
+    def spread(self, cells: pd.DataFrame) -> Callable[..., str]:
+        """Gives a function that shows what `SPREAD` names, for the cells of one column.
+
+        Shows `mean ± std`, the mean alone where there is no deviation, and all by their
+        median and range where some interval leaves the bounds, as `RANGED` says.
+        """
+        ranged = self.beyond(cells["mean"], cells["std"]).any()
+
+        def shown(mean, std, *median_and_ends) -> str:
+            if ranged:
+                return tables.interval(self.show)(*median_and_ends)
+            known = std is not None and math.isfinite(std)
+            return self.show(mean) + (f" ± {self.show(std)}" if known else "")
+
+        return shown
+
+    def beyond(self, mean: pd.Series, half: pd.Series) -> pd.Series:
+        """Tells where mean ± half leaves [0, 100] %, which no score can."""
+        return bool(self.name) & ((mean < half) | (mean + half > 1))
 
     @property
     def of_differences(self) -> str:
@@ -122,14 +140,15 @@ class Study:
 
 
 def cells_of(values: pd.DataFrame, algorithms, datasets) -> pd.DataFrame:
-    """Gives mean, std (ddof 1) and n over seeds for every cell; n is 0 where it is empty."""
+    """Gives `SPREAD` (ddof 1) and n over seeds for every cell; n is 0 where it is empty."""
     groups = values.groupby(["algorithm", "dataset"])["value"]
     # A seed without a value (no decision to count) leaves the cell without a mean.
-    mean, std = groups.mean(skipna=False), groups.std(skipna=False)
-    table = pd.DataFrame({"mean": mean, "std": std, "n": groups.size()})
+    parts = {key: getattr(groups, how)(skipna=False) for key, how in SPREAD.items()}
+    table = pd.DataFrame(parts)
+    table.insert(2, "n", groups.size())
     wanted = [algorithms, datasets], ["algorithm", "dataset"]
     table = table.reindex(pd.MultiIndex.from_product(wanted[0], names=wanted[1]))
-    kinds = {"mean": float, "std": float, "n": int}
+    kinds = dict.fromkeys(SPREAD, float) | {"n": int}
     return table.fillna({"n": 0}).astype(kinds).reset_index()
 
 
@@ -138,7 +157,7 @@ class Analysis:
     """Means per cell and the tests over them; None where a test cannot be made."""
 
     study: Study
-    cells: pd.DataFrame  # algorithm, dataset, mean, std (ddof 1), n; all cells.
+    cells: pd.DataFrame  # algorithm, dataset, `SPREAD` (ddof 1), n; all cells.
     means: pd.DataFrame  # Those in the tests: data sets, algorithms.
     left_out: tuple[tuple[str, str], ...]  # Data set or algorithm, and why.
     friedman: Any = None

@@ -42,8 +42,8 @@ def report(study: analysis_lib.Study) -> document.Report:
         )
     analysis = analysis_lib.with_evidence(analysis_lib.analyse(study))
     varying = variability(study) if study.is_runs else None
-    fewer = few_seeds.frame(study)
-    placed = [*_tables(analysis, varying), ("few_seeds", few_seeds.table(study, fewer))]
+    fewer = (("few_seeds", block) for block in few_seeds.blocks(study))
+    placed = [*_tables(analysis, varying), *fewer]
     methods, cited = prose.methods(analysis)
     bib = prose.bib(cited)
     names = tables.join(study.algorithms)
@@ -59,7 +59,6 @@ def report(study: analysis_lib.Study) -> document.Report:
         sections=document.sections(
             _SECTIONS,
             _words(analysis),
-            (("few_seeds", block) for block in few_seeds.blocks(study, fewer)),
             figures(analysis, varying),
             placed,
             _texts(analysis, methods, bib),
@@ -145,7 +144,7 @@ def _results(
     Tables of tests are listed by their names, with the numbers of their CSV files.
     """
     study, tested = analysis.study, analysis.friedman is not None
-    frames = {table.name: table.data for _, table in placed if table is not None}
+    frames = {t.name: t.data for _, t in placed if isinstance(t, tables.Table)}
     listed = ("omnibus", "posthoc", "control", "strict", "stability", "differences")
     listed += ("outperforming", "few_seeds")
     tree = {
@@ -366,19 +365,30 @@ def _curves(analysis: analysis_lib.Analysis, metric: str) -> document.Figure | N
         limits.append(f"{which}, those of the best mean rank if there is one")
     shown = f" Drawn are {' and '.join(limits)}." if limits else ""
     name = metric.replace("_", " ").capitalize()
+    beyond = unit.beyond(frame["value"], frame["std"])
+    frame["ranged"] = beyond.groupby(frame["panel"]).transform("any")
+    frame.loc[frame["ranged"], "value"] = frame["seeds"].map(np.median)
+    frame.loc[frame["ranged"], "std"] = math.nan
     frame[["value", "std"]] *= unit.scale
     frame = frame[frame["panel"].isin(panels[:PANELS]) & frame["line"].isin(leading)]
     looks = {name: _looks(analysis)[name] for name in leading}
+
+    def dots(axes, rows: pd.DataFrame) -> None:
+        for name, line in rows[rows["ranged"]].explode("seeds").groupby("line"):
+            look = dict(color=looks[name]["color"], ms=2.5, mew=0, alpha=0.5)
+            axes.plot(line["x"], unit.scale * line["seeds"].astype(float), "o", **look)
+
     caption = (
         f"{name}{' in %' if unit.scale == 100 else ''} over epochs: mean ± one standard "
-        f"deviation over seeds, without diverged seeds. Each panel has an axis of its own.{shown}"
+        "deviation over seeds, or where that leaves [0, 100] % medians and a dot a seed, "
+        f"without diverged seeds. Each panel has an axis of its own.{shown}"
     )
-    drawn = plots.curves(frame, looks, ("epoch", ""))
+    drawn = plots.curves(frame, looks, ("epoch", ""), finish=dots)
     return document.Figure(f"curves_{metric}", caption, drawn)
 
 
 def _by_epoch(study: analysis_lib.Study, metric: str) -> pd.DataFrame:
-    """Gives mean (value) and std over seeds by data set (panel), algorithm and epoch."""
+    """Gives mean (value), std and scores of seeds by data set (panel), algorithm and epoch."""
     chosen = study.chosen
     wanted = list(dict.fromkeys([results.VALID, *study.datasets]))
     if metric != study.options.metric:
@@ -389,7 +399,8 @@ def _by_epoch(study: analysis_lib.Study, metric: str) -> pd.DataFrame:
     values = inputs.averaged(rows, by).dropna(subset="value")
     values = values.astype({"dataset": str, "label": str})
     groups = values.groupby(["dataset", "label", "epoch"])["value"]
-    frame = groups.agg(value="mean", std="std", size="size").reset_index()
+    told = dict(value="mean", std="std", size="size", seeds=list)
+    frame = groups.agg(**told).reset_index()
     # Where seeds are missing the mean would jump for no reason of training.
     full = frame.groupby(["dataset", "label"])["size"].transform("max")
     frame = frame[frame["size"] == full]

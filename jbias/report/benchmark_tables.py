@@ -13,6 +13,7 @@ from jbias.report import analysis as analysis_lib
 from jbias.report import inputs, prose, tables, workdirs
 from jbias.runs import results, selection
 
+_SPREAD = [*analysis_lib.SPREAD]
 _DECIDED = tables.columns("F:.3 p:p critical_difference:.2 pairs:d")
 
 
@@ -25,7 +26,7 @@ def _table(
 
 
 def scores(analysis: analysis_lib.Analysis) -> tables.Table:
-    """Shows mean ± std of every algorithm on every data set.
+    """Shows mean ± std, or median and range, of every algorithm on every data set.
 
     Strong is what may be called best, underlined what an algorithm trained on.
     """
@@ -37,6 +38,7 @@ def scores(analysis: analysis_lib.Analysis) -> tables.Table:
     ranks = dict(zip(analysis.algorithms, analysis.nemenyi.ranks)) if tested else {}
     best, leaders = analysis.best_cells, analysis.leaders
     rows, strong, under = [], set(), set()
+    forms = {d: study.unit.spread(of) for d, of in analysis.cells.groupby("dataset")}
     for i, algorithm in enumerate(study.algorithms):
         seeds = study.seeds.get(algorithm, 0)
         rank = f"{ranks[algorithm]:.2f}" if algorithm in ranks else "–"
@@ -47,7 +49,7 @@ def scores(analysis: analysis_lib.Analysis) -> tables.Table:
             cell = cells.loc[key]
             fewer = f" (n={cell['n']:.0f})" if 0 < cell["n"] < seeds else ""
             chance = " (chance)" if key in guessed else ""
-            row.append(study.unit.spread(cell["mean"], cell["std"]) + fewer + chance)
+            row.append(forms[dataset](*cell[_SPREAD]) + fewer + chance)
             strong |= {(i, j)} if key in best else set()
             under |= {(i, j)} if key in study.trained else set()
         rows.append(tuple(row))
@@ -114,6 +116,7 @@ def runs(study: analysis_lib.Study) -> tables.Table | None:
 def validation(study: analysis_lib.Study) -> tables.Table | None:
     """Shows validation accuracy and the epochs that were selected."""
     rows, chosen = [], study.selected
+    worst = ["worst", *(f"worst_{key}" for key in _SPREAD[1:])]
     by_class = chosen[selection.of_classes(chosen)]
     chosen = chosen[(chosen["dataset"] == results.VALID) & (chosen["condition"] == "")]
     chosen = chosen[chosen["metric"] == "accuracy"]
@@ -124,8 +127,7 @@ def validation(study: analysis_lib.Study) -> tables.Table | None:
             {
                 "algorithm": algorithm,
                 "seeds": len(mine),
-                "mean": mine["value"].mean(),
-                "std": mine["value"].std(),
+                **mine["value"].agg(**analysis_lib.SPREAD),
                 "images": ", ".join(f"{size:,}" for size in sizes) or "–",
                 "epochs": " ".join(f"{epoch:g}" for epoch in mine["epoch"]),
             }
@@ -133,25 +135,29 @@ def validation(study: analysis_lib.Study) -> tables.Table | None:
         if study.options.selection == "worst_class":
             mine = by_class[by_class["label"] == algorithm]
             mine = mine.loc[mine.groupby(["run", "seed"])["value"].idxmin()]
-            rows[-1] |= {
-                "worst": mine["value"].mean(),
-                "worst_std": mine["value"].std(),
-            }
+            found = mine["value"].agg(**analysis_lib.SPREAD)
+            rows[-1] |= dict(zip(worst, found, strict=True))
             rows[-1]["worst_images"] = tables.span(mine["n"])
 
     def listed(epochs: str) -> str:
         each = epochs.split()
         return ", ".join(each) if len(each) <= 10 else f"{each[0]} … {each[-1]}"
 
-    spread = analysis_lib.unit_of("accuracy", chosen["value"]).spread
+    def column(head: str, keys: Sequence[str]) -> dict[str, tables.Column]:
+        cells = pd.DataFrame(rows, columns=keys).set_axis(_SPREAD, axis=1)
+        spread = analysis_lib.unit_of("accuracy", chosen["value"]).spread(cells)
+        return {keys[0]: (head, spread, *keys[1:])}
+
     when = "Last epoch" if study.options.selection == "last_n" else "Epochs selected"
     return _table(
         "validation",
-        f"Accuracy in % on the validation set, at {study.rule}: mean ± std over seeds.",
+        f"Accuracy in % on the validation set, at {study.rule}: mean ± std over seeds. "
+        f"{analysis_lib.RANGED}",
         rows,
         tables.columns("algorithm seeds:d")
-        | {"mean": ("validation accuracy", spread, "std"), "images": ("images", str)}
-        | {"worst": ("of the worst class", spread, "worst_std")}
+        | column("validation accuracy", _SPREAD)
+        | {"images": ("images", str)}
+        | column("of the worst class", worst)
         | tables.columns("worst_images", worst_images="its images")
         | {"epochs": (when, listed)},
     )
@@ -174,12 +180,12 @@ def shape_bias(study: analysis_lib.Study) -> tables.Table | None:
     cells = cells.rename(columns={"n": "seeds"})
     counts = mine.groupby(["label", "dataset"])[["count", "n"]].sum(min_count=1)
     both = cells.join(counts, on=["algorithm", "dataset"])
-    spread = analysis_lib.unit_of("shape_bias", mine["value"]).spread
+    spread = analysis_lib.unit_of("shape_bias", mine["value"]).spread(cells)
     cells["shape_decisions"] = both["count"]
     cells["texture_decisions"] = both["n"] - both["count"]
     caption = (
         "Shape bias in %: decisions for the shape among those for either cue, mean ± std over "
-        f"seeds, at {study.rule}. Counts are sums over seeds."
+        f"seeds, at {study.rule}. {analysis_lib.RANGED} Counts are sums over seeds."
     )
     for metric, told in _BESIDE_SHAPE_BIAS.items():
         values = inputs.values_of(study.selected, metric, datasets)
@@ -193,7 +199,7 @@ def shape_bias(study: analysis_lib.Study) -> tables.Table | None:
         caption,
         cells,
         tables.columns("algorithm dataset seeds:d")
-        | {"mean": ("shape bias", spread, "std")}
+        | {"mean": ("shape bias", spread, *_SPREAD[1:])}
         | {
             f"{cue}_decisions": (f"for {cue}", tables.whole)
             for cue in ("shape", "texture")

@@ -155,8 +155,8 @@ def _parser() -> argparse.ArgumentParser:
     what = "leave out the test sets that some algorithm trained on"
     add("--strict", what, action="store_true")
     what = (
-        "the smallest difference that matters to you, in the unit shown: for equivalence "
-        "and power (default: 1, or 0.01 where no score exceeds 1)"
+        "the smallest difference that matters to you, in the unit shown: for equivalence and "
+        "power (default: 1, or 0.01 where no score exceeds 1) and few seeds (ten times that)"
     )
     add("--points", what, type=cli.positive, metavar="D")
     add("--metric", "metric of the runs (default: accuracy)", metavar="NAME")

@@ -1,9 +1,7 @@
 """Would few seeds have lied? What smaller studies, of some of these seeds, would have shown."""
 
-import itertools
 from collections.abc import Iterator
 
-import numpy as np
 import pandas as pd
 
 from jbias import stats
@@ -12,9 +10,6 @@ from jbias.report import document, inputs, plots, prose, tables
 
 SEEDS = (1, 3, 5, 10)
 POINTS = 10.0  # Most readers would call that a finding.
-TARGET = 0.8
-ALL = "all"  # In the place of an algorithm: the mean over them, or over pairs.
-_DRAWS = 5000
 _LINES = 12  # More on one figure nobody can read.
 _HEADS = {
     "apart": "identical methods so far apart, %",
@@ -24,44 +19,34 @@ _HEADS = {
 
 
 def frame(study: analysis_lib.Study) -> pd.DataFrame:
-    """Gives a row a metric, data set, number of seeds and algorithm, and one for all.
+    """Gives a row a metric, data set, number of seeds and algorithm, shape bias first.
 
     Columns: methods (with several seeds), difference (that counts), and what
-    `stats.few_seeds` gives: of an algorithm means over its pairs, and the median of `needed`.
-    Shape bias comes first.
+    `stats.few_seeds` gives: means over an algorithm's pairs, `needed` of the median pair.
     """
-    rows = []
+    parts, options = [pd.DataFrame()], study.options
     for metric, values, unit in _metrics(study):
         scores = unit.scale * values["value"]
-        points = study.options.points if unit.name == study.unit.name else None
-        small = not unit.name and scores.abs().max() <= 1
-        points = points or POINTS / (100 if small else 1)
-        better = study.options.larger_is_better or metric != study.options.metric
+        points = options.points if unit.name == study.unit.name else None
+        points = points or POINTS / (1 if unit.name or scores.abs().max() > 1 else 100)
         for dataset, of in scores.groupby(values["dataset"].astype(str), sort=False):
             of = of.groupby(values["algorithm"].astype(str), sort=False)
-            runs = {a: x for a, x in of if len(x) > 1 and x.notna().all()}
-            if not runs:
+            if not (runs := {a: x for a, x in of if len(x) > 1 and x.notna().all()}):
                 continue
             found = stats.few_seeds(
                 [*runs.values()],
                 difference=points,
                 seeds=SEEDS,
-                alpha=study.options.alpha,
-                target=TARGET,
-                draws=_DRAWS,
-                larger_is_better=better,
+                alpha=options.alpha,
+                larger_is_better=options.larger_is_better or metric != options.metric,
             )
-            for (s, size), (i, name) in itertools.product(
-                enumerate(SEEDS), [(slice(None), ALL), *enumerate(runs)]
-            ):
-                parts = {key: np.ravel(getattr(found, key)[s, i]) for key in _HEADS}
-                rows.append(
-                    dict(metric=metric, dataset=dataset, methods=len(runs))
-                    | dict(algorithm=name, seeds=size, difference=points)
-                    | {key: pd.Series(part).mean() for key, part in parts.items()}
-                    | {"needed": pd.Series(found.needed[i].ravel()).median()}
-                )
-    return pd.DataFrame(rows)
+            key = dict(metric=metric, dataset=dataset, methods=len(runs))
+            needed = pd.Series(found.needed.ravel()).median()
+            key |= dict(algorithm=[*runs], difference=points, needed=needed)
+            for s, turned, *each in zip(SEEDS, found.reversed, found.apart, found.lead):
+                of = dict(zip(_HEADS, (*each, pd.DataFrame(turned).mean())))
+                parts.append(pd.DataFrame(key | {"seeds": s} | of))
+    return pd.concat(parts, ignore_index=True)
 
 
 def _metrics(study: analysis_lib.Study) -> Iterator[tuple]:
@@ -74,72 +59,61 @@ def _metrics(study: analysis_lib.Study) -> Iterator[tuple]:
     yield metric, study.values, study.unit
 
 
-def _overall(found: pd.DataFrame) -> pd.DataFrame:
-    """Gives the rows that are of all algorithms, shares in %."""
-    whole = found[found["algorithm"] == ALL].copy()
-    whole[["apart", "reversed"]] *= 100
-    names = whole["metric"].str.replace("_", " ") + " on " + whole["dataset"]
-    return whole.assign(line=names)
-
-
-def blocks(study: analysis_lib.Study, found: pd.DataFrame) -> Iterator[document.Block]:
-    """Gives the worst finding in words, and the figure where there are seeds enough."""
-    what = study.repeats
+def blocks(study: analysis_lib.Study) -> Iterator[document.Block | None]:
+    """Gives the worst finding in words, the table, and the figure if there is one."""
+    what, found = study.repeats, frame(study)
     if found.empty:
         yield document.Text(f"Not known: no algorithm has several {what}.")
         return
-    whole = _overall(found)
+    keys = ["metric", "dataset", "methods", "difference", "needed", "seeds"]
+    whole = found.groupby(keys, sort=False)[[*_HEADS]].mean().reset_index()
+    whole[["apart", "reversed"]] *= 100
+    whole["line"] = whole["metric"].str.replace("_", " ") + " on " + whole["dataset"]
     known = whole[whole["apart"].notna() & (whole["seeds"] <= 3)]
-    if len(known):
-        known = known[known["seeds"] == known["seeds"].max()]
-        worst = known.loc[known["apart"].idxmax()]
+    known = known[known["seeds"] == known["seeds"].max()].nlargest(1, "apart")
+    for worst in known.itertuples():
         yield document.Text(
-            f"By {worst['line']}, where it is worst, two identical methods with "
-            f"{worst['seeds']} {what} each would lie more than {worst['difference']:g} apart in "
-            f"{prose.share(worst['apart'] / 100)} of studies, and the best of {worst['methods']} "
-            f"identical methods would lie {worst['lead']:.3g} above their mean."
+            f"Worst by {worst.line}: two identical methods with {worst.seeds} {what} each "
+            f"lie more than {worst.difference:g} apart in {prose.share(worst.apart / 100)} "
+            f"of studies, and the best of {worst.methods} lies {worst.lead:.3g} above their mean."
         )
-    names = list(whole["line"].unique())
-    drawn = whole[whole["line"].isin(names[:_LINES])].rename(columns=_HEADS)
-    drawn = drawn.melt(["line", "seeds"], [*_HEADS.values()], "panel").dropna()
-    if drawn["seeds"].nunique() > 1:
-        looks = {
-            x: plots.style_of(i) | {"marker": "o"} for i, x in enumerate(names[:_LINES])
-        }
-        some = f", the first {_LINES} of {len(names)}" * (len(names) > _LINES)
-        caption = f"What fewer {what} would have shown, as in the table{some}."
-        labels = f"{what} of each method", ""
-        drawn = plots.curves(drawn.rename(columns={"seeds": "x"}), looks, labels)
-        yield document.Figure("few_seeds", caption, drawn)
+    yield _table(study, whole, found)
+    yield _figure(what, whole)
 
 
-def table(study: analysis_lib.Study, found: pd.DataFrame) -> tables.Table | None:
+def _table(study, whole: pd.DataFrame, found: pd.DataFrame) -> tables.Table:
     """Shows means over algorithms, a row a metric and data set; the CSV file has all."""
-    if found.empty:
-        return None
-    what, digits = study.repeats, {"lead": study.unit.digits}
-    rows = _overall(found).groupby(["metric", "dataset"], sort=False, as_index=False)
-    rows = rows.agg(
-        {"difference": "first", "needed": "first"} | dict.fromkeys(_HEADS, list)
-    )
-    columns = tables.columns("metric dataset difference:g", difference="more than")
+    what, columns = study.repeats, tables.columns("metric dataset difference:g")
     for key, head in _HEADS.items():
-        shown = tables.digits(digits.get(key, 0))
+        shown = tables.digits(study.unit.digits if key == "lead" else 0)
         columns[key] = head, lambda each, shown=shown: " / ".join(map(shown, each))
     columns["needed"] = f"{what} needed", tables.digits(0)
+    rows = whole.groupby(["metric", "dataset"], sort=False, as_index=False)
     return tables.from_rows(
         "few_seeds",
-        f"What {' / '.join(map(str, SEEDS))} {what} a method would have shown: groups drawn "
-        f"from its own without replacement (all that there are, or {_DRAWS:,} draws). Identical "
-        "methods are two disjoint groups of one method's; leads are of the best of as many "
-        "groups as there are methods, over their mean; shown are means over methods. –: fewer "
-        f"than twice as many {what}, so two groups cannot be drawn. Pairs: how often their "
-        f"difference has not the sign of that of all {what}, but the other or none; those drawn "
-        f"are among all, so new ones turn more. Needed: {what} of each method for a two-sample "
-        f"t-test at α = {study.options.alpha:g}, not adjusted, to find the median pair's "
-        f"difference with chance {TARGET:g}, if that is the true one. The CSV file has each "
-        "method, with its own pairs.",
-        rows,
+        f"What {' / '.join(map(str, SEEDS))} {what} would have shown, as groups drawn from each "
+        "method's own without replacement (all, or 5,000 draws); means over methods. Identical: "
+        "two disjoint groups of one method, by more than the difference, and the best of as many "
+        f"as there are methods, over their mean. –: more than half of the {what}, so two groups "
+        f"cannot be drawn. Turned: not of the sign of all {what}, but the other or none; those "
+        f"drawn are among all, so new ones turn more. Needed: {what} of each method for 80 % "
+        f"power of a t-test at α = {study.options.alpha:g}, not adjusted, if the median pair's "
+        "difference is the true one. The CSV file has each method.",
+        rows.agg(dict.fromkeys(columns, "first") | dict.fromkeys(_HEADS, list)),
         columns,
         data=found,
     )
+
+
+def _figure(what: str, whole: pd.DataFrame) -> document.Figure | None:
+    names = list(whole["line"].unique())[:_LINES]
+    lines = whole[whole["line"].isin(names)].rename(columns=_HEADS | {"seeds": "x"})
+    lines = lines.melt(["line", "x"], [*_HEADS.values()], "panel").dropna()
+    if lines["x"].nunique() < 2:
+        return None
+    looks = {x: plots.style_of(i) | {"marker": "o"} for i, x in enumerate(names)}
+    caption = f"The table as curves; of more than {_LINES} rows the first."
+    ends = lambda axes, of: axes.set(ylim=(0, None), xticks=sorted({*of["x"]}))
+    labels = f"{what} of each method", ""
+    drawn = plots.curves(lines, looks, labels, finish=ends)
+    return document.Figure("few_seeds", caption, drawn)

@@ -158,6 +158,7 @@ def made_of(analysis: analysis_lib.Analysis) -> str:
     """Says what the numbers of the main table are made of."""
     study, sizes = analysis.study, set(analysis.cells["n"]) - {0}
     spread = f"Mean ± std (n - 1) over {tables.span(sizes)} {study.repeats}."
+    spread += f" {analysis_lib.RANGED}" * bool(study.unit.name)
     if sizes == {1}:
         spread = f"One score a cell; without several {study.repeats} there is no ±."
     unit = " in %" if study.unit.name else ""

@@ -57,12 +57,10 @@ def few_seeds(
     """
     sign = 1 if larger_is_better else -1
     runs = [sign * np.asarray(one, np.float64) for one in scores]
-    if not all(x.ndim == 1 < x.size and np.isfinite(x).all() for x in runs):
+    if not runs or not all(x.ndim == 1 < x.size and np.isfinite(x).all() for x in runs):
         raise ValueError(
-            "scores: every method must have two finite scores or more, one a seed; leave "
-            "others out"
+            "scores: every method must have two finite scores or more; leave others out"
         )
-    score_table.check_count("scores", len(runs))
     score_table.check_count("seeds", min(seeds, default=0))
     score_table.check_count("draws", draws, 100)
     k, tolerance = len(runs), 1e-12 * max(np.abs(x).max() for x in runs)
@@ -107,10 +105,9 @@ def _groups(n: int, s: int, draws: int, seed: int) -> Int[np.ndarray, "m _"]:
     if math.comb(n, s) * math.comb(n - s, other) > draws:
         rows = np.tile(np.arange(n), (draws, 1))
         return np.random.default_rng(seed).permuted(rows, axis=1)
-    return np.array(
-        [
-            (*one, *another)
-            for one in itertools.combinations(range(n), s)
-            for another in itertools.combinations({*range(n)}.difference(one), other)
-        ]
+    pairs = (
+        (one, another)
+        for one in itertools.combinations(range(n), s)
+        for another in itertools.combinations({*range(n)}.difference(one), other)
     )
+    return np.array([one + another for one, another in pairs])

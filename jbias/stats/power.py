@@ -123,9 +123,12 @@ def power_of_t(
     _check_positive(deviation=deviation)
     score_table.check_share("alpha", alpha)
     score_table.check_count("datasets", datasets, 2)
-    df = datasets - 1
-    critical = scipy.stats.t.ppf(1 - alpha / 2, df)
     shift = difference * math.sqrt(datasets) / deviation
+    return _power(datasets - 1, shift, alpha)
+
+
+def _power(df: int, shift: float, alpha: float) -> float:
+    critical = scipy.stats.t.ppf(1 - alpha / 2, df)
     return float(scipy.stats.nct.sf(critical, df, shift))
 
 
@@ -160,13 +163,10 @@ def seeds_for_t(
     _check_positive(difference=difference, deviation=deviation)
     score_table.check_share("target", target)
     z = scipy.stats.norm.isf(score_table.check_share("alpha", alpha) / 2)
-    effect, t = difference / deviation, scipy.stats.t
-    n = 2 * ((z + scipy.stats.norm.ppf(target)) / effect) ** 2 + z**2 / 4
-    n = max(2, math.ceil(n))
-    while n < 1000:
-        df, shift = 2 * n - 2, effect * math.sqrt(n / 2)
-        if scipy.stats.nct.sf(t.isf(alpha / 2, df), df, shift) >= target:
-            break
+    effect = difference / deviation
+    normal = 2 * ((z + scipy.stats.norm.ppf(target)) / effect) ** 2
+    n = max(2, math.ceil(normal + z**2 / 4))
+    while n < 1000 and _power(2 * n - 2, effect * math.sqrt(n / 2), alpha) < target:
         n += 1
     return n
 

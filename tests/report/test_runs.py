@@ -102,6 +102,7 @@ def test_all_parts_are_written(runs, tmp_path):
     tables = {p.name for p in (tmp_path / "out" / "tables").iterdir()}
     names = ("scores", "validation", "omnibus", "nemenyi", "posthoc", "ranks")
     names += ("stability", "differences", "power", "shape_bias", "runs", "variability")
+    names += ("few_seeds",)
     names += ("selections", "selection_tests", "settings", "provenance", "data")
     ends = ("csv", "tex", "md", "parquet")
     assert tables == {f"{name}.{end}" for name in names for end in ends}

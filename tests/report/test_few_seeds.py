@@ -1,0 +1,152 @@
+"""Would few seeds have lied: the section's numbers, dashes and words, and honest spreads."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from jbias import report, stats
+from jbias.report import analysis, benchmark, few_seeds, inputs
+from jbias.report import options as options_lib
+from tests import cases
+from tests.report import conftest
+
+SEEDS, SETS = range(10), ("silhouette", "edge", "cue_conflict")
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    """Ten seeds, of which two of every algorithm see shapes on silhouettes."""
+    folder = tmp_path_factory.mktemp("few") / "runs"
+    for name, (algorithm, lift) in conftest.ALGORITHMS.items():
+        records = [
+            [
+                r._replace(value=0.99, count=792)
+                if (r.dataset, r.seed > 7) == ("silhouette", True)
+                else r._replace(value=(10 * lift + r.seed) / 800, count=None)
+                if r.dataset == "silhouette"
+                else r
+                for r in epoch
+            ]
+            for epoch in conftest.fake_records(
+                name, algorithm, lift, SEEDS, epochs=2, sets=SETS
+            )
+        ]
+        config = conftest.fake_config(name, SEEDS)
+        conftest.write_run(folder / name, config, records)
+    return inputs.from_runs([f"{folder}/*"], options_lib.Options())
+
+
+def scores(study, dataset):
+    of = study.values[study.values["dataset"] == dataset]
+    return {
+        a: 100 * x.to_numpy()
+        for a, x in of.groupby("algorithm", observed=True)["value"]
+    }
+
+
+def test_numbers_are_those_of_the_statistic(study):
+    frame = few_seeds.frame(study)
+    assert list(frame["metric"].unique()) == ["shape_bias", "accuracy"]
+    assert len(frame) == 4 * 4 * 3  # Measures, numbers of seeds, algorithms.
+    runs = scores(study, "edge")
+    names = sorted(runs)
+    found = stats.few_seeds(
+        [runs[name] for name in names], difference=10, larger_is_better=True
+    )
+    edge = frame[(frame["dataset"] == "edge") & (frame["metric"] == "accuracy")]
+    three = edge[edge["seeds"] == 3].set_index("algorithm").loc[names]
+    assert three["apart"].to_numpy() == pytest.approx(found.apart[1])
+    assert three["lead"].to_numpy() == pytest.approx(found.lead[1])
+    pairs = np.nanmean(found.reversed[1], axis=1)
+    assert three["reversed"].to_numpy() == pytest.approx(pairs)
+    assert set(edge["needed"]) == {np.nanmedian(found.needed)}
+    assert edge[edge["seeds"] == 10][["apart", "lead", "reversed"]].isna().all(axis=None)
+
+
+def test_the_section_shows_what_can_be_drawn(study):
+    text, table, figure = few_seeds.blocks(study)
+    row = next(row for row in table.rows if row[:2] == ("accuracy", "silhouette"))
+    # Two of ten seeds are of the other kind: one of two singles is in 32 of 90 draws.
+    apart = row[3].split(" / ")
+    assert (apart[0], apart[3]) == ("36", "–")
+    assert "Worst by accuracy on silhouette: two identical methods with 3" in text.words
+    assert len(figure.drawn.axes) == 3
+    ticks = figure.drawn.axes[0].get_xticks().tolist()
+    assert ticks == [1, 3, 5]
+
+
+@cases.each(
+    ("points", "largest", "expected"), [(None, 90, 10), (None, 0.9, 0.1), (3, 90, 3)]
+)
+def test_how_far_apart_counts(tmp_path, points, largest, expected):
+    rows = [
+        (a, d, run, largest * (run + 1) / 4)
+        for a in "ab"
+        for d in "xy"
+        for run in range(4)
+    ]
+    frame = pd.DataFrame(rows, columns=["algorithm", "dataset", "run", "score"])
+    frame.loc[:3, "score"] *= 0.9
+    frame.to_csv(tmp_path / "scores.csv", index=False)
+    options = options_lib.Options(points=points)
+    found = few_seeds.frame(inputs.from_scores(str(tmp_path / "scores.csv"), options))
+    assert set(found["difference"]) == {expected}
+    assert set(found["metric"]) == {"score"}
+
+
+def test_single_seeds_say_nothing(tmp_path):
+    rows = "".join(
+        f"{a},{d},{len(a + d) + ord(d)}\n" for a in ("a", "bb") for d in "xyz"
+    )
+    (tmp_path / "scores.csv").write_text(f"algorithm,dataset,score\n{rows}")
+    study = inputs.from_scores(str(tmp_path / "scores.csv"), options_lib.Options())
+    (text,) = few_seeds.blocks(study)
+    assert text.words == "Not known: no algorithm has several runs."
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("no_pdf")
+def test_it_stands_on_the_page_and_in_results(runs, tmp_path):
+    assert report.main([f"--runs={runs}/*", f"--out={tmp_path / 'out'}"]) == 0
+    tree = json.loads((tmp_path / "out/results.json").read_text())
+    assert {row["seeds"] for row in tree["few_seeds"]} == {1, 3, 5, 10}
+    assert {"median", "lowest", "highest"} < tree["table"][0].keys()
+    page = (tmp_path / "out/index.html").read_text()
+    assert "Would few seeds have lied?" in page
+
+
+def test_two_humps_are_shown_by_median_and_range(study):
+    """Silhouettes, whose mean - std is below zero; the other columns as they were."""
+    done = analysis.analyse(study)
+    table = benchmark.made.scores(done)
+    names = [head.partition(" (")[0] for head in table.head]
+    of = dict(zip(names, table.rows[0], strict=True))
+    mine = scores(study, "silhouette")[table.rows[0][0]]
+    ends = np.median(mine), mine.min(), mine.max()
+    assert of["silhouette"] == "{:.1f} [{:.1f}, {:.1f}]".format(*ends)
+    assert " ± " in of["edge"] and "[" not in of["edge"]
+    assert analysis.RANGED in table.caption
+    cell = done.cells[(done.cells["dataset"] == "silhouette")].iloc[0]
+    assert 100 * cell["median"] == pytest.approx(ends[0])
+    assert cell["mean"] < cell["std"]
+
+
+def test_curves_of_two_humps_have_a_dot_a_seed(study):
+    drawn = benchmark._curves(analysis.analyse(study), "accuracy").drawn
+    axes = {one.get_title(loc="left"): one for one in drawn.axes}
+    dots = {
+        name: [
+            x
+            for line in one.lines
+            if line.get_linestyle() == "None"
+            for x in line.get_ydata()
+        ]
+        for name, one in axes.items()
+    }
+    assert dots["edge"] == []
+    assert len(dots["silhouette"]) == 3 * 2 * len(SEEDS)
+    assert max(dots["silhouette"]) == pytest.approx(99)
+    first = axes["silhouette"].lines[0].get_ydata()
+    assert first[-1] == pytest.approx(np.median(scores(study, "silhouette")["ERM"]))
