@@ -62,7 +62,9 @@ def test_numbers_are_those_of_the_statistic(study):
     pairs = np.nanmean(found.reversed[1], axis=1)
     assert three["reversed"].to_numpy() == pytest.approx(pairs)
     assert set(edge["needed"]) == {np.nanmedian(found.needed)}
-    assert edge[edge["seeds"] == 10][["apart", "lead", "reversed"]].isna().all(axis=None)
+    assert (
+        edge[edge["seeds"] == 10][["apart", "lead", "reversed"]].isna().all(axis=None)
+    )
 
 
 def test_the_section_shows_what_can_be_drawn(study):
