@@ -9,6 +9,11 @@ from jbias.stats.bootstrap import (
     rank_stability,
 )
 from jbias.stats.correlation import influence, kendall, partial, spearman
+from jbias.stats.dataset_blocks import (
+    find_blocks,
+    friedman_blocked,
+    participation_ratio,
+)
 from jbias.stats.effective_robustness import effective_robustness
 from jbias.stats.effects import effect_sizes
 from jbias.stats.few_seeds import few_seeds
@@ -46,7 +51,9 @@ __all__ = [
     "effect_sizes",
     "effective_robustness",
     "few_seeds",
+    "find_blocks",
     "friedman",
+    "friedman_blocked",
     "friedman_permutation",
     "hierarchical_t",
     "influence",
@@ -59,6 +66,7 @@ __all__ = [
     "nemenyi",
     "pairs_for_outperforming",
     "partial",
+    "participation_ratio",
     "performance_profiles",
     "power_of_design",
     "power_of_t",

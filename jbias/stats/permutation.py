@@ -173,7 +173,18 @@ def friedman_permutation(
     score_table.check_count("permutations", permutations)
     matrix = score_table.matrix(scores, axis=axis)
     ranked = score_table.rank(matrix, larger_is_better=larger_is_better)
-    twice = np.rint(2 * ranked).astype(np.int64)
+    plain = omnibus.friedman(matrix, larger_is_better=larger_is_better)
+    return permute_ranks(ranked, plain, permutations, seed)
+
+
+def permute_ranks(
+    rows: Float[np.ndarray, "b k"],
+    plain: omnibus.FriedmanResult,
+    permutations: int,
+    seed: int,
+) -> PermutationResult:
+    """Permutes each row of ranks, or of sums of ranks; `plain` is the test of their scores."""
+    twice = np.rint(2 * rows).astype(np.int64)
     seen = int(np.sum(twice.sum(axis=0) ** 2))
     found = exact_rank_sums(twice)
     hits = 0.0
@@ -181,7 +192,6 @@ def friedman_permutation(
         hits += float(weights[np.sum(sums**2, axis=1) >= seen].sum())
     pvalue = min(hits if found else (1 + hits) / (1 + permutations), 1.0)
     error = 0.0 if found else float(_error(pvalue, permutations))
-    plain = omnibus.friedman(matrix, larger_is_better=larger_is_better)
     return PermutationResult(
         statistic=plain.statistic,
         pvalue=pvalue,
@@ -191,6 +201,11 @@ def friedman_permutation(
         ranks=plain.ranks,
         approximate=plain,
     )
+
+
+def smallest_pvalue(n: int, k: int) -> float:
+    """Gives the smallest exact p: the chance that n rankings of k without ties agree."""
+    return math.exp((1 - n) * math.lgamma(k + 1))
 
 
 def max_t(
