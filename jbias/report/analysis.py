@@ -289,11 +289,13 @@ class Evidence:
     """Results of jbias.stats by the names of its functions, in the unit that is shown.
 
     Of `tests`, bradley_terry is None for many algorithms, or too few draws of worth; those
-    against a control are there where a reference is. `seeds` has "both" too, differences
-    over redrawn seeds and data sets; it is empty where `runs` is None.
+    against a control are there where a reference is. `alike` has blocks of data sets and
+    Friedman's test over them, by "scores" and by "deviations". `seeds` has "both" too,
+    differences over redrawn seeds and data sets; it is empty where `runs` is None.
     """
 
     tests: Mapping[str, Any]
+    alike: Mapping[str, tuple[Any, Any]]
     size: Any  # Of F at alpha, for so many data sets and algorithms.
     rope: float  # The smallest difference that matters.
     reach: float  # From the smallest score to the largest.
@@ -336,6 +338,7 @@ def with_evidence(analysis: Analysis) -> Analysis:
     runs, no_seeds = seeds_of(analysis)
     evidence = Evidence(
         tests=tests,
+        alike=dict(_in_blocks(table, options.blocks, better)),
         size=stats.type_1_error(n, k, alpha=analysis.alpha),
         rope=points,
         reach=float(np.ptp(table.means)),
@@ -350,6 +353,12 @@ def with_evidence(analysis: Analysis) -> Analysis:
         seeds = _of_seeds(runs, better, draws, points, analysis.alpha)
         evidence = dataclasses.replace(evidence, draws=draws, seeds=seeds)
     return dataclasses.replace(analysis, evidence=evidence)
+
+
+def _in_blocks(table, blocks: int | None, better) -> Iterator[tuple[str, tuple]]:
+    for by, method in (("scores", "spearman"), ("deviations", "deviations")):
+        found = stats.find_blocks(table, blocks=blocks, method=method)
+        yield by, (found, stats.friedman_blocked(table, blocks=found.labels, **better))
 
 
 def _bradley_terry(table: score_table.Scores, better: Mapping[str, bool]):

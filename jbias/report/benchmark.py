@@ -17,6 +17,7 @@ PANELS, CURVES = 9, 12  # More on one figure nobody can read.
 _SECTIONS = {
     "scores": "Scores",
     "tests": "What is significant",
+    "alike": "Test sets that are alike",
     "seeds": "How stable",
     "few_seeds": "Would few seeds have lied?",
     "power": "How much power",
@@ -90,6 +91,7 @@ def _words(analysis: analysis_lib.Analysis) -> _Placed:
     said = {"tests": prose.untested(analysis)}
     if analysis.evidence is not None:
         said |= {"seeds": prose.stability(analysis), "power": prose.power(analysis)}
+        said["alike"] = prose.alike(analysis)
     for section, paragraphs in said.items():
         for text in paragraphs:
             yield section, document.Text(text)
@@ -119,6 +121,8 @@ def _tables(analysis: analysis_lib.Analysis, varying: pd.DataFrame | None) -> _P
         if "dunn" in evidence.tests:
             yield "tests", made.control(analysis)
         yield "tests", made.ranks(analysis)
+        yield "alike", made.blocked(analysis)
+        yield "alike", made.dataset_blocks(analysis)
         if evidence.runs is not None:
             yield "seeds", made.stability(analysis)
             yield "seeds", made.differences(analysis)
@@ -146,7 +150,7 @@ def _results(
     study, tested = analysis.study, analysis.friedman is not None
     frames = {t.name: t.data for _, t in placed if isinstance(t, tables.Table)}
     listed = ("omnibus", "posthoc", "control", "strict", "stability", "differences")
-    listed += ("outperforming", "few_seeds")
+    listed += ("outperforming", "few_seeds", "blocked", "dataset_blocks")
     tree = {
         "source": study.source,
         "metric": study.options.metric,
@@ -254,6 +258,8 @@ def figures(analysis: analysis_lib.Analysis, varying: pd.DataFrame | None) -> _F
     """Gives the figures with the sections in which they stand."""
     if analysis.evidence is not None:
         yield "tests", _ranks(analysis)
+        for by in analysis.evidence.alike:
+            yield "alike", _alike(analysis, by)
         if analysis.evidence.runs is not None:
             yield "seeds", _iqm(analysis)
             yield "seeds", _profiles(analysis)
@@ -279,6 +285,14 @@ def _ranks(analysis: analysis_lib.Analysis) -> document.Figure:
         f"tell apart at α = {analysis.alpha:g}."
     )
     return document.Figure("critical_difference", caption, drawn)
+
+
+def _alike(analysis: analysis_lib.Analysis, by: str) -> document.Figure:
+    found, names = analysis.evidence.alike[by][0], analysis.datasets
+    frame = pd.DataFrame(found.correlations, names, names)
+    frame, labels = frame.iloc[found.order, found.order], found.labels[found.order]
+    caption = f"Correlations over algorithms by {by}, in the order of the tree; blocks are framed."
+    return document.Figure(f"alike_by_{by}", caption, plots.blocks(frame, labels))
 
 
 def _iqm(analysis: analysis_lib.Analysis) -> document.Figure:

@@ -282,6 +282,49 @@ def omnibus(analysis: analysis_lib.Analysis) -> tables.Table | None:
     )
 
 
+_BLOCKED = {"by": "blocks by", "f": "F over means", "means": "by permutation"}
+_BLOCKED |= {"whole": "blocks permuted whole", "least": "least possible"}
+
+
+def blocked(analysis: analysis_lib.Analysis) -> tables.Table | None:
+    """Shows Friedman's test with data sets that are alike counted together."""
+    alpha, plain = analysis.alpha, analysis.permutation
+    rows = [("each data set", len(analysis.datasets), analysis.friedman.pvalue)]
+    rows[0] += plain.pvalue, plain.pvalue, math.nan
+    for by, (found, test) in analysis.evidence.alike.items():
+        of, none = test.means, (math.nan, math.nan)
+        means = (of.approximate.pvalue, of.pvalue) if of else none
+        rows.append((by, found.count, *means, test.pvalue, test.least))
+    asked = analysis.study.options.blocks
+    until = f"until {asked} are left" if asked else "while r is at least 0.5"
+    columns = tables.columns("by blocks:d f:p means:p whole:p least:p", **_BLOCKED)
+    return _table(
+        "blocked",
+        "p of Friedman's test over blocks of data sets that are alike, joined by average "
+        f"linkage of 1 - r {until}: over the blocks' mean scores, by F and by permutation, and "
+        "over all data sets, the algorithms permuted alike within a block. Strong where p ≤ "
+        f"{alpha:g}, which no p is if the least possible is above.",
+        pd.DataFrame(rows, columns=[*columns]),
+        columns,
+        strong=lambda row: [
+            key for key in ("f", "means", "whole") if row[key] <= alpha
+        ],
+    )
+
+
+def dataset_blocks(analysis: analysis_lib.Analysis) -> tables.Table | None:
+    """Shows which data sets are alike."""
+    labels = {
+        by: 1 + found.labels for by, (found, _) in analysis.evidence.alike.items()
+    }
+    return _table(
+        "dataset_blocks",
+        "The block of each data set.",
+        {"dataset": analysis.datasets} | labels,
+        tables.columns("dataset scores:d deviations:d", dataset="data set"),
+    )
+
+
 def _decision(analysis: analysis_lib.Analysis) -> dict[str, float]:
     """What the tests come to, NaN where there is none."""
     if analysis.friedman is None:

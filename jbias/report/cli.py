@@ -155,6 +155,10 @@ def _parser() -> argparse.ArgumentParser:
     what = "leave out the test sets that some algorithm trained on"
     add("--strict", what, action="store_true")
     what = (
+        "blocks of data sets that are alike (default: joined where r is at least 0.5)"
+    )
+    add("--blocks", what, type=cli.at_least_1, metavar="N")
+    what = (
         "the smallest difference that matters to you, in the unit shown: for equivalence and "
         "power (default: 1, or 0.01 where no score exceeds 1) and few seeds (ten times that)"
     )

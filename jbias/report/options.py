@@ -28,3 +28,4 @@ class Options:
     metric: str = "accuracy"
     larger_is_better: bool = True
     reference: str | None = None
+    blocks: int | None = None  # Of data sets that are alike; None: those with r >= 0.5.

@@ -276,6 +276,25 @@ def matrix(
     return drawn
 
 
+def blocks(frame: pd.DataFrame, labels: Sequence[int]) -> mpl_figure.Figure:
+    """Draws correlations, -1 to 1, and frames rows of one label; columns are numbered."""
+    n, names = len(frame), [f"{name} {i}" for i, name in enumerate(frame.index, 1)]
+    every, room = math.ceil(n / 30), 0.37 * min(n, 30)  # More have no room for numbers.
+    wide = max(room + LETTER * max(map(len, names)) + 0.3, PHONE)
+    fig, ((axes,),) = grid(1, cell=(0, 0.8 * room + 0.3), alone=wide)
+    look = dict(colours=mpl.colormaps["RdBu"], form="{:.2f}", every=every)
+    # Colours end a little short of where text would not be read.
+    look |= dict(limits=(-1.19, 1.19), least=-math.inf if every == 1 else None)
+    matrix(axes, frame.set_axis(names).set_axis(range(1, n + 1), axis=1), **look)
+    axes.tick_params(labelbottom=False, labeltop=True)
+    ends = [*np.flatnonzero(np.diff(labels)) + 1, n]
+    for start, end in zip([0, *ends], ends):
+        square = (start - 0.5, start - 0.5), end - start, end - start
+        look = dict(fill=False, edgecolor=INK, lw=1.8, clip_on=False)
+        axes.add_patch(patches.Rectangle(*square, **look))
+    return laid_out(fig)
+
+
 def blank(width: float, height: float) -> mpl_figure.Figure:
     """Gives a figure of so many inches, without axes."""
     with mpl.rc_context(dict(STYLE)):

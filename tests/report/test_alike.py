@@ -1,0 +1,121 @@
+"""Test sets that are alike: how many they amount to, tests over blocks, and what is said."""
+
+import re
+import types
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib import text
+
+from jbias import report, stats
+from jbias.report import plots, prose
+from tests import cases
+from tests.report import test_figures, test_scores
+
+pytestmark = pytest.mark.usefixtures("no_pdf")
+UP = dict(larger_is_better=True)
+SCORES = test_scores.EXAMPLES / "biasbed_table2.csv"
+
+
+def write(path, scores):
+    rows = [(f"m{j}", f"d{i}", score) for (i, j), score in np.ndenumerate(scores)]
+    frame = pd.DataFrame(rows, columns=["algorithm", "dataset", "score"])
+    frame.to_csv(path, index=False)
+    return path
+
+
+def repeated(effect=0.0):
+    """Ten data sets that repeat two, for nine algorithms."""
+    rng = np.random.default_rng(2)
+    scores = np.repeat(rng.normal(size=(2, 9)), [8, 2], axis=0)
+    return 50 + 10 * scores + rng.normal(size=(10, 9)) + effect * np.arange(9)
+
+
+@pytest.mark.slow
+def test_the_published_scores_have_their_blocks(tmp_path):
+    tree = test_scores.run(SCORES, tmp_path / "out", "--blocks=4")
+    frame = pd.read_csv(SCORES).pivot(
+        index="dataset", columns="algorithm", values="score"
+    )
+    frame = frame.loc[tree["datasets"], tree["algorithms"]]
+    rows = {row["by"]: row for row in tree["blocked"]}
+    assert rows["each data set"]["f"] == tree["friedman"]["p"]
+    assert rows["each data set"]["whole"] == tree["permutation"]["p"]
+    page = (tmp_path / "out/index.html").read_text()
+    assert "Test sets that are alike" in page and "until 4 are left" in page
+    members = pd.DataFrame(tree["dataset_blocks"]).set_index("dataset")
+    for by, method in (("scores", "spearman"), ("deviations", "deviations")):
+        found = stats.find_blocks(frame, blocks=4, method=method)
+        test = stats.friedman_blocked(frame, blocks=found.labels, **UP)
+        assert (1 + found.labels).tolist() == members.loc[frame.index, by].tolist()
+        assert rows[by]["blocks"] == 4 and rows[by]["whole"] == test.pvalue
+        assert rows[by]["f"] == pytest.approx(test.means.approximate.pvalue)
+        assert rows[by]["means"] == test.means.pvalue
+        assert f"{found.participation_ratio:.2f}" in page
+        assert (tmp_path / f"out/figures/alike_by_{by}.png").exists()
+
+
+def test_a_conclusion_that_hangs_on_repeats_is_told(tmp_path):
+    tree = test_scores.run(write(tmp_path / "a.csv", repeated()), tmp_path / "out")
+    rows = {row["by"]: row for row in tree["blocked"]}
+    assert tree["permutation"]["p"] < 0.05 < rows["deviations"]["whole"]
+    (shown,) = re.findall(r"with 2 blocks by deviations, p = ([\d.]+)\.", tree["basis"])
+    assert float(shown) == pytest.approx(rows["deviations"]["whole"], abs=5e-4)
+    assert sum("count together" in told for told in tree["caveats"]) == 2
+    assert "blocks by scores" not in tree["basis"]
+
+
+def told(p, *, least=0.001, rejects=True):
+    found, test = types.SimpleNamespace(count=3), types.SimpleNamespace(pvalue=p)
+    test.least = least
+    evidence = types.SimpleNamespace(alike={"scores": (found, test)})
+    asked = types.SimpleNamespace(evidence=evidence, alpha=0.05, rejects=rejects)
+    return [*prose._changed(asked, "scores")]
+
+
+def test_only_a_changed_conclusion_is_told():
+    assert told(0.06) and told(0.04, rejects=False)
+    assert not told(0.05) and not told(0.06, rejects=False)
+    assert not told(0.06, least=0.051)  # So few blocks could not have said otherwise.
+
+
+@pytest.mark.slow
+def test_a_single_block_leaves_no_test(tmp_path):
+    path = write(tmp_path / "a.csv", np.arange(8) + np.arange(4)[:, None])
+    tree = test_scores.run(path, tmp_path / "out")
+    rows = {row["by"]: row for row in tree["blocked"]}
+    assert (rows["scores"]["blocks"], rows["scores"]["whole"]) == (1, 1)
+    assert rows["scores"]["f"] is rows["scores"]["means"] is None
+    assert rows["deviations"]["blocks"] == 4
+    assert "count together" not in " ".join([tree["basis"], *tree["caveats"]])
+
+
+def test_more_blocks_than_data_sets_are_refused(tmp_path, capsys):
+    flags = [f"--scores={SCORES}", f"--out={tmp_path / 'out'}", "--blocks=11"]
+    assert report.main(flags) == 2
+    line = capsys.readouterr().err
+    assert "blocks: must be from 1 to 10, the number of data sets, got 11" in line
+
+
+@cases.each("n", [2, 12])
+def test_correlations_are_legible_and_their_blocks_framed(n):
+    names = [f"corrupted_uncorrelated_{i}" for i in range(n)]
+    values = -np.ones((n, n)) + 2 * np.eye(n)
+    labels = np.minimum(np.arange(n), 3)
+    fig = plots.blocks(pd.DataFrame(values, names, names), labels)
+    found = test_figures.boxes(fig)
+    assert [*test_figures.overlapping(found)] == []
+    test_figures.assert_whole(fig)
+    sizes = [one.get_fontsize() for one in fig.findobj(text.Text) if one.get_text()]
+    assert min(sizes) >= plots.SMALL
+    frames = [(one.get_x() + 0.5, one.get_width()) for one in fig.axes[0].patches]
+    assert frames == [(0, 1), (1, 1), (2, 1), (3, n - 3)][: len(set(labels))]
+    assert {"1.00", "−1.00"} <= {word for word, _ in found}
+
+
+def test_hundreds_of_data_sets_fit_a_screen():
+    names = [f"set {i}" for i in range(200)]
+    fig = plots.blocks(pd.DataFrame(np.eye(200), names, names), np.arange(200) // 50)
+    assert fig.get_size_inches()[0] < 14
+    assert len(fig.axes[0].patches) == 4
