@@ -1,6 +1,6 @@
 """Is it shape or texture? Six measures of the same networks, and how their ranks agree.
 
-    python -m benchmarks.six_measures --measured='measured/six/*' [--out=docs/results/six]
+    python -m benchmarks.six_measures --measured='measured/six/*' [--out=benchmarks/results/six-measures]
 
 Reads folders of `jbias.evaluate` that hold shape_bias, of the suite of biases, and the suites
 suppression and shape, on the embedded set. Writes networks.csv, a row a network;
@@ -116,7 +116,9 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument("--measured", required=True, help="folders of jbias.evaluate")
     parser.add_argument(
-        "--out", type=pathlib.Path, default=pathlib.Path("docs/results/six")
+        "--out",
+        type=pathlib.Path,
+        default=pathlib.Path("benchmarks/results/six-measures"),
     )
     options = parser.parse_args(argv)
     frame = table(map(pathlib.Path, sorted(glob.glob(options.measured))))

@@ -4,8 +4,10 @@ import json
 import pathlib
 import re
 
+import numpy as np
 import pandas as pd
 
+from jbias import stats
 from tests import cases
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -70,6 +72,27 @@ def test_the_rate_of_each_run_is_the_best_in_validation(folder):
         if None not in tried.values():
             assert tried[chosen] == max(tried.values())
             assert min(tried) < chosen < max(tried)
+
+
+def test_the_page_quotes_the_tests_over_blocks_of_sets():
+    scores = pd.read_csv(RESULTS / "shapes/tables/scores.csv")
+    table = scores.pivot(index="dataset", columns="algorithm", values="mean")
+    page = " ".join(PAGE.split())
+    assert f"the ten amount to {stats.participation_ratio(table):.1f} (" in page
+    for method, count, told in (
+        ("deviations", 4, "(p = 2e-4, by permutation"),
+        ("spearman", 2, "(p = 0.089)"),
+    ):
+        labels = stats.find_blocks(table, method=method).labels
+        assert len({*labels}) == count and told in page
+        asked = dict(larger_is_better=True)
+        found = stats.friedman_blocked(table, blocks=labels, **asked).means
+        number = float(told.removeprefix("(p = ").split(",")[0].rstrip(")"))
+        assert abs(found.pvalue - number) < max(2 * found.standard_error, number / 20)
+        pairs = stats.nemenyi(table.groupby(labels).mean(), **asked)
+        differ = int((np.asarray(pairs.pvalues) < 0.05).sum()) // 2
+        assert differ == {4: 3, 2: 0}[count]
+    assert "but only 3 of 105 pairs" in page
 
 
 @cases.each("path", PLANS)
