@@ -35,6 +35,9 @@ class Estimate(NamedTuple):
     low: float
     high: float
 
+    def __str__(self) -> str:
+        return f"{two(self.value)} [{two(self.low)}, {two(self.high)}]"
+
 
 class Drawn(NamedTuple):
     """Mean accuracies from 0 to 1: as they were seen, and then in b draws."""
