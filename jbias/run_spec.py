@@ -35,7 +35,7 @@ _KINDS: Sequence[tuple[Any, tuple[str, ...]]] = (
     (int, ("train.batch", "train.accumulate", "run.steps_per_dispatch")),
     (int, ("run.devices", "run.spread", "run.together", "run.eval_batch", "run.keep")),
     (int, ("run.loading.threads", "run.loading.workers")),
-    (int, ("fix.init", "fix.order", "fix.augment", "fix.algorithm")),
+    (int | None, ("fix.init", "fix.order", "fix.augment", "fix.algorithm")),
     (float, ("epochs", "optim.rate", "optim.decay", "optim.momentum")),
     (float, ("optim.average", "run.memory", "run.log_seconds", "run.loading.gib")),
     (bool, ("run.decisions", "run.deterministic", "run.profile")),

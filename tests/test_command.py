@@ -14,9 +14,13 @@ from tests import cases, smoke_runs
 # After which what the extra `train` brings cannot be imported.
 WITHOUT = """
 import sys
-for name in ("array_record", "flax", "grain", "jax", "jaxlib", "ml_collections", "optax",
-             "orbax", "yaml", "threadpoolctl"):
-    sys.modules[name] = None
+LACKING = {"array_record", "flax", "grain", "jax", "jaxlib", "ml_collections", "optax",
+           "orbax", "yaml", "threadpoolctl"}
+class Nowhere:
+    def find_spec(name, path=None, target=None):
+        if name.partition(".")[0] in LACKING:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Nowhere)
 """
 LIGHT = f"""{WITHOUT}
 from jbias import __main__ as command

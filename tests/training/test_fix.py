@@ -87,7 +87,7 @@ def test_nothing_fixed_is_no_part_of_a_run_and_something_is():
         (dict(order=-1), r"config\.fix\.order: must be a whole number below 2\*\*32"),
         (
             dict(order=True),
-            r"config\.fix\.order: must be a whole number, got True",
+            r"config\.fix\.order: must be a whole number or None, got True",
         ),
         (dict.fromkeys(SOURCES, 0), "config.fix: leaves nothing random"),
     ],
