@@ -263,7 +263,8 @@ def matrix(
             axes.text(j, i, "–", color=INK, **look)
         elif value >= least:  # Black on light cells, on a dark page, too.
             dark = np.dot(drawn.to_rgba(value)[:3], (0.299, 0.587, 0.114)) < 0.58
-            told = form.format(value).replace("-", "−")
+            told = form.format(value)
+            told = told.replace("-", "−" if told.strip("-0.") else "")
             axes.text(j, i, told, color="white" if dark else "#000000", **look)
     axes.grid(visible=False)
     axes.spines[:].set_visible(False)

@@ -119,3 +119,9 @@ def test_hundreds_of_data_sets_fit_a_screen():
     fig = plots.blocks(pd.DataFrame(np.eye(200), names, names), np.arange(200) // 50)
     assert fig.get_size_inches()[0] < 14
     assert len(fig.axes[0].patches) == 4
+
+
+def test_cells_have_a_minus_before_what_is_below_zero_alone():
+    _, cells = plots.grid(1)
+    plots.matrix(cells[0, 0], pd.DataFrame([[-0.001, -0.5, 0.0]]), form="{:.2f}")
+    assert [text.get_text() for text in cells[0, 0].texts] == ["0.00", "−0.50", "0.00"]
