@@ -69,7 +69,7 @@ import ml_collections
 from ml_collections import config_dict
 
 from jbias import config as jc
-from jbias import data, models
+from jbias import data, models, run_spec
 from jbias.configs import datasets
 from jbias.data import set_options
 from jbias.data.embedded import shapes
@@ -183,8 +183,7 @@ def _defaults(arg: types.SimpleNamespace) -> ml_collections.ConfigDict:
     c.init = arg.init  # The workdir of a run to start from.
     # Seeds that all seeds take for one source of randomness: init, order, augment or
     # algorithm (docs/statistics-seeds.md#where-the-variance-comes-from).
-    sources = ("init", "order", "augment", "algorithm")
-    c.fix = {name: config_dict.placeholder(int) for name in sources}
+    c.fix = {name: config_dict.placeholder(int) for name in run_spec.SOURCES}
     c.inputs = ()
     c.optim = dict(
         **dict(name="sgd", rate=0.1, momentum=0.9, decay=5e-4, nesterov=False),

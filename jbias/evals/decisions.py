@@ -208,12 +208,6 @@ def mean(metric: str, marks: Bool[np.ndarray, "n"], condition: str = "") -> Numb
     return share(metric, np.sum(marks), len(marks), condition)
 
 
-def is_guess(count: int, n: int, classes: int) -> bool:
-    """Whether Wilson's interval of 95 % of the share that is right holds 1 / classes."""
-    low, high = wilson_interval(count, n)
-    return low <= 1 / classes <= high
-
-
 def wilson_ends(found: Number) -> Numbers:
     """Wilson's interval of a share of independent images, as `metric`_lower and _upper."""
     metric, _, count, n, condition = found

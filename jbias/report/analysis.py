@@ -579,6 +579,7 @@ def _at_chance(study: Study) -> Iterator[dict]:
         if (len(classes), len(n)) != (1, 1) or pd.isna([mean, *classes, *n]).any():
             continue
         (among,), (images,) = classes, map(int, n)
-        if decisions.is_guess(round(mean * images), images, among):
+        low, high = decisions.wilson_interval(round(mean * images), images)
+        if low <= 1 / among <= high:
             names = {"algorithm": str(algorithm), "dataset": str(dataset)}
             yield {**names, "accuracy": mean, "classes": among, "n": images}

@@ -71,8 +71,7 @@ def participation_ratio(
     deviations. A data set that does not vary over algorithms correlates with none.
     Raises ValueError as `score_table.read`, and for another method.
     """
-    found = _correlate(score_table.read(scores, axis=axis), method)
-    return float(len(found) ** 2 / np.sum(found**2))
+    return _ratio(_correlate(score_table.read(scores, axis=axis), method))
 
 
 def find_blocks(
@@ -107,7 +106,7 @@ def find_blocks(
         correlations=found,
         order=hierarchy.leaves_list(tree),
         tree=tree,
-        participation_ratio=participation_ratio(table, method=method),
+        participation_ratio=_ratio(found),
         unrelated=free * (k - 1) / (free + k - 2),
         datasets=table.datasets,
     )
@@ -152,6 +151,10 @@ def friedman_blocked(
     least = permutation.smallest_pvalue(*means.shape)
     least = least if found.exact else max(least, 1 / (1 + permutations))
     return BlockedFriedmanResult(**vars(found), least=least, means=of_means)
+
+
+def _ratio(found: Float[np.ndarray, "n n"]) -> float:
+    return float(len(found) ** 2 / np.sum(found**2))
 
 
 def _correlate(table: score_table.Scores, method: str) -> Float[np.ndarray, "n n"]:

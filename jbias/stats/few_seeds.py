@@ -25,9 +25,8 @@ class FewSeedsResult:
     apart: Float[np.ndarray, "s k"]  # Share of draws: two groups of a method differ.
     lead: Float[np.ndarray, "s k"]  # Of the best of k copies of a method, expected.
     reversed: Float[np.ndarray, "s k k"]  # Share of draws: another sign than of all.
-    needed: Float[
-        np.ndarray, "k k"
-    ]  # Seeds of each of a pair; inf where means are equal.
+    # Seeds of each of a pair; inf where means are equal.
+    needed: Float[np.ndarray, "k k"]
 
 
 def few_seeds(

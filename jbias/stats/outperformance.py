@@ -25,9 +25,8 @@ from jaxtyping import Bool, Float
 from jbias.stats import resampling, score_table
 
 GAMMA = 0.75  # Bouthillier et al.'s recommendation.
-TAU = (
-    0.2  # Ulmer et al.'s: 2 to 8 of 100 pairs of equal distributions, by 3 to 200 runs.
-)
+# Ulmer et al.'s: 2 to 8 of 100 pairs of equal distributions, by 3 to 200 runs.
+TAU = 0.2
 _RTOL = 1e-12  # Scores that differ by less do so by rounding.
 
 
@@ -36,9 +35,8 @@ class OutperformingResult:
     """P(A > B) by data set, and averaged over these."""
 
     share: resampling.Estimate  # (n,), with Clopper and Pearson's exact interval.
-    mean: (
-        resampling.Estimate
-    )  # (), over redrawn pairs; without ends where these are few.
+    # (), over redrawn pairs; without ends where these are few.
+    mean: resampling.Estimate
     pairs: int  # Of seeds.
     gamma: float
 
