@@ -1,10 +1,11 @@
-"""Draws what docs/performance.md and docs/scaling.md show, from the results kept here.
+"""Draws what docs/performance.md, scaling.md and results.md show, from results kept here.
 
     python -m benchmarks.plots [--results=benchmarks/results] [--out=docs]
 
 Writes an SVG for each: performance-seeds-<...>.svg, images a second of all seeds together over one
 seed alone by their number, a line a strategy, from each seeds-*.json with several
-numbers; scaling-pod.svg, the modelled efficiency of pods, from scaling-imagenet-*.json.
+numbers; scaling-pod.svg, the modelled efficiency of pods, from scaling-imagenet-*.json;
+results-seeds.svg, the shape bias of each seed, from docs/results/shapes.
 """
 
 import argparse
@@ -14,6 +15,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import matplotlib as mpl
+import pandas as pd
 
 mpl.use("svg")
 mpl.rcParams["svg.hashsalt"] = "jbias"  # The same file for the same results.
@@ -23,6 +25,24 @@ from matplotlib import pyplot as plt
 from benchmarks import measured, scaling
 
 ALONE = "alone"
+# Algorithms and variants of the small benchmark as papers call them.
+NAMES = {
+    "erm ()": "ERM",
+    "erm (mixup)": "MixUp",
+    "erm (cutmix)": "CutMix",
+    "erm (rand_conv)": "RandConv",
+    "erm (gaussian_noise)": "Gaussian noise",
+    "erm (stylize)": "Stylized ERM",
+    "erm (cae)": "DeepAugment (CAE)",
+    "erm (edsr)": "DeepAugment (EDSR)",
+    "padain": "Permuted AdaIN",
+    "mixstyle": "MixStyle",
+    "dsu": "DSU",
+    "efdmix": "EFDMix",
+    "sagnet": "SagNet",
+    "infodrop+erm": "InfoDrop",
+    "debiased": "Debiased",
+}
 
 
 def lines(results: Mapping[str, Any]) -> dict[str, dict[int, tuple[float, ...]]]:
@@ -102,6 +122,28 @@ def pod(results: Mapping[str, Any], path: pathlib.Path) -> bool:
     return True
 
 
+def shape_biases(rows: pd.DataFrame, path: pathlib.Path) -> None:
+    """Draws a dot a seed and a line at the median, a row a method."""
+    rows["method"] = [
+        NAMES.get(f"{one.algorithm} ({one.variant})", NAMES.get(one.algorithm))
+        for one in rows.itertuples()
+    ]
+    medians = rows.groupby("method")["value"].median().sort_values()
+    figure, axes = plt.subplots(figsize=(6.4, 5), layout="constrained")
+    for row, (method, median) in enumerate(medians.items()):
+        values = 100 * rows.loc[rows["method"] == method, "value"]
+        axes.plot(values, [row] * len(values), "o", ms=5, alpha=0.5, mew=0, c="C0")
+        axes.plot(2 * [100 * median], [row - 0.3, row + 0.3], lw=2, c="C1")
+    axes.set_yticks(range(len(medians)), medians.index)
+    axes.set_xlim(0, 100)
+    axes.set_xlabel("shape bias, %: a dot a seed, a line at the median")
+    axes.grid(axis="x", color="0.9")
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    figure.savefig(path, metadata={"Date": None})
+    plt.close(figure)
+
+
 def main() -> None:
     """Draws all that there are results for."""
     parser = argparse.ArgumentParser(
@@ -131,6 +173,11 @@ def main() -> None:
         path = options.out / "scaling-pod.svg"
         if pod(json.loads(source.read_text())["results"], path):
             print(path)
+    seed_table = options.out / "results/shapes/tables/seeds.csv"
+    if seed_table.exists():
+        path = options.out / "results-seeds.svg"
+        shape_biases(pd.read_csv(seed_table, keep_default_na=False), path)
+        print(path)
 
 
 if __name__ == "__main__":

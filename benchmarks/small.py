@@ -25,7 +25,6 @@ import subprocess
 import sys
 
 import pandas as pd
-import scipy.stats
 
 from jbias.runs import results, selection
 
@@ -88,20 +87,18 @@ def tune(config: str, tuning: pathlib.Path, rates: str, changes: tuple) -> dict:
 
 def told(table: pd.DataFrame) -> dict[str, str]:
     """Gives the cell of each algorithm in one column of the headline."""
-    table = table.set_index("algorithm")
-    half = scipy.stats.t.ppf(0.975, table["n"] - 1) * table["std"] / table["n"] ** 0.5
-    shape = "{mean:.1f} ± {half:.1f}"
-    if (table["mean"] < half).any() or (table["mean"] + half > 1).any():
-        shape = "{median:.1f} [{lowest:.1f}, {highest:.1f}]"
-    percent = 100 * table.filter(["mean", "median", "lowest", "highest"])
-    percent["half"] = 100 * half
+    percent = 100 * table.set_index("algorithm").filter(
+        ["mean", "median", "lowest", "highest"]
+    )
+    shape = "{median:.1f} [{lowest:.1f}, {highest:.1f}]"
+    shape = shape if "median" in percent else "{mean:.1f}"
     return {name: shape.format(**row) for name, row in percent.iterrows()}
 
 
 def headline(tables: pathlib.Path, shown: tuple[str, ...]) -> str:
-    """Means with 95 % t intervals over seeds, in %, and mean ranks, as Markdown.
+    """Medians [lowest, highest] over seeds, in %, and mean ranks, as Markdown.
 
-    A column in which an interval leaves [0, 100] has median [lowest, highest] instead.
+    Means of validation. Scores of seeds have two humps, and end at 0 and 100.
     shown: the test sets that get a column, beside validation and shape bias.
     """
     read = {
@@ -110,10 +107,10 @@ def headline(tables: pathlib.Path, shown: tuple[str, ...]) -> str:
         if (tables / f"{name}.csv").exists()
     }
     scores = read["scores"]
-    parts = {"Validation": read["validation"].rename(columns={"seeds": "n"})}
+    parts = {"Validation": read["validation"]}
     parts |= {name: scores[scores["dataset"] == name] for name in shown}
     if "shape_bias" in read:
-        parts["Shape bias"] = read["shape_bias"].rename(columns={"seeds": "n"})
+        parts["Shape bias"] = read["shape_bias"]
     ranks = read["ranks"].set_index("algorithm")["mean_rank"].sort_values()
     columns = {name: told(table) for name, table in parts.items()}
     lines = [f"| Method | {' | '.join(parts)} | Mean rank |"]
