@@ -1,0 +1,148 @@
+"""What studies of fewer seeds would have said: the tables and the figure of docs/few-seeds.md.
+
+    python -m benchmarks.few_seeds [--out=docs]
+
+From the shape bias of each seed in docs/results/all.csv (study `shapes`), and the runs of
+the BiasBed paper in examples/biasbed_runs.csv. Writes benchmarks/results/few-seeds.md and
+few-seeds.svg.
+"""
+
+import argparse
+import itertools
+import pathlib
+
+import matplotlib as mpl
+
+mpl.use("svg")
+mpl.rcParams["svg.hashsalt"] = "jbias"  # The same file for the same results.
+
+import numpy as np
+import pandas as pd
+from matplotlib import pyplot as plt
+
+from benchmarks import plots
+from jbias import stats
+
+ROOT = pathlib.Path(__file__).parents[1]
+SEEDS = (1, 3, 5, 10)
+FAR, COPIES = 10, 7  # Points; methods that are all the same one.
+
+
+def shape_biases() -> dict[str, np.ndarray]:
+    """Shape bias of each seed in %, by method, the largest median first."""
+    rows = pd.read_csv(ROOT / "docs/results/all.csv")
+    rows = rows[(rows["study"] == "shapes") & (rows["metric"] == "shape_bias")]
+    found = {
+        plots.NAMES.get(name, plots.NAMES.get(f"{name} ()")): 100 * one["score"].values
+        for name, one in rows.groupby("method")
+    }
+    return dict(sorted(found.items(), key=lambda one: -np.median(one[1])))
+
+
+def shape(scores: dict[str, np.ndarray]) -> str:
+    """The table of methods: groups apart, the best of seven copies, seeds against ERM."""
+    lines = [
+        (
+            f"| Shape bias | median [range] | 1, 3, 5 seeds: two studies differ by > {FAR} "
+            f"| the best of {COPIES} copies leads by | seeds to tell it from ERM |"
+        ),
+        "| --- | --: | --: | --: | --: |",
+    ]
+    asked = dict(difference=FAR, larger_is_better=True, seeds=SEEDS[:3])
+    for name, values in scores.items():
+        found = stats.few_seeds([values] * COPIES, **asked)
+        apart = ", ".join(f"{100 * share:.0f}" for share in found.apart[:, 0])
+        lead = ", ".join(f"{points:.0f}" for points in found.lead[:, 0])
+        low, high = min(values), max(values)
+        against = stats.few_seeds([values, scores["ERM"]], **asked).needed[0, 1]
+        needed = "–" if name == "ERM" else f"{against:,.0f}"
+        lines.append(
+            f"| {name} | {np.median(values):.0f} [{low:.0f}, {high:.0f}] | {apart} % "
+            f"| {lead} | {needed} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def turned(tables: dict[str, list[list[np.ndarray]]]) -> str:
+    """The table of signs: how often pairs of methods change places, by seeds."""
+    lines = [f"| Pairs that change places | {' | '.join(map(str, SEEDS[:3]))} seeds |"]
+    lines.append("| --- |" + " --: |" * 3)
+    for name, sets in tables.items():
+        shares = []
+        for scores in sets:
+            asked = dict(difference=FAR, larger_is_better=True, seeds=SEEDS[:3])
+            found = stats.few_seeds(scores, **asked).reversed
+            each = np.triu_indices(len(scores), 1)
+            shares.append([100 * np.nanmean(one[each]) for one in found])
+        means = np.mean(shares, axis=0)
+        lines.append(f"| {name} | {' | '.join(f'{x:.0f} %' for x in means)} |")
+    return "\n".join(lines) + "\n"
+
+
+def of_biasbed() -> list[dict[str, np.ndarray]]:
+    """The scores of each run of the BiasBed paper, by algorithm, for every test set."""
+    rows = pd.read_csv(ROOT / "examples/biasbed_runs.csv").dropna(subset="score")
+    return [
+        {name: one["score"].values for name, one in of_set.groupby("algorithm")}
+        for _, of_set in rows.groupby("dataset")
+    ]
+
+
+def with_erm(sets: list[dict[str, np.ndarray]]) -> list[list[np.ndarray]]:
+    """Pairs of ERM and another, of every test set."""
+    return [
+        [scores["ERM"], one]
+        for scores in sets
+        for name, one in scores.items()
+        if name != "ERM"
+    ]
+
+
+def draw(values: np.ndarray, path: pathlib.Path) -> None:
+    """What studies of ERM would have reported: every mean of s of its seeds."""
+    figure, axes = plt.subplots(figsize=(6.4, 2.8), layout="constrained")
+    for row, s in enumerate(SEEDS[:3]):
+        groups = itertools.combinations(values, s)
+        means = np.array([np.mean(group) for group in groups])
+        shift = np.random.default_rng(0).uniform(-0.3, 0.3, len(means))
+        axes.plot(means, row + shift, "o", ms=4, alpha=0.4, mew=0, c="C0")
+    axes.axvline(np.mean(values), c="C1", lw=2)
+    axes.annotate(
+        f" mean of all {len(values)} seeds", (np.mean(values), -0.75), va="center"
+    )
+    labels = [f"{s} seed{'s' * (s > 1)}" for s in SEEDS[:3]]
+    axes.set_yticks(range(3), labels)
+    axes.set_ylim(2.5, -1)
+    axes.set_xlim(0, 100)
+    axes.set_xlabel("shape bias of ERM that a study would have reported, %")
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    figure.savefig(path, metadata={"Date": None})
+    plt.close(figure)
+
+
+def main() -> None:
+    """Writes tables and figure."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--out", type=pathlib.Path, default=ROOT / "docs")
+    options = parser.parse_args()
+    scores = shape_biases()
+    published = of_biasbed()
+    tables = {
+        "shape bias here, all pairs of fifteen methods": [[*scores.values()]],
+        "shape bias here, ERM with each": with_erm([scores]),
+        "BiasBed's ten test sets, all pairs of eight": [
+            [*x.values()] for x in published
+        ],
+        "BiasBed's ten test sets, ERM with each": with_erm(published),
+    }
+    told = f"{shape(scores)}\n{turned(tables)}"
+    path = ROOT / "benchmarks/results/few-seeds.md"
+    path.write_text(told, encoding="utf-8")
+    draw(scores["ERM"], options.out / "few-seeds.svg")
+    print(told)
+
+
+if __name__ == "__main__":
+    main()

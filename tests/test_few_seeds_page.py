@@ -1,0 +1,107 @@
+"""The page of few seeds holds what its command writes, recomputed here by other means."""
+
+import itertools
+import pathlib
+
+import numpy as np
+import pandas as pd
+import scipy.stats
+
+ROOT = pathlib.Path(__file__).parents[1]
+PAGE = (ROOT / "docs/few-seeds.md").read_text(encoding="utf-8")
+TABLES = (ROOT / "benchmarks/results/few-seeds.md").read_text(encoding="utf-8")
+
+
+def biases(algorithm, variant=""):
+    rows = pd.read_csv(
+        ROOT / "docs/results/shapes/tables/seeds.csv", keep_default_na=False
+    )
+    of = (rows["algorithm"] == algorithm) & (rows["variant"] == variant)
+    return 100 * rows.loc[of, "value"].to_numpy()
+
+
+def row(name):
+    (line,) = (line for line in TABLES.splitlines() if line.startswith(f"| {name} |"))
+    return [cell.strip() for cell in line.strip("|").split("|")]
+
+
+def apart(values, s):
+    """The share of pairs of disjoint groups whose means are more than ten points apart."""
+    seeds, far = {*range(len(values))}, []
+    for one in itertools.combinations(sorted(seeds), s):
+        for other in itertools.combinations(sorted(seeds - {*one}), s):
+            far.append(abs(values[[*one]].mean() - values[[*other]].mean()) > 10)
+    return np.mean(far)
+
+
+def turned(a, b, s):
+    """The share of groups of a pair that have not the sign of all."""
+    first, second = (
+        np.array([np.mean(group) for group in itertools.combinations(x, s)])
+        for x in (a, b)
+    )
+    sign = np.sign(np.mean(a) - np.mean(b))
+    return np.mean(np.sign(first[:, None] - second) != sign)
+
+
+def power(n, difference, deviation):
+    """Of a t-test of two groups of n."""
+    t = scipy.stats.t.ppf(0.975, 2 * n - 2)
+    shift = difference / (deviation * np.sqrt(2 / n))
+    return scipy.stats.nct.sf(t, 2 * n - 2, shift)
+
+
+def test_the_tables_stand_on_the_page():
+    for table in TABLES.strip().split("\n\n"):
+        assert table in PAGE
+
+
+def test_two_studies_of_one_method():
+    for name, values in (
+        ("ERM", biases("erm")),
+        ("SagNet", biases("sagnet")),
+        ("MixStyle", biases("mixstyle")),
+    ):
+        shares = [apart(values, s) for s in (1, 3, 5)]
+        cell = ", ".join(f"{100 * share:.0f}" for share in shares) + " %"
+        told = [float(x) for x in row(name)[2].removesuffix(" %").split(",")]
+        assert np.allclose(told, 100 * np.array(shares), atol=2), (name, cell)
+        # With one and five seeds all pairs are counted: no draw, no tolerance.
+        assert told[0] == round(100 * shares[0]) and told[2] == round(100 * shares[2])
+    assert "in 60 % of cases" in PAGE and row("ERM")[2] == "38, 60, 100 %"
+
+
+def test_the_best_of_seven_copies():
+    values, rng = biases("erm"), np.random.default_rng(5)
+    for place, s in enumerate((1, 3, 5)):
+        groups = [rng.permuted(values)[:s].mean() for _ in range(70_000)]
+        copies = np.reshape(groups, (-1, 7))
+        lead = np.mean(copies.max(1)) - values.mean()
+        lead *= np.sqrt(10 / (10 - s))
+        assert abs(float(row("ERM")[3].split(",")[place]) - lead) < 1
+    assert "leads their mean by 24 points" in PAGE
+
+
+def test_seeds_that_would_tell_it_from_erm():
+    for name, values in (
+        ("SagNet", biases("sagnet")),
+        ("RandConv", biases("erm", "rand_conv")),
+    ):
+        erm = biases("erm")
+        gap = abs(values.mean() - erm.mean())
+        deviation = np.sqrt((values.var(ddof=1) + erm.var(ddof=1)) / 2)
+        n = int(row(name)[4])
+        assert power(n, gap, deviation) >= 0.8 > power(n - 1, gap, deviation)
+
+
+def test_pairs_of_the_published_runs_that_change_places():
+    runs = pd.read_csv(ROOT / "examples/biasbed_runs.csv").dropna(subset="score")
+    shares = []
+    for _, of_set in runs.groupby("dataset"):
+        erm = of_set.loc[of_set["algorithm"] == "ERM", "score"]
+        for name, one in of_set.groupby("algorithm")["score"]:
+            if name != "ERM":
+                shares.append([turned(erm, one, s) for s in (1, 3, 5)])
+    told = row("BiasBed's ten test sets, ERM with each")[1:]
+    assert told == [f"{100 * x:.0f} %" for x in np.mean(shares, axis=0)]
+    assert told == ["12 %", "6 %", "4 %"]
