@@ -10,7 +10,7 @@ import pandas as pd
 
 from jbias.report import analysis as analysis_lib
 from jbias.report import benchmark_tables as made
-from jbias.report import document, few_seeds, inputs, plots, prose, tables
+from jbias.report import document, few_seeds, grids, inputs, plots, prose, tables
 from jbias.runs import results, selection
 
 PANELS, CURVES = 9, 12  # More on one figure nobody can read.
@@ -20,6 +20,7 @@ _SECTIONS = {
     "alike": "Test sets that are alike",
     "seeds": "How stable",
     "few_seeds": "Would few seeds have lied?",
+    "grid": "Does it hold at every value?",
     "power": "How much power",
     "caveats": "What to keep in mind",
     "shape_bias": "Shape bias",
@@ -44,7 +45,8 @@ def report(study: analysis_lib.Study) -> document.Report:
     analysis = analysis_lib.with_evidence(analysis_lib.analyse(study))
     varying = variability(study) if study.is_runs else None
     fewer = (("few_seeds", block) for block in few_seeds.blocks(study))
-    placed = [*_tables(analysis, varying), *fewer]
+    over = (("grid", block) for block in grids.blocks(study))
+    placed = [*_tables(analysis, varying), *fewer, *over]
     methods, cited = prose.methods(analysis)
     bib = prose.bib(cited)
     names = tables.join(study.algorithms)
@@ -150,7 +152,8 @@ def _results(
     study, tested = analysis.study, analysis.friedman is not None
     frames = {t.name: t.data for _, t in placed if isinstance(t, tables.Table)}
     listed = ("omnibus", "posthoc", "control", "strict", "stability", "differences")
-    listed += ("outperforming", "few_seeds", "blocked", "dataset_blocks")
+    listed += ("outperforming", "few_seeds", "grid", "grid_pairs")
+    listed += ("blocked", "dataset_blocks")
     tree = {
         "source": study.source,
         "metric": study.options.metric,
