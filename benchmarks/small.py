@@ -3,14 +3,16 @@
     python -m benchmarks.small [--of=demo,more] [--methods=erm+sagnet] [--seeds=10]
         [--rates=0.02+0.05+0.1] [--runs=runs/small] [--out=docs/results/shapes]
         [--show=silhouette+stylized] [--set=model.width=16] [--set=epochs=12.0]
-        [--beside=runs/other/seeds/erm]
+        [--beside=runs/other/seeds/erm] [--every-rate]
 
 Each method's rate is the one with the best validation accuracy at the end of a run of a
 seed that is used nowhere else; test sets have no say. Where the best is the lowest or the
 highest of `rates`, half or twice of it is tried too, until one lies between others. A
 single rate is taken untried. Then it is trained with that rate and all seeds, and the
 report is made of all, with what earlier calls left in `runs` and with `--beside`, runs
-that lie elsewhere. Stopped and started again, it goes on. `of` are the configs' arguments
+that lie elsewhere. With `--every-rate` all seeds are trained with each rate that was tried,
+and a second report, in `rates`, says which differences hold at all of them. Stopped and
+started again, it goes on. `of` are the configs' arguments
 (configs/common.py), such as data=pacs,root=DIR,style=photo; a method may have arguments
 too: deepaugment:nets=cae; `--set` is an entry of every config. Beside the report lie each
 run's config; the rates with what validation said of them, `rates.json`; the shape bias of
@@ -33,6 +35,17 @@ METHODS = (
     *("mixup", "cutmix", "mixstyle", "efdmix", "rand_conv", "gaussian_noise"),
 )
 TUNING_SEED = 1000
+
+
+def named(method: str) -> str:
+    """The folder of a method's runs."""
+    return method.replace(":", "-").replace("=", "-")
+
+
+def place(runs: pathlib.Path, folder: str, rate: float) -> pathlib.Path:
+    """Where a method's seeds are that were trained with a rate."""
+    branch = runs / "rates" / folder / "vary" / f"optim.rate={rate:g}"
+    return branch if branch.exists() else runs / "seeds" / folder
 
 
 def trained(config: str, workdir: pathlib.Path, *flags: str) -> None:
@@ -121,22 +134,32 @@ def headline(tables: pathlib.Path, shown: tuple[str, ...]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def keep(runs: list[pathlib.Path], out: pathlib.Path, rates: dict, shown: str) -> None:
+def reported(runs: list[pathlib.Path], out: pathlib.Path, *flags: str) -> bool:
+    """Whether the report of some runs could be made."""
+    report = [sys.executable, "-m", "jbias.report", "--last=3", f"--out={out}", *flags]
+    done = subprocess.run([*report, "--runs", *map(str, runs)], check=False)
+    if not done.returncode:
+        for kind in ("tex", "parquet", "pdf", "md"):  # The command makes them again.
+            for file in out.glob(f"*/*.{kind}"):
+                file.unlink()
+    return not done.returncode
+
+
+def keep(
+    runs: dict[str, pathlib.Path], out: pathlib.Path, rates: dict, shown: str
+) -> None:
     """Puts the configs, the rates' validation and the headline beside the report."""
     (out / "configs").mkdir(exist_ok=True)
-    for run in runs:
-        shutil.copy(run / "config.json", out / "configs" / f"{run.name}.json")
+    for name, run in runs.items():
+        shutil.copy(run / "config.json", out / "configs" / f"{name}.json")
     (out / "rates.json").write_text(json.dumps(rates, indent=1) + "\n")
     table = headline(out / "tables", tuple(shown.split("+")))
     (out / "headline.md").write_text(table)
-    rows = selection.best_validation(results.read([str(run) for run in runs]))
+    rows = selection.best_validation(results.read([*map(str, runs.values())]))
     rows = rows[rows["metric"] == "shape_bias"].sort_values(["run", "seed"])
     biases = rows[["algorithm", "variant", "dataset", "seed", "value"]]
     if len(biases):  # Not every set of test sets has cue conflicts.
         biases.to_csv(out / "tables/seeds.csv", index=False)
-    for kind in ("tex", "parquet", "pdf", "md"):  # The command makes them again.
-        for file in out.glob(f"*/*.{kind}"):
-            file.unlink()
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -152,6 +175,7 @@ def main(argv: list[str] | None = None) -> int:
     add("--set", action="append", default=[], metavar="KEY=VALUE")
     add("--show", default="silhouette+stylized", help="test sets of the headline")
     add("--beside", type=pathlib.Path, action="append", default=[], metavar="DIR")
+    add("--every-rate", action="store_true", help="trains all seeds with each rate")
     add("--runs", type=pathlib.Path, default=pathlib.Path("runs/small"))
     add("--out", type=pathlib.Path, default=pathlib.Path("report-small"))
     options = parser.parse_args(argv)
@@ -161,26 +185,34 @@ def main(argv: list[str] | None = None) -> int:
     for method in options.methods.split("+"):
         name, _, own = method.partition(":")
         of = ",".join(filter(None, (own, options.of)))
-        folder = method.replace(":", "-").replace("=", "-")
+        folder = named(method)
         config = f"configs/{name}.py:{of}"
         tuning = options.runs / "tuning" / folder
         found = tune(config, tuning, options.rates, changes)
         rate = best(found)
         print(f"small: {method}: rate {rate:g} of {found}", flush=True)
-        run = options.runs / "seeds" / folder
         seeds = f"{config},seeds={options.seeds}"
-        trained(seeds, run, f"--config.optim.rate={rate}", *changes)
+        if options.every_rate:
+            grid = options.runs / "rates" / folder
+            values = "+".join(f"{one:g}" for one in sorted(found))
+            trained(f"{seeds},vary=optim.rate={values}", grid, *changes)
+        else:
+            run = options.runs / "seeds" / folder
+            trained(seeds, run, f"--config.optim.rate={rate}", *changes)
         rates[method] = {"chosen": rate, "valid": found}
         known.write_text(json.dumps(rates, indent=1) + "\n")
-    runs = [*sorted((options.runs / "seeds").iterdir()), *options.beside]
-    report = [sys.executable, "-m", "jbias.report", "--reference=erm", "--last=3"]
-    done = subprocess.run(
-        [*report, f"--out={options.out}", *(f"--runs={run}" for run in runs)],
-        check=False,
-    )
-    if not done.returncode:
-        keep(runs, options.out, rates, options.show)
-    return done.returncode
+    chosen = {
+        named(method): place(options.runs, named(method), rate["chosen"])
+        for method, rate in sorted(rates.items())
+    }
+    chosen |= {run.name: run for run in options.beside}
+    if not reported([*chosen.values()], options.out, "--reference=ERM"):
+        return 1
+    keep(chosen, options.out, rates, options.show)
+    grids = sorted((options.runs / "rates").glob("*"))
+    if grids and not reported(grids, options.out / "rates"):
+        return 1
+    return 0
 
 
 if __name__ == "__main__":

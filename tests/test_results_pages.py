@@ -95,6 +95,17 @@ def test_the_page_quotes_the_tests_over_blocks_of_sets():
     assert "but only 3 of 105 pairs" in page
 
 
+def test_claims_stand_on_the_page_as_its_command_wrote_them():
+    told = (ROOT / "benchmarks/results/claims.md").read_text(encoding="utf-8")
+    assert told in PAGE
+    scores = pd.read_csv(RESULTS / "shapes/tables/scores.csv")
+    table = scores.pivot(index="dataset", columns="algorithm", values="mean")
+    pairs = stats.nemenyi(table, larger_is_better=True)
+    place = pairs.algorithms.index
+    p = pairs.pvalues[place("erm (cae)"), place("erm")]
+    assert f"| DeepAugment (CAE) ranks above ERM | {p:.3f} |" in told
+
+
 @cases.each("path", PLANS)
 def test_plans_stand_on_the_pages_of_their_devices(path):
     told = path.read_text(encoding="utf-8").splitlines()

@@ -1,0 +1,196 @@
+"""Which claims of docs/results.md stand: with other seeds, and where alike test sets count once.
+
+    python -m benchmarks.claims
+
+Reads docs/results/all.csv and examples/biasbed_runs.csv, and writes
+benchmarks/results/claims.md. A claim stands at 0.05. Seeds are redrawn with replacement
+from each method's own; blocks of test sets are those of jbias.stats.find_blocks by
+deviations of ranks, of which means are tested.
+"""
+
+import functools
+import pathlib
+from collections.abc import Callable
+
+import numpy as np
+import pandas as pd
+import scipy.stats
+
+from jbias import stats
+
+ROOT = pathlib.Path(__file__).parents[1]
+LEVEL, DRAWS = 0.05, 400
+UP = dict(larger_is_better=True)
+Cells = dict[str, np.ndarray]  # Of each method, sets x seeds.
+
+
+def committed(study: str, metric: str) -> Cells:
+    """Scores of a study, in %."""
+    rows = pd.read_csv(ROOT / "docs/results/all.csv")
+    rows = rows[(rows["study"] == study) & (rows["metric"] == metric)]
+    return cells(rows.rename(columns={"set": "dataset"}).assign(run=rows["seed"]))
+
+
+def published() -> Cells:
+    """Scores of BiasBed's runs; those that are missing are NaN."""
+    return cells(
+        pd.read_csv(ROOT / "examples/biasbed_runs.csv").rename(
+            columns={"algorithm": "method"}
+        )
+    )
+
+
+def cells(rows: pd.DataFrame) -> Cells:
+    """Scores by method, sets in one order."""
+    wide = rows.pivot_table(index=["method", "dataset"], columns="run", values="score")
+    return {
+        name: of.droplevel(0).sort_index().to_numpy()
+        for name, of in wide.groupby(level=0)
+    }
+
+
+def redrawn(scores: Cells, rng: np.random.Generator) -> Cells:
+    """Other seeds of each method, all sets of a seed together."""
+    drawn = {}
+    for name, of in scores.items():
+        whole = np.flatnonzero(~np.isnan(of).any(0))
+        drawn[name] = of[:, rng.choice(whole, whole.size)]
+    return drawn
+
+
+def means(scores: Cells) -> pd.DataFrame:
+    """Means over seeds: a row a set, a column a method."""
+    return pd.DataFrame({name: np.nanmean(of, axis=1) for name, of in scores.items()})
+
+
+def differ(table: pd.DataFrame) -> float:
+    """p of Friedman's test after Iman and Davenport."""
+    return stats.friedman(table, **UP).pvalue
+
+
+def above(better: str, worse: str, table: pd.DataFrame, control: bool = False) -> float:
+    """p of a pair, 1 where the worse one ranks better: Nemenyi's, or against a control."""
+    ranks = (-table).rank(axis=1).mean()
+    if ranks[better] >= ranks[worse]:
+        return 1.0
+    i, j = table.columns.get_loc(better), table.columns.get_loc(worse)
+    if not control:
+        return float(stats.nemenyi(table, **UP).pvalues[i, j])
+    found = stats.bonferroni_dunn(table, control=worse, adjust="holm", **UP)
+    return float(found.adjusted[found.algorithms.index(better)])
+
+
+def row(
+    name: str,
+    test: Callable[[pd.DataFrame], float],
+    scores: Cells,
+    blocks: bool = True,
+) -> str:
+    """A line: p as it is, the share of redrawn seeds in which it stands, p over blocks."""
+    table, rng = means(scores), np.random.default_rng(0)
+    p = test(table)
+    stands = np.mean([test(means(redrawn(scores, rng))) < LEVEL for _ in range(DRAWS)])
+    of_blocks = "one set"
+    if blocks:
+        labels = stats.find_blocks(table, method="deviations").labels
+        merged = table.groupby(labels).mean()
+        of_blocks = f"{told(test(merged))} ({len(merged)} blocks)"
+    return f"| {name} | {told(p)} | {100 * stands:.0f} % | {of_blocks} |"
+
+
+def told(p: float) -> str:
+    """A p-value."""
+    return f"{p:.1g}" if p < 0.001 else f"{p:.3f}"
+
+
+def paired(better: str, worse: str, table: Cells) -> float:
+    """p of Wilcoxon's signed-rank test over seeds; 1 where the better one is worse."""
+    a, b = table[better].ravel(), table[worse].ravel()
+    if np.median(a - b) <= 0:
+        return 1.0
+    return float(scipy.stats.wilcoxon(a, b).pvalue)
+
+
+def pairs_row(name: str, better: str, worse: str, scores: Cells) -> str:
+    """A line of two methods on one set; pairs of seeds are redrawn together."""
+    rng, count = np.random.default_rng(0), scores[better].shape[1]
+    stands = []
+    for _ in range(DRAWS):
+        which = rng.choice(count, count)
+        drawn = {key: of[:, which] for key, of in scores.items()}
+        stands.append(paired(better, worse, drawn) < LEVEL)
+    p = paired(better, worse, scores)
+    return f"| {name} | {told(p)} | {100 * np.mean(stands):.0f} % | one set |"
+
+
+def main() -> None:
+    """Writes the table."""
+    shapes, biasbed = committed("shapes", "accuracy"), published()
+    bias = {
+        study: committed(study, "shape_bias")
+        for study in ("shapes", "longer", "variants")
+    }
+    longer = {"CAE": bias["shapes"]["erm (cae)"], "ERM": bias["longer"]["erm"]}
+    released = bias["variants"] | bias["shapes"]
+    against = functools.partial(above, control=True)
+    lines = [
+        "| Claim | p | stands with other seeds | p over blocks of test sets |",
+        "| --- | --: | --: | --: |",
+        row("The fifteen methods differ", differ, shapes),
+        row(
+            "DeepAugment (CAE) ranks above ERM",
+            lambda table: above("erm (cae)", "erm", table),
+            shapes,
+        ),
+        row(
+            "… with ERM as a control",
+            lambda table: against("erm (cae)", "erm", table),
+            shapes,
+        ),
+        row(
+            "DeepAugment (EDSR) above ERM as a control",
+            lambda table: against("erm (edsr)", "erm", table),
+            shapes,
+        ),
+        row(
+            "Stylized ERM above ERM as a control",
+            lambda table: against("erm (stylize)", "erm", table),
+            shapes,
+        ),
+        pairs_row(
+            "DeepAugment (CAE) has more shape bias than ERM of as many steps",
+            "CAE",
+            "ERM",
+            longer,
+        ),
+        pairs_row(
+            "SagNet has more shape bias than as released",
+            "sagnet",
+            "sagnet (biasbed)",
+            released,
+        ),
+        pairs_row(
+            "InfoDrop as released has more than its authors'",
+            "infodrop (biasbed)",
+            "infodrop+erm",
+            released,
+        ),
+        row("BiasBed's eight methods differ (their runs)", differ, biasbed),
+        row(
+            "DeepAugment (CAE) ranks above InfoDrop (their runs)",
+            lambda table: above("DeepAugERM-CAE", "InfoDrop", table),
+            biasbed,
+        ),
+        row(
+            "DeepAugment (CAE) ranks above pAdaIN (their runs)",
+            lambda table: above("DeepAugERM-CAE", "pAdaIN", table),
+            biasbed,
+        ),
+    ]
+    text = "\n".join(lines) + "\n"
+    (ROOT / "benchmarks/results/claims.md").write_text(text, encoding="utf-8")
+    print(text)
+
+
+if __name__ == "__main__":
+    main()
