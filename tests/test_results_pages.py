@@ -35,18 +35,6 @@ def test_its_headline_stands_on_the_page(folder):
     assert (folder / "headline.md").read_text(encoding="utf-8") in PAGE
 
 
-@cases.each("folder", FOLDERS)
-def test_the_shape_bias_of_each_seed_stands_on_the_page(folder):
-    if not (folder / "tables/seeds.csv").exists():
-        assert not (folder / "tables/shape_bias.csv").exists()
-        return
-    seeds = pd.read_csv(folder / "tables/seeds.csv", keep_default_na=False)
-    for _, of_one in seeds.groupby(["algorithm", "variant"]):
-        assert [*of_one["seed"]] == [*range(len(of_one))]
-        line = ", ".join(f"{100 * value:.0f}" for value in of_one["value"])
-        assert line in PAGE.replace("**", "")
-
-
 @cases.each("name", ["shapes", "variants"])
 def test_the_page_quotes_the_tests(name):
     tests = pd.read_csv(RESULTS / name / "tables/omnibus.csv")
