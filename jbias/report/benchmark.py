@@ -47,22 +47,17 @@ def report(study: analysis_lib.Study) -> document.Report:
     placed = [*_tables(analysis, varying), *fewer]
     methods, cited = prose.methods(analysis)
     bib = prose.bib(cited)
-    names = tables.join(study.algorithms)
+    several = f"{len(study.algorithms)} algorithms"
     metric = study.options.metric.replace("_", " ").capitalize()
+    texts = _words(analysis), _texts(analysis, methods, bib)
     return document.Report(
         title="jbias report",
-        heading=names
-        if len(study.algorithms) <= 6
-        else f"{len(study.algorithms)} algorithms",
+        heading=tables.join(study.algorithms) if len(study.algorithms) < 7 else several,
         subtitle=f"{metric} on {len(study.datasets)} data sets, jbias report",
         answer=prose.answer(analysis),
         facts=_facts(analysis),
         sections=document.sections(
-            _SECTIONS,
-            _words(analysis),
-            figures(analysis, varying),
-            placed,
-            _texts(analysis, methods, bib),
+            _SECTIONS, texts[0], figures(analysis, varying), placed, texts[1]
         ),
         results=_results(analysis, placed, methods),
         files={"methods.md": prose.markdown(methods), "methods.bib": bib},
@@ -71,7 +66,7 @@ def report(study: analysis_lib.Study) -> document.Report:
 
 def _facts(analysis: analysis_lib.Analysis) -> dict[str, object]:
     study, (n, k) = analysis.study, analysis.means.shape
-    facts: dict[str, object] = {
+    facts = {
         "Algorithms": len(study.algorithms),
         "Data sets": len(study.datasets),
         "In the tests": "none" if analysis.friedman is None else f"{k} × {n}",
@@ -116,19 +111,17 @@ def _tables(analysis: analysis_lib.Analysis, varying: pd.DataFrame | None) -> _P
     if study.options.reference:
         yield "scores", made.reference(analysis)
     if evidence is not None:
-        for make in (made.omnibus, made.strict, made.nemenyi, made.posthoc):
-            yield "tests", make(analysis)
+        tests = made.omnibus, made.strict, made.nemenyi, made.posthoc
+        seeds = made.stability, made.differences
         if "dunn" in evidence.tests:
-            yield "tests", made.control(analysis)
-        yield "tests", made.ranks(analysis)
-        yield "alike", made.blocked(analysis)
-        yield "alike", made.dataset_blocks(analysis)
+            tests, seeds = (*tests, made.control), (*seeds, made.outperforming)
+        shown = {"tests": (*tests, made.ranks)}
+        shown["alike"] = made.blocked, made.dataset_blocks
         if evidence.runs is not None:
-            yield "seeds", made.stability(analysis)
-            yield "seeds", made.differences(analysis)
-            if "dunn" in evidence.tests:
-                yield "seeds", made.outperforming(analysis)
-            yield "power", made.power(analysis)
+            shown |= {"seeds": seeds, "power": (made.power,)}
+        for section, makers in shown.items():
+            for make in makers:
+                yield section, make(analysis)
     yield "runs", made.runs(study)
     if study.is_runs:
         yield "selection", made.validation(study)
@@ -178,10 +171,8 @@ def _results(
     if study.is_runs:
         tree["shape_bias"] = frames.get("shape_bias", [])
         tree["diverged"] = study.diverged
-        tree["other_selections"] = {
-            name: analysis_lib.cells_of(values, study.algorithms, study.datasets)
-            for name, values in study.others
-        }
+        others = ((name, study.cells_of(values)) for name, values in study.others)
+        tree["other_selections"] = dict(others)
         tree["runs"] = [{"workdir": r.workdir, "label": r.label} for r in study.runs]
     return tree
 
@@ -206,10 +197,8 @@ def _tests(analysis: analysis_lib.Analysis) -> dict[str, Any]:
         }
         for result in (analysis.friedman, analysis.uncorrected)
     ]
-    distances = {
-        f"{alpha:g}": nemenyi.critical_difference(alpha)
-        for alpha in sorted({0.05, 0.1, analysis.alpha})
-    }
+    levels = sorted({0.05, 0.1, analysis.alpha})
+    distances = {f"{x:g}": nemenyi.critical_difference(x) for x in levels}
     claimed = pd.DataFrame(analysis.significant, columns=["better", "worse", "p"])
     pairs = {
         "p": pd.DataFrame(nemenyi.pvalues, names, names).to_dict("index"),
@@ -242,16 +231,11 @@ def variability(study: analysis_lib.Study) -> pd.DataFrame:
     ends = later == 0
     seeds = every.loc[ends, ["label", "dataset"]].set_index(keys[ends]).join(tail)
     groups = seeds.astype({"label": str, "dataset": str}).groupby(["label", "dataset"])
-    varying = pd.DataFrame(
-        {
-            "within": np.sqrt(groups["var"].mean()),
-            "between": groups["mean"].std(),
-            "seeds": groups.size(),
-            "evaluations": groups["size"].min(),
-        }
-    )
+    varying = {"within": np.sqrt(groups["var"].mean()), "between": groups["mean"].std()}
+    varying |= {"seeds": groups.size(), "evaluations": groups["size"].min()}
     order = pd.MultiIndex.from_product([study.algorithms, study.datasets])
-    return varying.reindex(order).rename_axis(["algorithm", "dataset"]).reset_index()
+    frame = pd.DataFrame(varying).reindex(order)
+    return frame.rename_axis(["algorithm", "dataset"]).reset_index()
 
 
 def figures(analysis: analysis_lib.Analysis, varying: pd.DataFrame | None) -> _Figures:
@@ -271,15 +255,11 @@ def figures(analysis: analysis_lib.Analysis, varying: pd.DataFrame | None) -> _F
 
 
 def _ranks(analysis: analysis_lib.Analysis) -> document.Figure:
-    names, looks = analysis.algorithms, _looks(analysis)
-    drawn = plots.critical_difference(
-        names,
-        analysis.nemenyi.ranks,
-        analysis.cliques,
-        analysis.critical_difference,
-        alpha=analysis.alpha,
-        colours=[looks[name]["color"] for name in names],
-    )
+    names, ranks = analysis.algorithms, analysis.nemenyi.ranks
+    looks = plots.styles(analysis.study.algorithms)
+    how = dict(alpha=analysis.alpha, colours=[looks[x]["color"] for x in names])
+    bars = analysis.cliques, analysis.critical_difference
+    drawn = plots.critical_difference(names, ranks, *bars, **how)
     caption = (
         "Mean ranks, the best on top. A bar joins algorithms that Nemenyi's test does not "
         f"tell apart at α = {analysis.alpha:g}."
@@ -308,26 +288,22 @@ def _iqm(analysis: analysis_lib.Analysis) -> document.Figure:
 
 
 def _profiles(analysis: analysis_lib.Analysis) -> document.Figure:
-    what, profiles = (
-        analysis.study.repeats,
-        analysis.evidence.seeds["performance_profiles"],
-    )
+    what, evidence = analysis.study.repeats, analysis.evidence
+    profiles = evidence.seeds["performance_profiles"]
     names = [name for name in _leading(analysis) if name in analysis.algorithms]
     places, x = [analysis.algorithms.index(name) for name in names], profiles.thresholds
-    frame = pd.DataFrame(
-        {"panel": "", "line": np.repeat(names, len(x)), "x": np.tile(x, len(names))}
-        | {
-            key: getattr(profiles.share, key)[places].ravel()
-            for key in ("value", "low", "high")
-        }
-    )
-    looks = {name: _looks(analysis)[name] for name in names}
+    frame = {"panel": "", "line": np.repeat(names, len(x)), "x": np.tile(x, len(names))}
+    for key in ("value", "low", "high"):
+        frame[key] = getattr(profiles.share, key)[places].ravel()
+    every = plots.styles(analysis.study.algorithms)
+    looks = {name: every[name] for name in names}
     labels = "normalised score", f"share of {what} above"
     caption = (
         f"Performance profiles: the share of {what} × data sets whose normalised score reaches "
-        f"a threshold, with {analysis.evidence.bounds}, pointwise."
+        f"a threshold, with {evidence.bounds}, pointwise."
     )
-    drawn = plots.curves(frame, looks, labels, alone=6.4, cell=(0, 3.4))
+    size = dict(alone=6.4, cell=(0, 3.4))
+    drawn = plots.curves(pd.DataFrame(frame), looks, labels, **size)
     return document.Figure("profiles", caption, drawn)
 
 
@@ -348,11 +324,8 @@ def _variability(study, data: pd.DataFrame) -> document.Figure | None:
     data = data[data["algorithm"].isin(names)].set_index("algorithm")
     if not data[kinds].notna().any().all():
         return None
-    scaled = study.unit.scale * data[kinds]
-    values = {
-        f"{kind} runs": [scaled.loc[[name], kind].to_numpy() for name in names]
-        for kind in kinds
-    }
+    each = [study.unit.scale * data.loc[[name], kinds] for name in names]
+    values = {f"{kind} runs": [one[kind].to_numpy() for one in each] for kind in kinds}
     unit = f" in {study.unit.name}" if study.unit.name else ""
     caption = (
         "How scores vary on the data sets: inside runs over their last evaluations, and "
@@ -363,11 +336,8 @@ def _variability(study, data: pd.DataFrame) -> document.Figure | None:
 
 
 def _curves(analysis: analysis_lib.Analysis, metric: str) -> document.Figure | None:
-    study, frame, leading = (
-        analysis.study,
-        _by_epoch(analysis.study, metric),
-        _leading(analysis),
-    )
+    study, leading = analysis.study, _leading(analysis)
+    frame = _by_epoch(study, metric)
     if frame.empty:
         return None
     unit, limits = analysis_lib.unit_of(metric, frame["value"]), []
@@ -385,7 +355,8 @@ def _curves(analysis: analysis_lib.Analysis, metric: str) -> document.Figure | N
     frame.loc[frame["ranged"], "std"] = math.nan
     frame[["value", "std"]] *= unit.scale
     frame = frame[frame["panel"].isin(panels[:PANELS]) & frame["line"].isin(leading)]
-    looks = {name: _looks(analysis)[name] for name in leading}
+    every = plots.styles(study.algorithms)
+    looks = {name: every[name] for name in leading}
 
     def dots(axes, rows: pd.DataFrame) -> None:
         for name, line in rows[rows["ranged"]].explode("seeds").groupby("line"):
@@ -419,14 +390,8 @@ def _by_epoch(study: analysis_lib.Study, metric: str) -> pd.DataFrame:
     full = frame.groupby(["dataset", "label"])["size"].transform("max")
     frame = frame[frame["size"] == full]
     frame = frame.rename(columns={"dataset": "panel", "label": "line", "epoch": "x"})
-    return frame.sort_values(
-        "panel", key=lambda names: names.map(wanted.index), kind="stable"
-    )
-
-
-def _looks(analysis: analysis_lib.Analysis) -> dict[str, dict]:
-    """Gives each algorithm its colour, the same in every figure."""
-    return {name: plots.style_of(i) for i, name in enumerate(analysis.study.algorithms)}
+    order = lambda names: names.map(wanted.index)
+    return frame.sort_values("panel", key=order, kind="stable")
 
 
 def _leading(analysis: analysis_lib.Analysis) -> tuple[str, ...]:

@@ -120,10 +120,8 @@ def read(workdirs: Sequence[str], kinds=None, *, each_seed: bool = False) -> Mod
     if len(seeds) < len(parts):
         what = ": a model is the mean over the seeds of one run."
         if each_seed:
-            what = (
-                " are models of their own, as asked: those of one run are not independent, "
-                "and p is too small."
-            )
+            what = " are models of their own, as asked: those of one run are not"
+            what += " independent, and p is too small."
         runs = f"{len(seeds)} run" + "s" * (len(seeds) > 1)
         counted.append(f"{len(parts)} seeds of {runs}{what}")
     if unused := [name for name in named if name not in of_run]:
@@ -157,11 +155,8 @@ def _about(run: str, record: pd.Series, known: Mapping[str, dict]) -> dict:
     kind = str(config.get("category", record["algorithm"]))
     if record["variant"]:
         kind += f" ({record['variant']})"  # As a report of runs calls it.
-    return {
-        "name": run,
-        "training": AT if math.isfinite(eps) else kind,
-        "epsilon": eps * (255 if algo.get("norm", "linf") == "linf" else 1),
-    }
+    about = {"name": run, "training": AT if math.isfinite(eps) else kind}
+    return about | {"epsilon": eps * (255 if algo.get("norm", "linf") == "linf" else 1)}
 
 
 def _mean(seeds: pd.DataFrame) -> dict:
@@ -388,10 +383,8 @@ def accuracy_table(models: Models) -> tables.Table:
         for column, how in models.made.set_index("column")["how"].items():
             if how != network_frame.USUAL and column in names:
                 names[column] += f" ({how})"
-    members = "; ".join(
-        f"{name} is the mean of {tables.join([names[one] for one in ones])}"
-        for name, ones in models.members.items()
-    )
+    means = {k: tables.join([names[x] for x in of]) for k, of in models.members.items()}
+    members = "; ".join(f"{name} is the mean of {of}" for name, of in means.items())
     columns = [*models.benchmarks, *models.members]
     return _model_table("accuracy", models.frame, columns, members=members)
 
@@ -424,14 +417,11 @@ def bias_table(models: Models) -> tables.Table:
     if "shape" in names:
         behind = names.index("shape") + 1
         names[behind:behind] = [name for name in _RESTS if name in frame]
-    interval = ""
-    if "shape_n" in frame:
-        seeds = ", of the seed with the fewest" * ("seeds" in frame)
-        interval = (
-            f", with Wilson's interval of 95 %, of so many{seeds} (*: fewer than "
-            f"{network_frame.FEW}, which says next to nothing)"
-        )
-    return _model_table("biases", frame, [*names, *bands], interval=interval)
+    seeds = ", of the seed with the fewest" * ("seeds" in frame)
+    interval = f", with Wilson's interval of 95 %, of so many{seeds} (*: fewer than "
+    interval += f"{network_frame.FEW}, which says next to nothing)"
+    told = {"interval": interval * ("shape_n" in frame)}
+    return _model_table("biases", frame, [*names, *bands], **told)
 
 
 def _model_table(name: str, frame: pd.DataFrame, names, **words: str) -> tables.Table:

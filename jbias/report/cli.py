@@ -72,10 +72,8 @@ def _report(args: argparse.Namespace) -> Iterator[str]:
     sizes = len(study.algorithms), len(study.datasets)
     _progress("testing {} algorithms on {} data sets ...".format(*sizes))
     report = benchmark.report(study)
-    left = [
-        f"left out of the tests: {one['name']} ({one['reason']})"
-        for one in report.results["tested"]["left_out"]
-    ]
+    lost = report.results["tested"]["left_out"]
+    left = [f"left out of the tests: {one['name']} ({one['reason']})" for one in lost]
     _progress("writing ...")
     written = document.write(report, pathlib.Path(args.out))
     return iter([*report.answer, *left, written])
@@ -115,9 +113,8 @@ def _parser() -> argparse.ArgumentParser:
     def add(flag: str, what: str, to=parser, **kind) -> None:
         to.add_argument(flag, help=what, **kind)
 
-    add(
-        "--out", "folder of the report; made if needed", **cli.OUT | {"required": False}
-    )
+    out = cli.OUT | {"required": False}
+    add("--out", "folder of the report; made if needed", **out)
     what = "tell how far the runs are instead; --runs may be a folder of folders"
     add("--status", what, action="store_true")
     what = "tell the status again every so many seconds (default: %(const)s)"

@@ -12,7 +12,6 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 from jaxtyping import Float
-from matplotlib import figure as mpl_figure
 from matplotlib import patches
 
 from jbias.evals import interference
@@ -28,8 +27,7 @@ from jbias.report import (
 
 Study, Group = distortion_study.Study, distortion_study.Group
 Key, Cell = distortion_study.Key, distortion_study.Cell
-Values = distortion_study.Values
-QUANTITIES = distortion_study.QUANTITIES
+Values, QUANTITIES = distortion_study.Values, distortion_study.QUANTITIES
 Figures = Iterator[tuple[str, document.Figure]]  # With their sections.
 UNKNOWN = "cannot be told"
 SECTIONS = {
@@ -125,25 +123,21 @@ def report(study: Study, *, notes=(), runs=()) -> document.Report:
     hiding = distortion_study.hiding(study.groups.values())
     every = comparison(_every_value(study), study)
     values = every.data if every else pd.DataFrame(columns=_VALUES, dtype=str)
-    detail = _indices(study), _table("gaps", hiding), _digits(study)
-    costs = _training(study, runs), _seconds(study)
-    made = _groups(study), network_sections.provenance(study.networks)
-    placed = {"values": [every], "detail": detail, "costs": costs, "made": made}
-    shown = [(name, one) for name, each in placed.items() for one in each]
+    placed = {"values": [every], "costs": [_training(study, runs), _seconds(study)]}
+    placed["detail"] = _indices(study), _table("gaps", hiding), _digits(study)
+    placed["made"] = _groups(study), network_sections.provenance(study.networks)
+    shown = [(name, one) for name in SECTIONS for one in placed.get(name, ())]
     caveats = [*_caveats(study, values, hiding, notes), *ALWAYS]
     texts = [("caveats", document.Text(caveats))]
     groups = {key: list(group.networks) for key, group in study.groups.items()}
+    facts = {"Networks": len(study.networks), "Methods": len(study.names("method"))}
+    facts["Data sets"] = len(study.names("data"))
     return document.Report(
         title="jbias data distortion",
         heading="What distortion does to analysis",
         subtitle="Interference, occlusion and mixed-sample training, jbias report",
         answer=_headline(values),
-        facts={
-            "Networks": len(study.networks),
-            "Methods": len(study.names("method")),
-            "Data sets": len(study.names("data")),
-            "Seeds each": tables.span(map(len, groups.values()), "–"),
-        },
+        facts=facts | {"Seeds each": tables.span(map(len, groups.values()), "–")},
         sections=document.sections(SECTIONS, figures(study, hiding), shown, texts),
         results={
             "groups": [key._asdict() | {"seeds": x} for key, x in groups.items()],
@@ -188,13 +182,11 @@ def _headline(values: pd.DataFrame) -> tuple[str, str]:
 
 
 def _every_value(study: Study) -> Layout:
-    methods = study.names("method")
-    trained = dict.fromkeys((key.data, key.training) for key in study.groups)
-    rows = [
-        ((x, training or "–", one.title), [Cell(name, x, m, training) for m in methods])
-        for x, training in trained
-        for name, one in QUANTITIES.items()
-    ]
+    methods, rows = study.names("method"), []
+    for x, training in dict.fromkeys((k.data, k.training) for k in study.groups):
+        for name, one in QUANTITIES.items():
+            cells = [Cell(name, x, method, training) for method in methods]
+            rows.append(((x, training or "–", one.title), cells))
     return Layout("values", _CAPTIONS["values"], (*_LEADS, *methods), rows)
 
 
@@ -229,9 +221,8 @@ def comparison(layout: Layout, study: Study, printed=None) -> tables.Table | Non
     if "images" not in frame:
         return None
     images = tables.span(frame["images"].dropna().astype(int))
-    caption = (
-        f"{layout.caption} {_SPREAD} Networks here were shown {images} images each."
-    )
+    caption = f"{layout.caption} {_SPREAD} Networks here were shown {images} images"
+    caption += " each."
     for name, text in {"di_": _INDEX, "iocclusion": distortion_study.RULE}.items():
         if frame["quantity"].str.startswith(name).any():
             caption += f" {text}"
@@ -366,9 +357,8 @@ def _training(study: Study, patterns: Sequence[str]) -> tables.Table | None:
             row["measured"] = measured[path.resolve()]
             rows.append(row | {x: costs.get("total", {}).get(x) for x in _COSTS})
     if patterns and not rows:
-        raise ValueError(
-            f"--runs: must match workdirs of runs, got none: {' '.join(patterns)}; check it"
-        )
+        told = f"--runs: must match workdirs of runs, got none: {' '.join(patterns)}"
+        raise ValueError(f"{told}; check it")
     sums = _with_totals(rows, "run", "assumed", ["seeds", "measured"])
     return _table("training", sums)
 
@@ -498,11 +488,9 @@ def figures(study: Study, hiding: pd.DataFrame) -> Figures:
         for quantity in _DISTORTED:
             yield from _wrong(study, whole, quantity, *at)
         parts = [key for key in keys if key.training.startswith(part)]
-        names = {
-            key: f"{key.method}, {key.training.removeprefix(part) or 'all'}"
-            for key in [*parts, *whole]
-        }
+        of = {key: key.training.removeprefix(part) or "all" for key in [*parts, *whole]}
         if parts:
+            names = {key: f"{key.method}, {which}" for key, which in of.items()}
             yield from _occluded(hiding, names, *at, parts=True)
 
 
@@ -542,7 +530,7 @@ def _lines(frame: pd.DataFrame, column: str) -> pd.DataFrame:
     return lines[parts > 2]
 
 
-def _drawn(lines, frame, scale: float) -> tuple[mpl_figure.Figure, str]:
+def _drawn(lines, frame, scale: float) -> tuple[plots.Figure, str]:
     """Draws panels, each method in its colour, and says what lines and bands are.
 
     An axis ends at twice the median of the methods' peaks where it would be more than twice
@@ -587,7 +575,7 @@ def _wrong(study: Study, keys: Sequence[Key], quantity, ending, about) -> Figure
         yield "wrong", document.Figure(name, caption, wrong_classes(found))
 
 
-def wrong_classes(found: Mapping[str, Values]) -> mpl_figure.Figure:
+def wrong_classes(found: Mapping[str, Values]) -> plots.Figure:
     """Draws, a panel a method, each class's share in % of the errors before and after.
 
     Of more than `MOST` classes those with the largest growth in some panel are drawn, the

@@ -58,10 +58,9 @@ FILLS = {
     "other": "images of another data set",
 }
 # What a probe does where the suite says nothing.
-_DEFAULTS = {
-    "cut_occlusion": dict(area="beta", placement="unrestricted", fills=tuple(FILLS)),
-    "occlusion": dict(fill="black", site="stage3", quantise=False),
-}
+_ANYWHERE = dict(area="beta", placement="unrestricted")
+_DEFAULTS = {"cut_occlusion": _ANYWHERE | dict(fills=tuple(FILLS))}
+_DEFAULTS["occlusion"] = dict(fill="black", site="stage3", quantise=False)
 # Options that say which conditions there are; others say what a condition is.
 _WHICH = ("fills", "fractions", "grids", "masks", "orders")
 HIDDEN = "0.3"  # Of the pixels, in tables; curves have other shares, too.
@@ -122,12 +121,10 @@ class Study:
     @property
     def measures(self) -> list[tuple[Key, Network, Place]]:
         """Every measure of every network."""
-        return [
-            (key, one, place)
-            for key, group in self.groups.items()
-            for one in group.networks.values()
-            for place in one.measures
-        ]
+        every = (
+            (k, one) for k, x in self.groups.items() for one in x.networks.values()
+        )
+        return [(key, one, place) for key, one in every for place in one.measures]
 
     def match(self, like: Key) -> Key:
         """Gives the group that is meant; "without " is without any class."""
@@ -396,7 +393,6 @@ class Quantity(NamedTuple):
 
 
 _OTHERS, _BLACK = dict(fill="other"), dict(fill="black")
-_ANYWHERE = dict(area="beta", placement="unrestricted")
 _INSIDE = dict(area=float(HIDDEN), placement="restricted")
 _CUT, _CUES = ("cut_occlusion", "accuracy", "test"), "cue-conflict"
 QUANTITIES = {
@@ -509,8 +505,7 @@ def _value(group: Group, quantity: str, method: str) -> Values | None:
         condition = f"rectangle {HIDDEN}"
     networks = group.networks.items()
     numbers = {x: net.number(place, one.metric, condition) for x, net in networks}
-    known = {x: number for x, number in numbers.items() if number}
-    known = {x: number for x, number in known.items() if number.value is not None}
+    known = {k: x for k, x in numbers.items() if x and x.value is not None}
     if not known:
         return None
     values = np.array([number.value for number in known.values()])

@@ -33,13 +33,11 @@ def frame(study: analysis_lib.Study) -> pd.DataFrame:
             of = of.groupby(values["algorithm"].astype(str), sort=False)
             if not (runs := {a: x for a, x in of if len(x) > 1 and x.notna().all()}):
                 continue
-            found = stats.few_seeds(
-                [*runs.values()],
-                difference=points,
-                seeds=SEEDS,
-                alpha=options.alpha,
-                larger_is_better=options.larger_is_better or metric != options.metric,
+            larger = options.larger_is_better or metric != options.metric
+            asked = dict(
+                difference=points, alpha=options.alpha, larger_is_better=larger
             )
+            found = stats.few_seeds([*runs.values()], seeds=SEEDS, **asked)
             key = dict(metric=metric, dataset=dataset, methods=len(runs))
             needed = pd.Series(found.needed.ravel()).median()
             key |= dict(algorithm=[*runs], difference=points, needed=needed)

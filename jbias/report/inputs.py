@@ -123,11 +123,9 @@ def from_runs(patterns: Sequence[str], options: options_lib.Options) -> analysis
     known = list(dict.fromkeys(run.label for run in runs))
     aliases = {run.alias: run.label for run in runs}
     named = lambda name: name if name in known else aliases.get(name, name)
-    options = dataclasses.replace(
-        options,
-        algorithms=tuple(map(named, options.algorithms)),
-        reference=named(options.reference),
-    )
+    asked = tuple(map(named, options.algorithms))
+    both = dict(algorithms=asked, reference=named(options.reference))
+    options = dataclasses.replace(options, **both)
     _check_names("--algorithms", options.algorithms, known)
     algorithms = list(options.algorithms) or known
     if len(algorithms) < len(known):
@@ -209,9 +207,8 @@ def values_of(
     """
     rows = selected[(selected["metric"] == metric) & selected["dataset"].isin(datasets)]
     rows = averaged(rows, ["label", "dataset", "run", "seed"])
-    rows = rows.assign(
-        algorithm=rows["label"], seed=rows["run"] + ":" + rows["seed"].astype(str)
-    )
+    seed = rows["run"] + ":" + rows["seed"].astype(str)
+    rows = rows.assign(algorithm=rows["label"], seed=seed)
     columns = ["algorithm", "dataset", "seed", "value", "count", "n"]
     return rows[columns].reset_index(drop=True)
 
@@ -398,9 +395,8 @@ def _complete(
     if drop:
         frame = score_table.drop_incomplete(frame, drop=drop)
     if frame.empty:
-        raise ValueError(
-            f"{path}: --drop={drop} leaves nothing over; fill the missing cells"
-        )
+        told = f"{path}: --drop={drop} leaves nothing over"
+        raise ValueError(f"{told}; fill the missing cells")
     if lacking := score_table.missing_cells(frame):
         more = f" and {len(lacking) - 5} more" if len(lacking) > 5 else ""
         raise ValueError(

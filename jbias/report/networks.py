@@ -118,8 +118,8 @@ def _one(network: Network) -> Iterator[str]:
         number = network.number(place, "shape_bias")
         told = f"no decision for either cue on {place[1]}"
         if number.value is not None:
-            ends = network.values(place, network_page.ended("shape_bias"))
-            value, low, high = (f"{end:.3f}" for end in ends.values())
+            ends = network.interval(place, "shape_bias")
+            value, low, high = (f"{end:.3f}" for end in ends)
             of = f"of {number.n:,} decisions on {place[1]}"
             told = f"shape bias {value} [{low}, {high}] {of}"
             neither = network.number(place, "fraction_neither")
@@ -192,8 +192,9 @@ def guessed(networks: Networks) -> Iterator[str]:
 def _unmeasured(one: Network) -> Iterator[str]:
     for name, part in network_sections.PARTS.items():
         published = name == "corruptions" and one.corrupted
-        if part.probes and not published and not any(map(one.of, part.probes)):
-            yield f"{part.title}: not measured (probe {' or '.join(part.probes)})"
+        probes = part.probes.split()
+        if probes and not published and not any(map(one.of, probes)):
+            yield f"{part.title}: not measured (probe {' or '.join(probes)})"
 
 
 def _differing(one: Network) -> Iterator[str]:

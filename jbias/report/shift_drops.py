@@ -290,11 +290,10 @@ def _beside(cell: Cell, plain: Cell, draws: Draws) -> Row:
     # Where a draw of the plain drop is not above 0, nothing can be closed.
     whole = np.where(theirs.points > 0, theirs.points, math.nan)
     closed = np.nan_to_num(1 - mine.points / whole, nan=-math.inf)
-    compared = {
-        "gain": 100 * (mine.outside - theirs.outside),
-        "id_cost": 100 * (theirs.inside - mine.inside),
-        "closed": closed if estimate(theirs.points).low > 0 else closed * math.nan,
-    }
+    compared = {"gain": 100 * (mine.outside - theirs.outside)}
+    compared["id_cost"] = 100 * (theirs.inside - mine.inside)
+    known = estimate(theirs.points).low > 0
+    compared["closed"] = closed if known else closed * math.nan
     row |= told("drop", mine.points)
     for name, drawn in compared.items():
         row |= told(name, drawn * math.nan if cell is plain else drawn)

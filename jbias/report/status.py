@@ -55,9 +55,8 @@ def rows(patterns: Sequence[str]) -> list[Row]:
     here = [os.fspath(files.local_copy(one, "--runs")) for one in patterns]
     paths = dict.fromkeys(path for one in here for path in _runs(one))
     if not paths:
-        raise ValueError(
-            f"--runs: must hold workdirs of runs, got none: {' '.join(patterns)}"
-        )
+        told = "--runs: must hold workdirs of runs, got none"
+        raise ValueError(f"{told}: {' '.join(patterns)}")
     return [row(path) for path in paths]
 
 
@@ -169,10 +168,8 @@ def as_text(rows: Sequence[Row], width: int | None = None) -> str:
     return "\n".join(lines)
 
 
-_HEAD = (
-    *("run", "state", "step", "%", "steps/s", "ETA", "valid %", "lost", "hardware"),
-    "age",
-)
+_HEAD = ("run", "state", "step", "%", "steps/s", "ETA", "valid %", "lost")
+_HEAD += ("hardware", "age")
 _ALIGN = {"run": "<", "state": "<", "hardware": "<"}
 
 

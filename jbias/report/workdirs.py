@@ -133,17 +133,15 @@ def load(frame: pd.DataFrame) -> tuple[Run, ...]:
             )
         # A branch of a run has costs of its own nowhere.
         root = path.parents[1] if path.parent.name == "vary" else path
-        runs.append(
-            Run(
-                workdir,
-                *names[0],
-                seeds=tuple(sorted(set(rows["seed"]))),
-                settings=_json(path / "config.json"),
-                provenance=_provenance(path / "provenance.json"),
-                finished=(path / "done").exists(),
-                costs=_costs(root / "costs.json"),
-            )
+        run = Run(
+            *(workdir, *names[0]),
+            seeds=tuple(sorted(set(rows["seed"]))),
+            settings=_json(path / "config.json"),
+            provenance=_provenance(path / "provenance.json"),
+            finished=(path / "done").exists(),
+            costs=_costs(root / "costs.json"),
         )
+        runs.append(run)
     return _labelled(runs)
 
 
@@ -196,12 +194,10 @@ def _suffixes(group: Sequence[Run]) -> list[str]:
     settings = [run.identity for run in group]
     if None in settings:
         return [run.name for run in group]
-    values = {
-        key: tuple(one.get(key, "unset") for one in settings)
-        for key in differing(settings)
-    }
-    # One setting of many sets counts once.
-    apart = {(key.rsplit(".", 1)[-1], of): key for key, of in values.items()}
+    apart = {}  # One setting of many sets counts once.
+    for key in differing(settings):
+        of = tuple(one.get(key, "unset") for one in settings)
+        apart[key.rsplit(".", 1)[-1], of] = key
     if len(apart) > 3:
         # Runs that differ in seeds alone share the name of the first of them.
         names: dict[tuple, str] = {}
@@ -209,10 +205,8 @@ def _suffixes(group: Sequence[Run]) -> list[str]:
         pairs = zip(keys, group, strict=True)
         return [names.setdefault(key, run.name) for key, run in pairs]
     shorts = [short for short, _ in apart]
-    shown = [
-        (short if shorts.count(short) == 1 else key, of)
-        for (short, of), key in apart.items()
-    ]
+    each = apart.items()
+    shown = [(x if shorts.count(x) == 1 else key, of) for (x, of), key in each]
     return [", ".join(f"{key}={of[i]}" for key, of in shown) for i in range(len(group))]
 
 
