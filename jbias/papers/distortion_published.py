@@ -460,13 +460,13 @@ def extended(page: document.Report, study: Study, printed: Printed, *, alpha: fl
     kept = [one for one in page.sections if one.id not in words]
     before = [(one.id, block) for one in kept for block in one.blocks]
     every = {table.name: table.data for _, table in made if table}
+    own = {"caveats": caveats, "tables": page.results["tables"] | every}
     return dataclasses.replace(
         page,
         answer=headline(claims, alpha),
         facts=page.facts | {"Orderings tested": int(claims["here_p"].notna().sum())},
         sections=document.sections(SECTIONS, before, made, texts),
-        results=page.results
-        | {"caveats": caveats, "tables": page.results["tables"] | every},
+        results=page.results | own,
         source=f"{page.source} Printed numbers are those of that paper.",
     )
 
@@ -490,13 +490,12 @@ def missing(study: Study, printed: Printed) -> list[tuple[list[str], str, str]]:
                     continue
                 if cell.quantity == "affinity":
                     key = key._replace(method="basic")
+                ending = "CLASS" * (key.training == WITHOUT)
+                ending += f" ({key.model})" * (len(study.names("model")) > 1)
+                what = f"networks: {key.words}{ending}", train(key)
                 if there := key in study.groups:
                     title = QUANTITIES[cell.quantity].title
                     what = f"{title} of {key.words}", measure(key, cell.quantity)
-                else:
-                    ending = "CLASS" * (key.training == WITHOUT)
-                    ending += f" ({key.model})" * (len(study.names("model")) > 1)
-                    what = f"networks: {key.words}{ending}", train(key)
                 found.setdefault((there, *what), {})[table] = None
     return [(list(found[x]), *x[1:]) for x in sorted(found, key=lambda x: x[0])]
 
@@ -531,10 +530,8 @@ def train(key: Key) -> str:
         other = _NAMES.get(other, other)
         words += [f"partner={other}"] + ["partner_root=DIR"] * (other != "same")
         name += f"-with-{other}"
-    return (
-        f"python -m jbias.main --config=configs/distortion.py:{','.join(words)} "
-        f"--workdir=runs/distortion/{name}-{data}"
-    )
+    command = f"python -m jbias.main --config=configs/distortion.py:{','.join(words)}"
+    return f"{command} --workdir=runs/distortion/{name}-{data}"
 
 
 def measure(key: Key, quantity: str) -> str:
@@ -549,10 +546,8 @@ def measure(key: Key, quantity: str) -> str:
     if key.training.startswith(WITHOUT):
         dropped = key.training.removeprefix(WITHOUT).replace(" and ", "+")
         words.append(f"drop={dropped or 'CLASS'}")
-    return (
-        "python -m jbias.evaluate --runs='runs/distortion/*' "
-        f"--suite=configs/suites/distortion.py:{','.join(words)}"
-    )
+    suite = f"--suite=configs/suites/distortion.py:{','.join(words)}"
+    return f"python -m jbias.evaluate --runs='runs/distortion/*' {suite}"
 
 
 def _roots(data: str) -> list[str]:

@@ -374,7 +374,7 @@ def _bradley_terry(table: score_table.Scores, better: Mapping[str, bool]):
 
 
 def _of_seeds(runs, better, draws: int, points: float, alpha: float) -> dict[str, Any]:
-    common, half = {**better, "draws": draws}, draws // 2
+    common, half = {**better, "draws": draws}, {"alpha": alpha, "draws": draws // 2}
     shown = _without_intervals if runs.counts.min() == 2 else lambda result: result
     alike = (stats.intervals, stats.performance_profiles, stats.mean_differences)
     return {
@@ -384,22 +384,17 @@ def _of_seeds(runs, better, draws: int, points: float, alpha: float) -> dict[str
         "improvement": stats.probability_of_improvement(runs, **common),
         "mixed": stats.mixed_model(runs, **better),
         "effects": stats.effect_sizes(runs, **better, draws=max(draws // 4, 100)),
-        "power": stats.power_of_design(
-            runs, difference=points, alpha=alpha, draws=half
-        ),
+        "power": stats.power_of_design(runs, difference=points, **half),
     }
 
 
 def _without_intervals(result):
     """Over two runs there are none."""
-    found = {
-        k: x for k, x in vars(result).items() if isinstance(x, resampling.Estimate)
-    }
-    ends = {
-        name: dict(low=x.low * np.nan, high=x.high * np.nan)
-        for name, x in found.items()
-    }
-    bare = {name: dataclasses.replace(x, **ends[name]) for name, x in found.items()}
+    bare = {}
+    for name, one in vars(result).items():
+        if isinstance(one, resampling.Estimate):
+            nothing = one.low * np.nan
+            bare[name] = dataclasses.replace(one, low=nothing, high=nothing)
     return dataclasses.replace(result, **bare)
 
 

@@ -351,9 +351,8 @@ def ranked(found: Audited) -> tables.Table:
         row["_verdict"] = words.get(one.verdict, one.verdict)
         rows.append(row | (_numbers(found, one) if one.kind else {}))
     heads = dict(_verdict="verdict", drop="drop, points", p_holm="p, Holm")
-    columns = tables.columns(
-        "attribute _verdict kind values:d drop:%[] p_holm:p", **heads
-    )
+    keys = "attribute _verdict kind values:d drop:%[] p_holm:p"
+    columns = tables.columns(keys, **heads)
     columns["kind"] = "kind", lambda kind: kind or "–"
     bold = [*columns][:5]
     columns |= {f"{kind}_drop": (kind, points) for kind in found.kinds}

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from jbias.report import benchmark_tables as made
 from jbias.report import document, few_seeds, inputs, plots, prose, tables
 from jbias.runs import results, selection
 
+Analysis = analysis_lib.Analysis
 PANELS, CURVES = 9, 12  # More on one figure nobody can read.
 _SECTIONS = {
     "scores": "Scores",
@@ -29,8 +30,6 @@ _SECTIONS = {
     "provenance": "What was run",
     "methods": "Methods, to paste",
 }
-_Placed = Iterator[tuple[str, document.Block | None]]  # A section, and what is in it.
-_Figures = Iterator[tuple[str, document.Figure | None]]
 
 
 def report(study: analysis_lib.Study) -> document.Report:
@@ -49,28 +48,26 @@ def report(study: analysis_lib.Study) -> document.Report:
     bib = prose.bib(cited)
     several = f"{len(study.algorithms)} algorithms"
     metric = study.options.metric.replace("_", " ").capitalize()
-    texts = _words(analysis), _texts(analysis, methods, bib)
+    parts = _words(analysis), figures(analysis, varying), placed
     return document.Report(
         title="jbias report",
         heading=tables.join(study.algorithms) if len(study.algorithms) < 7 else several,
         subtitle=f"{metric} on {len(study.datasets)} data sets, jbias report",
         answer=prose.answer(analysis),
         facts=_facts(analysis),
-        sections=document.sections(
-            _SECTIONS, texts[0], figures(analysis, varying), placed, texts[1]
-        ),
+        sections=document.sections(_SECTIONS, *parts, _texts(analysis, methods, bib)),
         results=_results(analysis, placed, methods),
         files={"methods.md": prose.markdown(methods), "methods.bib": bib},
     )
 
 
-def _facts(analysis: analysis_lib.Analysis) -> dict[str, object]:
+def _facts(analysis: Analysis) -> dict[str, object]:
     study, (n, k) = analysis.study, analysis.means.shape
     facts = {
         "Algorithms": len(study.algorithms),
         "Data sets": len(study.datasets),
         "In the tests": "none" if analysis.friedman is None else f"{k} × {n}",
-        f"{study.repeats.capitalize()} each": prose.seeds_each(study),
+        f"{study.repeats.capitalize()} each": tables.span(study.seeds, "–"),
         "Selection": study.options.selection.replace("_", " "),
     }
     sizes = study.values.dropna(subset="n").groupby("dataset")["n"].max()
@@ -81,7 +78,7 @@ def _facts(analysis: analysis_lib.Analysis) -> dict[str, object]:
     return facts
 
 
-def _words(analysis: analysis_lib.Analysis) -> _Placed:
+def _words(analysis: Analysis) -> document.Placed:
     """Gives what is said in words at the head of a section."""
     said = {"tests": prose.untested(analysis)}
     if analysis.evidence is not None:
@@ -92,7 +89,7 @@ def _words(analysis: analysis_lib.Analysis) -> _Placed:
             yield section, document.Text(text)
 
 
-def _texts(analysis: analysis_lib.Analysis, methods: str, bib: str) -> _Placed:
+def _texts(analysis: Analysis, methods: str, bib: str) -> document.Placed:
     yield "caveats", document.Text(prose.caveats(analysis))
     yield "provenance", document.Text(f"Made from {analysis.study.source}.")
     for run in analysis.study.runs:
@@ -104,7 +101,7 @@ def _texts(analysis: analysis_lib.Analysis, methods: str, bib: str) -> _Placed:
     yield "methods", document.Folded("Works cited, as BibTeX", bib)
 
 
-def _tables(analysis: analysis_lib.Analysis, varying: pd.DataFrame | None) -> _Placed:
+def _tables(analysis: Analysis, varying: pd.DataFrame | None) -> document.Placed:
     """Gives the tables in the order in which they stand."""
     study, evidence = analysis.study, analysis.evidence
     yield "scores", made.scores(analysis)
@@ -133,9 +130,7 @@ def _tables(analysis: analysis_lib.Analysis, varying: pd.DataFrame | None) -> _P
             yield "provenance", make(study)
 
 
-def _results(
-    analysis: analysis_lib.Analysis, placed, methods: str
-) -> Mapping[str, Any]:
+def _results(analysis: Analysis, placed, methods: str) -> Mapping[str, Any]:
     """Gives what a script needs of a report without parsing HTML.
 
     Tables of tests are listed by their names, with the numbers of their CSV files.
@@ -146,9 +141,7 @@ def _results(
     listed += ("outperforming", "few_seeds", "blocked", "dataset_blocks")
     tree = {
         "source": study.source,
-        "metric": study.options.metric,
-        "larger_is_better": study.options.larger_is_better,
-        "selection": study.options.selection,
+        **{x: getattr(study.options, x) for x in _ASKED},
         "selection_rule": study.rule,
         "algorithms": study.algorithms,
         "datasets": study.datasets,
@@ -177,10 +170,11 @@ def _results(
     return tree
 
 
+_ASKED = ("metric", "larger_is_better", "selection")
 _TESTS = ("friedman", "friedman_uncorrected", "permutation", "nemenyi")
 
 
-def _tests(analysis: analysis_lib.Analysis) -> dict[str, Any]:
+def _tests(analysis: Analysis) -> dict[str, Any]:
     names, exact, nemenyi = analysis.algorithms, analysis.permutation, analysis.nemenyi
     keys = "p", "exact", "standard_error"
     permutation = dict(zip(keys, (exact.pvalue, exact.exact, exact.standard_error)))
@@ -238,7 +232,7 @@ def variability(study: analysis_lib.Study) -> pd.DataFrame:
     return frame.rename_axis(["algorithm", "dataset"]).reset_index()
 
 
-def figures(analysis: analysis_lib.Analysis, varying: pd.DataFrame | None) -> _Figures:
+def figures(analysis: Analysis, varying: pd.DataFrame | None) -> document.Placed:
     """Gives the figures with the sections in which they stand."""
     if analysis.evidence is not None:
         yield "tests", _ranks(analysis)
@@ -254,20 +248,18 @@ def figures(analysis: analysis_lib.Analysis, varying: pd.DataFrame | None) -> _F
             yield "curves", _curves(analysis, metric)
 
 
-def _ranks(analysis: analysis_lib.Analysis) -> document.Figure:
+def _ranks(analysis: Analysis) -> document.Figure:
     names, ranks = analysis.algorithms, analysis.nemenyi.ranks
     looks = plots.styles(analysis.study.algorithms)
     how = dict(alpha=analysis.alpha, colours=[looks[x]["color"] for x in names])
     bars = analysis.cliques, analysis.critical_difference
     drawn = plots.critical_difference(names, ranks, *bars, **how)
-    caption = (
-        "Mean ranks, the best on top. A bar joins algorithms that Nemenyi's test does not "
-        f"tell apart at α = {analysis.alpha:g}."
-    )
+    caption = "Mean ranks, the best on top. A bar joins algorithms that Nemenyi's test does not "
+    caption += f"tell apart at α = {analysis.alpha:g}."
     return document.Figure("critical_difference", caption, drawn)
 
 
-def _alike(analysis: analysis_lib.Analysis, by: str) -> document.Figure:
+def _alike(analysis: Analysis, by: str) -> document.Figure:
     found, names = analysis.evidence.alike[by][0], analysis.datasets
     frame = pd.DataFrame(found.correlations, names, names)
     frame, labels = frame.iloc[found.order, found.order], found.labels[found.order]
@@ -275,19 +267,17 @@ def _alike(analysis: analysis_lib.Analysis, by: str) -> document.Figure:
     return document.Figure(f"alike_by_{by}", caption, plots.blocks(frame, labels))
 
 
-def _iqm(analysis: analysis_lib.Analysis) -> document.Figure:
+def _iqm(analysis: Analysis) -> document.Figure:
     iqm, order = analysis.evidence.seeds["intervals"].iqm, analysis.order
     names = [analysis.algorithms[i] for i in order]
     three = (part[order] for part in (iqm.value, iqm.low, iqm.high))
-    caption = (
-        "Interquartile mean of scores normalised by the worst and best run of each data set, "
-        f"with {analysis.evidence.bounds} over redrawn {analysis.study.repeats}."
-    )
+    caption = "Interquartile mean of scores normalised by the worst and best run of each data set, "
+    caption += f"with {analysis.evidence.bounds} over redrawn {analysis.study.repeats}."
     drawn = plots.intervals(names, *three, label="IQM, 0 the worst, 1 the best")
     return document.Figure("iqm", caption, drawn)
 
 
-def _profiles(analysis: analysis_lib.Analysis) -> document.Figure:
+def _profiles(analysis: Analysis) -> document.Figure:
     what, evidence = analysis.study.repeats, analysis.evidence
     profiles = evidence.seeds["performance_profiles"]
     names = [name for name in _leading(analysis) if name in analysis.algorithms]
@@ -298,23 +288,20 @@ def _profiles(analysis: analysis_lib.Analysis) -> document.Figure:
     every = plots.styles(analysis.study.algorithms)
     looks = {name: every[name] for name in names}
     labels = "normalised score", f"share of {what} above"
-    caption = (
-        f"Performance profiles: the share of {what} × data sets whose normalised score reaches "
-        f"a threshold, with {evidence.bounds}, pointwise."
-    )
+    caption = f"Performance profiles: the share of {what} × data sets whose normalised score reaches "
+    caption += f"a threshold, with {evidence.bounds}, pointwise."
     size = dict(alone=6.4, cell=(0, 3.4))
     drawn = plots.curves(pd.DataFrame(frame), looks, labels, **size)
     return document.Figure("profiles", caption, drawn)
 
 
-def _power(analysis: analysis_lib.Analysis) -> document.Figure:
+def _power(analysis: Analysis) -> document.Figure:
     power, what = analysis.evidence.seeds["power"], analysis.study.repeats
     frame = pd.DataFrame(power.power["nemenyi"], power.seeds, power.datasets)
-    caption = (
-        f"Power: how often a study with so many {what} and data sets would find one algorithm "
-        f"better by {power.difference:g} with Nemenyi's test at α = {power.alpha:g}, by "
-        f"simulation from the spread seen here. Framed: at least {power.target:g}."
-    )
+    caption = f"Power: how often a study with so many {what} and data sets would find one algorithm "
+    caption += f"better by {power.difference:g} with Nemenyi's test at α = {power.alpha:g}, by "
+    caption += "simulation from the spread seen here. Framed: "
+    caption += f"at least {power.target:g}."
     drawn = plots.power(frame, target=power.target, labels=("data sets", what))
     return document.Figure("power", caption, drawn)
 
@@ -327,15 +314,13 @@ def _variability(study, data: pd.DataFrame) -> document.Figure | None:
     each = [study.unit.scale * data.loc[[name], kinds] for name in names]
     values = {f"{kind} runs": [one[kind].to_numpy() for one in each] for kind in kinds}
     unit = f" in {study.unit.name}" if study.unit.name else ""
-    caption = (
-        "How scores vary on the data sets: inside runs over their last evaluations, and "
-        "between runs. Boxes span the quartiles, whiskers all data sets."
-    )
+    caption = "How scores vary on the data sets: inside runs over their last evaluations, and "
+    caption += "between runs. Boxes span the quartiles, whiskers all data sets."
     drawn = plots.variability(names, values, label=f"standard deviation{unit}")
     return document.Figure("variability", caption, drawn)
 
 
-def _curves(analysis: analysis_lib.Analysis, metric: str) -> document.Figure | None:
+def _curves(analysis: Analysis, metric: str) -> document.Figure | None:
     study, leading = analysis.study, _leading(analysis)
     frame = _by_epoch(study, metric)
     if frame.empty:
@@ -363,11 +348,9 @@ def _curves(analysis: analysis_lib.Analysis, metric: str) -> document.Figure | N
             look = dict(color=looks[name]["color"], ms=2.5, mew=0, alpha=0.5)
             axes.plot(line["x"], unit.scale * line["seeds"].astype(float), "o", **look)
 
-    caption = (
-        f"{name}{' in %' if unit.scale == 100 else ''} over epochs: mean ± one standard "
-        "deviation over seeds, or where that leaves [0, 100] % medians and a dot a seed, "
-        f"without diverged seeds. Each panel has an axis of its own.{shown}"
-    )
+    caption = f"{name}{' in %' if unit.scale == 100 else ''} over epochs: mean ± one standard "
+    caption += "deviation over seeds, or where that leaves [0, 100] % medians and a dot a seed, "
+    caption += f"without diverged seeds. Each panel has an axis of its own.{shown}"
     drawn = plots.curves(frame, looks, ("epoch", ""), finish=dots)
     return document.Figure(f"curves_{metric}", caption, drawn)
 
@@ -394,7 +377,7 @@ def _by_epoch(study: analysis_lib.Study, metric: str) -> pd.DataFrame:
     return frame.sort_values("panel", key=order, kind="stable")
 
 
-def _leading(analysis: analysis_lib.Analysis) -> tuple[str, ...]:
+def _leading(analysis: Analysis) -> tuple[str, ...]:
     """Gives the algorithms whose curves are drawn: all, or the best if they are many."""
     names, best = analysis.study.algorithms, []
     if len(names) > CURVES and analysis.nemenyi is not None:

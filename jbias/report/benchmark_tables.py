@@ -13,6 +13,7 @@ from jbias.report import analysis as analysis_lib
 from jbias.report import inputs, prose, tables, workdirs
 from jbias.runs import results, selection
 
+Analysis = analysis_lib.Analysis
 _SPREAD = [*analysis_lib.SPREAD]
 _DECIDED = tables.columns("F:.3 p:p critical_difference:.2 pairs:d")
 
@@ -25,7 +26,7 @@ def _table(
     return tables.from_rows(name, caption, data, columns, data=data, **more)
 
 
-def scores(analysis: analysis_lib.Analysis) -> tables.Table:
+def scores(analysis: Analysis) -> tables.Table:
     """Shows mean ± std, or median and range, of every algorithm on every data set.
 
     Strong is what may be called best, underlined what an algorithm trained on.
@@ -36,23 +37,22 @@ def scores(analysis: analysis_lib.Analysis) -> tables.Table:
     sizes = {name: f" (n={n[0]:,})" for name, n in sizes.items() if len(n) == 1}
     guessed = {(one["algorithm"], one["dataset"]) for one in study.at_chance}
     ranks = dict(zip(analysis.algorithms, analysis.nemenyi.ranks)) if tested else {}
-    best, leaders = analysis.best_cells, analysis.leaders
-    rows, strong, under = [], set(), set()
+    rows, at = [], {}
     forms = {d: study.unit.spread(of) for d, of in analysis.cells.groupby("dataset")}
     for i, algorithm in enumerate(study.algorithms):
         seeds = study.seeds.get(algorithm, 0)
         rank = f"{ranks[algorithm]:.2f}" if algorithm in ranks else "–"
         row = [algorithm, str(seeds), rank]
-        strong |= {(i, 2)} if algorithm in leaders else set()
-        for j, dataset in enumerate(study.datasets, len(row)):
+        for dataset in study.datasets:
             key = algorithm, dataset
-            cell = cells.loc[key]
+            cell, at[key] = cells.loc[key], (i, len(row))
             fewer = f" (n={cell['n']:.0f})" if 0 < cell["n"] < seeds else ""
             chance = " (chance)" if key in guessed else ""
             row.append(forms[dataset](*cell[_SPREAD]) + fewer + chance)
-            strong |= {(i, j)} if key in best else set()
-            under |= {(i, j)} if key in study.trained else set()
         rows.append(tuple(row))
+    strong = {(study.algorithms.index(name), 2) for name in analysis.leaders}
+    strong |= {at[key] for key in analysis.best_cells}
+    under = {at[key] for key in study.trained if key in at}
     caption = [prose.made_of(analysis), prose.strong(analysis, any_is=bool(strong))]
     if under:
         caption.append("Underlined: the algorithm trained on that kind of data.")
@@ -72,7 +72,7 @@ def scores(analysis: analysis_lib.Analysis) -> tables.Table:
     )
 
 
-def reference(analysis: analysis_lib.Analysis) -> tables.Table | None:
+def reference(analysis: Analysis) -> tables.Table | None:
     """Shows differences of means to one algorithm."""
     study, unit = analysis.study, analysis.study.unit
     name, better = study.options.reference, study.options.larger_is_better
@@ -177,10 +177,9 @@ def shape_bias(study: analysis_lib.Study) -> tables.Table | None:
     spread = analysis_lib.unit_of("shape_bias", mine["value"]).spread(cells)
     cells["shape_decisions"] = both["count"]
     cells["texture_decisions"] = both["n"] - both["count"]
-    caption = (
-        "Shape bias in %: decisions for the shape among those for either cue, mean ± std over "
-        f"seeds, at {study.rule}. {analysis_lib.RANGED} Counts are sums over seeds."
-    )
+    caption = "Shape bias in %: decisions for the shape among those for either cue, mean ± std over "
+    caption += f"seeds, at {study.rule}. {analysis_lib.RANGED}"
+    caption += " Counts are sums over seeds."
     for metric, told in _BESIDE_SHAPE_BIAS.items():
         values = inputs.values_of(study.selected, metric, datasets)
         if len(values):
@@ -200,7 +199,7 @@ def shape_bias(study: analysis_lib.Study) -> tables.Table | None:
     return _table("shape_bias", caption, cells, columns)
 
 
-def ranks(analysis: analysis_lib.Analysis) -> tables.Table | None:
+def ranks(analysis: Analysis) -> tables.Table | None:
     """Shows the ranks that the tests see."""
     shown = analysis.datasets, "algorithm", "mean_rank:.2", "{:g}".format
     keys, columns = _by_dataset(*shown)
@@ -212,7 +211,7 @@ def ranks(analysis: analysis_lib.Analysis) -> tables.Table | None:
     return _table("ranks", caption, data, columns)
 
 
-def nemenyi(analysis: analysis_lib.Analysis) -> tables.Table:
+def nemenyi(analysis: Analysis) -> tables.Table:
     """Shows the matrix of p-values, in the order of mean ranks."""
     names, result, order = analysis.algorithms, analysis.nemenyi, analysis.order
     claimed = {frozenset(pair) for *pair, _ in analysis.significant}
@@ -241,7 +240,7 @@ def nemenyi(analysis: analysis_lib.Analysis) -> tables.Table:
     )
 
 
-def omnibus(analysis: analysis_lib.Analysis) -> tables.Table | None:
+def omnibus(analysis: Analysis) -> tables.Table | None:
     """Shows all tests of the same question side by side."""
     f, plain, exact = analysis.friedman, analysis.uncorrected, analysis.permutation
     drawn = f"{exact.permutations:,} permutations, ± {exact.standard_error:.2g}"
@@ -270,7 +269,7 @@ _BLOCKED = {"by": "blocks by", "f": "F over means", "means": "by permutation"}
 _BLOCKED |= {"whole": "blocks permuted whole", "least": "least possible"}
 
 
-def blocked(analysis: analysis_lib.Analysis) -> tables.Table | None:
+def blocked(analysis: Analysis) -> tables.Table | None:
     """Shows Friedman's test with data sets that are alike counted together."""
     alpha, plain = analysis.alpha, analysis.permutation
     rows = [("each data set", len(analysis.datasets), analysis.friedman.pvalue)]
@@ -294,7 +293,7 @@ def blocked(analysis: analysis_lib.Analysis) -> tables.Table | None:
     )
 
 
-def dataset_blocks(analysis: analysis_lib.Analysis) -> tables.Table | None:
+def dataset_blocks(analysis: Analysis) -> tables.Table | None:
     """Shows which data sets are alike."""
     alike, caption = analysis.evidence.alike, "The block of each data set."
     rows = {"dataset": analysis.datasets}
@@ -303,7 +302,7 @@ def dataset_blocks(analysis: analysis_lib.Analysis) -> tables.Table | None:
     return _table("dataset_blocks", caption, rows, columns)
 
 
-def _decision(analysis: analysis_lib.Analysis) -> dict[str, float]:
+def _decision(analysis: Analysis) -> dict[str, float]:
     """What the tests come to, NaN where there is none."""
     found = [math.nan] * len(_DECIDED)
     if test := analysis.friedman:
@@ -312,7 +311,7 @@ def _decision(analysis: analysis_lib.Analysis) -> dict[str, float]:
     return dict(zip(_DECIDED, found, strict=True))
 
 
-def strict(analysis: analysis_lib.Analysis) -> tables.Table | None:
+def strict(analysis: Analysis) -> tables.Table | None:
     """Shows what the tests say with and without the sets that some trained on."""
     study, rows, seen = analysis.study, [], set()
     for setting in ("all test sets", "strict") if study.trained else ():
@@ -329,7 +328,7 @@ def strict(analysis: analysis_lib.Analysis) -> tables.Table | None:
     )
 
 
-def _pairs(analysis: analysis_lib.Analysis, **matrices: np.ndarray) -> pd.DataFrame:
+def _pairs(analysis: Analysis, **matrices: np.ndarray) -> pd.DataFrame:
     """Gives a row a pair, the smallest p of Nemenyi's test first."""
     frame = pd.DataFrame(analysis.pairs, columns=["better", "worse", "p"])
     at = (frame[side].map(analysis.algorithms.index) for side in ("better", "worse"))
@@ -338,22 +337,17 @@ def _pairs(analysis: analysis_lib.Analysis, **matrices: np.ndarray) -> pd.DataFr
     return frame.drop(columns="p").assign(**cells)
 
 
-def posthoc(analysis: analysis_lib.Analysis) -> tables.Table | None:
+def posthoc(analysis: Analysis) -> tables.Table | None:
     """Shows every pair under every test."""
     tests, ranks = analysis.evidence.tests, analysis.nemenyi.ranks
     terry, least = tests["bradley_terry"], tests["wilcoxon"].least_adjusted
-    model = (
-        "the Bayesian Bradley-Terry model."
-        if terry is not None
-        else "not by the Bayesian Bradley-Terry model, which takes long for so many."
-        if len(analysis.algorithms) > analysis_lib.MANY
-        else "not by the Bayesian Bradley-Terry model, whose draws are worth too little."
-    )
+    many = len(analysis.algorithms) > analysis_lib.MANY
+    why = "which takes long for so many" if many else "whose draws are worth too little"
+    model = "the Bayesian Bradley-Terry model"
+    model = f"{model}." if terry is not None else f"not by {model}, {why}."
     if least > analysis.alpha:
-        model += (
-            f" Wilcoxon's test can give no adjusted p below {tables.p_text(least)} with "
-            f"{len(analysis.datasets)} data sets and so many pairs: it can never reject here."
-        )
+        model += f" Wilcoxon's test can give no adjusted p below {tables.p_text(least)} with "
+        model += f"{len(analysis.datasets)} data sets and so many pairs: it can never reject here."
     p = {"nemenyi": analysis.nemenyi, "max_t": tests["max_t"]}
     p |= {f"{name}_holm": tests[name] for name in ("conover", "wilcoxon")}
     rows = _pairs(
@@ -380,7 +374,7 @@ def posthoc(analysis: analysis_lib.Analysis) -> tables.Table | None:
     )
 
 
-def control(analysis: analysis_lib.Analysis) -> tables.Table | None:
+def control(analysis: Analysis) -> tables.Table | None:
     """Shows all algorithms against the reference, adjusted for these alone."""
     dunn, alpha = analysis.evidence.tests["dunn"], analysis.alpha
     p = {"dunn": dunn.adjusted, "holm": stats.adjust(dunn.pvalues, "holm")}
@@ -396,7 +390,7 @@ def control(analysis: analysis_lib.Analysis) -> tables.Table | None:
     )
 
 
-def stability(analysis: analysis_lib.Analysis) -> tables.Table | None:
+def stability(analysis: Analysis) -> tables.Table | None:
     """Shows ranks, means and IQM with intervals over redrawn seeds."""
     evidence, digits = analysis.evidence, analysis.study.unit.digits
     stable, sure = evidence.seeds["stability"], evidence.seeds["intervals"]
@@ -418,7 +412,7 @@ def stability(analysis: analysis_lib.Analysis) -> tables.Table | None:
     )
 
 
-def differences(analysis: analysis_lib.Analysis) -> tables.Table | None:
+def differences(analysis: Analysis) -> tables.Table | None:
     """Shows how large the difference of every pair is, and how sure."""
     unit, seeds = analysis.study.unit, analysis.evidence.seeds
     number = tables.digits(unit.digits)
@@ -455,7 +449,7 @@ def differences(analysis: analysis_lib.Analysis) -> tables.Table | None:
     )
 
 
-def outperforming(analysis: analysis_lib.Analysis) -> tables.Table | None:
+def outperforming(analysis: Analysis) -> tables.Table | None:
     """Shows how often each algorithm beats the reference, seed by seed, and how surely."""
     runs, reference = analysis.evidence.runs, analysis.study.options.reference
     others, datasets = [a for a in runs.algorithms if a != reference], runs.datasets
@@ -493,7 +487,7 @@ def outperforming(analysis: analysis_lib.Analysis) -> tables.Table | None:
     return table and dataclasses.replace(table, data=pd.concat(cells))
 
 
-def power(analysis: analysis_lib.Analysis) -> tables.Table:
+def power(analysis: Analysis) -> tables.Table:
     """Shows power as here, and by seeds and data sets in the CSV file, for each test."""
     result, what = analysis.evidence.seeds["power"], analysis.study.repeats
     digits, rows, data = analysis.study.unit.digits + 1, [], []
@@ -537,7 +531,7 @@ def selections(study: analysis_lib.Study) -> tables.Table | None:
     return _table("selections", caption, data.reset_index(), columns)
 
 
-def selection_tests(analysis: analysis_lib.Analysis) -> tables.Table | None:
+def selection_tests(analysis: Analysis) -> tables.Table | None:
     """Shows what the tests would have said under other selection rules."""
     rows = []
     for name, values in analysis.study.others:

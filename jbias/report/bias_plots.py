@@ -120,9 +120,8 @@ def stimuli(images: Sequence[Image]) -> Figure:
             kept = functools.partial(filtered, cut=cut, high=high)
             # Half the pixels hold all that low frequencies have, and make a smaller page.
             step, gain = (1, GAIN) if high else (2, 1)
-            columns[f"{kind} {cut:g}"] = [
-                _bytes(gain * kept(image)[::step, ::step]) for image in images
-            ]
+            shown = [gain * kept(image)[::step, ::step] for image in images]
+            columns[f"{kind} {cut:g}"] = [*map(_bytes, shown)]
     return image_sheets.draw(columns, across=6)
 
 

@@ -14,14 +14,8 @@ from typing import Any
 import pandas as pd
 
 from jbias.data import tables as data_tables
-from jbias.report import (
-    bias_plots,
-    document,
-    network_frame,
-    network_records,
-    relations,
-    tables,
-)
+from jbias.report import bias_plots, document, network_frame, relations, tables
+from jbias.report import network_records as records_lib
 
 LEAST = 4  # Models of a choice.
 AT = network_frame.AT
@@ -96,7 +90,7 @@ def read(workdirs: Sequence[str], kinds=None, *, each_seed: bool = False) -> Mod
     Raises ValueError as `network_records.read_records` does, and where a benchmark or a bias
     was measured in several ways.
     """
-    records, counted = network_records.read_records(workdirs)
+    records, counted = records_lib.read_records(workdirs)
     unit = ["run", "seed"]
     last = records.groupby(unit, observed=True)["step"].transform("max")
     parts = list(records[records["step"] == last].groupby(unit, observed=True))
@@ -111,8 +105,8 @@ def read(workdirs: Sequence[str], kinds=None, *, each_seed: bool = False) -> Mod
             model, about["name"] = one, f"{about['name']} seed {seed}"
         measures = {}
         for workdir in part["workdir"].unique():
-            measures |= network_records.read_measures(workdir)
-        cells, sizes = (network_records.cells_of(part, key) for key in ("value", "n"))
+            measures |= records_lib.read_measures(workdir)
+        cells, sizes = (records_lib.cells_of(part, key) for key in ("value", "n"))
         found, methods[one] = network_frame.row(cells, sizes, measures)
         rows.append({"model": model} | about | found)
     told, made = network_frame.compare_methods(methods)
@@ -138,7 +132,7 @@ def _same_settings(records: pd.DataFrame) -> dict[str, str]:
     first: dict[str, str] = {}
     found = {}
     for run, at in records.groupby("run", observed=True)["workdir"].first().items():
-        settings = network_records.read_config(at).get("config", {})
+        settings = records_lib.read_config(at).get("config", {})
         kept = {k: v for k, v in settings.items() if k not in ("seeds", "run")}
         known = json.dumps(kept, sort_keys=True) if settings else run
         found[run] = first.setdefault(known, run)
@@ -149,7 +143,7 @@ def _about(run: str, record: pd.Series, known: Mapping[str, dict]) -> dict:
     """Gives name, training and epsilon of a run."""
     if run in known:
         return {**known[run]}
-    config = network_records.read_config(record["workdir"])
+    config = records_lib.read_config(record["workdir"])
     algo = config.get("config", {}).get("algo", {})
     eps = algo.get("eps", math.nan) if algo.get("name") == "pgd" else math.nan
     kind = str(config.get("category", record["algorithm"]))
@@ -192,8 +186,6 @@ def analyse(models: Models, **asked: Any) -> Study:
     and the others. asked: further fields of relations.Options. Raises ValueError for fewer
     than 4 models.
     """
-    if asked.get("seed", 0) < 0:
-        raise ValueError(f"--seed: must be 0 or larger, got {asked['seed']}")
     frame = models.frame
     if len(frame) < LEAST:
         raise ValueError(

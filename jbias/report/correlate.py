@@ -64,8 +64,6 @@ def read(path: str, measures: Sequence[str], category: str, size: str | None):
 
 def _check(options: "relations.Options") -> None:
     """Refuses options that contradict each other."""
-    if options.seed < 0:
-        raise ValueError(f"--seed: must be 0 or larger, got {options.seed}")
     given = [("--x", options.x), ("--y", options.y)]
     for name in options.given:
         if name in (*options.x, *options.y):

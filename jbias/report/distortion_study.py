@@ -26,14 +26,9 @@ from jaxtyping import Bool, Float, Int
 from jbias.evals import interference, iocclusion
 from jbias.report import network_records, tables, workdirs
 
-DATA = {
-    "cifar10": "CIFAR-10",
-    "cifar100": "CIFAR-100",
-    "fashion_mnist": "FashionMNIST",
-    "tiny_imagenet": "Tiny ImageNet",
-    "imagenet": "ImageNet",
-    "mnist": "MNIST",
-}
+DATA = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}
+DATA |= {"fashion_mnist": "FashionMNIST", "tiny_imagenet": "Tiny ImageNet"}
+DATA |= {"imagenet": "ImageNet", "mnist": "MNIST"}
 STACKED = "MNIST-CIFAR"  # A digit over a photograph.
 METHODS = dict(basic="basic", mixup="MixUp", fmix="FMix", cutmix="CutMix", rm="RM")
 # What mixes images where no variant says so.
@@ -52,11 +47,8 @@ _NO_IDENTITY = ("run", "seeds", "save_every", "eval_every", "tests", "valid")
 # Sets that are never what is meant by "test".
 _NO_TESTS = {"train", "valid", "other", "edge", "silhouette", "cue-conflict"}
 _NO_TESTS |= {"stacked_cifar", "stacked_mnist"}
-FILLS = {
-    "black": "black",
-    "mean": "the mean colour of the data set",
-    "other": "images of another data set",
-}
+FILLS = {"black": "black", "mean": "the mean colour of the data set"}
+FILLS |= {"other": "images of another data set"}
 # What a probe does where the suite says nothing.
 _ANYWHERE = dict(area="beta", placement="unrestricted")
 _DEFAULTS = {"cut_occlusion": _ANYWHERE | dict(fills=tuple(FILLS))}
@@ -121,10 +113,8 @@ class Study:
     @property
     def measures(self) -> list[tuple[Key, Network, Place]]:
         """Every measure of every network."""
-        every = (
-            (k, one) for k, x in self.groups.items() for one in x.networks.values()
-        )
-        return [(key, one, place) for key, one in every for place in one.measures]
+        each = ((k, x) for k, of in self.groups.items() for x in of.networks.values())
+        return [(key, one, place) for key, one in each for place in one.measures]
 
     def match(self, like: Key) -> Key:
         """Gives the group that is meant; "without " is without any class."""

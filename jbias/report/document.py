@@ -23,6 +23,7 @@ import numpy as np
 import pandas as pd
 
 from jbias.report import plots, tables
+from jbias.runtime import files as files_lib
 
 FOLDER = pathlib.Path(__file__).parent
 
@@ -131,14 +132,8 @@ def save(files: Mapping[str, str | bytes], out: pathlib.Path) -> str:
     """
     earlier = _earlier(out)
     for name, data in files.items():
-        path = out / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part = path.with_name(f".{path.name}.{os.getpid()}.part")
-        try:
-            part.write_bytes(data.encode() if isinstance(data, str) else data)
-            part.replace(path)
-        finally:
-            part.unlink(missing_ok=True)
+        (out / name).parent.mkdir(parents=True, exist_ok=True)
+        files_lib.write(out / name, data, lasting=False)
     for name in earlier:
         inside = name.startswith(("tables/", "figures/")) and ".." not in name
         if inside and name not in files:
@@ -274,9 +269,8 @@ def _earlier(out: pathlib.Path) -> list[str]:
 @functools.cache
 def _template() -> jinja2.Template:
     how = dict(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    how |= dict(
-        loader=jinja2.FileSystemLoader(FOLDER), undefined=jinja2.StrictUndefined
-    )
+    loader = jinja2.FileSystemLoader(FOLDER)
+    how |= dict(loader=loader, undefined=jinja2.StrictUndefined)
     environment = jinja2.Environment(**how)
     for kind in (Text, Links, Folded, Figure, tables.Table):
         is_kind = lambda block, kind=kind: isinstance(block, kind)

@@ -36,34 +36,18 @@ BIASES = ("shape", "low_freq", "high_freq", "cb_bw", "cb_cf", "cb_pns")
 FEW = 10  # Decisions for either cue; a shape bias of fewer says next to nothing.
 # Where no shape of a band can be fitted the reference prints a width of 11295.35.
 DEGENERATE = 1_000.0
-TITLES = {
-    "imagenet": "ImageNet",
-    "imagenet_real": "ReaL",
-    "imagenet_v2": "ImageNet-v2",
-    "imagenet_a": "ImageNet-A",
-    "imagenet_c": "ImageNet-C",
-    "imagenet_cbar": "ImageNet-C-bar",
-    "imagenet_r": "ImageNet-R",
-    "imagenet_sketch": "ImageNet-Sketch",
-    "stylized16": "Stylized (16)",
-    "pgd": "PGD",
-    "shape": "shape bias",
-    "shape_lower": "from",
-    "shape_upper": "to",
-    "shape_n": "of",
-    "low_freq": "low-frequency bias",
-    "high_freq": "high-frequency bias",
-    "cb_bw": "bandwidth",
-    "cb_cf": "centre frequency",
-    "cb_pns": "peak noise sensitivity",
-    AT: "adversarial training",
-    f"not {AT}": "not adversarial training",
-    "training_recipes": "training recipes",
-    "epsilon": "ε",
-}
-TITLES |= {
-    f"{x}_raw": f"{TITLES[x]}, not normalised" for x in ("cb_bw", "cb_cf", "cb_pns")
-}
+TITLES = {"imagenet": "ImageNet", "imagenet_real": "ReaL", "pgd": "PGD"}
+TITLES |= {f"imagenet_{x}": f"ImageNet-{x.upper()}" for x in ("a", "c", "r")}
+TITLES |= {"imagenet_v2": "ImageNet-v2", "imagenet_cbar": "ImageNet-C-bar"}
+TITLES |= {"imagenet_sketch": "ImageNet-Sketch", "stylized16": "Stylized (16)"}
+TITLES |= {"shape": "shape bias", "shape_n": "of"}
+TITLES |= {"shape_lower": "from", "shape_upper": "to"}
+TITLES |= {f"{x}_freq": f"{x}-frequency bias" for x in ("low", "high")}
+TITLES |= {"cb_bw": "bandwidth", "cb_cf": "centre frequency"}
+TITLES |= {"cb_pns": "peak noise sensitivity", "epsilon": "ε"}
+TITLES |= {f"{x}_raw": f"{TITLES[x]}, not normalised" for x in BIASES[3:]}
+TITLES |= {AT: "adversarial training", f"not {AT}": "not adversarial training"}
+TITLES |= {"training_recipes": "training recipes"}
 
 # How a number was measured.
 
@@ -130,9 +114,7 @@ def compare_methods(models: Mapping[str, Methods]) -> tuple[list[str], pd.DataFr
         several = [name for name in _DIFFER if part[name].nunique(dropna=False) > 1]
         if several:
             shown = {x: _DIFFER[x].format for x in several}
-            each = [
-                [how(of or "unknown") for of in part[x]] for x, how in shown.items()
-            ]
+            each = [[how(x or "unknown") for x in part[k]] for k, how in shown.items()]
             words = [*map(", ".join, zip(*each))]
             told = "is not of the same images and rule for all"
             lines.append(f"{title} {told}: {_grouped(part, words)}.")
@@ -188,8 +170,7 @@ class Row(NamedTuple):
 @functools.lru_cache(maxsize=64)
 def row_of(network: network_records.Network) -> Row:
     """Gives the row of a measured network."""
-    cells = functools.partial(network_records.cells_of, network.records)
-    return row(cells(), cells("n"), network.measures)
+    return row(network.cells(), network.cells("n"), network.measures)
 
 
 def row(cells: Cells, sizes: Cells = _NOTHING, measures: Measures = _NOTHING) -> Row:

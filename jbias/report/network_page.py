@@ -13,6 +13,7 @@ from jbias.evals import decisions
 from jbias.report import document, network_frame, network_records, plots, tables
 
 Network, Place = network_records.Network, network_records.Place
+ended = network_records.ended
 Networks = Sequence[Network]
 Blocks = Iterator[document.Block | None]
 Counts = Mapping[str, Mapping[str, tuple[int, int]]]  # By network and row, of how many.

@@ -15,6 +15,7 @@ from typing import Any
 import pandas as pd
 
 from jbias.evals import corruption_error, decisions
+from jbias.report import workdirs as workdirs_lib
 from jbias.runs import results, selection
 
 Number = decisions.Number
@@ -63,19 +64,9 @@ def _words(run: str, seed: int, step: int) -> str:
     return f"{run} seed {seed} step {step}" if step else str(run)
 
 
-def read_json(path: pathlib.Path) -> dict:
-    """Reads a JSON file; ValueError names one that is damaged."""
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        lost = f"{path}: must be JSON, got a damaged file ({error}); restore it"
-        raise ValueError(lost) from None
-
-
 def read_config(workdir: str) -> dict:
     """Reads a workdir's config.json; nothing where there is none."""
-    path = pathlib.Path(workdir) / "config.json"
-    return read_json(path) if path.exists() else {}
+    return workdirs_lib.read_json(pathlib.Path(workdir) / "config.json")
 
 
 def read_measures(workdir: str) -> dict[Place, dict]:
@@ -86,7 +77,7 @@ def read_measures(workdir: str) -> dict[Place, dict]:
     found = {}
     for file in sorted((pathlib.Path(workdir) / "measures").glob("*.json")):
         measure, _, dataset = file.stem.partition("@")
-        found[measure, dataset] = told = read_json(file)
+        found[measure, dataset] = told = workdirs_lib.read_json(file)
         lost = [key for key in ("measure", "images", "seconds") if key not in told]
         if lost:
             lost = f"{file}: must have {', '.join(lost)}; it is of another version, so measure"
@@ -133,6 +124,10 @@ class Network:
             number = Number(metric, value, count, int(n or 0), rest)
             found.setdefault((measure, dataset), []).append(number)
         return found
+
+    def cells(self, column: str = "value") -> Cells:
+        """Gives `cells_of` its records."""
+        return cells_of(self.records, column)
 
     def of(self, probe: str) -> list[Place]:
         """Gives the measures that a probe made, and their sets."""
@@ -233,12 +228,14 @@ def read(workdirs: Sequence[str], notes: list[str] | None = None) -> list[Networ
     networks = []
     for workdir, name in _names(parts).items():
         path, measures = pathlib.Path(workdir), read_measures(workdir)
-        if not measures:
+        names = ("config.json", "provenance.json")
+        facts = [workdirs_lib.read_json(path / one) for one in names]
+        found = dict(zip(("measures/", *names), (measures, *facts)))
+        if absent := [one for one in found if not found[one]]:
             lost = f"{workdir}: must be a workdir of `python -m jbias.evaluate --suite=...`"
-            told = "got one without measures/; of runs `python -m jbias.report` tells"
-            raise ValueError(f"{lost}, {told}")
+            told = f"got one without {absent[0]}; of runs `python -m jbias.report`"
+            raise ValueError(f"{lost}, {told} tells")
         words = dict.fromkeys(("dataset", "condition", "metric"), str)
-        facts = (read_json(path / f"{one}.json") for one in ("config", "provenance"))
         part = parts[workdir].astype(words)
         networks.append(Network(name, path, part, measures, *facts))
     return networks

@@ -16,17 +16,11 @@ import pandas as pd
 
 from jbias.data import tables as data_tables
 from jbias.evals import accuracy, calibration, corruption_error, decisions
-from jbias.report import (
-    network_frame,
-    network_page,
-    network_plots,
-    network_records,
-    tables,
-)
+from jbias.report import network_frame, network_page, network_plots, tables
 from jbias.report import shape_sections as shapes
 
 Network, Place = network_page.Network, network_page.Place
-Page, Blocks, ended = network_page.Page, network_page.Blocks, network_records.ended
+Page, Blocks, ended = network_page.Page, network_page.Blocks, network_page.ended
 
 _CLASSES = 100  # Of a confusion that is drawn.
 _NOT_KEPT = "its decisions were not kept (the suite's run.decisions)"

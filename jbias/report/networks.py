@@ -6,18 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 import pandas as pd
 
 from jbias.evals import decisions
-from jbias.report import (
-    document,
-    network_frame,
-    network_page,
-    network_records,
-    network_sections,
-    tables,
-)
+from jbias.report import document, network_frame, network_sections, tables
 
-Network = network_records.Network
+Network, Page = network_sections.Network, network_sections.Page
 Networks = Sequence[Network]
-Block = document.Block
 
 MOST = 8  # Networks on one figure; more nobody tells apart.
 
@@ -62,14 +54,14 @@ def report(
 
 def blocks(
     networks: Networks, notes: list[str], *, published: bool = True
-) -> Iterator[tuple[str, Block]]:
+) -> document.Placed:
     """Gives sections with their figures and tables; adds to `notes` what is not drawn."""
     drawn = networks
     if len(networks) > MOST:
         drawn = []
         told = f"{len(networks)} networks are more than figures can tell apart, so there are"
         notes.append(f"{told} tables alone; name {MOST} or fewer for figures.")
-    page = network_page.Page(networks, drawn, notes, published)
+    page = Page(networks, drawn, notes, published)
     for name, part in network_sections.PARTS.items():
         for block in part.blocks(page):
             if block is not None:
@@ -128,8 +120,8 @@ def _one(network: Network) -> Iterator[str]:
         yield told
     row = network_frame.row_of(network)
     if how := row.methods.get("pgd"):
-        sizes = network_records.cells_of(network.records, "n")
-        n = sizes.get((how.dataset, f"{how.measure}/{how.how}", "pgd_accuracy"))
+        cell = how.dataset, f"{how.measure}/{how.how}", "pgd_accuracy"
+        n = network.cells("n").get(cell)
         of = f" of {n:,.0f} images" if n else ""
         yield f"{row.numbers['pgd']:.1f} %{of} right under PGD ({how.text})"
 

@@ -37,9 +37,8 @@ DASHES = ("-", (0, (4, 1.5)), (0, (1, 1.2)), (0, (5, 1.5, 1, 1.5)))
 _DEPTHS = ["white", COLOURS[0], "#123a66"]
 SHADES = colors.LinearSegmentedColormap.from_list("depth", _DEPTHS)
 _FONT = {"font.family": "DejaVu Sans", "font.size": 9, "pdf.fonttype": 42}
-STYLE = types.MappingProxyType(
-    _FONT | {"svg.fonttype": "path", "svg.hashsalt": "jbias"}
-)
+_SVG = {"svg.fonttype": "path", "svg.hashsalt": "jbias"}
+STYLE = types.MappingProxyType(_FONT | _SVG)
 
 
 def style_of(i: int) -> dict:

@@ -33,10 +33,6 @@ def share(value: float) -> str:
     return "< 1 %" if value < 0.5 else "> 99 %"
 
 
-def seeds_each(study: analysis_lib.Study) -> str:
-    return tables.span(study.seeds, "–")
-
-
 def answer(analysis: analysis_lib.Analysis) -> tuple[str, str]:
     """Gives the answer in one sentence and what it rests on."""
     headline, basis = _answer(analysis)
@@ -54,18 +50,14 @@ def _answer(analysis: analysis_lib.Analysis) -> tuple[str, str]:
     if result is None:
         return "Nothing was tested.", analysis.why_not
     n, k = analysis.means.shape
-    test = (
-        f"Friedman's test after Iman and Davenport over {k} algorithms and {n} data sets: "
-        f"F({result.df[0]}, {result.df[1]}) = {three(result.statistic)}, "
-        f"{_p_words(analysis)}."
-    )
+    test = f"Friedman's test after Iman and Davenport over {k} algorithms and {n} data sets: "
+    test += f"F({result.df[0]}, {result.df[1]}) = {three(result.statistic)}, "
+    test += f"{_p_words(analysis)}."
     if not analysis.rejects:
         headline = f"No significant difference between the {k} algorithms was found"
-        rest = (
-            f"That does not show that they are equal: with {n} data sets, mean ranks of two "
-            f"algorithms must lie {analysis.critical_difference:.2f} apart to differ."
-        )
-        return f"{headline} {alpha}.", f"{test} {rest}"
+        rest = f"That does not show that they are equal: with {n} data sets, mean ranks of two"
+        rest += f" algorithms must lie {analysis.critical_difference:.2f} apart"
+        return f"{headline} {alpha}.", f"{test} {rest} to differ."
     total, claimed = k * (k - 1) // 2, analysis.significant
     if not claimed:
         headline = "The algorithms differ as a whole, and no single pair of the"

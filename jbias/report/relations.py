@@ -45,6 +45,10 @@ class Options:
     permutations: int = 9_999
     seed: int = 0
 
+    def __post_init__(self):
+        if self.seed < 0:
+            raise ValueError(f"--seed: must be 0 or larger, got {self.seed}")
+
     @property
     def measures(self) -> tuple[str, ...]:
         """All of them, each once."""
@@ -100,10 +104,8 @@ def analyse(frame: pd.DataFrame, options: Options, *, source: str) -> Study:
     chosen = {"all": frame}
     if split is not None:
         if split not in set(kinds):
-            told = (
-                f"--split: must be a kind of {options.category}, got {split!r}; known"
-            )
-            raise ValueError(f"{told}: {', '.join(dict.fromkeys(kinds))}")
+            told = f"--split: must be a kind of {options.category}, got {split!r}"
+            raise ValueError(f"{told}; known: {', '.join(dict.fromkeys(kinds))}")
         chosen |= {split: frame[kinds == split], f"not {split}": frame[kinds != split]}
     for name, part in chosen.items():
         if len(part) < correlation.MIN_MODELS:
@@ -343,7 +345,7 @@ def _unknown(statistic: pd.DataFrame) -> str:
     return ", ".join([*rows, *columns, *(f"{x} with {y}" for x, y in rest.index[rest])])
 
 
-def tables_of(study: Study) -> Iterator[tuple[str, tables.Table | None]]:
+def tables_of(study: Study) -> document.Placed:
     """Gives the correlations, those among measures, and the models that count most."""
     options, two, sign = study.options, tables.digits(2), SIGN[study.options.method]
     level = f"p ≤ {options.alpha:g} {WORDS[options.adjust]}"
@@ -397,7 +399,7 @@ def _pairs_table(name: str, caption: str, study: Study, controls: str) -> tables
     return tables.from_rows(name, caption, shown, columns, **bold)
 
 
-def figures(study: Study) -> Iterator[tuple[str, document.Figure]]:
+def figures(study: Study) -> document.Placed:
     """Gives heat maps of correlations, and the models."""
     options = study.options
     sign = f"{options.method.capitalize()}'s {SIGN[options.method]}"

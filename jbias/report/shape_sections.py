@@ -15,11 +15,11 @@ from jbias.evals import (
     suppression,
     trials,
 )
-from jbias.report import network_page, network_plots, network_records, published, tables
+from jbias.report import network_page, network_plots, published, tables
 
 Network, Place = network_page.Network, network_page.Place
 Page, Blocks, COLUMNS = network_page.Page, network_page.Blocks, network_page.COLUMNS
-ended = network_records.ended
+ended = network_page.ended
 
 
 def shape_bias(page: Page) -> Blocks:

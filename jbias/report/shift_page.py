@@ -164,10 +164,9 @@ def _answer(candidates: Rows, kinds: Rows, study, *, tau, alpha) -> tuple[str, s
         where = " For networks trained on one value see python -m jbias.papers.shifts."
         single = any(cell.single for cell in study.cells)
         return "No shift beyond the control was run.", f"{basis}{where * single}"
-    basis = (
-        f"{len(tested)} recipes and attributes; {count} tests of kinds, adjusted after Holm at "
-        f"{alpha:g}. A bug costs more than {tau:g} points beyond the control. {basis}"
-    )
+    count = f"{count} tests of kinds, adjusted after Holm at {alpha:g}"
+    bound = f"A bug costs more than {tau:g} points beyond the control"
+    basis = f"{len(tested)} recipes and attributes; {count}. {bound}. {basis}"
     if not bugs:
         return f"None of {len(tested)} candidates is found to be a bug.", basis
     first, several = bugs[0], len({row["_recipe"] for row in tested}) > 1
@@ -478,8 +477,8 @@ def probabilities(frame: pd.DataFrame) -> plots.Figure:
         title: {name: (part, None) for name, part in rows.groupby("line")["value"]}
         for title, rows in _first(frame).groupby("panel", sort=False)
     }
-    what = "probability of the right class"
-    return plots.histograms(panels, plots.styles(SETS.values()), what)
+    looks = plots.styles(SETS.values())
+    return plots.histograms(panels, looks, "probability of the right class")
 
 
 def _first(frame: pd.DataFrame) -> pd.DataFrame:

@@ -8,7 +8,6 @@ apart by the settings in which they differ, such as the number of images.
 
 import dataclasses
 import itertools
-import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -19,6 +18,7 @@ from jaxtyping import Float
 
 from jbias.data import shifts
 from jbias.report import inputs, tables, workdirs
+from jbias.report import options as options_lib
 from jbias.runs import selection as selection_lib
 
 ID, OOD = "id", "ood"
@@ -173,10 +173,10 @@ def _selected(frame, shifted, selection: str, last) -> tuple[pd.DataFrame, str]:
     """Gives what counts of each seed, with its step, and the rule by which."""
     chosen = inputs.evaluated(frame)
     asked = chosen[chosen["metric"] == "accuracy"]
-    fixed = dict(epoch=math.nan, best_on="", metric="accuracy", larger_is_better=True)
     labels = {name: run.label for name, run in shifted.items()}
-    last, names = last or inputs.default_last(asked), tuple(asked["dataset"].unique())
-    rules = inputs.Rules(last=last, datasets=names, labels=labels, **fixed)
+    last = last or inputs.default_last(asked)
+    wanted = options_lib.Options(last=last, epoch=math.nan)
+    rules = inputs.Rules(wanted, asked["dataset"].unique(), labels)
     rows = rules.select(chosen, selection)
     rows = rows[(rows["condition"] == "") & rows["value"].notna()]
     key = ["workdir", "seed", "epoch"]
