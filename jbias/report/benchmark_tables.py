@@ -421,8 +421,10 @@ def differences(analysis: Analysis) -> tables.Table | None:
     rows = _pairs(
         analysis,
         difference=mine.pairs.value,
-        **dict(seeds_low=mine.pairs.low, seeds_high=mine.pairs.high),
-        **dict(both_low=both.pairs.low, both_high=both.pairs.high),
+        seeds_low=mine.pairs.low,
+        seeds_high=mine.pairs.high,
+        both_low=both.pairs.low,
+        both_high=both.pairs.high,
         better_on_other_sets=both.better,
         better_run=seeds["improvement"].pairs.value,
         a12=effects.a12_mean.value,
@@ -586,9 +588,10 @@ def costs(study: analysis_lib.Study) -> tables.Table | None:
         known = ("device_hours", "energy_kwh", "kg_co2e")
         rows.append(row | {key: total.get(key) for key in known})
     data = pd.DataFrame(rows)
-    columns = tables.columns(" ".join(["run assumed starts:d", *data.columns[3:]]))
+    columns = tables.columns("run assumed starts:d")
     for key in data.columns[3:]:
-        columns[key] = columns[key][0], "{:.3g}".format
+        head = tables.HEADS.get(key, key.replace("_", " "))
+        columns[key] = head, "{:.3g}".format
     return _table(
         "costs",
         "What each run cost, all its starts together: device hours (of a CPU, core hours), and "
@@ -622,9 +625,12 @@ def data(study: analysis_lib.Study) -> tables.Table | None:
         for name, facts in run.data.items():
             facts = workdirs.flatten(facts if isinstance(facts, dict) else {"": facts})
             seen.setdefault((name, *facts.items()), []).append(run.name)
-    frame = pd.DataFrame(dict(facts) for _, *facts in seen).fillna("∅")
-    frame.insert(0, "Data set", [name for name, *_ in seen])
-    frame["runs"] = [", ".join(names) for names in seen.values()]
+    rows = [
+        {"Data set": name} | dict(facts) | {"runs": ", ".join(names)}
+        for (name, *facts), names in seen.items()
+    ]
+    columns = dict.fromkeys(key for row in rows for key in row if key != "runs")
+    frame = pd.DataFrame(rows, columns=[*columns, "runs"]).fillna("∅")
     caption = "Data that the runs saw. A data set with several lines is not the same in all runs."
     return _of_words("data", caption, frame)
 

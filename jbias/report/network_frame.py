@@ -224,8 +224,10 @@ def _probes(cells: Cells, told: Measures) -> dict[str, list[Place]]:
         # As published before others, and under the probe's name.
         rank = at, dataset, bool(_unlike(made)), measure != probe, measure
         found.setdefault(probe, []).append(rank)
-    ordered = {probe: sorted({*ranks}) for probe, ranks in found.items()}
-    return {probe: [(x[-1], x[1]) for x in ranks] for probe, ranks in ordered.items()}
+    return {
+        probe: [(measure, dataset) for _, dataset, *_, measure in sorted({*ranks})]
+        for probe, ranks in found.items()
+    }
 
 
 def _family(options: Mapping[str, Any]) -> str:

@@ -356,9 +356,8 @@ def variability(
 
     kinds: by what they are called, so many for each name. Whiskers reach the ends.
     """
-    both = ("facecolor", "edgecolor")
-    named = {kind: dict.fromkeys(both, x) for kind, x in zip(kinds, COLOURS)}
-    looks = {kind: look | {"alpha": 0.6} for kind, look in named.items()}
+    each = zip(kinds, COLOURS)
+    looks = {k: dict(facecolor=x, edgecolor=x, alpha=0.6) for k, x in each}
     fig, axes = rows(names, tuple(kinds), x=label, row=0.42)
     for lane, (kind, values) in enumerate(kinds.items()):
         each = [np.asarray(one)[np.isfinite(one)] for one in values]
