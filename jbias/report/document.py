@@ -34,10 +34,6 @@ class Text:
 
     words: str | Sequence[str]
 
-    @property
-    def is_list(self) -> bool:
-        return not isinstance(self.words, str)
-
 
 @dataclasses.dataclass(frozen=True)
 class Links:

@@ -8,6 +8,7 @@ apart by the settings in which they differ, such as the number of images.
 
 import dataclasses
 import itertools
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple

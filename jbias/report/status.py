@@ -109,10 +109,8 @@ def _below(folder: pathlib.Path, depth: int) -> Iterator[pathlib.Path]:
     if any((folder / name).exists() for name in _OURS):
         yield folder
     elif depth and folder.is_dir():
-        with os.scandir(folder) as entries:
-            inner = sorted(one.path for one in entries if one.is_dir())
-        for path in inner:
-            yield from _below(pathlib.Path(path), depth - 1)
+        for path in sorted(filter(pathlib.Path.is_dir, folder.iterdir())):
+            yield from _below(path, depth - 1)
 
 
 def _age(workdir: pathlib.Path) -> float | None:
