@@ -16,13 +16,14 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from jbias.report import csv_rows, options
+from jbias.report import csv_rows
+from jbias.report import options as options_lib
 from jbias.runtime import cli
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Makes the report; returns 0, or 2 with one line on stderr if that is impossible."""
-    return options.run(_parser(), lambda args: _made(**vars(args)), argv)
+    return options_lib.run(_parser(), lambda args: _made(**vars(args)), argv)
 
 
 def _made(table: str, out: str, **asked: Any) -> list[str]:
