@@ -37,7 +37,7 @@ def read(path: str, needed: Sequence[str] = ()) -> tuple[list[str], Lines]:
         told = f"{path}:1: must name every column once, got {doubled!r}"
         raise ValueError(f"{told} twice")
     if missing := [name for name in needed if name not in head]:
-        told = f"{missing[0]!r}, and names {', '.join(head) or 'nothing'}"
+        told = f"{missing[0]!r}, got {', '.join(head) or 'nothing'}"
         raise ValueError(f"{path}:1: must name the column {told}")
     return head, _rows(reader, head, path)
 
