@@ -12,14 +12,13 @@ import pathlib
 import sys
 from collections.abc import Sequence
 
-from jbias.report import biases
+from jbias.report import biases, options
 from jbias.runtime import cli
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Makes the report; returns 0, or 2 with one line on stderr if that is impossible."""
-    args = parser().parse_args(argv)
-    return cli.print_lines("biases", lambda: _made(**vars(args)))
+    return options.run(parser(), lambda args: _made(**vars(args)), argv)
 
 
 def _made(benchmark, printed, out, images, **asked) -> list[str]:

@@ -14,14 +14,13 @@ import pathlib
 import sys
 from collections.abc import Sequence
 
-from jbias.report import distortion
+from jbias.report import distortion, options
 from jbias.runtime import cli
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Makes the report; returns 0, or 2 with one line on stderr if that is impossible."""
-    args = distortion.parse(parser(), argv)
-    return cli.print_lines("distortion", lambda: _made(args))
+    return options.run(parser(), _made, argv, spread=distortion.SPREAD)
 
 
 def _made(args: argparse.Namespace) -> list[str]:

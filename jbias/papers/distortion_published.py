@@ -201,10 +201,8 @@ def _claims(row: Mapping[str, str], data: str) -> Iterator[Claim]:
     training = TABLES[table].training
     title = "DI" if quantity.startswith("di_") else QUANTITIES[quantity].title
     for pair in itertools.pairwise(order.split(f" {sign} ")):
-        more, less = (
-            Cell(quantity, data, method or x, training + x if method else training)
-            for x in pair
-        )
+        how = [(method, training + x) if method else (x, training) for x in pair]
+        more, less = (Cell(quantity, data, *of) for of in how)
         ends = [x.training if method else x.method for x in (more, less)]
         words = f"{method or title}: {f' {sign} '.join(ends)}"
         words += f" less {margin:g} point" if margin else ""
@@ -275,10 +273,9 @@ def of_printed(claim: Claim, printed: Numbers) -> dict | None:
     side = _side(claim, more["mean"], less["mean"], n)
     shared = claim.more.quantity.startswith("di_")
     if n > 1 and claim.whose == TEXT and not shared:
-        side["p"], side["against"] = two_sample.welch(
-            (more["mean"] + claim.margin, max(more["std"], _ROUNDED), n),
-            (less["mean"], max(less["std"], _ROUNDED), n),
-        )
+        first = more["mean"] + claim.margin, max(more["std"], _ROUNDED), n
+        second = less["mean"], max(less["std"], _ROUNDED), n
+        side["p"], side["against"] = two_sample.welch(first, second)
     return side
 
 
@@ -417,10 +414,8 @@ def _claim_table(name: str, claims: pd.DataFrame, alpha: float) -> tables.Table 
     caption = _CAPTIONS[name].format(what=_CLAIM.format(alpha / 2))
     table = tables.from_rows(name, caption, shown, columns, data=claims)
     cells = np.array(table.rows)
-    holds, fails = (
-        frozenset(map(tuple, np.argwhere(cells == verdict).tolist()))
-        for verdict in (HOLDS, NOT)
-    )
+    found = (np.argwhere(cells == verdict).tolist() for verdict in (HOLDS, NOT))
+    holds, fails = (frozenset(map(tuple, places)) for places in found)
     shade = dict.fromkeys(holds, 0.5)
     return dataclasses.replace(table, strong=holds, under=fails, shade=shade)
 
@@ -448,10 +443,9 @@ The printed Table 4 does not say of which data set it is; it is set beside {UNNA
 def extended(page: document.Report, study: Study, printed: Printed, *, alpha: float):
     """Gives a report of distortion with the paper's tables and claims."""
     claims, lacking = frame(study, printed, alpha=alpha), missing(study, printed)
-    shown = {
-        name: distortion_page.comparison(layout, study, printed.numbers)
-        for name, layout in printed.layouts(study.names("data")).items()
-    }
+    layouts = printed.layouts(study.names("data")).items()
+    compare = functools.partial(distortion_page.comparison, printed=printed.numbers)
+    shown = {name: compare(layout, study) for name, layout in layouts}
     made = [("tables", table) for table in shown.values()]
     made += [("claims", table) for table in claim_tables(claims, alpha)]
     made.append(("missing", _missing_table(lacking)))
@@ -466,13 +460,13 @@ def extended(page: document.Report, study: Study, printed: Printed, *, alpha: fl
     kept = [one for one in page.sections if one.id not in words]
     before = [(one.id, block) for one in kept for block in one.blocks]
     every = {table.name: table.data for _, table in made if table}
+    own = {"caveats": caveats, "tables": page.results["tables"] | every}
     return dataclasses.replace(
         page,
         answer=headline(claims, alpha),
         facts=page.facts | {"Orderings tested": int(claims["here_p"].notna().sum())},
         sections=document.sections(SECTIONS, before, made, texts),
-        results=page.results
-        | {"caveats": caveats, "tables": page.results["tables"] | every},
+        results=page.results | own,
         source=f"{page.source} Printed numbers are those of that paper.",
     )
 
@@ -496,13 +490,12 @@ def missing(study: Study, printed: Printed) -> list[tuple[list[str], str, str]]:
                     continue
                 if cell.quantity == "affinity":
                     key = key._replace(method="basic")
+                ending = "CLASS" * (key.training == WITHOUT)
+                ending += f" ({key.model})" * (len(study.names("model")) > 1)
+                what = f"networks: {key.words}{ending}", train(key)
                 if there := key in study.groups:
                     title = QUANTITIES[cell.quantity].title
                     what = f"{title} of {key.words}", measure(key, cell.quantity)
-                else:
-                    ending = "CLASS" * (key.training == WITHOUT)
-                    ending += f" ({key.model})" * (len(study.names("model")) > 1)
-                    what = f"networks: {key.words}{ending}", train(key)
                 found.setdefault((there, *what), {})[table] = None
     return [(list(found[x]), *x[1:]) for x in sorted(found, key=lambda x: x[0])]
 
@@ -537,10 +530,8 @@ def train(key: Key) -> str:
         other = _NAMES.get(other, other)
         words += [f"partner={other}"] + ["partner_root=DIR"] * (other != "same")
         name += f"-with-{other}"
-    return (
-        f"python -m jbias.main --config=configs/distortion.py:{','.join(words)} "
-        f"--workdir=runs/distortion/{name}-{data}"
-    )
+    command = f"python -m jbias.main --config=configs/distortion.py:{','.join(words)}"
+    return f"{command} --workdir=runs/distortion/{name}-{data}"
 
 
 def measure(key: Key, quantity: str) -> str:
@@ -555,10 +546,8 @@ def measure(key: Key, quantity: str) -> str:
     if key.training.startswith(WITHOUT):
         dropped = key.training.removeprefix(WITHOUT).replace(" and ", "+")
         words.append(f"drop={dropped or 'CLASS'}")
-    return (
-        "python -m jbias.evaluate --runs='runs/distortion/*' "
-        f"--suite=configs/suites/distortion.py:{','.join(words)}"
-    )
+    suite = f"--suite=configs/suites/distortion.py:{','.join(words)}"
+    return f"python -m jbias.evaluate --runs='runs/distortion/*' {suite}"
 
 
 def _roots(data: str) -> list[str]:

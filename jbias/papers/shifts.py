@@ -13,7 +13,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from jbias.report import shifts
+from jbias.report import options, shifts
 from jbias.runtime import cli
 
 _PRINTED = "examples/published"
@@ -21,8 +21,7 @@ _PRINTED = "examples/published"
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Makes the report; returns 0, or 2 with one line on stderr if that is impossible."""
-    args = shifts.parse(parser(), argv)
-    return cli.print_lines("shifts", lambda: _made(args))
+    return options.run(parser(), _made, argv, spread="--runs")
 
 
 def _made(args: argparse.Namespace) -> list[str]:

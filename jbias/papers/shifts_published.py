@@ -355,9 +355,8 @@ def _full(cells: Iterable[Cell], draws: Draws) -> pd.DataFrame:
     for cell in cells:
         drawn = draws.of(cell)
         drop = shift_drops.estimate(drawn.percent)
-        row = {"trained": _trained(cell), "model": cell.recipe.network}
-        row |= {"kind": cell.kind or None, "level": cell.level}
-        row |= {"seeds": len(cell.seeds), "id": 100 * drawn.inside[0]}
-        row |= {"ood": 100 * drawn.outside[0], "drop_percent": drop.value}
-        rows.append(row | {"low": drop.low, "high": drop.high})
-    return pd.DataFrame(rows)
+        of = _trained(cell), cell.recipe.network, cell.kind or None, cell.level
+        ends = 100 * drawn.inside[0], 100 * drawn.outside[0]
+        rows.append((*of, len(cell.seeds), *ends, *drop))
+    names = "trained model kind level seeds id ood drop_percent low high"
+    return pd.DataFrame(rows, columns=names.split())

@@ -118,6 +118,10 @@ class Study:
         """What the scores of a cell are of."""
         return "seeds" if self.is_runs else "runs"
 
+    def cells_of(self, values: pd.DataFrame) -> pd.DataFrame:
+        """Gives `cells_of` such values for all of its algorithms and data sets."""
+        return cells_of(values, self.algorithms, self.datasets)
+
     @functools.cached_property
     def unit(self) -> Unit:
         metric = self.options.metric if self.is_runs else ""
@@ -250,7 +254,7 @@ class Analysis:
 
 def analyse(study: Study) -> Analysis:
     """Tests all algorithms with scores over all data sets that may be compared."""
-    cells = cells_of(study.values, study.algorithms, study.datasets)
+    cells = study.cells_of(study.values)
     means = cells.pivot(index="dataset", columns="algorithm", values="mean")
     means = means.reindex(index=list(study.datasets), columns=list(study.algorithms))
     silent = [name for name in study.algorithms if means[name].isna().all()]
@@ -327,9 +331,8 @@ def with_evidence(analysis: Analysis) -> Analysis:
     points = options.points or (0.01 if np.abs(table.means).max() <= 1 else 1.0)
     alike = (stats.quade, stats.aligned_ranks, stats.max_t, stats.conover)
     tests = {one.__name__: one(table, **better) for one in (*alike, stats.wilcoxon)}
-    tests["signed_rank"] = stats.bayesian_signed_rank(
-        table, rope=points, draws=20000 if k <= MANY else 1000, **better
-    )
+    bayesian = dict(rope=points, draws=20000 if k <= MANY else 1000, **better)
+    tests["signed_rank"] = stats.bayesian_signed_rank(table, **bayesian)
     tests["bradley_terry"] = _bradley_terry(table, better) if k <= MANY else None
     if options.reference in table.algorithms:
         against = {"control": options.reference, **better}
@@ -371,7 +374,7 @@ def _bradley_terry(table: score_table.Scores, better: Mapping[str, bool]):
 
 
 def _of_seeds(runs, better, draws: int, points: float, alpha: float) -> dict[str, Any]:
-    common = {**better, "draws": draws}
+    common, half = {**better, "draws": draws}, {"alpha": alpha, "draws": draws // 2}
     shown = _without_intervals if runs.counts.min() == 2 else lambda result: result
     alike = (stats.intervals, stats.performance_profiles, stats.mean_differences)
     return {
@@ -381,19 +384,17 @@ def _of_seeds(runs, better, draws: int, points: float, alpha: float) -> dict[str
         "improvement": stats.probability_of_improvement(runs, **common),
         "mixed": stats.mixed_model(runs, **better),
         "effects": stats.effect_sizes(runs, **better, draws=max(draws // 4, 100)),
-        "power": stats.power_of_design(
-            runs, difference=points, alpha=alpha, draws=draws // 2
-        ),
+        "power": stats.power_of_design(runs, difference=points, **half),
     }
 
 
 def _without_intervals(result):
     """Over two runs there are none."""
-    bare = {
-        name: dataclasses.replace(one, low=one.low * np.nan, high=one.high * np.nan)
-        for name, one in vars(result).items()
-        if isinstance(one, resampling.Estimate)
-    }
+    bare = {}
+    for name, one in vars(result).items():
+        if isinstance(one, resampling.Estimate):
+            nothing = one.low * np.nan
+            bare[name] = dataclasses.replace(one, low=nothing, high=nothing)
     return dataclasses.replace(result, **bare)
 
 
@@ -451,8 +452,8 @@ def _equal_scores(table, runs) -> Iterator[tuple[str, str]]:
         scores = runs.runs(name).T
         groups.append(([f"{name} run {i + 1}" for i in range(len(scores))], scores))
     for names, rows in groups:
-        found = np.unique(rows, axis=0, return_index=True, return_inverse=True)
-        _, first, places = found
+        asked = dict(return_index=True, return_inverse=True)
+        _, first, places = np.unique(rows, axis=0, **asked)
         for i, place in enumerate(places.ravel()):
             if first[place] != i:
                 yield names[first[place]], names[i]
@@ -487,11 +488,9 @@ def best_cells(
         best, others = order[0], order[1:]
         if not pooled[i]:
             continue
-        p = scipy.stats.ttest_ind_from_stats(
-            *(mean[best], stds[i, best], counts[best]),
-            *(mean[others], stds[i, others], counts[others]),
-            equal_var=False,
-        ).pvalue
+        both = ((mean[of], stds[i, of], counts[of]) for of in (best, others))
+        welch = functools.partial(scipy.stats.ttest_ind_from_stats, equal_var=False)
+        p = welch(*itertools.chain(*both)).pvalue
         apart = p * k * (k - 1) / 2 <= alpha
         if apart.any():
             kept = others[: int(np.argmax(apart))]

@@ -10,7 +10,6 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float, Int, UInt8
-from matplotlib import figure as mpl_figure
 
 from jbias.evals import attribute_audit, attribute_reliance
 from jbias.report import document, image_sheets, plots, tables
@@ -36,6 +35,7 @@ _SECTIONS = {
     "caveats": "What to keep in mind",
 }
 _CAPTIONS = {
+    "alone": "Each model is tested by itself; p-values are adjusted within a model alone.",
     "models": "Each model with its bugs, and the first attribute of its ranking.",
     "ranked": "Attributes by how much they hurt. Drop: accuracy in distribution minus out of it "
     "at the extreme level, in points, [95 % interval]; {kinds}: under this kind of shift; left "
@@ -75,10 +75,8 @@ A drop says that accuracy differs between these images, not why: an attribute ma
 another that is no column, and what is alike in all images is not seen.
 {n:,} images; the smallest class and value tested has {least}.
 """
-_LOOKS = {
-    side: dict(color=plots.COLOURS[i], linestyle=("-", "--")[i])
-    for i, side in enumerate(SIDES.values())
-}
+_LINES = zip(SIDES.values(), plots.COLOURS, ("-", "--"))
+_LOOKS = {side: dict(color=colour, linestyle=line) for side, colour, line in _LINES}
 Candidate = attribute_audit.Candidate
 
 
@@ -222,10 +220,7 @@ def _over(
         title="jbias audit",
         heading=f"{len(every)} audited models",
         subtitle=f"Audit on {every[0].dataset}, jbias report",
-        answer=(
-            f"{guilty} of {len(every)} models have a bug.",
-            "Each model is tested by itself; p-values are adjusted within a model alone.",
-        ),
+        answer=(f"{guilty} of {len(every)} models have a bug.", _CAPTIONS["alone"]),
         facts={"Models": len(every), "Attributes": len(every[0].candidates)},
         sections=[
             document.Section("models", "Models", [table, links]),
@@ -355,26 +350,19 @@ def ranked(found: Audited) -> tables.Table:
         words = {"goes with": f"goes with {one.other}", "some": "bug of some networks"}
         row["_verdict"] = words.get(one.verdict, one.verdict)
         rows.append(row | (_numbers(found, one) if one.kind else {}))
-    columns = tables.columns("attribute _verdict", _verdict="verdict")
-    columns |= {"kind": ("kind", lambda kind: kind or "–")}
-    columns |= tables.columns("values:d drop:%[]", drop="drop, points")
-    bold = tuple(columns)
-    columns |= tables.columns("p_holm:p", p_holm="p, Holm")
+    heads = dict(_verdict="verdict", drop="drop, points", p_holm="p, Holm")
+    keys = "attribute _verdict kind values:d drop:%[] p_holm:p"
+    columns = tables.columns(keys, **heads)
+    columns["kind"] = "kind", lambda kind: kind or "–"
+    bold = [*columns][:5]
     columns |= {f"{kind}_drop": (kind, points) for kind in found.kinds}
-    columns |= {"within": ("in → out, %", _arrow, "outside")}
+    arrow = lambda within, outside: f"{points(within)} → {points(outside)}"
+    columns |= {"within": ("in → out, %", arrow, "outside")}
     columns |= {"_left": ("left within others", str)}
-    return tables.from_rows(
-        "ranked",
-        _CAPTIONS["ranked"].format(kinds=tables.join(found.kinds)),
-        rows,
-        columns,
-        strong=lambda row: bold if row["verdict"] == "bug" else (),
-        data=pd.DataFrame(rows).filter(regex="^[^_]"),
-    )
-
-
-def _arrow(within: float, outside: float) -> str:
-    return f"{points(within)} → {points(outside)}"
+    caption = _CAPTIONS["ranked"].format(kinds=tables.join(found.kinds))
+    more = dict(strong=lambda row: bold if row["verdict"] == "bug" else ())
+    more["data"] = pd.DataFrame(rows).filter(regex="^[^_]")
+    return tables.from_rows("ranked", caption, rows, columns, **more)
 
 
 def _numbers(found: Audited, one: Candidate) -> dict[str, object]:
@@ -396,12 +384,10 @@ def _numbers(found: Audited, one: Candidate) -> dict[str, object]:
 
 def curves(found: Audited) -> pd.DataFrame:
     """Every level of every attribute."""
-    rows = [
-        (one.name, kind, *point)
-        for one in found.candidates
-        for kind, here in one.result.kinds.items()
-        for point in here.curve
-    ]
+    rows = []
+    for one in found.candidates:
+        for kind, here in one.result.kinds.items():
+            rows += [(one.name, kind, *point) for point in here.curve]
     columns = ["attribute", "kind", *attribute_reliance.Point._fields]
     return pd.DataFrame(rows, columns=columns)
 
@@ -478,7 +464,7 @@ def flips(found: Audited) -> pd.DataFrame:
 def figures(found: Audited) -> Iterator[tuple[str, document.Figure]]:
     """Gives sections and figures of a model with tested attributes."""
     every, count = curves(found), len(found.tested)
-    looks = {x.name: plots.style_of(i) for i, x in enumerate(found.tested[:_MOST])}
+    looks = plots.styles(x.name for x in found.tested[:_MOST])
     drops = every[every["attribute"].isin([*looks])]
     drops = drops.assign(line=drops["attribute"], value=drops["drop"])
     most = f", {_MOST} of {count}" if count > _MOST else ""
@@ -503,7 +489,7 @@ def _figure(kind: str, drawn, about: Mapping[str, str]) -> document.Figure:
 
 def by_level(
     frame: pd.DataFrame, looks: Mapping, label: str, *, tau: float | None = None
-) -> mpl_figure.Figure:
+) -> plots.Figure:
     """Draws lines over the levels of each kind of shift, and a threshold in points.
 
     frame: kind, share, level, line, value and, if any, low and high, of 1.
@@ -525,17 +511,15 @@ def by_level(
     return plots.curves(frame, looks, ("", label), finish=finish, **cells)
 
 
-def likelihood_figure(found: Audited, one: Candidate) -> mpl_figure.Figure:
+def likelihood_figure(found: Audited, one: Candidate) -> plots.Figure:
     """Images by the probability of their right class, in and out of distribution."""
     values, networks = found.likelihood.ravel(), len(found.likelihood)
-    panel = {
-        SIDES[side]: (values, np.tile(weight, networks))
-        for side, weight in found.weights(one).items()
-    }
+    weights = (np.tile(weight, networks) for weight in found.weights(one).values())
+    panel = {side: (values, weight) for side, weight in zip(SIDES.values(), weights)}
     return plots.histograms({"": panel}, _LOOKS, "probability of the right class")
 
 
-def flips_figure(found: Audited, name: str) -> mpl_figure.Figure:
+def flips_figure(found: Audited, name: str) -> plots.Figure:
     """Pairs side by side; below each what is decided, and how probable that is."""
     shown, pairs = found.examples[name], flips(found)
     pictures, notes = {}, {}
@@ -548,9 +532,7 @@ def flips_figure(found: Audited, name: str) -> mpl_figure.Figure:
         one, other = (f"{decided} {sure:.2f}" for decided, sure in both_said)
         missed = f"{right} {row['disagrees_likelihood']:.2f}"
         pictures[column] = both
-        notes[column] = [
-            image_sheets.Note((row["agrees_value"], one), True),
-            image_sheets.Note((row["disagrees_value"], missed, other), False),
-        ]
+        told = (row["agrees_value"], one), (row["disagrees_value"], missed, other)
+        notes[column] = [*map(image_sheets.Note, told, (True, False))]
     title = f"{name} flips the answer"
     return image_sheets.draw(pictures, _ROWS, notes=notes, title=title, across=8)

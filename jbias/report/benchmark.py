@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from jbias.report import benchmark_tables as made
 from jbias.report import document, few_seeds, grids, inputs, plots, prose, tables
 from jbias.runs import results, selection
 
+Analysis = analysis_lib.Analysis
 PANELS, CURVES = 9, 12  # More on one figure nobody can read.
 _SECTIONS = {
     "scores": "Scores",
@@ -30,8 +31,6 @@ _SECTIONS = {
     "provenance": "What was run",
     "methods": "Methods, to paste",
 }
-_Placed = Iterator[tuple[str, document.Block | None]]  # A section, and what is in it.
-_Figures = Iterator[tuple[str, document.Figure | None]]
 
 
 def report(study: analysis_lib.Study) -> document.Report:
@@ -49,35 +48,28 @@ def report(study: analysis_lib.Study) -> document.Report:
     placed = [*_tables(analysis, varying), *fewer, *over]
     methods, cited = prose.methods(analysis)
     bib = prose.bib(cited)
-    names = tables.join(study.algorithms)
+    several = f"{len(study.algorithms)} algorithms"
     metric = study.options.metric.replace("_", " ").capitalize()
+    parts = _words(analysis), figures(analysis, varying), placed
     return document.Report(
         title="jbias report",
-        heading=names
-        if len(study.algorithms) <= 6
-        else f"{len(study.algorithms)} algorithms",
+        heading=tables.join(study.algorithms) if len(study.algorithms) < 7 else several,
         subtitle=f"{metric} on {len(study.datasets)} data sets, jbias report",
         answer=prose.answer(analysis),
         facts=_facts(analysis),
-        sections=document.sections(
-            _SECTIONS,
-            _words(analysis),
-            figures(analysis, varying),
-            placed,
-            _texts(analysis, methods, bib),
-        ),
+        sections=document.sections(_SECTIONS, *parts, _texts(analysis, methods, bib)),
         results=_results(analysis, placed, methods),
         files={"methods.md": prose.markdown(methods), "methods.bib": bib},
     )
 
 
-def _facts(analysis: analysis_lib.Analysis) -> dict[str, object]:
+def _facts(analysis: Analysis) -> dict[str, object]:
     study, (n, k) = analysis.study, analysis.means.shape
-    facts: dict[str, object] = {
+    facts = {
         "Algorithms": len(study.algorithms),
         "Data sets": len(study.datasets),
         "In the tests": "none" if analysis.friedman is None else f"{k} × {n}",
-        f"{study.repeats.capitalize()} each": prose.seeds_each(study),
+        f"{study.repeats.capitalize()} each": tables.span(study.seeds, "–"),
         "Selection": study.options.selection.replace("_", " "),
     }
     sizes = study.values.dropna(subset="n").groupby("dataset")["n"].max()
@@ -88,7 +80,7 @@ def _facts(analysis: analysis_lib.Analysis) -> dict[str, object]:
     return facts
 
 
-def _words(analysis: analysis_lib.Analysis) -> _Placed:
+def _words(analysis: Analysis) -> document.Placed:
     """Gives what is said in words at the head of a section."""
     said = {"tests": prose.untested(analysis)}
     if analysis.evidence is not None:
@@ -99,7 +91,7 @@ def _words(analysis: analysis_lib.Analysis) -> _Placed:
             yield section, document.Text(text)
 
 
-def _texts(analysis: analysis_lib.Analysis, methods: str, bib: str) -> _Placed:
+def _texts(analysis: Analysis, methods: str, bib: str) -> document.Placed:
     yield "caveats", document.Text(prose.caveats(analysis))
     yield "provenance", document.Text(f"Made from {analysis.study.source}.")
     for run in analysis.study.runs:
@@ -111,26 +103,24 @@ def _texts(analysis: analysis_lib.Analysis, methods: str, bib: str) -> _Placed:
     yield "methods", document.Folded("Works cited, as BibTeX", bib)
 
 
-def _tables(analysis: analysis_lib.Analysis, varying: pd.DataFrame | None) -> _Placed:
+def _tables(analysis: Analysis, varying: pd.DataFrame | None) -> document.Placed:
     """Gives the tables in the order in which they stand."""
     study, evidence = analysis.study, analysis.evidence
     yield "scores", made.scores(analysis)
     if study.options.reference:
         yield "scores", made.reference(analysis)
     if evidence is not None:
-        for make in (made.omnibus, made.strict, made.nemenyi, made.posthoc):
-            yield "tests", make(analysis)
+        tests = made.omnibus, made.strict, made.nemenyi, made.posthoc
+        seeds = made.stability, made.differences
         if "dunn" in evidence.tests:
-            yield "tests", made.control(analysis)
-        yield "tests", made.ranks(analysis)
-        yield "alike", made.blocked(analysis)
-        yield "alike", made.dataset_blocks(analysis)
+            tests, seeds = (*tests, made.control), (*seeds, made.outperforming)
+        shown = {"tests": (*tests, made.ranks)}
+        shown["alike"] = made.blocked, made.dataset_blocks
         if evidence.runs is not None:
-            yield "seeds", made.stability(analysis)
-            yield "seeds", made.differences(analysis)
-            if "dunn" in evidence.tests:
-                yield "seeds", made.outperforming(analysis)
-            yield "power", made.power(analysis)
+            shown |= {"seeds": seeds, "power": (made.power,)}
+        for section, makers in shown.items():
+            for make in makers:
+                yield section, make(analysis)
     yield "runs", made.runs(study)
     if study.is_runs:
         yield "selection", made.validation(study)
@@ -142,9 +132,7 @@ def _tables(analysis: analysis_lib.Analysis, varying: pd.DataFrame | None) -> _P
             yield "provenance", make(study)
 
 
-def _results(
-    analysis: analysis_lib.Analysis, placed, methods: str
-) -> Mapping[str, Any]:
+def _results(analysis: Analysis, placed, methods: str) -> Mapping[str, Any]:
     """Gives what a script needs of a report without parsing HTML.
 
     Tables of tests are listed by their names, with the numbers of their CSV files.
@@ -156,9 +144,7 @@ def _results(
     listed += ("blocked", "dataset_blocks")
     tree = {
         "source": study.source,
-        "metric": study.options.metric,
-        "larger_is_better": study.options.larger_is_better,
-        "selection": study.options.selection,
+        **{x: getattr(study.options, x) for x in _ASKED},
         "selection_rule": study.rule,
         "algorithms": study.algorithms,
         "datasets": study.datasets,
@@ -181,18 +167,17 @@ def _results(
     if study.is_runs:
         tree["shape_bias"] = frames.get("shape_bias", [])
         tree["diverged"] = study.diverged
-        tree["other_selections"] = {
-            name: analysis_lib.cells_of(values, study.algorithms, study.datasets)
-            for name, values in study.others
-        }
+        others = ((name, study.cells_of(values)) for name, values in study.others)
+        tree["other_selections"] = dict(others)
         tree["runs"] = [{"workdir": r.workdir, "label": r.label} for r in study.runs]
     return tree
 
 
+_ASKED = ("metric", "larger_is_better", "selection")
 _TESTS = ("friedman", "friedman_uncorrected", "permutation", "nemenyi")
 
 
-def _tests(analysis: analysis_lib.Analysis) -> dict[str, Any]:
+def _tests(analysis: Analysis) -> dict[str, Any]:
     names, exact, nemenyi = analysis.algorithms, analysis.permutation, analysis.nemenyi
     keys = "p", "exact", "standard_error"
     permutation = dict(zip(keys, (exact.pvalue, exact.exact, exact.standard_error)))
@@ -209,10 +194,8 @@ def _tests(analysis: analysis_lib.Analysis) -> dict[str, Any]:
         }
         for result in (analysis.friedman, analysis.uncorrected)
     ]
-    distances = {
-        f"{alpha:g}": nemenyi.critical_difference(alpha)
-        for alpha in sorted({0.05, 0.1, analysis.alpha})
-    }
+    levels = sorted({0.05, 0.1, analysis.alpha})
+    distances = {f"{x:g}": nemenyi.critical_difference(x) for x in levels}
     claimed = pd.DataFrame(analysis.significant, columns=["better", "worse", "p"])
     pairs = {
         "p": pd.DataFrame(nemenyi.pvalues, names, names).to_dict("index"),
@@ -245,19 +228,14 @@ def variability(study: analysis_lib.Study) -> pd.DataFrame:
     ends = later == 0
     seeds = every.loc[ends, ["label", "dataset"]].set_index(keys[ends]).join(tail)
     groups = seeds.astype({"label": str, "dataset": str}).groupby(["label", "dataset"])
-    varying = pd.DataFrame(
-        {
-            "within": np.sqrt(groups["var"].mean()),
-            "between": groups["mean"].std(),
-            "seeds": groups.size(),
-            "evaluations": groups["size"].min(),
-        }
-    )
+    varying = {"within": np.sqrt(groups["var"].mean()), "between": groups["mean"].std()}
+    varying |= {"seeds": groups.size(), "evaluations": groups["size"].min()}
     order = pd.MultiIndex.from_product([study.algorithms, study.datasets])
-    return varying.reindex(order).rename_axis(["algorithm", "dataset"]).reset_index()
+    frame = pd.DataFrame(varying).reindex(order)
+    return frame.rename_axis(["algorithm", "dataset"]).reset_index()
 
 
-def figures(analysis: analysis_lib.Analysis, varying: pd.DataFrame | None) -> _Figures:
+def figures(analysis: Analysis, varying: pd.DataFrame | None) -> document.Placed:
     """Gives the figures with the sections in which they stand."""
     if analysis.evidence is not None:
         yield "tests", _ranks(analysis)
@@ -273,24 +251,18 @@ def figures(analysis: analysis_lib.Analysis, varying: pd.DataFrame | None) -> _F
             yield "curves", _curves(analysis, metric)
 
 
-def _ranks(analysis: analysis_lib.Analysis) -> document.Figure:
-    names, looks = analysis.algorithms, _looks(analysis)
-    drawn = plots.critical_difference(
-        names,
-        analysis.nemenyi.ranks,
-        analysis.cliques,
-        analysis.critical_difference,
-        alpha=analysis.alpha,
-        colours=[looks[name]["color"] for name in names],
-    )
-    caption = (
-        "Mean ranks, the best on top. A bar joins algorithms that Nemenyi's test does not "
-        f"tell apart at α = {analysis.alpha:g}."
-    )
+def _ranks(analysis: Analysis) -> document.Figure:
+    names, ranks = analysis.algorithms, analysis.nemenyi.ranks
+    looks = plots.styles(analysis.study.algorithms)
+    how = dict(alpha=analysis.alpha, colours=[looks[x]["color"] for x in names])
+    bars = analysis.cliques, analysis.critical_difference
+    drawn = plots.critical_difference(names, ranks, *bars, **how)
+    caption = "Mean ranks, the best on top. A bar joins algorithms that Nemenyi's test does not "
+    caption += f"tell apart at α = {analysis.alpha:g}."
     return document.Figure("critical_difference", caption, drawn)
 
 
-def _alike(analysis: analysis_lib.Analysis, by: str) -> document.Figure:
+def _alike(analysis: Analysis, by: str) -> document.Figure:
     found, names = analysis.evidence.alike[by][0], analysis.datasets
     frame = pd.DataFrame(found.correlations, names, names)
     frame, labels = frame.iloc[found.order, found.order], found.labels[found.order]
@@ -298,50 +270,41 @@ def _alike(analysis: analysis_lib.Analysis, by: str) -> document.Figure:
     return document.Figure(f"alike_by_{by}", caption, plots.blocks(frame, labels))
 
 
-def _iqm(analysis: analysis_lib.Analysis) -> document.Figure:
+def _iqm(analysis: Analysis) -> document.Figure:
     iqm, order = analysis.evidence.seeds["intervals"].iqm, analysis.order
     names = [analysis.algorithms[i] for i in order]
     three = (part[order] for part in (iqm.value, iqm.low, iqm.high))
-    caption = (
-        "Interquartile mean of scores normalised by the worst and best run of each data set, "
-        f"with {analysis.evidence.bounds} over redrawn {analysis.study.repeats}."
-    )
+    caption = "Interquartile mean of scores normalised by the worst and best run of each data set, "
+    caption += f"with {analysis.evidence.bounds} over redrawn {analysis.study.repeats}."
     drawn = plots.intervals(names, *three, label="IQM, 0 the worst, 1 the best")
     return document.Figure("iqm", caption, drawn)
 
 
-def _profiles(analysis: analysis_lib.Analysis) -> document.Figure:
-    what, profiles = (
-        analysis.study.repeats,
-        analysis.evidence.seeds["performance_profiles"],
-    )
+def _profiles(analysis: Analysis) -> document.Figure:
+    what, evidence = analysis.study.repeats, analysis.evidence
+    profiles = evidence.seeds["performance_profiles"]
     names = [name for name in _leading(analysis) if name in analysis.algorithms]
     places, x = [analysis.algorithms.index(name) for name in names], profiles.thresholds
-    frame = pd.DataFrame(
-        {"panel": "", "line": np.repeat(names, len(x)), "x": np.tile(x, len(names))}
-        | {
-            key: getattr(profiles.share, key)[places].ravel()
-            for key in ("value", "low", "high")
-        }
-    )
-    looks = {name: _looks(analysis)[name] for name in names}
+    frame = {"panel": "", "line": np.repeat(names, len(x)), "x": np.tile(x, len(names))}
+    for key in ("value", "low", "high"):
+        frame[key] = getattr(profiles.share, key)[places].ravel()
+    every = plots.styles(analysis.study.algorithms)
+    looks = {name: every[name] for name in names}
     labels = "normalised score", f"share of {what} above"
-    caption = (
-        f"Performance profiles: the share of {what} × data sets whose normalised score reaches "
-        f"a threshold, with {analysis.evidence.bounds}, pointwise."
-    )
-    drawn = plots.curves(frame, looks, labels, alone=6.4, cell=(0, 3.4))
+    caption = f"Performance profiles: the share of {what} × data sets whose normalised score reaches "
+    caption += f"a threshold, with {evidence.bounds}, pointwise."
+    size = dict(alone=6.4, cell=(0, 3.4))
+    drawn = plots.curves(pd.DataFrame(frame), looks, labels, **size)
     return document.Figure("profiles", caption, drawn)
 
 
-def _power(analysis: analysis_lib.Analysis) -> document.Figure:
+def _power(analysis: Analysis) -> document.Figure:
     power, what = analysis.evidence.seeds["power"], analysis.study.repeats
     frame = pd.DataFrame(power.power["nemenyi"], power.seeds, power.datasets)
-    caption = (
-        f"Power: how often a study with so many {what} and data sets would find one algorithm "
-        f"better by {power.difference:g} with Nemenyi's test at α = {power.alpha:g}, by "
-        f"simulation from the spread seen here. Framed: at least {power.target:g}."
-    )
+    caption = f"Power: how often a study with so many {what} and data sets would find one algorithm "
+    caption += f"better by {power.difference:g} with Nemenyi's test at α = {power.alpha:g}, by "
+    caption += "simulation from the spread seen here. Framed: "
+    caption += f"at least {power.target:g}."
     drawn = plots.power(frame, target=power.target, labels=("data sets", what))
     return document.Figure("power", caption, drawn)
 
@@ -351,26 +314,18 @@ def _variability(study, data: pd.DataFrame) -> document.Figure | None:
     data = data[data["algorithm"].isin(names)].set_index("algorithm")
     if not data[kinds].notna().any().all():
         return None
-    scaled = study.unit.scale * data[kinds]
-    values = {
-        f"{kind} runs": [scaled.loc[[name], kind].to_numpy() for name in names]
-        for kind in kinds
-    }
+    each = [study.unit.scale * data.loc[[name], kinds] for name in names]
+    values = {f"{kind} runs": [one[kind].to_numpy() for one in each] for kind in kinds}
     unit = f" in {study.unit.name}" if study.unit.name else ""
-    caption = (
-        "How scores vary on the data sets: inside runs over their last evaluations, and "
-        "between runs. Boxes span the quartiles, whiskers all data sets."
-    )
+    caption = "How scores vary on the data sets: inside runs over their last evaluations, and "
+    caption += "between runs. Boxes span the quartiles, whiskers all data sets."
     drawn = plots.variability(names, values, label=f"standard deviation{unit}")
     return document.Figure("variability", caption, drawn)
 
 
-def _curves(analysis: analysis_lib.Analysis, metric: str) -> document.Figure | None:
-    study, frame, leading = (
-        analysis.study,
-        _by_epoch(analysis.study, metric),
-        _leading(analysis),
-    )
+def _curves(analysis: Analysis, metric: str) -> document.Figure | None:
+    study, leading = analysis.study, _leading(analysis)
+    frame = _by_epoch(study, metric)
     if frame.empty:
         return None
     unit, limits = analysis_lib.unit_of(metric, frame["value"]), []
@@ -388,18 +343,17 @@ def _curves(analysis: analysis_lib.Analysis, metric: str) -> document.Figure | N
     frame.loc[frame["ranged"], "std"] = math.nan
     frame[["value", "std"]] *= unit.scale
     frame = frame[frame["panel"].isin(panels[:PANELS]) & frame["line"].isin(leading)]
-    looks = {name: _looks(analysis)[name] for name in leading}
+    every = plots.styles(study.algorithms)
+    looks = {name: every[name] for name in leading}
 
     def dots(axes, rows: pd.DataFrame) -> None:
         for name, line in rows[rows["ranged"]].explode("seeds").groupby("line"):
             look = dict(color=looks[name]["color"], ms=2.5, mew=0, alpha=0.5)
             axes.plot(line["x"], unit.scale * line["seeds"].astype(float), "o", **look)
 
-    caption = (
-        f"{name}{' in %' if unit.scale == 100 else ''} over epochs: mean ± one standard "
-        "deviation over seeds, or where that leaves [0, 100] % medians and a dot a seed, "
-        f"without diverged seeds. Each panel has an axis of its own.{shown}"
-    )
+    caption = f"{name}{' in %' if unit.scale == 100 else ''} over epochs: mean ± one standard "
+    caption += "deviation over seeds, or where that leaves [0, 100] % medians and a dot a seed, "
+    caption += f"without diverged seeds. Each panel has an axis of its own.{shown}"
     drawn = plots.curves(frame, looks, ("epoch", ""), finish=dots)
     return document.Figure(f"curves_{metric}", caption, drawn)
 
@@ -422,17 +376,11 @@ def _by_epoch(study: analysis_lib.Study, metric: str) -> pd.DataFrame:
     full = frame.groupby(["dataset", "label"])["size"].transform("max")
     frame = frame[frame["size"] == full]
     frame = frame.rename(columns={"dataset": "panel", "label": "line", "epoch": "x"})
-    return frame.sort_values(
-        "panel", key=lambda names: names.map(wanted.index), kind="stable"
-    )
+    order = lambda names: names.map(wanted.index)
+    return frame.sort_values("panel", key=order, kind="stable")
 
 
-def _looks(analysis: analysis_lib.Analysis) -> dict[str, dict]:
-    """Gives each algorithm its colour, the same in every figure."""
-    return {name: plots.style_of(i) for i, name in enumerate(analysis.study.algorithms)}
-
-
-def _leading(analysis: analysis_lib.Analysis) -> tuple[str, ...]:
+def _leading(analysis: Analysis) -> tuple[str, ...]:
     """Gives the algorithms whose curves are drawn: all, or the best if they are many."""
     names, best = analysis.study.algorithms, []
     if len(names) > CURVES and analysis.nemenyi is not None:

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -13,6 +13,7 @@ from jbias.report import analysis as analysis_lib
 from jbias.report import inputs, prose, tables, workdirs
 from jbias.runs import results, selection
 
+Analysis = analysis_lib.Analysis
 _SPREAD = [*analysis_lib.SPREAD]
 _DECIDED = tables.columns("F:.3 p:p critical_difference:.2 pairs:d")
 
@@ -25,7 +26,7 @@ def _table(
     return tables.from_rows(name, caption, data, columns, data=data, **more)
 
 
-def scores(analysis: analysis_lib.Analysis) -> tables.Table:
+def scores(analysis: Analysis) -> tables.Table:
     """Shows mean ± std, or median and range, of every algorithm on every data set.
 
     Strong is what may be called best, underlined what an algorithm trained on.
@@ -36,23 +37,22 @@ def scores(analysis: analysis_lib.Analysis) -> tables.Table:
     sizes = {name: f" (n={n[0]:,})" for name, n in sizes.items() if len(n) == 1}
     guessed = {(one["algorithm"], one["dataset"]) for one in study.at_chance}
     ranks = dict(zip(analysis.algorithms, analysis.nemenyi.ranks)) if tested else {}
-    best, leaders = analysis.best_cells, analysis.leaders
-    rows, strong, under = [], set(), set()
+    rows, at = [], {}
     forms = {d: study.unit.spread(of) for d, of in analysis.cells.groupby("dataset")}
     for i, algorithm in enumerate(study.algorithms):
         seeds = study.seeds.get(algorithm, 0)
         rank = f"{ranks[algorithm]:.2f}" if algorithm in ranks else "–"
         row = [algorithm, str(seeds), rank]
-        strong |= {(i, 2)} if algorithm in leaders else set()
-        for j, dataset in enumerate(study.datasets, len(row)):
+        for dataset in study.datasets:
             key = algorithm, dataset
-            cell = cells.loc[key]
+            cell, at[key] = cells.loc[key], (i, len(row))
             fewer = f" (n={cell['n']:.0f})" if 0 < cell["n"] < seeds else ""
             chance = " (chance)" if key in guessed else ""
             row.append(forms[dataset](*cell[_SPREAD]) + fewer + chance)
-            strong |= {(i, j)} if key in best else set()
-            under |= {(i, j)} if key in study.trained else set()
         rows.append(tuple(row))
+    strong = {(study.algorithms.index(name), 2) for name in analysis.leaders}
+    strong |= {at[key] for key in analysis.best_cells}
+    under = {at[key] for key in study.trained if key in at}
     caption = [prose.made_of(analysis), prose.strong(analysis, any_is=bool(strong))]
     if under:
         caption.append("Underlined: the algorithm trained on that kind of data.")
@@ -72,7 +72,7 @@ def scores(analysis: analysis_lib.Analysis) -> tables.Table:
     )
 
 
-def reference(analysis: analysis_lib.Analysis) -> tables.Table | None:
+def reference(analysis: Analysis) -> tables.Table | None:
     """Shows differences of means to one algorithm."""
     study, unit = analysis.study, analysis.study.unit
     name, better = study.options.reference, study.options.larger_is_better
@@ -81,36 +81,37 @@ def reference(analysis: analysis_lib.Analysis) -> tables.Table | None:
     apart = (matrix - matrix.loc[name]).drop(index=name)
     p = {frozenset(pair): pvalue for *pair, pvalue in analysis.pairs}
     p = [p.get(frozenset((other, name)), math.nan) for other in apart.index]
-    keys = tables.apart(study.datasets, ("algorithm", "p"))
     turned = "" if better else ", below zero where better"
     signed = functools.partial(unit.show, signed=True)
-    columns = {key: (name, signed) for key, name in zip(keys, study.datasets)}
+    keys, columns = _by_dataset(study.datasets, "algorithm", "p:p", signed)
     return _table(
         "reference",
         f"Means less that of {name}, in {unit.of_differences}{turned}; p by Nemenyi's test.",
         apart.set_axis(keys, axis=1).reset_index(names="algorithm").assign(p=p),
-        tables.columns("algorithm") | columns | tables.columns("p:p"),
+        columns,
     )
+
+
+def _by_dataset(datasets, first: str, last: str, form: Callable, **heads: str):
+    """Gives keys for data sets, and columns of these between a first and a last one."""
+    before, after = (tables.columns(words, **heads) for words in (first, last))
+    keys = tables.apart(datasets, [*before, *after])
+    columns = {key: (name, form) for key, name in zip(keys, datasets)}
+    return keys, before | columns | after
 
 
 def runs(study: analysis_lib.Study) -> tables.Table | None:
     """Shows the scores of every single run."""
-    keys = tables.apart(study.datasets, ("algorithm", "seed"))
-    unit = ["algorithm", "seed"]
+    one, unit = study.repeats.removesuffix("s"), ["algorithm", "seed"]
+    shown = study.datasets, " ".join(unit), "", study.unit.show
+    keys, columns = _by_dataset(*shown, seed=one)
     wide = study.values.pivot(index=unit, columns="dataset", values="value")
     wide = wide.reindex(columns=list(study.datasets)).set_axis(keys, axis=1)
     wide = wide.reset_index().astype({"algorithm": str})
     number = wide["seed"].astype(str).str.extract(r"(\d+)$")[0].astype(float).fillna(0)
     place = wide["algorithm"].map({name: i for i, name in enumerate(study.algorithms)})
-    one = study.repeats.removesuffix("s")
-    columns = {key: (name, study.unit.show) for key, name in zip(keys, study.datasets)}
-    return _table(
-        "runs",
-        f"Every {one} by itself, at {study.rule}.",
-        wide.iloc[np.lexsort((number, place))],
-        tables.columns("algorithm seed", seed=one) | columns,
-        most=200,
-    )
+    caption, rows = f"Every {one} by itself, at {study.rule}.", (number, place)
+    return _table("runs", caption, wide.iloc[np.lexsort(rows)], columns, most=200)
 
 
 def validation(study: analysis_lib.Study) -> tables.Table | None:
@@ -123,43 +124,36 @@ def validation(study: analysis_lib.Study) -> tables.Table | None:
     for algorithm in study.algorithms if len(chosen) else ():
         mine = chosen[chosen["label"] == algorithm]
         sizes = sorted(set(mine["n"].dropna()))
-        rows.append(
-            {
-                "algorithm": algorithm,
-                "seeds": len(mine),
-                **mine["value"].agg(**analysis_lib.SPREAD),
-                "images": ", ".join(f"{size:,}" for size in sizes) or "–",
-                "epochs": " ".join(f"{epoch:g}" for epoch in mine["epoch"]),
-            }
-        )
+        row = {"algorithm": algorithm, "seeds": len(mine)}
+        row |= {**mine["value"].agg(**analysis_lib.SPREAD)}
+        row["images"] = ", ".join(f"{size:,}" for size in sizes) or "–"
+        row["epochs"] = " ".join(f"{epoch:g}" for epoch in mine["epoch"])
         if study.options.selection == "worst_class":
             mine = by_class[by_class["label"] == algorithm]
             mine = mine.loc[mine.groupby(["run", "seed"])["value"].idxmin()]
             found = mine["value"].agg(**analysis_lib.SPREAD)
-            rows[-1] |= dict(zip(worst, found, strict=True))
-            rows[-1]["worst_images"] = tables.span(mine["n"])
+            row |= dict(zip(worst, found, strict=True))
+            row["worst_images"] = tables.span(mine["n"])
+        rows.append(row)
 
     def listed(epochs: str) -> str:
         each = epochs.split()
         return ", ".join(each) if len(each) <= 10 else f"{each[0]} … {each[-1]}"
 
-    def column(head: str, keys: Sequence[str]) -> dict[str, tables.Column]:
+    when = "Last epoch" if study.options.selection == "last_n" else "Epochs selected"
+    columns = "algorithm seeds:d mean images worst worst_images epochs"
+    columns = tables.columns(columns, worst_images="its images")
+    heads = {"validation accuracy": _SPREAD, "of the worst class": worst}
+    for head, keys in heads.items():
         cells = pd.DataFrame(rows, columns=keys).set_axis(_SPREAD, axis=1)
         spread = analysis_lib.unit_of("accuracy", chosen["value"]).spread(cells)
-        return {keys[0]: (head, spread, *keys[1:])}
-
-    when = "Last epoch" if study.options.selection == "last_n" else "Epochs selected"
+        columns[keys[0]] = head, spread, *keys[1:]
     return _table(
         "validation",
         f"Accuracy in % on the validation set, at {study.rule}: mean ± std over seeds. "
         f"{analysis_lib.RANGED}",
         rows,
-        tables.columns("algorithm seeds:d")
-        | column("validation accuracy", _SPREAD)
-        | {"images": ("images", str)}
-        | column("of the worst class", worst)
-        | tables.columns("worst_images", worst_images="its images")
-        | {"epochs": (when, listed)},
+        columns | {"epochs": (when, listed)},
     )
 
 
@@ -183,10 +177,9 @@ def shape_bias(study: analysis_lib.Study) -> tables.Table | None:
     spread = analysis_lib.unit_of("shape_bias", mine["value"]).spread(cells)
     cells["shape_decisions"] = both["count"]
     cells["texture_decisions"] = both["n"] - both["count"]
-    caption = (
-        "Shape bias in %: decisions for the shape among those for either cue, mean ± std over "
-        f"seeds, at {study.rule}. {analysis_lib.RANGED} Counts are sums over seeds."
-    )
+    caption = "Shape bias in %: decisions for the shape among those for either cue, mean ± std over "
+    caption += f"seeds, at {study.rule}. {analysis_lib.RANGED}"
+    caption += " Counts are sums over seeds."
     for metric, told in _BESIDE_SHAPE_BIAS.items():
         values = inputs.values_of(study.selected, metric, datasets)
         if len(values):
@@ -194,38 +187,31 @@ def shape_bias(study: analysis_lib.Study) -> tables.Table | None:
             whole = told_of["n"] == cells["seeds"]  # Runs of before have none.
             cells[metric] = told_of["mean"].where(whole).to_numpy()
             caption += told
-    return _table(
-        "shape_bias",
-        caption,
-        cells,
-        tables.columns("algorithm dataset seeds:d")
-        | {"mean": ("shape bias", spread, *_SPREAD[1:])}
-        | {
-            f"{cue}_decisions": (f"for {cue}", tables.whole)
-            for cue in ("shape", "texture")
-        }
-        | tables.columns(
-            "fraction_neither:% mrr_shape:.3 mrr_texture:.3",
-            **dict(fraction_neither="for neither, %", mrr_shape="MRR of shape"),
-            mrr_texture="MRR of texture",
-        ),
+    heads = {"fraction_neither": "for neither, %"}
+    for cue in ("shape", "texture"):
+        heads |= {f"{cue}_decisions": f"for {cue}", f"mrr_{cue}": f"MRR of {cue}"}
+    columns = tables.columns(
+        "algorithm dataset seeds:d mean shape_decisions:d texture_decisions:d "
+        "fraction_neither:% mrr_shape:.3 mrr_texture:.3",
+        **heads,
     )
+    columns["mean"] = "shape bias", spread, *_SPREAD[1:]
+    return _table("shape_bias", caption, cells, columns)
 
 
-def ranks(analysis: analysis_lib.Analysis) -> tables.Table | None:
+def ranks(analysis: Analysis) -> tables.Table | None:
     """Shows the ranks that the tests see."""
-    keys = tables.apart(analysis.datasets, ("algorithm", "mean_rank"))
+    shown = analysis.datasets, "algorithm", "mean_rank:.2", "{:g}".format
+    keys, columns = _by_dataset(*shown)
     data = analysis.ranks.T.set_axis(keys, axis=1).reset_index(names="algorithm")
-    columns = {key: (name, "{:g}".format) for key, name in zip(keys, analysis.datasets)}
-    return _table(
-        "ranks",
-        "Ranks of the means, 1 the best; ties (to 12 digits) share their mean rank.",
-        data.assign(mean_rank=analysis.nemenyi.ranks),
-        tables.columns("algorithm") | columns | tables.columns("mean_rank:.2"),
+    caption = (
+        "Ranks of the means, 1 the best; ties (to 12 digits) share their mean rank."
     )
+    data = data.assign(mean_rank=analysis.nemenyi.ranks)
+    return _table("ranks", caption, data, columns)
 
 
-def nemenyi(analysis: analysis_lib.Analysis) -> tables.Table:
+def nemenyi(analysis: Analysis) -> tables.Table:
     """Shows the matrix of p-values, in the order of mean ranks."""
     names, result, order = analysis.algorithms, analysis.nemenyi, analysis.order
     claimed = {frozenset(pair) for *pair, _ in analysis.significant}
@@ -239,6 +225,7 @@ def nemenyi(analysis: analysis_lib.Analysis) -> tables.Table:
         strong |= {(a, b) for b, differ in enumerate(pairs, 2) if differ}
     levels = analysis.alpha / np.array([1, 5, 50])
     depths = (result.pvalues[order][:, order, None] <= levels).mean(-1)
+    np.fill_diagonal(depths, 0)
     return tables.Table(
         "nemenyi",
         "p of Nemenyi's test, adjusted for all pairs by its nature. Strong where "
@@ -249,15 +236,11 @@ def nemenyi(analysis: analysis_lib.Analysis) -> tables.Table:
         rows=tuple(rows),
         data=data,
         strong=frozenset(strong),
-        shade={
-            (int(a), int(b) + 2): float(depths[a, b])
-            for a, b in np.argwhere(depths)
-            if a != b
-        },
+        shade={(a, b + 2): depths[a, b] for a, b in np.argwhere(depths).tolist()},
     )
 
 
-def omnibus(analysis: analysis_lib.Analysis) -> tables.Table | None:
+def omnibus(analysis: Analysis) -> tables.Table | None:
     """Shows all tests of the same question side by side."""
     f, plain, exact = analysis.friedman, analysis.uncorrected, analysis.permutation
     drawn = f"{exact.permutations:,} permutations, ± {exact.standard_error:.2g}"
@@ -286,7 +269,7 @@ _BLOCKED = {"by": "blocks by", "f": "F over means", "means": "by permutation"}
 _BLOCKED |= {"whole": "blocks permuted whole", "least": "least possible"}
 
 
-def blocked(analysis: analysis_lib.Analysis) -> tables.Table | None:
+def blocked(analysis: Analysis) -> tables.Table | None:
     """Shows Friedman's test with data sets that are alike counted together."""
     alpha, plain = analysis.alpha, analysis.permutation
     rows = [("each data set", len(analysis.datasets), analysis.friedman.pvalue)]
@@ -306,38 +289,29 @@ def blocked(analysis: analysis_lib.Analysis) -> tables.Table | None:
         f"{alpha:g}, which no p is if the least possible is above.",
         pd.DataFrame(rows, columns=[*columns]),
         columns,
-        strong=lambda row: [
-            key for key in ("f", "means", "whole") if row[key] <= alpha
-        ],
+        strong=lambda row: [x for x in ("f", "means", "whole") if row[x] <= alpha],
     )
 
 
-def dataset_blocks(analysis: analysis_lib.Analysis) -> tables.Table | None:
+def dataset_blocks(analysis: Analysis) -> tables.Table | None:
     """Shows which data sets are alike."""
-    labels = {
-        by: 1 + found.labels for by, (found, _) in analysis.evidence.alike.items()
-    }
-    return _table(
-        "dataset_blocks",
-        "The block of each data set.",
-        {"dataset": analysis.datasets} | labels,
-        tables.columns("dataset scores:d deviations:d", dataset="data set"),
-    )
+    alike, caption = analysis.evidence.alike, "The block of each data set."
+    rows = {"dataset": analysis.datasets}
+    rows |= {by: 1 + found.labels for by, (found, _) in alike.items()}
+    columns = tables.columns("dataset scores:d deviations:d", dataset="data set")
+    return _table("dataset_blocks", caption, rows, columns)
 
 
-def _decision(analysis: analysis_lib.Analysis) -> dict[str, float]:
+def _decision(analysis: Analysis) -> dict[str, float]:
     """What the tests come to, NaN where there is none."""
-    if analysis.friedman is None:
-        return dict.fromkeys(("F", "p", "critical_difference", "pairs"), math.nan)
-    return {
-        "F": analysis.friedman.statistic,
-        "p": analysis.friedman.pvalue,
-        "critical_difference": analysis.critical_difference,
-        "pairs": len(analysis.significant),
-    }
+    found = [math.nan] * len(_DECIDED)
+    if test := analysis.friedman:
+        found = test.statistic, test.pvalue, analysis.critical_difference
+        found += (len(analysis.significant),)
+    return dict(zip(_DECIDED, found, strict=True))
 
 
-def strict(analysis: analysis_lib.Analysis) -> tables.Table | None:
+def strict(analysis: Analysis) -> tables.Table | None:
     """Shows what the tests say with and without the sets that some trained on."""
     study, rows, seen = analysis.study, [], set()
     for setting in ("all test sets", "strict") if study.trained else ():
@@ -354,43 +328,32 @@ def strict(analysis: analysis_lib.Analysis) -> tables.Table | None:
     )
 
 
-def _pairs(
-    analysis: analysis_lib.Analysis, **matrices: np.ndarray
-) -> Iterator[dict[str, str | float]]:
+def _pairs(analysis: Analysis, **matrices: np.ndarray) -> pd.DataFrame:
     """Gives a row a pair, the smallest p of Nemenyi's test first."""
-    place = {name: i for i, name in enumerate(analysis.algorithms)}
-    for better, worse, _ in analysis.pairs:
-        at = place[better], place[worse]
-        cells = {key: matrix[at] for key, matrix in matrices.items()}
-        yield {"better": better, "worse": worse, **cells}
+    frame = pd.DataFrame(analysis.pairs, columns=["better", "worse", "p"])
+    at = (frame[side].map(analysis.algorithms.index) for side in ("better", "worse"))
+    i, j = at
+    cells = {key: matrix[i, j] for key, matrix in matrices.items()}
+    return frame.drop(columns="p").assign(**cells)
 
 
-def posthoc(analysis: analysis_lib.Analysis) -> tables.Table | None:
+def posthoc(analysis: Analysis) -> tables.Table | None:
     """Shows every pair under every test."""
     tests, ranks = analysis.evidence.tests, analysis.nemenyi.ranks
     terry, least = tests["bradley_terry"], tests["wilcoxon"].least_adjusted
-    model = (
-        "the Bayesian Bradley-Terry model."
-        if terry is not None
-        else "not by the Bayesian Bradley-Terry model, which takes long for so many."
-        if len(analysis.algorithms) > analysis_lib.MANY
-        else "not by the Bayesian Bradley-Terry model, whose draws are worth too little."
-    )
+    many = len(analysis.algorithms) > analysis_lib.MANY
+    why = "which takes long for so many" if many else "whose draws are worth too little"
+    model = "the Bayesian Bradley-Terry model"
+    model = f"{model}." if terry is not None else f"not by {model}, {why}."
     if least > analysis.alpha:
-        model += (
-            f" Wilcoxon's test can give no adjusted p below {tables.p_text(least)} with "
-            f"{len(analysis.datasets)} data sets and so many pairs: it can never reject here."
-        )
-    p = {
-        "nemenyi": analysis.nemenyi.adjusted,
-        "max_t": tests["max_t"].adjusted,
-        "conover_holm": tests["conover"].adjusted,
-        "wilcoxon_holm": tests["wilcoxon"].adjusted,
-    }
+        model += f" Wilcoxon's test can give no adjusted p below {tables.p_text(least)} with "
+        model += f"{len(analysis.datasets)} data sets and so many pairs: it can never reject here."
+    p = {"nemenyi": analysis.nemenyi, "max_t": tests["max_t"]}
+    p |= {f"{name}_holm": tests[name] for name in ("conover", "wilcoxon")}
     rows = _pairs(
         analysis,
         rank_difference=ranks - ranks[:, None],
-        **p,
+        **{name: test.adjusted for name, test in p.items()},
         signed_rank_better=tests["signed_rank"].better,
         signed_rank_rope=tests["signed_rank"].rope,
         **({} if terry is None else {"bradley_terry_better": terry.better}),
@@ -401,7 +364,7 @@ def posthoc(analysis: analysis_lib.Analysis) -> tables.Table | None:
         f"p ≤ {analysis.alpha:g}; probability that the first is better, by the Bayesian "
         "signed-rank test with a region of practical equivalence (rope) of ± "
         f"{analysis.evidence.rope:g} and {model}",
-        list(rows),
+        rows,
         tables.columns(
             "better worse rank_difference:.2 nemenyi:p max_t:p conover_holm:p wilcoxon_holm:p "
             "signed_rank_better:.2 signed_rank_rope:.2 bradley_terry_better:.2"
@@ -411,14 +374,11 @@ def posthoc(analysis: analysis_lib.Analysis) -> tables.Table | None:
     )
 
 
-def control(analysis: analysis_lib.Analysis) -> tables.Table | None:
+def control(analysis: Analysis) -> tables.Table | None:
     """Shows all algorithms against the reference, adjusted for these alone."""
     dunn, alpha = analysis.evidence.tests["dunn"], analysis.alpha
-    p = {
-        "dunn": dunn.adjusted,
-        "holm": stats.adjust(dunn.pvalues, "holm"),
-        "wilcoxon_holm": analysis.evidence.tests["control_wilcoxon"].adjusted,
-    }
+    p = {"dunn": dunn.adjusted, "holm": stats.adjust(dunn.pvalues, "holm")}
+    p["wilcoxon_holm"] = analysis.evidence.tests["control_wilcoxon"].adjusted
     return _table(
         "control",
         f"Every algorithm against {dunn.control}, adjusted for these comparisons alone: valid "
@@ -430,7 +390,7 @@ def control(analysis: analysis_lib.Analysis) -> tables.Table | None:
     )
 
 
-def stability(analysis: analysis_lib.Analysis) -> tables.Table | None:
+def stability(analysis: Analysis) -> tables.Table | None:
     """Shows ranks, means and IQM with intervals over redrawn seeds."""
     evidence, digits = analysis.evidence, analysis.study.unit.digits
     stable, sure = evidence.seeds["stability"], evidence.seeds["intervals"]
@@ -439,9 +399,8 @@ def stability(analysis: analysis_lib.Analysis) -> tables.Table | None:
     estimates["optimality_gap"] = sure.optimality_gap
     for key, one in estimates.items():
         data |= {key: one.value, f"{key}_low": one.low, f"{key}_high": one.high}
-    keys = (
-        f"algorithm mean_rank:.2[] first mean:.{digits}[] iqm:.3[] optimality_gap:.3[]"
-    )
+    keys = f"algorithm mean_rank:.2[] first mean:.{digits}[] iqm:.3[]"
+    columns = tables.columns(f"{keys} optimality_gap:.3[]")
     return _table(
         "stability",
         f"{evidence.bounds.capitalize()} over {analysis.study.repeats} redrawn "
@@ -449,11 +408,11 @@ def stability(analysis: analysis_lib.Analysis) -> tables.Table | None:
         "it ranks first. Interquartile mean (IQM) and optimality gap (to the best run; smaller "
         "is better) are of scores normalised by the worst and best run of each data set.",
         pd.DataFrame(data).sort_values("mean_rank", kind="stable"),
-        tables.columns(keys) | {"first": ("first", prose.share)},
+        columns | {"first": ("first", prose.share)},
     )
 
 
-def differences(analysis: analysis_lib.Analysis) -> tables.Table | None:
+def differences(analysis: Analysis) -> tables.Table | None:
     """Shows how large the difference of every pair is, and how sure."""
     unit, seeds = analysis.study.unit, analysis.evidence.seeds
     number = tables.digits(unit.digits)
@@ -474,24 +433,25 @@ def differences(analysis: analysis_lib.Analysis) -> tables.Table | None:
         mixed_p=seeds["mixed"].pvalues,
     )
     others = lambda low, high: f"[{number(low)}, {number(high)}]"
+    columns = tables.columns(
+        "better worse difference both_low better_on_other_sets:.2 better_run:.2 "
+        "rank_biserial:+.2 hedges_g:+.2 mixed_p:p"
+    )
+    columns["difference"] = "advantage", advantage, "seeds_low", "seeds_high"
+    columns["both_low"] = "with other data sets", others, "both_high"
     return _table(
         "differences",
         f"How much better the first is, in {unit.of_differences}, averaged over data sets: with "
         f"{analysis.evidence.bounds} over redrawn {analysis.study.repeats}, and 95 % with data "
         "sets redrawn too. P(sets): how often it is better then; P(run): how probably one run "
         "of it beats one of the other (Vargha and Delaney's A); p: of the mixed model.",
-        list(rows),
-        tables.columns("better worse")
-        | {"difference": ("advantage", advantage, "seeds_low", "seeds_high")}
-        | {"both_low": ("with other data sets", others, "both_high")}
-        | tables.columns(
-            "better_on_other_sets:.2 better_run:.2 rank_biserial:+.2 hedges_g:+.2 mixed_p:p"
-        ),
+        rows,
+        columns,
         most=60,
     )
 
 
-def outperforming(analysis: analysis_lib.Analysis) -> tables.Table | None:
+def outperforming(analysis: Analysis) -> tables.Table | None:
     """Shows how often each algorithm beats the reference, seed by seed, and how surely."""
     runs, reference = analysis.evidence.runs, analysis.study.options.reference
     others, datasets = [a for a in runs.algorithms if a != reference], runs.datasets
@@ -512,6 +472,7 @@ def outperforming(analysis: analysis_lib.Analysis) -> tables.Table | None:
         rows.append({**row, "ordered": order.better.sum()})
         of |= {"violation": order.violation, "bound": order.bound}
         cells.append(pd.DataFrame(of))
+    shown = "algorithm pairs:d p:.2[] significant:d better:d ordered:d"
     table = _table(
         "outperforming",
         f"P(A > B): how often A beats {reference} with the same seed, averaged over data sets, "
@@ -523,14 +484,12 @@ def outperforming(analysis: analysis_lib.Analysis) -> tables.Table | None:
         f"{stats.outperformance.TAU:g}, which describes and is no test. The CSV file has each "
         "data set.",
         rows,
-        tables.columns(
-            "algorithm pairs:d p:.2[] significant:d better:d ordered:d", p="P(A > B)"
-        ),
+        tables.columns(shown, p="P(A > B)"),
     )
     return table and dataclasses.replace(table, data=pd.concat(cells))
 
 
-def power(analysis: analysis_lib.Analysis) -> tables.Table:
+def power(analysis: Analysis) -> tables.Table:
     """Shows power as here, and by seeds and data sets in the CSV file, for each test."""
     result, what = analysis.evidence.seeds["power"], analysis.study.repeats
     digits, rows, data = analysis.study.unit.digits + 1, [], []
@@ -559,9 +518,7 @@ def power(analysis: analysis_lib.Analysis) -> tables.Table:
 def selections(study: analysis_lib.Study) -> tables.Table | None:
     """Shows what other selection rules would have given."""
     means = {
-        name: analysis_lib.cells_of(values, study.algorithms, study.datasets).set_index(
-            ["algorithm", "dataset"]
-        )["mean"]
+        name: study.cells_of(values).set_index(["algorithm", "dataset"])["mean"]
         for name, values in study.others
     }
     data, show = pd.DataFrame(means), study.unit.show
@@ -571,15 +528,12 @@ def selections(study: analysis_lib.Study) -> tables.Table | None:
         data[gap] = data["oracle"] - data["best validation"]
         columns["oracle"] = "oracle (not a result)", show
         columns[gap] = gap, functools.partial(show, signed=True)
-    return _table(
-        "selections",
-        "Means over seeds by rule of selection; the oracle looks at the test set.",
-        data.reset_index(),
-        tables.columns("algorithm dataset") | columns,
-    )
+    caption = "Means over seeds by rule of selection; the oracle looks at the test set."
+    columns = tables.columns("algorithm dataset") | columns
+    return _table("selections", caption, data.reset_index(), columns)
 
 
-def selection_tests(analysis: analysis_lib.Analysis) -> tables.Table | None:
+def selection_tests(analysis: Analysis) -> tables.Table | None:
     """Shows what the tests would have said under other selection rules."""
     rows = []
     for name, values in analysis.study.others:
@@ -605,9 +559,8 @@ def variability(study: analysis_lib.Study, data: pd.DataFrame) -> tables.Table |
         f"How scores vary: inside a run over its last {data['evaluations'].max():.0f} "
         "evaluations (root mean variance), and between the runs' means over these.",
         data,
-        tables.columns("algorithm dataset")
-        | {key: (f"{key} runs", show) for key in ("within", "between")}
-        | tables.columns("seeds:d"),
+        tables.columns("algorithm dataset within between seeds:d")
+        | {key: (f"{key} runs", show) for key in ("within", "between")},
     )
 
 
@@ -635,16 +588,16 @@ def costs(study: analysis_lib.Study) -> tables.Table | None:
         known = ("device_hours", "energy_kwh", "kg_co2e")
         rows.append(row | {key: total.get(key) for key in known})
     data = pd.DataFrame(rows)
-    hours = {
-        key: (tables.HEADS.get(key, key.replace("_", " ")), "{:.3g}".format)
-        for key in [*data][3:]
-    }
+    columns = tables.columns("run assumed starts:d")
+    for key in data.columns[3:]:
+        head = tables.HEADS.get(key, key.replace("_", " "))
+        columns[key] = head, "{:.3g}".format
     return _table(
         "costs",
         "What each run cost, all its starts together: device hours (of a CPU, core hours), and "
         "an estimate of the energy: hours × power in use × the building's factor (PUE).",
         data,
-        tables.columns("run assumed starts:d") | hours,
+        columns,
     )
 
 
@@ -660,10 +613,8 @@ def provenance(study: analysis_lib.Study) -> tables.Table | None:
     shown = data.replace("", "∅")
     same = shown.iloc[:, 1:].nunique(axis=1) == 1
     shown.loc[same, shown.columns[2:]] = "″"
-    caption = (
-        "Code, packages and devices of each run; ″ repeats what stands on the left."
-    )
-    table = _of_words("provenance", caption, shown)
+    told = "Code, packages and devices of each run; ″ repeats what stands on the left."
+    table = _of_words("provenance", told, shown)
     return dataclasses.replace(table, data=data)
 
 

@@ -7,13 +7,12 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 from jaxtyping import Float, UInt8
-from matplotlib import figure as mpl_figure
 
 from jbias.data import decoding
 from jbias.evals import spectral
 from jbias.report import image_sheets, plots, relations, tables
 
-Figure, Image = mpl_figure.Figure, Float[np.ndarray, "h w c"]
+Figure, Image = plots.Figure, Float[np.ndarray, "h w c"]
 GAIN = 6  # High-pass images are nearly black, and drawn so many times brighter.
 _PREPROCESS = decoding.Preprocess(size=224, short=256)
 _ENDINGS = (".jpg", ".jpeg", ".png")
@@ -26,7 +25,7 @@ def curves(panels: Mapping, kinds: pd.Series, labels, *, doubling=False) -> Figu
     them; NaN leaves a gap. kinds: the models' categories. labels: of x and y. doubling: equal
     steps of the x axis double the place.
     """
-    looks = _looks(kinds)
+    looks = plots.marks(kinds)
 
     def draw(axes, panel: tuple[Sequence[float], pd.DataFrame]) -> None:
         places, frame = panel
@@ -47,7 +46,7 @@ def curves(panels: Mapping, kinds: pd.Series, labels, *, doubling=False) -> Figu
 
 def spread(frame: pd.DataFrame, names, kinds: pd.Series, *, x: str) -> Figure:
     """Draws a row a measure: a box over the quartiles, and each model in its category's lane."""
-    looks, rows = _looks(kinds), np.arange(len(names))
+    looks, rows = plots.marks(kinds), np.arange(len(names))
     cell = (0, 0.5 * len(names) + 0.3)
     fig, ((axes,),) = plots.grid(1, tuple(looks), cell=cell, alone=7.6)
     low, middle, high = frame[names].quantile([0.25, 0.5, 0.75]).to_numpy()
@@ -74,7 +73,7 @@ def pairs(frame, names, kinds, sizes: pd.Series, rho: pd.DataFrame) -> Figure:
     The diagonal names the measure of its row and column, and its range, which fills a cell.
     Cells have side 1, the first on top.
     """
-    looks, n = _looks(kinds), len(names)
+    looks, n = plots.marks(kinds), len(names)
     side = n * max(0.9, min(1.5, 10 / n))
     fig, ((axes,),) = plots.grid(1, tuple(looks), cell=(0, side), alone=side)
     axes.set_axis_off()
@@ -101,11 +100,6 @@ def pairs(frame, names, kinds, sizes: pd.Series, rho: pd.DataFrame) -> Figure:
     return plots.laid_out(fig)
 
 
-def _looks(kinds: pd.Series) -> dict[str, dict]:
-    """Gives each category's form and colour."""
-    return {name: plots.marked(k) for k, name in enumerate(dict.fromkeys(kinds))}
-
-
 def read_photographs(folder: str) -> list[Image]:
     """Reads the first three photographs of a folder, as networks see them, in [0, 1].
 
@@ -126,9 +120,8 @@ def stimuli(images: Sequence[Image]) -> Figure:
             kept = functools.partial(filtered, cut=cut, high=high)
             # Half the pixels hold all that low frequencies have, and make a smaller page.
             step, gain = (1, GAIN) if high else (2, 1)
-            columns[f"{kind} {cut:g}"] = [
-                _bytes(gain * kept(image)[::step, ::step]) for image in images
-            ]
+            shown = [gain * kept(image)[::step, ::step] for image in images]
+            columns[f"{kind} {cut:g}"] = [*map(_bytes, shown)]
     return image_sheets.draw(columns, across=6)
 
 

@@ -14,14 +14,8 @@ from typing import Any
 import pandas as pd
 
 from jbias.data import tables as data_tables
-from jbias.report import (
-    bias_plots,
-    document,
-    network_frame,
-    network_records,
-    relations,
-    tables,
-)
+from jbias.report import bias_plots, document, network_frame, relations, tables
+from jbias.report import network_records as records_lib
 
 LEAST = 4  # Models of a choice.
 AT = network_frame.AT
@@ -96,7 +90,7 @@ def read(workdirs: Sequence[str], kinds=None, *, each_seed: bool = False) -> Mod
     Raises ValueError as `network_records.read_records` does, and where a benchmark or a bias
     was measured in several ways.
     """
-    records, counted = network_records.read_records(workdirs)
+    records, counted = records_lib.read_records(workdirs)
     unit = ["run", "seed"]
     last = records.groupby(unit, observed=True)["step"].transform("max")
     parts = list(records[records["step"] == last].groupby(unit, observed=True))
@@ -111,8 +105,8 @@ def read(workdirs: Sequence[str], kinds=None, *, each_seed: bool = False) -> Mod
             model, about["name"] = one, f"{about['name']} seed {seed}"
         measures = {}
         for workdir in part["workdir"].unique():
-            measures |= network_records.read_measures(workdir)
-        cells, sizes = (network_records.cells_of(part, key) for key in ("value", "n"))
+            measures |= records_lib.read_measures(workdir)
+        cells, sizes = (records_lib.cells_of(part, key) for key in ("value", "n"))
         found, methods[one] = network_frame.row(cells, sizes, measures)
         rows.append({"model": model} | about | found)
     told, made = network_frame.compare_methods(methods)
@@ -120,10 +114,8 @@ def read(workdirs: Sequence[str], kinds=None, *, each_seed: bool = False) -> Mod
     if len(seeds) < len(parts):
         what = ": a model is the mean over the seeds of one run."
         if each_seed:
-            what = (
-                " are models of their own, as asked: those of one run are not independent, "
-                "and p is too small."
-            )
+            what = " are models of their own, as asked: those of one run are not"
+            what += " independent, and p is too small."
         runs = f"{len(seeds)} run" + "s" * (len(seeds) > 1)
         counted.append(f"{len(parts)} seeds of {runs}{what}")
     if unused := [name for name in named if name not in of_run]:
@@ -140,7 +132,7 @@ def _same_settings(records: pd.DataFrame) -> dict[str, str]:
     first: dict[str, str] = {}
     found = {}
     for run, at in records.groupby("run", observed=True)["workdir"].first().items():
-        settings = network_records.read_config(at).get("config", {})
+        settings = records_lib.read_config(at).get("config", {})
         kept = {k: v for k, v in settings.items() if k not in ("seeds", "run")}
         known = json.dumps(kept, sort_keys=True) if settings else run
         found[run] = first.setdefault(known, run)
@@ -151,17 +143,14 @@ def _about(run: str, record: pd.Series, known: Mapping[str, dict]) -> dict:
     """Gives name, training and epsilon of a run."""
     if run in known:
         return {**known[run]}
-    config = network_records.read_config(record["workdir"])
+    config = records_lib.read_config(record["workdir"])
     algo = config.get("config", {}).get("algo", {})
     eps = algo.get("eps", math.nan) if algo.get("name") == "pgd" else math.nan
     kind = str(config.get("category", record["algorithm"]))
     if record["variant"]:
         kind += f" ({record['variant']})"  # As a report of runs calls it.
-    return {
-        "name": run,
-        "training": AT if math.isfinite(eps) else kind,
-        "epsilon": eps * (255 if algo.get("norm", "linf") == "linf" else 1),
-    }
+    about = {"name": run, "training": AT if math.isfinite(eps) else kind}
+    return about | {"epsilon": eps * (255 if algo.get("norm", "linf") == "linf" else 1)}
 
 
 def _mean(seeds: pd.DataFrame) -> dict:
@@ -197,8 +186,6 @@ def analyse(models: Models, **asked: Any) -> Study:
     and the others. asked: further fields of relations.Options. Raises ValueError for fewer
     than 4 models.
     """
-    if asked.get("seed", 0) < 0:
-        raise ValueError(f"--seed: must be 0 or larger, got {asked['seed']}")
     frame = models.frame
     if len(frame) < LEAST:
         raise ValueError(
@@ -388,10 +375,8 @@ def accuracy_table(models: Models) -> tables.Table:
         for column, how in models.made.set_index("column")["how"].items():
             if how != network_frame.USUAL and column in names:
                 names[column] += f" ({how})"
-    members = "; ".join(
-        f"{name} is the mean of {tables.join([names[one] for one in ones])}"
-        for name, ones in models.members.items()
-    )
+    means = {k: tables.join([names[x] for x in of]) for k, of in models.members.items()}
+    members = "; ".join(f"{name} is the mean of {of}" for name, of in means.items())
     columns = [*models.benchmarks, *models.members]
     return _model_table("accuracy", models.frame, columns, members=members)
 
@@ -424,14 +409,11 @@ def bias_table(models: Models) -> tables.Table:
     if "shape" in names:
         behind = names.index("shape") + 1
         names[behind:behind] = [name for name in _RESTS if name in frame]
-    interval = ""
-    if "shape_n" in frame:
-        seeds = ", of the seed with the fewest" * ("seeds" in frame)
-        interval = (
-            f", with Wilson's interval of 95 %, of so many{seeds} (*: fewer than "
-            f"{network_frame.FEW}, which says next to nothing)"
-        )
-    return _model_table("biases", frame, [*names, *bands], interval=interval)
+    seeds = ", of the seed with the fewest" * ("seeds" in frame)
+    interval = f", with Wilson's interval of 95 %, of so many{seeds} (*: fewer than "
+    interval += f"{network_frame.FEW}, which says next to nothing)"
+    told = {"interval": interval * ("shape_n" in frame)}
+    return _model_table("biases", frame, [*names, *bands], **told)
 
 
 def _model_table(name: str, frame: pd.DataFrame, names, **words: str) -> tables.Table:

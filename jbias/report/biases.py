@@ -10,17 +10,14 @@ import pathlib
 import sys
 from collections.abc import Sequence
 
+from jbias.report import options
 from jbias.runtime import cli
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Makes the report; returns 0, or 2 with one line on stderr if that is impossible."""
-    asked, argv = parser(), cli.split_values(argv, "--measured")
-    for flag in (word.partition("=")[0] for word in argv):
-        if flag in ("--benchmark", "--printed"):
-            asked.error(f"{flag}: is a flag of python -m jbias.papers.biases now")
-    args = asked.parse_args(argv)
-    return cli.print_lines("biases", lambda: _made(**vars(args)))
+    how = dict(spread="--measured", moved="--benchmark --printed")
+    return options.run(parser(), lambda args: _made(**vars(args)), argv, **how)
 
 
 def _made(measured, kinds, each_seed, out, images, **asked) -> list[str]:
@@ -42,15 +39,13 @@ def parser() -> cli.Parser:
     add = found.add_argument
     what = "workdirs of measured checkpoints, the folder that holds them, or globs"
     add("--measured", **cli.WORKDIRS, required=True, help=what)
-    what = "names of checkpoints: model, name, training (its category) and, if any, epsilon "
+    what = "names of checkpoints: model, name, training (its category) and, if any, epsilon"
     what += (
-        "of adversarial training (default: the published study's, else the algorithm)"
+        " of adversarial training (default: the published study's, else the algorithm)"
     )
     add("--kinds", metavar="CSV", help=what)
-    what = (
-        "seeds of one run as models of their own, which makes p too small (default: a "
-    )
-    what += "model is the mean over the seeds of a run)"
+    what = "seeds of one run as models of their own, which makes p too small (default:"
+    what += " a model is the mean over the seeds of a run)"
     add("--each-seed", action="store_true", help=what)
     add_study_flags(found)
     return found

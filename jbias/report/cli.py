@@ -72,10 +72,8 @@ def _report(args: argparse.Namespace) -> Iterator[str]:
     sizes = len(study.algorithms), len(study.datasets)
     _progress("testing {} algorithms on {} data sets ...".format(*sizes))
     report = benchmark.report(study)
-    left = [
-        f"left out of the tests: {one['name']} ({one['reason']})"
-        for one in report.results["tested"]["left_out"]
-    ]
+    lost = report.results["tested"]["left_out"]
+    left = [f"left out of the tests: {one['name']} ({one['reason']})" for one in lost]
     _progress("writing ...")
     written = document.write(report, pathlib.Path(args.out))
     return iter([*report.answer, *left, written])
@@ -115,9 +113,8 @@ def _parser() -> argparse.ArgumentParser:
     def add(flag: str, what: str, to=parser, **kind) -> None:
         to.add_argument(flag, help=what, **kind)
 
-    add(
-        "--out", "folder of the report; made if needed", **cli.OUT | {"required": False}
-    )
+    out = cli.OUT | {"required": False}
+    add("--out", "folder of the report; made if needed", **out)
     what = "tell how far the runs are instead; --runs may be a folder of folders"
     add("--status", what, action="store_true")
     what = "tell the status again every so many seconds (default: %(const)s)"
@@ -126,10 +123,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--json", "tell the status as JSON, for scripts", action="store_true")
     source = parser.add_mutually_exclusive_group(required=True)
     add("--runs", "workdirs of runs, or globs of them", source, **cli.WORKDIRS)
-    what = (
-        "CSV or Parquet with the columns algorithm, dataset, score and, if any, run and "
-        "trained_on (yes or no)"
-    )
+    what = "CSV or Parquet with the columns algorithm, dataset, score and, if any, run and "
+    what += "trained_on (yes or no)"
     add("--scores", what, source, metavar="FILE")
     what = "which evaluation of a seed counts (default: best_validation)"
     add("--selection", what, choices=options.SELECTIONS)
@@ -147,10 +142,8 @@ def _parser() -> argparse.ArgumentParser:
     cli.add_names(parser, "--algorithms", (), what)
     what = "what to leave out where cells are missing (default: refuse)"
     add("--drop", what, choices=options.DROPS)
-    what = (
-        "a table with the columns algorithm, dataset: who trained on which test set, beside "
-        "what the runs tell themselves"
-    )
+    what = "a table with the columns algorithm, dataset: who trained on which test set, beside "
+    what += "what the runs tell themselves"
     add("--trained-on", what, metavar="CSV")
     what = "leave out the test sets that some algorithm trained on"
     add("--strict", what, action="store_true")
@@ -158,10 +151,8 @@ def _parser() -> argparse.ArgumentParser:
         "blocks of data sets that are alike (default: joined where r is at least 0.5)"
     )
     add("--blocks", what, type=cli.at_least_1, metavar="N")
-    what = (
-        "the smallest difference that matters to you, in the unit shown: for equivalence and "
-        "power (default: 1, or 0.01 where no score exceeds 1) and few seeds (ten times that)"
-    )
+    what = "the smallest difference that matters to you, in the unit shown: for equivalence and "
+    what += "power (default: 1, or 0.01 where no score exceeds 1) and few seeds (ten times that)"
     add("--points", what, type=cli.positive, metavar="D")
     add("--metric", "metric of the runs (default: accuracy)", metavar="NAME")
     what = "the smallest score ranks first"

@@ -17,13 +17,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from jbias.report import csv_rows
+from jbias.report import options as options_lib
 from jbias.runtime import cli
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Makes the report; returns 0, or 2 with one line on stderr if that is impossible."""
-    args = _parser().parse_args(argv)
-    return cli.print_lines("correlate", lambda: _made(**vars(args)))
+    return options_lib.run(_parser(), lambda args: _made(**vars(args)), argv)
 
 
 def _made(table: str, out: str, **asked: Any) -> list[str]:
@@ -55,23 +55,16 @@ def read(path: str, measures: Sequence[str], category: str, size: str | None):
             number = csv_rows.parse_number(of[name], name, place, needed=filled)
             rows[model][name] = number
     frame = pd.DataFrame.from_dict(rows, orient="index")
-    kinds = frame[category]
-    if (
-        len(kinds) > 1
-        and kinds.is_unique
-        and pd.to_numeric(kinds, "coerce").notna().all()
-    ):
-        told = (
-            f"--category: must be a column of kinds, got {category!r}, another number"
-        )
-        raise ValueError(f"{told} for each model; name the column with their kinds")
+    numbers = pd.to_numeric(frame[category], "coerce")
+    if len(frame) > 1 and frame[category].is_unique and numbers.notna().all():
+        told = f"--category: must be a column of kinds, got {category!r}, another"
+        remedy = "name the column with their kinds"
+        raise ValueError(f"{told} number for each model; {remedy}")
     return frame
 
 
 def _check(options: "relations.Options") -> None:
     """Refuses options that contradict each other."""
-    if options.seed < 0:
-        raise ValueError(f"--seed: must be 0 or larger, got {options.seed}")
     given = [("--x", options.x), ("--y", options.y)]
     for name in options.given:
         if name in (*options.x, *options.y):

@@ -5,23 +5,24 @@ import math
 import pathlib
 from collections.abc import Iterator, Sequence
 
+Line = tuple[str, dict[str, str]]  # file:line, and the fields by name.
+Lines = Iterator[Line]
 _MARKS = (",", ";", "\t")
 
 
-def read(path: str) -> tuple[list[str], Iterator[tuple[str, dict[str, str]]]]:
+def read(path: str, needed: Sequence[str] = ()) -> tuple[list[str], Lines]:
     """Gives the names of the first line, and (file:line, fields by name) of each row.
 
     Comma, semicolon or tab separates, whichever the first line has most of; quotes may
     hold any of them and line breaks. Spaces around fields go, empty lines are passed over.
     Raises ValueError where there is no such file, the text is not UTF-8, names occur twice,
-    or fields are missing.
+    columns that are needed or fields are missing.
     """
     try:
         text = pathlib.Path(path).read_text(encoding="utf-8-sig")
     except (FileNotFoundError, IsADirectoryError) as error:
-        raise ValueError(
-            f"{path}: must be a CSV file, got {error.strerror.lower()}; check the path"
-        ) from None
+        told = f"{path}: must be a CSV file, got {error.strerror.lower()}"
+        raise ValueError(f"{told}; check the path") from None
     except UnicodeDecodeError as error:
         raise ValueError(
             f"{path}: must be text in UTF-8, got other bytes at {error.start}; save it as "
@@ -33,13 +34,15 @@ def read(path: str) -> tuple[list[str], Iterator[tuple[str, dict[str, str]]]]:
     head = [name.strip() for name in next(reader, [])]
     if len(set(head)) < len(head):
         doubled = next(name for name in head if head.count(name) > 1)
-        raise ValueError(
-            f"{path}:1: must name every column once, got {doubled!r} twice"
-        )
+        told = f"{path}:1: must name every column once, got {doubled!r}"
+        raise ValueError(f"{told} twice")
+    if missing := [name for name in needed if name not in head]:
+        told = f"{missing[0]!r}, got {', '.join(head) or 'nothing'}"
+        raise ValueError(f"{path}:1: must name the column {told}")
     return head, _rows(reader, head, path)
 
 
-def _rows(reader, head: list[str], path: str) -> Iterator[tuple[str, dict[str, str]]]:
+def _rows(reader, head: list[str], path: str) -> Lines:
     for line in reader:
         place = f"{path}:{reader.line_num}"
         if not any(field.strip() for field in line):
@@ -54,17 +57,13 @@ def _rows(reader, head: list[str], path: str) -> Iterator[tuple[str, dict[str, s
 
 def read_named(
     path: str, needed: Sequence[str], filled: str, *, key: str | None = None
-) -> dict[str, tuple[str, dict[str, str]]]:
+) -> dict[str, Line]:
     """Gives (file:line, fields) of each row by its name in the column `key`, or the first.
 
     Raises ValueError by file and line as `read` does, where a column of `needed` is
     missing, a name or the field of `filled` is empty, or a name occurs twice.
     """
-    head, lines = read(path)
-    missing = [name for name in needed if name not in head]
-    if missing:
-        told = f"{missing[0]!r}, and names {', '.join(head) or 'nothing'}"
-        raise ValueError(f"{path}:1: must name the column {told}")
+    head, lines = read(path, needed)
     key, rows = key or head[0], {}
     for place, fields in lines:
         if not fields[key] or not fields[filled]:

@@ -16,16 +16,15 @@ import pathlib
 import sys
 from collections.abc import Sequence
 
+from jbias.report import options
 from jbias.runtime import cli
+
+SPREAD = "--measured --runs"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Makes the report; returns 0, or 2 with one line on stderr if that is impossible."""
-    asked, argv = parser(), cli.split_values(argv, "--measured")
-    if any(word.partition("=")[0] == "--printed" for word in argv):
-        asked.error("--printed: is a flag of python -m jbias.papers.distortion now")
-    args = parse(asked, argv)
-    return cli.print_lines("distortion", lambda: _made(args))
+    return options.run(parser(), _made, argv, spread=SPREAD, moved="--printed")
 
 
 def _made(args: argparse.Namespace) -> list[str]:
@@ -37,12 +36,6 @@ def _made(args: argparse.Namespace) -> list[str]:
     page = distortion_page.report(study, notes=notes, runs=args.runs)
     caveats = distortion_page.particular(page, distortion_page.ALWAYS)
     return [*page.answer, *caveats, document.write(page, pathlib.Path(args.out))]
-
-
-def parse(asked: cli.Parser, argv: Sequence[str] | None) -> argparse.Namespace:
-    """Reads the arguments, in which a shell may have spread globs."""
-    argv = cli.split_values(argv, "--measured")
-    return asked.parse_args(cli.split_values(argv, "--runs"))
 
 
 def parser(command: str = "report.distortion", doc: str = __doc__) -> cli.Parser:

@@ -12,25 +12,15 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 from jaxtyping import Float
-from matplotlib import figure as mpl_figure
 from matplotlib import patches
 
 from jbias.evals import interference
-from jbias.report import (
-    distortion_study,
-    document,
-    network_records,
-    network_sections,
-    plots,
-    tables,
-    workdirs,
-)
+from jbias.report import distortion_study as study_lib
+from jbias.report import document, network_sections, plots, tables, workdirs
 
-Study, Group = distortion_study.Study, distortion_study.Group
-Key, Cell = distortion_study.Key, distortion_study.Cell
-Values = distortion_study.Values
-QUANTITIES = distortion_study.QUANTITIES
-Figures = Iterator[tuple[str, document.Figure]]  # With their sections.
+Study, Group = study_lib.Study, study_lib.Group
+Key, Cell = study_lib.Key, study_lib.Cell
+Values, QUANTITIES = study_lib.Values, study_lib.QUANTITIES
 UNKNOWN = "cannot be told"
 SECTIONS = {
     "values": "Every method",
@@ -77,10 +67,10 @@ _CAPTIONS = {
     "indices": "The DI index in % under each distortion. Share: growth of a class's share of the "
     "wrong predictions; count: of its number, by the images. Worst: every seed with its largest "
     "growth. From, to: the middle 95 % of redraws. By chance: were no class preferred.",
-    "gaps": f"Where {float(distortion_study.HIDDEN):.0%} of the pixels are hidden: accuracy in % "
+    "gaps": f"Where {float(study_lib.HIDDEN):.0%} of the pixels are hidden: accuracy in % "
     "on training and test images, their gap without hiding in points with its standard error, "
     "and iOcclusion, what is left of that gap: the mean of the seeds' ratios, as in the paper, "
-    f"and (of means) the ratio of mean gaps. {distortion_study.RULE} The CSV file has every "
+    f"and (of means) the ratio of mean gaps. {study_lib.RULE} The CSV file has every "
     "fraction.",
     "digits": "Stacked images whose halves are of different classes: the share in % answered by "
     "the digit and by the photograph, over n seeds. Lead: the second less the first, with "
@@ -122,33 +112,29 @@ def report(study: Study, *, notes=(), runs=()) -> document.Report:
     notes: what else to know of the networks. runs: workdirs that trained them (paths or
     globs), for what that cost.
     """
-    hiding = distortion_study.hiding(study.groups.values())
+    hiding = study_lib.hiding(study.groups.values())
     every = comparison(_every_value(study), study)
     values = every.data if every else pd.DataFrame(columns=_VALUES, dtype=str)
-    detail = _indices(study), _table("gaps", hiding), _digits(study)
-    costs = _training(study, runs), _seconds(study)
-    made = _groups(study), network_sections.provenance(study.networks)
-    placed = {"values": [every], "detail": detail, "costs": costs, "made": made}
-    shown = [(name, one) for name, each in placed.items() for one in each]
+    placed = {"values": [every], "costs": [_training(study, runs), _seconds(study)]}
+    placed["detail"] = _indices(study), _table("gaps", hiding), _digits(study)
+    placed["made"] = _groups(study), network_sections.provenance(study.networks)
+    shown = [(name, one) for name in SECTIONS for one in placed.get(name, ())]
     caveats = [*_caveats(study, values, hiding, notes), *ALWAYS]
     texts = [("caveats", document.Text(caveats))]
     groups = {key: list(group.networks) for key, group in study.groups.items()}
+    facts = {"Networks": len(study.networks), "Methods": len(study.names("method"))}
+    facts["Data sets"] = len(study.names("data"))
     return document.Report(
         title="jbias data distortion",
         heading="What distortion does to analysis",
         subtitle="Interference, occlusion and mixed-sample training, jbias report",
         answer=_headline(values),
-        facts={
-            "Networks": len(study.networks),
-            "Methods": len(study.names("method")),
-            "Data sets": len(study.names("data")),
-            "Seeds each": tables.span(map(len, groups.values()), "–"),
-        },
+        facts=facts | {"Seeds each": tables.span(map(len, groups.values()), "–")},
         sections=document.sections(SECTIONS, figures(study, hiding), shown, texts),
         results={
             "groups": [key._asdict() | {"seeds": x} for key, x in groups.items()],
             "caveats": caveats,
-            "iocclusion": distortion_study.RULED,
+            "iocclusion": study_lib.RULED,
             "tables": {table.name: table.data for _, table in shown if table},
         },
         source="The measures are those of Marcu and Prügel-Bennett, On the Effects of "
@@ -167,7 +153,7 @@ def _table(name: str, frame: pd.DataFrame) -> tables.Table | None:
         frame = frame.replace({"training": {"": None}})
     rows, data = frame, frame.dropna(axis=1, how="all")
     if "hidden" in frame:
-        at = float(distortion_study.HIDDEN)
+        at = float(study_lib.HIDDEN)
         rows = frame[np.isclose(frame["hidden"].astype(float), at)]
     shown = tables.columns(_COLUMNS[name], **_HEADS)
     return tables.from_rows(name, _CAPTIONS[name], rows, shown, data=data)
@@ -188,13 +174,11 @@ def _headline(values: pd.DataFrame) -> tuple[str, str]:
 
 
 def _every_value(study: Study) -> Layout:
-    methods = study.names("method")
-    trained = dict.fromkeys((key.data, key.training) for key in study.groups)
-    rows = [
-        ((x, training or "–", one.title), [Cell(name, x, m, training) for m in methods])
-        for x, training in trained
-        for name, one in QUANTITIES.items()
-    ]
+    methods, rows = study.names("method"), []
+    for x, training in dict.fromkeys((k.data, k.training) for k in study.groups):
+        for name, one in QUANTITIES.items():
+            cells = [Cell(name, x, method, training) for method in methods]
+            rows.append(((x, training or "–", one.title), cells))
     return Layout("values", _CAPTIONS["values"], (*_LEADS, *methods), rows)
 
 
@@ -229,10 +213,9 @@ def comparison(layout: Layout, study: Study, printed=None) -> tables.Table | Non
     if "images" not in frame:
         return None
     images = tables.span(frame["images"].dropna().astype(int))
-    caption = (
-        f"{layout.caption} {_SPREAD} Networks here were shown {images} images each."
-    )
-    for name, text in {"di_": _INDEX, "iocclusion": distortion_study.RULE}.items():
+    caption = f"{layout.caption} {_SPREAD} Networks here were shown {images} images"
+    caption += " each."
+    for name, text in {"di_": _INDEX, "iocclusion": study_lib.RULE}.items():
         if frame["quantity"].str.startswith(name).any():
             caption += f" {text}"
     frame = frame.astype(dict.fromkeys(("n", "left_out", "images"), "Int64"))
@@ -273,7 +256,7 @@ def _indices(study: Study) -> tables.Table | None:
     for key, place, condition in dict.fromkeys(_conditions(study)):
         group, at = study.groups[key], (place, condition)
         ways = interference.VARIANTS
-        both = {x: distortion_study.index(group, *at, variant=x) for x in ways}
+        both = {x: study_lib.index(group, *at, variant=x) for x in ways}
         if share := both["share"]:
             row = {**key._asdict(), "measure": "@".join(place), "condition": condition}
             row |= dict(n=share.n, by_chance=share.by_chance, images=share.images)
@@ -290,7 +273,7 @@ def _conditions(study: Study) -> Iterator[tuple[Key, tuple, str]]:
     for key, one, place in study.measures:
         probe = one.measures[place]["measure"]["probe"]
         for name in dict.fromkeys(found.condition for found in one.numbers[place]):
-            part = probe == "occlusion" and name.endswith(f" {distortion_study.HIDDEN}")
+            part = probe == "occlusion" and name.endswith(f" {study_lib.HIDDEN}")
             whole = probe in ("grid_shuffle", "cut_occlusion") and name
             if place[1] != "train" and (part or whole):
                 yield key, place, name
@@ -301,9 +284,9 @@ def _digits(study: Study) -> tables.Table | None:
     rows, basic = [], {}
     for key, group in study.groups.items():
         for digit, shares in followed(group).items():
-            own, photo = (distortion_study.summarise((), each) for each in shares.T)
+            own, photo = (study_lib.summarise((), each) for each in shares.T)
             lead = shares[:, 1] - shares[:, 0]
-            lead = distortion_study.summarise((), lead, within=(-100, 100))
+            lead = study_lib.summarise((), lead, within=(-100, 100))
             row = {"model": key.model, "digit": digit, "method": key.method, "n": own.n}
             row |= {"digit_mean": own.mean, "digit_std": own.std}
             row |= {"photo_mean": photo.mean, "photo_std": photo.std}
@@ -330,7 +313,7 @@ def followed(group: Group) -> dict[str, Float[np.ndarray, "r 2"]]:
 
     Of stacked images whose halves conflict, of the seeds whose decisions were kept.
     """
-    place = distortion_study.where(group, "plain", on="stacked_cifar")
+    place = study_lib.where(group, "plain", on="stacked_cifar")
     found: dict[str, list[list[float]]] = {}
     for one in group.networks.values():
         decided = one.decided(place).get("") if place in one.measures else None
@@ -354,10 +337,9 @@ def _training(study: Study, patterns: Sequence[str]) -> tables.Table | None:
     measured = collections.Counter(pathlib.Path(x).resolve() for x in paths if x)
     rows = []
     for place in (x for one in patterns for x in sorted(glob.glob(one)) or [one]):
-        if config := network_records.read_config(place):
-            path = pathlib.Path(place)
-            paid = path / "costs.json"
-            costs = network_records.read_json(paid) if paid.exists() else {}
+        path = pathlib.Path(place)
+        if config := workdirs.read_json(path / "config.json"):
+            costs = workdirs.read_json(path / "costs.json")
             assumed = dict.fromkeys(map(workdirs.assumed, costs.get("starts", ())))
             row = {"run": place, "method": config.get("variant") or None}
             row["data"] = config.get("train", {}).get("data")
@@ -366,9 +348,8 @@ def _training(study: Study, patterns: Sequence[str]) -> tables.Table | None:
             row["measured"] = measured[path.resolve()]
             rows.append(row | {x: costs.get("total", {}).get(x) for x in _COSTS})
     if patterns and not rows:
-        raise ValueError(
-            f"--runs: must match workdirs of runs, got none: {' '.join(patterns)}; check it"
-        )
+        told = f"--runs: must match workdirs of runs, got none: {' '.join(patterns)}"
+        raise ValueError(f"{told}; check it")
     sums = _with_totals(rows, "run", "assumed", ["seeds", "measured"])
     return _table("training", sums)
 
@@ -425,8 +406,8 @@ def _caveats(study: Study, values, hiding, notes: Sequence[str]) -> Iterator[str
     yield from notes
     filled = hiding.groupby(["model", "data", "fill"], sort=False)
     for (model, data, fill), each in filled:
-        if lost := distortion_study.left_out(each):
-            by = distortion_study.FILLS.get(fill, fill)
+        if lost := study_lib.left_out(each):
+            by = study_lib.FILLS.get(fill, fill)
             yield f"No iOcclusion ({data}, {model}, hidden by {by}): {lost}."
     yield from unlike_indices(values)
     yield from unlike_measures(study)
@@ -450,7 +431,7 @@ def unlike_measures(study: Study) -> Iterator[str]:
     found: dict[tuple, dict[str, dict[str, None]]] = {}
     for key, one, place in study.measures:
         ways = found.setdefault(("@".join(place), key.data, key.model), {})
-        ways.setdefault(distortion_study.kind(one, place), {})[key.method] = None
+        ways.setdefault(study_lib.kind(one, place), {})[key.method] = None
     for (measure, *about), ways in found.items():
         options = [{"site": "stage3"} | json.loads(way) for way in ways]
         odd = any(one.get("quantise") or one["site"] != "stage3" for one in options)
@@ -486,27 +467,25 @@ _DRAWN = {
 _DRAWN["parts"] = _DRAWN["curves"].replace("{about}", "parts of {about}")
 
 
-def figures(study: Study, hiding: pd.DataFrame) -> Figures:
+def figures(study: Study, hiding: pd.DataFrame) -> document.Placed:
     """Gives figures with their sections, one model and data set after another."""
     for (model, data), each in itertools.groupby(study.groups, key=lambda key: key[:2]):
         keys = list(each)
         ending = "_".join([data, model] if len(study.names("model")) > 1 else [data])
         ending = ending.lower().replace(" ", "_").replace("-", "")
-        at, part = (ending, f"{data}, {model}"), distortion_study.PART
+        at, part = (ending, f"{data}, {model}"), study_lib.PART
         whole = [key for key in keys if not key.training]
         yield from _occluded(hiding, {key: key.method for key in whole}, *at)
         for quantity in _DISTORTED:
             yield from _wrong(study, whole, quantity, *at)
         parts = [key for key in keys if key.training.startswith(part)]
-        names = {
-            key: f"{key.method}, {key.training.removeprefix(part) or 'all'}"
-            for key in [*parts, *whole]
-        }
+        of = {key: key.training.removeprefix(part) or "all" for key in [*parts, *whole]}
         if parts:
+            names = {key: f"{key.method}, {which}" for key, which in of.items()}
             yield from _occluded(hiding, names, *at, parts=True)
 
 
-def _occluded(hiding, names: Mapping, ending, about, *, parts=False) -> Figures:
+def _occluded(hiding, names: Mapping, ending, about, *, parts=False) -> document.Placed:
     """Draws accuracy and iOcclusion over the share that is hidden, a panel a way.
 
     parts: networks of parts of a data set among others; only one panel of each is drawn.
@@ -519,12 +498,12 @@ def _occluded(hiding, names: Mapping, ending, about, *, parts=False) -> Figures:
         most = index[index["panel"] == "Grad-CAM, most"].assign(panel="iOcclusion")
         pair = pd.concat([cut, most])
         whole = dict(curves=pair, accuracy=accuracy, iocclusion=index)
-        by = distortion_study.FILLS.get(fill, fill)
+        by = study_lib.FILLS.get(fill, fill)
         for name, lines in (dict(parts=pair) if parts else whole).items():
             if len(lines):
                 scale = 100 if name == "accuracy" else 1
                 fig, told = _drawn(lines, each, scale)
-                lost = distortion_study.left_out(each) if scale == 1 else ""
+                lost = study_lib.left_out(each) if scale == 1 else ""
                 told += f" Not in iOcclusion: {lost}." if lost else ""
                 caption = f"{_DRAWN[name].format(by=by, about=about)} {told}"
                 section = "figures" if lines is pair else "curves"
@@ -542,7 +521,7 @@ def _lines(frame: pd.DataFrame, column: str) -> pd.DataFrame:
     return lines[parts > 2]
 
 
-def _drawn(lines, frame, scale: float) -> tuple[mpl_figure.Figure, str]:
+def _drawn(lines, frame, scale: float) -> tuple[plots.Figure, str]:
     """Draws panels, each method in its colour, and says what lines and bands are.
 
     An axis ends at twice the median of the methods' peaks where it would be more than twice
@@ -553,7 +532,7 @@ def _drawn(lines, frame, scale: float) -> tuple[mpl_figure.Figure, str]:
         top = max(_TOP, 2 * float(rows.groupby("line")["value"].max().median()))
         if (rows["value"] + rows["std"].fillna(0)).max() > 2 * top:
             tops[title] = scale * top
-    order = dict.fromkeys([*distortion_study.METHODS.values(), *frame["line"]])
+    order = dict.fromkeys([*study_lib.METHODS.values(), *frame["line"]])
     known = {*frame["line"]}
     looks = {x: plots.style_of(i) for i, x in enumerate(order) if x in known}
 
@@ -566,28 +545,26 @@ def _drawn(lines, frame, scale: float) -> tuple[mpl_figure.Figure, str]:
 
     lines = lines.assign(value=scale * lines["value"], std=scale * lines["std"])
     fig = plots.curves(lines, looks, ("pixels hidden in %", ""), finish=finish)
-    told = (
-        f"Lines are means over {tables.span(frame['n'])} seeds, of "
-        f"{tables.span(frame['test_images'])} test images, bands ± one standard deviation."
-    )
+    told = f"Lines are means over {tables.span(frame['n'])} seeds, of "
+    told += f"{tables.span(frame['test_images'])} test images, bands ± one standard deviation."
     cut = " A triangle at the edge is a mean above it; bands are cut."
     return fig, told + cut * bool(tops)
 
 
-def _wrong(study: Study, keys: Sequence[Key], quantity, ending, about) -> Figures:
+def _wrong(study: Study, keys: Sequence[Key], quantity, *at: str) -> document.Placed:
     """Draws by class which wrong predictions there are, clean and distorted."""
     found = {key.method: study.value(quantity, key) for key in keys}
     found = {name: one for name, one in found.items() if one and one.n}
     if found:
         each = found.values()
         words = {"seeds": tables.span(x.n for x in each), "by": _DISTORTED[quantity]}
-        words |= {"images": tables.span(x.images for x in each), "about": about}
-        name = f"wrong_{quantity.removeprefix('di_')}_{ending}"
+        words |= {"images": tables.span(x.images for x in each), "about": at[1]}
+        name = f"wrong_{quantity.removeprefix('di_')}_{at[0]}"
         caption = _DRAWN["wrong"].format(**words)
         yield "wrong", document.Figure(name, caption, wrong_classes(found))
 
 
-def wrong_classes(found: Mapping[str, Values]) -> mpl_figure.Figure:
+def wrong_classes(found: Mapping[str, Values]) -> plots.Figure:
     """Draws, a panel a method, each class's share in % of the errors before and after.
 
     Of more than `MOST` classes those with the largest growth in some panel are drawn, the

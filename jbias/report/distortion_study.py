@@ -26,14 +26,9 @@ from jaxtyping import Bool, Float, Int
 from jbias.evals import interference, iocclusion
 from jbias.report import network_records, tables, workdirs
 
-DATA = {
-    "cifar10": "CIFAR-10",
-    "cifar100": "CIFAR-100",
-    "fashion_mnist": "FashionMNIST",
-    "tiny_imagenet": "Tiny ImageNet",
-    "imagenet": "ImageNet",
-    "mnist": "MNIST",
-}
+DATA = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}
+DATA |= {"fashion_mnist": "FashionMNIST", "tiny_imagenet": "Tiny ImageNet"}
+DATA |= {"imagenet": "ImageNet", "mnist": "MNIST"}
 STACKED = "MNIST-CIFAR"  # A digit over a photograph.
 METHODS = dict(basic="basic", mixup="MixUp", fmix="FMix", cutmix="CutMix", rm="RM")
 # What mixes images where no variant says so.
@@ -52,16 +47,12 @@ _NO_IDENTITY = ("run", "seeds", "save_every", "eval_every", "tests", "valid")
 # Sets that are never what is meant by "test".
 _NO_TESTS = {"train", "valid", "other", "edge", "silhouette", "cue-conflict"}
 _NO_TESTS |= {"stacked_cifar", "stacked_mnist"}
-FILLS = {
-    "black": "black",
-    "mean": "the mean colour of the data set",
-    "other": "images of another data set",
-}
+FILLS = {"black": "black", "mean": "the mean colour of the data set"}
+FILLS |= {"other": "images of another data set"}
 # What a probe does where the suite says nothing.
-_DEFAULTS = {
-    "cut_occlusion": dict(area="beta", placement="unrestricted", fills=tuple(FILLS)),
-    "occlusion": dict(fill="black", site="stage3", quantise=False),
-}
+_ANYWHERE = dict(area="beta", placement="unrestricted")
+_DEFAULTS = {"cut_occlusion": _ANYWHERE | dict(fills=tuple(FILLS))}
+_DEFAULTS["occlusion"] = dict(fill="black", site="stage3", quantise=False)
 # Options that say which conditions there are; others say what a condition is.
 _WHICH = ("fills", "fractions", "grids", "masks", "orders")
 HIDDEN = "0.3"  # Of the pixels, in tables; curves have other shares, too.
@@ -122,12 +113,8 @@ class Study:
     @property
     def measures(self) -> list[tuple[Key, Network, Place]]:
         """Every measure of every network."""
-        return [
-            (key, one, place)
-            for key, group in self.groups.items()
-            for one in group.networks.values()
-            for place in one.measures
-        ]
+        each = ((k, x) for k, of in self.groups.items() for x in of.networks.values())
+        return [(key, one, place) for key, one in each for place in one.measures]
 
     def match(self, like: Key) -> Key:
         """Gives the group that is meant; "without " is without any class."""
@@ -396,7 +383,6 @@ class Quantity(NamedTuple):
 
 
 _OTHERS, _BLACK = dict(fill="other"), dict(fill="black")
-_ANYWHERE = dict(area="beta", placement="unrestricted")
 _INSIDE = dict(area=float(HIDDEN), placement="restricted")
 _CUT, _CUES = ("cut_occlusion", "accuracy", "test"), "cue-conflict"
 QUANTITIES = {
@@ -509,8 +495,7 @@ def _value(group: Group, quantity: str, method: str) -> Values | None:
         condition = f"rectangle {HIDDEN}"
     networks = group.networks.items()
     numbers = {x: net.number(place, one.metric, condition) for x, net in networks}
-    known = {x: number for x, number in numbers.items() if number}
-    known = {x: number for x, number in known.items() if number.value is not None}
+    known = {k: x for k, x in numbers.items() if x and x.value is not None}
     if not known:
         return None
     values = np.array([number.value for number in known.values()])

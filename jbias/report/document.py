@@ -21,9 +21,9 @@ from typing import Any
 import jinja2
 import numpy as np
 import pandas as pd
-from matplotlib import figure as mpl_figure
 
 from jbias.report import plots, tables
+from jbias.runtime import files as files_lib
 
 FOLDER = pathlib.Path(__file__).parent
 
@@ -33,10 +33,6 @@ class Text:
     """A paragraph, or the items of a list."""
 
     words: str | Sequence[str]
-
-    @property
-    def is_list(self) -> bool:
-        return not isinstance(self.words, str)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,7 +60,7 @@ class Figure:
 
     name: str
     caption: str
-    drawn: mpl_figure.Figure
+    drawn: plots.Figure
 
     @property
     def title(self) -> str:
@@ -104,9 +100,10 @@ class Report:
     files: Mapping[str, str | bytes] = dataclasses.field(default_factory=dict)
 
 
-def sections(
-    titles: Mapping[str, str], *placed: Iterable[tuple[str, Block | None]]
-) -> list[Section]:
+Placed = Iterable[tuple[str, Block | None]]  # Blocks behind the sections they stand in.
+
+
+def sections(titles: Mapping[str, str], *placed: Placed) -> list[Section]:
     """Gives sections by id, in the order of `titles`, of blocks that say where they stand."""
     blocks: dict[str, list[Block]] = {name: [] for name in titles}
     for part in placed:
@@ -131,14 +128,8 @@ def save(files: Mapping[str, str | bytes], out: pathlib.Path) -> str:
     """
     earlier = _earlier(out)
     for name, data in files.items():
-        path = out / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part = path.with_name(f".{path.name}.{os.getpid()}.part")
-        try:
-            part.write_bytes(data.encode() if isinstance(data, str) else data)
-            part.replace(path)
-        finally:
-            part.unlink(missing_ok=True)
+        (out / name).parent.mkdir(parents=True, exist_ok=True)
+        files_lib.write(out / name, data, lasting=False)
     for name in earlier:
         inside = name.startswith(("tables/", "figures/")) and ".." not in name
         if inside and name not in files:
@@ -149,11 +140,11 @@ def save(files: Mapping[str, str | bytes], out: pathlib.Path) -> str:
 def render(report: Report) -> dict[str, str | bytes]:
     """Gives the files of a report by their paths."""
     names: set[str] = set()
-    kept = [
-        dataclasses.replace(one, blocks=blocks)
-        for one in report.sections
-        if (blocks := [_named(b, names) for b in one.blocks if not _is_empty(b)])
-    ]
+    kept = []
+    for one in report.sections:
+        filled = (x for x in one.blocks if not (isinstance(x, Text) and not x.words))
+        if blocks := [_named(block, names) for block in filled]:
+            kept.append(dataclasses.replace(one, blocks=blocks))
     report = dataclasses.replace(report, sections=kept)
     blocks = [block for section in kept for block in section.blocks]
     figures = [block for block in blocks if isinstance(block, Figure)]
@@ -189,10 +180,8 @@ def _draw(figures: Sequence[Figure]) -> dict[str, str | bytes]:
     count = len(os.sched_getaffinity(0)) if forks else 1
 
     def draw(part: int) -> dict[str, str | bytes]:
-        return {
-            f"figures/{one.name}.{form}": forms[form](one.drawn)
-            for one, form in jobs[part::count]
-        }
+        mine = {f"{one.name}.{form}": (one, form) for one, form in jobs[part::count]}
+        return {f"figures/{k}": forms[form](x.drawn) for k, (x, form) in mine.items()}
 
     def send(part: int, pipe) -> None:
         with contextlib.suppress(Exception):
@@ -235,14 +224,13 @@ def _named(block: Block, names: set[str]) -> Block:
     return block if name == block.name else dataclasses.replace(block, name=name)
 
 
-def _is_empty(block: Block) -> bool:
-    return isinstance(block, Text) and not block.words
-
-
 def to_json(tree: Any) -> str:
     """Gives strict JSON: null for what is not finite or not known."""
     text = json.dumps(_plain(tree), indent=1, allow_nan=False, ensure_ascii=False)
     return text + "\n"
+
+
+_SEQUENCES = list | tuple | set | frozenset | pd.Series | pd.Index | ValuesView
 
 
 def _plain(tree: Any) -> Any:
@@ -251,17 +239,14 @@ def _plain(tree: Any) -> Any:
         tree = tree.to_dict("records")
     if isinstance(tree, Mapping):
         return {str(key): _plain(value) for key, value in tree.items()}
-    if isinstance(
-        tree, list | tuple | set | frozenset | pd.Series | pd.Index | ValuesView
-    ):
+    if isinstance(tree, _SEQUENCES):
         return [_plain(value) for value in tree]
     if isinstance(tree, np.ndarray | np.generic):
         return _plain(tree.tolist())
-    if tree is None or tree is pd.NA or tree is pd.NaT:
+    infinite = isinstance(tree, float) and not math.isfinite(tree)
+    if tree is None or tree is pd.NA or tree is pd.NaT or infinite:
         return None
-    if isinstance(tree, float):
-        return tree if math.isfinite(tree) else None
-    if isinstance(tree, str | int):
+    if isinstance(tree, float | str | int):
         return tree
     if isinstance(tree, os.PathLike):
         return os.fspath(tree)
@@ -279,19 +264,12 @@ def _earlier(out: pathlib.Path) -> list[str]:
 
 @functools.cache
 def _template() -> jinja2.Template:
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(FOLDER),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=jinja2.StrictUndefined,
-    )
-    environment.tests["table"] = lambda block: isinstance(block, tables.Table)
-    for kind in (Text, Links, Folded, Figure):
-        environment.tests[kind.__name__.lower()] = functools.partial(_is, kind)
+    how = dict(autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    loader = jinja2.FileSystemLoader(FOLDER)
+    how |= dict(loader=loader, undefined=jinja2.StrictUndefined)
+    environment = jinja2.Environment(**how)
+    for kind in (Text, Links, Folded, Figure, tables.Table):
+        is_kind = lambda block, kind=kind: isinstance(block, kind)
+        environment.tests[kind.__name__.lower()] = is_kind
     environment.filters["inline"] = plots.inline
     return environment.get_template("page.html.j2")
-
-
-def _is(kind: type, block: object) -> bool:
-    return isinstance(block, kind)

@@ -11,11 +11,8 @@ from jbias.report import document, inputs, plots, prose, tables
 SEEDS = (1, 3, 5, 10)
 POINTS = 10.0  # Most readers would call that a finding.
 _LINES = 12  # More on one figure nobody can read.
-_HEADS = {
-    "apart": "identical methods so far apart, %",
-    "lead": "lead of the best identical method",
-    "reversed": "pairs turned, %",
-}
+_HEADS = {"apart": "identical methods so far apart, %"}
+_HEADS |= {"lead": "lead of the best identical method", "reversed": "pairs turned, %"}
 
 
 def frame(study: analysis_lib.Study) -> pd.DataFrame:
@@ -33,13 +30,9 @@ def frame(study: analysis_lib.Study) -> pd.DataFrame:
             of = of.groupby(values["algorithm"].astype(str), sort=False)
             if not (runs := {a: x for a, x in of if len(x) > 1 and x.notna().all()}):
                 continue
-            found = stats.few_seeds(
-                [*runs.values()],
-                difference=points,
-                seeds=SEEDS,
-                alpha=options.alpha,
-                larger_is_better=options.larger_is_better or metric != options.metric,
-            )
+            larger = options.larger_is_better or metric != options.metric
+            asked = dict(difference=points, seeds=SEEDS, alpha=options.alpha)
+            found = stats.few_seeds([*runs.values()], larger_is_better=larger, **asked)
             key = dict(metric=metric, dataset=dataset, methods=len(runs))
             needed = pd.Series(found.needed.ravel()).median()
             key |= dict(algorithm=[*runs], difference=points, needed=needed)

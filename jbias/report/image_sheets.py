@@ -11,7 +11,6 @@ from typing import NamedTuple
 import matplotlib as mpl
 import numpy as np
 from jaxtyping import Bool, Float, Shaped, UInt8
-from matplotlib import figure as mpl_figure
 from matplotlib import font_manager
 
 from jbias.report import plots
@@ -57,7 +56,7 @@ def saliency(
     seen: Mapping[str, Seen],
     *,
     title: str,
-) -> mpl_figure.Figure:
+) -> plots.Figure:
     """Draws a row an image and a column a network, and below what it decides.
 
     names: of the images. seen: by the networks' names.
@@ -72,7 +71,7 @@ def saliency(
     return draw(columns, names, notes=notes, title=title, foot=foot, **_FEW_LARGE)
 
 
-def mean_maps(means: Mapping[str, Mean], *, title: str) -> mpl_figure.Figure:
+def mean_maps(means: Mapping[str, Mean], *, title: str) -> plots.Figure:
     """Draws mean maps of networks side by side, in the same colours."""
     top, columns, notes = max(m.map.max() for m in means.values()) or 1.0, {}, {}
     for label, m in means.items():
@@ -101,7 +100,7 @@ def draw(
     foot: str = "",
     least: int = 128,
     across: int = 20,
-) -> mpl_figure.Figure:
+) -> plots.Figure:
     """Draws a row an image and a column a condition, under its name.
 
     columns: by name, each with as many pictures: images (h, w, 3) in [0, 1] or of bytes,
@@ -156,7 +155,7 @@ def draw(
 class _Page(NamedTuple):
     """A figure whose unit is a pixel, from the upper left."""
 
-    fig: mpl_figure.Figure
+    fig: plots.Figure
     width: int
     height: int
 

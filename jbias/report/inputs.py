@@ -20,58 +20,60 @@ _FRACTION = 20
 
 @dataclasses.dataclass(frozen=True)
 class Rules:
-    """Rules of selection with what each of them needs."""
+    """Rules of selection with what each of them needs.
 
-    last: int
-    epoch: float  # NaN where seeds have none in common.
-    best_on: str
-    metric: str
-    larger_is_better: bool
+    Of the options `last` and `epoch` are known; the latter is NaN where seeds share none.
+    """
+
+    options: options_lib.Options
     datasets: Sequence[str]
     labels: Mapping[str, str]  # By workdir.
 
     def select(self, frame: pd.DataFrame, rule: str) -> pd.DataFrame:
         """Gives one row a number of each seed."""
+        asked = self.options
         if rule == "best_validation":
             rows = selection.best_validation(frame)
         elif rule == "last_n":
-            rows = selection.last_n(self._often(frame), self.last)
-        elif rule == "at_epoch" and math.isnan(self.epoch):
+            rows = selection.last_n(self._often(frame), asked.last)
+        elif rule == "at_epoch" and math.isnan(asked.epoch):
             raise ValueError(
                 "at_epoch: every seed needs an evaluation at one epoch, got no epoch that "
                 "all seeds have"
             )
         elif rule == "at_epoch":
-            rows = selection.at_epoch(frame, self.epoch)
+            rows = selection.at_epoch(frame, asked.epoch)
         elif rule == "best_on":
-            rows = selection.best_on(frame, self.best_on)
+            rows = selection.best_on(frame, asked.best_on)
         elif rule == "worst_class":
             rows = selection.worst_class(frame)
         else:
-            better = {"metric": self.metric, "larger_is_better": self.larger_is_better}
-            rows = selection.oracle(frame, **better)
+            better = dict(larger_is_better=asked.larger_is_better)
+            rows = selection.oracle(frame, metric=asked.metric, **better)
         return rows.assign(label=rows["workdir"].map(self.labels))
 
     def name(self, rule: str) -> str:
         """What a table calls it."""
+        asked = self.options
         return {
             "best_validation": "best validation",
-            "last_n": f"last {self.last}",
-            "at_epoch": f"epoch {self.epoch:g}",
-            "best_on": f"best on {self.best_on}",
+            "last_n": f"last {asked.last}",
+            "at_epoch": f"epoch {asked.epoch:g}",
+            "best_on": f"best on {asked.best_on}",
             "worst_class": "worst class",
         }.get(rule, rule)
 
     def words(self, rule: str) -> str:
         """What a caption says."""
-        last = f"evaluation{'s' if self.last > 1 else ''}"
+        asked = self.options
+        last = f"evaluation{'s' if asked.last > 1 else ''}"
         return {
             "best_validation": "the evaluation with the best validation accuracy of each "
             "seed (the first, if several)",
-            "last_n": f"the mean of the last {self.last} {last} of each seed",
-            "at_epoch": f"the evaluation after epoch {self.epoch:g} of each seed",
+            "last_n": f"the mean of the last {asked.last} {last} of each seed",
+            "at_epoch": f"the evaluation after epoch {asked.epoch:g} of each seed",
             "best_on": "the evaluation with the best accuracy of each seed on "
-            f"{self.best_on}, which is no test set then",
+            f"{asked.best_on}, which is no test set then",
             "worst_class": "the evaluation with the best validation accuracy of the worst "
             "class, or group, of each seed (the first, if several)",
             "oracle": "the best evaluation of each seed on each data set, chosen by looking "
@@ -80,9 +82,9 @@ class Rules:
 
     def _often(self, frame: pd.DataFrame) -> pd.DataFrame:
         """Leaves out what is not asked for and was evaluated less than `last` times."""
-        cells = results.number_rows(frame, selection.CELL)
-        asked = (frame["metric"] == self.metric) & frame["dataset"].isin(self.datasets)
-        often = asked | (np.bincount(cells)[cells] >= self.last)
+        cells, asked = results.number_rows(frame, selection.CELL), self.options
+        mine = (frame["metric"] == asked.metric) & frame["dataset"].isin(self.datasets)
+        often = mine | (np.bincount(cells)[cells] >= asked.last)
         return frame if often.all() else frame[often]
 
 
@@ -123,11 +125,9 @@ def from_runs(patterns: Sequence[str], options: options_lib.Options) -> analysis
     known = list(dict.fromkeys(run.label for run in runs))
     aliases = {run.alias: run.label for run in runs}
     named = lambda name: name if name in known else aliases.get(name, name)
-    options = dataclasses.replace(
-        options,
-        algorithms=tuple(map(named, options.algorithms)),
-        reference=named(options.reference),
-    )
+    asked = tuple(map(named, options.algorithms))
+    both = dict(algorithms=asked, reference=named(options.reference))
+    options = dataclasses.replace(options, **both)
     _check_names("--algorithms", options.algorithms, known)
     algorithms = list(options.algorithms) or known
     if len(algorithms) < len(known):
@@ -137,16 +137,10 @@ def from_runs(patterns: Sequence[str], options: options_lib.Options) -> analysis
     datasets = _datasets(chosen, options)
     mine = (chosen["metric"] == options.metric) & chosen["dataset"].isin(datasets)
     asked = chosen.loc[mine, [*selection.CELL, "epoch"]]
-    options = dataclasses.replace(options, last=options.last or default_last(asked))
-    rules = Rules(
-        last=options.last,
-        epoch=common_epoch(asked) if options.epoch is None else options.epoch,
-        best_on=options.best_on,
-        metric=options.metric,
-        larger_is_better=options.larger_is_better,
-        datasets=tuple(datasets),
-        labels=labels,
-    )
+    fixed = {"last": options.last or default_last(asked)}
+    fixed["epoch"] = common_epoch(asked) if options.epoch is None else options.epoch
+    options = dataclasses.replace(options, **fixed)
+    rules = Rules(options, datasets, labels)
     selected = rules.select(chosen, options.selection)
     values = values_of(selected, options.metric, datasets)
     others, notes = [], list(_notes(empty, runs, frame, chosen))
@@ -209,9 +203,8 @@ def values_of(
     """
     rows = selected[(selected["metric"] == metric) & selected["dataset"].isin(datasets)]
     rows = averaged(rows, ["label", "dataset", "run", "seed"])
-    rows = rows.assign(
-        algorithm=rows["label"], seed=rows["run"] + ":" + rows["seed"].astype(str)
-    )
+    seed = rows["run"] + ":" + rows["seed"].astype(str)
+    rows = rows.assign(algorithm=rows["label"], seed=seed)
     columns = ["algorithm", "dataset", "seed", "value", "count", "n"]
     return rows[columns].reset_index(drop=True)
 
@@ -398,9 +391,8 @@ def _complete(
     if drop:
         frame = score_table.drop_incomplete(frame, drop=drop)
     if frame.empty:
-        raise ValueError(
-            f"{path}: --drop={drop} leaves nothing over; fill the missing cells"
-        )
+        told = f"{path}: --drop={drop} leaves nothing over"
+        raise ValueError(f"{told}; fill the missing cells")
     if lacking := score_table.missing_cells(frame):
         more = f" and {len(lacking) - 5} more" if len(lacking) > 5 else ""
         raise ValueError(

@@ -12,13 +12,13 @@ import pathlib
 import sys
 from collections.abc import Iterator, Sequence
 
+from jbias.report import options
 from jbias.runtime import cli
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Makes the page; returns 0, or 2 with one line on stderr if that is impossible."""
-    args = _parser().parse_args(cli.split_values(argv, "--measured"))
-    return cli.print_lines("measured", lambda: _made(args))
+    return options.run(_parser(), _made, argv, spread="--measured")
 
 
 def _made(args: argparse.Namespace) -> Iterator[str]:
@@ -35,12 +35,8 @@ def _made(args: argparse.Namespace) -> Iterator[str]:
 
 def _parser() -> argparse.ArgumentParser:
     parser = cli.Parser("report.measured", __doc__)
-    parser.add_argument(
-        "--measured",
-        **cli.WORKDIRS,
-        required=True,
-        help="workdirs of measured networks, the folder that holds them, or globs",
-    )
+    what = "workdirs of measured networks, the folder that holds them, or globs"
+    parser.add_argument("--measured", **cli.WORKDIRS, required=True, help=what)
     parser.add_argument("--out", **cli.OUT, help="folder of the page")
     parser.add_argument(
         "--published",

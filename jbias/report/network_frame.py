@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from jbias.evals import corruption_error
-from jbias.report import csv_rows, network_records
+from jbias.report import csv_rows, network_records, tables
 
 Place, Cells = network_records.Place, network_records.Cells
 Measures = network_records.Measures
@@ -36,41 +36,24 @@ BIASES = ("shape", "low_freq", "high_freq", "cb_bw", "cb_cf", "cb_pns")
 FEW = 10  # Decisions for either cue; a shape bias of fewer says next to nothing.
 # Where no shape of a band can be fitted the reference prints a width of 11295.35.
 DEGENERATE = 1_000.0
-TITLES = {
-    "imagenet": "ImageNet",
-    "imagenet_real": "ReaL",
-    "imagenet_v2": "ImageNet-v2",
-    "imagenet_a": "ImageNet-A",
-    "imagenet_c": "ImageNet-C",
-    "imagenet_cbar": "ImageNet-C-bar",
-    "imagenet_r": "ImageNet-R",
-    "imagenet_sketch": "ImageNet-Sketch",
-    "stylized16": "Stylized (16)",
-    "pgd": "PGD",
-    "shape": "shape bias",
-    "shape_lower": "from",
-    "shape_upper": "to",
-    "shape_n": "of",
-    "low_freq": "low-frequency bias",
-    "high_freq": "high-frequency bias",
-    "cb_bw": "bandwidth",
-    "cb_cf": "centre frequency",
-    "cb_pns": "peak noise sensitivity",
-    "cb_bw_raw": "bandwidth, not normalised",
-    "cb_cf_raw": "centre frequency, not normalised",
-    "cb_pns_raw": "peak noise sensitivity, not normalised",
-    AT: "adversarial training",
-    f"not {AT}": "not adversarial training",
-    "training_recipes": "training recipes",
-    "epsilon": "ε",
-}
+TITLES = {"imagenet": "ImageNet", "imagenet_real": "ReaL", "pgd": "PGD"}
+TITLES |= {f"imagenet_{x}": f"ImageNet-{x.upper()}" for x in ("a", "c", "r")}
+TITLES |= {"imagenet_v2": "ImageNet-v2", "imagenet_cbar": "ImageNet-C-bar"}
+TITLES |= {"imagenet_sketch": "ImageNet-Sketch", "stylized16": "Stylized (16)"}
+TITLES |= {"shape": "shape bias", "shape_n": "of"}
+TITLES |= {"shape_lower": "from", "shape_upper": "to"}
+TITLES |= {f"{x}_freq": f"{x}-frequency bias" for x in ("low", "high")}
+TITLES |= {"cb_bw": "bandwidth", "cb_cf": "centre frequency"}
+TITLES |= {"cb_pns": "peak noise sensitivity", "epsilon": "ε"}
+TITLES |= {f"{x}_raw": f"{TITLES[x]}, not normalised" for x in BIASES[3:]}
+TITLES |= {AT: "adversarial training", f"not {AT}": "not adversarial training"}
+TITLES |= {"training_recipes": "training recipes"}
 
 # How a number was measured.
 
 # Options that change neither a benchmark nor a bias, or that its metric tells.
 _FREE = ("names", "frost", "errors", "draws", "continuous", "classes", "low", "high")
 USUAL = "as published"
-_NAMED = 4  # Models that a line names of those that are alike.
 _DIFFER = {"dataset": "{}", "images": "{} images", "fingerprint": "files {:.8}"}
 _DIFFER["rule"] = "rule {}"
 
@@ -116,11 +99,9 @@ def compare_methods(models: Mapping[str, Methods]) -> tuple[list[str], pd.DataFr
     models: by model and column. The frame has a row for each column. Images may differ,
     and the rule by which decisions are made. ValueError where the measure itself does.
     """
-    methods = [
-        (model, column, *method)
-        for model, each in models.items()
-        for column, method in each.items()
-    ]
+    methods = []
+    for model, each in models.items():
+        methods += [(model, column, *method) for column, method in each.items()]
     fields = ["model", "column", *Method._fields]
     frame = pd.DataFrame(methods, columns=fields, dtype=object)
     lines, rows = [], []
@@ -132,10 +113,9 @@ def compare_methods(models: Mapping[str, Methods]) -> tuple[list[str], pd.DataFr
             raise ValueError(f"{told} the models of the other")
         several = [name for name in _DIFFER if part[name].nunique(dropna=False) > 1]
         if several:
-            words = [
-                ", ".join(_DIFFER[key].format(one[key] or "unknown") for key in several)
-                for one in part.to_dict("records")
-            ]
+            shown = {x: _DIFFER[x].format for x in several}
+            each = [[how(x or "unknown") for x in part[k]] for k, how in shown.items()]
+            words = [*map(", ".join, zip(*each))]
             told = "is not of the same images and rule for all"
             lines.append(f"{title} {told}: {_grouped(part, words)}.")
         images, rules = part["images"].dropna(), part["rule"].dropna().unique()
@@ -150,12 +130,7 @@ def compare_methods(models: Mapping[str, Methods]) -> tuple[list[str], pd.DataFr
 def _grouped(methods: pd.DataFrame, words: Sequence[str]) -> str:
     """Names the models that are alike, by the words that are said of them."""
     alike = methods["model"].groupby(words, sort=False).agg(list).items()
-    return "; ".join(f"{word} ({_some(names)})" for word, names in alike)
-
-
-def _some(names: Sequence[str]) -> str:
-    more = len(names) - _NAMED
-    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+    return "; ".join(f"{word} ({tables.few(names)})" for word, names in alike)
 
 
 # Records to a row.
@@ -163,19 +138,14 @@ def _some(names: Sequence[str]) -> str:
 # Sets that probes change, before all others.
 _SETS = ("imagenet", "test", "val", "valid", "cue_conflict")
 # The probe and the metric that hold a number.
-_BIASES = {
-    "shape": ("shape_bias", "shape_bias"),
-    "shape_lower": ("shape_bias", "shape_bias_lower"),
-    "shape_upper": ("shape_bias", "shape_bias_upper"),
-    "low_freq": ("spectral", "low_freq_bias"),
-    "high_freq": ("spectral", "high_freq_bias"),
-    "cb_bw": ("critical_band", "critical_band_bandwidth"),
-    "cb_cf": ("critical_band", "critical_band_center_frequency"),
-    "cb_pns": ("critical_band", "critical_band_peak_noise_sensitivity"),
-    "cb_bw_raw": ("critical_band", "critical_band_bandwidth_absolute"),
-    "cb_cf_raw": ("critical_band", "critical_band_center_frequency_absolute"),
-    "cb_pns_raw": ("critical_band", "critical_band_peak_noise_sensitivity_absolute"),
-}
+_BANDS = {"cb_bw": "bandwidth", "cb_cf": "center_frequency"}
+_BANDS |= {"cb_pns": "peak_noise_sensitivity"}
+_BIASES = {"shape": ("shape_bias", "shape_bias")}
+_BIASES |= {f"shape_{x}": ("shape_bias", f"shape_bias_{x}") for x in ("lower", "upper")}
+_BIASES |= {f"{x}_freq": ("spectral", f"{x}_freq_bias") for x in ("low", "high")}
+for _end, _kind in (("", ""), ("_raw", "_absolute")):
+    for _key, _name in _BANDS.items():
+        _BIASES[_key + _end] = "critical_band", f"critical_band_{_name}{_kind}"
 _ATTACK = "linf 0.5/255"  # As published; any other counts if it is the only one.
 # Benchmarks that probes make of another set; corruptions by their family.
 _MADE = {"imagenet_c": "imagenet_c", "imagenet_cbar": "imagenet_c_bar"}
@@ -200,8 +170,7 @@ class Row(NamedTuple):
 @functools.lru_cache(maxsize=64)
 def row_of(network: network_records.Network) -> Row:
     """Gives the row of a measured network."""
-    cells = functools.partial(network_records.cells_of, network.records)
-    return row(cells(), cells("n"), network.measures)
+    return row(network.cells(), network.cells("n"), network.measures)
 
 
 def row(cells: Cells, sizes: Cells = _NOTHING, measures: Measures = _NOTHING) -> Row:
@@ -272,23 +241,19 @@ def _family(options: Mapping[str, Any]) -> str:
 
 def _place(cells: Cells, probes: Mapping, wanted: Iterable, sets: Sequence = ()):
     """Gives the first key of cells with a probe and metric, on one of the sets or any."""
-    keys = (
-        (dataset, measure, metric)
-        for probe, metric in wanted
-        for measure, dataset in probes.get(probe, ())
-        if not sets or dataset in sets
-    )
-    return next((key for key in keys if key in cells), None)
+    for probe, metric in wanted:
+        for measure, dataset in probes.get(probe, ()):
+            key = dataset, measure, metric
+            if key in cells and (not sets or dataset in sets):
+                return key
+    return None
 
 
 def _attack(cells: Cells, probes: Mapping[str, Sequence[Place]]):
     """Gives the key of the published attack, or of the only one; of l2 if no other."""
-    tried = [
-        key
-        for place in probes.get("pgd", ())
-        for key in cells
-        if key[2] == "pgd_accuracy" and (key[1].partition("/")[0], key[0]) == place
-    ]
+    attacks = [key for key in cells if key[2] == "pgd_accuracy"]
+    on = {key: (key[1].partition("/")[0], key[0]) for key in attacks}
+    tried = [key for x in probes.get("pgd", ()) for key in attacks if on[key] == x]
     published = [key for key in tried if key[1].endswith(f"/{_ATTACK}")]
     fitting = published[:1] or [key for key in tried if "/linf" in key[1]] or tried
     return fitting[0] if len(fitting) == 1 else None
@@ -383,10 +348,9 @@ def build_models(
     if "epsilon" not in frame:
         frame["epsilon"] = math.nan
     published = "imagenet" in frame
-    members = {}
-    for name, ones in (MEMBERS if published else OTHERS).items():
-        if there := tuple(one for one in ones if one in frame):
-            members[name] = there
+    known = (MEMBERS if published else OTHERS).items()
+    members = {name: tuple(x for x in ones if x in frame) for name, ones in known}
+    members = {name: ones for name, ones in members.items() if ones}
     biases = tuple(name for name in BIASES if name in frame)
     for kind, found in (("bias", biases), ("benchmark", members)):
         if not found:
@@ -425,7 +389,7 @@ def _lacking(frame: pd.DataFrame) -> Iterator[str]:
     lacks.pop((), None)
     for models, names in lacks.items():
         told = f"{', '.join(names)}: {len(models)} of {len(frame)} models have none and are"
-        yield f"{told} left out of what needs it: {_some(models)}."
+        yield f"{told} left out of what needs it: {tables.few(models)}."
 
 
 def read_kinds(path: str) -> pd.DataFrame:

@@ -13,9 +13,11 @@ from jbias.evals import decisions
 from jbias.report import document, network_frame, network_records, plots, tables
 
 Network, Place = network_records.Network, network_records.Place
+ended = network_records.ended
 Networks = Sequence[Network]
 Blocks = Iterator[document.Block | None]
 Counts = Mapping[str, Mapping[str, tuple[int, int]]]  # By network and row, of how many.
+_SHARES = ["value", "low", "high"]
 COMMONEST = 10  # Confusions of a network that are told.
 _FEW = f"*: fewer than {network_frame.FEW}, which says next to nothing"
 FIGURES = {
@@ -111,6 +113,40 @@ class Cell(NamedTuple):
     n: int
 
 
+def cell(one: Network, place: Place, number: decisions.Number) -> Cell:
+    """Gives a number with the interval that was stored with it."""
+    _, *ends = one.interval(place, number.metric, number.condition)
+    count = None if number.count is None else int(number.count)
+    return Cell(number.metric, number.value, *ends, count, number.n)
+
+
+columns = functools.partial(tables.columns, ends=("_lower", "_upper"))
+DECISIONS = ("of", network_frame.decisions_text)
+_HEADS = {"code": "jbias", "as": "taken for", "count": "images", "n": "images"}
+_HEADS |= {"ood_accuracy": "accuracy", "clean": "clean accuracy", "rate": "images/s"}
+_HEADS |= {"fraction_neither": "neither", "mrr_relative": "relative MRR"}
+_HEADS |= {"mrr_shape": "MRR of shape", "mrr_texture": "MRR of texture"}
+_HEADS |= {"undefined": "without a band", "cue_robustness": "robustness"}
+_HEADS |= {"mean_diffused": "mean of diffused", "mean_cells": "mean of cells"}
+# The columns that tables have, in their order.
+COLUMNS = columns(
+    "network model weights path device code packages python measure set precision site "
+    "rule degree class as images:d count:d n:d shape_bias:.3[] shape:d either accuracy_shape:% "
+    "accuracy_texture:% fraction_neither:% mrr_shape:.3 mrr_texture:.3 mrr_relative:.3 "
+    "accuracy:% ood_accuracy:% human_accuracy:% clean:% error_consistency:.3[] "
+    "human_error_consistency:.3 observed_consistency:.3 accuracy_difference:.3 "
+    "low_freq_bias:.3[] high_freq_bias:.3[] spectral_ratio:.3 bandwidth:.2[] "
+    "center_frequency:.2[] peak_noise_sensitivity:.3[] undefined:% why share diffused:% "
+    "cells:% cue_robustness:.3[] shape_part:.3 mean_diffused:% mean_cells:% ece:.4 ece_mass:.4 "
+    "nll:.3 brier_top:.4 shape_decoding:% shape_decoding_shuffled:% texture_decoding:% "
+    "texture_decoding_shuffled:% shape_dimensions:.3 texture_dimensions:.3 "
+    "residual_dimensions:.3 seconds:.1 rate:.1",
+    **_HEADS,
+)
+COLUMNS |= {"either": DECISIONS}
+COLUMNS |= {"share": ("% of the class", tables.with_ends, "low", "high")}
+
+
 class Page(NamedTuple):
     """Whose numbers tables show and figures draw, and notes, to which sections add."""
 
@@ -119,193 +155,124 @@ class Page(NamedTuple):
     notes: list[str]
     published: bool = True  # Whether published networks stand beside these.
 
+    @staticmethod
+    def table(name: str, rows: Iterable[Mapping], **changed) -> tables.Table | None:
+        """Makes a table; changed: columns of another head or form than elsewhere."""
+        return tables.from_rows(name, TABLES[name], [*rows], COLUMNS | changed)
 
-def ended(*metrics: str) -> list[str]:
-    """Gives metrics, each with the ends of its interval."""
-    ends = ("", "_lower", "_upper")
-    return [f"{metric}{end}" for metric in metrics for end in ends]
+    @staticmethod
+    def figure(name: str, drawn, ending: str = "", **facts) -> document.Figure:
+        return document.Figure(f"{name}{ending}", FIGURES[name].format(**facts), drawn)
 
+    def each(self, *probes: str) -> Iterator[tuple[Network, Place, dict]]:
+        """Gives networks with the measures of probes, and what a row of these begins with."""
+        for probe in probes:
+            for one in self.networks:
+                for place in one.of(probe):
+                    yield one, place, {"network": one.name, "set": place[1]}
 
-def cell(one: Network, place: Place, number: decisions.Number) -> Cell:
-    """Gives a number with the interval that was stored with it."""
-    ends = ended(number.metric)[1:]
-    low, high = one.values(place, ends, number.condition).values()
-    count = None if number.count is None else int(number.count)
-    return Cell(number.metric, number.value, low, high, count, number.n)
+    def numbers(self, probe: str, metric: str) -> Iterator[tuple]:
+        """The same with each number of a metric, under whatever condition."""
+        for one, place, row in self.each(probe):
+            for number in one.numbers[place]:
+                if number.metric == metric:
+                    yield one, place, row, number
 
+    def places(
+        self, probe: str, *, always: bool = False
+    ) -> Iterator[tuple[str, Place, Networks]]:
+        """Gives measures of a probe, an ending for their figures' names, and whose they are.
 
-columns = functools.partial(tables.columns, ends=("_lower", "_upper"))
-DECISIONS = ("of", network_frame.decisions_text)
-# The columns that tables have, in their order.
-COLUMNS = (
-    columns(
-        "network model weights path device code packages python measure set precision site "
-        "rule degree class as images:d count:d n:d shape_bias:.3[] shape:d",
-        **{"code": "jbias", "as": "taken for", "count": "images", "n": "images"},
-    )
-    | {"either": DECISIONS}
-    | columns(
-        "accuracy_shape:% accuracy_texture:% fraction_neither:% mrr_shape:.3 mrr_texture:.3 "
-        "mrr_relative:.3 accuracy:% ood_accuracy:% human_accuracy:% "
-        "clean:% error_consistency:.3[] human_error_consistency:.3 observed_consistency:.3 "
-        "accuracy_difference:.3 low_freq_bias:.3[] high_freq_bias:.3[] spectral_ratio:.3 "
-        "bandwidth:.2[] center_frequency:.2[] peak_noise_sensitivity:.3[] undefined:% why",
-        fraction_neither="neither",
-        mrr_shape="MRR of shape",
-        mrr_texture="MRR of texture",
-        mrr_relative="relative MRR",
-        ood_accuracy="accuracy",
-        clean="clean accuracy",
-        undefined="without a band",
-    )
-    | {"share": ("% of the class", tables.with_ends, "low", "high")}
-    | columns(
-        "diffused:% cells:% cue_robustness:.3[] shape_part:.3 mean_diffused:% mean_cells:%",
-        cue_robustness="robustness",
-        mean_diffused="mean of diffused",
-        mean_cells="mean of cells",
-    )
-    | columns(
-        "ece:.4 ece_mass:.4 nll:.3 brier_top:.4 shape_decoding:% shape_decoding_shuffled:% "
-        "texture_decoding:% texture_decoding_shuffled:% shape_dimensions:.3 "
-        "texture_dimensions:.3 residual_dimensions:.3 seconds:.1 rate:.1",
-        rate="images/s",
-    )
-)
+        always: also where nothing is drawn.
+        """
+        found: dict[Place, list] = {}
+        for one, place, _ in self.each(probe) if self.drawn or always else ():
+            found.setdefault(place, []).append(one)
+        for place, those in found.items():
+            yield "_".join(("", *place)) if len(found) > 1 else "", place, those
 
+    def singly(self, probe: str) -> Iterator[tuple[str, Place, Network]]:
+        """The same for figures of one network."""
+        for ending, place, those in self.places(probe):
+            for i, one in enumerate(those, 1):
+                yield ending + (f"_{i}" if len(those) > 1 else ""), place, one
 
-def table(
-    name: str, rows: Iterable[Mapping], columns: Mapping = COLUMNS, **changed
-) -> tables.Table | None:
-    """Makes a table; changed: columns of another head or form than elsewhere."""
-    return tables.from_rows(name, TABLES[name], [*rows], {**columns, **changed})
+    def class_counts(self, probe: str, metric: str) -> dict[str, Counts]:
+        """Gives `count` of n by set, network and class, by names that can be read."""
+        found: dict[str, dict] = {}
+        for one, place, _, number in self.numbers(probe, metric):
+            rule, told, name = number.condition.partition("class=")
+            if told and not rule:
+                by = found.setdefault(place[1], {}).setdefault(one.name, {})
+                by[data_tables.readable(name)] = int(number.count), number.n
+        return found
 
+    def shares(
+        self, name: str, first: str, every: Mapping[str, Counts], metric="accuracy"
+    ) -> tables.Table | None:
+        """Makes a table of shares by set, of images that are independent: see `intervals`."""
 
-def figure(name: str, drawn, ending: str = "", **facts) -> document.Figure:
-    return document.Figure(f"{name}{ending}", FIGURES[name].format(**facts), drawn)
+        def wilson(count: int, n: int) -> Cell:
+            value = count / n if n else math.nan
+            return Cell(metric, value, *decisions.wilson_interval(count, n), count, n)
 
-
-def each(networks: Networks, probe: str) -> Iterator[tuple[Network, Place, dict]]:
-    """Gives networks with the measures of a probe, and what a row of these begins with."""
-    for one in networks:
-        for place in one.of(probe):
-            yield one, place, {"network": one.name, "set": place[1]}
-
-
-def numbers(networks: Networks, probe: str, metric: str) -> Iterator[tuple]:
-    """The same with each number of a metric, under whatever condition."""
-    for one, place, row in each(networks, probe):
-        for number in one.numbers[place]:
-            if number.metric == metric:
-                yield one, place, row, number
-
-
-def places(networks: Networks, probe: str) -> Iterator[tuple[str, Place, Networks]]:
-    """Gives measures of a probe, an ending for their figures' names, and whose they are."""
-    found: dict[Place, list] = {}
-    for one, place, _ in each(networks, probe):
-        found.setdefault(place, []).append(one)
-    for place, those in found.items():
-        yield "_".join(("", *place)) if len(found) > 1 else "", place, those
-
-
-def singly(networks: Networks, probe: str) -> Iterator[tuple[str, Place, Network]]:
-    """The same for figures of one network."""
-    for ending, place, those in places(networks, probe):
-        for i, one in enumerate(those, 1):
-            yield ending + (f"_{i}" if len(those) > 1 else ""), place, one
-
-
-def class_counts(networks: Networks, probe: str, metric: str) -> dict[str, Counts]:
-    """Gives `count` of n by set, network and class, by names that can be read."""
-    found: dict[str, dict] = {}
-    for one, place, _, number in numbers(networks, probe, metric):
-        rule, told, name = number.condition.partition("class=")
-        if told and not rule:
-            by = found.setdefault(place[1], {}).setdefault(one.name, {})
-            by[data_tables.readable(name)] = int(number.count), number.n
-    return found
-
-
-def shares(
-    name: str, first: str, page: Page, every: Mapping[str, Counts], metric="accuracy"
-) -> tables.Table | None:
-    """Makes a table of shares by set, of images that are independent: see `intervals`."""
-
-    def wilson(count: int, n: int) -> Cell:
-        value = count / n if n else math.nan
-        return Cell(metric, value, *decisions.wilson_interval(count, n), count, n)
-
-    cells = {
-        dataset: {
-            network: {row: wilson(*of) for row, of in each.items()}
-            for network, each in counts.items()
+        cells = {
+            dataset: {
+                network: {row: wilson(*of) for row, of in each.items()}
+                for network, each in counts.items()
+            }
+            for dataset, counts in every.items()
         }
-        for dataset, counts in every.items()
-    }
-    return intervals(name, first, page, cells, "Wilson intervals of 95 %")
+        return self.intervals(name, first, cells, "Wilson intervals of 95 %")
 
+    def intervals(
+        self, name: str, first: str, every: Mapping, words: str
+    ) -> tables.Table | None:
+        """Makes a table by set: a row a name, a column a network.
 
-def intervals(
-    name: str,
-    first: str,
-    page: Page,
-    every: Mapping[str, Mapping[str, Mapping[str, Cell]]],
-    words: str,
-) -> tables.Table | None:
-    """Makes a table by set: a row a name, a column a network.
+        every: cells by set, network and row. words: which intervals these are. Rows say of
+        which set they are where there are several.
+        """
+        data, rows = [], []
+        for dataset, by_network in every.items():
+            before = f"{dataset}: " if len(every) > 1 else ""
+            for row in dict.fromkeys(itertools.chain(*by_network.values())):
+                cells = [f"{before}{row}"]
+                for one in self.networks:
+                    told = by_network.get(one.name, {}).get(row)
+                    shown = told and told.n and tables.with_ends(*told[1:4])
+                    cells.append(shown or "–")
+                    if told:
+                        of = {first: cells[0], "network": one.name}
+                        data.append(of | told._asdict())
+                rows.append(tuple(cells))
+        if not rows:
+            return None
+        caption = f"{TABLES[name]} In %, with {words}."
+        head = (first.capitalize(), *(one.name for one in self.networks))
+        return tables.Table(name, caption, head, tuple(rows), pd.DataFrame(data))
 
-    every: by set, network and row. words: which intervals these are. Rows say of which set
-    they are where there are several.
-    """
-    data, rows = [], []
-    for dataset, by_network in every.items():
-        before = f"{dataset}: " if len(every) > 1 else ""
-        for row in dict.fromkeys(itertools.chain(*by_network.values())):
-            cells = [f"{before}{row}"]
-            for one in page.networks:
-                told = by_network.get(one.name, {}).get(row)
-                shown = told and told.n and tables.with_ends(*told[1:4])
-                cells.append(shown or "–")
-                if told:
-                    of = {first: cells[0], "network": one.name}
-                    data.append(of | told._asdict())
-            rows.append(tuple(cells))
-    if not rows:
-        return None
-    caption = f"{TABLES[name]} In %, with {words}."
-    head = (first.capitalize(), *(one.name for one in page.networks))
-    return tables.Table(name, caption, head, tuple(rows), pd.DataFrame(data))
+    def curves(
+        self, rows: Sequence[tuple], *, least: int = 1, of: str = "accuracy in %"
+    ):
+        """Draws curves of (title, label, place, network, share); None of fewer places.
 
+        Behind a share may stand the ends of its interval. of: what is drawn.
+        """
+        keys = ["panel", "label", "x", "line", *_SHARES]
+        frame = pd.DataFrame(rows, columns=keys[: len(rows[0])] if rows else keys)
+        places = frame.groupby("panel")["x"].transform("nunique")
+        shares = frame.columns.intersection(_SHARES)
+        frame[shares] = 100 * frame[shares]
+        frame = frame[places >= least]
+        if frame.empty:
+            return None
+        names, there = [one.name for one in self.networks], {*frame["line"]}
+        looks = {name: plots.marked(i) for i, name in enumerate(names) if name in there}
 
-_SHARES = ["value", "low", "high"]
+        def finish(axes, rows: pd.DataFrame) -> None:
+            lowest, highest = rows[shares].min().min(), rows[shares].max().max()
+            axes.set(ylim=(min(0, lowest), max(102, highest)))
+            axes.set_xlabel("; ".join(rows["label"].unique()), **plots.ink())
 
-
-def curves(
-    rows: Sequence[tuple],
-    networks: Networks,
-    *,
-    least: int = 1,
-    of: str = "accuracy in %",
-):
-    """Draws curves of (title, label, place, network, share); None of fewer places.
-
-    Behind a share may stand the ends of its interval. of: what is drawn.
-    """
-    keys = ["panel", "label", "x", "line", *_SHARES]
-    frame = pd.DataFrame(rows, columns=keys[: len(rows[0])] if rows else keys)
-    places = frame.groupby("panel")["x"].transform("nunique")
-    shares = frame.columns.intersection(_SHARES)
-    frame[shares] = 100 * frame[shares]
-    frame = frame[places >= least]
-    if frame.empty:
-        return None
-    names, there = [one.name for one in networks], {*frame["line"]}
-    looks = {name: plots.marked(i) for i, name in enumerate(names) if name in there}
-
-    def finish(axes, rows: pd.DataFrame) -> None:
-        lowest, highest = rows[shares].min().min(), rows[shares].max().max()
-        axes.set(ylim=(min(0, lowest), max(102, highest)))
-        axes.set_xlabel("; ".join(rows["label"].unique()), **plots.ink())
-
-    return plots.curves(frame, looks, ("", of), finish=finish, cell=(3.4, 2.9))
+        return plots.curves(frame, looks, ("", of), finish=finish, cell=(3.4, 2.9))

@@ -9,12 +9,12 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 from jaxtyping import Float
-from matplotlib import figure as mpl_figure
 from matplotlib import patches
 
 from jbias.evals import calibration, cue_conflict, decisions
 from jbias.report import plots
 
+Figure = plots.Figure
 PEOPLE = "humans"
 _RED = plots.COLOURS[7]  # People's.
 _TOLD = 20  # Classes up to which a cell of a matrix says its number.
@@ -22,10 +22,10 @@ _WIDE = 9.5  # Inches that panels side by side may take.
 _DASHED, _DOTTED = (0, (4, 2)), (0, (1, 1.5))
 
 
-def cue_decisions(
-    by_class: Mapping[str, Mapping[int, cue_conflict.ShapeBias]],
-    classes: Sequence[str],
-) -> mpl_figure.Figure:
+Biases = Mapping[int, cue_conflict.ShapeBias]  # By class.
+
+
+def cue_decisions(by_class: Mapping[str, Biases], classes: Sequence[str]) -> Figure:
     """Draws, by class, which share of decisions for a cue was for the texture.
 
     by_class: by decision maker, what cue_conflict.by_class gives; "humans" are drawn
@@ -55,13 +55,12 @@ def cue_decisions(
     top.tick_params(colors=plots.FAINT, labelcolor=plots.INK, labelsize=plots.SMALL)
     top.spines["top"].set_color(plots.FAINT)
     top.set_xlabel("share of shape decisions", **plots.ink())
-    legend = {name: points[name] for name in looks}
     axes.set_xlabel("share of texture decisions", **plots.ink())
-    plots.legend_above(fig, [*legend.values()], [*legend])
+    plots.legend_above(fig, {name: points[name] for name in looks})
     return plots.laid_out(fig)
 
 
-def reliability(found: Mapping[str, calibration.Reliability]) -> mpl_figure.Figure:
+def reliability(found: Mapping[str, calibration.Reliability]) -> Figure:
     """Draws accuracy over confidence by bins, and below it how many images these hold.
 
     found: the bins of each network, a panel each. The gap to the diagonal is filled:
@@ -97,12 +96,12 @@ def reliability(found: Mapping[str, calibration.Reliability]) -> mpl_figure.Figu
     return plots.laid_out(fig)
 
 
+Counts = Mapping[str, tuple[int, int]]  # Right and shown, by set or class.
+
+
 def accuracies(
-    counts: Mapping[str, Mapping[str, tuple[int, int]]],
-    *,
-    best_first: bool = False,
-    most: int = 40,
-) -> mpl_figure.Figure:
+    counts: Mapping[str, Counts], *, best_first: bool = False, most: int = 40
+) -> Figure:
     """Draws accuracy by set or by class, with Wilson intervals of 95 %.
 
     counts: by network, then by set or class, right and shown. best_first: the rows of the
@@ -127,13 +126,8 @@ def accuracies(
     label = "accuracy in %" + "; dashed: of all images" * best_first
     shown = [*known.values()] if several else []
     fig, axes = plots.rows(order, shown, x=label, row=row)
-    shares = {
-        name: {
-            row: (right / n, *decisions.wilson_interval(right, n))
-            for row, (right, n) in counts[name].items()
-        }
-        for name in known.values()
-    }
+    share = lambda right, n: (right / n, *decisions.wilson_interval(right, n))
+    shares = {x: {k: share(*of) for k, of in counts[x].items()} for x in known.values()}
     looks = {name: plots.marked(k) for k, name in known.items()}
     legend = plots.in_lanes(axes, order, shares, looks)
     for name in known.values() if best_first else ():
@@ -142,13 +136,14 @@ def accuracies(
         axes.axvline(100 * right / n, linewidth=0.8, linestyle=_DASHED, **dashed)
     axes.set(xlim=(0, 100))
     if several:
-        plots.legend_above(fig, [*legend.values()], shown)
+        plots.legend_above(fig, legend)
     return plots.laid_out(fig)
 
 
-def relative_accuracies(
-    found: Mapping[str, Mapping[str, tuple[float, float, float]]],
-) -> mpl_figure.Figure:
+Ends = tuple[float, float, float]  # A share and the ends of its interval.
+
+
+def relative_accuracies(found: Mapping[str, Mapping[str, Ends]]) -> Figure:
     """Draws which share of its accuracy a network keeps, a row a condition.
 
     found: by network, then condition, the share and the ends of its interval. "humans" are
@@ -165,13 +160,11 @@ def relative_accuracies(
     axes.axvline(100, color=plots.INK, linewidth=0.8, linestyle=_DASHED)
     legend = plots.in_lanes(axes, order, {name: found[name] for name in shown}, looks)
     axes.set_xlim(left=min(0, axes.get_xlim()[0]))
-    plots.legend_above(fig, [*legend.values()], shown)
+    plots.legend_above(fig, legend)
     return plots.laid_out(fig)
 
 
-def confusion(
-    matrix: Float[np.ndarray, "rows k"], classes: Sequence[str]
-) -> mpl_figure.Figure:
+def confusion(matrix: Float[np.ndarray, "rows k"], classes: Sequence[str]) -> Figure:
     """Draws which per cent of each class (a column) got which response (a row).
 
     A row more than there are classes is that of no response. Columns of classes without
@@ -214,7 +207,7 @@ def heat(
     down: str,
     cell: tuple[float, float],
     bands: Mapping[str, Band | None] = MappingProxyType({}),
-) -> mpl_figure.Figure:
+) -> Figure:
     """Draws shares in per cent as cells, a panel a network.
 
     panels: tables with the same rows, NaN where nothing was measured. bands: where a panel
@@ -244,9 +237,7 @@ def heat(
 _FACTORS = ("shape", "texture")
 
 
-def decodability(
-    numbers: Sequence[decisions.Number], *, title: str = ""
-) -> mpl_figure.Figure:
+def decodability(numbers: Sequence[decisions.Number], *, title: str = "") -> Figure:
     """Draws decoding accuracy by site, in the order in which the network passes them.
 
     numbers: those of decoding.measure, of one network on one set. Shuffled labels are
@@ -265,10 +256,9 @@ def decodability(
     ]
     frame = pd.DataFrame(dict(parts)).rename_axis("x").mul(100).reset_index()
     frame = frame.melt("x", var_name="line").assign(panel=title)
-    looks = {
-        name: plots.marked(i % 2) | ({"ls": _DASHED, "marker": ""} if i > 1 else {})
-        for i, (name, _) in enumerate(parts)
-    }
+    looks = {name: plots.marked(i % 2) for i, (name, _) in enumerate(parts)}
+    for name, _ in parts[2:]:
+        looks[name] |= {"ls": _DASHED, "marker": ""}
     chance = dict(color=plots.INK, linewidth=0.9, linestyle=_DOTTED)
     tall, wide = 2.75 + 0.06 * max(map(len, sites)), max(5.0, 0.9 + 0.2 * len(sites))
 

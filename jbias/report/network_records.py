@@ -15,8 +15,10 @@ from typing import Any
 import pandas as pd
 
 from jbias.evals import corruption_error, decisions
+from jbias.report import workdirs as workdirs_lib
 from jbias.runs import results, selection
 
+Number = decisions.Number
 Place = tuple[str, str]  # A measure's name and its set.
 Measures = Mapping[Place, Mapping[str, Any]]  # What measures/<measure>@<set>.json says.
 Cells = Mapping[tuple[str, str, str], float]  # By data set, condition and metric.
@@ -24,13 +26,8 @@ Cells = Mapping[tuple[str, str, str], float]  # By data set, condition and metri
 _ONE = ["run", "seed", "step"]  # What a network is in records.
 _MAIN = ("imagenet", "test", "val")  # Whose accuracy is the network's, before others.
 # What tells networks apart whose names are alike, the first that does before others.
-_ENDS = (
-    " on {train_data}",
-    " [{hash}]",
-    " seed {seed}",
-    " step {step}",
-    " in {workdir}",
-)
+_ENDS = (" on {train_data}", " [{hash}]", " seed {seed}", " step {step}")
+_ENDS += (" in {workdir}",)
 
 
 def read_records(workdirs: Sequence[str]) -> tuple[pd.DataFrame, list[str]]:
@@ -67,19 +64,9 @@ def _words(run: str, seed: int, step: int) -> str:
     return f"{run} seed {seed} step {step}" if step else str(run)
 
 
-def read_json(path: pathlib.Path) -> dict:
-    """Reads a JSON file; ValueError names one that is damaged."""
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        lost = f"{path}: must be JSON, got a damaged file ({error}); restore it"
-        raise ValueError(lost) from None
-
-
 def read_config(workdir: str) -> dict:
     """Reads a workdir's config.json; nothing where there is none."""
-    path = pathlib.Path(workdir) / "config.json"
-    return read_json(path) if path.exists() else {}
+    return workdirs_lib.read_json(pathlib.Path(workdir) / "config.json")
 
 
 def read_measures(workdir: str) -> dict[Place, dict]:
@@ -90,12 +77,18 @@ def read_measures(workdir: str) -> dict[Place, dict]:
     found = {}
     for file in sorted((pathlib.Path(workdir) / "measures").glob("*.json")):
         measure, _, dataset = file.stem.partition("@")
-        found[measure, dataset] = told = read_json(file)
+        found[measure, dataset] = told = workdirs_lib.read_json(file)
         lost = [key for key in ("measure", "images", "seconds") if key not in told]
         if lost:
             lost = f"{file}: must have {', '.join(lost)}; it is of another version, so measure"
             raise ValueError(f"{lost} the network again into another --out")
     return found
+
+
+def ended(*metrics: str) -> list[str]:
+    """Gives metrics, each with the ends of its interval."""
+    ends = ("", "_lower", "_upper")
+    return [f"{metric}{end}" for metric in metrics for end in ends]
 
 
 def cells_of(records: pd.DataFrame, column: str = "value") -> Cells:
@@ -118,7 +111,7 @@ class Network:
     provenance: Mapping[str, Any]
 
     @functools.cached_property
-    def numbers(self) -> Mapping[Place, list[decisions.Number]]:
+    def numbers(self) -> Mapping[Place, list[Number]]:
         """What each measure found, its name taken off the conditions."""
         found: dict[Place, list] = {place: [] for place in self.measures}
         columns = ["metric", "value", "count", "n", "condition", "dataset"]
@@ -128,9 +121,13 @@ class Network:
             if (measure, dataset) not in found:
                 measure, rest = "accuracy", condition  # These have no measure's name.
             value, count = (None if pd.isna(one) else one for one in (value, count))
-            number = decisions.Number(metric, value, count, int(n or 0), rest)
+            number = Number(metric, value, count, int(n or 0), rest)
             found.setdefault((measure, dataset), []).append(number)
         return found
+
+    def cells(self, column: str = "value") -> Cells:
+        """Gives `cells_of` its records."""
+        return cells_of(self.records, column)
 
     def of(self, probe: str) -> list[Place]:
         """Gives the measures that a probe made, and their sets."""
@@ -138,9 +135,7 @@ class Network:
         those = [place for place, told in made if told["measure"]["probe"] == probe]
         return [place for place in those if self.numbers[place]]
 
-    def number(
-        self, place: Place, metric: str, condition: str = ""
-    ) -> decisions.Number | None:
+    def number(self, place: Place, metric: str, condition: str = "") -> Number | None:
         wanted, found = (metric, condition), self.numbers.get(place, ())
         return next((x for x in found if (x.metric, x.condition) == wanted), None)
 
@@ -148,6 +143,12 @@ class Network:
         """Gives the values of some metrics of one measure, None where there is none."""
         found = {metric: self.number(place, metric, condition) for metric in metrics}
         return {metric: number and number.value for metric, number in found.items()}
+
+    def interval(
+        self, place: Place, metric: str, condition: str = ""
+    ) -> list[float | None]:
+        """Gives a value and the ends of its interval, None where there is none."""
+        return [*self.values(place, ended(metric), condition).values()]
 
     def rule(self, place: Place, rule: str) -> str | None:
         """Names a rule by which answers were made decisions, where there are several."""
@@ -165,7 +166,7 @@ class Network:
         return tuple(self.measures[place].get("classes", ()))
 
     @property
-    def accuracy(self) -> tuple[str, decisions.Number] | None:
+    def accuracy(self) -> tuple[str, Number] | None:
         """The set that stands for the network's accuracy, and this."""
         plain = [place for place in self.of("plain") if place[0] == "accuracy"]
         plain.sort(key=lambda place: (place[1] not in _MAIN, place[1]))
@@ -186,13 +187,14 @@ class Network:
 
     def split(self, dataset: str) -> str:
         """Gives a set's name in its family, such as contrast of model-vs-human."""
-        told = self.provenance.get("data", {}).get(dataset, {}).get("name", dataset)
-        return told.rpartition("/")[2].partition("[")[0]
+        return self._called(dataset).rpartition("/")[2].partition("[")[0]
 
     def family(self, dataset: str) -> str:
         """Gives the family a set is of, such as imagenet16."""
-        told = self.provenance.get("data", {}).get(dataset, {}).get("name", dataset)
-        return told.partition("/")[0]
+        return self._called(dataset).partition("/")[0]
+
+    def _called(self, dataset: str) -> str:
+        return self.provenance.get("data", {}).get(dataset, {}).get("name", dataset)
 
     @property
     def asked(self) -> list[Mapping[str, Any]]:
@@ -206,14 +208,10 @@ class Network:
         for dataset, why in missing.items():
             yield f"{dataset} was not there ({why})"
         asked = self.provenance.get("suite", {}).get("measures", {})
-        lost = [
-            f"{measure} on {dataset}"
-            for measure, options in asked.items()
-            for dataset in options.get("sets", ())
-            if (measure, dataset) not in self.measures and dataset not in missing
-        ]
+        places = ((x, on) for x, of in asked.items() for on in of.get("sets", ()))
+        lost = [x for x in places if x not in self.measures and x[1] not in missing]
         if lost:
-            yield f"asked for and not measured: {', '.join(lost)}"
+            yield f"asked for and not measured: {', '.join(map(' on '.join, lost))}"
 
 
 def read(workdirs: Sequence[str], notes: list[str] | None = None) -> list[Network]:
@@ -230,12 +228,14 @@ def read(workdirs: Sequence[str], notes: list[str] | None = None) -> list[Networ
     networks = []
     for workdir, name in _names(parts).items():
         path, measures = pathlib.Path(workdir), read_measures(workdir)
-        if not measures:
+        names = ("config.json", "provenance.json")
+        facts = [workdirs_lib.read_json(path / one) for one in names]
+        found = dict(zip(("measures/", *names), (measures, *facts)))
+        if absent := [one for one in found if not found[one]]:
             lost = f"{workdir}: must be a workdir of `python -m jbias.evaluate --suite=...`"
-            told = "got one without measures/; of runs `python -m jbias.report` tells"
-            raise ValueError(f"{lost}, {told}")
+            told = f"got one without {absent[0]}; of runs `python -m jbias.report`"
+            raise ValueError(f"{lost}, {told} tells")
         words = dict.fromkeys(("dataset", "condition", "metric"), str)
-        facts = (read_json(path / f"{one}.json") for one in ("config", "provenance"))
         part = parts[workdir].astype(words)
         networks.append(Network(name, path, part, measures, *facts))
     return networks

@@ -3,6 +3,7 @@
 Those of shape and texture lie in `shape_sections`, what they share in `network_page`.
 """
 
+import dataclasses
 import functools
 import itertools
 import math
@@ -15,30 +16,19 @@ import pandas as pd
 
 from jbias.data import tables as data_tables
 from jbias.evals import accuracy, calibration, corruption_error, decisions
-from jbias.report import (
-    document,
-    network_frame,
-    network_page,
-    network_plots,
-    shape_sections,
-    tables,
-)
+from jbias.report import network_frame, network_page, network_plots, tables
+from jbias.report import shape_sections as shapes
 
 Network, Place = network_page.Network, network_page.Place
-Networks, Blocks = network_page.Networks, network_page.Blocks
-Page = network_page.Page
+Page, Blocks, ended = network_page.Page, network_page.Blocks, network_page.ended
 
 _CLASSES = 100  # Of a confusion that is drawn.
 _NOT_KEPT = "its decisions were not kept (the suite's run.decisions)"
-_BRIEF = (
-    tables.columns("network set accuracy:% shape:.3", shape="shape bias")
-    | {"decisions": network_page.DECISIONS}
-    | tables.columns(
-        "low_freq:.3 high_freq:.3 cb_bw:.2 cb_cf:.1 cb_pns:.2 imagenet_c:% pgd:% ece:.3 "
-        "error_consistency:.3 sets:d",
-        **network_frame.TITLES,
-    )
-)
+_BRIEF = tables.columns(
+    "network set accuracy:% shape:.3 decisions low_freq:.3 high_freq:.3 cb_bw:.2 cb_cf:.1 "
+    "cb_pns:.2 imagenet_c:% pgd:% ece:.3 error_consistency:.3 sets:d",
+    **network_frame.TITLES,
+) | {"decisions": network_page.DECISIONS}
 
 
 def _overview(page: Page) -> Blocks:
@@ -46,7 +36,7 @@ def _overview(page: Page) -> Blocks:
     for one in page.networks:
         found = network_frame.row_of(one).numbers
         dataset, number = one.accuracy or (None, None)
-        told = shape_sections.like_people(one).get("error_consistency")
+        told = shapes.like_people(one).get("error_consistency")
         row = {"network": one.name, "set": dataset, "accuracy": number and number.value}
         row |= {key: found.get(key) for key in ("shape", "low_freq", "high_freq")}
         row["decisions"] = found.get("shape_n")
@@ -76,15 +66,15 @@ def _accuracy(page: Page) -> Blocks:
                 name = dataset if measure == "accuracy" else f"{dataset} ({measure})"
                 counts[one.name][name] = int(number.count), number.n
     if page.drawn and any(counts.values()):
-        yield network_page.figure("accuracy", network_plots.accuracies(counts))
-    yield network_page.shares("accuracy", "set", page, {"": counts})
+        yield page.figure("accuracy", network_plots.accuracies(counts))
+    yield page.shares("accuracy", "set", {"": counts})
 
 
 _FILTER = re.compile(r"(low|high) ([\d.]+)")
 
 
 def _spectral(page: Page) -> Blocks:
-    for ending, place, those in network_page.places(page.drawn, "spectral"):
+    for ending, place, those in page.places("spectral"):
         label = "cut-off, share of frequencies"
         rows = [
             (f"{match[1]}-pass", label, float(match[2]), one.name, number.value)
@@ -93,16 +83,13 @@ def _spectral(page: Page) -> Blocks:
             if number.metric == "accuracy"
             and (match := _FILTER.fullmatch(number.condition))
         ]
-        yield network_page.figure(
-            "filters", network_page.curves(rows, page.networks), ending, set=place[1]
-        )
-    metrics = [*network_page.ended("low_freq_bias", "high_freq_bias"), "spectral_ratio"]
-    rows = []
-    for one, place, row in network_page.each(page.networks, "spectral"):
+        yield page.figure("filters", page.curves(rows), ending, set=place[1])
+    metrics, rows = ended("low_freq_bias", "high_freq_bias"), []
+    for one, place, row in page.each("spectral"):
         clean = one.number(place, "accuracy", "unfiltered")
         row |= {"clean": clean and clean.value, "n": clean and clean.n}
-        rows.append(row | one.values(place, metrics))
-    yield network_page.table("spectral", rows)
+        rows.append(row | one.values(place, [*metrics, "spectral_ratio"]))
+    yield page.table("spectral", rows)
 
 
 _NOISE = re.compile(r"(?:noise|original) ([\d.]+)(?: at ([\d.]+))?")
@@ -116,25 +103,20 @@ _WHY = {
 
 
 def _critical_band(page: Page) -> Blocks:
-    for ending, place, those in network_page.places(page.drawn, "critical_band"):
+    for ending, place, those in page.places("critical_band"):
         panels = {one.name: noise(one, place) for one in those}
         bands = {one.name: band(one, place, panels[one.name]) for one in those}
         lost = {one.name: no_band(one, place) for one in those if not bands[one.name]}
         lost = [f"{name} ({why})" if why else name for name, why in lost.items()]
         lost = f" No band: {', '.join(lost)}." if lost else ""
         look = dict(across="cycles per image", down="strength of noise", bands=bands)
-        yield document.Figure(
-            ending.removeprefix("_") or "critical_band",
-            network_page.FIGURES["critical_band"].format(
-                measure=place[0], set=place[1], lost=lost
-            ),
-            network_plots.heat(panels, cell=(0.42, 0.22), **look),
-        )
-    metrics = network_page.ended(
-        "bandwidth", "center_frequency", "peak_noise_sensitivity"
-    )
+        drawn = network_plots.heat(panels, cell=(0.42, 0.22), **look)
+        facts = dict(measure=place[0], set=place[1], lost=lost)
+        told = page.figure("critical_band", drawn, **facts)
+        yield told if not ending else dataclasses.replace(told, name=ending[1:])
+    metrics = ended("bandwidth", "center_frequency", "peak_noise_sensitivity")
     rows = []
-    for one, place, row in network_page.each(page.networks, "critical_band"):
+    for one, place, row in page.each("critical_band"):
         prefix = _prefix(one, place)
         told = one.values(place, [prefix + name for name in metrics]).values()
         width = one.number(place, f"{prefix}bandwidth")
@@ -143,7 +125,7 @@ def _critical_band(page: Page) -> Blocks:
         row |= dict(zip(metrics, told, strict=True))
         row |= {"n": width and width.n, "undefined": lost and lost.value}
         rows.append(row | {"why": no_band(one, place)})
-    yield network_page.table("critical_band", rows)
+    yield page.table("critical_band", rows)
 
 
 def _prefix(one: Network, place: Place) -> str:
@@ -215,8 +197,9 @@ def _corruptions(page: Page) -> Blocks:
         if page.drawn:
             panels, look = dict(zip(networks, by)), dict(across="severity", down="")
             drawn = network_plots.heat(panels, cell=(0.34, 0.2), **look)
-            yield network_page.figure("corruptions", drawn, ending, images=images)
+            yield page.figure("corruptions", drawn, ending, images=images)
         severities = tables.join(map(str, wide))
+        facts = dict(images=images, severities=severities)
         for name, one in zip(networks, by, strict=True):
             if one.isna().any(axis=None):
                 told = f"not every corruption of {images} has severity {severities}"
@@ -224,9 +207,7 @@ def _corruptions(page: Page) -> Blocks:
         means = pd.concat([one.mean(axis=1, skipna=False) for one in by], axis=1)
         yield tables.from_rows(
             f"corruptions{ending}",
-            network_page.TABLES["corruptions"].format(
-                images=images, severities=severities
-            ),
+            network_page.TABLES["corruptions"].format(**facts),
             means.reset_index(),
             tables.columns("corruption")
             | {i: (one, tables.percent) for i, one in enumerate(networks)},
@@ -240,9 +221,7 @@ _NORMS = {"linf": "ℓ∞", "l2": "ℓ2"}
 
 def _attacks(page: Page) -> Blocks:
     rows, counts = [], {}
-    for one, place, _ in (
-        x for p in ("pgd", "fgsm") for x in network_page.each(page.networks, p)
-    ):
+    for one, place, _ in page.each("pgd", "fgsm"):
         by = counts.setdefault(place[1], {}).setdefault(one.name, {})
         for number in one.numbers[place]:
             strict = ", right before, too" if "_strict" in number.metric else ""
@@ -255,13 +234,13 @@ def _attacks(page: Page) -> Blocks:
                 title = f"{place[0]} on {place[1]}, {norm}{match[4]}"
                 label = f"budget ({norm}{', in 1/255' if match[3] else ''})"
                 rows.append((title, label, float(match[2]), one.name, number.value))
-    if page.drawn and (drawn := network_page.curves(rows, page.networks, least=2)):
-        yield network_page.figure("attacks", drawn)
-    yield network_page.shares("attacks", "attack", page, counts)
+    if page.drawn and (drawn := page.curves(rows, least=2)):
+        yield page.figure("attacks", drawn)
+    yield page.shares("attacks", "attack", counts)
 
 
 def _calibration(page: Page) -> Blocks:
-    for ending, place, those in network_page.places(page.drawn, "calibration"):
+    for ending, place, those in page.places("calibration"):
         found = {}
         for one in those:
             options = one.measures[place]["measure"]["options"]
@@ -272,27 +251,24 @@ def _calibration(page: Page) -> Blocks:
                 page.notes.append(f"{one.name}: no reliability is drawn: {_NOT_KEPT}.")
         if found:
             drawn = network_plots.reliability(found)
-            yield network_page.figure("reliability", drawn, ending, set=place[1])
+            yield page.figure("reliability", drawn, ending, set=place[1])
     rows = [
         row
         | {"rule": one.rule(place, number.condition), "n": number.n}
         | one.values(place, ("ece", "ece_mass", "nll", "brier_top"), number.condition)
-        for one, place, row, number in network_page.numbers(
-            page.networks, "calibration", "ece"
-        )
+        for one, place, row, number in page.numbers("calibration", "ece")
     ]
-    yield network_page.table("calibration", rows)
+    yield page.table("calibration", rows)
 
 
 def _classes(page: Page) -> Blocks:
-    every = network_page.class_counts(page.networks, "classes", "class_accuracy")
+    every = page.class_counts("classes", "class_accuracy")
     for dataset, counts in every.items() if page.drawn else ():
         whole = {one.name: counts.get(one.name, {}) for one in page.networks}
         drawn = network_plots.accuracies(whole, best_first=True)
-        yield network_page.figure(
-            "classes", drawn, f"_{dataset}" * (len(every) > 1), set=dataset
-        )
-    for ending, place, one in network_page.singly(page.drawn, "classes"):
+        ending = f"_{dataset}" * (len(every) > 1)
+        yield page.figure("classes", drawn, ending, set=dataset)
+    for ending, place, one in page.singly("classes"):
         if (found := confusion(one, place)) is None:
             page.notes.append(f"{one.name}: no confusion is told: {_NOT_KEPT}.")
         elif len(found[1]) > _CLASSES:
@@ -300,11 +276,10 @@ def _classes(page: Page) -> Blocks:
             page.notes.append(f"{told}; the table has the largest shares.")
         else:
             drawn = network_plots.confusion(*found[:2])
-            yield network_page.figure(
-                "confusion", drawn, ending, network=one.name, set=place[1]
-            )
-    yield network_page.shares("classes", "class", page, every, "class_accuracy")
-    yield confusions(page.networks)
+            facts = dict(network=one.name, set=place[1])
+            yield page.figure("confusion", drawn, ending, **facts)
+    yield page.shares("classes", "class", every, "class_accuracy")
+    yield confusions(page)
 
 
 def confusion(one: Network, place: Place):
@@ -320,14 +295,14 @@ def confusion(one: Network, place: Place):
     return matrix, tuple(map(data_tables.readable, names)), sizes
 
 
-def confusions(networks: Networks) -> tables.Table | None:
+def confusions(page: Page) -> tables.Table | None:
     """Gives what is taken for what, the sure ones first.
 
     Of one image a wrong answer is no confusion yet.
     """
     wilson = functools.cache(decisions.wilson_interval)
     rows = []
-    for one, place, row in network_page.each(networks, "classes"):
+    for one, place, row in page.each("classes"):
         if (found := confusion(one, place)) is None:
             continue
         matrix, names, sizes = found
@@ -340,23 +315,20 @@ def confusions(networks: Networks) -> tables.Table | None:
             told |= {"count": wrong[i, j], "n": sizes[j]}
             told |= {"share": wrong[i, j] / sizes[j], "low": low, "high": high}
             rows.append(row | told)
-    return network_page.table("confusions", rows, n=("of", tables.whole))
+    return page.table("confusions", rows, n=("of", tables.whole))
 
 
 def _fields(page: Page) -> Blocks:
     rows, heads = {}, {}
-    for one, place, _ in network_page.each(page.networks, "receptive_field"):
+    for one, place, _ in page.each("receptive_field"):
         for number in one.numbers[place]:
             site, _, share = number.condition.rpartition(" ")
             key, begun = f"{number.metric} {share}", {"network": one.name, "site": site}
             rows.setdefault((one.name, *place, site), begun)[key] = number.value
             kind = number.metric.removeprefix("receptive_")
             heads[key] = f"{kind} {share.replace('%', ' %')}"
-    yield network_page.table(
-        "receptive_fields",
-        rows.values(),
-        **{key: (head, tables.digits(1)) for key, head in heads.items()},
-    )
+    columns = {key: (head, tables.digits(1)) for key, head in heads.items()}
+    yield page.table("receptive_fields", rows.values(), **columns)
 
 
 def _made(page: Page) -> Blocks:
@@ -367,11 +339,11 @@ def _made(page: Page) -> Blocks:
             row |= {key: told.get(key) for key in ("images", "seconds", "precision")}
             seconds = told["seconds"]
             rows.append(row | {"rate": told["images"] / seconds if seconds else None})
-    yield network_page.table("speed", rows)
+    yield page.table("speed", rows)
     yield provenance(page.networks)
 
 
-def provenance(networks: Networks) -> tables.Table | None:
+def provenance(networks: network_page.Networks) -> tables.Table | None:
     """Shows what each network is, and with what it was measured."""
     rows = []
     for one in networks:
@@ -386,9 +358,8 @@ def provenance(networks: Networks) -> tables.Table | None:
         row["packages"] = ", ".join(f"{name} {packages[name]}" for name in known)
         row |= {"python": made.get("python")}
         rows.append(row | {"seconds": sum(told["seconds"] for told in one.asked)})
-    return network_page.table(
-        "provenance", rows, seconds=("seconds in all", tables.digits(0))
-    )
+    seconds = "seconds in all", tables.digits(0)
+    return Page.table("provenance", rows, seconds=seconds)
 
 
 class Part(NamedTuple):
@@ -396,41 +367,31 @@ class Part(NamedTuple):
 
     title: str
     blocks: Callable[[Page], Blocks]
-    probes: tuple[str, ...] = ()
+    probes: str = ""
 
 
 PARTS = {
     "overview": Part("In short", _overview),
     "caveats": Part("What to keep in mind", lambda page: iter(())),
-    "accuracy": Part("Accuracy", _accuracy, ("plain",)),
-    "shape_bias": Part("Shape or texture", shape_sections.shape_bias, ("shape_bias",)),
+    "accuracy": Part("Accuracy", _accuracy, "plain"),
+    "shape_bias": Part("Shape or texture", shapes.shape_bias, "shape_bias"),
     "configural": Part(
-        "Shape by the order of parts",
-        shape_sections.order_of_parts,
-        ("configural", "tile_order"),
+        "Shape by the order of parts", shapes.order_of_parts, "configural tile_order"
     ),
     "cue_decomposition": Part(
-        "Edges or texture", shape_sections.edges_or_texture, ("cue_decomposition",)
+        "Edges or texture", shapes.edges_or_texture, "cue_decomposition"
     ),
-    "odd_one_out": Part(
-        "Odd one out by layer", shape_sections.odd_one_out, ("odd_one_out",)
-    ),
-    "people": Part("Like people", shape_sections.beside_people, ("human",)),
-    "spectral": Part("Low and high frequencies", _spectral, ("spectral",)),
+    "odd_one_out": Part("Odd one out by layer", shapes.odd_one_out, "odd_one_out"),
+    "people": Part("Like people", shapes.beside_people, "human"),
+    "spectral": Part("Low and high frequencies", _spectral, "spectral"),
     # Measured where a suite is asked for it: nobody misses it.
-    "suppression": Part(
-        "Without shape, texture or colour", shape_sections.suppressed_cues
-    ),
-    "critical_band": Part("Critical band", _critical_band, ("critical_band",)),
-    "corruptions": Part("Corruptions", _corruptions, ("corruptions",)),
-    "attacks": Part("Attacks", _attacks, ("pgd", "fgsm")),
-    "calibration": Part("Calibration", _calibration, ("calibration",)),
-    "classes": Part("Classes", _classes, ("classes",)),
-    "decoding": Part(
-        "Shape and texture by layer", shape_sections.decoded_cues, ("decoding",)
-    ),
-    "receptive_field": Part(
-        "Effective receptive fields", _fields, ("receptive_field",)
-    ),
+    "suppression": Part("Without shape, texture or colour", shapes.suppressed_cues),
+    "critical_band": Part("Critical band", _critical_band, "critical_band"),
+    "corruptions": Part("Corruptions", _corruptions, "corruptions"),
+    "attacks": Part("Attacks", _attacks, "pgd fgsm"),
+    "calibration": Part("Calibration", _calibration, "calibration"),
+    "classes": Part("Classes", _classes, "classes"),
+    "decoding": Part("Shape and texture by layer", shapes.decoded_cues, "decoding"),
+    "receptive_field": Part("Effective receptive fields", _fields, "receptive_field"),
     "made": Part("How it was measured", _made),
 }

@@ -6,18 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 import pandas as pd
 
 from jbias.evals import decisions
-from jbias.report import (
-    document,
-    network_frame,
-    network_page,
-    network_records,
-    network_sections,
-    tables,
-)
+from jbias.report import document, network_frame, network_sections, tables
 
-Network = network_records.Network
+Network, Page = network_sections.Network, network_sections.Page
 Networks = Sequence[Network]
-Block = document.Block
 
 MOST = 8  # Networks on one figure; more nobody tells apart.
 
@@ -62,14 +54,14 @@ def report(
 
 def blocks(
     networks: Networks, notes: list[str], *, published: bool = True
-) -> Iterator[tuple[str, Block]]:
+) -> document.Placed:
     """Gives sections with their figures and tables; adds to `notes` what is not drawn."""
     drawn = networks
     if len(networks) > MOST:
         drawn = []
         told = f"{len(networks)} networks are more than figures can tell apart, so there are"
         notes.append(f"{told} tables alone; name {MOST} or fewer for figures.")
-    page = network_page.Page(networks, drawn, notes, published)
+    page = Page(networks, drawn, notes, published)
     for name, part in network_sections.PARTS.items():
         for block in part.blocks(page):
             if block is not None:
@@ -118,8 +110,8 @@ def _one(network: Network) -> Iterator[str]:
         number = network.number(place, "shape_bias")
         told = f"no decision for either cue on {place[1]}"
         if number.value is not None:
-            ends = network.values(place, network_page.ended("shape_bias"))
-            value, low, high = (f"{end:.3f}" for end in ends.values())
+            ends = network.interval(place, "shape_bias")
+            value, low, high = (f"{end:.3f}" for end in ends)
             of = f"of {number.n:,} decisions on {place[1]}"
             told = f"shape bias {value} [{low}, {high}] {of}"
             neither = network.number(place, "fraction_neither")
@@ -128,8 +120,8 @@ def _one(network: Network) -> Iterator[str]:
         yield told
     row = network_frame.row_of(network)
     if how := row.methods.get("pgd"):
-        sizes = network_records.cells_of(network.records, "n")
-        n = sizes.get((how.dataset, f"{how.measure}/{how.how}", "pgd_accuracy"))
+        cell = how.dataset, f"{how.measure}/{how.how}", "pgd_accuracy"
+        n = network.cells("n").get(cell)
         of = f" of {n:,.0f} images" if n else ""
         yield f"{row.numbers['pgd']:.1f} %{of} right under PGD ({how.text})"
 
@@ -192,8 +184,9 @@ def guessed(networks: Networks) -> Iterator[str]:
 def _unmeasured(one: Network) -> Iterator[str]:
     for name, part in network_sections.PARTS.items():
         published = name == "corruptions" and one.corrupted
-        if part.probes and not published and not any(map(one.of, part.probes)):
-            yield f"{part.title}: not measured (probe {' or '.join(part.probes)})"
+        probes = part.probes.split()
+        if probes and not published and not any(map(one.of, probes)):
+            yield f"{part.title}: not measured (probe {' or '.join(probes)})"
 
 
 def _differing(one: Network) -> Iterator[str]:

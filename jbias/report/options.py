@@ -1,11 +1,15 @@
-"""What one can ask of a report."""
+"""What one can ask of a report, and how a command that makes one runs."""
 
+import argparse
 import dataclasses
+import sys
+from collections.abc import Callable, Iterable, Sequence
+
+from jbias.runtime import cli
 
 # Which evaluation of a seed counts: rules of results.py.
-SELECTIONS = (
-    *("best_validation", "last_n", "at_epoch", "best_on", "worst_class", "oracle"),
-)
+SELECTIONS = ("best_validation", "last_n", "at_epoch", "best_on")
+SELECTIONS += ("worst_class", "oracle")
 DROPS = ("datasets", "algorithms", "runs")
 
 
@@ -29,3 +33,29 @@ class Options:
     larger_is_better: bool = True
     reference: str | None = None
     blocks: int | None = None  # Of data sets that are alike; None: those with r >= 0.5.
+
+
+def run(
+    parser: cli.Parser,
+    make: Callable[[argparse.Namespace], Iterable[str]],
+    argv: Sequence[str] | None,
+    *,
+    spread: str = "",
+    moved: str = "",
+) -> int:
+    """Makes a report; returns 0, or 2 with one line on stderr if that is impossible.
+
+    spread: flags whose values a shell may have spread. moved: those that are now of the
+    command of this name in `jbias.papers`.
+    """
+    command, argv = (
+        parser.prog.rpartition(".")[2],
+        sys.argv[1:] if argv is None else argv,
+    )
+    for flag in spread.split():
+        argv = cli.split_values(argv, flag)
+    for flag in (word.partition("=")[0] for word in argv):
+        if flag in moved.split():
+            parser.error(f"{flag}: is a flag of python -m jbias.papers.{command} now")
+    args = parser.parse_args(argv)
+    return cli.print_lines(command, lambda: make(args))

@@ -9,7 +9,7 @@ import math
 import re
 import textwrap
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import markupsafe
@@ -24,30 +24,21 @@ from matplotlib.backends import backend_agg
 
 from jbias.report import tables
 
+Figure = mpl_figure.Figure
 # Replaced by the page's own colours where a figure stands in the page.
 INK, FAINT = "#1c2128", "#d0d5db"
-COLOURS = (
-    *("#3b7fd1", "#dd7a12", "#2a9d6a", "#c94f7c"),
-    *("#8a63d2", "#1aa0b0", "#a9782a", "#d1493f"),
-)
+COLOURS = ("#3b7fd1", "#dd7a12", "#2a9d6a", "#c94f7c")
+COLOURS += ("#8a63d2", "#1aa0b0", "#a9782a", "#d1493f")
 ROW, LETTER = 0.27, 0.078
 PHONE = 3.4  # What a phone shows side by side.
 SMALL = 8.5  # Points: 11 pixels on a page, where it is not scaled.
-_LEGEND = {"frameon": False, "labelcolor": INK, "fontsize": SMALL}
 MARKERS = "osD^vP*X<>ph"
 DASHES = ("-", (0, (4, 1.5)), (0, (1, 1.2)), (0, (5, 1.5, 1, 1.5)))
-SHADES = colors.LinearSegmentedColormap.from_list(
-    "depth", ["white", COLOURS[0], "#123a66"]
-)
-STYLE = types.MappingProxyType(
-    {
-        "font.family": "DejaVu Sans",
-        "font.size": 9,
-        "svg.fonttype": "path",
-        "svg.hashsalt": "jbias",
-        "pdf.fonttype": 42,
-    }
-)
+_DEPTHS = ["white", COLOURS[0], "#123a66"]
+SHADES = colors.LinearSegmentedColormap.from_list("depth", _DEPTHS)
+_FONT = {"font.family": "DejaVu Sans", "font.size": 9, "pdf.fonttype": 42}
+_SVG = {"svg.fonttype": "path", "svg.hashsalt": "jbias"}
+STYLE = types.MappingProxyType(_FONT | _SVG)
 
 
 def style_of(i: int) -> dict:
@@ -56,29 +47,31 @@ def style_of(i: int) -> dict:
     return {"color": COLOURS[i % len(COLOURS)], "linestyle": dash}
 
 
-def to_svg(fig: mpl_figure.Figure) -> str:
+def styles(names: Iterable[str]) -> dict[str, dict]:
+    """Gives each name's colour and dash."""
+    return {name: style_of(i) for i, name in enumerate(names)}
+
+
+def to_svg(fig: Figure) -> str:
     """Gives SVG without dates, the same for the same figure."""
-    out = io.StringIO()
-    nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-    with mpl.rc_context(dict(STYLE)):
-        fig.savefig(out, format="svg", metadata=nothing, transparent=True)
-    return out.getvalue()
+    nothing = ("Creator", "Date", "Format", "Type")
+    return _saved(fig, "svg", nothing, transparent=True).decode()
 
 
-def to_pdf(fig: mpl_figure.Figure) -> bytes:
-    out = io.BytesIO()
-    with mpl.rc_context(dict(STYLE)):
-        fig.savefig(out, format="pdf", metadata={"CreationDate": None})
-    return out.getvalue()
+def to_pdf(fig: Figure) -> bytes:
+    return _saved(fig, "pdf", ["CreationDate"])
 
 
-def to_png(fig: mpl_figure.Figure) -> bytes:
+def to_png(fig: Figure) -> bytes:
     """Gives pixels on white, for slides."""
-    out = io.BytesIO()
+    return _saved(fig, "png", ["Software"], dpi=200, facecolor="white")
+
+
+def _saved(fig: Figure, form: str, nothing: Sequence[str], **how) -> bytes:
+    """Gives a file, in which `nothing` names what is not said of how it was made."""
+    out, metadata = io.BytesIO(), dict.fromkeys(nothing)
     with mpl.rc_context(dict(STYLE)):
-        fig.savefig(
-            out, format="png", dpi=200, facecolor="white", metadata={"Software": None}
-        )
+        fig.savefig(out, format=form, metadata=metadata, **how)
     return out.getvalue()
 
 
@@ -112,7 +105,7 @@ def critical_difference(
     *,
     alpha: float,
     colours: Sequence[str],
-) -> mpl_figure.Figure:
+) -> Figure:
     """Draws Demsar's diagram upright: mean ranks on an axis, bars by what does not differ.
 
     It is no wider than a phone: bars that lie apart share a lane, and long names break.
@@ -185,7 +178,7 @@ def curves(
     *,
     finish: Callable[[Any, pd.DataFrame], None] = lambda axes, rows: None,
     **cells,
-) -> mpl_figure.Figure:
+) -> Figure:
     """Draws lines of tidy numbers, a panel a value of "panel", a line a value of "line".
 
     frame: panel, line, x, value and, where lines have bands, std or low and high. looks: of
@@ -213,7 +206,7 @@ def curves(
 
 def histograms(
     panels: Mapping[str, Mapping[str, tuple]], looks: Mapping[str, Mapping], x: str
-) -> mpl_figure.Figure:
+) -> Figure:
     """Draws which share of images has which value in [0, 1], and a dot at each mean.
 
     panels: by title and name values, and their weights, or None.
@@ -269,15 +262,13 @@ def matrix(
     axes.grid(visible=False)
     axes.spines[:].set_visible(False)
     axes.tick_params(length=0)
-    for names, put in (
-        (frame.columns, axes.set_xticks),
-        (frame.index, axes.set_yticks),
-    ):
+    ticks = {axes.set_xticks: frame.columns, axes.set_yticks: frame.index}
+    for put, names in ticks.items():
         put(range(0, len(names), every), plain(map(str, names))[::every])
     return drawn
 
 
-def blocks(frame: pd.DataFrame, labels: Sequence[int]) -> mpl_figure.Figure:
+def blocks(frame: pd.DataFrame, labels: Sequence[int]) -> Figure:
     """Draws correlations, -1 to 1, and frames rows of one label; columns are numbered."""
     n, names = len(frame), [f"{name} {i}" for i, name in enumerate(frame.index, 1)]
     every, room = math.ceil(n / 30), 0.37 * min(n, 30)  # More have no room for numbers.
@@ -296,10 +287,10 @@ def blocks(frame: pd.DataFrame, labels: Sequence[int]) -> mpl_figure.Figure:
     return laid_out(fig)
 
 
-def blank(width: float, height: float) -> mpl_figure.Figure:
+def blank(width: float, height: float, layout: str | None = None) -> Figure:
     """Gives a figure of so many inches, without axes."""
     with mpl.rc_context(dict(STYLE)):
-        fig = mpl_figure.Figure(figsize=(width, height))
+        fig = Figure(figsize=(width, height), layout=layout)
         backend_agg.FigureCanvasAgg(fig)
     return fig
 
@@ -319,14 +310,14 @@ def canvas(width: float, height: float):
     return fig, axes
 
 
-def literal(fig: mpl_figure.Figure) -> mpl_figure.Figure:
+def literal(fig: Figure) -> Figure:
     """Makes names with dollars plain text: matplotlib would read them as formulas."""
     for found in fig.findobj(text.Text):
         found.set_parse_math(False)
     return fig
 
 
-def plain(names: Sequence[str]) -> list[str]:
+def plain(names: Iterable[str]) -> list[str]:
     """Gives names on one line, with a sign for letters that the font lacks."""
     font = font_manager.get_font(font_manager.findfont(STYLE["font.family"]))
     known = font.get_charmap()
@@ -342,7 +333,7 @@ def intervals(
     *,
     label: str = "",
     digits: int = 2,
-) -> mpl_figure.Figure:
+) -> Figure:
     """Draws a line from low to high with a dot at the point, a row a name, and the numbers.
 
     NaN draws nothing.
@@ -360,35 +351,31 @@ def intervals(
 
 def variability(
     names: Sequence[str], kinds: Mapping[str, Sequence[np.ndarray]], *, label: str
-) -> mpl_figure.Figure:
+) -> Figure:
     """Draws the deviations of each algorithm as boxes from quartile to quartile.
 
     kinds: by what they are called, so many for each name. Whiskers reach the ends.
     """
-    looks = {
-        kind: dict(facecolor=colour, edgecolor=colour, alpha=0.6)
-        for kind, colour in zip(kinds, COLOURS)
-    }
+    each = zip(kinds, COLOURS)
+    looks = {k: dict(facecolor=x, edgecolor=x, alpha=0.6) for k, x in each}
     fig, axes = rows(names, tuple(kinds), x=label, row=0.42)
     for lane, (kind, values) in enumerate(kinds.items()):
         each = [np.asarray(one)[np.isfinite(one)] for one in values]
         where = np.arange(len(names)) + 0.38 * lane - 0.19
-        look = dict(
-            showfliers=False, manage_ticks=False, patch_artist=True, widths=0.26
-        )
-        look |= dict(boxprops=looks[kind], whis=(0, 100))
+        look = dict(showfliers=False, manage_ticks=False, patch_artist=True)
+        look |= dict(boxprops=looks[kind], whis=(0, 100), widths=0.26)
         inked = ("medianprops", "whiskerprops", "capprops")
         look |= {key: {"color": INK} for key in inked}
         axes.boxplot(each, positions=where, orientation="horizontal", **look)
-    legend_above(fig, [patches.Patch(**look) for look in looks.values()], tuple(kinds))
+    legend_above(fig, {kind: patches.Patch(**look) for kind, look in looks.items()})
     return laid_out(fig)
 
 
 def rows(names, legend=(), *, x: str = "", row: float = ROW, room: float = 0.6):
     """Gives a figure and axes with a row for each name, the first on top."""
     wide = 4.2 + LETTER * max(map(len, names))
-    size = dict(cell=(0, row * len(names) + room), alone=wide)
-    fig, ((axes,),) = grid(1, legend, **size)
+    cell = 0, row * len(names) + room
+    fig, ((axes,),) = grid(1, legend, cell=cell, alone=wide)
     axes.set(ylim=(len(names) - 0.5, -0.5))
     axes.set_yticks(range(len(names)), plain(names))
     axes.tick_params(axis="y", length=0)
@@ -418,9 +405,7 @@ def in_lanes(
     return legend
 
 
-def power(
-    grid_of: pd.DataFrame, *, target: float, labels: tuple[str, str]
-) -> mpl_figure.Figure:
+def power(grid_of: pd.DataFrame, *, target: float, labels: tuple[str, str]) -> Figure:
     """Draws the power by numbers of data sets and seeds; framed where it is `target`."""
     tall, wide = 0.5 * np.array(grid_of.shape)
     fig, ((axes,),) = grid(1, cell=(0, tall + 0.6), alone=max(wide + 0.8, PHONE))
@@ -438,6 +423,11 @@ def marked(k: int) -> dict:
     return {"marker": MARKERS[k % len(MARKERS)], "color": style_of(k)["color"]}
 
 
+def marks(names: Iterable[str]) -> dict[str, dict]:
+    """Gives each category's form and colour."""
+    return {name: marked(k) for k, name in enumerate(dict.fromkeys(names))}
+
+
 def handle(k: int) -> lines.Line2D:
     """Gives how a legend shows the k-th category."""
     return lines.Line2D([], [], ls="", markersize=5.5, mew=0, **marked(k))
@@ -446,9 +436,7 @@ def handle(k: int) -> lines.Line2D:
 def dress(axes, rho: float | None = None) -> None:
     """Makes axes plain, with the number over them if one is given."""
     if rho is not None:
-        axes.set_title(
-            tables.digits(2)(rho), fontsize=SMALL, color=INK, loc="right", pad=2
-        )
+        axes.set_title(tables.digits(2)(rho), loc="right", pad=2, **ink())
     axes.set_facecolor("none")
     axes.grid(color=FAINT, linewidth=0.5)
     axes.set_axisbelow(True)
@@ -466,7 +454,7 @@ def grid(
     cell=(3.1, 2.3),
     alone: float = 5.0,
     **shared,
-) -> tuple[mpl_figure.Figure, np.ndarray]:
+) -> tuple[Figure, np.ndarray]:
     """Gives a figure that lays itself out, and axes (rows, columns), those left over off.
 
     legend: the names that `legend_above` will have, for which there is room. alone: the
@@ -476,10 +464,8 @@ def grid(
     rows = math.ceil(panels / columns)
     width = cell[0] * columns + 0.2 if columns > 1 else alone
     lines_above = math.ceil(len(legend) / _beside(legend, width))
-    size = width, cell[1] * rows + 0.2 * lines_above + 0.2
+    fig = blank(width, cell[1] * rows + 0.2 * lines_above + 0.2, layout="constrained")
     with mpl.rc_context(dict(STYLE)):
-        fig = mpl_figure.Figure(figsize=size, layout="constrained")
-        backend_agg.FigureCanvasAgg(fig)
         cells = fig.subplots(rows, columns, squeeze=False, **shared)
     for axes in cells.flat:
         dress(axes)
@@ -494,7 +480,7 @@ def multiples(
     labels: tuple[str, str],
     legend: Mapping[str, mpl_artist.Artist],
     **cells,
-) -> mpl_figure.Figure:
+) -> Figure:
     """Draws a panel under each title, by `draw(axes, what)`.
 
     labels: of the axes x and y. legend: how names look. cells: as `grid` takes them.
@@ -504,7 +490,7 @@ def multiples(
         draw(axes, what)
         axes.set_title(plain([str(title)])[0], loc="left", **ink(9))
     label_edges(every, len(panels), *labels)
-    legend_above(fig, list(legend.values()), tuple(legend))
+    legend_above(fig, legend)
     return laid_out(fig)
 
 
@@ -516,30 +502,25 @@ def label_edges(cells: np.ndarray, panels: int, x: str, y: str) -> None:
         axes.set_ylabel(y, **ink())
 
 
-def legend_above(
-    fig: mpl_figure.Figure, handles: Sequence[lines.Line2D], names: Sequence[str]
-) -> None:
+def legend_above(fig: Figure, legend: Mapping[str, mpl_artist.Artist]) -> None:
     """Puts a legend above a grid, as many names side by side as it has room for."""
-    fig.legend(
-        handles,
-        plain(names),
-        loc="outside upper left",
-        ncols=_beside(names, fig.get_size_inches()[0]),
-        **_LEGEND,
-    )
+    beside = _beside(legend, fig.get_size_inches()[0])
+    look = dict(frameon=False, labelcolor=INK, fontsize=SMALL, ncols=beside)
+    names = plain(legend)
+    fig.legend([*legend.values()], names, loc="outside upper left", **look)
 
 
-def marker_legend(fig: mpl_figure.Figure, names: Sequence[str]) -> None:
+def marker_legend(fig: Figure, names: Iterable[str]) -> None:
     """Says above a grid how each category is marked."""
-    legend_above(fig, [handle(k) for k in range(len(names))], names)
+    legend_above(fig, {name: handle(k) for k, name in enumerate(names)})
 
 
-def _beside(names: Sequence[str], width: float) -> int:
+def _beside(names: Collection[str], width: float) -> int:
     """Gives how many names of a legend stand side by side."""
     return max(1, int(width / (0.55 + 0.072 * max(map(len, names), default=1))))
 
 
-def laid_out(fig: mpl_figure.Figure) -> mpl_figure.Figure:
+def laid_out(fig: Figure) -> Figure:
     """Lays a constrained figure out once, not again for every format."""
     with mpl.rc_context(dict(STYLE)):
         literal(fig).draw_without_rendering()

@@ -33,10 +33,6 @@ def share(value: float) -> str:
     return "< 1 %" if value < 0.5 else "> 99 %"
 
 
-def seeds_each(study: analysis_lib.Study) -> str:
-    return tables.span(study.seeds, "–")
-
-
 def answer(analysis: analysis_lib.Analysis) -> tuple[str, str]:
     """Gives the answer in one sentence and what it rests on."""
     headline, basis = _answer(analysis)
@@ -54,25 +50,19 @@ def _answer(analysis: analysis_lib.Analysis) -> tuple[str, str]:
     if result is None:
         return "Nothing was tested.", analysis.why_not
     n, k = analysis.means.shape
-    test = (
-        f"Friedman's test after Iman and Davenport over {k} algorithms and {n} data sets: "
-        f"F({result.df[0]}, {result.df[1]}) = {three(result.statistic)}, "
-        f"{_p_words(analysis)}."
-    )
+    test = f"Friedman's test after Iman and Davenport over {k} algorithms and {n} data sets: "
+    test += f"F({result.df[0]}, {result.df[1]}) = {three(result.statistic)}, "
+    test += f"{_p_words(analysis)}."
     if not analysis.rejects:
         headline = f"No significant difference between the {k} algorithms was found"
-        rest = (
-            f"That does not show that they are equal: with {n} data sets, mean ranks of two "
-            f"algorithms must lie {analysis.critical_difference:.2f} apart to differ."
-        )
-        return f"{headline} {alpha}.", f"{test} {rest}"
+        rest = f"That does not show that they are equal: with {n} data sets, mean ranks of two"
+        rest += f" algorithms must lie {analysis.critical_difference:.2f} apart"
+        return f"{headline} {alpha}.", f"{test} {rest} to differ."
     total, claimed = k * (k - 1) // 2, analysis.significant
     if not claimed:
-        headline = (
-            f"The algorithms differ as a whole, and no single pair of the {total}"
-        )
-        rest = "No pair passes Nemenyi's test."
-        return f"{headline} differs significantly {alpha}.", f"{test} {rest}"
+        headline = "The algorithms differ as a whole, and no single pair of the"
+        headline += f" {total} differs significantly {alpha}."
+        return headline, f"{test} No pair passes Nemenyi's test."
     worse: dict[str, list[str]] = {}
     for a, b, _ in claimed:
         worse.setdefault(a, []).append(b)
@@ -115,11 +105,10 @@ def _against(analysis: analysis_lib.Analysis, reference: str) -> str:
     among = f"Among all pairs no algorithm differs significantly from {reference}."
     among = f"Among all pairs, {tables.join(pairs)}." if pairs else among
     dunn = evidence.tests["dunn"]
+    each = zip(dunn.algorithms, dunn.statistics, dunn.adjusted, strict=True)
     alone = [
         f"{name} ranks {'better' if z > 0 else 'worse'} ({p_equals(p)})"
-        for name, z, p in zip(
-            dunn.algorithms, dunn.statistics, dunn.adjusted, strict=True
-        )
+        for name, z, p in each
         if p <= analysis.alpha
     ]
     return (
@@ -359,13 +348,10 @@ def _caveats_of_runs(study: analysis_lib.Study) -> Iterator[str]:
         yield f"{tables.join(averaged)}: the mean over conditions, equally weighted."
 
 
-_ENTRIES = (pathlib.Path(__file__).parent / "methods.bib").read_text("utf-8")
-BIB: Mapping[str, str] = types.MappingProxyType(
-    {
-        one[one.index("{") + 1 : one.index(",")]: one.strip()
-        for one in _ENTRIES.split("\n\n")
-    }
-)
+_FILE = pathlib.Path(__file__).parent / "methods.bib"
+_ENTRIES = map(str.strip, _FILE.read_text("utf-8").split("\n\n"))
+_KEYED = {one[one.index("{") + 1 : one.index(",")]: one for one in _ENTRIES}
+BIB: Mapping[str, str] = types.MappingProxyType(_KEYED)
 
 
 def methods(analysis: analysis_lib.Analysis) -> tuple[str, list[str]]:
@@ -378,12 +364,8 @@ def methods(analysis: analysis_lib.Analysis) -> tuple[str, list[str]]:
     if analysis.evidence is None:
         said.append(f"No hypothesis was tested. {made}.")
         return " ".join(said), ["kalischek2023"]
-    said += [
-        *_tests(analysis),
-        _spread(analysis),
-        f"{made}, after BiasBed [kalischek2023].",
-    ]
-    text = " ".join(said)
+    said += [*_tests(analysis), _spread(analysis)]
+    text = " ".join([*said, f"{made}, after BiasBed [kalischek2023]."])
     cited = [key for key in BIB if f"[{key}" in text or f"; {key}" in text]
     return text, sorted(cited, key=text.index)
 

@@ -43,10 +43,6 @@ def read() -> pd.DataFrame:
     frame["shape_bias_lower"], frame["shape_bias_upper"] = zip(*ends, strict=True)
     shares = frame["shape"] / frame["either"]
     frame["shape_bias"] = shares.fillna(frame.pop("printed"))
-    return _from_texture_to_shape(frame)
-
-
-def _from_texture_to_shape(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.sort_values("shape_bias", kind="stable", ignore_index=True)
 
 
@@ -55,7 +51,7 @@ def beside(own: Sequence[Mapping[str, Any]]) -> tables.Table | None:
     if not own:
         return None
     frame = pd.concat([pd.DataFrame(own).assign(source=HERE), read()])
-    frame = _from_texture_to_shape(frame)
+    frame = frame.sort_values("shape_bias", kind="stable", ignore_index=True)
     heads = {"training": "trained", "either": "of", "error_consistency": "like people"}
     columns = tables.columns("network training rule source licence", **heads)
     ends = ("either", "shape_bias_lower", "shape_bias_upper")

@@ -9,20 +9,17 @@ from collections.abc import Iterator, Mapping, Sequence
 import matplotlib as mpl
 import numpy as np
 import pandas as pd
-from matplotlib import figure as mpl_figure
 from matplotlib import patches
 
 from jbias.report import document, plots, tables
 from jbias.stats import correlation, multiple_testing
 
+Matrix = correlation.MatrixResult
 RESAMPLES = 1_999
 SIGN = {"spearman": "ρ", "kendall": "τ"}
 TESTED = {"none": "pvalue", "holm": "holm", "bh": "bh"}
-WORDS = {
-    "none": "unadjusted",
-    "holm": "after Holm's adjustment",
-    "bh": "after Benjamini and Hochberg's adjustment",
-}
+WORDS = {"none": "unadjusted", "holm": "after Holm's adjustment"}
+WORDS |= {"bh": "after Benjamini and Hochberg's adjustment"}
 UNIT = 26.0  # Area of a marker in square points.
 _ENDS = f"95 % bootstrap interval, {RESAMPLES:,} resamples of models"
 LEFT = 0.1  # Of the variance of ranks: a variance inflation factor of 10.
@@ -48,6 +45,10 @@ class Options:
     permutations: int = 9_999
     seed: int = 0
 
+    def __post_init__(self):
+        if self.seed < 0:
+            raise ValueError(f"--seed: must be 0 or larger, got {self.seed}")
+
     @property
     def measures(self) -> tuple[str, ...]:
         """All of them, each once."""
@@ -62,13 +63,13 @@ class Study:
     source: str
     options: Options
     frame: pd.DataFrame  # One row a model.
-    families: dict[str, correlation.MatrixResult]  # By the choice of models.
+    families: dict[str, Matrix]  # By the choice of models.
     pairs: pd.DataFrame  # One row for each choice, x and y.
     influential: pd.DataFrame  # Models that a correlation of all rests on.
-    among: tuple[correlation.MatrixResult, ...]
+    among: tuple[Matrix, ...]
     given: "Study | None" = None  # Partial correlations of the same pairs.
 
-    def tested(self, family: correlation.MatrixResult) -> pd.DataFrame:
+    def tested(self, family: Matrix) -> pd.DataFrame:
         """Says which cells pass the level."""
         return getattr(family, TESTED[self.options.adjust]) <= self.options.alpha
 
@@ -103,9 +104,8 @@ def analyse(frame: pd.DataFrame, options: Options, *, source: str) -> Study:
     chosen = {"all": frame}
     if split is not None:
         if split not in set(kinds):
-            known = ", ".join(dict.fromkeys(kinds))
-            told = f"--split: must be a kind of {options.category}, got {split!r}; known: {known}"
-            raise ValueError(told)
+            told = f"--split: must be a kind of {options.category}, got {split!r}"
+            raise ValueError(f"{told}; known: {', '.join(dict.fromkeys(kinds))}")
         chosen |= {split: frame[kinds == split], f"not {split}": frame[kinds != split]}
     for name, part in chosen.items():
         if len(part) < correlation.MIN_MODELS:
@@ -124,7 +124,7 @@ def analyse(frame: pd.DataFrame, options: Options, *, source: str) -> Study:
     )
     if not options.given:
         return study
-    given = _correlate(chosen, options, options.given)
+    given = _correlate(chosen, options, *options.given)
     given |= dict(influential=study.influential[:0], among=())
     return dataclasses.replace(study, given=dataclasses.replace(study, **given))
 
@@ -134,25 +134,24 @@ def _matrix(options: Options):
     return functools.partial(correlation.pairwise_matrix, **asked)
 
 
-def _correlate(
-    chosen: Mapping[str, pd.DataFrame], options: Options, given: Sequence[str] = ()
-) -> dict:
+def _correlate(chosen: Mapping[str, pd.DataFrame], options: Options, *given: str):
     """Gives families and pairs of a study, plain or of what is left given measures."""
     matrix = functools.partial(_matrix(options), x=options.x, y=options.y, given=given)
     families = {name: matrix(part) for name, part in chosen.items()}
+    every = itertools.product(chosen.items(), options.x, options.y)
     rows = [
-        {"models": name, **_pair(chosen[name], family, x, y, options, given)}
-        for name, family in families.items()
-        for x, y in itertools.product(options.x, options.y)
+        {"models": name, **_pair(part, families[name], (x, y), options, given)}
+        for (name, part), x, y in every
     ]
     return {"families": families, "pairs": pd.DataFrame(rows)}
 
 
 def _pair(
-    part: pd.DataFrame, family, x: str, y: str, options: Options, given: Sequence[str]
+    part: pd.DataFrame, family: Matrix, pair: tuple[str, str], options: Options, given
 ) -> dict:
     """Gives one line of the long table; interval and partial rho are of Spearman's."""
-    seed, part = options.seed, correlation.complete_models(part, x, y, *given)
+    (x, y), seed = pair, options.seed
+    part = correlation.complete_models(part, x, y, *given)
     row = {"n": len(part), "x": x, "y": y}
     row |= {key: getattr(family, key).loc[x, y] for key in _NUMBERS}
     least = correlation.MIN_MODELS + len(given)
@@ -185,16 +184,14 @@ def _influential(frame: pd.DataFrame, x: str, y: str, kinds: pd.Series) -> Itera
 def report(study: Study) -> document.Report:
     """Gives the page of a study."""
     (x, y), models = (study.options.x, study.options.y), len(study.frame)
-    told = document.Text(caveats(study))
+    told = [("caveats", document.Text(caveats(study)))]
     return document.Report(
         title="jbias correlations",
         heading="What goes together",
         subtitle=f"{len(x)} measures against {len(y)} over {models} models, jbias report",
         answer=headline(study),
         facts={"Models": models, "Pairs": len(x) * len(y)},
-        sections=document.sections(
-            _SECTIONS, figures(study), tables_of(study), [("caveats", told)]
-        ),
+        sections=document.sections(_SECTIONS, figures(study), tables_of(study), told),
         results=results(study),
         source=f"Made from {study.source}.",
     )
@@ -202,7 +199,7 @@ def report(study: Study) -> document.Report:
 
 def results(study: Study) -> dict[str, object]:
     """Gives what results.json says beside the answer."""
-    attainable, families = study.attainable.items(), study.families
+    attainable, families, among = study.attainable.items(), study.families, study.among
     return {
         "source": study.source,
         "options": dataclasses.asdict(study.options),
@@ -210,10 +207,7 @@ def results(study: Study) -> dict[str, object]:
         "correlations": study.pairs,
         **({"given": study.given.pairs} if study.given else {}),
         "influential": study.influential,
-        "among": [
-            {key: getattr(one, key).to_dict("index") for key in _NUMBERS}
-            for one in study.among
-        ],
+        "among": [{k: getattr(x, k).to_dict("index") for k in _NUMBERS} for x in among],
         "caveats": caveats(study),
     }
 
@@ -262,10 +256,8 @@ def _headline_given(study: Study) -> str:
         return f"Given {names}, no correlation can be tested."
     passed, before = study.tested(family), study.families["all"].statistic
     turned = (passed & (before * family.statistic < 0)).to_numpy().sum()
-    told = (
-        f"Given {names}, {passed.to_numpy().sum()} of {family.family} are significant"
-    )
-    return f"{told}, {turned} of them with the other sign."
+    told = f"{passed.to_numpy().sum()} of {family.family} are significant"
+    return f"Given {names}, {told}, {turned} of them with the other sign."
 
 
 def _hopeless(study: Study) -> str:
@@ -328,11 +320,10 @@ def _nothing_left(pairs: pd.DataFrame, names: str) -> list[str]:
         for models, name, left in known.itertuples(index=False):
             if left < LEFT:
                 found[f"{name} in {models}"] = left
-    if not found:
-        return []
     few = f"Given {names}, less than {LEFT:.0%} of the variance of ranks is left"
     shown = ", ".join(f"{name} ({left:.1%})" for name, left in found.items())
-    return [f"{few}, so that few models decide and no interval is given: {shown}."]
+    told = f"{few}, so that few models decide and no interval is given: {shown}."
+    return [told] if found else []
 
 
 def _nothing_taken(pairs: pd.DataFrame, names: str) -> list[str]:
@@ -354,7 +345,7 @@ def _unknown(statistic: pd.DataFrame) -> str:
     return ", ".join([*rows, *columns, *(f"{x} with {y}" for x, y in rest.index[rest])])
 
 
-def tables_of(study: Study) -> Iterator[tuple[str, tables.Table | None]]:
+def tables_of(study: Study) -> document.Placed:
     """Gives the correlations, those among measures, and the models that count most."""
     options, two, sign = study.options, tables.digits(2), SIGN[study.options.method]
     level = f"p ≤ {options.alpha:g} {WORDS[options.adjust]}"
@@ -389,25 +380,26 @@ def tables_of(study: Study) -> Iterator[tuple[str, tables.Table | None]]:
 def _pairs_table(name: str, caption: str, study: Study, controls: str) -> tables.Table:
     """Shows every pair; controls: what the last columns control for."""
     options, every = study.options, study.pairs
-    two, p = tables.digits(2), tables.p_text
     if "low" in every:
         caption += f" In brackets: {_ENDS}."
     if "partial" in every:
         caption += f" Partial: controlling for {controls}."
-    columns = tables.columns("models x y n:d")
-    rho = tables.interval(two), "low", "high"
-    columns |= {"statistic": (SIGN[options.method], *rho)}
-    columns |= tables.columns("pvalue:p holm:p bh:p", pvalue="p", holm="Holm", bh="BH")
-    heads = dict(x_left="left of x, %", y_left="left of y, %")
-    columns |= tables.columns("x_left:% y_left:%", **heads)
-    columns |= {"partial": ("partial ρ", two), "partial_pvalue": ("partial p", p)}
+    heads = dict(x_left="left of x, %", y_left="left of y, %", partial="partial ρ")
+    heads |= dict(partial_pvalue="partial p", pvalue="p", holm="Holm", bh="BH")
+    columns = tables.columns(
+        "models x y n:d statistic pvalue:p holm:p bh:p x_left:% y_left:% partial:.2 "
+        "partial_pvalue:p",
+        **heads,
+    )
+    rho = tables.interval(tables.digits(2)), "low", "high"
+    columns["statistic"] = SIGN[options.method], *rho
     shown = every.assign(_bold=every[TESTED[options.adjust]] <= options.alpha)
     bold = dict(strong=lambda row: ["statistic"] if row["_bold"] else [])
     bold["data"] = every  # Empty columns too.
     return tables.from_rows(name, caption, shown, columns, **bold)
 
 
-def figures(study: Study) -> Iterator[tuple[str, document.Figure]]:
+def figures(study: Study) -> document.Placed:
     """Gives heat maps of correlations, and the models."""
     options = study.options
     sign = f"{options.method.capitalize()}'s {SIGN[options.method]}"
@@ -431,7 +423,7 @@ def figures(study: Study) -> Iterator[tuple[str, document.Figure]]:
     yield "figures", document.Figure("models", told, all_pairs(study))
 
 
-def given_beside(study: Study) -> mpl_figure.Figure:
+def given_beside(study: Study) -> plots.Figure:
     """Draws each pair's plain and partial correlation with intervals, a row a pair."""
     given = f"given {tables.join(study.options.given)}"
     kinds = {"as they are": study, given: study.given}
@@ -440,7 +432,7 @@ def given_beside(study: Study) -> mpl_figure.Figure:
     wide = 2.2 + plots.LETTER * max(map(len, names)) / len(study.families)
     size = dict(cell=(wide, 0.4 * len(names) + 0.7), alone=wide + 2, sharey=True)
     fig, (every,) = plots.grid(len(study.families), tuple(kinds), across=3, **size)
-    looks = {kind: plots.marked(k) for k, kind in enumerate(kinds)}
+    looks = plots.marks(kinds)
     for axes, choice in zip(every, study.families, strict=True):
         axes.axvline(0, color=plots.INK, lw=0.8)
         found = {}
@@ -452,11 +444,11 @@ def given_beside(study: Study) -> mpl_figure.Figure:
         axes.set(xlim=(-1.05, 1.05), ylim=(len(names) - 0.5, -0.5))
         axes.set_xlabel(f"ρ, {choice} ({study.families[choice].n})", **plots.ink())
     every[0].set_yticks(range(len(names)), plots.plain(names))
-    plots.legend_above(fig, [*legend.values()], tuple(kinds))
+    plots.legend_above(fig, legend)
     return plots.laid_out(fig)
 
 
-def all_pairs(study: Study) -> mpl_figure.Figure:
+def all_pairs(study: Study) -> plots.Figure:
     """Draws every y over every x."""
     options = study.options
     grid = [[(x, y) for x in options.x] for y in options.y]
@@ -465,9 +457,7 @@ def all_pairs(study: Study) -> mpl_figure.Figure:
     return scatter(study.frame, grid, rho=rho, **look)
 
 
-def heat(
-    study: Study, families: Mapping[str, correlation.MatrixResult]
-) -> mpl_figure.Figure:
+def heat(study: Study, families: Mapping[str, Matrix]) -> plots.Figure:
     """Draws correlations (rows by columns) side by side; hatches what is not significant.
 
     families: by what their panels are called. NaN is grey, and so is the diagonal of
@@ -498,10 +488,9 @@ def _cells(axes, table: pd.DataFrame, passed: pd.DataFrame):
     """Draws a table's cells; gives what says their colours."""
     values = table.mask(np.equal.outer(table.index, table.columns)).astype(float)
     # A little short of the ends of the colours, where text would not be read.
-    colours = mpl.colormaps["RdBu"].with_extremes(bad="#c9ced4")
-    drawn = plots.matrix(
-        axes, values, colours=colours, limits=(-1.19, 1.19), form="{:.2f}"
-    )
+    look = dict(limits=(-1.19, 1.19), form="{:.2f}")
+    look["colours"] = mpl.colormaps["RdBu"].with_extremes(bad="#c9ced4")
+    drawn = plots.matrix(axes, values, **look)
     hatch = dict(fill=False, hatch="////", lw=0, hatch_linewidth=0.5, ec="#8b939c")
     for i, j in np.argwhere((values.notna() & ~passed).to_numpy()):
         axes.add_patch(patches.Rectangle((j - 0.48, i - 0.48), 0.96, 0.96, **hatch))
@@ -523,7 +512,7 @@ def scatter(
     rho: pd.DataFrame | None = None,
     panel: tuple[float, float] = (1.75, 1.45),
     order: Sequence[str] | None = None,
-) -> mpl_figure.Figure:
+) -> plots.Figure:
     """Draws y over x in each place of a grid: one marker a model, a form a category.
 
     rho: a table x by y with the number over each place. panel: inches of a place. order:
@@ -552,8 +541,7 @@ def scatter(
             axes.set_xlabel(x, **plots.ink())
         if j == 0 or not beside:
             axes.set_ylabel(y, **plots.ink())
-    handles = [plots.handle(k) for k in forms.values()]
-    plots.legend_above(fig, handles, tuple(forms))
+    plots.legend_above(fig, {name: plots.handle(k) for name, k in forms.items()})
     return plots.laid_out(fig)
 
 

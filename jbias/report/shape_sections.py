@@ -18,12 +18,12 @@ from jbias.evals import (
 from jbias.report import network_page, network_plots, published, tables
 
 Network, Place = network_page.Network, network_page.Place
-Networks, Blocks = network_page.Networks, network_page.Blocks
-Page = network_page.Page
+Page, Blocks, COLUMNS = network_page.Page, network_page.Blocks, network_page.COLUMNS
+ended = network_page.ended
 
 
 def shape_bias(page: Page) -> Blocks:
-    every = network_page.class_counts(page.networks, "shape_bias", "shape_bias")
+    every = page.class_counts("shape_bias", "shape_bias")
     for dataset, counts in every.items() if page.drawn else ():
         names = [*dict.fromkeys(itertools.chain(*counts.values()))]
         by: dict[str, dict] = {network: {} for network in counts}
@@ -35,29 +35,25 @@ def shape_bias(page: Page) -> Blocks:
         if people and set(people) <= set(names):
             beside = " and people"
             by[network_plots.PEOPLE] = {names.index(k): v for k, v in people.items()}
-        drawn, ending = network_plots.cue_decisions(by, names), ""
-        if len(every) > 1:
-            ending = f"_{dataset}"
-        yield network_page.figure(
-            "shape_bias", drawn, ending, beside=beside, set=dataset
-        )
-    metrics = [*network_page.ended("shape_bias"), "accuracy_shape", "accuracy_texture"]
-    metrics += ["fraction_shape", "fraction_texture", "fraction_neither"]
-    metrics += ["mrr_shape", "mrr_texture", "mrr_relative"]
+        drawn = network_plots.cue_decisions(by, names)
+        ending = f"_{dataset}" * (len(every) > 1)
+        facts = dict(beside=beside, set=dataset)
+        yield page.figure("shape_bias", drawn, ending, **facts)
+    metrics = *ended("shape_bias"), "accuracy_shape", "accuracy_texture"
+    metrics += "fraction_shape", "fraction_texture", "fraction_neither"
+    metrics += "mrr_shape", "mrr_texture", "mrr_relative"
     rows = [
         row
         | {"rule": one.rule(place, number.condition)}
         | one.values(place, metrics, number.condition)
         | {"shape": number.count, "either": number.n}
-        for one, place, row, number in network_page.numbers(
-            page.networks, "shape_bias", metrics[0]
-        )
+        for one, place, row, number in page.numbers("shape_bias", metrics[0])
         if "class=" not in number.condition
     ]
-    yield network_page.table("shape_bias", rows)
-    yield network_page.shares("shape_bias_by_class", "class", page, every, "shape_bias")
+    yield page.table("shape_bias", rows)
+    yield page.shares("shape_bias_by_class", "class", every, "shape_bias")
     if page.published:
-        yield published.beside([*_like_published(page.networks)])
+        yield published.beside([*_like_published(page)])
 
 
 _PAIRED = {
@@ -72,30 +68,27 @@ def order_of_parts(page: Page) -> Blocks:
     every: dict[str, dict] = {}
     for probe, rows in (("configural", _PAIRED), ("tile_order", _ORDER)):
         for metric, row in rows.items():
-            for one, place, _, number in network_page.numbers(
-                page.networks, probe, metric
-            ):
+            for one, place, _, number in page.numbers(probe, metric):
                 if not number.condition:
                     by = every.setdefault(place[1], {}).setdefault(one.name, {})
                     by[row] = network_page.cell(one, place, number)
     words = "intervals of 95 %: of pictures of pairs a bootstrap's over pairs, else Wilson's"
-    yield network_page.intervals("configural", "share", page, every, words)
+    yield page.intervals("configural", "share", every, words)
 
 
 def edges_or_texture(page: Page) -> Blocks:
     """Shows each set; its mean accuracies are of the networks that were measured alike."""
     kinds, rows = (cue_decomposition.DIFFUSED, cue_decomposition.SHUFFLED), []
-    for ending, place, those in network_page.places(page.networks, "cue_decomposition"):
+    for ending, place, those in page.places("cue_decomposition", always=True):
         found: list[dict] = []
         counts: dict[str, dict] = {one.name: {} for one in page.networks}
         for one in those:
             by = {k: one.number(place, "accuracy", k) for k in ("", *kinds)}
-            counts[one.name] = {
-                k or "as they are": (int(x.count), x.n) for k, x in by.items()
-            }
+            shown = {k: (int(x.count), x.n) for k, x in by.items()}
+            counts[one.name] = {k or "as they are": x for k, x in shown.items()}
             row = {"network": one.name, "set": place[1], "n": by[""].n}
             row |= {k or "clean": number.value for k, number in by.items()}
-            found.append(row | one.values(place, network_page.ended("cue_robustness")))
+            found.append(row | one.values(place, ended("cue_robustness")))
         alike = len({str(one.measures[place]["measure"]) for one in those}) == 1
         if not alike:
             told = f"{place[0]} on {place[1]} was not made alike for all networks"
@@ -109,33 +102,29 @@ def edges_or_texture(page: Page) -> Blocks:
         rows += found
         if page.drawn:
             drawn = network_plots.accuracies(counts)
-            yield network_page.figure("cue_decomposition", drawn, ending, set=place[1])
-    yield network_page.table("cue_decomposition", rows)
+            yield page.figure("cue_decomposition", drawn, ending, set=place[1])
+    yield page.table("cue_decomposition", rows)
 
 
 def odd_one_out(page: Page) -> Blocks:
     every: dict[str, dict] = {}
-    for one, place, _, number in network_page.numbers(
-        page.networks, "odd_one_out", "odd_one_out"
-    ):
+    for one, place, _, number in page.numbers("odd_one_out", "odd_one_out"):
         by = every.setdefault(place[1], {}).setdefault(one.name, {})
         if number.condition:  # Else it is that of the last site again.
             by[number.condition] = network_page.cell(one, place, number)
     words = "bootstrap intervals of 95 % over images"
-    yield network_page.intervals("odd_one_out", "site", page, every, words)
+    yield page.intervals("odd_one_out", "site", every, words)
 
 
-def _like_published(networks: Networks) -> Iterator[dict]:
+def _like_published(page: Page) -> Iterator[dict]:
     """Gives the shape biases that are of the same images as the published ones."""
-    for one, place, _, number in network_page.numbers(
-        networks, "shape_bias", "shape_bias"
-    ):
+    for one, place, _, number in page.numbers("shape_bias", "shape_bias"):
         same = one.split(place[1]) == "cue-conflict"
         same &= one.measures[place]["images"] == published.IMAGES
         if same and number.value is not None and "class=" not in number.condition:
             row = {"network": one.name, "rule": one.rule(place, number.condition)}
             row |= {"shape": number.count, "either": number.n}
-            row |= one.values(place, network_page.ended("shape_bias"), number.condition)
+            row |= one.values(place, ended("shape_bias"), number.condition)
             for other in one.of("human"):
                 if other[1] == place[1]:
                     row |= one.values(other, ["error_consistency"], number.condition)
@@ -144,7 +133,7 @@ def _like_published(networks: Networks) -> Iterator[dict]:
 
 def _people(page: Page, dataset: str) -> Mapping[str, cue_conflict.ShapeBias]:
     """Gives people's shape bias by class, if networks were compared with people."""
-    for one, place, _ in network_page.each(page.networks, "human"):
+    for one, place, _ in page.each("human"):
         if place[1] == dataset and one.split(dataset) == "cue-conflict":
             root = one.measures[place]["measure"]["options"]["root"]
             try:
@@ -165,30 +154,26 @@ def like_people(one: Network) -> dict[str, decisions.Number]:
 
 
 def beside_people(page: Page) -> Blocks:
-    metrics = [
-        "ood_accuracy",
-        "human_accuracy",
-        *network_page.ended("error_consistency"),
-    ]
-    metrics += ["human_error_consistency", "observed_consistency"]
-    metrics += ["accuracy_difference"]
+    metrics = "ood_accuracy", "human_accuracy", *ended("error_consistency")
+    metrics += "human_error_consistency", "observed_consistency", "accuracy_difference"
     rows = []
     for one in page.networks:
-        for _, place, row in network_page.each([one], "human"):
+        for place in one.of("human"):
+            row = {"network": one.name, "set": place[1]}
             rows.append(row | one.values(place, metrics))
         if told := like_people(one):
             n = next(iter(told.values())).n
             mean = f"mean of {n} of {len(human.SETS)} sets"
             values = {metric: number.value for metric, number in told.items()}
             rows.append({"network": one.name, "set": mean} | values)
-    yield network_page.table("people", rows)
-    yield by_degree(page.networks)
+    yield page.table("people", rows)
+    yield by_degree(page)
 
 
-def by_degree(networks: Networks) -> tables.Table | None:
+def by_degree(page: Page) -> tables.Table | None:
     """Gives accuracies by degree of distortion, of sets that have degrees."""
     rows = []
-    for one, place, row in network_page.each(networks, "human"):
+    for one, place, row in page.each("human"):
         about = one.provenance.get("data", {}).get(place[1], {})
         decided = one.decided(place).get("")
         for code, name in enumerate(about.get("values", {}).get("condition", ())):
@@ -199,7 +184,7 @@ def by_degree(networks: Networks) -> tables.Table | None:
                     here = decided.columns["condition"] == code
                     right = decided.prediction == decided.columns["label"]
                     rows[-1] |= {"accuracy": right[here].mean(), "n": int(here.sum())}
-    return network_page.table("people_by_degree", rows)
+    return page.table("people_by_degree", rows)
 
 
 _STRENGTHS = {
@@ -219,12 +204,10 @@ _CUES = {
 def suppressed_cues(page: Page) -> Blocks:
     seen_by_people = {
         (one.name, place)
-        for one, place, _ in network_page.each(
-            page.networks if page.published else (), "suppression"
-        )
-        if one.family(place[1]) == "imagenet16"
+        for one, place, _ in page.each("suppression")
+        if page.published and one.family(place[1]) == "imagenet16"
     }
-    for ending, place, those in network_page.places(page.drawn, "suppression"):
+    for ending, place, those in page.places("suppression"):
         kept = {one.name: without_cues(one, place) for one in page.networks}
         words = ""
         if any((one.name, place) in seen_by_people for one in those):
@@ -234,21 +217,18 @@ def suppressed_cues(page: Page) -> Blocks:
             words = " Humans: as published, of other images."
         if any(kept.values()):
             drawn = network_plots.relative_accuracies(kept)
-            yield network_page.figure(
-                "suppression", drawn, ending, set=place[1], people=words
-            )
+            facts = dict(set=place[1], people=words)
+            yield page.figure("suppression", drawn, ending, **facts)
         rows = [row for one in those for row in by_strength(one, place)]
-        if drawn := network_page.curves(
-            rows, page.networks, least=2, of="above chance, %"
-        ):
-            yield network_page.figure("suppression_curves", drawn, ending, set=place[1])
+        if drawn := page.curves(rows, least=2, of="above chance, %"):
+            yield page.figure("suppression_curves", drawn, ending, set=place[1])
     rows = []
-    for one, place, row in network_page.each(page.networks, "suppression"):
+    for one, place, row in page.each("suppression"):
         clean = one.number(place, "accuracy")
         row |= {"clean": clean and clean.value, "n": clean and clean.n}
         for cue, condition in suppression.CUES.items():
-            told = one.values(place, network_page.ended("relative_accuracy"), condition)
-            row |= zip(network_page.ended(cue), told.values(), strict=True)
+            told = one.interval(place, "relative_accuracy", condition)
+            row |= zip(ended(cue), told, strict=True)
         rows.append(row)
     keys = ["clean", *suppression.CUES]
     for name, values in suppression.PUBLISHED.items() if seen_by_people else ():
@@ -258,21 +238,17 @@ def suppressed_cues(page: Page) -> Blocks:
     caption = network_page.TABLES["suppression"]
     if seen_by_people:
         caption += f" {network_page.PUBLISHED_CUES}"
-    yield tables.from_rows(
-        "suppression", caption, rows, network_page.COLUMNS | network_page.columns(cues)
-    )
+    columns = COLUMNS | network_page.columns(cues)
+    yield tables.from_rows("suppression", caption, rows, columns)
 
 
 def without_cues(one: Network, place: Place) -> dict[str, tuple]:
     """Gives what is left of accuracy without cues, with its interval, where it is known."""
-    found = {}
-    for condition, row in _CUES.items():
-        told = one.values(
-            place, network_page.ended("relative_accuracy"), condition
-        ).values()
-        if None not in told:
-            found[row] = (*told,)
-    return found
+    found = {
+        row: (*one.interval(place, "relative_accuracy", condition),)
+        for condition, row in _CUES.items()
+    }
+    return {row: told for row, told in found.items() if None not in told}
 
 
 def by_strength(one: Network, place: Place) -> Iterator[tuple]:
@@ -286,8 +262,7 @@ def by_strength(one: Network, place: Place) -> Iterator[tuple]:
         if len(kinds) != 1:
             continue
         for condition, (kind, strength) in zip(conditions, vary[0], strict=True):
-            metrics = network_page.ended("relative_accuracy_chance")
-            told = one.values(place, metrics, condition).values()
+            told = one.interval(place, "relative_accuracy_chance", condition)
             if None not in told:
                 title = family.replace("_", " ")
                 label = _STRENGTHS[kind].format(side)
@@ -295,20 +270,13 @@ def by_strength(one: Network, place: Place) -> Iterator[tuple]:
 
 
 def decoded_cues(page: Page) -> Blocks:
-    for ending, place, one in network_page.singly(page.drawn, "decoding"):
+    for ending, place, one in page.singly("decoding"):
         drawn = network_plots.decodability(one.numbers[place], title=one.name)
-        yield network_page.figure(
-            "decoding", drawn, ending, network=one.name, set=place[1]
-        )
-    metrics = [
-        name
-        for name in network_page.COLUMNS
-        if re.search("_decoding|_dimensions", name)
-    ]
+        facts = dict(network=one.name, set=place[1])
+        yield page.figure("decoding", drawn, ending, **facts)
+    metrics = [name for name in COLUMNS if re.search("_decoding|_dimensions", name)]
     rows = [
         row | {"site": number.condition} | one.values(place, metrics, number.condition)
-        for one, place, row, number in network_page.numbers(
-            page.networks, "decoding", metrics[0]
-        )
+        for one, place, row, number in page.numbers("decoding", metrics[0])
     ]
-    yield network_page.table("decoding", rows)
+    yield page.table("decoding", rows)

@@ -144,6 +144,10 @@ def spread(values: shift_runs.Seeds) -> str:
     return f"{mean} ± {two(100 * float(np.std(values, ddof=1)))}"
 
 
+def _both(cell: Cell) -> Row:
+    return {"id": spread(cell.inside), "ood": spread(cell.outside)}
+
+
 def _named(recipe: shift_runs.Recipe) -> Row:
     found = {name: getattr(recipe, name) for name in ("model", "algorithm", "data")}
     return found | {"setting": recipe.told or None}
@@ -216,8 +220,7 @@ def _curve(cells: Cells, draws: Draws, tested: Row) -> Row:
     names = {**_named(last.recipe), "attribute": last.attribute}
     levels = []
     for cell, absolute, share in zip(cells, points, relative, strict=True):
-        row = {**names, "level": cell.level, "share": cell.share}
-        row |= {"id": spread(cell.inside), "ood": spread(cell.outside)}
+        row = {**names, "level": cell.level, "share": cell.share} | _both(cell)
         row |= {"id_mean": 100 * float(cell.inside.mean())}
         row |= {"ood_mean": 100 * float(cell.outside.mean())}
         row |= told("drop", absolute) | told("percent", share)
@@ -226,13 +229,11 @@ def _curve(cells: Cells, draws: Draws, tested: Row) -> Row:
     counts = dict.fromkeys(str(len(cell.seeds)) for cell in (last, *control))
     row = {**names, "kind": last.kind, "verdict": tested["verdict"]}
     row |= {"level": last.level, "seeds": " and ".join(counts), **tested}
-    numbers = {"percent": relative[-1], "drop": points[-1]}
-    numbers |= {"over": points[-1] - bool(control) * points[0]}
-    numbers |= {"normalised": relative[-1] - bool(control) * relative[0]}
-    numbers |= {"area": area([cell.share for cell in cells], points)}
-    numbers |= {"control": points[0] if control else points[0] * math.nan}
-    for name, one in numbers.items():
-        row |= told(name, one)
+    row |= told("percent", relative[-1]) | told("drop", points[-1])
+    row |= told("over", points[-1] - bool(control) * points[0])
+    row |= told("normalised", relative[-1] - bool(control) * relative[0])
+    row |= told("area", area([cell.share for cell in cells], points))
+    row |= told("control", points[0] if control else points[0] * math.nan)
     return row | {"_recipe": last.recipe, "_levels": levels}
 
 
@@ -285,16 +286,15 @@ def _beside(cell: Cell, plain: Cell, draws: Draws) -> Row:
     paired = "yes" if cell.seeds == plain.seeds else "no"
     row = {"data": cell.recipe.data, "attribute": cell.attribute, "level": cell.level}
     row |= {**_named(cell.recipe), "pairs": "plain" if cell is plain else paired}
-    row |= {"id": spread(cell.inside), "ood": spread(cell.outside)}
+    row |= _both(cell)
     mine, theirs = draws.of(cell), draws.of(plain)
     # Where a draw of the plain drop is not above 0, nothing can be closed.
     whole = np.where(theirs.points > 0, theirs.points, math.nan)
     closed = np.nan_to_num(1 - mine.points / whole, nan=-math.inf)
-    compared = {
-        "gain": 100 * (mine.outside - theirs.outside),
-        "id_cost": 100 * (theirs.inside - mine.inside),
-        "closed": closed if estimate(theirs.points).low > 0 else closed * math.nan,
-    }
+    compared = {"gain": 100 * (mine.outside - theirs.outside)}
+    compared["id_cost"] = 100 * (theirs.inside - mine.inside)
+    known = estimate(theirs.points).low > 0
+    compared["closed"] = closed if known else closed * math.nan
     row |= told("drop", mine.points)
     for name, drawn in compared.items():
         row |= told(name, drawn * math.nan if cell is plain else drawn)
@@ -335,7 +335,7 @@ def agreement(named: Sequence[str], models: Sequence[str], drawn: Drawn) -> Row:
     words = ("whose", "algorithm", "data", "attribute", "kind")
     row = dict(zip(words, named, strict=True)) | {"models": ", ".join(models)}
     row |= {"tau": tau.statistic, "tau_p": tau.pvalue, "low": low, "high": high}
-    row |= {"rho": rho.statistic, "rho_p": rho.pvalue}
-    row |= {"discordant": crossed, "pairs": pairs, "n": len(inside)}
+    row |= dict(rho=rho.statistic, rho_p=rho.pvalue, discordant=crossed)
+    row |= dict(pairs=pairs, n=len(inside))
     row |= {"interval": None if math.isnan(low) else f"[{two(low)}, {two(high)}]"}
     return row | {"crossed": f"{crossed} of {pairs}"}

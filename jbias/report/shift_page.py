@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from jaxtyping import Float
-from matplotlib import figure as mpl_figure
 
 from jbias.data import shifts
 from jbias.evals import decisions
@@ -165,10 +164,9 @@ def _answer(candidates: Rows, kinds: Rows, study, *, tau, alpha) -> tuple[str, s
         where = " For networks trained on one value see python -m jbias.papers.shifts."
         single = any(cell.single for cell in study.cells)
         return "No shift beyond the control was run.", f"{basis}{where * single}"
-    basis = (
-        f"{len(tested)} recipes and attributes; {count} tests of kinds, adjusted after Holm at "
-        f"{alpha:g}. A bug costs more than {tau:g} points beyond the control. {basis}"
-    )
+    count = f"{count} tests of kinds, adjusted after Holm at {alpha:g}"
+    bound = f"A bug costs more than {tau:g} points beyond the control"
+    basis = f"{len(tested)} recipes and attributes; {count}. {bound}. {basis}"
     if not bugs:
         return f"None of {len(tested)} candidates is found to be a bug.", basis
     first, several = bugs[0], len({row["_recipe"] for row in tested}) > 1
@@ -223,10 +221,8 @@ def _folded(one: Mapping[str, Any]) -> document.Folded:
         counts = np.asarray(told["counts"])
         counts = np.vstack([counts, counts.sum(axis=0)])
         counts = np.column_stack([counts, counts.sum(axis=1)])
-        rows, columns = (
-            [*(told[key] or range(n - 1)), "all"]
-            for key, n in zip(("classes", "values"), counts.shape, strict=True)
-        )
+        named = zip((told["classes"], told["values"]), counts.shape, strict=True)
+        rows, columns = ([*(x or range(n - 1)), "all"] for x, n in named)
         parts.append(f"{name}\n{pd.DataFrame(counts, rows, columns).to_string()}")
     return document.Folded(title, "\n\n".join(parts))
 
@@ -240,7 +236,7 @@ def _caveats(study: Study, remedies: Rows, reference: str) -> Iterator[str]:
     if alone := algorithms - {row["algorithm"] for row in remedies}:
         yield _CAVEATS["remedies"].format(tables.join(sorted(alone)), reference)
     if single := {x.recipe.label for x in study.cells if len(x.seeds) < 2}:
-        yield _CAVEATS["single"].format(shift_runs.few(sorted(single)))
+        yield _CAVEATS["single"].format(tables.few(sorted(single)))
     fewest = min(n for cell in study.cells for n in cell.tested)
     error = math.ceil(100 / (2 * math.sqrt(fewest)))
     if error >= 3:
@@ -250,7 +246,7 @@ def _caveats(study: Study, remedies: Rows, reference: str) -> Iterator[str]:
         name = f"{cell.kind} by {cell.attribute} of {cell.recipe.label}"
         shares.setdefault(name, set()).add(cell.share)
     if lost := [name for name in shares if shift_runs.CONTROL not in shares[name]]:
-        yield _CAVEATS["control"].format(shift_runs.few(lost))
+        yield _CAVEATS["control"].format(tables.few(lost))
     if any(not cell.images for cell in study.cells):
         yield _CAVEATS["images"]
     yield from _ALWAYS
@@ -325,11 +321,8 @@ def _short(recipes: Iterable[Recipe]) -> dict[Recipe, str]:
     recipes, parts = list(dict.fromkeys(recipes)), ["model"]
     for name in ("algorithm", "data"):
         parts += [name] * (len({getattr(one, name) for one in recipes}) > 1)
-    return {
-        recipe: ", ".join(getattr(recipe, part) for part in parts)
-        + (f" [{recipe.told}]" if recipe.told else "")
-        for recipe in recipes
-    }
+    names = {one: ", ".join(getattr(one, part) for part in parts) for one in recipes}
+    return {x: name + f" [{x.told}]" * bool(x.told) for x, name in names.items()}
 
 
 def _titles(pairs: Iterable[tuple[str, str]]) -> dict[tuple[str, str], str]:
@@ -432,7 +425,7 @@ def _uneven(frame: pd.DataFrame) -> str:
     return f"Epochs are not the same along {names}." if names else ""
 
 
-def curves(frame: pd.DataFrame, labels, ticks=None) -> mpl_figure.Figure:
+def curves(frame: pd.DataFrame, labels, ticks=None) -> plots.Figure:
     """Draws lines with intervals; panels have one scale of y.
 
     frame: panel, line, x, value, low, high. labels: of x and y. ticks: names of places on the
@@ -450,15 +443,15 @@ def curves(frame: pd.DataFrame, labels, ticks=None) -> mpl_figure.Figure:
         axes.minorticks_off()
         axes.set_ylim(*ends)
 
-    return plots.curves(frame, _looks(names), labels, finish=finish)
+    return plots.curves(frame, plots.styles(names), labels, finish=finish)
 
 
-def against(frame: pd.DataFrame) -> mpl_figure.Figure:
+def against(frame: pd.DataFrame) -> plots.Figure:
     """Draws out over in distribution, in %: a small dot a seed, a large one their mean.
 
     frame: panel, line, inside, outside; a row a seed.
     """
-    looks = {x: plots.marked(i) for i, x in enumerate(sorted(frame["line"].unique()))}
+    looks = plots.marks(sorted(frame["line"].unique()))
 
     def draw(axes, rows: pd.DataFrame) -> None:
         for name, spots in rows.groupby("line")[["inside", "outside"]]:
@@ -472,24 +465,20 @@ def against(frame: pd.DataFrame) -> mpl_figure.Figure:
     return plots.multiples(panels, draw, labels, legend)
 
 
-def learning(frame: pd.DataFrame) -> mpl_figure.Figure:
+def learning(frame: pd.DataFrame) -> plots.Figure:
     """Draws means and deviations; frame: panel, line, x, value, std."""
-    looks, labels = _looks(SETS.values()), ("iteration", "accuracy in %")
+    looks, labels = plots.styles(SETS.values()), ("iteration", "accuracy in %")
     return plots.curves(_first(frame), looks, labels)
 
 
-def probabilities(frame: pd.DataFrame) -> mpl_figure.Figure:
+def probabilities(frame: pd.DataFrame) -> plots.Figure:
     """Draws how often the right class has which probability; frame: panel, line, value."""
     panels = {
         title: {name: (part, None) for name, part in rows.groupby("line")["value"]}
         for title, rows in _first(frame).groupby("panel", sort=False)
     }
-    what = "probability of the right class"
-    return plots.histograms(panels, _looks(SETS.values()), what)
-
-
-def _looks(names: Iterable[str]) -> dict[str, dict]:
-    return {name: plots.style_of(i) for i, name in enumerate(names)}
+    looks = plots.styles(SETS.values())
+    return plots.histograms(panels, looks, "probability of the right class")
 
 
 def _first(frame: pd.DataFrame) -> pd.DataFrame:

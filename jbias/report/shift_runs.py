@@ -18,7 +18,8 @@ import pandas as pd
 from jaxtyping import Float
 
 from jbias.data import shifts
-from jbias.report import inputs, workdirs
+from jbias.report import inputs, tables, workdirs
+from jbias.report import options as options_lib
 from jbias.runs import selection as selection_lib
 
 ID, OOD = "id", "ood"
@@ -149,22 +150,16 @@ def read(patterns: Sequence[str], *, selection="best_validation", last=None) -> 
         names = [run.workdir for run in cell.runs]
         cell, told = _measured(cell, selected[selected["workdir"].isin(names)])
         cells += [cell] if cell.seeds else []
-        lost += [f"{few(names)}: {line}" for line in told]
+        lost += [f"{tables.few(names)}: {line}" for line in told]
     if not cells:
         raise ValueError(f"--runs: {lost[0]}")
     return Study(tuple(cells), rule, selection == "oracle", frame, (*notes, *lost))
 
 
-def few(names: Sequence[str], most: int = 4) -> str:
-    """Names the first of many."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return f"{', '.join(names[:most])}{more}"
-
-
 def _notes(empty, runs, shifted, frame: pd.DataFrame) -> Iterator[str]:
-    plain = [run.workdir for run in runs if run.workdir not in shifted]
-    if plain:
-        yield f"Not trained under a shift, by config.json, and left out: {few(plain)}."
+    if plain := [run.workdir for run in runs if run.workdir not in shifted]:
+        named = tables.few(plain)
+        yield f"Not trained under a shift, by config.json, and left out: {named}."
     for path in empty:
         yield f"{path} matches the pattern and holds no evaluation; it is not in here."
     for run in shifted.values():
@@ -179,10 +174,10 @@ def _selected(frame, shifted, selection: str, last) -> tuple[pd.DataFrame, str]:
     """Gives what counts of each seed, with its step, and the rule by which."""
     chosen = inputs.evaluated(frame)
     asked = chosen[chosen["metric"] == "accuracy"]
-    fixed = dict(epoch=math.nan, best_on="", metric="accuracy", larger_is_better=True)
     labels = {name: run.label for name, run in shifted.items()}
-    last, names = last or inputs.default_last(asked), tuple(asked["dataset"].unique())
-    rules = inputs.Rules(last=last, datasets=names, labels=labels, **fixed)
+    last = last or inputs.default_last(asked)
+    wanted = options_lib.Options(last=last, epoch=math.nan)
+    rules = inputs.Rules(wanted, asked["dataset"].unique(), labels)
     rows = rules.select(chosen, selection)
     rows = rows[(rows["condition"] == "") & rows["value"].notna()]
     key = ["workdir", "seed", "epoch"]
@@ -192,9 +187,8 @@ def _selected(frame, shifted, selection: str, last) -> tuple[pd.DataFrame, str]:
 
 def _measured(cell: Cell, rows: pd.DataFrame) -> tuple[Cell, list[str]]:
     """Gives the cell with its numbers, and what to know of seeds; without, it has no seeds."""
-    table = rows.pivot_table(
-        index="seed", columns=["dataset", "metric"], values="value", aggfunc="first"
-    )
+    by = dict(index="seed", columns=["dataset", "metric"], values="value")
+    table = rows.pivot_table(**by, aggfunc="first")
     names = [x for x, y in table.columns if y == "accuracy" and _TESTED.fullmatch(x)]
     both = ID in names and len(names) > 1
     whole = table[[(name, "accuracy") for name in names]].notna().all(axis=1)
@@ -294,10 +288,9 @@ def _names(alike: Sequence, settings: Sequence[Mapping], cells: Cells) -> list[s
         mine = [i for i in names if alike[i] == key]
         keys = workdirs.differing([settings[i] for i in mine])
         shorts = [name.rpartition(".")[2] for name in keys]
-        shown = [
-            name if shorts.count(short) > 1 else "shift_" * (short == "seed") + short
-            for name, short in zip(keys, shorts, strict=True)
-        ]
+        words = ["shift_" * (short == "seed") + short for short in shorts]
+        each = zip(keys, shorts, words, strict=True)
+        shown = [name if shorts.count(x) > 1 else word for name, x, word in each]
         values = {i: [settings[i].get(name, "unset") for name in keys] for i in mine}
         longest = max(map(len, itertools.chain(*values.values())), default=0)
         for i in mine:

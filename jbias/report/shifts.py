@@ -16,20 +16,19 @@ import pathlib
 import sys
 from collections.abc import Callable, Sequence
 
+from jbias.report import options
 from jbias.runtime import cli
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Makes the report; returns 0, or 2 with one line on stderr if that is impossible."""
-    asked, argv = parser(), cli.split_values(argv, "--runs")
-    if any(word.partition("=")[0] == "--printed" for word in argv):
-        asked.error("--printed: is a flag of python -m jbias.papers.shifts now")
-    args = parse(asked, argv)
-    return cli.print_lines("shifts", lambda: made(args))
+    return options.run(parser(), made, argv, spread="--runs", moved="--printed")
 
 
 def made(args: argparse.Namespace, extend: Callable | None = None) -> list[str]:
     """Makes the report; returns what is to be told. extend: what makes of a page another."""
+    if args.last is not None and args.selection != "last_n":
+        raise ValueError("--last has no say without --selection=last_n")
     # Only now: --help and wrong arguments need none of it.
     from jbias.report import document, shift_page, shift_runs
 
@@ -37,14 +36,6 @@ def made(args: argparse.Namespace, extend: Callable | None = None) -> list[str]:
     page = shift_page.report(study, args)
     page = extend(page, study, args) if extend else page
     return [*page.answer, *study.notes, document.write(page, pathlib.Path(args.out))]
-
-
-def parse(asked: cli.Parser, argv: Sequence[str] | None) -> argparse.Namespace:
-    """Reads the arguments."""
-    args = asked.parse_args(cli.split_values(argv, "--runs"))
-    if args.last is not None and args.selection != "last_n":
-        asked.error("--last has no say without --selection=last_n")
-    return args
 
 
 def parser(command: str = "report.shifts", doc: str = __doc__) -> cli.Parser:

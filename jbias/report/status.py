@@ -55,9 +55,8 @@ def rows(patterns: Sequence[str]) -> list[Row]:
     here = [os.fspath(files.local_copy(one, "--runs")) for one in patterns]
     paths = dict.fromkeys(path for one in here for path in _runs(one))
     if not paths:
-        raise ValueError(
-            f"--runs: must hold workdirs of runs, got none: {' '.join(patterns)}"
-        )
+        told = "--runs: must hold workdirs of runs, got none"
+        raise ValueError(f"{told}: {' '.join(patterns)}")
     return [row(path) for path in paths]
 
 
@@ -110,10 +109,8 @@ def _below(folder: pathlib.Path, depth: int) -> Iterator[pathlib.Path]:
     if any((folder / name).exists() for name in _OURS):
         yield folder
     elif depth and folder.is_dir():
-        with os.scandir(folder) as entries:
-            inner = sorted(one.path for one in entries if one.is_dir())
-        for path in inner:
-            yield from _below(pathlib.Path(path), depth - 1)
+        for path in sorted(filter(pathlib.Path.is_dir, folder.iterdir())):
+            yield from _below(path, depth - 1)
 
 
 def _age(workdir: pathlib.Path) -> float | None:
@@ -169,10 +166,8 @@ def as_text(rows: Sequence[Row], width: int | None = None) -> str:
     return "\n".join(lines)
 
 
-_HEAD = (
-    *("run", "state", "step", "%", "steps/s", "ETA", "valid %", "lost", "hardware"),
-    "age",
-)
+_HEAD = ("run", "state", "step", "%", "steps/s", "ETA", "valid %", "lost")
+_HEAD += ("hardware", "age")
 _ALIGN = {"run": "<", "state": "<", "hardware": "<"}
 
 

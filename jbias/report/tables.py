@@ -25,10 +25,8 @@ HEADS |= {"hedges_g": "Hedges' g", "rank_biserial": "rank-biserial r", "mixed_p"
 HEADS |= {"better_run": "P(run)", "better_on_other_sets": "P(sets)"}
 WIDE = 9  # Columns; more are set smaller.
 TALL = 25  # Rows; more scroll under their head.
-_MARKDOWN = str.maketrans(
-    {letter: f"\\{letter}" for letter in r"\`*_[]<>#|~$&"}
-    | dict.fromkeys("\n\r\t", " ")
-)
+_MARKS = {letter: f"\\{letter}" for letter in r"\`*_[]<>#|~$&"}
+_MARKDOWN = str.maketrans(_MARKS | dict.fromkeys("\n\r\t", " "))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -141,24 +139,20 @@ def from_rows(
     marked = [strong(row) for row in frame[:most].to_dict("records")]
     head = [head for head, *_ in shown.values()]
     words = [all(isinstance(row[key], str | None) for row in known) for key in shown]
+
+    def cell(row: Mapping, key: str, form: Callable[..., str], *others: str) -> str:
+        value = row[key]
+        return "–" if value is None else form(value, *map(row.get, others))
+
+    cells = [[cell(row, key, *of) for key, (_, *of) in shown.items()] for row in known]
+    bold = [
+        (i, j) for i, of in enumerate(marked) for j, x in enumerate(shown) if x in of
+    ]
     table = Table(
-        name=name,
-        caption=caption,
-        head=(head[0][:1].upper() + head[0][1:], *head[1:]),
-        rows=tuple(
-            tuple(
-                "–" if row[key] is None else form(row[key], *map(row.get, others))
-                for key, (_, form, *others) in shown.items()
-            )
-            for row in known
-        ),
+        *(name, caption, (head[0][:1].upper() + head[0][1:], *head[1:])),
+        rows=tuple(map(tuple, cells)),
         data=frame[[key for key in frame if str(key)[:1] != "_"]],
-        strong=frozenset(
-            (i, j)
-            for i, of in enumerate(marked)
-            for j, key in enumerate(shown)
-            if key in of
-        ),
+        strong=frozenset(bold),
         texts=[*words, False].index(False),
     )
     return dataclasses.replace(table, **more)
@@ -271,6 +265,12 @@ def span(counts: Iterable[int], to: str = " to ") -> str:
     counts = list(counts)
     ends = min(counts, default=0), max(counts, default=0)
     return to.join(dict.fromkeys(f"{count:,}" for count in ends))
+
+
+def few(names: Sequence[str], most: int = 4) -> str:
+    """Names the first of many."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return f"{', '.join(names[:most])}{more}"
 
 
 def join(words: Sequence[str]) -> str:

@@ -14,35 +14,18 @@ from jbias.runs import results
 
 # What may differ between runs whose seeds are pooled: how they ran, not what.
 _NO_IDENTITY = ("run", "seeds", "workdir", "label")
-# What papers call an algorithm, or an algorithm with a part of its variant.
+# What papers call ERM with a part of its variant, and other algorithms.
+_ERM = {"stylize": "Stylized ERM", "cae+edsr": "DeepAugment (CAE+EDSR)"}
+_ERM |= {"cae": "DeepAugment (CAE)", "edsr": "DeepAugment (EDSR)", "augmix": "AugMix"}
+_ERM |= {"cutmix": "CutMix", "fmix": "FMix", "mixup": "Mixup", "pixmix": "PixMix"}
+_ERM |= {"rand_conv": "RandConv"}
+_OTHERS = {"erm": "ERM", "sagnet": "SagNet", "padain": "pAdaIN", "infodrop": "InfoDrop"}
+_OTHERS |= {"infodrop+erm": "InfoDrop"}  # Its second stage.
+_OTHERS |= {"debiased": "Debiased", "mixstyle": "MixStyle", "dsu": "DSU", "pgd": "PGD"}
+_OTHERS |= {"efdmix": "EFDMix", "group_dro": "Group DRO", "irm": "IRM", "vrex": "V-REx"}
+_OTHERS |= {"coral": "CORAL", "simclr": "SimCLR"}
 NAMES: Mapping[str, str] = types.MappingProxyType(
-    {
-        "erm": "ERM",
-        "erm (stylize)": "Stylized ERM",
-        "erm (cae+edsr)": "DeepAugment (CAE+EDSR)",
-        "erm (cae)": "DeepAugment (CAE)",
-        "erm (edsr)": "DeepAugment (EDSR)",
-        "erm (augmix)": "AugMix",
-        "erm (cutmix)": "CutMix",
-        "erm (fmix)": "FMix",
-        "erm (mixup)": "Mixup",
-        "erm (pixmix)": "PixMix",
-        "erm (rand_conv)": "RandConv",
-        "sagnet": "SagNet",
-        "padain": "pAdaIN",
-        "infodrop": "InfoDrop",
-        "infodrop+erm": "InfoDrop",  # Its second stage.
-        "debiased": "Debiased",
-        "mixstyle": "MixStyle",
-        "dsu": "DSU",
-        "efdmix": "EFDMix",
-        "pgd": "PGD",
-        "group_dro": "Group DRO",
-        "irm": "IRM",
-        "vrex": "V-REx",
-        "coral": "CORAL",
-        "simclr": "SimCLR",
-    }
+    _OTHERS | {f"erm ({variant})": name for variant, name in _ERM.items()}
 )
 
 
@@ -133,17 +116,15 @@ def load(frame: pd.DataFrame) -> tuple[Run, ...]:
             )
         # A branch of a run has costs of its own nowhere.
         root = path.parents[1] if path.parent.name == "vary" else path
-        runs.append(
-            Run(
-                workdir,
-                *names[0],
-                seeds=tuple(sorted(set(rows["seed"]))),
-                settings=_json(path / "config.json"),
-                provenance=_provenance(path / "provenance.json"),
-                finished=(path / "done").exists(),
-                costs=_costs(root / "costs.json"),
-            )
+        run = Run(
+            *(workdir, *names[0]),
+            seeds=tuple(sorted(set(rows["seed"]))),
+            settings=read_json(path / "config.json"),
+            provenance=_provenance(path / "provenance.json"),
+            finished=(path / "done").exists(),
+            costs=_costs(root / "costs.json"),
         )
+        runs.append(run)
     return _labelled(runs)
 
 
@@ -196,12 +177,10 @@ def _suffixes(group: Sequence[Run]) -> list[str]:
     settings = [run.identity for run in group]
     if None in settings:
         return [run.name for run in group]
-    values = {
-        key: tuple(one.get(key, "unset") for one in settings)
-        for key in differing(settings)
-    }
-    # One setting of many sets counts once.
-    apart = {(key.rsplit(".", 1)[-1], of): key for key, of in values.items()}
+    apart = {}  # One setting of many sets counts once.
+    for key in differing(settings):
+        of = tuple(one.get(key, "unset") for one in settings)
+        apart[key.rsplit(".", 1)[-1], of] = key
     if len(apart) > 3:
         # Runs that differ in seeds alone share the name of the first of them.
         names: dict[tuple, str] = {}
@@ -209,10 +188,8 @@ def _suffixes(group: Sequence[Run]) -> list[str]:
         pairs = zip(keys, group, strict=True)
         return [names.setdefault(key, run.name) for key, run in pairs]
     shorts = [short for short, _ in apart]
-    shown = [
-        (short if shorts.count(short) == 1 else key, of)
-        for (short, of), key in apart.items()
-    ]
+    each = apart.items()
+    shown = [(x if shorts.count(x) == 1 else key, of) for (x, of), key in each]
     return [", ".join(f"{key}={of[i]}" for key, of in shown) for i in range(len(group))]
 
 
@@ -227,7 +204,7 @@ def assumed(start: Mapping[str, Any]) -> str:
 
 def _costs(path: pathlib.Path) -> dict[str, Any]:
     """What a run cost; ValueError where that is nothing that a run writes."""
-    costs = _json(path)
+    costs = read_json(path)
     try:
         total, starts = costs.get("total", {}), costs.get("starts", [])
         numbers = [value for key, value in total.items() if key != "hours"]
@@ -247,7 +224,7 @@ def _costs(path: pathlib.Path) -> dict[str, Any]:
 
 
 def _provenance(path: pathlib.Path) -> dict[str, Any]:
-    provenance = _json(path)
+    provenance = read_json(path)
     if not isinstance(provenance.get("data") or {}, dict):
         raise ValueError(  # noqa: TRY004
             f"{path}: data must be a JSON object of sets, got "
@@ -256,13 +233,12 @@ def _provenance(path: pathlib.Path) -> dict[str, Any]:
     return provenance
 
 
-def _json(path: pathlib.Path) -> dict[str, Any]:
+def read_json(path: pathlib.Path) -> dict[str, Any]:
     """Gives an object; an empty one where there is no file."""
     if not path.exists():
         return {}
     try:
         return dict(json.loads(path.read_text(encoding="utf-8")))
     except (TypeError, ValueError, RecursionError) as error:
-        raise ValueError(
-            f"{path}: must be a JSON object, got {error}; restore it"
-        ) from None
+        told = f"{path}: must be a JSON object, got {error}"
+        raise ValueError(f"{told}; restore it") from None

@@ -289,12 +289,14 @@ def test_ids_of_imagenet_are_given_words():
         decided = staticmethod(lambda place: by)
         classes = staticmethod(lambda place: ids)
 
-    counts = network_page.class_counts([Network], "classes", "class_accuracy")
+    counts = network_page.Page([Network], (), []).class_counts(
+        "classes", "class_accuracy"
+    )
     told = ("tench (n01440764)", "crane (n02012849)", "mine")
     assert counts == {"imagenet": {"x": dict(zip(told, [(1, 2), (2, 2), (1, 1)]))}}
     matrix, names, sizes = network_sections.confusion(Network, place)
     assert names == told and matrix[1, 0] == 50 and sizes.tolist() == [2, 2, 1]
-    rows = network_sections.confusions([Network]).rows
+    rows = network_sections.confusions(network_page.Page([Network], (), [])).rows
     # Half of two images, with Wilson's interval.
     assert rows == (("x", "imagenet", told[0], told[1], "1", "2", "50.0 [9.5, 90.5]"),)
     assert Network.numbers[place][0].condition == "class=n01440764"
@@ -312,7 +314,7 @@ def test_confusions_of_many_images_go_before_those_of_one():
         decided = staticmethod(lambda place: by)
         classes = staticmethod(lambda place: tuple(map(str, range(12))))
 
-    table = network_sections.confusions([Network])
+    table = network_sections.confusions(network_page.Page([Network], (), []))
     assert table.rows[0][2:7] == ("11", "0", "6", "9", "66.7 [35.4, 87.9]")
     assert {row[4:7] for row in table.rows[1:]} == {("1", "1", "100.0 [20.7, 100.0]")}
     assert table.data["low"].is_monotonic_decreasing
@@ -415,7 +417,8 @@ def test_degrees_of_distortion_are_told(tmp_path):
     values = {"condition": ["c50", "c10"]}
     facts["data"] = {"contrast": {"name": "model_vs_human/contrast", "values": values}}
     path.write_text(json.dumps(facts))
-    table = shape_sections.by_degree(network_records.read([str(tmp_path / "net")]))
+    found = network_records.read([str(tmp_path / "net")])
+    table = shape_sections.by_degree(network_page.Page(found, (), []))
     cells = table.data.set_index("degree")
     assert cells["accuracy"].to_dict() == {"c50": 1, "c10": 0}
     assert cells["n"].to_dict() == {"c50": 8, "c10": N - 8}
