@@ -359,6 +359,8 @@ def with_evidence(analysis: Analysis) -> Analysis:
 
 
 def _in_blocks(table, blocks: int | None, better) -> Iterator[tuple[str, tuple]]:
+    if len(table.algorithms) < 4:  # Correlations over three say nothing.
+        return
     for by, method in (("scores", "spearman"), ("deviations", "deviations")):
         found = stats.find_blocks(table, blocks=blocks, method=method)
         yield by, (found, stats.friedman_blocked(table, blocks=found.labels, **better))

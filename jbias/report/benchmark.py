@@ -115,7 +115,8 @@ def _tables(analysis: Analysis, varying: pd.DataFrame | None) -> document.Placed
         if "dunn" in evidence.tests:
             tests, seeds = (*tests, made.control), (*seeds, made.outperforming)
         shown = {"tests": (*tests, made.ranks)}
-        shown["alike"] = made.blocked, made.dataset_blocks
+        if evidence.alike:
+            shown["alike"] = made.blocked, made.dataset_blocks
         if evidence.runs is not None:
             shown |= {"seeds": seeds, "power": (made.power,)}
         for section, makers in shown.items():

@@ -121,7 +121,8 @@ def _against(analysis: analysis_lib.Analysis, reference: str) -> str:
 def _changed(analysis: analysis_lib.Analysis, *kinds: str) -> Iterator[str]:
     """Says where the conclusion hangs on counting data sets that are alike."""
     alpha = analysis.alpha
-    for by in kinds if analysis.evidence else ():
+    known = analysis.evidence.alike if analysis.evidence else ()
+    for by in filter(known.__contains__, kinds):
         found, test = analysis.evidence.alike[by]
         if test.least <= alpha and (test.pvalue <= alpha) != analysis.rejects:
             weak = " That alone is weak: the more algorithms differ, the fewer such blocks."
@@ -134,6 +135,8 @@ def _changed(analysis: analysis_lib.Analysis, *kinds: str) -> Iterator[str]:
 
 def alike(analysis: analysis_lib.Analysis) -> Iterator[str]:
     """Says how many data sets there are if those that are alike count together."""
+    if not analysis.evidence.alike:
+        return
     scores, deviations = (found for found, _ in analysis.evidence.alike.values())
     n, k = analysis.means.shape
     yield (

@@ -125,3 +125,10 @@ def test_cells_have_a_minus_before_what_is_below_zero_alone():
     _, cells = plots.grid(1)
     plots.matrix(cells[0, 0], pd.DataFrame([[-0.001, -0.5, 0.0]]), form="{:.2f}")
     assert [text.get_text() for text in cells[0, 0].texts] == ["0.00", "−0.50", "0.00"]
+
+
+def test_of_three_algorithms_no_correlation_is_told(tmp_path):
+    path = write(tmp_path / "a.csv", repeated()[:, :3])
+    tree = test_scores.run(path, tmp_path / "out")
+    assert "Test sets that are alike" not in (tmp_path / "out/index.html").read_text()
+    assert "blocked" not in tree and "friedman" in tree
