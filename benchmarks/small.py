@@ -111,7 +111,7 @@ def told(table: pd.DataFrame) -> dict[str, str]:
 def headline(tables: pathlib.Path, shown: tuple[str, ...]) -> str:
     """Medians [lowest, highest] over seeds, in %, and mean ranks, as Markdown.
 
-    Means of validation. Scores of seeds have two humps, and end at 0 and 100.
+    Means where no more is known. Scores of seeds have two humps, and end at 0 and 100.
     shown: the test sets that get a column, beside validation and shape bias.
     """
     read = {
