@@ -193,9 +193,7 @@ def match(
 
     base.Mismatch, a ValueError, where training lacks classes; ValueError for wrong arguments.
     """
-    if aggregate not in AGGREGATES:
-        must = f"data.labels: aggregate must be one of {', '.join(AGGREGATES)}"
-        raise ValueError(f"{must}, got {aggregate!r}")
+    base.check_choice("data.labels: aggregate", aggregate, AGGREGATES)
     train = LabelSpace(tuple(train_classes), train_space)
     test = LabelSpace(tuple(test_classes), test_space)
     remedy = f"; training has {train}, the test {test}"

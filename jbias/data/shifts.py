@@ -110,16 +110,12 @@ def tables(
     """
     groups = np.asarray(groups)
     sizes = [int((groups == group).sum()) for group in (0, 1)]
-    if kind not in KINDS:
-        raise ValueError(
-            f"shifts: kind must be one of {', '.join(KINDS)}, got {kind!r}"
-        )
+    base.check_choice("shifts: kind", kind, KINDS)
     if not 0 <= share <= 1:
         raise ValueError(f"shifts: share must be in [0, 1], got {share}")
     if values < 2:
-        raise ValueError(
-            f"shifts: an attribute must have 2 values or more, got {values}"
-        )
+        must = "shifts: an attribute must have 2 values or more"
+        raise ValueError(f"{must}, got {values}")
     if not set(groups.tolist()) <= {-1, 0, 1} or sizes[0] != sizes[1] or not sizes[0]:
         must = "shifts: groups must be two of equally many classes, so that all values"
         got = f"got {sizes[0]} and {sizes[1]}"
@@ -184,8 +180,8 @@ def largest_feasible_size(
     pairs = list(pairs)
 
     def fits(size: int) -> bool:
-        parts = sizes(size)
-        return all((_wanted(*pair, parts) <= there).all() for pair in pairs)
+        wanted = (sum(_wanted(*pair, sizes(size)).values()) for pair in pairs)
+        return all((one <= there).all() for one in wanted)
 
     low, high = 0, int(there.sum()) + 1
     while high - low > 1:
@@ -195,10 +191,10 @@ def largest_feasible_size(
     return max(more, default=low)
 
 
-def _wanted(train, test, sizes) -> Counts:
-    """How many images of each class and value all parts take together."""
+def _wanted(train, test, sizes) -> dict[str, Counts]:
+    """How many images of each class and value each part takes."""
     by = {"train": train, "test": test}
-    return sum(cell_counts(by[PARTS[part]], size) for part, size in sizes.items())
+    return {p: cell_counts(by[of], sizes.get(p, 0)) for p, of in PARTS.items()}
 
 
 def make_shift(
@@ -222,8 +218,7 @@ def make_shift(
     for problem in _problems(y, attribute, train, test, sizes, seed):
         raise ValueError(f"make_shift: {problem}")
     there = contingency_table(y, attribute, *train.shape)
-    by = {"train": train, "test": test}
-    asked = {p: cell_counts(by[of], sizes.get(p, 0)) for p, of in PARTS.items()}
+    asked = _wanted(train, test, sizes)
     wanted = sum(asked.values())
     if (wanted > there).any():
         raise Infeasible(_missing(there, wanted, train, test, sizes))
@@ -235,10 +230,10 @@ def make_shift(
         for part, some in zip(PARTS, np.split(members, ends)):
             chosen[part].append(some)
     parts = {part: np.sort(np.concatenate(some)) for part, some in chosen.items()}
-    count = functools.partial(
-        contingency_table, classes=len(train), values=train.shape[1]
-    )
-    realised = {part: count(y[i], attribute[i]) for part, i in parts.items()}
+    realised = {
+        part: contingency_table(y[i], attribute[i], *train.shape)
+        for part, i in parts.items()
+    }
     return Shift(**parts, realised=realised)
 
 
@@ -270,14 +265,14 @@ def _problems(y, attribute, train, test, sizes, seed) -> Iterator[str]:
 
 def _missing(there, wanted, train, test, sizes) -> str:
     """Which images are missing, and how many there could be of the same shares."""
-    total = sum(sizes.values())
+    total, lacking = sum(sizes.values()), wanted - there
 
     def scaled(size: int) -> dict[str, int]:
         return {part: one * size // total for part, one in sizes.items()}
 
     most = scaled(largest_feasible_size(there, [(train, test)], scaled))
-    lacking = np.argwhere(wanted > there).tolist()
-    few = [f"{(wanted - there)[k, a]} of class {k} with value {a}" for k, a in lacking]
+    cells = np.argwhere(lacking > 0).tolist()
+    few = [f"{lacking[k, a]} of class {k} with value {a}" for k, a in cells]
     more = f" and {len(few) - 6} more" if len(few) > 6 else ""
     must = f"make_shift: {total} images must be there in these shares, missing are"
     largest = ", ".join(f"{part} {n}" for part, n in most.items())
@@ -302,7 +297,10 @@ def apply(source: base.Source, options: Mapping[str, Any]) -> base.Source:
     o = _checked(where, options)
     column, names = _column(where, source, o["attribute"], o["order"])
     if (column < 0).any():
-        source, column = _known(source, column, o["attribute"])
+        (kept,) = np.nonzero(column >= 0)
+        note = f"{len(column) - len(kept):,} images without {o['attribute']} left out"
+        source = sources.take(source, kept, digest=note, note=note)
+        column = column[kept]
     groups = _groups(where, source.classes, o["groups"])
     try:
         if o["level"].startswith(_ONLY):
@@ -330,8 +328,8 @@ def describe_counts(counted: Counts, classes: Names, values: Names) -> str:
     rows: dict[str, list[str]] = {}
     for name, row in zip(classes, counted.tolist(), strict=True):
         rows.setdefault(" ".join(map(str, row)), []).append(name)
-    each = {row: "each of " * (len(some) > 1) for row, some in rows.items()}
-    alike = [f"{row} of {each[row]}{'+'.join(some)}" for row, some in rows.items()]
+    each = ("each of " * (len(some) > 1) + "+".join(some) for some in rows.values())
+    alike = (f"{row} of {those}" for row, those in zip(rows, each))
     return f"{'/'.join(values)} {', '.join(alike)}"
 
 
@@ -343,12 +341,10 @@ def _checked(where: str, options: Mapping[str, Any]) -> dict[str, Any]:
         base.check_known(f"{where} must have known options", key, OPTIONS)
     o = {**OPTIONS, **options}
     only = o["level"].startswith(_ONLY)
-    if o["level"] not in LEVELS and not only:
-        known = f"{', '.join(LEVELS)} or {_ONLY}<value>"
-        raise ValueError(f"{where}.level must be one of {known}, got {o['level']!r}")
-    if o["part"] not in _PARTS and not (only and o["part"].startswith("ood-")):
-        known = ", ".join(_PARTS)
-        raise ValueError(f"{where}.part must be one of {known}, got {o['part']!r}")
+    if not only:
+        base.check_choice(f"{where}.level", o["level"], (*LEVELS, f"{_ONLY}<value>"))
+    if not (only and o["part"].startswith("ood-")):
+        base.check_choice(f"{where}.part", o["part"], _PARTS)
     if not 0 < o["held"] < 0.5:
         raise ValueError(f"{where}.held must be between 0 and 1/2, got {o['held']}")
     for key in ("images", "seed"):
@@ -359,13 +355,6 @@ def _checked(where: str, options: Mapping[str, Any]) -> dict[str, Any]:
 def attribute_values(source: base.Source, attribute: str) -> tuple[str, ...]:
     """The values of an attribute, as the set numbers them."""
     return _column(f"data.{source.name}: shift", source, attribute, "")[1]
-
-
-def _known(source, column, attribute) -> tuple[base.Source, Int[np.ndarray, "m"]]:
-    """The images that have a value, and their values."""
-    (kept,) = np.nonzero(column >= 0)
-    note = f"{len(column) - len(kept):,} images without {attribute} left out"
-    return sources.take(source, kept, digest=note, note=note), column[kept]
 
 
 def _column(where, source, name, order) -> tuple[Column, tuple[str, ...]]:
@@ -447,8 +436,7 @@ def _levelled(where, source, column, names, groups, o) -> Column:
 def _fewest(there, classes: Names, values: Names) -> str:
     """Names the classes and values with the fewest images."""
     few = zip(*np.unravel_index(np.argsort(there, axis=None)[:4], there.shape))
-    cells = [f"{there[k, a]} of {classes[k]} with {values[a]}" for k, a in few]
-    return ", ".join(cells)
+    return ", ".join(f"{there[k, a]} of {classes[k]} with {values[a]}" for k, a in few)
 
 
 @functools.cache
@@ -483,10 +471,10 @@ def _single(where, source, column, names, o) -> Column:
     train, test = (np.tile(row, (len(source.classes), 1)) for row in (own, others))
     sizes = _sizes(o["images"], o["held"])
     if not min(sizes.values()):
-        must = "images must be so many that no part is empty"
-        raise Infeasible(
-            f"{must}, {o['images']} are too few; ask for more, or for all, 0"
+        must = (
+            f"images must be so many that no part is empty, {o['images']} are too few"
         )
+        raise Infeasible(f"{must}; ask for more, or for all, 0")
     made = make_shift(source.columns["label"], column, train, test, sizes, o["seed"])
     return getattr(made, _PARTS[part])
 

@@ -221,9 +221,7 @@ def class_names(where: str, found: listing.Listing, path: str) -> tuple[str, ...
 
 
 def _check_space(where: str, classes: Names, space: str) -> None:
-    if space not in base.SPACES:
-        known = ", ".join(base.SPACES)
-        raise ValueError(f"{where}: space must be one of {known}, got {space!r}")
+    base.check_choice(f"{where}: space", space, base.SPACES)
     forms = {"wnid": r"n\d{8}", "entry16": "|".join(labels.geirhos16())}
     form = re.compile(forms.get(space, r".*"))
     wrong = [name for name in classes if not form.fullmatch(name)]

@@ -96,8 +96,7 @@ def stacked(
     "texture", as the cue beside it.
     """
     where = f"data.stacked {split}"
-    if answer not in HALVES:
-        raise ValueError(f"{where}: answer must be one of {HALVES}, got {answer!r}")
+    base.check_choice(f"{where}: answer", answer, HALVES)
     below = cifar.read(folder.request("cifar10", split, root=root, size=size))
     above = read(folder.request("mnist", split, root=digits, size=size), pad=2)
     objects, numbers = below.columns["label"], above.columns["label"]
