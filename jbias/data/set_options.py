@@ -13,10 +13,10 @@ WebDataset's shards and in others, and numbers differ in a part of a set. The li
 for exactly these files: a set that has changed has another fingerprint, and is refused.
 """
 
+import contextlib
 import csv
 import dataclasses
 import hashlib
-import io
 import json
 import os
 from collections.abc import Mapping
@@ -46,15 +46,14 @@ def write_columns(
     if isinstance(whole, sources.EncodedSource):
         table["file"] = whole.files
     table |= columns
+    import pandas as pd  # Which reading a set does not wait for.
+
     values = {name: number_values(column)[0] for name, column in columns.items()}
     beside = {"fingerprint": whole.fingerprint, "images": len(whole), "values": values}
     os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
     files.write(f"{path}.json", json.dumps(beside | about, indent=1) + "\n")
-    text = io.StringIO()
-    lines = csv.writer(text)
-    lines.writerow(table)
-    lines.writerows(zip(*table.values(), strict=True))
-    files.write(path, text.getvalue())
+    lines = pd.DataFrame(table).to_csv(index=False, lineterminator="\r\n")
+    files.write(path, lines)
 
 
 def add_columns(
@@ -114,10 +113,9 @@ def _table(where, path, whole) -> tuple[dict[str, list[str]], list[str]]:
 
 def read_values(path: str) -> dict[str, tuple[str, ...]]:
     """The names in each column, as `write` noted them beside a file; {} without notes."""
-    try:
+    values = {}
+    with contextlib.suppress(ValueError):
         values = _sidecar("columns", os.path.expanduser(path)).get("values", {})
-    except ValueError:
-        return {}
     return {name: tuple(names) for name, names in values.items()}
 
 
@@ -214,10 +212,8 @@ def combine(where: str, table: Mapping[str, Names], asked: Names) -> list[str]:
     names = {row: " ".join(row) if all(row) else "" for row in rows}
     whole = [name for name in names.values() if name]
     if len(whole) > len({*whole}):
-        must = (
-            f"{where}: values of {'+'.join(asked)} must differ when written one after"
-        )
-        raise ValueError(f"{must} the other; rename some")
+        must = f"{where}: values of {'+'.join(asked)} must differ when written"
+        raise ValueError(f"{must} one after the other; rename some")
     return [names[row] for row in rows]
 
 
@@ -263,10 +259,8 @@ def drop(source: base.Source, names: Names) -> base.Source:
     kept = np.flatnonzero((anew[np.stack(shown)] >= 0).all(0))
     said = ", ".join(sorted(names))
     left = sources.take(source, kept, digest=f"drops {said}", note=f"without {said}")
-    columns = {
-        name: anew[column] if base.holds_classes(name) else column
-        for name, column in left.columns.items()
-    }
+    held = {k: anew[v] for k, v in left.columns.items() if base.holds_classes(k)}
+    columns = {**left.columns, **held}
     return dataclasses.replace(left, classes=classes, columns=columns)
 
 
@@ -287,9 +281,7 @@ def portion(source: base.Source, text: str) -> base.Source:
     groups = np.unique(of[:, drawn], axis=1, return_inverse=True)[1].ravel()
     index = [np.zeros(0, np.int64)]
     for group in range(groups.max(initial=-1) + 1):
-        members = drawn[groups == group]
-        start, stop = (listing.cut_index(len(members), at) for at in part[1:])
-        index.append(members[start:stop])
+        index.append(listing.cut(drawn[groups == group], part))
     index = np.sort(np.concatenate(index))
     if not len(index):
         raise ValueError(f"{where}: must leave an image, {text!r} leaves none")
@@ -308,18 +300,16 @@ def _mask(where: str, path: str, n: int) -> Bool[np.ndarray, "n"]:
             with open(path, encoding="utf-8") as file:
                 words = [_BOOLEANS.get(word, word) for word in file.read().split()]
             told = np.array(words, np.int64)
-    flat = told.ndim == 1 and told.dtype.kind in "biu"
+    flat = told.ndim == 1 and told.dtype.kind in "biu" and len(told)
     if flat and len(told) == n and np.isin(told, (0, 1)).all():
         return told.astype(bool)
-    numbers = flat and told.dtype != bool and len(told)
-    if not numbers or not 0 <= told.min() <= told.max() < n:
+    if not flat or told.dtype == bool or not 0 <= told.min() <= told.max() < n:
         must = f"keep must be a mask of the {n:,} images or numbers from 0 to {n - 1:,}"
         raise ValueError(f"{where}: {must}, got {told.dtype} {told.shape} in {path!r}")
     times = np.bincount(told.astype(np.int64), minlength=n)
     if times.max() > 1:
-        raise ValueError(
-            f"{where}: keep must name an image once, {path!r} repeats some"
-        )
+        must = f"{where}: keep must name an image once"
+        raise ValueError(f"{must}, {path!r} repeats some")
     return times > 0
 
 
@@ -347,14 +337,13 @@ _MADE_BY = "jbias.prepare check"
 def damaged_entry(source: base.Source, wrong: Mapping[int, str]) -> dict[str, Any]:
     """What a list says of a whole split; `wrong` has reasons by number of the image."""
     damaged = {source.store.key(i): why for i, why in sorted(wrong.items())}
-    entry = {"fingerprint": source.fingerprint, "images": len(source)}
-    return {**entry, "damaged": damaged}
+    return dict(fingerprint=source.fingerprint, images=len(source), damaged=damaged)
 
 
 def write_damaged(path: str, splits: Mapping[str, Mapping[str, Any]]) -> None:
     """Writes a list: {split: entry}."""
-    content = json.dumps({"made_by": _MADE_BY, "splits": splits}, indent=1)
-    files.write(path, content + "\n")
+    content = {"made_by": _MADE_BY, "splits": splits}
+    files.write(path, json.dumps(content, indent=1) + "\n")
 
 
 def skip(source: base.Source, split: str, path: str, whole: base.Source) -> base.Source:

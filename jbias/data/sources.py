@@ -94,11 +94,10 @@ def take(
     """
     # There are no others.
     source = cast(ArraySource | EncodedSource, source)
-    held = (
-        {"images": source.images[index]}
-        if isinstance(source, ArraySource)
-        else {"store": source.store.take(index)}
-    )
+    if isinstance(source, ArraySource):
+        held = {"images": source.images[index]}
+    else:
+        held = {"store": source.store.take(index)}
     total = hashlib.sha256(f"{source.fingerprint} {digest}".encode())
     return dataclasses.replace(
         source,

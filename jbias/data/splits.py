@@ -165,16 +165,14 @@ def test_set(
     known = columns["label"] >= 0
     kept = test.columns["label"] >= 0 if whole else known
     if not known.all():
-        absent = np.unique(test.columns["label"][~known])
-        some = ", ".join(test.classes[i] for i in absent[:16])
+        absent = [test.classes[i] for i in np.unique(test.columns["label"][~known])]
         more = f" and {len(absent) - 16} more" if len(absent) > 16 else ""
         how = "images shown and never right" if whole else "images left out"
         which = f"{name}: {(~known).sum()} of {len(known)} {how}"
-        say(f"{which}, the training set has none of {some}{more}")
+        say(f"{which}, the training set has none of {', '.join(absent[:16])}{more}")
     if not known.any():
-        raise ValueError(
-            f"config.tests.{name}: no class in common with the training set"
-        )
+        must = f"config.tests.{name}: no class in common with the training set"
+        raise ValueError(must)
     columns = {key: column[kept] for key, column in columns.items()}
     if images is None:
         images = loader.EncodedImages(test, np.flatnonzero(kept))
@@ -191,9 +189,8 @@ def join_columns(sources: Sequence[base.Source]) -> dict[str, np.ndarray]:
     numbered alike, by their names; a column whose values have names in some of the
     sources only is left out.
     """
-    known = [
-        {**one.columns, **one.arrays, **_relabelled(sources[0], one)} for one in sources
-    ]
+    first = sources[0]
+    known = [{**s.columns, **s.arrays, **_relabelled(first, s)} for s in sources]
     for name in {name for one in sources for name in one.values}:
         _number_alike(name, sources, known)
     shared = [name for name in known[0] if all(name in rows for rows in known)]

@@ -74,13 +74,13 @@ def kmeans(
     if not 1 <= k <= len(rows) or restarts < 1:
         must = f"kmeans: k must be from 1 to the {len(rows)} rows, and restarts 1 or"
         raise ValueError(f"{must} more, got {k} and {restarts}")
-    best = None
-    for start in range(restarts):
-        rng = np.random.default_rng([*seed, start])
-        found = lloyd(rows, plus_plus(rows, k, rng))
-        if best is None or found.inertia < best.inertia:
-            best = found
-    return _by_size(best)
+    rngs = (np.random.default_rng([*seed, start]) for start in range(restarts))
+    starts = (lloyd(rows, plus_plus(rows, k, rng)) for rng in rngs)
+    best = min(starts, key=lambda found: found.inertia)
+    _, first = np.unique(best.number, return_index=True)
+    order = np.lexsort((first, -best.sizes))
+    number = np.argsort(order)[best.number].astype(np.int32)
+    return Clusters(number, best.centres[order], best.inertia)
 
 
 def plus_plus(
@@ -156,15 +156,6 @@ def _inertia(rows, number, centres) -> float:
     return float(((rows - centres[number]) ** 2).sum())
 
 
-def _by_size(found: Clusters) -> Clusters:
-    sizes = found.sizes
-    first = [int(np.flatnonzero(found.number == i)[0]) for i in range(len(sizes))]
-    order = sorted(range(len(sizes)), key=lambda i: (-sizes[i], first[i]))
-    rank = np.argsort(order)
-    number = rank[found.number].astype(np.int32)
-    return Clusters(number, found.centres[order], found.inertia)
-
-
 _BLOCK = 512  # Images of a file.
 _WIDTH = 8192  # Columns, beyond which features are projected to so many.
 
@@ -200,7 +191,6 @@ def read_features(
     """
     words = json.dumps({**made_by, "block": _BLOCK}, sort_keys=True)
     folder = folder / hashlib.sha256(words.encode()).hexdigest()[:16]
-    folder.mkdir(parents=True, exist_ok=True)
     starts = range(0, len(source), _BLOCK)
     paths = [folder / f"{start // _BLOCK:06d}.npy" for start in starts]
     _write_blocks(subject, source, made_by["site"], paths)
@@ -234,8 +224,7 @@ def _write_blocks(subject, source, site, paths) -> None:
             if not np.isfinite(found).all():
                 must = f"{_WHERE}: features must be numbers, {subject.name} at {site}"
                 raise ValueError(f"{must} gives others for images of {source.name}")
-            written = io.BytesIO()
-            np.save(written, found)
+            np.save(written := io.BytesIO(), found)
             dataset.write_file(paths[block], written.getvalue())
 
 
@@ -282,7 +271,9 @@ def run(args: argparse.Namespace) -> str:
     args.size = args.size or subject.about.get("config", {}).get("size", 224)
     options = dataset.options(args) | dataset.parse_options(_WHERE, args.options)
     name, split = args.name, args.split
-    source, whole, places = _source(args.data, split, options)
+    source = data.load(args.data, split, **options)
+    whole = data.whole_split(source, args.data, split, options)
+    places = set_options.positions_in(source, split, whole, "clusters")
     members = _members(source, rule["k"])
     folder = pathlib.Path(args.out).expanduser()
     path = folder / f"{split.partition('[')[0].replace('/', '-')}.csv"
@@ -297,9 +288,8 @@ def run(args: argparse.Namespace) -> str:
     cells = np.full(len(whole), "", object)
     for index, one in zip(members, found, strict=True):
         cells[places[index]] = [_named(number, rule["k"]) for number in one.number]
-    set_options.write_columns(
-        str(path), whole, {name: cells}, network=subject.name, **own
-    )
+    own["network"] = subject.name
+    set_options.write_columns(str(path), whole, {name: cells}, **own)
     return _summary(path, name, subject, made_by["site"], found)
 
 
@@ -327,17 +317,6 @@ def _network(args: argparse.Namespace) -> networks.FlaxNetwork:
         f"{_WHERE}: --network must be one of those in --checkpoint, got"
         f" {args.network!r}; {base.did_you_mean(args.network, names)}"
     )
-
-
-def _source(name, split, options):
-    """The images, the whole split that `columns` counts in, and where they are there."""
-    source = data.load(name, split, **options)
-    narrows = data.DATASETS[name].narrows
-    wide = {key: value for key, value in options.items() if key not in narrows}
-    if (base := split.partition("[")[0]) == split and wide == options:
-        return source, source, np.arange(len(source))
-    whole = data.load(name, base, **wide)
-    return source, whole, set_options.positions_in(source, split, whole, "clusters")
 
 
 def _members(source: base.Source, k: int) -> list[Int[np.ndarray, "m"]]:
@@ -392,9 +371,8 @@ def _show(stem: pathlib.Path, source, members, blocks, found, rule, shown: int) 
             for number, size in enumerate(one.sizes):
                 own = np.flatnonzero(one.number == number)
                 nearest = own[np.argsort(apart[own, number], kind="stable")][:shown]
-                pictures[f"{_named(number, rule['k'])} ({size:,})"] = [
-                    source[int(index[i])]["image"] for i in nearest
-                ]
+                images = [source[int(index[i])]["image"] for i in nearest]
+                pictures[f"{_named(number, rule['k'])} ({size:,})"] = images
             name = re.sub(r"[^\w.-]+", "_", source.classes[k])
             path = f"{stem}-{k:0{len(str(len(found) - 1))}d}-{name}.png"
             foot = f"{source.name}, {source.classes[k]}: nearest to each centre"
@@ -409,10 +387,9 @@ def _named(number: int, k: int) -> str:
 def _summary(path: pathlib.Path, name: str, subject, site: str, found) -> str:
     """How many images each D_i has, and what to do with them."""
     sizes = np.array([one.sizes for one in found])
-    lines = [
-        f"{_named(i, sizes.shape[1])}: {column.sum():,} images, {column.min():,} to"
-        f" {column.max():,} of a class"
-        for i, column in enumerate(sizes.T)
-    ]
+    lines = []
+    for i, column in enumerate(sizes.T):
+        each = f"{column.min():,} to {column.max():,} of a class"
+        lines += [f"{_named(i, sizes.shape[1])}: {column.sum():,} images, {each}"]
     last = f"{path}: column {name!r} by {subject.name} at {site}"
     return "\n".join([*lines, f"{last}; read it with columns={str(path)!r}"])

@@ -12,6 +12,7 @@ makes what is missing, and refuses a folder with images of other settings.
 
 import argparse
 import collections
+import itertools
 import pathlib
 import zlib
 from collections.abc import Mapping
@@ -48,23 +49,23 @@ def run(args: argparse.Namespace) -> str:
     Raises ValueError, one line, for an unknown corruption or severity, a size without
     settings, and damaged images.
     """
-    severities = _split(args.severities)
-    chosen = [(name, int(s)) for name in args.names.split("+") for s in severities]
-    for name, _ in chosen:
+    names, severities = args.names.split("+"), args.severities.split("+")
+    for name in names:
         jc.check_known(f"{_WHERE}: --names", name, _KNOWN)
-    wrong = [severity for _, severity in chosen if severity not in range(1, 6)]
-    if wrong:
-        raise ValueError(f"{_WHERE}: --severities must be 1 to 5, got {wrong[0]}")
+    for one in severities:
+        if not one.isdecimal():
+            must = f"{_WHERE}: --severities must be like 1+3+5"
+            raise ValueError(f"{must}, got {args.severities!r}")
+        if int(one) not in corruptions.SEVERITIES:
+            raise ValueError(f"{_WHERE}: --severities must be 1 to 5, got {one}")
+    chosen = [*itertools.product(names, map(int, severities))]
     source, folder = dataset.open_source(args), pathlib.Path(args.out).expanduser()
     ending = "jpg" if args.jpeg else "png"
     about = {"made_by": "jbias.prepare corrupt", **dataset.made_of(source)}
     about |= dataset.select(args, "seed", "table", "jpeg")
-    paths = {
-        (name, severity): dataset.image_paths(
-            folder / name / str(severity), source, ending
-        )
-        for name, severity in chosen
-    }
+    places = {one: folder.joinpath(*map(str, one)) for one in chosen}
+    image_paths = dataset.image_paths
+    paths = {one: image_paths(place, source, ending) for one, place in places.items()}
     options = {"table": args.table, "frost": args.frost or None}
     # What cannot be is refused before anything is written.
     for name, severity in chosen:
@@ -95,14 +96,6 @@ def run(args: argparse.Namespace) -> str:
     root, split, space = f"{folder}/{first}", str(level), source.space
     them = f"data='folder', {root=}, {split=}, {space=}"
     return f"{done}; test on them with {them}; {folder / 'sheet.png'} shows some"
-
-
-def _split(severities: str) -> list[str]:
-    found = severities.split("+")
-    if not all(one.isdecimal() for one in found):
-        must = f"{_WHERE}: --severities must be like 1+3+5"
-        raise ValueError(f"{must}, got {severities!r}")
-    return found
 
 
 def _sheet(path: pathlib.Path, source: base.Source, paths: Mapping) -> None:

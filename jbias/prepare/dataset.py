@@ -82,19 +82,6 @@ def parse_options(where: str, text: str) -> dict[str, Any]:
     return {key: known.get(value, value) for key, _, value in pairs}
 
 
-def class_folders(source: base.Source) -> list[str]:
-    """A folder for each class, of its name; ValueError where that leads elsewhere.
-
-    Names may come out of a file that others wrote.
-    """
-    for name in source.classes:
-        if name[:1] in ("", ".") or {"/", "\\", "\0"} & set(name):
-            must = f"{source.name}: a class must have a name that a folder can have"
-            remedy = "give others, such as by a file of names"
-            raise ValueError(f"{must}, got {name!r}; {remedy}")
-    return list(source.classes)
-
-
 def read_sample(
     source: base.Source, count: int, seed: int
 ) -> UInt8[np.ndarray, "m h w 3"]:
@@ -124,15 +111,12 @@ def map_ahead(
     """
 
     def results() -> Iterator[tuple[Any, Any]]:
-        waiting, so_far = collections.deque(), done
-        rest = iter(items)
-        while True:
-            for item in itertools.islice(rest, ahead + 1 - len(waiting)):
-                waiting.append((item, pool.submit(function, item)))
-            if not waiting:
-                return
+        so_far, calls = done, ((item, pool.submit(function, item)) for item in items)
+        waiting = collections.deque(itertools.islice(calls, ahead + 1))
+        while waiting:
             item, future = waiting.popleft()
             yield item, future.result()
+            waiting.extend(itertools.islice(calls, 1))
             so_far += size(item)
             progress(so_far, total)
 
@@ -146,9 +130,17 @@ def map_ahead(
 def image_paths(
     folder: pathlib.Path, source: base.Source, ending: str
 ) -> list[pathlib.Path]:
-    """Where images made of a set's go: folder/<class>/<number>.<ending>."""
-    names = class_folders(source)
-    folders = [folder / names[label] for label in source.columns["label"]]
+    """Where images made of a set's go: folder/<class>/<number>.<ending>.
+
+    ValueError where a class's name, which may come out of a file that others wrote, leads
+    elsewhere.
+    """
+    for name in source.classes:
+        if name[:1] in ("", ".") or {"/", "\\", "\0"} & set(name):
+            must = f"{source.name}: a class must have a name that a folder can have"
+            remedy = "give others, such as by a file of names"
+            raise ValueError(f"{must}, got {name!r}; {remedy}")
+    folders = [folder / source.classes[label] for label in source.columns["label"]]
     return [inner / f"{i:06d}.{ending}" for i, inner in enumerate(folders)]
 
 
@@ -156,8 +148,7 @@ def write_image(
     path: pathlib.Path, image: UInt8[np.ndarray, "h w 3"], kind: str, **options: Any
 ) -> None:
     """Writes a file that is whole or not there, by Pillow's format and its options."""
-    encoded = io.BytesIO()
-    Image.fromarray(image).save(encoded, kind, **options)
+    Image.fromarray(image).save(encoded := io.BytesIO(), kind, **options)
     write_file(path, encoded.getvalue())
 
 
@@ -181,8 +172,8 @@ def made_of(source: base.Source) -> dict[str, str]:
 
 def summary(folder: pathlib.Path, split: str, made: int, source: base.Source) -> str:
     """How many images of a split were made, and how to read them."""
-    done = f"{folder / split}: {made} images made, {len(source)} in all"
     root, space = str(folder), source.space
+    done = f"{folder / split}: {made} images made, {len(source)} in all"
     return f"{done}; read them with data='folder', {root=}, {split=}, {space=}"
 
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 from jaxtyping import Array, Float, UInt8
 
 from jbias import augment, build, data, models
@@ -81,10 +82,7 @@ def _batch(name: str, split: str, options: dict) -> tuple[dict, str]:
         options["renders"] = True
     source = data.load(name, split, **options)
     labels = source.columns["label"]
-    turn = np.zeros(len(labels), int)  # Which image of its class each is.
-    for k in range(len(source.classes)):
-        here = labels == k
-        turn[here] = np.arange(here.sum())
+    turn = pd.Series(labels).groupby(labels).cumcount()  # Which of its class each is.
     index = np.lexsort((labels, turn))[:_BATCH]
     if len(index) < _BATCH:
         must = f"{_WHERE}: {source.name} must have at least {_BATCH} images"
@@ -115,9 +113,8 @@ def _rows(options, batch, columns, key) -> dict[str, list[np.ndarray]]:
         found = _bytes(apply(batch, jax.random.fold_in(key, i)))
         views = len(found) // _BATCH
         if views > 1:  # Consecutive rows show one image.
-            return rows | {
-                f"view {v + 1}": list(found[v::views][:columns]) for v in range(views)
-            }
+            shown = (list(found[v::views][:columns]) for v in range(views))
+            return rows | {f"view {v}": one for v, one in enumerate(shown, 1)}
         rows[f"draw {i + 1}"] = list(found[:columns])
     return rows
 

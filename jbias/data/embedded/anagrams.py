@@ -19,6 +19,7 @@ from jaxtyping import Float, Int
 
 from jbias.data import base, cache, sources, tables
 from jbias.data.embedded import shape_scenes, shapes
+from jbias.data.forms import listing
 
 VERSION = 1  # Of the drawing: change it with any change of a pixel.
 SPLITS = ("test",)
@@ -69,7 +70,7 @@ def make(
         classes=shapes.CLASSES,
         columns={key: arrays[key] for key in ("label", "pair")},
         preprocessing=f"drawn at {size} pixels",
-        fingerprint=shapes.content_hash(words, arrays).hexdigest(),
+        fingerprint=listing.digest_named(arrays, words),
         cite=tables.cite("anagrams"),
         note="after the idea of the authors' object anagrams, not these",
     )

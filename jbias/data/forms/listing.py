@@ -84,13 +84,12 @@ def require_folder(where: str, path: str, what: str) -> str:
     known = [entry.name for entry in _entries(parent) if entry.is_dir()]
     if os.path.dirname(parent) == parent:
         known = []  # What lies at the top of a machine is no hint.
-    inner = [os.path.join(parent, one, name) for one in known]
-    inner = [one for one in inner if os.path.isdir(one)]
+    inner = (os.path.join(parent, one, name) for one in known)
     hint = base.did_you_mean(name, known) if known else "nor any like it"
     if os.path.basename(parent) == name and has_folders(parent):
         hint = f"{parent!r} seems to be it: give the folder above"
-    elif inner:
-        hint = f"did you mean {inner[0]!r}?"
+    elif within := next(filter(os.path.isdir, inner), ""):
+        hint = f"did you mean {within!r}?"
     must = f"{must} an existing folder, got {path!r}"
     raise base.Missing(f"{must}; no {name!r} in {parent!r}, {hint}")
 
@@ -183,13 +182,12 @@ def split_indices(
     for label, name in enumerate(classes):
         members = np.flatnonzero(labels == label)
         members = members[np.argsort(keys[members], kind="stable")]
-        start, stop = (cut_index(len(members), at) for at in split[1:])
-        if start == stop:
+        chosen.append(cut(members, split))
+        if not len(chosen[-1]):
             part = f"{float(split.start):g}% to {float(split.stop):g}%"
             must = f"{where}: every class must have images in the part {part}"
             got = f"class {name!r} has {len(members)} in all and none there"
             raise ValueError(f"{must}, {got}; take a wider part")
-        chosen.append(members[start:stop])
     return np.sort(np.concatenate(chosen))
 
 
@@ -202,8 +200,8 @@ def count_note(n: int, published: int | None) -> str:
 
 def digest(found: Listing) -> str:
     """SHA-256 over the names, byte lengths and classes of all images."""
-    total, columns = hashlib.sha256(), (found.names, found.lengths, found.labels)
-    for name, length, label in zip(*columns, strict=True):
+    total, rows = hashlib.sha256(), zip(found.names, found.lengths, found.labels)
+    for name, length, label in rows:
         total.update(f"{_plain(name)}\t{length}\t{found.classes[label]}\n".encode())
     return total.hexdigest()
 
@@ -221,6 +219,17 @@ def digest_columns(digest: str, columns: Columns, values: Mapping[str, Names]) -
     total = hashlib.sha256(repr((digest, sorted(values.items()))).encode())
     for name in sorted(values):
         total.update(np.ascontiguousarray(columns[name]))
+    return total.hexdigest()
+
+
+def digest_named(
+    arrays: Mapping[str, np.ndarray], words: str = "", more: str = ""
+) -> str:
+    """SHA-256 over words, arrays in the order of their names, and more words."""
+    total = hashlib.sha256(words.encode())
+    for name in sorted(arrays):
+        total.update(np.ascontiguousarray(arrays[name]))
+    total.update(more.encode())
     return total.hexdigest()
 
 
@@ -257,16 +266,10 @@ def _walk(folder: str, below: str, above: tuple[str, ...]) -> list[tuple[str, in
         relative = f"{below}/{entry.name}"
         if entry.is_dir():
             found += _walk(folder, relative, (*above, real))
-        else:
-            found.append((relative, _length(entry)))
+        else:  # A dangling link is no file: decoding names it, as damaged.
+            length = entry.stat().st_size if entry.is_file() else -1
+            found.append((relative, length))
     return found
-
-
-def _length(entry: os.DirEntry) -> int:
-    try:
-        return entry.stat().st_size
-    except FileNotFoundError:  # A dangling link: decoding names it, as damaged.
-        return -1
 
 
 def _entries(folder: str) -> list[os.DirEntry]:
@@ -275,8 +278,14 @@ def _entries(folder: str) -> list[os.DirEntry]:
     return sorted(kept, key=lambda entry: _plain(entry.name))
 
 
+def cut(members: Column, split: Split) -> Column:
+    """The part of some things: no side of a cut is empty, if there are two."""
+    start, stop = (cut_index(len(members), percent) for percent in split[1:])
+    return members[start:stop]
+
+
 def cut_index(n: int, percent: fractions.Fraction) -> int:
-    """Where n things are cut at a percentage: no side is empty, if there are two."""
+    """Where n things are cut at a percentage."""
     if percent in (0, 100):
         return n * int(percent) // 100
     nearest = int(n * percent / 100 + fractions.Fraction(1, 2))
