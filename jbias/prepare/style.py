@@ -118,17 +118,13 @@ def _leaves(rng: Rng, scale: int, texture: Int[np.ndarray, "n"]):
     x, y = shape_scenes.axes(n, size)
     carrier = _colour(rng, n) * np.ones((n, size, size, 1), np.float32)
     for _ in range(_LEAVES):
-        shape, field = rng.integers(0, 16, n), np.empty((n, size, size), np.float32)
+        shape = rng.integers(0, 16, n)
         pose = dict(
             scale=np.exp(rng.uniform(np.log(0.12), 0, n)).astype(np.float32),
             angle=rng.uniform(0, 2 * np.pi, n).astype(np.float32),
             shift=rng.uniform(-1, 1, (n, 2)).astype(np.float32),
         )
-        for k, kind in enumerate(shape_scenes.SHAPES):
-            rows = np.flatnonzero(shape == k)
-            some = {name: value[rows] for name, value in pose.items()}
-            axes = shape_scenes.axes(len(rows), size)
-            field[rows] = shape_scenes.signed_distance(kind, *axes, **some)
+        field = shape_scenes.fields(shape, size, **pose)
         there = rng.random((n, 1, 1)) < 0.7
         over = (shape_scenes.coverage(field, size) * there)[..., None]
         carrier = carrier * (1 - over) + over * _colour(rng, n)

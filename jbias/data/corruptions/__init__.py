@@ -16,7 +16,7 @@ Sources: Hendrycks and Dietterich, ICLR 2019, https://arxiv.org/abs/1903.12261, 
 https://github.com/hendrycks/robustness at 8190fe3, ImageNet-C/create_c; Mintun, Kirillov and
 Xie, NeurIPS 2021, https://arxiv.org/abs/2102.11273.
 Deviations: the published sets hold other draws of the same corruptions; those of 224
-and 64 pixels were stored as JPEG of quality 85 (`as_published`). CIFAR-10-C-bar is made of
+and 64 pixels were stored as JPEG of quality 85. CIFAR-10-C-bar is made of
 another ten corruptions and levels, so BAR at 32 pixels is not that set.
 
 `settings` gives them as arrays, for corrupting images on a device:
@@ -133,14 +133,6 @@ def severity_index(severity: int) -> int:
         must = f"data.corrupt: severity must be one of {SEVERITIES}, got {severity!r}"
         raise ValueError(f"{must}; 0 would be the image itself")
     return SEVERITIES.index(severity)
-
-
-def as_published(image: Image) -> Image:
-    """Gives what is left of a corrupted image stored as JPEG of quality 85.
-
-    So the published sets of 224 and 64 pixels were stored; those of CIFAR were not.
-    """
-    return kernels.jpeg(image, 85)
 
 
 def _entry(name: str) -> Corruption:

@@ -270,10 +270,8 @@ def water(light: Plane, level: float) -> tuple[Plane, Plane, Plane]:
     light = xp.pad(light, 1)
     down = light[2:, 1:-1] - light[:-2, 1:-1]
     right = light[1:-1, 2:] - light[1:-1, :-2]
-    bent = refraction(down, right)
-    rows, columns = (
-        xp.round(slope * bent * (level * side / 20), 3) for slope in (down, right)
-    )
+    bent, reach = refraction(down, right), level * side / 20
+    rows, columns = (xp.round(slope * bent * reach, 3) for slope in (down, right))
     return rows, columns, (down - right) * (level / 5)
 
 

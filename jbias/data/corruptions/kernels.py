@@ -283,11 +283,6 @@ def pixelate(image: Image, rng: Rng, scale: float) -> Image:
 
 
 def jpeg_compression(image: Image, rng: Rng, quality: int) -> Image:
-    """Writes JPEG of that quality by Pillow and reads it."""
-    return jpeg(image, quality)
-
-
-def jpeg(image: Image, quality: int) -> Image:
     """Gives what Pillow reads of the JPEG it wrote, 4:2:0, with its standard tables."""
     stream = io.BytesIO()
     PIL.Image.fromarray(image).save(stream, "JPEG", quality=quality)

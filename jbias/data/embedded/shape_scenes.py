@@ -378,12 +378,17 @@ def coverage(distance: Plane, size: int) -> Plane:
 
 def outlines(scenes: Scenes, shape: Number, size: int) -> Plane:
     """Gives the signed distance to the outline of each image's shape."""
+    pose = dict(scale=scenes.scale, angle=scenes.angle, shift=scenes.shift)
+    return fields(shape, size, **pose)
+
+
+def fields(shape: Number, size: int, **pose: np.ndarray) -> Plane:
+    """Gives the signed distance to shapes in poses, as of `signed_distance`."""
     field = np.empty((len(shape), size, size), np.float32)
     for k, kind in enumerate(SHAPES):
         rows = np.flatnonzero(shape == k)
-        some = scenes[rows]
-        pose = dict(scale=some.scale, angle=some.angle, shift=some.shift)
-        field[rows] = signed_distance(kind, *axes(len(rows), size), **pose)
+        some = {name: value[rows] for name, value in pose.items()}
+        field[rows] = signed_distance(kind, *axes(len(rows), size), **some)
     return field
 
 

@@ -45,6 +45,11 @@ class Listing(NamedTuple):
         rows = self.store.take(index), names, self.lengths[index], self.labels[index]
         return Listing(*rows, self.classes)
 
+    def by_class(self, labels: Column, classes: Names) -> "Listing":
+        """The images with these labels, in the order of their classes."""
+        found = self._replace(labels=labels, classes=tuple(classes))
+        return found.take(np.argsort(labels, kind="stable"))
+
 
 class Split(NamedTuple):
     """A folder and the part of every class that is wanted, in percent."""

@@ -15,7 +15,7 @@ import os
 import re
 import tarfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -182,10 +182,8 @@ def _first(features: Mapping[str, Any], keys: Names, default=None) -> Any:
 def _open_records(where: str, shards: Names):
     from array_record.python import array_record_data_source
 
-    with base.explained(
-        f"{where}: {shards[0]!r} must be an ArrayRecord file: ",
-        *(RuntimeError, ValueError, OSError),
-    ):
+    what = f"{where}: {shards[0]!r} must be an ArrayRecord file: "
+    with base.explained(what, RuntimeError, ValueError, OSError):
         return array_record_data_source.ArrayRecordDataSource([*shards])
 
 
@@ -288,8 +286,7 @@ def _list_parquet(where: str, shards: Names, image: str, label: str) -> Found:
 
 def _parquet_labels(where: str, path: str, column) -> np.ndarray:
     must = f"{where}: labels must be whole numbers, got {column.type} in {path!r}"
-    kinds, nothing_more = (TypeError, ValueError), lambda _: ""
-    with base.explained(must, *kinds, reason=nothing_more):
+    with base.explained(must, TypeError, ValueError, reason=lambda _: ""):
         numbers = column.to_numpy().astype(np.int64, casting="same_kind")
     return limits.check_labels(f"{where}: {path!r}", numbers)
 
@@ -298,10 +295,8 @@ def _open_parquet(where: str, path: str):
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    with base.explained(
-        f"{where}: {path!r} must be a Parquet file: ",
-        *(OSError, ValueError, pa.ArrowException),
-    ):
+    what = f"{where}: {path!r} must be a Parquet file: "
+    with base.explained(what, OSError, ValueError, pa.ArrowException):
         file, size = pq.ParquetFile(path), os.path.getsize(path)
         limits.check_growth(size, _LISTED * file.metadata.num_rows)
         for i in range(file.num_row_groups):
@@ -336,11 +331,7 @@ def _is_struct(column: Any) -> bool:
     return pa.types.is_struct(column.type)
 
 
-class _Member(NamedTuple):
-    shard: int
-    name: str
-    start: int
-    length: int
+_Member = tuple[int, str, int, int]  # Its shard, name, start and length.
 
 
 def read_tar(where: str, shards: Names) -> listing.Listing:
@@ -399,23 +390,24 @@ def _members(where: str, shard: int, path: str):
                 stem, _, ending = name.partition(".")
                 ending = ending.lower()
                 if ending.endswith("tar"):
-                    must = (
-                        f"{where}: shards must hold images, {path!r} holds the archive"
+                    must = f"{where}: shards must hold images, {path!r} holds"
+                    raise ValueError(
+                        f"{must} the archive {entry.name!r}; unpack it once"
                     )
-                    raise ValueError(f"{must} {entry.name!r}; unpack it once")
                 if entry.issparse() or entry.offset_data + entry.size > size:
                     must = f"{where}: {path!r} must hold its members whole"
                     got = f"got {entry.name!r} of {entry.size} bytes"
                     raise ValueError(f"{must}, {got}; pack it anew")
-                member = _Member(shard, whole, entry.offset_data, entry.size)
+                member = shard, whole, entry.offset_data, entry.size
                 key = os.path.normpath(os.path.join(folder, stem))  # "./a" is "a".
                 yield member, ending.rpartition(".")[2], key
 
 
 def _tar_label(where: str, path: str, member: _Member, ending: str) -> int:
+    _, name, start, length = member
     with open(path, "rb") as file:
-        file.seek(member.start)
-        text = file.read(member.length)
+        file.seek(start)
+        text = file.read(length)
     try:
         held = text
         if ending == "json":
@@ -427,19 +419,18 @@ def _tar_label(where: str, path: str, member: _Member, ending: str) -> int:
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         must = f"{where}: labels must be whole numbers from 0 to"
         got = f"{limits.MAX_CLASSES - 1:,} (limits of docs/data.md), got {text[:40]!r}"
-        raise ValueError(f"{must} {got} in {path}:{member.name}") from error
+        raise ValueError(f"{must} {got} in {path}:{name}") from error
 
 
-def _by_folder(where: str, names: Names) -> tuple[list[int], list[str]]:
+def _by_folder(where: str, names: Names) -> tuple[np.ndarray, np.ndarray]:
     """Labels by the first folder of the names, which all have one."""
     folders = [name.partition("/")[0] for name in names]
     if not all("/" in name for name in names):
         must = f"{where}: images must have a label (<key>.cls) or lie in class folders"
         remedy = "unpack the archive of a single class into a folder of its name"
         raise ValueError(f"{must}, got {names[0]!r}; {remedy}")
-    classes = sorted({*folders})
-    ids = {name: i for i, name in enumerate(classes)}
-    return [ids[folder] for folder in folders], classes
+    classes, numbers = np.unique(folders, return_inverse=True)
+    return numbers, classes
 
 
 def _without_common_folder(names: Names) -> list[str]:

@@ -124,8 +124,7 @@ def _open(where: str, path: str) -> np.ndarray:
     """Opens an array without reading it all."""
     if not os.path.exists(path):
         raise base.Missing(f"{where}: needs {path!r}, which is not there")
-    with base.explained(
-        f"{path}: must be a whole .npy file: ", remedy="; fetch it again"
-    ):
+    what = f"{path}: must be a whole .npy file: "
+    with base.explained(what, remedy="; fetch it again"):
         path = opening.require_regular(path)
         return np.load(path, mmap_mode="r", allow_pickle=False)

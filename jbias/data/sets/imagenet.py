@@ -157,12 +157,10 @@ def read_labels(path: str) -> dict[str, str]:
         if stem and label.isdecimal():
             label = wnids[int(label)]
         if label not in known:
-            must = (
-                f"{path}: line {i} must have a WordNet id of the 1,000, or an image's"
-            )
+            must = f"{path}: line {i} must have a WordNet id of the 1,000, or an"
             other = "the numbers of the challenge's own ground truth are in another"
             got = f"got {line[:60]!r}; {other} order and are not taken"
-            raise ValueError(f"{must} name and a number up to 999, {got}")
+            raise ValueError(f"{must} image's name and a number up to 999, {got}")
         stem = stem or f"{_STEM}{i:08}"
         if table.setdefault(stem, label) != label:
             must = f"{path}: line {i} must agree with the other of {stem}"
@@ -191,19 +189,14 @@ def order_by_wordnet(
     if len(lost) and (numbered or not subset):
         remedy = "where some are meant, set subset=True (`prepare check` has --options)"
         if subset:
-            remedy = (
-                "numbers tell classes only where all are there: name them by folders"
-            )
-            remedy += ", or for shards by classes=<file>, a WordNet id a line"
+            remedy = "numbers tell classes only where all are there: name them by"
+            remedy += " folders, or for shards by classes=<file>, a WordNet id a line"
         must = f"{where}: all {len(known):,} classes must be there"
-        first = (
-            f"{len(lost):,} are missing, first {known[lost[0]]!r} (number {lost[0]})"
-        )
-        raise ValueError(f"{must}, {first}; {remedy}")
+        first = f"first {known[lost[0]]!r} (number {lost[0]})"
+        raise ValueError(f"{must}, {len(lost):,} are missing, {first}; {remedy}")
     labels = np.searchsorted(present, ids).astype(np.int32)
     classes = tuple(known[i] for i in present)
-    found = found._replace(labels=labels, classes=classes)
-    return found.take(np.argsort(labels, kind="stable"))
+    return found.by_class(labels, classes)
 
 
 def _positions(where, found, path) -> tuple[Int[np.ndarray, "k"], bool]:
@@ -217,7 +210,7 @@ def _positions(where, found, path) -> tuple[Int[np.ndarray, "k"], bool]:
             raise ValueError(f"{must}, got {found.labels.max()}; {remedy}")
         return every, True
     names = folder.class_names(where, found, path)
-    if all(name.isdecimal() for name in names):
+    if all(map(str.isdecimal, names)):
         ids = np.array([int(name) for name in names])
         if len(np.unique(ids)) < len(ids) or ids.max() >= len(known):
             must = f"{where}: folders with numbers must be 0 to 999, each once"
@@ -269,10 +262,9 @@ def read_real(path: str) -> dict[str, tuple[str, ...]]:
     for i, one in enumerate(held):
         each = one if isinstance(one, list) else [None]
         if not all(type(label) is int and 0 <= label < len(wnids) for label in each):
-            must = (
-                f"{path}: entry {i} must be a list of whole numbers below {len(wnids)}"
-            )
-            raise ValueError(f"{must}, got {one!r}; fetch the file again")
+            must = f"{path}: entry {i} must be a list of whole numbers below"
+            got = f"{len(wnids)}, got {one!r}"
+            raise ValueError(f"{must} {got}; fetch the file again")
         table[f"{_STEM}{i + 1:08}"] = tuple(wnids[label] for label in one)
     return table
 
@@ -386,8 +378,7 @@ def _tiny_val(where, path, classes, ignore) -> listing.Listing:
         base.refuse_some(lost, must, "do not", "unpack the archive again")
     ids = {name: label for label, name in enumerate(classes)}
     labels = np.array([ids[rows[name]] for name in found.names], np.int32)
-    found = found._replace(labels=labels, classes=classes)
-    return found.take(np.argsort(labels, kind="stable"))
+    return found.by_class(labels, classes)
 
 
 def _lines(where: str, path: str) -> list[str]:
