@@ -61,10 +61,8 @@ def make(
     options.check_plain("augmix", "positive", alpha=alpha)
     options.check_plain("augmix", "at least 0", js=js)
     if views == 1 and not options.is_statically(js, 0):
-        raise ValueError(
-            f"augmix: with views=1 nothing can agree, so js must be 0, got {js};"
-            " set js=0 or views=3"
-        )
+        must = "augmix: with views=1 nothing can agree, so js must be 0"
+        raise ValueError(f"{must}, got {js}; set js=0 or views=3")
     names = ALL_OPERATIONS if all_ops else OPERATIONS
 
     def one(image: Float[Array, "h w 3"], key: PRNGKeyArray) -> Float[Array, "v h w 3"]:
@@ -76,18 +74,16 @@ def make(
 
     def apply(batch, key):
         if "views" in batch:
-            raise ValueError(
-                f"augmix: the batch must not show views, got {batch['views']} of each "
-                "image; leave out the transform that makes them"
-            )
+            must = "augmix: the batch must not show views"
+            got = f"got {batch['views']} of each image"
+            raise ValueError(f"{must}, {got}; leave out the transform that makes them")
         image = batch["image"]
-        new = image[:, None]
+        new = jnp.repeat(image[:, None], max(views - 1, 1), 1)
         if depth:
             new = jax.vmap(one)(image, sampling.keys(key, len(image)))
         if views == 1:
             return {**batch, "image": new[:, 0]}
-        shape = (len(image), views - 1, *image.shape[1:])
-        both = jnp.concatenate([image[:, None], jnp.broadcast_to(new, shape)], 1)
+        both = jnp.concatenate([image[:, None], new], 1)
         shown = compose.repeat_shown(batch, views)
         shown["image"] = both.reshape(-1, *image.shape[1:])
         return shown if options.is_statically(js, 0) else {**shown, "consistency": js}
@@ -153,8 +149,9 @@ AMOUNTS: Mapping[str, Callable] = {
     "posterize": lambda level, sign, h, w: 4 - jnp.floor(4 * level / 10),
     "rotate": lambda level, sign, h, w: sign * jnp.floor(30 * level / 10),
     "solarize": lambda level, sign, h, w: 256 - jnp.floor(256 * level / 10),
-    "shear_x": lambda level, sign, h, w: sign * (0.3 * level / 10),
-    "shear_y": lambda level, sign, h, w: sign * (0.3 * level / 10),
+    **dict.fromkeys(
+        ("shear_x", "shear_y"), lambda level, sign, h, w: sign * (0.3 * level / 10)
+    ),
     "translate_x": lambda level, sign, h, w: sign * jnp.floor(w / 3 * level / 10),
     "translate_y": lambda level, sign, h, w: sign * jnp.floor(h / 3 * level / 10),
     **dict.fromkeys(pillow.BLENDS, lambda level, sign, h, w: 1.8 * level / 10 + 0.1),

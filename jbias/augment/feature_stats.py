@@ -33,10 +33,9 @@ def moments(x: Map) -> tuple[Stats, Stats]:
     gradient even where it is not used.
     """
     if x.shape[1] * x.shape[2] < 2:
-        raise ValueError(
-            "augment.feature_stats: statistics need maps of at least 2 pixels, got "
-            f"shape {x.shape}; use larger images or an earlier stage"
-        )
+        must = "augment.feature_stats: statistics need maps of at least 2 pixels"
+        got = f"got shape {x.shape}"
+        raise ValueError(f"{must}, {got}; use larger images or an earlier stage")
     x = x.astype(jnp.float32)
     return jnp.mean(x, (1, 2)), jnp.var(x, (1, 2), ddof=1)
 

@@ -184,10 +184,8 @@ def random_masks(
 
     def draw(key, batch, own):
         if "once" not in batch:
-            raise ValueError(
-                "random_masks: the batch must have the key 'once', got none; add one "
-                "that is the same at every step"
-            )
+            must = "random_masks: the batch must have the key 'once', got none"
+            raise ValueError(f"{must}; add one that is the same at every step")
         choice = jax.random.randint(key, (), 0, count)
         return sample(jax.random.fold_in(batch["once"], choice), batch, own)
 

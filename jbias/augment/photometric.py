@@ -161,10 +161,8 @@ def standardise_as(
     given = dict(mean=mean, std=std, as_mean=as_mean, as_std=as_std)
     for name, values in given.items():
         if len(values) not in (1, 3) or ("std" in name and min(values) <= 0):
-            raise ValueError(
-                f"standardise_as: {name} must be one or three numbers, deviations above "
-                f"0, got {values}; change {name}"
-            )
+            must = f"standardise_as: {name} must be one or three numbers"
+            raise ValueError(f"{must}, deviations above 0, got {values}; change {name}")
     mean, std, as_mean, as_std = (
         jnp.asarray(x, jnp.float32).reshape(1, 1, 1, -1) for x in given.values()
     )
@@ -226,9 +224,8 @@ def gaussian_noise(*, sigma: float | Sequence[float] = 0.5, p: float = 0.5) -> C
     for one in several:
         options.check_range("gaussian_noise", 0, math.inf, sigma=one)
     if not several:
-        raise ValueError(
-            "gaussian_noise: sigma must be a number or several, got none; give one"
-        )
+        must = "gaussian_noise: sigma must be a number or several"
+        raise ValueError(f"{must}, got none; give one")
     options.check_range("gaussian_noise", 0, 1, p=p)
 
     def noisy(x, k):

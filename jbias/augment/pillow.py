@@ -137,10 +137,8 @@ def _halves(part: Fraction) -> tuple[Array, Array]:
 
 def _fits(h: int, w: int) -> None:
     if max(h, w) > _SIDE:
-        raise ValueError(
-            f"augment.pillow: sides must be at most {_SIDE} pixels, got {h} by {w}; use"
-            " smaller images"
-        )
+        must = f"augment.pillow: sides must be at most {_SIDE} pixels"
+        raise ValueError(f"{must}, got {h} by {w}; use smaller images")
 
 
 def _rotate(h: int, w: int, degrees: Amount) -> Ramps:

@@ -46,10 +46,8 @@ def make(
     leave images as they come out: clip=False, to be the last transform.
     """
     if not sizes or any(size < 1 or size % 2 == 0 for size in sizes):
-        raise ValueError(
-            f"rand_conv: sizes must be odd and at least one, got {tuple(sizes)}; "
-            "change sizes"
-        )
+        must = "rand_conv: sizes must be odd and at least one"
+        raise ValueError(f"{must}, got {tuple(sizes)}; change sizes")
     options.check_plain("rand_conv", "1 or more", views=views)
     options.check_range("rand_conv", 0, 1, p=p)
     options.check_range("rand_conv", 0, math.inf, consistency=consistency)
@@ -74,10 +72,9 @@ def make(
 
     def apply(batch, key):
         if views > 1 and batch.get("views", 1) > 1:
-            raise ValueError(
-                f"rand_conv: views={views} must have a batch of one row an image, got "
-                f"{batch['views']}; use views=1 or drop the transform that repeats them"
-            )
+            must = f"rand_conv: views={views} must have a batch of one row an image"
+            got = f"got {batch['views']}; use views=1"
+            raise ValueError(f"{must}, {got} or drop the transform that repeats them")
         if views > 1:
             shown = compose.repeat_shown(batch, views)
             batch = {**shown, "consistency": consistency}

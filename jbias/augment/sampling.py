@@ -100,10 +100,9 @@ def draw_each(draw: Callable, key: PRNGKeyArray, count: int) -> Array:
 
 def _check(n: int, group: int) -> None:
     if group < 1 or n % group:
-        raise ValueError(
-            f"augment.sampling: the batch must be a multiple of mix_group={group},"
-            f" got {n} examples; change mix_group or the batch size"
-        )
+        must = f"augment.sampling: the batch must be a multiple of mix_group={group}"
+        got = f"got {n} examples"
+        raise ValueError(f"{must}, {got}; change mix_group or the batch size")
 
 
 def uniforms(key: PRNGKeyArray, *shapes: tuple[int, ...]) -> list[Float[Array, "..."]]:

@@ -57,8 +57,7 @@ def remember(
 ) -> dict[str, np.ndarray]:
     """What `make` gives of its arguments, made where it was not under the same words."""
     name = f"{kind}-{hashlib.sha256(words.encode()).hexdigest()[:16]}"
-    found = load(name, words)
-    if found is None:
+    if (found := load(name, words)) is None:
         found = make(*args, **options)
         save(name, words, found)
     return found

@@ -197,8 +197,7 @@ def cropped(opened: Opened, where: str, size: int, draw: Draw) -> Square:
     """
     drawn = functools.cache(lambda width, height: _inside(draw, width, height))
     data, again = _read(opened)
-    frame = _frame(data)
-    if frame:
+    if frame := _frame(data):
         pixels = _fast(data, frame, drawn(frame.width, frame.height), size)
         if pixels is not None:
             return pixels

@@ -163,12 +163,13 @@ def load_into_memory(
     """
     left = gib * 2**30 - sum(nbytes(source) for source in resident.values())
     if left < 0:
-        raise ValueError(
-            f"data: the training sets take {gib - left / 2**30:.1f} GiB in memory, more "
-            f"than config.run.loading.gib={gib:g}; raise it, stream them from their files "
-            "(crop=host among the config's arguments, or in its c.train), or choose a "
-            "smaller config.size"
+        takes = f"data: the training sets take {gib - left / 2**30:.1f} GiB in memory"
+        most = f"more than config.run.loading.gib={gib:g}"
+        stream = (
+            "stream them from their files (crop=host among the config's arguments, or"
         )
+        smaller = "in its c.train), or choose a smaller config.size"
+        raise ValueError(f"{takes}, {most}; raise it, {stream} {smaller}")
     chosen = dict(resident)
     for name, source in tested.items():
         if sources.in_memory(source) or nbytes(source) <= left:

@@ -313,10 +313,9 @@ def _network(args: argparse.Namespace) -> networks.FlaxNetwork:
         if args.network in ("", network.name):
             return network
         names.append(network.name)
-    raise ValueError(
-        f"{_WHERE}: --network must be one of those in --checkpoint, got"
-        f" {args.network!r}; {base.did_you_mean(args.network, names)}"
-    )
+    must = f"{_WHERE}: --network must be one of those in --checkpoint"
+    got = f"got {args.network!r}"
+    raise ValueError(f"{must}, {got}; {base.did_you_mean(args.network, names)}")
 
 
 def _members(source: base.Source, k: int) -> list[Int[np.ndarray, "m"]]:

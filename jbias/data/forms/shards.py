@@ -391,9 +391,8 @@ def _members(where: str, shard: int, path: str):
                 ending = ending.lower()
                 if ending.endswith("tar"):
                     must = f"{where}: shards must hold images, {path!r} holds"
-                    raise ValueError(
-                        f"{must} the archive {entry.name!r}; unpack it once"
-                    )
+                    got = f"the archive {entry.name!r}"
+                    raise ValueError(f"{must} {got}; unpack it once")
                 if entry.issparse() or entry.offset_data + entry.size > size:
                     must = f"{where}: {path!r} must hold its members whole"
                     got = f"got {entry.name!r} of {entry.size} bytes"
@@ -418,7 +417,7 @@ def _tar_label(where: str, path: str, member: _Member, ending: str) -> int:
         return label
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         must = f"{where}: labels must be whole numbers from 0 to"
-        got = f"{limits.MAX_CLASSES - 1:,} (limits of docs/data.md), got {text[:40]!r}"
+        got = f"{limits.MAX_CLASSES - 1:,} ({limits.DOCS}), got {text[:40]!r}"
         raise ValueError(f"{must} {got} in {path}:{name}") from error
 
 

@@ -56,6 +56,7 @@ def read(
         wanted[attribute] = asked
         wanted |= {name: [name] for name in _further(where, flags, label, held)}
     columns = {name: _column(held, some) for name, some in wanted.items()}
+    values = {k: tuple(v) if v[1:] else (f"not {v[0]}", *v) for k, v in wanted.items()}
     kept = np.flatnonzero(columns["attribute"] >= 0)
     kept = kept[np.argsort(held[label][kept], kind="stable")]
     rows = zip(names, _lengths(where, place, names), held[label], strict=True)
@@ -67,10 +68,7 @@ def read(
         request,
         found.take(kept),
         extra={name: column[kept] for name, column in columns.items()},
-        values={
-            name: tuple(some) if len(some) > 1 else (f"not {some[0]}", some[0])
-            for name, some in wanted.items()
-        },
+        values=values,
         measures=("accuracy", "groups"),
         note="; ".join(filter(None, notes)),
     )
@@ -118,8 +116,7 @@ def _names(where: str, path: str, part: str) -> list[str]:
     twice = [name for name, count in times.items() if count > 1]
     must = f"{path}: an image must be in one part"
     base.refuse_some(twice, must, "have several lines", "fetch the file again")
-    names = sorted(name for name, which in rows if which == number)
-    if not names:
+    if not (names := sorted(name for name, which in rows if which == number)):
         raise ValueError(f"{where}: {path!r} must name images of part {number}")
     return names
 
