@@ -170,12 +170,11 @@ def load_into_memory(
         )
         smaller = "in its c.train), or choose a smaller config.size"
         raise ValueError(f"{takes}, {most}; raise it, {stream} {smaller}")
-    chosen = dict(resident)
+    chosen, images = dict(resident), {}
     for name, source in tested.items():
         if sources.in_memory(source) or nbytes(source) <= left:
             chosen[name] = source
             left -= nbytes(source)
-    images = {}
     for name, source in chosen.items():
         with console.progress_bar(f"reading {source.name}", len(source)) as progress:
             images[name] = decode_all(source, workers=threads, progress=progress)

@@ -4,7 +4,6 @@ import dataclasses
 import functools
 import hashlib
 import io
-import pathlib
 from collections.abc import Mapping
 from typing import cast
 
@@ -126,17 +125,14 @@ def encoded(source: base.Source, index: int) -> bytes:
     """An image as it is stored, a file's bytes; as PNG where it is in memory."""
     if isinstance(source, EncodedSource):
         opened = source.store.open(index)
-        if isinstance(opened, str):
-            return pathlib.Path(opened).read_bytes()
-        with opened as file:
+        with open(opened, "rb") if isinstance(opened, str) else opened as file:
             return file.read()
     return to_png(cast(ArraySource, source).images[index])
 
 
 def to_png(image: UInt8[np.ndarray, "h w 3"]) -> bytes:
     """An image without a loss."""
-    held = io.BytesIO()
-    Image.fromarray(image).save(held, "PNG")
+    Image.fromarray(image).save(held := io.BytesIO(), "PNG")
     return held.getvalue()
 
 

@@ -197,14 +197,6 @@ def read_features(
     return [np.load(path, mmap_mode="r", allow_pickle=False) for path in paths]
 
 
-def gather_rows(
-    blocks: Sequence[Float[np.ndarray, "b d"]], index: Int[np.ndarray, "m"]
-) -> Float[np.ndarray, "m d"]:
-    """Features of some images, in the order of their rising numbers."""
-    number, place = np.divmod(index, _BLOCK)
-    return np.concatenate([blocks[b][place[number == b]] for b in np.unique(number)])
-
-
 def _write_blocks(subject, source, site, paths) -> None:
     """Makes the blocks that are missing."""
     todo = [block for block, path in enumerate(paths) if not path.exists()]
@@ -354,8 +346,10 @@ def _cluster_classes(classes, members, blocks, rule) -> list[Clusters]:
 
 
 def _class_features(blocks, index, rule) -> Float[np.ndarray, "m d"]:
-    """Features of some images as they are clustered."""
-    rows = gather_rows(blocks, index).astype(np.float64)
+    """Features of some images, in the order of their rising numbers, as clustered."""
+    number, place = np.divmod(index, _BLOCK)
+    parts = [blocks[b][place[number == b]] for b in np.unique(number)]
+    rows = np.concatenate(parts).astype(np.float64)
     if rule["normalise"]:
         rows /= np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
     return rows

@@ -6,7 +6,7 @@ import hashlib
 import os
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -143,18 +143,16 @@ def scan(
     which = f"of {len(classes)} in {folder!r} have none"
     must = f"{where}: every class must have images"
     base.refuse_some(empty, must, which, "fill or remove it")
-    check_names(where, [name for name, _, _ in found])
-    return in_folder(folder, found, classes)
+    names, lengths, labels = zip(*found, strict=True)
+    check_names(where, names)
+    return in_folder(folder, names, lengths, labels, classes)
 
 
-def in_folder(
-    folder: str, rows: Iterable[tuple[str, int, int]], classes: Names
-) -> Listing:
+def in_folder(folder: str, names: Names, lengths, labels, classes: Names) -> Listing:
     """Files that lie below one folder: of each its name, its bytes and its label."""
-    names, lengths, labels = zip(*rows, strict=True)
     columns = np.array(lengths, np.int64), np.array(labels, np.int32)
-    store = stores.FileStore(folder, names)
-    return Listing(store, names, *columns, tuple(classes))
+    store = stores.FileStore(folder, tuple(names))
+    return Listing(store, store.names, *columns, tuple(classes))
 
 
 def check_names(where: str, names: Names) -> np.ndarray:

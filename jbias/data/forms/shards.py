@@ -97,9 +97,9 @@ def read_records(where: str, shards: Names) -> listing.Listing:
     found = found or cache.for_files("records", shards, _list_records, where, shards)
     image = ExampleImage(str(found["image"]))
     classes = found["classes"].tolist() if "classes" in found else class_names(shards)
-    found |= {"record": np.arange(len(found["names"]))}
-    place = ("record",)
-    return _listing(stores.ArrayRecordStore, shards, found, place, classes, image=image)
+    found["record"] = np.arange(len(found["names"]))
+    kind, place = stores.ArrayRecordStore, ("record",)
+    return _listing(kind, shards, found, place, classes, image=image)
 
 
 def index_path(shards: Names) -> str:
@@ -132,10 +132,10 @@ def _checked_index(where: str, shards: Names) -> Found | None:
 
 def class_names(shards: Names) -> list[str] | None:
     """The names of labels that TFDS writes beside its shards."""
-    for label in _LABEL_KEYS:
-        path = os.path.join(os.path.dirname(shards[0]), f"{label}.labels.txt")
-        if os.path.isfile(path):
-            return listing.text_lines(path, f"{path}: must be a text file: ")
+    folder = os.path.dirname(shards[0])
+    paths = (os.path.join(folder, f"{label}.labels.txt") for label in _LABEL_KEYS)
+    if path := next(filter(os.path.isfile, paths), None):
+        return listing.text_lines(path, f"{path}: must be a text file: ")
     return None
 
 
@@ -199,12 +199,11 @@ def read_parquet(where: str, shards: Names) -> listing.Listing:
     if _open_parquet(where, shards[0]).schema_arrow.names == [_EXAMPLES]:
         found = cache.for_files("examples", shards, _list_examples, where, shards)
         image = ExampleImage(str(found["image"]))
-        read = functools.partial(_example_images, image)
-        classes = class_names(shards)
+        read, classes = functools.partial(_example_images, image), class_names(shards)
     else:
         image, label, classes = _schema(where, shards[0])
-        about = where, shards, image, label
-        found = cache.for_files("parquet", shards, _list_parquet, *about)
+        of = where, shards, image, label
+        found = cache.for_files("parquet", shards, _list_parquet, *of)
         read = functools.partial(_group, image)
     place = "shard", "group", "row"
     return _listing(stores.ParquetStore, shards, found, place, classes, read=read)
@@ -261,18 +260,18 @@ def _placed(groups: Sequence[tuple[int, int, int]]) -> Found:
 def _list_parquet(where: str, shards: Names, image: str, label: str) -> Found:
     names, labels, groups = [], [], []
     for i, path in enumerate(shards):
-        file, first = _open_parquet(where, path), len(names)
+        file, own = _open_parquet(where, path), []
         nested = _is_struct(file.schema_arrow.field(image))
         columns = [label, *([f"{image}.path"] if nested else [])]
         for group in range(file.num_row_groups):
-            before = len(names)
+            before = len(own)
             for rows in _batches(where, path, group, columns):
                 labels.append(_parquet_labels(where, path, rows.column(label)))
                 told = rows.column(image).to_pylist() if nested else [None] * len(rows)
-                names += [row and row.get("path") for row in told]
-            groups.append((i, group, len(names) - before))
+                own += [row and row.get("path") for row in told]
+            groups.append((i, group, len(own) - before))
         stem = os.path.basename(path).partition(".")[0]
-        names[first:] = [p or f"{stem}/{k}" for k, p in enumerate(names[first:])]
+        names += [name or f"{stem}/{k}" for k, name in enumerate(own)]
     if not names:
         raise ValueError(f"{where}: shards must hold rows, got none in {shards[0]!r}")
     placed = _placed(groups)

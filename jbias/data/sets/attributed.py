@@ -91,8 +91,7 @@ def _table(
     classes, labels = set_options.number_values([table[label][i] for i in kept])
     lengths = [os.path.getsize(os.path.join(root, name)) for name in names]
     order = np.lexsort((np.array(names), labels))
-    rows = zip(names, lengths, labels, strict=True)
-    found = listing.in_folder(root, rows, classes).take(order)
+    found = listing.in_folder(root, names, lengths, labels, classes).take(order)
     columns = {ATTRIBUTE: wanted} | {n: table[n] for n in further if n != ATTRIBUTE}
     kept = np.array(kept)[order]
     columns = {name: [one[i] for i in kept] for name, one in columns.items()}

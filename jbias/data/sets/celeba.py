@@ -59,11 +59,11 @@ def read(
     values = {k: tuple(v) if v[1:] else (f"not {v[0]}", *v) for k, v in wanted.items()}
     kept = np.flatnonzero(columns["attribute"] >= 0)
     kept = kept[np.argsort(held[label][kept], kind="stable")]
-    rows = zip(names, _lengths(where, place, names), held[label], strict=True)
-    found = listing.in_folder(place, rows, (f"not {label}", label))
-    lost = len(names) - len(kept)
+    files = names, _lengths(where, place, names), held[label]
+    found = listing.in_folder(place, *files, (f"not {label}", label))
     notes = [listing.count_note(len(names), request.published)]
-    notes += [f"{lost:,} with none or several of {attribute} left out"] * bool(lost)
+    if lost := len(names) - len(kept):
+        notes += [f"{lost:,} with none or several of {attribute} left out"]
     return folder.build(
         request,
         found.take(kept),
