@@ -79,20 +79,17 @@ def half(*, mix: Callable, which: str, mix_group: int = 32) -> Callable:
     options.check_choice("half", "which", which, HALVES)
 
     def apply(batch, key):
-        image = batch["image"]
-        height = image.shape[1]
-        if height % 2:
+        if (height := batch["image"].shape[1]) % 2:
             must = "half: images must have an even height"
             raise ValueError(f"{must}, got {height}; change their size")
-        top, bottom = image[:, : height // 2], image[:, height // 2 :]
-        half, rest = (top, bottom) if which == "top" else (bottom, top)
-        changed = mix({**batch, "image": half}, key)
-        if changed["image"].shape != half.shape:
-            must = f"half: the transform must keep the shape {half.shape}"
+        halves, place = jnp.split(batch["image"], 2, 1), HALVES.index(which)
+        shape = halves[place].shape
+        changed = mix({**batch, "image": halves[place]}, key)
+        if changed["image"].shape != shape:
+            must = f"half: the transform must keep the shape {shape}"
             raise ValueError(f"{must}, got {changed['image'].shape}; take another")
-        parts = changed["image"], rest
-        joined = jnp.concatenate(parts if which == "top" else parts[::-1], 1)
-        return {**changed, "image": joined}
+        halves[place] = changed["image"]
+        return {**changed, "image": jnp.concatenate(halves, 1)}
 
     return apply
 

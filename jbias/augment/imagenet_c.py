@@ -222,9 +222,6 @@ def glass_origins(
     return jax.lax.while_loop(lambda links: (links >= n).any(), follow, links)
 
 
-draw_motion = draw_numbers(1)  # For the direction.
-
-
 def motion_blur(x: Image, drawn: tuple, s: Settings) -> Image:
     """Blurs along a line at U(-45, 45) degrees by a one-sided Gaussian."""
     return blur_along_line(x, s["kernel"], s["taps"], 90 * drawn[0] - 45)
@@ -260,9 +257,6 @@ def snow(x: Image, drawn: tuple, s: Settings) -> Image:
     return x + layer + layer[::-1, ::-1]
 
 
-draw_frost = draw_numbers(3)  # For the photograph, and for the crop's top and left.
-
-
 def frost(x: Image, drawn: tuple, s: Settings) -> Image:
     """Mixes keep x + add ice, a crop of one of the photographs `ice` (n, h, w, 3).
 
@@ -296,9 +290,6 @@ _STEPS = tuple(
     for i, j in itertools.product(range(-2, 3), repeat=2)
     if (step := tuple(sorted((abs(i), abs(j))))) in _LENGTHS
 )
-
-
-draw_spatter = draw_each(jax.random.normal)
 
 
 def spatter(x: Image, drawn: tuple, s: Settings) -> Image:

@@ -158,13 +158,13 @@ def standardise_as(
     mean, std: the set's own. as_mean, as_std: the network's, which takes x' to
     (x - mean) / std. Each has one value or three.
     """
-    given = dict(mean=mean, std=std, as_mean=as_mean, as_std=as_std)
-    for name, values in given.items():
+    own = dict(mean=mean, std=std, as_mean=as_mean, as_std=as_std)
+    for name, values in own.items():
         if len(values) not in (1, 3) or ("std" in name and min(values) <= 0):
             must = f"standardise_as: {name} must be one or three numbers"
             raise ValueError(f"{must}, deviations above 0, got {values}; change {name}")
     mean, std, as_mean, as_std = (
-        jnp.asarray(x, jnp.float32).reshape(1, 1, 1, -1) for x in given.values()
+        jnp.float32(x).reshape(1, 1, -1) for x in own.values()
     )
 
     def apply(batch, key):

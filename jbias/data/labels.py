@@ -309,11 +309,9 @@ def read_mapping(path: str, train: Names, test: Names) -> dict[str, str]:
 
 def _mapping_lines(path: str) -> list[tuple[str, str, str]]:
     """Of each line its place and the two cells, without the spaces around them."""
-    with base.explained(
-        f"{path}: a mapping must be a CSV file in UTF-8, got ",
-        *set_options.CSV_ERRORS,
-        remedy=f"; write one with the columns {','.join(MAPPING_COLUMNS)}",
-    ):
+    must = f"{path}: a mapping must be a CSV file in UTF-8, got "
+    remedy = f"; write one with the columns {','.join(MAPPING_COLUMNS)}"
+    with base.explained(must, *set_options.CSV_ERRORS, remedy=remedy):
         header, lines = set_options.csv_lines(os.path.expanduser(path))
     if missing := [one for one in MAPPING_COLUMNS if header.count(one) != 1]:
         must = f"{path}: the header must have {' and '.join(MAPPING_COLUMNS)} once each"

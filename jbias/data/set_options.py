@@ -121,12 +121,13 @@ def read_values(path: str) -> dict[str, tuple[str, ...]]:
 
 def _sidecar(where: str, path: str) -> dict[str, Any]:
     """Reads the notes beside a file: at least the fingerprint of the split it is for."""
-    with base.explained(
-        f"{where}: columns must come with {path + '.json'!r}, which says of what images: ",
-        *(OSError, ValueError, KeyError, TypeError, RecursionError),
-        remedy="; jbias.data.set_options.write_columns makes both",
-        reason=base.kind_and_text,
-    ):
+    must = (
+        f"{where}: columns must come with {path + '.json'!r}, which says of what images"
+    )
+    kinds = OSError, ValueError, KeyError, TypeError, RecursionError
+    remedy = "; jbias.data.set_options.write_columns makes both"
+    reason = base.kind_and_text
+    with base.explained(f"{must}: ", *kinds, remedy=remedy, reason=reason):
         with open(f"{path}.json", encoding="utf-8") as file:
             notes = json.load(file)
         return {**notes, "fingerprint": notes["fingerprint"]}
@@ -371,20 +372,17 @@ def _keys(source: base.Source) -> list[str]:
 
 def _damaged_keys(where, split, path, whole) -> set[str]:
     """Keys of the damaged images of one split, if the list is of these files."""
-    with base.explained(
-        f"{path}: skip must be a list that `python -m jbias.prepare check --list` wrote,"
-        " got ",
-        *(OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError),
-        reason=base.kind_and_text,
-    ):
+    what = (
+        f"{path}: skip must be a list that `python -m jbias.prepare check --list` wrote"
+    )
+    kinds = OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError
+    with base.explained(f"{what}, got ", *kinds, reason=base.kind_and_text):
         with open(os.path.expanduser(path), encoding="utf-8") as file:
             held = json.load(file)
         if held["made_by"] != _MADE_BY:
             raise ValueError(f"made by {held['made_by']!r}")
-        splits = {
-            name: (one["fingerprint"], {*dict(one["damaged"])})
-            for name, one in held["splits"].items()
-        }
+        known = held["splits"].items()
+        splits = {k: (one["fingerprint"], one["damaged"].keys()) for k, one in known}
     must, remedy = f"{where}: skip must be a list", "python -m jbias.prepare check"
     if split not in splits:
         must = f"{must} that has split {split!r}"

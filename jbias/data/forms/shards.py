@@ -236,12 +236,12 @@ def _schema(where: str, path: str) -> tuple[str, str, list[str] | None]:
         if not columns or columns[-1] not in known:
             must = f"{where}: {path!r} must have {what} column ({', '.join(known)})"
             raise ValueError(f"{must}, got {', '.join(schema.names)}; rename it")
-    with base.explained(
+    must = (
         f"{where}: {path!r} must tell its classes as Hugging Face does, info.features."
-        f"{columns[1]}.names in the schema's metadata, got ",
-        *(ValueError, TypeError, AttributeError, RecursionError),
-        remedy="; write it anew",
-    ):
+    )
+    place = f"{columns[1]}.names in the schema's metadata, got "
+    kinds = ValueError, TypeError, AttributeError, RecursionError
+    with base.explained(f"{must}{place}", *kinds, remedy="; write it anew"):
         info = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
         feature = info.get("info", {}).get("features", {}).get(columns[1], {})
         names = list(feature.get("names") or ())
