@@ -143,9 +143,8 @@ def _check_options(name: str, entry: base.Spec, options: Mapping[str, Any]) -> N
         base.check_known(what, option, names | COMMON_OPTIONS.keys())
     for one in known:
         if one.default is one.empty and one.name not in options:
-            must = f"data.load: {name!r} must have the option {one.name!r}"
-            got = f"got {sorted(options)}"
-            raise base.Missing(f"{must}, {got}; expected: {entry.needs}")
+            must = f"data.load: {name!r} must have the option {one.name!r}, got"
+            raise base.Missing(f"{must} {sorted(options)}; expected: {entry.needs}")
 
 
 def _hashable(options: Mapping[str, Any]) -> tuple:

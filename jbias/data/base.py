@@ -178,7 +178,7 @@ def check_known(
 
 
 def check_choice(what: str, got: str, known: Collection[str]) -> None:
-    """Refuses a word that is none of the known ones, in their order; `what` is its name."""
+    """Refuses a word that is none of the known ones; `what` is its name."""
     if got not in known:
         raise ValueError(f"{what} must be one of {', '.join(known)}, got {got!r}")
 

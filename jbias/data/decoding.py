@@ -104,8 +104,7 @@ def preprocess(
         return Preprocess(size, short, crop, keep_exact=imagenet)
     if not crop:
         must = f"data: crop=False squeezes to {size}x{size} and must come without"
-        got = f"resize, got resize={resize!r}"
-        raise ValueError(f"{must} {got}; remove one of the two")
+        raise ValueError(f"{must} resize, got resize={resize!r}; remove one of the two")
     base.check_whole("data: resize, no smaller than size,", resize, size)
     return Preprocess(size, resize)
 

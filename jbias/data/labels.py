@@ -246,9 +246,8 @@ def _sixteen(train: tuple[str, ...], test: tuple[str, ...], aggregate: str) -> C
         what = "data.labels: classes of 'entry16' must be Geirhos' 16"
         base.check_known(what, name, table)
     if not {*train} & entry.keys():
-        must = "data.labels: some training classes must be members of Geirhos' 16"
-        got = f"none of {len(train)} is; train on classes of ImageNet"
-        raise base.Mismatch(f"{must}, {got}")
+        must = "data.labels: some training classes must be members of Geirhos' 16, none"
+        raise base.Mismatch(f"{must} of {len(train)} is; train on classes of ImageNet")
     return _grouped(entry, train, tuple(table), test, aggregate)
 
 

@@ -427,9 +427,8 @@ def _levelled(where, source, column, names, groups, o) -> Column:
     except Infeasible as error:
         parts = functools.partial(_sizes, held=o["held"])
         most = largest_feasible_size(there, [(train, test)], parts)
-        must = f"images must be at most {most} at {o['level']}"
-        got = f"the largest feasible size, got {size}; fewest are {some}"
-        raise Infeasible(f"{must}, {got}") from error
+        must = f"images must be at most {most} at {o['level']}, the largest feasible"
+        raise Infeasible(f"{must} size, got {size}; fewest are {some}") from error
     return getattr(made, _PARTS[o["part"]])
 
 

@@ -87,11 +87,9 @@ def train_set(
     sources = [opened(where, _source_options(options), size)]
     for i, more in enumerate(options.get("also", ())):
         here = f"{where}.also[{i}]"
-        try:
+        made = "; `python -m jbias.prepare deepaugment --help` tells how one is made"
+        with base.explained("", ValueError, remedy=made):
             sources.append(opened(here, more, size))
-        except ValueError as error:
-            made = "`python -m jbias.prepare deepaugment --help` tells how one is made"
-            raise ValueError(f"{error}; {made}") from error
         with base.explained(f"{here}: ", ValueError):
             _relabelled(sources[0], sources[-1])
     other = _source_options(options.get("other") or {})

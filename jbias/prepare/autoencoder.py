@@ -24,7 +24,6 @@ from jbias.augment import deepaugment_cae, deepaugment_edsr
 from jbias.data import base
 from jbias.models import cae, edsr, published
 from jbias.prepare import dataset
-from jbias.runtime import console
 from jbias.training import prng
 
 
@@ -207,8 +206,7 @@ def train_on_source(
         raise ValueError(f"{must}, got {steps}, {batch} and {images}")
     read = dataset.read_sample(source, images, seed)
     key = prng.stream(prng.key(seed), "autoencoder")
-    with console.progress_bar(f"training {name}", steps) as progress:
-        weights = train(net, read, sizes, key, progress=progress, **options)
+    weights = train(net, read, sizes, key, **options)
     tested = read[:_TEST_IMAGES]
     left = rms_error(net, weights, tested, options["enlarge"])
     # Of one colour for each image, its mean.
@@ -232,7 +230,6 @@ def train(
     batch: int,
     rate: float,
     enlarge: int = 1,
-    progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[str, np.ndarray]:
     """Trains a network to give the images back, by Adam; returns its weights.
 
@@ -244,10 +241,9 @@ def train(
     tx = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(falling))
     state, step = tx.init(weights), _step(net, tx, enlarge)
     chosen = np.random.default_rng(np.asarray(jax.random.key_data(order)))
-    for i in range(steps):
+    for i in dataset.track(f"training {net.model.PUBLISHED.name}", range(steps)):
         some = images[chosen.integers(len(images), size=batch)]
         weights, state = step(weights, state, some, jax.random.fold_in(numbers, i))
-        progress(i + 1, steps)
     return {name: np.asarray(value) for name, value in weights.items()}
 
 

@@ -94,9 +94,8 @@ def _splits(name: str, src: str) -> list[str]:
     folders = (one.name for one in os.scandir(root) if one.is_dir())
     there = sorted(name for name in folders if name[0] != ".")
     if not (splits := data.DATASETS[name].splits or there):
-        must = "prepare check: --src must have a folder for each split"
-        remedy = "name shards by --splits=train+val"
-        raise ValueError(f"{must}, got none in {root!r}; {remedy}")
+        must = "prepare check: --src must have a folder for each split, got none"
+        raise ValueError(f"{must} in {root!r}; name shards by --splits=train+val")
     return list(splits)
 
 

@@ -324,13 +324,10 @@ def _members(source: base.Source, k: int) -> list[Int[np.ndarray, "m"]]:
 
 def _cluster_classes(classes, members, blocks, rule) -> list[Clusters]:
     """Clusters of each class, the largest first."""
-    found = []
-    with (
-        # Products are thin: threads would wait for one another, and sum otherwise.
-        threadpoolctl.threadpool_limits(1),
-        console.progress_bar("clustering", len(classes)) as progress,
-    ):
-        for k, (name, index) in enumerate(zip(classes, members, strict=True)):
+    found, each = [], [*enumerate(zip(classes, members, strict=True))]
+    # Products are thin: threads would wait for one another, and sum otherwise.
+    with threadpoolctl.threadpool_limits(1):
+        for k, (name, index) in dataset.track("clustering", each):
             rows = _class_features(blocks, index, rule)
             seed = (rule["seed"], k)
             one = kmeans(rows, rule["k"], restarts=rule["restarts"], seed=seed)
@@ -341,7 +338,6 @@ def _cluster_classes(classes, members, blocks, rule) -> list[Clusters]:
                 remedy = "take --balanced, a smaller --k, or another --least"
                 raise ValueError(f"{must}, {got}; {remedy}")
             found.append(one)
-            progress(k + 1, len(classes))
     return found
 
 
@@ -357,20 +353,19 @@ def _class_features(blocks, index, rule) -> Float[np.ndarray, "m d"]:
 
 def _show(stem: pathlib.Path, source, members, blocks, found, rule, shown: int) -> None:
     """Writes a picture of each class: a row a cluster, nearest to the centre first."""
-    with console.progress_bar("drawing", len(found)) as progress:
-        for k, (index, one) in enumerate(zip(members, found, strict=True)):
-            apart = squared_distances(_class_features(blocks, index, rule), one.centres)
-            pictures = {}
-            for number, size in enumerate(one.sizes):
-                own = np.flatnonzero(one.number == number)
-                nearest = own[np.argsort(apart[own, number], kind="stable")][:shown]
-                images = [source[int(index[i])]["image"] for i in nearest]
-                pictures[f"{_named(number, rule['k'])} ({size:,})"] = images
-            name = re.sub(r"[^\w.-]+", "_", source.classes[k])
-            path = f"{stem}-{k:0{len(str(len(found) - 1))}d}-{name}.png"
-            foot = f"{source.name}, {source.classes[k]}: nearest to each centre"
-            dataset.write_sheet(path, pictures, foot=foot)
-            progress(k + 1, len(found))
+    each = [*enumerate(zip(members, found, strict=True))]
+    for k, (index, one) in dataset.track("drawing", each):
+        apart = squared_distances(_class_features(blocks, index, rule), one.centres)
+        pictures = {}
+        for number, size in enumerate(one.sizes):
+            own = np.flatnonzero(one.number == number)
+            nearest = own[np.argsort(apart[own, number], kind="stable")][:shown]
+            images = [source[int(index[i])]["image"] for i in nearest]
+            pictures[f"{_named(number, rule['k'])} ({size:,})"] = images
+        name = re.sub(r"[^\w.-]+", "_", source.classes[k])
+        path = f"{stem}-{k:0{len(str(len(found) - 1))}d}-{name}.png"
+        foot = f"{source.name}, {source.classes[k]}: nearest to each centre"
+        dataset.write_sheet(path, pictures, foot=foot)
 
 
 def _named(number: int, k: int) -> str:

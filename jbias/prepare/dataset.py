@@ -127,12 +127,20 @@ def map_ahead(
         yield results()
 
 
+def track(title: str, items: Sequence) -> Iterator[Any]:
+    """Gives out items under a bar that each one moves."""
+    with console.progress_bar(title, len(items)) as progress:
+        for count, item in enumerate(items, 1):
+            yield item
+            progress(count, len(items))
+
+
 def image_paths(
     folder: pathlib.Path, source: base.Source, ending: str
 ) -> list[pathlib.Path]:
     """Where images made of a set's go: folder/<class>/<number>.<ending>.
 
-    ValueError where a class's name, which may come out of a file that others wrote, leads
+    ValueError where the name of a class, which may come out of others' files, leads
     elsewhere.
     """
     for name in source.classes:

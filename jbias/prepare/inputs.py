@@ -17,7 +17,6 @@ from jaxtyping import Array, Float, UInt8
 from jbias import augment, build, data, models
 from jbias import config as jc
 from jbias.prepare import dataset
-from jbias.runtime import console
 
 _WHERE = "prepare inputs"
 # They change no pixel, or serve others: a half, a second set.
@@ -67,12 +66,10 @@ def run(args: argparse.Namespace) -> str:
     shown = {**OPTIONS, "stylize": {"transfer": style}}
     options = {"size": args.size, **({"root": args.root} if args.root else {})}
     batch, cite = _batch(args.data, args.split, options)
-    with console.progress_bar("drawing", len(chosen)) as progress:
-        for i, name in enumerate(chosen):
-            options = {"name": name, **shown.get(name, {})}
-            rows = _rows(options, batch, columns, jax.random.key(args.seed))
-            dataset.write_sheet(os.path.join(args.out, f"{name}.png"), rows, foot=cite)
-            progress(i + 1, len(chosen))
+    for name in dataset.track("drawing", chosen):
+        options = {"name": name, **shown.get(name, {})}
+        rows = _rows(options, batch, columns, jax.random.key(args.seed))
+        dataset.write_sheet(os.path.join(args.out, f"{name}.png"), rows, foot=cite)
     return f"{args.out}: {len(chosen)} figures of {args.data}"
 
 

@@ -119,9 +119,8 @@ def _make(source: sources.EncodedSource, shards: Shards) -> int:
         for path, ready in itertools.groupby(results, lambda result: result[0][0]):
             damaged += _write(path, (record for _, record in ready))
     if damaged:
-        got = f"{len(damaged)} of {n} do not, first {damaged[0]}"
-        remedy = "replace or remove them"
-        raise ValueError(f"{_WHERE}: every image must decode, {got}; {remedy}")
+        must = f"{_WHERE}: every image must decode, {len(damaged)} of {n} do not"
+        raise ValueError(f"{must}, first {damaged[0]}; replace or remove them")
     return len(missing)
 
 

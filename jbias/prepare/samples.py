@@ -64,7 +64,6 @@ def _rows(name, splits, index, options):
                 raise ValueError(f"{must}, {got}; choose a smaller --index")
             rows[split][label] = source[int(found[index])]["image"]
     if len({tuple(images) for images in rows.values()}) > 1:
-        must = "prepare samples: all splits must have the same classes"
-        got = f"got others in {', '.join(rows)}; name splits that agree"
-        raise ValueError(f"{must}, {got}")
+        must = "prepare samples: all splits must have the same classes, got others"
+        raise ValueError(f"{must} in {', '.join(rows)}; name splits that agree")
     return rows, source.cite

@@ -157,9 +157,8 @@ def _check(split: str, n: int, correlation: float, renders: bool) -> None:
         near = max(1, round(n / unit)) * unit
         raise ValueError(f"shapes/{split}: {must}, got {n}; try {near}")
     if not 0 <= correlation <= 1:
-        must = "correlation must be in [0, 1]"
-        hint = "1/16 makes texture independent of class"
-        raise ValueError(f"shapes: {must}, got {correlation}; {hint}")
+        must = f"shapes: correlation must be in [0, 1], got {correlation}"
+        raise ValueError(f"{must}; 1/16 makes texture independent of class")
     if renders and split not in _RENDERED:
         known = f"{', '.join(_RENDERED)}, whose images show textures of the classes"
         raise ValueError(f"shapes: renders must be of one of {known}, got {split!r}")

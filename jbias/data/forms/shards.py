@@ -389,9 +389,8 @@ def _members(where: str, shard: int, path: str):
                 stem, _, ending = name.partition(".")
                 ending = ending.lower()
                 if ending.endswith("tar"):
-                    must = f"{where}: shards must hold images, {path!r} holds"
-                    got = f"the archive {entry.name!r}"
-                    raise ValueError(f"{must} {got}; unpack it once")
+                    must = f"{where}: shards must hold images, {path!r} holds the"
+                    raise ValueError(f"{must} archive {entry.name!r}; unpack it once")
                 if entry.issparse() or entry.offset_data + entry.size > size:
                     must = f"{where}: {path!r} must hold its members whole"
                     got = f"got {entry.name!r} of {entry.size} bytes"

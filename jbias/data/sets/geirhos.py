@@ -108,9 +108,8 @@ def _under(where, condition, levels, known) -> Int[np.ndarray, "m"]:
         base.check_choice(f"{where}: condition", condition, known)
     kept = np.flatnonzero(levels == chosen)
     if not kept.size:
-        must = f"{where}: some images must be under condition {known[chosen]!r}"
-        got = f"none of {len(levels):,} is"
-        raise ValueError(f"{must}, {got}; unpack the archive again")
+        must = f"{where}: some images must be under condition {known[chosen]!r}, none"
+        raise ValueError(f"{must} of {len(levels):,} is; unpack the archive again")
     return kept
 
 

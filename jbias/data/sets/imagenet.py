@@ -263,8 +263,7 @@ def read_real(path: str) -> dict[str, tuple[str, ...]]:
         each = one if isinstance(one, list) else [None]
         if not all(type(label) is int and 0 <= label < len(wnids) for label in each):
             must = f"{path}: entry {i} must be a list of whole numbers below"
-            got = f"{len(wnids)}, got {one!r}"
-            raise ValueError(f"{must} {got}; fetch the file again")
+            raise ValueError(f"{must} {len(wnids)}, got {one!r}; fetch the file again")
         table[f"{_STEM}{i + 1:08}"] = tuple(wnids[label] for label in one)
     return table
 
