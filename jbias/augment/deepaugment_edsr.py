@@ -26,7 +26,6 @@ from jbias.augment import deepaugment
 
 partial = functools.partial
 DRAWS = 3
-FILTERS = 64  # Of the published network.
 _PLUS = np.array([[0, 1, 0], [1, -4, 1], [0, 1, 0]], np.float32)
 _SQUARE = np.array([[-1, -1, -1], [-1, 8, -1], [-1, -1, -1]], np.float32)
 _THIRDS, _SECONDS, _FOURTHS = (0, 3, 6, 9), (1, 4, 7), (1, 5, 9)  # Blocks.
@@ -92,7 +91,7 @@ def _rotated(x, rng):
 
 
 def _with_filters_negated(x, rng):
-    count = deepaugment.scale_count(32, len(x), FILTERS)
+    count = deepaugment.scale_count(32, len(x), _CHANNELS)
     rows = np.unique(rng.integers(len(x), size=count))
     return deepaugment.with_rows(x, rows, np.negative)
 

@@ -13,7 +13,6 @@ Source: Hendrycks and Dietterich, ICLR 2019, https://arxiv.org/abs/1903.12261.
 
 import itertools
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -68,41 +67,28 @@ def blur_along_line(
     return (jnp.rint(total * 257).astype(jnp.int32) // 257).astype(jnp.float32)
 
 
-class PixelPosition(NamedTuple):
-    """A whole number of pixels and what is left, in [0, 1)."""
-
-    low: Int[Array, "h w"]
-    share: Float[Array, "h w"]
-
-
-def split_position(place: Plane) -> PixelPosition:
-    """Splits positions in pixels."""
-    low = jnp.floor(place)
-    return PixelPosition(low.astype(jnp.int32), place - low)
-
-
-def bilinear(x: Image, row: PixelPosition, column: PixelPosition, border: str) -> Image:
-    """Mixes the four nearest pixels.
+def bilinear(x: Image, rows: Plane, columns: Plane, border: str) -> Image:
+    """Mixes the four pixels that are nearest to the place that each one reads.
 
     border: "reflect" repeats the last pixel when mirrored, "reflect_101" does not,
     "black" is 0 beyond it.
     """
-    side = len(x)
-    flat = x.reshape(-1, 3)
+    side, flat = len(x), x.reshape(-1, 3)
+    top, left = jnp.floor(rows), jnp.floor(columns)
 
     def corner(i: int, j: int) -> Image:
-        rows, columns = row.low + i, column.low + j
+        row, column = top.astype(jnp.int32) + i, left.astype(jnp.int32) + j
         if border == "black":
-            inside = (rows >= 0) & (rows < side) & (columns >= 0) & (columns < side)
-            index = jnp.clip(rows, 0, side - 1) * side + jnp.clip(columns, 0, side - 1)
+            inside = (row >= 0) & (row < side) & (column >= 0) & (column < side)
+            index = jnp.clip(row, 0, side - 1) * side + jnp.clip(column, 0, side - 1)
             return jnp.where(inside[..., None], take(flat, index), 0)
-        rows, columns = (_mirrored(i, side, border) for i in (rows, columns))
-        return take(flat, rows * side + columns)
+        row, column = (_mirrored(k, side, border) for k in (row, column))
+        return take(flat, row * side + column)
 
-    across, down = column.share[..., None], row.share[..., None]
-    top = corner(0, 0) * (1 - across) + corner(0, 1) * across
-    bottom = corner(1, 0) * (1 - across) + corner(1, 1) * across
-    return top * (1 - down) + bottom * down
+    down, across = (rows - top)[..., None], (columns - left)[..., None]
+    upper = corner(0, 0) * (1 - across) + corner(0, 1) * across
+    lower = corner(1, 0) * (1 - across) + corner(1, 1) * across
+    return upper * (1 - down) + lower * down
 
 
 def _mirrored(i: Int[Array, "h w"], side: int, border: str) -> Int[Array, "h w"]:
@@ -422,19 +408,14 @@ def elastic_transform(x: Image, drawn: tuple, s: Settings) -> Image:
     """Maps affinely, then displaces each pixel by a smooth random field."""
     side = len(x)
     points, *ways = drawn
-    row, column = _affine(s["jitter"] * (2 * points - 1), side)
-    x = bilinear(x, row, column, "reflect_101")
+    x = bilinear(x, *_affine(s["jitter"] * (2 * points - 1), side), "reflect_101")
     fields = (filter_both_axes(2 * u - 1, s["smoother"]) for u in ways)
     right, down = (s["alpha"] * field for field in fields)
     along = jnp.arange(side, dtype=jnp.float32)
-    row = split_position(along[:, None] + down)
-    column = split_position(along[None, :] + right)
-    return bilinear(x, row, column, "reflect")
+    return bilinear(x, along[:, None] + down, along[None, :] + right, "reflect")
 
 
-def _affine(
-    moves: Float[Array, "3 2"], side: int
-) -> tuple[PixelPosition, PixelPosition]:
+def _affine(moves: Float[Array, "3 2"], side: int) -> tuple[Plane, Plane]:
     """Where each pixel reads, rows and columns, when three points move like that.
 
     The points (x, y) are the centre plus (q, q), (q, -q) and (-q, -q), q a third of the
@@ -449,9 +430,9 @@ def _affine(
     inverse = jnp.stack([d, -b, -c, a]).reshape(2, 2) / (a * d - b * c)
     offsets = jnp.arange(side, dtype=jnp.float32) - centre
 
-    def reading(which: int) -> PixelPosition:
+    def reading(which: int) -> Plane:
         by_x, by_y = inverse[which]
         x, y = offsets[None, :] - at[0], offsets[:, None] - at[1]
-        return split_position(centre + by_x * x + by_y * y)
+        return centre + by_x * x + by_y * y
 
     return reading(1), reading(0)

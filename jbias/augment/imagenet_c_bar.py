@@ -25,9 +25,8 @@ def caustic_refraction(x: Image, drawn: tuple, s: Settings) -> Image:
     light = imagenet_c.filter_both_axes(light, s["blur"])
     rows, columns, lit = bar.water(light, s["level"])
     along = jnp.arange(len(x), dtype=jnp.float32)
-    row = imagenet_c.split_position(along[:, None] + rows)
-    column = imagenet_c.split_position(along[None, :] + columns)
-    return imagenet_c.bilinear(x, row, column, "black") + 255 * lit[..., None]
+    place = along[:, None] + rows, along[None, :] + columns
+    return imagenet_c.bilinear(x, *place, "black") + 255 * lit[..., None]
 
 
 def _draw_rings(key: PRNGKeyArray, side: int) -> tuple[Float[Array, "..."], ...]:

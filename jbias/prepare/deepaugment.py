@@ -164,8 +164,7 @@ def _make(net, weights, source, paths, args, part) -> int:
             images = images[np.arange(together) % len(index)]
             keys = jax.vmap(jax.random.fold_in, (None, 0))(changes, filled)
             found = np.asarray(run(damaged, images, keys))
-            new = [(paths[i], image) for i, image in zip(index, found)]
-            new = [(path, image) for path, image in new if not path.exists()]
+            new = [(paths[i], x) for i, x in zip(index, found) if not paths[i].exists()]
             list(writers.map(lambda one: write(*one), new))
             made += len(new)
     return made

@@ -282,8 +282,7 @@ def caustic_refraction(image: Values, rng: Rng, level: float) -> Values:
     """
     light = ndimage.gaussian_filter(draw_caustics(image, rng), 1)
     rows, columns, lit = water(light, level)
-    y, x = np.mgrid[: len(image), : len(image)]
-    place = np.stack([y + rows, x + columns])
+    place = np.mgrid[: len(image), : len(image)] + np.stack([rows, columns])
     seen = kernels.sampled(kernels.unit(image), place, "grid-constant")
     return 255 * (seen + lit[..., None])
 

@@ -104,11 +104,10 @@ def motion_blurred(field: Field, radius: int, sigma: float, degrees: float) -> F
     made: sums are rounded to 16 bits, x 257, and fractions of bytes then cut off.
     """
     kernel = motion_kernel(radius, sigma).astype(np.float32)
-    steps = np.arange(len(kernel))
-    turn = math.radians(degrees)
+    reach, turn = len(kernel), math.radians(degrees)
+    steps = np.arange(reach)
     right = np.ceil(steps * math.cos(turn) - 0.5).astype(int)
     down = np.ceil(steps * math.sin(turn) - 0.5).astype(int)
-    reach = len(kernel)
     pads = ((reach, reach), (reach, reach), (0, 0))[: field.ndim]
     padded = np.pad(field.astype(np.float32), pads, mode="edge")
     height, width = field.shape[:2]
@@ -275,9 +274,8 @@ def contrast(x: Unit, rng: Rng, scale: float) -> Unit:
 
 def pixelate(image: Image, rng: Rng, scale: float) -> Image:
     """Shrinks the side to int(side scale) and back, by Pillow's box filter."""
-    side = len(image)
+    side, box = len(image), PIL.Image.Resampling.BOX
     small = (int(side * scale),) * 2
-    box = PIL.Image.Resampling.BOX
     picture = PIL.Image.fromarray(image).resize(small, box).resize((side, side), box)
     return np.array(picture)
 
@@ -333,10 +331,8 @@ def elastic_transform(
     """
     side = len(x)
     x = _sheared(x, rng, jitter)
-    right = _displacement(rng, side, alpha, sigma)
-    down = _displacement(rng, side, alpha, sigma)
-    rows, columns = np.mgrid[:side, :side]
-    place = np.stack([rows + down, columns + right])
+    right, down = (_displacement(rng, side, alpha, sigma) for _ in range(2))
+    place = np.mgrid[:side, :side] + np.stack([down, right])
     return sampled(x, place, "reflect")
 
 
@@ -413,8 +409,7 @@ def frost(image: Image, rng: Rng, keep, add, scale, *, folder) -> Image:
     paths = photographs(folder)
     side = len(image)
     layer = ice(paths[rng.integers(len(paths))], scale, side)
-    top = rng.integers(layer.shape[0] - side)
-    left = rng.integers(layer.shape[1] - side)
+    top, left = (rng.integers(length - side) for length in layer.shape[:2])
     layer = layer[top : top + side, left : left + side]
     return np.clip(keep * image + add * layer, 0, 255).astype(np.uint8)
 
