@@ -153,15 +153,13 @@ def _flipped(x: Array, numbers: _Numbers) -> Array:
 
 def _drawn_oddly(channels: int, numbers: _Numbers) -> Bool[Array, "1 1 c"]:
     """Which channels are drawn once, thrice ...: flipped twice is restored."""
-    drawn = numbers.below(1, channels, _FLIPPED)
-    times = jnp.zeros(channels, int).at[drawn].add(1)
+    times = jnp.zeros(channels, int).at[numbers.below(1, channels, _FLIPPED)].add(1)
     return (times % 2 == 1)[None, None, :]
 
 
 def _identity(channels: int) -> Float[Array, "c c 3 3"]:
     """A kernel that changes nothing, [to, from, row, column]."""
-    kernel = jnp.zeros((channels, channels, 3, 3))
-    return kernel.at[:, :, 1, 1].set(jnp.eye(channels))
+    return jnp.zeros((channels, channels, 3, 3)).at[:, :, 1, 1].set(jnp.eye(channels))
 
 
 def _noisy(numbers: _Numbers) -> Float[Array, "c c 3 3"]:
@@ -174,8 +172,7 @@ def _doubled(numbers: _Numbers) -> Float[Array, "c c 3 3"]:
     extra = numbers.below(0, 2, channels).astype(jnp.float32)
     source = numbers.below(1, channels, channels)
     row, column = (numbers.below(i, 3, channels) for i in (2, 3))
-    kernel = _identity(channels)
-    return kernel.at[jnp.arange(channels), source, row, column].max(extra)
+    return _identity(channels).at[jnp.arange(channels), source, row, column].max(extra)
 
 
 def _shifted(numbers: _Numbers) -> Float[Array, "c c 3 3"]:
@@ -186,8 +183,7 @@ def _shifted(numbers: _Numbers) -> Float[Array, "c c 3 3"]:
     drawn = numbers.below(1, 9, channels + 1)  # The last one begins.
     latest = jax.lax.cummax(jnp.where(renewed, place, -1))
     row, column = jnp.divmod(drawn[latest], 3)
-    kernel = jnp.zeros((channels, channels, 3, 3))
-    return kernel.at[place, place, row, column].set(1)
+    return jnp.zeros((channels, channels, 3, 3)).at[place, place, row, column].set(1)
 
 
 def _filtered(x: Float[Array, "h w c"], kernel: Float[Array, "c c 3 3"]) -> Array:

@@ -75,8 +75,7 @@ def mix_sampler(
         lam = mixing.draw_lambda(k_lam, alpha, own)
         normal = jax.random.normal(k_normal, noise_shape(height, width, spectrum))
         grey = field(normal, height, width, decay=decay, spectrum=spectrum)
-        up = jax.random.bernoulli(k_up)
-        mask = binarise(grey, lam, up, max_soft=max_soft)
+        mask = binarise(grey, lam, jax.random.bernoulli(k_up), max_soft=max_soft)
         return mixing.Mix(mask.reshape(1, height, width, 1), lam)
 
     return draw

@@ -235,9 +235,8 @@ def snow(x: Image, drawn: tuple, s: Settings) -> Image:
     layer = to_bytes(255 * jnp.where(layer < s["least"], 0, layer))
     degrees = 90 * drawn[1] - 135
     layer = blur_along_line(layer, s["kernel"], s["taps"], degrees)[..., None]
-    luma = jnp.array([0.299, 0.587, 0.114])
     # Accelerators round the factors of a product unless told not to.
-    grey = jnp.matmul(x, luma, precision="highest")
+    grey = jnp.matmul(x, jnp.array([0.299, 0.587, 0.114]), precision="highest")
     white = grey[..., None] * 1.5 + 127.5
     x = s["keep"] * x + (1 - s["keep"]) * jnp.maximum(x, white)
     return x + layer + layer[::-1, ::-1]
@@ -379,12 +378,11 @@ def pixelate(x: Image, drawn: tuple, s: Settings) -> Image:
 
     `boxes` (h, h) are of zeros and ones; `weights` (h) is 2^22 over their number.
     """
-    weights = s["weights"]
 
     def along(x: Image) -> Image:
         # Sums of bytes are exact in float32.
         total = jnp.einsum("ij,jwc->iwc", s["boxes"], x, precision="highest")
-        whole = total.astype(jnp.int32) * weights[:, None, None] + (1 << 21)
+        whole = total.astype(jnp.int32) * s["weights"][:, None, None] + (1 << 21)
         return (whole >> 22).astype(jnp.float32)
 
     return along(along(x.swapaxes(0, 1)).swapaxes(0, 1))

@@ -75,8 +75,7 @@ def make(where, draw, alpha, reformulated, p, partner, mix_group) -> Callable:
         if options.is_statically(p, 1):
             image, target = ways[0]()
         else:
-            acts = jax.random.bernoulli(k_gate, p)
-            image, target = jax.lax.cond(acts, *ways)
+            image, target = jax.lax.cond(jax.random.bernoulli(k_gate, p), *ways)
         # Drawings of the one image have no part of the partner.
         kept = {name: x for name, x in batch.items() if name != "renders"}
         return {**kept, "image": image, "target": target}

@@ -54,8 +54,7 @@ def each_image(one: Callable, **idle: Any) -> Callable:
         if any(is_statically(value, 0) for value in idle.values()):
             return batch
         image = batch["image"]
-        keys = sampling.keys(key, len(image))
-        return {**batch, "image": jax.vmap(one)(image, keys)}
+        return {**batch, "image": jax.vmap(one)(image, sampling.keys(key, len(image)))}
 
     return apply
 

@@ -168,8 +168,7 @@ def standardise_as(
     )
 
     def apply(batch, key):
-        image = (batch["image"] - mean) / std * as_std + as_mean
-        return {**batch, "image": image}
+        return {**batch, "image": (batch["image"] - mean) / std * as_std + as_mean}
 
     return apply
 

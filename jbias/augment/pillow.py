@@ -379,8 +379,7 @@ def grey(pixels: Pixels) -> Pixels:
 
 def mean_grey(pixels: Pixels) -> Pixels:
     """One grey all over: the mean luma, rounded."""
-    total = jnp.sum(luma(pixels))
-    mean = (2 * total + pixels.size) // (2 * pixels.size)
+    mean = (2 * jnp.sum(luma(pixels)) + pixels.size) // (2 * pixels.size)
     return jnp.broadcast_to(mean * 0x010101, pixels.shape)
 
 
@@ -456,8 +455,7 @@ def apply(
         return pick(identity_table(), TABLES, lambda n: TABLES[n](image, amount))
 
     def blended(image: Pixels) -> Pixels:
-        degenerate = pick(image, BLENDS, lambda n: BLENDS[n](image))
-        return blend(degenerate, image, amount)
+        return blend(pick(image, BLENDS, lambda n: BLENDS[n](image)), image, amount)
 
     if set(names) & set(WARPS):
         image = memory.materialize(sampler.read, image, memory.materialize(place))

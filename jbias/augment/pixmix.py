@@ -61,8 +61,7 @@ def make(
             return jnp.where(taken, mix_two(mixed, partner, *how), mixed), None
 
         mixed = jnp.where(u_first < start, copies[0], image)
-        ab = coefficients(u_ab, beta)
-        rounds = copies[1:], u_own < 0.5, taken, *ab, u_sum < 0.5
+        rounds = copies[1:], u_own < 0.5, taken, *coefficients(u_ab, beta), u_sum < 0.5
         return jax.lax.scan(mix, mixed, rounds)[0]
 
     def apply(batch, key):

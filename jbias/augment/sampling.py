@@ -31,8 +31,7 @@ def permute(
     which stay together. Every array permuted with the same key is permuted alike.
     Raises ValueError if the examples are not a multiple of `group`.
     """
-    order = orders(key, x.shape[0] // views, group=group)
-    return reorder(x, order, views=views)
+    return reorder(x, orders(key, x.shape[0] // views, group=group), views=views)
 
 
 def orders(key: PRNGKeyArray, count: int, *, group: int) -> Int[Array, "groups group"]:

@@ -69,5 +69,4 @@ def for_files(
     """What `make` finds out about files, kept until one of them changes."""
     stats = [(os.path.abspath(path), os.stat(path)) for path in paths]
     facts = [(path, stat.st_size, stat.st_mtime_ns) for path, stat in stats]
-    words = hashlib.sha256(repr(facts).encode()).hexdigest()
-    return remember(kind, words, make, *args)
+    return remember(kind, hashlib.sha256(repr(facts).encode()).hexdigest(), make, *args)

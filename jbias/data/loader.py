@@ -274,8 +274,7 @@ def batches(
                     yield _joined(held)
                     held, missing = [], batch
     if held:
-        padding = np.zeros((missing, *held[0].shape[1:]), np.uint8)
-        yield _joined([*held, padding])
+        yield _joined([*held, np.zeros((missing, *held[0].shape[1:]), np.uint8)])
 
 
 def local_batches(

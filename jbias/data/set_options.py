@@ -52,8 +52,7 @@ def write_columns(
     beside = {"fingerprint": whole.fingerprint, "images": len(whole), "values": values}
     os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
     files.write(f"{path}.json", json.dumps(beside | about, indent=1) + "\n")
-    lines = pd.DataFrame(table).to_csv(index=False, lineterminator="\r\n")
-    files.write(path, lines)
+    files.write(path, pd.DataFrame(table).to_csv(index=False, lineterminator="\r\n"))
 
 
 def add_columns(
@@ -126,8 +125,7 @@ def _sidecar(where: str, path: str) -> dict[str, Any]:
     )
     kinds = OSError, ValueError, KeyError, TypeError, RecursionError
     remedy = "; jbias.data.set_options.write_columns makes both"
-    reason = base.kind_and_text
-    with base.explained(f"{must}: ", *kinds, remedy=remedy, reason=reason):
+    with base.explained(f"{must}: ", *kinds, remedy=remedy, reason=base.kind_and_text):
         with open(f"{path}.json", encoding="utf-8") as file:
             notes = json.load(file)
         return {**notes, "fingerprint": notes["fingerprint"]}
@@ -261,8 +259,7 @@ def drop(source: base.Source, names: Names) -> base.Source:
     said = ", ".join(sorted(names))
     left = sources.take(source, kept, digest=f"drops {said}", note=f"without {said}")
     held = {k: anew[v] for k, v in left.columns.items() if base.holds_classes(k)}
-    columns = {**left.columns, **held}
-    return dataclasses.replace(left, classes=classes, columns=columns)
+    return dataclasses.replace(left, classes=classes, columns={**left.columns, **held})
 
 
 def portion(source: base.Source, text: str) -> base.Source:

@@ -315,8 +315,7 @@ def apply(source: base.Source, options: Mapping[str, Any]) -> base.Source:
     classes, label = source.classes, source.columns["label"][index]
     shown = column[index].astype(np.int32)
     table = contingency_table(label, shown, len(classes), len(names))
-    counts = describe_counts(table, classes, names)
-    note = f"shift {o['level']}, {o['part']}: {counts}"
+    note = f"shift {o['level']}, {o['part']}: {describe_counts(table, classes, names)}"
     part = sources.take(source, index, digest=f"shift {settings} {digest}", note=note)
     columns = {**part.columns, "attribute": shown}
     values = {**part.values, "attribute": names}
@@ -385,8 +384,7 @@ def _values(where, source, name) -> tuple[Column, tuple[str, ...]]:
         for one in parts:
             named = [v if v != set_options.NO_VALUE else "" for v in source.values[one]]
             table[one] = [named[value] for value in source.columns[one]]
-        both = set_options.combine(where, table, parts)
-        return set_options.number_values(both)[::-1]
+        return set_options.number_values(set_options.combine(where, table, parts))[::-1]
     if name not in known:
         hint = base.did_you_mean(name, known) if known else "it has none"
         must = f"{where}.attribute must be a column of the set"
@@ -442,8 +440,7 @@ def _fewest(there, classes: Names, values: Names) -> str:
 def _largest(there: tuple, groups: tuple, held: float) -> int:
     """As many images as all levels of all kinds can have, so that they are alike."""
     counted = np.array(there)
-    levels = LEVELS.values()
-    grid = [tables(*one, np.array(groups), counted.shape[1]) for one in levels]
+    grid = [tables(*one, np.array(groups), counted.shape[1]) for one in LEVELS.values()]
     return largest_feasible_size(counted, grid, functools.partial(_sizes, held=held))
 
 

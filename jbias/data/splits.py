@@ -187,8 +187,7 @@ def join_columns(sources: Sequence[base.Source]) -> dict[str, np.ndarray]:
     numbered alike, by their names; a column whose values have names in some of the
     sources only is left out.
     """
-    first = sources[0]
-    known = [{**s.columns, **s.arrays, **_relabelled(first, s)} for s in sources]
+    known = [{**s.columns, **s.arrays, **_relabelled(sources[0], s)} for s in sources]
     for name in {name for one in sources for name in one.values}:
         _number_alike(name, sources, known)
     shared = [name for name in known[0] if all(name in rows for rows in known)]

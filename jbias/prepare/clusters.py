@@ -137,8 +137,7 @@ def balance(rows: Float[np.ndarray, "n d"], found: Clusters) -> Clusters:
     else:
         number = np.full(n, -1)
         near = np.sort(apart, 1)[:, :2]
-        first = np.argsort(near[:, 0] - near[:, -1], kind="stable")
-        for row in first:
+        for row in np.argsort(near[:, 0] - near[:, -1], kind="stable"):
             number[row] = np.where(room > 0, apart[row], np.inf).argmin()
             room[number[row]] -= 1
     return Clusters(number, found.centres, _inertia(rows, number, found.centres))

@@ -232,8 +232,7 @@ def train(
     """
     init, head, order = (prng.stream(key, name) for name in ("init", "head", "order"))
     params = style_transfer.init_small(init)
-    patterns = len(tiles())
-    head = 0.05 * jax.random.normal(head, (style_transfer.CODE, patterns))
+    head = 0.05 * jax.random.normal(head, (style_transfer.CODE, len(tiles())))
     state = {"net": params, "head": head}
     rng = np.random.default_rng(np.asarray(jax.random.key_data(order)))
     reads = min(_READING_STEPS, steps // 4)
@@ -278,8 +277,7 @@ def target(batch: dict[str, Array]) -> Float[Array, "b h w 3"]:
 def _step(tx: optax.GradientTransformation, loss: Callable) -> Callable:
     @jax.jit
     def step(state, opt, batch):
-        grads = jax.grad(loss)(state, batch)
-        updates, opt = tx.update(grads, opt)
+        updates, opt = tx.update(jax.grad(loss)(state, batch), opt)
         return optax.apply_updates(state, updates), opt
 
     return step

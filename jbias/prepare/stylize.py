@@ -59,8 +59,7 @@ def run(args: argparse.Namespace) -> str:
     folder = pathlib.Path(args.out).expanduser()
     own = {"made_by": "jbias.prepare stylize", **dataset.made_of(source)}
     own |= dict(style=styles.digest, alpha=alpha, seed=seed, transfer=args.transfer)
-    file = os.path.isfile(weights)
-    own["weights"] = published.blob_id(weights) if file else weights
+    own["weights"] = published.blob_id(weights) if os.path.isfile(weights) else weights
     dataset.claim(_WHERE, folder, split, own)
     paths = dataset.image_paths(folder / split, source, "png")
     made = _make(transfer["transfer"], source, styles, paths, alpha, seed)
@@ -119,8 +118,7 @@ def _make(transfer, source, styles, paths, alpha, seed) -> int:
         for block, images in pairs:
             # The last block is filled up, so that all are of one program.
             whole = (np.resize(x, (_TOGETHER, *x.shape[1:])) for x in images)
-            found = np.asarray(run(*whole)).astype(np.uint8)
-            for i, image in zip(block, found):
+            for i, image in zip(block, np.asarray(run(*whole)).astype(np.uint8)):
                 dataset.write_image(paths[i], image, "PNG")
     return len(todo)
 

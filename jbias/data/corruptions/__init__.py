@@ -106,8 +106,7 @@ def corrupt(
     entry = _entry(name)
     row = severity_settings(name, _side(image), table)[severity_index(severity)]
     options = {"folder": frost} if name == "frost" else {}
-    made = entry.apply(image, rng, *row, **options)
-    return np.clip(made, 0, 255).astype(np.uint8)
+    return np.clip(entry.apply(image, rng, *row, **options), 0, 255).astype(np.uint8)
 
 
 def severity_settings(
@@ -137,8 +136,7 @@ def severity_index(severity: int) -> int:
 
 def _entry(name: str) -> Corruption:
     known = {**CORRUPTIONS, **BAR}
-    what = "data.corrupt: the corruption must be a known one"
-    base.check_known(what, name, known)
+    base.check_known("data.corrupt: the corruption must be a known one", name, known)
     return known[name]
 
 

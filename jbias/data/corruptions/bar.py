@@ -50,8 +50,7 @@ def single_frequency_greyscale(image: Values, rng: Rng, level: float) -> Values:
     u, v = rng.permutation([first, second])
     phase = rng.uniform(0, 2 * np.pi)
     y, x = _grid(xp, len(image))
-    wave = xp.sin(u * x + v * y + phase)
-    return image + 19.6 * level * wave[..., None]
+    return image + 19.6 * level * xp.sin(u * x + v * y + phase)[..., None]
 
 
 def cocentric_sine_waves(image: Values, rng: Rng, level: float) -> Values:
@@ -106,8 +105,7 @@ def plasma_noise(
     red, blue = xp.sin(x - time), xp.sin(y + time)
     green = xp.sin((x + y + xp.sin(time)) * 0.5)
     strength = 6.4 * level
-    waves = xp.stack([red, green, blue], -1)
-    return (1 - strength / 255) * image + strength * waves
+    return (1 - strength / 255) * image + strength * xp.stack([red, green, blue], -1)
 
 
 def lattice(xp: ModuleType, rng: Rng) -> tuple[Float[Any, "256 2"], Int[Any, "256"]]:
@@ -189,8 +187,7 @@ def spectral_noise(
     half = side // 2
     left = rng.uniform(0, 2 * np.pi, (side, side - half))
     phases = xp.concatenate([left, left[::-1, half - 1 :: -1]], 1)
-    waves = amplitude * xp.exp(1j * phases)
-    field = xp.fft.ifft2(xp.fft.ifftshift(waves)).real
+    field = xp.fft.ifft2(xp.fft.ifftshift(amplitude * xp.exp(1j * phases))).real
     return field / field.std()
 
 

@@ -211,8 +211,7 @@ def glass_blur(image: Image, rng: Rng, sigma: float, reach: int, sweeps: int) ->
 
 def motion_blur(image: Image, rng: Rng, radius: int, sigma: float) -> Image:
     """Blurs along a line at U(-45, 45) degrees by a one-sided Gaussian."""
-    degrees = rng.uniform(-45, 45)
-    return motion_blurred(image, radius, sigma, degrees).astype(np.uint8)
+    return motion_blurred(image, radius, sigma, rng.uniform(-45, 45)).astype(np.uint8)
 
 
 def zoom_factors(step: float, count: int) -> Float[np.ndarray, "count"]:
@@ -332,8 +331,7 @@ def elastic_transform(
     side = len(x)
     x = _sheared(x, rng, jitter)
     right, down = (_displacement(rng, side, alpha, sigma) for _ in range(2))
-    place = np.mgrid[:side, :side] + np.stack([down, right])
-    return sampled(x, place, "reflect")
+    return sampled(x, np.mgrid[:side, :side] + np.stack([down, right]), "reflect")
 
 
 def sampled(x: Unit, place: Float[np.ndarray, "2 h w"], mode: str) -> Unit:
@@ -477,8 +475,7 @@ def _shine(liquid: np.ndarray) -> Plane:
 
     Distances to the drops' edges, cut at 20 pixels, equalised, and lit from one side.
     """
-    edges = cv2.Canny(liquid, 50, 150)
-    distance = cv2.distanceTransform(255 - edges, cv2.DIST_L2, 5)
+    distance = cv2.distanceTransform(255 - cv2.Canny(liquid, 50, 150), cv2.DIST_L2, 5)
     distance = cv2.blur(np.minimum(distance, 20), (3, 3)).astype(np.uint8)
     lit = cv2.filter2D(cv2.equalizeHist(distance), cv2.CV_8U, _KINK)
     return liquid * cv2.blur(lit, (3, 3)).astype(np.float32)

@@ -267,8 +267,7 @@ def signed_distance(
     """
     cos, sin, size = (a[:, None, None] for a in (np.cos(angle), np.sin(angle), scale))
     x, y = x - shift[:, 0, None, None], y - shift[:, 1, None, None]
-    field = SHAPES[kind]((cos * x + sin * y) / size, (cos * y - sin * x) / size)
-    return field * size
+    return SHAPES[kind]((cos * x + sin * y) / size, (cos * y - sin * x) / size) * size
 
 
 Hues = Sequence[tuple[float, float]]  # Ranges, in degrees.
@@ -434,14 +433,12 @@ def _grey(plane: Plane) -> Image:
 
 def silhouette(scenes: Scenes, shape: Number, size: int) -> Image:
     """Draws black shapes on white."""
-    ink = coverage(outlines(scenes, shape, size), size)
-    return _grey(1 - ink)
+    return _grey(1 - coverage(outlines(scenes, shape, size), size))
 
 
 def edge(scenes: Scenes, shape: Number, size: int) -> Image:
     """Draws outlines, black strokes of even width on white."""
-    field = outlines(scenes, shape, size)
-    return _grey(1 - coverage(np.abs(field) - STROKE, size))
+    return _grey(1 - coverage(np.abs(outlines(scenes, shape, size)) - STROKE, size))
 
 
 def sketch(scenes: Scenes, shape: Number, size: int) -> Image:

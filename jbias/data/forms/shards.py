@@ -37,8 +37,7 @@ def _listing(
 ) -> listing.Listing:
     """Lists what was found of images whose places are columns of these names."""
     names = tuple(found["names"].tolist())
-    where = (found[key] for key in places)
-    store = kind(tuple(shards), names, *where, **options)
+    store = kind(tuple(shards), names, *(found[key] for key in places), **options)
     columns = found["length"], found["labels"]
     return listing.Listing(store, names, *columns, tuple(classes or ()) or None)
 

@@ -52,8 +52,7 @@ class Request(NamedTuple):
         One of another size than the published is used as it is, and the note says so.
         """
         note = note or listing.count_note(n, self.published)
-        own = dict(name=f"{self.name}/{self.split}", cite=self.cite, note=note)
-        return own | more
+        return dict(name=f"{self.name}/{self.split}", cite=self.cite, note=note) | more
 
 
 def request(
@@ -284,5 +283,4 @@ def list_known(request: Request, classes: Names, ignore: Names) -> listing.Listi
 
 def read_known(request: Request, *, ignore: Names = ()) -> base.Source:
     """Lists a set whose classes are known, such as each domain of PACS."""
-    found = list_known(request, tables.class_names(request.name), ignore)
-    return build(request, found)
+    return build(request, list_known(request, tables.class_names(request.name), ignore))
