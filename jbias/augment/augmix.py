@@ -24,6 +24,7 @@ OPERATIONS = (
 # The four that are also corruptions of ImageNet-C.
 ALL_OPERATIONS = (*OPERATIONS, "colour", "contrast", "brightness", "sharpness")
 _DEEPEST = 3
+Image = Float[Array, "h w 3"]
 
 
 class Chains(NamedTuple):
@@ -65,7 +66,7 @@ def make(
         raise ValueError(f"{must}, got {js}; set js=0 or views=3")
     names = ALL_OPERATIONS if all_ops else OPERATIONS
 
-    def one(image: Float[Array, "h w 3"], key: PRNGKeyArray) -> Float[Array, "v h w 3"]:
+    def one(image: Image, key: PRNGKeyArray) -> Float[Array, "v h w 3"]:
         copies, size = max(views - 1, 1), image.shape[:2]
         chains, m = draw(key, copies, names, severity, width, depth, alpha, size)
         mix = jax.vmap(lambda chains: mixture(image, names, chains))(chains)
@@ -91,9 +92,7 @@ def make(
     return apply
 
 
-def mixture(
-    image: Float[Array, "h w 3"], names: Sequence[str], chains: Chains
-) -> Float[Array, "h w 3"]:
+def mixture(image: Image, names: Sequence[str], chains: Chains) -> Image:
     """sum_i share_i chain_i(image); chain i is the first depth_i of its operations."""
     start = pillow.pack(image)
 

@@ -18,6 +18,8 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from jbias.augment import deepaugment
 
+Code = Float[Array, "h w c"]  # Of one image.
+
 # The layers that may be damaged, by their place in the network: rows when published.
 # d_up_conv_1.3 is transposed: its rows are input channels, fewer than its biases.
 _BLOCKS = ("d_block_1.1", "d_block_1.4", "d_block_2.1", "d_block_2.4", "d_block_3.1")
@@ -85,7 +87,7 @@ class _Numbers(NamedTuple):
     """Random numbers, U(0, 1), of an image: one option acts, so all may share them."""
 
     taps: Float[Array, "c c 3 3"]
-    element: Float[Array, "h w c"]
+    element: Code
 
     def below(self, place: int, limit: int, count: int) -> Int[Array, "count"]:
         """Whole numbers below `limit`, others at each `place`."""
@@ -121,9 +123,7 @@ def draw_latent(key: PRNGKeyArray) -> Int[Array, ""]:
     return jax.random.randint(key, (), 0, 9)
 
 
-def _code(
-    x: Float[Array, "h w c"], option: Int[Array, ""], numbers: _Numbers
-) -> Float[Array, "h w c"]:
+def _code(x: Code, option: Int[Array, ""], numbers: _Numbers) -> Code:
     place = numbers.element[..., :1]
     all_flipped = _flipped(x, numbers)
     moved = (
@@ -186,7 +186,7 @@ def _shifted(numbers: _Numbers) -> Float[Array, "c c 3 3"]:
     return jnp.zeros((channels, channels, 3, 3)).at[place, place, row, column].set(1)
 
 
-def _filtered(x: Float[Array, "h w c"], kernel: Float[Array, "c c 3 3"]) -> Array:
+def _filtered(x: Code, kernel: Float[Array, "c c 3 3"]) -> Array:
     """Correlates with a kernel of the image's own, as products of matrices."""
     h, w, c = x.shape
     padded = jnp.pad(x, ((1, 1), (1, 1), (0, 0)))

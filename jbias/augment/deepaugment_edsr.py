@@ -23,6 +23,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from jbias.augment import deepaugment
+from jbias.augment.deepaugment import Weight
 
 partial = functools.partial
 DRAWS = 3
@@ -102,9 +103,7 @@ def _largest_alone(x, rng):
     return np.where(np.arange(flat.shape[-1]) == largest, flat, 0).reshape(x.shape)
 
 
-def _filtered(
-    weight: deepaugment.Weight, bank: Float[np.ndarray, "p i 3 3"]
-) -> deepaugment.Weight:
+def _filtered(weight: Weight, bank: Float[np.ndarray, "p i 3 3"]) -> Weight:
     """Correlates kernels, as if they were images of i channels, with a bank, pad 1."""
     height, width = weight.shape[2:]
     padded = np.pad(weight, ((0, 0), (0, 0), (1, 1), (1, 1)))

@@ -16,6 +16,7 @@ _EPS = 1e-5
 
 Map = Float[Array, "b h w c"]
 Stats = Float[Array, "b c"]
+Gate = Bool[Array, ""]
 
 
 def wide(stats: Stats) -> Float[Array, "b 1 1 c"]:
@@ -41,7 +42,7 @@ def moments(x: Map) -> tuple[Stats, Stats]:
 
 
 @jax.custom_vjp
-def gated_moments(x: Map, acts: Bool[Array, ""]) -> tuple[Stats, Stats]:
+def gated_moments(x: Map, acts: Gate) -> tuple[Stats, Stats]:
     """As `moments`, read from x only where it `acts`; 0 and 1 elsewhere."""
     return _gated_moments(x, acts)[0]
 
@@ -71,9 +72,7 @@ def _gated_moments_gradient(kept, given):
 gated_moments.defvjp(_gated_moments, _gated_moments_gradient)
 
 
-def gated_affine(
-    x: Map, acts: Bool[Array, ""], change: Callable, *args: Any
-) -> tuple[Stats, ...]:
+def gated_affine(x: Map, acts: Gate, change: Callable, *args: Any) -> tuple[Stats, ...]:
     """What change(mean, var, *args) makes of x: a and b of a x + b; and mean and var.
 
     Where it does not act, nothing is read or drawn: a and var are 1, b and mean are 0.

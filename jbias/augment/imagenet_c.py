@@ -25,6 +25,7 @@ from jbias.augment.pillow import take
 Image = Float[Array, "h w 3"]  # 0 to 255.
 Plane = Float[Array, "h w"]
 Field = Float[Array, "h w *c"]
+Number = Int[Array, ""]
 Settings = Mapping[str, Array]  # Of data.corruptions.
 
 # Float32 may miss a whole number by this; no corruption has steps as fine.
@@ -47,7 +48,7 @@ def filter_both_axes(x: Field, matrix: Float[Array, "h h"]) -> Field:
 
 
 def blur_along_line(
-    field: Field, kernel: Float[Array, "k"], taps: Int[Array, ""], degrees: Array
+    field: Field, kernel: Float[Array, "k"], taps: Number, degrees: Array
 ) -> Field:
     """Blurs along a line: data.corruptions.kernels.motion_blurred, the first `taps` of a kernel."""
     height, width = field.shape[:2]
@@ -56,7 +57,7 @@ def blur_along_line(
     pads = ((reach, reach), (reach, reach), (0, 0))[: field.ndim]
     padded = jnp.pad(field, pads, mode="edge")
 
-    def add(i: Int[Array, ""], total: Array) -> Array:
+    def add(i: Number, total: Array) -> Array:
         right = jnp.ceil(i * jnp.cos(turn) - 0.5).astype(jnp.int32) + reach
         down = jnp.ceil(i * jnp.sin(turn) - 0.5).astype(jnp.int32) + reach
         start = (down, right, 0)[: field.ndim]
@@ -149,10 +150,10 @@ def defocus_blur(x: Image, drawn: tuple, s: Settings) -> Image:
     side, reach = len(x), len(s["chords"]) - 1
     padded = jnp.pad(x, ((reach, reach), (0, 0), (0, 0)), mode="reflect")
 
-    def row(start: Int[Array, ""]) -> Image:
+    def row(start: Number) -> Image:
         return jax.lax.dynamic_slice_in_dim(padded, start, side)
 
-    def add(i: Int[Array, ""], total: Image) -> Image:
+    def add(i: Number, total: Image) -> Image:
         both = row(reach - i) + jnp.where(i > 0, row(reach + i), 0)
         chord = s["chords"][i]
         return total + jnp.einsum("ij,hjc->hic", chord, both, precision="highest")
@@ -170,7 +171,7 @@ def glass_blur(x: Image, drawn: tuple, s: Settings) -> Image:
     side, reach = len(x), s["reach"]
     x = to_bytes(filter_both_axes(x, s["blur"])).reshape(-1, 3)
 
-    def sweep(i: Int[Array, ""], x: Float[Array, "n 3"]) -> Float[Array, "n 3"]:
+    def sweep(i: Number, x: Float[Array, "n 3"]) -> Float[Array, "n 3"]:
         offsets = jnp.floor(drawn[0][i] * (2 * reach)).astype(jnp.int32) - reach
         return take(x, glass_origins(offsets, reach))
 
@@ -178,9 +179,7 @@ def glass_blur(x: Image, drawn: tuple, s: Settings) -> Image:
     return filter_both_axes(x.reshape(side, side, 3), s["blur"])
 
 
-def glass_origins(
-    offsets: Int[Array, "h w 2"], reach: Int[Array, ""]
-) -> Int[Array, "h*w"]:
+def glass_origins(offsets: Int[Array, "h w 2"], reach: Number) -> Int[Array, "h*w"]:
     """Which pixel each one's value is from after a sweep of copies.
 
     Offsets are (columns, rows) to a neighbour. The sweep goes upwards from pixel
@@ -216,7 +215,7 @@ def motion_blur(x: Image, drawn: tuple, s: Settings) -> Image:
 def zoom_blur(x: Image, drawn: tuple, s: Settings) -> Image:
     """Averages the image and `count` of its zooms; zooms are matrices, (most, h, h)."""
 
-    def add(i: Int[Array, ""], total: Image) -> Image:
+    def add(i: Number, total: Image) -> Image:
         return total + filter_both_axes(x, s["zooms"][i])
 
     total = jax.lax.fori_loop(0, s["count"], add, x)

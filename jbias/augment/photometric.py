@@ -34,6 +34,7 @@ from jbias.augment import options, sampling
 
 Image = Float[Array, "h w 3"]
 Planes = Float[Array, "3 h w"]
+Map = Float[Array, "h w c"]
 Numbers = Sequence[float]
 LUMA = (0.2989, 0.587, 0.114)
 
@@ -185,7 +186,7 @@ def blur(
     options.check_range("blur", sigma[0], math.inf, sigma=sigma[1])
     options.check_range("blur", 0, 1, kernel=kernel, p=p)
 
-    def one(image: Float[Array, "h w 3"], key) -> Float[Array, "h w 3"]:
+    def one(image: Image, key) -> Image:
         k_gate, k_sigma = jax.random.split(key)
         spread = jax.random.uniform(k_sigma, minval=sigma[0], maxval=sigma[1])
         radius = max(1, int(image.shape[0] * kernel) // 2)
@@ -195,9 +196,7 @@ def blur(
     return options.each_image(one, p=p)
 
 
-def gaussian_blur(
-    image: Float[Array, "h w c"], sigma: Float[Array, ""], radius: int
-) -> Float[Array, "h w c"]:
+def gaussian_blur(image: Map, sigma: Float[Array, ""], radius: int) -> Map:
     """Convolves rows and columns with exp(-i^2 / 2 sigma^2), |i| <= radius, sum 1."""
     i = jnp.arange(-radius, radius + 1)
     weights = jnp.exp(-(i**2) / (2 * sigma**2))

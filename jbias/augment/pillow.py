@@ -41,6 +41,7 @@ from jbias.augment import memory
 Pixels = Int[Array, "h w"]
 Amount = Float[Array, ""]
 Pair = tuple[Amount | float, Amount | float]
+_NONE: Pair = (0.0, 0.0)
 Fraction = tuple[Array, Array, Array]  # Limbs of a number in [0, 1).
 
 MAX_ANGLE = 30  # Degrees.
@@ -164,9 +165,7 @@ def _limbs(x: Float[np.ndarray, "n m"]) -> Int[np.ndarray, "n 3 m"]:
     return np.stack(parts, 1).astype(np.int32)
 
 
-def _linear(
-    h: int, w: int, *, shear: Pair = (0.0, 0.0), shift: Pair = (0.0, 0.0)
-) -> Ramps:
+def _linear(h: int, w: int, *, shear: Pair = _NONE, shift: Pair = _NONE) -> Ramps:
     """X = x + shear[0] y + shift[0], Y = y + shear[1] x + shift[1]."""
     _fits(h, w)
 
@@ -214,7 +213,7 @@ def nearest(image: Pixels, matrix: Int[Array, "6"]) -> Pixels:
 
 
 def _linear_nearest(
-    h: int, w: int, *, shear: Pair = (0.0, 0.0), shift: Pair = (0.0, 0.0)
+    h: int, w: int, *, shear: Pair = _NONE, shift: Pair = _NONE
 ) -> Int[Array, "6"]:
     """As `_linear`; a shear in 16 bits, and what it adds at half a pixel, are rounded."""
 

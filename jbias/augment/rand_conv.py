@@ -19,6 +19,9 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from jbias.augment import compose, options
 from jbias.runtime import xla
 
+Images = Float[Array, "b h w c"]
+Filter = Float[Array, "k k c c"]
+
 
 def make(
     *,
@@ -89,9 +92,7 @@ def make(
     return apply
 
 
-def draw_filter(
-    key: PRNGKeyArray, sizes: Sequence[int], channels: int
-) -> Float[Array, "k k c c"]:
+def draw_filter(key: PRNGKeyArray, sizes: Sequence[int], channels: int) -> Filter:
     """Draws a filter of a random size, with zeros around it up to the largest."""
     k_size, k_weights = jax.random.split(key)
     largest = max(sizes)
@@ -102,9 +103,7 @@ def draw_filter(
     return jnp.where(reach <= size // 2, weights, 0) / (size * math.sqrt(channels))
 
 
-def convolve(
-    image: Float[Array, "b h w c"], kernel: Float[Array, "k k c c"]
-) -> Float[Array, "b h w c"]:
+def convolve(image: Images, kernel: Filter) -> Images:
     """Convolves at the same size, with zeros around the image."""
     own = dict(dimension_numbers=("NHWC", "HWIO", "NHWC"))
     # As narrow as TF32 these products would show in 8-bit images; three products in

@@ -19,6 +19,8 @@ from jaxtyping import Float, Int
 from jbias.data import base, set_options, tables
 from jbias.data.base import Names
 
+# What the outputs of a network are called, or a file's path.
+Given = str | Sequence[str] | Mapping[str, str]
 AGGREGATES = ("mean_prob", "sum_prob", "max_prob", "mean_logit")
 
 
@@ -75,9 +77,7 @@ _FEW = 20  # Classes that a message names.
 IMAGENET = "imagenet"  # In the place of a list of the 1000.
 
 
-def of_outputs(
-    given: str | Sequence[str] | Mapping[str, str], where: str = "classes"
-) -> LabelSpace:
+def of_outputs(given: Given, where: str = "classes") -> LabelSpace:
     """What the outputs of a network are, in their order, for every set that it is shown.
 
     given is one of
@@ -143,9 +143,7 @@ def _word(name: str) -> str:
     return name.partition(",")[0].strip().lower().replace("_", " ")
 
 
-def listed(
-    given: str | Sequence[str] | Mapping[str, str], where: str = "classes"
-) -> Sequence[str] | Mapping[str, str]:
+def listed(given: Given, where: str = "classes") -> Sequence[str] | Mapping[str, str]:
     """What `of_outputs` takes, with a word for the 1000 or a file's path resolved."""
     if not isinstance(given, str):
         return given

@@ -27,6 +27,7 @@ from jaxtyping import Int, UInt8
 from jbias.data import base, sources
 from jbias.runtime import console
 
+Sets = Mapping[str, base.Source]
 _CHUNK = 64  # Images a task: progress is told this often.
 
 
@@ -149,12 +150,7 @@ def _spared() -> Iterator[None]:
 
 
 def load_into_memory(
-    resident: Mapping[str, base.Source],
-    tested: Mapping[str, base.Source],
-    say: Callable,
-    *,
-    gib: float,
-    threads: int,
+    resident: Sets, tested: Sets, say: Callable, *, gib: float, threads: int
 ) -> dict[str, UInt8[np.ndarray, "n h w c"]]:
     """Decodes sets into memory, `gib` at most; with a bar where it takes a while.
 

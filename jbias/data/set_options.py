@@ -26,7 +26,7 @@ import numpy as np
 from jaxtyping import Bool
 
 from jbias.data import base, sources
-from jbias.data.base import Column, Names
+from jbias.data.base import Column, Names, Source
 from jbias.data.forms import listing
 from jbias.runtime import files
 
@@ -35,7 +35,7 @@ READER_COLUMNS = ("class", "file")  # Columns for readers: the set has these its
 
 
 def write_columns(
-    path: str, whole: base.Source, columns: Mapping[str, Names], **about: Any
+    path: str, whole: Source, columns: Mapping[str, Names], **about: Any
 ) -> None:
     """Writes such a file, of a whole split; "" is no name. `about` goes beside it.
 
@@ -55,9 +55,7 @@ def write_columns(
     files.write(path, pd.DataFrame(table).to_csv(index=False, lineterminator="\r\n"))
 
 
-def add_columns(
-    source: base.Source, split: str, path: str, whole: base.Source
-) -> base.Source:
+def add_columns(source: Source, split: str, path: str, whole: Source) -> Source:
     """Adds the columns of a file to a split or a part of it; `whole` is all of it.
 
     Values are numbered alike in every part; where a cell is empty it is "(none)". Raises
@@ -219,7 +217,7 @@ def combine(where: str, table: Mapping[str, Names], asked: Names) -> list[str]:
 _BOOLEANS = {"False": 0, "True": 1, "false": 0, "true": 1}
 
 
-def keep(source: base.Source, split: str, path: str, whole: base.Source) -> base.Source:
+def keep(source: Source, split: str, path: str, whole: Source) -> Source:
     """Keeps the images that a file names, by their numbers in the whole split.
 
     source: the split or a part of it; whole: all of it. The file is .npy, or text with a
@@ -239,7 +237,7 @@ def keep(source: base.Source, split: str, path: str, whole: base.Source) -> base
     return sources.take(source, kept, digest=f"keeps {digest}", note=note)
 
 
-def drop(source: base.Source, names: Names) -> base.Source:
+def drop(source: Source, names: Names) -> Source:
     """Leaves classes out; the others are numbered anew from 0, in their order.
 
     Gone are all images of these classes, by "label" and by "texture"; among several
@@ -262,7 +260,7 @@ def drop(source: base.Source, names: Names) -> base.Source:
     return dataclasses.replace(left, classes=classes, columns={**left.columns, **held})
 
 
-def portion(source: base.Source, text: str) -> base.Source:
+def portion(source: Source, text: str) -> Source:
     """Takes a random part of the images of every class and attribute, such as "[:80%]".
 
     It is the same part always, and parts that meet in a percentage are disjoint and
@@ -311,9 +309,7 @@ def _mask(where: str, path: str, n: int) -> Bool[np.ndarray, "n"]:
     return times > 0
 
 
-def positions_in(
-    source: base.Source, split: str, whole: base.Source, option: str
-) -> Column:
+def positions_in(source: Source, split: str, whole: Source, option: str) -> Column:
     """Where the images of a part are in the whole; `option` needs to know."""
     if source is whole:
         return np.arange(len(whole))
@@ -332,7 +328,7 @@ def positions_in(
 _MADE_BY = "jbias.prepare check"
 
 
-def damaged_entry(source: base.Source, wrong: Mapping[int, str]) -> dict[str, Any]:
+def damaged_entry(source: Source, wrong: Mapping[int, str]) -> dict[str, Any]:
     """What a list says of a whole split; `wrong` has reasons by number of the image."""
     damaged = {source.store.key(i): why for i, why in sorted(wrong.items())}
     return dict(fingerprint=source.fingerprint, images=len(source), damaged=damaged)
@@ -344,7 +340,7 @@ def write_damaged(path: str, splits: Mapping[str, Mapping[str, Any]]) -> None:
     files.write(path, json.dumps(content, indent=1) + "\n")
 
 
-def skip(source: base.Source, split: str, path: str, whole: base.Source) -> base.Source:
+def skip(source: Source, split: str, path: str, whole: Source) -> Source:
     """Leaves the images out that the list at `path` names in a split.
 
     `source` is the split or some of it, `whole` all of it. The note says how many were
@@ -362,7 +358,7 @@ def skip(source: base.Source, split: str, path: str, whole: base.Source) -> base
     return sources.take(source, kept, digest=f"without {digest}", note=note)
 
 
-def _keys(source: base.Source) -> list[str]:
+def _keys(source: Source) -> list[str]:
     encoded = isinstance(source, sources.EncodedSource)
     return [source.store.key(i) for i in range(len(source))] if encoded else []
 

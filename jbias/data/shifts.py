@@ -43,6 +43,8 @@ from jbias.data.base import Column, Names
 
 Table = Float[np.ndarray, "k m"]  # A row a class, a column a value.
 Counts = Int[np.ndarray, "k m"]
+Groups = Int[np.ndarray, "k"]  # 0 and 1, or -1 for neither.
+Sizes = Mapping[str, int]  # Of the parts.
 
 KINDS = ("marginal", "conditional", "joint")
 # Of m, by how much group 1's window is.
@@ -87,7 +89,7 @@ class Shift:
     realised: Mapping[str, Counts]
 
 
-def half_groups(classes: int) -> Int[np.ndarray, "k"]:
+def half_groups(classes: int) -> Groups:
     """Two groups of classes, the first and the last half: 0 and 1; -1 in the middle."""
     groups = np.full(classes, -1, np.int32)
     groups[: classes // 2] = 0
@@ -95,9 +97,7 @@ def half_groups(classes: int) -> Int[np.ndarray, "k"]:
     return groups
 
 
-def tables(
-    kind: str, share: float, groups: Int[np.ndarray, "k"], values: int
-) -> tuple[Table, Table]:
+def tables(kind: str, share: float, groups: Groups, values: int) -> tuple[Table, Table]:
     """Gives P(value | class) to train on and to test on; rows sum to 1.
 
     Of the values in a circle, group 0 has the first half with probability `share` in
@@ -158,19 +158,15 @@ def cell_counts(table: Table, size: int) -> Counts:
     return round_to_total(table, round_to_total(np.full(classes, 1 / classes), size))
 
 
-def contingency_table(
-    y: Column, attribute: Column, classes: int, values: int
-) -> Counts:
+def contingency_table(y: Column, attribute: Column, k: int, values: int) -> Counts:
     """How many images there are of each class and value."""
-    found = np.zeros((classes, values), int)
+    found = np.zeros((k, values), int)
     np.add.at(found, (np.asarray(y), np.asarray(attribute)), 1)
     return found
 
 
 def largest_feasible_size(
-    there: Counts,
-    pairs: Iterable[tuple[Table, Table]],
-    sizes: Callable[[int], Mapping[str, int]],
+    there: Counts, pairs: Iterable[tuple[Table, Table]], sizes: Callable[[int], Sizes]
 ) -> int:
     """The most images for which every pair of tables can be had; 0 if none.
 
@@ -198,12 +194,7 @@ def _wanted(train, test, sizes) -> dict[str, Counts]:
 
 
 def make_shift(
-    y: Column,
-    attribute: Column,
-    train: Table,
-    test: Table,
-    sizes: Mapping[str, int],
-    seed: int,
+    y: Column, attribute: Column, train: Table, test: Table, sizes: Sizes, seed: int
 ) -> Shift:
     """Deals images to parts that have the tables asked for, up to rounding.
 
@@ -393,7 +384,7 @@ def _values(where, source, name) -> tuple[Column, tuple[str, ...]]:
     return column, source.values.get(name) or tuple(map(str, range(column.max() + 1)))
 
 
-def _groups(where: str, classes: Names, text: str) -> Int[np.ndarray, "k"]:
+def _groups(where: str, classes: Names, text: str) -> Groups:
     if not text:
         return half_groups(len(classes))
     groups, sides = np.full(len(classes), -1, np.int32), text.split("/")

@@ -13,6 +13,9 @@ from jbias import data
 from jbias.data import base, labels, loader, shifts
 from jbias.data.base import Columns
 
+Options = Mapping[str, Any]
+Opener = Callable[..., base.Source]
+
 # Of config.train, and some of its `other`, beside the data set's own options.
 _TRAINING = (
     *("batch", "accumulate", "also", "shares", "balance", "other"),
@@ -54,7 +57,7 @@ class TrainSet(NamedTuple):
         return found | ({f"train/{number}/other": self.other} if self.other else {})
 
 
-def open_source(where: str, options: Mapping[str, Any], size: int) -> base.Source:
+def open_source(where: str, options: Options, size: int) -> base.Source:
     """Opens one set."""
     jc.check_type(where, options, dict)
     options = dict(options)
@@ -75,10 +78,7 @@ def open_source(where: str, options: Mapping[str, Any], size: int) -> base.Sourc
 
 
 def train_set(
-    where: str,
-    options: Mapping[str, Any],
-    size: int,
-    opened: Callable[..., base.Source] = open_source,
+    where: str, options: Options, size: int, opened: Opener = open_source
 ) -> TrainSet:
     """Opens the sources of one stage; the first says what the classes are.
 
@@ -97,17 +97,14 @@ def train_set(
     return TrainSet(tuple(sources), beside)
 
 
-def _source_options(options: Mapping[str, Any]) -> dict[str, Any]:
+def _source_options(options: Options) -> dict[str, Any]:
     """The options of a training set without those that say how it is fed."""
     fed = (*_TRAINING, *["crop"] * (type(options.get("crop")) is str))
     return {key: value for key, value in options.items() if key not in fed}
 
 
 def open_test_source(
-    where: str,
-    options: Mapping[str, Any],
-    size: int,
-    opened: Callable[..., base.Source] = open_source,
+    where: str, options: Options, size: int, opened: Opener = open_source
 ) -> base.Source:
     """Opens a set to evaluate on."""
     own = {key: value for key, value in options.items() if key not in _ANSWERING}
@@ -116,7 +113,7 @@ def open_test_source(
 
 def class_map(
     where: str,
-    options: Mapping[str, Any],
+    options: Options,
     test: base.Source,
     train: base.Source | labels.LabelSpace,
     aggregate: str,
@@ -135,7 +132,7 @@ def class_map(
         return labels.match(*sides, **chosen)
 
 
-def class_map_options(options: Mapping[str, Any]) -> dict[str, Any]:
+def class_map_options(options: Options) -> dict[str, Any]:
     """What a set's options say of how it is answered, with the digest of its mapping."""
     found = {key: options[key] for key in _ANSWERING if key in options}
     if found.get("mapping"):

@@ -26,6 +26,8 @@ from jbias.models import cae, edsr, published
 from jbias.prepare import dataset
 from jbias.training import prng
 
+Images = UInt8[np.ndarray, "n h w 3"]
+
 
 class Net(NamedTuple):
     """A network from images to images.
@@ -222,7 +224,7 @@ def train_on_source(
 
 def train(
     net: Net,
-    images: UInt8[np.ndarray, "n h w 3"],
+    images: Images,
     sizes: Mapping[str, int],
     key: PRNGKeyArray,
     *,
@@ -279,9 +281,7 @@ def _windows(images, enlarge, key) -> Float[Array, "b h w 3"]:
     return cut(large, rows, columns)
 
 
-def rms_error(
-    net: Net, weights: Mapping, images: UInt8[np.ndarray, "n h w 3"], enlarge: int = 1
-) -> float:
+def rms_error(net: Net, weights: Mapping, images: Images, enlarge: int = 1) -> float:
     """Root mean square of what images lose in the undamaged network, of 1."""
     keys = jax.random.split(prng.key(0), len(images))
     images = images.astype(np.float32) / 255

@@ -43,11 +43,15 @@ _STEPS = 300
 _EXACT = 2000  # Rows up to which equal clusters are dealt out by the exact method.
 
 
+Rows = Float[np.ndarray, "n d"]
+Centres = Float[np.ndarray, "k d"]
+
+
 class Clusters(NamedTuple):
     """Which cluster each row is in, and their centres."""
 
     number: Int[np.ndarray, "n"]
-    centres: Float[np.ndarray, "k d"]
+    centres: Centres
     inertia: float  # Sum of squared distances to the centres.
 
     @property
@@ -56,11 +60,7 @@ class Clusters(NamedTuple):
 
 
 def kmeans(
-    rows: Float[np.ndarray, "n d"],
-    k: int,
-    *,
-    restarts: int = 10,
-    seed: Sequence[int] = (0,),
+    rows: Rows, k: int, *, restarts: int = 10, seed: Sequence[int] = (0,)
 ) -> Clusters:
     """k-means: the clusters of least inertia of so many starts, the largest first.
 
@@ -83,9 +83,7 @@ def kmeans(
     return Clusters(number, best.centres[order], best.inertia)
 
 
-def plus_plus(
-    rows: Float[np.ndarray, "n d"], k: int, rng: np.random.Generator
-) -> Float[np.ndarray, "k d"]:
+def plus_plus(rows: Rows, k: int, rng: np.random.Generator) -> Centres:
     """Draws the centres to start from."""
     chosen = [int(rng.integers(len(rows)))]
     nearest = squared_distances(rows, rows[chosen])[:, 0]
@@ -98,9 +96,7 @@ def plus_plus(
     return rows[chosen]
 
 
-def lloyd(
-    rows: Float[np.ndarray, "n d"], centres: Float[np.ndarray, "k d"]
-) -> Clusters:
+def lloyd(rows: Rows, centres: Centres) -> Clusters:
     """Moves centres until no row changes its cluster, or 300 times, by scikit-learn.
 
     A cluster that is left without rows, as where many are alike, takes the row that is
@@ -119,7 +115,7 @@ def lloyd(
     return Clusters(number, centres, _inertia(rows, number, centres))
 
 
-def balance(rows: Float[np.ndarray, "n d"], found: Clusters) -> Clusters:
+def balance(rows: Rows, found: Clusters) -> Clusters:
     """The same centres with clusters whose sizes differ by one at most.
 
     Of up to 2,000 rows the assignment with the least sum of squared distances; of more,
@@ -143,9 +139,7 @@ def balance(rows: Float[np.ndarray, "n d"], found: Clusters) -> Clusters:
     return Clusters(number, found.centres, _inertia(rows, number, found.centres))
 
 
-def squared_distances(
-    rows: Float[np.ndarray, "n d"], centres: Float[np.ndarray, "k d"]
-) -> Float[np.ndarray, "n k"]:
+def squared_distances(rows: Rows, centres: Centres) -> Float[np.ndarray, "n k"]:
     """Squared distances of every row to every centre, |x|^2 - 2 x.c + |c|^2."""
     lengths = np.einsum("nd,nd->n", rows, rows)[:, None] + (centres**2).sum(1)
     return np.maximum(lengths - 2 * rows @ centres.T, 0)

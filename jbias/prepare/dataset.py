@@ -27,6 +27,8 @@ from jbias.runtime import console, files
 from jbias.untrusted import opening
 
 WORKERS = 4
+Picture = UInt8[np.ndarray, "h w 3"]
+Pictures = UInt8[np.ndarray, "m h w 3"]
 
 
 def add_options(
@@ -82,9 +84,7 @@ def parse_options(where: str, text: str) -> dict[str, Any]:
     return {key: known.get(value, value) for key, _, value in pairs}
 
 
-def read_sample(
-    source: base.Source, count: int, seed: int
-) -> UInt8[np.ndarray, "m h w 3"]:
+def read_sample(source: base.Source, count: int, seed: int) -> Pictures:
     """Reads all images of a set, or so many random ones of it."""
     if len(source) <= count:
         with console.progress_bar(f"reading {source.name}", len(source)) as progress:
@@ -152,9 +152,7 @@ def image_paths(
     return [inner / f"{i:06d}.{ending}" for i, inner in enumerate(folders)]
 
 
-def write_image(
-    path: pathlib.Path, image: UInt8[np.ndarray, "h w 3"], kind: str, **options: Any
-) -> None:
+def write_image(path: pathlib.Path, image: Picture, kind: str, **options: Any) -> None:
     """Writes a file that is whole or not there, by Pillow's format and its options."""
     Image.fromarray(image).save(encoded := io.BytesIO(), kind, **options)
     write_file(path, encoded.getvalue())
@@ -166,7 +164,7 @@ def write_file(path: pathlib.Path, content: str | bytes) -> None:
     files.write(path, content, lasting=False)
 
 
-def read_image(path: pathlib.Path) -> UInt8[np.ndarray, "h w 3"]:
+def read_image(path: pathlib.Path) -> Picture:
     """Reads back what was made."""
     with opening.image(path) as image:
         return np.asarray(image.convert("RGB"))
@@ -216,7 +214,7 @@ _DPI = 100
 
 def write_sheet(
     path: str,
-    rows: Mapping[str, Sequence[UInt8[np.ndarray, "h w 3"]]],
+    rows: Mapping[str, Sequence[Picture]],
     *,
     titles: Sequence[str] = (),
     foot: str = "",

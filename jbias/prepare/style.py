@@ -38,6 +38,7 @@ _LEAVES = 6
 
 Planes = Float[np.ndarray, "n h w"]
 Images = Float[np.ndarray, "n h w 3"]
+Photos = UInt8[np.ndarray, "m h w 3"]
 
 
 class Pictures(NamedTuple):
@@ -71,9 +72,7 @@ def tiles() -> Float[np.ndarray, "patterns side side"]:
     return np.stack([*drawn, np.full((PERIOD, PERIOD), 0.5, np.float32)])
 
 
-def draw(
-    rng: Rng, n: int, photos: UInt8[np.ndarray, "m h w 3"] | None = None
-) -> Pictures:
+def draw(rng: Rng, n: int, photos: Photos | None = None) -> Pictures:
     """Draws n pictures in a random order, a third from `photos` where there are some.
 
     Photographs of at least SIDE pixels give windows, whose fine detail is taken out
@@ -200,8 +199,7 @@ def run(args: argparse.Namespace) -> str:
         photos = dataset.read_sample(dataset.open_source(args), _PHOTOS, seed)
     rng = np.random.default_rng(seed)
     drawn = _draw_many(rng, args.pictures, photos)
-    with console.progress_bar("training small_adain", steps) as progress:
-        params = train(drawn, prng.key(seed), steps=steps, progress=progress)
+    params = train(drawn, prng.key(seed), steps=steps)
     arrays = style_transfer.flatten(params)
     arrays = {k: np.asarray(v, np.float16) for k, v in arrays.items()}
     published.write_npz(args.out, arrays)
@@ -218,13 +216,7 @@ def _draw_many(rng: Rng, n: int, photos) -> Pictures:
     return Pictures(*(np.concatenate(x) for x in zip(*parts, strict=True)))
 
 
-def train(
-    pictures: Pictures,
-    key: PRNGKeyArray,
-    *,
-    steps: int,
-    progress: Callable[[int, int], None] = lambda done, total: None,
-) -> dict[str, Any]:
+def train(pictures: Pictures, key: PRNGKeyArray, *, steps: int) -> dict[str, Any]:
     """Trains on pairs of the pictures; returns the parameters of encoder and decoder.
 
     First the statistics learn to tell the pattern, since a decoder that meets blind
@@ -236,14 +228,16 @@ def train(
     state = {"net": params, "head": head}
     rng = np.random.default_rng(np.asarray(jax.random.key_data(order)))
     reads = min(_READING_STEPS, steps // 4)
-    for first, last, loss in ((0, reads, _reading_loss), (reads, steps, _loss)):
-        count = max(last - first, 1)
-        rate = optax.warmup_cosine_decay_schedule(0, RATE, min(count // 10, 50), count)
-        tx = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(rate))
-        opt, step = tx.init(state), _step(tx, loss)
-        for i in range(first, last):
-            state, opt = step(state, opt, batch(rng, pictures))
-            progress(i + 1, steps)
+    for i in dataset.track("training small_adain", range(steps)):
+        if i in (0, reads):
+            count, loss = (
+                (reads, _reading_loss) if i < reads else (steps - reads, _loss)
+            )
+            warm = min(count // 10, 50)
+            rate = optax.warmup_cosine_decay_schedule(0, RATE, warm, count)
+            tx = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(rate))
+            opt, step = tx.init(state), _step(tx, loss)
+        state, opt = step(state, opt, batch(rng, pictures))
     return jax.tree.map(np.asarray, state["net"])
 
 

@@ -45,6 +45,7 @@ from jbias.data.corruptions.kernels import Image
 from jbias.untrusted import opening
 
 Row = tuple[float, ...]
+Rows = tuple[Row, ...]  # Of all severities.
 Folder = str | pathlib.Path | None
 
 SIDES = (32, 64, 224)  # Those with settings of their own.
@@ -57,7 +58,7 @@ class Corruption:
 
     apply: Callable[..., Image]
     family: str
-    settings: Mapping[int, tuple[Row, ...]]  # By side; 0: the same for all.
+    settings: Mapping[int, Rows]  # By side; 0: the same for all.
     extra: bool = False  # Beside the fifteen whose mean is reported.
 
 
@@ -109,9 +110,7 @@ def corrupt(
     return np.clip(entry.apply(image, rng, *row, **options), 0, 255).astype(np.uint8)
 
 
-def severity_settings(
-    name: str, side: int, table: int | None = None
-) -> tuple[Row, ...]:
+def severity_settings(name: str, side: int, table: int | None = None) -> Rows:
     """Gives the settings of all severities; `table` as in `corrupt`."""
     sides = _entry(name).settings
     if name in BAR:

@@ -412,9 +412,7 @@ def frost(image: Image, rng: Rng, keep, add, scale, *, folder) -> Image:
     return np.clip(keep * image + add * layer, 0, 255).astype(np.uint8)
 
 
-def plasma(
-    xp: ModuleType, rng: Rng, levels: int, decay: float
-) -> Float[Any, "side side"]:
+def plasma(xp: ModuleType, rng: Rng, levels: int, decay: float) -> Plane:
     """Draws a fractal height map on a torus, [0, 1], of 2^levels pixels a side.
 
     Diamond-square: squares, then diamonds, get the mean of four neighbours plus

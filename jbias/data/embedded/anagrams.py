@@ -46,9 +46,7 @@ def join(tiles: Tiles) -> Float[np.ndarray, "n h w"]:
     return rows.reshape(n, GRID * side, GRID * side)
 
 
-def make(
-    split: str, *, size: int = 32, n: int = 480, seed: int = 0
-) -> sources.ArraySource:
+def make(split: str, *, size: int = 32, n: int = 480, seed: int = 0) -> base.Source:
     """Draws, or reads from the cache, n pictures, of each two shapes as many pairs.
 
     Column "pair" numbers the pairs; the two pictures of one follow each other. n is a

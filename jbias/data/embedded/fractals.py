@@ -167,10 +167,6 @@ def _border(rng: Rng, power: int) -> complex:
 Points = Float[np.ndarray, "2 n"]
 
 
-def _sine(p: Points) -> Points:
-    return np.sin(p)
-
-
 def _sphere(p: Points) -> Points:
     return p / (np.sum(p * p, 0) + 0.1)
 
@@ -195,7 +191,7 @@ def _disc(p: Points) -> Points:
     return np.stack([theta * np.sin(r), theta * np.cos(r)])
 
 
-_VARIATIONS = (_sine, _sphere, _swirl, _horseshoe, _polar, _disc)
+_VARIATIONS = (np.sin, _sphere, _swirl, _horseshoe, _polar, _disc)
 
 
 def _contractions(rng, k):
@@ -295,9 +291,7 @@ SPLITS = ("train",)
 KINDS: Mapping[str, Callable] = {f.__name__: f for f in (flame, julia, mandelbrot)}
 
 
-def make(
-    split: str, *, size: int = 32, n: int = 512, seed: int = 0
-) -> sources.ArraySource:
+def make(split: str, *, size: int = 32, n: int = 512, seed: int = 0) -> base.Source:
     """Draws, or reads from the cache, n pictures; the label is the kind.
 
     Picture i does not depend on n.

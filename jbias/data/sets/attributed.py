@@ -94,7 +94,9 @@ def _table(
     columns = {ATTRIBUTE: wanted} | {n: table[n] for n in further if n != ATTRIBUTE}
     kept = np.array(kept)[order]
     columns = {name: [one[i] for i in kept] for name, one in columns.items()}
-    why = {name: _why_no_attribute(name, column) for name, column in columns.items()}
+    why = {name: set_options.why_unfit(column) for name, column in columns.items()}
+    taken = filter(set_options.is_reserved, columns)
+    why |= dict.fromkeys(taken, "batches have another of that name") | {ATTRIBUTE: ""}
     out = [f"{name} ({reason})" for name, reason in why.items() if reason]
     if ATTRIBUTE in further and asked != [ATTRIBUTE]:
         out.insert(0, f"{ATTRIBUTE} (another is asked for)")
@@ -104,12 +106,6 @@ def _table(
     notes += [f"no attributes: {', '.join(out)}"] * bool(out)
     named = {name: column for name, column in columns.items() if not why[name]}
     return found, named, "; ".join(notes)
-
-
-def _why_no_attribute(name: str, column: Names) -> str:
-    if name != ATTRIBUTE and set_options.is_reserved(name):
-        return "batches have another of that name"
-    return "" if name == ATTRIBUTE else set_options.why_unfit(column)
 
 
 def _chosen_columns(path: str, attribute: str, further: Named) -> list[str]:

@@ -53,7 +53,7 @@ from jaxtyping import Int
 
 from jbias.data import base, sources, tables
 from jbias.data import labels as spaces
-from jbias.data.base import Column, Names
+from jbias.data.base import Column, Columns, Names
 from jbias.data.forms import listing
 from jbias.data.sets import folder
 
@@ -268,9 +268,7 @@ def read_real(path: str) -> dict[str, tuple[str, ...]]:
     return table
 
 
-def real_columns(
-    where: str, path: str, names: Names, classes: Names
-) -> dict[str, Column]:
+def real_columns(where: str, path: str, names: Names, classes: Names) -> Columns:
     """Columns accepted_0, accepted_1, ...: the right classes of each file.
 
     Class ids of `classes`, -1 where an image has fewer. Refuses a file that ReaL does
