@@ -42,13 +42,11 @@ def pad_crop(*, pad: int = 4) -> Callable:
 
 
 _TRIES = 10
+_ASPECT: Range = (3 / 4, 4 / 3)
 
 
 def random_resized_crop(
-    *,
-    size: int | None = None,
-    area: Range = (0.08, 1.0),
-    aspect: Range = (3 / 4, 4 / 3),
+    *, size: int | None = None, area: Range = (0.08, 1.0), aspect: Range = _ASPECT
 ) -> Callable:
     """Crops and resizes each image to `size` pixels square (None: as it came).
 

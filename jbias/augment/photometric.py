@@ -35,7 +35,8 @@ from jbias.augment import options, sampling
 Image = Float[Array, "h w 3"]
 Planes = Float[Array, "3 h w"]
 Map = Float[Array, "h w c"]
-Numbers = Sequence[float]
+RGB = Sequence[float]  # One value or three.
+Range = tuple[float, float]
 LUMA = (0.2989, 0.587, 0.114)
 
 
@@ -151,9 +152,7 @@ def lighting(*, std: float = 0.1) -> Callable:
     return options.each_image(one, std=std)
 
 
-def standardise_as(
-    *, mean: Numbers, std: Numbers, as_mean: Numbers, as_std: Numbers
-) -> Callable:
+def standardise_as(*, mean: RGB, std: RGB, as_mean: RGB, as_std: RGB) -> Callable:
     """x' = (x - mean) / std * as_std + as_mean, by channel; x' may leave [0, 1].
 
     mean, std: the set's own. as_mean, as_std: the network's, which takes x' to
@@ -174,9 +173,7 @@ def standardise_as(
     return apply
 
 
-def blur(
-    *, sigma: tuple[float, float] = (0.1, 2.0), kernel: float = 0.1, p: float = 0.5
-) -> Callable:
+def blur(*, sigma: Range = (0.1, 2.0), kernel: float = 0.1, p: float = 0.5) -> Callable:
     """Blurs each image with chance p, sigma ~ U(sigma[0], sigma[1]) pixels.
 
     The Gaussian is cut off: it has 2 r + 1 points a side, r = floor(h kernel) // 2 with

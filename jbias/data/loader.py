@@ -28,6 +28,7 @@ from jbias.data import base, sources
 from jbias.runtime import console
 
 Sets = Mapping[str, base.Source]
+Progress = Callable[[int, int], None]
 _CHUNK = 64  # Images a task: progress is told this often.
 
 
@@ -38,10 +39,7 @@ def nbytes(source: base.Source) -> int:
 
 
 def decode_all(
-    source: base.Source,
-    *,
-    workers: int,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    source: base.Source, *, workers: int, progress: Progress = lambda done, total: None
 ) -> UInt8[np.ndarray, "n h w 3"]:
     """Decodes all images, in order, with `workers` threads.
 

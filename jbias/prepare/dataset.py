@@ -29,6 +29,7 @@ from jbias.untrusted import opening
 WORKERS = 4
 Picture = UInt8[np.ndarray, "h w 3"]
 Pictures = UInt8[np.ndarray, "m h w 3"]
+Sheet = Mapping[str, Sequence[Picture]]  # Rows of pictures, by name.
 
 
 def add_options(
@@ -213,11 +214,7 @@ _DPI = 100
 
 
 def write_sheet(
-    path: str,
-    rows: Mapping[str, Sequence[Picture]],
-    *,
-    titles: Sequence[str] = (),
-    foot: str = "",
+    path: str, rows: Sheet, *, titles: Sequence[str] = (), foot: str = ""
 ) -> None:
     """Writes a contact sheet, pixel for pixel: a named row of images for each entry, titles over the columns."""
     from matplotlib import figure

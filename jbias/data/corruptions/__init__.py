@@ -46,7 +46,7 @@ from jbias.untrusted import opening
 
 Row = tuple[float, ...]
 Rows = tuple[Row, ...]  # Of all severities.
-Folder = str | pathlib.Path | None
+Path = str | pathlib.Path | None
 
 SIDES = (32, 64, 224)  # Those with settings of their own.
 SEVERITIES = (1, 2, 3, 4, 5)
@@ -94,7 +94,7 @@ def corrupt(
     rng: np.random.Generator,
     *,
     table: int | None = None,
-    frost: Folder = None,
+    frost: Path = None,
 ) -> Image:
     """Corrupts one image by the name of a corruption, at severity 1 to 5.
 
@@ -157,12 +157,7 @@ _DISK = 21
 
 
 def settings(
-    name: str,
-    severity: int,
-    *,
-    side: int,
-    table: int | None = None,
-    frost: Folder = None,
+    name: str, severity: int, *, side: int, table: int | None = None, frost: Path = None
 ) -> Arrays:
     """Gives the arrays of a corruption at a severity for images of `side` pixels.
 

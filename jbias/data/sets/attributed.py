@@ -16,16 +16,13 @@ from jbias.data import base, set_options
 from jbias.data.base import Names
 from jbias.data.forms import listing
 from jbias.data.sets import folder
+from jbias.data.sets.folder import Request
 
 FILE, CLASS, ATTRIBUTE = "file", "class", "attribute"
 
 
 def read(
-    request: folder.Request,
-    *,
-    label: str = CLASS,
-    attribute: str = "",
-    ignore: Names = (),
+    request: Request, *, label: str = CLASS, attribute: str = "", ignore: Names = ()
 ) -> base.Source:
     """Lists a split, or a part of every class of it such as "train[:90%]".
 

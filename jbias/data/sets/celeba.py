@@ -17,6 +17,7 @@ from jbias.data import base
 from jbias.data.base import Column, Names
 from jbias.data.forms import listing
 from jbias.data.sets import folder
+from jbias.data.sets.folder import Request
 
 _PARTS = ("train", "valid", "test")  # In the order of the partition file's numbers.
 _FILES = ("img_align_celeba", "list_attr_celeba.txt", "list_eval_partition.txt")
@@ -26,11 +27,7 @@ Flags = Mapping[str, Bool[np.ndarray, "n"]]  # By attribute, whether each image 
 
 
 def read(
-    request: folder.Request,
-    *,
-    label: str = "Blond_Hair",
-    attribute: str = "",
-    flags: str = "",
+    request: Request, *, label: str = "Blond_Hair", attribute: str = "", flags: str = ""
 ) -> base.Source:
     """Lists one split by the partition file; classes are "not <label>" and "<label>".
 

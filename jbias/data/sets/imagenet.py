@@ -56,6 +56,7 @@ from jbias.data import labels as spaces
 from jbias.data.base import Column, Columns, Names
 from jbias.data.forms import listing
 from jbias.data.sets import folder
+from jbias.data.sets.folder import Request
 
 VALIDATION_IMAGES = tables.data_sets()["imagenet"]["images"]["val"]
 _STEM = "ILSVRC2012_val_"
@@ -64,7 +65,7 @@ _SPOKEN = {0: "tench", 999: "toilet tissue"}  # How Hugging Face's names begin.
 
 
 def read(
-    request: folder.Request,
+    request: Request,
     *,
     subset: bool = False,
     classes: str = "",
@@ -91,11 +92,7 @@ def read(
 
 
 def read_wordnet(
-    request: folder.Request,
-    *,
-    subset: bool = False,
-    classes: str = "",
-    ignore: Names = (),
+    request: Request, *, subset: bool = False, classes: str = "", ignore: Names = ()
 ) -> base.Source:
     """Lists a split, or a part of one, whose classes are WordNet ids, in their order.
 
@@ -109,7 +106,7 @@ def read_wordnet(
     return folder.build(request, found, space="wnid")
 
 
-def _refuse_flat(request: folder.Request) -> None:
+def _refuse_flat(request: Request) -> None:
     """Refuses validation images as the challenge packed them, without labels."""
     path = next(filter(os.path.isdir, request.folders.values()), "")
     if not path or listing.has_folders(path):
@@ -122,7 +119,7 @@ def _refuse_flat(request: folder.Request) -> None:
         raise ValueError(f"{must}, {got}")
 
 
-def _flat(request: folder.Request, path: str, ignore: Names) -> listing.Listing:
+def _flat(request: Request, path: str, ignore: Names) -> listing.Listing:
     """Lists images that lie in one folder by the labels of a file.
 
     They are named by the split, so that how the folder is spelt makes no difference.
@@ -229,9 +226,7 @@ def _positions(where, found, path) -> tuple[Int[np.ndarray, "k"], bool]:
     return tables.positions(names), False
 
 
-def read_with_real(
-    request: folder.Request, *, real: str, ignore: Names = ()
-) -> base.Source:
+def read_with_real(request: Request, *, real: str, ignore: Names = ()) -> base.Source:
     """Lists the images by their original classes, with those of ReaL in columns."""
     found = folder.read(request, space="wnid", ignore=ignore)
     accepted = real_columns(request.where, real, found.files, found.classes)
@@ -291,7 +286,7 @@ def real_columns(where: str, path: str, names: Names, classes: Names) -> Columns
 
 
 def read_sixteen(
-    request: folder.Request,
+    request: Request,
     *,
     subset: bool = False,
     classes: str = "",
@@ -337,14 +332,14 @@ def _evenly_spaced(label: Column, each: int) -> Int[np.ndarray, "m"]:
     return np.sort(np.concatenate(chosen))
 
 
-def read_subset(request: folder.Request, *, ignore: Names = ()) -> base.Source:
+def read_subset(request: Request, *, ignore: Names = ()) -> base.Source:
     """Lists a set of 200 classes, and holds choices to them; options as of `folder`."""
     found = folder.read(request, space="wnid", ignore=ignore)
     listing.match_classes(request.where, found.classes, tables.subset(request.name))
     return dataclasses.replace(found, restrict=True, cite=request.cite)
 
 
-def read_tiny(request: folder.Request, *, ignore: Names = ()) -> base.Source:
+def read_tiny(request: Request, *, ignore: Names = ()) -> base.Source:
     """Lists "train", "val", or a part of one such as "train[:90%]"."""
     where, path = request.where, folder.find_folder(request)
     classes = tuple(sorted(_lines(where, os.path.join(request.root, "wnids.txt"))))
