@@ -27,11 +27,10 @@ def round_trip(x: Image, tables: Int[Array, "2 8 8"]) -> Image:
         (32768 * red - 27439 * green - 5329 * blue + centre) >> 16,
     )
     luma = _blocks(luma, tables[0])[:h, :w]
-    cb, cr = (
-        _doubled(_blocks(_halved(c), tables[1])[: -(-h // 2), : -(-w // 2)])[:h, :w]
-        - 128
-        for c in colours
+    small = (
+        _blocks(_halved(c), tables[1])[: -(-h // 2), : -(-w // 2)] for c in colours
     )
+    cb, cr = (_doubled(c)[:h, :w] - 128 for c in small)
     rgb = (
         luma + ((91881 * cr + _HALF) >> 16),
         luma + ((-22554 * cb - 46802 * cr + _HALF) >> 16),

@@ -163,9 +163,7 @@ def standardise_as(*, mean: RGB, std: RGB, as_mean: RGB, as_std: RGB) -> Callabl
         if len(values) not in (1, 3) or ("std" in name and min(values) <= 0):
             must = f"standardise_as: {name} must be one or three numbers"
             raise ValueError(f"{must}, deviations above 0, got {values}; change {name}")
-    mean, std, as_mean, as_std = (
-        jnp.float32(x).reshape(1, 1, -1) for x in own.values()
-    )
+    mean, std, as_mean, as_std = (jnp.float32([[[x]]]) for x in own.values())
 
     def apply(batch, key):
         return {**batch, "image": (batch["image"] - mean) / std * as_std + as_mean}

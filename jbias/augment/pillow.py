@@ -222,10 +222,8 @@ def _linear_nearest(
 
     slopes = [jnp.asarray(x) for x in shear]
     slope, start = ([rounded(x * unit) for x in slopes] for unit in (_UNIT, _HALF))
-    c, f = (
-        _HALF + half + jnp.asarray(pixels).astype(jnp.int32) * _UNIT
-        for half, pixels in zip(start, shift)
-    )
+    whole = (jnp.asarray(pixels).astype(jnp.int32) for pixels in shift)
+    c, f = (_HALF + half + pixels * _UNIT for half, pixels in zip(start, whole))
     return jnp.stack([jnp.int32(_UNIT), slope[0], c, slope[1], jnp.int32(_UNIT), f])
 
 

@@ -159,11 +159,9 @@ def load_into_memory(
     if left < 0:
         takes = f"data: the training sets take {gib - left / 2**30:.1f} GiB in memory"
         most = f"more than config.run.loading.gib={gib:g}"
-        stream = (
-            "stream them from their files (crop=host among the config's arguments, or"
-        )
-        smaller = "in its c.train), or choose a smaller config.size"
-        raise ValueError(f"{takes}, {most}; raise it, {stream} {smaller}")
+        stream = "stream them from their files (crop=host among the config's arguments"
+        smaller = "or in its c.train), or choose a smaller config.size"
+        raise ValueError(f"{takes}, {most}; raise it, {stream}, {smaller}")
     chosen, images = dict(resident), {}
     for name, source in tested.items():
         if sources.in_memory(source) or nbytes(source) <= left:

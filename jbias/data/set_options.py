@@ -118,12 +118,12 @@ def read_values(path: str) -> dict[str, tuple[str, ...]]:
 
 def _sidecar(where: str, path: str) -> dict[str, Any]:
     """Reads the notes beside a file: at least the fingerprint of the split it is for."""
-    must = (
-        f"{where}: columns must come with {path + '.json'!r}, which says of what images"
-    )
+    must = f"{where}: columns must come with {path + '.json'!r}, which says of what"
     kinds = OSError, ValueError, KeyError, TypeError, RecursionError
     remedy = "; jbias.data.set_options.write_columns makes both"
-    with base.explained(f"{must}: ", *kinds, remedy=remedy, reason=base.kind_and_text):
+    with base.explained(
+        f"{must} images: ", *kinds, remedy=remedy, reason=base.kind_and_text
+    ):
         with open(f"{path}.json", encoding="utf-8") as file:
             notes = json.load(file)
         return {**notes, "fingerprint": notes["fingerprint"]}
@@ -365,11 +365,9 @@ def _keys(source: Source) -> list[str]:
 
 def _damaged_keys(where, split, path, whole) -> set[str]:
     """Keys of the damaged images of one split, if the list is of these files."""
-    what = (
-        f"{path}: skip must be a list that `python -m jbias.prepare check --list` wrote"
-    )
+    what = f"{path}: skip must be a list that `python -m jbias.prepare check --list`"
     kinds = OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError
-    with base.explained(f"{what}, got ", *kinds, reason=base.kind_and_text):
+    with base.explained(f"{what} wrote, got ", *kinds, reason=base.kind_and_text):
         with open(os.path.expanduser(path), encoding="utf-8") as file:
             held = json.load(file)
         if held["made_by"] != _MADE_BY:

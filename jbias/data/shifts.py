@@ -221,10 +221,8 @@ def make_shift(
         for part, some in zip(PARTS, np.split(members, ends)):
             chosen[part].append(some)
     parts = {part: np.sort(np.concatenate(some)) for part, some in chosen.items()}
-    realised = {
-        part: contingency_table(y[i], attribute[i], *train.shape)
-        for part, i in parts.items()
-    }
+    dealt = {part: (y[i], attribute[i]) for part, i in parts.items()}
+    realised = {p: contingency_table(*of, *train.shape) for p, of in dealt.items()}
     return Shift(**parts, realised=realised)
 
 
@@ -458,10 +456,9 @@ def _single(where, source, column, names, o) -> Column:
     train, test = (np.tile(row, (len(source.classes), 1)) for row in (own, others))
     sizes = _sizes(o["images"], o["held"])
     if not min(sizes.values()):
-        must = (
-            f"images must be so many that no part is empty, {o['images']} are too few"
-        )
-        raise Infeasible(f"{must}; ask for more, or for all, 0")
+        must = "images must be so many that no part is empty"
+        few = f"{o['images']} are too few"
+        raise Infeasible(f"{must}, {few}; ask for more, or for all, 0")
     made = make_shift(source.columns["label"], column, train, test, sizes, o["seed"])
     return getattr(made, _PARTS[part])
 

@@ -9,6 +9,7 @@ as coarse as a code's pixel, and should be small beside what the image shows.
 """
 
 import argparse
+import functools
 import types
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -96,13 +97,11 @@ def _edsr(weights, image, keys, *, damaged, true_swaps=False, true_skips=False):
     if not damaged:
         return edsr.apply(weights, image)
     first, second = _two(keys)
-    before, body = deepaugment_edsr.before, deepaugment_edsr.body
-    return edsr.apply(
-        weights,
-        image,
-        before=lambda x: before(x, first, true_swaps=true_swaps),
-        body=lambda layers, x: body(layers, x, second, true_skips=true_skips),
+    before = functools.partial(
+        deepaugment_edsr.before, keys=first, true_swaps=true_swaps
     )
+    body = functools.partial(deepaugment_edsr.body, keys=second, true_skips=true_skips)
+    return edsr.apply(weights, image, before=before, body=body)
 
 
 def _two(keys: PRNGKeyArray) -> tuple[PRNGKeyArray, PRNGKeyArray]:

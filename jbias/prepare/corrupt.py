@@ -74,12 +74,8 @@ def run(args: argparse.Namespace) -> str:
         for name, severity in chosen:
             own = {**about, "corruption": name, "severity": severity}
             claim(_WHERE, folder / name, str(severity), own)
-    work = [
-        (i, *one, path)
-        for one, those in paths.items()
-        for i, path in enumerate(those)
-        if not path.exists()
-    ]
+    tasks = ((i, *one, p) for one, those in paths.items() for i, p in enumerate(those))
+    work = [task for task in tasks if not task[-1].exists()]
     kind = {"kind": "JPEG", "quality": 85} if args.jpeg else {"kind": "PNG"}
 
     def make(task: tuple) -> None:

@@ -179,11 +179,8 @@ def _blocks(split: str, n: int, seed: int) -> Iterator[tuple]:
     for start in range(0, n, BLOCK):
         draw = functools.partial(_generator, split, block=start // BLOCK, seed=seed)
         number = np.arange(start, min(start + BLOCK, n))
-        yield (
-            draw,
-            number,
-            shape_scenes.draw(draw("scene"), BLOCK, **new)[number - start],
-        )
+        scenes = shape_scenes.draw(draw("scene"), BLOCK, **new)
+        yield draw, number, scenes[number - start]
 
 
 def _block(

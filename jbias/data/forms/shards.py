@@ -159,12 +159,12 @@ def describe_examples(where: str, place: str, records: Iterable[bytes]) -> Found
             raise ValueError(f"{where}: {must}, {got}") from error
         name = _first(features, _NAME_KEYS, b"%08d" % i)
         names.append(name.decode() if isinstance(name, bytes) else str(name))
-    return dict(
-        names=listing.check_names(where, names),
-        labels=limits.check_labels(where, labels),
-        length=np.array(lengths, np.int64),
-        image=np.array(key),
+    names, labels = (
+        listing.check_names(where, names),
+        limits.check_labels(where, labels),
     )
+    length, image = np.array(lengths, np.int64), np.array(key)
+    return dict(names=names, labels=labels, length=length, image=image)
 
 
 def _first(features: Mapping[str, Any], keys: Names, default=None) -> Any:
@@ -235,12 +235,10 @@ def _schema(where: str, path: str) -> tuple[str, str, list[str] | None]:
         if not columns or columns[-1] not in known:
             must = f"{where}: {path!r} must have {what} column ({', '.join(known)})"
             raise ValueError(f"{must}, got {', '.join(schema.names)}; rename it")
-    must = (
-        f"{where}: {path!r} must tell its classes as Hugging Face does, info.features."
-    )
-    place = f"{columns[1]}.names in the schema's metadata, got "
+    must = f"{where}: {path!r} must tell its classes as Hugging Face does,"
+    place = f"info.features.{columns[1]}.names in the schema's metadata, got "
     kinds = ValueError, TypeError, AttributeError, RecursionError
-    with base.explained(f"{must}{place}", *kinds, remedy="; write it anew"):
+    with base.explained(f"{must} {place}", *kinds, remedy="; write it anew"):
         info = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
         feature = info.get("info", {}).get("features", {}).get(columns[1], {})
         names = list(feature.get("names") or ())
@@ -275,11 +273,8 @@ def _list_parquet(where: str, shards: Names, image: str, label: str) -> Found:
         raise ValueError(f"{where}: shards must hold rows, got none in {shards[0]!r}")
     placed = _placed(groups)
     sizes = np.array([os.path.getsize(path) for path in shards])  # The rest costs.
-    return placed | dict(
-        names=listing.check_names(where, names),
-        labels=np.concatenate(labels),
-        length=sizes[placed["shard"]],
-    )
+    named = dict(names=listing.check_names(where, names), labels=np.concatenate(labels))
+    return placed | named | dict(length=sizes[placed["shard"]])
 
 
 def _parquet_labels(where: str, path: str, column) -> np.ndarray:

@@ -32,10 +32,8 @@ def read(request: folder.Request, *, pad: int = 0) -> sources.ArraySource:
     MNIST and Fashion-MNIST have the same names.
     """
     where, stem = request.where, _STEMS[request.part.base]
-    images, labels = (
-        read_idx(_path(where, request.root, f"{stem}-{kind}"))
-        for kind in ("images-idx3-ubyte", "labels-idx1-ubyte")
-    )
+    names = (f"{stem}-{kind}" for kind in ("images-idx3-ubyte", "labels-idx1-ubyte"))
+    images, labels = (read_idx(_path(where, request.root, name)) for name in names)
     base.check_whole(f"{where}: pad", pad, 0)
     if pad:
         images = np.pad(images, ((0, 0), (pad, pad), (pad, pad)))
