@@ -22,6 +22,7 @@ gaussian_noise: Rusak et al., "A simple way to make neural networks robust again
   it stays clean; there half of each batch does.
 """
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 
@@ -200,10 +201,8 @@ def gaussian_blur(image: Map, sigma: Float[Array, ""], radius: int) -> Map:
         pad = [(radius, radius) if a == axis else (0, 0) for a in range(3)]
         length = image.shape[axis]
         wide = jnp.pad(image, pad, mode="reflect")
-        image = sum(
-            weight * jax.lax.slice_in_dim(wide, k, k + length, axis=axis)
-            for k, weight in enumerate(weights)
-        )
+        cut = functools.partial(jax.lax.slice_in_dim, wide, axis=axis)
+        image = sum(w * cut(k, k + length) for k, w in enumerate(weights))
     return jnp.clip(image, 0, 1)
 
 

@@ -120,9 +120,9 @@ def _sidecar(where: str, path: str) -> dict[str, Any]:
     """Reads the notes beside a file: at least the fingerprint of the split it is for."""
     must = f"{where}: columns must come with {path + '.json'!r}, which says of what"
     kinds = OSError, ValueError, KeyError, TypeError, RecursionError
-    remedy = "; jbias.data.set_options.write_columns makes both"
+    how = "; jbias.data.set_options.write_columns makes both"
     with base.explained(
-        f"{must} images: ", *kinds, remedy=remedy, reason=base.kind_and_text
+        f"{must} images: ", *kinds, remedy=how, reason=base.kind_and_text
     ):
         with open(f"{path}.json", encoding="utf-8") as file:
             notes = json.load(file)

@@ -357,14 +357,10 @@ def _list_tar(where: str, shards: Names) -> Found:
     numbers, classes = [labels[key] for key in images if labels], ()
     if not labels:
         numbers, classes = _by_folder(where, names)
-    return dict(
-        names=listing.check_names(where, names),
-        shard=np.array(shard, np.int32),
-        start=np.array(start, np.int64),
-        length=np.array(length, np.int64),
-        labels=np.array(numbers, np.int32),
-        classes=np.array(classes, dtype=str),
-    )
+    start, length = (np.array(one, np.int64) for one in (start, length))
+    place = dict(shard=np.array(shard, np.int32), start=start, length=length)
+    names, labels = listing.check_names(where, names), np.array(numbers, np.int32)
+    return place | dict(names=names, labels=labels, classes=np.array(classes, str))
 
 
 def _members(where: str, shard: int, path: str):

@@ -130,11 +130,9 @@ def _flat(request: Request, path: str, ignore: Names) -> listing.Listing:
     strange = [stem for stem in stems if stem not in table]
     must = f"{request.where}: every image must have a label in {path!r}"
     base.refuse_some(strange, must, "have none", "keep the published names")
-    return found._replace(
-        names=tuple(request.part.base + one.removeprefix(name) for one in found.names),
-        labels=tables.positions([table[stem] for stem in stems]),
-        classes=tables.wnids(),
-    )
+    names = tuple(request.part.base + one.removeprefix(name) for one in found.names)
+    labels = tables.positions([table[stem] for stem in stems])
+    return found._replace(names=names, labels=labels, classes=tables.wnids())
 
 
 def _stems(names: Names) -> list[str]:
