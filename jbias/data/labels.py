@@ -202,7 +202,7 @@ def geirhos16() -> Mapping[str, tuple[str, ...]]:
     return {name: tuple(wnids) for name, wnids in classes.items()}
 
 
-def class_of_16() -> dict[str, str]:
+def _class_of_16() -> dict[str, str]:
     """Which of Geirhos' 16 classes each WordNet id belongs to, if to any."""
     return {wnid: name for name, wnids in geirhos16().items() for wnid in wnids}
 
@@ -213,7 +213,7 @@ def _find(train, test, aggregate, mapping, answers) -> ClassMap:
         pairs = read_mapping(mapping, train.classes, test.classes)
     elif not (train.space == test.space and {*test.classes} <= {*train.classes}):
         if test.space == "entry16":  # Ids answer for the classes that they belong to.
-            answers = {own: class_of_16().get(x, x) for own, x in answers.items()}
+            answers = {own: _class_of_16().get(x, x) for own, x in answers.items()}
         pairs = {own: x for own, x in answers.items() if x in test.classes}
         if test.space != "entry16" and all(own == x for own, x in pairs.items()):
             pairs = {}  # A set of one's own is answered whole, or not at all.
@@ -239,7 +239,7 @@ def _by_name(train: tuple[str, ...], test: tuple[str, ...]) -> ClassMap:
 
 
 def _sixteen(train: tuple[str, ...], test: tuple[str, ...], aggregate: str) -> ClassMap:
-    table, entry = geirhos16(), class_of_16()
+    table, entry = geirhos16(), _class_of_16()
     for name in test:
         what = "data.labels: classes of 'entry16' must be Geirhos' 16"
         base.check_known(what, name, table)
