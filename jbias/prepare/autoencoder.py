@@ -97,10 +97,9 @@ def _edsr(weights, image, keys, *, damaged, true_swaps=False, true_skips=False):
     if not damaged:
         return edsr.apply(weights, image)
     first, second = _two(keys)
-    before = functools.partial(
-        deepaugment_edsr.before, keys=first, true_swaps=true_swaps
-    )
-    body = functools.partial(deepaugment_edsr.body, keys=second, true_skips=true_skips)
+    law, partial = deepaugment_edsr, functools.partial
+    before = partial(law.before, keys=first, true_swaps=true_swaps)
+    body = partial(law.body, keys=second, true_skips=true_skips)
     return edsr.apply(weights, image, before=before, body=body)
 
 

@@ -273,8 +273,8 @@ def run(args: argparse.Namespace) -> str:
     cells = np.full(len(whole), "", object)
     for index, one in zip(members, found, strict=True):
         cells[places[index]] = [_named(number, rule["k"]) for number in one.number]
-    own["network"] = subject.name
-    set_options.write_columns(str(path), whole, {name: cells}, **own)
+    about = {"network": subject.name, **own}
+    set_options.write_columns(str(path), whole, {name: cells}, **about)
     return _summary(path, name, subject, made_by["site"], found)
 
 

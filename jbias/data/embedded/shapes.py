@@ -84,6 +84,10 @@ def _margin(scenes: shape_scenes.Scenes) -> np.ndarray:
     return np.abs(scenes.tones[:, :2] - scenes.tones[:, 2:]).min(1)
 
 
+def _contrast(scenes: shape_scenes.Scenes) -> np.ndarray:
+    return np.abs(scenes.tones[:, 1] - scenes.tones[:, 0])
+
+
 # Name -> the values, and when it is the second.
 _OUTLINE: Mapping[str, tuple[tuple[str, str], _Rule]] = {
     "size": (("small", "large"), lambda s: s.scale >= 0.75),
@@ -97,10 +101,7 @@ _FILLED: Mapping[str, tuple[tuple[str, str], _Rule]] = {
     "warmth": (("warm", "cool"), _is_cool),
     "background": (("dark", "light"), lambda s: s.tones[:, 2] > s.tones[:, 0]),
     "margin": (("faint", "strong"), lambda s: _margin(s) >= 0.2),
-    "contrast": (
-        ("low", "high"),
-        lambda s: np.abs(s.tones[:, 1] - s.tones[:, 0]) >= 0.4,
-    ),
+    "contrast": (("low", "high"), lambda s: _contrast(s) >= 0.4),
     "ink": (("dark", "light"), lambda s: s.tones[:, 1] > s.tones[:, 0]),
     "echo": (("plain", "patterned"), lambda s: s.echo != 0),
     "grain": (("fine", "coarse"), lambda s: s.grain >= 1),
