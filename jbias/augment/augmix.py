@@ -148,9 +148,8 @@ AMOUNTS: Mapping[str, Callable] = {
     "posterize": lambda level, sign, h, w: 4 - jnp.floor(4 * level / 10),
     "rotate": lambda level, sign, h, w: sign * jnp.floor(30 * level / 10),
     "solarize": lambda level, sign, h, w: 256 - jnp.floor(256 * level / 10),
-    **dict.fromkeys(
-        ("shear_x", "shear_y"), lambda level, sign, h, w: sign * (0.3 * level / 10)
-    ),
+    "shear_x": lambda level, sign, h, w: sign * (0.3 * level / 10),
+    "shear_y": lambda level, sign, h, w: sign * (0.3 * level / 10),
     "translate_x": lambda level, sign, h, w: sign * jnp.floor(w / 3 * level / 10),
     "translate_y": lambda level, sign, h, w: sign * jnp.floor(h / 3 * level / 10),
     **dict.fromkeys(pillow.BLENDS, lambda level, sign, h, w: 1.8 * level / 10 + 0.1),

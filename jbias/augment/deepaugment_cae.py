@@ -67,14 +67,16 @@ def _fifth_negated(x, rng):
     return deepaugment.with_rows(x, rows, np.negative)
 
 
+def _negative_gelu(x):
+    return -deepaugment.gelu(x)
+
+
 partial = functools.partial
 _OPTIONS = (
     _reverse,
     partial(_change_rows, count=12, change=np.negative),
     partial(_change_rows, count=25, change=np.zeros_like),
-    partial(
-        _change_rows, count=25, change=lambda x: -deepaugment.gelu(x), names=_MOST[2:]
-    ),
+    partial(_change_rows, count=25, change=_negative_gelu, names=_MOST[2:]),
     _amplify,
     partial(_change, change=_masked),
     partial(_change, change=deepaugment.rotated),

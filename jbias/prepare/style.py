@@ -230,10 +230,8 @@ def train(pictures: Pictures, key: PRNGKeyArray, *, steps: int) -> dict[str, Any
     reads = min(_READING_STEPS, steps // 4)
     for i in dataset.track("training small_adain", range(steps)):
         if i in (0, reads):
-            count, loss = (
-                (reads, _reading_loss) if i < reads else (steps - reads, _loss)
-            )
-            warm = min(count // 10, 50)
+            count = reads if i < reads else steps - reads
+            loss, warm = _reading_loss if i < reads else _loss, min(count // 10, 50)
             rate = optax.warmup_cosine_decay_schedule(0, RATE, warm, count)
             tx = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(rate))
             opt, step = tx.init(state), _step(tx, loss)

@@ -158,10 +158,10 @@ def perlin_noise(image: Values, rng: Rng, level: float, run: Run = _call) -> Val
     """
     xp, side = image.__array_namespace__(), len(image)
     cells = lattice(xp, rng)
-    noises = {
-        f: functools.partial(lattice_noise, xp, side, f) for f in (1, 2, 4, 8, 16)
-    }
-    turbulence = sum(abs(run(noise, *cells)) / f for f, noise in noises.items())
+    turbulence = sum(
+        abs(run(functools.partial(lattice_noise, xp, side, f), *cells)) / f
+        for f in (1, 2, 4, 8, 16)
+    )
     clouds = xp.minimum(0.5 + 0.5 * turbulence, 1)
     share = level / 20
     return (1 - share) * image + 255 * share * clouds[..., None]

@@ -159,10 +159,8 @@ def describe_examples(where: str, place: str, records: Iterable[bytes]) -> Found
             raise ValueError(f"{where}: {must}, {got}") from error
         name = _first(features, _NAME_KEYS, b"%08d" % i)
         names.append(name.decode() if isinstance(name, bytes) else str(name))
-    names, labels = (
-        listing.check_names(where, names),
-        limits.check_labels(where, labels),
-    )
+    names = listing.check_names(where, names)
+    labels = limits.check_labels(where, labels)
     length, image = np.array(lengths, np.int64), np.array(key)
     return dict(names=names, labels=labels, length=length, image=image)
 
