@@ -24,6 +24,7 @@ OPERATIONS = (
 # The four that are also corruptions of ImageNet-C.
 ALL_OPERATIONS = (*OPERATIONS, "colour", "contrast", "brightness", "sharpness")
 _DEEPEST = 3
+Image = Float[Array, "h w 3"]
 
 
 class Chains(NamedTuple):
@@ -61,13 +62,11 @@ def make(
     options.check_plain("augmix", "positive", alpha=alpha)
     options.check_plain("augmix", "at least 0", js=js)
     if views == 1 and not options.is_statically(js, 0):
-        raise ValueError(
-            f"augmix: with views=1 nothing can agree, so js must be 0, got {js};"
-            " set js=0 or views=3"
-        )
+        must = "augmix: with views=1 nothing can agree, so js must be 0"
+        raise ValueError(f"{must}, got {js}; set js=0 or views=3")
     names = ALL_OPERATIONS if all_ops else OPERATIONS
 
-    def one(image: Float[Array, "h w 3"], key: PRNGKeyArray) -> Float[Array, "v h w 3"]:
+    def one(image: Image, key: PRNGKeyArray) -> Float[Array, "v h w 3"]:
         copies, size = max(views - 1, 1), image.shape[:2]
         chains, m = draw(key, copies, names, severity, width, depth, alpha, size)
         mix = jax.vmap(lambda chains: mixture(image, names, chains))(chains)
@@ -76,18 +75,16 @@ def make(
 
     def apply(batch, key):
         if "views" in batch:
-            raise ValueError(
-                f"augmix: the batch must not show views, got {batch['views']} of each "
-                "image; leave out the transform that makes them"
-            )
+            must = "augmix: the batch must not show views"
+            got = f"got {batch['views']} of each image"
+            raise ValueError(f"{must}, {got}; leave out the transform that makes them")
         image = batch["image"]
-        new = image[:, None]
+        new = jnp.repeat(image[:, None], max(views - 1, 1), 1)
         if depth:
             new = jax.vmap(one)(image, sampling.keys(key, len(image)))
         if views == 1:
             return {**batch, "image": new[:, 0]}
-        shape = (len(image), views - 1, *image.shape[1:])
-        both = jnp.concatenate([image[:, None], jnp.broadcast_to(new, shape)], 1)
+        both = jnp.concatenate([image[:, None], new], 1)
         shown = compose.repeat_shown(batch, views)
         shown["image"] = both.reshape(-1, *image.shape[1:])
         return shown if options.is_statically(js, 0) else {**shown, "consistency": js}
@@ -95,9 +92,7 @@ def make(
     return apply
 
 
-def mixture(
-    image: Float[Array, "h w 3"], names: Sequence[str], chains: Chains
-) -> Float[Array, "h w 3"]:
+def mixture(image: Image, names: Sequence[str], chains: Chains) -> Image:
     """sum_i share_i chain_i(image); chain i is the first depth_i of its operations."""
     start = pillow.pack(image)
 

@@ -79,23 +79,17 @@ def half(*, mix: Callable, which: str, mix_group: int = 32) -> Callable:
     options.check_choice("half", "which", which, HALVES)
 
     def apply(batch, key):
-        image = batch["image"]
-        height = image.shape[1]
-        if height % 2:
-            raise ValueError(
-                f"half: images must have an even height, got {height}; change their size"
-            )
-        top, bottom = image[:, : height // 2], image[:, height // 2 :]
-        half, rest = (top, bottom) if which == "top" else (bottom, top)
-        changed = mix({**batch, "image": half}, key)
-        if changed["image"].shape != half.shape:
-            raise ValueError(
-                f"half: the transform must keep the shape {half.shape}, got "
-                f"{changed['image'].shape}; take another"
-            )
-        parts = changed["image"], rest
-        joined = jnp.concatenate(parts if which == "top" else parts[::-1], 1)
-        return {**changed, "image": joined}
+        if (height := batch["image"].shape[1]) % 2:
+            must = "half: images must have an even height"
+            raise ValueError(f"{must}, got {height}; change their size")
+        halves, place = jnp.split(batch["image"], 2, 1), HALVES.index(which)
+        shape = halves[place].shape
+        changed = mix({**batch, "image": halves[place]}, key)
+        if changed["image"].shape != shape:
+            must = f"half: the transform must keep the shape {shape}"
+            raise ValueError(f"{must}, got {changed['image'].shape}; take another")
+        halves[place] = changed["image"]
+        return {**changed, "image": jnp.concatenate(halves, 1)}
 
     return apply
 
@@ -133,10 +127,9 @@ def one_of(
     for kind in kinds:
         options.check_choice("one_of", "kinds", kind, MIX_SAMPLERS)
     if not len(kinds) == len(alphas) == len(shares) > 0:
-        raise ValueError(
-            "one_of: kinds, alphas and shares must be as many, at least one, got "
-            f"{len(kinds)}, {len(alphas)} and {len(shares)}; give one of each a kind"
-        )
+        must = "one_of: kinds, alphas and shares must be as many, at least one"
+        got = f"got {len(kinds)}, {len(alphas)} and {len(shares)}"
+        raise ValueError(f"{must}, {got}; give one of each a kind")
     for alpha, part in zip(alphas, shares):
         options.check_range("one_of", 1e-6, math.inf, alphas=alpha, shares=part)
     ways = [MIX_SAMPLERS[kind](alpha) for kind, alpha in zip(kinds, alphas)]

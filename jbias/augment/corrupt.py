@@ -46,10 +46,10 @@ _PAIRS = (
     (c.draw_uniforms, replay.from_host(host.impulse_noise)),
     (c.draw_nothing, c.defocus_blur),
     (c.draw_glass, c.glass_blur),
-    (c.draw_motion, c.motion_blur),
+    (c.draw_numbers(1), c.motion_blur),  # For the direction.
     (c.draw_nothing, c.zoom_blur),
     (c.draw_snow, c.snow),
-    (c.draw_frost, c.frost),
+    (c.draw_numbers(3), c.frost),  # The photograph, and the crop's top and left.
     (c.draw_fog, replay.from_host(host.fog)),
     (c.draw_nothing, replay.from_host(host.brightness)),
     (c.draw_nothing, replay.from_host(host.contrast)),
@@ -58,7 +58,7 @@ _PAIRS = (
     (c.draw_nothing, c.jpeg_compression),
     (c.draw_normals, replay.from_host(host.speckle_noise)),
     (c.draw_nothing, c.gaussian_blur),
-    (c.draw_spatter, c.spatter),
+    (c.draw_each(jax.random.normal), c.spatter),
     (c.draw_nothing, replay.from_host(host.saturate)),
     *imagenet_c_bar.PAIRS,
 )

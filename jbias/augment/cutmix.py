@@ -8,6 +8,7 @@ Deviation: partners inside groups (`jbias.augment.mixing`). The reformulated los
 CutMix is defined as that of MixUp; no released code has it.
 """
 
+import functools
 from collections.abc import Callable
 
 import jax
@@ -43,51 +44,33 @@ def make(
     CutMix). p is the chance of a batch to be mixed: 1 on ImageNet, 0.5 on CIFAR.
     """
     options.check_choice("cutmix", "variant", variant, VARIANTS)
-    sample = (mix_sampler if variant == "area" else mix_sampler_each)(alpha)
+    sample = mix_sampler(alpha, variant)
     return mixing.make("cutmix", sample, alpha, reformulated, p, partner, mix_group)
 
 
-def mix_sampler(alpha: float) -> Callable:
-    """Builds (key, batch, own) -> Mix with one box, by the authors' rule."""
-
-    def draw(key, batch, own):
-        _, height, width, _ = batch["image"].shape
-        k_lam, k_place = jax.random.split(key)
-        lam = mixing.draw_lambda(k_lam, alpha, own)
-        sides = jnp.floor(_sides(lam, height, width)).astype(jnp.int32)
-        outside = ~box_mask(_centre(k_place, height, width), sides, height, width)
-        mask = outside.astype(jnp.float32)
-        return mixing.Mix(mask.reshape(1, height, width, 1), jnp.mean(mask))
-
-    return draw
-
-
-def mix_sampler_each(alpha: float) -> Callable:
-    """Builds (key, batch, own) -> Mix with a box for each image, as in torchbearer."""
+def mix_sampler(alpha: float, variant: str = "area") -> Callable:
+    """Builds (key, batch, own) -> Mix, with one box or one for each image."""
 
     def draw(key, batch, own):
         rows, height, width, _ = batch["image"].shape
-        views = batch.get("views", 1)
         k_lam, k_place = jax.random.split(key)
         lam = mixing.draw_lambda(k_lam, alpha, own)
-        sides = jnp.round(_sides(lam, height, width)).astype(jnp.int32)
+        sides = jnp.sqrt(1 - lam) * jnp.array([height, width], jnp.float32)
 
-        def outside(k):
-            return ~box_mask(_centre(k, height, width), sides, height, width)
+        def outside(key: PRNGKeyArray, sides: Int[Array, "2"]) -> Float[Array, "h w 1"]:
+            centre = jax.random.randint(key, (2,), 0, jnp.array([height, width]))
+            inside = box_mask(centre, sides, height, width)
+            return (~inside).astype(jnp.float32)[..., None]
 
-        mask = sampling.draw_each(outside, k_place, rows // views).astype(jnp.float32)
-        mask = jnp.repeat(mask, views, axis=0)
-        return mixing.Mix(mask.reshape(rows, height, width, 1), lam)
+        if variant == "area":
+            mask = outside(k_place, jnp.floor(sides).astype(jnp.int32))[None]
+            return mixing.Mix(mask, jnp.mean(mask))
+        one = functools.partial(outside, sides=jnp.round(sides).astype(jnp.int32))
+        views = batch.get("views", 1)
+        mask = sampling.draw_each(one, k_place, rows // views)
+        return mixing.Mix(jnp.repeat(mask, views, axis=0), lam)
 
     return draw
-
-
-def _sides(lam: Float[Array, ""], height: int, width: int) -> Float[Array, "2"]:
-    return jnp.sqrt(1 - lam) * jnp.array([height, width], jnp.float32)
-
-
-def _centre(key: PRNGKeyArray, height: int, width: int) -> Int[Array, "2"]:
-    return jax.random.randint(key, (2,), 0, jnp.array([height, width]))
 
 
 def box_mask(

@@ -18,6 +18,8 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from jbias.augment import deepaugment
 
+Code = Float[Array, "h w c"]  # Of one image.
+
 # The layers that may be damaged, by their place in the network: rows when published.
 # d_up_conv_1.3 is transposed: its rows are input channels, fewer than its biases.
 _BLOCKS = ("d_block_1.1", "d_block_1.4", "d_block_2.1", "d_block_2.4", "d_block_3.1")
@@ -87,7 +89,7 @@ class _Numbers(NamedTuple):
     """Random numbers, U(0, 1), of an image: one option acts, so all may share them."""
 
     taps: Float[Array, "c c 3 3"]
-    element: Float[Array, "h w c"]
+    element: Code
 
     def below(self, place: int, limit: int, count: int) -> Int[Array, "count"]:
         """Whole numbers below `limit`, others at each `place`."""
@@ -123,9 +125,7 @@ def draw_latent(key: PRNGKeyArray) -> Int[Array, ""]:
     return jax.random.randint(key, (), 0, 9)
 
 
-def _code(
-    x: Float[Array, "h w c"], option: Int[Array, ""], numbers: _Numbers
-) -> Float[Array, "h w c"]:
+def _code(x: Code, option: Int[Array, ""], numbers: _Numbers) -> Code:
     place = numbers.element[..., :1]
     all_flipped = _flipped(x, numbers)
     moved = (
@@ -155,15 +155,13 @@ def _flipped(x: Array, numbers: _Numbers) -> Array:
 
 def _drawn_oddly(channels: int, numbers: _Numbers) -> Bool[Array, "1 1 c"]:
     """Which channels are drawn once, thrice ...: flipped twice is restored."""
-    drawn = numbers.below(1, channels, _FLIPPED)
-    times = jnp.zeros(channels, int).at[drawn].add(1)
+    times = jnp.zeros(channels, int).at[numbers.below(1, channels, _FLIPPED)].add(1)
     return (times % 2 == 1)[None, None, :]
 
 
 def _identity(channels: int) -> Float[Array, "c c 3 3"]:
     """A kernel that changes nothing, [to, from, row, column]."""
-    kernel = jnp.zeros((channels, channels, 3, 3))
-    return kernel.at[:, :, 1, 1].set(jnp.eye(channels))
+    return jnp.zeros((channels, channels, 3, 3)).at[:, :, 1, 1].set(jnp.eye(channels))
 
 
 def _noisy(numbers: _Numbers) -> Float[Array, "c c 3 3"]:
@@ -176,8 +174,7 @@ def _doubled(numbers: _Numbers) -> Float[Array, "c c 3 3"]:
     extra = numbers.below(0, 2, channels).astype(jnp.float32)
     source = numbers.below(1, channels, channels)
     row, column = (numbers.below(i, 3, channels) for i in (2, 3))
-    kernel = _identity(channels)
-    return kernel.at[jnp.arange(channels), source, row, column].max(extra)
+    return _identity(channels).at[jnp.arange(channels), source, row, column].max(extra)
 
 
 def _shifted(numbers: _Numbers) -> Float[Array, "c c 3 3"]:
@@ -188,11 +185,10 @@ def _shifted(numbers: _Numbers) -> Float[Array, "c c 3 3"]:
     drawn = numbers.below(1, 9, channels + 1)  # The last one begins.
     latest = jax.lax.cummax(jnp.where(renewed, place, -1))
     row, column = jnp.divmod(drawn[latest], 3)
-    kernel = jnp.zeros((channels, channels, 3, 3))
-    return kernel.at[place, place, row, column].set(1)
+    return jnp.zeros((channels, channels, 3, 3)).at[place, place, row, column].set(1)
 
 
-def _filtered(x: Float[Array, "h w c"], kernel: Float[Array, "c c 3 3"]) -> Array:
+def _filtered(x: Code, kernel: Float[Array, "c c 3 3"]) -> Array:
     """Correlates with a kernel of the image's own, as products of matrices."""
     h, w, c = x.shape
     padded = jnp.pad(x, ((1, 1), (1, 1), (0, 0)))

@@ -23,10 +23,10 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from jbias.augment import deepaugment
+from jbias.augment.deepaugment import Weight
 
 partial = functools.partial
 DRAWS = 3
-FILTERS = 64  # Of the published network.
 _PLUS = np.array([[0, 1, 0], [1, -4, 1], [0, 1, 0]], np.float32)
 _SQUARE = np.array([[-1, -1, -1], [-1, 8, -1], [-1, -1, -1]], np.float32)
 _THIRDS, _SECONDS, _FOURTHS = (0, 3, 6, 9), (1, 4, 7), (1, 5, 9)  # Blocks.
@@ -92,7 +92,7 @@ def _rotated(x, rng):
 
 
 def _with_filters_negated(x, rng):
-    count = deepaugment.scale_count(32, len(x), FILTERS)
+    count = deepaugment.scale_count(32, len(x), _CHANNELS)
     rows = np.unique(rng.integers(len(x), size=count))
     return deepaugment.with_rows(x, rows, np.negative)
 
@@ -103,9 +103,7 @@ def _largest_alone(x, rng):
     return np.where(np.arange(flat.shape[-1]) == largest, flat, 0).reshape(x.shape)
 
 
-def _filtered(
-    weight: deepaugment.Weight, bank: Float[np.ndarray, "p i 3 3"]
-) -> deepaugment.Weight:
+def _filtered(weight: Weight, bank: Float[np.ndarray, "p i 3 3"]) -> Weight:
     """Correlates kernels, as if they were images of i channels, with a bank, pad 1."""
     height, width = weight.shape[2:]
     padded = np.pad(weight, ((0, 0), (0, 0), (1, 1), (1, 1)))

@@ -16,6 +16,7 @@ _EPS = 1e-5
 
 Map = Float[Array, "b h w c"]
 Stats = Float[Array, "b c"]
+Gate = Bool[Array, ""]
 
 
 def wide(stats: Stats) -> Float[Array, "b 1 1 c"]:
@@ -33,16 +34,15 @@ def moments(x: Map) -> tuple[Stats, Stats]:
     gradient even where it is not used.
     """
     if x.shape[1] * x.shape[2] < 2:
-        raise ValueError(
-            "augment.feature_stats: statistics need maps of at least 2 pixels, got "
-            f"shape {x.shape}; use larger images or an earlier stage"
-        )
+        must = "augment.feature_stats: statistics need maps of at least 2 pixels"
+        got = f"got shape {x.shape}"
+        raise ValueError(f"{must}, {got}; use larger images or an earlier stage")
     x = x.astype(jnp.float32)
     return jnp.mean(x, (1, 2)), jnp.var(x, (1, 2), ddof=1)
 
 
 @jax.custom_vjp
-def gated_moments(x: Map, acts: Bool[Array, ""]) -> tuple[Stats, Stats]:
+def gated_moments(x: Map, acts: Gate) -> tuple[Stats, Stats]:
     """As `moments`, read from x only where it `acts`; 0 and 1 elsewhere."""
     return _gated_moments(x, acts)[0]
 
@@ -72,9 +72,7 @@ def _gated_moments_gradient(kept, given):
 gated_moments.defvjp(_gated_moments, _gated_moments_gradient)
 
 
-def gated_affine(
-    x: Map, acts: Bool[Array, ""], change: Callable, *args: Any
-) -> tuple[Stats, ...]:
+def gated_affine(x: Map, acts: Gate, change: Callable, *args: Any) -> tuple[Stats, ...]:
     """What change(mean, var, *args) makes of x: a and b of a x + b; and mean and var.
 
     Where it does not act, nothing is read or drawn: a and var are 1, b and mean are 0.
@@ -124,8 +122,7 @@ def randomise_style(x: Map, key: PRNGKeyArray, *, group: int) -> Map:
     share, order = jax.random.split(key)
     mean, var = moments(x)
     own = jnp.concatenate([mean, var], axis=1)
-    keys = sampling.keys(share, x.shape[0])
-    a = jax.vmap(jax.random.uniform)(keys).reshape(-1, 1)
+    a = jax.vmap(jax.random.uniform)(sampling.keys(share, x.shape[0])).reshape(-1, 1)
     mixed = a * own + (1 - a) * sampling.permute(own, order, group=group)
     new_mean, new_var = jnp.split(mixed, 2, axis=1)
     return _styled(_content(x, mean, var), new_mean, new_var).astype(x.dtype)

@@ -75,8 +75,7 @@ def mix_sampler(
         lam = mixing.draw_lambda(k_lam, alpha, own)
         normal = jax.random.normal(k_normal, noise_shape(height, width, spectrum))
         grey = field(normal, height, width, decay=decay, spectrum=spectrum)
-        up = jax.random.bernoulli(k_up)
-        mask = binarise(grey, lam, up, max_soft=max_soft)
+        mask = binarise(grey, lam, jax.random.bernoulli(k_up), max_soft=max_soft)
         return mixing.Mix(mask.reshape(1, height, width, 1), lam)
 
     return draw
@@ -184,10 +183,8 @@ def random_masks(
 
     def draw(key, batch, own):
         if "once" not in batch:
-            raise ValueError(
-                "random_masks: the batch must have the key 'once', got none; add one "
-                "that is the same at every step"
-            )
+            must = "random_masks: the batch must have the key 'once', got none"
+            raise ValueError(f"{must}; add one that is the same at every step")
         choice = jax.random.randint(key, (), 0, count)
         return sample(jax.random.fold_in(batch["once"], choice), batch, own)
 

@@ -42,13 +42,11 @@ def pad_crop(*, pad: int = 4) -> Callable:
 
 
 _TRIES = 10
+_ASPECT: Range = (3 / 4, 4 / 3)
 
 
 def random_resized_crop(
-    *,
-    size: int | None = None,
-    area: Range = (0.08, 1.0),
-    aspect: Range = (3 / 4, 4 / 3),
+    *, size: int | None = None, area: Range = (0.08, 1.0), aspect: Range = _ASPECT
 ) -> Callable:
     """Crops and resizes each image to `size` pixels square (None: as it came).
 
@@ -65,10 +63,9 @@ def random_resized_crop(
     options.check_plain("random_resized_crop", "at least 1", size=size)
     for name, (low, high) in (("area", area), ("aspect", aspect)):
         if not 0 < low <= high or (name == "area" and high > 1):
-            raise ValueError(
-                f"random_resized_crop: {name} must be a range of positive numbers, "
-                f"areas at most 1, got {(low, high)}; change {name}"
-            )
+            must = f"random_resized_crop: {name} must be a range of positive numbers"
+            got = f"areas at most 1, got {(low, high)}"
+            raise ValueError(f"{must}, {got}; change {name}")
 
     def apply(batch, key):
         image = batch["image"]
@@ -104,17 +101,16 @@ def draw_window(
     k_area, k_aspect, k_top, k_left = jax.random.split(key, 4)
     w, h = _draw_sides((k_area, k_aspect), height * width, area, aspect, pixel)
     fits = (0 < w) & (w <= width) & (0 < h) & (h <= height)
-    first = jnp.argmax(fits)
+    first, found = jnp.argmax(fits), fits.any()
     whole_w = jnp.round(jnp.minimum(width, height * aspect[1] / pixel))
     whole_h = jnp.round(jnp.minimum(height, width / aspect[0] * pixel))
-    w = jnp.where(fits.any(), w[first], whole_w.astype(jnp.int32))
-    h = jnp.where(fits.any(), h[first], whole_h.astype(jnp.int32))
-    top = jax.random.randint(k_top, (), 0, height - h + 1)
-    left = jax.random.randint(k_left, (), 0, width - w + 1)
-    central = ~fits.any()
-    top = jnp.where(central, (height - h) // 2, top)
-    left = jnp.where(central, (width - w) // 2, left)
-    return top, left, h, w
+    w = jnp.where(found, w[first], whole_w.astype(jnp.int32))
+    h = jnp.where(found, h[first], whole_h.astype(jnp.int32))
+
+    def place(key: PRNGKeyArray, room: Int[Array, ""]) -> Int[Array, ""]:
+        return jnp.where(found, jax.random.randint(key, (), 0, room + 1), room // 2)
+
+    return place(k_top, height - h), place(k_left, width - w), h, w
 
 
 def resize_matrix(

@@ -13,7 +13,6 @@ Source: Hendrycks and Dietterich, ICLR 2019, https://arxiv.org/abs/1903.12261.
 
 import itertools
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -26,6 +25,7 @@ from jbias.augment.pillow import take
 Image = Float[Array, "h w 3"]  # 0 to 255.
 Plane = Float[Array, "h w"]
 Field = Float[Array, "h w *c"]
+Number = Int[Array, ""]
 Settings = Mapping[str, Array]  # Of data.corruptions.
 
 # Float32 may miss a whole number by this; no corruption has steps as fine.
@@ -48,7 +48,7 @@ def filter_both_axes(x: Field, matrix: Float[Array, "h h"]) -> Field:
 
 
 def blur_along_line(
-    field: Field, kernel: Float[Array, "k"], taps: Int[Array, ""], degrees: Array
+    field: Field, kernel: Float[Array, "k"], taps: Number, degrees: Array
 ) -> Field:
     """Blurs along a line: data.corruptions.kernels.motion_blurred, the first `taps` of a kernel."""
     height, width = field.shape[:2]
@@ -57,7 +57,7 @@ def blur_along_line(
     pads = ((reach, reach), (reach, reach), (0, 0))[: field.ndim]
     padded = jnp.pad(field, pads, mode="edge")
 
-    def add(i: Int[Array, ""], total: Array) -> Array:
+    def add(i: Number, total: Array) -> Array:
         right = jnp.ceil(i * jnp.cos(turn) - 0.5).astype(jnp.int32) + reach
         down = jnp.ceil(i * jnp.sin(turn) - 0.5).astype(jnp.int32) + reach
         start = (down, right, 0)[: field.ndim]
@@ -68,41 +68,28 @@ def blur_along_line(
     return (jnp.rint(total * 257).astype(jnp.int32) // 257).astype(jnp.float32)
 
 
-class PixelPosition(NamedTuple):
-    """A whole number of pixels and what is left, in [0, 1)."""
-
-    low: Int[Array, "h w"]
-    share: Float[Array, "h w"]
-
-
-def split_position(place: Plane) -> PixelPosition:
-    """Splits positions in pixels."""
-    low = jnp.floor(place)
-    return PixelPosition(low.astype(jnp.int32), place - low)
-
-
-def bilinear(x: Image, row: PixelPosition, column: PixelPosition, border: str) -> Image:
-    """Mixes the four nearest pixels.
+def bilinear(x: Image, rows: Plane, columns: Plane, border: str) -> Image:
+    """Mixes the four pixels that are nearest to the place that each one reads.
 
     border: "reflect" repeats the last pixel when mirrored, "reflect_101" does not,
     "black" is 0 beyond it.
     """
-    side = len(x)
-    flat = x.reshape(-1, 3)
+    side, flat = len(x), x.reshape(-1, 3)
+    top, left = jnp.floor(rows), jnp.floor(columns)
 
     def corner(i: int, j: int) -> Image:
-        rows, columns = row.low + i, column.low + j
+        row, column = top.astype(jnp.int32) + i, left.astype(jnp.int32) + j
         if border == "black":
-            inside = (rows >= 0) & (rows < side) & (columns >= 0) & (columns < side)
-            index = jnp.clip(rows, 0, side - 1) * side + jnp.clip(columns, 0, side - 1)
+            inside = (row >= 0) & (row < side) & (column >= 0) & (column < side)
+            index = jnp.clip(row, 0, side - 1) * side + jnp.clip(column, 0, side - 1)
             return jnp.where(inside[..., None], take(flat, index), 0)
-        rows, columns = (_mirrored(i, side, border) for i in (rows, columns))
-        return take(flat, rows * side + columns)
+        row, column = (_mirrored(k, side, border) for k in (row, column))
+        return take(flat, row * side + column)
 
-    across, down = column.share[..., None], row.share[..., None]
-    top = corner(0, 0) * (1 - across) + corner(0, 1) * across
-    bottom = corner(1, 0) * (1 - across) + corner(1, 1) * across
-    return top * (1 - down) + bottom * down
+    down, across = (rows - top)[..., None], (columns - left)[..., None]
+    upper = corner(0, 0) * (1 - across) + corner(0, 1) * across
+    lower = corner(1, 0) * (1 - across) + corner(1, 1) * across
+    return upper * (1 - down) + lower * down
 
 
 def _mirrored(i: Int[Array, "h w"], side: int, border: str) -> Int[Array, "h w"]:
@@ -163,10 +150,10 @@ def defocus_blur(x: Image, drawn: tuple, s: Settings) -> Image:
     side, reach = len(x), len(s["chords"]) - 1
     padded = jnp.pad(x, ((reach, reach), (0, 0), (0, 0)), mode="reflect")
 
-    def row(start: Int[Array, ""]) -> Image:
+    def row(start: Number) -> Image:
         return jax.lax.dynamic_slice_in_dim(padded, start, side)
 
-    def add(i: Int[Array, ""], total: Image) -> Image:
+    def add(i: Number, total: Image) -> Image:
         both = row(reach - i) + jnp.where(i > 0, row(reach + i), 0)
         chord = s["chords"][i]
         return total + jnp.einsum("ij,hjc->hic", chord, both, precision="highest")
@@ -184,7 +171,7 @@ def glass_blur(x: Image, drawn: tuple, s: Settings) -> Image:
     side, reach = len(x), s["reach"]
     x = to_bytes(filter_both_axes(x, s["blur"])).reshape(-1, 3)
 
-    def sweep(i: Int[Array, ""], x: Float[Array, "n 3"]) -> Float[Array, "n 3"]:
+    def sweep(i: Number, x: Float[Array, "n 3"]) -> Float[Array, "n 3"]:
         offsets = jnp.floor(drawn[0][i] * (2 * reach)).astype(jnp.int32) - reach
         return take(x, glass_origins(offsets, reach))
 
@@ -192,9 +179,7 @@ def glass_blur(x: Image, drawn: tuple, s: Settings) -> Image:
     return filter_both_axes(x.reshape(side, side, 3), s["blur"])
 
 
-def glass_origins(
-    offsets: Int[Array, "h w 2"], reach: Int[Array, ""]
-) -> Int[Array, "h*w"]:
+def glass_origins(offsets: Int[Array, "h w 2"], reach: Number) -> Int[Array, "h*w"]:
     """Which pixel each one's value is from after a sweep of copies.
 
     Offsets are (columns, rows) to a neighbour. The sweep goes upwards from pixel
@@ -222,9 +207,6 @@ def glass_origins(
     return jax.lax.while_loop(lambda links: (links >= n).any(), follow, links)
 
 
-draw_motion = draw_numbers(1)  # For the direction.
-
-
 def motion_blur(x: Image, drawn: tuple, s: Settings) -> Image:
     """Blurs along a line at U(-45, 45) degrees by a one-sided Gaussian."""
     return blur_along_line(x, s["kernel"], s["taps"], 90 * drawn[0] - 45)
@@ -233,7 +215,7 @@ def motion_blur(x: Image, drawn: tuple, s: Settings) -> Image:
 def zoom_blur(x: Image, drawn: tuple, s: Settings) -> Image:
     """Averages the image and `count` of its zooms; zooms are matrices, (most, h, h)."""
 
-    def add(i: Int[Array, ""], total: Image) -> Image:
+    def add(i: Number, total: Image) -> Image:
         return total + filter_both_axes(x, s["zooms"][i])
 
     total = jax.lax.fori_loop(0, s["count"], add, x)
@@ -252,15 +234,11 @@ def snow(x: Image, drawn: tuple, s: Settings) -> Image:
     layer = to_bytes(255 * jnp.where(layer < s["least"], 0, layer))
     degrees = 90 * drawn[1] - 135
     layer = blur_along_line(layer, s["kernel"], s["taps"], degrees)[..., None]
-    luma = jnp.array([0.299, 0.587, 0.114])
     # Accelerators round the factors of a product unless told not to.
-    grey = jnp.matmul(x, luma, precision="highest")
+    grey = jnp.matmul(x, jnp.array([0.299, 0.587, 0.114]), precision="highest")
     white = grey[..., None] * 1.5 + 127.5
     x = s["keep"] * x + (1 - s["keep"]) * jnp.maximum(x, white)
     return x + layer + layer[::-1, ::-1]
-
-
-draw_frost = draw_numbers(3)  # For the photograph, and for the crop's top and left.
 
 
 def frost(x: Image, drawn: tuple, s: Settings) -> Image:
@@ -296,9 +274,6 @@ _STEPS = tuple(
     for i, j in itertools.product(range(-2, 3), repeat=2)
     if (step := tuple(sorted((abs(i), abs(j))))) in _LENGTHS
 )
-
-
-draw_spatter = draw_each(jax.random.normal)
 
 
 def spatter(x: Image, drawn: tuple, s: Settings) -> Image:
@@ -402,12 +377,11 @@ def pixelate(x: Image, drawn: tuple, s: Settings) -> Image:
 
     `boxes` (h, h) are of zeros and ones; `weights` (h) is 2^22 over their number.
     """
-    weights = s["weights"]
 
     def along(x: Image) -> Image:
         # Sums of bytes are exact in float32.
         total = jnp.einsum("ij,jwc->iwc", s["boxes"], x, precision="highest")
-        whole = total.astype(jnp.int32) * weights[:, None, None] + (1 << 21)
+        whole = total.astype(jnp.int32) * s["weights"][:, None, None] + (1 << 21)
         return (whole >> 22).astype(jnp.float32)
 
     return along(along(x.swapaxes(0, 1)).swapaxes(0, 1))
@@ -431,19 +405,14 @@ def elastic_transform(x: Image, drawn: tuple, s: Settings) -> Image:
     """Maps affinely, then displaces each pixel by a smooth random field."""
     side = len(x)
     points, *ways = drawn
-    row, column = _affine(s["jitter"] * (2 * points - 1), side)
-    x = bilinear(x, row, column, "reflect_101")
+    x = bilinear(x, *_affine(s["jitter"] * (2 * points - 1), side), "reflect_101")
     fields = (filter_both_axes(2 * u - 1, s["smoother"]) for u in ways)
     right, down = (s["alpha"] * field for field in fields)
     along = jnp.arange(side, dtype=jnp.float32)
-    row = split_position(along[:, None] + down)
-    column = split_position(along[None, :] + right)
-    return bilinear(x, row, column, "reflect")
+    return bilinear(x, along[:, None] + down, along[None, :] + right, "reflect")
 
 
-def _affine(
-    moves: Float[Array, "3 2"], side: int
-) -> tuple[PixelPosition, PixelPosition]:
+def _affine(moves: Float[Array, "3 2"], side: int) -> tuple[Plane, Plane]:
     """Where each pixel reads, rows and columns, when three points move like that.
 
     The points (x, y) are the centre plus (q, q), (q, -q) and (-q, -q), q a third of the
@@ -458,9 +427,9 @@ def _affine(
     inverse = jnp.stack([d, -b, -c, a]).reshape(2, 2) / (a * d - b * c)
     offsets = jnp.arange(side, dtype=jnp.float32) - centre
 
-    def reading(which: int) -> PixelPosition:
+    def reading(which: int) -> Plane:
         by_x, by_y = inverse[which]
         x, y = offsets[None, :] - at[0], offsets[:, None] - at[1]
-        return split_position(centre + by_x * x + by_y * y)
+        return centre + by_x * x + by_y * y
 
     return reading(1), reading(0)

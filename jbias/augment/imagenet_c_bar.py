@@ -25,9 +25,8 @@ def caustic_refraction(x: Image, drawn: tuple, s: Settings) -> Image:
     light = imagenet_c.filter_both_axes(light, s["blur"])
     rows, columns, lit = bar.water(light, s["level"])
     along = jnp.arange(len(x), dtype=jnp.float32)
-    row = imagenet_c.split_position(along[:, None] + rows)
-    column = imagenet_c.split_position(along[None, :] + columns)
-    return imagenet_c.bilinear(x, row, column, "black") + 255 * lit[..., None]
+    place = along[:, None] + rows, along[None, :] + columns
+    return imagenet_c.bilinear(x, *place, "black") + 255 * lit[..., None]
 
 
 def _draw_rings(key: PRNGKeyArray, side: int) -> tuple[Float[Array, "..."], ...]:
@@ -36,11 +35,9 @@ def _draw_rings(key: PRNGKeyArray, side: int) -> tuple[Float[Array, "..."], ...]
     return u[:2], u[2], u[3:]
 
 
-def _draw_perlin(
-    key: PRNGKeyArray, side: int
-) -> tuple[Float[Array, "256 2"], Float[Array, "256"]]:
-    """For the gradients, and for their order: from the least on."""
-    return tuple(sampling.uniforms(key, (256, 2), (256,)))
+def _draw_uniforms(*shapes: tuple[int, ...]) -> Callable:
+    """Numbers of these shapes."""
+    return lambda key, side: tuple(sampling.uniforms(key, *shapes))
 
 
 def _draw_phases(*fields: int) -> Callable:
@@ -51,11 +48,6 @@ def _draw_phases(*fields: int) -> Callable:
         return tuple(u) if fields else (u,)
 
     return draw
-
-
-def _draw_checkerboard(key: PRNGKeyArray, side: int) -> tuple[Array, Array, Array]:
-    """The angle, the size of a field, and each field."""
-    return tuple(sampling.uniforms(key, (), (), (_FIELDS, _FIELDS)))
 
 
 def _draw_stars(*stars: int) -> Callable:
@@ -73,10 +65,12 @@ def _draw_stars(*stars: int) -> Callable:
 _DRAWS = (
     (_draw_phases(), bar.blue_noise_sample),
     (_draw_phases(3), bar.brownish_noise),
-    (_draw_checkerboard, bar.checkerboard_cutout),
+    # The angle, the size of a field, and each field.
+    (_draw_uniforms((), (), (_FIELDS, _FIELDS)), bar.checkerboard_cutout),
     (_draw_rings, bar.cocentric_sine_waves),
     (_draw_stars(), bar.inverse_sparkles),
-    (_draw_perlin, bar.perlin_noise),
+    # For the gradients, and for their order: from the least on.
+    (_draw_uniforms((256, 2), (256,)), bar.perlin_noise),
     # Time, rounds, sharpness, scale.
     (imagenet_c.draw_numbers(4), bar.plasma_noise),
     # One component, the other, which is which, phase.

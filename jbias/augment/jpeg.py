@@ -6,8 +6,6 @@ Source: ITU-T T.81, https://www.w3.org/Graphics/JPEG/itu-t81.pdf; JFIF 1.02.
 Reference code: https://github.com/libjpeg-turbo/libjpeg-turbo.
 """
 
-import functools
-
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
@@ -29,11 +27,10 @@ def round_trip(x: Image, tables: Int[Array, "2 8 8"]) -> Image:
         (32768 * red - 27439 * green - 5329 * blue + centre) >> 16,
     )
     luma = _blocks(luma, tables[0])[:h, :w]
-    cb, cr = (
-        _doubled(_blocks(_halved(c), tables[1])[: -(-h // 2), : -(-w // 2)])[:h, :w]
-        - 128
-        for c in colours
+    small = (
+        _blocks(_halved(c), tables[1])[: -(-h // 2), : -(-w // 2)] for c in colours
     )
+    cb, cr = (_doubled(c)[:h, :w] - 128 for c in small)
     rgb = (
         luma + ((91881 * cr + _HALF) >> 16),
         luma + ((-22554 * cb - 46802 * cr + _HALF) >> 16),
@@ -77,13 +74,9 @@ _EVEN = np.array(
 )
 
 
-@functools.cache
-def _cosines() -> Int[np.ndarray, "8 8"]:
-    """Rows of cosines of 8 pixels, times 2^13."""
-    rows = np.zeros((8, 8), np.int32)
-    rows[::2] = np.concatenate([_EVEN, _EVEN[:, ::-1]], 1)
-    rows[1::2] = np.concatenate([_ODD, -_ODD[:, ::-1]], 1)
-    return rows
+# The other halves of these rows are mirrored.
+_PAIRS = np.concatenate([_EVEN, _EVEN[:, ::-1], _ODD, -_ODD[:, ::-1]], 1)
+_COSINES = np.int32(_PAIRS.reshape(8, 8))
 
 
 def _blocks(x: Integers, steps: Int[Array, "8 8"]) -> Integers:
@@ -94,16 +87,15 @@ def _blocks(x: Integers, steps: Int[Array, "8 8"]) -> Integers:
     """
     x = jnp.pad(x, ((0, -len(x) % 8), (0, 0)), mode="edge")
     h, w = x.shape
-    rows = _cosines()
     tiles = (x - 128).reshape(h // 8, 8, w // 8, 8)
     # Cosines, 8 times as large, of rows of pixels and then of columns.
-    tiles = _divided(jnp.einsum("vj,yixj->yixv", rows, tiles), 11)
-    tiles = _divided(jnp.einsum("ui,yixv->yuxv", rows, tiles), 15)
+    tiles = _divided(jnp.einsum("vj,yixj->yixv", _COSINES, tiles), 11)
+    tiles = _divided(jnp.einsum("ui,yixv->yuxv", _COSINES, tiles), 15)
     steps = steps.astype(jnp.int32)[None, :, None]
     level = (jnp.abs(tiles) + 4 * steps) // (8 * steps)
     tiles = jnp.sign(tiles) * level * steps
-    tiles = _divided(jnp.einsum("ui,yuxv->yixv", rows, tiles), 11)
-    tiles = _divided(jnp.einsum("vj,yixv->yixj", rows, tiles), 18)
+    tiles = _divided(jnp.einsum("ui,yuxv->yixv", _COSINES, tiles), 11)
+    tiles = _divided(jnp.einsum("vj,yixv->yixj", _COSINES, tiles), 18)
     return jnp.clip(tiles + 128, 0, 255).reshape(h, w)
 
 

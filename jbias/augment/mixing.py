@@ -75,8 +75,7 @@ def make(where, draw, alpha, reformulated, p, partner, mix_group) -> Callable:
         if options.is_statically(p, 1):
             image, target = ways[0]()
         else:
-            acts = jax.random.bernoulli(k_gate, p)
-            image, target = jax.lax.cond(acts, *ways)
+            image, target = jax.lax.cond(jax.random.bernoulli(k_gate, p), *ways)
         # Drawings of the one image have no part of the partner.
         kept = {name: x for name, x in batch.items() if name != "renders"}
         return {**kept, "image": image, "target": target}
@@ -87,14 +86,11 @@ def make(where, draw, alpha, reformulated, p, partner, mix_group) -> Callable:
 def other_images(where: str, batch) -> Float[Array, "b h w c"]:
     """The images of the second source; ValueError where there are none like these."""
     if "other" not in batch:
-        raise ValueError(
-            f"{where}: partner='other' must have a second source, got none; give "
-            "train.other or use partner='batch'"
-        )
+        must = f"{where}: partner='other' must have a second source"
+        raise ValueError(f"{must}, got none; give train.other or use partner='batch'")
     image = batch["other"]["image"]
     if image.shape != batch["image"].shape:
-        raise ValueError(
-            f"{where}: images of the second source must have shape "
-            f"{batch['image'].shape}, got {image.shape}; let both pass the same crops"
-        )
+        must = f"{where}: images of the second source must have shape"
+        got = f"{batch['image'].shape}, got {image.shape}"
+        raise ValueError(f"{must} {got}; let both pass the same crops")
     return image

@@ -13,9 +13,8 @@ def check_range(where: str, low: float, high: float, **values: Any) -> None:
     """Refuses plain numbers outside [low, high]."""
     for name, value in values.items():
         if isinstance(value, numbers.Real) and not low <= value <= high:
-            raise ValueError(
-                f"{where}: {name} must be in [{low:g}, {high:g}], got {value}; change {name}"
-            )
+            must = f"{where}: {name} must be in [{low:g}, {high:g}]"
+            raise ValueError(f"{must}, got {value}; change {name}")
 
 
 _MUST = {
@@ -33,18 +32,16 @@ def check_plain(where: str, must: str, **values: Any) -> None:
     """Refuses plain numbers that are not so, such as "positive"; others are taken."""
     for name, value in values.items():
         if isinstance(value, int | float) and not _MUST[must](value):
-            raise ValueError(
-                f"{where}: {name} must be {must}, got {value}; change {name}"
-            )
+            what = f"{where}: {name} must be {must}"
+            raise ValueError(f"{what}, got {value}; change {name}")
 
 
 def check_choice(where: str, name: str, value: str, known: Iterable[str]) -> None:
     """Refuses a word that is not known."""
     if value not in known:
-        raise ValueError(
-            f"{where}: {name} must be one of {', '.join(x or repr(x) for x in known)}, "
-            f"got {value!r}; change {name}"
-        )
+        must = f"{where}: {name} must be one of"
+        words = ", ".join(x or repr(x) for x in known)
+        raise ValueError(f"{must} {words}, got {value!r}; change {name}")
 
 
 def each_image(one: Callable, **idle: Any) -> Callable:
@@ -57,8 +54,7 @@ def each_image(one: Callable, **idle: Any) -> Callable:
         if any(is_statically(value, 0) for value in idle.values()):
             return batch
         image = batch["image"]
-        keys = sampling.keys(key, len(image))
-        return {**batch, "image": jax.vmap(one)(image, keys)}
+        return {**batch, "image": jax.vmap(one)(image, sampling.keys(key, len(image)))}
 
     return apply
 

@@ -22,6 +22,7 @@ gaussian_noise: Rusak et al., "A simple way to make neural networks robust again
   it stays clean; there half of each batch does.
 """
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 
@@ -34,7 +35,9 @@ from jbias.augment import options, sampling
 
 Image = Float[Array, "h w 3"]
 Planes = Float[Array, "3 h w"]
-Numbers = Sequence[float]
+Map = Float[Array, "h w c"]
+RGB = Sequence[float]  # One value or three.
+Range = tuple[float, float]
 LUMA = (0.2989, 0.587, 0.114)
 
 
@@ -150,35 +153,26 @@ def lighting(*, std: float = 0.1) -> Callable:
     return options.each_image(one, std=std)
 
 
-def standardise_as(
-    *, mean: Numbers, std: Numbers, as_mean: Numbers, as_std: Numbers
-) -> Callable:
+def standardise_as(*, mean: RGB, std: RGB, as_mean: RGB, as_std: RGB) -> Callable:
     """x' = (x - mean) / std * as_std + as_mean, by channel; x' may leave [0, 1].
 
     mean, std: the set's own. as_mean, as_std: the network's, which takes x' to
     (x - mean) / std. Each has one value or three.
     """
-    given = dict(mean=mean, std=std, as_mean=as_mean, as_std=as_std)
-    for name, values in given.items():
+    own = dict(mean=mean, std=std, as_mean=as_mean, as_std=as_std)
+    for name, values in own.items():
         if len(values) not in (1, 3) or ("std" in name and min(values) <= 0):
-            raise ValueError(
-                f"standardise_as: {name} must be one or three numbers, deviations above "
-                f"0, got {values}; change {name}"
-            )
-    mean, std, as_mean, as_std = (
-        jnp.asarray(x, jnp.float32).reshape(1, 1, 1, -1) for x in given.values()
-    )
+            must = f"standardise_as: {name} must be one or three numbers"
+            raise ValueError(f"{must}, deviations above 0, got {values}; change {name}")
+    mean, std, as_mean, as_std = (jnp.float32([[[x]]]) for x in own.values())
 
     def apply(batch, key):
-        image = (batch["image"] - mean) / std * as_std + as_mean
-        return {**batch, "image": image}
+        return {**batch, "image": (batch["image"] - mean) / std * as_std + as_mean}
 
     return apply
 
 
-def blur(
-    *, sigma: tuple[float, float] = (0.1, 2.0), kernel: float = 0.1, p: float = 0.5
-) -> Callable:
+def blur(*, sigma: Range = (0.1, 2.0), kernel: float = 0.1, p: float = 0.5) -> Callable:
     """Blurs each image with chance p, sigma ~ U(sigma[0], sigma[1]) pixels.
 
     The Gaussian is cut off: it has 2 r + 1 points a side, r = floor(h kernel) // 2 with
@@ -188,7 +182,7 @@ def blur(
     options.check_range("blur", sigma[0], math.inf, sigma=sigma[1])
     options.check_range("blur", 0, 1, kernel=kernel, p=p)
 
-    def one(image: Float[Array, "h w 3"], key) -> Float[Array, "h w 3"]:
+    def one(image: Image, key) -> Image:
         k_gate, k_sigma = jax.random.split(key)
         spread = jax.random.uniform(k_sigma, minval=sigma[0], maxval=sigma[1])
         radius = max(1, int(image.shape[0] * kernel) // 2)
@@ -198,9 +192,7 @@ def blur(
     return options.each_image(one, p=p)
 
 
-def gaussian_blur(
-    image: Float[Array, "h w c"], sigma: Float[Array, ""], radius: int
-) -> Float[Array, "h w c"]:
+def gaussian_blur(image: Map, sigma: Float[Array, ""], radius: int) -> Map:
     """Convolves rows and columns with exp(-i^2 / 2 sigma^2), |i| <= radius, sum 1."""
     i = jnp.arange(-radius, radius + 1)
     weights = jnp.exp(-(i**2) / (2 * sigma**2))
@@ -209,10 +201,8 @@ def gaussian_blur(
         pad = [(radius, radius) if a == axis else (0, 0) for a in range(3)]
         length = image.shape[axis]
         wide = jnp.pad(image, pad, mode="reflect")
-        image = sum(
-            weight * jax.lax.slice_in_dim(wide, k, k + length, axis=axis)
-            for k, weight in enumerate(weights)
-        )
+        cut = functools.partial(jax.lax.slice_in_dim, wide, axis=axis)
+        image = sum(w * cut(k, k + length) for k, w in enumerate(weights))
     return jnp.clip(image, 0, 1)
 
 
@@ -226,9 +216,8 @@ def gaussian_noise(*, sigma: float | Sequence[float] = 0.5, p: float = 0.5) -> C
     for one in several:
         options.check_range("gaussian_noise", 0, math.inf, sigma=one)
     if not several:
-        raise ValueError(
-            "gaussian_noise: sigma must be a number or several, got none; give one"
-        )
+        must = "gaussian_noise: sigma must be a number or several"
+        raise ValueError(f"{must}, got none; give one")
     options.check_range("gaussian_noise", 0, 1, p=p)
 
     def noisy(x, k):

@@ -41,6 +41,7 @@ from jbias.augment import memory
 Pixels = Int[Array, "h w"]
 Amount = Float[Array, ""]
 Pair = tuple[Amount | float, Amount | float]
+_NONE: Pair = (0.0, 0.0)
 Fraction = tuple[Array, Array, Array]  # Limbs of a number in [0, 1).
 
 MAX_ANGLE = 30  # Degrees.
@@ -137,10 +138,8 @@ def _halves(part: Fraction) -> tuple[Array, Array]:
 
 def _fits(h: int, w: int) -> None:
     if max(h, w) > _SIDE:
-        raise ValueError(
-            f"augment.pillow: sides must be at most {_SIDE} pixels, got {h} by {w}; use"
-            " smaller images"
-        )
+        must = f"augment.pillow: sides must be at most {_SIDE} pixels"
+        raise ValueError(f"{must}, got {h} by {w}; use smaller images")
 
 
 def _rotate(h: int, w: int, degrees: Amount) -> Ramps:
@@ -166,9 +165,7 @@ def _limbs(x: Float[np.ndarray, "n m"]) -> Int[np.ndarray, "n 3 m"]:
     return np.stack(parts, 1).astype(np.int32)
 
 
-def _linear(
-    h: int, w: int, *, shear: Pair = (0.0, 0.0), shift: Pair = (0.0, 0.0)
-) -> Ramps:
+def _linear(h: int, w: int, *, shear: Pair = _NONE, shift: Pair = _NONE) -> Ramps:
     """X = x + shear[0] y + shift[0], Y = y + shear[1] x + shift[1]."""
     _fits(h, w)
 
@@ -216,7 +213,7 @@ def nearest(image: Pixels, matrix: Int[Array, "6"]) -> Pixels:
 
 
 def _linear_nearest(
-    h: int, w: int, *, shear: Pair = (0.0, 0.0), shift: Pair = (0.0, 0.0)
+    h: int, w: int, *, shear: Pair = _NONE, shift: Pair = _NONE
 ) -> Int[Array, "6"]:
     """As `_linear`; a shear in 16 bits, and what it adds at half a pixel, are rounded."""
 
@@ -225,10 +222,8 @@ def _linear_nearest(
 
     slopes = [jnp.asarray(x) for x in shear]
     slope, start = ([rounded(x * unit) for x in slopes] for unit in (_UNIT, _HALF))
-    c, f = (
-        _HALF + half + jnp.asarray(pixels).astype(jnp.int32) * _UNIT
-        for half, pixels in zip(start, shift)
-    )
+    whole = (jnp.asarray(pixels).astype(jnp.int32) for pixels in shift)
+    c, f = (_HALF + half + pixels * _UNIT for half, pixels in zip(start, whole))
     return jnp.stack([jnp.int32(_UNIT), slope[0], c, slope[1], jnp.int32(_UNIT), f])
 
 
@@ -381,8 +376,7 @@ def grey(pixels: Pixels) -> Pixels:
 
 def mean_grey(pixels: Pixels) -> Pixels:
     """One grey all over: the mean luma, rounded."""
-    total = jnp.sum(luma(pixels))
-    mean = (2 * total + pixels.size) // (2 * pixels.size)
+    mean = (2 * jnp.sum(luma(pixels)) + pixels.size) // (2 * pixels.size)
     return jnp.broadcast_to(mean * 0x010101, pixels.shape)
 
 
@@ -458,8 +452,7 @@ def apply(
         return pick(identity_table(), TABLES, lambda n: TABLES[n](image, amount))
 
     def blended(image: Pixels) -> Pixels:
-        degenerate = pick(image, BLENDS, lambda n: BLENDS[n](image))
-        return blend(degenerate, image, amount)
+        return blend(pick(image, BLENDS, lambda n: BLENDS[n](image)), image, amount)
 
     if set(names) & set(WARPS):
         image = memory.materialize(sampler.read, image, memory.materialize(place))

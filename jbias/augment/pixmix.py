@@ -48,9 +48,11 @@ def make(
         u_op, u_first, u_rounds, u_own, u_sum, u_ab = sampling.uniforms(key, *shapes)
         drawn = augmix.operations(u_op, names, severity, image.shape[:2])
         pixels = pillow.pack(image)
-        copies = jax.lax.map(
-            lambda op: pillow.unpack(pillow.apply(pixels, *op, names)), drawn
-        )
+
+        def copy(operation):
+            return pillow.unpack(pillow.apply(pixels, *operation, names))
+
+        copies = jax.lax.map(copy, drawn)
         taken = jnp.arange(k) < sampling.integers(u_rounds, k + 1)
 
         def mix(mixed, one_round):
@@ -59,8 +61,7 @@ def make(
             return jnp.where(taken, mix_two(mixed, partner, *how), mixed), None
 
         mixed = jnp.where(u_first < start, copies[0], image)
-        ab = coefficients(u_ab, beta)
-        rounds = copies[1:], u_own < 0.5, taken, *ab, u_sum < 0.5
+        rounds = copies[1:], u_own < 0.5, taken, *coefficients(u_ab, beta), u_sum < 0.5
         return jax.lax.scan(mix, mixed, rounds)[0]
 
     def apply(batch, key):
@@ -68,11 +69,10 @@ def make(
             return batch
         image, other = batch["image"], batch.get("other")
         if other is None or other["image"].shape != image.shape:
-            raise ValueError(
-                "pixmix: batch['other'] must hold a picture for each image "
-                f"{image.shape}, got {other and other['image'].shape}; set "
-                "config.train.other to dict(data='fractals', split='train')"
-            )
+            must = "pixmix: batch['other'] must hold a picture for each image"
+            got = f"{image.shape}, got {other and other['image'].shape}"
+            remedy = "set config.train.other to dict(data='fractals', split='train')"
+            raise ValueError(f"{must} {got}; {remedy}")
         keys = sampling.keys(key, len(image))
         return {**batch, "image": jax.vmap(one)(image, other["image"], keys)}
 

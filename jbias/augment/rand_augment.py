@@ -33,10 +33,8 @@ def make(*, num_ops: int = 2, magnitude: int = 9) -> Callable:
     """
     options.check_range("rand_augment", 0, 100, num_ops=num_ops)
     if magnitude not in range(BINS):
-        raise ValueError(
-            f"rand_augment: magnitude must be a whole number from 0 to {BINS - 1}, got "
-            f"{magnitude}; change magnitude"
-        )
+        must = f"rand_augment: magnitude must be a whole number from 0 to {BINS - 1}"
+        raise ValueError(f"{must}, got {magnitude}; change magnitude")
 
     def one(x: Float[Array, "h w 3"], key) -> Float[Array, "h w 3"]:
         amounts = jnp.asarray(signed(magnitude, *x.shape[:2]))

@@ -19,6 +19,9 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from jbias.augment import compose, options
 from jbias.runtime import xla
 
+Images = Float[Array, "b h w c"]
+Filter = Float[Array, "k k c c"]
+
 
 def make(
     *,
@@ -46,10 +49,8 @@ def make(
     leave images as they come out: clip=False, to be the last transform.
     """
     if not sizes or any(size < 1 or size % 2 == 0 for size in sizes):
-        raise ValueError(
-            f"rand_conv: sizes must be odd and at least one, got {tuple(sizes)}; "
-            "change sizes"
-        )
+        must = "rand_conv: sizes must be odd and at least one"
+        raise ValueError(f"{must}, got {tuple(sizes)}; change sizes")
     options.check_plain("rand_conv", "1 or more", views=views)
     options.check_range("rand_conv", 0, 1, p=p)
     options.check_range("rand_conv", 0, math.inf, consistency=consistency)
@@ -74,10 +75,9 @@ def make(
 
     def apply(batch, key):
         if views > 1 and batch.get("views", 1) > 1:
-            raise ValueError(
-                f"rand_conv: views={views} must have a batch of one row an image, got "
-                f"{batch['views']}; use views=1 or drop the transform that repeats them"
-            )
+            must = f"rand_conv: views={views} must have a batch of one row an image"
+            got = f"got {batch['views']}; use views=1"
+            raise ValueError(f"{must}, {got} or drop the transform that repeats them")
         if views > 1:
             shown = compose.repeat_shown(batch, views)
             batch = {**shown, "consistency": consistency}
@@ -92,9 +92,7 @@ def make(
     return apply
 
 
-def draw_filter(
-    key: PRNGKeyArray, sizes: Sequence[int], channels: int
-) -> Float[Array, "k k c c"]:
+def draw_filter(key: PRNGKeyArray, sizes: Sequence[int], channels: int) -> Filter:
     """Draws a filter of a random size, with zeros around it up to the largest."""
     k_size, k_weights = jax.random.split(key)
     largest = max(sizes)
@@ -105,9 +103,7 @@ def draw_filter(
     return jnp.where(reach <= size // 2, weights, 0) / (size * math.sqrt(channels))
 
 
-def convolve(
-    image: Float[Array, "b h w c"], kernel: Float[Array, "k k c c"]
-) -> Float[Array, "b h w c"]:
+def convolve(image: Images, kernel: Filter) -> Images:
     """Convolves at the same size, with zeros around the image."""
     own = dict(dimension_numbers=("NHWC", "HWIO", "NHWC"))
     # As narrow as TF32 these products would show in 8-bit images; three products in

@@ -16,26 +16,26 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
+Rows = Float[Array, "b *shape"]
+Orders = Int[Array, "groups group"]  # Of the members of each group.
+
 
 def keys(key: PRNGKeyArray, count: int) -> PRNGKeyArray:
     """Derives keys from places in the global batch, whatever its size or layout."""
     return jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(count))
 
 
-def permute(
-    x: Float[Array, "b *shape"], key: PRNGKeyArray, *, group: int, views: int = 1
-) -> Float[Array, "b *shape"]:
+def permute(x: Rows, key: PRNGKeyArray, *, group: int, views: int = 1) -> Rows:
     """Permutes examples uniformly inside each `group` of consecutive ones.
 
     Fixed points may occur. With `views` an example has that many consecutive rows,
     which stay together. Every array permuted with the same key is permuted alike.
     Raises ValueError if the examples are not a multiple of `group`.
     """
-    order = orders(key, x.shape[0] // views, group=group)
-    return reorder(x, order, views=views)
+    return reorder(x, orders(key, x.shape[0] // views, group=group), views=views)
 
 
-def orders(key: PRNGKeyArray, count: int, *, group: int) -> Int[Array, "groups group"]:
+def orders(key: PRNGKeyArray, count: int, *, group: int) -> Orders:
     """Draws a uniform order of the members of each group, for `reorder`.
 
     Raises ValueError if `count` is not a multiple of `group`.
@@ -44,9 +44,7 @@ def orders(key: PRNGKeyArray, count: int, *, group: int) -> Int[Array, "groups g
     return draw_each(lambda k: jax.random.permutation(k, group), key, count // group)
 
 
-def orders_across(
-    domain: Int[Array, "b"], key: PRNGKeyArray, *, group: int
-) -> Int[Array, "groups group"]:
+def orders_across(domain: Int[Array, "b"], key: PRNGKeyArray, *, group: int) -> Orders:
     """Draws orders in which members stand at places of another domain.
 
     Each group's members are lined up by domain, domains and members at random, twice;
@@ -70,17 +68,13 @@ def orders_across(
     return jax.vmap(one)(keys(key, grouped.shape[0]), grouped)
 
 
-def split_groups(
-    x: Float[Array, "b *shape"], *, group: int
-) -> Float[Array, "groups group *shape"]:
+def split_groups(x: Rows, *, group: int) -> Float[Array, "groups group *shape"]:
     """Gives the groups an axis. Raises ValueError if they do not divide the batch."""
     _check(x.shape[0], group)
     return x.reshape(-1, group, *x.shape[1:])
 
 
-def reorder(
-    x: Float[Array, "b *shape"], order: Array, *, views: int = 1
-) -> Float[Array, "b2 *shape"]:
+def reorder(x: Rows, order: Array, *, views: int = 1) -> Float[Array, "b2 *shape"]:
     """Takes, inside each group, the members that `order` (groups, some) names."""
     grouped = x.reshape(len(order), -1, *(views,) * (views > 1), *x.shape[1:])
     taken = jax.vmap(lambda members, o: members[o])(grouped, order)
@@ -100,10 +94,9 @@ def draw_each(draw: Callable, key: PRNGKeyArray, count: int) -> Array:
 
 def _check(n: int, group: int) -> None:
     if group < 1 or n % group:
-        raise ValueError(
-            f"augment.sampling: the batch must be a multiple of mix_group={group},"
-            f" got {n} examples; change mix_group or the batch size"
-        )
+        must = f"augment.sampling: the batch must be a multiple of mix_group={group}"
+        got = f"got {n} examples"
+        raise ValueError(f"{must}, {got}; change mix_group or the batch size")
 
 
 def uniforms(key: PRNGKeyArray, *shapes: tuple[int, ...]) -> list[Float[Array, "..."]]:

@@ -78,10 +78,8 @@ def _stylised(transfer, styles, alpha, batch, key, group) -> Float[Array, "b h w
     elif "other" in batch:
         image = transfer(batch, lambda tree: tree, alpha, style=batch["other"])
     else:
-        raise ValueError(
-            "stylize: styles='other' must have a second source, got none; give "
-            "train.other or use styles='batch'"
-        )
+        must = "stylize: styles='other' must have a second source"
+        raise ValueError(f"{must}, got none; give train.other or use styles='batch'")
     height, width = batch["image"].shape[1:3]
     return jnp.clip(image[:, :height, :width], 0, 1)
 
@@ -91,9 +89,8 @@ def _count(p: float, mix_group: int, *, alone: bool) -> int:
     count = round(p * mix_group)
     few = count == 1 < mix_group and not alone
     if few or abs(count - p * mix_group) > 1e-3:
-        near = max(2, count) if not alone else count
-        raise ValueError(
-            f"stylize: p must make a whole number of mix_group={mix_group} examples, at"
-            f" least 2 with styles='batch', got p={p}; try p={near / mix_group:g}"
-        )
+        near = (count if alone else max(2, count)) / mix_group
+        must = f"stylize: p must make a whole number of mix_group={mix_group} examples"
+        least = "at least 2 with styles='batch'"
+        raise ValueError(f"{must}, {least}, got p={p}; try p={near:g}")
     return count

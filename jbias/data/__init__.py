@@ -55,9 +55,7 @@ def load(name: str, split: str, **options) -> base.Source:
     if asked["measures"]:
         source = dataclasses.replace(source, measures=tuple(asked["measures"]))
     if asked["columns"] or asked["skip"] or asked["keep"]:
-        wide = {k: value for k, value in options.items() if k not in entry.narrows}
-        if (split, options) != (split_name, wide):
-            whole = _make_source(entry, split_name, _hashable(wide))
+        whole = whole_split(source, name, split, options)
     if asked["columns"]:
         source = set_options.add_columns(source, split, asked["columns"], whole)
     if asked["keep"]:
@@ -69,6 +67,17 @@ def load(name: str, split: str, **options) -> base.Source:
     if asked["shift"]:
         source = shifts.apply(source, asked["shift"])
     return set_options.portion(source, asked["portion"]) if asked["portion"] else source
+
+
+def whole_split(
+    source: base.Source, name: str, split: str, options: Mapping[str, Any]
+) -> base.Source:
+    """All images of the split that a source of these options, its own, is part of."""
+    entry, base_name = find(name), split.partition("[")[0]
+    wide = {key: one for key, one in options.items() if key not in entry.narrows}
+    if (split, options) == (base_name, wide):
+        return source
+    return _make_source(entry, base_name, _hashable(wide))
 
 
 KIND = extensions.Kind(
@@ -116,14 +125,12 @@ def from_arrays(
     `columns`, numbers of each image by name, or `measures` (accuracy, if not given).
     ValueError where shapes, types or labels do not fit.
     """
-    usual = dict(
-        space="names", measures=("accuracy",), preprocessing="as given", cite=""
-    )
     columns = {"label": labels, **about.pop("columns", {})}
     columns = {key: np.asarray(one, np.int32) for key, one in columns.items()}
     told = dict(name=name, classes=tuple(classes), columns=columns, images=images)
     of = np.stack([*columns.values()]), (*classes, *columns)
     told["fingerprint"] = listing.digest_arrays(images, *of)
+    usual = dict(preprocessing="as given", cite="")  # Others are a source's defaults.
     return sources.ArraySource(**told, **usual | about)
 
 
@@ -136,16 +143,13 @@ def _check_options(name: str, entry: base.Spec, options: Mapping[str, Any]) -> N
         base.check_known(what, option, names | COMMON_OPTIONS.keys())
     for one in known:
         if one.default is one.empty and one.name not in options:
-            must = f"data.load: {name!r} must have the option {one.name!r}"
-            got = f"got {sorted(options)}"
-            raise base.Missing(f"{must}, {got}; expected: {entry.needs}")
+            must = f"data.load: {name!r} must have the option {one.name!r}, got"
+            raise base.Missing(f"{must} {sorted(options)}; expected: {entry.needs}")
 
 
 def _hashable(options: Mapping[str, Any]) -> tuple:
-    return tuple(
-        (key, tuple(value) if isinstance(value, list) else value)
-        for key, value in sorted(options.items())
-    )
+    held = {k: tuple(v) if isinstance(v, list) else v for k, v in options.items()}
+    return tuple(sorted(held.items()))
 
 
 def _make_source(entry: base.Spec, split: str, options: tuple) -> base.Source:

@@ -177,6 +177,12 @@ def check_known(
         raise kind(f"{what}, got {got!r}; {did_you_mean(got, known)}")
 
 
+def check_choice(what: str, got: str, known: Collection[str]) -> None:
+    """Refuses a word that is none of the known ones; `what` is its name."""
+    if got not in known:
+        raise ValueError(f"{what} must be one of {', '.join(known)}, got {got!r}")
+
+
 def refuse_some(wrong: Sequence[Any], must: str, which: str, remedy: str) -> None:
     """Refuses what is wrong, if anything is: how many things `which` are, and the first."""
     if wrong:

@@ -13,8 +13,11 @@ import numpy as np
 from jbias.data import base
 from jbias.runtime import files
 
+Arrays = dict[str, np.ndarray]
+Make = Callable[..., Arrays]
 
-def load(name: str, words: str) -> dict[str, np.ndarray] | None:
+
+def load(name: str, words: str) -> Arrays | None:
     """Reads arrays that `save` wrote for the same words, or gives None.
 
     A damaged file (each array has a CRC-32) is worth a warning, not an error: what it
@@ -52,23 +55,17 @@ def save(name: str, words: str, arrays: Mapping[str, np.ndarray]) -> None:
         warnings.warn(f"{path}: not cached ({error}); set JBIAS_CACHE", stacklevel=3)
 
 
-def remember(
-    kind: str, words: str, make: Callable[..., dict[str, np.ndarray]], *args, **options
-) -> dict[str, np.ndarray]:
+def remember(kind: str, words: str, make: Make, *args, **options) -> Arrays:
     """What `make` gives of its arguments, made where it was not under the same words."""
     name = f"{kind}-{hashlib.sha256(words.encode()).hexdigest()[:16]}"
-    found = load(name, words)
-    if found is None:
+    if (found := load(name, words)) is None:
         found = make(*args, **options)
         save(name, words, found)
     return found
 
 
-def for_files(
-    kind: str, paths: Sequence[str], make: Callable[..., dict[str, np.ndarray]], *args
-) -> dict[str, np.ndarray]:
+def for_files(kind: str, paths: Sequence[str], make: Make, *args) -> Arrays:
     """What `make` finds out about files, kept until one of them changes."""
     stats = [(os.path.abspath(path), os.stat(path)) for path in paths]
     facts = [(path, stat.st_size, stat.st_mtime_ns) for path, stat in stats]
-    words = hashlib.sha256(repr(facts).encode()).hexdigest()
-    return remember(kind, words, make, *args)
+    return remember(kind, hashlib.sha256(repr(facts).encode()).hexdigest(), make, *args)

@@ -22,6 +22,7 @@ import io
 import math
 import os
 import pathlib
+import struct
 import sys
 import sysconfig
 from collections.abc import Callable
@@ -65,13 +66,12 @@ class Preprocess:
     @property
     def description(self) -> str:
         """Says what is done, for tables."""
-        square = f"{self.size}x{self.size}"
-        words = f"short side {self.short}, centre crop {self.size}"
+        square, way = f"{self.size}x{self.size}", "Pillow bilinear antialias:"
         if not self.crop:
-            words = f"squeezed to {square}"
-        elif self.keep_exact and self.short != self.size:
-            words += f"; {square} images as they are"
-        return f"Pillow bilinear antialias: {words}"
+            return f"{way} squeezed to {square}"
+        kept = self.keep_exact and self.short != self.size
+        as_they_are = f"; {square} images as they are" * kept
+        return f"{way} short side {self.short}, centre crop {self.size}{as_they_are}"
 
     def __call__(self, image: Image.Image) -> Image.Image:
         size, (width, height) = self.size, image.size
@@ -103,10 +103,8 @@ def preprocess(
         short = round(size * 256 / 224) if imagenet else size
         return Preprocess(size, short, crop, keep_exact=imagenet)
     if not crop:
-        must = (
-            f"data: crop=False squeezes to {size}x{size} and must come without resize"
-        )
-        raise ValueError(f"{must}, got resize={resize!r}; remove one of the two")
+        must = f"data: crop=False squeezes to {size}x{size} and must come without"
+        raise ValueError(f"{must} resize, got resize={resize!r}; remove one of the two")
     base.check_whole("data: resize, no smaller than size,", resize, size)
     return Preprocess(size, resize)
 
@@ -123,11 +121,9 @@ def decode(opened: Opened, where: str, transform: Preprocess) -> Square:
     ValueError naming the image and the reason if it is damaged, cut off or missing.
     """
     if ImageFile.LOAD_TRUNCATED_IMAGES:
-        must = (
-            "data: PIL.ImageFile.LOAD_TRUNCATED_IMAGES must be off, else cut-off files"
-        )
+        must = "data: PIL.ImageFile.LOAD_TRUNCATED_IMAGES must be off, else cut-off"
         remedy = "some import turned it on, set it to False"
-        raise RuntimeError(f"{must} pass as grey images; {remedy}")
+        raise RuntimeError(f"{must} files pass as grey images; {remedy}")
     try:
         with opening.image(opened()) as image:
             if (mode := image.mode) not in _CONVERTIBLE:
@@ -200,8 +196,7 @@ def cropped(opened: Opened, where: str, size: int, draw: Draw) -> Square:
     """
     drawn = functools.cache(lambda width, height: _inside(draw, width, height))
     data, again = _read(opened)
-    frame = _frame(data)
-    if frame:
+    if frame := _frame(data):
         pixels = _fast(data, frame, drawn(frame.width, frame.height), size)
         if pixels is not None:
             return pixels
@@ -279,12 +274,10 @@ def _frame(data: bytes) -> _Frame | None:
         at += 2 + int.from_bytes(data[at + 2 : at + 4])
     else:
         return None
-    bits, height, width = data[at + 4], data[at + 5 : at + 7], data[at + 7 : at + 9]
-    width, height = int.from_bytes(width), int.from_bytes(height)
+    bits, height, width = struct.unpack_from(">BHH", data, at + 4)
     sampling = data[at + 11 : at + 11 + 3 * data[at + 9] : 3]
-    if marker not in _PROGRESSIVE or bits != 8 or sampling not in _SAMPLINGS:
-        return None
-    if not 0 < width * height <= limits.MAX_PIXELS // 2:
+    usual = marker in _PROGRESSIVE and bits == 8 and sampling in _SAMPLINGS
+    if not usual or not 0 < width * height <= limits.MAX_PIXELS // 2:
         return None
     unit = 8 * (sampling[0] >> 4), 8 * (sampling[0] & 15)
     return _Frame(width, height, at + 5, *unit, _PROGRESSIVE[marker])
@@ -335,21 +328,15 @@ def _resized(pixels, window, size) -> Square:
         image, area = Image.fromarray(pixels), (left, top, left + w, top + h)
         image = image.resize((size, size), Image.Resampling.BILINEAR, box=area)
         return np.asarray(image)
-    options = _bilinear()
+    algorithm = resizer.ResizeAlg.convolution(resizer.FilterType.bilinear)
+    options = resizer.ResizeOptions(algorithm, use_alpha=False)
     if window:
-        options = options.copy()
         options.crop_box = resizer.CropBox(*window)
     kind = resizer.PixelType.U8x3
     source = resizer.ImageData(width, height, kind, pixels.tobytes())
     result = resizer.ImageData(size, size, kind)
     resizer.Resizer().resize(source, result, options)
     return np.frombuffer(result.get_buffer(), np.uint8).reshape(size, size, 3)
-
-
-@functools.cache
-def _bilinear() -> "resizer.ResizeOptions":
-    algorithm = resizer.ResizeAlg.convolution(resizer.FilterType.bilinear)
-    return resizer.ResizeOptions(algorithm, use_alpha=False)
 
 
 _DECOMPRESS, _RGB = 1, 0  # TJINIT_DECOMPRESS, TJPF_RGB.

@@ -19,6 +19,8 @@ from jaxtyping import Float, Int
 from jbias.data import base, set_options, tables
 from jbias.data.base import Names
 
+# What the outputs of a network are called, or a file's path.
+Given = str | Sequence[str] | Mapping[str, str]
 AGGREGATES = ("mean_prob", "sum_prob", "max_prob", "mean_logit")
 
 
@@ -68,17 +70,14 @@ class LabelSpace(NamedTuple):
 
     def __str__(self) -> str:
         few = self.classes if len(self.classes) <= _FEW else (*self.classes[:2], "...")
-        some = ", ".join(few)
-        return f"{len(self.classes):,} of {self.space!r} ({some})"
+        return f"{len(self.classes):,} of {self.space!r} ({', '.join(few)})"
 
 
 _FEW = 20  # Classes that a message names.
 IMAGENET = "imagenet"  # In the place of a list of the 1000.
 
 
-def of_outputs(
-    given: str | Sequence[str] | Mapping[str, str], where: str = "classes"
-) -> LabelSpace:
+def of_outputs(given: Given, where: str = "classes") -> LabelSpace:
     """What the outputs of a network are, in their order, for every set that it is shown.
 
     given is one of
@@ -123,8 +122,7 @@ def of_outputs(
     else:
         same = tuple((x, x) for x in names if x in geirhos16())
         found = LabelSpace(names, "names", same)
-    again = [x for i, x in enumerate(found.classes) if x in found.classes[:i]]
-    if again:
+    if again := [x for i, x in enumerate(found.classes) if x in found.classes[:i]]:
         must = f"{where}: must name each class once, got {again[0]!r} twice"
         raise ValueError(f"{must}; tell them apart")
     return found
@@ -145,23 +143,18 @@ def _word(name: str) -> str:
     return name.partition(",")[0].strip().lower().replace("_", " ")
 
 
-def listed(
-    given: str | Sequence[str] | Mapping[str, str], where: str = "classes"
-) -> Sequence[str] | Mapping[str, str]:
+def listed(given: Given, where: str = "classes") -> Sequence[str] | Mapping[str, str]:
     """What `of_outputs` takes, with a word for the 1000 or a file's path resolved."""
     if not isinstance(given, str):
         return given
     if given == IMAGENET:
         return tables.wnids()
-    path = given
-    if path.lower().endswith(".csv"):
-        return {own: other for _, own, other in _mapping_lines(path)}
-    must = (
-        f"{where}: must be imagenet, names, or a file with one a line, got {path!r} ("
-    )
-    with base.explained(must, OSError, UnicodeError, remedy=")"):
-        lines = pathlib.Path(path).expanduser().read_text(encoding="utf-8").splitlines()
-    return list(filter(None, map(str.strip, lines)))
+    if given.lower().endswith(".csv"):
+        return {own: other for _, own, other in _mapping_lines(given)}
+    must = f"{where}: must be imagenet, names, or a file with one a line, got"
+    with base.explained(f"{must} {given!r} (", OSError, UnicodeError, remedy=")"):
+        text = pathlib.Path(given).expanduser().read_text(encoding="utf-8")
+    return list(filter(None, map(str.strip, text.splitlines())))
 
 
 def match(
@@ -193,13 +186,11 @@ def match(
 
     base.Mismatch, a ValueError, where training lacks classes; ValueError for wrong arguments.
     """
-    if aggregate not in AGGREGATES:
-        must = f"data.labels: aggregate must be one of {', '.join(AGGREGATES)}"
-        raise ValueError(f"{must}, got {aggregate!r}")
+    base.check_choice("data.labels: aggregate", aggregate, AGGREGATES)
     train = LabelSpace(tuple(train_classes), train_space)
     test = LabelSpace(tuple(test_classes), test_space)
-    remedy = f"; training has {train}, the test {test}"
-    with base.explained("", ValueError, remedy=remedy):
+    sides = f"; training has {train}, the test {test}"
+    with base.explained("", ValueError, remedy=sides):
         found = _find(train, test, aggregate, mapping, dict(answers))
     return _restricted(found, len(train.classes)) if restrict else found
 
@@ -211,14 +202,18 @@ def geirhos16() -> Mapping[str, tuple[str, ...]]:
     return {name: tuple(wnids) for name, wnids in classes.items()}
 
 
+def _class_of_16() -> dict[str, str]:
+    """Which of Geirhos' 16 classes each WordNet id belongs to, if to any."""
+    return {wnid: name for name, wnids in geirhos16().items() for wnid in wnids}
+
+
 def _find(train, test, aggregate, mapping, answers) -> ClassMap:
     pairs = {}
     if mapping:
         pairs = read_mapping(mapping, train.classes, test.classes)
     elif not (train.space == test.space and {*test.classes} <= {*train.classes}):
         if test.space == "entry16":  # Ids answer for the classes that they belong to.
-            entry = {x: name for name, ids in geirhos16().items() for x in ids}
-            answers = {own: entry.get(other, other) for own, other in answers.items()}
+            answers = {own: _class_of_16().get(x, x) for own, x in answers.items()}
         pairs = {own: x for own, x in answers.items() if x in test.classes}
         if test.space != "entry16" and all(own == x for own, x in pairs.items()):
             pairs = {}  # A set of one's own is answered whole, or not at all.
@@ -235,8 +230,7 @@ def _find(train, test, aggregate, mapping, answers) -> ClassMap:
 
 def _by_name(train: tuple[str, ...], test: tuple[str, ...]) -> ClassMap:
     ids = {name: label for label, name in enumerate(train)}
-    lacking = [name for name in test if name not in ids]
-    if lacking:
+    if lacking := [name for name in test if name not in ids]:
         hint = base.did_you_mean(lacking[0], train)
         must = "data.labels: training must have every class of the test"
         got = f"{len(lacking)} of {len(test)} lack, first {lacking[0]!r}; {hint}"
@@ -245,17 +239,14 @@ def _by_name(train: tuple[str, ...], test: tuple[str, ...]) -> ClassMap:
 
 
 def _sixteen(train: tuple[str, ...], test: tuple[str, ...], aggregate: str) -> ClassMap:
-    table = geirhos16()
+    table, entry = geirhos16(), _class_of_16()
     for name in test:
         what = "data.labels: classes of 'entry16' must be Geirhos' 16"
         base.check_known(what, name, table)
-    entry = {wnid: name for name, wnids in table.items() for wnid in wnids}
-    pairs = {wnid: entry[wnid] for wnid in train if wnid in entry}
-    if not pairs:
-        must = "data.labels: some training classes must be members of Geirhos' 16"
-        got = f"none of {len(train)} is; train on classes of ImageNet"
-        raise base.Mismatch(f"{must}, {got}")
-    return _grouped(pairs, train, tuple(table), test, aggregate)
+    if not {*train} & entry.keys():
+        must = "data.labels: some training classes must be members of Geirhos' 16, none"
+        raise base.Mismatch(f"{must} of {len(train)} is; train on classes of ImageNet")
+    return _grouped(entry, train, tuple(table), test, aggregate)
 
 
 def _grouped(pairs, train, decisions, test, aggregate) -> ClassMap:
@@ -308,21 +299,18 @@ def read_mapping(path: str, train: Names, test: Names) -> dict[str, str]:
             raise ValueError(f"{must}, {got}; leave one line")
         pairs[one] = other
     if not pairs:
-        must = "a mapping must have a line for some class"
-        raise ValueError(f"{path}: {must}, got the header alone")
+        must = f"{path}: a mapping must have a line for some class"
+        raise ValueError(f"{must}, got the header alone")
     return pairs
 
 
 def _mapping_lines(path: str) -> list[tuple[str, str, str]]:
     """Of each line its place and the two cells, without the spaces around them."""
-    with base.explained(
-        f"{path}: a mapping must be a CSV file in UTF-8, got ",
-        *set_options.CSV_ERRORS,
-        remedy=f"; write one with the columns {','.join(MAPPING_COLUMNS)}",
-    ):
+    must = f"{path}: a mapping must be a CSV file in UTF-8, got "
+    remedy = f"; write one with the columns {','.join(MAPPING_COLUMNS)}"
+    with base.explained(must, *set_options.CSV_ERRORS, remedy=remedy):
         header, lines = set_options.csv_lines(os.path.expanduser(path))
-    missing = [column for column in MAPPING_COLUMNS if header.count(column) != 1]
-    if missing:
+    if missing := [one for one in MAPPING_COLUMNS if header.count(one) != 1]:
         must = f"{path}: the header must have {' and '.join(MAPPING_COLUMNS)} once each"
         got = f"{missing[0]} does not, got {','.join(header)!r}"
         raise ValueError(f"{must}, {got}; name the columns so, with a comma between")

@@ -27,6 +27,8 @@ from jaxtyping import Int, UInt8
 from jbias.data import base, sources
 from jbias.runtime import console
 
+Sets = Mapping[str, base.Source]
+Progress = Callable[[int, int], None]
 _CHUNK = 64  # Images a task: progress is told this often.
 
 
@@ -37,10 +39,7 @@ def nbytes(source: base.Source) -> int:
 
 
 def decode_all(
-    source: base.Source,
-    *,
-    workers: int,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    source: base.Source, *, workers: int, progress: Progress = lambda done, total: None
 ) -> UInt8[np.ndarray, "n h w 3"]:
     """Decodes all images, in order, with `workers` threads.
 
@@ -149,12 +148,7 @@ def _spared() -> Iterator[None]:
 
 
 def load_into_memory(
-    resident: Mapping[str, base.Source],
-    tested: Mapping[str, base.Source],
-    say: Callable,
-    *,
-    gib: float,
-    threads: int,
+    resident: Sets, tested: Sets, say: Callable, *, gib: float, threads: int
 ) -> dict[str, UInt8[np.ndarray, "n h w c"]]:
     """Decodes sets into memory, `gib` at most; with a bar where it takes a while.
 
@@ -163,18 +157,16 @@ def load_into_memory(
     """
     left = gib * 2**30 - sum(nbytes(source) for source in resident.values())
     if left < 0:
-        raise ValueError(
-            f"data: the training sets take {gib - left / 2**30:.1f} GiB in memory, more "
-            f"than config.run.loading.gib={gib:g}; raise it, stream them from their files "
-            "(crop=host among the config's arguments, or in its c.train), or choose a "
-            "smaller config.size"
-        )
-    chosen = dict(resident)
+        takes = f"data: the training sets take {gib - left / 2**30:.1f} GiB in memory"
+        most = f"more than config.run.loading.gib={gib:g}"
+        stream = "stream them from their files (crop=host among the config's arguments"
+        smaller = "or in its c.train), or choose a smaller config.size"
+        raise ValueError(f"{takes}, {most}; raise it, {stream}, {smaller}")
+    chosen, images = dict(resident), {}
     for name, source in tested.items():
         if sources.in_memory(source) or nbytes(source) <= left:
             chosen[name] = source
             left -= nbytes(source)
-    images = {}
     for name, source in chosen.items():
         with console.progress_bar(f"reading {source.name}", len(source)) as progress:
             images[name] = decode_all(source, workers=threads, progress=progress)
@@ -274,8 +266,7 @@ def batches(
                     yield _joined(held)
                     held, missing = [], batch
     if held:
-        padding = np.zeros((missing, *held[0].shape[1:]), np.uint8)
-        yield _joined([*held, padding])
+        yield _joined([*held, np.zeros((missing, *held[0].shape[1:]), np.uint8)])
 
 
 def local_batches(

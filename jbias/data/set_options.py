@@ -13,10 +13,10 @@ WebDataset's shards and in others, and numbers differ in a part of a set. The li
 for exactly these files: a set that has changed has another fingerprint, and is refused.
 """
 
+import contextlib
 import csv
 import dataclasses
 import hashlib
-import io
 import json
 import os
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ import numpy as np
 from jaxtyping import Bool
 
 from jbias.data import base, sources
-from jbias.data.base import Column, Names
+from jbias.data.base import Column, Names, Source
 from jbias.data.forms import listing
 from jbias.runtime import files
 
@@ -35,7 +35,7 @@ READER_COLUMNS = ("class", "file")  # Columns for readers: the set has these its
 
 
 def write_columns(
-    path: str, whole: base.Source, columns: Mapping[str, Names], **about: Any
+    path: str, whole: Source, columns: Mapping[str, Names], **about: Any
 ) -> None:
     """Writes such a file, of a whole split; "" is no name. `about` goes beside it.
 
@@ -46,20 +46,16 @@ def write_columns(
     if isinstance(whole, sources.EncodedSource):
         table["file"] = whole.files
     table |= columns
+    import pandas as pd  # Which reading a set does not wait for.
+
     values = {name: number_values(column)[0] for name, column in columns.items()}
     beside = {"fingerprint": whole.fingerprint, "images": len(whole), "values": values}
     os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
     files.write(f"{path}.json", json.dumps(beside | about, indent=1) + "\n")
-    text = io.StringIO()
-    lines = csv.writer(text)
-    lines.writerow(table)
-    lines.writerows(zip(*table.values(), strict=True))
-    files.write(path, text.getvalue())
+    files.write(path, pd.DataFrame(table).to_csv(index=False, lineterminator="\r\n"))
 
 
-def add_columns(
-    source: base.Source, split: str, path: str, whole: base.Source
-) -> base.Source:
+def add_columns(source: Source, split: str, path: str, whole: Source) -> Source:
     """Adds the columns of a file to a split or a part of it; `whole` is all of it.
 
     Values are numbered alike in every part; where a cell is empty it is "(none)". Raises
@@ -114,20 +110,19 @@ def _table(where, path, whole) -> tuple[dict[str, list[str]], list[str]]:
 
 def read_values(path: str) -> dict[str, tuple[str, ...]]:
     """The names in each column, as `write` noted them beside a file; {} without notes."""
-    try:
+    values = {}
+    with contextlib.suppress(ValueError):
         values = _sidecar("columns", os.path.expanduser(path)).get("values", {})
-    except ValueError:
-        return {}
     return {name: tuple(names) for name, names in values.items()}
 
 
 def _sidecar(where: str, path: str) -> dict[str, Any]:
     """Reads the notes beside a file: at least the fingerprint of the split it is for."""
+    must = f"{where}: columns must come with {path + '.json'!r}, which says of what"
+    kinds = OSError, ValueError, KeyError, TypeError, RecursionError
+    how = "; jbias.data.set_options.write_columns makes both"
     with base.explained(
-        f"{where}: columns must come with {path + '.json'!r}, which says of what images: ",
-        *(OSError, ValueError, KeyError, TypeError, RecursionError),
-        remedy="; jbias.data.set_options.write_columns makes both",
-        reason=base.kind_and_text,
+        f"{must} images: ", *kinds, remedy=how, reason=base.kind_and_text
     ):
         with open(f"{path}.json", encoding="utf-8") as file:
             notes = json.load(file)
@@ -214,17 +209,15 @@ def combine(where: str, table: Mapping[str, Names], asked: Names) -> list[str]:
     names = {row: " ".join(row) if all(row) else "" for row in rows}
     whole = [name for name in names.values() if name]
     if len(whole) > len({*whole}):
-        must = (
-            f"{where}: values of {'+'.join(asked)} must differ when written one after"
-        )
-        raise ValueError(f"{must} the other; rename some")
+        must = f"{where}: values of {'+'.join(asked)} must differ when written"
+        raise ValueError(f"{must} one after the other; rename some")
     return [names[row] for row in rows]
 
 
 _BOOLEANS = {"False": 0, "True": 1, "false": 0, "true": 1}
 
 
-def keep(source: base.Source, split: str, path: str, whole: base.Source) -> base.Source:
+def keep(source: Source, split: str, path: str, whole: Source) -> Source:
     """Keeps the images that a file names, by their numbers in the whole split.
 
     source: the split or a part of it; whole: all of it. The file is .npy, or text with a
@@ -244,7 +237,7 @@ def keep(source: base.Source, split: str, path: str, whole: base.Source) -> base
     return sources.take(source, kept, digest=f"keeps {digest}", note=note)
 
 
-def drop(source: base.Source, names: Names) -> base.Source:
+def drop(source: Source, names: Names) -> Source:
     """Leaves classes out; the others are numbered anew from 0, in their order.
 
     Gone are all images of these classes, by "label" and by "texture"; among several
@@ -263,14 +256,11 @@ def drop(source: base.Source, names: Names) -> base.Source:
     kept = np.flatnonzero((anew[np.stack(shown)] >= 0).all(0))
     said = ", ".join(sorted(names))
     left = sources.take(source, kept, digest=f"drops {said}", note=f"without {said}")
-    columns = {
-        name: anew[column] if base.holds_classes(name) else column
-        for name, column in left.columns.items()
-    }
-    return dataclasses.replace(left, classes=classes, columns=columns)
+    held = {k: anew[v] for k, v in left.columns.items() if base.holds_classes(k)}
+    return dataclasses.replace(left, classes=classes, columns={**left.columns, **held})
 
 
-def portion(source: base.Source, text: str) -> base.Source:
+def portion(source: Source, text: str) -> Source:
     """Takes a random part of the images of every class and attribute, such as "[:80%]".
 
     It is the same part always, and parts that meet in a percentage are disjoint and
@@ -287,9 +277,7 @@ def portion(source: base.Source, text: str) -> base.Source:
     groups = np.unique(of[:, drawn], axis=1, return_inverse=True)[1].ravel()
     index = [np.zeros(0, np.int64)]
     for group in range(groups.max(initial=-1) + 1):
-        members = drawn[groups == group]
-        start, stop = (listing.cut_index(len(members), at) for at in part[1:])
-        index.append(members[start:stop])
+        index.append(listing.cut(drawn[groups == group], part))
     index = np.sort(np.concatenate(index))
     if not len(index):
         raise ValueError(f"{where}: must leave an image, {text!r} leaves none")
@@ -308,24 +296,20 @@ def _mask(where: str, path: str, n: int) -> Bool[np.ndarray, "n"]:
             with open(path, encoding="utf-8") as file:
                 words = [_BOOLEANS.get(word, word) for word in file.read().split()]
             told = np.array(words, np.int64)
-    flat = told.ndim == 1 and told.dtype.kind in "biu"
+    flat = told.ndim == 1 and told.dtype.kind in "biu" and len(told)
     if flat and len(told) == n and np.isin(told, (0, 1)).all():
         return told.astype(bool)
-    numbers = flat and told.dtype != bool and len(told)
-    if not numbers or not 0 <= told.min() <= told.max() < n:
+    if not flat or told.dtype == bool or not 0 <= told.min() <= told.max() < n:
         must = f"keep must be a mask of the {n:,} images or numbers from 0 to {n - 1:,}"
         raise ValueError(f"{where}: {must}, got {told.dtype} {told.shape} in {path!r}")
     times = np.bincount(told.astype(np.int64), minlength=n)
     if times.max() > 1:
-        raise ValueError(
-            f"{where}: keep must name an image once, {path!r} repeats some"
-        )
+        must = f"{where}: keep must name an image once"
+        raise ValueError(f"{must}, {path!r} repeats some")
     return times > 0
 
 
-def positions_in(
-    source: base.Source, split: str, whole: base.Source, option: str
-) -> Column:
+def positions_in(source: Source, split: str, whole: Source, option: str) -> Column:
     """Where the images of a part are in the whole; `option` needs to know."""
     if source is whole:
         return np.arange(len(whole))
@@ -344,20 +328,19 @@ def positions_in(
 _MADE_BY = "jbias.prepare check"
 
 
-def damaged_entry(source: base.Source, wrong: Mapping[int, str]) -> dict[str, Any]:
+def damaged_entry(source: Source, wrong: Mapping[int, str]) -> dict[str, Any]:
     """What a list says of a whole split; `wrong` has reasons by number of the image."""
     damaged = {source.store.key(i): why for i, why in sorted(wrong.items())}
-    entry = {"fingerprint": source.fingerprint, "images": len(source)}
-    return {**entry, "damaged": damaged}
+    return dict(fingerprint=source.fingerprint, images=len(source), damaged=damaged)
 
 
 def write_damaged(path: str, splits: Mapping[str, Mapping[str, Any]]) -> None:
     """Writes a list: {split: entry}."""
-    content = json.dumps({"made_by": _MADE_BY, "splits": splits}, indent=1)
-    files.write(path, content + "\n")
+    content = {"made_by": _MADE_BY, "splits": splits}
+    files.write(path, json.dumps(content, indent=1) + "\n")
 
 
-def skip(source: base.Source, split: str, path: str, whole: base.Source) -> base.Source:
+def skip(source: Source, split: str, path: str, whole: Source) -> Source:
     """Leaves the images out that the list at `path` names in a split.
 
     `source` is the split or some of it, `whole` all of it. The note says how many were
@@ -375,27 +358,22 @@ def skip(source: base.Source, split: str, path: str, whole: base.Source) -> base
     return sources.take(source, kept, digest=f"without {digest}", note=note)
 
 
-def _keys(source: base.Source) -> list[str]:
+def _keys(source: Source) -> list[str]:
     encoded = isinstance(source, sources.EncodedSource)
     return [source.store.key(i) for i in range(len(source))] if encoded else []
 
 
 def _damaged_keys(where, split, path, whole) -> set[str]:
     """Keys of the damaged images of one split, if the list is of these files."""
-    with base.explained(
-        f"{path}: skip must be a list that `python -m jbias.prepare check --list` wrote,"
-        " got ",
-        *(OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError),
-        reason=base.kind_and_text,
-    ):
+    what = f"{path}: skip must be a list that `python -m jbias.prepare check --list`"
+    kinds = OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError
+    with base.explained(f"{what} wrote, got ", *kinds, reason=base.kind_and_text):
         with open(os.path.expanduser(path), encoding="utf-8") as file:
             held = json.load(file)
         if held["made_by"] != _MADE_BY:
             raise ValueError(f"made by {held['made_by']!r}")
-        splits = {
-            name: (one["fingerprint"], {*dict(one["damaged"])})
-            for name, one in held["splits"].items()
-        }
+        known = held["splits"].items()
+        splits = {k: (one["fingerprint"], one["damaged"].keys()) for k, one in known}
     must, remedy = f"{where}: skip must be a list", "python -m jbias.prepare check"
     if split not in splits:
         must = f"{must} that has split {split!r}"

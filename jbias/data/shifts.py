@@ -43,6 +43,8 @@ from jbias.data.base import Column, Names
 
 Table = Float[np.ndarray, "k m"]  # A row a class, a column a value.
 Counts = Int[np.ndarray, "k m"]
+Groups = Int[np.ndarray, "k"]  # 0 and 1, or -1 for neither.
+Sizes = Mapping[str, int]  # Of the parts.
 
 KINDS = ("marginal", "conditional", "joint")
 # Of m, by how much group 1's window is.
@@ -87,7 +89,7 @@ class Shift:
     realised: Mapping[str, Counts]
 
 
-def half_groups(classes: int) -> Int[np.ndarray, "k"]:
+def half_groups(classes: int) -> Groups:
     """Two groups of classes, the first and the last half: 0 and 1; -1 in the middle."""
     groups = np.full(classes, -1, np.int32)
     groups[: classes // 2] = 0
@@ -95,9 +97,7 @@ def half_groups(classes: int) -> Int[np.ndarray, "k"]:
     return groups
 
 
-def tables(
-    kind: str, share: float, groups: Int[np.ndarray, "k"], values: int
-) -> tuple[Table, Table]:
+def tables(kind: str, share: float, groups: Groups, values: int) -> tuple[Table, Table]:
     """Gives P(value | class) to train on and to test on; rows sum to 1.
 
     Of the values in a circle, group 0 has the first half with probability `share` in
@@ -110,16 +110,12 @@ def tables(
     """
     groups = np.asarray(groups)
     sizes = [int((groups == group).sum()) for group in (0, 1)]
-    if kind not in KINDS:
-        raise ValueError(
-            f"shifts: kind must be one of {', '.join(KINDS)}, got {kind!r}"
-        )
+    base.check_choice("shifts: kind", kind, KINDS)
     if not 0 <= share <= 1:
         raise ValueError(f"shifts: share must be in [0, 1], got {share}")
     if values < 2:
-        raise ValueError(
-            f"shifts: an attribute must have 2 values or more, got {values}"
-        )
+        must = "shifts: an attribute must have 2 values or more"
+        raise ValueError(f"{must}, got {values}")
     if not set(groups.tolist()) <= {-1, 0, 1} or sizes[0] != sizes[1] or not sizes[0]:
         must = "shifts: groups must be two of equally many classes, so that all values"
         got = f"got {sizes[0]} and {sizes[1]}"
@@ -162,19 +158,15 @@ def cell_counts(table: Table, size: int) -> Counts:
     return round_to_total(table, round_to_total(np.full(classes, 1 / classes), size))
 
 
-def contingency_table(
-    y: Column, attribute: Column, classes: int, values: int
-) -> Counts:
+def contingency_table(y: Column, attribute: Column, k: int, values: int) -> Counts:
     """How many images there are of each class and value."""
-    found = np.zeros((classes, values), int)
+    found = np.zeros((k, values), int)
     np.add.at(found, (np.asarray(y), np.asarray(attribute)), 1)
     return found
 
 
 def largest_feasible_size(
-    there: Counts,
-    pairs: Iterable[tuple[Table, Table]],
-    sizes: Callable[[int], Mapping[str, int]],
+    there: Counts, pairs: Iterable[tuple[Table, Table]], sizes: Callable[[int], Sizes]
 ) -> int:
     """The most images for which every pair of tables can be had; 0 if none.
 
@@ -184,8 +176,8 @@ def largest_feasible_size(
     pairs = list(pairs)
 
     def fits(size: int) -> bool:
-        parts = sizes(size)
-        return all((_wanted(*pair, parts) <= there).all() for pair in pairs)
+        wanted = (sum(_wanted(*pair, sizes(size)).values()) for pair in pairs)
+        return all((one <= there).all() for one in wanted)
 
     low, high = 0, int(there.sum()) + 1
     while high - low > 1:
@@ -195,19 +187,14 @@ def largest_feasible_size(
     return max(more, default=low)
 
 
-def _wanted(train, test, sizes) -> Counts:
-    """How many images of each class and value all parts take together."""
+def _wanted(train, test, sizes) -> dict[str, Counts]:
+    """How many images of each class and value each part takes."""
     by = {"train": train, "test": test}
-    return sum(cell_counts(by[PARTS[part]], size) for part, size in sizes.items())
+    return {p: cell_counts(by[of], sizes.get(p, 0)) for p, of in PARTS.items()}
 
 
 def make_shift(
-    y: Column,
-    attribute: Column,
-    train: Table,
-    test: Table,
-    sizes: Mapping[str, int],
-    seed: int,
+    y: Column, attribute: Column, train: Table, test: Table, sizes: Sizes, seed: int
 ) -> Shift:
     """Deals images to parts that have the tables asked for, up to rounding.
 
@@ -222,8 +209,7 @@ def make_shift(
     for problem in _problems(y, attribute, train, test, sizes, seed):
         raise ValueError(f"make_shift: {problem}")
     there = contingency_table(y, attribute, *train.shape)
-    by = {"train": train, "test": test}
-    asked = {p: cell_counts(by[of], sizes.get(p, 0)) for p, of in PARTS.items()}
+    asked = _wanted(train, test, sizes)
     wanted = sum(asked.values())
     if (wanted > there).any():
         raise Infeasible(_missing(there, wanted, train, test, sizes))
@@ -235,10 +221,8 @@ def make_shift(
         for part, some in zip(PARTS, np.split(members, ends)):
             chosen[part].append(some)
     parts = {part: np.sort(np.concatenate(some)) for part, some in chosen.items()}
-    count = functools.partial(
-        contingency_table, classes=len(train), values=train.shape[1]
-    )
-    realised = {part: count(y[i], attribute[i]) for part, i in parts.items()}
+    dealt = {part: (y[i], attribute[i]) for part, i in parts.items()}
+    realised = {p: contingency_table(*of, *train.shape) for p, of in dealt.items()}
     return Shift(**parts, realised=realised)
 
 
@@ -270,14 +254,14 @@ def _problems(y, attribute, train, test, sizes, seed) -> Iterator[str]:
 
 def _missing(there, wanted, train, test, sizes) -> str:
     """Which images are missing, and how many there could be of the same shares."""
-    total = sum(sizes.values())
+    total, lacking = sum(sizes.values()), wanted - there
 
     def scaled(size: int) -> dict[str, int]:
         return {part: one * size // total for part, one in sizes.items()}
 
     most = scaled(largest_feasible_size(there, [(train, test)], scaled))
-    lacking = np.argwhere(wanted > there).tolist()
-    few = [f"{(wanted - there)[k, a]} of class {k} with value {a}" for k, a in lacking]
+    cells = np.argwhere(lacking > 0).tolist()
+    few = [f"{lacking[k, a]} of class {k} with value {a}" for k, a in cells]
     more = f" and {len(few) - 6} more" if len(few) > 6 else ""
     must = f"make_shift: {total} images must be there in these shares, missing are"
     largest = ", ".join(f"{part} {n}" for part, n in most.items())
@@ -302,7 +286,10 @@ def apply(source: base.Source, options: Mapping[str, Any]) -> base.Source:
     o = _checked(where, options)
     column, names = _column(where, source, o["attribute"], o["order"])
     if (column < 0).any():
-        source, column = _known(source, column, o["attribute"])
+        (kept,) = np.nonzero(column >= 0)
+        note = f"{len(column) - len(kept):,} images without {o['attribute']} left out"
+        source = sources.take(source, kept, digest=note, note=note)
+        column = column[kept]
     groups = _groups(where, source.classes, o["groups"])
     try:
         if o["level"].startswith(_ONLY):
@@ -317,8 +304,7 @@ def apply(source: base.Source, options: Mapping[str, Any]) -> base.Source:
     classes, label = source.classes, source.columns["label"][index]
     shown = column[index].astype(np.int32)
     table = contingency_table(label, shown, len(classes), len(names))
-    counts = describe_counts(table, classes, names)
-    note = f"shift {o['level']}, {o['part']}: {counts}"
+    note = f"shift {o['level']}, {o['part']}: {describe_counts(table, classes, names)}"
     part = sources.take(source, index, digest=f"shift {settings} {digest}", note=note)
     columns = {**part.columns, "attribute": shown}
     values = {**part.values, "attribute": names}
@@ -330,8 +316,8 @@ def describe_counts(counted: Counts, classes: Names, values: Names) -> str:
     rows: dict[str, list[str]] = {}
     for name, row in zip(classes, counted.tolist(), strict=True):
         rows.setdefault(" ".join(map(str, row)), []).append(name)
-    each = {row: "each of " * (len(some) > 1) for row, some in rows.items()}
-    alike = [f"{row} of {each[row]}{'+'.join(some)}" for row, some in rows.items()]
+    each = ("each of " * (len(some) > 1) + "+".join(some) for some in rows.values())
+    alike = (f"{row} of {those}" for row, those in zip(rows, each))
     return f"{'/'.join(values)} {', '.join(alike)}"
 
 
@@ -343,12 +329,10 @@ def _checked(where: str, options: Mapping[str, Any]) -> dict[str, Any]:
         base.check_known(f"{where} must have known options", key, OPTIONS)
     o = {**OPTIONS, **options}
     only = o["level"].startswith(_ONLY)
-    if o["level"] not in LEVELS and not only:
-        known = f"{', '.join(LEVELS)} or {_ONLY}<value>"
-        raise ValueError(f"{where}.level must be one of {known}, got {o['level']!r}")
-    if o["part"] not in _PARTS and not (only and o["part"].startswith("ood-")):
-        known = ", ".join(_PARTS)
-        raise ValueError(f"{where}.part must be one of {known}, got {o['part']!r}")
+    if not only:
+        base.check_choice(f"{where}.level", o["level"], (*LEVELS, f"{_ONLY}<value>"))
+    if not (only and o["part"].startswith("ood-")):
+        base.check_choice(f"{where}.part", o["part"], _PARTS)
     if not 0 < o["held"] < 0.5:
         raise ValueError(f"{where}.held must be between 0 and 1/2, got {o['held']}")
     for key in ("images", "seed"):
@@ -359,13 +343,6 @@ def _checked(where: str, options: Mapping[str, Any]) -> dict[str, Any]:
 def attribute_values(source: base.Source, attribute: str) -> tuple[str, ...]:
     """The values of an attribute, as the set numbers them."""
     return _column(f"data.{source.name}: shift", source, attribute, "")[1]
-
-
-def _known(source, column, attribute) -> tuple[base.Source, Int[np.ndarray, "m"]]:
-    """The images that have a value, and their values."""
-    (kept,) = np.nonzero(column >= 0)
-    note = f"{len(column) - len(kept):,} images without {attribute} left out"
-    return sources.take(source, kept, digest=note, note=note), column[kept]
 
 
 def _column(where, source, name, order) -> tuple[Column, tuple[str, ...]]:
@@ -396,8 +373,7 @@ def _values(where, source, name) -> tuple[Column, tuple[str, ...]]:
         for one in parts:
             named = [v if v != set_options.NO_VALUE else "" for v in source.values[one]]
             table[one] = [named[value] for value in source.columns[one]]
-        both = set_options.combine(where, table, parts)
-        return set_options.number_values(both)[::-1]
+        return set_options.number_values(set_options.combine(where, table, parts))[::-1]
     if name not in known:
         hint = base.did_you_mean(name, known) if known else "it has none"
         must = f"{where}.attribute must be a column of the set"
@@ -406,7 +382,7 @@ def _values(where, source, name) -> tuple[Column, tuple[str, ...]]:
     return column, source.values.get(name) or tuple(map(str, range(column.max() + 1)))
 
 
-def _groups(where: str, classes: Names, text: str) -> Int[np.ndarray, "k"]:
+def _groups(where: str, classes: Names, text: str) -> Groups:
     if not text:
         return half_groups(len(classes))
     groups, sides = np.full(len(classes), -1, np.int32), text.split("/")
@@ -438,25 +414,22 @@ def _levelled(where, source, column, names, groups, o) -> Column:
     except Infeasible as error:
         parts = functools.partial(_sizes, held=o["held"])
         most = largest_feasible_size(there, [(train, test)], parts)
-        must = f"images must be at most {most} at {o['level']}"
-        got = f"the largest feasible size, got {size}; fewest are {some}"
-        raise Infeasible(f"{must}, {got}") from error
+        must = f"images must be at most {most} at {o['level']}, the largest feasible"
+        raise Infeasible(f"{must} size, got {size}; fewest are {some}") from error
     return getattr(made, _PARTS[o["part"]])
 
 
 def _fewest(there, classes: Names, values: Names) -> str:
     """Names the classes and values with the fewest images."""
     few = zip(*np.unravel_index(np.argsort(there, axis=None)[:4], there.shape))
-    cells = [f"{there[k, a]} of {classes[k]} with {values[a]}" for k, a in few]
-    return ", ".join(cells)
+    return ", ".join(f"{there[k, a]} of {classes[k]} with {values[a]}" for k, a in few)
 
 
 @functools.cache
 def _largest(there: tuple, groups: tuple, held: float) -> int:
     """As many images as all levels of all kinds can have, so that they are alike."""
     counted = np.array(there)
-    levels = LEVELS.values()
-    grid = [tables(*one, np.array(groups), counted.shape[1]) for one in levels]
+    grid = [tables(*one, np.array(groups), counted.shape[1]) for one in LEVELS.values()]
     return largest_feasible_size(counted, grid, functools.partial(_sizes, held=held))
 
 
@@ -484,9 +457,8 @@ def _single(where, source, column, names, o) -> Column:
     sizes = _sizes(o["images"], o["held"])
     if not min(sizes.values()):
         must = "images must be so many that no part is empty"
-        raise Infeasible(
-            f"{must}, {o['images']} are too few; ask for more, or for all, 0"
-        )
+        few = f"{o['images']} are too few"
+        raise Infeasible(f"{must}, {few}; ask for more, or for all, 0")
     made = make_shift(source.columns["label"], column, train, test, sizes, o["seed"])
     return getattr(made, _PARTS[part])
 

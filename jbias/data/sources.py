@@ -4,7 +4,6 @@ import dataclasses
 import functools
 import hashlib
 import io
-import pathlib
 from collections.abc import Mapping
 from typing import cast
 
@@ -94,11 +93,10 @@ def take(
     """
     # There are no others.
     source = cast(ArraySource | EncodedSource, source)
-    held = (
-        {"images": source.images[index]}
-        if isinstance(source, ArraySource)
-        else {"store": source.store.take(index)}
-    )
+    if isinstance(source, ArraySource):
+        held = {"images": source.images[index]}
+    else:
+        held = {"store": source.store.take(index)}
     total = hashlib.sha256(f"{source.fingerprint} {digest}".encode())
     return dataclasses.replace(
         source,
@@ -127,17 +125,14 @@ def encoded(source: base.Source, index: int) -> bytes:
     """An image as it is stored, a file's bytes; as PNG where it is in memory."""
     if isinstance(source, EncodedSource):
         opened = source.store.open(index)
-        if isinstance(opened, str):
-            return pathlib.Path(opened).read_bytes()
-        with opened as file:
+        with open(opened, "rb") if isinstance(opened, str) else opened as file:
             return file.read()
     return to_png(cast(ArraySource, source).images[index])
 
 
 def to_png(image: UInt8[np.ndarray, "h w 3"]) -> bytes:
     """An image without a loss."""
-    held = io.BytesIO()
-    Image.fromarray(image).save(held, "PNG")
+    Image.fromarray(image).save(held := io.BytesIO(), "PNG")
     return held.getvalue()
 
 

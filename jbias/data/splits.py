@@ -13,6 +13,9 @@ from jbias import data
 from jbias.data import base, labels, loader, shifts
 from jbias.data.base import Columns
 
+Options = Mapping[str, Any]
+Opener = Callable[..., base.Source]
+
 # Of config.train, and some of its `other`, beside the data set's own options.
 _TRAINING = (
     *("batch", "accumulate", "also", "shares", "balance", "other"),
@@ -54,7 +57,7 @@ class TrainSet(NamedTuple):
         return found | ({f"train/{number}/other": self.other} if self.other else {})
 
 
-def open_source(where: str, options: Mapping[str, Any], size: int) -> base.Source:
+def open_source(where: str, options: Options, size: int) -> base.Source:
     """Opens one set."""
     jc.check_type(where, options, dict)
     options = dict(options)
@@ -75,10 +78,7 @@ def open_source(where: str, options: Mapping[str, Any], size: int) -> base.Sourc
 
 
 def train_set(
-    where: str,
-    options: Mapping[str, Any],
-    size: int,
-    opened: Callable[..., base.Source] = open_source,
+    where: str, options: Options, size: int, opened: Opener = open_source
 ) -> TrainSet:
     """Opens the sources of one stage; the first says what the classes are.
 
@@ -87,11 +87,9 @@ def train_set(
     sources = [opened(where, _source_options(options), size)]
     for i, more in enumerate(options.get("also", ())):
         here = f"{where}.also[{i}]"
-        try:
+        made = "; `python -m jbias.prepare deepaugment --help` tells how one is made"
+        with base.explained("", ValueError, remedy=made):
             sources.append(opened(here, more, size))
-        except ValueError as error:
-            made = "`python -m jbias.prepare deepaugment --help` tells how one is made"
-            raise ValueError(f"{error}; {made}") from error
         with base.explained(f"{here}: ", ValueError):
             _relabelled(sources[0], sources[-1])
     other = _source_options(options.get("other") or {})
@@ -99,17 +97,14 @@ def train_set(
     return TrainSet(tuple(sources), beside)
 
 
-def _source_options(options: Mapping[str, Any]) -> dict[str, Any]:
+def _source_options(options: Options) -> dict[str, Any]:
     """The options of a training set without those that say how it is fed."""
     fed = (*_TRAINING, *["crop"] * (type(options.get("crop")) is str))
     return {key: value for key, value in options.items() if key not in fed}
 
 
 def open_test_source(
-    where: str,
-    options: Mapping[str, Any],
-    size: int,
-    opened: Callable[..., base.Source] = open_source,
+    where: str, options: Options, size: int, opened: Opener = open_source
 ) -> base.Source:
     """Opens a set to evaluate on."""
     own = {key: value for key, value in options.items() if key not in _ANSWERING}
@@ -118,7 +113,7 @@ def open_test_source(
 
 def class_map(
     where: str,
-    options: Mapping[str, Any],
+    options: Options,
     test: base.Source,
     train: base.Source | labels.LabelSpace,
     aggregate: str,
@@ -137,7 +132,7 @@ def class_map(
         return labels.match(*sides, **chosen)
 
 
-def class_map_options(options: Mapping[str, Any]) -> dict[str, Any]:
+def class_map_options(options: Options) -> dict[str, Any]:
     """What a set's options say of how it is answered, with the digest of its mapping."""
     found = {key: options[key] for key in _ANSWERING if key in options}
     if found.get("mapping"):
@@ -165,16 +160,14 @@ def test_set(
     known = columns["label"] >= 0
     kept = test.columns["label"] >= 0 if whole else known
     if not known.all():
-        absent = np.unique(test.columns["label"][~known])
-        some = ", ".join(test.classes[i] for i in absent[:16])
+        absent = [test.classes[i] for i in np.unique(test.columns["label"][~known])]
         more = f" and {len(absent) - 16} more" if len(absent) > 16 else ""
         how = "images shown and never right" if whole else "images left out"
         which = f"{name}: {(~known).sum()} of {len(known)} {how}"
-        say(f"{which}, the training set has none of {some}{more}")
+        say(f"{which}, the training set has none of {', '.join(absent[:16])}{more}")
     if not known.any():
-        raise ValueError(
-            f"config.tests.{name}: no class in common with the training set"
-        )
+        must = f"config.tests.{name}: no class in common with the training set"
+        raise ValueError(must)
     columns = {key: column[kept] for key, column in columns.items()}
     if images is None:
         images = loader.EncodedImages(test, np.flatnonzero(kept))
@@ -191,9 +184,7 @@ def join_columns(sources: Sequence[base.Source]) -> dict[str, np.ndarray]:
     numbered alike, by their names; a column whose values have names in some of the
     sources only is left out.
     """
-    known = [
-        {**one.columns, **one.arrays, **_relabelled(sources[0], one)} for one in sources
-    ]
+    known = [{**s.columns, **s.arrays, **_relabelled(sources[0], s)} for s in sources]
     for name in {name for one in sources for name in one.values}:
         _number_alike(name, sources, known)
     shared = [name for name in known[0] if all(name in rows for rows in known)]

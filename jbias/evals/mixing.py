@@ -55,7 +55,7 @@ def make(
     """
     _check(methods, alpha, spectrum, crop)
     drawing = {"mixup": mixup.mix_sampler(alpha)}
-    drawing["cutmix"] = cutmix.mix_sampler_each(alpha)
+    drawing["cutmix"] = cutmix.mix_sampler(alpha, "torchbearer")
     drawing["fmix"] = fmix.mix_sampler(alpha, spectrum=spectrum)
     moves = [geometric.pad_crop(pad=crop)] * (crop > 0)
     moves += [geometric.flip()] * bool(mirror)

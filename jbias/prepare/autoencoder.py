@@ -9,6 +9,8 @@ as coarse as a code's pixel, and should be small beside what the image shows.
 """
 
 import argparse
+import functools
+import types
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -22,10 +24,10 @@ from jbias import config as jc
 from jbias.augment import deepaugment_cae, deepaugment_edsr
 from jbias.data import base
 from jbias.models import cae, edsr, published
-from jbias.models.published import Published
 from jbias.prepare import dataset
-from jbias.runtime import console
 from jbias.training import prng
+
+Images = UInt8[np.ndarray, "n h w 3"]
 
 
 class Net(NamedTuple):
@@ -35,10 +37,7 @@ class Net(NamedTuple):
     times larger ones; `keys` (b).
     """
 
-    published: Published
-    init: Callable[..., dict[str, np.ndarray]]
-    sizes_of: Callable[[Mapping], dict[str, int]]
-    scale: Callable[[Mapping[str, int]], int]  # From the sizes.
+    model: types.ModuleType  # Its PUBLISHED weights, `init` and `sizes_of`.
     unit: int  # Sides of what enters are a multiple of it.
     apply: Callable[..., Float[Array, "b scale*h scale*w 3"]]
     damage: Callable[..., dict[str, Any]]  # (weights, key) -> weights
@@ -66,7 +65,7 @@ def same_size(
     Inside, the result is `enlarge` times as large as the image; it is cut to [0, 1]
     before it is made smaller. `options` are those of net.apply.
     """
-    scale = net.scale(net.sizes_of(weights))
+    scale = net.model.sizes_of(weights).get("scale", 1)
     inside = _resized(image, image.shape[1] * enlarge // scale)
     found = net.apply(weights, inside, keys, **options)
     if enlarge == 1:
@@ -76,17 +75,16 @@ def same_size(
 
 def check_size(net: Net, size: int, sizes: Mapping[str, int], enlarge: int) -> None:
     """Refuses images of a size that the network does not give back."""
-    multiple = net.unit * net.scale(sizes)
+    multiple = net.unit * sizes.get("scale", 1)
     if enlarge < 1 or size * enlarge % multiple:
         must = f"prepare: --size times --enlarge must be a multiple of {multiple}"
-        got = f"for {net.published.name}, got {size} times {enlarge}"
-        raise ValueError(f"{must} {got}")
+        name = net.model.PUBLISHED.name
+        raise ValueError(f"{must} for {name}, got {size} times {enlarge}")
 
 
 def _resized(image: Float[Array, "b h w 3"], size: int) -> Array:
     """Bilinear, with antialiasing."""
-    shape = (image.shape[0], size, size, 3)
-    return jax.image.resize(image, shape, "linear")
+    return jax.image.resize(image, (len(image), size, size, 3), "linear")
 
 
 def _cae(weights, image, keys, *, damaged: bool) -> Array:
@@ -99,13 +97,10 @@ def _edsr(weights, image, keys, *, damaged, true_swaps=False, true_skips=False):
     if not damaged:
         return edsr.apply(weights, image)
     first, second = _two(keys)
-    before, body = deepaugment_edsr.before, deepaugment_edsr.body
-    return edsr.apply(
-        weights,
-        image,
-        before=lambda x: before(x, first, true_swaps=true_swaps),
-        body=lambda layers, x: body(layers, x, second, true_skips=true_skips),
-    )
+    law, partial = deepaugment_edsr, functools.partial
+    before = partial(law.before, keys=first, true_swaps=true_swaps)
+    body = partial(law.body, keys=second, true_skips=true_skips)
+    return edsr.apply(weights, image, before=before, body=body)
 
 
 def _two(keys: PRNGKeyArray) -> tuple[PRNGKeyArray, PRNGKeyArray]:
@@ -115,10 +110,7 @@ def _two(keys: PRNGKeyArray) -> tuple[PRNGKeyArray, PRNGKeyArray]:
 
 NETS: Mapping[str, Net] = {
     "cae": Net(
-        published=cae.PUBLISHED,
-        init=cae.init,
-        sizes_of=cae.sizes_of,
-        scale=lambda sizes: 1,
+        model=cae,
         unit=4,
         apply=_cae,
         damage=deepaugment_cae.damage,
@@ -130,10 +122,7 @@ NETS: Mapping[str, Net] = {
         rate=4e-3,
     ),
     "edsr": Net(
-        published=edsr.PUBLISHED,
-        init=edsr.init,
-        sizes_of=edsr.sizes_of,
-        scale=lambda sizes: sizes["scale"],
+        model=edsr,
         unit=1,
         apply=_edsr,
         damage=deepaugment_edsr.damage,
@@ -201,46 +190,39 @@ def train_on_source(
     sizes: Mapping[str, int],
     *,
     seed: int,
-    steps: int | None = None,
-    batch: int = BATCH,
-    rate: float | None = None,
     images: int = IMAGES,
-    enlarge: int | None = None,
+    **options: Any,
 ) -> tuple[dict[str, np.ndarray], float]:
-    """Trains on a set, or so many random images of it; returns weights and error."""
-    enlarge = net.enlarge if enlarge is None else enlarge
-    check_size(net, source.size, sizes, enlarge)
-    steps = net.steps if steps is None else steps
-    rate = net.rate if rate is None else rate
+    """Trains on a set, or so many random images of it; returns weights and error.
+
+    options: of `train`, in the place of what is the network's own.
+    """
+    usual = dict(steps=net.steps, batch=BATCH, rate=net.rate, enlarge=net.enlarge)
+    options, name = usual | options, net.model.PUBLISHED.name
+    check_size(net, source.size, sizes, options["enlarge"])
+    steps, batch = options["steps"], options["batch"]
     if min(steps, batch, images) < 1:
         must = f"{_WHERE}: --steps, --batch and --images must be at least 1"
         raise ValueError(f"{must}, got {steps}, {batch} and {images}")
     read = dataset.read_sample(source, images, seed)
     key = prng.stream(prng.key(seed), "autoencoder")
-    title = f"training {net.published.name}"
-    options = dict(steps=steps, batch=batch, rate=rate, enlarge=enlarge)
-    with console.progress_bar(title, steps) as progress:
-        weights = train(net, read, sizes, key, progress=progress, **options)
+    weights = train(net, read, sizes, key, **options)
     tested = read[:_TEST_IMAGES]
-    left, flat = rms_error(net, weights, tested, enlarge), _flat_error(tested)
+    left = rms_error(net, weights, tested, options["enlarge"])
+    # Of one colour for each image, its mean.
+    flat = np.sqrt(np.mean(np.var(tested.astype(np.float32) / 255, axis=(1, 2))))
     if not left < flat:
-        must = f"{_WHERE}: {net.published.name} must give images back better than one"
+        must = f"{_WHERE}: {name} must give images back better than one"
         got = f"colour for each does, got an error of {left:.3f} for {flat:.3f}"
-        remedy = f"take a lower --rate than {rate:g}, or other --images"
+        remedy = f"take a lower --rate than {options['rate']:g}, or other --images"
         use = "and give the result to deepaugment by --weights"
         raise ValueError(f"{must} {got} after {steps} steps; {remedy}, {use}")
     return weights, left
 
 
-def _flat_error(images: UInt8[np.ndarray, "n h w 3"]) -> float:
-    """The error of one colour for each image, its mean."""
-    images = images.astype(np.float32) / 255
-    return float(np.sqrt(np.mean(np.var(images, axis=(1, 2)))))
-
-
 def train(
     net: Net,
-    images: UInt8[np.ndarray, "n h w 3"],
+    images: Images,
     sizes: Mapping[str, int],
     key: PRNGKeyArray,
     *,
@@ -248,23 +230,20 @@ def train(
     batch: int,
     rate: float,
     enlarge: int = 1,
-    progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[str, np.ndarray]:
     """Trains a network to give the images back, by Adam; returns its weights.
 
     Of enlarged images it sees random windows of the images' own size.
     """
-    streams = ("init", "order", "steps")
-    init, order, numbers = (prng.stream(key, name) for name in streams)
-    weights = net.init(init, **sizes)
+    init, order, numbers = (prng.stream(key, x) for x in ("init", "order", "steps"))
+    weights = net.model.init(init, **sizes)
     falling = optax.warmup_cosine_decay_schedule(0, rate, min(steps // 10, 100), steps)
     tx = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(falling))
     state, step = tx.init(weights), _step(net, tx, enlarge)
     chosen = np.random.default_rng(np.asarray(jax.random.key_data(order)))
-    for i in range(steps):
+    for i in dataset.track(f"training {net.model.PUBLISHED.name}", range(steps)):
         some = images[chosen.integers(len(images), size=batch)]
         weights, state = step(weights, state, some, jax.random.fold_in(numbers, i))
-        progress(i + 1, steps)
     return {name: np.asarray(value) for name, value in weights.items()}
 
 
@@ -300,9 +279,7 @@ def _windows(images, enlarge, key) -> Float[Array, "b h w 3"]:
     return cut(large, rows, columns)
 
 
-def rms_error(
-    net: Net, weights: Mapping, images: UInt8[np.ndarray, "n h w 3"], enlarge: int = 1
-) -> float:
+def rms_error(net: Net, weights: Mapping, images: Images, enlarge: int = 1) -> float:
     """Root mean square of what images lose in the undamaged network, of 1."""
     keys = jax.random.split(prng.key(0), len(images))
     images = images.astype(np.float32) / 255

@@ -62,8 +62,7 @@ def run(args: argparse.Namespace) -> list[str]:
     if args.list:
         set_options.write_damaged(args.list, noted)
     table = messages.align_columns([_HEAD, *lines])
-    shown = {split: images for split, images in rows.items() if images}
-    if args.sheet and shown:
+    if args.sheet and (shown := {split: some for split, some in rows.items() if some}):
         dataset.write_sheet(args.sheet, shown, foot=source.cite)
         table.append(f"{args.sheet} shows some")
     if reasons:
@@ -92,13 +91,11 @@ def _splits(name: str, src: str) -> list[str]:
     """The known splits of a set, or all folders of a user's own."""
     root = listing.require_folder("prepare check", os.path.expanduser(src), "--src")
     jc.check_known("prepare check: --data", name, data.DATASETS)
-    there = [one.name for one in os.scandir(root) if one.is_dir()]
-    there = sorted(one for one in there if one[0] != ".")
-    splits = data.DATASETS[name].splits or there
-    if not splits:
-        must = "prepare check: --src must have a folder for each split"
-        remedy = "name shards by --splits=train+val"
-        raise ValueError(f"{must}, got none in {root!r}; {remedy}")
+    folders = (one.name for one in os.scandir(root) if one.is_dir())
+    there = sorted(name for name in folders if name[0] != ".")
+    if not (splits := data.DATASETS[name].splits or there):
+        must = "prepare check: --src must have a folder for each split, got none"
+        raise ValueError(f"{must} in {root!r}; name shards by --splits=train+val")
     return list(splits)
 
 

@@ -43,11 +43,15 @@ _STEPS = 300
 _EXACT = 2000  # Rows up to which equal clusters are dealt out by the exact method.
 
 
+Rows = Float[np.ndarray, "n d"]
+Centres = Float[np.ndarray, "k d"]
+
+
 class Clusters(NamedTuple):
     """Which cluster each row is in, and their centres."""
 
     number: Int[np.ndarray, "n"]
-    centres: Float[np.ndarray, "k d"]
+    centres: Centres
     inertia: float  # Sum of squared distances to the centres.
 
     @property
@@ -56,11 +60,7 @@ class Clusters(NamedTuple):
 
 
 def kmeans(
-    rows: Float[np.ndarray, "n d"],
-    k: int,
-    *,
-    restarts: int = 10,
-    seed: Sequence[int] = (0,),
+    rows: Rows, k: int, *, restarts: int = 10, seed: Sequence[int] = (0,)
 ) -> Clusters:
     """k-means: the clusters of least inertia of so many starts, the largest first.
 
@@ -74,18 +74,16 @@ def kmeans(
     if not 1 <= k <= len(rows) or restarts < 1:
         must = f"kmeans: k must be from 1 to the {len(rows)} rows, and restarts 1 or"
         raise ValueError(f"{must} more, got {k} and {restarts}")
-    best = None
-    for start in range(restarts):
-        rng = np.random.default_rng([*seed, start])
-        found = lloyd(rows, plus_plus(rows, k, rng))
-        if best is None or found.inertia < best.inertia:
-            best = found
-    return _by_size(best)
+    rngs = (np.random.default_rng([*seed, start]) for start in range(restarts))
+    starts = (lloyd(rows, plus_plus(rows, k, rng)) for rng in rngs)
+    best = min(starts, key=lambda found: found.inertia)
+    _, first = np.unique(best.number, return_index=True)
+    order = np.lexsort((first, -best.sizes))
+    number = np.argsort(order)[best.number].astype(np.int32)
+    return Clusters(number, best.centres[order], best.inertia)
 
 
-def plus_plus(
-    rows: Float[np.ndarray, "n d"], k: int, rng: np.random.Generator
-) -> Float[np.ndarray, "k d"]:
+def plus_plus(rows: Rows, k: int, rng: np.random.Generator) -> Centres:
     """Draws the centres to start from."""
     chosen = [int(rng.integers(len(rows)))]
     nearest = squared_distances(rows, rows[chosen])[:, 0]
@@ -98,9 +96,7 @@ def plus_plus(
     return rows[chosen]
 
 
-def lloyd(
-    rows: Float[np.ndarray, "n d"], centres: Float[np.ndarray, "k d"]
-) -> Clusters:
+def lloyd(rows: Rows, centres: Centres) -> Clusters:
     """Moves centres until no row changes its cluster, or 300 times, by scikit-learn.
 
     A cluster that is left without rows, as where many are alike, takes the row that is
@@ -119,7 +115,7 @@ def lloyd(
     return Clusters(number, centres, _inertia(rows, number, centres))
 
 
-def balance(rows: Float[np.ndarray, "n d"], found: Clusters) -> Clusters:
+def balance(rows: Rows, found: Clusters) -> Clusters:
     """The same centres with clusters whose sizes differ by one at most.
 
     Of up to 2,000 rows the assignment with the least sum of squared distances; of more,
@@ -137,16 +133,13 @@ def balance(rows: Float[np.ndarray, "n d"], found: Clusters) -> Clusters:
     else:
         number = np.full(n, -1)
         near = np.sort(apart, 1)[:, :2]
-        first = np.argsort(near[:, 0] - near[:, -1], kind="stable")
-        for row in first:
+        for row in np.argsort(near[:, 0] - near[:, -1], kind="stable"):
             number[row] = np.where(room > 0, apart[row], np.inf).argmin()
             room[number[row]] -= 1
     return Clusters(number, found.centres, _inertia(rows, number, found.centres))
 
 
-def squared_distances(
-    rows: Float[np.ndarray, "n d"], centres: Float[np.ndarray, "k d"]
-) -> Float[np.ndarray, "n k"]:
+def squared_distances(rows: Rows, centres: Centres) -> Float[np.ndarray, "n k"]:
     """Squared distances of every row to every centre, |x|^2 - 2 x.c + |c|^2."""
     lengths = np.einsum("nd,nd->n", rows, rows)[:, None] + (centres**2).sum(1)
     return np.maximum(lengths - 2 * rows @ centres.T, 0)
@@ -154,15 +147,6 @@ def squared_distances(
 
 def _inertia(rows, number, centres) -> float:
     return float(((rows - centres[number]) ** 2).sum())
-
-
-def _by_size(found: Clusters) -> Clusters:
-    sizes = found.sizes
-    first = [int(np.flatnonzero(found.number == i)[0]) for i in range(len(sizes))]
-    order = sorted(range(len(sizes)), key=lambda i: (-sizes[i], first[i]))
-    rank = np.argsort(order)
-    number = rank[found.number].astype(np.int32)
-    return Clusters(number, found.centres[order], found.inertia)
 
 
 _BLOCK = 512  # Images of a file.
@@ -200,19 +184,10 @@ def read_features(
     """
     words = json.dumps({**made_by, "block": _BLOCK}, sort_keys=True)
     folder = folder / hashlib.sha256(words.encode()).hexdigest()[:16]
-    folder.mkdir(parents=True, exist_ok=True)
     starts = range(0, len(source), _BLOCK)
     paths = [folder / f"{start // _BLOCK:06d}.npy" for start in starts]
     _write_blocks(subject, source, made_by["site"], paths)
     return [np.load(path, mmap_mode="r", allow_pickle=False) for path in paths]
-
-
-def gather_rows(
-    blocks: Sequence[Float[np.ndarray, "b d"]], index: Int[np.ndarray, "m"]
-) -> Float[np.ndarray, "m d"]:
-    """Features of some images, in the order of their rising numbers."""
-    number, place = np.divmod(index, _BLOCK)
-    return np.concatenate([blocks[b][place[number == b]] for b in np.unique(number)])
 
 
 def _write_blocks(subject, source, site, paths) -> None:
@@ -234,8 +209,7 @@ def _write_blocks(subject, source, site, paths) -> None:
             if not np.isfinite(found).all():
                 must = f"{_WHERE}: features must be numbers, {subject.name} at {site}"
                 raise ValueError(f"{must} gives others for images of {source.name}")
-            written = io.BytesIO()
-            np.save(written, found)
+            np.save(written := io.BytesIO(), found)
             dataset.write_file(paths[block], written.getvalue())
 
 
@@ -282,7 +256,9 @@ def run(args: argparse.Namespace) -> str:
     args.size = args.size or subject.about.get("config", {}).get("size", 224)
     options = dataset.options(args) | dataset.parse_options(_WHERE, args.options)
     name, split = args.name, args.split
-    source, whole, places = _source(args.data, split, options)
+    source = data.load(args.data, split, **options)
+    whole = data.whole_split(source, args.data, split, options)
+    places = set_options.positions_in(source, split, whole, "clusters")
     members = _members(source, rule["k"])
     folder = pathlib.Path(args.out).expanduser()
     path = folder / f"{split.partition('[')[0].replace('/', '-')}.csv"
@@ -297,9 +273,8 @@ def run(args: argparse.Namespace) -> str:
     cells = np.full(len(whole), "", object)
     for index, one in zip(members, found, strict=True):
         cells[places[index]] = [_named(number, rule["k"]) for number in one.number]
-    set_options.write_columns(
-        str(path), whole, {name: cells}, network=subject.name, **own
-    )
+    about = {"network": subject.name, **own}
+    set_options.write_columns(str(path), whole, {name: cells}, **about)
     return _summary(path, name, subject, made_by["site"], found)
 
 
@@ -323,21 +298,9 @@ def _network(args: argparse.Namespace) -> networks.FlaxNetwork:
         if args.network in ("", network.name):
             return network
         names.append(network.name)
-    raise ValueError(
-        f"{_WHERE}: --network must be one of those in --checkpoint, got"
-        f" {args.network!r}; {base.did_you_mean(args.network, names)}"
-    )
-
-
-def _source(name, split, options):
-    """The images, the whole split that `columns` counts in, and where they are there."""
-    source = data.load(name, split, **options)
-    narrows = data.DATASETS[name].narrows
-    wide = {key: value for key, value in options.items() if key not in narrows}
-    if (base := split.partition("[")[0]) == split and wide == options:
-        return source, source, np.arange(len(source))
-    whole = data.load(name, base, **wide)
-    return source, whole, set_options.positions_in(source, split, whole, "clusters")
+    must = f"{_WHERE}: --network must be one of those in --checkpoint"
+    got = f"got {args.network!r}"
+    raise ValueError(f"{must}, {got}; {base.did_you_mean(args.network, names)}")
 
 
 def _members(source: base.Source, k: int) -> list[Int[np.ndarray, "m"]]:
@@ -354,13 +317,10 @@ def _members(source: base.Source, k: int) -> list[Int[np.ndarray, "m"]]:
 
 def _cluster_classes(classes, members, blocks, rule) -> list[Clusters]:
     """Clusters of each class, the largest first."""
-    found = []
-    with (
-        # Products are thin: threads would wait for one another, and sum otherwise.
-        threadpoolctl.threadpool_limits(1),
-        console.progress_bar("clustering", len(classes)) as progress,
-    ):
-        for k, (name, index) in enumerate(zip(classes, members, strict=True)):
+    found, each = [], [*enumerate(zip(classes, members, strict=True))]
+    # Products are thin: threads would wait for one another, and sum otherwise.
+    with threadpoolctl.threadpool_limits(1):
+        for k, (name, index) in dataset.track("clustering", each):
             rows = _class_features(blocks, index, rule)
             seed = (rule["seed"], k)
             one = kmeans(rows, rule["k"], restarts=rule["restarts"], seed=seed)
@@ -371,13 +331,14 @@ def _cluster_classes(classes, members, blocks, rule) -> list[Clusters]:
                 remedy = "take --balanced, a smaller --k, or another --least"
                 raise ValueError(f"{must}, {got}; {remedy}")
             found.append(one)
-            progress(k + 1, len(classes))
     return found
 
 
 def _class_features(blocks, index, rule) -> Float[np.ndarray, "m d"]:
-    """Features of some images as they are clustered."""
-    rows = gather_rows(blocks, index).astype(np.float64)
+    """Features of some images, in the order of their rising numbers, as clustered."""
+    number, place = np.divmod(index, _BLOCK)
+    parts = [blocks[b][place[number == b]] for b in np.unique(number)]
+    rows = np.concatenate(parts).astype(np.float64)
     if rule["normalise"]:
         rows /= np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
     return rows
@@ -385,21 +346,19 @@ def _class_features(blocks, index, rule) -> Float[np.ndarray, "m d"]:
 
 def _show(stem: pathlib.Path, source, members, blocks, found, rule, shown: int) -> None:
     """Writes a picture of each class: a row a cluster, nearest to the centre first."""
-    with console.progress_bar("drawing", len(found)) as progress:
-        for k, (index, one) in enumerate(zip(members, found, strict=True)):
-            apart = squared_distances(_class_features(blocks, index, rule), one.centres)
-            pictures = {}
-            for number, size in enumerate(one.sizes):
-                own = np.flatnonzero(one.number == number)
-                nearest = own[np.argsort(apart[own, number], kind="stable")][:shown]
-                pictures[f"{_named(number, rule['k'])} ({size:,})"] = [
-                    source[int(index[i])]["image"] for i in nearest
-                ]
-            name = re.sub(r"[^\w.-]+", "_", source.classes[k])
-            path = f"{stem}-{k:0{len(str(len(found) - 1))}d}-{name}.png"
-            foot = f"{source.name}, {source.classes[k]}: nearest to each centre"
-            dataset.write_sheet(path, pictures, foot=foot)
-            progress(k + 1, len(found))
+    each = [*enumerate(zip(members, found, strict=True))]
+    for k, (index, one) in dataset.track("drawing", each):
+        apart = squared_distances(_class_features(blocks, index, rule), one.centres)
+        pictures = {}
+        for number, size in enumerate(one.sizes):
+            own = np.flatnonzero(one.number == number)
+            nearest = own[np.argsort(apart[own, number], kind="stable")][:shown]
+            images = [source[int(index[i])]["image"] for i in nearest]
+            pictures[f"{_named(number, rule['k'])} ({size:,})"] = images
+        name = re.sub(r"[^\w.-]+", "_", source.classes[k])
+        path = f"{stem}-{k:0{len(str(len(found) - 1))}d}-{name}.png"
+        foot = f"{source.name}, {source.classes[k]}: nearest to each centre"
+        dataset.write_sheet(path, pictures, foot=foot)
 
 
 def _named(number: int, k: int) -> str:
@@ -409,10 +368,9 @@ def _named(number: int, k: int) -> str:
 def _summary(path: pathlib.Path, name: str, subject, site: str, found) -> str:
     """How many images each D_i has, and what to do with them."""
     sizes = np.array([one.sizes for one in found])
-    lines = [
-        f"{_named(i, sizes.shape[1])}: {column.sum():,} images, {column.min():,} to"
-        f" {column.max():,} of a class"
-        for i, column in enumerate(sizes.T)
-    ]
+    lines = []
+    for i, column in enumerate(sizes.T):
+        each = f"{column.min():,} to {column.max():,} of a class"
+        lines += [f"{_named(i, sizes.shape[1])}: {column.sum():,} images, {each}"]
     last = f"{path}: column {name!r} by {subject.name} at {site}"
     return "\n".join([*lines, f"{last}; read it with columns={str(path)!r}"])

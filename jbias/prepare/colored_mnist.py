@@ -11,6 +11,7 @@ Started again, the command makes the splits that are missing.
 
 import argparse
 import io
+import itertools
 import pathlib
 
 import numpy as np
@@ -53,7 +54,8 @@ def run(args: argparse.Namespace) -> str:
         if listing.parse_split(_WHERE, split).base != split:
             raise ValueError(f"{_WHERE}: --splits must be whole ones, got {split!r}")
         source = data.load("colored_mnist", split, root=args.root, **options)
-        found[split] = source, _settings(source, options)
+        own = {"made_by": "jbias.prepare colored-mnist", **dataset.made_of(source)}
+        found[split] = source, own | {key: options.get(key) for key in _SETTINGS}
     for split, (_, own) in found.items():
         path = folder / f"{split}.npz"
         if path.exists() and not path.with_suffix(".json").exists():
@@ -73,22 +75,11 @@ def run(args: argparse.Namespace) -> str:
     return f"{folder}: {done}; read them with {them}; {folder / first}.png shows some"
 
 
-def _settings(source: base.Source, options: dict) -> dict:
-    return {
-        "made_by": "jbias.prepare colored-mnist",
-        "source": source.name,
-        "preprocessing": source.preprocessing,
-        **{key: options.get(key) for key in _SETTINGS},
-        "fingerprint": source.fingerprint,
-        "cite": source.cite,
-    }
-
-
 def _write(path: pathlib.Path, source: base.Source) -> None:
     columns = dict(source.columns)
     arrays = {"images": source.images, "labels": columns.pop("label"), **columns}
-    written = io.BytesIO()
-    np.savez_compressed(written, classes=np.array(source.classes), **arrays)
+    arrays["classes"] = np.array(source.classes)
+    np.savez_compressed(written := io.BytesIO(), **arrays)
     dataset.write_file(path, written.getvalue())
 
 
@@ -96,11 +87,10 @@ def _rows(source: base.Source) -> dict[str, list[np.ndarray]]:
     """The first images of each class, in each environment where there are several."""
     label = source.columns["label"]
     domain = source.columns.get("domain", np.zeros_like(label))
-    rows, several = {}, len(np.unique(domain)) > 1
-    for number in np.unique(domain):
-        for k, name in enumerate(source.classes):
-            (chosen,) = np.nonzero((label == k) & (domain == number))
-            if len(chosen):
-                title = f"env {number}: {name}" if several else name
-                rows[title] = [source.images[i] for i in chosen[:_EXAMPLES]]
+    rows, domains = {}, np.unique(domain)
+    for number, (k, name) in itertools.product(domains, enumerate(source.classes)):
+        chosen = np.flatnonzero((label == k) & (domain == number))[:_EXAMPLES]
+        if len(chosen):
+            title = f"env {number}: {name}" if len(domains) > 1 else name
+            rows[title] = [*source.images[chosen]]
     return rows

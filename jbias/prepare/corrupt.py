@@ -12,6 +12,7 @@ makes what is missing, and refuses a folder with images of other settings.
 
 import argparse
 import collections
+import itertools
 import pathlib
 import zlib
 from collections.abc import Mapping
@@ -48,23 +49,22 @@ def run(args: argparse.Namespace) -> str:
     Raises ValueError, one line, for an unknown corruption or severity, a size without
     settings, and damaged images.
     """
-    severities = _split(args.severities)
-    chosen = [(name, int(s)) for name in args.names.split("+") for s in severities]
-    for name, _ in chosen:
+    names, severities = args.names.split("+"), args.severities.split("+")
+    for name in names:
         jc.check_known(f"{_WHERE}: --names", name, _KNOWN)
-    wrong = [severity for _, severity in chosen if severity not in range(1, 6)]
-    if wrong:
-        raise ValueError(f"{_WHERE}: --severities must be 1 to 5, got {wrong[0]}")
+    for one in severities:
+        if not one.isdecimal():
+            must = f"{_WHERE}: --severities must be like 1+3+5"
+            raise ValueError(f"{must}, got {args.severities!r}")
+        if int(one) not in corruptions.SEVERITIES:
+            raise ValueError(f"{_WHERE}: --severities must be 1 to 5, got {one}")
+    chosen = [*itertools.product(names, map(int, severities))]
     source, folder = dataset.open_source(args), pathlib.Path(args.out).expanduser()
     ending = "jpg" if args.jpeg else "png"
     about = {"made_by": "jbias.prepare corrupt", **dataset.made_of(source)}
     about |= dataset.select(args, "seed", "table", "jpeg")
-    paths = {
-        (name, severity): dataset.image_paths(
-            folder / name / str(severity), source, ending
-        )
-        for name, severity in chosen
-    }
+    places = {one: folder.joinpath(*map(str, one)) for one in chosen}
+    paths = {k: dataset.image_paths(at, source, ending) for k, at in places.items()}
     options = {"table": args.table, "frost": args.frost or None}
     # What cannot be is refused before anything is written.
     for name, severity in chosen:
@@ -73,12 +73,8 @@ def run(args: argparse.Namespace) -> str:
         for name, severity in chosen:
             own = {**about, "corruption": name, "severity": severity}
             claim(_WHERE, folder / name, str(severity), own)
-    work = [
-        (i, *one, path)
-        for one, those in paths.items()
-        for i, path in enumerate(those)
-        if not path.exists()
-    ]
+    tasks = ((i, *one, p) for one, those in paths.items() for i, p in enumerate(those))
+    work = [task for task in tasks if not task[-1].exists()]
     kind = {"kind": "JPEG", "quality": 85} if args.jpeg else {"kind": "PNG"}
 
     def make(task: tuple) -> None:
@@ -95,14 +91,6 @@ def run(args: argparse.Namespace) -> str:
     root, split, space = f"{folder}/{first}", str(level), source.space
     them = f"data='folder', {root=}, {split=}, {space=}"
     return f"{done}; test on them with {them}; {folder / 'sheet.png'} shows some"
-
-
-def _split(severities: str) -> list[str]:
-    found = severities.split("+")
-    if not all(one.isdecimal() for one in found):
-        must = f"{_WHERE}: --severities must be like 1+3+5"
-        raise ValueError(f"{must}, got {severities!r}")
-    return found
 
 
 def _sheet(path: pathlib.Path, source: base.Source, paths: Mapping) -> None:

@@ -27,6 +27,9 @@ from jbias.runtime import console, files
 from jbias.untrusted import opening
 
 WORKERS = 4
+Picture = UInt8[np.ndarray, "h w 3"]
+Pictures = UInt8[np.ndarray, "m h w 3"]
+Sheet = Mapping[str, Sequence[Picture]]  # Rows of pictures, by name.
 
 
 def add_options(
@@ -82,22 +85,7 @@ def parse_options(where: str, text: str) -> dict[str, Any]:
     return {key: known.get(value, value) for key, _, value in pairs}
 
 
-def class_folders(source: base.Source) -> list[str]:
-    """A folder for each class, of its name; ValueError where that leads elsewhere.
-
-    Names may come out of a file that others wrote.
-    """
-    for name in source.classes:
-        if name[:1] in ("", ".") or {"/", "\\", "\0"} & set(name):
-            must = f"{source.name}: a class must have a name that a folder can have"
-            remedy = "give others, such as by a file of names"
-            raise ValueError(f"{must}, got {name!r}; {remedy}")
-    return list(source.classes)
-
-
-def read_sample(
-    source: base.Source, count: int, seed: int
-) -> UInt8[np.ndarray, "m h w 3"]:
+def read_sample(source: base.Source, count: int, seed: int) -> Pictures:
     """Reads all images of a set, or so many random ones of it."""
     if len(source) <= count:
         with console.progress_bar(f"reading {source.name}", len(source)) as progress:
@@ -124,15 +112,12 @@ def map_ahead(
     """
 
     def results() -> Iterator[tuple[Any, Any]]:
-        waiting, so_far = collections.deque(), done
-        rest = iter(items)
-        while True:
-            for item in itertools.islice(rest, ahead + 1 - len(waiting)):
-                waiting.append((item, pool.submit(function, item)))
-            if not waiting:
-                return
+        so_far, calls = done, ((item, pool.submit(function, item)) for item in items)
+        waiting = collections.deque(itertools.islice(calls, ahead + 1))
+        while waiting:
             item, future = waiting.popleft()
             yield item, future.result()
+            waiting.extend(itertools.islice(calls, 1))
             so_far += size(item)
             progress(so_far, total)
 
@@ -143,21 +128,34 @@ def map_ahead(
         yield results()
 
 
+def track(title: str, items: Sequence) -> Iterator[Any]:
+    """Gives out items under a bar that each one moves."""
+    with console.progress_bar(title, len(items)) as progress:
+        for count, item in enumerate(items, 1):
+            yield item
+            progress(count, len(items))
+
+
 def image_paths(
     folder: pathlib.Path, source: base.Source, ending: str
 ) -> list[pathlib.Path]:
-    """Where images made of a set's go: folder/<class>/<number>.<ending>."""
-    names = class_folders(source)
-    folders = [folder / names[label] for label in source.columns["label"]]
+    """Where images made of a set's go: folder/<class>/<number>.<ending>.
+
+    ValueError where the name of a class, which may come out of others' files, leads
+    elsewhere.
+    """
+    for name in source.classes:
+        if name[:1] in ("", ".") or {"/", "\\", "\0"} & set(name):
+            must = f"{source.name}: a class must have a name that a folder can have"
+            remedy = "give others, such as by a file of names"
+            raise ValueError(f"{must}, got {name!r}; {remedy}")
+    folders = [folder / source.classes[label] for label in source.columns["label"]]
     return [inner / f"{i:06d}.{ending}" for i, inner in enumerate(folders)]
 
 
-def write_image(
-    path: pathlib.Path, image: UInt8[np.ndarray, "h w 3"], kind: str, **options: Any
-) -> None:
+def write_image(path: pathlib.Path, image: Picture, kind: str, **options: Any) -> None:
     """Writes a file that is whole or not there, by Pillow's format and its options."""
-    encoded = io.BytesIO()
-    Image.fromarray(image).save(encoded, kind, **options)
+    Image.fromarray(image).save(encoded := io.BytesIO(), kind, **options)
     write_file(path, encoded.getvalue())
 
 
@@ -167,7 +165,7 @@ def write_file(path: pathlib.Path, content: str | bytes) -> None:
     files.write(path, content, lasting=False)
 
 
-def read_image(path: pathlib.Path) -> UInt8[np.ndarray, "h w 3"]:
+def read_image(path: pathlib.Path) -> Picture:
     """Reads back what was made."""
     with opening.image(path) as image:
         return np.asarray(image.convert("RGB"))
@@ -181,8 +179,8 @@ def made_of(source: base.Source) -> dict[str, str]:
 
 def summary(folder: pathlib.Path, split: str, made: int, source: base.Source) -> str:
     """How many images of a split were made, and how to read them."""
-    done = f"{folder / split}: {made} images made, {len(source)} in all"
     root, space = str(folder), source.space
+    done = f"{folder / split}: {made} images made, {len(source)} in all"
     return f"{done}; read them with data='folder', {root=}, {split=}, {space=}"
 
 
@@ -216,11 +214,7 @@ _DPI = 100
 
 
 def write_sheet(
-    path: str,
-    rows: Mapping[str, Sequence[UInt8[np.ndarray, "h w 3"]]],
-    *,
-    titles: Sequence[str] = (),
-    foot: str = "",
+    path: str, rows: Sheet, *, titles: Sequence[str] = (), foot: str = ""
 ) -> None:
     """Writes a contact sheet, pixel for pixel: a named row of images for each entry, titles over the columns."""
     from matplotlib import figure

@@ -16,21 +16,19 @@ and i: started again, or in parts, the command makes what is missing.
 
 import argparse
 import functools
-import hashlib
 import pathlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from concurrent import futures
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import UInt8
 from PIL import Image
 
 from jbias import config as jc
 from jbias.augment import deepaugment as law
 from jbias.data import base, sources
+from jbias.data.forms import listing
 from jbias.models import published
 from jbias.prepare import autoencoder, dataset
 from jbias.training import prng
@@ -60,16 +58,8 @@ def add(parser) -> None:
         add(name, action="store_true", help="edsr: as meant, not as released")
 
 
-class Settings(NamedTuple):
-    """What an image depends on beside its set and number."""
-
-    net: str
-    short: int
-    enlarge: int | None
-    format: str
-    renewal: float
-    seed: int
-    flags: Mapping[str, bool]
+# What an image depends on beside its set and number.
+_SETTINGS = ("net", "short", "enlarge", "format", "renewal", "seed", "flags")
 
 
 def run(args: argparse.Namespace) -> str:
@@ -82,47 +72,44 @@ def run(args: argparse.Namespace) -> str:
     source = dataset.open_source(args)
     jc.check_known(f"{_WHERE}: --net", args.net, autoencoder.NETS)
     net = autoencoder.NETS[args.net]
-    settings, part = _settings(net, source, args), _part(args.part)
-    folder = pathlib.Path(args.out).expanduser()
-    own = {"made_by": "jbias.prepare deepaugment", **settings._asdict()}
+    args.flags = {flag: True for flag in _FLAGS if getattr(args, flag)}
+    _check(source, args)
+    if args.enlarge is None and not args.short:
+        args.enlarge = net.enlarge
+    part, folder = _part(args.part), pathlib.Path(args.out).expanduser()
+    own = {"made_by": "jbias.prepare deepaugment", **dataset.select(args, *_SETTINGS)}
     own |= dataset.made_of(source)
-    if settings.short:
-        own["preprocessing"] = f"Pillow bilinear: short side {settings.short}"
+    if args.short:
+        own["preprocessing"] = f"Pillow bilinear: short side {args.short}"
     dataset.refuse_others(_WHERE, folder, split, own)
-    weights = args.weights or _small(net, source, folder, settings)
-    stored = published.load(net.published, weights)
-    if not settings.short:
-        sizes = net.sizes_of(stored)
-        autoencoder.check_size(net, source.size, sizes, settings.enlarge)
-    own |= {"weights": _digest(stored)}
+    weights = args.weights or _small(net, source, folder, args)
+    stored = published.load(net.model.PUBLISHED, weights)
+    if not args.short:
+        sizes = net.model.sizes_of(stored)
+        autoencoder.check_size(net, source.size, sizes, args.enlarge)
+    own["weights"] = listing.digest_named(stored)
     dataset.claim(_WHERE, folder, split, own)
-    paths = dataset.image_paths(folder / split, source, settings.format)
-    made = _make(net, stored, source, paths, settings, part)
+    paths = dataset.image_paths(folder / split, source, args.format)
+    made = _make(net, stored, source, paths, args, part)
     return dataset.summary(folder, split, made, source)
 
 
-def _settings(net: autoencoder.Net, source: base.Source, args) -> Settings:
-    """Checks the options of a call."""
-    flags = {flag: True for flag in _FLAGS if getattr(args, flag)}
-    settings = Settings(**dataset.select(args, *Settings._fields), flags=flags)
-    wrong, known = None, ", ".join(_FORMATS)
-    if settings.format not in _FORMATS:
-        wrong = f"--format must be one of {known}, got {settings.format!r}"
-    if not 0 <= settings.renewal <= 1:
-        wrong = f"--renewal must be in [0, 1], got {settings.renewal}"
-    if flags and settings.net != "edsr":
-        wrong = f"{', '.join(flags)} must be left out for {settings.net}; edsr has it"
-    if settings.short < 0 or settings.short % 16:
-        wrong = f"--short must be a multiple of 16, got {settings.short}"
-    if settings.short and not isinstance(source, sources.EncodedSource):
+def _check(source: base.Source, args: argparse.Namespace) -> None:
+    """Refuses options that do not fit."""
+    base.check_choice(f"{_WHERE}: --format", args.format, _FORMATS)
+    wrong, flags = "", ", ".join(args.flags)
+    if not 0 <= args.renewal <= 1:
+        wrong = f"--renewal must be in [0, 1], got {args.renewal}"
+    if flags and args.net != "edsr":
+        wrong = f"{flags} must be left out for {args.net}; edsr has it"
+    if args.short < 0 or args.short % 16:
+        wrong = f"--short must be a multiple of 16, got {args.short}"
+    if args.short and not isinstance(source, sources.EncodedSource):
         wrong = f"--short is for files, {source.name} is drawn; set --size"
-    if settings.short and settings.enlarge is not None:
+    if args.short and args.enlarge is not None:
         wrong = "--enlarge must come without --short, got both; remove one of the two"
     if wrong:
         raise ValueError(f"{_WHERE}: {wrong}")
-    if settings.enlarge is None and not settings.short:
-        return settings._replace(enlarge=net.enlarge)
-    return settings
 
 
 def _part(text: str) -> tuple[int, int]:
@@ -132,42 +119,37 @@ def _part(text: str) -> tuple[int, int]:
     raise ValueError(f"{_WHERE}: --part must be like 1/4, got {text!r}")
 
 
-def _small(net, source, folder, settings) -> pathlib.Path:
+def _small(net, source, folder, args) -> pathlib.Path:
     """Trains the small network, or takes that of an earlier call; where it lies."""
-    path = folder / f"{settings.net}.npz"
+    path = folder / f"{args.net}.npz"
     if not path.exists():
-        if settings.short:
+        if args.short:
             must = f"{_WHERE}: --short must come with --weights, got none"
             raise ValueError(f"{must}; small networks are trained at --size")
-        weights, _ = autoencoder.train_on_source(
-            net, source, net.small, seed=settings.seed, enlarge=settings.enlarge
-        )
+        how = dict(seed=args.seed, enlarge=args.enlarge)
+        weights, _ = autoencoder.train_on_source(net, source, net.small, **how)
         published.write_npz(path, weights)
     return path
 
 
-def _digest(weights: Mapping[str, np.ndarray]) -> str:
-    digest = hashlib.sha256()
-    for name in sorted(weights):
-        digest.update(np.ascontiguousarray(weights[name]))
-    return digest.hexdigest()
-
-
-def _make(net, weights, source, paths, settings, part) -> int:
+def _make(net, weights, source, paths, args, part) -> int:
     """Makes the missing images of a part; returns how many."""
-    root = prng.key(settings.seed)
+    root = prng.key(args.seed)
     drawn, n = prng.stream(root, "order"), len(source)
-    order = law.draw_order(drawn, n, renewal=settings.renewal)
+    order = law.draw_order(drawn, n, renewal=args.renewal)
     damages, changes = (prng.stream(root, name) for name in ("weights", "features"))
-    run = _program(net, settings)
-    kind, options = settings.format.upper(), _FORMATS[settings.format]
+    run, read = _program(net, args), _reader(source, args.short)
+    kind, options = args.format.upper(), _FORMATS[args.format]
     write = functools.partial(dataset.write_image, kind=kind, **options)
-    read = _reader(source, settings)
-    together = 1 if settings.short else _TOGETHER
-    blocks = list(_blocks(order, together))[part[0] :: part[1]]
+    together = 1 if args.short else _TOGETHER
+    blocks = [  # Of the runs of one damaged network: its name, images.
+        (int(those[0]), those[start : start + together])
+        for those in order.runs
+        for start in range(0, len(those), together)
+    ][part[0] :: part[1]]
     todo = [block for block in blocks if not all(paths[i].exists() for i in block[1])]
     made, owner, damaged = 0, None, None
-    title, size = f"{settings.net} {source.name}", lambda block: len(block[1])
+    title, size = f"{args.net} {source.name}", lambda block: len(block[1])
     total = sum(map(size, todo))
     with (
         futures.ThreadPoolExecutor(dataset.WORKERS) as writers,
@@ -182,48 +164,36 @@ def _make(net, weights, source, paths, settings, part) -> int:
             images = images[np.arange(together) % len(index)]
             keys = jax.vmap(jax.random.fold_in, (None, 0))(changes, filled)
             found = np.asarray(run(damaged, images, keys))
-            new = [(paths[i], image) for i, image in zip(index, found)]
-            new = [(path, image) for path, image in new if not path.exists()]
+            new = [(paths[i], x) for i, x in zip(index, found) if not paths[i].exists()]
             list(writers.map(lambda one: write(*one), new))
             made += len(new)
     return made
 
 
-def _blocks(order: law.Order, together: int) -> Iterator[tuple[int, np.ndarray]]:
-    """Cuts the runs of one damaged network: (its name, images), the same every time."""
-    for run in order.runs:
-        for start in range(0, len(run), together):
-            yield int(run[0]), run[start : start + together]
-
-
-def _program(net: autoencoder.Net, settings: Settings) -> Callable:
-    enlarged, by = functools.partial(autoencoder.same_size, net), settings.enlarge
-    apply = net.apply if settings.short else functools.partial(enlarged, enlarge=by)
+def _program(net: autoencoder.Net, args: argparse.Namespace) -> Callable:
+    enlarged = functools.partial(autoencoder.same_size, net, enlarge=args.enlarge)
+    apply = net.apply if args.short else enlarged
 
     @jax.jit
     def run(weights, images, keys):
         images = images.astype(jnp.float32) / 255
-        found = apply(weights, images, keys, damaged=True, **settings.flags)
+        found = apply(weights, images, keys, damaged=True, **args.flags)
         # Cut off, not rounded, as the authors' images are.
         return jnp.floor(jnp.clip(found, 0, 1) * 255).astype(jnp.uint8)
 
     return run
 
 
-def _reader(source: base.Source, settings: Settings) -> Callable:
-    """Makes the function from indices to images (m h w 3)."""
-    if not settings.short:
+def _reader(source: base.Source, least: int) -> Callable:
+    """Makes the function from indices to images (m h w 3); least: their short side."""
+    if not least:
         return lambda index: np.stack([source[int(i)]["image"] for i in index])
 
     def short(image: Image.Image) -> Image.Image:
-        least = settings.short
         unit = max(least // 16, 4)  # Few sizes: each is a program to compile.
         long = round(least * max(image.size) / min(image.size) / unit) * unit
         wide = image.width > image.height
         size = (long, least) if wide else (least, long)
         return image.resize(size, Image.Resampling.BILINEAR)
 
-    def read(index: np.ndarray) -> UInt8[np.ndarray, "m h w 3"]:
-        return np.stack([source.image(int(i), short) for i in index])
-
-    return read
+    return lambda index: np.stack([source.image(int(i), short) for i in index])

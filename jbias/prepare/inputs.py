@@ -11,12 +11,12 @@ from collections.abc import Mapping
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 from jaxtyping import Array, Float, UInt8
 
 from jbias import augment, build, data, models
 from jbias import config as jc
 from jbias.prepare import dataset
-from jbias.runtime import console
 
 _WHERE = "prepare inputs"
 # They change no pixel, or serve others: a half, a second set.
@@ -66,12 +66,10 @@ def run(args: argparse.Namespace) -> str:
     shown = {**OPTIONS, "stylize": {"transfer": style}}
     options = {"size": args.size, **({"root": args.root} if args.root else {})}
     batch, cite = _batch(args.data, args.split, options)
-    with console.progress_bar("drawing", len(chosen)) as progress:
-        for i, name in enumerate(chosen):
-            options = {"name": name, **shown.get(name, {})}
-            rows = _rows(options, batch, columns, jax.random.key(args.seed))
-            dataset.write_sheet(os.path.join(args.out, f"{name}.png"), rows, foot=cite)
-            progress(i + 1, len(chosen))
+    for name in dataset.track("drawing", chosen):
+        options = {"name": name, **shown.get(name, {})}
+        rows = _rows(options, batch, columns, jax.random.key(args.seed))
+        dataset.write_sheet(os.path.join(args.out, f"{name}.png"), rows, foot=cite)
     return f"{args.out}: {len(chosen)} figures of {args.data}"
 
 
@@ -81,10 +79,7 @@ def _batch(name: str, split: str, options: dict) -> tuple[dict, str]:
         options["renders"] = True
     source = data.load(name, split, **options)
     labels = source.columns["label"]
-    turn = np.zeros(len(labels), int)  # Which image of its class each is.
-    for k in range(len(source.classes)):
-        here = labels == k
-        turn[here] = np.arange(here.sum())
+    turn = pd.Series(labels).groupby(labels).cumcount()  # Which of its class each is.
     index = np.lexsort((labels, turn))[:_BATCH]
     if len(index) < _BATCH:
         must = f"{_WHERE}: {source.name} must have at least {_BATCH} images"
@@ -115,9 +110,8 @@ def _rows(options, batch, columns, key) -> dict[str, list[np.ndarray]]:
         found = _bytes(apply(batch, jax.random.fold_in(key, i)))
         views = len(found) // _BATCH
         if views > 1:  # Consecutive rows show one image.
-            return rows | {
-                f"view {v + 1}": list(found[v::views][:columns]) for v in range(views)
-            }
+            shown = (list(found[v::views][:columns]) for v in range(views))
+            return rows | {f"view {v}": one for v, one in enumerate(shown, 1)}
         rows[f"draw {i + 1}"] = list(found[:columns])
     return rows
 

@@ -10,6 +10,7 @@ TensorFlow reads as well, and DST/<split>-index.npz with names, labels and class
 """
 
 import argparse
+import functools
 import itertools
 import math
 import os
@@ -67,9 +68,8 @@ def run(args: argparse.Namespace) -> str:
     return f"{target}: {done} them new; read them with {them}"
 
 
-Shards = Sequence[
-    tuple[pathlib.Path, tuple[int, int]]
-]  # Each with its images' numbers.
+# Each with its images' numbers.
+Shards = Sequence[tuple[pathlib.Path, tuple[int, int]]]
 
 
 def _claim(args, source: sources.EncodedSource, shards: Shards) -> None:
@@ -78,8 +78,7 @@ def _claim(args, source: sources.EncodedSource, shards: Shards) -> None:
     must = f"{_WHERE}: {args.dst} must hold no other shards of {split!r}"
     remedy = "name another --dst or the same --shards"
     there = {*paths[0].parent.glob(f"{split}-*-of-*.array_record")}
-    strange = sorted(path.name for path in there - {*paths})
-    if strange:
+    if strange := sorted(path.name for path in there - {*paths}):
         raise ValueError(f"{must}, got {strange[0]}; {remedy}")
     lengths = folder.find_split(folder.request("folder", split, root=args.src)).lengths
     index = dict(
@@ -102,50 +101,44 @@ def _is_of(path: pathlib.Path, index: Mapping[str, np.ndarray], rows: slice) -> 
     if not path.exists():
         return False
     there = opening.npz(str(path))
-    same = [np.array_equal(there["classes"], index["classes"])]
-    same += [len(there["names"]) == len(index["names"])]
-    columns = ("names", "labels", "length")
-    same += [np.array_equal(there[key][rows], index[key][rows]) for key in columns]
-    return all(same)
+    if len(there["names"]) != len(index["names"]):
+        return False
+    some = dict(names=rows, labels=rows, length=rows, classes=slice(None))
+    return all(np.array_equal(there[k][at], index[k][at]) for k, at in some.items())
 
 
 def _make(source: sources.EncodedSource, shards: Shards) -> int:
     """Writes the shards that are missing; returns how many."""
     missing = [(path, range(*rows)) for path, rows in shards if not path.exists()]
     tasks = [(path, row) for path, rows in missing for row in rows]
-    made, damaged, n = 0, [], len(source)
+    damaged, n, title = [], len(source), f"writing {source.name}"
     forms.example_class()  # Before threads decode and serialise.
-    with dataset.map_ahead(
-        f"writing {source.name}",
-        lambda task: _record(source, task[1]),
-        tasks,
-        n,
-        ahead=2 * dataset.WORKERS,
-        done=n - len(tasks),
-    ) as results:
+    bar = dict(ahead=2 * dataset.WORKERS, done=n - len(tasks))
+    one = functools.partial(_record, source)
+    with dataset.map_ahead(title, one, tasks, n, **bar) as results:
         for path, ready in itertools.groupby(results, lambda result: result[0][0]):
             damaged += _write(path, (record for _, record in ready))
-            made += 1
     if damaged:
-        got = f"{len(damaged)} of {n} do not, first {damaged[0]}"
-        remedy = "replace or remove them"
-        raise ValueError(f"{_WHERE}: every image must decode, {got}; {remedy}")
-    return made
+        must = f"{_WHERE}: every image must decode, {len(damaged)} of {n} do not"
+        raise ValueError(f"{must}, first {damaged[0]}; replace or remove them")
+    return len(missing)
 
 
-def _record(source: sources.EncodedSource, index: int) -> bytes | str:
+def _record(
+    source: sources.EncodedSource, task: tuple[pathlib.Path, int]
+) -> bytes | str:
     """The record of an image, or what is wrong with it."""
+    _, index = task
     try:
         source.image(index)
     except ValueError as error:
         return str(error)
-    opened = source.store.open(index)
-    with open(opened, "rb") if isinstance(opened, str) else opened as file:
-        encoded = file.read()
-    label, name = int(source.columns["label"][index]), source.files[index].encode()
-    values = encoded, label, name
-    keys = forms.IMAGE_KEY, forms.LABEL_KEY, forms.NAME_KEY
-    return forms.serialise_example(dict(zip(keys, values, strict=True)))
+    features = {
+        forms.IMAGE_KEY: sources.encoded(source, index),
+        forms.LABEL_KEY: int(source.columns["label"][index]),
+        forms.NAME_KEY: source.files[index].encode(),
+    }
+    return forms.serialise_example(features)
 
 
 def _write(path: pathlib.Path, ready: Iterable[bytes | str]) -> list[str]:

@@ -47,9 +47,7 @@ def _rows(name, splits, index, options):
     """Picks the images: split -> class -> image; and the citation."""
     if index < 0:
         raise ValueError(f"prepare samples: --index must be 0 or more, got {index}")
-    if name not in data.DATASETS:
-        data.load(name, splits)  # Says which name is nearest.
-    chosen = splits.split("+") if splits else list(data.DATASETS[name].splits)
+    chosen = splits.split("+") if splits else list(data.find(name).splits)
     if not chosen:
         known = ", ".join(k for k, entry in data.DATASETS.items() if entry.splits)
         must = f"prepare samples: --splits must name splits of {name!r}"
@@ -62,11 +60,10 @@ def _rows(name, splits, index, options):
             found = np.flatnonzero(source.columns["label"] == k)
             if index >= len(found):
                 must = f"prepare samples: {split}/{label} must have an image {index}"
-                got = f"got {len(found)} images; choose a smaller --index"
-                raise ValueError(f"{must}, {got}")
+                got = f"got {len(found)} images"
+                raise ValueError(f"{must}, {got}; choose a smaller --index")
             rows[split][label] = source[int(found[index])]["image"]
     if len({tuple(images) for images in rows.values()}) > 1:
-        must = "prepare samples: all splits must have the same classes"
-        got = f"got others in {', '.join(rows)}; name splits that agree"
-        raise ValueError(f"{must}, {got}")
+        must = "prepare samples: all splits must have the same classes, got others"
+        raise ValueError(f"{must} in {', '.join(rows)}; name splits that agree")
     return rows, source.cite

@@ -38,6 +38,7 @@ _LEAVES = 6
 
 Planes = Float[np.ndarray, "n h w"]
 Images = Float[np.ndarray, "n h w 3"]
+Photos = UInt8[np.ndarray, "m h w 3"]
 
 
 class Pictures(NamedTuple):
@@ -71,9 +72,7 @@ def tiles() -> Float[np.ndarray, "patterns side side"]:
     return np.stack([*drawn, np.full((PERIOD, PERIOD), 0.5, np.float32)])
 
 
-def draw(
-    rng: Rng, n: int, photos: UInt8[np.ndarray, "m h w 3"] | None = None
-) -> Pictures:
+def draw(rng: Rng, n: int, photos: Photos | None = None) -> Pictures:
     """Draws n pictures in a random order, a third from `photos` where there are some.
 
     Photographs of at least SIDE pixels give windows, whose fine detail is taken out
@@ -118,17 +117,13 @@ def _leaves(rng: Rng, scale: int, texture: Int[np.ndarray, "n"]):
     x, y = shape_scenes.axes(n, size)
     carrier = _colour(rng, n) * np.ones((n, size, size, 1), np.float32)
     for _ in range(_LEAVES):
-        shape, field = rng.integers(0, 16, n), np.empty((n, size, size), np.float32)
+        shape = rng.integers(0, 16, n)
         pose = dict(
             scale=np.exp(rng.uniform(np.log(0.12), 0, n)).astype(np.float32),
             angle=rng.uniform(0, 2 * np.pi, n).astype(np.float32),
             shift=rng.uniform(-1, 1, (n, 2)).astype(np.float32),
         )
-        for k, kind in enumerate(shape_scenes.SHAPES):
-            rows = np.flatnonzero(shape == k)
-            some = {name: value[rows] for name, value in pose.items()}
-            axes = shape_scenes.axes(len(rows), size)
-            field[rows] = shape_scenes.signed_distance(kind, *axes, **some)
+        field = shape_scenes.fields(shape, size, **pose)
         there = rng.random((n, 1, 1)) < 0.7
         over = (shape_scenes.coverage(field, size) * there)[..., None]
         carrier = carrier * (1 - over) + over * _colour(rng, n)
@@ -204,8 +199,7 @@ def run(args: argparse.Namespace) -> str:
         photos = dataset.read_sample(dataset.open_source(args), _PHOTOS, seed)
     rng = np.random.default_rng(seed)
     drawn = _draw_many(rng, args.pictures, photos)
-    with console.progress_bar("training small_adain", steps) as progress:
-        params = train(drawn, prng.key(seed), steps=steps, progress=progress)
+    params = train(drawn, prng.key(seed), steps=steps)
     arrays = style_transfer.flatten(params)
     arrays = {k: np.asarray(v, np.float16) for k, v in arrays.items()}
     published.write_npz(args.out, arrays)
@@ -222,13 +216,7 @@ def _draw_many(rng: Rng, n: int, photos) -> Pictures:
     return Pictures(*(np.concatenate(x) for x in zip(*parts, strict=True)))
 
 
-def train(
-    pictures: Pictures,
-    key: PRNGKeyArray,
-    *,
-    steps: int,
-    progress: Callable[[int, int], None] = lambda done, total: None,
-) -> dict[str, Any]:
+def train(pictures: Pictures, key: PRNGKeyArray, *, steps: int) -> dict[str, Any]:
     """Trains on pairs of the pictures; returns the parameters of encoder and decoder.
 
     First the statistics learn to tell the pattern, since a decoder that meets blind
@@ -236,19 +224,18 @@ def train(
     """
     init, head, order = (prng.stream(key, name) for name in ("init", "head", "order"))
     params = style_transfer.init_small(init)
-    patterns = len(tiles())
-    head = 0.05 * jax.random.normal(head, (style_transfer.CODE, patterns))
+    head = 0.05 * jax.random.normal(head, (style_transfer.CODE, len(tiles())))
     state = {"net": params, "head": head}
     rng = np.random.default_rng(np.asarray(jax.random.key_data(order)))
     reads = min(_READING_STEPS, steps // 4)
-    for first, last, loss in ((0, reads, _reading_loss), (reads, steps, _loss)):
-        count = max(last - first, 1)
-        rate = optax.warmup_cosine_decay_schedule(0, RATE, min(count // 10, 50), count)
-        tx = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(rate))
-        opt, step = tx.init(state), _step(tx, loss)
-        for i in range(first, last):
-            state, opt = step(state, opt, batch(rng, pictures))
-            progress(i + 1, steps)
+    for i in dataset.track("training small_adain", range(steps)):
+        if i in (0, reads):
+            count = reads if i < reads else steps - reads
+            loss, warm = _reading_loss if i < reads else _loss, min(count // 10, 50)
+            rate = optax.warmup_cosine_decay_schedule(0, RATE, warm, count)
+            tx = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(rate))
+            opt, step = tx.init(state), _step(tx, loss)
+        state, opt = step(state, opt, batch(rng, pictures))
     return jax.tree.map(np.asarray, state["net"])
 
 
@@ -282,8 +269,7 @@ def target(batch: dict[str, Array]) -> Float[Array, "b h w 3"]:
 def _step(tx: optax.GradientTransformation, loss: Callable) -> Callable:
     @jax.jit
     def step(state, opt, batch):
-        grads = jax.grad(loss)(state, batch)
-        updates, opt = tx.update(grads, opt)
+        updates, opt = tx.update(jax.grad(loss)(state, batch), opt)
         return optax.apply_updates(state, updates), opt
 
     return step

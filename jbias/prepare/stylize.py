@@ -57,12 +57,9 @@ def run(args: argparse.Namespace) -> str:
     transfer = build.resolve_functions(_WHERE, {"transfer": options})
     styles = _Styles(args.style, source)
     folder = pathlib.Path(args.out).expanduser()
-    own = {
-        "made_by": "jbias.prepare stylize",
-        **dataset.made_of(source),
-        **dict(style=styles.digest, alpha=alpha, seed=seed, transfer=args.transfer),
-        "weights": published.blob_id(weights) if os.path.isfile(weights) else weights,
-    }
+    own = {"made_by": "jbias.prepare stylize", **dataset.made_of(source)}
+    own |= dict(style=styles.digest, alpha=alpha, seed=seed, transfer=args.transfer)
+    own["weights"] = published.blob_id(weights) if os.path.isfile(weights) else weights
     dataset.claim(_WHERE, folder, split, own)
     paths = dataset.image_paths(folder / split, source, "png")
     made = _make(transfer["transfer"], source, styles, paths, alpha, seed)
@@ -75,8 +72,7 @@ class _Styles:
     """Images to take styles from, by number."""
 
     def __init__(self, style: str, source: base.Source):
-        self._source, self._size = source, source.size
-        self._paths: list[str] = []
+        self._source, self._paths = source, []
         self.digest = source.fingerprint
         if style != SELF:
             style = os.path.expanduser(style)
@@ -98,7 +94,7 @@ class _Styles:
         """Decodes a style."""
         if not self._paths:
             return self._source[style]["image"]
-        return decoding.read(self._paths[style], decoding.preprocess(self._size))
+        return decoding.read(self._paths[style], decoding.preprocess(self._source.size))
 
 
 def _make(transfer, source, styles, paths, alpha, seed) -> int:
@@ -122,17 +118,16 @@ def _make(transfer, source, styles, paths, alpha, seed) -> int:
         for block, images in pairs:
             # The last block is filled up, so that all are of one program.
             whole = (np.resize(x, (_TOGETHER, *x.shape[1:])) for x in images)
-            found = np.asarray(run(*whole)).astype(np.uint8)
-            for i, image in zip(block, found):
+            for i, image in zip(block, np.asarray(run(*whole)).astype(np.uint8)):
                 dataset.write_image(paths[i], image, "PNG")
     return len(todo)
 
 
 def _show(path: pathlib.Path, source, styles: _Styles, paths, seed: int) -> None:
     chosen = np.linspace(0, len(source) - 1, min(_EXAMPLES, len(source))).astype(int)
-    rows: dict[str, list] = {"image": [], "style": [], "made": []}
-    for i in chosen.tolist():
-        rows["image"].append(source[i]["image"])
-        rows["style"].append(styles.image(styles.chosen(i, seed)))
-        rows["made"].append(dataset.read_image(paths[i]))
+    rows = {
+        "image": [source[i]["image"] for i in chosen.tolist()],
+        "style": [styles.image(styles.chosen(i, seed)) for i in chosen.tolist()],
+        "made": [dataset.read_image(paths[i]) for i in chosen],
+    }
     dataset.write_sheet(str(path), rows, foot=source.cite)

@@ -53,10 +53,8 @@ def run(args: argparse.Namespace) -> str:
     except requests.RequestException as error:
         what = f"{where}: {args.name} cannot be downloaded here"
         remedy = f"run `{command}`, and copy {os.path.join(root, name)} from there"
-        reason = messages.one_line(error)[:200]
-        raise ValueError(
-            f"{what} ({reason}); where there is a network, {remedy}"
-        ) from error
+        reason = f"({messages.one_line(error)[:200]}); where there is a network"
+        raise ValueError(f"{what} {reason}, {remedy}") from error
     splits = builder.info.splits.values()
     counts = ", ".join(f"{one.name} {one.num_examples:,}" for one in splits)
     them = f"data='tfds', {root=}, builder={args.name!r}"

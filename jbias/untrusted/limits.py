@@ -10,7 +10,7 @@ MAX_PIXELS = 178_956_970  # Of an image; Pillow's own limit.
 MAX_GROWTH_BYTES = 2**34  # More than on disk, of what is unpacked at once,
 MAX_GROWTH = 200  # and so many times as many; dSprites has 115.
 _FREE_GROWTH_BYTES = 2**27  # Bytes of growth that need no reason.
-_DOCS = "limits of docs/data.md"
+DOCS = "limits of docs/data.md"
 
 
 def check_labels(where: str, found: Sequence[int] | np.ndarray) -> Int[np.ndarray, "n"]:
@@ -18,10 +18,9 @@ def check_labels(where: str, found: Sequence[int] | np.ndarray) -> Int[np.ndarra
     found = np.asarray(found)
     low, high = found.min(initial=0), found.max(initial=0)
     if not 0 <= low <= high < MAX_CLASSES:
-        raise ValueError(
-            f"{where}: labels must be whole numbers from 0 to {MAX_CLASSES - 1:,} ({_DOCS}),"
-            f" got {low} to {high}; number the classes from 0"
-        )
+        must = f"{where}: labels must be whole numbers from 0 to {MAX_CLASSES - 1:,}"
+        got = f"got {low} to {high}"
+        raise ValueError(f"{must} ({DOCS}), {got}; number the classes from 0")
     return found.astype(np.int32)
 
 
@@ -35,7 +34,5 @@ def max_unpacked(
 def check_growth(packed: int, unpacked: int, **options: int) -> None:
     """Refuses more bytes than `max_unpacked`; ValueError, the reason alone."""
     if unpacked > (allowed := max_unpacked(packed, **options)):
-        raise ValueError(
-            f"{packed:,} bytes that would become {unpacked:,}, more than {allowed:,}"
-            f" ({_DOCS}); store it unpacked if you trust it"
-        )
+        must = f"{packed:,} bytes that would become {unpacked:,}, more than {allowed:,}"
+        raise ValueError(f"{must} ({DOCS}); store it unpacked if you trust it")

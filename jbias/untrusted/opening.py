@@ -24,9 +24,8 @@ _LARGE_ONE = threading.Lock()
 def require_regular(path: str | os.PathLike) -> str | os.PathLike:
     """The path; ValueError where a read would wait for others or never end."""
     if os.path.exists(path) and not os.path.isfile(path):
-        raise ValueError(
-            f"{os.fspath(path)}: must be a regular file, got a folder or a device"
-        )
+        must = f"{os.fspath(path)}: must be a regular file"
+        raise ValueError(f"{must}, got a folder or a device")
     return path
 
 
@@ -59,10 +58,9 @@ def image(source: str | os.PathLike | BinaryIO) -> Iterator[Image.Image]:
         except Image.DecompressionBombError:
             pixels = math.inf
         if pixels > limits.MAX_PIXELS:
-            raise ValueError(
-                f"must have at most {limits.MAX_PIXELS:,} pixels (limits of docs/data.md),"
-                " got more; shrink it, or leave it out by the option skip"
-            )
+            must = f"must have at most {limits.MAX_PIXELS:,} pixels ({limits.DOCS})"
+            remedy = "shrink it, or leave it out by the option skip"
+            raise ValueError(f"{must}, got more; {remedy}")
         stack.enter_context(_LARGE_ONE if pixels > _LARGE else contextlib.nullcontext())
         yield found
 

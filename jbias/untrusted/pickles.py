@@ -116,8 +116,7 @@ class Machine:
     def since_mark(self) -> list[Any]:
         items = []
         while self.stack:
-            item = self.stack.pop()
-            if item is _MARK:
+            if (item := self.stack.pop()) is _MARK:
                 return items[::-1]
             items.append(item)
         raise ValueError("its pickle lacks a mark")

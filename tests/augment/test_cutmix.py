@@ -63,7 +63,7 @@ def test_cutmix_draws_as_the_authors_do():
 def test_torchbearer_s_weight_is_the_share_drawn():
     """It is uniform; each image has a box of its own, of one size but for the border."""
     batch = {"image": np.zeros((4, 40, 40, 3))}
-    draw = cutmix.mix_sampler_each(1.0)
+    draw = cutmix.mix_sampler(1.0, "torchbearer")
     lam, kept = weights(draw, batch)
     assert scipy.stats.kstest(lam, "uniform").pvalue > 0.001
     assert (kept >= lam - 0.06).all()  # Two rounded sides of 40 and an odd pixel.

@@ -62,14 +62,14 @@ def test_an_image_is_a_function_of_its_number_and_the_condition():
 @pytest.mark.slow
 def test_stored_as_published():
     """JPEG of quality 85 but for the settings of 32 pixels."""
-    make = corruptions.make
+    make, jpeg = corruptions.make, published.kernels.jpeg_compression
     for side, table, stored in ((32, None, False), (40, 224, True), (40, 32, False)):
         images = RNG.integers(0, 256, (2, side, side, 3), np.uint8)
         options = dict(names=("contrast",), severities=(1,), side=side, table=table)
         plain = shown(make(**options, stored=False), "contrast-1", [0, 1], images)
         out = shown(make(**options), "contrast-1", [0, 1], images)
         plain, out = (np.rint(x * 255).astype(np.uint8) for x in (plain, out))
-        expected = [published.as_published(x) for x in plain] if stored else plain
+        expected = [jpeg(x, None, 85) for x in plain] if stored else plain
         np.testing.assert_array_equal(out, expected)
     free = make(names=("gaussian_noise",), side=64, quantise=False)
     out = shown(free, "gaussian_noise-5", [0], np.zeros((1, 64, 64, 3)))

@@ -34,14 +34,16 @@ def test_a_trained_network_gives_images_back(net, tmp_path, capsys):
     assert train(net, out, *TRAINED[net]) == 0
     said = float(capsys.readouterr().out.split("error ")[1].split()[0])
     chosen = autoencoder.NETS[net]
-    weights = published.load(chosen.published, out)
+    weights = published.load(chosen.model.PUBLISHED, out)
     images = data.load("shapes", "valid", size=32, n=96).images
     found = autoencoder.rms_error(chosen, weights, images, chosen.enlarge)
     assert abs(found - said) < 1e-3
     flat = np.sqrt(np.mean(((images - images.mean((1, 2), keepdims=True)) / 255) ** 2))
     assert found < LEFT[net] * flat
     for name in filter(lambda name: not chosen.trained(name), weights):
-        np.testing.assert_array_equal(weights[name], chosen.init(KEY, **SIZES)[name])
+        np.testing.assert_array_equal(
+            weights[name], chosen.model.init(KEY, **SIZES)[name]
+        )
 
 
 @pytest.mark.slow

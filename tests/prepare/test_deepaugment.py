@@ -83,7 +83,7 @@ def test_the_same_again_to_the_bit(net, made, weights, tmp_path):
 def test_an_image_is_of_the_seed_its_run_and_its_number(net, made, weights):
     """Made again by hand: alone, with keys from these numbers."""
     chosen = autoencoder.NETS[net]
-    stored = published.load(chosen.published, weights[net])
+    stored = published.load(chosen.model.PUBLISHED, weights[net])
     clean = data.load("shapes", "valid", size=SIZE, n=N).images / np.float32(255)
     order, damages, features = (
         prng.stream(prng.key(0), name) for name in ("order", "weights", "features")

@@ -16,7 +16,7 @@ Sources: Hendrycks and Dietterich, ICLR 2019, https://arxiv.org/abs/1903.12261, 
 https://github.com/hendrycks/robustness at 8190fe3, ImageNet-C/create_c; Mintun, Kirillov and
 Xie, NeurIPS 2021, https://arxiv.org/abs/2102.11273.
 Deviations: the published sets hold other draws of the same corruptions; those of 224
-and 64 pixels were stored as JPEG of quality 85 (`as_published`). CIFAR-10-C-bar is made of
+and 64 pixels were stored as JPEG of quality 85. CIFAR-10-C-bar is made of
 another ten corruptions and levels, so BAR at 32 pixels is not that set.
 
 `settings` gives them as arrays, for corrupting images on a device:
@@ -45,7 +45,8 @@ from jbias.data.corruptions.kernels import Image
 from jbias.untrusted import opening
 
 Row = tuple[float, ...]
-Folder = str | pathlib.Path | None
+Rows = tuple[Row, ...]  # Of all severities.
+Path = str | pathlib.Path | None
 
 SIDES = (32, 64, 224)  # Those with settings of their own.
 SEVERITIES = (1, 2, 3, 4, 5)
@@ -57,7 +58,7 @@ class Corruption:
 
     apply: Callable[..., Image]
     family: str
-    settings: Mapping[int, tuple[Row, ...]]  # By side; 0: the same for all.
+    settings: Mapping[int, Rows]  # By side; 0: the same for all.
     extra: bool = False  # Beside the fifteen whose mean is reported.
 
 
@@ -93,7 +94,7 @@ def corrupt(
     rng: np.random.Generator,
     *,
     table: int | None = None,
-    frost: Folder = None,
+    frost: Path = None,
 ) -> Image:
     """Corrupts one image by the name of a corruption, at severity 1 to 5.
 
@@ -106,13 +107,10 @@ def corrupt(
     entry = _entry(name)
     row = severity_settings(name, _side(image), table)[severity_index(severity)]
     options = {"folder": frost} if name == "frost" else {}
-    made = entry.apply(image, rng, *row, **options)
-    return np.clip(made, 0, 255).astype(np.uint8)
+    return np.clip(entry.apply(image, rng, *row, **options), 0, 255).astype(np.uint8)
 
 
-def severity_settings(
-    name: str, side: int, table: int | None = None
-) -> tuple[Row, ...]:
+def severity_settings(name: str, side: int, table: int | None = None) -> Rows:
     """Gives the settings of all severities; `table` as in `corrupt`."""
     sides = _entry(name).settings
     if name in BAR:
@@ -135,18 +133,9 @@ def severity_index(severity: int) -> int:
     return SEVERITIES.index(severity)
 
 
-def as_published(image: Image) -> Image:
-    """Gives what is left of a corrupted image stored as JPEG of quality 85.
-
-    So the published sets of 224 and 64 pixels were stored; those of CIFAR were not.
-    """
-    return kernels.jpeg(image, 85)
-
-
 def _entry(name: str) -> Corruption:
     known = {**CORRUPTIONS, **BAR}
-    what = "data.corrupt: the corruption must be a known one"
-    base.check_known(what, name, known)
+    base.check_known("data.corrupt: the corruption must be a known one", name, known)
     return known[name]
 
 
@@ -168,12 +157,7 @@ _DISK = 21
 
 
 def settings(
-    name: str,
-    severity: int,
-    *,
-    side: int,
-    table: int | None = None,
-    frost: Folder = None,
+    name: str, severity: int, *, side: int, table: int | None = None, frost: Path = None
 ) -> Arrays:
     """Gives the arrays of a corruption at a severity for images of `side` pixels.
 

@@ -23,6 +23,9 @@ from jbias.data.corruptions import kernels
 from jbias.data.corruptions.kernels import Plane, Rng
 
 Values = Float[Any, "h w 3"]  # Of bytes, or 0 to 255.
+Pair = Float[Any, "2"]
+Gradients, Order = Float[Any, "256 2"], Int[Any, "256"]
+Run = Callable[..., Any]
 
 
 _ROUNDS = 6  # The most of plasma_noise.
@@ -50,8 +53,7 @@ def single_frequency_greyscale(image: Values, rng: Rng, level: float) -> Values:
     u, v = rng.permutation([first, second])
     phase = rng.uniform(0, 2 * np.pi)
     y, x = _grid(xp, len(image))
-    wave = xp.sin(u * x + v * y + phase)
-    return image + 19.6 * level * wave[..., None]
+    return image + 19.6 * level * xp.sin(u * x + v * y + phase)[..., None]
 
 
 def cocentric_sine_waves(image: Values, rng: Rng, level: float) -> Values:
@@ -89,9 +91,7 @@ def warped_grid(xp, side, time, rounds, sharpness, scale) -> tuple[Plane, Plane]
     return x, y
 
 
-def plasma_noise(
-    image: Values, rng: Rng, level: float, run: Callable = _call
-) -> Values:
+def plasma_noise(image: Values, rng: Rng, level: float, run: Run = _call) -> Values:
     """Mixes (1 - i / 255) x + i n, i = 6.4 level, with warped waves n of random form.
 
     The waves are three sines, in [-1, 1], of coordinates that are `warped_grid`'s.
@@ -106,11 +106,10 @@ def plasma_noise(
     red, blue = xp.sin(x - time), xp.sin(y + time)
     green = xp.sin((x + y + xp.sin(time)) * 0.5)
     strength = 6.4 * level
-    waves = xp.stack([red, green, blue], -1)
-    return (1 - strength / 255) * image + strength * waves
+    return (1 - strength / 255) * image + strength * xp.stack([red, green, blue], -1)
 
 
-def lattice(xp: ModuleType, rng: Rng) -> tuple[Float[Any, "256 2"], Int[Any, "256"]]:
+def lattice(xp: ModuleType, rng: Rng) -> tuple[Gradients, Order]:
     """Draws gradients of length 1, and their order, of a noise after Perlin 1985.
 
     Gradients go towards points spread evenly in a square, not a circle.
@@ -123,11 +122,7 @@ def lattice(xp: ModuleType, rng: Rng) -> tuple[Float[Any, "256 2"], Int[Any, "25
 
 
 def lattice_noise(
-    xp: ModuleType,
-    side: int,
-    octave: int,
-    gradients: Float[Any, "256 2"],
-    order: Int[Any, "256"],
+    xp: ModuleType, side: int, octave: int, gradients: Gradients, order: Order
 ) -> Plane:
     """Gives 1.5 times the noise at 7 octave / side (row, column), 0 where these are whole.
 
@@ -156,9 +151,7 @@ def lattice_noise(
     return 1.5 * (first + along * (second - first))
 
 
-def perlin_noise(
-    image: Values, rng: Rng, level: float, run: Callable = _call
-) -> Values:
+def perlin_noise(image: Values, rng: Rng, level: float, run: Run = _call) -> Values:
     """Mixes (1 - a) x + 255 a min(1/2 + t / 2, 1), a = level / 20, with turbulence t.
 
     t is the sum of abs(noise(f p)) / f over f = 1, 2, 4, 8, 16; p in sevenths of the side.
@@ -174,9 +167,7 @@ def perlin_noise(
     return (1 - share) * image + 255 * share * clouds[..., None]
 
 
-def spectral_noise(
-    xp: ModuleType, rng: Rng, amplitude: Float[np.ndarray, "h w"]
-) -> Plane:
+def spectral_noise(xp: ModuleType, rng: Rng, amplitude: Plane) -> Plane:
     """Draws a field of unit deviation with these amplitudes, the mean's at the middle.
 
     Phases are U(0, 2 pi) in the left half; the right half is the left one turned about
@@ -189,8 +180,7 @@ def spectral_noise(
     half = side // 2
     left = rng.uniform(0, 2 * np.pi, (side, side - half))
     phases = xp.concatenate([left, left[::-1, half - 1 :: -1]], 1)
-    waves = amplitude * xp.exp(1j * phases)
-    field = xp.fft.ifft2(xp.fft.ifftshift(waves)).real
+    field = xp.fft.ifft2(xp.fft.ifftshift(amplitude * xp.exp(1j * phases))).real
     return field / field.std()
 
 
@@ -238,7 +228,7 @@ def caustics(xp: ModuleType, side: int, time: float, size: float) -> Plane:
     return xp.clip(abs(1.17 - (total / 5) ** 1.4) ** 8, 0, 1)
 
 
-def draw_caustics(image: Values, rng: Rng, run: Callable = _call) -> Plane:
+def draw_caustics(image: Values, rng: Rng, run: Run = _call) -> Plane:
     """Draws the light on an image of its size."""
     side = len(image)
     times = rng.uniform(0.5, 2), rng.uniform(0.75, 1.25) * side
@@ -270,10 +260,8 @@ def water(light: Plane, level: float) -> tuple[Plane, Plane, Plane]:
     light = xp.pad(light, 1)
     down = light[2:, 1:-1] - light[:-2, 1:-1]
     right = light[1:-1, 2:] - light[1:-1, :-2]
-    bent = refraction(down, right)
-    rows, columns = (
-        xp.round(slope * bent * (level * side / 20), 3) for slope in (down, right)
-    )
+    bent, reach = refraction(down, right), level * side / 20
+    rows, columns = (xp.round(slope * bent * reach, 3) for slope in (down, right))
     return rows, columns, (down - right) * (level / 5)
 
 
@@ -284,8 +272,7 @@ def caustic_refraction(image: Values, rng: Rng, level: float) -> Values:
     """
     light = ndimage.gaussian_filter(draw_caustics(image, rng), 1)
     rows, columns, lit = water(light, level)
-    y, x = np.mgrid[: len(image), : len(image)]
-    place = np.stack([y + rows, x + columns])
+    place = np.mgrid[: len(image), : len(image)] + np.stack([rows, columns])
     seen = kernels.sampled(kernels.unit(image), place, "grid-constant")
     return 255 * (seen + lit[..., None])
 
@@ -311,11 +298,7 @@ def checkerboard_cutout(image: Values, rng: Rng, level: float) -> Values:
 
 
 def star(
-    side: int,
-    centre: Float[Any, "2"],
-    lengths: Float[Any, "most"],
-    rays: int,
-    amount: float,
+    side: int, centre: Pair, lengths: Float[Any, "most"], rays: int, amount: float
 ) -> Plane:
     """Gives the strength [0, 1] of a star with rays of these lengths in pixels.
 

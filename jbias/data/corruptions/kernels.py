@@ -104,11 +104,10 @@ def motion_blurred(field: Field, radius: int, sigma: float, degrees: float) -> F
     made: sums are rounded to 16 bits, x 257, and fractions of bytes then cut off.
     """
     kernel = motion_kernel(radius, sigma).astype(np.float32)
-    steps = np.arange(len(kernel))
-    turn = math.radians(degrees)
+    reach, turn = len(kernel), math.radians(degrees)
+    steps = np.arange(reach)
     right = np.ceil(steps * math.cos(turn) - 0.5).astype(int)
     down = np.ceil(steps * math.sin(turn) - 0.5).astype(int)
-    reach = len(kernel)
     pads = ((reach, reach), (reach, reach), (0, 0))[: field.ndim]
     padded = np.pad(field.astype(np.float32), pads, mode="edge")
     height, width = field.shape[:2]
@@ -212,8 +211,7 @@ def glass_blur(image: Image, rng: Rng, sigma: float, reach: int, sweeps: int) ->
 
 def motion_blur(image: Image, rng: Rng, radius: int, sigma: float) -> Image:
     """Blurs along a line at U(-45, 45) degrees by a one-sided Gaussian."""
-    degrees = rng.uniform(-45, 45)
-    return motion_blurred(image, radius, sigma, degrees).astype(np.uint8)
+    return motion_blurred(image, radius, sigma, rng.uniform(-45, 45)).astype(np.uint8)
 
 
 def zoom_factors(step: float, count: int) -> Float[np.ndarray, "count"]:
@@ -275,19 +273,13 @@ def contrast(x: Unit, rng: Rng, scale: float) -> Unit:
 
 def pixelate(image: Image, rng: Rng, scale: float) -> Image:
     """Shrinks the side to int(side scale) and back, by Pillow's box filter."""
-    side = len(image)
+    side, box = len(image), PIL.Image.Resampling.BOX
     small = (int(side * scale),) * 2
-    box = PIL.Image.Resampling.BOX
     picture = PIL.Image.fromarray(image).resize(small, box).resize((side, side), box)
     return np.array(picture)
 
 
 def jpeg_compression(image: Image, rng: Rng, quality: int) -> Image:
-    """Writes JPEG of that quality by Pillow and reads it."""
-    return jpeg(image, quality)
-
-
-def jpeg(image: Image, quality: int) -> Image:
     """Gives what Pillow reads of the JPEG it wrote, 4:2:0, with its standard tables."""
     stream = io.BytesIO()
     PIL.Image.fromarray(image).save(stream, "JPEG", quality=quality)
@@ -338,11 +330,8 @@ def elastic_transform(
     """
     side = len(x)
     x = _sheared(x, rng, jitter)
-    right = _displacement(rng, side, alpha, sigma)
-    down = _displacement(rng, side, alpha, sigma)
-    rows, columns = np.mgrid[:side, :side]
-    place = np.stack([rows + down, columns + right])
-    return sampled(x, place, "reflect")
+    right, down = (_displacement(rng, side, alpha, sigma) for _ in range(2))
+    return sampled(x, np.mgrid[:side, :side] + np.stack([down, right]), "reflect")
 
 
 def sampled(x: Unit, place: Float[np.ndarray, "2 h w"], mode: str) -> Unit:
@@ -378,8 +367,7 @@ def snow(x: Unit, rng: Rng, mean, sigma, zoom, least, radius, blur, keep) -> Uni
 @functools.lru_cache(maxsize=len(FROSTS))
 def _frost(path: pathlib.Path, scale: float) -> Image:
     """Reads a photograph as RGB, bilinearly scaled without antialias."""
-    photograph = cv2.imread(str(path))
-    if photograph is None:
+    if (photograph := cv2.imread(str(path))) is None:
         raise ValueError(f"{path}: must be an image, got a file that cannot be decoded")
     if scale != 1:
         photograph = cv2.resize(photograph, (0, 0), fx=scale, fy=scale)
@@ -395,8 +383,7 @@ def photographs(folder: str | pathlib.Path | None) -> list[pathlib.Path]:
         got = "got frost=None (--frost of the command)"
         raise ValueError(f"{must}, {got}; {remedy}; or leave frost out")
     paths = [pathlib.Path(folder).resolve() / name for name in FROSTS]
-    missing = [path.name for path in paths if not path.is_file()]
-    if missing:
+    if missing := [path.name for path in paths if not path.is_file()]:
         must = f"data.corrupt: frost={str(folder)!r} must hold all photographs"
         raise ValueError(f"{must}, got none named {', '.join(missing)}; {remedy}")
     return paths
@@ -420,15 +407,12 @@ def frost(image: Image, rng: Rng, keep, add, scale, *, folder) -> Image:
     paths = photographs(folder)
     side = len(image)
     layer = ice(paths[rng.integers(len(paths))], scale, side)
-    top = rng.integers(layer.shape[0] - side)
-    left = rng.integers(layer.shape[1] - side)
+    top, left = (rng.integers(length - side) for length in layer.shape[:2])
     layer = layer[top : top + side, left : left + side]
     return np.clip(keep * image + add * layer, 0, 255).astype(np.uint8)
 
 
-def plasma(
-    xp: ModuleType, rng: Rng, levels: int, decay: float
-) -> Float[Any, "side side"]:
+def plasma(xp: ModuleType, rng: Rng, levels: int, decay: float) -> Plane:
     """Draws a fractal height map on a torus, [0, 1], of 2^levels pixels a side.
 
     Diamond-square: squares, then diamonds, get the mean of four neighbours plus
@@ -479,8 +463,7 @@ def spatter(x: Unit, rng: Rng, mean, sigma, blur, least, strength, mud) -> Unit:
         share[share < 0.8] = 0
         return x * (1 - share[..., None]) + MUD * share[..., None]
     shine = _shine((layer * 255).astype(int).astype(np.uint8))
-    peak = shine.max()
-    if peak > 0:
+    if (peak := shine.max()) > 0:
         shine = shine * (strength / peak)
     return x + WATER * shine[..., None]
 
@@ -490,8 +473,7 @@ def _shine(liquid: np.ndarray) -> Plane:
 
     Distances to the drops' edges, cut at 20 pixels, equalised, and lit from one side.
     """
-    edges = cv2.Canny(liquid, 50, 150)
-    distance = cv2.distanceTransform(255 - edges, cv2.DIST_L2, 5)
+    distance = cv2.distanceTransform(255 - cv2.Canny(liquid, 50, 150), cv2.DIST_L2, 5)
     distance = cv2.blur(np.minimum(distance, 20), (3, 3)).astype(np.uint8)
     lit = cv2.filter2D(cv2.equalizeHist(distance), cv2.CV_8U, _KINK)
     return liquid * cv2.blur(lit, (3, 3)).astype(np.float32)

@@ -19,6 +19,7 @@ from jaxtyping import Float, Int
 
 from jbias.data import base, cache, sources, tables
 from jbias.data.embedded import shape_scenes, shapes
+from jbias.data.forms import listing
 
 VERSION = 1  # Of the drawing: change it with any change of a pixel.
 SPLITS = ("test",)
@@ -45,9 +46,7 @@ def join(tiles: Tiles) -> Float[np.ndarray, "n h w"]:
     return rows.reshape(n, GRID * side, GRID * side)
 
 
-def make(
-    split: str, *, size: int = 32, n: int = 480, seed: int = 0
-) -> sources.ArraySource:
+def make(split: str, *, size: int = 32, n: int = 480, seed: int = 0) -> base.Source:
     """Draws, or reads from the cache, n pictures, of each two shapes as many pairs.
 
     Column "pair" numbers the pairs; the two pictures of one follow each other. n is a
@@ -69,7 +68,7 @@ def make(
         classes=shapes.CLASSES,
         columns={key: arrays[key] for key in ("label", "pair")},
         preprocessing=f"drawn at {size} pixels",
-        fingerprint=shapes.content_hash(words, arrays).hexdigest(),
+        fingerprint=listing.digest_named(arrays, words),
         cite=tables.cite("anagrams"),
         note="after the idea of the authors' object anagrams, not these",
     )

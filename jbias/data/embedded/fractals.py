@@ -13,6 +13,7 @@ https://arxiv.org/abs/2110.03091. Flames: Draves and Reckase, "The fractal flame
 A picture is a function of (seed, its number, size), and about the same at every size.
 """
 
+import functools
 import itertools
 import zlib
 from collections.abc import Callable, Mapping
@@ -21,7 +22,8 @@ import numpy as np
 from jaxtyping import Float, UInt8
 
 from jbias.data import base, cache, sources, tables
-from jbias.data.embedded import shapes
+from jbias.data.embedded import shape_scenes, shapes
+from jbias.data.forms import listing
 
 Rng = np.random.Generator
 
@@ -62,8 +64,9 @@ def _escape(z, c, power, steps):
     The count is n + 1 - log_p(log|z| / log 32); the trap is the smallest distance that
     z ever had from the axes.
     """
+    z, c = (x.copy() for x in np.broadcast_arrays(z, c))
     count, trap = np.full(z.size, float(steps)), np.full(z.size, np.inf)
-    at, z, c = np.arange(z.size), z.copy(), c.copy()
+    at = np.arange(z.size)
     for step in range(steps):
         z = z**power + c if power != 2 else z * z + c
         near = np.minimum(np.abs(z.real), np.abs(z.imag))
@@ -114,12 +117,8 @@ def julia(rng: Rng, size: int) -> Image:
         c = _border(rng, power)
         centre = complex(*rng.uniform(-0.7, 0.7, 2))
         half, angle = 1.5 * 2 ** -rng.uniform(0, 4), rng.uniform(0, 2 * np.pi)
-
-        def draw(fine: int, steps: int):
-            z = _grid(centre, half, angle, fine)
-            return _escape(z, np.full_like(z, c), power, steps)
-
-        return draw
+        grid = functools.partial(_grid, centre, half, angle)
+        return lambda fine, steps: _escape(grid(fine), c, power, steps)
 
     return _painted(rng, _busiest(view), size, 150)
 
@@ -130,13 +129,8 @@ def mandelbrot(rng: Rng, size: int) -> Image:
     def view():
         half = 1.5 / 10 ** rng.uniform(0.5, 3.5)
         centre = _border(rng, 2) + half * complex(*rng.uniform(-0.5, 0.5, 2))
-        angle = rng.uniform(0, 2 * np.pi)
-
-        def draw(fine: int, steps: int):
-            c = _grid(centre, half, angle, fine)
-            return _escape(np.zeros_like(c), c, 2, steps)
-
-        return draw
+        grid = functools.partial(_grid, centre, half, rng.uniform(0, 2 * np.pi))
+        return lambda fine, steps: _escape(0j, grid(fine), 2, steps)
 
     return _painted(rng, _busiest(view), size, 250)
 
@@ -173,10 +167,6 @@ def _border(rng: Rng, power: int) -> complex:
 Points = Float[np.ndarray, "2 n"]
 
 
-def _sine(p: Points) -> Points:
-    return np.sin(p)
-
-
 def _sphere(p: Points) -> Points:
     return p / (np.sum(p * p, 0) + 0.1)
 
@@ -201,7 +191,7 @@ def _disc(p: Points) -> Points:
     return np.stack([theta * np.sin(r), theta * np.cos(r)])
 
 
-_VARIATIONS = (_sine, _sphere, _swirl, _horseshoe, _polar, _disc)
+_VARIATIONS = (np.sin, _sphere, _swirl, _horseshoe, _polar, _disc)
 
 
 def _contractions(rng, k):
@@ -301,9 +291,7 @@ SPLITS = ("train",)
 KINDS: Mapping[str, Callable] = {f.__name__: f for f in (flame, julia, mandelbrot)}
 
 
-def make(
-    split: str, *, size: int = 32, n: int = 512, seed: int = 0
-) -> sources.ArraySource:
+def make(split: str, *, size: int = 32, n: int = 512, seed: int = 0) -> base.Source:
     """Draws, or reads from the cache, n pictures; the label is the kind.
 
     Picture i does not depend on n.
@@ -319,7 +307,7 @@ def make(
         classes=tuple(KINDS),
         columns={"label": (np.arange(n) % len(KINDS)).astype(np.int32)},
         preprocessing=f"drawn at {size} pixels",
-        fingerprint=shapes.content_hash(words, arrays).hexdigest(),
+        fingerprint=listing.digest_named(arrays, words),
         cite=tables.cite("fractals"),
         note="in the spirit of PixMix's mixing set, not that set",
     )
@@ -329,6 +317,5 @@ def _draw(n: int, size: int, seed: int) -> dict[str, UInt8[np.ndarray, "n ..."]]
     images = []
     for i, kind in zip(range(n), itertools.cycle(KINDS)):
         rng = np.random.default_rng([seed, zlib.crc32(kind.encode()), i])
-        image = KINDS[kind](rng, size)
-        images.append(np.rint(np.clip(image, 0, 1) * 255).astype(np.uint8))
+        images.append(shape_scenes.quantise(KINDS[kind](rng, size)))
     return {"image": np.stack(images)}

@@ -255,7 +255,7 @@ Image = Float[np.ndarray, "n h w 3"]
 Plane = Float[np.ndarray, "n h w"]
 Row = Float[np.ndarray, "n"]
 Pair = Float[np.ndarray, "n 2"]
-Number = Int[np.ndarray, "n"]  # Of each image, that of its shape or texture.
+Ids = Int[np.ndarray, "n"]  # Of each image, that of its shape or texture.
 
 
 def signed_distance(
@@ -267,8 +267,7 @@ def signed_distance(
     """
     cos, sin, size = (a[:, None, None] for a in (np.cos(angle), np.sin(angle), scale))
     x, y = x - shift[:, 0, None, None], y - shift[:, 1, None, None]
-    field = SHAPES[kind]((cos * x + sin * y) / size, (cos * y - sin * x) / size)
-    return field * size
+    return SHAPES[kind]((cos * x + sin * y) / size, (cos * y - sin * x) / size) * size
 
 
 Hues = Sequence[tuple[float, float]]  # Ranges, in degrees.
@@ -376,18 +375,23 @@ def coverage(distance: Plane, size: int) -> Plane:
     return np.clip(0.5 - distance * (size / 2), 0, 1)
 
 
-def outlines(scenes: Scenes, shape: Number, size: int) -> Plane:
+def outlines(scenes: Scenes, shape: Ids, size: int) -> Plane:
     """Gives the signed distance to the outline of each image's shape."""
+    pose = dict(scale=scenes.scale, angle=scenes.angle, shift=scenes.shift)
+    return fields(shape, size, **pose)
+
+
+def fields(shape: Ids, size: int, **pose: np.ndarray) -> Plane:
+    """Gives the signed distance to shapes in poses, as of `signed_distance`."""
     field = np.empty((len(shape), size, size), np.float32)
     for k, kind in enumerate(SHAPES):
         rows = np.flatnonzero(shape == k)
-        some = scenes[rows]
-        pose = dict(scale=some.scale, angle=some.angle, shift=some.shift)
-        field[rows] = signed_distance(kind, *axes(len(rows), size), **pose)
+        some = {name: value[rows] for name, value in pose.items()}
+        field[rows] = signed_distance(kind, *axes(len(rows), size), **some)
     return field
 
 
-def shares(scenes: Scenes, texture: Number, size: int) -> Plane:
+def shares(scenes: Scenes, texture: Ids, size: int) -> Plane:
     """Gives the share of the second tone in each pixel of the texture."""
     share = np.empty((len(texture), size, size), np.float32)
     for k in np.unique(texture):
@@ -402,16 +406,14 @@ def shares(scenes: Scenes, texture: Number, size: int) -> Plane:
     return share
 
 
-def textured(
-    scenes: Scenes, shape: Number, texture: Number, size: int, rng: Rng
-) -> Image:
+def textured(scenes: Scenes, shape: Ids, texture: Ids, size: int, rng: Rng) -> Image:
     """Draws each shape filled with its texture on a shaded background, with noise."""
     image = composed(scenes, shape, shares(scenes, texture, size), size)
     grain = rng.standard_normal(image.shape, np.float32)
     return image + grain * scenes.sensor[:, None, None, None]
 
 
-def composed(scenes: Scenes, shape: Number, share: Plane, size: int) -> Image:
+def composed(scenes: Scenes, shape: Ids, share: Plane, size: int) -> Image:
     """Fills shapes and their background by shares of the second tone, without noise."""
     inside = coverage(outlines(scenes, shape, size), size)
     first, second, paper = (t[:, None, None] for t in scenes.tones.T)
@@ -427,19 +429,17 @@ def _grey(plane: Plane) -> Image:
     return np.repeat(plane[..., None], 3, -1)
 
 
-def silhouette(scenes: Scenes, shape: Number, size: int) -> Image:
+def silhouette(scenes: Scenes, shape: Ids, size: int) -> Image:
     """Draws black shapes on white."""
-    ink = coverage(outlines(scenes, shape, size), size)
-    return _grey(1 - ink)
+    return _grey(1 - coverage(outlines(scenes, shape, size), size))
 
 
-def edge(scenes: Scenes, shape: Number, size: int) -> Image:
+def edge(scenes: Scenes, shape: Ids, size: int) -> Image:
     """Draws outlines, black strokes of even width on white."""
-    field = outlines(scenes, shape, size)
-    return _grey(1 - coverage(np.abs(field) - STROKE, size))
+    return _grey(1 - coverage(np.abs(outlines(scenes, shape, size)) - STROKE, size))
 
 
-def sketch(scenes: Scenes, shape: Number, size: int) -> Image:
+def sketch(scenes: Scenes, shape: Ids, size: int) -> Image:
     """Draws by an unsteady hand: two wobbly, broken grey strokes and some hatching."""
     field = outlines(scenes, shape, size)
     x, y = axes(len(shape), size)
@@ -476,7 +476,7 @@ def _corrupted(kind: str, image: Image, rng: Rng) -> Image:
     return image[:, pick][:, :, pick]
 
 
-def corrupt(image: Image, kind: Number, rngs: Sequence[Rng]) -> Image:
+def corrupt(image: Image, kind: Ids, rngs: Sequence[Rng]) -> Image:
     """Applies to each image one of CORRUPTIONS, by its position in that list.
 
     Each corruption has its own generator, so that more images change none before them.

@@ -57,16 +57,15 @@ more; "recoloured" has no grey.
 """
 
 import functools
-import hashlib
 import zlib
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 from jaxtyping import Bool, Int
 
 from jbias.data import base, cache, sources, tables
 from jbias.data.embedded import shape_scenes
+from jbias.data.forms import listing
 
 CURVED = (
     *("dots", "waves", "scales", "rings", "blobs", "speckle"),
@@ -158,9 +157,8 @@ def _check(split: str, n: int, correlation: float, renders: bool) -> None:
         near = max(1, round(n / unit)) * unit
         raise ValueError(f"shapes/{split}: {must}, got {n}; try {near}")
     if not 0 <= correlation <= 1:
-        must = "correlation must be in [0, 1]"
-        hint = "1/16 makes texture independent of class"
-        raise ValueError(f"shapes: {must}, got {correlation}; {hint}")
+        must = f"shapes: correlation must be in [0, 1], got {correlation}"
+        raise ValueError(f"{must}; 1/16 makes texture independent of class")
     if renders and split not in _RENDERED:
         known = f"{', '.join(_RENDERED)}, whose images show textures of the classes"
         raise ValueError(f"shapes: renders must be of one of {known}, got {split!r}")
@@ -173,24 +171,37 @@ def _generator(split: str, purpose: str, block: int, seed: int) -> np.random.Gen
     return np.random.default_rng([seed, code, block])
 
 
-def _block(split, block, count, *, size, correlation, seed) -> dict[str, np.ndarray]:
-    """Draws the first `count` images of a block; all of its scenes are drawn anyway."""
-    draw = functools.partial(_generator, split, block=block, seed=seed)
-    k, rows = len(CLASSES), np.arange(count)
-    turn, shape = np.divmod(block * BLOCK + rows, k)
-    scenes = _scenes(split, draw("scene"))[rows]
+def _blocks(split: str, n: int, seed: int) -> Iterator[tuple]:
+    """Of each block what draws, the numbers of its first images, and their scenes.
+
+    All of a block's scenes are drawn, however many are taken.
+    """
+    new = {"hues": shape_scenes.NEW_HUES, "least": 0.5} if split == "recoloured" else {}
+    for start in range(0, n, BLOCK):
+        draw = functools.partial(_generator, split, block=start // BLOCK, seed=seed)
+        number = np.arange(start, min(start + BLOCK, n))
+        scenes = shape_scenes.draw(draw("scene"), BLOCK, **new)
+        yield draw, number, scenes[number - start]
+
+
+def _block(
+    split, draw, number, scenes, *, size: int, correlation: float
+) -> dict[str, np.ndarray]:
+    """Draws the images of a block."""
+    k, count = len(CLASSES), len(number)
+    turn, shape = np.divmod(number, k)
     if split in _FLAT:
         image = _FLAT[split](scenes, shape, size)
         return {"image": shape_scenes.quantise(image), "label": shape}
-    agree = draw("agree").random(BLOCK)[rows] < correlation
-    other = (shape + draw("other").integers(1, k, BLOCK)[rows]) % k
+    agree = draw("agree").random(BLOCK)[:count] < correlation
+    other = (shape + draw("other").integers(1, k, BLOCK)[:count]) % k
     texture = np.where(agree, shape, other)
     columns, names = {}, shape_scenes.CORRUPTIONS
     if split == "cue_conflict":
         columns["texture"] = texture = (shape + 1 + turn % (k - 1)) % k
     if split == "stylized":
         new = draw("stylized").integers(0, len(shape_scenes.HELD_OUT), BLOCK)
-        texture = k + new[rows]
+        texture = k + new[:count]
     image = shape_scenes.textured(scenes, shape, texture, size, draw("sensor"))
     if split == "corrupted":
         kind = columns["corruption"] = turn % len(names)
@@ -199,41 +210,31 @@ def _block(split, block, count, *, size, correlation, seed) -> dict[str, np.ndar
     return {"image": image, "label": shape, "attribute": texture, **columns}
 
 
-def _scenes(split: str, rng: np.random.Generator) -> shape_scenes.Scenes:
-    new = {"hues": shape_scenes.NEW_HUES, "least": 0.5} if split == "recoloured" else {}
-    return shape_scenes.draw(rng, BLOCK, **new)
-
-
 def _renders(split: str, n: int, size: int, seed: int) -> dict[str, np.ndarray]:
     """Draws every scene with each texture of the classes, as `_block` draws it."""
     k = len(CLASSES)
     renders = np.empty((n, k, size, size, 3), np.uint8)
-    for start in range(0, n, BLOCK):
-        draw = functools.partial(_generator, split, block=start // BLOCK, seed=seed)
-        rows = np.arange(min(BLOCK, n - start))
-        scenes, shape = _scenes(split, draw("scene"))[rows], (start + rows) % k
+    for draw, number, scenes in _blocks(split, n, seed):
         for texture in range(k):
-            which, sensor = np.full(len(rows), texture), draw("sensor")
-            image = shape_scenes.textured(scenes, shape, which, size, sensor)
-            renders[start + rows, texture] = shape_scenes.quantise(image)
+            which, sensor = np.full(len(number), texture), draw("sensor")
+            image = shape_scenes.textured(scenes, number % k, which, size, sensor)
+            renders[number, texture] = shape_scenes.quantise(image)
     return {"renders": renders}
 
 
 def _with_factors(source, split, seed) -> sources.ArraySource:
     """Draws the scenes anew, and adds what their images show."""
-    parts, texture = [], source.columns.get("attribute")
-    for start in range(0, len(source), BLOCK):
-        rows = np.arange(min(BLOCK, len(source) - start))
-        scenes = _scenes(split, _generator(split, "scene", start // BLOCK, seed))[rows]
-        here = None if texture is None else texture[start + rows]
-        parts.append(scene_factors(scenes, here))
+    texture = source.columns.get("attribute")
+    parts = [
+        scene_factors(scenes, None if texture is None else texture[number])
+        for _, number, scenes in _blocks(split, len(source), seed)
+    ]
     found = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     return sources.add(source, found, {name: FACTORS[name] for name in found})
 
 
-def _draw(split: str, n: int, **options) -> dict[str, np.ndarray]:
-    starts = range(0, n, BLOCK)
-    parts = [_block(split, s // BLOCK, min(BLOCK, n - s), **options) for s in starts]
+def _draw(split: str, n: int, *, seed: int, **options) -> dict[str, np.ndarray]:
+    parts = [_block(split, *one, **options) for one in _blocks(split, n, seed)]
     joined = {k: np.concatenate([part[k] for part in parts]) for k in parts[0]}
     return {k: v if k == "image" else v.astype(np.int32) for k, v in joined.items()}
 
@@ -266,14 +267,13 @@ def make(
     words = f"shapes {VERSION} {split} {int(n)} {sorted(options.items())}"
     drawn = split, int(n)
     arrays = cache.remember(f"shapes-{split}", words, _draw, *drawn, **options)
-    content = content_hash(words, arrays)
-    more = {}
+    more, also = {}, ""
     if renders:
         options.pop("correlation")  # Has no say, either.
-        words = f"shapes {VERSION} {split} {int(n)} renders {sorted(options.items())}"
+        also = f"shapes {VERSION} {split} {int(n)} renders {sorted(options.items())}"
         kind = f"shapes-{split}-renders"
-        more = cache.remember(kind, words, _renders, *drawn, **options)
-        content.update(words.encode())
+        more = cache.remember(kind, also, _renders, *drawn, **options)
+    fingerprint = listing.digest_named(arrays, words, also)
     source = sources.ArraySource(
         images=arrays.pop("image"),
         name=f"shapes/{split}",
@@ -281,17 +281,9 @@ def make(
         columns=arrays,
         measures=("accuracy", "shape_bias")[: 1 + (split == "cue_conflict")],
         preprocessing=f"drawn at {size} pixels",
-        fingerprint=content.hexdigest(),
+        fingerprint=fingerprint,
         cite=tables.cite("shapes"),
         arrays=more,
         values={name: names for name, names in _VALUES.items() if name in arrays},
     )
     return _with_factors(source, split, int(seed)) if factors else source
-
-
-def content_hash(words: str, arrays: Mapping[str, np.ndarray]) -> Any:
-    """SHA-256, to be gone on with, over the words and the arrays of a drawn set."""
-    content = hashlib.sha256(words.encode())
-    for column in sorted(arrays):
-        content.update(np.ascontiguousarray(arrays[column]))
-    return content

@@ -6,7 +6,7 @@ import hashlib
 import os
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -44,6 +44,11 @@ class Listing(NamedTuple):
         names = tuple(self.names[i] for i in index)
         rows = self.store.take(index), names, self.lengths[index], self.labels[index]
         return Listing(*rows, self.classes)
+
+    def by_class(self, labels: Column, classes: Names) -> "Listing":
+        """The images with these labels, in the order of their classes."""
+        found = self._replace(labels=labels, classes=tuple(classes))
+        return found.take(np.argsort(labels, kind="stable"))
 
 
 class Split(NamedTuple):
@@ -84,13 +89,12 @@ def require_folder(where: str, path: str, what: str) -> str:
     known = [entry.name for entry in _entries(parent) if entry.is_dir()]
     if os.path.dirname(parent) == parent:
         known = []  # What lies at the top of a machine is no hint.
-    inner = [os.path.join(parent, one, name) for one in known]
-    inner = [one for one in inner if os.path.isdir(one)]
+    inner = (os.path.join(parent, one, name) for one in known)
     hint = base.did_you_mean(name, known) if known else "nor any like it"
     if os.path.basename(parent) == name and has_folders(parent):
         hint = f"{parent!r} seems to be it: give the folder above"
-    elif inner:
-        hint = f"did you mean {inner[0]!r}?"
+    elif within := next(filter(os.path.isdir, inner), ""):
+        hint = f"did you mean {within!r}?"
     must = f"{must} an existing folder, got {path!r}"
     raise base.Missing(f"{must}; no {name!r} in {parent!r}, {hint}")
 
@@ -139,18 +143,16 @@ def scan(
     which = f"of {len(classes)} in {folder!r} have none"
     must = f"{where}: every class must have images"
     base.refuse_some(empty, must, which, "fill or remove it")
-    check_names(where, [name for name, _, _ in found])
-    return in_folder(folder, found, classes)
+    names, lengths, labels = zip(*found, strict=True)
+    check_names(where, names)
+    return in_folder(folder, names, lengths, labels, classes)
 
 
-def in_folder(
-    folder: str, rows: Iterable[tuple[str, int, int]], classes: Names
-) -> Listing:
+def in_folder(folder: str, names: Names, lengths, labels, classes: Names) -> Listing:
     """Files that lie below one folder: of each its name, its bytes and its label."""
-    names, lengths, labels = zip(*rows, strict=True)
     columns = np.array(lengths, np.int64), np.array(labels, np.int32)
-    store = stores.FileStore(folder, names)
-    return Listing(store, names, *columns, tuple(classes))
+    store = stores.FileStore(folder, tuple(names))
+    return Listing(store, store.names, *columns, tuple(classes))
 
 
 def check_names(where: str, names: Names) -> np.ndarray:
@@ -183,13 +185,12 @@ def split_indices(
     for label, name in enumerate(classes):
         members = np.flatnonzero(labels == label)
         members = members[np.argsort(keys[members], kind="stable")]
-        start, stop = (cut_index(len(members), at) for at in split[1:])
-        if start == stop:
+        chosen.append(cut(members, split))
+        if not len(chosen[-1]):
             part = f"{float(split.start):g}% to {float(split.stop):g}%"
             must = f"{where}: every class must have images in the part {part}"
             got = f"class {name!r} has {len(members)} in all and none there"
             raise ValueError(f"{must}, {got}; take a wider part")
-        chosen.append(members[start:stop])
     return np.sort(np.concatenate(chosen))
 
 
@@ -202,8 +203,8 @@ def count_note(n: int, published: int | None) -> str:
 
 def digest(found: Listing) -> str:
     """SHA-256 over the names, byte lengths and classes of all images."""
-    total, columns = hashlib.sha256(), (found.names, found.lengths, found.labels)
-    for name, length, label in zip(*columns, strict=True):
+    total, rows = hashlib.sha256(), zip(found.names, found.lengths, found.labels)
+    for name, length, label in rows:
         total.update(f"{_plain(name)}\t{length}\t{found.classes[label]}\n".encode())
     return total.hexdigest()
 
@@ -221,6 +222,17 @@ def digest_columns(digest: str, columns: Columns, values: Mapping[str, Names]) -
     total = hashlib.sha256(repr((digest, sorted(values.items()))).encode())
     for name in sorted(values):
         total.update(np.ascontiguousarray(columns[name]))
+    return total.hexdigest()
+
+
+def digest_named(
+    arrays: Mapping[str, np.ndarray], words: str = "", more: str = ""
+) -> str:
+    """SHA-256 over words, arrays in the order of their names, and more words."""
+    total = hashlib.sha256(words.encode())
+    for name in sorted(arrays):
+        total.update(np.ascontiguousarray(arrays[name]))
+    total.update(more.encode())
     return total.hexdigest()
 
 
@@ -257,16 +269,10 @@ def _walk(folder: str, below: str, above: tuple[str, ...]) -> list[tuple[str, in
         relative = f"{below}/{entry.name}"
         if entry.is_dir():
             found += _walk(folder, relative, (*above, real))
-        else:
-            found.append((relative, _length(entry)))
+        else:  # A dangling link is no file: decoding names it, as damaged.
+            length = entry.stat().st_size if entry.is_file() else -1
+            found.append((relative, length))
     return found
-
-
-def _length(entry: os.DirEntry) -> int:
-    try:
-        return entry.stat().st_size
-    except FileNotFoundError:  # A dangling link: decoding names it, as damaged.
-        return -1
 
 
 def _entries(folder: str) -> list[os.DirEntry]:
@@ -275,8 +281,14 @@ def _entries(folder: str) -> list[os.DirEntry]:
     return sorted(kept, key=lambda entry: _plain(entry.name))
 
 
+def cut(members: Column, split: Split) -> Column:
+    """The part of some things: no side of a cut is empty, if there are two."""
+    start, stop = (cut_index(len(members), percent) for percent in split[1:])
+    return members[start:stop]
+
+
 def cut_index(n: int, percent: fractions.Fraction) -> int:
-    """Where n things are cut at a percentage: no side is empty, if there are two."""
+    """Where n things are cut at a percentage."""
     if percent in (0, 100):
         return n * int(percent) // 100
     nearest = int(n * percent / 100 + fractions.Fraction(1, 2))

@@ -15,7 +15,7 @@ import os
 import re
 import tarfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -37,8 +37,7 @@ def _listing(
 ) -> listing.Listing:
     """Lists what was found of images whose places are columns of these names."""
     names = tuple(found["names"].tolist())
-    where = (found[key] for key in places)
-    store = kind(tuple(shards), names, *where, **options)
+    store = kind(tuple(shards), names, *(found[key] for key in places), **options)
     columns = found["length"], found["labels"]
     return listing.Listing(store, names, *columns, tuple(classes or ()) or None)
 
@@ -97,9 +96,9 @@ def read_records(where: str, shards: Names) -> listing.Listing:
     found = found or cache.for_files("records", shards, _list_records, where, shards)
     image = ExampleImage(str(found["image"]))
     classes = found["classes"].tolist() if "classes" in found else class_names(shards)
-    found |= {"record": np.arange(len(found["names"]))}
-    place = ("record",)
-    return _listing(stores.ArrayRecordStore, shards, found, place, classes, image=image)
+    found["record"] = np.arange(len(found["names"]))
+    kind, place = stores.ArrayRecordStore, ("record",)
+    return _listing(kind, shards, found, place, classes, image=image)
 
 
 def index_path(shards: Names) -> str:
@@ -132,10 +131,10 @@ def _checked_index(where: str, shards: Names) -> Found | None:
 
 def class_names(shards: Names) -> list[str] | None:
     """The names of labels that TFDS writes beside its shards."""
-    for label in _LABEL_KEYS:
-        path = os.path.join(os.path.dirname(shards[0]), f"{label}.labels.txt")
-        if os.path.isfile(path):
-            return listing.text_lines(path, f"{path}: must be a text file: ")
+    folder = os.path.dirname(shards[0])
+    paths = (os.path.join(folder, f"{label}.labels.txt") for label in _LABEL_KEYS)
+    if path := next(filter(os.path.isfile, paths), None):
+        return listing.text_lines(path, f"{path}: must be a text file: ")
     return None
 
 
@@ -160,12 +159,10 @@ def describe_examples(where: str, place: str, records: Iterable[bytes]) -> Found
             raise ValueError(f"{where}: {must}, {got}") from error
         name = _first(features, _NAME_KEYS, b"%08d" % i)
         names.append(name.decode() if isinstance(name, bytes) else str(name))
-    return dict(
-        names=listing.check_names(where, names),
-        labels=limits.check_labels(where, labels),
-        length=np.array(lengths, np.int64),
-        image=np.array(key),
-    )
+    names = listing.check_names(where, names)
+    labels = limits.check_labels(where, labels)
+    length, image = np.array(lengths, np.int64), np.array(key)
+    return dict(names=names, labels=labels, length=length, image=image)
 
 
 def _first(features: Mapping[str, Any], keys: Names, default=None) -> Any:
@@ -182,10 +179,8 @@ def _first(features: Mapping[str, Any], keys: Names, default=None) -> Any:
 def _open_records(where: str, shards: Names):
     from array_record.python import array_record_data_source
 
-    with base.explained(
-        f"{where}: {shards[0]!r} must be an ArrayRecord file: ",
-        *(RuntimeError, ValueError, OSError),
-    ):
+    what = f"{where}: {shards[0]!r} must be an ArrayRecord file: "
+    with base.explained(what, RuntimeError, ValueError, OSError):
         return array_record_data_source.ArrayRecordDataSource([*shards])
 
 
@@ -201,12 +196,11 @@ def read_parquet(where: str, shards: Names) -> listing.Listing:
     if _open_parquet(where, shards[0]).schema_arrow.names == [_EXAMPLES]:
         found = cache.for_files("examples", shards, _list_examples, where, shards)
         image = ExampleImage(str(found["image"]))
-        read = functools.partial(_example_images, image)
-        classes = class_names(shards)
+        read, classes = functools.partial(_example_images, image), class_names(shards)
     else:
         image, label, classes = _schema(where, shards[0])
-        about = where, shards, image, label
-        found = cache.for_files("parquet", shards, _list_parquet, *about)
+        of = where, shards, image, label
+        found = cache.for_files("parquet", shards, _list_parquet, *of)
         read = functools.partial(_group, image)
     place = "shard", "group", "row"
     return _listing(stores.ParquetStore, shards, found, place, classes, read=read)
@@ -239,12 +233,10 @@ def _schema(where: str, path: str) -> tuple[str, str, list[str] | None]:
         if not columns or columns[-1] not in known:
             must = f"{where}: {path!r} must have {what} column ({', '.join(known)})"
             raise ValueError(f"{must}, got {', '.join(schema.names)}; rename it")
-    with base.explained(
-        f"{where}: {path!r} must tell its classes as Hugging Face does, info.features."
-        f"{columns[1]}.names in the schema's metadata, got ",
-        *(ValueError, TypeError, AttributeError, RecursionError),
-        remedy="; write it anew",
-    ):
+    must = f"{where}: {path!r} must tell its classes as Hugging Face does,"
+    place = f"info.features.{columns[1]}.names in the schema's metadata, got "
+    kinds = ValueError, TypeError, AttributeError, RecursionError
+    with base.explained(f"{must} {place}", *kinds, remedy="; write it anew"):
         info = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
         feature = info.get("info", {}).get("features", {}).get(columns[1], {})
         names = list(feature.get("names") or ())
@@ -263,33 +255,29 @@ def _placed(groups: Sequence[tuple[int, int, int]]) -> Found:
 def _list_parquet(where: str, shards: Names, image: str, label: str) -> Found:
     names, labels, groups = [], [], []
     for i, path in enumerate(shards):
-        file, first = _open_parquet(where, path), len(names)
+        file, own = _open_parquet(where, path), []
         nested = _is_struct(file.schema_arrow.field(image))
         columns = [label, *([f"{image}.path"] if nested else [])]
         for group in range(file.num_row_groups):
-            before = len(names)
+            before = len(own)
             for rows in _batches(where, path, group, columns):
                 labels.append(_parquet_labels(where, path, rows.column(label)))
                 told = rows.column(image).to_pylist() if nested else [None] * len(rows)
-                names += [row and row.get("path") for row in told]
-            groups.append((i, group, len(names) - before))
+                own += [row and row.get("path") for row in told]
+            groups.append((i, group, len(own) - before))
         stem = os.path.basename(path).partition(".")[0]
-        names[first:] = [p or f"{stem}/{k}" for k, p in enumerate(names[first:])]
+        names += [name or f"{stem}/{k}" for k, name in enumerate(own)]
     if not names:
         raise ValueError(f"{where}: shards must hold rows, got none in {shards[0]!r}")
     placed = _placed(groups)
     sizes = np.array([os.path.getsize(path) for path in shards])  # The rest costs.
-    return placed | dict(
-        names=listing.check_names(where, names),
-        labels=np.concatenate(labels),
-        length=sizes[placed["shard"]],
-    )
+    named = dict(names=listing.check_names(where, names), labels=np.concatenate(labels))
+    return placed | named | dict(length=sizes[placed["shard"]])
 
 
 def _parquet_labels(where: str, path: str, column) -> np.ndarray:
     must = f"{where}: labels must be whole numbers, got {column.type} in {path!r}"
-    kinds, nothing_more = (TypeError, ValueError), lambda _: ""
-    with base.explained(must, *kinds, reason=nothing_more):
+    with base.explained(must, TypeError, ValueError, reason=lambda _: ""):
         numbers = column.to_numpy().astype(np.int64, casting="same_kind")
     return limits.check_labels(f"{where}: {path!r}", numbers)
 
@@ -298,10 +286,8 @@ def _open_parquet(where: str, path: str):
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    with base.explained(
-        f"{where}: {path!r} must be a Parquet file: ",
-        *(OSError, ValueError, pa.ArrowException),
-    ):
+    what = f"{where}: {path!r} must be a Parquet file: "
+    with base.explained(what, OSError, ValueError, pa.ArrowException):
         file, size = pq.ParquetFile(path), os.path.getsize(path)
         limits.check_growth(size, _LISTED * file.metadata.num_rows)
         for i in range(file.num_row_groups):
@@ -336,11 +322,7 @@ def _is_struct(column: Any) -> bool:
     return pa.types.is_struct(column.type)
 
 
-class _Member(NamedTuple):
-    shard: int
-    name: str
-    start: int
-    length: int
+_Member = tuple[int, str, int, int]  # Its shard, name, start and length.
 
 
 def read_tar(where: str, shards: Names) -> listing.Listing:
@@ -373,14 +355,10 @@ def _list_tar(where: str, shards: Names) -> Found:
     numbers, classes = [labels[key] for key in images if labels], ()
     if not labels:
         numbers, classes = _by_folder(where, names)
-    return dict(
-        names=listing.check_names(where, names),
-        shard=np.array(shard, np.int32),
-        start=np.array(start, np.int64),
-        length=np.array(length, np.int64),
-        labels=np.array(numbers, np.int32),
-        classes=np.array(classes, dtype=str),
-    )
+    start, length = (np.array(one, np.int64) for one in (start, length))
+    place = dict(shard=np.array(shard, np.int32), start=start, length=length)
+    names, labels = listing.check_names(where, names), np.array(numbers, np.int32)
+    return place | dict(names=names, labels=labels, classes=np.array(classes, str))
 
 
 def _members(where: str, shard: int, path: str):
@@ -399,23 +377,22 @@ def _members(where: str, shard: int, path: str):
                 stem, _, ending = name.partition(".")
                 ending = ending.lower()
                 if ending.endswith("tar"):
-                    must = (
-                        f"{where}: shards must hold images, {path!r} holds the archive"
-                    )
-                    raise ValueError(f"{must} {entry.name!r}; unpack it once")
+                    must = f"{where}: shards must hold images, {path!r} holds the"
+                    raise ValueError(f"{must} archive {entry.name!r}; unpack it once")
                 if entry.issparse() or entry.offset_data + entry.size > size:
                     must = f"{where}: {path!r} must hold its members whole"
                     got = f"got {entry.name!r} of {entry.size} bytes"
                     raise ValueError(f"{must}, {got}; pack it anew")
-                member = _Member(shard, whole, entry.offset_data, entry.size)
+                member = shard, whole, entry.offset_data, entry.size
                 key = os.path.normpath(os.path.join(folder, stem))  # "./a" is "a".
                 yield member, ending.rpartition(".")[2], key
 
 
 def _tar_label(where: str, path: str, member: _Member, ending: str) -> int:
+    _, name, start, length = member
     with open(path, "rb") as file:
-        file.seek(member.start)
-        text = file.read(member.length)
+        file.seek(start)
+        text = file.read(length)
     try:
         held = text
         if ending == "json":
@@ -426,20 +403,19 @@ def _tar_label(where: str, path: str, member: _Member, ending: str) -> int:
         return label
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         must = f"{where}: labels must be whole numbers from 0 to"
-        got = f"{limits.MAX_CLASSES - 1:,} (limits of docs/data.md), got {text[:40]!r}"
-        raise ValueError(f"{must} {got} in {path}:{member.name}") from error
+        got = f"{limits.MAX_CLASSES - 1:,} ({limits.DOCS}), got {text[:40]!r}"
+        raise ValueError(f"{must} {got} in {path}:{name}") from error
 
 
-def _by_folder(where: str, names: Names) -> tuple[list[int], list[str]]:
+def _by_folder(where: str, names: Names) -> tuple[np.ndarray, np.ndarray]:
     """Labels by the first folder of the names, which all have one."""
     folders = [name.partition("/")[0] for name in names]
     if not all("/" in name for name in names):
         must = f"{where}: images must have a label (<key>.cls) or lie in class folders"
         remedy = "unpack the archive of a single class into a folder of its name"
         raise ValueError(f"{must}, got {names[0]!r}; {remedy}")
-    classes = sorted({*folders})
-    ids = {name: i for i, name in enumerate(classes)}
-    return [ids[folder] for folder in folders], classes
+    classes, numbers = np.unique(folders, return_inverse=True)
+    return numbers, classes
 
 
 def _without_common_folder(names: Names) -> list[str]:

@@ -104,8 +104,7 @@ class ParquetStore(Store):
     read: Callable[[str, int], Sequence[bytes]]
 
     def open(self, index: int) -> BinaryIO:
-        shard = self.shards[self.shard[index]]
-        found = self._groups(shard, int(self.group[index]))
+        found = self._groups(self.shards[self.shard[index]], int(self.group[index]))
         if isinstance(found, Exception):
             raise found.with_traceback(None)
         return io.BytesIO(found[self.row[index]])

@@ -25,8 +25,9 @@ from jbias.data.sets import (
     tfds,
 )
 
+Maker = Callable[..., base.Source]
 # Of sets in files: read(request, **options).
-_PARSERS: Mapping[str, Callable[..., base.Source]] = {
+_PARSERS: Mapping[str, Maker] = {
     "folder": folder.read,
     "known folders": folder.read_known,
     "npz": arrays.read,
@@ -46,7 +47,7 @@ _PARSERS: Mapping[str, Callable[..., base.Source]] = {
     "tiny": imagenet.read_tiny,
 }
 # Of sets that are drawn, or made of others: make(split, **options).
-_MAKERS: Mapping[str, Callable[..., base.Source]] = {
+_MAKERS: Mapping[str, Maker] = {
     "shapes": shapes.make,
     "fractals": fractals.make,
     "anagrams": anagrams.make,
@@ -80,9 +81,7 @@ def _spec(name: str, row: Mapping[str, Any]) -> base.Spec:
     return base.Spec(make, **told)
 
 
-def _opener(
-    name: str, row: Mapping[str, Any], folders: Mapping
-) -> Callable[..., base.Source]:
+def _opener(name: str, row: Mapping[str, Any], folders: Mapping) -> Maker:
     """Makes make(split, *, root, size, ...) of a set in files, from its parser."""
     read = _PARSERS[row["parser"]]
 

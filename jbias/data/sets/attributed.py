@@ -16,16 +16,13 @@ from jbias.data import base, set_options
 from jbias.data.base import Names
 from jbias.data.forms import listing
 from jbias.data.sets import folder
+from jbias.data.sets.folder import Request
 
 FILE, CLASS, ATTRIBUTE = "file", "class", "attribute"
 
 
 def read(
-    request: folder.Request,
-    *,
-    label: str = CLASS,
-    attribute: str = "",
-    ignore: Names = (),
+    request: Request, *, label: str = CLASS, attribute: str = "", ignore: Names = ()
 ) -> base.Source:
     """Lists a split, or a part of every class of it such as "train[:90%]".
 
@@ -61,8 +58,7 @@ Named = Mapping[str, Names]  # By column, what each image has.
 
 def _folders(where: str, path: str, ignore: Names) -> tuple[listing.Listing, Named]:
     """What the folders say of all images of a split."""
-    classes = listing.class_folders(where, path)
-    found = listing.scan(where, path, classes, ignore)
+    found = listing.scan(where, path, listing.class_folders(where, path), ignore)
     parts = [name.split("/") for name in found.names]
     wrong = [name for name, row in zip(found.names, parts) if len(row) < 3]
     must = f"{where}: images must lie in <class>/<attribute>/"
@@ -91,12 +87,13 @@ def _table(
     classes, labels = set_options.number_values([table[label][i] for i in kept])
     lengths = [os.path.getsize(os.path.join(root, name)) for name in names]
     order = np.lexsort((np.array(names), labels))
-    rows = zip(names, lengths, labels, strict=True)
-    found = listing.in_folder(root, rows, classes).take(order)
+    found = listing.in_folder(root, names, lengths, labels, classes).take(order)
     columns = {ATTRIBUTE: wanted} | {n: table[n] for n in further if n != ATTRIBUTE}
     kept = np.array(kept)[order]
     columns = {name: [one[i] for i in kept] for name, one in columns.items()}
-    why = {name: _why_no_attribute(name, column) for name, column in columns.items()}
+    why = {name: set_options.why_unfit(column) for name, column in columns.items()}
+    taken = filter(set_options.is_reserved, columns)
+    why |= dict.fromkeys(taken, "batches have another of that name") | {ATTRIBUTE: ""}
     out = [f"{name} ({reason})" for name, reason in why.items() if reason]
     if ATTRIBUTE in further and asked != [ATTRIBUTE]:
         out.insert(0, f"{ATTRIBUTE} (another is asked for)")
@@ -106,12 +103,6 @@ def _table(
     notes += [f"no attributes: {', '.join(out)}"] * bool(out)
     named = {name: column for name, column in columns.items() if not why[name]}
     return found, named, "; ".join(notes)
-
-
-def _why_no_attribute(name: str, column: Names) -> str:
-    if name != ATTRIBUTE and set_options.is_reserved(name):
-        return "batches have another of that name"
-    return "" if name == ATTRIBUTE else set_options.why_unfit(column)
 
 
 def _chosen_columns(path: str, attribute: str, further: Named) -> list[str]:

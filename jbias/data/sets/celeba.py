@@ -17,6 +17,7 @@ from jbias.data import base
 from jbias.data.base import Column, Names
 from jbias.data.forms import listing
 from jbias.data.sets import folder
+from jbias.data.sets.folder import Request
 
 _PARTS = ("train", "valid", "test")  # In the order of the partition file's numbers.
 _FILES = ("img_align_celeba", "list_attr_celeba.txt", "list_eval_partition.txt")
@@ -26,11 +27,7 @@ Flags = Mapping[str, Bool[np.ndarray, "n"]]  # By attribute, whether each image 
 
 
 def read(
-    request: folder.Request,
-    *,
-    label: str = "Blond_Hair",
-    attribute: str = "",
-    flags: str = "",
+    request: Request, *, label: str = "Blond_Hair", attribute: str = "", flags: str = ""
 ) -> base.Source:
     """Lists one split by the partition file; classes are "not <label>" and "<label>".
 
@@ -56,21 +53,19 @@ def read(
         wanted[attribute] = asked
         wanted |= {name: [name] for name in _further(where, flags, label, held)}
     columns = {name: _column(held, some) for name, some in wanted.items()}
+    values = {k: tuple(v) if v[1:] else (f"not {v[0]}", *v) for k, v in wanted.items()}
     kept = np.flatnonzero(columns["attribute"] >= 0)
     kept = kept[np.argsort(held[label][kept], kind="stable")]
-    rows = zip(names, _lengths(where, place, names), held[label], strict=True)
-    found = listing.in_folder(place, rows, (f"not {label}", label))
-    lost = len(names) - len(kept)
+    files = names, _lengths(where, place, names), held[label]
+    found = listing.in_folder(place, *files, (f"not {label}", label))
     notes = [listing.count_note(len(names), request.published)]
-    notes += [f"{lost:,} with none or several of {attribute} left out"] * bool(lost)
+    if lost := len(names) - len(kept):
+        notes += [f"{lost:,} with none or several of {attribute} left out"]
     return folder.build(
         request,
         found.take(kept),
         extra={name: column[kept] for name, column in columns.items()},
-        values={
-            name: tuple(some) if len(some) > 1 else (f"not {some[0]}", some[0])
-            for name, some in wanted.items()
-        },
+        values=values,
         measures=("accuracy", "groups"),
         note="; ".join(filter(None, notes)),
     )
@@ -118,8 +113,7 @@ def _names(where: str, path: str, part: str) -> list[str]:
     twice = [name for name, count in times.items() if count > 1]
     must = f"{path}: an image must be in one part"
     base.refuse_some(twice, must, "have several lines", "fetch the file again")
-    names = sorted(name for name, which in rows if which == number)
-    if not names:
+    if not (names := sorted(name for name, which in rows if which == number)):
         raise ValueError(f"{where}: {path!r} must name images of part {number}")
     return names
 

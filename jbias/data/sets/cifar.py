@@ -105,9 +105,8 @@ def read_arrays(request: folder.Request) -> sources.ArraySource:
     place = [*there, root][0]
     images, labels = (_open(where, os.path.join(place, name)) for name in names)
     if labels.shape != images.shape[:1]:
-        must = f"{where}: every image must have a label"
-        got = f"got images {images.shape} and labels {labels.shape}"
-        raise ValueError(f"{must}, {got}; fetch both again")
+        must = f"{where}: every image must have a label, got images {images.shape}"
+        raise ValueError(f"{must} and labels {labels.shape}; fetch both again")
     rows = slice(None)
     if severity:
         n, rest = divmod(len(images), len(corruptions.SEVERITIES))
@@ -124,8 +123,7 @@ def _open(where: str, path: str) -> np.ndarray:
     """Opens an array without reading it all."""
     if not os.path.exists(path):
         raise base.Missing(f"{where}: needs {path!r}, which is not there")
-    with base.explained(
-        f"{path}: must be a whole .npy file: ", remedy="; fetch it again"
-    ):
+    what = f"{path}: must be a whole .npy file: "
+    with base.explained(what, remedy="; fetch it again"):
         path = opening.require_regular(path)
         return np.load(path, mmap_mode="r", allow_pickle=False)

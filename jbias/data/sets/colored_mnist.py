@@ -47,9 +47,8 @@ PALETTE = dict(red=(1, 0, 0), yellow=(1, 1, 0), green=(0, 1, 0), blue=(0, 0, 1))
 FLIPS = dict(irm=(0.2, 0.1, 0.9), domainbed=(0.1, 0.2, 0.9))
 # The colours of digits 0 to 4, and of 5 to 9, where the share is 1.
 _WARM, _COLD, _MIDDLE = (0, 1), (2, 3), (1, 2)
-PAIRS = dict(
-    marginal=(_WARM, _WARM), conditional=(_WARM, _COLD), joint=(_WARM, _MIDDLE)
-)
+_FIVE_TO_NINE = dict(marginal=_WARM, conditional=_COLD, joint=_MIDDLE)
+PAIRS = {form: (_WARM, others) for form, others in _FIVE_TO_NINE.items()}
 FORMS = (*FLIPS, *PAIRS, "uniform", *PALETTE)
 # In pixels, unless asked for others.
 SIZES: Mapping[str, int] = dict.fromkeys(FORMS, 32) | {"irm": 14, "domainbed": 28}

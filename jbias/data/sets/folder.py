@@ -11,6 +11,7 @@ disjoint and together "train". Which image falls where depends on its name alone
 of image files is built here: `find_split` lists what is on disk, `build` makes a source.
 """
 
+import contextlib
 import json
 import os
 import re
@@ -51,8 +52,7 @@ class Request(NamedTuple):
         One of another size than the published is used as it is, and the note says so.
         """
         note = note or listing.count_note(n, self.published)
-        own = dict(name=f"{self.name}/{self.split}", cite=self.cite, note=note)
-        return own | more
+        return dict(name=f"{self.name}/{self.split}", cite=self.cite, note=note) | more
 
 
 def request(
@@ -107,7 +107,7 @@ def find_split(request: Request, ignore: Names = ()) -> listing.Listing:
             if paths := _shards(where, root, name, form):
                 _check_complete(where, paths)
                 return _sorted(where, read(where, paths))
-    path = next(iter(request.folders.values()))
+    path, *_ = request.folders.values()
     path = listing.require_folder(where, path, f"split {request.split!r}")
     return _scan(where, path, ignore)
 
@@ -140,9 +140,8 @@ def _shards(where: str, root: str, split: str, form: str) -> list[str]:
         names = [name for name in names if ending.search(name)]
         if "{split}" not in place:
             names = [name for name in names if word.search(ending.sub("", name))]
-            beside = {
-                name: _beside(word.sub("-", ending.sub("", name))) for name in names
-            }
+            stems = {name: word.sub("-", ending.sub("", name)) for name in names}
+            beside = {name: _beside(stem) for name, stem in stems.items()}
             names = [name for name in names if not beside[name]] or names
             if other := [name for name in names if beside[name] != beside[names[0]]]:
                 must = f"{where}: shards of {split!r} must be of one series"
@@ -212,8 +211,8 @@ def class_names(where: str, found: listing.Listing, path: str) -> tuple[str, ...
     if isinstance(found.store, stores.FileStore) or not path:
         width = len(str(highest))
         return found.classes or tuple(f"{i:0{width}d}" for i in range(highest + 1))
-    must = f"{where}: classes must be a file of names: "
-    names = tuple(listing.text_lines(path, must))
+    what = f"{where}: classes must be a file of names: "
+    names = tuple(listing.text_lines(path, what))
     if highest >= len(names):
         must = f"{where}: {path} must have a line for each class"
         raise ValueError(f"{must}, got {len(names)} for labels up to {highest}")
@@ -221,12 +220,10 @@ def class_names(where: str, found: listing.Listing, path: str) -> tuple[str, ...
 
 
 def _check_space(where: str, classes: Names, space: str) -> None:
-    if space not in base.SPACES:
-        known = ", ".join(base.SPACES)
-        raise ValueError(f"{where}: space must be one of {known}, got {space!r}")
+    base.check_choice(f"{where}: space", space, base.SPACES)
     forms = {"wnid": r"n\d{8}", "entry16": "|".join(labels.geirhos16())}
-    form = re.compile(forms.get(space, r".*"))
-    wrong = [name for name in classes if not form.fullmatch(name)]
+    form = forms.get(space, r".*")
+    wrong = [name for name in classes if not re.fullmatch(form, name)]
     must = f"{where}: class folders must be of space {space!r}"
     remedy = "leave out space where classes have names of their own"
     base.refuse_some(wrong, must, "are not", remedy)
@@ -234,14 +231,10 @@ def _check_space(where: str, classes: Names, space: str) -> None:
 
 def provenance(path: str) -> dict[str, str]:
     """Note and citation of images that a command of ours made and noted beside them."""
-    if not os.path.isfile(path):
-        return {}
-    with open(path) as file:
-        try:
+    held, told = None, {"made_by", "source", "preprocessing", "cite"}
+    if os.path.isfile(path):  # Maybe one of the user's own.
+        with open(path) as file, contextlib.suppress(ValueError, RecursionError):
             held = json.load(file)
-        except (ValueError, RecursionError):  # Some file of the user's own.
-            return {}
-    told = {"made_by", "source", "preprocessing", "cite"}
     if not isinstance(held, dict) or not told <= held.keys():
         return {}
     note = "made by {made_by} of {source}, {preprocessing}".format_map(held)
@@ -290,5 +283,4 @@ def list_known(request: Request, classes: Names, ignore: Names) -> listing.Listi
 
 def read_known(request: Request, *, ignore: Names = ()) -> base.Source:
     """Lists a set whose classes are known, such as each domain of PACS."""
-    found = list_known(request, tables.class_names(request.name), ignore)
-    return build(request, found)
+    return build(request, list_known(request, tables.class_names(request.name), ignore))

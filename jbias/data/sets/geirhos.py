@@ -54,8 +54,7 @@ def cues(where: str, names: Names, classes: Names) -> dict[str, Column]:
     found = {"texture": texture_labels(where, names, classes)}
     pictures = np.array([re.split("[-_]", stem)[-2:] for stem in _stems(names)]).T
     for column, of in zip(("shape_exemplar", "texture_exemplar"), pictures):
-        numbers = np.unique(of, return_inverse=True)[1]
-        found[column] = numbers.astype(np.int32)
+        found[column] = np.unique(of, return_inverse=True)[1].astype(np.int32)
     return found
 
 
@@ -65,11 +64,10 @@ def _stems(names: Names) -> list[str]:
 
 def texture_labels(where: str, names: Names, classes: Names) -> Column:
     """Reads texture classes from names such as "cat/cat7-elephant1.png"."""
-    stems = _stems(names)
-    tokens = [re.sub(r"\d", "", stem.rpartition("-")[2]) for stem in stems]
+    parts = [stem.rpartition("-") for stem in _stems(names)]
+    tokens = [re.sub(r"\d", "", end) for _, _, end in parts]
     ids = {name: label for label, name in enumerate(classes)}
-    wrong = [i for i, token in enumerate(tokens) if token not in ids]
-    wrong += [i for i, stem in enumerate(stems) if "-" not in stem and i not in wrong]
+    wrong = [i for i, token in enumerate(tokens) if token not in ids or not parts[i][1]]
     must = f"{where}: files must be named <shape><i>-<texture><j>"
     hint = base.did_you_mean(tokens[wrong[0]], classes) if wrong else ""
     unknown = [names[i] for i in wrong]
@@ -86,8 +84,7 @@ def read_trials(
     """
     where, known = request.where, CONDITIONS[request.part.base]
     place = _sessions(where, folder.find_folder(request))
-    sessions = listing.class_folders(where, place)
-    found = listing.scan(where, place, sessions, ignore)
+    found = listing.scan(where, place, listing.class_folders(where, place), ignore)
     label, levels = read_trial_names(where, found.names, CLASSES, known)
     kept = np.arange(len(levels))
     if condition != "":
@@ -106,16 +103,12 @@ def read_trials(
 
 def _under(where, condition, levels, known) -> Int[np.ndarray, "m"]:
     """Indices of the images under one condition."""
-    chosen = condition_index(condition, known)
-    if chosen is None:
-        must = f"{where}: condition must be one of {', '.join(known)}"
-        raise ValueError(f"{must}, got {condition!r}")
+    if (chosen := condition_index(condition, known)) is None:
+        base.check_choice(f"{where}: condition", condition, known)
     kept = np.flatnonzero(levels == chosen)
     if not kept.size:
-        must = f"{where}: some images must be under condition {known[chosen]!r}"
-        raise ValueError(
-            f"{must}, none of {len(levels):,} is; unpack the archive again"
-        )
+        must = f"{where}: some images must be under condition {known[chosen]!r}, none"
+        raise ValueError(f"{must} of {len(levels):,} is; unpack the archive again")
     return kept
 
 
@@ -131,11 +124,10 @@ def read_trial_names(
         degree = condition_index(cells[3], conditions) if len(cells) > 4 else None
         if degree is None or cells[4] not in ids:
             form = "<number>_<experiment>_dnn_<condition>_<class>_*.png"
-            must = (
-                f"{where}: files must be named {form}, with one of the 16 classes and"
-            )
+            must = f"{where}: files must be named {form}, with one of the 16 classes"
+            known = f"a condition of {', '.join(conditions)}"
             got = f"got {name!r}; take the published files as they are"
-            raise ValueError(f"{must} a condition of {', '.join(conditions)}, {got}")
+            raise ValueError(f"{must} and {known}, {got}")
         rows.append((ids[cells[4]], degree))
     found, levels = np.array(rows, np.int32).T
     return found, levels

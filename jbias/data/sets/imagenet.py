@@ -53,9 +53,10 @@ from jaxtyping import Int
 
 from jbias.data import base, sources, tables
 from jbias.data import labels as spaces
-from jbias.data.base import Column, Names
+from jbias.data.base import Column, Columns, Names
 from jbias.data.forms import listing
 from jbias.data.sets import folder
+from jbias.data.sets.folder import Request
 
 VALIDATION_IMAGES = tables.data_sets()["imagenet"]["images"]["val"]
 _STEM = "ILSVRC2012_val_"
@@ -64,7 +65,7 @@ _SPOKEN = {0: "tench", 999: "toilet tissue"}  # How Hugging Face's names begin.
 
 
 def read(
-    request: folder.Request,
+    request: Request,
     *,
     subset: bool = False,
     classes: str = "",
@@ -91,11 +92,7 @@ def read(
 
 
 def read_wordnet(
-    request: folder.Request,
-    *,
-    subset: bool = False,
-    classes: str = "",
-    ignore: Names = (),
+    request: Request, *, subset: bool = False, classes: str = "", ignore: Names = ()
 ) -> base.Source:
     """Lists a split, or a part of one, whose classes are WordNet ids, in their order.
 
@@ -109,7 +106,7 @@ def read_wordnet(
     return folder.build(request, found, space="wnid")
 
 
-def _refuse_flat(request: folder.Request) -> None:
+def _refuse_flat(request: Request) -> None:
     """Refuses validation images as the challenge packed them, without labels."""
     path = next(filter(os.path.isdir, request.folders.values()), "")
     if not path or listing.has_folders(path):
@@ -122,7 +119,7 @@ def _refuse_flat(request: folder.Request) -> None:
         raise ValueError(f"{must}, {got}")
 
 
-def _flat(request: folder.Request, path: str, ignore: Names) -> listing.Listing:
+def _flat(request: Request, path: str, ignore: Names) -> listing.Listing:
     """Lists images that lie in one folder by the labels of a file.
 
     They are named by the split, so that how the folder is spelt makes no difference.
@@ -133,11 +130,9 @@ def _flat(request: folder.Request, path: str, ignore: Names) -> listing.Listing:
     strange = [stem for stem in stems if stem not in table]
     must = f"{request.where}: every image must have a label in {path!r}"
     base.refuse_some(strange, must, "have none", "keep the published names")
-    return found._replace(
-        names=tuple(request.part.base + one.removeprefix(name) for one in found.names),
-        labels=tables.positions([table[stem] for stem in stems]),
-        classes=tables.wnids(),
-    )
+    names = tuple(request.part.base + one.removeprefix(name) for one in found.names)
+    labels = tables.positions([table[stem] for stem in stems])
+    return found._replace(names=names, labels=labels, classes=tables.wnids())
 
 
 def _stems(names: Names) -> list[str]:
@@ -157,12 +152,10 @@ def read_labels(path: str) -> dict[str, str]:
         if stem and label.isdecimal():
             label = wnids[int(label)]
         if label not in known:
-            must = (
-                f"{path}: line {i} must have a WordNet id of the 1,000, or an image's"
-            )
+            must = f"{path}: line {i} must have a WordNet id of the 1,000, or an"
             other = "the numbers of the challenge's own ground truth are in another"
             got = f"got {line[:60]!r}; {other} order and are not taken"
-            raise ValueError(f"{must} name and a number up to 999, {got}")
+            raise ValueError(f"{must} image's name and a number up to 999, {got}")
         stem = stem or f"{_STEM}{i:08}"
         if table.setdefault(stem, label) != label:
             must = f"{path}: line {i} must agree with the other of {stem}"
@@ -191,19 +184,14 @@ def order_by_wordnet(
     if len(lost) and (numbered or not subset):
         remedy = "where some are meant, set subset=True (`prepare check` has --options)"
         if subset:
-            remedy = (
-                "numbers tell classes only where all are there: name them by folders"
-            )
-            remedy += ", or for shards by classes=<file>, a WordNet id a line"
+            remedy = "numbers tell classes only where all are there: name them by"
+            remedy += " folders, or for shards by classes=<file>, a WordNet id a line"
         must = f"{where}: all {len(known):,} classes must be there"
-        first = (
-            f"{len(lost):,} are missing, first {known[lost[0]]!r} (number {lost[0]})"
-        )
-        raise ValueError(f"{must}, {first}; {remedy}")
+        first = f"first {known[lost[0]]!r} (number {lost[0]})"
+        raise ValueError(f"{must}, {len(lost):,} are missing, {first}; {remedy}")
     labels = np.searchsorted(present, ids).astype(np.int32)
     classes = tuple(known[i] for i in present)
-    found = found._replace(labels=labels, classes=classes)
-    return found.take(np.argsort(labels, kind="stable"))
+    return found.by_class(labels, classes)
 
 
 def _positions(where, found, path) -> tuple[Int[np.ndarray, "k"], bool]:
@@ -217,7 +205,7 @@ def _positions(where, found, path) -> tuple[Int[np.ndarray, "k"], bool]:
             raise ValueError(f"{must}, got {found.labels.max()}; {remedy}")
         return every, True
     names = folder.class_names(where, found, path)
-    if all(name.isdecimal() for name in names):
+    if all(map(str.isdecimal, names)):
         ids = np.array([int(name) for name in names])
         if len(np.unique(ids)) < len(ids) or ids.max() >= len(known):
             must = f"{where}: folders with numbers must be 0 to 999, each once"
@@ -236,9 +224,7 @@ def _positions(where, found, path) -> tuple[Int[np.ndarray, "k"], bool]:
     return tables.positions(names), False
 
 
-def read_with_real(
-    request: folder.Request, *, real: str, ignore: Names = ()
-) -> base.Source:
+def read_with_real(request: Request, *, real: str, ignore: Names = ()) -> base.Source:
     """Lists the images by their original classes, with those of ReaL in columns."""
     found = folder.read(request, space="wnid", ignore=ignore)
     accepted = real_columns(request.where, real, found.files, found.classes)
@@ -269,17 +255,13 @@ def read_real(path: str) -> dict[str, tuple[str, ...]]:
     for i, one in enumerate(held):
         each = one if isinstance(one, list) else [None]
         if not all(type(label) is int and 0 <= label < len(wnids) for label in each):
-            must = (
-                f"{path}: entry {i} must be a list of whole numbers below {len(wnids)}"
-            )
-            raise ValueError(f"{must}, got {one!r}; fetch the file again")
+            must = f"{path}: entry {i} must be a list of whole numbers below"
+            raise ValueError(f"{must} {len(wnids)}, got {one!r}; fetch the file again")
         table[f"{_STEM}{i + 1:08}"] = tuple(wnids[label] for label in one)
     return table
 
 
-def real_columns(
-    where: str, path: str, names: Names, classes: Names
-) -> dict[str, Column]:
+def real_columns(where: str, path: str, names: Names, classes: Names) -> Columns:
     """Columns accepted_0, accepted_1, ...: the right classes of each file.
 
     Class ids of `classes`, -1 where an image has fewer. Refuses a file that ReaL does
@@ -302,7 +284,7 @@ def real_columns(
 
 
 def read_sixteen(
-    request: folder.Request,
+    request: Request,
     *,
     subset: bool = False,
     classes: str = "",
@@ -348,14 +330,14 @@ def _evenly_spaced(label: Column, each: int) -> Int[np.ndarray, "m"]:
     return np.sort(np.concatenate(chosen))
 
 
-def read_subset(request: folder.Request, *, ignore: Names = ()) -> base.Source:
+def read_subset(request: Request, *, ignore: Names = ()) -> base.Source:
     """Lists a set of 200 classes, and holds choices to them; options as of `folder`."""
     found = folder.read(request, space="wnid", ignore=ignore)
     listing.match_classes(request.where, found.classes, tables.subset(request.name))
     return dataclasses.replace(found, restrict=True, cite=request.cite)
 
 
-def read_tiny(request: folder.Request, *, ignore: Names = ()) -> base.Source:
+def read_tiny(request: Request, *, ignore: Names = ()) -> base.Source:
     """Lists "train", "val", or a part of one such as "train[:90%]"."""
     where, path = request.where, folder.find_folder(request)
     classes = tuple(sorted(_lines(where, os.path.join(request.root, "wnids.txt"))))
@@ -386,8 +368,7 @@ def _tiny_val(where, path, classes, ignore) -> listing.Listing:
         base.refuse_some(lost, must, "do not", "unpack the archive again")
     ids = {name: label for label, name in enumerate(classes)}
     labels = np.array([ids[rows[name]] for name in found.names], np.int32)
-    found = found._replace(labels=labels, classes=classes)
-    return found.take(np.argsort(labels, kind="stable"))
+    return found.by_class(labels, classes)
 
 
 def _lines(where: str, path: str) -> list[str]:

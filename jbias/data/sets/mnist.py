@@ -32,10 +32,8 @@ def read(request: folder.Request, *, pad: int = 0) -> sources.ArraySource:
     MNIST and Fashion-MNIST have the same names.
     """
     where, stem = request.where, _STEMS[request.part.base]
-    images, labels = (
-        read_idx(_path(where, request.root, f"{stem}-{kind}"))
-        for kind in ("images-idx3-ubyte", "labels-idx1-ubyte")
-    )
+    names = (f"{stem}-{kind}" for kind in ("images-idx3-ubyte", "labels-idx1-ubyte"))
+    images, labels = (read_idx(_path(where, request.root, name)) for name in names)
     base.check_whole(f"{where}: pad", pad, 0)
     if pad:
         images = np.pad(images, ((0, 0), (pad, pad), (pad, pad)))
@@ -96,8 +94,7 @@ def stacked(
     "texture", as the cue beside it.
     """
     where = f"data.stacked {split}"
-    if answer not in HALVES:
-        raise ValueError(f"{where}: answer must be one of {HALVES}, got {answer!r}")
+    base.check_choice(f"{where}: answer", answer, HALVES)
     below = cifar.read(folder.request("cifar10", split, root=root, size=size))
     above = read(folder.request("mnist", split, root=digits, size=size), pad=2)
     objects, numbers = below.columns["label"], above.columns["label"]

@@ -42,8 +42,7 @@ def read(request: folder.Request, *, builder: str, space: str = "names") -> base
     counts = {split.name: sum(split.shard_lengths) for split in info.splits}
     base.check_known(f"{where}: split must be there", request.part.base, counts)
     cite = " ".join(info.citation.split()) or tables.cite("folder")
-    about = dict(name=builder, root=path, where=where, cite=cite)
-    request = request._replace(**about)
+    request = request._replace(name=builder, root=path, where=where, cite=cite)
     found = folder.find_split(request)
     n, there = counts[request.part.base], len(found.names)
     if there != n:
