@@ -43,6 +43,7 @@ from jaxtyping import Array, Float
 from jbias.algos import base, erm, groups
 from jbias.augment import options
 
+Batch = base.Batch
 Logits = Float[Array, "b k"]
 Features = Float[Array, "b c"]  # What the linear layer reads.
 Members = Float[Array, "b e"]  # Weights of the examples in their own environments.
@@ -70,9 +71,7 @@ def irm(
     return _penalised("irm", net, irm_penalty, weight, by, columns, anneal)
 
 
-def irm_penalty(
-    logits: Logits, h: Features, batch: base.Batch, members: Members
-) -> Scalar:
+def irm_penalty(logits: Logits, h: Features, batch: Batch, members: Members) -> Scalar:
     """mean_e (mean_(i in e) sum_k (p_ik - t_ik) z_ik)^2, p the softmax, t the targets."""
 
     def scaled(w):
@@ -103,9 +102,7 @@ def vrex(
     return _penalised("vrex", net, vrex_penalty, beta, by, columns, anneal)
 
 
-def vrex_penalty(
-    logits: Logits, h: Features, batch: base.Batch, members: Members
-) -> Scalar:
+def vrex_penalty(logits: Logits, h: Features, batch: Batch, members: Members) -> Scalar:
     """The variance of the losses of the environments that are there."""
     risks, present = groups.means(base.example_losses(logits, batch), members)
     square = jnp.square(risks - groups.mean_present(risks, present))
@@ -136,7 +133,7 @@ def coral(
 
 
 def coral_penalty(
-    logits: Logits, h: Features, batch: base.Batch, members: Members
+    logits: Logits, h: Features, batch: Batch, members: Members
 ) -> Scalar:
     """The mean over pairs: of e points, sum_(e < f) |x_e - x_f|^2 = e sum_e |x_e - x|^2."""
     total = jnp.sum(members, axis=0)

@@ -146,14 +146,12 @@ def stacked_halves(decided: decisions.Decisions) -> decisions.Numbers:
     if not known.any():
         return []
     follows = decided.prediction == other
-    return [
-        decisions.mean("follows_label", decided.right[known]),
-        decisions.mean("follows_other", follows[known]),
-        *(
-            decisions.mean("follows_other", follows[known & (other == k)], f"other {k}")
-            for k in np.unique(other[known])
-        ),
-    ]
+    told = [decisions.mean("follows_label", decided.right[known])]
+    told.append(decisions.mean("follows_other", follows[known]))
+    for k in np.unique(other[known]):
+        rows, name = known & (other == k), f"other {k}"
+        told.append(decisions.mean("follows_other", follows[rows], name))
+    return told
 
 
 _AT_ONCE = 1 << 22  # Drawn numbers held at a time.
@@ -195,6 +193,15 @@ def bootstrap_counts(
     return np.concatenate(drawn).astype(np.int64)
 
 
+def resample(
+    by_condition: decisions.ByName, *, draws: int, seed: int
+) -> tuple[Int[np.ndarray, "c"], Int[np.ndarray, "draws c"], int]:
+    """Images decided as labelled under c conditions, those of each draw, and all images."""
+    marks = correct_by_condition(by_condition)
+    drawn = bootstrap_counts(marks, draws=draws, seed=seed)
+    return marks.sum(1), drawn, marks.shape[1]
+
+
 def bootstrap_interval(
     metric: str, drawn: Float[np.ndarray, "draws"], n: int, condition: str = ""
 ) -> decisions.Numbers:
@@ -213,17 +220,11 @@ def bootstrap_interval(
 
 
 def mean_ends(
-    metric: str,
-    marks: Int[np.ndarray, "n"],
-    most: int,
-    condition: str = "",
-    *,
-    draws: int = 1000,
-    seed: int = 0,
+    metric: str, marks: Int[np.ndarray, "n"], most: int, condition: str = "", *, seed=0
 ) -> decisions.Numbers:
     """The bootstrap interval of the mean of marks / most, over n images, pairs or others."""
-    n, how = len(marks), dict(draws=draws, seed=seed)
-    drawn = bootstrap_counts(marks[None], **how)[:, 0] / (most * n)
+    n = len(marks)
+    drawn = bootstrap_counts(marks[None], draws=1000, seed=seed)[:, 0] / (most * n)
     return bootstrap_interval(metric, drawn, n, condition)[:2]
 
 

@@ -294,10 +294,8 @@ def bvg_numbers(
     row = {condition: i for i, condition in enumerate(found)}
     frequencies = octave_frequencies(side)
     where = [[row[condition_name(s, f)] for f in frequencies] for s in SIGMAS]
-    marks = accuracy.correct_by_condition(found)
-    counts, n = marks.sum(1), marks.shape[1]
+    counts, drawn, n = accuracy.resample(found, draws=draws, seed=seed)
     told = [decisions.share("accuracy", counts[i], n, name) for name, i in row.items()]
-    drawn = accuracy.bootstrap_counts(marks, draws=draws, seed=seed)
     tables = 100 * counts[np.array(where)] / n, 100 * drawn[:, np.array(where)] / n
     of = dict(side=side, n=n, default="normalised", continuous=continuous)
     return told + _bands("critical_band", *tables, **of)

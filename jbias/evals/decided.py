@@ -22,14 +22,13 @@ import itertools
 import os
 import urllib.parse
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 
 from jbias import config as jc
-from jbias.evals import predict, prepared_sets, probe, suite, trials
+from jbias.evals import networks, predict, prepared_sets, probe, suite, trials
 
 COLUMNS: Mapping[str, str] = {
     "response": "object_response",
@@ -43,26 +42,10 @@ Shown = tuple[str, str]  # A set, and a probe's condition.
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class DecidedNetwork:
-    """A network of which decisions are all that is known; see networks.Network."""
+class DecidedNetwork(networks.Network):
+    """A network of which decisions are all that is known, and a predict.Bound."""
 
-    name: str
-    classes: tuple[str, ...]
-    space: str
-    digest: str
-    fields: Mapping[str, Any]
-    about: Mapping[str, Any]
     decided: Mapping[Shown, np.ndarray]  # By an image's number in the set; -1: none.
-    preprocessing: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-
-    def dtype(self, asked: Any) -> Any:
-        """Decisions are the same in every precision."""
-        return jnp.float32
-
-    def bind(self, asked: Any, devices: Any) -> "DecidedNetwork":
-        """Itself."""
-        return self
-
     apply = at = net = None
     graded = False
     variables = ()

@@ -100,9 +100,7 @@ def numbers(
     95 % intervals of a bootstrap over images, the same for all conditions; with _undefined
     the share of its draws that are left out.
     """
-    marks = accuracy.correct_by_condition(by_condition)
-    counts, n = marks.sum(1), marks.shape[1]
-    drawn = accuracy.bootstrap_counts(marks, draws=draws, seed=seed)
+    counts, drawn, n = accuracy.resample(by_condition, draws=draws, seed=seed)
     clean = [*by_condition].index(CLEAN)
     chance = {"relative_accuracy": 0.0}
     if classes:

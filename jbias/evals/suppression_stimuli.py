@@ -65,9 +65,8 @@ def make(
         for name in names
         if first in names and name.startswith(f"{first} ")
     }
-    steps = {
-        name: suppression.steps(name.removeprefix(onto.get(name, ""))) for name in names
-    }
+    rest = {name: name.removeprefix(onto.get(name, "")) for name in names}
+    steps = {name: suppression.steps(left) for name, left in rest.items()}
     conditions = {
         name: tuple(settings(*step, side, scale) for step in each)
         for name, each in steps.items()

@@ -104,9 +104,8 @@ def mean_kappa(
     kappa = []
     for name in np.unique(condition):
         part = correct[:, condition == name]
-        weights = np.concatenate(
-            [np.ones((1, part.shape[1])), _draw(part, draws, random)]
-        )
+        once = np.ones((1, part.shape[1]))
+        weights = np.concatenate([once, _draw(part, draws, random)])
         kappa.append(_kappas(part, pairs, weights)[0].mean(1))
     means = np.mean(kappa, axis=0)
     return float(means[0]), *np.quantile(means[1:], _ends(0.95)).tolist()

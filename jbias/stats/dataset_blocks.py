@@ -60,7 +60,7 @@ class BlockedFriedmanResult(permutation.PermutationResult):
 
 
 def participation_ratio(
-    scores: score_table.Table, *, axis: int = 1, method: Method = "spearman"
+    scores: score_table.Table, *, method: Method = "spearman"
 ) -> float:
     """Gives how many independent data sets n amount to, 1 to n.
 
@@ -71,7 +71,7 @@ def participation_ratio(
     deviations. A data set that does not vary over algorithms correlates with none.
     Raises ValueError as `score_table.read`, and for another method.
     """
-    return _ratio(_correlate(score_table.read(scores, axis=axis), method))
+    return _ratio(_correlate(score_table.read(scores), method))
 
 
 def find_blocks(
@@ -79,7 +79,6 @@ def find_blocks(
     *,
     blocks: int | None = None,
     cut: float = 0.5,
-    axis: int = 1,
     method: Method = "spearman",
 ) -> BlocksResult:
     """Joins data sets that are alike, by average linkage of 1 - r.
@@ -88,14 +87,12 @@ def find_blocks(
     2; or until `blocks` are left, whatever `cut` is. Raises ValueError for numbers beyond
     these, and as `participation_ratio`.
     """
-    table = score_table.read(scores, axis=axis)
+    table = score_table.read(scores)
     n, k, _ = table.values.shape
-    if blocks is not None and not 1 <= blocks <= n:
-        raise ValueError(
-            f"blocks: must be from 1 to {n}, the number of data sets, got {blocks}"
-        )
-    if not 0 <= cut <= 2:
-        raise ValueError(f"cut: must be a distance 1 - r, from 0 to 2, got {cut}")
+    must = f"be from 1 to {n}, the number of data sets"
+    score_table.check(blocks is None or 1 <= blocks <= n, "blocks", must, blocks)
+    must = "be a distance 1 - r, from 0 to 2"
+    score_table.check(0 <= cut <= 2, "cut", must, cut)
     found = _correlate(table, method)
     tree = hierarchy.linkage(distance.squareform(1 - found, checks=False), "average")
     height = cut + correlation.SLACK if blocks is None else None
@@ -117,7 +114,6 @@ def friedman_blocked(
     *,
     blocks: Sequence[Hashable],
     larger_is_better: bool,
-    axis: int = 1,
     permutations: int = 10_000,
     seed: int = 0,
 ) -> BlockedFriedmanResult:
@@ -131,7 +127,7 @@ def friedman_blocked(
     Raises ValueError for another number of labels and as `friedman_permutation`.
     """
     score_table.check_count("permutations", permutations)
-    matrix = score_table.matrix(scores, axis=axis)
+    matrix = score_table.read(scores).means
     labels, names = pd.factorize(pd.Series(list(blocks), dtype=object))
     if len(labels) != len(matrix) or -1 in labels:
         raise ValueError(

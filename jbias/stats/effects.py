@@ -44,7 +44,6 @@ def effect_sizes(
     confidence: float = 0.95,
     draws: int = 1000,
     seed: int = 0,
-    axis: int = 1,
 ) -> EffectsResult:
     """Gives the effect sizes of all pairs, with percentile intervals over redrawn runs.
 
@@ -56,7 +55,7 @@ def effect_sizes(
     data sets, whose J(1) is 0 because the mean of g does not exist.
     Raises ValueError for single runs and missing cells.
     """
-    table = score_table.read(scores, axis=axis)
+    table = score_table.read(scores)
     drawn = resampling.draw(table, draws=draws, seed=seed, datasets=datasets)
     k = len(table.algorithms)
     sign = 1 if larger_is_better else -1
@@ -83,7 +82,7 @@ def effect_sizes(
 
     def paired(effect):
         found = resampling.pair_matrix(effect(differences).T, np.negative)
-        return resampling.estimate(found[0], found[1:], confidence=confidence)
+        return resampling.estimate(found[0], found[1:], confidence)
 
     return EffectsResult(
         datasets=table.datasets,
@@ -91,9 +90,9 @@ def effect_sizes(
         a12=a12,
         cliffs_delta=2 * a12 - 1,
         gamma=gamma,
-        a12_mean=resampling.estimate(a12.mean(axis=0), superior, confidence=confidence),
+        a12_mean=resampling.estimate(a12.mean(axis=0), superior, confidence),
         cliffs_delta_mean=resampling.estimate(
-            2 * a12.mean(axis=0) - 1, 2 * superior - 1, confidence=confidence
+            2 * a12.mean(axis=0) - 1, 2 * superior - 1, confidence
         ),
         gamma_median=_middle(gamma),
         rank_biserial=paired(functools.partial(rank_biserial, tolerance=tolerance)),

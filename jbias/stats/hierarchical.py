@@ -224,7 +224,6 @@ def hierarchical_t(
     confidence: float = 0.95,
     draws: int = 600,
     seed: int = 0,
-    axis: int = 1,
 ) -> HierarchicalResult:
     """Compares all pairs over data sets, with the spread of their runs.
 
@@ -238,14 +237,12 @@ def hierarchical_t(
     """
     bayes.check_rope(rope)
     score_table.check_share("confidence", confidence)
-    table = score_table.read(scores, axis=axis)
+    table = score_table.read(scores)
     resampling.require_runs(table, 3 if paired else 2)
     bayes.check_pairing(table, paired, rho)
     n, k = table.means.shape
-    if n < 3:
-        raise ValueError(f"scores: must have at least 3 data sets, got {n}")
-    if draws < 100:
-        raise ValueError(f"draws: must be at least 100 a chain, got {draws}")
+    score_table.check(n >= 3, "scores", "have at least 3 data sets", n)
+    score_table.check(draws >= 100, "draws", "be at least 100 a chain", draws)
     x, y = _sides(table, 1 if larger_is_better else -1, paired, rho)
     left = np.arange(len(x.mean))
     found: dict[str, np.ndarray] = {}
@@ -310,7 +307,7 @@ def _summary(chains: Chains, rope: float, confidence: float):
     below = scipy.special.stdtr(nu, (-d0 - rope) / s0)
     between = 1 - above - below if rope > 0 else np.full_like(above, -1)
     largest = np.argmax(np.stack([below, between, above]), axis=0)
-    middle = resampling.estimate(0, d0.reshape(-1, d0.shape[2]), confidence=confidence)
+    middle = resampling.estimate(0, d0.reshape(-1, d0.shape[2]), confidence)
     return {
         "right": (largest == 2).mean(axis=(0, 1)),
         "left": (largest == 0).mean(axis=(0, 1)),
@@ -340,7 +337,7 @@ class MixedResult:
 
 
 def mixed_model(
-    scores, *, larger_is_better: bool, confidence: float = 0.95, axis: int = 1
+    scores, *, larger_is_better: bool, confidence: float = 0.95
 ) -> MixedResult:
     """Tests k algorithms over n data sets with their runs, none averaged away.
 
@@ -352,7 +349,7 @@ def mixed_model(
     leave it out with `Scores.only` to see. Raises ValueError for single runs and missing cells.
     """
     score_table.check_share("confidence", confidence)
-    table = score_table.read(scores, axis=axis)
+    table = score_table.read(scores)
     resampling.require_runs(table)
     n, k = table.means.shape
     counts, r = table.counts, float(k / np.sum(1 / table.counts))

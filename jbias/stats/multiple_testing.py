@@ -15,6 +15,8 @@ import numpy as np
 import scipy.stats
 from jaxtyping import Float
 
+from jbias.stats import score_table
+
 
 def adjust(
     pvalues: Sequence[float] | Float[np.ndarray, "m"], method: str
@@ -30,11 +32,9 @@ def adjust(
     """
     pvalues = np.asarray(pvalues, dtype=np.float64)
     check_method(method)
-    if pvalues.ndim != 1 or not np.all((pvalues >= 0) & (pvalues <= 1)):
-        raise ValueError(
-            "pvalues: must be a row of numbers from 0 to 1, got "
-            f"{pvalues.tolist() if pvalues.ndim == 1 else f'shape {pvalues.shape}'}"
-        )
+    shares = pvalues.ndim == 1 and bool(((pvalues >= 0) & (pvalues <= 1)).all())
+    told = pvalues.tolist() if pvalues.ndim == 1 else f"shape {pvalues.shape}"
+    score_table.check(shares, "pvalues", "be a row of numbers from 0 to 1", told)
     if not len(pvalues):
         return pvalues
     order = np.argsort(pvalues, kind="stable")
@@ -45,27 +45,21 @@ def adjust(
 
 def check_method(method: str) -> str:
     """Gives the method back; refuses one that is not there."""
-    if method not in METHODS:
-        raise ValueError(f"adjust: must be one of {', '.join(METHODS)}, got {method!r}")
+    score_table.find_name(method, tuple(METHODS), "adjust")
     return method
 
 
+@functools.cache
 def possible_true_pairs(k: int) -> tuple[int, ...]:
     """Gives how many of the pairs of k algorithms may be alike at once, ascending.
 
     Being alike is transitive, so k algorithms fall into groups: S(k) is the union over j
     of j (j-1)/2 + S(k-j).
     """
-    return tuple(sorted(_true_pairs(k)))
-
-
-@functools.cache
-def _true_pairs(k: int) -> frozenset[int]:
     if k < 2:
-        return frozenset({0})
-    return frozenset(
-        j * (j - 1) // 2 + rest for j in range(1, k + 1) for rest in _true_pairs(k - j)
-    )
+        return (0,)
+    rests = ((j, rest) for j in range(1, k + 1) for rest in possible_true_pairs(k - j))
+    return tuple(sorted({j * (j - 1) // 2 + rest for j, rest in rests}))
 
 
 def _down(factors: np.ndarray, p: np.ndarray) -> np.ndarray:

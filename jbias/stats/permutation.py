@@ -157,7 +157,6 @@ def friedman_permutation(
     scores: score_table.Table,
     *,
     larger_is_better: bool,
-    axis: int = 1,
     permutations: int = 10_000,
     seed: int = 0,
 ) -> PermutationResult:
@@ -171,7 +170,7 @@ def friedman_permutation(
     fewer than 1 permutation.
     """
     score_table.check_count("permutations", permutations)
-    matrix = score_table.matrix(scores, axis=axis)
+    matrix = score_table.read(scores).means
     ranked = score_table.rank(matrix, larger_is_better=larger_is_better)
     plain = omnibus.friedman(matrix, larger_is_better=larger_is_better)
     return permute_ranks(ranked, plain, permutations, seed)
@@ -212,7 +211,6 @@ def max_t(
     scores: score_table.Table,
     *,
     larger_is_better: bool,
-    axis: int = 1,
     permutations: int = 10_000,
     seed: int = 0,
 ) -> MaxTResult:
@@ -226,7 +224,7 @@ def max_t(
     of mean ranks promises more (`wilcoxon` does). Raises as `friedman_permutation` does.
     """
     score_table.check_count("permutations", permutations)
-    read = score_table.read(scores, axis=axis)
+    read = score_table.read(scores)
     ranked = score_table.rank(read, larger_is_better=larger_is_better)
     n, k = ranked.shape
     twice = np.rint(2 * ranked).astype(np.int64)
