@@ -21,10 +21,9 @@ import functools
 import itertools
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 
 from jbias.evals import accuracy, decisions, probe, pyramid
 
@@ -32,18 +31,13 @@ NARROWEST, FLAT, WIDEST = 0.05, 100.0, 1e4  # Of s, in steps between points.
 STARTS, ROUNDS, TOLERANCE = 5, 400, 1e-12
 
 
-class GaussianFits(NamedTuple):
-    """a exp(-(f - mu)^2 / (2 s^2)) for each row of values, and the squares left."""
+def fit_gaussians(
+    values: Float[np.ndarray, "v f"], *, highest: float
+) -> tuple[Float[np.ndarray, "v"], ...]:
+    """Fits a exp(-(f - mu)^2 / (2 s^2)) to each row of values, in float64.
 
-    a: Float[np.ndarray, "v"]
-    mu: Float[np.ndarray, "v"]
-    s: Float[np.ndarray, "v"]
-    residual: Float[np.ndarray, "v"]
-    converged: Bool[np.ndarray, "v"]
-
-
-def fit_gaussians(values: Float[np.ndarray, "v f"], *, highest: float) -> GaussianFits:
-    """Minimises the squares over 0 <= a <= highest, mu and s, in float64.
+    Returns a, mu, s, the squares left and `converged`, each (v). Minimises the squares over
+    0 <= a <= highest, mu and s.
 
     Levenberg and Marquardt's method with a projected, from the lowest minima on a grid
     of (mu, s) with the best a at each; the best end of all starts is told. converged:
@@ -71,7 +65,7 @@ def fit_gaussians(values: Float[np.ndarray, "v f"], *, highest: float) -> Gaussi
     a, mu, log_s = p[best].T
     s = np.exp(log_s)
     converged = done[best] & (s > 5 * NARROWEST) & (s < FLAT)
-    return GaussianFits(a, mu, s, cost[best], converged)
+    return a, mu, s, cost[best], converged
 
 
 def _residuals(p, t, f):

@@ -159,9 +159,7 @@ def of_runs(
     return index(grown, variant=variant, **options)
 
 
-def by_chance(
-    clean: Runs, distorted: Runs, *, classes: int, draws: int = 200, seed: int = 0
-) -> float:
+def by_chance(clean: Runs, distorted: Runs, *, classes: int) -> float:
     """The mean index ("share") of such runs if distortion prefers no class.
 
     Each run's wrong decisions, of both sets together, are dealt out anew: as many for the
@@ -169,8 +167,8 @@ def by_chance(
     many are of the same image before and after, so this is rather too large.
     """
     before, after = _counts(clean, distorted, classes)
-    random = np.random.default_rng(seed)
-    deal = functools.partial(random.multivariate_hypergeometric, size=draws)
+    random = np.random.default_rng(0)
+    deal = functools.partial(random.multivariate_hypergeometric, size=200)
     dealt = np.stack([*map(deal, before + after, before.sum(axis=1))], axis=1)
     grown = np.maximum(_shares(before + after - dealt) - _shares(dealt), 0)  # (b, r, k)
     mean = classes * grown.mean(axis=1)

@@ -11,6 +11,7 @@ import functools
 
 import numpy as np
 from jaxtyping import Float
+from scipy import ndimage
 
 KERNEL = np.sqrt(2) / 16 * np.array([1, 4, 6, 4, 1])  # Its sum is sqrt(2).
 SMALLEST = 4  # An axis this short is not halved any more.
@@ -60,8 +61,4 @@ def centroid(side: int, level: int) -> float:
 
 def _smooth(side: int) -> Float[np.ndarray, "side side"]:
     """Correlates an axis with the kernel, its ends mirrored without repetition."""
-    matrix = np.zeros((side, side))
-    mirrored = np.pad(np.arange(side), 2, mode="reflect")
-    for row in range(side):
-        np.add.at(matrix[row], mirrored[row : row + 5], KERNEL)
-    return matrix
+    return ndimage.correlate1d(np.eye(side), KERNEL, axis=0, mode="mirror")

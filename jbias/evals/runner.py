@@ -13,7 +13,6 @@ as in a run's workdir, so that report reads both.
 
 import contextlib
 import dataclasses
-import functools
 import hashlib
 import json
 import operator
@@ -308,8 +307,9 @@ class Measuring:
         given = prepared_sets.subsample(job.whole, task.measure.images)
         made = self.asked.make_probe(*task, given.classes)
         prepared_sets.check_needs(task.measure.probe, made, bound, given)
+        columns = {**given.columns, "index": given.index}
         if made.inside:
-            images, columns = given.images, {**given.columns, "index": given.index}
+            images = given.images
             if isinstance(images, loader.EncodedImages):
                 images = loader.LazyImages(images, self.asked.reading)
             with aside("looking inside"):
@@ -320,8 +320,15 @@ class Measuring:
                 rules, ranked = both if bound.graded else (both[0], {})
                 journal = self._journal(task, given, rules, ranked)
                 earlier = journal.seconds
-                of = bound, made, given, rules, ranked, journal
-                found = self._decided(*of, tell, aside)
+                by = {}
+                for key, name in rules.items():
+                    rule = given.rules[name]
+                    matrix = mesh.replicate(rule.matrix, self.asked.devices)
+                    by[key] = rule._replace(matrix=matrix)
+                batches = prepared_sets.device_batches(self.asked, given, ranked)
+                heard = dict(tell=tell, compiling=aside, journal=journal)
+                found = predict.run_probe(bound, made, batches, by, **heard)
+                found = predict.to_decisions(found, columns)
             if same:
                 known.setdefault(same, found)
                 found = {key: known[same][name] for key, name in job.rules.items()}
@@ -341,20 +348,6 @@ class Measuring:
 
     def _underway(self, task: suite.Task) -> epath.Path:
         return self.folder / "underway" / f"{task.name}.npy"
-
-    def _decided(
-        self, bound, made, given, rules, ranked, journal, tell, compiling
-    ) -> dict[str, Any]:
-        """The decisions by condition, under each of these rules."""
-        on_devices = functools.partial(mesh.replicate, mesh=self.asked.devices)
-        by = {}
-        for key, name in rules.items():
-            rule = given.rules[name]
-            by[key] = rule._replace(matrix=on_devices(rule.matrix))
-        batches = prepared_sets.device_batches(self.asked, given, ranked)
-        heard = dict(tell=tell, compiling=compiling, journal=journal)
-        found = predict.run_probe(bound, made, batches, by, **heard)
-        return predict.to_decisions(found, {**given.columns, "index": given.index})
 
     def _agreement(self, bound, made, given) -> decisions.Numbers:
         """How often float32 answers as the network does, where that is another."""

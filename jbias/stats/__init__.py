@@ -37,46 +37,17 @@ from jbias.stats.power import (
 )
 from jbias.stats.sources_of_variance import sources_of_variance
 
-__all__ = [
-    "adjust",
-    "aligned_ranks",
-    "almost_stochastic_order",
-    "bayesian_signed_rank",
-    "bonferroni_dunn",
-    "bradley_terry",
-    "bradley_terry_of_wins",
-    "conover",
-    "correlated_t",
-    "datasets_for_nemenyi",
-    "effect_sizes",
-    "effective_robustness",
-    "few_seeds",
-    "find_blocks",
-    "friedman",
-    "friedman_blocked",
-    "friedman_permutation",
-    "hierarchical_t",
-    "influence",
-    "intervals",
-    "kendall",
-    "max_t",
-    "mean_differences",
-    "minimal_difference_of_t",
-    "mixed_model",
-    "nemenyi",
-    "pairs_for_outperforming",
-    "partial",
-    "participation_ratio",
-    "performance_profiles",
-    "power_of_design",
-    "power_of_t",
-    "probability_of_improvement",
-    "probability_of_outperforming",
-    "quade",
-    "rank_stability",
-    "seeds_for_t",
-    "sources_of_variance",
-    "spearman",
-    "type_1_error",
-    "wilcoxon",
-]
+__all__ = ["adjust", "bayesian_signed_rank", "correlated_t"]
+__all__ += ["intervals", "mean_differences", "performance_profiles"]
+__all__ += ["probability_of_improvement", "rank_stability"]
+__all__ += ["influence", "kendall", "partial", "spearman"]
+__all__ += ["find_blocks", "friedman_blocked", "participation_ratio"]
+__all__ += ["effect_sizes", "effective_robustness", "few_seeds"]
+__all__ += ["hierarchical_t", "mixed_model", "sources_of_variance"]
+__all__ += ["aligned_ranks", "friedman", "quade"]
+__all__ += ["almost_stochastic_order", "pairs_for_outperforming"]
+__all__ += ["bradley_terry", "bradley_terry_of_wins", "probability_of_outperforming"]
+__all__ += ["friedman_permutation", "max_t", "type_1_error"]
+__all__ += ["bonferroni_dunn", "conover", "nemenyi", "wilcoxon"]
+__all__ += ["datasets_for_nemenyi", "minimal_difference_of_t", "power_of_design"]
+__all__ += ["power_of_t", "seeds_for_t"]

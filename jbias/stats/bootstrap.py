@@ -76,19 +76,18 @@ def intervals(
     drawn = resampling.draw(table, draws=draws, seed=seed, datasets=datasets)
     limits, normal = _normalised(table, bounds, larger_is_better)
     cells = drawn.means(table)
-    per_algorithm = [values[:, : table.counts[j]] for j, values in enumerate(normal)]
     middle, gap = [], []
-    for x, counts in zip(per_algorithm, drawn.runs, strict=True):
-        ones = np.ones((1, x.shape[0], x.shape[1]))
+    for values, counts in zip(normal, drawn.runs, strict=True):
+        x = values[:, : counts.shape[1]]
+        ones = np.ones((1, *x.shape))
         weights = drawn.datasets[:, :, None] * counts[:, None, :]
         missed = 1 - np.minimum(x, 1)
         middle.append((_iqm(x, ones)[0], _iqm(x, weights)))
         gap.append((missed.mean(), np.einsum("bnr,nr->b", weights, missed) / x.size))
 
     def joined(pairs):
-        value = np.array([single for single, _ in pairs])
-        many = np.stack([several for _, several in pairs], axis=1)
-        return resampling.estimate(value, many, confidence)
+        value, many = zip(*pairs)
+        return resampling.estimate(np.array(value), np.stack(many, 1), confidence)
 
     mean = drawn.over_datasets(cells)
     return IntervalsResult(
@@ -200,9 +199,8 @@ def _pairs(
 def _normalised(table, bounds, larger_is_better: bool):
     """Gives (worst, best) of every data set, and algorithm after algorithm (n, r)."""
     if bounds is None:
-        ends = np.stack(
-            [np.nanmin(table.values, axis=(1, 2)), np.nanmax(table.values, axis=(1, 2))]
-        ).T
+        both = (of(table.values, axis=(1, 2)) for of in (np.nanmin, np.nanmax))
+        ends = np.stack([*both], axis=1)
         ends = ends if larger_is_better else ends[:, ::-1]
         ends[ends[:, 0] == ends[:, 1], 1] += 1 if larger_is_better else -1  # All equal.
     else:

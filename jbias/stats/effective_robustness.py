@@ -82,7 +82,12 @@ def effective_robustness(
     target = forward(_as_share("ood", y, ood_images))
     line = np.linalg.lstsq(design[fitted], target[fitted])[0]
     predicted, residual = 100 * inverse(design @ line), target - design @ line
-    lines = _draw_lines(design[fitted], target[fitted], resamples, seed)
+    # Lines through models drawn again, of the draws that determine one.
+    standards, m = design[fitted], int(fitted.sum())
+    rows = np.random.default_rng(seed).integers(m, size=(resamples, m))
+    rows = rows[np.linalg.matrix_rank(standards[rows]) == design.shape[1]]
+    lines = np.linalg.pinv(standards[rows]) @ target[fitted][rows][..., None]
+    lines = lines[..., 0]
     band = np.full((2, len(x)), math.nan)
     if len(lines):
         ends = [(1 + level) / 2, (1 - level) / 2]
@@ -106,19 +111,6 @@ def effective_robustness(
         resamples=resamples,
         singular=resamples - len(lines),
     )
-
-
-def _draw_lines(
-    design: Float[np.ndarray, "m p"],
-    target: Float[np.ndarray, "m"],
-    resamples: int,
-    seed: int,
-) -> Float[np.ndarray, "b p"]:
-    """Gives lines through models drawn again, of the draws that determine one."""
-    rng, m = np.random.default_rng(seed), len(target)
-    rows = rng.integers(m, size=(resamples, m))
-    rows = rows[np.linalg.matrix_rank(design[rows]) == design.shape[1]]
-    return (np.linalg.pinv(design[rows]) @ target[rows][..., None])[..., 0]
 
 
 def _as_share(

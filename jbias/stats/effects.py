@@ -8,7 +8,6 @@ above 1/2) where the row is the better.
 
 import dataclasses
 import functools
-import itertools
 
 import numpy as np
 import scipy.special
@@ -57,21 +56,22 @@ def effect_sizes(
     """
     table = score_table.read(scores)
     drawn = resampling.draw(table, draws=draws, seed=seed, datasets=datasets)
-    k = len(table.algorithms)
     sign = 1 if larger_is_better else -1
     a12, superior = (
         resampling.pair_matrix(x, lambda v: 1 - v, diagonal=0.5)
         for x in resampling.superiority(table, drawn, sign)
     )
     rounding = score_table.rounding_error(table.values)[:, 0]
+    rows, columns = np.triu_indices(len(table.algorithms), 1)
     centres = [_centre(sign * table.runs(name), rounding) for name in table.algorithms]
-    gamma = [
-        _gamma(*centres[i], *centres[j], *table.counts[[i, j]], rounding)
-        for i, j in itertools.combinations(range(k), 2)
-    ]
+    medians, mads = np.stack(centres, axis=1)  # (k, n)
+    free = table.counts[:, None] - 1
+    squares, between = free * mads**2, medians[rows] - medians[columns]
+    pooled = (squares[rows] + squares[columns]) / (free[rows] + free[columns])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        gamma = np.where(abs(between) <= rounding, 0.0, between / np.sqrt(pooled))
     gamma = resampling.pair_matrix(gamma, np.negative)
 
-    rows, columns = np.triu_indices(k, 1)
     means = sign * np.concatenate([table.means[None], drawn.means(table)])
     differences = means[:, :, rows] - means[:, :, columns]
     differences[1:] = drawn.picked(differences[1:])
@@ -157,13 +157,3 @@ def _centre(x: Float[np.ndarray, "n r"], rounding) -> tuple[np.ndarray, np.ndarr
     middle = median(x)
     mad = _CONSISTENT * median(np.abs(x - middle[:, None]))
     return middle, np.where(mad > rounding, mad, 0)
-
-
-def _gamma(
-    x, x_mad, y, y_mad, x_runs: int, y_runs: int, rounding
-) -> Float[np.ndarray, "n"]:
-    squares = (x_runs - 1) * x_mad**2 + (y_runs - 1) * y_mad**2
-    pooled = np.sqrt(squares / (x_runs + y_runs - 2))
-    difference = x - y
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(np.abs(difference) <= rounding, 0.0, difference / pooled)

@@ -77,18 +77,14 @@ class Side:
         return self.per_run * rate / rng.gamma(self.shape, size=off.shape)
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Chains:
-    """Draws of c chains for p pairs."""
+def sample_posterior(
+    x: Side, y: Side | None, *, draws: int, seed: int
+) -> dict[str, np.ndarray]:
+    """Draws (d_0, s_0, nu) for x - y; `y` is None if x holds differences already.
 
-    d0: Float[np.ndarray, "c d p"]
-    s0: Float[np.ndarray, "c d p"]
-    nu: Float[np.ndarray, "c d p"]
-    d: Float[np.ndarray, "p n"]  # Means over all draws.
-
-
-def sample_posterior(x: Side, y: Side | None, *, draws: int, seed: int) -> Chains:
-    """Draws (d_0, s_0, nu) for x - y; `y` is None if x holds differences already."""
+    Returns "d0", "s0" and "nu", draws of c chains for p pairs (c, d, p), and "d" (p, n), the
+    d_i's means over all of them.
+    """
     rng = np.random.default_rng(seed)
     p, n = x.mean.shape
     size = (CHAINS, p, n)
@@ -128,7 +124,7 @@ def sample_posterior(x: Side, y: Side | None, *, draws: int, seed: int) -> Chain
             for name, value in (("d0", d0), ("s0", s0), ("nu", nu)):
                 kept[name][:, step - _WARMUP] = value
             total += d.mean(axis=0)
-    return Chains(**kept, d=total / draws)
+    return {**kept, "d": total / draws}
 
 
 def _integrated(m, variance: Float[np.ndarray, "c p n"]):
@@ -250,7 +246,9 @@ def hierarchical_t(
         chains = sample_posterior(
             x.only(left), y and y.only(left), draws=draws * 2**longer, seed=seed
         )
-        for name, values in _summary(chains, rope, confidence).items():
+        for name, values in _summary(
+            **chains, rope=rope, confidence=confidence
+        ).items():
             found.setdefault(name, np.empty((len(x.mean), *values.shape[1:])))
             found[name][left] = values
         bad = (found["rhat"] > _AGREE) | (found["effective"] < _FEWEST)
@@ -299,9 +297,8 @@ def _sides(table, sign: int, paired: bool, rho: float):
     )
 
 
-def _summary(chains: Chains, rope: float, confidence: float):
+def _summary(d0, s0, nu, d, *, rope: float, confidence: float) -> dict[str, np.ndarray]:
     """Sums up what the chains say of each pair."""
-    d0, s0, nu = chains.d0, chains.s0, chains.nu
     watched = (d0, np.log(s0), np.log(nu))
     above = scipy.special.stdtr(nu, (d0 - rope) / s0)
     below = scipy.special.stdtr(nu, (-d0 - rope) / s0)
@@ -316,7 +313,7 @@ def _summary(chains: Chains, rope: float, confidence: float):
         "low": middle.low,
         "high": middle.high,
         "s0": np.median(s0, axis=(0, 1)),
-        "d": chains.d,
+        "d": d,
         "rhat": np.max([mcmc.split_rhat(x) for x in watched], axis=0),
         "effective": np.min([mcmc.effective_draws(x) for x in watched], axis=0),
     }
