@@ -140,15 +140,13 @@ def coral_penalty(
     share = members / jnp.where(total > 0, total, 1)[None]
     exact = jax.lax.Precision.HIGHEST
     mean = jnp.einsum("be,bi->ei", share, h, precision=exact)
-    own = jnp.matmul((members > 0).astype(h.dtype), mean, precision=exact)
-    apart = h - own
+    apart = h - jnp.matmul((members > 0).astype(h.dtype), mean, precision=exact)
     square = jnp.einsum("be,bi,bj->eij", share, apart, apart, precision=exact)
     # With shares s_i this is 1 - sum_i s_i^2, (n - 1) / n where all weigh the same.
     free = 1 - jnp.sum(jnp.square(share), axis=0)
     present = ((total > 0) & (free > 1e-6)).astype(jnp.float32)
     free = jnp.where(present > 0, free, 1)[:, None, None]
-    count = jnp.sum(present)
-    scale = 2 / jnp.maximum(count - 1, 1)
+    scale = 2 / jnp.maximum(jnp.sum(present) - 1, 1)
     return scale * (_spread(mean, present) + _spread(square / free, present))
 
 

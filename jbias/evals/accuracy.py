@@ -198,8 +198,7 @@ def resample(
 ) -> tuple[Int[np.ndarray, "c"], Int[np.ndarray, "draws c"], int]:
     """Images decided as labelled under c conditions, those of each draw, and all images."""
     marks = correct_by_condition(by_condition)
-    drawn = bootstrap_counts(marks, draws=draws, seed=seed)
-    return marks.sum(1), drawn, marks.shape[1]
+    return marks.sum(1), bootstrap_counts(marks, draws=draws, seed=seed), marks.shape[1]
 
 
 def bootstrap_interval(
@@ -240,5 +239,4 @@ def sum_cells(
     """The sum of `share` over the images of each cell; negative ones are left out."""
     known = (label >= 0) & (value >= 0)
     flat = label[known].astype(np.int64) * shape[1] + value[known]
-    found = np.bincount(flat, share[known], minlength=shape[0] * shape[1])
-    return found.reshape(shape)
+    return np.bincount(flat, share[known], minlength=shape[0] * shape[1]).reshape(shape)

@@ -209,8 +209,7 @@ def threshold_indices(accuracy: Tables) -> Thresholds:
     """
     passes = np.flip(accuracy, axis=-2) > CRITERION
     failed = np.where(passes.any(-2), passes.argmax(-2), HIGHEST)
-    unknown = np.isnan(accuracy).any(-2)
-    return np.where(unknown, np.nan, failed)
+    return np.where(np.isnan(accuracy).any(-2), np.nan, failed)
 
 
 def continuous_thresholds(accuracy: Tables) -> Thresholds:

@@ -11,7 +11,6 @@ at 8655b6b, which ranks softmax values, where those that are 0 tie. Deviation: l
 import dataclasses
 import functools
 import math
-import types
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -23,9 +22,7 @@ from jbias.evals import decisions, probe
 Classes = Int[np.ndarray, "n"]
 Names = Shaped[np.ndarray, "n"]  # Or class ids.
 # The columns of ranks among logits, and of the classes that are ranked.
-RANKED: Mapping[str, str] = types.MappingProxyType(
-    {"rank_shape": "label", "rank_texture": "texture"}
-)
+RANKED: Mapping[str, str] = {"rank_shape": "label", "rank_texture": "texture"}
 
 
 @dataclasses.dataclass(frozen=True, repr=False)

@@ -85,8 +85,7 @@ def stimuli(asked: suite.Suite) -> dict[Shown, suite.Task]:
         if made.inside or made.move or made.look:
             continue
         for condition in made.conditions:
-            key = task.dataset, condition
-            other = found.setdefault(key, task)
+            other = found.setdefault((task.dataset, condition), task)
             if other is not task and not _same_stimuli(asked, condition, task, other):
                 raise ValueError(
                     f"suite.measures: {task.measure.name} and {other.measure.name} show "

@@ -194,8 +194,7 @@ def _counts(clean: Runs, distorted: Runs, classes: int) -> list[Counts]:
                 f"{int(other.sum())} other labels in run {number % len(clean)}; measure "
                 "the runs on the same set"
             )
-    counted = np.stack([wrong_by_class(one, classes) for one in runs])
-    return np.split(counted, 2)
+    return np.split(np.stack([wrong_by_class(one, classes) for one in runs]), 2)
 
 
 @decisions.by_rule

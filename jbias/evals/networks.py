@@ -179,8 +179,7 @@ def find_checkpoints(paths: Sequence[str], *, any_file: bool = False) -> list[st
             for one in inside:
                 real = pathlib.Path(one)
                 own = real.name if real.is_file() else ""
-                folder = (real.parent if own else real).resolve()
-                found.setdefault(folder / own, one)
+                found.setdefault((real.parent if own else real).resolve() / own, one)
     return list(found.values())
 
 
@@ -467,8 +466,7 @@ def load(
         if zoo and zoo.is_head(path):
             continue  # It is read with its backbone.
         if stems.count(stem) > 1:
-            folder = os.path.basename(os.path.dirname(os.path.abspath(path)))
-            stem = f"{folder}-{stem}"
+            stem = f"{os.path.basename(os.path.dirname(os.path.abspath(path)))}-{stem}"
         try:
             if is_trained(path):
                 if not (epath.Path(path) / _DONE).exists():
@@ -510,8 +508,7 @@ def _from_file(
     Of one that the zoo knows --model may say nothing else; what is said of its constants
     goes before the zoo's.
     """
-    given = {key: getattr(args, key) for key in _CONSTANTS}
-    given = {key: value for key, value in given.items() if value is not None}
+    given = {key: x for key in _CONSTANTS if (x := getattr(args, key)) is not None}
     origins = {key: f"--{key}" for key in given}
     said = {"train_data": args.trained, "method": args.method}
     said = {key: value for key, value in said.items() if value}

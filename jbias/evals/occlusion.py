@@ -211,8 +211,7 @@ def make(
 
         def mask(keys):
             coin = jax.vmap(lambda key: jax.random.bernoulli(key, params["least"]))
-            salient = jax.vmap(salient_mask, (0, None, 0))
-            return salient(rows.seen, count, coin(keys))
+            return jax.vmap(salient_mask, (0, None, 0))(rows.seen, count, coin(keys))
 
         return hide(rows, params, mask)
 
@@ -305,6 +304,4 @@ def _area_sampler(area: str | float):
     """The function from a key to the share of an image that is hidden."""
     if area == "beta":  # The distribution function is x^2.
         return lambda key: jnp.sqrt(jax.random.uniform(key))
-    if area == "uniform":
-        return jax.random.uniform
-    return lambda key: jnp.float32(area)
+    return jax.random.uniform if area == "uniform" else lambda key: jnp.float32(area)

@@ -45,8 +45,7 @@ def scorer(apply: Callable) -> Callable[..., Logits]:
     """
 
     def score(variables: Any, _, image: UInt8[Array, "b h w c"], __) -> Array:
-        logits = apply(variables, image.astype(jnp.float32) / 255)
-        return logits.astype(jnp.float32)
+        return apply(variables, image.astype(jnp.float32) / 255).astype(jnp.float32)
 
     return score
 
@@ -487,8 +486,7 @@ def agreement(
             alike = np.equal(*(np.argmax(logits, -1) for logits in each))
             same[condition] += int(alike[: batch.count].sum())
         total += batch.count
-    counts = same.items()
-    return [decisions.share("agreement", n, total, name) for name, n in counts]
+    return [decisions.share("agreement", n, total, name) for name, n in same.items()]
 
 
 def to_decisions(found: Mapping, columns: Mapping[str, np.ndarray]) -> dict[str, Any]:

@@ -189,8 +189,7 @@ def device_batches(
         ranks = {name: cue[rows] for name, cue in cues.items()}
         of = images, given.index[rows], label, given.target[rows], ranks
         *of, ranks = mesh.split(of, devices)
-        count = min(size, n - first)
-        yield predict.Batch(*of, count, given.dataset, source, ranks)
+        yield predict.Batch(*of, min(size, n - first), given.dataset, source, ranks)
 
 
 def batch_size(asked: suite.Suite, given: PreparedSet) -> int:

@@ -418,8 +418,7 @@ def _view(tensor: Tensor, storages: Mapping[str, np.ndarray]) -> np.ndarray:
     storage, shape = storages[tensor.storage], tensor.shape
     if len(shape) != len(tensor.strides) or min((*shape, *tensor.strides, 0)) < 0:
         raise ValueError(f"a tensor has shape {shape} and strides {tensor.strides}")
-    steps = zip(shape, tensor.strides)
-    last = tensor.offset + sum((n - 1) * step for n, step in steps)
+    last = tensor.offset + sum((n - 1) * step for n, step in zip(shape, tensor.strides))
     empty = 0 in shape
     if not empty and not 0 <= tensor.offset <= last < len(storage):
         raise ValueError(f"a tensor lies outside its storage {tensor.storage}")

@@ -66,8 +66,7 @@ def load(
         raise ValueError(f"{where}: seed must be one of {seeds}, got {seed}")
     place = _branch(where, branch, config) * len(seeds) + seeds.index(seed)
     entry = ", ".join(filter(None, (str(seed), *branch.split(","))))
-    chosen = choose_step(whole, step, entry)
-    found = read_nets(checkpoints, chosen)[0][place]
+    found = read_nets(checkpoints, choose_step(whole, step, entry))[0][place]
     found = {key: value for key, value in found.items() if value}
     options = {**{k: v for k, v in own.items() if k != "name"}, **options}
     net = _network(where, name, found, options, config["size"])

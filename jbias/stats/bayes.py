@@ -52,12 +52,11 @@ def bayesian_signed_rank(
     score_table.check_count("draws", draws)
     table = score_table.read(scores)
     n, k = table.means.shape
-    rng = np.random.default_rng(seed)
-    weights = rng.dirichlet([prior] + [1.0] * n, size=draws)
+    weights = np.random.default_rng(seed).dirichlet([prior] + [1.0] * n, size=draws)
     means = table.means if larger_is_better else -table.means
     # Equal to the rope is equal up to rounding, as of scores with one decimal.
     tolerance = score_table.check_tolerance(None, means)
-    right, left = [], []
+    chances = []
     for i, j in itertools.combinations(range(k), 2):
         z = np.concatenate([[0.0], means[:, i] - means[:, j]])
         walsh = (z[:, None] + z) / 2
@@ -66,10 +65,9 @@ def bayesian_signed_rank(
         between = 1 - shares[0] - shares[1] if rope > 0 else np.full(draws, -1.0)
         three = np.stack([shares[1], between, shares[0]])
         largest = three == three.max(axis=0)
-        chances = (largest / largest.sum(axis=0)).mean(axis=1)
-        left.append(chances[0])
-        right.append(chances[2])
-    return _result(table, np.array(right), np.array(left))
+        chances.append((largest / largest.sum(axis=0)).mean(axis=1))
+    left, _, right = np.transpose(chances)
+    return _result(table, right, left)
 
 
 def correlated_t(

@@ -204,8 +204,7 @@ def compare_networks(
             parts.append(np.concatenate([_with_people(*answers, *x) for x in plans]))
         means.append(np.mean(parts, axis=0))
     kappas = np.mean(means, axis=0)
-    differences = kappas[:, 0] - kappas[:, 1]
-    seen, resampled, exchanged = np.split(differences, [1, 1 + draws])
+    seen, resampled, exchanged = np.split(kappas[:, 0] - kappas[:, 1], [1, 1 + draws])
     hits = (np.abs(exchanged) >= abs(seen) - _SLACK).sum()
     low, high = np.quantile(resampled, _ends(confidence)).tolist()
     first, second = kappas[0].tolist()

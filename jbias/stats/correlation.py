@@ -70,8 +70,7 @@ def _random_orders(members, count: int, rng, size: int) -> Iterator[np.ndarray]:
     for start in range(0, count, size):
         batch = np.empty((min(size, count - start), n), np.intp)
         for one, generator in zip(members, generators, strict=True):
-            tiled = np.tile(one, (len(batch), 1))
-            batch[:, one] = generator.permuted(tiled, axis=1)
+            batch[:, one] = generator.permuted(np.tile(one, (len(batch), 1)), axis=1)
         yield batch
 
 

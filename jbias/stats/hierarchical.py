@@ -251,8 +251,7 @@ def hierarchical_t(
         ).items():
             found.setdefault(name, np.empty((len(x.mean), *values.shape[1:])))
             found[name][left] = values
-        bad = (found["rhat"] > _AGREE) | (found["effective"] < _FEWEST)
-        left = np.flatnonzero(bad)
+        left = np.flatnonzero((found["rhat"] > _AGREE) | (found["effective"] < _FEWEST))
         if not len(left):
             break
     else:

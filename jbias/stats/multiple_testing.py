@@ -8,8 +8,7 @@ and Hochberg 1995; Benjamini and Yekutieli 2001.
 
 import functools
 import math
-import types
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import scipy.stats
@@ -67,11 +66,6 @@ def _down(factors: np.ndarray, p: np.ndarray) -> np.ndarray:
     return np.maximum.accumulate(factors * p)
 
 
-def _up(factors: np.ndarray, p: np.ndarray) -> np.ndarray:
-    """min over j >= i of factor_j p_(j)."""
-    return np.minimum.accumulate((factors * p)[::-1])[::-1]
-
-
 def _remaining(p: np.ndarray) -> np.ndarray:
     return len(p) - np.arange(len(p))
 
@@ -79,8 +73,7 @@ def _remaining(p: np.ndarray) -> np.ndarray:
 def _hommel(p: np.ndarray) -> np.ndarray:
     """The closure of Simes' test, as Wright 1992 computes it."""
     m = len(p)
-    simes = float(np.min(m * p / np.arange(1, m + 1)))
-    found = np.full(m, simes)
+    found = np.full(m, float(np.min(m * p / np.arange(1, m + 1))))
     for size in range(m - 1, 1, -1):
         first, last = p[: m - size + 1], p[m - size + 1 :]
         bound = np.min(size * last / np.arange(2, size + 1))
@@ -102,15 +95,14 @@ def _shaffer(p: np.ndarray) -> np.ndarray:
     return _down(possible[left], p)
 
 
-METHODS = types.MappingProxyType(
-    {
-        "bonferroni": lambda p: len(p) * p,
-        "holm": lambda p: _down(_remaining(p), p),
-        "hochberg": lambda p: _up(_remaining(p), p),
-        "hommel": _hommel,
-        "shaffer": _shaffer,
-        "bh": scipy.stats.false_discovery_control,
-        "by": functools.partial(scipy.stats.false_discovery_control, method="by"),
-        "none": lambda p: p,
-    }
-)
+METHODS: Mapping[str, Callable] = {
+    "bonferroni": lambda p: len(p) * p,
+    "holm": lambda p: _down(_remaining(p), p),
+    # min over j >= i of (m - j + 1) p_(j).
+    "hochberg": lambda p: np.minimum.accumulate((_remaining(p) * p)[::-1])[::-1],
+    "hommel": _hommel,
+    "shaffer": _shaffer,
+    "bh": scipy.stats.false_discovery_control,
+    "by": functools.partial(scipy.stats.false_discovery_control, method="by"),
+    "none": lambda p: p,
+}

@@ -218,12 +218,10 @@ def wins_and_ties(
     """
     difference = means[:, :, None] - means[:, None, :]
     variances = stds[:, :, None] ** 2 + stds[:, None, :] ** 2
-    region = rope * np.sqrt(variances / 2)
-    tied = np.abs(difference) <= region + rounding[:, :, None]
+    tied = np.abs(difference) <= rope * np.sqrt(variances / 2) + rounding[:, :, None]
     ties = tied.sum(axis=0)
     np.fill_diagonal(ties, 0)
-    wins = ((difference > 0) & ~tied).sum(axis=0)
-    return wins + (ties + 1) // 2, ties
+    return ((difference > 0) & ~tied).sum(axis=0) + (ties + 1) // 2, ties
 
 
 def bradley_terry_of_wins(

@@ -190,7 +190,7 @@ def permute_ranks(
     for sums, weights in _weighted(found, twice, permutations, seed):
         hits += float(weights[np.sum(sums**2, axis=1) >= seen].sum())
     pvalue = min(hits if found else (1 + hits) / (1 + permutations), 1.0)
-    error = 0.0 if found else float(_error(pvalue, permutations))
+    error = 0.0 if found else math.sqrt(pvalue * (1 - pvalue) / permutations)
     return PermutationResult(
         statistic=plain.statistic,
         pvalue=pvalue,
@@ -241,7 +241,7 @@ def max_t(
     adjusted = np.empty(len(seen))
     adjusted[order] = np.maximum.accumulate(step[order])
     adjusted = np.minimum(adjusted, 1)
-    errors = np.zeros(len(seen)) if found else _error(adjusted, permutations)
+    errors = np.sqrt(adjusted * (1 - adjusted) / permutations) * (found is None)
     drawn = 0.0 if found else 1 / (1 + permutations)
     return MaxTResult(
         statistics=resampling.pair_matrix(seen / (2 * n), np.negative),
@@ -284,10 +284,6 @@ def _reached(
         farthest = np.maximum.accumulate(apart[:, ::-1], axis=1)[:, ::-1]
         step[order] += weight @ (farthest >= seen[order])
     return alone, step
-
-
-def _error(p: float | Float[np.ndarray, "*m"], count: int) -> Float[np.ndarray, "*m"]:
-    return np.sqrt(p * (1 - p) / count)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -321,8 +321,7 @@ def cliques(
     `critical_difference`; its members are indices, the best first. Lone ones are no group.
     """
     ranks = np.asarray(ranks, dtype=np.float64)
-    near = np.abs(ranks[:, None] - ranks) < critical_difference
-    return largest_groups(near, ranks)
+    return largest_groups(np.abs(ranks[:, None] - ranks) < critical_difference, ranks)
 
 
 def _scale(n: int, k: int) -> float:

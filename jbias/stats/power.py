@@ -114,13 +114,11 @@ def power_of_t(
     _check_positive(deviation=deviation)
     score_table.check_share("alpha", alpha)
     score_table.check_count("datasets", datasets, 2)
-    shift = difference * math.sqrt(datasets) / deviation
-    return _power(datasets - 1, shift, alpha)
+    return _power(datasets - 1, difference * math.sqrt(datasets) / deviation, alpha)
 
 
 def _power(df: int, shift: float, alpha: float) -> float:
-    critical = scipy.stats.t.ppf(1 - alpha / 2, df)
-    return float(scipy.stats.nct.sf(critical, df, shift))
+    return float(scipy.stats.nct.sf(scipy.stats.t.ppf(1 - alpha / 2, df), df, shift))
 
 
 def minimal_difference_of_t(
@@ -273,8 +271,7 @@ def _minimal(
     simulated: tuple[np.ndarray, np.ndarray], tests: _Tests, target: float
 ) -> dict[str, float]:
     """Gives, by bisection over the same studies, what each test finds with `target`."""
-    means = simulated[0]
-    top = 100 * float(np.abs(means).max()) or 1.0
+    top = 100 * float(np.abs(simulated[0]).max()) or 1.0
     found = {}
     for test in TESTS:
         low, high = 0.0, top
