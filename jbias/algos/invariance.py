@@ -44,6 +44,7 @@ from jbias.algos import base, erm, groups
 from jbias.augment import options
 
 Batch = base.Batch
+Columns = groups.Columns
 Logits = Float[Array, "b k"]
 Features = Float[Array, "b c"]  # What the linear layer reads.
 Members = Float[Array, "b e"]  # Weights of the examples in their own environments.
@@ -56,7 +57,7 @@ def irm(
     weight: float = 100.0,
     anneal: float = 0.1,
     by: str = "",
-    columns: groups.Columns | None = None,
+    columns: Columns | None = None,
 ) -> base.Algo:
     """L = R + weight * mean_e (d/dw R_e(w z) at w = 1)^2, over max(1, weight).
 
@@ -88,7 +89,7 @@ def vrex(
     beta: float = 10.0,
     anneal: float = 0.1,
     by: str = "",
-    columns: groups.Columns | None = None,
+    columns: Columns | None = None,
 ) -> base.Algo:
     """L = R + beta * mean_e (R_e - mean_e R_e)^2, over max(1, beta).
 
@@ -110,11 +111,7 @@ def vrex_penalty(logits: Logits, h: Features, batch: Batch, members: Members) ->
 
 
 def coral(
-    net: nn.Module,
-    *,
-    gamma: float = 1.0,
-    by: str = "",
-    columns: groups.Columns | None = None,
+    net: nn.Module, *, gamma: float = 1.0, by: str = "", columns: Columns | None = None
 ) -> base.Algo:
     """L = R + gamma * mean_(e < f) (mean_j (m_e - m_f)_j^2 + mean_ij (C_e - C_f)_ij^2).
 

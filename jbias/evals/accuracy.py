@@ -99,9 +99,7 @@ def entropy(response: Column, k: int) -> float:
 MAX_GROUPS = 64  # So many groups are told one by one.
 
 
-def by_group(
-    decided: decisions.Decisions, *, attribute: str = "attribute"
-) -> decisions.Numbers:
+def by_group(decided: decisions.Decisions) -> decisions.Numbers:
     """Accuracies over the groups (class, value) that have images.
 
     "worst_group_accuracy" is the accuracy of the worst group, the larger of two alike;
@@ -111,7 +109,7 @@ def by_group(
     or a value (negative) count for nothing. ValueError without such a column.
     """
     label = np.asarray(decided.columns["label"])
-    value = decided.column("groups", attribute, "open the set with its attribute")
+    value = decided.column("groups", "attribute", "open the set with its attribute")
     n = count_cells(label, value)
     right = sum_cells(decided.right, label, value, n.shape).astype(np.int64)
     if not (total := int(n.sum())):
@@ -172,11 +170,11 @@ def correct_by_condition(
     return np.stack(rows)
 
 
+Marks = Bool[np.ndarray, "rows n"] | Int[np.ndarray, "rows n"]
+
+
 def bootstrap_counts(
-    marks: Bool[np.ndarray, "rows n"] | Int[np.ndarray, "rows n"],
-    *,
-    draws: int,
-    seed: int,
+    marks: Marks, *, draws: int, seed: int
 ) -> Int[np.ndarray, "draws rows"]:
     """Draws n of the n images with replacement, and counts each row's marks.
 

@@ -64,15 +64,13 @@ def shape_bias(decided: Names, shape: Names, texture: Names) -> ShapeBias:
     return ShapeBias(n_shape / either if either else math.nan, n_shape, n_texture)
 
 
-def by_class(
-    decided: Classes, shape: Classes, texture: Classes
-) -> dict[int, ShapeBias]:
+def by_class(answer: Classes, shape: Classes, texture: Classes) -> dict[int, ShapeBias]:
     """The shape bias among the images of each shape's class that has a conflict.
 
     The pooled value is not the mean of these.
     """
-    decided, shape, texture = map(np.asarray, (decided, shape, texture))
-    found, of = {}, (decided, shape, texture)
+    found, of = {}, [*map(np.asarray, (answer, shape, texture))]
+    _, shape, texture = of
     for one in np.unique(shape[_conflict(shape, texture)]):
         found[int(one)] = shape_bias(*(cue[shape == one] for cue in of))
     return found

@@ -198,9 +198,7 @@ def _counts(clean: Runs, distorted: Runs, classes: int) -> list[Counts]:
 
 
 @decisions.by_rule
-def numbers(
-    by: decisions.ByName, *, classes: int, variant: str = "share"
-) -> Iterator[decisions.Number]:
+def numbers(by: decisions.ByName, *, classes: int) -> Iterator[decisions.Number]:
     """Accuracy under each condition, and `di_index`, in percent, of each against "".
 
     Of one network: DI = i[c*]^2 / sum_c i[c] in both variants. Each rule of several
@@ -209,6 +207,6 @@ def numbers(
     for name, decided in by.items():
         yield decisions.mean("accuracy", decided.right, name)
         if name:
-            one = of_runs([by[""]], [decided], classes=classes, variant=variant)
+            one = of_runs([by[""]], [decided], classes=classes)
             n = len(decided.prediction)
             yield decisions.Number("di_index", one.mean, None, n, name)

@@ -103,13 +103,11 @@ def paste(image: probe.Images, hidden: Mask, instead: Fill) -> probe.Images:
     return jnp.where(hidden[..., None], instead, image)
 
 
-def replacement(
-    params: Mapping[str, Array], keys: PRNGKeyArray, *, other: bool
-) -> Fill:
-    """What stands in hidden places: one of params["others"] for each key, or the colour."""
+def replacement(given: Mapping[str, Array], keys: PRNGKeyArray, *, other: bool) -> Fill:
+    """What stands in hidden places: one of given["others"] for each key, or the colour."""
     if not other:
-        return params["colour"].reshape(1, 1, 1, 3)
-    images = params["others"]
+        return given["colour"].reshape(1, 1, 1, 3)
+    images = given["others"]
     rows = jax.vmap(lambda key: jax.random.randint(key, (), 0, len(images)))(keys)
     return images[rows].astype(jnp.float32) / 255
 

@@ -312,15 +312,13 @@ def run_probe(
             found[f"{condition} {rule}".strip()].append(columns)
         tell(entry.shape[1], counted=False)
     asked = _run_conditions(network, made, batches, rules, compiling, len(known))
-    for count, answers in _answers_ahead(asked):
-        cut = [
-            {k: x[:count] for k, x in one.columns.items()} for one in answers.values()
-        ]
+    for n, answers in _answers_ahead(asked):
+        cut = [{k: x[:n] for k, x in one.columns.items()} for one in answers.values()]
         for name, columns in zip(answers, cut):
             found[name].append(columns)
         if journal:
             journal.add(cut)
-        tell(count)
+        tell(n)
     joined = lambda *parts: np.concatenate(parts)
     return {name: jax.tree.map(joined, *parts) for name, parts in found.items()}
 

@@ -90,17 +90,6 @@ class Predictor:
             jc.refuse("mean and std", "be three numbers, or one", constants)
 
     @property
-    def preprocessing(self) -> dict[str, Any]:
-        """What it does to images first, as its identity has it."""
-        told = {"images": self.images, "size": self.size}
-        constants = {"mean": self.mean, "std": self.std}
-        return told | {
-            key: np.broadcast_to(np.asarray(value, float), 3).tolist()
-            for key, value in constants.items()
-            if value is not None
-        }
-
-    @property
     def code(self) -> str:
         """The file that the function is written in, whose lines errors name."""
         told = inspect.unwrap(self.predict)
@@ -125,7 +114,12 @@ class PredictorNetwork(networks.Network):
 
     @property
     def preprocessing(self) -> dict[str, Any]:
-        return self.predictor.preprocessing
+        one = self.predictor
+        told = {"images": one.images, "size": one.size}
+        for key, value in (("mean", one.mean), ("std", one.std)):
+            if value is not None:
+                told[key] = np.broadcast_to(np.asarray(value, float), 3).tolist()
+        return told
 
     @property
     def graded(self) -> bool:

@@ -77,11 +77,7 @@ def steps(condition: str) -> tuple[tuple[str, float], ...]:
 
 @decisions.by_rule
 def numbers(
-    by_condition: decisions.ByName,
-    *,
-    classes: int = 0,
-    draws: int = 1000,
-    seed: int = 0,
+    found: decisions.ByName, *, classes: int = 0, draws: int = 1000, seed: int = 0
 ) -> decisions.Numbers:
     """Accuracy by condition, and what it is of that on the images themselves.
 
@@ -91,13 +87,13 @@ def numbers(
     95 % intervals of a bootstrap over images, the same for all conditions; with _undefined
     the share of its draws that are left out.
     """
-    counts, drawn, n = accuracy.resample(by_condition, draws=draws, seed=seed)
-    clean = [*by_condition].index(CLEAN)
+    counts, drawn, n = accuracy.resample(found, draws=draws, seed=seed)
+    clean = [*found].index(CLEAN)
     chance = {"relative_accuracy": 0.0}
     if classes:
         chance["relative_accuracy_chance"] = n / classes
     told = []
-    for i, condition in enumerate(by_condition):
+    for i, condition in enumerate(found):
         told.append(decisions.share("accuracy", counts[i], n, condition))
         for metric, least in chance.items():
             value, resampled = (

@@ -115,6 +115,4 @@ def shapes(model: str, options: Mapping[str, Any], side: int = SIDE) -> Any:
 
 
 _PUBLISHED = (style_transfer.PUBLISHED, cae.PUBLISHED, edsr.PUBLISHED)
-CONVERTERS: Mapping[str, published.Published] = {
-    entry.name: entry for entry in _PUBLISHED
-}
+CONVERTERS: Mapping[str, published.Published] = {one.name: one for one in _PUBLISHED}

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Float
 
+from jbias import config as jc
 from jbias.models import backbone, taps, weight_names
 
 _NARROW = nn.initializers.truncated_normal(0.02)
@@ -99,9 +100,7 @@ class ViT(backbone.Backbone, kw_only=True):
 
     def setup(self):
         if self.pool not in ("token", "avg"):
-            raise ValueError(
-                f"models.vit: pool must be 'token' or 'avg', got {self.pool!r}"
-            )
+            jc.refuse("models.vit.pool", "be 'token' or 'avg'", self.pool)
         if self.depth < 4 or self.width % self.heads:
             raise ValueError(
                 "models.vit: depth must be 4 or more and width a multiple of heads, got "

@@ -85,12 +85,10 @@ def entries(variables: Mapping[str, Any], names: Names | None) -> dict[str, Entr
             )
         if len(given) > 1:
             shape = (shape[0] // len(given), *shape[1:])
-        for part, name in enumerate(given):
-            if name in found:
-                raise ValueError(
-                    f"models.weight_names: NAMES has {name} for two arrays"
-                )
-            found[name] = Entry(collection, tuple(keys), shape, axes, part, len(given))
+        for part, one in enumerate(given):
+            if one in found:
+                raise ValueError(f"models.weight_names: NAMES has {one} for two arrays")
+            found[one] = Entry(collection, tuple(keys), shape, axes, part, len(given))
     return found
 
 

@@ -17,6 +17,7 @@ from jaxtyping import Bool, Float, Int
 
 from jbias.stats import score_table
 
+Right = Bool[np.ndarray, "n"]  # Whether one is right about each image.
 Marks = Bool[np.ndarray, "d n"]  # Whether each decision maker is right.
 Pairs = Sequence[tuple[int, int]]  # Of decision makers.
 _SLACK = 1e-12  # Sums of floats in another order differ by less.
@@ -31,9 +32,7 @@ class Consistency:
     expected: float  # That share, were their errors independent.
 
 
-def error_consistency(
-    a_correct: Bool[np.ndarray, "n"], b_correct: Bool[np.ndarray, "n"]
-) -> Consistency:
+def error_consistency(a_correct: Right, b_correct: Right) -> Consistency:
     """Cohen's kappa of being right, of two decision makers on the same images.
 
     kappa = (observed - expected) / (1 - expected), expected = p_a p_b + (1 - p_a)
@@ -61,17 +60,15 @@ def _marks(a_correct, b_correct) -> Marks:
     return both.astype(bool)
 
 
-def _kappas(
-    correct: Marks, pairs: Pairs, weights: np.ndarray
-) -> tuple[np.ndarray, ...]:
+def _kappas(correct: Marks, pairs: Pairs, counts: np.ndarray) -> tuple[np.ndarray, ...]:
     """kappa, observed and expected, each (w, pairs), with images counted so often.
 
-    weights: (w, n).
+    counts: (w, n).
     """
     one, other = np.transpose(pairs)
-    n = weights.sum(1, keepdims=True)
-    p = weights @ correct.T / n
-    observed = weights @ (correct[one] == correct[other]).T / n
+    n = counts.sum(1, keepdims=True)
+    p = counts @ correct.T / n
+    observed = counts @ (correct[one] == correct[other]).T / n
     expected = _expected(p[:, one], p[:, other])
     return _kappa(observed, expected), observed, expected
 
@@ -131,11 +128,7 @@ def kappa_bounds(first: float, second: float) -> tuple[float, float]:
 
 
 def independence_test(
-    a_correct: Bool[np.ndarray, "n"],
-    b_correct: Bool[np.ndarray, "n"],
-    *,
-    draws: int = 9_999,
-    seed: int = 0,
+    a_correct: Right, b_correct: Right, *, draws: int = 9_999, seed: int = 0
 ) -> float:
     """Two-sided p of: errors are independent, kappa is 0.
 

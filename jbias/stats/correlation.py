@@ -34,6 +34,7 @@ from jaxtyping import Bool, Float, Int
 from jbias.stats import score_table
 from jbias.stats.multiple_testing import adjust
 
+Names = Sequence[str]
 _CELLS = 2**21  # Numbers that a batch of draws, or of resamples, may hold.
 
 
@@ -149,8 +150,8 @@ def kendall(
 
 
 def _adjusted(
-    x: Sequence[str],
-    y: Sequence[str],
+    x: Names,
+    y: Names,
     n: int,
     statistic: Float[np.ndarray, "p q"],
     pvalue: Float[np.ndarray, "p q"],
@@ -179,9 +180,7 @@ def _adjusted(
     )
 
 
-def numeric_columns(
-    frame: pd.DataFrame, names: Sequence[str]
-) -> Float[np.ndarray, "n k"]:
+def numeric_columns(frame: pd.DataFrame, names: Names) -> Float[np.ndarray, "n k"]:
     """Gives columns as numbers; refuses, by model and measure, what is not finite."""
     values = frame[list(names)].apply(pd.to_numeric, errors="coerce")
     values = values.to_numpy(np.float64)
@@ -208,11 +207,7 @@ def standardize(values: Float[np.ndarray, "n k"]) -> Float[np.ndarray, "n k"]:
 
 
 def _check_names(
-    frame: pd.DataFrame,
-    x: Sequence[str],
-    y: Sequence[str],
-    method: str,
-    given: Sequence[str] = (),
+    frame: pd.DataFrame, x: Names, y: Names, method: str, given: Names = ()
 ) -> tuple[str, ...]:
     """Gives x, or all other columns where that is (); refuses names that do not fit."""
     score_table.find_name(method, tuple(_METHODS), "method")
@@ -316,10 +311,10 @@ def complete_models(frame: pd.DataFrame, *measures: str) -> pd.DataFrame:
 
 def pairwise_matrix(
     frame: pd.DataFrame,
-    x: Sequence[str] = (),
-    y: Sequence[str] = (),
+    x: Names = (),
+    y: Names = (),
     *,
-    given: Sequence[str] = (),
+    given: Names = (),
     method: Literal["spearman", "kendall"] = "spearman",
     permutations: int = 9_999,
     seed: int = 0,

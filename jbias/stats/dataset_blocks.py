@@ -30,6 +30,7 @@ from scipy.spatial import distance
 
 from jbias.stats import correlation, omnibus, permutation, score_table
 
+Table = score_table.Table
 Method = Literal["spearman", "pearson", "deviations"]
 
 
@@ -59,9 +60,7 @@ class BlockedFriedmanResult(permutation.PermutationResult):
     means: permutation.PermutationResult | None  # A block a row; None of a single one.
 
 
-def participation_ratio(
-    scores: score_table.Table, *, method: Method = "spearman"
-) -> float:
+def participation_ratio(scores: Table, *, method: Method = "spearman") -> float:
     """Gives how many independent data sets n amount to, 1 to n.
 
     (sum of eigenvalues)^2 / sum of their squares = n^2 / sum_ij r_ij^2 of the correlations r
@@ -75,7 +74,7 @@ def participation_ratio(
 
 
 def find_blocks(
-    scores: score_table.Table,
+    scores: Table,
     *,
     blocks: int | None = None,
     cut: float = 0.5,
@@ -91,8 +90,7 @@ def find_blocks(
     n, k, _ = table.values.shape
     must = f"be from 1 to {n}, the number of data sets"
     score_table.check(blocks is None or 1 <= blocks <= n, "blocks", must, blocks)
-    must = "be a distance 1 - r, from 0 to 2"
-    score_table.check(0 <= cut <= 2, "cut", must, cut)
+    score_table.check(0 <= cut <= 2, "cut", "be a distance 1 - r, from 0 to 2", cut)
     found = _correlate(table, method)
     tree = hierarchy.linkage(distance.squareform(1 - found, checks=False), "average")
     height = cut + correlation.SLACK if blocks is None else None
@@ -110,7 +108,7 @@ def find_blocks(
 
 
 def friedman_blocked(
-    scores: score_table.Table,
+    scores: Table,
     *,
     blocks: Sequence[Hashable],
     larger_is_better: bool,
@@ -136,11 +134,10 @@ def friedman_blocked(
         )
     member = np.equal.outer(range(len(names)), labels)
     means = member @ matrix / member.sum(axis=1, keepdims=True)
-    of_means, draws = None, dict(permutations=permutations, seed=seed)
-    if len(names) > 1:
-        of_means = permutation.friedman_permutation(
-            means, larger_is_better=larger_is_better, **draws
-        )
+    how = dict(larger_is_better=larger_is_better, permutations=permutations, seed=seed)
+    of_means = (
+        permutation.friedman_permutation(means, **how) if len(names) > 1 else None
+    )
     ranked = score_table.rank(matrix, larger_is_better=larger_is_better)
     plain = omnibus.friedman(matrix, larger_is_better=larger_is_better)
     found = permutation.permute_ranks(member @ ranked, plain, permutations, seed)

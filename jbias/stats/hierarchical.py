@@ -108,7 +108,7 @@ def sample_posterior(
         d = rng.normal(d, np.sqrt(v * w / (v + w)))
         off = (d - d0[:, :, None]) ** 2
         if nu is not None:
-            s0 = _move_spread(rng, s0, off, nu)
+            s0 = _move_s0(rng, s0, off, nu)
         z2 = off / s0[:, :, None] ** 2
         nu = _draw_degrees(rng, z2)
         half = (nu[:, :, None] + 1) / 2
@@ -153,9 +153,7 @@ def _stepped(rng, s0, move: float, log_density) -> Float[np.ndarray, "c p"]:
     return np.where(np.log(rng.random(s0.shape)) < gain, proposed, s0)
 
 
-def _move_spread(
-    rng, s0, off: Float[np.ndarray, "c p n"], nu
-) -> Float[np.ndarray, "c p"]:
+def _move_s0(rng, s0, off: Float[np.ndarray, "c p n"], nu) -> Float[np.ndarray, "c p"]:
     """Moves log s_0 again, given the d_i and with the precisions integrated out."""
 
     def log_density(s):
@@ -181,10 +179,8 @@ def _log_prior() -> Float[np.ndarray, "g"]:
     """Gives log P of each point of the grid: Gamma(a, b), over uniform a and b."""
     a = 1 + (np.arange(40) + 0.5) / 40
     b = 0.01 + 0.09 * (np.arange(40) + 0.5) / 40
-    density = scipy.stats.gamma.pdf(_GRID[:, None, None], a[:, None], scale=1 / b).mean(
-        axis=(1, 2)
-    )
-    return np.log(density * _GRID)  # Evenly spaced in the logarithm.
+    density = scipy.stats.gamma.pdf(_GRID[:, None, None], a[:, None], scale=1 / b)
+    return np.log(density.mean(axis=(1, 2)) * _GRID)  # Evenly spaced in the logarithm.
 
 
 _LOG_PRIOR = _log_prior()
@@ -246,9 +242,8 @@ def hierarchical_t(
         chains = sample_posterior(
             x.only(left), y and y.only(left), draws=draws * 2**longer, seed=seed
         )
-        for name, values in _summary(
-            **chains, rope=rope, confidence=confidence
-        ).items():
+        summed = _summary(**chains, rope=rope, confidence=confidence)
+        for name, values in summed.items():
             found.setdefault(name, np.empty((len(x.mean), *values.shape[1:])))
             found[name][left] = values
         left = np.flatnonzero((found["rhat"] > _AGREE) | (found["effective"] < _FEWEST))
@@ -365,6 +360,7 @@ def mixed_model(
     errors = np.sqrt(variance)
     value = means[rows] - means[columns]
     half = scipy.stats.t.ppf((1 + confidence) / 2, degrees) * errors
+    ends = value - half, value + half
     with np.errstate(divide="ignore", invalid="ignore"):
         t = np.where(value == 0, 0.0, np.abs(value) / errors)
     return MixedResult(
@@ -378,9 +374,7 @@ def mixed_model(
             "run": _excess(squares, "run", "residual") / n,
             "residual": squares["residual"][0],
         },
-        difference=resampling.pair_estimate(
-            value, value - half, value + half, confidence, np.negative
-        ),
+        difference=resampling.pair_estimate(value, *ends, confidence, np.negative),
         standard_error=resampling.pair_matrix(errors),
         pvalues=resampling.pair_matrix(2 * scipy.stats.t.sf(t, degrees), diagonal=1.0),
     )

@@ -91,9 +91,7 @@ def draw_posterior(wins, draws: int, rng) -> Float[np.ndarray, "c d k+1"]:
     return np.concatenate([theta[:, :, :1], grown(theta)], axis=2)
 
 
-def _laplace(
-    wins, chains: int, rng
-) -> tuple[np.ndarray, np.ndarray, float, np.ndarray]:
+def _laplace(wins, count: int, rng) -> tuple[np.ndarray, np.ndarray, float, np.ndarray]:
     """Gives the centre of (log s, z), a root of its covariance, growth, and first points.
 
     Quadrature over log s; at each node b is taken as normal around its mode.
@@ -114,7 +112,7 @@ def _laplace(
     shares /= shares.sum()
     middle = shares @ logs
     deviation = max(math.sqrt(shares @ (logs - middle) ** 2), (logs[1] - logs[0]) / 4)
-    at, nodes = int(np.argmax(shares)), rng.choice(len(logs), size=chains, p=shares)
+    at, nodes = int(np.argmax(shares)), rng.choice(len(logs), size=count, p=shares)
     # With log s, the modes of b move and its deviations grow.
     growth = -np.gradient(np.log(diagonals).mean(axis=1), logs)[at]
     shrunk = modes * np.exp(-growth * (logs - logs[at]))[:, None]
@@ -197,20 +195,19 @@ def bradley_terry(
         resampling.require_runs(table)
     stds = np.zeros_like(table.means) if local_rope is None else table.stds
     means = table.means if larger_is_better else -table.means
-    wins, ties = wins_and_ties(
-        means, stds, local_rope or 0.0, score_table.rounding_error(table.values)
-    )
+    rounding = score_table.rounding_error(table.values)
+    wins, ties = wins_and_ties(means, stds, local_rope or 0.0, rounding)
     result = bradley_terry_of_wins(
         wins, equivalence=equivalence, confidence=confidence, draws=draws, seed=seed
     )
     return dataclasses.replace(result, algorithms=table.algorithms, ties=ties)
 
 
+Cells = Float[np.ndarray, "n k"]
+
+
 def wins_and_ties(
-    means: Float[np.ndarray, "n k"],
-    stds: Float[np.ndarray, "n k"],
-    rope: float,
-    rounding: Float[np.ndarray, "n 1"],
+    means: Cells, stds: Cells, rope: float, rounding: Float[np.ndarray, "n 1"]
 ) -> tuple[Int[np.ndarray, "k k"], Int[np.ndarray, "k k"]]:
     """Counts on how many data sets the row wins, ties dealt out, and on how many it ties.
 

@@ -22,6 +22,7 @@ from jaxtyping import Float, Int
 
 from jbias.stats import omnibus, posthoc, resampling, score_table
 
+Table = score_table.Table
 EXACT_LIMIT = 300_000  # Rows at a time; beyond, drawing is quicker than enumerating.
 _DRAW_CELLS = 100_000  # Of one block of draws: what the processor keeps at hand.
 
@@ -154,11 +155,7 @@ class MaxTResult(posthoc.PairsResult):
 
 
 def friedman_permutation(
-    scores: score_table.Table,
-    *,
-    larger_is_better: bool,
-    permutations: int = 10_000,
-    seed: int = 0,
+    scores: Table, *, larger_is_better: bool, permutations: int = 10_000, seed: int = 0
 ) -> PermutationResult:
     """Tests whether k algorithms rank alike over n data sets, without an approximation.
 
@@ -177,26 +174,23 @@ def friedman_permutation(
 
 
 def permute_ranks(
-    rows: Float[np.ndarray, "b k"],
-    plain: omnibus.FriedmanResult,
-    permutations: int,
-    seed: int,
+    rows: Float[np.ndarray, "b k"], plain: omnibus.FriedmanResult, draws: int, seed: int
 ) -> PermutationResult:
     """Permutes each row of ranks, or of sums of ranks; `plain` is the test of their scores."""
     twice = np.rint(2 * rows).astype(np.int64)
     seen = int(np.sum(twice.sum(axis=0) ** 2))
     found = exact_rank_sums(twice)
     hits = 0.0
-    for sums, weights in _weighted(found, twice, permutations, seed):
+    for sums, weights in _weighted(found, twice, draws, seed):
         hits += float(weights[np.sum(sums**2, axis=1) >= seen].sum())
-    pvalue = min(hits if found else (1 + hits) / (1 + permutations), 1.0)
-    error = 0.0 if found else math.sqrt(pvalue * (1 - pvalue) / permutations)
+    pvalue = min(hits if found else (1 + hits) / (1 + draws), 1.0)
+    error = 0.0 if found else math.sqrt(pvalue * (1 - pvalue) / draws)
     return PermutationResult(
         statistic=plain.statistic,
         pvalue=pvalue,
         standard_error=error,
         exact=found is not None,
-        permutations=0 if found else permutations,
+        permutations=0 if found else draws,
         ranks=plain.ranks,
         approximate=plain,
     )
@@ -208,11 +202,7 @@ def smallest_pvalue(n: int, k: int) -> float:
 
 
 def max_t(
-    scores: score_table.Table,
-    *,
-    larger_is_better: bool,
-    permutations: int = 10_000,
-    seed: int = 0,
+    scores: Table, *, larger_is_better: bool, permutations: int = 10_000, seed: int = 0
 ) -> MaxTResult:
     """Compares all pairs of k algorithms by mean ranks, adjusted by permutation.
 
