@@ -182,14 +182,9 @@ def fit_bands(
         a, mu, s, residual = map(float, fit)
         fitted[i] = _no_band("flat")
         if s <= FLAT:
-            fitted[i] = CriticalBand(
-                bandwidth=2 * math.sqrt(math.log(4)) * s,
-                center_frequency=octave_frequencies(side)[0] * 2**mu,
-                peak_noise_sensitivity=2 ** (a - HIGHEST),
-                residual=residual,
-                converged=bool(converged),
-                flag="",
-            )
+            width = 2 * math.sqrt(math.log(4)) * s
+            of = width, octave_frequencies(side)[0] * 2**mu, 2 ** (a - HIGHEST)
+            fitted[i] = CriticalBand(*of, residual, bool(converged), "")
     return [fitted[i] for i in which.reshape(-1)]
 
 

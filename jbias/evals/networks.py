@@ -371,18 +371,12 @@ def _of_seed(workdir: epath.Path, member, net, stage: int, step: int) -> FlaxNet
     model, data_name = config["model"]["name"], jc.train_data_name(config)
     fields |= dict(model=jc.plain_name(model), train_data=data_name, stage=stage)
     fields |= dict(seed=member.seed, step=step, epoch=own.get("epoch", 0.0))
-    return FlaxNetwork(
-        name=f"{run}-seed{member.seed}-step{step}",
-        net=module,
-        variables=jax.tree.map(jnp.asarray, net),
-        classes=tuple(told["names"]),
-        space=told["space"],
-        digest=trained.weights_digest([net]),
-        fields=fields,
-        about={"category": algorithm, "path": str(workdir), "config": config},
-        decide=build.algorithm(part["algo"], module).decide,
-        code=_code(model, module),
-    )
+    name, digest = f"{run}-seed{member.seed}-step{step}", trained.weights_digest([net])
+    about = {"category": algorithm, "path": str(workdir), "config": config}
+    of = name, tuple(told["names"]), told["space"], digest, fields, about
+    variables = jax.tree.map(jnp.asarray, net)
+    decide = build.algorithm(part["algo"], module).decide
+    return FlaxNetwork(*of, module, variables, decide, _code(model, module))
 
 
 def _model(net: nn.Module) -> str:

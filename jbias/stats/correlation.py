@@ -517,14 +517,8 @@ def bootstrap_interval(
     known = drawn[np.isfinite(drawn)]
     ends = [(1 - level) / 2, (1 + level) / 2]
     low, high = np.quantile(known, ends) if len(known) else (math.nan, math.nan)
-    return IntervalResult(
-        statistic=float(_rho(*columns, rows=np.arange(n)[None])[0]),
-        low=float(low),
-        high=float(high),
-        level=level,
-        resamples=resamples,
-        constant=resamples - len(known),
-    )
+    of = float(_rho(*columns, rows=np.arange(n)[None])[0]), float(low), float(high)
+    return IntervalResult(*of, level, resamples, resamples - len(known))
 
 
 def _rho(
