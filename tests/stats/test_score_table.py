@@ -119,7 +119,9 @@ def test_a_matrix_whose_axes_are_named_the_other_way_round_is_refused(array, axi
         named = means.rename_axis(index=sets, columns=methods)
         right, wrong = (named, named.T) if axis == 1 else (named.T, named)
         expected = means.to_numpy()
-        np.testing.assert_array_equal(score_table.read(right, axis=axis).means, expected)
+        np.testing.assert_array_equal(
+            score_table.read(right, axis=axis).means, expected
+        )
         told = f"scores: with axis={axis} .*{methods or sets}.*; give axis={1 - axis}"
         with pytest.raises(ValueError, match=told):
             score_table.read(wrong, axis=axis)
