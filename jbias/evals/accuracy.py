@@ -217,7 +217,7 @@ def bootstrap_interval(
 
 
 def mean_ends(
-    metric: str, marks: Int[np.ndarray, "n"], most: int, condition: str = "", *, seed=0
+    metric: str, marks: Column, most: int, condition: str = "", *, seed: int = 0
 ) -> decisions.Numbers:
     """The bootstrap interval of the mean of marks / most, over n images, pairs or others."""
     n = len(marks)

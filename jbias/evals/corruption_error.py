@@ -112,7 +112,7 @@ CATEGORIES: Mapping[str, tuple[str, ...]] = {
 }
 
 Key = tuple[str, str, str]  # Data set, condition and metric of a record.
-CORRUPTED = dict(
+CORRUPTED: Mapping[str, tuple[str, ...]] = dict(
     imagenet_c=(*corruptions.CORRUPTIONS,), imagenet_cbar=(*corruptions.BAR,)
 )
 _CELL = re.compile(r"(?:(.*)[/ ])?([a-z_]+)[-/ _]([1-5])")

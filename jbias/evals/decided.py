@@ -218,8 +218,8 @@ class _Images:
     def __init__(self, asked: suite.Suite, dataset: str, shown: Sequence[Shown]):
         self.dataset, source = dataset, asked.sources[dataset]
         conditions = [condition for name, condition in shown if name == dataset]
-        stimuli = itertools.product(conditions, range(len(source)))
-        self.exported = {stimulus_file(dataset, *one): one for one in stimuli}
+        pairs = itertools.product(conditions, range(len(source)))
+        self.exported = {stimulus_file(dataset, *pair): pair for pair in pairs}
         self.folders = {name.split("/")[1] for name in self.exported}
         self.own: dict[str, list[int]] = {}
         for i, name in enumerate(getattr(getattr(source, "store", None), "names", ())):

@@ -32,7 +32,7 @@ def stem(call: backbone.Call, x: Array, *, width: int) -> Array:
 
 
 def block(
-    call: backbone.Call, x: Array, *, width: int, size: int, stride: int, project=True
+    call: backbone.Call, x: Array, *, width: int, size: int, stride: int, project: bool
 ) -> Array:
     """A bottleneck without padding; the shortcut loses the same rows and columns."""
     last = (4 * width, 1, 1, 1)
@@ -63,8 +63,9 @@ class BagNet(backbone.Staged):
         yield functools.partial(stem, width=self.width)
         for i, depth in enumerate(self.depths):
             # The first block of a stage has the stride, and may have the 3x3 kernel.
-            own = [dict(size=3 if i < self.wide else 1, stride=2 if i < 3 else 1)]
-            own += [dict(size=1, stride=1, project=False)] * (depth - 1)
+            first = dict(size=3 if i < self.wide else 1, stride=2 if i < 3 else 1)
+            own = [dict(size=1, stride=1, project=False)] * (depth - 1)
+            own = [{**first, "project": True}, *own]
             run = functools.partial(block, width=self.width << i)
             yield functools.partial(backbone.blocks, run=run, options=own)
 

@@ -23,8 +23,7 @@ _DASHED, _DOTTED = (0, (4, 2)), (0, (1, 1.5))
 
 
 def cue_decisions(
-    by_class: Mapping[str, Mapping[int, cue_conflict.ShapeBias]],
-    classes: Sequence[str],
+    by_class: Mapping[str, Mapping[int, cue_conflict.ShapeBias]], classes: Sequence[str]
 ) -> mpl_figure.Figure:
     """Draws, by class, which share of decisions for a cue was for the texture.
 

@@ -151,7 +151,7 @@ def all_pairs(
         adjusted=resampling.pair_matrix(adjusted, diagonal=1.0),
         ranks=ranks,
         algorithms=scores.algorithms,
-        **_design(scores, len(pvalues), adjust, **how),
+        **_design(len(scores.datasets), len(pvalues), adjust, **how),
     )
 
 
@@ -176,18 +176,18 @@ def against_control(
         adjusted=multiple_testing.adjust(pvalues, adjust),
         ranks=np.delete(ranks, at),
         algorithms=names[:at] + names[at + 1 :],
-        **_design(scores, len(pvalues), adjust, **how),
+        **_design(len(scores.datasets), len(pvalues), adjust, **how),
     )
 
 
 def _design(
-    scores: score_table.Scores, m: int, adjust: str, exact=False, least=0.0
+    n: int, m: int, adjust: str, *, exact: bool = False, least: float = 0.0
 ) -> dict[str, Any]:
     """Gives what results of m comparisons say of them, whatever the scores are."""
     # All methods grow with every p, so none is below what equal ones become.
     floor = float(multiple_testing.adjust(np.full(m, least), adjust).min())
     more = dict(least=least, least_adjusted=floor)
-    return dict(n=len(scores.datasets), adjustment=adjust, exact=exact, **more)
+    return dict(n=n, adjustment=adjust, exact=exact, **more)
 
 
 def control_index(control: str | int, scores: score_table.Scores) -> int:
