@@ -15,7 +15,6 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Float
 
-from jbias import config as jc
 from jbias.models import backbone, taps, weight_names
 
 _NARROW = nn.initializers.truncated_normal(0.02)
@@ -100,7 +99,9 @@ class ViT(backbone.Backbone, kw_only=True):
 
     def setup(self):
         if self.pool not in ("token", "avg"):
-            jc.refuse("models.vit.pool", "be 'token' or 'avg'", self.pool)
+            raise ValueError(
+                f"models.vit: pool must be 'token' or 'avg', got {self.pool!r}"
+            )
         if self.depth < 4 or self.width % self.heads:
             raise ValueError(
                 "models.vit: depth must be 4 or more and width a multiple of heads, got "
