@@ -315,7 +315,7 @@ def test_a_module_without_sites_or_modes_is_measured_all_the_same(tmp_path):
     image = jnp.ones((1, 8, 8, 3))
     variables = net.init(jax.random.key(0), image)
     names = ("red", "green")
-    one = networks.FlaxNetwork("x", net, variables, names, "names", "", {}, {})
+    one = networks.FlaxNetwork("x", names, "names", "", {}, {}, net, variables)
     bound = one.bind(jnp.bfloat16, mesh.make(1))
     assert bound.at is None and bound.net is None and one.preprocessing == {}
     assert one.dtype(jnp.bfloat16) == jnp.float32

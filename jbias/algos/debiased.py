@@ -71,7 +71,17 @@ def make(
       (1 + gamma) / 2 of y and (1 - gamma) / 2 of y'. The transfer gets images with the
       net's mean and deviation taken off, and the net the transfer's output without.
     """
-    _check(transfer, gamma, alpha, stylised, variant, mix)
+    options.check_range("debiased", 0, 1, gamma=gamma, alpha=alpha)
+    options.check_choice("debiased", "variant", variant, VARIANTS)
+    if stylised and transfer is None:
+        raise ValueError(
+            'debiased: transfer must be set, got None; such as transfer=dict(name="small")'
+        )
+    if mix is not None and (variant or not stylised):
+        raise ValueError(
+            "debiased: mix must be None with a variant or without stylised images, got"
+            f" variant={variant!r}, stylised={stylised}; drop one"
+        )
     for share in milestones:
         options.check_range("debiased", 0, 1, milestones=share)
     if not stylised:
@@ -105,20 +115,6 @@ def make(
     static = functools.partial(_grid, milestones) if multi_grid else base.no_static
     parts = {"aux": _init} if aux_bn else {}
     return base.Algo(net, losses, parts=parts, static=static, mix_group=mix_group)
-
-
-def _check(transfer, gamma, alpha, stylised, variant, mix) -> None:
-    options.check_range("debiased", 0, 1, gamma=gamma, alpha=alpha)
-    options.check_choice("debiased", "variant", variant, VARIANTS)
-    if stylised and transfer is None:
-        raise ValueError(
-            'debiased: transfer must be set, got None; such as transfer=dict(name="small")'
-        )
-    if mix is not None and (variant or not stylised):
-        raise ValueError(
-            "debiased: mix must be None with a variant or without stylised images, got"
-            f" variant={variant!r}, stylised={stylised}; drop one"
-        )
 
 
 def _pair(net, transfer, gamma, alpha, mix_group, batch, small, key) -> tuple:

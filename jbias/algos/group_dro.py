@@ -67,8 +67,7 @@ def make(
         return named, base.Aux(after, metrics)
 
     def init(key, image, net_variables):
-        start = jnp.where(seen, -jnp.log(jnp.sum(seen)), _NEVER)
-        return {"stats": {"log_q": start}}
+        return {"stats": {"log_q": jnp.where(seen, -jnp.log(jnp.sum(seen)), _NEVER)}}
 
     updates = (base.Update("robust"),)
     return base.Algo(net, losses, updates, {"groups": init}, whole_batch=True)

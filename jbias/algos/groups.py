@@ -99,11 +99,9 @@ def means(
     return summed / jnp.where(total > 0, total, 1), present
 
 
-def mean_present(
-    each: Float[Array, "g"], present: Float[Array, "g"]
-) -> Float[Array, ""]:
+def mean_present(each: Float[Array, "g"], there: Float[Array, "g"]) -> Float[Array, ""]:
     """The mean over the groups that are present."""
-    return jnp.sum(each * present) / jnp.maximum(jnp.sum(present), 1)
+    return jnp.sum(each * there) / jnp.maximum(jnp.sum(there), 1)
 
 
 def evaluation_only(name: str, net: nn.Module) -> base.Algo:

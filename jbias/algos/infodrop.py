@@ -92,9 +92,7 @@ def _dropper(net: nn.Module, sample: Callable, rate: float, **options) -> Callab
     Draws are by the images' names, if they have any, and else by their places.
     """
     options |= dict(zip(("kernel", "stride", "pooled"), _STEMS[net.stem], strict=True))
-    mean, std = (
-        jnp.asarray(v, jnp.float32).reshape(1, 1, 1, -1) for v in (net.mean, net.std)
-    )
+    mean, std = (jnp.float32(v).reshape(1, 1, 1, -1) for v in (net.mean, net.std))
 
     def drop(stem: Map, image: Map, key: PRNGKeyArray, names=None) -> Map:
         k_offsets, k_draws = jax.random.split(key)

@@ -43,6 +43,8 @@ from jaxtyping import Array, Float
 from jbias.algos import base, erm, groups
 from jbias.augment import options
 
+Batch = base.Batch
+Columns = groups.Columns
 Logits = Float[Array, "b k"]
 Features = Float[Array, "b c"]  # What the linear layer reads.
 Members = Float[Array, "b e"]  # Weights of the examples in their own environments.
@@ -55,7 +57,7 @@ def irm(
     weight: float = 100.0,
     anneal: float = 0.1,
     by: str = "",
-    columns: groups.Columns | None = None,
+    columns: Columns | None = None,
 ) -> base.Algo:
     """L = R + weight * mean_e (d/dw R_e(w z) at w = 1)^2, over max(1, weight).
 
@@ -70,9 +72,7 @@ def irm(
     return _penalised("irm", net, irm_penalty, weight, by, columns, anneal)
 
 
-def irm_penalty(
-    logits: Logits, h: Features, batch: base.Batch, members: Members
-) -> Scalar:
+def irm_penalty(logits: Logits, h: Features, batch: Batch, members: Members) -> Scalar:
     """mean_e (mean_(i in e) sum_k (p_ik - t_ik) z_ik)^2, p the softmax, t the targets."""
 
     def scaled(w):
@@ -89,7 +89,7 @@ def vrex(
     beta: float = 10.0,
     anneal: float = 0.1,
     by: str = "",
-    columns: groups.Columns | None = None,
+    columns: Columns | None = None,
 ) -> base.Algo:
     """L = R + beta * mean_e (R_e - mean_e R_e)^2, over max(1, beta).
 
@@ -103,9 +103,7 @@ def vrex(
     return _penalised("vrex", net, vrex_penalty, beta, by, columns, anneal)
 
 
-def vrex_penalty(
-    logits: Logits, h: Features, batch: base.Batch, members: Members
-) -> Scalar:
+def vrex_penalty(logits: Logits, h: Features, batch: Batch, members: Members) -> Scalar:
     """The variance of the losses of the environments that are there."""
     risks, present = groups.means(base.example_losses(logits, batch), members)
     square = jnp.square(risks - groups.mean_present(risks, present))
@@ -113,11 +111,7 @@ def vrex_penalty(
 
 
 def coral(
-    net: nn.Module,
-    *,
-    gamma: float = 1.0,
-    by: str = "",
-    columns: groups.Columns | None = None,
+    net: nn.Module, *, gamma: float = 1.0, by: str = "", columns: Columns | None = None
 ) -> base.Algo:
     """L = R + gamma * mean_(e < f) (mean_j (m_e - m_f)_j^2 + mean_ij (C_e - C_f)_ij^2).
 
@@ -136,22 +130,20 @@ def coral(
 
 
 def coral_penalty(
-    logits: Logits, h: Features, batch: base.Batch, members: Members
+    logits: Logits, h: Features, batch: Batch, members: Members
 ) -> Scalar:
     """The mean over pairs: of e points, sum_(e < f) |x_e - x_f|^2 = e sum_e |x_e - x|^2."""
     total = jnp.sum(members, axis=0)
     share = members / jnp.where(total > 0, total, 1)[None]
     exact = jax.lax.Precision.HIGHEST
     mean = jnp.einsum("be,bi->ei", share, h, precision=exact)
-    own = jnp.matmul((members > 0).astype(h.dtype), mean, precision=exact)
-    apart = h - own
+    apart = h - jnp.matmul((members > 0).astype(h.dtype), mean, precision=exact)
     square = jnp.einsum("be,bi,bj->eij", share, apart, apart, precision=exact)
     # With shares s_i this is 1 - sum_i s_i^2, (n - 1) / n where all weigh the same.
     free = 1 - jnp.sum(jnp.square(share), axis=0)
     present = ((total > 0) & (free > 1e-6)).astype(jnp.float32)
     free = jnp.where(present > 0, free, 1)[:, None, None]
-    count = jnp.sum(present)
-    scale = 2 / jnp.maximum(count - 1, 1)
+    scale = 2 / jnp.maximum(jnp.sum(present) - 1, 1)
     return scale * (_spread(mean, present) + _spread(square / free, present))
 
 

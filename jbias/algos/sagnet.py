@@ -11,7 +11,6 @@ of step 1, and ends with 0 (under 1.0, which it names as well, it is as here).
 """
 
 import functools
-from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -68,7 +67,12 @@ def make(
     options.check_plain("sagnet", "in [0, 1)", dropout=dropout)
     options.check_choice("sagnet", "variant", variant, ("", "biasbed"))
     released = variant == "biasbed"
-    in_trunk_norm = _trunk_norm(net, style_stage)
+
+    def in_trunk_norm(path: base.Path) -> bool:
+        trunk = path[0] == "net" and net.stage_of(path[1]) < style_stage
+        # "bn1" and "bn_proj" in blocks, "stage1_bn" where a net has none.
+        return trunk and any(part.startswith("bn") for part in path[-2].split("_"))
+
     opposed = not options.is_statically(w_adv, 0)
     if opposed and not any(map(in_trunk_norm, base.parameters(net))):
         raise ValueError(
@@ -111,17 +115,6 @@ def make(
 def confusion(logits: Float[Array, "b k"]) -> Float[Array, "b"]:
     """Returns mean_k -log(softmax(z)_k + 1e-5): least where all classes are equal."""
     return jnp.mean(-jnp.log(jax.nn.softmax(logits) + 1e-5), axis=-1)
-
-
-def _trunk_norm(net, style_stage) -> Callable[[base.Path], bool]:
-    """Selects the scales and biases of the trunk's batch norms."""
-
-    def selects(path: base.Path) -> bool:
-        trunk = path[0] == "net" and net.stage_of(path[1]) < style_stage
-        # "bn1" and "bn_proj" in blocks, "stage1_bn" where a net has none.
-        return trunk and any(part.startswith("bn") for part in path[-2].split("_"))
-
-    return selects
 
 
 def _updates(in_trunk_norm, clip, double_decay, released) -> tuple[base.Update, ...]:

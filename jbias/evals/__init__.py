@@ -8,15 +8,8 @@ from jbias import extensions
 from jbias.evals import accuracy, critical_band, cue_conflict
 from jbias.evals.decisions import Decisions, Number
 
-__all__ = [
-    "MEASURES",
-    "Decisions",
-    "Number",
-    "critical_band_fit",
-    "error_consistency",
-    "find_measure",
-    "shape_bias",
-]
+__all__ = ["MEASURES", "Decisions", "Number", "critical_band_fit"]
+__all__ += ["error_consistency", "find_measure", "shape_bias"]
 
 critical_band_fit = critical_band.critical_band_fit
 shape_bias = cue_conflict.shape_bias

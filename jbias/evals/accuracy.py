@@ -99,9 +99,7 @@ def entropy(response: Column, k: int) -> float:
 MAX_GROUPS = 64  # So many groups are told one by one.
 
 
-def by_group(
-    decided: decisions.Decisions, *, attribute: str = "attribute"
-) -> decisions.Numbers:
+def by_group(decided: decisions.Decisions) -> decisions.Numbers:
     """Accuracies over the groups (class, value) that have images.
 
     "worst_group_accuracy" is the accuracy of the worst group, the larger of two alike;
@@ -111,7 +109,7 @@ def by_group(
     or a value (negative) count for nothing. ValueError without such a column.
     """
     label = np.asarray(decided.columns["label"])
-    value = decided.column("groups", attribute, "open the set with its attribute")
+    value = decided.column("groups", "attribute", "open the set with its attribute")
     n = count_cells(label, value)
     right = sum_cells(decided.right, label, value, n.shape).astype(np.int64)
     if not (total := int(n.sum())):
@@ -146,14 +144,12 @@ def stacked_halves(decided: decisions.Decisions) -> decisions.Numbers:
     if not known.any():
         return []
     follows = decided.prediction == other
-    return [
-        decisions.mean("follows_label", decided.right[known]),
-        decisions.mean("follows_other", follows[known]),
-        *(
-            decisions.mean("follows_other", follows[known & (other == k)], f"other {k}")
-            for k in np.unique(other[known])
-        ),
-    ]
+    told = [decisions.mean("follows_label", decided.right[known])]
+    told.append(decisions.mean("follows_other", follows[known]))
+    for k in np.unique(other[known]):
+        rows, name = known & (other == k), f"other {k}"
+        told.append(decisions.mean("follows_other", follows[rows], name))
+    return told
 
 
 _AT_ONCE = 1 << 22  # Drawn numbers held at a time.
@@ -174,11 +170,11 @@ def correct_by_condition(
     return np.stack(rows)
 
 
+Marks = Bool[np.ndarray, "rows n"] | Int[np.ndarray, "rows n"]
+
+
 def bootstrap_counts(
-    marks: Bool[np.ndarray, "rows n"] | Int[np.ndarray, "rows n"],
-    *,
-    draws: int,
-    seed: int,
+    marks: Marks, *, draws: int, seed: int
 ) -> Int[np.ndarray, "draws rows"]:
     """Draws n of the n images with replacement, and counts each row's marks.
 
@@ -193,6 +189,14 @@ def bootstrap_counts(
     counts = [min(firsts.step, draws - first) for first in firsts]
     drawn = [rng.multinomial(n, sizes / n, count) @ weights for count in counts]
     return np.concatenate(drawn).astype(np.int64)
+
+
+def resample(
+    by_condition: decisions.ByName, *, draws: int, seed: int
+) -> tuple[Int[np.ndarray, "c"], Int[np.ndarray, "draws c"], int]:
+    """Images decided as labelled under c conditions, those of each draw, and all images."""
+    marks = correct_by_condition(by_condition)
+    return marks.sum(1), bootstrap_counts(marks, draws=draws, seed=seed), marks.shape[1]
 
 
 def bootstrap_interval(
@@ -213,17 +217,11 @@ def bootstrap_interval(
 
 
 def mean_ends(
-    metric: str,
-    marks: Int[np.ndarray, "n"],
-    most: int,
-    condition: str = "",
-    *,
-    draws: int = 1000,
-    seed: int = 0,
+    metric: str, marks: Column, most: int, condition: str = "", *, seed: int = 0
 ) -> decisions.Numbers:
     """The bootstrap interval of the mean of marks / most, over n images, pairs or others."""
-    n, how = len(marks), dict(draws=draws, seed=seed)
-    drawn = bootstrap_counts(marks[None], **how)[:, 0] / (most * n)
+    n = len(marks)
+    drawn = bootstrap_counts(marks[None], draws=1000, seed=seed)[:, 0] / (most * n)
     return bootstrap_interval(metric, drawn, n, condition)[:2]
 
 
@@ -239,5 +237,4 @@ def sum_cells(
     """The sum of `share` over the images of each cell; negative ones are left out."""
     known = (label >= 0) & (value >= 0)
     flat = label[known].astype(np.int64) * shape[1] + value[known]
-    found = np.bincount(flat, share[known], minlength=shape[0] * shape[1])
-    return found.reshape(shape)
+    return np.bincount(flat, share[known], minlength=shape[0] * shape[1]).reshape(shape)

@@ -148,8 +148,11 @@ def rank_candidates(
         kind, hurts = hurtful_kind(one, mine, tau=tau, alpha=alpha)
         verdict = "untestable" if not kind else "bug" if hurts else "none"
         sure = bool(kind) and of_images[name, kind] <= alpha
-        if sure and not hurts and _differ(one.kinds[kind], tau):
-            verdict = "some"
+        if sure and not hurts:
+            this = one.kinds[kind]
+            # Whether the drop of these networks is above `tau`, as far as images tell.
+            least = min(this.drop - _NORMAL * this.error, this.own_drop)
+            verdict = "some" if len(this.each) > 1 and least > tau else verdict
         rows.append(Candidate(name, one, mine, kind, verdict))
     last = {"bug": 0, "some": 1, "none": 2, "untestable": 3}
     rows.sort(key=lambda row: (last[row.verdict], -row.drop if row.kind else 0))
@@ -205,12 +208,6 @@ def hurtful_kind(
         joint, other = found.kinds["joint"], found.kinds[best]
         best = "joint" if both and joint.relative > other.relative else best
     return best, hurts[best]
-
-
-def _differ(one: attribute_reliance.Kind, tau: float) -> bool:
-    """Whether the drop of these networks is above `tau`, as far as images tell."""
-    sure = min(one.drop - _NORMAL * one.error, one.own_drop) > tau
-    return len(one.each) > 1 and sure
 
 
 def _explained(row: Candidate, bugs, hold, candidates, tau: float) -> Candidate:

@@ -12,11 +12,9 @@ and the other way round: the drop is the mean of both trials, which choosing doe
 """
 
 import dataclasses
-import functools
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -276,7 +274,14 @@ def measure(
     correct = np.atleast_2d(np.asarray(correct, bool))
     against = correct[:0] if against is None else np.atleast_2d(against).astype(bool)
     label, value = np.asarray(label), np.asarray(value)
-    _check(correct, against, label, value, draws)
+    shapes, n = (correct.shape, label.shape, value.shape), correct.shape[-1]
+    same = against.ndim == 2 and against.shape[-1] == n
+    must = "against must be (networks, images) of the same images"
+    probe.check(same, "reliance", must, (against.shape, correct.shape))
+    fit = correct.ndim == 2 and shapes[1:] == ((n,), (n,))
+    must = "correct must be (networks, images), label and value one an image"
+    probe.check(fit, "reliance", must, shapes)
+    probe.check(draws >= 100, "reliance", "draws must be 100 or more", draws)
     table = accuracy.count_cells(label, value)
     kept, missing = testable_cells(table, LEAST, names)
     rng, cells = np.random.default_rng(seed), np.ix_(*kept)
@@ -289,8 +294,7 @@ def measure(
         everything = _Half.from_answers(*of, half >= 0, kept)
         drawn = _resampled(correct, against, halves, rng, draws)
         found = {kind: _kind(kind, everything, halves, drawn) for kind in kinds}
-    mean = right / count
-    return Reliance(MappingProxyType(found), *kept, count, mean, half, missing)
+    return Reliance(found, *kept, count, right / count, half, missing)
 
 
 class _Half(NamedTuple):
@@ -369,15 +373,3 @@ def _resampled(
             drawn[:, cell] = ((seen.mean(1) + images @ kinds.T) * networks).sum(1)
         found.append(drawn.reshape(draws, *half.accuracy.shape))
     return found
-
-
-def _check(correct, against, label, value, draws) -> None:
-    n, refuse = correct.shape[-1], functools.partial(probe.check, where="reliance")
-    same = against.ndim == 2 and against.shape[-1] == n
-    must = "against must be (networks, images) of the same images"
-    refuse(same, must=must, got=(against.shape, correct.shape))
-    shapes = correct.shape, label.shape, value.shape
-    fit = correct.ndim == 2 and shapes[1:] == ((n,), (n,))
-    must = "correct must be (networks, images), label and value one an image"
-    refuse(fit, must=must, got=shapes)
-    refuse(draws >= 100, must="draws must be 100 or more", got=draws)

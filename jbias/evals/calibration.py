@@ -93,12 +93,10 @@ def reliability(
     return Reliability(edges, count, means(confidence), means(right))
 
 
-def of_decisions(
-    decided: decisions.Decisions, *, bins: int = BINS, equal: str = "width"
-) -> Reliability:
+def of_decisions(decided: decisions.Decisions, *, bins: int = BINS) -> Reliability:
     """The bins of a network's decisions on one set."""
     confidence, _, right = _confidences(decided)
-    return reliability(confidence, right, bins=bins, equal=equal)
+    return reliability(confidence, right, bins=bins)
 
 
 def _confidences(

@@ -12,11 +12,11 @@ rest done; the exit code says whether all was.
 import argparse
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from jbias import config as jc
-from jbias.evals import networks
+from jbias.evals import networks, probe
 from jbias.runtime import console
 
 
@@ -40,9 +40,7 @@ class Command:
 
     verb: str
     strict: str = ""
-    say: Callable[[str], None] = dataclasses.field(
-        default_factory=lambda: console.logger(None)
-    )
+    say: probe.Say = dataclasses.field(default_factory=lambda: console.logger(None))
     done: list[str] = dataclasses.field(default_factory=list)
     left_out: dict[str, str] = dataclasses.field(default_factory=dict)  # And why.
 

@@ -13,7 +13,6 @@ import itertools
 import math
 import re
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -48,8 +47,7 @@ def numbers(
     """
     each = {}
     for condition, decided in found.items():
-        share = decisions.mean("accuracy", decided.right, condition)
-        each[_parsed(condition)] = share
+        each[_parsed(condition)] = decisions.mean("accuracy", decided.right, condition)
     names, severities = (tuple(dict.fromkeys(part)) for part in zip(*each))
     cells = [*itertools.product(names, severities)]
     absent = ["{}-{}".format(*cell) for cell in cells if cell not in each]
@@ -106,18 +104,16 @@ def _lacking(names: tuple[str, ...]) -> str:
 
 
 # Averages and their members, each of which counts the same.
-CATEGORIES: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        "ID": ("imagenet", "imagenet_real", "imagenet_v2"),
-        "Robustness": ("imagenet_a", "imagenet_c", "imagenet_cbar"),
-        "Concepts": ("imagenet_r", "imagenet_sketch", "stylized16"),
-        "Adversarial": ("pgd",),
-    }
-)
+CATEGORIES: Mapping[str, tuple[str, ...]] = {
+    "ID": ("imagenet", "imagenet_real", "imagenet_v2"),
+    "Robustness": ("imagenet_a", "imagenet_c", "imagenet_cbar"),
+    "Concepts": ("imagenet_r", "imagenet_sketch", "stylized16"),
+    "Adversarial": ("pgd",),
+}
 
 Key = tuple[str, str, str]  # Data set, condition and metric of a record.
-CORRUPTED: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    dict(imagenet_c=(*corruptions.CORRUPTIONS,), imagenet_cbar=(*corruptions.BAR,))
+CORRUPTED: Mapping[str, tuple[str, ...]] = dict(
+    imagenet_c=(*corruptions.CORRUPTIONS,), imagenet_cbar=(*corruptions.BAR,)
 )
 _CELL = re.compile(r"(?:(.*)[/ ])?([a-z_]+)[-/ _]([1-5])")
 FILES = "", ""  # Whose corruptions are sets of their own, as published.

@@ -21,10 +21,9 @@ import functools
 import itertools
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 
 from jbias.evals import accuracy, decisions, probe, pyramid
 
@@ -32,18 +31,13 @@ NARROWEST, FLAT, WIDEST = 0.05, 100.0, 1e4  # Of s, in steps between points.
 STARTS, ROUNDS, TOLERANCE = 5, 400, 1e-12
 
 
-class GaussianFits(NamedTuple):
-    """a exp(-(f - mu)^2 / (2 s^2)) for each row of values, and the squares left."""
+def fit_gaussians(
+    values: Float[np.ndarray, "v f"], *, highest: float
+) -> tuple[Float[np.ndarray, "v"], ...]:
+    """Fits a exp(-(f - mu)^2 / (2 s^2)) to each row of values, in float64.
 
-    a: Float[np.ndarray, "v"]
-    mu: Float[np.ndarray, "v"]
-    s: Float[np.ndarray, "v"]
-    residual: Float[np.ndarray, "v"]
-    converged: Bool[np.ndarray, "v"]
-
-
-def fit_gaussians(values: Float[np.ndarray, "v f"], *, highest: float) -> GaussianFits:
-    """Minimises the squares over 0 <= a <= highest, mu and s, in float64.
+    Returns a, mu, s, the squares left and `converged`, each (v). Minimises the squares over
+    0 <= a <= highest, mu and s.
 
     Levenberg and Marquardt's method with a projected, from the lowest minima on a grid
     of (mu, s) with the best a at each; the best end of all starts is told. converged:
@@ -71,7 +65,7 @@ def fit_gaussians(values: Float[np.ndarray, "v f"], *, highest: float) -> Gaussi
     a, mu, log_s = p[best].T
     s = np.exp(log_s)
     converged = done[best] & (s > 5 * NARROWEST) & (s < FLAT)
-    return GaussianFits(a, mu, s, cost[best], converged)
+    return a, mu, s, cost[best], converged
 
 
 def _residuals(p, t, f):
@@ -188,14 +182,9 @@ def fit_bands(
         a, mu, s, residual = map(float, fit)
         fitted[i] = _no_band("flat")
         if s <= FLAT:
-            fitted[i] = CriticalBand(
-                bandwidth=2 * math.sqrt(math.log(4)) * s,
-                center_frequency=octave_frequencies(side)[0] * 2**mu,
-                peak_noise_sensitivity=2 ** (a - HIGHEST),
-                residual=residual,
-                converged=bool(converged),
-                flag="",
-            )
+            width = 2 * math.sqrt(math.log(4)) * s
+            of = width, octave_frequencies(side)[0] * 2**mu, 2 ** (a - HIGHEST)
+            fitted[i] = CriticalBand(*of, residual, bool(converged), "")
     return [fitted[i] for i in which.reshape(-1)]
 
 
@@ -215,8 +204,7 @@ def threshold_indices(accuracy: Tables) -> Thresholds:
     """
     passes = np.flip(accuracy, axis=-2) > CRITERION
     failed = np.where(passes.any(-2), passes.argmax(-2), HIGHEST)
-    unknown = np.isnan(accuracy).any(-2)
-    return np.where(unknown, np.nan, failed)
+    return np.where(np.isnan(accuracy).any(-2), np.nan, failed)
 
 
 def continuous_thresholds(accuracy: Tables) -> Thresholds:
@@ -294,10 +282,8 @@ def bvg_numbers(
     row = {condition: i for i, condition in enumerate(found)}
     frequencies = octave_frequencies(side)
     where = [[row[condition_name(s, f)] for f in frequencies] for s in SIGMAS]
-    marks = accuracy.correct_by_condition(found)
-    counts, n = marks.sum(1), marks.shape[1]
+    counts, drawn, n = accuracy.resample(found, draws=draws, seed=seed)
     told = [decisions.share("accuracy", counts[i], n, name) for name, i in row.items()]
-    drawn = accuracy.bootstrap_counts(marks, draws=draws, seed=seed)
     tables = 100 * counts[np.array(where)] / n, 100 * drawn[:, np.array(where)] / n
     of = dict(side=side, n=n, default="normalised", continuous=continuous)
     return told + _bands("critical_band", *tables, **of)

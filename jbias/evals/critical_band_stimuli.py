@@ -115,8 +115,7 @@ def _all(side: int) -> dict[str, dict]:
     for sigma in critical_band.SIGMAS[1:]:
         for f, frequency in enumerate(frequencies):
             name = critical_band.condition_name(sigma, frequency)
-            level = len(frequencies) - 1 - f
-            conditions[name] = _params(len(conditions), sigma, level)
+            conditions[name] = _params(len(conditions), sigma, len(frequencies) - 1 - f)
     return conditions
 
 

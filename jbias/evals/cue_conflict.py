@@ -11,7 +11,6 @@ at 8655b6b, which ranks softmax values, where those that are 0 tie. Deviation: l
 import dataclasses
 import functools
 import math
-import types
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -23,9 +22,7 @@ from jbias.evals import decisions, probe
 Classes = Int[np.ndarray, "n"]
 Names = Shaped[np.ndarray, "n"]  # Or class ids.
 # The columns of ranks among logits, and of the classes that are ranked.
-RANKED: Mapping[str, str] = types.MappingProxyType(
-    {"rank_shape": "label", "rank_texture": "texture"}
-)
+RANKED: Mapping[str, str] = {"rank_shape": "label", "rank_texture": "texture"}
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -67,15 +64,13 @@ def shape_bias(decided: Names, shape: Names, texture: Names) -> ShapeBias:
     return ShapeBias(n_shape / either if either else math.nan, n_shape, n_texture)
 
 
-def by_class(
-    decided: Classes, shape: Classes, texture: Classes
-) -> dict[int, ShapeBias]:
+def by_class(answer: Classes, shape: Classes, texture: Classes) -> dict[int, ShapeBias]:
     """The shape bias among the images of each shape's class that has a conflict.
 
     The pooled value is not the mean of these.
     """
-    decided, shape, texture = map(np.asarray, (decided, shape, texture))
-    found, of = {}, (decided, shape, texture)
+    found, of = {}, [*map(np.asarray, (answer, shape, texture))]
+    _, shape, texture = of
     for one in np.unique(shape[_conflict(shape, texture)]):
         found[int(one)] = shape_bias(*(cue[shape == one] for cue in of))
     return found

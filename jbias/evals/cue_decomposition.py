@@ -27,11 +27,8 @@ def shape_part(diffused: Share, shuffled: Share) -> Share:
     alone: 1/2 of a network that keeps as much of either as they do in the mean. In [0, 1];
     NaN where both are 0, or s or t is.
     """
-    parts = [
-        decisions.ratio(one, np.mean(one))
-        for one in (np.asarray(diffused), np.asarray(shuffled))
-    ]
-    return decisions.ratio(parts[0], parts[0] + parts[1])
+    shape, texture = (decisions.ratio(x, np.mean(x)) for x in (diffused, shuffled))
+    return decisions.ratio(shape, shape + texture)
 
 
 @decisions.by_rule
@@ -43,13 +40,9 @@ def numbers(
     cue_robustness_lower and cue_robustness_upper are the middle 95 % of `draws`. Of one
     network there is no S_cd: `shape_part` takes several.
     """
-    marks = accuracy.correct_by_condition(by_condition)
-    counts, n = marks.sum(1), marks.shape[1]
-    drawn = accuracy.bootstrap_counts(marks, draws=draws, seed=seed)
-    told = [
-        decisions.share("accuracy", count, n, name)
-        for name, count in zip(by_condition, counts, strict=True)
-    ]
+    counts, drawn, n = accuracy.resample(by_condition, draws=draws, seed=seed)
+    named = zip(by_condition, counts, strict=True)
+    told = [decisions.share("accuracy", count, n, name) for name, count in named]
     value, resampled = (robustness(*np.moveaxis(x, -1, 0)) for x in (counts, drawn))
     told.append(decisions.quantity("cue_robustness", value, n))
     return told + list(accuracy.bootstrap_interval("cue_robustness", resampled, n))

@@ -22,14 +22,13 @@ import itertools
 import os
 import urllib.parse
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 
 from jbias import config as jc
-from jbias.evals import predict, prepared_sets, probe, suite, trials
+from jbias.evals import networks, predict, prepared_sets, probe, suite, trials
 
 COLUMNS: Mapping[str, str] = {
     "response": "object_response",
@@ -43,26 +42,10 @@ Shown = tuple[str, str]  # A set, and a probe's condition.
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class DecidedNetwork:
-    """A network of which decisions are all that is known; see networks.Network."""
+class DecidedNetwork(networks.Network):
+    """A network of which decisions are all that is known, and a predict.Bound."""
 
-    name: str
-    classes: tuple[str, ...]
-    space: str
-    digest: str
-    fields: Mapping[str, Any]
-    about: Mapping[str, Any]
     decided: Mapping[Shown, np.ndarray]  # By an image's number in the set; -1: none.
-    preprocessing: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-
-    def dtype(self, asked: Any) -> Any:
-        """Decisions are the same in every precision."""
-        return jnp.float32
-
-    def bind(self, asked: Any, devices: Any) -> "DecidedNetwork":
-        """Itself."""
-        return self
-
     apply = at = net = None
     graded = False
     variables = ()
@@ -102,8 +85,7 @@ def stimuli(asked: suite.Suite) -> dict[Shown, suite.Task]:
         if made.inside or made.move or made.look:
             continue
         for condition in made.conditions:
-            key = task.dataset, condition
-            other = found.setdefault(key, task)
+            other = found.setdefault((task.dataset, condition), task)
             if other is not task and not _same_stimuli(asked, condition, task, other):
                 raise ValueError(
                     f"suite.measures: {task.measure.name} and {other.measure.name} show "
@@ -137,13 +119,10 @@ def stimulus_file(dataset: str, condition: str, image: int) -> str:
 
 def parse_columns(text: str) -> dict[str, str]:
     """Reads --columns, "response=predicted,image=path"; others are as usual."""
-    given = dict(COLUMNS)
-    for pair in filter(None, text.split(",")):
-        key, equals, name = pair.partition("=")
-        jc.check_known("--columns", key, COLUMNS)
-        if not equals or not name:
-            raise ValueError(f"--columns: must be {key}=NAME, got {pair!r}; name it")
-        given[key] = name
+    given = vars(jc.parse_arg(text, "--columns", **COLUMNS))
+    for key, name in given.items():
+        if not name:
+            raise ValueError(f"--columns: must be {key}=NAME, got '{key}='; name it")
     return given
 
 
@@ -239,11 +218,8 @@ class _Images:
     def __init__(self, asked: suite.Suite, dataset: str, shown: Sequence[Shown]):
         self.dataset, source = dataset, asked.sources[dataset]
         conditions = [condition for name, condition in shown if name == dataset]
-        self.exported = {
-            stimulus_file(dataset, condition, i): (condition, i)
-            for condition in conditions
-            for i in range(len(source))
-        }
+        pairs = itertools.product(conditions, range(len(source)))
+        self.exported = {stimulus_file(dataset, *pair): pair for pair in pairs}
         self.folders = {name.split("/")[1] for name in self.exported}
         self.own: dict[str, list[int]] = {}
         for i, name in enumerate(getattr(getattr(source, "store", None), "names", ())):

@@ -71,8 +71,7 @@ def diffuse(image: probe.Images, steps: int | Array) -> probe.Images:
 
 
 def _mirrored(x: Float[Array, "b h w c"], width: int) -> Float[Array, "b h2 w2 c"]:
-    inside = (width, width)
-    return jnp.pad(x, ((0, 0), inside, inside, (0, 0)), mode="symmetric")
+    return jnp.pad(x, ((0, 0), (width,) * 2, (width,) * 2, (0, 0)), mode="symmetric")
 
 
 def _smooth(x: Float[Array, "b h w c"]) -> Float[Array, "b h-4 w-4 c"]:

@@ -50,8 +50,7 @@ def maps(
     cam = jax.nn.relu((a * weight).mean(-1))
     top = cam.max((1, 2), keepdims=True)
     cam = jnp.where(top > 0, cam / jnp.where(top > 0, top, 1), 0)
-    shape = (len(cam), height, width)
-    return jax.image.resize(cam, shape, "linear", antialias=False)
+    return jax.image.resize(cam, (len(cam), height, width), "linear", antialias=False)
 
 
 def batch_maps(

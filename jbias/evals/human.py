@@ -9,7 +9,6 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 
 import numpy as np
 
@@ -23,25 +22,23 @@ People = Sequence[trials.Trials]
 
 SETS = ("edge", "silhouette", "cue-conflict", *geirhos.CONDITIONS)
 # Controls without a distortion, and where people are right less often than 0.2.
-EXCLUDED: Mapping[str, frozenset[str]] = MappingProxyType(
-    {
-        name: frozenset(conditions.split())
-        for name, conditions in {
-            "colour": "cr",
-            "contrast": "c100 c03 c01",
-            "high-pass": "inf 0.55 0.45 0.4",
-            "low-pass": "0 15 40",
-            "phase-scrambling": "0 150 180",
-            "power-equalisation": "0",
-            "false-colour": "True",
-            "rotation": "0",
-            "eidolonI": "1-10-10 64-10-10 128-10-10",
-            "eidolonII": "1-3-10 32-3-10 64-3-10 128-3-10",
-            "eidolonIII": "1-0-10 16-0-10 32-0-10 64-0-10 128-0-10",
-            "uniform-noise": "0.0 0.6 0.9",
-        }.items()
-    }
-)
+EXCLUDED: Mapping[str, frozenset[str]] = {
+    name: frozenset(conditions.split())
+    for name, conditions in {
+        "colour": "cr",
+        "contrast": "c100 c03 c01",
+        "high-pass": "inf 0.55 0.45 0.4",
+        "low-pass": "0 15 40",
+        "phase-scrambling": "0 150 180",
+        "power-equalisation": "0",
+        "false-colour": "True",
+        "rotation": "0",
+        "eidolonI": "1-10-10 64-10-10 128-10-10",
+        "eidolonII": "1-3-10 32-3-10 64-3-10 128-3-10",
+        "eidolonIII": "1-0-10 16-0-10 32-0-10 64-0-10 128-0-10",
+        "uniform-noise": "0.0 0.6 0.9",
+    }.items()
+}
 OVERALL = (
     *("ood_accuracy", "accuracy_difference"),
     *("observed_consistency", "error_consistency", "human_error_consistency"),

@@ -159,9 +159,7 @@ def of_runs(
     return index(grown, variant=variant, **options)
 
 
-def by_chance(
-    clean: Runs, distorted: Runs, *, classes: int, draws: int = 200, seed: int = 0
-) -> float:
+def by_chance(clean: Runs, distorted: Runs, *, classes: int) -> float:
     """The mean index ("share") of such runs if distortion prefers no class.
 
     Each run's wrong decisions, of both sets together, are dealt out anew: as many for the
@@ -169,8 +167,8 @@ def by_chance(
     many are of the same image before and after, so this is rather too large.
     """
     before, after = _counts(clean, distorted, classes)
-    random = np.random.default_rng(seed)
-    deal = functools.partial(random.multivariate_hypergeometric, size=draws)
+    random = np.random.default_rng(0)
+    deal = functools.partial(random.multivariate_hypergeometric, size=200)
     dealt = np.stack([*map(deal, before + after, before.sum(axis=1))], axis=1)
     grown = np.maximum(_shares(before + after - dealt) - _shares(dealt), 0)  # (b, r, k)
     mean = classes * grown.mean(axis=1)
@@ -196,14 +194,11 @@ def _counts(clean: Runs, distorted: Runs, classes: int) -> list[Counts]:
                 f"{int(other.sum())} other labels in run {number % len(clean)}; measure "
                 "the runs on the same set"
             )
-    counted = np.stack([wrong_by_class(one, classes) for one in runs])
-    return np.split(counted, 2)
+    return np.split(np.stack([wrong_by_class(one, classes) for one in runs]), 2)
 
 
 @decisions.by_rule
-def numbers(
-    by: decisions.ByName, *, classes: int, variant: str = "share"
-) -> Iterator[decisions.Number]:
+def numbers(by: decisions.ByName, *, classes: int) -> Iterator[decisions.Number]:
     """Accuracy under each condition, and `di_index`, in percent, of each against "".
 
     Of one network: DI = i[c*]^2 / sum_c i[c] in both variants. Each rule of several
@@ -212,6 +207,6 @@ def numbers(
     for name, decided in by.items():
         yield decisions.mean("accuracy", decided.right, name)
         if name:
-            one = of_runs([by[""]], [decided], classes=classes, variant=variant)
+            one = of_runs([by[""]], [decided], classes=classes)
             n = len(decided.prediction)
             yield decisions.Number("di_index", one.mean, None, n, name)

@@ -31,8 +31,7 @@ class Journal:
             self._end = file.tell()
             while True:
                 seconds = float(np.load(file, allow_pickle=False))
-                entry = np.load(file, allow_pickle=False)
-                self.entries.append(entry)
+                self.entries.append(np.load(file, allow_pickle=False))
                 self.seconds, self._end = seconds, file.tell()
 
     def add(self, answers: Sequence[Mapping[str, Shaped[np.ndarray, "n"]]]) -> None:

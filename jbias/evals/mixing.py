@@ -53,7 +53,12 @@ def make(
     a random ordered pair is as likely to be first. Partners of another set have no label
     here: then it is the reformulated loss, lam ~ Beta(alpha + 1, alpha) of the image.
     """
-    _check(methods, alpha, spectrum, crop)
+    probe.check_some("mixing", "methods", methods, METHODS)
+    positive = isinstance(alpha, int | float) and 0 < alpha < float("inf")
+    probe.check(positive, "mixing", "alpha must be above 0", alpha)
+    options.check_choice("mixing", "spectrum", spectrum, fmix.SPECTRA)
+    whole = type(crop) is int and crop >= 0
+    probe.check(whole, "mixing", "crop must be 0 pixels or more", crop)
     drawing = {"mixup": mixup.mix_sampler(alpha)}
     drawing["cutmix"] = cutmix.mix_sampler(alpha, "torchbearer")
     drawing["fmix"] = fmix.mix_sampler(alpha, spectrum=spectrum)
@@ -147,12 +152,3 @@ def _loss(decided: decisions.Decisions) -> float | None:
     known = decided.columns["label"] >= 0
     likelihood = np.asarray(decided.columns["likelihood"], np.float64)[known]
     return decisions.cross_entropy(likelihood) if len(likelihood) else None
-
-
-def _check(methods, alpha, spectrum, crop) -> None:
-    probe.check_some("mixing", "methods", methods, METHODS)
-    positive = isinstance(alpha, int | float) and 0 < alpha < float("inf")
-    probe.check(positive, "mixing", "alpha must be above 0", alpha)
-    options.check_choice("mixing", "spectrum", spectrum, fmix.SPECTRA)
-    whole = type(crop) is int and crop >= 0
-    probe.check(whole, "mixing", "crop must be 0 pixels or more", crop)

@@ -16,7 +16,7 @@ import os
 import pathlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -44,12 +44,12 @@ def describe_error(error: BaseException) -> str:
     return messages.one_line(error)[:_LETTERS] or type(error).__name__
 
 
-class Network(Protocol):
+@dataclasses.dataclass(frozen=True, eq=False)
+class Network:
     """What can be measured: a model of any kind that says who it is, and answers images.
 
     name: of its folder of records. classes, space: what it decides among, as
-    data.labels.LabelSpace has it. preprocessing: what it does to images in [0, 1] before
-    all else, as its identity has it. digest: tells other weights apart. fields: of its
+    data.labels.LabelSpace has it. digest: tells other weights apart. fields: of its
     records: run, algorithm, variant, model, train_data, stage, seed, step, epoch. about:
     what else a study wants to know: its category, "config" of a run trained here, and
     "answers", the pairs of data.labels.LabelSpace, as a dictionary.
@@ -58,16 +58,22 @@ class Network(Protocol):
     name: str
     classes: tuple[str, ...]
     space: str
-    preprocessing: Mapping[str, Any]
-    digest: str
+    digest: str  # Of the file, with that of its head, or of the weights.
     fields: Mapping[str, Any]
     about: Mapping[str, Any]
 
-    def dtype(self, asked: Any) -> Any:
-        """What it computes in where a precision is asked for."""
+    @property
+    def preprocessing(self) -> dict[str, Any]:
+        """What it does to images in [0, 1] before all else, as its identity has it."""
+        return {}
 
-    def bind(self, asked: Any, devices: jax.sharding.Mesh) -> predict.Bound:
-        """The network in a precision, on devices."""
+    def dtype(self, asked: Any) -> Any:
+        """What it computes in where a precision is asked for; by itself no other."""
+        return jnp.float32
+
+    def bind(self, asked: Any, devices: jax.sharding.Mesh) -> Any:
+        """What answers, a predict.Bound, in a precision and on devices: by itself, itself."""
+        return self
 
 
 def identity(network: Network) -> dict[str, Any]:
@@ -79,17 +85,11 @@ def identity(network: Network) -> dict[str, Any]:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class FlaxNetwork:
-    """A network of flax with its weights; see `Network`."""
+class FlaxNetwork(Network):
+    """A network of flax with its weights."""
 
-    name: str
     net: nn.Module
     variables: Mapping[str, Any]
-    classes: tuple[str, ...]
-    space: str
-    digest: str  # Of the file, with that of its head, or of the weights.
-    fields: Mapping[str, Any]
-    about: Mapping[str, Any]
     # (variables, float image) -> logits, of an algorithm that answers in its own way.
     decide: Callable | None = None
     code: str = ""  # The user's file that the module is in.
@@ -127,9 +127,8 @@ def plain_apply(net: nn.Module, code: str = "") -> Callable:
     code: the user's file that the module is in, whose errors are told as its own.
     """
     takes = inspect.signature(type(net).__call__).parameters
-    apply = functools.partial(
-        net.apply, **({"train": False} if "train" in takes else {})
-    )
+    given = {"train": False} if "train" in takes else {}
+    apply = functools.partial(net.apply, **given)
     return extensions.guard(code, apply, extensions.ANYTHING) if code else apply
 
 
@@ -180,8 +179,7 @@ def find_checkpoints(paths: Sequence[str], *, any_file: bool = False) -> list[st
             for one in inside:
                 real = pathlib.Path(one)
                 own = real.name if real.is_file() else ""
-                folder = (real.parent if own else real).resolve()
-                found.setdefault(folder / own, one)
+                found.setdefault((real.parent if own else real).resolve() / own, one)
     return list(found.values())
 
 
@@ -309,8 +307,8 @@ def from_file(
     fields["train_data"] = about.get("train_data", "unknown")
     fields |= dict(stage=0, seed=0, step=0, epoch=0.0)
     about = {"category": algorithm, "path": path, **about}
-    of = fields, about, None, code
-    return FlaxNetwork(name, net, variables, found, space, digest, *of)
+    of = name, found, space, digest, fields, about
+    return FlaxNetwork(*of, net, variables, code=code)
 
 
 def _read_own(path: str, maker: str, classes: int, options: Mapping[str, Any]) -> tuple:
@@ -371,22 +369,14 @@ def _of_seed(workdir: epath.Path, member, net, stage: int, step: int) -> FlaxNet
     run, algorithm = jc.run_name(config), jc.algorithm_name(config)
     fields = dict(run=run, algorithm=algorithm, variant=config["variant"])
     model, data_name = config["model"]["name"], jc.train_data_name(config)
-    fields |= dict(model=jc.plain_name(model), train_data=data_name)
-    fields |= dict(
-        stage=stage, seed=member.seed, step=step, epoch=own.get("epoch", 0.0)
-    )
-    return FlaxNetwork(
-        name=f"{run}-seed{member.seed}-step{step}",
-        net=module,
-        variables=jax.tree.map(jnp.asarray, net),
-        classes=tuple(told["names"]),
-        space=told["space"],
-        digest=trained.weights_digest([net]),
-        fields=fields,
-        about={"category": algorithm, "path": str(workdir), "config": config},
-        decide=build.algorithm(part["algo"], module).decide,
-        code=_code(model, module),
-    )
+    fields |= dict(model=jc.plain_name(model), train_data=data_name, stage=stage)
+    fields |= dict(seed=member.seed, step=step, epoch=own.get("epoch", 0.0))
+    name, digest = f"{run}-seed{member.seed}-step{step}", trained.weights_digest([net])
+    about = {"category": algorithm, "path": str(workdir), "config": config}
+    of = name, tuple(told["names"]), told["space"], digest, fields, about
+    variables = jax.tree.map(jnp.asarray, net)
+    decide = build.algorithm(part["algo"], module).decide
+    return FlaxNetwork(*of, module, variables, decide, _code(model, module))
 
 
 def _model(net: nn.Module) -> str:
@@ -470,8 +460,7 @@ def load(
         if zoo and zoo.is_head(path):
             continue  # It is read with its backbone.
         if stems.count(stem) > 1:
-            folder = os.path.basename(os.path.dirname(os.path.abspath(path)))
-            stem = f"{folder}-{stem}"
+            stem = f"{os.path.basename(os.path.dirname(os.path.abspath(path)))}-{stem}"
         try:
             if is_trained(path):
                 if not (epath.Path(path) / _DONE).exists():
@@ -513,8 +502,7 @@ def _from_file(
     Of one that the zoo knows --model may say nothing else; what is said of its constants
     goes before the zoo's.
     """
-    given = {key: getattr(args, key) for key in _CONSTANTS}
-    given = {key: value for key, value in given.items() if value is not None}
+    given = {key: x for key in _CONSTANTS if (x := getattr(args, key)) is not None}
     origins = {key: f"--{key}" for key in given}
     said = {"train_data": args.trained, "method": args.method}
     said = {key: value for key, value in said.items() if value}

@@ -103,13 +103,11 @@ def paste(image: probe.Images, hidden: Mask, instead: Fill) -> probe.Images:
     return jnp.where(hidden[..., None], instead, image)
 
 
-def replacement(
-    params: Mapping[str, Array], keys: PRNGKeyArray, *, other: bool
-) -> Fill:
-    """What stands in hidden places: one of params["others"] for each key, or the colour."""
+def replacement(given: Mapping[str, Array], keys: PRNGKeyArray, *, other: bool) -> Fill:
+    """What stands in hidden places: one of given["others"] for each key, or the colour."""
     if not other:
-        return params["colour"].reshape(1, 1, 1, 3)
-    images = params["others"]
+        return given["colour"].reshape(1, 1, 1, 3)
+    images = given["others"]
     rows = jax.vmap(lambda key: jax.random.randint(key, (), 0, len(images)))(keys)
     return images[rows].astype(jnp.float32) / 255
 
@@ -211,8 +209,7 @@ def make(
 
         def mask(keys):
             coin = jax.vmap(lambda key: jax.random.bernoulli(key, params["least"]))
-            salient = jax.vmap(salient_mask, (0, None, 0))
-            return salient(rows.seen, count, coin(keys))
+            return jax.vmap(salient_mask, (0, None, 0))(rows.seen, count, coin(keys))
 
         return hide(rows, params, mask)
 
@@ -305,6 +302,4 @@ def _area_sampler(area: str | float):
     """The function from a key to the share of an image that is hidden."""
     if area == "beta":  # The distribution function is x^2.
         return lambda key: jnp.sqrt(jax.random.uniform(key))
-    if area == "uniform":
-        return jax.random.uniform
-    return lambda key: jnp.float32(area)
+    return jax.random.uniform if area == "uniform" else lambda key: jnp.float32(area)

@@ -45,8 +45,7 @@ def scorer(apply: Callable) -> Callable[..., Logits]:
     """
 
     def score(variables: Any, _, image: UInt8[Array, "b h w c"], __) -> Array:
-        logits = apply(variables, image.astype(jnp.float32) / 255)
-        return logits.astype(jnp.float32)
+        return apply(variables, image.astype(jnp.float32) / 255).astype(jnp.float32)
 
     return score
 
@@ -313,15 +312,13 @@ def run_probe(
             found[f"{condition} {rule}".strip()].append(columns)
         tell(entry.shape[1], counted=False)
     asked = _run_conditions(network, made, batches, rules, compiling, len(known))
-    for count, answers in _answers_ahead(asked):
-        cut = [
-            {k: x[:count] for k, x in one.columns.items()} for one in answers.values()
-        ]
+    for n, answers in _answers_ahead(asked):
+        cut = [{k: x[:n] for k, x in one.columns.items()} for one in answers.values()]
         for name, columns in zip(answers, cut):
             found[name].append(columns)
         if journal:
             journal.add(cut)
-        tell(count)
+        tell(n)
     joined = lambda *parts: np.concatenate(parts)
     return {name: jax.tree.map(joined, *parts) for name, parts in found.items()}
 
@@ -487,8 +484,7 @@ def agreement(
             alike = np.equal(*(np.argmax(logits, -1) for logits in each))
             same[condition] += int(alike[: batch.count].sum())
         total += batch.count
-    counts = same.items()
-    return [decisions.share("agreement", n, total, name) for name, n in counts]
+    return [decisions.share("agreement", n, total, name) for name, n in same.items()]
 
 
 def to_decisions(found: Mapping, columns: Mapping[str, np.ndarray]) -> dict[str, Any]:

@@ -19,10 +19,8 @@ import os
 import pathlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 from etils import epath
@@ -92,17 +90,6 @@ class Predictor:
             jc.refuse("mean and std", "be three numbers, or one", constants)
 
     @property
-    def preprocessing(self) -> dict[str, Any]:
-        """What it does to images first, as its identity has it."""
-        told = {"images": self.images, "size": self.size}
-        constants = {"mean": self.mean, "std": self.std}
-        return told | {
-            key: np.broadcast_to(np.asarray(value, float), 3).tolist()
-            for key, value in constants.items()
-            if value is not None
-        }
-
-    @property
     def code(self) -> str:
         """The file that the function is written in, whose lines errors name."""
         told = inspect.unwrap(self.predict)
@@ -117,23 +104,22 @@ class Predictor:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class PredictorNetwork:
-    """A `Predictor` that answered once; see networks.Network, and predict.Bound."""
+class PredictorNetwork(networks.Network):
+    """A `Predictor` that answered once, and a predict.Bound."""
 
     predictor: Predictor
-    name: str
-    classes: tuple[str, ...]
-    space: str
     kind: str  # One of KINDS.
-    digest: str
-    fields: Mapping[str, Any]
-    about: Mapping[str, Any]
     said: tuple[str, ...]  # The classes as the function calls them.
     variables: Any = ()
 
     @property
-    def preprocessing(self) -> Mapping[str, Any]:
-        return self.predictor.preprocessing
+    def preprocessing(self) -> dict[str, Any]:
+        one = self.predictor
+        told = {"images": one.images, "size": one.size}
+        for key, value in (("mean", one.mean), ("std", one.std)):
+            if value is not None:
+                told[key] = np.broadcast_to(np.asarray(value, float), 3).tolist()
+        return told
 
     @property
     def graded(self) -> bool:
@@ -153,13 +139,6 @@ class PredictorNetwork:
     def at(self) -> Callable | None:
         given = self.predictor.at
         return given and (lambda variables, image, site: given(image, site))
-
-    def dtype(self, asked: Any) -> Any:
-        """What its logits are taken as; what it computes in is its own affair."""
-        return jnp.float32
-
-    def bind(self, asked: Any, devices: jax.sharding.Mesh) -> "PredictorNetwork":
-        return self
 
     def predict(self, image: probe.Images, shown: predict.Shown) -> np.ndarray:
         """Its logits; of probabilities their logarithms, of names 0 and -100."""
@@ -182,12 +161,9 @@ class PredictorNetwork:
 def _form(one: Predictor, image: Float[np.ndarray, "b h w 3"]) -> np.ndarray:
     if one.images == "uint8":
         return np.rint(image * np.float32(255)).astype(np.uint8)
-    mean, std = (
-        np.asarray(x, np.float32) if x is not None else None
-        for x in (one.mean, one.std)
-    )
-    image = image if mean is None else image - mean
-    return image if std is None else image / std
+    mean = 0.0 if one.mean is None else one.mean
+    std = 1.0 if one.std is None else one.std
+    return (image - np.float32(mean)) / np.float32(std)
 
 
 def ask(
@@ -283,8 +259,8 @@ def open_predictor(
     fields = dict(run=name, algorithm=name, variant=method, model=name)
     fields |= dict(train_data=trained or "unknown", stage=0, seed=0, step=0, epoch=0.0)
     about = {"category": name, "answers": dict(own.answers)}
-    of = name, own.classes, own.space, kind, digest
-    return PredictorNetwork(one, *of, fields, about, said)
+    of = name, own.classes, own.space, digest, fields, about
+    return PredictorNetwork(*of, one, kind, said)
 
 
 class Measured(NamedTuple):
@@ -327,8 +303,7 @@ def measure(
     asked = suites.open_suite(config, say, only=only)
     network = open_predictor(one, asked.size, say, trained=trained, method=method)
     folder = epath.Path(out)
-    of = cast(networks.Network, network), asked, folder, say
-    lacking = runner.run_suite(*of, whole=not only)
+    lacking = runner.run_suite(network, asked, folder, say, whole=not only)
     folder = pathlib.Path(folder / network.name)
     if not any((folder / "evals").glob("*.jsonl")):
         raise ValueError(f"nothing was measured of {network.name}; {lacking[0]}")

@@ -56,15 +56,10 @@ def prepare(
     held, n = asked.images[dataset], len(index)
     test = splits.test_set(dataset, source, first, held, say, whole=whole)
     right = test.columns["label"]
-    return PreparedSet(
-        dataset=dataset,
-        images=test.images,
-        index=index.astype(np.int32),
-        columns=test.columns,
-        target=np.where(right >= 0, _targets(first)[right], -1).astype(np.int32),
-        rules={k: predict.Rule(n, x.matrix, x.aggregate) for k, x in maps.items()},
-        classes=first.classes,
-    )
+    target = np.where(right >= 0, _targets(first)[right], -1).astype(np.int32)
+    rules = {k: predict.Rule(n, x.matrix, x.aggregate) for k, x in maps.items()}
+    of = dataset, test.images, index.astype(np.int32), test.columns
+    return PreparedSet(*of, target, rules, first.classes)
 
 
 def _check_form(where: str, source: base.Source, trained: str) -> None:
@@ -189,8 +184,7 @@ def device_batches(
         ranks = {name: cue[rows] for name, cue in cues.items()}
         of = images, given.index[rows], label, given.target[rows], ranks
         *of, ranks = mesh.split(of, devices)
-        count = min(size, n - first)
-        yield predict.Batch(*of, count, given.dataset, source, ranks)
+        yield predict.Batch(*of, min(size, n - first), given.dataset, source, ranks)
 
 
 def batch_size(asked: suite.Suite, given: PreparedSet) -> int:
@@ -217,15 +211,9 @@ def select(
     label, target = np.full((2, len(asked.sources[dataset])), -1, np.int32)
     if given is not None:
         label[given.index], target[given.index] = given.columns["label"], given.target
-    return PreparedSet(
-        dataset=dataset,
-        images=asked.stored(dataset, index),
-        index=index,
-        columns={"label": label[index]},
-        target=target[index],
-        rules=given.rules if given else {},
-        classes=given.classes if given else (),
-    )
+    rules, classes = (given.rules, given.classes) if given else ({}, ())
+    of = dataset, asked.stored(dataset, index), index, {"label": label[index]}
+    return PreparedSet(*of, target[index], rules, classes)
 
 
 def read_images(asked: suite.Suite, few: PreparedSet) -> Shaped[np.ndarray, "n h w 3"]:

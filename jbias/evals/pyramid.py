@@ -11,6 +11,7 @@ import functools
 
 import numpy as np
 from jaxtyping import Float
+from scipy import ndimage
 
 KERNEL = np.sqrt(2) / 16 * np.array([1, 4, 6, 4, 1])  # Its sum is sqrt(2).
 SMALLEST = 4  # An axis this short is not halved any more.
@@ -18,9 +19,7 @@ SMALLEST = 4  # An axis this short is not halved any more.
 
 def sizes(side: int) -> tuple[int, ...]:
     """The side of every level, from the image's on: 224 gives 224, 112, ..., 7, 4."""
-    if side <= SMALLEST:
-        return (side,)
-    return (side, *sizes((side + 1) // 2))
+    return (side,) if side <= SMALLEST else (side, *sizes((side + 1) // 2))
 
 
 @functools.cache
@@ -46,8 +45,7 @@ def centroid(side: int, level: int) -> float:
 
     Frequencies are weighted by the noise's expected power there.
     """
-    matrices = there_and_back(side)
-    here, below = np.fft.fft(matrices[level : level + 2], axis=1)
+    here, below = np.fft.fft(there_and_back(side)[level : level + 2], axis=1)
     # The noise at pixel (i, j) adds here_ui here_vj - below_ui below_vj at (u, v).
     own, other = ((abs(one) ** 2).sum(1) for one in (here, below))
     cross = (here * below.conj()).sum(1)
@@ -60,8 +58,4 @@ def centroid(side: int, level: int) -> float:
 
 def _smooth(side: int) -> Float[np.ndarray, "side side"]:
     """Correlates an axis with the kernel, its ends mirrored without repetition."""
-    matrix = np.zeros((side, side))
-    mirrored = np.pad(np.arange(side), 2, mode="reflect")
-    for row in range(side):
-        np.add.at(matrix[row], mirrored[row : row + 5], KERNEL)
-    return matrix
+    return ndimage.correlate1d(np.eye(side), KERNEL, axis=0, mode="mirror")

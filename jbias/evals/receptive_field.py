@@ -81,7 +81,7 @@ def fields(
         number = jnp.asarray(np.where(rows < len(images), rows, -1))
         for site in wanted:
             of = some, number, jnp.int32(spatial.index(site)), seed
-            squares = _squares(net, tuple(spatial), variables, *of)
+            squares = _field(net, tuple(spatial), variables, *of)
             found[site] += np.asarray(squares, np.float64)
     for site, field in found.items():
         total, must = field.sum(), f"what passes {site} must depend on the image"
@@ -120,9 +120,7 @@ def measure(
 
 
 @functools.partial(jax.jit, static_argnames=("net", "spatial"))
-def _squares(
-    net, spatial, variables, images, number, which, seed
-) -> Float[Array, "h w"]:
+def _field(net, spatial, variables, images, number, which, seed) -> Float[Array, "h w"]:
     """Sum over images, but those numbered -1, of squared gradients of a middle unit."""
 
     if images.dtype == jnp.uint8:

@@ -13,7 +13,6 @@ as in a run's workdir, so that report reads both.
 
 import contextlib
 import dataclasses
-import functools
 import hashlib
 import json
 import operator
@@ -49,14 +48,6 @@ _LACKS_MEMORY = re.compile("RESOURCE_EXHAUSTED|out of memory|MemoryError")
 _NO_AGREEMENT = "not made: the algorithm answers in its own way, in its run's precision"
 
 
-class Finding(NamedTuple):
-    """What a measure found of a network on a set, and what else is told of it."""
-
-    numbers: decisions.Numbers
-    decided: decisions.ByName | None  # To be kept.
-    told: dict[str, Any]
-
-
 def run_suite(
     network: networks.Network, asked: suite.Suite, out: epath.Path, say, *, whole=True
 ) -> list[str]:
@@ -76,8 +67,7 @@ def run_suite(
         if count := len(tasks) - len(left):
             told = "1 measure is" if count == 1 else f"{count} measures are"
             say(f"{network.name}: {told} there already")
-        for task, found in one.run(one.prepare(left)):
-            one.store(task, found)
+        one.run(one.prepare(left))
         if whole and not one.refused and not asked.missing:
             (one.folder / "done").touch()
     return one.refused
@@ -256,8 +246,8 @@ class Measuring:
             jobs.append(_Job(task, whole, images, *of))
         return jobs
 
-    def run(self, jobs: Sequence[_Job]) -> Iterator[tuple[suite.Task, Finding]]:
-        """Makes measures one after the other, and refuses what cannot be."""
+    def run(self, jobs: Sequence[_Job]) -> None:
+        """Makes measures one after the other, stores them, and refuses what cannot be."""
         if not jobs:
             return
         network, asked, say = self.network, self.asked, self.say
@@ -300,7 +290,7 @@ class Measuring:
                     told |= {"classes": job.whole.classes, **alone}
                 if task.dataset == "train" and (differing := self.otherwise()):
                     told["otherwise"] = differing  # No gap to tests is known of these.
-                yield task, Finding(numbers, asked.run["decisions"] and found, told)
+                self.store(task, numbers, asked.run["decisions"] and found, told)
                 words = probes.summarize(task.measure.probe, numbers)
                 took = "decided before" if again else f"{seconds:.1f} s"
                 unit = "images" if task.measure.inside else "answers"
@@ -317,17 +307,28 @@ class Measuring:
         given = prepared_sets.subsample(job.whole, task.measure.images)
         made = self.asked.make_probe(*task, given.classes)
         prepared_sets.check_needs(task.measure.probe, made, bound, given)
+        columns = {**given.columns, "index": given.index}
         if made.inside:
+            images = given.images
+            if isinstance(images, loader.EncodedImages):
+                images = loader.LazyImages(images, self.asked.reading)
             with aside("looking inside"):
-                numbers = self._looked(bound, made, given)
+                numbers = made.numbers(bound.net, bound.variables, images, columns)
         else:
             if not again:
                 both = shared[same] if same else (job.rules, job.ranked)
                 rules, ranked = both if bound.graded else (both[0], {})
                 journal = self._journal(task, given, rules, ranked)
                 earlier = journal.seconds
-                of = bound, made, given, rules, ranked, journal
-                found = self._decided(*of, tell, aside)
+                by = {}
+                for key, name in rules.items():
+                    rule = given.rules[name]
+                    matrix = mesh.replicate(rule.matrix, self.asked.devices)
+                    by[key] = rule._replace(matrix=matrix)
+                batches = prepared_sets.device_batches(self.asked, given, ranked)
+                heard = dict(tell=tell, compiling=aside, journal=journal)
+                found = predict.run_probe(bound, made, batches, by, **heard)
+                found = predict.to_decisions(found, columns)
             if same:
                 known.setdefault(same, found)
                 found = {key: known[same][name] for key, name in job.rules.items()}
@@ -336,14 +337,6 @@ class Measuring:
         if made.inside or again:
             tell(job.images, counted=False)
         return numbers, found, earlier
-
-    def _looked(self, bound, made, given) -> decisions.Numbers:
-        """What a measure finds inside the network."""
-        images = given.images
-        if isinstance(images, loader.EncodedImages):
-            images = loader.LazyImages(images, self.asked.reading)
-        columns = {**given.columns, "index": given.index}
-        return made.numbers(bound.net, bound.variables, images, columns)
 
     def _journal(self, task: suite.Task, given, rules, ranked) -> journals.Journal:
         """The answers that a measure got before it was stopped, and place for more."""
@@ -356,20 +349,6 @@ class Measuring:
     def _underway(self, task: suite.Task) -> epath.Path:
         return self.folder / "underway" / f"{task.name}.npy"
 
-    def _decided(
-        self, bound, made, given, rules, ranked, journal, tell, compiling
-    ) -> dict[str, Any]:
-        """The decisions by condition, under each of these rules."""
-        on_devices = functools.partial(mesh.replicate, mesh=self.asked.devices)
-        by = {}
-        for key, name in rules.items():
-            rule = given.rules[name]
-            by[key] = rule._replace(matrix=on_devices(rule.matrix))
-        batches = prepared_sets.device_batches(self.asked, given, ranked)
-        heard = dict(tell=tell, compiling=compiling, journal=journal)
-        found = predict.run_probe(bound, made, batches, by, **heard)
-        return predict.to_decisions(found, {**given.columns, "index": given.index})
-
     def _agreement(self, bound, made, given) -> decisions.Numbers:
         """How often float32 answers as the network does, where that is another."""
         count, devices = self.asked.run["agree"], self.asked.devices
@@ -381,21 +360,23 @@ class Measuring:
         other = self.network.bind(exact, devices)
         return predict.agreement(bound, other, made, batches)
 
-    def store(self, task: suite.Task, found: Finding) -> None:
-        """Writes decisions, then how they were made, then records, which say it is done."""
-        if found.decided:
+    def store(self, task: suite.Task, numbers, decided, told: Mapping) -> None:
+        """Writes decisions, then how they were made, then records, which say it is done.
+
+        decided: to be kept, if any. told: what else is told of the measure.
+        """
+        if decided:
             path = self.folder / "decisions" / task.dataset
             path = path / f"{task.measure.name}.parquet"
-            decisions.write_conditions(path, found.decided)
-        told = self.describe(task) | found.told
-        told["environment"] = workdirs.environment()
+            decisions.write_conditions(path, decided)
+        told = self.describe(task) | told | {"environment": workdirs.environment()}
         path = self.folder / "measures" / f"{task.name}.json"
         path.parent.mkdir(parents=True, exist_ok=True)
         files.write(path, json.dumps(told, indent=1))
         own = {**self.network.fields, "dataset": task.dataset}
         prefix = "" if task.measure.name == _PLAIN else task.measure.name
         records = []
-        for one in found.numbers:
+        for one in numbers:
             condition = "/".join(filter(None, (prefix, one.condition)))
             number = one._replace(condition=condition)._asdict()
             records.append(results.Record(**own, **number))

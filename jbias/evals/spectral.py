@@ -47,9 +47,7 @@ def numbers(
     with _lower and _upper, 95 % intervals of a bootstrap over images.
     """
     row = {condition: i for i, condition in enumerate(by_condition)}
-    marks = accuracy.correct_by_condition(by_condition)
-    counts, n = marks.sum(1), marks.shape[1]
-    drawn = accuracy.bootstrap_counts(marks, draws=draws, seed=seed)
+    counts, drawn, n = accuracy.resample(by_condition, draws=draws, seed=seed)
     told = []
     for condition, i in row.items():
         told.append(decisions.share("accuracy", counts[i], n, condition))

@@ -11,7 +11,6 @@ it is right where the probabilities of the class's members sum to more than 0.5.
 families have in common, "bilateral 12 shuffle 10", is shown once.
 """
 
-import types
 from collections.abc import Iterable, Mapping
 
 from jbias.evals import accuracy, decisions
@@ -20,11 +19,9 @@ CLEAN = ""
 SIDE = 224  # Pixels of the images that strengths are published for.
 GRIDS = (2, 4, 6, 8, 10, 12, 14, 16)  # Tiles a side.
 # By diameter, in pixels of 224 a side: the sigma of colours, in bytes.
-BILATERAL = types.MappingProxyType({4: 50, 6: 80, 8: 110, 10: 140, 12: 170, 14: 200})
+BILATERAL: Mapping[int, int] = {4: 50, 6: 80, 8: 110, 10: 140, 12: 170, 14: 200}
 # By the kernel's length: sigma, both in pixels of 224 a side.
-BLUR = types.MappingProxyType(
-    {3: 0.33, 5: 0.66, 7: 1.0, 9: 1.33, 11: 1.66, 13: 2.0, 15: 2.33}
-)
+BLUR = {3: 0.33, 5: 0.66, 7: 1.0, 9: 1.33, 11: 1.66, 13: 2.0, 15: 2.33}
 _EACH_GRID = [f"shuffle {g}" for g in GRIDS]
 _EACH_BILATERAL = [f"bilateral {d}" for d in BILATERAL]
 
@@ -35,47 +32,41 @@ def _named(form: str, strengths: Iterable) -> tuple[str, ...]:
 
 # Conditions by family. A condition's name is what is done, one after the other, each with
 # its strength.
-FAMILIES: Mapping[str, tuple[str, ...]] = types.MappingProxyType(
-    {
-        "people": ("shuffle 3", "shuffle 6", "bilateral 12", "grey 1"),
-        "shuffle": tuple(_EACH_GRID),
-        "rotation": _named("rotation {}", GRIDS),
-        "bilateral": tuple(_EACH_BILATERAL),
-        "blur": _named("blur {}", BLUR),
-        "non_local_means": _named("non_local_means {}", (5, 10, 15, 20, 25)),
-        "grey": _named("grey {:g}", (0.2, 0.4, 0.6, 0.8, 1)),
-        "channel_shuffle": ("channel_shuffle 1",),
-        "shuffle_grey": _named("{} grey 1", _EACH_GRID),
-        "bilateral_shuffle": tuple(map("{} {}".format, _EACH_BILATERAL, _EACH_GRID)),
-        "bilateral_12_shuffle": _named("bilateral 12 {}", _EACH_GRID),
-        "bilateral_grey": _named("{} grey 1", _EACH_BILATERAL),
-    }
-)
+FAMILIES: Mapping[str, tuple[str, ...]] = {
+    "people": ("shuffle 3", "shuffle 6", "bilateral 12", "grey 1"),
+    "shuffle": tuple(_EACH_GRID),
+    "rotation": _named("rotation {}", GRIDS),
+    "bilateral": tuple(_EACH_BILATERAL),
+    "blur": _named("blur {}", BLUR),
+    "non_local_means": _named("non_local_means {}", (5, 10, 15, 20, 25)),
+    "grey": _named("grey {:g}", (0.2, 0.4, 0.6, 0.8, 1)),
+    "channel_shuffle": ("channel_shuffle 1",),
+    "shuffle_grey": _named("{} grey 1", _EACH_GRID),
+    "bilateral_shuffle": tuple(map("{} {}".format, _EACH_BILATERAL, _EACH_GRID)),
+    "bilateral_12_shuffle": _named("bilateral 12 {}", _EACH_GRID),
+    "bilateral_grey": _named("{} grey 1", _EACH_BILATERAL),
+}
 # By what it lacks, or has alone: first what people saw, then the same two at a time.
-CUES = types.MappingProxyType(
-    {
-        "no_global_shape": "shuffle 3",
-        "no_local_shape": "shuffle 6",
-        "no_texture": "bilateral 12",
-        "no_colour": "grey 1",
-        "shape_alone": "bilateral 12 grey 1",
-        "texture_alone": "shuffle 6 grey 1",
-        "colour_alone": "bilateral 12 shuffle 6",
-    }
-)
+CUES: Mapping[str, str] = {
+    "no_global_shape": "shuffle 3",
+    "no_local_shape": "shuffle 6",
+    "no_texture": "bilateral 12",
+    "no_colour": "grey 1",
+    "shape_alone": "bilateral 12 grey 1",
+    "texture_alone": "shuffle 6 grey 1",
+    "colour_alone": "bilateral 12 shuffle 6",
+}
 # Accuracy on 800 images of 16 classes, and relative accuracy under the first of CUES.
 # From a summary of the paper. Its text itself has, rounded, people's local shape, the standard
 # ResNet-50's shape and texture, and local shape of the modern one and of ConvNeXt V2.
-PUBLISHED = types.MappingProxyType(
-    {
-        "humans": (0.969, 0.965, 0.763, 0.979, 0.999),
-        "ResNet-50, standard": (0.954, 0.832, 0.276, 0.795, 0.924),
-        "ResNet-50, modern": (0.931, 0.943, 0.618, 0.867, 0.948),
-        "ConvNeXt V2": (0.940, 0.949, 0.647, 0.925, 0.969),
-        "ViT": (0.929, 0.930, 0.636, 0.921, 0.977),
-        "CLIP ViT": (0.936, 0.959, 0.758, 0.949, 0.984),
-    }
-)
+PUBLISHED: Mapping[str, tuple[float, ...]] = {
+    "humans": (0.969, 0.965, 0.763, 0.979, 0.999),
+    "ResNet-50, standard": (0.954, 0.832, 0.276, 0.795, 0.924),
+    "ResNet-50, modern": (0.931, 0.943, 0.618, 0.867, 0.948),
+    "ConvNeXt V2": (0.940, 0.949, 0.647, 0.925, 0.969),
+    "ViT": (0.929, 0.930, 0.636, 0.921, 0.977),
+    "CLIP ViT": (0.936, 0.959, 0.758, 0.949, 0.984),
+}
 
 
 def steps(condition: str) -> tuple[tuple[str, float], ...]:
@@ -86,11 +77,7 @@ def steps(condition: str) -> tuple[tuple[str, float], ...]:
 
 @decisions.by_rule
 def numbers(
-    by_condition: decisions.ByName,
-    *,
-    classes: int = 0,
-    draws: int = 1000,
-    seed: int = 0,
+    found: decisions.ByName, *, classes: int = 0, draws: int = 1000, seed: int = 0
 ) -> decisions.Numbers:
     """Accuracy by condition, and what it is of that on the images themselves.
 
@@ -100,15 +87,13 @@ def numbers(
     95 % intervals of a bootstrap over images, the same for all conditions; with _undefined
     the share of its draws that are left out.
     """
-    marks = accuracy.correct_by_condition(by_condition)
-    counts, n = marks.sum(1), marks.shape[1]
-    drawn = accuracy.bootstrap_counts(marks, draws=draws, seed=seed)
-    clean = [*by_condition].index(CLEAN)
+    counts, drawn, n = accuracy.resample(found, draws=draws, seed=seed)
+    clean = [*found].index(CLEAN)
     chance = {"relative_accuracy": 0.0}
     if classes:
         chance["relative_accuracy_chance"] = n / classes
     told = []
-    for i, condition in enumerate(by_condition):
+    for i, condition in enumerate(found):
         told.append(decisions.share("accuracy", counts[i], n, condition))
         for metric, least in chance.items():
             value, resampled = (

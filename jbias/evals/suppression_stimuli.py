@@ -65,9 +65,8 @@ def make(
         for name in names
         if first in names and name.startswith(f"{first} ")
     }
-    steps = {
-        name: suppression.steps(name.removeprefix(onto.get(name, ""))) for name in names
-    }
+    rest = {name: name.removeprefix(onto.get(name, "")) for name in names}
+    steps = {name: suppression.steps(left) for name, left in rest.items()}
     conditions = {
         name: tuple(settings(*step, side, scale) for step in each)
         for name, each in steps.items()
@@ -146,8 +145,7 @@ def _tiles(side: int, g: int) -> dict[str, np.ndarray]:
 
 def shuffle_tiles(image: Image, key: PRNGKeyArray, *, s: Settings) -> Image:
     """Puts tiles in a uniform order among those of the same height and width."""
-    draws = jax.random.uniform(key, s["group"].shape)
-    drawn = jnp.lexsort((draws, s["group"]))
+    drawn = jnp.lexsort((jax.random.uniform(key, s["group"].shape), s["group"]))
     source = jnp.zeros_like(drawn).at[s["order"]].set(drawn).reshape(MOST, MOST)
     source = source[s["tile"][:, None], s["tile"][None]]
     row = s["start"][source // MOST] + s["within"][:, None]
@@ -270,8 +268,7 @@ def _mirrored(planes: Float[Array, "3 h w"], by: int) -> Float[Array, "3 m n"]:
 
 
 def _shifted(wide: Float[Array, "3 m n"], down: Array, right: Array, shape) -> Array:
-    zero = jnp.zeros_like(down)
-    return jax.lax.dynamic_slice(wide, (zero, down, right), shape)
+    return jax.lax.dynamic_slice(wide, (jnp.zeros_like(down), down, right), shape)
 
 
 def _nothing(planes: Float[Array, "3 h w"]) -> tuple[Array, Array]:
@@ -289,8 +286,7 @@ def _means(sums: tuple[Array, Array]) -> Image:
 def grey(image: Image, key: PRNGKeyArray, *, s: Settings) -> Image:
     """(1 - a) x + a grey, a the strength, cut to whole numbers."""
     levels = critical_band_stimuli.grey(image / 255)[..., None]
-    mixed = (1 - s["strength"]) * image + s["strength"] * levels
-    return imagenet_c.to_bytes(mixed)
+    return imagenet_c.to_bytes((1 - s["strength"]) * image + s["strength"] * levels)
 
 
 def shuffle_channels(image: Image, key: PRNGKeyArray, *, s: Settings) -> Image:

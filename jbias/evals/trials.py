@@ -62,8 +62,7 @@ def image_id(name: str) -> str:
 
     The last "_" token, with the one before if that is a WordNet id; no folder, no suffix.
     """
-    stem = posixpath.splitext(posixpath.basename(name))[0]
-    *before, last = stem.split("_")
+    *before, last = posixpath.splitext(posixpath.basename(name))[0].split("_")
     photo = before and _PHOTO.fullmatch(before[-1])
     return f"{before[-1]}_{last}" if photo else last
 

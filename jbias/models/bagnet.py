@@ -64,10 +64,10 @@ class BagNet(backbone.Staged):
         for i, depth in enumerate(self.depths):
             # The first block of a stage has the stride, and may have the 3x3 kernel.
             first = dict(size=3 if i < self.wide else 1, stride=2 if i < 3 else 1)
-            own = [{**first, "project": True}]
-            own += [dict(size=1, stride=1, project=False)] * (depth - 1)
-            own = [{**one, "width": self.width << i} for one in own]
-            yield functools.partial(backbone.blocks, run=block, options=own)
+            own = [dict(size=1, stride=1, project=False)] * (depth - 1)
+            own = [{**first, "project": True}, *own]
+            run = functools.partial(block, width=self.width << i)
+            yield functools.partial(backbone.blocks, run=run, options=own)
 
     def _least(self) -> int:
         return 1 + 2 ** (self.wide + 1)

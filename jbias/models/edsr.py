@@ -9,7 +9,6 @@ Deviation: `features`, `blocks` and `scale` may be smaller than published.
 """
 
 import functools
-from collections.abc import Callable
 
 import jax
 import numpy as np
@@ -85,7 +84,9 @@ def apply(
     x = torch_layers.conv(weights, "head.0", x)
     if before is not None:
         x = before(x)
-    layers = _layers(weights)
+    blocks = sizes_of(weights)["blocks"]
+    layers = [functools.partial(_block, weights, i) for i in range(blocks)]
+    layers.append(functools.partial(torch_layers.conv, weights, f"body.{blocks}"))
     if body is None:
         x = x + functools.reduce(lambda x, layer: layer(x), layers, x)
     else:
@@ -99,12 +100,6 @@ def apply(
 def is_trainable(name: str) -> bool:
     """Whether training moves these weights: all but the mean's shift."""
     return not name.startswith(("sub_mean.", "add_mean."))
-
-
-def _layers(weights: torch_layers.Weights) -> list[Callable]:
-    blocks = sizes_of(weights)["blocks"]
-    last = functools.partial(torch_layers.conv, weights, f"body.{blocks}")
-    return [*(functools.partial(_block, weights, i) for i in range(blocks)), last]
 
 
 def _block(weights: torch_layers.Weights, i: int, x: Array) -> Array:

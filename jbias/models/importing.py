@@ -274,9 +274,7 @@ def check_options(model: str | None, options: Mapping[str, Any]) -> None:
     for option, value in options.items():
         numbers = value if isinstance(value, tuple) else (value,)
         if any(isinstance(n, int) and not 0 <= n <= _LARGEST for n in numbers):
-            raise ValueError(
-                f"{where}.{option}: must be from 0 to {_LARGEST:,}, got {value}"
-            )
+            jc.refuse(f"{where}.{option}", f"be from 0 to {_LARGEST:,}", value)
 
 
 def _chosen(file: _File, model: str | None, fits: list[Fit]) -> Fit:

@@ -76,8 +76,7 @@ def max_pool(
     def after(n: int) -> tuple[int, int]:
         return 0, max(0, math.ceil((n - size) / 2) * 2 + size - n) if ceil else 0
 
-    pads = tuple(after(n) for n in x.shape[1:3])
-    return nn.max_pool(x, (size, size), (2, 2), pads)
+    return nn.max_pool(x, (size, size), (2, 2), tuple(after(n) for n in x.shape[1:3]))
 
 
 def adaptive_mean(x: Float[Array, "b h w c"], side: int) -> Float[Array, "b s s c"]:

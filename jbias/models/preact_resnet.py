@@ -59,6 +59,6 @@ class PreActResNet(backbone.Staged):
     def _runs(self) -> Iterator[Callable]:
         yield functools.partial(stem, width=self.width)
         for i, depth in enumerate(self.depths):
-            strides = [2 if i and not j else 1 for j in range(depth)]
-            own = [dict(width=self.width << i, stride=stride) for stride in strides]
-            yield functools.partial(backbone.blocks, run=block, options=own)
+            own = [dict(stride=2 if i and not j else 1) for j in range(depth)]
+            run = functools.partial(block, width=self.width << i)
+            yield functools.partial(backbone.blocks, run=run, options=own)

@@ -10,8 +10,6 @@ import types
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 from flax import linen as nn
 
 from jbias.models import (
@@ -27,6 +25,7 @@ from jbias.models import (
     resnet,
     squeezenet,
     style_transfer,
+    taps,
     vgg,
     vit,
     weight_names,
@@ -112,17 +111,8 @@ def option_names(model: str) -> tuple[str, ...]:
 
 def shapes(model: str, options: Mapping[str, Any], side: int = SIDE) -> Any:
     """The shapes of a network's variables for images of that side."""
-    return _shapes(model, tuple(sorted(options.items())), side)
-
-
-@functools.lru_cache(256)
-def _shapes(model: str, options: tuple[tuple[str, Any], ...], side: int) -> Any:
-    net = MODELS[model](**dict(options))
-    image = jax.ShapeDtypeStruct((1, side, side, 3), jnp.float32)
-    return jax.eval_shape(net.init, jax.random.key(0), image)
+    return taps.shapes(MODELS[model](**options), side).variables
 
 
 _PUBLISHED = (style_transfer.PUBLISHED, cae.PUBLISHED, edsr.PUBLISHED)
-CONVERTERS: Mapping[str, published.Published] = types.MappingProxyType(
-    {entry.name: entry for entry in _PUBLISHED}
-)
+CONVERTERS: Mapping[str, published.Published] = {one.name: one for one in _PUBLISHED}

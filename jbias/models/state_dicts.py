@@ -131,8 +131,7 @@ def _inside(
     inner: list = []
     for key in CONTAINERS:
         if key in found:
-            where = f"{path}.{key}".lstrip(".")
-            inner += _inside(found[key], where, depth + 1, seen)
+            inner += _inside(found[key], f"{path}.{key}".lstrip("."), depth + 1, seen)
     yield from inner
     if not inner and any(isinstance(v, torch_files.Tensor) for v in found.values()):
         yield path, found

@@ -228,8 +228,7 @@ class SmallDecoder(nn.Module):
         colour = nn.Dense(6, name="colour", kernel_init=_zero)(code)[:, None, None]
         image = (flat - own) / spread * jax.nn.softplus(colour[..., :3] - 2)
         image = image + colour[..., 3:] + 0.5
-        around = nn.initializers.normal(0.3)
-        tiles = self.param("tiles", around, (TILE, TILE, _TILES))
+        tiles = self.param("tiles", nn.initializers.normal(0.3), (TILE, TILE, _TILES))
         rows = (origin[0] + jnp.arange(image.shape[1])) % TILE
         columns = (origin[1] + jnp.arange(image.shape[2])) % TILE
         tiles = jnp.asarray(tiles)[rows[:, None], columns]
@@ -271,8 +270,7 @@ def init_small(key: jax.Array) -> dict[str, dict]:
     first, second = jax.random.split(key)
     image = jnp.zeros((1, 16, 16, 3))
     encoder = SmallEncoder().init(first, image)
-    features = SmallEncoder().apply(encoder, image)
-    decoder = SmallDecoder().init(second, features)
+    decoder = SmallDecoder().init(second, SmallEncoder().apply(encoder, image))
     return {"encoder": encoder["params"], "decoder": decoder["params"]}
 
 

@@ -278,8 +278,7 @@ def _shapes(net: nn.Module, side: int) -> Shapes:
     def init(key, image):
         return net.clone(tap=note).init(key, image, key, train=True)
 
-    variables = jax.eval_shape(init, jax.random.key(0), image)
-    return Shapes(variables, found)
+    return Shapes(jax.eval_shape(init, jax.random.key(0), image), found)
 
 
 def sites(net: nn.Module | Readable, side: int = 0) -> tuple[str, ...]:

@@ -65,6 +65,12 @@ def _require(sound: bool) -> None:
         raise TypeError
 
 
+def _refuse(wrong: bool, why: str) -> None:
+    """Refuses a file, in these words."""
+    if wrong:
+        raise ValueError(why)
+
+
 def _ordered(pairs: Any = ()) -> collections.OrderedDict:
     _require(isinstance(pairs, (list, tuple)))
     # Only a machine counts numbers.
@@ -264,8 +270,7 @@ def load(path: str | os.PathLike) -> Loaded:
     OSError where the file cannot be opened.
     """
     with _refusing(path), opening.binary(path) as file:
-        if not os.fstat(file.fileno()).st_size:
-            raise ValueError("it is empty")
+        _refuse(not os.fstat(file.fileno()).st_size, "it is empty")
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
             if content[:4] == b"PK\3\4":
                 return Loaded(path, *_archive(file, content))
@@ -302,8 +307,7 @@ def _archive(file: BinaryIO, content: mmap.mmap) -> tuple[Any, dict[str, np.ndar
         check_members(members, content)
         names = members.namelist()
         (pickled,) = [n for n in names if n.endswith("/data.pkl")] or [""]
-        if not pickled:
-            raise ValueError("the archive has no data.pkl")
+        _refuse(not pickled, "the archive has no data.pkl")
         if members.getinfo(pickled).file_size > _PICKLE_BYTES:
             raise ValueError(f"its data.pkl has more than {_PICKLE_BYTES} bytes")
         root = pickled.removesuffix("data.pkl")
@@ -314,8 +318,7 @@ def _archive(file: BinaryIO, content: mmap.mmap) -> tuple[Any, dict[str, np.ndar
         storages = {}
         for key, storage in named.items():
             member = f"{root}data/{key}"
-            if member not in names:
-                raise ValueError(f"the archive has no {member[:80]}")
+            _refuse(member not in names, f"the archive has no {member[:80]}")
             _check_size(members.getinfo(member).file_size, storage)
             storages[key] = _numbers(members.read(member), storage)
     return found, storages
@@ -330,8 +333,7 @@ def check_members(members: zipfile.ZipFile, content: mmap.mmap) -> None:
     if len(infos) > _MEMBERS:
         raise ValueError(f"the archive has {len(infos)} members, more than {_MEMBERS}")
     names = [info.filename for info in infos]
-    if len(set(names)) < len(names):
-        raise ValueError("the archive has two members of one name")
+    _refuse(len(set(names)) < len(names), "the archive has two members of one name")
     end = 0
     for info in infos:
         name = info.filename[:80]
@@ -345,8 +347,7 @@ def check_members(members: zipfile.ZipFile, content: mmap.mmap) -> None:
         if info.header_offset < end:
             raise ValueError(f"the archive has {name!r} inside of another member")
         end = _member_end(info, content)
-        if end > members.start_dir:
-            raise ValueError(f"the archive is too short for {name!r}")
+        _refuse(end > members.start_dir, f"the archive is too short for {name!r}")
 
 
 def _member_end(info: zipfile.ZipInfo, content: mmap.mmap) -> int:
@@ -377,8 +378,7 @@ def _stream(content: mmap.mmap) -> tuple[Any, dict[str, np.ndarray]]:
             f"it does not begin as what torch.save writes ({error}); check which file "
             "it is, or copy it anew"
         ) from error
-    if head != [_MAGIC, _PROTOCOL]:
-        raise ValueError("it does not begin as one")
+    _refuse(head != [_MAGIC, _PROTOCOL], "it does not begin as one")
     system, _ = load_pickle(content)
     if not isinstance(system, dict) or not system.get("little_endian", True):
         raise ValueError("its numbers are not little-endian")
@@ -400,8 +400,7 @@ def _stream(content: mmap.mmap) -> tuple[Any, dict[str, np.ndarray]]:
 
 def _check_size(held: int, storage: Storage) -> None:
     key, expected = storage.key[:80], storage.count * itemsize(storage)
-    if held != expected:
-        raise ValueError(f"storage {key} must have {expected} bytes, got {held}")
+    _refuse(held != expected, f"storage {key} must have {expected} bytes, got {held}")
 
 
 def _numbers(data: bytes, storage: Storage) -> np.ndarray:
@@ -419,8 +418,7 @@ def _view(tensor: Tensor, storages: Mapping[str, np.ndarray]) -> np.ndarray:
     storage, shape = storages[tensor.storage], tensor.shape
     if len(shape) != len(tensor.strides) or min((*shape, *tensor.strides, 0)) < 0:
         raise ValueError(f"a tensor has shape {shape} and strides {tensor.strides}")
-    steps = zip(shape, tensor.strides)
-    last = tensor.offset + sum((n - 1) * step for n, step in steps)
+    last = tensor.offset + sum((n - 1) * step for n, step in zip(shape, tensor.strides))
     empty = 0 in shape
     if not empty and not 0 <= tensor.offset <= last < len(storage):
         raise ValueError(f"a tensor lies outside its storage {tensor.storage}")

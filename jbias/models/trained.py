@@ -47,9 +47,7 @@ def load(
         whole, branch = workdir.parent.parent, workdir.name
     config, checkpoints = whole / "config.json", whole / "checkpoints"
     if not config.is_file() or not checkpoints.is_dir():
-        raise ValueError(
-            f"{where}: must be the workdir of a run, with config.json and checkpoints"
-        )
+        jc.refuse(where, "be the workdir of a run, with config.json and checkpoints")
     config = read_json(config, ("model.name", "seeds", "size"))
     name, own = config["model"]["name"], dict(config["model"])
     jc.check_type(f"{where}: model.name", name, str)
@@ -66,8 +64,7 @@ def load(
         raise ValueError(f"{where}: seed must be one of {seeds}, got {seed}")
     place = _branch(where, branch, config) * len(seeds) + seeds.index(seed)
     entry = ", ".join(filter(None, (str(seed), *branch.split(","))))
-    chosen = choose_step(whole, step, entry)
-    found = read_nets(checkpoints, chosen)[0][place]
+    found = read_nets(checkpoints, choose_step(whole, step, entry))[0][place]
     found = {key: value for key, value in found.items() if value}
     options = {**{k: v for k, v in own.items() if k != "name"}, **options}
     net = _network(where, name, found, options, config["size"])
@@ -197,9 +194,8 @@ def _states(path: pathlib.Path) -> Any:
     # A checkpointer would warn that the state lies there without a step around it.
     with contextlib.closing(ocp.StandardCheckpointHandler()) as reader:
         # Arrays of numpy ask for such, whatever device they were saved from.
-        target = jax.tree.map(
-            lambda x: np.zeros((), x.dtype), reader.metadata(path).tree
-        )
+        blank = lambda x: np.zeros((), x.dtype)
+        target = jax.tree.map(blank, reader.metadata(path).tree)
         return reader.restore(path, args=ocp.args.StandardRestore(target))
 
 

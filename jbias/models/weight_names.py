@@ -85,27 +85,22 @@ def entries(variables: Mapping[str, Any], names: Names | None) -> dict[str, Entr
             )
         if len(given) > 1:
             shape = (shape[0] // len(given), *shape[1:])
-        for part, name in enumerate(given):
-            if name in found:
-                raise ValueError(
-                    f"models.weight_names: NAMES has {name} for two arrays"
-                )
-            found[name] = Entry(collection, tuple(keys), shape, axes, part, len(given))
+        for part, one in enumerate(given):
+            if one in found:
+                raise ValueError(f"models.weight_names: NAMES has {one} for two arrays")
+            found[one] = Entry(collection, tuple(keys), shape, axes, part, len(given))
     return found
 
 
 def to_variables(expected: Mapping[str, Entry], state: Arrays) -> dict[str, Any]:
     """The variables that a state dict makes, float32, in our layout."""
-    flat: dict[tuple[str, ...], np.ndarray] = {}
-    pieces: dict[tuple[str, ...], list[np.ndarray]] = {}
+    flat, pieces = {}, {}
     for name, entry in sorted(expected.items(), key=lambda item: item[1].part):
-        path = (entry.collection, *entry.path)
-        rows = pieces.setdefault(path, [])
-        rows.append(state[name])
-        if entry.part == entry.parts - 1:
-            array = rows[0] if len(rows) == 1 else np.concatenate(rows)
-            ours = array.transpose(np.argsort(entry.axes))
-            flat[path] = np.array(ours, np.float32, order="C")
+        array = (entry.collection, *entry.path), entry.axes
+        pieces.setdefault(array, []).append(state[name])
+    for (path, axes), rows in pieces.items():
+        array = rows[0] if len(rows) == 1 else np.concatenate(rows)
+        flat[path] = np.array(array.transpose(np.argsort(axes)), np.float32, order="C")
     return traverse_util.unflatten_dict(flat)
 
 

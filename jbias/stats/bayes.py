@@ -37,7 +37,6 @@ def bayesian_signed_rank(
     prior: float = 0.5,
     draws: int = 20000,
     seed: int = 0,
-    axis: int = 1,
 ) -> PosteriorResult:
     """Compares all pairs over data sets by Walsh averages with Dirichlet weights.
 
@@ -49,17 +48,15 @@ def bayesian_signed_rank(
     Raises ValueError for missing cells and a negative rope.
     """
     check_rope(rope)
-    if not prior > 0:
-        raise ValueError(f"prior: must be positive, got {prior}")
+    score_table.check(prior > 0, "prior", "be positive", prior)
     score_table.check_count("draws", draws)
-    table = score_table.read(scores, axis=axis)
+    table = score_table.read(scores)
     n, k = table.means.shape
-    rng = np.random.default_rng(seed)
-    weights = rng.dirichlet([prior] + [1.0] * n, size=draws)
+    weights = np.random.default_rng(seed).dirichlet([prior] + [1.0] * n, size=draws)
     means = table.means if larger_is_better else -table.means
     # Equal to the rope is equal up to rounding, as of scores with one decimal.
     tolerance = score_table.check_tolerance(None, means)
-    right, left = [], []
+    chances = []
     for i, j in itertools.combinations(range(k), 2):
         z = np.concatenate([[0.0], means[:, i] - means[:, j]])
         walsh = (z[:, None] + z) / 2
@@ -68,10 +65,9 @@ def bayesian_signed_rank(
         between = 1 - shares[0] - shares[1] if rope > 0 else np.full(draws, -1.0)
         three = np.stack([shares[1], between, shares[0]])
         largest = three == three.max(axis=0)
-        chances = (largest / largest.sum(axis=0)).mean(axis=1)
-        left.append(chances[0])
-        right.append(chances[2])
-    return _result(table, np.array(right), np.array(left))
+        chances.append((largest / largest.sum(axis=0)).mean(axis=1))
+    left, _, right = np.transpose(chances)
+    return _result(table, right, left)
 
 
 def correlated_t(
@@ -81,7 +77,6 @@ def correlated_t(
     larger_is_better: bool,
     paired: bool = False,
     rho: float = 0.0,
-    axis: int = 1,
 ) -> PosteriorResult:
     """Compares all pairs on each data set by itself, from their runs.
 
@@ -94,41 +89,34 @@ def correlated_t(
     Raises ValueError for single runs, missing cells, and unequal numbers of paired runs.
     """
     check_rope(rope)
-    table = score_table.read(scores, axis=axis)
+    table = score_table.read(scores)
     resampling.require_runs(table)
     check_pairing(table, paired, rho)
     sign = 1 if larger_is_better else -1
     rounding = score_table.rounding_error(table.values)[:, 0]
-    right, left = [], []
-    above = _above_independent
-    if paired:
-        above = functools.partial(_above_paired, rho=rho)
+    above = functools.partial(_above_paired, rho=rho) if paired else _above_independent
     runs = [sign * table.runs(name) for name in table.algorithms]
-    for x, y in itertools.combinations(runs, 2):
-        right.append(above(x, y, rope, rounding))
-        left.append(above(y, x, rope, rounding))
+    pairs = [*itertools.combinations(runs, 2)]
+    right = [above(x, y, rope, rounding) for x, y in pairs]
+    left = [above(y, x, rope, rounding) for x, y in pairs]
     return _result(table, np.array(right), np.array(left))
 
 
-def check_rope(rope: float) -> None:
+def check_rope(rope: float, name: str = "rope") -> None:
     """Refuses what is no half width of a region."""
-    if not 0 <= rope < math.inf:
-        raise ValueError(f"rope: must be 0 or larger, got {rope}")
+    score_table.check(0 <= rope < math.inf, name, "be 0 or larger", rope)
 
 
 def check_pairing(table: score_table.Scores, paired: bool, rho: float) -> None:
     """Refuses paired runs whose numbers differ, and a correlation without pairs."""
-    if not 0 <= rho < 1:
-        raise ValueError(f"rho: must lie in [0, 1), got {rho}")
-    if rho and not paired:
-        raise ValueError(
-            f"rho: must be 0 for runs that are not paired, got {rho}; give paired=True"
-        )
+    score_table.check(0 <= rho < 1, "rho", "lie in [0, 1)", rho)
+    told = f"{rho}; give paired=True"
+    score_table.check(
+        paired or not rho, "rho", "be 0 for runs that are not paired", told
+    )
     counts = table.counts
     if paired and (counts != counts[0]).any():
-        runs = ", ".join(
-            f"{r} of {name}" for name, r in zip(table.algorithms, counts, strict=True)
-        )
+        runs = ", ".join(map("{} of {}".format, counts, table.algorithms))
         raise ValueError(
             f"paired: every algorithm must have the same runs, got {runs}; give "
             "paired=False or leave runs out"
@@ -156,15 +144,11 @@ def _above_independent(x, y, rope: float, rounding) -> Float[np.ndarray, "n"]:
     # u = sin^2 puts the nodes where the quantiles run away.
     angle = math.pi / 4 * (nodes + 1)
     u, du = np.sin(angle) ** 2, np.sin(2 * angle) * math.pi / 4 * weights
-    narrow = a_scale <= b_scale
-    df_pairs = [(a_df, b_df), (b_df, a_df)]
-    shifts = []
-    for scale, other, (df, other_df) in zip(
-        (a_scale, b_scale), (b_scale, a_scale), df_pairs, strict=True
-    ):
+    shifts, sides = [], ((a_scale, b_scale, a_df, b_df), (b_scale, a_scale, b_df, a_df))
+    for scale, other, df, other_df in sides:
         at = (a - b - rope)[:, None] + scale[:, None] * scipy.special.stdtrit(df, u)
         shifts.append(_tail(at, other[:, None], other_df, rounding[:, None]) @ du)
-    return np.where(narrow, shifts[0], shifts[1])
+    return np.where(a_scale <= b_scale, *shifts)
 
 
 def _tail(mean, scale, df: int, rounding):

@@ -63,7 +63,6 @@ def intervals(
     confidence: float = 0.95,
     draws: int = 2000,
     seed: int = 0,
-    axis: int = 1,
 ) -> IntervalsResult:
     """Gives means per cell, and per algorithm mean, IQM and optimality gap.
 
@@ -73,30 +72,29 @@ def intervals(
     Optimality gap: mean of 1 - min(x, 1). `datasets` draws data sets too (not for cells).
     Raises ValueError for single runs, missing cells and bounds of no extent.
     """
-    table = score_table.read(scores, axis=axis)
+    table = score_table.read(scores)
     drawn = resampling.draw(table, draws=draws, seed=seed, datasets=datasets)
     limits, normal = _normalised(table, bounds, larger_is_better)
     cells = drawn.means(table)
-    per_algorithm = [values[:, : table.counts[j]] for j, values in enumerate(normal)]
     middle, gap = [], []
-    for x, counts in zip(per_algorithm, drawn.runs, strict=True):
-        ones = np.ones((1, x.shape[0], x.shape[1]))
+    for values, counts in zip(normal, drawn.runs, strict=True):
+        x = values[:, : counts.shape[1]]
+        ones = np.ones((1, *x.shape))
         weights = drawn.datasets[:, :, None] * counts[:, None, :]
         missed = 1 - np.minimum(x, 1)
         middle.append((_iqm(x, ones)[0], _iqm(x, weights)))
         gap.append((missed.mean(), np.einsum("bnr,nr->b", weights, missed) / x.size))
 
     def joined(pairs):
-        value = np.array([single for single, _ in pairs])
-        many = np.stack([several for _, several in pairs], axis=1)
-        return resampling.estimate(value, many, confidence=confidence)
+        value, many = zip(*pairs)
+        return resampling.estimate(np.array(value), np.stack(many, 1), confidence)
 
     mean = drawn.over_datasets(cells)
     return IntervalsResult(
         datasets=table.datasets,
         algorithms=table.algorithms,
-        cells=resampling.estimate(table.means, cells, confidence=confidence),
-        mean=resampling.estimate(table.means.mean(axis=0), mean, confidence=confidence),
+        cells=resampling.estimate(table.means, cells, confidence),
+        mean=resampling.estimate(table.means.mean(axis=0), mean, confidence),
         iqm=joined(middle),
         optimality_gap=joined(gap),
         bounds=limits,
@@ -113,7 +111,6 @@ def performance_profiles(
     confidence: float = 0.95,
     draws: int = 2000,
     seed: int = 0,
-    axis: int = 1,
 ) -> ProfilesResult:
     """Gives the share of runs times data sets with a normalised score of at least t.
 
@@ -121,7 +118,7 @@ def performance_profiles(
     `intervals`; `thresholds` are 51 from 0 to 1 if None.
     Raises ValueError for single runs, missing cells and bounds of no extent.
     """
-    table = score_table.read(scores, axis=axis)
+    table = score_table.read(scores)
     drawn = resampling.draw(table, draws=draws, seed=seed, datasets=datasets)
     limits, normal = _normalised(table, bounds, larger_is_better)
     grid = np.linspace(0, 1, 51) if thresholds is None else np.asarray(thresholds)
@@ -131,9 +128,7 @@ def performance_profiles(
         value.append(reached.mean(axis=(0, 1)))
         by_dataset = np.einsum("br,nrt->bnt", counts, reached.astype(np.float64))
         many.append(drawn.over_datasets(by_dataset) / counts.shape[1])
-    share = resampling.estimate(
-        np.stack(value), np.stack(many, axis=1), confidence=confidence
-    )
+    share = resampling.estimate(np.stack(value), np.stack(many, axis=1), confidence)
     return ProfilesResult(table.algorithms, grid, share, limits)
 
 
@@ -145,7 +140,6 @@ def probability_of_improvement(
     confidence: float = 0.95,
     draws: int = 2000,
     seed: int = 0,
-    axis: int = 1,
 ) -> PairsResult:
     """Gives how probably a run of the row beats one of the column, over data sets.
 
@@ -153,7 +147,7 @@ def probability_of_improvement(
     Vargha and Delaney's A12. Row and column exchanged give 1 minus it.
     Raises ValueError for single runs and missing cells.
     """
-    table = score_table.read(scores, axis=axis)
+    table = score_table.read(scores)
     drawn = resampling.draw(table, draws=draws, seed=seed, datasets=datasets)
     sign = 1 if larger_is_better else -1
     value, many = resampling.superiority(table, drawn, sign)
@@ -168,7 +162,6 @@ def mean_differences(
     confidence: float = 0.95,
     draws: int = 2000,
     seed: int = 0,
-    axis: int = 1,
 ) -> PairsResult:
     """Gives how much better the row is than the column on average, in points.
 
@@ -176,7 +169,7 @@ def mean_differences(
     seeds on other data sets like these. Positive is better, whatever the direction.
     Raises ValueError for single runs and missing cells.
     """
-    table = score_table.read(scores, axis=axis)
+    table = score_table.read(scores)
     drawn = resampling.draw(table, draws=draws, seed=seed, datasets=datasets)
     sign = 1 if larger_is_better else -1
     rows, columns = np.triu_indices(len(table.algorithms), 1)
@@ -194,7 +187,7 @@ def _pairs(
 
     `even` is where neither is better, and what is no further from it than `rounding`.
     """
-    upper = resampling.estimate(value, many, confidence=confidence)
+    upper = resampling.estimate(value, many, confidence)
     off = many - even
     better = (off > rounding).mean(axis=0) + (abs(off) <= rounding).mean(axis=0) / 2
     ends, turn = (upper.value, upper.low, upper.high), lambda v: 2 * even - v
@@ -206,9 +199,8 @@ def _pairs(
 def _normalised(table, bounds, larger_is_better: bool):
     """Gives (worst, best) of every data set, and algorithm after algorithm (n, r)."""
     if bounds is None:
-        ends = np.stack(
-            [np.nanmin(table.values, axis=(1, 2)), np.nanmax(table.values, axis=(1, 2))]
-        ).T
+        both = (of(table.values, axis=(1, 2)) for of in (np.nanmin, np.nanmax))
+        ends = np.stack([*both], axis=1)
         ends = ends if larger_is_better else ends[:, ::-1]
         ends[ends[:, 0] == ends[:, 1], 1] += 1 if larger_is_better else -1  # All equal.
     else:
@@ -279,7 +271,6 @@ def rank_stability(
     confidence: float = 0.95,
     draws: int = 2000,
     seed: int = 0,
-    axis: int = 1,
 ) -> RankStabilityResult:
     """Ranks and tests the table again with redrawn runs, and counts what changes.
 
@@ -288,13 +279,12 @@ def rank_stability(
     Friedman's test is Iman and Davenport's with correction for ties; Nemenyi's decides by the
     critical difference. Raises ValueError for single runs and missing cells.
     """
-    table = score_table.read(scores, axis=axis)
+    table = score_table.read(scores)
     drawn = resampling.draw(table, draws=draws, seed=seed, datasets=datasets, runs=runs)
     observed = score_table.rank(table, larger_is_better=larger_is_better)
     # Sums in another order tie as before.
-    levels = score_table.near_levels(
-        drawn.means(table), score_table.rounding_error(table.values)
-    )
+    rounding = score_table.rounding_error(table.values)
+    levels = score_table.near_levels(drawn.means(table), rounding)
     ranked = scipy.stats.rankdata(-levels if larger_is_better else levels, axis=2)
     ranked = drawn.picked(ranked)
     mean_ranks = np.round(ranked.mean(axis=1), 9)
@@ -309,7 +299,7 @@ def rank_stability(
     rejected = bool(friedman_pvalues(observed[None])[0] <= alpha)
     return RankStabilityResult(
         algorithms=table.algorithms,
-        ranks=resampling.estimate(original, mean_ranks, confidence=confidence),
+        ranks=resampling.estimate(original, mean_ranks, confidence),
         places=_places(mean_ranks),
         before=((1 - sign) / 2).mean(axis=0),
         same_order=float(as_observed.all(axis=(1, 2)).mean()),

@@ -17,6 +17,7 @@ from jaxtyping import Bool, Float, Int
 
 from jbias.stats import score_table
 
+Right = Bool[np.ndarray, "n"]  # Whether one is right about each image.
 Marks = Bool[np.ndarray, "d n"]  # Whether each decision maker is right.
 Pairs = Sequence[tuple[int, int]]  # Of decision makers.
 _SLACK = 1e-12  # Sums of floats in another order differ by less.
@@ -31,9 +32,7 @@ class Consistency:
     expected: float  # That share, were their errors independent.
 
 
-def error_consistency(
-    a_correct: Bool[np.ndarray, "n"], b_correct: Bool[np.ndarray, "n"]
-) -> Consistency:
+def error_consistency(a_correct: Right, b_correct: Right) -> Consistency:
     """Cohen's kappa of being right, of two decision makers on the same images.
 
     kappa = (observed - expected) / (1 - expected), expected = p_a p_b + (1 - p_a)
@@ -61,17 +60,15 @@ def _marks(a_correct, b_correct) -> Marks:
     return both.astype(bool)
 
 
-def _kappas(
-    correct: Marks, pairs: Pairs, weights: np.ndarray
-) -> tuple[np.ndarray, ...]:
+def _kappas(correct: Marks, pairs: Pairs, counts: np.ndarray) -> tuple[np.ndarray, ...]:
     """kappa, observed and expected, each (w, pairs), with images counted so often.
 
-    weights: (w, n).
+    counts: (w, n).
     """
     one, other = np.transpose(pairs)
-    n = weights.sum(1, keepdims=True)
-    p = weights @ correct.T / n
-    observed = weights @ (correct[one] == correct[other]).T / n
+    n = counts.sum(1, keepdims=True)
+    p = counts @ correct.T / n
+    observed = counts @ (correct[one] == correct[other]).T / n
     expected = _expected(p[:, one], p[:, other])
     return _kappa(observed, expected), observed, expected
 
@@ -104,9 +101,8 @@ def mean_kappa(
     kappa = []
     for name in np.unique(condition):
         part = correct[:, condition == name]
-        weights = np.concatenate(
-            [np.ones((1, part.shape[1])), _draw(part, draws, random)]
-        )
+        once = np.ones((1, part.shape[1]))
+        weights = np.concatenate([once, _draw(part, draws, random)])
         kappa.append(_kappas(part, pairs, weights)[0].mean(1))
     means = np.mean(kappa, axis=0)
     return float(means[0]), *np.quantile(means[1:], _ends(0.95)).tolist()
@@ -132,11 +128,7 @@ def kappa_bounds(first: float, second: float) -> tuple[float, float]:
 
 
 def independence_test(
-    a_correct: Bool[np.ndarray, "n"],
-    b_correct: Bool[np.ndarray, "n"],
-    *,
-    draws: int = 9_999,
-    seed: int = 0,
+    a_correct: Right, b_correct: Right, *, draws: int = 9_999, seed: int = 0
 ) -> float:
     """Two-sided p of: errors are independent, kappa is 0.
 
@@ -205,8 +197,7 @@ def compare_networks(
             parts.append(np.concatenate([_with_people(*answers, *x) for x in plans]))
         means.append(np.mean(parts, axis=0))
     kappas = np.mean(means, axis=0)
-    differences = kappas[:, 0] - kappas[:, 1]
-    seen, resampled, exchanged = np.split(differences, [1, 1 + draws])
+    seen, resampled, exchanged = np.split(kappas[:, 0] - kappas[:, 1], [1, 1 + draws])
     hits = (np.abs(exchanged) >= abs(seen) - _SLACK).sum()
     low, high = np.quantile(resampled, _ends(confidence)).tolist()
     first, second = kappas[0].tolist()

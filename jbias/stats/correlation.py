@@ -1,7 +1,7 @@
 """Rank correlations between measures of the same models, with permutation tests.
 
-Spearman's rho and Kendall's tau-b, of a pair or of whole tables (`matrix`; with missing
-cells `pairwise_matrix`, where each pair counts the models that have both); `partial`, with
+Spearman's rho and Kendall's tau-b, of a pair or of whole tables (`pairwise_matrix`, where
+each pair counts the models that have both); `partial`, with
 a category or other measures controlled for; `influence` of single models on a correlation,
 and `bootstrap_interval` over models, of plain and of partial correlations.
 
@@ -34,6 +34,7 @@ from jaxtyping import Bool, Float, Int
 from jbias.stats import score_table
 from jbias.stats.multiple_testing import adjust
 
+Names = Sequence[str]
 _CELLS = 2**21  # Numbers that a batch of draws, or of resamples, may hold.
 
 
@@ -70,8 +71,7 @@ def _random_orders(members, count: int, rng, size: int) -> Iterator[np.ndarray]:
     for start in range(0, count, size):
         batch = np.empty((min(size, count - start), n), np.intp)
         for one, generator in zip(members, generators, strict=True):
-            tiled = np.tile(one, (len(batch), 1))
-            batch[:, one] = generator.permuted(tiled, axis=1)
+            batch[:, one] = generator.permuted(np.tile(one, (len(batch), 1)), axis=1)
         yield batch
 
 
@@ -149,32 +149,9 @@ def kendall(
     return _pair(_kendall, x, y, permutations, seed)
 
 
-def matrix(
-    frame: pd.DataFrame,
-    x: Sequence[str] = (),
-    y: Sequence[str] = (),
-    *,
-    method: Literal["spearman", "kendall"] = "spearman",
-    permutations: int = 9_999,
-    seed: int = 0,
-) -> MatrixResult:
-    """Correlates the columns x of a frame of models with its columns y, and adjusts p.
-
-    () for x is all columns, () for y the pairs within x. One draw reorders all of y at once, so a
-    cell is what `spearman` or `kendall` gives with the same seed. Pairs with a constant
-    measure are NaN and no part of the family. Raises ValueError as `spearman`, for
-    columns that are unknown or doubled, and for a measure on both sides.
-    """
-    x = _check_names(frame, x, y, method)
-    left = numeric_columns(frame, x)
-    right = numeric_columns(frame, y) if y else left
-    found = _test(_METHODS[method], left, right, permutations, seed)
-    return _adjusted(x, y, len(left), *found)
-
-
 def _adjusted(
-    x: Sequence[str],
-    y: Sequence[str],
+    x: Names,
+    y: Names,
     n: int,
     statistic: Float[np.ndarray, "p q"],
     pvalue: Float[np.ndarray, "p q"],
@@ -203,9 +180,7 @@ def _adjusted(
     )
 
 
-def numeric_columns(
-    frame: pd.DataFrame, names: Sequence[str]
-) -> Float[np.ndarray, "n k"]:
+def numeric_columns(frame: pd.DataFrame, names: Names) -> Float[np.ndarray, "n k"]:
     """Gives columns as numbers; refuses, by model and measure, what is not finite."""
     values = frame[list(names)].apply(pd.to_numeric, errors="coerce")
     values = values.to_numpy(np.float64)
@@ -218,10 +193,8 @@ def numeric_columns(
             f"{frame[names[j]].tolist()[i]!r} for {frame.index[i]}{more}; fill the cell or "
             "leave the model or the measure out"
         )
-    if len(values) < 3:
-        raise ValueError(
-            f"models: must be at least 3, got {len(values)}; two always go together"
-        )
+    told = f"{len(values)}; two always go together"
+    score_table.check(len(values) > 2, "models", "be at least 3", told)
     return values
 
 
@@ -234,18 +207,13 @@ def standardize(values: Float[np.ndarray, "n k"]) -> Float[np.ndarray, "n k"]:
 
 
 def _check_names(
-    frame: pd.DataFrame,
-    x: Sequence[str],
-    y: Sequence[str],
-    method: str,
-    given: Sequence[str] = (),
+    frame: pd.DataFrame, x: Names, y: Names, method: str, given: Names = ()
 ) -> tuple[str, ...]:
     """Gives x, or all other columns where that is (); refuses names that do not fit."""
     score_table.find_name(method, tuple(_METHODS), "method")
-    if given and method != "spearman":
-        raise ValueError(
-            f"method: must be spearman for what is left given {given[0]!r}, got {method}"
-        )
+    if given:
+        must = f"be spearman for what is left given {given[0]!r}"
+        score_table.check(method == "spearman", "method", must, method)
     x = tuple(x) or tuple(name for name in frame.columns if name not in given)
     named = [*x, *y, *given]
     unknown = [name for name in named if name not in frame.columns]
@@ -260,8 +228,8 @@ def _check_names(
             "measures: must each be named once, on one side, got "
             f"{doubled[0] if doubled else 'columns of one name'!r} twice; name it once"
         )
-    if not y and len(x) < 2:
-        raise ValueError(f"measures: must be at least 2 to correlate, got {len(x)}")
+    several = bool(y) or len(x) > 1
+    score_table.check(several, "measures", "be at least 2 to correlate", len(x))
     return x
 
 
@@ -309,31 +277,26 @@ def _test(kind: Callable, x: np.ndarray, y: np.ndarray, permutations: int, seed:
     hits = np.zeros(statistic.shape)
     for order in batches:
         hits += (np.abs(under(order)) >= np.abs(statistic) - SLACK).sum(axis=0)
-    pvalue = np.where(
-        np.isnan(statistic), math.nan, permutation_pvalue(hits, draws, exact)
-    )
+    pvalue = permutation_pvalue(hits, draws, exact)
+    pvalue = np.where(np.isnan(statistic), math.nan, pvalue)
     return np.clip(statistic, -1, 1), pvalue, draws, exact
 
 
 def _pair(kind: Callable, x, y, permutations: int, seed: int) -> CorrelationResult:
     x, y = as_columns(x=x, y=y)
-    statistic, pvalue, draws, exact = _test(
-        kind, x[:, None], y[:, None], permutations, seed
-    )
-    return CorrelationResult(
-        float(statistic[0, 0]), float(pvalue[0, 0]), len(x), draws, exact
-    )
+    *found, draws, exact = _test(kind, x[:, None], y[:, None], permutations, seed)
+    statistic, pvalue = (float(one[0, 0]) for one in found)
+    return CorrelationResult(statistic, pvalue, len(x), draws, exact)
 
 
 def as_columns(**named: Values) -> list[Float[np.ndarray, "n"]]:
     """Gives measures of the same models as arrays; refuses what does not fit together."""
     arrays = {name: np.asarray(values) for name, values in named.items()}
     shapes = {array.shape for array in arrays.values()}
-    if len(shapes) > 1 or len(next(iter(shapes))) != 1:
-        told = ", ".join(f"{name} {array.shape}" for name, array in arrays.items())
-        raise ValueError(
-            f"measures: must be lists of one length, a number each model, got {told}"
-        )
+    alike = len(shapes) == 1 and len(next(iter(shapes))) == 1
+    told = ", ".join(f"{name} {array.shape}" for name, array in arrays.items())
+    must = "be lists of one length, a number each model"
+    score_table.check(alike, "measures", must, told)
     values = numeric_columns(pd.DataFrame(arrays), tuple(arrays))
     return [values[:, j] for j in range(len(arrays))]
 
@@ -348,25 +311,31 @@ def complete_models(frame: pd.DataFrame, *measures: str) -> pd.DataFrame:
 
 def pairwise_matrix(
     frame: pd.DataFrame,
-    x: Sequence[str] = (),
-    y: Sequence[str] = (),
+    x: Names = (),
+    y: Names = (),
     *,
-    given: Sequence[str] = (),
+    given: Names = (),
     method: Literal["spearman", "kendall"] = "spearman",
     permutations: int = 9_999,
     seed: int = 0,
 ) -> MatrixResult:
-    """Correlates columns as `correlation.matrix`, which needs every cell; here NaN is none.
+    """Correlates the columns x of a frame of models with its columns y, and adjusts p.
 
-    A pair is tested over the models that have both, and NaN where fewer than 4 do. `n` is
-    the number of all models. Without missing cells the result is that of `correlation.matrix`.
-    With measures `given` each pair is `partial` with these as covariates, over the models that
-    have all, and NaN where fewer than 4, and one more for each given, do.
+    () for x is all columns, () for y the pairs within x. A pair is tested over the models
+    that have both, and NaN where fewer than 4 do; `n` is the number of all models. Its cell is
+    what `spearman` or `kendall` gives of these with the same seed. Pairs with a constant
+    measure are NaN and no part of the family. With measures `given` each pair is `partial` with
+    these as covariates, over the models that have all, and NaN where fewer than 4, and one more
+    for each given, do. Raises ValueError as `spearman`, for columns that are unknown or
+    doubled, and for a measure on both sides.
     """
     x = _check_names(frame, x, y, method, given)
     asked = dict(permutations=permutations, seed=seed)
     if not given and not frame[[*x, *y]].isna().any(axis=None):
-        return matrix(frame, x, y, method=method, **asked)
+        left = numeric_columns(frame, x)
+        right = numeric_columns(frame, y) if y else left
+        found = _test(_METHODS[method], left, right, **asked)
+        return _adjusted(x, y, len(left), *found)
     columns = list(y or x)
     shape = (len(x), len(columns))
     statistic, pvalue = np.full(shape, math.nan), np.full(shape, math.nan)
@@ -411,8 +380,7 @@ def partial(
     groups and covariates, for what `spearman` refuses, and where the controls leave fewer
     than 2 degrees of freedom.
     """
-    names = [f"covariate {i}" for i in range(len(covariates))]
-    named = dict(zip(names, covariates, strict=True))
+    named = {f"covariate {i}": values for i, values in enumerate(covariates)}
     columns = as_columns(x=x, y=y, **named)
     n = len(columns[0])
     ranks = scipy.stats.rankdata(np.stack(columns, 1), axis=0)
@@ -427,9 +395,8 @@ def partial(
         length = np.sqrt(np.clip(1 - ((drawn @ basis) ** 2).sum(axis=1), 0, 1))
         reach = np.abs(drawn @ left) - abs(statistic) * length
         hits += int((reach >= -SLACK).sum())
-    pvalue = permutation_pvalue(hits, draws, exact)
-    if math.isnan(statistic):
-        pvalue = math.nan
+    unknown = math.isnan(statistic)
+    pvalue = math.nan if unknown else permutation_pvalue(hits, draws, exact)
     return CorrelationResult(statistic, pvalue, n, draws, exact)
 
 
@@ -510,8 +477,7 @@ def influence(x: Values, y: Values) -> InfluenceResult:
     """
     x, y = as_columns(x=x, y=y)
     n = len(x)
-    if n < 4:
-        raise ValueError(f"models: must be at least 4 to leave one out, got {n}")
+    score_table.check(n > 3, "models", "be at least 4 to leave one out", n)
     every = np.arange(n)[None]
     others = np.nonzero(~np.eye(n, dtype=bool))[1].reshape(n, n - 1)
     statistic, without = float(_rho(x, y, rows=every)[0]), _rho(x, y, rows=others)
@@ -551,14 +517,8 @@ def bootstrap_interval(
     known = drawn[np.isfinite(drawn)]
     ends = [(1 - level) / 2, (1 + level) / 2]
     low, high = np.quantile(known, ends) if len(known) else (math.nan, math.nan)
-    return IntervalResult(
-        statistic=float(_rho(*columns, rows=np.arange(n)[None])[0]),
-        low=float(low),
-        high=float(high),
-        level=level,
-        resamples=resamples,
-        constant=resamples - len(known),
-    )
+    of = float(_rho(*columns, rows=np.arange(n)[None])[0]), float(low), float(high)
+    return IntervalResult(*of, level, resamples, resamples - len(known))
 
 
 def _rho(

@@ -30,6 +30,7 @@ from scipy.spatial import distance
 
 from jbias.stats import correlation, omnibus, permutation, score_table
 
+Table = score_table.Table
 Method = Literal["spearman", "pearson", "deviations"]
 
 
@@ -59,9 +60,7 @@ class BlockedFriedmanResult(permutation.PermutationResult):
     means: permutation.PermutationResult | None  # A block a row; None of a single one.
 
 
-def participation_ratio(
-    scores: score_table.Table, *, axis: int = 1, method: Method = "spearman"
-) -> float:
+def participation_ratio(scores: Table, *, method: Method = "spearman") -> float:
     """Gives how many independent data sets n amount to, 1 to n.
 
     (sum of eigenvalues)^2 / sum of their squares = n^2 / sum_ij r_ij^2 of the correlations r
@@ -71,15 +70,14 @@ def participation_ratio(
     deviations. A data set that does not vary over algorithms correlates with none.
     Raises ValueError as `score_table.read`, and for another method.
     """
-    return _ratio(_correlate(score_table.read(scores, axis=axis), method))
+    return _ratio(_correlate(score_table.read(scores), method))
 
 
 def find_blocks(
-    scores: score_table.Table,
+    scores: Table,
     *,
     blocks: int | None = None,
     cut: float = 0.5,
-    axis: int = 1,
     method: Method = "spearman",
 ) -> BlocksResult:
     """Joins data sets that are alike, by average linkage of 1 - r.
@@ -88,14 +86,11 @@ def find_blocks(
     2; or until `blocks` are left, whatever `cut` is. Raises ValueError for numbers beyond
     these, and as `participation_ratio`.
     """
-    table = score_table.read(scores, axis=axis)
+    table = score_table.read(scores)
     n, k, _ = table.values.shape
-    if blocks is not None and not 1 <= blocks <= n:
-        raise ValueError(
-            f"blocks: must be from 1 to {n}, the number of data sets, got {blocks}"
-        )
-    if not 0 <= cut <= 2:
-        raise ValueError(f"cut: must be a distance 1 - r, from 0 to 2, got {cut}")
+    must = f"be from 1 to {n}, the number of data sets"
+    score_table.check(blocks is None or 1 <= blocks <= n, "blocks", must, blocks)
+    score_table.check(0 <= cut <= 2, "cut", "be a distance 1 - r, from 0 to 2", cut)
     found = _correlate(table, method)
     tree = hierarchy.linkage(distance.squareform(1 - found, checks=False), "average")
     height = cut + correlation.SLACK if blocks is None else None
@@ -113,11 +108,10 @@ def find_blocks(
 
 
 def friedman_blocked(
-    scores: score_table.Table,
+    scores: Table,
     *,
     blocks: Sequence[Hashable],
     larger_is_better: bool,
-    axis: int = 1,
     permutations: int = 10_000,
     seed: int = 0,
 ) -> BlockedFriedmanResult:
@@ -131,7 +125,7 @@ def friedman_blocked(
     Raises ValueError for another number of labels and as `friedman_permutation`.
     """
     score_table.check_count("permutations", permutations)
-    matrix = score_table.matrix(scores, axis=axis)
+    matrix = score_table.read(scores).means
     labels, names = pd.factorize(pd.Series(list(blocks), dtype=object))
     if len(labels) != len(matrix) or -1 in labels:
         raise ValueError(
@@ -140,11 +134,10 @@ def friedman_blocked(
         )
     member = np.equal.outer(range(len(names)), labels)
     means = member @ matrix / member.sum(axis=1, keepdims=True)
-    of_means, draws = None, dict(permutations=permutations, seed=seed)
-    if len(names) > 1:
-        of_means = permutation.friedman_permutation(
-            means, larger_is_better=larger_is_better, **draws
-        )
+    how = dict(larger_is_better=larger_is_better, permutations=permutations, seed=seed)
+    of_means = (
+        permutation.friedman_permutation(means, **how) if len(names) > 1 else None
+    )
     ranked = score_table.rank(matrix, larger_is_better=larger_is_better)
     plain = omnibus.friedman(matrix, larger_is_better=larger_is_better)
     found = permutation.permute_ranks(member @ ranked, plain, permutations, seed)

@@ -82,7 +82,12 @@ def effective_robustness(
     target = forward(_as_share("ood", y, ood_images))
     line = np.linalg.lstsq(design[fitted], target[fitted])[0]
     predicted, residual = 100 * inverse(design @ line), target - design @ line
-    lines = _draw_lines(design[fitted], target[fitted], resamples, seed)
+    # Lines through models drawn again, of the draws that determine one.
+    standards, m = design[fitted], int(fitted.sum())
+    rows = np.random.default_rng(seed).integers(m, size=(resamples, m))
+    rows = rows[np.linalg.matrix_rank(standards[rows]) == design.shape[1]]
+    lines = np.linalg.pinv(standards[rows]) @ target[fitted][rows][..., None]
+    lines = lines[..., 0]
     band = np.full((2, len(x)), math.nan)
     if len(lines):
         ends = [(1 + level) / 2, (1 - level) / 2]
@@ -108,20 +113,6 @@ def effective_robustness(
     )
 
 
-def _draw_lines(
-    design: Float[np.ndarray, "m p"],
-    target: Float[np.ndarray, "m"],
-    resamples: int,
-    seed: int,
-) -> Float[np.ndarray, "b p"]:
-    """Gives lines through models drawn again, of the draws that determine one."""
-    rows = np.random.default_rng(seed).integers(
-        len(target), size=(resamples, len(target))
-    )
-    rows = rows[np.linalg.matrix_rank(design[rows]) == design.shape[1]]
-    return (np.linalg.pinv(design[rows]) @ target[rows][..., None])[..., 0]
-
-
 def _as_share(
     which: str, accuracy: Float[np.ndarray, "n"], images: int | None
 ) -> Float[np.ndarray, "n"]:
@@ -131,10 +122,9 @@ def _as_share(
     if wrong.any():
         got = accuracy[wrong][0]
         raise ValueError(f"{name}: must be per cent, 0 to 100, got {got:g}; correct it")
-    if accuracy.max() <= 1 and (which == "id" or images is None):
-        raise ValueError(
-            f"{name}: must be per cent, got none above 1; multiply shares by 100"
-        )
+    shares = accuracy.max() <= 1 and (which == "id" or images is None)
+    told = "none above 1; multiply shares by 100"
+    score_table.check(not shares, name, "be per cent", told)
     ends = accuracy % 100 == 0
     if not ends.any():
         return accuracy / 100
@@ -153,16 +143,12 @@ def _check_standard(standard, x: Float[np.ndarray, "n d"]) -> Bool[np.ndarray, "
     """Gives which models the line is fitted to; refuses those that determine none."""
     n, d = x.shape
     fitted = np.ones(n, bool) if standard is None else np.asarray(standard)
-    if fitted.dtype != bool or fitted.shape != (n,):
-        raise ValueError(
-            f"standard: must be true or false for each of {n} models, got "
-            f"{fitted.dtype} of shape {fitted.shape}"
-        )
-    if fitted.sum() < d + 2:
-        raise ValueError(
-            f"standard: must mark at least {d + 2} models to fit {d + 1} numbers, got "
-            f"{fitted.sum()}; mark more"
-        )
+    sound, told = fitted.dtype == bool, f"{fitted.dtype} of shape {fitted.shape}"
+    must = f"be true or false for each of {n} models"
+    score_table.check(sound and fitted.shape == (n,), "standard", must, told)
+    must = f"mark at least {d + 2} models to fit {d + 1} numbers"
+    told = f"{fitted.sum()}; mark more"
+    score_table.check(fitted.sum() > d + 1, "standard", must, told)
     if np.linalg.matrix_rank(x[fitted] - x[fitted].mean(axis=0)) < d:
         raise ValueError(
             "standard: must mark models whose id_accuracy differs, in each set in its own "

@@ -8,7 +8,6 @@ above 1/2) where the row is the better.
 
 import dataclasses
 import functools
-import itertools
 
 import numpy as np
 import scipy.special
@@ -44,7 +43,6 @@ def effect_sizes(
     confidence: float = 0.95,
     draws: int = 1000,
     seed: int = 0,
-    axis: int = 1,
 ) -> EffectsResult:
     """Gives the effect sizes of all pairs, with percentile intervals over redrawn runs.
 
@@ -56,23 +54,24 @@ def effect_sizes(
     data sets, whose J(1) is 0 because the mean of g does not exist.
     Raises ValueError for single runs and missing cells.
     """
-    table = score_table.read(scores, axis=axis)
+    table = score_table.read(scores)
     drawn = resampling.draw(table, draws=draws, seed=seed, datasets=datasets)
-    k = len(table.algorithms)
     sign = 1 if larger_is_better else -1
     a12, superior = (
         resampling.pair_matrix(x, lambda v: 1 - v, diagonal=0.5)
         for x in resampling.superiority(table, drawn, sign)
     )
     rounding = score_table.rounding_error(table.values)[:, 0]
+    rows, columns = np.triu_indices(len(table.algorithms), 1)
     centres = [_centre(sign * table.runs(name), rounding) for name in table.algorithms]
-    gamma = [
-        _gamma(*centres[i], *centres[j], *table.counts[[i, j]], rounding)
-        for i, j in itertools.combinations(range(k), 2)
-    ]
+    medians, mads = np.stack(centres, axis=1)  # (k, n)
+    free = table.counts[:, None] - 1
+    squares, between = free * mads**2, medians[rows] - medians[columns]
+    pooled = (squares[rows] + squares[columns]) / (free[rows] + free[columns])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        gamma = np.where(abs(between) <= rounding, 0.0, between / np.sqrt(pooled))
     gamma = resampling.pair_matrix(gamma, np.negative)
 
-    rows, columns = np.triu_indices(k, 1)
     means = sign * np.concatenate([table.means[None], drawn.means(table)])
     differences = means[:, :, rows] - means[:, :, columns]
     differences[1:] = drawn.picked(differences[1:])
@@ -83,7 +82,7 @@ def effect_sizes(
 
     def paired(effect):
         found = resampling.pair_matrix(effect(differences).T, np.negative)
-        return resampling.estimate(found[0], found[1:], confidence=confidence)
+        return resampling.estimate(found[0], found[1:], confidence)
 
     return EffectsResult(
         datasets=table.datasets,
@@ -91,9 +90,9 @@ def effect_sizes(
         a12=a12,
         cliffs_delta=2 * a12 - 1,
         gamma=gamma,
-        a12_mean=resampling.estimate(a12.mean(axis=0), superior, confidence=confidence),
+        a12_mean=resampling.estimate(a12.mean(axis=0), superior, confidence),
         cliffs_delta_mean=resampling.estimate(
-            2 * a12.mean(axis=0) - 1, 2 * superior - 1, confidence=confidence
+            2 * a12.mean(axis=0) - 1, 2 * superior - 1, confidence
         ),
         gamma_median=_middle(gamma),
         rank_biserial=paired(functools.partial(rank_biserial, tolerance=tolerance)),
@@ -158,13 +157,3 @@ def _centre(x: Float[np.ndarray, "n r"], rounding) -> tuple[np.ndarray, np.ndarr
     middle = median(x)
     mad = _CONSISTENT * median(np.abs(x - middle[:, None]))
     return middle, np.where(mad > rounding, mad, 0)
-
-
-def _gamma(
-    x, x_mad, y, y_mad, x_runs: int, y_runs: int, rounding
-) -> Float[np.ndarray, "n"]:
-    squares = (x_runs - 1) * x_mad**2 + (y_runs - 1) * y_mad**2
-    pooled = np.sqrt(squares / (x_runs + y_runs - 2))
-    difference = x - y
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(np.abs(difference) <= rounding, 0.0, difference / pooled)

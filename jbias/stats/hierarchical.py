@@ -77,18 +77,14 @@ class Side:
         return self.per_run * rate / rng.gamma(self.shape, size=off.shape)
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Chains:
-    """Draws of c chains for p pairs."""
+def sample_posterior(
+    x: Side, y: Side | None, *, draws: int, seed: int
+) -> dict[str, np.ndarray]:
+    """Draws (d_0, s_0, nu) for x - y; `y` is None if x holds differences already.
 
-    d0: Float[np.ndarray, "c d p"]
-    s0: Float[np.ndarray, "c d p"]
-    nu: Float[np.ndarray, "c d p"]
-    d: Float[np.ndarray, "p n"]  # Means over all draws.
-
-
-def sample_posterior(x: Side, y: Side | None, *, draws: int, seed: int) -> Chains:
-    """Draws (d_0, s_0, nu) for x - y; `y` is None if x holds differences already."""
+    Returns "d0", "s0" and "nu", draws of c chains for p pairs (c, d, p), and "d" (p, n), the
+    d_i's means over all of them.
+    """
     rng = np.random.default_rng(seed)
     p, n = x.mean.shape
     size = (CHAINS, p, n)
@@ -112,7 +108,7 @@ def sample_posterior(x: Side, y: Side | None, *, draws: int, seed: int) -> Chain
         d = rng.normal(d, np.sqrt(v * w / (v + w)))
         off = (d - d0[:, :, None]) ** 2
         if nu is not None:
-            s0 = _move_spread(rng, s0, off, nu)
+            s0 = _move_s0(rng, s0, off, nu)
         z2 = off / s0[:, :, None] ** 2
         nu = _draw_degrees(rng, z2)
         half = (nu[:, :, None] + 1) / 2
@@ -128,7 +124,7 @@ def sample_posterior(x: Side, y: Side | None, *, draws: int, seed: int) -> Chain
             for name, value in (("d0", d0), ("s0", s0), ("nu", nu)):
                 kept[name][:, step - _WARMUP] = value
             total += d.mean(axis=0)
-    return Chains(**kept, d=total / draws)
+    return {**kept, "d": total / draws}
 
 
 def _integrated(m, variance: Float[np.ndarray, "c p n"]):
@@ -157,9 +153,7 @@ def _stepped(rng, s0, move: float, log_density) -> Float[np.ndarray, "c p"]:
     return np.where(np.log(rng.random(s0.shape)) < gain, proposed, s0)
 
 
-def _move_spread(
-    rng, s0, off: Float[np.ndarray, "c p n"], nu
-) -> Float[np.ndarray, "c p"]:
+def _move_s0(rng, s0, off: Float[np.ndarray, "c p n"], nu) -> Float[np.ndarray, "c p"]:
     """Moves log s_0 again, given the d_i and with the precisions integrated out."""
 
     def log_density(s):
@@ -185,10 +179,8 @@ def _log_prior() -> Float[np.ndarray, "g"]:
     """Gives log P of each point of the grid: Gamma(a, b), over uniform a and b."""
     a = 1 + (np.arange(40) + 0.5) / 40
     b = 0.01 + 0.09 * (np.arange(40) + 0.5) / 40
-    density = scipy.stats.gamma.pdf(_GRID[:, None, None], a[:, None], scale=1 / b).mean(
-        axis=(1, 2)
-    )
-    return np.log(density * _GRID)  # Evenly spaced in the logarithm.
+    density = scipy.stats.gamma.pdf(_GRID[:, None, None], a[:, None], scale=1 / b)
+    return np.log(density.mean(axis=(1, 2)) * _GRID)  # Evenly spaced in the logarithm.
 
 
 _LOG_PRIOR = _log_prior()
@@ -224,7 +216,6 @@ def hierarchical_t(
     confidence: float = 0.95,
     draws: int = 600,
     seed: int = 0,
-    axis: int = 1,
 ) -> HierarchicalResult:
     """Compares all pairs over data sets, with the spread of their runs.
 
@@ -238,14 +229,12 @@ def hierarchical_t(
     """
     bayes.check_rope(rope)
     score_table.check_share("confidence", confidence)
-    table = score_table.read(scores, axis=axis)
+    table = score_table.read(scores)
     resampling.require_runs(table, 3 if paired else 2)
     bayes.check_pairing(table, paired, rho)
     n, k = table.means.shape
-    if n < 3:
-        raise ValueError(f"scores: must have at least 3 data sets, got {n}")
-    if draws < 100:
-        raise ValueError(f"draws: must be at least 100 a chain, got {draws}")
+    score_table.check(n >= 3, "scores", "have at least 3 data sets", n)
+    score_table.check(draws >= 100, "draws", "be at least 100 a chain", draws)
     x, y = _sides(table, 1 if larger_is_better else -1, paired, rho)
     left = np.arange(len(x.mean))
     found: dict[str, np.ndarray] = {}
@@ -253,11 +242,11 @@ def hierarchical_t(
         chains = sample_posterior(
             x.only(left), y and y.only(left), draws=draws * 2**longer, seed=seed
         )
-        for name, values in _summary(chains, rope, confidence).items():
+        summed = _summary(**chains, rope=rope, confidence=confidence)
+        for name, values in summed.items():
             found.setdefault(name, np.empty((len(x.mean), *values.shape[1:])))
             found[name][left] = values
-        bad = (found["rhat"] > _AGREE) | (found["effective"] < _FEWEST)
-        left = np.flatnonzero(bad)
+        left = np.flatnonzero((found["rhat"] > _AGREE) | (found["effective"] < _FEWEST))
         if not len(left):
             break
     else:
@@ -302,15 +291,14 @@ def _sides(table, sign: int, paired: bool, rho: float):
     )
 
 
-def _summary(chains: Chains, rope: float, confidence: float):
+def _summary(d0, s0, nu, d, *, rope: float, confidence: float) -> dict[str, np.ndarray]:
     """Sums up what the chains say of each pair."""
-    d0, s0, nu = chains.d0, chains.s0, chains.nu
     watched = (d0, np.log(s0), np.log(nu))
     above = scipy.special.stdtr(nu, (d0 - rope) / s0)
     below = scipy.special.stdtr(nu, (-d0 - rope) / s0)
     between = 1 - above - below if rope > 0 else np.full_like(above, -1)
     largest = np.argmax(np.stack([below, between, above]), axis=0)
-    middle = resampling.estimate(0, d0.reshape(-1, d0.shape[2]), confidence=confidence)
+    middle = resampling.estimate(0, d0.reshape(-1, d0.shape[2]), confidence)
     return {
         "right": (largest == 2).mean(axis=(0, 1)),
         "left": (largest == 0).mean(axis=(0, 1)),
@@ -319,7 +307,7 @@ def _summary(chains: Chains, rope: float, confidence: float):
         "low": middle.low,
         "high": middle.high,
         "s0": np.median(s0, axis=(0, 1)),
-        "d": chains.d,
+        "d": d,
         "rhat": np.max([mcmc.split_rhat(x) for x in watched], axis=0),
         "effective": np.min([mcmc.effective_draws(x) for x in watched], axis=0),
     }
@@ -340,7 +328,7 @@ class MixedResult:
 
 
 def mixed_model(
-    scores, *, larger_is_better: bool, confidence: float = 0.95, axis: int = 1
+    scores, *, larger_is_better: bool, confidence: float = 0.95
 ) -> MixedResult:
     """Tests k algorithms over n data sets with their runs, none averaged away.
 
@@ -352,7 +340,7 @@ def mixed_model(
     leave it out with `Scores.only` to see. Raises ValueError for single runs and missing cells.
     """
     score_table.check_share("confidence", confidence)
-    table = score_table.read(scores, axis=axis)
+    table = score_table.read(scores)
     resampling.require_runs(table)
     n, k = table.means.shape
     counts, r = table.counts, float(k / np.sum(1 / table.counts))
@@ -372,6 +360,7 @@ def mixed_model(
     errors = np.sqrt(variance)
     value = means[rows] - means[columns]
     half = scipy.stats.t.ppf((1 + confidence) / 2, degrees) * errors
+    ends = value - half, value + half
     with np.errstate(divide="ignore", invalid="ignore"):
         t = np.where(value == 0, 0.0, np.abs(value) / errors)
     return MixedResult(
@@ -385,9 +374,7 @@ def mixed_model(
             "run": _excess(squares, "run", "residual") / n,
             "residual": squares["residual"][0],
         },
-        difference=resampling.pair_estimate(
-            value, value - half, value + half, confidence, np.negative
-        ),
+        difference=resampling.pair_estimate(value, *ends, confidence, np.negative),
         standard_error=resampling.pair_matrix(errors),
         pvalues=resampling.pair_matrix(2 * scipy.stats.t.sf(t, degrees), diagonal=1.0),
     )

@@ -8,12 +8,13 @@ and Hochberg 1995; Benjamini and Yekutieli 2001.
 
 import functools
 import math
-import types
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import scipy.stats
 from jaxtyping import Float
+
+from jbias.stats import score_table
 
 
 def adjust(
@@ -30,11 +31,9 @@ def adjust(
     """
     pvalues = np.asarray(pvalues, dtype=np.float64)
     check_method(method)
-    if pvalues.ndim != 1 or not np.all((pvalues >= 0) & (pvalues <= 1)):
-        raise ValueError(
-            "pvalues: must be a row of numbers from 0 to 1, got "
-            f"{pvalues.tolist() if pvalues.ndim == 1 else f'shape {pvalues.shape}'}"
-        )
+    shares = pvalues.ndim == 1 and bool(((pvalues >= 0) & (pvalues <= 1)).all())
+    told = pvalues.tolist() if pvalues.ndim == 1 else f"shape {pvalues.shape}"
+    score_table.check(shares, "pvalues", "be a row of numbers from 0 to 1", told)
     if not len(pvalues):
         return pvalues
     order = np.argsort(pvalues, kind="stable")
@@ -45,37 +44,26 @@ def adjust(
 
 def check_method(method: str) -> str:
     """Gives the method back; refuses one that is not there."""
-    if method not in METHODS:
-        raise ValueError(f"adjust: must be one of {', '.join(METHODS)}, got {method!r}")
+    score_table.find_name(method, tuple(METHODS), "adjust")
     return method
 
 
+@functools.cache
 def possible_true_pairs(k: int) -> tuple[int, ...]:
     """Gives how many of the pairs of k algorithms may be alike at once, ascending.
 
     Being alike is transitive, so k algorithms fall into groups: S(k) is the union over j
     of j (j-1)/2 + S(k-j).
     """
-    return tuple(sorted(_true_pairs(k)))
-
-
-@functools.cache
-def _true_pairs(k: int) -> frozenset[int]:
     if k < 2:
-        return frozenset({0})
-    return frozenset(
-        j * (j - 1) // 2 + rest for j in range(1, k + 1) for rest in _true_pairs(k - j)
-    )
+        return (0,)
+    rests = ((j, rest) for j in range(1, k + 1) for rest in possible_true_pairs(k - j))
+    return tuple(sorted({j * (j - 1) // 2 + rest for j, rest in rests}))
 
 
 def _down(factors: np.ndarray, p: np.ndarray) -> np.ndarray:
     """max over j <= i of factor_j p_(j)."""
     return np.maximum.accumulate(factors * p)
-
-
-def _up(factors: np.ndarray, p: np.ndarray) -> np.ndarray:
-    """min over j >= i of factor_j p_(j)."""
-    return np.minimum.accumulate((factors * p)[::-1])[::-1]
 
 
 def _remaining(p: np.ndarray) -> np.ndarray:
@@ -85,8 +73,7 @@ def _remaining(p: np.ndarray) -> np.ndarray:
 def _hommel(p: np.ndarray) -> np.ndarray:
     """The closure of Simes' test, as Wright 1992 computes it."""
     m = len(p)
-    simes = float(np.min(m * p / np.arange(1, m + 1)))
-    found = np.full(m, simes)
+    found = np.full(m, float(np.min(m * p / np.arange(1, m + 1))))
     for size in range(m - 1, 1, -1):
         first, last = p[: m - size + 1], p[m - size + 1 :]
         bound = np.min(size * last / np.arange(2, size + 1))
@@ -108,15 +95,14 @@ def _shaffer(p: np.ndarray) -> np.ndarray:
     return _down(possible[left], p)
 
 
-METHODS = types.MappingProxyType(
-    {
-        "bonferroni": lambda p: len(p) * p,
-        "holm": lambda p: _down(_remaining(p), p),
-        "hochberg": lambda p: _up(_remaining(p), p),
-        "hommel": _hommel,
-        "shaffer": _shaffer,
-        "bh": scipy.stats.false_discovery_control,
-        "by": functools.partial(scipy.stats.false_discovery_control, method="by"),
-        "none": lambda p: p,
-    }
-)
+METHODS: Mapping[str, Callable] = {
+    "bonferroni": lambda p: len(p) * p,
+    "holm": lambda p: _down(_remaining(p), p),
+    # min over j >= i of (m - j + 1) p_(j).
+    "hochberg": lambda p: np.minimum.accumulate((_remaining(p) * p)[::-1])[::-1],
+    "hommel": _hommel,
+    "shaffer": _shaffer,
+    "bh": scipy.stats.false_discovery_control,
+    "by": functools.partial(scipy.stats.false_discovery_control, method="by"),
+    "none": lambda p: p,
+}

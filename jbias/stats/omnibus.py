@@ -51,7 +51,6 @@ def friedman(
     scores: score_table.Table,
     *,
     larger_is_better: bool,
-    axis: int = 1,
     df: Literal["textbook", "conover"] = "textbook",
     ties: bool = True,
 ) -> FriedmanResult:
@@ -64,7 +63,7 @@ def friedman(
     that, as the package pingouin does. If all scores are equal, W = 0 and both p are 1.
     Raises ValueError for missing cells and for fewer than 2 data sets or algorithms.
     """
-    table = score_table.read(scores, axis=axis)
+    table = score_table.read(scores)
     ranked = score_table.rank(table, larger_is_better=larger_is_better)
     n, k = ranked.shape
     degrees = _degrees(n, k, df)
@@ -76,17 +75,12 @@ def friedman(
     possible = n**2 * k * (k**2 - 1) - n * tied
     w = spread / possible if possible else 0.0
     chi2 = n * (k - 1) * w
-    if spread == 0:
-        statistic, pvalue, chi2_pvalue = 0.0, 1.0, 1.0
-    else:
-        statistic = math.inf if spread == possible else (n - 1) * w / (1 - w)
-        pvalue = float(scipy.stats.f.sf(statistic, *degrees))
-        chi2_pvalue = float(scipy.stats.chi2.sf(chi2, k - 1))
+    statistic = math.inf if 0 < spread == possible else (n - 1) * w / (1 - w)
     return FriedmanResult(
         statistic=statistic,
-        pvalue=pvalue,
+        pvalue=float(scipy.stats.f.sf(statistic, *degrees)),
         chi2=chi2,
-        chi2_pvalue=chi2_pvalue,
+        chi2_pvalue=float(scipy.stats.chi2.sf(chi2, k - 1)),
         ranks=ranked.mean(axis=0),
         df=degrees,
         kendall_w=w,
@@ -95,10 +89,10 @@ def friedman(
 
 
 def _degrees(n: int, k: int, df: str) -> tuple[float, float]:
+    known = df in ("textbook", "conover")
+    score_table.check(known, "df", "be 'textbook' or 'conover'", repr(df))
     if df == "textbook":
         return k - 1, (k - 1) * (n - 1)
-    if df != "conover":
-        raise ValueError(f"df: must be 'textbook' or 'conover', got {df!r}")
     first = k - 1 - 2 / n
     if first <= 0:
         raise ValueError(
@@ -118,11 +112,7 @@ class OmnibusResult:
 
 
 def quade(
-    scores: score_table.Table,
-    *,
-    larger_is_better: bool,
-    axis: int = 1,
-    tolerance: float | None = None,
+    scores: score_table.Table, *, larger_is_better: bool, tolerance: float | None = None
 ) -> OmnibusResult:
     """Tests whether k algorithms are alike, data sets weighed by how far they spread them.
 
@@ -134,7 +124,7 @@ def quade(
     sets must be of one unit. If all scores are equal, F = 0 and p = 1.
     Raises ValueError for missing cells and for fewer than 2 data sets or algorithms.
     """
-    matrix = score_table.matrix(scores, axis=axis)
+    matrix = score_table.read(scores).means
     tolerance = score_table.check_tolerance(tolerance, matrix)
     levels = score_table.near_levels(matrix, tolerance)
     ranked = scipy.stats.rankdata(-levels if larger_is_better else levels, axis=1)
@@ -147,20 +137,14 @@ def quade(
     between = int(np.sum(s.sum(axis=0) ** 2))
     degrees = k - 1, (k - 1) * (n - 1)
     means = weights @ ranked / (n * (n + 1) / 2)
-    if between == 0:
-        return OmnibusResult(0.0, 1.0, means, degrees)
     apart = total - between
-    statistic = math.inf if apart == 0 else (n - 1) * between / apart
+    statistic = math.inf if apart == 0 < between else (n - 1) * between / max(apart, 1)
     pvalue = float(scipy.stats.f.sf(statistic, *degrees))
     return OmnibusResult(statistic, pvalue, means, degrees)
 
 
 def aligned_ranks(
-    scores: score_table.Table,
-    *,
-    larger_is_better: bool,
-    axis: int = 1,
-    tolerance: float | None = None,
+    scores: score_table.Table, *, larger_is_better: bool, tolerance: float | None = None
 ) -> OmnibusResult:
     """Tests whether k algorithms are alike by ranks among all scores at once.
 
@@ -173,7 +157,7 @@ def aligned_ranks(
     of one unit. If all scores are equal, T = 0 and p = 1.
     Raises ValueError for missing cells and for fewer than 2 data sets or algorithms.
     """
-    matrix = score_table.matrix(scores, axis=axis)
+    matrix = score_table.read(scores).means
     tolerance = score_table.check_tolerance(tolerance, matrix)
     n, k = matrix.shape
     aligned = matrix - matrix.mean(axis=1, keepdims=True)

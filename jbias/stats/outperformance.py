@@ -79,7 +79,7 @@ def probability_of_outperforming(
     wins, r = (_gap(a, b) > 0).astype(float), a.shape[1]
     rng = np.random.default_rng(seed)
     many = rng.multinomial(r, np.full(r, 1 / r), size=draws) @ wins.T / r
-    mean = resampling.estimate(wins.mean(), many.mean(1), confidence=confidence)
+    mean = resampling.estimate(wins.mean(), many.mean(1), confidence)
     if 0.5**r > (1 - confidence) / 2:
         mean = dataclasses.replace(mean, low=np.array(np.nan), high=np.array(np.nan))
     won, tail = wins.sum(1), (1 - confidence) / 2
@@ -99,8 +99,7 @@ def pairs_for_outperforming(
     """
     for name, value in (("gamma", gamma), ("alpha", alpha), ("power", power)):
         score_table.check_share(name, value)
-    if gamma <= 0.5:
-        raise ValueError(f"gamma: must be above 0.5, got {gamma}")
+    score_table.check(gamma > 0.5, "gamma", "be above 0.5", gamma)
     z = scipy.stats.norm.isf(alpha) + scipy.stats.norm.ppf(power)
     return math.ceil((z / (math.sqrt(6) * (gamma - 0.5))) ** 2)
 

@@ -16,7 +16,7 @@ import numpy as np
 import scipy.special
 from jaxtyping import Float, Int
 
-from jbias.stats import mcmc, resampling, score_table
+from jbias.stats import bayes, mcmc, resampling, score_table
 
 _LOG_SCALES = np.linspace(-3, 6, 73)  # Quadrature nodes of log s.
 _SPREAD = 0.5  # Deviation of log s.
@@ -91,9 +91,7 @@ def draw_posterior(wins, draws: int, rng) -> Float[np.ndarray, "c d k+1"]:
     return np.concatenate([theta[:, :, :1], grown(theta)], axis=2)
 
 
-def _laplace(
-    wins, chains: int, rng
-) -> tuple[np.ndarray, np.ndarray, float, np.ndarray]:
+def _laplace(wins, count: int, rng) -> tuple[np.ndarray, np.ndarray, float, np.ndarray]:
     """Gives the centre of (log s, z), a root of its covariance, growth, and first points.
 
     Quadrature over log s; at each node b is taken as normal around its mode.
@@ -114,12 +112,11 @@ def _laplace(
     shares /= shares.sum()
     middle = shares @ logs
     deviation = max(math.sqrt(shares @ (logs - middle) ** 2), (logs[1] - logs[0]) / 4)
-    at, nodes = int(np.argmax(shares)), rng.choice(len(logs), size=chains, p=shares)
+    at, nodes = int(np.argmax(shares)), rng.choice(len(logs), size=count, p=shares)
     # With log s, the modes of b move and its deviations grow.
     growth = -np.gradient(np.log(diagonals).mean(axis=1), logs)[at]
-    theta = np.column_stack(
-        [logs, modes * np.exp(-growth * (logs - logs[at]))[:, None]]
-    )
+    shrunk = modes * np.exp(-growth * (logs - logs[at]))[:, None]
+    theta = np.column_stack([logs, shrunk])
     turn = np.zeros((k + 1, k + 1))
     turn[:, 0] = deviation * np.gradient(theta, logs, axis=0)[at]
     turn[1:, 1:] = np.linalg.inv(roots[at]).T
@@ -183,7 +180,6 @@ def bradley_terry(
     confidence: float = 0.89,
     draws: int | None = None,
     seed: int = 0,
-    axis: int = 1,
 ) -> BradleyTerryResult:
     """Fits the model to the table's wins on its data sets.
 
@@ -193,27 +189,25 @@ def bradley_terry(
     `draws` are 30000 if None, and 600000 / k if there are more than 20 algorithms.
     Raises ValueError for missing cells, and for single runs if there is a `local_rope`.
     """
-    table = score_table.read(scores, axis=axis)
+    table = score_table.read(scores)
     if local_rope is not None:
-        if not 0 <= local_rope < math.inf:
-            raise ValueError(f"local_rope: must be 0 or larger, got {local_rope}")
+        bayes.check_rope(local_rope, "local_rope")
         resampling.require_runs(table)
     stds = np.zeros_like(table.means) if local_rope is None else table.stds
     means = table.means if larger_is_better else -table.means
-    wins, ties = wins_and_ties(
-        means, stds, local_rope or 0.0, score_table.rounding_error(table.values)
-    )
+    rounding = score_table.rounding_error(table.values)
+    wins, ties = wins_and_ties(means, stds, local_rope or 0.0, rounding)
     result = bradley_terry_of_wins(
         wins, equivalence=equivalence, confidence=confidence, draws=draws, seed=seed
     )
     return dataclasses.replace(result, algorithms=table.algorithms, ties=ties)
 
 
+Cells = Float[np.ndarray, "n k"]
+
+
 def wins_and_ties(
-    means: Float[np.ndarray, "n k"],
-    stds: Float[np.ndarray, "n k"],
-    rope: float,
-    rounding: Float[np.ndarray, "n 1"],
+    means: Cells, stds: Cells, rope: float, rounding: Float[np.ndarray, "n 1"]
 ) -> tuple[Int[np.ndarray, "k k"], Int[np.ndarray, "k k"]]:
     """Counts on how many data sets the row wins, ties dealt out, and on how many it ties.
 
@@ -221,12 +215,10 @@ def wins_and_ties(
     """
     difference = means[:, :, None] - means[:, None, :]
     variances = stds[:, :, None] ** 2 + stds[:, None, :] ** 2
-    region = rope * np.sqrt(variances / 2)
-    tied = np.abs(difference) <= region + rounding[:, :, None]
+    tied = np.abs(difference) <= rope * np.sqrt(variances / 2) + rounding[:, :, None]
     ties = tied.sum(axis=0)
     np.fill_diagonal(ties, 0)
-    wins = ((difference > 0) & ~tied).sum(axis=0)
-    return wins + (ties + 1) // 2, ties
+    return ((difference > 0) & ~tied).sum(axis=0) + (ties + 1) // 2, ties
 
 
 def bradley_terry_of_wins(
@@ -246,13 +238,11 @@ def bradley_terry_of_wins(
     k = len(wins) if wins.ndim else 0
     square = wins.shape == (k, k) and k > 1
     counts = (wins >= 0) & (wins < math.inf)
-    if not square or not counts.all() or np.diag(wins).any():
-        raise ValueError(
-            "wins: must be a square matrix of counts with 0 on the diagonal, got shape "
-            f"{wins.shape}"
-        )
-    if not 0 <= equivalence[0] <= equivalence[1] <= 1:
-        raise ValueError(f"equivalence: must be a range in [0, 1], got {equivalence}")
+    sound = square and counts.all() and not np.diag(wins).any()
+    must = "be a square matrix of counts with 0 on the diagonal"
+    score_table.check(sound, "wins", must, f"shape {wins.shape}")
+    within = 0 <= equivalence[0] <= equivalence[1] <= 1
+    score_table.check(within, "equivalence", "be a range in [0, 1]", equivalence)
     score_table.check_share("confidence", confidence)
     draws = min(30000, 600000 // k) if draws is None else draws
     score_table.check_count("draws", draws, _FEWEST)
@@ -271,7 +261,7 @@ def bradley_terry_of_wins(
         p = scipy.special.expit(b[:, rows[some]] - b[:, columns[some]])
         inside = (p >= equivalence[0]) & (p <= equivalence[1])
         shares = [value.mean(axis=0) for value in (p, p > 0.5, inside)]
-        blocks.append([*shares, *_shortest(p, confidence)])
+        blocks.append([*shares, *_hdi(p, confidence)])
     mean, better, equivalent, low, high = np.concatenate(blocks, axis=1)
 
     def turn(value):
@@ -281,9 +271,7 @@ def bradley_terry_of_wins(
         algorithms=tuple(map(str, range(k))),
         wins=wins,
         ties=np.zeros((k, k), int),
-        strengths=resampling.Estimate(
-            b.mean(axis=0), *_shortest(b, confidence), confidence
-        ),
+        strengths=resampling.Estimate(b.mean(axis=0), *_hdi(b, confidence), confidence),
         p_win=resampling.pair_estimate(mean, low, high, confidence, turn, diagonal=0.5),
         better=resampling.pair_matrix(better, turn, diagonal=0.5),
         equivalent=resampling.pair_matrix(equivalent, diagonal=1.0),
@@ -291,10 +279,8 @@ def bradley_terry_of_wins(
     )
 
 
-def _shortest(
-    x: Float[np.ndarray, "b p"], mass: float
-) -> tuple[np.ndarray, np.ndarray]:
-    """Gives the shortest interval of every column that holds this mass (HDI)."""
+def _hdi(x: Float[np.ndarray, "b p"], mass: float) -> tuple[np.ndarray, np.ndarray]:
+    """Gives the shortest interval of every column that holds this mass."""
     ordered = np.sort(x.T, axis=1)
     held = math.ceil(mass * len(x)) - 1  # Draws that the interval spans, less one.
     start = np.argmin(ordered[:, held:] - ordered[:, : len(x) - held], axis=1)

@@ -22,6 +22,7 @@ from jaxtyping import Float, Int
 
 from jbias.stats import omnibus, posthoc, resampling, score_table
 
+Table = score_table.Table
 EXACT_LIMIT = 300_000  # Rows at a time; beyond, drawing is quicker than enumerating.
 _DRAW_CELLS = 100_000  # Of one block of draws: what the processor keeps at hand.
 
@@ -154,12 +155,7 @@ class MaxTResult(posthoc.PairsResult):
 
 
 def friedman_permutation(
-    scores: score_table.Table,
-    *,
-    larger_is_better: bool,
-    axis: int = 1,
-    permutations: int = 10_000,
-    seed: int = 0,
+    scores: Table, *, larger_is_better: bool, permutations: int = 10_000, seed: int = 0
 ) -> PermutationResult:
     """Tests whether k algorithms rank alike over n data sets, without an approximation.
 
@@ -171,33 +167,30 @@ def friedman_permutation(
     fewer than 1 permutation.
     """
     score_table.check_count("permutations", permutations)
-    matrix = score_table.matrix(scores, axis=axis)
+    matrix = score_table.read(scores).means
     ranked = score_table.rank(matrix, larger_is_better=larger_is_better)
     plain = omnibus.friedman(matrix, larger_is_better=larger_is_better)
     return permute_ranks(ranked, plain, permutations, seed)
 
 
 def permute_ranks(
-    rows: Float[np.ndarray, "b k"],
-    plain: omnibus.FriedmanResult,
-    permutations: int,
-    seed: int,
+    rows: Float[np.ndarray, "b k"], plain: omnibus.FriedmanResult, draws: int, seed: int
 ) -> PermutationResult:
     """Permutes each row of ranks, or of sums of ranks; `plain` is the test of their scores."""
     twice = np.rint(2 * rows).astype(np.int64)
     seen = int(np.sum(twice.sum(axis=0) ** 2))
     found = exact_rank_sums(twice)
     hits = 0.0
-    for sums, weights in _weighted(found, twice, permutations, seed):
+    for sums, weights in _weighted(found, twice, draws, seed):
         hits += float(weights[np.sum(sums**2, axis=1) >= seen].sum())
-    pvalue = min(hits if found else (1 + hits) / (1 + permutations), 1.0)
-    error = 0.0 if found else float(_error(pvalue, permutations))
+    pvalue = min(hits if found else (1 + hits) / (1 + draws), 1.0)
+    error = 0.0 if found else math.sqrt(pvalue * (1 - pvalue) / draws)
     return PermutationResult(
         statistic=plain.statistic,
         pvalue=pvalue,
         standard_error=error,
         exact=found is not None,
-        permutations=0 if found else permutations,
+        permutations=0 if found else draws,
         ranks=plain.ranks,
         approximate=plain,
     )
@@ -209,12 +202,7 @@ def smallest_pvalue(n: int, k: int) -> float:
 
 
 def max_t(
-    scores: score_table.Table,
-    *,
-    larger_is_better: bool,
-    axis: int = 1,
-    permutations: int = 10_000,
-    seed: int = 0,
+    scores: Table, *, larger_is_better: bool, permutations: int = 10_000, seed: int = 0
 ) -> MaxTResult:
     """Compares all pairs of k algorithms by mean ranks, adjusted by permutation.
 
@@ -226,7 +214,7 @@ def max_t(
     of mean ranks promises more (`wilcoxon` does). Raises as `friedman_permutation` does.
     """
     score_table.check_count("permutations", permutations)
-    read = score_table.read(scores, axis=axis)
+    read = score_table.read(scores)
     ranked = score_table.rank(read, larger_is_better=larger_is_better)
     n, k = ranked.shape
     twice = np.rint(2 * ranked).astype(np.int64)
@@ -243,7 +231,7 @@ def max_t(
     adjusted = np.empty(len(seen))
     adjusted[order] = np.maximum.accumulate(step[order])
     adjusted = np.minimum(adjusted, 1)
-    errors = np.zeros(len(seen)) if found else _error(adjusted, permutations)
+    errors = np.sqrt(adjusted * (1 - adjusted) / permutations) * (found is None)
     drawn = 0.0 if found else 1 / (1 + permutations)
     return MaxTResult(
         statistics=resampling.pair_matrix(seen / (2 * n), np.negative),
@@ -286,10 +274,6 @@ def _reached(
         farthest = np.maximum.accumulate(apart[:, ::-1], axis=1)[:, ::-1]
         step[order] += weight @ (farthest >= seen[order])
     return alone, step
-
-
-def _error(p: float | Float[np.ndarray, "*m"], count: int) -> Float[np.ndarray, "*m"]:
-    return np.sqrt(p * (1 - p) / count)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -77,16 +77,17 @@ def _upper(q: np.ndarray, k: int) -> np.ndarray:
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class PairsResult:
-    """A test of all pairs of k algorithms over n data sets.
+class Comparisons:
+    """Tests of pairs of algorithms over n data sets.
 
-    `least` bounds what any scores could give: where `least_adjusted` is above alpha, so
+    Of all pairs arrays are (k, k), symmetric but for the statistics; against a control
+    (k-1,). `least` bounds what any scores could give: where `least_adjusted` is above alpha, so
     few data sets can never reject.
     """
 
-    statistics: Float[np.ndarray, "k k"]  # Positive where the row is the better.
-    pvalues: Float[np.ndarray, "k k"]  # Of each pair alone; symmetric, diagonal 1.
-    adjusted: Float[np.ndarray, "k k"]  # For all pairs.
+    statistics: Float[np.ndarray, "*k k"]  # Positive where the row is the better.
+    pvalues: Float[np.ndarray, "*k k"]  # Of each pair alone; with itself 1.
+    adjusted: Float[np.ndarray, "*k k"]  # For all these pairs.
     ranks: Float[np.ndarray, "k"]  # Means over data sets; 1 is the best.
     algorithms: tuple[str, ...]
     n: int  # Data sets.
@@ -94,6 +95,11 @@ class PairsResult:
     exact: bool  # Whether p is from the exact distribution, or from an approximation.
     least: float  # No p can be smaller.
     least_adjusted: float  # No adjusted p can be smaller.
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class PairsResult(Comparisons):
+    """A test of all pairs of k algorithms over n data sets."""
 
     def to_frame(self) -> pd.DataFrame:
         """The adjusted p-values (k, k), with the algorithms' names on both axes."""
@@ -119,21 +125,11 @@ class PairsResult:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class ControlResult:
-    """A test of k - 1 algorithms against a control over n data sets; fields as above."""
+class ControlResult(Comparisons):
+    """A test of k - 1 algorithms, which `algorithms` are, against a control."""
 
     control: str
     control_rank: float
-    statistics: Float[np.ndarray, "k-1"]  # Positive where better than the control.
-    pvalues: Float[np.ndarray, "k-1"]
-    adjusted: Float[np.ndarray, "k-1"]  # For k - 1 comparisons.
-    ranks: Float[np.ndarray, "k-1"]
-    algorithms: tuple[str, ...]  # Without the control.
-    n: int
-    adjustment: str
-    exact: bool
-    least: float
-    least_adjusted: float
 
 
 def all_pairs(
@@ -141,12 +137,13 @@ def all_pairs(
     ranks: Float[np.ndarray, "k"],
     statistics: Float[np.ndarray, "m"],
     pvalues: Float[np.ndarray, "m"],
-    *,
     adjust: str,
-    exact: bool = False,
-    least: float = 0.0,
+    **how: Any,
 ) -> PairsResult:
-    """Lays out the statistics and p-values of the pairs i < j, and adjusts them."""
+    """Lays out the statistics and p-values of the pairs i < j, and adjusts them.
+
+    how: `exact` and `least`, of the result.
+    """
     adjusted = multiple_testing.adjust(pvalues, adjust)
     return PairsResult(
         statistics=resampling.pair_matrix(statistics, np.negative),
@@ -154,7 +151,7 @@ def all_pairs(
         adjusted=resampling.pair_matrix(adjusted, diagonal=1.0),
         ranks=ranks,
         algorithms=scores.algorithms,
-        **_design(scores, len(pvalues), adjust, exact, least),
+        **_design(len(scores.datasets), len(pvalues), adjust, **how),
     )
 
 
@@ -164,10 +161,8 @@ def against_control(
     at: int,
     statistics: Float[np.ndarray, "k-1"],
     pvalues: Float[np.ndarray, "k-1"],
-    *,
     adjust: str,
-    exact: bool = False,
-    least: float = 0.0,
+    **how: Any,
 ) -> ControlResult:
     """Adjusts the p-values of all algorithms but the one at `at`, in their order."""
     if multiple_testing.check_method(adjust) == "shaffer":
@@ -181,18 +176,18 @@ def against_control(
         adjusted=multiple_testing.adjust(pvalues, adjust),
         ranks=np.delete(ranks, at),
         algorithms=names[:at] + names[at + 1 :],
-        **_design(scores, len(pvalues), adjust, exact, least),
+        **_design(len(scores.datasets), len(pvalues), adjust, **how),
     )
 
 
 def _design(
-    scores: score_table.Scores, m: int, adjust: str, exact: bool, least: float
+    n: int, m: int, adjust: str, *, exact: bool = False, least: float = 0.0
 ) -> dict[str, Any]:
     """Gives what results of m comparisons say of them, whatever the scores are."""
     # All methods grow with every p, so none is below what equal ones become.
     floor = float(multiple_testing.adjust(np.full(m, least), adjust).min())
     more = dict(least=least, least_adjusted=floor)
-    return dict(n=len(scores.datasets), adjustment=adjust, exact=exact, **more)
+    return dict(n=n, adjustment=adjust, exact=exact, **more)
 
 
 def control_index(control: str | int, scores: score_table.Scores) -> int:
@@ -246,16 +241,15 @@ def critical_difference(n: int, k: int, alpha: float) -> float:
     return q / math.sqrt(2) * _scale(n, k)
 
 
-def nemenyi(
-    scores: score_table.Table, *, larger_is_better: bool, axis: int = 1
-) -> NemenyiResult:
+def nemenyi(scores: score_table.Table, *, larger_is_better: bool) -> NemenyiResult:
     """Compares all pairs of k algorithms over n data sets by their mean ranks.
 
     q_ij = |R_i - R_j| / sqrt(k (k+1) / (6 n)); p_ij = P(Q > sqrt(2) q_ij), Q the range of k
     standard normals (studentised range with infinite degrees of freedom).
     Raises ValueError for missing cells and for fewer than 2 data sets or algorithms.
     """
-    read, ranked = _ranked(scores, larger_is_better, axis)
+    read = score_table.read(scores)
+    ranked = score_table.rank(read, larger_is_better=larger_is_better)
     n, k = ranked.shape
     sums = ranked.sum(axis=0)
     rows, columns = np.triu_indices(k, 1)
@@ -268,11 +262,7 @@ def nemenyi(
 
 
 def conover(
-    scores: score_table.Table,
-    *,
-    larger_is_better: bool,
-    axis: int = 1,
-    adjust: str = "holm",
+    scores: score_table.Table, *, larger_is_better: bool, adjust: str = "holm"
 ) -> PairsResult:
     """Compares all pairs of k algorithms by rank sums, with the variance that is left.
 
@@ -282,7 +272,8 @@ def conover(
     meant to follow a Friedman test that rejects: it rejects more than Nemenyi's.
     Raises ValueError for missing cells and for fewer than 2 data sets or algorithms.
     """
-    read, ranked = _ranked(scores, larger_is_better, axis)
+    read = score_table.read(scores)
+    ranked = score_table.rank(read, larger_is_better=larger_is_better)
     n, k = ranked.shape
     twice = np.rint(2 * ranked).astype(np.int64)
     sums = twice.sum(axis=0)
@@ -301,7 +292,6 @@ def bonferroni_dunn(
     *,
     larger_is_better: bool,
     control: str | int,
-    axis: int = 1,
     adjust: str = "bonferroni",
 ) -> ControlResult:
     """Compares k - 1 algorithms with a control by mean ranks.
@@ -311,7 +301,8 @@ def bonferroni_dunn(
     algorithms of a bare matrix are called by their index.
     Raises ValueError for missing cells and for fewer than 2 data sets or algorithms.
     """
-    read, ranked = _ranked(scores, larger_is_better, axis)
+    read = score_table.read(scores)
+    ranked = score_table.rank(read, larger_is_better=larger_is_better)
     n, k = ranked.shape
     means = ranked.mean(axis=0)
     at = control_index(control, read)
@@ -330,15 +321,7 @@ def cliques(
     `critical_difference`; its members are indices, the best first. Lone ones are no group.
     """
     ranks = np.asarray(ranks, dtype=np.float64)
-    near = np.abs(ranks[:, None] - ranks) < critical_difference
-    return largest_groups(near, ranks)
-
-
-def _ranked(
-    scores: score_table.Table, larger_is_better: bool, axis: int
-) -> tuple[score_table.Scores, Float[np.ndarray, "n k"]]:
-    read = score_table.read(scores, axis=axis)
-    return read, score_table.rank(read, larger_is_better=larger_is_better)
+    return largest_groups(np.abs(ranks[:, None] - ranks) < critical_difference, ranks)
 
 
 def _scale(n: int, k: int) -> float:
@@ -355,7 +338,6 @@ def wilcoxon(
     *,
     larger_is_better: bool,
     control: str | int | None = None,
-    axis: int = 1,
     zeros: Literal["wilcox", "pratt", "split"] = "wilcox",
     adjust: str = "holm",
     tolerance: float | None = None,
@@ -374,11 +356,10 @@ def wilcoxon(
     be of one unit, for their differences are ranked together.
     Raises ValueError for missing cells and for fewer than 2 data sets or algorithms.
     """
-    read = score_table.read(scores, axis=axis)
+    read = score_table.read(scores)
     means = read.means
     tolerance = score_table.check_tolerance(tolerance, means)
-    if zeros not in ZEROS:
-        raise ValueError(f"zeros: must be one of {', '.join(ZEROS)}, got {zeros!r}")
+    score_table.find_name(zeros, ZEROS, "zeros")
     n, k = means.shape
     common = {
         "adjust": adjust,

@@ -47,7 +47,6 @@ def power_of_design(
     target: float = 0.8,
     draws: int = 1000,
     seed: int = 0,
-    axis: int = 1,
 ) -> PowerResult:
     """Simulates studies in which one algorithm is better than all others by `difference`.
 
@@ -60,29 +59,31 @@ def power_of_design(
     Found means significant and with the right sign. Monte Carlo error: 0.5 / sqrt(draws).
     Raises ValueError for single runs and missing cells.
     """
-    table = score_table.read(scores, axis=axis)
+    table = score_table.read(scores)
     resampling.require_runs(table)
     n, k = table.means.shape
-    _check(difference, seeds, datasets, alpha, target, draws)
+    score_table.check_share("alpha", alpha)
+    score_table.check_share("target", target)
+    _check_positive(difference=difference)
+    score_table.check_count("draws", draws, 100)
+    if min(seeds, default=0) < 1 or min(datasets, default=0) < 2:
+        raise ValueError("seeds, datasets: must be at least 1 run and 2 data sets")
     several = k * (k - 1) // 2 if comparisons is None else comparisons
     score_table.check_count("comparisons", several)
     study = _Study(table, pair)
-    rejects = {
-        count: _Tests(count, k, alpha, alpha / several) for count in {*datasets, n}
-    }
     power = {test: np.empty((len(seeds), len(datasets))) for test in TESTS}
     rng = np.random.default_rng(seed)
     for s, r in enumerate(seeds):
         for d, count in enumerate(datasets):
             simulated = study.simulate(rng, draws, count, np.full(k, r))
-            found = rejects[count](*simulated, difference)
-            for test in TESTS:
-                power[test][s, d] = found[test].mean()
+            tests = _Tests(count, k, alpha, alpha / several)
+            for test, found in tests(*simulated, difference).items():
+                power[test][s, d] = found.mean()
     simulated = study.simulate(rng, draws, n, table.counts)
-    present = {
-        t: float(f.mean()) for t, f in rejects[n](*simulated, difference).items()
-    }
-    minimal = _minimal(simulated, rejects[n], target)
+    tests = _Tests(n, k, alpha, alpha / several)
+    found = tests(*simulated, difference)
+    present = {test: float(shares.mean()) for test, shares in found.items()}
+    minimal = _minimal(simulated, tests, target)
     return PowerResult(
         difference=difference,
         alpha=alpha,
@@ -97,19 +98,9 @@ def power_of_design(
     )
 
 
-def _check(difference, seeds, datasets, alpha, target, draws) -> None:
-    score_table.check_share("alpha", alpha)
-    score_table.check_share("target", target)
-    _check_positive(difference=difference)
-    score_table.check_count("draws", draws, 100)
-    if min(seeds, default=0) < 1 or min(datasets, default=0) < 2:
-        raise ValueError("seeds, datasets: must be at least 1 run and 2 data sets")
-
-
 def _check_positive(**values: float) -> None:
     for name, value in values.items():
-        if not 0 < value < math.inf:
-            raise ValueError(f"{name}: must be positive, got {value}")
+        score_table.check(0 < value < math.inf, name, "be positive", value)
 
 
 def power_of_t(
@@ -123,13 +114,11 @@ def power_of_t(
     _check_positive(deviation=deviation)
     score_table.check_share("alpha", alpha)
     score_table.check_count("datasets", datasets, 2)
-    shift = difference * math.sqrt(datasets) / deviation
-    return _power(datasets - 1, shift, alpha)
+    return _power(datasets - 1, difference * math.sqrt(datasets) / deviation, alpha)
 
 
 def _power(df: int, shift: float, alpha: float) -> float:
-    critical = scipy.stats.t.ppf(1 - alpha / 2, df)
-    return float(scipy.stats.nct.sf(critical, df, shift))
+    return float(scipy.stats.nct.sf(scipy.stats.t.ppf(1 - alpha / 2, df), df, shift))
 
 
 def minimal_difference_of_t(
@@ -142,8 +131,7 @@ def minimal_difference_of_t(
             difference=difference, deviation=deviation, datasets=datasets, alpha=alpha
         )
 
-    if not alpha < target < 1:
-        raise ValueError(f"target: must lie between alpha and 1, got {target}")
+    score_table.check(alpha < target < 1, "target", "lie between alpha and 1", target)
     high = deviation
     while missing(high) > 0:
         high *= 2
@@ -177,13 +165,10 @@ def datasets_for_nemenyi(*, gap: float, algorithms: int, alpha: float = 0.05) ->
     n >= q^2 k (k+1) / (6 gap^2). A true gap of that size is then found about every other time.
     """
     score_table.check_count("algorithms", algorithms, 2)
-    if not 0 < gap <= algorithms - 1:
-        raise ValueError(
-            f"gap: must lie in (0, {algorithms - 1}] for {algorithms} algorithms, got {gap}"
-        )
-    q = posthoc.range_isf(
-        score_table.check_share("alpha", alpha), algorithms
-    ) / math.sqrt(2)
+    must = f"lie in (0, {algorithms - 1}] for {algorithms} algorithms"
+    score_table.check(0 < gap <= algorithms - 1, "gap", must, gap)
+    q = posthoc.range_isf(score_table.check_share("alpha", alpha), algorithms)
+    q /= math.sqrt(2)
     return math.ceil(q**2 * algorithms * (algorithms + 1) / (6 * gap**2) - 1e-9)
 
 
@@ -191,10 +176,8 @@ class _Study:
     """What the table says of data sets and of runs, main effects left out."""
 
     def __init__(self, table: score_table.Scores, pair: tuple[str, str] | None):
-        self.names = table.algorithms
-        self.pair = pair and [
-            score_table.find_name(a, self.names, "pair") for a in pair
-        ]
+        names = table.algorithms
+        self.pair = pair and [score_table.find_name(a, names, "pair") for a in pair]
         if pair and pair[0] == pair[1]:
             raise ValueError(f"pair: must be two algorithms, got {pair[0]!r} twice")
         n, k = table.means.shape
@@ -206,11 +189,10 @@ class _Study:
         # Of n data sets drawn with replacement, a variance is smaller by (n-1) / n.
         self.interaction = inter * kept * math.sqrt(n / (n - 1))
         self.common, self.rest = [], []
-        for j, name in enumerate(self.names):
+        for j, name in enumerate(names):
             r = int(table.counts[j])
-            off = (table.runs(name) - table.means[:, j : j + 1]) * math.sqrt(
-                r / (r - 1)
-            )
+            off = table.runs(name) - table.means[:, j : j + 1]
+            off = off * math.sqrt(r / (r - 1))
             common = off.mean(axis=0)
             rest = (off - common) * math.sqrt(n / (n - 1))
             own = np.mean(rest**2) / n  # That much of the common part is of the rest.
@@ -289,8 +271,7 @@ def _minimal(
     simulated: tuple[np.ndarray, np.ndarray], tests: _Tests, target: float
 ) -> dict[str, float]:
     """Gives, by bisection over the same studies, what each test finds with `target`."""
-    means = simulated[0]
-    top = 100 * float(np.abs(means).max()) or 1.0
+    top = 100 * float(np.abs(simulated[0]).max()) or 1.0
     found = {}
     for test in TESTS:
         low, high = 0.0, top

@@ -114,9 +114,7 @@ def superiority(
     return np.stack(value), np.stack(many)
 
 
-def estimate(
-    value, drawn: Float[np.ndarray, "b ..."], *, confidence: float
-) -> Estimate:
+def estimate(value, drawn: Float[np.ndarray, "b ..."], confidence: float) -> Estimate:
     """Joins a value with percentiles of its draws: draws themselves, so inf is no harm."""
     score_table.check_share("confidence", confidence)
     place = math.floor((1 - confidence) / 2 * (len(drawn) - 1))

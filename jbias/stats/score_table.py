@@ -66,13 +66,12 @@ class Scores:
         self, *, datasets: Sequence[str] = (), algorithms: Sequence[str] = ()
     ) -> "Scores":
         """Keeps these data sets and algorithms, in this order; () keeps all."""
-        rows = [
-            find_name(d, self.datasets, "dataset") for d in datasets or self.datasets
-        ]
-        columns = [
-            find_name(a, self.algorithms, "algorithm")
-            for a in algorithms or self.algorithms
-        ]
+
+        def places(some: Sequence[str], known: Sequence[str], what: str) -> list[int]:
+            return [find_name(name, known, what) for name in some or known]
+
+        rows = places(datasets, self.datasets, "dataset")
+        columns = places(algorithms, self.algorithms, "algorithm")
         return Scores(
             values=self.values[rows][:, columns],
             datasets=tuple(self.datasets[i] for i in rows),
@@ -93,8 +92,7 @@ def read(scores, *, axis: int = 1) -> Scores:
     """
     if isinstance(scores, Scores):
         return scores
-    if axis not in (0, 1):
-        raise ValueError(f"axis: must be 0 or 1, the axis of algorithms, got {axis!r}")
+    check(axis in (0, 1), "axis", "be 0 or 1, the axis of algorithms", axis)
     if isinstance(scores, pd.DataFrame) and set(NEEDED) <= set(scores.columns):
         return _checked(*_cells(scores))
     if isinstance(scores, pd.DataFrame):
@@ -116,20 +114,13 @@ def read(scores, *, axis: int = 1) -> Scores:
     return _checked(values, *names)
 
 
-def matrix(scores, *, axis: int = 1) -> Float[np.ndarray, "n k"]:
-    """Reads scores as one matrix: means over runs."""
-    return read(scores, axis=axis).means
-
-
-def rank(
-    scores: Table, *, larger_is_better: bool, axis: int = 1
-) -> Float[np.ndarray, "n k"]:
+def rank(scores: Table, *, larger_is_better: bool) -> Float[np.ndarray, "n k"]:
     """Ranks the algorithms on every data set: 1 is the best, ties share their mean.
 
     `scores` is what `read` takes; several runs are averaged first, and means that
     differ by rounding alone tie.
     """
-    table = read(scores, axis=axis)
+    table = read(scores)
     levels = near_levels(table.means, rounding_error(table.values))
     return scipy.stats.rankdata(-levels if larger_is_better else levels, axis=1)
 
@@ -190,9 +181,8 @@ def drop_incomplete(
         keys, bad = of, {algorithms[j] for _, j, _ in holes}
     else:
         keys = list(zip(of, _run_names(frame), strict=True))
-        known = {
-            a: [key for key in dict.fromkeys(keys) if key[0] == a] for a in set(of)
-        }
+        every = dict.fromkeys(keys)
+        known = {a: [key for key in every if key[0] == a] for a in set(of)}
         bad = {known[algorithms[j]][r] for _, j, r in holes}
     return frame[[key not in bad for key in keys]]
 
@@ -203,24 +193,27 @@ def missing_cells(frame: pd.DataFrame) -> list[str]:
     return _describe_cells(_missing(values), datasets, algorithms)
 
 
+def check(holds: bool, name: str, must: str, got: object) -> None:
+    """Refuses what does not hold, by what it must do and what it is."""
+    if not holds:
+        raise ValueError(f"{name}: must {must}, got {got}")
+
+
 def find_name(name: str, names: Sequence[str], what: str) -> int:
     """Gives the place of a name; refuses one that is not there."""
-    if name not in names:
-        raise ValueError(f"{what}: must be one of {', '.join(names)}, got {name!r}")
+    check(name in names, what, f"be one of {', '.join(names)}", repr(name))
     return names.index(name)
 
 
 def check_share(name: str, value: float) -> float:
     """Gives back a number between 0 and 1, both excluded; refuses any other."""
-    if not 0 < value < 1:
-        raise ValueError(f"{name}: must lie between 0 and 1, got {value}")
+    check(0 < value < 1, name, "lie between 0 and 1", value)
     return value
 
 
 def check_count(name: str, value: int, least: int = 1) -> None:
     """Refuses fewer than `least`."""
-    if value < least:
-        raise ValueError(f"{name}: must be at least {least}, got {value}")
+    check(value >= least, name, f"be at least {least}", value)
 
 
 def suggest_renames(columns: Sequence) -> str:
@@ -281,14 +274,8 @@ def _cells(frame: pd.DataFrame) -> tuple[np.ndarray, tuple[str, ...], tuple[str,
     for name in ("algorithm", "dataset"):
         if frame[name].isna().any():
             raise ValueError(f"scores: {name} must be named in every row; fill it in")
-    named = pd.DataFrame(
-        {
-            "algorithm": frame["algorithm"].astype(str).to_numpy(),
-            "dataset": frame["dataset"].astype(str).to_numpy(),
-            "run": _run_names(frame),
-            "score": _floats(frame["score"]),
-        }
-    )
+    named = frame[["algorithm", "dataset"]].astype(str).reset_index(drop=True)
+    named = named.assign(run=_run_names(frame), score=_floats(frame["score"]))
     keys = ["algorithm", "dataset", "run"]
     doubled = named[named.duplicated(keys, keep=False)]
     if len(doubled):
@@ -301,9 +288,8 @@ def _cells(frame: pd.DataFrame) -> tuple[np.ndarray, tuple[str, ...], tuple[str,
     columns, algorithms = pd.factorize(named["algorithm"])
     layers = np.empty(len(named), int)
     for members in named.groupby("algorithm").indices.values():
-        layers[members] = pd.factorize(
-            named["run"].iloc[members], use_na_sentinel=False
-        )[0]
+        runs = named["run"].iloc[members]
+        layers[members] = pd.factorize(runs, use_na_sentinel=False)[0]
     shape = len(datasets), len(algorithms), layers.max(initial=-1) + 1
     values = np.full(shape, math.nan)
     values[rows, columns, layers] = named["score"]

@@ -113,13 +113,8 @@ def exchange(
     far = _RTOL * max(abs(seen), float(np.abs(found).max()))
     greater, less = np.sum(found >= seen - far), np.sum(found <= seen + far)
     count, more = (ways, 0) if exact else (draws + 1, 1)
-    return ExchangeResult(
-        difference=seen - margin,
-        greater=float(greater + more) / count,
-        less=float(less + more) / count,
-        exact=exact,
-        least=1 / count,
-    )
+    pvalues = (float(hits + more) / count for hits in (greater, less))
+    return ExchangeResult(seen - margin, *pvalues, exact, 1 / count)
 
 
 def rank_sum(first: Float[np.ndarray, "a"], second: Float[np.ndarray, "b"]) -> float:

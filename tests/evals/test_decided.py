@@ -63,7 +63,7 @@ def network(exported):
     fields = dict(run="net", algorithm="net", variant="", model="decisions")
     fields |= dict(train_data="unknown", stage=0, seed=0, step=0, epoch=0.0)
     of = tuple(source.classes), source.space, "d", fields, {"category": "net"}
-    made = networks.FlaxNetwork("net", net, variables, *of)
+    made = networks.FlaxNetwork("net", *of, net, variables)
     assert not runner.run_suite(made, asked, epath.Path(exported / "direct"), print)
     return made
 

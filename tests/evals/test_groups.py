@@ -74,14 +74,6 @@ def test_without_the_column_is_refused():
         accuracy.by_group(decided)
 
 
-def test_another_column():
-    decided = evals.Decisions(
-        np.array([0, 1]), {"label": np.array([0, 0]), "hair": np.array([1, 0])}
-    )
-    found = accuracy.by_group(decided, attribute="hair")
-    assert {n.condition for n in found} == {"", "group=0/0", "group=0/1"}
-
-
 def test_sets_made_for_shifts_have_it(tmp_path):
     for name in ("a/x", "a/y", "b/x"):
         (tmp_path / "test" / name).mkdir(parents=True)

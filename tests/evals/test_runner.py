@@ -805,10 +805,10 @@ def test_a_measure_that_fails_leaves_the_others(
 def test_a_network_that_stops_in_the_middle_is_measured_in_part(
     file, published, tmp_path, capsys, monkeypatch
 ):
-    def stops(self, task, found, keep=runner.Measuring.store):
+    def stops(self, task, *found, keep=runner.Measuring.store):
         if task.measure.name == "few":
             raise OSError("no space left")
-        keep(self, task, found)
+        keep(self, task, *found)
 
     monkeypatch.setattr(runner.Measuring, "store", stops)
     args = *published, f"--suite={file}", "--only=few,classes"

@@ -45,7 +45,7 @@ def study():
 def test_numbers_are_those_of_the_tests(study):
     assert [family.n for family in study.families.values()] == [48, 15, 33]
     part = study.frame[study.frame["training"] != "adversarial_training"]
-    expected = correlation.matrix(part, X, Y, permutations=199)
+    expected = correlation.pairwise_matrix(part, X, Y, permutations=199)
     rows = study.pairs[study.pairs["models"] == "not adversarial_training"]
     for row in rows.itertuples():
         for name in ("statistic", "pvalue", "holm", "bh"):

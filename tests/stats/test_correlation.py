@@ -109,7 +109,7 @@ def test_constant_is_not_known(name):
 def test_cell_of_a_matrix_is_the_pair(name):
     ours, _ = METHODS[name]
     frame = pd.DataFrame(drawn(20, 5), columns=list("abcde"))
-    found = correlation.matrix(
+    found = correlation.pairwise_matrix(
         frame, "ab", "cde", method=name, permutations=300, seed=4
     )
     for a, b in itertools.product("ab", "cde"):
@@ -126,7 +126,7 @@ def test_cell_of_a_matrix_is_the_pair(name):
 def test_matrix_within_is_symmetric_and_counts_pairs_once():
     frame = pd.DataFrame(drawn(20, 4), columns=list("abcd"))
     frame["same"] = 1.0
-    found = correlation.matrix(frame, permutations=200)
+    found = correlation.pairwise_matrix(frame, permutations=200)
     assert found.family == 6
     for name in ("statistic", "pvalue", "holm", "bh"):
         table = getattr(found, name)
@@ -149,7 +149,7 @@ def test_batches_draw_the_same_orders(monkeypatch):
 def test_a_family_of_24_takes_less_than_a_second():
     frame = pd.DataFrame(drawn(48, 10), columns=list("abcdefghij"))
     began = time.process_time()
-    correlation.matrix(frame, "abcdef", "ghij", permutations=10_000)
+    correlation.pairwise_matrix(frame, "abcdef", "ghij", permutations=10_000)
     assert time.process_time() - began < 1
 
 
@@ -361,11 +361,11 @@ REFUSED = {
     "two": (lambda: stats.spearman([1, 2], [1, 2]), "at least 3"),
     "nan": (lambda: stats.kendall([1, np.nan, 3], [1, 2, 3]), "x: must be a finite"),
     "none": (lambda: stats.spearman([1, 2, 3], [1, 2, 3], permutations=0), "least 1"),
-    "words": (lambda: correlation.matrix(FRAME), "c: must be a finite"),
-    "unknown": (lambda: correlation.matrix(FRAME, ["q"]), "'q': a, b, c"),
-    "both": (lambda: correlation.matrix(FRAME, ["a"], ["a"]), "'a' twice"),
-    "one": (lambda: correlation.matrix(FRAME, ["a"]), "at least 2"),
-    "method": (lambda: correlation.matrix(FRAME, "ab", method="r"), "method"),
+    "words": (lambda: correlation.pairwise_matrix(FRAME), "c: must be a finite"),
+    "unknown": (lambda: correlation.pairwise_matrix(FRAME, ["q"]), "'q': a, b, c"),
+    "both": (lambda: correlation.pairwise_matrix(FRAME, ["a"], ["a"]), "'a' twice"),
+    "one": (lambda: correlation.pairwise_matrix(FRAME, ["a"]), "at least 2"),
+    "method": (lambda: correlation.pairwise_matrix(FRAME, "ab", method="r"), "method"),
     "free": (lambda: stats.partial(FRAME.a, FRAME.b), "groups or covariates"),
     "few": (lambda: stats.partial(FRAME.a, FRAME.b, groups="wxy"), "groups: must"),
     "spent": (lambda: stats.partial(FRAME.a, FRAME.b, groups=FRAME.c), "2 are needed"),

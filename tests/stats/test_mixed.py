@@ -91,7 +91,7 @@ def test_unequal_runs():
     frame = pd.read_csv(ROOT / "examples" / "biasbed_runs.csv")
     found = stats.mixed_model(frame, larger_is_better=True)
     cae = found.algorithms.index("DeepAugERM-CAE")
-    means = score_table.matrix(frame).mean(axis=0)
+    means = score_table.read(frame).means.mean(axis=0)
     np.testing.assert_allclose(found.difference.value[cae], means[cae] - means)
     assert found.standard_error[cae, 0] > found.standard_error[1, 0]
     np.testing.assert_array_equal(found.pvalues, found.pvalues.T)

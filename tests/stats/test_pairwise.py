@@ -16,15 +16,6 @@ def frame():
     return pd.DataFrame(rng.normal(size=(12, 5)).round(1), columns=list("abcde"))
 
 
-@pytest.mark.parametrize("y", [("d", "e"), ()])
-@pytest.mark.parametrize("method", ["spearman", "kendall"])
-def test_without_missing_cells_it_is_the_matrix(frame, y, method):
-    found = correlation.pairwise_matrix(frame, ("a", "b"), y, method=method, **ASKED)
-    expected = correlation.matrix(frame, ("a", "b"), y, method=method, **ASKED)
-    for name in ("statistic", "pvalue", "holm", "bh"):
-        pd.testing.assert_frame_equal(getattr(found, name), getattr(expected, name))
-
-
 @pytest.mark.parametrize("method", ["spearman", "kendall"])
 def test_a_pair_is_tested_over_the_models_with_both(frame, method):
     frame.loc[[0, 3], "a"] = np.nan

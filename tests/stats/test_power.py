@@ -29,8 +29,8 @@ def large():
 
 
 def power_at(scores, difference, *, runs, datasets, draws):
-    study = power._Study(score_table.read(scores), None)
-    k = len(study.names)
+    read = score_table.read(scores)
+    study, k = power._Study(read, None), len(read.algorithms)
     rng = np.random.default_rng(0)
     simulated = study.simulate(rng, draws, datasets, [runs] * k)
     found = power._Tests(datasets, k, 0.05, 0.05)(*simulated, difference)

@@ -31,8 +31,9 @@ def test_every_form_gives_the_same(array):
     means = array.mean(axis=2)
     named = pd.DataFrame(means, index=list("vwxyz"), columns=list("abc"))
     for given, axis in [(means, 1), (means.T, 0), (named, 1), (named.T, 0)]:
-        np.testing.assert_array_equal(score_table.matrix(given, axis=axis), means)
-        result = stats.friedman(given, larger_is_better=True, axis=axis)
+        np.testing.assert_array_equal(score_table.read(given, axis=axis).means, means)
+        read = score_table.read(given, axis=axis)
+        result = stats.friedman(read, larger_is_better=True)
         expected = stats.friedman(frame, larger_is_better=True)
         assert result.pvalue == pytest.approx(expected.pvalue)
     assert score_table.read(named).algorithms == ("a", "b", "c")
@@ -118,10 +119,12 @@ def test_a_matrix_whose_axes_are_named_the_other_way_round_is_refused(array, axi
         named = means.rename_axis(index=sets, columns=methods)
         right, wrong = (named, named.T) if axis == 1 else (named.T, named)
         expected = means.to_numpy()
-        np.testing.assert_array_equal(score_table.matrix(right, axis=axis), expected)
+        np.testing.assert_array_equal(
+            score_table.read(right, axis=axis).means, expected
+        )
         told = f"scores: with axis={axis} .*{methods or sets}.*; give axis={1 - axis}"
         with pytest.raises(ValueError, match=told):
-            stats.friedman(wrong, larger_is_better=True, axis=axis)
+            score_table.read(wrong, axis=axis)
     other = means.rename_axis(index="picture", columns="network")
     assert score_table.read(other).algorithms == ("a", "b", "c")
 
