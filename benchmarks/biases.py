@@ -48,7 +48,7 @@ def printed_cells() -> pd.DataFrame:
 def printed_pairs() -> pd.DataFrame:
     """The printed correlations and those computed here."""
     named = dict(zip(CHOICES, families().values(), strict=True))
-    among = correlation.matrix(models(), BIASES, permutations=PERMUTATIONS)
+    among = correlation.pairwise_matrix(models(), BIASES, permutations=PERMUTATIONS)
     return biases_published.correlations(named, among, FOLDER)
 
 
@@ -63,7 +63,7 @@ def chosen() -> dict[str, pd.DataFrame]:
 def families() -> dict[str, correlation.MatrixResult]:
     """Correlates 6 biases with 4 averages in each choice of models."""
     return {
-        name: correlation.matrix(
+        name: correlation.pairwise_matrix(
             frame, BIASES, tuple(MEMBERS), permutations=PERMUTATIONS
         )
         for name, frame in chosen().items()
