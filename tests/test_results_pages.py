@@ -94,6 +94,12 @@ def test_claims_stand_on_the_page_as_its_command_wrote_them():
     assert f"| DeepAugment (CAE) ranks above ERM | {p:.3f} |" in told
 
 
+def test_strategies_stand_on_the_page_of_performance():
+    told = (ROOT / "benchmarks/results/strategies.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/performance.md").read_text(encoding="utf-8")
+    assert all(table in page for table in told.strip().split("\n\n"))
+
+
 @cases.each("path", PLANS)
 def test_plans_stand_on_the_pages_of_their_devices(path):
     told = path.read_text(encoding="utf-8").splitlines()
