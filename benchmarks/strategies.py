@@ -27,7 +27,7 @@ def read(target: str) -> dict[str, dict]:
 
 
 def cycles(rows: dict[str, dict], width: int, method: str, seeds: int) -> str:
-    """Mcycles of all seeds, vmapped over looped, of one alone."""
+    """Mcycles of all seeds, vmapped, and of those of as many looped."""
     alone = rows.get(f"cifar{width}/{method}")
     if alone is None:
         return "–"
@@ -36,9 +36,9 @@ def cycles(rows: dict[str, dict], width: int, method: str, seeds: int) -> str:
         return f"{looped:.2f}"
     together = rows.get(f"cifar{width}/{method}*{seeds}:vmapped")
     if together is None:
-        return f"– / {looped:.1f}"
+        return "–"
     vmapped = together["cycles"] / 1e6
-    return f"{vmapped:.1f} / {looped:.1f} = {vmapped / looped:.2f}"
+    return f"{vmapped:.1f} ({vmapped / looped:.2f})"
 
 
 def memory(rows: dict[str, dict], width: int, method: str, seeds: int) -> str:
@@ -47,7 +47,7 @@ def memory(rows: dict[str, dict], width: int, method: str, seeds: int) -> str:
     row = rows.get(name)
     if row is None:
         return "–"
-    return f"{row['temporary'] / 2**30:.2f} GiB, {row['kernels']:,.0f}"
+    return f"{row['temporary'] / 2**30:.2f}, {row['kernels']:,.0f}"
 
 
 def table(head: str, target: str, cell) -> str:
