@@ -28,6 +28,8 @@ import sys
 
 import pandas as pd
 
+from benchmarks import standing
+from jbias.report import workdirs
 from jbias.runs import results, selection
 
 METHODS = (
@@ -42,10 +44,12 @@ def named(method: str) -> str:
     return method.replace(":", "-").replace("=", "-")
 
 
-def place(runs: pathlib.Path, folder: str, rate: float) -> pathlib.Path:
-    """Where a method's seeds are that were trained with a rate."""
+def place(runs: pathlib.Path, folder: str, rate: float, every: bool) -> pathlib.Path:
+    """Where a method's seeds are that were trained with a rate, as this call does it or not."""
     branch = runs / "rates" / folder / "vary" / f"optim.rate={rate:g}"
-    return branch if branch.exists() else runs / "seeds" / folder
+    alone = runs / "seeds" / folder
+    first, second = (branch, alone) if every else (alone, branch)
+    return first if first.exists() else second
 
 
 def trained(config: str, workdir: pathlib.Path, *flags: str) -> None:
@@ -155,8 +159,11 @@ def keep(
     (out / "rates.json").write_text(json.dumps(rates, indent=1) + "\n")
     table = headline(out / "tables", tuple(shown.split("+")))
     (out / "headline.md").write_text(table)
-    rows = selection.best_validation(results.read([*map(str, runs.values())]))
+    frame = results.read([*map(str, runs.values())])
+    labels = {run.workdir: run.label for run in workdirs.load(frame)}
+    rows = selection.best_validation(frame)
     rows = rows[rows["metric"] == "shape_bias"].sort_values(["run", "seed"])
+    rows = rows.assign(algorithm=rows["workdir"].map(labels), variant="")
     biases = rows[["algorithm", "variant", "dataset", "seed", "value"]]
     if len(biases):  # Not every set of test sets has cue conflicts.
         biases.to_csv(out / "tables/seeds.csv", index=False)
@@ -202,10 +209,16 @@ def main(argv: list[str] | None = None) -> int:
         rates[method] = {"chosen": rate, "valid": found}
         known.write_text(json.dumps(rates, indent=1) + "\n")
     chosen = {
-        named(method): place(options.runs, named(method), rate["chosen"])
+        named(method): place(
+            options.runs, named(method), rate["chosen"], options.every_rate
+        )
         for method, rate in sorted(rates.items())
     }
-    chosen |= {run.name: run for run in options.beside}
+    for run in options.beside:
+        name = standing.name_of(run)
+        if name in chosen:
+            parser.error(f"--beside: {run} is called {name}, as another run is")
+        chosen[name] = run
     if not reported([*chosen.values()], options.out, "--reference=ERM"):
         return 1
     keep(chosen, options.out, rates, options.show)

@@ -27,6 +27,11 @@ METRICS = ("accuracy", "shape_bias")
 RULE = "best validation"
 
 
+def name_of(workdir: pathlib.PurePath) -> str:
+    """What a run is called by its folder, or by that of the run that it is a branch of."""
+    return (workdir.parents[1] if workdir.parent.name == "vary" else workdir).name
+
+
 def training(config: dict) -> dict[str, float]:
     """The rate of a run, and the epochs of all its stages."""
     stages = config["stages"] or [{}]
@@ -42,7 +47,7 @@ def of_report(folder: pathlib.Path) -> pd.DataFrame:
     for run in about.columns:
         if f"runs/{folder.name}/" not in about.at["workdir", run]:
             continue
-        name = pathlib.PurePosixPath(about.at["workdir", run]).name
+        name = name_of(pathlib.PurePosixPath(about.at["workdir", run]))
         config = json.loads((folder / "configs" / f"{name}.json").read_text())
         commit = about.at["code.commit", run]
         trained[about.at["label", run]] = {
@@ -53,12 +58,16 @@ def of_report(folder: pathlib.Path) -> pd.DataFrame:
         ["algorithm", "seed"], var_name="set", value_name="score"
     )
     scores["seed"] = scores["seed"].str.rpartition(":")[2].astype(int)
-    shape = pd.read_csv(tables / "seeds.csv", keep_default_na=False)
-    variant = " (" + shape["variant"] + ")"
-    shape["algorithm"] += variant.where(shape["variant"] != "", "")
-    shape = shape.rename(columns={"dataset": "set", "value": "score"})
-    both = [scores.assign(metric="accuracy"), shape.assign(metric="shape_bias")]
-    rows = pd.concat(both).rename(columns={"algorithm": "method"})
+    parts = [scores.assign(metric="accuracy")]
+    if (tables / "seeds.csv").exists():
+        shape = pd.read_csv(tables / "seeds.csv", keep_default_na=False)
+        variant = " (" + shape["variant"] + ")"
+        shape["algorithm"] += variant.where(shape["variant"] != "", "")
+        if unknown := {*shape["algorithm"]} - {*scores["algorithm"]}:
+            raise ValueError(f"{tables}/seeds.csv: has {unknown}, runs.csv has not")
+        shape = shape.rename(columns={"dataset": "set", "value": "score"})
+        parts.append(shape.assign(metric="shape_bias"))
+    rows = pd.concat(parts).rename(columns={"algorithm": "method"})
     rows = rows[rows["method"].isin(trained)].reset_index(drop=True)
     told = pd.DataFrame([trained[name] for name in rows["method"]], index=rows.index)
     rows = pd.concat([rows, told], axis=1)
@@ -87,6 +96,11 @@ def of_runs(workdirs: list[str], study: str) -> pd.DataFrame:
 def read(path: pathlib.Path) -> pd.DataFrame:
     """The table; ValueError, with the line, where a row is not as it must be."""
     rows = pd.read_csv(path, keep_default_na=False, dtype={"commit": str})
+    return check(rows, str(path))
+
+
+def check(rows: pd.DataFrame, path: str) -> pd.DataFrame:
+    """The same rows; ValueError where one is not as it must be."""
     if tuple(rows.columns) != COLUMNS:
         raise ValueError(f"{path}: must have the columns {', '.join(COLUMNS)}")
     numbers = rows[["score", "rate", "epochs", "seed"]]
@@ -109,7 +123,7 @@ def read(path: pathlib.Path) -> pd.DataFrame:
 
 def reports(folder: pathlib.Path) -> dict[str, pd.DataFrame]:
     """The rows of each report in a folder, by its name."""
-    made = sorted(folder.glob("*/tables/seeds.csv"))
+    made = sorted(folder.glob("*/tables/runs.csv"))
     return {path.parts[-3]: of_report(path.parents[1]) for path in made}
 
 
@@ -141,8 +155,9 @@ def main(argv: list[str] | None = None) -> int:
     if (path := options.out / "all.csv").exists():
         kept = read(path)
         parts[""] = kept[~kept["study"].isin([*parts])]
-    write(pd.concat(parts.values()), options.out)
-    print(f"{path}: {len(read(path)):,} scores")
+    rows = check(pd.concat(parts.values(), ignore_index=True), "the new table")
+    write(rows, options.out)
+    print(f"{path}: {len(rows):,} scores")
     return 0
 
 

@@ -55,7 +55,9 @@ def load(name: str, split: str, **options) -> base.Source:
     if asked["measures"]:
         source = dataclasses.replace(source, measures=tuple(asked["measures"]))
     if asked["columns"] or asked["skip"] or asked["keep"]:
-        whole = whole_split(source, name, split, options)
+        wide = {k: value for k, value in options.items() if k not in entry.narrows}
+        if (split, options) != (split_name, wide):
+            whole = _make_source(entry, split_name, _hashable(wide))
     if asked["columns"]:
         source = set_options.add_columns(source, split, asked["columns"], whole)
     if asked["keep"]:
@@ -67,17 +69,6 @@ def load(name: str, split: str, **options) -> base.Source:
     if asked["shift"]:
         source = shifts.apply(source, asked["shift"])
     return set_options.portion(source, asked["portion"]) if asked["portion"] else source
-
-
-def whole_split(
-    source: base.Source, name: str, split: str, options: Mapping[str, Any]
-) -> base.Source:
-    """All images of the split that a source of these options, its own, is part of."""
-    entry, base_name = find(name), split.partition("[")[0]
-    wide = {key: one for key, one in options.items() if key not in entry.narrows}
-    if (split, options) == (base_name, wide):
-        return source
-    return _make_source(entry, base_name, _hashable(wide))
 
 
 KIND = extensions.Kind(

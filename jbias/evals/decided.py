@@ -119,10 +119,13 @@ def stimulus_file(dataset: str, condition: str, image: int) -> str:
 
 def parse_columns(text: str) -> dict[str, str]:
     """Reads --columns, "response=predicted,image=path"; others are as usual."""
-    given = vars(jc.parse_arg(text, "--columns", **COLUMNS))
-    for key, name in given.items():
-        if not name:
-            raise ValueError(f"--columns: must be {key}=NAME, got '{key}='; name it")
+    given = dict(COLUMNS)
+    for pair in filter(None, text.split(",")):
+        key, equals, name = pair.partition("=")
+        jc.check_known("--columns", key, COLUMNS)
+        if not equals or not name:
+            raise ValueError(f"--columns: must be {key}=NAME, got {pair!r}; name it")
+        given[key] = name
     return given
 
 

@@ -60,12 +60,14 @@ def curves(train: Mapping[str, Share], test: Mapping[str, Share]) -> dict[str, C
     for condition in train:
         way, _, fraction = condition.rpartition(" ")
         if way and condition in test:
-            ways.setdefault(way, {0.0: ""})[float(fraction)] = condition
-    found = {}
-    for way, points in ways.items():
-        fraction = sorted(points)
-        each = [[by[points[one]] for one in fraction] for by in (train, test)]
-        on_train, on_test = np.array(each, np.float64)
-        relative = index(on_train[0], on_test[0], on_train, on_test)
-        found[way] = Curve(np.array(fraction), on_train, on_test, relative)
-    return found
+            ways.setdefault(way, []).append((float(fraction), condition))
+    return {way: _curve(train, test, sorted(points)) for way, points in ways.items()}
+
+
+def _curve(train: Mapping, test: Mapping, points: list[tuple[float, str]]) -> Curve:
+    names = ["", *(condition for _, condition in points)]
+    each = [[by[name] for name in names] for by in (train, test)]
+    on_train, on_test = np.array(each, np.float64)
+    fraction = np.array([0.0, *(fraction for fraction, _ in points)])
+    relative = index(on_train[0], on_test[0], on_train, on_test)
+    return Curve(fraction, on_train, on_test, relative)

@@ -256,9 +256,7 @@ def run(args: argparse.Namespace) -> str:
     args.size = args.size or subject.about.get("config", {}).get("size", 224)
     options = dataset.options(args) | dataset.parse_options(_WHERE, args.options)
     name, split = args.name, args.split
-    source = data.load(args.data, split, **options)
-    whole = data.whole_split(source, args.data, split, options)
-    places = set_options.positions_in(source, split, whole, "clusters")
+    source, whole, places = _source(args.data, split, options)
     members = _members(source, rule["k"])
     folder = pathlib.Path(args.out).expanduser()
     path = folder / f"{split.partition('[')[0].replace('/', '-')}.csv"
@@ -301,6 +299,17 @@ def _network(args: argparse.Namespace) -> networks.FlaxNetwork:
     must = f"{_WHERE}: --network must be one of those in --checkpoint"
     got = f"got {args.network!r}"
     raise ValueError(f"{must}, {got}; {base.did_you_mean(args.network, names)}")
+
+
+def _source(name, split, options):
+    """The images, the whole split that `columns` counts in, and where they are there."""
+    source = data.load(name, split, **options)
+    narrows = data.find(name).narrows
+    wide = {key: value for key, value in options.items() if key not in narrows}
+    if (base := split.partition("[")[0]) == split and wide == options:
+        return source, source, np.arange(len(source))
+    whole = data.load(name, base, **wide)
+    return source, whole, set_options.positions_in(source, split, whole, "clusters")
 
 
 def _members(source: base.Source, k: int) -> list[Int[np.ndarray, "m"]]:

@@ -1,6 +1,7 @@
 """Does it hold at every rate? Methods over a grid of one setting, compared at each value."""
 
 import itertools
+import math
 from collections.abc import Iterator
 
 import pandas as pd
@@ -38,55 +39,57 @@ def grid_of(study: analysis_lib.Study) -> tuple[str, pd.DataFrame]:
 def frame(study: analysis_lib.Study, grid: pd.DataFrame) -> pd.DataFrame:
     """Gives a row a metric and run of the grid: its score, validation, and what that chooses.
 
-    Columns: those of the grid, metric, score (mean over data sets), valid, tied (to within
-    an image with the best validation of the method) and chosen (the first of these).
+    Columns: those of the grid, metric, score (mean over data sets), merit (the score, or
+    minus it where the smallest is best), valid, tied (to within an image with the best
+    validation of the method) and chosen (the first of these). Runs without either are left
+    out.
     """
     selected, metric, bias = study.selected, study.options.metric, "shape_bias"
     valid = selected[selected["dataset"] == results.VALID]
     valid = valid[(valid["metric"] == "accuracy") & (valid["condition"] == "")]
-    of = valid.groupby("label")
-    told = grid.assign(valid=grid["label"].map(of["value"].mean()))
-    best = told.groupby("algorithm")["valid"].transform("max")
-    told["tied"] = (best - told["valid"]) * of["n"].max().max() < 1
-    told["chosen"] = told["tied"] & (told.groupby("algorithm")["tied"].cumsum() == 1)
-    shape = selected[(selected["metric"] == bias) & (selected["condition"] == "")]
-    scores = {bias: shape.rename(columns={"label": "of"})} if metric != bias else {}
-    scores[metric] = study.values.rename(columns={"algorithm": "of"})
+    told = grid.assign(valid=grid["label"].map(valid.groupby("label")["value"].mean()))
+    values = {metric: study.values.rename(columns={"algorithm": "label"})}
+    if metric != bias:
+        shape = selected[(selected["metric"] == bias) & (selected["condition"] == "")]
+        values = {bias: shape} | values
     parts = []
-    for name, rows in scores.items():
-        cells = rows.groupby(["of", "dataset"], observed=True)["value"].mean()
-        means = study.unit.scale * cells.groupby("of", observed=True).mean()
-        parts.append(told.assign(metric=name, score=told["label"].map(means)))
-    return pd.concat(parts, ignore_index=True).dropna(subset=["score", "valid"])
+    for name, rows in values.items():
+        cells = rows.groupby(["label", "dataset"], observed=True)["value"].mean()
+        means = cells.groupby("label", observed=True).mean()
+        scale = analysis_lib.unit_of(name, rows["value"]).scale
+        part = told.assign(metric=name, score=scale * told["label"].map(means))
+        part = part.dropna(subset=["score", "valid"])
+        turned = name == metric and not study.options.larger_is_better
+        part["merit"] = part["score"] * (-1 if turned else 1)
+        behind = part.groupby("algorithm")["valid"].transform("max") - part["valid"]
+        part["tied"] = (behind == 0) | (behind * valid["n"].max() < 1)
+        first = part.groupby("algorithm")["tied"].cumsum() == 1
+        parts.append(part.assign(chosen=part["tied"] & first))
+    return pd.concat(parts, ignore_index=True)
 
 
 def pairs(found: pd.DataFrame) -> pd.DataFrame:
     """Gives a row a metric and pair of methods: whether their order holds over the grid.
 
     Columns: metric, better and worse where validation chooses, their difference there, and
-    the share of all combinations, and of equal values, in which it has that sign.
+    the share of all combinations, and of equal values, in which it has that sign; NaN where
+    there is none, or both are equal at their choices.
     """
     rows = []
     for metric, of in found.groupby("metric", sort=False):
-        methods = [(name, one) for name, one in of.groupby("algorithm", sort=False)]
-        for (a, first), (b, second) in itertools.combinations(methods, 2):
-            gap = first.loc[first["chosen"], "score"].sum()
-            gap -= second.loc[second["chosen"], "score"].sum()
-            if gap < 0:
-                (a, first), (b, second), gap = (b, second), (a, first), -gap
+        slack = 1e-9 * of["merit"].abs().max()
+        chosen = of[of["chosen"]].set_index("algorithm")["merit"]
+        for pair in itertools.combinations(chosen.index, 2):
+            better, worse = sorted(pair, key=chosen.get, reverse=True)
+            first, second = (of[of["algorithm"] == name] for name in (better, worse))
             both = first.merge(second, how="cross")
-            above, equal = (
-                both["score_x"] > both["score_y"],
-                both["value_x"] == both["value_y"],
-            )
-            rows.append(
-                {
-                    **dict(metric=metric, better=a, worse=b, difference=gap),
-                    "combinations": above.mean(),
-                    "same_value": above[equal].mean(),
-                }
-            )
-    return pd.DataFrame(rows)
+            above = both["merit_x"] - both["merit_y"] > slack
+            same = above[both["value_x"] == both["value_y"]]
+            gap = chosen[better] - chosen[worse]
+            shares = (above.mean(), same.mean()) if gap > slack else (math.nan,) * 2
+            rows.append((metric, better, worse, gap, *shares))
+    names = "metric better worse difference combinations same_value"
+    return pd.DataFrame(rows, columns=names.split())
 
 
 def blocks(study: analysis_lib.Study) -> Iterator[document.Block | None]:
@@ -98,20 +101,20 @@ def blocks(study: analysis_lib.Study) -> Iterator[document.Block | None]:
     compared = pairs(found)
     setting = key.rpartition(".")[2]
     for metric, of in compared.groupby("metric", sort=False) if len(compared) else ():
-        every, same = of["combinations"] == 1, of["same_value"] == 1
+        every, same = (of[key].dropna() == 1 for key in ("combinations", "same_value"))
         yield document.Text(
-            f"By {metric.replace('_', ' ')}, {every.sum()} of {len(of)} pairs have the order "
-            f"that validation's choice gives at every combination of {setting}, and "
-            f"{same.sum()} wherever both have the same."
+            f"By {metric.replace('_', ' ')}, {every.sum()} of {len(every)} pairs have the "
+            f"order that validation's choice gives at every combination of {setting}, and "
+            f"{same.sum()} of {len(same)} wherever both have the same."
         )
     show = tables.digits(study.unit.digits)
     rows = []
     for (metric, name), of in found.groupby(["metric", "algorithm"], sort=False):
-        scores = of["score"]
+        scores = of.sort_values("merit")["score"]
         row = dict(metric=metric, algorithm=name, values=", ".join(of["value"]))
         row["chosen"] = " = ".join(of.loc[of["tied"], "value"])
-        row["at_choice"] = of.loc[of["chosen"], "score"].sum()
-        row |= dict(best=scores.max(), median=scores.median(), worst=scores.min())
+        row["at_choice"] = of.loc[of["chosen"], "score"].item()
+        row |= dict(best=scores.iloc[-1], worst=scores.iloc[0], median=scores.median())
         rows.append(row)
     columns = tables.columns("metric algorithm values chosen", values=setting)
     for name in ("at_choice", "best", "median", "worst"):
@@ -120,10 +123,11 @@ def blocks(study: analysis_lib.Study) -> Iterator[document.Block | None]:
         "grid",
         f"Means over data sets of each method at every {setting} that it was run with. Chosen: "
         "the best mean validation accuracy; = joins those that lie within one image of it, the "
-        "first of which is taken.",
+        "first of which is taken. Methods that were run at one value, or that differ in more "
+        "than this setting, are left out.",
         rows,
         columns,
-        data=found.drop(columns="label"),
+        data=found.drop(columns=["label", "merit"]),
     )
     columns = tables.columns("metric better worse")
     columns["difference"] = "difference", show

@@ -36,18 +36,34 @@ BIASES = ("shape", "low_freq", "high_freq", "cb_bw", "cb_cf", "cb_pns")
 FEW = 10  # Decisions for either cue; a shape bias of fewer says next to nothing.
 # Where no shape of a band can be fitted the reference prints a width of 11295.35.
 DEGENERATE = 1_000.0
-TITLES = {"imagenet": "ImageNet", "imagenet_real": "ReaL", "pgd": "PGD"}
-TITLES |= {f"imagenet_{x}": f"ImageNet-{x.upper()}" for x in ("a", "c", "r")}
-TITLES |= {"imagenet_v2": "ImageNet-v2", "imagenet_cbar": "ImageNet-C-bar"}
-TITLES |= {"imagenet_sketch": "ImageNet-Sketch", "stylized16": "Stylized (16)"}
-TITLES |= {"shape": "shape bias", "shape_n": "of"}
-TITLES |= {"shape_lower": "from", "shape_upper": "to"}
-TITLES |= {f"{x}_freq": f"{x}-frequency bias" for x in ("low", "high")}
-TITLES |= {"cb_bw": "bandwidth", "cb_cf": "centre frequency"}
-TITLES |= {"cb_pns": "peak noise sensitivity", "epsilon": "ε"}
-TITLES |= {f"{x}_raw": f"{TITLES[x]}, not normalised" for x in BIASES[3:]}
-TITLES |= {AT: "adversarial training", f"not {AT}": "not adversarial training"}
-TITLES |= {"training_recipes": "training recipes"}
+TITLES = {
+    "imagenet": "ImageNet",
+    "imagenet_real": "ReaL",
+    "imagenet_v2": "ImageNet-v2",
+    "imagenet_a": "ImageNet-A",
+    "imagenet_c": "ImageNet-C",
+    "imagenet_cbar": "ImageNet-C-bar",
+    "imagenet_r": "ImageNet-R",
+    "imagenet_sketch": "ImageNet-Sketch",
+    "stylized16": "Stylized (16)",
+    "pgd": "PGD",
+    "shape": "shape bias",
+    "shape_lower": "from",
+    "shape_upper": "to",
+    "shape_n": "of",
+    "low_freq": "low-frequency bias",
+    "high_freq": "high-frequency bias",
+    "cb_bw": "bandwidth",
+    "cb_cf": "centre frequency",
+    "cb_pns": "peak noise sensitivity",
+    "cb_bw_raw": "bandwidth, not normalised",
+    "cb_cf_raw": "centre frequency, not normalised",
+    "cb_pns_raw": "peak noise sensitivity, not normalised",
+    AT: "adversarial training",
+    f"not {AT}": "not adversarial training",
+    "training_recipes": "training recipes",
+    "epsilon": "ε",
+}
 
 # How a number was measured.
 

@@ -14,18 +14,35 @@ from jbias.runs import results
 
 # What may differ between runs whose seeds are pooled: how they ran, not what.
 _NO_IDENTITY = ("run", "seeds", "workdir", "label")
-# What papers call ERM with a part of its variant, and other algorithms.
-_ERM = {"stylize": "Stylized ERM", "cae+edsr": "DeepAugment (CAE+EDSR)"}
-_ERM |= {"cae": "DeepAugment (CAE)", "edsr": "DeepAugment (EDSR)", "augmix": "AugMix"}
-_ERM |= {"cutmix": "CutMix", "fmix": "FMix", "mixup": "Mixup", "pixmix": "PixMix"}
-_ERM |= {"rand_conv": "RandConv"}
-_OTHERS = {"erm": "ERM", "sagnet": "SagNet", "padain": "pAdaIN", "infodrop": "InfoDrop"}
-_OTHERS |= {"infodrop+erm": "InfoDrop"}  # Its second stage.
-_OTHERS |= {"debiased": "Debiased", "mixstyle": "MixStyle", "dsu": "DSU", "pgd": "PGD"}
-_OTHERS |= {"efdmix": "EFDMix", "group_dro": "Group DRO", "irm": "IRM", "vrex": "V-REx"}
-_OTHERS |= {"coral": "CORAL", "simclr": "SimCLR"}
+# What papers call an algorithm, or an algorithm with a part of its variant.
 NAMES: Mapping[str, str] = types.MappingProxyType(
-    _OTHERS | {f"erm ({variant})": name for variant, name in _ERM.items()}
+    {
+        "erm": "ERM",
+        "erm (stylize)": "Stylized ERM",
+        "erm (cae+edsr)": "DeepAugment (CAE+EDSR)",
+        "erm (cae)": "DeepAugment (CAE)",
+        "erm (edsr)": "DeepAugment (EDSR)",
+        "erm (augmix)": "AugMix",
+        "erm (cutmix)": "CutMix",
+        "erm (fmix)": "FMix",
+        "erm (mixup)": "Mixup",
+        "erm (pixmix)": "PixMix",
+        "erm (rand_conv)": "RandConv",
+        "sagnet": "SagNet",
+        "padain": "pAdaIN",
+        "infodrop": "InfoDrop",
+        "infodrop+erm": "InfoDrop",  # Its second stage.
+        "debiased": "Debiased",
+        "mixstyle": "MixStyle",
+        "dsu": "DSU",
+        "efdmix": "EFDMix",
+        "pgd": "PGD",
+        "group_dro": "Group DRO",
+        "irm": "IRM",
+        "vrex": "V-REx",
+        "coral": "CORAL",
+        "simclr": "SimCLR",
+    }
 )
 
 

@@ -247,7 +247,7 @@ def _numbers(frame: pd.DataFrame, axis: int) -> Float[np.ndarray, "rows columns"
         raise ValueError(
             f"scores: with axis={axis} the {lies} must be algorithms and the {other} data "
             f"sets, got {lies} named {of_algorithms!r} and {other} named {of_datasets!r}; "
-            f"give axis={1 - axis}, or name them rightly"
+            f"give jbias.stats.score_table.read(scores, axis={1 - axis}), or name them rightly"
         )
     return values
 

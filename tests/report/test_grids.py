@@ -80,7 +80,7 @@ def test_pairs_are_compared_at_every_combination(runs):
     # Silhouettes alone, whose scores are given above.
     scores = {"erm": "ERM", "padain": "pAdaIN", "sagnet": "SagNet"}
     found = found[found["metric"] == "accuracy"].copy()
-    found["score"] = [
+    found["merit"] = [
         next(SCORES[key][v][0] for key, name in scores.items() if name == a)
         for a, v in zip(found["algorithm"], found["value"], strict=True)
     ]
@@ -92,6 +92,35 @@ def test_pairs_are_compared_at_every_combination(runs):
     assert rows.loc[("ERM", "pAdaIN"), "difference"] == pytest.approx(0.1)
     assert rows.loc[("SagNet", "ERM"), "combinations"] == 1
     assert rows.loc[("SagNet", "pAdaIN"), "same_value"] == 1
+
+
+def test_the_smallest_may_be_best_and_equal_scores_have_no_order(runs):
+    options = options_lib.Options(larger_is_better=False)
+    study = inputs.from_runs([f"{runs}/*"], options)
+    _, grid = grids.grid_of(study)
+    found = grids.frame(study, grid)
+    up = grids.frame(study_of(runs), grid)
+    assert (found["score"] == up["score"]).all()
+    one, other = (
+        grids.pairs(x).set_index("metric").loc["accuracy"] for x in (found, up)
+    )
+    pairs = {*zip(one["better"], one["worse"])}
+    assert pairs == {*zip(other["worse"], other["better"])}
+    found["merit"] = 1.0
+    told = grids.pairs(found)
+    assert told[["combinations", "same_value"]].isna().all(axis=None)
+    assert len(told) == 6
+
+
+def test_a_run_without_a_score_is_no_zero(runs):
+    study = study_of(runs)
+    _, grid = grids.grid_of(study)
+    whole = grids.frame(study, grid)
+    lost = whole[(whole["algorithm"] == "ERM") & whole["chosen"]]["label"].iloc[0]
+    study.values.loc[study.values["algorithm"] == lost, "value"] = float("nan")
+    found = grids.frame(study, grid)
+    left = found[(found["metric"] == "accuracy") & (found["algorithm"] == "ERM")]
+    assert left["value"].tolist() == ["0.05"] and left["chosen"].all()
 
 
 def test_the_report_has_the_section(runs, tmp_path):

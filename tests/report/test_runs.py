@@ -102,14 +102,13 @@ def test_all_parts_are_written(runs, tmp_path):
     tables = {p.name for p in (tmp_path / "out" / "tables").iterdir()}
     names = ("scores", "validation", "omnibus", "nemenyi", "posthoc", "ranks")
     names += ("stability", "differences", "power", "shape_bias", "runs", "variability")
-    names += ("few_seeds", "blocked", "dataset_blocks")
+    names += ("few_seeds",)  # And no blocks of data sets, by three algorithms.
     names += ("selections", "selection_tests", "settings", "provenance", "data")
     ends = ("csv", "tex", "md", "parquet")
     assert tables == {f"{name}.{end}" for name in names for end in ends}
     figures = {p.name for p in (tmp_path / "out" / "figures").iterdir()}
     names = ("critical_difference", "iqm", "profiles", "power")
     names += ("curves_accuracy", "curves_shape_bias")
-    names += ("alike_by_scores", "alike_by_deviations")
     ends = ("svg", "pdf", "png")
     assert figures == {f"{name}.{end}" for name in names for end in ends}
 
