@@ -54,8 +54,7 @@ def run(args: argparse.Namespace) -> str:
         if listing.parse_split(_WHERE, split).base != split:
             raise ValueError(f"{_WHERE}: --splits must be whole ones, got {split!r}")
         source = data.load("colored_mnist", split, root=args.root, **options)
-        own = {"made_by": "jbias.prepare colored-mnist", **dataset.made_of(source)}
-        found[split] = source, own | {key: options.get(key) for key in _SETTINGS}
+        found[split] = source, _settings(source, options)
     for split, (_, own) in found.items():
         path = folder / f"{split}.npz"
         if path.exists() and not path.with_suffix(".json").exists():
@@ -73,6 +72,17 @@ def run(args: argparse.Namespace) -> str:
     done = f"{'+'.join(made) or 'nothing'} made, {'+'.join(found)} in all"
     them = f"data='npz', root={str(folder)!r}, split={first!r}, size={size}"
     return f"{folder}: {done}; read them with {them}; {folder / first}.png shows some"
+
+
+def _settings(source: base.Source, options: dict) -> dict:
+    return {
+        "made_by": "jbias.prepare colored-mnist",
+        "source": source.name,
+        "preprocessing": source.preprocessing,
+        **{key: options.get(key) for key in _SETTINGS},
+        "fingerprint": source.fingerprint,
+        "cite": source.cite,
+    }
 
 
 def _write(path: pathlib.Path, source: base.Source) -> None:
