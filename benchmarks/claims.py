@@ -80,22 +80,14 @@ def above(better: str, worse: str, table: pd.DataFrame, control: bool = False) -
     return float(found.adjusted[found.algorithms.index(better)])
 
 
-def row(
-    name: str,
-    test: Callable[[pd.DataFrame], float],
-    scores: Cells,
-    blocks: bool = True,
-) -> str:
+def row(name: str, test: Callable[[pd.DataFrame], float], scores: Cells) -> str:
     """A line: p as it is, the share of redrawn seeds in which it stands, p over blocks."""
     table, rng = means(scores), np.random.default_rng(0)
-    p = test(table)
     stands = np.mean([test(means(redrawn(scores, rng))) < LEVEL for _ in range(DRAWS)])
-    of_blocks = "one set"
-    if blocks:
-        labels = stats.find_blocks(table, method="deviations").labels
-        merged = table.groupby(labels).mean()
-        of_blocks = f"{told(test(merged))} ({len(merged)} blocks)"
-    return f"| {name} | {told(p)} | {100 * stands:.0f} % | {of_blocks} |"
+    labels = stats.find_blocks(table, method="deviations").labels
+    merged = table.groupby(labels).mean()
+    of_blocks = f"{told(test(merged))} ({len(merged)} blocks)"
+    return f"| {name} | {told(test(table))} | {100 * stands:.0f} % | {of_blocks} |"
 
 
 def told(p: float) -> str:

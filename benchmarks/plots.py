@@ -23,26 +23,11 @@ mpl.rcParams["svg.hashsalt"] = "jbias"  # The same file for the same results.
 from matplotlib import pyplot as plt
 
 from benchmarks import measured, scaling
+from jbias.report import workdirs
 
 ALONE = "alone"
-# Algorithms and variants of the small benchmark as papers call them.
-NAMES = {
-    "erm ()": "ERM",
-    "erm (mixup)": "MixUp",
-    "erm (cutmix)": "CutMix",
-    "erm (rand_conv)": "RandConv",
-    "erm (gaussian_noise)": "Gaussian noise",
-    "erm (stylize)": "Stylized ERM",
-    "erm (cae)": "DeepAugment (CAE)",
-    "erm (edsr)": "DeepAugment (EDSR)",
-    "padain": "Permuted AdaIN",
-    "mixstyle": "MixStyle",
-    "dsu": "DSU",
-    "efdmix": "EFDMix",
-    "sagnet": "SagNet",
-    "infodrop+erm": "InfoDrop",
-    "debiased": "Debiased",
-}
+# Methods of the small benchmark as papers call them.
+NAMES = workdirs.NAMES | {"erm (gaussian_noise)": "Gaussian noise"}
 
 
 def lines(results: Mapping[str, Any]) -> dict[str, dict[int, tuple[float, ...]]]:
@@ -124,10 +109,9 @@ def pod(results: Mapping[str, Any], path: pathlib.Path) -> bool:
 
 def shape_biases(rows: pd.DataFrame, path: pathlib.Path) -> None:
     """Draws a dot a seed and a line at the median, a row a method."""
-    rows["method"] = [
-        NAMES.get(f"{one.algorithm} ({one.variant})", NAMES.get(one.algorithm))
-        for one in rows.itertuples()
-    ]
+    variant = " (" + rows["variant"] + ")"
+    raw = rows["algorithm"] + variant.where(rows["variant"] != "", "")
+    rows = rows.assign(method=[NAMES.get(name, name) for name in raw])
     medians = rows.groupby("method")["value"].median().sort_values()
     figure, axes = plt.subplots(figsize=(6.4, 5), layout="constrained")
     for row, (method, median) in enumerate(medians.items()):
