@@ -150,7 +150,11 @@ def _measured(workdir: str) -> tuple[dict[str, Any], str, dict[str, Any]]:
     told = {"device": on[0], "devices": on[1], "steps": steps}
     told["step_ms"] = 1000 * took / steps
     told["run_device_hours"] = sum(one["device_hours"] for one in here)
+    if peaks := [one["peak_gib"] for one in here if "peak_gib" in one]:
+        told["memory_gib"] = max(peaks)
     config = run_spec.check_trusted(config, workdir)
+    if chosen := workdirs.provenance(path).get("chosen"):
+        config["run"]["strategy"] = chosen["strategy"]
     return config, targets.from_device_kind(*on).name, {"measured": told}
 
 

@@ -12,6 +12,7 @@ import dataclasses
 import functools
 import inspect
 import math
+import os
 import re
 import timeit
 import warnings
@@ -156,7 +157,8 @@ def open_or_assume(
     return train, tests, list(dict.fromkeys([*notes, *lost]))
 
 
-_USED = 0.9  # Of a device's memory, as in a run.
+_USED = 0.9  # Of a device's memory, as in a run,
+_OF_GPU = "0.75"  # or of what jax takes of a GPU's where nobody says how much.
 # How a compiler says that a program is larger than the device.
 _FULL = re.compile(
     r"RESOURCE_EXHAUSTED.*?(Used |temporaries \()([\d.]+)([KMGT])", re.DOTALL
@@ -244,6 +246,8 @@ def compile_stages(asked: PlanRequest) -> CompiledStages:
     plans = input_plan.plan_stages(asked.spec.stages, asked.train)
     seeds = len(asked.spec.members)
     gib = run["memory"] or (target.kind.gib * _USED if target.kind else 0.0)
+    if target.platform == "gpu" and not run["memory"]:
+        gib *= float(os.environ.get("XLA_PYTHON_CLIENT_MEM_FRACTION", _OF_GPU))
 
     def make(devices: jax.sharding.Mesh) -> list[Stage]:
         return stages.build_stages(asked.spec, plans, {}, devices, pipeline_shapes)

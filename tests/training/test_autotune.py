@@ -20,6 +20,7 @@ def small(monkeypatch, tmp_path):
     """A config and its stage, which is long enough, and nothing cached."""
     monkeypatch.setenv("JBIAS_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(autotune, "_MIN_STEPS", 1)
+    monkeypatch.setattr(autotune, "_MIN_SECONDS", 0.0)
     config = jc.to_dict(smoke_runs.small())
     return config, smoke_runs.stage(config)
 
@@ -71,6 +72,19 @@ def test_what_a_run_had_before_stays(small, monkeypatch):
     assert found == {"strategy": "threaded"}
     nothing_was_compared = {"strategy": "auto"}
     assert chosen(*small, kept=nothing_was_compared) == {"strategy": "threaded"}
+
+
+def test_a_run_that_ends_soon_compares_nothing_more(small, monkeypatch):
+    config, stage = small
+    monkeypatch.setattr(autotune, "_cost", lambda *args: 0.25)
+    takes = stage.last * len(config["seeds"]) * 0.25
+    monkeypatch.setattr(autotune, "_MIN_SECONDS", takes + 1e-3)
+    said = []
+    found = chosen(config, stage, said=said)
+    assert found == {"strategy": "threaded", "seconds": {"threaded": 0.25}}
+    assert said[-1] == "auto: threaded; its steps take less than comparing others"
+    monkeypatch.setattr(autotune, "_MIN_SECONDS", takes)
+    assert len(chosen(config, stage)["seconds"]) == 2
 
 
 @pytest.mark.slow
