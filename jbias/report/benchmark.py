@@ -326,7 +326,7 @@ def _variability(study, data: pd.DataFrame) -> document.Figure | None:
 
 def _curves(analysis: Analysis, metric: str) -> document.Figure | None:
     study, leading = analysis.study, _leading(analysis)
-    frame = _by_epoch(study, metric)
+    frame, seeds = _by_epoch(study, metric)
     if frame.empty:
         return None
     unit, limits = analysis_lib.unit_of(metric, frame["value"]), []
@@ -339,18 +339,25 @@ def _curves(analysis: Analysis, metric: str) -> document.Figure | None:
     shown = f" Drawn are {' and '.join(limits)}." if limits else ""
     name = metric.replace("_", " ").capitalize()
     beyond = unit.beyond(frame["value"], frame["std"])
-    frame["ranged"] = beyond.groupby(frame["panel"]).transform("any")
-    frame.loc[frame["ranged"], "value"] = frame["seeds"].map(np.median)
-    frame.loc[frame["ranged"], "std"] = math.nan
-    frame[["value", "std"]] *= unit.scale
+    ranged = panels[[beyond[frame["panel"] == one].any() for one in panels]]
     frame = frame[frame["panel"].isin(panels[:PANELS]) & frame["line"].isin(leading)]
+    keys = ["panel", "line", "x"]
+    seeds = seeds[seeds["panel"].isin(ranged)].merge(frame[keys])
+    medians = seeds.groupby(keys, observed=True)["value"].median()
+    frame = frame.set_index(keys)
+    frame.loc[medians.index, ["value", "std"]] = medians.to_frame().assign(std=math.nan)
+    frame = frame.reset_index()
+    frame[["value", "std"]] *= unit.scale
     every = plots.styles(study.algorithms)
     looks = {name: every[name] for name in leading}
 
     def dots(axes, rows: pd.DataFrame) -> None:
-        for name, line in rows[rows["ranged"]].explode("seeds").groupby("line"):
+        points = seeds[seeds["panel"] == rows["panel"].iloc[0]]
+        many = len(points) > 1000  # Pixels then: as outlines they would fill the page.
+        for name, line in points.groupby("line", observed=True):
             look = dict(color=looks[name]["color"], ms=2.5, mew=0, alpha=0.5)
-            axes.plot(line["x"], unit.scale * line["seeds"].astype(float), "o", **look)
+            look |= dict(rasterized=many)
+            axes.plot(line["x"], unit.scale * line["value"], "o", **look)
 
     caption = f"{name}{' in %' if unit.scale == 100 else ''} over epochs: mean ± one standard "
     caption += "deviation over seeds, or where that leaves [0, 100] % medians and a dot a seed, "
@@ -359,8 +366,11 @@ def _curves(analysis: Analysis, metric: str) -> document.Figure | None:
     return document.Figure(f"curves_{metric}", caption, drawn)
 
 
-def _by_epoch(study: analysis_lib.Study, metric: str) -> pd.DataFrame:
-    """Gives mean (value), std and scores of seeds by data set (panel), algorithm and epoch."""
+def _by_epoch(study, metric: str) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Gives mean (value) and std over seeds by data set (panel), algorithm and epoch.
+
+    Second, a row a seed: the same keys, and its value.
+    """
     chosen = study.chosen
     wanted = list(dict.fromkeys([results.VALID, *study.datasets]))
     if metric != study.options.metric:
@@ -369,16 +379,15 @@ def _by_epoch(study: analysis_lib.Study, metric: str) -> pd.DataFrame:
     mine = (chosen["metric"] == metric) & chosen["dataset"].isin(wanted)
     rows = chosen.loc[mine, [*by, "condition", "value"]]
     values = inputs.averaged(rows, by).dropna(subset="value")
-    values = values.astype({"dataset": str, "label": str})
-    groups = values.groupby(["dataset", "label", "epoch"])["value"]
-    told = dict(value="mean", std="std", size="size", seeds=list)
-    frame = groups.agg(**told).reset_index()
+    values = values.rename(columns={"dataset": "panel", "label": "line", "epoch": "x"})
+    groups = values.groupby(["panel", "line", "x"], observed=True)["value"]
+    frame = groups.agg(value="mean", std="std", size="size").reset_index()
+    frame = frame.astype({"panel": str, "line": str})
     # Where seeds are missing the mean would jump for no reason of training.
-    full = frame.groupby(["dataset", "label"])["size"].transform("max")
+    full = frame.groupby(["panel", "line"])["size"].transform("max")
     frame = frame[frame["size"] == full]
-    frame = frame.rename(columns={"dataset": "panel", "label": "line", "epoch": "x"})
     order = lambda names: names.map(wanted.index)
-    return frame.sort_values("panel", key=order, kind="stable")
+    return frame.sort_values("panel", key=order, kind="stable"), values
 
 
 def _leading(analysis: Analysis) -> tuple[str, ...]:

@@ -158,9 +158,11 @@ def _doubts(analysis: analysis_lib.Analysis) -> Iterator[str]:
         ask = "is one a copy" if other.startswith("seed ") else f"did {other} ever act"
         yield f"{one} and {other} {how}: {ask}?"
     named = [{one, other} for one, other, _ in study.twins]
-    for pair in evidence.twins if evidence else ():
-        if {*pair} not in named:
-            yield f"{' and '.join(pair)} have the same scores everywhere: are they one?"
+    alike = [x for x in (evidence.twins if evidence else ()) if {*x} not in named]
+    for pair in alike[:_CHANCE]:
+        yield f"{' and '.join(pair)} have the same scores everywhere: are they one?"
+    if alike[_CHANCE:]:
+        yield f"So have {len(alike) - _CHANCE} more pairs."
     guessed = [f"{one['algorithm']} on {one['dataset']}" for one in study.at_chance]
     if guessed:
         more = [f"{len(guessed) - _CHANCE} more"] if len(guessed) > _CHANCE else []

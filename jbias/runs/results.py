@@ -352,9 +352,7 @@ def _parse_fast(texts: Sequence[bytes], rows: int) -> pa.Table | None:
     """Reads all lines by Arrow; None unless every line is a record beyond doubt."""
     data = b"".join(text if text.endswith(b"\n") else text + b"\n" for text in texts)
     single = data[:1] == b"{" and data.count(b"}\n{") == rows - 1  # One a line.
-    # Arrow takes an entry that is not there for null.
-    whole = all(data.count(b'"%s":' % name.encode()) == rows for name in _NULLABLE)
-    if not (data.isascii() and all(texts) and single and whole):
+    if not (data.isascii() and all(texts) and single):
         return None
     form = json_reader.ParseOptions(_SCHEMA, unexpected_field_behavior="error")
     how = json_reader.ReadOptions(use_threads=False, block_size=2**22)
@@ -366,4 +364,7 @@ def _parse_fast(texts: Sequence[bytes], rows: int) -> pa.Table | None:
     fits = all(compute.all(compute.is_finite(x)).as_py() is not False for x in numbers)
     fits &= {*table.column("status").unique().to_pylist()} <= {*STATUSES}
     nulls = {name for name in _KINDS if table.column(name).null_count}
-    return table if fits and nulls <= _NULLABLE and table.num_rows == rows else None
+    # Arrow takes an entry that is not there for null.
+    whole = all(data.count(b'"%s":' % name.encode()) == rows for name in nulls)
+    whole &= nulls <= _NULLABLE
+    return table if fits and whole and table.num_rows == rows else None

@@ -12,6 +12,7 @@ import numpy as np
 import scipy.optimize
 import scipy.stats
 from jaxtyping import Float
+from scipy import special
 
 from jbias.stats import posthoc, resampling, score_table
 
@@ -118,7 +119,7 @@ def power_of_t(
 
 
 def _power(df: int, shift: float, alpha: float) -> float:
-    return float(scipy.stats.nct.sf(scipy.stats.t.ppf(1 - alpha / 2, df), df, shift))
+    return 1 - float(special.nctdtr(df, shift, special.stdtrit(df, 1 - alpha / 2)))
 
 
 def minimal_difference_of_t(
@@ -150,9 +151,9 @@ def seeds_for_t(
     """
     _check_positive(difference=difference, deviation=deviation)
     score_table.check_share("target", target)
-    z = scipy.stats.norm.isf(score_table.check_share("alpha", alpha) / 2)
+    z = -special.ndtri(score_table.check_share("alpha", alpha) / 2)
     effect = difference / deviation
-    normal = 2 * ((z + scipy.stats.norm.ppf(target)) / effect) ** 2
+    normal = 2 * ((z + special.ndtri(target)) / effect) ** 2
     n = max(2, math.ceil(normal + z**2 / 4))
     while n < 1000 and _power(2 * n - 2, effect * math.sqrt(n / 2), alpha) < target:
         n += 1
