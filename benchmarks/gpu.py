@@ -61,8 +61,7 @@ def distortion(part: str, seconds: int) -> Part:
 
 
 STEPS = ("--steps=10", "--rounds=5")
-# What is tried beside XLA's defaults: a narrow network's step waits for the host to start
-# its kernels, which CUDA graphs start together.
+# What is tried beside XLA's defaults: CUDA graphs, for steps of many small kernels.
 FLAGS = {
     "none": "",
     "graphs": "--xla_gpu_graph_min_graph_size=1",

@@ -84,7 +84,7 @@ def _work(args: argparse.Namespace, changes: Sequence[str]) -> int:
 
     measured = {}
     if args.runs:
-        config, on, measured = _measured(args.runs)
+        config, on, measured = _measured(args.runs, args.on)
         names = [args.on or on]
     else:
         config = jc.to_dict(jc.load(args.config, changes, flag="config"))
@@ -124,8 +124,11 @@ def _plan(args: argparse.Namespace, config: dict, target: Any) -> dict[str, Any]
         return {"target": target.name, "error": " ".join(str(error).split())}
 
 
-def _measured(workdir: str) -> tuple[dict[str, Any], str, dict[str, Any]]:
-    """A run's config, the devices that it had last, and what was measured there."""
+def _measured(workdir: str, elsewhere: str | None) -> tuple[dict, str, dict]:
+    """A run's config, the devices that it had last, and what was measured there.
+
+    The config has the strategy that the run chose, unless it is planned for elsewhere.
+    """
     from etils import epath
 
     from jbias import run_spec
@@ -137,24 +140,29 @@ def _measured(workdir: str) -> tuple[dict[str, Any], str, dict[str, Any]]:
     if not (path / "config.json").exists():
         raise ValueError(f"--runs: must be a run's workdir, got {workdir!r}; check it")
     config = files.read_json(path / "config.json", dict, "name a run's workdir")
-    here, steps, before, on = [], 0, 0, ()
+    here, steps, timed, before, on = [], 0, 0, 0, ()
+    first = config.get("run", {}).get("steps_per_dispatch", 1)  # With "compiling".
     for start in workdirs.read_costs(path):
         if (start["device"], start["devices"]) != on:
-            on, here, steps = (start["device"], start["devices"]), [], 0
+            on, here = (start["device"], start["devices"]), []
+            steps = timed = 0
         here.append(start)
         steps += max(0, start["step"] - before)
+        timed += max(0, start["step"] - before - first)
         before = start["step"]
     took = sum(one["seconds"].get("stepping", 0.0) for one in here)
-    if not took or not steps:
+    if not took or not timed:
         raise ValueError(f"--runs: {workdir} has measured no steps; let it run first")
     told = {"device": on[0], "devices": on[1], "steps": steps}
-    told["step_ms"] = 1000 * took / steps
+    told["step_ms"] = 1000 * took / timed
     told["run_device_hours"] = sum(one["device_hours"] for one in here)
     if peaks := [one["peak_gib"] for one in here if "peak_gib" in one]:
         told["memory_gib"] = max(peaks)
     config = run_spec.check_trusted(config, workdir)
-    if chosen := workdirs.provenance(path).get("chosen"):
-        config["run"]["strategy"] = chosen["strategy"]
+    facts = workdirs.provenance(path)
+    same = facts.get("device", {}).get("kind") == on[0]  # As when it chose.
+    if same and not elsewhere and facts.get("chosen"):
+        config["run"]["strategy"] = facts["chosen"]["strategy"]
     return config, targets.from_device_kind(*on).name, {"measured": told}
 
 

@@ -157,8 +157,9 @@ def open_or_assume(
     return train, tests, list(dict.fromkeys([*notes, *lost]))
 
 
-_USED = 0.9  # Of a device's memory, as in a run,
-_OF_GPU = "0.75"  # or of what jax takes of a GPU's where nobody says how much.
+_USED = 0.9  # Of a device's memory, as in a run.
+# They say which share of a GPU's memory jax takes; it takes three quarters otherwise.
+_FRACTIONS = ("XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION")
 # How a compiler says that a program is larger than the device.
 _FULL = re.compile(
     r"RESOURCE_EXHAUSTED.*?(Used |temporaries \()([\d.]+)([KMGT])", re.DOTALL
@@ -247,7 +248,7 @@ def compile_stages(asked: PlanRequest) -> CompiledStages:
     seeds = len(asked.spec.members)
     gib = run["memory"] or (target.kind.gib * _USED if target.kind else 0.0)
     if target.platform == "gpu" and not run["memory"]:
-        gib *= float(os.environ.get("XLA_PYTHON_CLIENT_MEM_FRACTION", _OF_GPU))
+        gib *= _gpu_share()
 
     def make(devices: jax.sharding.Mesh) -> list[Stage]:
         return stages.build_stages(asked.spec, plans, {}, devices, pipeline_shapes)
@@ -306,6 +307,16 @@ def _program(
             need = memory.Need(kept, max(0, work))
     made[count] = Program(compiled, need, flops)
     return need
+
+
+def _gpu_share() -> float:
+    for name in _FRACTIONS:
+        if text := os.environ.get(name):
+            try:
+                return float(text)
+            except ValueError:
+                jc.refuse(name, "be a number", text)
+    return 0.75
 
 
 class Cost(NamedTuple):

@@ -10,6 +10,7 @@ import pytest
 
 from jbias import config as jc
 from jbias import plan, planning, run_spec, train
+from jbias.runs import costs
 from jbias.training import autotune, hlo, input_plan, memory, targets
 from tests import cases
 
@@ -192,6 +193,59 @@ def test_a_target_without_a_compiler_says_what_brings_it(capsys):
 )
 def test_wrong_arguments_are_one_line(capsys, arguments, told):
     assert told in refused(capsys, *arguments)
+
+
+def _start(at: str, step: int, kind: str, stepping: float, **more) -> dict:
+    spent = {"opening": 1.0, "compiling": 9.0, "stepping": stepping, "evaluating": 1.0}
+    devices = costs.Devices(kind, 1)
+    return costs.of_start(at, spent, devices, costs.DEFAULT_ENERGY, step) | more
+
+
+@pytest.mark.parametrize(
+    ("elsewhere", "begun_on", "strategy"),
+    [
+        (None, "NVIDIA H100 80GB HBM3", "unrolled_convolutions"),
+        ("v5e:2x2", "NVIDIA H100 80GB HBM3", "auto"),
+        (None, "cpu", "auto"),
+    ],
+)
+def test_what_was_measured_is_of_the_last_devices(
+    tmp_path, elsewhere, begun_on, strategy
+):
+    """First dispatches, which compile, are no steps; the strategy is that of the device."""
+    config = jc.to_dict(jc.load(TINY.removeprefix("--config="), flag="config"))
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    chosen = {"strategy": "unrolled_convolutions"}
+    facts = {"device": {"kind": begun_on}, "chosen": chosen, "data": {}}
+    (tmp_path / "provenance.json").write_text(json.dumps(facts))
+    gpu = "NVIDIA H100 80GB HBM3"
+    starts = [
+        _start("a", 100, "cpu", 50.0),
+        _start("b", 208, gpu, 2.0, peak_gib=3.0),
+        _start("c", 316, gpu, 2.0, peak_gib=2.0),
+    ]
+    (tmp_path / "costs.json").write_text(json.dumps({"starts": starts, "total": {}}))
+    config, on, told = plan._measured(str(tmp_path), elsewhere)
+    assert on == "h100x1" and config["run"]["strategy"] == strategy
+    assert config["run"]["steps_per_dispatch"] == 8
+    assert told["measured"]["steps"] == 216
+    assert told["measured"]["step_ms"] == 1000 * 4 / 200
+    assert told["measured"]["memory_gib"] == 3.0
+
+
+def test_a_gpu_offers_what_jax_takes_of_it(monkeypatch):
+    old, new = planning._FRACTIONS[::-1]
+    for name in (old, new):
+        monkeypatch.delenv(name, raising=False)
+    assert planning._gpu_share() == 0.75
+    monkeypatch.setenv(old, "0.9")
+    assert planning._gpu_share() == 0.9
+    monkeypatch.setenv(old, "")
+    monkeypatch.setenv(new, ".95")
+    assert planning._gpu_share() == 0.95
+    monkeypatch.setenv(new, "most")
+    with pytest.raises(ValueError, match=f"^{new}: must be a number, got 'most'$"):
+        planning._gpu_share()
 
 
 @pytest.mark.slow

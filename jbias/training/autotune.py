@@ -14,10 +14,9 @@ import jax
 from jbias.runtime import files, xla
 from jbias.training import hlo, memory, seed_axis, stages
 
-_MIN_STEPS = 500  # Steps of a run that is worth a comparison,
-_MIN_SECONDS = (
-    60.0  # and of its steps, where programs are timed: a GPU compiles as long.
-)
+_MIN_STEPS = 500  # Steps of a run that is worth a comparison.
+# Seconds of the steps of one on a GPU, which compiles another program for half a minute.
+_MIN_SECONDS = 60.0
 _STEPS, _ROUNDS = 2, 4  # Dispatched at once, and how often; the first round compiles.
 
 
@@ -54,7 +53,7 @@ def choose_strategy(
     compiler estimates them, else seconds of the first steps, whose results are dropped.
     What was found once of a program is cached, and holds while a seed of each stage fits
     with it; `kept` is what the run had before. Nothing is compared where seeds are crowded,
-    and nothing more where what was timed ends the run soon.
+    and nothing more where a GPU ends the run soon with what was timed first.
     """
     run, devices, stage = placed.run, placed.devices, placed.stages[0]
     count, steps = len(stage.members), placed.stages[-1].last
@@ -87,7 +86,8 @@ def choose_strategy(
         except jax.errors.JaxRuntimeError as error:
             costs[name] = math.inf  # Mostly larger than the device.
             say(f"auto: {name}: {str(error).strip().partition(chr(10))[0][:200]}")
-        if unit == "seconds" and steps * count * costs[name] < _MIN_SECONDS:
+        soon = steps * count * costs[name] < _MIN_SECONDS
+        if soon and name == several[0] and xla.platform() == "gpu":
             say(f"auto: {name}; its steps take less than comparing others")
             return {"strategy": name, unit: costs}
     fitting = {name: one for name, one in costs.items() if one < math.inf}

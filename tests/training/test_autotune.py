@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 import types
 
 import jax
@@ -20,7 +21,6 @@ def small(monkeypatch, tmp_path):
     """A config and its stage, which is long enough, and nothing cached."""
     monkeypatch.setenv("JBIAS_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(autotune, "_MIN_STEPS", 1)
-    monkeypatch.setattr(autotune, "_MIN_SECONDS", 0.0)
     config = jc.to_dict(smoke_runs.small())
     return config, smoke_runs.stage(config)
 
@@ -74,17 +74,24 @@ def test_what_a_run_had_before_stays(small, monkeypatch):
     assert chosen(*small, kept=nothing_was_compared) == {"strategy": "threaded"}
 
 
-def test_a_run_that_ends_soon_compares_nothing_more(small, monkeypatch):
+def test_a_run_that_a_gpu_ends_soon_compares_nothing_more(small, monkeypatch):
     config, stage = small
-    monkeypatch.setattr(autotune, "_cost", lambda *args: 0.25)
+    usual, other = seed_axis.AUTO_CANDIDATES["gpu"]
+    costs = {usual: 0.25, other: 0.125}
+    monkeypatch.setattr(autotune.xla, "platform", lambda: "gpu")
+    monkeypatch.setattr(autotune, "_cost", lambda placed, name, unit: costs[name])
     takes = stage.last * len(config["seeds"]) * 0.25
     monkeypatch.setattr(autotune, "_MIN_SECONDS", takes + 1e-3)
     said = []
     found = chosen(config, stage, said=said)
-    assert found == {"strategy": "threaded", "seconds": {"threaded": 0.25}}
-    assert said[-1] == "auto: threaded; its steps take less than comparing others"
+    assert found == {"strategy": usual, "seconds": {usual: 0.25}}
+    assert said[-1] == f"auto: {usual}; its steps take less than comparing others"
+    costs[usual] = math.inf  # It does not fit, so the other is looked at.
+    found = chosen(config, stage)
+    assert found == {"strategy": other, "seconds": {other: 0.125}}
+    costs[usual] = 0.25
     monkeypatch.setattr(autotune, "_MIN_SECONDS", takes)
-    assert len(chosen(config, stage)["seconds"]) == 2
+    assert chosen(config, stage) == {"strategy": other, "seconds": costs}
 
 
 @pytest.mark.slow
