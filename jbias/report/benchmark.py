@@ -15,6 +15,7 @@ from jbias.runs import results, selection
 
 Analysis = analysis_lib.Analysis
 PANELS, CURVES = 9, 12  # More on one figure nobody can read.
+_DOTS = 20_000  # Of seeds; more hide the lines.
 _SECTIONS = {
     "scores": "Scores",
     "tests": "What is significant",
@@ -336,32 +337,34 @@ def _curves(analysis: Analysis, metric: str) -> document.Figure | None:
     if len(leading) < len(study.algorithms):
         which = f"{len(leading)} of {len(study.algorithms)} algorithms"
         limits.append(f"{which}, those of the best mean rank if there is one")
-    shown = f" Drawn are {' and '.join(limits)}." if limits else ""
+    limited = f" Drawn are {' and '.join(limits)}." if limits else ""
     name = metric.replace("_", " ").capitalize()
     beyond = unit.beyond(frame["value"], frame["std"])
     ranged = panels[[beyond[frame["panel"] == one].any() for one in panels]]
     frame = frame[frame["panel"].isin(panels[:PANELS]) & frame["line"].isin(leading)]
     keys = ["panel", "line", "x"]
     seeds = seeds[seeds["panel"].isin(ranged)].merge(frame[keys])
-    medians = seeds.groupby(keys, observed=True)["value"].median()
-    frame = frame.set_index(keys)
-    frame.loc[medians.index, ["value", "std"]] = medians.to_frame().assign(std=math.nan)
-    frame = frame.reset_index()
-    frame[["value", "std"]] *= unit.scale
+    ends = {"low": frame["value"] - frame["std"].fillna(0)}
+    frame = frame.assign(**ends, high=2 * frame["value"] - ends["low"]).set_index(keys)
+    shown = seeds.groupby(keys, observed=True)["value"].agg(["median", "min", "max"])
+    if few := len(seeds) <= _DOTS:
+        shown[["min", "max"]] = math.nan
+    columns = ["value", "low", "high"]
+    frame.loc[shown.index, columns] = shown.to_numpy()
+    frame = frame[columns].mul(unit.scale).reset_index()
     every = plots.styles(study.algorithms)
     looks = {name: every[name] for name in leading}
 
     def dots(axes, rows: pd.DataFrame) -> None:
         points = seeds[seeds["panel"] == rows["panel"].iloc[0]]
-        many = len(points) > 1000  # Pixels then: as outlines they would fill the page.
-        for name, line in points.groupby("line", observed=True):
+        for name, line in points.groupby("line", observed=True) if few else ():
             look = dict(color=looks[name]["color"], ms=2.5, mew=0, alpha=0.5)
-            look |= dict(rasterized=many)
             axes.plot(line["x"], unit.scale * line["value"], "o", **look)
 
     caption = f"{name}{' in %' if unit.scale == 100 else ''} over epochs: mean ± one standard "
-    caption += "deviation over seeds, or where that leaves [0, 100] % medians and a dot a seed, "
-    caption += f"without diverged seeds. Each panel has an axis of its own.{shown}"
+    caption += "deviation over seeds, or where that leaves [0, 100] % medians and "
+    caption += f"{'a dot a seed' if few else 'ranges'}, without diverged seeds. Each panel has an "
+    caption += f"axis of its own.{limited}"
     drawn = plots.curves(frame, looks, ("epoch", ""), finish=dots)
     return document.Figure(f"curves_{metric}", caption, drawn)
 

@@ -152,3 +152,14 @@ def test_curves_of_two_humps_have_a_dot_a_seed(study):
     assert max(dots["silhouette"]) == pytest.approx(99)
     first = axes["silhouette"].lines[0].get_ydata()
     assert first[-1] == pytest.approx(np.median(scores(study, "silhouette")["ERM"]))
+
+
+def test_curves_of_two_humps_have_a_range_where_seeds_are_many(study, monkeypatch):
+    monkeypatch.setattr(benchmark, "_DOTS", 3 * 2 * len(SEEDS) - 1)
+    found = benchmark._curves(analysis.analyse(study), "accuracy")
+    assert "medians and ranges" in found.caption
+    axes = {one.get_title(loc="left"): one for one in found.drawn.axes}["silhouette"]
+    assert all(line.get_linestyle() != "None" for line in axes.lines)
+    ends = [band.get_paths()[0].vertices[:, 1] for band in axes.collections]
+    mine = scores(study, "silhouette")["ERM"]
+    assert ends[0].min() <= mine.min() and ends[0].max() == pytest.approx(mine.max())
