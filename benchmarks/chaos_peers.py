@@ -133,8 +133,8 @@ def _counts(bench: chaos_runs.Bench) -> Mapping[str, float]:
 def _unlike(bench, ended: chaos_runs.Ended, who: int | None, how: str) -> str:
     """What is wrong with the end of the one that is left; "" for nothing.
 
-    One line names the lost one (None: any) and what became of it; of process 0, whose
-    service the other misses, below a trace of jax's own. Where that came to nothing before
+    One line names the lost one (None: any) and what became of it; where it may be process
+    0, whose service the other misses, below a trace of jax's own. Where that came to nothing before
     both were there the line says so; a run that was over may end well.
     """
     lines = [line for line in ended.said.splitlines() if line.startswith("jbias: ")]
@@ -144,7 +144,7 @@ def _unlike(bench, ended: chaos_runs.Ended, who: int | None, how: str) -> str:
         return ""
     name = "of 2 (" if who is None else f"process {who} of 2 ("
     named = len(lines) == 1 and name in lines[0] and how in lines[0]
-    clear = ended.clear and (who == 0 or "***" not in ended.said)
+    clear = ended.clear and (who != 1 or "***" not in ended.said)
     if ended.code == signals.EXIT_LOST and named and clear:
         return ""
     return f"the other ended by {ended.code}: {ended.said[-3000:]}"

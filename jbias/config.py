@@ -384,6 +384,8 @@ def no_such_file(flag: str, path: str) -> str:
     there = os.listdir(folder) if os.path.isdir(folder) else []
     known = [one for one in there if one.endswith(".py") and one[0] != "_"]
     hint = suggest(os.path.basename(path), known) if known else "no such folder"
+    if folder.startswith("configs"):
+        hint += f"; from anywhere: jbias:{path.removeprefix('configs/').removesuffix('.py')}"
     return f"--{flag}: no file {path!r}; {hint}"
 
 

@@ -13,6 +13,7 @@ import functools
 import hashlib
 import inspect
 import math
+import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -25,6 +26,11 @@ from jaxtyping import Array, Float
 from torch import nn
 
 from jbias.evals import predictors
+
+# PyTorch answers inside a program of jax, which takes another thread than what waits for
+# it: XLA has as many threads as there are cores, and would wait for ever with one.
+if hasattr(os, "sched_getaffinity") and len(os.sched_getaffinity(0)) == 1:
+    os.environ.setdefault("NPROC", "2")
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # ImageNet's, as usual.
 Images = Float[Array, "b h w 3"]

@@ -1,6 +1,8 @@
 """Networks of PyTorch: their own bits, gradients and sites, and ours beside them."""
 
 import functools
+import os
+import subprocess
 import sys
 
 import jax
@@ -258,3 +260,25 @@ def test_a_plain_function_of_tensors_needs_no_wrapping():
     one = predictors.Predictor(lambda x: torch.from_numpy(x).mean((1, 2)), list("abc"))
     kind, logits = predictors.ask(one, images(), "abc", "x")
     assert kind == "logits" and logits.shape == (3, 3)
+
+
+_ON_ONE_CORE = """
+import os
+os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+import jbias, jbias.torch, torch
+from jbias import data
+parts = torch.nn.Conv2d(3, 16, 3, 2), torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten()
+net = jbias.torch.wrap(torch.nn.Sequential(*parts), size=32, name="net",
+                       classes=data.load("shapes", "test").classes)
+print(jbias.measure(net, "jbias:suites/biases:smoke", only=["decoding"]).left_out)
+"""
+
+
+@pytest.mark.slow
+def test_one_core_is_enough(tmp_path):
+    """It would wait for ever: for PyTorch, which answers inside a program of jax."""
+    command = [sys.executable, "-c", _ON_ONE_CORE]
+    env = {key: value for key, value in os.environ.items() if key != "NPROC"}
+    how = dict(cwd=tmp_path, env=env, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, check=True, **how)
+    assert done.stdout.splitlines()[-1] == "()"

@@ -67,7 +67,8 @@ class DecidedNetwork(networks.Network):
             lacking = int((table < 0).sum())
             raise ValueError(
                 f"{self.name}: must have decided about every stimulus of {what}, "
-                f"{lacking:,} of {len(table):,} lack; give the whole file"
+                f"{lacking:,} of {len(table):,} lack; give the whole file, and the suite "
+                "that the stimuli were exported from"
             )
         chosen = answer[:, None] == np.arange(len(self.classes))
         return jnp.where(chosen, jnp.inf, 0.0).astype(jnp.float32)
@@ -263,8 +264,9 @@ def _rows(path: str, columns: Mapping[str, str]) -> Iterator[tuple[str, dict]]:
             header = rows.fieldnames or ()
             if lacking := [name for name in needed if name not in header]:
                 raise ValueError(
-                    f"{path}:1: must have the columns {', '.join(needed)}, "
-                    f"{', '.join(lacking)} lack; name yours by --columns"
+                    f"{path}:1: must have the column(s) {', '.join(lacking)}, got "
+                    f"{', '.join(header) or 'none'}; name yours: --columns="
+                    + ",".join(f"{key}=YOURS" for key in _NEEDED)
                 )
             count = 0
             for row in rows:

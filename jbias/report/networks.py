@@ -147,8 +147,8 @@ def _range(networks: Networks) -> Iterator[str]:
 
 def _ends(what: str, values: Mapping[str, float], told: Mapping[str, str]) -> str:
     """Says which are the smallest and the largest."""
-    low, high = (told[end(values, key=values.get)] for end in (min, max))
-    return f"{what} from {low} to {high}"
+    order = sorted(values, key=values.get)
+    return f"{what} from {told[order[0]]} to {told[order[-1]]}"
 
 
 def _missing(networks: Networks) -> Iterator[str]:

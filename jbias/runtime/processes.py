@@ -400,6 +400,8 @@ class JoinedGroup(ProcessGroup):
                 code = signals.EXIT_LOST
             with self._voice:
                 self._report(line, code)
+            if self.number in lost:  # It stood still: nobody waits for its answers.
+                _leave_at_once(code)
             self._end_soon(code)
 
     def _end_soon(self, code: int) -> threading.Timer:

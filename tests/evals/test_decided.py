@@ -164,7 +164,7 @@ def _no_column(found):
         (_twice, "must be decided about once"),
         (_unknown_class, "one of edge's classes: unknown 'unicorn'"),
         (_no_image, "must be an image of the set edge, which has none"),
-        (_no_column, "object_response lack; name yours by --columns"),
+        (_no_column, "must have the column(s) object_response, got "),
         (lambda found: found[:20], "28 of 48 lack"),
     ],
 )
