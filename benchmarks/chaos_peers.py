@@ -144,7 +144,8 @@ def _unlike(bench, ended: chaos_runs.Ended, who: int | None, how: str) -> str:
         return ""
     name = "of 2 (" if who is None else f"process {who} of 2 ("
     named = len(lines) == 1 and name in lines[0] and how in lines[0]
-    clear = ended.clear and (who != 1 or "***" not in ended.said)
+    without = who == 0 or who is None and bool(lines) and "process 0 of 2" in lines[0]
+    clear = ended.clear and (without or "***" not in ended.said)
     if ended.code == signals.EXIT_LOST and named and clear:
         return ""
     return f"the other ended by {ended.code}: {ended.said[-3000:]}"

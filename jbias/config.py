@@ -384,8 +384,9 @@ def no_such_file(flag: str, path: str) -> str:
     there = os.listdir(folder) if os.path.isdir(folder) else []
     known = [one for one in there if one.endswith(".py") and one[0] != "_"]
     hint = suggest(os.path.basename(path), known) if known else "no such folder"
-    if folder.startswith("configs"):
-        hint += f"; from anywhere: jbias:{path.removeprefix('configs/').removesuffix('.py')}"
+    ours = path.removeprefix("configs/")
+    if ours != path and resources.files("jbias.configs").joinpath(ours).is_file():
+        hint += f"; from anywhere: jbias:{ours.removesuffix('.py')}"
     return f"--{flag}: no file {path!r}; {hint}"
 
 

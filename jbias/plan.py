@@ -141,14 +141,13 @@ def _measured(workdir: str, elsewhere: str | None) -> tuple[dict, str, dict]:
         raise ValueError(f"--runs: must be a run's workdir, got {workdir!r}; check it")
     config = files.read_json(path / "config.json", dict, "name a run's workdir")
     here, steps, timed, before, on = [], 0, 0, 0, ()
-    first = config.get("run", {}).get("steps_per_dispatch", 1)  # With "compiling".
     for start in workdirs.read_costs(path):
         if (start["device"], start["devices"]) != on:
             on, here = (start["device"], start["devices"]), []
             steps = timed = 0
         here.append(start)
         steps += max(0, start["step"] - before)
-        timed += max(0, start["step"] - before - first)
+        timed += start.get("stepped", max(0, start["step"] - before))
         before = start["step"]
     took = sum(one["seconds"].get("stepping", 0.0) for one in here)
     if not took or not timed:

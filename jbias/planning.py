@@ -7,6 +7,7 @@ device can do.
 """
 
 import collections
+import contextlib
 import copy
 import dataclasses
 import functools
@@ -312,10 +313,10 @@ def _program(
 def _gpu_share() -> float:
     for name in _FRACTIONS:
         if text := os.environ.get(name):
-            try:
-                return float(text)
-            except ValueError:
-                jc.refuse(name, "be a number", text)
+            with contextlib.suppress(ValueError):
+                if 0 < float(text) <= 1:
+                    return float(text)
+            jc.refuse(name, "be a share from 0 to 1", text)
     return 0.75
 
 

@@ -5,7 +5,8 @@
     model = jbias.torch.wrap(torchvision.models.resnet18(weights="DEFAULT"), size=224)
     jbias.measure(model, "jbias:suites/biases:data=imagenet,root=/data/imagenet")
 
-Needs the extra `torch`, or PyTorch as it is installed already.
+Needs the extra `torch`, or PyTorch as it is installed already. On a single core, import it
+before jax computes anything.
 """
 
 import contextlib

@@ -220,6 +220,7 @@ def train_stage(
                 step += 1
                 job.log_divergences(job.monitor.add(step, metrics, stage.layout.split))
             latest.step = step
+            job.stepped += 0 if new else len(seen)
             loss = job.monitor.latest
             note = job.note if loss is None else f"loss {loss:.3f}{job.note}"
             job.progress.update(step, note, counted=not new)

@@ -212,7 +212,7 @@ def _start(at: str, step: int, kind: str, stepping: float, **more) -> dict:
 def test_what_was_measured_is_of_the_last_devices(
     tmp_path, elsewhere, begun_on, strategy
 ):
-    """First dispatches, which compile, are no steps; the strategy is that of the device."""
+    """Steps that compiled have no time; the strategy is that of the device."""
     config = jc.to_dict(jc.load(TINY.removeprefix("--config="), flag="config"))
     (tmp_path / "config.json").write_text(json.dumps(config))
     chosen = {"strategy": "unrolled_convolutions"}
@@ -220,14 +220,13 @@ def test_what_was_measured_is_of_the_last_devices(
     (tmp_path / "provenance.json").write_text(json.dumps(facts))
     gpu = "NVIDIA H100 80GB HBM3"
     starts = [
-        _start("a", 100, "cpu", 50.0),
-        _start("b", 208, gpu, 2.0, peak_gib=3.0),
-        _start("c", 316, gpu, 2.0, peak_gib=2.0),
+        _start("a", 100, "cpu", 50.0, stepped=92),
+        _start("b", 208, gpu, 2.0, stepped=92, peak_gib=3.0),
+        _start("c", 316, gpu, 2.0, peak_gib=2.0),  # As before this was counted.
     ]
     (tmp_path / "costs.json").write_text(json.dumps({"starts": starts, "total": {}}))
     config, on, told = plan._measured(str(tmp_path), elsewhere)
     assert on == "h100x1" and config["run"]["strategy"] == strategy
-    assert config["run"]["steps_per_dispatch"] == 8
     assert told["measured"]["steps"] == 216
     assert told["measured"]["step_ms"] == 1000 * 4 / 200
     assert told["measured"]["memory_gib"] == 3.0
@@ -243,9 +242,12 @@ def test_a_gpu_offers_what_jax_takes_of_it(monkeypatch):
     monkeypatch.setenv(old, "")
     monkeypatch.setenv(new, ".95")
     assert planning._gpu_share() == 0.95
-    monkeypatch.setenv(new, "most")
-    with pytest.raises(ValueError, match=f"^{new}: must be a number, got 'most'$"):
-        planning._gpu_share()
+    for wrong in ("most", "nan", "1.5"):
+        monkeypatch.setenv(new, wrong)
+        with pytest.raises(
+            ValueError, match=f"^{new}: must be a share .*, got '{wrong}'$"
+        ):
+            planning._gpu_share()
 
 
 @pytest.mark.slow

@@ -67,7 +67,7 @@ class DecidedNetwork(networks.Network):
             lacking = int((table < 0).sum())
             raise ValueError(
                 f"{self.name}: must have decided about every stimulus of {what}, "
-                f"{lacking:,} of {len(table):,} lack; give the whole file, and the suite "
+                f"{lacking:,} of {len(table):,} are missing; give the whole file, and the suite "
                 "that the stimuli were exported from"
             )
         chosen = answer[:, None] == np.arange(len(self.classes))

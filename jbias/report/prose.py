@@ -162,7 +162,7 @@ def _doubts(analysis: analysis_lib.Analysis) -> Iterator[str]:
     for pair in alike[:_CHANCE]:
         yield f"{' and '.join(pair)} have the same scores everywhere: are they one?"
     if alike[_CHANCE:]:
-        yield f"So have {len(alike) - _CHANCE} more pairs."
+        yield f"Of equal scores everywhere there are {len(alike)} pairs in all."
     guessed = [f"{one['algorithm']} on {one['dataset']}" for one in study.at_chance]
     if guessed:
         more = [f"{len(guessed) - _CHANCE} more"] if len(guessed) > _CHANCE else []

@@ -88,7 +88,7 @@ def choose_strategy(
             say(f"auto: {name}: {str(error).strip().partition(chr(10))[0][:200]}")
         soon = steps * count * costs[name] < _MIN_SECONDS
         if soon and name == several[0] and xla.platform() == "gpu":
-            say(f"auto: {name}; its steps take less than comparing others")
+            say(f"auto: {name}; its steps take less time than comparing would")
             return {"strategy": name, unit: costs}
     fitting = {name: one for name, one in costs.items() if one < math.inf}
     found = {"strategy": min(costs, key=costs.get), unit: fitting}

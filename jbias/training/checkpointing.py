@@ -170,6 +170,7 @@ def write_cost(job: RunContext) -> dict[str, Any]:
     spent, step = job.meter.spent(), max(job.checkpoints.step, 0)
     paid = workdirs.billed_devices(job.devices, job.team.cores)
     start = costs.of_start(job.meter.began, spent, paid, energy(job.config), step)
+    start["stepped"] = job.stepped
     held = job.devices.local_devices[0].memory_stats() or {}
     if "peak_bytes_in_use" in held:  # A CPU does not say.
         start["peak_gib"] = held["peak_bytes_in_use"] / 2**30

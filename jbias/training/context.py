@@ -48,6 +48,7 @@ class RunContext:
     progress: console.Progress | None = None  # Of the stage under way.
     note: str = ""
     profiled: bool = False
+    stepped: int = 0  # Steps of this start in whose dispatch nothing was compiled.
     meter: costs.Stopwatch = dataclasses.field(default_factory=costs.Stopwatch)
     team: teams.ProcessGroup = teams.ALONE
     stop: str = ""  # The name of the signal that has come to this process,

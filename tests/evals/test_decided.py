@@ -165,7 +165,7 @@ def _no_column(found):
         (_unknown_class, "one of edge's classes: unknown 'unicorn'"),
         (_no_image, "must be an image of the set edge, which has none"),
         (_no_column, "must have the column(s) object_response, got "),
-        (lambda found: found[:20], "28 of 48 lack"),
+        (lambda found: found[:20], "28 of 48 are missing"),
     ],
 )
 def test_wrong_files_are_refused_in_a_line(

@@ -85,7 +85,7 @@ def test_a_run_that_a_gpu_ends_soon_compares_nothing_more(small, monkeypatch):
     said = []
     found = chosen(config, stage, said=said)
     assert found == {"strategy": usual, "seconds": {usual: 0.25}}
-    assert said[-1] == f"auto: {usual}; its steps take less than comparing others"
+    assert said[-1] == f"auto: {usual}; its steps take less time than comparing would"
     costs[usual] = math.inf  # It does not fit, so the other is looked at.
     found = chosen(config, stage)
     assert found == {"strategy": other, "seconds": {other: 0.125}}
