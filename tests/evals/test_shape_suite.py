@@ -86,7 +86,7 @@ def test_from_the_command_to_the_page(tmp_path, monkeypatch):
     assert max(0, 2 * right - 1) <= by["configural", "configural_substitute"] <= right
     assert by["tile_order", "order_dependence"] <= by["tile_order", "accuracy"]
     assert 0 <= by["odd_one_out", "odd_one_out"] <= 1
-    sites = [key for key, metric in by if key.startswith("odd_one_out/")]
+    sites = {key for key, _ in by if key.startswith("odd_one_out/")}
     assert len(sites) == 4
     assert np.isfinite(by["cue_decomposition/diffused", "accuracy"])
     text = (page / "index.html").read_text()
