@@ -52,7 +52,8 @@ def make(
 
     conditions = dict.fromkeys(names, np.int32(steps))
     numbers = functools.partial(cue_decomposition.numbers, draws=draws, seed=seed)
-    return probe.Probe(conditions, show, numbers, static=lambda name: name)
+    how = dict(static=lambda name: name, slow=names[1:])
+    return probe.Probe(conditions, show, numbers, **how)
 
 
 def diffuse(image: probe.Images, steps: int | Array) -> probe.Images:

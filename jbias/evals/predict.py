@@ -11,7 +11,7 @@ import contextlib
 import functools
 import itertools
 import operator
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import jax
@@ -262,6 +262,26 @@ class BoundNetwork(NamedTuple):
         return _logits(self.apply, self.variables, image)
 
 
+class SlowStimuli:
+    """Stimuli that took long to make, on the devices, for the networks that follow.
+
+    room: bytes that all may take together; what has no room is made again.
+    """
+
+    def __init__(self, room: int = 2**30):
+        self._room, self._kept = room, {}
+
+    def get(self, key: Hashable, make: Callable[[], Array]) -> Array:
+        """What was made under a key, or is made now."""
+        if key in self._kept:
+            return self._kept[key]
+        made = make()
+        if made.nbytes <= self._room:
+            self._room -= made.nbytes
+            self._kept[key] = made
+        return made
+
+
 class Batch(NamedTuple):
     """Some images of a set on the devices; all batches have one shape."""
 
@@ -273,6 +293,8 @@ class Batch(NamedTuple):
     dataset: str = ""
     source: Any = None  # The set itself.
     cues: Mapping[str, Int[Array, "b"]] | None = None  # To be ranked, by name.
+    # What was made of these images: by probe and condition, and how it is made.
+    keep: Callable[[tuple, Callable[[], Array]], Array] | None = None
 
     def shown(self, condition: str, *, as_it_is: bool = False) -> Shown:
         """Where stimuli made of it are from."""
@@ -392,7 +414,9 @@ def make_stimuli(
         make_stimuli(network, made, batch, below, seen, kept)
     image = kept[below] if below else batch.image
     own = (network.variables, image, batch.index, batch.target, params)
-    stimuli = _stimuli(made.show, how, *own[1:])
+    show = functools.partial(_stimuli, made.show, how, *own[1:])
+    keep = batch.keep if condition in made.slow else None
+    stimuli = keep((made.show, condition), show) if keep else show()
     steps = made.steps.get(condition, 0)
     if steps and seen is None:
         seen = look_once(network, made, batch)

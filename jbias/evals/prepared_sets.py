@@ -183,8 +183,11 @@ def device_batches(
         label = given.columns["label"][rows].astype(np.int32)
         ranks = {name: cue[rows] for name, cue in cues.items()}
         of = images, given.index[rows], label, given.target[rows], ranks
+        told = given.dataset, of[1].tobytes(), of[3].tobytes()
+        keep = lambda key, make, told=told: asked.stimuli.get((*told, *key), make)
         *of, ranks = mesh.split(of, devices)
-        yield predict.Batch(*of, min(size, n - first), given.dataset, source, ranks)
+        of = *of, min(size, n - first), given.dataset, source, ranks
+        yield predict.Batch(*of, keep)
 
 
 def batch_size(asked: suite.Suite, given: PreparedSet) -> int:

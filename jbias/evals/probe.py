@@ -7,7 +7,7 @@ all of them. What it decides is kept by condition; numbers are functions of that
 
 import dataclasses
 import types
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from jaxtyping import Float, Int, UInt8
@@ -66,6 +66,8 @@ class Probe(NamedTuple):
       compiled for each answer.
     onto: by condition, another whose stimuli it is shown instead of the images: `show` of it
       does the rest. Those stimuli must be bytes / 255.
+    slow: conditions whose `show` takes longer than a network's answer. What it made is kept
+      for the networks that follow. `show` must then be a function of this probe alone.
     include_unknown: whether images of classes that the network lacks are shown too; their label is
       -1, so that no answer is right. Without it they are left out.
     inside: whether it looks into the network and decides nothing: the images are shown as they
@@ -90,6 +92,7 @@ class Probe(NamedTuple):
     graded: bool = False
     ranked: Mapping[str, str] = types.MappingProxyType({})
     onto: Mapping[str, str] = types.MappingProxyType({})
+    slow: Collection[str] = ()
 
 
 def each_once(values: Sequence) -> bool:

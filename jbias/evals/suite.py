@@ -34,7 +34,7 @@ from jaxtyping import Int, UInt8
 from jbias import build, evals, extensions
 from jbias import config as jc
 from jbias.data import base, labels, loader, splits
-from jbias.evals import probe, probes
+from jbias.evals import predict, probe, probes
 from jbias.runs import costs
 from jbias.runtime import mesh
 
@@ -223,6 +223,7 @@ class Suite(NamedTuple):
     measures: tuple[Measure, ...]
     run: Mapping[str, Any]
     config: Mapping[str, Any]
+    stimuli: predict.SlowStimuli
 
     @property
     def devices(self) -> jax.sharding.Mesh:
@@ -342,7 +343,8 @@ def open_suite(
     threads = run["threads"] or cores()
     images = loader.load_into_memory({}, found, say, gib=run["gib"], threads=threads)
     images = {name: images.get(name) for name in found}
-    suite = Suite(config["size"], found, images, missing, measures, run, config)
+    of = config["size"], found, images, missing, measures, run, config
+    suite = Suite(*of, predict.SlowStimuli())
     return _checked(suite, needs["measures"], say)
 
 

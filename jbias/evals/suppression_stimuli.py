@@ -13,6 +13,7 @@ less than one pixel; of `reference` pixels a side they are as published.
 import functools
 import itertools
 import math
+import re
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -97,6 +98,7 @@ def make(
         functools.partial(suppression.numbers, **counting),
         static=lambda name: tuple(kind for kind, _ in steps[name]),
         onto=onto,
+        slow=[*filter(re.compile(r"(bilateral|non_local_means) \S+").fullmatch, names)],
     )
 
 

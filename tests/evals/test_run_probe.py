@@ -2,6 +2,7 @@
 
 import contextlib
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -69,6 +70,31 @@ def test_stimuli_are_compiled_once_for_all_networks():
     for scale in (1.0, 2.0):
         predict.run_probe(network(scale), made, batches(), {"": predict.Rule(8)})
     assert len(traced) == 1
+
+
+@cases.each("room", (0, 8 * 48 * 4, 2**20))
+def test_slow_stimuli_are_made_once_for_all_networks(room):
+    """As far as there is room; what networks answer is the same."""
+    made_of, store = [], predict.SlowStimuli(room)
+
+    def keep(key, make):
+        return store.get(key, lambda: made_of.append(key[1]) or make())
+
+    def darker(rows, params):
+        return params * rows.image
+
+    shades = {"half": np.float32(0.5), "quarter": np.float32(0.25), "": np.float32(1)}
+    made = probe.Probe(shades, darker, lambda found: [], slow=("half", "quarter"))
+    (one,) = batches()
+    for scale in (1.0, 2.0, 3.0):
+        found, usual = (
+            predict.run_probe(network(scale), made, [batch], {"": predict.Rule(8)})
+            for batch in (one._replace(keep=keep), one)
+        )
+        jax.tree.map(np.testing.assert_array_equal, found, usual)
+    times = {name: made_of.count(name) for name in shades}
+    kept = min(room // (8 * 48 * 4), 2)
+    assert times == {"half": 3 - 2 * (kept > 0), "quarter": 3 - 2 * (kept > 1), "": 0}
 
 
 def test_what_is_compiled_is_announced():
