@@ -1,8 +1,8 @@
 """What is tested: scores seed by seed, the tests over their means, and what these leave open.
 
-An Analysis is Friedman's test and Nemenyi's. Evidence is of three kinds: other tests of the
-same means; what the spread over seeds says, which the tests of means do not see; and how
-large a difference such a study could have found.
+An Analysis is Friedman's test and Nemenyi's. What is asked beside them is of three kinds:
+other tests of the same means; what the spread over seeds says, which the tests of means do
+not see; and how large a difference such a study could have found.
 """
 
 import collections
@@ -158,7 +158,15 @@ def cells_of(values: pd.DataFrame, algorithms, datasets) -> pd.DataFrame:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Analysis:
-    """Means per cell and the tests over them; None where a test cannot be made."""
+    """Means per cell and the tests over them; None where a test cannot be made.
+
+    What is behind `nemenyi` has the results of jbias.stats by the names of its functions, in
+    the unit that is shown, and is there where `with_evidence` added it. Of `tests`,
+    bradley_terry is None for many algorithms, or too few draws of worth; those against a
+    control are there where a reference is. `alike` has blocks of data sets and Friedman's
+    test over them, by "scores" and by "deviations". `seeds` has "both" too, differences over
+    redrawn seeds and data sets; it is empty where `runs` is None.
+    """
 
     study: Study
     cells: pd.DataFrame  # algorithm, dataset, `SPREAD` (ddof 1), n; all cells.
@@ -168,7 +176,19 @@ class Analysis:
     uncorrected: Any = None
     permutation: Any = None  # Friedman's test without an approximation.
     nemenyi: Any = None
-    evidence: "Evidence | None" = None
+    tests: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    alike: Mapping[str, tuple[Any, Any]] = dataclasses.field(default_factory=dict)
+    size: Any = None  # Of F at alpha, for so many data sets and algorithms.
+    rope: float = math.nan  # The smallest difference that matters.
+    reach: float = math.nan  # From the smallest score to the largest.
+    units_apart: tuple[str, str] | None = None  # Data sets that cannot be of one unit.
+    twins: tuple[
+        tuple[str, str], ...
+    ] = ()  # Algorithms, or runs, with the same scores.
+    runs: score_table.Scores | None = None
+    no_seeds: str = ""  # Why nothing is said of seeds; empty if something is.
+    draws: int = 0  # Of runs.
+    seeds: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @property
     def alpha(self) -> float:
@@ -246,10 +266,20 @@ class Analysis:
     @property
     def best_cells(self) -> list[tuple[str, str]]:
         """The cells (algorithm, data set) that may be called best of their data set."""
-        if self.evidence is None or self.evidence.runs is None:
+        if self.runs is None:
             return []
-        cells = best_cells(self.evidence.runs, **self.study.better, alpha=self.alpha)
+        cells = best_cells(self.runs, **self.study.better, alpha=self.alpha)
         return [(self.algorithms[a], self.datasets[d]) for a, d in cells]
+
+    @property
+    def fewest(self) -> int:
+        return int(self.runs.counts.min()) if self.runs is not None else 0
+
+    @property
+    def bounds(self) -> str:
+        """What captions call the intervals over redrawn runs."""
+        bare = self.fewest == 2
+        return "no intervals (two give none)" if bare else "95% percentile intervals"
 
 
 def analyse(study: Study) -> Analysis:
@@ -288,39 +318,6 @@ def _rounded(scores: pd.DataFrame) -> pd.DataFrame:
     return scores.map(lambda value: float(f"{value:.12g}"))
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Evidence:
-    """Results of jbias.stats by the names of its functions, in the unit that is shown.
-
-    Of `tests`, bradley_terry is None for many algorithms, or too few draws of worth; those
-    against a control are there where a reference is. `alike` has blocks of data sets and
-    Friedman's test over them, by "scores" and by "deviations". `seeds` has "both" too,
-    differences over redrawn seeds and data sets; it is empty where `runs` is None.
-    """
-
-    tests: Mapping[str, Any]
-    alike: Mapping[str, tuple[Any, Any]]
-    size: Any  # Of F at alpha, for so many data sets and algorithms.
-    rope: float  # The smallest difference that matters.
-    reach: float  # From the smallest score to the largest.
-    units_apart: tuple[str, str] | None  # Data sets that cannot be of one unit.
-    twins: tuple[tuple[str, str], ...]  # Algorithms, or runs, with the same scores.
-    runs: score_table.Scores | None
-    no_seeds: str  # Why nothing is said of seeds; empty if something is.
-    draws: int = 0  # Of runs.
-    seeds: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-
-    @property
-    def fewest(self) -> int:
-        return int(self.runs.counts.min()) if self.runs is not None else 0
-
-    @property
-    def bounds(self) -> str:
-        """What captions call the intervals over redrawn runs."""
-        bare = self.fewest == 2
-        return "no intervals (two give none)" if bare else "95% percentile intervals"
-
-
 def with_evidence(analysis: Analysis) -> Analysis:
     """Adds all that is asked beside Friedman and Nemenyi, if anything was tested."""
     if analysis.friedman is None:
@@ -339,7 +336,13 @@ def with_evidence(analysis: Analysis) -> Analysis:
         tests["dunn"] = stats.bonferroni_dunn(table, **against)
         tests["control_wilcoxon"] = stats.wilcoxon(table, **against)
     runs, no_seeds = seeds_of(analysis)
-    evidence = Evidence(
+    draws, seeds = 0, {}
+    if runs is not None:
+        # Fewer for very large tables: a report takes seconds.
+        draws = int(np.clip(5e7 / (n * k * k * runs.values.shape[2]), 200, 2000))
+        seeds = _of_seeds(runs, better, draws, points, analysis.alpha)
+    return dataclasses.replace(
+        analysis,
         tests=tests,
         alike=dict(_in_blocks(table, options.blocks, better)),
         size=stats.type_1_error(n, k, alpha=analysis.alpha),
@@ -349,13 +352,9 @@ def with_evidence(analysis: Analysis) -> Analysis:
         twins=tuple(_equal_scores(table, runs)),
         runs=runs,
         no_seeds=no_seeds,
+        draws=draws,
+        seeds=seeds,
     )
-    if runs is not None:
-        # Fewer for very large tables: a report takes seconds.
-        draws = int(np.clip(5e7 / (n * k * k * runs.values.shape[2]), 200, 2000))
-        seeds = _of_seeds(runs, better, draws, points, analysis.alpha)
-        evidence = dataclasses.replace(evidence, draws=draws, seeds=seeds)
-    return dataclasses.replace(analysis, evidence=evidence)
 
 
 def _in_blocks(table, blocks: int | None, better) -> Iterator[tuple[str, tuple]]:
@@ -454,11 +453,10 @@ def _equal_scores(table, runs) -> Iterator[tuple[str, str]]:
         scores = runs.runs(name).T
         groups.append(([f"{name} run {i + 1}" for i in range(len(scores))], scores))
     for names, rows in groups:
-        asked = dict(return_index=True, return_inverse=True)
-        _, first, places = np.unique(rows, axis=0, **asked)
-        for i, place in enumerate(places.ravel()):
-            if first[place] != i:
-                yield names[first[place]], names[i]
+        first: dict[tuple[float, ...], str] = {}
+        for name, scores in zip(names, rows.tolist(), strict=True):
+            if (one := first.setdefault(tuple(scores), name)) != name:
+                yield one, name
 
 
 def _units_apart(table: score_table.Scores) -> tuple[str, str] | None:

@@ -84,7 +84,7 @@ def _facts(analysis: Analysis) -> dict[str, object]:
 def _words(analysis: Analysis) -> document.Placed:
     """Gives what is said in words at the head of a section."""
     said = {"tests": prose.untested(analysis)}
-    if analysis.evidence is not None:
+    if analysis.friedman is not None:
         said |= {"seeds": prose.stability(analysis), "power": prose.power(analysis)}
         said["alike"] = prose.alike(analysis)
     for section, paragraphs in said.items():
@@ -106,19 +106,19 @@ def _texts(analysis: Analysis, methods: str, bib: str) -> document.Placed:
 
 def _tables(analysis: Analysis, varying: pd.DataFrame | None) -> document.Placed:
     """Gives the tables in the order in which they stand."""
-    study, evidence = analysis.study, analysis.evidence
+    study = analysis.study
     yield "scores", made.scores(analysis)
     if study.options.reference:
         yield "scores", made.reference(analysis)
-    if evidence is not None:
+    if analysis.friedman is not None:
         tests = made.omnibus, made.strict, made.nemenyi, made.posthoc
         seeds = made.stability, made.differences
-        if "dunn" in evidence.tests:
+        if "dunn" in analysis.tests:
             tests, seeds = (*tests, made.control), (*seeds, made.outperforming)
         shown = {"tests": (*tests, made.ranks)}
-        if evidence.alike:
+        if analysis.alike:
             shown["alike"] = made.blocked, made.dataset_blocks
-        if evidence.runs is not None:
+        if analysis.runs is not None:
             shown |= {"seeds": seeds, "power": (made.power,)}
         for section, makers in shown.items():
             for make in makers:
@@ -239,11 +239,11 @@ def variability(study: analysis_lib.Study) -> pd.DataFrame:
 
 def figures(analysis: Analysis, varying: pd.DataFrame | None) -> document.Placed:
     """Gives the figures with the sections in which they stand."""
-    if analysis.evidence is not None:
+    if analysis.friedman is not None:
         yield "tests", _ranks(analysis)
-        for by in analysis.evidence.alike:
+        for by in analysis.alike:
             yield "alike", _alike(analysis, by)
-        if analysis.evidence.runs is not None:
+        if analysis.runs is not None:
             yield "seeds", _iqm(analysis)
             yield "seeds", _profiles(analysis)
             yield "power", _power(analysis)
@@ -265,7 +265,7 @@ def _ranks(analysis: Analysis) -> document.Figure:
 
 
 def _alike(analysis: Analysis, by: str) -> document.Figure:
-    found, names = analysis.evidence.alike[by][0], analysis.datasets
+    found, names = analysis.alike[by][0], analysis.datasets
     frame = pd.DataFrame(found.correlations, names, names)
     frame, labels = frame.iloc[found.order, found.order], found.labels[found.order]
     caption = f"Correlations over algorithms by {by}, in the order of the tree; blocks are framed."
@@ -273,18 +273,18 @@ def _alike(analysis: Analysis, by: str) -> document.Figure:
 
 
 def _iqm(analysis: Analysis) -> document.Figure:
-    iqm, order = analysis.evidence.seeds["intervals"].iqm, analysis.order
+    iqm, order = analysis.seeds["intervals"].iqm, analysis.order
     names = [analysis.algorithms[i] for i in order]
     three = (part[order] for part in (iqm.value, iqm.low, iqm.high))
     caption = "Interquartile mean of scores normalised by the worst and best run of each data set, "
-    caption += f"with {analysis.evidence.bounds} over redrawn {analysis.study.repeats}."
+    caption += f"with {analysis.bounds} over redrawn {analysis.study.repeats}."
     drawn = plots.intervals(names, *three, label="IQM, 0 the worst, 1 the best")
     return document.Figure("iqm", caption, drawn)
 
 
 def _profiles(analysis: Analysis) -> document.Figure:
-    what, evidence = analysis.study.repeats, analysis.evidence
-    profiles = evidence.seeds["performance_profiles"]
+    what = analysis.study.repeats
+    profiles = analysis.seeds["performance_profiles"]
     names = [name for name in _leading(analysis) if name in analysis.algorithms]
     places, x = [analysis.algorithms.index(name) for name in names], profiles.thresholds
     frame = {"panel": "", "line": np.repeat(names, len(x)), "x": np.tile(x, len(names))}
@@ -294,14 +294,14 @@ def _profiles(analysis: Analysis) -> document.Figure:
     looks = {name: every[name] for name in names}
     labels = "normalised score", f"share of {what} above"
     caption = f"Performance profiles: the share of {what} × data sets whose normalised score reaches "
-    caption += f"a threshold, with {evidence.bounds}, pointwise."
+    caption += f"a threshold, with {analysis.bounds}, pointwise."
     size = dict(alone=6.4, cell=(0, 3.4))
     drawn = plots.curves(pd.DataFrame(frame), looks, labels, **size)
     return document.Figure("profiles", caption, drawn)
 
 
 def _power(analysis: Analysis) -> document.Figure:
-    power, what = analysis.evidence.seeds["power"], analysis.study.repeats
+    power, what = analysis.seeds["power"], analysis.study.repeats
     frame = pd.DataFrame(power.power["nemenyi"], power.seeds, power.datasets)
     caption = f"Power: how often a study with so many {what} and data sets would find one algorithm "
     caption += f"better by {power.difference:g} with Nemenyi's test at α = {power.alpha:g}, by "

@@ -245,7 +245,7 @@ def omnibus(analysis: Analysis) -> tables.Table | None:
     f, plain, exact = analysis.friedman, analysis.uncorrected, analysis.permutation
     drawn = f"{exact.permutations:,} permutations, ± {exact.standard_error:.2g}"
     drawn = "all permutations" if exact.exact else drawn
-    quade, aligned = (analysis.evidence.tests[n] for n in ("quade", "aligned_ranks"))
+    quade, aligned = (analysis.tests[n] for n in ("quade", "aligned_ranks"))
     rows = [
         ("Iman and Davenport's F (the one that counts)", f.statistic, f.df, f.pvalue),
         ("the same, ties not corrected", plain.statistic, plain.df, plain.pvalue),
@@ -274,7 +274,7 @@ def blocked(analysis: Analysis) -> tables.Table | None:
     alpha, plain = analysis.alpha, analysis.permutation
     rows = [("each data set", len(analysis.datasets), analysis.friedman.pvalue)]
     rows[0] += plain.pvalue, plain.pvalue, math.nan
-    for by, (found, test) in analysis.evidence.alike.items():
+    for by, (found, test) in analysis.alike.items():
         of, none = test.means, (math.nan, math.nan)
         means = (of.approximate.pvalue, of.pvalue) if of else none
         rows.append((by, found.count, *means, test.pvalue, test.least))
@@ -295,7 +295,7 @@ def blocked(analysis: Analysis) -> tables.Table | None:
 
 def dataset_blocks(analysis: Analysis) -> tables.Table | None:
     """Shows which data sets are alike."""
-    alike, caption = analysis.evidence.alike, "The block of each data set."
+    alike, caption = analysis.alike, "The block of each data set."
     rows = {"dataset": analysis.datasets}
     rows |= {by: 1 + found.labels for by, (found, _) in alike.items()}
     columns = tables.columns("dataset scores:d deviations:d", dataset="data set")
@@ -339,7 +339,7 @@ def _pairs(analysis: Analysis, **matrices: np.ndarray) -> pd.DataFrame:
 
 def posthoc(analysis: Analysis) -> tables.Table | None:
     """Shows every pair under every test."""
-    tests, ranks = analysis.evidence.tests, analysis.nemenyi.ranks
+    tests, ranks = analysis.tests, analysis.nemenyi.ranks
     terry, least = tests["bradley_terry"], tests["wilcoxon"].least_adjusted
     many = len(analysis.algorithms) > analysis_lib.MANY
     why = "which takes long for so many" if many else "whose draws are worth too little"
@@ -363,7 +363,7 @@ def posthoc(analysis: Analysis) -> tables.Table | None:
         "Every pair under every test: p adjusted for all pairs, strong where "
         f"p ≤ {analysis.alpha:g}; probability that the first is better, by the Bayesian "
         "signed-rank test with a region of practical equivalence (rope) of ± "
-        f"{analysis.evidence.rope:g} and {model}",
+        f"{analysis.rope:g} and {model}",
         rows,
         tables.columns(
             "better worse rank_difference:.2 nemenyi:p max_t:p conover_holm:p wilcoxon_holm:p "
@@ -376,9 +376,9 @@ def posthoc(analysis: Analysis) -> tables.Table | None:
 
 def control(analysis: Analysis) -> tables.Table | None:
     """Shows all algorithms against the reference, adjusted for these alone."""
-    dunn, alpha = analysis.evidence.tests["dunn"], analysis.alpha
+    dunn, alpha = analysis.tests["dunn"], analysis.alpha
     p = {"dunn": dunn.adjusted, "holm": stats.adjust(dunn.pvalues, "holm")}
-    p["wilcoxon_holm"] = analysis.evidence.tests["control_wilcoxon"].adjusted
+    p["wilcoxon_holm"] = analysis.tests["control_wilcoxon"].adjusted
     return _table(
         "control",
         f"Every algorithm against {dunn.control}, adjusted for these comparisons alone: valid "
@@ -392,8 +392,8 @@ def control(analysis: Analysis) -> tables.Table | None:
 
 def stability(analysis: Analysis) -> tables.Table | None:
     """Shows ranks, means and IQM with intervals over redrawn seeds."""
-    evidence, digits = analysis.evidence, analysis.study.unit.digits
-    stable, sure = evidence.seeds["stability"], evidence.seeds["intervals"]
+    digits = analysis.study.unit.digits
+    stable, sure = analysis.seeds["stability"], analysis.seeds["intervals"]
     data = {"algorithm": stable.algorithms, "first": stable.best}
     estimates = {"mean_rank": stable.ranks, "mean": sure.mean, "iqm": sure.iqm}
     estimates["optimality_gap"] = sure.optimality_gap
@@ -403,8 +403,8 @@ def stability(analysis: Analysis) -> tables.Table | None:
     columns = tables.columns(f"{keys} optimality_gap:.3[]")
     return _table(
         "stability",
-        f"{evidence.bounds.capitalize()} over {analysis.study.repeats} redrawn "
-        f"{evidence.draws:,} times, for all data sets together. First: share of draws in which "
+        f"{analysis.bounds.capitalize()} over {analysis.study.repeats} redrawn "
+        f"{analysis.draws:,} times, for all data sets together. First: share of draws in which "
         "it ranks first. Interquartile mean (IQM) and optimality gap (to the best run; smaller "
         "is better) are of scores normalised by the worst and best run of each data set.",
         pd.DataFrame(data).sort_values("mean_rank", kind="stable"),
@@ -414,7 +414,7 @@ def stability(analysis: Analysis) -> tables.Table | None:
 
 def differences(analysis: Analysis) -> tables.Table | None:
     """Shows how large the difference of every pair is, and how sure."""
-    unit, seeds = analysis.study.unit, analysis.evidence.seeds
+    unit, seeds = analysis.study.unit, analysis.seeds
     number = tables.digits(unit.digits)
     advantage = tables.interval(tables.digits(unit.digits, plus=True))
     mine, both, effects = seeds["mean_differences"], seeds["both"], seeds["effects"]
@@ -442,7 +442,7 @@ def differences(analysis: Analysis) -> tables.Table | None:
     return _table(
         "differences",
         f"How much better the first is, in {unit.of_differences}, averaged over data sets: with "
-        f"{analysis.evidence.bounds} over redrawn {analysis.study.repeats}, and 95 % with data "
+        f"{analysis.bounds} over redrawn {analysis.study.repeats}, and 95 % with data "
         "sets redrawn too. P(sets): how often it is better then; P(run): how probably one run "
         "of it beats one of the other (Vargha and Delaney's A); p: of the mixed model.",
         rows,
@@ -453,7 +453,7 @@ def differences(analysis: Analysis) -> tables.Table | None:
 
 def outperforming(analysis: Analysis) -> tables.Table | None:
     """Shows how often each algorithm beats the reference, seed by seed, and how surely."""
-    runs, reference = analysis.evidence.runs, analysis.study.options.reference
+    runs, reference = analysis.runs, analysis.study.options.reference
     others, datasets = [a for a in runs.algorithms if a != reference], runs.datasets
     common = {**analysis.study.better, "confidence": 1 - analysis.alpha}
     rows, cells, comparisons = [], [], len(others) * len(datasets)
@@ -491,7 +491,7 @@ def outperforming(analysis: Analysis) -> tables.Table | None:
 
 def power(analysis: Analysis) -> tables.Table:
     """Shows power as here, and by seeds and data sets in the CSV file, for each test."""
-    result, what = analysis.evidence.seeds["power"], analysis.study.repeats
+    result, what = analysis.seeds["power"], analysis.study.repeats
     digits, rows, data = analysis.study.unit.digits + 1, [], []
     tests = {"t": "paired t", "wilcoxon": "Wilcoxon", "nemenyi": "Nemenyi"}
     for test, name in tests.items():

@@ -94,8 +94,7 @@ def _p_words(analysis: analysis_lib.Analysis) -> str:
 
 def _against(analysis: analysis_lib.Analysis, reference: str) -> str:
     """Says which algorithms differ from the reference, among all pairs and alone."""
-    evidence = analysis.evidence
-    if evidence is None or "dunn" not in evidence.tests:
+    if "dunn" not in analysis.tests:
         return f"{reference} is not in the tests."
     pairs = [
         f"{a} ranks better than {b}" if b == reference else f"{b} ranks worse than {a}"
@@ -104,7 +103,7 @@ def _against(analysis: analysis_lib.Analysis, reference: str) -> str:
     ]
     among = f"Among all pairs no algorithm differs significantly from {reference}."
     among = f"Among all pairs, {tables.join(pairs)}." if pairs else among
-    dunn = evidence.tests["dunn"]
+    dunn = analysis.tests["dunn"]
     each = zip(dunn.algorithms, dunn.statistics, dunn.adjusted, strict=True)
     alone = [
         f"{name} ranks {'better' if z > 0 else 'worse'} ({p_equals(p)})"
@@ -121,9 +120,8 @@ def _against(analysis: analysis_lib.Analysis, reference: str) -> str:
 def _changed(analysis: analysis_lib.Analysis, *kinds: str) -> Iterator[str]:
     """Says where the conclusion hangs on counting data sets that are alike."""
     alpha = analysis.alpha
-    known = analysis.evidence.alike if analysis.evidence else ()
-    for by in filter(known.__contains__, kinds):
-        found, test = analysis.evidence.alike[by]
+    for by in filter(analysis.alike.__contains__, kinds):
+        found, test = analysis.alike[by]
         if test.least <= alpha and (test.pvalue <= alpha) != analysis.rejects:
             weak = " That alone is weak: the more algorithms differ, the fewer such blocks."
             yield (
@@ -135,9 +133,9 @@ def _changed(analysis: analysis_lib.Analysis, *kinds: str) -> Iterator[str]:
 
 def alike(analysis: analysis_lib.Analysis) -> Iterator[str]:
     """Says how many data sets there are if those that are alike count together."""
-    if not analysis.evidence.alike:
+    if not analysis.alike:
         return
-    scores, deviations = (found for found, _ in analysis.evidence.alike.values())
+    scores, deviations = (found for found, _ in analysis.alike.values())
     n, k = analysis.means.shape
     yield (
         f"The {n} data sets amount to {scores.participation_ratio:.2f}, unrelated ones to about "
@@ -153,12 +151,12 @@ def alike(analysis: analysis_lib.Analysis) -> Iterator[str]:
 
 def _doubts(analysis: analysis_lib.Analysis) -> Iterator[str]:
     """Says which runs may be one, and from which scores no claim follows."""
-    study, evidence = analysis.study, analysis.evidence
+    study = analysis.study
     for one, other, how in study.twins:
         ask = "is one a copy" if other.startswith("seed ") else f"did {other} ever act"
         yield f"{one} and {other} {how}: {ask}?"
     named = [{one, other} for one, other, _ in study.twins]
-    alike = [x for x in (evidence.twins if evidence else ()) if {*x} not in named]
+    alike = [x for x in analysis.twins if {*x} not in named]
     for pair in alike[:_CHANCE]:
         yield f"{' and '.join(pair)} have the same scores everywhere: are they one?"
     if alike[_CHANCE:]:
@@ -194,9 +192,9 @@ def made_of(analysis: analysis_lib.Analysis) -> str:
 
 def strong(analysis: analysis_lib.Analysis, *, any_is: bool) -> str:
     """Says what is strong in the main table."""
-    if analysis.evidence is None:
+    if analysis.friedman is None:
         return "Nothing is strong: nothing was tested."
-    single = f"; {analysis.evidence.no_seeds}" * bool(analysis.evidence.no_seeds)
+    single = f"; {analysis.no_seeds}" * bool(analysis.no_seeds)
     if not any_is:
         return f"Nothing is strong: no test tells a best one apart{single}."
     return (
@@ -207,14 +205,14 @@ def strong(analysis: analysis_lib.Analysis, *, any_is: bool) -> str:
 
 def stability(analysis: analysis_lib.Analysis) -> Iterator[str]:
     """Says how far the conclusions depend on which seeds were drawn."""
-    what, evidence = analysis.study.repeats, analysis.evidence
-    if evidence.runs is None:
+    what = analysis.study.repeats
+    if analysis.runs is None:
         yield (
-            f"Nothing is said of other {what}: {evidence.no_seeds}. The tests above take the "
+            f"Nothing is said of other {what}: {analysis.no_seeds}. The tests above take the "
             "scores as if they were exact."
         )
         return
-    stable, mixed = evidence.seeds["stability"], evidence.seeds["mixed"]
+    stable, mixed = analysis.seeds["stability"], analysis.seeds["mixed"]
     best = int(np.argmax(stable.best))
     yield (
         f"With other {what} (redrawn from these), {stable.algorithms[best]} would rank first "
@@ -235,11 +233,10 @@ def stability(analysis: analysis_lib.Analysis) -> Iterator[str]:
 
 def power(analysis: analysis_lib.Analysis) -> Iterator[str]:
     """Says whether finding nothing in this study means anything."""
-    evidence = analysis.evidence
-    if evidence.runs is None:
-        yield f"Power is not known: {evidence.no_seeds}."
+    if analysis.runs is None:
+        yield f"Power is not known: {analysis.no_seeds}."
         return
-    result = evidence.seeds["power"]
+    result = analysis.seeds["power"]
     yield result.verdict
     yield f"The difference asked about is {result.difference:g}: --points sets it."
 
@@ -268,7 +265,7 @@ def caveats(analysis: analysis_lib.Analysis) -> list[str]:
 
 
 def _caveats_of_tests(analysis: analysis_lib.Analysis) -> Iterator[str]:
-    evidence, alpha, (n, k) = analysis.evidence, analysis.alpha, analysis.means.shape
+    alpha, (n, k) = analysis.alpha, analysis.means.shape
     yield (
         "The rank tests compare means: the spread over seeds does not enter them, and data sets "
         "count as independent even where they share images or classes."
@@ -278,32 +275,32 @@ def _caveats_of_tests(analysis: analysis_lib.Analysis) -> Iterator[str]:
             "Every test set counts alike, those that resemble the training data too; "
             "--datasets chooses, --strict leaves out what some algorithm trained on."
         )
-    yield from _changed(analysis, *evidence.alike)
-    size = evidence.size
+    yield from _changed(analysis, *analysis.alike)
+    size = analysis.size
     if abs(size.f - alpha) > 0.1 * alpha + 3 * size.standard_error:
         yield (
             f"With {n} data sets and {k} algorithms F is an approximation: at a nominal "
             f"{alpha:g} it rejects in {100 * size.f:.1f} % of tables in which all algorithms "
             f"are alike (χ²: {100 * size.chi2:.1f} %). The permutation test has no such error."
         )
-    if evidence.fewest == 2:
+    if analysis.fewest == 2:
         yield (
             "Two runs give no interval: redrawn, they are one, the other or both. None over "
             "redrawn runs alone is shown."
         )
-    elif evidence.fewest and analysis_lib.coverage(evidence.fewest) < 0.92:
+    elif analysis.fewest and analysis_lib.coverage(analysis.fewest) < 0.92:
         yield (
-            f"Intervals over few runs are too narrow: with {evidence.fewest} runs, one "
+            f"Intervals over few runs are too narrow: with {analysis.fewest} runs, one "
             f"called 95 % holds the mean of more runs in about "
-            f"{analysis_lib.coverage(evidence.fewest):.0%} of cases."
+            f"{analysis_lib.coverage(analysis.fewest):.0%} of cases."
         )
-    if evidence.rope > evidence.reach:
+    if analysis.rope > analysis.reach:
         yield (
-            f"--points={evidence.rope:g} is more than the scores span ({evidence.reach:.3g}): "
+            f"--points={analysis.rope:g} is more than the scores span ({analysis.reach:.3g}): "
             "what is said of equivalence and power means nothing until it is smaller."
         )
-    if evidence.units_apart:
-        low, high = evidence.units_apart
+    if analysis.units_apart:
+        low, high = analysis.units_apart
         yield (
             f"The scores of {high} are over 20 times those of {low}: Quade's test, aligned "
             "ranks, Wilcoxon's test and means over data sets need one unit. Ranks do not."
@@ -366,7 +363,7 @@ def methods(analysis: analysis_lib.Analysis) -> tuple[str, list[str]]:
     python = ", ".join([f"Python {platform.python_version()}", *packages])
     made = f"Computed with jbias {jbias.__version__} ({python})"
     said = [_compared(analysis.study)]
-    if analysis.evidence is None:
+    if analysis.friedman is None:
         said.append(f"No hypothesis was tested. {made}.")
         return " ".join(said), ["kalischek2023"]
     said += [*_tests(analysis), _spread(analysis)]
@@ -385,7 +382,7 @@ def _compared(study: analysis_lib.Study) -> str:
 
 
 def _tests(analysis: analysis_lib.Analysis) -> Iterator[str]:
-    f, exact, evidence = analysis.friedman, analysis.permutation, analysis.evidence
+    f, exact = analysis.friedman, analysis.permutation
     n, k = analysis.means.shape
     how = "all" if exact.exact else f"{exact.permutations:,} random"
     yield (
@@ -400,22 +397,22 @@ def _tests(analysis: analysis_lib.Analysis) -> Iterator[str]:
         f"Pairs are compared at the level {analysis.alpha:g} by Nemenyi's test [nemenyi1963], "
         "from the studentised range, and only if the permutation test rejects; beside it "
         "stand max-T by permutation [westfall1993], Conover's test [conover1999] and the "
-        f"{'exact ' if evidence.tests['wilcoxon'].exact else ''}Wilcoxon signed-rank test "
+        f"{'exact ' if analysis.tests['wilcoxon'].exact else ''}Wilcoxon signed-rank test "
         "[wilcoxon1945], both adjusted by Holm [holm1979], Quade's test [quade1979] and "
         "aligned ranks [hodges1962]."
     )
-    terry = evidence.tests["bradley_terry"]
+    terry = analysis.tests["bradley_terry"]
     yield (
         "Bayesian answers are from the signed-rank test with a region of practical "
-        f"equivalence of {evidence.rope:g} [benavoli2017]"
+        f"equivalence of {analysis.rope:g} [benavoli2017]"
         f"{'' if terry is None else ' and the Bradley-Terry model [wainer2023]'}."
     )
-    if "dunn" in evidence.tests:
+    if "dunn" in analysis.tests:
         yield (
-            f"Comparisons with {evidence.tests['dunn'].control} alone are adjusted after "
+            f"Comparisons with {analysis.tests['dunn'].control} alone are adjusted after "
             "Dunn [dunn1961] and Holm."
         )
-        if evidence.runs is not None:
+        if analysis.runs is not None:
             yield (
                 "P(A > B) is the share of seeds with which a run beats the control's "
                 "[bouthillier2021], with exact intervals; the bound of almost stochastic order "
@@ -426,11 +423,10 @@ def _tests(analysis: analysis_lib.Analysis) -> Iterator[str]:
 
 
 def _spread(analysis: analysis_lib.Analysis) -> str:
-    evidence = analysis.evidence
-    if evidence.runs is None:
-        return f"The spread over runs is not analysed: {evidence.no_seeds}."
+    if analysis.runs is None:
+        return f"The spread over runs is not analysed: {analysis.no_seeds}."
     return (
-        f"Intervals are 95 % percentile bootstrap intervals of {evidence.draws:,} draws; runs "
+        f"Intervals are 95 % percentile bootstrap intervals of {analysis.draws:,} draws; runs "
         "are redrawn within algorithms, for all data sets together, and for statements on "
         "other data sets the data sets too. Interquartile means, optimality gaps and "
         "performance profiles follow [agarwal2021], on scores normalised by the worst and "

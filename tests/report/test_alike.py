@@ -69,8 +69,8 @@ def test_a_conclusion_that_hangs_on_repeats_is_told(tmp_path):
 def told(p, *, least=0.001, rejects=True):
     found, test = types.SimpleNamespace(count=3), types.SimpleNamespace(pvalue=p)
     test.least = least
-    evidence = types.SimpleNamespace(alike={"scores": (found, test)})
-    asked = types.SimpleNamespace(evidence=evidence, alpha=0.05, rejects=rejects)
+    asked = types.SimpleNamespace(alpha=0.05, rejects=rejects)
+    asked.alike = {"scores": (found, test)}
     return [*prose._changed(asked, "scores")]
 
 
