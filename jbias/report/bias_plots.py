@@ -39,9 +39,8 @@ def curves(panels: Mapping, kinds: pd.Series, labels, *, doubling=False) -> Figu
         else:
             axes.locator_params(nbins=6)
 
-    legend = {name: plots.handle(k) for k, name in enumerate(looks)}
     how = dict(cell=(4.1, 3.1), alone=4.4, sharey=True)
-    return plots.multiples(panels, draw, labels, legend, **how)
+    return plots.multiples(panels, draw, labels, plots.handles(looks), **how)
 
 
 def spread(frame: pd.DataFrame, names, kinds: pd.Series, *, x: str) -> Figure:
@@ -63,7 +62,7 @@ def spread(frame: pd.DataFrame, names, kinds: pd.Series, *, x: str) -> Figure:
     axes.tick_params(axis="y", length=0)
     axes.locator_params(axis="x", nbins=8)
     axes.set_xlabel(x, **plots.ink())
-    plots.marker_legend(fig, tuple(looks))
+    plots.legend_above(fig, plots.handles(looks))
     return plots.laid_out(fig)
 
 
@@ -96,7 +95,7 @@ def pairs(frame, names, kinds, sizes: pd.Series, rho: pd.DataFrame) -> Figure:
         x, y = j + places[mine][:, j], i + 1 - places[mine][:, i]
         area = np.broadcast_to(areas[mine, None], x.shape)
         axes.scatter(x, y, s=area, alpha=0.75, linewidths=0, **look)
-    plots.marker_legend(fig, tuple(looks))
+    plots.legend_above(fig, plots.handles(looks))
     return plots.laid_out(fig)
 
 

@@ -211,8 +211,7 @@ def titled(study: Study) -> Study:
     """Gives a study with titles for the names of measures and categories, to be shown."""
 
     def family(one):
-        kinds = ("statistic", "pvalue", "holm", "bh")
-        every = {key: getattr(one, key) for key in kinds}
+        every = {key: getattr(one, key) for key in relations.NUMBERS}
         shown = {k: x.rename(index=title, columns=title) for k, x in every.items()}
         return dataclasses.replace(one, **shown)
 

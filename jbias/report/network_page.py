@@ -3,7 +3,7 @@
 import functools
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import pandas as pd
@@ -216,22 +216,15 @@ class Page(NamedTuple):
             value = count / n if n else math.nan
             return Cell(metric, value, *decisions.wilson_interval(count, n), count, n)
 
-        cells = {
-            dataset: {
-                network: {row: wilson(*of) for row, of in each.items()}
-                for network, each in counts.items()
-            }
-            for dataset, counts in every.items()
-        }
-        return self.intervals(name, first, cells, "Wilson intervals of 95 %")
+        return self.intervals(name, first, every, "Wilson intervals of 95 %", wilson)
 
     def intervals(
-        self, name: str, first: str, every: Mapping, words: str
+        self, name: str, first: str, every: Mapping, words: str, form: Callable = Cell
     ) -> tables.Table | None:
         """Makes a table by set: a row a name, a column a network.
 
-        every: cells by set, network and row. words: which intervals these are. Rows say of
-        which set they are where there are several.
+        every: what `form` makes cells of, by set, network and row. words: which intervals
+        these are. Rows say of which set they are where there are several.
         """
         data, rows = [], []
         for dataset, by_network in every.items():
@@ -240,6 +233,7 @@ class Page(NamedTuple):
                 cells = [f"{before}{row}"]
                 for one in self.networks:
                     told = by_network.get(one.name, {}).get(row)
+                    told = told and form(*told)
                     shown = told and told.n and tables.with_ends(*told[1:4])
                     cells.append(shown or "–")
                     if told:
@@ -267,8 +261,7 @@ class Page(NamedTuple):
         frame = frame[places >= least]
         if frame.empty:
             return None
-        names, there = [one.name for one in self.networks], {*frame["line"]}
-        looks = {name: plots.marked(i) for i, name in enumerate(names) if name in there}
+        looks = plots.marks((one.name for one in self.networks), {*frame["line"]})
 
         def finish(axes, rows: pd.DataFrame) -> None:
             lowest, highest = rows[shares].min().min(), rows[shares].max().max()

@@ -20,6 +20,7 @@ _RED = plots.COLOURS[7]  # People's.
 _TOLD = 20  # Classes up to which a cell of a matrix says its number.
 _WIDE = 9.5  # Inches that panels side by side may take.
 _DASHED, _DOTTED = (0, (4, 2)), (0, (1, 1.5))
+_TITLE = dict(loc="left", pad=5) | plots.ink(9)
 
 
 Biases = Mapping[int, cue_conflict.ShapeBias]  # By class.
@@ -83,7 +84,7 @@ def reliability(found: Mapping[str, calibration.Reliability]) -> Figure:
         axes.bar(low[there], right - middle, width[there], **gap)
         axes.plot(middle, right, "o-", color=plots.COLOURS[0], lw=1.4, ms=4.5)
         axes.set(xlim=(0, 1), ylim=(0, 1), xticklabels=[])
-        _title(axes, f"{name} (ECE {one.error:.3f})")
+        axes.set_title(plots.plain([f"{name} (ECE {one.error:.3f})"])[0], **_TITLE)
         look = dict(align="edge", color=plots.COLOURS[0], ec="white", lw=0.5)
         below.bar(low, one.count / one.count.sum(), width, **look)
         below.set(xlim=(0, 1))
@@ -120,17 +121,14 @@ def accuracies(
     if len(order) > most:
         gap = f"{len(order) - most} classes between"
         order[most // 2 : -(most // 2)] = [gap]
-    known = {k: name for k, name in enumerate(counts) if counts[name]}
     several = len(counts) > 1
-    row = max(plots.ROW, 0.1 * len(known) + 0.1)
+    looks = plots.marks(counts, [name for name in counts if counts[name]])
     label = "accuracy in %" + "; dashed: of all images" * best_first
-    shown = [*known.values()] if several else []
-    fig, axes = plots.rows(order, shown, x=label, row=row)
+    fig, axes = _rows(order, looks, label, told=several)
     share = lambda right, n: (right / n, *decisions.wilson_interval(right, n))
-    shares = {x: {k: share(*of) for k, of in counts[x].items()} for x in known.values()}
-    looks = {name: plots.marked(k) for k, name in known.items()}
+    shares = {x: {k: share(*of) for k, of in counts[x].items()} for x in looks}
     legend = plots.in_lanes(axes, order, shares, looks)
-    for name in known.values() if best_first else ():
+    for name in looks if best_first else ():
         right, n = (sum(column) for column in zip(*counts[name].values(), strict=True))
         dashed = dict(color=looks[name]["color"] if several else plots.INK)
         axes.axvline(100 * right / n, linewidth=0.8, linestyle=_DASHED, **dashed)
@@ -138,6 +136,12 @@ def accuracies(
     if several:
         plots.legend_above(fig, legend)
     return plots.laid_out(fig)
+
+
+def _rows(order: Sequence[str], looks: Mapping, label: str, *, told: bool = True):
+    """Gives a figure and axes with a row for each name, a lane for each network in it."""
+    row = max(plots.ROW, 0.1 * len(looks) + 0.1)
+    return plots.rows(order, [*looks] if told else [], x=label, row=row)
 
 
 Ends = tuple[float, float, float]  # A share and the ends of its interval.
@@ -150,15 +154,13 @@ def relative_accuracies(found: Mapping[str, Mapping[str, Ends]]) -> Figure:
       drawn as red circles. A network without any is not drawn, as in `accuracies`.
     """
     order = [*dict.fromkeys(itertools.chain(*found.values()))]
-    known = {k: name for k, name in enumerate(found) if found[name]}
-    looks = {name: plots.marked(k) for k, name in known.items()}
+    looks = plots.marks(found, [name for name in found if found[name]])
     if PEOPLE in looks:
         looks[PEOPLE] = {"marker": "o", "color": _RED}
-    shown, row = [*looks], max(plots.ROW, 0.1 * len(looks) + 0.1)
     label = "relative accuracy, % of that on images as they are"
-    fig, axes = plots.rows(order, shown, x=label, row=row)
+    fig, axes = _rows(order, looks, label)
     axes.axvline(100, color=plots.INK, linewidth=0.8, linestyle=_DASHED)
-    legend = plots.in_lanes(axes, order, {name: found[name] for name in shown}, looks)
+    legend = plots.in_lanes(axes, order, {name: found[name] for name in looks}, looks)
     axes.set_xlim(left=min(0, axes.get_xlim()[0]))
     plots.legend_above(fig, legend)
     return plots.laid_out(fig)
@@ -222,7 +224,7 @@ def heat(
     fig, cells = plots.grid(len(panels), across=aside, sharey=True, **size)
     for axes, (title, frame) in zip(cells.flat, panels.items()):
         plots.matrix(axes, 100 * frame)
-        _title(axes, title)
+        axes.set_title(plots.plain([title])[0], **_TITLE)
         if bands:  # There is room above the cells.
             axes.set(xlim=(-0.5, frame.shape[1] - 0.5), ylim=(rows - 0.5, -1.4))
         if band := bands.get(title):
@@ -270,7 +272,3 @@ def decodability(numbers: Sequence[decisions.Number], *, title: str = "") -> Fig
 
     looks, labels = looks | {"chance": chance}, ("", "decoded, % of images")
     return plots.curves(frame, looks, labels, finish=finish, cell=(0, tall), alone=wide)
-
-
-def _title(axes, title: str, pad: float = 5) -> None:
-    axes.set_title(plots.plain([title])[0], loc="left", pad=pad, **plots.ink(9))

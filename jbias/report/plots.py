@@ -9,7 +9,7 @@ import math
 import re
 import textwrap
 import types
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from typing import Any
 
 import markupsafe
@@ -423,14 +423,16 @@ def marked(k: int) -> dict:
     return {"marker": MARKERS[k % len(MARKERS)], "color": style_of(k)["color"]}
 
 
-def marks(names: Iterable[str]) -> dict[str, dict]:
-    """Gives each category's form and colour."""
-    return {name: marked(k) for k, name in enumerate(dict.fromkeys(names))}
+def marks(names: Iterable[str], there: Container[str] | None = None) -> dict[str, dict]:
+    """Gives each category's form and colour; of all names, those that are there."""
+    every = enumerate(dict.fromkeys(names))
+    return {name: marked(k) for k, name in every if there is None or name in there}
 
 
-def handle(k: int) -> lines.Line2D:
-    """Gives how a legend shows the k-th category."""
-    return lines.Line2D([], [], ls="", markersize=5.5, mew=0, **marked(k))
+def handles(looks: Mapping[str, Mapping]) -> dict[str, lines.Line2D]:
+    """Gives how a legend shows categories."""
+    look = dict(ls="", markersize=5.5, mew=0)
+    return {name: lines.Line2D([], [], **look, **one) for name, one in looks.items()}
 
 
 def dress(axes, rho: float | None = None) -> None:
@@ -508,11 +510,6 @@ def legend_above(fig: Figure, legend: Mapping[str, mpl_artist.Artist]) -> None:
     look = dict(frameon=False, labelcolor=INK, fontsize=SMALL, ncols=beside)
     names = plain(legend)
     fig.legend([*legend.values()], names, loc="outside upper left", **look)
-
-
-def marker_legend(fig: Figure, names: Iterable[str]) -> None:
-    """Says above a grid how each category is marked."""
-    legend_above(fig, {name: handle(k) for k, name in enumerate(names)})
 
 
 def _beside(names: Collection[str], width: float) -> int:

@@ -23,7 +23,7 @@ WORDS |= {"bh": "after Benjamini and Hochberg's adjustment"}
 UNIT = 26.0  # Area of a marker in square points.
 _ENDS = f"95 % bootstrap interval, {RESAMPLES:,} resamples of models"
 LEFT = 0.1  # Of the variance of ranks: a variance inflation factor of 10.
-_NUMBERS = ("statistic", "pvalue", "holm", "bh")
+NUMBERS = ("statistic", "pvalue", "holm", "bh")
 _SECTIONS = {"figures": "Figures", "tables": "Tables"}
 _SECTIONS["caveats"] = "What to keep in mind"
 
@@ -153,7 +153,7 @@ def _pair(
     (x, y), seed = pair, options.seed
     part = correlation.complete_models(part, x, y, *given)
     row = {"n": len(part), "x": x, "y": y}
-    row |= {key: getattr(family, key).loc[x, y] for key in _NUMBERS}
+    row |= {key: getattr(family, key).loc[x, y] for key in NUMBERS}
     least = correlation.MIN_MODELS + len(given)
     if options.method != "spearman" or len(part) < least:
         return row
@@ -207,7 +207,7 @@ def results(study: Study) -> dict[str, object]:
         "correlations": study.pairs,
         **({"given": study.given.pairs} if study.given else {}),
         "influential": study.influential,
-        "among": [{k: getattr(x, k).to_dict("index") for k in _NUMBERS} for x in among],
+        "among": [{k: getattr(x, k).to_dict("index") for k in NUMBERS} for x in among],
         "caveats": caveats(study),
     }
 
@@ -520,28 +520,26 @@ def scatter(
     shared along columns and rows where they are of one measure.
     """
     kinds = frame[category].astype(str)
-    known = enumerate(order or dict.fromkeys(kinds))
-    forms = {name: k for k, name in known if name in set(kinds)}
+    looks = plots.marks(order or kinds, {*kinds})
     areas = areas_of(frame[size] if size else pd.Series(index=frame.index))
     above = all(len({x for x, _ in column}) == 1 for column in zip(*grid, strict=True))
     beside = all(len({y for _, y in row}) == 1 for row in grid)
     shared = dict(sharex="col" if above else False, sharey="row" if beside else False)
     rows, columns = len(grid), len(grid[0])
     cell = max(panel[0], 4.8 / columns), panel[1]
-    look = dict(across=columns, cell=cell, **shared)
-    fig, cells = plots.grid(rows * columns, tuple(forms), **look)
+    how = dict(across=columns, cell=cell, **shared)
+    fig, cells = plots.grid(rows * columns, tuple(looks), **how)
     for (i, j), axes in np.ndenumerate(cells):
         x, y = grid[i][j]
-        for name, k in forms.items():
-            mine, look = (kinds == name).to_numpy(), dict(alpha=0.75, linewidths=0)
-            look |= plots.marked(k)
+        for name, look in looks.items():
+            mine, look = (kinds == name).to_numpy(), look | dict(alpha=0.75, lw=0)
             axes.scatter(frame[x][mine], frame[y][mine], areas[mine], **look)
         plots.dress(axes, None if rho is None else rho.loc[x, y])
         if i == rows - 1 or not above:
             axes.set_xlabel(x, **plots.ink())
         if j == 0 or not beside:
             axes.set_ylabel(y, **plots.ink())
-    plots.legend_above(fig, {name: plots.handle(k) for name, k in forms.items()})
+    plots.legend_above(fig, plots.handles(looks))
     return plots.laid_out(fig)
 
 

@@ -460,9 +460,8 @@ def against(frame: pd.DataFrame) -> plots.Figure:
         axes.margins(0.12)
 
     labels = "in distribution, %", "out of distribution, %"
-    legend = {name: plots.handle(i) for i, name in enumerate(looks)}
     panels = dict(iter(_first(frame).groupby("panel", sort=False)))
-    return plots.multiples(panels, draw, labels, legend)
+    return plots.multiples(panels, draw, labels, plots.handles(looks))
 
 
 def learning(frame: pd.DataFrame) -> plots.Figure:
