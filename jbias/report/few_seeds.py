@@ -22,7 +22,7 @@ def frame(study: analysis_lib.Study) -> pd.DataFrame:
     `stats.few_seeds` gives: means over an algorithm's pairs, `needed` of the median pair.
     """
     parts, options = [pd.DataFrame()], study.options
-    for metric, values, unit in _metrics(study):
+    for metric, values, unit in metrics(study):
         scores = unit.scale * values["value"]
         points = options.points if unit.name == study.unit.name else None
         points = points or POINTS / (1 if unit.name or scores.abs().max() > 1 else 100)
@@ -42,8 +42,8 @@ def frame(study: analysis_lib.Study) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True)
 
 
-def _metrics(study: analysis_lib.Study) -> Iterator[tuple]:
-    """Gives the name, the values and the unit of each metric shown."""
+def metrics(study: analysis_lib.Study) -> Iterator[tuple]:
+    """Gives the name, the values and the unit of each metric shown, shape bias first."""
     metric, bias = study.options.metric, "shape_bias"
     if study.is_runs and metric != bias:
         sets = study.selected.loc[study.selected["metric"] == bias, "dataset"].unique()

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pandas as pd
 
 from jbias.report import analysis as analysis_lib
-from jbias.report import document, tables, workdirs
+from jbias.report import document, few_seeds, tables, workdirs
 from jbias.runs import results
 
 
@@ -44,22 +44,17 @@ def frame(study: analysis_lib.Study, grid: pd.DataFrame) -> pd.DataFrame:
     validation of the method) and chosen (the first of these). Runs without either are left
     out.
     """
-    selected, metric, bias = study.selected, study.options.metric, "shape_bias"
+    selected = study.selected
     valid = selected[selected["dataset"] == results.VALID]
     valid = valid[(valid["metric"] == "accuracy") & (valid["condition"] == "")]
     told = grid.assign(valid=grid["label"].map(valid.groupby("label")["value"].mean()))
-    values = {metric: study.values.rename(columns={"algorithm": "label"})}
-    if metric != bias:
-        shape = selected[(selected["metric"] == bias) & (selected["condition"] == "")]
-        values = {bias: shape} | values
     parts = []
-    for name, rows in values.items():
-        cells = rows.groupby(["label", "dataset"], observed=True)["value"].mean()
-        means = cells.groupby("label", observed=True).mean()
-        scale = analysis_lib.unit_of(name, rows["value"]).scale
-        part = told.assign(metric=name, score=scale * told["label"].map(means))
+    for name, rows, unit in few_seeds.metrics(study):
+        cells = rows.groupby(["algorithm", "dataset"], observed=True)["value"].mean()
+        means = cells.groupby("algorithm", observed=True).mean()
+        part = told.assign(metric=name, score=unit.scale * told["label"].map(means))
         part = part.dropna(subset=["score", "valid"])
-        turned = name == metric and not study.options.larger_is_better
+        turned = name == study.options.metric and not study.options.larger_is_better
         part["merit"] = part["score"] * (-1 if turned else 1)
         behind = part.groupby("algorithm")["valid"].transform("max") - part["valid"]
         part["tied"] = (behind == 0) | (behind * valid["n"].max() < 1)
