@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -215,15 +215,10 @@ def variability(study: analysis_lib.Study) -> pd.DataFrame:
     variance over seeds), `between` that of the seeds' means over these; ddof 1. Source:
     BiasBed, figure 2.
     """
-    chosen = study.chosen
-    wanted = chosen["metric"] == study.options.metric
-    wanted &= chosen["dataset"].isin(study.datasets)
-    by = ["label", "dataset", "run", "seed"]
-    rows = chosen.loc[wanted, [*by, "epoch", "condition", "value"]]
-    every = inputs.averaged(rows, [*by, "epoch"])
+    every = _evaluated(study, study.options.metric, study.datasets)
     if not every["epoch"].is_monotonic_increasing:
         every = every.sort_values("epoch", kind="stable")
-    keys = results.number_rows(every, by)
+    keys = results.number_rows(every, ["label", "dataset", "run", "seed"])
     later = selection.count_later(keys)
     mine = later < study.options.last
     tail = every["value"][mine].groupby(keys[mine]).agg(["mean", "var", "size"])
@@ -235,6 +230,13 @@ def variability(study: analysis_lib.Study) -> pd.DataFrame:
     order = pd.MultiIndex.from_product([study.algorithms, study.datasets])
     frame = pd.DataFrame(varying).reindex(order)
     return frame.rename_axis(["algorithm", "dataset"]).reset_index()
+
+
+def _evaluated(study, metric: str, datasets: Sequence[str]) -> pd.DataFrame:
+    """Gives a metric's value of each seed at each epoch; conditions are averaged."""
+    chosen, by = study.chosen, ["label", "dataset", "run", "seed", "epoch"]
+    mine = (chosen["metric"] == metric) & chosen["dataset"].isin(datasets)
+    return inputs.averaged(chosen.loc[mine, [*by, "condition", "value"]], by)
 
 
 def figures(analysis: Analysis, varying: pd.DataFrame | None) -> document.Placed:
@@ -374,14 +376,10 @@ def _by_epoch(study, metric: str) -> tuple[pd.DataFrame, pd.DataFrame]:
 
     Second, a row a seed: the same keys, and its value.
     """
-    chosen = study.chosen
-    wanted = list(dict.fromkeys([results.VALID, *study.datasets]))
+    chosen, wanted = study.chosen, [*dict.fromkeys([results.VALID, *study.datasets])]
     if metric != study.options.metric:
         wanted = list(chosen["dataset"][chosen["metric"] == metric].unique())
-    by = ["label", "dataset", "run", "seed", "epoch"]
-    mine = (chosen["metric"] == metric) & chosen["dataset"].isin(wanted)
-    rows = chosen.loc[mine, [*by, "condition", "value"]]
-    values = inputs.averaged(rows, by).dropna(subset="value")
+    values = _evaluated(study, metric, wanted).dropna(subset="value")
     values = values.rename(columns={"dataset": "panel", "label": "line", "epoch": "x"})
     groups = values.groupby(["panel", "line", "x"], observed=True)["value"]
     frame = groups.agg(value="mean", std="std", size="size").reset_index()
