@@ -81,12 +81,9 @@ def table(table) -> str:
     parts = list(_parts(table, WIDE if long else WIDEST))
     small = not long and any(_width(table, columns) > WIDE for columns in parts)
     turned = any(_turned(table, j) for j in range(len(table.head)))
-    packages = [
-        r"\usepackage{booktabs}",
-        *([r"\usepackage{longtable}"] if long else []),
-        *([r"\usepackage{graphicx}"] if turned or small else []),
-        *([r"\usepackage[table]{xcolor}"] if table.shade else []),
-    ]
+    needed = {"{booktabs}": True, "{longtable}": long, "{graphicx}": turned or small}
+    needed |= {"[table]{xcolor}": table.shade}
+    packages = [rf"\usepackage{name}" for name in needed if needed[name]]
     lines = [f"% Needs {' '.join(packages)}"]
     for i, columns in enumerate(parts):
         part = f" Part {i + 1} of {len(parts)}." if len(parts) > 1 else ""
@@ -165,10 +162,9 @@ def _long(table, columns: Sequence[int], caption: Sequence[str]) -> list[str]:
 
 
 def _kinds(table, columns: Sequence[int]) -> str:
-    wraps = [_letters(table, j) > WRAPPED for j in columns]
     return "".join(
-        "p{7cm}" if wide else "l" if j < table.texts else "r"
-        for j, wide in zip(columns, wraps, strict=True)
+        "p{7cm}" if _letters(table, j) > WRAPPED else "l" if j < table.texts else "r"
+        for j in columns
     )
 
 

@@ -132,23 +132,23 @@ def _range(networks: Networks) -> Iterator[str]:
     sets = {dataset for dataset, _ in known.values()}
     if len(known) > 1 and len(sets) == 1:
         values = {name: number.value for name, (_, number) in known.items()}
-        told = {name: f"{100 * value:.1f} ({name})" for name, value in values.items()}
-        yield _ends(f"Accuracy on {sets.pop()} in %", values, told)
+        told = {f"{100 * value:.1f} ({name})": value for name, value in values.items()}
+        yield _ends(f"Accuracy on {sets.pop()} in %", told)
     rows = {one.name: network_frame.row_of(one).numbers for one in networks}
     rows = {name: row for name, row in rows.items() if row.get("shape", math.nan) >= 0}
     if len(rows) > 1:
-        values, told = {name: row["shape"] for name, row in rows.items()}, {}
+        told = {}
         for name, row in rows.items():
             n = network_frame.decisions_text(row["shape_n"]) if "shape_n" in row else ""
             of = f", of {n} decisions" if n else ""
-            told[name] = f"{values[name]:.3f} ({name}{of})"
-        yield _ends("shape bias", values, told)
+            told[f"{row['shape']:.3f} ({name}{of})"] = row["shape"]
+        yield _ends("shape bias", told)
 
 
-def _ends(what: str, values: Mapping[str, float], told: Mapping[str, str]) -> str:
-    """Says which are the smallest and the largest."""
-    order = sorted(values, key=values.get)
-    return f"{what} from {told[order[0]]} to {told[order[-1]]}"
+def _ends(what: str, told: Mapping[str, float]) -> str:
+    """Says which are the smallest and the largest of values by what is told of them."""
+    order = sorted(told, key=told.get)
+    return f"{what} from {order[0]} to {order[-1]}"
 
 
 def _missing(networks: Networks) -> Iterator[str]:

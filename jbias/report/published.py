@@ -18,7 +18,6 @@ FILE = document.FOLDER / "published_shape_biases.csv"
 IMAGES = 1280
 PEOPLE = "people (10)"
 HERE = "measured here"  # In the place of a source.
-_TABLE = "shape_bias_published"
 _CAPTION = (
     f"Networks of this page (bold, {HERE}) among people and networks whose shape bias on "
     "Geirhos' cue conflicts others published: no other number of this page is of these. "
@@ -58,7 +57,7 @@ def beside(own: Sequence[Mapping[str, Any]]) -> tables.Table | None:
     columns |= {"shape_bias": ("shape bias", _bias, *ends)}
     columns |= tables.columns("either:d error_consistency:.3", **heads)
     more = dict(strong=lambda row: ["network"] if row["source"] == HERE else [])
-    return tables.from_rows(_TABLE, _CAPTION, frame, columns, **more)
+    return tables.from_rows("shape_bias_published", _CAPTION, frame, columns, **more)
 
 
 def _bias(bias: float, either: float | None, *ends: float | None) -> str:
