@@ -53,8 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _check(arguments: Mapping[str, Any]) -> None:
     jc.check(arguments)
-    for name in arguments["kinds"]:
-        jc.check_known("--kinds", name, _KINDS)
+    jc.check_all_known("--kinds", arguments["kinds"], _KINDS)
 
 
 def parser() -> cli.Parser:
@@ -173,9 +172,7 @@ def _size(paths: Sequence[str]) -> int:
     sizes |= {_SIZE} if len(runs) < len(paths) else set()
     if len(sizes) > 1:
         several = ", ".join(map(str, sorted(sizes)))
-        raise ValueError(
-            f"--size: must be given for networks of {several} pixels together"
-        )
+        jc.refuse("--size", f"be given for networks of {several} pixels together")
     return sizes.pop()
 
 
@@ -193,9 +190,7 @@ def _columns(source: "base.Source", wanted: Sequence[str]) -> tuple[dict, dict, 
     for name in wanted:
         if name not in possible:
             known = base.did_you_mean(name, possible) if possible else "it has none"
-            raise ValueError(
-                f"--attributes: must be columns of {source.name}, got {name!r}; {known}"
-            )
+            jc.refuse("--attributes", f"be columns of {source.name}", name, known)
     names = list(wanted) or [name for name in possible if name in source.values]
     # What is called `attribute` is often a copy of a column with a better name.
     names.sort(key=lambda name: name == "attribute")
@@ -278,13 +273,9 @@ class Audit(NamedTuple):
         drawn, tested = dict(draws=args.draws, seed=args.seed), {}
         with console.progress_bar(f"{name}: testing", len(columns)) as tell:
             for key, column in columns.items():
-                tested[key] = attribute_reliance.measure(
-                    *(answers["correct"], label, column),
-                    against=against,
-                    names=(classes, self.values[key]),
-                    kinds=args.kinds,
-                    **drawn,
-                )
+                of, names = (answers["correct"], label, column), self.values[key]
+                about = dict(names=(classes, names), kinds=args.kinds, **drawn)
+                tested[key] = attribute_reliance.measure(*of, against=against, **about)
                 tell(len(tested), 0)
         say(f"{name}: {len(columns)} attribute{'s' * (len(columns) != 1)} tested")
         levels = dict(tau=args.tau / 100, alpha=args.alpha)
@@ -311,30 +302,28 @@ class Audit(NamedTuple):
         )
         return dataclasses.replace(made, examples=dict(self.examples(made)))
 
-    def examples(
-        self, found: "audit.Audited"
-    ) -> Iterator[tuple[str, "audit.Examples"]]:
+    def examples(self, made: "audit.Audited") -> Iterator[tuple[str, "audit.Examples"]]:
         """Pairs of images whose decisions flip, of each attribute that the page shows."""
         import numpy as np
 
         from jbias.evals import attribute_audit, prepared_sets
         from jbias.report import audit
 
-        hurt, label = {one.name for one in found.shown}, found.label
-        for one in found.shown if self.args.pairs else ():
-            others = {key: c for key, c in found.columns.items() if key != one.name}
+        hurt, label = {one.name for one in made.shown}, made.label
+        for one in made.shown if self.args.pairs else ():
+            others = {key: c for key, c in made.columns.items() if key != one.name}
             first = [column for key, column in others.items() if key in hurt]
-            column = found.columns[one.name]
+            column = made.columns[one.name]
             side = attribute_audit.agreement(one.result, one.kind, label, column)
             pairs = attribute_audit.flipping_pairs(
-                *(found.correct[0], found.likelihood[0], side, label),
+                *(made.correct[0], made.likelihood[0], side, label),
                 np.array([*others.values()]).reshape(-1, len(label)),
                 self.args.pairs,
                 first=np.array(first).reshape(-1, len(label)),
             )
             if pairs:
                 numbers = [pair.agrees for pair in pairs] + [p.disagrees for p in pairs]
-                index = found.index[numbers].astype(np.int32)
+                index = made.index[numbers].astype(np.int32)
                 few = prepared_sets.select(self.asked, _SET, index)
                 images = prepared_sets.read_images(self.asked, few)
                 yield one.name, audit.Examples(pairs, *np.split(images, 2))

@@ -27,7 +27,7 @@ import types
 import typing
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from importlib import resources
-from typing import Any
+from typing import Any, NoReturn
 
 _DURATION = re.compile(r"\s*([0-9.eE+-]+)\s*(steps?|epochs?|percent|%)\s*")
 
@@ -36,9 +36,7 @@ STAGE_KEYS = ("algo", "train", "inputs", "optim", "epochs")
 _NOT_SAID = object()
 
 
-def refuse(
-    where: str, must: str, got: Any = _NOT_SAID, remedy: str = ""
-) -> typing.NoReturn:
+def refuse(where: str, must: str, got: Any = _NOT_SAID, remedy: str = "") -> NoReturn:
     """Raises a ValueError, `where: must ..., got ...; remedy`."""
     shown = "" if got is _NOT_SAID else f", got {_abbreviate(got)}"
     raise ValueError(f"{where}: must {must}{shown}{remedy and f'; {remedy}'}")
@@ -57,6 +55,14 @@ def check_known(where: str, name: str, known: Iterable[str], what: str = "") -> 
     if name not in known:
         what = f"{what} " if what else ""
         raise ValueError(f"{where}: unknown {what}{name!r}; {suggest(name, known)}")
+
+
+def check_all_known(
+    where: str, names: Iterable[str], known: Iterable[str], what: str = ""
+) -> None:
+    """Refuses the first of several names that is not among the known ones."""
+    for name in names:
+        check_known(where, name, known, what)
 
 
 def parse_arg(
@@ -178,8 +184,7 @@ def stage_configs(config: Mapping[str, Any]) -> list[dict[str, Any]]:
     rest = {key: value for key, value in config.items() if key != "stages"}
     parts = [dict(stage) for stage in config.get("stages") or [{}]]
     for i, part in enumerate(parts):
-        for key in part:
-            check_known(f"config.stages[{i}]", key, STAGE_KEYS, "key")
+        check_all_known(f"config.stages[{i}]", part, STAGE_KEYS, "key")
     return [{**rest, **part} for part in parts]
 
 

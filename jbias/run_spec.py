@@ -86,8 +86,7 @@ def _check_types(where: str, config: Mapping[str, Any]) -> None:
 
 def _check_keys(where: str, part: Mapping[str, Any], known: Sequence[str]) -> None:
     jc.check_type(where, part, dict)
-    for key in part:
-        jc.check_known(where, key, known)
+    jc.check_all_known(where, part, known)
     _need(where, part, (key for key in known if key not in OPTIONAL_KEYS))
 
 
@@ -119,10 +118,9 @@ def _check_rollback(how: Mapping[str, Any]) -> None:
     if not how:
         return
     if set(how) != set(known):
-        raise ValueError(
-            f"{where}: must have {', '.join(known)}, got {', '.join(how)}; for example "
-            "dict(times=2, factor=0.5, every='1 epoch')"
-        )
+        remedy = "for example dict(times=2, factor=0.5, every='1 epoch')"
+        must = f"have {', '.join(known)}, got {', '.join(how)}"
+        jc.refuse(where, must, remedy=remedy)
     times, factor = how["times"], how["factor"]
     if type(times) is not int or times < 0:
         jc.refuse(f"{where}.times", "be 0 or more, and whole", times)

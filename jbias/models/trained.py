@@ -10,7 +10,6 @@ import itertools
 import json
 import os
 import pathlib
-import textwrap
 import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -24,7 +23,7 @@ from flax import linen as nn
 
 from jbias import config as jc
 from jbias.models import importing, registry, safetensors, weight_names
-from jbias.runtime import heap
+from jbias.runtime import heap, messages
 
 Net = dict[str, Any]  # {"params": ..., "stats": ...}
 
@@ -184,10 +183,8 @@ def read_nets(
     # Of damaged bytes orbax raises anything.
     except Exception as error:
         heap.collect_silently()
-        reason = textwrap.shorten(str(error), 200, placeholder=" …")
-        raise ValueError(
-            f"checkpoint: {path} cannot be read ({reason}); take another step"
-        ) from error
+        told = f"cannot be read ({messages.shorten(error)}); take another step"
+        raise ValueError(f"checkpoint: {path} {told}") from error
 
 
 def _states(path: pathlib.Path) -> Any:

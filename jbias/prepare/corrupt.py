@@ -50,8 +50,7 @@ def run(args: argparse.Namespace) -> str:
     settings, and damaged images.
     """
     names, severities = args.names.split("+"), args.severities.split("+")
-    for name in names:
-        jc.check_known(f"{_WHERE}: --names", name, _KNOWN)
+    jc.check_all_known(f"{_WHERE}: --names", names, _KNOWN)
     for one in severities:
         if not one.isdecimal():
             must = f"{_WHERE}: --severities must be like 1+3+5"

@@ -57,8 +57,7 @@ def run(args: argparse.Namespace) -> str:
     """
     visible = [name for name in augment.AUGMENTS if name not in WITHOUT_FIGURE]
     chosen, columns = args.methods.split("+") if args.methods else visible, args.columns
-    for name in chosen:
-        jc.check_known(f"{_WHERE}: --methods", name, visible)
+    jc.check_all_known(f"{_WHERE}: --methods", chosen, visible)
     if not 1 <= columns <= _BATCH:
         raise ValueError(f"{_WHERE}: --columns must be 1 to {_BATCH}, got {columns}")
     style = {"name": args.transfer or ("render" if args.data == "shapes" else "small")}

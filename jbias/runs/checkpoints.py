@@ -12,7 +12,6 @@ import errno
 import json
 import os
 import re
-import textwrap
 import types
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,7 +24,7 @@ from etils import epath
 from jaxtyping import PyTree
 from orbax.checkpoint import checkpoint_managers
 
-from jbias.runtime import files, heap, processes
+from jbias.runtime import files, heap, messages, processes
 
 
 class _Spec(dict):
@@ -465,16 +464,12 @@ def system_message(error: Exception) -> str:
     if isinstance(error, OSError):
         return files.system_message(error)
     known = error_number(error)
-    return os.strerror(known) if known else _shorten(str(error))
+    return os.strerror(known) if known else messages.shorten(error)
 
 
 def first_line(error: Exception) -> str:
     """The first line of what orbax says, which goes on for pages."""
-    return _shorten(str(error).strip().partition("\n")[0])
-
-
-def _shorten(text: str) -> str:
-    return textwrap.shorten(text, 200, placeholder=" …")
+    return messages.shorten(str(error).strip().partition("\n")[0])
 
 
 def error_number(error: Exception) -> int | None:

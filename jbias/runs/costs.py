@@ -6,12 +6,12 @@ Host, memory and network are left out, unless the PUE accounts for them.
 """
 
 import contextlib
-import datetime
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from jbias import config as jc
+from jbias.runtime import messages
 
 
 class DevicePower(NamedTuple):
@@ -59,8 +59,7 @@ DEFAULT_ENERGY = Energy()
 
 def parse_energy(where: str, given: Mapping[str, float]) -> Energy:
     """What a config's entries assume; ValueError where they cannot be."""
-    for key in given:
-        jc.check_known(where, key, Energy._fields)
+    jc.check_all_known(where, given, Energy._fields)
     energy = Energy(**given)
     bounds = ((0, 1e6), (0, 1), (1, 10), (0, 10))  # Of each field.
     for name, value, (low, high) in zip(Energy._fields, energy, bounds, strict=True):
@@ -83,8 +82,7 @@ class Stopwatch:
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic):
-        now = datetime.datetime.now(datetime.UTC)
-        self.began = now.isoformat(timespec="microseconds")
+        self.began = messages.utc_now("microseconds")
         self._clock, self._doing, self._since = clock, PHASES[0], clock()
         self._spent = dict.fromkeys(PHASES, 0.0)
 

@@ -8,7 +8,6 @@ dropped: it never ends a run, whose own records do not depend on it.
 
 import contextlib
 import importlib
-import importlib.util
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
@@ -16,6 +15,7 @@ from typing import Any, NamedTuple, Protocol
 from etils import epath
 
 from jbias import config as jc
+from jbias.runtime import files
 
 MEAN = "mean"
 Numbers = Mapping[str, Mapping[str, float]]  # By what they are of, then by tag.
@@ -73,14 +73,9 @@ def check(run: Mapping[str, Any]) -> None:
             must = f"be of {', '.join(LOGGERS)}, each once, joined by +"
             jc.refuse(where, must, run["write"])
         for package in LOGGERS[name].packages:
-            if importlib.util.find_spec(package) is None:
-                raise ValueError(
-                    f"{where}: {name} needs the package {package}, which is not "
-                    f"installed; pip install 'jbias[{name}]'"
-                )
+            files.require_package(where, name, package, extra=name)
     where, options = "config.run.wandb", run.get("wandb", {})
-    for key in options:
-        jc.check_known(where, key, WANDB_KEYS)
+    jc.check_all_known(where, options, WANDB_KEYS)
     if (mode := options.get("mode", WANDB_MODES[0])) not in WANDB_MODES:
         jc.refuse(f"{where}.mode", f"be one of {', '.join(WANDB_MODES)}", mode)
 

@@ -5,7 +5,6 @@ whoever watches many runs. It is no part of the results; a failure to write it i
 once.
 """
 
-import datetime
 import functools
 import json
 import os
@@ -18,7 +17,7 @@ from typing import Any, NamedTuple
 from etils import epath
 
 from jbias.runs import results
-from jbias.runtime import files, lock
+from jbias.runtime import files, lock, messages
 
 PHASES = ("damaged", "not started", "running", "interrupted", "stopped", "failed")
 PHASES += ("diverged", "done")
@@ -182,8 +181,7 @@ class Heartbeat:
 
     def update(self, doing: str, **facts: Any) -> None:
         """Says what is done now; facts told before stay until they are told anew."""
-        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-        self._facts |= {"at": now, "doing": doing, **facts}
+        self._facts |= {"at": messages.utc_now(), "doing": doing, **facts}
         try:
             files.write(self._path, json.dumps(self._facts), lasting=False)
         except OSError as error:

@@ -1,7 +1,6 @@
 """The folder of a run: locked by one process, bound to one config, with its provenance."""
 
 import contextlib
-import datetime
 import importlib.metadata
 import json
 import os
@@ -224,7 +223,7 @@ def record_provenance(workdir: epath.Path, facts: Mapping[str, Any]) -> list[str
 
     Returns what differs between this start and the first, as `key: one != other`.
     """
-    path, at = workdir / "provenance.json", _now()
+    path, at = workdir / "provenance.json", messages.utc_now()
     facts, differing = {**facts, **environment()}, []
     if path.exists():
         differing = _differing(workdir, facts)
@@ -234,11 +233,6 @@ def record_provenance(workdir: epath.Path, facts: Mapping[str, Any]) -> list[str
         facts = {"started": at, **facts, "resumed": []}
     files.save(path, json.dumps(facts, indent=1))
     return differing
-
-
-def _now() -> str:
-    """The time, in UTC."""
-    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
 
 
 def billed_devices(devices: jax.sharding.Mesh, cores: int = 0) -> costs.Devices:
@@ -284,7 +278,7 @@ def record_follower(workdir: epath.Path, facts: Mapping[str, Any]) -> list[str]:
     In a file of its own, evaluate.json: the other writes too. Returns as
     `record_provenance` does.
     """
-    path, at = workdir / "evaluate.json", _now()
+    path, at = workdir / "evaluate.json", messages.utc_now()
     differing = _differing(workdir, {**facts, **environment()})
     before = files.read_json(path, list, "delete it") if path.exists() else []
     starts = [*before, {"at": at, "differing": differing}]

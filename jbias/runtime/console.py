@@ -6,7 +6,6 @@ stderr and to log.txt, or as JSON objects to log.jsonl.
 
 import contextlib
 import dataclasses
-import datetime
 import json
 import logging
 import os
@@ -76,14 +75,12 @@ class LogEvent(str):
 
     def json(self) -> str:
         """One JSON object: time, level, event, message and the event's fields."""
-        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
+        now = messages.utc_now("milliseconds")
         facts = {"time": now, "level": self.level, "event": self.event}
         return json.dumps(facts | {"message": str(self), **self.fields}, default=str)
 
 
-def logger(
-    workdir: "epath.Path | None", form: str = LOG_FORMATS[0]
-) -> Callable[[str], None]:
+def logger(workdir: "epath.Path | None", form: str = LOG_FORMATS[0]) -> messages.Say:
     """A function that prints a line, above a live bar, and appends it to log.txt.
 
     In the form "json" what is printed are JSON objects, appended to log.jsonl as well.
@@ -153,7 +150,7 @@ def progress_bar(title: str, total: int) -> Iterator[Callable[[int, int], None]]
 
 @contextlib.contextmanager
 def count_images(
-    say: Callable[[str], None],
+    say: messages.Say,
     title: str,
     total: int,
     *,
@@ -226,7 +223,7 @@ class Progress:
     lines even on a terminal.
     """
 
-    say: Callable[[str], None]
+    say: messages.Say
     _: dataclasses.KW_ONLY
     total: int
     done: int
@@ -293,9 +290,7 @@ class Progress:
 
 
 @contextlib.contextmanager
-def announce_slow(
-    say: Callable[[str], None], what: str, *, every: float = 10.0
-) -> Iterator:
+def announce_slow(say: messages.Say, what: str, *, every: float = 10.0) -> Iterator:
     """Says what is done, then for how long already, as long as the context lasts.
 
     On a terminal that is a line which counts the seconds; elsewhere there is one more
@@ -303,9 +298,8 @@ def announce_slow(
     """
     say(f"{what} ...")
     began, over = time.monotonic(), threading.Event()
-    bar = _bar(
-        desc=messages.one_line(what), bar_format="{desc}: {elapsed}", leave=False
-    )
+    title, shown = messages.one_line(what), "{desc}: {elapsed}"
+    bar = _bar(desc=title, bar_format=shown, leave=False)
 
     def tell() -> None:
         pause = every if bar.disable else 1.0

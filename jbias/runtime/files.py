@@ -69,13 +69,16 @@ def resolve(path: PathLike, where: str = "workdir") -> "epath.Path":
             f"{where}: {text} is no local directory, and of object stores gs:// alone is "
             "supported; mount it, or name another"
         )
-    if importlib.util.find_spec("gcsfs") is None:
-        raise ValueError(
-            f"{where}: {text} needs the package gcsfs, which is not installed; pip "
-            "install 'jbias[gcs]'"
-        )
+    require_package(where, text, "gcsfs", "gcs")
     object_store().check(text, where)
     return epath.Path(text)
+
+
+def require_package(where: str, what: str, package: str, extra: str) -> None:
+    """Refuses what needs a package that is not installed; the extra brings it."""
+    if importlib.util.find_spec(package) is None:
+        needs = f"{what} needs the package {package}, which is not installed"
+        raise ValueError(f"{where}: {needs}; pip install 'jbias[{extra}]'")
 
 
 def local_copy(path: PathLike, where: str, *, checkpoints: bool = False) -> PathLike:
@@ -184,10 +187,8 @@ def translate_os_errors(what: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        reason = system_message(error)
-        raise OSError(
-            f"{what}: cannot be written ({reason}); {remedy(error)}"
-        ) from error
+        why = system_message(error)
+        raise OSError(f"{what}: cannot be written ({why}); {remedy(error)}") from error
 
 
 def describe_error(error: Exception) -> str:

@@ -12,7 +12,6 @@ ever compared.
 
 import contextlib
 import dataclasses
-import datetime
 import errno
 import fcntl
 import json
@@ -25,7 +24,7 @@ from typing import NamedTuple
 
 from etils import epath
 
-from jbias.runtime import files
+from jbias.runtime import files, messages
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,8 +43,7 @@ class Owner:
 
 def this_process() -> Owner:
     """The owner that this process would be."""
-    since = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    token = os.urandom(8).hex()
+    since, token = messages.utc_now(), os.urandom(8).hex()
     return Owner(_host(), boot_id(), os.getpid(), since, token)
 
 
@@ -109,11 +107,7 @@ def _refusal(work: str, seen: Seen) -> ValueError:
 
 
 def _watch(
-    before: Seen,
-    look: Callable[[], Seen],
-    path: epath.Path,
-    work: str,
-    say: Callable[[str], None],
+    before: Seen, look: Callable, path: epath.Path, work: str, say: messages.Say
 ) -> Seen:
     """Returns what is there once an owner out of sight has shown no sign of life.
 
@@ -186,9 +180,7 @@ class Lock:
 
 
 @contextlib.contextmanager
-def acquire(
-    path: epath.Path, work: str, say: Callable[[str], None] = print
-) -> Iterator[Lock]:
+def acquire(path: epath.Path, work: str, say: messages.Say = print) -> Iterator[Lock]:
     """Holds `path`; ValueError where another process does, naming it and its last sign.
 
     `work`: what the owner does there, such as "is at work in runs/x". `say` is told what
@@ -336,9 +328,8 @@ class ObjectLock:
             if self._has(seen := _see_object(self.path)):
                 return  # The answer to a beat was lost.
         if not seen.generation:
-            raise OSError(
-                f"workdir: {where} has gone away (no object lock); {files.REMEDY}"
-            )
+            gone = f"{where} has gone away (no object lock)"
+            raise OSError(f"workdir: {gone}; {files.REMEDY}")
         raise taken_over(where, seen.owner)
 
     def _has(self, seen: Seen) -> bool:
@@ -351,10 +342,8 @@ class ObjectLock:
         """Gives a sign of life; FileExistsError where another has taken it over."""
         with self.mutex:
             sign = {**dataclasses.asdict(self.owner), "beats": self.beats}
-            content = json.dumps(sign).encode()
-            self.generation = files.object_store().replace(
-                self.path, content, self.generation
-            )
+            now = self.path, json.dumps(sign).encode(), self.generation
+            self.generation = files.object_store().replace(*now)
             self.beats += 1
 
     def end(self) -> None:
@@ -363,7 +352,7 @@ class ObjectLock:
 
 @contextlib.contextmanager
 def _acquire_object(
-    path: epath.Path, work: str, say: Callable[[str], None] = print
+    path: epath.Path, work: str, say: messages.Say
 ) -> Iterator[ObjectLock]:
     """As `acquire`, of an object."""
     before = _see_object(path)

@@ -5,14 +5,17 @@ crash goes to the workdir, or with JBIAS_TRACEBACK=1 to the terminal.
 """
 
 import contextlib
+import datetime
 import itertools
 import os
+import textwrap
 import traceback
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from jbias.runtime import files
 
+Say = Callable[[str], None]  # Hears lines that are meant for a person.
 MAX_LETTERS = 2000  # Letters; a name of a megabyte helps nobody.
 
 
@@ -27,6 +30,16 @@ def one_line(text: object) -> str:
         return words
     half = MAX_LETTERS // 2
     return f"{words[:half]} ... {words[-half:]}"
+
+
+def utc_now(timespec: str = "seconds") -> str:
+    """The time, in UTC, as ISO 8601 has it."""
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec=timespec)
+
+
+def shorten(text: object) -> str:
+    """The text on one line, cut after so many words as 200 letters hold."""
+    return textwrap.shorten(str(text), 200, placeholder=" …")
 
 
 def printable(text: str) -> str:
@@ -130,13 +143,11 @@ def align_columns(rows: Iterable[Sequence[object]]) -> list[str]:
 
 
 # Of the extra `train`: what reports and statistics of decisions and scores do without.
-_OF_TRAINING = frozenset(
-    (
-        *("array_record", "flax", "google", "grain", "jax", "jaxlib", "ml_collections"),
-        *("optax", "orbax", "safetensors", "sklearn", "tensorflow_datasets"),
-        *("threadpoolctl", "yaml"),
-    )
-)
+_OF_TRAINING = {
+    *("array_record", "flax", "google", "grain", "jax", "jaxlib", "ml_collections"),
+    *("optax", "orbax", "safetensors", "sklearn", "tensorflow_datasets"),
+    *("threadpoolctl", "yaml"),
+}
 
 
 def missing_package(error: ModuleNotFoundError) -> str:

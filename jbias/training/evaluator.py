@@ -8,7 +8,6 @@ that the records need, and keeps what is saved until evals/<step>.jsonl is there
 import contextlib
 import functools
 import itertools
-import textwrap
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -22,7 +21,7 @@ from jbias.data import loader, splits
 from jbias.evals import cue_conflict, decisions, predict
 from jbias.models import trained
 from jbias.runs import checkpoints, checksums, evaluations, results, status, workdirs
-from jbias.runtime import console, files, heap, lock, mesh
+from jbias.runtime import console, files, heap, lock, mesh, messages
 from jbias.training import memory, setup, stages, telemetry
 from jbias.training import step as train_step
 from jbias.training.context import Evaluation, RunContext
@@ -220,9 +219,8 @@ def _records(
             yield train(metric="rolled_back", condition=where, value=scale)
     lost = dict(value=None, count=None, status="diverged") if at else {}
     for test, of in zip(job.tests, decided, strict=True):
-        for number in (
-            x for measure in test.measures for x in evals.find_measure(measure)(of)
-        ):
+        found = (evals.find_measure(measure)(of) for measure in test.measures)
+        for number in itertools.chain.from_iterable(found):
             yield record(dataset=test.name, **{**number._asdict(), **lost})
 
 
@@ -314,7 +312,7 @@ def _evaluate_step(job: RunContext, step: int) -> None:
     except Exception as error:
         if step not in checkpoints.steps(folder):
             return
-        reason = textwrap.shorten(str(error), 200, placeholder=" …")
+        reason = messages.shorten(error)
         raise ValueError(
             f"checkpoint: {folder / str(step)} cannot be read ({reason}); if it "
             "is damaged, delete it, and this evaluation is never made"
