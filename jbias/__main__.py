@@ -83,24 +83,18 @@ def missing_package(module: str, error: BaseException) -> str:
     """What the command of that module lacks, in one line; "" if it is no package."""
     from jbias.runtime import messages
 
-    made = (
-        name for name, (of, _) in COMMANDS.items() if f"{module}.".startswith(f"{of}.")
-    )
+    known = {name: f"{of}." for name, (of, _) in COMMANDS.items()}
+    made = (name for name, of in known.items() if f"{module}.".startswith(of))
     missing = isinstance(error, ModuleNotFoundError) and messages.missing_package(error)
     return f"jbias {next(made, module)}: {missing}" if missing else ""
 
 
 def _usage() -> str:
-    lines = [f"  {name:14} {told}" for name, (_, told) in COMMANDS.items()]
-    return "\n".join(
-        [
-            "usage: jbias COMMAND ...; jbias COMMAND --help says what one takes",
-            "",
-            *lines,
-            "",
-            f"jbias report {'|'.join(REPORTS)} are reports of their own.",
-            "jbias completion bash|zsh prints what a shell completes with.",
-        ]
+    lines = "\n".join(f"  {name:14} {told}" for name, (_, told) in COMMANDS.items())
+    return (
+        f"usage: jbias COMMAND ...; jbias COMMAND --help says what one takes\n\n{lines}"
+        f"\n\njbias report {'|'.join(REPORTS)} are reports of their own.\n"
+        "jbias completion bash|zsh prints what a shell completes with."
     )
 
 

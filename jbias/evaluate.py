@@ -64,12 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         where += " and --suite" if args.suite else " alone"
     if args.predict:
         os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
-    for name in _IGNORED[where]:
-        if getattr(args, name) is not None:
-            parser().error(f"--{name} says nothing with {where}; leave it out")
-    for name, value in _DEFAULTS.items():
-        if getattr(args, name) is None:
-            setattr(args, name, value)
+    cli.settle(parser(), args, _IGNORED[where], f"with {where}", _DEFAULTS)
     work = measure if args.suite else _evaluate
     return cli.run(lambda: work(args, changes), stopped="goes on")
 
@@ -165,11 +160,9 @@ def measure(args: argparse.Namespace, changes: Sequence[str]) -> int:
     return call.code
 
 
-def _summary(
-    count: int, partly: list[str], failed: list[str], out: "epath.Path"
-) -> str:
+def _summary(done: int, partly: list[str], failed: list[str], out: "epath.Path") -> str:
     """How many were measured, and which were not; why has been told of each."""
-    line = f"measured {count} network{'' if count == 1 else 's'} in {out}"
+    line = f"measured {done} network{'' if done == 1 else 's'} in {out}"
     if partly:
         line += f", {len(partly)} of them in part ({_listed(partly)})"
     return line + (f"; {len(failed)} not ({_listed(failed)})" if failed else "")

@@ -38,6 +38,7 @@ from jbias import config as jc
 from jbias.runtime import cli, console
 
 _OF_NETWORKS = (*cli.FILE_FLAGS, "step", "site", "seeds", "maps")
+_DEFAULTS = {"only": (), "set": (), "seeds": 1, "maps": 256}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -45,12 +46,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     args, changes = cli.parse(parser(), argv, "suite", jc.check)
     if not args.suite:
         parser().error("--suite is missing, e.g. --suite=jbias:suites/distortion")
-    for name in () if args.checkpoint else _OF_NETWORKS:
-        if getattr(args, name) is not None:
-            parser().error(f"--{name} says nothing without --checkpoint; leave it out")
-    args.only, args.set = args.only or (), args.set or ()
-    args.seeds = 1 if args.seeds is None else args.seeds
-    args.maps = 256 if args.maps is None else args.maps
+    idle = () if args.checkpoint else _OF_NETWORKS
+    cli.settle(parser(), args, idle, "without --checkpoint", _DEFAULTS)
     return cli.run(lambda: run(args, changes), stopped="draws all anew")
 
 
@@ -179,14 +176,11 @@ def run(args: argparse.Namespace, changes: Sequence[str]) -> int:
     return call.code
 
 
-def _narrow(
-    measures: Mapping[str, dict], wanted: Sequence[str], only: Sequence[str]
-) -> None:
+def _narrow(measures: Mapping, wanted: Sequence[str], only: Sequence[str]) -> None:
     """Leaves the sets that are wanted; ValueError for one that no measure is shown on."""
     shown = [x for name, x in measures.items() if not only or name in only]
     known = dict.fromkeys(name for one in shown for name in one.get("sets", ()))
-    for name in wanted:
-        jc.check_known("--set", name, known)
+    jc.check_all_known("--set", wanted, known)
     for one in measures.values() if wanted else ():
         one["sets"] = [name for name in one.get("sets", ()) if name in wanted]
 

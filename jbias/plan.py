@@ -216,26 +216,16 @@ def parser() -> cli.Parser:
     add("--on", metavar="TARGET", help="devices, such as v5e:4x4, h100x8, a100x4, cpu")
     add("--compare", type=cli.names, metavar="A,B", help="several, in a table")
     add("--runs", metavar="WORKDIR", help="a run: its plan beside what was measured")
-    add(
-        "--price",
-        type=lambda text: tuple(map(cli.positive, text.split(","))),
-        metavar="X",
-        help="price of a device hour, in any currency; with --compare one, or A,B for each",
+    prices = lambda text: tuple(map(cli.positive, text.split(",")))
+    what = (
+        "price of a device hour, in any currency; with --compare one, or A,B for each"
     )
+    add("--price", type=prices, metavar="X", help=what)
     for name in ("images", "classes"):
-        add(
-            f"--{name}",
-            type=cli.at_least(1),
-            default=0,
-            metavar="N",
-            help=f"{name} of sets that are not there, if nobody published them",
-        )
-    add(
-        "--no-remedies",
-        dest="remedies",
-        action="store_false",
-        help="where it does not fit, compiles nothing to find out what would",
-    )
+        what = f"{name} of sets that are not there, if nobody published them"
+        add(f"--{name}", type=cli.at_least(1), default=0, metavar="N", help=what)
+    what = "where it does not fit, compiles nothing to find out what would"
+    add("--no-remedies", dest="remedies", action="store_false", help=what)
     add("--json", action="store_true", help="prints JSON")
     return made
 

@@ -88,30 +88,27 @@ def names(text: str) -> tuple[str, ...]:
 
 
 def add_count(
-    to: argparse.ArgumentParser,
-    flag: str,
-    least: int,
-    default: int,
-    what: str,
-    metavar: str | None = "N",
+    to: Parser, flag: str, least: int, default: int, what: str, metavar: Any = "N"
 ) -> None:
     """Adds a flag that takes a whole number; its help says the default behind `what`."""
     kind, more = at_least(least), f"{what} (default: %(default)s)"
     to.add_argument(flag, type=kind, default=default, metavar=metavar, help=more)
 
 
-def add_names(
-    to: argparse.ArgumentParser, flag: str, default: tuple[str, ...] | None, what: str
-) -> None:
+def add_texts(to: Parser, flags: Mapping[str, str]) -> None:
+    """Adds flags that take text: by --name=METAVAR what each is for."""
+    for flag, what in flags.items():
+        name, _, metavar = flag.partition("=")
+        to.add_argument(name, metavar=metavar, help=what)
+
+
+def add_names(to: Parser, flag: str, default: Any, what: str) -> None:
     """Adds a flag that takes different names, as A,B."""
     to.add_argument(flag, type=names, default=default, metavar="A,B", help=what)
 
 
 def parse(
-    parser: Parser,
-    argv: Sequence[str] | None,
-    changed: str,
-    check: Callable[[Mapping[str, Any]], None],
+    parser: Parser, argv: Sequence[str] | None, changed: str, check: Callable
 ) -> tuple[argparse.Namespace, list[str]]:
     """Reads the arguments; those of entries, --<changed>.KEY=VALUE, come second.
 
@@ -133,6 +130,16 @@ def parse(
     except ValueError as error:
         parser.error(str(error))
     return args, changes
+
+
+def settle(parser: Parser, args: Any, idle: Iterable, where: str, defaults: Mapping):
+    """Refuses flags that say nothing `where`, and fills in those that are not given."""
+    for name in idle:
+        if getattr(args, name) is not None:
+            parser.error(f"--{name} says nothing {where}; leave it out")
+    for name, value in defaults.items():
+        if getattr(args, name) is None:
+            setattr(args, name, value)
 
 
 def run(work: Callable[[], int], *, stopped: str) -> int:
@@ -168,38 +175,28 @@ def run(work: Callable[[], int], *, stopped: str) -> int:
 FILE_FLAGS = ("model", "classes", "mean", "std", "trained", "method", "zoo")
 
 
-def add_network_flags(parser: argparse.ArgumentParser) -> None:
+def add_network_flags(parser: Parser) -> None:
     """Adds the flags that say which networks."""
     add = parser.add_argument
-    add(
-        "--checkpoint",
-        "--runs",
-        action="append",
-        default=[],
-        metavar="PATH",
-        help="a file of weights (.pth, .pt, .tar, .bin, .ckpt, .torch, .safetensors, "
+    what = (
+        "a file of weights (.pth, .pt, .tar, .bin, .ckpt, .torch, .safetensors, "
         ".npz), a run's workdir, a folder of these, a glob, or weights on the Hugging Face "
-        "Hub, hf:OWNER/NAME@COMMIT (extra `hub`); may be given again, and under either name",
+        "Hub, hf:OWNER/NAME@COMMIT (extra `hub`); may be given again, and under either name"
     )
-    add(
-        "--model",
-        metavar="NAME",
-        help="of jbias.models.MODELS, e.g. resnet50, for files that --zoo does not know; "
-        "found by names and shapes if not given; or my.py:make, which makes a flax module "
-        "of your own from the number of classes: its variables are .msgpack files",
-    )
-    add(
-        "--zoo",
-        metavar="FILE",
-        help="a table of published files, by whose names model, mean, deviation and "
-        "category are known; --zoo= is none (default: jbias:zoo)",
-    )
-    add(
-        "--classes",
-        metavar="FILE",
-        help="what the outputs of a file's network are: imagenet, or a file with a class "
-        "name or WordNet id a line (default: what the file itself says, else imagenet)",
-    )
+    paths = dict(action="append", default=[], metavar="PATH")
+    add("--checkpoint", "--runs", **paths, help=what)
+    files = {
+        "--model=NAME": "of jbias.models.MODELS, e.g. resnet50, for files that --zoo does "
+        "not know; found by names and shapes if not given; or my.py:make, which makes a "
+        "flax module of your own from the number of classes: its variables are .msgpack "
+        "files",
+        "--zoo=FILE": "a table of published files, by whose names model, mean, deviation "
+        "and category are known; --zoo= is none (default: jbias:zoo)",
+        "--classes=FILE": "what the outputs of a file's network are: imagenet, or a file "
+        "with a class name or WordNet id a line (default: what the file itself says, else "
+        "imagenet)",
+    }
+    add_texts(parser, files)
     for key, what in (("mean", "taken off"), ("std", "what is then divided by")):
         add(
             f"--{key}",
@@ -208,49 +205,35 @@ def add_network_flags(parser: argparse.ArgumentParser) -> None:
             help=f"of a file's network: {what} of images in [0, 1], three numbers or one; "
             "found as the line about each file says if not given",
         )
-    add(
-        "--trained",
-        metavar="DATA",
-        help="of a file's network: the data set that it was trained on, as "
+    others = {
+        "--trained=DATA": "of a file's network: the data set that it was trained on, as "
         "jbias.data.DATASETS has it, for its records and reports (default: unknown)",
-    )
-    add(
-        "--method",
-        metavar="NAME",
-        help="of a file's network: how it was trained, for its records and reports, e.g. "
-        "basic or fmix, as a config calls its variant (default: nothing)",
-    )
-    add(
-        "--step",
-        metavar="STEP",
-        help="of a run: best (by validation), latest, or a number (default: the suite's "
-        "run.step, which is best if it does not say)",
-    )
+        "--method=NAME": "of a file's network: how it was trained, for its records and "
+        "reports, e.g. basic or fmix, as a config calls its variant (default: nothing)",
+        "--step=STEP": "of a run: best (by validation), latest, or a number (default: the "
+        "suite's run.step, which is best if it does not say)",
+    }
+    add_texts(parser, others)
 
 
-def add_suite_flags(parser: argparse.ArgumentParser) -> None:
+def add_suite_flags(parser: Parser) -> None:
     """Adds the flags of commands that measure: networks, suite, devices."""
     add_network_flags(parser)
-    add = parser.add_argument
-    add(
-        "--suite",
-        metavar="FILE[:ARGS]",
-        help="what is measured, e.g. jbias:suites/biases:images=1000 of the package (`jbias:` "
+    what = (
+        "what is measured, e.g. jbias:suites/biases:images=1000 of the package (`jbias:` "
         "lists them) or a file of your own, my/suite.py:images=1000; ARGS are the "
         "suite's own, which the top of its file lists; --suite.KEY=VALUE, as often as "
         "wanted, changes an entry of it, e.g. --suite.measures.pgd.steps=10 or "
-        "--suite.run.precision=float32",
+        "--suite.run.precision=float32"
     )
+    add_texts(parser, {"--suite=FILE[:ARGS]": what})
     what = "measures of the suite, by their names there; all if not given"
     add_names(parser, "--only", None, what)
-    add(
-        "--devices",
-        type=int,
-        default=0,
-        metavar="N",
-        help="how many of those here are used, whatever the run or the suite has; 0 is "
-        "all, or what the suite says (default: %(default)s)",
+    what = (
+        "how many of those here are used, whatever the run or the suite has; 0 is "
+        "all, or what the suite says (default: %(default)s)"
     )
+    parser.add_argument("--devices", type=int, default=0, metavar="N", help=what)
 
 
 def _constants(text: str, least: float) -> tuple[float, ...]:
@@ -299,23 +282,13 @@ OUT = types.MappingProxyType(dict(type=output_folder, required=True, metavar="DI
 ALPHA = types.MappingProxyType(dict(type=probability, default=0.05))
 
 
-def add_permutation_flags(to: argparse.ArgumentParser) -> None:
+def add_permutation_flags(to: Parser) -> None:
     """Adds what tests by random orders take: --adjust, --alpha, --permutations, --seed."""
     add = to.add_argument
-    add(
-        "--adjust",
-        choices=("none", "holm", "bh"),
-        default="holm",
-        help="p-values that say what is significant (default: %(default)s)",
-    )
+    what = "p-values that say what is significant (default: %(default)s)"
+    add("--adjust", choices=("none", "holm", "bh"), default="holm", help=what)
     add("--alpha", **ALPHA, help="level (default: %(default)s)")
-    add(
-        "--permutations",
-        type=at_least_1,
-        default=9_999,
-        metavar="N",
-        help="random orders behind a p-value (default: %(default)s)",
-    )
+    add_count(to, "--permutations", 1, 9_999, "random orders behind a p-value")
     add("--seed", type=int, default=0, help="of the orders (default: %(default)s)")
 
 
