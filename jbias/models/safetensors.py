@@ -16,6 +16,7 @@ import numpy as np
 import safetensors
 
 from jbias.runtime import files
+from jbias.untrusted import opening
 
 _HEADER_BYTES = 2**24  # A hundred thousand tensors; the library's own limit is higher.
 _KEYS = {"data_offsets", "dtype", "shape"}
@@ -44,7 +45,7 @@ def read_metadata(path: str | os.PathLike) -> dict[str, str]:
 
 @contextlib.contextmanager
 def _opened(path: str | os.PathLike) -> Iterator[Any]:
-    try:
+    with opening.refusing(path, "a safetensors file", "; copy it anew", letters=300):
         with open(path, "rb") as raw:
             length = int.from_bytes(raw.read(8), "little")
             if length > _HEADER_BYTES:
@@ -56,15 +57,6 @@ def _opened(path: str | os.PathLike) -> Iterator[Any]:
                     words = ", ".join(sorted(_KEYS))
                     raise ValueError(f"{name[:80]!r} must have {words} alone")
             yield file
-    except OSError:
-        raise
-    # Of damaged bytes json and the library raise anything.
-    except Exception as error:
-        reason = " ".join(str(error).split()) or type(error).__name__
-        reason = reason.removeprefix("Error while deserializing header: ")[:300]
-        raise ValueError(
-            f"{os.fspath(path)}: must be a safetensors file: {reason}; copy it anew"
-        ) from error
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -75,9 +67,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def write(
-    path: str | os.PathLike,
-    arrays: Mapping[str, np.ndarray],
-    metadata: Mapping[str, str],
+    path: str | os.PathLike, arrays: Mapping[str, np.ndarray], metadata: Mapping
 ) -> None:
     """Writes arrays of float32, in place of an old file only when whole.
 

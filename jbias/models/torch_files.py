@@ -8,14 +8,13 @@ Format: https://github.com/pytorch/pytorch, torch/serialization.py.
 """
 
 import collections
-import contextlib
 import io
 import mmap
 import os
 import struct
 import tarfile
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
@@ -78,8 +77,8 @@ def _ordered(pairs: Any = ()) -> collections.OrderedDict:
     return collections.OrderedDict(pairs)
 
 
-def _tensor(storage: Any, offset: Any, shape: Any, strides: Any, *rest: Any) -> Tensor:
-    del rest  # Whether it takes gradients, and hooks.
+# The others are whether it takes gradients, and hooks.
+def _tensor(storage: Any, offset: Any, shape: Any, strides: Any, *_: Any) -> Tensor:
     _require(isinstance(storage, Storage) and type(offset) is int)
     shape, strides = _size(shape), _size(strides)
     _require(max(len(shape), len(strides)) <= 32)
@@ -113,9 +112,8 @@ def _scalar(dtype: Any, data: Any) -> Any:
     return number
 
 
-def _defaulting(factory: Any = None) -> dict:
-    del factory  # The optimisers' dicts have one.
-    return {}
+def _defaulting(_: Any = None) -> dict:
+    return {}  # The optimisers' dicts have a factory.
 
 
 CALLS: Mapping[tuple[str, str], Callable] = {
@@ -216,6 +214,7 @@ class _Machine(pickles.Machine):
         self.stack.append(made)
 
 
+_KIND = "a PyTorch state dict"
 _MAGIC = 0x1950A86A20F9469CFC6C
 _PROTOCOL = 1001
 _PICKLE_BYTES = 2**24  # Of an archive; the numbers lie elsewhere.
@@ -237,7 +236,7 @@ class Loaded(NamedTuple):
         Entries that are no tensors are left out. ValueError where it is no dict, has a
         key that is no text, or a tensor leaves its storage.
         """
-        with _refusing(self.path):
+        with opening.refusing(self.path, _KIND):
             if not isinstance(state, Mapping):
                 raise ValueError("it holds no dict")  # noqa: TRY004
             if wrong := [str(key)[:40] for key in state if not isinstance(key, str)]:
@@ -248,28 +247,13 @@ class Loaded(NamedTuple):
             return {name: _view(one, self.storages) for name, one in tensors.items()}
 
 
-@contextlib.contextmanager
-def _refusing(path: str | os.PathLike) -> Iterator[None]:
-    """Makes of any error but OSError one line that says what file it is about."""
-    try:
-        yield
-    except OSError:
-        raise
-    # Of damaged bytes pickletools, zipfile and zlib raise anything.
-    except Exception as error:
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise ValueError(
-            f"{os.fspath(path)}: must be a PyTorch state dict: {reason[:600]}"
-        ) from error
-
-
 def load(path: str | os.PathLike) -> Loaded:
     """Reads all that a file holds: tensors, containers, numbers and text.
 
     ValueError, one line, for what is no such file, is damaged, or names anything else;
     OSError where the file cannot be opened.
     """
-    with _refusing(path), opening.binary(path) as file:
+    with opening.refusing(path, _KIND), opening.binary(path) as file:
         _refuse(not os.fstat(file.fileno()).st_size, "it is empty")
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
             if content[:4] == b"PK\3\4":
@@ -288,7 +272,7 @@ def read(path: str | os.PathLike) -> dict[str, np.ndarray]:
     """
     loaded = load(path)
     tensors = loaded.arrays(loaded.tree)
-    with _refusing(path):
+    with opening.refusing(path, _KIND):
         total = sum(array.nbytes for array in tensors.values())
         if total > _COPIED_BYTES:  # Views may say more than the file holds.
             raise ValueError(f"its tensors have {total} bytes in all")

@@ -9,7 +9,7 @@ MAX_CLASSES = 1_000_000  # ImageNet-21k has 21,843, sets of faces some hundred t
 MAX_PIXELS = 178_956_970  # Of an image; Pillow's own limit.
 MAX_GROWTH_BYTES = 2**34  # More than on disk, of what is unpacked at once,
 MAX_GROWTH = 200  # and so many times as many; dSprites has 115.
-_FREE_GROWTH_BYTES = 2**27  # Bytes of growth that need no reason.
+_FREE = 2**27  # Bytes of growth that need no reason.
 DOCS = "limits of docs/data.md"
 
 
@@ -24,9 +24,7 @@ def check_labels(where: str, found: Sequence[int] | np.ndarray) -> Int[np.ndarra
     return found.astype(np.int32)
 
 
-def max_unpacked(
-    packed: int, times: int = MAX_GROWTH, always: int = _FREE_GROWTH_BYTES
-) -> int:
+def max_unpacked(packed: int, times: int = MAX_GROWTH, always: int = _FREE) -> int:
     """How many bytes so many may become."""
     return packed + min(MAX_GROWTH_BYTES, max(always, times * packed))
 

@@ -65,6 +65,26 @@ def image(source: str | os.PathLike | BinaryIO) -> Iterator[Image.Image]:
         yield found
 
 
+@contextlib.contextmanager
+def refusing(
+    path: str | os.PathLike, what: str, remedy: str = "", *, letters: int = 600
+) -> Iterator[None]:
+    """Makes of any error but OSError one line: which file must be what, and why it is not.
+
+    letters: of the reason.
+    """
+    try:
+        yield
+    except OSError:
+        raise
+    # Of damaged bytes json, pickletools, zipfile, zlib and others raise anything.
+    except Exception as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        reason = reason.removeprefix("Error while deserializing header: ")[:letters]
+        must = f"{os.fspath(path)}: must be {what}"
+        raise ValueError(f"{must}: {reason}{remedy}") from error
+
+
 def npz(path: str | os.PathLike, **growth: int) -> dict[str, np.ndarray]:
     """Reads all arrays of an .npz file; `growth` goes to `limits.max_unpacked`.
 
