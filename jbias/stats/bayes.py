@@ -110,10 +110,8 @@ def check_rope(rope: float, name: str = "rope") -> None:
 def check_pairing(table: score_table.Scores, paired: bool, rho: float) -> None:
     """Refuses paired runs whose numbers differ, and a correlation without pairs."""
     score_table.check(0 <= rho < 1, "rho", "lie in [0, 1)", rho)
-    told = f"{rho}; give paired=True"
-    score_table.check(
-        paired or not rho, "rho", "be 0 for runs that are not paired", told
-    )
+    must, told = "be 0 for runs that are not paired", f"{rho}; give paired=True"
+    score_table.check(paired or not rho, "rho", must, told)
     counts = table.counts
     if paired and (counts != counts[0]).any():
         runs = ", ".join(map("{} of {}".format, counts, table.algorithms))

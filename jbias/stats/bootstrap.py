@@ -180,9 +180,7 @@ def mean_differences(
     return _pairs(table, value, many, 0.0, rounding, confidence)
 
 
-def _pairs(
-    table, value, many, even: float, rounding: float, confidence: float
-) -> PairsResult:
+def _pairs(table, value, many, even, rounding, confidence: float) -> PairsResult:
     """Fills matrices from pairs (p,) and draws (b, p).
 
     `even` is where neither is better, and what is no further from it than `rounding`.
@@ -205,11 +203,9 @@ def _normalised(table, bounds, larger_is_better: bool):
         ends[ends[:, 0] == ends[:, 1], 1] += 1 if larger_is_better else -1  # All equal.
     else:
         ends = np.asarray(bounds, dtype=np.float64)
-        if ends.shape != (len(table.datasets), 2):
-            raise ValueError(
-                "bounds: must be one pair (worst, best) for each of "
-                f"{len(table.datasets)} data sets, got shape {ends.shape}"
-            )
+        n, told = len(table.datasets), f"shape {ends.shape}"
+        must = f"be one pair (worst, best) for each of {n} data sets"
+        score_table.check(ends.shape == (n, 2), "bounds", must, told)
         extent = (ends[:, 1] - ends[:, 0]) * (1 if larger_is_better else -1)
         wrong = np.flatnonzero(~((extent > 0) & np.isfinite(extent)))
         if len(wrong):

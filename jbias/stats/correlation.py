@@ -420,11 +420,10 @@ def _controls(groups, covariates: Float[np.ndarray, "n c"], n: int):
     codes = np.zeros(n, int)
     if groups is not None:
         codes = pd.factorize(np.asarray(list(groups), object))[0]
-    if codes.shape != (n,) or codes.min() < 0:
-        raise ValueError(
-            f"groups: must name one for each of {n} models, got {codes.size} with "
-            f"{int((codes < 0).sum())} missing; fill them or leave the models out"
-        )
+    lacking = f"{codes.size} with {int((codes < 0).sum())} missing"
+    told = f"{lacking}; fill them or leave the models out"
+    sound, must = codes.shape == (n,), f"name one for each of {n} models"
+    score_table.check(sound and codes.min() >= 0, "groups", must, told)
     design = np.column_stack([np.eye(codes.max() + 1)[codes], covariates])
     vectors, values, _ = np.linalg.svd(design, full_matrices=False)
     basis = vectors[:, values > values[0] * n * np.finfo(float).eps]

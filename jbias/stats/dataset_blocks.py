@@ -127,23 +127,19 @@ def friedman_blocked(
     score_table.check_count("permutations", permutations)
     matrix = score_table.read(scores).means
     labels, names = pd.factorize(pd.Series(list(blocks), dtype=object))
-    if len(labels) != len(matrix) or -1 in labels:
-        raise ValueError(
-            f"blocks: must be a label for each of {len(matrix)} data sets, got "
-            f"{np.sum(labels >= 0)}; give those without a like one a label of their own"
-        )
+    must, count = f"be a label for each of {len(matrix)} data sets", np.sum(labels >= 0)
+    told = f"{count}; give those without a like one a label of their own"
+    score_table.check(len(labels) == len(matrix) == count, "blocks", must, told)
     member = np.equal.outer(range(len(names)), labels)
     means = member @ matrix / member.sum(axis=1, keepdims=True)
     how = dict(larger_is_better=larger_is_better, permutations=permutations, seed=seed)
-    of_means = (
-        permutation.friedman_permutation(means, **how) if len(names) > 1 else None
-    )
+    pooled = permutation.friedman_permutation(means, **how) if len(names) > 1 else None
     ranked = score_table.rank(matrix, larger_is_better=larger_is_better)
     plain = omnibus.friedman(matrix, larger_is_better=larger_is_better)
     found = permutation.permute_ranks(member @ ranked, plain, permutations, seed)
     least = permutation.smallest_pvalue(*means.shape)
     least = least if found.exact else max(least, 1 / (1 + permutations))
-    return BlockedFriedmanResult(**vars(found), least=least, means=of_means)
+    return BlockedFriedmanResult(**vars(found), least=least, means=pooled)
 
 
 def _ratio(found: Float[np.ndarray, "n n"]) -> float:

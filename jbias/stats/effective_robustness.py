@@ -128,12 +128,9 @@ def _as_share(
     ends = accuracy % 100 == 0
     if not ends.any():
         return accuracy / 100
-    if images is None:
-        raise ValueError(
-            f"{name}: must lie between 0 and 100 to have a finite logit, got "
-            f"{accuracy[ends][0]:g}; name the number of images as {which}_images, and half "
-            "an image is added"
-        )
+    must, known = "lie between 0 and 100 to have a finite logit", images is not None
+    told = f"{accuracy[ends][0]:g}; name the number of images as {which}_images"
+    score_table.check(known, name, must, f"{told}, and half an image is added")
     score_table.check_count(f"{which}_images", images)
     share = accuracy / 100
     return np.where(ends, (share * images + 0.5) / (images + 1), share)
@@ -149,9 +146,8 @@ def _check_standard(standard, x: Float[np.ndarray, "n d"]) -> Bool[np.ndarray, "
     must = f"mark at least {d + 2} models to fit {d + 1} numbers"
     told = f"{fitted.sum()}; mark more"
     score_table.check(fitted.sum() > d + 1, "standard", must, told)
-    if np.linalg.matrix_rank(x[fitted] - x[fitted].mean(axis=0)) < d:
-        raise ValueError(
-            "standard: must mark models whose id_accuracy differs, in each set in its own "
-            "way, got some that determine no line; mark others"
-        )
+    rank = np.linalg.matrix_rank(x[fitted] - x[fitted].mean(axis=0))
+    must = "mark models whose id_accuracy differs, in each set in its own way"
+    told = "some that determine no line; mark others"
+    score_table.check(rank >= d, "standard", must, told)
     return fitted

@@ -77,9 +77,7 @@ class Side:
         return self.per_run * rate / rng.gamma(self.shape, size=off.shape)
 
 
-def sample_posterior(
-    x: Side, y: Side | None, *, draws: int, seed: int
-) -> dict[str, np.ndarray]:
+def sample_posterior(x: Side, y: Side | None, *, draws: int, seed: int) -> dict:
     """Draws (d_0, s_0, nu) for x - y; `y` is None if x holds differences already.
 
     Returns "d0", "s0" and "nu", draws of c chains for p pairs (c, d, p), and "d" (p, n), the

@@ -399,11 +399,8 @@ def _tested(
         z = np.divide(abs(w), deviation, out=np.zeros(len(d)), where=deviation > 0)
         return w / 2, np.array([_normal(one) for one in z])
     weights = map(tuple, np.sort(twice, axis=1).tolist())
-    p = [
-        signed_chances(row)[abs(one)]
-        for row, one in zip(weights, w.tolist(), strict=True)
-    ]
-    return w / 2, np.array(p)
+    pairs = zip(weights, w.tolist(), strict=True)
+    return w / 2, np.array([signed_chances(row)[abs(one)] for row, one in pairs])
 
 
 def _normal(z: float) -> float:

@@ -103,11 +103,11 @@ def read(scores, *, axis: int = 1) -> Scores:
         values = np.moveaxis(values, axis, 1)[:, :, None]
         return _checked(values, tuple(map(str, frame.index)), tuple(map(str, frame)))
     values = _floats(scores)
-    if values.ndim not in (2, 3):
-        raise ValueError(
-            "scores: must be a matrix (data sets, algorithms) or an array (data sets, "
-            f"algorithms, runs), got shape {values.shape}; give one row a data set"
-        )
+    either = (
+        "a matrix (data sets, algorithms) or an array (data sets, algorithms, runs)"
+    )
+    told = f"shape {values.shape}; give one row a data set"
+    check(values.ndim in (2, 3), "scores", f"be {either}", told)
     values = np.moveaxis(values, axis, 1)
     values = values[:, :, None] if values.ndim == 2 else values
     names = [tuple(map(str, range(size))) for size in values.shape[:2]]
@@ -150,11 +150,10 @@ def check_tolerance(tolerance: float | None, scores: Float[np.ndarray, "n k"]) -
     spread = float(np.ptp(scores))
     if tolerance is None:
         return max(2e-7 * spread, _DIGITS * float(np.abs(scores).max()))
-    if not 0 <= tolerance or 0 < spread < 1000 * tolerance:
-        raise ValueError(
-            "tolerance: must be from 0 to a thousandth of what the scores span, got "
-            f"{tolerance} for {spread:.3g}; scale the scores or take a smaller one"
-        )
+    fits = 0 <= tolerance and not 0 < spread < 1000 * tolerance
+    told = f"{tolerance} for {spread:.3g}; scale the scores or take a smaller one"
+    must = "be from 0 to a thousandth of what the scores span"
+    check(fits, "tolerance", must, told)
     return tolerance
 
 
@@ -323,11 +322,8 @@ def _checked(
     values: np.ndarray, datasets: tuple[str, ...], algorithms: tuple[str, ...]
 ) -> Scores:
     n, k, _ = values.shape
-    if n < 2 or k < 2:
-        raise ValueError(
-            "scores: must hold at least 2 data sets (rows) and 2 algorithms (columns), "
-            f"got {n} and {k}; add scores"
-        )
+    must = "hold at least 2 data sets (rows) and 2 algorithms (columns)"
+    check(min(n, k) >= 2, "scores", must, f"{n} and {k}; add scores")
     infinite = np.argwhere(np.isinf(values))
     if len(infinite):
         i, j, _ = infinite[0]
