@@ -71,9 +71,7 @@ def call_checked(where: str, make: Callable, *args: Any, **options: Any) -> Any:
     return make(*args, **options)
 
 
-def check_options(
-    where: str, make: Callable, options: Mapping[str, Any], given: int
-) -> None:
+def check_options(where: str, make: Callable, options: Mapping, given: int) -> None:
     """Refuses options that `make` does not take, and says which it must have.
 
     given: how many arguments come before them.
@@ -95,9 +93,7 @@ def check_options(
 
 
 def algorithm(
-    options: Mapping[str, Any],
-    net: nn.Module,
-    columns: Mapping[str, np.ndarray] | None = None,
+    options: Mapping, net: nn.Module, columns: Mapping[str, np.ndarray] | None = None
 ) -> base.Algo:
     """The algorithm of ours, or the user's own.
 
@@ -120,9 +116,7 @@ def algorithm(
     return refuse_idle_taps(asked, algo, *defaults)
 
 
-def refuse_idle_taps(
-    options: Mapping[str, Any], algo: base.Algo, *defaults: Any
-) -> base.Algo:
+def refuse_idle_taps(options: Mapping, algo: base.Algo, *defaults: Any) -> base.Algo:
     """The algorithm, whose losses raise ValueError where its tap acts at no site.
 
     A number among its options, or the defaults of others, that is 0 may switch it off,
@@ -268,6 +262,7 @@ def _expect(holds: bool, must: str, got: Any) -> None:
 def _losses(path: str, algo: base.Algo) -> Callable:
     """Likewise; they may be ours, around a tap of the user's, which counts as theirs."""
     tap = getattr(algo.net, "tap", None)
+    line = extensions.line_of(path, algo.losses, tap)
     names = {name for one in algo.updates for name in (one.loss, one.plus) if name}
     scalars = f"losses must be scalars under {', '.join(sorted(names))}, which "
 
@@ -278,9 +273,7 @@ def _losses(path: str, algo: base.Algo) -> Callable:
             taps = "; a tap is called with (x, site, key)" if tap else ""
             return f"losses are called with {', '.join(words)}{taps}"
 
-        with messages.user_code(
-            path, extensions.line_of(path, algo.losses, tap), given
-        ):
+        with messages.user_code(path, line, given):
             told = algo.losses(*args)
             pair = type(told) is tuple and len(told) == 2 and isinstance(told[0], dict)
             must = "losses must return ({name: loss}, base.Aux(stats, metrics))"
@@ -317,9 +310,7 @@ def _shapes(tree: Any) -> dict[str, Any]:
 def describe_tree(value: Any, depth: int = 1) -> str:
     """Keys, and dtype and shape of what lies under them."""
     if isinstance(value, Mapping):
-        inner = (
-            f"{key!r}: {describe_tree(one, depth - 1)}" for key, one in value.items()
-        )
+        inner = (f"{k!r}: {describe_tree(one, depth - 1)}" for k, one in value.items())
         return f"{{{', '.join(inner)}}}" if depth else "{...}"
     if hasattr(value, "shape") and hasattr(value, "dtype"):
         return f"{value.dtype}[{','.join(map(str, value.shape))}]"

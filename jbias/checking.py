@@ -95,10 +95,8 @@ def _describe(
         yield "tap", f"acts at {len(sites)} of {len(acted)} sites{at}"
     yield from told["lines"].items()
     net = train_step.net_of(state)
-    logits = jax.eval_shape(
-        stage.program.logits, net, None, told["image"], given.static
-    )
-    yield "logits", build.describe_tree(logits)
+    found = jax.eval_shape(stage.program.logits, net, None, told["image"], given.static)
+    yield "logits", build.describe_tree(found)
     yield from _reach(algo, losses, args)
 
 

@@ -74,10 +74,8 @@ def run(args: argparse.Namespace, changes: Sequence[str]) -> int:
                 name = decided.stimulus_file(dataset, condition, number)
                 (out / name).parent.mkdir(parents=True, exist_ok=True)
                 Image.fromarray(image).save(out / name)
-                known = [
-                    classes[x] if x >= 0 else ""
-                    for x in (label[number], texture[number])
-                ]
+                both = label[number], texture[number]
+                known = [classes[x] if x >= 0 else "" for x in both]
                 told = "yes" if same else "no"
                 rows.append((len(rows), dataset, condition, name, *known, told))
     with (out / "index.csv").open("w") as file:

@@ -68,10 +68,7 @@ class _AbsentStore(NamedTuple):
 
 
 def open_source(
-    where: str,
-    options: Mapping[str, Any],
-    size: int,
-    given: AssumedSize = NOTHING_ASSUMED,
+    where: str, options: Mapping, size: int, given: AssumedSize = NOTHING_ASSUMED
 ) -> base.Source:
     """Opens a set; one that is not there has as many images as was published, or given."""
     try:
@@ -162,9 +159,7 @@ _USED = 0.9  # Of a device's memory, as in a run.
 # They say which share of a GPU's memory jax takes; it takes three quarters otherwise.
 _FRACTIONS = ("XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION")
 # How a compiler says that a program is larger than the device.
-_FULL = re.compile(
-    r"RESOURCE_EXHAUSTED.*?(Used |temporaries \()([\d.]+)([KMGT])", re.DOTALL
-)
+_FULL = re.compile(r"(?s)RESOURCE_EXHAUSTED.*?(Used |temporaries \()([\d.]+)([KMGT])")
 _UNITS = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 _UNTIMED = {"xla_gpu_autotune_level": 0}  # Kernels of a GPU that is not here.
 
@@ -267,16 +262,14 @@ def compile_stages(asked: PlanRequest) -> CompiledStages:
     return found
 
 
-def _compile_by(
-    asked: PlanRequest, name: str, devices, planned, free
-) -> CompiledStages:
+def _compile_by(asked: PlanRequest, name: str, devices, built, free) -> CompiledStages:
     """What is compiled by one strategy."""
     programs, run, fits = [], {**asked.run, "strategy": name}, []
-    for stage in planned:
+    for stage in built:
         programs.append({})
         compiled = functools.partial(_program, asked, programs[-1], "the step")
-        fits.append(memory.fit(planned, stage, devices, run, free, compiled))
-    return CompiledStages(devices, planned, fits, programs, free, name)
+        fits.append(memory.fit(built, stage, devices, run, free, compiled))
+    return CompiledStages(devices, built, fits, programs, free, name)
 
 
 def _program(
@@ -452,9 +445,7 @@ _TIMES = (
 )
 
 
-def _times(
-    asked: PlanRequest, made: CompiledStages, notes: list[str]
-) -> dict[str, Any]:
+def _times(asked: PlanRequest, made: CompiledStages, notes: list) -> dict[str, Any]:
     """Sums over the stages; nothing is known where a program does not fit."""
     spec, kind = asked.spec, asked.target.kind or this_machine()
     told = {"estimate": "cycles" if kind.hertz else "roofline", **dict.fromkeys(_TIMES)}

@@ -72,10 +72,9 @@ def run(args: argparse.Namespace, changes: Sequence[str]) -> int:
     """Trains what is not trained yet; returns the exit code."""
     say = console.logger(None)
     if files.is_remote(args.workdir):
-        raise ValueError(
-            f"--workdir: must be a local directory, got {args.workdir}; mount the "
-            "bucket, or copy the study when it is done"
-        )
+        remedy = "mount the bucket, or copy the study when it is done"
+        must = f"be a local directory, got {args.workdir}"
+        jc.refuse("--workdir", must, remedy=remedy)
     runs, refused = planned(args, changes)
     for line in refused:
         say(f"left out: {line}")
@@ -173,9 +172,7 @@ def _with_argument(named: str, argument: str) -> str:
     return f"{named}{',' if ':' in named else ':'}{argument}"
 
 
-def _levels(
-    source: "base.Source", asked: Sequence[str], attribute: str
-) -> tuple[str, ...]:
+def _levels(source: "base.Source", asked: Sequence, attribute: str) -> tuple[str, ...]:
     """The levels asked for, each once."""
     from jbias.data import shifts
 

@@ -235,10 +235,8 @@ def _differentiable(network: _Network, sites: tuple[str, ...]) -> Callable:
         def backward(image, gradients):
             with network.graph(image, sites) as (x, logits, seen):
                 values = [logits, *map(_channels_last, seen)]
-                given = [
-                    torch.from_numpy(np.array(g)).to(v)
-                    for g, v in zip(gradients, values)
-                ]
+                pairs = zip(gradients, values)
+                given = [torch.from_numpy(np.array(g)).to(v) for g, v in pairs]
                 (found,) = torch.autograd.grad(values, x, given)
             return _to_numpy(found.permute(0, 2, 3, 1))
 

@@ -82,9 +82,7 @@ class Call(NamedTuple):
         return part(x, self.key, train=self.train)
 
 
-def blocks(
-    call: Call, x: Map, *, run: Callable, options: Iterable[Mapping[str, Any]]
-) -> Array:
+def blocks(call: Call, x: Map, *, run: Callable, options: Iterable[Mapping]) -> Array:
     """Pieces one after the other, each with options of its own."""
     for i, own in enumerate(options):
         x = call.inner(run, f"block{i}", x, **own)

@@ -20,6 +20,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from jbias.models import torch_layers
 
 Images = Float[Array, "b h w 3"]
+Weights, Map = torch_layers.Weights, torch_layers.Map
 CODE = 32  # Bits for each 4x4 pixels.
 _TRANSPOSED = ("d_up_conv_1.3", "d_up_conv_2.3")
 
@@ -46,7 +47,7 @@ def shapes(width: int = 128) -> dict[str, tuple[int, ...]]:
     return torch_layers.with_biases(kernels, *_TRANSPOSED)
 
 
-def sizes_of(weights: torch_layers.Weights) -> dict[str, int]:
+def sizes_of(weights: Weights) -> dict[str, int]:
     """The arguments of `shapes` that these weights have."""
     return {"width": weights["e_conv_2.1.bias"].shape[0]}
 
@@ -84,7 +85,7 @@ def _gain(layer: str) -> float:
 
 
 def apply(
-    weights: torch_layers.Weights, image: Images, keys: PRNGKeyArray, *, damage=None
+    weights: Weights, image: Images, keys: PRNGKeyArray, *, damage=None
 ) -> Float[Array, "b 4*h//4 4*w//4 3"]:
     """Sends images in [0, 1] through the code and back; the result lies in (-1, 1).
 
@@ -98,9 +99,7 @@ def apply(
     return decode(weights, binarise(latent, keys) * gain)
 
 
-def encode(
-    weights: torch_layers.Weights, image: Images
-) -> Float[Array, "b h//4 w//4 32"]:
+def encode(weights: Weights, image: Images) -> Float[Array, "b h//4 w//4 32"]:
     """Maps images to what the bits are drawn from, in (-1, 1)."""
     x = image
     for name in ("e_conv_1.1", "e_conv_2.1"):
@@ -110,9 +109,7 @@ def encode(
     return jnp.tanh(torch_layers.conv(weights, "e_conv_3.0", x))
 
 
-def binarise(
-    latent: Float[Array, "b h w c"], keys: PRNGKeyArray
-) -> Float[Array, "b h w c"]:
+def binarise(latent: Map, keys: PRNGKeyArray) -> Map:
     """Draws bits that are 1 with chance (1 + latent) / 2; the gradient is that chance's."""
     chance = (1 + latent) / 2
     drawn = jax.vmap(lambda key: jax.random.uniform(key, latent.shape[1:]))(keys)
@@ -121,7 +118,7 @@ def binarise(
 
 
 def decode(
-    weights: torch_layers.Weights, code: Float[Array, "b h w 32"]
+    weights: Weights, code: Float[Array, "b h w 32"]
 ) -> Float[Array, "b 4*h 4*w 3"]:
     """Maps bits to images, by a tanh."""
 
@@ -139,7 +136,7 @@ def decode(
     return jnp.tanh(torch_layers.conv(weights, "d_up_conv_3.3", x, pad=(0, 0)))
 
 
-def _block(weights: torch_layers.Weights, name: str, x: Array) -> Array:
+def _block(weights: Weights, name: str, x: Array) -> Array:
     y = _leaky(torch_layers.conv(weights, f"{name}.1", x))
     return x + torch_layers.conv(weights, f"{name}.4", y)
 

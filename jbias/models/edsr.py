@@ -22,9 +22,7 @@ _MEAN = (0.4488, 0.4371, 0.4040)
 _RANGE = 255.0  # Inside, images go up to this.
 
 
-def shapes(
-    features: int = 64, blocks: int = 16, scale: int = 4
-) -> dict[str, tuple[int, ...]]:
+def shapes(features: int = 64, blocks: int = 16, scale: int = 4) -> torch_layers.Shapes:
     """Names and shapes of all weights, in PyTorch's layout."""
     if features < 1 or blocks < 4 or scale not in SCALES:
         raise ValueError(

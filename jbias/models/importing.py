@@ -291,16 +291,14 @@ def _chosen(file: _File, model: str | None, fits: list[Fit]) -> Fit:
     near = sorted(fits, key=_quality, reverse=True)
     near = [fit for fit in near if fit.difference.fitting][:_NAMED]
     if not near:
-        names = model or "any network of models.MODELS"
+        of = model or "any network of models.MODELS"
         like = model or f"the nearest by names, {fits[0].model if fits else ''},"
         wants = f"; {like} has {_abbreviate(fits[0].expected)}" if fits else ""
-        remedy = right or (
+        then = right or (
             f"; it has {_abbreviate(file.arrays)}{wants}; rename its entries to a "
             "network's of docs/models.md, or give another file"
         )
-        raise ValueError(
-            f"{where}: has no entry of {names}, under any known name{remedy}"
-        )
+        raise ValueError(f"{where}: has no entry of {of}, under any known name{then}")
     best = near[0]
     lacks = "" if model else "fits no network of models.MODELS; nearest is "
     rest = ", ".join(f"{f.model} ({f.difference.fitting})" for f in near[1:])

@@ -196,11 +196,9 @@ class Readable(Protocol):
 
     def sites(self, side: int) -> tuple[str, ...]:
         """Names of its sites, of images of that side, in the order of passage."""
-        ...
 
     def read(self, image: Map) -> tuple[Float[Array, "b k"], dict[str, Array]]:
         """Logits, and by site what passes; a function that JAX differentiates."""
-        ...
 
 
 def read(

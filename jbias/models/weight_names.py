@@ -80,9 +80,8 @@ def entries(variables: Mapping[str, Any], names: Names | None) -> dict[str, Entr
         shape = tuple(leaf.shape[axis] for axis in axes)
         given = ("/".join(whole),) if names is None else published_names(keys, names)
         if not given:
-            raise ValueError(
-                f"models.weight_names: no rule of NAMES has {'/'.join(keys)}"
-            )
+            name = "/".join(keys)
+            raise ValueError(f"models.weight_names: no rule of NAMES has {name}")
         if len(given) > 1:
             shape = (shape[0] // len(given), *shape[1:])
         for part, one in enumerate(given):
@@ -104,9 +103,7 @@ def to_variables(expected: Mapping[str, Entry], state: Arrays) -> dict[str, Any]
     return traverse_util.unflatten_dict(flat)
 
 
-def to_state_dict(
-    variables: Mapping[str, Any], names: Names | None
-) -> dict[str, np.ndarray]:
+def to_state_dict(variables: Mapping[str, Any], names: Names | None) -> Arrays:
     """The state dict of variables: the inverse of `to_variables`."""
     state, flat = {}, traverse_util.flatten_dict(variables)
     for name, entry in entries(variables, names).items():

@@ -153,9 +153,7 @@ _BLOCK = 512  # Images of a file.
 _WIDTH = 8192  # Columns, beyond which features are projected to so many.
 
 
-def provenance(
-    subject: networks.FlaxNetwork, source: base.Source, site: str
-) -> dict[str, Any]:
+def provenance(subject: networks.FlaxNetwork, source: base.Source, site: str) -> dict:
     """What features are made by: network, site and images.
 
     site: "" is the last one. Raises ValueError for an unknown one.

@@ -32,18 +32,12 @@ Pictures = UInt8[np.ndarray, "m h w 3"]
 Sheet = Mapping[str, Sequence[Picture]]  # Rows of pictures, by name.
 
 
-def add_options(
-    parser: argparse.ArgumentParser,
-    *,
-    out: str = "",
-    size: int = 32,
-    pixels: str = "pixels",
-) -> None:
+def add_options(to, *, out: str = "", size: int = 32, pixels: str = "pixels") -> None:
     """Adds what names a set; those left out have the set's own defaults.
 
     out: what --out names, which must be given then.
     """
-    add = parser.add_argument
+    add = to.add_argument
     if out:
         add("--out", required=True, help=out)
     add("--data", default="shapes", help=f"one of {', '.join(data.DATASETS)}")
@@ -187,9 +181,7 @@ def summary(folder: pathlib.Path, split: str, made: int, source: base.Source) ->
 OTHER = "name another --out"
 
 
-def refuse_others(
-    where: str, folder: pathlib.Path, split: str, own: Mapping[str, Any]
-) -> None:
+def refuse_others(where: str, folder: pathlib.Path, split: str, own: Mapping) -> None:
     """Refuses folder/split if it holds images of anything but these settings."""
     path, must = folder / f"{split}.json", f"{where}: {folder / split} must"
     if not path.exists():
@@ -204,7 +196,7 @@ def refuse_others(
             raise ValueError(f"{must} hold images of these settings, {got}; {OTHER}")
 
 
-def claim(where: str, folder: pathlib.Path, split: str, own: Mapping[str, Any]) -> None:
+def claim(where: str, folder: pathlib.Path, split: str, own: Mapping) -> None:
     """Notes the settings in folder/split.json, once it is sure that none are others."""
     refuse_others(where, folder, split, own)
     write_file(folder / f"{split}.json", json.dumps(own, indent=1) + "\n")

@@ -124,9 +124,7 @@ def _make(source: sources.EncodedSource, shards: Shards) -> int:
     return len(missing)
 
 
-def _record(
-    source: sources.EncodedSource, task: tuple[pathlib.Path, int]
-) -> bytes | str:
+def _record(source: sources.EncodedSource, task: tuple) -> bytes | str:
     """The record of an image, or what is wrong with it."""
     _, index = task
     try:

@@ -60,9 +60,8 @@ def worst_class(frame: pd.DataFrame) -> pd.DataFrame:
     moments = results.number_rows(candidates, [*UNIT, "step"])
     scores = candidates["value"][looked].groupby(moments[looked]).transform("min")
     needs = f"class_accuracy or worst_group_accuracy on {results.VALID!r}"
-    remedy = (
-        "train with config.valid.measures=('accuracy', 'classes') or select otherwise"
-    )
+    train = "train with config.valid.measures=('accuracy', 'classes')"
+    remedy = f"{train} or select otherwise"
     return _first_best(candidates, scores, "worst_class", needs, remedy)
 
 
@@ -116,9 +115,8 @@ def last_n(frame: pd.DataFrame, n: int) -> pd.DataFrame:
 def count_later(keys: np.ndarray) -> np.ndarray:
     """Counts, for each row, those after it of the same number, as `number_rows` gives."""
     # Small types are sorted by radix, several times as fast.
-    order = np.argsort(
-        keys.astype(np.min_scalar_type(keys.max(initial=0))), kind="stable"
-    )
+    small = keys.astype(np.min_scalar_type(keys.max(initial=0)))
+    order = np.argsort(small, kind="stable")
     later, sizes = np.empty(len(keys), np.int64), np.bincount(keys)
     later[order] = np.repeat(np.cumsum(sizes), sizes) - np.arange(1, len(keys) + 1)
     return later
@@ -194,8 +192,7 @@ def evaluations(frame: pd.DataFrame, *, trained: bool = False) -> pd.DataFrame:
     if keep.all() and in_order:
         return frame.reset_index(drop=True)
     rows = np.flatnonzero(keep)
-    if not in_order:
-        rows = rows[np.argsort(steps[rows], kind="stable")]
+    rows = rows if in_order else rows[np.argsort(steps[rows], kind="stable")]
     return frame.take(rows).reset_index(drop=True)
 
 

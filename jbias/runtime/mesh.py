@@ -125,9 +125,8 @@ def assemble(
 ) -> PyTree:
     """As `split`, where each process has its own part of the leading axis alone."""
     place = NamedSharding(mesh, PartitionSpec(axes))
-    return jax.tree.map(
-        lambda part: jax.make_array_from_process_local_data(place, part), tree
-    )
+    whole = functools.partial(jax.make_array_from_process_local_data, place)
+    return jax.tree.map(whole, tree)
 
 
 def gather(tree: PyTree, mesh: jax.sharding.Mesh) -> PyTree:
@@ -187,9 +186,8 @@ def check_batch(
         )
     share, group = batch // shards, norm_group or batch
     if batch % group or (share % group and group % share):
-        fit = [
-            n for n in range(1, batch + 1) if not (batch % n or share % n and n % share)
-        ]
+        every = range(1, batch + 1)
+        fit = [n for n in every if not (batch % n or share % n and n % share)]
         around = [n for n in fit if n < group][-1:] + [n for n in fit if n > group][:1]
         near = " or ".join(map(str, around))
         raise ValueError(

@@ -97,6 +97,11 @@ class Unavailable(OSError):
         return f"store: {self.strerror}; {self.remedy}"
 
 
+# What gcsfs and its libraries raise of networks and rights.
+_FAILURES = (OSError, retry.HttpError, retry.ChecksumError, aiohttp.ClientError)
+_FAILURES += (exceptions.GoogleAuthError,)
+
+
 @contextlib.contextmanager
 def translate_errors() -> Iterator[None]:
     """Gives what gcsfs and its libraries raise of networks and rights as OSErrors."""
@@ -104,13 +109,7 @@ def translate_errors() -> Iterator[None]:
         yield
     except (FileNotFoundError, FileExistsError, Unavailable):
         raise
-    except (
-        OSError,
-        retry.HttpError,
-        retry.ChecksumError,
-        aiohttp.ClientError,
-        exceptions.GoogleAuthError,
-    ) as error:
+    except _FAILURES as error:
         line = " ".join(str(error).split())[:300] or type(error).__name__
         raise Unavailable(errno.EIO, line) from error
 

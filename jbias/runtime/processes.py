@@ -205,11 +205,7 @@ class JoinedGroup(ProcessGroup):
         self._thread = threading.Thread(target=self._watch, name="team", daemon=True)
         self._thread.start()
 
-    def meet(
-        self,
-        alike: Mapping[str, Any],
-        differing: Callable[[Mapping, Mapping], list[str]],
-    ) -> str:
+    def meet(self, alike: Mapping, differing: Callable[..., list[str]]) -> str:
         """Tells each of all; returns in which way they are to do different things."""
         facts = dict(host=socket.gethostname(), pid=os.getpid())
         facts |= dict(cores=sorted(os.sched_getaffinity(0)))
@@ -472,14 +468,11 @@ def _start(where: ProcessId, wait: float) -> None:
     host, _, port = where.coordinator.rpartition(":")
     # In a thread, so that a stop is heard of while the others are waited for.
     pool = futures.ThreadPoolExecutor(1)
-    started = pool.submit(
-        jax.distributed.initialize,
-        *where,
-        cluster_detection_method="deactivate",
-        initialization_timeout=round(wait),
-        coordinator_bind_address=f"{_loopback(host) or '[::]'}:{port}",
-        heartbeat_timeout_seconds=round(SILENCE_SECONDS),
-    )
+    about = dict(cluster_detection_method="deactivate")
+    about["coordinator_bind_address"] = f"{_loopback(host) or '[::]'}:{port}"
+    about["initialization_timeout"] = round(wait)
+    about["heartbeat_timeout_seconds"] = round(SILENCE_SECONDS)
+    started = pool.submit(jax.distributed.initialize, *where, **about)
     pool.shutdown(wait=False)
     try:
         started.result()

@@ -32,9 +32,8 @@ class StopSignal:
         self.job: Any = None  # One with `stop`, the signal's name.
         self._since = 0.0
 
-    def handle(self, number: int, frame: Any = None) -> None:
+    def handle(self, number: int, _: Any = None) -> None:
         """The handler. A cluster may send a signal twice, and a person means it."""
-        del frame
         now, name = time.monotonic(), signal.Signals(number).name
         if self.name == name == "SIGINT" and now - self._since > 1:
             signal.signal(number, signal.SIG_DFL)

@@ -8,7 +8,7 @@ step. A run may start from the networks of another one (config.init).
 import contextlib
 import dataclasses
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -24,6 +24,7 @@ from jbias.training.context import Evaluation, RunContext
 from jbias.training.seed_axis import PackedStates
 from jbias.training.stages import Stage
 
+Net = trained.Net
 # What of config.run an evaluation depends on.
 _OBSERVED = ("eval_batch", "decisions")
 
@@ -129,10 +130,8 @@ def _save_latest(job: RunContext, stage: Stage, latest: LastGood) -> str:
             job.checkpoints.wait()
         where = "which one is cannot be seen now"
         with contextlib.suppress(OSError):
-            known = checkpoints.steps(job.workdir / "checkpoints")[-1:]
-            where = (
-                f"the latest checkpoint is of step {known[0]}" if known else "none is"
-            )
+            last = checkpoints.steps(job.workdir / "checkpoints")[-1:]
+            where = f"the latest checkpoint is of step {last[0]}" if last else "none is"
         return f"the latest step could not be saved ({reason}); {where}"
     where = f"step {job.checkpoints.step} is saved, the same command goes on from there"
     return where if job.checkpoints.step >= 0 else ""
@@ -182,9 +181,7 @@ def energy(config: Mapping[str, Any]) -> costs.Energy:
     return costs.parse_energy("config.run.energy", config["run"].get("energy", {}))
 
 
-def load_initial_nets(
-    workdir: epath.PathLike, seeds: Sequence[int]
-) -> list[trained.Net]:
+def load_initial_nets(workdir: epath.PathLike, seeds: Sequence[int]) -> list[Net]:
     """Reads the nets of these seeds from the latest checkpoint of a run.
 
     A run of one seed gives its net to all; a folder of a run whose numbers vary, such as
@@ -222,9 +219,7 @@ def load_initial_nets(
     return [nets[first if alone else first + held.index(seed)] for seed in seeds]
 
 
-def graft_head(
-    drawn: trained.Net, given: trained.Net, say: Callable[[str], None]
-) -> trained.Net:
+def graft_head(drawn: Net, given: Net, say: messages.Say) -> Net:
     """The given net; where its linear layer has other classes, the drawn one there.
 
     ValueError where it is another model.

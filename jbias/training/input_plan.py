@@ -72,20 +72,18 @@ def plan_stages(
 def _plan_stage(stage: run_spec.StageSpec, train: splits.TrainSet) -> dict:
     number, at, config = stage
     where, options, suffix = f"{at}.train", config["train"], f"/{number}" * (number > 0)
-    beside, second = f"train/{number}/other", f"{where}.other"
+    beside, there = f"train/{number}/other", f"{where}.other"
     if "pair" in options:
-        raise ValueError(
-            f"{where}.pair: belongs to the second set; move it to {second}"
-        )
+        raise ValueError(f"{where}.pair: belongs to the second set; move it to {there}")
     if "balance" in (options.get("other") or {}):
         text = "labels of a second set are not used; remove it"
-        raise ValueError(f"{second}.balance: {text}")
+        raise ValueError(f"{there}.balance: {text}")
     opened = {name: x for name, x in train.named(number).items() if name != beside}
     columns = splits.join_columns(train.sources)
     places, name = (where, f"{at}.inputs"), f"order{suffix}"
     found = {"train": _plan(places, options, config["inputs"], opened, columns, name)}
     if train.other:
-        places = (second, f"{second}.inputs")
+        places = (there, f"{there}.inputs")
         options = {**options["other"], "batch": options["batch"]}
         inputs, opened = options.get("inputs", ()), {beside: train.other}
         other = _plan(places, options, inputs, opened, {}, f"other{suffix}")

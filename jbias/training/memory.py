@@ -138,8 +138,7 @@ def fit_stages(
     here = mesh.make(run["devices"], count, run["spread"], run["together"])
     first, lacking = here.shape["seed"], ""
     free = least(free_bytes(here, run["memory"]))
-    if count == 1 and not run["memory"]:
-        free = None
+    free = None if count == 1 and not run["memory"] else free
     guessed = here.local_devices[0].platform == "cpu" and not run["memory"]
     told = "compiling a step of one seed, to see how many fit"
     announced = functools.partial(console.announce_slow, say, told)
@@ -278,12 +277,9 @@ def lower_step(
         program = seed_axis.map_seeds(one, strategy, layout, donate=True)
         state, arg = ((x,) * (wave // (width or 1)) for x in (state, arg))
     else:
-        program = jax.jit(
-            seed_axis.map_tree(one, layout, strategy),
-            static_argnums=3,
-            donate_argnums=0,
-            compiler_options=xla.compiler_options(layout.kind),
-        )
+        kept = dict(static_argnums=3, donate_argnums=0)
+        kept["compiler_options"] = xla.compiler_options(layout.kind)
+        program = jax.jit(seed_axis.map_tree(one, layout, strategy), **kept)
     return program.lower(state, arg, placed(given.shared, ()), given.static)
 
 
@@ -320,10 +316,9 @@ def _of_host(meminfo="/proc/meminfo", groups="/sys/fs/cgroup") -> int | None:
         return None
     for folder, limit, used, files in _GROUPS:
         group = pathlib.Path(groups) / folder
-        try:
+        # No container may be of this version, or one without a limit.
+        with contextlib.suppress(OSError, ValueError):
             left = int((group / limit).read_text()) - int((group / used).read_text())
             stats = (group / "memory.stat").read_text().split()
             known.append(left + int(stats[stats.index(files) + 1]))
-        except (OSError, ValueError):
-            pass  # No container of this version, or one without a limit.
     return min(known, default=None)

@@ -149,12 +149,9 @@ def multistep(
     They count from its first step, whatever the warm-up takes; several may be passed at
     one step.
     """
-    where, shares = (
-        "config.optim.schedule.milestones",
-        "be shares of the run, in [0, 1]",
-    )
+    where, must = "config.optim.schedule.milestones", "be shares of the run, in [0, 1]"
     if not all(0 <= share <= 1 for share in milestones):
-        jc.refuse(where, shares, milestones, "30 of 90 epochs are 1/3")
+        jc.refuse(where, must, milestones, "30 of 90 epochs are 1/3")
     passed = collections.Counter(math.floor(total * share) for share in milestones)
     boundaries = {step: gamma**count for step, count in passed.items()}
     return optax.piecewise_constant_schedule(rate, boundaries)
@@ -185,10 +182,9 @@ def from_options(
         lasting = dict(steps_per_epoch=steps_per_epoch, total=total)
         steps = jc.to_steps(warmup, **lasting, where=where)
         if steps >= total:
-            raise ValueError(
-                f"{where}: must be shorter than the stage's {total} steps, got "
-                f"{warmup!r} = {steps} steps; shorten it or train longer"
-            )
+            must = f"be shorter than the stage's {total} steps"
+            got = f"got {warmup!r} = {steps} steps"
+            jc.refuse(where, f"{must}, {got}", remedy="shorten it or train longer")
         warmup = steps
     where = "config.optim.schedule"
     make, shape = build.lookup(where, options.pop("schedule"), SCHEDULES)

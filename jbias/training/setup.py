@@ -131,13 +131,10 @@ def open_run(
     streams = (one for stage in plans for one in stage.values() if one.stream)
     streamed = {name: one.description for one in streams for name in one.opened}
     kept = train.keys() - ({*train} if follows else {*streamed})
-    images = loader.load_into_memory(
-        {name: one for name, one in train.items() if name in kept},
-        sets.tests,
-        say,
-        gib=run["loading"]["gib"],
-        threads=stages.reader_options(run["loading"], devices).threads,
-    )
+    held = {name: one for name, one in train.items() if name in kept}
+    threads = stages.reader_options(run["loading"], devices).threads
+    reading = dict(gib=run["loading"]["gib"], threads=threads)
+    images = loader.load_into_memory(held, sets.tests, say, **reading)
     for name, how in streamed.items():
         say(f"{name}: {len(train[name])} images of {train[name].name}, {how}")
     tests = [
@@ -180,12 +177,9 @@ def open_run(
     store = None
     if not follows:
         records.add_facts()
-        store = checkpoints.CheckpointStore(
-            workdir / "checkpoints",
-            team,
-            keep=run["keep"],
-            valid_at=functools.partial(evaluations.validation_at, workdir),
-        )
+        valid_at = functools.partial(evaluations.validation_at, workdir)
+        about = dict(keep=run["keep"], valid_at=valid_at)
+        store = checkpoints.CheckpointStore(workdir / "checkpoints", team, **about)
     monitor = divergence.Monitor(tuple(member.name for member in spec.members))
     parts = (devices, tests, built, store, records, monitor, nets)
     return RunContext(spec, workdir, say, *parts, team=team, check_lock=guard)

@@ -131,9 +131,7 @@ class Stage:
         on_cpu = xla.platform() == "cpu"
         return jax.jit(self.program.draw, compiler_options=quick if on_cpu else None)
 
-    def init_state(
-        self, seed: int, net: Mapping[str, PyTree] | None = None
-    ) -> train_step.State:
+    def init_state(self, seed: int, net: Mapping | None = None) -> train_step.State:
         """A seed's first state, with the net of the stage before if there was one."""
         key = prng.stream(prng.key(self.fix.get("init", seed)), "init")
         if self.number:
@@ -221,10 +219,8 @@ def build_stages(
     for stage, fed in zip(spec.stages, plans, strict=True):
         source = fed["train"].source
         if source.classes != first.classes:
-            raise ValueError(
-                f"{stage.where}.train: must have the classes of the first stage's "
-                f"{first.name}, got those of {source.name}"
-            )
+            must = f"have the classes of the first stage's {first.name}"
+            jc.refuse(f"{stage.where}.train", f"{must}, got those of {source.name}")
         begin = built[-1].last if built else 0
         built.append(_build_stage(stage, begin, spec, fed, images, devices, make))
     if images is not None and not _any_random(config, built):
@@ -408,10 +404,9 @@ def _pieces(options: Mapping, algo: base.Algo, norm_group: int, period: int) -> 
     """
     accumulate = options.get("accumulate", 1)
     if accumulate > 1 and algo.whole_batch:
-        raise ValueError(
-            "config.train.accumulate: must be 1 for an algorithm whose loss compares the "
-            f"whole batch, got {accumulate}; lower the batch instead"
-        )
+        where, remedy = "config.train.accumulate", "lower the batch instead"
+        must = "be 1 for an algorithm whose loss compares the whole batch"
+        jc.refuse(where, must, accumulate, remedy)
     block = math.lcm(algo.mix_group, norm_group or 1, period)
     return {"accumulate": accumulate, "block": block}
 

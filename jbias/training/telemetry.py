@@ -128,9 +128,7 @@ def _write_heartbeat(job: RunContext, what: str, step: int, **facts: Any) -> Non
             job.life.update(what, step=step, diverged=diverged, **facts)
 
 
-def log_evaluation(
-    job: RunContext, step: int, records: Iterable[results.Record]
-) -> None:
+def log_evaluation(job: RunContext, step: int, records: Iterable) -> None:
     """Gives an evaluation's numbers away: of each seed, and means over the seeds."""
     branches = {branch.fields["run"]: branch for branch in job.branches}
     found = collections.defaultdict(dict)
