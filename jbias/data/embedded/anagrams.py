@@ -17,9 +17,8 @@ import zlib
 import numpy as np
 from jaxtyping import Float, Int
 
-from jbias.data import base, cache, sources, tables
+from jbias.data import base, cache, sources
 from jbias.data.embedded import shape_scenes, shapes
-from jbias.data.forms import listing
 
 VERSION = 1  # Of the drawing: change it with any change of a pixel.
 SPLITS = ("test",)
@@ -63,13 +62,9 @@ def make(split: str, *, size: int = 32, n: int = 480, seed: int = 0) -> base.Sou
     words = f"anagrams {VERSION} {int(n)} {int(size)} {int(seed)}"
     arrays = cache.remember("anagrams", words, _draw, n, size, seed)
     return sources.ArraySource(
-        images=arrays["image"],
-        name=f"anagrams/{split}",
         classes=shapes.CLASSES,
         columns={key: arrays[key] for key in ("label", "pair")},
-        preprocessing=f"drawn at {size} pixels",
-        fingerprint=listing.digest_named(arrays, words),
-        cite=tables.cite("anagrams"),
+        **shapes.describe("anagrams", split, size, arrays, words),
         note="after the idea of the authors' object anagrams, not these",
     )
 

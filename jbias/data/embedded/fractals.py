@@ -21,9 +21,8 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from jaxtyping import Float, UInt8
 
-from jbias.data import base, cache, sources, tables
+from jbias.data import base, cache, sources
 from jbias.data.embedded import shape_scenes, shapes
-from jbias.data.forms import listing
 
 Rng = np.random.Generator
 
@@ -302,13 +301,9 @@ def make(split: str, *, size: int = 32, n: int = 512, seed: int = 0) -> base.Sou
     words = f"fractals {VERSION} {int(n)} {int(size)} {int(seed)}"
     arrays = cache.remember("fractals", words, _draw, n, size, seed)
     return sources.ArraySource(
-        images=arrays["image"],
-        name=f"fractals/{split}",
         classes=tuple(KINDS),
         columns={"label": (np.arange(n) % len(KINDS)).astype(np.int32)},
-        preprocessing=f"drawn at {size} pixels",
-        fingerprint=listing.digest_named(arrays, words),
-        cite=tables.cite("fractals"),
+        **shapes.describe("fractals", split, size, arrays, words),
         note="in the spirit of PixMix's mixing set, not that set",
     )
 

@@ -67,10 +67,8 @@ from jbias.data import base, cache, sources, tables
 from jbias.data.embedded import shape_scenes
 from jbias.data.forms import listing
 
-CURVED = (
-    *("dots", "waves", "scales", "rings", "blobs", "speckle"),
-    *("streaks", "marble", "ripples"),
-)
+CURVED = ("dots", "waves", "scales", "rings", "blobs", "speckle")
+CURVED += ("streaks", "marble", "ripples")
 _TEXTURES = (*shape_scenes.TEXTURES, *shape_scenes.HELD_OUT)
 _Rule = Callable[[shape_scenes.Scenes], Bool[np.ndarray, "n"]]
 
@@ -82,10 +80,6 @@ def _is_cool(scenes: shape_scenes.Scenes) -> Bool[np.ndarray, "n"]:
 
 def _margin(scenes: shape_scenes.Scenes) -> np.ndarray:
     return np.abs(scenes.tones[:, :2] - scenes.tones[:, 2:]).min(1)
-
-
-def _contrast(scenes: shape_scenes.Scenes) -> np.ndarray:
-    return np.abs(scenes.tones[:, 1] - scenes.tones[:, 0])
 
 
 # Name -> the values, and when it is the second.
@@ -101,7 +95,7 @@ _FILLED: Mapping[str, tuple[tuple[str, str], _Rule]] = {
     "warmth": (("warm", "cool"), _is_cool),
     "background": (("dark", "light"), lambda s: s.tones[:, 2] > s.tones[:, 0]),
     "margin": (("faint", "strong"), lambda s: _margin(s) >= 0.2),
-    "contrast": (("low", "high"), lambda s: _contrast(s) >= 0.4),
+    "contrast": (("low", "high"), lambda s: np.ptp(s.tones[:, :2], 1) >= 0.4),
     "ink": (("dark", "light"), lambda s: s.tones[:, 1] > s.tones[:, 0]),
     "echo": (("plain", "patterned"), lambda s: s.echo != 0),
     "grain": (("fine", "coarse"), lambda s: s.grain >= 1),
@@ -149,6 +143,17 @@ def check_drawing(
     base.check_whole(f"{name}: seed", seed, 0)
 
 
+def describe(name: str, split: str, size: int, arrays: Mapping, *words: str) -> dict:
+    """What a source of a drawn set says of itself; words: that it was drawn by."""
+    return dict(
+        images=arrays["image"],
+        name=f"{name}/{split}",
+        preprocessing=f"drawn at {size} pixels",
+        fingerprint=listing.digest_named(arrays, *words),
+        cite=tables.cite(name),
+    )
+
+
 def _check(split: str, n: int, correlation: float, renders: bool) -> None:
     """Raises ValueError, one line, for arguments outside their range."""
     unit = BLOCK if split == "cue_conflict" else len(CLASSES)
@@ -184,9 +189,7 @@ def _blocks(split: str, n: int, seed: int) -> Iterator[tuple]:
         yield draw, number, scenes[number - start]
 
 
-def _block(
-    split, draw, number, scenes, *, size: int, correlation: float
-) -> dict[str, np.ndarray]:
+def _block(split, draw, number, scenes, *, size, correlation) -> dict[str, np.ndarray]:
     """Draws the images of a block."""
     k, count = len(CLASSES), len(number)
     turn, shape = np.divmod(number, k)
@@ -273,17 +276,12 @@ def make(
         also = f"shapes {VERSION} {split} {int(n)} renders {sorted(options.items())}"
         kind = f"shapes-{split}-renders"
         more = cache.remember(kind, also, _renders, *drawn, **options)
-    fingerprint = listing.digest_named(arrays, words, also)
     source = sources.ArraySource(
-        images=arrays.pop("image"),
-        name=f"shapes/{split}",
         classes=CLASSES,
-        columns=arrays,
+        columns={key: array for key, array in arrays.items() if key != "image"},
         measures=("accuracy", "shape_bias")[: 1 + (split == "cue_conflict")],
-        preprocessing=f"drawn at {size} pixels",
-        fingerprint=fingerprint,
-        cite=tables.cite("shapes"),
         arrays=more,
         values={name: names for name, names in _VALUES.items() if name in arrays},
+        **describe("shapes", split, size, arrays, words, also),
     )
     return _with_factors(source, split, int(seed)) if factors else source

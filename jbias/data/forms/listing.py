@@ -148,6 +148,11 @@ def scan(
     return in_folder(folder, names, lengths, labels, classes)
 
 
+def scan_split(where: str, folder: str, ignore: Names) -> Listing:
+    """Lists the images below the class folders that a split has."""
+    return scan(where, folder, class_folders(where, folder), ignore)
+
+
 def in_folder(folder: str, names: Names, lengths, labels, classes: Names) -> Listing:
     """Files that lie below one folder: of each its name, its bytes and its label."""
     columns = np.array(lengths, np.int64), np.array(labels, np.int32)
@@ -211,28 +216,26 @@ def digest(found: Listing) -> str:
 
 def digest_arrays(images: np.ndarray, labels: Column, classes: Names) -> str:
     """SHA-256 over the pixels and classes of images in memory."""
-    total = hashlib.sha256(repr((images.shape, tuple(classes))).encode())
-    total.update(np.ascontiguousarray(images))
-    total.update(np.ascontiguousarray(labels))
-    return total.hexdigest()
+    return _sha256(repr((images.shape, tuple(classes))), images, labels)
 
 
 def digest_columns(digest: str, columns: Columns, values: Mapping[str, Names]) -> str:
     """SHA-256 over another digest and the columns whose values have names."""
-    total = hashlib.sha256(repr((digest, sorted(values.items()))).encode())
-    for name in sorted(values):
-        total.update(np.ascontiguousarray(columns[name]))
-    return total.hexdigest()
+    named = repr((digest, sorted(values.items())))
+    return _sha256(named, *(columns[name] for name in sorted(values)))
 
 
 def digest_named(
     arrays: Mapping[str, np.ndarray], words: str = "", more: str = ""
 ) -> str:
     """SHA-256 over words, arrays in the order of their names, and more words."""
-    total = hashlib.sha256(words.encode())
-    for name in sorted(arrays):
-        total.update(np.ascontiguousarray(arrays[name]))
-    total.update(more.encode())
+    return _sha256(words, *(arrays[name] for name in sorted(arrays)), more.encode())
+
+
+def _sha256(text: str, *parts: np.ndarray | bytes) -> str:
+    total = hashlib.sha256(text.encode())
+    for one in parts:
+        total.update(one if isinstance(one, bytes) else np.ascontiguousarray(one))
     return total.hexdigest()
 
 

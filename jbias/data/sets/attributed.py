@@ -58,7 +58,7 @@ Named = Mapping[str, Names]  # By column, what each image has.
 
 def _folders(where: str, path: str, ignore: Names) -> tuple[listing.Listing, Named]:
     """What the folders say of all images of a split."""
-    found = listing.scan(where, path, listing.class_folders(where, path), ignore)
+    found = listing.scan_split(where, path, ignore)
     parts = [name.split("/") for name in found.names]
     wrong = [name for name, row in zip(found.names, parts) if len(row) < 3]
     must = f"{where}: images must lie in <class>/<attribute>/"

@@ -102,18 +102,14 @@ def find_split(request: Request, ignore: Names = ()) -> listing.Listing:
     for name, path in request.folders.items():
         # Archives are often left beside what was unpacked from them.
         if os.path.isdir(path) and listing.has_folders(path):
-            return _scan(where, path, ignore)
+            return listing.scan_split(where, path, ignore)
         for form, read in shards.FORMS.items():
             if paths := _shards(where, root, name, form):
                 _check_complete(where, paths)
                 return _sorted(where, read(where, paths))
     path, *_ = request.folders.values()
     path = listing.require_folder(where, path, f"split {request.split!r}")
-    return _scan(where, path, ignore)
-
-
-def _scan(where: str, path: str, ignore: Names) -> listing.Listing:
-    return listing.scan(where, path, listing.class_folders(where, path), ignore)
+    return listing.scan_split(where, path, ignore)
 
 
 def _sorted(where: str, found: listing.Listing) -> listing.Listing:

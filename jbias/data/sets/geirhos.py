@@ -84,7 +84,7 @@ def read_trials(
     """
     where, known = request.where, CONDITIONS[request.part.base]
     place = _sessions(where, folder.find_folder(request))
-    found = listing.scan(where, place, listing.class_folders(where, place), ignore)
+    found = listing.scan_split(where, place, ignore)
     label, levels = read_trial_names(where, found.names, CLASSES, known)
     kept = np.arange(len(levels))
     if condition != "":
