@@ -4,7 +4,7 @@ import abc
 import contextlib
 import dataclasses
 import difflib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -188,6 +188,13 @@ def refuse_some(wrong: Sequence[Any], must: str, which: str, remedy: str) -> Non
     if wrong:
         first = f"first {wrong[0]!r}; {remedy}"
         raise ValueError(f"{must}, {len(wrong):,} {which}, {first}")
+
+
+def refuse_missing(
+    wanted: Iterable[str], there: Collection, must: str, which: str, remedy: str
+) -> None:
+    """Refuses what is wanted and not there, likewise."""
+    refuse_some([one for one in wanted if one not in there], must, which, remedy)
 
 
 def check_whole(what: str, got: Any, low: int, high: int | None = None) -> None:

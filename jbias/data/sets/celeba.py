@@ -130,9 +130,8 @@ def _read_flags(where: str, path: str, names: Names) -> Flags:
                 got = f"got {line[:60]!r}; fetch the file again"
                 raise ValueError(f"{path}:{number}: {must}, {got}")
             table[name] = [cell == "1" for cell in cells]
-    lost = [name for name in names if name not in table]
     must = f"{where}: every image must have a line in {path!r}"
-    base.refuse_some(lost, must, "have none", "fetch the file again")
+    base.refuse_missing(names, table, must, "have none", "fetch the file again")
     return dict(zip(header, np.array([table[name] for name in names]).T, strict=True))
 
 
@@ -140,7 +139,6 @@ def _lengths(where: str, place: str, names: Names) -> list[int]:
     """Sizes of the files in bytes; refuses images that are not there."""
     with os.scandir(place) as entries:
         lengths = {entry.name: entry.stat().st_size for entry in entries}
-    lost = [name for name in names if name not in lengths]
     must = f"{where}: every image of the partition must be in {place!r}"
-    base.refuse_some(lost, must, "are not", "unpack the archive again")
+    base.refuse_missing(names, lengths, must, "are not", "unpack the archive again")
     return [lengths[name] for name in names]

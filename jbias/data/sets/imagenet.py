@@ -127,9 +127,8 @@ def _flat(request: Request, path: str, ignore: Names) -> listing.Listing:
     parent, name = os.path.split(os.path.abspath(folder.find_folder(request)))
     found = listing.scan(request.where, parent, (name,), ignore)
     table, stems = read_labels(path), _stems(found.names)
-    strange = [stem for stem in stems if stem not in table]
     must = f"{request.where}: every image must have a label in {path!r}"
-    base.refuse_some(strange, must, "have none", "keep the published names")
+    base.refuse_missing(stems, table, must, "have none", "keep the published names")
     names = tuple(request.part.base + one.removeprefix(name) for one in found.names)
     labels = tables.positions([table[stem] for stem in stems])
     return found._replace(names=names, labels=labels, classes=tables.wnids())
@@ -273,9 +272,9 @@ def real_columns(where: str, path: str, names: Names, classes: Names) -> Columns
     remedy = "take the validation images under their published names"
     base.refuse_some(strange, must, "are unknown to ReaL", remedy)
     ids = {name: label for label, name in enumerate(classes)}
-    lacking = sorted({wnid for stem in stems for wnid in table[stem]} - ids.keys())
+    right = sorted({wnid for stem in stems for wnid in table[stem]})
     must = f"{where}: every right class of ReaL must be among the class folders"
-    base.refuse_some(lacking, must, "are not", "take all 1,000 folders")
+    base.refuse_missing(right, ids, must, "are not", "take all 1,000 folders")
     most = max(1, *(len(table[stem]) for stem in stems))
     accepted = np.full((most, len(names)), -1, np.int32)
     for i, stem in enumerate(stems):
@@ -363,9 +362,8 @@ def _tiny_val(where, path, classes, ignore) -> listing.Listing:
         (found.names, rows, "have a line in val_annotations.txt"),
         (rows, {*found.names}, "exist in val/images"),
     ):
-        lost = [name for name in names if name not in others]
         must = f"{where}: every validation image must {what}"
-        base.refuse_some(lost, must, "do not", "unpack the archive again")
+        base.refuse_missing(names, others, must, "do not", "unpack the archive again")
     ids = {name: label for label, name in enumerate(classes)}
     labels = np.array([ids[rows[name]] for name in found.names], np.int32)
     return found.by_class(labels, classes)
