@@ -43,10 +43,8 @@ Draw = Callable[[int, int], Window]  # Of the image's width and height.
 
 # Modes that Image.convert brings to RGB without clipping. 16-bit and float images
 # (I, I;16, F) would silently saturate.
-_CONVERTIBLE = (
-    *("RGB", "RGBA", "RGBX", "CMYK", "YCbCr", "LAB", "HSV"),
-    *("1", "L", "LA", "La", "P", "PA", "RGBa"),
-)
+_CONVERTIBLE = ("RGB", "RGBA", "RGBX", "CMYK", "YCbCr", "LAB", "HSV")
+_CONVERTIBLE += ("1", "L", "LA", "La", "P", "PA", "RGBa")
 
 
 @dataclasses.dataclass(frozen=True)

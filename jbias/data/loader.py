@@ -243,12 +243,6 @@ Batch = UInt8[np.ndarray, "b h w c"]
 Images = UInt8[np.ndarray, "n h w c"] | EncodedImages  # In memory, or in their files.
 
 
-def _piece(images: EncodedImages, number: int) -> Piece:
-    """Reads a piece of a set."""
-    index = images.index[number * PIECE_SIZE : (number + 1) * PIECE_SIZE]
-    return {"image": np.stack([images.source.image(i) for i in index])}
-
-
 def batches(
     several: Iterable[Images], batch: int, reading: ReaderOptions
 ) -> Iterator[Batch]:
@@ -290,8 +284,12 @@ def _chunks(images, reading) -> Iterator[np.ndarray]:
     if not isinstance(images, EncodedImages):
         yield images
         return
+
+    def read(number: int) -> Piece:
+        index = images.index[number * PIECE_SIZE : (number + 1) * PIECE_SIZE]
+        return {"image": np.stack([images.source.image(i) for i in index])}
+
     stop = -(-len(images) // PIECE_SIZE)
-    read = functools.partial(_piece, images)
     threads = reading.threads * max(1, reading.workers)
     # By threads alone: processes would be started anew for every set.
     with contextlib.closing(prefetch(read, 0, stop, threads)) as coming:

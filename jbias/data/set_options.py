@@ -132,10 +132,8 @@ def _sidecar(where: str, path: str) -> dict[str, Any]:
 MAX_VALUES = 64  # More values are too many for an attribute, unless it is asked for.
 NO_VALUE = "(none)"  # What an image with an empty cell has.
 # What a batch calls by these names is another thing.
-_RESERVED = (
-    *("image", "label", "target", "texture", "index", "weight", "weight_sum"),
-    *("views", "consistency", "binary", "other", "once", "renders"),
-)
+_RESERVED = ("image", "label", "target", "texture", "index", "weight", "weight_sum")
+_RESERVED += ("views", "consistency", "binary", "other", "once", "renders")
 
 
 CSV_ERRORS = (OSError, UnicodeDecodeError, csv.Error)

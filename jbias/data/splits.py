@@ -17,10 +17,8 @@ Options = Mapping[str, Any]
 Opener = Callable[..., base.Source]
 
 # Of config.train, and some of its `other`, beside the data set's own options.
-_TRAINING = (
-    *("batch", "accumulate", "also", "shares", "balance", "other"),
-    *("inputs", "pair", "window", "canvas"),
-)
+_TRAINING = ("batch", "accumulate", "also", "shares", "balance", "other")
+_TRAINING += ("inputs", "pair", "window", "canvas")
 # Of config.valid and config.tests, likewise: keywords of labels.match.
 _ANSWERING = ("aggregate", "mapping", "restrict")
 

@@ -44,8 +44,7 @@ from jbias.data.corruptions import bar, kernels
 from jbias.data.corruptions.kernels import Image
 from jbias.untrusted import opening
 
-Row = tuple[float, ...]
-Rows = tuple[Row, ...]  # Of all severities.
+Rows = tuple[tuple[float, ...], ...]  # Of all severities.
 Path = str | pathlib.Path | None
 
 SIDES = (32, 64, 224)  # Those with settings of their own.

@@ -320,9 +320,7 @@ def _sheared(x: Unit, rng: Rng, jitter: float) -> Unit:
 
 
 @on_unit_scale(np.float32)
-def elastic_transform(
-    x: Unit, rng: Rng, alpha: float, sigma: float, jitter: float
-) -> Unit:
+def elastic_transform(x: Unit, rng: Rng, alpha, sigma, jitter) -> Unit:
     """Maps affinely, then displaces each pixel by a smooth random field.
 
     Lengths in pixels: `jitter` of the affine map's points, `sigma` of the smoothing of
