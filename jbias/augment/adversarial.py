@@ -17,8 +17,6 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from jbias.augment import options, sampling
 
-_PIXELS = (-3, -2, -1)
-
 Images = Float[Array, "b h w c"]
 Image = Float[Array, "*b h w c"]  # Or several.
 
@@ -116,7 +114,7 @@ def _better(x, each, best, highest) -> tuple[Array, Array]:
 
 
 def _length(x: Image) -> Float[Array, "*b 1 1 1"]:
-    return jnp.sqrt(jnp.sum(jnp.square(x), _PIXELS, keepdims=True))
+    return jnp.sqrt(jnp.sum(jnp.square(x), (-3, -2, -1), keepdims=True))
 
 
 def _shortened(x: Image, eps: float) -> Image:
@@ -129,8 +127,7 @@ def _direction(x: Image) -> Image:
     return x / (_length(x) + 1e-10)
 
 
-def _anywhere(key: PRNGKeyArray, shape: tuple[int, ...]) -> Array:
-    return jax.random.uniform(key, shape, minval=-1, maxval=1)
+_anywhere = functools.partial(jax.random.uniform, minval=-1, maxval=1)
 
 
 def _any_direction(key: PRNGKeyArray, shape: tuple[int, ...]) -> Array:

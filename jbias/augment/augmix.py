@@ -17,10 +17,8 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from jbias.augment import compose, options, pillow, sampling
 
-OPERATIONS = (
-    *("autocontrast", "equalize", "posterize", "rotate", "solarize"),
-    *("shear_x", "shear_y", "translate_x", "translate_y"),
-)
+OPERATIONS = ("autocontrast", "equalize", "posterize", "rotate", "solarize")
+OPERATIONS += ("shear_x", "shear_y", "translate_x", "translate_y")
 # The four that are also corruptions of ImageNet-C.
 ALL_OPERATIONS = (*OPERATIONS, "colour", "contrast", "brightness", "sharpness")
 _DEEPEST = 3

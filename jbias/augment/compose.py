@@ -49,9 +49,8 @@ def repeat_views(batch, views: int):
     if views == 1:
         return batch
     rows = {name: x for name, x in batch.items() if name != "other"}
-    repeated = jax.tree.map(
-        lambda x: jnp.repeat(x, views, axis=0) if jnp.ndim(x) else x, rows
-    )
+    again = lambda x: jnp.repeat(x, views, axis=0) if jnp.ndim(x) else x
+    repeated = jax.tree.map(again, rows)
     if "other" in batch:
         repeated["other"] = repeat_views(batch["other"], views)
     return {**repeated, "views": views * batch.get("views", 1)}

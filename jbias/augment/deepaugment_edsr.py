@@ -26,7 +26,6 @@ from jbias.augment import deepaugment
 from jbias.augment.deepaugment import Weight
 
 partial = functools.partial
-DRAWS = 3
 _PLUS = np.array([[0, 1, 0], [1, -4, 1], [0, 1, 0]], np.float32)
 _SQUARE = np.array([[-1, -1, -1], [-1, 8, -1], [-1, -1, -1]], np.float32)
 _THIRDS, _SECONDS, _FOURTHS = (0, 3, 6, 9), (1, 4, 7), (1, 5, 9)  # Blocks.
@@ -134,7 +133,7 @@ _OPTIONS = (
     partial(_change_any, change=_with_filters_negated),
     partial(_change_any, convs=(0, 2), change=_largest_alone),
 )
-draw, damage = deepaugment.make(_OPTIONS, DRAWS)
+draw, damage = deepaugment.make(_OPTIONS, 3)
 
 Map = Float[Array, "b h w c"]
 BEFORE = ("swap", "zero", "negate", "nothing")

@@ -392,9 +392,7 @@ def jpeg_compression(x: Image, drawn: tuple, s: Settings) -> Image:
     return jpeg.round_trip(x, s["tables"])
 
 
-def draw_elastic(
-    key: PRNGKeyArray, side: int
-) -> tuple[Float[Array, "3 2"], Plane, Plane]:
+def draw_elastic(key: PRNGKeyArray, side: int) -> tuple[Array, Plane, Plane]:
     """U(0, 1) for the three points (x, y), and for the ways right and down."""
     points, right, down = jax.random.split(key, 3)
     ways = (jax.random.uniform(key, (side, side)) for key in (right, down))

@@ -27,9 +27,8 @@ def round_trip(x: Image, tables: Int[Array, "2 8 8"]) -> Image:
         (32768 * red - 27439 * green - 5329 * blue + centre) >> 16,
     )
     luma = _blocks(luma, tables[0])[:h, :w]
-    small = (
-        _blocks(_halved(c), tables[1])[: -(-h // 2), : -(-w // 2)] for c in colours
-    )
+    small = (_blocks(_halved(colour), tables[1]) for colour in colours)
+    small = (c[: -(-h // 2), : -(-w // 2)] for c in small)
     cb, cr = (_doubled(c)[:h, :w] - 128 for c in small)
     rgb = (
         luma + ((91881 * cr + _HALF) >> 16),
@@ -56,27 +55,21 @@ def _doubled(x: Integers) -> Integers:
 
 
 # Cosines times 2^13, as rounded in libjpeg's butterflies: of 1, 3, 5 and 7 sixteenths.
-_ODD = np.array(
-    [
-        [11363, 9633, 6437, 2260],
-        [9633, -2259, -11362, -6436],
-        [6437, -11362, 2261, 9633],
-        [2260, -6436, 9633, -11363],
-    ]
+_ODD = (
+    (11363, 9633, 6437, 2260),
+    (9633, -2259, -11362, -6436),
+    (6437, -11362, 2261, 9633),
+    (2260, -6436, 9633, -11363),
 )
-_EVEN = np.array(
-    [
-        [8192, 8192, 8192, 8192],
-        [10703, 4433, -4433, -10703],
-        [8192, -8192, -8192, 8192],
-        [4433, -10704, 10704, -4433],
-    ]
+_EVEN = (
+    (8192, 8192, 8192, 8192),
+    (10703, 4433, -4433, -10703),
+    (8192, -8192, -8192, 8192),
+    (4433, -10704, 10704, -4433),
 )
-
-
 # The other halves of these rows are mirrored.
-_PAIRS = np.concatenate([_EVEN, _EVEN[:, ::-1], _ODD, -_ODD[:, ::-1]], 1)
-_COSINES = np.int32(_PAIRS.reshape(8, 8))
+_PAIRS = [np.array(_EVEN), np.fliplr(_EVEN), np.array(_ODD), -np.fliplr(_ODD)]
+_COSINES = np.int32(np.concatenate(_PAIRS, 1).reshape(8, 8))
 
 
 def _blocks(x: Integers, steps: Int[Array, "8 8"]) -> Integers:

@@ -21,8 +21,6 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from jbias.augment import options, sampling
 
-PARTNERS = ("batch", "other")
-
 
 class Mix(NamedTuple):
     """How much of an image stays its own, pixel by pixel, and how much of its label."""
@@ -51,7 +49,7 @@ def make(where, draw, alpha, reformulated, p, partner, mix_group) -> Callable:
     """
     options.check_range(where, 0, math.inf, alpha=alpha)
     options.check_range(where, 0, 1, p=p)
-    options.check_choice(where, "partner", partner, PARTNERS)
+    options.check_choice(where, "partner", partner, ("batch", "other"))
     own = reformulated or partner == "other"
 
     def mixed(batch, key):

@@ -104,11 +104,8 @@ def rotate_hue(planes: Planes, shift: Float[Array, ""]) -> Planes:
     red, green, blue = planes
     high, low = jnp.max(planes, 0), jnp.min(planes, 0)
     span = jnp.where(high == low, 1, high - low)
-    sixth = jnp.where(
-        high == red,
-        (green - blue) / span,
-        jnp.where(high == green, 2 + (blue - red) / span, 4 + (red - green) / span),
-    )
+    other = jnp.where(high == green, 2 + (blue - red) / span, 4 + (red - green) / span)
+    sixth = jnp.where(high == red, (green - blue) / span, other)
 
     def channel(n: int) -> Array:
         k = n + sixth + 6 * shift

@@ -16,11 +16,9 @@ from jaxtyping import Array, Float
 from jbias.augment import options, pillow, sampling
 from jbias.augment.pillow import NEAREST
 
-OPERATIONS = (
-    *("identity", "shear_x", "shear_y", "translate_x", "translate_y", "rotate"),
-    *("brightness", "colour", "contrast", "sharpness"),
-    *("posterize", "solarize", "autocontrast", "equalize"),
-)
+OPERATIONS = ("identity", "shear_x", "shear_y", "translate_x", "translate_y", "rotate")
+OPERATIONS += ("brightness", "colour", "contrast", "sharpness")
+OPERATIONS += ("posterize", "solarize", "autocontrast", "equalize")
 BINS = 31
 
 

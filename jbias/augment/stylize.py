@@ -16,8 +16,6 @@ from jaxtyping import Array, Float
 
 from jbias.augment import options, sampling
 
-STYLES = ("batch", "other")
-
 
 def make(
     *,
@@ -39,7 +37,7 @@ def make(
     [0, 1]. At p = 0 the batch is returned as it is.
     """
     options.check_range("stylize", 0, 1, p=p, alpha=alpha)
-    options.check_choice("stylize", "styles", styles, STYLES)
+    options.check_choice("stylize", "styles", styles, ("batch", "other"))
     count = _count(p, mix_group, alone=styles == "other")
 
     stylised = functools.partial(_stylised, transfer, styles, alpha)
