@@ -3,16 +3,17 @@
     python -m benchmarks.six_measures --measured='measured/six/*' [--out=benchmarks/results/six-measures]
 
 Reads folders of `jbias.evaluate` that hold shape_bias, of the suite of biases, and the suites
-suppression and shape, on the embedded set. Writes networks.csv, a row a network;
-agreement.csv, a row a pair of measures: Spearman's rho with bootstrap intervals over
-networks, and that given accuracy; and agreement.svg. Each measure is large where shape
-decides:
+suppression and shape. Writes networks.csv, a row a network; agreement.csv, a row a pair of
+measures: Spearman's rho over networks, that given accuracy, and 95 % intervals over methods
+drawn again with all their networks; and beside the page, six-measures.svg, shape bias
+against each. Each measure is large where shape decides:
 
     shape bias         decisions for the shape among those for either cue
     rank of shape      mean reciprocal rank of the shape's class on cue conflicts
     without texture    accuracy that the bilateral filter leaves less what shuffled tiles
                        leave, each relative and above chance (bilateral 12, shuffle 6)
-    order of parts     pairs of pictures of the same tiles that are both right
+    order of parts     pairs of pictures of the same tiles that are both right; of the
+                       embedded set alone
     edges              the shape part of edge-enhancing diffusion and shuffled cells
     odd one out        by features of the last site
 """
@@ -25,11 +26,13 @@ import pathlib
 import sys
 from collections.abc import Iterable
 
-import matplotlib
+import numpy as np
 import pandas as pd
+from jaxtyping import Float
 
-from jbias.report import plots
-from jbias.stats import correlation
+from benchmarks import plots
+from jbias.report import plots as report_plots
+from jbias.report import relations
 
 MEASURES = (
     *("shape bias", "rank of shape", "without texture"),
@@ -49,6 +52,14 @@ def read(folder: pathlib.Path) -> dict[tuple[str, str, str], float | None]:
     return found
 
 
+def named(config: dict) -> str:
+    """What papers call a network's method."""
+    name = config["algorithm"] + (
+        f" ({config['variant']})" if config["variant"] else ""
+    )
+    return plots.NAMES.get(name, name)
+
+
 def network(folder: pathlib.Path) -> dict:
     """A row of the table; edges are still the two accuracies that they are made of."""
     config = json.loads((folder / "config.json").read_text())
@@ -59,13 +70,13 @@ def network(folder: pathlib.Path) -> dict:
     }
     return {
         "network": folder.name,
-        "method": " ".join(filter(None, (config["algorithm"], config["variant"]))),
+        "method": named(config),
         "accuracy": value["accuracy", "accuracy", ""],
         "neither": value["shape_bias", "fraction_neither", ""],
         "shape bias": value["shape_bias", "shape_bias", ""],
         "rank of shape": value["shape_bias", "mrr_shape", ""],
         "without texture": kept["bilateral 12"] - kept["shuffle 6"],
-        "order of parts": value["configural", "configural_substitute", ""],
+        "order of parts": value.get(("configural", "configural_substitute", "")),
         "diffused": value["cue_decomposition", "accuracy", "diffused"],
         "cells": value["cue_decomposition", "accuracy", "cells"],
         "odd one out": value["odd_one_out", "odd_one_out", ""],
@@ -80,33 +91,39 @@ def table(folders: Iterable[pathlib.Path]) -> pd.DataFrame:
     return frame.sort_values("shape bias", ascending=False, ignore_index=True)
 
 
-def agreement(frame: pd.DataFrame) -> pd.DataFrame:
-    """Rank correlations of each pair of measures, over networks and given accuracy."""
-    rows = []
-    for x, y in itertools.combinations(MEASURES, 2):
-        row = {"x": x, "y": y, "networks": len(frame)}
-        for name, given in (("rho", ()), ("given_accuracy", (frame["accuracy"],))):
-            one = correlation.bootstrap_interval(frame[x], frame[y], covariates=given)
-            row |= {
-                name: one.statistic,
-                f"{name}_low": one.low,
-                f"{name}_high": one.high,
-            }
-        rows.append(row)
-    return pd.DataFrame(rows)
+def rank_correlations(frame: pd.DataFrame) -> Float[np.ndarray, "2 k k"]:
+    """Spearman's rho of each pair of measures, and the partial one given accuracy."""
+    rho = np.corrcoef(frame[[*MEASURES, "accuracy"]].rank().to_numpy().T)
+    with_accuracy, rho = rho[:-1, -1], rho[:-1, :-1]
+    left = np.sqrt(1 - with_accuracy**2)
+    partial = (rho - np.outer(with_accuracy, with_accuracy)) / np.outer(left, left)
+    return np.stack([rho, partial])
 
 
-def figure(found: pd.DataFrame):
-    """Rho of each pair; above the diagonal given accuracy."""
-    values = pd.DataFrame(1.0, MEASURES, MEASURES)
-    for row in found.itertuples():
-        values.loc[row.y, row.x] = row.rho
-        values.loc[row.x, row.y] = row.given_accuracy
-    fig, cells = plots.grid(1, alone=5.6, cell=(0, 3.6))
-    look = dict(colours=matplotlib.colormaps["RdBu"], limits=(-1.15, 1.15))
-    plots.matrix(cells[0, 0], values, form="{:.2f}", **look)
-    cells[0, 0].tick_params("x", rotation=40)
-    return plots.laid_out(fig)
+def agreement(frame: pd.DataFrame, draws: int = 4000, seed: int = 0) -> pd.DataFrame:
+    """Rank correlations of each pair of measures, with intervals over methods."""
+    rng, drawn = np.random.default_rng(seed), []
+    rows = [*frame.groupby("method").indices.values()]
+    for _ in range(draws):
+        chosen = rng.integers(len(rows), size=len(rows))
+        some = frame.iloc[np.concatenate([rows[i] for i in chosen])]
+        drawn.append(rank_correlations(some))
+    low, high = np.nanquantile(drawn, (0.025, 0.975), axis=0)
+    found, told = rank_correlations(frame), []
+    for i, j in itertools.combinations(range(len(MEASURES)), 2):
+        row = {"x": MEASURES[i], "y": MEASURES[j], "networks": len(frame)}
+        for of, name in enumerate(("rho", "given_accuracy")):
+            ends = low[of, i, j], high[of, i, j]
+            row |= {name: found[of, i, j]}
+            row |= dict(zip((f"{name}_low", f"{name}_high"), ends, strict=True))
+        told.append(row)
+    return pd.DataFrame(told)
+
+
+def figure(frame: pd.DataFrame):
+    """Shape bias against each other measure and accuracy: a marker a network."""
+    others = [("shape bias", other) for other in (*MEASURES[1:], "accuracy")]
+    return relations.scatter(frame, [others[:3], others[3:]], category="method")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -120,14 +137,21 @@ def main(argv: list[str] | None = None) -> int:
         type=pathlib.Path,
         default=pathlib.Path("benchmarks/results/six-measures"),
     )
+    parser.add_argument(
+        "--figure",
+        type=pathlib.Path,
+        default=pathlib.Path("docs/six-measures.svg"),
+    )
     options = parser.parse_args(argv)
     frame = table(map(pathlib.Path, sorted(glob.glob(options.measured))))
-    found = agreement(frame)
     options.out.mkdir(parents=True, exist_ok=True)
-    for name, data in (("networks", frame), ("agreement", found)):
-        data.round(6).to_csv(options.out / f"{name}.csv", index=False)
-    (options.out / "agreement.svg").write_text(plots.to_svg(figure(found)))
-    print(found.round(2).to_string(index=False))
+    frame.round(6).to_csv(options.out / "networks.csv", index=False)
+    print(frame.drop(columns=["diffused", "cells"]).round(2).to_string(index=False))
+    if len(frame) > 2:
+        found = agreement(frame)
+        found.round(6).to_csv(options.out / "agreement.csv", index=False)
+        options.figure.write_text(report_plots.to_svg(figure(frame)))
+        print(found.round(2).to_string(index=False))
     return 0
 
 
