@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from jbias.data import base, labels
+from jbias.data import base, labels, tables
 from jbias.data.sets import geirhos
 from jbias.evals import accuracy, cue_conflict, decisions, probe, trials
 from jbias.stats import consistency
@@ -23,26 +23,12 @@ People = Sequence[trials.Trials]
 SETS = ("edge", "silhouette", "cue-conflict", *geirhos.CONDITIONS)
 # Controls without a distortion, and where people are right less often than 0.2.
 EXCLUDED: Mapping[str, frozenset[str]] = {
-    name: frozenset(conditions.split())
-    for name, conditions in {
-        "colour": "cr",
-        "contrast": "c100 c03 c01",
-        "high-pass": "inf 0.55 0.45 0.4",
-        "low-pass": "0 15 40",
-        "phase-scrambling": "0 150 180",
-        "power-equalisation": "0",
-        "false-colour": "True",
-        "rotation": "0",
-        "eidolonI": "1-10-10 64-10-10 128-10-10",
-        "eidolonII": "1-3-10 32-3-10 64-3-10 128-3-10",
-        "eidolonIII": "1-0-10 16-0-10 32-0-10 64-0-10 128-0-10",
-        "uniform-noise": "0.0 0.6 0.9",
-    }.items()
+    name: frozenset(row["excluded"])
+    for name, row in tables.read("model_vs_human")["sets"].items()
+    if "excluded" in row
 }
-OVERALL = (
-    *("ood_accuracy", "accuracy_difference"),
-    *("observed_consistency", "error_consistency", "human_error_consistency"),
-)
+OVERALL = ("ood_accuracy", "accuracy_difference", "observed_consistency")
+OVERALL += ("error_consistency", "human_error_consistency")
 
 
 def make(
@@ -84,10 +70,9 @@ def numbers(
     ids = np.array([trials.image_id(name) for name in files])
     shown = decided.columns.get("index", np.arange(len(decided.prediction)))
     if "index" not in decided.columns and len(shown) != len(ids):
-        raise ValueError(
-            f"human: decisions must have a column index where not all {len(ids):,}"
-            f" images were shown, got {len(shown):,} decisions without"
-        )
+        must = "human: decisions must have a column index where not all"
+        got = f"got {len(shown):,} decisions without"
+        raise ValueError(f"{must} {len(ids):,} images were shown, {got}")
     names = ids[shown].tolist()
     same = [person.select(names) for person in people]
     own = dict(subject="network", response=decided.prediction)
