@@ -10,7 +10,6 @@ the number has another name, and is not to be compared with theirs.
 another. Ours.
 """
 
-import zlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -62,7 +61,7 @@ def numbers(decided: decisions.Decisions) -> Iterator[decisions.Number]:
 def make_tile_order(*, seed: int = 0) -> probe.Probe:
     """Conditions "", the image as it is, and "swapped": its 4 by 4 tiles in `swaps`."""
     names = {"": 0, "swapped": 1}
-    conditions = {name: np.uint32(zlib.crc32(name.encode())) for name in names}
+    conditions = {name: occlusion.salt(name) for name in names}
 
     def show(rows: probe.Rows, salt: Any, swap: int) -> probe.Images:
         def swapped(image, key):

@@ -8,7 +8,6 @@ Deviation: the published sets hold other draws of the same corruptions.
 
 import functools
 import itertools
-import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -62,7 +61,7 @@ def make(
         for array in arrays.values():
             held.setdefault(id(array), (array, jnp.asarray(array)))
         settings = {key: held[id(array)][1] for key, array in arrays.items()}
-        salt = jnp.uint32(zlib.crc32(condition.encode()))
+        salt = occlusion.salt(condition)
         conditions[condition] = {"salt": salt, "settings": settings}
 
     tables = published.quantisation_tables(85) if stored else None
@@ -73,12 +72,10 @@ def make(
         out = corrupt.corrupt_batch(rows.image, keys, name, params["settings"], **form)
         return jnp.clip(out, 0, 1)
 
-    return probe.Probe(
-        conditions,
-        show,
-        functools.partial(corruption_error.numbers, errors=errors and dict(errors)),
-        static=lambda condition: condition.rpartition("-")[0],
-    )
+    errors = errors and dict(errors)
+    counted = functools.partial(corruption_error.numbers, errors=errors)
+    how = lambda condition: condition.rpartition("-")[0]
+    return probe.Probe(conditions, show, counted, static=how)
 
 
 def _names(names: str | Sequence[str], frost: str | None) -> tuple[str, ...]:

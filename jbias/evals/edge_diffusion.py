@@ -8,7 +8,6 @@ cell is the pixels whose nearest point it has, and its shift is a uniform whole 
 """
 
 import functools
-import zlib
 from typing import Any
 
 import jax
@@ -39,7 +38,7 @@ def make(
     options.check_plain("cue_decomposition", "at least 0", steps=steps)
     options.check_plain("cue_decomposition", "at least 1", points=points, draws=draws)
     names = ("", cue_decomposition.DIFFUSED, cue_decomposition.SHUFFLED)
-    salt = np.uint32(zlib.crc32(f"cells {points}".encode()))
+    salt = occlusion.salt(f"cells {points}")
 
     def show(rows: probe.Rows, steps: Any, kind: str) -> probe.Images:
         if kind == cue_decomposition.DIFFUSED:
@@ -95,10 +94,8 @@ def _tensor(u: Float[Array, "b h w c"]) -> tuple[Float[Array, "b h+1 w+1 1"], ..
     parts = jnp.stack([part.sum(-1) for part in parts], -1)
     a, c, b = jnp.split(_smooth(_mirrored(parts, 2)), 3, -1)
     gap = jnp.sqrt(4 * b**2 + (a - c) ** 2)
-    low, high = (
-        1 / jnp.sqrt(1 + ((a + c + sign * gap) / 2 / _CONTRAST) ** 2)
-        for sign in (-1, 1)
-    )
+    steep = (((a + c + sign * gap) / 2 / _CONTRAST) ** 2 for sign in (-1, 1))
+    low, high = (1 / jnp.sqrt(1 + square) for square in steep)
     alike = gap < 1e-6  # No direction: as on a plane, in all of them.
     turn = (high - low) / 2 / jnp.where(alike, 1, gap)
     mean = (low + high) / 2

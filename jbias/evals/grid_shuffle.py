@@ -9,13 +9,11 @@ the remainder; here it has its size, with the remainder black, at the right and 
 """
 
 import functools
-import zlib
 from collections.abc import Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from jbias.evals import interference, occlusion, probe
@@ -35,7 +33,7 @@ def make(
     must = "grids must be whole numbers of at least 2, each once"
     probe.check(whole, "grid_shuffle", must, grids)
     by_name = {"": 1, **{f"{g}x{g}": g for g in grids}}
-    conditions = {name: np.uint32(zlib.crc32(name.encode())) for name in by_name}
+    conditions = {name: occlusion.salt(name) for name in by_name}
 
     def show(rows: probe.Rows, salt: Any, g: int) -> probe.Images:
         keys = occlusion.image_keys(seed, salt, rows.index)

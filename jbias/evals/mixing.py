@@ -13,7 +13,6 @@ CutMix is the variant "torchbearer", as there.
 """
 
 import functools
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -103,16 +102,12 @@ class _Conditions(Mapping):
         self._others = others
         self._names = ["", *methods, *(f"{name} {SHARED}" for name in methods)]
 
-    @functools.cached_property
-    def _images(self) -> Array:
-        return occlusion.images_on_device(self._others)
-
     def __getitem__(self, name: str) -> dict[str, Array]:
         if name not in self._names:
             raise KeyError(f"{name!r}; known: {', '.join(self._names)}")
-        salt = np.uint32(zlib.crc32(_method(name).encode()))
-        by_share = np.bool_(name.endswith(SHARED))
-        return {"salt": salt, "by_share": by_share, "others": self._images}
+        own = {"salt": occlusion.salt(_method(name))}
+        own["by_share"] = np.bool_(name.endswith(SHARED))
+        return own | {"others": occlusion.images_on_device(self._others)}
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)
@@ -139,13 +134,11 @@ def numbers(
         yield (one := decisions.mean("accuracy", by[name].right, name))
         right[name] = one.value
     for name in methods:
-        values = {
-            "affinity": 100 * (right[name] - right[""]),
-            "diversity": _loss(by[name]),
-            "mix_diversity": _loss(by[f"{name} {SHARED}"]),
-        }
-        for metric, value in values.items():
-            yield decisions.Number(metric, value, None, one.n, name)
+        affinity = 100 * (right[name] - right[""])
+        yield decisions.Number("affinity", affinity, None, one.n, name)
+        losses = dict(diversity=by[name], mix_diversity=by[f"{name} {SHARED}"])
+        for metric, decided in losses.items():
+            yield decisions.Number(metric, _loss(decided), None, one.n, name)
 
 
 def _loss(decided: decisions.Decisions) -> float | None:

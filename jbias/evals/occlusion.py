@@ -45,6 +45,11 @@ Fill = Float[Array, "#b #h #w 3"]  # What stands in hidden places.
 MEAN = (0.485, 0.456, 0.406)  # Of ImageNet's training images.
 
 
+def salt(drawn: str) -> np.uint32:
+    """What tells draws of one kind from others, as `image_keys` takes it."""
+    return np.uint32(zlib.crc32(drawn.encode()))
+
+
 def image_keys(seed: int, salt: Int[Array, ""], index: Int[Array, "b"]) -> PRNGKeyArray:
     """A key for each image, of its number in its set and of what is drawn."""
     key = jax.random.fold_in(jax.random.key(seed), salt)
@@ -123,10 +128,8 @@ def fill_params(
     if fill != "other":
         return {"colour": np.float32(mean if fill == "mean" else (0, 0, 0))}
     if others is None:
-        raise ValueError(
-            f"{where}: fill 'other' needs images to put there, got none; name a set of "
-            "the suite by others="
-        )
+        needs = f"{where}: fill 'other' needs images to put there"
+        raise ValueError(f"{needs}, got none; name a set of the suite by others=")
     return {"colour": np.zeros(3, np.float32), "others": images_on_device(others)}
 
 
@@ -223,9 +226,9 @@ def make(
 
 def _params(name: str, thousandths: int, common: dict) -> dict[str, Any]:
     order = name.split(" ")[1:-1]
-    salt, least = np.uint32(zlib.crc32(name.encode())), _LEAST[order[0]] if order else 0
-    own = {"thousandths": np.int32(thousandths), "least": np.float32(least)}
-    return {"salt": salt, **own, **common}
+    least = np.float32(_LEAST[order[0]] if order else 0)
+    own = {"thousandths": np.int32(thousandths), "least": least}
+    return {"salt": salt(name), **own, **common}
 
 
 def _thousandths(fractions: Sequence[float]) -> dict[float, int]:
@@ -265,16 +268,15 @@ def make_cut_occlusion(
     probe.check_some("cut_occlusion", "fills", fills, FILLS)
     known = area in AREAS or type(area) in (int, float) and 0 <= area <= 1
     if placement not in PLACEMENTS or not known:
-        raise ValueError(
-            f"cut_occlusion: area must be {' or '.join(AREAS)}, or a number in [0, 1],"
-            f" and placement {' or '.join(PLACEMENTS)}, got {area!r} and {placement!r}"
-        )
-    salt = np.uint32(zlib.crc32(f"{area} {placement}".encode()))
+        must = f"area must be {' or '.join(AREAS)}, or a number in [0, 1]"
+        also = f"and placement {' or '.join(PLACEMENTS)}"
+        got = f"got {area!r} and {placement!r}"
+        raise ValueError(f"cut_occlusion: {must}, {also}, {got}")
     by_fill = {fill: fill_params("cut_occlusion", fill, mean, others) for fill in fills}
-    common = {"colour": np.zeros(3, np.float32), **by_fill.get("other", {})}
-    names = ["", *fills]
-    common |= {"salt": salt}
-    conditions = {name: {**common, **by_fill.get(name, {})} for name in names}
+    common = {"colour": np.zeros(3, np.float32), "salt": salt(f"{area} {placement}")}
+    common |= by_fill.get("other", {})
+    conditions = {name: common | by_fill.get(name, {}) for name in ("", *fills)}
+    inside = placement == "restricted"
 
     def show(rows: probe.Rows, params: Any, fill: str) -> probe.Images:
         if not fill:
@@ -283,7 +285,6 @@ def make_cut_occlusion(
         size, place, which = jax.vmap(lambda key: jax.random.split(key, 3))(keys).T
 
         def mask(key, share):
-            inside = placement == "restricted"
             sides = rows.image.shape[1:3]
             return rectangle_mask(key, share, *sides, restricted=inside)
 

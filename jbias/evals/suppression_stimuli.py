@@ -14,7 +14,6 @@ import functools
 import itertools
 import math
 import re
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -92,14 +91,11 @@ def make(
         return image / 255
 
     counting = dict(classes=len(classes), draws=draws, seed=seed)
-    return probe.Probe(
-        conditions,
-        show,
-        functools.partial(suppression.numbers, **counting),
-        static=lambda name: tuple(kind for kind, _ in steps[name]),
-        onto=onto,
-        slow=[*filter(re.compile(r"(bilateral|non_local_means) \S+").fullmatch, names)],
-    )
+    counted = functools.partial(suppression.numbers, **counting)
+    kinds = lambda name: tuple(kind for kind, _ in steps[name])
+    slow = re.compile(r"(bilateral|non_local_means) \S+").fullmatch
+    how = dict(static=kinds, onto=onto, slow=[*filter(slow, names)])
+    return probe.Probe(conditions, show, counted, **how)
 
 
 def settings(kind: str, strength: float, side: int, scale: float) -> Settings:
@@ -114,7 +110,7 @@ def settings(kind: str, strength: float, side: int, scale: float) -> Settings:
         found = {"matrix": _blur_matrix(int(strength), side, scale)}
     else:
         found = {"strength": np.float32(strength)}
-    return found | {"salt": np.uint32(zlib.crc32(f"{kind} {strength:g}".encode()))}
+    return found | {"salt": occlusion.salt(f"{kind} {strength:g}")}
 
 
 def _radius(published: int, scale: float) -> int:
