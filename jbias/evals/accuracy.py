@@ -18,7 +18,6 @@ from jaxtyping import Bool, Float, Int
 from jbias.evals import decisions, probe
 
 Column = Int[np.ndarray, "n"]  # Of images.
-Cells = Float[np.ndarray, "k m"]
 
 
 def accuracy(decided: decisions.Decisions) -> decisions.Numbers:
@@ -35,10 +34,9 @@ def real_accuracy(decided: decisions.Decisions) -> decisions.Numbers:
     """
     names = [name for name in decided.columns if name.startswith("accepted_")]
     if not names:
-        raise ValueError(
-            "real_accuracy: decisions must have columns accepted_0, accepted_1, ..., got"
-            f" {', '.join(decided.columns)}; open the set with its accepted classes"
-        )
+        must = "real_accuracy: decisions must have columns accepted_0, accepted_1, ..."
+        got = ", ".join(decided.columns)
+        raise ValueError(f"{must}, got {got}; open the set with its accepted classes")
     accepted = np.stack([decided.columns[name] for name in names])
     correct = (accepted == decided.prediction).any(0).sum()
     return [decisions.share("real_accuracy", correct, (accepted >= 0).any(0).sum())]
@@ -120,11 +118,9 @@ def by_group(decided: decisions.Decisions) -> decisions.Numbers:
     worst = np.lexsort(([-of for _, of in each], shares))[0]
     classes = n.sum(1) > 0
     by_class = right.sum(1)[classes] / n.sum(1)[classes]
-    found = [
-        decisions.share("worst_group_accuracy", *each[worst]),
-        decisions.quantity("group_balanced_accuracy", shares.mean(), total),
-        decisions.quantity("class_balanced_accuracy", by_class.mean(), total),
-    ]
+    found = [decisions.share("worst_group_accuracy", *each[worst])]
+    for what, of in (("group", shares), ("class", by_class)):
+        found.append(decisions.quantity(f"{what}_balanced_accuracy", of.mean(), total))
     for (k, a), one in zip(groups, each) if len(each) <= MAX_GROUPS else ():
         found.append(decisions.share("group_accuracy", *one, f"group={k}/{a}"))
     return found
@@ -145,9 +141,8 @@ def stacked_halves(decided: decisions.Decisions) -> decisions.Numbers:
         return []
     follows = decided.prediction == other
     told = [decisions.mean("follows_label", decided.right[known])]
-    told.append(decisions.mean("follows_other", follows[known]))
-    for k in np.unique(other[known]):
-        rows, name = known & (other == k), f"other {k}"
+    by = {f"other {k}": known & (other == k) for k in np.unique(other[known])}
+    for name, rows in {"": known, **by}.items():
         told.append(decisions.mean("follows_other", follows[rows], name))
     return told
 
@@ -156,14 +151,12 @@ _AT_ONCE = 1 << 22  # Drawn numbers held at a time.
 ENDS = (1 - 0.95) / 2, 0.975  # Of an interval of 95 %.
 
 
-def correct_by_condition(
-    by_condition: decisions.ByName,
-) -> Bool[np.ndarray, "conditions n"]:
+def correct_by_condition(found: decisions.ByName) -> Bool[np.ndarray, "c n"]:
     """Which images are decided as labelled, a row a condition.
 
     ValueError where conditions were shown different numbers of images, or none.
     """
-    rows = [one.right for one in by_condition.values()]
+    rows = [one.right for one in found.values()]
     sizes = sorted({len(row) for row in rows})
     must = "all conditions must be of the same images, at least one"
     probe.check(len(sizes) == 1 and sizes[0] > 0, "decisions", must, sizes)
@@ -208,12 +201,10 @@ def bootstrap_interval(
     """
     held = drawn[np.isfinite(drawn)]
     ends = np.quantile(held, (0.025, 0.975)) if len(held) else (None, None)
-    missing = len(drawn) - len(held)
-    return [
-        decisions.quantity(f"{metric}_lower", ends[0], n, condition),
-        decisions.quantity(f"{metric}_upper", ends[1], n, condition),
-        decisions.share(f"{metric}_undefined", missing, len(drawn), condition),
-    ]
+    missing = len(drawn) - len(held), len(drawn)
+    named = zip(("lower", "upper"), ends, strict=True)
+    both = (decisions.quantity(f"{metric}_{k}", x, n, condition) for k, x in named)
+    return [*both, decisions.share(f"{metric}_undefined", *missing, condition)]
 
 
 def mean_ends(
@@ -233,7 +224,7 @@ def count_cells(label: Column, value: Column) -> Int[np.ndarray, "k m"]:
 
 def sum_cells(
     share: np.ndarray, label: Column, value: Column, shape: tuple[int, int]
-) -> Cells:
+) -> Float[np.ndarray, "k m"]:
     """The sum of `share` over the images of each cell; negative ones are left out."""
     known = (label >= 0) & (value >= 0)
     flat = label[known].astype(np.int64) * shape[1] + value[known]

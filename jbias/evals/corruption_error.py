@@ -19,16 +19,14 @@ import numpy as np
 
 from jbias.data import corruptions
 from jbias.evals import decisions, probe
-from jbias.evals.decisions import Number
+from jbias.evals.decisions import ByName, Number, Numbers
 
 # The fifteen of the paper's tables.
 COMMON = tuple(name for name, x in corruptions.CORRUPTIONS.items() if not x.extra)
 
 
 @decisions.by_rule
-def numbers(
-    found: decisions.ByName, *, errors: Mapping[str, float] | None = None
-) -> list[Number]:
+def numbers(found: ByName, *, errors: Mapping[str, float] | None = None) -> Numbers:
     """Accuracies of conditions "fog-3", of corruptions "fog", and over all, "".
 
     "accuracy" is that of a condition; "corruption_accuracy" the mean over severities of
@@ -52,10 +50,9 @@ def numbers(
     cells = [*itertools.product(names, severities)]
     absent = ["{}-{}".format(*cell) for cell in cells if cell not in each]
     if absent:
-        raise ValueError(
-            "corruptions: all corruptions must have the same severities, got no"
-            f" {', '.join(absent)}; measure them, or leave their corruption out"
-        )
+        must = "corruptions: all corruptions must have the same severities"
+        remedy = "measure them, or leave their corruption out"
+        raise ValueError(f"{must}, got no {', '.join(absent)}; {remedy}")
 
     def mean(metric: str, of: tuple[str, ...], condition: str = "") -> Number:
         counted = [each[cell] for cell in itertools.product(of, severities)]
@@ -75,10 +72,9 @@ def numbers(
         wrong = {one.condition: 1 - one.value for one in means if one.condition}
         absent = [name for name in errors if name not in wrong]
         if absent or not errors or min(errors.values()) <= 0:
-            raise ValueError(
-                "corruptions: errors must be above 0 and of corruptions that are measured,"
-                f" got {dict(errors)}; not measured are {', '.join(absent) or 'none'}"
-            )
+            must = "errors must be above 0 and of corruptions that are measured"
+            lacking = f"not measured are {', '.join(absent) or 'none'}"
+            raise ValueError(f"corruptions: {must}, got {dict(errors)}; {lacking}")
         ratio = sum(wrong[name] / error for name, error in errors.items()) / len(errors)
         n = sum(one.n for one in each.values())
         means.append(Number("mean_corruption_error", ratio, None, n))
@@ -112,6 +108,7 @@ CATEGORIES: Mapping[str, tuple[str, ...]] = {
 }
 
 Key = tuple[str, str, str]  # Data set, condition and metric of a record.
+Cells = dict[tuple[str, int], float]  # By corruption and severity.
 CORRUPTED: Mapping[str, tuple[str, ...]] = dict(
     imagenet_c=(*corruptions.CORRUPTIONS,), imagenet_cbar=(*corruptions.BAR,)
 )
@@ -151,9 +148,7 @@ def corruption_means(records: Mapping[Key, float]) -> dict[str, Mean]:
     return found
 
 
-def by_corruption(
-    records: Mapping[Key, float],
-) -> dict[tuple[str, str], dict[tuple[str, int], float]]:
+def by_corruption(records: Mapping[Key, float]) -> dict[tuple[str, str], Cells]:
     """Accuracy by corruption and severity of each measure and set, and of FILES.
 
     A condition is "fog-3" after the name of its measure, such as "imagenet_c/fog-3".
@@ -170,8 +165,7 @@ def by_corruption(
         cell = match[2], int(match[3])
         cells = found.setdefault(place, {})
         if cells.setdefault(cell, value) != value:
-            raise ValueError(
-                f"generalisation: {match[2]} {match[3]} must have one accuracy, got"
-                f" {cells[cell]:.6g} and {value:.6g}; leave one set of its name"
-            )
+            must = f"generalisation: {match[2]} {match[3]} must have one accuracy"
+            got = f"got {cells[cell]:.6g} and {value:.6g}"
+            raise ValueError(f"{must}, {got}; leave one set of its name")
     return found

@@ -134,12 +134,12 @@ class CriticalBand:
     missing).
     """
 
-    bandwidth: float
-    center_frequency: float
-    peak_noise_sensitivity: float
-    residual: float
-    converged: bool
-    flag: str
+    bandwidth: float = math.nan
+    center_frequency: float = math.nan
+    peak_noise_sensitivity: float = math.nan
+    residual: float = math.nan
+    converged: bool = False
+    flag: str = ""
 
 
 def octave_frequencies(side: int) -> tuple[float, ...]:
@@ -175,16 +175,16 @@ def fit_bands(
 ) -> list[CriticalBand]:
     """`critical_band_fit` of many vectors at once; equal ones are fitted once."""
     vectors, which = np.unique(thresholds, axis=0, return_inverse=True)
-    fitted = [_no_band(_flag(vector, highest)) for vector in vectors]
+    fitted = [CriticalBand(flag=_flag(vector, highest)) for vector in vectors]
     left = [i for i, band in enumerate(fitted) if not band.flag]
     found = fit_gaussians(vectors[left], highest=highest) if left else ()
     for i, *fit, converged in zip(left, *found):
         a, mu, s, residual = map(float, fit)
-        fitted[i] = _no_band("flat")
+        fitted[i] = CriticalBand(flag="flat")
         if s <= FLAT:
             width = 2 * math.sqrt(math.log(4)) * s
             of = width, octave_frequencies(side)[0] * 2**mu, 2 ** (a - HIGHEST)
-            fitted[i] = CriticalBand(*of, residual, bool(converged), "")
+            fitted[i] = CriticalBand(*of, residual, bool(converged))
     return [fitted[i] for i in which.reshape(-1)]
 
 
@@ -247,10 +247,6 @@ def _flag(vector, highest: float) -> str:
     return {0: "no_critical_band", highest: "all_critical"}.get(vector[0], "flat")
 
 
-def _no_band(flag: str) -> CriticalBand:
-    return CriticalBand(math.nan, math.nan, math.nan, math.nan, False, flag)
-
-
 BLOCKS, BLOCK = 5, 210  # Of the original's images.
 CLEAN = "noise 0"
 MIXED_NOISE = "each its own noise"
@@ -307,10 +303,8 @@ def original_numbers(
     inside = table[index[chosen] % len(table)] == np.arange(len(cells))[:, None]
     marks = np.concatenate([inside & right[chosen], inside])
     counts = marks.sum(1).reshape(2, -1)
-    told = [
-        decisions.share("accuracy", *count, f"original {sigma:g} at {frequency:g}")
-        for (sigma, frequency), count in zip(cells, counts.T, strict=True)
-    ]
+    named = zip((f"original {sigma:g} at {f:g}" for sigma, f in cells), counts.T)
+    told = [decisions.share("accuracy", *count, name) for name, count in named]
     drawn = accuracy.bootstrap_counts(marks, draws=draws, seed=seed)
     tables = []
     for each in (counts.ravel(), drawn):
@@ -321,9 +315,7 @@ def original_numbers(
     return told + _bands("critical_band_original", *tables, **of)
 
 
-def _bands(
-    prefix, table: Tables, drawn: Tables, *, side, n, default, continuous
-) -> decisions.Numbers:
+def _bands(prefix, table: Tables, drawn: Tables, *, side, n, default, continuous):
     """Thresholds and fits of a table, as it is and normalised, with intervals."""
     told = []
 

@@ -15,11 +15,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from jbias.augment import options
+from jbias.augment import options, pillow
 from jbias.evals import critical_band, occlusion, probe, pyramid
 
 CONTRAST, MEAN = 0.2, 0.449
-GREY = (19595, 38470, 7471)  # Of 65536: what Pillow's mode "L" takes of each channel.
 SMALLEST = 17  # Below, there are fewer octaves than a fit needs.
 
 
@@ -75,9 +74,7 @@ def show(rows: probe.Rows, params: dict, *, side: int, seed: int) -> probe.Image
 
 def grey(image: Float[Array, "b h w 3"]) -> Float[Array, "b h w"]:
     """Whole grey levels from 0 to 255, as Pillow's mode "L" rounds them."""
-    levels = jnp.round(image * 255).astype(jnp.int32)
-    total = sum(share * levels[..., c] for c, share in enumerate(GREY))
-    return ((total + 2**15) >> 16).astype(jnp.float32)
+    return pillow.luma(pillow.pack(image)).astype(jnp.float32)
 
 
 def faint(levels: Float[Array, "b h w"]) -> Float[Array, "b h w"]:

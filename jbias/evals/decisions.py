@@ -39,12 +39,11 @@ class Decisions:
     columns: Mapping[str, Shaped[np.ndarray, "n"]]
 
     def __post_init__(self):
+        n = len(self.prediction)
         for name, column in self.columns.items():
-            if len(column) != len(self.prediction):
-                raise ValueError(
-                    f"decisions: column {name} must have {len(self.prediction)} "
-                    f"entries, got {len(column)}"
-                )
+            if len(column) != n:
+                must = f"decisions: column {name} must have {n} entries"
+                raise ValueError(f"{must}, got {len(column)}")
 
     @property
     def right(self) -> Bool[np.ndarray, "n"]:
@@ -54,10 +53,8 @@ class Decisions:
     def column(self, where: str, name: str, remedy: str) -> Shaped[np.ndarray, "n"]:
         """A column; ValueError, for the measure `where`, if there is none."""
         if name not in self.columns:
-            raise ValueError(
-                f"{where}: decisions must have a column {name}, got"
-                f" {', '.join(self.columns)}; {remedy}"
-            )
+            must = f"{where}: decisions must have a column {name}"
+            raise ValueError(f"{must}, got {', '.join(self.columns)}; {remedy}")
         return np.asarray(self.columns[name])
 
 
@@ -80,10 +77,8 @@ def write(path: epath.PathLike, by_seed: Mapping[int, Decisions]) -> list[int]:
 
     Returns what its content is known by.
     """
-    frames = []
-    for seed, decided in by_seed.items():
-        image = np.arange(len(decided.prediction))
-        frames.append(_frame(decided, seed=seed, image=image))
+    number = {seed: np.arange(len(one.prediction)) for seed, one in by_seed.items()}
+    frames = [_frame(by_seed[s], seed=s, image=image) for s, image in number.items()]
     return _write(path, pd.concat(frames))
 
 
@@ -165,13 +160,18 @@ def each(numbers: Callable[..., Iterable[Number]]) -> Callable[..., Numbers]:
 
     @functools.wraps(numbers)
     def counted(found: ByName, **options: Any) -> Numbers:
-        return [
-            number._replace(condition=f"{name} {number.condition}".strip())
-            for name, decided in found.items()
-            for number in numbers(decided, **options)
-        ]
+        return _named("{0} {1}", {k: numbers(x, **options) for k, x in found.items()})
 
     return counted
+
+
+def _named(form: str, each: Mapping[str, Iterable[Number]]) -> Numbers:
+    """All numbers, each under its own condition beside the name that it is told by."""
+    return [
+        one._replace(condition=form.format(name, one.condition).strip())
+        for name, numbers in each.items()
+        for one in numbers
+    ]
 
 
 def by_rule(numbers: Callable[..., Iterable[Number]]) -> Callable[..., Numbers]:
@@ -188,11 +188,7 @@ def by_rule(numbers: Callable[..., Iterable[Number]]) -> Callable[..., Numbers]:
             condition, _, last = name.rpartition(" ")
             rule = last if last in labels.AGGREGATES else ""
             split.setdefault(rule, {})[condition if rule else name] = decided
-        return [
-            number._replace(condition=f"{number.condition} {rule}".strip())
-            for rule, by_condition in split.items()
-            for number in numbers(by_condition, **options)
-        ]
+        return _named("{1} {0}", {k: numbers(x, **options) for k, x in split.items()})
 
     return counted
 
