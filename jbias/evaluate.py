@@ -64,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         where += " and --suite" if args.suite else " alone"
     if args.predict:
         os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
-    cli.settle(parser(), args, _IGNORED[where], f"with {where}", _DEFAULTS)
+    cli.settle(parser, args, _IGNORED[where], f"with {where}", _DEFAULTS)
     work = measure if args.suite else _evaluate
     return cli.run(lambda: work(args, changes), stopped="goes on")
 

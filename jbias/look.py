@@ -47,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not args.suite:
         parser().error("--suite is missing, e.g. --suite=jbias:suites/distortion")
     idle = () if args.checkpoint else _OF_NETWORKS
-    cli.settle(parser(), args, idle, "without --checkpoint", _DEFAULTS)
+    cli.settle(parser, args, idle, "without --checkpoint", _DEFAULTS)
     return cli.run(lambda: run(args, changes), stopped="draws all anew")
 
 

@@ -132,11 +132,14 @@ def parse(
     return args, changes
 
 
-def settle(parser: Parser, args: Any, idle: Iterable, where: str, defaults: Mapping):
-    """Refuses flags that say nothing `where`, and fills in those that are not given."""
+def settle(parser: Callable, args: Any, idle: Iterable, where: str, defaults: Mapping):
+    """Refuses flags that say nothing `where`, and fills in those that are not given.
+
+    parser: makes the parser, which the refusal is of.
+    """
     for name in idle:
         if getattr(args, name) is not None:
-            parser.error(f"--{name} says nothing {where}; leave it out")
+            parser().error(f"--{name} says nothing {where}; leave it out")
     for name, value in defaults.items():
         if getattr(args, name) is None:
             setattr(args, name, value)
