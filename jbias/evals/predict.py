@@ -275,7 +275,7 @@ class SlowStimuli:
         """What was made under a key, or is made now."""
         if key in self._kept:
             return self._kept[key]
-        made = make()
+        made = jax.block_until_ready(make())  # What fails is not kept.
         if made.nbytes <= self._room:
             self._room -= made.nbytes
             self._kept[key] = made
@@ -415,8 +415,11 @@ def make_stimuli(
     image = kept[below] if below else batch.image
     own = (network.variables, image, batch.index, batch.target, params)
     show = functools.partial(_stimuli, made.show, how, *own[1:])
-    keep = batch.keep if condition in made.slow else None
-    stimuli = keep((made.show, condition), show) if keep else show()
+    if batch.keep and condition in made.slow:
+        told = [np.asarray(x).tobytes() for x in jax.tree.leaves(params)]
+        stimuli = batch.keep((made.show, how, below, *told), show)
+    else:
+        stimuli = show()
     steps = made.steps.get(condition, 0)
     if steps and seen is None:
         seen = look_once(network, made, batch)

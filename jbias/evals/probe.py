@@ -67,7 +67,7 @@ class Probe(NamedTuple):
     onto: by condition, another whose stimuli it is shown instead of the images: `show` of it
       does the rest. Those stimuli must be bytes / 255.
     slow: conditions whose `show` takes longer than a network's answer. What it made is kept
-      for the networks that follow. `show` must then be a function of this probe alone.
+      for the networks that follow, as far as there is room.
     include_unknown: whether images of classes that the network lacks are shown too; their label is
       -1, so that no answer is right. Without it they are left out.
     inside: whether it looks into the network and decides nothing: the images are shown as they
@@ -122,5 +122,4 @@ def check_class_names(where: str, classes: Sequence[str]) -> None:
 
 def identity(rows: Rows, params: Any) -> Images:
     """Shows the images themselves."""
-    del params
     return rows.image

@@ -1,6 +1,7 @@
 """Showing a network a set: what is decided, how sure it is, and what is compiled."""
 
 import contextlib
+import types
 
 import jax
 import jax.numpy as jnp
@@ -8,8 +9,9 @@ import numpy as np
 import pytest
 from etils import epath
 
-from jbias.data import labels
-from jbias.evals import cue_conflict, journals, predict, probe, probes
+from jbias.data import labels, loader
+from jbias.evals import cue_conflict, journals, predict, prepared_sets, probe, probes
+from jbias.runtime import mesh
 from tests import cases
 
 
@@ -78,7 +80,7 @@ def test_slow_stimuli_are_made_once_for_all_networks(room):
     made_of, store = [], predict.SlowStimuli(room)
 
     def keep(key, make):
-        return store.get(key, lambda: made_of.append(key[1]) or make())
+        return store.get(key, lambda: made_of.append(key[-1]) or make())
 
     def darker(rows, params):
         return params * rows.image
@@ -92,9 +94,46 @@ def test_slow_stimuli_are_made_once_for_all_networks(room):
             for batch in (one._replace(keep=keep), one)
         )
         jax.tree.map(np.testing.assert_array_equal, found, usual)
-    times = {name: made_of.count(name) for name in shades}
+    times = {name: made_of.count(shade.tobytes()) for name, shade in shades.items()}
     kept = min(room // (8 * 48 * 4), 2)
     assert times == {"half": 3 - 2 * (kept > 0), "quarter": 3 - 2 * (kept > 1), "": 0}
+
+
+def test_slow_stimuli_are_of_their_images_and_conditions_alone():
+    """Whatever was shown before: other batches, sets, classes, or a probe of one `show`."""
+    store = predict.SlowStimuli()
+    asked = types.SimpleNamespace(
+        devices=mesh.make(1),
+        sources={"a": None, "b": None},
+        reading=loader.ReaderOptions(1),
+        run={"batch": 3},
+        stimuli=store,
+    )
+
+    def darker(rows, params):
+        return params * rows.image * (1 + rows.label[:, None, None, None] % 2) / 2
+
+    def shown(dataset, images, target, shade):
+        index = np.arange(len(images), dtype=np.int32)
+        columns = {"label": index}
+        of = dataset, images, index, columns, target, {"": predict.Rule(8)}, ()
+        batches = prepared_sets.device_batches(asked, prepared_sets.PreparedSet(*of))
+        made = probe.Probe({"x": np.float32(shade)}, darker, len, slow=("x",))
+        found = [
+            np.asarray(predict.make_stimuli(network(1.0), made, one, "x"))[: one.count]
+            for one in batches
+        ]
+        right = images / 255 * shade * (1 + target[:, None, None, None] % 2) / 2
+        np.testing.assert_allclose(np.concatenate(found), right, rtol=1e-6)
+
+    (one,), (other,) = batches(), batches()
+    images, others = one.image, 255 - other.image
+    even, odd = np.zeros(8, np.int32), np.ones(8, np.int32)
+    for _ in range(2):
+        shown("a", images, even, 0.5)
+        shown("a", images, even, 0.25)
+        shown("a", images, odd, 0.5)
+        shown("b", others, even, 0.5)
 
 
 def test_what_is_compiled_is_announced():
