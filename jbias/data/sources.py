@@ -5,7 +5,7 @@ import functools
 import hashlib
 import io
 from collections.abc import Mapping
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 from jaxtyping import Int, UInt8
@@ -97,28 +97,25 @@ def take(
         held = {"images": source.images[index]}
     else:
         held = {"store": source.store.take(index)}
+    held["columns"] = {key: column[index] for key, column in source.columns.items()}
+    held["arrays"] = {key: array[index] for key, array in source.arrays.items()}
     total = hashlib.sha256(f"{source.fingerprint} {digest}".encode())
-    return dataclasses.replace(
-        source,
-        columns={name: column[index] for name, column in source.columns.items()},
-        arrays={name: array[index] for name, array in source.arrays.items()},
-        note="; ".join(filter(None, (source.note, note))),
-        fingerprint=total.hexdigest(),
-        **held,
-    )
+    return _noted(source, note, fingerprint=total.hexdigest(), **held)
+
+
+def _noted(source: base.Source, note: str, **changes: Any) -> base.Source:
+    """A source with changes, and a note beside its own."""
+    note = "; ".join(filter(None, (source.note, note)))
+    return dataclasses.replace(source, note=note, **changes)
 
 
 def add(
     source: base.Source, columns: Columns, values: Mapping[str, Names], note: str = ""
 ) -> base.Source:
     """Adds columns, the names of their values and a note; the fingerprint follows."""
-    return dataclasses.replace(
-        source,
-        columns={**source.columns, **columns},
-        values={**source.values, **values},
-        fingerprint=listing.digest_columns(source.fingerprint, columns, values),
-        note="; ".join(filter(None, (source.note, note))),
-    )
+    digest = listing.digest_columns(source.fingerprint, columns, values)
+    columns, values = {**source.columns, **columns}, {**source.values, **values}
+    return _noted(source, note, fingerprint=digest, columns=columns, values=values)
 
 
 def encoded(source: base.Source, index: int) -> bytes:

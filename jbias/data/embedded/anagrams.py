@@ -61,12 +61,10 @@ def make(split: str, *, size: int = 32, n: int = 480, seed: int = 0) -> base.Sou
             raise ValueError(f"anagrams: {must}, got {value}; try {near}")
     words = f"anagrams {VERSION} {int(n)} {int(size)} {int(seed)}"
     arrays = cache.remember("anagrams", words, _draw, n, size, seed)
-    return sources.ArraySource(
-        classes=shapes.CLASSES,
-        columns={key: arrays[key] for key in ("label", "pair")},
-        **shapes.describe("anagrams", split, size, arrays, words),
-        note="after the idea of the authors' object anagrams, not these",
-    )
+    about = shapes.describe("anagrams", split, size, arrays, words)
+    about["columns"] = {key: arrays[key] for key in ("label", "pair")}
+    note = "after the idea of the authors' object anagrams, not these"
+    return sources.ArraySource(classes=shapes.CLASSES, note=note, **about)
 
 
 def _draw(n: int, size: int, seed: int) -> dict[str, np.ndarray]:

@@ -300,12 +300,10 @@ def make(split: str, *, size: int = 32, n: int = 512, seed: int = 0) -> base.Sou
     base.check_whole("fractals: n", n, 1)
     words = f"fractals {VERSION} {int(n)} {int(size)} {int(seed)}"
     arrays = cache.remember("fractals", words, _draw, n, size, seed)
-    return sources.ArraySource(
-        classes=tuple(KINDS),
-        columns={"label": (np.arange(n) % len(KINDS)).astype(np.int32)},
-        **shapes.describe("fractals", split, size, arrays, words),
-        note="in the spirit of PixMix's mixing set, not that set",
-    )
+    about = shapes.describe("fractals", split, size, arrays, words)
+    about["columns"] = {"label": (np.arange(n) % len(KINDS)).astype(np.int32)}
+    note = "in the spirit of PixMix's mixing set, not that set"
+    return sources.ArraySource(classes=tuple(KINDS), note=note, **about)
 
 
 def _draw(n: int, size: int, seed: int) -> dict[str, UInt8[np.ndarray, "n ..."]]:

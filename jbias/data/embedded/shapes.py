@@ -145,13 +145,9 @@ def check_drawing(
 
 def describe(name: str, split: str, size: int, arrays: Mapping, *words: str) -> dict:
     """What a source of a drawn set says of itself; words: that it was drawn by."""
-    return dict(
-        images=arrays["image"],
-        name=f"{name}/{split}",
-        preprocessing=f"drawn at {size} pixels",
-        fingerprint=listing.digest_named(arrays, *words),
-        cite=tables.cite(name),
-    )
+    about = dict(images=arrays["image"], name=f"{name}/{split}", cite=tables.cite(name))
+    about["fingerprint"] = listing.digest_named(arrays, *words)
+    return about | {"preprocessing": f"drawn at {size} pixels"}
 
 
 def _check(split: str, n: int, correlation: float, renders: bool) -> None:
@@ -228,10 +224,9 @@ def _renders(split: str, n: int, size: int, seed: int) -> dict[str, np.ndarray]:
 def _with_factors(source, split, seed) -> sources.ArraySource:
     """Draws the scenes anew, and adds what their images show."""
     texture = source.columns.get("attribute")
-    parts = [
-        scene_factors(scenes, None if texture is None else texture[number])
-        for _, number, scenes in _blocks(split, len(source), seed)
-    ]
+    own = lambda number: None if texture is None else texture[number]
+    blocks = _blocks(split, len(source), seed)
+    parts = [scene_factors(scenes, own(number)) for _, number, scenes in blocks]
     found = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     return sources.add(source, found, {name: FACTORS[name] for name in found})
 
@@ -276,12 +271,9 @@ def make(
         also = f"shapes {VERSION} {split} {int(n)} renders {sorted(options.items())}"
         kind = f"shapes-{split}-renders"
         more = cache.remember(kind, also, _renders, *drawn, **options)
-    source = sources.ArraySource(
-        classes=CLASSES,
-        columns={key: array for key, array in arrays.items() if key != "image"},
-        measures=("accuracy", "shape_bias")[: 1 + (split == "cue_conflict")],
-        arrays=more,
-        values={name: names for name, names in _VALUES.items() if name in arrays},
-        **describe("shapes", split, size, arrays, words, also),
-    )
+    about = describe("shapes", split, size, arrays, words, also) | {"arrays": more}
+    about["measures"] = ("accuracy", "shape_bias")[: 1 + (split == "cue_conflict")]
+    about["values"] = {name: known for name, known in _VALUES.items() if name in arrays}
+    columns = {key: array for key, array in arrays.items() if key != "image"}
+    source = sources.ArraySource(classes=CLASSES, columns=columns, **about)
     return _with_factors(source, split, int(seed)) if factors else source

@@ -49,14 +49,11 @@ def build(
     if images.ndim == 3:
         images = np.repeat(images[..., None], 3, -1)
     columns = {name: column[index] for name, column in columns.items()}
-    return sources.ArraySource(
-        images=resized(images, transform),
-        classes=tuple(classes),
-        columns={"label": labels, **columns},
-        preprocessing=f"{before}{transform.description}",
-        fingerprint=listing.digest_arrays(images, labels, classes),
-        **request.about(n, **about),
-    )
+    about = request.about(n, **about) | {"columns": {"label": labels, **columns}}
+    about["fingerprint"] = listing.digest_arrays(images, labels, classes)
+    about["preprocessing"] = f"{before}{transform.description}"
+    shown = resized(images, transform)
+    return sources.ArraySource(images=shown, classes=tuple(classes), **about)
 
 
 def resized(

@@ -43,14 +43,10 @@ def read(
             raise ValueError(f"{must}, {got}; leave them out")
         found, named = _folders(where, place, ignore)
     made = {name: set_options.number_values(column) for name, column in named.items()}
-    return folder.build(
-        request,
-        found,
-        extra={name: column for name, (_, column) in made.items()},
-        values={name: known for name, (known, _) in made.items()},
-        measures=("accuracy", "groups"),
-        note=note,
-    )
+    about = dict(measures=("accuracy", "groups"), note=note)
+    about["values"] = {name: known for name, (known, _) in made.items()}
+    extra = {name: column for name, (_, column) in made.items()}
+    return folder.build(request, found, extra=extra, **about)
 
 
 Named = Mapping[str, Names]  # By column, what each image has.

@@ -61,14 +61,9 @@ def read(
     notes = [listing.count_note(len(names), request.published)]
     if lost := len(names) - len(kept):
         notes += [f"{lost:,} with none or several of {attribute} left out"]
-    return folder.build(
-        request,
-        found.take(kept),
-        extra={name: column[kept] for name, column in columns.items()},
-        values=values,
-        measures=("accuracy", "groups"),
-        note="; ".join(filter(None, notes)),
-    )
+    extra = {name: column[kept] for name, column in columns.items()}
+    about = dict(measures=("accuracy", "groups"), note="; ".join(filter(None, notes)))
+    return folder.build(request, found.take(kept), extra=extra, values=values, **about)
 
 
 def _further(where: str, flags: str, label: str, known: Flags) -> Names:

@@ -77,17 +77,13 @@ def request(
     where = f"data.{name} {title}/{split}" if own else f"data.{name} {split}"
     part = listing.parse_split(where, split)
     size = row.get("pixels", 224) if size is None else size
-    return Request(
-        title,
-        split,
-        where,
-        listing.require_folder(where, os.path.expanduser(root), "root"),
-        part,
-        decoding.preprocess(size, resize, crop, native=row.get("native", False)),
-        (folders or row.get("folders", {})).get(part.base, ()),
-        row["cite"],
-        images.get(part.base) if isinstance(images, Mapping) else images,
-    )
+    root = listing.require_folder(where, os.path.expanduser(root), "root")
+    native = row.get("native", False)
+    transform = decoding.preprocess(size, resize, crop, native=native)
+    spellings = (folders or row.get("folders", {})).get(part.base, ())
+    published = images.get(part.base) if isinstance(images, Mapping) else images
+    of = title, split, where, root, part, transform
+    return Request(*of, spellings, row["cite"], published)
 
 
 _PLACES = ("", "data", "{split}")
@@ -259,15 +255,9 @@ def build(
     fingerprint = listing.digest(found)
     if values:  # A list of one's own may change, the files may not.
         fingerprint = listing.digest_columns(fingerprint, columns, values)
-    return sources.EncodedSource(
-        store=found.store,
-        transform=request.transform,
-        classes=found.classes,
-        columns=columns,
-        values=dict(values),
-        fingerprint=fingerprint,
-        **about,
-    )
+    about |= dict(classes=found.classes, columns=columns, values=dict(values))
+    read = dict(store=found.store, transform=request.transform)
+    return sources.EncodedSource(**read, fingerprint=fingerprint, **about)
 
 
 def list_known(request: Request, classes: Names, ignore: Names) -> listing.Listing:

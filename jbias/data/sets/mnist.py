@@ -106,17 +106,13 @@ def stacked(
     classes = {"cifar10": objects, "mnist": numbers[chosen]}
     other = next(name for name in HALVES if name != answer)
     held = f"{below.fingerprint} under {above.fingerprint}, asked {answer}: "
-    return sources.ArraySource(
-        images=np.concatenate(images, 1),
-        name=f"stacked/{split}",
-        classes=below.classes,
-        columns={"label": classes[answer], "texture": classes[other]},
-        measures=("accuracy", "halves"),
-        preprocessing=f"{below.preprocessing}; above it {above.preprocessing}",
-        fingerprint=hashlib.sha256(held.encode() + chosen.tobytes()).hexdigest(),
-        cite=tables.cite("stacked"),
-        note="; ".join(filter(None, (below.note, above.note))),
-    )
+    about = dict(name=f"stacked/{split}", classes=below.classes)
+    about["columns"] = {"label": classes[answer], "texture": classes[other]}
+    about["preprocessing"] = f"{below.preprocessing}; above it {above.preprocessing}"
+    about["fingerprint"] = hashlib.sha256(held.encode() + chosen.tobytes()).hexdigest()
+    about["note"] = "; ".join(filter(None, (below.note, above.note)))
+    about |= dict(measures=("accuracy", "halves"), cite=tables.cite("stacked"))
+    return sources.ArraySource(images=np.concatenate(images, 1), **about)
 
 
 def _paired(rng, first, second) -> Int[np.ndarray, "n"]:
