@@ -1,12 +1,13 @@
 """Is it shape or texture? Six measures of the same networks, and how their ranks agree.
 
-    python -m benchmarks.six_measures --measured='measured/six/*' [--out=benchmarks/results/six-measures]
+    python -m benchmarks.six_measures --measured='measured/six/*' [--out=DIR] [--figure=FILE.svg]
 
 Reads folders of `jbias.evaluate` that hold shape_bias, of the suite of biases, and the suites
 suppression and shape. Writes networks.csv, a row a network; agreement.csv, a row a pair of
-measures: Spearman's rho over networks, that given accuracy, and 95 % intervals over methods
-drawn again with all their networks; and beside the page, six-measures.svg, shape bias
-against each. Each measure is large where shape decides:
+measures, and of each with accuracy: Spearman's rho over networks, that given accuracy, and
+95 % intervals over methods drawn again with all their networks (of few methods they are
+somewhat narrow); and a figure, shape bias against each. Each measure is large where shape
+decides:
 
     shape bias         decisions for the shape among those for either cue
     rank of shape      mean reciprocal rank of the shape's class on cue conflicts
@@ -38,13 +39,17 @@ MEASURES = (
     *("shape bias", "rank of shape", "without texture"),
     *("order of parts", "edges", "odd one out"),
 )
+ALL = (*MEASURES, "accuracy")
 
 
 def read(folder: pathlib.Path) -> dict[tuple[str, str, str], float | None]:
-    """A network's numbers by measure, metric and condition."""
+    """A network's numbers by measure, metric and condition, on the set of suppression."""
+    (clean,) = (x.stem.partition("@")[2] for x in folder.glob("evals/suppression@*"))
     found = {}
     for path in sorted(folder.glob("evals/*.jsonl")):
-        measure = path.name.partition("@")[0]
+        measure, _, shown = path.stem.partition("@")
+        if shown != clean and measure not in ("shape_bias", "configural"):
+            continue
         for line in path.read_text().splitlines():
             one = json.loads(line)
             condition = one["condition"].partition("/")[2]
@@ -87,31 +92,32 @@ def table(folders: Iterable[pathlib.Path]) -> pd.DataFrame:
     """All networks by falling shape bias."""
     frame = pd.DataFrame(map(network, folders))
     shape, texture = (frame[of] / frame[of].mean() for of in ("diffused", "cells"))
-    frame["edges"] = shape / (shape + texture)
+    frame["edges"] = shape / (shape + texture) if len(frame) > 1 else np.nan
     return frame.sort_values("shape bias", ascending=False, ignore_index=True)
 
 
 def rank_correlations(frame: pd.DataFrame) -> Float[np.ndarray, "2 k k"]:
-    """Spearman's rho of each pair of measures, and the partial one given accuracy."""
-    rho = np.corrcoef(frame[[*MEASURES, "accuracy"]].rank().to_numpy().T)
-    with_accuracy, rho = rho[:-1, -1], rho[:-1, :-1]
-    left = np.sqrt(1 - with_accuracy**2)
-    partial = (rho - np.outer(with_accuracy, with_accuracy)) / np.outer(left, left)
+    """Spearman's rho of each pair of ALL, and the partial one given accuracy, the last."""
+    rho = np.corrcoef(frame[[*ALL]].rank().to_numpy().T)
+    partial, accuracy = np.full_like(rho, np.nan), rho[-1, :-1]
+    left = np.sqrt(1 - accuracy**2)
+    partial[:-1, :-1] = rho[:-1, :-1] - np.outer(accuracy, accuracy)
+    partial[:-1, :-1] /= np.outer(left, left)
     return np.stack([rho, partial])
 
 
 def agreement(frame: pd.DataFrame, draws: int = 4000, seed: int = 0) -> pd.DataFrame:
-    """Rank correlations of each pair of measures, with intervals over methods."""
+    """Rank correlations of each pair, with intervals over methods."""
     rng, drawn = np.random.default_rng(seed), []
     rows = [*frame.groupby("method").indices.values()]
     for _ in range(draws):
         chosen = rng.integers(len(rows), size=len(rows))
         some = frame.iloc[np.concatenate([rows[i] for i in chosen])]
         drawn.append(rank_correlations(some))
-    low, high = np.nanquantile(drawn, (0.025, 0.975), axis=0)
+    low, high = np.quantile(drawn, (0.025, 0.975), axis=0)
     found, told = rank_correlations(frame), []
-    for i, j in itertools.combinations(range(len(MEASURES)), 2):
-        row = {"x": MEASURES[i], "y": MEASURES[j], "networks": len(frame)}
+    for i, j in itertools.combinations(range(len(ALL)), 2):
+        row = {"x": ALL[i], "y": ALL[j], "networks": len(frame)}
         for of, name in enumerate(("rho", "given_accuracy")):
             ends = low[of, i, j], high[of, i, j]
             row |= {name: found[of, i, j]}
@@ -122,7 +128,7 @@ def agreement(frame: pd.DataFrame, draws: int = 4000, seed: int = 0) -> pd.DataF
 
 def figure(frame: pd.DataFrame):
     """Shape bias against each other measure and accuracy: a marker a network."""
-    others = [("shape bias", other) for other in (*MEASURES[1:], "accuracy")]
+    others = [("shape bias", other) for other in ALL[1:]]
     return relations.scatter(frame, [others[:3], others[3:]], category="method")
 
 
@@ -137,11 +143,7 @@ def main(argv: list[str] | None = None) -> int:
         type=pathlib.Path,
         default=pathlib.Path("benchmarks/results/six-measures"),
     )
-    parser.add_argument(
-        "--figure",
-        type=pathlib.Path,
-        default=pathlib.Path("docs/six-measures.svg"),
-    )
+    parser.add_argument("--figure", type=pathlib.Path, help="(default: in --out)")
     options = parser.parse_args(argv)
     frame = table(map(pathlib.Path, sorted(glob.glob(options.measured))))
     options.out.mkdir(parents=True, exist_ok=True)
@@ -150,7 +152,8 @@ def main(argv: list[str] | None = None) -> int:
     if len(frame) > 2:
         found = agreement(frame)
         found.round(6).to_csv(options.out / "agreement.csv", index=False)
-        options.figure.write_text(report_plots.to_svg(figure(frame)))
+        path = options.figure or options.out / "six-measures.svg"
+        path.write_text(report_plots.to_svg(figure(frame)))
         print(found.round(2).to_string(index=False))
     return 0
 
