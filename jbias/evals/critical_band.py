@@ -303,7 +303,8 @@ def original_numbers(
     inside = table[index[chosen] % len(table)] == np.arange(len(cells))[:, None]
     marks = np.concatenate([inside & right[chosen], inside])
     counts = marks.sum(1).reshape(2, -1)
-    named = zip((f"original {sigma:g} at {f:g}" for sigma, f in cells), counts.T)
+    names = (f"original {sigma:g} at {f:g}" for sigma, f in cells)
+    named = zip(names, counts.T, strict=True)
     told = [decisions.share("accuracy", *count, name) for name, count in named]
     drawn = accuracy.bootstrap_counts(marks, draws=draws, seed=seed)
     tables = []
