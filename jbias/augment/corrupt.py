@@ -14,7 +14,7 @@ Kirillov and Xie, NeurIPS 2021, https://arxiv.org/abs/2102.11273.
 Deviation: computed in float32, where the host computes in float64.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -62,9 +62,7 @@ _PAIRS = (
     (c.draw_nothing, replay.from_host(host.saturate)),
     *imagenet_c_bar.PAIRS,
 )
-CORRUPTIONS: Mapping[str, Corruption] = {
-    apply.__name__: Corruption(draw, apply) for draw, apply in _PAIRS
-}
+CORRUPTIONS = {apply.__name__: Corruption(draw, apply) for draw, apply in _PAIRS}
 
 
 def corrupt_batch(

@@ -58,12 +58,7 @@ def make(
 
 
 def mix_sampler(
-    alpha: float,
-    decay: float = 3.0,
-    max_soft: float = 0.0,
-    spectrum: str = "isotropic",
-    *,
-    where: str = "fmix",
+    alpha: float, decay=3.0, max_soft=0.0, spectrum="isotropic", *, where="fmix"
 ) -> Callable:
     """Builds (key, batch, own) -> Mix with a mask of low frequencies."""
     options.check_range(where, 0, 0.5, max_soft=max_soft)

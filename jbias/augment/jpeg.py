@@ -22,20 +22,16 @@ def round_trip(x: Image, tables: Int[Array, "2 8 8"]) -> Image:
     red, green, blue = (x[..., i] for i in range(3))
     luma = (19595 * red + 38470 * green + 7471 * blue + _HALF) >> 16
     centre = (128 << 16) + _HALF - 1
-    colours = (
-        (-11059 * red - 21709 * green + 32768 * blue + centre) >> 16,
-        (32768 * red - 27439 * green - 5329 * blue + centre) >> 16,
-    )
+    to_blue = (-11059 * red - 21709 * green + 32768 * blue + centre) >> 16
+    to_red = (32768 * red - 27439 * green - 5329 * blue + centre) >> 16
     luma = _blocks(luma, tables[0])[:h, :w]
-    small = (_blocks(_halved(colour), tables[1]) for colour in colours)
+    small = (_blocks(_halved(colour), tables[1]) for colour in (to_blue, to_red))
     small = (c[: -(-h // 2), : -(-w // 2)] for c in small)
     cb, cr = (_doubled(c)[:h, :w] - 128 for c in small)
-    rgb = (
-        luma + ((91881 * cr + _HALF) >> 16),
-        luma + ((-22554 * cb - 46802 * cr + _HALF) >> 16),
-        luma + ((116130 * cb + _HALF) >> 16),
-    )
-    return jnp.clip(jnp.stack(rgb, -1), 0, 255).astype(jnp.float32)
+    red = luma + ((91881 * cr + _HALF) >> 16)
+    green = luma + ((-22554 * cb - 46802 * cr + _HALF) >> 16)
+    blue = luma + ((116130 * cb + _HALF) >> 16)
+    return jnp.clip(jnp.stack([red, green, blue], -1), 0, 255).astype(jnp.float32)
 
 
 def _halved(x: Integers) -> Integers:

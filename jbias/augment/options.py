@@ -17,15 +17,11 @@ def check_range(where: str, low: float, high: float, **values: Any) -> None:
             raise ValueError(f"{must}, got {value}; change {name}")
 
 
-_MUST = {
-    "at least 0": lambda value: value >= 0,
-    "at least 1": lambda value: value >= 1,
-    "1 or more": lambda value: value >= 1,
-    "positive": lambda value: value > 0,
-    "positive or None": lambda value: value > 0,
-    "in [0, 1]": lambda value: 0 <= value <= 1,
-    "in [0, 1)": lambda value: 0 <= value < 1,
-}
+_MUST = dict.fromkeys(("at least 1", "1 or more"), lambda value: value >= 1)
+_MUST |= dict.fromkeys(("positive", "positive or None"), lambda value: value > 0)
+_MUST["at least 0"] = lambda value: value >= 0
+_MUST["in [0, 1]"] = lambda value: 0 <= value <= 1
+_MUST["in [0, 1)"] = lambda value: 0 <= value < 1
 
 
 def check_plain(where: str, must: str, **values: Any) -> None:
