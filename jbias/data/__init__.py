@@ -16,14 +16,10 @@ from jbias.data.forms import listing
 
 DATASETS = sets.DATASETS
 # Options that every set has, and of which kind they are.
-COMMON_OPTIONS: Mapping[str, Any] = MappingProxyType(
-    {
-        **dict.fromkeys(("columns", "skip", "keep", "drop"), str),
-        "shift": str | Mapping[str, Any],
-        "portion": str,
-        "measures": Sequence[str],
-    }
-)
+_OPTIONS: dict[str, Any] = dict.fromkeys(("columns", "skip", "keep", "drop"), str)
+_OPTIONS |= {"shift": str | Mapping[str, Any], "portion": str}
+_OPTIONS |= {"measures": Sequence[str]}
+COMMON_OPTIONS: Mapping[str, Any] = MappingProxyType(_OPTIONS)
 make_shift = shifts.make_shift  # For arrays of one's own.
 
 
@@ -71,13 +67,10 @@ def load(name: str, split: str, **options) -> base.Source:
     return set_options.portion(source, asked["portion"]) if asked["portion"] else source
 
 
-KIND = extensions.Kind(
-    "data",
-    DATASETS,
-    "an ArraySource or an EncodedSource of jbias.data.sources",
-    lambda made: isinstance(made, sources.ArraySource | sources.EncodedSource),
-    (base.Missing,),
-)
+_MUST = "an ArraySource or an EncodedSource of jbias.data.sources"
+_KNOWN = sources.ArraySource | sources.EncodedSource
+_is_source = lambda made: isinstance(made, _KNOWN)
+KIND = extensions.Kind("data", DATASETS, _MUST, _is_source, (base.Missing,))
 
 
 def find(name: str) -> base.Spec:

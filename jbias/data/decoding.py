@@ -402,12 +402,10 @@ def decode_region(
     handle = tj.tj3Init(_DECOMPRESS)
     try:
         file, to = (handle, data, len(data)), (pixels.ctypes.data, pixels.strides[0])
-        if (
-            tj.tj3DecompressHeader(*file)
-            or tj.tj3SetScalingFactor(handle, _Scale(1, reduction))
-            or tj.tj3SetCroppingRegion(handle, region)
-            or tj.tj3Decompress8(*file, *to, _RGB)
-        ):
+        failed = tj.tj3DecompressHeader(*file)
+        failed = failed or tj.tj3SetScalingFactor(handle, _Scale(1, reduction))
+        failed = failed or tj.tj3SetCroppingRegion(handle, region)
+        if failed or tj.tj3Decompress8(*file, *to, _RGB):
             raise ValueError(f"turbojpeg: {tj.tj3GetErrorStr(handle).decode()}")
     finally:
         tj.tj3Destroy(handle)

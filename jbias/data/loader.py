@@ -118,7 +118,6 @@ def prefetch(
 
 def _settle(worker: int, workers: int) -> None:
     """Makes a worker a good child: it takes no accelerator, and ends with its parent."""
-    del worker, workers
     os.environ["JAX_PLATFORMS"] = "cpu"
     if "jax" in sys.modules:  # Which has read that already.
         sys.modules["jax"].config.update("jax_platforms", "cpu")

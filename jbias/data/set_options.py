@@ -273,10 +273,9 @@ def portion(source: Source, text: str) -> Source:
     of = np.stack([source.columns[name] for name in names])
     drawn = np.random.default_rng(0).permutation(len(source))
     groups = np.unique(of[:, drawn], axis=1, return_inverse=True)[1].ravel()
-    index = [np.zeros(0, np.int64)]
-    for group in range(groups.max(initial=-1) + 1):
-        index.append(listing.cut(drawn[groups == group], part))
-    index = np.sort(np.concatenate(index))
+    each = (drawn[groups == group] for group in range(groups.max(initial=-1) + 1))
+    taken = (listing.cut(members, part) for members in each)
+    index = np.sort(np.concatenate([np.zeros(0, np.int64), *taken]))
     if not len(index):
         raise ValueError(f"{where}: must leave an image, {text!r} leaves none")
     note = f"{len(index):,} of {len(source):,} images, the portion {text}"

@@ -205,8 +205,7 @@ def glass_blur(image: Image, rng: Rng, sigma: float, reach: int, sweeps: int) ->
     for _ in range(sweeps):
         offsets = rng.integers(-reach, reach, (inner, inner, 2))
         x = x[glass_origins(offsets[..., 1], offsets[..., 0], reach, side)]
-    x = unit(x.reshape(image.shape))
-    return quantise(blurred(x, sigma))
+    return quantise(blurred(unit(x.reshape(image.shape)), sigma))
 
 
 def motion_blur(image: Image, rng: Rng, radius: int, sigma: float) -> Image:

@@ -32,9 +32,7 @@ _NAME_KEYS = (NAME_KEY, "image/filename", "filename", "id", "__key__")
 Found = dict[str, np.ndarray]  # What a listing is made of, as it is cached.
 
 
-def _listing(
-    kind: type[stores.Store], shards, found: Found, places, classes, **options
-) -> listing.Listing:
+def _listing(kind, shards, found: Found, places, classes, **options) -> listing.Listing:
     """Lists what was found of images whose places are columns of these names."""
     names = tuple(found["names"].tolist())
     store = kind(tuple(shards), names, *(found[key] for key in places), **options)

@@ -105,6 +105,5 @@ def _opener(name: str, row: Mapping[str, Any], folders: Mapping) -> Maker:
 
 
 _ROWS = {name: row for name, row in tables.data_sets().items() if "parser" in row}
-DATASETS: Mapping[str, base.Spec] = MappingProxyType(
-    {name: _spec(name, row) for name, row in _ROWS.items()}
-)
+_SPECS = {name: _spec(name, row) for name, row in _ROWS.items()}
+DATASETS: Mapping[str, base.Spec] = MappingProxyType(_SPECS)

@@ -99,19 +99,14 @@ def make(
     columns = {key: column[:count].astype(np.int32) for key, column in columns.items()}
     size = SIZES[form] if size is None else size
     transform = decoding.preprocess(size, resize, native=True)
-    about = f"colored_mnist/{form}", split, where, root, part, transform
-    return arrays.build(
-        folder.Request(*about),
-        _painted(pixels[:count], columns["attribute"], palette, grey),
-        columns.pop("label"),
-        classes,
-        columns=columns,
-        before="every second pixel; " if form == "irm" else "",
-        measures=("accuracy", "groups"),
-        note=note,
-        values={"attribute": colours},
-        cite=tables.cite(_CITED.get(form, "colored_mnist/shifts")),
-    )
+    asked = f"colored_mnist/{form}", split, where, root, part, transform
+    about = dict(measures=("accuracy", "groups"), note=note)
+    about["values"] = {"attribute": colours}
+    about["cite"] = tables.cite(_CITED.get(form, "colored_mnist/shifts"))
+    about["before"] = "every second pixel; " if form == "irm" else ""
+    images = _painted(pixels[:count], columns["attribute"], palette, grey)
+    of = folder.Request(*asked), images, columns.pop("label"), classes
+    return arrays.build(*of, columns=columns, **about)
 
 
 def _check(where, split, form, correlation, label_noise, grey, seed) -> None:
@@ -120,10 +115,8 @@ def _check(where, split, form, correlation, label_noise, grey, seed) -> None:
     splits = SPLITS if form in FLIPS else ("train", "test")
     what = f"{where}: split of form {form!r} must be a known one"
     base.check_known(what, split, splits)
-    for name, value, forms in (
-        ("correlation", correlation, (*FLIPS, *PAIRS)),
-        ("label_noise", label_noise, tuple(FLIPS)),
-    ):
+    known = {"correlation": (*FLIPS, *PAIRS), "label_noise": tuple(FLIPS)}
+    for value, (name, forms) in zip((correlation, label_noise), known.items()):
         must, got = f"{where}: {name} must be", f"got {value!r}"
         if value is not None and form not in forms:
             must = f"{must} left out of form {form!r}, {got}"
@@ -156,12 +149,11 @@ def _environments(root, split, form, flips, noise, seed):
     parts, found = _parts(form, len(digits), seed), []
     for domain in _ENVIRONMENTS[split]:
         index = parts[domain]
-        flipped, other = (
-            _generator(form, f"{what}/{domain}", seed).random(len(index)) < chance
-            for what, chance in (("label", noise), ("colour", flips[domain]))
-        )
-        label = (digits[index] < 5) ^ flipped
-        columns = {"label": label, "attribute": label ^ other, "digit": digits[index]}
+        rngs = [_generator(form, f"{k}/{domain}", seed) for k in ("label", "colour")]
+        flipped, other = (rng.random(len(index)) for rng in rngs)
+        label = (digits[index] < 5) ^ (flipped < noise)
+        colour = label ^ (other < flips[domain])
+        columns = {"label": label, "attribute": colour, "digit": digits[index]}
         domains, turn = np.full(len(index), domain), np.arange(len(index))
         found.append({**columns, "domain": domains, "index": index, "turn": turn})
     joined = {key: np.concatenate([one[key] for one in found]) for key in found[0]}

@@ -129,8 +129,7 @@ def read_trial_names(
             got = f"got {name!r}; take the published files as they are"
             raise ValueError(f"{must} and {known}, {got}")
         rows.append((ids[cells[4]], degree))
-    found, levels = np.array(rows, np.int32).T
-    return found, levels
+    return tuple(np.array(rows, np.int32).T)
 
 
 def _sessions(where: str, path: str) -> str:

@@ -166,12 +166,7 @@ def read_labels(path: str) -> dict[str, str]:
 
 
 def order_by_wordnet(
-    where: str,
-    found: listing.Listing,
-    ids: Column,
-    *,
-    subset: bool,
-    numbered: bool = False,
+    where: str, found: listing.Listing, ids: Column, *, subset: bool, numbered=False
 ) -> listing.Listing:
     """Labels images by which of the 1000 each is, and puts them in that order.
 
@@ -189,8 +184,7 @@ def order_by_wordnet(
         first = f"first {known[lost[0]]!r} (number {lost[0]})"
         raise ValueError(f"{must}, {len(lost):,} are missing, {first}; {remedy}")
     labels = np.searchsorted(present, ids).astype(np.int32)
-    classes = tuple(known[i] for i in present)
-    return found.by_class(labels, classes)
+    return found.by_class(labels, [known[i] for i in present])
 
 
 def _positions(where, found, path) -> tuple[Int[np.ndarray, "k"], bool]:
@@ -228,13 +222,9 @@ def read_with_real(request: Request, *, real: str, ignore: Names = ()) -> base.S
     found = folder.read(request, space="wnid", ignore=ignore)
     accepted = real_columns(request.where, real, found.files, found.classes)
     none = int((accepted["accepted_0"] < 0).sum())
-    return dataclasses.replace(
-        found,
-        columns={**found.columns, **accepted},
-        measures=("accuracy", "real_accuracy"),
-        note=f"{none:,} images without a right class count for accuracy alone",
-        cite=request.cite,
-    )
+    note = f"{none:,} images without a right class count for accuracy alone"
+    about = dict(measures=("accuracy", "real_accuracy"), note=note, cite=request.cite)
+    return dataclasses.replace(found, columns={**found.columns, **accepted}, **about)
 
 
 def read_real(path: str) -> dict[str, tuple[str, ...]]:
@@ -307,14 +297,11 @@ def read_sixteen(
         must = f"{where}: some images must be of Geirhos' 16 classes"
         raise ValueError(f"{must}, none of {len(found):,} in {request.root!r} is")
     taken = sources.take(found, kept, digest="")
-    return dataclasses.replace(
-        taken,
-        classes=tuple(table),
-        space="entry16",
-        columns={**taken.columns, "label": label[kept]},
-        note=f"the members' {len(kept):,} of {len(found):,} images",
-        fingerprint=f"{found.fingerprint} of 16 classes, {each or 'all'} of each",
-    )
+    about = dict(classes=tuple(table), space="entry16")
+    about["note"] = f"the members' {len(kept):,} of {len(found):,} images"
+    about["fingerprint"] = f"{found.fingerprint} of 16 classes, {each or 'all'} of each"
+    columns = {**taken.columns, "label": label[kept]}
+    return dataclasses.replace(taken, columns=columns, **about)
 
 
 def _evenly_spaced(label: Column, each: int) -> Int[np.ndarray, "m"]:
