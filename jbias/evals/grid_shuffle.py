@@ -19,6 +19,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from jbias.evals import interference, occlusion, probe
 
 GRIDS = (2, 4, 8)
+Image = Float[Array, "h w c"]
 
 
 def make(
@@ -43,9 +44,7 @@ def make(
     return probe.Probe(conditions, show, numbers, static=by_name.get)
 
 
-def shuffle(
-    image: Float[Array, "h w c"], key: PRNGKeyArray, *, g: int
-) -> Float[Array, "h w c"]:
+def shuffle(image: Image, key: PRNGKeyArray, *, g: int) -> Image:
     """Puts g by g tiles of floor(h / g) by floor(w / g) pixels in a uniform order.
 
     It may be the order they had. What is left of the sides is black. ValueError where a
@@ -54,9 +53,7 @@ def shuffle(
     return image if g == 1 else arrange(image, jax.random.permutation(key, g * g), g=g)
 
 
-def arrange(
-    image: Float[Array, "h w c"], order: Int[Array, "g*g"], *, g: int
-) -> Float[Array, "h w c"]:
+def arrange(image: Image, order: Int[Array, "g*g"], *, g: int) -> Image:
     """Puts at each place, row by row, the tile of the place that `order` has there."""
     h, w = (side // g for side in image.shape[:2])
     must = f"{g} by {g} tiles need as many pixels a side"
