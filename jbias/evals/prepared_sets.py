@@ -72,11 +72,10 @@ def _check_form(where: str, source: base.Source, trained: str) -> None:
         return
     (down, across), (height, width) = known.aspect, source.shape
     if height * across != width * down:
-        raise ValueError(
-            f"{where}: images must be {down} to {across} in height to width, as those of"
-            f" {trained}, which the network was trained on, got {height} x {width} pixels;"
-            " choose a suite of that set"
-        )
+        must = f"{where}: images must be {down} to {across} in height to width"
+        of = f"as those of {trained}, which the network was trained on"
+        got = f"got {height} x {width} pixels; choose a suite of that set"
+        raise ValueError(f"{must}, {of}, {got}")
 
 
 def prepare_all(
@@ -99,9 +98,7 @@ def prepare_all(
     return prepared, [*mismatch, *faults]
 
 
-def _describe_mismatch(
-    network: networks.Network, asked: suite.Suite, names: Iterable[str]
-) -> str:
+def _describe_mismatch(network, asked: suite.Suite, names: Iterable[str]) -> str:
     """Says which classes a network has and which these sets want, and what to do."""
     wanted: dict[labels.LabelSpace, list[str]] = {}
     for name in names:
@@ -134,17 +131,13 @@ def check_needs(
     unanswered = any(not (matrix > 0).any(1).all() for matrix in matrices)
     if not bound.graded and (made.graded or unanswered):
         why = "classes that answer for none of the set's" if unanswered else "no more"
-        raise ValueError(
-            f"{what} needs probabilities or logits, got names of classes and {why}; "
-            "leave the measure out"
-        )
+        got = f"got names of classes and {why}; leave the measure out"
+        raise ValueError(f"{what} needs probabilities or logits, {got}")
     grouped = bool(matrices)
     if grouped and follows:
-        raise ValueError(
-            f"{what} must be on the network's own classes, whose gradients it follows;"
-            f" here it decides among {len(given.classes):,} others or some of them;"
-            " choose another set"
-        )
+        must = f"{what} must be on the network's own classes, whose gradients it"
+        here = f"here it decides among {len(given.classes):,} others or some of them"
+        raise ValueError(f"{must} follows; {here}; choose another set")
 
 
 def _targets(answer: labels.ClassMap) -> np.ndarray:
@@ -161,13 +154,11 @@ def subsample(given: PreparedSet, count: int) -> PreparedSet:
     if not 0 < count < n:
         return given
     rows = np.linspace(0, n - 1, count).round().astype(np.int64)
-    return given._replace(
-        images=given.images[rows],
-        index=given.index[rows],
-        columns={name: column[rows] for name, column in given.columns.items()},
-        target=given.target[rows],
-        rules={name: rule._replace(n=count) for name, rule in given.rules.items()},
-    )
+    columns = {name: column[rows] for name, column in given.columns.items()}
+    rules = {name: rule._replace(n=count) for name, rule in given.rules.items()}
+    index, target = given.index[rows], given.target[rows]
+    some = given._replace(images=given.images[rows], index=index, target=target)
+    return some._replace(columns=columns, rules=rules)
 
 
 def device_batches(
