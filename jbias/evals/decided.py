@@ -30,7 +30,12 @@ import pandas as pd
 from jbias import config as jc
 from jbias.evals import networks, predict, prepared_sets, probe, suite, trials
 
-COLUMNS = dict(response="object_response", image="imagename", network="subj", set="set")
+COLUMNS: Mapping[str, str] = {
+    "response": "object_response",
+    "image": "imagename",
+    "network": "subj",
+    "set": "set",
+}
 _NEEDED = ("response", "image")
 _COMPARED = 4  # Images, to tell whether two measures show the same.
 Shown = tuple[str, str]  # A set, and a probe's condition.
@@ -53,16 +58,18 @@ class DecidedNetwork(networks.Network):
         what = f"{shown.dataset}{f' under {shown.condition!r}' * bool(shown.condition)}"
         table = self.decided.get((shown.dataset, shown.condition))
         if table is None:
-            remedy = "export these stimuli and decide about them, or leave the measure"
-            none = f"{self.name}: no decisions about {what}"
-            raise ValueError(f"{none}; {remedy} out by --only")
+            raise ValueError(
+                f"{self.name}: no decisions about {what}; export these stimuli and "
+                "decide about them, or leave the measure out by --only"
+            )
         answer = table[np.asarray(shown.index)]
         if (answer < 0).any():
             lacking = int((table < 0).sum())
-            must = f"{self.name}: must have decided about every stimulus of {what}"
-            got = f"{lacking:,} of {len(table):,} are missing; give the whole file"
-            remedy = "and the suite that the stimuli were exported from"
-            raise ValueError(f"{must}, {got}, {remedy}")
+            raise ValueError(
+                f"{self.name}: must have decided about every stimulus of {what}, "
+                f"{lacking:,} of {len(table):,} are missing; give the whole file, and the suite "
+                "that the stimuli were exported from"
+            )
         chosen = answer[:, None] == np.arange(len(self.classes))
         return jnp.where(chosen, jnp.inf, 0.0).astype(jnp.float32)
 
@@ -81,10 +88,11 @@ def stimuli(asked: suite.Suite) -> dict[Shown, suite.Task]:
         for condition in made.conditions:
             other = found.setdefault((task.dataset, condition), task)
             if other is not task and not _same_stimuli(asked, condition, task, other):
-                both = f"suite.measures: {task.measure.name} and {other.measure.name}"
-                what = f"stimuli of {task.dataset} under the name {condition!r}"
-                remedy = "choose one of them by --only"
-                raise ValueError(f"{both} show different {what}; {remedy}")
+                raise ValueError(
+                    f"suite.measures: {task.measure.name} and {other.measure.name} show "
+                    f"different stimuli of {task.dataset} under the name {condition!r}; "
+                    "choose one of them by --only"
+                )
     return found
 
 
@@ -129,9 +137,10 @@ def find_files(path: str) -> list[str]:
     inside = (glob.glob(os.path.join(glob.escape(path), f"*.{end}")) for end in ends)
     found = found or sorted(itertools.chain(*inside))
     if not found:
-        must = f"{path} must be a CSV or Parquet file or a folder of these"
-        got = "an empty one" if os.path.isdir(path) else "nothing there"
-        raise ValueError(f"--decisions: {must}, got {got}; check it")
+        raise ValueError(
+            f"--decisions: {path} must be a CSV or Parquet file or a folder of these, got "
+            f"{'an empty one' if os.path.isdir(path) else 'nothing there'}; check it"
+        )
     return found
 
 
@@ -163,23 +172,27 @@ def load(
             response, classes = row[columns["response"]], tuple(source.classes)
             must = f"{where}: {columns['response']} must be one of {dataset}'s classes"
             jc.check_known(must, response, classes)
-            if (found := names[dataset].find(where, image)) is None:
+            found = names[dataset].find(where, image)
+            if found is None:
                 continue
-            place, number = (dataset, found[0]), found[1]
+            condition, number = found
             network = row.get(columns["network"]) or stem
-            key = network, *place, number
+            key = network, dataset, condition, number
             if key in first:
-                must = f"{where}: a stimulus must be decided about once"
-                got = f"got {image!r} again after {first[key]}"
-                raise ValueError(f"{must}, {got}; leave one of them out")
+                raise ValueError(
+                    f"{where}: a stimulus must be decided about once, got {image!r} "
+                    f"again after {first[key]}; leave one of them out"
+                )
             first[key] = where
-            empty = np.full(len(source), -1, np.int32)
-            table = tables.setdefault(network, {}).setdefault(place, empty)
+            of = tables.setdefault(network, {})
+            empty = lambda n: np.full(n, -1, np.int32)
+            table = of.setdefault((dataset, condition), empty(len(source)))
             table[number] = classes.index(response)
     if not tables:
-        must = f"{path}: must hold decisions about {', '.join(names)}"
-        remedy = "choose the suite that these stimuli are of"
-        raise ValueError(f"{must}, got none; {remedy}")
+        raise ValueError(
+            f"{path}: must hold decisions about {', '.join(names)}, got none; choose "
+            "the suite that these stimuli are of"
+        )
     for network, of in tables.items():
         yield _network(network, path, asked, of)
 
@@ -188,9 +201,10 @@ def _network(name, path, asked, decided) -> DecidedNetwork:
     sources = {dataset: asked.sources[dataset] for dataset, _ in decided}
     spaces = {(tuple(one.classes), one.space) for one in sources.values()}
     if len(spaces) > 1:
-        must = f"{path}: {name}'s sets must have the same classes"
-        got = f"got other ones in {', '.join(sources)}"
-        raise ValueError(f"{must}, {got}; give a folder for each")
+        raise ValueError(
+            f"{path}: {name}'s sets must have the same classes, got other ones in "
+            f"{', '.join(sources)}; give a folder for each"
+        )
     ((classes, space),) = spaces
     digest = hashlib.sha256()
     for (dataset, condition), table in sorted(decided.items()):
@@ -226,9 +240,10 @@ class _Images:
         found = self.own.get(trials.image_id(image), ())
         if len(found) != 1:
             has = f"{len(found)} of that name" if found else "none"
-            must = f"{where}: {image!r} must be an image of the set {self.dataset}"
-            remedy = "name stimuli as export-stimuli does"
-            raise ValueError(f"{must}, which has {has}; {remedy}")
+            raise ValueError(
+                f"{where}: {image!r} must be an image of the set {self.dataset}, which "
+                f"has {has}; name stimuli as export-stimuli does"
+            )
         return "", found[0]
 
 
@@ -248,10 +263,11 @@ def _rows(path: str, columns: Mapping[str, str]) -> Iterator[tuple[str, dict]]:
         try:
             header = rows.fieldnames or ()
             if lacking := [name for name in needed if name not in header]:
-                must = f"{path}:1: must have the column(s) {', '.join(lacking)}"
-                yours = ",".join(f"{key}=YOURS" for key in _NEEDED)
-                got = f"got {', '.join(header) or 'none'}"
-                raise ValueError(f"{must}, {got}; name yours: --columns={yours}")
+                raise ValueError(
+                    f"{path}:1: must have the column(s) {', '.join(lacking)}, got "
+                    f"{', '.join(header) or 'none'}; name yours: --columns="
+                    + ",".join(f"{key}=YOURS" for key in _NEEDED)
+                )
             count = 0
             for row in rows:
                 where, count = f"{path}:{rows.line_num}", count + 1

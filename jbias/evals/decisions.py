@@ -122,7 +122,8 @@ def write_conditions(path: epath.PathLike, found: ByName) -> None:
     frames = [_frame(one) for one in found.values()]
     whole = pd.concat(frames, ignore_index=True).rename(columns={"condition": _SET})
     codes = np.repeat(np.arange(len(frames)), [len(frame) for frame in frames])
-    _write(path, whole.assign(condition=pd.Categorical.from_codes(codes, list(found))))
+    condition = pd.Categorical.from_codes(codes, list(found))
+    _write(path, whole.assign(condition=condition))
 
 
 def read_conditions(path: epath.PathLike) -> dict[str, Decisions]:

@@ -58,8 +58,9 @@ def batch_maps(
 ) -> Iterator[Float[np.ndarray, "b h w"]]:
     """The maps of batches of a set; ValueError for a network, or a site, without any."""
     if network.at is None:
-        own = "an algorithm that answers in its own way"
-        raise ValueError(f"{own} cannot be looked into")
+        raise ValueError(
+            "an algorithm that answers in its own way cannot be looked into"
+        )
     for one in batches:
         found = _batch(network.at, network.variables, one.image, site=site)
         yield np.asarray(found)[: one.count]
@@ -81,5 +82,7 @@ def _laid_out(x: Array, height: int, width: int, site: str) -> Array:
         columns = patches // max(rows, 1)
         if patches and rows * columns == patches and rows * width == columns * height:
             return x[:, 0, 1:].reshape(len(x), rows, columns, -1)
-    must = f"grad_cam: {site} must have rows and columns, or tokens of patches"
-    raise ValueError(f"{must}, got {x.shape[1:]} of an image; take another site")
+    raise ValueError(
+        f"grad_cam: {site} must have rows and columns, or tokens of patches, got"
+        f" {x.shape[1:]} of an image; take another site"
+    )

@@ -67,9 +67,10 @@ def wrong_by_class(decided: decisions.Decisions, classes: int) -> Int[np.ndarray
     """
     prediction = np.asarray(decided.prediction)
     if len(prediction) and not 0 <= prediction.min() <= prediction.max() < classes:
-        must = f"interference: decisions must be in 0 ... {classes - 1}"
-        got = f"got {prediction.min()} ... {prediction.max()}"
-        raise ValueError(f"{must}, {got}; say how many classes there are")
+        raise ValueError(
+            f"interference: decisions must be in 0 ... {classes - 1}, got "
+            f"{prediction.min()} ... {prediction.max()}; say how many classes there are"
+        )
     wrongly = (np.asarray(decided.columns["label"]) >= 0) & ~decided.right
     return np.bincount(prediction[wrongly], minlength=classes)
 
@@ -92,7 +93,8 @@ def increase(
     probe.check(len({*shapes}) == 1 and clean.ndim == 2, "interference", must, shapes)
     if variant == "count":
         return 100 * np.maximum(distorted - clean, 0) / max(images, 1)
-    return clean.shape[1] * np.maximum(_shares(distorted) - _shares(clean), 0)
+    grown = _shares(distorted) - _shares(clean)
+    return clean.shape[1] * np.maximum(grown, 0)
 
 
 def _shares(counts: Counts) -> Float[np.ndarray, "*r k"]:
@@ -178,17 +180,20 @@ def by_chance(clean: Runs, distorted: Runs, *, classes: int) -> float:
 
 def _counts(clean: Runs, distorted: Runs, classes: int) -> list[Counts]:
     runs = (*clean, *distorted)
-    must = "interference: clean and distorted must be of the same"
     sizes = {len(one.prediction) for one in runs}
     if not clean or len(clean) != len(distorted) or len(sizes) != 1:
-        got = f"{len(clean)} and {len(distorted)} runs of {sorted(sizes)} images"
-        raise ValueError(f"{must} runs and images, got {got}")
-    labels = [np.asarray(one.columns["label"]) for one in runs]
-    for number, one in enumerate(labels):
-        if other := int((one != labels[0]).sum()):
-            got = f"{other} other labels in run {number % len(clean)}"
-            remedy = "measure the runs on the same set"
-            raise ValueError(f"{must} images, got {got}; {remedy}")
+        raise ValueError(
+            "interference: clean and distorted must be of the same runs and images, got "
+            f"{len(clean)} and {len(distorted)} runs of {sorted(sizes)} images"
+        )
+    for number, one in enumerate(runs):
+        other = np.asarray(one.columns["label"]) != np.asarray(runs[0].columns["label"])
+        if other.any():
+            raise ValueError(
+                "interference: clean and distorted must be of the same images, got "
+                f"{int(other.sum())} other labels in run {number % len(clean)}; measure "
+                "the runs on the same set"
+            )
     return np.split(np.stack([wrong_by_class(one, classes) for one in runs]), 2)
 
 

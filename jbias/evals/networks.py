@@ -26,7 +26,7 @@ from flax import linen as nn
 
 from jbias import build, data, extensions, models, run_spec
 from jbias import config as jc
-from jbias.data import base, labels, tables
+from jbias.data import base, tables
 from jbias.evals import predict, probe
 from jbias.models import class_names, importing, state_dicts, taps, trained
 from jbias.runs import checkpoints, evaluations
@@ -172,9 +172,10 @@ def find_checkpoints(paths: Sequence[str], *, any_file: bool = False) -> list[st
             whole = any_file and os.path.isfile(match)
             inside = [match] if whole else list(_inside(match))
             if not inside and len(matches) == 1:
-                known = f"a file of weights ({', '.join(state_dicts.SUFFIXES)})"
-                others = "a run's workdir, or a folder of these"
-                raise ValueError(f"--checkpoint: {match} must be {known}, {others}")
+                raise ValueError(
+                    f"--checkpoint: {match} must be a file of weights "
+                    f"({', '.join(state_dicts.SUFFIXES)}), a run's workdir, or a folder of these"
+                )
             for one in inside:
                 real = pathlib.Path(one)
                 own = real.name if real.is_file() else ""
@@ -215,6 +216,9 @@ def path_stem(path: str) -> str:
     return name if os.path.isdir(path) else name.rsplit(".", 1)[0]
 
 
+IMAGENET = "imagenet"  # In the place of a file of classes.
+
+
 def read_classes(space_or_file: str, count: int) -> tuple[tuple[str, ...], str]:
     """The classes of a file's network: "imagenet", or a file with a name a line.
 
@@ -222,22 +226,24 @@ def read_classes(space_or_file: str, count: int) -> tuple[tuple[str, ...], str]:
     """
     found = list_classes(space_or_file)
     if len(found) != count:
-        must = f"must name the network's {count} classes, got {len(found)} from"
-        remedy = "give a file with a name or WordNet id a line"
-        raise ValueError(f"--classes: {must} {space_or_file}; {remedy}")
+        raise ValueError(
+            f"--classes: must name the network's {count} classes, got {len(found)} from "
+            f"{space_or_file}; give a file with a name or WordNet id a line"
+        )
     return found, "wnid" if set(found) <= set(tables.wnids()) else "names"
 
 
 def list_classes(space_or_file: str) -> tuple[str, ...]:
     """What --classes names; ValueError where it is no file, or names one twice."""
-    if space_or_file == labels.IMAGENET:
+    if space_or_file == IMAGENET:
         return tables.wnids()
     try:
         text = epath.Path(space_or_file).read_text()
     except OSError as error:
-        must = "must be imagenet or a file with a name a line"
-        got = f"got {space_or_file!r} ({error.strerror or error})"
-        raise ValueError(f"--classes: {must}, {got}") from None
+        raise ValueError(
+            f"--classes: must be imagenet or a file with a name a line, got "
+            f"{space_or_file!r} ({error.strerror or error})"
+        ) from None
     lines: dict[str, list[int]] = {}
     for number, name in enumerate(map(str.strip, text.splitlines()), 1):
         lines.setdefault(name, []).append(number)
@@ -245,9 +251,10 @@ def list_classes(space_or_file: str) -> tuple[str, ...]:
     again = {name: at for name, at in lines.items() if len(at) > 1}
     for name, at in again.items():
         more = f" ({len(again) - 1} more are)" if len(again) > 1 else ""
-        must = f"must name each class once, got {name!r}"
-        where = f"in lines {', '.join(map(str, at[:8]))} of {space_or_file}{more}"
-        raise ValueError(f"--classes: {must} {where}; tell them apart")
+        raise ValueError(
+            f"--classes: must name each class once, got {name!r} in lines "
+            f"{', '.join(map(str, at[:8]))} of {space_or_file}{more}; tell them apart"
+        )
     return tuple(lines)
 
 
@@ -270,7 +277,7 @@ def from_file(
     """
     count, code = None, ""
     if model and model not in models.MODELS:
-        count = len(list_classes(classes or labels.IMAGENET))
+        count = len(list_classes(classes or IMAGENET))
         net, variables = _read_own(path, model, count, options)
         origins = dict.fromkeys(_CONSTANTS, "the module's")
         own = extensions.digests(model, [model])
@@ -290,8 +297,8 @@ def from_file(
     if said and len(said.names) == count:
         (found, space), named = said, "the file's own"
     else:
-        found, space = read_classes(classes or labels.IMAGENET, count)
-        named = f"--classes={classes}" if classes else f"{labels.IMAGENET}, by itself"
+        found, space = read_classes(classes or IMAGENET, count)
+        named = f"--classes={classes}" if classes else f"{IMAGENET}, by itself"
     about = {**(about or {}), "classes_from": named}
     about["constants"] = {**origins, **about.get("constants", {})}
     name = about.get("id", name or path_stem(path))
@@ -318,8 +325,8 @@ def _read_own(path: str, maker: str, classes: int, options: Mapping[str, Any]) -
 
 def _code(name: str, net: nn.Module) -> str:
     """The user's file that a module of that name is in; "" of ours."""
-    own = name not in models.MODELS
-    return extensions.file_of(name, type(net).__call__) if own else ""
+    ours = name in models.MODELS
+    return "" if ours else extensions.file_of(name, type(net).__call__)
 
 
 def from_run(
@@ -376,8 +383,10 @@ def _model(net: nn.Module) -> str:
     """The name in models.MODELS that makes such a net, the one that says most of it."""
     fits = {}
     for name, make in models.MODELS.items():
-        kind, fixed = getattr(make, "func", make), getattr(make, "keywords", {})
-        if type(net) is kind and all(getattr(net, k) == x for k, x in fixed.items()):
+        fixed = getattr(make, "keywords", {})
+        if type(net) is getattr(make, "func", make) and all(
+            getattr(net, key) == value for key, value in fixed.items()
+        ):
             fits[name] = len(fixed)
     return max(fits, key=fits.get, default=type(net).__name__)
 
@@ -394,7 +403,9 @@ def _file_digest(*paths: str | os.PathLike | None) -> str:
 _DONE = "done"  # Is in the workdir of a run that has ended.
 
 
-def check_arguments(args, out: str, config: Mapping[str, Any]) -> list[str]:
+def check_arguments(
+    args: argparse.Namespace, out: str, config: Mapping[str, Any]
+) -> list[str]:
     """What --checkpoint names; ValueError for what is wrong with any argument.
 
     Before sets are opened, which may take minutes.
@@ -403,7 +414,7 @@ def check_arguments(args, out: str, config: Mapping[str, Any]) -> list[str]:
         extensions.find("--model", args.model, build.MODELS)
     own = args.model not in (None, *models.MODELS)
     paths = find_checkpoints(args.checkpoint, any_file=own)
-    list_classes(args.classes or labels.IMAGENET)
+    list_classes(args.classes or IMAGENET)
     kinds = {is_trained(path) for path in paths}
     if args.trained:
         jc.check_known("--trained", args.trained, data.DATASETS)
@@ -462,14 +473,17 @@ def load(
             refuse(path, line if path in line else f"{path}: {line}")
 
 
-def follow(args, say: probe.Say, refuse: Refuse) -> Iterator[Network]:
+def follow(
+    args: argparse.Namespace, say: probe.Say, refuse: Refuse
+) -> Iterator[Network]:
     """Opens each checkpoint of a run as it comes, until the run is done."""
     workdir, seen, over = epath.Path(args.follow), set(), False
     say(f"following {workdir}")
     while not over:
         over = args.once or (workdir / _DONE).exists()
-        steps = checkpoints.steps(workdir / "checkpoints")
-        for step in (one for one in steps if one not in seen):
+        for step in checkpoints.steps(workdir / "checkpoints"):
+            if step in seen:
+                continue
             seen.add(step)
             try:
                 yield from from_run(str(workdir), step=str(step))
@@ -480,7 +494,9 @@ def follow(args, say: probe.Say, refuse: Refuse) -> Iterator[Network]:
             time.sleep(args.interval)
 
 
-def _from_file(path: str, name: str, args, zoo: Any, say: probe.Say) -> FlaxNetwork:
+def _from_file(
+    path: str, name: str, args: argparse.Namespace, zoo: Any, say: probe.Say
+) -> FlaxNetwork:
     """Opens a file, and says what is taken off its images.
 
     Of one that the zoo knows --model may say nothing else; what is said of its constants
@@ -498,9 +514,11 @@ def _from_file(path: str, name: str, args, zoo: Any, say: probe.Say) -> FlaxNetw
     entry, network = zoo.find(known_as) if zoo else None, None
     if entry:
         if args.model not in (None, entry.model):
-            known = f"{path} has the name of {entry.id}, which is {entry.model}"
-            remedy = "leave --model out, rename the file, or look in no table by --zoo="
-            raise ValueError(f"--model: {known}, got {args.model!r}; {remedy}")
+            raise ValueError(
+                f"--model: {path} has the name of {entry.id}, which is {entry.model}, got "
+                f"{args.model!r}; leave --model out, rename the file, or look in no table "
+                "by --zoo="
+            )
         options = entry.options(os.path.dirname(file) or ".")
         known = {key: f"those of {entry.id}" for key in _CONSTANTS if key in options}
         about = dict(id=entry.id, name=entry.name, category=entry.category)
@@ -527,8 +545,9 @@ def _constants(network: FlaxNetwork) -> str:
         values = values[:1] if len(set(values)) == 1 else values
         numbers.append(f"{key} {' '.join(f'{x:g}' for x in values)}")
     words = [origins[key] for key in network.preprocessing]
-    told = f": {words[0]}"
     if len(set(words)) > 1:
-        told = ""
         numbers = [f"{n} ({word})" for n, word in zip(numbers, words, strict=True)]
+        told = ""
+    else:
+        told = f": {words[0]}"
     return f"{network.name}: {', '.join(numbers)}{told}; --mean and --std change it"

@@ -10,7 +10,6 @@ It needs no JAX; what makes stimuli does. Measures that need gradients, or sites
 made where `apply`, `at` and `net` are given, as jbias.torch.wrap does.
 """
 
-import contextlib
 import dataclasses
 import functools
 import hashlib
@@ -97,8 +96,10 @@ class Predictor:
         while isinstance(told, functools.partial):
             told = told.func
         for one in (told, type(told)):
-            with contextlib.suppress(TypeError):
+            try:
                 return inspect.getsourcefile(one) or ""
+            except TypeError:
+                continue
         return ""
 
 
@@ -146,9 +147,10 @@ class PredictorNetwork(networks.Network):
         if self.predictor.images != "files":
             images = _form(self.predictor, np.array(image))
         elif shown.source is None:
-            needs = "needs images that are made, and predict takes files as they are"
-            remedy = 'take images="uint8", or leave the measure out'
-            raise ValueError(f"{needs} stored; {remedy}")
+            raise ValueError(
+                "needs images that are made, and predict takes files as they are stored; "
+                'take images="uint8", or leave the measure out'
+            )
         else:
             rows = np.asarray(shown.index)
             images = [sources.encoded(shown.source, int(row)) for row in rows]
@@ -179,38 +181,44 @@ def ask(
         if hasattr(answers, "detach"):  # PyTorch's, wherever they are.
             answers = answers.detach().float().cpu()
         answers = np.asarray(answers)
-    n, k, asked = len(images), len(classes), f"predict: asked about {where}"
+    n, k = len(images), len(classes)
     if answers.dtype.kind in "UO" and answers.shape == (n,):
         found = "names"
         ids = {name: i for i, name in enumerate(classes)}
         for name in answers:
-            jc.check_known(asked, str(name), ids, "class")
+            jc.check_known(f"predict: asked about {where}", str(name), ids, "class")
         chosen = np.array([ids[name] for name in answers])[:, None] == np.arange(k)
         logits = np.where(chosen, 0, _NOT_NAMED)
     else:
         if answers.shape != (n, k) or answers.dtype.kind not in "fiu":
-            must = f"must give {n} rows of {k:,} numbers, or {n} class names"
-            got = f"got {answers.dtype} {answers.shape}"
-            named = "`classes` (--classes, imagenet if not given) must name all outputs"
-            raise ValueError(f"{asked}, {must}, {got}; {named} in order; {_AGAIN}")
+            raise ValueError(
+                f"predict: asked about {where}, must give {n} rows of {k:,} numbers, or "
+                f"{n} class names, got {answers.dtype} {answers.shape}; `classes` (--classes, "
+                f"imagenet if not given) must name all outputs in order; {_AGAIN}"
+            )
         logits = answers.astype(np.float32)
         broken = ~np.isfinite(logits.max(1)) | np.isnan(logits).any(1)
         if broken.any():
-            first, *_ = which = np.flatnonzero(broken)
-            one = logits[first][~np.isfinite(logits[first])][0]
-            got = f"got {one} for {len(which)} of them, first number {first}"
-            raise ValueError(f"{asked}, must give finite numbers, {got}; {_AGAIN}")
+            which = np.flatnonzero(broken)
+            raise ValueError(
+                f"predict: asked about {where}, must give finite numbers, got "
+                f"{logits[which[0]][~np.isfinite(logits[which[0]])][0]} for {len(which)} "
+                f"of them, first number {which[0]}; {_AGAIN}"
+            )
         sums = (logits >= 0).all() and np.abs(logits.sum(1) - 1).max() < 1e-2
         found = kind if kind in KINDS[:2] else KINDS[int(sums)]
         if found == "probabilities":
             if not sums:
-                must = "probabilities must be at least 0 and sum to 1"
-                ends = f"{logits.sum(1).min():.4g} to {logits.sum(1).max():.4g}"
-                got = f"got rows that sum to {ends}"
-                raise ValueError(f"{asked}, {must}, {got}; {_AGAIN}")
+                raise ValueError(
+                    f"predict: asked about {where}, probabilities must be at least 0 and "
+                    f"sum to 1, got rows that sum to {logits.sum(1).min():.4g} to "
+                    f"{logits.sum(1).max():.4g}; {_AGAIN}"
+                )
             logits = np.log(np.maximum(logits, np.finfo(np.float32).tiny))
     if kind and found != kind:
-        raise ValueError(f"{asked}, must give {kind}, got {found}; say outputs=")
+        raise ValueError(
+            f"predict: asked about {where}, must give {kind}, got {found}; say outputs="
+        )
     return found, logits.astype(np.float32)
 
 
@@ -231,9 +239,11 @@ def open_predictor(
     line where it is not.
     """
     if one.size not in (0, size):
-        takes = f"takes images of {one.size} pixels, and the suite has {size}"
-        add = f"add size={one.size} to the suite's arguments, as in"
-        raise ValueError(f"predict: {takes}; {add} jbias:suites/biases:size={one.size}")
+        raise ValueError(
+            f"predict: takes images of {one.size} pixels, and the suite has {size}; add "
+            f"size={one.size} to the suite's arguments, as in jbias:suites/biases:size="
+            f"{one.size}"
+        )
     own, said = labels.of_outputs(one.classes), tuple(labels.listed(one.classes))
     bare = getattr(one.predict, "__name__", type(one.predict).__name__)
     name = one.name or bare.strip("<>")

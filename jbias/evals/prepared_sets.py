@@ -72,10 +72,11 @@ def _check_form(where: str, source: base.Source, trained: str) -> None:
         return
     (down, across), (height, width) = known.aspect, source.shape
     if height * across != width * down:
-        must = f"{where}: images must be {down} to {across} in height to width"
-        of = f"as those of {trained}, which the network was trained on"
-        got = f"got {height} x {width} pixels; choose a suite of that set"
-        raise ValueError(f"{must}, {of}, {got}")
+        raise ValueError(
+            f"{where}: images must be {down} to {across} in height to width, as those of"
+            f" {trained}, which the network was trained on, got {height} x {width} pixels;"
+            " choose a suite of that set"
+        )
 
 
 def prepare_all(
@@ -98,7 +99,9 @@ def prepare_all(
     return prepared, [*mismatch, *faults]
 
 
-def _describe_mismatch(network, asked: suite.Suite, names: Iterable[str]) -> str:
+def _describe_mismatch(
+    network: networks.Network, asked: suite.Suite, names: Iterable[str]
+) -> str:
     """Says which classes a network has and which these sets want, and what to do."""
     wanted: dict[labels.LabelSpace, list[str]] = {}
     for name in names:
@@ -131,13 +134,17 @@ def check_needs(
     unanswered = any(not (matrix > 0).any(1).all() for matrix in matrices)
     if not bound.graded and (made.graded or unanswered):
         why = "classes that answer for none of the set's" if unanswered else "no more"
-        got = f"got names of classes and {why}; leave the measure out"
-        raise ValueError(f"{what} needs probabilities or logits, {got}")
+        raise ValueError(
+            f"{what} needs probabilities or logits, got names of classes and {why}; "
+            "leave the measure out"
+        )
     grouped = bool(matrices)
     if grouped and follows:
-        must = f"{what} must be on the network's own classes, whose gradients it"
-        here = f"here it decides among {len(given.classes):,} others or some of them"
-        raise ValueError(f"{must} follows; {here}; choose another set")
+        raise ValueError(
+            f"{what} must be on the network's own classes, whose gradients it follows;"
+            f" here it decides among {len(given.classes):,} others or some of them;"
+            " choose another set"
+        )
 
 
 def _targets(answer: labels.ClassMap) -> np.ndarray:
@@ -154,11 +161,13 @@ def subsample(given: PreparedSet, count: int) -> PreparedSet:
     if not 0 < count < n:
         return given
     rows = np.linspace(0, n - 1, count).round().astype(np.int64)
-    columns = {name: column[rows] for name, column in given.columns.items()}
-    rules = {name: rule._replace(n=count) for name, rule in given.rules.items()}
-    index, target = given.index[rows], given.target[rows]
-    some = given._replace(images=given.images[rows], index=index, target=target)
-    return some._replace(columns=columns, rules=rules)
+    return given._replace(
+        images=given.images[rows],
+        index=given.index[rows],
+        columns={name: column[rows] for name, column in given.columns.items()},
+        target=given.target[rows],
+        rules={name: rule._replace(n=count) for name, rule in given.rules.items()},
+    )
 
 
 def device_batches(

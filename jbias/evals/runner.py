@@ -115,8 +115,8 @@ class Measuring:
         made_by["model"] = {"name": fields["model"]}
         made_by["train"] = {"data": fields["train_data"]}
         run = {**own, "path": str(network.about.get("path", ""))}
-        seeds = {"seeds": [fields["seed"]], "run": run}
-        whole = jc.to_dict({**made_by, **about, **seeds})
+        whole = {**made_by, **about, "seeds": [fields["seed"]], "run": run}
+        whole = jc.to_dict(whole)
         if folder.exists() and not folder.is_dir():
             must = "must be a folder of measures, is a file"
             raise ValueError(f"{folder}: {must}; name another --out")
@@ -139,9 +139,10 @@ class Measuring:
             before = files.read_json(held, dict, "restore it or name another --out")
             before = {**before.get("run", {}), **{k: before.get(k) for k in _NAMED}}
             if differing := jc.diff({key: before.get(key) for key in now}, now):
-                holds = f"{self.folder}: holds measures of another network"
-                how = f"(then != now): {'; '.join(differing)}"
-                raise ValueError(f"{holds} {how}; name another --out")
+                raise ValueError(
+                    f"{self.folder}: holds measures of another network (then != now): "
+                    f"{'; '.join(differing)}; name another --out"
+                )
 
     def _known(self, before: dict[str, Any]) -> dict[str, Any]:
         """The sets of all calls for a network, what lacked and what was asked for.
@@ -176,9 +177,10 @@ class Measuring:
             held["measure"] = {**before, "options": options}
         now = self.describe(task)
         if differing := jc.diff({key: held.get(key) for key in now}, now):
-            was = f"{self.folder}: {task.name} was measured otherwise (then != now)"
-            remedy = "name another --out, or the measure differently"
-            raise ValueError(f"{was}: {'; '.join(differing)}; {remedy}")
+            raise ValueError(
+                f"{self.folder}: {task.name} was measured otherwise (then != now): "
+                f"{'; '.join(differing)}; name another --out, or the measure differently"
+            )
         return True
 
     def describe(self, task: suite.Task) -> dict[str, Any]:
@@ -194,23 +196,31 @@ class Measuring:
         told, options = measure.description, asked.config["sets"][task.dataset]
         names = [measure.probe] if measure.probe not in suite.MAKERS else []
         code = extensions.digests([told, options], names)
-        read = {"own_code": code, "read": made.digest}
-        read = {key: digest for key, digest in read.items() if digest}
-        told = {"measure": told, **read, **counted, "precision": str(jnp.dtype(dtype))}
-        shown = {"others": others} if others else {}
-        shown |= dict(fingerprint=source.fingerprint, n=len(source))
-        shown["preprocessing"] = source.preprocessing
-        if "measures" in options:
-            shown["measures"] = source.measures
-        return told | {"dataset": shown | splits.class_map_options(options)}
+        return {
+            "measure": told,
+            **({"own_code": code} if code else {}),
+            **({"read": made.digest} if made.digest else {}),
+            **counted,
+            "precision": str(jnp.dtype(dtype)),
+            "dataset": {
+                **({"others": others} if others else {}),
+                "fingerprint": source.fingerprint,
+                "n": len(source),
+                "preprocessing": source.preprocessing,
+                **({"measures": source.measures} if "measures" in options else {}),
+                **splits.class_map_options(options),
+            },
+        }
 
     def otherwise(self) -> str:
         """How the set `train` of a suite is another than a run was trained on, or ""."""
         own = self.network.about.get("config", {}).get("train", {})
         given = self.asked.config["sets"]["train"]
-        keys = ("data", "split", "drop", "keep") if own else ()
-        both = {key: (own.get(key, ""), given.get(key, "")) for key in keys}
-        differing = [f"{k} {a!r}, shown {b!r}" for k, (a, b) in both.items() if a != b]
+        differing = [
+            f"{key} {own.get(key, '')!r}, shown {given.get(key, '')!r}"
+            for key in (("data", "split", "drop", "keep") if own else ())
+            if own.get(key, "") != given.get(key, "")
+        ]
         return f"trained on {'; '.join(differing)}" if differing else ""
 
     def prepare(self, tasks: Sequence[suite.Task]) -> list[_Job]:

@@ -46,9 +46,11 @@ class Trials:
         places = {name: i for i, name in enumerate(self.image)}
         lacking = [name for name in image if name not in places]
         if lacking:
-            must = f"{self.subject}: must have answered every image of the set"
-            lack = f"{len(lacking):,} of {len(image):,} lack, first {lacking[0]!r}"
-            raise ValueError(f"{must}, {lack}; compare answers to the same set")
+            raise ValueError(
+                f"{self.subject}: must have answered every image of the set,"
+                f" {len(lacking):,} of {len(image):,} lack, first {lacking[0]!r};"
+                " compare answers to the same set"
+            )
         index = [places[name] for name in image]
         answers = self.response[index], self.category[index]
         condition = tuple(self.condition[i] for i in index)
@@ -88,11 +90,15 @@ def read(path: str, dataset: str = "") -> Trials:
             probe.check(number is not None, where, must, condition)
             condition = known[number]
         if image in seen:
-            got = f"got {image!r} again after line {seen[image]}; leave one session"
-            raise ValueError(f"{where}: an image must be answered once, {got}")
+            raise ValueError(
+                f"{where}: an image must be answered once, got {image!r} again after"
+                f" line {seen[image]}; leave one session"
+            )
         if rows and row["subj"] != rows[0][0]:
-            got = f"got {row['subj']!r} after {rows[0][0]!r}; split it"
-            raise ValueError(f"{where}: a file must be of one subject, {got}")
+            raise ValueError(
+                f"{where}: a file must be of one subject, got {row['subj']!r} after"
+                f" {rows[0][0]!r}; split it"
+            )
         seen[image] = where.rpartition(":")[2]
         response = ids.get(row["object_response"], -1)
         rows.append((row["subj"], image, response, ids[row["category"]], condition))
@@ -115,29 +121,34 @@ def people(folder: str, dataset: str) -> tuple[Trials, ...]:
     for place in (os.path.join(folder, dataset), folder):
         paths = paths or sorted(glob.glob(os.path.join(glob.escape(place), name)))
     if not paths:
-        must = f"{folder}: must hold people's answers on {dataset}, {dataset}/{name} or"
-        raise base.Missing(f"{must} {name}, got none; they are in {ORIGIN}")
+        raise base.Missing(
+            f"{folder}: must hold people's answers on {dataset},"
+            f" {dataset}/{name} or {name}, got none; they are in {ORIGIN}"
+        )
     each = [read(path, dataset) for path in paths]
     first, met = each[0], {}
     for path, one in zip(paths, each, strict=True):
         if one.subject in met:
-            got = f"got {one.subject!r} again after {met[one.subject]}"
-            must = f"{path}: a subject must have one file"
-            raise ValueError(f"{must}, {got}; leave one session")
+            raise ValueError(
+                f"{path}: a subject must have one file, got {one.subject!r} again after"
+                f" {met[one.subject]}; leave one session"
+            )
         met[one.subject] = path
         for what in ("image", "condition", "category"):
             if tuple(getattr(one, what)) != tuple(getattr(first, what)):
-                must = f"{path}: must have the same images, conditions and categories"
-                got = f"got others ({what}); compare people on one set"
-                raise ValueError(f"{must} as {paths[0]}, {got}")
+                raise ValueError(
+                    f"{path}: must have the same images, conditions and categories as"
+                    f" {paths[0]}, got others ({what}); compare people on one set"
+                )
     return tuple(each)
 
 
 def digest(people: Sequence[Trials]) -> str:
     """Tells whether answers are still the same, wherever and in whichever order."""
-    answers = lambda one: (one.response.tolist(), one.category.tolist())
-    rows = ([one.subject, one.image, one.condition, *answers(one)] for one in people)
-    each = map(json.dumps, rows)
+    each = []
+    for one in people:
+        answers = one.response.tolist(), one.category.tolist()
+        each.append(json.dumps([one.subject, one.image, one.condition, *answers]))
     return hashlib.sha256("\n".join(sorted(each)).encode()).hexdigest()[:16]
 
 
@@ -154,15 +165,18 @@ def _lines(path: str) -> Iterator[tuple[str, dict[str, str]]]:
         rows = [(f"{path}:{table.line_num}", row) for row in table]
     missing = [name for name in COLUMNS if header.count(name) != 1]
     if missing:
-        must = f"{path}:1: the header must have {', '.join(COLUMNS)} once each"
-        raise ValueError(f"{must}, {missing[0]} does not, got {','.join(header)!r}")
+        raise ValueError(
+            f"{path}:1: the header must have {', '.join(COLUMNS)} once each,"
+            f" {missing[0]} does not, got {','.join(header)!r}"
+        )
     if not rows:
         raise ValueError(f"{path}: must have a line for each image, got the header")
     for where, row in rows:
         if None in row or None in row.values():
             count = sum(x is not None for x in row.values()) + len(row.get(None, ()))
-            must = f"{where}: must have {len(header)} cells, as the header"
-            raise ValueError(f"{must}, got {count}")
+            raise ValueError(
+                f"{where}: must have {len(header)} cells, as the header, got {count}"
+            )
         cells = {name: cell.strip() for name, cell in row.items()}
         for name in ("subj", *COLUMNS[4:]):
             probe.check(cells[name], where, f"{name} must not be empty", cells[name])
