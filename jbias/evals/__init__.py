@@ -14,8 +14,7 @@ __all__ += ["error_consistency", "find_measure", "shape_bias"]
 critical_band_fit = critical_band.critical_band_fit
 shape_bias = cue_conflict.shape_bias
 
-Measure = Callable[[Decisions], list[Number]]
-MEASURES: Mapping[str, Measure] = types.MappingProxyType(
+MEASURES: Mapping[str, Callable[[Decisions], list[Number]]] = types.MappingProxyType(
     {
         "accuracy": accuracy.accuracy,
         "real_accuracy": accuracy.real_accuracy,
@@ -40,7 +39,9 @@ def _are_numbers(made: object) -> bool:
     return isinstance(made, list) and all(isinstance(one, Number) for one in made)
 
 
-def find_measure(name: str, where: str = "measures") -> Measure:
+def find_measure(
+    name: str, where: str = "measures"
+) -> Callable[[Decisions], list[Number]]:
     """One of MEASURES, or the user's own: `path/to/file.py:function`, or a package's."""
     must = "a list of jbias.evals.Number"
     kind = extensions.Kind("measures", MEASURES, must, _are_numbers)

@@ -82,7 +82,9 @@ def make_fgsm(
     return _probe("fgsm", norm, sizes, 1, start=False, strict=strict)
 
 
-def _probe(kind, norm, sizes, steps, *, start, strict, told="", restarts=1, seed=0):
+def _probe(
+    kind, norm, sizes, steps, *, start, strict, told="", restarts=1, seed=0
+) -> probe.Probe:
     conditions, groups = {"": _params(0.0, 0.0, 0)} if strict else {}, {}
     for eps, size in sizes.items():
         name = f"{_size(norm, eps)} {told}".strip()

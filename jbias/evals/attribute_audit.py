@@ -164,7 +164,9 @@ def rank_candidates(
     return told
 
 
-def _adjusted(found, tau: float, among: bool) -> dict[tuple[str, str], float]:
+def _adjusted(
+    found: Mapping[str, Reliance], tau: float, among: bool
+) -> dict[tuple[str, str], float]:
     """p of each drop's being `tau` at most, after Holm.
 
     `among` networks trained alike, by a t test of these (their images are the same to all);

@@ -156,7 +156,9 @@ def _all_groups(k: int) -> Iterator[Int[np.ndarray, "k"]]:
             yield groups
 
 
-def _climbed(kind: str, accuracy: Cells, groups) -> tuple[Arrangement, float]:
+def _climbed(
+    kind: str, accuracy: Cells, groups: Int[np.ndarray, "k"]
+) -> tuple[Arrangement, float]:
     """Improves values and groups in turn until neither gets better."""
     k, m = accuracy.shape
     few = shifts.tables(kind, 1.0, np.array([0, 1, -1]), m)
@@ -177,6 +179,7 @@ def _climbed(kind: str, accuracy: Cells, groups) -> tuple[Arrangement, float]:
     return Arrangement(kind, groups, order), drop
 
 
+DRAWS = 2000
 LEAST = 2  # Images of a cell: one to choose by, and one to try.
 
 
@@ -252,7 +255,7 @@ def measure(
     against: Marks | None = None,
     names: tuple[Sequence[str], Sequence[str]] | None = None,
     kinds: Sequence[str] = shifts.KINDS,
-    draws: int = 2000,
+    draws: int = DRAWS,
     seed: int = 0,
 ) -> Reliance:
     """Gives the drop of s networks together under shifts of each kind, with intervals.
@@ -348,7 +351,9 @@ def _kind(kind: str, everything, halves, drawn) -> Kind:
     return Kind(kind, tuple(curve), float(error), pvalue, *given)
 
 
-def _resampled(correct: Marks, against: Marks, halves, rng, draws) -> list[np.ndarray]:
+def _resampled(
+    correct: Marks, against: Marks, halves, rng, draws: int
+) -> list[np.ndarray]:
     """Cells' accuracies in each half, with networks and images drawn anew."""
     networks = two_sample.t_weights(len(correct), draws, rng)
     if len(against):

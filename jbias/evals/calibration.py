@@ -99,7 +99,9 @@ def of_decisions(decided: decisions.Decisions, *, bins: int = BINS) -> Reliabili
     return reliability(confidence, right, bins=bins)
 
 
-def _confidences(decided: decisions.Decisions) -> tuple[np.ndarray, ...]:
+def _confidences(
+    decided: decisions.Decisions,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Confidence, likelihood and whether it is right, where there is a right class."""
     kept = decided.columns["label"] >= 0
     of = {"where": "calibration", "remedy": "measure the checkpoint again"}

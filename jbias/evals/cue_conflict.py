@@ -18,7 +18,6 @@ import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
 
 from jbias.evals import decisions, probe
-from jbias.evals.decisions import Decisions, Number
 
 Classes = Int[np.ndarray, "n"]
 Names = Shaped[np.ndarray, "n"]  # Or class ids.
@@ -78,7 +77,10 @@ def by_class(answer: Classes, shape: Classes, texture: Classes) -> dict[int, Sha
 
 
 def label_ranks(
-    scores: Float[np.ndarray, "n k"], label: Classes, *, members: Sequence | None = None
+    scores: Float[np.ndarray, "n k"],
+    label: Classes,
+    *,
+    members: Sequence[Sequence[int]] | None = None,
 ) -> Int[np.ndarray, "n"]:
     """The place of each image's label when all k scores are sorted, the largest first.
 
@@ -135,7 +137,7 @@ def mean_reciprocal_rank(ranks: Int[np.ndarray, "n"]) -> float:
     return float((1 / known).mean()) if len(known) else math.nan
 
 
-def measure(decided: Decisions) -> decisions.Numbers:
+def measure(decided: decisions.Decisions) -> decisions.Numbers:
     """The shape bias, with shape decisions counted among decisions for either cue.
 
     And what says how much it is of: `fraction_neither`, and mean reciprocal ranks where they
@@ -162,7 +164,9 @@ def make(*, classes: Sequence[str] = ()) -> probe.Probe:
 
 
 @decisions.each
-def numbers(decided: Decisions, *, classes: Sequence[str] = ()) -> Iterator[Number]:
+def numbers(
+    decided: decisions.Decisions, *, classes: Sequence[str] = ()
+) -> Iterator[decisions.Number]:
     """What each rule's decisions tell.
 
     shape_bias, with shape_bias_lower and shape_bias_upper, Wilson's interval of 95 %, and
@@ -198,7 +202,9 @@ def numbers(decided: Decisions, *, classes: Sequence[str] = ()) -> Iterator[Numb
     yield decisions.share("shape_bias_undefined", lacking, len(each))
 
 
-def _absolute(decided: Decisions, cues: tuple[np.ndarray, ...]) -> Iterator[Number]:
+def _absolute(
+    decided: decisions.Decisions, cues: tuple[np.ndarray, ...]
+) -> Iterator[decisions.Number]:
     """Decisions for neither cue, and how high each cue's class ranks."""
     pooled, conflict = shape_bias(*cues), _conflict(*cues[1:])
     conflicts = int(conflict.sum())
@@ -213,12 +219,12 @@ def _absolute(decided: Decisions, cues: tuple[np.ndarray, ...]) -> Iterator[Numb
         yield decisions.quantity(f"mrr_{name}", value, conflicts)
 
 
-def _bias(bias: ShapeBias, condition: str = "") -> Number:
+def _bias(bias: ShapeBias, condition: str = "") -> decisions.Number:
     either = bias.n_shape + bias.n_texture
     return decisions.share("shape_bias", bias.n_shape, either, condition)
 
 
-def _cues(decided: Decisions) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _cues(decided: decisions.Decisions) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     remedy = "measure it on a set of cue conflicts"
     texture = decided.column("shape_bias", "texture", remedy)
     return decided.prediction, decided.columns["label"], texture

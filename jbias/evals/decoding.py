@@ -149,9 +149,10 @@ def shared_correlation(x: Rows, same: Labels, other: Labels) -> float:
     Summed over the pairs of a group, products of deviations are the square of their
     sum, less the same of the pairs that agree in both, an image with itself among them.
     """
-    rows = (np.stack(of) for of in ([same], [same, other]))
-    each = (np.unique(one, axis=1, return_inverse=True)[1] for one in rows)
-    group, cell = (one.reshape(-1) for one in each)
+    group, cell = (
+        np.unique(rows, axis=1, return_inverse=True)[1].reshape(-1)
+        for rows in (np.stack([same]), np.stack([same, other]))
+    )
     partners = np.bincount(group)[group] - np.bincount(cell)[cell]
     if not (pairs := partners.sum()):
         return np.nan
@@ -231,8 +232,8 @@ def measure(
                 metric = name if "correlation" in name else f"{name}_dimensions"
                 told.append(decisions.quantity(metric, value, len(rows), site))
     for one in factors:
-        name = f"{one.name}_decoding_chance"
-        told.append(decisions.share(name, one.commonest, len(one.y)))
+        of = f"{one.name}_decoding_chance", one.commonest, len(one.y)
+        told.append(decisions.share(*of))
     return told
 
 

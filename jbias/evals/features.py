@@ -70,7 +70,9 @@ def _pooled(x: Array, pool: int) -> Float[Array, "b d"]:
     return x.reshape(len(x), -1)
 
 
-def _projected(x: Float[Array, "b d"], columns: int, seed: int, site: str) -> Array:
+def _projected(
+    x: Float[Array, "b d"], columns: int, seed: int, site: str
+) -> Float[Array, "b c"]:
     d = x.shape[1]
     if d <= columns:
         return x

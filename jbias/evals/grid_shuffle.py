@@ -19,7 +19,6 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from jbias.evals import interference, occlusion, probe
 
 GRIDS = (2, 4, 8)
-Image = Float[Array, "h w c"]
 
 
 def make(
@@ -44,7 +43,9 @@ def make(
     return probe.Probe(conditions, show, numbers, static=by_name.get)
 
 
-def shuffle(image: Image, key: PRNGKeyArray, *, g: int) -> Image:
+def shuffle(
+    image: Float[Array, "h w c"], key: PRNGKeyArray, *, g: int
+) -> Float[Array, "h w c"]:
     """Puts g by g tiles of floor(h / g) by floor(w / g) pixels in a uniform order.
 
     It may be the order they had. What is left of the sides is black. ValueError where a
@@ -53,7 +54,9 @@ def shuffle(image: Image, key: PRNGKeyArray, *, g: int) -> Image:
     return image if g == 1 else arrange(image, jax.random.permutation(key, g * g), g=g)
 
 
-def arrange(image: Image, order: Int[Array, "g*g"], *, g: int) -> Image:
+def arrange(
+    image: Float[Array, "h w c"], order: Int[Array, "g*g"], *, g: int
+) -> Float[Array, "h w c"]:
     """Puts at each place, row by row, the tile of the place that `order` has there."""
     h, w = (side // g for side in image.shape[:2])
     must = f"{g} by {g} tiles need as many pixels a side"

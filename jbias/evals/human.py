@@ -22,8 +22,11 @@ People = Sequence[trials.Trials]
 
 SETS = ("edge", "silhouette", "cue-conflict", *geirhos.CONDITIONS)
 # Controls without a distortion, and where people are right less often than 0.2.
-_ROWS = tables.read("model_vs_human")["sets"].items()
-EXCLUDED = {k: frozenset(row["excluded"]) for k, row in _ROWS if "excluded" in row}
+EXCLUDED: Mapping[str, frozenset[str]] = {
+    name: frozenset(row["excluded"])
+    for name, row in tables.read("model_vs_human")["sets"].items()
+    if "excluded" in row
+}
 OVERALL = ("ood_accuracy", "accuracy_difference", "observed_consistency")
 OVERALL += ("error_consistency", "human_error_consistency")
 

@@ -31,7 +31,9 @@ class Curve(NamedTuple):
     iocclusion: Float[np.ndarray, "f *r"]
 
 
-def index(train: Share, test: Share, hidden_train: Share, hidden_test: Share) -> Share:
+def index(
+    train: Share, test: Share, hidden_train: Share, hidden_test: Share
+) -> np.ndarray:
     """|(A(train^i) - A(test^i)) / (A(train) - A(test))|, of accuracies in [0, 1].
 
     train^i: the training images, as they are without augmentation, each with a part i of

@@ -269,8 +269,9 @@ def make_cut_occlusion(
     known = area in AREAS or type(area) in (int, float) and 0 <= area <= 1
     if placement not in PLACEMENTS or not known:
         must = f"area must be {' or '.join(AREAS)}, or a number in [0, 1]"
-        also = f"placement {' or '.join(PLACEMENTS)}, got {area!r} and {placement!r}"
-        raise ValueError(f"cut_occlusion: {must}, and {also}")
+        also = f"and placement {' or '.join(PLACEMENTS)}"
+        got = f"got {area!r} and {placement!r}"
+        raise ValueError(f"cut_occlusion: {must}, {also}, {got}")
     by_fill = {fill: fill_params("cut_occlusion", fill, mean, others) for fill in fills}
     common = {"colour": np.zeros(3, np.float32), "salt": salt(f"{area} {placement}")}
     common |= by_fill.get("other", {})
@@ -283,13 +284,17 @@ def make_cut_occlusion(
         keys = image_keys(seed, params["salt"], rows.index)
         size, place, which = jax.vmap(lambda key: jax.random.split(key, 3))(keys).T
 
-        sides = rows.image.shape[1:3]
-        mask = lambda key, share: rectangle_mask(key, share, *sides, restricted=inside)
+        def mask(key, share):
+            sides = rows.image.shape[1:3]
+            return rectangle_mask(key, share, *sides, restricted=inside)
+
         hidden = jax.vmap(mask)(place, jax.vmap(_area_sampler(area))(size))
         instead = replacement(params, which, other=fill == "other")
         return paste(rows.image, hidden, instead)
 
-    how = lambda name: "colour" if name in ("black", "mean") else name
+    def how(condition: str) -> str:
+        return "colour" if condition in ("black", "mean") else condition
+
     numbers = functools.partial(interference.numbers, classes=len(classes))
     return probe.Probe(conditions, show, numbers, static=how)
 

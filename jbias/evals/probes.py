@@ -44,7 +44,6 @@ def make_plain(*, measures: Sequence[str] = ("accuracy",)) -> probe.Probe:
     return probe.Probe({"": np.float32(0)}, probe.identity, numbers, ranked=ranked)
 
 
-_BANDS = [f"critical_band_{{}}{metric}" for metric in critical_band.METRICS]
 # Of measures that tell more than is said: what comes first.
 _HEADLINES = {
     "spectral": ("low_freq_bias", "high_freq_bias"),
@@ -56,7 +55,9 @@ _HEADLINES = {
     "odd_one_out": ("odd_one_out",),
     "cue_decomposition": ("cue_robustness", "accuracy"),
     "critical_band": tuple(
-        x.format(kind) for x in _BANDS for kind in ("", "original_")
+        f"critical_band_{kind}{metric}"
+        for metric in critical_band.METRICS
+        for kind in ("", "original_")
     ),
 }
 _MAX_ITEMS = 5

@@ -106,6 +106,7 @@ def measure(
     smallest disc about the field's centre of mass that does. Options as of `fields`;
     nothing is asked of `columns`, what is known of the images.
     """
+    del columns
     inside = shares and all(0 < share < 1 for share in shares)
     probe.check(inside, "receptive_field", "shares must be between 0 and 1", shares)
     n = len(images)

@@ -84,7 +84,9 @@ def _both_axes(matrix, image):
     return jnp.einsum("ij,bjkc,lk->bilc", matrix, image, matrix, **how)
 
 
-def _params(r: int, side: int, keep: float, add: float, symmetric: bool) -> dict:
+def _params(
+    r: int, side: int, keep: float, add: float, symmetric: bool
+) -> dict[str, np.ndarray]:
     """What `show` takes: of the box with radius r, `even` E's first column, `edge` O's.
 
     O = edge J edge' = (s c' - c s') / side with c, s the waves of frequency r.

@@ -102,8 +102,10 @@ def read_measure(name: str, options: Mapping[str, Any], known: Mapping) -> Measu
     for dataset in datasets:
         jc.check_known(f"{where}.sets", dataset, known)
         if "aggregates" in options and "aggregate" in known[dataset]:
-            own = f"suite.sets.{dataset} has an aggregate of its own, which goes before"
-            raise ValueError(f"{where}.aggregates: {own}; leave one of the two")
+            raise ValueError(
+                f"{where}.aggregates: suite.sets.{dataset} has an aggregate of its own, "
+                "which goes before; leave one of the two"
+            )
     if others:
         jc.check_known(f"{where}.others", others, known)
     if others and "others" not in _parameters(shown):
@@ -121,10 +123,13 @@ def read_measure(name: str, options: Mapping[str, Any], known: Mapping) -> Measu
 
 # Of what a measure may show, and of what may look inside.
 MAKERS: Mapping[str, Callable] = {**probes.PROBES, **probes.INSIDE}
-_FIELDS = ("show", "numbers", "move", "static", "look")
-_MUST = "a jbias.evals.probe.Probe"
-_is_probe = lambda made: isinstance(made, probe.Probe)
-_KIND = extensions.Kind("measures", MAKERS, _MUST, _is_probe, fields=_FIELDS)
+_KIND = extensions.Kind(
+    "measures",
+    MAKERS,
+    "a jbias.evals.probe.Probe",
+    lambda made: isinstance(made, probe.Probe),
+    fields=("show", "numbers", "move", "static", "look"),
+)
 
 
 def _maker(where: str, shown: str) -> Callable:
@@ -244,9 +249,13 @@ class Suite(NamedTuple):
         """
         source = self.sources[dataset]
         store = getattr(source, "store", None)
-        beside = dict(side=self.size, measures=tuple(source.measures), classes=classes)
-        beside["dataset"] = source.name.partition("/")[2].partition("[")[0]
-        beside["files"] = tuple(getattr(store, "names", ()))  # () where it has none.
+        beside = {
+            "side": self.size,
+            "measures": tuple(source.measures),
+            "dataset": source.name.partition("/")[2].partition("[")[0],
+            "files": tuple(getattr(store, "names", ())),  # () where it has none.
+            "classes": classes,
+        }
         if measure.takes_others:
             beside["others"] = self.partners(measure.others or dataset)
         return build_probe(measure, beside)
@@ -335,7 +344,8 @@ def open_suite(
     images = loader.load_into_memory({}, found, say, gib=run["gib"], threads=threads)
     images = {name: images.get(name) for name in found}
     of = config["size"], found, images, missing, measures, run, config
-    return _checked(Suite(*of, predict.SlowStimuli()), needs["measures"], say)
+    suite = Suite(*of, predict.SlowStimuli())
+    return _checked(suite, needs["measures"], say)
 
 
 def _check_kinds(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import functools
 import itertools
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -59,19 +59,29 @@ def make(
     scale = side / reference
     names = itertools.chain(*(suppression.FAMILIES[name] for name in families))
     names = [suppression.CLEAN, *dict.fromkeys(names)]
-    # The filter takes long, and is the first step of many.
-    firsts = [first for first in suppression.FAMILIES["bilateral"] if first in names]
-    onto = {name: one for one in firsts for name in names if name.startswith(f"{one} ")}
+    onto = {  # The filter takes long, and is the first step of many.
+        name: first
+        for first in suppression.FAMILIES["bilateral"]
+        for name in names
+        if first in names and name.startswith(f"{first} ")
+    }
     rest = {name: name.removeprefix(onto.get(name, "")) for name in names}
     steps = {name: suppression.steps(left) for name, left in rest.items()}
-    of = functools.partial(settings, side=side, scale=scale)
-    conditions = {k: tuple(of(*step) for step in each) for k, each in steps.items()}
+    conditions = {
+        name: tuple(settings(*step, side, scale) for step in each)
+        for name, each in steps.items()
+    }
     reach = max(_radius(d // 2, scale) for d in suppression.BILATERAL)
     radii = dict(template=_radius(TEMPLATE, scale), search=_radius(SEARCH, scale))
-    apply = dict(shuffle=shuffle_tiles, rotation=rotate_tiles, blur=blur, grey=grey)
-    apply |= dict(channel_shuffle=shuffle_channels)
-    apply["bilateral"] = functools.partial(bilateral, reach=reach)
-    apply["non_local_means"] = functools.partial(non_local_means, **radii)
+    apply: dict[str, Callable[..., Image]] = {
+        "shuffle": shuffle_tiles,
+        "rotation": rotate_tiles,
+        "bilateral": functools.partial(bilateral, reach=reach),
+        "blur": blur,
+        "non_local_means": functools.partial(non_local_means, **radii),
+        "grey": grey,
+        "channel_shuffle": shuffle_channels,
+    }
 
     def show(rows: probe.Rows, params: tuple[Settings, ...], kinds: tuple[str, ...]):
         image = jnp.round(rows.image * 255)
@@ -177,9 +187,12 @@ def _bilateral(d: int, scale: float) -> dict[str, np.ndarray]:
     squared = (offsets**2).sum(1)
     order = np.argsort(squared, kind="stable")
     space = np.exp(-squared / (2 * (SPACE_SIGMA * scale) ** 2))
-    found = dict(offset=np.int32(offsets[order]), space=np.float32(space[order]))
-    found["count"] = np.int32((squared <= radius**2).sum())
-    return found | {"sigma": np.float32(suppression.BILATERAL[d])}
+    return {
+        "offset": np.int32(offsets[order]),
+        "space": np.float32(space[order]),
+        "count": np.int32((squared <= radius**2).sum()),
+        "sigma": np.float32(suppression.BILATERAL[d]),
+    }
 
 
 def bilateral(image: Image, key: PRNGKeyArray, *, s: Settings, reach: int) -> Image:
