@@ -139,7 +139,7 @@ class CriticalBand:
     peak_noise_sensitivity: float = math.nan
     residual: float = math.nan
     converged: bool = False
-    flag: str = ""
+    flag: str = "unknown"
 
 
 def octave_frequencies(side: int) -> tuple[float, ...]:
@@ -184,7 +184,7 @@ def fit_bands(
         if s <= FLAT:
             width = 2 * math.sqrt(math.log(4)) * s
             of = width, octave_frequencies(side)[0] * 2**mu, 2 ** (a - HIGHEST)
-            fitted[i] = CriticalBand(*of, residual, bool(converged))
+            fitted[i] = CriticalBand(*of, residual, bool(converged), "")
     return [fitted[i] for i in which.reshape(-1)]
 
 
