@@ -2,6 +2,8 @@
 
     python -m benchmarks.six_measures --measured='measured/six/*' [--out=DIR] [--figure=FILE.svg]
 
+    python -m benchmarks.six_measures --measured='measured/tiny/*' --records=FILE.csv
+
 Reads folders of `jbias.evaluate` that hold shape_bias, of the suite of biases, and the suites
 suppression and shape. Writes networks.csv, a row a network; agreement.csv, a row a pair of
 measures, and of each with accuracy: Spearman's rho over networks, that given accuracy, and
@@ -132,6 +134,41 @@ def figure(frame: pd.DataFrame):
     return relations.scatter(frame, [others[:3], others[3:]], category="method")
 
 
+RECORDED = {
+    *("shape_bias", "suppression", "tile_order", "cue_decomposition"),
+    *("odd_one_out", "human", "accuracy"),
+}
+
+
+def records(folders: Iterable[pathlib.Path]) -> pd.DataFrame:
+    """The numbers of these measures as they are, without those of classes and sites."""
+    rows = []
+    for folder in folders:
+        clean = {x.stem.partition("@")[2] for x in folder.glob("evals/tile_order@*")}
+        for path in sorted(folder.glob("evals/*.jsonl")):
+            measure, _, shown = path.stem.partition("@")
+            if measure not in RECORDED or measure == "accuracy" and shown not in clean:
+                continue
+            whole = measure in ("shape_bias", "odd_one_out")
+            for one in map(json.loads, path.read_text().splitlines()):
+                if not (whole and "/" in one["condition"]):
+                    told = [one[key] for key in COLUMNS[2:]]
+                    rows.append([one["run"], measure, *told])
+    return pd.DataFrame(rows, columns=[*COLUMNS]).rename(columns={"dataset": "set"})
+
+
+COLUMNS = (
+    "network",
+    "measure",
+    "dataset",
+    "condition",
+    "metric",
+    "value",
+    "count",
+    "n",
+)
+
+
 def main(argv: list[str] | None = None) -> int:
     """Reads, correlates and writes."""
     parser = argparse.ArgumentParser(
@@ -144,7 +181,14 @@ def main(argv: list[str] | None = None) -> int:
         default=pathlib.Path("benchmarks/results/six-measures"),
     )
     parser.add_argument("--figure", type=pathlib.Path, help="(default: in --out)")
+    what = "writes the numbers of these networks there, and nothing else"
+    parser.add_argument("--records", type=pathlib.Path, help=what)
     options = parser.parse_args(argv)
+    if options.records:
+        folders = map(pathlib.Path, sorted(glob.glob(options.measured)))
+        found = records(folders).astype({"count": "Int64"}).round(6)
+        found.to_csv(options.records, index=False)
+        return 0
     frame = table(map(pathlib.Path, sorted(glob.glob(options.measured))))
     options.out.mkdir(parents=True, exist_ok=True)
     frame.round(6).to_csv(options.out / "networks.csv", index=False)
