@@ -182,9 +182,8 @@ class Analysis:
     rope: float = math.nan  # The smallest difference that matters.
     reach: float = math.nan  # From the smallest score to the largest.
     units_apart: tuple[str, str] | None = None  # Data sets that cannot be of one unit.
-    twins: tuple[
-        tuple[str, str], ...
-    ] = ()  # Algorithms, or runs, with the same scores.
+    # Algorithms, or runs, with the same scores.
+    twins: tuple[tuple[str, str], ...] = ()
     runs: score_table.Scores | None = None
     no_seeds: str = ""  # Why nothing is said of seeds; empty if something is.
     draws: int = 0  # Of runs.

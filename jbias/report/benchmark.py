@@ -84,7 +84,7 @@ def _facts(analysis: Analysis) -> dict[str, object]:
 def _words(analysis: Analysis) -> document.Placed:
     """Gives what is said in words at the head of a section."""
     said = {"tests": prose.untested(analysis)}
-    if analysis.friedman is not None:
+    if analysis.tests:
         said |= {"seeds": prose.stability(analysis), "power": prose.power(analysis)}
         said["alike"] = prose.alike(analysis)
     for section, paragraphs in said.items():
@@ -110,7 +110,7 @@ def _tables(analysis: Analysis, varying: pd.DataFrame | None) -> document.Placed
     yield "scores", made.scores(analysis)
     if study.options.reference:
         yield "scores", made.reference(analysis)
-    if analysis.friedman is not None:
+    if analysis.tests:
         tests = made.omnibus, made.strict, made.nemenyi, made.posthoc
         seeds = made.stability, made.differences
         if "dunn" in analysis.tests:
@@ -241,7 +241,7 @@ def _evaluated(study, metric: str, datasets: Sequence[str]) -> pd.DataFrame:
 
 def figures(analysis: Analysis, varying: pd.DataFrame | None) -> document.Placed:
     """Gives the figures with the sections in which they stand."""
-    if analysis.friedman is not None:
+    if analysis.tests:
         yield "tests", _ranks(analysis)
         for by in analysis.alike:
             yield "alike", _alike(analysis, by)

@@ -192,7 +192,7 @@ def made_of(analysis: analysis_lib.Analysis) -> str:
 
 def strong(analysis: analysis_lib.Analysis, *, any_is: bool) -> str:
     """Says what is strong in the main table."""
-    if analysis.friedman is None:
+    if not analysis.tests:
         return "Nothing is strong: nothing was tested."
     single = f"; {analysis.no_seeds}" * bool(analysis.no_seeds)
     if not any_is:
@@ -363,7 +363,7 @@ def methods(analysis: analysis_lib.Analysis) -> tuple[str, list[str]]:
     python = ", ".join([f"Python {platform.python_version()}", *packages])
     made = f"Computed with jbias {jbias.__version__} ({python})"
     said = [_compared(analysis.study)]
-    if analysis.friedman is None:
+    if not analysis.tests:
         said.append(f"No hypothesis was tested. {made}.")
         return " ".join(said), ["kalischek2023"]
     said += [*_tests(analysis), _spread(analysis)]

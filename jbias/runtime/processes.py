@@ -468,11 +468,14 @@ def _start(where: ProcessId, wait: float) -> None:
     host, _, port = where.coordinator.rpartition(":")
     # In a thread, so that a stop is heard of while the others are waited for.
     pool = futures.ThreadPoolExecutor(1)
-    about = dict(cluster_detection_method="deactivate")
-    about["coordinator_bind_address"] = f"{_loopback(host) or '[::]'}:{port}"
-    about["initialization_timeout"] = round(wait)
-    about["heartbeat_timeout_seconds"] = round(SILENCE_SECONDS)
-    started = pool.submit(jax.distributed.initialize, *where, **about)
+    started = pool.submit(
+        jax.distributed.initialize,
+        *where,
+        cluster_detection_method="deactivate",
+        initialization_timeout=round(wait),
+        coordinator_bind_address=f"{_loopback(host) or '[::]'}:{port}",
+        heartbeat_timeout_seconds=round(SILENCE_SECONDS),
+    )
     pool.shutdown(wait=False)
     try:
         started.result()

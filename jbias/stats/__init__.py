@@ -37,15 +37,46 @@ from jbias.stats.power import (
 )
 from jbias.stats.sources_of_variance import sources_of_variance
 
-__all__ = ["adjust", "aligned_ranks", "almost_stochastic_order", "bayesian_signed_rank"]
-__all__ += ["bonferroni_dunn", "bradley_terry", "bradley_terry_of_wins", "conover"]
-__all__ += ["correlated_t", "datasets_for_nemenyi", "effect_sizes"]
-__all__ += ["effective_robustness", "few_seeds", "find_blocks", "friedman"]
-__all__ += ["friedman_blocked", "friedman_permutation", "hierarchical_t", "influence"]
-__all__ += ["intervals", "kendall", "max_t", "mean_differences"]
-__all__ += ["minimal_difference_of_t", "mixed_model", "nemenyi"]
-__all__ += ["pairs_for_outperforming", "partial", "participation_ratio"]
-__all__ += ["performance_profiles", "power_of_design", "power_of_t"]
-__all__ += ["probability_of_improvement", "probability_of_outperforming", "quade"]
-__all__ += ["rank_stability", "seeds_for_t", "sources_of_variance", "spearman"]
-__all__ += ["type_1_error", "wilcoxon"]
+__all__ = [
+    "adjust",
+    "aligned_ranks",
+    "almost_stochastic_order",
+    "bayesian_signed_rank",
+    "bonferroni_dunn",
+    "bradley_terry",
+    "bradley_terry_of_wins",
+    "conover",
+    "correlated_t",
+    "datasets_for_nemenyi",
+    "effect_sizes",
+    "effective_robustness",
+    "few_seeds",
+    "find_blocks",
+    "friedman",
+    "friedman_blocked",
+    "friedman_permutation",
+    "hierarchical_t",
+    "influence",
+    "intervals",
+    "kendall",
+    "max_t",
+    "mean_differences",
+    "minimal_difference_of_t",
+    "mixed_model",
+    "nemenyi",
+    "pairs_for_outperforming",
+    "partial",
+    "participation_ratio",
+    "performance_profiles",
+    "power_of_design",
+    "power_of_t",
+    "probability_of_improvement",
+    "probability_of_outperforming",
+    "quade",
+    "rank_stability",
+    "seeds_for_t",
+    "sources_of_variance",
+    "spearman",
+    "type_1_error",
+    "wilcoxon",
+]
