@@ -26,7 +26,7 @@ def report(path: str) -> document.Report:
         found,
         {"algorithm": ("Algorithm", str)}
         | {name: (name, tables.digits(1)) for name in ("mean", "min", "max")},
-        strong=lambda row: ["mean"] if row["mean"] == best["mean"] else [],
+        bold=lambda row: ["mean"] if row["mean"] == best["mean"] else [],
     )
     spread = plots.intervals(
         list(found["algorithm"]), *found[["mean", "min", "max"]].to_numpy().T, digits=1

@@ -268,7 +268,7 @@ def _printed_pairs(pairs: pd.DataFrame) -> tables.Table:
             row["off"] += [ours] * (not one.agrees)
         rows.append(row)
     met = mine["agrees"].sum(), len(mine)
-    more = dict(strong=operator.itemgetter("off"), data=mine)
+    more = dict(bold=operator.itemgetter("off"), data=mine)
     return _table("printed_correlations", rows, columns, *met, **more)
 
 

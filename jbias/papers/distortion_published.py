@@ -417,7 +417,7 @@ def _claim_table(name: str, claims: pd.DataFrame, alpha: float) -> tables.Table 
     found = (np.argwhere(cells == verdict).tolist() for verdict in (HOLDS, NOT))
     holds, fails = (frozenset(map(tuple, places)) for places in found)
     shade = dict.fromkeys(holds, 0.5)
-    return dataclasses.replace(table, strong=holds, under=fails, shade=shade)
+    return dataclasses.replace(table, bold=holds, under=fails, shade=shade)
 
 
 # The page.

@@ -263,7 +263,7 @@ def _singles(cells: Cells, printed: Printed) -> tables.Table:
             row |= {"accuracy": 100 * float(accuracy.mean()), "seeds": len(accuracy)}
             data.append(row | drops)
     head = ("model", "value", "numbers", *values, "OOD", "drop %", "paper's drop %")
-    full, more = pd.DataFrame(data), dict(strong=frozenset(own), texts=4)
+    full, more = pd.DataFrame(data), dict(bold=frozenset(own), texts=4)
     return _table("table2_single_values", head, rows, full, **more)
 
 

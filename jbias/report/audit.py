@@ -354,13 +354,13 @@ def ranked(found: Audited) -> tables.Table:
     keys = "attribute _verdict kind values:d drop:%[] p_holm:p"
     columns = tables.columns(keys, **heads)
     columns["kind"] = "kind", lambda kind: kind or "–"
-    bold = [*columns][:5]
+    leading = [*columns][:5]
     columns |= {f"{kind}_drop": (kind, points) for kind in found.kinds}
     arrow = lambda within, outside: f"{points(within)} → {points(outside)}"
     columns |= {"within": ("in → out, %", arrow, "outside")}
     columns |= {"_left": ("left within others", str)}
     caption = _CAPTIONS["ranked"].format(kinds=tables.join(found.kinds))
-    more = dict(strong=lambda row: bold if row["verdict"] == "bug" else ())
+    more = dict(bold=lambda row: leading if row["verdict"] == "bug" else ())
     more["data"] = pd.DataFrame(rows).filter(regex="^[^_]")
     return tables.from_rows("ranked", caption, rows, columns, **more)
 
@@ -421,7 +421,7 @@ def groups(found: Audited, one: Candidate) -> tables.Table | None:
         head=("class", *values),
         rows=tuple((name, *row) for name, row in zip(classes, told, strict=True)),
         data=data,
-        strong=frozenset({(int(worst), int(place) + 1)}),
+        bold=frozenset({(int(worst), int(place) + 1)}),
         shade={(k, a + 1): 0.35 for k, a in np.argwhere(contrast > 1e-12).tolist()},
     )
 

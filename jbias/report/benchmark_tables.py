@@ -29,7 +29,7 @@ def _table(
 def scores(analysis: Analysis) -> tables.Table:
     """Shows mean ± std, or median and range, of every algorithm on every data set.
 
-    Strong is what may be called best, underlined what an algorithm trained on.
+    Bold is what may be called best, underlined what an algorithm trained on.
     """
     study, tested = analysis.study, analysis.friedman is not None
     cells = analysis.cells.set_index(["algorithm", "dataset"])
@@ -50,10 +50,10 @@ def scores(analysis: Analysis) -> tables.Table:
             chance = " (chance)" if key in guessed else ""
             row.append(forms[dataset](*cell[_SPREAD]) + fewer + chance)
         rows.append(tuple(row))
-    strong = {(study.algorithms.index(name), 2) for name in analysis.leaders}
-    strong |= {at[key] for key in analysis.best_cells}
+    bold = {(study.algorithms.index(name), 2) for name in analysis.leaders}
+    bold |= {at[key] for key in analysis.best_cells}
     under = {at[key] for key in study.trained if key in at}
-    caption = [prose.made_of(analysis), prose.strong(analysis, any_is=bool(strong))]
+    caption = [prose.made_of(analysis), prose.bold(analysis, any_is=bool(bold))]
     if under:
         caption.append("Underlined: the algorithm trained on that kind of data.")
     if guessed:
@@ -67,7 +67,7 @@ def scores(analysis: Analysis) -> tables.Table:
         head=("Algorithm", study.repeats, "Mean rank", *heads),
         rows=tuple(rows),
         data=analysis.cells,
-        strong=frozenset(strong),
+        bold=frozenset(bold),
         under=frozenset(under),
     )
 
@@ -217,25 +217,25 @@ def nemenyi(analysis: Analysis) -> tables.Table:
     claimed = {frozenset(pair) for *pair, _ in analysis.significant}
     data = pd.DataFrame(result.pvalues, columns=tables.apart(names, ("algorithm",)))
     data.insert(0, "algorithm", names)
-    rows, strong = [], set()
+    rows, bold = [], set()
     for a, i in enumerate(order):
         p = ["" if i == j else tables.p_text(result.pvalues[i, j]) for j in order]
         rows.append((names[i], f"{result.ranks[i]:.2f}", *p))
         pairs = [{names[i], names[j]} in claimed for j in order]
-        strong |= {(a, b) for b, differ in enumerate(pairs, 2) if differ}
+        bold |= {(a, b) for b, differ in enumerate(pairs, 2) if differ}
     levels = analysis.alpha / np.array([1, 5, 50])
     depths = (result.pvalues[order][:, order, None] <= levels).mean(-1)
     np.fill_diagonal(depths, 0)
     return tables.Table(
         "nemenyi",
-        "p of Nemenyi's test, adjusted for all pairs by its nature. Strong where "
+        "p of Nemenyi's test, adjusted for all pairs by its nature. Bold where "
         f"p ≤ {analysis.alpha:g} and Friedman's test rejects; darker at "
         f"{', '.join(f'{level:g}' for level in levels)}. Critical difference of mean ranks: "
         f"{analysis.critical_difference:.3f}.",
         head=("Algorithm", "Mean rank", *(names[i] for i in order)),
         rows=tuple(rows),
         data=data,
-        strong=frozenset(strong),
+        bold=frozenset(bold),
         shade={(a, b + 2): depths[a, b] for a, b in np.argwhere(depths).tolist()},
     )
 
@@ -285,11 +285,11 @@ def blocked(analysis: Analysis) -> tables.Table | None:
         "blocked",
         "p of Friedman's test over blocks of data sets that are alike, joined by average "
         f"linkage of 1 - r {until}: over the blocks' mean scores, by F and by permutation, and "
-        "over all data sets, the algorithms permuted alike within a block. Strong where p ≤ "
+        "over all data sets, the algorithms permuted alike within a block. Bold where p ≤ "
         f"{alpha:g}, which no p is if the least possible is above.",
         pd.DataFrame(rows, columns=[*columns]),
         columns,
-        strong=lambda row: [x for x in ("f", "means", "whole") if row[x] <= alpha],
+        bold=lambda row: [x for x in ("f", "means", "whole") if row[x] <= alpha],
     )
 
 
@@ -360,7 +360,7 @@ def posthoc(analysis: Analysis) -> tables.Table | None:
     )
     return _table(
         "posthoc",
-        "Every pair under every test: p adjusted for all pairs, strong where "
+        "Every pair under every test: p adjusted for all pairs, bold where "
         f"p ≤ {analysis.alpha:g}; probability that the first is better, by the Bayesian "
         "signed-rank test with a region of practical equivalence (rope) of ± "
         f"{analysis.rope:g} and {model}",
@@ -370,7 +370,7 @@ def posthoc(analysis: Analysis) -> tables.Table | None:
             "signed_rank_better:.2 signed_rank_rope:.2 bradley_terry_better:.2"
         ),
         most=60,
-        strong=lambda row: [key for key in p if row[key] <= analysis.alpha],
+        bold=lambda row: [key for key in p if row[key] <= analysis.alpha],
     )
 
 
@@ -383,10 +383,10 @@ def control(analysis: Analysis) -> tables.Table | None:
         "control",
         f"Every algorithm against {dunn.control}, adjusted for these comparisons alone: valid "
         f"if {dunn.control} was the control before the scores were seen. z > 0: a better mean "
-        f"rank than its; strong where p ≤ {alpha:g}.",
+        f"rank than its; bold where p ≤ {alpha:g}.",
         {"algorithm": dunn.algorithms, "z": dunn.statistics, **p},
         tables.columns("algorithm z:+.2 dunn:p holm:p wilcoxon_holm:p"),
-        strong=lambda row: [key for key in p if row[key] <= alpha],
+        bold=lambda row: [key for key in p if row[key] <= alpha],
     )
 
 

@@ -131,8 +131,8 @@ def blocks(study: analysis_lib.Study) -> Iterator[document.Block | None]:
     yield tables.from_rows(
         "grid_pairs",
         f"Pairs at the chosen {setting}, and in how many of all combinations, and where both "
-        "have the same value, the first lies above. Strong: in all combinations.",
+        "have the same value, the first lies above. Bold: in all combinations.",
         compared,
         columns,
-        strong=lambda row: ["combinations"] if row["combinations"] == 1 else [],
+        bold=lambda row: ["combinations"] if row["combinations"] == 1 else [],
     )

@@ -174,7 +174,7 @@ def _rows(table, columns: Sequence[int]) -> Iterator[str]:
         for j in columns:
             cell = escape(row[j])
             cell = rf"\underline{{{cell}}}" if (i, j) in table.under else cell
-            cell = rf"\textbf{{{cell}}}" if (i, j) in table.strong else cell
+            cell = rf"\textbf{{{cell}}}" if (i, j) in table.bold else cell
             if (i, j) in table.shade:
                 grey = 1 - 0.4 * table.shade[i, j]  # Black stays legible on it.
                 cell = rf"\cellcolor[gray]{{{grey:.2f}}}{cell}"

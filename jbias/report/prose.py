@@ -190,15 +190,15 @@ def made_of(analysis: analysis_lib.Analysis) -> str:
     return f"{metric}{unit}, {better} is better. {spread} Selection: {study.rule}."
 
 
-def strong(analysis: analysis_lib.Analysis, *, any_is: bool) -> str:
-    """Says what is strong in the main table."""
+def bold(analysis: analysis_lib.Analysis, *, any_is: bool) -> str:
+    """Says what is bold in the main table."""
     if not analysis.tests:
-        return "Nothing is strong: nothing was tested."
+        return "Nothing is bold: nothing was tested."
     single = f"; {analysis.no_seeds}" * bool(analysis.no_seeds)
     if not any_is:
-        return f"Nothing is strong: no test tells a best one apart{single}."
+        return f"Nothing is bold: no test tells a best one apart{single}."
     return (
-        "Strong: the best of a data set, and what Welch's t test over seeds (Bonferroni over "
+        "Bold: the best of a data set, and what Welch's t test over seeds (Bonferroni over "
         f"its pairs) does not tell from it; of mean ranks, what Nemenyi's test does not{single}."
     )
 

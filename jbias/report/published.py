@@ -56,7 +56,7 @@ def beside(own: Sequence[Mapping[str, Any]]) -> tables.Table | None:
     ends = ("either", "shape_bias_lower", "shape_bias_upper")
     columns |= {"shape_bias": ("shape bias", _bias, *ends)}
     columns |= tables.columns("either:d error_consistency:.3", **heads)
-    more = dict(strong=lambda row: ["network"] if row["source"] == HERE else [])
+    more = dict(bold=lambda row: ["network"] if row["source"] == HERE else [])
     return tables.from_rows("shape_bias_published", _CAPTION, frame, columns, **more)
 
 

@@ -358,7 +358,7 @@ def tables_of(study: Study) -> document.Placed:
         controls = f"{names} and {options.category}"
         yield "tables", _pairs_table("given", caption, study.given, controls)
     for i, one in enumerate(study.among, start=1):
-        names, strong = tuple(one.statistic), np.argwhere(study.tested(one).to_numpy())
+        names, bold = tuple(one.statistic), np.argwhere(study.tested(one).to_numpy())
         data = one.statistic.set_axis(tables.apart(names, ("measure",)), axis=1)
         among = tables.Table(
             name=f"among_{i}",
@@ -366,7 +366,7 @@ def tables_of(study: Study) -> document.Placed:
             head=("", *names),
             rows=tuple((x, *map(two, row)) for x, *row in one.statistic.itertuples()),
             data=data.reset_index(names="measure"),
-            strong=frozenset((i, j + 1) for i, j in strong.tolist()),
+            bold=frozenset((i, j + 1) for i, j in bold.tolist()),
         )
         yield "tables", among
     caption = f"Models that {sign} of all models rests on: without one, Spearman's ρ"
@@ -394,9 +394,9 @@ def _pairs_table(name: str, caption: str, study: Study, controls: str) -> tables
     rho = tables.interval(tables.digits(2)), "low", "high"
     columns["statistic"] = SIGN[options.method], *rho
     shown = every.assign(_bold=every[TESTED[options.adjust]] <= options.alpha)
-    bold = dict(strong=lambda row: ["statistic"] if row["_bold"] else [])
-    bold["data"] = every  # Empty columns too.
-    return tables.from_rows(name, caption, shown, columns, **bold)
+    marked = dict(bold=lambda row: ["statistic"] if row["_bold"] else [])
+    marked["data"] = every  # Empty columns too.
+    return tables.from_rows(name, caption, shown, columns, **marked)
 
 
 def figures(study: Study) -> document.Placed:

@@ -105,9 +105,9 @@ def table(name: str, rows: Iterable[Row], more="", **how: float) -> tables.Table
         f"{_CAPTIONS[name].format(**how)}{more}",
         rows,
         columns | {key: (key[1:].replace("_", " "), str) for key in groups},
-        strong=lambda row: ["verdict"] * (row.get("verdict") == shift_drops.BUG),
+        bold=lambda row: ["verdict"] * (row.get("verdict") == shift_drops.BUG),
     )
-    shade = dict.fromkeys(found.strong, 0.5) if found else {}
+    shade = dict.fromkeys(found.bold, 0.5) if found else {}
     return found and dataclasses.replace(found, shade=shade)
 
 

@@ -33,7 +33,7 @@ _MARKDOWN = str.maketrans(_MARKS | dict.fromkeys("\n\r\t", " "))
 class Table:
     """Cells as they are shown, and the same numbers in full for CSV and Parquet.
 
-    `strong` names cells (row, column) to emphasise, `under` those to underline; `shade`
+    `bold` names cells (row, column) to set in bold, `under` those to underline; `shade`
     gives cells a depth from 0 to 1 (whatever it stands for, the cell also says in words).
     The first column names the rows. The caption says what marks mean.
     """
@@ -43,7 +43,7 @@ class Table:
     head: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     data: pd.DataFrame
-    strong: frozenset[tuple[int, int]] = frozenset()
+    bold: frozenset[tuple[int, int]] = frozenset()
     under: frozenset[tuple[int, int]] = frozenset()
     shade: Mapping[tuple[int, int], float] = dataclasses.field(default_factory=dict)
     texts: int = 1  # How many leading columns hold words, not numbers.
@@ -60,7 +60,7 @@ class Table:
 
     def marks(self, i: int, j: int) -> list[str]:
         """Gives how a cell is marked, as classes of the page's style."""
-        marks = {"best": self.strong, "under": self.under, "shade": self.shade}
+        marks = {"best": self.bold, "under": self.under, "shade": self.shade}
         return [name for name, cells in marks.items() if (i, j) in cells]
 
     @property
@@ -116,14 +116,14 @@ def from_rows(
     rows: Sequence[Mapping] | pd.DataFrame,
     columns: Mapping[str, Column],
     *,
-    strong: Callable[[Mapping], Collection[str]] = lambda row: (),
+    bold: Callable[[Mapping], Collection[str]] = lambda row: (),
     most: int | None = None,
     **more: Any,
 ) -> Table | None:
     """Makes a table of mappings; None of none, and without columns that all rows lack.
 
     columns: by key of the rows, the head, how a value is shown, and the keys of what is shown
-    with it; what is not known is a dash. strong: the keys of a row to emphasise. most: rows
+    with it; what is not known is a dash. bold: the keys of a row to set in bold. most: rows
     that the page shows. CSV and Parquet have all rows, and all keys but those with a leading
     underscore, which are for the page alone.
     more: fields of the table that are to be other than these rows say, such as `data`.
@@ -136,7 +136,7 @@ def from_rows(
     known = frame[:most].astype(object).where(frame.notna(), None).to_dict("records")
     if rest := len(frame) - len(known):
         caption += f" {rest:,} more rows are in the CSV file."
-    marked = [strong(row) for row in frame[:most].to_dict("records")]
+    marked = [bold(row) for row in frame[:most].to_dict("records")]
     head = [head for head, *_ in shown.values()]
     words = [all(isinstance(row[key], str | None) for row in known) for key in shown]
 
@@ -145,14 +145,14 @@ def from_rows(
         return "–" if value is None else form(value, *map(row.get, others))
 
     cells = [[cell(row, key, *of) for key, (_, *of) in shown.items()] for row in known]
-    bold = [
+    cells_in_bold = [
         (i, j) for i, of in enumerate(marked) for j, x in enumerate(shown) if x in of
     ]
     table = Table(
         *(name, caption, (head[0][:1].upper() + head[0][1:], *head[1:])),
         rows=tuple(map(tuple, cells)),
         data=frame[[key for key in frame if str(key)[:1] != "_"]],
-        strong=frozenset(bold),
+        bold=frozenset(cells_in_bold),
         texts=[*words, False].index(False),
     )
     return dataclasses.replace(table, **more)
@@ -174,7 +174,7 @@ def to_markdown(table: Table) -> str:
         for j, text in enumerate(row):
             cell = _marked_down(text)
             cell = f"<u>{cell}</u>" if cell and (i, j) in table.under else cell
-            cells.append(f"**{cell}**" if cell and (i, j) in table.strong else cell)
+            cells.append(f"**{cell}**" if cell and (i, j) in table.bold else cell)
         rows.append(cells)
     head = [_marked_down(text) for text in table.head]
     rule = [":--" if j < table.texts else "--:" for j in range(len(table.head))]

@@ -109,7 +109,7 @@ def test_bugs_alone_are_bold(planted):
     hair, hat, sky, _ = planted.candidates
     three = [hair, hat, sky._replace(verdict="bug")]
     table = audit.ranked(dataclasses.replace(planted, candidates=three))
-    assert table.strong == {(i, j) for i in (0, 2) for j in range(5)}
+    assert table.bold == {(i, j) for i in (0, 2) for j in range(5)}
 
 
 def test_says_which_values_go_with_which_classes(planted):

@@ -134,8 +134,8 @@ def test_parquet_keeps_types_and_doubled_names():
 def test_rows_make_a_table():
     rows = [{"a": "x", "n": 1.26, "gone": None}, {"a": "y", "n": None, "gone": None}]
     columns = {"a": ("A", str), "n": ("N", tables.digits(1)), "gone": ("G", str)}
-    table = tables.from_rows("t", "c", rows, columns, strong=lambda row: ["n"])
+    table = tables.from_rows("t", "c", rows, columns, bold=lambda row: ["n"])
     assert (table.head, table.texts) == (("A", "N"), 1)
     assert table.rows == (("x", "1.3"), ("y", "–"))
-    assert table.strong == {(0, 1), (1, 1)}
+    assert table.bold == {(0, 1), (1, 1)}
     assert tables.from_rows("t", "c", [], columns) is None

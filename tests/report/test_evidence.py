@@ -373,4 +373,4 @@ def test_small_p_values_of_pairs_are_shaded_by_their_order():
     assert [row[0] for row in table.rows] == ["b", "c", "a"]
     third = pytest.approx(1 / 3)
     assert table.shade == {(0, 4): 1, (2, 2): 1, (0, 3): third, (1, 2): third}
-    assert table.strong == {(0, 4), (2, 2)}
+    assert table.bold == {(0, 4), (2, 2)}

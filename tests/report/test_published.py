@@ -104,7 +104,7 @@ def shown(found, **options):
 
 def test_ones_own_stand_among_them_in_bold_and_in_no_other_number(mine):
     table = shown(mine)["shape_bias_published"]
-    (i, _), *more = table.strong
+    (i, _), *more = table.bold
     assert not more and table.rows[i][0] == "mine"
     biases = table.data["shape_bias"].tolist()
     assert biases == sorted(biases) and biases[i] == 3 / 8 and len(biases) == 53

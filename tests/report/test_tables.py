@@ -63,7 +63,7 @@ def page_of(*blocks: document.Block) -> str:
 
 def test_html_has_the_marks_and_escapes_all():
     marked = table(
-        strong=frozenset({(0, 1)}), under=frozenset({(0, 1)}), shade={(1, 2): 0.5}
+        bold=frozenset({(0, 1)}), under=frozenset({(0, 1)}), shade={(1, 2): 0.5}
     )
     found = page_of(marked)
     assert '<td class="best under">−1.2' in found
@@ -85,7 +85,7 @@ def test_csv_and_parquet_give_names_and_numbers_back():
 
 
 def test_a_row_of_markdown_is_a_line():
-    told = tables.to_markdown(table(strong=frozenset({(0, 1)})))
+    told = tables.to_markdown(table(bold=frozenset({(0, 1)})))
     lines = told.strip().split("\n")
     assert len(lines) == 2 + 2 + len(NAMES)
     for line in lines[2:]:
@@ -137,7 +137,7 @@ def test_latex_says_what_it_needs():
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="needs pdflatex")
 def test_latex_compiles(tmp_path: pathlib.Path):
     marks = {
-        "strong": frozenset({(0, 1), (2, 2)}),
+        "bold": frozenset({(0, 1), (2, 2)}),
         "under": frozenset({(0, 1)}),
         "shade": {(1, 1): 0.3, (0, 1): 1.0},
     }
