@@ -1,12 +1,14 @@
 """Which small faults, put into the code at random, the tests notice.
 
     python -m benchmarks.mutants [--count=80] [--seed=0] [--marks="not slow"] [--out=DIR]
+        [--again]
 
 Each mutant is one change in one of the modules below: a comparison, an operator, a constant,
 a condition or a statement that goes. It is made in a copy of the checkout, and the tests
-that name its module, or lie in its room, run until the first fails. A mutant that changes
+that name its module, then all of its room, run until the first fails. A mutant that changes
 no behaviour (an equivalent one) survives rightly; whoever reads the table decides. Writes
-mutants.json as it goes on, from which a run that was stopped goes on, and mutants.md.
+mutants.json as it goes on, from which a run that was stopped goes on, and mutants.md. With
+--again those that were not killed are judged anew, as after tests were added.
 """
 
 import argparse
@@ -76,6 +78,7 @@ def main() -> None:
     parser.add_argument("--marks", default="not slow", help="of the tests that run")
     parser.add_argument("--seconds", type=float, default=300.0, help="for each mutant")
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "build/mutants")
+    parser.add_argument("--again", action="store_true")
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
     path = args.out / "mutants.json"
@@ -84,11 +87,19 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         copy = pathlib.Path(folder) / "jbias"
         shutil.copytree(ROOT, copy, ignore=_left_out)
-        for row in chosen[len(rows) :]:
-            rows.append({**row, **_judge(copy, row, args.marks, args.seconds)})
+        for number, row in enumerate(chosen):
+            judged = number < len(rows)
+            if judged and not (args.again and _alive(rows[number])):
+                continue
+            found = {**row, **_judge(copy, row, args.marks, args.seconds)}
+            rows[number : number + 1] = [found]
             path.write_text(json.dumps(rows, indent=1))
-            print(len(rows), row["file"], row["line"], rows[-1]["end"], flush=True)
+            print(number + 1, row["file"], row["line"], found["end"], flush=True)
     (args.out / "mutants.md").write_text(_page(rows))
+
+
+def _alive(row: dict[str, Any]) -> bool:
+    return not row["end"].startswith("killed")
 
 
 def _left_out(folder: str, names: list[str]) -> set[str]:
@@ -208,12 +219,11 @@ def _tests(copy: pathlib.Path, row: dict[str, Any]) -> list[str]:
     module = pathlib.Path(row["file"])
     room, name = module.parent.name, module.stem
     word = re.compile(rf"\b{re.escape(name)}\b")
+    rooms = ("training", "runs") if row["area"] in RUNS else (room,)
     found = [
         path.relative_to(copy).as_posix()
         for path in sorted((copy / "tests").rglob("test_*.py"))
-        if word.search(path.read_text())
-        or path.parent.name == room
-        and name.split("_")[0] in path.stem
+        if path.parent.name in rooms or word.search(path.read_text())
     ]
     whole = WHOLE if row["area"] in RUNS else ()
     own = [f for f in found if name in f]
@@ -227,7 +237,7 @@ def _page(rows: list[dict[str, Any]]) -> str:
     ]
     for area in AREAS:
         of_area = [row for row in rows if row["area"] == area]
-        alive = [row for row in of_area if not row["end"].startswith("killed")]
+        alive = [row for row in of_area if _alive(row)]
         places = ", ".join(f"{r['file']}:{r['line']} ({r['end']})" for r in alive)
         killed = len(of_area) - len(alive)
         lines.append(f"| {area} | {len(of_area)} | {killed} | {places} |")

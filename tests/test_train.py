@@ -7,6 +7,7 @@ import math
 import pathlib
 import shutil
 import signal
+import types
 
 import numpy as np
 import pytest
@@ -164,6 +165,28 @@ def test_the_same_again_says_done_and_changes_nothing(finished, capsys):
     assert train.run(config, workdir)
     assert "is done: nothing to do" in capsys.readouterr().err
     assert before == {p: p.read_bytes() for p in (workdir / "evals").iterdir()}
+
+
+def test_a_lost_evaluation_is_put_back_from_its_checkpoint(finished, tmp_path):
+    config, workdir = finished
+    again = tmp_path / "run"
+    shutil.copytree(workdir, again)
+    (again / "done").unlink()
+    last = max(again.glob("evals/*.jsonl"), key=lambda path: int(path.stem))
+    last.unlink()
+    assert train.run(config, again)
+    assert smoke_runs.records(again) == smoke_runs.records(workdir)
+
+
+def test_who_lost_the_lock_saves_nothing(finished, tmp_path):
+    """Another process may have taken the workdir over by then."""
+
+    def lost():
+        raise ValueError("the lock was taken over")
+
+    job = types.SimpleNamespace(flush=lambda: None, check_lock=lost)
+    with pytest.raises(ValueError, match="taken over"):
+        checkpointing.save(job, None, None, step=1)
 
 
 def test_another_config_is_refused_by_its_differing_keys(finished):

@@ -160,7 +160,6 @@ def test_biasbeds_variant_drops_in_evaluation_and_always_alike(net, variables, i
     np.testing.assert_array_equal(found, theirs.decide(variables, image))
 
 
-@pytest.mark.slow
 def test_biasbeds_variant_decides_about_an_image_by_itself(net, variables, image):
     """Whatever comes in the batch with it, and wherever it stands there."""
     decide = infodrop.make(net, variant="biasbed").decide

@@ -92,7 +92,6 @@ def test_trains_on_images_of_higher_loss_within_the_ball(
         assert (after >= before).all()  # The best of the iterates, the start included.
 
 
-@pytest.mark.slow
 def test_one_whole_step_is_the_fast_gradient_sign_in_evaluation(
     seen, net, variables, batch
 ):
@@ -108,6 +107,8 @@ def test_one_whole_step_is_the_fast_gradient_sign_in_evaluation(
     differs = np.abs(np.asarray(found) - expected) > 1e-6
     assert differs.mean() < 0.01
     assert (np.abs(gradient[differs]) < 1e-6 * np.abs(gradient).max()).all()
+    usual = seen(norm="linf", eps=0.03, steps=1, keep_best=False)
+    assert np.abs(usual - batch["image"]).max() == pytest.approx(2 / 3 * 0.03, rel=1e-4)
 
 
 @pytest.mark.slow

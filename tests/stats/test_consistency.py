@@ -330,6 +330,13 @@ def test_conditions_may_be_an_array():
         (lambda: consistency.compare_networks([]), "experiments: must be at least 1"),
         (
             lambda: consistency.compare_networks(
+                [consistency.Experiment(np.ones((2, 5), bool), np.ones((2, 5), bool))],
+                draws=0,
+            ),
+            "draws: must be at least 1",
+        ),
+        (
+            lambda: consistency.compare_networks(
                 [consistency.Experiment(np.ones((3, 5), bool), np.ones((2, 5), bool))]
             ),
             "two networks",

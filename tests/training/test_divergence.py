@@ -103,6 +103,17 @@ def test_a_seed_goes_back_to_the_latest_multiple_and_on_with_a_smaller_rate():
     assert [how.target(e.step) for e in events] == [4, 8, 8]
 
 
+def test_a_seed_that_fails_in_its_first_step_goes_back_to_where_it_began():
+    how = divergence.Rollback(EVERY, times=1, factor=0.5)
+    state = divergence.with_fallback(began)()
+    weights, state, events, _ = through(
+        divergence.rollback_nonfinite(take_at, how), state, [np.nan, 0.25]
+    )
+    assert weights == [1.0, 0.9375]
+    assert state.step == 2
+    assert [(e.step, e.rolled_back) for e in events] == [(1, True)]
+
+
 def test_a_configs_rollback_is_counted_in_steps_of_its_stage():
     lasting = dict(steps_per_epoch=4, total=40)
     how = dict(times=2, factor=0.5, every="1 epoch")

@@ -36,7 +36,6 @@ def test_a_run_goes_on_from_the_same_seeds_evaluated_net(before, tmp_path):
     assert (first != second).any()
 
 
-@pytest.mark.slow
 def test_other_classes_get_a_linear_layer_of_their_own(before):
     (given,) = checkpointing.load_initial_nets(before, (0,))
     drawn = jax.tree.map(np.array, given)
@@ -57,10 +56,14 @@ def test_another_model_is_refused(before, tmp_path):
         train.run(config, tmp_path / "run")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("path", "seeds", "message"),
-    [("nowhere", (0,), "workdir of a run"), ("run", (5,), "has the seeds .* not 5")],
+    [
+        ("nowhere", (0,), "workdir of a run"),
+        ("vary/optim.rate=0.1", (0,), "workdir of a run"),
+        ("run/vary/optim.rate=0.1", (0,), "must be one branch of the run"),
+        ("run", (5,), "has the seeds .* not 5"),
+    ],
 )
 def test_what_is_not_there_is_refused(before, path, seeds, message):
     with pytest.raises(ValueError, match=f"config.init: .*{message}"):

@@ -15,6 +15,7 @@ def test_means_are_those_of_the_steps_since_the_reset():
     eyes.flush()
     assert eyes.means(0) == {"loss_class": 2.0}
     assert eyes.means(1) == {"loss_class": 20.0}
+    assert eyes.latest == 16.5
     eyes.reset()
     eyes.add(4, metrics(5.0, 6.0))
     eyes.flush()

@@ -131,6 +131,14 @@ def test_one_window_is_the_order_of_a_set_in_memory():
     )
 
 
+def test_a_window_may_be_one_batch():
+    order = samplers.WindowSampler(60, 20, 1)
+    assert sorted(seen(order, 0)) == list(range(60))
+    assert {order.windows(step) for step in range(3)} == {(0,), (1,), (2,)}
+    with pytest.raises(ValueError, match="1 batch or more, got 0"):
+        samplers.WindowSampler(60, 20, 0)
+
+
 def test_what_is_held_changes_when_it_says():
     order = samplers.make_sampler(650, 16, 7, "order")
     for step in range(3 * order.steps_per_epoch):

@@ -1,5 +1,7 @@
 """The seed law: a seed trained with others gives what it gives alone."""
 
+import types
+
 import jax
 import numpy as np
 import pytest
@@ -119,6 +121,12 @@ def test_streams_are_apart_and_of_their_name_alone():
 def test_unknown_strategy_is_refused():
     with pytest.raises(ValueError, match="must be one of auto, unrolled"):
         seed_axis.resolve_strategy("magic", mesh.make(1))
+
+
+def test_threads_need_a_single_device():
+    two = types.SimpleNamespace(size=2)
+    with pytest.raises(ValueError, match="'threaded' needs a single device, got 2"):
+        seed_axis.resolve_strategy("threaded", two)
 
 
 def test_auto_depends_on_the_backend_and_the_devices():
