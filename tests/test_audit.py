@@ -62,7 +62,6 @@ def test_numbers_are_those_of_its_decisions(audited):
         assert row["accuracy"] == pytest.approx(right[mine].mean())
 
 
-@pytest.mark.slow
 def test_what_the_set_cannot_tell_is_told(audited):
     """With the usual correlation each class has its own texture."""
     out, _ = audited

@@ -46,7 +46,6 @@ def test_the_algorithm_trains_and_its_penalty_acts(config):
     assert np.abs(np.subtract(*kernels)).max() > 1e-4
 
 
-@pytest.mark.slow
 def test_the_documents_show_the_file():
     blocks = re.findall(
         r"```python\n(.*?)```", (ROOT / "docs/own-algorithm.md").read_text(), re.DOTALL
@@ -54,6 +53,5 @@ def test_the_documents_show_the_file():
     assert MINE.read_text() in blocks
 
 
-@pytest.mark.slow
 def test_a_whole_algorithm_is_20_lines():
     assert len(MINE.read_text().splitlines()) <= 20

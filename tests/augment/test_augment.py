@@ -226,7 +226,6 @@ def test_crops_to_another_size():
     assert jax.eval_shape(crop, BATCH, KEY)["image"].shape == (8, 20, 20, 3)
 
 
-@pytest.mark.slow
 def test_crop_of_everything_is_the_image():
     crop = augment.AUGMENTS["random_resized_crop"](area=(1.0, 1.0), aspect=(1.0, 1.0))
     np.testing.assert_allclose(crop(BATCH, KEY)["image"], IMAGE, atol=1e-6)

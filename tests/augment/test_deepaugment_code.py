@@ -150,7 +150,6 @@ def test_options_for_codes_are_uniform_and_what_is_drawn_is_done():
     assert len(seen) >= 7
 
 
-@pytest.mark.slow
 def test_an_image_s_code_is_damaged_alone():
     """Its place in the batch has no say, nor has what lies beside it."""
     found, gain = code(None)

@@ -174,7 +174,6 @@ def test_clean_views_are_the_images():
     np.testing.assert_array_equal(found["image"], jnp.repeat(IMAGE, 2, axis=0))
 
 
-@pytest.mark.slow
 def test_views_of_another_transform_have_a_filter_each():
     doubled = compose.views(views=2)(BATCH, KEY)
     found = rand_conv.make(views=1)(doubled, KEY)

@@ -49,7 +49,6 @@ def test_folders_by_wnid(classes):
     np.testing.assert_array_equal(source.columns["label"], np.arange(1000))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("form", ["{}", "{:03}"])
 def test_numbers_are_classes_in_their_own_order_and_not_as_they_sort(classes, form):
     names = [form.format(i) for i in range(1000)]

@@ -46,7 +46,6 @@ def test_table_is_geirhos():
     assert digest.startswith("dd030801218ed187")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("others", [0, 793])
 def test_mean_of_probabilities_equals_a_naive_loop(others):
     train = sorted(ALL + [f"n9{i:07}" for i in range(others)])

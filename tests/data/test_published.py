@@ -28,7 +28,6 @@ def test_pacs_counts(unpacked, style, count):
     assert train.fingerprint != valid.fingerprint
 
 
-@pytest.mark.slow
 def test_pacs_pixels_are_those_of_pillow(unpacked):
     root = unpacked("pacs64") / "pacs64"
     source = data.load("pacs", "photo", root=str(root), size=64)

@@ -71,7 +71,6 @@ def test_each_site_decodes_what_it_holds(told, here, other):
     assert dimensions[other] < 0.2
 
 
-@pytest.mark.slow
 def test_noise_decodes_nothing(told):
     for factor in ("shape", "texture"):
         assert near_chance(told[f"{factor}_decoding", "noise"])

@@ -67,7 +67,6 @@ def test_held_out_decisions_know_nothing_of_their_fold():
     np.testing.assert_array_equal(again[fold == 2], decided[fold == 2])
 
 
-@pytest.mark.slow
 def test_fits_that_are_stopped_on_the_way_are_counted():
     """None of usual ones; decisions are those of fits that go on for far longer."""
     rng = np.random.default_rng(0)

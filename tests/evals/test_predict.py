@@ -170,7 +170,6 @@ def naive(logits, matrix, aggregate):
     return np.argmax(scores, axis=-1)
 
 
-@pytest.mark.slow
 @cases.each("aggregate", labels.AGGREGATES)
 def test_rules_equal_a_naive_loop(aggregate):
     pairs = labels.match(

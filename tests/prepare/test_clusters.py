@@ -88,7 +88,6 @@ def test_planted_clusters_are_found_and_read_back(run, planted, tmp_path, capsys
     assert len(load(planted, out, shift=shift)) == 16
 
 
-@pytest.mark.slow
 def test_the_picture_shows_the_nearest_to_each_centre(
     run, planted, network, tmp_path, monkeypatch
 ):
@@ -178,7 +177,6 @@ def test_a_network_must_be_named(capsys):
     assert "--checkpoint must name a network" in capsys.readouterr().err
 
 
-@pytest.mark.slow
 def test_photographs_and_sketches_fall_apart(unpacked, network, tmp_path):
     """Styles that a table of real images names are found without it."""
     styles = ("photo", "sketch")

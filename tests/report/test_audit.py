@@ -176,7 +176,6 @@ def test_files_hold_the_same_numbers(planted, written):
     assert drawn == {f"{n}.{kind}" for n in names for kind in ("svg", "pdf", "png")}
 
 
-@pytest.mark.slow
 def test_the_page_is_whole_and_escaped(written):
     out, _ = written
     page = (out / "index.html").read_text()

@@ -79,7 +79,6 @@ def test_writes_a_page_tables_figures_and_numbers(tmp_path, no_pdf, capsys):
         assert {f"tables/{name}.csv", f"tables/{name}.tex"} <= names
 
 
-@pytest.mark.slow
 def test_kendall_unadjusted(tmp_path, no_pdf):
     assert run(tmp_path, "--method=kendall", "--adjust=none") == 0
     found = json.loads((tmp_path / "results.json").read_text())

@@ -110,7 +110,6 @@ def test_nothing_in_a_report_of_hostile_records_is_live(both):
         assert not found.acting
 
 
-@pytest.mark.slow
 def test_latex_and_markdown_obey_nothing(out):
     for path in (out / "tables").glob("*.tex"):
         text = path.read_text()

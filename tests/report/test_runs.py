@@ -530,7 +530,6 @@ def conditions(*names):
     return lambda records: list(edit(records))
 
 
-@pytest.mark.slow
 def test_conditions_must_be_those_of_all_seeds_of_an_algorithm(runs):
     for name in ("erm", "padain", "sagnet"):
         change(runs / name, conditions("easy", "hard"))

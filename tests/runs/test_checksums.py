@@ -99,7 +99,6 @@ def test_lost_decisions_are_made_anew_from_their_checkpoint(
     assert "were lost" not in capsys.readouterr().err
 
 
-@pytest.mark.slow
 def test_decisions_made_anew_with_other_bits_are_told(workdir, monkeypatch, capsys):
     """As those of another device may be."""
     write, path = evaluator.decisions.write, f"edge/{kept(workdir)[-1]}.parquet"
@@ -121,7 +120,6 @@ def test_decisions_made_anew_with_other_bits_are_told(workdir, monkeypatch, caps
     assert "made anew from its states, equal only within tolerance to those" in said
 
 
-@pytest.mark.slow
 def test_a_start_that_is_stopped_calls_no_decisions_lost_for_good(
     folder, tmp_path, monkeypatch, capsys
 ):
@@ -164,7 +162,6 @@ def test_deleted_decisions_are_made_anew_or_told(folder, workdir, capsys):
         assert len(found) == bool(note) and note in "".join(found)
 
 
-@pytest.mark.slow
 @pytest.mark.quick("flipped--1", "flipped--2", "half--2")
 @pytest.mark.parametrize(
     ("how", "at"), [("gone", -2), ("half", -2), ("flipped", -2), ("flipped", -1)]

@@ -118,7 +118,6 @@ def test_a_process_that_only_evaluates_writes_beside(tmp_path, begin):
     assert points(folder / "elsewhere") == {2: 0.75}
 
 
-@pytest.mark.slow
 def test_wandb_files_have_each_step_once_under_one_id(tmp_path, begin, monkeypatch):
     pytest.importorskip("wandb")
     monkeypatch.setenv("WANDB_MODE", "online")  # The config says offline.

@@ -87,7 +87,6 @@ def test_p_is_never_zero_and_one_where_nothing_differs():
     assert stats.spearman([0, 1, 0, 1], [0, 0, 1, 1]).pvalue == 1
 
 
-@pytest.mark.slow
 def test_p_is_uniform_under_the_null():
     """Of 400 independent pairs 5 % reject at 5 %, within 4 standard errors."""
     rng = np.random.default_rng(0)
@@ -335,7 +334,6 @@ def test_unexplained_is_what_scipys_regression_leaves():
     assert correlation.unexplained(x, [np.ones(30)]) == pytest.approx(1)
 
 
-@pytest.mark.slow
 def test_interval_holds_the_truth():
     """Of 200 samples of a normal pair 95 % intervals hold its rho in at least 88 %."""
     rng = np.random.default_rng(0)

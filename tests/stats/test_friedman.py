@@ -105,7 +105,6 @@ def test_uncorrected_is_smaller_where_there_are_ties():
     assert corrected.chi2 == pytest.approx(chi2 / (1 - 3 * 6 / (4 * 4 * 15)))
 
 
-@pytest.mark.slow
 def test_size_under_the_null():
     """F rejects about 5 % of random rankings; tolerance is four binomial deviations."""
     rng = np.random.default_rng(1)

@@ -113,7 +113,6 @@ def test_worker_processes_give_the_same_windows(photos):
     assert_equal(alone, batches(stage(c), 0, 2, 5))
 
 
-@pytest.mark.slow
 @cuts
 def test_images_are_those_of_their_numbers(photos, cut):
     built = stage(config(photos, **cut))
@@ -175,7 +174,6 @@ def test_fixed_windows_and_orders_are_those_of_the_seed_that_config_fix_names(ph
     assert rows(ordered, 0) == rows(ordered, 1) == rows(plain, 7) != rows(cut, 1)
 
 
-@pytest.mark.slow
 def test_augmented_halves_stream_with_their_shares(photos):
     also = (dict(data="folder", root=photos, split="valid"),)
     for cut in CUTS:
