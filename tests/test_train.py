@@ -189,6 +189,29 @@ def test_who_lost_the_lock_saves_nothing(finished, tmp_path):
         checkpointing.save(job, None, None, step=1)
 
 
+@cases.each("left", [True, False])
+def test_only_where_another_process_evaluates_a_save_leaves_that_to_do(left):
+    saved, resets = {}, []
+    job = types.SimpleNamespace(
+        flush=lambda: None,
+        check_lock=lambda: None,
+        evaluation=types.SimpleNamespace(step=4, valid={}),
+        monitor=types.SimpleNamespace(state=dict, reset=lambda: resets.append(8)),
+        best={},
+        records=types.SimpleNamespace(sums={}),
+        config={"run": {"eval_batch": 16, "decisions": False}},
+        checkpoints=types.SimpleNamespace(save=lambda *of: saved.update(of[2])),
+        log=lambda line: None,
+        team=types.SimpleNamespace(is_main=False),
+        pending=None,
+    )
+    layout = types.SimpleNamespace(unpack=lambda states: states)
+    stage = types.SimpleNamespace(number=0, layout=layout)
+    checkpointing.save(job, stage, (), 8, left=left)
+    assert (saved["step"], bool(saved["left"])) == (8, left)
+    assert (job.pending, resets) == ((8, [8]) if left else (None, []))
+
+
 def test_another_config_is_refused_by_its_differing_keys(finished):
     config, workdir = finished
     other = config.copy_and_resolve_references()

@@ -117,7 +117,6 @@ def test_stylised_images_have_both_labels(run, erm, batch):
     assert loss == pytest.approx((clean + stylised) / 2, rel=1e-5)
 
 
-@pytest.mark.slow
 @pytest.mark.quick("0.8")
 @pytest.mark.parametrize("gamma", [0.8, 0.0])
 def test_clean_images_know_nothing_of_the_other_label(run, erm, batch, gamma):

@@ -76,7 +76,6 @@ def hasty():
     sys.setswitchinterval(usual)
 
 
-@pytest.mark.slow
 @pytest.mark.quick("folder", "tar", "records")
 def test_threads_read_in_any_order_what_one_reads(source, hasty):
     expected = read(pickle.loads(pickle.dumps(source)), range(40))

@@ -84,7 +84,6 @@ def harm(path: pathlib.Path, how: str) -> None:
         path.write_bytes(half if how == "half" else content)
 
 
-@pytest.mark.slow
 @cases.each("how", ["gone", "half", "flipped"], quick=("gone",))
 def test_lost_decisions_are_made_anew_from_their_checkpoint(
     folder, workdir, how, capsys
