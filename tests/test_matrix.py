@@ -67,14 +67,23 @@ def test_seeds_in_company_are_seeds_alone(name):
 @cases.each("devices", [2, 8])
 @cases.each("name", algos.ALGOS)
 def test_devices_change_no_number(name, devices):
+    """But for the order of sums, which decides who has the gradient where two values tie.
+
+    So norms of gradients are held loosely, and in the first step alone.
+    """
     config = config_of(name)
     config.train.batch = 64
     ways = [("looped", 1), ("looped", devices)]
     one, many = test_devices.losses("", 1, ways, config=jc.to_dict(config))
     # A sign of an attack's gradient, or a place that is drawn, turns on the order of sums.
     first, second = (1e-3, 2e-2) if name in ("pgd", "infodrop") else (1e-4, 5e-3)
-    for a, b, rel in zip(one["losses"], many["losses"], (first, second), strict=True):
-        assert a[0] == pytest.approx(b[0], rel=rel)
+    for step, rel in enumerate((first, second)):
+        (a,), (b,) = one["losses"][step], many["losses"][step]
+        for metric, value in b.items():
+            if not metric.startswith("gradient_norm"):
+                assert a[metric] == pytest.approx(value, rel=rel), metric
+            elif step == 0:
+                assert a[metric] == pytest.approx(value, rel=1e-2), metric
 
 
 @cases.each("name", algos.ALGOS)
