@@ -32,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def parser() -> cli.Parser:
     """The command line."""
-    made = cli.Parser("export-stimuli", __doc__)
+    made = cli.Parser("export_stimuli", __doc__)
     what = "what is measured, as jbias evaluate takes it"
     made.add_argument("--suite", required=True, metavar="FILE[:ARGS]", help=what)
     cli.add_names(made, "--only", None, "measures of the suite; all if not given")

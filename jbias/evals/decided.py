@@ -162,8 +162,11 @@ def load(
             image = row[columns["image"]]
             near = image.partition("/")[0], stem.partition("_")[0]
             known = asked.config["sets"]
-            near = next((name for name in near if name in known), near[1])
-            dataset = row.get(columns["set"]) or near
+            near = next((name for name in near if name in known), "")
+            if not (dataset := row.get(columns["set"]) or near):
+                must = f"name the suite's set in a column {columns['set']!r}"
+                remedy = f"or begin the file's name with it; known: {', '.join(known)}"
+                jc.refuse(where, must, remedy=remedy)
             must = f"{where}: {columns['set']} must be one of the suite's sets"
             jc.check_known(must, dataset, known)
             if dataset not in names:

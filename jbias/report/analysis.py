@@ -424,6 +424,8 @@ def seeds_of(analysis: Analysis) -> tuple[score_table.Scores | None, str]:
     runs = runs.only(datasets=analysis.datasets, algorithms=analysis.algorithms)
     single = [a for a, n in zip(runs.algorithms, runs.counts, strict=True) if n < 2]
     if single:
+        if len(single) == len(runs.algorithms):
+            return None, f"there is a single {one} of each algorithm"
         more = " and others" if len(single) > 3 else ""
         return None, f"there is a single {one} of {', '.join(single[:3])}{more}"
     return runs, ""

@@ -229,7 +229,7 @@ def nemenyi(analysis: Analysis) -> tables.Table:
     return tables.Table(
         "nemenyi",
         "p of Nemenyi's test, adjusted for all pairs by its nature. Bold where "
-        f"p ≤ {analysis.alpha:g} and Friedman's test rejects; darker at "
+        f"p ≤ {analysis.alpha:g} and F by permutation rejects; darker at "
         f"{', '.join(f'{level:g}' for level in levels)}. Critical difference of mean ranks: "
         f"{analysis.critical_difference:.3f}.",
         head=("Algorithm", "Mean rank", *(names[i] for i in order)),
@@ -247,10 +247,15 @@ def omnibus(analysis: Analysis) -> tables.Table | None:
     drawn = "all permutations" if exact.exact else drawn
     quade, aligned = (analysis.tests[n] for n in ("quade", "aligned_ranks"))
     rows = [
-        ("Iman and Davenport's F (the one that counts)", f.statistic, f.df, f.pvalue),
+        ("Iman and Davenport's F", f.statistic, f.df, f.pvalue),
         ("the same, ties not corrected", plain.statistic, plain.df, plain.pvalue),
         ("Friedman's χ²", f.chi2, f.df[:1], f.chi2_pvalue),
-        (f"F by permutation ({drawn})", exact.statistic, (), exact.pvalue),
+        (
+            f"F by permutation ({drawn}), which decides",
+            exact.statistic,
+            (),
+            exact.pvalue,
+        ),
         ("Quade", quade.statistic, quade.df, quade.pvalue),
         ("aligned ranks", aligned.statistic, aligned.df, aligned.pvalue),
     ]

@@ -373,11 +373,13 @@ def methods(analysis: analysis_lib.Analysis) -> tuple[str, list[str]]:
 
 
 def _compared(study: analysis_lib.Study) -> str:
+    runs = f"{tables.span(study.seeds)} {study.repeats}"
+    runs = runs.removesuffix("s") if runs.startswith("1 ") else runs
     return (
         f"We compare {len(study.algorithms)} algorithms on {len(study.datasets)} data sets "
         f"by {study.options.metric.replace('_', ' ')} "
         f"({'larger' if study.options.larger_is_better else 'smaller'} is better), with "
-        f"{tables.span(study.seeds)} {study.repeats} each; reported is {study.rule}."
+        f"{runs} each; reported: {study.rule}."
     )
 
 
@@ -390,7 +392,7 @@ def _tests(analysis: analysis_lib.Analysis) -> Iterator[str]:
         f"{k} algorithms rank alike on {n} data sets is tested by Friedman's test "
         "[friedman1937] with correction for ties, in Iman and Davenport's form [iman1980; "
         f"demsar2006], F({f.df[0]}, {f.df[1]}) = {three(f.statistic)}, "
-        f"{p_equals(f.pvalue)}, and, which counts, by {how} permutations within data sets, "
+        f"{p_equals(f.pvalue)}, and, which decides, by {how} permutations within data sets, "
         f"{p_equals(exact.pvalue)}."
     )
     yield (

@@ -158,9 +158,15 @@ def _no_column(found):
     return [{k: x for k, x in row.items() if k != "object_response"} for row in found]
 
 
+def _no_set(found):
+    keys = ("imagename", "object_response")
+    return [{k: row[k].rpartition("/")[2] for k in keys} for row in found]
+
+
 @cases.each(
     ("change", "message"),
     [
+        (_no_set, "must name the suite's set in a column 'set'; or begin the file's"),
         (_twice, "must be decided about once"),
         (_unknown_class, "one of edge's classes: unknown 'unicorn'"),
         (_no_image, "must be an image of the set edge, which has none"),
