@@ -162,7 +162,7 @@ def test_table_2_has_a_column_a_value(tmp_path, printed):
         *("paper, 1K", "14.40", "19.90", "99.10", "14.00"),
         *("16.10", "83.75", "62.82"),
     )
-    assert table.strong == {(0, 4), (1, 6), (2, 6)}
+    assert table.bold == {(0, 4), (1, 6), (2, 6)}
     relative = [(0.99 - x) / 0.99 for x in (0.2, 0.6, 0.1, 0.99)]
     kept = table.data.query("model == 'resnet18'")["drop_paper_compat"]
     assert kept.iloc[0] == pytest.approx(100 * np.mean(relative))
