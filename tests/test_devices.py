@@ -62,14 +62,10 @@ def test_devices_give_what_one_gives(preset):
 
 
 @pytest.mark.slow
-@cases.each(
-    ("preset", "count", "devices"),
-    [("erm", 1, (8,)), ("erm", 4, (1, 2, 8)), ("padain", 4, (2,))],
-)
-def test_every_strategy_on_devices_gives_what_one_gives(preset, count, devices):
-    """A seed shared by all devices, several on each, and one on several."""
+@cases.each(("preset", "count"), [("erm", 1), ("erm", 4), ("padain", 4)])
+def test_every_strategy_on_devices_gives_what_one_gives(preset, count):
     names = [name for name in seed_axis.STRATEGIES if name != "threaded"]
-    ways = [("looped", 1), *((name, n) for name in names for n in devices)]
+    ways = [("looped", 1), *((name, n) for name in names for n in (1, 2, 8))]
     for way, found in zip(ways, check_alike(preset, count, ways), strict=True):
         assert found["seed"] == min(count, way[1]), way
 

@@ -1,4 +1,4 @@
-"""Every algorithm under every law, and with batch transforms, a quarter of that table."""
+"""Every algorithm under every law, and with every batch transform: the whole table."""
 
 import jax
 import jax.numpy as jnp
@@ -64,26 +64,27 @@ def test_seeds_in_company_are_seeds_alone(name):
         jax.tree.map(np.testing.assert_array_equal, state, alone)
 
 
-@cases.each("devices", [2, 8])
 @cases.each("name", algos.ALGOS)
-def test_devices_change_no_number(name, devices):
-    """But for the order of sums, which decides who has the gradient where two values tie.
+def test_devices_change_no_number(name):
+    """But for the order of sums.
 
-    So norms of gradients are held loosely, and in the first step alone.
+    Norms of gradients may differ by twice what a unit of rounding in the weights makes of
+    them on one device, which is much where it decides which of two values has the gradient.
     """
     config = config_of(name)
     config.train.batch = 64
-    ways = [("looped", 1), ("looped", devices)]
-    one, many = test_devices.losses("", 1, ways, config=jc.to_dict(config))
+    ways = [*test_devices.WAYS, *test_devices.ROUNDED]
+    found = test_devices.losses("", 1, ways, config=jc.to_dict(config))
+    (one, *others), rounded = found[:3], found[3:]
     # A sign of an attack's gradient, or a place that is drawn, turns on the order of sums.
     first, second = (1e-3, 2e-2) if name in ("pgd", "infodrop") else (1e-4, 5e-3)
     for step, rel in enumerate((first, second)):
-        (a,), (b,) = one["losses"][step], many["losses"][step]
-        for metric, value in b.items():
-            if not metric.startswith("gradient_norm"):
-                assert a[metric] == pytest.approx(value, rel=rel), metric
-            elif step == 0:
-                assert a[metric] == pytest.approx(value, rel=1e-2), metric
+        draws = [dict(test_devices.apart(draw, one, step)) for draw in rounded]
+        for other in others:
+            for metric, off in test_devices.apart(other, one, step):
+                ties = 2 * max(draw[metric] for draw in draws)
+                most = max(rel, ties) if metric.startswith("gradient_norm") else rel
+                assert off <= most, (metric, step)
 
 
 @cases.each("name", algos.ALGOS)
@@ -101,14 +102,12 @@ def test_killed_and_resumed_ends_the_same(name, tmp_path):
     ("name", "transform"),
     [
         (name, transform)
-        for i, name in enumerate(algos.ALGOS)
-        for j, transform in enumerate(augment.AUGMENTS)
-        if (i + j) % 4
-        == 0  # Every algorithm a quarter of them, and every one a quarter.
-        and (METHODS[name].views == 1 or transform not in VIEWS)  # Else of its own.
+        for name in algos.ALGOS
+        for transform in augment.AUGMENTS
+        if METHODS[name].views == 1 or transform not in VIEWS  # Else of its own.
     ],
 )
-def test_joins_transforms(name, transform):
+def test_joins_every_transform(name, transform):
     """Two steps, one program: finite losses and weights, and weights that moved."""
     if name == "debiased" and transform in MIXING:
         stage = smoke_runs.stage(jc.to_dict(config_of(name, transform)))

@@ -67,7 +67,7 @@ def test_the_page_says_how_the_networks_agree():
     told = "Their ten rank correlations are {} to {}, and {} to {} given accuracy."
     assert told.format(*itertools.chain(*ends)) in WORDS and len(five) == 10
     of = NETWORKS["odd one out"].corr(NETWORKS["accuracy"], method="spearman")
-    assert f"as much with accuracy (ρ = {shown(of)})" in WORDS
+    assert f"no less with accuracy (ρ = {shown(of)})" in WORDS
     assert of > AGREEMENT.loc[AGREEMENT["y"].eq("odd one out"), "rho"].max()
 
 

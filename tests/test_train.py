@@ -178,7 +178,7 @@ def test_a_lost_evaluation_is_put_back_from_its_checkpoint(finished, tmp_path):
     assert smoke_runs.records(again) == smoke_runs.records(workdir)
 
 
-def test_who_lost_the_lock_saves_nothing(finished, tmp_path):
+def test_who_lost_the_lock_saves_nothing():
     """Another process may have taken the workdir over by then."""
 
     def lost():

@@ -245,17 +245,13 @@ def omnibus(analysis: Analysis) -> tables.Table | None:
     f, plain, exact = analysis.friedman, analysis.uncorrected, analysis.permutation
     drawn = f"{exact.permutations:,} permutations, ± {exact.standard_error:.2g}"
     drawn = "all permutations" if exact.exact else drawn
+    decides = f"F by permutation ({drawn}), which decides"
     quade, aligned = (analysis.tests[n] for n in ("quade", "aligned_ranks"))
     rows = [
         ("Iman and Davenport's F", f.statistic, f.df, f.pvalue),
         ("the same, ties not corrected", plain.statistic, plain.df, plain.pvalue),
         ("Friedman's χ²", f.chi2, f.df[:1], f.chi2_pvalue),
-        (
-            f"F by permutation ({drawn}), which decides",
-            exact.statistic,
-            (),
-            exact.pvalue,
-        ),
+        (decides, exact.statistic, (), exact.pvalue),
         ("Quade", quade.statistic, quade.df, quade.pvalue),
         ("aligned ranks", aligned.statistic, aligned.df, aligned.pvalue),
     ]
