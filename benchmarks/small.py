@@ -3,16 +3,16 @@
     python -m benchmarks.small [--of=demo,more] [--methods=erm+sagnet] [--seeds=10]
         [--rates=0.02+0.05+0.1] [--runs=runs/small] [--out=docs/results/shapes]
         [--show=silhouette+stylized] [--set=model.width=16] [--set=epochs=12.0]
-        [--beside=runs/other/seeds/erm] [--every-rate]
+        [--tuning-seeds=1] [--beside=runs/other/seeds/erm] [--every-rate]
 
-Each method's rate is the one with the best validation accuracy at the end of a run of a
-seed that is used nowhere else; test sets have no say. Where the best is the lowest or the
-highest of `rates`, half or twice of it is tried too, until one lies between others. A
-single rate is taken untried. Then it is trained with that rate and all seeds, and the
-report is made of all, with what earlier calls left in `runs` and with `--beside`, runs
-that lie elsewhere. With `--every-rate` all seeds are trained with each rate that was tried,
-and a second report, in `rates`, says which differences hold at all of them. Stopped and
-started again, it goes on. `of` are the configs' arguments
+Each method's rate is the one with the best validation accuracy at the end of runs of
+seeds that are used nowhere else (their mean); test sets have no say. Where the best is the
+lowest or the highest of `rates`, half or twice of it is tried too, until one lies between
+others. A single rate is taken untried. Then it is trained with that rate and all seeds, and
+the report is made of all, with what earlier calls left in `runs` and with `--beside`, runs
+that lie elsewhere. With `--every-rate` all seeds are trained with each of `rates`, no others
+are tried, and a second report, in `rates`, says which differences hold at all of them.
+Stopped and started again, it goes on. `of` are the configs' arguments
 (configs/common.py), such as data=pacs,root=DIR,style=photo; a method may have arguments
 too: deepaugment:nets=cae; `--set` is an entry of every config. Beside the report lie each
 run's config; the rates with what validation said of them, `rates.json`; the shape bias of
@@ -23,6 +23,7 @@ import argparse
 import json
 import pathlib
 import shutil
+import statistics
 import subprocess
 import sys
 
@@ -63,7 +64,7 @@ def trained(config: str, workdir: pathlib.Path, *flags: str) -> None:
 
 
 def valid(tuning: pathlib.Path) -> dict[float, float]:
-    """The validation accuracy of each rate that was tried, at the end of its run."""
+    """The validation accuracy of each rate that was tried, at the end: means of its seeds."""
     found = {}
     for folder in sorted(tuning.glob("*/vary/*")):
         steps = sorted(folder.glob("evals/*.jsonl"), key=lambda path: int(path.stem))
@@ -73,7 +74,7 @@ def valid(tuning: pathlib.Path) -> dict[float, float]:
             for r in results.loads(steps[-1].read_text(), where=str(steps[-1]))
             if (r.dataset, r.metric) == (results.VALID, "accuracy")
         ]
-        found[asked] = max((v for v in values if v is not None), default=0.0)
+        found[asked] = statistics.fmean(v or 0.0 for v in values) if values else 0.0
     return found
 
 
@@ -82,12 +83,20 @@ def best(found: dict[float, float]) -> float:
     return max(sorted(found), key=found.get)
 
 
-def tune(config: str, tuning: pathlib.Path, rates: str, changes: tuple) -> dict:
-    """Tries the rates, and further ones until the best lies between others.
+def tune(
+    config: str,
+    tuning: pathlib.Path,
+    rates: str,
+    seeds: int,
+    more: bool,
+    changes: tuple,
+) -> dict[float, float | None]:
+    """Tries the rates, and with `more` further ones until the best lies between others.
 
     A single rate is taken as it is, untried: None.
     """
-    only_end = (f"--config.seeds=({TUNING_SEED},)", "--config.eval_every=1000 epochs")
+    own = tuple(range(TUNING_SEED, TUNING_SEED + seeds))
+    only_end = (f"--config.seeds={own}", "--config.eval_every=1000 epochs")
 
     def tried(some: str) -> dict[float, float]:
         config_of = f"{config},vary=optim.rate={some}"
@@ -97,7 +106,7 @@ def tune(config: str, tuning: pathlib.Path, rates: str, changes: tuple) -> dict:
     if "+" not in rates:
         return {float(rates): None}
     found = tried(rates)
-    while (edge := best(found)) in (min(found), max(found)) and len(found) < 8:
+    while more and (edge := best(found)) in (min(found), max(found)) and len(found) < 8:
         found = tried(f"{edge / 2 if edge == min(found) else edge * 2:g}")
     return found
 
@@ -178,6 +187,7 @@ def main(argv: list[str] | None = None) -> int:
     add("--of", default="demo,more", help="the configs' arguments")
     add("--methods", default="+".join(METHODS), help="configs, joined by +")
     add("--seeds", type=int, default=10)
+    add("--tuning-seeds", type=int, default=1, help="that choose a rate")
     add("--rates", default="0.02+0.05+0.1")
     add("--set", action="append", default=[], metavar="KEY=VALUE")
     add("--show", default="silhouette+stylized", help="test sets of the headline")
@@ -195,7 +205,8 @@ def main(argv: list[str] | None = None) -> int:
         folder = named(method)
         config = f"configs/{name}.py:{of}"
         tuning = options.runs / "tuning" / folder
-        found = tune(config, tuning, options.rates, changes)
+        some = options.tuning_seeds, not options.every_rate
+        found = tune(config, tuning, options.rates, *some, changes)
         rate = best(found)
         print(f"small: {method}: rate {rate:g} of {found}", flush=True)
         seeds = f"{config},seeds={options.seeds}"
