@@ -5,14 +5,18 @@
 
 Each mutant is one change in one of the modules below: a comparison, an operator, a constant,
 a condition or a statement that goes. It is made in a copy of the checkout, and the tests
-that name its module, then all of its room, run until the first fails. A mutant that changes
-no behaviour (an equivalent one) survives rightly; whoever reads the table decides. Writes
-mutants.json as it goes on, from which a run that was stopped goes on, and mutants.md. With
---again those that were not killed are judged anew, as after tests were added.
+run until the first fails: files that bear its module's name first, then those that name it
+and all of its room (for the path of training those of both rooms, and what a run as a whole
+shows). They must pass without it. A mutant that changes no behaviour (an equivalent one)
+survives rightly; whoever reads the table decides. Tests that were written for mutants of one
+seed flatter that seed: take another. Writes mutants.json as it goes on, from which a run that
+was stopped goes on, and mutants.md. With --again those that were not killed are judged anew,
+as after tests were added.
 """
 
 import argparse
 import ast
+import datetime
 import fnmatch
 import json
 import os
@@ -82,20 +86,27 @@ def main() -> None:
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
     path = args.out / "mutants.json"
-    rows = json.loads(path.read_text()) if path.exists() else []
-    chosen = mutants(args.count, args.seed)
+    kept = json.loads(path.read_text()) if path.exists() else []
+    before = {_which(row): row for row in kept}
+    rows = []
     with tempfile.TemporaryDirectory() as folder:
         copy = pathlib.Path(folder) / "jbias"
         shutil.copytree(ROOT, copy, ignore=_left_out)
-        for number, row in enumerate(chosen):
-            judged = number < len(rows)
-            if judged and not (args.again and _alive(rows[number])):
-                continue
-            found = {**row, **_judge(copy, row, args.marks, args.seconds)}
-            rows[number : number + 1] = [found]
+        for row in mutants(args.count, args.seed):
+            found = before.get(_which(row))
+            if found is None or (args.again and _alive(found)):
+                found = {**row, **_judge(copy, row, args.marks, args.seconds)}
+                print(len(rows) + 1, row["file"], row["line"], found["end"], flush=True)
+            rows.append(found)
             path.write_text(json.dumps(rows, indent=1))
-            print(number + 1, row["file"], row["line"], found["end"], flush=True)
-    (args.out / "mutants.md").write_text(_page(rows))
+    asked = f"--count={args.count} --seed={args.seed} --seconds={args.seconds:g}"
+    made = f"`python -m benchmarks.mutants {asked}`, {datetime.date.today()}."
+    (args.out / "mutants.md").write_text(f"{_page(rows)}\n{made}\n")
+
+
+def _which(row: dict[str, Any]) -> tuple[Any, ...]:
+    """What tells a mutant from others, also where the code around it has changed."""
+    return tuple(row[key] for key in ("area", "file", "start", "end_at", "old", "new"))
 
 
 def _alive(row: dict[str, Any]) -> bool:

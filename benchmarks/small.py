@@ -64,9 +64,9 @@ def trained(config: str, workdir: pathlib.Path, *flags: str) -> None:
 
 
 def valid(tuning: pathlib.Path) -> dict[float, float]:
-    """The validation accuracy of each rate that was tried, at the end: means of its seeds."""
+    """The validation accuracy of each rate of a run, at its end: means of its seeds."""
     found = {}
-    for folder in sorted(tuning.glob("*/vary/*")):
+    for folder in sorted(tuning.glob("vary/*")):
         steps = sorted(folder.glob("evals/*.jsonl"), key=lambda path: int(path.stem))
         asked = json.loads((folder / "config.json").read_text())["optim"]["rate"]
         values = [
@@ -100,14 +100,15 @@ def tune(
 
     def tried(some: str) -> dict[float, float]:
         config_of = f"{config},vary=optim.rate={some}"
-        trained(config_of, tuning / some, *only_end, *changes)
-        return valid(tuning)
+        run = tuning / (some if seeds == 1 else f"{some} of {seeds} seeds")
+        trained(config_of, run, *only_end, *changes)
+        return valid(run)
 
     if "+" not in rates:
         return {float(rates): None}
     found = tried(rates)
     while more and (edge := best(found)) in (min(found), max(found)) and len(found) < 8:
-        found = tried(f"{edge / 2 if edge == min(found) else edge * 2:g}")
+        found |= tried(f"{edge / 2 if edge == min(found) else edge * 2:g}")
     return found
 
 
@@ -187,7 +188,7 @@ def main(argv: list[str] | None = None) -> int:
     add("--of", default="demo,more", help="the configs' arguments")
     add("--methods", default="+".join(METHODS), help="configs, joined by +")
     add("--seeds", type=int, default=10)
-    add("--tuning-seeds", type=int, default=1, help="that choose a rate")
+    add("--tuning-seeds", type=int, default=1, help="whose mean validation chooses")
     add("--rates", default="0.02+0.05+0.1")
     add("--set", action="append", default=[], metavar="KEY=VALUE")
     add("--show", default="silhouette+stylized", help="test sets of the headline")
@@ -196,6 +197,8 @@ def main(argv: list[str] | None = None) -> int:
     add("--runs", type=pathlib.Path, default=pathlib.Path("runs/small"))
     add("--out", type=pathlib.Path, default=pathlib.Path("report-small"))
     options = parser.parse_args(argv)
+    if options.tuning_seeds < 1:
+        parser.error(f"--tuning-seeds: must be at least 1, got {options.tuning_seeds}")
     known = options.runs / "rates.json"
     rates = json.loads(known.read_text()) if known.exists() else {}
     changes = tuple(f"--config.{change}" for change in options.set)
@@ -217,7 +220,10 @@ def main(argv: list[str] | None = None) -> int:
         else:
             run = options.runs / "seeds" / folder
             trained(seeds, run, f"--config.optim.rate={rate}", *changes)
-        rates[method] = {"chosen": rate, "valid": found}
+        seeds_of = (
+            {"tuning_seeds": options.tuning_seeds} if None not in found.values() else {}
+        )
+        rates[method] = {"chosen": rate, "valid": found, **seeds_of}
         known.write_text(json.dumps(rates, indent=1) + "\n")
     chosen = {
         named(method): place(

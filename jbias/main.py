@@ -211,7 +211,7 @@ def _no_key(error: Exception) -> str:
     key = re.split(r"\\n|\n", str(error))[0].strip("\"'\\")
     asked = frame.f_locals.get("self")
     known = f"; {jc.suggest(key, asked)}" if isinstance(asked, ConfigDict) else ""
-    return f"config: no key {key!r}{known}; a config file may add others"
+    return f"config: no key {key!r}{known}; flags change only what the config file has"
 
 
 def _gist(text: str) -> str:

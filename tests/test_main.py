@@ -42,7 +42,7 @@ def jbias(*args: str, cwd=smoke_runs.ROOT) -> subprocess.CompletedProcess:
         ),
         (
             ["--config=configs/padain.py", "--config.algo.site=stage7"],
-            "no key 'site'; Known: mix_group, name, p; a config file may add others",
+            "no key 'site'; Known: mix_group, name, p; flags change only what the config file has",
         ),
         (["--config=configs/erm.py", "--config.epochs.x=1"], "a value has no entries"),
         (["--config=configs/erm.py", "--config.inputs[9].x=1"], "a value has no entri"),

@@ -69,20 +69,24 @@ def test_devices_change_no_number(name):
     """But for the order of sums.
 
     Norms of gradients may differ by twice what a unit of rounding in the weights makes of
-    them on one device, which is much where it decides which of two values has the gradient.
+    them on one device, for of three draws the largest is rarely the largest there is. That is
+    much where rounding decides which of two values has the gradient; never half.
     """
     config = config_of(name)
     config.train.batch = 64
     ways = [*test_devices.WAYS, *test_devices.ROUNDED]
     found = test_devices.losses("", 1, ways, config=jc.to_dict(config))
     (one, *others), rounded = found[:3], found[3:]
+    assert {len(of["losses"]) for of in found} == {2}
+    for of in others:
+        assert [*map(set, of["losses"])] == [*map(set, one["losses"])]
     # A sign of an attack's gradient, or a place that is drawn, turns on the order of sums.
     first, second = (1e-3, 2e-2) if name in ("pgd", "infodrop") else (1e-4, 5e-3)
     for step, rel in enumerate((first, second)):
         draws = [dict(test_devices.apart(draw, one, step)) for draw in rounded]
         for other in others:
             for metric, off in test_devices.apart(other, one, step):
-                ties = 2 * max(draw[metric] for draw in draws)
+                ties = min(2 * max(draw[metric] for draw in draws), 0.5)
                 most = max(rel, ties) if metric.startswith("gradient_norm") else rel
                 assert off <= most, (metric, step)
 

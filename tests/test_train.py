@@ -200,7 +200,9 @@ def test_only_where_another_process_evaluates_a_save_leaves_that_to_do(left):
         best={},
         records=types.SimpleNamespace(sums={}),
         config={"run": {"eval_batch": 16, "decisions": False}},
-        checkpoints=types.SimpleNamespace(save=lambda *of: saved.update(of[2])),
+        checkpoints=types.SimpleNamespace(
+            save=lambda *of: saved.update(of[2], told=of[3])
+        ),
         log=lambda line: None,
         team=types.SimpleNamespace(is_main=False),
         pending=None,
@@ -208,7 +210,9 @@ def test_only_where_another_process_evaluates_a_save_leaves_that_to_do(left):
     layout = types.SimpleNamespace(unpack=lambda states: states)
     stage = types.SimpleNamespace(number=0, layout=layout)
     checkpointing.save(job, stage, (), 8, left=left)
-    assert (saved["step"], bool(saved["left"])) == (8, left)
+    asked = {"eval_batch": 16, "decisions": False}
+    assert (saved["step"], saved["left"]) == (8, asked if left else None)
+    assert saved["told"] == ({} if left else None)
     assert (job.pending, resets) == ((8, [8]) if left else (None, []))
 
 

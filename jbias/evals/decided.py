@@ -165,8 +165,9 @@ def load(
             near = next((name for name in near if name in known), "")
             if not (dataset := row.get(columns["set"]) or near):
                 must = f"name the suite's set in a column {columns['set']!r}"
-                remedy = f"or begin the file's name with it; known: {', '.join(known)}"
-                jc.refuse(where, must, remedy=remedy)
+                begin = "begin the file's name or the images with it"
+                near = jc.suggest(stem.partition("_")[0], known)
+                jc.refuse(where, must, remedy=f"add it, or {begin}; {near}")
             must = f"{where}: {columns['set']} must be one of the suite's sets"
             jc.check_known(must, dataset, known)
             if dataset not in names:

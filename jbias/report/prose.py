@@ -87,8 +87,8 @@ def _p_words(analysis: analysis_lib.Analysis) -> str:
     if (approximate <= analysis.alpha) == analysis.rejects:
         return p_equals(approximate)
     return (
-        f"{p_equals(approximate)}, which is an approximation; by permutation {exact}, and "
-        "that counts"
+        f"{p_equals(approximate)}, which is an approximation; by permutation {exact}, which "
+        "decides"
     )
 
 
@@ -220,7 +220,7 @@ def stability(analysis: analysis_lib.Analysis) -> Iterator[str]:
         f"order in {share(stable.same_order)}."
     )
     yield (
-        f"Friedman's test {'rejects' if stable.friedman else 'does not reject'} here, and "
+        f"Friedman's test by F {'rejects' if stable.friedman else 'does not reject'} here, and "
         f"would decide otherwise in {share(stable.friedman_flips)} of draws; some pair of "
         f"Nemenyi's test would in {share(stable.any_flips)}."
     )
@@ -374,7 +374,7 @@ def methods(analysis: analysis_lib.Analysis) -> tuple[str, list[str]]:
 
 def _compared(study: analysis_lib.Study) -> str:
     runs = f"{tables.span(study.seeds)} {study.repeats}"
-    runs = runs.removesuffix("s") if runs.startswith("1 ") else runs
+    runs = runs.removesuffix("s") if {*study.seeds} == {1} else runs
     return (
         f"We compare {len(study.algorithms)} algorithms on {len(study.datasets)} data sets "
         f"by {study.options.metric.replace('_', ' ')} "
@@ -392,8 +392,8 @@ def _tests(analysis: analysis_lib.Analysis) -> Iterator[str]:
         f"{k} algorithms rank alike on {n} data sets is tested by Friedman's test "
         "[friedman1937] with correction for ties, in Iman and Davenport's form [iman1980; "
         f"demsar2006], F({f.df[0]}, {f.df[1]}) = {three(f.statistic)}, "
-        f"{p_equals(f.pvalue)}, and, which decides, by {how} permutations within data sets, "
-        f"{p_equals(exact.pvalue)}."
+        f"{p_equals(f.pvalue)}, and by {how} permutations within data sets, "
+        f"{p_equals(exact.pvalue)}, which decides."
     )
     yield (
         f"Pairs are compared at the level {analysis.alpha:g} by Nemenyi's test [nemenyi1963], "

@@ -86,7 +86,8 @@ class Placement:
                 strategy = seed_axis.default_strategy(xla.platform(), size)
             at_once, shares = fits[0].count, self.devices.shape["seed"]
             turns = "all at once" if at_once >= count else f"waves of at most {at_once}"
-            where = f"{count} seeds on {size} device(s): {shares} share(s)"
+            kind = self.devices.devices.flat[0].device_kind
+            where = f"{count} seeds on {size} x {kind}: {shares} share(s)"
             say(f"{where} with seeds of their own, {strategy}, {turns}")
         return laid
 

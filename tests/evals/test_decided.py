@@ -166,7 +166,10 @@ def _no_set(found):
 @cases.each(
     ("change", "message"),
     [
-        (_no_set, "must name the suite's set in a column 'set'; or begin the file's"),
+        (
+            _no_set,
+            "must name the suite's set in a column 'set'; add it, or begin the file's",
+        ),
         (_twice, "must be decided about once"),
         (_unknown_class, "one of edge's classes: unknown 'unicorn'"),
         (_no_image, "must be an image of the set edge, which has none"),

@@ -179,10 +179,10 @@ def test_without_several_runs_nothing_is_said_of_seeds(tmp_path):
     )
     assert "Power is not known: there is a single run" in page
     scores = page.split("</table>")[0]
-    strong = re.findall(r'<td[^>]*class="[^"]*best[^"]*"[^>]*>(.*?)</td>', scores)
+    bold = re.findall(r'<td[^>]*class="[^"]*best[^"]*"[^>]*>(.*?)</td>', scores)
     ranks = {f"{rank:.2f}" for rank in tree["friedman"]["mean_ranks"].values()}
-    assert strong  # Mean ranks, and no score.
-    assert set(strong) <= ranks
+    assert bold  # Mean ranks, and no score.
+    assert set(bold) <= ranks
 
 
 @pytest.mark.slow
