@@ -1,10 +1,11 @@
-"""Which claims of docs/results.md stand: with other seeds, and where alike test sets count once.
+"""Which claims of docs/results.md stand: with other seeds, other rates, and blocks of test sets.
 
     python -m benchmarks.claims
 
 Reads docs/results/all.csv and examples/biasbed_runs.csv, and writes
 benchmarks/results/claims.md. A claim stands at 0.05. Seeds are redrawn with replacement
-from each method's own; blocks of test sets are those of jbias.stats.find_blocks by
+from each method's own; rates are those of the study `every-rate`, at each of which its eight
+methods are tested alone, and its seeds redrawn; blocks of test sets are those of jbias.stats.find_blocks by
 deviations of ranks, of which means are tested.
 """
 
@@ -24,11 +25,22 @@ UP = dict(larger_is_better=True)
 Cells = dict[str, np.ndarray]  # Of each method, sets x seeds.
 
 
-def committed(study: str, metric: str) -> Cells:
-    """Scores of a study, in %."""
+def rows_of(study: str, metric: str) -> pd.DataFrame:
+    """The rows of a study in the table of all results."""
     rows = pd.read_csv(ROOT / "docs/results/all.csv")
     rows = rows[(rows["study"] == study) & (rows["metric"] == metric)]
-    return cells(rows.rename(columns={"set": "dataset"}).assign(run=rows["seed"]))
+    return rows.rename(columns={"set": "dataset"}).assign(run=rows["seed"])
+
+
+def committed(study: str, metric: str) -> Cells:
+    """Scores of a study, as shares of 1."""
+    return cells(rows_of(study, metric))
+
+
+def over_rates(study: str, metric: str) -> dict[float, Cells]:
+    """Scores of a study whose methods were trained at several rates, by the rate."""
+    by_rate = rows_of(study, metric).groupby("rate")
+    return {float(rate): cells(of) for rate, of in by_rate}
 
 
 def published() -> Cells:
@@ -80,14 +92,31 @@ def above(better: str, worse: str, table: pd.DataFrame, control: bool = False) -
     return float(found.adjusted[found.algorithms.index(better)])
 
 
-def row(name: str, test: Callable[[pd.DataFrame], float], scores: Cells) -> str:
-    """A line: p as it is, the share of redrawn seeds in which it stands, p over blocks."""
-    table, rng = means(scores), np.random.default_rng(0)
-    stands = np.mean([test(means(redrawn(scores, rng))) < LEVEL for _ in range(DRAWS)])
+def row(
+    name: str,
+    test: Callable[[pd.DataFrame], float],
+    scores: Cells,
+    rates: dict[float, Cells] | None = None,
+) -> str:
+    """A line: p, the share of redrawn seeds in which it stands, both at each rate, blocks."""
+    table = means(scores)
+
+    def stands(of: Cells) -> str:
+        rng = np.random.default_rng(0)
+        found = [test(means(redrawn(of, rng))) < LEVEL for _ in range(DRAWS)]
+        return f"{100 * np.mean(found):.0f} %"
+
     labels = stats.find_blocks(table, method="deviations").labels
     merged = table.groupby(labels).mean()
     of_blocks = f"{told(test(merged))} ({len(merged)} blocks)"
-    return f"| {name} | {told(test(table))} | {100 * stands:.0f} % | {of_blocks} |"
+    at_rates = "not run"
+    if rates:
+        p = [test(means(of)) for of in rates.values()]
+        both = zip(map(told, p), map(stands, rates.values()), strict=True)
+        each = ", ".join(f"{one} ({share})" for one, share in both)
+        at_rates = f"{sum(one < LEVEL for one in p)} of {len(p)}: {each}"
+    cells_of = (name, told(test(table)), stands(scores), at_rates, of_blocks)
+    return f"| {' | '.join(cells_of)} |"
 
 
 def told(p: float) -> str:
@@ -112,12 +141,13 @@ def pairs_row(name: str, better: str, worse: str, scores: Cells) -> str:
         drawn = {key: of[:, which] for key, of in scores.items()}
         stands.append(paired(better, worse, drawn) < LEVEL)
     p = paired(better, worse, scores)
-    return f"| {name} | {told(p)} | {100 * np.mean(stands):.0f} % | one set |"
+    return f"| {name} | {told(p)} | {100 * np.mean(stands):.0f} % | not run | one set |"
 
 
 def main() -> None:
     """Writes the table."""
     shapes, biasbed = committed("shapes", "accuracy"), published()
+    rates = over_rates("every-rate", "accuracy")
     bias = {
         study: committed(study, "shape_bias")
         for study in ("shapes", "longer", "variants")
@@ -126,18 +156,20 @@ def main() -> None:
     released = bias["variants"] | bias["shapes"]
     against = functools.partial(above, control=True)
     lines = [
-        "| Claim | p | stands with other seeds | p over blocks of test sets |",
-        "| --- | --: | --: | --: |",
-        row("The fifteen methods differ", differ, shapes),
+        "| Claim | p | stands with other seeds | eight methods at each rate: p (other seeds) | p over blocks of test sets |",
+        "| --- | --: | --: | --: | --: |",
+        row("The fifteen methods differ", differ, shapes, rates),
         row(
             "DeepAugment (CAE) ranks above ERM",
             lambda table: above("erm (cae)", "erm", table),
             shapes,
+            rates,
         ),
         row(
             "… with ERM as a control",
             lambda table: against("erm (cae)", "erm", table),
             shapes,
+            rates,
         ),
         row(
             "DeepAugment (EDSR) above ERM as a control",
@@ -148,6 +180,7 @@ def main() -> None:
             "Stylized ERM above ERM as a control",
             lambda table: against("erm (stylize)", "erm", table),
             shapes,
+            rates,
         ),
         pairs_row(
             "DeepAugment (CAE) has more shape bias than ERM of as many steps",

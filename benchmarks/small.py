@@ -37,6 +37,7 @@ METHODS = (
     *("erm", "stylized_erm", "debiased", "infodrop", "sagnet", "padain"),
     *("mixup", "cutmix", "mixstyle", "efdmix", "rand_conv", "gaussian_noise"),
 )
+ROOT = pathlib.Path(__file__).parents[1]
 TUNING_SEED = 1000
 
 
@@ -153,7 +154,13 @@ def reported(runs: list[pathlib.Path], out: pathlib.Path, *flags: str) -> bool:
     report = [sys.executable, "-m", "jbias.report", "--last=3", f"--out={out}", *flags]
     done = subprocess.run([*report, "--runs", *map(str, runs)], check=False)
     if not done.returncode:
-        for kind in ("tex", "parquet", "pdf", "md"):  # The command makes them again.
+        for kind in (
+            "tex",
+            "parquet",
+            "pdf",
+            "png",
+            "md",
+        ):  # The command makes them again.
             for file in out.glob(f"*/*.{kind}"):
                 file.unlink()
     return not done.returncode
@@ -199,6 +206,13 @@ def main(argv: list[str] | None = None) -> int:
     options = parser.parse_args(argv)
     if options.tuning_seeds < 1:
         parser.error(f"--tuning-seeds: must be at least 1, got {options.tuning_seeds}")
+    for method in options.methods.split("+"):
+        if not (ROOT / f"configs/{method.partition(':')[0]}.py").exists():
+            parser.error(f"--methods: no configs/{method.partition(':')[0]}.py")
+    try:
+        [float(rate) for rate in options.rates.split("+")]
+    except ValueError:
+        parser.error(f"--rates: must be numbers joined by +, got {options.rates!r}")
     known = options.runs / "rates.json"
     rates = json.loads(known.read_text()) if known.exists() else {}
     changes = tuple(f"--config.{change}" for change in options.set)

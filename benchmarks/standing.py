@@ -3,9 +3,9 @@
     python -m benchmarks.standing
     python -m benchmarks.standing --runs='runs/mine/*' --study=mine
 
-Without arguments the rows of the reports in docs/results are made anew, and those of other
-studies stay; with --runs, the runs' scores at their best validation become the rows of
---study. A row is a score of one seed: study, method, set, metric, score (of 1), seed, rate
+Without arguments the rows of the reports in docs/results are made anew, but of those over a
+grid of rates, and those of other studies stay; with --runs, the runs' scores at their best
+validation become the rows of --study. A row is a score of one seed: study, method, set, metric, score (as a share of 1), seed, rate
 and epochs of its training, rule of selection, commit of the code ("" where it is not known).
 """
 
@@ -23,6 +23,7 @@ COLUMNS = (
     *("study", "method", "set", "metric", "score", "seed", "rate", "epochs"),
     *("selection", "commit"),
 )
+KEY = ["study", "metric", "set", "method", "rate", "seed"]
 METRICS = ("accuracy", "shape_bias")
 RULE = "best validation"
 
@@ -113,7 +114,7 @@ def check(rows: pd.DataFrame, path: str) -> pd.DataFrame:
         "a study, a method and a set": (rows[["study", "method", "set"]] == "").any(
             axis=1
         ),
-        "no row twice": rows.duplicated(["study", "method", "set", "metric", "seed"]),
+        "no row twice": rows.duplicated(KEY),
     }
     for words, bad in wrong.items():
         if bad.any():
@@ -122,15 +123,16 @@ def check(rows: pd.DataFrame, path: str) -> pd.DataFrame:
 
 
 def reports(folder: pathlib.Path) -> dict[str, pd.DataFrame]:
-    """The rows of each report in a folder, by its name."""
-    made = sorted(folder.glob("*/tables/runs.csv"))
-    return {path.parts[-3]: of_report(path.parents[1]) for path in made}
+    """The rows of each report in a folder, by its name; not of grids, which have more runs."""
+    made = sorted(path.parents[1] for path in folder.glob("*/tables/runs.csv"))
+    return {one.name: of_report(one) for one in made if not (one / "rates").exists()}
 
 
 def write(rows: pd.DataFrame, out: pathlib.Path) -> None:
     """Writes all.csv, and all.html with these rows in it."""
-    order = ["study", "metric", "set", "method", "seed"]
-    text = rows.sort_values(order).to_csv(index=False, float_format="%.6g")
+    # Every digit: a mean of seeds that is another's must stay so, or ranks lose ties.
+    whole = lambda x: repr(float(x)).removesuffix(".0")
+    text = rows.sort_values(KEY).to_csv(index=False, float_format=whole)
     (out / "all.csv").write_text(text)
     page = (ROOT / "benchmarks/standing.html").read_text(encoding="utf-8")
     (out / "all.html").write_text(page.replace("{{rows}}", text), encoding="utf-8")
@@ -151,7 +153,10 @@ def main(argv: list[str] | None = None) -> int:
     if options.study in parts:
         parser.error(f"--study: {options.study} is a report here; name another")
     if options.runs:
-        parts[options.study] = of_runs(options.runs, options.study)
+        try:
+            parts[options.study] = of_runs(options.runs, options.study)
+        except ValueError as error:
+            parser.error(f"--runs: {error}")
     if (path := options.out / "all.csv").exists():
         kept = read(path)
         parts[""] = kept[~kept["study"].isin([*parts])]

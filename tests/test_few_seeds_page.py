@@ -105,3 +105,35 @@ def test_pairs_of_the_published_runs_that_change_places():
     told = row("BiasBed's ten test sets, ERM with each")[1:]
     assert told == [f"{100 * x:.0f} %" for x in np.mean(shares, axis=0)]
     assert told == ["12 %", "6 %", "4 %"]
+
+
+def test_seeds_of_one_network_and_of_one_order():
+    rows = pd.read_csv(ROOT / "docs/results/all.csv")
+    rows = rows[(rows["metric"] == "shape_bias") & (rows["method"] == "erm")]
+    rows = rows[(rows["rate"] == 0.1) & (rows["epochs"] == 5)]
+    for study, name in (
+        ("one-init", "one initial network, ten orders of the images"),
+        ("one-order", "one order, ten initial networks"),
+        ("every-rate", "both vary ([at every rate](results.md#at-every-rate))"),
+    ):
+        x = 100 * rows.loc[rows["study"] == study, "score"].to_numpy()
+        assert len(x) == 10
+        told = f"{np.median(x):.0f} [{min(x):.0f}, {max(x):.0f}] | {sum(x > 50)} of 10"
+        assert f"| {name} | {told} |" in PAGE
+    first = 100 * rows[rows["seed"] == 0].set_index("study")["score"]
+    assert first["one-init"] == first["one-order"]
+    studies = ("shapes", "every-rate", "one-init")
+    cpu, thirty, ten = (f"{first[study]:.0f}" for study in studies)
+    words = f"{cpu} % on the CPU, {thirty} among thirty networks on the GPU, and {ten} "
+    assert words in " ".join(PAGE.split())
+
+
+def test_of_new_seeds_where_some_learn_the_shape():
+    """Two studies of n seeds differ where not both have as many that did, 90 points up."""
+    for chance, told in ((0.1, (47, 65)), (0.3, (88, 97))):
+        for n, share in zip((3, 5), told, strict=True):
+            none = (1 - chance) ** (2 * n)
+            assert round(100 * (1 - none)) == share
+    told = "If one new seed in ten does, 47 and 65 % of pairs of studies have one; if three"
+    page = " ".join(PAGE.split())
+    assert f"{told} in ten do, as [on a GPU](#what-a-seed-changes), 88 and 97.)" in page

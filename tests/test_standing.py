@@ -89,8 +89,7 @@ def test_runs_come_in_beside_the_others_and_replace_their_own(tmp_path):
         assert {*mine["set"]} == {"data_set_1", "data_set_2"}
         assert {*mine["rate"]} == {0.05} and {*mine["epochs"]} == {3}
     rest = rows[rows["study"] != "mine"].reset_index(drop=True)
-    key = ["study", "method", "set", "metric", "seed"]
     pd.testing.assert_frame_equal(
-        rest.sort_values(key, ignore_index=True),
-        before.sort_values(key, ignore_index=True),
+        rest.sort_values(standing.KEY, ignore_index=True),
+        before.sort_values(standing.KEY, ignore_index=True),
     )

@@ -1,0 +1,168 @@
+"""What holds at every rate: the table and the figure of docs/results.md#at-every-rate.
+
+    python -m benchmarks.every_rate [--out=docs]
+
+From the study `every-rate` of docs/results/all.csv: eight methods, ten seeds each at each of
+three rates. Writes benchmarks/results/every-rate.md and OUT/results-rates.svg.
+"""
+
+import argparse
+import json
+import pathlib
+
+import matplotlib as mpl
+
+mpl.use("svg")
+mpl.rcParams["svg.hashsalt"] = "jbias"  # The same file for the same results.
+
+import numpy as np
+import scipy.stats
+from matplotlib import pyplot as plt
+
+from benchmarks import claims, plots
+from jbias import stats
+
+ROOT = pathlib.Path(__file__).parents[1]
+STUDY = "every-rate"
+Grid = dict[str, dict[float, np.ndarray]]  # Of each method and rate, seeds.
+
+
+def shape_biases() -> Grid:
+    """Shape bias in %; ERM first, then as the medians over all rates rise."""
+    rows = claims.rows_of(STUDY, "shape_bias")
+    found = {
+        plots.NAMES.get(name, name): {
+            rate: 100 * one["score"].to_numpy() for rate, one in of.groupby("rate")
+        }
+        for name, of in rows.groupby("method")
+    }
+    middle = {name: np.median([*of.values()]) for name, of in found.items()}
+    return dict(
+        sorted(found.items(), key=lambda one: (one[0] != "ERM", middle[one[0]]))
+    )
+
+
+def chosen() -> dict[str, float]:
+    """The rate that validation of five other seeds chose for each method."""
+    rates = json.loads((ROOT / f"docs/results/{STUDY}/rates.json").read_text())
+    return {name: one["chosen"] for name, one in rates.items()}
+
+
+def folders() -> dict[str, str]:
+    """How rates.json calls each method."""
+    own = {"DeepAugment (CAE)": "deepaugment:nets=cae", "Stylized ERM": "stylized_erm"}
+    own |= {"RandConv": "rand_conv", "Gaussian noise": "gaussian_noise"}
+    return own | {
+        name: name.lower() for name in ("ERM", "SagNet", "pAdaIN", "MixStyle")
+    }
+
+
+def scores(found: Grid) -> str:
+    """The table of methods: median [lowest, highest] at each rate; accuracies; the choice.
+
+    Accuracies are the medians on the set `test`, and mean ranks over all ten sets.
+    """
+    rates, picked, names = [*found["ERM"]], chosen(), folders()
+    ranks, on_test = {}, {}
+    for rate, cells in claims.over_rates(STUDY, "accuracy").items():
+        table = claims.means(cells)
+        of = stats.friedman(table, larger_is_better=True).ranks
+        ranks[rate] = {plots.NAMES.get(n, n): r for n, r in zip(table, of, strict=True)}
+    rows = claims.rows_of(STUDY, "accuracy").query("dataset == 'test'")
+    for (name, rate), of in rows.groupby(["method", "rate"])["score"]:
+        on_test[plots.NAMES.get(name, name), rate] = 100 * of.median()
+    lines = [
+        (
+            f"| Shape bias, % | {' | '.join(f'rate {rate:g}' for rate in rates)} "
+            "| accuracy on `test` at each, % | mean rank in accuracy | chosen rate |"
+        ),
+        "| --- |" + " --: |" * (len(rates) + 3),
+    ]
+    for name, of in found.items():
+        cells = (
+            f"{np.median(x):.0f} [{min(x):.0f}, {max(x):.0f}]" for x in of.values()
+        )
+        right = ", ".join(f"{on_test[name, rate]:.0f}" for rate in rates)
+        placed = ", ".join(f"{ranks[rate][name]:.1f}" for rate in rates)
+        choice = f"{picked[names[name]]:g}"
+        each = (name, *cells, right, placed, choice)
+        lines.append(f"| {' | '.join(each)} |")
+    return "\n".join(lines) + "\n"
+
+
+def against(found: Grid) -> str:
+    """The table of differences from ERM: at each rate with p, and over all combinations."""
+    base = found["ERM"]
+    rates, others = [*base], [name for name in found if name != "ERM"]
+    each = [(name, rate) for name in others for rate in rates]
+    p = [
+        scipy.stats.mannwhitneyu(found[name][rate], base[rate]).pvalue
+        for name, rate in each
+    ]
+    p = dict(zip(each, stats.adjust(p, "holm"), strict=True))
+    lines = [
+        (
+            f"| Shape bias above ERM's | {' | '.join(f'rate {rate:g}' for rate in rates)} "
+            "| at every pair of rates |"
+        ),
+        "| --- |" + " --: |" * (len(rates) + 1),
+    ]
+    for name in others:
+        cells = [
+            f"{np.median(found[name][rate]) - np.median(base[rate]):+.0f} "
+            f"(p = {claims.told(p[name, rate])})"
+            for rate in rates
+        ]
+        above = sum(
+            np.median(x) > np.median(y)
+            for x in found[name].values()
+            for y in base.values()
+        )
+        every = f"{above} of {len(rates) ** 2}"
+        lines.append(f"| {name} | {' | '.join(cells)} | {every} |")
+    return "\n".join(lines) + "\n"
+
+
+def draw(found: Grid, path: pathlib.Path) -> None:
+    """Draws a dot a seed and a line at the median: a row a method, a band of it a rate."""
+    figure, axes = plt.subplots(figsize=(6.4, 5.2), layout="constrained")
+    rates = [*found["ERM"]]
+    for row, of in enumerate(found.values()):
+        for place, (rate, values) in enumerate(of.items()):
+            y, colour = row + 0.26 * (place - 1), f"C{place}"
+            axes.plot(values, [y] * len(values), "o", ms=4, alpha=0.5, mew=0, c=colour)
+            middle = 2 * [np.median(values)]
+            label = f"rate {rate:g}" if row == 0 else None
+            axes.plot(middle, [y - 0.11, y + 0.11], lw=2, c=colour, label=label)
+    for row in range(len(found) - 1):
+        axes.axhline(row + 0.5, c="0.93", lw=0.8, zorder=0)
+    axes.set_yticks(range(len(found)), found)
+    axes.set_ylim(-0.5, len(found) - 0.5)
+    axes.set_xlim(0, 100)
+    axes.set_xlabel("shape bias, %: a dot a seed, a line at the median")
+    handles, labels = axes.get_legend_handles_labels()
+    order = slice(None, None, -1)  # As the bands lie.
+    figure.legend(
+        handles[order], labels[order], loc="outside upper right", ncols=len(rates)
+    )
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    figure.savefig(path, metadata={"Date": None})
+    plt.close(figure)
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Writes the tables and the figure."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--out", type=pathlib.Path, default=ROOT / "docs")
+    options = parser.parse_args(argv)
+    found = shape_biases()
+    text = f"{scores(found)}\n{against(found)}"
+    (ROOT / "benchmarks/results/every-rate.md").write_text(text, encoding="utf-8")
+    draw(found, options.out / "results-rates.svg")
+    print(text)
+
+
+if __name__ == "__main__":
+    main()
