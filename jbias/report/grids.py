@@ -98,9 +98,9 @@ def blocks(study: analysis_lib.Study) -> Iterator[document.Block | None]:
     for metric, of in compared.groupby("metric", sort=False) if len(compared) else ():
         every, same = (of[key].dropna() == 1 for key in ("combinations", "same_value"))
         yield document.Text(
-            f"By {metric.replace('_', ' ')}, {every.sum()} of {len(every)} pairs have the "
-            f"order that validation's choice gives at every combination of {setting}, and "
-            f"{same.sum()} of {len(same)} wherever both have the same."
+            f"By mean {metric.replace('_', ' ')}, the same method is ahead at every "
+            f"combination of {setting} in {every.sum()} of {len(every)} pairs, and in "
+            f"{same.sum()} wherever both have the same. That is as seen, not tested."
         )
     show = tables.digits(study.unit.digits)
     rows = []
