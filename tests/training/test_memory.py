@@ -178,13 +178,17 @@ def laid_out(monkeypatch, *, fitting=(), refusing=(), platform="gpu", **run):
     used, said = [0], []
     device = types.SimpleNamespace(
         platform=platform,
+        device_kind="Some GPU",
         memory_stats=lambda: {"bytes_limit": 1000, "bytes_in_use": used[0]},
     )
 
     def on(count, seeds, spread, together=0, devices=()):
         del count, seeds, together, devices
         return types.SimpleNamespace(
-            shape={"seed": spread or 8}, size=8, local_devices=[device]
+            shape={"seed": spread or 8},
+            size=8,
+            devices=np.array([device] * 8),
+            local_devices=[device],
         )
 
     def make(devices):
@@ -211,6 +215,7 @@ def test_fewer_shares_are_tried_before_a_run_is_refused(monkeypatch):
     shares, together, said = laid_out(monkeypatch, fitting=(2, 1), refusing=(4,))
     assert (shares, together) == (2, 2)
     assert "seeds spread over 2 shares of the devices, not 8" in said
+    assert "8 seeds on 8 x Some GPU: 2 share(s)" in said
     assert laid_out(monkeypatch, fitting=(8, 4))[:2] == (8, 8)
 
 
