@@ -7,11 +7,11 @@ Each mutant is one change in one of the modules below: a comparison, an operator
 a condition or a statement that goes. It is made in a copy of the checkout, and the tests
 run until the first fails: files that bear its module's name first, then those that name it
 and all of its room (for the path of training those of both rooms, and what a run as a whole
-shows). They must pass without it. A mutant that changes no behaviour (an equivalent one)
-survives rightly; whoever reads the table decides. Tests that were written for mutants of one
-seed flatter that seed: take another. Writes mutants.json as it goes on, from which a run that
-was stopped goes on, and mutants.md. With --again those that were not killed are judged anew,
-as after tests were added.
+shows). The test that fails must pass without the mutant, or all ends there. A mutant that
+changes no behaviour (an equivalent one) survives rightly; whoever reads the table decides.
+Tests that were written for mutants of one seed flatter that seed: take another. Writes
+mutants.json as it goes on, from which a run that was stopped goes on, and mutants.md. With
+--again those that were not killed are judged anew, as after tests were added.
 """
 
 import argparse
@@ -191,38 +191,44 @@ def _judge(
     text = path.read_text()
     path.write_text(text[: row["start"]] + row["new"] + text[row["end_at"] :])
     tests = _tests(copy, row)
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-xq",
-        "-m",
-        marks,
-        "-p",
-        "no:cacheprovider",
-    ]
-    paths = dict(PYTHONPATH=str(copy), JAX_PLATFORMS="cpu", PYTHONDONTWRITEBYTECODE="1")
-    fast = f"{os.environ.get('XLA_FLAGS', '')} --xla_backend_optimization_level=0"
     began = time.monotonic()
     try:
-        done = subprocess.run(
-            [*command, *tests],
-            cwd=copy,
-            env={**os.environ, **paths, "XLA_FLAGS": fast},
-            capture_output=True,
-            text=True,
-            timeout=seconds,
-            check=False,
-        )
+        done = _pytest(copy, marks, tests, seconds)
         failed = re.search(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.MULTILINE)
         end = f"killed by {failed[1]}" if failed else "survived"
         if done.returncode not in (0, 1, 2) or done.returncode and not failed:
             end = f"killed: pytest ended with {done.returncode}"
     except subprocess.TimeoutExpired:
-        end = f"no failure in {seconds:.0f} s"
+        failed, end = None, f"no failure in {seconds:.0f} s"
     finally:
         path.write_text(text)
-    return {"end": end, "tests": len(tests), "seconds": round(time.monotonic() - began)}
+    took = round(time.monotonic() - began)
+    if failed and failed[1] not in _SOUND:
+        if _pytest(copy, marks, [failed[1].partition("[")[0]], None).returncode:
+            raise SystemExit(f"mutants: {failed[1]} fails without a mutant; mend it")
+        _SOUND.add(failed[1])
+    return {"end": end, "tests": len(tests), "seconds": took}
+
+
+_SOUND: set[str] = set()  # Tests that were seen to pass without a mutant.
+
+
+def _pytest(
+    copy: pathlib.Path, marks: str, tests: list[str], seconds: float | None
+) -> subprocess.CompletedProcess:
+    """Runs tests of the copy until the first fails."""
+    command = [sys.executable, "-m", "pytest", "-xq", "-m", marks]
+    paths = dict(PYTHONPATH=str(copy), JAX_PLATFORMS="cpu", PYTHONDONTWRITEBYTECODE="1")
+    fast = f"{os.environ.get('XLA_FLAGS', '')} --xla_backend_optimization_level=0"
+    return subprocess.run(
+        [*command, "-p", "no:cacheprovider", *tests],
+        cwd=copy,
+        env={**os.environ, **paths, "XLA_FLAGS": fast},
+        capture_output=True,
+        text=True,
+        timeout=seconds,
+        check=False,
+    )
 
 
 def _tests(copy: pathlib.Path, row: dict[str, Any]) -> list[str]:
