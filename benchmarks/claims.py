@@ -5,8 +5,8 @@
 Reads docs/results/all.csv and examples/biasbed_runs.csv, and writes
 benchmarks/results/claims.md. A claim stands at 0.05. Seeds are redrawn with replacement
 from each method's own; rates are those of the study `every-rate`, at each of which its eight
-methods are tested alone, and its seeds redrawn; blocks of test sets are those of jbias.stats.find_blocks by
-deviations of ranks, of which means are tested.
+methods are tested alone, and its seeds redrawn; blocks of test sets are those of
+jbias.stats.find_blocks by deviations of ranks, of which means are tested.
 """
 
 import functools

@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 from matplotlib import pyplot as plt
 
-from benchmarks import plots
+from benchmarks import claims, plots
 from jbias import stats
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -30,8 +30,7 @@ FAR, COPIES = 10, 7  # Points; methods that are all the same one.
 
 def shape_biases() -> dict[str, np.ndarray]:
     """Shape bias of each seed in %, by method, the largest median first."""
-    rows = pd.read_csv(ROOT / "docs/results/all.csv")
-    rows = rows[(rows["study"] == "shapes") & (rows["metric"] == "shape_bias")]
+    rows = claims.rows_of("shapes", "shape_bias")
     found = {
         plots.NAMES.get(name, name): 100 * one["score"].values
         for name, one in rows.groupby("method")

@@ -154,13 +154,8 @@ def reported(runs: list[pathlib.Path], out: pathlib.Path, *flags: str) -> bool:
     report = [sys.executable, "-m", "jbias.report", "--last=3", f"--out={out}", *flags]
     done = subprocess.run([*report, "--runs", *map(str, runs)], check=False)
     if not done.returncode:
-        for kind in (
-            "tex",
-            "parquet",
-            "pdf",
-            "png",
-            "md",
-        ):  # The command makes them again.
+        # The command makes them again.
+        for kind in ("tex", "parquet", "pdf", "png", "md"):
             for file in out.glob(f"*/*.{kind}"):
                 file.unlink()
     return not done.returncode
@@ -234,10 +229,8 @@ def main(argv: list[str] | None = None) -> int:
         else:
             run = options.runs / "seeds" / folder
             trained(seeds, run, f"--config.optim.rate={rate}", *changes)
-        seeds_of = (
-            {"tuning_seeds": options.tuning_seeds} if None not in found.values() else {}
-        )
-        rates[method] = {"chosen": rate, "valid": found, **seeds_of}
+        tuned_by = options.tuning_seeds if len(found) > 1 else 0
+        rates[method] = {"chosen": rate, "valid": found, "tuning_seeds": tuned_by}
         known.write_text(json.dumps(rates, indent=1) + "\n")
     chosen = {
         named(method): place(

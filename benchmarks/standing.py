@@ -3,10 +3,11 @@
     python -m benchmarks.standing
     python -m benchmarks.standing --runs='runs/mine/*' --study=mine
 
-Without arguments the rows of the reports in docs/results are made anew, but of those over a
-grid of rates, and those of other studies stay; with --runs, the runs' scores at their best
-validation become the rows of --study. A row is a score of one seed: study, method, set, metric, score (as a share of 1), seed, rate
-and epochs of its training, rule of selection, commit of the code ("" where it is not known).
+Without arguments the rows of the reports in docs/results are made anew, and those of other
+studies stay; with --runs, the runs' scores at their best validation become the rows of
+--study. A row is a score of one seed: study, method, set, metric, score (as a share of 1),
+seed, rate and epochs of its training, rule of selection, commit of the code ("" where it is
+not known).
 """
 
 import argparse
@@ -123,9 +124,9 @@ def check(rows: pd.DataFrame, path: str) -> pd.DataFrame:
 
 
 def reports(folder: pathlib.Path) -> dict[str, pd.DataFrame]:
-    """The rows of each report in a folder, by its name; not of grids, which have more runs."""
-    made = sorted(path.parents[1] for path in folder.glob("*/tables/runs.csv"))
-    return {one.name: of_report(one) for one in made if not (one / "rates").exists()}
+    """The rows of each report in a folder, by its name."""
+    made = sorted(folder.glob("*/tables/runs.csv"))
+    return {path.parts[-3]: of_report(path.parents[1]) for path in made}
 
 
 def write(rows: pd.DataFrame, out: pathlib.Path) -> None:

@@ -195,31 +195,37 @@ def test_plain_seeds_that_learn_the_shape():
     assert {*first} == {*bias[bias > 0.5].index}
 
 
-def test_the_reports_are_those_of_the_table():
-    """All rates in the second report, the chosen ones in the first."""
-    second = pd.read_csv(RESULTS / "every-rate/rates/tables/runs.csv")
-    first = pd.read_csv(RESULTS / "every-rate/tables/runs.csv")
-    rates = json.loads((RESULTS / "every-rate/rates.json").read_text())
-    labels = {name: name for name in METHODS} | {
-        "Gaussian noise": "ERM (gaussian_noise)"
-    }
-    accuracy = rows_of("accuracy")
-    for name, (of, folder) in METHODS.items():
-        for rate in RATES:
-            chosen = rates[folder]["chosen"] == rate
-            mine = accuracy[(accuracy["method"] == of) & (accuracy["rate"] == rate)]
-            wide = mine.pivot(index="seed", columns="set", values="score")
-            places = [(second, f"{labels[name]} [rate={rate:g}]")]
-            for report, label in places + [(first, labels[name])] * chosen:
-                told = report[report["algorithm"] == label]
-                seeds = told["seed"].str.rpartition(":")[2].astype(int)
-                told = told.set_index(seeds).sort_index()[wide.columns]
-                np.testing.assert_allclose(told.to_numpy(), wide.to_numpy())
-    means = pd.read_csv(RESULTS / "every-rate/rates/tables/grid.csv")
-    means = means[means["metric"] == "shape_bias"]
-    names = {label: name for name, label in labels.items()}
-    values = shape_biases()
-    for row in means.itertuples():
-        own = values[names[row.algorithm], float(row.value)].mean()
-        assert abs(own - row.score) < 1e-6
-    assert len(means) == 24
+def test_what_is_kept_of_the_reports_is_the_table_s():
+    folder, values = RESULTS / "every-rate", shape_biases()
+    page = (ROOT / "docs/results.md").read_text(encoding="utf-8")
+    headline = (folder / "headline.md").read_text(encoding="utf-8")
+    assert headline in page
+    labels = {"Gaussian noise": "ERM (gaussian_noise)"}
+    labels = {name: labels.get(name, name) for name in METHODS}
+    rates = json.loads((folder / "rates.json").read_text())
+    rows = rows_of("accuracy")
+    grid = pd.read_csv(folder / "grid.csv").set_index(["metric", "algorithm", "value"])
+    assert len(grid) == 2 * 24
+    for (name, rate), x in values.items():
+        of, file = METHODS[name]
+        mine = rows[(rows["method"] == of) & (rows["rate"] == rate)]
+        score = grid["score"]
+        assert abs(score["shape_bias", labels[name], rate] - x.mean()) < 1e-6
+        own = 100 * mine.groupby("set")["score"].mean().mean()
+        assert abs(score["accuracy", labels[name], rate] - own) < 1e-6
+        if rate == rates[file]["chosen"]:
+            config = file.replace(":", "-").replace("=", "-")
+            config = json.loads((folder / f"configs/{config}.json").read_text())
+            assert config["optim"]["rate"] == rate
+            lines = headline.splitlines()
+            (line,) = (one for one in lines if one.startswith(f"| {labels[name]} |"))
+            parts = [
+                100 * mine[mine["set"] == s]["score"]
+                for s in ("silhouette", "stylized")
+            ]
+            for column in (*parts, x):
+                told = f"{column.median():.1f} [{column.min():.1f}, {column.max():.1f}]"
+                assert told in line
+    pairs = pd.read_csv(folder / "grid_pairs.csv").groupby("metric")["combinations"]
+    kept = pairs.agg(lambda share: (share == 1).sum()).to_dict()
+    assert kept == {"accuracy": 15, "shape_bias": 11}
