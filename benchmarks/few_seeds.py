@@ -1,10 +1,10 @@
-"""What studies of fewer seeds would have said: the tables and the figure of docs/few-seeds.md.
+"""What studies of fewer seeds would have said: tables and figures of docs/few-seeds.md.
 
     python -m benchmarks.few_seeds [--out=docs]
 
-From the shape bias of each seed in docs/results/all.csv (study `shapes`), and the runs of
-the BiasBed paper in examples/biasbed_runs.csv. Writes benchmarks/results/few-seeds.md and
-few-seeds.svg.
+From the shape bias of each seed in docs/results/all.csv (studies `shapes` and
+`hundred-seeds`), and the runs of the BiasBed paper in examples/biasbed_runs.csv. Writes
+benchmarks/results/few-seeds.md, few-seeds.svg and hundred-seeds.svg.
 """
 
 import argparse
@@ -25,12 +25,13 @@ from jbias import stats
 
 ROOT = pathlib.Path(__file__).parents[1]
 SEEDS = (1, 3, 5)
+MANY = (1, 3, 5, 10, 20, 50)  # Of a hundred.
 FAR, COPIES = 10, 7  # Points; methods that are all the same one.
 
 
-def shape_biases() -> dict[str, np.ndarray]:
+def shape_biases(study: str = "shapes") -> dict[str, np.ndarray]:
     """Shape bias of each seed in %, by method, the largest median first."""
-    rows = claims.rows_of("shapes", "shape_bias")
+    rows = claims.rows_of(study, "shape_bias")
     found = {
         plots.NAMES.get(name, name): 100 * one["score"].values
         for name, one in rows.groupby("method")
@@ -78,6 +79,24 @@ def turned(tables: dict[str, list[list[np.ndarray]]]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def of_hundred(values: np.ndarray) -> str:
+    """The table of a hundred seeds: studies apart, and what most of them would report."""
+    asked = dict(difference=FAR, larger_is_better=True, seeds=MANY)
+    apart = stats.few_seeds([values] * 2, **asked).apart[:, 0]
+    rng = np.random.default_rng(0)
+    ends = []
+    for s in MANY:
+        groups = [rng.permutation(values)[:s].mean() for _ in range(20_000)]
+        ends.append(np.percentile(groups, (2.5, 97.5)))
+    cells = (
+        ("ERM, seeds of a study", *map(str, MANY)),
+        ("---", *("--:" for _ in MANY)),
+        (f"two studies differ by > {FAR}", *(f"{100 * x:.0f} %" for x in apart)),
+        ("95 % of studies report", *(f"{low:.0f} to {high:.0f}" for low, high in ends)),
+    )
+    return "\n".join(f"| {' | '.join(row)} |" for row in cells) + "\n"
+
+
 def of_biasbed() -> list[dict[str, np.ndarray]]:
     """The scores of each run of the BiasBed paper, by algorithm, for every test set."""
     rows = pd.read_csv(ROOT / "examples/biasbed_runs.csv").dropna(subset="score")
@@ -119,8 +138,20 @@ def draw(values: np.ndarray, path: pathlib.Path) -> None:
     plt.close(figure)
 
 
+def draw_hundred(values: np.ndarray, path: pathlib.Path) -> None:
+    """How many of a hundred seeds have which shape bias."""
+    figure, axes = plt.subplots(figsize=(6.4, 2.4), layout="constrained")
+    axes.hist(values, bins=np.arange(0, 101, 5), color="C0", rwidth=0.9)
+    axes.set_xlim(0, 100)
+    axes.set_xlabel("shape bias of ERM, %")
+    axes.set_ylabel(f"of {len(values)} seeds")
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.savefig(path, metadata={"Date": None})
+    plt.close(figure)
+
+
 def main() -> None:
-    """Writes tables and figure."""
+    """Writes tables and figures."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -136,10 +167,12 @@ def main() -> None:
         ],
         "BiasBed's ten test sets, ERM with each": with_erm(published),
     }
-    told = f"{shape(scores)}\n{turned(tables)}"
+    hundred = shape_biases("hundred-seeds")["ERM"]
+    told = f"{shape(scores)}\n{turned(tables)}\n{of_hundred(hundred)}"
     path = ROOT / "benchmarks/results/few-seeds.md"
     path.write_text(told, encoding="utf-8")
     draw(scores["ERM"], options.out / "few-seeds.svg")
+    draw_hundred(hundred, options.out / "hundred-seeds.svg")
     print(told)
 
 

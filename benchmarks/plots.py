@@ -27,7 +27,10 @@ from jbias.report import workdirs
 
 ALONE = "alone"
 # Methods of the small benchmark as papers call them.
-NAMES = workdirs.NAMES | {"erm (gaussian_noise)": "Gaussian noise"}
+NAMES = workdirs.NAMES | {
+    "erm (gaussian_noise)": "Gaussian noise",
+    "erm (stylize+small)": "Stylized ERM",
+}
 
 
 def lines(results: Mapping[str, Any]) -> dict[str, dict[int, tuple[float, ...]]]:

@@ -126,14 +126,3 @@ def test_seeds_of_one_network_and_of_one_order():
     cpu, thirty, ten = (f"{first[study]:.0f}" for study in studies)
     words = f"{cpu} % on the CPU, {thirty} among thirty networks on the GPU, and {ten} "
     assert words in " ".join(PAGE.split())
-
-
-def test_of_new_seeds_where_some_learn_the_shape():
-    """Two studies of n seeds differ where not both have as many that did, 90 points up."""
-    for chance, told in ((0.1, (47, 65)), (0.3, (88, 97))):
-        for n, share in zip((3, 5), told, strict=True):
-            none = (1 - chance) ** (2 * n)
-            assert round(100 * (1 - none)) == share
-    told = "If one new seed in ten does, 47 and 65 % of pairs of studies have one; if three"
-    page = " ".join(PAGE.split())
-    assert f"{told} in ten do, as [on a GPU](#what-a-seed-changes), 88 and 97.)" in page
