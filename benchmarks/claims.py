@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 import scipy.stats
 
+from benchmarks import all_results
 from jbias import stats
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -25,21 +26,14 @@ UP = dict(larger_is_better=True)
 Cells = dict[str, np.ndarray]  # Of each method, sets x seeds.
 
 
-def rows_of(study: str, metric: str) -> pd.DataFrame:
-    """The rows of a study in the table of all results."""
-    rows = pd.read_csv(ROOT / "docs/results/all.csv")
-    rows = rows[(rows["study"] == study) & (rows["metric"] == metric)]
-    return rows.rename(columns={"set": "dataset"}).assign(run=rows["seed"])
-
-
 def committed(study: str, metric: str) -> Cells:
     """Scores of a study, as shares of 1."""
-    return cells(rows_of(study, metric))
+    return cells(all_results.rows_of(study, metric))
 
 
 def over_rates(study: str, metric: str) -> dict[float, Cells]:
     """Scores of a study whose methods were trained at several rates, by the rate."""
-    by_rate = rows_of(study, metric).groupby("rate")
+    by_rate = all_results.rows_of(study, metric).groupby("rate")
     return {float(rate): cells(of) for rate, of in by_rate}
 
 
@@ -108,20 +102,23 @@ def row(
 
     labels = stats.find_blocks(table, method="deviations").labels
     merged = table.groupby(labels).mean()
-    of_blocks = f"{told(test(merged))} ({len(merged)} blocks)"
+    of_blocks = f"{all_results.p_value(test(merged))} ({len(merged)} blocks)"
     at_rates = "not run"
     if rates:
         p = [test(means(of)) for of in rates.values()]
-        both = zip(map(told, p), map(stands, rates.values()), strict=True)
+        both = zip(
+            map(all_results.p_value, p), map(stands, rates.values()), strict=True
+        )
         each = ", ".join(f"{one} ({share})" for one, share in both)
         at_rates = f"{sum(one < LEVEL for one in p)} of {len(p)}: {each}"
-    cells_of = (name, told(test(table)), stands(scores), at_rates, of_blocks)
+    cells_of = (
+        name,
+        all_results.p_value(test(table)),
+        stands(scores),
+        at_rates,
+        of_blocks,
+    )
     return f"| {' | '.join(cells_of)} |"
-
-
-def told(p: float) -> str:
-    """A p-value."""
-    return f"{p:.1g}" if p < 0.001 else f"{p:.3f}"
 
 
 def paired(better: str, worse: str, table: Cells) -> float:
@@ -141,7 +138,7 @@ def pairs_row(name: str, better: str, worse: str, scores: Cells) -> str:
         drawn = {key: of[:, which] for key, of in scores.items()}
         stands.append(paired(better, worse, drawn) < LEVEL)
     p = paired(better, worse, scores)
-    return f"| {name} | {told(p)} | {100 * np.mean(stands):.0f} % | not run | one set |"
+    return f"| {name} | {all_results.p_value(p)} | {100 * np.mean(stands):.0f} % | not run | one set |"
 
 
 def main() -> None:

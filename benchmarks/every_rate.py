@@ -19,7 +19,7 @@ import numpy as np
 import scipy.stats
 from matplotlib import pyplot as plt
 
-from benchmarks import claims, plots
+from benchmarks import all_results, claims
 from jbias import stats
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -29,12 +29,12 @@ Grid = dict[str, dict[float, np.ndarray]]  # Of each method and rate, seeds.
 
 def shape_biases() -> Grid:
     """Shape bias in %; ERM first, then as the medians over all rates rise."""
-    rows = claims.rows_of(STUDY, "shape_bias")
+    rates = sorted(all_results.rows_of(STUDY, "shape_bias")["rate"].unique())
+    each = {
+        rate: all_results.by_method(STUDY, "shape_bias", rate=rate) for rate in rates
+    }
     found = {
-        plots.NAMES.get(name, name): {
-            rate: 100 * one["score"].to_numpy() for rate, one in of.groupby("rate")
-        }
-        for name, of in rows.groupby("method")
+        name: {rate: each[rate][name] for rate in rates} for name in each[rates[0]]
     }
     middle = {name: np.median([*of.values()]) for name, of in found.items()}
     return dict(
@@ -67,27 +67,23 @@ def scores(found: Grid) -> str:
     for rate, cells in claims.over_rates(STUDY, "accuracy").items():
         table = claims.means(cells)
         of = stats.friedman(table, larger_is_better=True).ranks
-        ranks[rate] = {plots.NAMES.get(n, n): r for n, r in zip(table, of, strict=True)}
-    rows = claims.rows_of(STUDY, "accuracy").query("dataset == 'test'")
-    for (name, rate), of in rows.groupby(["method", "rate"])["score"]:
-        on_test[plots.NAMES.get(name, name), rate] = 100 * of.median()
+        called = (all_results.NAMES.get(name, name) for name in table)
+        ranks[rate] = dict(zip(called, of, strict=True))
+        asked = dict(dataset="test", rate=rate)
+        on_test[rate] = all_results.by_method(STUDY, "accuracy", **asked)
+    head = ("Shape bias, %", *(f"rate {rate:g}" for rate in rates))
+    head += ("accuracy on `test` at each, %", "mean rank in accuracy", "chosen rate")
     lines = [
         (
-            f"| Shape bias, % | {' | '.join(f'rate {rate:g}' for rate in rates)} "
-            "| accuracy on `test` at each, % | mean rank in accuracy | chosen rate |"
-        ),
-        "| --- |" + " --: |" * (len(rates) + 3),
-    ]
-    for name, of in found.items():
-        cells = (
-            f"{np.median(x):.0f} [{min(x):.0f}, {max(x):.0f}]" for x in of.values()
+            name,
+            *map(all_results.spread, of.values()),
+            ", ".join(f"{np.median(on_test[rate][name]):.0f}" for rate in rates),
+            ", ".join(f"{ranks[rate][name]:.1f}" for rate in rates),
+            f"{picked[names[name]]:g}",
         )
-        right = ", ".join(f"{on_test[name, rate]:.0f}" for rate in rates)
-        placed = ", ".join(f"{ranks[rate][name]:.1f}" for rate in rates)
-        choice = f"{picked[names[name]]:g}"
-        each = (name, *cells, right, placed, choice)
-        lines.append(f"| {' | '.join(each)} |")
-    return "\n".join(lines) + "\n"
+        for name, of in found.items()
+    ]
+    return all_results.table(head, lines)
 
 
 def against(found: Grid) -> str:
@@ -100,27 +96,21 @@ def against(found: Grid) -> str:
         for name, rate in each
     ]
     p = dict(zip(each, stats.adjust(p, "holm"), strict=True))
-    lines = [
-        (
-            f"| Shape bias above ERM's | {' | '.join(f'rate {rate:g}' for rate in rates)} "
-            "| at every pair of rates |"
-        ),
-        "| --- |" + " --: |" * (len(rates) + 1),
-    ]
+    head = ("Shape bias above ERM's", *(f"rate {rate:g}" for rate in rates))
+    lines = []
     for name in others:
-        cells = [
+        cells = (
             f"{np.median(found[name][rate]) - np.median(base[rate]):+.0f} "
-            f"(p = {claims.told(p[name, rate])})"
+            f"(p = {all_results.p_value(p[name, rate])})"
             for rate in rates
-        ]
+        )
         above = sum(
             np.median(x) > np.median(y)
             for x in found[name].values()
             for y in base.values()
         )
-        every = f"{above} of {len(rates) ** 2}"
-        lines.append(f"| {name} | {' | '.join(cells)} | {every} |")
-    return "\n".join(lines) + "\n"
+        lines.append((name, *cells, f"{above} of {len(rates) ** 2}"))
+    return all_results.table((*head, "at every pair of rates"), lines)
 
 
 def draw(found: Grid, path: pathlib.Path) -> None:

@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 from matplotlib import pyplot as plt
 
-from benchmarks import claims, plots
+from benchmarks import all_results
 from jbias import stats
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -31,42 +31,32 @@ FAR, COPIES = 10, 7  # Points; methods that are all the same one.
 
 def shape_biases(study: str = "shapes") -> dict[str, np.ndarray]:
     """Shape bias of each seed in %, by method, the largest median first."""
-    rows = claims.rows_of(study, "shape_bias")
-    found = {
-        plots.NAMES.get(name, name): 100 * one["score"].values
-        for name, one in rows.groupby("method")
-    }
+    found = all_results.by_method(study, "shape_bias")
     return dict(sorted(found.items(), key=lambda one: -np.median(one[1])))
 
 
 def shape(scores: dict[str, np.ndarray]) -> str:
     """The table of methods: groups apart, the best of seven copies, seeds against ERM."""
-    lines = [
-        (
-            f"| Shape bias | median [range] | 1, 3, 5 seeds: two studies differ by > {FAR} "
-            f"| the best of {COPIES} copies leads by | seeds to tell it from ERM |"
-        ),
-        "| --- | --: | --: | --: | --: |",
-    ]
+    head = (
+        *("Shape bias", "median [range]"),
+        f"1, 3, 5 seeds: two studies differ by > {FAR}",
+        *(f"the best of {COPIES} copies leads by", "seeds to tell it from ERM"),
+    )
+    lines = []
     asked = dict(difference=FAR, larger_is_better=True, seeds=SEEDS)
     for name, values in scores.items():
         found = stats.few_seeds([values] * COPIES, **asked)
         apart = ", ".join(f"{100 * share:.0f}" for share in found.apart[:, 0])
         lead = ", ".join(f"{points:.0f}" for points in found.lead[:, 0])
-        low, high = min(values), max(values)
         against = stats.few_seeds([values, scores["ERM"]], **asked).needed[0, 1]
         needed = "–" if name == "ERM" else f"{against:,.0f}"
-        lines.append(
-            f"| {name} | {np.median(values):.0f} [{low:.0f}, {high:.0f}] | {apart} % "
-            f"| {lead} | {needed} |"
-        )
-    return "\n".join(lines) + "\n"
+        lines.append((name, all_results.spread(values), f"{apart} %", lead, needed))
+    return all_results.table(head, lines)
 
 
 def turned(tables: dict[str, list[list[np.ndarray]]]) -> str:
     """The table of signs: how often pairs of methods change places, by seeds."""
-    lines = [f"| Pairs that change places | {' | '.join(map(str, SEEDS))} seeds |"]
-    lines.append("| --- |" + " --: |" * 3)
+    lines = []
     for name, sets in tables.items():
         shares = []
         for scores in sets:
@@ -75,26 +65,26 @@ def turned(tables: dict[str, list[list[np.ndarray]]]) -> str:
             each = np.triu_indices(len(scores), 1)
             shares.append([100 * np.nanmean(one[each]) for one in found])
         means = np.mean(shares, axis=0)
-        lines.append(f"| {name} | {' | '.join(f'{x:.0f} %' for x in means)} |")
-    return "\n".join(lines) + "\n"
+        lines.append((name, *(f"{x:.0f} %" for x in means)))
+    first, *others = SEEDS
+    head = ("Pairs that change places", str(first), *map(str, others[:-1]))
+    return all_results.table((*head, f"{others[-1]} seeds"), lines)
 
 
 def of_hundred(values: np.ndarray) -> str:
-    """The table of a hundred seeds: studies apart, and what most of them would report."""
-    asked = dict(difference=FAR, larger_is_better=True, seeds=MANY)
-    apart = stats.few_seeds([values] * 2, **asked).apart[:, 0]
+    """The table of a hundred seeds: studies apart, and what most of new ones would report."""
+    asked = dict(difference=FAR, larger_is_better=True, seeds=MANY, draws=100_000)
+    apart = stats.few_seeds([values], **asked).apart[:, 0]
     rng = np.random.default_rng(0)
-    ends = []
-    for s in MANY:
-        groups = [rng.permutation(values)[:s].mean() for _ in range(20_000)]
-        ends.append(np.percentile(groups, (2.5, 97.5)))
-    cells = (
-        ("ERM, seeds of a study", *map(str, MANY)),
-        ("---", *("--:" for _ in MANY)),
-        (f"two studies differ by > {FAR}", *(f"{100 * x:.0f} %" for x in apart)),
-        ("95 % of studies report", *(f"{low:.0f} to {high:.0f}" for low, high in ends)),
+    means = [rng.choice(values, (100_000, s)).mean(axis=1) for s in MANY]
+    ends = [np.percentile(one, (2.5, 97.5)) for one in means]
+    head = ("ERM, seeds of a study", *map(str, MANY))
+    far = (f"two studies differ by > {FAR}", *(f"{100 * x:.0f} %" for x in apart))
+    most = (
+        "95 % of studies report",
+        *(f"{low:.0f} to {high:.0f}" for low, high in ends),
     )
-    return "\n".join(f"| {' | '.join(row)} |" for row in cells) + "\n"
+    return all_results.table(head, [far, most])
 
 
 def of_biasbed() -> list[dict[str, np.ndarray]]:

@@ -23,173 +23,149 @@ import pandas as pd
 import scipy.stats
 from matplotlib import pyplot as plt
 
-from benchmarks import claims, plots, standing
+from benchmarks import all_results
 from jbias import stats
 from jbias.runs import results
 
 ROOT = pathlib.Path(__file__).parents[1]
 EPOCHS = ROOT / "docs/results/thirty_epochs.csv"
 RUN = ["method", "schedule", "seed", "epoch"]
+EARLY = 5  # Epochs that other tables have.
 SETTLED = 10  # Epochs whose swings are not counted: the network still learns much.
 
 
 def of_runs(workdirs: list[str]) -> pd.DataFrame:
     """The scores of every epoch: a column a test set, validation and shape bias."""
     rows = results.read(workdirs)
-    rows = rows[rows["metric"].isin(standing.METRICS) & (rows["dataset"] != "train")]
+    rows = rows[rows["metric"].isin(["accuracy", "shape_bias"])]
+    rows = rows[rows["dataset"] != "train"]
     shape = rows["metric"] == "shape_bias"
-    column = rows["dataset"].astype(object).where(~shape, "shape_bias")
     schedules = {
-        name: json.loads((pathlib.Path(name) / "config.json").read_text())
+        name: json.loads((pathlib.Path(name) / "config.json").read_text())["optim"]
         for name in rows["workdir"].unique()
     }
-    schedules = {k: v["optim"]["schedule"]["name"] for k, v in schedules.items()}
-    variant = " (" + rows["variant"].astype(object) + ")"
-    method = rows["algorithm"].astype(object) + variant.where(rows["variant"] != "", "")
     rows = rows.assign(
-        column=column,
-        schedule=rows["workdir"].map(schedules).astype(object),
-        method=[plots.NAMES.get(name, name) for name in method],
+        column=rows["dataset"].astype(object).where(~shape, "shape_bias"),
+        schedule=[schedules[name]["schedule"]["name"] for name in rows["workdir"]],
+        method=[all_results.NAMES.get(x, x) for x in all_results.methods(rows)],
         epoch=rows["epoch"].round().astype(int),
     )
     return rows.pivot(index=RUN, columns="column", values="value").sort_index()
 
 
-def medians(values: np.ndarray) -> str:
-    """A cell: the median [lowest, highest]."""
-    return f"{np.median(values):.0f} [{min(values):.0f}, {max(values):.0f}]"
+def gaps(accuracy: pd.DataFrame, chosen: int) -> pd.Series:
+    """Of each set: how much better its own best epoch is than the chosen one."""
+    return (accuracy.max() - accuracy.iloc[chosen]).drop("valid")
 
 
-def table(head: tuple[str, ...], lines: list[tuple[str, ...]]) -> str:
-    """Markdown: the first column to the left, the others to the right."""
-    rule = "| --- |" + " --: |" * (len(head) - 1)
-    rows = [f"| {' | '.join(cells)} |" for cells in (head, *lines)]
-    return "\n".join((rows[0], rule, *rows[1:])) + "\n"
-
-
-def by_method(study: str, metric: str, **where: object) -> dict[str, np.ndarray]:
-    """The scores of a study in %, of each method by the order of seeds."""
-    rows = claims.rows_of(study, metric)
-    for column, value in where.items():
-        rows = rows[rows[column] == value]
-    return {
-        plots.NAMES.get(name, name): 100 * of.sort_values("seed")["score"].to_numpy()
-        for name, of in rows.groupby("method")
-    }
-
-
-def gaps(scores: pd.DataFrame) -> pd.Series:
-    """Of each set: what the best epoch has above the one that is best in validation.
-
-    scores: epochs x sets of one seed, with the column `valid`.
-    """
-    chosen = scores.iloc[scores["valid"].to_numpy().argmax()]
-    return (scores.max() - chosen).drop("valid")
-
-
-def swings(scores: pd.DataFrame) -> pd.Series:
+def swings(accuracy: pd.DataFrame) -> pd.Series:
     """Of each set: the mean absolute change from an epoch to the next."""
-    return scores.diff().abs().iloc[SETTLED:].mean()
+    return accuracy.diff().abs().iloc[SETTLED:].mean()
 
 
 def of_epochs(scores: pd.DataFrame) -> str:
     """The table of thirty epochs: the gap to an oracle, swings, and what stays."""
     lines = []
     for (method, schedule), of in scores.groupby(["method", "schedule"], sort=False):
-        seeds = of.groupby("seed")
-        accuracy = of.drop(columns="shape_bias").groupby("seed")
-        gap = 100 * accuracy.apply(gaps).mean()
-        swing = 100 * accuracy.apply(swings).mean()
-        outside = swing.drop(["valid", "test"])
-        shape = 100 * of["shape_bias"].unstack("seed").droplevel([0, 1])
+        seeds = [100 * one.droplevel(RUN[:3]) for _, one in of.groupby("seed")]
         # Validation may be best in several epochs: the first, as jbias selects.
-        best = [100 * x["shape_bias"].iloc[x["valid"].argmax()] for _, x in seeds]
-        late = (shape.loc[30] - shape.loc[5]).abs().max()
+        chosen = [one["valid"].argmax() for one in seeds]
+        shape = [one.pop("shape_bias") for one in seeds]
+        moved = [(one.loc[EARLY:] - one.loc[EARLY]).abs().max() for one in shape]
+        best = [one.iloc[at] for one, at in zip(shape, chosen, strict=True)]
+        gap = pd.concat(map(gaps, seeds, chosen), axis=1).mean(axis=1)
+        swing = pd.concat(map(swings, seeds), axis=1).mean(axis=1)
+        outside = swing.drop(["valid", "test"])
         lines.append(
             (
                 f"{method}, {schedule}",
-                medians(np.array(best)),
-                f"{late:.0f}",
+                all_results.spread(np.array(best)),
+                f"{max(moved):.0f}",
                 f"{gap.mean():.1f}; {gap.max():.1f} ({gap.idxmax()})",
                 f"{swing['valid']:.1f}",
                 f"{outside.mean():.1f}; {outside.max():.1f} ({outside.idxmax()})",
             )
         )
     head = (
-        "Rate of 30 epochs",
-        "shape bias, %",
-        "most that a seed's changes after the fifth epoch",
+        *("Method, schedule", "shape bias, %"),
+        f"largest change of a seed's after epoch {EARLY}",
         "gap to an oracle: mean; largest (set)",
-        "swing in validation",
-        "elsewhere: mean; largest (set)",
+        *("swing in validation", "elsewhere: mean; largest (set)"),
     )
-    return table(head, lines)
+    return all_results.table(head, lines)
 
 
 def of_pixels() -> str:
     """The table of 64 pixels beside 32, at one rate of each method."""
-    shape = by_method("64-pixels", "shape_bias")
-    right = by_method("64-pixels", "accuracy", dataset="test")
-    rows = claims.rows_of("64-pixels", "shape_bias")
-    rates = {plots.NAMES.get(n, n): r for n, r in zip(rows["method"], rows["rate"])}
-    small = {
-        name: by_method("every-rate", "shape_bias", rate=rate)[name]
-        for name, rate in rates.items()
+    rows = all_results.rows_of("64-pixels", "shape_bias")
+    rates = {
+        all_results.NAMES.get(name, name): rate
+        for name, rate in zip(rows["method"], rows["rate"], strict=True)
     }
-    p = [scipy.stats.mannwhitneyu(small[name], shape[name]).pvalue for name in shape]
+
+    def both(metric: str, **where: object) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+        large = all_results.by_method("64-pixels", metric, **where)
+        small = {
+            rate: all_results.by_method("every-rate", metric, rate=rate, **where)
+            for rate in {*rates.values()}
+        }
+        return {name: (small[rate][name], large[name]) for name, rate in rates.items()}
+
+    shape, right = both("shape_bias"), both("accuracy", dataset="test")
+    p = [scipy.stats.mannwhitneyu(*pair).pvalue for pair in shape.values()]
     lines = [
         (
             name,
             f"{rates[name]:g}",
-            medians(small[name]),
-            medians(shape[name]),
-            claims.told(adjusted),
-            f"{np.median(right[name]):.0f}",
+            *map(all_results.spread, shape[name]),
+            all_results.p_value(adjusted),
+            *map(all_results.spread, right[name]),
         )
-        for name, adjusted in zip(shape, stats.adjust(p, "holm"), strict=True)
+        for name, adjusted in zip(rates, stats.adjust(p, "holm"), strict=True)
     ]
     head = (
         *("Shape bias, %", "rate", "32 pixels, ten seeds", "64 pixels, five seeds"),
-        *("p", "accuracy on `test` at 64"),
+        *("p", "accuracy on `test` at 32", "at 64"),
     )
-    return table(head, lines)
-
-
-def _told(p: float) -> str:
-    """Dunnett's p, whose integral is exact to some three digits after the point."""
-    return "< 0.001" if p < 0.001 else claims.told(p)
+    return all_results.table(head, lines)
 
 
 def of_photographs() -> str:
     """The table of photographs; p of Dunnett's test against ERM."""
-    shape = by_method("tiny-imagenet", "shape_bias")
+    shape = all_results.by_method("tiny-imagenet", "shape_bias")
+    neither = all_results.by_method("tiny-imagenet", "fraction_neither")
     others = [name for name in shape if name != "ERM"]
     found = scipy.stats.dunnett(
         *(shape[name] for name in others), control=shape["ERM"], rng=0
     )
-    p = dict(zip(others, found.pvalue, strict=True))
+    # Its integral is exact to some three digits after the point.
+    p = {
+        name: "< 0.001" if one < 0.001 else all_results.p_value(one)
+        for name, one in zip(others, found.pvalue, strict=True)
+    }
     sets = ("val", "cue-conflict", "edge", "silhouette")
-    right = {x: by_method("tiny-imagenet", "accuracy", dataset=x) for x in sets}
-    order = sorted(shape, key=lambda name: -np.median(shape[name]))
+    right = [
+        all_results.by_method("tiny-imagenet", "accuracy", dataset=x) for x in sets
+    ]
     lines = [
         (
             name,
-            medians(shape[name]),
-            "–" if name == "ERM" else _told(p[name]),
-            *(f"{np.median(right[x][name]):.0f}" for x in sets),
+            all_results.spread(shape[name]),
+            p.get(name, "–"),
+            *(f"{np.median(of[name]):.0f}" for of in (neither, *right)),
         )
-        for name in order
+        for name in sorted(shape, key=lambda name: -np.median(shape[name]))
     ]
-    return table(("Photographs, %", "shape bias", "p against ERM", *sets), lines)
+    head = ("Photographs, %", "shape bias", "p against ERM", "neither cue", *sets)
+    return all_results.table(head, lines)
 
 
 def draw(scores: pd.DataFrame, path: pathlib.Path) -> None:
     """Draws a line a seed: shape bias after each epoch, a panel a method and schedule."""
-    methods = [name for name in ("ERM", "SagNet") if name in scores.index.levels[0]]
     figure, axes = plt.subplots(
         2, 2, figsize=(6.4, 4.4), layout="constrained", sharex=True, sharey=True
     )
-    for row, method in zip(axes, methods, strict=True):
+    for row, method in zip(axes, ("ERM", "SagNet"), strict=True):
         for panel, schedule in zip(row, ("constant", "cosine"), strict=True):
             of = scores.loc[method, schedule]["shape_bias"].unstack("seed")
             panel.plot(of.index, 100 * of.to_numpy(), lw=1.2)
@@ -211,9 +187,16 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "docs")
     parser.add_argument("--runs", nargs="+", metavar="WORKDIR")
     options = parser.parse_args(argv)
-    if options.runs:
-        of_runs(options.runs).round(6).to_csv(EPOCHS)
     scores = pd.read_csv(EPOCHS, index_col=RUN)
+    if options.runs:
+        found = of_runs(options.runs).round(6)
+        if missing := {*scores.index.droplevel(["seed", "epoch"])} - {
+            *found.index.droplevel(["seed", "epoch"])
+        }:
+            wanted = ", ".join(" ".join(one) for one in sorted(missing))
+            parser.error(f"--runs: without {wanted}; all are needed")
+        found.to_csv(EPOCHS)
+        scores = found
     text = f"{of_epochs(scores)}\n{of_pixels()}\n{of_photographs()}"
     path = ROOT / "benchmarks/results/other-settings.md"
     path.write_text(text, encoding="utf-8")

@@ -22,15 +22,9 @@ mpl.rcParams["svg.hashsalt"] = "jbias"  # The same file for the same results.
 
 from matplotlib import pyplot as plt
 
-from benchmarks import measured, scaling
-from jbias.report import workdirs
+from benchmarks import all_results, measured, scaling
 
 ALONE = "alone"
-# Methods of the small benchmark as papers call them.
-NAMES = workdirs.NAMES | {
-    "erm (gaussian_noise)": "Gaussian noise",
-    "erm (stylize+small)": "Stylized ERM",
-}
 
 
 def lines(results: Mapping[str, Any]) -> dict[str, dict[int, tuple[float, ...]]]:
@@ -112,9 +106,8 @@ def pod(results: Mapping[str, Any], path: pathlib.Path) -> bool:
 
 def shape_biases(rows: pd.DataFrame, path: pathlib.Path) -> None:
     """Draws a dot a seed and a line at the median, a row a method."""
-    variant = " (" + rows["variant"] + ")"
-    raw = rows["algorithm"] + variant.where(rows["variant"] != "", "")
-    rows = rows.assign(method=[NAMES.get(name, name) for name in raw])
+    raw = all_results.methods(rows)
+    rows = rows.assign(method=[all_results.NAMES.get(name, name) for name in raw])
     medians = rows.groupby("method")["value"].median().sort_values()
     figure, axes = plt.subplots(figsize=(6.4, 5), layout="constrained")
     for row, (method, median) in enumerate(medians.items()):

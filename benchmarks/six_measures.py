@@ -33,7 +33,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
-from benchmarks import plots
+from benchmarks import all_results
 from jbias.report import plots as report_plots
 from jbias.report import relations
 
@@ -64,7 +64,7 @@ def named(config: dict) -> str:
     name = config["algorithm"] + (
         f" ({config['variant']})" if config["variant"] else ""
     )
-    return plots.NAMES.get(name, name)
+    return all_results.NAMES.get(name, name)
 
 
 def network(folder: pathlib.Path) -> dict:

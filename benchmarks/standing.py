@@ -17,6 +17,7 @@ import sys
 
 import pandas as pd
 
+from benchmarks import all_results
 from jbias.runs import results, selection
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -25,7 +26,7 @@ COLUMNS = (
     *("selection", "commit"),
 )
 KEY = ["study", "metric", "set", "method", "rate", "seed"]
-METRICS = ("accuracy", "shape_bias")
+METRICS = ("accuracy", "shape_bias", "fraction_neither")
 RULE = "best validation"
 
 
@@ -63,8 +64,7 @@ def of_report(folder: pathlib.Path) -> pd.DataFrame:
     parts = [scores.assign(metric="accuracy")]
     if (tables / "seeds.csv").exists():
         shape = pd.read_csv(tables / "seeds.csv", keep_default_na=False)
-        variant = " (" + shape["variant"] + ")"
-        shape["algorithm"] += variant.where(shape["variant"] != "", "")
+        shape["algorithm"] = all_results.methods(shape)
         if unknown := {*shape["algorithm"]} - {*scores["algorithm"]}:
             raise ValueError(f"{tables}/seeds.csv: has {unknown}, runs.csv has not")
         shape = shape.rename(columns={"dataset": "set", "value": "score"})
@@ -88,8 +88,7 @@ def of_runs(workdirs: list[str], study: str) -> pd.DataFrame:
         told[workdir] = training(json.loads((path / "config.json").read_text()))
         told[workdir]["commit"] = about.get("code", {}).get("commit") or ""
     of_each = pd.DataFrame([told[one] for one in rows["workdir"]], index=rows.index)
-    variant = " (" + rows["variant"] + ")"
-    rows["method"] = rows["algorithm"] + variant.where(rows["variant"] != "", "")
+    rows["method"] = all_results.methods(rows)
     rows = rows.rename(columns={"dataset": "set", "value": "score"})
     rows = pd.concat([rows, of_each], axis=1)
     return rows.assign(study=study, selection=RULE)[[*COLUMNS]]

@@ -51,7 +51,7 @@ def test_means_of_the_table_are_the_reports():
         ("rate", 0, "a rate and epochs above 0"),
         ("epochs", "many", "a rate and epochs above 0"),
         ("seed", -1, "a seed of at least 0"),
-        ("metric", "speed", "a metric of accuracy, shape_bias"),
+        ("metric", "speed", "a metric of accuracy, shape_bias, fraction_neither"),
         ("method", "", "a study, a method and a set"),
     ],
 )
