@@ -153,7 +153,6 @@ def fail() -> None:
     raise RuntimeError("a bug")
 
 
-@pytest.mark.slow
 def test_an_error_is_told_and_what_was_trained_is_saved(
     finished, tmp_path, monkeypatch
 ):

@@ -46,7 +46,6 @@ def naive(x, offsets, *, kernel, stride, pooled, temperature):
     return w / w.sum((1, 2), keepdims=True)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("stem", [SMALL, LARGE])
 def test_shares_are_those_of_patches_compared_one_by_one(stem):
     offsets = np.asarray(jax.random.randint(KEY, (9, 2), -3, 4))

@@ -25,12 +25,12 @@ class Two(nn.Module):
         return a, b
 
 
-def algo(*updates):
-    """Losses whose gradients are known: 3 by a, 4 by b; and 1 by both."""
+def algo(*updates, more=1.0):
+    """Losses whose gradients are known: 3 by a, 4 by b; and `more` by both."""
 
     def losses(params, stats, batch, key, static=None):
         a, b = (params["net"][name].sum() for name in "ab")
-        return {"class": 3 * a + 4 * b, "more": a + b}, base.Aux(stats, {})
+        return {"class": 3 * a + 4 * b, "more": more * (a + b)}, base.Aux(stats, {})
 
     return base.Algo(Two(), losses, updates)
 
@@ -65,6 +65,14 @@ def test_a_clip_spans_all_trained_weights():
 def test_what_is_added_is_not_clipped():
     by, _ = moved(base.Update("class", is_a, clip=0.3, plus="more"))
     assert by["a"] == pytest.approx(0.3 / np.sqrt(2) + 1, rel=1e-5)
+
+
+@pytest.mark.parametrize("more", [np.inf, np.nan])
+def test_where_what_is_added_is_not_finite_the_norm_is_not(more):
+    built, txs = algo(base.Update("class", plus="more"), more=more), (optax.sgd(1.0),)
+    state = train_step.init(built, txs, KEY, BATCH["image"])
+    _, metrics = train_step.make_step(built, txs)(state, BATCH, KEY)
+    assert not np.isfinite(metrics["gradient_norm_class"])
 
 
 def test_two_updates_of_one_weight_add_up():
