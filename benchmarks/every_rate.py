@@ -145,8 +145,11 @@ def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--out", type=pathlib.Path, default=ROOT / "docs")
+    parser.add_argument(
+        "--out", type=pathlib.Path, default=ROOT / "docs", help="of the figure"
+    )
     options = parser.parse_args(argv)
+    options.out.mkdir(parents=True, exist_ok=True)
     found = shape_biases()
     text = f"{scores(found)}\n{against(found)}"
     (ROOT / "benchmarks/results/every-rate.md").write_text(text, encoding="utf-8")

@@ -145,8 +145,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--out", type=pathlib.Path, default=ROOT / "docs")
+    parser.add_argument(
+        "--out", type=pathlib.Path, default=ROOT / "docs", help="of the figures"
+    )
     options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
     scores = shape_biases()
     published = of_biasbed()
     tables = {

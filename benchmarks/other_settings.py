@@ -184,9 +184,12 @@ def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--out", type=pathlib.Path, default=ROOT / "docs")
+    parser.add_argument(
+        "--out", type=pathlib.Path, default=ROOT / "docs", help="of the figure"
+    )
     parser.add_argument("--runs", nargs="+", metavar="WORKDIR")
     options = parser.parse_args(argv)
+    options.out.mkdir(parents=True, exist_ok=True)
     scores = pd.read_csv(EPOCHS, index_col=RUN)
     if options.runs:
         found = of_runs(options.runs).round(6)

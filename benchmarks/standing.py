@@ -143,7 +143,9 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--out", type=pathlib.Path, default=ROOT / "docs/results")
+    parser.add_argument(
+        "--out", type=pathlib.Path, default=ROOT / "docs/results", help="its folder"
+    )
     parser.add_argument("--runs", nargs="+", metavar="WORKDIR")
     parser.add_argument("--study", help="the name of what --runs are")
     options = parser.parse_args(argv)
@@ -160,7 +162,18 @@ def main(argv: list[str] | None = None) -> int:
     if (path := options.out / "all.csv").exists():
         kept = read(path)
         parts[""] = kept[~kept["study"].isin([*parts])]
-    rows = check(pd.concat(parts.values(), ignore_index=True), "the new table")
+        if options.runs:
+            had = {*kept.loc[kept["study"] == options.study, "method"]}
+            if lost := sorted(had - {*parts[options.study]["method"]}):
+                parser.error(
+                    f"--runs: {options.study} has rows of {', '.join(lost)}, too, which "
+                    "would be lost; name all its runs, or another --study"
+                )
+    try:
+        rows = check(pd.concat(parts.values(), ignore_index=True), "the new table")
+    except ValueError as error:
+        parser.error(f"{error}; runs that differ otherwise are another --study")
+    options.out.mkdir(parents=True, exist_ok=True)
     write(rows, options.out)
     print(f"{path}: {len(rows):,} scores")
     return 0

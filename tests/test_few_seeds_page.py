@@ -124,5 +124,5 @@ def test_seeds_of_one_network_and_of_one_order():
     assert first["one-init"] == first["one-order"]
     studies = ("shapes", "every-rate", "one-init")
     cpu, thirty, ten = (f"{first[study]:.0f}" for study in studies)
-    words = f"{cpu} % on the CPU, {thirty} among thirty networks on the GPU, and {ten} "
-    assert words in " ".join(PAGE.split())
+    words = f"{cpu} % on the CPU, {thirty} when trained with 29 others on the GPU, and {ten}"
+    assert f"{words} with nine others" in " ".join(PAGE.split())

@@ -206,18 +206,13 @@ def test_what_is_said_of_thirty_epochs():
     m = {key: f"{np.median(x):.0f}" for key, x in (thirty | five).items()}
     one, other = ("ERM", "constant"), ("ERM", "cosine")
     stands(f"rate ({m[one]} and {m['ERM']} %, p = {p[one]}), where schedule and length")
-    stands(f"no difference is shown ({m[other]} %, p = {p[other]}), and most of it is")
-    # Between the median of the tens and that after the fifth epoch lies most of it.
-    fifth = np.median([x["shape_bias"].iloc[4] for x in epochs(*other)])
-    assert fifth - np.median(five["ERM"]) > 0.5 * (
-        np.median(thirty[other]) - np.median(five["ERM"])
-    )
+    stands(f"a cosine no difference is found ({m[other]} %, p = {p[other]}).")
     one, other = ("Stylized ERM", "constant"), ("Stylized ERM", "cosine")
     assert m[one] == m[other]
     stands(
-        f"Stylized ERM's is ({m[one]} and {m['Stylized ERM']} %, p = {p[one]} at a constant "
-        f"rate and {p[other]} with a cosine), SagNet's is not found to be (p = "
-        f"{p['SagNet', 'constant']} and {p['SagNet', 'cosine']})."
+        f"ERM's is higher with a cosine ({m[other]} and {m['Stylized ERM']} %, p = "
+        f"{p[other]}), and not found to be at a constant rate (p = {p[one]}); of SagNet no "
+        f"difference is found (p = {p['SagNet', 'constant']} and {p['SagNet', 'cosine']})."
     )
 
 
@@ -272,7 +267,7 @@ def test_the_table_of_photographs():
     ranks = dict(zip(others, holm(ranks), strict=True))
     assert {name for name in others if f"{ranks[name]:.3f}" == "0.056"} == differ
     assert f"{min(ranks.values()):.3f}" == "0.056"
-    stands("cannot fall below 0.056 after Holm over seven, which the three with small")
+    stands("cannot give p below 0.056 after Holm over seven; the three with small p")
     welch = [
         scipy.stats.ttest_ind(shape[x], shape["ERM"], equal_var=False) for x in others
     ]
@@ -300,7 +295,7 @@ def test_what_is_said_of_photographs():
         counts = scores("tiny-imagenet", "ERM", dataset) * n / 100
         np.testing.assert_allclose(counts, counts.round(), atol=1e-6)
     # Eighty conflicts and ten silhouettes of each shape: eleven classes.
-    assert 880 / 80 == 110 / 10 == 11 and PAGE.count("eleven") == 4
+    assert 880 / 80 == 110 / 10 == 11 and PAGE.count("eleven") == 5
     decisions = []
     for name in NAMES:
         share = scores("tiny-imagenet", name, metric="fraction_neither") / 100
@@ -311,7 +306,7 @@ def test_what_is_said_of_photographs():
         decisions += [*counts]
     assert abs(np.mean(decisions) - 195) < 5
     deviation = 100 * np.sqrt(0.25 / 190)
-    stands(f"some 190 decisions of a seed give a deviation of {deviation:.1f} by")
+    stands(f"some 190 decisions alone give a standard deviation of {deviation:.1f}.")
     both = [name for name in NAMES if name not in ("ERM", "EFDMix")]
     both.append("ERM")
     assert len(both) == 7
@@ -384,7 +379,7 @@ def test_a_hundred_seeds():
             np.testing.assert_allclose(ends, expected, atol=1.5)
     words = f"points in {apart[1]} % of cases, with five in {apart[2]}, with"
     assert f"{words} twenty in {apart[4]}." in page
-    assert f"may report {report[3][0]} or {report[3][1]}." in page
+    assert f"may report {report[3][0]} or {report[3][1]} %." in page
 
 
 def test_epochs_of_runs_are_their_records(tmp_path):

@@ -71,7 +71,7 @@ def test_a_row_twice_is_refused(tmp_path):
         standing.read(tmp_path / "a.csv")
 
 
-def test_runs_come_in_beside_the_others_and_replace_their_own(tmp_path):
+def test_runs_come_in_beside_the_others_and_replace_their_own(tmp_path, capsys):
     for path in ("all.csv", "all.html"):
         (tmp_path / path).write_text((RESULTS / path).read_text())
     before = standing.read(tmp_path / "all.csv")
@@ -88,6 +88,11 @@ def test_runs_come_in_beside_the_others_and_replace_their_own(tmp_path):
         assert len(mine) == 2 * 4 and len(rows) == len(before) + len(mine)
         assert {*mine["set"]} == {"data_set_1", "data_set_2"}
         assert {*mine["rate"]} == {0.05} and {*mine["epochs"]} == {3}
+    one = next(run for run in (tmp_path / "runs").iterdir())
+    with pytest.raises(SystemExit):
+        standing.main([f"--runs={one}", "--study=mine", f"--out={tmp_path}"])
+    assert "which would be lost" in capsys.readouterr().err
+    assert len(standing.read(tmp_path / "all.csv")) == len(rows)
     rest = rows[rows["study"] != "mine"].reset_index(drop=True)
     pd.testing.assert_frame_equal(
         rest.sort_values(standing.KEY, ignore_index=True),

@@ -81,7 +81,6 @@ def test_a_high_temperature_drops_evenly():
     np.testing.assert_allclose(share, 1 / 1024, rtol=1e-4)
 
 
-@pytest.mark.quick("fast")
 @pytest.mark.parametrize("sampler", infodrop.SAMPLERS)
 def test_marginals_are_those_of_draws_with_replacement(sampler):
     """P(kept) = (1 - share)^draws at each position, over many channels."""
