@@ -99,8 +99,8 @@ def test_on_devices_that_are_not_here(capsys):
 def test_seeds_of_one_device_are_computed_as_costs_least(capsys, monkeypatch):
     """The looped program is compiled of one seed, the vmapped one of both."""
     monkeypatch.setattr(autotune, "_MIN_STEPS", 1)  # A run of four compares nothing.
-    # With 64 images the compiler takes over half an hour for the first convolution.
-    asked = (TINY, "--on=v5e:2x2", "--config.run.devices=1", "--config.train.batch=16")
+    # With 64 images the compiler takes over half an hour.
+    asked = (TINY, "--on=v5e:2x2", "--config.run.devices=1", "--config.train.batch=4")
     told = planned(capsys, *asked)
     by_name = {}
     for name in ("looped", "vmapped"):
