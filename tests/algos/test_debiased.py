@@ -142,7 +142,6 @@ def norms(tree):
     }
 
 
-@pytest.mark.slow
 def test_each_half_has_its_own_norms(run, erm, batch):
     """Main norms learn and remember the clean half, auxiliary ones the stylised."""
     _, _, stats, grads = run()

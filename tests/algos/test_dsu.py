@@ -48,7 +48,6 @@ def spread(s, group):
     return np.repeat(np.sqrt(grouped.var(1, ddof=1) + 1e-6), group, axis=0)
 
 
-@pytest.mark.slow
 @cases.each("scale", [1, 1e-3])
 @cases.each("group", [4, 8])
 def test_formula_with_the_authors_epsilons(scale, group):

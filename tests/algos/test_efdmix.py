@@ -20,7 +20,6 @@ def flat(x):
     return np.asarray(x, np.float64).reshape(len(x), -1, x.shape[-1])
 
 
-@pytest.mark.slow
 def test_sorted_values_are_mixed():
     """Every order statistic, with them every moment, not the first two alone."""
     found = np.sort(flat(mixstyle.match(X, ORDER, SHARE)), axis=1)

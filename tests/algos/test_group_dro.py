@@ -63,7 +63,6 @@ STARTS = np.cumsum([0, *COUNTS[:-1]])
 RISKS = np.add.reduceat(each_of(LOGITS), STARTS) / COUNTS
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("adjustment", [0.0, 2.0])
 def test_weights_after_some_losses_are_the_closed_form(adjustment):
     """After t steps at the same losses q is as exp(t eta (L_g + C / sqrt(n_g)))."""
@@ -93,7 +92,6 @@ def test_the_worst_groups_weight_grows_until_it_has_all():
     assert seen == sorted(seen) and seen[0] > 1 / 4 and seen[-1] > 0.99
 
 
-@pytest.mark.slow
 def test_at_eta_zero_the_loss_is_the_mean_over_groups():
     algo = group_dro.make(Free(), eta=0.0, adjustment=1.0, columns=TOLD)
     named, aux, _ = taken(algo, LOGITS)

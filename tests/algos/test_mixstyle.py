@@ -126,7 +126,6 @@ def test_shares_are_of_a_beta_distribution(alpha, shares):
         assert (counts[0] + counts[3]) / len(seen) == pytest.approx(0.8, abs=0.04)
 
 
-@pytest.mark.slow
 def test_one_gate_for_the_whole_batch(net):
     """Every image changes or none does; the options may come at run time."""
     x = X[:, :2, :1, :1]

@@ -75,7 +75,6 @@ def test_leaves_single_pixels_alone(net):
     assert tap(x, "stage4.block0.conv1", jax.random.key(0)) is x
 
 
-@pytest.mark.slow
 def test_swapping_with_oneself_is_erm_up_to_epsilon(net, variables, image):
     """In groups of one image the only permutation is the identity."""
     key = jax.random.key(0)

@@ -61,7 +61,6 @@ CASES = {
 }
 
 
-@pytest.mark.slow
 @cases.each("name", CASES)
 def test_the_penalty_is_the_formula(name):
     _, penalty, expected = CASES[name]

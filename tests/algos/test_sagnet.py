@@ -95,13 +95,11 @@ def net_of(state):
     return {"params": state.params["net"], "stats": state.stats["net"]}
 
 
-@pytest.mark.slow
 def test_style_loss_moves_the_style_head_only(start, stepped):
     changed = moved(start.params, stepped("style").params)
     assert changed == {p for p in paths(start.params) if p[0] == "style"}
 
 
-@pytest.mark.slow
 def test_adversarial_loss_moves_the_trunks_norms_only(start, stepped):
     changed = moved(start.params, stepped("adv").params)
     expected = {
@@ -113,7 +111,6 @@ def test_adversarial_loss_moves_the_trunks_norms_only(start, stepped):
     assert len(expected) == 2 * (1 + 2 + 3)  # Stem, block, block with projection.
 
 
-@pytest.mark.slow
 def test_class_loss_moves_the_net_only(start, stepped):
     changed = moved(start.params, stepped("class").params)
     assert changed == {p for p in paths(start.params) if p[0] == "net"}
@@ -125,7 +122,6 @@ def test_no_class_gradient_reaches_the_style_head(pulled):
     assert all((x == 0).all() for x in jax.tree.leaves(grads["class"]["style"]))
 
 
-@pytest.mark.slow
 def test_selection_is_what_isolates(pulled):
     """The style loss does reach the trunk, through means and variances."""
     grads, _, _ = pulled
@@ -133,7 +129,6 @@ def test_selection_is_what_isolates(pulled):
     assert all((x == 0).all() for x in jax.tree.leaves(grads["style"]["net"]["fc"]))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("double_decay", [True, False])
 def test_double_decay_is_of_the_style_head(net, double_decay, start, stepped):
     algo = sagnet.make(net, double_decay=double_decay)
