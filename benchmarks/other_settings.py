@@ -1,11 +1,11 @@
 """Thirty epochs, 64 pixels, photographs: the tables and the figure of docs/results.md.
 
     python -m benchmarks.other_settings [--out=docs]
-    python -m benchmarks.other_settings --runs runs/thirty-epochs/*
+    python -m benchmarks.other_settings --runs runs/constant/* runs/cosine/*
 
 From docs/results/all.csv and docs/results/thirty_epochs.csv. Writes
-benchmarks/results/other-settings.md and OUT/results-epochs.svg. With --runs, the latter is
-first made of these runs: a row is an epoch of a seed, the columns its accuracies and its
+benchmarks/results/other-settings.md and OUT/results-epochs.svg. With --runs,
+thirty_epochs.csv is first made of these runs: a row is an epoch of a seed, the columns its accuracies and its
 shape bias, as shares of 1.
 """
 
@@ -88,7 +88,7 @@ def of_epochs(scores: pd.DataFrame) -> str:
         )
     head = (
         *("Method, schedule", "shape bias, %"),
-        f"largest change of a seed's after epoch {EARLY}",
+        f"largest change of a seed after epoch {EARLY}",
         "gap to an oracle: mean; largest (set)",
         *("swing in validation", "elsewhere: mean; largest (set)"),
     )
