@@ -42,7 +42,9 @@ def check(config: Mapping[str, Any] | run_spec.RunSpec) -> list[str]:
         for stage, other, plan in zip(*built, plans, strict=True):
             lines += _describe(stage, plan)
             same = _program(stage) == _program(other)
-            told = "the same program: the algorithm does nothing that ERM does not"
+            told = (
+                "the same program: but for its inputs it does nothing that ERM does not"
+            )
             lines.append(("against ERM", told if same else "another program"))
     return messages.align_columns(lines)
 
