@@ -42,9 +42,7 @@ def check(config: Mapping[str, Any] | run_spec.RunSpec) -> list[str]:
         for stage, other, plan in zip(*built, plans, strict=True):
             lines += _describe(stage, plan)
             same = _program(stage) == _program(other)
-            told = (
-                "the same program: but for its inputs it does nothing that ERM does not"
-            )
+            told = "the same program: it does what ERM does, but for its inputs"
             lines.append(("against ERM", told if same else "another program"))
     return messages.align_columns(lines)
 
