@@ -1,18 +1,22 @@
 """A table of scores: which run of which algorithm scored what on which data set.
 
 Every test begins here. A table may be a matrix (data sets, algorithms), an array (data
-sets, algorithms, runs), a pandas matrix with names, or a tidy frame with the columns
-algorithm, dataset, score and, if there are several, run.
+sets, algorithms, runs), a pandas matrix with names, a tidy frame with the columns
+algorithm, dataset, score and, if there are several, run, or any pandas frame or series
+whose index levels and columns carry these names.
 
-Scores that should be equal rarely are, because of rounding. `near_levels`, `rounding_error`
-and `check_tolerance` decide what ties, and `rank` ranks the algorithms accordingly.
+Scores that should be equal rarely are, because of rounding. Whether two numbers tie depends
+on these two alone: each number has its own rounding error (`mean_errors`, `score_errors`),
+neighbours within the larger of theirs tie (`near_levels`), and a huge score elsewhere in
+the table changes nothing. `rank` ranks the algorithms accordingly.
 """
 
 import dataclasses
 import math
-import warnings
+import numbers
+import re
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -21,12 +25,17 @@ from jaxtyping import Float, Int
 
 NEEDED = ("algorithm", "dataset", "score")  # Columns of a tidy frame.
 _DIGITS = 1e-12  # Of float64, less what sums lose.
+_SINGLE_DIGITS = 2e-7  # Of float32.
+_LARGE = 2.0**960  # Sums of more than this, about 1e289, could overflow.
+_LARGEST_SQUARED = 1e150  # Squares of larger scores overflow.
 _LISTED = 5  # Cells that a refusal lists.
 _ALSO = {  # What others call these.
     "algorithm": ("algorithms", "method", "methods", "model", "models", "algo"),
     "dataset": ("datasets", "data_set", "data_sets", "data", "test_set", "test_sets"),
     "score": ("scores", "value", "accuracy"),
+    "run": ("runs", "seed", "seeds", "fold", "folds", "trial", "repeat", "repetition"),
 }
+_DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -48,11 +57,22 @@ class Scores:
     @property
     def means(self) -> Float[np.ndarray, "n k"]:
         """Means over runs."""
-        return np.nanmean(self.values, axis=2)
+        largest = float(np.nanmax(np.abs(self.values)))
+        scale = 2.0**-64 if largest > _LARGE else 1.0  # A power of two: no digit is lost.
+        return np.nanmean(self.values * scale, axis=2) / scale
+
+    @property
+    def sizes(self) -> Float[np.ndarray, "n k"]:
+        """The largest absolute score of each cell's runs."""
+        return np.nanmax(np.abs(self.values), axis=2)
 
     @property
     def stds(self) -> Float[np.ndarray, "n k"]:
-        """Standard deviations over runs (n - 1 in the denominator); NaN for one run."""
+        """Standard deviations over runs (n - 1 in the denominator); NaN for one run.
+
+        Raises ValueError for scores whose squares overflow.
+        """
+        require_squares(self)
         counts = self.counts
         spread = np.nansum((self.values - self.means[:, :, None]) ** 2, axis=2)
         return np.sqrt(spread / np.where(counts > 1, counts - 1, math.nan))
@@ -83,87 +103,206 @@ Table = Float[np.ndarray, "n k"] | pd.DataFrame | Scores
 
 
 def read(scores, *, axis: int = 1) -> Scores:
-    """Reads scores in any of the forms above; `Scores` pass as they are.
+    """Return the scores as a table of names and finite numbers; `Scores` pass as they are.
 
-    `axis` is that of the algorithms in a matrix: 1 if they are columns, 0 if rows.
+    scores: a matrix (data sets, algorithms), an array (data sets, algorithms, runs), a frame
+    of either kind with names, a tidy frame with the columns algorithm, dataset, score and
+    perhaps run, or a frame or series whose index levels have such names, e.g. rows
+    (algorithm, run) and a column a data set. Masked, None and NA cells are missing.
+    axis: that of the algorithms in a matrix, 1 if they are columns, 0 if rows.
     Raises ValueError for missing, doubled and not finite cells, for fewer than 2 data sets
-    or algorithms, and for a frame whose axes or columns are named otherwise; `drop_incomplete` drops
-    explicitly.
+    or algorithms, and for whatever names do not say is an algorithm, a data set or a run;
+    `drop_incomplete` drops explicitly.
     """
     if isinstance(scores, Scores):
         return scores
     check(axis in (0, 1), "axis", "be 0 or 1, the axis of algorithms", axis)
-    if isinstance(scores, pd.DataFrame) and set(NEEDED) <= set(scores.columns):
-        return _checked(*_cells(scores))
+    if hasattr(scores, "dims") and hasattr(scores, "to_series"):
+        scores = scores.to_series()  # xarray's: its dimensions become index levels.
+    if isinstance(scores, pd.Series):
+        scores = scores.to_frame("score")
     if isinstance(scores, pd.DataFrame):
-        values = _numbers(scores, axis)
-        frame = scores if axis == 1 else scores.T
-        if not (frame.index.is_unique and frame.columns.is_unique):
-            raise ValueError("scores: names must occur once in a matrix; rename them")
-        values = np.moveaxis(values, axis, 1)[:, :, None]
-        return _checked(values, tuple(map(str, frame.index)), tuple(map(str, frame)))
+        return _read_frame(scores, axis)
+    return _read_array(scores, axis)
+
+
+def _read_frame(frame: pd.DataFrame, axis: int) -> Scores:
+    """Return the scores of a frame, tidy or a matrix, by the names of its axes."""
+    if set(NEEDED) <= set(frame.columns):
+        return _checked(*_cells(frame))
+    tidy = _tidy_of_levels(frame)
+    if tidy is not None:
+        return _checked(*_cells(tidy))
+    values = _matrix_values(frame, axis)
+    frame = frame if axis == 1 else frame.T
+    if not (frame.index.is_unique and frame.columns.is_unique):
+        raise ValueError(
+            "scores: names must occur once in a matrix; rename them, or name the runs in "
+            "an index level `run` beside `algorithm`"
+        )
+    values = np.moveaxis(values, axis, 1)[:, :, None]
+    return _checked(values, tuple(map(str, frame.index)), tuple(map(str, frame)))
+
+
+def _read_array(scores: Any, axis: int) -> Scores:
+    """Return the scores of an array or of nested lists; names are the indices."""
     values = _floats(scores)
-    either = (
+    expected = (
         "a matrix (data sets, algorithms) or an array (data sets, algorithms, runs)"
     )
-    told = f"shape {values.shape}; give one row a data set"
-    check(values.ndim in (2, 3), "scores", f"be {either}", told)
+    got = f"shape {values.shape}; give one row a data set"
+    check(values.ndim in (2, 3), "scores", f"be {expected}", got)
     values = np.moveaxis(values, axis, 1)
     values = values[:, :, None] if values.ndim == 2 else values
     names = [tuple(map(str, range(size))) for size in values.shape[:2]]
     return _checked(values, *names)
 
 
+def _tidy_of_levels(frame: pd.DataFrame) -> pd.DataFrame | None:
+    """Return a frame with index levels as a tidy one; None for a plain matrix.
+
+    Each level must be called algorithm, dataset or run, or by a synonym; a single axis
+    without a name is the one of algorithm and dataset that the others are not.
+    Raises ValueError where that leaves a doubt.
+    """
+    level_names = [*frame.index.names, *frame.columns.names]
+    meanings = [_meant(name) if name is not None else "" for name in level_names]
+    columns = [_meant(name) for name in frame.columns]
+    is_column_of_scores = len(frame.columns) == 1 and columns == ["score"]
+    if is_column_of_scores:  # All names are in the rows' index.
+        level_names, meanings = level_names[:-1], meanings[:-1]
+    elif len(level_names) == 2 and "run" not in meanings:
+        return None
+    missing = [name for name in ("algorithm", "dataset") if name not in meanings]
+    if meanings.count("") == len(missing) == 1:
+        meanings[meanings.index("")] = missing[0]
+        missing = []
+    known = [name for name in meanings if name]
+    if missing or len(set(known)) < len(known) or "score" in known or "" in meanings:
+        shown = ", ".join("(no name)" if x is None else repr(x) for x in level_names)
+        raise ValueError(
+            "scores: a frame with several index levels must call them algorithm, dataset "
+            f"and run, each once, got {shown}; name them by frame.rename_axis(index=[...], "
+            "columns=[...])"
+        )
+    if is_column_of_scores:
+        tidy = frame.set_axis(pd.MultiIndex.from_arrays(_level_values(frame.index)))
+        tidy = tidy.set_axis(["score"], axis=1).rename_axis(index=meanings).reset_index()
+        return tidy
+    rows, cells = len(frame.index), len(frame.columns)
+    arrays = [np.repeat(np.asarray(x), cells) for x in _level_values(frame.index)]
+    arrays += [np.tile(np.asarray(x), rows) for x in _level_values(frame.columns)]
+    tidy = pd.DataFrame(dict(zip(meanings, arrays, strict=True)))
+    values = frame.to_numpy(dtype=object).ravel()
+    present = ~pd.isna(values)  # An algorithm may have fewer runs than another.
+    return tidy.assign(score=values)[present].reset_index(drop=True)
+
+
+def _level_values(index: pd.Index) -> list[pd.Index]:
+    return [index.get_level_values(level) for level in range(index.nlevels)]
+
+
 def rank(scores: Table, *, larger_is_better: bool) -> Float[np.ndarray, "n k"]:
-    """Ranks the algorithms on every data set: 1 is the best, ties share their mean.
+    """Return the ranks of the algorithms on every data set: 1 is the best, ties share.
 
     `scores` is what `read` takes; several runs are averaged first, and means that
     differ by rounding alone tie.
     """
     table = read(scores)
-    levels = near_levels(table.means, rounding_error(table.values))
+    levels = near_levels(table.means, mean_errors(table))
     return scipy.stats.rankdata(-levels if larger_is_better else levels, axis=1)
 
 
 def near_levels(
-    values: Float[np.ndarray, "*m n"], tolerance: float | Float[np.ndarray, "*m 1"]
+    values: Float[np.ndarray, "*m n"], errors: float | Float[np.ndarray, "..."]
 ) -> Int[np.ndarray, "*m n"]:
-    """Numbers values along the last axis: neighbours within `tolerance` share a number.
+    """Return a number for each value along the last axis; values that tie share it.
 
-    0 is the lowest, and ranks of these numbers are ranks of the values with their ties.
-    Rounding would part neighbours at the edge between two rounded values.
+    errors: how far rounding may have moved each value (broadcast to `values`). Neighbours
+    tie if they differ by no more than the larger of their two errors. 0 is the lowest, and
+    ranks of these numbers are ranks of the values with their ties. Rounding the values
+    instead would part neighbours at the edge between two rounded values.
     """
     order = np.argsort(values, axis=-1, kind="stable")
-    steps = np.diff(np.take_along_axis(values, order, axis=-1), axis=-1) > tolerance
+    ordered = np.take_along_axis(values, order, axis=-1)
+    errors = np.take_along_axis(np.broadcast_to(errors, values.shape), order, axis=-1)
+    larger = np.maximum(errors[..., 1:], errors[..., :-1])
+    # Halves, as the difference of two huge values may overflow.
+    is_step = ordered[..., 1:] / 2 - ordered[..., :-1] / 2 > larger / 2
     levels = np.zeros(values.shape, dtype=np.int64)
-    climbed = np.concatenate([levels[..., :1], np.cumsum(steps, axis=-1)], axis=-1)
+    climbed = np.concatenate([levels[..., :1], np.cumsum(is_step, axis=-1)], axis=-1)
     np.put_along_axis(levels, order, climbed, axis=-1)
     return levels
 
 
-def check_tolerance(tolerance: float | None, scores: Float[np.ndarray, "n k"]) -> float:
-    """Gives the tolerance back; refuses one that would blot out what differs.
+def mean_errors(scores: Scores) -> Float[np.ndarray, "n k"]:
+    """Return how far apart two means may be by float64 rounding alone, for each cell.
 
-    None is 2e-7 of what all scores span, the last digits of float32, and never below those
-    of the largest score in float64. Images of 50,000 and 50 runs tell more apart than that.
+    1e-12 of the largest score of the cell's own runs: two cells tie within the larger of
+    their two errors, whatever the other cells hold.
     """
-    spread = float(np.ptp(scores))
+    return _DIGITS * scores.sizes
+
+
+def robust_span(scores: Float[np.ndarray, "... m"]) -> Float[np.ndarray, "..."]:
+    """Return four times the distance of the quartiles along the last axis.
+
+    About what ordinary scores span; a few outliers do not move it.
+    """
+    low, high = np.quantile(scores / 4, [0.25, 0.75], axis=-1)
+    return 16 * np.minimum(high - low, _LARGE)
+
+
+def score_errors(
+    sizes: Float[np.ndarray, "..."], span: float | Float[np.ndarray, "..."]
+) -> Float[np.ndarray, "..."]:
+    """Return how far rounding, of float32 as of float64, may have moved a difference.
+
+    sizes: the larger absolute value of the two scores that are compared; span: about what
+    the scores of these two algorithms span (`robust_span`). The error is 2e-7 of the
+    smaller of both, as scores kept in float32 need, and never below 1e-12 of `sizes`.
+    Scores of 50,000 images, averaged over 50 runs, lie further apart than that.
+    """
+    return np.maximum(_DIGITS * sizes, _SINGLE_DIGITS * np.minimum(sizes, span))
+
+
+def check_tolerance(
+    tolerance: float | None, scores: Float[np.ndarray, "n k"]
+) -> float | None:
+    """Return a tolerance that a caller chose; None stays None, for `score_errors`.
+
+    Raises ValueError for a negative one, and for one that is not below a thousandth of
+    what the scores span, within which what differs would tie.
+    """
     if tolerance is None:
-        return max(2e-7 * spread, _DIGITS * float(np.abs(scores).max()))
+        return None
+    spread = float(scores.max() / 2 - scores.min() / 2) * 2
     fits = 0 <= tolerance and not 0 < spread < 1000 * tolerance
-    told = f"{tolerance} for {spread:.3g}; scale the scores or take a smaller one"
+    got = f"{tolerance} for {spread:.3g}; scale the scores or take a smaller one"
     must = "be from 0 to a thousandth of what the scores span"
-    check(fits, "tolerance", must, told)
+    check(fits, "tolerance", must, got)
     return tolerance
 
 
-def rounding_error(values: Float[np.ndarray, "n k r"]) -> Float[np.ndarray, "n 1"]:
-    """Gives how close two means of a data set are that differ by rounding alone.
+def shrink_huge(values: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
+    """Return values divided by a power of two where their differences could overflow.
 
-    Of the data set's largest score, for data sets may have different units where only
-    scores of one are compared. NaN counts as none.
+    Order, ties and signs of differences stay as they are.
     """
-    return _DIGITS * np.nanmax(np.abs(values), axis=(1, 2))[:, None]
+    return values * 2.0**-64 if np.abs(values).max(initial=0) > _LARGE else values
+
+
+def require_squares(table: Scores) -> None:
+    """Raise ValueError, naming a cell, where the square of a score is no float64."""
+    too_large = np.argwhere(np.nan_to_num(np.abs(table.values)) > _LARGEST_SQUARED)
+    if len(too_large):
+        cells = _describe_cells(too_large, table.datasets, table.algorithms)
+        more = f" and {len(cells) - 1} more" if len(cells) > 1 else ""
+        raise ValueError(
+            f"scores: must be below {_LARGEST_SQUARED:g} in size for means and deviations, "
+            f"got {table.values[tuple(too_large[0])]:g} for {cells[0]}{more}; a run that "
+            "diverged has no score: leave it out"
+        )
 
 
 def drop_incomplete(
@@ -220,26 +359,41 @@ def suggest_renames(columns: Sequence) -> str:
     named = [
         f"{column} to {meant}"
         for column in columns
-        if (meant := _meant(column)) and meant not in columns
+        if (meant := _meant(column)) in NEEDED and meant not in columns
     ]
     return f"; rename {', '.join(named)}" if named else ""
 
 
 def _meant(name) -> str:
     word = str(name).lower().replace(" ", "_")
-    return next((known for known in NEEDED if word in (known, *_ALSO[known])), "")
+    return next((known for known in _ALSO if word in (known, *_ALSO[known])), "")
 
 
-def _numbers(frame: pd.DataFrame, axis: int) -> Float[np.ndarray, "rows columns"]:
-    """The numbers of a matrix; refuses a tidy frame, and a matrix the other way round."""
+def _matrix_values(
+    frame: pd.DataFrame, axis: int
+) -> Float[np.ndarray, "rows columns"]:
+    """Return the numbers of a matrix.
+
+    Raises ValueError for a tidy frame with other names, for a row or column that is no
+    algorithm or data set but is called run, score and the like, and for a matrix whose
+    axes are named the other way round.
+    """
     columns = list(frame.columns)
-    tidy = len(set(NEEDED).intersection(columns)) > 1
+    is_tidy = len(set(NEEDED).intersection(columns)) > 1
     try:
-        values = frame.to_numpy(np.float64)
-    except (TypeError, ValueError):
-        tidy = True
-    if tidy or set(map(_meant, columns)) >= set(NEEDED):
+        values = _floats(frame)
+    except ValueError:
+        if not is_tidy and not set(map(_meant, columns)) & set(_ALSO):
+            raise
+        is_tidy = True
+    if is_tidy or set(map(_meant, columns)) >= set(NEEDED):
         raise _untidy(frame)
+    for label in (*columns, *frame.index):
+        if isinstance(label, str) and _meant(label):
+            raise ValueError(
+                f"scores: a matrix must hold scores alone, got a row or column {label!r}; "
+                "make the frame tidy, or put it into the index under that name"
+            )
     of_algorithms, of_datasets = frame.axes[axis].name, frame.axes[1 - axis].name
     if _meant(of_algorithms) == "dataset" or _meant(of_datasets) == "algorithm":
         lies, other = ("rows", "columns") if axis == 0 else ("columns", "rows")
@@ -261,9 +415,12 @@ def _untidy(frame: pd.DataFrame) -> ValueError:
 
 
 def _run_names(frame: pd.DataFrame) -> list[str]:
-    if "run" not in frame:
+    """Return the run of each row: the column run, else those called seed, fold and so on."""
+    columns = [name for name in frame.columns if _meant(name) == "run"]
+    columns = ["run"] if "run" in columns else columns
+    if not columns:
         return [""] * len(frame)
-    return frame["run"].astype(str).tolist()
+    return ["/".join(map(str, row)) for row in frame[columns].itertuples(index=False)]
 
 
 def _cells(frame: pd.DataFrame) -> tuple[np.ndarray, tuple[str, ...], tuple[str, ...]]:
@@ -295,15 +452,40 @@ def _cells(frame: pd.DataFrame) -> tuple[np.ndarray, tuple[str, ...], tuple[str,
     return values, tuple(datasets), tuple(algorithms)
 
 
-def _floats(scores) -> np.ndarray:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", np.exceptions.ComplexWarning)
-        try:
-            return np.asarray(scores, dtype=np.float64)
-        except (TypeError, ValueError, np.exceptions.ComplexWarning) as error:
-            raise ValueError(
-                f"scores: a score must be a real number: {error}"
-            ) from error
+def _floats(scores: Any) -> np.ndarray:
+    """Return scores as float64, NaN where masked, None or NA.
+
+    Raises ValueError for what is no real number: text that is no plain decimal number,
+    booleans, complex numbers, times.
+    """
+    if isinstance(scores, np.ma.MaskedArray):
+        scores = np.ma.filled(scores.astype(np.float64), np.nan)
+    try:
+        values = np.asarray(scores)
+    except ValueError as error:  # Ragged.
+        raise ValueError(f"scores: must be a full matrix; {error}") from error
+    if values.dtype.kind in "iuf":
+        return values.astype(np.float64)
+    if not isinstance(scores, (np.ndarray, pd.DataFrame, pd.Series)):
+        values = np.asarray(scores, dtype=object)  # Else numbers beside text are text.
+    floats = [_float(x) for x in values.astype(object).ravel()]
+    return np.array(floats, dtype=np.float64).reshape(values.shape)
+
+
+def _float(value: Any) -> float:
+    """Return one score as a float; NaN if it is missing."""
+    if value is None or value is pd.NA:
+        return math.nan
+    if isinstance(value, (bool, np.bool_)):
+        raise ValueError(
+            f"scores: a score must be a real number, got {value}; convert truth values by "
+            ".astype(float), if they are scores"
+        )
+    if isinstance(value, numbers.Real):
+        return float(value)
+    if isinstance(value, str) and _DECIMAL.fullmatch(value.strip()):
+        return float(value)
+    raise ValueError(f"scores: a score must be a real number, got {value!r}; correct it")
 
 
 def _missing(values: np.ndarray) -> np.ndarray:
