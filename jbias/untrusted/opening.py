@@ -49,6 +49,9 @@ def image(source: str | os.PathLike | BinaryIO) -> Iterator[Image.Image]:
     with contextlib.ExitStack() as stack:
         if not hasattr(source, "read"):
             source = stack.enter_context(binary(source))
+        if source.seek(0, os.SEEK_END) == 0:
+            raise ValueError("must be a whole image, got 0 bytes")
+        source.seek(0)
         try:
             found = stack.enter_context(Image.open(source, formats=FORMATS))
             pixels = math.prod(found.size)
@@ -94,6 +97,10 @@ def npz(path: str | os.PathLike, **growth: int) -> dict[str, np.ndarray]:
         with binary(path) as raw:  # Here: numpy leaves what it cannot read open.
             with zipfile.ZipFile(raw) as members:
                 told = sum(member.file_size for member in members.infolist())
+                names = members.namelist()
+            if len(set(names)) < len(names):
+                twice = next(name for name in names if names.count(name) > 1)
+                raise ValueError(f"holds the array {twice!r} twice")
             limits.check_growth(os.path.getsize(path), told, **growth)
             raw.seek(0)
             with np.load(raw, allow_pickle=False) as file:

@@ -6,7 +6,7 @@ import hashlib
 import os
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -158,6 +158,20 @@ def in_folder(folder: str, names: Names, lengths, labels, classes: Names) -> Lis
     columns = np.array(lengths, np.int64), np.array(labels, np.int32)
     store = stores.FileStore(folder, tuple(names))
     return Listing(store, store.names, *columns, tuple(classes))
+
+
+def agreed_label(where: str, sample: str, labels: Sequence[tuple[str, int]]) -> int:
+    """Return the label of a sample; ValueError where two of its sources differ.
+
+    labels: pairs of a source, such as a file or a column, and the label that it holds.
+    """
+    first_source, label = labels[0]
+    for source, other in labels[1:]:
+        if other != label:
+            must = f"{where}: a sample must have one label"
+            got = f"got {label} ({first_source}) and {other} ({source}) for {sample}"
+            raise ValueError(f"{must}, {got}; leave the right one")
+    return label
 
 
 def check_names(where: str, names: Names) -> np.ndarray:
