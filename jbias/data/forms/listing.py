@@ -3,6 +3,7 @@
 import fnmatch
 import fractions
 import hashlib
+import itertools
 import os
 import re
 import unicodedata
@@ -128,11 +129,12 @@ def scan(
     any other file that is no image is refused unless a pattern of `ignore` matches
     its name, and so is a class without images.
     """
-    found, strange = [], []
+    found, strange, inodes = [], [], []
     for label, name in enumerate(classes):
-        for relative, length in _walk(folder, below.format(name), ()):
+        for relative, length, inode in _walk(folder, below.format(name), ()):
             if is_image(relative):
                 found.append((relative, length, label))
+                inodes.append(inode)
             elif not any(fnmatch.fnmatch(relative, pattern) for pattern in ignore):
                 strange.append(relative)
     must = f"{where}: class folders must hold images ({' '.join(IMAGES)}) only"
@@ -145,7 +147,25 @@ def scan(
     base.refuse_some(empty, must, which, "fill or remove it")
     names, lengths, labels = zip(*found, strict=True)
     check_names(where, names)
+    _refuse_links_across_classes(where, folder, names, labels, inodes)
     return in_folder(folder, names, lengths, labels, classes)
+
+
+_NO_INODE = (0, 2**32 - 1)  # Of file systems that have none.
+
+
+def _refuse_links_across_classes(where, folder, names, labels, inodes) -> None:
+    """Raise ValueError if one file lies under one name in two class folders, by a link."""
+    order = np.argsort(np.array(inodes, np.uint64), kind="stable")
+    for i, j in itertools.pairwise(order):
+        if inodes[i] != inodes[j] or labels[i] == labels[j] or inodes[i] in _NO_INODE:
+            continue
+        paths = os.path.join(folder, names[i]), os.path.join(folder, names[j])
+        same_name = os.path.basename(names[i]) == os.path.basename(names[j])
+        if same_name and os.path.samefile(*paths):
+            must = f"{where}: an image must be of one class"
+            got = f"got {names[i]!r} and {names[j]!r}, which are one file"
+            raise ValueError(f"{must}, {got}; remove one of the two links")
 
 
 def scan_split(where: str, folder: str, ignore: Names) -> Listing:
@@ -274,8 +294,10 @@ def match_classes(where: str, got: Names, expected: Names) -> None:
     base.refuse_some(missing, must, "are missing", "unpack the archive again")
 
 
-def _walk(folder: str, below: str, above: tuple[str, ...]) -> list[tuple[str, int]]:
-    """Relative names and byte lengths of all files under folder/below, sorted."""
+def _walk(
+    folder: str, below: str, above: tuple[str, ...]
+) -> list[tuple[str, int, int]]:
+    """Relative names, byte lengths and inodes of all files under folder/below, sorted."""
     path = os.path.join(folder, below)
     real = os.path.realpath(path)
     if real in above:
@@ -287,8 +309,9 @@ def _walk(folder: str, below: str, above: tuple[str, ...]) -> list[tuple[str, in
         if entry.is_dir():
             found += _walk(folder, relative, (*above, real))
         else:  # A dangling link is no file: decoding names it, as damaged.
-            length = entry.stat().st_size if entry.is_file() else -1
-            found.append((relative, length))
+            stat = entry.stat() if entry.is_file() else None
+            length, inode = (stat.st_size, stat.st_ino) if stat else (-1, 0)
+            found.append((relative, length, inode))
     return found
 
 
