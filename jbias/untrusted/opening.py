@@ -17,6 +17,9 @@ from jbias.untrusted import limits
 
 # Others of Pillow's may run programs, such as Ghostscript for PostScript.
 FORMATS = ("JPEG", "PNG", "GIF", "BMP", "PPM", "TIFF", "WEBP")
+# Endings of their files' names, in small letters; the content decides what is decoded.
+SUFFIXES = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".gif", ".bmp", ".webp")
+SUFFIXES += (".tif", ".tiff", ".ppm", ".pgm", ".pbm", ".pnm")
 _LARGE = 2**25  # Pixels; larger images are decoded one at a time, for memory.
 _LARGE_ONE = threading.Lock()
 
@@ -42,6 +45,8 @@ def text(path: str) -> TextIO:
 @contextlib.contextmanager
 def image(source: str | os.PathLike | BinaryIO) -> Iterator[Image.Image]:
     """Opens an image by its content, whatever its name; nothing is decoded yet.
+
+    Of several frames or pages, such as those of an animated GIF, it is the first.
 
     ValueError for other formats than FORMATS and for more than limits.MAX_PIXELS, OSError
     where it cannot be read. Decode inside the context.

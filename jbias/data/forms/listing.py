@@ -18,7 +18,6 @@ from jbias.data.base import Column, Columns, Names
 from jbias.data.forms import stores
 from jbias.untrusted import opening
 
-IMAGES = (".jpg", ".jpeg", ".png", ".bmp", ".ppm", ".pgm", ".tif", ".tiff", ".webp")
 JUNK = ("thumbs.db", "desktop.ini", "__macosx", "@eadir")  # And names with a dot first.
 
 _LETTERS = 4096  # No path of a file is longer.
@@ -127,17 +126,22 @@ def scan(
 
     Hidden files and what systems leave behind (Thumbs.db, __MACOSX) are passed over;
     any other file that is no image is refused unless a pattern of `ignore` matches
-    its name, and so is a class without images.
+    its name, and so is a class without images. Images are passed over where a pattern
+    names their ending, such as "*.gif".
     """
     found, strange, inodes = [], [], []
+    unwanted = [pattern for pattern in ignore if is_image(pattern)]
     for label, name in enumerate(classes):
         for relative, length, inode in _walk(folder, below.format(name), ()):
             if is_image(relative):
-                found.append((relative, length, label))
-                inodes.append(inode)
+                if not any(fnmatch.fnmatch(relative, pattern) for pattern in unwanted):
+                    found.append((relative, length, label))
+                    inodes.append(inode)
             elif not any(fnmatch.fnmatch(relative, pattern) for pattern in ignore):
                 strange.append(relative)
-    must = f"{where}: class folders must hold images ({' '.join(IMAGES)}) only"
+    must = (
+        f"{where}: class folders must hold images ({' '.join(opening.SUFFIXES)}) only"
+    )
     remedy = "move them away, or let a config name them: ignore=('*.txt',)"
     base.refuse_some(strange, must, f"other files lie in {folder!r}", remedy)
     there = {label for _, _, label in found}
@@ -281,7 +285,7 @@ def text_lines(path: str, must: str) -> list[str]:
 
 def is_image(name: str) -> bool:
     """Tells by the ending, upper or lower case."""
-    return name.lower().endswith(IMAGES)
+    return name.lower().endswith(opening.SUFFIXES)
 
 
 def match_classes(where: str, got: Names, expected: Names) -> None:

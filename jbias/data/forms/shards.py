@@ -25,7 +25,8 @@ from jbias.data.forms import listing, stores, tar_samples
 from jbias.untrusted import limits, opening
 
 IMAGE_KEY, LABEL_KEY, NAME_KEY = "image", "label", "file_name"
-_IMAGE_KEYS = (IMAGE_KEY, "image/encoded", "jpg", "png")
+_ENDINGS = tuple(suffix.removeprefix(".") for suffix in opening.SUFFIXES)
+_IMAGE_KEYS = (IMAGE_KEY, "image/encoded", *_ENDINGS)
 _LABEL_KEYS = (LABEL_KEY, "image/class/label", "fine_label", "cls")
 _NAME_KEYS = (NAME_KEY, "image/filename", "filename", "id", "__key__")
 
@@ -206,7 +207,7 @@ def _open_records(where: str, shards: Names):
         return array_record_data_source.ArrayRecordDataSource([*shards])
 
 
-_PARQUET_IMAGES = ("image", "img", "jpg", "jpeg", "png", "webp")
+_PARQUET_IMAGES = (IMAGE_KEY, "img", *_ENDINGS)
 _PARQUET_LABELS = ("label", "labels", "fine_label", "cls", "class")
 _EXAMPLES = "data"
 _ROWS = 32  # Read at once.

@@ -344,7 +344,10 @@ def _tiny_val(where, path, classes, ignore) -> listing.Listing:
         if wnid not in classes:
             must = "a line must read <file> tab <wnid of wnids.txt> ..."
             raise ValueError(f"{table}:{number}: {must}, got {line!r}")
-        labels = (("a line above", rows.get(f"images/{name}", wnid)), ("this line", wnid))
+        labels = (
+            ("a line above", rows.get(f"images/{name}", wnid)),
+            ("this line", wnid),
+        )
         rows[f"images/{name}"] = listing.agreed_label(f"{table}:{number}", name, labels)
     for names, others, what in (
         (found.names, rows, "have a line in val_annotations.txt"),
