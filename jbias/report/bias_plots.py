@@ -107,7 +107,9 @@ def read_photographs(folder: str) -> list[Image]:
     paths = pathlib.Path(folder).rglob("*")
     found = sorted(path for path in paths if listing.is_image(path.name))
     if not found:
-        raise ValueError(f"{folder}: must hold .jpg or .png files, or other images, got none")
+        raise ValueError(
+            f"{folder}: must hold .jpg or .png files, or other images, got none"
+        )
     return [decoding.read(str(path), _PREPROCESS) / 255 for path in found[:3]]
 
 
