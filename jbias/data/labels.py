@@ -228,11 +228,10 @@ def _find(train, test, aggregate, mapping, answers) -> ClassMap:
     same_space = train.space == test.space
     comparable = same_space or test.space != "entry16"
     is_answered = comparable and {*test.classes} <= {*train.classes}
-    pairs = {}
     if mapping:
         given = answers if train.space == "wnid" else {}
         pairs = _read_mapping(mapping, train.classes, test.classes, given)
-    elif not (is_answered and same_space):
+    else:  # What outputs are said to answer for goes before what they are called.
         pairs = _answered(train, test, answers)
     if pairs:
         return _grouped(pairs, train.classes, test.classes, test.classes, aggregate)
