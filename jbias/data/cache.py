@@ -55,7 +55,10 @@ def save(name: str, words: str, arrays: Mapping[str, np.ndarray]) -> None:
     except OSError as error:
         with contextlib.suppress(OSError):
             part.unlink()
-        warnings.warn(f"{path}: not cached ({error}); set JBIAS_CACHE", stacklevel=3)
+        warnings.warn(
+            f"{path}: not cached ({base.one_line(error)}); set JBIAS_CACHE",
+            stacklevel=3,
+        )
 
 
 def remember(kind: str, words: str, make: Make, *args, **options) -> Arrays:

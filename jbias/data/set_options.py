@@ -28,7 +28,7 @@ from jaxtyping import Bool
 from jbias.data import base, sources
 from jbias.data.base import Column, Names, Source
 from jbias.data.forms import listing
-from jbias.runtime import files
+from jbias.runtime import files, messages
 
 IMAGE_COLUMN = "image"
 READER_COLUMNS = ("class", "file")  # Columns for readers: the set has these itself.
@@ -298,7 +298,9 @@ def _mask(where: str, path: str, n: int) -> Bool[np.ndarray, "n"]:
         return told.astype(bool)
     if not flat or told.dtype == bool or not 0 <= told.min() <= told.max() < n:
         must = f"keep must be a mask of the {n:,} images or numbers from 0 to {n - 1:,}"
-        raise ValueError(f"{where}: {must}, got {told.dtype} {told.shape} in {path!r}")
+        raise ValueError(
+            f"{where}: {must}, got {messages.describe_array(told)} in {path!r}"
+        )
     times = np.bincount(told.astype(np.int64), minlength=n)
     if times.max() > 1:
         must = f"{where}: keep must name an image once"

@@ -30,6 +30,7 @@ import numpy as np
 import pandas as pd
 
 from jbias import config as jc
+from jbias.data import base
 from jbias.data.sets import geirhos
 from jbias.evals import image_names, networks, predict, prepared_sets, probe, suite
 
@@ -318,7 +319,9 @@ def _rows(path: str, columns: Mapping[str, str]) -> Iterator[tuple[str, dict]]:
         try:
             text = pd.read_parquet(path).to_csv(index=False)
         except (OSError, ValueError) as error:
-            raise ValueError(f"{path}: must be a Parquet file ({error})") from None
+            raise ValueError(
+                f"{path}: must be a Parquet file ({base.one_line(error)})"
+            ) from None
         file = io.StringIO(text)
     else:
         file = open(path, newline="", encoding="utf-8-sig")  # noqa: SIM115
@@ -341,6 +344,8 @@ def _rows(path: str, columns: Mapping[str, str]) -> Iterator[tuple[str, dict]]:
                     raise ValueError(f"{where}: {must}; the file is damaged or cut off")
                 yield where, row
         except (UnicodeDecodeError, csv.Error) as error:
-            raise ValueError(f"{path}: must be CSV in UTF-8 ({error})") from None
+            raise ValueError(
+                f"{path}: must be CSV in UTF-8 ({base.one_line(error)})"
+            ) from None
     if not count:
         raise ValueError(f"{path}: must hold decisions, got a header alone; check it")

@@ -193,7 +193,7 @@ def ask(
         if answers.shape != (n, k) or answers.dtype.kind not in "fiu":
             raise ValueError(
                 f"predict: asked about {where}, must give {n} rows of {k:,} numbers, or "
-                f"{n} class names, got {answers.dtype} {answers.shape}; `classes` (--classes, "
+                f"{n} class names, got {messages.describe_array(answers)}; `classes` (--classes, "
                 f"imagenet if not given) must name all outputs in order; {_AGAIN}"
             )
         logits = answers.astype(np.float32)

@@ -188,10 +188,10 @@ class CheckpointStore:
         needed = sum(leaf.nbytes for leaf in jax.tree.leaves(states))
         free = files.free_bytes(self.directory)
         if free is not None and free < needed:  # Before anything is half written.
+            needed_size, free_size = files.format_sizes(needed, free)
             raise OSError(
                 f"checkpoint: cannot save step {step} in {self.directory}: No space left "
-                f"on device: {needed / 2**20:.0f} MiB needed, {free / 2**20:.0f} MiB free; "
-                + files.REMEDY
+                f"on device: {needed_size} needed, {free_size} free; " + files.REMEDY
             )
         args = ocp.args.Composite(
             state=ocp.args.StandardSave(states),

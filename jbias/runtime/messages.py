@@ -12,6 +12,7 @@ import textwrap
 import traceback
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 from jbias.runtime import files
 
@@ -126,7 +127,18 @@ def describe_crash(error: Exception) -> str:
 
 
 def _type_and_text(error: Exception) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:400]}"
+    text = " ".join(files.error_text(error).split())[:400]
+    return f"{type(error).__name__}: {text}"
+
+
+def describe_array(array: Any) -> str:
+    """Return the type and the shape of an array, or what a value is that is none."""
+    if array.dtype.kind == "O" and array.shape:
+        return f"an array of Python objects, not of numbers, of shape {array.shape}"
+    if array.shape:
+        return f"{array.dtype} {array.shape}"
+    value = array.item()
+    return "None" if value is None else f"a single {type(value).__name__}, no array"
 
 
 def _notes(error: Exception) -> list[str]:
