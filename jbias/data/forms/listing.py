@@ -3,7 +3,6 @@
 import fnmatch
 import fractions
 import hashlib
-import itertools
 import os
 import re
 import unicodedata
@@ -160,15 +159,18 @@ _NO_INODE = (0, 2**32 - 1)  # Of file systems that have none.
 
 def _refuse_links_across_classes(where, folder, names, labels, inodes) -> None:
     """Raise ValueError if one file lies under one name in two class folders, by a link."""
-    order = np.argsort(np.array(inodes, np.uint64), kind="stable")
-    for i, j in itertools.pairwise(order):
-        if inodes[i] != inodes[j] or labels[i] == labels[j] or inodes[i] in _NO_INODE:
+    _, group, count = np.unique(
+        np.array(inodes, np.uint64), return_inverse=True, return_counts=True
+    )
+    first: dict[tuple[int, str], int] = {}
+    for i in np.flatnonzero(count[group] > 1):
+        place = first.setdefault((inodes[i], os.path.basename(names[i])), i)
+        if labels[place] == labels[i] or inodes[i] in _NO_INODE:
             continue
-        paths = os.path.join(folder, names[i]), os.path.join(folder, names[j])
-        same_name = os.path.basename(names[i]) == os.path.basename(names[j])
-        if same_name and os.path.samefile(*paths):
+        paths = [os.path.join(folder, names[k]) for k in (place, i)]
+        if os.path.samefile(*paths):
             must = f"{where}: an image must be of one class"
-            got = f"got {names[i]!r} and {names[j]!r}, which are one file"
+            got = f"got {names[place]!r} and {names[i]!r}, which are one file"
             raise ValueError(f"{must}, {got}; remove one of the two links")
 
 

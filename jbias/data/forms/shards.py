@@ -451,10 +451,10 @@ def _whole_numbers(where: str, path: str, name: str, parts: list) -> np.ndarray:
         if len(broken):
             got = f"got {numbers[broken[0]]:g} in row {broken[0]} of {path!r}"
             raise ValueError(f"{must}, {got}; number the classes from 0")
-    numbers = np.minimum(
-        numbers, limits.MAX_CLASSES
-    )  # Which is refused; no number wraps.
-    return np.where(is_missing, _NO_LABEL, numbers.astype(np.int64))
+    is_large = numbers >= limits.MAX_CLASSES  # Refused later; none wraps around here.
+    numbers = np.where(is_large, 0, numbers).astype(np.int64)
+    numbers = np.where(is_large, limits.MAX_CLASSES, numbers)
+    return np.where(is_missing, _NO_LABEL, numbers)
 
 
 def _open_parquet(where: str, path: str):
