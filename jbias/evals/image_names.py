@@ -52,8 +52,8 @@ class ImageNames:
         without_folder: bool = True,
     ):
         # A folder inside the set is no name of the set: "cat/1.jpg" is not "1.jpg".
-        inside = {part for name in names for part in name.split("/")[:-1]}
-        self._folders = {folder for folder in folders if folder} - inside
+        self._inside = {part for name in names for part in name.split("/")[:-1]}
+        self._folders = {folder for folder in folders if folder} - self._inside
         self._paths = {form: _index(names, form) for form in _FORMS}
         last = [name.rpartition("/")[2] for name in names] if without_folder else []
         self._last = {form: _index(last, form) for form in _FORMS}
@@ -71,10 +71,16 @@ class ImageNames:
                         return images
         for form in _FORMS:
             for path in _spellings(name):
-                for rest in self._relative(path):
-                    if "/" not in rest and (images := self._last[form].get(form(rest))):
-                        return images
+                last = self._without_folder(path)
+                if last and (images := self._last[form].get(form(last))):
+                    return images
         return []
+
+    def _without_folder(self, path: str) -> str:
+        """Return the last part of a path that has no folder inside the set, else ""."""
+        *folders, last = path.split("/")
+        is_in_set = not folders or folders[-1] in self._folders
+        return last if is_in_set and not self._inside & {*folders} else ""
 
     def _relative(self, path: str) -> Iterator[str]:
         """Yields the path, and what follows a name of the set's folder in it."""
