@@ -67,6 +67,10 @@ class Network:
         """What it does to images in [0, 1] before all else, as its identity has it."""
         return {}
 
+    def describe_nonfinite(self) -> str:
+        """Return which of its weights are NaN or infinite, in words; "" if none is known."""
+        return ""
+
     def dtype(self, asked: Any) -> Any:
         """What it computes in where a precision is asked for; by itself no other."""
         return jnp.float32
@@ -100,6 +104,19 @@ class FlaxNetwork(Network):
         found = {key: getattr(self.net, key, None) for key in _CONSTANTS}
         return {key: list(value) for key, value in found.items() if value}
 
+    def describe_nonfinite(self) -> str:
+        """Return which of its arrays have numbers that are NaN or infinite, in words."""
+        broken = []
+        for path, leaf in jax.tree_util.tree_leaves_with_path(self.variables):
+            count = int((~jnp.isfinite(leaf)).sum())
+            if count:
+                name = "/".join(str(entry.key) for entry in path)
+                broken.append(f"{count:,} of {leaf.size:,} in {name}")
+        more = f" and {len(broken) - 2} more arrays" if len(broken) > 2 else ""
+        if not broken:
+            return ""
+        return f"its weights are not: NaN or infinite are {', '.join(broken[:2])}{more}"
+
     def dtype(self, asked: Any) -> Any:
         """An algorithm that answers in its own way keeps the precision of its run.
 
@@ -129,7 +146,16 @@ def plain_apply(net: nn.Module, code: str = "") -> Callable:
     takes = inspect.signature(type(net).__call__).parameters
     given = {"train": False} if "train" in takes else {}
     apply = functools.partial(net.apply, **given)
-    return extensions.guard(code, apply, extensions.ANYTHING) if code else apply
+    return extensions.guard(code, apply, _LOGITS) if code else apply
+
+
+# What a module of the user's must return.
+_LOGITS = extensions.Kind(
+    group="",
+    known={},
+    must="logits (images, classes), an array of two axes",
+    fits=lambda logits: getattr(logits, "ndim", 0) == 2,
+)
 
 
 @functools.cache
