@@ -54,7 +54,9 @@ def _printable(letter: str) -> str:
     return letter if seen else ascii(letter)[1:-1]
 
 
-_LACKS_MEMORY = re.compile("RESOURCE_EXHAUSTED|out of memory|MemoryError", re.I)
+_LACKS_MEMORY = re.compile(
+    "RESOURCE_EXHAUSTED|out of memory|MemoryError", re.IGNORECASE
+)
 
 
 def lacks_memory(error: BaseException) -> bool:
