@@ -82,7 +82,7 @@ TIMM = {"mean": (0.5, 0.4, 0.3), "std": (0.25, 0.5, 0.125), "crop_pct": 0.95}
 
 def test_images_are_normalised_as_the_module_says_unless_the_caller_says_more():
     """Logits, and the function that attacks differentiate, by timm's configuration."""
-    own, x = Net(), images()
+    own, x = Net().eval(), images()
     own.pretrained_cfg = {**TIMM, "input_size": (3, 16, 16)}
 
     def logits(mean, std):
