@@ -65,6 +65,7 @@ def wrap(
     options: of predictors.Predictor, such as classes. By `version` it is told from the
       same module with other weights: by itself a digest of these.
     """
+    _check_weights(module)
     inside = _Network(module.eval(), sites)
     digest = hashlib.sha256()
     for key, value in module.state_dict().items():
@@ -85,6 +86,22 @@ def wrap(
         net=_Sites(inside, normalise),
         **given,
     )
+
+
+def _check_weights(module: nn.Module) -> None:
+    """Raise ValueError where a parameter is NaN or infinite, or a buffer is NaN.
+
+    Buffers may hold masks of -inf.
+    """
+    numbers = [(name, x, torch.isfinite) for name, x in module.named_parameters()]
+    numbers += [(name, x, lambda x: ~x.isnan()) for name, x in module.named_buffers()]
+    for name, array, is_fine in numbers:
+        if array.is_floating_point() and not is_fine(array).all():
+            broken = int((~is_fine(array)).sum())
+            raise ValueError(
+                f"torch: weights must be finite, NaN or infinite are {broken:,} of "
+                f"{array.numel():,} in {name}; give other weights"
+            )
 
 
 def _preprocessing(

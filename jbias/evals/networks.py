@@ -67,10 +67,6 @@ class Network:
         """What it does to images in [0, 1] before all else, as its identity has it."""
         return {}
 
-    def describe_nonfinite(self) -> str:
-        """Return which of its weights are NaN or infinite, in words; "" if none is known."""
-        return ""
-
     def dtype(self, asked: Any) -> Any:
         """What it computes in where a precision is asked for; by itself no other."""
         return jnp.float32
@@ -104,18 +100,24 @@ class FlaxNetwork(Network):
         found = {key: getattr(self.net, key, None) for key in _CONSTANTS}
         return {key: list(value) for key, value in found.items() if value}
 
-    def describe_nonfinite(self) -> str:
-        """Return which of its arrays have numbers that are NaN or infinite, in words."""
+    def _check_weights(self) -> None:
+        """Raise probe.NotFiniteError, naming arrays, where a weight is NaN or infinite.
+
+        Logits do not always show it: max pooling may drop a NaN.
+        """
         broken = []
         for path, leaf in jax.tree_util.tree_leaves_with_path(self.variables):
             count = int((~jnp.isfinite(leaf)).sum())
             if count:
                 name = "/".join(str(entry.key) for entry in path)
                 broken.append(f"{count:,} of {leaf.size:,} in {name}")
-        more = f" and {len(broken) - 2} more arrays" if len(broken) > 2 else ""
-        if not broken:
-            return ""
-        return f"its weights are not: NaN or infinite are {', '.join(broken[:2])}{more}"
+        if broken:
+            more = f" and {len(broken) - 2} more arrays" if len(broken) > 2 else ""
+            raise probe.NotFiniteError(
+                f"{self.name}: weights must be finite, NaN or infinite are "
+                f"{', '.join(broken[:2])}{more}; give other weights, such as those of an "
+                "earlier step"
+            )
 
     def dtype(self, asked: Any) -> Any:
         """An algorithm that answers in its own way keeps the precision of its run.
@@ -126,7 +128,11 @@ class FlaxNetwork(Network):
         return asked if own and not self.decide else own or jnp.float32
 
     def bind(self, asked: Any, devices: jax.sharding.Mesh) -> predict.BoundNetwork:
-        """The network in a precision, the same program for equal nets."""
+        """Return the network in a precision, the same program for equal nets.
+
+        probe.NotFiniteError where a weight is NaN or infinite.
+        """
+        self._check_weights()
         net, variables = self.net, mesh.replicate(self.variables, devices)
         if hasattr(net, "dtype"):
             net = net.clone(dtype=asked)

@@ -319,8 +319,6 @@ class Measuring:
         if messages.lacks_memory(error):
             return f"{why}; --suite.run.batch=N with less at once"
         if isinstance(error, probe.NotFiniteError):
-            if broken := self.network.describe_nonfinite():
-                return f"{why}; {broken}; give weights that are finite"
             dtype = jnp.dtype(self.network.dtype(self.asked.dtype))
             if dtype != jnp.float32:
                 remedy = "measure it by --suite.run.precision=float32"

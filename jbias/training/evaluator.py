@@ -32,7 +32,9 @@ from jbias.training.stages import Stage
 def evaluate(job: RunContext, stage: Stage, states: PackedStates, step: int) -> None:
     """Measures every seed on every set; leaves the evaluation in the job."""
     began, records, valid = time.monotonic(), [], {}
-    if not (predicted := _predict(job, stage, states)):
+    with _refusing_full_memory(step):
+        predicted = _predict(job, stage, states)
+    if not predicted:
         return  # Asked to stop; this evaluation is made again on resuming.
     _report_undecided(job, predicted, step)
     for number, entry in enumerate(job.members):
@@ -57,6 +59,21 @@ def evaluate(job: RunContext, stage: Stage, states: PackedStates, step: int) -> 
     told = dict(step=step, total=total, seconds=round(took, 3))
     means = {f"{d}/{m}": _mean(values) for (d, m), values in cells.items()}
     job.log(console.LogEvent(line, "evaluation", **told, means=means))
+
+
+@contextlib.contextmanager
+def _refusing_full_memory(step: int) -> Iterator[None]:
+    """Raise ValueError, with what to do, where memory is full; checkpoints stay as they are."""
+    try:
+        yield
+    except (MemoryError, jax.errors.JaxRuntimeError) as error:
+        if not messages.lacks_memory(error):
+            raise
+        raise ValueError(
+            f"evaluation at step {step}: must fit into memory, got "
+            f"{messages.shorten(error) or type(error).__name__}; resume with a smaller "
+            "config.run.eval_batch"
+        ) from error
 
 
 def _report_undecided(job: RunContext, predicted: dict[str, list], step: int) -> None:

@@ -372,7 +372,9 @@ def test_names_of_augreg_that_are_unknown_stay():
 
 def renamed(state, name):
     """The state dict with its last layer under another name."""
-    return {k.replace("fc.", name) if k[:3] == "fc." else k: v for k, v in state.items()}
+    return {
+        k.replace("fc.", name) if k[:3] == "fc." else k: v for k, v in state.items()
+    }
 
 
 @cases.each(
