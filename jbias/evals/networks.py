@@ -114,7 +114,7 @@ class FlaxNetwork(Network):
         if broken:
             more = f" and {len(broken) - 2} more arrays" if len(broken) > 2 else ""
             raise probe.NotFiniteError(
-                f"{self.name}: weights must be finite, NaN or infinite are "
+                f"weights must be finite, NaN or infinite are "
                 f"{', '.join(broken[:2])}{more}; give other weights, such as those of an "
                 "earlier step"
             )

@@ -261,7 +261,11 @@ def _check_callable(predict: Any) -> None:
             jc.refuse("predict", "return its answers, not yield them", predict)
     try:
         signature = inspect.signature(predict)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError) as error:
+        if isinstance(predict, functools.partial) and "incorrect" in str(error):
+            jc.refuse(
+                "predict", "be called with one argument, a batch of images", error
+            )
         return  # Of a function that is not written in Python none is known.
     try:
         signature.bind(None)
@@ -439,10 +443,12 @@ def load(named: str, **options: Any) -> Predictor:
     path, _, name = named.rpartition(":")
     if not os.path.isfile(path):
         jc.refuse("--predict", "be path/to/file.py:name", named, "no such file")
+    if not path.endswith(".py"):
+        jc.refuse("--predict", "be a file of Python, *.py", path)
     path = os.path.abspath(path)
     if (folder := os.path.dirname(path)) not in sys.path:
         sys.path.insert(0, folder)  # What lies beside it may be imported.
-    with messages.user_code(path):
+    with messages.user_code(path, whole=True):
         every = vars(jc.import_file("predict", path))
     known = {key: one for key, one in every.items() if not key.startswith("__")}
     jc.check_known(f"--predict: {path}", name, known)
