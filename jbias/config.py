@@ -25,7 +25,7 @@ import re
 import sys
 import types
 import typing
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from importlib import resources
 from typing import Any, NoReturn
 
@@ -401,7 +401,8 @@ def call_in_file(flag: str, path: str, function: str, arg: str) -> Any:
         found = getattr(import_file(flag, path), function, None)
         if found is None:
             raise ValueError(f"--{flag}: {path}: must define {function}(arg)")
-        return found(arg)
+        with refusing_exit(f"--{flag}", path):
+            return found(arg)
     except ImportError as error:
         raise ValueError(
             f"--{flag}: {error}; configs are found from the directory that holds them"
@@ -443,8 +444,21 @@ def import_file(name: str, path: str) -> Any:
         refuse(f"--{name}", "be a file of Python, *.py", path)
     module = importlib.util.module_from_spec(found)
     sys.modules[found.name] = module  # Dataclasses look their module up.
-    found.loader.exec_module(module)
+    with refusing_exit(f"--{name}", path):
+        found.loader.exec_module(module)
     return module
+
+
+@contextlib.contextmanager
+def refusing_exit(where: str, path: str) -> Iterator[None]:
+    """Raise ValueError where the code of a file ends the program, by sys.exit(0) or the like.
+
+    Else a command would end with exit code 0 and nothing done.
+    """
+    try:
+        yield
+    except SystemExit as error:
+        refuse(where, "not call sys.exit", f"sys.exit({error.code!r}) in {path}")
 
 
 PRESET_PREFIX = "jbias:"

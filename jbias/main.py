@@ -187,6 +187,10 @@ def _parse(argv: list[str]) -> list[str]:
         app.usage(shorthelp=True, writeto_stdout=True, exitcode=0)
     try:
         return flags.FLAGS(jc.resolve_arguments(argv))
+    except SystemExit as error:
+        # Else a config file that calls sys.exit(0) would be a run that is done.
+        called = f"got sys.exit({error.code!r})"
+        sys.exit(_fail(None, f"--config: must not call sys.exit, {called}", 2))
     except _REFUSALS as error:
         if os.environ.get("JBIAS_TRACEBACK"):
             raise

@@ -145,6 +145,10 @@ def settle(parser: Callable, args: Any, idle: Iterable, where: str, defaults: Ma
             setattr(args, name, value)
 
 
+_LETTERS = 500  # Of an error of memory: allocators print tables.
+_BATCHES = "--suite.run.batch=N, in training config.run.eval_batch"
+
+
 def run(work: Callable[[], int], *, stopped: str) -> int:
     """Does the work and returns its exit code; 2 for what is refused, 1 for an
     error in the user's own code, 130 if stopped.
@@ -165,10 +169,29 @@ def run(work: Callable[[], int], *, stopped: str) -> int:
             raise
         print(f"jbias: {messages.one_line(error)}", file=sys.stderr)
         return 1 if isinstance(error, messages.UserCodeError) else 2
+    except SystemExit as error:
+        # Of a package or of the user's code: what is done returns an exit code.
+        if error.code not in (0, None):
+            raise
+        print(
+            "jbias: stopped before the end: some code called sys.exit(0); "
+            f"the same command {stopped}",
+            file=sys.stderr,
+        )
+        return 1
     except ModuleNotFoundError as error:
         if not (line := messages.missing_package(error)):
             raise
         print(f"jbias: {line}", file=sys.stderr)
+        return 2
+    except Exception as error:
+        if os.environ.get("JBIAS_TRACEBACK") or not messages.lacks_memory(error):
+            raise
+        print(
+            f"jbias: {messages.one_line(error)[:_LETTERS]}; memory is full: take smaller "
+            f"batches ({_BATCHES}); the same command {stopped}",
+            file=sys.stderr,
+        )
         return 2
     except KeyboardInterrupt:
         print(f"jbias: stopped; the same command {stopped}", file=sys.stderr)

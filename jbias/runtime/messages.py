@@ -8,13 +8,15 @@ import contextlib
 import datetime
 import itertools
 import os
+import re
+import sys
 import textwrap
 import traceback
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from jbias.runtime import files
+from jbias.runtime import files, signals
 
 Say = Callable[[str], None]  # Hears lines that are meant for a person.
 MAX_LETTERS = 2000  # Letters; a name of a megabyte helps nobody.
@@ -53,9 +55,23 @@ def _printable(letter: str) -> str:
     return letter if seen else ascii(letter)[1:-1]
 
 
+_LACKS_MEMORY = re.compile(
+    "RESOURCE_EXHAUSTED|out of memory|MemoryError", re.IGNORECASE
+)
+
+
+def lacks_memory(error: BaseException) -> bool:
+    """Return whether an error says that memory of the host or of a device is full."""
+    return isinstance(error, MemoryError) or bool(_LACKS_MEMORY.search(str(error)))
+
+
 _TRACEBACK = "traceback: "
 _HINT = "JBIAS_TRACEBACK=1 shows the whole traceback"
 _OF_JAX = "-" * 20  # Begins what it notes on tracebacks.
+
+
+# May be raised while any code runs, and is never that code's error.
+_NOT_OF_THE_CODE = (KeyboardInterrupt, GeneratorExit, signals.Interrupted)
 
 
 class UserCodeError(ValueError):
@@ -68,17 +84,25 @@ def user_code(
     line: int = 0,
     given: Callable[[], str] = lambda: "",
     passing: tuple[type[Exception], ...] = (),
+    *,
+    whole: bool = False,
 ) -> Iterator[None]:
-    """Raises what goes wrong inside, in the code of that file, as an error that names it.
+    """Raise what goes wrong inside, in the code of that file, as a UserCodeError.
+
+    SystemExit and other exceptions that are no Exception count as errors: code that calls
+    sys.exit(0) has not done its work. So does os._exit(0), which ends the process at once,
+    here with exit code 1. KeyboardInterrupt passes, as it is the person's.
 
     line: the file's, where the error tells none; 0: such an error passes, as do those of
-    the types `passing`. given: what that code was called with.
+    the types `passing`. given: what that code was called with. whole: whether all that
+    runs inside is the user's, so that no error passes.
     """
     try:
-        yield
-    except (UserCodeError, *passing):
+        with _failing_exit(path) if whole or line else contextlib.nullcontext():
+            yield
+    except (UserCodeError, *_NOT_OF_THE_CODE, *passing):
         raise
-    except Exception as error:
+    except BaseException as error:
         inside = [
             (at, frame.f_code.co_name)
             for frame, at in traceback.walk_tb(error.__traceback__)
@@ -86,13 +110,37 @@ def user_code(
         ]
         if isinstance(error, SyntaxError) and error.filename == path:
             inside.append((error.lineno or 1, "<module>"))
-        if not (inside or line):
+        if not (inside or line or whole):
             raise
         at, name = inside[-1] if inside else (line, "")
-        where = f"{path}:{at}" + f", in {name}" * (name not in ("", "<module>"))
+        where = f"{path}:{at}" if at else path
+        where += f", in {name}" * (name not in ("", "<module>"))
         what = f"error in {where}: {_type_and_text(error)}"
         parts = filter(None, [what, given(), *_notes(error), _HINT])
         raise UserCodeError("; ".join(parts)) from error
+
+
+@contextlib.contextmanager
+def _failing_exit(path: str) -> Iterator[None]:
+    """Make os._exit(0) end this process with exit code 1 and a line that names the file.
+
+    Child processes that the code inside starts by fork end as they say.
+    """
+    exit_now, process, is_inside = os._exit, os.getpid(), True
+
+    def exit_failing(status: int) -> None:
+        if status == 0 and is_inside and os.getpid() == process:
+            line = f"jbias: error in {path}: os._exit(0) ended the program; remove the call"
+            print(line, file=sys.stderr, flush=True)
+            status = 1
+        exit_now(status)
+
+    os._exit = exit_failing
+    try:
+        yield
+    finally:
+        is_inside = False  # Another thread may have kept exit_failing.
+        os._exit = exit_now
 
 
 def describe_error(error: Exception) -> str:
@@ -126,7 +174,7 @@ def describe_crash(error: Exception) -> str:
     return "; ".join(said)
 
 
-def _type_and_text(error: Exception) -> str:
+def _type_and_text(error: BaseException) -> str:
     text = " ".join(files.error_text(error).split())[:400]
     return f"{type(error).__name__}: {text}"
 
@@ -141,7 +189,7 @@ def describe_array(array: Any) -> str:
     return "None" if value is None else f"a single {type(value).__name__}, no array"
 
 
-def _notes(error: Exception) -> list[str]:
+def _notes(error: BaseException) -> list[str]:
     notes = getattr(error, "__notes__", [])
     return [note for note in notes if not note.startswith(_OF_JAX)]
 

@@ -32,8 +32,11 @@ from jbias.training.stages import Stage
 def evaluate(job: RunContext, stage: Stage, states: PackedStates, step: int) -> None:
     """Measures every seed on every set; leaves the evaluation in the job."""
     began, records, valid = time.monotonic(), [], {}
-    if not (predicted := _predict(job, stage, states)):
+    with _refusing_full_memory(step):
+        predicted = _predict(job, stage, states)
+    if not predicted:
         return  # Asked to stop; this evaluation is made again on resuming.
+    _report_undecided(job, predicted, step)
     for number, entry in enumerate(job.members):
         decided = [_decisions(predicted[test.name][number], test) for test in job.tests]
         for r in _records(job, stage, step, entry, decided):
@@ -56,6 +59,38 @@ def evaluate(job: RunContext, stage: Stage, states: PackedStates, step: int) -> 
     told = dict(step=step, total=total, seconds=round(took, 3))
     means = {f"{d}/{m}": _mean(values) for (d, m), values in cells.items()}
     job.log(console.LogEvent(line, "evaluation", **told, means=means))
+
+
+@contextlib.contextmanager
+def _refusing_full_memory(step: int) -> Iterator[None]:
+    """Raise ValueError, with what to do, where memory is full; checkpoints stay as they are."""
+    try:
+        yield
+    except (MemoryError, jax.errors.JaxRuntimeError) as error:
+        if not messages.lacks_memory(error):
+            raise
+        raise ValueError(
+            f"evaluation at step {step}: must fit into memory, got "
+            f"{messages.shorten(error) or type(error).__name__}; resume with a smaller "
+            "config.run.eval_batch"
+        ) from error
+
+
+def _report_undecided(job: RunContext, predicted: dict[str, list], step: int) -> None:
+    """Log which seeds have no numbers on a set as their logits are NaN or infinite.
+
+    Seeds that are known to have diverged have been told of.
+    """
+    for test, (number, entry) in itertools.product(job.tests, enumerate(job.members)):
+        if entry.name in job.monitor.diverged:
+            continue
+        decided = _decisions(predicted[test.name][number], test)
+        count = int((decided.prediction == predict.UNDECIDED).sum())
+        if count:
+            job.log(
+                f"step {step}: seed {entry.name}: no numbers on {test.name}, as its logits "
+                f"are NaN or infinite for {count} of {len(decided.prediction)} images"
+            )
 
 
 def rebuild_decisions(
@@ -199,6 +234,7 @@ def _records(
 ) -> Iterator[results.Record]:
     """What is recorded of a seed that decided so about each set.
 
+    Without a number, as diverged, on sets where its logits of any image decide nothing.
     Losses and gradients since the evaluation before, or the step it diverged at; and where
     it was rolled back in this stage, until now: with what rate it goes on.
     """
@@ -217,8 +253,10 @@ def _records(
             to, scale = job.rollback(entry.name, failed)
             where = f"at step {failed} to step {to}"
             yield train(metric="rolled_back", condition=where, value=scale)
-    lost = dict(value=None, count=None, status="diverged") if at else {}
     for test, of in zip(job.tests, decided, strict=True):
+        lost = {}
+        if at or (of.prediction == predict.UNDECIDED).any():
+            lost = dict(value=None, count=None, status="diverged")
         found = (evals.find_measure(measure)(of) for measure in test.measures)
         for number in itertools.chain.from_iterable(found):
             yield record(dataset=test.name, **{**number._asdict(), **lost})
