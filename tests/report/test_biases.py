@@ -84,7 +84,7 @@ def records(run, seed=0, *, band=True):
             yield one("test", f"spectral/{kind} {cut:g}", "accuracy", 0.1)
             yield one("test", f"spectral/{kind} {cut:g}", "accuracy_ratio", cut)
     for metric in ("bandwidth", "center_frequency", "peak_noise_sensitivity"):
-        value = float(rng.uniform(1, 9)) if band else None
+        value = float(rng.uniform(2, 9)) if band else None
         yield one("test", "critical_band", f"critical_band_{metric}", value)
     for at, value in ((2, 0.0), (4, 3.0), (8, 4.0), (16, 2.0)):
         name = f"critical_band/noise at {at}"
