@@ -342,18 +342,38 @@ def _crossing(strength, column):
         return np.nan
     if clean <= CRITERION:
         return HIGHEST + BEYOND
-    middle, slope = 0.0, 1.0  # The slope's logarithm to base 2.
-    reach_middle, reach_slope = 8.0, 3.0
-    for _ in range(12):  # A grid, closer around its best point every time.
-        m = middle + reach_middle * np.linspace(-1, 1, 33)[:, None]
-        k = np.clip(slope + reach_slope * np.linspace(-1, 1, 33), -2, 4)[None]
-        curve = clean / (1 + np.exp(2**k * (strength[:, None, None] - m)))
-        left = ((curve - noisy[:, None, None]) ** 2).sum(0)
-        i, j = np.unravel_index(left.argmin(), left.shape)
-        middle, slope = m[i, 0], k[0, j]
-        reach_middle, reach_slope = reach_middle / 3, reach_slope / 3
+    middle, slope = _logistic(strength, noisy, clean)
     crossing = middle + math.log(clean / CRITERION - 1) / 2**slope
     return float(np.clip(0.5 - crossing, 0, HIGHEST + BEYOND))
+
+
+def _logistic(strength, noisy, clean) -> tuple[float, float]:
+    """Return the middle m and the logarithm to base 2 of the slope k of the best curve.
+
+    Refines the eight lowest minima on a grid, as the squares have several.
+    """
+
+    def squares(m, log_k):
+        with np.errstate(over="ignore"):
+            curves = clean / (1 + np.exp(2**log_k * (strength[:, None, None] - m)))
+        return ((curves - noisy[:, None, None]) ** 2).sum(0)
+
+    middles, slopes = np.linspace(-8, 8, 321)[:, None], np.linspace(-2, 4, 61)[None]
+    left = squares(middles, slopes)
+    rows, columns = np.nonzero(_are_minima(left[None])[0])
+    ends = []
+    for place in np.argsort(left[rows, columns], kind="stable")[:8]:
+        middle, slope = middles[rows[place], 0], slopes[0, columns[place]]
+        reach = 0.2
+        for _ in range(30):
+            m = middle + reach * np.linspace(-1, 1, 17)[:, None]
+            log_k = np.clip(slope + reach * np.linspace(-1, 1, 17), -2, 4)[None]
+            nearby = squares(m, log_k)
+            i, j = np.unravel_index(nearby.argmin(), nearby.shape)
+            middle, slope, reach = float(m[i, 0]), float(log_k[0, j]), reach * 0.6
+        ends.append((float(nearby.min()), middle, slope))
+    _, middle, slope = min(ends)
+    return middle, slope
 
 
 def _flag(vector, highest: float) -> str:

@@ -318,6 +318,30 @@ def test_continuous_thresholds_find_a_planted_curve():
     np.testing.assert_allclose(found, expected, atol=2e-3)
 
 
+@pytest.mark.parametrize(
+    "count", [pytest.param(20), pytest.param(400, marks=pytest.mark.slow)]
+)
+def test_continuous_thresholds_are_of_the_best_logistic_curve(count):
+    """No curve on a fine grid leaves less than the one that crosses where they say."""
+    rng = np.random.default_rng(1)
+    strength = np.log2(np.array(critical_band.SIGMAS[1:]) / 0.16)
+    columns = rng.uniform(0, 100, (5, count))
+    columns[0] = rng.uniform(60, 100, count)
+    # Two minima each: from the higher, thresholds would be 2.89 and 1.48.
+    columns[:, 0] = 80.5404964, 1.9235334, 81.9394766, 84.5604983, 10.4392007
+    columns[:, 1] = 71.2319208, 61.1901446, 46.8586216, 71.7327898, 27.6290550
+    found = critical_band.continuous_thresholds(columns)
+    middle, slope = np.linspace(-8, 8, 401)[:, None], np.linspace(-2, 4, 201)[None]
+    for threshold, (clean, *noisy) in zip(found, columns.T, strict=True):
+        total, crossing = 0, middle + np.log(clean / 50 - 1) / 2**slope
+        for at, accuracy in zip(strength, noisy, strict=True):
+            power = np.clip(2**slope * (at - middle), -700, 700)
+            total = total + (clean / (1 + np.exp(power)) - accuracy) ** 2
+        near = np.abs(np.clip(0.5 - crossing, 0, 5) - threshold) < 0.05
+        # A step of the grid from the best point costs little.
+        assert total[near].min() <= total.min() + 0.01 * total.min() + 0.5
+
+
 def test_continuous_thresholds_round_to_the_indices():
     """Where accuracies fall steeply and steadily the two readings agree."""
     crossings = np.array([0.015, 0.0283, 0.0566, 0.113, 0.2])

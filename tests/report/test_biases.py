@@ -531,3 +531,19 @@ def test_imagenet_has_the_members_of_the_study():
     study = bias_study.analyse(some, permutations=20)
     sizes = study.pairs.set_index("y")["n"]
     assert (sizes["Concepts"], sizes["ID"]) == (3, 4)
+
+
+def test_a_recorded_centre_outside_the_octaves_is_no_bias():
+    """Earlier versions recorded such centres as numbers."""
+    place = "critical_band"
+    cells = {
+        ("test", f"{place}/noise at {at}", "critical_band_threshold"): 1.0
+        for at in (2, 4, 8, 16)
+    }
+    names = ("bandwidth", "center_frequency", "peak_noise_sensitivity")
+    for centre, is_kept in ((8.0, True), (276205.5, False), (1.0, False)):
+        for name, value in zip(names, (2.0, centre, 0.5), strict=True):
+            cells["test", place, f"critical_band_{name}"] = value
+        found, _ = network_frame.row(cells)
+        kept = [not math.isnan(found[key]) for key in ("cb_bw", "cb_cf", "cb_pns")]
+        assert kept == [is_kept] * 3
