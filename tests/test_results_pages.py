@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 import scipy.stats
 
-from jbias import stats
 from benchmarks import all_results, claims
+from jbias import models, stats
 from tests import cases
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -157,7 +157,9 @@ def test_shares_of_redrawn_seeds_are_those_of_single_tables():
     share = claims.stands(pair, scores, draws=8000)
     told = (ROOT / "benchmarks/results/claims.md").read_text(encoding="utf-8")
     quoted = int(re.search(r"CAE\) ranks above ERM \| 0.021 \| (\d+) %", told)[1])
-    assert abs(100 * share - quoted) < 0.5 + 4 * 0.61  # Digit, and error of 8,000 draws.
+    assert (
+        abs(100 * share - quoted) < 0.5 + 4 * 0.61
+    )  # Digit, and error of 8,000 draws.
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     assert f"[in {quoted} % of resamples of the seeds" in readme
 
@@ -177,28 +179,36 @@ def test_pairs_of_seeds_are_tested_as_scipy_tests_them():
         assert abs(p - (exact if np.median(row) > 0 else 1)) < 1e-9
 
 
-def count_methods() -> int:
-    return all_results.rows_of("shapes", "accuracy")["method"].nunique()
-
-
-NUMBERS = {15: "fifteen"}
+PLAIN = {  # The baseline, ways to combine, and plain augmentation.
+    *("ERM", "Recipes", "One of several"),
+    *("Random crop", "Colour jitter", "Blur", "Lighting"),
+}
 
 
 def test_the_readme_counts_what_there_is():
     """Methods and pairs of the benchmark in small, published networks, algorithms."""
     readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
     index = (ROOT / "docs/index.md").read_text(encoding="utf-8")
-    word = NUMBERS[count_methods()]
-    seeds = all_results.rows_of("shapes", "accuracy").groupby("method")["run"].nunique()
-    assert set(seeds) == {10}
+    rows = all_results.rows_of("shapes", "accuracy")
+    seeds = rows.groupby("method")["run"].nunique()
+    assert len(seeds) == 15 and {*seeds} == {10}
     for text in (readme, index):
-        assert f"{word} methods, ten seeds" in text
+        assert "fifteen methods, ten seeds" in text
     pairs = pd.read_csv(RESULTS / "shapes/tables/posthoc.csv")
     differ = pairs[pairs["nemenyi"] < 0.05]
     names = differ.iloc[:, :2].isin(["erm (cutmix)", "dsu"]).any(axis=1)
     assert f"Only {len(differ)} of {len(pairs)} pairs differ significantly" in readme
     assert names.sum() == 10 and "ten of which involve CutMix or DSU" in readme
-    assert f"[{len(published.NETWORKS)} published ones](docs/models.md)" in readme
+    page = (ROOT / "docs/models.md").read_text(encoding="utf-8")
+    table = re.findall(r"^\| `(\w+)` \|.*\| (.*) \|$", page, re.MULTILINE)
+    assert {name for name, _ in table} == {*models.MODELS}
+    count = sum(files != "none" for _, files in table)  # Others' files of weights.
+    assert f"[{count} published ones](docs/models.md)" in readme
+    page = (ROOT / "docs/algorithms.md").read_text(encoding="utf-8")
+    methods = {*re.findall(r"^\*\*([^*]+)\*\* \(`", page, re.MULTILINE)}
+    assert methods > PLAIN
+    assert 28 <= len(methods - PLAIN) <= 34
+    assert "[some thirty](docs/algorithms.md)" in readme
 
 
 def test_strategies_stand_on_the_page_of_performance():

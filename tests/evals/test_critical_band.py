@@ -160,9 +160,7 @@ def test_fits_are_those_of_differential_evolution(count, highest):
         assert left[i] <= least_squares_left(t, highest, seed=i) + 1e-6
 
 
-@pytest.mark.parametrize(
-    "octaves", [4, pytest.param(5, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("octaves", [4, pytest.param(5, marks=pytest.mark.slow)])
 def test_fits_of_all_thresholds_are_the_best_on_a_fine_grid(octaves):
     values = np.stack(np.meshgrid(*[np.arange(5.0)] * octaves), -1)
     values = values.reshape(-1, octaves)
