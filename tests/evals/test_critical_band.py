@@ -164,7 +164,7 @@ def test_fits_are_those_of_differential_evolution(count, highest):
 def test_fits_of_all_thresholds_are_the_best_on_a_fine_grid(octaves):
     values = np.stack(np.meshgrid(*[np.arange(5.0)] * octaves), -1)
     values = values.reshape(-1, octaves)
-    a, mu, s, left, converged = critical_band.fit_gaussians(values, highest=4)
+    a, _, s, left, converged = critical_band.fit_gaussians(values, highest=4)
     points = np.linspace(-5, octaves + 4, 121)[:, None, None]
     widths = np.geomspace(0.15, 60, 60)[:, None]
     shape = np.exp(-((np.arange(octaves) - points) ** 2) / (2 * widths**2))
