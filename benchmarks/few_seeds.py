@@ -76,7 +76,7 @@ def of_hundred(values: np.ndarray) -> str:
     asked = dict(difference=FAR, larger_is_better=True, seeds=MANY, draws=100_000)
     apart = stats.few_seeds([values], **asked).apart[:, 0]
     rng = np.random.default_rng(0)
-    means = [rng.choice(values, (400_000, s)).mean(axis=1) for s in MANY]
+    means = [rng.choice(values, (100_000, s)).mean(axis=1) for s in MANY]
     ends = [np.percentile(one, (2.5, 97.5)) for one in means]
     head = ("ERM, seeds of a study", *map(str, MANY))
     far = (f"two studies differ by > {FAR}", *(f"{100 * x:.0f} %" for x in apart))

@@ -165,7 +165,7 @@ def percentile_coverage(runs: int, confidence: float = 0.95) -> float:
     """Return how often a percentile interval over redrawn runs holds the mean of new ones.
 
     Of normal scores: it reaches z sqrt((r - 1) / r) standard errors, and the mean's error is
-    distributed as t_(r-1). For 95 %: 0.75 for 3 runs, 0.85 for 5, 0.905 for 10. Simulated with
+    distributed as t_(r-1). For 95 %: 0.75 for 3 runs, 0.85 for 5, 0.90 for 10. Simulated with
     draws: 0.75, 0.84, 0.90; with two humps 0.54, 0.73, 0.92 (benchmarks.interval_coverage).
     """
     z = scipy.stats.norm.ppf((1 + confidence) / 2)
