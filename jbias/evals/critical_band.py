@@ -43,8 +43,8 @@ def fit_gaussians(
 
     The squares have several minima. Levenberg and Marquardt's method, with a projected,
     starts from the lowest eight minima on a grid of (mu, s) with the best a at each, and
-    the lowest end counts; s is 10,000 where a constant leaves as little. `tests/evals/test_critical_band.py` compares with differential
-    evolution and, for all thresholds of four and five octaves, with a finer grid.
+    the lowest end counts; s is 10,000 where a constant leaves as little. `tests/evals/test_critical_band.py` compares with scipy's
+    optimisers and, for all thresholds of four and five octaves, with a finer grid.
     converged: no step was left that lowers the squares by a share of 1e-12, and s is
     neither less than the points can tell nor so large that the curve is flat.
     """

@@ -100,7 +100,7 @@ def test_a_centre_outside_the_octaves_is_no_number(thresholds, flag):
 @cases.each(
     ("thresholds", "residual", "bandwidth", "centre"),
     [
-        # By differential evolution, as in the test below.
+        # By scipy.optimize.brute, as in the test below.
         ([0, 3, 3, 2, 0, 1, 3], 11.006439, 2.3231, 6.1194),
         ([0, 0, 0, 2, 0, 3, 4], 4.255625, 2.0069, 93.305),
         ([0, 0, 1, 1, 0, 2, 1], 2.000002, 0.829, 74.6),
@@ -128,7 +128,11 @@ def squares(t: np.ndarray, mu, log_s, highest: float):
 
 
 def least_squares_left(t: np.ndarray, highest: float, seed: int) -> float:
-    """The squares that scipy's differential evolution and a constant leave."""
+    """The least squares that scipy's optimisers and a constant leave.
+
+    Differential evolution far around, which misses narrow minima; and a grid among the
+    octaves with the simplex method after it.
+    """
     n = len(t)
     found = scipy.optimize.differential_evolution(
         lambda x: squares(t, x[0], x[1:2], highest).T,
@@ -140,15 +144,20 @@ def least_squares_left(t: np.ndarray, highest: float, seed: int) -> float:
         vectorized=True,
         updating="deferred",
     )
+    _, on_grid, *_ = scipy.optimize.brute(
+        lambda x: float(squares(t, x[0], x[1], highest)),
+        [slice(-1, n, 0.1), slice(-1.5, 3, 0.1)],
+        full_output=True,
+    )
     constant = np.clip(t.mean(), 0, highest)
-    return min(float(found.fun), float(((t - constant) ** 2).sum()))
+    return min(float(found.fun), float(on_grid), float(((t - constant) ** 2).sum()))
 
 
 @pytest.mark.parametrize(
-    "count", [pytest.param(8), pytest.param(200, marks=pytest.mark.slow)]
+    "count", [pytest.param(4), pytest.param(150, marks=pytest.mark.slow)]
 )
 @pytest.mark.parametrize("highest", [4, 5])
-def test_fits_are_those_of_differential_evolution(count, highest):
+def test_fits_leave_no_more_than_those_of_scipys_optimisers(count, highest):
     """Whole thresholds up to 4, and continuous ones up to 5."""
     rng = np.random.default_rng(3)
     values = rng.uniform(0, 5, (count, 7))
