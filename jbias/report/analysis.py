@@ -277,8 +277,13 @@ class Analysis:
     @property
     def bounds(self) -> str:
         """What captions call the intervals over redrawn runs."""
-        bare = self.fewest == 2
-        return "no intervals (two give none)" if bare else "95% percentile intervals"
+        if self.fewest == 2:
+            return "no intervals (two give none)"
+        held = resampling.percentile_coverage(self.fewest)
+        return (
+            f"95% percentile intervals (which hold the mean of new {self.study.repeats} in about "
+            f"{held:.0%} of cases with {self.fewest}, if scores are normal)"
+        )
 
 
 def analyse(study: Study) -> Analysis:
@@ -396,15 +401,6 @@ def _without_intervals(result):
             nothing = one.low * np.nan
             bare[name] = dataclasses.replace(one, low=nothing, high=nothing)
     return dataclasses.replace(result, **bare)
-
-
-def coverage(runs: int) -> float:
-    """Gives how often a percentile interval called 95 % holds the mean of so few runs.
-
-    It reaches 1.96 sqrt((r-1) / r) standard errors; the mean's is known by t(r-1).
-    """
-    reach = 1.96 * math.sqrt((runs - 1) / runs)
-    return float(2 * scipy.stats.t.cdf(reach, runs - 1) - 1)
 
 
 def seeds_of(analysis: Analysis) -> tuple[score_table.Scores | None, str]:

@@ -50,7 +50,9 @@ def effect_sizes(
     pooled MAD, Harrell and Davis' medians (Akinshin 2020). r = (W+ - W-) / (W+ + W-), no
     difference left out of the ranking (Kerby 2014, Pratt 1959). g = J(n-1) mean / std of the
     differences over data sets, J(v) = Gamma(v/2) / (sqrt(v/2) Gamma((v-1)/2)) (Hedges 1981).
-    `datasets` draws data sets too. g is inf if all data sets differ alike, and NaN for two
+    `datasets` draws data sets too; intervals of mean A12 and Cliff's delta are then widened
+    (`resampling.widening`), those of r and g, which are no means, are plain percentiles and
+    too short for few data sets. g is inf if all data sets differ alike, and NaN for two
     data sets, whose J(1) is 0 because the mean of g does not exist.
     Raises ValueError for single runs and missing cells.
     """
@@ -84,15 +86,26 @@ def effect_sizes(
         found = resampling.pair_matrix(effect(differences).T, np.negative)
         return resampling.estimate(found[0], found[1:], confidence)
 
+    num_datasets = len(table.datasets) if datasets else None
     return EffectsResult(
         datasets=table.datasets,
         algorithms=table.algorithms,
         a12=a12,
         cliffs_delta=2 * a12 - 1,
         gamma=gamma,
-        a12_mean=resampling.estimate(a12.mean(axis=0), superior, confidence),
+        a12_mean=resampling.estimate(
+            a12.mean(axis=0),
+            superior,
+            confidence,
+            num_datasets=num_datasets,
+            bounds=(0, 1),
+        ),
         cliffs_delta_mean=resampling.estimate(
-            2 * a12.mean(axis=0) - 1, 2 * superior - 1, confidence
+            2 * a12.mean(axis=0) - 1,
+            2 * superior - 1,
+            confidence,
+            num_datasets=num_datasets,
+            bounds=(-1, 1),
         ),
         gamma_median=_middle(gamma),
         rank_biserial=paired(functools.partial(rank_biserial, tolerance=tolerance)),
