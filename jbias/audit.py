@@ -140,6 +140,7 @@ def _open(args, options, paths: Sequence[str], say: Callable) -> "suite.Suite":
     given = {"root": args.root} if args.root else {}
     for text in options:
         key, _, value = text.removeprefix("--data.").partition("=")
+        jc.check_numbers(f"--data.{key}", value)
         given[key] = jc.parse_value(value)
     config = ml_collections.ConfigDict()
     config.size = args.size or _size(paths)

@@ -21,7 +21,7 @@ import numpy as np
 from jaxtyping import UInt8
 from PIL import Image
 
-from jbias import data
+from jbias import data, numerals
 from jbias.data import base, loader
 from jbias.runtime import console, files
 from jbias.untrusted import opening
@@ -75,7 +75,7 @@ def parse_options(where: str, text: str) -> dict[str, Any]:
         if not sign:
             raise ValueError(f"{where}: --options must read a=b,c=d, got {key!r}")
     known: dict[str, Any] = {"True": True, "False": False}
-    known |= {value: int(value) for _, _, value in pairs if value.isdecimal()}
+    known |= {value: int(value) for _, _, value in pairs if numerals.is_count(value)}
     return {key: known.get(value, value) for key, _, value in pairs}
 
 

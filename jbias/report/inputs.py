@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import pandas as pd
 
+from jbias import numerals
 from jbias.report import analysis, csv_rows, trained, workdirs
 from jbias.report import options as options_lib
 from jbias.runs import checksums, results, selection
@@ -497,12 +498,9 @@ def _score(row: dict[str, str], place: str) -> float:
         if not row[name]:
             raise ValueError(f"{place}: {name} must not be empty; name it")
     try:
-        score = float(row["score"])
+        return numerals.real(row["score"])
     except ValueError:
-        score = math.nan
-    if not math.isfinite(score):
         raise ValueError(
             f"{place}: score must be a finite number, got {row['score']!r} for algorithm "
             f"{row['algorithm']!r} on data set {row['dataset']!r}; correct or remove it"
-        )
-    return score
+        ) from None
