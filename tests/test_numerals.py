@@ -9,9 +9,8 @@ import pytest
 from jbias import config as jc
 from jbias import numerals, stats
 from jbias.papers import published
-from jbias.report import csv_rows
 from jbias.report import cli as report_cli
-from jbias.report import correlate
+from jbias.report import correlate, csv_rows
 from jbias.runtime import cli
 from tests import cases
 

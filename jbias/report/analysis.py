@@ -25,7 +25,7 @@ from jaxtyping import Float
 from jbias import stats
 from jbias.evals import decisions
 from jbias.report import options as options_lib
-from jbias.report import tables, workdirs
+from jbias.report import score_notes, tables, workdirs
 from jbias.runs import results
 from jbias.stats import posthoc, resampling, score_table
 
@@ -136,6 +136,20 @@ class Study:
     def twins(self) -> tuple[tuple[str, str, str], ...]:
         """Algorithms, or seeds of one, that did the same, and by what that shows."""
         return () if self.frame is None else tuple(_twins_of_runs(self.frame))
+
+    @functools.cached_property
+    def derived(self) -> tuple[score_notes.Note, ...]:
+        """Data sets, algorithms and runs whose scores follow from others."""
+        names = self.algorithms, self.datasets
+        return tuple(score_notes.of_derived(self.values, *names))
+
+    @functools.cached_property
+    def warnings(self) -> tuple[str, ...]:
+        """Sentences on scores that count twice, or that may be mistakes."""
+        found = [note.text for note in self.derived]
+        if not self.is_runs:  # Accuracies of runs are of one unit.
+            found += score_notes.of_fractions(self.values)
+        return (*found, *score_notes.of_outliers(self.values))
 
     @functools.cached_property
     def at_chance(self) -> tuple[dict, ...]:

@@ -74,9 +74,10 @@ def _report(args: argparse.Namespace) -> Iterator[str]:
     report = benchmark.report(study)
     lost = report.results["tested"]["left_out"]
     left = [f"left out of the tests: {one['name']} ({one['reason']})" for one in lost]
+    notes = [f"note: {text}" for text in study.warnings]
     _progress("writing ...")
     written = document.write(report, pathlib.Path(args.out))
-    return iter([*report.answer, *left, written])
+    return iter([*report.answer, *left, *notes, written])
 
 
 def _status(args: argparse.Namespace) -> Iterator[str]:
