@@ -23,7 +23,7 @@ from PIL import Image
 
 from jbias import data, numerals
 from jbias.data import base, loader
-from jbias.runtime import console, files
+from jbias.runtime import console, files, outputs
 from jbias.untrusted import opening
 
 WORKERS = 4
@@ -211,6 +211,7 @@ def write_sheet(
     """Writes a contact sheet, pixel for pixel: a named row of images for each entry, titles over the columns."""
     from matplotlib import figure
 
+    outputs.check_file(path)
     cell = next(iter(rows.values()))[0].shape[0]
     cell *= max(1, 64 // cell)  # Whole pixels on whole pixels: nothing is resampled.
     columns = max(len(images) for images in rows.values())

@@ -203,7 +203,6 @@ def _mean_of(
 ) -> Derived | None:
     """Return what mean, sum, median ... of other columns a column is, if any."""
     values = columns.values
-    target = values[:, place]
     if not np.ptp(values):
         return None
     others = [i for i in range(len(names)) if i != place]
