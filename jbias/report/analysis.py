@@ -32,6 +32,7 @@ from jbias.stats import posthoc, resampling, score_table
 # What is told of a cell's seeds, and how pandas calls it.
 SPREAD = dict(mean="mean", std="std", median="median", lowest="min", highest="max")
 RANGED = "A column shows median [range] where some mean ± std leaves [0, 100] %."
+MANY_SETS = 1000  # Data sets above which it is not asked which are alike.
 MANY = 12  # Algorithms above which pairs are drawn less often, or not modelled.
 
 
@@ -341,7 +342,7 @@ def with_evidence(analysis: Analysis) -> Analysis:
     points = options.points or (0.01 if np.abs(table.means).max() <= 1 else 1.0)
     alike = (stats.quade, stats.aligned_ranks, stats.max_t, stats.conover)
     tests = {one.__name__: one(table, **better) for one in (*alike, stats.wilcoxon)}
-    bayesian = dict(rope=points, draws=20000 if k <= MANY else 1000, **better)
+    bayesian = dict(rope=points, draws=_posterior_draws(n, k), **better)
     tests["signed_rank"] = stats.bayesian_signed_rank(table, **bayesian)
     tests["bradley_terry"] = _bradley_terry(table, better) if k <= MANY else None
     if options.reference in table.algorithms:
@@ -358,7 +359,8 @@ def with_evidence(analysis: Analysis) -> Analysis:
         analysis,
         tests=tests,
         alike=dict(_in_blocks(table, options.blocks, better)),
-        size=stats.type_1_error(n, k, alpha=analysis.alpha),
+        # Of more data sets F is no worse, and it takes minutes.
+        size=stats.type_1_error(min(n, MANY_SETS), k, alpha=analysis.alpha),
         rope=points,
         reach=float(np.ptp(table.means)),
         units_apart=_units_apart(table),
@@ -370,8 +372,15 @@ def with_evidence(analysis: Analysis) -> Analysis:
     )
 
 
+def _posterior_draws(n: int, k: int) -> int:
+    """Return fewer draws for large tables, of which single ones say more."""
+    return int(np.clip(2e7 / n, 200, 20_000 if k <= MANY else 1000))
+
+
 def _in_blocks(table, blocks: int | None, better) -> Iterator[tuple[str, tuple]]:
     if len(table.algorithms) < 4:  # Correlations over three say nothing.
+        return
+    if len(table.datasets) > MANY_SETS:  # All pairs of these take hours.
         return
     for by, method in (("scores", "spearman"), ("deviations", "deviations")):
         found = stats.find_blocks(table, blocks=blocks, method=method)

@@ -4,9 +4,11 @@ A report is a module that computes frames and declares a Report of them. Here al
 known how a page looks, which files lie beside it, and what JSON cannot say.
 """
 
+import base64
 import contextlib
 import dataclasses
 import functools
+import hashlib
 import json
 import math
 import multiprocessing
@@ -274,4 +276,24 @@ def _template() -> jinja2.Template:
         is_kind = lambda block, kind=kind: isinstance(block, kind)
         environment.tests[kind.__name__.lower()] = is_kind
     environment.filters["inline"] = plots.inline
+    script = environment.get_template("page.js").render()
+    environment.globals["policy"] = content_security_policy(script)
     return environment.get_template("page.html.j2")
+
+
+def content_security_policy(script: str) -> str:
+    """Return what a page may do: show itself, and run its one script, by its hash.
+
+    Nothing is loaded from anywhere. Styles stay open, as figures and tables have them in
+    attributes, which no hash covers; pictures are part of the page.
+    """
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    rules = (
+        "default-src 'none'",
+        f"script-src 'sha256-{digest}'",
+        "style-src 'unsafe-inline'",
+        "img-src data:",
+        "base-uri 'none'",
+        "form-action 'none'",
+    )
+    return "; ".join(rules)

@@ -248,7 +248,8 @@ def _datasets(chosen: pd.DataFrame, options: options_lib.Options) -> list[str]:
 
 def _check_names(flag: str, wanted: Sequence[str], known: Sequence[str]) -> None:
     """Refuses names that have no scores."""
-    unknown = [name for name in wanted if name not in known]
+    every = set(known)
+    unknown = [name for name in wanted if name not in every]
     if unknown:
         raise ValueError(
             f"{flag}: must be names with scores, got {', '.join(unknown)}; known are "
@@ -358,8 +359,9 @@ def from_scores(path: str, options: options_lib.Options) -> analysis.Study:
         notes.append(f"Columns of {path} that were not used: {', '.join(ignored)}.")
     seen = frame.loc[frame["trained_on"], ["algorithm", "dataset"]]
     pairs = frozenset(seen.itertuples(index=False, name=None))
-    datasets = [name for name in datasets if name in set(frame["dataset"])]
-    algorithms = [name for name in algorithms if name in set(frame["algorithm"])]
+    left_sets, left_algorithms = set(frame["dataset"]), set(frame["algorithm"])
+    datasets = [name for name in datasets if name in left_sets]
+    algorithms = [name for name in algorithms if name in left_algorithms]
     if options.trained_on:
         more = trained.read(options.trained_on, named, known)
         pairs |= {(a, d) for a, d in more if a in algorithms and d in datasets}
@@ -398,7 +400,8 @@ def _complete(
             f"for {'; '.join(lacking[:5])}{more}; add them, or leave out what lacks them: "
             "--drop=datasets, --drop=algorithms or --drop=runs"
         )
-    gone = ", ".join(name for name in before if name not in _names(frame))
+    after = _names(frame)
+    gone = ", ".join(name for name in before if name not in after)
     notes = [f"Left out for missing cells (--drop={drop}): {gone}."] if gone else []
     return frame.reset_index(drop=True), notes
 

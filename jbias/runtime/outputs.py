@@ -63,7 +63,9 @@ def check_report_files(folder: PathLike, names: Iterable[str]) -> None:
             if path.is_symlink():
                 _refuse(folder, str(path.relative_to(folder)), "is a link")
             if path.exists() and not path.is_dir():
-                _refuse(folder, str(path.relative_to(folder)), "is a file, not a folder")
+                _refuse(
+                    folder, str(path.relative_to(folder)), "is a file, not a folder"
+                )
         path = folder / name
         if path.is_symlink():
             _refuse(folder, name, "is a link")
@@ -112,6 +114,4 @@ def check_file(path: PathLike, flag: str = "--out") -> None:
 
 
 def _refuse(folder: pathlib.Path, name: str, why: str) -> None:
-    raise ValueError(
-        f"--out: {folder / name} {why}; remove it or name another folder"
-    )
+    raise ValueError(f"--out: {folder / name} {why}; remove it or name another folder")

@@ -92,7 +92,9 @@ def test_a_report_is_written_again_in_its_folder_also_through_a_link(tmp_path):
 
 
 def test_a_report_that_was_cut_short_is_known_and_written_again(tmp_path, monkeypatch):
-    files = document.render(test_document.made(frames={"a": test_document.pd.DataFrame()}))
+    files = document.render(
+        test_document.made(frames={"a": test_document.pd.DataFrame()})
+    )
     written = []
 
     def write(path, data, lasting):
