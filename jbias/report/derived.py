@@ -295,11 +295,11 @@ def _weighted(columns: _Columns, names: Sequence[str], place: int) -> Derived | 
     tolerance = 1.5 * _tolerance(columns, place, members)
     if strengths[-1] < max(10 * tolerance, 1e-6 * strengths[0]):
         return None  # Columns so alike that other weights fit, too.
-    fitted = values[:, others] @ weights
-    if np.abs(fitted - values[:, place]).max() > tolerance:
+    missed = float(np.abs(values[:, others] @ weights - values[:, place]).max())
+    if missed > tolerance:
         return None
-    grid = float(np.median(columns.grids[members]))
-    grain = max(2 * tolerance, 2 * grid, 1e-9 * np.abs(values).max())
+    finest = max(columns.units[place], columns.grids[place])
+    grain = max(4 * missed, finest, 1e-9 * np.abs(values).max())
     rows = m - len(members)
     evidence = rows * math.log10(max(columns.scale / grain, 1))
     if evidence < _EVIDENCE + 2 + math.log10(len(names)):
@@ -405,16 +405,24 @@ def of_algorithms(values: pd.DataFrame) -> list[Derived]:
 
     Algorithms with equal scores are named elsewhere.
     """
-    scores = values["value"].astype(float)
-    keys = [values["algorithm"].astype(str), values["dataset"].astype(str)]
-    cells = scores.groupby(keys, sort=False)
-    means = cells.mean().reset_index()
-    table = _wide(means, ["dataset"], "algorithm")
-    by_algorithm = {name: x.to_numpy() for name, x in scores.groupby(keys[0])}
-    columns = [by_algorithm[name] for name in table.columns]
+    named = values[["algorithm", "dataset", "seed"]].astype(str)
+    named = named.assign(value=values["value"].astype(float))
+    named["seed"] = named["seed"].str.rpartition(":")[2]
+    runs = named.groupby("algorithm")["seed"].agg(frozenset)
+    if (
+        len(set(runs)) == 1
+        and not named.duplicated(["algorithm", "dataset", "seed"]).any()
+    ):
+        found = _found(_wide(named, ["dataset", "seed"], "algorithm"), copies=False)
+        if found:
+            return found
+    cells = named.groupby(["algorithm", "dataset"], sort=False)["value"]
+    table = _wide(cells.mean().reset_index(), ["dataset"], "algorithm")
+    scores = {name: x.to_numpy() for name, x in named.groupby("algorithm")["value"]}
+    columns = [scores[name] for name in table.columns]
     units = np.array([_unit(column) for column in columns])
     grids = np.array([_grids(column[:, None])[0] for column in columns])
-    repeats = max(int(cells.size().max()), 1) if len(scores) else 1
+    repeats = max(int(cells.size().max()), 1) if len(named) else 1
     grids = np.maximum(units, grids) / repeats
     return _found(table, units=units, grids=grids, copies=False)
 

@@ -8,9 +8,8 @@ import pytest
 
 from jbias import prepare, report
 from jbias.models import published
-from jbias.report import audit, document
+from jbias.report import audit, correlate, document
 from jbias.report import cli as report_cli
-from jbias.report import correlate
 from jbias.runtime import outputs
 from tests import cases
 from tests.report import test_document, test_scores

@@ -118,6 +118,9 @@ def test_an_algorithm_or_a_run_that_is_the_mean_of_others_is_named():
     more = scores[:3].mean(axis=0, keepdims=True).round(2)
     found = derived.of_algorithms(frame(np.concatenate([scores, more])))
     assert texts(found) == [("A4", "the mean of A0, A1 and A2")]
+    one_run = np.concatenate([scores, more])[:, :, :1]
+    found = derived.of_algorithms(frame(one_run))
+    assert texts(found) == [("A4", "the mean of A0, A1 and A2")]
     runs = np.concatenate([scores, scores.mean(axis=2, keepdims=True)], axis=2)
     assert texts(derived.of_runs(frame(runs))) == [("3", "the mean of 0, 1 and 2")]
     assert not derived.of_runs(frame(scores))
