@@ -136,8 +136,8 @@ def from_runs(patterns: Sequence[str], options: options_lib.Options) -> analysis
     chosen = evaluated(frame)
     datasets = _datasets(chosen, options)
     mine = (chosen["metric"] == options.metric) & chosen["dataset"].isin(datasets)
-    named = chosen.loc[mine, ["label", "dataset", "value"]]
-    _check_sizes(named.rename(columns={"label": "algorithm"}), "--runs")
+    scores = chosen.loc[mine, ["label", "dataset", "value"]]
+    _check_sizes(scores.rename(columns={"label": "algorithm"}), "--runs")
     asked = chosen.loc[mine, [*selection.CELL, "epoch"]]
     fixed = {"last": options.last or default_last(asked)}
     fixed["epoch"] = common_epoch(asked) if options.epoch is None else options.epoch
@@ -494,7 +494,7 @@ def _check_sizes(values: pd.DataFrame, where: str) -> None:
     if not len(sizes) or np.isnan(largest) or not largest:
         return
     if not 1 / _LARGEST < largest <= _LARGEST:
-        row = values.loc[sizes.idxmax()]
+        row = values.iloc[int(np.nanargmax(sizes))]
         raise ValueError(
             f"{where}: the largest score must be between {1 / _LARGEST:g} and {_LARGEST:g} in "
             f"size, as squares are summed, got {row['value']:g} for {row['algorithm']} on "

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from jbias import report
-from jbias.report import analysis, benchmark_tables, inputs, prose, workdirs
+from jbias.report import analysis, benchmark_tables, inputs, score_notes, workdirs
 from jbias.report import options as options_lib
 from jbias.runs import costs, results, selection
 from tests.report import conftest
@@ -627,7 +627,8 @@ def test_constant_sets_are_ranked_with_ties_and_named(runs):
     assert study.unfit == ()
     found = analysis.analyse(study)
     assert set(found.ranks.loc["edge"]) == {2.0}
-    assert any("data set edge (0)" in told for told in prose.caveats(found))
+    (note,) = score_notes.of_constants(study.values)
+    assert "data set edge (0)" in note
 
 
 def test_a_data_set_of_records_that_is_the_mean_of_others_is_named(runs):
@@ -698,3 +699,16 @@ def test_runs_with_costs_have_a_row_each(tmp_path):
     assert unknown["kWh"] == unknown["kg CO2e"] == "–"
     assert "power not known" in unknown["assumed"]
     assert benchmark_tables.costs(types.SimpleNamespace(runs=())) is None
+
+
+def test_metrics_of_runs_whose_squares_are_no_floats_are_refused_by_cell(runs):
+    def huge(records):
+        return [
+            r._replace(metric="score", value=3e307, count=None)
+            for r in records
+            if r.dataset == "edge"
+        ]
+
+    change(runs / "sagnet", lambda records: [*records, *huge(records)])
+    with pytest.raises(ValueError, match=r"--runs: .* for SagNet on edge; correct it"):
+        gathered(runs, metric="score")
