@@ -300,7 +300,10 @@ def _cells(frame: pd.DataFrame) -> tuple[np.ndarray, tuple[str, ...], tuple[str,
 
 def _check_texts(scores) -> None:
     """Raise ValueError where a score is text such as "1_000", which NumPy reads as 1000."""
-    values = np.asarray(scores)
+    try:
+        values = np.asarray(scores)
+    except ValueError:  # Rows of other lengths, which the caller refuses.
+        return
     if values.dtype.kind not in "OSU":
         return
     for value in values.ravel().tolist():
