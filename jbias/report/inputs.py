@@ -264,10 +264,11 @@ def _unfit(chosen, selected, runs, datasets, metric):
     rows = rows[~again].dropna(subset="n")
     prints = _fingerprints(runs)
     uneven = _uneven(selected[selected["metric"] == metric])
+    several = rows[rows.duplicated(["dataset", "condition"])]
+    resized = set(several["dataset"])
     for name in datasets:
-        here = rows[rows["dataset"] == name]
-        if here["condition"].duplicated().any():
-            sizes = sorted({int(n) for n in here["n"]})
+        if name in resized:
+            sizes = sorted({int(n) for n in rows.loc[rows["dataset"] == name, "n"]})
             yield name, f"it has different numbers of images: {sizes}"
         elif len(prints.get(name, ())) > 1:
             yield name, "its fingerprint is not the same in all runs"

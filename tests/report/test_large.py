@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from jbias.report import analysis, benchmark_tables, inputs, options
-from jbias.stats import bayes
+from jbias.stats import bayes, power
 
 pytestmark = pytest.mark.usefixtures("no_pdf")
 
@@ -52,3 +52,10 @@ def test_sorted_differences_give_what_the_matrix_of_pairs_gives(monkeypatch):
     ordered = bayes.bayesian_signed_rank(scores, **asked)
     assert ordered.better == pytest.approx(matrix.better, abs=1e-12)
     assert ordered.rope == pytest.approx(matrix.rope, abs=1e-12)
+
+
+def test_the_signed_rank_limit_of_many_data_sets_is_near_the_exact_one(monkeypatch):
+    """The normal distribution at 300 data sets, to a thousandth."""
+    exact = power._wilcoxon_critical(300, 0.05)
+    monkeypatch.setattr(power, "_EXACT", 10)
+    assert power._wilcoxon_critical(300, 0.05) == pytest.approx(exact, rel=1e-3)
