@@ -2,11 +2,14 @@
 
 import json
 import os
+import types
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
 
 from jbias import prepare, report
+from jbias.evals import runner
 from jbias.models import published
 from jbias.report import audit, correlate, document
 from jbias.report import cli as report_cli
@@ -171,3 +174,22 @@ def _refused_as_arguments(args, capsys):
         capsys.readouterr()
         return True
     return False
+
+
+@cases.each(
+    ("name", "text", "refused"),
+    [
+        ("config.json", "mine", True),
+        ("config.json", '{"mine": 1}', True),
+        ("provenance.json", "{}", True),
+        ("config.json", '{"run": {}, "seeds": [0]}', False),
+        ("notes.txt", "mine", False),
+    ],
+)
+def test_measures_take_no_folder_with_settings_of_others(name, text, refused, tmp_path):
+    folder = tmp_path / str(len(text)) / name.partition(".")[0]
+    folder.mkdir(parents=True)
+    (folder / name).write_text(text)
+    owner = types.SimpleNamespace(folder=folder)
+    with pytest.raises(ValueError, match="did not write") if refused else nullcontext():
+        runner.Measuring._check_own(owner)
