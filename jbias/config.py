@@ -29,6 +29,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from importlib import resources
 from typing import Any, NoReturn
 
+from jbias import numerals
+
 _DURATION = re.compile(r"\s*([0-9.eE+-]+)\s*(steps?|epochs?|percent|%)\s*")
 
 STAGE_KEYS = ("algo", "train", "inputs", "optim", "epochs")
@@ -76,7 +78,7 @@ def parse_arg(
     values = dict(defaults)
     for item in filter(None, (arg or "").split(",")):
         name, equals, text = item.partition("=")
-        if name not in defaults and _is_number(name):
+        if name not in defaults and numerals.is_real(name):
             raise ValueError(
                 f"{where}: several values are joined by +, arguments by commas, "
                 f"got {name!r} as an argument"
@@ -112,13 +114,6 @@ def check_applicable(
         )
 
 
-def _is_number(text: str) -> bool:
-    try:
-        return float(text) == float(text)
-    except ValueError:
-        return False
-
-
 def _convert(where: str, text: str | None, default: Any) -> Any:
     if isinstance(default, bool):
         words = {None: True, "true": True, "1": True, "false": False, "0": False}
@@ -126,8 +121,9 @@ def _convert(where: str, text: str | None, default: Any) -> Any:
         if lowered in words:
             return words[lowered]
     elif text is not None:
+        parsers = {int: numerals.whole, float: numerals.real}
         with contextlib.suppress(ValueError):
-            return type(default)(text)
+            return parsers.get(type(default), type(default))(text)
     kinds = {bool: "true or false", int: "a whole number", float: "a number"}
     kind = kinds.get(type(default), "a text")
     got = "nothing" if text is None else repr(text)
@@ -144,7 +140,7 @@ def to_steps(
     ValueError, which begins with `where`, for anything else.
     """
     match = _DURATION.fullmatch(str(duration))
-    if match is None or not _is_number(match[1]):
+    if match is None or not numerals.is_real(match[1]):
         refuse(where, "be like '500 steps', '1 epoch' or '10 %'", duration)
     if not 0 < float(match[1]) < math.inf:
         refuse(where, "be positive and finite", duration)
@@ -425,12 +421,23 @@ def _override(
     with config.unlocked():
         try:
             config[last] = parse_value(text)
-        except TypeError as error:
+        except (TypeError, ValueError) as error:
             raise ValueError(f"{where}: {error}") from error
 
 
+def check_numbers(where: str, text: str) -> None:
+    """Raise ValueError if a literal has a number such as 50_63, 0x10 or 1e400."""
+    if number := numerals.ambiguous(text):
+        must = "have numbers in plain digits, such as 1000 or 1e-3"
+        refuse(where, must, number, "correct it, or put text in quotes")
+
+
 def parse_value(text: str) -> Any:
-    """Reads a literal of Python; what is none is text."""
+    """Return a literal of Python, or the text itself if it is none.
+
+    Raises ValueError for numbers that `check_numbers` refuses.
+    """
+    check_numbers("value", text)
     try:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError, RecursionError, MemoryError):

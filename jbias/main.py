@@ -27,6 +27,7 @@ all with the same line. Only process 0 needs the workdir.
 
 import contextlib
 import functools
+import itertools
 import os
 import re
 import sys
@@ -186,7 +187,9 @@ def _parse(argv: list[str]) -> list[str]:
         flags.FLAGS(argv[:1])
         app.usage(shorthelp=True, writeto_stdout=True, exitcode=0)
     try:
-        return flags.FLAGS(jc.resolve_arguments(argv))
+        arguments = flags.FLAGS(jc.resolve_arguments(argv))
+        _check_numbers(argv)
+        return arguments
     except SystemExit as error:
         # Else a config file that calls sys.exit(0) would be a run that is done.
         called = f"got sys.exit({error.code!r})"
@@ -207,6 +210,21 @@ def _parse(argv: list[str]) -> list[str]:
         if isinstance(error, ImportError):
             text = f"{error}; configs are found from the directory that holds them"
         sys.exit(_fail(None, _gist(text), 2))
+
+
+def _check_numbers(argv: list[str]) -> None:
+    """Raise ValueError where a flag's number is none to a person, such as 1_000."""
+    for word, following in itertools.pairwise([*argv[1:], ""]):
+        flag, equals, text = word.lstrip("-").partition("=")
+        text = text if equals else following
+        if not word.startswith("-") or text.startswith("--"):
+            continue
+        name, _, key = flag.partition(".")
+        value = flags.FLAGS[name].value if name in flags.FLAGS else text
+        for part in re.split(r"[.\[\]]+", key.rstrip("]")) if key else ():
+            value = value[int(part) if isinstance(value, list | tuple) else part]
+        if not isinstance(value, str | ConfigDict):
+            jc.check_numbers(f"--{flag}", text)
 
 
 def _no_key(error: Exception) -> str:

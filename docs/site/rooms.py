@@ -23,6 +23,7 @@ GROUPS = {
     "planning": ("planning", "checking"),
     "train": ("train",),
     "torch": ("torch",),
+    "numerals": ("numerals",),
 }  # Files beside the folders that the picture shows; `part` finds the commands.
 ABOUT = {
     "commands": "main, evaluate, look, ...",
@@ -46,6 +47,7 @@ ABOUT = {
     "stats": "tests of score tables",
     "runtime": "process, files, devices",
     "untrusted": "safe readers, limits",
+    "numerals": "numbers in text",
 }
 
 

@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool
 
+from jbias import numerals
 from jbias.data import base, sources
 from jbias.data.base import Column, Names, Source
 from jbias.data.forms import listing
@@ -91,7 +92,7 @@ def _table(where, path, whole) -> tuple[dict[str, list[str]], list[str]]:
     rows = {}
     for line, row in lines:
         image = row[IMAGE_COLUMN]
-        if not image.isdecimal() or int(image) >= n or int(image) in rows:
+        if not numerals.is_count(image) or int(image) >= n or int(image) in rows:
             must = f"{IMAGE_COLUMN} must be each number from 0 to {n - 1:,} once"
             raise ValueError(f"{path}:{line}: {must}, got {image!r}")
         rows[int(image)] = row
@@ -195,7 +196,7 @@ def why_unfit(names: Names) -> str:
 
 def _is_measured(names: Names) -> bool:
     try:
-        numbers = [float(name) for name in names if name]
+        numbers = [numerals.real(name) for name in names if name]
     except ValueError:
         return False
     return not all(number.is_integer() for number in numbers)

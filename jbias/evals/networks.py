@@ -24,7 +24,7 @@ from etils import epath
 from flax import errors, serialization
 from flax import linen as nn
 
-from jbias import build, data, extensions, models, run_spec
+from jbias import build, data, extensions, models, numerals, run_spec
 from jbias import config as jc
 from jbias.data import base, tables
 from jbias.evals import predict, probe
@@ -374,7 +374,7 @@ def from_run(
     config = trained.read_json(workdir / "config.json", needed)
     run_spec.check_vary(run_spec.check_trusted(config, path))
     members = run_spec.members(tuple(config["seeds"]), run_spec.branches(config))
-    wanted = int(step) if step.isdecimal() else step
+    wanted = int(step) if numerals.is_count(step) else step
     held: dict[int, tuple] = {}
     for number, member in enumerate(members):
         if seeds and member.seed not in seeds:
@@ -466,7 +466,7 @@ def check_arguments(
     for where, step in (("--step", args.step), ("suite.run.step", said)):
         if step in (None, "", "best", "latest"):
             continue
-        if not str(step).isdecimal():
+        if not numerals.is_count(str(step)):
             raise ValueError(f"{where}: must be best, latest or a number, got {step!r}")
         held = {s for path in paths for s in checkpoints.steps(f"{path}/checkpoints")}
         if kinds == {True} and held and int(step) not in held:

@@ -154,6 +154,8 @@ class Measuring:
         held = self.folder / "config.json"
         kept = ("evals/*", "underway/*")
         begun = any(path for each in kept for path in self.folder.glob(each))
+        if not begun:
+            self._check_own()
         if begun and held.exists():
             before = files.read_json(held, dict, "restore it or name another --out")
             before = {**before.get("run", {}), **{k: before.get(k) for k in _NAMED}}
@@ -162,6 +164,22 @@ class Measuring:
                     f"{self.folder}: holds measures of another network (then != now): "
                     f"{'; '.join(differing)}; name another --out"
                 )
+
+    def _check_own(self) -> None:
+        """Raise ValueError where config.json or provenance.json is of somebody else."""
+        config = self.folder / "config.json"
+        foreign = not config.exists() and (self.folder / "provenance.json").exists()
+        if config.exists():
+            try:
+                tree = json.loads(config.read_text())
+            except (OSError, ValueError, RecursionError):
+                tree = None
+            foreign = not isinstance(tree, dict) or not {"run", "seeds"} <= tree.keys()
+        if foreign:
+            raise ValueError(
+                f"{self.folder}: has a config.json or provenance.json that jbias did not "
+                "write; name another --out"
+            )
 
     def _known(self, before: dict[str, Any]) -> dict[str, Any]:
         """The sets of all calls for a network, what lacked and what was asked for.

@@ -18,7 +18,7 @@ import time
 from collections.abc import Iterator, Sequence
 
 from jbias.report import options
-from jbias.runtime import cli, messages
+from jbias.runtime import cli, messages, outputs
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -56,6 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _report(args: argparse.Namespace) -> Iterator[str]:
     """Makes the report; gives what is to be printed."""
+    outputs.check_report_folder(args.out)
     _progress(f"reading {args.scores or ' '.join(args.runs)} ...")
     # Matrices are small: threads would spend longer on waiting than on products.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -74,9 +75,10 @@ def _report(args: argparse.Namespace) -> Iterator[str]:
     report = benchmark.report(study)
     lost = report.results["tested"]["left_out"]
     left = [f"left out of the tests: {one['name']} ({one['reason']})" for one in lost]
+    notes = [f"note: {text}" for text in study.warnings]
     _progress("writing ...")
     written = document.write(report, pathlib.Path(args.out))
-    return iter([*report.answer, *left, written])
+    return iter([*report.answer, *left, *notes, written])
 
 
 def _status(args: argparse.Namespace) -> Iterator[str]:

@@ -13,7 +13,7 @@ import numpy as np
 
 import jbias
 from jbias.report import analysis as analysis_lib
-from jbias.report import tables
+from jbias.report import score_notes, tables
 from jbias.runtime import messages
 from jbias.stats import resampling
 
@@ -245,7 +245,9 @@ def power(analysis: analysis_lib.Analysis) -> Iterator[str]:
 def caveats(analysis: analysis_lib.Analysis) -> list[str]:
     """Gives what a reader must know before believing."""
     study = analysis.study
-    said = list(_doubts(analysis))
+    said = [f"{text}." for text in study.warnings]
+    said += _doubts(analysis)
+    said += [f"{text}." for text in score_notes.of_constants(study.values)]
     said += [f"{name} is not in the tests: {why}." for name, why in analysis.left_out]
     said += study.notes
     if analysis.friedman is not None:

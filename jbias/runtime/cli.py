@@ -15,6 +15,7 @@ import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from jbias import numerals
 from jbias.runtime import messages, xla
 
 
@@ -36,6 +37,9 @@ class Parser(argparse.ArgumentParser):
         options.setdefault("description", doc)
         options.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
         super().__init__(**{"allow_abbrev": False, **options})
+        # `type=int` and `type=float` of all arguments read no "1_000".
+        self.register("type", int, numerals.whole)
+        self.register("type", float, numerals.real)
 
     def parse_known_args(self, args: Sequence[str] | None = None, namespace=None):
         """Before anything is said of what is missing, refuses flags that are not there."""
@@ -56,11 +60,12 @@ class Parser(argparse.ArgumentParser):
 
 
 def number(kind: type, fits: Callable[[Any], bool], what: str) -> Callable[[str], Any]:
-    """What reads a number of that kind that fits, which `what` names."""
+    """Return an argparse type: an int or float for which `fits` holds, as `what` says."""
+    parse_text = {int: numerals.whole, float: numerals.real}[kind]
 
     def read(text: str) -> Any:
         try:
-            value = kind(text)
+            value = parse_text(text)
         except ValueError:
             value = None
         if value is None or not fits(value):
@@ -264,7 +269,7 @@ def add_suite_flags(parser: Parser) -> None:
 
 def _constants(text: str, least: float) -> tuple[float, ...]:
     try:
-        values = tuple(map(float, text.split(",")))
+        values = tuple(map(numerals.real, text.split(",")))
     except ValueError:
         values = ()
     if len(values) not in (1, 3) or not all(least <= x <= 1e9 for x in values):

@@ -32,6 +32,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jaxtyping import PyTree
 
+from jbias import numerals
 from jbias.runtime import signals
 
 # What jax can be told, and finds where it is not.
@@ -69,7 +70,7 @@ def identify(address: str | None, count: int | None, number: int | None) -> Proc
             f"together, got no {' and no '.join(absent)}"
         )
     host, _, port = address.rpartition(":")
-    if not host or not port.isdecimal() or not 0 < int(port) < 2**16:
+    if not host or not numerals.is_count(port) or not 0 < int(port) < 2**16:
         raise ValueError(
             f"processes: --coordinator must be HOST:PORT, where process 0 is, got "
             f"{address!r}"

@@ -20,6 +20,9 @@ from jbias.stats import resampling, score_table
 _NODES = 256  # Of the quadrature over a posterior mean.
 
 
+_MATRIX = 400  # Data sets up to which all pairs of differences are a matrix.
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class PosteriorResult:
     """Posterior probabilities of every ordered pair; `better` + `better.T` + `rope` = 1."""
@@ -59,15 +62,41 @@ def bayesian_signed_rank(
     chances = []
     for i, j in itertools.combinations(range(k), 2):
         z = np.concatenate([[0.0], means[:, i] - means[:, j]])
-        walsh = (z[:, None] + z) / 2
-        above = [(_sign(w - rope, tolerance) + 1) / 2 for w in (walsh, -walsh)]
-        shares = [np.sum((weights @ each) * weights, axis=1) for each in above]
+        if n > _MATRIX:
+            shares = [_share_above(x, weights, rope, tolerance) for x in (z, -z)]
+        else:
+            walsh = (z[:, None] + z) / 2
+            above = [(_sign(w - rope, tolerance) + 1) / 2 for w in (walsh, -walsh)]
+            shares = [np.sum((weights @ each) * weights, axis=1) for each in above]
         between = 1 - shares[0] - shares[1] if rope > 0 else np.full(draws, -1.0)
         three = np.stack([shares[1], between, shares[0]])
         largest = three == three.max(axis=0)
         chances.append((largest / largest.sum(axis=0)).mean(axis=1))
     left, _, right = np.transpose(chances)
     return _result(table, right, left)
+
+
+def _share_above(
+    z: Float[np.ndarray, "n"],
+    weights: Float[np.ndarray, "draws n"],
+    rope: float,
+    tolerance: float,
+) -> Float[np.ndarray, "draws"]:
+    """Return sum_ij w_i w_j [z_i + z_j > 2 rope] of each draw; equal ones count half.
+
+    By cumulated weights of sorted z, so without a matrix of all pairs.
+    """
+    order = np.argsort(z, kind="stable")
+    z, ends = z[order], []
+    for slack, side in ((tolerance, "right"), (-tolerance, "left")):
+        ends.append(np.searchsorted(z, 2 * (rope + slack) - z, side=side))
+    shares = []
+    for part in np.array_split(weights, max(1, weights.size // 2_000_000)):
+        part = part[:, order]
+        below = np.pad(np.cumsum(part, axis=1), ((0, 0), (1, 0)))
+        beyond = below[:, -1:] - (below[:, ends[0]] + below[:, ends[1]]) / 2
+        shares.append(np.sum(part * beyond, axis=1))
+    return np.concatenate(shares)
 
 
 def correlated_t(

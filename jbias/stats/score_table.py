@@ -19,6 +19,8 @@ import pandas as pd
 import scipy.stats
 from jaxtyping import Float, Int
 
+from jbias import numerals
+
 NEEDED = ("algorithm", "dataset", "score")  # Columns of a tidy frame.
 _DIGITS = 1e-12  # Of float64, less what sums lose.
 _LISTED = 5  # Cells that a refusal lists.
@@ -234,6 +236,7 @@ def _numbers(frame: pd.DataFrame, axis: int) -> Float[np.ndarray, "rows columns"
     """The numbers of a matrix; refuses a tidy frame, and a matrix the other way round."""
     columns = list(frame.columns)
     tidy = len(set(NEEDED).intersection(columns)) > 1
+    _check_texts(frame)
     try:
         values = frame.to_numpy(np.float64)
     except (TypeError, ValueError):
@@ -295,7 +298,22 @@ def _cells(frame: pd.DataFrame) -> tuple[np.ndarray, tuple[str, ...], tuple[str,
     return values, tuple(datasets), tuple(algorithms)
 
 
+def _check_texts(scores) -> None:
+    """Raise ValueError where a score is text such as "1_000", which NumPy reads as 1000."""
+    try:
+        values = np.asarray(scores)
+    except ValueError:  # Rows of other lengths, which the caller refuses.
+        return
+    if values.dtype.kind not in "OSU":
+        return
+    for value in values.ravel().tolist():
+        has_digits = isinstance(value, str) and any(map(str.isdigit, value))
+        if has_digits and not numerals.is_real(value):
+            raise ValueError(f"scores: a score must be a real number, got {value!r}")
+
+
 def _floats(scores) -> np.ndarray:
+    _check_texts(scores)
     with warnings.catch_warnings():
         warnings.simplefilter("error", np.exceptions.ComplexWarning)
         try:
