@@ -116,7 +116,7 @@ def _check(spec: run_spec.RunSpec) -> int:
     from jbias import checking
 
     try:
-        print("\n".join(checking.check(spec)))
+        messages.print_text("\n".join(checking.check(spec)))
     except Exception as error:
         if os.environ.get("JBIAS_TRACEBACK"):
             raise
@@ -169,8 +169,7 @@ def _fail(workdir: files.PathLike | None, error: object, code: int) -> int:
     told = console.LogEvent(line, "error" if code < 3 else "stop", code=code)
     told = told.at("error" if code == 2 else "warning").json()
     known = workdir and _CONFIG.value.run.get("log") == "json"
-    with contextlib.suppress(OSError):  # Neither may be there any more.
-        print(told if known else line, file=sys.stderr)
+    messages.print_text(told if known else line, to_stderr=True)
     with contextlib.suppress(OSError):
         for name, text in zip(console.LOG_FILES, (line, told)) if workdir else ():
             path = epath.Path(workdir) / name
@@ -239,8 +238,7 @@ def command() -> None:
             code = ended.code
         # At once, as nothing is left to save: a program that XLA still compiles in a
         # thread would be waited for, or end in an interpreter that is gone.
-        sys.stdout.flush()
-        sys.stderr.flush()
+        messages.flush()
         os._exit(code)
 
 
