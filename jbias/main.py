@@ -27,22 +27,21 @@ all with the same line. Only process 0 needs the workdir.
 
 import contextlib
 import functools
-import itertools
 import os
-import re
 import sys
-import traceback
 from typing import Any
 
 from absl import app, flags
-from ml_collections import ConfigDict, config_flags
 
 from jbias import config as jc
 from jbias import run_spec
 from jbias.runtime import cli, console, files, heap, messages, signals, xla
 
-_CONFIG = config_flags.DEFINE_config_file(
-    "config", None, "The experiment: a file with get_config, and its arguments."
+_CONFIG = flags.DEFINE_string(
+    "config",
+    None,
+    "The experiment: a file with get_config, and its arguments; --config.KEY=VALUE "
+    "changes an entry.",
 )
 _WORKDIR = flags.DEFINE_string(
     "workdir", None, "Where the run lives; runs/<algorithm>-<data>-<hash> if not given."
@@ -67,11 +66,6 @@ _WAIT = flags.DEFINE_float(
     "wait", 300.0, "Seconds until all processes must be there.", lower_bound=1.0
 )
 
-_NO_ENTRY = re.compile("indices|index out of|not support indexing")
-# What flags and configs raise; at depth Python's parser has the last two.
-_REFUSALS = (flags.Error, ValueError, TypeError, AttributeError, LookupError, OSError)
-_REFUSALS += (ImportError, RecursionError, MemoryError)
-
 
 def main(argv: list[str], heard: signals.StopSignal) -> int:
     """Runs what the flags say; returns the exit code."""
@@ -82,7 +76,7 @@ def main(argv: list[str], heard: signals.StopSignal) -> int:
     try:
         spec = run_spec.RunSpec.from_config(_CONFIG.value)
     except (ValueError, OSError) as error:
-        return _fail(None, _gist(str(error)), 2)
+        return _fail(None, error, 2)
     spec.config["run"]["profile"] |= _PROFILE.value
     xla.set_flags(deterministic=spec.config["run"]["deterministic"])
     if _COORDINATOR.value:
@@ -117,7 +111,7 @@ def _check(spec: run_spec.RunSpec) -> int:
     from jbias import checking
 
     try:
-        print("\n".join(checking.check(spec)))
+        messages.print_text("\n".join(checking.check(spec)))
     except Exception as error:
         if os.environ.get("JBIAS_TRACEBACK"):
             raise
@@ -170,8 +164,7 @@ def _fail(workdir: files.PathLike | None, error: object, code: int) -> int:
     told = console.LogEvent(line, "error" if code < 3 else "stop", code=code)
     told = told.at("error" if code == 2 else "warning").json()
     known = workdir and _CONFIG.value.run.get("log") == "json"
-    with contextlib.suppress(OSError):  # Neither may be there any more.
-        print(told if known else line, file=sys.stderr)
+    messages.print_text(told if known else line, to_stderr=True)
     with contextlib.suppress(OSError):
         for name, text in zip(console.LOG_FILES, (line, told)) if workdir else ():
             path = epath.Path(workdir) / name
@@ -182,68 +175,32 @@ def _fail(workdir: files.PathLike | None, error: object, code: int) -> int:
 
 
 def _parse(argv: list[str]) -> list[str]:
-    """Reads the flags; what is wrong with them, or in a config file, is one line."""
+    """Read the flags and the config; end with one line and exit code 2 if they are wrong.
+
+    Afterwards `_CONFIG.value` is the config, with the changes of --config.KEY=VALUE.
+    """
     if {"--help", "-help", "-h"} & set(argv[1:]):
         flags.FLAGS(argv[:1])
         app.usage(shorthelp=True, writeto_stdout=True, exitcode=0)
+    words, changes = jc.split_changes(argv, flag="config")
     try:
-        arguments = flags.FLAGS(jc.resolve_arguments(argv))
-        _check_numbers(argv)
-        return arguments
-    except SystemExit as error:
-        # Else a config file that calls sys.exit(0) would be a run that is done.
-        called = f"got sys.exit({error.code!r})"
-        sys.exit(_fail(None, f"--config: must not call sys.exit, {called}", 2))
-    except _REFUSALS as error:
+        unread = flags.FLAGS(words)
+        if changes and _CONFIG.value is None:
+            raise ValueError(f"--config is missing beside {changes[0]}")
+        if _CONFIG.value is not None:
+            flags.FLAGS.config = jc.load(_CONFIG.value, changes, flag="config")
+    except flags.UnrecognizedFlagError as error:
+        line = cli.unknown_argument(f"--{error.flagname}", flags.FLAGS)
+    except flags.Error as error:
+        line = str(error)
+    except (ValueError, OSError) as error:
         if os.environ.get("JBIAS_TRACEBACK"):
             raise
-        text = str(error)
-        changed = " ".join(one for one in argv if one.startswith("--config."))
-        if isinstance(error, flags.UnrecognizedFlagError):
-            text = cli.unknown_argument(f"--{error.flagname}", flags.FLAGS)
-        if isinstance(error, (AttributeError, KeyError)):
-            text = _no_key(error)
-        if isinstance(error, (RecursionError, MemoryError)):
-            text = f"config: a value is nested too deeply, of {changed}"
-        if isinstance(error, (LookupError, TypeError)) and _NO_ENTRY.search(text):
-            text = f"config: a value has no entries, of {changed or error}"
-        if isinstance(error, ImportError):
-            text = f"{error}; configs are found from the directory that holds them"
-        sys.exit(_fail(None, _gist(text), 2))
-
-
-def _check_numbers(argv: list[str]) -> None:
-    """Raise ValueError where a flag's number is none to a person, such as 1_000."""
-    for word, following in itertools.pairwise([*argv[1:], ""]):
-        flag, equals, text = word.lstrip("-").partition("=")
-        text = text if equals else following
-        if not word.startswith("-") or text.startswith("--"):
-            continue
-        name, _, key = flag.partition(".")
-        value = flags.FLAGS[name].value if name in flags.FLAGS else text
-        for part in re.split(r"[.\[\]]+", key.rstrip("]")) if key else ():
-            value = value[int(part) if isinstance(value, list | tuple) else part]
-        if not isinstance(value, str | ConfigDict):
-            jc.check_numbers(f"--{flag}", text)
-
-
-def _no_key(error: Exception) -> str:
-    """Names a key that is none, and those of the config that was asked for it."""
-    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
-    key = re.split(r"\\n|\n", str(error))[0].strip("\"'\\")
-    asked = frame.f_locals.get("self")
-    known = f"; {jc.suggest(key, asked)}" if isinstance(asked, ConfigDict) else ""
-    return f"config: no key {key!r}{known}; flags change only what the config file has"
-
-
-def _gist(text: str) -> str:
-    """What was wrong, of what absl and ml_collections say about a flag or a config."""
-    if "Traceback" in text or "Failed loading config file" in text:
-        # They pass on the whole traceback; its last line is the error.
-        text = text.strip().splitlines()[-1].strip().removeprefix("ValueError: ")
-    if lost := re.search(r"No such file or directory: '(.*\.py)'", text):
-        return jc.no_such_file("config", lost[1])
-    return text.replace("\\n", ". ").replace("\\'", "").replace("'\"", "")
+        line = files.describe_error(error)
+    else:
+        return unread
+    flags.FLAGS.config = None  # No config could be read, whose log would hear of it.
+    sys.exit(_fail(None, line, 2))
 
 
 def command() -> None:
@@ -261,8 +218,7 @@ def command() -> None:
             code = ended.code
         # At once, as nothing is left to save: a program that XLA still compiles in a
         # thread would be waited for, or end in an interpreter that is gone.
-        sys.stdout.flush()
-        sys.stderr.flush()
+        messages.flush()
         os._exit(code)
 
 

@@ -42,10 +42,16 @@ def jbias(*args: str, cwd=smoke_runs.ROOT) -> subprocess.CompletedProcess:
         ),
         (
             ["--config=configs/padain.py", "--config.algo.site=stage7"],
-            "no key 'site'; Known: mix_group, name, p; flags change only what the config file has",
+            "no such entry 'site'; Known: mix_group, name, p; flags change only what the config file has",
         ),
-        (["--config=configs/erm.py", "--config.epochs.x=1"], "a value has no entries"),
-        (["--config=configs/erm.py", "--config.inputs[9].x=1"], "a value has no entri"),
+        (
+            ["--config=configs/erm.py", "--config.epochs.x=1"],
+            "epochs has no entries, it is",
+        ),
+        (
+            ["--config=configs/erm.py", "--config.inputs[9].x=1"],
+            "no such entry 9; it has",
+        ),
         (["--config=configs/erm.py", "--config.epochs=soon"], "epochs"),
         (
             ["--config=configs/erm.py", "--config.optim.rate=1_0"],

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from jbias.data import base
-from jbias.runtime import files
+from jbias.runtime import files, messages
 
 Arrays = dict[str, np.ndarray]
 Make = Callable[..., Arrays]
@@ -36,7 +36,8 @@ def load(name: str, words: str) -> Arrays | None:
         return None
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
         reason = base.one_line(error)
-        warnings.warn(f"{path}: damaged ({reason}); made anew", stacklevel=3)
+        line = f"{path}: damaged ({reason}); made anew"
+        warnings.warn(messages.one_line(line), stacklevel=3)
         return None
     return arrays
 
@@ -55,10 +56,8 @@ def save(name: str, words: str, arrays: Mapping[str, np.ndarray]) -> None:
     except OSError as error:
         with contextlib.suppress(OSError):
             part.unlink()
-        warnings.warn(
-            f"{path}: not cached ({base.one_line(error)}); set JBIAS_CACHE",
-            stacklevel=3,
-        )
+        line = f"{path}: not cached ({base.one_line(error)}); set JBIAS_CACHE"
+        warnings.warn(messages.one_line(line), stacklevel=3)
 
 
 def remember(kind: str, words: str, make: Make, *args, **options) -> Arrays:

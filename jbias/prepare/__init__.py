@@ -71,7 +71,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         known = isinstance(error, (ValueError, OSError))
         told = messages.one_line(error if known else messages.describe_crash(error))
-        print(f"jbias: {told}", file=sys.stderr)
+        messages.print_text(f"jbias: {told}", to_stderr=True)
         return 2
     return 0
 
@@ -79,7 +79,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _print_lines(told: str | Sequence[str]) -> None:
     """Prints a line, or several; names in them come from files."""
     for line in [told] if isinstance(told, str) else told:
-        print(messages.printable(line))
+        messages.print_text(messages.printable(line))
 
 
 def parser(names: Collection[str]) -> cli.Parser:

@@ -93,20 +93,21 @@ def _status(args: argparse.Namespace) -> Iterator[str]:
 def _watched(shape, args: argparse.Namespace) -> Iterator[str]:
     from jbias.report import status
 
-    clear = "\033[H\033[2J" * (sys.stdout.isatty() and not args.json)
     while True:
         try:
-            yield clear + shape(status.rows(args.runs))
+            text = shape(status.rows(args.runs))
         except (ValueError, OSError) as error:
-            yield f"{clear}report: {messages.one_line(error)}"
-        sys.stdout.flush()
+            text = f"report: {messages.one_line(error)}"
+        if not args.json:
+            messages.clear_screen()
+        yield text
         time.sleep(args.watch)
 
 
 def _progress(line: str) -> None:
     """Says what is done to who waits at a terminal."""
     if sys.stderr.isatty():
-        print(line, file=sys.stderr, flush=True)
+        messages.print_text(line, to_stderr=True)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -7,7 +7,7 @@ import os
 import pathlib
 import platform
 import subprocess
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jax
@@ -32,7 +32,9 @@ _MADE = ("checkpoints/*", "replaced/*", "evals/*", "vary/*/evals/*", "done")
 
 @contextlib.contextmanager
 def claim(
-    workdir: epath.Path, config: Mapping[str, Any], say: Callable[[str], None] = print
+    workdir: epath.Path,
+    config: Mapping[str, Any],
+    say: messages.Say = messages.print_text,
 ) -> Iterator[lock.Lock]:
     """Holds a workdir for this config and this process alone; a crash leaves its traceback.
 
@@ -81,7 +83,7 @@ def _check_remote(workdir: epath.Path, config: Mapping[str, Any]) -> None:
 
 
 def claim_evaluation(
-    workdir: epath.Path, say: Callable[[str], None] = print
+    workdir: epath.Path, say: messages.Say = messages.print_text
 ) -> contextlib.AbstractContextManager[lock.Lock]:
     """Lets this process alone evaluate a run; ValueError where another does."""
     return lock.acquire(workdir / "evaluate.lock", f"evaluates {workdir}", say)

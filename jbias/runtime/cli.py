@@ -40,6 +40,7 @@ class Parser(argparse.ArgumentParser):
         # `type=int` and `type=float` of all arguments read no "1_000".
         self.register("type", int, numerals.whole)
         self.register("type", float, numerals.real)
+        self.color = False  # From Python 3.14 on help has codes of colours.
 
     def parse_known_args(self, args: Sequence[str] | None = None, namespace=None):
         """Before anything is said of what is missing, refuses flags that are not there."""
@@ -57,6 +58,20 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str):
         """Ends with one line and exit code 2."""
         self.exit(2, f"{self.prog}: error: {messages.one_line(message)}\n")
+
+    def exit(self, status: int = 0, message: str | None = None):
+        """End the process; print the message to stderr before."""
+        if message:
+            messages.print_text(message, to_stderr=True, end="")
+        raise SystemExit(status)
+
+    def print_help(self, file: Any = None) -> None:
+        """Print the help to stdout."""
+        messages.print_text(self.format_help(), to_stderr=file is sys.stderr, end="")
+
+    def print_usage(self, file: Any = None) -> None:
+        """Print the usage to stdout."""
+        messages.print_text(self.format_usage(), to_stderr=file is sys.stderr, end="")
 
 
 def number(kind: type, fits: Callable[[Any], bool], what: str) -> Callable[[str], Any]:
@@ -172,7 +187,7 @@ def run(work: Callable[[], int], *, stopped: str) -> int:
     except (ValueError, OSError) as error:
         if os.environ.get("JBIAS_TRACEBACK"):
             raise
-        print(f"jbias: {messages.one_line(error)}", file=sys.stderr)
+        messages.print_text(f"jbias: {messages.one_line(error)}", to_stderr=True)
         return 1 if isinstance(error, messages.UserCodeError) else 2
     except SystemExit as error:
         # Of a package or of the user's code: what is done returns an exit code.
@@ -187,7 +202,7 @@ def run(work: Callable[[], int], *, stopped: str) -> int:
     except ModuleNotFoundError as error:
         if not (line := messages.missing_package(error)):
             raise
-        print(f"jbias: {line}", file=sys.stderr)
+        messages.print_text(f"jbias: {line}", to_stderr=True)
         return 2
     except Exception as error:
         if os.environ.get("JBIAS_TRACEBACK") or not messages.lacks_memory(error):
@@ -199,7 +214,8 @@ def run(work: Callable[[], int], *, stopped: str) -> int:
         )
         return 2
     except KeyboardInterrupt:
-        print(f"jbias: stopped; the same command {stopped}", file=sys.stderr)
+        line = f"jbias: stopped; the same command {stopped}"
+        messages.print_text(line, to_stderr=True)
         return 130
 
 
@@ -328,14 +344,10 @@ def print_lines(command: str, make: Callable[[], Iterable[str]]) -> int:
     try:
         lines = make()
     except (ValueError, OSError) as error:
-        print(f"{command}: {messages.one_line(error)}", file=sys.stderr)
+        line = f"{command}: {messages.one_line(error)}"
+        messages.print_text(line, to_stderr=True)
         return 2
-    try:
-        for line in lines:
-            # Which may have few letters.
-            coding = getattr(sys.stdout, "encoding", None) or "utf-8"
-            print(line.encode(coding, "backslashreplace").decode(coding))
-        sys.stdout.flush()
-    except BrokenPipeError:  # Whoever read has seen enough, as `head` does.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    for line in lines:
+        if not messages.print_text(line):
+            break  # Nobody reads any more.
     return 0

@@ -180,7 +180,9 @@ class Lock:
 
 
 @contextlib.contextmanager
-def acquire(path: epath.Path, work: str, say: messages.Say = print) -> Iterator[Lock]:
+def acquire(
+    path: epath.Path, work: str, say: messages.Say = messages.print_text
+) -> Iterator[Lock]:
     """Holds `path`; ValueError where another process does, naming it and its last sign.
 
     `work`: what the owner does there, such as "is at work in runs/x". `say` is told what

@@ -7,18 +7,20 @@ crash goes to the workdir, or with JBIAS_TRACEBACK=1 to the terminal.
 import contextlib
 import datetime
 import itertools
+import json
 import os
 import re
 import sys
 import textwrap
 import traceback
+import types
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from jbias.runtime import files, signals
 
-Say = Callable[[str], None]  # Hears lines that are meant for a person.
+Say = Callable[[str], object]  # Hears lines that are meant for a person.
 MAX_LETTERS = 2000  # Letters; a name of a megabyte helps nobody.
 
 
@@ -45,14 +47,113 @@ def shorten(text: object) -> str:
     return textwrap.shorten(str(text), 200, placeholder=" …")
 
 
+# Letters that Unicode counts as printable and that show nothing: fillers of Hangul, the
+# blank of Braille, joiners and selectors of variants.
+_INVISIBLE = frozenset(
+    map(
+        chr,
+        (
+            *(0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x2800, 0x3164, 0xFFA0),
+            *range(0x180B, 0x1810),
+            *range(0xFE00, 0xFE10),
+            *range(0xE0100, 0xE01F0),
+        ),
+    )
+)
+
+
 def printable(text: str) -> str:
-    """The text with its letters that cannot be shown as codes; spaces stay as they are."""
-    return text if text.isprintable() else "".join(map(_printable, text))
+    """Return the text with letters that a terminal obeys or cannot show as codes.
+
+    Spaces stay as they are. Line breaks become codes, too.
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(map(_printable, text))
 
 
 def _printable(letter: str) -> str:
-    seen = letter.isprintable() or unicodedata.category(letter) == "Zs"
-    return letter if seen else ascii(letter)[1:-1]
+    is_shown = letter.isprintable() or unicodedata.category(letter) == "Zs"
+    return letter if is_shown and letter not in _INVISIBLE else ascii(letter)[1:-1]
+
+
+def terminal_text(text: object, stream: Any) -> str:
+    """Return text that is safe to write to the stream: `printable`, line by line.
+
+    Line breaks and tabs stay. Letters that the stream's encoding lacks become codes.
+    """
+    lines = (
+        "\t".join(map(printable, line.split("\t"))) for line in str(text).split("\n")
+    )
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    return "\n".join(lines).encode(encoding, "backslashreplace").decode(encoding)
+
+
+def print_text(text: object = "", *, to_stderr: bool = False, end: str = "\n") -> bool:
+    """Print text to stdout, or to stderr; return whether somebody still reads it.
+
+    Everything that jbias prints goes through here, or through the log and the bars of
+    `console`. Several lines stay several lines; all else that a terminal would obey
+    appears as codes. A closed stream is no error: later text for it is dropped. OSError
+    where stdout is a file that cannot be written.
+    """
+    stream = sys.stderr if to_stderr else sys.stdout
+    if stream is None:  # Closed before Python began.
+        return False
+    try:
+        stream.write(terminal_text(text, stream) + end)
+        stream.flush()
+    except BrokenPipeError:  # The reader has gone, as `head` does.
+        _discard(stream)
+        return False
+    except ValueError:  # Closed since.
+        if not stream.closed:
+            raise
+        return False
+    except OSError as error:
+        _discard(stream)
+        if to_stderr:
+            return False
+        why = files.system_message(error)
+        raise OSError(f"stdout: cannot be written ({why}); {files.REMEDY}") from error
+    return True
+
+
+def _discard(stream: Any) -> None:
+    """Send the rest of a stream nowhere, so that Python's end does not fail at it."""
+    with contextlib.suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
+
+
+def flush() -> None:
+    """Flush stdout and stderr, of which neither may be there any more."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            stream.flush()
+
+
+def clear_screen() -> None:
+    """Clear the terminal behind stdout; do nothing where stdout is none."""
+    if sys.stdout is not None and sys.stdout.isatty():
+        sys.stdout.write("\033[H\033[2J")
+
+
+def print_traceback(
+    kind: type[BaseException], error: BaseException, trace: types.TracebackType | None
+) -> None:
+    """Print an exception as Python does (a `sys.excepthook`), through `print_text`."""
+    lines = traceback.format_exception(kind, error, trace)
+    print_text("".join(lines), to_stderr=True, end="")
+
+
+def to_json(value: Any, **options: Any) -> str:
+    """Return the value as JSON in ASCII, without any letter that a terminal obeys.
+
+    options: of `json.dumps`, which writes DEL as it is.
+    """
+    return json.dumps(value, **options).replace("\x7f", "\\u007f")
 
 
 _LACKS_MEMORY = re.compile(
@@ -196,7 +297,7 @@ def _notes(error: BaseException) -> list[str]:
 
 def align_columns(rows: Iterable[Sequence[object]]) -> list[str]:
     """Rows as lines; a row's last cell may be of any length, and rows may be short."""
-    text = [[str(cell) for cell in row] for row in rows]
+    text = [[printable(str(cell)) for cell in row] for row in rows]
     columns = itertools.zip_longest(*(row[:-1] for row in text), fillvalue="")
     widths = [*(max(map(len, column)) for column in columns), 0]
     return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in text]
