@@ -455,6 +455,8 @@ def _in_one_line(directory: epath.Path, step: int | None) -> Iterator[None]:
     """Turns what orbax raises when it cannot write into one OSError of one line."""
     try:
         yield
+    except MemoryError:
+        raise  # No disk is to blame.
     # Its writers' threads pass on whatever tensorstore raised.
     except Exception as error:
         raise OSError(

@@ -90,13 +90,13 @@ def user_code(
         at, name = inside[-1] if inside else (line, "")
         where = f"{path}:{at}" + f", in {name}" * (name not in ("", "<module>"))
         what = f"error in {where}: {_type_and_text(error)}"
-        parts = filter(None, [what, given(), *_notes(error), _HINT])
+        parts = filter(None, [what, given(), *notes(error), _HINT])
         raise UserCodeError("; ".join(parts)) from error
 
 
 def describe_error(error: Exception) -> str:
     """An error in one line, with the notes on it."""
-    return "; ".join([files.describe_error(error), *_notes(error)])
+    return "; ".join([files.describe_error(error), *notes(error)])
 
 
 def save_traceback(
@@ -119,8 +119,8 @@ def describe_crash(error: Exception) -> str:
     """A crash of the code, ours or the user's, in one line: what, where, the notes."""
     frames = traceback.extract_tb(error.__traceback__)
     at = [f" ({one.filename}:{one.lineno}, {one.name})" for one in frames[-1:]]
-    said = [_type_and_text(error) + "".join(at), *_notes(error)]
-    if not any(note.startswith(_TRACEBACK) for note in _notes(error)):
+    said = [_type_and_text(error) + "".join(at), *notes(error)]
+    if not any(note.startswith(_TRACEBACK) for note in notes(error)):
         said.append(_HINT)
     return "; ".join(said)
 
@@ -129,9 +129,10 @@ def _type_and_text(error: Exception) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())[:400]}"
 
 
-def _notes(error: Exception) -> list[str]:
-    notes = getattr(error, "__notes__", [])
-    return [note for note in notes if not note.startswith(_OF_JAX)]
+def notes(error: Exception) -> list[str]:
+    """Return the notes on an error, without those that jax adds to tracebacks."""
+    known = getattr(error, "__notes__", [])
+    return [note for note in known if not note.startswith(_OF_JAX)]
 
 
 def align_columns(rows: Iterable[Sequence[object]]) -> list[str]:
