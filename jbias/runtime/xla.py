@@ -72,6 +72,10 @@ SETTINGS: Mapping[str, Any] = {
     "jax_no_tracing": False,
     "jax_no_execution": False,
     "jax_use_magma": "auto",
+    "jax_transfer_guard": None,
+    "jax_transfer_guard_host_to_device": None,
+    "jax_transfer_guard_device_to_device": None,
+    "jax_transfer_guard_device_to_host": None,
 }
 # Settings of jax, and variables, that may change the last bits: recorded with the numbers.
 _RECORDED = (

@@ -199,7 +199,9 @@ def test_an_evaluation_made_again_leaves_sealed_records_as_they_are(
     monkeypatch.setattr(evaluator, "_records", shifted)
     assert train.run(config(), workdir)
     assert {name: records(workdir)[name] for name in before} == before
-    assert "4.jsonl: was evaluated before, with other numbers" in capsys.readouterr().err
+    assert (
+        "4.jsonl: was evaluated before, with other numbers" in capsys.readouterr().err
+    )
     assert "4.jsonl" not in dict(
         checksums.find_damaged(workdir, checksums.read(workdir))
     )
