@@ -324,6 +324,8 @@ def test_streams_that_nobody_reads_any_more_end_no_program():
     )
     read, write = os.pipe()
     os.close(read)
-    ended = subprocess.run([sys.executable, "-c", code], check=False, stdout=write)
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONUNBUFFERED"}
+    command = [sys.executable, "-c", code]
+    ended = subprocess.run(command, check=False, stdout=write, env=environment)
     os.close(write)
     assert ended.returncode == 3

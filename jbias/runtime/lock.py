@@ -229,7 +229,7 @@ def is_held(path: epath.PathLike) -> bool:
     if files.is_remote(path):
         seen = _see_object(path)
         return bool(seen.generation) and seen.age < PATIENCE_SECONDS
-    if not epath.Path(path).is_file():
+    if not os.path.isfile(path):  # epath takes a pipe for a file, and opening waits.
         return False  # No process can hold what is no file.
     try:
         with open(path, "rb") as file:

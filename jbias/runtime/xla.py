@@ -147,7 +147,10 @@ def fixed_settings() -> Iterator[list[str]]:
     """
     import jax  # Late: flags are set before.
 
-    holders = jax.config._value_holders  # Nothing public has the process's own values.
+    # Nothing public tells the process's own values from those of the thread.
+    from jax._src import config as jax_config
+
+    holders = jax_config.config_states
     # Another jax may lack some.
     known = {name: holders[name] for name in SETTINGS if name in holders}
     of_caller = {name: holder.value for name, holder in known.items()}
@@ -184,11 +187,11 @@ def _overridden(of_caller: Mapping[str, Any]) -> list[str]:
 @contextlib.contextmanager
 def callers_settings() -> Iterator[None]:
     """Give jax what the caller of `fixed_settings` had, in this thread: for code of theirs."""
-    import jax
+    from jax._src import config as jax_config  # As in `fixed_settings`.
 
     with contextlib.ExitStack() as ends:
         for name, value in _callers.get().items():
-            ends.enter_context(jax.config._value_holders[name](value))
+            ends.enter_context(jax_config.config_states[name](value))
         yield
 
 

@@ -242,7 +242,7 @@ def test_a_lock_that_is_no_plain_file_is_refused_in_one_line(tmp_path, kind):
     elif kind == "pipe":
         os.mkfifo(place)
     else:
-        place.symlink_to(mine if kind == "link" else tmp_path / "nowhere")
+        os.symlink(mine if kind == "link" else tmp_path / "nowhere", place)
     refused = pytest.raises(ValueError, match="must be a plain file.*; remove it")
     with refused, lock.acquire(place, "is at work here"):
         pass
