@@ -413,11 +413,6 @@ def call_in_file(flag: str, path: str, function: str, arg: str) -> Any:
         raise ValueError(
             f"--{flag}: {error}; configs are found from the directory that holds them"
         ) from error
-    except SystemExit as error:
-        raise ValueError(
-            f"{_line_of(path, error, place)}: calls sys.exit({error.code!r}); remove that, "
-            "or raise a ValueError that says what is wrong"
-        ) from error
     except Exception as error:
         reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
         raise ValueError(
@@ -655,7 +650,11 @@ def refusing_exit(where: str, path: str) -> Iterator[None]:
     try:
         yield
     except SystemExit as error:
-        refuse(where, "not call sys.exit", f"sys.exit({error.code!r}) in {path}")
+        line = _line_of(path, error, f"{where}: {path}")
+        raise ValueError(
+            f"{line}: calls sys.exit({error.code!r}); remove that, or raise a ValueError "
+            "that says what is wrong"
+        ) from error
 
 
 PRESET_PREFIX = "jbias:"

@@ -12,7 +12,7 @@ the package, from any folder; --config=jbias: lists their names. The same comman
 is done. --check makes no workdir: it traces the first step, and says where the
 algorithm's tap acts, which weights its losses reach, of which shapes all is, and whether
 the step is ERM's; exit code 0, or 2 where the run could not begin. Exit codes: 0 done, 3 every seed diverged, 2 the config, the data or the disk
-does not allow it, 143 stopped by SIGTERM or SIGUSR1 and 130 by SIGINT with all work
+does not allow it, 143 stopped by a signal such as SIGTERM and 130 by SIGINT with all work
 saved, 1 an error that nobody foresaw, or in one's own algorithm (docs/preemption.md), 69 another process of the run
 was lost: the same command goes on.
 
@@ -82,14 +82,18 @@ def main(argv: list[str], heard: signals.StopSignal) -> int:
     if _COORDINATOR.value:
         # Warnings of jax's service: that it is new, and of each signal.
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    # Only now: what is wrong with the flags is told at once.
-    from jbias.runs import workdirs
-    from jbias.runtime import processes
+    try:
+        # Only now: what is wrong with the flags is told at once.
+        from jbias.runs import workdirs
+        from jbias.runtime import processes
+
+        xla.cache_programs()
+    except ValueError as error:  # Of jax: a variable such as JAX_ENABLE_X64=maybe.
+        return _fail(None, error, 2)
 
     def alike() -> dict[str, Any]:  # What all processes must have in common.
         return {"config": spec.config, **workdirs.software_versions()}
 
-    xla.cache_programs()
     if _CHECK.value:
         return _check(spec)
     workdir = _WORKDIR.value or os.path.join("runs", spec.name)
@@ -111,7 +115,8 @@ def _check(spec: run_spec.RunSpec) -> int:
     from jbias import checking
 
     try:
-        messages.print_text("\n".join(checking.check(spec)))
+        with xla.fixed_settings():
+            messages.print_text("\n".join(checking.check(spec)))
     except Exception as error:
         if os.environ.get("JBIAS_TRACEBACK"):
             raise
@@ -213,12 +218,13 @@ def command() -> None:
         except signals.Interrupted as stopped:
             code = _fail(None, stopped, signals.exit_code(stopped))
         except SystemExit as ended:
+            console.flush_streams()
             if not heard.name or heard.job is not None:
                 raise
             code = ended.code
         # At once, as nothing is left to save: a program that XLA still compiles in a
         # thread would be waited for, or end in an interpreter that is gone.
-        messages.flush()
+        console.flush_streams()
         os._exit(code)
 
 

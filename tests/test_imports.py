@@ -16,7 +16,7 @@ FLOORS = (
     ("numerals",),
     ("runtime", "config", "stats", "untrusted"),
     ("extensions",),
-    ("run_spec", "data"),
+    ("run_spec", "seals", "data"),
     ("augment", "models"),
     ("algos", "runs"),
     ("build", "launch"),
@@ -31,6 +31,7 @@ FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 # Whole rooms, and modules, that commands without JAX import.
 WITHOUT_JAX = (
     *("data", "stats", "report", "papers", "untrusted", "config", "run_spec"),
+    "seals",
     "extensions",
     *("runs/costs", "runs/status", "runs/results", "runs/selection", "runs/checksums"),
     *("runs/loggers", "runs/tensorboard", "runs/wandb", "runs/mlflow"),

@@ -32,7 +32,7 @@ from jbias.evals import networks, predict, preprocessing, probe, runner
 from jbias.evals import suite as suites
 from jbias.models import taps
 from jbias.runs import results
-from jbias.runtime import console, messages
+from jbias.runtime import console, messages, xla
 
 FORMS = ("float", "uint8", "files")
 KINDS = ("logits", "probabilities", "names")
@@ -195,7 +195,11 @@ def ask(
     """
     n, k = len(images), len(classes)
     told = lambda: f"asked about {where}; {_AGAIN}{_module_remedy(one.predict)}"
-    with messages.user_code(one.code or "predict", given=told, whole=True):
+    code = one.code or "predict"
+    with (
+        messages.user_code(code, given=told, whole=True),
+        xla.callers_settings(),
+    ):
         given = one.predict(images)
     answers = _to_array(given)
     if answers.dtype.kind in "UO" and answers.shape == (n,):
@@ -413,20 +417,23 @@ def measure(
 
     ValueError in one line for what is wrong; a measure that fails is left out by name.
     """
-    one = as_predictor(predict, **options)
-    config = jc.load(suite, changes, flag="suite")
     say = console.logger(None)
-    asked = suites.open_suite(config, say, only=only)
-    network = open_predictor(
-        one,
-        asked.size,
-        say,
-        trained=trained,
-        method=method,
-        sets=prepared_ways(asked),
-    )
-    folder = epath.Path(out)
-    lacking = runner.run_suite(network, asked, folder, say, whole=not only)
+    with xla.fixed_settings() as overridden:
+        for line in overridden:
+            say(line)
+        one = as_predictor(predict, **options)
+        config = jc.load(suite, changes, flag="suite")
+        asked = suites.open_suite(config, say, only=only)
+        network = open_predictor(
+            one,
+            asked.size,
+            say,
+            trained=trained,
+            method=method,
+            sets=prepared_ways(asked),
+        )
+        folder = epath.Path(out)
+        lacking = runner.run_suite(network, asked, folder, say, whole=not only)
     folder = pathlib.Path(folder / network.name)
     if not any((folder / "evals").glob("*.jsonl")):
         raise ValueError(f"nothing was measured of {network.name}; {lacking[0]}")

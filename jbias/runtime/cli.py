@@ -183,7 +183,10 @@ def run(work: Callable[[], int], *, stopped: str) -> int:
         console.silence_warnings()
         heap.limit_arenas()
         xla.cache_programs()
-        return work()
+        with xla.fixed_settings() as overridden:
+            for line in overridden:
+                console.logger(None)(line)
+            return work()
     except (ValueError, OSError) as error:
         if os.environ.get("JBIAS_TRACEBACK"):
             raise

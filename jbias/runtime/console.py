@@ -133,6 +133,19 @@ def _show(line: str) -> None:
         tqdm.tqdm.write(messages.terminal_text(line, sys.stderr), file=sys.stderr)
 
 
+def flush_streams() -> None:
+    """Flush stdout and stderr; where nobody reads them any more, drop what they hold.
+
+    Python would end with exit code 120 in place of the run's own.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            with contextlib.suppress(OSError, ValueError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
 def _bar(*, live: bool | None = None, **options: Any) -> "tqdm.tqdm":
     """A bar on stderr, disabled where that is no terminal."""
     import tqdm

@@ -32,7 +32,7 @@ _REMEDIES = {
     **dict.fromkeys((errno.EEXIST, errno.ENOTDIR), _ELSEWHERE),
     **dict.fromkeys((errno.EACCES, errno.EPERM), "make it yours, or name another"),
     errno.ELOOP: "remove the link that leads to itself",
-    errno.EISDIR: "a folder is where a file must be: name another path",
+    errno.EISDIR: "a folder is where a file must be: remove it, or name another path",
 }
 _NUMBER = re.compile(r"\[errno -?\d+\]:? ?", re.IGNORECASE)
 
@@ -182,6 +182,15 @@ def read_json(path: "epath.Path", kind: type, remedy: str) -> Any:
     if not isinstance(content, kind):
         raise ValueError(f"workdir: {path} is damaged; {remedy}")  # noqa: TRY004
     return content
+
+
+@contextlib.contextmanager
+def explain_os_errors(where: str) -> Iterator[None]:
+    """Raise an OSError of one line that names the path that could not be read or opened."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(f"{where}: {describe_error(error)}") from error
 
 
 @contextlib.contextmanager

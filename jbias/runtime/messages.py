@@ -217,7 +217,7 @@ def user_code(
         where = f"{path}:{at}" if at else path
         where += f", in {name}" * (name not in ("", "<module>"))
         what = f"error in {where}: {_type_and_text(error)}"
-        parts = filter(None, [what, given(), *_notes(error), _HINT])
+        parts = filter(None, [what, given(), *notes(error), _HINT])
         raise UserCodeError("; ".join(parts)) from error
 
 
@@ -246,7 +246,7 @@ def _failing_exit(path: str) -> Iterator[None]:
 
 def describe_error(error: Exception) -> str:
     """An error in one line, with the notes on it."""
-    return "; ".join([files.describe_error(error), *_notes(error)])
+    return "; ".join([files.describe_error(error), *notes(error)])
 
 
 def save_traceback(
@@ -269,8 +269,8 @@ def describe_crash(error: Exception) -> str:
     """A crash of the code, ours or the user's, in one line: what, where, the notes."""
     frames = traceback.extract_tb(error.__traceback__)
     at = [f" ({one.filename}:{one.lineno}, {one.name})" for one in frames[-1:]]
-    said = [_type_and_text(error) + "".join(at), *_notes(error)]
-    if not any(note.startswith(_TRACEBACK) for note in _notes(error)):
+    said = [_type_and_text(error) + "".join(at), *notes(error)]
+    if not any(note.startswith(_TRACEBACK) for note in notes(error)):
         said.append(_HINT)
     return "; ".join(said)
 
@@ -290,9 +290,10 @@ def describe_array(array: Any) -> str:
     return "None" if value is None else f"a single {type(value).__name__}, no array"
 
 
-def _notes(error: BaseException) -> list[str]:
-    notes = getattr(error, "__notes__", [])
-    return [note for note in notes if not note.startswith(_OF_JAX)]
+def notes(error: BaseException) -> list[str]:
+    """Return the notes on an error, without those that jax adds to tracebacks."""
+    known = getattr(error, "__notes__", [])
+    return [note for note in known if not note.startswith(_OF_JAX)]
 
 
 def align_columns(rows: Iterable[Sequence[object]]) -> list[str]:

@@ -16,7 +16,7 @@ import jax
 import numpy as np
 from etils import epath
 
-from jbias import evals, extensions, run_spec
+from jbias import evals, extensions, run_spec, seals
 from jbias.data import loader, splits
 from jbias.evals import cue_conflict, decisions, predict
 from jbias.models import trained
@@ -45,7 +45,7 @@ def evaluate(job: RunContext, stage: Stage, states: PackedStates, step: int) -> 
                 valid[entry.name] = r.value
     asked = job.config["run"]["decisions"]
     kept = _keep_decisions(job, step, predicted) if asked else {}
-    job.records.write(step, records)
+    records = job.records.write(step, records)
     job.records.sums |= kept
     job.records.seal()
     telemetry.log_evaluation(job, step, records)
@@ -98,7 +98,7 @@ def rebuild_decisions(
 ) -> None:
     """Makes a step's decisions anew, those that are not as they were written."""
     if predicted := _predict(job, stage, states):
-        made = _keep_decisions(job, step, predicted, again=False)
+        made = _keep_decisions(job, step, predicted)
         before = {**made, **job.records.sums}
         other = any(before[name] not in (sums, sums[1]) for name, sums in made.items())
         then = ", equal only within tolerance to those lost" * other
@@ -171,16 +171,19 @@ def _batches(job: RunContext, images: list, size: int, reading) -> Iterator[jax.
 
 
 def _keep_decisions(
-    job: RunContext, step: int, predicted: dict[str, list], *, again: bool = True
+    job: RunContext, step: int, predicted: dict[str, list]
 ) -> dict[str, Any]:
-    """Writes decisions; unless `again`, those that were lost alone. Returns their sums."""
+    """Write decisions, and return the sums of the files that were written.
+
+    A file that is as it was sealed is never written over.
+    """
     job.check_lock()
     told = {}
     branches = job.branches if job.team.is_main else ()
     for test, branch in itertools.product(job.tests, branches):
         path = job.workdir / branch.folder / f"decisions/{test.name}/{step}.parquet"
         name = evaluations.relative_name(job.workdir, path)
-        if not again and not checksums.damage(path, job.records.sums.get(name)):
+        if not checksums.damage(path, job.records.sums.get(name)):
             continue
         of_branch = {
             entry.seed: _decisions(one, test)
@@ -343,8 +346,9 @@ def _evaluate_step(job: RunContext, step: int) -> None:
     """Makes one evaluation as the run itself would have made it."""
     folder = job.workdir / "checkpoints"
     try:
-        states, info = checkpoints.read(folder, step, job.state_shapes)
-    except (*checkpoints.MACHINE_ERRORS, PermissionError):
+        differences = job.seal.differences
+        states, info = checkpoints.read(folder, step, job.state_shapes, differences)
+    except (*checkpoints.MACHINE_ERRORS, PermissionError, seals.ForeignError):
         raise
     # Of damaged bytes, and of a step that goes meanwhile, orbax raises anything.
     except Exception as error:
