@@ -11,6 +11,7 @@ these passes.
 """
 
 import ast
+import contextlib
 import difflib
 import hashlib
 import importlib.util
