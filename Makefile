@@ -14,13 +14,14 @@ IMAGES = 160
 TRIALS = 231
 SEED = 0
 TESTS =
+CASES =
 MINOR = 'import sys; print("%d.%d" % sys.version_info[:2])'
 # Which must hold under the newest Python: what depends on jax and orbax most.
 NEWEST_TESTS = tests/test_private.py tests/runs/test_checkpoints.py \
 	tests/runtime/test_processes.py \
 	$(addprefix tests/training/test_,$(addsuffix .py,convolutions chunked_gradients replaced_convolutions seed_axis seed_layout step))
 
-.PHONY: same-python demo eight study chaos test test-newest smoke test-all docs notebook lint types format clean
+.PHONY: same-python demo eight study chaos cases test test-newest smoke test-all docs notebook lint types format clean
 
 # A stamp, so that an interrupted installation is taken up again.
 $(VENV)/.installed: setup.cfg pyproject.toml | same-python
@@ -59,6 +60,12 @@ study: $(VENV)/.installed
 # What was stopped goes on, if the code is the same; `rm -rf runs/chaos` begins anew.
 chaos: $(VENV)/.installed
 	$(RUN) -m benchmarks.chaos --trials=$(TRIALS) --seed=$(SEED)
+
+# Every case of a folder, in turn: `make cases CASES=DIR`. A case is DIR/NAME/run.sh or DIR/GROUP/NAME.sh;
+# it runs from here with PY=the environment's Python, and is right when it ends with exit code 0.
+cases: $(VENV)/.installed
+	@test -n "$(CASES)" || { echo "make: CASES is missing; name a folder of cases, as in make cases CASES=DIR" >&2; exit 2; }
+	@$(RUN) -m benchmarks.run_cases "$(CASES)"
 
 # The pages open from the folder, without a network: build/site/index.html.
 docs: $(VENV)/.installed

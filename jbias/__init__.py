@@ -25,11 +25,12 @@ def measure(predict, suite, **options):
 def _explain_missing(kind, error, trace) -> None:
     """Ends `python -m jbias.X` as `jbias X` ends where a package is not installed."""
     from jbias import __main__ as command
+    from jbias.runtime import messages
 
     module = sys.orig_argv[-len(sys.argv)].removeprefix("-m")
     if not (line := command.missing_package(module, error)):
-        return sys.__excepthook__(kind, error, trace)
-    print(line, file=sys.stderr)
+        return messages.print_traceback(kind, error, trace)
+    messages.print_text(line, to_stderr=True)
     sys.exit(2)
 
 

@@ -11,6 +11,8 @@ import sys
 import types
 from collections.abc import Mapping, Sequence
 
+from jbias.runtime import messages
+
 # By name: the module, and what it does. A group's next word is a module in it.
 COMMANDS: Mapping[str, tuple[str, str]] = types.MappingProxyType(
     {
@@ -48,25 +50,27 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs a command, which may end the process itself; returns the exit code."""
     asked, *rest = [*(sys.argv[1:] if argv is None else argv), ""][:-1] or [""]
     if asked in ("", "-h", "--help", "help"):
-        print(_usage())
+        messages.print_text(_usage())
         return 0 if asked else 2
     if asked == "--version":
         from jbias import __version__
 
-        print(__version__)
+        messages.print_text(__version__)
         return 0
     if asked == "completion":
         return _complete(rest)
     if asked not in COMMANDS:
         close = difflib.get_close_matches(asked, COMMANDS, n=1)
         hint = f"did you mean {close[0]}?" if close else f"one of {', '.join(COMMANDS)}"
-        print(f"jbias: unknown command {asked!r}; {hint}", file=sys.stderr)
+        line = f"jbias: unknown command {asked!r}; {hint}"
+        messages.print_text(messages.one_line(line), to_stderr=True)
         return 2
     module = COMMANDS[asked][0]
     if rest and rest[0] in GROUPS.get(asked, ()):
         module, rest = f"{module}.{rest[0]}", rest[1:]
     elif asked == "papers" or rest and asked in GROUPS and rest[0][:1] not in ("", "-"):
-        print(f"jbias {asked}: one of {', '.join(GROUPS[asked])}", file=sys.stderr)
+        line = f"jbias {asked}: one of {', '.join(GROUPS[asked])}"
+        messages.print_text(line, to_stderr=True)
         return 2
     sys.argv = [f"jbias {asked}", *rest]
     try:
@@ -74,15 +78,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ModuleNotFoundError as error:
         if not (line := missing_package(module, error)):
             raise
-        print(line, file=sys.stderr)
+        messages.print_text(line, to_stderr=True)
         return 2
     return 0
 
 
 def missing_package(module: str, error: BaseException) -> str:
     """What the command of that module lacks, in one line; "" if it is no package."""
-    from jbias.runtime import messages
-
     known = {name: f"{of}." for name, (of, _) in COMMANDS.items()}
     made = (name for name, of in known.items() if f"{module}.".startswith(of))
     missing = isinstance(error, ModuleNotFoundError) and messages.missing_package(error)
@@ -100,9 +102,10 @@ def _usage() -> str:
 
 def _complete(shells: Sequence[str]) -> int:
     if len(shells) != 1 or shells[0] not in _SHELLS:
-        print("jbias completion: must be bash or zsh", file=sys.stderr)
+        messages.print_text("jbias completion: must be bash or zsh", to_stderr=True)
         return 2
-    print(_SHELLS[shells[0]] + _COMPLETION.replace("NAMES", " ".join(COMMANDS)))
+    script = _SHELLS[shells[0]] + _COMPLETION.replace("NAMES", " ".join(COMMANDS))
+    messages.print_text(script)
     return 0
 
 

@@ -34,7 +34,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from jbias import config as jc
-from jbias.runtime import cli, console
+from jbias.runtime import cli, console, outputs
 
 _SET, _MEASURE = "audited", "accuracy"
 _SIZE = 224  # Of files, which do not say theirs.
@@ -114,6 +114,7 @@ def run(args: argparse.Namespace, options: Sequence[str]) -> int:
 
     call = command.Command("audited")
     paths = networks.check_arguments(args, args.out, {})
+    outputs.check_report_folder(args.out, ("models",))
     beside = networks.find_checkpoints(args.reference)
     asked = _open(args, options, [*paths, *beside], call.say)
     auditing = Audit(args, asked, *_columns(asked.sources[_SET], args.attributes))
@@ -140,6 +141,7 @@ def _open(args, options, paths: Sequence[str], say: Callable) -> "suite.Suite":
     given = {"root": args.root} if args.root else {}
     for text in options:
         key, _, value = text.removeprefix("--data.").partition("=")
+        jc.check_numbers(f"--data.{key}", value)
         given[key] = jc.parse_value(value)
     config = ml_collections.ConfigDict()
     config.size = args.size or _size(paths)

@@ -23,11 +23,14 @@ import os
 import pathlib
 import re
 import sys
+import traceback
 import types
 import typing
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from importlib import resources
 from typing import Any, NoReturn
+
+from jbias import numerals
 
 _DURATION = re.compile(r"\s*([0-9.eE+-]+)\s*(steps?|epochs?|percent|%)\s*")
 
@@ -76,7 +79,7 @@ def parse_arg(
     values = dict(defaults)
     for item in filter(None, (arg or "").split(",")):
         name, equals, text = item.partition("=")
-        if name not in defaults and _is_number(name):
+        if name not in defaults and numerals.is_real(name):
             raise ValueError(
                 f"{where}: several values are joined by +, arguments by commas, "
                 f"got {name!r} as an argument"
@@ -112,22 +115,16 @@ def check_applicable(
         )
 
 
-def _is_number(text: str) -> bool:
-    try:
-        return float(text) == float(text)
-    except ValueError:
-        return False
-
-
 def _convert(where: str, text: str | None, default: Any) -> Any:
     if isinstance(default, bool):
-        words = {None: True, "true": True, "1": True, "false": False, "0": False}
+        words = {None: True, **_WORDS}
         lowered = text.lower() if text else text
         if lowered in words:
             return words[lowered]
     elif text is not None:
+        parsers = {int: numerals.whole, float: numerals.real}
         with contextlib.suppress(ValueError):
-            return type(default)(text)
+            return parsers.get(type(default), type(default))(text)
     kinds = {bool: "true or false", int: "a whole number", float: "a number"}
     kind = kinds.get(type(default), "a text")
     got = "nothing" if text is None else repr(text)
@@ -144,7 +141,7 @@ def to_steps(
     ValueError, which begins with `where`, for anything else.
     """
     match = _DURATION.fullmatch(str(duration))
-    if match is None or not _is_number(match[1]):
+    if match is None or not numerals.is_real(match[1]):
         refuse(where, "be like '500 steps', '1 epoch' or '10 %'", duration)
     if not 0 < float(match[1]) < math.inf:
         refuse(where, "be positive and finite", duration)
@@ -375,11 +372,7 @@ def load(
             f"--{flag}: {path}: get_config must return an ml_collections.ConfigDict, got "
             f"{type(config).__name__}"
         )
-    for change in changes:
-        key, equals, text = change.removeprefix(f"--{flag}.").partition("=")
-        if not equals:
-            refuse(change, f"be --{flag}.key=value")
-        _override(config, f"--{flag}.{key}", key.split("."), text)
+    change(config, changes, flag=flag)
     return config
 
 
@@ -396,44 +389,245 @@ def no_such_file(flag: str, path: str) -> str:
 
 
 def call_in_file(flag: str, path: str, function: str, arg: str) -> Any:
-    """What a function of a file of Python returns; ValueError where it has none."""
+    """Return what a function of a file of Python returns for the argument.
+
+    A function without parameters is called without one. ValueError, one line, where the
+    file has no such function, and for whatever goes wrong in the file's own code.
+    """
+    place = f"--{flag}: {path}"
     try:
-        found = getattr(import_file(flag, path), function, None)
-        if found is None:
-            raise ValueError(f"--{flag}: {path}: must define {function}(arg)")
-        return found(arg)
+        make = getattr(import_file(flag, path), function, None)
+        if not callable(make):
+            raise ValueError(  # noqa: TRY004
+                f"{place}: must define {function}(arg)"
+            )
+        if inspect.signature(make).parameters:
+            with refusing_exit(f"--{flag}", path):
+                return make(arg)
+        if arg:
+            raise ValueError(f"{place}: {function} takes no arguments, got {arg!r}")
+        with refusing_exit(f"--{flag}", path):
+            return make()
+    except (ValueError, OSError):
+        raise
     except ImportError as error:
         raise ValueError(
             f"--{flag}: {error}; configs are found from the directory that holds them"
         ) from error
+    except Exception as error:
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        raise ValueError(
+            f"{_line_of(path, error, place)}: {reason}; JBIAS_TRACEBACK=1 shows the whole "
+            "traceback"
+        ) from error
 
 
-def _override(
-    config: "ml_collections.ConfigDict", where: str, way: Sequence[str], text: str
+def _line_of(path: str, error: BaseException, place: str) -> str:
+    """Return the place with the last line of the file that the error went through."""
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if frame.filename == path]
+    return f"{place}:{lines[-1]}" if lines else place
+
+
+_INDEXED = re.compile(r"([^\[\]]+)((?:\[\d+\])*)")
+_WHOLE = re.compile(r"[+-]?[0-9]{1,400}")
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_LONGEST_NUMBER = 400  # Letters.
+
+
+def change(
+    config: "ml_collections.ConfigDict", changes: Iterable[str], *, flag: str
 ) -> None:
+    """Change entries of a config in place, by texts such as --config.optim.rate=0.1.
+
+    The command line and Python read them alike, here. A text has the type of the entry
+    that it replaces: see `read_value`. An entry that is True or False needs no value,
+    which is then True. A suite may get entries that it lacks; a config may not.
+    ValueError names the entry, and what it must be.
+    """
+    texts: dict[str, str | None] = {}
+    for word in changes:
+        key, equals, value = word.removeprefix(f"--{flag}.").partition("=")
+        text = value if equals else None
+        if key in texts and texts[key] != text:
+            refuse(f"--{flag}.{key}", "be given once", word, "leave one of them out")
+        texts[key] = text
+    for key, text in texts.items():
+        where = f"--{flag}.{key}"
+        path = _split_key(key, where)
+        with config.unlocked():
+            _replace(config, path, text, where=where, may_add=flag != "config")
+
+
+def _split_key(key: str, where: str) -> list[str | int]:
+    """Return names and indices of a key such as `train.inputs[0].p`."""
+    path: list[str | int] = []
+    for name in key.split("."):
+        match = _INDEXED.fullmatch(name)
+        if match is None:
+            refuse(where, "have a key such as optim.rate or inputs[0].p", key)
+        path.append(match[1])
+        path += map(int, re.findall(r"\d+", match[2]))
+    return path
+
+
+def _replace(
+    tree: Any, path: Sequence[str | int], text: str | None, *, where: str, may_add: bool
+) -> Any:
+    """Return the tree with the entry at the path replaced; mappings change in place."""
     import ml_collections
 
-    *way, last = way
-    for name in way:
-        if name not in config:
-            raise ValueError(f"{where}: no such entry; {suggest(name, config)}")
-        config = config[name]
-        if not isinstance(config, ml_collections.ConfigDict):
-            text = f"{where}: {name} has no entries, it is {config!r}"
-            raise ValueError(text)  # noqa: TRY004
-    with config.unlocked():
-        try:
-            config[last] = parse_value(text)
-        except TypeError as error:
-            raise ValueError(f"{where}: {error}") from error
+    step, *further = path
+    children = _children(tree)
+    if step not in children and (further or not may_add or isinstance(step, int)):
+        known = suggest(str(step), map(str, children)) if children else "it has none"
+        note = "" if may_add else "; flags change only what the config file has"
+        raise ValueError(f"{where}: no such entry {step!r}; {known}{note}")
+    old = children.get(step)
+    kind = type(old)
+    if isinstance(tree, ml_collections.ConfigDict) and step in tree:
+        kind = tree.get_type(step)
+    if further:
+        if not isinstance(old, Mapping | list | tuple | ml_collections.ConfigDict):
+            shown = _abbreviate(old)
+            raise ValueError(f"{where}: {step} has no entries, it is {shown}")
+        new = _replace(old, further, text, where=where, may_add=may_add)
+    elif text is None and kind is not bool:
+        refuse(where, f"have a value: {where}=VALUE")
+    else:
+        new = read_value("true" if text is None else text, old, kind, where=where)
+    if isinstance(tree, list | tuple):
+        return type(tree)(new if i == step else item for i, item in enumerate(tree))
+    if new is not old:
+        tree[step] = new
+    return tree
+
+
+def _children(tree: Any) -> dict[Any, Any]:
+    """Return the entries of a mapping by name, or those of a list by number."""
+    return dict(enumerate(tree) if isinstance(tree, list | tuple) else tree.items())
+
+
+def read_value(text: str, old: Any, kind: type, *, where: str) -> Any:
+    """Return the value that a text says, of the type of the value that it replaces.
+
+    old: that value. kind: its type, which may be known where it is None. Text is taken as
+    it is, without quotes around it; a number is decimal, without underscores; True and
+    False may be lower case, 1 or 0; a list is a literal of Python, with its brackets. None is
+    None, but for text. What replaces None without a type is a literal of Python, else text.
+    """
+    value = parse_value(text)
+    plain = text.strip()
+    is_list = issubclass(kind, list | tuple)
+    if kind is str:
+        is_quoted = isinstance(value, str) and plain[:1] in ("'", '"')
+        return value if is_quoted else text
+    if value is None:
+        return None
+    if kind is bool:
+        value = _WORDS.get(plain.lower())
+    elif kind is int:
+        value = whole_number(plain)
+    elif kind is float:
+        value = decimal_number(plain)
+    elif is_list:
+        value = kind(value) if isinstance(value, list | tuple) else None
+    elif not isinstance(old, str | int | float | type(None)):  # A mapping.
+        value = value if isinstance(value, dict) else None
+    if value is None:
+        remedy = _list_remedy(text, old, where) if is_list else ""
+        refuse(where, f"be {_described(kind)}", _Bare(text), remedy)
+    return value
+
+
+_WORDS: Mapping[str, bool] = {"true": True, "1": True, "false": False, "0": False}
+
+
+class _Bare(str):
+    """A text that a message shows in quotes, or as nothing."""
+
+    def __repr__(self) -> str:
+        return super().__repr__() if self else "nothing"
+
+
+def _described(kind: type) -> str:
+    if issubclass(kind, list | tuple):
+        return "a list such as (0, 1)"
+    if kind is int:
+        return "a whole number such as 1000, in digits alone"
+    if kind is float:
+        return "a finite number such as 0.001 or 1e-3, without _"
+    if kind is bool:
+        return "True or False"
+    return "entries such as {'name': 'sgd'}"
+
+
+def _list_remedy(text: str, old: Sequence[Any], where: str) -> str:
+    """Return how to write a list of this text alone; "" where that is no entry of one."""
+    value = parse_value(text)
+    is_text = isinstance(value, str)
+    if (
+        not text
+        or text[0] in "([{"
+        or is_text
+        and not all(isinstance(x, str) for x in old)
+    ):
+        return ""
+    remedy = f"write ({value!r},) for {value!r} alone"
+    if where.endswith(".seeds") and type(value) is int:
+        remedy += f", or --config=NAME:seeds={value} for the first {value} seeds"
+    return remedy
+
+
+def whole_number(text: str) -> int | None:
+    """Return the whole number that ASCII digits say; None for any other text."""
+    return int(text) if _WHOLE.fullmatch(text) else None
+
+
+def decimal_number(text: str) -> float | None:
+    """Return the finite number that a decimal says; None for any other text."""
+    if len(text) > _LONGEST_NUMBER or not _NUMBER.fullmatch(text):
+        return None
+    value = float(text)
+    return value if math.isfinite(value) else None
+
+
+def check_numbers(where: str, text: str) -> None:
+    """Raise ValueError if a literal has a number such as 50_63, 0x10 or 1e400."""
+    if number := numerals.ambiguous(text):
+        must = "have numbers in plain digits, such as 1000 or 1e-3"
+        refuse(where, must, number, "correct it, or put text in quotes")
 
 
 def parse_value(text: str) -> Any:
-    """Reads a literal of Python; what is none is text."""
+    """Return the literal of Python that a text is; the text itself where it is none.
+
+    Numbers with underscores, complex numbers, bytes and sets are no values of configs and
+    stay text. true and false are read as True and False.
+    """
+    if text in ("true", "false"):
+        return text == "true"
     try:
-        return ast.literal_eval(text)
-    except (ValueError, SyntaxError, RecursionError, MemoryError):
+        tree = ast.parse(text.strip(), mode="eval")
+        value = ast.literal_eval(tree)
+        literals = [node for node in ast.walk(tree) if isinstance(node, ast.Constant)]
+        for literal in literals:
+            is_number = isinstance(literal.value, int | float)
+            if is_number and "_" in (
+                ast.get_source_segment(text.strip(), literal) or ""
+            ):
+                return text
+        return value if _is_plain(value) else text
+    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
         return text
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, dict):
+        return all(isinstance(key, str) and _is_plain(x) for key, x in value.items())
+    if isinstance(value, list | tuple):
+        return all(map(_is_plain, value))
+    return value is None or isinstance(value, str | bool | int | float)
 
 
 def import_file(name: str, path: str) -> Any:
@@ -443,8 +637,25 @@ def import_file(name: str, path: str) -> Any:
         refuse(f"--{name}", "be a file of Python, *.py", path)
     module = importlib.util.module_from_spec(found)
     sys.modules[found.name] = module  # Dataclasses look their module up.
-    found.loader.exec_module(module)
+    with refusing_exit(f"--{name}", path):
+        found.loader.exec_module(module)
     return module
+
+
+@contextlib.contextmanager
+def refusing_exit(where: str, path: str) -> Iterator[None]:
+    """Raise ValueError where the code of a file ends the program, by sys.exit(0) or the like.
+
+    Else a command would end with exit code 0 and nothing done.
+    """
+    try:
+        yield
+    except SystemExit as error:
+        line = _line_of(path, error, f"{where}: {path}")
+        raise ValueError(
+            f"{line}: calls sys.exit({error.code!r}); remove that, or raise a ValueError "
+            "that says what is wrong"
+        ) from error
 
 
 PRESET_PREFIX = "jbias:"
@@ -495,14 +706,33 @@ def check(flags: Mapping[str, Any]) -> None:
             resolve_preset(named, flag)
 
 
-def resolve_arguments(arguments: Sequence[str], flag: str = "config") -> list[str]:
-    """A command line whose --<flag>=jbias:NAME, or --<flag> jbias:NAME, is a path."""
-    found, flags = [], (f"--{flag}", f"-{flag}")
-    for before, word in itertools.pairwise(("", *arguments)):
-        dashed, equals, value = word.partition("=")
-        if equals and dashed in flags:
-            word = f"{dashed}={resolve_preset(value, flag)}"
-        elif before in flags:
-            word = resolve_preset(word, flag)
-        found.append(word)
-    return found
+def split_changes(
+    arguments: Iterable[str], *, flag: str
+) -> tuple[list[str], list[str]]:
+    """Return the arguments without changes of the flag's entries, and these changes.
+
+    `--config.KEY VALUE` becomes --config.KEY=VALUE; one dash does for two, and
+    --noconfig.KEY is --config.KEY=False. After "--" nothing is a change.
+    """
+    others: list[str] = []
+    changes: list[str] = []
+    words = iter(arguments)
+    pending = ""  # A change whose value may be the next word.
+    for word in words:
+        dashes = re.match("--?", word)
+        name = word[dashes.end() :] if dashes else ""
+        if pending and not word.startswith("--"):
+            changes[-1] = f"{pending}={word}"
+            pending = ""
+            continue
+        pending = ""
+        if word == "--":
+            return [*others, word, *words], changes
+        if name.startswith(f"no{flag}.") and "=" not in name:
+            changes.append(f"--{name.removeprefix('no')}=False")
+        elif name.startswith(f"{flag}."):
+            changes.append(f"--{name}")
+            pending = "" if "=" in name else f"--{name}"
+        else:
+            others.append(word)
+    return others, changes

@@ -129,6 +129,7 @@ def measure(args: argparse.Namespace, changes: Sequence[str]) -> int:
     opened = call.load(paths, args, asked.run["step"])
     if predictor:
         about = dict(trained=args.trained or "", method=args.method or "")
+        about |= {"sets": predictors.prepared_ways(asked)}
         of = predictor, asked.size, call.say
         opened = [predictors.open_predictor(*of, **about)]
     if args.follow:

@@ -29,13 +29,14 @@ drawn, or arguments are wrong; 130 stopped. Standard error says why.
 import argparse
 import collections
 import inspect
+import os
 import pathlib
 import sys
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from jbias import config as jc
-from jbias.runtime import cli, console
+from jbias.runtime import cli, console, files, outputs
 
 _OF_NETWORKS = (*cli.FILE_FLAGS, "step", "site", "seeds", "maps")
 _DEFAULTS = {"only": (), "set": (), "seeds": 1, "maps": 256}
@@ -99,18 +100,35 @@ class Look(NamedTuple):
         """Keeps a figure in all formats."""
         from jbias.report import plots
 
+        self.check(name)
         path = self.out / f"{name}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(plots.to_png(fig))
-        path.with_suffix(".svg").write_text(plots.to_svg(fig))
-        path.with_suffix(".pdf").write_bytes(plots.to_pdf(fig))
+        files.write(path, plots.to_png(fig), lasting=False)
+        files.write(path.with_suffix(".svg"), plots.to_svg(fig), lasting=False)
+        files.write(path.with_suffix(".pdf"), plots.to_pdf(fig), lasting=False)
         self.call.say(f"drawn: {path}")
         self.call.done.append(name)
+
+    def check(self, name: str) -> None:
+        """Raise ValueError where a file of that name is no figure of an earlier call.
+
+        Figures lie in three formats; one that lies alone is of somebody else.
+        """
+        paths = [self.out / f"{name}.{form}" for form in ("png", "svg", "pdf")]
+        there = [path for path in paths if os.path.lexists(path)]
+        for path in there:
+            outputs.check_file(path)
+        if len(there) not in (0, len(paths)):
+            raise ValueError(
+                f"--out: {there[0]} is there already, without the other formats of a figure "
+                "of jbias; remove it or name another folder"
+            )
 
     def sheet(self, name: str, title: str, task: "suite.Task", *of) -> None:
         """Draws a row an image of the task's set, a column a condition, and keeps it."""
         from jbias.report import image_sheets
 
+        self.check(name)  # Before images are made.
         pictures = self.pictures(task, *of)
         names = self.names(task.dataset)
         self.write(name, image_sheets.draw(pictures, names, title=title))

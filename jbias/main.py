@@ -12,7 +12,7 @@ the package, from any folder; --config=jbias: lists their names. The same comman
 is done. --check makes no workdir: it traces the first step, and says where the
 algorithm's tap acts, which weights its losses reach, of which shapes all is, and whether
 the step is ERM's; exit code 0, or 2 where the run could not begin. Exit codes: 0 done, 3 every seed diverged, 2 the config, the data or the disk
-does not allow it, 143 stopped by SIGTERM or SIGUSR1 and 130 by SIGINT with all work
+does not allow it, 143 stopped by a signal such as SIGTERM and 130 by SIGINT with all work
 saved, 1 an error that nobody foresaw, or in one's own algorithm (docs/preemption.md), 69 another process of the run
 was lost: the same command goes on.
 
@@ -28,20 +28,20 @@ all with the same line. Only process 0 needs the workdir.
 import contextlib
 import functools
 import os
-import re
 import sys
-import traceback
 from typing import Any
 
 from absl import app, flags
-from ml_collections import ConfigDict, config_flags
 
 from jbias import config as jc
 from jbias import run_spec
 from jbias.runtime import cli, console, files, heap, messages, signals, xla
 
-_CONFIG = config_flags.DEFINE_config_file(
-    "config", None, "The experiment: a file with get_config, and its arguments."
+_CONFIG = flags.DEFINE_string(
+    "config",
+    None,
+    "The experiment: a file with get_config, and its arguments; --config.KEY=VALUE "
+    "changes an entry.",
 )
 _WORKDIR = flags.DEFINE_string(
     "workdir", None, "Where the run lives; runs/<algorithm>-<data>-<hash> if not given."
@@ -66,11 +66,6 @@ _WAIT = flags.DEFINE_float(
     "wait", 300.0, "Seconds until all processes must be there.", lower_bound=1.0
 )
 
-_NO_ENTRY = re.compile("indices|index out of|not support indexing")
-# What flags and configs raise; at depth Python's parser has the last two.
-_REFUSALS = (flags.Error, ValueError, TypeError, AttributeError, LookupError, OSError)
-_REFUSALS += (ImportError, RecursionError, MemoryError)
-
 
 def main(argv: list[str], heard: signals.StopSignal) -> int:
     """Runs what the flags say; returns the exit code."""
@@ -81,20 +76,24 @@ def main(argv: list[str], heard: signals.StopSignal) -> int:
     try:
         spec = run_spec.RunSpec.from_config(_CONFIG.value)
     except (ValueError, OSError) as error:
-        return _fail(None, _gist(str(error)), 2)
+        return _fail(None, error, 2)
     spec.config["run"]["profile"] |= _PROFILE.value
     xla.set_flags(deterministic=spec.config["run"]["deterministic"])
     if _COORDINATOR.value:
         # Warnings of jax's service: that it is new, and of each signal.
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    # Only now: what is wrong with the flags is told at once.
-    from jbias.runs import workdirs
-    from jbias.runtime import processes
+    try:
+        # Only now: what is wrong with the flags is told at once.
+        from jbias.runs import workdirs
+        from jbias.runtime import processes
+
+        xla.cache_programs()
+    except ValueError as error:  # Of jax: a variable such as JAX_ENABLE_X64=maybe.
+        return _fail(None, error, 2)
 
     def alike() -> dict[str, Any]:  # What all processes must have in common.
         return {"config": spec.config, **workdirs.software_versions()}
 
-    xla.cache_programs()
     if _CHECK.value:
         return _check(spec)
     workdir = _WORKDIR.value or os.path.join("runs", spec.name)
@@ -116,7 +115,8 @@ def _check(spec: run_spec.RunSpec) -> int:
     from jbias import checking
 
     try:
-        print("\n".join(checking.check(spec)))
+        with xla.fixed_settings():
+            messages.print_text("\n".join(checking.check(spec)))
     except Exception as error:
         if os.environ.get("JBIAS_TRACEBACK"):
             raise
@@ -169,8 +169,7 @@ def _fail(workdir: files.PathLike | None, error: object, code: int) -> int:
     told = console.LogEvent(line, "error" if code < 3 else "stop", code=code)
     told = told.at("error" if code == 2 else "warning").json()
     known = workdir and _CONFIG.value.run.get("log") == "json"
-    with contextlib.suppress(OSError):  # Neither may be there any more.
-        print(told if known else line, file=sys.stderr)
+    messages.print_text(told if known else line, to_stderr=True)
     with contextlib.suppress(OSError):
         for name, text in zip(console.LOG_FILES, (line, told)) if workdir else ():
             path = epath.Path(workdir) / name
@@ -181,47 +180,32 @@ def _fail(workdir: files.PathLike | None, error: object, code: int) -> int:
 
 
 def _parse(argv: list[str]) -> list[str]:
-    """Reads the flags; what is wrong with them, or in a config file, is one line."""
+    """Read the flags and the config; end with one line and exit code 2 if they are wrong.
+
+    Afterwards `_CONFIG.value` is the config, with the changes of --config.KEY=VALUE.
+    """
     if {"--help", "-help", "-h"} & set(argv[1:]):
         flags.FLAGS(argv[:1])
         app.usage(shorthelp=True, writeto_stdout=True, exitcode=0)
+    words, changes = jc.split_changes(argv, flag="config")
     try:
-        return flags.FLAGS(jc.resolve_arguments(argv))
-    except _REFUSALS as error:
+        unread = flags.FLAGS(words)
+        if changes and _CONFIG.value is None:
+            raise ValueError(f"--config is missing beside {changes[0]}")
+        if _CONFIG.value is not None:
+            flags.FLAGS.config = jc.load(_CONFIG.value, changes, flag="config")
+    except flags.UnrecognizedFlagError as error:
+        line = cli.unknown_argument(f"--{error.flagname}", flags.FLAGS)
+    except flags.Error as error:
+        line = str(error)
+    except (ValueError, OSError) as error:
         if os.environ.get("JBIAS_TRACEBACK"):
             raise
-        text = str(error)
-        changed = " ".join(one for one in argv if one.startswith("--config."))
-        if isinstance(error, flags.UnrecognizedFlagError):
-            text = cli.unknown_argument(f"--{error.flagname}", flags.FLAGS)
-        if isinstance(error, (AttributeError, KeyError)):
-            text = _no_key(error)
-        if isinstance(error, (RecursionError, MemoryError)):
-            text = f"config: a value is nested too deeply, of {changed}"
-        if isinstance(error, (LookupError, TypeError)) and _NO_ENTRY.search(text):
-            text = f"config: a value has no entries, of {changed or error}"
-        if isinstance(error, ImportError):
-            text = f"{error}; configs are found from the directory that holds them"
-        sys.exit(_fail(None, _gist(text), 2))
-
-
-def _no_key(error: Exception) -> str:
-    """Names a key that is none, and those of the config that was asked for it."""
-    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
-    key = re.split(r"\\n|\n", str(error))[0].strip("\"'\\")
-    asked = frame.f_locals.get("self")
-    known = f"; {jc.suggest(key, asked)}" if isinstance(asked, ConfigDict) else ""
-    return f"config: no key {key!r}{known}; flags change only what the config file has"
-
-
-def _gist(text: str) -> str:
-    """What was wrong, of what absl and ml_collections say about a flag or a config."""
-    if "Traceback" in text or "Failed loading config file" in text:
-        # They pass on the whole traceback; its last line is the error.
-        text = text.strip().splitlines()[-1].strip().removeprefix("ValueError: ")
-    if lost := re.search(r"No such file or directory: '(.*\.py)'", text):
-        return jc.no_such_file("config", lost[1])
-    return text.replace("\\n", ". ").replace("\\'", "").replace("'\"", "")
+        line = files.describe_error(error)
+    else:
+        return unread
+    flags.FLAGS.config = None  # No config could be read, whose log would hear of it.
+    sys.exit(_fail(None, line, 2))
 
 
 def command() -> None:
@@ -234,13 +218,13 @@ def command() -> None:
         except signals.Interrupted as stopped:
             code = _fail(None, stopped, signals.exit_code(stopped))
         except SystemExit as ended:
+            console.flush_streams()
             if not heard.name or heard.job is not None:
                 raise
             code = ended.code
         # At once, as nothing is left to save: a program that XLA still compiles in a
         # thread would be waited for, or end in an interpreter that is gone.
-        sys.stdout.flush()
-        sys.stderr.flush()
+        console.flush_streams()
         os._exit(code)
 
 

@@ -24,7 +24,6 @@ alone, of --compare a list of them.
 """
 
 import argparse
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -99,10 +98,11 @@ def _work(args: argparse.Namespace, changes: Sequence[str]) -> int:
             told |= {"price": prices[number], "money": money}
         found.append(told | measured)
     if args.json:
-        print(json.dumps(found if args.compare else found[0], indent=1))
+        shown = found if args.compare else found[0]
+        messages.print_text(messages.to_json(shown, indent=1))
     else:
         rows = _compared(found) if args.compare else _page(found[0])
-        print("\n".join(messages.align_columns(rows)))
+        messages.print_text("\n".join(messages.align_columns(rows)))
     if all("error" in one for one in found):
         return 2
     return 0 if any(one.get("fits") for one in found) else 1
@@ -113,7 +113,7 @@ def _plan(args: argparse.Namespace, config: dict, target: Any) -> dict[str, Any]
     from jbias import planning
 
     def say(line: str) -> None:
-        print(f"jbias: {line}", file=sys.stderr, flush=True)
+        messages.print_text(f"jbias: {line}", to_stderr=True)
 
     given = planning.AssumedSize(args.images, args.classes)
     try:

@@ -25,7 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from jbias import build, data, run_spec
+from jbias import build, data, numerals, run_spec
 from jbias import config as jc
 from jbias.data import base, decoding, sources, splits, tables
 from jbias.data.forms import listing
@@ -307,8 +307,8 @@ def _gpu_share() -> float:
     for name in _FRACTIONS:
         if text := os.environ.get(name):
             with contextlib.suppress(ValueError):
-                if 0 < float(text) <= 1:
-                    return float(text)
+                if 0 < numerals.real(text) <= 1:
+                    return numerals.real(text)
             jc.refuse(name, "be a share from 0 to 1", text)
     return 0.75
 

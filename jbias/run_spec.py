@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from jbias import config as jc
-from jbias import extensions
+from jbias import extensions, numerals
 
 # What kind of value each entry has. What else is in a part with a name is said by what
 # that names.
@@ -266,7 +266,7 @@ def _check_key(config: Mapping[str, Any], where: str, key: str) -> None:
     try:
         found = config
         for name in way:
-            found = found[int(name) if isinstance(found, list) else name]
+            found = found[numerals.whole(name) if isinstance(found, list) else name]
     except (KeyError, IndexError, TypeError, ValueError):
         rates = (k for k, v in config["optim"].items() if _is_number(v))
         known = [f"optim.{k}" for k in rates if k != "average"]

@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from jbias import config as jc
-from jbias.runtime import cli, console, files, signals
+from jbias.runtime import cli, console, files, messages, signals
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -80,7 +80,7 @@ def run(args: argparse.Namespace, changes: Sequence[str]) -> int:
         say(f"left out: {line}")
     if args.dry_run:
         for one in runs:
-            print(f"{one.workdir}: {one.state}")
+            messages.print_text(f"{one.workdir}: {one.state}")
         return 1 if refused else 0
     with signals.listen() as heard:
         try:

@@ -26,7 +26,7 @@ import torch
 from jaxtyping import Array, Float
 from torch import nn
 
-from jbias.evals import predictors
+from jbias.evals import predictors, preprocessing
 
 # PyTorch answers inside a program of jax, which takes another thread than what waits for
 # it: XLA has as many threads as there are cores, and would wait for ever with one.
@@ -40,41 +40,92 @@ Images = Float[Array, "b h w 3"]
 def wrap(
     module: nn.Module,
     *,
-    mean: float | Sequence[float] = MEAN,
-    std: float | Sequence[float] = STD,
+    mean: float | Sequence[float] | None = None,
+    std: float | Sequence[float] | None = None,
+    preprocess: Any = None,
     size: int = 0,
     name: str = "",
     sites: Sequence[str] | Mapping[str, str] = (),
     **options: Any,
 ) -> predictors.Predictor:
-    """A module that takes (b, 3, h, w) and gives logits, or an object with `logits`.
+    """Return the Predictor of a module that takes (b, 3, h, w) and gives logits.
 
-    It is put into evaluation mode, stays on its device, and keeps its precision. mean, std:
-      taken off images in [0, 1], and what they are divided by. size: of its images, in
-      pixels; 0 takes any. name: of its folder; by itself the class's.
+    It may give an object with `logits`. It is put into evaluation mode, stays on its device,
+    and keeps its precision.
+    mean, std: taken off images in [0, 1], and what they are divided by. Where they are not
+      given, what `preprocess` says; else what the module says, such as timm's
+      `pretrained_cfg` or an attribute of evals.preprocessing.ATTRIBUTES; else ImageNet's.
+      A line says which when it is measured, and where what is given differs from what the
+      module says.
+    preprocess: a description of the preprocessing, such as weights.transforms() of
+      torchvision or an image processor of transformers; see evals.preprocessing.parse.
+    size: of its images, in pixels; 0 takes any. name: of its folder; by itself the class's.
     sites: modules inside that can be looked at, as named_modules calls them, or by names of
       your own; by themselves the parts of its outermost sequences, such as "layer1.0".
     options: of predictors.Predictor, such as classes. By `version` it is told from the
       same module with other weights: by itself a digest of these.
     """
+    _check_weights(module)
     inside = _Network(module.eval(), sites)
     digest = hashlib.sha256()
     for key, value in module.state_dict().items():
         digest.update(key.encode())
         digest.update(value.detach().cpu().reshape(-1).view(torch.uint8).numpy())
     given = {"version": digest.hexdigest()[:16], **options}
-    normalise = functools.partial(_normalise, mean=mean, std=std)
+    told = _preprocessing(module, preprocess, mean=mean, std=std, size=size)
+    normalise = functools.partial(
+        _normalise, mean=told.values["mean"], std=told.values["std"]
+    )
     return predictors.Predictor(
         inside.answer,
         name=name or type(module).__name__,
-        mean=mean,
-        std=std,
+        preprocess=told,
         size=size,
         apply=lambda image: inside.logits(normalise(image)),
         at=lambda image, site: inside.at(normalise(image), site),
         net=_Sites(inside, normalise),
         **given,
     )
+
+
+def _check_weights(module: nn.Module) -> None:
+    """Raise ValueError where a parameter is NaN or infinite, or a buffer is NaN.
+
+    Buffers may hold masks of -inf.
+    """
+    numbers = [(name, x, torch.isfinite) for name, x in module.named_parameters()]
+    numbers += [(name, x, lambda x: ~x.isnan()) for name, x in module.named_buffers()]
+    for name, array, is_fine in numbers:
+        if array.is_floating_point() and not is_fine(array).all():
+            broken = int((~is_fine(array)).sum())
+            raise ValueError(
+                f"torch: weights must be finite, NaN or infinite are {broken:,} of "
+                f"{array.numel():,} in {name}; give other weights"
+            )
+
+
+def _preprocessing(
+    module: nn.Module, preprocess: Any, *, mean, std, size: int
+) -> preprocessing.Preprocessing:
+    """Return what is done to a module's images: as the caller says, else as it says."""
+    if preprocess is None:
+        said = preprocessing.read(module)
+    else:
+        said = preprocessing.parse(preprocess)
+    if not {"mean", "std"} & said.values.keys() and _is_torchvision(module):
+        origin = "ImageNet's, as of all classifiers of torchvision"
+        published = {"mean": MEAN, "std": STD}
+        said = preprocessing.Preprocessing(
+            values={**said.values, **published},
+            origins={**said.origins, **dict.fromkeys(published, origin)},
+            others=said.others,
+        )
+    explicit = {"mean": mean, "std": std, "size": size or None}
+    return preprocessing.resolve(said, explicit, {"mean": MEAN, "std": STD})
+
+
+def _is_torchvision(module: nn.Module) -> bool:
+    return type(module).__module__.startswith("torchvision.models.")
 
 
 class ZeroShot(nn.Module):

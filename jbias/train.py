@@ -17,9 +17,9 @@ from etils import epath
 from jbias import config as jc
 from jbias import extensions, run_spec
 from jbias.runs import checksums, costs, evaluations, status, workdirs
-from jbias.runtime import console, files, signals
+from jbias.runtime import console, files, signals, xla
 from jbias.runtime import processes as teams
-from jbias.training import checkpointing, evaluator, setup, telemetry
+from jbias.training import checkpointing, evaluator, memory, setup, telemetry
 from jbias.training import step as train_step
 from jbias.training.context import RunContext
 from jbias.training.seed_axis import PackedStates
@@ -33,16 +33,18 @@ def run(
     *,
     heard: signals.StopSignal | None = None,
 ) -> bool:
-    """Trains, evaluates and records; returns whether any seed stayed finite.
+    """Train, evaluate and record; return whether any seed stayed finite.
 
     Where several processes train together, `team` are they: the first alone touches the
-    workdir. ValueError where the config cannot be carried out, OSError where the disk cannot
-    take it, signals.Interrupted after SIGTERM, SIGUSR1 or SIGINT; each loses nothing that
-    was saved. Who trains several runs gives what notes the signals, `heard`.
+    workdir. ValueError where the config cannot be carried out, OSError where the disk or the
+    memory cannot take it, signals.Interrupted after one of signals.STOP_SIGNALS; each loses
+    nothing that was saved. Who trains several runs gives what notes the signals, `heard`.
+    jax's settings on which numbers depend are the run's own until it ends.
     """
     meter, main = costs.Stopwatch(), team.is_main
     with contextlib.ExitStack() as ends:
         heard = heard or ends.enter_context(signals.listen())
+        overridden = ends.enter_context(xla.fixed_settings())
         spec = run_spec.RunSpec.from_config(config)
         setup.check_names(spec)
         workdir, options = files.resolve(workdir), spec.config["run"]
@@ -52,13 +54,16 @@ def run(
             ends.callback(console.flush, workdir)
             claimed = workdirs.claim(workdir, spec.config, say)
             guard = ends.enter_context(claimed).check
+            ends.enter_context(memory.explain_lack())
+            for line in overridden:
+                say(line)
         else:
             of = f"process {team.number} of {team.count}"
             console.logger(None)(f"{of}: it is process 0 that says how far the run is")
             say, guard = (lambda line: None), (lambda: None)
+            ends.enter_context(memory.explain_lack())
         ends.enter_context(extensions.naming_files(spec.config))
-        done = workdir / "done"
-        fate = done.read_text().strip() if main and done.exists() else ""
+        fate = workdirs.read_done(workdir) if main else ""
         if fate := team.broadcast("whether it is done", fate):
             if main:
                 setup.check_same_data(spec, workdir)

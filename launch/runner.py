@@ -18,7 +18,7 @@ from etils import epath
 from jbias import config as jc
 from jbias.launch import local, search, sky, slurm, study, tpu_pod, trials, xpk
 from jbias.runs import status
-from jbias.runtime import console, files, lock, signals
+from jbias.runtime import console, files, lock, messages, signals
 
 CLOUDS = types.MappingProxyType({"tpu_pod": tpu_pod, "xpk": xpk, "sky": sky})
 EXECUTORS = types.MappingProxyType({"local": local, "slurm": slurm, **CLOUDS})
@@ -51,7 +51,7 @@ def run_sweep(args: argparse.Namespace) -> int:
         opened = study.open_study(asked, workdir, keep=keep)
         ledger = study.Ledger(asked, workdir, opened, planned)
         if args.what == "status":
-            return 0 * _conclude(ledger, args, print)
+            return 0 * _conclude(ledger, args, messages.print_text)
         if not keep:
             return _hand_over(ledger, words, where, options, dry=shown)
         if where == "slurm":
@@ -155,9 +155,10 @@ def _hand_over(
     if not todo:
         say("nothing to start")
     elif where == "local":
-        print("\n".join(shlex.join(trials.command(trial)) for trial in todo))
+        commands = (shlex.join(trials.command(trial)) for trial in todo)
+        messages.print_text("\n".join(commands))
     elif dry:
-        print(EXECUTORS[where].script(todo, options), end="")
+        messages.print_text(EXECUTORS[where].script(todo, options), end="")
     elif where == "sky":
         sky.start(todo, options, say)
     else:

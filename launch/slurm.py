@@ -22,7 +22,7 @@ from typing import Any
 import optuna
 
 from jbias.launch import local, trials
-from jbias.runtime import signals
+from jbias.runtime import messages, signals
 
 SIGNAL = "USR1"  # The run saves on it; submitit's own, USR2, would kill it.
 OPTIONS = {
@@ -230,9 +230,8 @@ class Job:
         restarts = int(os.environ.get("SLURM_RESTART_COUNT", "0"))
         name = os.environ.get("SLURM_JOB_ID")
         if name and restarts < self.again:
-            print(
-                f"a process was lost: job {name} goes back into the queue", flush=True
-            )
+            line = f"a process was lost: job {name} goes back into the queue"
+            messages.print_text(line)
             # Where another was faster this does nothing, or fails.
             subprocess.run(["scontrol", "requeue", name], check=False)
 

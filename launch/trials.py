@@ -10,9 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pandas as pd
-from absl import flags
 from etils import epath
-from ml_collections import config_flags
 
 from jbias import config as jc
 from jbias.launch import search_space
@@ -108,22 +106,10 @@ def refuse_second(first: Trial, one: Trial) -> None:
         )
 
 
-_load = functools.cache(jc.load)
-
-
 @functools.cache
 def read_config(named: str, changes: tuple[str, ...]) -> dict[str, Any]:
     """The config that `python -m jbias.main` would read from these arguments."""
-    _load(named, flag="config")
-    known, arguments = flags.FlagValues(), [f"--config={named}", *changes]
-    config_flags.DEFINE_config_file("config", flag_values=known, sys_argv=arguments)
-    try:
-        known(["jbias", *jc.resolve_arguments(arguments)])
-    except (flags.Error, ValueError, TypeError, AttributeError, KeyError) as error:
-        jc.load(named, changes, flag="config")  # Which may know the nearest name.
-        reason = " ".join(str(error).split())
-        raise ValueError(f"{' '.join(arguments)}: {reason}") from error
-    config = jc.to_dict(known["config"].value)
+    config = jc.to_dict(jc.load(named, changes, flag="config"))
     if config["vary"]:
         raise ValueError(
             f"{named}: a trial is a run without branches, got vary; make axes of it, as "

@@ -20,7 +20,9 @@ class Hub(http.server.ThreadingHTTPServer):
 
     gated: repositories that are. status: that of every answer, if not 0. commit: the one
     that answers name. short: bytes that a download lacks; dropped: that it lacks because
-    the connection breaks, then and at every further try.
+    the connection breaks, then and at every further try. headers: that replace those of
+    a file, or leave them out (None). extra: bytes behind a file. busy: how many requests
+    are answered by 429, with `retry_after`. drip: seconds between single bytes.
     """
 
     def __init__(self):
@@ -29,6 +31,8 @@ class Hub(http.server.ThreadingHTTPServer):
         self.asked: list[str] = []
         self.gated: set[str] = set()
         self.status, self.commit, self.short, self.dropped = 0, COMMIT, 0, 0
+        self.headers: dict[str, str | None] = {}
+        self.extra, self.busy, self.retry_after, self.drip = b"", 0, "0", 0.0
 
     @property
     def url(self) -> str:
@@ -51,6 +55,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def _answer(self, *, body: bool) -> None:
         hub = self.server
         hub.asked.append(f"{self.command} {self.path}")
+        if hub.busy:
+            hub.busy -= 1
+            return self._refuse(429)
         repository, commit, name = _ASKED.fullmatch(self.path).groups()
         if hub.status:
             return self._refuse(hub.status)
@@ -67,13 +74,23 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self.close_connection = True  # Without a word.
             return None
         sent = content[: len(content) - hub.short] if body else content
-        self.send_response(200)
-        self.send_header("ETag", f'"{hashlib.sha256(content).hexdigest()}"')
-        self.send_header("X-Repo-Commit", hub.commit)
-        self.send_header("Content-Length", str(len(sent)))
+        self.send_response(302 if "Location" in hub.headers else 200)
+        headers = {
+            "ETag": f'"{hashlib.sha256(content).hexdigest()}"',
+            "X-Repo-Commit": hub.commit,
+            "Content-Length": str(len(sent)),
+        }
+        for key, value in (headers | hub.headers).items():
+            if value is not None:
+                self.send_header(key, value)
         self.end_headers()
-        if body:
-            self.wfile.write(sent[: len(sent) - hub.dropped])
+        self.close_connection = True
+        if body and hub.drip:
+            for number in sent:
+                self.wfile.write(bytes([number]))
+                threading.Event().wait(hub.drip)
+        elif body:
+            self.wfile.write(sent[: len(sent) - hub.dropped] + hub.extra)
         return None
 
     def _refuse(self, status: int, code: str = "", told: str = "") -> None:
@@ -81,6 +98,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         if code:
             self.send_header("X-Error-Code", code)
             self.send_header("X-Error-Message", told)
+        if status == 429:
+            self.send_header("Retry-After", self.server.retry_after)
         if code == "EntryNotFound":
             self.send_header("X-Repo-Commit", self.server.commit)
         self.send_header("Content-Length", "0")

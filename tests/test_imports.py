@@ -13,9 +13,10 @@ FILES, inside = source_files.PYTHON, source_files.inside
 
 # From the ground up: a room imports rooms of floors below its own.
 FLOORS = (
+    ("numerals",),
     ("runtime", "config", "stats", "untrusted"),
     ("extensions",),
-    ("run_spec", "data"),
+    ("run_spec", "seals", "data"),
     ("augment", "models"),
     ("algos", "runs"),
     ("build", "launch"),
@@ -30,6 +31,7 @@ FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 # Whole rooms, and modules, that commands without JAX import.
 WITHOUT_JAX = (
     *("data", "stats", "report", "papers", "untrusted", "config", "run_spec"),
+    "seals",
     "extensions",
     *("runs/costs", "runs/status", "runs/results", "runs/selection", "runs/checksums"),
     *("runs/loggers", "runs/tensorboard", "runs/wandb", "runs/mlflow"),

@@ -42,11 +42,23 @@ def jbias(*args: str, cwd=smoke_runs.ROOT) -> subprocess.CompletedProcess:
         ),
         (
             ["--config=configs/padain.py", "--config.algo.site=stage7"],
-            "no key 'site'; Known: mix_group, name, p; flags change only what the config file has",
+            "no such entry 'site'; Known: mix_group, name, p; flags change only what the config file has",
         ),
-        (["--config=configs/erm.py", "--config.epochs.x=1"], "a value has no entries"),
-        (["--config=configs/erm.py", "--config.inputs[9].x=1"], "a value has no entri"),
+        (
+            ["--config=configs/erm.py", "--config.epochs.x=1"],
+            "epochs has no entries, it is",
+        ),
+        (
+            ["--config=configs/erm.py", "--config.inputs[9].x=1"],
+            "no such entry 9; it has",
+        ),
         (["--config=configs/erm.py", "--config.epochs=soon"], "epochs"),
+        (
+            ["--config=configs/erm.py", "--config.optim.rate=1_0"],
+            "digits, such as 1000",
+        ),
+        (["--config=configs/erm.py", "--config.seeds=(0x10,)"], "got '0x10'"),
+        (["--config=configs/erm.py:seeds=1_0"], "seeds must be a whole number"),
         (["--config=configs/erm.py", "--wrkdir=x"], "workdir"),
         (["--config=configs/erm.py", "extra"], "extra"),
         ([], "--config=jbias:erm"),

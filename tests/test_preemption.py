@@ -1,6 +1,7 @@
 """What asks a run to stop, and errors that nobody foresaw, lose nothing."""
 
 import contextlib
+import os
 import pathlib
 import signal
 import subprocess
@@ -14,7 +15,7 @@ import pytest
 from jbias import main, study, train
 from jbias.runs import checkpoints
 from jbias.runtime import console, messages, signals
-from jbias.training import evaluator, seed_axis, setup, stages, telemetry
+from jbias.training import divergence, evaluator, seed_axis, setup, stages, telemetry
 from tests import cases, smoke_runs, test_resume
 
 MINE = pathlib.Path(__file__).parent / "own_algorithm.py"
@@ -51,7 +52,7 @@ def stop(name: str = "SIGTERM") -> None:
     signal.raise_signal(signal.Signals[name])
 
 
-@cases.each("name", ["SIGTERM", "SIGUSR1", "SIGINT"])
+@cases.each("name", ["SIGTERM", "SIGUSR1", "SIGUSR2", "SIGHUP", "SIGQUIT", "SIGINT"])
 def test_while_data_are_opened_there_is_nothing_to_save(tmp_path, monkeypatch, name):
     handlers = [signal.getsignal(number) for number in signals.STOP_SIGNALS]
     job = before(setup.open_run, lambda: stop(name))
@@ -274,3 +275,57 @@ def test_a_stop_before_the_run_waits_for_no_compiler(monkeypatch):
     monkeypatch.setattr(main.os, "_exit", leave)
     with pytest.raises(Left, match="130"):
         main.command()
+
+
+def test_hangups_that_nohup_ignores_stay_ignored():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with signals.listen() as heard:
+            signal.raise_signal(signal.SIGHUP)
+            assert heard.name == ""
+        assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+@cases.each(
+    ("error", "word"),
+    [
+        (MemoryError(), "this machine has too little"),
+        (jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: 9 GiB"), "a device has too"),
+    ],
+)
+def test_want_of_memory_is_one_line_with_what_to_do(
+    finished, tmp_path, monkeypatch, error, word
+):
+    """What is saved stays, and is said; the same command goes on."""
+    workdir, add = tmp_path / "run", divergence.Monitor.add
+
+    def lacking(self, step, *args):
+        if step == 7:
+            raise error
+        return add(self, step, *args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(divergence.Monitor, "add", lacking)
+        with pytest.raises(OSError, match=f"memory: {word}.*accumulate") as refused:
+            train.run(asked(), workdir)
+    line = messages.describe_error(refused.value)
+    assert "\n" not in line and "checkpoint" in line
+    assert train.run(asked(), workdir)
+    test_resume.assert_same_end(finished, workdir)
+
+
+def test_streams_that_nobody_reads_any_more_end_no_program():
+    """Python would end with exit code 120 in place of the run's own."""
+    code = (
+        "import sys; from jbias.runtime import console; sys.stdout.write('x'); "
+        "console.flush_streams(); sys.exit(3)"
+    )
+    read, write = os.pipe()
+    os.close(read)
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONUNBUFFERED"}
+    command = [sys.executable, "-c", code]
+    ended = subprocess.run(command, check=False, stdout=write, env=environment)
+    os.close(write)
+    assert ended.returncode == 3

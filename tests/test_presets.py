@@ -71,17 +71,13 @@ def test_a_file_of_another_kind_is_told(tmp_path):
         jc.load(str(path), flag="suite")
 
 
-def test_arguments_may_have_the_name_in_either_form():
-    path = jc.resolve_preset("jbias:erm:smoke", "config")
-    assert path.endswith("erm.py:smoke")
-    given = ["main", "--config", "jbias:erm:smoke", "-config=jbias:erm:smoke"]
-    given += ["--workdir=jbias:erm", "--config=mine.py"]
-    made = ["main", "--config", path, f"-config={path}"]
-    assert jc.resolve_arguments(given) == [
-        *made,
-        "--workdir=jbias:erm",
-        "--config=mine.py",
-    ]
+def test_changes_are_told_from_other_arguments_in_every_form():
+    words = ["--config", "jbias:erm", "--config.a=1", "-config.b=2", "--config.c", "3"]
+    words += ["--config.d", "--noconfig.e", "--workdir=x", "--", "--config.f=4"]
+    others, changes = jc.split_changes(words, flag="config")
+    assert others == ["--config", "jbias:erm", "--workdir=x", "--", "--config.f=4"]
+    expected = ["--config.a=1", "--config.b=2", "--config.c=3", "--config.d"]
+    assert changes == [*expected, "--config.e=False"]
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import importlib.util
 import inspect
 from importlib import metadata
 
+import jax
 import optuna
 import pytest
 
@@ -18,7 +19,9 @@ from tests import source_files
 
 KNOWN = {
     "orbax.checkpoint._src",  # test_orbax_asks_tensorstore_at_one_place
-    "jax._src",  # Which cluster this is: test_jax_detects_clusters.
+    # Which cluster this is: test_jax_detects_clusters. Settings of the process and of the
+    # thread: test_jax_tells_settings_apart.
+    "jax._src",
     "submitit.slurm.slurm._make_sbatch_string",  # test_submitit_writes_scripts
     "submitit.core._submit",  # Likewise.
     "gcsfs.core.GCSFileSystem._request",  # test_gcsfs_asks_at_one_place
@@ -90,6 +93,20 @@ def broken(package: str, what: str) -> str:
         f"{package} {metadata.version(package)} has no {what} any more: cap {package} in "
         "setup.cfg, or find another way"
     )
+
+
+def test_jax_tells_settings_apart():
+    message = broken("jax", "config.config_states with get_global, as contexts")
+    from jax._src import config
+
+    known = getattr(config, "config_states", {})
+    assert "jax_enable_x64" in known, message
+    with known["jax_enable_x64"](True):
+        assert (known["jax_enable_x64"].value, jax.config.jax_enable_x64) == (
+            True,
+            True,
+        )
+        assert known["jax_enable_x64"].get_global() is False, message
 
 
 def test_jax_detects_clusters():

@@ -6,8 +6,10 @@ import re
 
 import numpy as np
 import pandas as pd
+import scipy.stats
 
-from jbias import stats
+from benchmarks import all_results, claims
+from jbias import models, stats
 from tests import cases
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -89,6 +91,15 @@ def test_the_page_quotes_the_tests_over_blocks_of_sets():
         differ = int((np.asarray(pairs.pvalues) < 0.05).sum()) // 2
         assert differ == {4: 3, 2: 0}[count]
     assert "but only 3 of 105 pairs" in page
+    left_out = ["uncorrelated", "corrupted_uncorrelated", "cue_conflict", "stylized"]
+    pairs = stats.nemenyi(table.drop(left_out), **asked)
+    place = pairs.algorithms.index
+    differ = int((pairs.pvalues < 0.05).sum()) // 2
+    p = pairs.pvalues[place("erm (cae)"), place("erm")]
+    first, last = (f"`{left_out[0]}`", f"`{left_out[-1]}`")
+    words = f"({first}, `{left_out[1]}`, `{left_out[2]}` and {last}), {differ} pairs"
+    assert words in page
+    assert f"differ, DeepAugment and ERM not among them (p = {p:.2f})" in page
 
 
 def test_claims_stand_on_the_page_as_its_command_wrote_them():
@@ -115,6 +126,89 @@ def test_claims_stand_on_the_page_as_its_command_wrote_them():
         f"of the eight at these rates, {first}, {second} and {third} for DeepAugment"
     )
     assert words in " ".join(PAGE.split())
+
+
+def test_shares_of_redrawn_seeds_are_those_of_single_tables():
+    """Each draw is decided as `jbias.stats` decides its table, and the README quotes it."""
+    scores = claims.committed("shapes", "accuracy")
+    methods, up = list(scores), dict(larger_is_better=True)
+    (ranks,) = claims.redrawn_ranks(scores, draws=20)
+    pair = claims.Above("erm (cae)", "erm")
+    control = claims.Above("erm (edsr)", "erm", control=True)
+    i, j = map(methods.index, ("erm (cae)", "erm"))
+    for drawn, *told in zip(
+        ranks,
+        claims.Differ().pvalues(ranks, methods),
+        pair.pvalues(ranks, methods),
+        control.pvalues(ranks, methods),
+        strict=True,
+    ):
+        table = pd.DataFrame(-drawn, columns=methods)
+        nemenyi = stats.nemenyi(table, **up)
+        dunn = stats.bonferroni_dunn(table, control="erm", adjust="holm", **up)
+        ahead = drawn.mean(0)[methods.index("erm")] - drawn.mean(0)
+        expected = [
+            stats.friedman(table, **up).pvalue,
+            nemenyi.pvalues[i, j] if ahead[i] > 0 else 1,
+            dunn.adjusted[dunn.algorithms.index("erm (edsr)")],
+        ]
+        expected[2] = expected[2] if ahead[methods.index("erm (edsr)")] > 0 else 1
+        np.testing.assert_allclose(told, expected, rtol=1e-6, atol=1e-12)
+    share = claims.stands(pair, scores, draws=8000)
+    told = (ROOT / "benchmarks/results/claims.md").read_text(encoding="utf-8")
+    quoted = int(re.search(r"CAE\) ranks above ERM \| 0.021 \| (\d+) %", told)[1])
+    assert (
+        abs(100 * share - quoted) < 0.5 + 4 * 0.61
+    )  # Digit, and error of 8,000 draws.
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert f"[in {quoted} % of resamples of the seeds" in readme
+
+
+def test_pairs_of_seeds_are_tested_as_scipy_tests_them():
+    rng = np.random.default_rng(0)
+    differences = rng.normal(0.4, 1, (30, 9))
+    differences[10:] = np.round(differences[10:] * 2) / 2  # Ties and zeros.
+    told = claims.paired(differences)
+    for row, p in zip(differences[:10], told, strict=False):
+        expected = scipy.stats.wilcoxon(row).pvalue if np.median(row) > 0 else 1
+        assert abs(p - expected) < 1e-12
+    signs = scipy.stats.PermutationMethod(n_resamples=np.inf)
+    for row, p in zip(differences[10:14], told[10:14], strict=True):
+        kept = row[row != 0]
+        exact = scipy.stats.wilcoxon(kept, method=signs).pvalue
+        assert abs(p - (exact if np.median(row) > 0 else 1)) < 1e-9
+
+
+PLAIN = {  # The baseline, ways to combine, and plain augmentation.
+    *("ERM", "Recipes", "One of several"),
+    *("Random crop", "Colour jitter", "Blur", "Lighting"),
+}
+
+
+def test_the_readme_counts_what_there_is():
+    """Methods and pairs of the benchmark in small, published networks, algorithms."""
+    readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    index = (ROOT / "docs/index.md").read_text(encoding="utf-8")
+    rows = all_results.rows_of("shapes", "accuracy")
+    seeds = rows.groupby("method")["run"].nunique()
+    assert len(seeds) == 15 and {*seeds} == {10}
+    for text in (readme, index):
+        assert "fifteen methods, ten seeds" in text
+    pairs = pd.read_csv(RESULTS / "shapes/tables/posthoc.csv")
+    differ = pairs[pairs["nemenyi"] < 0.05]
+    names = differ.iloc[:, :2].isin(["erm (cutmix)", "dsu"]).any(axis=1)
+    assert f"Only {len(differ)} of {len(pairs)} pairs differ significantly" in readme
+    assert names.sum() == 10 and "ten of which involve CutMix or DSU" in readme
+    page = (ROOT / "docs/models.md").read_text(encoding="utf-8")
+    table = re.findall(r"^\| `(\w+)` \|.*\| (.*) \|$", page, re.MULTILINE)
+    assert {name for name, _ in table} == {*models.MODELS}
+    count = sum(files != "none" for _, files in table)  # Others' files of weights.
+    assert f"[{count} published ones](docs/models.md)" in readme
+    page = (ROOT / "docs/algorithms.md").read_text(encoding="utf-8")
+    methods = {*re.findall(r"^\*\*([^*]+)\*\* \(`", page, re.MULTILINE)}
+    assert methods > PLAIN
+    assert 28 <= len(methods - PLAIN) <= 34
+    assert "[some thirty](docs/algorithms.md)" in readme
 
 
 def test_strategies_stand_on_the_page_of_performance():

@@ -13,7 +13,6 @@ from jbias.runs import results
 from tests import cases
 
 RECIPE = "configs/erm.py:smoke,seeds=2"  # Of the embedded set, whose attribute is the texture.
-LOADS_CONFIGS = pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")
 
 
 @pytest.fixture
@@ -64,7 +63,6 @@ def test_a_dry_run_tells_how_far_each_is(studied, at_root, capfd):
     assert not (studied / "erm-resnet18/attribute/M4").exists()
 
 
-@LOADS_CONFIGS
 @cases.each(
     ("arguments", "message"),
     [
@@ -105,7 +103,6 @@ def test_what_diverged_is_not_trained_the_second_time_either(
     assert f"{tmp_path / 'b'} is done" in told and "1 networks in" in told
 
 
-@LOADS_CONFIGS
 def test_a_study_without_enough_images_says_so(at_root, tmp_path, capsys):
     small = f"--config={RECIPE},images=100000"
     assert study.main([small, f"--workdir={tmp_path}"]) == 2
@@ -118,7 +115,6 @@ def test_flags_of_no_sense_end_with_the_usage(arguments):
         study.main([f"--config={RECIPE}", *arguments])
 
 
-@LOADS_CONFIGS
 def test_the_colored_mnist_preset_has_its_rates(at_root):
     told = "configs/colored_mnist.py:root=x,shift=C6"
     plain = jc.load(told, flag="config")

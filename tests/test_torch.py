@@ -77,6 +77,35 @@ def test_logits_are_the_modules_own_to_the_bit(net):
     np.testing.assert_allclose(found, own, rtol=1e-5, atol=1e-6)
 
 
+TIMM = {"mean": (0.5, 0.4, 0.3), "std": (0.25, 0.5, 0.125), "crop_pct": 0.95}
+
+
+def test_images_are_normalised_as_the_module_says_unless_the_caller_says_more():
+    """Logits, and the function that attacks differentiate, by timm's configuration."""
+    own, x = Net().eval(), images()
+    own.pretrained_cfg = {**TIMM, "input_size": (3, 16, 16)}
+
+    def logits(mean, std):
+        mean, std = (torch.tensor(c)[:, None, None] for c in (mean, std))
+        shown = torch.from_numpy(x).permute(0, 3, 1, 2)
+        with torch.no_grad():
+            return own((shown - mean) / std).numpy()
+
+    said = logits(TIMM["mean"], TIMM["std"])
+    for wrapped in (own, nn.DataParallel(own)):
+        model = bridge.wrap(wrapped, classes=list("abcde"))
+        np.testing.assert_allclose(asked(model, x), said, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(jax.jit(model.apply)(x), said, rtol=1e-4, atol=1e-5)
+    more = bridge.wrap(own, mean=0.0, classes=list("abcde"))
+    expected = logits((0.0, 0.0, 0.0), TIMM["std"])
+    np.testing.assert_allclose(asked(more, x), expected, rtol=1e-5, atol=1e-6)
+    told = more.resolve().others
+    assert told == ("mean=0 was given, while pretrained_cfg says 0.5 0.4 0.3",)
+    plain = bridge.wrap(Net()).resolve()
+    assert plain.values["mean"] == bridge.MEAN
+    assert plain.origins["mean"] == "by default: the model says nothing"
+
+
 def test_gradients_are_those_of_autograd(net):
     model, x = bridge.wrap(net, classes=list("abcde")), images()
 

@@ -198,7 +198,7 @@ def test_only_where_another_process_evaluates_a_save_leaves_that_to_do(left):
         evaluation=types.SimpleNamespace(step=4, valid={}),
         monitor=types.SimpleNamespace(state=dict, reset=lambda: resets.append(8)),
         best={},
-        records=types.SimpleNamespace(sums={}),
+        records=types.SimpleNamespace(sums_until=lambda step: {}),
         config={"run": {"eval_batch": 16, "decisions": False}},
         checkpoints=types.SimpleNamespace(
             save=lambda *of: saved.update(of[2], told=of[3])

@@ -18,11 +18,12 @@ DOCS = pathlib.Path(__file__).parents[1]
 ROOT = DOCS.parent / "jbias"
 BESIDE = ("configs", "launch")  # Rooms at the top of a checkout.
 GROUPS = {
-    "config": ("config", "extensions", "run_spec"),
+    "config": ("config", "extensions", "run_spec", "seals"),
     "build": ("build",),
     "planning": ("planning", "checking"),
     "train": ("train",),
     "torch": ("torch",),
+    "numerals": ("numerals",),
 }  # Files beside the folders that the picture shows; `part` finds the commands.
 ABOUT = {
     "commands": "main, evaluate, look, ...",
@@ -46,6 +47,7 @@ ABOUT = {
     "stats": "tests of score tables",
     "runtime": "process, files, devices",
     "untrusted": "safe readers, limits",
+    "numerals": "numbers in text",
 }
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int, UInt8
 
-from jbias.runtime import messages
+from jbias.runtime import files, messages
 
 Names = Sequence[str]
 Column = Int[np.ndarray, "n"]
@@ -89,7 +89,7 @@ class Source(abc.ABC):
                 yield f"array {name!r} must have {rows}"
         for name, column in self.columns.items():
             if column.shape != (n,) or column.dtype != np.int32:
-                got = f"{column.dtype} {column.shape}"
+                got = messages.describe_array(column)
                 yield f"column {name!r} must be int32 ({n},), got {got}"
             if not n:
                 continue
@@ -142,13 +142,13 @@ def holds_classes(column: str) -> bool:
 
 
 def one_line(error: Exception) -> str:
-    """What an error says, without its line breaks."""
-    return " ".join(str(error).split())
+    """What an error says, without its line breaks and the system's number."""
+    return " ".join(files.error_text(error).split())
 
 
 def kind_and_text(error: Exception) -> str:
     """An error's kind and what it says, on one line."""
-    return " ".join(f"{type(error).__name__}: {error}".split())
+    return f"{type(error).__name__}: {one_line(error)}"
 
 
 @contextlib.contextmanager

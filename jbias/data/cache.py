@@ -11,10 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from jbias.data import base
-from jbias.runtime import files
+from jbias.runtime import files, messages
 
 Arrays = dict[str, np.ndarray]
 Make = Callable[..., Arrays]
+_RULES = (
+    2  # Raise it where files are read by other rules: older listings are made anew.
+)
 
 
 def load(name: str, words: str) -> Arrays | None:
@@ -33,7 +36,8 @@ def load(name: str, words: str) -> Arrays | None:
         return None
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
         reason = base.one_line(error)
-        warnings.warn(f"{path}: damaged ({reason}); made anew", stacklevel=3)
+        line = f"{path}: damaged ({reason}); made anew"
+        warnings.warn(messages.one_line(line), stacklevel=3)
         return None
     return arrays
 
@@ -52,7 +56,8 @@ def save(name: str, words: str, arrays: Mapping[str, np.ndarray]) -> None:
     except OSError as error:
         with contextlib.suppress(OSError):
             part.unlink()
-        warnings.warn(f"{path}: not cached ({error}); set JBIAS_CACHE", stacklevel=3)
+        line = f"{path}: not cached ({base.one_line(error)}); set JBIAS_CACHE"
+        warnings.warn(messages.one_line(line), stacklevel=3)
 
 
 def remember(kind: str, words: str, make: Make, *args, **options) -> Arrays:
@@ -68,4 +73,5 @@ def for_files(kind: str, paths: Sequence[str], make: Make, *args) -> Arrays:
     """What `make` finds out about files, kept until one of them changes."""
     stats = [(os.path.abspath(path), os.stat(path)) for path in paths]
     facts = [(path, stat.st_size, stat.st_mtime_ns) for path, stat in stats]
+    facts.append(("rules", _RULES))
     return remember(kind, hashlib.sha256(repr(facts).encode()).hexdigest(), make, *args)

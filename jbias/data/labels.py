@@ -6,11 +6,12 @@ network that is used; a class without a line is not. Several may answer for one 
 test, none for two. Other columns are ignored.
 """
 
+import collections
 import functools
 import hashlib
 import os
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -61,7 +62,8 @@ class LabelSpace(NamedTuple):
     """The classes of a network, or of a test; as text, how many, and the first.
 
     answers: (own class, class of other sets) pairs, where a network's own are called
-    otherwise there: such a class is one of Geirhos' 16, a WordNet id, or a set's own name.
+    otherwise there: such a class is one of Geirhos' 16, a WordNet id, a word of ImageNet, or
+    a set's own name. A set's own name goes first: it means that class of the set.
     """
 
     classes: tuple[str, ...]
@@ -101,12 +103,14 @@ def of_outputs(given: Given, where: str = "classes") -> LabelSpace:
         names, targets = tuple(given), tuple(given.values())
         if not all(isinstance(x, str) for x in (*names, *targets)) or not any(targets):
             raise ValueError(f"{where}: must map names to names, got {given}")
-        known = {x: x for x in (*geirhos16(), *tables.wnids())} | _ids(targets)
-        # A set may have classes of its own, of which some are words of ImageNet, too.
-        if known.keys() >= set(filter(None, targets)):
-            targets = tuple(known.get(x, x) for x in targets)
         if len(set(targets)) == len(targets) and all(targets):
-            return of_outputs(targets, where)
+            known = {x: x for x in (*geirhos16(), *tables.wnids())} | _ids(targets)
+            is_known = known.keys() >= set(targets)
+            outputs = [known[x] for x in targets] if is_known else targets
+            found = of_outputs(outputs, where)
+            if found.space != "wnid":
+                return found
+            return found._replace(answers=_as_given(found.classes, targets))
         pairs = tuple((own, x) for own, x in zip(names, targets, strict=True) if x)
         return LabelSpace(names, "names", pairs)
     names = tuple(given)
@@ -116,9 +120,10 @@ def of_outputs(given: Given, where: str = "classes") -> LabelSpace:
         found = LabelSpace(names, "wnid")
     elif len(names) == 1000 and sum(map(str.__eq__, map(_word, names), _words())) > 900:
         # In their order; two are a crane, which lists tell apart in their own ways.
-        found = LabelSpace(tables.wnids(), "wnid")
+        found = LabelSpace(tables.wnids(), "wnid", _as_given(tables.wnids(), names))
     elif set(names) <= (ids := _ids(names)).keys():
-        found = LabelSpace(tuple(ids[x] for x in names), "wnid")
+        classes = tuple(ids[x] for x in names)
+        found = LabelSpace(classes, "wnid", _as_given(classes, names))
     else:
         same = tuple((x, x) for x in names if x in geirhos16())
         found = LabelSpace(names, "names", same)
@@ -128,11 +133,23 @@ def of_outputs(given: Given, where: str = "classes") -> LabelSpace:
     return found
 
 
-def _ids(names: tuple[str, ...]) -> dict[str, str]:
+def _as_given(classes: Names, names: Names) -> tuple[tuple[str, str], ...]:
+    """Return pairs of a WordNet id and its name as given, where these differ."""
+    return tuple((own, x) for own, x in zip(classes, names, strict=True) if own != x)
+
+
+def _ids(names: Iterable[str]) -> dict[str, str]:
     """The WordNet ids of those names that are a word of one class of ImageNet."""
-    words = _words()
-    known = {w: i for w, i in zip(words, tables.wnids()) if words.count(w) == 1}
+    known = _ids_of_words()
     return {name: known[_word(name)] for name in names if _word(name) in known}
+
+
+@functools.cache
+def _ids_of_words() -> Mapping[str, str]:
+    """Return the WordNet id of each word that one class of ImageNet has."""
+    words = _words()
+    times = collections.Counter(words)
+    return {x: wnid for x, wnid in zip(words, tables.wnids()) if times[x] == 1}
 
 
 def _words() -> list[str]:
@@ -208,24 +225,53 @@ def _class_of_16() -> dict[str, str]:
 
 
 def _find(train, test, aggregate, mapping, answers) -> ClassMap:
-    pairs = {}
+    same_space = train.space == test.space
+    comparable = same_space or test.space != "entry16"
+    is_answered = comparable and {*test.classes} <= {*train.classes}
     if mapping:
-        pairs = read_mapping(mapping, train.classes, test.classes)
-    elif not (train.space == test.space and {*test.classes} <= {*train.classes}):
-        if test.space == "entry16":  # Ids answer for the classes that they belong to.
-            answers = {own: _class_of_16().get(x, x) for own, x in answers.items()}
-        pairs = {own: x for own, x in answers.items() if x in test.classes}
-        if test.space != "entry16" and all(own == x for own, x in pairs.items()):
-            pairs = {}  # A set of one's own is answered whole, or not at all.
+        given = answers if train.space == "wnid" else {}
+        pairs = _read_mapping(mapping, train.classes, test.classes, given)
+    else:  # What outputs are said to answer for goes before what they are called.
+        pairs = _answered(train, test, answers)
     if pairs:
         return _grouped(pairs, train.classes, test.classes, test.classes, aggregate)
-    if train.space == test.space:
+    if is_answered or same_space:  # By the names, whatever else they may mean.
         return _by_name(train.classes, test.classes)
     if (train.space, test.space) == ("wnid", "entry16"):
         return _sixteen(train.classes, test.classes, aggregate)
     must = "label spaces must be the same, or 'wnid' for training and 'entry16' for the"
     got = f"test, got {train.space!r} and {test.space!r}; test on a set of the same"
     raise base.Mismatch(f"data.labels: {must} {got} classes, or write a mapping")
+
+
+def _answered(
+    train: LabelSpace, test: LabelSpace, answers: Mapping[str, str]
+) -> dict[str, str]:
+    """Return {class of training: class of the test} by what training's are called.
+
+    A set of one's own is answered whole, or not at all: {} where it would be in part.
+    """
+    if (train.space, test.space) == ("wnid", "entry16"):
+        return {}  # Answered by ids.
+    pairs = {own: _class_meant(x, test) for own, x in answers.items()}
+    pairs = {own: x for own, x in pairs.items() if x in test.classes}
+    if test.space == "entry16":
+        return pairs
+    in_part = {*test.classes} > {*pairs.values()}
+    if all(own == x for own, x in pairs.items()) or train.space == "wnid" and in_part:
+        return {}
+    return pairs
+
+
+def _class_meant(name: str, test: LabelSpace) -> str:
+    """Return the class of a test that a name means: the class so called, if there is one.
+
+    Else a word of ImageNet means its WordNet id, and an id its class of Geirhos' 16.
+    """
+    if name in test.classes:
+        return name
+    wnid = _ids([name]).get(name, name)
+    return _class_of_16().get(wnid, wnid) if test.space == "entry16" else wnid
 
 
 def _by_name(train: tuple[str, ...], test: tuple[str, ...]) -> ClassMap:
@@ -279,6 +325,26 @@ def _restricted(found: ClassMap, k_train: int) -> ClassMap:
 
 
 MAPPING_COLUMNS = ("train_class", "test_class")
+
+
+def _read_mapping(
+    path: str, train: Names, test: Names, answers: Mapping[str, str]
+) -> dict[str, str]:
+    """Read a mapping whose training classes may have the names that outputs were given.
+
+    answers: {training class: its name as given}.
+    """
+    own = {name: name for name in train}
+    aliases = {name: wnid for wnid, name in answers.items() if name not in own}
+    pairs = read_mapping(path, (*own, *aliases), test)
+    found: dict[str, str] = {}
+    for name, other in pairs.items():
+        wnid = aliases.get(name, name)
+        if found.setdefault(wnid, other) != other:
+            must = f"{path}: a class of training must be mapped once"
+            got = f"got {wnid!r} for {found[wnid]!r} and, as {name!r}, for {other!r}"
+            raise ValueError(f"{must}, {got}; leave one line")
+    return found
 
 
 def read_mapping(path: str, train: Names, test: Names) -> dict[str, str]:

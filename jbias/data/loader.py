@@ -25,7 +25,7 @@ import numpy as np
 from jaxtyping import Int, UInt8
 
 from jbias.data import base, sources
-from jbias.runtime import console
+from jbias.runtime import console, signals
 
 Sets = Mapping[str, base.Source]
 Progress = Callable[[int, int], None]
@@ -82,7 +82,7 @@ def _fill(source, images, order, start) -> list[str]:
 
 
 Piece = Mapping[str, np.ndarray]
-STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)  # The parent's affair.
+STOPPING = signals.STOP_SIGNALS  # The parent's affair.
 
 
 def prefetch(

@@ -25,10 +25,11 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool
 
+from jbias import numerals
 from jbias.data import base, sources
 from jbias.data.base import Column, Names, Source
 from jbias.data.forms import listing
-from jbias.runtime import files
+from jbias.runtime import files, messages
 
 IMAGE_COLUMN = "image"
 READER_COLUMNS = ("class", "file")  # Columns for readers: the set has these itself.
@@ -91,7 +92,7 @@ def _table(where, path, whole) -> tuple[dict[str, list[str]], list[str]]:
     rows = {}
     for line, row in lines:
         image = row[IMAGE_COLUMN]
-        if not image.isdecimal() or int(image) >= n or int(image) in rows:
+        if not numerals.is_count(image) or int(image) >= n or int(image) in rows:
             must = f"{IMAGE_COLUMN} must be each number from 0 to {n - 1:,} once"
             raise ValueError(f"{path}:{line}: {must}, got {image!r}")
         rows[int(image)] = row
@@ -195,7 +196,7 @@ def why_unfit(names: Names) -> str:
 
 def _is_measured(names: Names) -> bool:
     try:
-        numbers = [float(name) for name in names if name]
+        numbers = [numerals.real(name) for name in names if name]
     except ValueError:
         return False
     return not all(number.is_integer() for number in numbers)
@@ -298,7 +299,9 @@ def _mask(where: str, path: str, n: int) -> Bool[np.ndarray, "n"]:
         return told.astype(bool)
     if not flat or told.dtype == bool or not 0 <= told.min() <= told.max() < n:
         must = f"keep must be a mask of the {n:,} images or numbers from 0 to {n - 1:,}"
-        raise ValueError(f"{where}: {must}, got {told.dtype} {told.shape} in {path!r}")
+        raise ValueError(
+            f"{where}: {must}, got {messages.describe_array(told)} in {path!r}"
+        )
     times = np.bincount(told.astype(np.int64), minlength=n)
     if times.max() > 1:
         must = f"{where}: keep must name an image once"

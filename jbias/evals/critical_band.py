@@ -7,8 +7,9 @@ width, a centre and a height, which are the numbers of the band.
 Source: Subramanian, Sizikova, Majaj and Pelli, NeurIPS 2023,
 https://arxiv.org/abs/2309.13190 ("original"); Gavrikov and Keuper, CVPR 2024,
 https://arxiv.org/abs/2404.01509 ("bvg"), whose code is at
-https://github.com/paulgavrikov/biases_vs_generalization. Deviation: where no threshold
-differs from the others there is no band, and none is printed.
+https://github.com/paulgavrikov/biases_vs_generalization. Deviations: no band is printed
+where no threshold differs from the others, and no numbers where the fitted band is narrower
+than octaves can tell or has its centre outside the octaves.
 
 "bvg" shows every image under every noise; accuracies count relative to the largest, and
 the numbers are called critical_band_... "original" shows each image once, under noise drawn
@@ -28,7 +29,8 @@ from jaxtyping import Float, Int
 from jbias.evals import accuracy, decisions, probe, pyramid
 
 NARROWEST, FLAT, WIDEST = 0.05, 100.0, 1e4  # Of s, in steps between points.
-STARTS, ROUNDS, TOLERANCE = 5, 400, 1e-12
+STARTS, ROUNDS, TOLERANCE = 8, 200, 1e-12
+_VECTORS_AT_ONCE = 256
 
 
 def fit_gaussians(
@@ -39,17 +41,49 @@ def fit_gaussians(
     Returns a, mu, s, the squares left and `converged`, each (v). Minimises the squares over
     0 <= a <= highest, mu and s.
 
-    Levenberg and Marquardt's method with a projected, from the lowest minima on a grid
-    of (mu, s) with the best a at each; the best end of all starts is told. converged:
-    no step was left that lowers the squares by a share of 1e-12, and s is neither less
-    than the points can tell nor so large that the curve is flat.
+    The squares have several minima. Levenberg and Marquardt's method, with a projected,
+    starts from the lowest eight minima on a grid of (mu, s) with the best a at each, and
+    the lowest end counts; s is 10,000 where a constant leaves as little. `tests/evals/test_critical_band.py` compares with scipy's
+    optimisers and, for all thresholds of four and five octaves, with a finer grid.
+    converged: no step was left that lowers the squares by a share of 1e-12, and s is
+    neither less than the points can tell nor so large that the curve is flat.
     """
     values = np.asarray(values, float)
-    t, f = np.repeat(values, STARTS, axis=0), np.arange(values.shape[1])
-    p = np.concatenate([_starts(row, f, highest) for row in values])
+    firsts = range(0, len(values), _VECTORS_AT_ONCE)
+    fits = [_fit(values[i : i + _VECTORS_AT_ONCE], highest) for i in firsts]
+    return tuple(map(np.concatenate, zip(*fits, strict=True)))
+
+
+def _fit(values, highest):
+    """Return what `fit_gaussians` does, of as many rows as fit into memory."""
+    starts = _starts(values, highest)
+    p, cost, done = _descend(
+        starts, np.repeat(values, STARTS, axis=0), highest, rounds=ROUNDS
+    )
+    best = cost.reshape(-1, STARTS).argmin(1) + STARTS * np.arange(len(values))
+    p, cost, done = p[best], cost[best], done[best]
+    (slow,) = np.nonzero(~done & (p[:, 2] < np.log(FLAT)))
+    if len(slow):
+        further = _descend(p[slow], values[slow], highest, rounds=50 * ROUNDS)
+        p[slow], cost[slow], done[slow] = further
+    level = np.clip(values.mean(1), 0, highest)
+    constant = ((values - level[:, None]) ** 2).sum(1)
+    (flat,) = np.nonzero(cost >= constant)
+    middle = np.full(len(flat), (values.shape[1] - 1) / 2)
+    widest = np.full(len(flat), np.log(WIDEST))
+    p[flat], cost[flat] = np.stack([level[flat], middle, widest], 1), constant[flat]
+    a, mu, log_s = p.T
+    s = np.exp(log_s)
+    converged = done & (s > 5 * NARROWEST) & (s < FLAT)
+    return a, mu, s, cost, converged
+
+
+def _descend(p, t, highest, *, rounds):
+    """Return p, the squares and whether they are lowest, after at most so many steps."""
+    p, f = p.copy(), np.arange(t.shape[1])
     damping, done = np.full(len(t), 1e-3), np.zeros(len(t), bool)
     cost = (_residuals(p, t, f) ** 2).sum(1)
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         (left,) = np.nonzero(~done)
         if not len(left):
             break
@@ -61,11 +95,8 @@ def fit_gaussians(
         done[left] = small & (better | (damping[left] > 1e8)) | (damping[left] > 1e12)
         damping[left] *= np.where(better, 0.2, 5)
         p[left[better]], cost[left[better]] = new[better], lower[better]
-    best = cost.reshape(-1, STARTS).argmin(1) + STARTS * np.arange(len(values))
-    a, mu, log_s = p[best].T
-    s = np.exp(log_s)
-    converged = done[best] & (s > 5 * NARROWEST) & (s < FLAT)
-    return a, mu, s, cost[best], converged
+        done[left] |= p[left, 2] > np.log(5 * FLAT)  # On the way to a constant.
+    return p, cost, done
 
 
 def _residuals(p, t, f):
@@ -92,21 +123,56 @@ def _step(p, t, f, damping, highest):
     return new
 
 
-def _starts(t, f, highest):
-    """The lowest minima on a grid, and (1, 0, 1), where the references start."""
-    n = len(f)
-    mu = np.linspace(-n, 2 * n, 6 * n + 1)
-    s = np.geomspace(0.2, 20, 24)
-    shape = np.exp(-((f - mu[:, None, None]) ** 2) / (2 * s[:, None] ** 2))
-    own, with_t = (shape**2).sum(-1), (shape * t).sum(-1)
-    a = np.clip(with_t / np.maximum(own, 1e-300), 0, highest)
-    left = a**2 * own - 2 * a * with_t
-    edged = np.pad(left, 1, constant_values=np.inf)
-    near = np.lib.stride_tricks.sliding_window_view(edged, (3, 3)).min((2, 3))
-    i, j = np.nonzero(left <= near)
-    order = np.argsort(left[i, j], kind="stable")[: STARTS - 1]
-    found = np.stack([a[i, j], mu[i], np.log(s[j])], 1)[order]
-    return np.resize(np.concatenate([[[1.0, 0.0, 0.0]], found]), (STARTS, 3))
+@functools.cache
+def _grid(n: int):
+    """Return mu (m), s (w) and the curves of height 1 at all of them (m w, n).
+
+    Steps of mu are 0.1 among n points: two minima may be as near as 0.2. Minima far from
+    all points are wide, so that steps grow there. Read-only.
+    """
+    beyond = np.geomspace(0.4, 100, 12)
+    among = np.linspace(-1, n, 10 * (n + 1) + 1)
+    mu = np.concatenate([-1 - beyond[::-1], among, n + beyond])
+    narrow = np.geomspace(4 * NARROWEST, 4, 30, endpoint=False)
+    s = np.concatenate([narrow, np.geomspace(4, 1.2 * FLAT, 15)])
+    away = (np.arange(n) - mu[:, None, None]) / s[:, None]
+    curves = np.exp(-(away**2) / 2).reshape(-1, n)
+    for array in (mu, s, curves):
+        array.flags.writeable = False
+    return mu, s, curves
+
+
+def _starts(values, highest):
+    """Return (a, mu, log s) of the lowest minima on the grid, STARTS for each row.
+
+    The lowest minimum is repeated where a row has fewer.
+    """
+    mu, s, curves = _grid(values.shape[1])
+    own, with_values = (curves**2).sum(1), values @ curves.T
+    a = np.clip(with_values / np.maximum(own, 1e-300), 0, highest)
+    left = (a * (a * own - 2 * with_values)).reshape(-1, len(mu), len(s))
+    lowest = np.where(_are_minima(left), left, np.inf).reshape(len(values), -1)
+    places = np.argpartition(lowest, STARTS, axis=1)[:, :STARTS]
+    squares = np.take_along_axis(lowest, places, 1)
+    first = np.take_along_axis(places, squares.argmin(1)[:, None], 1)
+    places = np.where(np.isfinite(squares), places, first)
+    i, j = np.divmod(places, len(s))
+    heights = np.take_along_axis(a, places, 1)
+    return np.stack([heights, mu[i], np.log(s[j])], axis=-1).reshape(-1, 3)
+
+
+def _are_minima(left: Float[np.ndarray, "v m w"]):
+    """Return which cells are below all neighbours; of equal neighbours, only one is."""
+    rows, columns = left.shape[1:]
+    edged = np.pad(left, ((0, 0), (1, 1), (1, 1)), constant_values=np.inf)
+    lowest = np.ones(left.shape, bool)
+    for i, j in itertools.product(range(3), repeat=2):
+        neighbours = edged[:, i : i + rows, j : j + columns]
+        if (i, j) < (1, 1):
+            lowest &= left < neighbours
+        elif (i, j) > (1, 1):
+            lowest &= left <= neighbours
+    return lowest
 
 
 SIGMAS = (0.0, 0.02, 0.04, 0.08, 0.16)
@@ -117,21 +183,32 @@ Tables = Float[np.ndarray, "*b sigmas octaves"]  # Accuracies.
 Thresholds = Float[np.ndarray, "*b octaves"]
 
 METRICS = "bandwidth", "center_frequency", "peak_noise_sensitivity"
-# Why there may be no band.
-FLAGS = ("all_critical", "no_critical_band", "flat", "unknown")
+# Why there may be no band, or none with numbers.
+FLAGS = (
+    "all_critical",
+    "no_critical_band",
+    "flat",
+    "narrow",
+    "center_below",
+    "center_above",
+    "unknown",
+)
+FEWEST_OCTAVES = 4  # A fit has three numbers.
 
 
 @dataclasses.dataclass(frozen=True)
 class CriticalBand:
-    """A fitted band. The numbers are NaN where `flag` says why there is none.
+    """A fitted band. The numbers are NaN where `flag` says why there are none.
 
     bandwidth: full width at half height, in octaves. center_frequency: nominal, in
     cycles per image. peak_noise_sensitivity: 2^(a - 4) of the height a; 1 says that a
-    met its bound. residual: the sum of squares left. converged: of the fit; False where
-    the band is narrower than the octaves can tell.
+    met its bound. residual: the sum of squares left by the fit, where there is one.
+    converged: the fit ended at its minimum, and there is no flag.
     flag: "", or "all_critical" (each threshold is the highest), "no_critical_band"
-    (each is 0), "flat" (nothing fits better than a constant), "unknown" (a threshold is
-    missing).
+    (each is 0), "flat" (nothing fits better than a constant), "narrow" (the band is narrower
+    than octaves can tell, as of one threshold that is not 0), "center_below" and
+    "center_above" (the centre is more than half an octave outside the octaves, where no
+    threshold shows it), "unknown" (a threshold is missing).
     """
 
     bandwidth: float = math.nan
@@ -157,10 +234,12 @@ def critical_band_fit(
 
     Least squares with 0 <= a <= highest. bandwidth = 2 sqrt(ln 4) s; center_frequency =
     2^mu times the lowest nominal frequency; peak_noise_sensitivity = 2^(a - 4).
-    thresholds: ascending in frequency, as many as `octave_frequencies(side)`; NaN is unknown.
-    ValueError where their number or a value does not fit.
+    thresholds: ascending in frequency, as many as `octave_frequencies(side)`, at least four;
+    NaN is unknown. ValueError where their number or a value does not fit.
     """
     octaves, where = len(octave_frequencies(side)), "critical_band_fit"
+    must = f"a fit needs {FEWEST_OCTAVES} octaves, of images of 17 pixels or more"
+    probe.check(octaves >= FEWEST_OCTAVES, where, must, side)
     vector = np.asarray(thresholds, float)
     must = f"images of side {side} have {octaves} octaves, and as many thresholds"
     probe.check(vector.shape == (octaves,), where, must, vector.tolist())
@@ -173,19 +252,57 @@ def critical_band_fit(
 def fit_bands(
     thresholds: Thresholds, *, side: int, highest: float = HIGHEST
 ) -> list[CriticalBand]:
-    """`critical_band_fit` of many vectors at once; equal ones are fitted once."""
+    """Return `critical_band_fit` of many vectors; equal ones are fitted once."""
     vectors, which = np.unique(thresholds, axis=0, return_inverse=True)
-    fitted = [CriticalBand(flag=_flag(vector, highest)) for vector in vectors]
-    left = [i for i, band in enumerate(fitted) if not band.flag]
-    found = fit_gaussians(vectors[left], highest=highest) if left else ()
-    for i, *fit, converged in zip(left, *found):
-        a, mu, s, residual = map(float, fit)
-        fitted[i] = CriticalBand(flag="flat")
-        if s <= FLAT:
-            width = 2 * math.sqrt(math.log(4)) * s
-            of = width, octave_frequencies(side)[0] * 2**mu, 2 ** (a - HIGHEST)
-            fitted[i] = CriticalBand(*of, residual, bool(converged), "")
-    return [fitted[i] for i in which.reshape(-1)]
+    bands = [CriticalBand(flag=_flag(vector, highest)) for vector in vectors]
+    varied = [i for i, band in enumerate(bands) if not band.flag]
+    if varied:
+        fits = zip(*fit_gaussians(vectors[varied], highest=highest))
+        for i, fit in zip(varied, fits, strict=True):
+            bands[i] = _band(vectors[i], *map(float, fit), octave_frequencies(side))
+    return [bands[i] for i in which.reshape(-1)]
+
+
+def _band(vector, a, mu, s, residual, converged, frequencies) -> CriticalBand:
+    """Return the band of a fitted Gaussian, without numbers where these would mislead."""
+    if s > FLAT:
+        return CriticalBand(flag="flat")
+    is_narrow = s <= 5 * NARROWEST or np.count_nonzero(vector) == 1
+    flag = "narrow" if is_narrow else center_flag(mu, len(frequencies))
+    if flag:
+        return CriticalBand(residual=residual, flag=flag)
+    return CriticalBand(
+        bandwidth=2 * math.sqrt(math.log(4)) * s,
+        center_frequency=frequencies[0] * 2**mu,
+        peak_noise_sensitivity=2 ** (a - HIGHEST),
+        residual=residual,
+        converged=bool(converged),
+        flag="",
+    )
+
+
+def center_flag(mu: float, octaves: int) -> str:
+    """Return on which side of the octaves a centre is, or "" where it is among them.
+
+    mu: the centre in octaves above the lowest. An octave reaches half of one to either side.
+    """
+    if mu < -0.5:
+        return "center_below"
+    return "center_above" if mu > octaves - 0.5 else ""
+
+
+def flag_of_numbers(
+    bandwidth: float, center_frequency: float, frequencies: Sequence[float]
+) -> str:
+    """Return the flag that recorded numbers of a band should have had.
+
+    Earlier versions recorded numbers of bands that are narrow, or whose centre is outside
+    the octaves. frequencies: nominal, of the octaves.
+    """
+    if bandwidth <= 2 * math.sqrt(math.log(4)) * 5 * NARROWEST:
+        return "narrow"
+    mu = math.log2(center_frequency / min(frequencies))
+    return center_flag(mu, len(frequencies))
 
 
 def normalised(accuracy: Tables) -> Tables:
@@ -225,18 +342,38 @@ def _crossing(strength, column):
         return np.nan
     if clean <= CRITERION:
         return HIGHEST + BEYOND
-    middle, slope = 0.0, 1.0  # The slope's logarithm to base 2.
-    reach_middle, reach_slope = 8.0, 3.0
-    for _ in range(12):  # A grid, closer around its best point every time.
-        m = middle + reach_middle * np.linspace(-1, 1, 33)[:, None]
-        k = np.clip(slope + reach_slope * np.linspace(-1, 1, 33), -2, 4)[None]
-        curve = clean / (1 + np.exp(2**k * (strength[:, None, None] - m)))
-        left = ((curve - noisy[:, None, None]) ** 2).sum(0)
-        i, j = np.unravel_index(left.argmin(), left.shape)
-        middle, slope = m[i, 0], k[0, j]
-        reach_middle, reach_slope = reach_middle / 3, reach_slope / 3
+    middle, slope = _logistic(strength, noisy, clean)
     crossing = middle + math.log(clean / CRITERION - 1) / 2**slope
     return float(np.clip(0.5 - crossing, 0, HIGHEST + BEYOND))
+
+
+def _logistic(strength, noisy, clean) -> tuple[float, float]:
+    """Return the middle m and the logarithm to base 2 of the slope k of the best curve.
+
+    Refines the eight lowest minima on a grid, as the squares have several.
+    """
+
+    def squares(m, log_k):
+        with np.errstate(over="ignore"):
+            curves = clean / (1 + np.exp(2**log_k * (strength[:, None, None] - m)))
+        return ((curves - noisy[:, None, None]) ** 2).sum(0)
+
+    middles, slopes = np.linspace(-8, 8, 321)[:, None], np.linspace(-2, 4, 61)[None]
+    left = squares(middles, slopes)
+    rows, columns = np.nonzero(_are_minima(left[None])[0])
+    ends = []
+    for place in np.argsort(left[rows, columns], kind="stable")[:8]:
+        middle, slope = middles[rows[place], 0], slopes[0, columns[place]]
+        reach = 0.2
+        for _ in range(30):
+            m = middle + reach * np.linspace(-1, 1, 17)[:, None]
+            log_k = np.clip(slope + reach * np.linspace(-1, 1, 17), -2, 4)[None]
+            nearby = squares(m, log_k)
+            i, j = np.unravel_index(nearby.argmin(), nearby.shape)
+            middle, slope, reach = float(m[i, 0]), float(log_k[0, j]), reach * 0.6
+        ends.append((float(nearby.min()), middle, slope))
+    _, middle, slope = min(ends)
+    return middle, slope
 
 
 def _flag(vector, highest: float) -> str:
@@ -333,10 +470,9 @@ def _bands(prefix, table: Tables, drawn: Tables, *, side, n, default, continuous
         told += _thresholds(f"{prefix}_threshold{ending}", found, side, n)
         for metric in METRICS:
             note(f"{metric}{ending}", getattr(fitted, metric))
-            values = np.array([getattr(other, metric) for other in others])
-            told += accuracy.bootstrap_interval(told[-1].metric, values, n)
+            told += band_interval(f"{prefix}_{metric}{ending}", metric, others, n)
         note(f"residual{ending}", fitted.residual)
-        for why in FLAGS:  # Why there is no band, if there is none: 1 where that is so.
+        for why in FLAGS:  # Why there are no numbers: 1 where that is so.
             note(f"{why}{ending}", float(fitted.flag == why))
         if continuous:  # Between whole numbers, and the band that is fitted to them.
             ending, found = f"_continuous{ending}", continuous_thresholds(read(table))
@@ -344,11 +480,40 @@ def _bands(prefix, table: Tables, drawn: Tables, *, side, n, default, continuous
             told += _thresholds(f"{prefix}_threshold{ending}", found, side, n)
             for metric in METRICS:
                 note(f"{metric}{ending}", getattr(band, metric))
+            for why in FLAGS:
+                note(f"{why}{ending}", float(band.flag == why))
     if prefix == "critical_band":
         octaves = len(octave_frequencies(side))
         measured = [pyramid.centroid(side, octaves - 1 - f) for f in range(octaves)]
         told += _thresholds(f"{prefix}_centroid", measured, side, n)
     return told
+
+
+def band_interval(
+    name: str, metric: str, bands: list[CriticalBand], n: int
+) -> decisions.Numbers:
+    """Return the bootstrap interval of a number over the drawn bands.
+
+    Draws whose band has no numbers are left out, and their share is told. But a centre
+    outside the octaves is below or above all others: an end of the centre's interval
+    that falls on such draws is None.
+    """
+    values = np.array([getattr(band, metric) for band in bands])
+    lower, upper, undefined = accuracy.bootstrap_interval(name, values, n)
+    if metric != "center_frequency":
+        return [lower, upper, undefined]
+    outside = {"center_below": -_OUTSIDE, "center_above": _OUTSIDE}
+    values = np.array([outside.get(band.flag, band.center_frequency) for band in bands])
+    values = values[~np.isnan(values)]
+    if np.isin(values, (-_OUTSIDE, _OUTSIDE)).any():
+        ends = np.quantile(values, accuracy.ENDS)
+        low, high = (x if 0 <= x < math.sqrt(_OUTSIDE) else None for x in ends)
+        lower = decisions.quantity(lower.metric, low, n)
+        upper = decisions.quantity(upper.metric, high, n)
+    return [lower, upper, undefined]
+
+
+_OUTSIDE = 1e100  # Of any frequency.
 
 
 def _thresholds(metric, values, side, n) -> decisions.Numbers:

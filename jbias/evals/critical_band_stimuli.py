@@ -19,7 +19,7 @@ from jbias.augment import options, pillow
 from jbias.evals import critical_band, occlusion, probe, pyramid
 
 CONTRAST, MEAN = 0.2, 0.449
-SMALLEST = 17  # Below, there are fewer octaves than a fit needs.
+SMALLEST = 17  # Below, there are fewer than critical_band.FEWEST_OCTAVES.
 
 
 def make(

@@ -4,6 +4,7 @@ A CSV or Parquet file has a row a stimulus; columns are model-vs-human's by them
 
     object_response    the decided class, by its name in the set
     imagename          which stimulus: as `export_stimuli` named it, or as the set's file
+                       (image_names.py has the spellings that are understood)
     subj               who decided; the file's name where there is no such column
     set                the suite's set; where there is none, what the path of an exported
                        stimulus, or the file's name before its first "_", begins with
@@ -20,15 +21,18 @@ import hashlib
 import io
 import itertools
 import os
+import re
 import urllib.parse
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 
 from jbias import config as jc
-from jbias.evals import networks, predict, prepared_sets, probe, suite, trials
+from jbias.data import base
+from jbias.data.sets import geirhos
+from jbias.evals import image_names, networks, predict, prepared_sets, probe, suite
 
 COLUMNS: Mapping[str, str] = {
     "response": "object_response",
@@ -160,10 +164,9 @@ def load(
         stem = os.path.basename(file).rsplit(".", 1)[0]
         for where, row in _rows(file, columns):
             image = row[columns["image"]]
-            near = image.partition("/")[0], stem.partition("_")[0]
             known = asked.config["sets"]
-            near = next((name for name in near if name in known), "")
-            if not (dataset := row.get(columns["set"]) or near):
+            dataset = row.get(columns["set"]) or _likely_set(stem, image, names, known)
+            if not dataset:
                 must = f"name the suite's set in a column {columns['set']!r}"
                 begin = "begin the file's name or the images with it"
                 near = jc.suggest(stem.partition("_")[0], known)
@@ -221,34 +224,93 @@ def _network(name, path, asked, decided) -> DecidedNetwork:
 
 
 class _Images:
-    """Which image of a set a file's name means."""
+    """The images of a set, to look up what a table of decisions calls them."""
 
     def __init__(self, asked: suite.Suite, dataset: str, shown: Sequence[Shown]):
         self.dataset, source = dataset, asked.sources[dataset]
         conditions = [condition for name, condition in shown if name == dataset]
-        pairs = itertools.product(conditions, range(len(source)))
-        self.exported = {stimulus_file(dataset, *pair): pair for pair in pairs}
-        self.folders = {name.split("/")[1] for name in self.exported}
-        self.own: dict[str, list[int]] = {}
-        for i, name in enumerate(getattr(getattr(source, "store", None), "names", ())):
-            self.own.setdefault(trials.image_id(name), []).append(i)
+        self.pairs = [*itertools.product(conditions, range(len(source)))]
+        exported = [stimulus_file(dataset, *pair) for pair in self.pairs]
+        self.exported = dict(zip(exported, self.pairs, strict=True))
+        self.conditions = {name.split("/")[1] for name in exported}
+        self.stimuli = image_names.ImageNames(
+            [name.removeprefix(f"{dataset}/") for name in exported],
+            folders=[dataset],
+            without_folder=False,
+        )
+        self.store = getattr(source, "store", None)
+        names = getattr(self.store, "names", ())
+        options = asked.config["sets"][dataset]
+        split = str(options.get("split", "")).partition("[")[0]
+        folder = os.path.basename(getattr(self.store, "root", ""))
+        self.files = image_names.ImageNames(names, folders=[dataset, split, folder])
+        self.published = _published_names(options.get("data"), split, names)
 
     def find(self, where: str, image: str) -> tuple[str, int] | None:
-        """The condition and the image's number; None of conditions not asked for."""
+        """Return the condition and the image's number; None of conditions not asked for.
+
+        ValueError where the name is that of no image of the set, or of several.
+        """
         if image in self.exported:
             return self.exported[image]
-        dataset, _, rest = image.partition("/")
-        folder, _, _ = rest.rpartition("/")
-        if dataset == self.dataset and folder and folder not in self.folders:
+        numbers = self.files.find(image) or self.published.find(image)
+        if len(numbers) == 1:
+            return "", numbers[0]
+        if numbers:
+            candidates = " and ".join(repr(self.store.key(i)) for i in numbers[:2])
+            has = f"{len(numbers)} of that name: {candidates}"
+            remedy = "name each image by its path in the set"
+        elif stimuli := self.stimuli.find(image):
+            return self.pairs[stimuli[0]]
+        elif self._is_of_other_condition(image):
             return None
-        found = self.own.get(trials.image_id(image), ())
-        if len(found) != 1:
-            has = f"{len(found)} of that name" if found else "none"
-            raise ValueError(
-                f"{where}: {image!r} must be an image of the set {self.dataset}, which "
-                f"has {has}; name stimuli as export-stimuli does"
-            )
-        return "", found[0]
+        else:
+            has, remedy = "none", "name stimuli as export-stimuli does"
+            if self.store is not None:
+                remedy += f", or as the set's files, such as {self.store.names[0]!r}"
+        raise ValueError(
+            f"{where}: {image!r} must be an image of the set {self.dataset}, which "
+            f"has {has}; {remedy}"
+        )
+
+    def _is_of_other_condition(self, image: str) -> bool:
+        """Return whether a name is that of a stimulus under a condition not asked for."""
+        dataset, _, rest = image_names.plain_path(image).partition("/")
+        folder, _, name = rest.rpartition("/")
+        is_stimulus = dataset == self.dataset and _STIMULUS.fullmatch(name)
+        return bool(is_stimulus and folder and folder not in self.conditions)
+
+
+_STIMULUS = re.compile(r"\d{6}\.png")
+
+
+def _published_names(
+    data: str, split: str, names: Sequence[str]
+) -> image_names.PublishedNames:
+    """Return the published names of a set of Geirhos' stimuli; none for other sets."""
+    if data == "geirhos":
+        return image_names.PublishedNames(names)
+    if data == "model_vs_human":
+        return image_names.PublishedNames(names, geirhos.CONDITIONS[split])
+    return image_names.PublishedNames(())
+
+
+def _likely_set(
+    stem: str,
+    image: str,
+    names: Mapping[str, _Images],
+    known: Collection[str],
+) -> str:
+    """Return the set that a file's name or an image's path begins with; "" for none.
+
+    The path goes first, unless it is that of an image in the set of the file's name.
+    """
+    begins = [name for name in known if stem == name or stem.startswith(f"{name}_")]
+    by_file = max(begins, key=len, default="")
+    if by_file in names and names[by_file].files.has_path(image):
+        return by_file
+    first = image_names.plain_path(image).partition("/")[0]
+    return first if first in known else by_file
 
 
 def _rows(path: str, columns: Mapping[str, str]) -> Iterator[tuple[str, dict]]:
@@ -257,7 +319,9 @@ def _rows(path: str, columns: Mapping[str, str]) -> Iterator[tuple[str, dict]]:
         try:
             text = pd.read_parquet(path).to_csv(index=False)
         except (OSError, ValueError) as error:
-            raise ValueError(f"{path}: must be a Parquet file ({error})") from None
+            raise ValueError(
+                f"{path}: must be a Parquet file ({base.one_line(error)})"
+            ) from None
         file = io.StringIO(text)
     else:
         file = open(path, newline="", encoding="utf-8-sig")  # noqa: SIM115
@@ -280,6 +344,8 @@ def _rows(path: str, columns: Mapping[str, str]) -> Iterator[tuple[str, dict]]:
                     raise ValueError(f"{where}: {must}; the file is damaged or cut off")
                 yield where, row
         except (UnicodeDecodeError, csv.Error) as error:
-            raise ValueError(f"{path}: must be CSV in UTF-8 ({error})") from None
+            raise ValueError(
+                f"{path}: must be CSV in UTF-8 ({base.one_line(error)})"
+            ) from None
     if not count:
         raise ValueError(f"{path}: must hold decisions, got a header alone; check it")

@@ -27,6 +27,8 @@ _SET = "set_condition"  # A set's column "condition" in a file that has the prob
 class Decisions:
     """One network on one set.
 
+    prediction: the decided class of each image; -1 where the network's logits are NaN or
+    infinite, in a seed's decisions during training. Measures are never made of these.
     columns: what is known of the images: "label", and "texture" where cues conflict,
     class ids in the space of `prediction` (-1 where it has none); and whatever else
     the set tells, such as "attribute", in the set's own numbers. Where a probe asked,

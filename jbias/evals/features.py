@@ -33,7 +33,8 @@ def read(
     row. Where that has more than `columns` entries, it is mapped to so many, each the
     sum of as many entries with random signs as any other, at random but the same for all
     images (seed): distances stay what they are in expectation. sites: None is all.
-    ValueError, which begins with `where`, for unknown sites.
+    ValueError, which begins with `where`, for unknown sites, and for features that are
+    NaN or infinite.
     """
     known = taps.sites(net, images.shape[1])
     wanted = known if sites is None else tuple(sites)
@@ -46,6 +47,13 @@ def read(
         piece = images[first : first + batch]
         padded = np.resize(piece, (batch, *images.shape[1:]))
         for site, rows in jax.device_get(program(variables, padded)).items():
+            broken = ~np.isfinite(rows[: len(piece)]).all(1)
+            if broken.any():
+                raise probe.NotFiniteError(
+                    f"{where}: features at {site} must be finite, got NaN or infinite ones "
+                    f"for {broken.sum()} of {len(piece)} images, first number "
+                    f"{first + np.flatnonzero(broken)[0]} of those shown"
+                )
             found[site].append(rows[: len(piece)])
     return {site: np.concatenate(pieces) for site, pieces in found.items()}
 

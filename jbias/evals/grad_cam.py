@@ -17,7 +17,7 @@ import numpy as np
 from flax import linen as nn
 from jaxtyping import Array, Float, UInt8
 
-from jbias.evals import predict
+from jbias.evals import predict, probe
 from jbias.models import taps
 
 Seen = Float[Array, "b i j c"]  # What passes a site, its gradient, and images.
@@ -41,7 +41,8 @@ def maps(
 
     In [0, 1], and 1 somewhere before the resizing; all 0 where nothing is positive.
     Resized bilinearly with pixels' centres at halves and the border repeated, as OpenCV
-    does, and PyTorch without aligned corners. Of a ViT the class token is left out and
+    does, and PyTorch without aligned corners. NaN where an activation or a gradient is not
+    finite. Of a ViT the class token is left out and
     the others are laid out as the patches were. ValueError for other shapes.
     """
     both = (x.astype(jnp.float32) for x in (activation, gradient))
@@ -49,21 +50,35 @@ def maps(
     weight = g.mean((1, 2), keepdims=True)
     cam = jax.nn.relu((a * weight).mean(-1))
     top = cam.max((1, 2), keepdims=True)
+    # Not 0, as where nothing is positive: then a broken network would have maps.
+    finite = jnp.isfinite(a).all((1, 2, 3)) & jnp.isfinite(g).all((1, 2, 3))
     cam = jnp.where(top > 0, cam / jnp.where(top > 0, top, 1), 0)
+    cam = jnp.where(finite[:, None, None], cam, jnp.nan)
     return jax.image.resize(cam, (len(cam), height, width), "linear", antialias=False)
 
 
 def batch_maps(
     network: predict.Bound, batches: Iterable[predict.Batch], site: str
 ) -> Iterator[Float[np.ndarray, "b h w"]]:
-    """The maps of batches of a set; ValueError for a network, or a site, without any."""
+    """Yield the maps of batches of a set, a row an image.
+
+    ValueError for a network, or a site, without any; probe.NotFiniteError where what passes the
+    site, or its gradient, is NaN or infinite.
+    """
     if network.at is None:
         raise ValueError(
             "an algorithm that answers in its own way cannot be looked into"
         )
     for one in batches:
         found = _batch(network.at, network.variables, one.image, site=site)
-        yield np.asarray(found)[: one.count]
+        made = np.asarray(found)[: one.count]
+        broken = int(np.isnan(made).any((1, 2)).sum())
+        if broken:
+            raise probe.NotFiniteError(
+                f"grad_cam: what passes {site} and its gradient must be finite, got NaN or "
+                f"infinite numbers for {broken} of {one.count} images of {one.dataset}"
+            )
+        yield made
 
 
 @functools.partial(jax.jit, static_argnames=("at", "site"))

@@ -5,6 +5,7 @@ Geirhos et al., NeurIPS 2021, https://arxiv.org/abs/2106.07411. Reference code:
 https://github.com/bethgelab/model-vs-human at 79ed7cd, plotting/analyses.py, plot.py.
 """
 
+import collections
 import dataclasses
 import functools
 import itertools
@@ -75,8 +76,29 @@ def numbers(
         raise ValueError(f"{must} {len(ids):,} images were shown, {got}")
     names = ids[shown].tolist()
     same = [person.select(names) for person in people]
+    _check_same_images(names, decided.columns.get("label"), same[0].category)
     own = dict(subject="network", response=decided.prediction)
     return compare(dataclasses.replace(same[0], **own), same, dataset)
+
+
+def _check_same_images(names: Sequence[str], label, category) -> None:
+    """Raise ValueError if two images have one name, or people's class is another.
+
+    label: the set's class of each image, -1 for none; category: that of people's trials.
+    """
+    if twice := [name for name, n in collections.Counter(names).items() if n > 1]:
+        must = "human: images must have different names"
+        raise ValueError(f"{must}, got {twice[0]!r} twice; take the published files")
+    if label is None:
+        return
+    differ = np.flatnonzero((np.asarray(label) >= 0) & (np.asarray(label) != category))
+    if len(differ):
+        classes = tuple(labels.geirhos16())
+        i = differ[0]
+        ours, theirs = classes[label[i]], classes[category[i]]
+        must = "human: people's answers must be about the images of the set"
+        got = f"got {names[i]!r} as {theirs!r}, which is {ours!r} in the set"
+        raise ValueError(f"{must}, {got}; take the published files and answers")
 
 
 def compare(network: trials.Trials, people: People, dataset: str) -> decisions.Numbers:

@@ -24,7 +24,7 @@ from etils import epath
 from flax import errors, serialization
 from flax import linen as nn
 
-from jbias import build, data, extensions, models, run_spec
+from jbias import build, data, extensions, models, numerals, run_spec
 from jbias import config as jc
 from jbias.data import base, tables
 from jbias.evals import predict, probe
@@ -100,6 +100,25 @@ class FlaxNetwork(Network):
         found = {key: getattr(self.net, key, None) for key in _CONSTANTS}
         return {key: list(value) for key, value in found.items() if value}
 
+    def _check_weights(self) -> None:
+        """Raise probe.NotFiniteError, naming arrays, where a weight is NaN or infinite.
+
+        Logits do not always show it: max pooling may drop a NaN.
+        """
+        broken = []
+        for path, leaf in jax.tree_util.tree_leaves_with_path(self.variables):
+            count = int((~jnp.isfinite(leaf)).sum())
+            if count:
+                name = "/".join(str(entry.key) for entry in path)
+                broken.append(f"{count:,} of {leaf.size:,} in {name}")
+        if broken:
+            more = f" and {len(broken) - 2} more arrays" if len(broken) > 2 else ""
+            raise probe.NotFiniteError(
+                f"weights must be finite, NaN or infinite are "
+                f"{', '.join(broken[:2])}{more}; give other weights, such as those of an "
+                "earlier step"
+            )
+
     def dtype(self, asked: Any) -> Any:
         """An algorithm that answers in its own way keeps the precision of its run.
 
@@ -109,7 +128,11 @@ class FlaxNetwork(Network):
         return asked if own and not self.decide else own or jnp.float32
 
     def bind(self, asked: Any, devices: jax.sharding.Mesh) -> predict.BoundNetwork:
-        """The network in a precision, the same program for equal nets."""
+        """Return the network in a precision, the same program for equal nets.
+
+        probe.NotFiniteError where a weight is NaN or infinite.
+        """
+        self._check_weights()
         net, variables = self.net, mesh.replicate(self.variables, devices)
         if hasattr(net, "dtype"):
             net = net.clone(dtype=asked)
@@ -129,7 +152,16 @@ def plain_apply(net: nn.Module, code: str = "") -> Callable:
     takes = inspect.signature(type(net).__call__).parameters
     given = {"train": False} if "train" in takes else {}
     apply = functools.partial(net.apply, **given)
-    return extensions.guard(code, apply, extensions.ANYTHING) if code else apply
+    return extensions.guard(code, apply, _LOGITS) if code else apply
+
+
+# What a module of the user's must return.
+_LOGITS = extensions.Kind(
+    group="",
+    known={},
+    must="logits (images, classes), an array of two axes",
+    fits=lambda logits: getattr(logits, "ndim", 0) == 2,
+)
 
 
 @functools.cache
@@ -342,7 +374,7 @@ def from_run(
     config = trained.read_json(workdir / "config.json", needed)
     run_spec.check_vary(run_spec.check_trusted(config, path))
     members = run_spec.members(tuple(config["seeds"]), run_spec.branches(config))
-    wanted = int(step) if step.isdecimal() else step
+    wanted = int(step) if numerals.is_count(step) else step
     held: dict[int, tuple] = {}
     for number, member in enumerate(members):
         if seeds and member.seed not in seeds:
@@ -434,7 +466,7 @@ def check_arguments(
     for where, step in (("--step", args.step), ("suite.run.step", said)):
         if step in (None, "", "best", "latest"):
             continue
-        if not str(step).isdecimal():
+        if not numerals.is_count(str(step)):
             raise ValueError(f"{where}: must be best, latest or a number, got {step!r}")
         held = {s for path in paths for s in checkpoints.steps(f"{path}/checkpoints")}
         if kinds == {True} and held and int(step) not in held:

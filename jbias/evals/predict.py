@@ -70,14 +70,39 @@ class Confidence(NamedTuple):
         return told | told.pop("ranks")
 
 
-@functools.partial(jax.jit, static_argnames="aggregate")
-def decide_batch(
-    logits: tuple, matrix: Matrix, label=None, cues=None, *, aggregate: str
-) -> tuple:
-    """The decisions of each network, int32 (b), by its logits of a batch.
+UNDECIDED = -1  # In the place of a class, where logits decide nothing.
 
-    With labels each is a `Confidence`. Logits may have a leading axis of several networks; then
-    decisions have it.
+
+def decides(logits: Any, scores: Any, xp: Any = jnp, *, infinite: bool = False) -> Any:
+    """Return for each image whether its logits decide for a class, bool (b).
+
+    They do if no logit is NaN and the largest logit and the largest score are finite; -inf
+    is a class that is never decided for. scores: of the decision classes, the logits
+    themselves where these are the network's own. xp: jax.numpy or numpy. infinite: whether
+    +inf marks the decided class, as in decisions that were made elsewhere.
+    """
+    known = ~xp.isnan(logits).any(-1) & ~xp.isnan(scores).any(-1)
+    for values in (logits, scores):
+        largest = values.max(-1)
+        known &= (largest > -xp.inf) if infinite else xp.isfinite(largest)
+    return known
+
+
+@functools.partial(jax.jit, static_argnames=("aggregate", "infinite"))
+def decide_batch(
+    logits: tuple,
+    matrix: Matrix,
+    label=None,
+    cues=None,
+    *,
+    aggregate: str,
+    infinite: bool = False,
+) -> tuple:
+    """Return the decisions of each network, int32 (b), by its logits of a batch.
+
+    The decision is UNDECIDED where logits decide nothing (see `decides`, which also
+    describes `infinite`). With labels each network's decisions are a `Confidence`. Logits
+    may have a leading axis of several networks; then decisions have it.
 
     cues: by name, further labels, of which it has the ranks.
 
@@ -87,10 +112,17 @@ def decide_batch(
     """
 
     def decide(logits: Logits) -> Int[Array, "b"] | Confidence:
-        if label is not None:
-            return with_confidence(logits, label, matrix, aggregate, cues)
         scores = logits if matrix is None else class_scores(logits, matrix, aggregate)
-        return jnp.argmax(scores, axis=-1).astype(jnp.int32)
+        known = decides(logits, scores, infinite=infinite)
+        if label is None:
+            prediction = jnp.argmax(scores, axis=-1).astype(jnp.int32)
+            return jnp.where(known, prediction, UNDECIDED)
+        decided = with_confidence(logits, label, matrix, aggregate, cues)
+        return decided._replace(
+            prediction=jnp.where(known, decided.prediction, UNDECIDED),
+            confidence=jnp.where(known, decided.confidence, jnp.nan),
+            likelihood=jnp.where(known, decided.likelihood, jnp.nan),
+        )
 
     return tuple(jax.vmap(decide)(x) if x.ndim == 3 else decide(x) for x in logits)
 
@@ -137,7 +169,10 @@ def class_scores(
     # Classes outside the matrix only scale: without them nothing underflows.
     members = jnp.where((matrix > 0).any(axis=1), logits, -jnp.inf)
     if aggregate == "mean_logit":
-        scores = product(logits, matrix)
+        excluded = jnp.isneginf(logits)  # -inf times 0 would be NaN for every class.
+        scores = product(jnp.where(excluded, 0, logits), matrix)
+        has_excluded = (excluded[:, :, None] & (matrix > 0)[None]).any(1)
+        scores = jnp.where(has_excluded, -jnp.inf, scores)
     elif aggregate == "max_prob":  # No training class is a member of two.
         scores = matrix[jnp.argmax(members, axis=-1)]
     else:
@@ -311,6 +346,7 @@ def run_probe(
     tell: Callable[..., None] = lambda images, **_: None,
     compiling: Callable[[], contextlib.AbstractContextManager] = contextlib.nullcontext,
     journal: journals.Journal | None = None,
+    classes: int = 0,
 ) -> dict[str, dict[str, np.ndarray]]:
     """What a network decides about each image, by condition.
 
@@ -324,6 +360,10 @@ def run_probe(
     batches' cues. `tell` hears how many images have been answered;
     what asks for programs the first time, which may compile them, is inside `compiling`.
     What `journal` has answers to is not asked again; of that `tell` hears counted=False.
+    classes: the number of the network's own classes, which its logits must have; 0: any.
+
+    probe.NotFiniteError where the logits of any image decide nothing, or where the gradients
+    that a probe follows are not finite; answers before that batch are in the journal.
     """
     found = collections.defaultdict(list)
     known = journal.entries if journal else []
@@ -333,9 +373,13 @@ def run_probe(
             columns = {field: answer[field] for field in answer.dtype.names}
             found[f"{condition} {rule}".strip()].append(columns)
         tell(entry.shape[1], counted=False)
-    asked = _run_conditions(network, made, batches, rules, compiling, len(known))
-    for n, answers in _answers_ahead(asked):
+    asked = _run_conditions(
+        network, made, batches, rules, compiling, len(known), classes
+    )
+    for batch in _answers_ahead(asked):
+        n, answers = batch.count, batch.answers
         cut = [{k: x[:n] for k, x in one.columns.items()} for one in answers.values()]
+        _check_finite(batch, cut)
         for name, columns in zip(answers, cut):
             found[name].append(columns)
         if journal:
@@ -345,12 +389,62 @@ def run_probe(
     return {name: jax.tree.map(joined, *parts) for name, parts in found.items()}
 
 
+class _Answered(NamedTuple):
+    """A network's answers to one batch under one condition, of all rules."""
+
+    condition: str
+    count: int  # Images of the batch; further rows fill it up.
+    index: Int[Array, "b"]  # Each image's number in its set.
+    followed_finite: Any  # Whether the gradients that made the stimuli are finite.
+    answers: Mapping[str, Confidence]  # By condition and rule.
+
+
+def _check_finite(batch: _Answered, columns: Sequence[Mapping]) -> None:
+    """Raise probe.NotFiniteError where a batch's answers decide nothing.
+
+    columns: of each rule's answers, without the rows that fill the batch up.
+    """
+    under = f", under {batch.condition!r}" if batch.condition else ""
+    for column in columns:
+        rows = np.flatnonzero(column["prediction"] == UNDECIDED)
+        if len(rows):
+            raise probe.NotFiniteError(
+                f"logits must be finite, got NaN or infinite ones for {len(rows)} of the "
+                f"{batch.count} images asked about{under}, first image number "
+                f"{batch.index[rows[0]]} of the set"
+            )
+    if not batch.followed_finite:
+        raise probe.NotFiniteError(
+            "gradients of the network must be finite, got NaN or infinite ones for some of "
+            f"{batch.count} images{under}, from image number {batch.index[0]} of the set on"
+        )
+
+
+@jax.jit
+def _all_finite(tree: PyTree) -> Array:
+    """Return whether no float in the tree is NaN or infinite."""
+    floats = [x for x in jax.tree.leaves(tree) if jnp.issubdtype(x.dtype, jnp.inexact)]
+    return jnp.array([jnp.isfinite(x).all() for x in floats]).all()
+
+
+def _check_logits(logits: Any, images: int, classes: int) -> None:
+    """Raise ValueError unless logits are a row for each image, with each class's number."""
+    if jnp.ndim(logits) != 2 or len(logits) != images:
+        must = f"logits must be {images} rows of numbers, one for each image"
+        raise ValueError(f"network: {must}, got the shape {jnp.shape(logits)}")
+    if classes and logits.shape[1] != classes:
+        raise ValueError(
+            f"network: gives {logits.shape[1]:,} logits for each image and has {classes:,} "
+            "classes; name all of its outputs, in order, by --classes=FILE"
+        )
+
+
 def _run_conditions(
-    network, made, batches, rules, compiling, skip: int = 0
-) -> Iterator[tuple[int, dict[str, Confidence]]]:
+    network, made, batches, rules, compiling, skip: int = 0, classes: int = 0
+) -> Iterator[_Answered]:
     """Sends each batch through all conditions; answers are still being computed.
 
-    skip: so many answers are there already, the first ones.
+    skip: so many answers are there already, the first ones. classes: as in `run_probe`.
     """
     known, plain = set(), made.show is probe.identity
     for batch in batches:
@@ -369,13 +463,29 @@ def _run_conditions(
                 stimuli = make_stimuli(network, made, batch, condition, seen, kept)
                 as_it_is = plain and condition not in made.steps
                 shown = batch.shown(condition, as_it_is=as_it_is)
+                moved = condition in made.steps
+                followed = (seen, stimuli if moved else None)
                 logits = network.predict(stimuli, shown)
-                asked, answers = (batch.label, batch.cues), {}
+                _check_logits(logits, len(stimuli), classes)
+                answers = {}
                 for name, rule in rules.items():
-                    how = rule.matrix, *asked
-                    (answer,) = decide_batch((logits,), *how, aggregate=rule.aggregate)
+                    (answer,) = decide_batch(
+                        (logits,),
+                        rule.matrix,
+                        batch.label,
+                        batch.cues,
+                        aggregate=rule.aggregate,
+                        infinite=not network.graded,
+                    )
                     answers[f"{condition} {name}".strip()] = answer
-            yield batch.count, answers
+            finite = _all_finite(followed) if moved or made.look else True
+            yield _Answered(
+                condition=condition,
+                count=batch.count,
+                index=batch.index,
+                followed_finite=finite,
+                answers=answers,
+            )
 
 
 def look_once(network: Bound, made: probe.Probe, batch: Batch) -> PyTree:
@@ -508,6 +618,10 @@ def agreement(
             image = make_stimuli(network, made, batch, condition)
             shown = batch.shown(condition)
             each = [net.predict(image, shown) for net in (network, other)]
+            if not all(decides(x, x)[: batch.count].all() for x in each):
+                raise probe.NotFiniteError(
+                    "logits must be finite to be compared in float32"
+                )
             alike = np.equal(*(np.argmax(logits, -1) for logits in each))
             same[condition] += int(alike[: batch.count].sum())
         total += batch.count

@@ -28,11 +28,11 @@ from jaxtyping import Array, Float, UInt8
 
 from jbias import config as jc
 from jbias.data import labels, sources
-from jbias.evals import networks, predict, probe, runner
+from jbias.evals import networks, predict, preprocessing, probe, runner
 from jbias.evals import suite as suites
 from jbias.models import taps
 from jbias.runs import results
-from jbias.runtime import console, messages
+from jbias.runtime import console, messages, xla
 
 FORMS = ("float", "uint8", "files")
 KINDS = ("logits", "probabilities", "names")
@@ -54,6 +54,9 @@ class Predictor:
       stimuli are rounded; "files" a list of the bytes of files as they are stored (PNG
       where a set is in memory), to which a model does its own preprocessing: then only
       measures that show images as they are can be made.
+    preprocess: where mean and std are from if they are not given: anything that
+      preprocessing.parse reads, such as timm's `pretrained_cfg` or the transforms of
+      torchvision's weights. None: nothing is taken off.
     size: of the images that it takes, in pixels; 0 takes any.
     outputs: one of KINDS; "" is found out by asking. Names alone make decisions, no
       probabilities.
@@ -76,6 +79,7 @@ class Predictor:
     apply: Callable[[probe.Images], Array] | None = None
     at: Callable[[probe.Images, str], tuple[Array, Array]] | None = None
     net: taps.Readable | None = None
+    preprocess: Any = None
 
     def __post_init__(self):
         if not callable(self.predict):
@@ -86,8 +90,21 @@ class Predictor:
         constants = [x for x in (self.mean, self.std) if x is not None]
         if constants and self.images != "float":
             jc.refuse("mean and std", "be left out", remedy='or say images="float"')
-        if any(np.size(x) not in (1, 3) or not np.isfinite(x).all() for x in constants):
-            jc.refuse("mean and std", "be three numbers, or one", constants)
+        if self.preprocess is not None and self.images != "float":
+            jc.refuse("preprocess", "be left out", remedy='or say images="float"')
+        _check_callable(self.predict)
+        self.resolve()
+
+    def resolve(self) -> preprocessing.Preprocessing:
+        """Return what is done to its images, and who says so; ValueError if it cannot be."""
+        said = preprocessing.Preprocessing()
+        if self.preprocess is not None:
+            said = preprocessing.parse(self.preprocess)
+        explicit = {"mean": self.mean, "std": self.std}
+        # One of the two alone is taken with the other's neutral value.
+        given = any(x is not None for x in explicit.values()) or said.values
+        neutral = {"mean": 0.0, "std": 1.0} if given else {}
+        return preprocessing.resolve(said, explicit, neutral)
 
     @property
     def code(self) -> str:
@@ -116,9 +133,10 @@ class PredictorNetwork(networks.Network):
     def preprocessing(self) -> dict[str, Any]:
         one = self.predictor
         told = {"images": one.images, "size": one.size}
-        for key, value in (("mean", one.mean), ("std", one.std)):
-            if value is not None:
-                told[key] = np.broadcast_to(np.asarray(value, float), 3).tolist()
+        applied, given = one.resolve().values, {"mean": one.mean, "std": one.std}
+        for key, value in given.items():
+            if value is not None or one.preprocess is not None:
+                told[key] = list(applied[key])
         return told
 
     @property
@@ -161,9 +179,10 @@ class PredictorNetwork(networks.Network):
 def _form(one: Predictor, image: Float[np.ndarray, "b h w 3"]) -> np.ndarray:
     if one.images == "uint8":
         return np.rint(image * np.float32(255)).astype(np.uint8)
-    mean = 0.0 if one.mean is None else one.mean
-    std = 1.0 if one.std is None else one.std
-    return (image - np.float32(mean)) / np.float32(std)
+    applied = one.resolve().values
+    if "mean" not in applied:
+        return image
+    return (image - np.float32(applied["mean"])) / np.float32(applied["std"])
 
 
 def ask(
@@ -174,14 +193,15 @@ def ask(
     kind: what they must be; "" is any. ValueError, one line, where the function raises,
     or answers otherwise than it must.
     """
-    code = one.code or "predict"
-    given = lambda: f"asked about {where}; {_AGAIN}"
-    with messages.user_code(code, given=given):
-        answers = one.predict(images)
-        if hasattr(answers, "detach"):  # PyTorch's, wherever they are.
-            answers = answers.detach().float().cpu()
-        answers = np.asarray(answers)
     n, k = len(images), len(classes)
+    told = lambda: f"asked about {where}; {_AGAIN}{_module_remedy(one.predict)}"
+    code = one.code or "predict"
+    with (
+        messages.user_code(code, given=told, whole=True),
+        xla.callers_settings(),
+    ):
+        given = one.predict(images)
+    answers = _to_array(given)
     if answers.dtype.kind in "UO" and answers.shape == (n,):
         found = "names"
         ids = {name: i for i, name in enumerate(classes)}
@@ -191,19 +211,24 @@ def ask(
         logits = np.where(chosen, 0, _NOT_NAMED)
     else:
         if answers.shape != (n, k) or answers.dtype.kind not in "fiu":
+            got = f"{answers.dtype} {answers.shape}"
+            if answers.dtype.kind == "O":
+                got = f"{_kind_in_words(given)}{_attribute_remedy(given)}"
             raise ValueError(
                 f"predict: asked about {where}, must give {n} rows of {k:,} numbers, or "
-                f"{n} class names, got {answers.dtype} {answers.shape}; `classes` (--classes, "
+                f"{n} class names, got {got}; `classes` (--classes, "
                 f"imagenet if not given) must name all outputs in order; {_AGAIN}"
             )
-        logits = answers.astype(np.float32)
-        broken = ~np.isfinite(logits.max(1)) | np.isnan(logits).any(1)
-        if broken.any():
-            which = np.flatnonzero(broken)
-            raise ValueError(
+        with np.errstate(over="ignore"):  # What float32 cannot hold is refused as inf.
+            logits = answers.astype(np.float32)
+        broken = np.flatnonzero(~predict.decides(logits, logits, np))
+        if len(broken):
+            row = logits[broken[0]]
+            worst = row[np.isnan(row) | np.isposinf(row)]
+            raise probe.NotFiniteError(
                 f"predict: asked about {where}, must give finite numbers, got "
-                f"{logits[which[0]][~np.isfinite(logits[which[0]])][0]} for {len(which)} "
-                f"of them, first number {which[0]}; {_AGAIN}"
+                f"{worst[0] if len(worst) else -np.inf} for {len(broken)} of them, first "
+                f"number {broken[0]}; {_AGAIN}"
             )
         sums = (logits >= 0).all() and np.abs(logits.sum(1) - 1).max() < 1e-2
         found = kind if kind in KINDS[:2] else KINDS[int(sums)]
@@ -222,6 +247,88 @@ def ask(
     return found, logits.astype(np.float32)
 
 
+def _check_callable(predict: Any) -> None:
+    """Raise ValueError unless a function can be called with images alone, and returns."""
+    if inspect.isclass(predict):
+        remedy = f"give an object of it, {predict.__name__}(...)"
+        jc.refuse("predict", "be a function of images", predict, remedy)
+    inner = predict
+    while isinstance(inner, functools.partial):
+        inner = inner.func
+    for function in (inner, type(inner).__call__):
+        if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(
+            function
+        ):
+            remedy = "write `def` without `async`, with asyncio.run inside"
+            jc.refuse("predict", "not be an async function", predict, remedy)
+        if inspect.isgeneratorfunction(function):
+            jc.refuse("predict", "return its answers, not yield them", predict)
+    try:
+        signature = inspect.signature(predict)
+    except (TypeError, ValueError) as error:
+        if isinstance(predict, functools.partial) and "incorrect" in str(error):
+            jc.refuse(
+                "predict", "be called with one argument, a batch of images", error
+            )
+        return  # Of a function that is not written in Python none is known.
+    try:
+        signature.bind(None)
+    except TypeError as error:
+        name = getattr(predict, "__name__", type(predict).__name__)
+        must = "be called with one argument, a batch of images"
+        raise ValueError(
+            f"predict: must {must}, got {name}{signature} ({error}); give further "
+            "arguments defaults, or by functools.partial"
+        ) from None
+
+
+def _to_array(given: Any) -> np.ndarray:
+    """Return answers as an array; of dtype object where they are no numbers or names.
+
+    PyTorch's may be on any device and have gradients; a list may hold such.
+    """
+    if inspect.iscoroutine(given):
+        given.close()
+    try:
+        is_list = isinstance(given, list | tuple) and len(given) > 0
+        if is_list and all(hasattr(x, "detach") for x in given):
+            given = [np.asarray(x.detach().float().cpu()) for x in given]
+        if hasattr(given, "detach"):
+            given = given.detach().float().cpu()
+        array = np.asarray(given)
+        if array.dtype.kind == "V" and array.dtype.names is None:
+            array = array.astype(np.float32)  # Such as bfloat16 of jax.
+    except (
+        TypeError,
+        ValueError,
+        RuntimeError,
+        AttributeError,
+    ):  # Such as ragged rows.
+        return np.array(None, object)
+    return array
+
+
+def _kind_in_words(given: Any) -> str:
+    """Return of what type answers are, and how many, in words."""
+    kind = "None" if given is None else f"a {type(given).__name__}"
+    if isinstance(given, list | tuple | Mapping):
+        inner = sorted({type(x).__name__ for x in given})
+        kind += f" of {len(given)} ({', '.join(inner[:3])})"
+    return kind
+
+
+def _attribute_remedy(given: Any) -> str:
+    """Return what to return instead, where answers hold the logits under that name."""
+    names = given if isinstance(given, Mapping) else dir(given)
+    return "; return its `logits`" if "logits" in names else ""
+
+
+def _module_remedy(predict: Any) -> str:
+    """Return how a module of PyTorch is to be given; "" for a function."""
+    is_module = hasattr(predict, "named_modules") and hasattr(predict, "state_dict")
+    return "; give a module of PyTorch as jbias.torch.wrap(module)" if is_module else ""
+
+
 def samples(size: int) -> UInt8[np.ndarray, "16 size size 3"]:
     """Fixed images, of coarse and of fine noise, by whose answers a model is known."""
     rng, side = np.random.default_rng(0), -(-size // 4)
@@ -231,12 +338,19 @@ def samples(size: int) -> UInt8[np.ndarray, "16 size size 3"]:
 
 
 def open_predictor(
-    one: Predictor, size: int, say: probe.Say, *, trained="", method=""
+    one: Predictor,
+    size: int,
+    say: probe.Say,
+    *,
+    trained: str = "",
+    method: str = "",
+    sets: Sequence[str] = (),
 ) -> PredictorNetwork:
-    """Asks a function about sixteen images of that size: is it what it must be?
+    """Return the network of a function that answers sixteen images of that size as it must.
 
-    trained, method: what it was trained on and with, for its records. ValueError in one
-    line where it is not.
+    Says in one line what is done to its images. trained, method: what it was trained on
+    and with, for its records. sets: how the suite's sets are prepared, in words. ValueError
+    in one line where the function does not answer as it must.
     """
     if one.size not in (0, size):
         raise ValueError(
@@ -253,12 +367,17 @@ def open_predictor(
         given = _form(one, images.astype(np.float32) / 255)
     kind, logits = ask(one, given, said, "sixteen trial images", one.outputs)
     decided = [own.classes[i] for i in logits.argmax(1)]
-    told = [one.version or decided, kind, own.answers]
-    digest = hashlib.sha256(json.dumps(told).encode()).hexdigest()[:16]
+    identity = [one.version or decided, kind, own.answers]
+    digest = hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:16]
     say(f"{name}: gives {kind} of {len(own.classes):,} classes, {own.space}")
+    if one.images == "float":
+        line = preprocessing.describe(one.resolve(), size, sets)
+    else:
+        line = f"{one.images} as they are; preprocessing is the function's own"
+    say(f"{name}: {line}")
     fields = dict(run=name, algorithm=name, variant=method, model=name)
     fields |= dict(train_data=trained or "unknown", stage=0, seed=0, step=0, epoch=0.0)
-    about = {"category": name, "answers": dict(own.answers)}
+    about = {"category": name, "answers": dict(own.answers), "preprocessing": line}
     of = name, own.classes, own.space, digest, fields, about
     return PredictorNetwork(*of, one, kind, said)
 
@@ -289,7 +408,8 @@ def measure(
     """Measures anybody's model by a suite, as `python -m jbias.evaluate --predict` does.
 
     predict: images -> logits, probabilities or class names, or a `Predictor`; `options`
-      are those of the latter: classes, name, images, mean, std, size, outputs, version.
+      are those of the latter: classes, name, images, mean, std, preprocess, size, outputs,
+      version.
     suite: "jbias:suites/biases:data=imagenet,root=DIR", or a file of your own. only:
       names of its measures. changes: of its entries, such as "--suite.run.batch=8".
     out: where the model's folder is; called again, it goes on where it was stopped.
@@ -297,17 +417,32 @@ def measure(
 
     ValueError in one line for what is wrong; a measure that fails is left out by name.
     """
-    one = as_predictor(predict, **options)
-    config = jc.load(suite, changes, flag="suite")
     say = console.logger(None)
-    asked = suites.open_suite(config, say, only=only)
-    network = open_predictor(one, asked.size, say, trained=trained, method=method)
-    folder = epath.Path(out)
-    lacking = runner.run_suite(network, asked, folder, say, whole=not only)
+    with xla.fixed_settings() as overridden:
+        for line in overridden:
+            say(line)
+        one = as_predictor(predict, **options)
+        config = jc.load(suite, changes, flag="suite")
+        asked = suites.open_suite(config, say, only=only)
+        network = open_predictor(
+            one,
+            asked.size,
+            say,
+            trained=trained,
+            method=method,
+            sets=prepared_ways(asked),
+        )
+        folder = epath.Path(out)
+        lacking = runner.run_suite(network, asked, folder, say, whole=not only)
     folder = pathlib.Path(folder / network.name)
     if not any((folder / "evals").glob("*.jsonl")):
         raise ValueError(f"nothing was measured of {network.name}; {lacking[0]}")
     return Measured(folder, results.read(folder), tuple(lacking))
+
+
+def prepared_ways(asked: suites.Suite) -> list[str]:
+    """Return how a suite's sets are prepared, in words, each once."""
+    return list(dict.fromkeys(one.preprocessing for one in asked.sources.values()))
 
 
 def load(named: str, **options: Any) -> Predictor:
@@ -315,10 +450,12 @@ def load(named: str, **options: Any) -> Predictor:
     path, _, name = named.rpartition(":")
     if not os.path.isfile(path):
         jc.refuse("--predict", "be path/to/file.py:name", named, "no such file")
+    if not path.endswith(".py"):
+        jc.refuse("--predict", "be a file of Python, *.py", path)
     path = os.path.abspath(path)
     if (folder := os.path.dirname(path)) not in sys.path:
         sys.path.insert(0, folder)  # What lies beside it may be imported.
-    with messages.user_code(path):
+    with messages.user_code(path, whole=True):
         every = vars(jc.import_file("predict", path))
     known = {key: one for key, one in every.items() if not key.startswith("__")}
     jc.check_known(f"--predict: {path}", name, known)
@@ -328,7 +465,8 @@ def load(named: str, **options: Any) -> Predictor:
 def as_predictor(given: Any, **options: Any) -> Predictor:
     """A function with options, or a Predictor with some of them changed."""
     if isinstance(given, Predictor):
-        for key in {"mean", "std"} & options.keys() if given.apply else ():
+        fixed = {"mean", "std", "preprocess"} if given.apply else set()
+        for key in sorted(fixed & options.keys()):
             jc.refuse(key, "be said where gradients are, as in jbias.torch.wrap")
         return dataclasses.replace(given, **options)
     return Predictor(given, **options)

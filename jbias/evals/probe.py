@@ -95,6 +95,10 @@ class Probe(NamedTuple):
     slow: Collection[str] = ()
 
 
+class NotFiniteError(ValueError):
+    """Raised where what a network computes is NaN or infinite, and so decides nothing."""
+
+
 def each_once(values: Sequence) -> bool:
     """Whether an option names one or several things, each of them once."""
     several = not isinstance(values, str) and len(values) > 0

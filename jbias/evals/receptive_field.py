@@ -84,7 +84,10 @@ def fields(
             squares = _field(net, tuple(spatial), variables, *of)
             found[site] += np.asarray(squares, np.float64)
     for site, field in found.items():
-        total, must = field.sum(), f"what passes {site} must depend on the image"
+        total, must = field.sum(), f"gradients of {site} by the image must be finite"
+        if not np.isfinite(total):
+            raise probe.NotFiniteError(f"receptive_field: {must}, got the sum {total}")
+        must = f"what passes {site} must depend on the image"
         probe.check(total > 0, "receptive_field", f"{must}; its gradient", total)
     return {site: field / field.sum() for site, field in found.items()}
 

@@ -16,7 +16,6 @@ import dataclasses
 import hashlib
 import json
 import operator
-import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -39,12 +38,12 @@ from jbias.evals import (
     suite,
 )
 from jbias.runs import costs, results, workdirs
-from jbias.runtime import console, files, mesh
+from jbias.runtime import console, files, mesh, messages
 
 # Its records have no measure's name among their conditions: a run's own look the same.
 _PLAIN = "accuracy"
 _NAMED = ("train", "variant")  # Of a network's config.json: another is another network.
-_LACKS_MEMORY = re.compile("RESOURCE_EXHAUSTED|out of memory|MemoryError")
+_SAME_CONFIDENCE = 1e-6  # Probabilities that differ by less, as by rounding, are equal.
 _NO_AGREEMENT = "not made: the algorithm answers in its own way, in its run's precision"
 
 
@@ -71,6 +70,26 @@ def run_suite(
         if whole and not one.refused and not asked.missing:
             (one.folder / "done").touch()
     return one.refused
+
+
+def _constant_answer(found: decisions.ByName, classes: Sequence[str]) -> str:
+    """Return a note on a network that answers all images alike; "" where it does not.
+
+    It does where every image, under all conditions, has the same decided class with the
+    same probability, as where the logits do not depend on the image.
+    """
+    predictions = np.concatenate([one.prediction for one in found.values()])
+    probable = [one.columns.get("confidence", [np.nan]) for one in found.values()]
+    confidence = np.concatenate(probable)
+    if len(predictions) < 2 or len({*predictions.tolist()}) > 1:
+        return ""
+    if not np.ptp(confidence) <= _SAME_CONFIDENCE:  # Nor where one is NaN.
+        return ""
+    return (
+        f"note: answers all {len(predictions):,} images alike, class "
+        f"{classes[predictions[0]]!r} with probability {confidence[0]:.4g}; check its "
+        "weights and preprocessing"
+    )
 
 
 class _Job(NamedTuple):
@@ -135,6 +154,8 @@ class Measuring:
         held = self.folder / "config.json"
         kept = ("evals/*", "underway/*")
         begun = any(path for each in kept for path in self.folder.glob(each))
+        if not begun:
+            self._check_own()
         if begun and held.exists():
             before = files.read_json(held, dict, "restore it or name another --out")
             before = {**before.get("run", {}), **{k: before.get(k) for k in _NAMED}}
@@ -143,6 +164,22 @@ class Measuring:
                     f"{self.folder}: holds measures of another network (then != now): "
                     f"{'; '.join(differing)}; name another --out"
                 )
+
+    def _check_own(self) -> None:
+        """Raise ValueError where config.json or provenance.json is of somebody else."""
+        config = self.folder / "config.json"
+        foreign = not config.exists() and (self.folder / "provenance.json").exists()
+        if config.exists():
+            try:
+                tree = json.loads(config.read_text())
+            except (OSError, ValueError, RecursionError):
+                tree = None
+            foreign = not isinstance(tree, dict) or not {"run", "seeds"} <= tree.keys()
+        if foreign:
+            raise ValueError(
+                f"{self.folder}: has a config.json or provenance.json that jbias did not "
+                "write; name another --out"
+            )
 
     def _known(self, before: dict[str, Any]) -> dict[str, Any]:
         """The sets of all calls for a network, what lacked and what was asked for.
@@ -274,10 +311,7 @@ class Measuring:
                     of = job, bound, known, shared, *hears
                     numbers, found, earlier = self._find(*of)
                 except networks.MEASURE_ERRORS as error:
-                    why = networks.describe_error(error)
-                    if isinstance(error, MemoryError) or _LACKS_MEMORY.search(why):
-                        why += "; --suite.run.batch=N with less at once"
-                    self.refuse(f"{task.name}: {why}")
+                    self.refuse(f"{task.name}: {self._explain(error)}")
                     continue
                 seconds = time.monotonic() - began + earlier
                 # None where another measure of the set had asked for the same decisions.
@@ -296,6 +330,18 @@ class Measuring:
                 unit = "images" if task.measure.inside else "answers"
                 of = f"{network.name}: {task.name}"
                 say(f"{of}, {words} ({job.images} {unit}, {took})")
+
+    def _explain(self, error: BaseException) -> str:
+        """Return in one line why a measure failed, and what may help."""
+        why = networks.describe_error(error)
+        if messages.lacks_memory(error):
+            return f"{why}; --suite.run.batch=N with less at once"
+        if isinstance(error, probe.NotFiniteError):
+            dtype = jnp.dtype(self.network.dtype(self.asked.dtype))
+            if dtype != jnp.float32:
+                remedy = "measure it by --suite.run.precision=float32"
+                return f"{why}, in {dtype}; {remedy}"
+        return why
 
     def _find(self, job: _Job, bound, known, shared, tell, aside) -> tuple:
         """A measure's numbers, and the decisions that it counts; others know them, too.
@@ -326,9 +372,19 @@ class Measuring:
                     matrix = mesh.replicate(rule.matrix, self.asked.devices)
                     by[key] = rule._replace(matrix=matrix)
                 batches = prepared_sets.device_batches(self.asked, given, ranked)
-                heard = dict(tell=tell, compiling=aside, journal=journal)
-                found = predict.run_probe(bound, made, batches, by, **heard)
+                found = predict.run_probe(
+                    bound,
+                    made,
+                    batches,
+                    by,
+                    tell=tell,
+                    compiling=aside,
+                    journal=journal,
+                    classes=len(self.network.classes),
+                )
                 found = predict.to_decisions(found, columns)
+                if note := _constant_answer(found, given.classes):
+                    self.say(f"{self.network.name}: {task.name}: {note}")
             if same:
                 known.setdefault(same, found)
                 found = {key: known[same][name] for key, name in job.rules.items()}

@@ -90,8 +90,12 @@ def _reading(model, names, arrays, linear, options) -> Fit:
     sizes = {"classes": registry.OPEN_CLASSES, **options}
     expected = weight_names.entries(registry.shapes(model, sizes), names)
     open_ended = {n: e for n, e in expected.items() if registry.OPEN_CLASSES in e.shape}
+    renamed = _renamed_head(arrays, expected, open_ended)
     if linear is not None:
-        arrays = _with_head(arrays, linear, open_ended)
+        # The head that the body's file has is not the one that is asked for.
+        arrays = _with_head(renamed or arrays, linear, open_ended)
+    else:
+        arrays = renamed or arrays
     for name, entry in open_ended.items():
         axis = entry.shape.index(registry.OPEN_CLASSES)
         given = arrays[name].shape if name in arrays else ()
@@ -99,6 +103,37 @@ def _reading(model, names, arrays, linear, options) -> Fit:
         shape = (*entry.shape[:axis], options["classes"], *entry.shape[axis + 1 :])
         expected[name] = entry._replace(shape=shape)
     return Fit(model, options, arrays, expected, weight_names.compare(expected, arrays))
+
+
+def _spare_layers(arrays, expected) -> list[str]:
+    """Return the stems of linear layers in a file that a network has no place for."""
+    spare = {name: array for name, array in arrays.items() if name not in expected}
+    return state_dicts.linear_layers(spare)
+
+
+def _renamed_head(arrays, expected, heads) -> dict[str, np.ndarray] | None:
+    """Return the arrays with the file's last layer under the network's name, or None.
+
+    It is renamed only where nothing else can be meant: the network's own head is missing,
+    the file has one linear layer too many, whose name is a head's, with a bias and the
+    number of features that the head needs. A square layer is none: it may as well be the
+    first of a projection's.
+    """
+    stems = {f"{name.rpartition('.')[0]}." for name in heads}
+    layers = _spare_layers(arrays, expected)
+    if len(stems) != 1 or any(name in arrays for name in heads) or len(layers) != 1:
+        return None
+    (stem,), (layer,) = stems, layers
+    weight, bias = arrays[f"{layer}weight"], arrays.get(f"{layer}bias")
+    if not state_dicts.is_head(layer) or bias is None or bias.shape != weight.shape[:1]:
+        return None
+    needed = heads[f"{stem}weight"].shape
+    if weight.shape[1] != needed[1] or weight.shape[0] == weight.shape[1]:
+        return None
+    own = (f"{layer}weight", f"{layer}bias")
+    kept = {name: array for name, array in arrays.items() if name not in own}
+    shaped = weight.reshape(weight.shape[:2] + (1, 1) * (len(needed) == 4))
+    return {**kept, f"{stem}weight": shaped, f"{stem}bias": bias}
 
 
 def _with_head(arrays, linear: Linear, heads) -> dict[str, np.ndarray]:
@@ -317,9 +352,28 @@ def _abbreviate(names: Collection[str]) -> str:
 
 
 def _remedy(fit: Fit) -> str:
+    """Return what to do about a file that lacks nothing but the network's last layer."""
     lacking = {line.split(" ")[0] for line in fit.difference.missing}
     classes, expected = fit.options["classes"], fit.expected.items()
     ends = {name for name, entry in expected if classes in entry.shape}
-    if lacking and lacking <= ends and not fit.difference.misshapen:
+    if not lacking or not lacking <= ends or fit.difference.misshapen:
+        return ""
+    layers = _spare_layers(fit.arrays, fit.expected)
+    stem = f"{min(ends).rpartition('.')[0]}."
+    if not [layer for layer in layers if state_dicts.is_head(layer)]:
         return "; its linear layer lies elsewhere: give that file by head=..."
-    return ""
+    if len(layers) > 1:
+        named = ", ".join(layer.rstrip(".") for layer in layers[:_NAMED])
+        return (
+            f"; its head may be any of the layers {named}, while {fit.model} has one, "
+            f"{stem[:-1]}: if one of them is the whole head, rename its entries to "
+            f"{stem}weight and {stem}bias and leave the others out; else measure the "
+            "network by --predict or jbias.torch.wrap, or give another head by head=..."
+        )
+    needed, layer = fit.expected[f"{stem}weight"].shape[1], layers[0]
+    return (
+        f"; its head may be the layer {layer[:-1]}, of shape "
+        f"{'x'.join(map(str, fit.arrays[f'{layer}weight'].shape))} where {fit.model} needs "
+        f"(classes)x{needed} and a bias: if it is, rename its entries to {stem}weight and "
+        f"{stem}bias (zeros if there is none); else give its file by head=..."
+    )

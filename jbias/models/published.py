@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from jbias.models import torch_files
-from jbias.runtime import files
+from jbias.runtime import files, outputs
 from jbias.untrusted import opening
 
 Arrays = Mapping[str, np.ndarray]
@@ -89,6 +89,7 @@ def read_npz(path: Path) -> dict[str, np.ndarray]:
 
 def write_npz(path: Path, arrays: Arrays) -> None:
     """Writes arrays as .npz, in place of an old file only when whole."""
+    outputs.check_file(path)
     content = io.BytesIO()
     np.savez(content, **arrays)
     pathlib.Path(path).parent.mkdir(parents=True, exist_ok=True)

@@ -32,19 +32,35 @@ CONTAINERS = (
 PREFIXES = (
     *("module.", "model.", "backbone.", "encoder.", "encoder_q.", "base_encoder."),
     *("net.", "network.", "vit.", "resnet.", "online_backbone.", "student."),
-    *("teacher.", "momentum_encoder.", "_orig_mod."),
+    *(
+        "teacher.",
+        "momentum_encoder.",
+        "_orig_mod.",
+        "base_model.",
+        "feature_extractor.",
+    ),
 )
-# Entries of wrappers and of training, which no logits depend on: counters, the attacker
+# Entries of wrappers and of training, which no logits depend on: counters, losses and
+# metrics of Lightning's modules, the attacker
 # of the robustness library, momentum encoders, queues and heads of contrastive training,
 # auxiliary batch norms.
 _UNUSED = re.compile(
     r"(.*\.)?(num_batches_tracked|attacker\..*|(normali[sz]er?|norm_layer)\..*"
     r"|n_averaged|encoder_k\..*|queue(_ptr)?|projection_head\..*|prototypes.*"
     r"|predictor\..*|projector\..*|aux_bn\d*\..*"
+    r"|(criterion|loss|loss_fn|loss_func|(train|val|valid|test)_metrics?)\..*"
     r"|relative_position_index|mask_token)|.*_aux_bn\..*|mean|std"
 )
 _NORMALISER = re.compile(
     r"(?:.*\.)?(?:normali[sz]er?|norm_layer)\.(?:new_)?(mean|std)|(mean|std)"
+)
+_HEAD_WORDS = (
+    *("fc", "linear", "lin", "head", "heads", "mlp_head", "classifier", "cls"),
+    *("classification_head", "last_linear", "fc_out", "output", "out", "logits"),
+)
+_HEAD = re.compile(
+    rf"(?:(?:{'|'.join(map(re.escape, PREFIXES))}))*"
+    rf"(?:(?:{'|'.join(_HEAD_WORDS)})\.)+(?:\d+\.)?"
 )
 _DEPTH = 6  # Of prefixes, and of containers in each other.
 # Published networks have some hundred arrays and a few chains of prefixes; every network
@@ -180,19 +196,33 @@ def _chains(names: Iterable[str]) -> list[str]:
     return ["".join(PREFIXES[place] for place in chain) for chain in ordered]
 
 
-def read_head(path: str | os.PathLike) -> tuple[np.ndarray, np.ndarray]:
-    """Weight (classes, features) and bias of a linear layer in a file of its own.
+def is_head(stem: str) -> bool:
+    """Return whether a layer has a name of a network's last: "head.", "module.fc.1."."""
+    return _HEAD.fullmatch(stem) is not None
 
-    ValueError where the file has not just one such layer, or none named fc, linear,
-    head or classifier among several.
+
+def linear_layers(arrays: Mapping[str, np.ndarray]) -> list[str]:
+    """Return the stems, such as "fc.1.", of linear layers and convolutions of one pixel."""
+    found = []
+    for name, array in arrays.items():
+        is_linear = array.ndim == 2 or array.ndim == 4 and array.shape[2:] == (1, 1)
+        if is_linear and name.endswith("weight"):
+            found.append(name.removesuffix("weight"))
+    return found
+
+
+def read_head(path: str | os.PathLike) -> tuple[np.ndarray, np.ndarray]:
+    """Return weight (classes, features) and bias of a linear layer in a file of its own.
+
+    ValueError where the file has not just one such layer, or, among several, not just one
+    that is named as a head is (`is_head`).
     """
     arrays = read(path).arrays
     tables = (n for n, x in arrays.items() if x.ndim == 2 and n.endswith("weight"))
     stems = [name.removesuffix("weight") for name in tables]
     stems = [stem for stem in stems if f"{stem}bias" in arrays]
     if len(stems) > 1:
-        wanted = {"fc", "linear", "head", "classifier"}
-        stems = [s for s in stems if s.rstrip(".").rpartition(".")[2] in wanted]
+        stems = [stem for stem in stems if is_head(stem)]
     if len(stems) != 1:
         raise ValueError(
             f"{os.fspath(path)}: must hold one linear layer, a weight and its bias, got "

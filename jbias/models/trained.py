@@ -22,6 +22,7 @@ from etils import epath
 from flax import linen as nn
 
 from jbias import config as jc
+from jbias import seals
 from jbias.models import importing, registry, safetensors, weight_names
 from jbias.runtime import heap, messages
 
@@ -168,17 +169,29 @@ def _written(workdir: pathlib.Path, step: int) -> dict[str, float]:
 def read_nets(
     checkpoints: str | os.PathLike, step: int
 ) -> tuple[list[Net], dict[str, Any]]:
-    """The networks that stand at a step, one a seed of each branch, and the step's info.
+    """Return the networks of a step, one a seed of each branch, and the step's info.
 
     Where the run keeps an average of its weights, that, as its evaluation did. Arrays are
-    the host's, and nothing on the disk is changed. ValueError where it cannot be read.
+    the host's, and nothing on the disk is changed. ValueError where the checkpoint cannot
+    be read, or is not of the run that the workdir's config.json describes.
     """
     path = pathlib.Path(checkpoints).resolve() / str(step)
+    config = path.parents[1] / "config.json"
     try:
-        states = _states(path / "state")
         info = json.loads(json.loads((path / "info" / "metadata").read_text())["body"])
+        seals.check_number(info, step)
+        if config.is_file():
+            run = read_json(config, ())
+            if differing := seals.differences(info, run):
+                raise seals.foreign_error(path, differing)
+        states = _states(path / "state")
         return [_net_of(state) for state in states], info
-    except (MemoryError, PermissionError, jax.errors.JaxRuntimeError):
+    except (
+        MemoryError,
+        PermissionError,
+        jax.errors.JaxRuntimeError,
+        seals.ForeignError,
+    ):
         raise
     # Of damaged bytes orbax raises anything.
     except Exception as error:

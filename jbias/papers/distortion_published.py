@@ -21,6 +21,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
+from jbias import numerals
 from jbias.papers import published
 from jbias.report import distortion_page, distortion_study, document, tables
 from jbias.stats import multiple_testing, two_sample
@@ -229,9 +230,11 @@ def _numbers(table: str, source: Source, row: Mapping[str, str]) -> list[tuple]:
     for prefix in prefixes:
         of = row.get(source.quantity, source.quantity) or prefix
         mean, std = row[f"{prefix}mean"], row[f"{prefix}std"]
-        n, std = (RUNS, float(std)) if std else (None, math.nan)
+        n, std = (RUNS, numerals.real(std)) if std else (None, math.nan)
         cell = Cell(_CALLED.get(of, of), data, _CALLED.get(method, method), training)
-        found.append((cell, dict(mean=float(mean), std=std, n=n) if mean else None))
+        found.append(
+            (cell, dict(mean=numerals.real(mean), std=std, n=n) if mean else None)
+        )
     return found
 
 

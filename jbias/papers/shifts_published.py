@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import numpy as np
 import pandas as pd
 
+from jbias import numerals
 from jbias.data import shifts
 from jbias.papers import published
 from jbias.report import document, shift_drops, shift_page, shift_runs, tables
@@ -89,7 +90,7 @@ def read(folder: str) -> Printed:
 
 
 def _numbers(names: Row, numbers: Row, row: Mapping[str, str]) -> tuple[Row, tuple]:
-    return tuple(row[x] for x in names), tuple(float(row[x]) for x in numbers)
+    return tuple(row[x] for x in names), tuple(numerals.real(row[x]) for x in numbers)
 
 
 def extended(printed: Printed, page: document.Report, study, args) -> document.Report:

@@ -21,11 +21,12 @@ Exit codes: 0 done, 1 `check` found damaged images, 2 what is asked cannot be do
 
 import importlib
 import os
+import pathlib
 import sys
 import types
 from collections.abc import Collection, Mapping, Sequence
 
-from jbias.runtime import cli, messages
+from jbias.runtime import cli, messages, outputs
 
 # Each is a module here: `add` adds its arguments, `run` takes them and returns what it did. It
 # is imported when it is asked for, since most need JAX.
@@ -58,6 +59,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     asked = sys.argv[1:] if argv is None else argv
     args = parser(COMMANDS.keys() & set(asked[:1])).parse_args(asked)
     try:
+        out = getattr(args, "out", "") or ""
+        if pathlib.PurePath(out).suffix in outputs.KINDS:  # Before it is computed.
+            outputs.check_file(out)
         _print_lines(args.command(args))
     except DamagedImages as found:
         _print_lines(found.args[0])
@@ -67,7 +71,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         known = isinstance(error, (ValueError, OSError))
         told = messages.one_line(error if known else messages.describe_crash(error))
-        print(f"jbias: {told}", file=sys.stderr)
+        messages.print_text(f"jbias: {told}", to_stderr=True)
         return 2
     return 0
 
@@ -75,7 +79,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _print_lines(told: str | Sequence[str]) -> None:
     """Prints a line, or several; names in them come from files."""
     for line in [told] if isinstance(told, str) else told:
-        print(messages.printable(line))
+        messages.print_text(messages.printable(line))
 
 
 def parser(names: Collection[str]) -> cli.Parser:

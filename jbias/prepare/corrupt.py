@@ -20,6 +20,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from jbias import config as jc
+from jbias import numerals
 from jbias.data import base, corruptions
 from jbias.prepare import dataset
 
@@ -52,7 +53,7 @@ def run(args: argparse.Namespace) -> str:
     names, severities = args.names.split("+"), args.severities.split("+")
     jc.check_all_known(f"{_WHERE}: --names", names, _KNOWN)
     for one in severities:
-        if not one.isdecimal():
+        if not numerals.is_count(one):
             must = f"{_WHERE}: --severities must be like 1+3+5"
             raise ValueError(f"{must}, got {args.severities!r}")
         if int(one) not in corruptions.SEVERITIES:

@@ -21,9 +21,9 @@ import numpy as np
 from jaxtyping import UInt8
 from PIL import Image
 
-from jbias import data
+from jbias import data, numerals
 from jbias.data import base, loader
-from jbias.runtime import console, files
+from jbias.runtime import console, files, outputs
 from jbias.untrusted import opening
 
 WORKERS = 4
@@ -75,7 +75,7 @@ def parse_options(where: str, text: str) -> dict[str, Any]:
         if not sign:
             raise ValueError(f"{where}: --options must read a=b,c=d, got {key!r}")
     known: dict[str, Any] = {"True": True, "False": False}
-    known |= {value: int(value) for _, _, value in pairs if value.isdecimal()}
+    known |= {value: int(value) for _, _, value in pairs if numerals.is_count(value)}
     return {key: known.get(value, value) for key, _, value in pairs}
 
 
@@ -211,6 +211,7 @@ def write_sheet(
     """Writes a contact sheet, pixel for pixel: a named row of images for each entry, titles over the columns."""
     from matplotlib import figure
 
+    outputs.check_file(path)
     cell = next(iter(rows.values()))[0].shape[0]
     cell *= max(1, 64 // cell)  # Whole pixels on whole pixels: nothing is resampled.
     columns = max(len(images) for images in rows.values())

@@ -26,6 +26,7 @@ import numpy as np
 from PIL import Image
 
 from jbias import config as jc
+from jbias import numerals
 from jbias.augment import deepaugment as law
 from jbias.data import base, sources
 from jbias.data.forms import listing
@@ -114,7 +115,9 @@ def _check(source: base.Source, args: argparse.Namespace) -> None:
 
 def _part(text: str) -> tuple[int, int]:
     match text.split("/"):
-        case [k, n] if k.isdecimal() and n.isdecimal() and 1 <= int(k) <= int(n):
+        case [k, n] if (
+            numerals.is_count(k) and numerals.is_count(n) and 1 <= int(k) <= int(n)
+        ):
             return int(k) - 1, int(n)
     raise ValueError(f"{_WHERE}: --part must be like 1/4, got {text!r}")
 

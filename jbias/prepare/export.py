@@ -11,7 +11,7 @@ files of weights, such as x.pth, are read and not written.
 import argparse
 import pathlib
 
-from jbias import models
+from jbias import models, numerals
 from jbias.models import class_names, state_dicts
 from jbias.prepare import dataset
 from jbias.runtime import console
@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> str:
     console.silence_warnings()
     options = dataset.select(args, "head", "entry", "seed", "step")
     options = {key: value for key, value in options.items() if value is not None}
-    if args.step and args.step.isdecimal():
+    if args.step and numerals.is_count(args.step):
         options["step"] = int(args.step)
     module, variables = models.load(args.checkpoint, args.model, **options)
     classes = class_names.read(args.checkpoint)

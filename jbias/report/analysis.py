@@ -25,13 +25,14 @@ from jaxtyping import Float
 from jbias import stats
 from jbias.evals import decisions
 from jbias.report import options as options_lib
-from jbias.report import tables, workdirs
+from jbias.report import score_notes, tables, workdirs
 from jbias.runs import results
 from jbias.stats import posthoc, resampling, score_table
 
 # What is told of a cell's seeds, and how pandas calls it.
 SPREAD = dict(mean="mean", std="std", median="median", lowest="min", highest="max")
 RANGED = "A column shows median [range] where some mean ± std leaves [0, 100] %."
+MANY_SETS = 1000  # Data sets above which it is not asked which are alike.
 MANY = 12  # Algorithms above which pairs are drawn less often, or not modelled.
 
 
@@ -136,6 +137,20 @@ class Study:
     def twins(self) -> tuple[tuple[str, str, str], ...]:
         """Algorithms, or seeds of one, that did the same, and by what that shows."""
         return () if self.frame is None else tuple(_twins_of_runs(self.frame))
+
+    @functools.cached_property
+    def derived(self) -> tuple[score_notes.Note, ...]:
+        """Data sets, algorithms and runs whose scores follow from others."""
+        names = self.algorithms, self.datasets
+        return tuple(score_notes.of_derived(self.values, *names))
+
+    @functools.cached_property
+    def warnings(self) -> tuple[str, ...]:
+        """Sentences on scores that count twice, or that may be mistakes."""
+        found = [note.text for note in self.derived]
+        if not self.is_runs:  # Accuracies of runs are of one unit.
+            found += score_notes.of_fractions(self.values)
+        return (*found, *score_notes.of_outliers(self.values))
 
     @functools.cached_property
     def at_chance(self) -> tuple[dict, ...]:
@@ -277,8 +292,13 @@ class Analysis:
     @property
     def bounds(self) -> str:
         """What captions call the intervals over redrawn runs."""
-        bare = self.fewest == 2
-        return "no intervals (two give none)" if bare else "95% percentile intervals"
+        if self.fewest == 2:
+            return "no intervals (two give none)"
+        held = resampling.percentile_coverage(self.fewest)
+        return (
+            f"95% percentile intervals (which hold the mean of new {self.study.repeats} in about "
+            f"{held:.0%} of cases with {self.fewest}, if scores are normal)"
+        )
 
 
 def analyse(study: Study) -> Analysis:
@@ -327,7 +347,7 @@ def with_evidence(analysis: Analysis) -> Analysis:
     points = options.points or (0.01 if np.abs(table.means).max() <= 1 else 1.0)
     alike = (stats.quade, stats.aligned_ranks, stats.max_t, stats.conover)
     tests = {one.__name__: one(table, **better) for one in (*alike, stats.wilcoxon)}
-    bayesian = dict(rope=points, draws=20000 if k <= MANY else 1000, **better)
+    bayesian = dict(rope=points, draws=_posterior_draws(n, k), **better)
     tests["signed_rank"] = stats.bayesian_signed_rank(table, **bayesian)
     tests["bradley_terry"] = _bradley_terry(table, better) if k <= MANY else None
     if options.reference in table.algorithms:
@@ -344,7 +364,8 @@ def with_evidence(analysis: Analysis) -> Analysis:
         analysis,
         tests=tests,
         alike=dict(_in_blocks(table, options.blocks, better)),
-        size=stats.type_1_error(n, k, alpha=analysis.alpha),
+        # Of more data sets F is no worse, and it takes minutes.
+        size=stats.type_1_error(min(n, MANY_SETS), k, alpha=analysis.alpha),
         rope=points,
         reach=float(np.ptp(table.means)),
         units_apart=_units_apart(table),
@@ -356,8 +377,15 @@ def with_evidence(analysis: Analysis) -> Analysis:
     )
 
 
+def _posterior_draws(n: int, k: int) -> int:
+    """Return fewer draws for large tables, of which single ones say more."""
+    return int(np.clip(2e7 / n, 200, 20_000 if k <= MANY else 1000))
+
+
 def _in_blocks(table, blocks: int | None, better) -> Iterator[tuple[str, tuple]]:
     if len(table.algorithms) < 4:  # Correlations over three say nothing.
+        return
+    if len(table.datasets) > MANY_SETS:  # All pairs of these take hours.
         return
     for by, method in (("scores", "spearman"), ("deviations", "deviations")):
         found = stats.find_blocks(table, blocks=blocks, method=method)
@@ -396,15 +424,6 @@ def _without_intervals(result):
             nothing = one.low * np.nan
             bare[name] = dataclasses.replace(one, low=nothing, high=nothing)
     return dataclasses.replace(result, **bare)
-
-
-def coverage(runs: int) -> float:
-    """Gives how often a percentile interval called 95 % holds the mean of so few runs.
-
-    It reaches 1.96 sqrt((r-1) / r) standard errors; the mean's is known by t(r-1).
-    """
-    reach = 1.96 * math.sqrt((runs - 1) / runs)
-    return float(2 * scipy.stats.t.cdf(reach, runs - 1) - 1)
 
 
 def seeds_of(analysis: Analysis) -> tuple[score_table.Scores | None, str]:

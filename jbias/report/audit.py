@@ -13,6 +13,7 @@ from jaxtyping import Bool, Float, Int, UInt8
 
 from jbias.evals import attribute_audit, attribute_reliance
 from jbias.report import document, image_sheets, plots, tables
+from jbias.runtime import outputs
 
 KINDS = {
     "marginal": "accuracy depends on the value, whatever the class",
@@ -165,9 +166,13 @@ def write(
     folders = [f"models/{name}{end}" for name, end in zip(names, ends)]
     pages = {folder: document.render(one) for folder, one in zip(folders, reports)}
     over = document.render(_over(every, folders, told))
+    outputs.check_report_files(out, over)
+    for folder, files in pages.items():
+        outputs.check_report_files(out / folder, files)
+    written = document.save(over, out)  # First: it says whose the folder is.
     for folder, files in pages.items():
         document.save(files, out / folder)
-    return [*(one.answer[0] for one in reports), document.save(over, out)]
+    return [*(one.answer[0] for one in reports), written]
 
 
 def report(found: Audited, told: Sequence[str]) -> document.Report:

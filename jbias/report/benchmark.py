@@ -84,6 +84,7 @@ def _facts(analysis: Analysis) -> dict[str, object]:
 def _words(analysis: Analysis) -> document.Placed:
     """Gives what is said in words at the head of a section."""
     said = {"tests": prose.untested(analysis)}
+    said["scores"] = [f"{text}." for text in analysis.study.warnings]
     if analysis.tests:
         said |= {"seeds": prose.stability(analysis), "power": prose.power(analysis)}
         said["alike"] = prose.alike(analysis)
@@ -162,6 +163,7 @@ def _results(analysis: Analysis, placed, methods: str) -> Mapping[str, Any]:
         "caveats": prose.caveats(analysis),
         "twins": [{"names": names, "why": why} for *names, why in study.twins],
         "at_chance": study.at_chance,
+        "derived": [{"kind": x.kind, **x.item._asdict()} for x in study.derived],
         "methods": methods,
         "trained_on": sorted(study.trained),
         **{n: frames[n] for n in (*listed, "power", "variability") if n in frames},

@@ -9,13 +9,13 @@ import pandas as pd
 from jaxtyping import Float, UInt8
 
 from jbias.data import decoding
+from jbias.data.forms import listing
 from jbias.evals import spectral
 from jbias.report import image_sheets, plots, relations, tables
 
 Figure, Image = plots.Figure, Float[np.ndarray, "h w c"]
 GAIN = 6  # High-pass images are nearly black, and drawn so many times brighter.
 _PREPROCESS = decoding.Preprocess(size=224, short=256)
-_ENDINGS = (".jpg", ".jpeg", ".png")
 
 
 def curves(panels: Mapping, kinds: pd.Series, labels, *, doubling=False) -> Figure:
@@ -105,9 +105,11 @@ def read_photographs(folder: str) -> list[Image]:
     Raises ValueError where there is none, or one that cannot be read.
     """
     paths = pathlib.Path(folder).rglob("*")
-    found = sorted(path for path in paths if path.suffix.lower() in _ENDINGS)
+    found = sorted(path for path in paths if listing.is_image(path.name))
     if not found:
-        raise ValueError(f"{folder}: must hold .jpg or .png files, got none")
+        raise ValueError(
+            f"{folder}: must hold .jpg or .png files, or other images, got none"
+        )
     return [decoding.read(str(path), _PREPROCESS) / 255 for path in found[:3]]
 
 

@@ -18,7 +18,7 @@ import time
 from collections.abc import Iterator, Sequence
 
 from jbias.report import options
-from jbias.runtime import cli, messages
+from jbias.runtime import cli, messages, outputs
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -56,6 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _report(args: argparse.Namespace) -> Iterator[str]:
     """Makes the report; gives what is to be printed."""
+    outputs.check_report_folder(args.out)
     _progress(f"reading {args.scores or ' '.join(args.runs)} ...")
     # Matrices are small: threads would spend longer on waiting than on products.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -74,9 +75,10 @@ def _report(args: argparse.Namespace) -> Iterator[str]:
     report = benchmark.report(study)
     lost = report.results["tested"]["left_out"]
     left = [f"left out of the tests: {one['name']} ({one['reason']})" for one in lost]
+    notes = [f"note: {text}" for text in study.warnings]
     _progress("writing ...")
     written = document.write(report, pathlib.Path(args.out))
-    return iter([*report.answer, *left, written])
+    return iter([*report.answer, *left, *notes, written])
 
 
 def _status(args: argparse.Namespace) -> Iterator[str]:
@@ -91,20 +93,21 @@ def _status(args: argparse.Namespace) -> Iterator[str]:
 def _watched(shape, args: argparse.Namespace) -> Iterator[str]:
     from jbias.report import status
 
-    clear = "\033[H\033[2J" * (sys.stdout.isatty() and not args.json)
     while True:
         try:
-            yield clear + shape(status.rows(args.runs))
+            text = shape(status.rows(args.runs))
         except (ValueError, OSError) as error:
-            yield f"{clear}report: {messages.one_line(error)}"
-        sys.stdout.flush()
+            text = f"report: {messages.one_line(error)}"
+        if not args.json:
+            messages.clear_screen()
+        yield text
         time.sleep(args.watch)
 
 
 def _progress(line: str) -> None:
     """Says what is done to who waits at a terminal."""
     if sys.stderr.isatty():
-        print(line, file=sys.stderr, flush=True)
+        messages.print_text(line, to_stderr=True)
 
 
 def _parser() -> argparse.ArgumentParser:

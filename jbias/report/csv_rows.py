@@ -5,6 +5,8 @@ import math
 import pathlib
 from collections.abc import Iterator, Sequence
 
+from jbias import numerals
+
 Line = tuple[str, dict[str, str]]  # file:line, and the fields by name.
 Lines = Iterator[Line]
 _MARKS = (",", ";", "\t")
@@ -78,12 +80,14 @@ def read_named(
 
 
 def parse_number(field: str, name: str, place: str, *, needed: bool = False) -> float:
-    """Reads a number; an empty field is NaN unless it is needed."""
+    """Return the number of a field; NaN for "" and "nan" unless it is needed.
+
+    Raises ValueError, with `place` and `name`, for all else.
+    """
+    if field.lower() in ("", "nan") and not needed:
+        return math.nan
     try:
-        value = float(field) if field else math.nan
+        return numerals.real(field)
     except ValueError:
-        value = math.inf
-    if math.isinf(value) or needed and math.isnan(value):
         told = f"{place}: {name} must be a finite number, got {field!r}; correct it, or leave"
-        raise ValueError(f"{told} the model or the measure out")
-    return value
+        raise ValueError(f"{told} the model or the measure out") from None

@@ -4,9 +4,11 @@ A report is a module that computes frames and declares a Report of them. Here al
 known how a page looks, which files lie beside it, and what JSON cannot say.
 """
 
+import base64
 import contextlib
 import dataclasses
 import functools
+import hashlib
 import json
 import math
 import multiprocessing
@@ -24,6 +26,7 @@ import pandas as pd
 
 from jbias.report import plots, tables
 from jbias.runtime import files as files_lib
+from jbias.runtime import outputs
 
 FOLDER = pathlib.Path(__file__).parent
 
@@ -122,19 +125,29 @@ def write(report: Report, out: pathlib.Path) -> str:
 
 
 def save(files: Mapping[str, str | bytes], out: pathlib.Path) -> str:
-    """Writes the files of a report, each whole or not at all; gives the line that says so.
+    """Write the files of a report, each whole or not at all; return the line that says so.
 
-    Those of an earlier report that this one lacks are removed.
+    Those of an earlier report that this one lacks are removed. Raises ValueError, before
+    anything is written, where a file is there that no report wrote.
     """
-    earlier = _earlier(out)
-    for name, data in files.items():
+    outputs.check_report_files(out, files)
+    old = outputs.removable(out, files)
+    claim = _claim(files["results.json"], outputs.report_files(out))
+    for name, data in [("results.json", claim), *files.items()]:
         (out / name).parent.mkdir(parents=True, exist_ok=True)
         files_lib.write(out / name, data, lasting=False)
-    for name in earlier:
-        inside = name.startswith(("tables/", "figures/")) and ".." not in name
-        if inside and name not in files:
-            (out / name).unlink(missing_ok=True)
+    for path in old:
+        path.unlink(missing_ok=True)
     return f"written: {out / 'index.html'}"
+
+
+def _claim(text: str | bytes, earlier: frozenset[str]) -> str:
+    """Return results.json as it is while other files are written: with those of before.
+
+    A report that a kill cuts short is thus known as one, and can be written again.
+    """
+    tree = json.loads(text)
+    return to_json({**tree, "files": sorted({*tree["files"], *earlier})})
 
 
 def render(report: Report) -> dict[str, str | bytes]:
@@ -253,15 +266,6 @@ def _plain(tree: Any) -> Any:
     raise TypeError(f"results.json: has no form for a {type(tree).__name__}")
 
 
-def _earlier(out: pathlib.Path) -> list[str]:
-    """The files that an earlier report says it has."""
-    try:
-        found = json.loads((out / "results.json").read_text())["files"]
-        return [str(name) for name in found]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return []
-
-
 @functools.cache
 def _template() -> jinja2.Template:
     how = dict(autoescape=True, trim_blocks=True, lstrip_blocks=True)
@@ -272,4 +276,24 @@ def _template() -> jinja2.Template:
         is_kind = lambda block, kind=kind: isinstance(block, kind)
         environment.tests[kind.__name__.lower()] = is_kind
     environment.filters["inline"] = plots.inline
+    script = environment.get_template("page.js").render()
+    environment.globals["policy"] = content_security_policy(script)
     return environment.get_template("page.html.j2")
+
+
+def content_security_policy(script: str) -> str:
+    """Return what a page may do: show itself, and run its one script, by its hash.
+
+    Nothing is loaded from anywhere. Styles stay open, as figures and tables have them in
+    attributes, which no hash covers; pictures are part of the page.
+    """
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    rules = (
+        "default-src 'none'",
+        f"script-src 'sha256-{digest}'",
+        "style-src 'unsafe-inline'",
+        "img-src data:",
+        "base-uri 'none'",
+        "form-action 'none'",
+    )
+    return "; ".join(rules)

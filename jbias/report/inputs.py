@@ -8,14 +8,14 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from jbias.report import analysis, csv_rows, trained, workdirs
+from jbias import numerals
+from jbias.report import analysis, csv_rows, score_notes, trained, workdirs
 from jbias.report import options as options_lib
 from jbias.runs import checksums, results, selection
 from jbias.stats import score_table
 
+_LARGEST = 1e75  # Of scores; tests sum products of four of them.
 _SHARE_OF_LAST = 0.3  # BiasBed averages the last 30 of 100 epochs.
-# Scores that are this much smaller on every data set are fractions among percentages.
-_FRACTION = 20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,6 +136,8 @@ def from_runs(patterns: Sequence[str], options: options_lib.Options) -> analysis
     chosen = evaluated(frame)
     datasets = _datasets(chosen, options)
     mine = (chosen["metric"] == options.metric) & chosen["dataset"].isin(datasets)
+    scores = chosen.loc[mine, ["label", "dataset", "value"]]
+    _check_sizes(scores.rename(columns={"label": "algorithm"}), "--runs")
     asked = chosen.loc[mine, [*selection.CELL, "epoch"]]
     fixed = {"last": options.last or default_last(asked)}
     fixed["epoch"] = common_epoch(asked) if options.epoch is None else options.epoch
@@ -171,7 +173,7 @@ def from_runs(patterns: Sequence[str], options: options_lib.Options) -> analysis
         algorithms=tuple(algorithms),
         datasets=tuple(datasets),
         values=values,
-        unfit=tuple(_unfit(chosen, selected, values, runs, datasets, options.metric)),
+        unfit=tuple(_unfit(chosen, selected, runs, datasets, options.metric)),
         trained=pairs,
         notes=tuple(notes),
         frame=frame,
@@ -246,7 +248,8 @@ def _datasets(chosen: pd.DataFrame, options: options_lib.Options) -> list[str]:
 
 def _check_names(flag: str, wanted: Sequence[str], known: Sequence[str]) -> None:
     """Refuses names that have no scores."""
-    unknown = [name for name in wanted if name not in known]
+    every = set(known)
+    unknown = [name for name in wanted if name not in every]
     if unknown:
         raise ValueError(
             f"{flag}: must be names with scores, got {', '.join(unknown)}; known are "
@@ -254,26 +257,23 @@ def _check_names(flag: str, wanted: Sequence[str], known: Sequence[str]) -> None
         )
 
 
-def _unfit(chosen, selected, values, runs, datasets, metric):
-    """Names data sets that are not the same in all runs, or that tell nothing."""
+def _unfit(chosen, selected, runs, datasets, metric):
+    """Yield data sets that are not the same in all runs, and why."""
     rows = chosen.loc[chosen["metric"] == "accuracy", ["dataset", "condition", "n"]]
     again = pd.Series(results.number_rows(rows, list(rows)), rows.index).duplicated()
     rows = rows[~again].dropna(subset="n")
     prints = _fingerprints(runs)
     uneven = _uneven(selected[selected["metric"] == metric])
-    scores = values.groupby("dataset")["value"].agg(["nunique", "count"])
-    alike = set(scores.index[(scores["nunique"] == 1) & (scores["count"] > 1)])
+    several = rows[rows.duplicated(["dataset", "condition"])]
+    resized = set(several["dataset"])
     for name in datasets:
-        here = rows[rows["dataset"] == name]
-        if here["condition"].duplicated().any():
-            sizes = sorted({int(n) for n in here["n"]})
+        if name in resized:
+            sizes = sorted({int(n) for n in rows.loc[rows["dataset"] == name, "n"]})
             yield name, f"it has different numbers of images: {sizes}"
         elif len(prints.get(name, ())) > 1:
             yield name, "its fingerprint is not the same in all runs"
         elif name in uneven:
             yield name, "it was evaluated under different conditions"
-        elif name in alike:
-            yield name, "all its scores are equal"
 
 
 def _uneven(rows: pd.DataFrame) -> set[str]:
@@ -342,8 +342,8 @@ def from_scores(path: str, options: options_lib.Options) -> analysis.Study:
 
     `trained_on` (yes or no) tells that an algorithm trained on a data set's kind. Raises
     ValueError by file and line for what is no score and for a cell that occurs twice; by
-    name for missing cells, unless `options.drop` says what to leave out, for constant
-    columns and for fractions among percentages.
+    name for missing cells, unless `options.drop` says what to leave out, and for runs
+    that certainly have fractions among percentages.
     """
     frame, ignored = _read(path)
     known = list(dict.fromkeys(frame["dataset"]))
@@ -354,14 +354,15 @@ def from_scores(path: str, options: options_lib.Options) -> analysis.Study:
     wanted = frame["dataset"].isin(datasets) & frame["algorithm"].isin(algorithms)
     frame = frame[wanted].reset_index(drop=True)
     frame, notes = _complete(frame, path, options.drop)
-    _check_constant(frame, path)
-    _check_scale(frame, path)
+    _check_sizes(frame.rename(columns={"score": "value"}), path)
+    _check_units(frame, path)
     if ignored:
         notes.append(f"Columns of {path} that were not used: {', '.join(ignored)}.")
     seen = frame.loc[frame["trained_on"], ["algorithm", "dataset"]]
     pairs = frozenset(seen.itertuples(index=False, name=None))
-    datasets = [name for name in datasets if name in set(frame["dataset"])]
-    algorithms = [name for name in algorithms if name in set(frame["algorithm"])]
+    left_sets, left_algorithms = set(frame["dataset"]), set(frame["algorithm"])
+    datasets = [name for name in datasets if name in left_sets]
+    algorithms = [name for name in algorithms if name in left_algorithms]
     if options.trained_on:
         more = trained.read(options.trained_on, named, known)
         pairs |= {(a, d) for a, d in more if a in algorithms and d in datasets}
@@ -400,7 +401,8 @@ def _complete(
             f"for {'; '.join(lacking[:5])}{more}; add them, or leave out what lacks them: "
             "--drop=datasets, --drop=algorithms or --drop=runs"
         )
-    gone = ", ".join(name for name in before if name not in _names(frame))
+    after = _names(frame)
+    gone = ", ".join(name for name in before if name not in after)
     notes = [f"Left out for missing cells (--drop={drop}): {gone}."] if gone else []
     return frame.reset_index(drop=True), notes
 
@@ -410,38 +412,13 @@ def _names(frame: pd.DataFrame) -> dict[str, None]:
     return dict.fromkeys([*frame["algorithm"], *frame["dataset"], *runs])
 
 
-def _check_constant(frame: pd.DataFrame, path: str) -> None:
-    """Refuses an algorithm or a data set that has one and the same score everywhere."""
-    for name, other in (("algorithm", "dataset"), ("dataset", "algorithm")):
-        groups = frame.groupby(name, sort=False)
-        alike = (groups["score"].nunique() == 1) & (groups[other].nunique() > 2)
-        if alike.any():
-            first = alike.index[alike][0]
-            raise ValueError(
-                f"{path}: the scores of {name} {first!r} are all "
-                f"{groups['score'].first()[first]:g}, a constant column, which tells "
-                "nothing; correct them or choose others with "
-                f"--{name}s={','.join(alike.index[~alike]) or '...'}"
-            )
-
-
-def _check_scale(frame: pd.DataFrame, path: str) -> None:
-    """Refuses runs in fractions among runs in percent."""
-    named = frame.pivot(index="dataset", columns=["algorithm", "run"], values="score")
-    table = named.to_numpy()
-    if table.min() < 0 or table.max() > 100 or table.max() <= 1.5:
-        return
-    small = (table <= 1).all(axis=0)
-    if not small.any() or small.all():
-        return
-    usual = np.median(table[:, ~small], axis=1)
-    apart = (table[:, small] * _FRACTION < usual[:, None]).all(axis=0)
-    if apart.any():
-        first, run = named.columns[np.flatnonzero(small)[np.flatnonzero(apart)[0]]]
-        who = f"{first} run {run}" if run else first
+def _check_units(frame: pd.DataFrame, path: str) -> None:
+    """Raise ValueError where a run certainly has fractions among percentages."""
+    values = frame.rename(columns={"score": "value", "run": "seed"})
+    if name := score_notes.find_mixed_units(values):
         raise ValueError(
-            f"{path}: fractions must not stand among percentages: the scores of {who} are "
-            f"all at most 1, others reach {table.max():g}; give all in one unit"
+            f"{path}: fractions must not stand among percentages: the scores of {name} are "
+            f"all at most 1, others reach {frame['score'].max():g}; give all in one unit"
         )
 
 
@@ -497,12 +474,30 @@ def _score(row: dict[str, str], place: str) -> float:
         if not row[name]:
             raise ValueError(f"{place}: {name} must not be empty; name it")
     try:
-        score = float(row["score"])
+        score = numerals.real(row["score"])
     except ValueError:
-        score = math.nan
-    if not math.isfinite(score):
         raise ValueError(
             f"{place}: score must be a finite number, got {row['score']!r} for algorithm "
             f"{row['algorithm']!r} on data set {row['dataset']!r}; correct or remove it"
+        ) from None
+    if abs(score) > _LARGEST:
+        raise ValueError(
+            f"{place}: score must be at most {_LARGEST:g}, as its squares are summed, got "
+            f"{score:g} for {row['algorithm']} on {row['dataset']}; correct it, or divide all"
         )
     return score
+
+
+def _check_sizes(values: pd.DataFrame, where: str) -> None:
+    """Raise ValueError where squares of scores are no floats: too large, or all too small."""
+    sizes = values["value"].astype(float).abs()
+    largest = sizes.max()
+    if not len(sizes) or np.isnan(largest) or not largest:
+        return
+    if not 1 / _LARGEST < largest <= _LARGEST:
+        row = values.iloc[int(np.nanargmax(sizes))]
+        raise ValueError(
+            f"{where}: the largest score must be between {1 / _LARGEST:g} and {_LARGEST:g} in "
+            f"size, as squares are summed, got {row['value']:g} for {row['algorithm']} on "
+            f"{row['dataset']}; correct it, or scale all scores"
+        )

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from jbias.evals import corruption_error
+from jbias.evals import corruption_error, critical_band
 from jbias.report import csv_rows, network_records, tables
 
 Place, Cells = network_records.Place, network_records.Cells
@@ -223,7 +223,19 @@ def row(cells: Cells, sizes: Cells = _NOTHING, measures: Measures = _NOTHING) ->
                 made[name] = _method_of(name, place, sizes, told)
             if name == "shape" and place in sizes:
                 found["shape_n"] = sizes[place]
-    return Row(found | _curves(cells, made), made)
+    return Row(_checked_bands(found | _curves(cells, made)), made)
+
+
+def _checked_bands(row: dict[str, float]) -> dict[str, float]:
+    """Return the row with NaN for numbers of bands that earlier versions did not flag."""
+    octaves = [float(key[10:]) for key in row if key.startswith("threshold_")]
+    for end in ("", "_raw"):
+        numbers = [row.get(f"{key}{end}", math.nan) for key in ("cb_bw", "cb_cf")]
+        if not octaves or any(map(math.isnan, numbers)) or numbers[0] > DEGENERATE:
+            continue
+        if critical_band.flag_of_numbers(*numbers, octaves):
+            row |= {f"{key}{end}": math.nan for key in _BANDS if f"{key}{end}" in row}
+    return row
 
 
 def _probes(cells: Cells, told: Measures) -> dict[str, list[Place]]:

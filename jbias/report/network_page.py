@@ -82,7 +82,8 @@ TABLES = {
     "they are (clean accuracy, in %). Not corrected for chance, as in the published "
     f"comparison with people; curves are. {_BRACKETS}",
     "critical_band": "The critical band, a Gaussian fitted over octaves: bandwidth in octaves, "
-    f"centre in nominal cycles per image; without a band: bootstrap's draws in %. {_BRACKETS}",
+    "centre in nominal cycles per image; without a band: bootstrap's draws in %. An end of the "
+    f"centre's interval that is not given is outside the octaves. {_BRACKETS}",
     "corruptions": "Accuracy in % on corrupted {images}, mean over severity {severities}; the "
     "CSV file has each.",
     "attacks": "Accuracy under attack, by measure, norm and budget.",

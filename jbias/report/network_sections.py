@@ -15,7 +15,13 @@ import numpy as np
 import pandas as pd
 
 from jbias.data import tables as data_tables
-from jbias.evals import accuracy, calibration, corruption_error, decisions
+from jbias.evals import (
+    accuracy,
+    calibration,
+    corruption_error,
+    critical_band,
+    decisions,
+)
 from jbias.report import network_frame, network_page, network_plots, tables
 from jbias.report import shape_sections as shapes
 
@@ -98,6 +104,9 @@ _WHY = {
     "all_critical": "all strengths do harm in each octave",
     "no_critical_band": "no strength does harm",
     "flat": "all octaves do the same harm",
+    "narrow": "narrower than octaves can tell",
+    "center_below": "its centre is below the octaves",
+    "center_above": "its centre is above the octaves",
     "unknown": "too few images for all octaves",
 }
 
@@ -119,12 +128,14 @@ def _critical_band(page: Page) -> Blocks:
     for one, place, row in page.each("critical_band"):
         prefix = _prefix(one, place)
         told = one.values(place, [prefix + name for name in metrics]).values()
+        if why := no_band(one, place):
+            told = [None] * len(metrics)
         width = one.number(place, f"{prefix}bandwidth")
         lost = one.number(place, f"{prefix}bandwidth_undefined")
         row = {"network": one.name, "measure": place[0]} | row
         row |= dict(zip(metrics, told, strict=True))
         row |= {"n": width and width.n, "undefined": lost and lost.value}
-        rows.append(row | {"why": no_band(one, place)})
+        rows.append(row | {"why": why})
     yield page.table("critical_band", rows)
 
 
@@ -135,9 +146,16 @@ def _prefix(one: Network, place: Place) -> str:
 
 
 def no_band(one: Network, place: Place) -> str | None:
-    """Says in words why a network has no critical band; None where it has one."""
-    told = one.values(place, [_prefix(one, place) + flag for flag in _WHY]).values()
-    return next(itertools.compress(_WHY.values(), told), None)
+    """Return in words why a network has no critical band; None where it has one."""
+    prefix = _prefix(one, place)
+    told = one.values(place, [prefix + flag for flag in _WHY]).values()
+    flagged = next(itertools.compress(_WHY.values(), told), None)
+    names = [prefix + end for end in ("bandwidth", "center_frequency")]
+    numbers = one.values(place, names).values()
+    if flagged or None in numbers:
+        return flagged
+    frequencies = [float(column) for column in noise(one, place).columns]
+    return _WHY.get(critical_band.flag_of_numbers(*numbers, frequencies))
 
 
 def noise(one: Network, place: Place) -> pd.DataFrame:
@@ -159,7 +177,7 @@ def band(one: Network, place: Place, cells: pd.DataFrame) -> network_plots.Band 
     """Gives the fitted band in octaves above the lowest of the cells, if there is one."""
     names = [_prefix(one, place) + end for end in ("bandwidth", "center_frequency")]
     width, centre = one.values(place, names).values()
-    if None in (width, centre):
+    if None in (width, centre) or no_band(one, place):
         return None
     at = math.log2(centre / float(cells.columns[0]))
     return network_plots.Band(at - width / 2, at, at + width / 2)

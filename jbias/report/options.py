@@ -5,7 +5,7 @@ import dataclasses
 import sys
 from collections.abc import Callable, Iterable, Sequence
 
-from jbias.runtime import cli
+from jbias.runtime import cli, outputs
 
 # Which evaluation of a seed counts: rules of results.py.
 SELECTIONS = ("best_validation", "last_n", "at_epoch", "best_on")
@@ -56,4 +56,9 @@ def run(
         if flag in moved.split():
             parser.error(f"{flag}: is a flag of python -m jbias.papers.{command} now")
     args = parser.parse_args(argv)
-    return cli.print_lines(command, lambda: make(args))
+
+    def checked() -> Iterable[str]:
+        outputs.check_report_folder(args.out)
+        return make(args)
+
+    return cli.print_lines(command, checked)

@@ -134,7 +134,7 @@ def as_json(rows: Sequence[Row]) -> str:
     """One object with all runs, and how many are in which state."""
     counts = collections.Counter(one.state for one in rows)
     runs = [one._asdict() for one in rows]
-    return json.dumps({"counts": counts, "runs": runs}, indent=1)
+    return messages.to_json({"counts": counts, "runs": runs}, indent=1)
 
 
 def as_text(rows: Sequence[Row], width: int | None = None) -> str:

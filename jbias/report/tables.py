@@ -239,8 +239,11 @@ def interval(form: Callable[[float], str]) -> Callable[..., str]:
     """Gives a function that shows a number with its interval, alone where it has none."""
 
     def shown(value: float, low: float | None, high: float | None) -> str:
-        ends = low is not None and not math.isnan(low)
-        return form(value) + (f" [{form(low)}, {form(high)}]" if ends else "")
+        known = [end is not None and not math.isnan(end) for end in (low, high)]
+        if not any(known):
+            return form(value)
+        first, last = (form(x) if k else "–" for x, k in zip((low, high), known))
+        return f"{form(value)} [{first}, {last}]"
 
     return shown
 

@@ -24,6 +24,7 @@ from etils import epath
 from jaxtyping import PyTree
 from orbax.checkpoint import checkpoint_managers
 
+from jbias import seals
 from jbias.runtime import files, heap, messages, processes
 
 
@@ -44,6 +45,8 @@ with contextlib.suppress(ImportError, AttributeError):
     _freed.KvStore = types.SimpleNamespace(open=_freed.KvStore.open, Spec=_Spec)
     tensorstore_utils.ts = _freed
 
+# In what a checkpoint, by what stands beside its states, is not of a run: [] nothing.
+Differences = Callable[[dict[str, Any]], list[str]]
 # The validation accuracies at a step, by "stage/seed"; None while there are none yet.
 ValidAt = Callable[[int], dict[str, float] | None]
 Template = Callable[[int], tuple]  # The shapes of the states of a stage.
@@ -121,17 +124,20 @@ class CheckpointStore:
         *,
         keep: int = 2,
         valid_at: ValidAt = lambda step: None,
+        seal: Mapping[str, Any] | None = None,
+        differences: Differences = lambda info: [],
     ):
-        """Opens them; `keep` is at least 2, so that one may break.
+        """Open the checkpoints of a run; `keep` is at least 2, so that one may break.
 
-        `valid_at` has the accuracies that `save` was not given, of what is evaluated
-        elsewhere.
+        valid_at: returns the accuracies that `save` was not given, of what is evaluated
+        elsewhere. seal: stored in each checkpoint, to tell other runs' from this run's.
+        differences: returns in what a checkpoint, by its info, is not of this run.
         """
         if keep < 2:
             raise ValueError(f"config.run.keep: must be at least 2, got {keep}")
         self.directory = files.resolve(directory)
         self.step, self.complete, self.saving = -1, True, False
-        self._team = team
+        self._team, self._seal, self._differences = team, seal, differences
         if not team.is_main:
             return
         self.directory.mkdir(parents=True, exist_ok=True)
@@ -181,17 +187,20 @@ class CheckpointStore:
             )
         if self._team.is_main:
             write = self._replace if step == self.step else self._write
-            write(step, states, {**info, "valid": valid}, valid, sums[0])
+            stored = {**info, "valid": valid}
+            if self._seal is not None:
+                stored[seals.KEY] = self._seal
+            write(step, states, stored, valid, sums[0])
         self.step, self.complete, self.saving = step, bool(info.get("records")), False
 
     def _write(self, step: int, states: tuple, info: dict, valid, known) -> None:
         needed = sum(leaf.nbytes for leaf in jax.tree.leaves(states))
         free = files.free_bytes(self.directory)
         if free is not None and free < needed:  # Before anything is half written.
+            needed_size, free_size = files.format_sizes(needed, free)
             raise OSError(
                 f"checkpoint: cannot save step {step} in {self.directory}: No space left "
-                f"on device: {needed / 2**20:.0f} MiB needed, {free / 2**20:.0f} MiB free; "
-                + files.REMEDY
+                f"on device: {needed_size} needed, {free_size} free; " + files.REMEDY
             )
         args = ocp.args.Composite(
             state=ocp.args.StandardSave(states),
@@ -231,12 +240,13 @@ class CheckpointStore:
         return _info(self.manager, step)[1]
 
     def restore(self, template: Template, say: Callable[[str], None]) -> Found | None:
-        """Reads the latest whole checkpoint: (states, info), or None where there is none.
+        """Return (states, info) of the latest whole checkpoint, or None without any.
 
         `template` gives the shapes of a stage's states; `info["stage"]` says which. They
         come as arrays of the host. Damaged checkpoints are moved to `damaged/<step>` beside
-        and told about through `say`; errors of `template` itself pass. Processes but the
-        first get no records in `info`, only whether there are any.
+        and told about through `say`; errors of `template` itself pass. ValueError where
+        any of the checkpoints is another run's. Processes but the first get no records in
+        `info`, only whether there are any.
         """
         found = self._in_all(template, lambda: self._latest(template, say))
         if found:
@@ -263,6 +273,8 @@ class CheckpointStore:
         return tuple(map(self._team.broadcast_tree, states)), info or brief
 
     def _latest(self, template: Template, say: Callable[[str], None]) -> Found | None:
+        self._refuse_foreign()
+        self._move_misnamed(say)
         damaged, manager = {}, self.manager
         for step in sorted(manager.all_steps(), reverse=True):
             where = self.directory / str(step)
@@ -291,6 +303,33 @@ class CheckpointStore:
                 f"{reason}); if they are damaged, delete that directory to begin anew"
             )
         return None
+
+    def _refuse_foreign(self) -> None:
+        """Raise ValueError where a checkpoint that can be read is of another run."""
+        for step in sorted(self.manager.all_steps(), reverse=True):
+            checkpoint = self.directory / str(step)
+            if (info := info_beside(checkpoint)) is None:
+                continue  # Damaged: it is moved aside once it is to be read.
+            if differing := self._differences(info):
+                raise seals.foreign_error(checkpoint, differing)
+
+    def _move_misnamed(self, say: Callable[[str], None]) -> None:
+        """Move aside the checkpoints whose folder's number is not their step.
+
+        Where no other is there, none is moved: `restore` then refuses them.
+        """
+        misnamed = {}
+        for step in self.manager.all_steps():
+            info = info_beside(self.directory / str(step)) or {}
+            try:
+                seals.check_number(info, step)
+            except ValueError as error:
+                misnamed[step] = error
+        if len(misnamed) == len(self.manager.all_steps()):
+            return
+        for step, error in misnamed.items():
+            self._move_aside(step)
+            say(f"checkpoint: step {step} is damaged ({error}); moved to damaged/")
 
     def _move_aside(self, step: int) -> None:
         """Frees the step's place: orbax would not save there again."""
@@ -346,11 +385,22 @@ def awaits_evaluation(directory: epath.PathLike, step: int) -> bool:
         return False  # It was evaluated and went, just now.
 
 
-def read(directory: epath.PathLike, step: int, template: Template) -> Found:
-    """As `restore`, of one step, where nothing is changed; any error passes."""
+def read(
+    directory: epath.PathLike,
+    step: int,
+    template: Template,
+    differences: Differences = lambda info: [],
+) -> Found:
+    """Return (states, info) of one step, and change nothing; any error passes.
+
+    ValueError where the checkpoint is another run's, by `differences`.
+    """
     about = dict(read_only=True, create=False, save_interval_steps=0)
     with contextlib.closing(_manager(directory, **about)) as manager:
-        return _state_and_info(manager, step, template)
+        sealed, info = _info(manager, step)
+        if differing := differences(info):
+            raise seals.foreign_error(epath.Path(directory) / str(step), differing)
+        return _states(manager, step, template(info["stage"]), sealed), info
 
 
 def _manager(directory: epath.PathLike, **about: Any) -> ocp.CheckpointManager:
@@ -371,7 +421,9 @@ class _Mismatch(ValueError):
 def _info(manager, step):
     items = ocp.args.Composite(info=ocp.args.JsonRestore())
     sealed = manager.restore(step, args=items)["info"]
-    return sealed, verified_info(sealed)
+    info = verified_info(sealed)
+    seals.check_number(info, step)
+    return sealed, info
 
 
 def _states(manager, step, shapes, sealed):
@@ -403,6 +455,8 @@ def _in_one_line(directory: epath.Path, step: int | None) -> Iterator[None]:
     """Turns what orbax raises when it cannot write into one OSError of one line."""
     try:
         yield
+    except MemoryError:
+        raise  # No disk is to blame.
     # Its writers' threads pass on whatever tensorstore raised.
     except Exception as error:
         raise OSError(

@@ -28,6 +28,14 @@ def checksum(content: bytes) -> list[int]:
     return [len(content), zlib.crc32(content)]
 
 
+def is_same(held: Any, other: Any) -> bool:
+    """Return whether two sums are of the same content, in either of their two forms."""
+    if isinstance(held, list) and isinstance(other, list):
+        return held == other
+    crc, other_crc = (x[1] if isinstance(x, list) else x for x in (held, other))
+    return crc == other_crc
+
+
 def damage(path: epath.PathLike, held: Any, *, quick: bool = False) -> str:
     """What has befallen a file that is known by `held`; "" nothing.
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from etils import epath
 
-from jbias import run_spec
+from jbias import run_spec, seals
 from jbias.runs import checkpoints, checksums, results
 from jbias.runtime import files
 
@@ -17,8 +17,12 @@ def records_path(workdir: epath.Path, step: int) -> epath.Path:
 class RecordStore:
     """Writes a run's records, and seals the checksums of these and other files.
 
-    sums: of records and decisions, by file; facts: of what says what the run is. A process
-    that does not write has no branches. `follower`: in one that evaluates what another trains.
+    sums: of records and decisions, by file, of those that stand as they were sealed;
+    facts: of what says what the run is. A process that does not write has no branches.
+    `follower`: in one that evaluates what another trains.
+
+    Records that are as they were sealed are never written over: a checkpoint that says
+    others is refused, and an evaluation that is made again leaves them as they are.
     """
 
     def __init__(
@@ -33,7 +37,11 @@ class RecordStore:
         self._workdir, self._say, self._check_lock = workdir, say, check_lock
         self._branches, self._follower = branches, follower
         self.facts: dict[str, Any] = {}
-        self.sums = checksums.read(workdir, checksums.FOLLOWER) if follower else {}
+        self.sums: dict[str, Any] = {}
+        if follower:
+            self.sums = checksums.read(workdir, checksums.FOLLOWER)
+        elif branches:
+            self.sums = _standing(workdir)
 
     def add_facts(self) -> None:
         """Takes the sums of what says what the run is, as it stands there."""
@@ -44,26 +52,87 @@ class RecordStore:
                 self.facts[relative_name(self._workdir, path)] = found
 
     def write(
-        self, step: int, records: Sequence[results.Record], *, again: bool = True
-    ) -> None:
-        """Writes each branch's records; those that are there whole stay, unless `again`.
+        self, step: int, records: Sequence[results.Record]
+    ) -> Sequence[results.Record]:
+        """Write each branch's records of an evaluation; return the records that stand.
 
-        Of others it says so: they come from the checkpoint of their step.
+        A file that is as it was sealed stays: where a start before this one evaluated the
+        step, on other devices say, the numbers that were seen first count.
         """
         self._check_lock()
+        standing: list[results.Record] = [] if self._branches else [*records]
+        elsewhere = {}  # Sums of what a follower evaluated.
+        if self._branches and not self._follower:
+            elsewhere = checksums.read(self._workdir, checksums.FOLLOWER)
+        for branch, path, name, text in self._texts(step, records):
+            sum_ = checksums.checksum(text.encode())
+            sealed = self.sums.get(name, elsewhere.get(name))
+            own = [record for record in records if record.run == branch.fields["run"]]
+            if sealed is None or checksums.damage(path, sealed):
+                self._write_text(path, text)
+                self.sums[name] = sum_
+            elif not checksums.is_same(sealed, sum_):
+                self._say(
+                    f"{path}: was evaluated before, with other numbers (on other devices "
+                    "or packages?); the records stand as they were sealed"
+                )
+                own = results.loads(path.read_text(), where=str(path))
+            standing += own
+        return standing
+
+    def write_again(self, step: int, records: Sequence[results.Record]) -> None:
+        """Write records of a step's checkpoint where the files are gone or damaged.
+
+        ValueError where a file is as it was sealed, and says other numbers.
+        """
+        self._check_lock()
+        for _, path, name, text in self._texts(step, records):
+            sum_ = checksums.checksum(text.encode())
+            if damage := checksums.damage(path, sum_):
+                sealed = self.sums.get(name, sum_)
+                if not checksums.damage(path, sealed):
+                    raise seals.ForeignError(_contradiction(path, step))
+                then = "written anew from the checkpoint of its step"
+                self._say(f"{path} {damage}: {then}")
+                self._write_text(path, text)
+            # Only now: what is saved may rely on it.
+            self.sums[name] = sum_
+
+    def _texts(
+        self, step: int, records: Sequence[results.Record]
+    ) -> Iterator[tuple[run_spec.Branch, epath.Path, str, str]]:
+        """Yield each branch, its file of the step, how sums call the file, its content."""
         for branch in self._branches:
             path = records_path(self._workdir / branch.folder, step)
-            name = branch.fields["run"]
-            text = results.dumps(record for record in records if record.run == name)
-            known = checksums.checksum(text.encode())
-            if what := "" if again else checksums.damage(path, known):
-                then = "written anew from the checkpoint of its step"
-                self._say(f"{path} {what}: {then}")
-            if again or what:
-                with files.translate_os_errors(str(path)):
-                    results.write_text(path, text)
-            # Only now: what is saved may rely on it.
-            self.sums[relative_name(self._workdir, path)] = known
+            run = branch.fields["run"]
+            text = results.dumps(record for record in records if record.run == run)
+            yield branch, path, relative_name(self._workdir, path), text
+
+    def _write_text(self, path: epath.Path, text: str) -> None:
+        with files.translate_os_errors(str(path)):
+            results.write_text(path, text)
+
+    def sums_until(self, step: int) -> dict[str, Any]:
+        """Return the sums of the files of steps up to this one, for its checkpoint."""
+        return {name: sum_ for name, sum_ in self.sums.items() if _step(name) <= step}
+
+    def contradictions(self, info: Mapping[str, Any]) -> list[str]:
+        """Return the records of which a checkpoint says others than those sealed here.
+
+        `info` is what stands beside its states.
+        """
+        claimed = dict(info.get("sums") or {})
+        if text := info.get("records"):
+            step, where = info["step"], "the checkpoint's records"
+            for _, _, name, own in self._texts(step, results.loads(text, where=where)):
+                claimed.setdefault(name, checksums.checksum(own.encode()))
+        return [
+            f"{name}: other numbers != those that are as sealed in {checksums.NAME}"
+            for name, sum_ in sorted(claimed.items())
+            if checksums.is_record(name)
+            and name in self.sums
+            and not checksums.is_same(sum_, self.sums[name])
+        ]
 
     def restore(self, info_at: Callable[[int], dict[str, Any]]) -> None:
         """Puts records back that are not as they were written, from the step's checkpoint.
@@ -80,7 +149,7 @@ class RecordStore:
             # Of a step that went, and of a damaged one, orbax raises anything.
             except Exception as error:
                 raise lost_error(path, what) from error
-            self.write(step, records, again=False)
+            self.write_again(step, records)
 
     def seal(self, lost: Iterable[str] = ()) -> None:
         """Seals what is written; tells which of the `lost` files still are."""
@@ -92,6 +161,22 @@ class RecordStore:
             checksums.write(self._workdir, self.sums, checksums.FOLLOWER)
         elif self._branches:
             checksums.write(self._workdir, {**self.facts, **self.sums})
+
+
+def _standing(workdir: epath.Path) -> dict[str, Any]:
+    """Return the sums of the records and decisions that are as they were sealed."""
+    sums = checksums.read(workdir)
+    sealed = {name: sum_ for name, sum_ in sums.items() if not checksums.is_fact(name)}
+    damaged = dict(checksums.find_damaged(workdir, sealed))
+    return {name: sum_ for name, sum_ in sealed.items() if name not in damaged}
+
+
+def _contradiction(path: epath.Path, step: int) -> str:
+    return (
+        f"checkpoint: step {step} says other numbers than {path}, which is as it was "
+        f"sealed in {checksums.NAME}; move that checkpoint out of the workdir, and run the "
+        "same command again"
+    )
 
 
 def validation_at(workdir: epath.Path, step: int) -> dict[str, float] | None:

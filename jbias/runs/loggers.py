@@ -6,10 +6,11 @@ seeds) to numbers by tag (`valid/accuracy`). A logger that fails is reported onc
 dropped: it never ends a run, whose own records do not depend on it.
 """
 
-import contextlib
+import functools
 import importlib
+import threading
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from etils import epath
@@ -80,11 +81,19 @@ def check(run: Mapping[str, Any]) -> None:
         jc.refuse(f"{where}.mode", f"be one of {', '.join(WANDB_MODES)}", mode)
 
 
-class Loggers:
-    """All that a run asks for; each is dropped once it fails."""
+PATIENCE_SECONDS = 120.0  # Of one call of a logger.
 
-    def __init__(self, say: Callable[[str], None]):
-        self._say = say
+
+class Loggers:
+    """All that a run asks for; each is dropped once it fails, whatever it raises.
+
+    patience: seconds after which a call of a logger is given up, and the logger dropped.
+    """
+
+    def __init__(
+        self, say: Callable[[str], None], *, patience: float = PATIENCE_SECONDS
+    ):
+        self._say, self._patience = say, patience
         self._open: dict[str, Logger] = {}
 
     def begin(self, names: Sequence[str], run: RunInfo) -> None:
@@ -94,33 +103,62 @@ class Loggers:
             if not (run.alone or kind.shareable):
                 self._say(f"{name}: left to the process that trains")
                 continue
-            with self._dropping(name):
-                self._open[name] = importlib.import_module(kind.module).open(run)
+
+            def open_logger(name: str = name, module: str = kind.module) -> None:
+                self._open[name] = importlib.import_module(module).open(run)
+
+            self._call(name, open_logger)
 
     def scalars(self, step: int, numbers: Numbers) -> None:
         """Gives numbers to all."""
         for name, writer in [*self._open.items()]:
-            with self._dropping(name):
-                writer.scalars(step, numbers)
+            self._call(name, functools.partial(writer.scalars, step, numbers))
 
     def close(self) -> None:
         """Has all write out what is left."""
         for name, writer in [*self._open.items()]:
-            with self._dropping(name):
-                writer.close()
+            self._call(name, functools.partial(_close, writer))
         self._open.clear()
 
-    @contextlib.contextmanager
-    def _dropping(self, name: str) -> Iterator[None]:
-        """Inside, any error of a logger drops it."""
+    def _call(self, name: str, work: Callable[[], object]) -> None:
+        """Call a logger's function; drop the logger, with one line, if that fails."""
+        error = _failure(work, self._patience)
+        if error is None:
+            return
+        writer = self._open.pop(name, None)
+        if writer is not None and not isinstance(error, TimeoutError):
+            _failure(functools.partial(_close, writer), self._patience)
+        reason = " ".join(str(error).split())
+        if not isinstance(error, Exception):
+            reason = f"{type(error).__name__} {reason}".strip()
+        self._say(
+            f"{name}: writes no more until the next start "
+            f"({(reason or type(error).__name__)[:200]}); the run and its records go on"
+        )
+
+
+def _close(writer: Logger) -> None:
+    writer.close()
+
+
+def _failure(work: Callable[[], object], patience: float) -> BaseException | None:
+    """Call a function of a logger and return what it raised; None where it succeeded.
+
+    Packages of others, at work on disks and networks, raise anything, end the process by
+    sys.exit, or hang. In a thread of its own none of these is the run's; a signal that
+    stops the run still comes to the caller. TimeoutError after `patience` seconds.
+    """
+    errors: list[BaseException] = []
+
+    def attempt() -> None:
         try:
-            yield
-        # Packages of others, at work on disks and networks, raise anything.
-        except Exception as error:  # noqa: BLE001
-            with contextlib.suppress(Exception):
-                self._open.pop(name).close()
-            reason = " ".join(str(error).split()) or type(error).__name__
-            self._say(
-                f"{name}: writes no more until the next start ({reason[:200]}); the run "
-                "and its records go on"
-            )
+            work()
+        except BaseException as error:  # noqa: BLE001
+            errors.append(error)
+
+    thread = threading.Thread(target=attempt, daemon=True, name="logger")
+    thread.start()
+    thread.join(patience)
+    if thread.is_alive():
+        return TimeoutError(f"no answer within {patience:g} seconds")
+    return errors[0] if errors else None

@@ -7,7 +7,7 @@ import os
 import pathlib
 import platform
 import subprocess
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jax
@@ -17,7 +17,7 @@ import jbias
 from jbias import config as jc
 from jbias import run_spec
 from jbias.runs import checksums, costs
-from jbias.runtime import files, lock, messages
+from jbias.runtime import files, lock, messages, xla
 
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "pillow")
 PACKAGES += ("grain", "array-record", "simplejpeg", "cykooz-resizer")
@@ -32,7 +32,9 @@ _MADE = ("checkpoints/*", "replaced/*", "evals/*", "vary/*/evals/*", "done")
 
 @contextlib.contextmanager
 def claim(
-    workdir: epath.Path, config: Mapping[str, Any], say: Callable[[str], None] = print
+    workdir: epath.Path,
+    config: Mapping[str, Any],
+    say: messages.Say = messages.print_text,
 ) -> Iterator[lock.Lock]:
     """Holds a workdir for this config and this process alone; a crash leaves its traceback.
 
@@ -81,7 +83,7 @@ def _check_remote(workdir: epath.Path, config: Mapping[str, Any]) -> None:
 
 
 def claim_evaluation(
-    workdir: epath.Path, say: Callable[[str], None] = print
+    workdir: epath.Path, say: messages.Say = messages.print_text
 ) -> contextlib.AbstractContextManager[lock.Lock]:
     """Lets this process alone evaluate a run; ValueError where another does."""
     return lock.acquire(workdir / "evaluate.lock", f"evaluates {workdir}", say)
@@ -149,6 +151,21 @@ def _check_identity(workdir: epath.Path, config: Mapping[str, Any]) -> None:
         )
 
 
+def read_done(workdir: epath.Path) -> str:
+    """Return how a run ended, "finished" or "diverged"; "" where it has not.
+
+    OSError where that cannot be read. A file that says something else, as a power loss may
+    leave it, is written anew when the run ends.
+    """
+    path = workdir / "done"
+    if not path.exists():
+        return ""
+    with files.explain_os_errors("workdir"):
+        content = path.read_bytes()
+    ends = (b"finished", b"diverged")
+    return content.strip().decode() if content.strip() in ends else ""
+
+
 def software_versions() -> dict[str, Any]:
     """What runs here."""
     packages = {}
@@ -164,7 +181,7 @@ def software_versions() -> dict[str, Any]:
 
 
 def environment() -> dict[str, Any]:
-    """What the numbers may depend on beside the config."""
+    """Return what the numbers may depend on beside the config."""
     device, several = jax.devices()[0], jax.process_count()
     found = {
         "platform": device.platform,
@@ -173,7 +190,8 @@ def environment() -> dict[str, Any]:
         "cores": len(os.sched_getaffinity(0)),
     }
     found |= {"processes": several} if several > 1 else {}
-    return {**software_versions(), "device": found}
+    settings = xla.recorded_settings()
+    return {**software_versions(), "device": found, "settings": settings}
 
 
 def data_identity(facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -295,5 +313,7 @@ def _differing(workdir: epath.Path, facts: Mapping[str, Any]) -> list[str]:
             f"workdir: {workdir} was begun with other data or code (then != now): "
             f"{'; '.join(changed)}; restore them or name another --workdir"
         )
-    parts = ("code", "packages", "python", "device", "layout")
+    parts = ["code", "packages", "python", "device", "layout"]
+    if "settings" in first:  # Runs begun before they were recorded have none.
+        parts.append("settings")
     return jc.diff(*({key: of.get(key) for key in parts} for of in (held, facts)))

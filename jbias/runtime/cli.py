@@ -15,6 +15,7 @@ import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from jbias import numerals
 from jbias.runtime import messages, xla
 
 
@@ -36,6 +37,10 @@ class Parser(argparse.ArgumentParser):
         options.setdefault("description", doc)
         options.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
         super().__init__(**{"allow_abbrev": False, **options})
+        # `type=int` and `type=float` of all arguments read no "1_000".
+        self.register("type", int, numerals.whole)
+        self.register("type", float, numerals.real)
+        self.color = False  # From Python 3.14 on help has codes of colours.
 
     def parse_known_args(self, args: Sequence[str] | None = None, namespace=None):
         """Before anything is said of what is missing, refuses flags that are not there."""
@@ -54,13 +59,28 @@ class Parser(argparse.ArgumentParser):
         """Ends with one line and exit code 2."""
         self.exit(2, f"{self.prog}: error: {messages.one_line(message)}\n")
 
+    def exit(self, status: int = 0, message: str | None = None):
+        """End the process; print the message to stderr before."""
+        if message:
+            messages.print_text(message, to_stderr=True, end="")
+        raise SystemExit(status)
+
+    def print_help(self, file: Any = None) -> None:
+        """Print the help to stdout."""
+        messages.print_text(self.format_help(), to_stderr=file is sys.stderr, end="")
+
+    def print_usage(self, file: Any = None) -> None:
+        """Print the usage to stdout."""
+        messages.print_text(self.format_usage(), to_stderr=file is sys.stderr, end="")
+
 
 def number(kind: type, fits: Callable[[Any], bool], what: str) -> Callable[[str], Any]:
-    """What reads a number of that kind that fits, which `what` names."""
+    """Return an argparse type: an int or float for which `fits` holds, as `what` says."""
+    parse_text = {int: numerals.whole, float: numerals.real}[kind]
 
     def read(text: str) -> Any:
         try:
-            value = kind(text)
+            value = parse_text(text)
         except ValueError:
             value = None
         if value is None or not fits(value):
@@ -145,6 +165,10 @@ def settle(parser: Callable, args: Any, idle: Iterable, where: str, defaults: Ma
             setattr(args, name, value)
 
 
+_LETTERS = 500  # Of an error of memory: allocators print tables.
+_BATCHES = "--suite.run.batch=N, in training config.run.eval_batch"
+
+
 def run(work: Callable[[], int], *, stopped: str) -> int:
     """Does the work and returns its exit code; 2 for what is refused, 1 for an
     error in the user's own code, 130 if stopped.
@@ -159,19 +183,42 @@ def run(work: Callable[[], int], *, stopped: str) -> int:
         console.silence_warnings()
         heap.limit_arenas()
         xla.cache_programs()
-        return work()
+        with xla.fixed_settings() as overridden:
+            for line in overridden:
+                console.logger(None)(line)
+            return work()
     except (ValueError, OSError) as error:
         if os.environ.get("JBIAS_TRACEBACK"):
             raise
-        print(f"jbias: {messages.one_line(error)}", file=sys.stderr)
+        messages.print_text(f"jbias: {messages.one_line(error)}", to_stderr=True)
         return 1 if isinstance(error, messages.UserCodeError) else 2
+    except SystemExit as error:
+        # Of a package or of the user's code: what is done returns an exit code.
+        if error.code not in (0, None):
+            raise
+        print(
+            "jbias: stopped before the end: some code called sys.exit(0); "
+            f"the same command {stopped}",
+            file=sys.stderr,
+        )
+        return 1
     except ModuleNotFoundError as error:
         if not (line := messages.missing_package(error)):
             raise
-        print(f"jbias: {line}", file=sys.stderr)
+        messages.print_text(f"jbias: {line}", to_stderr=True)
+        return 2
+    except Exception as error:
+        if os.environ.get("JBIAS_TRACEBACK") or not messages.lacks_memory(error):
+            raise
+        print(
+            f"jbias: {messages.one_line(error)[:_LETTERS]}; memory is full: take smaller "
+            f"batches ({_BATCHES}); the same command {stopped}",
+            file=sys.stderr,
+        )
         return 2
     except KeyboardInterrupt:
-        print(f"jbias: stopped; the same command {stopped}", file=sys.stderr)
+        line = f"jbias: stopped; the same command {stopped}"
+        messages.print_text(line, to_stderr=True)
         return 130
 
 
@@ -241,7 +288,7 @@ def add_suite_flags(parser: Parser) -> None:
 
 def _constants(text: str, least: float) -> tuple[float, ...]:
     try:
-        values = tuple(map(float, text.split(",")))
+        values = tuple(map(numerals.real, text.split(",")))
     except ValueError:
         values = ()
     if len(values) not in (1, 3) or not all(least <= x <= 1e9 for x in values):
@@ -300,14 +347,10 @@ def print_lines(command: str, make: Callable[[], Iterable[str]]) -> int:
     try:
         lines = make()
     except (ValueError, OSError) as error:
-        print(f"{command}: {messages.one_line(error)}", file=sys.stderr)
+        line = f"{command}: {messages.one_line(error)}"
+        messages.print_text(line, to_stderr=True)
         return 2
-    try:
-        for line in lines:
-            # Which may have few letters.
-            coding = getattr(sys.stdout, "encoding", None) or "utf-8"
-            print(line.encode(coding, "backslashreplace").decode(coding))
-        sys.stdout.flush()
-    except BrokenPipeError:  # Whoever read has seen enough, as `head` does.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    for line in lines:
+        if not messages.print_text(line):
+            break  # Nobody reads any more.
     return 0

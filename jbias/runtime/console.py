@@ -6,7 +6,6 @@ stderr and to log.txt, or as JSON objects to log.jsonl.
 
 import contextlib
 import dataclasses
-import json
 import logging
 import os
 import sys
@@ -32,6 +31,7 @@ def silence_warnings() -> None:
     loud = os.environ.get("JBIAS_TRACEBACK")
     absl_logging.set_verbosity(absl_logging.ERROR if loud else absl_logging.FATAL)
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
+    sys.excepthook = messages.print_traceback
     if not loud:
         sys.unraisablehook = _report_unraisable
 
@@ -77,7 +77,8 @@ class LogEvent(str):
         """One JSON object: time, level, event, message and the event's fields."""
         now = messages.utc_now("milliseconds")
         facts = {"time": now, "level": self.level, "event": self.event}
-        return json.dumps(facts | {"message": str(self), **self.fields}, default=str)
+        said = facts | {"message": str(self), **self.fields}
+        return messages.to_json(said, default=str)
 
 
 def logger(workdir: "epath.Path | None", form: str = LOG_FORMATS[0]) -> messages.Say:
@@ -129,7 +130,20 @@ def _show(line: str) -> None:
     import tqdm
 
     with contextlib.suppress(OSError, ValueError):  # Closed, or hung up.
-        tqdm.tqdm.write(messages.printable(line), file=sys.stderr)
+        tqdm.tqdm.write(messages.terminal_text(line, sys.stderr), file=sys.stderr)
+
+
+def flush_streams() -> None:
+    """Flush stdout and stderr; where nobody reads them any more, drop what they hold.
+
+    Python would end with exit code 120 in place of the run's own.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            with contextlib.suppress(OSError, ValueError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _bar(*, live: bool | None = None, **options: Any) -> "tqdm.tqdm":

@@ -10,6 +10,7 @@ import importlib.util
 import json
 import os
 import pathlib
+import re
 import shutil
 import sys
 import types
@@ -31,7 +32,9 @@ _REMEDIES = {
     **dict.fromkeys((errno.EEXIST, errno.ENOTDIR), _ELSEWHERE),
     **dict.fromkeys((errno.EACCES, errno.EPERM), "make it yours, or name another"),
     errno.ELOOP: "remove the link that leads to itself",
+    errno.EISDIR: "a folder is where a file must be: remove it, or name another path",
 }
+_NUMBER = re.compile(r"\[errno -?\d+\]:? ?", re.IGNORECASE)
 
 
 def cache_path(name: str) -> pathlib.Path:
@@ -182,6 +185,15 @@ def read_json(path: "epath.Path", kind: type, remedy: str) -> Any:
 
 
 @contextlib.contextmanager
+def explain_os_errors(where: str) -> Iterator[None]:
+    """Raise an OSError of one line that names the path that could not be read or opened."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(f"{where}: {describe_error(error)}") from error
+
+
+@contextlib.contextmanager
 def translate_os_errors(what: str) -> Iterator[None]:
     """Names what could not be written, and what to do; an OSError of one line."""
     try:
@@ -198,7 +210,35 @@ def describe_error(error: Exception) -> str:
         what = f"{error.object[:200]!r}: cannot be written as {error.encoding}"
         return f"{what}; {locale}: set PYTHONUTF8=1"
     known, path = _cause(error), getattr(error, "filename", None)
-    return f"{path}: {'; '.join(known)}" if known and path else str(error)
+    return f"{path}: {'; '.join(known)}" if known and path else error_text(error)
+
+
+def error_text(error: BaseException) -> str:
+    """Return what an error says, without the system's number; its type if nothing."""
+    if isinstance(error, OSError) and error.errno is not None and error.strerror:
+        paths = [repr(path) for path in (error.filename, error.filename2) if path]
+        text = ": ".join(filter(None, (str(error.strerror), " -> ".join(paths))))
+    else:
+        text = str(error)
+    if isinstance(error, MemoryError) and not text:
+        return "not enough memory"
+    return _NUMBER.sub("", text) or type(error).__name__
+
+
+def format_sizes(*sizes: int) -> list[str]:
+    """Return numbers of bytes with a unit: "1.5 MiB"; exact where two would look alike."""
+    texts = [format_size(size) for size in sizes]
+    if len(set(texts)) < len(set(sizes)):
+        return [f"{size:,} bytes" for size in sizes]
+    return texts
+
+
+def format_size(size: int) -> str:
+    """Return a number of bytes in the largest unit of which there is at least one."""
+    for unit, name in ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
+        if size >= unit:
+            return f"{size / unit:,.{2 if size < 10 * unit else 1}f} {name}"
+    return f"{size:,.0f} bytes"
 
 
 def remedy(error: OSError) -> str:
@@ -210,7 +250,7 @@ def remedy(error: OSError) -> str:
 def system_message(error: OSError) -> str:
     """What the system said, without number and path."""
     cause = _cause(error)
-    return cause[0] if cause else error.strerror or " ".join(str(error).split())
+    return cause[0] if cause else error.strerror or " ".join(error_text(error).split())
 
 
 def _cause(error: Exception) -> tuple[str, str] | None:

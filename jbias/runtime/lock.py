@@ -17,6 +17,7 @@ import fcntl
 import json
 import os
 import platform
+import stat
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -180,7 +181,9 @@ class Lock:
 
 
 @contextlib.contextmanager
-def acquire(path: epath.Path, work: str, say: messages.Say = print) -> Iterator[Lock]:
+def acquire(
+    path: epath.Path, work: str, say: messages.Say = messages.print_text
+) -> Iterator[Lock]:
     """Holds `path`; ValueError where another process does, naming it and its last sign.
 
     `work`: what the owner does there, such as "is at work in runs/x". `say` is told what
@@ -228,6 +231,8 @@ def is_held(path: epath.PathLike) -> bool:
     if files.is_remote(path):
         seen = _see_object(path)
         return bool(seen.generation) and seen.age < PATIENCE_SECONDS
+    if not os.path.isfile(path):  # epath takes a pipe for a file, and opening waits.
+        return False  # No process can hold what is no file.
     try:
         with open(path, "rb") as file:
             known = _flocked(file.fileno(), fcntl.LOCK_SH)
@@ -254,7 +259,7 @@ def is_held_elsewhere(path: epath.PathLike) -> bool:
 def _locked(path: epath.Path, work: str) -> tuple[int, bool]:
     """The file, opened and locked, and whether its file system has locks at all."""
     for left in reversed(range(3)):
-        file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        file = _open(path)
         try:
             known = _flocked(file, fcntl.LOCK_EX)
             if os.path.samestat(os.fstat(file), os.stat(path)):
@@ -269,6 +274,36 @@ def _locked(path: epath.Path, work: str) -> tuple[int, bool]:
             time.sleep(0.1)  # `is_held` has it for less.
         os.close(file)
     raise ValueError(f"workdir: another process {work}; wait for it or stop it")
+
+
+def _open(path: epath.Path) -> int:
+    """Return the lock's file, opened and made if need be.
+
+    OSError where that cannot be done, ValueError where it is no file of its own: what a
+    link leads to may be anybody's, and would be written over.
+    """
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
+    try:
+        file = os.open(path, flags, 0o644)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.EISDIR, errno.ENXIO):
+            raise _no_file(path) from error
+        reason = files.system_message(error)
+        raise OSError(
+            f"workdir: {path} cannot be opened ({reason}); make the folder and this file "
+            "yours to write, or name another --workdir"
+        ) from error
+    if not stat.S_ISREG(os.fstat(file).st_mode):
+        os.close(file)
+        raise _no_file(path)
+    return file
+
+
+def _no_file(path: epath.Path) -> ValueError:
+    return ValueError(
+        f"workdir: {path} must be a plain file, which locks the folder, and is a folder, a "
+        "link or a device; remove it, or name another --workdir"
+    )
 
 
 def _flocked(file: int, how: int) -> bool:

@@ -7,15 +7,20 @@ crash goes to the workdir, or with JBIAS_TRACEBACK=1 to the terminal.
 import contextlib
 import datetime
 import itertools
+import json
 import os
+import re
+import sys
 import textwrap
 import traceback
+import types
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
-from jbias.runtime import files
+from jbias.runtime import files, signals
 
-Say = Callable[[str], None]  # Hears lines that are meant for a person.
+Say = Callable[[str], object]  # Hears lines that are meant for a person.
 MAX_LETTERS = 2000  # Letters; a name of a megabyte helps nobody.
 
 
@@ -42,19 +47,132 @@ def shorten(text: object) -> str:
     return textwrap.shorten(str(text), 200, placeholder=" …")
 
 
+# Letters that Unicode counts as printable and that show nothing: fillers of Hangul, the
+# blank of Braille, joiners and selectors of variants.
+_INVISIBLE = frozenset(
+    map(
+        chr,
+        (
+            *(0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x2800, 0x3164, 0xFFA0),
+            *range(0x180B, 0x1810),
+            *range(0xFE00, 0xFE10),
+            *range(0xE0100, 0xE01F0),
+        ),
+    )
+)
+
+
 def printable(text: str) -> str:
-    """The text with its letters that cannot be shown as codes; spaces stay as they are."""
-    return text if text.isprintable() else "".join(map(_printable, text))
+    """Return the text with letters that a terminal obeys or cannot show as codes.
+
+    Spaces stay as they are. Line breaks become codes, too.
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(map(_printable, text))
 
 
 def _printable(letter: str) -> str:
-    seen = letter.isprintable() or unicodedata.category(letter) == "Zs"
-    return letter if seen else ascii(letter)[1:-1]
+    is_shown = letter.isprintable() or unicodedata.category(letter) == "Zs"
+    return letter if is_shown and letter not in _INVISIBLE else ascii(letter)[1:-1]
+
+
+def terminal_text(text: object, stream: Any) -> str:
+    """Return text that is safe to write to the stream: `printable`, line by line.
+
+    Line breaks and tabs stay. Letters that the stream's encoding lacks become codes.
+    """
+    lines = (
+        "\t".join(map(printable, line.split("\t"))) for line in str(text).split("\n")
+    )
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    return "\n".join(lines).encode(encoding, "backslashreplace").decode(encoding)
+
+
+def print_text(text: object = "", *, to_stderr: bool = False, end: str = "\n") -> bool:
+    """Print text to stdout, or to stderr; return whether somebody still reads it.
+
+    Everything that jbias prints goes through here, or through the log and the bars of
+    `console`. Several lines stay several lines; all else that a terminal would obey
+    appears as codes. A closed stream is no error: later text for it is dropped. OSError
+    where stdout is a file that cannot be written.
+    """
+    stream = sys.stderr if to_stderr else sys.stdout
+    if stream is None:  # Closed before Python began.
+        return False
+    try:
+        stream.write(terminal_text(text, stream) + end)
+        stream.flush()
+    except BrokenPipeError:  # The reader has gone, as `head` does.
+        _discard(stream)
+        return False
+    except ValueError:  # Closed since.
+        if not stream.closed:
+            raise
+        return False
+    except OSError as error:
+        _discard(stream)
+        if to_stderr:
+            return False
+        why = files.system_message(error)
+        raise OSError(f"stdout: cannot be written ({why}); {files.REMEDY}") from error
+    return True
+
+
+def _discard(stream: Any) -> None:
+    """Send the rest of a stream nowhere, so that Python's end does not fail at it."""
+    with contextlib.suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
+
+
+def flush() -> None:
+    """Flush stdout and stderr, of which neither may be there any more."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            stream.flush()
+
+
+def clear_screen() -> None:
+    """Clear the terminal behind stdout; do nothing where stdout is none."""
+    if sys.stdout is not None and sys.stdout.isatty():
+        sys.stdout.write("\033[H\033[2J")
+
+
+def print_traceback(
+    kind: type[BaseException], error: BaseException, trace: types.TracebackType | None
+) -> None:
+    """Print an exception as Python does (a `sys.excepthook`), through `print_text`."""
+    lines = traceback.format_exception(kind, error, trace)
+    print_text("".join(lines), to_stderr=True, end="")
+
+
+def to_json(value: Any, **options: Any) -> str:
+    """Return the value as JSON in ASCII, without any letter that a terminal obeys.
+
+    options: of `json.dumps`, which writes DEL as it is.
+    """
+    return json.dumps(value, **options).replace("\x7f", "\\u007f")
+
+
+_LACKS_MEMORY = re.compile(
+    "RESOURCE_EXHAUSTED|out of memory|MemoryError", re.IGNORECASE
+)
+
+
+def lacks_memory(error: BaseException) -> bool:
+    """Return whether an error says that memory of the host or of a device is full."""
+    return isinstance(error, MemoryError) or bool(_LACKS_MEMORY.search(str(error)))
 
 
 _TRACEBACK = "traceback: "
 _HINT = "JBIAS_TRACEBACK=1 shows the whole traceback"
 _OF_JAX = "-" * 20  # Begins what it notes on tracebacks.
+
+
+# May be raised while any code runs, and is never that code's error.
+_NOT_OF_THE_CODE = (KeyboardInterrupt, GeneratorExit, signals.Interrupted)
 
 
 class UserCodeError(ValueError):
@@ -67,17 +185,25 @@ def user_code(
     line: int = 0,
     given: Callable[[], str] = lambda: "",
     passing: tuple[type[Exception], ...] = (),
+    *,
+    whole: bool = False,
 ) -> Iterator[None]:
-    """Raises what goes wrong inside, in the code of that file, as an error that names it.
+    """Raise what goes wrong inside, in the code of that file, as a UserCodeError.
+
+    SystemExit and other exceptions that are no Exception count as errors: code that calls
+    sys.exit(0) has not done its work. So does os._exit(0), which ends the process at once,
+    here with exit code 1. KeyboardInterrupt passes, as it is the person's.
 
     line: the file's, where the error tells none; 0: such an error passes, as do those of
-    the types `passing`. given: what that code was called with.
+    the types `passing`. given: what that code was called with. whole: whether all that
+    runs inside is the user's, so that no error passes.
     """
     try:
-        yield
-    except (UserCodeError, *passing):
+        with _failing_exit(path) if whole or line else contextlib.nullcontext():
+            yield
+    except (UserCodeError, *_NOT_OF_THE_CODE, *passing):
         raise
-    except Exception as error:
+    except BaseException as error:
         inside = [
             (at, frame.f_code.co_name)
             for frame, at in traceback.walk_tb(error.__traceback__)
@@ -85,18 +211,42 @@ def user_code(
         ]
         if isinstance(error, SyntaxError) and error.filename == path:
             inside.append((error.lineno or 1, "<module>"))
-        if not (inside or line):
+        if not (inside or line or whole):
             raise
         at, name = inside[-1] if inside else (line, "")
-        where = f"{path}:{at}" + f", in {name}" * (name not in ("", "<module>"))
+        where = f"{path}:{at}" if at else path
+        where += f", in {name}" * (name not in ("", "<module>"))
         what = f"error in {where}: {_type_and_text(error)}"
-        parts = filter(None, [what, given(), *_notes(error), _HINT])
+        parts = filter(None, [what, given(), *notes(error), _HINT])
         raise UserCodeError("; ".join(parts)) from error
+
+
+@contextlib.contextmanager
+def _failing_exit(path: str) -> Iterator[None]:
+    """Make os._exit(0) end this process with exit code 1 and a line that names the file.
+
+    Child processes that the code inside starts by fork end as they say.
+    """
+    exit_now, process, is_inside = os._exit, os.getpid(), True
+
+    def exit_failing(status: int) -> None:
+        if status == 0 and is_inside and os.getpid() == process:
+            line = f"jbias: error in {path}: os._exit(0) ended the program; remove the call"
+            print(line, file=sys.stderr, flush=True)
+            status = 1
+        exit_now(status)
+
+    os._exit = exit_failing
+    try:
+        yield
+    finally:
+        is_inside = False  # Another thread may have kept exit_failing.
+        os._exit = exit_now
 
 
 def describe_error(error: Exception) -> str:
     """An error in one line, with the notes on it."""
-    return "; ".join([files.describe_error(error), *_notes(error)])
+    return "; ".join([files.describe_error(error), *notes(error)])
 
 
 def save_traceback(
@@ -119,24 +269,36 @@ def describe_crash(error: Exception) -> str:
     """A crash of the code, ours or the user's, in one line: what, where, the notes."""
     frames = traceback.extract_tb(error.__traceback__)
     at = [f" ({one.filename}:{one.lineno}, {one.name})" for one in frames[-1:]]
-    said = [_type_and_text(error) + "".join(at), *_notes(error)]
-    if not any(note.startswith(_TRACEBACK) for note in _notes(error)):
+    said = [_type_and_text(error) + "".join(at), *notes(error)]
+    if not any(note.startswith(_TRACEBACK) for note in notes(error)):
         said.append(_HINT)
     return "; ".join(said)
 
 
-def _type_and_text(error: Exception) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:400]}"
+def _type_and_text(error: BaseException) -> str:
+    text = " ".join(files.error_text(error).split())[:400]
+    return f"{type(error).__name__}: {text}"
 
 
-def _notes(error: Exception) -> list[str]:
-    notes = getattr(error, "__notes__", [])
-    return [note for note in notes if not note.startswith(_OF_JAX)]
+def describe_array(array: Any) -> str:
+    """Return the type and the shape of an array, or what a value is that is none."""
+    if array.dtype.kind == "O" and array.shape:
+        return f"an array of Python objects, not of numbers, of shape {array.shape}"
+    if array.shape:
+        return f"{array.dtype} {array.shape}"
+    value = array.item()
+    return "None" if value is None else f"a single {type(value).__name__}, no array"
+
+
+def notes(error: BaseException) -> list[str]:
+    """Return the notes on an error, without those that jax adds to tracebacks."""
+    known = getattr(error, "__notes__", [])
+    return [note for note in known if not note.startswith(_OF_JAX)]
 
 
 def align_columns(rows: Iterable[Sequence[object]]) -> list[str]:
     """Rows as lines; a row's last cell may be of any length, and rows may be short."""
-    text = [[str(cell) for cell in row] for row in rows]
+    text = [[printable(str(cell)) for cell in row] for row in rows]
     columns = itertools.zip_longest(*(row[:-1] for row in text), fillvalue="")
     widths = [*(max(map(len, column)) for column in columns), 0]
     return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in text]

@@ -19,10 +19,8 @@ import os
 import re
 import signal
 import socket
-import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent import futures
 from typing import Any, NamedTuple
@@ -32,7 +30,8 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jaxtyping import PyTree
 
-from jbias.runtime import signals
+from jbias import numerals
+from jbias.runtime import messages, signals
 
 # What jax can be told, and finds where it is not.
 _DETECTED = (
@@ -69,7 +68,7 @@ def identify(address: str | None, count: int | None, number: int | None) -> Proc
             f"together, got no {' and no '.join(absent)}"
         )
     host, _, port = address.rpartition(":")
-    if not host or not port.isdecimal() or not 0 < int(port) < 2**16:
+    if not host or not numerals.is_count(port) or not 0 < int(port) < 2**16:
         raise ValueError(
             f"processes: --coordinator must be HOST:PORT, where process 0 is, got "
             f"{address!r}"
@@ -414,8 +413,7 @@ class JoinedGroup(ProcessGroup):
 
 
 def _leave_at_once(code: int) -> None:
-    sys.stdout.flush()
-    sys.stderr.flush()
+    messages.flush()
     os._exit(code)
 
 
@@ -554,7 +552,10 @@ def _fail(team: ProcessGroup, error: BaseException, tell: Callable) -> None:
     if isinstance(error, ConnectionError):
         line, code = str(error), signals.EXIT_LOST
     with team.reporting():
-        traceback.print_exc() if code == 1 else tell(line, code)
+        if code == 1:
+            messages.print_traceback(type(error), error, error.__traceback__)
+        else:
+            tell(line, code)
     team.fail(line, code)
 
 

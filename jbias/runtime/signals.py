@@ -10,7 +10,20 @@ from typing import Any
 _EARLY = "before a step was taken"
 EXIT_REFUSED = 2  # Exit code: what was asked for cannot be done.
 EXIT_LOST = 69  # Exit code: another process of the run was lost (EX_UNAVAILABLE).
-STOP_SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
+# Signals after which a run saves and ends. SIGHUP comes where a terminal is closed or a
+# connection lost, SIGXCPU where a limit of time is near, the others from schedulers and
+# people. The order is that in which messages and documents name them.
+STOP_SIGNALS = (
+    signal.SIGTERM,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+    signal.SIGHUP,
+    signal.SIGQUIT,
+    signal.SIGXCPU,
+    signal.SIGINT,
+)
+# Whoever starts a run under nohup, or a shell in the background, has these ignored.
+_IGNORABLE = (signal.SIGHUP, signal.SIGQUIT)
 
 
 class Interrupted(BaseException):
@@ -65,10 +78,17 @@ class StopSignal:
 
 @contextlib.contextmanager
 def listen() -> Iterator[StopSignal]:
-    """Notes the signals that ask to stop; they are the caller's affair in a thread."""
+    """Note the signals that ask to stop; they are the caller's affair in a thread.
+
+    SIGHUP and SIGQUIT stay ignored where they are, as under nohup.
+    """
     by = StopSignal()
     try:
-        before = {number: signal.signal(number, by.handle) for number in STOP_SIGNALS}
+        before = {
+            number: signal.signal(number, by.handle)
+            for number in STOP_SIGNALS
+            if number not in _IGNORABLE or signal.getsignal(number) != signal.SIG_IGN
+        }
     except ValueError:
         yield by
         return

@@ -1,14 +1,25 @@
-"""XLA's flags, compiler options and compilation cache; what the user set stays."""
+"""XLA's flags, compiler options and compilation cache; settings that decide the numbers.
+
+XLA's flags that the user set stay, and are recorded with the numbers. jax's own settings on
+which numbers depend are jbias's: `fixed_settings` overrides them.
+"""
 
 import contextlib
 import contextvars
+import enum
 import glob
 import os
+import types
 from collections.abc import Iterator, Mapping, MutableMapping
+from typing import Any
 
 from jbias.runtime import files
 
 _target = contextvars.ContextVar("_target", default="")
+# Settings that `fixed_settings` has overridden, as its caller had them.
+_callers: contextvars.ContextVar[Mapping[str, Any]] = contextvars.ContextVar(
+    "_callers", default=types.MappingProxyType({})
+)
 
 # Only GPUs know them. Sums between GPUs run beside the computation: recommended by
 # https://docs.jax.dev/en/latest/gpu_performance_tips.html, and set in NVIDIA's images
@@ -35,6 +46,61 @@ _NO_TPU: Mapping[str, str] = {
     "TPU_STDERR_LOG_LEVEL": "3",
 }
 _NO_GPU: Mapping[str, str] = {"JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1"}
+
+
+# Settings of jax that change random numbers, types, roundings, or end a run whose seed
+# diverges: a run has these, whatever the environment or the caller's own jax.config says.
+SETTINGS: Mapping[str, Any] = {
+    "jax_default_prng_impl": "threefry2x32",
+    "jax_threefry_partitionable": True,
+    "jax_threefry_gpu_kernel_lowering": False,
+    "jax_random_seed_offset": 0,
+    "jax_high_dynamic_range_gumbel": False,
+    "jax_enable_custom_prng": False,
+    "jax_legacy_prng_key": "allow",
+    "jax_enable_x64": False,
+    "jax_explicit_x64_dtypes": "warn",
+    "jax_numpy_dtype_promotion": "standard",
+    "jax_default_matmul_precision": None,
+    "jax_allow_f16_reductions": True,
+    "jax_softmax_custom_jvp": False,
+    "jax_disable_jit": False,
+    "jax_debug_nans": False,
+    "jax_debug_infs": False,
+    "jax_debug_key_reuse": False,
+    "jax_check_tracer_leaks": False,
+    "jax_no_tracing": False,
+    "jax_no_execution": False,
+    "jax_use_magma": "auto",
+    "jax_transfer_guard": None,
+    "jax_transfer_guard_host_to_device": None,
+    "jax_transfer_guard_device_to_device": None,
+    "jax_transfer_guard_device_to_host": None,
+}
+# Settings of jax, and variables, that may change the last bits: recorded with the numbers.
+_RECORDED = (
+    "jax_compiler_enable_remat_pass",
+    "jax_disable_most_optimizations",
+    "eager_constant_folding",
+    "jax_exec_time_optimization_effort",
+    "jax_memory_fitting_effort",
+    "jax_memory_fitting_level",
+    "jax_optimization_level",
+    "jax_remat3",
+    "jax_scan3",
+    "jax_use_direct_linearize",
+    "jax_use_shardy_partitioner",
+)
+_VARIABLES = (
+    "CUBLAS_WORKSPACE_CONFIG",
+    "LIBTPU_INIT_ARGS",
+    "NVIDIA_TF32_OVERRIDE",
+    "TF_CUDNN_DETERMINISTIC",
+    "TF_DETERMINISTIC_OPS",
+    "TF_XLA_FLAGS",
+)
+# Flags of XLA that change no number: what is written, and devices, which are recorded.
+_SILENT_FLAGS = ("xla_dump", "xla_force_host_platform_device_count", "xla_hlo_profile")
 
 
 def quiet_absent_backends(environment: MutableMapping[str, str] = os.environ) -> None:
@@ -69,6 +135,87 @@ def cache_programs() -> None:
 
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
         jax.config.update("jax_compilation_cache_dir", str(files.cache_path("xla")))
+
+
+@contextlib.contextmanager
+def fixed_settings() -> Iterator[list[str]]:
+    """Give jax the `SETTINGS` inside the context, and the caller's own after it.
+
+    Yields a line that names the settings of the caller that are overridden; no line where
+    there are none. Both the process's settings and those of the calling thread are
+    overridden, as a caller may stand in a context such as jax.enable_x64(True).
+    """
+    import jax  # Late: flags are set before.
+
+    # Nothing public tells the process's own values from those of the thread.
+    from jax._src import config as jax_config
+
+    holders = jax_config.config_states
+    # Another jax may lack some.
+    known = {name: holders[name] for name in SETTINGS if name in holders}
+    of_caller = {name: holder.value for name, holder in known.items()}
+    lines = _overridden(of_caller)
+    with contextlib.ExitStack() as ends:
+        for name, holder in known.items():
+            process_wide = holder.get_global()
+            if _plain(process_wide) != SETTINGS[name]:
+                ends.callback(jax.config.update, name, process_wide)
+                jax.config.update(name, SETTINGS[name])
+            ends.enter_context(holder(SETTINGS[name]))
+        if (
+            lines
+        ):  # Else the caller is such a context itself, or has nothing to restore.
+            ends.callback(_callers.reset, _callers.set(of_caller))
+        yield lines
+
+
+def _overridden(of_caller: Mapping[str, Any]) -> list[str]:
+    """Return a line that names the caller's settings that differ from `SETTINGS`."""
+    differing = [
+        f"{name.upper()}={_plain(value)}"
+        for name, value in of_caller.items()
+        if _plain(value) != SETTINGS[name]
+    ]
+    if not differing:
+        return []
+    names = ", ".join(differing)
+    return [
+        f"settings: {names}: overridden, so that no number depends on jax's settings"
+    ]
+
+
+@contextlib.contextmanager
+def callers_settings() -> Iterator[None]:
+    """Give jax what the caller of `fixed_settings` had, in this thread: for code of theirs."""
+    from jax._src import config as jax_config  # As in `fixed_settings`.
+
+    with contextlib.ExitStack() as ends:
+        for name, value in _callers.get().items():
+            ends.enter_context(jax_config.config_states[name](value))
+        yield
+
+
+def _plain(value: Any) -> Any:
+    """Return a setting as `SETTINGS` has it: members of an enumeration by their value."""
+    return value.name.lower() if isinstance(value, enum.Enum) else value
+
+
+def recorded_settings(
+    environment: Mapping[str, str] = os.environ,
+) -> dict[str, Any]:
+    """Return the flags, variables and settings on which the last bits may depend.
+
+    Variables that are not set are left out.
+    """
+    import jax  # Late: flags are set before.
+
+    flags = environment.get("XLA_FLAGS", "").split()
+    flags = [flag for flag in flags if not flag.lstrip("-").startswith(_SILENT_FLAGS)]
+    found: dict[str, Any] = {"XLA_FLAGS": sorted(flags)}
+    found |= {name: environment[name] for name in _VARIABLES if environment.get(name)}
+    values = jax.config.values
+    found |= {name: str(_plain(values[name])) for name in _RECORDED if name in values}
+    return found
 
 
 def compiler_options(kind: str) -> dict[str, str] | None:

@@ -20,6 +20,9 @@ from jbias.stats import resampling, score_table
 _NODES = 256  # Of the quadrature over a posterior mean.
 
 
+_MATRIX = 400  # Data sets up to which all pairs of differences are a matrix.
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class PosteriorResult:
     """Posterior probabilities of every ordered pair; `better` + `better.T` + `rope` = 1."""
@@ -55,19 +58,48 @@ def bayesian_signed_rank(
     weights = np.random.default_rng(seed).dirichlet([prior] + [1.0] * n, size=draws)
     means = table.means if larger_is_better else -table.means
     # Equal to the rope is equal up to rounding, as of scores with one decimal.
-    tolerance = score_table.check_tolerance(None, means)
+    span = score_table.robust_span(means.ravel())
     chances = []
     for i, j in itertools.combinations(range(k), 2):
         z = np.concatenate([[0.0], means[:, i] - means[:, j]])
-        walsh = (z[:, None] + z) / 2
-        above = [(_sign(w - rope, tolerance) + 1) / 2 for w in (walsh, -walsh)]
-        shares = [np.sum((weights @ each) * weights, axis=1) for each in above]
+        sizes = np.maximum(np.abs(means[:, i]), np.abs(means[:, j]))
+        errors = np.concatenate([[0.0], score_table.score_errors(sizes, span)])
+        tolerance = np.maximum(np.maximum(errors[:, None], errors), 1e-12 * rope)
+        if n > _MATRIX:
+            shares = [_share_above(x, weights, rope, tolerance) for x in (z, -z)]
+        else:
+            walsh = (z[:, None] + z) / 2
+            above = [(_sign(w - rope, tolerance) + 1) / 2 for w in (walsh, -walsh)]
+            shares = [np.sum((weights @ each) * weights, axis=1) for each in above]
         between = 1 - shares[0] - shares[1] if rope > 0 else np.full(draws, -1.0)
         three = np.stack([shares[1], between, shares[0]])
         largest = three == three.max(axis=0)
         chances.append((largest / largest.sum(axis=0)).mean(axis=1))
     left, _, right = np.transpose(chances)
     return _result(table, right, left)
+
+
+def _share_above(
+    z: Float[np.ndarray, "n"],
+    weights: Float[np.ndarray, "draws n"],
+    rope: float,
+    tolerance: float,
+) -> Float[np.ndarray, "draws"]:
+    """Return sum_ij w_i w_j [z_i + z_j > 2 rope] of each draw; equal ones count half.
+
+    By cumulated weights of sorted z, so without a matrix of all pairs.
+    """
+    order = np.argsort(z, kind="stable")
+    z, ends = z[order], []
+    for slack, side in ((tolerance, "right"), (-tolerance, "left")):
+        ends.append(np.searchsorted(z, 2 * (rope + slack) - z, side=side))
+    shares = []
+    for part in np.array_split(weights, max(1, weights.size // 2_000_000)):
+        part = part[:, order]
+        below = np.pad(np.cumsum(part, axis=1), ((0, 0), (1, 0)))
+        beyond = below[:, -1:] - (below[:, ends[0]] + below[:, ends[1]]) / 2
+        shares.append(np.sum(part * beyond, axis=1))
+    return np.concatenate(shares)
 
 
 def correlated_t(
@@ -93,12 +125,14 @@ def correlated_t(
     resampling.require_runs(table)
     check_pairing(table, paired, rho)
     sign = 1 if larger_is_better else -1
-    rounding = score_table.rounding_error(table.values)[:, 0]
+    errors = score_table.mean_errors(table)
     above = functools.partial(_above_paired, rho=rho) if paired else _above_independent
     runs = [sign * table.runs(name) for name in table.algorithms]
     pairs = [*itertools.combinations(runs, 2)]
-    right = [above(x, y, rope, rounding) for x, y in pairs]
-    left = [above(y, x, rope, rounding) for x, y in pairs]
+    columns = [*itertools.combinations(errors.T, 2)]
+    roundings = [np.maximum(first, second) for first, second in columns]
+    right = [above(x, y, rope, e) for (x, y), e in zip(pairs, roundings, strict=True)]
+    left = [above(y, x, rope, e) for (x, y), e in zip(pairs, roundings, strict=True)]
     return _result(table, np.array(right), np.array(left))
 
 

@@ -5,6 +5,9 @@ Castro, Courville and Bellemare 2021, https://arxiv.org/abs/2108.13264 (rliable)
 they resample the runs of each task separately; here a run is one model, resampled for all
 data sets together.
 
+Percentile intervals over few runs are too short, and are widened only where data sets are
+drawn, too: see `resampling`.
+
 A Friedman test takes means over runs as if they were exact. `rank_stability` resamples the
 runs, and ranks and tests each resample like the table itself. Resamples vary around the
 observed means, so this shows what seeds can do, not which ranking is true.
@@ -87,14 +90,19 @@ def intervals(
 
     def joined(pairs):
         value, many = zip(*pairs)
-        return resampling.estimate(np.array(value), np.stack(many, 1), confidence)
+        return resampling.estimate(
+            np.array(value), np.stack(many, 1), confidence, num_datasets=num_datasets
+        )
 
+    num_datasets = len(table.datasets) if datasets else None
     mean = drawn.over_datasets(cells)
     return IntervalsResult(
         datasets=table.datasets,
         algorithms=table.algorithms,
         cells=resampling.estimate(table.means, cells, confidence),
-        mean=resampling.estimate(table.means.mean(axis=0), mean, confidence),
+        mean=resampling.estimate(
+            table.means.mean(axis=0), mean, confidence, num_datasets=num_datasets
+        ),
         iqm=joined(middle),
         optimality_gap=joined(gap),
         bounds=limits,
@@ -128,7 +136,13 @@ def performance_profiles(
         value.append(reached.mean(axis=(0, 1)))
         by_dataset = np.einsum("br,nrt->bnt", counts, reached.astype(np.float64))
         many.append(drawn.over_datasets(by_dataset) / counts.shape[1])
-    share = resampling.estimate(np.stack(value), np.stack(many, axis=1), confidence)
+    share = resampling.estimate(
+        np.stack(value),
+        np.stack(many, axis=1),
+        confidence,
+        num_datasets=len(table.datasets) if datasets else None,
+        bounds=(0, 1),
+    )
     return ProfilesResult(table.algorithms, grid, share, limits)
 
 
@@ -151,7 +165,16 @@ def probability_of_improvement(
     drawn = resampling.draw(table, draws=draws, seed=seed, datasets=datasets)
     sign = 1 if larger_is_better else -1
     value, many = resampling.superiority(table, drawn, sign)
-    return _pairs(table, value.mean(axis=1), many.T, 0.5, 1e-12, confidence)
+    return _pairs(
+        table,
+        value.mean(axis=1),
+        many.T,
+        even=0.5,
+        rounding=1e-12,
+        confidence=confidence,
+        num_datasets=len(table.datasets) if datasets else None,
+        bounds=(0, 1),
+    )
 
 
 def mean_differences(
@@ -163,10 +186,14 @@ def mean_differences(
     draws: int = 2000,
     seed: int = 0,
 ) -> PairsResult:
-    """Gives how much better the row is than the column on average, in points.
+    """Return how much better the row is than the column on average, in points.
 
-    With `datasets`, a hierarchical bootstrap: `better` is how often the row wins with other
-    seeds on other data sets like these. Positive is better, whatever the direction.
+    Over redrawn runs alone intervals are percentiles, and too short for few runs
+    (`resampling.percentile_coverage`). With `datasets`, a hierarchical bootstrap: `better`
+    is how often the row wins with other seeds on other data sets like these, and
+    percentiles are widened as Student's t asks (`resampling.widening`): without, intervals
+    called 95 % held the difference in 85 to 94 % of cases with 5 to 20 data sets.
+    Positive is better, whatever the direction.
     Raises ValueError for single runs and missing cells.
     """
     table = score_table.read(scores)
@@ -176,16 +203,37 @@ def mean_differences(
     many = sign * drawn.over_datasets(drawn.means(table))
     value = sign * table.means.mean(axis=0)
     value, many = (x[..., rows] - x[..., columns] for x in (value, many))
-    rounding = float(score_table.rounding_error(table.values).max())
-    return _pairs(table, value, many, 0.0, rounding, confidence)
+    errors = score_table.mean_errors(table).max(axis=0)
+    rounding = np.maximum(errors[rows], errors[columns])
+    return _pairs(
+        table,
+        value,
+        many,
+        even=0.0,
+        rounding=rounding,
+        confidence=confidence,
+        num_datasets=len(table.datasets) if datasets else None,
+    )
 
 
-def _pairs(table, value, many, even, rounding, confidence: float) -> PairsResult:
-    """Fills matrices from pairs (p,) and draws (b, p).
+def _pairs(
+    table,
+    value,
+    many,
+    *,
+    even: float,
+    rounding: float,
+    confidence: float,
+    num_datasets: int | None,
+    bounds: tuple[float, float] = (-np.inf, np.inf),
+) -> PairsResult:
+    """Return matrices filled from pairs (p,) and draws (b, p).
 
     `even` is where neither is better, and what is no further from it than `rounding`.
     """
-    upper = resampling.estimate(value, many, confidence)
+    upper = resampling.estimate(
+        value, many, confidence, num_datasets=num_datasets, bounds=bounds
+    )
     off = many - even
     better = (off > rounding).mean(axis=0) + (abs(off) <= rounding).mean(axis=0) / 2
     ends, turn = (upper.value, upper.low, upper.high), lambda v: 2 * even - v
@@ -279,8 +327,8 @@ def rank_stability(
     drawn = resampling.draw(table, draws=draws, seed=seed, datasets=datasets, runs=runs)
     observed = score_table.rank(table, larger_is_better=larger_is_better)
     # Sums in another order tie as before.
-    rounding = score_table.rounding_error(table.values)
-    levels = score_table.near_levels(drawn.means(table), rounding)
+    errors = score_table.mean_errors(table)
+    levels = score_table.near_levels(drawn.means(table), errors)
     ranked = scipy.stats.rankdata(-levels if larger_is_better else levels, axis=2)
     ranked = drawn.picked(ranked)
     mean_ranks = np.round(ranked.mean(axis=1), 9)
@@ -295,7 +343,13 @@ def rank_stability(
     rejected = bool(friedman_pvalues(observed[None])[0] <= alpha)
     return RankStabilityResult(
         algorithms=table.algorithms,
-        ranks=resampling.estimate(original, mean_ranks, confidence),
+        ranks=resampling.estimate(
+            original,
+            mean_ranks,
+            confidence,
+            num_datasets=len(table.datasets) if datasets else None,
+            bounds=(1, len(table.algorithms)),
+        ),
         places=_places(mean_ranks),
         before=((1 - sign) / 2).mean(axis=0),
         same_order=float(as_observed.all(axis=(1, 2)).mean()),

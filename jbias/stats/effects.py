@@ -50,7 +50,9 @@ def effect_sizes(
     pooled MAD, Harrell and Davis' medians (Akinshin 2020). r = (W+ - W-) / (W+ + W-), no
     difference left out of the ranking (Kerby 2014, Pratt 1959). g = J(n-1) mean / std of the
     differences over data sets, J(v) = Gamma(v/2) / (sqrt(v/2) Gamma((v-1)/2)) (Hedges 1981).
-    `datasets` draws data sets too. g is inf if all data sets differ alike, and NaN for two
+    `datasets` draws data sets too; intervals of mean A12 and Cliff's delta are then widened
+    (`resampling.widening`), those of r and g, which are no means, are plain percentiles and
+    too short for few data sets. g is inf if all data sets differ alike, and NaN for two
     data sets, whose J(1) is 0 because the mean of g does not exist.
     Raises ValueError for single runs and missing cells.
     """
@@ -61,38 +63,59 @@ def effect_sizes(
         resampling.pair_matrix(x, lambda v: 1 - v, diagonal=0.5)
         for x in resampling.superiority(table, drawn, sign)
     )
-    rounding = score_table.rounding_error(table.values)[:, 0]
+    errors = score_table.mean_errors(table).T  # (k, n)
     rows, columns = np.triu_indices(len(table.algorithms), 1)
-    centres = [_centre(sign * table.runs(name), rounding) for name in table.algorithms]
+    centres = [
+        _centre(sign * table.runs(name), error)
+        for name, error in zip(table.algorithms, errors, strict=True)
+    ]
     medians, mads = np.stack(centres, axis=1)  # (k, n)
     free = table.counts[:, None] - 1
     squares, between = free * mads**2, medians[rows] - medians[columns]
     pooled = (squares[rows] + squares[columns]) / (free[rows] + free[columns])
     with np.errstate(divide="ignore", invalid="ignore"):
+        rounding = np.maximum(errors[rows], errors[columns])
         gamma = np.where(abs(between) <= rounding, 0.0, between / np.sqrt(pooled))
     gamma = resampling.pair_matrix(gamma, np.negative)
 
     means = sign * np.concatenate([table.means[None], drawn.means(table)])
     differences = means[:, :, rows] - means[:, :, columns]
-    differences[1:] = drawn.picked(differences[1:])
-
     # What differs by rounding alone does not differ.
-    tolerance = score_table.check_tolerance(None, table.means)
+    sizes = np.maximum(table.sizes[:, rows], table.sizes[:, columns])
+    span = score_table.robust_span(table.means.ravel())
+    tolerance = np.broadcast_to(
+        score_table.score_errors(sizes, span), differences.shape
+    )
     differences[np.abs(differences) <= tolerance] = 0
+    if datasets:  # Each draw has data sets of its own, and their errors.
+        tolerance = tolerance.copy()
+        tolerance[1:] = drawn.picked(tolerance[1:])
+    differences[1:] = drawn.picked(differences[1:])
 
     def paired(effect):
         found = resampling.pair_matrix(effect(differences).T, np.negative)
         return resampling.estimate(found[0], found[1:], confidence)
 
+    num_datasets = len(table.datasets) if datasets else None
     return EffectsResult(
         datasets=table.datasets,
         algorithms=table.algorithms,
         a12=a12,
         cliffs_delta=2 * a12 - 1,
         gamma=gamma,
-        a12_mean=resampling.estimate(a12.mean(axis=0), superior, confidence),
+        a12_mean=resampling.estimate(
+            a12.mean(axis=0),
+            superior,
+            confidence,
+            num_datasets=num_datasets,
+            bounds=(0, 1),
+        ),
         cliffs_delta_mean=resampling.estimate(
-            2 * a12.mean(axis=0) - 1, 2 * superior - 1, confidence
+            2 * a12.mean(axis=0) - 1,
+            2 * superior - 1,
+            confidence,
+            num_datasets=num_datasets,
+            bounds=(-1, 1),
         ),
         gamma_median=_middle(gamma),
         rank_biserial=paired(functools.partial(rank_biserial, tolerance=tolerance)),
@@ -101,7 +124,8 @@ def effect_sizes(
 
 
 def rank_biserial(
-    differences: Float[np.ndarray, "b n p"], tolerance: float = 0.0
+    differences: Float[np.ndarray, "b n p"],
+    tolerance: float | Float[np.ndarray, "b n p"] = 0.0,
 ) -> Float[np.ndarray, "b p"]:
     """Gives (W+ - W-) / (W+ + W-) over data sets (axis 1); 0 if nothing differs.
 
@@ -109,7 +133,9 @@ def rank_biserial(
     """
     # Beside a true zero, which is the lowest.
     sizes = np.pad(np.abs(np.swapaxes(differences, 1, 2)), ((0, 0), (0, 0), (1, 0)))
-    levels = score_table.near_levels(sizes, tolerance)[:, :, 1:]
+    errors = np.swapaxes(np.broadcast_to(tolerance, differences.shape), 1, 2)
+    errors = np.pad(errors, ((0, 0), (0, 0), (1, 0)))
+    levels = score_table.near_levels(sizes, errors)[:, :, 1:]
     ranks = np.where(levels == 0, 0, scipy.stats.rankdata(levels, axis=2))
     signed = np.sum(np.sign(np.swapaxes(differences, 1, 2)) * ranks, axis=2)
     total = np.sum(ranks, axis=2)

@@ -16,7 +16,7 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 import scipy.stats
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from jbias.stats import score_table
 
@@ -111,6 +111,12 @@ class OmnibusResult:
     df: tuple[float, ...]
 
 
+def _sum_of_squares(values: Int[np.ndarray, "..."]) -> int:
+    """Return the sum of squares as a Python integer, which does not overflow."""
+    squares = values.ravel().astype(object) ** 2
+    return int(squares.sum())
+
+
 def quade(
     scores: score_table.Table, *, larger_is_better: bool, tolerance: float | None = None
 ) -> OmnibusResult:
@@ -120,21 +126,28 @@ def quade(
     of scores; A = sum S_ij^2, B = sum_j (sum_i S_ij)^2 / n;
     F = (n-1) B / (A - B) ~ F(k-1, (k-1)(n-1)), inf with p 0 where A = B.
     `ranks` are sum_i Q_i r_ij / (n (n+1) / 2). Scores and ranges closer than `tolerance`,
-    in units of the scores (None: 2e-7 of their span), are ties; all data
+    in units of the scores (None: `score_table.score_errors` of each), are ties; all data
     sets must be of one unit. If all scores are equal, F = 0 and p = 1.
     Raises ValueError for missing cells and for fewer than 2 data sets or algorithms.
     """
     matrix = score_table.read(scores).means
     tolerance = score_table.check_tolerance(tolerance, matrix)
-    levels = score_table.near_levels(matrix, tolerance)
+    matrix = score_table.shrink_huge(matrix)
+    sizes = np.abs(matrix)
+    errors, range_errors = tolerance, tolerance
+    if tolerance is None:
+        span = score_table.robust_span(matrix.ravel())
+        errors = score_table.score_errors(sizes, span)
+        range_errors = score_table.score_errors(sizes.max(axis=1), span)
+    levels = score_table.near_levels(matrix, errors)
     ranked = scipy.stats.rankdata(-levels if larger_is_better else levels, axis=1)
     n, k = ranked.shape
-    spans = score_table.near_levels(np.ptp(matrix, axis=1), tolerance)
+    spans = score_table.near_levels(np.ptp(matrix, axis=1), range_errors)
     weights = scipy.stats.rankdata(spans)
     # Ranks are halves of integers, so agreement and its absence are seen exactly.
     s = np.rint(2 * weights[:, None] * (2 * ranked - (k + 1))).astype(np.int64)
-    total = n * int(np.sum(s**2))
-    between = int(np.sum(s.sum(axis=0) ** 2))
+    total = n * _sum_of_squares(s)
+    between = _sum_of_squares(s.sum(axis=0))
     degrees = k - 1, (k - 1) * (n - 1)
     means = weights @ ranked / (n * (n + 1) / 2)
     apart = total - between
@@ -153,20 +166,26 @@ def aligned_ranks(
     T = (k-1) (sum_j R_j^2 - k n^2 (kn+1)^2 / 4) / (sum r^2 - sum_i R_i^2 / k) ~ chi2(k-1).
     Without ties sum r^2 = kn (kn+1) (2kn+1) / 6, as Garcia et al. write it; with ties the
     sum itself keeps the variance right. Differences closer than `tolerance`, in units of
-    the scores (None: 2e-7 of their span), are ties; all data sets must be
+    the scores (None: `score_table.score_errors` of each), are ties; all data sets must be
     of one unit. If all scores are equal, T = 0 and p = 1.
     Raises ValueError for missing cells and for fewer than 2 data sets or algorithms.
     """
     matrix = score_table.read(scores).means
     tolerance = score_table.check_tolerance(tolerance, matrix)
     n, k = matrix.shape
+    matrix = score_table.shrink_huge(matrix)
     aligned = matrix - matrix.mean(axis=1, keepdims=True)
-    levels = score_table.near_levels(aligned.ravel(), tolerance)
+    errors = tolerance
+    if tolerance is None:  # The mean has the error of the largest score of its row.
+        sizes = np.abs(matrix).max(axis=1).repeat(k)
+        span = score_table.robust_span(matrix.ravel())
+        errors = score_table.score_errors(sizes, span)
+    levels = score_table.near_levels(aligned.ravel(), errors)
     levels = -levels if larger_is_better else levels
     ranked = scipy.stats.rankdata(levels).reshape(n, k)
     twice = np.rint(2 * ranked).astype(np.int64)
-    between = int(np.sum(twice.sum(axis=0) ** 2)) - k * n**2 * (k * n + 1) ** 2
-    within = k * int(np.sum(twice**2)) - int(np.sum(twice.sum(axis=1) ** 2))
+    between = _sum_of_squares(twice.sum(axis=0)) - k * n**2 * (k * n + 1) ** 2
+    within = k * _sum_of_squares(twice) - _sum_of_squares(twice.sum(axis=1))
     statistic = (k - 1) * between * k / within if within else 0.0
     pvalue = float(scipy.stats.chi2.sf(statistic, k - 1))
     return OmnibusResult(statistic, pvalue, ranked.mean(axis=0), (k - 1,))

@@ -195,8 +195,8 @@ def bradley_terry(
         resampling.require_runs(table)
     stds = np.zeros_like(table.means) if local_rope is None else table.stds
     means = table.means if larger_is_better else -table.means
-    rounding = score_table.rounding_error(table.values)
-    wins, ties = wins_and_ties(means, stds, local_rope or 0.0, rounding)
+    errors = score_table.mean_errors(table)
+    wins, ties = wins_and_ties(means, stds, local_rope or 0.0, errors)
     result = bradley_terry_of_wins(
         wins, equivalence=equivalence, confidence=confidence, draws=draws, seed=seed
     )
@@ -207,15 +207,17 @@ Cells = Float[np.ndarray, "n k"]
 
 
 def wins_and_ties(
-    means: Cells, stds: Cells, rope: float, rounding: Float[np.ndarray, "n 1"]
+    means: Cells, stds: Cells, rope: float, errors: Cells
 ) -> tuple[Int[np.ndarray, "k k"], Int[np.ndarray, "k k"]]:
     """Counts on how many data sets the row wins, ties dealt out, and on how many it ties.
 
-    Larger means win. Ends of the region are in it, up to `rounding` (see `score_table`).
+    Larger means win. Ends of the region are in it, up to the larger of the
+    `errors` of the two (see `score_table.mean_errors`).
     """
     difference = means[:, :, None] - means[:, None, :]
     variances = stds[:, :, None] ** 2 + stds[:, None, :] ** 2
-    tied = np.abs(difference) <= rope * np.sqrt(variances / 2) + rounding[:, :, None]
+    rounding = np.maximum(errors[:, :, None], errors[:, None, :])
+    tied = np.abs(difference) <= rope * np.sqrt(variances / 2) + rounding
     ties = tied.sum(axis=0)
     np.fill_diagonal(ties, 0)
     return ((difference > 0) & ~tied).sum(axis=0) + (ties + 1) // 2, ties

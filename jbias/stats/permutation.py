@@ -197,8 +197,10 @@ def permute_ranks(
 
 
 def smallest_pvalue(n: int, k: int) -> float:
-    """Gives the smallest exact p: the chance that n rankings of k without ties agree."""
-    return math.exp((1 - n) * math.lgamma(k + 1))
+    """Return the smallest exact p: the chance that n rankings of k without ties agree."""
+    if k > 170:  # The factorial of 171 is no float.
+        return math.exp((1 - n) * math.lgamma(k + 1))
+    return float(math.factorial(k)) ** (1 - n)
 
 
 def max_t(
@@ -323,7 +325,7 @@ def type_1_error(
         alpha=alpha,
         f=min(f, 1.0),
         chi2=min(chi2, 1.0),
-        least=float(math.factorial(k)) ** (1 - n),
+        least=smallest_pvalue(n, k),
         standard_error=0.0 if found else math.sqrt(alpha * (1 - alpha) / draws),
         exact=found is not None,
     )

@@ -349,8 +349,8 @@ def wilcoxon(
     W / sqrt(sum r_i^2) is taken as normal and `exact` is False. Statistics are W; W over
     the sum of ranks is the rank-biserial correlation. p cannot be below 2^(1-n).
 
-    Differences closer than `tolerance`, in units of the scores (None: 2e-7 of
-    their span), are ties, and zeros. zeros:
+    Differences closer than `tolerance`, in units of the scores (None: for each
+    data set `score_table.score_errors` of the two scores), are ties, and zeros. zeros:
     "wilcox" drops them, "pratt" ranks them and then drops them, "split" ranks them and
     shares their ranks evenly, with signs drawn for them too. Scores of all data sets must
     be of one unit, for their differences are ranked together.
@@ -368,23 +368,35 @@ def wilcoxon(
         "least": 2.0 ** (1 - n) if n <= EXACT else _normal(math.sqrt(n)),
     }
     mean_ranks = score_table.rank(read, larger_is_better=larger_is_better).mean(axis=0)
+    means = score_table.shrink_huge(means)
     better = means.T if larger_is_better else -means.T
     if control is None:
         rows, columns = np.triu_indices(k, 1)
-        w, p = _tested(better[rows] - better[columns], zeros, tolerance)
+    else:
+        at = control_index(control, read)
+        rows, columns = np.delete(np.arange(k), at), np.full(k - 1, at)
+    errors = tolerance
+    if tolerance is None:
+        sizes = np.maximum(np.abs(better[rows]), np.abs(better[columns]))
+        span = score_table.robust_span(means.ravel())
+        errors = score_table.score_errors(sizes, span)
+    w, p = _tested(better[rows] - better[columns], zeros, errors)
+    if control is None:
         return all_pairs(read, mean_ranks, w, p, **common)
-    at = control_index(control, read)
-    w, p = _tested(np.delete(better, at, axis=0) - better[at], zeros, tolerance)
     return against_control(read, mean_ranks, at, w, p, **common)
 
 
 def _tested(
-    d: Float[np.ndarray, "m n"], zeros: str, tolerance: float
+    d: Float[np.ndarray, "m n"],
+    zeros: str,
+    errors: float | Float[np.ndarray, "m n"],
 ) -> tuple[Float[np.ndarray, "m"], Float[np.ndarray, "m"]]:
     """Gives W and p of m rows of differences."""
     # Beside a true zero, which is the lowest of each row.
     sizes = np.concatenate([np.zeros((len(d), 1)), np.abs(d)], axis=1)
-    levels = score_table.near_levels(sizes, tolerance)[:, 1:]
+    errors = np.broadcast_to(errors, d.shape)
+    errors = np.concatenate([np.zeros((len(d), 1)), errors], axis=1)
+    levels = score_table.near_levels(sizes, errors)[:, 1:]
     zero = levels == 0
     ranked = scipy.stats.rankdata(levels, axis=1)
     if zeros == "wilcox":

@@ -20,6 +20,9 @@ _NAMES = {"t": "the paired t-test", "wilcoxon": "Wilcoxon's", "nemenyi": "Nemeny
 TESTS = tuple(_NAMES)
 
 
+_EXACT = 300  # Data sets up to which the signed-rank distribution is exact.
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class PowerResult:
     """Shares of simulated studies that find the difference, by seeds and data sets."""
@@ -241,7 +244,10 @@ class _Tests:
         std = d.std(axis=1, ddof=1)
         with np.errstate(divide="ignore", invalid="ignore"):
             t = np.nan_to_num(d.mean(axis=1) * math.sqrt(n) / std)
-        tolerance = score_table.check_tolerance(None, means)
+        errors = score_table.score_errors(
+            np.abs(means), score_table.robust_span(means.ravel())
+        )
+        tolerance = np.maximum(errors[b, :, better], errors[b, :, other])
         sizes = np.abs(d)
         sizes[sizes <= tolerance] = 0
         ranks = scipy.stats.rankdata(score_table.near_levels(sizes, tolerance), axis=1)
@@ -252,7 +258,7 @@ class _Tests:
             rivals = means.copy()
             rivals[b, :, better] += difference
             ahead = rivals - values[:, :, None]
-            beaten = np.sign(ahead) * (np.abs(ahead) > tolerance)
+            beaten = np.sign(ahead) * (np.abs(ahead) > tolerance[:, :, None])
             places[place] = beaten.sum(axis=2).mean(axis=1) / 2
         return {
             "t": t >= self.t,
@@ -262,7 +268,17 @@ class _Tests:
 
 
 def _wilcoxon_critical(n: int, alpha: float) -> float:
-    """Gives the smallest W+ with a two-sided exact p <= alpha; inf if there is none."""
+    """Return the smallest W+ with a two-sided p <= alpha; inf if there is none.
+
+    p is exact for up to 300 data sets, and by the normal distribution for more, whose exact
+    one takes a time that grows with their cube.
+    """
+    if n > _EXACT:
+        deviation = math.sqrt(
+            n * (n + 1) * (2 * n + 1) / 6
+        )  # Of W = 2 W+ - n (n+1) / 2.
+        least = float(scipy.stats.norm.isf(alpha / 2)) * deviation
+        return math.ceil((least + n * (n + 1) / 2) / 2)
     chances = posthoc.signed_chances(tuple(range(1, n + 1)))  # W = 2 W+ - n (n+1) / 2.
     reached = np.flatnonzero(chances <= alpha * (1 + 1e-9))
     return (len(chances) + reached[0]) // 2 if len(reached) else math.inf

@@ -5,6 +5,10 @@ replacement for all data sets together, and those of different algorithms apart 
 Drawing the data sets too, for all algorithms together, makes it hierarchical: what would come
 out on other data sets like these, with other seeds. Source: Efron and Tibshirani 1993,
 chapters 8 and 13; Saravanan, Berman and Sober 2020, https://arxiv.org/abs/2007.07797.
+
+Percentile intervals of few runs are too short: `percentile_coverage` says by how much.
+Nothing can be drawn beyond the runs that there are, so they stay so and say so. Those over
+drawn data sets are widened (`widening`).
 """
 
 import dataclasses
@@ -14,6 +18,7 @@ from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
+import scipy.stats
 from jaxtyping import Float, Int
 
 from jbias.stats import score_table
@@ -23,7 +28,7 @@ _FEWEST = 100
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Estimate:
-    """A number, or an array of them, with its percentile interval."""
+    """A number, or an array of them, with its percentile interval (see `estimate`)."""
 
     value: Float[np.ndarray, "..."]
     low: Float[np.ndarray, "..."]
@@ -114,13 +119,58 @@ def superiority(
     return np.stack(value), np.stack(many)
 
 
-def estimate(value, drawn: Float[np.ndarray, "b ..."], confidence: float) -> Estimate:
-    """Joins a value with percentiles of its draws: draws themselves, so inf is no harm."""
+def estimate(
+    value,
+    drawn: Float[np.ndarray, "b ..."],
+    confidence: float,
+    *,
+    num_datasets: int | None = None,
+    bounds: tuple[float, float] = (-math.inf, math.inf),
+) -> Estimate:
+    """Return a value with percentiles of its draws: draws themselves, so inf is no harm.
+
+    num_datasets: how many data sets there are, where these were drawn, too; None: only runs
+    were. Percentiles are then moved away from the value by the factor of `widening`.
+    bounds: of the value, which widened intervals do not leave.
+    """
     score_table.check_share("confidence", confidence)
+    value = np.asarray(value)
     place = math.floor((1 - confidence) / 2 * (len(drawn) - 1))
-    found = np.partition(drawn, (place, len(drawn) - 1 - place), axis=0)
-    low, high = found[place], found[-1 - place]
-    return Estimate(np.asarray(value), low, high, confidence)
+    ordered = np.partition(drawn, (place, len(drawn) - 1 - place), axis=0)
+    low, high = ordered[place], ordered[-1 - place]
+    if num_datasets is not None:
+        factor = widening(num_datasets, confidence)
+        low = np.clip(value + factor * (low - value), *bounds)
+        high = np.clip(value + factor * (high - value), *bounds)
+    return Estimate(value, low, high, confidence)
+
+
+def widening(num_datasets: int, confidence: float) -> float:
+    """Return by how much percentile intervals over n drawn data sets are too short.
+
+    t_(n-1) sqrt(n / (n - 1)) / z: the bootstrap's deviation of a mean has n where Student's
+    has n - 1, and percentiles are those of a normal distribution, not of t. For 95 % it is
+    1.58 for 5 data sets, 1.22 for 10 and 1.10 for 20, and NaN for a single one.
+    Source: Hesterberg 2015, https://doi.org/10.1080/00031305.2015.1089789, section 5.
+    """
+    if num_datasets < 2:
+        return math.nan
+    share = (1 + confidence) / 2
+    t = scipy.stats.t.ppf(share, num_datasets - 1)
+    narrow = math.sqrt(num_datasets / (num_datasets - 1))
+    return float(t * narrow / scipy.stats.norm.ppf(share))
+
+
+def percentile_coverage(runs: int, confidence: float = 0.95) -> float:
+    """Return how often a percentile interval over redrawn runs holds the mean of new ones.
+
+    Of normal scores: it reaches z sqrt((r - 1) / r) standard errors, and the mean's error is
+    distributed as t_(r-1). For 95 %: 0.75 for 3 runs, 0.85 for 5, 0.90 for 10. Simulated with
+    draws: 0.75, 0.84, 0.90; with two humps 0.54, 0.73, 0.92 (benchmarks.interval_coverage).
+    """
+    z = scipy.stats.norm.ppf((1 + confidence) / 2)
+    reach = z * math.sqrt((runs - 1) / runs)
+    return float(2 * scipy.stats.t.cdf(reach, runs - 1) - 1)
 
 
 def pair_matrix(

@@ -12,9 +12,9 @@ the table changes nothing. `rank` ranks the algorithms accordingly.
 """
 
 import dataclasses
+import decimal
 import math
 import numbers
-import re
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -22,6 +22,8 @@ import numpy as np
 import pandas as pd
 import scipy.stats
 from jaxtyping import Float, Int
+
+from jbias import numerals
 
 NEEDED = ("algorithm", "dataset", "score")  # Columns of a tidy frame.
 _DIGITS = 1e-12  # Of float64, less what sums lose.
@@ -35,7 +37,6 @@ _ALSO = {  # What others call these.
     "score": ("scores", "value", "accuracy"),
     "run": ("runs", "seed", "seeds", "fold", "folds", "trial", "repeat", "repetition"),
 }
-_DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -58,7 +59,9 @@ class Scores:
     def means(self) -> Float[np.ndarray, "n k"]:
         """Means over runs."""
         largest = float(np.nanmax(np.abs(self.values)))
-        scale = 2.0**-64 if largest > _LARGE else 1.0  # A power of two: no digit is lost.
+        scale = (
+            2.0**-64 if largest > _LARGE else 1.0
+        )  # A power of two: no digit is lost.
         return np.nanmean(self.values * scale, axis=2) / scale
 
     @property
@@ -175,8 +178,10 @@ def _tidy_of_levels(frame: pd.DataFrame) -> pd.DataFrame | None:
         return None
     missing = [name for name in ("algorithm", "dataset") if name not in meanings]
     if meanings.count("") == len(missing) == 1:
-        meanings[meanings.index("")] = missing[0]
-        missing = []
+        unnamed = meanings.index("")
+        if level_names[unnamed] is None:
+            meanings[unnamed] = missing[0]
+            missing = []
     known = [name for name in meanings if name]
     if missing or len(set(known)) < len(known) or "score" in known or "" in meanings:
         shown = ", ".join("(no name)" if x is None else repr(x) for x in level_names)
@@ -187,7 +192,9 @@ def _tidy_of_levels(frame: pd.DataFrame) -> pd.DataFrame | None:
         )
     if is_column_of_scores:
         tidy = frame.set_axis(pd.MultiIndex.from_arrays(_level_values(frame.index)))
-        tidy = tidy.set_axis(["score"], axis=1).rename_axis(index=meanings).reset_index()
+        tidy = (
+            tidy.set_axis(["score"], axis=1).rename_axis(index=meanings).reset_index()
+        )
         return tidy
     rows, cells = len(frame.index), len(frame.columns)
     arrays = [np.repeat(np.asarray(x), cells) for x in _level_values(frame.index)]
@@ -259,8 +266,9 @@ def score_errors(
     """Return how far rounding, of float32 as of float64, may have moved a difference.
 
     sizes: the larger absolute value of the two scores that are compared; span: about what
-    the scores of these two algorithms span (`robust_span`). The error is 2e-7 of the
-    smaller of both, as scores kept in float32 need, and never below 1e-12 of `sizes`.
+    the scores span (`robust_span`), for those that have a large part in common. The error
+    is 2e-7 of the smaller of both, as scores kept in float32 need, and never below 1e-12
+    of `sizes`.
     Scores of 50,000 images, averaged over 50 runs, lie further apart than that.
     """
     return np.maximum(_DIGITS * sizes, _SINGLE_DIGITS * np.minimum(sizes, span))
@@ -369,9 +377,7 @@ def _meant(name) -> str:
     return next((known for known in _ALSO if word in (known, *_ALSO[known])), "")
 
 
-def _matrix_values(
-    frame: pd.DataFrame, axis: int
-) -> Float[np.ndarray, "rows columns"]:
+def _matrix_values(frame: pd.DataFrame, axis: int) -> Float[np.ndarray, "rows columns"]:
     """Return the numbers of a matrix.
 
     Raises ValueError for a tidy frame with other names, for a row or column that is no
@@ -458,12 +464,18 @@ def _floats(scores: Any) -> np.ndarray:
     Raises ValueError for what is no real number: text that is no plain decimal number,
     booleans, complex numbers, times.
     """
+    if isinstance(scores, list | tuple) and any(map(np.ma.isMaskedArray, scores)):
+        scores = np.ma.stack(scores)
     if isinstance(scores, np.ma.MaskedArray):
         scores = np.ma.filled(scores.astype(np.float64), np.nan)
     try:
         values = np.asarray(scores)
     except ValueError as error:  # Ragged.
-        raise ValueError(f"scores: must be a full matrix; {error}") from error
+        raise ValueError(
+            f"scores: a score must be a real number: {error}; rows must be of one length"
+        ) from error
+    if values.dtype.kind in "mM":
+        raise ValueError(f"scores: a score must be a real number, got {values.dtype}")
     if values.dtype.kind in "iuf":
         return values.astype(np.float64)
     if not isinstance(scores, (np.ndarray, pd.DataFrame, pd.Series)):
@@ -477,15 +489,20 @@ def _float(value: Any) -> float:
     if value is None or value is pd.NA:
         return math.nan
     if isinstance(value, (bool, np.bool_)):
-        raise ValueError(
+        raise ValueError(  # noqa: TRY004
             f"scores: a score must be a real number, got {value}; convert truth values by "
             ".astype(float), if they are scores"
         )
-    if isinstance(value, numbers.Real):
+    if isinstance(value, numbers.Real | decimal.Decimal):
+        try:
+            return float(value)
+        except OverflowError:
+            return math.inf
+    if isinstance(value, str) and numerals.is_real(value):
         return float(value)
-    if isinstance(value, str) and _DECIMAL.fullmatch(value.strip()):
-        return float(value)
-    raise ValueError(f"scores: a score must be a real number, got {value!r}; correct it")
+    raise ValueError(
+        f"scores: a score must be a real number, got {value!r}; correct it"
+    )
 
 
 def _missing(values: np.ndarray) -> np.ndarray:

@@ -44,7 +44,7 @@ def save(
         "stage": stage.number,
         "watch": job.monitor.state(),
         "best": job.best,
-        "sums": job.records.sums,
+        "sums": job.records.sums_until(step),
         "records": results.dumps(job.evaluation.records) if here else "",
         "left": {key: job.config["run"][key] for key in _OBSERVED} if left else None,
     }
@@ -141,7 +141,8 @@ def resume(job: RunContext, info: dict[str, Any]) -> None:
     """Goes on from a checkpoint; puts its evaluation beside if a kill came between."""
     step, total, main = info["step"], job.stages[-1].last, job.team.is_main
     job.monitor.load(info["watch"])
-    job.best, job.records.sums = info["best"], info.get("sums", {})
+    job.best = info["best"]
+    job.records.sums |= info.get("sums", {})
     line = f"resuming {job.name} at step {step}/{total}"
     job.log(console.LogEvent(line, "resume", step=step, total=total))
     written = main and evaluations.is_evaluated(job.workdir, step)
@@ -154,7 +155,7 @@ def resume(job: RunContext, info: dict[str, Any]) -> None:
         if main:
             where = f"the checkpoint of step {step}"
             records = results.loads(info["records"], where=where)
-            job.records.write(step, records, again=False)
+            job.records.write_again(step, records)
             telemetry.log_evaluation(job, step, records)
     job.records.restore(job.checkpoints.info)
 

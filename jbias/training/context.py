@@ -7,7 +7,7 @@ from typing import NamedTuple
 import jax
 from etils import epath
 
-from jbias import run_spec
+from jbias import run_spec, seals
 from jbias.data import splits
 from jbias.runs import checkpoints, costs, evaluations, loggers, status
 from jbias.runtime import console
@@ -41,6 +41,7 @@ class RunContext:
     checkpoints: checkpoints.CheckpointStore | None
     records: evaluations.RecordStore
     monitor: divergence.Monitor
+    seal: seals.Seal  # Of the run's checkpoints.
     initial_nets: list | None = None  # Nets to start from, one a seed.
     best: dict[str, float] = dataclasses.field(default_factory=dict)
     evaluation: Evaluation = NOT_EVALUATED  # The latest.

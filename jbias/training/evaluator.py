@@ -16,7 +16,7 @@ import jax
 import numpy as np
 from etils import epath
 
-from jbias import evals, extensions, run_spec
+from jbias import evals, extensions, run_spec, seals
 from jbias.data import loader, splits
 from jbias.evals import cue_conflict, decisions, predict
 from jbias.models import trained
@@ -32,8 +32,11 @@ from jbias.training.stages import Stage
 def evaluate(job: RunContext, stage: Stage, states: PackedStates, step: int) -> None:
     """Measures every seed on every set; leaves the evaluation in the job."""
     began, records, valid = time.monotonic(), [], {}
-    if not (predicted := _predict(job, stage, states)):
+    with _refusing_full_memory(step):
+        predicted = _predict(job, stage, states)
+    if not predicted:
         return  # Asked to stop; this evaluation is made again on resuming.
+    _report_undecided(job, predicted, step)
     for number, entry in enumerate(job.members):
         decided = [_decisions(predicted[test.name][number], test) for test in job.tests]
         for r in _records(job, stage, step, entry, decided):
@@ -42,7 +45,7 @@ def evaluate(job: RunContext, stage: Stage, states: PackedStates, step: int) -> 
                 valid[entry.name] = r.value
     asked = job.config["run"]["decisions"]
     kept = _keep_decisions(job, step, predicted) if asked else {}
-    job.records.write(step, records)
+    records = job.records.write(step, records)
     job.records.sums |= kept
     job.records.seal()
     telemetry.log_evaluation(job, step, records)
@@ -58,12 +61,44 @@ def evaluate(job: RunContext, stage: Stage, states: PackedStates, step: int) -> 
     job.log(console.LogEvent(line, "evaluation", **told, means=means))
 
 
+@contextlib.contextmanager
+def _refusing_full_memory(step: int) -> Iterator[None]:
+    """Raise ValueError, with what to do, where memory is full; checkpoints stay as they are."""
+    try:
+        yield
+    except (MemoryError, jax.errors.JaxRuntimeError) as error:
+        if not messages.lacks_memory(error):
+            raise
+        raise ValueError(
+            f"evaluation at step {step}: must fit into memory, got "
+            f"{messages.shorten(error) or type(error).__name__}; resume with a smaller "
+            "config.run.eval_batch"
+        ) from error
+
+
+def _report_undecided(job: RunContext, predicted: dict[str, list], step: int) -> None:
+    """Log which seeds have no numbers on a set as their logits are NaN or infinite.
+
+    Seeds that are known to have diverged have been told of.
+    """
+    for test, (number, entry) in itertools.product(job.tests, enumerate(job.members)):
+        if entry.name in job.monitor.diverged:
+            continue
+        decided = _decisions(predicted[test.name][number], test)
+        count = int((decided.prediction == predict.UNDECIDED).sum())
+        if count:
+            job.log(
+                f"step {step}: seed {entry.name}: no numbers on {test.name}, as its logits "
+                f"are NaN or infinite for {count} of {len(decided.prediction)} images"
+            )
+
+
 def rebuild_decisions(
     job: RunContext, stage: Stage, states: PackedStates, step: int
 ) -> None:
     """Makes a step's decisions anew, those that are not as they were written."""
     if predicted := _predict(job, stage, states):
-        made = _keep_decisions(job, step, predicted, again=False)
+        made = _keep_decisions(job, step, predicted)
         before = {**made, **job.records.sums}
         other = any(before[name] not in (sums, sums[1]) for name, sums in made.items())
         then = ", equal only within tolerance to those lost" * other
@@ -136,16 +171,19 @@ def _batches(job: RunContext, images: list, size: int, reading) -> Iterator[jax.
 
 
 def _keep_decisions(
-    job: RunContext, step: int, predicted: dict[str, list], *, again: bool = True
+    job: RunContext, step: int, predicted: dict[str, list]
 ) -> dict[str, Any]:
-    """Writes decisions; unless `again`, those that were lost alone. Returns their sums."""
+    """Write decisions, and return the sums of the files that were written.
+
+    A file that is as it was sealed is never written over.
+    """
     job.check_lock()
     told = {}
     branches = job.branches if job.team.is_main else ()
     for test, branch in itertools.product(job.tests, branches):
         path = job.workdir / branch.folder / f"decisions/{test.name}/{step}.parquet"
         name = evaluations.relative_name(job.workdir, path)
-        if not again and not checksums.damage(path, job.records.sums.get(name)):
+        if not checksums.damage(path, job.records.sums.get(name)):
             continue
         of_branch = {
             entry.seed: _decisions(one, test)
@@ -199,6 +237,7 @@ def _records(
 ) -> Iterator[results.Record]:
     """What is recorded of a seed that decided so about each set.
 
+    Without a number, as diverged, on sets where its logits of any image decide nothing.
     Losses and gradients since the evaluation before, or the step it diverged at; and where
     it was rolled back in this stage, until now: with what rate it goes on.
     """
@@ -217,8 +256,10 @@ def _records(
             to, scale = job.rollback(entry.name, failed)
             where = f"at step {failed} to step {to}"
             yield train(metric="rolled_back", condition=where, value=scale)
-    lost = dict(value=None, count=None, status="diverged") if at else {}
     for test, of in zip(job.tests, decided, strict=True):
+        lost = {}
+        if at or (of.prediction == predict.UNDECIDED).any():
+            lost = dict(value=None, count=None, status="diverged")
         found = (evals.find_measure(measure)(of) for measure in test.measures)
         for number in itertools.chain.from_iterable(found):
             yield record(dataset=test.name, **{**number._asdict(), **lost})
@@ -305,8 +346,9 @@ def _evaluate_step(job: RunContext, step: int) -> None:
     """Makes one evaluation as the run itself would have made it."""
     folder = job.workdir / "checkpoints"
     try:
-        states, info = checkpoints.read(folder, step, job.state_shapes)
-    except (*checkpoints.MACHINE_ERRORS, PermissionError):
+        differences = job.seal.differences
+        states, info = checkpoints.read(folder, step, job.state_shapes, differences)
+    except (*checkpoints.MACHINE_ERRORS, PermissionError, seals.ForeignError):
         raise
     # Of damaged bytes, and of a step that goes meanwhile, orbax raises anything.
     except Exception as error:

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import functools
 import pathlib
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -11,7 +12,7 @@ import jax
 from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import PyTree
 
-from jbias.runtime import console, mesh, xla
+from jbias.runtime import console, mesh, messages, xla
 from jbias.training import seed_axis, stages
 
 _USED = 0.9  # Of the memory; the rest is the evaluation's, and lost between buffers.
@@ -19,6 +20,33 @@ _REMEDIES = (
     "--config.train.accumulate=2, a smaller --config.train.batch, or model.remat=True "
     "in a config of your own (ResNets and ViTs)"
 )
+
+_HOST_REMEDIES = (
+    "a smaller --config.run.loading.gib, fewer --config.run.loading.workers"
+)
+_LACKING = re.compile("RESOURCE_EXHAUSTED|[Oo]ut of memory|bad_alloc")
+
+
+@contextlib.contextmanager
+def explain_lack() -> Iterator[None]:
+    """Raise an OSError of one line, with what to do, for want of memory inside.
+
+    Notes on the error, such as which step is saved, stay with it.
+    """
+    try:
+        yield
+    except (MemoryError, jax.errors.JaxRuntimeError) as error:
+        if isinstance(error, MemoryError):
+            where, remedy = "this machine", f"{_HOST_REMEDIES}, or {_REMEDIES}"
+        elif _LACKING.search(str(error)):
+            where, remedy = "a device", f"--config.run.together=1, {_REMEDIES}"
+        else:
+            raise
+        reason = messages.shorten(error) or type(error).__name__
+        refused = OSError(f"memory: {where} has too little ({reason}); take {remedy}")
+        for note in messages.notes(error):
+            refused.add_note(note)
+        raise refused from error
 
 
 class Need(NamedTuple):

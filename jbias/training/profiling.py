@@ -8,6 +8,7 @@ from collections.abc import Hashable, Mapping
 
 import jax
 
+from jbias.runtime import files
 from jbias.training import hlo, memory, seed_axis, stages, targets
 
 _ROWS = 20  # Of each table.
@@ -53,6 +54,9 @@ def markdown_page(
     asked = looped, shapes._replace(static=static), stage.layout.devices, 1
     program = memory.lower_step(stage.program.step, *asked).compile()
     cost, taken = program.cost_analysis(), program.memory_analysis()
+    arguments, temporary = map(
+        files.format_size, (taken.argument_size_in_bytes, taken.temp_size_in_bytes)
+    )
     spent = time_by_operation(folder, label_operations(program.as_text()))
     kinds = collections.Counter()  # By kind and direction alone.
     for (kind, where), nanoseconds in spent.items():
@@ -72,10 +76,7 @@ def markdown_page(
         _limit("operations", cost.get("flops", 0), rate, device, "flops"),
         _limit("bytes moved", cost.get("bytes accessed", 0), rate, device, "bytes"),
         "",
-        (
-            f"Memory of one seed's step: {taken.argument_size_in_bytes / 2**20:,.0f} MiB "
-            f"of arguments, {taken.temp_size_in_bytes / 2**20:,.0f} MiB beside."
-        ),
+        (f"Memory of one seed's step: {arguments} of arguments, {temporary} beside."),
         *_table("kind", kinds, steps),
         *_table("operation", spent, steps),
     ]

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import jax
 from etils import epath
 
-from jbias import build, data, evals, extensions, run_spec
+from jbias import build, data, evals, extensions, run_spec, seals
 from jbias import config as jc
 from jbias.data import base, labels, loader, splits
 from jbias.models import trained
@@ -174,14 +174,30 @@ def open_run(
     options = dict(check_lock=guard, follower=follows)
     written = spec.branches if main else ()
     records = evaluations.RecordStore(workdir, written, say, **options)
+    members = tuple(member.name for member in spec.members)
+    data_identity = workdirs.data_identity(facts)
+    seal = seals.Seal(
+        config=config,
+        data={key: data_identity[key] for key in ("data", "own_code")},
+        members=members,
+        runs=[branch.fields["run"] for branch in spec.branches],
+        last_steps=[stage.last for stage in built],
+    )
     store = None
     if not follows:
         records.add_facts()
-        valid_at = functools.partial(evaluations.validation_at, workdir)
-        about = dict(keep=run["keep"], valid_at=valid_at)
-        store = checkpoints.CheckpointStore(workdir / "checkpoints", team, **about)
-    monitor = divergence.Monitor(tuple(member.name for member in spec.members))
-    parts = (devices, tests, built, store, records, monitor, nets)
+        store = checkpoints.CheckpointStore(
+            workdir / "checkpoints",
+            team,
+            keep=run["keep"],
+            valid_at=functools.partial(evaluations.validation_at, workdir),
+            seal=seal.to_json(),
+            differences=lambda info: (
+                seal.differences(info) or records.contradictions(info)
+            ),
+        )
+    monitor = divergence.Monitor(members)
+    parts = (devices, tests, built, store, records, monitor, seal, nets)
     return RunContext(spec, workdir, say, *parts, team=team, check_lock=guard)
 
 

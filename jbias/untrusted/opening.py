@@ -17,6 +17,9 @@ from jbias.untrusted import limits
 
 # Others of Pillow's may run programs, such as Ghostscript for PostScript.
 FORMATS = ("JPEG", "PNG", "GIF", "BMP", "PPM", "TIFF", "WEBP")
+# Endings of their files' names, in small letters; the content decides what is decoded.
+SUFFIXES = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".gif", ".bmp", ".webp")
+SUFFIXES += (".tif", ".tiff", ".ppm", ".pgm", ".pbm", ".pnm")
 _LARGE = 2**25  # Pixels; larger images are decoded one at a time, for memory.
 _LARGE_ONE = threading.Lock()
 
@@ -43,12 +46,17 @@ def text(path: str) -> TextIO:
 def image(source: str | os.PathLike | BinaryIO) -> Iterator[Image.Image]:
     """Opens an image by its content, whatever its name; nothing is decoded yet.
 
+    Of several frames or pages, such as those of an animated GIF, it is the first.
+
     ValueError for other formats than FORMATS and for more than limits.MAX_PIXELS, OSError
     where it cannot be read. Decode inside the context.
     """
     with contextlib.ExitStack() as stack:
         if not hasattr(source, "read"):
             source = stack.enter_context(binary(source))
+        if source.seek(0, os.SEEK_END) == 0:
+            raise ValueError("must be a whole image, got 0 bytes")
+        source.seek(0)
         try:
             found = stack.enter_context(Image.open(source, formats=FORMATS))
             pixels = math.prod(found.size)
@@ -94,6 +102,10 @@ def npz(path: str | os.PathLike, **growth: int) -> dict[str, np.ndarray]:
         with binary(path) as raw:  # Here: numpy leaves what it cannot read open.
             with zipfile.ZipFile(raw) as members:
                 told = sum(member.file_size for member in members.infolist())
+                names = members.namelist()
+            if len(set(names)) < len(names):
+                twice = next(name for name in names if names.count(name) > 1)
+                raise ValueError(f"holds the array {twice!r} twice")
             limits.check_growth(os.path.getsize(path), told, **growth)
             raw.seek(0)
             with np.load(raw, allow_pickle=False) as file:

@@ -110,3 +110,55 @@ def test_what_names_no_classes_is_refused_in_one_line(given, said):
     with pytest.raises(ValueError, match=said) as refused:
         labels.of_outputs(given)
     assert "\n" not in str(refused.value) and str(refused.value).startswith("classes: ")
+
+
+BIG_CATS = ("lion", "tiger", "zebra")
+IDS = tuple(labels.of_outputs(BIG_CATS).classes)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        BIG_CATS[::-1],
+        dict(zip(("a", "b", "c"), BIG_CATS[::-1])),
+        dict(zip(("a", "b", "c", "d"), (*BIG_CATS[::-1], "lion"))),
+    ],
+)
+def test_words_mean_the_classes_that_a_set_calls_so_or_else_their_ids(given):
+    """Also where all of them are words of ImageNet."""
+    lions = [2, 3] if len(given) == 4 else [2]
+    expected = [lions, [1], [0]]
+    assert answered(given, BIG_CATS, "names") == dict(zip(BIG_CATS, expected))
+    assert answered(given, IDS, "wnid") == dict(zip(IDS, expected))
+
+
+def test_ids_answer_a_set_whose_folders_are_called_so_in_any_space():
+    assert answered(IDS, IDS[::-1], "names") == {x: [i] for i, x in enumerate(IDS)}
+    own = labels.LabelSpace(IDS, "names")
+    found = labels.match(own.classes, own.space, IDS[:1], "wnid")
+    assert found.matrix is None and found.relabel.tolist() == [0]
+
+
+def test_words_answer_a_set_of_ones_own_whole_or_not_at_all():
+    with pytest.raises(ValueError, match="label spaces must be the same"):
+        answered(BIG_CATS, (*BIG_CATS, "unicorn"), "names")
+
+
+def test_names_of_numbers_are_names_and_no_positions():
+    assert answered(["5", "7", "0"], ("0", "5"), "names") == {"0": [2], "5": [0]}
+
+
+def test_what_outputs_are_said_to_mean_goes_before_their_own_names():
+    given = {"cat": "dog", "tabby": "cat", "dog": "cat"}
+    assert answered(given, ("cat", "dog"), "names") == {"cat": [1, 2], "dog": [0]}
+
+
+def test_a_mapping_may_use_the_names_that_outputs_were_given(tmp_path):
+    path = tmp_path / "map.csv"
+    path.write_text("train_class,test_class\nlion,cat\ntiger,cat\nzebra,horse\n")
+    options = dict(mapping=str(path))
+    found = answered(BIG_CATS, ("cat", "horse"), "names", **options)
+    assert found == {"cat": [0, 1], "horse": [2]}
+    path.write_text(path.read_text() + f"{IDS[0]},horse\n")
+    with pytest.raises(ValueError, match="must be mapped once, got 'n02129165' for"):
+        answered(BIG_CATS, ("cat", "horse"), "names", **options)

@@ -5,6 +5,7 @@ import pathlib
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.optimize
 
 from jbias import evals
 from jbias.evals import critical_band
@@ -65,10 +66,175 @@ def test_equal_thresholds_have_no_band():
     assert evals.critical_band_fit([0, 0, math.nan, 4, 0, 0, 0]).flag == "unknown"
 
 
-def test_one_octave_alone_does_not_tell_the_width():
-    band = evals.critical_band_fit([0, 0, 0, 4, 0, 0, 0])
+@cases.each(
+    "thresholds",
+    [[0, 0, 0, 4, 0, 0, 0], [0, 0, 0, 0, 0, 0, 3], [1, 0, 0, 0, 0, 0, 0]],
+)
+def test_one_octave_alone_does_not_tell_the_width(thresholds):
+    band = evals.critical_band_fit(thresholds)
+    assert band.flag == "narrow"
     assert not band.converged
+    assert math.isnan(band.bandwidth) and math.isnan(band.center_frequency)
     assert band.residual == pytest.approx(0, abs=1e-6)
+
+
+@cases.each(
+    ("thresholds", "flag"),
+    [
+        ([3, 1, 0, 0, 0, 0, 1], ""),
+        ([1, 2, 2, 2, 3, 3, 3], ""),  # 114.5: within half an octave of 112.
+        ([0, 0, 1, 1, 1, 2, 2], "center_above"),
+        ([2, 2, 1, 1, 1, 0, 0], "center_below"),
+        ([2, 4, 0, 3, 1, 0, 3], "center_below"),
+    ],
+)
+def test_a_centre_outside_the_octaves_is_no_number(thresholds, flag):
+    band = evals.critical_band_fit(thresholds)
+    assert band.flag == flag
+    assert band.converged == (flag == "")
+    numbers = [getattr(band, metric) for metric in critical_band.METRICS]
+    assert np.isnan(numbers).all() == (flag != "")
+    assert band.residual > 0
+
+
+@cases.each(
+    ("thresholds", "residual", "bandwidth", "centre"),
+    [
+        # By scipy.optimize.brute, as in the test below.
+        ([0, 3, 3, 2, 0, 1, 3], 11.006439, 2.3231, 6.1194),
+        ([0, 0, 0, 2, 0, 3, 4], 4.255625, 2.0069, 93.305),
+        ([0, 0, 1, 1, 0, 2, 1], 2.000002, 0.829, 74.6),
+    ],
+)
+def test_the_lowest_of_several_minima_is_the_fit(
+    thresholds, residual, bandwidth, centre
+):
+    band = evals.critical_band_fit(thresholds)
+    assert band.converged
+    assert band.residual == pytest.approx(residual, abs=2e-6)
+    assert band.bandwidth == pytest.approx(bandwidth, rel=1e-3)
+    assert band.center_frequency == pytest.approx(centre, rel=1e-3)
+
+
+def squares(t: np.ndarray, mu, log_s, highest: float):
+    """Squares left by the best height at each mu and s."""
+    f = np.arange(len(t))
+    mu, log_s = np.broadcast_arrays(mu, log_s)
+    away = (f - mu[..., None]) / np.exp(log_s)[..., None]
+    shape = np.exp(-(away**2) / 2)
+    a = (shape @ t) / np.maximum((shape**2).sum(-1), 1e-300)
+    a = np.clip(a, 0, highest)[..., None]
+    return ((a * shape - t) ** 2).sum(-1)
+
+
+def least_squares_left(t: np.ndarray, highest: float, seed: int) -> float:
+    """The least squares that scipy's optimisers and a constant leave.
+
+    Differential evolution far around, which misses narrow minima; and a grid among the
+    octaves with the simplex method after it.
+    """
+    n = len(t)
+    found = scipy.optimize.differential_evolution(
+        lambda x: squares(t, x[0], x[1:2], highest).T,
+        [(-3.0 * n, 4.0 * n), (np.log(0.1), np.log(100))],
+        popsize=40,
+        maxiter=150,
+        seed=seed,
+        tol=1e-12,
+        vectorized=True,
+        updating="deferred",
+    )
+    _, on_grid, *_ = scipy.optimize.brute(
+        lambda x: float(squares(t, x[0], x[1], highest)),
+        [slice(-1, n, 0.1), slice(-1.5, 3, 0.1)],
+        full_output=True,
+    )
+    constant = np.clip(t.mean(), 0, highest)
+    return min(float(found.fun), float(on_grid), float(((t - constant) ** 2).sum()))
+
+
+@pytest.mark.parametrize(
+    "count", [pytest.param(4), pytest.param(150, marks=pytest.mark.slow)]
+)
+@pytest.mark.parametrize("highest", [4, 5])
+def test_fits_leave_no_more_than_those_of_scipys_optimisers(count, highest):
+    """Whole thresholds up to 4, and continuous ones up to 5."""
+    rng = np.random.default_rng(3)
+    values = rng.uniform(0, 5, (count, 7))
+    if highest == 4:
+        values = np.floor(values)
+        values[:2] = [0, 3, 3, 2, 0, 1, 3], [0, 0, 0, 2, 0, 3, 4]
+    *_, left, _ = critical_band.fit_gaussians(values, highest=highest)
+    for i, t in enumerate(values):
+        assert left[i] <= least_squares_left(t, highest, seed=i) + 1e-6
+
+
+@pytest.mark.parametrize("octaves", [4, pytest.param(5, marks=pytest.mark.slow)])
+def test_fits_of_all_thresholds_are_the_best_on_a_fine_grid(octaves):
+    values = np.stack(np.meshgrid(*[np.arange(5.0)] * octaves), -1)
+    values = values.reshape(-1, octaves)
+    a, _, s, left, converged = critical_band.fit_gaussians(values, highest=4)
+    points = np.linspace(-5, octaves + 4, 121)[:, None, None]
+    widths = np.geomspace(0.15, 60, 60)[:, None]
+    shape = np.exp(-((np.arange(octaves) - points) ** 2) / (2 * widths**2))
+    shape = shape.reshape(-1, octaves)
+    own = (shape**2).sum(-1) + 1e-300
+    for some in np.array_split(np.arange(len(values)), 1 + len(values) // 300):
+        with_t = values[some] @ shape.T
+        height = np.clip(with_t / own, 0, 4)
+        least = (height * (height * own - 2 * with_t)).min(1)
+        least += (values[some] ** 2).sum(1)
+        assert (left[some] <= least + 1e-6).all()
+    told = (s > 0.25) & (s < 100)
+    assert converged[told].all()
+    np.testing.assert_array_less(a, 4 + 1e-12)
+
+
+def test_thresholds_in_reverse_give_the_mirrored_band():
+    values = np.random.default_rng(8).integers(0, 5, (200, 7)).astype(float)
+    _, mu, s, left, converged = critical_band.fit_gaussians(values, highest=4)
+    mirrored = critical_band.fit_gaussians(values[:, ::-1], highest=4)
+    np.testing.assert_allclose(mirrored[3], left, atol=1e-6)
+    # Two minima may be equally low; then either is right.
+    same = converged & (abs(mirrored[2] / s - 1) < 1e-3)
+    assert same.sum() > 180
+    np.testing.assert_allclose(mirrored[1][same], 6 - mu[same], rtol=1e-3, atol=1e-3)
+
+
+def test_an_end_of_the_centres_interval_outside_the_octaves_is_none():
+    """Draws above the octaves count as above all centres among them."""
+    inside = [
+        critical_band.CriticalBand(2.0, centre, 0.5, 0.1, True, "")
+        for centre in np.linspace(10, 20, 91)
+    ]
+    above = [critical_band.CriticalBand(residual=1.0, flag="center_above")] * 9
+    lost = [critical_band.CriticalBand(flag="flat")] * 100
+
+    def interval(metric, bands):
+        told = critical_band.band_interval("x", metric, bands, n=50)
+        assert [one.metric for one in told] == ["x_lower", "x_upper", "x_undefined"]
+        return [one.value for one in told]
+
+    low, high, undefined = interval("center_frequency", inside + above + lost)
+    ends = np.quantile(np.linspace(10, 20, 91), [0.025 / 0.91, 0.975])
+    assert low == pytest.approx(ends[0], abs=0.1)
+    assert high is None
+    assert undefined == pytest.approx(109 / 200)
+    low, high, undefined = interval("bandwidth", inside + above + lost)
+    assert (low, high) == (2, 2) and undefined == pytest.approx(109 / 200)
+    low, high, undefined = interval("center_frequency", inside + lost)
+    assert high == pytest.approx(ends[1]) and undefined == pytest.approx(100 / 191)
+
+
+def test_numbers_recorded_before_there_were_flags_have_one():
+    frequencies = critical_band.octave_frequencies(224)
+    for width, centre, flag in (
+        (2.0, 276205.0, "center_above"),
+        (2.0, 0.1, "center_below"),
+        (0.3, 14.0, "narrow"),
+        (10.4565, 114.495, ""),
+    ):
+        assert critical_band.flag_of_numbers(width, centre, frequencies) == flag
 
 
 @cases.each("side", [32, 64, 224])
@@ -159,6 +325,30 @@ def test_continuous_thresholds_find_a_planted_curve():
     np.testing.assert_allclose(found, expected, atol=2e-3)
 
 
+@pytest.mark.parametrize(
+    "count", [pytest.param(20), pytest.param(400, marks=pytest.mark.slow)]
+)
+def test_continuous_thresholds_are_of_the_best_logistic_curve(count):
+    """No curve on a fine grid leaves less than the one that crosses where they say."""
+    rng = np.random.default_rng(1)
+    strength = np.log2(np.array(critical_band.SIGMAS[1:]) / 0.16)
+    columns = rng.uniform(0, 100, (5, count))
+    columns[0] = rng.uniform(60, 100, count)
+    # Two minima each: from the higher, thresholds would be 2.89 and 1.48.
+    columns[:, 0] = 80.5404964, 1.9235334, 81.9394766, 84.5604983, 10.4392007
+    columns[:, 1] = 71.2319208, 61.1901446, 46.8586216, 71.7327898, 27.6290550
+    found = critical_band.continuous_thresholds(columns)
+    middle, slope = np.linspace(-8, 8, 401)[:, None], np.linspace(-2, 4, 201)[None]
+    for threshold, (clean, *noisy) in zip(found, columns.T, strict=True):
+        total, crossing = 0, middle + np.log(clean / 50 - 1) / 2**slope
+        for at, accuracy in zip(strength, noisy, strict=True):
+            power = np.clip(2**slope * (at - middle), -700, 700)
+            total = total + (clean / (1 + np.exp(power)) - accuracy) ** 2
+        near = np.abs(np.clip(0.5 - crossing, 0, 5) - threshold) < 0.05
+        # A step of the grid from the best point costs little.
+        assert total[near].min() <= total.min() + 0.01 * total.min() + 0.5
+
+
 def test_continuous_thresholds_round_to_the_indices():
     """Where accuracies fall steeply and steadily the two readings agree."""
     crossings = np.array([0.015, 0.0283, 0.0566, 0.113, 0.2])
@@ -183,8 +373,15 @@ def test_what_is_not_recognised_clean_is_beyond_the_highest():
         ([1, 2, 3], "side 224 have 7 octaves"),
         ([0, 0, 0, 5, 0, 0, 0], r"in \[0, 4\]"),
         ([0, 0, 0, -1, 0, 0, 0], r"in \[0, 4\]"),
+        ([0, 0, 0, math.inf, 0, 0, 0], r"in \[0, 4\]"),
     ],
 )
 def test_wrong_thresholds_are_refused(thresholds, complaint):
     with pytest.raises(ValueError, match=f"critical_band_fit: .*{complaint}"):
         evals.critical_band_fit(thresholds)
+
+
+def test_three_octaves_are_too_few_for_a_fit():
+    with pytest.raises(ValueError, match="critical_band_fit: a fit needs 4 octaves"):
+        evals.critical_band_fit([1, 2, 1], side=16)
+    assert evals.critical_band_fit([1, 3, 2, 1], side=17).converged

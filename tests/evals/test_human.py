@@ -152,6 +152,24 @@ def test_probe_compares_decisions_with_people(tmp_path):
         made.numbers({"": evals.Decisions(first.response[shown], columns)})
 
 
+def test_people_are_compared_on_the_same_images_alone():
+    """What their trials say of an image, its class, must be so in the set."""
+    first, *people = of_oracle("contrast")
+    files = [f"cat/{name}.png" for name in first.image]
+    options = dict(dataset="contrast", files=files, people=people)
+    label = first.category.copy()
+    made = evals.Decisions(first.response, {"label": label})
+    assert human.numbers({"": made}, **options)
+    label[7] = (label[7] + 1) % 16
+    with pytest.raises(
+        ValueError, match="must be about the images of the set, got '0007"
+    ):
+        human.numbers({"": made}, **options)
+    options["files"] = [files[0], files[0], *files[2:]]
+    with pytest.raises(ValueError, match="different names, got '0000' twice"):
+        human.numbers({"": made}, **options)
+
+
 def test_means_over_sets():
     number = evals.Number
     each = [

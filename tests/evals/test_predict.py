@@ -310,3 +310,45 @@ def test_probabilities_of_coarser_classes_sum_to_one():
     e = np.exp([1.0, 0.5, 2.0])
     first = (e[0] + e[1]) / 2 / ((e[0] + e[1]) / 2 + e[2])
     np.testing.assert_allclose(both[0], [first, 0.5], rtol=1e-6)
+
+
+def logits_with(value, row=1, classes=3):
+    found = np.arange(4.0 * classes, dtype=np.float32).reshape(4, classes)
+    found[row, 0] = value
+    return found
+
+
+@cases.each("value", [np.nan, np.inf])
+@cases.each("aggregate", ["mean_prob", "mean_logit", "max_prob"])
+def test_logits_that_are_not_finite_decide_nothing(value, aggregate):
+    """Neither alone nor in classes of others, and others of the batch stay as they are."""
+    matrix, label = np.eye(3, dtype=np.float32), np.zeros(4, np.int32)
+    for given in (None, matrix):
+        of = (logits_with(value),), given
+        (plain,) = predict.decide_batch(*of, aggregate=aggregate)
+        (probable,) = predict.decide_batch(*of, label, {}, aggregate=aggregate)
+        for decided in (plain, probable.prediction):
+            assert decided.tolist() == [2, predict.UNDECIDED, 2, 2]
+        assert np.isnan(probable.confidence).tolist() == [False, True, False, False]
+        assert np.isnan(probable.likelihood[1])
+
+
+@cases.each("aggregate", ["mean_prob", "mean_logit", "max_prob"])
+def test_a_class_that_is_excluded_by_minus_infinity_is_never_decided_for(aggregate):
+    matrix = np.eye(3, dtype=np.float32)
+    for given in (None, matrix):
+        (decided,) = predict.decide_batch(
+            (logits_with(-np.inf),), given, aggregate=aggregate
+        )
+        assert decided.tolist() == [2, 2, 2, 2]
+    nothing = np.full((1, 3), -np.inf, np.float32)
+    (decided,) = predict.decide_batch((nothing,), None, aggregate=aggregate)
+    assert decided.tolist() == [predict.UNDECIDED]
+
+
+def test_decisions_made_elsewhere_may_be_infinite_and_never_nan():
+    for value, expected in ((np.inf, 0), (np.nan, predict.UNDECIDED)):
+        (decided,) = predict.decide_batch(
+            (logits_with(value),), None, aggregate="mean_prob", infinite=True
+        )
+        assert decided[1] == expected

@@ -1,9 +1,13 @@
 """Anybody's model: what it is asked, what it may answer, and what is left of its failures."""
 
+import functools
 import io
 import json
 import pathlib
+import subprocess
+import sys
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from PIL import Image
@@ -19,6 +23,7 @@ from jbias.evals import (
     prepared_sets,
     probes,
 )
+from jbias.runtime import messages
 from tests import cases
 
 SUITE = """
@@ -407,3 +412,143 @@ def test_flags_that_say_nothing_of_a_function_are_refused(capsys):
         "give one of --checkpoint, --predict, --decisions and --follow"
         in capsys.readouterr().err
     )
+
+
+def two(images, labels):
+    return images
+
+
+async def later(images):
+    return images
+
+
+def by_and_by(images):
+    yield images
+
+
+class Model:
+    def __init__(self, images=None):
+        self.images = images
+
+    def __call__(self, images):
+        return means(images)
+
+    def keyword_needed(self, images, *, scale):
+        return images
+
+
+@cases.each(
+    ("function", "said"),
+    [
+        (
+            two,
+            r"called with one argument, .* got two\(images, labels\) \(missing a req",
+        ),
+        (lambda: 0, "called with one argument"),
+        (Model().keyword_needed, "missing a required.* argument: 'scale'"),
+        (
+            functools.partial(two, labels=1, other=2),
+            "called with one argument|unexpected",
+        ),
+        (later, "not be an async function"),
+        (functools.partial(later), "not be an async function"),
+        (by_and_by, "return its answers, not yield"),
+        (Model, r"function of images, got .*; give an object of it, Model\(\.\.\.\)"),
+    ],
+)
+def test_a_function_that_cannot_be_asked_is_refused_before_it_is(function, said):
+    with pytest.raises(ValueError, match=said) as refused:
+        predictors.Predictor(function, CLASSES)
+    assert not isinstance(refused.value, messages.UserCodeError)
+    assert "\n" not in str(refused.value)
+
+
+def test_every_function_of_images_may_be_asked():
+    for function in (
+        means,
+        Model(),
+        functools.partial(two, labels=0),
+        lambda images, scale=1: images,
+        lambda *images: images,
+        lambda images, **options: images,
+        np.mean,
+        {}.get,
+    ):
+        predictors.Predictor(function, CLASSES)
+
+
+class WithGradient(Tensor):
+    """As PyTorch's, which become arrays once they are detached."""
+
+    def detach(self):
+        return Tensor(self.array)
+
+    def __array__(self, dtype=None, copy=None):
+        raise RuntimeError("Can't call numpy() on Tensor that requires grad.")
+
+
+def test_rows_may_be_tensors_and_numbers_of_few_bits():
+    logits = np.array([[3, 1], [0, 2], [1, 2]], np.float32)
+    rows = [WithGradient(row) for row in logits]
+    for given in (WithGradient(logits), rows, tuple(rows), jnp.bfloat16(logits)):
+        np.testing.assert_array_equal(ask(lambda images, x=given: x)[1], logits)
+
+
+@cases.each(
+    ("answer", "said"),
+    [
+        (None, "got None"),
+        ({"logits": np.ones((3, 2))}, r"got a dict of 1 \(str\); return its `logits`"),
+        ([[1, 2], [3]], r"got a list of 2 \(list\)"),
+        ((np.ones((3, 2)), np.ones((3, 5))), r"got a tuple of 2 \(ndarray\)"),
+        ((x for x in range(3)), "got a generator"),
+        (np.ones((3, 2), bool), "got bool"),
+        (np.ones((3, 2), complex), "got complex128"),
+        (np.full((3, 2), 1e39), "got inf for 3 of them"),
+        (np.full((3, 2), -np.inf), "got -inf for 3 of them"),
+        (np.array([[0, 1], [-np.inf, np.inf], [0, 1]]), "got inf for 1 of them"),
+    ],
+)
+def test_an_answer_of_another_type_is_refused_by_its_type(answer, said):
+    with pytest.raises(ValueError, match=said) as refused:
+        ask(lambda images: answer)
+    assert "\n" not in str(refused.value)
+
+
+ENDING = """
+import os, sys
+def f(images):
+    {end}
+"""
+
+
+@cases.each("end", ["sys.exit(0)", "raise SystemExit", "exit()"])
+def test_a_function_that_ends_the_program_is_no_success(suite, tmp_path, capsys, end):
+    """Nor does its file when it is run, nor a suite's."""
+    body = ENDING.format(end=end)
+    (tmp_path / "inside.py").write_text(body)
+    (tmp_path / "atop.py").write_text(f"{body}f(0)\n")
+    (tmp_path / "suite.py").write_text(f"{body}def get_config(text=''):\n    f(0)\n")
+    names = tmp_path / "names.txt"
+    names.write_text("\n".join(CLASSES))
+    of = f"--classes={names}"
+    for name, code in (("inside", 1), ("atop", 1)):
+        assert command(tmp_path / f"{name}.py", suite, "f", of) == code
+        said = capsys.readouterr().err
+        assert f"{name}.py:4, in f: SystemExit" in said or "sys.exit" in said
+    assert command(tmp_path / "inside.py", tmp_path / "suite.py", "f", of) == 2
+    assert ": calls sys.exit(" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_function_that_ends_the_process_is_no_success(suite, tmp_path):
+    (tmp_path / "mine.py").write_text(ENDING.format(end="os._exit(0)") + "f(0)\n")
+    flags = f"--predict={tmp_path / 'mine.py'}:f", f"--suite={suite}"
+    ran = subprocess.run(
+        [sys.executable, "-m", "jbias.evaluate", *flags, f"--out={tmp_path / 'out'}"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 1 and "Traceback" not in ran.stderr
+    assert "mine.py: os._exit(0) ended the program" in ran.stderr

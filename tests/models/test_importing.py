@@ -368,3 +368,57 @@ def test_names_of_augreg_that_are_unknown_stay():
     assert list(state_dicts.from_augreg({"pre_logits/kernel": np.ones((2, 2))})) == [
         "pre_logits/kernel"
     ]
+
+
+def renamed(state, name):
+    """The state dict with its last layer under another name."""
+    return {
+        k.replace("fc.", name) if k[:3] == "fc." else k: v for k, v in state.items()
+    }
+
+
+@cases.each(
+    "name",
+    ["fc.1.", "head.", "classifier.", "linear.", "heads.head.", "model.classifier.6."],
+    quick=("head.", "model.classifier.6."),
+)
+def test_a_head_under_another_name_is_the_head(name, state, saved):
+    """Alone, behind prefixes of the rest, and beside another head that is asked for."""
+    given = renamed(state, name)
+    for prefix in ("", "module.", "_orig_mod.module."):
+        wrapped = {f"{prefix}{key}": value for key, value in given.items()}
+        net, variables = models.load(saved(wrapped), "resnet18")
+        assert net.classes == 5 and is_that(variables, state)
+    other = {"fc.weight": np.ones((7, 16)), "fc.bias": np.zeros(7)}
+    head = saved(other, "head.safetensors")
+    net, variables = models.load(saved(given), "resnet18", head=head)
+    assert net.classes == 7 and (variables["params"]["fc"]["kernel"] == 1).all()
+
+
+def test_a_layer_that_may_be_another_is_never_the_head(state, saved):
+    """Two layers, a projection's names or shape, another width: each with its remedy."""
+    body = {k: v for k, v in state.items() if k[:3] != "fc."}
+    square = {"weight": np.ones((16, 16)), "bias": np.ones(16)}
+    narrow = {"weight": np.ones((5, 8)), "bias": np.ones(5)}
+    right = {"weight": np.ones((5, 16)), "bias": np.ones(5)}
+    wrong = {
+        "any of the layers fc.1, fc.3": {"fc.1": square, "fc.3": right},
+        "any of the layers head, aux": {"head": right, "aux": right},
+        "the layer fc.0, of shape 16x16 where resnet18 needs (classes)x16": {
+            "fc.0": square
+        },
+        "the layer head, of shape 5x8": {"head": narrow},
+        "and a bias: if it is, rename": {"head": {"weight": right["weight"]}},
+        "lies elsewhere: give that file by head=": {"embedding": right},
+    }
+    for said, layers in wrong.items():
+        flat = {f"{n}.{k}": x for n, layer in layers.items() for k, x in layer.items()}
+        with pytest.raises(ValueError) as refused:
+            models.load(saved({**body, **flat}), "resnet18")
+        assert said in str(refused.value), said
+
+
+def test_losses_and_metrics_of_a_training_are_left_out(state, saved):
+    given = {f"model.{key}": value for key, value in renamed(state, "head.").items()}
+    given |= {"criterion.weight": np.ones(5), "val_metrics.total": np.ones(1)}
+    assert is_that(models.load(saved(given), "resnet18")[1], state)

@@ -84,7 +84,7 @@ def records(run, seed=0, *, band=True):
             yield one("test", f"spectral/{kind} {cut:g}", "accuracy", 0.1)
             yield one("test", f"spectral/{kind} {cut:g}", "accuracy_ratio", cut)
     for metric in ("bandwidth", "center_frequency", "peak_noise_sensitivity"):
-        value = float(rng.uniform(1, 9)) if band else None
+        value = float(rng.uniform(2, 9)) if band else None
         yield one("test", "critical_band", f"critical_band_{metric}", value)
     for at, value in ((2, 0.0), (4, 3.0), (8, 4.0), (16, 2.0)):
         name = f"critical_band/noise at {at}"
@@ -531,3 +531,19 @@ def test_imagenet_has_the_members_of_the_study():
     study = bias_study.analyse(some, permutations=20)
     sizes = study.pairs.set_index("y")["n"]
     assert (sizes["Concepts"], sizes["ID"]) == (3, 4)
+
+
+def test_a_recorded_centre_outside_the_octaves_is_no_bias():
+    """Earlier versions recorded such centres as numbers."""
+    place = "critical_band"
+    cells = {
+        ("test", f"{place}/noise at {at}", "critical_band_threshold"): 1.0
+        for at in (2, 4, 8, 16)
+    }
+    names = ("bandwidth", "center_frequency", "peak_noise_sensitivity")
+    for centre, is_kept in ((8.0, True), (276205.5, False), (1.0, False)):
+        for name, value in zip(names, (2.0, centre, 0.5), strict=True):
+            cells["test", place, f"critical_band_{name}"] = value
+        found, _ = network_frame.row(cells)
+        kept = [not math.isnan(found[key]) for key in ("cb_bw", "cb_cf", "cb_pns")]
+        assert kept == [is_kept] * 3

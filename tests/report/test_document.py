@@ -1,8 +1,12 @@
 """What a report declares is on its page, and beside it."""
 
+import base64
+import hashlib
+import html
 import io
 import json
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -139,3 +143,29 @@ def test_rows_make_a_table():
     assert table.rows == (("x", "1.3"), ("y", "–"))
     assert table.bold == {(0, 1), (1, 1)}
     assert tables.from_rows("t", "c", [], columns) is None
+
+
+def test_a_page_may_run_its_own_script_and_load_nothing():
+    """The policy's hash is that of the script as a browser sees it: all of the element."""
+    page = document.render(made())["index.html"]
+    policy = html.unescape(
+        re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', page)[1]
+    )
+    assert page.index("Content-Security-Policy") < page.index("<style")
+    rules = dict(rule.split(" ", 1) for rule in policy.split("; "))
+    scripts = re.findall(r"<script[^>]*>(.*?)</script>", page, re.DOTALL)
+    hashes = [hashlib.sha256(one.encode()).digest() for one in scripts]
+    allowed = [f"'sha256-{base64.b64encode(one).decode()}'" for one in hashes]
+    assert len(scripts) == 1 and rules["script-src"].split() == allowed
+    assert rules["default-src"] == "'none'" and rules["img-src"] == "data:"
+    assert rules.keys() == {
+        *(
+            "default-src",
+            "script-src",
+            "style-src",
+            "img-src",
+            "base-uri",
+            "form-action",
+        )
+    }
+    assert not re.search(r"\son[a-z]+=|javascript:", page)

@@ -14,7 +14,7 @@ import scipy.stats
 from jbias import report, stats
 from jbias.report import analysis, benchmark_tables, inputs, prose
 from jbias.report import options as options_lib
-from jbias.stats import score_table
+from jbias.stats import resampling, score_table
 from tests import cases
 from tests.report import conftest, test_scores
 
@@ -273,8 +273,8 @@ def test_narrow_intervals_hold_what_is_said():
     runs = rng.normal(size=(2000, 3))
     half = 1.96 * runs.std(axis=1) / np.sqrt(3)
     held = np.mean(np.abs(runs.mean(axis=1)) <= half)
-    assert analysis.coverage(3) == pytest.approx(held, abs=0.03)
-    assert analysis.coverage(30) > 0.92
+    assert resampling.percentile_coverage(3) == pytest.approx(held, abs=0.03)
+    assert resampling.percentile_coverage(30) > 0.92
 
 
 def test_bold_is_as_rare_as_alpha_where_all_are_alike():

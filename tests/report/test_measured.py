@@ -710,6 +710,25 @@ def test_critical_bands_lie_in_their_octaves(workdirs):
     assert band.high - band.low == pytest.approx(width)
 
 
+def test_a_centre_outside_the_octaves_is_said_and_not_shown(workdirs):
+    """Also of a record that earlier versions wrote, without a flag."""
+    (one, *_) = network_records.read([f"{workdirs}/resnet50"])
+    place = "critical_band", "imagenet"
+    table = network_sections.noise(one, place)
+    why = "its centre is above the octaves"
+    numbers = one.numbers[place]
+    name = "critical_band_center_frequency"
+    centre = one.number(place, name)
+    numbers[numbers.index(centre)] = centre._replace(value=276205.5)
+    assert network_sections.no_band(one, place) == why
+    assert network_sections.band(one, place, table) is None
+    numbers[:] = [x._replace(value=None) if x.metric == name else x for x in numbers]
+    assert network_sections.no_band(one, place) is None
+    flag = one.number(place, "critical_band_center_above")
+    numbers[numbers.index(flag)] = flag._replace(value=1.0)
+    assert network_sections.no_band(one, place) == why
+
+
 def test_a_measure_of_another_version_is_named(workdirs, tmp_path, capsys):
     shutil.copytree(workdirs / "zero", tmp_path / "zero")
     (tmp_path / "zero/measures/accuracy@imagenet.json").write_text('{"measure": {}}')

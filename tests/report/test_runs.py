@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from jbias import report
-from jbias.report import analysis, benchmark_tables, inputs, workdirs
+from jbias.report import analysis, benchmark_tables, inputs, score_notes, workdirs
 from jbias.report import options as options_lib
 from jbias.runs import costs, results, selection
 from tests.report import conftest
@@ -617,16 +617,38 @@ def test_runs_without_test_sets_are_gathered(runs):
     )
 
 
-def test_constant_sets_are_not_tested(runs):
+def test_constant_sets_are_ranked_with_ties_and_named(runs):
     def constant(records):
         return [scored(r, 0.0) if r.dataset == "edge" else r for r in records]
 
     for name in ("erm", "padain", "sagnet"):
-        assert gathered(runs).unfit == ()
         change(runs / name, constant)
-    found = gathered(runs)
-    assert found.unfit == (("edge", "all its scores are equal"),)
-    assert "edge" not in analysis.analyse(found).datasets
+    study = gathered(runs)
+    assert study.unfit == ()
+    found = analysis.analyse(study)
+    assert set(found.ranks.loc["edge"]) == {2.0}
+    (note,) = score_notes.of_constants(study.values)
+    assert "data set edge (0)" in note
+
+
+def test_a_data_set_of_records_that_is_the_mean_of_others_is_named(runs):
+    def with_mean(records):
+        parts = {}
+        for r in records:
+            if r.dataset in ("edge", "sketch") and r.metric == "accuracy":
+                parts.setdefault((r.seed, r.step), []).append(r)
+        means = [
+            both[0]._replace(
+                dataset="mean", value=sum(r.value for r in both) / 2, count=None, n=None
+            )
+            for both in parts.values()
+        ]
+        return [*records, *means]
+
+    for name in ("erm", "padain", "sagnet"):
+        change(runs / name, with_mean)
+    (text,) = [note.text for note in gathered(runs).derived]
+    assert text.startswith("mean is the mean of edge and sketch in every run")
 
 
 def test_what_selects_is_no_test_set(runs, tmp_path, capsys):
@@ -677,3 +699,16 @@ def test_runs_with_costs_have_a_row_each(tmp_path):
     assert unknown["kWh"] == unknown["kg CO2e"] == "–"
     assert "power not known" in unknown["assumed"]
     assert benchmark_tables.costs(types.SimpleNamespace(runs=())) is None
+
+
+def test_metrics_of_runs_whose_squares_are_no_floats_are_refused_by_cell(runs):
+    def huge(records):
+        return [
+            r._replace(metric="score", value=3e307, count=None)
+            for r in records
+            if r.dataset == "edge"
+        ]
+
+    change(runs / "sagnet", lambda records: [*records, *huge(records)])
+    with pytest.raises(ValueError, match=r"--runs: .* for SagNet on edge; correct it"):
+        gathered(runs, metric="score")

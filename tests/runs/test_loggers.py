@@ -1,8 +1,12 @@
 """TensorBoard and Weights & Biases get what is given, once, and never end a run."""
 
+import asyncio
 import contextlib
 import importlib.util
 import pathlib
+import sys
+import time
+import types
 
 import pytest
 from etils import epath
@@ -207,3 +211,59 @@ def test_missing_packages_are_refused_with_the_command(monkeypatch):
 def test_what_is_no_writer_is_refused(run, told):
     with pytest.raises(ValueError, match=told):
         loggers.check(run)
+
+
+class Broken:
+    """A logger that fails as it is told to, also when it is closed."""
+
+    def __init__(self, fail):
+        self.fail = fail
+
+    def scalars(self, step, numbers):
+        self.fail()
+
+    def close(self):
+        self.fail()
+
+
+def _raise(error):
+    raise error
+
+
+def _recurse():
+    _recurse()
+
+
+FAILURES = {
+    "SystemExit 0": lambda: sys.exit(0),
+    "SystemExit done": lambda: sys.exit("done"),
+    "KeyboardInterrupt": lambda: _raise(KeyboardInterrupt()),
+    "GeneratorExit": lambda: _raise(GeneratorExit()),
+    "CancelledError": lambda: _raise(asyncio.CancelledError()),
+    "StopIteration": lambda: _raise(StopIteration()),
+    "maximum recursion depth exceeded": _recurse,
+    "no answer within 0.2 seconds": lambda: time.sleep(30),
+}
+
+
+@pytest.mark.parametrize("reason", FAILURES)
+def test_a_logger_is_dropped_whatever_it_does(reason, tmp_path, monkeypatch):
+    """At its opening, at numbers and at its end, with one line each time."""
+    module = types.ModuleType("broken_logger")
+    kind = loggers.LoggerKind("broken_logger", (), shareable=True)
+    monkeypatch.setitem(sys.modules, "broken_logger", module)
+    monkeypatch.setitem(loggers.LOGGERS, "broken", kind)
+    run = loggers.RunInfo(epath.Path(tmp_path), "erm-shapes-1", CONFIG, 0)
+    lines = []
+    opened = loggers.Loggers(lines.append, patience=0.2)
+    module.open = lambda run: FAILURES[reason]()
+    opened.begin(["broken"], run)
+    module.open = lambda run: Broken(FAILURES[reason])
+    opened.begin(["broken"], run)
+    opened.scalars(1, numbers(0.5))
+    opened.scalars(2, numbers(0.5))
+    opened.begin(["broken"], run)
+    opened.close()
+    assert len(lines) == 3
+    for line in lines:
+        assert line.startswith("broken: writes no more") and reason in line

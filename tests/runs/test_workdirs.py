@@ -4,8 +4,10 @@ import pathlib
 import subprocess
 
 import pytest
+from etils import epath
 
 from jbias.runs import workdirs
+from tests import cases
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -18,3 +20,28 @@ def test_provenance_names_the_commit_of_the_checkout():
         pytest.skip("needs a checkout, and git")
     commit = workdirs.software_versions()["code"]["commit"]
     assert commit.removesuffix("+") == head.strip()
+
+
+@cases.each(
+    ("content", "ending"),
+    [
+        (b"finished\n", "finished"),
+        (b"diverged\n", "diverged"),
+        (b"", ""),
+        (b"\xff\xfe", ""),
+        (None, ""),
+    ],
+)
+def test_how_a_run_ended_is_read_or_not_known(tmp_path, content, ending):
+    """A power loss may leave an empty file: the run then ends once more."""
+    path = epath.Path(tmp_path / "done")
+    path.unlink(missing_ok=True)
+    if content is not None:
+        path.write_bytes(content)
+    assert workdirs.read_done(epath.Path(tmp_path)) == ending
+
+
+def test_a_folder_in_the_place_of_a_file_is_named(tmp_path):
+    (tmp_path / "done").mkdir()
+    with pytest.raises(OSError, match="done: Is a directory; a folder is where a file"):
+        workdirs.read_done(epath.Path(tmp_path))

@@ -7,6 +7,7 @@ import sys
 import time
 import types
 
+import numpy as np
 import pytest
 from etils import epath
 
@@ -253,3 +254,77 @@ def test_costs_are_summed_over_starts_that_were_whole(tmp_path):
     with pytest.raises(ValueError, match="costs.json is damaged"):
         workdirs.record_cost(epath.Path(tmp_path), {"at": "now"})
     assert json.loads(path.read_text()) == {"starts": 3}
+
+
+@cases.each(
+    ("error", "text"),
+    [
+        (IsADirectoryError(errno.EISDIR, "Is a directory", "x"), "Is a directory: 'x'"),
+        (OSError(errno.EXDEV, "Cross-device link", "a", None, "b"), ": 'a' -> 'b'"),
+        (
+            OSError("[Errno 2] Failed to open local file 'x'"),
+            "Failed to open local file",
+        ),
+        (
+            ValueError("no table: [errno 5] Input/output error"),
+            "no table: Input/output",
+        ),
+        (MemoryError(), "not enough memory"),
+        (EOFError(), "EOFError"),
+        (OSError(errno.ENOSPC, "No space left on device"), "No space left on device"),
+    ],
+)
+def test_errors_are_told_by_their_reason_and_not_by_number(error, text):
+    for said in (files.error_text(error), messages.one_line(error)):
+        assert "rrno" not in said and said
+    assert text in files.error_text(error)
+
+
+@cases.each(
+    ("size", "text"),
+    [
+        (0, "0 bytes"),
+        (1, "1 bytes"),
+        (1000, "1,000 bytes"),
+        (1024, "1.00 KiB"),
+        (12 * 2**10, "12.0 KiB"),
+        (3 * 2**19, "1.50 MiB"),
+        (2**30, "1.00 GiB"),
+        (5 * 2**50, "5,120.0 TiB"),
+    ],
+)
+def test_sizes_have_the_unit_that_shows_them(size, text):
+    assert files.format_size(size) == text
+
+
+def test_two_sizes_never_look_alike():
+    """What is needed and what is free say why there is too little."""
+    assert files.format_sizes(2**20, 2**20) == ["1.00 MiB", "1.00 MiB"]
+    assert files.format_sizes(2**20 + 1, 2**20) == [
+        "1,048,577 bytes",
+        "1,048,576 bytes",
+    ]
+
+
+def test_a_folder_in_the_place_of_a_file_is_told_as_that(tmp_path):
+    with pytest.raises(IsADirectoryError) as refused:
+        tmp_path.read_text()
+    must = f"{tmp_path}: Is a directory; a folder is where a file must be"
+    assert files.describe_error(refused.value).startswith(must)
+
+
+@cases.each(
+    ("value", "text"),
+    [
+        (None, "None"),
+        ({"a": 1}, "a single dict, no array"),
+        (
+            np.array([None, 1]),
+            "an array of Python objects, not of numbers, of shape (2,)",
+        ),
+        (3.0, "a single float, no array"),
+        (np.zeros((2, 3), np.int64), "int64 (2, 3)"),
+    ],
+)
+def test_what_is_no_array_of_numbers_is_told_as_that(value, text):
+    assert messages.describe_array(np.asarray(value)) == text

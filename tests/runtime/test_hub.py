@@ -56,9 +56,9 @@ def test_a_file_is_fetched_once_and_is_there_without_a_network(server, cache):
     folder = cache / "models--timm--resnet18.a1_in1k"
     assert path == folder / "snapshots" / COMMIT / "model.safetensors"
     assert path.resolve().name == hashlib.sha256(WEIGHTS).hexdigest()
-    assert [line.split()[0] for line in server.asked] == ["HEAD", "GET"]
+    assert [line.split()[0] for line in server.asked] == ["GET"]
     server.shutdown()
-    assert fetch() == path and len(server.asked) == 2
+    assert fetch() == path and len(server.asked) == 1
 
 
 def test_pickled_weights_are_taken_where_there_are_no_others(server, cache):
@@ -106,11 +106,11 @@ def test_what_is_not_pinned_is_refused(named, told, server, cache):
         ({"status": 403}, "may not be read (403); accept its terms at URL and log in"),
         (
             {"status": 503},
-            "is not in the cache and cannot be reached (Server error '503",
+            "is not in the cache and cannot be reached (the server answers with status 503",
         ),
         (
             {"short": 9},
-            "could not be fetched (Consistency check failed: file should be",
+            "could not be fetched (its 6991 bytes must have the digest",
         ),
         ({"dropped": 9}, "could not be fetched (peer closed connection"),
         ({"commit": OTHER}, f"URL must be of commit {COMMIT}, got "),
@@ -173,3 +173,109 @@ def test_the_cache_is_where_hf_home_says(server, tmp_path):
     path = pathlib.Path(done.stdout.strip())
     assert path.is_relative_to(tmp_path / "home/hub")
     assert path.read_bytes() == WEIGHTS
+
+
+ODD_HEADERS = {
+    "a path as ETag": ({"ETag": '"../../../../outside"'}, "must be a SHA-256"),
+    "an absolute path": ({"X-Linked-ETag": "/tmp/outside"}, "must be a SHA-256"),
+    "no SHA-256": ({"ETag": '"abc"'}, "must be a SHA-256"),
+    "a SHA-256 in capitals": ({"ETag": f'"{"A" * 64}"'}, "must be a SHA-256"),
+    "escapes": ({"ETag": '"\x1b[2J"'}, "must be a SHA-256, got '\"\\\\x1b"),
+    "no ETag": ({"ETag": None}, "must be a SHA-256, got ''"),
+    "no commit": ({"X-Repo-Commit": None}, "must be of commit"),
+    "a path as commit": ({"X-Repo-Commit": "../../x"}, "must be of commit"),
+    "compressed": ({"Content-Encoding": "gzip"}, "sends it as gzip"),
+    "two sizes": ({"X-Linked-Size": "5"}, "says two sizes, [5, 7000]"),
+    "another file": ({"ETag": f'"{"a" * 64}"'}, "must have the digest aaaa"),
+    "a file of this machine": ({"Location": "file:///etc/passwd"}, "no https address"),
+    "another host": ({"Location": "http://127.0.0.2:1/x"}, "no https address"),
+    "itself": ({"Location": ""}, "too many redirects"),
+    "too large": ({"Content-Length": str(10**15)}, "above the limit of 20 GiB"),
+}
+
+
+@cases.each("name", ODD_HEADERS)
+def test_an_answer_that_cannot_be_trusted_writes_nothing(name, server, cache):
+    """Not in the cache's place for files, and not outside of the cache."""
+    server.headers, reason = ODD_HEADERS[name]
+    line = refusal()
+    assert reason in line and line.isprintable()
+    written = [path for path in cache.parent.rglob("*") if path.is_file()]
+    assert not written
+
+
+def test_more_bytes_than_said_or_than_the_limit_are_cut_off(server, cache, monkeypatch):
+    server.headers, server.extra = {"Content-Length": None}, b"x" * 10**7
+    monkeypatch.setenv(hub.LIMIT_VARIABLE, "0.001")
+    assert "is sent without its size, above the limit of 0.001 GiB" in refusal()
+    monkeypatch.setenv(hub.LIMIT_VARIABLE, "0")
+    assert "JBIAS_HUB_GIB must be above 0" in refusal()
+    monkeypatch.setenv(hub.LIMIT_VARIABLE, "0.000001")
+    server.headers = {}
+    assert "raise it by JBIAS_HUB_GIB=GIB" in refusal()
+    assert not [path for path in cache.rglob("*") if path.is_file()]
+
+
+def test_without_a_length_the_whole_file_is_taken(server, cache):
+    server.headers = {"Content-Length": None}
+    assert fetch().read_bytes() == WEIGHTS
+
+
+def test_a_small_file_that_git_keeps_is_checked_by_git_s_digest(server, cache):
+    digest = hashlib.sha1(f"blob {len(WEIGHTS)}\0".encode() + WEIGHTS).hexdigest()
+    server.headers = {"ETag": f'"{digest}"'}
+    assert fetch().read_bytes() == WEIGHTS
+
+
+def test_a_busy_server_is_waited_for_as_long_as_it_asks(server, cache, capsys):
+    server.busy, server.retry_after = 2, "7"
+    assert fetch().read_bytes() == WEIGHTS
+    assert capsys.readouterr().err.count("too many requests; waiting 7 seconds") == 2
+
+
+@pytest.mark.parametrize(("busy", "after"), [(9, "1"), (1, "3600")])
+def test_a_server_that_stays_busy_is_given_up(busy, after, server, cache):
+    server.busy, server.retry_after = busy, after
+    assert f"(429, too many requests); try again in {after} seconds" in refusal()
+
+
+def test_a_slow_body_is_told_of_and_given_up(server, cache, monkeypatch, capsys):
+    server.drip = 0.02
+    monkeypatch.setattr(hub, "_QUIET_SECONDS", 0.1)
+    monkeypatch.setattr(hub, "_SLOW_SECONDS", 0.5)
+    assert "fewer than 1024 bytes a second came" in refusal()
+    assert f"jbias: fetching hf:{REPOSITORY}: 0 of 0 MB" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("part", ["", "blobs", f"snapshots/{COMMIT}"])
+def test_a_link_out_of_the_cache_is_not_followed(part, server, cache, tmp_path):
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    link = cache / "models--timm--resnet18.a1_in1k" / part
+    link.parent.mkdir(parents=True, exist_ok=True)
+    link.symlink_to(outside)
+    assert "out of the cache" in refusal()
+    assert not [*outside.iterdir()]
+
+
+def test_a_cached_file_that_is_a_link_out_of_the_cache_is_refused(
+    server, cache, tmp_path
+):
+    path = fetch()
+    (tmp_path / "other").write_bytes(WEIGHTS)
+    path.unlink()
+    path.symlink_to(tmp_path / "other")
+    assert "out of the cache" in refusal()
+
+
+def test_a_cache_that_cannot_be_written_names_hf_home(server, cache):
+    cache.write_text("")
+    line = refusal()
+    assert "cannot be written (" in line and "set HF_HOME to another folder" in line
+
+
+def test_a_cache_that_is_itself_a_link_is_used(server, cache, tmp_path):
+    (tmp_path / "disk").mkdir()
+    cache.symlink_to(tmp_path / "disk")
+    assert fetch().read_bytes() == WEIGHTS == fetch().read_bytes()
+    assert len(server.asked) == 1

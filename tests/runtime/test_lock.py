@@ -15,7 +15,7 @@ import pytest
 from etils import epath
 
 from jbias.runtime import lock
-from tests import smoke_runs
+from tests import cases, smoke_runs
 
 HOLDER = """
 import sys, time
@@ -230,3 +230,21 @@ def test_whose_it_is_is_known_as_long_as_it_is_held(path, holder):
     process.kill()
     process.wait()
     assert not lock.is_held_elsewhere(path)
+
+
+@cases.each("kind", ["folder", "link", "dangling link", "pipe"])
+def test_a_lock_that_is_no_plain_file_is_refused_in_one_line(tmp_path, kind):
+    """What a link leads to is somebody's, and is not written over."""
+    place, mine = epath.Path(tmp_path / kind), tmp_path / "mine"
+    mine.write_text("precious")
+    if kind == "folder":
+        place.mkdir()
+    elif kind == "pipe":
+        os.mkfifo(place)
+    else:
+        os.symlink(mine if kind == "link" else tmp_path / "nowhere", place)
+    refused = pytest.raises(ValueError, match="must be a plain file.*; remove it")
+    with refused, lock.acquire(place, "is at work here"):
+        pass
+    assert mine.read_text() == "precious"
+    assert not lock.is_held(place)

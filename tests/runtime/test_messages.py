@@ -1,6 +1,12 @@
 """A line for a person is one line, and does nothing to a terminal."""
 
-from jbias.runtime import messages
+import subprocess
+import sys
+
+import pytest
+
+from jbias.runtime import messages, signals
+from tests import cases
 
 
 def test_it_is_one_line_that_a_terminal_does_not_obey():
@@ -19,3 +25,77 @@ def test_long_text_keeps_both_ends():
     told = messages.one_line("begin" + "x" * 10**6 + "end")
     assert len(told) < 2 * messages.MAX_LETTERS
     assert told.startswith("begin") and told.endswith("end")
+
+
+class Stop(BaseException):
+    """What some packages raise to end a program."""
+
+
+def raised(error):
+    raise error
+
+
+@cases.each("error", [SystemExit(0), SystemExit(None), Stop("x"), ValueError("x")])
+def test_what_ends_the_program_inside_a_users_code_is_an_error_of_it(error):
+    with (
+        pytest.raises(
+            messages.UserCodeError, match=r"my\.py.*: (SystemExit|Stop|ValueE)"
+        ),
+        messages.user_code("my.py", whole=True),
+    ):
+        raised(error)
+    with (
+        pytest.raises(messages.UserCodeError, match=rf"{__file__}:\d+, in raised: "),
+        messages.user_code(__file__),
+    ):
+        raised(error)
+
+
+@cases.each("error", [KeyboardInterrupt(), signals.Interrupted("SIGTERM")])
+def test_what_a_person_or_a_scheduler_stops_is_no_error_of_a_users_code(error):
+    with pytest.raises(type(error)), messages.user_code(__file__, 1, whole=True):
+        raised(error)
+
+
+EXIT = """
+import os, threading
+import subprocess
+import sys
+
+import pytest
+
+from jbias.runtime import messages, signals
+from tests import cases
+with messages.user_code("my.py", whole=True):
+    {inside}
+os._exit({after})
+"""
+
+
+@cases.each(
+    ("inside", "after", "code"),
+    [
+        ("os._exit(0)", 0, 1),
+        ("os._exit(3)", 0, 3),
+        ("pass", 0, 0),
+        # A child ends as it says, and the program goes on.
+        ("os.fork() or os._exit(0); os.wait()", 4, 4),
+    ],
+)
+def test_an_exit_without_more_ado_is_not_exit_code_0(inside, after, code):
+    program = EXIT.format(inside=inside, after=after)
+    ran = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == code, ran.stderr
+    assert ("error in my.py: os._exit(0)" in ran.stderr) == (code == 1)
+
+
+def test_full_memory_is_known_by_type_and_by_text():
+    full = (
+        MemoryError(),
+        RuntimeError("CUDA out of memory"),
+        ValueError("MemoryError: "),
+    )
+    assert all(map(messages.lacks_memory, full))
+    assert not messages.lacks_memory(ValueError("memories"))

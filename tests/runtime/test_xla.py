@@ -3,6 +3,11 @@
 import os
 import subprocess
 import sys
+import threading
+
+import jax
+import jax.numpy as jnp
+import numpy as np
 
 from jbias.runtime import xla
 from tests import cases, smoke_runs
@@ -84,3 +89,48 @@ def test_tpus_with_room_give_an_operation_more_of_it(monkeypatch):
         assert xla.compiler_options(kind) is None
     monkeypatch.setenv("LIBTPU_INIT_ARGS", "--xla_tpu_scoped_vmem_limit_kib=65536")
     assert xla.compiler_options("TPU v5 lite") is None
+
+
+def test_a_run_has_its_own_settings_and_the_caller_gets_theirs_back():
+    """Set for the process, and by contexts in the calling thread; told in one line."""
+    before = jax.config.jax_numpy_dtype_promotion
+    jax.config.update("jax_numpy_dtype_promotion", "strict")
+    try:
+        with jax.enable_x64(True), jax.default_prng_impl("rbg"), jax.disable_jit():
+            with xla.fixed_settings() as lines:
+                assert np.dtype(jnp.zeros(2, float).dtype) == np.float32
+                assert "fry" in str(jax.random.key(0).dtype)
+                assert not jax.config.jax_disable_jit
+                with xla.fixed_settings() as inner:
+                    assert inner == []
+                with xla.callers_settings():
+                    assert jnp.zeros(2, float).dtype == np.float64
+                assert jnp.zeros(2, float).dtype == np.float32
+            assert jax.config.jax_enable_x64
+            assert jax.config.jax_default_prng_impl == "rbg"
+        assert jax.config.jax_numpy_dtype_promotion.value == "strict"
+    finally:
+        jax.config.update("jax_numpy_dtype_promotion", before.value)
+    (line,) = lines
+    for name in ("ENABLE_X64=True", "PRNG_IMPL=rbg", "DISABLE_JIT", "PROMOTION=strict"):
+        assert name in line
+    with xla.fixed_settings() as lines:
+        assert lines == []  # Nothing is said where nothing is overridden.
+
+
+def test_other_threads_have_the_runs_settings_too():
+    with jax.enable_x64(True), xla.fixed_settings():
+        seen = []
+        read = lambda: seen.append(jnp.zeros(2, float).dtype)
+        thread = threading.Thread(target=read)
+        thread.start()
+        thread.join()
+    assert seen == [np.float32]
+
+
+def test_flags_that_may_change_bits_are_recorded_and_others_not():
+    flags = "--xla_dump_to=x --xla_cpu_enable_fast_math=true --a=1"
+    found = xla.recorded_settings({"XLA_FLAGS": flags, "NVIDIA_TF32_OVERRIDE": "0"})
+    assert found["XLA_FLAGS"] == ["--a=1", "--xla_cpu_enable_fast_math=true"]
+    assert found["NVIDIA_TF32_OVERRIDE"] == "0"
+    assert "TF_XLA_FLAGS" not in found

@@ -37,7 +37,7 @@ def test_equals_the_reference(name):
         means,
         stds if rope else 0 * stds,
         rope,
-        score_table.rounding_error(means[:, :, None]),
+        score_table.mean_errors(score_table.read(means)),
     )
     np.testing.assert_array_equal(wins, expected["wins_after_ties"])
     np.testing.assert_array_equal(tied, expected["ties"])
@@ -93,7 +93,7 @@ def test_reads_scores_in_any_direction():
 def test_equal_means_tie():
     means = np.array([[1.0, 1.0], [1.0, 1.0], [0.3, 0.1 + 0.2], [2, 1]])
     wins, tied = paired_comparison.wins_and_ties(
-        means, np.zeros((4, 2)), 0, score_table.rounding_error(means[:, :, None])
+        means, np.zeros((4, 2)), 0, score_table.mean_errors(score_table.read(means))
     )
     np.testing.assert_array_equal(tied, [[0, 3], [3, 0]])
     np.testing.assert_array_equal(wins, [[0, 3], [2, 0]])

@@ -175,6 +175,13 @@ def test_approximation_is_the_rate_of_rejection():
             assert found == pytest.approx(rate, abs=4 * error + 1e-12)
 
 
+def test_more_algorithms_than_a_factorial_of_floats_holds():
+    for n, k in ((5, 171), (3, 200)):
+        found = stats.type_1_error(n, k, draws=200)
+        assert 0 <= found.f <= 1
+        assert found.least == 0
+
+
 def test_approximation_of_few():
     """Three data sets and algorithms: F rejects where chi2 is 4.67, six times too often."""
     told = stats.type_1_error(3, 3)

@@ -169,3 +169,80 @@ def test_a_row_without_a_name_is_told(name):
     frame = pd.DataFrame({"algorithm": [*"ab"] * 2, "dataset": [*"xxyy"], "score": 1.0})
     with pytest.raises(ValueError, match=f"{name} must be named in every row"):
         score_table.read(frame.assign(**{name: [None, "a", "b", "c"]}))
+
+
+def runs_by_method():
+    """Return an array (methods, seeds, data sets) of distinct scores."""
+    return np.random.default_rng(0).normal(60, 5, (3, 4, 5))
+
+
+def frame_of_levels(**names):
+    """Return rows (method, seed) and a column a data set; `names` rename the levels."""
+    values = runs_by_method()
+    rows = pd.MultiIndex.from_product(
+        [["ERM", "SagNet", "pAdaIN"], range(4)],
+        names=names.get("rows", ["method", "seed"]),
+    )
+    columns = pd.Index([f"D{i}" for i in range(5)], name=names.get("columns"))
+    return pd.DataFrame(values.reshape(12, 5), index=rows, columns=columns)
+
+
+FORMS = {
+    "rows of method and seed": lambda frame: frame,
+    "the other way round": lambda frame: frame.T,
+    "levels swapped": lambda frame: frame.swaplevel(),
+    "seeds beside data sets": lambda frame: frame.rename_axis(
+        columns="dataset"
+    ).unstack("seed"),
+    "a series": lambda frame: frame.rename_axis(columns="dataset").stack(),
+    "a column of scores": lambda frame: (
+        frame.rename_axis(columns="dataset").stack().to_frame("accuracy")
+    ),
+}
+
+
+@cases.each("form", FORMS)
+def test_a_frame_with_levels_is_read_by_their_names(form):
+    """Means of methods and data sets are those of the array; seeds are runs."""
+    table = score_table.read(FORMS[form](frame_of_levels()))
+    assert set(table.algorithms) == {"ERM", "SagNet", "pAdaIN"}
+    assert set(table.datasets) == {f"D{i}" for i in range(5)}
+    table = table.only(
+        datasets=[f"D{i}" for i in range(5)], algorithms=["ERM", "SagNet", "pAdaIN"]
+    )
+    assert (table.counts == 4).all()
+    np.testing.assert_allclose(table.means, runs_by_method().mean(axis=1).T)
+
+
+@cases.each(
+    "names",
+    [
+        dict(rows=[None, None]),
+        dict(rows=["method", "optimiser"]),
+        dict(columns="metric"),
+        dict(rows=["seed", "fold"]),
+    ],
+)
+def test_a_frame_whose_levels_say_too_little_is_refused(names):
+    with pytest.raises(ValueError, match="must call them algorithm, dataset and run"):
+        score_table.read(frame_of_levels(**names))
+
+
+def test_a_masked_score_is_a_missing_one():
+    values = np.ma.masked_greater(runs_by_method().mean(axis=1).T, 62)
+    with pytest.raises(ValueError, match="got none for"):
+        score_table.read(values)
+
+
+@cases.each("value", [True, "50_63", "high", 1j, np.datetime64("2020-01-01")])
+def test_what_is_no_number_is_no_score(value):
+    frame = pd.DataFrame({"A": [50.0, 51.0], "B": [value, value]}, dtype=object)
+    with pytest.raises(ValueError, match="must be a real number"):
+        score_table.read(frame)
+
+
+@cases.each("name", ["seed", "run", "fold"])
+def test_a_column_of_seeds_is_no_algorithm(name):
+    frame = pd.DataFrame({name: [0, 1, 2], "A": [1.0, 2, 3], "B": [2.0, 3, 5]})
+    with pytest.raises(ValueError, match="must hold scores alone"):
+        score_table.read(frame)

@@ -1,9 +1,12 @@
 """Ties: by one rule in every test, whatever the unit of the scores."""
 
 import dataclasses
+import functools
+import warnings
 
 import numpy as np
 import pytest
+import scipy.stats
 
 from jbias import stats
 from jbias.stats import score_table
@@ -105,6 +108,89 @@ def test_runs_that_differ_by_rounding_have_no_spread(unit):
         np.testing.assert_allclose(found.better, expected, atol=1e-9)
 
 
-def test_scores_of_one_data_set_set_its_rounding():
-    values = np.array([[[1.0, 3.0], [2.0, np.nan]], [[4e9, 1.0], [2.0, 2.0]]])
-    np.testing.assert_allclose(score_table.rounding_error(values), [[3e-12], [4e-3]])
+def test_the_rounding_of_a_mean_is_that_of_its_own_runs():
+    values = np.array([[[1.0, 3.0], [2.0, 2.0]], [[4e9, 1.0], [2.0, 2.0]]])
+    errors = score_table.mean_errors(score_table.read(values))
+    np.testing.assert_allclose(errors, [[3e-12, 2e-12], [4e-3, 2e-12]])
+
+
+def scores_of_three():
+    """Return a matrix of eight data sets and three methods with distinct scores."""
+    noise = np.random.default_rng(0).normal(size=(8, 3))
+    return 50 + 3 * np.arange(3) + noise
+
+
+@pytest.mark.parametrize("huge", [1e8, 1e13, -1e13, 1e200, 1.7e308])
+def test_a_huge_score_of_one_method_leaves_the_tests_of_others_as_they_are(huge):
+    """Signed-rank p of two methods as scipy's; ranks of all as scipy's."""
+    scores = scores_of_three()
+    expected = scipy.stats.wilcoxon(scores[:, 0], scores[:, 1]).pvalue
+    scores[0, 2] = huge
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = stats.wilcoxon(scores, larger_is_better=False, adjust="none")
+        ranks = score_table.rank(scores, larger_is_better=False)
+    assert found.pvalues[0, 1] == pytest.approx(expected, abs=1e-12)
+    np.testing.assert_array_equal(ranks, scipy.stats.rankdata(scores, axis=1))
+
+
+@pytest.mark.parametrize("huge", [1e8, 1e13])
+def test_a_huge_score_of_a_pair_leaves_the_order_of_its_other_differences(huge):
+    scores = scores_of_three()
+    scores[0, 1] = huge
+    expected = scipy.stats.wilcoxon(scores[:, 0], scores[:, 1]).pvalue
+    found = stats.wilcoxon(scores, larger_is_better=False, adjust="none")
+    assert found.pvalues[0, 1] == pytest.approx(expected, abs=1e-12)
+
+
+def test_a_huge_score_leaves_effects_and_posteriors_of_others_as_they_are():
+    noise = np.random.default_rng(1).normal(size=(8, 3, 4))
+    values = 50 + 3 * np.arange(3)[:, None] + noise
+    huge = values.copy()
+    huge[0, 2, 0] = 1e13
+    for name, options in (
+        ("bayesian_signed_rank", dict(rope=0.5, draws=500)),
+        ("correlated_t", dict(rope=0.5)),
+    ):
+        run = functools.partial(getattr(stats, name), larger_is_better=True, **options)
+        assert run(huge).better[..., 0, 1] == pytest.approx(
+            run(values).better[..., 0, 1]
+        )
+    effects = [
+        stats.effect_sizes(x, draws=100, larger_is_better=True) for x in (values, huge)
+    ]
+    for field in ("rank_biserial", "hedges_g"):
+        plain, other = (getattr(x, field).value[0, 1] for x in effects)
+        assert other == plain, field
+
+
+def test_scores_of_float32_tie_as_the_decimals_that_they_were():
+    decimals = np.array([[73.2, 71.1], [64.3, 62.2], [58.9, 60.1], [80.4, 78.3]])
+    single = decimals.astype(np.float32).astype(np.float64)
+    options = dict(larger_is_better=True, adjust="none")
+    found = stats.wilcoxon(single, **options)
+    assert (
+        found.statistics[0, 1] == stats.wilcoxon(decimals, **options).statistics[0, 1]
+    )
+    assert found.pvalues[0, 1] == 2 * 2 / 2**4  # W = 3 + 3 + 3 - 1 of 10.
+
+
+@pytest.mark.parametrize("shape", [(10_000, 20), (3_000, 100)])
+def test_sums_of_squares_of_large_tables_do_not_overflow(shape):
+    """Quade's F and the aligned ranks' T against the same formulas in floats."""
+    n, k = shape
+    scores = np.random.default_rng(2).normal(size=shape) + np.arange(k) / 10
+    ranks = scipy.stats.rankdata(-scores, axis=1)
+    weights = scipy.stats.rankdata(np.ptp(scores, axis=1))
+    s = weights[:, None] * (ranks - (k + 1) / 2)
+    between = np.sum(s.sum(axis=0) ** 2) / n
+    quade = (n - 1) * between / (np.sum(s**2) - between)
+    found = stats.quade(scores, larger_is_better=True, tolerance=0)
+    assert found.statistic == pytest.approx(quade, rel=1e-9)
+    aligned = scores - scores.mean(axis=1, keepdims=True)
+    ranks = scipy.stats.rankdata(-aligned).reshape(n, k)
+    rows, columns = ranks.sum(axis=1), ranks.sum(axis=0)
+    between = np.sum((columns - n * (k * n + 1) / 2) ** 2)
+    within = np.sum(ranks**2) - np.sum(rows**2) / k
+    found = stats.aligned_ranks(scores, larger_is_better=True, tolerance=0)
+    assert found.statistic == pytest.approx((k - 1) * between / within, rel=1e-9)

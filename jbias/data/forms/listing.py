@@ -6,7 +6,7 @@ import hashlib
 import os
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +17,6 @@ from jbias.data.base import Column, Columns, Names
 from jbias.data.forms import stores
 from jbias.untrusted import opening
 
-IMAGES = (".jpg", ".jpeg", ".png", ".bmp", ".ppm", ".pgm", ".tif", ".tiff", ".webp")
 JUNK = ("thumbs.db", "desktop.ini", "__macosx", "@eadir")  # And names with a dot first.
 
 _LETTERS = 4096  # No path of a file is longer.
@@ -126,16 +125,22 @@ def scan(
 
     Hidden files and what systems leave behind (Thumbs.db, __MACOSX) are passed over;
     any other file that is no image is refused unless a pattern of `ignore` matches
-    its name, and so is a class without images.
+    its name, and so is a class without images. Images are passed over where a pattern
+    names their ending, such as "*.gif".
     """
-    found, strange = [], []
+    found, strange, inodes = [], [], []
+    unwanted = [pattern for pattern in ignore if is_image(pattern)]
     for label, name in enumerate(classes):
-        for relative, length in _walk(folder, below.format(name), ()):
+        for relative, length, inode in _walk(folder, below.format(name), ()):
             if is_image(relative):
-                found.append((relative, length, label))
+                if not any(fnmatch.fnmatch(relative, pattern) for pattern in unwanted):
+                    found.append((relative, length, label))
+                    inodes.append(inode)
             elif not any(fnmatch.fnmatch(relative, pattern) for pattern in ignore):
                 strange.append(relative)
-    must = f"{where}: class folders must hold images ({' '.join(IMAGES)}) only"
+    must = (
+        f"{where}: class folders must hold images ({' '.join(opening.SUFFIXES)}) only"
+    )
     remedy = "move them away, or let a config name them: ignore=('*.txt',)"
     base.refuse_some(strange, must, f"other files lie in {folder!r}", remedy)
     there = {label for _, _, label in found}
@@ -145,7 +150,28 @@ def scan(
     base.refuse_some(empty, must, which, "fill or remove it")
     names, lengths, labels = zip(*found, strict=True)
     check_names(where, names)
+    _refuse_links_across_classes(where, folder, names, labels, inodes)
     return in_folder(folder, names, lengths, labels, classes)
+
+
+_NO_INODE = (0, 2**32 - 1)  # Of file systems that have none.
+
+
+def _refuse_links_across_classes(where, folder, names, labels, inodes) -> None:
+    """Raise ValueError if one file lies under one name in two class folders, by a link."""
+    _, group, count = np.unique(
+        np.array(inodes, np.uint64), return_inverse=True, return_counts=True
+    )
+    first: dict[tuple[int, str], int] = {}
+    for i in np.flatnonzero(count[group] > 1):
+        place = first.setdefault((inodes[i], os.path.basename(names[i])), i)
+        if labels[place] == labels[i] or inodes[i] in _NO_INODE:
+            continue
+        paths = [os.path.join(folder, names[k]) for k in (place, i)]
+        if os.path.samefile(*paths):
+            must = f"{where}: an image must be of one class"
+            got = f"got {names[place]!r} and {names[i]!r}, which are one file"
+            raise ValueError(f"{must}, {got}; remove one of the two links")
 
 
 def scan_split(where: str, folder: str, ignore: Names) -> Listing:
@@ -158,6 +184,20 @@ def in_folder(folder: str, names: Names, lengths, labels, classes: Names) -> Lis
     columns = np.array(lengths, np.int64), np.array(labels, np.int32)
     store = stores.FileStore(folder, tuple(names))
     return Listing(store, store.names, *columns, tuple(classes))
+
+
+def agreed_label(where: str, sample: str, labels: Sequence[tuple[str, int]]) -> int:
+    """Return the label of a sample; ValueError where two of its sources differ.
+
+    labels: pairs of a source, such as a file or a column, and the label that it holds.
+    """
+    first_source, label = labels[0]
+    for source, other in labels[1:]:
+        if other != label:
+            must = f"{where}: a sample must have one label"
+            got = f"got {label} ({first_source}) and {other} ({source}) for {sample}"
+            raise ValueError(f"{must}, {got}; leave the right one")
+    return label
 
 
 def check_names(where: str, names: Names) -> np.ndarray:
@@ -247,7 +287,7 @@ def text_lines(path: str, must: str) -> list[str]:
 
 def is_image(name: str) -> bool:
     """Tells by the ending, upper or lower case."""
-    return name.lower().endswith(IMAGES)
+    return name.lower().endswith(opening.SUFFIXES)
 
 
 def match_classes(where: str, got: Names, expected: Names) -> None:
@@ -260,8 +300,10 @@ def match_classes(where: str, got: Names, expected: Names) -> None:
     base.refuse_some(missing, must, "are missing", "unpack the archive again")
 
 
-def _walk(folder: str, below: str, above: tuple[str, ...]) -> list[tuple[str, int]]:
-    """Relative names and byte lengths of all files under folder/below, sorted."""
+def _walk(
+    folder: str, below: str, above: tuple[str, ...]
+) -> list[tuple[str, int, int]]:
+    """Relative names, byte lengths and inodes of all files under folder/below, sorted."""
     path = os.path.join(folder, below)
     real = os.path.realpath(path)
     if real in above:
@@ -273,8 +315,9 @@ def _walk(folder: str, below: str, above: tuple[str, ...]) -> list[tuple[str, in
         if entry.is_dir():
             found += _walk(folder, relative, (*above, real))
         else:  # A dangling link is no file: decoding names it, as damaged.
-            length = entry.stat().st_size if entry.is_file() else -1
-            found.append((relative, length))
+            stat = entry.stat() if entry.is_file() else None
+            length, inode = (stat.st_size, stat.st_ino) if stat else (-1, 0)
+            found.append((relative, length, inode))
     return found
 
 

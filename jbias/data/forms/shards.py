@@ -15,17 +15,18 @@ import os
 import re
 import tarfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from jbias.data import base, cache
 from jbias.data.base import Names
-from jbias.data.forms import listing, stores
+from jbias.data.forms import listing, stores, tar_samples
 from jbias.untrusted import limits, opening
 
 IMAGE_KEY, LABEL_KEY, NAME_KEY = "image", "label", "file_name"
-_IMAGE_KEYS = (IMAGE_KEY, "image/encoded", "jpg", "png")
+_ENDINGS = tuple(suffix.removeprefix(".") for suffix in opening.SUFFIXES)
+_IMAGE_KEYS = (IMAGE_KEY, "image/encoded", *_ENDINGS)
 _LABEL_KEYS = (LABEL_KEY, "image/class/label", "fine_label", "cls")
 _NAME_KEYS = (NAME_KEY, "image/filename", "filename", "id", "__key__")
 
@@ -146,16 +147,13 @@ def describe_examples(where: str, place: str, records: Iterable[bytes]) -> Found
     """Names, labels and lengths of examples, and under which key the images are."""
     names, labels, lengths, key = [], [], [], ""
     for i, record in enumerate(records):
-        try:
+        must = f"{where}: records must be tf.train.Example with an image and a label"
+        with base.explained(f"{must}, got another at {i} of {place!r}: ", ValueError):
             features = parse_example(record)
-            key = next(name for name in _IMAGE_KEYS if name in features)
-            lengths.append(len(features[key].bytes_list.value[0]))
-            labels.append(int(_first(features, _LABEL_KEYS)))
-        except (StopIteration, ValueError, IndexError) as error:
-            must = "records must be tf.train.Example with an image and a label"
-            got = f"got another at {i} of {place!r}"
-            raise ValueError(f"{where}: {must}, {got}") from error
-        name = _first(features, _NAME_KEYS, b"%08d" % i)
+            key, image = _only_image(features)
+            lengths.append(len(image))
+            labels.append(_only_label(features))
+        name = _first_name(features) or b"%08d" % i
         names.append(name.decode() if isinstance(name, bytes) else str(name))
     names = listing.check_names(where, names)
     labels = limits.check_labels(where, labels)
@@ -163,15 +161,42 @@ def describe_examples(where: str, place: str, records: Iterable[bytes]) -> Found
     return dict(names=names, labels=labels, length=length, image=image)
 
 
-def _first(features: Mapping[str, Any], keys: Names, default=None) -> Any:
-    """The first value under the first of these keys that has one."""
-    for feature in (features[key] for key in keys if key in features):
-        kind = feature.WhichOneof("kind")
-        if kind and (values := getattr(feature, kind).value):
+def _only_image(features: Mapping[str, Any]) -> tuple[str, bytes]:
+    """Return the key and the bytes of a record's image; ValueError if it is not one."""
+    key = next((name for name in _IMAGE_KEYS if name in features), IMAGE_KEY)
+    values = _values(features, key)
+    if len(values) != 1 or not isinstance(values[0], bytes):
+        got = f"{len(values)} values" if values else "none"
+        raise ValueError(f"{key!r} must hold the bytes of one image, got {got}")
+    return key, values[0]
+
+
+def _only_label(features: Mapping[str, Any]) -> int:
+    """Return the label on which all that a record says of it agrees."""
+    labels = []
+    for key in _LABEL_KEYS:
+        for held in _values(features, key):
+            value = int(held)  # ValueError for a word.
+            if value != float(held):
+                raise ValueError(f"{key!r} must be a whole number, got {held}")
+            labels.append((key, value))
+    if not labels:
+        raise ValueError(f"it has no {LABEL_KEY!r}")
+    return listing.agreed_label("label", "the record", labels)
+
+
+def _first_name(features: Mapping[str, Any]) -> Any:
+    """Return the first name that a record has; None without one."""
+    for key in _NAME_KEYS:
+        if values := _values(features, key):
             return values[0]
-    if default is None:
-        raise ValueError(f"lacks {keys[0]!r}")
-    return default
+    return None
+
+
+def _values(features: Mapping[str, Any], key: str) -> Sequence[Any]:
+    """Return the values under a key; empty without any."""
+    kind = features[key].WhichOneof("kind") if key in features else None
+    return getattr(features[key], kind).value if kind else ()
 
 
 def _open_records(where: str, shards: Names):
@@ -182,7 +207,7 @@ def _open_records(where: str, shards: Names):
         return array_record_data_source.ArrayRecordDataSource([*shards])
 
 
-_PARQUET_IMAGES = ("image", "img", "jpg", "jpeg", "png", "webp")
+_PARQUET_IMAGES = (IMAGE_KEY, "img", *_ENDINGS)
 _PARQUET_LABELS = ("label", "labels", "fine_label", "cls", "class")
 _EXAMPLES = "data"
 _ROWS = 32  # Read at once.
@@ -196,10 +221,10 @@ def read_parquet(where: str, shards: Names) -> listing.Listing:
         image = ExampleImage(str(found["image"]))
         read, classes = functools.partial(_example_images, image), class_names(shards)
     else:
-        image, label, classes = _schema(where, shards[0])
-        of = where, shards, image, label
-        found = cache.for_files("parquet", shards, _list_parquet, *of)
-        read = functools.partial(_group, image)
+        columns = _parquet_columns(where, shards[0])
+        found = cache.for_files("parquet", shards, _list_parquet, where, shards)
+        read = functools.partial(_group, columns.image)
+        classes = columns.classes
     place = "shard", "group", "row"
     return _listing(stores.ParquetStore, shards, found, place, classes, read=read)
 
@@ -222,25 +247,93 @@ def _example_images(image: ExampleImage, path: str, group: int) -> list[bytes]:
     return [*map(image, _group(_EXAMPLES, path, group))]
 
 
-def _schema(where: str, path: str) -> tuple[str, str, list[str] | None]:
-    """Names of the two columns, and of the classes where the schema says them."""
+class _Columns(NamedTuple):
+    """What the columns of a Parquet file are called, and the names of its classes."""
+
+    image: str
+    labels: tuple[str, ...]  # The first holds the label, others must agree with it.
+    classes: tuple[str, ...] | None  # None where the schema does not say them.
+
+
+def _parquet_columns(where: str, path: str) -> _Columns:
+    """Return the columns of a file; ValueError where one lacks or two are likely."""
     schema = _open_parquet(where, path).schema_arrow
-    columns = []
-    for what, known in (("an image", _PARQUET_IMAGES), ("a label", _PARQUET_LABELS)):
-        columns += [name for name in known if name in schema.names][:1]
-        if not columns or columns[-1] not in known:
-            must = f"{where}: {path!r} must have {what} column ({', '.join(known)})"
-            raise ValueError(f"{must}, got {', '.join(schema.names)}; rename it")
+    for name in {*_PARQUET_IMAGES, *_PARQUET_LABELS}:
+        if schema.names.count(name) > 1:
+            must = f"{where}: {path!r} must have each column once"
+            raise ValueError(f"{must}, got {name!r} {schema.names.count(name)} times")
+    images = _known_columns(where, path, "an image", _PARQUET_IMAGES, schema.names)
+    labels = _known_columns(where, path, "a label", _PARQUET_LABELS, schema.names)
+    with_bytes = [name for name in images if _holds_bytes(schema.field(name).type)]
+    if not with_bytes:
+        must = f"{where}: {path!r} must hold the bytes of its images"
+        got = f"got {images[0]} of type {schema.field(images[0]).type}"
+        remedy = "paths alone do not do: write the file with the images inside"
+        raise ValueError(f"{must}, {got}; {remedy}")
+    if len(with_bytes) > 1:
+        must = f"{where}: {path!r} must have one image column"
+        raise ValueError(f"{must}, got {' and '.join(with_bytes)}; leave one")
+    numbers = [name for name in labels if _holds_numbers(schema.field(name).type)]
+    labels = tuple(numbers or labels[:1])
+    classes = _parquet_classes(where, path, schema, labels[0])
+    return _Columns(with_bytes[0], labels, classes)
+
+
+def _known_columns(where, path, what: str, known: Names, names: Names) -> list[str]:
+    """Return those of the known columns that a file has; ValueError for none."""
+    if not (columns := [name for name in known if name in names]):
+        must = f"{where}: {path!r} must have {what} column ({', '.join(known)})"
+        raise ValueError(f"{must}, got {', '.join(names) or 'none'}; rename it")
+    return columns
+
+
+def _holds_bytes(kind: Any) -> bool:
+    """Return whether a column holds bytes, by itself or as Hugging Face's struct."""
+    import pyarrow as pa
+
+    kinds = pa.binary(), pa.large_binary(), pa.null()
+    if pa.types.is_struct(kind):
+        names = [kind.field(i).name for i in range(kind.num_fields)]
+        return "bytes" in names and _holds_bytes(kind.field("bytes").type)
+    if pa.types.is_dictionary(kind):
+        return _holds_bytes(kind.value_type)
+    return kind in kinds or pa.types.is_fixed_size_binary(kind)
+
+
+def _holds_numbers(kind: Any) -> bool:
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    tests = pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean
+    return any(test(kind) for test in tests)
+
+
+def _parquet_classes(where, path, schema, label: str) -> tuple[str, ...] | None:
+    """Return the names of classes that a schema says; None without any."""
     must = f"{where}: {path!r} must tell its classes as Hugging Face does,"
-    place = f"info.features.{columns[1]}.names in the schema's metadata, got "
+    place = f"info.features.{label}.names in the schema's metadata, got "
     kinds = ValueError, TypeError, AttributeError, RecursionError
     with base.explained(f"{must} {place}", *kinds, remedy="; write it anew"):
         info = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
-        feature = info.get("info", {}).get("features", {}).get(columns[1], {})
-        names = list(feature.get("names") or ())
-        if not all(isinstance(one, str) for one in names):
+        feature = info.get("info", {}).get("features", {}).get(label, {})
+        names = tuple(feature.get("names") or ())
+        if not all(isinstance(name, str) for name in names):
             raise TypeError("names that are no text")
-    return *columns, names or None
+    return names or None
+
+
+def _shared_columns(where: str, shards: Names) -> _Columns:
+    """Return the columns of all shards; ValueError where one has other ones."""
+    first = _parquet_columns(where, shards[0])
+    for path in shards[1:]:
+        columns = _parquet_columns(where, path)
+        for field, expected, other in zip(_Columns._fields, first, columns):
+            if expected != other:
+                must = f"{where}: all shards must have the same {field}"
+                got = f"got {expected} in {shards[0]!r} and {other} in {path!r}"
+                raise ValueError(f"{must}, {got}; write them anew")
+    return first
 
 
 def _placed(groups: Sequence[tuple[int, int, int]]) -> Found:
@@ -250,19 +343,27 @@ def _placed(groups: Sequence[tuple[int, int, int]]) -> Found:
     return dict(shard=np.repeat(shard, n), group=np.repeat(group, n), row=rows)
 
 
-def _list_parquet(where: str, shards: Names, image: str, label: str) -> Found:
+def _list_parquet(where: str, shards: Names) -> Found:
     names, labels, groups = [], [], []
+    known = _shared_columns(where, shards)
     for i, path in enumerate(shards):
+        _refuse_missing_bytes(where, path, known.image)
         file, own = _open_parquet(where, path), []
-        nested = _is_struct(file.schema_arrow.field(image))
-        columns = [label, *([f"{image}.path"] if nested else [])]
+        has_paths = _has_paths(file.schema_arrow.field(known.image).type)
+        wanted = [*known.labels, *[f"{known.image}.path"] * has_paths]
+        rows = {name: [] for name in known.labels}
         for group in range(file.num_row_groups):
             before = len(own)
-            for rows in _batches(where, path, group, columns):
-                labels.append(_parquet_labels(where, path, rows.column(label)))
-                told = rows.column(image).to_pylist() if nested else [None] * len(rows)
+            for batch in _batches(where, path, group, wanted):
+                for name in known.labels:
+                    rows[name].append(batch.column(name))
+                told = [None] * len(batch)
+                if has_paths:
+                    told = batch.column(known.image).to_pylist()
                 own += [row and row.get("path") for row in told]
             groups.append((i, group, len(own) - before))
+        if own:
+            labels.append(_parquet_labels(where, path, rows))
         stem = os.path.basename(path).partition(".")[0]
         names += [name or f"{stem}/{k}" for k, name in enumerate(own)]
     if not names:
@@ -273,11 +374,87 @@ def _list_parquet(where: str, shards: Names, image: str, label: str) -> Found:
     return placed | named | dict(length=sizes[placed["shard"]])
 
 
-def _parquet_labels(where: str, path: str, column) -> np.ndarray:
-    must = f"{where}: labels must be whole numbers, got {column.type} in {path!r}"
-    with base.explained(must, TypeError, ValueError, reason=lambda _: ""):
-        numbers = column.to_numpy().astype(np.int64, casting="same_kind")
-    return limits.check_labels(f"{where}: {path!r}", numbers)
+def _has_paths(kind: Any) -> bool:
+    import pyarrow as pa
+
+    return pa.types.is_struct(kind) and kind.get_field_index("path") >= 0
+
+
+def _refuse_missing_bytes(where: str, path: str, image: str) -> None:
+    """Raise ValueError if the statistics of a file say that images lack their bytes.
+
+    Where a file has no statistics, reading such an image raises it.
+    """
+    metadata, missing = _open_parquet(where, path).metadata, 0
+    for i in range(metadata.num_row_groups):
+        group = metadata.row_group(i)
+        for chunk in map(group.column, range(group.num_columns)):
+            known = chunk.statistics is not None and chunk.statistics.has_null_count
+            if known and chunk.path_in_schema in (image, f"{image}.bytes"):
+                missing += chunk.statistics.null_count
+    if missing:
+        must = f"{where}: {path!r} must hold the bytes of its images"
+        got = f"{missing:,} of {metadata.num_rows:,} rows have none"
+        remedy = "a path alone does not do: write the file with the images inside"
+        raise ValueError(f"{must}, {got}; {remedy}")
+
+
+def _parquet_labels(where: str, path: str, columns: Mapping[str, list]) -> np.ndarray:
+    """Return the labels of a file; ValueError where two columns differ in a row.
+
+    columns: the first has the labels; others hold them again, or nothing.
+    """
+    (first, labels), *others = [
+        (name, _whole_numbers(where, path, name, parts))
+        for name, parts in columns.items()
+    ]
+    missing = np.flatnonzero(labels == _NO_LABEL)
+    if len(missing):
+        got = (
+            f"{len(missing):,} of {len(labels):,} rows lack one, first row {missing[0]}"
+        )
+        must = f"{where}: every row of {path!r} must have a label in {first!r}"
+        raise ValueError(f"{must}, {got}; label or drop them")
+    for name, column in others:
+        differ = np.flatnonzero((column != labels) & (column != _NO_LABEL))
+        if len(differ):
+            row = int(differ[0])
+            sources = [(first, int(labels[row])), (name, int(column[row]))]
+            listing.agreed_label(where, f"row {row} of {path!r}", sources)
+    return limits.check_labels(f"{where}: {path!r}", labels)
+
+
+_NO_LABEL = np.iinfo(np.int64).min
+
+
+def _whole_numbers(where: str, path: str, name: str, parts: list) -> np.ndarray:
+    """Return a column as int64, _NO_LABEL where it has no value.
+
+    ValueError for words, lists and numbers that are not whole.
+    """
+    import pyarrow as pa
+
+    column, kind = pa.chunked_array(parts), parts[0].type
+    if pa.types.is_dictionary(kind):
+        column = pa.chunked_array([part.dictionary_decode() for part in parts])
+        kind = kind.value_type
+    must = f"{where}: labels must be whole numbers"
+    if pa.types.is_null(kind):
+        return np.full(len(column), _NO_LABEL)
+    if not _holds_numbers(kind):
+        raise ValueError(f"{must}, got {kind} in {path!r}; number the classes from 0")
+    is_missing = column.is_null(nan_is_null=True).to_numpy()
+    numbers = column.fill_null(False if pa.types.is_boolean(kind) else 0).to_numpy()
+    numbers = np.where(is_missing, 0, numbers)
+    if numbers.dtype.kind == "f":
+        broken = np.flatnonzero((numbers != np.floor(numbers)) | (abs(numbers) > 2**53))
+        if len(broken):
+            got = f"got {numbers[broken[0]]:g} in row {broken[0]} of {path!r}"
+            raise ValueError(f"{must}, {got}; number the classes from 0")
+    is_large = numbers >= limits.MAX_CLASSES  # Refused later; none wraps around here.
+    numbers = np.where(is_large, 0, numbers).astype(np.int64)
+    numbers = np.where(is_large, limits.MAX_CLASSES, numbers)
+    return np.where(is_missing, _NO_LABEL, numbers)
 
 
 def _open_parquet(where: str, path: str):
@@ -294,11 +471,14 @@ def _open_parquet(where: str, path: str):
 
 
 def _group(image: str, path: str, group: int) -> list[bytes]:
-    """The encoded images of a row group."""
+    """The encoded images of a row group; None where a row has none."""
+    import pyarrow as pa
+
     found = []
     for rows in _batches("data", path, group, [image]):
         column = rows.column(0)
-        found += (column.field("bytes") if _is_struct(column) else column).to_pylist()
+        is_struct = pa.types.is_struct(column.type)
+        found += (column.field("bytes") if is_struct else column).to_pylist()
     return found
 
 
@@ -314,15 +494,6 @@ def _batches(where: str, path: str, group: int, columns: Names) -> Iterator:
         yield rows
 
 
-def _is_struct(column: Any) -> bool:
-    import pyarrow as pa
-
-    return pa.types.is_struct(column.type)
-
-
-_Member = tuple[int, str, int, int]  # Its shard, name, start and length.
-
-
 def read_tar(where: str, shards: Names) -> listing.Listing:
     """Lists all images; what the headers say is cached, since large archives have many."""
     found = cache.for_files("tar", shards, _list_tar, where, shards)
@@ -331,36 +502,30 @@ def read_tar(where: str, shards: Names) -> listing.Listing:
 
 
 def _list_tar(where: str, shards: Names) -> Found:
-    images, labels = {}, {}
-    for i, path in enumerate(shards):
-        for member, ending, key in _members(where, i, path):
-            if f".{ending}" in listing.IMAGES:
-                if (i, key) in images:
-                    must = f"{where}: a sample must have one image"
-                    got = f"got a second for {key!r} in {path!r}"
-                    raise ValueError(f"{must}, {got}; give each a key of its own")
-                images[i, key] = member
-            elif ending in ("cls", "json"):
-                labels[i, key] = _tar_label(where, path, member, ending)
-    if not images:
+    members = [
+        member
+        for number, path in enumerate(shards)
+        for member in _members(where, number, path)
+    ]
+    samples = tar_samples.find_samples(where, shards, members)
+    if not samples:
         raise ValueError(f"{where}: shards must hold images, got none in {shards[0]!r}")
-    lacking = next((key for key in images if key not in labels), None)
-    if labels and lacking:
-        got = f"got none for {lacking[1]!r} in {shards[lacking[0]]!r}"
-        raise ValueError(f"{where}: every image must have a label (<key>.cls), {got}")
-    shard, names, start, length = zip(*images.values(), strict=True)
-    names = _without_common_folder(names)
-    numbers, classes = [labels[key] for key in images if labels], ()
-    if not labels:
+    images = [sample.image for sample in samples]
+    names = _without_common_folder([image.name for image in images])
+    numbers, classes = [sample.label for sample in samples], ()
+    if None in numbers:  # Then no sample has a label.
         numbers, classes = _by_folder(where, names)
-    start, length = (np.array(one, np.int64) for one in (start, length))
-    place = dict(shard=np.array(shard, np.int32), start=start, length=length)
+    place = dict(
+        shard=np.array([image.shard for image in images], np.int32),
+        start=np.array([image.start for image in images], np.int64),
+        length=np.array([image.length for image in images], np.int64),
+    )
     names, labels = listing.check_names(where, names), np.array(numbers, np.int32)
     return place | dict(names=names, labels=labels, classes=np.array(classes, str))
 
 
-def _members(where: str, shard: int, path: str):
-    """Yields (member, ending in small letters, key) of all files of an archive."""
+def _members(where: str, shard: int, path: str) -> Iterator[tar_samples.Member]:
+    """Yields the images of an archive, and the files that may hold a label."""
     # A header may follow the other without end, or say that it has gigabytes.
     kinds = tarfile.TarError, RecursionError, MemoryError, OverflowError
     must = f"{where}: {path!r} must be a whole, uncompressed tar archive, got "
@@ -369,40 +534,18 @@ def _members(where: str, shard: int, path: str):
         with tarfile.open(path, "r:") as archive:
             for entry in archive:
                 whole = entry.name.lstrip("/")  # As tar unpacks it.
-                folder, name = os.path.split(whole)
+                name = os.path.basename(whole)
                 if not entry.isfile() or name.startswith("."):
                     continue
-                stem, _, ending = name.partition(".")
-                ending = ending.lower()
-                if ending.endswith("tar"):
+                if name.lower().endswith(".tar"):
                     must = f"{where}: shards must hold images, {path!r} holds the"
                     raise ValueError(f"{must} archive {entry.name!r}; unpack it once")
                 if entry.issparse() or entry.offset_data + entry.size > size:
                     must = f"{where}: {path!r} must hold its members whole"
                     got = f"got {entry.name!r} of {entry.size} bytes"
                     raise ValueError(f"{must}, {got}; pack it anew")
-                member = shard, whole, entry.offset_data, entry.size
-                key = os.path.normpath(os.path.join(folder, stem))  # "./a" is "a".
-                yield member, ending.rpartition(".")[2], key
-
-
-def _tar_label(where: str, path: str, member: _Member, ending: str) -> int:
-    _, name, start, length = member
-    with open(path, "rb") as file:
-        file.seek(start)
-        text = file.read(length)
-    try:
-        held = text
-        if ending == "json":
-            held = json.loads(text)
-            held = held["label"] if "label" in held else held["cls"]
-        if not 0 <= (label := int(held)) < limits.MAX_CLASSES or label != float(held):
-            raise ValueError(f"{held!r} is no label")
-        return label
-    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
-        must = f"{where}: labels must be whole numbers from 0 to"
-        got = f"{limits.MAX_CLASSES - 1:,} ({limits.DOCS}), got {text[:40]!r}"
-        raise ValueError(f"{must} {got} in {path}:{name}") from error
+                place = entry.offset_data, entry.size
+                yield tar_samples.Member(shard, whole, *place)
 
 
 def _by_folder(where: str, names: Names) -> tuple[np.ndarray, np.ndarray]:

@@ -101,19 +101,24 @@ class ParquetStore(Store):
     shard: Int[np.ndarray, "n"]
     group: Int[np.ndarray, "n"]
     row: Int[np.ndarray, "n"]  # Of the group.
-    read: Callable[[str, int], Sequence[bytes]]
+    read: Callable[[str, int], Sequence[bytes | None]]
 
     def open(self, index: int) -> BinaryIO:
         found = self._groups(self.shards[self.shard[index]], int(self.group[index]))
         if isinstance(found, Exception):
             raise found.with_traceback(None)
-        return io.BytesIO(found[self.row[index]])
+        content = found[self.row[index]]
+        if content is None:
+            must = "the row must hold the bytes of the image, got none"
+            remedy = "a path alone does not do: write the file with the images inside"
+            raise ValueError(f"{must}; {remedy}")
+        return io.BytesIO(content)
 
     @functools.cached_property
-    def _groups(self) -> Callable[[str, int], Sequence[bytes] | Exception]:
+    def _groups(self) -> Callable[[str, int], Sequence[bytes | None] | Exception]:
         return functools.lru_cache(_KEPT_GROUPS)(self._group)
 
-    def _group(self, path: str, group: int) -> Sequence[bytes] | Exception:
+    def _group(self, path: str, group: int) -> Sequence[bytes | None] | Exception:
         try:
             return self.read(path, group)
         except (OSError, ValueError) as error:

@@ -19,6 +19,7 @@ from jbias.data import base, decoding, sources
 from jbias.data.base import Column, Columns, Names
 from jbias.data.forms import listing
 from jbias.data.sets import folder
+from jbias.runtime import messages
 from jbias.untrusted import limits, opening, pickles
 
 
@@ -41,7 +42,7 @@ def build(
     where, transform, n = request.where, request.transform, len(images)
     if images.dtype != np.uint8 or images.ndim != 3 and images.shape[3:] != (3,):
         must = f"{where}: images must be uint8 (n, h, w) or (n, h, w, 3)"
-        raise ValueError(f"{must}, got {images.dtype} {images.shape}")
+        raise ValueError(f"{must}, got {messages.describe_array(images)}")
     labels = _labels(where, labels, n, len(classes))
     names = listing.number_names(n)
     index = listing.split_indices(where, names, labels, classes, request.part)
@@ -69,9 +70,10 @@ def _labels(where: str, labels: np.ndarray, n: int, k: int) -> Column:
     found = np.asarray(labels)
     whole = found.shape == (n,) and np.issubdtype(found.dtype, np.integer)
     if not whole or (n and not 0 <= found.min() <= found.max() < k):
-        span = f" of {found.min()} to {found.max()}" if whole else ""
-        must = f"{where}: labels must be {n} whole numbers from 0 to {k - 1}"
-        raise ValueError(f"{must}, got {found.dtype} {found.shape}{span}")
+        span = f" of {found.min()} to {found.max()}" if whole and n else ""
+        must = f"{where}: labels must be {n} whole numbers"
+        must += f" from 0 to {k - 1}" if k else ""
+        raise ValueError(f"{must}, got {messages.describe_array(found)}{span}")
     return found.astype(np.int32)
 
 
@@ -170,7 +172,8 @@ def read(request: folder.Request) -> sources.ArraySource:
     for key, column in held.items():
         if column.shape != labels.shape or not np.issubdtype(column.dtype, np.integer):
             must = f"{where}: {key!r} must be whole numbers {labels.shape}"
-            raise ValueError(f"{must}, got {column.dtype} {column.shape}; leave it out")
+            got = messages.describe_array(column)
+            raise ValueError(f"{must}, got {got}; leave it out")
     columns = {key: column.astype(np.int32) for key, column in held.items()}
     made = folder.provenance(f"{stem}.json")
     return build(request, images, labels, classes, columns=columns, **made)

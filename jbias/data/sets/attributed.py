@@ -119,12 +119,18 @@ def _check_files(root, path, lines) -> None:
     """Refuses a line without an image, a file that is not there, and one named twice."""
     if not lines:
         raise ValueError(f"{path}: must have a line an image, got the header alone")
-    seen = set()
+    seen = {}
     for number, row in lines:
         name, line = row[FILE], f"{path}:{number}"
         if not listing.is_image(name):
             raise ValueError(f"{line}: a line must have an image's file, got {name!r}")
-        if name in seen or not os.path.isfile(os.path.join(root, name)):
-            why = "once" if name in seen else f"and exist below {root!r}"
-            raise ValueError(f"{line}: files must be there {why}: {name!r}")
-        seen.add(name)
+        if not os.path.isfile(os.path.join(root, name)):
+            must = f"files must be there and exist below {root!r}"
+            raise ValueError(f"{line}: {must}: {name!r}")
+        # "./a.jpg", and a link to it, are the same image.
+        place = os.path.realpath(os.path.join(root, name))
+        if place in seen:
+            must = f"files must be there once: {name!r}"
+            got = f"got {seen[place]} again; leave the line with the right class"
+            raise ValueError(f"{line}: {must}, {got}")
+        seen[place] = f"line {number}'s image"

@@ -117,6 +117,9 @@ def _read_flags(where: str, path: str, names: Names) -> Flags:
     """The attributes of the named images."""
     lines, wanted, table = _lines(path), {*names}, {}
     header = lines[1].split() if len(lines) > 1 else []
+    for name in header:
+        if header.count(name) > 1:
+            raise ValueError(f"{path}:2: attributes must differ, got {name!r} twice")
     for number, line in enumerate(lines[2:], start=3):
         name, *cells = line.split()
         if name in wanted:
@@ -124,7 +127,10 @@ def _read_flags(where: str, path: str, names: Names) -> Flags:
                 must = f"a line must read <file> and {len(header)} of 1 and -1"
                 got = f"got {line[:60]!r}; fetch the file again"
                 raise ValueError(f"{path}:{number}: {must}, {got}")
-            table[name] = [cell == "1" for cell in cells]
+            flags = [cell == "1" for cell in cells]
+            if table.setdefault(name, flags) != flags:
+                must = f"lines of {name} must agree, got other attributes than above"
+                raise ValueError(f"{path}:{number}: {must}; leave the right one")
     must = f"{where}: every image must have a line in {path!r}"
     base.refuse_missing(names, table, must, "have none", "fetch the file again")
     return dict(zip(header, np.array([table[name] for name in names]).T, strict=True))

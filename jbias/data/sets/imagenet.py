@@ -51,6 +51,7 @@ import re
 import numpy as np
 from jaxtyping import Int
 
+from jbias import numerals
 from jbias.data import base, sources, tables
 from jbias.data import labels as spaces
 from jbias.data.base import Column, Columns, Names
@@ -148,7 +149,7 @@ def read_labels(path: str) -> dict[str, str]:
         row = _ROW.match(line)
         stem, label = row.groups() if row else (None, None)
         named = named and stem is not None
-        if stem and label.isdecimal():
+        if stem and numerals.is_count(label):
             label = wnids[int(label)]
         if label not in known:
             must = f"{path}: line {i} must have a WordNet id of the 1,000, or an"
@@ -198,7 +199,7 @@ def _positions(where, found, path) -> tuple[Int[np.ndarray, "k"], bool]:
             raise ValueError(f"{must}, got {found.labels.max()}; {remedy}")
         return every, True
     names = folder.class_names(where, found, path)
-    if all(map(str.isdecimal, names)):
+    if all(map(numerals.is_count, names)):
         ids = np.array([int(name) for name in names])
         if len(np.unique(ids)) < len(ids) or ids.max() >= len(known):
             must = f"{where}: folders with numbers must be 0 to 999, each once"
@@ -344,7 +345,11 @@ def _tiny_val(where, path, classes, ignore) -> listing.Listing:
         if wnid not in classes:
             must = "a line must read <file> tab <wnid of wnids.txt> ..."
             raise ValueError(f"{table}:{number}: {must}, got {line!r}")
-        rows[f"images/{name}"] = wnid
+        labels = (
+            ("a line above", rows.get(f"images/{name}", wnid)),
+            ("this line", wnid),
+        )
+        rows[f"images/{name}"] = listing.agreed_label(f"{table}:{number}", name, labels)
     for names, others, what in (
         (found.names, rows, "have a line in val_annotations.txt"),
         (rows, {*found.names}, "exist in val/images"),

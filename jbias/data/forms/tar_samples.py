@@ -1,0 +1,206 @@
+"""Samples of tar archives: which label belongs to which image.
+
+WebDataset's key is a file's name up to its first dot, so that "0.jpg", "0.cls" and "0.json"
+are one sample. Names with dots of their own are cut short by that rule: "22.05.jpg" and
+"22.06.jpg" have the key "22". Here an image takes the labels of its whole name first
+("22.05.cls"), then those of its key ("22.cls").
+
+<key>.cls is text with a number. <key>.json is an object whose "label" (or "cls") is a number;
+one without either is metadata. Several labels of a sample must agree.
+"""
+
+import collections
+import json
+import os
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from jbias.data.base import Names
+from jbias.data.forms import listing
+from jbias.untrusted import limits
+
+_LABEL_FILES = (".cls", ".json")
+_JSON_KEYS = ("label", "cls")
+_NUMBER = re.compile(r"\d{1,18}")
+
+
+class Member(NamedTuple):
+    """A file of an archive."""
+
+    shard: int
+    name: str  # Its path in the archive.
+    start: int  # In bytes.
+    length: int
+
+    @property
+    def key(self) -> str:
+        """The path up to the first dot of the file's name."""
+        folder, name = os.path.split(self.name)
+        return os.path.normpath(os.path.join(folder, name.partition(".")[0]))
+
+    @property
+    def stem(self) -> str:
+        """The path without its last ending."""
+        folder, name = os.path.split(self.name)
+        return os.path.normpath(os.path.join(folder, os.path.splitext(name)[0]))
+
+    @property
+    def suffix(self) -> str:
+        """What follows the first dot, in small letters."""
+        return os.path.basename(self.name).partition(".")[2].lower()
+
+
+class Label(NamedTuple):
+    """What a file says of a sample's label."""
+
+    file: Member
+    text: str  # For a message.
+    value: int | None  # None where the text is not the number of a class.
+
+
+class Sample(NamedTuple):
+    """An image and its label; None where labels are told by class folders."""
+
+    image: Member
+    label: int | None
+
+
+class _Group(NamedTuple):
+    """The images of one key, and the files beside them that may hold a label."""
+
+    images: list[Member]
+    labels: list[Label]
+
+
+def find_samples(where: str, shards: Names, members: Iterable[Member]) -> list[Sample]:
+    """Return all samples, in the order of their images' keys.
+
+    Raises ValueError where a sample has two images or two labels that differ, where only
+    some images have a label, and where a label is not the number of a class.
+    """
+    groups = _grouped(where, shards, members)
+    suffixes = collections.Counter(
+        frozenset(
+            file.suffix for file in (*group.images, *(x.file for x in group.labels))
+        )
+        for group in groups.values()
+    )
+    # Where all samples have the same endings, such as "rgb.jpg" and "target.cls", what
+    # is between the dots is no part of a name.
+    same_endings = len(suffixes) == 1 < len(groups)
+    labelled = any(group.labels for group in groups.values())
+    samples = []
+    for (shard, key), group in groups.items():
+        place = f"for {key!r} in {shards[shard]!r}"
+        _refuse_second_image(where, place, key, group, labelled=labelled)
+        for image in group.images:
+            whole_key = same_endings and len(group.images) == 1
+            labels = _labels_of(image, group, whole_key=whole_key)
+            if labelled and not labels:
+                must = f"{where}: every image must have a label (<key>.cls)"
+                raise ValueError(f"{must}, got none {place}")
+            label = _agreed(where, shards[shard], image, labels) if labelled else None
+            samples.append(Sample(image, label))
+    return samples
+
+
+def _grouped(where, shards, members) -> dict[tuple[int, str], _Group]:
+    """Return the groups that have an image, by shard and key."""
+    groups: dict[tuple[int, str], _Group] = {}
+    for member in members:
+        is_image = listing.is_image(member.name)
+        if not is_image and not member.name.lower().endswith(_LABEL_FILES):
+            continue
+        group = groups.setdefault((member.shard, member.key), _Group([], []))
+        if is_image:
+            group.images.append(member)
+        else:
+            group.labels.extend(_read_labels(where, shards[member.shard], member))
+    return {place: group for place, group in groups.items() if group.images}
+
+
+def _refuse_second_image(where, place, key, group, *, labelled) -> None:
+    """Raise ValueError if one sample has several images.
+
+    Images of one key are samples of their own where each has a label of its own name, or,
+    in class folders, where their names differ before the ending: "22.05.jpg", "22.06.jpg".
+    """
+    images, stems = group.images, [image.stem for image in group.images]
+    if len(images) == 1:
+        return
+    own = {label.file.stem for label in group.labels}
+    if labelled:
+        apart = own >= set(stems)
+    else:
+        endings = {os.path.splitext(image.name)[1].lower() for image in images}
+        apart = key not in stems and len(endings) == 1
+    if not apart or len(set(stems)) < len(stems):
+        must = f"{where}: a sample must have one image, got a second {place}"
+        names = f"{images[0].name!r} and {images[1].name!r}"
+        raise ValueError(f"{must}, {names}; give each a key of its own")
+
+
+def _labels_of(image: Member, group: _Group, *, whole_key: bool) -> list[Label]:
+    """Return the labels of an image: those of its name, then those of its key.
+
+    whole_key: all labels of the key are this image's, whatever follows the first dot.
+    """
+    if whole_key:
+        return group.labels
+    stems = {member.stem for member in group.images}
+    labels = []
+    for label in group.labels:
+        stem = label.file.stem
+        of_key = stem not in stems and image.key in (stem, image.stem)
+        if stem == image.stem or of_key:
+            labels.append(label)
+    return labels
+
+
+def _agreed(where: str, path: str, image: Member, labels: Sequence[Label]) -> int:
+    """Return the label on which all files agree; ValueError where two differ."""
+    numbers = [label for label in labels if label.value is not None]
+    if not numbers:  # Beside a number, the name of a class is metadata.
+        raise _wrong_label(where, path, labels[0].file, labels[0].text)
+    sources = [(label.file.name, label.value) for label in numbers]
+    return listing.agreed_label(where, f"{image.name!r} in {path!r}", sources)
+
+
+def _read_labels(where: str, path: str, member: Member) -> list[Label]:
+    """Return the labels that a file holds; none where it is metadata."""
+    with open(path, "rb") as file:
+        file.seek(member.start)
+        content = file.read(member.length)
+    if not member.name.lower().endswith(".json"):
+        text = content.decode("ascii", "replace").strip()
+        value = _class_number(text)
+        if value is None:
+            raise _wrong_label(where, path, member, content[:40])
+        return [Label(member, text, value)]
+    try:
+        entries = json.loads(content, object_pairs_hook=_Pairs)
+    except (ValueError, RecursionError) as error:
+        raise _wrong_label(where, path, member, content[:40]) from error
+    pairs = entries if isinstance(entries, _Pairs) else ()
+    known = [held for key, held in pairs if key in _JSON_KEYS and held is not None]
+    return [Label(member, str(held)[:40], _class_number(held)) for held in known]
+
+
+class _Pairs(list):
+    """The entries of a JSON object, also of names that it has twice."""
+
+
+def _class_number(held: Any) -> int | None:
+    """Return the number of a class, or None where it is none."""
+    if isinstance(held, str) and _NUMBER.fullmatch(held.strip()) and held.isascii():
+        held = int(held)
+    whole = isinstance(held, int | float) and 0 <= held < limits.MAX_CLASSES
+    return int(held) if whole and held == int(held) else None
+
+
+def _wrong_label(where: str, path: str, member: Member, text: object) -> ValueError:
+    must = f"{where}: labels must be whole numbers from 0 to"
+    got = f"got {text!r}" if text else "got an empty file"
+    number = f"{limits.MAX_CLASSES - 1:,} ({limits.DOCS})"
+    return ValueError(f"{must} {number}, {got} in {path}:{member.name}")

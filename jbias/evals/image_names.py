@@ -1,0 +1,174 @@
+"""Which image of a set a name in a table of decisions means.
+
+The exact path decides first. Then the same path spelled otherwise: with "\\" between folders,
+with "./" or the set's own folder before it, URL-encoded, in another Unicode form, with another
+ending. A name without a folder means the only image of that name. Names shortened by their
+publishers are those of Geirhos' stimuli alone, and all that such a name says must agree: the
+class, and for model-vs-human also the experiment and the condition.
+
+No other part of a name is enough: images of other sets may end alike.
+"""
+
+import collections
+import os
+import posixpath
+import re
+import unicodedata
+import urllib.parse
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from jbias.data import base, labels
+from jbias.data.forms import listing
+from jbias.data.sets import geirhos
+
+# <number>_<experiment>_<who>_<condition>_<class>_<number>_<stimulus>.
+_TRIAL = re.compile(r"\d+_([^_]+)_(?:dnn|s\d+)_([^_]+)_([a-z]+)_\d+_(.+)")
+Places = dict[Any, list[int]]
+
+
+class Trial(NamedTuple):
+    """What the name of a stimulus says in model-vs-human's form."""
+
+    experiment: str
+    condition: str
+    category: str  # One of Geirhos' 16 classes.
+    stimulus: str  # Such as "cat7-elephant1" or "n03041632_7380".
+
+
+class ImageNames:
+    """The images of a set by what they may be called.
+
+    names: paths relative to the set's folder, with slashes. folders: what that folder may be
+    called where a path begins above it. without_folder: the last part of a name is enough
+    where one image has it.
+    """
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        folders: Collection[str] = (),
+        *,
+        without_folder: bool = True,
+    ):
+        # A folder inside the set is no name of the set: "cat/1.jpg" is not "1.jpg".
+        self._inside = {part for name in names for part in name.split("/")[:-1]}
+        self._folders = {folder for folder in folders if folder} - self._inside
+        self._paths = {form: _index(names, form) for form in _FORMS}
+        last = [name.rpartition("/")[2] for name in names] if without_folder else []
+        self._last = {form: _index(last, form) for form in _FORMS}
+
+    def has_path(self, path: str) -> bool:
+        """Return whether a path is, letter by letter, that of an image."""
+        return path in self._paths[_exact]
+
+    def find(self, name: str) -> list[int]:
+        """Return the numbers of the images that a name may mean: several are ambiguous."""
+        for form in _FORMS:
+            for path in _spellings(name):
+                for rest in self._relative(path):
+                    if images := self._paths[form].get(form(rest)):
+                        return images
+        for form in _FORMS:
+            for path in _spellings(name):
+                last = self._without_folder(path)
+                if last and (images := self._last[form].get(form(last))):
+                    return images
+        return []
+
+    def _without_folder(self, path: str) -> str:
+        """Return the last part of a path that has no folder inside the set, else ""."""
+        *folders, last = path.split("/")
+        is_in_set = not folders or folders[-1] in self._folders
+        return last if is_in_set and not self._inside & {*folders} else ""
+
+    def _relative(self, path: str) -> Iterator[str]:
+        """Yields the path, and what follows a name of the set's folder in it."""
+        yield path
+        parts = path.split("/")
+        for place, part in enumerate(parts[:-1]):
+            if part in self._folders:
+                yield "/".join(parts[place + 1 :])
+
+
+class PublishedNames:
+    """Geirhos' stimuli by what model-vs-human calls them in tables of answers.
+
+    conditions: those of a set of "model_vs_human", whose files have such names themselves;
+    () for the sets of "geirhos", whose files are <class>/<stimulus>.png.
+    """
+
+    def __init__(self, names: Sequence[str], conditions: base.Names = ()):
+        self._conditions = conditions
+        self._images: Places = collections.defaultdict(list)
+        for i, name in enumerate(names):
+            if (key := self._key(name, with_folder=True)) is not None:
+                self._images[key].append(i)
+
+    def find(self, name: str) -> list[int]:
+        """Return the numbers of the images that a published name may mean."""
+        return self._images.get(self._key(name, with_folder=False), [])
+
+    def _key(self, name: str, *, with_folder: bool) -> tuple | None:
+        """Return what a name says of its image; None where it has not this form."""
+        trial = parse_trial(name)
+        if self._conditions:
+            if trial is None:
+                return None
+            number = geirhos.condition_index(trial.condition, self._conditions)
+            condition = trial.condition if number is None else number
+            return trial.experiment, condition, trial.category, trial.stimulus
+        if trial is not None:
+            return trial.category, trial.stimulus
+        folder, _, last = plain_path(name).rpartition("/")
+        return (folder, _without_ending(last)) if with_folder else None
+
+
+def plain_path(name: str) -> str:
+    """Return a path with slashes and without "./", spaces around it and double slashes."""
+    return posixpath.normpath(name.strip().replace("\\", "/"))
+
+
+def parse_trial(name: str) -> Trial | None:
+    """Return what a name of model-vs-human's form says; None for another name."""
+    match = _TRIAL.fullmatch(_without_ending(posixpath.basename(plain_path(name))))
+    trial = Trial(*match.groups()) if match else None
+    return trial if trial and trial.category in labels.geirhos16() else None
+
+
+def _index(names: Sequence[str], form: Callable[[str], str]) -> Places:
+    """Return the numbers of names by their form."""
+    index: Places = collections.defaultdict(list)
+    for i, name in enumerate(names):
+        index[form(name)].append(i)
+    return dict(index)
+
+
+def _spellings(name: str) -> list[str]:
+    """Return a name as it is, without "./" and "\\", and URL-decoded, each once."""
+    spellings = name, plain_path(name), plain_path(urllib.parse.unquote(name))
+    return [*dict.fromkeys(spellings)]
+
+
+def _exact(name: str) -> str:
+    return name
+
+
+def _composed(name: str) -> str:
+    """Return a name in one Unicode form, for file systems differ in theirs."""
+    return unicodedata.normalize("NFC", name)
+
+
+def _small_ending(name: str) -> str:
+    """Return a name whose ending has small letters."""
+    stem, ending = os.path.splitext(_composed(name))
+    return stem + ending.lower()
+
+
+def _without_ending(name: str) -> str:
+    """Return a name without the ending of an image's file."""
+    name = _composed(name)
+    return os.path.splitext(name)[0] if listing.is_image(name) else name
+
+
+_FORMS = (_exact, _composed, _small_ending, _without_ending)

@@ -1,0 +1,198 @@
+"""What models say about their preprocessing is read, applied, and told."""
+
+import functools
+import types
+
+import numpy as np
+import pytest
+
+from jbias.evals import predictors, preprocessing
+from tests import cases
+
+HALF = (0.5, 0.5, 0.5)
+TIMM = {
+    "input_size": (3, 288, 288),
+    "crop_pct": 0.95,
+    "interpolation": "bicubic",
+    "mean": HALF,
+    "std": (0.25, 0.5, 0.125),
+}
+
+
+class Resize:
+    def __init__(self, size):
+        self.size, self.interpolation = size, types.SimpleNamespace(value="bicubic")
+
+
+class CenterCrop:
+    def __init__(self, size):
+        self.size = size
+
+
+class Normalize:
+    def __init__(self, mean, std):
+        self.mean, self.std = mean, std
+
+
+class Sharpen:
+    """A step that nothing is known of."""
+
+
+class ImageClassification:
+    """As torchvision's weights give it."""
+
+    def __init__(self, crop_size, resize_size=256):
+        self.crop_size, self.resize_size = [crop_size], [resize_size]
+        self.mean, self.std = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
+        self.interpolation = types.SimpleNamespace(value="bilinear")
+
+
+def compose(*steps):
+    return types.SimpleNamespace(transforms=[*steps])
+
+
+PROCESSOR = types.SimpleNamespace(
+    image_mean=[0.48, 0.45, 0.4],
+    image_std=[0.27, 0.26, 0.28],
+    size={"shortest_edge": 256},
+    crop_size={"height": 224, "width": 224},
+    resample=3,
+    do_normalize=True,
+    do_rescale=True,
+    rescale_factor=1 / 255,
+)
+
+
+@cases.each(
+    "case",
+    {
+        "timm": (TIMM, HALF, 288, 0.95, "bicubic"),
+        "timm's object": (types.SimpleNamespace(**TIMM), HALF, 288, 0.95, "bicubic"),
+        "torchvision": (
+            functools.partial(ImageClassification, crop_size=224),
+            (0.485, 0.456, 0.406),
+            224,
+            0.875,
+            "bilinear",
+        ),
+        "weights": (
+            types.SimpleNamespace(
+                transforms=functools.partial(ImageClassification, 232)
+            ),
+            (0.485, 0.456, 0.406),
+            232,
+            0.9062,
+            "bilinear",
+        ),
+        "transformers": (PROCESSOR, (0.48, 0.45, 0.4), 224, 0.875, "bicubic"),
+        "steps": (
+            compose(Resize(256), CenterCrop((224, 224)), Normalize(HALF, HALF)),
+            HALF,
+            224,
+            0.875,
+            "bicubic",
+        ),
+    }.values(),
+)
+def test_every_form_of_a_description_is_read(case):
+    source, mean, size, crop, interpolation = case
+    found = preprocessing.parse(source).values
+    assert (found["mean"], found["size"]) == (mean, size)
+    assert (found["crop"], found["interpolation"]) == (crop, interpolation)
+
+
+def test_constants_of_bytes_are_brought_to_images_in_0_to_1():
+    """x * factor less mean, where x are bytes: of x / 255 the mean is mean / (255 factor)."""
+    source = {"image_mean": 127.5, "image_std": 51, "rescale_factor": 1.0}
+    found = preprocessing.parse(source).values
+    assert found["mean"] == HALF and found["std"] == pytest.approx((0.2,) * 3)
+    off = preprocessing.parse(
+        {"image_mean": 0.5, "image_std": 0.5, "do_normalize": False}
+    )
+    assert (off.values["mean"], off.values["std"]) == ((0, 0, 0), (1, 1, 1))
+
+
+def test_a_step_that_is_not_applied_is_named():
+    told = preprocessing.parse(compose(Sharpen(), Normalize(HALF, HALF)))
+    assert told.others == ("preprocess= has Sharpen, which is not applied",)
+
+
+def test_a_module_is_asked_through_its_wrappers():
+    inner = types.SimpleNamespace(pretrained_cfg=TIMM)
+    for wrapped in (
+        inner,
+        types.SimpleNamespace(module=inner),
+        types.SimpleNamespace(_orig_mod=types.SimpleNamespace(module=inner)),
+    ):
+        found = preprocessing.read(wrapped)
+        assert found.values["std"] == TIMM["std"]
+        assert found.origins["std"] == "pretrained_cfg"
+    empty = types.SimpleNamespace(pretrained_cfg={}, default_cfg=TIMM)
+    assert preprocessing.read(empty).origins["mean"] == "default_cfg"
+    assert preprocessing.read(object()).values == {}
+
+
+def test_what_has_such_a_name_alone_is_no_description():
+    class Model:
+        processor = types.SimpleNamespace(size="large")
+
+        def preprocess(self, image):
+            return image
+
+    told = preprocessing.read(Model())
+    assert told.values == {} and "attribute processor is not read" in told.others[0]
+
+
+def test_a_description_that_cannot_be_is_refused():
+    for wrong in ({"mean": (1, 2)}, {"std": 0.0}, {"mean": "x"}, {"std": np.nan}):
+        with pytest.raises(ValueError, match="must be three numbers, or one"):
+            preprocessing.read(types.SimpleNamespace(pretrained_cfg={**TIMM, **wrong}))
+
+
+def test_the_caller_goes_before_the_model_and_the_model_before_the_default():
+    said = preprocessing.parse(TIMM, "pretrained_cfg")
+    defaults = {"mean": 0.1, "std": 0.2}
+    told = preprocessing.resolve(said, {"mean": 0.3, "std": None}, defaults)
+    assert told.values["mean"] == (0.3, 0.3, 0.3) and told.values["std"] == TIMM["std"]
+    assert told.origins["mean"] == "mean=" and told.origins["std"] == "pretrained_cfg"
+    assert told.others == ("mean=0.3 was given, while pretrained_cfg says 0.5",)
+    same = preprocessing.resolve(said, {"mean": 0.5}, defaults)
+    assert same.others == ()
+    silent = preprocessing.resolve(preprocessing.Preprocessing(), {}, defaults)
+    assert silent.values["std"] == (0.2, 0.2, 0.2)
+    assert silent.origins["std"] == "by default: the model says nothing"
+
+
+def test_a_line_says_what_is_applied_and_what_is_not():
+    told = preprocessing.resolve(preprocessing.parse(TIMM, "pretrained_cfg"), {}, {})
+    line = preprocessing.describe(told, 224, ["short side 256"])
+    assert line == (
+        "images of 224 pixels (the suite's: short side 256); not applied, as the suite's "
+        "sets decide: 288 pixels (pretrained_cfg), crop fraction 0.95 (pretrained_cfg), "
+        "bicubic (pretrained_cfg); mean 0.5 (pretrained_cfg); "
+        "std 0.25 0.5 0.125 (pretrained_cfg)"
+    )
+
+
+def test_a_predictor_applies_what_its_description_says_and_says_so():
+    said, seen = [], []
+
+    def model(images):
+        seen.append(images)
+        return images.mean((1, 2))
+
+    one = predictors.Predictor(model, list("abc"), preprocess=TIMM)
+    network = predictors.open_predictor(one, 32, said.append)
+    expected = (predictors.samples(32) / 255 - HALF) / TIMM["std"]
+    np.testing.assert_allclose(seen[0], expected, rtol=1e-5, atol=1e-5)
+    assert network.preprocessing["mean"] == [0.5] * 3
+    assert (
+        "mean 0.5 (preprocess=)" in said[1]
+        and "mean 0.5" in network.about["preprocessing"]
+    )
+    plain = predictors.Predictor(model, list("abc"))
+    predictors.open_predictor(plain, 32, said.append)
+    assert "in [0, 1], nothing taken off (by default for a function)" in said[3]
+    np.testing.assert_array_equal(seen[1], predictors.samples(32) / np.float32(255))
+    with pytest.raises(ValueError, match="preprocess: must be left out"):
+        predictors.Predictor(model, images="uint8", preprocess=TIMM)

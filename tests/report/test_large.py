@@ -1,0 +1,61 @@
+"""Tables with thousands of rows: read and shown in time that grows with their size."""
+
+import itertools
+import time
+
+import numpy as np
+import pytest
+
+from jbias.report import analysis, benchmark_tables, inputs, options
+from jbias.stats import bayes, power
+
+pytestmark = pytest.mark.usefixtures("no_pdf")
+
+
+def write(path, k, n):
+    rng = np.random.default_rng(0)
+    cells = itertools.product(range(k), range(n))
+    rows = [f"A{a},D{d},{50 + 0.1 * a + rng.normal():.2f}" for a, d in cells]
+    path.write_text("\n".join(["algorithm,dataset,score", *rows]))
+    return str(path)
+
+
+def test_ten_thousand_data_sets_are_read_in_seconds(tmp_path):
+    """Twelve times as long, and more, where each name is looked up among all."""
+    path = write(tmp_path / "s.csv", 3, 10_000)
+    start = time.process_time()
+    study = inputs.from_scores(path, options.Options())
+    assert study.warnings == ()
+    assert (len(study.datasets), len(study.values)) == (10_000, 30_000)
+    assert time.process_time() - start < 10
+
+
+def test_wide_tables_show_the_first_data_sets_and_their_files_have_all(tmp_path):
+    path = write(tmp_path / "s.csv", 2, 70)
+    study = inputs.from_scores(path, options.Options())
+    found = analysis.analyse(study)
+    for table in (benchmark_tables.scores(found), benchmark_tables.ranks(found)):
+        heads = [head for head in table.head if head.startswith("D")]
+        assert heads == [f"D{i}" for i in range(benchmark_tables.MOST_COLUMNS)]
+        assert "10 more data sets are in the CSV file." in table.caption
+    assert set(benchmark_tables.scores(found).data["dataset"]) == set(study.datasets)
+    assert len([x for x in benchmark_tables.ranks(found).data if x[0] == "D"]) == 70
+
+
+def test_sorted_differences_give_what_the_matrix_of_pairs_gives(monkeypatch):
+    """The signed-rank posterior of many data sets needs no matrix; ties count half."""
+    rng = np.random.default_rng(0)
+    scores = np.round(50 + rng.normal(size=(60, 3)) + [0, 0.3, 0.6], 1)
+    asked = dict(rope=0.3, larger_is_better=True, draws=300)
+    matrix = bayes.bayesian_signed_rank(scores, **asked)
+    monkeypatch.setattr(bayes, "_MATRIX", 10)
+    ordered = bayes.bayesian_signed_rank(scores, **asked)
+    assert ordered.better == pytest.approx(matrix.better, abs=1e-12)
+    assert ordered.rope == pytest.approx(matrix.rope, abs=1e-12)
+
+
+def test_the_signed_rank_limit_of_many_data_sets_is_near_the_exact_one(monkeypatch):
+    """The normal distribution at 300 data sets, to a thousandth."""
+    exact = power._wilcoxon_critical(300, 0.05)
+    monkeypatch.setattr(power, "_EXACT", 10)
+    assert power._wilcoxon_critical(300, 0.05) == pytest.approx(exact, rel=1e-3)

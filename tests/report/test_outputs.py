@@ -1,0 +1,195 @@
+"""Commands replace files that jbias wrote, and leave all others as they are."""
+
+import json
+import os
+import types
+from contextlib import nullcontext
+
+import numpy as np
+import pytest
+
+from jbias import prepare, report
+from jbias.evals import runner
+from jbias.models import published
+from jbias.report import audit, correlate, document
+from jbias.report import cli as report_cli
+from jbias.runtime import outputs
+from tests import cases
+from tests.report import test_document, test_scores
+
+pytestmark = pytest.mark.usefixtures("no_pdf")
+TABLE = test_scores.EXAMPLES / "biasbed_table2.csv"
+
+
+def listed(folder):
+    """Return all files below a folder with their bytes, and where links lead."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        name = str(path.relative_to(folder))
+        if path.is_symlink():
+            found[name] = os.readlink(path)
+        elif path.is_file():
+            found[name] = path.read_bytes()
+    return found
+
+
+def put(folder, kind):
+    """Make a folder with a file, a link or a folder where a report would write."""
+    folder.mkdir()
+    if kind == "link":
+        (folder / "elsewhere").mkdir()
+        (folder / "tables").symlink_to(folder / "elsewhere")
+    elif kind == "dangling":
+        (folder / "index.html").symlink_to(folder / "nothing")
+    elif kind == "folder":
+        (folder / "index.html").mkdir()
+    elif kind == "tables":
+        (folder / "tables").write_text("a file")
+    else:
+        path = folder / kind
+        path.parent.mkdir(exist_ok=True)
+        path.write_text('{"mine": 1, "files": ["index.html"]}')
+
+
+KINDS = ("index.html", "results.json", "methods.md", "tables/scores.csv")
+KINDS += ("figures/iqm.svg", "link", "dangling", "folder", "tables")
+
+
+@cases.each("kind", KINDS)
+def test_a_report_leaves_files_of_others_and_says_so_first(
+    kind, tmp_path, capsys, monkeypatch
+):
+    """Before scores are read; the command says which file."""
+    out = tmp_path / kind.replace("/", "-")
+    put(out, kind)
+    before = listed(out)
+    assert report_cli.main(["--scores=/nowhere.csv", f"--out={out}"]) == 2
+    told = capsys.readouterr().err
+    assert told.count("\n") == 1 and "remove it or name another folder" in told
+    table = ["--table=/nowhere.csv", "--x=a", "--y=b", "--category=c"]
+    assert correlate.main([*table, f"--out={out}"]) == 2
+    assert "remove it or name another folder" in capsys.readouterr().err
+    if kind != "methods.md":  # Which this page has not.
+        page = test_document.made(frames={"scores": test_document.pd.DataFrame()})
+        files = document.render(page) | {"figures/iqm.svg": ""}
+        with pytest.raises(ValueError, match="name another folder"):
+            document.save(files, out)
+    assert listed(out) == before
+
+
+def test_a_folder_with_files_of_other_names_takes_a_report(tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    (tmp_path / ".git").mkdir()
+    document.write(test_document.made(), tmp_path)
+    document.write(test_document.made(), tmp_path)
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+
+
+def test_a_report_is_written_again_in_its_folder_also_through_a_link(tmp_path):
+    assert report.main([f"--scores={TABLE}", f"--out={tmp_path / 'real'}"]) == 0
+    first = listed(tmp_path / "real")
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    assert report.main([f"--scores={TABLE}", f"--out={tmp_path / 'link'}"]) == 0
+    assert listed(tmp_path / "real") == first
+
+
+def test_a_report_that_was_cut_short_is_known_and_written_again(tmp_path, monkeypatch):
+    files = document.render(
+        test_document.made(frames={"a": test_document.pd.DataFrame()})
+    )
+    written = []
+
+    def write(path, data, lasting):
+        written.append(path)
+        if len(written) == 3:
+            raise KeyboardInterrupt
+        original(path, data, lasting=lasting)
+
+    original = document.files_lib.write
+    monkeypatch.setattr(document.files_lib, "write", write)
+    with pytest.raises(KeyboardInterrupt):
+        document.save(files, tmp_path / "out")
+    monkeypatch.setattr(document.files_lib, "write", original)
+    document.save(files, tmp_path / "out")
+    assert listed(tmp_path / "out").keys() == files.keys()
+
+
+def test_what_a_report_removes_lies_in_its_folder(tmp_path):
+    """A list of files that leads elsewhere, or through a link, removes nothing."""
+    document.write(test_document.made(), tmp_path / "out")
+    victim = tmp_path / "victim" / "a.csv"
+    victim.parent.mkdir()
+    victim.write_text("mine")
+    path = tmp_path / "out" / "results.json"
+    tree = json.loads(path.read_text())
+    tree["files"] += ["tables/../../victim/a.csv", "../victim/a.csv", "figures/a.csv"]
+    path.write_text(json.dumps(tree))
+    (tmp_path / "out" / "figures").symlink_to(victim.parent)
+    document.write(test_document.made(), tmp_path / "out")
+    assert victim.read_text() == "mine"
+
+
+def test_pages_of_an_audit_leave_files_of_others(tmp_path):
+    with pytest.raises(ValueError, match="models"):
+        put(tmp_path / "out", "index.html")
+        (tmp_path / "out" / "index.html").rename(tmp_path / "out" / "models")
+        outputs.check_report_folder(tmp_path / "out", ("models",))
+    outputs.check_report_folder(tmp_path / "out")
+    assert audit.outputs is outputs
+
+
+@cases.each("name", ["w.npz", "sheet.png", "figure.pdf", "figure.svg"])
+def test_a_file_replaces_one_of_its_kind_alone(name, tmp_path, capsys):
+    path = tmp_path / name
+    outputs.check_file(path)
+    path.write_text("mine")
+    with pytest.raises(ValueError, match="remove it or name another file"):
+        outputs.check_file(path)
+    path.write_bytes(outputs.KINDS[path.suffix] + b"...")
+    outputs.check_file(path)
+    path.rename(tmp_path / f"real-{name}")
+    path.symlink_to(tmp_path / f"real-{name}")
+    with pytest.raises(ValueError, match="no plain file"):
+        outputs.check_file(path)
+
+
+def test_prepare_refuses_before_it_computes(tmp_path, capsys):
+    path = tmp_path / "w.npz"
+    path.write_text("mine")
+    asked = ["style", "--data=nowhere", f"--out={path}", "--images=/nowhere"]
+    args = next(
+        one for one in (asked, asked[:3]) if not _refused_as_arguments(one, capsys)
+    )
+    assert prepare.main(args) == 2
+    assert "remove it or name another file" in capsys.readouterr().err
+    with pytest.raises(ValueError, match="remove it"):
+        published.write_npz(path, {"a": np.zeros(2)})
+    assert path.read_text() == "mine"
+
+
+def _refused_as_arguments(args, capsys):
+    try:
+        prepare.parser({args[0]}).parse_args(args)
+    except SystemExit:
+        capsys.readouterr()
+        return True
+    return False
+
+
+@cases.each(
+    ("name", "text", "refused"),
+    [
+        ("config.json", "mine", True),
+        ("config.json", '{"mine": 1}', True),
+        ("provenance.json", "{}", True),
+        ("config.json", '{"run": {}, "seeds": [0]}', False),
+        ("notes.txt", "mine", False),
+    ],
+)
+def test_measures_take_no_folder_with_settings_of_others(name, text, refused, tmp_path):
+    folder = tmp_path / str(len(text)) / name.partition(".")[0]
+    folder.mkdir(parents=True)
+    (folder / name).write_text(text)
+    owner = types.SimpleNamespace(folder=folder)
+    with pytest.raises(ValueError, match="did not write") if refused else nullcontext():
+        runner.Measuring._check_own(owner)

@@ -1,0 +1,231 @@
+"""A checkpoint belongs to one run and one step: another run's is refused, never trained on."""
+
+import json
+import shutil
+
+import pytest
+
+from jbias import models, seals, train
+from jbias.evals import networks
+from jbias.runs import checkpoints, checksums
+from jbias.training import divergence, evaluator
+from tests import cases, smoke_runs
+
+
+def config(**entries):
+    """Eight steps, evaluated at every fourth and saved at every third."""
+    made = smoke_runs.small(eval_every="4 steps", save_every="3 steps", **entries)
+    made.model, made.inputs = {"name": "cnn", "width": 2}, ()
+    made.epochs, made.valid.n = 2.0, 16
+    made.tests = {"edge": dict(data="shapes", split="edge", n=16)}
+    made.run.steps_per_dispatch = 1
+    return made
+
+
+def other_config():
+    """A run with states of the same shapes, of another rate."""
+    made = config()
+    made.optim.rate = 0.5
+    return made
+
+
+def cut(made, workdir):
+    """Start a run that breaks off at its seventh step; it has checkpoints 4 and 6."""
+    add = divergence.Monitor.add
+
+    def broken(self, step, metrics, split):
+        if step == 7:
+            raise InterruptedError
+        return add(self, step, metrics, split)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(divergence.Monitor, "add", broken)
+        with pytest.raises(InterruptedError):
+            train.run(made, workdir)
+    assert {4, 6} <= {*checkpoints.steps(workdir / "checkpoints")}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A run that was cut, what it ends as, and runs of another rate and other seeds."""
+    folder = tmp_path_factory.mktemp("seals")
+    cut(config(), folder / "run")
+    shutil.copytree(folder / "run", folder / "whole")
+    assert train.run(config(), folder / "whole")
+    cut(other_config(), folder / "rate")
+    cut(config(seeds=(2, 3)), folder / "seeds")
+    return folder
+
+
+@pytest.fixture
+def workdir(folder, tmp_path):
+    return shutil.copytree(folder / "run", tmp_path / "run")
+
+
+def records(workdir) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in workdir.glob("evals/*")}
+
+
+def put(source, target):
+    shutil.rmtree(target, ignore_errors=True)
+    shutil.copytree(source, target)
+
+
+def without_seals(workdir):
+    """Make the checkpoints as they were before they had seals."""
+    for path in workdir.glob("checkpoints/*/info/metadata"):
+        stored = json.loads(path.read_text())
+        info = json.loads(stored["body"])
+        del info[seals.KEY]
+        body = json.dumps(info, sort_keys=True)
+        stored |= {"body": body, "head": seals_head(body)}
+        path.write_text(json.dumps(stored))
+
+
+def seals_head(body: str) -> int:
+    return checkpoints.with_checksums((), json.loads(body))["head"]
+
+
+@cases.each("name, key", [("rate", "optim.rate: 0.5 != 0.1"), ("seeds", "seeds: ")])
+def test_a_checkpoint_of_another_run_is_refused_by_its_differing_keys(
+    folder, workdir, name, key
+):
+    put(folder / name / "checkpoints", workdir / "checkpoints")
+    before = records(workdir)
+    with pytest.raises(ValueError, match="6 is of another run") as refused:
+        train.run(config(), workdir)
+    assert key in str(refused.value)
+    assert records(workdir) == before
+
+
+def test_a_foreign_checkpoint_that_is_not_the_latest_is_refused_too(folder, workdir):
+    """Its validation accuracy would decide which step is best."""
+    put(folder / "rate/checkpoints/4", workdir / "checkpoints/4")
+    with pytest.raises(ValueError, match="checkpoints/4 is of another run"):
+        train.run(config(), workdir)
+
+
+def test_checkpoints_without_a_seal_are_resumed_to_the_same_bits(folder, workdir):
+    without_seals(workdir)
+    assert train.run(config(), workdir)
+    assert records(workdir) == records(folder / "whole")
+
+
+@cases.each("name", ["rate", "seeds"])
+def test_a_foreign_checkpoint_without_a_seal_is_told_by_its_records(
+    folder, workdir, name
+):
+    put(folder / name / "checkpoints", workdir / "checkpoints")
+    without_seals(workdir)
+    before = records(workdir)
+    with pytest.raises(ValueError, match="is of another run"):
+        train.run(config(), workdir)
+    assert records(workdir) == before
+
+
+@cases.each("number", [7, 999])
+def test_a_renamed_checkpoint_is_damaged_and_the_one_before_is_used(
+    folder, tmp_path, number, capsys
+):
+    """Its folder's number is not the step that it holds."""
+    workdir = tmp_path / "run"
+    put(folder / "run", workdir)
+    (workdir / "checkpoints/6").rename(workdir / f"checkpoints/{number}")
+    assert train.run(config(), workdir)
+    assert records(workdir) == records(folder / "whole")
+    assert f"step {number} is damaged (it holds step 6" in capsys.readouterr().err
+    assert (workdir / f"damaged/{number}").is_dir()
+
+
+def test_where_all_are_renamed_none_is_moved_and_the_run_is_refused(workdir):
+    for step in checkpoints.steps(workdir / "checkpoints"):
+        folder = workdir / "checkpoints" / str(step)
+        folder.rename(folder.with_name(str(step + 50)))
+    before = checkpoints.steps(workdir / "checkpoints")
+    with pytest.raises(ValueError, match="none in .* can be read .*it holds step"):
+        train.run(config(), workdir)
+    assert checkpoints.steps(workdir / "checkpoints") == before
+
+
+@cases.each("reader", ["load", "from_run", "init"])
+@cases.each("how", ["foreign", "renamed"])
+def test_readers_measure_no_foreign_checkpoint_as_a_runs_own(
+    folder, tmp_path, reader, how
+):
+    workdir = tmp_path / "run"
+    put(folder / "run", workdir)
+    if how == "foreign":
+        put(folder / "rate/checkpoints", workdir / "checkpoints")
+    else:
+        (workdir / "checkpoints/6").rename(workdir / "checkpoints/7")
+    with pytest.raises(ValueError, match="another run|holds step 6"):
+        if reader == "load":
+            models.load(workdir, "cnn", seed=0, step="latest")
+        elif reader == "from_run":
+            list(networks.from_run(str(workdir), step="latest"))
+        else:
+            train.run(config(init=str(workdir)), tmp_path / "begun")
+
+
+def test_a_run_may_start_from_another_runs_checkpoint(folder, tmp_path):
+    """That checkpoint is compared with the workdir that holds it."""
+    assert train.run(config(init=str(folder / "rate")), tmp_path / "begun")
+
+
+@pytest.mark.slow
+def test_a_follower_evaluates_no_foreign_checkpoint(tmp_path):
+    elsewhere, other = config(), other_config()
+    elsewhere.run.evaluate = other.run.evaluate = "elsewhere"
+    cut(elsewhere, tmp_path / "run")
+    cut(other, tmp_path / "other")
+    put(tmp_path / "other/checkpoints", tmp_path / "run/checkpoints")
+    with pytest.raises(ValueError, match="of another run"):
+        evaluator.follow(tmp_path / "run", interval=1.0, once=True)
+    assert not records(tmp_path / "run")
+
+
+def test_an_evaluation_made_again_leaves_sealed_records_as_they_are(
+    folder, workdir, monkeypatch, capsys
+):
+    """On other devices, say, it has other numbers; the run goes on, and says so."""
+    shutil.rmtree(workdir / "checkpoints")
+    before, real = records(workdir), evaluator._records
+
+    def shifted(*args):
+        for record in real(*args):
+            value = record.value
+            yield record._replace(value=value if record.count else (value or 0) + 1)
+
+    monkeypatch.setattr(evaluator, "_records", shifted)
+    assert train.run(config(), workdir)
+    assert {name: records(workdir)[name] for name in before} == before
+    assert (
+        "4.jsonl: was evaluated before, with other numbers" in capsys.readouterr().err
+    )
+    assert "4.jsonl" not in dict(
+        checksums.find_damaged(workdir, checksums.read(workdir))
+    )
+
+
+def test_sealed_records_later_than_the_checkpoint_stay_sealed(workdir):
+    """A start that is stopped before their step does not forget them."""
+    shutil.rmtree(workdir / "checkpoints")
+    before = checksums.read(workdir)["evals/4.jsonl"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(divergence.Monitor, "add", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            train.run(config(), workdir)
+    assert checksums.read(workdir)["evals/4.jsonl"] == before
+
+
+def test_a_checkpoint_that_contradicts_sealed_records_is_refused(folder, workdir):
+    """Even where nothing else tells that it is another run's."""
+    path = workdir / "evals/4.jsonl"
+    path.write_text(path.read_text().replace('"epoch": 1.0', '"epoch": 1.5'))
+    sums = checksums.read(workdir)
+    sums["evals/4.jsonl"] = checksums.checksum(path.read_bytes())
+    checksums.write(workdir, sums)
+    before = records(workdir)
+    with pytest.raises(ValueError, match=r"evals/4.jsonl: other numbers != those"):
+        train.run(config(), workdir)
+    assert records(workdir) == before

@@ -1,0 +1,187 @@
+"""Changes of entries, --config.KEY=VALUE: read alike by the command line and by Python."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from jbias import config as jc
+from jbias import main
+from jbias.launch import trials
+
+BASE = "jbias:erm:smoke,seeds=1"
+
+ACCEPTED = {
+    "--config.seeds=(2,)": ("seeds", (2,)),
+    "--config.seeds=[3, 4]": ("seeds", (3, 4)),
+    "--config.seeds=3,4": ("seeds", (3, 4)),
+    "--config.epochs=3": ("epochs", 3.0),
+    "--config.optim.rate=1e-3": ("optim.rate", 0.001),
+    "--config.optim.rate=.5": ("optim.rate", 0.5),
+    "--config.train.batch=16": ("train.batch", 16),
+    "--config.variant=3": ("variant", "3"),
+    "--config.variant=None": ("variant", "None"),
+    "--config.variant='wide net'": ("variant", "wide net"),
+    "--config.variant=it's": ("variant", "it's"),
+    "--config.variant=": ("variant", ""),
+    "--config.run.decisions": ("run.decisions", True),
+    "--config.run.decisions=False": ("run.decisions", False),
+    "--config.run.decisions=1": ("run.decisions", True),
+    "--config.run.deterministic=true": ("run.deterministic", True),
+    "--config.fix.init=3": ("fix.init", 3),
+    "--config.fix.init=None": ("fix.init", None),
+    "--config.eval_every=3 steps": ("eval_every", "3 steps"),
+    "--config.inputs=({'name': 'mixup'},)": ("inputs", ({"name": "mixup"},)),
+}
+
+
+@pytest.mark.parametrize("change", ACCEPTED)
+def test_a_text_has_the_type_of_the_entry_that_it_replaces(change):
+    key, expected = ACCEPTED[change]
+    value = jc.load(BASE, [change], flag="config")
+    for name in key.split("."):
+        value = value[name]
+    assert value == expected and type(value) is type(expected)
+
+
+REFUSED = {
+    "--config.seeds=2": r"write \(2,\) for 2 alone, or --config=NAME:seeds=2 for",
+    "--config.seeds=all": "--config.seeds: must be a list such as",
+    "--config.seeds=(1_0,)": "--config.seeds: must be a list such as",
+    "--config.seeds=": "must be a list such as .*, got nothing",
+    "--config.optim.rate=(0.1,)": "must be a finite number .*, got '\\(0.1,\\)'",
+    "--config.optim.rate=1_0": "must be a finite number .*, got '1_0'",
+    "--config.optim.rate=nan": "must be a finite number .*, got 'nan'",
+    "--config.optim.rate=1e999": "must be a finite number .*, got '1e999'",
+    "--config.optim.rate=True": "must be a finite number .*, got 'True'",
+    "--config.optim.rate=": "must be a finite number .*, got nothing",
+    "--config.optim.rate": "must have a value: --config.optim.rate=VALUE",
+    "--config.train.batch=1e3": "must be a whole number .*, got '1e3'",
+    "--config.train.batch=1_000": "must be a whole number .*, got '1_000'",
+    "--config.train.batch=3.0": "must be a whole number .*, got '3.0'",
+    "--config.train.batch=True": "must be a whole number .*, got 'True'",
+    "--config.train.batch=\uff13": "must be a whole number",
+    "--config.run.decisions=no": "must be True or False, got 'no'",
+    "--config.run.decisions=2": "must be True or False, got '2'",
+    "--config.fix.init=x": "must be a whole number .*, got 'x'",
+    "--config.optim=3": "must be entries such as .*, got '3'",
+    "--config.optim.lrr=1": "no such entry 'lrr'; Known: .*rate.*flags change only",
+    "--config.optim..rate=1": "must have a key such as optim.rate",
+    "--config.=1": "must have a key such as optim.rate",
+    "--config.inputs[0].p=1": "no such entry 0; it has none",
+    "--config.epochs.x=1": "epochs has no entries",
+}
+
+
+@pytest.mark.parametrize("change", REFUSED)
+def test_a_text_of_another_type_is_refused_with_what_to_write(change):
+    with pytest.raises(ValueError, match=REFUSED[change]) as refused:
+        jc.load(BASE, [change], flag="config")
+    line = str(refused.value)
+    assert line.startswith("--config.") and "\n" not in line and "<class" not in line
+
+
+def test_an_entry_is_changed_once():
+    twice = ["--config.optim.rate=0.1", "--config.optim.rate=0.2"]
+    with pytest.raises(ValueError, match="must be given once.*leave one of them out"):
+        jc.load(BASE, twice, flag="config")
+    assert jc.load(BASE, twice[:1] * 2, flag="config").optim.rate == 0.1
+
+
+def test_an_entry_of_a_list_is_changed_by_its_number():
+    words = ["--config.inputs=({'name': 'mixup'}, {'name': 'cutmix'})"]
+    words += ["--config.inputs[1].name=fmix"]
+    config = jc.load(BASE, words, flag="config")
+    assert [part["name"] for part in config.inputs] == ["mixup", "fmix"]
+
+
+def test_a_suite_gets_entries_that_it_lacks():
+    named = "jbias:suites/biases:smoke"
+    words = ["--suite.run.precision=float32", "--suite.run.extra=(1, 2)"]
+    suite = jc.load(named, words, flag="suite")
+    assert (suite.run.precision, suite.run.extra) == ("float32", (1, 2))
+    with pytest.raises(ValueError, match="--suite.size: must be a whole number"):
+        jc.load(named, ["--suite.size=(32,)"], flag="suite")
+
+
+CONFIG_OF_THE_COMMAND = """
+import json, sys
+from absl import flags
+from jbias import config, main
+for change in sys.argv[2:]:
+    try:
+        main._parse(["jbias", f"--config={sys.argv[1]}", change])
+        read = config.to_dict(main._CONFIG.value)
+    except SystemExit as ended:
+        read = ended.code
+    print(json.dumps(read))
+    flags.FLAGS.unparse_flags()
+"""
+
+
+def test_the_command_a_sweep_and_python_read_the_same():
+    """Each text gives the same config, or is refused, in all three ways."""
+    changes = [*ACCEPTED, *REFUSED]
+    words = [sys.executable, "-c", CONFIG_OF_THE_COMMAND, BASE, *changes]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    for change, line in zip(changes, done.stdout.splitlines(), strict=True):
+        if change in REFUSED:
+            assert json.loads(line) == 2, change
+            with pytest.raises(ValueError, match="--config"):
+                trials.read_config(BASE, (change,))
+            continue
+        expected = jc.to_dict(jc.load(BASE, [change], flag="config"))
+        assert json.loads(line) == expected, change
+        assert trials.read_config(BASE, (change,)) == expected, change
+    assert done.stderr.count("\n") == len(REFUSED)
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "text", ["1_000", "1e3", "nan", "inf", "\uff13", "0x10", "1.0"]
+)
+def test_arguments_after_the_colon_read_whole_numbers_likewise(text):
+    with pytest.raises(ValueError, match="seeds must be a whole number"):
+        jc.parse_arg(f"seeds={text}", seeds=1)
+
+
+@pytest.mark.parametrize("text", ["1_0", "nan", "inf", "1e999", "\uff13", "0x10", ""])
+def test_arguments_after_the_colon_read_numbers_likewise(text):
+    with pytest.raises(ValueError, match="p must be a number"):
+        jc.parse_arg(f"p={text}", p=1.0)
+
+
+BROKEN = {
+    "import sys\ndef get_config(arg):\n    sys.exit(0)\n": r":3: calls sys.exit\(0\)",
+    "raise SystemExit('done')\n": r":1: calls sys.exit\('done'\)",
+    "def get_config(arg):\n    return {}['a']\n": ":2: KeyError: 'a'",
+    "def get_config(arg):\n    return get_config(arg)\n": "RecursionError",
+    "def get_config(arg)\n    return 1\n": "SyntaxError",
+    "get_config = 3\n": "must define get_config",
+    "def get_config(arg):\n    return 3\n": "must return an ml_collections.ConfigDict",
+    "def get_config(arg):\n    raise ValueError('no such thing')\n": "no such thing",
+    "import nothing_of_this_name\n": "No module named",
+}
+
+
+@pytest.mark.parametrize("code", BROKEN)
+def test_whatever_a_config_s_own_code_does_is_one_line(code, tmp_path, capsys):
+    path = tmp_path / "mine.py"
+    path.write_text(code)
+    with pytest.raises(ValueError, match=BROKEN[code]):
+        jc.load(str(path), flag="config")
+    with pytest.raises(SystemExit) as ended:
+        main._parse(["jbias", f"--config={path}"])
+    captured = capsys.readouterr()
+    assert ended.value.code == 2
+    assert captured.err.startswith("jbias: ") and captured.err.count("\n") == 1
+
+
+def test_a_config_without_parameters_is_read(tmp_path):
+    path = tmp_path / "mine.py"
+    body = "return ml_collections.ConfigDict({'a': 1})"
+    path.write_text(f"import ml_collections\ndef get_config():\n    {body}\n")
+    assert jc.load(str(path), flag="config").a == 1
+    with pytest.raises(ValueError, match="takes no arguments, got 'x=1'"):
+        jc.load(f"{path}:x=1", flag="config")
