@@ -96,16 +96,17 @@ def test_a_table_of_scores_is_tested_without_jax(tmp_path):
 def test_a_module_says_what_is_missing_as_its_command_does(tmp_path):
     (tmp_path / "sitecustomize.py").write_text(WITHOUT)
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
-    for words in (["-m", "jbias.main"], ["-X", "utf8", "-mjbias.main", "--help", "x"]):
+    config = "--config=jbias:erm"
+    for words in (["-m", "jbias.main"], ["-X", "utf8", "-mjbias.main"]):
         done = subprocess.run(
-            [sys.executable, *words],
+            [sys.executable, *words, config],
             check=False,
             capture_output=True,
             text=True,
             cwd=smoke_runs.ROOT,
             env={**os.environ, "PYTHONPATH": path},
         )
-        assert (done.returncode, done.stderr) == (2, light("train").stderr)
+        assert (done.returncode, done.stderr) == (2, light("train", config).stderr)
 
 
 def test_what_else_fails_keeps_its_traceback():

@@ -96,8 +96,7 @@ def test_arguments_and_changes_of_configs_have_plain_numbers_alone():
     for text in ("n=1_0", "rate=1_0", "rate=inf", "n=２"):
         with pytest.raises(ValueError, match="must be a"):
             jc.parse_arg(text, "x", n=1, rate=0.1)
-    with pytest.raises(ValueError, match="plain digits, such as .* got '5_0'"):
-        jc.parse_value("(1, 5_0)")
+    assert jc.parse_value("(1, 5_0)") == "(1, 5_0)"  # Text, which no list takes.
     assert jc.parse_value("(1, 5e-1)") == (1, 0.5)
     assert jc.parse_value("'2024_11'") == "2024_11"
 

@@ -196,11 +196,8 @@ def run(work: Callable[[], int], *, stopped: str) -> int:
         # Of a package or of the user's code: what is done returns an exit code.
         if error.code not in (0, None):
             raise
-        print(
-            "jbias: stopped before the end: some code called sys.exit(0); "
-            f"the same command {stopped}",
-            file=sys.stderr,
-        )
+        line = "jbias: stopped before the end: some code called sys.exit(0)"
+        messages.print_text(f"{line}; the same command {stopped}", to_stderr=True)
         return 1
     except ModuleNotFoundError as error:
         if not (line := messages.missing_package(error)):
@@ -210,11 +207,9 @@ def run(work: Callable[[], int], *, stopped: str) -> int:
     except Exception as error:
         if os.environ.get("JBIAS_TRACEBACK") or not messages.lacks_memory(error):
             raise
-        print(
-            f"jbias: {messages.one_line(error)[:_LETTERS]}; memory is full: take smaller "
-            f"batches ({_BATCHES}); the same command {stopped}",
-            file=sys.stderr,
-        )
+        line = f"jbias: {messages.one_line(error)[:_LETTERS]}; memory is full: take smaller"
+        line = f"{line} batches ({_BATCHES}); the same command {stopped}"
+        messages.print_text(line, to_stderr=True)
         return 2
     except KeyboardInterrupt:
         line = f"jbias: stopped; the same command {stopped}"

@@ -31,7 +31,8 @@ def silence_warnings() -> None:
     loud = os.environ.get("JBIAS_TRACEBACK")
     absl_logging.set_verbosity(absl_logging.ERROR if loud else absl_logging.FATAL)
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
-    sys.excepthook = messages.print_traceback
+    if sys.excepthook is sys.__excepthook__:
+        sys.excepthook = messages.print_traceback
     if not loud:
         sys.unraisablehook = _report_unraisable
 

@@ -264,14 +264,14 @@ def test_cues_are_ranked_among_all_logits_by_their_best_member(tmp_path):
             np.testing.assert_array_equal(again[rule][name], column)
 
 
-def test_logits_that_are_no_numbers_have_no_rank():
-    """Nothing is larger than NaN: it must not come first."""
+def test_logits_that_are_no_numbers_are_refused():
+    """Nothing is larger than NaN: it would have the first rank."""
     (batch,) = batches()
     batch = batch._replace(cues={"rank_shape": np.zeros(8, np.int32)})
-    found = predict.run_probe(
-        network(np.nan), cue_conflict.make(), [batch], {"": predict.Rule(8)}
-    )
-    assert (found[""]["rank_shape"] == 0).all()
+    with pytest.raises(probe.NotFiniteError, match="8 of the 8 images"):
+        predict.run_probe(
+            network(np.nan), cue_conflict.make(), [batch], {"": predict.Rule(8)}
+        )
 
 
 def test_a_class_without_members_has_no_rank():
