@@ -64,10 +64,11 @@ def bayesian_signed_rank(
         z = np.concatenate([[0.0], means[:, i] - means[:, j]])
         sizes = np.maximum(np.abs(means[:, i]), np.abs(means[:, j]))
         errors = np.concatenate([[0.0], score_table.score_errors(sizes, span)])
-        tolerance = np.maximum(np.maximum(errors[:, None], errors), 1e-12 * rope)
+        errors = np.maximum(errors, 1e-12 * rope)
         if n > _MATRIX:
-            shares = [_share_above(x, weights, rope, tolerance) for x in (z, -z)]
+            shares = [_share_above(x, weights, rope, errors) for x in (z, -z)]
         else:
+            tolerance = np.maximum(errors[:, None], errors)
             walsh = (z[:, None] + z) / 2
             above = [(_sign(w - rope, tolerance) + 1) / 2 for w in (walsh, -walsh)]
             shares = [np.sum((weights @ each) * weights, axis=1) for each in above]
@@ -83,15 +84,16 @@ def _share_above(
     z: Float[np.ndarray, "n"],
     weights: Float[np.ndarray, "draws n"],
     rope: float,
-    tolerance: float,
+    errors: Float[np.ndarray, "n"],
 ) -> Float[np.ndarray, "draws"]:
     """Return sum_ij w_i w_j [z_i + z_j > 2 rope] of each draw; equal ones count half.
 
+    errors: how far from equal z_i + z_j may be by the rounding of z_i, halved.
     By cumulated weights of sorted z, so without a matrix of all pairs.
     """
     order = np.argsort(z, kind="stable")
-    z, ends = z[order], []
-    for slack, side in ((tolerance, "right"), (-tolerance, "left")):
+    z, errors, ends = z[order], errors[order], []
+    for slack, side in ((errors, "right"), (-errors, "left")):
         ends.append(np.searchsorted(z, 2 * (rope + slack) - z, side=side))
     shares = []
     for part in np.array_split(weights, max(1, weights.size // 2_000_000)):

@@ -65,7 +65,7 @@ def few_seeds(
         )
     score_table.check_count("seeds", min(seeds, default=0))
     score_table.check_count("draws", draws, 100)
-    k, tolerance = len(runs), 1e-12 * max(np.abs(x).max() for x in runs)
+    k, roundings = len(runs), [1e-12 * np.abs(x).max() for x in runs]
     apart, lead = np.full((2, len(seeds), k), math.nan)
     means: list[dict[int, np.ndarray]] = [{} for _ in seeds]
     for (row, s), (i, x) in itertools.product(enumerate(seeds), enumerate(runs)):
@@ -76,7 +76,7 @@ def few_seeds(
         means[row][i] = np.sort(first)
         if 2 * s <= len(x):
             gap = np.abs(first - x[order[:, s : 2 * s]].mean(1))
-            apart[row, i] = np.mean(gap > difference + tolerance)
+            apart[row, i] = np.mean(gap > difference + roundings[i])
             chance = np.linspace(0, 1, len(first) + 1) ** k  # That none is better.
             best = np.diff(chance) @ means[row][i] - x.mean()
             lead[row, i] = best * math.sqrt(len(x) / (len(x) - s))
@@ -84,6 +84,7 @@ def few_seeds(
     needed = np.where(np.eye(k), math.nan, math.inf)
     for i, j in itertools.permutations(range(k), 2):
         gap, variance = runs[i].mean() - runs[j].mean(), runs[i].var(ddof=1)
+        tolerance = max(roundings[i], roundings[j])
         if gap <= tolerance:
             continue
         spread = math.sqrt((variance + runs[j].var(ddof=1)) / 2)

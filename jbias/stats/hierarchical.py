@@ -57,8 +57,15 @@ class Side:
         values = np.moveaxis(values, 1, 0)
         mean = np.nanmean(values, axis=2)
         squares = np.nansum((values - mean[:, :, None]) ** 2, axis=2)
-        # Runs that are all alike have a spread nonetheless: a thousandth of the others'.
-        floor = 1e-6 * squares.mean(axis=1, keepdims=True) + 1e-18
+        # Runs that are all alike have a spread nonetheless: a thousandth of the usual one
+        # of other data sets, or a billionth of the scores.
+        positive = np.where(squares > 0, squares, math.nan)
+        has_spread = np.isfinite(positive).any(axis=1)
+        usual = np.zeros(len(squares))
+        usual[has_spread] = np.nanmedian(positive[has_spread], axis=1)
+        sizes = np.nanmax(np.abs(values), axis=2)
+        smallest = (1e-9 * np.where(sizes > 0, sizes, 1.0)) ** 2
+        floor = 1e-6 * usual[:, None] + smallest
         p = len(mean)
         return cls(
             mean=mean,

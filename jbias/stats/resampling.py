@@ -90,7 +90,8 @@ def draw(
 
 
 def require_runs(scores: score_table.Scores, least: int = 2) -> None:
-    """Refuses algorithms with too few runs to see how seeds vary."""
+    """Raise ValueError for too few runs to see how seeds vary, and for huge scores."""
+    score_table.require_squares(scores)
     for name, r in zip(scores.algorithms, scores.counts, strict=True):
         if r < least:
             raise ValueError(

@@ -11,10 +11,12 @@ neighbours within the larger of theirs tie (`near_levels`), and a huge score els
 the table changes nothing. `rank` ranks the algorithms accordingly.
 """
 
+import contextlib
 import dataclasses
 import decimal
 import math
 import numbers
+import re
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -29,7 +31,8 @@ NEEDED = ("algorithm", "dataset", "score")  # Columns of a tidy frame.
 _DIGITS = 1e-12  # Of float64, less what sums lose.
 _SINGLE_DIGITS = 2e-7  # Of float32.
 _LARGE = 2.0**960  # Sums of more than this, about 1e289, could overflow.
-_LARGEST_SQUARED = 1e150  # Squares of larger scores overflow.
+_LARGEST_SQUARED = 1e75  # Fourth powers of larger scores, of variances, overflow.
+_OUTLYING = 1000  # Times the usual size: no part of what scores span.
 _LISTED = 5  # Cells that a refusal lists.
 _ALSO = {  # What others call these.
     "algorithm": ("algorithms", "method", "methods", "model", "models", "algo"),
@@ -37,6 +40,14 @@ _ALSO = {  # What others call these.
     "score": ("scores", "value", "accuracy"),
     "run": ("runs", "seed", "seeds", "fold", "folds", "trial", "repeat", "repetition"),
 }
+_AXES = {  # What an axis or an index level may be called besides.
+    "algorithm": ("approach", "classifier", "network", "net", "backbone"),
+    "dataset": ("task", "benchmark", "domain"),
+    "run": (),
+    "score": (),
+}
+# Columns that number rows, and are no algorithm.
+_COUNTED = re.compile(r"([a-z]+_)*id|index|unnamed:.*", re.IGNORECASE)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -58,11 +69,9 @@ class Scores:
     @property
     def means(self) -> Float[np.ndarray, "n k"]:
         """Means over runs."""
-        largest = float(np.nanmax(np.abs(self.values)))
-        scale = (
-            2.0**-64 if largest > _LARGE else 1.0
-        )  # A power of two: no digit is lost.
-        return np.nanmean(self.values * scale, axis=2) / scale
+        # A power of two, so that no digit is lost and no sum overflows.
+        scale = np.where(self.sizes > _LARGE, 2.0**-64, 1.0)
+        return np.nanmean(self.values * scale[:, :, None], axis=2) / scale
 
     @property
     def sizes(self) -> Float[np.ndarray, "n k"]:
@@ -120,6 +129,8 @@ def read(scores, *, axis: int = 1) -> Scores:
     if isinstance(scores, Scores):
         return scores
     check(axis in (0, 1), "axis", "be 0 or 1, the axis of algorithms", axis)
+    if hasattr(scores, "to_pandas") and not hasattr(scores, "dims"):
+        scores = scores.to_pandas()  # A frame of polars or pyarrow.
     if hasattr(scores, "dims") and hasattr(scores, "to_series"):
         scores = scores.to_series()  # xarray's: its dimensions become index levels.
     if isinstance(scores, pd.Series):
@@ -131,12 +142,15 @@ def read(scores, *, axis: int = 1) -> Scores:
 
 def _read_frame(frame: pd.DataFrame, axis: int) -> Scores:
     """Return the scores of a frame, tidy or a matrix, by the names of its axes."""
-    if set(NEEDED) <= set(frame.columns):
-        return _checked(*_cells(frame))
-    tidy = _tidy_of_levels(frame)
+    tidy = frame if set(NEEDED) <= set(frame.columns) else _tidy_of_levels(frame)
     if tidy is not None:
-        return _checked(*_cells(tidy))
+        cells = _cells(tidy)
+        _refuse_empty_runs(tidy)
+        return _checked(*cells)
+    frame = frame.set_axis(_single_level(frame.index), axis=0)
+    frame = frame.set_axis(_single_level(frame.columns), axis=1)
     values = _matrix_values(frame, axis)
+    _check_names([*frame.index], [*frame.columns])
     frame = frame if axis == 1 else frame.T
     if not (frame.index.is_unique and frame.columns.is_unique):
         raise ValueError(
@@ -145,6 +159,42 @@ def _read_frame(frame: pd.DataFrame, axis: int) -> Scores:
         )
     values = np.moveaxis(values, axis, 1)[:, :, None]
     return _checked(values, tuple(map(str, frame.index)), tuple(map(str, frame)))
+
+
+def _single_level(index: pd.Index) -> pd.Index:
+    """Return an index of names, where it has one level, as a plain one."""
+    return index.get_level_values(0) if index.nlevels == 1 else index
+
+
+def _check_names(*axes: Sequence[Any]) -> None:
+    """Raise ValueError for a missing name, and for two of an axis that look the same."""
+    for names in axes:
+        known = set()
+        for name in names:
+            word = str(name).strip()
+            if word in ("", "None", "nan", "NaT", "<NA>"):
+                raise ValueError(
+                    f"scores: every data set and algorithm must be named, got {name!r}"
+                )
+            if word in known:
+                raise ValueError(
+                    f"scores: names must occur once in a matrix, got {word!r} twice; rename "
+                    "one, or name the runs in an index level `run` beside `algorithm`"
+                )
+            known.add(word)
+
+
+def _refuse_empty_runs(tidy: pd.DataFrame) -> None:
+    """Raise ValueError for a run whose scores are all missing, of an algorithm with others."""
+    present = pd.Series(~np.isnan(_floats(tidy["score"])))
+    names = [tidy["algorithm"].astype(str).to_numpy(), np.array(_run_names(tidy))]
+    has_scores = present.groupby(names).any()
+    for (algorithm, run), has_any in has_scores.items():
+        if not has_any and has_scores[algorithm].any():
+            raise ValueError(
+                f"scores: run {run!r} of {algorithm} has no score on any data set; leave "
+                "the run out"
+            )
 
 
 def _read_array(scores: Any, axis: int) -> Scores:
@@ -157,6 +207,7 @@ def _read_array(scores: Any, axis: int) -> Scores:
     check(values.ndim in (2, 3), "scores", f"be {expected}", got)
     values = np.moveaxis(values, axis, 1)
     values = values[:, :, None] if values.ndim == 2 else values
+    check(values.shape[2] > 0, "scores", f"be {expected}", got)
     names = [tuple(map(str, range(size))) for size in values.shape[:2]]
     return _checked(values, *names)
 
@@ -169,13 +220,17 @@ def _tidy_of_levels(frame: pd.DataFrame) -> pd.DataFrame | None:
     Raises ValueError where that leaves a doubt.
     """
     level_names = [*frame.index.names, *frame.columns.names]
-    meanings = [_meant(name) if name is not None else "" for name in level_names]
+    meanings = [_axis_meaning(name) for name in level_names]
     columns = [_meant(name) for name in frame.columns]
     is_column_of_scores = len(frame.columns) == 1 and columns == ["score"]
     if is_column_of_scores:  # All names are in the rows' index.
         level_names, meanings = level_names[:-1], meanings[:-1]
     elif len(level_names) == 2 and "run" not in meanings:
         return None
+    is_run_beside_algorithm = any(
+        {"run", "algorithm"} <= set(map(_axis_meaning, axis.names))
+        for axis in (frame.index, frame.columns)
+    )
     missing = [name for name in ("algorithm", "dataset") if name not in meanings]
     if meanings.count("") == len(missing) == 1:
         unnamed = meanings.index("")
@@ -200,9 +255,12 @@ def _tidy_of_levels(frame: pd.DataFrame) -> pd.DataFrame | None:
     arrays = [np.repeat(np.asarray(x), cells) for x in _level_values(frame.index)]
     arrays += [np.tile(np.asarray(x), rows) for x in _level_values(frame.columns)]
     tidy = pd.DataFrame(dict(zip(meanings, arrays, strict=True)))
-    values = frame.to_numpy(dtype=object).ravel()
-    present = ~pd.isna(values)  # An algorithm may have fewer runs than another.
-    return tidy.assign(score=values)[present].reset_index(drop=True)
+    scores = _floats(frame).ravel()
+    tidy = tidy.assign(score=scores)
+    if is_run_beside_algorithm:
+        return tidy
+    # An algorithm may have fewer runs than another.
+    return tidy[~np.isnan(scores)].reset_index(drop=True)
 
 
 def _level_values(index: pd.Index) -> list[pd.Index]:
@@ -251,13 +309,19 @@ def mean_errors(scores: Scores) -> Float[np.ndarray, "n k"]:
     return _DIGITS * scores.sizes
 
 
-def robust_span(scores: Float[np.ndarray, "... m"]) -> Float[np.ndarray, "..."]:
-    """Return four times the distance of the quartiles along the last axis.
+def robust_span(scores: Float[np.ndarray, "m"]) -> float:
+    """Return what the scores span, without those far larger than the usual one.
 
-    About what ordinary scores span; a few outliers do not move it.
+    Scores further from the median than a thousand times its size, or the distance of the
+    quartiles if that is larger, are left out.
     """
-    low, high = np.quantile(scores / 4, [0.25, 0.75], axis=-1)
-    return 16 * np.minimum(high - low, _LARGE)
+    low, middle, high = np.quantile(shrink_huge(scores), [0.25, 0.5, 0.75])
+    usual = max(abs(float(middle)), float(high - low))
+    if not usual:
+        return float(np.abs(scores).max())
+    scores = shrink_huge(scores)
+    inside = scores[np.abs(scores - middle) <= _OUTLYING * usual]
+    return float(np.ptp(inside)) if inside.size else usual
 
 
 def score_errors(
@@ -372,6 +436,22 @@ def suggest_renames(columns: Sequence) -> str:
     return f"; rename {', '.join(named)}" if named else ""
 
 
+def _axis_meaning(name: Any) -> str:
+    """Return algorithm, dataset, run or score for the name of an axis; "" for any other."""
+    if known := _meant(name):
+        return known
+    words = re.sub(r"[\W_]+", "_", str(name).lower()).split("_")
+    words = [
+        word for word in words if word not in ("name", "names", "id", "ood", "test")
+    ]
+    joined = "_".join(words)
+    for meaning, others in _AXES.items():
+        singular = joined.removesuffix("s")
+        if joined in others or singular in others or _meant(joined) == meaning:
+            return meaning
+    return ""
+
+
 def _meant(name) -> str:
     word = str(name).lower().replace(" ", "_")
     return next((known for known in _ALSO if word in (known, *_ALSO[known])), "")
@@ -394,14 +474,18 @@ def _matrix_values(frame: pd.DataFrame, axis: int) -> Float[np.ndarray, "rows co
         is_tidy = True
     if is_tidy or set(map(_meant, columns)) >= set(NEEDED):
         raise _untidy(frame)
-    for label in (*columns, *frame.index):
-        if isinstance(label, str) and _meant(label):
+    unnamed = [label for axis in frame.axes if axis.name is None for label in axis]
+    for label in unnamed:
+        is_text = isinstance(label, str)
+        is_no_score = is_text and _meant(label) in ("algorithm", "dataset", "run")
+        if is_no_score and label != "data" or is_text and _COUNTED.fullmatch(label):
             raise ValueError(
                 f"scores: a matrix must hold scores alone, got a row or column {label!r}; "
                 "make the frame tidy, or put it into the index under that name"
             )
     of_algorithms, of_datasets = frame.axes[axis].name, frame.axes[1 - axis].name
-    if _meant(of_algorithms) == "dataset" or _meant(of_datasets) == "algorithm":
+    meanings = _axis_meaning(of_algorithms), _axis_meaning(of_datasets)
+    if meanings[0] == "dataset" or meanings[1] == "algorithm":
         lies, other = ("rows", "columns") if axis == 0 else ("columns", "rows")
         raise ValueError(
             f"scores: with axis={axis} the {lies} must be algorithms and the {other} data "
@@ -464,8 +548,13 @@ def _floats(scores: Any) -> np.ndarray:
     Raises ValueError for what is no real number: text that is no plain decimal number,
     booleans, complex numbers, times.
     """
-    if isinstance(scores, list | tuple) and any(map(np.ma.isMaskedArray, scores)):
-        scores = np.ma.stack(scores)
+    if isinstance(scores, list | tuple):
+        if any(map(np.ma.isMaskedArray, scores)):
+            scores = np.ma.stack(scores)
+        elif not any(isinstance(row, np.ndarray) for row in scores):
+            # Else numbers beside text are text, and truth values beside numbers numbers.
+            with contextlib.suppress(ValueError):  # Ragged: refused below.
+                scores = np.array(scores, dtype=object)
     if isinstance(scores, np.ma.MaskedArray):
         scores = np.ma.filled(scores.astype(np.float64), np.nan)
     try:
@@ -477,9 +566,8 @@ def _floats(scores: Any) -> np.ndarray:
     if values.dtype.kind in "mM":
         raise ValueError(f"scores: a score must be a real number, got {values.dtype}")
     if values.dtype.kind in "iuf":
-        return values.astype(np.float64)
-    if not isinstance(scores, (np.ndarray, pd.DataFrame, pd.Series)):
-        values = np.asarray(scores, dtype=object)  # Else numbers beside text are text.
+        with np.errstate(over="ignore"):  # Of longer floats: refused as infinite.
+            return values.astype(np.float64)
     floats = [_float(x) for x in values.astype(object).ravel()]
     return np.array(floats, dtype=np.float64).reshape(values.shape)
 
@@ -500,9 +588,8 @@ def _float(value: Any) -> float:
             return math.inf
     if isinstance(value, str) and numerals.is_real(value):
         return float(value)
-    raise ValueError(
-        f"scores: a score must be a real number, got {value!r}; correct it"
-    )
+    shown = " ".join(repr(value).split())[:100]
+    raise ValueError(f"scores: a score must be a real number, got {shown}; correct it")
 
 
 def _missing(values: np.ndarray) -> np.ndarray:

@@ -55,7 +55,7 @@ def mean_exceeds(
     return float(scipy.stats.t.sf(excess / math.sqrt(total), degrees))
 
 
-_RTOL = 1e-12  # Sums in another order differ by as much.
+_EPSILON = float(np.finfo(np.float64).eps)  # Of sums in another order, for each unit.
 
 
 class ExchangeResult(NamedTuple):
@@ -110,7 +110,8 @@ def exchange(
             "exchange: the statistic must be finite whichever units it is of, got "
             f"{seen} as they are; leave out units that are not"
         )
-    far = _RTOL * max(abs(seen), float(np.abs(found).max()))
+    sizes = np.maximum(np.maximum(np.abs(found), abs(seen)), np.abs(pooled).max())
+    far = n * _EPSILON * sizes
     greater, less = np.sum(found >= seen - far), np.sum(found <= seen + far)
     count, more = (ways, 0) if exact else (draws + 1, 1)
     pvalues = (float(hits + more) / count for hits in (greater, less))
@@ -135,7 +136,10 @@ def welch(
     """
     if not first[1] + second[1] > 0:
         return math.nan, math.nan
-    p = scipy.stats.ttest_ind_from_stats(
-        *first, *second, equal_var=False, alternative="greater"
-    ).pvalue
-    return float(p), float(1 - p)
+    greater, less = (
+        scipy.stats.ttest_ind_from_stats(
+            *first, *second, equal_var=False, alternative=alternative
+        ).pvalue
+        for alternative in ("greater", "less")
+    )
+    return float(greater), float(less)

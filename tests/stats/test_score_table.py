@@ -241,8 +241,28 @@ def test_what_is_no_number_is_no_score(value):
         score_table.read(frame)
 
 
-@cases.each("name", ["seed", "run", "fold"])
-def test_a_column_of_seeds_is_no_algorithm(name):
+@cases.each("name", ["seed", "run", "fold", "dataset", "id", "Unnamed: 0"])
+def test_a_column_of_numbers_that_are_no_scores_is_no_algorithm(name):
     frame = pd.DataFrame({name: [0, 1, 2], "A": [1.0, 2, 3], "B": [2.0, 3, 5]})
     with pytest.raises(ValueError, match="must hold scores alone"):
+        score_table.read(frame)
+
+
+@cases.each("name", ["score", "data", "accuracy"])
+def test_a_data_set_may_be_called_as_it_likes(name):
+    frame = pd.DataFrame({"A": [1.0, 2], "B": [2.0, 1]}, index=[name, "photo"])
+    assert score_table.read(frame).datasets == (name, "photo")
+
+
+@cases.each("names", [["A", "A "], [1, "1"], ["A", None], ["A", np.nan], ["A", ""]])
+def test_names_that_cannot_be_told_apart_are_refused(names):
+    frame = pd.DataFrame([[1.0, 2], [2, 1]], index=["photo", "edge"], columns=names)
+    with pytest.raises(ValueError, match="must occur once|must be named"):
+        score_table.read(frame)
+
+
+def test_a_run_without_any_score_is_not_dropped_silently():
+    frame = frame_of_levels()
+    frame.loc[("ERM", 2)] = np.nan
+    with pytest.raises(ValueError, match="run '2' of ERM has no score"):
         score_table.read(frame)

@@ -9,7 +9,7 @@ import pytest
 import scipy.stats
 
 from jbias import stats
-from jbias.stats import score_table
+from jbias.stats import score_table, two_sample
 from tests import cases
 
 
@@ -194,3 +194,31 @@ def test_sums_of_squares_of_large_tables_do_not_overflow(shape):
     within = np.sum(ranks**2) - np.sum(rows**2) / k
     found = stats.aligned_ranks(scores, larger_is_better=True, tolerance=0)
     assert found.statistic == pytest.approx((k - 1) * between / within, rel=1e-9)
+
+
+def test_one_huge_unit_leaves_the_order_of_exchanges_as_it_is():
+    """Groups of four that lie apart: p is 1 of the 70 ways, whatever the largest is."""
+    first, second = np.array([60.0, 61, 62, 63]), np.array([50.0, 51, 52, 53])
+    for largest in (64.0, 1e8, 1e12):
+        found = two_sample.exchange(np.append(first[:3], largest), second)
+        assert found.greater == pytest.approx(1 / 70)
+
+
+def test_a_method_with_huge_scores_leaves_groups_of_seeds_of_others_as_they_are():
+    rng = np.random.default_rng(3)
+    runs = [list(50 + 3 * i + rng.normal(size=6)) for i in range(3)]
+    options = dict(seeds=(2,), difference=0.5, larger_is_better=True)
+    plain = stats.few_seeds(runs, **options)
+    huge = stats.few_seeds([*runs[:2], [1e13, *runs[2][1:]]], **options)
+    np.testing.assert_array_equal(huge.apart[:, :2], plain.apart[:, :2])
+    assert huge.needed[0, 1] == plain.needed[0, 1]
+
+
+def test_both_sides_of_welchs_test_keep_their_digits():
+    greater, less = two_sample.welch((90.0, 1.0, 30), (50.0, 1.0, 30))
+    expected = scipy.stats.ttest_ind_from_stats(
+        90, 1, 30, 50, 1, 30, equal_var=False, alternative="greater"
+    )
+    assert greater == expected.pvalue > 0
+    greater, less = two_sample.welch((50.0, 1.0, 30), (90.0, 1.0, 30))
+    assert less == pytest.approx(expected.pvalue, rel=1e-6)
