@@ -430,9 +430,6 @@ def _line_of(path: str, error: BaseException, place: str) -> str:
 
 
 _INDEXED = re.compile(r"([^\[\]]+)((?:\[\d+\])*)")
-_WHOLE = re.compile(r"[+-]?[0-9]{1,400}")
-_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
-_LONGEST_NUMBER = 400  # Letters.
 
 
 def change(
@@ -527,9 +524,9 @@ def read_value(text: str, old: Any, kind: type, *, where: str) -> Any:
     if kind is bool:
         value = _WORDS.get(plain.lower())
     elif kind is int:
-        value = whole_number(plain)
+        value = _read_number(numerals.whole, plain)
     elif kind is float:
-        value = decimal_number(plain)
+        value = _read_number(numerals.real, plain)
     elif is_list:
         value = kind(value) if isinstance(value, list | tuple) else None
     elif not isinstance(old, str | int | float | type(None)):  # A mapping.
@@ -579,17 +576,12 @@ def _list_remedy(text: str, old: Sequence[Any], where: str) -> str:
     return remedy
 
 
-def whole_number(text: str) -> int | None:
-    """Return the whole number that ASCII digits say; None for any other text."""
-    return int(text) if _WHOLE.fullmatch(text) else None
-
-
-def decimal_number(text: str) -> float | None:
-    """Return the finite number that a decimal says; None for any other text."""
-    if len(text) > _LONGEST_NUMBER or not _NUMBER.fullmatch(text):
+def _read_number(read: Callable[[str], float], text: str) -> float | None:
+    """Return the number that a reader of `numerals` finds in a text; None if it is none."""
+    try:
+        return read(text)
+    except ValueError:
         return None
-    value = float(text)
-    return value if math.isfinite(value) else None
 
 
 def check_numbers(where: str, text: str) -> None:
