@@ -1,6 +1,7 @@
 """Rows of a CSV file with the place of each, for errors by file and line."""
 
 import csv
+import io
 import math
 import pathlib
 from collections.abc import Iterator, Sequence
@@ -30,10 +31,12 @@ def read(path: str, needed: Sequence[str] = ()) -> tuple[list[str], Lines]:
             f"{path}: must be text in UTF-8, got other bytes at {error.start}; save it as "
             "CSV in UTF-8"
         ) from None
-    lines = text.splitlines(keepends=True)
-    first = lines[0] if lines else ""
+    # Lines end at \n, \r or both: names may hold what Unicode calls line breaks, too.
+    first = io.StringIO(text, newline=None).readline()
+    lines = io.StringIO(text, newline="")
     reader = csv.reader(lines, delimiter=max(_MARKS, key=first.count))
-    head = [name.strip() for name in next(reader, [])]
+    rows = _fields(reader, path)
+    head = [name.strip() for name in next(rows, [])]
     if len(set(head)) < len(head):
         doubled = next(name for name in head if head.count(name) > 1)
         told = f"{path}:1: must name every column once, got {doubled!r}"
@@ -41,11 +44,22 @@ def read(path: str, needed: Sequence[str] = ()) -> tuple[list[str], Lines]:
     if missing := [name for name in needed if name not in head]:
         told = f"{missing[0]!r}, got {', '.join(head) or 'nothing'}"
         raise ValueError(f"{path}:1: must name the column {told}")
-    return head, _rows(reader, head, path)
+    return head, _rows(reader, rows, head, path)
 
 
-def _rows(reader, head: list[str], path: str) -> Lines:
-    for line in reader:
+def _fields(reader, path: str) -> Iterator[list[str]]:
+    """Yield the fields of each row; raise ValueError where the text is no CSV."""
+    try:
+        yield from reader
+    except csv.Error as error:
+        raise ValueError(
+            f"{path}:{reader.line_num}: must be a CSV file, got a row that cannot be read "
+            f"({error}); close the quote that is open there"
+        ) from None
+
+
+def _rows(reader, rows: Iterator[list[str]], head: list[str], path: str) -> Lines:
+    for line in rows:
         place = f"{path}:{reader.line_num}"
         if not any(field.strip() for field in line):
             continue

@@ -26,7 +26,7 @@ import pandas as pd
 
 from jbias.report import plots, tables
 from jbias.runtime import files as files_lib
-from jbias.runtime import outputs
+from jbias.runtime import messages, outputs
 
 FOLDER = pathlib.Path(__file__).parent
 
@@ -178,8 +178,14 @@ def render(report: Report) -> dict[str, str | bytes]:
     tree = {"headline": answer, "basis": basis, **report.results}
     tree["files"] = sorted([*files, "index.html", "results.json"])
     files["results.json"] = to_json(tree)
-    files["index.html"] = _template().render(report=report, svgs=svgs)
+    files["index.html"] = _shown(_template().render(report=report, svgs=svgs))
     return files
+
+
+def _shown(page: str) -> str:
+    """Return a page whose names show control letters and marks of direction as codes."""
+    lines = (line.split("\t") for line in page.split("\n"))
+    return "\n".join("\t".join(map(messages.printable, parts)) for parts in lines)
 
 
 def _draw(figures: Sequence[Figure]) -> dict[str, str | bytes]:

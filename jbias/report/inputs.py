@@ -424,7 +424,7 @@ def _check_units(frame: pd.DataFrame, path: str) -> None:
 
 def _read(path: str) -> tuple[pd.DataFrame, list[str]]:
     """Gives algorithm, dataset, run, score, trained_on; and the columns not used."""
-    is_csv = pathlib.Path(path).suffix != ".parquet"
+    is_csv = not _is_parquet(path)
     head, lines = csv_rows.read(path) if is_csv else _parquet(path)
     head = [name.lower() for name in head]
     needed = score_table.NEEDED
@@ -454,12 +454,30 @@ def _read(path: str) -> tuple[pd.DataFrame, list[str]]:
     return pd.DataFrame(rows, columns=used), ignored
 
 
+_PARQUET_MARK = b"PAR1"  # The first bytes of every Parquet file.
+
+
+def _is_parquet(path: str) -> bool:
+    """Return whether a file is one of Parquet, by its ending or its first bytes."""
+    if pathlib.Path(path).suffix.lower() in (".parquet", ".pq"):
+        return True
+    try:
+        with open(path, "rb") as file:
+            return file.read(len(_PARQUET_MARK)) == _PARQUET_MARK
+    except OSError:  # The reader says what is wrong.
+        return False
+
+
 def _parquet(path: str) -> tuple[list[str], Iterator[tuple[str, dict[int, str]]]]:
     """Does as csv_rows.read; what is missing is empty."""
     try:
         table = pd.read_parquet(path)
-    except ValueError as error:
-        raise ValueError(f"{path}: must be a Parquet file, got {error}") from None
+    except FileNotFoundError:
+        raise
+    except (ValueError, OSError) as error:
+        raise ValueError(
+            f"{path}: must be a whole Parquet file, got {error}; write it again"
+        ) from None
     words = [
         ["" if lacks else str(x).strip() for x, lacks in zip(column, column.isna())]
         for _, column in table.items()

@@ -130,6 +130,9 @@ def performance_profiles(
     drawn = resampling.draw(table, draws=draws, seed=seed, datasets=datasets)
     limits, normal = _normalised(table, bounds, larger_is_better)
     grid = np.linspace(0, 1, 51) if thresholds is None else np.asarray(thresholds)
+    score_table.check(
+        np.isfinite(grid).all(), "thresholds", "be finite numbers", thresholds
+    )
     value, many = [], []
     for j, counts in enumerate(drawn.runs):
         reached = normal[j][:, : counts.shape[1], None] >= grid

@@ -291,7 +291,7 @@ def _pair(kind: Callable, x, y, permutations: int, seed: int) -> CorrelationResu
 
 def as_columns(**named: Values) -> list[Float[np.ndarray, "n"]]:
     """Gives measures of the same models as arrays; refuses what does not fit together."""
-    arrays = {name: np.asarray(values) for name, values in named.items()}
+    arrays = {name: _real_numbers(values) for name, values in named.items()}
     shapes = {array.shape for array in arrays.values()}
     alike = len(shapes) == 1 and len(next(iter(shapes))) == 1
     told = ", ".join(f"{name} {array.shape}" for name, array in arrays.items())
@@ -299,6 +299,18 @@ def as_columns(**named: Values) -> list[Float[np.ndarray, "n"]]:
     score_table.check(alike, "measures", must, told)
     values = numeric_columns(pd.DataFrame(arrays), tuple(arrays))
     return [values[:, j] for j in range(len(arrays))]
+
+
+def _real_numbers(values: Values) -> np.ndarray:
+    """Return the values as an array, NaN where masked, of kinds that are real numbers."""
+    if np.ma.isMaskedArray(values):
+        values = np.ma.filled(values.astype(np.float64), np.nan)
+    array = np.asarray(values)
+    is_other = array.dtype.kind in "cmM" or any(
+        isinstance(value, complex) for value in array.ravel() if array.dtype.kind == "O"
+    )
+    score_table.check(not is_other, "measures", "be real numbers", array.dtype)
+    return array
 
 
 MIN_MODELS = 4  # Models that a pair must share.

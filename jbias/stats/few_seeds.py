@@ -63,6 +63,9 @@ def few_seeds(
         raise ValueError(
             "scores: every method must have two finite scores or more; leave others out"
         )
+    score_table.check(
+        0 <= difference < math.inf, "difference", "be 0 or larger", difference
+    )
     score_table.check_count("seeds", min(seeds, default=0))
     score_table.check_count("draws", draws, 100)
     k, roundings = len(runs), [1e-12 * np.abs(x).max() for x in runs]

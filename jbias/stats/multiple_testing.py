@@ -29,6 +29,8 @@ def adjust(
     Raises ValueError for another method, for p outside of [0, 1] and if shaffer is given
     a number of p-values that k algorithms do not have as pairs.
     """
+    if np.ma.isMaskedArray(pvalues):  # Masked is missing, which is refused as NaN.
+        pvalues = np.ma.filled(pvalues.astype(np.float64), np.nan)
     pvalues = np.asarray(pvalues, dtype=np.float64)
     check_method(method)
     shares = pvalues.ndim == 1 and bool(((pvalues >= 0) & (pvalues <= 1)).all())

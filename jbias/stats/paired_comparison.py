@@ -237,11 +237,12 @@ def bradley_terry_of_wins(
     Raises ValueError if the draws are worth fewer than 1000 independent ones.
     """
     wins = np.asarray(wins)
+    must = "be a square matrix of counts with 0 on the diagonal"
+    score_table.check(wins.dtype.kind in "iufb", "wins", must, f"{wins.dtype} values")
     k = len(wins) if wins.ndim else 0
     square = wins.shape == (k, k) and k > 1
     counts = (wins >= 0) & (wins < math.inf)
     sound = square and counts.all() and not np.diag(wins).any()
-    must = "be a square matrix of counts with 0 on the diagonal"
     score_table.check(sound, "wins", must, f"shape {wins.shape}")
     within = 0 <= equivalence[0] <= equivalence[1] <= 1
     score_table.check(within, "equivalence", "be a range in [0, 1]", equivalence)

@@ -116,6 +116,8 @@ def power_of_t(
     (s_x^2 + s_y^2) / runs). P(T > t_crit), T noncentral t with difference sqrt(n) / deviation.
     """
     _check_positive(deviation=deviation)
+    must = "be a finite number"
+    score_table.check(math.isfinite(difference), "difference", must, difference)
     score_table.check_share("alpha", alpha)
     score_table.check_count("datasets", datasets, 2)
     return _power(datasets - 1, difference * math.sqrt(datasets) / deviation, alpha)

@@ -39,3 +39,29 @@ def test_refuses_other_encodings(tmp_path):
     path.write_text("a,b\n1,2\n", encoding="utf-16")
     with pytest.raises(ValueError, match=r"t.csv: must be text in UTF-8, got other"):
         csv_rows.read(path)
+
+
+def test_a_name_may_hold_what_unicode_calls_a_line_break(tmp_path):
+    path = tmp_path / "t.csv"
+    names = ["a\u2028b", "a\x85b", "a\x0bb", "a\x1cb"]
+    path.write_text("name,n\n" + "".join(f"{x},1\n" for x in names), encoding="utf-8")
+    _, rows = csv_rows.read(path)
+    assert [fields["name"] for _, fields in rows] == names
+
+
+@cases.each("end", ["\n", "\r\n", "\r"])
+def test_lines_end_as_any_system_ends_them(tmp_path, end):
+    path = tmp_path / "t.csv"
+    path.write_bytes(end.join(["a;b", "1;2", "3;4", ""]).encode())
+    head, rows = csv_rows.read(path)
+    assert (head, [fields for _, fields in rows]) == (
+        ["a", "b"],
+        [{"a": "1", "b": "2"}, {"a": "3", "b": "4"}],
+    )
+
+
+def test_a_quote_that_is_left_open_is_one_line(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text('a,b\n"x,1\n' + "y,2\n" * 40_000)
+    with pytest.raises(ValueError, match=r"t.csv:\d+: must be a CSV file.*quote"):
+        list(csv_rows.read(path)[1])

@@ -130,3 +130,30 @@ def test_all_columns_are_correlated_by_default():
     named = correlation.pairwise_matrix(HOLES, ["a", "b", "c"])
     pd.testing.assert_frame_equal(found.pvalue, named.pvalue)
     assert found.family == 3
+
+
+@pytest.mark.parametrize(
+    "values", [[1 + 1j, 2, 3, 4, 5], np.arange(5).astype("datetime64[D]")]
+)
+def test_what_is_no_real_number_is_no_measure(values):
+    with pytest.raises(ValueError, match="must be real numbers"):
+        stats.spearman(values, [1, 2, 3, 4, 0])
+
+
+def test_masked_values_are_missing():
+    masked = np.ma.array([0.01, 0.5, 0.2, 0.3], mask=[1, 0, 0, 0])
+    with pytest.raises(ValueError, match="finite number for every model"):
+        stats.spearman(masked, [1, 2, 3, 0])
+    with pytest.raises(ValueError, match="numbers from 0 to 1"):
+        stats.adjust(masked, "holm")
+
+
+def test_differences_that_are_none_are_refused():
+    options = dict(larger_is_better=True, seeds=(1,))
+    for difference in (-1, math.nan):
+        with pytest.raises(ValueError, match="difference: must be 0 or larger"):
+            stats.few_seeds([[1, 2.0], [2, 3.0]], difference=difference, **options)
+    with pytest.raises(ValueError, match="thresholds: must be finite"):
+        stats.performance_profiles(RUNS, thresholds=[math.nan], **UP)
+    with pytest.raises(ValueError, match="wins: must be a square matrix of counts"):
+        stats.bradley_terry_of_wins([["0", "a"], ["1", "0"]])
