@@ -384,8 +384,8 @@ def _posterior_draws(n: int, k: int) -> int:
 
 def _in_blocks(table, blocks: int | None, better) -> Iterator[tuple[str, tuple]]:
     n = len(table.datasets)
-    must = f"be at most {n}, the number of data sets"
-    score_table.check(blocks is None or blocks <= n, "--blocks", must, blocks)
+    must = f"be from 1 to {n}, the number of data sets"
+    score_table.check(blocks is None or blocks <= n, "blocks", must, blocks)
     if len(table.algorithms) < 4:  # Correlations over three say nothing.
         return
     if len(table.datasets) > MANY_SETS:  # All pairs of these take hours.
