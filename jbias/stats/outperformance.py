@@ -52,8 +52,8 @@ class OutperformingResult:
 
 
 def probability_of_outperforming(
-    first: Float[npt.ArrayLike, "*n r"],
-    second: Float[npt.ArrayLike, "*n r"],
+    first: npt.ArrayLike,
+    second: npt.ArrayLike,
     *,
     larger_is_better: bool,
     gamma: float = GAMMA,
@@ -118,8 +118,8 @@ class StochasticOrderResult:
 
 
 def almost_stochastic_order(
-    first: Float[npt.ArrayLike, "*n r"],
-    second: Float[npt.ArrayLike, "*n s"],
+    first: npt.ArrayLike,
+    second: npt.ArrayLike,
     *,
     larger_is_better: bool,
     confidence: float = 0.95,
