@@ -11,7 +11,7 @@ import sys
 import types
 from collections.abc import Mapping, Sequence
 
-from jbias.runtime import messages
+from jbias.runtime import messages, switches
 
 # By name: the module, and what it does. A group's next word is a module in it.
 COMMANDS: Mapping[str, tuple[str, str]] = types.MappingProxyType(
@@ -47,7 +47,20 @@ _SHELLS = {"bash": "", "zsh": "autoload -U bashcompinit && bashcompinit\n"}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs a command, which may end the process itself; returns the exit code."""
+    """Run a command, which may end the process itself; return the exit code.
+
+    One line and exit code 2 where stdout cannot be written.
+    """
+    try:
+        return _run(argv)
+    except OSError as error:
+        if switches.is_on("JBIAS_TRACEBACK"):
+            raise
+        messages.print_text(f"jbias: {messages.one_line(error)}", to_stderr=True)
+        return 2
+
+
+def _run(argv: Sequence[str] | None) -> int:
     asked, *rest = [*(sys.argv[1:] if argv is None else argv), ""][:-1] or [""]
     if asked in ("", "-h", "--help", "help"):
         messages.print_text(_usage())

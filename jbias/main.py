@@ -35,7 +35,7 @@ from absl import app, flags
 
 from jbias import config as jc
 from jbias import run_spec
-from jbias.runtime import cli, console, files, heap, messages, signals, xla
+from jbias.runtime import cli, console, files, heap, messages, signals, switches, xla
 
 _CONFIG = flags.DEFINE_string(
     "config",
@@ -105,7 +105,7 @@ def main(argv: list[str], heard: signals.StopSignal) -> int:
         with processes.join(where, alike, tell, **options) as team:
             return _train(spec, workdir, team, log, heard)
     except (ValueError, OSError) as error:
-        if os.environ.get("JBIAS_TRACEBACK"):
+        if switches.is_on("JBIAS_TRACEBACK"):
             raise
         return _fail(None, error, 2)
 
@@ -118,7 +118,7 @@ def _check(spec: run_spec.RunSpec) -> int:
         with xla.fixed_settings():
             messages.print_text("\n".join(checking.check(spec)))
     except Exception as error:
-        if os.environ.get("JBIAS_TRACEBACK"):
+        if switches.is_on("JBIAS_TRACEBACK"):
             raise
         refused = isinstance(error, ValueError | OSError)
         tell = messages.describe_error if refused else messages.describe_crash
@@ -143,7 +143,7 @@ def _train(spec, workdir, team, log, heard: signals.StopSignal) -> int:
     except (ValueError, OSError) as error:
         if team.count > 1:
             processes.is_of_lost_process(error)
-        if os.environ.get("JBIAS_TRACEBACK"):
+        if switches.is_on("JBIAS_TRACEBACK"):
             raise
         with team.reporting():
             code = 1 if isinstance(error, messages.UserCodeError) else 2
@@ -151,7 +151,7 @@ def _train(spec, workdir, team, log, heard: signals.StopSignal) -> int:
         team.fail(" ".join(str(error).split()), code)
         return code
     except Exception as error:
-        if team.count > 1 or os.environ.get("JBIAS_TRACEBACK"):
+        if team.count > 1 or switches.is_on("JBIAS_TRACEBACK"):
             raise
         return _fail(log, messages.describe_crash(error), 1)
 
@@ -199,7 +199,7 @@ def _parse(argv: list[str]) -> list[str]:
     except flags.Error as error:
         line = str(error)
     except (ValueError, OSError) as error:
-        if os.environ.get("JBIAS_TRACEBACK"):
+        if switches.is_on("JBIAS_TRACEBACK"):
             raise
         line = files.describe_error(error)
     else:

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from jbias import config as jc
 from jbias import extensions, numerals
+from jbias.runtime import switches
 
 # What kind of value each entry has. What else is in a part with a name is said by what
 # that names.
@@ -153,7 +154,7 @@ def check_trusted(config: dict[str, Any], workdir: str | os.PathLike) -> dict[st
     jc.check_finite(f"{where}/config.json", config)
     _check_types(f"{where}/config.json", config)
     code = extensions.files(config)
-    if code and not os.environ.get("JBIAS_OWN_CODE"):
+    if code and not switches.is_on("JBIAS_OWN_CODE"):
         raise ValueError(
             f"{where}: its config.json names {code[0]!r}, a file that would be run; if you "
             "trust it, set JBIAS_OWN_CODE=1"

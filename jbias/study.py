@@ -124,6 +124,7 @@ def planned(
     """All runs in order, and why others cannot be; each is tried before any is trained."""
     from etils import epath
 
+    from jbias import build
     from jbias.data import shifts, splits
 
     runs, refused, seen = [], [], {}
@@ -131,6 +132,8 @@ def planned(
         base = _with_argument(named, f"model={model}") if model else named
         recipe = functools.partial(_config, base, changes)
         first = recipe("M0", args.attributes[0])
+        # What is no network is refused before anything is listed or trained.
+        build.network(jc.to_dict(first), 2)
         parts = jc.algorithm_name(first), first.variant, first.model.name
         name = "-".join(filter(None, parts)).replace("/", "-")
         if seen.setdefault(name, base) is not base:

@@ -4,7 +4,6 @@ import argparse
 import dataclasses
 import hashlib
 import json
-import os
 import pathlib
 from collections.abc import Mapping
 from typing import Any
@@ -13,7 +12,7 @@ from optuna import distributions
 
 from jbias import config as jc
 from jbias.launch import search_space
-from jbias.runtime import files
+from jbias.runtime import files, switches
 
 SAMPLERS = ("grid", "random", "tpe")
 PRUNERS = ("never", "median", "hyperband", "asha")
@@ -116,7 +115,7 @@ def _saved(path: pathlib.Path) -> Search:
         ) from None
     named = [*search.config, search.storage]
     foreign = [one for one in named if one and not one.startswith(jc.PRESET_PREFIX)]
-    if foreign and not (_mark(path, text).exists() or os.environ.get("JBIAS_OWN_CODE")):
+    if foreign and not (_mark(path, text).exists() or switches.is_on("JBIAS_OWN_CODE")):
         raise ValueError(
             f"{path}: was not begun by you here, and names code that would be run: "
             f"{foreign[0]}; give --config again, or set JBIAS_OWN_CODE=1 if you trust it"

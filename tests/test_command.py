@@ -137,3 +137,19 @@ def test_a_wheel_without_extras_makes_a_report(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "report" / "index.html").stat().st_size > 10_000
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+@cases.each("words", [["--help"], ["completion", "bash"], ["--version"]])
+def test_a_full_disk_behind_stdout_is_one_line(words):
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "jbias", *words],
+            check=False,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=smoke_runs.ROOT,
+        )
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1 and "stdout: cannot be written" in done.stderr

@@ -123,3 +123,11 @@ def test_the_colored_mnist_preset_has_its_rates(at_root):
     assert small.optim.rate == 1e-4
     assert plain.train.batch == 16
     assert plain.size == 32
+
+
+def test_a_network_that_is_none_is_refused_before_anything_is_listed(capsys, tmp_path):
+    words = ["--config=jbias:erm:smoke", f"--workdir={tmp_path / 'w'}", "--dry-run"]
+    assert study.main([*words, "--models=resnet19", "--attributes=background"]) == 2
+    said = capsys.readouterr()
+    assert "config.model.name: unknown 'resnet19'" in said.err
+    assert not said.out and not (tmp_path / "w").exists()

@@ -20,13 +20,12 @@ Exit codes: 0 done, 1 `check` found damaged images, 2 what is asked cannot be do
 """
 
 import importlib
-import os
 import pathlib
 import sys
 import types
 from collections.abc import Collection, Mapping, Sequence
 
-from jbias.runtime import cli, messages, outputs
+from jbias.runtime import cli, messages, outputs, switches
 
 # Each is a module here: `add` adds its arguments, `run` takes them and returns what it did. It
 # is imported when it is asked for, since most need JAX.
@@ -67,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _print_lines(found.args[0])
         return 1
     except Exception as error:
-        if os.environ.get("JBIAS_TRACEBACK"):
+        if switches.is_on("JBIAS_TRACEBACK"):
             raise
         known = isinstance(error, (ValueError, OSError))
         told = messages.one_line(error if known else messages.describe_crash(error))

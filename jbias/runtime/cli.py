@@ -8,7 +8,6 @@ import argparse
 import difflib
 import functools
 import math
-import os
 import pathlib
 import sys
 import types
@@ -16,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from jbias import numerals
-from jbias.runtime import messages, xla
+from jbias.runtime import messages, switches, xla
 
 
 def unknown_argument(word: str, known: Iterable[str]) -> str:
@@ -188,7 +187,7 @@ def run(work: Callable[[], int], *, stopped: str) -> int:
                 console.logger(None)(line)
             return work()
     except (ValueError, OSError) as error:
-        if os.environ.get("JBIAS_TRACEBACK"):
+        if switches.is_on("JBIAS_TRACEBACK"):
             raise
         messages.print_text(f"jbias: {messages.one_line(error)}", to_stderr=True)
         return 1 if isinstance(error, messages.UserCodeError) else 2
@@ -205,7 +204,7 @@ def run(work: Callable[[], int], *, stopped: str) -> int:
         messages.print_text(f"jbias: {line}", to_stderr=True)
         return 2
     except Exception as error:
-        if os.environ.get("JBIAS_TRACEBACK") or not messages.lacks_memory(error):
+        if switches.is_on("JBIAS_TRACEBACK") or not messages.lacks_memory(error):
             raise
         line = f"jbias: {messages.one_line(error)[:_LETTERS]}; memory is full: take smaller"
         line = f"{line} batches ({_BATCHES}); the same command {stopped}"

@@ -15,7 +15,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Self
 
-from jbias.runtime import files, messages, signals
+from jbias.runtime import files, messages, signals, switches
 
 
 def silence_warnings() -> None:
@@ -28,7 +28,7 @@ def silence_warnings() -> None:
     from absl import logging as absl_logging  # Late, as tqdm: --help waits for neither.
 
     warnings.filterwarnings("ignore", module=r"PIL\.")
-    loud = os.environ.get("JBIAS_TRACEBACK")
+    loud = switches.is_on("JBIAS_TRACEBACK")
     absl_logging.set_verbosity(absl_logging.ERROR if loud else absl_logging.FATAL)
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     if sys.excepthook is sys.__excepthook__:

@@ -210,11 +210,11 @@ def _request(named: Repository, file: str, stack: contextlib.ExitStack) -> Any:
     sent = {**utils.build_hf_headers(), "Accept-Encoding": "identity"}
     known: dict[str, str] = {}
     for _ in range(_MOST_REDIRECTS + 1):
-        request = session.build_request(
-            "GET", url, headers=sent, timeout=constants.HF_HUB_DOWNLOAD_TIMEOUT
-        )
         with _announcing(f"waiting for {urllib.parse.urlsplit(url).netloc}"):
             try:
+                request = session.build_request(
+                    "GET", url, headers=sent, timeout=constants.HF_HUB_DOWNLOAD_TIMEOUT
+                )
                 response = session.send(request, stream=True, follow_redirects=False)
             # Of the packages that huggingface_hub is built on, or its offline mode.
             except Exception as error:
@@ -226,8 +226,19 @@ def _request(named: Repository, file: str, stack: contextlib.ExitStack) -> Any:
             known |= response.headers
         if response.status_code not in (301, 302, 303, 307, 308):
             return response, known
-        url = urllib.parse.urljoin(url, response.headers.get("location", ""))
-        target = urllib.parse.urlsplit(url)
+        location = response.headers.get("location", "")
+        try:
+            url = urllib.parse.urljoin(url, location)
+            target = urllib.parse.urlsplit(url)
+            is_address = bool(location) and (target.port is None or target.port > 0)
+        except ValueError:  # Of a port or a host that is none.
+            is_address = False
+        if not is_address:
+            raise _Refusal(
+                f"could not be fetched ({messages.one_line(_endpoint())} leads to "
+                f"{messages.one_line(location)[:_LETTERS]!r}, which is no address); check "
+                f"HF_ENDPOINT, or {named.by_hand}"
+            )
         if target.scheme != "https" and (target.scheme, target.netloc) != own:
             raise _Refusal(
                 f"could not be fetched ({messages.one_line(_endpoint())} leads to "

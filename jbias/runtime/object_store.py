@@ -36,6 +36,8 @@ from fsspec import asyn
 from gcsfs import core, retry
 from google.auth import exceptions
 
+from jbias.runtime import switches
+
 MARK = "commit_success.txt"  # What orbax writes last into a folder that is whole.
 _PAUSE = 1.0  # Seconds: the store takes no more than one write a second of an object.
 
@@ -117,7 +119,7 @@ def translate_errors() -> Iterator[None]:
 @functools.cache
 def filesystem() -> FileSystem:
     """The store, as epath and orbax reach it from now on."""
-    if not os.environ.get("JBIAS_TRACEBACK"):
+    if not switches.is_on("JBIAS_TRACEBACK"):
         # What is tried again without success is told once, by who asked for it.
         logging.getLogger("gcsfs").setLevel(logging.CRITICAL)
     for name in ("gs", "gcs"):

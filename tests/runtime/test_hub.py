@@ -189,7 +189,9 @@ ODD_HEADERS = {
     "another file": ({"ETag": f'"{"a" * 64}"'}, "must have the digest aaaa"),
     "a file of this machine": ({"Location": "file:///etc/passwd"}, "no https address"),
     "another host": ({"Location": "http://127.0.0.2:1/x"}, "no https address"),
-    "itself": ({"Location": ""}, "too many redirects"),
+    "nothing": ({"Location": ""}, "which is no address"),
+    "a port of letters": ({"Location": "https://127.0.0.1:abc/x"}, "is no address"),
+    "a host that is none": ({"Location": "https://[::1/x"}, "which is no address"),
     "too large": ({"Content-Length": str(10**15)}, "above the limit of 20 GiB"),
 }
 
