@@ -63,7 +63,7 @@ chaos: $(VENV)/.installed
 
 # Every case of a folder, in turn: `make cases CASES=DIR`. A case is DIR/NAME/run.sh or DIR/GROUP/NAME.sh;
 # it runs from here with PY=the environment's Python, and is right when it ends with exit code 0.
-cases: $(VENV)/.installed
+cases: $(if $(CASES),$(VENV)/.installed)
 	@test -n "$(CASES)" || { echo "make: CASES is missing; name a folder of cases, as in make cases CASES=DIR" >&2; exit 2; }
 	@$(RUN) -m benchmarks.run_cases "$(CASES)"
 

@@ -34,12 +34,17 @@ GROUPS: Mapping[str, Sequence[str]] = types.MappingProxyType(
     {"report": REPORTS, "papers": ("biases", "distortion", "shifts")}
 )
 _COMPLETION = r"""_jbias() {
-    local word="${COMP_WORDS[COMP_CWORD]}" command="${COMP_WORDS[1]}"
+    local word="${COMP_WORDS[COMP_CWORD]}" command="${COMP_WORDS[1]}" group=""
+    case "$command" in GROUPS
+    esac
     if [ "$COMP_CWORD" = 1 ]; then
         COMPREPLY=($(compgen -W "NAMES" -- "$word"))
     elif [ "${word#-}" != "$word" ]; then
-        COMPREPLY=($(compgen -W "$(jbias "$command" --help 2>/dev/null |
+        case " $group " in *" ${COMP_WORDS[2]} "*) command="$command ${COMP_WORDS[2]}";; esac
+        COMPREPLY=($(compgen -W "$(jbias $command --help 2>/dev/null |
             grep -oE -- '--[a-z][a-z0-9-]*' | sort -u)" -- "$word"))
+    elif [ "$COMP_CWORD" = 2 ]; then
+        COMPREPLY=($(compgen -W "$group" -- "$word"))
     fi
 }
 complete -o default -F _jbias jbias"""
@@ -117,7 +122,15 @@ def _complete(shells: Sequence[str]) -> int:
     if len(shells) != 1 or shells[0] not in _SHELLS:
         messages.print_text("jbias completion: must be bash or zsh", to_stderr=True)
         return 2
-    script = _SHELLS[shells[0]] + _COMPLETION.replace("NAMES", " ".join(COMMANDS))
+    from jbias import prepare
+
+    groups = {**GROUPS, "prepare": tuple(prepare.COMMANDS)}
+    cases = "".join(
+        f'\n        {name}) group="{" ".join(words)}";;'
+        for name, words in groups.items()
+    )
+    script = _COMPLETION.replace("NAMES", " ".join(COMMANDS)).replace("GROUPS", cases)
+    script = _SHELLS[shells[0]] + script
     messages.print_text(script)
     return 0
 

@@ -69,6 +69,9 @@ jbias() { %s -m jbias "$@"; }
 eval "$(jbias completion bash)"
 COMP_WORDS=(jbias pl); COMP_CWORD=1; _jbias; echo "${COMPREPLY[@]}"
 COMP_WORDS=(jbias report --sc); COMP_CWORD=2; _jbias; echo "${COMPREPLY[@]}"
+COMP_WORDS=(jbias report sh); COMP_CWORD=2; _jbias; echo "${COMPREPLY[@]}"
+COMP_WORDS=(jbias prepare ch); COMP_CWORD=2; _jbias; echo "${COMPREPLY[@]}"
+COMP_WORDS=(jbias prepare check --shee); COMP_CWORD=3; _jbias; echo "${COMPREPLY[@]}"
 """
     done = subprocess.run(
         ["bash", "-c", asks % sys.executable],
@@ -77,7 +80,8 @@ COMP_WORDS=(jbias report --sc); COMP_CWORD=2; _jbias; echo "${COMPREPLY[@]}"
         text=True,
         cwd=smoke_runs.ROOT,
     )
-    assert done.stdout == "plan\n--scores\n", done.stderr
+    expected = "plan\n--scores\nshifts\ncheck\n--sheet\n"
+    assert done.stdout == expected, done.stderr
 
 
 def test_a_table_of_scores_is_tested_without_jax(tmp_path):

@@ -58,6 +58,22 @@ def _endpoint() -> str:
     return (os.environ.get("HF_ENDPOINT") or "https://huggingface.co").rstrip("/")
 
 
+def _check_endpoint() -> None:
+    """Raise ValueError where HF_ENDPOINT is no address, on which the hub's package fails."""
+    endpoint = _endpoint()
+    try:
+        parts = urllib.parse.urlsplit(endpoint)
+        is_address = parts.scheme in ("http", "https") and bool(parts.hostname)
+        is_address = is_address and parts.port != 0
+    except ValueError:  # Of a port that is no number, or brackets left open.
+        is_address = False
+    if not is_address:
+        raise ValueError(
+            f"HF_ENDPOINT: must be an address such as https://huggingface.co, got "
+            f"{endpoint!r}; correct it, or leave it unset"
+        )
+
+
 def is_hub(path: str) -> bool:
     """Whether a path is the name of weights on the hub."""
     return path.startswith(_PREFIX)
@@ -92,6 +108,7 @@ def fetch(given: str, where: str) -> str:
     ValueError, one line, where they cannot be had, or the cached file is not theirs.
     """
     named = parse(given, where)
+    _check_endpoint()
     try:
         import huggingface_hub
     except ImportError:

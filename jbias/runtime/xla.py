@@ -164,9 +164,29 @@ def fixed_settings() -> Iterator[list[str]]:
             ends.enter_context(holder(SETTINGS[name]))
         if (
             lines
-        ):  # Else the caller is such a context itself, or has nothing to restore.
+        ):  # Else the caller has nothing to restore, or is such a context itself.
             ends.callback(_callers.reset, _callers.set(of_caller))
-        yield lines
+        with _refusing_backends():
+            yield lines
+
+
+@contextlib.contextmanager
+def _refusing_backends() -> Iterator[None]:
+    """Raise ValueError, one line, where jax cannot use the devices that it was told to."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not str(error).startswith(_NO_BACKEND):
+            raise
+        platforms = os.environ.get("JAX_PLATFORMS", "")
+        reason = " ".join(str(error).split()).partition(" (set JAX_PLATFORMS=")[0]
+        raise ValueError(
+            f"JAX_PLATFORMS: must name devices that are here, such as cpu, got "
+            f"{platforms!r} ({reason}); correct it, or leave it unset"
+        ) from error
+
+
+_NO_BACKEND = "Unable to initialize backend"
 
 
 def _overridden(of_caller: Mapping[str, Any]) -> list[str]:

@@ -281,3 +281,12 @@ def test_a_cache_that_is_itself_a_link_is_used(server, cache, tmp_path):
     cache.symlink_to(tmp_path / "disk")
     assert fetch().read_bytes() == WEIGHTS == fetch().read_bytes()
     assert len(server.asked) == 1
+
+
+@cases.each(
+    "address", ["http://127.0.0.1:abc", "http://[::1", "ftp://x", "hub", "http://"]
+)
+def test_an_endpoint_that_is_no_address_is_named(monkeypatch, address):
+    monkeypatch.setenv("HF_ENDPOINT", address)
+    with pytest.raises(ValueError, match="HF_ENDPOINT: must be an address"):
+        hub.fetch(f"hf:o/n@{'a' * 40}", "--checkpoint")

@@ -8,6 +8,7 @@ import threading
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from jbias.runtime import xla
 from tests import cases, smoke_runs
@@ -134,3 +135,24 @@ def test_flags_that_may_change_bits_are_recorded_and_others_not():
     assert found["XLA_FLAGS"] == ["--a=1", "--xla_cpu_enable_fast_math=true"]
     assert found["NVIDIA_TF32_OVERRIDE"] == "0"
     assert "TF_XLA_FLAGS" not in found
+
+
+@pytest.mark.slow
+def test_devices_that_are_not_here_are_refused_in_one_line(tmp_path):
+    (tmp_path / "mine.py").write_text("def f(images):\n    return images[:, 0, 0]\n")
+    predict = f"--predict={tmp_path / 'mine.py'}:f"
+    for arguments in (
+        ["jbias.evaluate", predict, "--suite=jbias:suites/biases:smoke"],
+        ["jbias.main", "--config=jbias:erm:smoke", "--check"],
+    ):
+        done = subprocess.run(
+            [sys.executable, "-m", *arguments],
+            check=False,
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+            env={**os.environ, "JAX_PLATFORMS": "bogus"},
+        )
+        assert done.returncode == 2
+        assert done.stderr.strip().count("\n") == 0
+        assert "JAX_PLATFORMS: must name devices that are here" in done.stderr
