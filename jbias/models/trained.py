@@ -178,14 +178,18 @@ def read_nets(
     path = pathlib.Path(checkpoints).resolve() / str(step)
     config = path.parents[1] / "config.json"
     try:
-        info = json.loads(json.loads((path / "info" / "metadata").read_text())["body"])
+        sealed = json.loads((path / "info" / "metadata").read_text())
+        info = json.loads(sealed["body"])
         seals.check_number(info, step)
         if config.is_file():
             run = read_json(config, ())
             if differing := seals.differences(info, run):
                 raise seals.foreign_error(path, differing)
-        states = _states(path / "state")
-        return [_net_of(state) for state in states], info
+        nets = [_net_of(state) for state in _states(path / "state")]
+        # Damaged bytes may still be numbers. Older checkpoints have no such sums.
+        if "nets" in sealed and sealed["nets"] != nets_checksums(nets):
+            raise ValueError("its weights do not match their sum")
+        return nets, info
     except (
         MemoryError,
         PermissionError,
@@ -207,6 +211,24 @@ def _states(path: pathlib.Path) -> Any:
         blank = lambda x: np.zeros((), x.dtype)
         target = jax.tree.map(blank, reader.metadata(path).tree)
         return reader.restore(path, args=ocp.args.StandardRestore(target))
+
+
+def nets_of(states: Sequence[Any]) -> list[Net]:
+    """Return what evaluation sees of each train state: its network, or its average."""
+    return [_net_of({"params": s.params, "stats": s.stats}) for s in states]
+
+
+def nets_checksums(nets: Sequence[Net]) -> list[int]:
+    """Return a sum of each network's bytes, params before stats, by sorted names."""
+    return [_checksum([net["params"], net["stats"]]) for net in nets]
+
+
+def _checksum(tree: Any) -> int:
+    """Return the CRC-32 of the bytes of all arrays of a tree, in its order."""
+    total = 0
+    for leaf in jax.tree.leaves(jax.device_get(tree)):
+        total = zlib.crc32(np.ascontiguousarray(leaf), total)
+    return total
 
 
 def _net_of(state: Mapping[str, Any]) -> Net:
@@ -315,7 +337,4 @@ def save_run(workdir, module, variables, classes=None) -> None:
 
 def weights_digest(given: Sequence[Net]) -> str:
     """Tells other weights apart, for provenance."""
-    total = 0
-    for leaf in jax.tree.leaves(given):
-        total = zlib.crc32(np.ascontiguousarray(leaf), total)
-    return f"{total:08x}"
+    return f"{_checksum(given):08x}"

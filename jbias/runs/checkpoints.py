@@ -25,6 +25,7 @@ from jaxtyping import PyTree
 from orbax.checkpoint import checkpoint_managers
 
 from jbias import seals
+from jbias.models import trained
 from jbias.runtime import files, heap, messages, processes
 
 
@@ -202,9 +203,10 @@ class CheckpointStore:
                 f"checkpoint: cannot save step {step} in {self.directory}: No space left "
                 f"on device: {needed_size} needed, {free_size} free; " + files.REMEDY
             )
+        sums = with_checksums(states, info, known)
+        sums["nets"] = trained.nets_checksums(trained.nets_of(states))
         args = ocp.args.Composite(
-            state=ocp.args.StandardSave(states),
-            info=ocp.args.JsonSave(with_checksums(states, info, known)),
+            state=ocp.args.StandardSave(states), info=ocp.args.JsonSave(sums)
         )
         with _in_one_line(self.directory, step):
             taken = self.manager.save(step, args=args, metrics=valid)

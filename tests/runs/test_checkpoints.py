@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jbias.models import trained
 from jbias.runs import checkpoints
 from jbias.training import step as train_step
 from tests import cases
@@ -307,3 +308,26 @@ def test_saves_leave_no_objects_behind(tmp_path):
         held.append(sys.getallocatedblocks())
     store.close()
     assert held[-1] - held[5] < 7 * 80 * 2
+
+
+def test_networks_of_damaged_checkpoints_are_refused_or_as_they_were(tmp_path):
+    """Of many bytes that are changed, none gives other weights."""
+    fill(tmp_path / "checkpoints", {1: {}})
+    folder = tmp_path / "checkpoints"
+    whole, _ = trained.read_nets(folder, 1)
+    stored = [path for path in (folder / "1" / "state").rglob("*") if path.is_file()]
+    largest = max(stored, key=lambda path: path.stat().st_size)
+    content = largest.read_bytes()
+    refused = 0
+    for place in range(500, len(content), len(content) // 20):
+        damaged = bytearray(content)
+        damaged[place] ^= 0x10
+        largest.write_bytes(damaged)
+        try:
+            nets, _ = trained.read_nets(folder, 1)
+        except ValueError as error:
+            refused += 1
+            assert "cannot be read" in str(error)
+        else:
+            assert trained.nets_checksums(nets) == trained.nets_checksums(whole)
+    assert refused
