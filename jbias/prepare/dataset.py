@@ -189,7 +189,17 @@ def refuse_others(where: str, folder: pathlib.Path, split: str, own: Mapping) ->
             got = "got a folder made by something else"
             raise ValueError(f"{must} be new, {got}; {OTHER}")
         return
-    held = json.loads(path.read_text())
+    kinds = OSError, ValueError, TypeError, RecursionError
+    with base.explained(
+        f"{path}: must be the settings of {folder / split}, got ",
+        *kinds,
+        remedy=f"; {OTHER}",
+        reason=base.kind_and_text,
+    ):
+        with opening.text(path) as file:
+            held = json.load(file)
+        if not isinstance(held, dict):
+            raise TypeError(f"must be an object, not {type(held).__name__}")
     for key, here in own.items():
         if (there := held.get(key)) != here:
             got = f"got others: {key} is {there!r} there, {here!r} here"
