@@ -331,7 +331,7 @@ def positions_in(source: Source, split: str, whole: Source, option: str) -> Colu
     return index
 
 
-_MADE_BY = "jbias.prepare check"
+MADE_BY = "jbias.prepare check"
 
 
 def damaged_entry(source: Source, wrong: Mapping[int, str]) -> dict[str, Any]:
@@ -342,7 +342,9 @@ def damaged_entry(source: Source, wrong: Mapping[int, str]) -> dict[str, Any]:
 
 def write_damaged(path: str, splits: Mapping[str, Mapping[str, Any]]) -> None:
     """Writes a list: {split: entry}."""
-    content = {"made_by": _MADE_BY, "splits": splits}
+    content = {"made_by": MADE_BY, "splits": splits}
+    path = os.path.expanduser(path)
+    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
     files.write(path, json.dumps(content, indent=1) + "\n")
 
 
@@ -376,7 +378,7 @@ def _damaged_keys(where, split, path, whole) -> set[str]:
     with base.explained(f"{what} wrote, got ", *kinds, reason=base.kind_and_text):
         with opening.text(os.path.expanduser(path)) as file:
             held = json.load(file)
-        if held["made_by"] != _MADE_BY:
+        if held["made_by"] != MADE_BY:
             raise ValueError(f"made by {held['made_by']!r}")
         known = held["splits"].items()
         splits = {k: (one["fingerprint"], one["damaged"].keys()) for k, one in known}

@@ -234,9 +234,11 @@ def read_real(path: str) -> dict[str, tuple[str, ...]]:
     "ILSVRC2012_val_00000001" is the first. An image without a right class has ().
     """
     must, kinds = "must be the real.json of ReaL, got", (ValueError, RecursionError)
-    with base.explained(f"{path}: {must} ", OSError, *kinds, remedy="; fetch it again"):
-        with opening.text(os.path.expanduser(path)) as file:
-            held = json.load(file)
+    with (
+        base.explained(f"{path}: {must} ", OSError, *kinds, remedy="; fetch it again"),
+        opening.text(os.path.expanduser(path)) as file,
+    ):
+        held = json.load(file)
     if not isinstance(held, list) or len(held) != VALIDATION_IMAGES:
         size = f"{len(held):,}" if isinstance(held, list) else "no list"
         must = f"{path}: must be a list of {VALIDATION_IMAGES:,} lists, got {size}"
