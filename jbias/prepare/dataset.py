@@ -131,18 +131,23 @@ def track(title: str, items: Sequence) -> Iterator[Any]:
 
 
 def image_paths(
-    folder: pathlib.Path, source: base.Source, ending: str
+    folder: pathlib.Path, source: base.Source, ending: str, *, out: pathlib.Path
 ) -> list[pathlib.Path]:
-    """Where images made of a set's go: folder/<class>/<number>.<ending>.
+    """Return the file of each image made of a set: folder/<class>/<number>.<ending>.
 
+    out: the folder that the user named, `folder` or above it; it alone may be a link.
     ValueError where the name of a class, which may come out of others' files, leads
-    elsewhere.
+    elsewhere, and where a folder below `out` is a link: nothing is written through it.
     """
     for name in source.classes:
         if name[:1] in ("", ".") or {"/", "\\", "\0"} & set(name):
             must = f"{source.name}: a class must have a name that a folder can have"
             remedy = "give others, such as by a file of names"
             raise ValueError(f"{must}, got {name!r}; {remedy}")
+    for name in source.classes:
+        steps = (folder / name).relative_to(out).parts
+        for i in range(1, len(steps) + 1):
+            outputs.check_no_link(out.joinpath(*steps[:i]))
     folders = [folder / source.classes[label] for label in source.columns["label"]]
     return [inner / f"{i:06d}.{ending}" for i, inner in enumerate(folders)]
 

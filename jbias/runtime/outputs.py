@@ -113,6 +113,13 @@ def check_file(path: PathLike, flag: str = "--out") -> None:
         )
 
 
+def check_no_link(path: PathLike, flag: str = "--out") -> None:
+    """Raise ValueError where a path is a link, through which others' files are changed."""
+    if os.path.islink(path):
+        must = f"{flag}: {path} must be no link, got one to {os.readlink(path)!r}"
+        raise ValueError(f"{must}; remove it or name another folder")
+
+
 def check_made_by(path: PathLike, made_by: str, *, flag: str) -> None:
     """Raise ValueError where a path is there and no JSON file that `made_by` wrote.
 
