@@ -10,7 +10,6 @@ import collections
 import functools
 import hashlib
 import os
-import pathlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -19,6 +18,7 @@ from jaxtyping import Float, Int
 
 from jbias.data import base, set_options, tables
 from jbias.data.base import Names
+from jbias.untrusted import opening
 
 # What the outputs of a network are called, or a file's path.
 Given = str | Sequence[str] | Mapping[str, str]
@@ -169,8 +169,11 @@ def listed(given: Given, where: str = "classes") -> Sequence[str] | Mapping[str,
     if given.lower().endswith(".csv"):
         return {own: other for _, own, other in _mapping_lines(given)}
     must = f"{where}: must be imagenet, names, or a file with one a line, got"
-    with base.explained(f"{must} {given!r} (", OSError, UnicodeError, remedy=")"):
-        text = pathlib.Path(given).expanduser().read_text(encoding="utf-8")
+    with (
+        base.explained(f"{must} {given!r} (", OSError, ValueError, remedy=")"),
+        opening.text(os.path.expanduser(given)) as file,
+    ):
+        text = file.read()
     return list(filter(None, map(str.strip, text.splitlines())))
 
 

@@ -30,6 +30,7 @@ from jbias.data import base, sources
 from jbias.data.base import Column, Names, Source
 from jbias.data.forms import listing
 from jbias.runtime import files, messages
+from jbias.untrusted import opening
 
 IMAGE_COLUMN = "image"
 READER_COLUMNS = ("class", "file")  # Columns for readers: the set has these itself.
@@ -125,7 +126,7 @@ def _sidecar(where: str, path: str) -> dict[str, Any]:
     with base.explained(
         f"{must} images: ", *kinds, remedy=how, reason=base.kind_and_text
     ):
-        with open(f"{path}.json", encoding="utf-8") as file:
+        with opening.text(f"{path}.json") as file:
             notes = json.load(file)
         return {**notes, "fingerprint": notes["fingerprint"]}
 
@@ -142,7 +143,7 @@ CSV_ERRORS = (OSError, UnicodeDecodeError, csv.Error)
 
 def csv_lines(path: str) -> tuple[tuple[str, ...], list[tuple[int, dict]]]:
     """The header, trimmed, and by line number the cells; those beyond it are under ""."""
-    with open(path, encoding="utf-8-sig", newline="") as file:
+    with opening.text(path, newline="") as file:
         reader = csv.DictReader(file, restkey="", restval="", skipinitialspace=True)
         header = tuple(name.strip() for name in reader.fieldnames or ())
         reader.fieldnames = header
@@ -289,11 +290,16 @@ def _mask(where: str, path: str, n: int) -> Bool[np.ndarray, "n"]:
     what = f"{where}: keep must be .npy or text with a mask or whole numbers: "
     with base.explained(what):
         if path.endswith(".npy"):
-            told = np.load(path, allow_pickle=False)
+            opening.require_regular(path)
+            told = np.lib.format.open_memmap(path, mode="r")
         else:
-            with open(path, encoding="utf-8") as file:
-                words = [_BOOLEANS.get(word, word) for word in file.read().split()]
-            told = np.array(words, np.int64)
+            with opening.text(path) as file:
+                words = file.read().split()
+            numbers = [_BOOLEANS.get(word) for word in words]
+            for i, word in enumerate(words):
+                if numbers[i] is None:
+                    numbers[i] = numerals.whole(word)
+            told = np.array(numbers, np.int64)
     flat = told.ndim == 1 and told.dtype.kind in "biu" and len(told)
     if flat and len(told) == n and np.isin(told, (0, 1)).all():
         return told.astype(bool)
@@ -325,7 +331,7 @@ def positions_in(source: Source, split: str, whole: Source, option: str) -> Colu
     return index
 
 
-_MADE_BY = "jbias.prepare check"
+MADE_BY = "jbias.prepare check"
 
 
 def damaged_entry(source: Source, wrong: Mapping[int, str]) -> dict[str, Any]:
@@ -336,7 +342,9 @@ def damaged_entry(source: Source, wrong: Mapping[int, str]) -> dict[str, Any]:
 
 def write_damaged(path: str, splits: Mapping[str, Mapping[str, Any]]) -> None:
     """Writes a list: {split: entry}."""
-    content = {"made_by": _MADE_BY, "splits": splits}
+    content = {"made_by": MADE_BY, "splits": splits}
+    path = os.path.expanduser(path)
+    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
     files.write(path, json.dumps(content, indent=1) + "\n")
 
 
@@ -368,9 +376,9 @@ def _damaged_keys(where, split, path, whole) -> set[str]:
     what = f"{path}: skip must be a list that `python -m jbias.prepare check --list`"
     kinds = OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError
     with base.explained(f"{what} wrote, got ", *kinds, reason=base.kind_and_text):
-        with open(os.path.expanduser(path), encoding="utf-8") as file:
+        with opening.text(os.path.expanduser(path)) as file:
             held = json.load(file)
-        if held["made_by"] != _MADE_BY:
+        if held["made_by"] != MADE_BY:
             raise ValueError(f"made by {held['made_by']!r}")
         known = held["splits"].items()
         splits = {k: (one["fingerprint"], one["damaged"].keys()) for k, one in known}

@@ -33,6 +33,7 @@ from jbias import config as jc
 from jbias.data import base
 from jbias.data.sets import geirhos
 from jbias.evals import image_names, networks, predict, prepared_sets, probe, suite
+from jbias.untrusted import opening
 
 COLUMNS: Mapping[str, str] = {
     "response": "object_response",
@@ -324,7 +325,7 @@ def _rows(path: str, columns: Mapping[str, str]) -> Iterator[tuple[str, dict]]:
             ) from None
         file = io.StringIO(text)
     else:
-        file = open(path, newline="", encoding="utf-8-sig")  # noqa: SIM115
+        file = opening.text(path, newline="")
     needed = [columns[key] for key in _NEEDED]
     with file:
         rows = csv.DictReader(file)

@@ -31,6 +31,7 @@ from jbias.evals import predict, probe
 from jbias.models import class_names, importing, state_dicts, taps, trained
 from jbias.runs import checkpoints, evaluations
 from jbias.runtime import cli, files, hub, mesh, messages
+from jbias.untrusted import opening
 
 # Of one measure: its options, shapes, memory. Others may be made.
 MEASURE_ERRORS = (ValueError, MemoryError, errors.FlaxError, jax.errors.JaxRuntimeError)
@@ -270,11 +271,12 @@ def list_classes(space_or_file: str) -> tuple[str, ...]:
     if space_or_file == IMAGENET:
         return tables.wnids()
     try:
-        text = epath.Path(space_or_file).read_text()
-    except OSError as error:
+        opening.require_regular(space_or_file)
+        text = epath.Path(space_or_file).read_bytes().decode("utf-8-sig")
+    except (OSError, ValueError) as error:
         raise ValueError(
             f"--classes: must be imagenet or a file with a name a line, got "
-            f"{space_or_file!r} ({error.strerror or error})"
+            f"{space_or_file!r} ({files.error_text(error)})"
         ) from None
     lines: dict[str, list[int]] = {}
     for number, name in enumerate(map(str.strip, text.splitlines()), 1):

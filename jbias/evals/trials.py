@@ -23,6 +23,7 @@ from jaxtyping import Int
 from jbias.data import base, labels, set_options
 from jbias.data.sets import geirhos
 from jbias.evals import probe
+from jbias.untrusted import opening
 
 COLUMNS = ("subj", "session", "trial", "rt", "object_response")
 COLUMNS += ("category", "condition", "imagename")
@@ -157,7 +158,7 @@ def _lines(path: str) -> Iterator[tuple[str, dict[str, str]]]:
     what = f"{path}: answers must be a CSV file in UTF-8, got "
     with (
         base.explained(what, *set_options.CSV_ERRORS),
-        open(os.path.expanduser(path), encoding="utf-8-sig", newline="") as file,
+        opening.text(os.path.expanduser(path), newline="") as file,
     ):
         table = csv.DictReader(file)
         header = [name.strip().lower() for name in table.fieldnames or ()]

@@ -368,9 +368,11 @@ def _stream(content: mmap.mmap) -> tuple[Any, dict[str, np.ndarray]]:
         raise ValueError("its numbers are not little-endian")
     found, named = load_pickle(content)
     keys, _ = load_pickle(content)
+    _refuse(not isinstance(keys, list), "its list of storages is no list")
     storages = {}
     for key in keys:
-        if key not in named or key in storages:
+        # Text alone: the hash of nested tuples may take for ever.
+        if not isinstance(key, str) or key not in named or key in storages:
             raise ValueError("its list of storages is not that of its tensors")
         storage = named[key]
         count = int.from_bytes(content.read(8), "little", signed=True)

@@ -22,7 +22,7 @@ from jbias import data, prepare
 from jbias.data import base, set_options
 from jbias.data.forms import listing
 from jbias.prepare import dataset
-from jbias.runtime import console, messages
+from jbias.runtime import console, messages, outputs
 
 _NAMED = 20  # Damaged images that are printed.
 _COLUMNS = 12
@@ -50,8 +50,12 @@ def run(args: argparse.Namespace) -> list[str]:
     """
     console.silence_warnings()
     options = dataset.select(args, "size", "space", "classes")
-    options = {key: value for key, value in options.items() if value}
+    options = {key: value for key, value in options.items() if value != ""}
     options |= dataset.parse_options("prepare check", args.options)
+    if args.list:  # What cannot be written is refused before images are decoded.
+        outputs.check_made_by(args.list, set_options.MADE_BY, flag="--list")
+    if args.sheet:
+        outputs.check_file(args.sheet, flag="--sheet")
     lines, rows, noted, reasons = [], {}, {}, []
     for split, source in _opened(args.data, args.src, args.splits, options):
         bad = dict(_decode(source))

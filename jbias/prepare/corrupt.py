@@ -64,7 +64,10 @@ def run(args: argparse.Namespace) -> str:
     about = {"made_by": "jbias.prepare corrupt", **dataset.made_of(source)}
     about |= dataset.select(args, "seed", "table", "jpeg")
     places = {one: folder.joinpath(*map(str, one)) for one in chosen}
-    paths = {k: dataset.image_paths(at, source, ending) for k, at in places.items()}
+    paths = {
+        one: dataset.image_paths(place, source, ending, out=folder)
+        for one, place in places.items()
+    }
     options = {"table": args.table, "frost": args.frost or None}
     # What cannot be is refused before anything is written.
     for name, severity in chosen:

@@ -131,18 +131,23 @@ def track(title: str, items: Sequence) -> Iterator[Any]:
 
 
 def image_paths(
-    folder: pathlib.Path, source: base.Source, ending: str
+    folder: pathlib.Path, source: base.Source, ending: str, *, out: pathlib.Path
 ) -> list[pathlib.Path]:
-    """Where images made of a set's go: folder/<class>/<number>.<ending>.
+    """Return the file of each image made of a set: folder/<class>/<number>.<ending>.
 
+    out: the folder that the user named, `folder` or above it; it alone may be a link.
     ValueError where the name of a class, which may come out of others' files, leads
-    elsewhere.
+    elsewhere, and where a folder below `out` is a link: nothing is written through it.
     """
     for name in source.classes:
         if name[:1] in ("", ".") or {"/", "\\", "\0"} & set(name):
             must = f"{source.name}: a class must have a name that a folder can have"
             remedy = "give others, such as by a file of names"
             raise ValueError(f"{must}, got {name!r}; {remedy}")
+    for name in source.classes:
+        steps = (folder / name).relative_to(out).parts
+        for i in range(1, len(steps) + 1):
+            outputs.check_no_link(out.joinpath(*steps[:i]))
     folders = [folder / source.classes[label] for label in source.columns["label"]]
     return [inner / f"{i:06d}.{ending}" for i, inner in enumerate(folders)]
 
@@ -189,7 +194,17 @@ def refuse_others(where: str, folder: pathlib.Path, split: str, own: Mapping) ->
             got = "got a folder made by something else"
             raise ValueError(f"{must} be new, {got}; {OTHER}")
         return
-    held = json.loads(path.read_text())
+    kinds = OSError, ValueError, TypeError, RecursionError
+    with base.explained(
+        f"{path}: must be the settings of {folder / split}, got ",
+        *kinds,
+        remedy=f"; {OTHER}",
+        reason=base.kind_and_text,
+    ):
+        with opening.text(path) as file:
+            held = json.load(file)
+        if not isinstance(held, dict):
+            raise TypeError(f"must be an object, not {type(held).__name__}")
     for key, here in own.items():
         if (there := held.get(key)) != here:
             got = f"got others: {key} is {there!r} there, {here!r} here"

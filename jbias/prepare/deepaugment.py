@@ -83,6 +83,7 @@ def run(args: argparse.Namespace) -> str:
     if args.short:
         own["preprocessing"] = f"Pillow bilinear: short side {args.short}"
     dataset.refuse_others(_WHERE, folder, split, own)
+    paths = dataset.image_paths(folder / split, source, args.format, out=folder)
     weights = args.weights or _small(net, source, folder, args)
     stored = published.load(net.model.PUBLISHED, weights)
     if not args.short:
@@ -90,7 +91,6 @@ def run(args: argparse.Namespace) -> str:
         autoencoder.check_size(net, source.size, sizes, args.enlarge)
     own["weights"] = listing.digest_named(stored)
     dataset.claim(_WHERE, folder, split, own)
-    paths = dataset.image_paths(folder / split, source, args.format)
     made = _make(net, stored, source, paths, args, part)
     return dataset.summary(folder, split, made, source)
 

@@ -60,8 +60,8 @@ def run(args: argparse.Namespace) -> str:
     own = {"made_by": "jbias.prepare stylize", **dataset.made_of(source)}
     own |= dict(style=styles.digest, alpha=alpha, seed=seed, transfer=args.transfer)
     own["weights"] = published.blob_id(weights) if os.path.isfile(weights) else weights
+    paths = dataset.image_paths(folder / split, source, "png", out=folder)
     dataset.claim(_WHERE, folder, split, own)
-    paths = dataset.image_paths(folder / split, source, "png")
     made = _make(transfer["transfer"], source, styles, paths, alpha, seed)
     _show(folder / f"{split}.png", source, styles, paths, seed)
     summary = dataset.summary(folder, split, made, source)

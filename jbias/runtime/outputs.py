@@ -113,5 +113,35 @@ def check_file(path: PathLike, flag: str = "--out") -> None:
         )
 
 
+def check_no_link(path: PathLike, flag: str = "--out") -> None:
+    """Raise ValueError where a path is a link, through which others' files are changed."""
+    if os.path.islink(path):
+        must = f"{flag}: {path} must be no link, got one to {os.readlink(path)!r}"
+        raise ValueError(f"{must}; remove it or name another folder")
+
+
+def check_made_by(path: PathLike, made_by: str, *, flag: str) -> None:
+    """Raise ValueError where a path is there and no JSON file that `made_by` wrote.
+
+    Such a file is an object whose entry "made_by" says so.
+    """
+    path = pathlib.Path(path).expanduser()
+    if not os.path.lexists(path):
+        return
+    if path.is_symlink() or not path.is_file():
+        raise ValueError(
+            f"{flag}: {path} is no plain file; remove it or name another file"
+        )
+    try:
+        content = json.loads(path.read_bytes())
+    except (ValueError, RecursionError):
+        content = None
+    if not isinstance(content, dict) or content.get("made_by") != made_by:
+        raise ValueError(
+            f"{flag}: {path} is there already and {made_by} did not write it; "
+            "remove it or name another file"
+        )
+
+
 def _refuse(folder: pathlib.Path, name: str, why: str) -> None:
     raise ValueError(f"--out: {folder / name} {why}; remove it or name another folder")

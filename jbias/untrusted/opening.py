@@ -37,9 +37,13 @@ def binary(path: str | os.PathLike) -> BinaryIO:
     return open(require_regular(path), "rb")
 
 
-def text(path: str) -> TextIO:
-    """Opens a regular file of text in UTF-8."""
-    return io.TextIOWrapper(binary(path), encoding="utf-8")
+def text(path: str | os.PathLike, newline: str | None = None) -> TextIO:
+    """Open a regular file of text in UTF-8, with or without a byte order mark.
+
+    newline: as of Python's `open`. What other programs write begins with the mark, which is
+    no part of the text.
+    """
+    return io.TextIOWrapper(binary(path), encoding="utf-8-sig", newline=newline)
 
 
 @contextlib.contextmanager

@@ -11,6 +11,7 @@ import pytest
 import jbias
 from jbias.data.sets import arrays
 from tests import cases
+from tests.models import hostile
 
 PIXELS = np.arange(2 * 3072, dtype=np.uint8).reshape(2, 3072)
 
@@ -103,6 +104,28 @@ def test_what_nests_does_not_leave_the_stack_of_c(start, end, match, tmp_path):
     (path := tmp_path / "batch").write_bytes(PROTO + start + b"\x85" * 200_000 + end)
     with pytest.raises(ValueError, match=match):
         arrays.load_pickle(str(path))
+
+
+@cases.each("place", ["code", "order", "shape", "data", "encoded", "label"])
+def test_lists_that_double_59_times_are_refused_soon(place, tmp_path):
+    """No message shows, and nothing compares, what has 2^59 items in few bytes."""
+    lists = hostile.doubled("list")
+    dtype = b"cnumpy\ndtype\n(U\x02u1tR"
+    state = {"shape": b"(K\x01K\x03t", "order": dtype, "data": b"U\x03abc"}
+    if place in state:
+        state[place] = lists
+    array = b"cnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\ntR(K\x01"
+    array += state["shape"] + state["order"] + b"\x89" + state["data"] + b"tb"
+    values = {
+        "code": b"cnumpy\ndtype\n(" + lists + b"tR",
+        "encoded": b"c_codecs\nencode\n(" + lists + lists + b"tR",
+        "label": lists,
+    }
+    content = PROTO + b"}U\x04data" + values.get(place, array) + b"s."
+    (path := tmp_path / "batch").write_bytes(content)
+    with hostile.ending_within(20), pytest.raises(ValueError) as error:
+        arrays.load_pickle(str(path))
+    assert len(str(error.value)) < 400
 
 
 def test_a_crafted_batch_is_refused_as_the_set_is(tmp_path):

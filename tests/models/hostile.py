@@ -1,14 +1,34 @@
 """Files that attack who reads them, by name; tests say what reading them must do."""
 
+import contextlib
 import io
 import json
 import pickle
+import signal
 import struct
 import zipfile
+from collections.abc import Iterator
 
 import numpy as np
 
 PROTO = b"\x80\x02"
+
+
+@contextlib.contextmanager
+def ending_within(seconds: int) -> Iterator[None]:
+    """End the tests where the inside takes longer, also in a loop of C."""
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+
+
+def doubled(kind: str) -> bytes:
+    """Push a list or tuple of twice the same, 59 times: its repr or hash has 2^59 items."""
+    start, end = {"list": (b"]", b"l"), "tuple": (b")", b"t")}[kind]
+    steps = (b"q%c0(h%ch%c" % (i, i, i) + end for i in range(1, 60))
+    return start + b"".join(steps)
 
 
 def text(s: str) -> bytes:

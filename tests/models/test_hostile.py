@@ -4,6 +4,7 @@ import ast
 import itertools
 import json
 import pathlib
+import pickle
 import runpy
 import sys
 import time
@@ -16,6 +17,7 @@ from jbias import models
 from jbias.models import state_dicts, torch_files
 from jbias.untrusted import pickles as machine
 from tests import cases
+from tests.models import hostile
 
 MADE = runpy.run_path(str(pathlib.Path(__file__).with_name("hostile.py")))
 ORACLES = pathlib.Path(__file__).parents[1] / "oracles"
@@ -81,6 +83,32 @@ def test_keys_of_storages_that_nest(tmp_path):
     path.write_bytes(MADE["stream"](MADE["state"](), keys))
     with pytest.raises(ValueError, match="x.pth: .* nests over 100 deep"):
         state_dicts.read(path)
+
+
+@cases.each("kind", ["list", "tuple"])
+@cases.each("place", ["keys", "key", "system", "magic", "storage"])
+def test_what_doubles_59_times_is_refused_soon(kind, place, tmp_path):
+    """Nothing takes the hash or the repr of what a pickle nests."""
+    nested = hostile.doubled(kind)
+    dumped = [pickle.dumps(x, 2) for x in (torch_files._MAGIC, torch_files._PROTOCOL)]
+    system, tree = pickle.dumps({}, 2), pickle.dumps({"a": 1}, 2)
+    keys = hostile.PROTO + b"](" + nested + b"e."
+    if place == "keys":
+        keys = hostile.PROTO + nested + b"."
+    elif place == "system":
+        system = hostile.PROTO + nested + b"."
+    elif place == "magic":
+        dumped[0] = hostile.PROTO + nested + b"."
+    elif place == "storage":
+        tree = (
+            hostile.PROTO + b"(" + hostile.text("storage") + b"ctorch\nFloatStorage\n"
+        )
+        tree += nested + hostile.text("cpu") + b"K\x01tQ."
+    path = tmp_path / "a.pth"
+    path.write_bytes(b"".join(dumped) + system + tree + keys)
+    with hostile.ending_within(20), pytest.raises(ValueError) as error:
+        torch_files.load(path)
+    assert "\n" not in str(error.value) and len(str(error.value)) < 1000
 
 
 @pytest.mark.slow

@@ -128,3 +128,48 @@ def test_where_all_is_damaged_there_is_no_sheet(root, tmp_path, capsys):
     sheet = tmp_path / "sheet.png"
     assert run(root, f"--sheet={sheet}") == 1
     assert "and 4 more" in capsys.readouterr().out and not sheet.exists()
+
+
+@pytest.mark.parametrize("size", ["0", "-1"])
+def test_a_size_that_no_image_has_is_refused(root, size, tmp_path, capsys):
+    sheet = tmp_path / "sheet.png"
+    assert run(root, f"--size={size}", f"--sheet={sheet}") == 2
+    error = capsys.readouterr().err
+    assert f"size must be a whole number >= 1, got {size}" in error
+    assert error.count("\n") == 1 and not sheet.exists()
+
+
+@pytest.mark.parametrize(
+    ("flag", "content"),
+    [
+        ("list", b"precious"),
+        ("list", b'{"made_by": "me"}'),
+        ("list", b"[1]"),
+        ("list", b"[" * 100_000),
+        ("list", b""),
+        ("list", b"\xff\xfe"),
+        ("sheet", b"precious"),
+    ],
+)
+def test_a_file_of_others_is_not_overwritten(root, flag, content, tmp_path, capsys):
+    path = tmp_path / {"list": "mine.json", "sheet": "mine.png"}[flag]
+    path.write_bytes(content)
+    assert run(root, f"--{flag}={path}") == 2
+    error = capsys.readouterr().err
+    assert path.read_bytes() == content
+    assert f"--{flag}: {path} is there already" in error and error.count("\n") == 1
+
+
+def test_a_list_is_not_written_over_a_link(root, tmp_path, capsys):
+    (tmp_path / "mine.json").write_text("precious")
+    (tmp_path / "list.json").symlink_to(tmp_path / "mine.json")
+    assert run(root, f"--list={tmp_path / 'list.json'}") == 2
+    assert "is no plain file" in capsys.readouterr().err
+    assert (tmp_path / "list.json").is_symlink()
+
+
+def test_a_list_replaces_an_earlier_one(root, tmp_path):
+    path = tmp_path / "new/list.json"
+    assert run(root, f"--list={path}", "--splits=train") == 0
+    assert run(root, f"--list={path}", "--splits=val") == 0
+    assert [*json.loads(path.read_text())["splits"]] == ["val"]

@@ -1,5 +1,7 @@
 """Sets under corruptions: one a kind and severity, the same whenever they are made."""
 
+import shutil
+
 import numpy as np
 
 from jbias import data, prepare
@@ -73,3 +75,37 @@ def test_refuses_in_one_line(tmp_path, more, message, capsys):
     said = capsys.readouterr().err
     assert message in said and said.count("\n") == 1
     assert not (tmp_path / "c").exists()
+
+
+@cases.each("level", ["fog", "fog/1", "fog/1/*"])
+def test_nothing_is_written_through_a_link(level, tmp_path, capsys):
+    """A folder of images that leads elsewhere is refused before anything is written."""
+    out, others = tmp_path / "c", tmp_path / "others"
+    arguments = ["--names=fog", "--severities=1"]
+    assert run(out, *arguments) == 0
+    others.mkdir()
+    folder = next(path for path in sorted(out.glob(level)) if path.is_dir())
+    shutil.rmtree(folder)
+    folder.symlink_to(others)
+    capsys.readouterr()
+    assert run(out, *arguments) == 2
+    error = capsys.readouterr().err
+    assert "must be no link" in error and error.count("\n") == 1
+    assert not [*others.iterdir()]
+
+
+def test_the_folder_that_is_named_may_be_a_link(tmp_path):
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "c").symlink_to(tmp_path / "disk")
+    assert run(tmp_path / "c", "--names=fog", "--severities=1") == 0
+    assert len([*(tmp_path / "disk/fog/1").rglob("*.png")]) == 32
+
+
+@cases.each("text", ["[1]", "3", "", "words", "[" * 100_000])
+def test_damaged_settings_are_refused_in_one_line(text, tmp_path, capsys):
+    assert run(tmp_path, "--names=fog", "--severities=1") == 0
+    (tmp_path / "fog/1.json").write_text(text)
+    capsys.readouterr()
+    assert run(tmp_path, "--names=fog", "--severities=1") == 2
+    error = capsys.readouterr().err
+    assert "1.json: must be the settings of" in error and error.count("\n") == 1

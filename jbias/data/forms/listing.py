@@ -285,6 +285,14 @@ def text_lines(path: str, must: str) -> list[str]:
         return [line.strip() for line in file if line.strip()]
 
 
+def is_junk(name: str) -> bool:
+    """Return whether a file or folder is hidden or is what systems leave behind.
+
+    ".." is neither.
+    """
+    return name != ".." and name.startswith(".") or name.lower() in JUNK
+
+
 def is_image(name: str) -> bool:
     """Tells by the ending, upper or lower case."""
     return name.lower().endswith(opening.SUFFIXES)
@@ -323,7 +331,7 @@ def _walk(
 
 def _entries(folder: str) -> list[os.DirEntry]:
     with os.scandir(folder) as entries:
-        kept = [e for e in entries if e.name[0] != "." and e.name.lower() not in JUNK]
+        kept = [entry for entry in entries if not is_junk(entry.name)]
     return sorted(kept, key=lambda entry: _plain(entry.name))
 
 

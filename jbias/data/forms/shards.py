@@ -507,6 +507,7 @@ def _list_tar(where: str, shards: Names) -> Found:
         for number, path in enumerate(shards)
         for member in _members(where, number, path)
     ]
+    members = _without_junk_folders(members)
     samples = tar_samples.find_samples(where, shards, members)
     if not samples:
         raise ValueError(f"{where}: shards must hold images, got none in {shards[0]!r}")
@@ -533,11 +534,13 @@ def _members(where: str, shard: int, path: str) -> Iterator[tar_samples.Member]:
         size = os.path.getsize(path)
         with tarfile.open(path, "r:") as archive:
             for entry in archive:
-                whole = entry.name.lstrip("/")  # As tar unpacks it.
-                name = os.path.basename(whole)
-                if not entry.isfile() or name.startswith("."):
+                steps = _path_steps(entry.name)
+                if not entry.isfile() or not steps or listing.is_junk(steps[-1]):
                     continue
-                if name.lower().endswith(".tar"):
+                if ".." in steps:
+                    must = f"{where}: members of {path!r} must have paths without '..'"
+                    raise ValueError(f"{must}, got {entry.name!r}; pack it anew")
+                if steps[-1].lower().endswith(".tar"):
                     must = f"{where}: shards must hold images, {path!r} holds the"
                     raise ValueError(f"{must} archive {entry.name!r}; unpack it once")
                 if entry.issparse() or entry.offset_data + entry.size > size:
@@ -545,7 +548,28 @@ def _members(where: str, shard: int, path: str) -> Iterator[tar_samples.Member]:
                     got = f"got {entry.name!r} of {entry.size} bytes"
                     raise ValueError(f"{must}, {got}; pack it anew")
                 place = entry.offset_data, entry.size
-                yield tar_samples.Member(shard, whole, *place)
+                yield tar_samples.Member(shard, "/".join(steps), *place)
+
+
+def _path_steps(name: str) -> list[str]:
+    """Return the folders and the file of a member's path, as tar unpacks it.
+
+    "./a//0.png" and "/a/0.png" are "a/0.png".
+    """
+    return [step for step in name.split("/") if step not in ("", ".")]
+
+
+def _without_junk_folders(
+    members: Sequence[tar_samples.Member],
+) -> list[tar_samples.Member]:
+    """Return the members outside hidden folders and such; a folder above all may be one."""
+    folders = [os.path.dirname(member.name).split("/") for member in members]
+    depth = len(os.path.commonprefix(folders))
+    return [
+        member
+        for member, steps in zip(members, folders)
+        if not any(map(listing.is_junk, steps[depth:]))
+    ]
 
 
 def _by_folder(where: str, names: Names) -> tuple[np.ndarray, np.ndarray]:

@@ -98,8 +98,11 @@ class _Dtype:
     """The type of the numbers in an array: bytes, or nothing is read."""
 
     def __init__(self, code: Any = b"", *_: Any):
+        if not isinstance(code, (str, bytes)):  # The repr of nested lists may not end.
+            got = f"a type given by {type(code).__name__}"
+            raise ValueError(f"arrays must be of bytes, got {got}")  # noqa: TRY004
         if code not in ("u1", b"u1", "uint8", b"uint8"):
-            raise ValueError(f"arrays must be of bytes, got {code!r}")
+            raise ValueError(f"arrays must be of bytes, got {code[:40]!r}")
 
 
 class _Array:

@@ -225,7 +225,10 @@ def provenance(path: str) -> dict[str, str]:
     """Note and citation of images that a command of ours made and noted beside them."""
     held, told = None, {"made_by", "source", "preprocessing", "cite"}
     if os.path.isfile(path):  # Maybe one of the user's own.
-        with open(path) as file, contextlib.suppress(ValueError, RecursionError):
+        with (
+            opening.text(path) as file,
+            contextlib.suppress(ValueError, RecursionError),
+        ):
             held = json.load(file)
     if not isinstance(held, dict) or not told <= held.keys():
         return {}

@@ -44,7 +44,6 @@ et al. (NeurIPS 2023), can be asked of clean images.
 import dataclasses
 import json
 import os
-import pathlib
 import posixpath
 import re
 
@@ -58,6 +57,7 @@ from jbias.data.base import Column, Columns, Names
 from jbias.data.forms import listing
 from jbias.data.sets import folder
 from jbias.data.sets.folder import Request
+from jbias.untrusted import opening
 
 VALIDATION_IMAGES = tables.data_sets()["imagenet"]["images"]["val"]
 _STEM = "ILSVRC2012_val_"
@@ -234,8 +234,11 @@ def read_real(path: str) -> dict[str, tuple[str, ...]]:
     "ILSVRC2012_val_00000001" is the first. An image without a right class has ().
     """
     must, kinds = "must be the real.json of ReaL, got", (ValueError, RecursionError)
-    with base.explained(f"{path}: {must} ", OSError, *kinds, remedy="; fetch it again"):
-        held = json.loads(pathlib.Path(path).expanduser().read_text("utf-8"))
+    with (
+        base.explained(f"{path}: {must} ", OSError, *kinds, remedy="; fetch it again"),
+        opening.text(os.path.expanduser(path)) as file,
+    ):
+        held = json.load(file)
     if not isinstance(held, list) or len(held) != VALIDATION_IMAGES:
         size = f"{len(held):,}" if isinstance(held, list) else "no list"
         must = f"{path}: must be a list of {VALIDATION_IMAGES:,} lists, got {size}"
