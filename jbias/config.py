@@ -45,6 +45,23 @@ def refuse(where: str, must: str, got: Any = _NOT_SAID, remedy: str = "") -> NoR
     raise ValueError(f"{where}: must {must}{shown}{remedy and f'; {remedy}'}")
 
 
+_LONGEST_NAME = 150  # Bytes: files are named after these, with endings, in 255.
+
+
+def check_folder_name(where: str, name: str) -> None:
+    """Raise ValueError for a name that no folder or file could have as it is."""
+    is_path = name in ("", ".", "..") or "/" in name or "\\" in name
+    is_long = len(name.encode(errors="replace")) > _LONGEST_NAME
+    if is_path or is_long or not name.isprintable():
+        refuse(
+            where,
+            "be a plain name: no dots alone, no slash, no control letter, and at most "
+            f"{_LONGEST_NAME} bytes, as folders are named after it",
+            name,
+            "choose another",
+        )
+
+
 def suggest(name: str, known: Iterable[str], told: str = "") -> str:
     """Ends an error about an unknown name: the nearest known one, then all, or `told`."""
     known = sorted(known)

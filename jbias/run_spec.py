@@ -63,7 +63,11 @@ _RANGES: Sequence[tuple[str, Callable[[float], bool], tuple[str, ...]]] = (
     ("be 1 or more", lambda x: x >= 1, ("train.accumulate", "model.width")),
     ("be 0 or more", lambda x: x >= 0, ("run.spread", "run.together", "run.memory")),
     ("be 0 or more", lambda x: x >= 0, ("model.norm_group", "optim.decay")),
-    ("be positive", lambda x: x > 0, ("epochs", "optim.rate")),
+    ("be positive", lambda x: x > 0, ("optim.rate",)),
+    ("be positive, and a million at most", lambda x: 0 < x <= 1e6, ("epochs",)),
+    ("be 2 or more", lambda x: x >= 2, ("run.keep",)),
+    ("be 0 or more", lambda x: x >= 0, ("run.log_seconds", "run.loading.gib")),
+    ("be 0 or more", lambda x: x >= 0, ("run.loading.threads", "run.loading.workers")),
     ("be in [0, 1)", lambda x: 0 <= x < 1, ("optim.momentum", "optim.average")),
 )
 
@@ -349,11 +353,12 @@ class RunSpec:
         for cadence in ("eval_every", "save_every"):
             _check_duration(f"config.{cadence}", config[cadence])
         for name in config["tests"]:  # They name folders.
-            if name in ("train", "valid", "", ".", "..") or "/" in name:
+            if name in ("train", "valid"):
                 raise ValueError(
-                    "config.tests: names must not be 'train', 'valid' or dots, nor hold "
-                    f"a slash, got {name!r}; give the test set another name"
+                    f"config.tests: names must not be 'train' or 'valid', got {name!r}; "
+                    "give the test set another name"
                 )
+            jc.check_folder_name("config.tests: a name", name)
         everyone = members(config["seeds"], found)
         return cls(config, found, everyone, jc.run_name(config))
 

@@ -86,3 +86,42 @@ def test_options_of_these_kinds_pass():
     )
     assert options == before
     jc.check_annotations("here", make, {"p": object()})  # A number that is traced.
+
+
+NAMES = ["", "..", "a/b", "/tmp/x", "a\\b", "n" * 151, "é" * 80]
+
+
+@cases.each("name", NAMES)
+def test_a_name_of_which_no_folder_can_be_is_refused(name):
+    config = padain.get_config("smoke,seeds=1")
+    config = jc.to_dict(config)
+    config["tests"] = {name: config["valid"]}
+    with pytest.raises(ValueError, match="config.tests: a name: must be a plain name"):
+        run_spec.RunSpec.from_config(config)
+
+
+@cases.each("name", ["edge", "Cue conflict (16)", "été", "v1.5", "n" * 150])
+def test_a_name_of_a_folder_is_taken(name):
+    jc.check_folder_name("config.tests", name)
+
+
+@cases.each(
+    ("key", "value"),
+    [
+        ("epochs", 1e300),
+        ("run.keep", -1),
+        ("run.keep", 1),
+        ("run.log_seconds", -1.0),
+        ("run.loading.gib", -1.0),
+        ("run.loading.threads", -1),
+    ],
+)
+def test_numbers_out_of_range_are_refused_before_anything_is_made(key, value):
+    config = jc.to_dict(padain.get_config("smoke,seeds=1"))
+    part = config
+    *parents, last = key.split(".")
+    for parent in parents:
+        part = part[parent]
+    part[last] = value
+    with pytest.raises(ValueError, match=f"config.{key}: must be"):
+        run_spec.RunSpec.from_config(config)

@@ -449,7 +449,10 @@ def _split(options):
         (lambda c: c.optim.update(name="adam"), "unknown option 'momentum'"),
         (lambda c: c.model.update(widht=3), "did you mean 'width'"),
         (lambda c: c.optim.schedule.update(name="cosin"), "did you mean 'cosine'"),
-        (lambda c: c.tests.update(valid=c.valid), "nor hold a slash, got 'valid'"),
+        (
+            lambda c: c.tests.update(valid=c.valid),
+            "must not be 'train' or 'valid', got 'valid'",
+        ),
         (
             lambda c: setattr(c, "valid", dict(data="shapes", **_split(c.train))),
             "valid is the training set",

@@ -60,7 +60,7 @@ def test_a_user_may_trust_it(foreign, monkeypatch):
 @cases.each("name", ["../x", "a/b", "..", "", "a\\b"])
 def test_a_network_is_kept_in_a_folder_of_its_name(tmp_path, name):
     subject = types.SimpleNamespace(name=name)
-    with pytest.raises(ValueError, match="must be that of a folder"):
+    with pytest.raises(ValueError, match="must be a plain name"):
         folder = epath.Path(tmp_path) / name
         runner.Measuring(subject, None, folder, print).claim_folder().__enter__()
     assert not list(tmp_path.iterdir())

@@ -331,6 +331,11 @@ def _rows(path: str, columns: Mapping[str, str]) -> Iterator[tuple[str, dict]]:
         rows = csv.DictReader(file)
         try:
             header = rows.fieldnames or ()
+            if doubled := next((x for x in header if header.count(x) > 1), ""):
+                raise ValueError(
+                    f"{path}:1: must name every column once, got {doubled!r} twice; remove "
+                    "one of the two"
+                )
             if lacking := [name for name in needed if name not in header]:
                 raise ValueError(
                     f"{path}:1: must have the column(s) {', '.join(lacking)}, got "

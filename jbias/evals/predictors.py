@@ -185,6 +185,31 @@ def _form(one: Predictor, image: Float[np.ndarray, "b h w 3"]) -> np.ndarray:
     return (image - np.float32(applied["mean"])) / np.float32(applied["std"])
 
 
+def _to_float32(answers: np.ndarray) -> Float[np.ndarray, "b k"]:
+    """Return answers in float32, without a tie that they did not have.
+
+    A row whose numbers differ by less than float32 can tell, such as 1e9 + logit, is taken
+    less its largest number: its order and its softmax stay as they are. What float32
+    cannot hold is infinite.
+    """
+    with np.errstate(over="ignore"):
+        logits = answers.astype(np.float32)
+    if answers.dtype.itemsize <= logits.dtype.itemsize and answers.dtype.kind == "f":
+        return logits
+    finite = np.isfinite(answers).all(axis=1)
+    for row in np.flatnonzero(
+        finite & (_count_distinct(logits) < _count_distinct(answers))
+    ):
+        logits[row] = (answers[row] - answers[row].max()).astype(np.float32)
+    return logits
+
+
+def _count_distinct(rows: np.ndarray) -> np.ndarray:
+    """Return how many different numbers each row has."""
+    ordered = np.sort(rows, axis=1)
+    return 1 + (ordered[:, 1:] != ordered[:, :-1]).sum(axis=1)
+
+
 def ask(
     one: Predictor, images: Any, classes: Sequence[str], where: str, kind: str = ""
 ) -> tuple[str, Float[np.ndarray, "b k"]]:
@@ -219,8 +244,7 @@ def ask(
                 f"{n} class names, got {got}; `classes` (--classes, "
                 f"imagenet if not given) must name all outputs in order; {_AGAIN}"
             )
-        with np.errstate(over="ignore"):  # What float32 cannot hold is refused as inf.
-            logits = answers.astype(np.float32)
+        logits = _to_float32(answers)
         broken = np.flatnonzero(~predict.decides(logits, logits, np))
         if len(broken):
             row = logits[broken[0]]

@@ -124,10 +124,7 @@ class Measuring:
     def claim_folder(self) -> Iterator[None]:
         """Holds the network's folder for this process; ValueError where it is another's."""
         network, folder = self.network, self.folder
-        if network.name in ("", ".", "..") or {"/", "\\"} & set(network.name):
-            must = "a network's name must be that of a folder"
-            told = "correct what its config.json says"
-            raise ValueError(f"{network.name}: {must}; {told}")
+        jc.check_folder_name("a network's name", network.name)
         fields, own = network.fields, networks.identity(network)
         about = {key: value for key, value in network.about.items() if key != "path"}
         made_by = {key: fields[key] for key in ("algorithm", "variant")}

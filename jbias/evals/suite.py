@@ -88,8 +88,9 @@ class Task(NamedTuple):
 def read_measure(name: str, options: Mapping[str, Any], known: Mapping) -> Measure:
     """Reads one entry of a suite's measures; `known` are its sets."""
     where = f"suite.measures.{name}"
-    if "@" in name or "/" in name:
-        raise ValueError(f"{where}: a measure's name must be without @ and /")
+    if "@" in name:
+        raise ValueError(f"{where}: a measure's name must be without @, got {name!r}")
+    jc.check_folder_name("suite.measures: a name", name)
     for key, kind in _COMMON_KINDS.items():
         if key in options:
             jc.check_type(f"{where}.{key}", options[key], kind)
@@ -322,6 +323,7 @@ def open_suite(
     used = {name for one in measures for name in (*one.datasets, one.others)}
     found, missing, told = {}, {}, {}
     for name, options in config["sets"].items():
+        jc.check_folder_name("suite.sets: a name", name)
         if name not in used:
             continue
         where = f"suite.sets.{name}"

@@ -270,3 +270,19 @@ def test_people_have_the_published_shape_bias():
     each = human.shape_biases(trials.people(PUBLISHED, "cue-conflict")).values()
     shape = sum(one.n_shape for one in each)
     assert round(shape / (shape + sum(one.n_texture for one in each)), 4) == 0.9587
+
+
+def test_a_column_that_is_named_twice_is_refused(tmp_path):
+    path = tmp_path / "edge_mine.csv"
+    path.write_text("imagename,object_response,object_response\na.png,star,disc\n")
+    columns = {key: decided.COLUMNS[key] for key in decided.COLUMNS}
+    with pytest.raises(ValueError, match="must name every column once"):
+        list(decided._rows(str(path), columns))
+
+
+@pytest.mark.parametrize("name", ["/tmp/evil", "../evil", "a/b"])
+def test_a_set_that_is_named_as_a_path_is_refused(name):
+    config = dict(size=32, run={}, sets={name: dict(data="shapes", split="edge", n=4)})
+    config["measures"] = dict(accuracy=dict(probe="plain", sets=(name,)))
+    with pytest.raises(ValueError, match="suite.sets: a name: must be a plain name"):
+        suite.open_suite(config, print)

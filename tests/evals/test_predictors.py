@@ -552,3 +552,28 @@ def test_a_function_that_ends_the_process_is_no_success(suite, tmp_path):
     )
     assert ran.returncode == 1 and "Traceback" not in ran.stderr
     assert "mine.py: os._exit(0) ended the program" in ran.stderr
+
+
+@cases.each("offset", [0, 1e9, -1e9, 2**40])
+@cases.each("kind", [np.float64, np.int64])
+def test_numbers_with_a_large_common_part_keep_their_order(offset, kind):
+    """As NumPy's argmax of what the function answers, before anything is rounded."""
+    rng = np.random.default_rng(0)
+    answers = rng.normal(size=(200, 16)) if kind is np.float64 else None
+    answers = (
+        rng.permuted(np.tile(np.arange(16), (200, 1)), axis=1)
+        if answers is None
+        else answers
+    )
+    answers = answers.astype(kind) + kind(offset)
+    found = predictors._to_float32(answers)
+    assert found.dtype == np.float32
+    np.testing.assert_array_equal(found.argmax(1), answers.argmax(1))
+    assert (np.argsort(found, axis=1) == np.argsort(answers, axis=1)).mean() > 0.99
+
+
+def test_numbers_that_float32_tells_apart_stay_as_they_are():
+    answers = np.random.default_rng(1).normal(size=(50, 10)).astype(np.float32)
+    np.testing.assert_array_equal(predictors._to_float32(answers), answers)
+    wide = answers.astype(np.float64)
+    np.testing.assert_array_equal(predictors._to_float32(wide), answers)
