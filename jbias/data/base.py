@@ -4,6 +4,7 @@ import abc
 import contextlib
 import dataclasses
 import difflib
+import unicodedata
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -203,6 +204,28 @@ def check_whole(what: str, got: Any, low: int, high: int | None = None) -> None:
     if not whole or got < low or (high is not None and got > high):
         span = f">= {low}" if high is None else f"from {low} to {high}"
         raise ValueError(f"{what} must be a whole number {span}, got {got!r}")
+
+
+def spelled_as(names: Names, known: Names) -> list[str]:
+    """Return names as `known` spells them: with accents composed or not, a name is one.
+
+    Some file systems decompose accents. A name stays as it is where that is known, and where
+    none, or more than one, is the same name on either side.
+    """
+    spellings: dict[str, str] = {}
+    ambiguous: set[str] = set()
+    for side in (names, known):
+        spellings = {}
+        for name in side:
+            composed = unicodedata.normalize("NFC", name)
+            if spellings.setdefault(composed, name) != name:
+                ambiguous.add(composed)
+    exact, spelled = set(known), []
+    for name in names:
+        composed = unicodedata.normalize("NFC", name)
+        is_kept = name in exact or composed in ambiguous
+        spelled.append(name if is_kept else spellings.get(composed, name))
+    return spelled
 
 
 def did_you_mean(got: str, known: Collection[str]) -> str:

@@ -80,9 +80,25 @@ class Preprocess:
         long = int(self.short * max(width, height) / min(width, height))
         wide = width > height
         width, height = (long, self.short) if wide else (self.short, long)
-        image = image.resize((width, height), Image.Resampling.BILINEAR)
+        image = resize(image, width, height)
         left, top = round((width - size) / 2), round((height - size) / 2)
         return image.crop((left, top, left + size, top + size))
+
+
+def resize(image: Image.Image, width: int, height: int) -> Image.Image:
+    """Return an image of that size, by Pillow's bilinear filter.
+
+    ValueError for more than limits.MAX_PIXELS, as a thin image has whose short side grows.
+    """
+    if width * height > limits.MAX_PIXELS:
+        must = (
+            f"must be resized to at most {limits.MAX_PIXELS:,} pixels ({limits.DOCS})"
+        )
+        got = f"got {width:,} x {height:,} from {image.width:,} x {image.height:,}"
+        remedy = "cut it, or leave it out by the option skip"
+        raise ValueError(f"{must}, {got}; {remedy}")
+    with opening.alone(width * height):
+        return image.resize((width, height), Image.Resampling.BILINEAR)
 
 
 def preprocess(

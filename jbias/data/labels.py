@@ -271,14 +271,16 @@ def _class_meant(name: str, test: LabelSpace) -> str:
 
     Else a word of ImageNet means its WordNet id, and an id its class of Geirhos' 16.
     """
-    if name in test.classes:
-        return name
+    (spelled,) = base.spelled_as([name], test.classes)
+    if spelled in test.classes:
+        return spelled
     wnid = _ids([name]).get(name, name)
     return _class_of_16().get(wnid, wnid) if test.space == "entry16" else wnid
 
 
 def _by_name(train: tuple[str, ...], test: tuple[str, ...]) -> ClassMap:
     ids = {name: label for label, name in enumerate(train)}
+    test = base.spelled_as(test, train)
     if lacking := [name for name in test if name not in ids]:
         hint = base.did_you_mean(lacking[0], train)
         must = "data.labels: training must have every class of the test"
@@ -356,6 +358,11 @@ def read_mapping(path: str, train: Names, test: Names) -> dict[str, str]:
     base.Mismatch where none of the training classes is known: it is of another network.
     """
     pairs, lines = {}, _mapping_lines(path)
+    if lines:
+        places, train_names, test_names = zip(*lines)
+        train_names = base.spelled_as(train_names, train)
+        test_names = base.spelled_as(test_names, test)
+        lines = list(zip(places, train_names, test_names, strict=True))
     kind = ValueError if any(one in train for _, one, _ in lines) else base.Mismatch
     for where, one, other in lines:
         must = f"{where}: train_class must be a class of training"

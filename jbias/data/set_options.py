@@ -244,6 +244,7 @@ def drop(source: Source, names: Names) -> Source:
     right classes ("accepted_0", ...) they are blank. ValueError for unknown names.
     """
     where, k = f"data.{source.name}", len(source.classes)
+    names = base.spelled_as(names, source.classes)
     for name in names:
         base.check_known(f"{where}: drop must name classes", name, source.classes)
     stays = ~np.isin(source.classes, names)

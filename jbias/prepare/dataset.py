@@ -23,7 +23,7 @@ from PIL import Image
 
 from jbias import data, numerals
 from jbias.data import base, loader
-from jbias.runtime import console, files, outputs
+from jbias.runtime import console, files, messages, outputs
 from jbias.untrusted import opening
 
 WORKERS = 4
@@ -224,9 +224,11 @@ def write_sheet(
     path: str, rows: Sheet, *, titles: Sequence[str] = (), foot: str = ""
 ) -> None:
     """Writes a contact sheet, pixel for pixel: a named row of images for each entry, titles over the columns."""
-    from matplotlib import figure
+    from matplotlib import figure, text
 
     outputs.check_file(path)
+    rows = {messages.printable(name): images for name, images in rows.items()}
+    titles = [messages.printable(title) for title in titles]
     cell = next(iter(rows.values()))[0].shape[0]
     cell *= max(1, 64 // cell)  # Whole pixels on whole pixels: nothing is resampled.
     columns = max(len(images) for images in rows.values())
@@ -246,5 +248,7 @@ def write_sheet(
         middle = (y + cell / 2) / high
         drawing.text((left - 6) / wide, middle, name, ha="right", va="center", size=9)
     drawing.text(1 - 4 / wide, 5 / high, foot, ha="right", size=5)
+    for label in drawing.findobj(text.Text):
+        label.set_parse_math(False)  # A name with dollars is no formula.
     os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
     drawing.savefig(path, dpi=_DPI)

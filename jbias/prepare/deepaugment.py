@@ -28,7 +28,7 @@ from PIL import Image
 from jbias import config as jc
 from jbias import numerals
 from jbias.augment import deepaugment as law
-from jbias.data import base, sources
+from jbias.data import base, decoding, sources
 from jbias.data.forms import listing
 from jbias.models import published
 from jbias.prepare import autoencoder, dataset
@@ -197,6 +197,6 @@ def _reader(source: base.Source, least: int) -> Callable:
         long = round(least * max(image.size) / min(image.size) / unit) * unit
         wide = image.width > image.height
         size = (long, least) if wide else (least, long)
-        return image.resize(size, Image.Resampling.BILINEAR)
+        return decoding.resize(image, *size)
 
     return lambda index: np.stack([source.image(int(i), short) for i in index])

@@ -21,7 +21,7 @@ FORMATS = ("JPEG", "PNG", "GIF", "BMP", "PPM", "TIFF", "WEBP")
 SUFFIXES = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".gif", ".bmp", ".webp")
 SUFFIXES += (".tif", ".tiff", ".ppm", ".pgm", ".pbm", ".pnm")
 _LARGE = 2**25  # Pixels; larger images are decoded one at a time, for memory.
-_LARGE_ONE = threading.Lock()
+_LARGE_ONE = threading.RLock()  # Whoever holds it may resize a large image, too.
 
 
 def require_regular(path: str | os.PathLike) -> str | os.PathLike:
@@ -73,8 +73,13 @@ def image(source: str | os.PathLike | BinaryIO) -> Iterator[Image.Image]:
             must = f"must have at most {limits.MAX_PIXELS:,} pixels ({limits.DOCS})"
             remedy = "shrink it, or leave it out by the option skip"
             raise ValueError(f"{must}, got more; {remedy}")
-        stack.enter_context(_LARGE_ONE if pixels > _LARGE else contextlib.nullcontext())
+        stack.enter_context(alone(pixels))
         yield found
+
+
+def alone(pixels: int) -> contextlib.AbstractContextManager:
+    """Return a context in which a thread is the only one with so many pixels, if they are many."""
+    return _LARGE_ONE if pixels > _LARGE else contextlib.nullcontext()
 
 
 @contextlib.contextmanager

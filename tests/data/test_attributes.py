@@ -5,6 +5,7 @@ import pytest
 
 from jbias import data
 from jbias.data import base, set_options, tables
+from tests import cases
 
 FLAGS = ("Black_Hair", "Blond_Hair", "Gray_Hair", "Male")
 # Black, blond, grey, male, part; images 1 to 6.
@@ -131,6 +132,11 @@ def test_further_attributes_of_faces_are_columns(faces):
             "list_eval_partition.txt:7: a line must read <file> <0, 1 or 2>",
         ),
         (
+            lambda r: add_line(r, "../img_align_celeba/000006.jpg 0"),
+            {},
+            "list_eval_partition.txt:7: a line must read <file> <0, 1 or 2>",
+        ),
+        (
             lambda r: add_line(r, "000001.jpg 2"),
             {},
             "in one part, 1 have several lines, first '000001.jpg'",
@@ -211,6 +217,27 @@ def test_other_lists_are_refused(tree, text, message):
     (root / "listed.csv").write_text(text)
     with pytest.raises(ValueError, match=message):
         data.load("attributed", "listed", root=str(root))
+
+
+@cases.each("name", ["{elsewhere}/a.jpg", "../elsewhere/a.jpg", "a/../a/000.png"])
+def test_a_list_names_no_file_outside_its_folder(name, tree, image):
+    root = tree({"a": 1})
+    elsewhere = root.parent / "elsewhere"
+    elsewhere.mkdir(exist_ok=True)
+    image(elsewhere / "a.jpg", (8, 8))
+    path = name.format(elsewhere=elsewhere)
+    text = f"file,class,hair\na/000.png,cat,black\n{path},dog,brown\n"
+    (root / "listed.csv").write_text(text)
+    with pytest.raises(ValueError, match="listed.csv:3: files must lie below"):
+        data.load("attributed", "listed", root=str(root))
+
+
+def test_a_list_may_name_files_below_its_folder_in_every_spelling(tree):
+    root = tree({"a": 3})
+    text = f"file,class,hair\n./a/000.png,cat,black\n{root}/a/001.png,dog,brown\n"
+    (root / "listed.csv").write_text(text)
+    source = data.load("attributed", "listed", root=str(root), size=8)
+    assert source.classes == ("cat", "dog") and source[1]["image"].shape == (8, 8, 3)
 
 
 TABLE = """\

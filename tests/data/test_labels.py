@@ -7,6 +7,7 @@ from importlib import resources
 import numpy as np
 import pytest
 
+from jbias import data
 from jbias.data import labels, tables
 from tests import cases
 
@@ -222,3 +223,39 @@ def test_a_map_is_known_by_its_digest():
 def test_table_is_strict_json():
     text = (resources.files("jbias.data") / "tables/geirhos16.json").read_text()
     assert set(json.loads(text)) == {"about", "classes"}
+
+
+COMPOSED, DECOMPOSED = "caf\u00e9", "cafe\u0301"
+
+
+@cases.each("train", [(COMPOSED, "dog"), (DECOMPOSED, "dog")])
+@cases.each("test", [("dog", COMPOSED), ("dog", DECOMPOSED)])
+@cases.each("restrict", [False, True])
+def test_accents_that_a_file_system_decomposes_are_the_same_name(
+    train, test, restrict, tmp_path
+):
+    found = labels.match(train, "names", test, "names", restrict=restrict)
+    expected = [train.index("dog"), 1 - train.index("dog")]
+    assert [train.index(found.classes[i]) for i in found.relabel] == expected
+    for a, b in ((COMPOSED, DECOMPOSED), (DECOMPOSED, COMPOSED)):
+        path = tmp_path / "mapping.csv"
+        text = f"train_class,test_class\n{a},{b}\ndog,dog\n"
+        path.write_text(text, encoding="utf-8")
+        pairs = labels.read_mapping(str(path), train, test)
+        assert pairs == {name: test[1 - i] for i, name in enumerate(train)}
+
+
+def test_two_classes_that_differ_in_accents_alone_are_two():
+    """Where a side has both spellings, names are compared letter by letter."""
+    both = (COMPOSED, DECOMPOSED)
+    assert labels.match(both, "names", both[::-1], "names").relabel.tolist() == [1, 0]
+    with pytest.raises(ValueError, match="1 of 2 lack"):
+        labels.match((COMPOSED, "dog"), "names", both, "names")
+
+
+def test_a_class_is_dropped_by_its_name_in_either_spelling(tree):
+    root = tree({f"photo/{DECOMPOSED}": 2, "photo/cat": 2, "photo/dog": 2})
+    options = dict(root=str(root), size=8)
+    for name in (COMPOSED, DECOMPOSED):
+        source = data.load("folder", "photo", drop=name, **options)
+        assert source.classes == ("cat", "dog")

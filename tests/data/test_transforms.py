@@ -1,9 +1,12 @@
 """Preprocessing equals torchvision's on Pillow images; damage is never passed over."""
 
+import resource
+
 import numpy as np
 import pytest
 from PIL import Image, ImageFile
 
+from jbias import data
 from jbias.data import decoding
 from tests import cases
 
@@ -159,3 +162,30 @@ def test_truncated_images_must_not_be_let_through(tmp_path, image, monkeypatch):
 def test_bad_options_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         decoding.preprocess(*options)
+
+
+@cases.each("size", [(1, 2_000_000), (2_000_000, 1)])
+def test_a_thin_image_that_would_fill_the_memory_is_refused_by_name(size, tmp_path):
+    """Its short side would become 64 pixels, the long one 128 million."""
+    Image.new("L", size).save(path := tmp_path / "thin.png")
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(ValueError, match=r"thin\.png: .*at most 178,956,970") as error:
+        decoding.read(path, decoding.preprocess(64))
+    assert "\n" not in str(error.value)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 2**20  # KiB.
+
+
+def test_a_thin_array_is_refused_by_the_name_of_its_set(tmp_path):
+    images, labels = np.zeros((1, 1, 3_000_000), np.uint8), np.zeros(1, np.int64)
+    np.savez_compressed(tmp_path / "thin.npz", images=images, labels=labels)
+    with pytest.raises(ValueError, match=r"^data\.npz .*thin: .*at most 178,956,970"):
+        data.load("npz", "thin", root=str(tmp_path), size=64)
+
+
+def test_a_panorama_is_resized_as_other_images(tmp_path, image):
+    path = image(tmp_path / "wide.png", (1500, 20))
+    with Image.open(path) as opened:
+        expected = reference(opened, 64, 64)
+    np.testing.assert_array_equal(
+        decoding.read(path, decoding.preprocess(64)), expected
+    )

@@ -173,3 +173,19 @@ def test_a_list_replaces_an_earlier_one(root, tmp_path):
     assert run(root, f"--list={path}", "--splits=train") == 0
     assert run(root, f"--list={path}", "--splits=val") == 0
     assert [*json.loads(path.read_text())["splits"]] == ["val"]
+
+
+@pytest.mark.parametrize("name", ["$\\frac{x$", "a$b^$", "$x_{y}$", "a\nb", "\x1b31m"])
+def test_a_name_is_drawn_as_it_is(name, tmp_path):
+    """A name of a split or a class is neither a formula nor several lines."""
+    for i in range(2):
+        path = tmp_path / "set" / name / f"{name}{i}" / "0.png"
+        path.parent.mkdir(parents=True)
+        Image.new("RGB", (8, 8)).save(path)
+    assert run(tmp_path / "set", f"--sheet={tmp_path / 'sheet.png'}") == 0
+    drawn = f"--out={tmp_path / 'samples.png'}"
+    arguments = ["--data=folder", f"--root={tmp_path / 'set'}", f"--splits={name}"]
+    assert prepare.main(["samples", *arguments, drawn]) == 0
+    for figure in ("sheet.png", "samples.png"):
+        with Image.open(tmp_path / figure) as image:
+            assert image.size[0] > 90

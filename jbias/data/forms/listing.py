@@ -285,6 +285,16 @@ def text_lines(path: str, must: str) -> list[str]:
         return [line.strip() for line in file if line.strip()]
 
 
+def is_below(root: str, name: str) -> bool:
+    """Return whether a path that is taken from `root` leads nowhere outside by its words.
+
+    A link below `root` may lead where its owner wants.
+    """
+    path = os.path.abspath(os.path.join(root, name))
+    inside = os.path.join(os.path.abspath(root), "")
+    return ".." not in name.split("/") and path.startswith(inside)
+
+
 def is_junk(name: str) -> bool:
     """Return whether a file or folder is hidden or is what systems leave behind.
 

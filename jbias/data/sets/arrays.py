@@ -53,7 +53,8 @@ def build(
     about = request.about(n, **about) | {"columns": {"label": labels, **columns}}
     about["fingerprint"] = listing.digest_arrays(images, labels, classes)
     about["preprocessing"] = f"{before}{transform.description}"
-    shown = resized(images, transform)
+    with base.explained(f"{where}: images ", ValueError):
+        shown = resized(images, transform)
     return sources.ArraySource(images=shown, classes=tuple(classes), **about)
 
 

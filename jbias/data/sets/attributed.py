@@ -124,6 +124,9 @@ def _check_files(root, path, lines) -> None:
         name, line = row[FILE], f"{path}:{number}"
         if not listing.is_image(name):
             raise ValueError(f"{line}: a line must have an image's file, got {name!r}")
+        if not listing.is_below(root, name):
+            must = f"files must lie below {root!r}, without '..'"
+            raise ValueError(f"{line}: {must}, got {name!r}; move it there")
         if not os.path.isfile(os.path.join(root, name)):
             must = f"files must be there and exist below {root!r}"
             raise ValueError(f"{line}: {must}: {name!r}")

@@ -102,7 +102,8 @@ def _names(where: str, path: str, part: str) -> list[str]:
     number = str(_PARTS.index(part))
     rows = [line.split() for line in _lines(path)]
     for i, row in enumerate(rows, 1):
-        if len(row) != 2 or row[1] not in ("0", "1", "2"):
+        is_file = os.path.basename(row[0]) == row[0]
+        if len(row) != 2 or row[1] not in ("0", "1", "2") or not is_file:
             raise ValueError(f"{path}:{i}: a line must read <file> <0, 1 or 2>")
     times = collections.Counter(name for name, _ in rows)
     twice = [name for name, count in times.items() if count > 1]

@@ -215,7 +215,7 @@ def _check_space(where: str, classes: Names, space: str) -> None:
     base.check_choice(f"{where}: space", space, base.SPACES)
     forms = {"wnid": r"n\d{8}", "entry16": "|".join(labels.geirhos16())}
     form = forms.get(space, r".*")
-    wrong = [name for name in classes if not re.fullmatch(form, name)]
+    wrong = [name for name in classes if not re.fullmatch(form, name, re.DOTALL)]
     must = f"{where}: class folders must be of space {space!r}"
     remedy = "leave out space where classes have names of their own"
     base.refuse_some(wrong, must, "are not", remedy)
