@@ -52,16 +52,34 @@ def lookup(
 
     known: where the user may add some, a kind.
     """
-    jc.check_type(where, options, dict)
-    options = dict(options)
-    if "name" not in options:
-        raise ValueError(f"{where}: must have a name, got {options}; add name=...")
-    name = options.pop("name")
-    jc.check_type(f"{where}.name", name, str)
+    name = _name_of(where, options)
+    options = {key: value for key, value in options.items() if key != "name"}
     if isinstance(known, extensions.Kind):
         return extensions.find(f"{where}.name", name, known), options
     jc.check_known(f"{where}.name", name, known)
     return known[name], options
+
+
+def check_name(
+    where: str, options: Mapping[str, Any], known: Mapping | extensions.Kind
+) -> None:
+    """Raise ValueError where `lookup` knows no `options.name`; run no code of a user."""
+    name = _name_of(where, options)
+    if isinstance(known, extensions.Kind):
+        extensions.check_name(f"{where}.name", name, known)
+    else:
+        jc.check_known(f"{where}.name", name, known)
+
+
+def _name_of(where: str, options: Mapping[str, Any]) -> str:
+    """Return `options.name`; raise ValueError where it is missing or no text."""
+    jc.check_type(where, options, dict)
+    if "name" not in options:
+        raise ValueError(
+            f"{where}: must have a name, got {dict(options)}; add name=..."
+        )
+    jc.check_type(f"{where}.name", options["name"], str)
+    return options["name"]
 
 
 def call_checked(where: str, make: Callable, *args: Any, **options: Any) -> Any:

@@ -63,6 +63,20 @@ def find(where: str, name: str, kind: Kind, what: str = "") -> Any:
     return guard(file_of(name, made), made, kind)
 
 
+def check_name(where: str, name: str, kind: Kind, what: str = "") -> None:
+    """Raise ValueError where `find` knows nothing of that name; run no code of a user.
+
+    Of a file only that it is there is checked.
+    """
+    if name in kind.known:
+        return
+    if ":" in name:
+        _check_file(where, name)
+        return
+    offers = offered(group=f"jbias.{kind.group}")
+    jc.check_known(where, name, {*kind.known, *(one.name for one in offers)}, what)
+
+
 def file_of(name: str, function: Any) -> str:
     """The file of a function that a name stands for; "" where Python does not know."""
     if ":" in name:
@@ -74,8 +88,7 @@ def file_of(name: str, function: Any) -> str:
 def _load(where: str, name: str) -> Any:
     """A function of a file, which runs once for as long as it stays as it is."""
     path, _, function = name.rpartition(":")
-    if not (os.path.isfile(path) and _IN_A_FILE.fullmatch(name)):
-        raise ValueError(f"{where}: no file {path!r}; give path/to/file.py:make")
+    _check_file(where, name)
     path = os.path.abspath(path)
     with messages.user_code(path, 1):
         known = _run(path, pathlib.Path(path).read_bytes())
@@ -84,6 +97,13 @@ def _load(where: str, name: str) -> Any:
         text = f"{where}: {path} has no function {function!r}; {hint}"
         raise ValueError(text)  # noqa: TRY004
     return made
+
+
+def _check_file(where: str, name: str) -> None:
+    """Raise ValueError unless a name such as mine.py:make has a file that is there."""
+    path = name.rpartition(":")[0]
+    if not (os.path.isfile(path) and _IN_A_FILE.fullmatch(name)):
+        raise ValueError(f"{where}: no file {path!r}; give path/to/file.py:make")
 
 
 @functools.lru_cache(64)

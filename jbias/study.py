@@ -124,16 +124,15 @@ def planned(
     """All runs in order, and why others cannot be; each is tried before any is trained."""
     from etils import epath
 
-    from jbias import build
+    from jbias import run_spec
     from jbias.data import shifts, splits
+    from jbias.training import setup
 
     runs, refused, seen = [], [], {}
     for named, model in itertools.product(args.config, args.models or ("",)):
         base = _with_argument(named, f"model={model}") if model else named
         recipe = functools.partial(_config, base, changes)
         first = recipe("M0", args.attributes[0])
-        # What is no network is refused before anything is listed or trained.
-        build.network(jc.to_dict(first), 2)
         parts = jc.algorithm_name(first), first.variant, first.model.name
         name = "-".join(filter(None, parts)).replace("/", "-")
         if seen.setdefault(name, base) is not base:
@@ -143,6 +142,7 @@ def planned(
             )
         for attribute in args.attributes:
             config = recipe("M0", attribute)
+            setup.check_names(run_spec.RunSpec.from_config(config))
             options = jc.to_dict(config)["train"]
             shift = options.pop("shift")
             taken = splits.train_set("config.train", options, config.size)

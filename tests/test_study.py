@@ -75,6 +75,12 @@ def test_a_dry_run_tells_how_far_each_is(studied, at_root, capfd):
             "no file 'configs/emr.py'; did you mean 'erm.py'",
         ),
         ([f"--config={RECIPE},epochs=2"], "are both called erm-resnet18"),
+        (["--models=nosuch", "--dry-run"], "config.model.name: unknown 'nosuch'"),
+        (["--models=resnet18,resnet19"], "config.model.name: unknown 'resnet19'"),
+        (["--config.algo.name=nosuch", "--dry-run"], "algo.name: unknown 'nosuch'"),
+        (["--config.train.data=nosuch", "--dry-run"], "unknown data set 'nosuch'"),
+        (["--config.optim.name=nosuch", "--dry-run"], "optim.name: unknown 'nosuch'"),
+        (["--config.algo.name=no.py:make", "--dry-run"], "algo.name: no file 'no.py'"),
         (["--config.optim.rat.e=3"], "--config.optim.rat.e: no such entry"),
     ],
 )

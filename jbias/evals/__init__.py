@@ -43,6 +43,15 @@ def find_measure(
     name: str, where: str = "measures"
 ) -> Callable[[Decisions], list[Number]]:
     """One of MEASURES, or the user's own: `path/to/file.py:function`, or a package's."""
+    return extensions.find(where, name, _measures())
+
+
+def check_measure(name: str, where: str = "measures") -> None:
+    """Raise ValueError where `find_measure` knows no such name; run no code of a user."""
+    extensions.check_name(where, name, _measures())
+
+
+def _measures() -> extensions.Kind:
+    """Return what names of measures stand for."""
     must = "a list of jbias.evals.Number"
-    kind = extensions.Kind("measures", MEASURES, must, _are_numbers)
-    return extensions.find(where, name, kind)
+    return extensions.Kind("measures", MEASURES, must, _are_numbers)

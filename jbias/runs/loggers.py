@@ -66,14 +66,17 @@ def configured(run: Mapping[str, Any]) -> list[str]:
     return [name for name in str(run.get("write", "")).split("+") if name]
 
 
-def check(run: Mapping[str, Any]) -> None:
-    """Refuses unknown loggers and modes, and packages that are not installed."""
+def check(run: Mapping[str, Any], *, packages: bool = True) -> None:
+    """Raise ValueError for unknown loggers and modes, and packages that are not installed.
+
+    packages: whether the run trains here, so that packages must be installed here.
+    """
     where, names = "config.run.write", configured(run)
     for name in names:
         if name not in LOGGERS or names.count(name) > 1:
             must = f"be of {', '.join(LOGGERS)}, each once, joined by +"
             jc.refuse(where, must, run["write"])
-        for package in LOGGERS[name].packages:
+        for package in LOGGERS[name].packages if packages else ():
             files.require_package(where, name, package, extra=name)
     where, options = "config.run.wandb", run.get("wandb", {})
     jc.check_all_known(where, options, WANDB_KEYS)

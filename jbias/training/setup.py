@@ -28,24 +28,30 @@ from jbias.training import (
 from jbias.training.context import RunContext
 
 
-def check_names(spec: run_spec.RunSpec) -> None:
-    """Refuses names of nothing that is known: to open sets may take minutes."""
+def check_names(spec: run_spec.RunSpec, *, run_code: bool = True) -> None:
+    """Raise ValueError for names of nothing that is known: to open sets may take minutes.
+
+    run_code: whether files of a user that are named may be run, and packages must be
+    installed: not where a run is only listed, or trains on another machine.
+    """
     run, formats = spec.config["run"], console.LOG_FORMATS
     seed_axis.check_strategy(run["strategy"])
     for stage in (stage for branch in spec.branches for stage in branch.stages):
-        _check_names(stage)
+        _check_names(stage, run_code)
     for _, where, options in test_options(spec.config):
-        _check_set(where, options)
+        _check_set(where, options, run_code)
         for name in options.get("measures", ()):
-            evals.find_measure(name, f"{where}.measures")
+            check_measure = evals.find_measure if run_code else evals.check_measure
+            check_measure(name, f"{where}.measures")
     jc.check_known("config.aggregate", spec.config["aggregate"], labels.AGGREGATES)
     if (form := run.get("log", formats[0])) not in formats:
         jc.refuse("config.run.log", f"be one of {', '.join(formats)}", form)
-    loggers.check(run)
+    loggers.check(run, packages=run_code)
     checkpointing.energy(spec.config)
 
 
-def _check_names(stage: run_spec.StageSpec) -> None:
+def _check_names(stage: run_spec.StageSpec, run_code: bool) -> None:
+    check_name = build.lookup if run_code else build.check_name
     _, place, config = stage
     train, chosen = config["train"], config["optim"]
     for where, options, names in (
@@ -58,14 +64,15 @@ def _check_names(stage: run_spec.StageSpec) -> None:
             for i, x in enumerate(config["inputs"])
         ),
     ):
-        build.lookup(f"{place}.{where}", options, names)
+        check_name(f"{place}.{where}", options, names)
     for one in (train, train.get("other") or {}, *train.get("also", ())):
-        _check_set(f"{place}.train", one)
+        _check_set(f"{place}.train", one, run_code)
 
 
-def _check_set(where: str, options: Mapping[str, Any]) -> None:
+def _check_set(where: str, options: Mapping[str, Any], run_code: bool) -> None:
+    check_name = extensions.find if run_code else extensions.check_name
     if isinstance(name := options.get("data"), str):
-        extensions.find(where, name, data.KIND, "data set")
+        check_name(where, name, data.KIND, "data set")
 
 
 class OpenedSets(NamedTuple):

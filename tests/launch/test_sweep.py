@@ -268,6 +268,15 @@ def test_a_trial_is_the_run_that_main_makes_of_its_command(changes, tmp_path):
     assert trials.command(trial)[3:-1] == (SMOKE, *changes)
 
 
+def test_a_dry_run_runs_no_code_of_a_part(tmp_path, capsys):
+    """A file of the user's own algorithm must be there, and is not run."""
+    (own := tmp_path / "own.py").write_text("raise SystemExit\n")
+    change = f"--config.algo.name={own}:make"
+    words = ["run", SMOKE, change, f"--workdir={tmp_path}/x", "--dry-run"]
+    assert sweep.main(words) == 0
+    assert change in capsys.readouterr().out
+
+
 def test_equal_trials_are_one(tmp_path):
     assert len(planned(tmp_path, config=(SMOKE[9:], f"{SMOKE[9:]},"))) == 1
 
@@ -303,6 +312,13 @@ def test_the_files_of_sweeps_are_understood(name, tmp_path, capsys):
         ([f"{SMOKE},vary=optim.rate=1+2"], "got vary; make axes of it"),
         (["--config=configs/emr.py"], "did you mean 'erm.py'"),
         (["--sweep=configs/sweeps/rats.py"], "--sweep: no file"),
+        ([f"{SMOKE},model=nosuch", "--dry-run"], "model.name: unknown 'nosuch'"),
+        ([SMOKE, "--config.algo.name=nosuch"], "algo.name: unknown 'nosuch'"),
+        ([SMOKE, "--config.algo.name=[erm, nosuch]"], "algo.name: unknown 'nosuch'"),
+        ([SMOKE, "--config.optim.name=nosuch"], "optim.name: unknown 'nosuch'"),
+        ([SMOKE, "--config.train.data=nosuch"], "unknown data set 'nosuch'"),
+        ([SMOKE, "--config.algo.name=no.py:make"], "algo.name: no file 'no.py'"),
+        ([SMOKE, "--config.optim.rate=[0.1, -1]"], "optim.rate: must be positive"),
         ([], "no search was begun there"),
         ([SMOKE, "--workdir=gs://b/x"], "must be a directory here"),
         ([SMOKE, "--search=random", "--trials=2"], "about 1 different combinations"),
