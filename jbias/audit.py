@@ -245,7 +245,7 @@ class Audit(NamedTuple):
                 continue
             call.done.append(name)
             described = folder / name / "measures" / f"{_MEASURE}@{_SET}.json"
-            classes = json.loads(described.read_text())["classes"]
+            classes = json.loads(described.read_text("utf-8"))["classes"]
             path = folder / name / "decisions" / _SET / f"{_MEASURE}.parquet"
             decided = decisions.read_conditions(path)[""]
             model = _model(network, self.args.apart)

@@ -677,7 +677,7 @@ def preset_names(flag: str) -> list[str]:
     found = [
         path.relative_to(_PRESETS).with_suffix("")
         for path in sorted((_PRESETS / folder).rglob("*.py"))
-        if function in path.read_text()
+        if function in path.read_text("utf-8")
     ]
     return [x.as_posix() for x in found if (flag, x.parts[0]) != ("config", "suites")]
 

@@ -78,7 +78,7 @@ def run(args: argparse.Namespace, changes: Sequence[str]) -> int:
                 known = [classes[x] if x >= 0 else "" for x in both]
                 told = "yes" if same else "no"
                 rows.append((len(rows), dataset, condition, name, *known, told))
-    with (out / "index.csv").open("w") as file:
+    with (out / "index.csv").open("w", encoding="utf-8") as file:
         table = csv.writer(file, lineterminator="\n")
         table.writerows([INDEX, *rows])
     say(f"wrote {len(rows):,} stimuli and index.csv to {out}")

@@ -110,11 +110,9 @@ def refuse_second(first: Trial, one: Trial) -> None:
 def read_config(named: str, changes: tuple[str, ...]) -> dict[str, Any]:
     """Return the config that `python -m jbias.main` would read from these arguments.
 
-    ValueError where that would refuse an entry, or a name of a network, method, data set
-    or another part. Files of a user's own parts must be there, and are not run.
+    ValueError where that would refuse an entry.
     """
-    from jbias import run_spec
-    from jbias.training import setup  # Late: --help waits for it nowhere.
+    from jbias import run_spec  # Late: --help waits for it nowhere.
 
     config = jc.to_dict(jc.load(named, changes, flag="config"))
     if config["vary"]:
@@ -122,7 +120,7 @@ def read_config(named: str, changes: tuple[str, ...]) -> dict[str, Any]:
             f"{named}: a trial is a run without branches, got vary; make axes of it, as "
             "--config.optim.rate=[0.03, 0.1]"
         )
-    setup.check_names(run_spec.RunSpec.from_config(config), run_code=False)
+    run_spec.RunSpec.from_config(config)
     return config
 
 

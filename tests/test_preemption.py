@@ -53,7 +53,13 @@ def stop(name: str = "SIGTERM") -> None:
 
 
 @cases.each("name", ["SIGTERM", "SIGUSR1", "SIGUSR2", "SIGHUP", "SIGQUIT", "SIGINT"])
-def test_while_data_are_opened_there_is_nothing_to_save(tmp_path, monkeypatch, name):
+def test_while_data_are_opened_there_is_nothing_to_save(
+    tmp_path, monkeypatch, request, name
+):
+    # A shell's jobs in the background ignore SIGINT and SIGQUIT, which would be respected.
+    plain = signal.default_int_handler if name == "SIGINT" else signal.SIG_DFL
+    earlier = signal.signal(signal.Signals[name], plain)
+    request.addfinalizer(lambda: signal.signal(signal.Signals[name], earlier))
     handlers = [signal.getsignal(number) for number in signals.STOP_SIGNALS]
     job = before(setup.open_run, lambda: stop(name))
     monkeypatch.setattr(setup, "open_run", job)

@@ -399,7 +399,11 @@ def _of_seed(workdir: epath.Path, member, net, stage: int, step: int) -> FlaxNet
     module = build.network(part, len(told["names"]))
     # As the run's own records of that step have it; 0 where there are none.
     records = evaluations.records_path(workdir / member.branch.folder, step)
-    own = json.loads(records.read_text().splitlines()[0]) if records.exists() else {}
+    own = (
+        json.loads(records.read_text("utf-8").splitlines()[0])
+        if records.exists()
+        else {}
+    )
     run, algorithm = jc.run_name(config), jc.algorithm_name(config)
     fields = dict(run=run, algorithm=algorithm, variant=config["variant"])
     model, data_name = config["model"]["name"], jc.train_data_name(config)

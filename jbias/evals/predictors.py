@@ -473,7 +473,10 @@ def load(named: str, **options: Any) -> Predictor:
     """The function or Predictor of `path/to/file.py:name`; options go before its own."""
     path, _, name = named.rpartition(":")
     if not os.path.isfile(path):
-        jc.refuse("--predict", "be path/to/file.py:name", named, "no such file")
+        lacking = "no such file"
+        if os.path.isfile(named):
+            lacking = f"add the function's name, as in {named}:predict"
+        jc.refuse("--predict", "be path/to/file.py:name", named, lacking)
     if not path.endswith(".py"):
         jc.refuse("--predict", "be a file of Python, *.py", path)
     path = os.path.abspath(path)

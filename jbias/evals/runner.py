@@ -168,7 +168,7 @@ class Measuring:
         foreign = not config.exists() and (self.folder / "provenance.json").exists()
         if config.exists():
             try:
-                tree = json.loads(config.read_text())
+                tree = json.loads(config.read_text("utf-8"))
             except (OSError, ValueError, RecursionError):
                 tree = None
             foreign = not isinstance(tree, dict) or not {"run", "seeds"} <= tree.keys()

@@ -46,7 +46,7 @@ def read(path: str | os.PathLike) -> Classes | None:
 
 def _json(path: pathlib.Path) -> Any:
     try:
-        return json.loads(path.read_text()) if path.is_file() else {}
+        return json.loads(path.read_text("utf-8")) if path.is_file() else {}
     except (ValueError, RecursionError):
         raise _wrong(os.fspath(path)) from None
 

@@ -78,7 +78,7 @@ def read_json(path: str | os.PathLike, needed: Sequence[str]) -> dict[str, Any]:
     """
     where = os.fspath(path)
     try:
-        found = json.loads(epath.Path(path).read_text())
+        found = json.loads(epath.Path(path).read_text("utf-8"))
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{where}: must be JSON: {error}") from error
     for key in needed:
@@ -140,7 +140,7 @@ def _valid(workdir: pathlib.Path, step: int, entry: str) -> tuple[int, float]:
     """The stage of a checkpoint and its validation accuracy; (-1, 0) if unknown."""
     path = workdir / "checkpoints" / str(step) / "metrics" / "metrics"
     try:
-        metrics = json.loads(path.read_text()) if path.is_file() else {}
+        metrics = json.loads(path.read_text("utf-8")) if path.is_file() else {}
         metrics = metrics or _written(workdir, step)
         found = [
             (int(key.partition("/")[0]), float(value))
@@ -158,7 +158,7 @@ def _valid(workdir: pathlib.Path, step: int, entry: str) -> tuple[int, float]:
 def _written(workdir: pathlib.Path, step: int) -> dict[str, float]:
     """What another process wrote about a step, of a run without branches."""
     path = workdir / "evals" / f"{step}.jsonl"
-    lines = path.read_text().splitlines() if path.is_file() else []
+    lines = path.read_text("utf-8").splitlines() if path.is_file() else []
     return {
         f"{r['stage']}/{r['seed']}": r["value"]
         for r in map(json.loads, lines)
@@ -178,7 +178,7 @@ def read_nets(
     path = pathlib.Path(checkpoints).resolve() / str(step)
     config = path.parents[1] / "config.json"
     try:
-        sealed = json.loads((path / "info" / "metadata").read_text())
+        sealed = json.loads((path / "info" / "metadata").read_text("utf-8"))
         info = json.loads(sealed["body"])
         seals.check_number(info, step)
         if config.is_file():
@@ -332,7 +332,7 @@ def save_run(workdir, module, variables, classes=None) -> None:
     info = ocp.args.JsonSave({"body": json.dumps({"stage": 0, "step": 0})})
     manager.save(0, args=ocp.args.Composite(state=state, info=info))
     manager.close()
-    (workdir / "config.json").write_text(json.dumps(config, indent=1))
+    (workdir / "config.json").write_text(json.dumps(config, indent=1), "utf-8")
 
 
 def weights_digest(given: Sequence[Net]) -> str:

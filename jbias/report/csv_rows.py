@@ -3,7 +3,6 @@
 import csv
 import io
 import math
-import pathlib
 from collections.abc import Iterator, Sequence
 
 from jbias import numerals
@@ -21,8 +20,11 @@ def read(path: str, needed: Sequence[str] = ()) -> tuple[list[str], Lines]:
     Raises ValueError where there is no such file, the text is not UTF-8, names occur twice,
     columns that are needed or fields are missing.
     """
+    from jbias.untrusted import opening  # Late: --help waits for it nowhere.
+
     try:
-        text = pathlib.Path(path).read_text(encoding="utf-8-sig")
+        with opening.text(path, newline="") as file:
+            text = file.read()
     except (FileNotFoundError, IsADirectoryError) as error:
         told = f"{path}: must be a CSV file, got {error.strerror.lower()}"
         raise ValueError(f"{told}; check the path") from None

@@ -99,7 +99,9 @@ def _repair_metrics(directory: epath.Path) -> None:
 def info_beside(checkpoint: epath.Path) -> dict[str, Any] | None:
     """What stands beside a checkpoint's states; None where nothing whole does."""
     try:
-        return verified_info(json.loads((checkpoint / "info/metadata").read_text()))
+        return verified_info(
+            json.loads((checkpoint / "info/metadata").read_text("utf-8"))
+        )
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
 
@@ -382,7 +384,7 @@ def awaits_evaluation(directory: epath.PathLike, step: int) -> bool:
     """Whether a step was saved for another process to evaluate; `valid` was {}."""
     metrics = epath.Path(directory) / str(step) / "metrics" / "metrics"
     try:
-        return metrics.exists() and json.loads(metrics.read_text()) == {}
+        return metrics.exists() and json.loads(metrics.read_text("utf-8")) == {}
     except FileNotFoundError:
         return False  # It was evaluated and went, just now.
 

@@ -76,7 +76,7 @@ class RecordStore:
                     f"{path}: was evaluated before, with other numbers (on other devices "
                     "or packages?); the records stand as they were sealed"
                 )
-                own = results.loads(path.read_text(), where=str(path))
+                own = results.loads(path.read_text("utf-8"), where=str(path))
             standing += own
         return standing
 
@@ -187,7 +187,9 @@ def validation_at(workdir: epath.Path, step: int) -> dict[str, float] | None:
     for folder in results.branch_folders(workdir):
         path = records_path(folder, step)
         branch = "" if folder == workdir else folder.name
-        for r in filter(is_valid, results.loads(path.read_text(), where=str(path))):
+        for r in filter(
+            is_valid, results.loads(path.read_text("utf-8"), where=str(path))
+        ):
             found[f"{r.stage}/{run_spec.member_name(r.seed, branch)}"] = r.value
     return found
 

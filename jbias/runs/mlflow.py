@@ -30,7 +30,7 @@ class _Run:
         self._client = tracking.MlflowClient(tracking_uri=uri)
         path = run.workdir / "mlflow.json"
         if path.exists():
-            self._id = json.loads(path.read_text())["run_id"]
+            self._id = json.loads(path.read_text("utf-8"))["run_id"]
             self._client.update_run(self._id, status="RUNNING")
         else:
             self._id = self._begun(run)

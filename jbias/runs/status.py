@@ -95,7 +95,7 @@ def _phase(workdir: pathlib.Path) -> tuple[str, str]:
         return "running", ""
     if (stopped := workdir / STOPPED_FILE).exists():
         try:
-            return "stopped", str(json.loads(stopped.read_text())["reason"])
+            return "stopped", str(json.loads(stopped.read_text("utf-8"))["reason"])
         except (ValueError, KeyError, TypeError, RecursionError):
             raise ValueError(
                 f"{stopped}: must be JSON with a reason, got something else; remove it, "

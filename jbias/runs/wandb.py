@@ -77,10 +77,10 @@ def open(run: loggers.RunInfo) -> loggers.Logger:
 def _state(path: epath.Path, name: str) -> dict[str, Any]:
     """What is known from earlier starts; the id is drawn at the first."""
     if path.exists():
-        return json.loads(path.read_text())
+        return json.loads(path.read_text("utf-8"))
     plain = re.sub(r"[^\w-]+", "-", name)
     state = {"id": f"{plain[:100]}-{uuid.uuid4().hex[:8]}", "step": -1}
-    path.write_text(json.dumps(state))
+    path.write_text(json.dumps(state), "utf-8")
     return state
 
 

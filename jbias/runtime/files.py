@@ -131,7 +131,7 @@ def append(path: "epath.Path", line: str) -> None:
     """Adds a line; in an object store it is there some seconds later, or at `flush`."""
     if is_remote(path):
         return object_store().log_of(os.fspath(path)).add(line)
-    with path.open("a") as file:
+    with path.open("a", encoding="utf-8") as file:
         file.write(line + "\n")
 
 
@@ -176,7 +176,7 @@ def free_bytes(folder: "epath.Path") -> int | None:
 def read_json(path: "epath.Path", kind: type, remedy: str) -> Any:
     """What a file of JSON holds; ValueError where it holds nothing of that kind."""
     try:
-        content = json.loads(path.read_text())
+        content = json.loads(path.read_text("utf-8"))
     except (ValueError, RecursionError):
         raise ValueError(f"workdir: {path} is not JSON; {remedy}") from None
     if not isinstance(content, kind):

@@ -55,7 +55,7 @@ def _host() -> str:
 def boot_id() -> str:
     """What the machine's kernel is known by, from its start to its end."""
     with contextlib.suppress(OSError):
-        return epath.Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return epath.Path("/proc/sys/kernel/random/boot_id").read_text("utf-8").strip()
     return _host()
 
 

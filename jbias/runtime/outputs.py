@@ -29,7 +29,7 @@ def report_files(folder: PathLike) -> frozenset[str]:
     A report says them in results.json, beside its headline and what that rests on.
     """
     try:
-        tree = json.loads((pathlib.Path(folder) / "results.json").read_text())
+        tree = json.loads((pathlib.Path(folder) / "results.json").read_text("utf-8"))
         names = [str(name) for name in tree["files"]]
         is_report = all(key in tree for key in _REPORT_KEYS)
     except (OSError, ValueError, KeyError, TypeError, RecursionError):

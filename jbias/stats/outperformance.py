@@ -19,6 +19,7 @@ import math
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 import scipy.stats
 from jaxtyping import Bool, Float
 
@@ -170,11 +171,30 @@ def _gap(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return np.where(np.isclose(x, y, rtol=_RTOL, atol=0), 0.0, x - y)
 
 
+def _rows_of_sets(scores: npt.ArrayLike) -> np.ndarray:
+    """Return scores as an array with a row a data set, a frame by the names of its axes.
+
+    Raises ValueError for a frame whose rows or columns are algorithms.
+    """
+    if isinstance(scores, pd.DataFrame):
+        rows, columns = map(
+            score_table.axis_meaning, (scores.index.name, scores.columns.name)
+        )
+        if "algorithm" in (rows, columns):
+            raise ValueError(
+                "first and second: must be the scores of one algorithm each, a row a data "
+                "set, got a frame of several algorithms; give frame.loc[NAME]"
+            )
+        if rows == "run" or columns == "dataset":
+            scores = scores.T
+    return score_table.floats(scores)
+
+
 def _scores(
     first: npt.ArrayLike, second: npt.ArrayLike, larger_is_better: bool, paired=False
 ) -> tuple[Float[np.ndarray, "n r"], Float[np.ndarray, "n s"]]:
     """Both with a row a data set, and turned so that larger is better; refuses others."""
-    a, b = (np.atleast_2d(np.asarray(one, np.float64)) for one in (first, second))
+    a, b = (np.atleast_2d(_rows_of_sets(scores)) for scores in (first, second))
     alike = a.shape == b.shape if paired else a.shape[:-1] == b.shape[:-1]
     finite = np.isfinite(a).all() and np.isfinite(b).all()
     if a.ndim > 2 or not alike or min(a.shape[-1], b.shape[-1]) < 2 or not finite:

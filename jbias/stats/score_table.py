@@ -186,7 +186,7 @@ def _check_names(*axes: Sequence[Any]) -> None:
 
 def _refuse_empty_runs(tidy: pd.DataFrame) -> None:
     """Raise ValueError for a run whose scores are all missing, of an algorithm with others."""
-    present = pd.Series(~np.isnan(_floats(tidy["score"])))
+    present = pd.Series(~np.isnan(floats(tidy["score"])))
     names = [tidy["algorithm"].astype(str).to_numpy(), np.array(_run_names(tidy))]
     has_scores = present.groupby(names).any()
     for (algorithm, run), has_any in has_scores.items():
@@ -199,7 +199,7 @@ def _refuse_empty_runs(tidy: pd.DataFrame) -> None:
 
 def _read_array(scores: Any, axis: int) -> Scores:
     """Return the scores of an array or of nested lists; names are the indices."""
-    values = _floats(scores)
+    values = floats(scores)
     expected = (
         "a matrix (data sets, algorithms) or an array (data sets, algorithms, runs)"
     )
@@ -220,7 +220,7 @@ def _tidy_of_levels(frame: pd.DataFrame) -> pd.DataFrame | None:
     Raises ValueError where that leaves a doubt.
     """
     level_names = [*frame.index.names, *frame.columns.names]
-    meanings = [_axis_meaning(name) for name in level_names]
+    meanings = [axis_meaning(name) for name in level_names]
     columns = [_meant(name) for name in frame.columns]
     is_column_of_scores = len(frame.columns) == 1 and columns == ["score"]
     if is_column_of_scores:  # All names are in the rows' index.
@@ -228,7 +228,7 @@ def _tidy_of_levels(frame: pd.DataFrame) -> pd.DataFrame | None:
     elif len(level_names) == 2 and "run" not in meanings:
         return None
     is_run_beside_algorithm = any(
-        {"run", "algorithm"} <= set(map(_axis_meaning, axis.names))
+        {"run", "algorithm"} <= set(map(axis_meaning, axis.names))
         for axis in (frame.index, frame.columns)
     )
     missing = [name for name in ("algorithm", "dataset") if name not in meanings]
@@ -255,7 +255,7 @@ def _tidy_of_levels(frame: pd.DataFrame) -> pd.DataFrame | None:
     arrays = [np.repeat(np.asarray(x), cells) for x in _level_values(frame.index)]
     arrays += [np.tile(np.asarray(x), rows) for x in _level_values(frame.columns)]
     tidy = pd.DataFrame(dict(zip(meanings, arrays, strict=True)))
-    scores = _floats(frame).ravel()
+    scores = floats(frame).ravel()
     tidy = tidy.assign(score=scores)
     if is_run_beside_algorithm:
         return tidy
@@ -436,7 +436,7 @@ def suggest_renames(columns: Sequence) -> str:
     return f"; rename {', '.join(named)}" if named else ""
 
 
-def _axis_meaning(name: Any) -> str:
+def axis_meaning(name: Any) -> str:
     """Return algorithm, dataset, run or score for the name of an axis; "" for any other."""
     if known := _meant(name):
         return known
@@ -467,7 +467,7 @@ def _matrix_values(frame: pd.DataFrame, axis: int) -> Float[np.ndarray, "rows co
     columns = list(frame.columns)
     is_tidy = len(set(NEEDED).intersection(columns)) > 1
     try:
-        values = _floats(frame)
+        values = floats(frame)
     except ValueError:
         if not is_tidy and not set(map(_meant, columns)) & set(_ALSO):
             raise
@@ -484,7 +484,7 @@ def _matrix_values(frame: pd.DataFrame, axis: int) -> Float[np.ndarray, "rows co
                 "make the frame tidy, or put it into the index under that name"
             )
     of_algorithms, of_datasets = frame.axes[axis].name, frame.axes[1 - axis].name
-    meanings = _axis_meaning(of_algorithms), _axis_meaning(of_datasets)
+    meanings = axis_meaning(of_algorithms), axis_meaning(of_datasets)
     if meanings[0] == "dataset" or meanings[1] == "algorithm":
         lies, other = ("rows", "columns") if axis == 0 else ("columns", "rows")
         raise ValueError(
@@ -521,7 +521,7 @@ def _cells(frame: pd.DataFrame) -> tuple[np.ndarray, tuple[str, ...], tuple[str,
         if frame[name].isna().any():
             raise ValueError(f"scores: {name} must be named in every row; fill it in")
     named = frame[["algorithm", "dataset"]].astype(str).reset_index(drop=True)
-    named = named.assign(run=_run_names(frame), score=_floats(frame["score"]))
+    named = named.assign(run=_run_names(frame), score=floats(frame["score"]))
     keys = ["algorithm", "dataset", "run"]
     doubled = named[named.duplicated(keys, keep=False)]
     if len(doubled):
@@ -542,7 +542,7 @@ def _cells(frame: pd.DataFrame) -> tuple[np.ndarray, tuple[str, ...], tuple[str,
     return values, tuple(datasets), tuple(algorithms)
 
 
-def _floats(scores: Any) -> np.ndarray:
+def floats(scores: Any) -> np.ndarray:
     """Return scores as float64, NaN where masked, None or NA.
 
     Raises ValueError for what is no real number: text that is no plain decimal number,

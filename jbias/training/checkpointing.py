@@ -199,7 +199,7 @@ def load_initial_nets(workdir: epath.PathLike, seeds: Sequence[int]) -> list[Net
             f"{where}: {workdir} must be the workdir of a run with checkpoints; "
             "train it first or name another"
         )
-    found = json.loads(config.read_text())
+    found = json.loads(config.read_text("utf-8"))
     held, folders = found["seeds"], [b.folder for b in run_spec.branches(found)]
     branch = "" if whole == workdir else f"vary/{workdir.name}"
     if branch not in folders:

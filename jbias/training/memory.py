@@ -339,7 +339,7 @@ _GROUPS = (
 def _of_host(meminfo="/proc/meminfo", groups="/sys/fs/cgroup") -> int | None:
     """Bytes that this machine, or the container that this runs in, has left."""
     try:
-        lines = pathlib.Path(meminfo).read_text().splitlines()
+        lines = pathlib.Path(meminfo).read_text("utf-8").splitlines()
         known = [int(x.split()[1]) * 1024 for x in lines if x.startswith("MemAvail")]
     except (OSError, ValueError):
         return None
@@ -347,7 +347,9 @@ def _of_host(meminfo="/proc/meminfo", groups="/sys/fs/cgroup") -> int | None:
         group = pathlib.Path(groups) / folder
         # No container may be of this version, or one without a limit.
         with contextlib.suppress(OSError, ValueError):
-            left = int((group / limit).read_text()) - int((group / used).read_text())
-            stats = (group / "memory.stat").read_text().split()
+            left = int((group / limit).read_text("utf-8")) - int(
+                (group / used).read_text("utf-8")
+            )
+            stats = (group / "memory.stat").read_text("utf-8").split()
             known.append(left + int(stats[stats.index(files) + 1]))
     return min(known, default=None)

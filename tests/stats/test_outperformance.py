@@ -4,6 +4,7 @@ import itertools
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.stats
 
@@ -193,3 +194,23 @@ def test_what_cannot_be_compared_is_refused(first, second, paired):
     for test in tests:
         with pytest.raises(ValueError, match="first and second: must be finite scores"):
             test(first, second, **MORE)
+
+
+def test_frames_are_read_by_the_names_of_their_axes():
+    """Rows of seeds and a column a data set, as of a frame of (method, seed) rows."""
+    rng = np.random.default_rng(0)
+    a, b = rng.normal(size=(2, 5, 3))
+    names = dict(index="seed", columns="dataset")
+    frames = [pd.DataFrame(x.T).rename_axis(**names) for x in (a, b)]
+    options = dict(larger_is_better=True, draws=100)
+    for test in (stats.probability_of_outperforming, stats.almost_stochastic_order):
+        expected, found = test(a, b, **options), test(*frames, **options)
+        for name in ("share", "violation"):
+            if hasattr(expected, name):
+                pick = lambda x, name=name: getattr(x, name)
+                mine, other = pick(expected), pick(found)
+                mine, other = (getattr(x, "value", x) for x in (mine, other))
+                np.testing.assert_array_equal(mine, other)
+    several = pd.DataFrame(a.T).rename_axis(index="method", columns="dataset")
+    with pytest.raises(ValueError, match="scores of one algorithm each"):
+        stats.probability_of_outperforming(several, several, **options)
