@@ -115,6 +115,7 @@ def _saved(path: pathlib.Path) -> Search:
         ) from None
     named = [*search.config, search.storage]
     foreign = [one for one in named if one and not one.startswith(jc.PRESET_PREFIX)]
+    foreign += [change for change in search.changes if ".py:" in change]
     if foreign and not (_mark(path, text).exists() or switches.is_on("JBIAS_OWN_CODE")):
         raise ValueError(
             f"{path}: was not begun by you here, and names code that would be run: "

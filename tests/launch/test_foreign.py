@@ -118,6 +118,20 @@ def test_an_error_leaves_no_run_behind(tmp_path, monkeypatch):
     assert "SIGTERM before there was" in (tmp_path / "a/log.txt").read_text()
 
 
+def test_code_that_a_change_names_is_not_run_either(tmp_path, capsys):
+    """A config of the package whose algorithm is a file of somebody else."""
+    (tmp_path / ".sweep").mkdir()
+    (evil := tmp_path / "evil.py").write_text("raise SystemExit\n")
+    for text in (f"{evil}:make", f"['erm', '{evil}:make']"):
+        changes = [f"--config.algo.name={text}"]
+        search = {"config": ["jbias:erm:smoke"], "changes": changes}
+        (tmp_path / ".sweep/search.json").write_text(json.dumps(search))
+        for what in ("status", "retry"):
+            assert sweep.main([what, f"--workdir={tmp_path}"]) == 2
+            said = capsys.readouterr().err
+            assert "names code that would be run: --config.algo.name=" in said
+
+
 def test_a_storage_that_a_foreign_folder_names_is_not_opened(tmp_path, capsys):
     (tmp_path / ".sweep").mkdir()
     told = {"config": ["jbias:erm"], "changes": [], "storage": "sqlite:///own.db"}
