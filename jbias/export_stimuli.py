@@ -19,7 +19,7 @@ import sys
 from collections.abc import Sequence
 
 from jbias import config as jc
-from jbias.runtime import cli, console
+from jbias.runtime import cli, console, outputs
 
 INDEX = ("id", "set", "condition", "imagename", "category", "texture", "exact")
 
@@ -52,6 +52,7 @@ def run(args: argparse.Namespace, changes: Sequence[str]) -> int:
     say, out = console.logger(None), epath.Path(args.out)
     if out.exists() and any(out.iterdir()):
         raise ValueError(f"--out: {out} must be empty; name another folder")
+    outputs.check_writable_folder(args.out)
     config = jc.load(args.suite, changes, flag="suite")
     asked = suite.open_suite(config, say, only=args.only or ())
     rows = []

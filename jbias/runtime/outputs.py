@@ -5,10 +5,14 @@ overwritten, removed, or written through a link; the refusal comes before anythi
 computed where the names are known by then, and else before anything is written.
 """
 
+import contextlib
 import json
 import os
 import pathlib
+import tempfile
 from collections.abc import Collection, Iterable
+
+from jbias.runtime import files
 
 PathLike = str | os.PathLike
 KINDS = {  # How files of a kind begin.
@@ -88,6 +92,28 @@ def removable(folder: PathLike, names: Collection[str]) -> list[pathlib.Path]:
         if inside and path.is_file() and not links:
             found.append(path)
     return found
+
+
+def check_writable_folder(folder: PathLike, flag: str = "--out") -> None:
+    """Raise ValueError where no file can be written into a folder, which need not exist.
+
+    Leaves nothing behind: a folder that was made for the check is removed again.
+    """
+    path = pathlib.Path(folder)
+    missing = [one for one in (path, *path.parents) if not one.exists()]
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path):
+            pass
+    except OSError as error:
+        why = files.system_message(error)
+        raise ValueError(
+            f"{flag}: {path} cannot be written ({why}); name another folder"
+        ) from error
+    finally:
+        for one in missing:
+            with contextlib.suppress(OSError):
+                one.rmdir()
 
 
 def check_file(path: PathLike, flag: str = "--out") -> None:

@@ -1,0 +1,46 @@
+"""A folder that cannot be written is refused before anything is computed for it."""
+
+import errno
+import os
+import tempfile
+
+import pytest
+
+from jbias import export_stimuli
+from jbias.evals import suite
+from jbias.runtime import outputs
+
+
+@pytest.fixture
+def unwritable(monkeypatch):
+    """No file can be made in any folder, as on a read-only disk."""
+
+    def refuse(*_, **__):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
+
+
+def test_a_folder_that_is_checked_is_left_as_it_was(tmp_path):
+    outputs.check_writable_folder(tmp_path / "new/deep")
+    outputs.check_writable_folder(tmp_path)
+    assert not [*tmp_path.iterdir()]
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path, unwritable):
+    with pytest.raises(ValueError, match="--out: .*cannot be written .Read-only"):
+        outputs.check_writable_folder(tmp_path / "new/deep")
+    assert not [*tmp_path.iterdir()]
+
+
+def test_stimuli_are_refused_before_their_sets_are_opened(
+    tmp_path, unwritable, monkeypatch, capsys
+):
+    def opened(*_, **__):
+        raise AssertionError("sets were opened")
+
+    monkeypatch.setattr(suite, "open_suite", opened)
+    words = ["--suite=jbias:suites/biases", f"--out={tmp_path}/new"]
+    assert export_stimuli.main(words) == 2
+    said = capsys.readouterr().err
+    assert "cannot be written (Read-only file system); name another folder" in said
