@@ -11,7 +11,7 @@ import sys
 import types
 from collections.abc import Mapping, Sequence
 
-from jbias.runtime import messages, switches
+from jbias.runtime import messages
 
 # By name: the module, and what it does. A group's next word is a module in it.
 COMMANDS: Mapping[str, tuple[str, str]] = types.MappingProxyType(
@@ -52,17 +52,9 @@ _SHELLS = {"bash": "", "zsh": "autoload -U bashcompinit && bashcompinit\n"}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command, which may end the process itself; return the exit code.
-
-    One line and exit code 2 where stdout cannot be written.
-    """
-    try:
+    """Run a command, which may end the process itself; return the exit code."""
+    with messages.stdout_errors_exit():
         return _run(argv)
-    except OSError as error:
-        if switches.is_on("JBIAS_TRACEBACK"):
-            raise
-        messages.print_text(f"jbias: {messages.one_line(error)}", to_stderr=True)
-        return 2
 
 
 def _run(argv: Sequence[str] | None) -> int:

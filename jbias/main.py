@@ -27,6 +27,7 @@ all with the same line. Only process 0 needs the workdir.
 
 import contextlib
 import functools
+import io
 import os
 import sys
 from typing import Any
@@ -186,7 +187,12 @@ def _parse(argv: list[str]) -> list[str]:
     """
     if {"--help", "-help", "-h"} & set(argv[1:]):
         flags.FLAGS(argv[:1])
-        app.usage(shorthelp=True, writeto_stdout=True, exitcode=0)
+        text = io.StringIO()
+        with contextlib.redirect_stdout(text):
+            app.usage(shorthelp=True, writeto_stdout=True)
+        with messages.stdout_errors_exit():
+            messages.print_text(text.getvalue(), end="")
+        sys.exit(0)
     words, changes = jc.split_changes(argv, flag="config")
     try:
         unread = flags.FLAGS(words)

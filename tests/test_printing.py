@@ -1,16 +1,20 @@
 """All that jbias prints goes through one function, which no terminal obeys."""
 
 import ast
+import errno
 import io
 import json
+import pathlib
 import subprocess
 import sys
+import types
 
 import pytest
 
+from jbias import prepare
 from jbias.prepare import __doc__ as prepare_doc
 from jbias.runtime import cli, console, messages
-from tests import source_files
+from tests import cases, smoke_runs, source_files
 
 # Where the stream itself is written to: the printer, and the bars and the log.
 PRINTERS = ("runtime/messages.py", "runtime/console.py")
@@ -164,7 +168,7 @@ def test_a_closed_stream_is_no_error(shell, returned):
 def test_a_full_disk_behind_stdout_is_told():
     done = _run("print_text('a')", '"$@" >/dev/full')
     assert done.returncode == 1
-    assert "OSError: stdout: cannot be written (No space left" in done.stderr
+    assert "StdoutError: stdout: cannot be written (No space left" in done.stderr
     assert _run("print_text('a', to_stderr=True)", '"$@" 2>/dev/full').returncode == 0
 
 
@@ -172,3 +176,56 @@ def test_a_traceback_is_printed_without_its_escapes(capsys):
     error = ValueError("a\x1b[2J")
     messages.print_traceback(ValueError, error, None)
     assert capsys.readouterr().err == "ValueError: a\\x1b[2J\n"
+
+
+@pytest.mark.skipif(not pathlib.Path("/dev/full").exists(), reason="needs /dev/full")
+@cases.each(
+    "words",
+    [
+        ["jbias", "--help"],
+        ["jbias", "--version"],
+        ["jbias", "completion", "bash"],
+        ["jbias", "prepare", "check", "--help"],
+        ["jbias.plan", "--help"],
+        ["jbias.main", "--help"],
+        ["jbias.report", "--help"],
+    ],
+)
+def test_a_full_stdout_is_one_line_and_exit_code_2(words):
+    """Exit code 1 would be an error that nobody foresaw."""
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", *words],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            cwd=smoke_runs.ROOT,
+        )
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.startswith("jbias: stdout: cannot be written (No space left")
+    assert done.stderr.count("\n") == 1
+
+
+def test_lines_of_a_report_and_damaged_images_fit_no_full_stdout(monkeypatch, capsys):
+    """The lines that end `report`, and those of `prepare check` about damaged images."""
+
+    def fail(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    def damaged(args):
+        raise prepare.DamagedImages(["a/0.png: cut off"])
+
+    parsed = types.SimpleNamespace(command=damaged, out="")
+    made = types.SimpleNamespace(parse_args=lambda words: parsed)
+    monkeypatch.setattr(prepare, "parser", lambda names: made)
+    for call in (
+        lambda: cli.print_lines("report", lambda: ["a line"]),
+        lambda: prepare.main(["check"]),
+    ):
+        stream = types.SimpleNamespace(write=fail, encoding="utf-8", fileno=fail)
+        with monkeypatch.context() as patch, pytest.raises(SystemExit) as ended:
+            patch.setattr(sys, "stdout", stream)
+            call()
+        assert ended.value.code == 2
+        assert capsys.readouterr().err.count("\n") == 1

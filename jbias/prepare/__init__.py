@@ -63,7 +63,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             outputs.check_file(out)
         _print_lines(args.command(args))
     except DamagedImages as found:
-        _print_lines(found.args[0])
+        with messages.stdout_errors_exit():
+            _print_lines(found.args[0])
         return 1
     except Exception as error:
         if switches.is_on("JBIAS_TRACEBACK"):

@@ -66,11 +66,15 @@ class Parser(argparse.ArgumentParser):
 
     def print_help(self, file: Any = None) -> None:
         """Print the help to stdout."""
-        messages.print_text(self.format_help(), to_stderr=file is sys.stderr, end="")
+        with messages.stdout_errors_exit():
+            text = self.format_help()
+            messages.print_text(text, to_stderr=file is sys.stderr, end="")
 
     def print_usage(self, file: Any = None) -> None:
         """Print the usage to stdout."""
-        messages.print_text(self.format_usage(), to_stderr=file is sys.stderr, end="")
+        with messages.stdout_errors_exit():
+            text = self.format_usage()
+            messages.print_text(text, to_stderr=file is sys.stderr, end="")
 
 
 def number(kind: type, fits: Callable[[Any], bool], what: str) -> Callable[[str], Any]:
@@ -337,14 +341,15 @@ def add_permutation_flags(to: Parser) -> None:
 
 
 def print_lines(command: str, make: Callable[[], Iterable[str]]) -> int:
-    """Prints the lines that `make` gives; returns 0, or 2 with one line on stderr."""
+    """Print the lines that `make` returns; return 0, or 2 with one line on stderr."""
     try:
         lines = make()
     except (ValueError, OSError) as error:
         line = f"{command}: {messages.one_line(error)}"
         messages.print_text(line, to_stderr=True)
         return 2
-    for line in lines:
-        if not messages.print_text(line):
-            break  # Nobody reads any more.
+    with messages.stdout_errors_exit():
+        for line in lines:
+            if not messages.print_text(line):
+                break  # Nobody reads any more.
     return 0

@@ -89,12 +89,26 @@ def terminal_text(text: object, stream: Any) -> str:
     return "\n".join(lines).encode(encoding, "backslashreplace").decode(encoding)
 
 
+class StdoutError(OSError):
+    """Standard output is a file that cannot be written; the text says so in one line."""
+
+
+@contextlib.contextmanager
+def stdout_errors_exit() -> Iterator[None]:
+    """End the program with one line on stderr and exit code 2 where stdout cannot be written."""
+    try:
+        yield
+    except StdoutError as error:
+        print_text(f"jbias: {one_line(error)}", to_stderr=True)
+        raise SystemExit(2) from None
+
+
 def print_text(text: object = "", *, to_stderr: bool = False, end: str = "\n") -> bool:
     """Print text to stdout, or to stderr; return whether somebody still reads it.
 
     Everything that jbias prints goes through here, or through the log and the bars of
     `console`. Several lines stay several lines; all else that a terminal would obey
-    appears as codes. A closed stream is no error: later text for it is dropped. OSError
+    appears as codes. A closed stream is no error: later text for it is dropped. StdoutError
     where stdout is a file that cannot be written.
     """
     stream = sys.stderr if to_stderr else sys.stdout
@@ -115,7 +129,8 @@ def print_text(text: object = "", *, to_stderr: bool = False, end: str = "\n") -
         if to_stderr:
             return False
         why = files.system_message(error)
-        raise OSError(f"stdout: cannot be written ({why}); {files.REMEDY}") from error
+        line = f"stdout: cannot be written ({why}); {files.REMEDY}"
+        raise StdoutError(line) from error
     return True
 
 
