@@ -21,7 +21,7 @@ decided, so that the same command goes on where it was stopped.
 Every class should have images of every value: what has not is left out, and told.
 
 Exit codes: 0 done; 1 some network was left out; 2 none could be audited, or arguments are
-wrong; 130 stopped. Standard error says why.
+wrong; 130 or 143 stopped. Standard error says why.
 """
 
 import argparse

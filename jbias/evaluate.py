@@ -24,9 +24,10 @@ With --follow alone the checkpoints of a run are evaluated as the run itself wou
         --workdir=runs/x
 
 The same command goes on where it was stopped. Exit codes: 0 done, with all that is here;
-1 some network, or a measure of one, was left out; 2 none could be measured, or arguments
-are wrong; 130 stopped. Standard error says why, once of each, and in its last line how
-many were measured. JBIAS_TRACEBACK=1 shows where wrong arguments were refused.
+1 some network, or a measure of one, was left out, or a file of your own raised an error;
+2 none could be measured, or arguments are wrong; 130 stopped by Ctrl-C, 143 by SIGTERM.
+Standard error says why, once of each, and in its last line how many were measured.
+JBIAS_TRACEBACK=1 shows where wrong arguments were refused.
 """
 
 import argparse

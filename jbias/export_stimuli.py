@@ -10,7 +10,7 @@ rounded to bytes. Add a column object_response with the class that your network 
 and give the file to `jbias evaluate --decisions` with the same suite.
 
 What asks a network, such as attacks, cannot be written. Exit codes: 0 done; 2 refused;
-130 stopped. Standard error says why.
+130 or 143 stopped. Standard error says why.
 """
 
 import argparse

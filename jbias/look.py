@@ -23,7 +23,7 @@ All as PNG, SVG and PDF. In the PNG every pixel of an image is a square of whole
 nothing is resampled.
 
 Exit codes: 0 done; 1 some network, or something of one, was left out; 2 nothing could be
-drawn, or arguments are wrong; 130 stopped. Standard error says why.
+drawn, or arguments are wrong; 130 or 143 stopped. Standard error says why.
 """
 
 import argparse

@@ -19,8 +19,8 @@ step from the host are left out. With --runs the plan of a run that is there, on
 devices, stands beside what was measured.
 
 Exit codes: 0 it fits (of several targets: on one), 1 it fits on none, 2 arguments, the
-config or the data are wrong, or a compiler is missing; 130 stopped. --json prints the plan
-alone, of --compare a list of them.
+config or the data are wrong, or a compiler is missing; 130 or 143 stopped. --json prints
+the plan alone, of --compare a list of them.
 """
 
 import argparse

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from jbias import numerals
-from jbias.runtime import messages, switches, xla
+from jbias.runtime import messages, signals, switches, xla
 
 
 def unknown_argument(word: str, known: Iterable[str]) -> str:
@@ -173,8 +173,10 @@ _BATCHES = "--suite.run.batch=N, in training config.run.eval_batch"
 
 
 def run(work: Callable[[], int], *, stopped: str) -> int:
-    """Does the work and returns its exit code; 2 for what is refused, 1 for an
-    error in the user's own code, 130 if stopped.
+    """Do the work and return its exit code.
+
+    Returns 2 for what is refused, 1 for an error in the user's own code, 130 where Ctrl-C
+    stopped it, and 143 or 129 where SIGTERM or SIGHUP did.
 
     `work` imports what it needs: --help and wrong arguments wait for nothing. `stopped`
     says what the same command does then. JBIAS_TRACEBACK=1 lets errors pass.
@@ -186,7 +188,7 @@ def run(work: Callable[[], int], *, stopped: str) -> int:
         console.silence_warnings()
         heap.limit_arenas()
         xla.cache_programs()
-        with xla.fixed_settings() as overridden:
+        with signals.termination_interrupts(), xla.fixed_settings() as overridden:
             for line in overridden:
                 console.logger(None)(line)
             return work()
@@ -214,10 +216,11 @@ def run(work: Callable[[], int], *, stopped: str) -> int:
         line = f"{line} batches ({_BATCHES}); the same command {stopped}"
         messages.print_text(line, to_stderr=True)
         return 2
-    except KeyboardInterrupt:
-        line = f"jbias: stopped; the same command {stopped}"
+    except KeyboardInterrupt as stop:
+        by = f" by {stop}" if isinstance(stop, signals.Terminated) else ""
+        line = f"jbias: stopped{by}; the same command {stopped}"
         messages.print_text(line, to_stderr=True)
-        return 130
+        return getattr(stop, "exit_code", 130)
 
 
 FILE_FLAGS = ("model", "classes", "mean", "std", "trained", "method", "zoo")

@@ -34,6 +34,14 @@ class Interrupted(BaseException):
     """
 
 
+class Terminated(KeyboardInterrupt):
+    """A signal asked a command to end, as a person does who presses Ctrl-C."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(signal.Signals(number).name)
+        self.exit_code = 128 + number  # What a shell says of it.
+
+
 class StopSignal:
     """Which signal came first, and the run that it is noted for.
 
@@ -94,6 +102,30 @@ def listen() -> Iterator[StopSignal]:
         return
     try:
         yield by
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def termination_interrupts() -> Iterator[None]:
+    """Raise Terminated where SIGTERM or SIGHUP comes, so that a command can end as by Ctrl-C.
+
+    Only signals that nobody handles or ignores yet; none in a thread.
+    """
+    before = {}
+
+    def interrupt(number: int, _: Any) -> None:
+        # Another might come while this one ends all.
+        signal.signal(number, signal.SIG_IGN)
+        raise Terminated(number)
+
+    with contextlib.suppress(ValueError):
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) == signal.SIG_DFL:
+                before[number] = signal.signal(number, interrupt)
+    try:
+        yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -1,5 +1,8 @@
 """The command line of every command: one line that says what is wrong, and what was meant."""
 
+import subprocess
+import sys
+
 import pytest
 
 from jbias import audit, evaluate, look, prepare, study
@@ -72,3 +75,27 @@ def test_presets_are_listed_before_anything_else_is_missing(main, argv, told, ca
         main(argv)
     said = capsys.readouterr().err
     assert ended.value.code == 2 and told in said and said.count("\n") == 1
+
+
+@pytest.mark.parametrize(("name", "code"), [("SIGTERM", 143), ("SIGHUP", 129)])
+def test_a_signal_ends_a_command_as_ctrl_c_does(name, code):
+    """What the work began is ended, one line is said, and schedulers know the exit code."""
+    lines = (
+        "import os, signal, sys, time",
+        "from jbias.runtime import cli",
+        "def work():",
+        "    try:",
+        f"        os.kill(os.getpid(), signal.{name})",
+        "        time.sleep(60)",
+        "    finally:",
+        "        print('ended')",
+        "sys.exit(cli.run(work, stopped='goes on'))",
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", "\n".join(lines)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (code, "ended\n")
+    assert done.stderr == f"jbias: stopped by {name}; the same command goes on\n"
