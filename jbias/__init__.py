@@ -22,6 +22,26 @@ def measure(predict, suite, **options):
     return predictors.measure(predict, suite, **options)
 
 
+def read_scores(source, *, verbose: bool = True, **choices):
+    """Return any table of scores as a tidy frame: algorithm, dataset, run and score.
+
+    source: a file (CSV, TSV, Markdown, LaTeX, Excel, Parquet) or a pandas frame, long or
+    wide. Means with a spread, "73.8 ± 0.2", have a column deviation, too. verbose: print in
+    three lines what was understood. choices: what decides where a table has several
+    readings, as in `jbias.scores.read`, whose errors it raises.
+
+    jbias.read_scores("table.csv", columns="algorithm=method,score=acc")
+    """
+    from jbias import scores
+    from jbias.runtime import messages
+
+    reading = scores.read(source, **choices)
+    if verbose:
+        messages.print_text("\n".join(reading.description))
+    frame = reading.tidy.drop(columns="place")
+    return frame if frame["run"].any() else frame.drop(columns="run")
+
+
 def _explain_missing(kind, error, trace) -> None:
     """Ends `python -m jbias.X` as `jbias X` ends where a package is not installed."""
     from jbias import __main__ as command

@@ -103,6 +103,7 @@ class Study:
     selected: pd.DataFrame | None = None  # All metrics, by `selection`.
     others: tuple[tuple[str, pd.DataFrame], ...] = ()  # Other rules: name, `values`.
     runs: tuple[workdirs.Run, ...] = ()
+    understood: tuple[str, ...] = ()  # How a file of scores was read, in three lines.
     diverged: pd.DataFrame | None = None
 
     @property

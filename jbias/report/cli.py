@@ -1,16 +1,18 @@
 r"""Tests which differences between algorithms are real, and reports them.
 
-    python -m jbias.report --runs='runs/*' --out=report
-    python -m jbias.report --scores=examples/biasbed_table2.csv --out=report
-    python -m jbias.report --scores=mine.csv --out=report --points=0.5 --reference=ERM
-    python -m jbias.report --status --runs=runs --watch
+    jbias report table.csv
+    jbias report 'runs/*'
+    jbias report examples/biasbed_table2.csv --points=0.5 --reference=ERM
+    jbias report --status --runs=runs --watch
 
-Writes to --out: index.html (one page that needs no network), tables/ (CSV, LaTeX,
+A table may be CSV, TSV, Markdown, LaTeX, Excel or Parquet, long or wide (docs/own-table.md);
+folders are workdirs of runs. Writes to --out, "report" if it is not named: index.html (one page that needs no network), tables/ (CSV, LaTeX,
 Markdown, Parquet), figures/ (SVG, PDF, PNG), results.json, methods.md and methods.bib.
 """
 
 import argparse
 import dataclasses
+import glob
 import os
 import pathlib
 import sys
@@ -20,11 +22,13 @@ from collections.abc import Iterator, Sequence
 from jbias.report import options
 from jbias.runtime import cli, messages, outputs
 
+_OUT = "report"  # The folder of a report for which --out names none.
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Makes a report; returns 0, or 2 with one line on stderr if that is impossible."""
     parser = _parser()
-    args = parser.parse_args(argv)
+    args = _with_sources(parser, parser.parse_args(argv))
     if args.status:
         if args.scores or args.out:
             parser.error("--status needs --runs and writes nothing: leave the rest out")
@@ -33,9 +37,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         except KeyboardInterrupt:
             return 130 if args.watch is None else 0
     of_runs = [name for name in ("selection", "last", "metric") if getattr(args, name)]
+    of_files = [
+        name for name in ("columns", "rows", "decimal", "sheet") if getattr(args, name)
+    ]
     for wrong, message in (
         (args.watch is not None or args.json, "--watch and --json need --status"),
-        (not args.out, "the following arguments are required: --out"),
         (
             (args.selection == "best_on") != bool(args.best_on),
             "--selection=best_on and --best-on=DATASET need each other",
@@ -48,10 +54,47 @@ def main(argv: Sequence[str] | None = None) -> int:
             args.scores and of_runs,
             f"--{(of_runs or [''])[0]} has no say for --scores: it is about runs",
         ),
+        (
+            args.runs and of_files,
+            f"--{(of_files or [''])[0]} has no say for runs: it is about a file of scores",
+        ),
     ):
         if wrong:
             parser.error(message)
+    args.out = args.out or _OUT
     return cli.print_lines("report", lambda: _report(args))
+
+
+def _with_sources(
+    parser: argparse.ArgumentParser, args: argparse.Namespace
+) -> argparse.Namespace:
+    """Return the arguments with what stands without a flag as --scores or --runs.
+
+    A single file is a table of scores; all else are workdirs of runs.
+    """
+    given = bool(args.sources) + bool(args.runs) + bool(args.scores)
+    if given != 1:
+        parser.error(
+            "name one table of scores, as in `jbias report table.csv`, or workdirs of runs, "
+            f"as in `jbias report 'runs/*'`; got {'neither' if not given else 'both'}"
+        )
+    if len(args.sources) == 1 and not _is_runs(args.sources[0]):
+        args.scores = args.sources[0]
+    elif args.sources:
+        files = [path for path in args.sources if os.path.isfile(path)]
+        if files:
+            parser.error(f"{files[0]}: give one table of scores alone")
+        args.runs = args.sources
+    return args
+
+
+def _is_runs(path: str) -> bool:
+    """Return whether a path is a folder, or a glob or address of such."""
+    return (
+        os.path.isdir(path)
+        or "://" in path
+        or (glob.has_magic(path) and not os.path.exists(path))
+    )
 
 
 def _report(args: argparse.Namespace) -> Iterator[str]:
@@ -68,6 +111,8 @@ def _report(args: argparse.Namespace) -> Iterator[str]:
     wanted = options.Options(**{key: given[key] for key in asked})
     if args.scores:
         study = inputs.from_scores(args.scores, wanted)
+        for line in study.understood:
+            messages.print_text(line, to_stderr=True)
     else:
         study = inputs.from_runs(args.runs, wanted)
     sizes = len(study.algorithms), len(study.datasets)
@@ -117,18 +162,31 @@ def _parser() -> argparse.ArgumentParser:
         to.add_argument(flag, help=what, **kind)
 
     out = cli.OUT | {"required": False}
-    add("--out", "folder of the report; made if needed", **out)
+    add("--out", f"folder of the report; made if needed (default: {_OUT})", **out)
     what = "tell how far the runs are instead; --runs may be a folder of folders"
     add("--status", what, action="store_true")
     what = "tell the status again every so many seconds (default: %(const)s)"
     every = dict(type=cli.positive, nargs="?", const=5.0, metavar="SECONDS")
     add("--watch", what, **every)
     add("--json", "tell the status as JSON, for scripts", action="store_true")
-    source = parser.add_mutually_exclusive_group(required=True)
-    add("--runs", "workdirs of runs, or globs of them", source, **cli.WORKDIRS)
-    what = "CSV or Parquet with the columns algorithm, dataset, score and, if any, run and "
-    what += "trained_on (yes or no)"
-    add("--scores", what, source, metavar="FILE")
+    what = "a table of scores, or workdirs of runs or globs of them"
+    add("sources", what, nargs="*", metavar="FILE|WORKDIR")
+    add("--runs", "workdirs of runs, or globs of them", **cli.WORKDIRS)
+    what = "a table of scores of any form: CSV, TSV, Markdown, LaTeX, Excel, Parquet"
+    add("--scores", what, metavar="FILE")
+    what = (
+        "which column of the table is what, e.g. algorithm=method,score=acc; known are "
+    )
+    what += "algorithm, dataset, run, score, deviation and trained_on"
+    add("--columns", what, metavar="ROLE=NAME,...")
+    what = "what the rows of a wide table are, where names do not say"
+    add("--rows", what, choices=("algorithms", "datasets"))
+    add("--decimal", "the decimal sign of the table", choices=(".", ","))
+    add(
+        "--sheet",
+        "the sheet of an Excel file, or the number of a table",
+        metavar="NAME",
+    )
     what = "which evaluation of a seed counts (default: best_validation)"
     add("--selection", what, choices=options.SELECTIONS)
     what = "evaluations that last_n averages (default: 30 %% of them)"

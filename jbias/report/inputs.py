@@ -2,17 +2,16 @@
 
 import dataclasses
 import math
-import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
 
-from jbias import numerals
-from jbias.report import analysis, csv_rows, score_notes, trained, workdirs
+from jbias import scores
+from jbias.report import analysis, score_notes, trained, workdirs
 from jbias.report import options as options_lib
 from jbias.runs import checksums, results, selection
-from jbias.stats import score_table
+from jbias.stats import score_layout, score_table
 
 _LARGEST = 1e75  # Of scores; tests sum products of four of them.
 _SHARE_OF_LAST = 0.3  # BiasBed averages the last 30 of 100 epochs.
@@ -136,8 +135,8 @@ def from_runs(patterns: Sequence[str], options: options_lib.Options) -> analysis
     chosen = evaluated(frame)
     datasets = _datasets(chosen, options)
     mine = (chosen["metric"] == options.metric) & chosen["dataset"].isin(datasets)
-    scores = chosen.loc[mine, ["label", "dataset", "value"]]
-    _check_sizes(scores.rename(columns={"label": "algorithm"}), "--runs")
+    numbers = chosen.loc[mine, ["label", "dataset", "value"]]
+    _check_sizes(numbers.rename(columns={"label": "algorithm"}), "--runs")
     asked = chosen.loc[mine, [*selection.CELL, "epoch"]]
     fixed = {"last": options.last or default_last(asked)}
     fixed["epoch"] = common_epoch(asked) if options.epoch is None else options.epoch
@@ -338,14 +337,17 @@ def _listed(values: pd.Series) -> str:
 
 
 def from_scores(path: str, options: options_lib.Options) -> analysis.Study:
-    """Reads a CSV or Parquet file: algorithm, dataset, score; run and trained_on, if any.
+    """Return the study of a file of scores, in any form that `jbias.scores.read` takes.
 
-    `trained_on` (yes or no) tells that an algorithm trained on a data set's kind. Raises
-    ValueError by file and line for what is no score and for a cell that occurs twice; by
-    name for missing cells, unless `options.drop` says what to leave out, and for runs
-    that certainly have fractions among percentages.
+    A column `trained_on` (yes or no) says that an algorithm trained on a data set's kind.
+    Raises ValueError by file and line for what is no score and for a cell that occurs
+    twice; by name for missing cells, unless `options.drop` says what to leave out, and for
+    runs that certainly have fractions among percentages.
     """
-    frame, ignored = _read(path)
+    reading = _read(path, options)
+    frame = reading.tidy.drop(columns="place")
+    if "trained_on" not in frame:
+        frame = frame.assign(trained_on=False)
     known = list(dict.fromkeys(frame["dataset"]))
     named = list(dict.fromkeys(frame["algorithm"]))
     _check_names("--datasets", options.datasets, known)
@@ -356,8 +358,15 @@ def from_scores(path: str, options: options_lib.Options) -> analysis.Study:
     frame, notes = _complete(frame, path, options.drop)
     _check_sizes(frame.rename(columns={"score": "value"}), path)
     _check_units(frame, path)
-    if ignored:
-        notes.append(f"Columns of {path} that were not used: {', '.join(ignored)}.")
+    if reading.unused:
+        notes.append(
+            f"Columns of {path} that were not used: {', '.join(reading.unused)}."
+        )
+    if reading.is_summary:
+        notes.append(
+            "Scores are means with their spread over runs that are not in the file: nothing "
+            "here tests over seeds."
+        )
     seen = frame.loc[frame["trained_on"], ["algorithm", "dataset"]]
     pairs = frozenset(seen.itertuples(index=False, name=None))
     left_sets, left_algorithms = set(frame["dataset"]), set(frame["algorithm"])
@@ -372,13 +381,15 @@ def from_scores(path: str, options: options_lib.Options) -> analysis.Study:
             "does not; add a column trained_on or give --trained-on=FILE"
         )
     values = frame.rename(columns={"score": "value", "run": "seed"})
+    values = values.drop(columns=["trained_on", "deviation"], errors="ignore")
     return analysis.Study(
         source=path,
+        understood=reading.description,
         options=dataclasses.replace(options, metric="score", selection="given"),
         rule="scores as they stand in the file; how models were selected is not known here",
         algorithms=tuple(algorithms),
         datasets=tuple(datasets),
-        values=values.drop(columns="trained_on").assign(count=pd.NA, n=pd.NA),
+        values=values.assign(count=pd.NA, n=pd.NA),
         trained=pairs,
         notes=tuple(notes),
     )
@@ -422,88 +433,28 @@ def _check_units(frame: pd.DataFrame, path: str) -> None:
         )
 
 
-def _read(path: str) -> tuple[pd.DataFrame, list[str]]:
-    """Gives algorithm, dataset, run, score, trained_on; and the columns not used."""
-    is_csv = not _is_parquet(path)
-    head, lines = csv_rows.read(path) if is_csv else _parquet(path)
-    head = [name.lower() for name in head]
-    needed = score_table.NEEDED
-    if not set(needed) <= set(head) or len(set(head)) < len(head):
+def _read(path: str, options: options_lib.Options) -> score_layout.Reading:
+    """Return the scores of a file, with what was understood of it.
+
+    Raises ValueError by file and line for a score whose square is no float.
+    """
+    reading = scores.read(
+        path,
+        columns=options.columns,
+        rows=options.rows,
+        decimal=options.decimal,
+        sheet=options.sheet,
+    )
+    tidy = reading.tidy
+    too_large = tidy[tidy["score"].abs() > _LARGEST]
+    if len(too_large):
+        row = too_large.iloc[0]
         raise ValueError(
-            f"{path}{':1' if is_csv else ''}: the first line must name the columns "
-            f"{', '.join(needed)} once each (and run, if there are several), got "
-            f"{', '.join(head) or 'nothing'}{score_table.suggest_renames(head)}"
+            f"{row['place']}: score must be at most {_LARGEST:g}, as its squares are summed, "
+            f"got {row['score']:g} for {row['algorithm']} on {row['dataset']}; correct it, or "
+            "divide all"
         )
-    rows, places = [], {}
-    for place, fields in lines:
-        row = dict(zip(head, fields.values(), strict=True))
-        key = (row["algorithm"], row["dataset"], row.get("run", ""))
-        if places.setdefault(key, place) != place:
-            raise ValueError(
-                f"{place}: a score must occur once, got that of {places[key]} again; "
-                "remove one of the two or tell them apart in a column `run`"
-            )
-        seen = row.get("trained_on", "").lower()
-        if seen not in ("1", "yes", "true", "", "0", "no", "false"):
-            raise ValueError(f"{place}: trained_on must be yes or no, got {seen!r}")
-        rows.append((*key, _score(row, place), seen in ("1", "yes", "true")))
-    if not rows:
-        raise ValueError(f"{path}: must hold scores, got a header alone; add rows")
-    used = [*needed[:2], "run", needed[2], "trained_on"]
-    ignored = [name for name in head if name not in used]
-    return pd.DataFrame(rows, columns=used), ignored
-
-
-_PARQUET_MARK = b"PAR1"  # The first bytes of every Parquet file.
-
-
-def _is_parquet(path: str) -> bool:
-    """Return whether a file is one of Parquet, by its ending or its first bytes."""
-    if pathlib.Path(path).suffix.lower() in (".parquet", ".pq"):
-        return True
-    try:
-        with open(path, "rb") as file:
-            return file.read(len(_PARQUET_MARK)) == _PARQUET_MARK
-    except OSError:  # The reader says what is wrong.
-        return False
-
-
-def _parquet(path: str) -> tuple[list[str], Iterator[tuple[str, dict[int, str]]]]:
-    """Does as csv_rows.read; what is missing is empty."""
-    try:
-        table = pd.read_parquet(path)
-    except FileNotFoundError:
-        raise
-    except (ValueError, OSError) as error:
-        raise ValueError(
-            f"{path}: must be a whole Parquet file, got {error}; write it again"
-        ) from None
-    words = [
-        ["" if lacks else str(x).strip() for x, lacks in zip(column, column.isna())]
-        for _, column in table.items()
-    ]
-    rows = (dict(enumerate(row)) for row in zip(*words, strict=True))
-    places = (f"{path}: row {i}" for i in range(len(table)))
-    return [str(name) for name in table.columns], zip(places, rows)
-
-
-def _score(row: dict[str, str], place: str) -> float:
-    for name in ("algorithm", "dataset"):
-        if not row[name]:
-            raise ValueError(f"{place}: {name} must not be empty; name it")
-    try:
-        score = numerals.real(row["score"])
-    except ValueError:
-        raise ValueError(
-            f"{place}: score must be a finite number, got {row['score']!r} for algorithm "
-            f"{row['algorithm']!r} on data set {row['dataset']!r}; correct or remove it"
-        ) from None
-    if abs(score) > _LARGEST:
-        raise ValueError(
-            f"{place}: score must be at most {_LARGEST:g}, as its squares are summed, got "
-            f"{score:g} for {row['algorithm']} on {row['dataset']}; correct it, or divide all"
-        )
-    return score
+    return reading
 
 
 def _check_sizes(values: pd.DataFrame, where: str) -> None:

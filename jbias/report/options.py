@@ -32,6 +32,10 @@ class Options:
     metric: str = "accuracy"
     larger_is_better: bool = True
     reference: str | None = None
+    columns: str = ""  # Which column of a file of scores has which role.
+    rows: str = ""  # What rows of a wide table are.
+    decimal: str = ""  # The decimal sign of a file of scores.
+    sheet: str = ""  # The sheet, or the table, of a file with several.
     blocks: int | None = None  # Of data sets that are alike; None: those with r >= 0.5.
 
 

@@ -1,0 +1,77 @@
+"""Any table of scores, from a file or a pandas frame, as a tidy one.
+
+    frame = jbias.read_scores("table.csv")
+    jbias.stats.friedman(frame, larger_is_better=True)
+
+What a table may look like, and what decides where it has several readings: docs/own-table.md.
+"""
+
+import os
+from collections.abc import Mapping
+
+import pandas as pd
+
+from jbias.scores import grids
+from jbias.stats import column_names, score_layout
+
+ROLES = column_names.ROLES
+UnclearError = score_layout.UnclearError
+
+
+def read(
+    source: str | os.PathLike | pd.DataFrame,
+    *,
+    columns: str | Mapping[str, str] = "",
+    rows: str = "",
+    decimal: str = "",
+    sheet: str = "",
+    brackets: str = "",
+) -> score_layout.Reading:
+    """Return the scores of a file or a frame, with what was understood of them.
+
+    source: the path of CSV (commas, semicolons, tabs), Markdown, LaTeX, Excel or Parquet, or
+    a pandas frame. columns: "algorithm=method,score=acc", or a mapping; roles are those of
+    `ROLES`. rows: what the rows of a wide table are, "algorithms" or "datasets". decimal:
+    the decimal sign, "." or ",". sheet: the sheet of an Excel file with several, or the
+    number of a table of Markdown or LaTeX. brackets: what a whole number in brackets after a
+    score is, "deviation", or "ignore" for a rank.
+    Raises UnclearError, a ValueError, where the table has several readings, with the choice
+    that decides; ValueError with file and line where it has none.
+    """
+    if isinstance(columns, str):
+        columns = parse_columns(columns)
+    for name, value, known in (
+        ("rows", rows, score_layout.WIDE),
+        ("decimal", decimal, (".", ",")),
+        ("brackets", brackets, score_layout.BRACKETS),
+    ):
+        if value and value not in known:
+            raise ValueError(
+                f"{name}: must be one of {' and '.join(known)}, got {value!r}"
+            )
+    if isinstance(source, pd.DataFrame):
+        grid = grids.of_frame(source)
+    else:
+        grid = grids.read(source, sheet=sheet)
+    choices = score_layout.Choices(
+        columns=columns, rows=rows, decimal=decimal, brackets=brackets
+    )
+    return score_layout.arrange(grid, choices)
+
+
+def parse_columns(text: str) -> dict[str, str]:
+    """Return the names of columns by role, from "algorithm=method,score=acc"."""
+    columns = {}
+    for pair in filter(None, text.split(",")):
+        role, _, name = pair.partition("=")
+        role = role.strip()
+        if role not in ROLES:
+            raise ValueError(
+                f"--columns: must name one of {', '.join(ROLES)}, got {role!r}"
+            )
+        if not name.strip():
+            raise ValueError(
+                f"--columns: must be {role}=NAME, got {pair!r}; name the column"
+            )
+        columns[role] = name.strip()
+    return columns

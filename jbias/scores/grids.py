@@ -1,0 +1,486 @@
+r"""Files of scores as grids of cells: CSV and its kin, Markdown, LaTeX, Excel, Parquet.
+
+A grid says which cells stand where; what they mean is said by `jbias.stats.score_layout`.
+Excel and Parquet are read by pandas, CSV by Python's csv, with the line of each row.
+"""
+
+import csv
+import io
+import math
+import os
+import pathlib
+import re
+import zipfile
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pandas as pd
+
+from jbias.stats import column_names, score_cells, score_layout
+from jbias.untrusted import opening
+
+DELIMITERS = (",", ";", "\t", "|")
+_EXCEL = (".xlsx", ".xlsm", ".xls", ".ods")
+_LARGEST_UNPACKED = 2**28  # Bytes of an Excel file, which is a zip.
+_RULES = re.compile(
+    r"\\(?:toprule|midrule|bottomrule|hline|hhline\{[^}]*\}|cmidrule(?:\([^)]*\))?\{[^}]*\}"
+    r"|cline\{[^}]*\}|addlinespace(?:\[[^]]*\])?|specialrule(?:\{[^}]*\}){3}|noalign\{[^}]*\}"
+    r"|rowcolor(?:\[[^]]*\])?\{[^}]*\}|endhead|endfirsthead|endfoot|endlastfoot|arrayrulecolor\{[^}]*\})"
+    r"(?:\[[^]]*\])?"
+)
+_TABULAR = re.compile(
+    r"\\begin\{(tabular\*?|tabularx|longtable|tabu|array|tblr)\}(.*?)\\end\{\1\}",
+    re.DOTALL,
+)
+
+Row = tuple[str, list[Any]]  # The place, and the cells.
+
+
+def read(path: str | os.PathLike, *, sheet: str = "") -> score_layout.Grid:
+    """Return the grid of a file of scores.
+
+    sheet: that of an Excel file with several; the number of a table in Markdown or LaTeX.
+    Raises ValueError, with the place, for a file that is none of these.
+    """
+    path = os.fspath(path)
+    title = pathlib.Path(path).stem
+    ending = pathlib.Path(path).suffix.lower()
+    head = _first_bytes(path)
+    if ending in (".parquet", ".pq") or head.startswith(b"PAR1"):
+        return of_frame(_parquet(path), source=path, title=title)
+    if ending in _EXCEL or head.startswith(b"PK\x03\x04"):
+        return _grid(_excel(path, sheet), path, title)
+    text = _text(path, head)
+    if ending in (".tex", ".latex") or _TABULAR.search(text):
+        return _grid(_choose(_latex(text, path), sheet, path), path, title)
+    if ending in (".md", ".markdown") or _is_markdown(text):
+        return _grid(_choose(_markdown(text, path), sheet, path), path, title)
+    return _grid(_delimited(text, path), path, title)
+
+
+def of_frame(
+    frame: pd.DataFrame, *, source: str = "", title: str = "scores"
+) -> score_layout.Grid:
+    """Return the grid of a pandas frame: its columns, and index levels that name rows."""
+    levels = tuple("" if x is None else str(x) for x in frame.columns.names)
+    index_names = [name for name in frame.index.names]
+    is_counted = isinstance(frame.index, pd.RangeIndex) and frame.index.name is None
+    names, columns = [], []
+    if not is_counted:
+        for number, name in enumerate(index_names):
+            names.append(
+                ("" if name is None else str(name),) + ("",) * (len(levels) - 1)
+            )
+            columns.append([*frame.index.get_level_values(number)])
+    for number, name in enumerate(frame.columns):
+        parts = name if isinstance(name, tuple) else (name,)
+        names.append(tuple(score_layout.label(part) for part in parts))
+        columns.append([*frame.iloc[:, number]])
+    cells = [[_plain(x) for x in row] for row in zip(*columns, strict=True)]
+    where = f"{source}: " if source else "scores: "
+    places = [f"{where}row {number}" for number in range(len(cells))]
+    return score_layout.Grid(tuple(names), levels, cells, places, source, title)
+
+
+def _plain(value: Any) -> Any:
+    """Return a cell of pandas as text, a Python number or None; all else as it is."""
+    if isinstance(value, str) or value is None:
+        return value
+    if value is pd.NA or value is pd.NaT:
+        return None
+    return value.item() if hasattr(value, "item") else value
+
+
+def _first_bytes(path: str) -> bytes:
+    try:
+        with opening.binary(path) as file:
+            return file.read(4)
+    except (FileNotFoundError, IsADirectoryError) as error:
+        reason = (error.strerror or "").lower()
+        raise ValueError(
+            f"{path}: must be a file of scores, got {reason}; check the path"
+        ) from None
+
+
+def _text(path: str, head: bytes) -> str:
+    if head[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        with opening.binary(path) as file:
+            raw = file.read()
+        try:
+            return raw.decode("utf-16")
+        except UnicodeDecodeError:
+            raise ValueError(
+                f"{path}: must be text in UTF-8 or UTF-16; save it so"
+            ) from None
+    try:
+        with opening.text(path, newline="") as file:
+            return file.read()
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"{path}: must be text in UTF-8, got other bytes at {error.start}; save it as "
+            "CSV in UTF-8"
+        ) from None
+
+
+# CSV and its kin.
+
+
+def _delimited(text: str, path: str) -> list[Row]:
+    lines = io.StringIO(text, newline=None).read().split("\n")
+    lines = ["" if line.startswith("#") else line for line in lines]  # Comments.
+    text = "\n".join(lines)
+    filled = [line for line in lines if line.strip()]
+    if not filled:
+        raise ValueError(f"{path}: must hold scores, got nothing; add rows")
+    delimiter = _delimiter(filled)
+    rows = [*_csv_rows(text, path, delimiter)]
+    width = len(rows[0][1])
+    # Trailing delimiters of every line make an empty last column.
+    if width > 1 and all(len(row) == width and not row[-1] for _, row in rows):
+        return [(place, row[:-1]) for place, row in rows]
+    for place, row in rows:
+        if len(row) != width:
+            raise ValueError(
+                f"{place}: must have {width} fields as the first line, got {len(row)}; "
+                "complete or remove the line, or put texts with commas into quotes"
+            )
+    return rows
+
+
+def _delimiter(lines: Sequence[str]) -> str:
+    """Return what parts the fields: the sign that gives all lines the same number of them."""
+    fitting = []
+    for sign in DELIMITERS:
+        try:
+            widths = {len(row) for row in csv.reader(lines, delimiter=sign)}
+        except csv.Error:
+            continue
+        if len(widths) == 1 and widths.pop() > 1:
+            fitting.append(sign)
+    return max(fitting or DELIMITERS, key=lines[0].count)
+
+
+def _csv_rows(text: str, path: str, delimiter: str) -> Iterator[Row]:
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
+    try:
+        for row in reader:
+            cells = [cell.strip() for cell in row]
+            is_comment = (
+                bool(cells) and cells[0].startswith("#") and reader.line_num == 1
+            )
+            if is_comment and not any(cells[1:]) or not any(cells):
+                continue
+            if cells[0].startswith("#") and len(cells) == 1:
+                continue
+            yield f"{path}:{reader.line_num}", cells
+    except csv.Error as error:
+        raise ValueError(
+            f"{path}:{reader.line_num}: must be a CSV file, got a row that cannot be read "
+            f"({error}); close the quote that is open there"
+        ) from None
+
+
+# Markdown.
+
+_DASHES = re.compile(r"\s*\|?(?:\s*:?-{1,}:?\s*\|)+\s*(?::?-*:?)?\s*")
+
+
+def _is_markdown(text: str) -> bool:
+    return any("|" in line and _DASHES.fullmatch(line) for line in text.splitlines())
+
+
+def _markdown(text: str, path: str) -> list[list[Row]]:
+    tables: list[list[Row]] = []
+    rows: list[Row] = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        if "|" not in line:
+            if rows:
+                tables.append(rows)
+            rows = []
+            continue
+        if _DASHES.fullmatch(line):
+            continue
+        cells = re.split(r"(?<!\\)\|", line.strip())
+        if line.strip().startswith("|"):
+            cells = cells[1:]
+        if line.strip().endswith("|"):
+            cells = cells[:-1]
+        rows.append(
+            (f"{path}:{number}", [x.replace("\\|", "|").strip() for x in cells])
+        )
+    return [*tables, rows] if rows else tables
+
+
+# LaTeX.
+
+
+def _latex(text: str, path: str) -> list[list[Row]]:
+    tables = []
+    for match in _TABULAR.finditer(_without_comments(text)):
+        first_line = text[: match.start()].count("\n") + 1
+        body = _skip_arguments(match[2])
+        tables.append(
+            _latex_rows(body, path, first_line + match[2][: -len(body)].count("\n"))
+        )
+    if not tables:
+        tables.append(_latex_rows(_without_comments(text), path, 1))
+    return tables
+
+
+def _without_comments(text: str) -> str:
+    return re.sub(r"(?<!\\)%.*", "", text)
+
+
+def _skip_arguments(body: str) -> str:
+    """Return the body of a tabular without its arguments, such as [t]{l|cc@{}}."""
+    body = body.lstrip()
+    while body[:1] in ("{", "["):
+        close = {"{": "}", "[": "]"}[body[0]]
+        depth = 0
+        for i, letter in enumerate(body):
+            depth += (letter == body[0]) - (letter == close)
+            if not depth:
+                break
+        body = body[i + 1 :].lstrip(" ")
+    return body
+
+
+def _latex_rows(body: str, path: str, line: int) -> list[Row]:
+    rows = []
+    for part in re.split(r"\\\\(?:\[[^]]*\])?|\\tabularnewline\b|\\cr\b", body):
+        filled = len(part) - len(part.lstrip())
+        place = f"{path}:{line + part[:filled].count(chr(10))}"
+        line += part.count("\n")
+        part = _RULES.sub("", part)
+        cells: list[str] = []
+        for cell in re.split(r"(?<!\\)&", part):
+            cells.extend(_spanned(cell.strip()))
+        if any(cell for cell in cells):
+            rows.append((place, cells))
+    return rows
+
+
+def _spanned(cell: str) -> list[str]:
+    """Return the cells that a \\multicolumn fills: its text, then empty ones."""
+    match = re.fullmatch(
+        r"\\multicolumn\s*\{(\d+)\}\s*\{(?:[^{}]|\{[^{}]*\})*\}\s*\{(.*)\}",
+        cell,
+        re.DOTALL,
+    )
+    if match:
+        return [*_spanned(match[2].strip()), *[""] * (min(int(match[1]), 1000) - 1)]
+    match = re.fullmatch(
+        r"\\multirow\s*(?:\[[^]]*\])?\s*\{[^{}]*\}\s*(?:\[[^]]*\])?\s*(?:\{[^{}]*\}|\*)\s*\{(.*)\}",
+        cell,
+        re.DOTALL,
+    )
+    return [match[1].strip()] if match else [cell]
+
+
+# Excel and Parquet.
+
+
+def _excel(path: str, sheet: str) -> list[Row]:
+    try:
+        _check_unpacked(path)
+        sheets = pd.read_excel(path, sheet_name=None, header=None, dtype=object)
+    except ImportError as error:
+        raise ValueError(
+            f"{path}: reading Excel needs a package that is not installed ({error}); save the "
+            "sheet as CSV, or install openpyxl"
+        ) from None
+    except Exception as error:  # noqa: BLE001 - of many libraries
+        reason = " ".join(str(error).split())[:200]
+        raise ValueError(
+            f"{path}: must be an Excel file, got {reason or type(error).__name__}; save it again, "
+            "or as CSV"
+        ) from None
+    sheets = {name: frame for name, frame in sheets.items() if _has_numbers(frame)}
+    if not sheets:
+        raise ValueError(
+            f"{path}: must hold scores, got sheets without numbers; add rows"
+        )
+    if sheet and sheet not in sheets:
+        raise ValueError(
+            f"{path}: --sheet must be one of {', '.join(sheets)}, got {sheet!r}"
+        )
+    if not sheet and len(sheets) > 1:
+        names = " or ".join(f"--sheet={name}" for name in [*sheets][:4])
+        raise score_layout.UnclearError(
+            f"{path}: has {len(sheets)} sheets; say which: {names}"
+        )
+    name, frame = next((n, f) for n, f in sheets.items() if not sheet or n == sheet)
+    kept = frame.columns[frame.notna().any()]
+    return [
+        (f"{path}:{name}, row {number + 1}", [_plain_excel(x) for x in row])
+        for number, row in enumerate(frame[kept].itertuples(index=False))
+        if any(_plain_excel(x) not in (None, "") for x in row)
+    ]
+
+
+def _has_numbers(frame: pd.DataFrame) -> bool:
+    """Return whether several rows of a sheet have a number, or a date that was one."""
+    return (
+        sum(any(_is_value(x) for x in row) for row in frame.itertuples(index=False)) > 1
+    )
+
+
+def _is_value(cell: Any) -> bool:
+    plain = _plain_excel(cell)
+    return plain is not None and (not isinstance(plain, str) or _starts_number(plain))
+
+
+def _plain_excel(value: Any) -> Any:
+    return None if isinstance(value, float) and math.isnan(value) else _plain(value)
+
+
+def _check_unpacked(path: str) -> None:
+    """Raise ValueError for a zip that unpacks to more than a table of scores needs."""
+    if not zipfile.is_zipfile(path):
+        return
+    with zipfile.ZipFile(path) as archive:
+        size = sum(member.file_size for member in archive.infolist())
+    if size > _LARGEST_UNPACKED:
+        raise ValueError(f"{size} bytes when unpacked, more than {_LARGEST_UNPACKED}")
+
+
+def _parquet(path: str) -> pd.DataFrame:
+    try:
+        return pd.read_parquet(path)
+    except (ValueError, OSError) as error:
+        raise ValueError(
+            f"{path}: must be a whole Parquet file, got {error}; write it again"
+        ) from None
+
+
+# From rows of cells to a grid.
+
+
+def _choose(tables: list[list[Row]], sheet: str, path: str) -> list[Row]:
+    tables = [table for table in tables if len(table) > 1]
+    if not tables:
+        raise ValueError(f"{path}: must hold a table of scores, got none; add one")
+    if sheet:
+        if not sheet.isdecimal() or not 1 <= int(sheet) <= len(tables):
+            raise ValueError(
+                f"{path}: --sheet must be from 1 to {len(tables)}, got {sheet!r}"
+            )
+        return tables[int(sheet) - 1]
+    if len(tables) > 1:
+        names = " or ".join(
+            f"--sheet={number + 1}" for number in range(min(len(tables), 4))
+        )
+        raise score_layout.UnclearError(
+            f"{path}: has {len(tables)} tables; say which: {names}"
+        )
+    return tables[0]
+
+
+def _grid(rows: list[Row], path: str, title: str) -> score_layout.Grid:
+    """Return the grid of rows of which the first one or two are the header."""
+    width = max(len(row) for _, row in rows)
+    rows = [(place, [*row, *[""] * (width - len(row))]) for place, row in rows]
+    rows = _without_titles(rows, width)
+    names = [score_layout.label(x) for x in rows[0][1]]
+    _check_named(names, rows, path)
+    if len(rows) > 1 and _spans(names) and _is_header(rows[1][1]):
+        return _two_lines(rows, path, title)
+    columns = tuple((name,) for name in names)
+    cells = [row for _, row in rows[1:]]
+    places = [place for place, _ in rows[1:]]
+    return score_layout.Grid(columns, ("",), cells, places, path, title)
+
+
+def _without_titles(rows: list[Row], width: int) -> list[Row]:
+    """Return the rows without titles above a table and footnotes below it.
+
+    These have text in their first cell alone.
+    """
+
+    def is_title(row: Row) -> bool:
+        filled = [score_layout.label(x) != "" for x in row[1]]
+        return width > 1 and filled[0] and not any(filled[1:])
+
+    while len(rows) > 2 and is_title(rows[0]):
+        rows = rows[1:]
+    while (
+        len(rows) > 2
+        and is_title(rows[-1])
+        and " " in score_layout.label(rows[-1][1][0])
+    ):
+        rows = rows[:-1]
+    return rows
+
+
+def _check_named(names: list[str], rows: list[Row], path: str) -> None:
+    """Raise ValueError where the first line holds scores rather than names."""
+    numbers = [x for x in names if re.fullmatch(r"[+-]?[0-9]*[.,][0-9]+\s*%?", x)]
+    if numbers:
+        raise ValueError(
+            f"{rows[0][0]}: the first line must name the columns, got the number "
+            f"{numbers[0]}; add a line such as algorithm,dataset,score"
+        )
+
+
+def _spans(names: Sequence[str]) -> bool:
+    """Return whether a header line has names over several columns: repeated, or blanks after."""
+    filled = [name for name in names[1:] if name]
+    return bool(filled) and (len(set(filled)) < len(filled) or "" in names[1:])
+
+
+def _is_header(cells: Sequence[Any]) -> bool:
+    """Return whether a second line names columns: no cell after the first is a score."""
+    texts = [score_layout.label(x) for x in cells[1:]]
+    if not any(texts):
+        return False
+    return not any(
+        re.search(r"[0-9][.,][0-9]|±|%", text) for text in texts if _starts_number(text)
+    )
+
+
+def _starts_number(text: str) -> bool:
+    return bool(re.match(r"[+-]?[.,]?[0-9]", score_cells.plain_text(text)))
+
+
+def _is_line_of_names(
+    tops: Sequence[str], lows: Sequence[str], body: Sequence[Row], count: int
+) -> bool:
+    """Return whether the line after two header lines has the names of the index alone.
+
+    pandas writes such a line; a heading over some of the rows looks alike.
+    """
+    if not body:
+        return False
+    texts = [score_layout.label(x) for x in body[0][1]]
+    is_named = bool(tops[0] and lows[0]) or column_names.meaning(texts[0]) != ""
+    return is_named and not any(texts[count:])
+
+
+def _two_lines(rows: list[Row], path: str, title: str) -> score_layout.Grid:
+    tops = [score_layout.label(x) for x in rows[0][1]]
+    lows = [score_layout.label(x) for x in rows[1][1]]
+    body = rows[2:]
+    is_label = [
+        column_names.meaning(top) != "" and not low for top, low in zip(tops, lows)
+    ]
+    first = next(
+        (j for j in range(1, len(tops)) if tops[j] and not is_label[j]), len(tops)
+    )
+    count = max(1, sum(1 for j in range(first) if not tops[j] or is_label[j] or j == 0))
+    levels = ("", "")
+    labels = [(low or top) for top, low in zip(tops[:count], lows[:count])]
+    if _is_line_of_names(tops, lows, body, count):
+        # pandas writes the names of header lines first, then a line of those of the index.
+        levels = (tops[0], lows[0])
+        labels = [score_layout.label(x) for x in body[0][1][:count]]
+        body = body[1:]
+    elif tops[0] and lows[0] and column_names.meaning(lows[0]) == "run":
+        levels, labels[0] = (tops[0], lows[0]), ""
+    for j in range(count + 1, len(tops)):
+        tops[j] = tops[j] or tops[j - 1]  # A name over several columns.
+    names = [(name, "") for name in labels]
+    names += [*zip(tops[count:], lows[count:], strict=True)]
+    cells = [row for _, row in body]
+    return score_layout.Grid(
+        tuple(names), levels, cells, [p for p, _ in body], path, title
+    )

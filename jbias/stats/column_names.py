@@ -1,0 +1,334 @@
+"""Names of columns of tables of scores: which says algorithm, data set, run or score.
+
+Names are compared in small letters, with "_" between their words. `known_names.json` has
+common names of algorithms and data sets, which tell rows from columns where headers do not.
+"""
+
+import functools
+import json
+import re
+from collections.abc import Sequence
+from importlib import resources
+from typing import Any
+
+from jbias.stats import score_cells
+
+ROLES = ("algorithm", "dataset", "run", "score", "deviation", "trained_on", "ignore")
+NAMES = {  # Other names of these in tables, in small letters with "_" between words.
+    "algorithm": (
+        *("algorithm", "algorithms", "algo", "method", "methods", "model", "models"),
+        *("approach", "approaches", "classifier", "network", "net", "backbone"),
+        *(
+            "technique",
+            "strategy",
+            "defense",
+            "defence",
+            "learner",
+            "architecture",
+            "arch",
+        ),
+    ),
+    "dataset": (
+        *(
+            "dataset",
+            "datasets",
+            "data_set",
+            "data_sets",
+            "data",
+            "test_set",
+            "test_sets",
+        ),
+        *(
+            "task",
+            "tasks",
+            "benchmark",
+            "benchmarks",
+            "domain",
+            "domains",
+            "environment",
+        ),
+        *(
+            "env",
+            "target",
+            "test_domain",
+            "test_env",
+            "testset",
+            "eval_set",
+            "corruption",
+        ),
+        *("target_domain", "test_dataset", "eval_dataset", "evaluated_on", "tested_on"),
+    ),
+    "run": (
+        *("run", "runs", "seed", "seeds", "fold", "folds", "trial", "trials", "repeat"),
+        *(
+            "repeats",
+            "repetition",
+            "replicate",
+            "replication",
+            "run_id",
+            "seed_id",
+            "rep",
+        ),
+        *("random_seed", "rng_seed", "trial_seed"),
+    ),
+    "deviation": (
+        *("std", "stdev", "std_dev", "stddev", "sd", "sem", "se", "stderr", "std_err"),
+        *(
+            "standard_deviation",
+            "standard_error",
+            "deviation",
+            "±",
+            "+_",
+            "ci",
+            "ci95",
+            "error_bar",
+        ),
+    ),
+    "trained_on": ("trained_on",),
+}
+_METRICS = frozenset(
+    (
+        "score",
+        "scores",
+        "value",
+        "values",
+        "acc",
+        "accuracy",
+        "accuracies",
+        "top1",
+        "top_1",
+    )
+    + (
+        "top5",
+        "top_5",
+        "acc1",
+        "acc5",
+        "acc_1",
+        "acc_5",
+        "accuracy_top1",
+        "metric",
+        "result",
+    )
+    + (
+        "results",
+        "performance",
+        "perf",
+        "f1",
+        "f1_score",
+        "auc",
+        "auroc",
+        "error",
+        "err",
+        "loss",
+    )
+    + (
+        "nll",
+        "ece",
+        "mean",
+        "mean_acc",
+        "mean_accuracy",
+        "precision",
+        "recall",
+        "map",
+        "mce",
+    )
+    + ("error_rate", "balanced_accuracy", "bacc", "worst_group_accuracy", "shape_bias")
+)
+_METRIC_EXTRAS = frozenset(
+    (
+        "test",
+        "val",
+        "valid",
+        "validation",
+        "train",
+        "eval",
+        "ood",
+        "id",
+        "iid",
+        "final",
+        "best",
+    )
+    + (
+        "last",
+        "avg",
+        "average",
+        "mean",
+        "worst",
+        "group",
+        "top",
+        "in",
+        "out",
+        "percent",
+        "pct",
+    )
+)
+_BOOKKEEPING = frozenset(
+    (
+        "id",
+        "index",
+        "idx",
+        "epoch",
+        "epochs",
+        "step",
+        "steps",
+        "iteration",
+        "iterations",
+        "iter",
+    )
+    + (
+        "lr",
+        "learning_rate",
+        "rate",
+        "weight_decay",
+        "wd",
+        "batch_size",
+        "batch",
+        "params",
+    )
+    + (
+        "parameters",
+        "n_params",
+        "num_params",
+        "flops",
+        "gflops",
+        "macs",
+        "gmacs",
+        "runtime",
+    )
+    + (
+        "time",
+        "duration",
+        "timestamp",
+        "created",
+        "year",
+        "date",
+        "n",
+        "count",
+        "num_images",
+    )
+    + (
+        "n_images",
+        "images",
+        "rank",
+        "avg_rank",
+        "average_rank",
+        "mean_rank",
+        "momentum",
+        "dropout",
+    )
+    + (
+        "gpu",
+        "gpus",
+        "hours",
+        "gpu_hours",
+        "params_m",
+        "flops_g",
+        "size",
+        "image_size",
+        "res",
+    )
+    + (
+        "resolution",
+        "support",
+        "nr",
+        "no",
+        "num",
+        "line",
+        "version",
+        "commit",
+        "job_id",
+        "walltime",
+    )
+    + (
+        "p",
+        "p_value",
+        "pvalue",
+        "memory",
+        "throughput",
+        "width",
+        "depth",
+        "_step",
+        "_runtime",
+    )
+)
+INDEX = re.compile(r"unnamed(:.*)?|level_[0-9]+|\(no name\)")
+_RUN = re.compile(
+    r"(?:(?:seed|run|fold|trial|rep|repeat|split|s|r)[ _#-]*)([0-9]+)", re.IGNORECASE
+)
+RUN_NAME = re.compile(  # A name with its run at the end, such as ERM_seed0.
+    r"(.+?)[ _/.,;:-]*\(?((?:seed|run|fold|trial|rep)[ _=#:-]*[0-9]+)\)?", re.IGNORECASE
+)
+WHOLE = re.compile(r"[0-9]{1,6}(?:\.0)?")
+_KNOWN_NAMES = resources.files("jbias.stats") / "known_names.json"
+
+
+def meaning(name: Any) -> str:
+    """Return the role that a column's name says, one of `ROLES`, or ""."""
+    word = word_of(name)
+    if not word:
+        return ""
+    for role, names in NAMES.items():
+        if word in names:
+            return role
+    if is_metric(name):
+        return "score"
+    parts = [
+        part for part in word.split("_") if part not in ("name", "names", "id", "label")
+    ]
+    joined = "_".join(parts)
+    for role, names in NAMES.items():
+        if joined in names and role != "deviation":
+            return role
+    last = re.split(r"[._/]", str(name).strip().lower())[-1]
+    if "." in str(name) and last == "name":  # algo.name of a config.
+        return meaning(str(name).strip()[: -len("name") - 1])
+    return ""
+
+
+def is_metric(name: Any) -> bool:
+    """Return whether a name is that of a metric, such as accuracy or test_acc."""
+    word = re.sub(r"@", "", word_of(name))
+    if word in _METRICS:
+        return True
+    parts = [part for part in word.split("_") if part not in _METRIC_EXTRAS]
+    return "_".join(parts) in _METRICS
+
+
+def word_of(name: Any) -> str:
+    """Return a name in small letters, with "_" for all between its words."""
+    text = score_cells.plain_text(str(name))
+    text = re.sub(r"\((?:%|↑|↓|in %|m|g|k)\)|\[(?:%|↑|↓)\]|[%↑↓#]", " ", text.lower())
+    return re.sub(r"[\s_\-.]+", "_", text.strip()).strip("_")
+
+
+def is_bookkeeping(name: str) -> bool:
+    word = word_of(name)
+    return (
+        word in _BOOKKEEPING
+        or f"_{word}" in _BOOKKEEPING
+        or bool(re.fullmatch(r"(\w+_)?id", word))
+    )
+
+
+def run_of(name: Any) -> str:
+    """Return the number of a run that a name writes, such as 3 of "seed 3"; "" for others."""
+    text = str(name).strip()
+    match = _RUN.fullmatch(text)
+    if match:
+        return match[1]
+    return text.removesuffix(".0") if WHOLE.fullmatch(text) else ""
+
+
+@functools.cache
+def _known_names() -> dict[str, frozenset[str]]:
+    """Return common names of algorithms and of data sets, in small letters and digits."""
+    words = json.loads(_KNOWN_NAMES.read_text("utf-8"))
+    return {kind: frozenset(map(_letters, names)) for kind, names in words.items()}
+
+
+def count_known(names: Sequence[str], kind: str) -> int:
+    return sum(_letters(name) in _known_names()[kind] for name in names)
+
+
+def _letters(name: Any) -> str:
+    return re.sub(r"[\W_]+", "", str(name).lower())

@@ -1,0 +1,267 @@
+r"""Cells of tables of scores as people write them: "73.8 ± 0.2", "75,2 %", "\textbf{61.0}".
+
+A cell is a number, a number with its spread over runs, missing, or neither. Commas are read
+by the whole table (`decide_decimal`): "73,8" is a number with a decimal comma where no cell
+says otherwise, and "1,234" alone leaves a doubt, which is never guessed.
+"""
+
+import dataclasses
+import math
+import re
+from collections.abc import Iterable, Iterator
+
+_MISSING = frozenset(
+    (
+        "",
+        "-",
+        "--",
+        "---",
+        "–",
+        "—",
+        "−",
+        "n/a",
+        "n.a.",
+        "n.a",
+        "na",
+        "#n/a",
+        "nan",
+        "<na>",
+        "none",
+    )
+    + (
+        "null",
+        "nil",
+        "?",
+        ".",
+        "/",
+        "oom",
+        "tbd",
+        "tba",
+        "todo",
+        "missing",
+        "not run",
+        "n.r.",
+    )
+)
+_MARKS = "*†‡§¶↑↓"  # Footnotes, and arrows beside a number.
+_NUMBER = r"[+-]?(?:[0-9][0-9.,']*|[.,][0-9]+)(?:[eE][+-]?[0-9]+)?"
+_SPREAD = r"(?:±|\+/-|\+-|\\pm)"
+_CELL = re.compile(
+    rf"(?P<value>{_NUMBER})\s*(?P<percent>%?)\s*"
+    rf"(?:{_SPREAD}\s*(?P<spread>{_NUMBER})\s*(?P<spread_percent>%?)"
+    rf"|\(\s*{_SPREAD}?\s*(?P<bracketed>{_NUMBER})\s*(?P<bracketed_percent>%?)\s*\)"
+    rf"|[\[(]\s*(?P<low>{_NUMBER})\s*%?\s*(?:[;–]|,|\bto\b)\s*(?P<high>{_NUMBER})\s*%?\s*[\])])?"
+    rf"\s*%?"
+)
+# Commands of LaTeX that only change how their argument looks.
+_LATEX_STYLE = re.compile(
+    r"\\(?:textbf|mathbf|boldsymbol|bm|textit|emph|underline|uline|textsc|textrm|mathrm|text"
+    r"|texttt|mathit|best|second|tiny|scriptsize|footnotesize|small|makecell|num|ensuremath)"
+    r"\s*\{([^{}]*)\}"
+)
+_LATEX_SWITCH = re.compile(
+    r"\\(?:bfseries|bf|itshape|it|em|tiny|scriptsize|footnotesize|small|centering|boldmath)\b"
+    r"|\\(?:cellcolor|rowcolor|color|textcolor)\s*(?:\[[^]]*\])?\s*\{[^{}]*\}"
+)
+_LATEX_NOTE = re.compile(
+    r"\\(?:cite[a-z]*|footnote|tnote|textsuperscript|footnotemark|ref)\s*(?:\[[^]]*\])?\s*\{[^{}]*\}"
+)
+_LATEX_SIGNS = (
+    (r"\pm", "±"),
+    (r"\%", "%"),
+    (r"\&", "&"),
+    (r"\_", "_"),
+    (r"\#", "#"),
+    (r"\,", " "),
+    (r"\;", " "),
+    (r"\ ", " "),
+    (r"\!", ""),
+    (r"~", " "),
+    (r"\textendash", "–"),
+    (r"\dag", "†"),
+    (r"\downarrow", "↓"),
+    (r"\uparrow", "↑"),
+    (r"\times", "x"),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """What one cell of a table says."""
+
+    value: float  # NaN where it is missing.
+    spread: float = math.nan  # After ±, or in brackets; NaN if there is none.
+    is_summary: bool = False  # A mean with its spread, or with an interval.
+    is_percent: bool = False  # It bears a percent sign.
+    is_unclear: bool = False  # The number in brackets may be a spread or, say, a rank.
+
+
+@dataclasses.dataclass(frozen=True)
+class Commas:
+    """How numbers of a table are written."""
+
+    decimal: str = "."  # The decimal sign, "." or ",".
+    thousands: str = ""  # "," or "." or "'", or "" if there is none.
+
+
+def plain_text(text: str) -> str:
+    """Return the text of a cell without the marks of Markdown and LaTeX around it."""
+    text = (
+        text.replace("\u00a0", " ")
+        .replace("\u2009", " ")
+        .replace("\u202f", " ")
+        .strip()
+    )
+    if "\\" in text or "$" in text:
+        text = _strip_latex(text)
+    text = re.sub(r"(\*\*\*|\*\*|__|~~|`)(?=\S)(.+?)(?<=\S)\1", r"\2", text)
+    for mark in ("*", "_"):
+        if text.startswith(mark) and text.endswith(mark) and len(text) > 2 * len(mark):
+            text = text[len(mark) : -len(mark)].strip()
+    return " ".join(text.split())
+
+
+def _strip_latex(text: str) -> str:
+    text = _LATEX_NOTE.sub("", text)
+    text = _LATEX_SWITCH.sub(" ", text)
+    text = text.replace("$", "")
+    for command, sign in _LATEX_SIGNS:
+        text = re.sub(
+            re.escape(command) + (r"(?![a-zA-Z])" if command[-1:].isalpha() else ""),
+            sign,
+            text,
+        )
+    text = re.sub(r"\^\s*(?:\{[^{}]*\}|[*†‡§a-z])", "", text)  # Marks of footnotes.
+    text = re.sub(
+        r"(?<!\\)_\s*\{\s*((?:±|\+/-|\()[^{}]*)\}", r" \1", text
+    )  # A spread as an index.
+    text = re.sub(r"_\s*(?=±)", " ", text)
+    before = None
+    while before != text:  # Styles stand in each other.
+        before = text
+        text = _LATEX_STYLE.sub(r"\1", text)
+    return re.sub(r"[{}]", "", text).strip()
+
+
+def is_missing(text: str) -> bool:
+    """Return whether a cell's text says that there is no score."""
+    return plain_text(text).lower() in _MISSING
+
+
+def parse(text: str, commas: Commas) -> Cell | None:
+    """Return what a cell says; None where it is neither a number nor missing.
+
+    A number in brackets is a spread, as in "73.8 (0.2)", unless it bears a sign, which marks
+    a difference from another row and is left out. A whole number in brackets beside one with
+    decimals, "73.8 (2)", is unclear: a rank, a spread of 2, or one of 0.2.
+    """
+    plain = plain_text(text).replace("−", "-")
+    if plain.lower() in _MISSING:
+        return Cell(math.nan)
+    match = _CELL.fullmatch(plain.strip(_MARKS + " "))
+    if not match:
+        return None
+    value = _number(match["value"], commas)
+    if value is None:
+        return None
+    written = match["spread"] or match["bracketed"]
+    spread = math.nan
+    is_summary = bool(match["spread"] or match["low"])
+    if match["bracketed"]:
+        is_summary = match["bracketed"][0] not in "+-"
+    if written and is_summary:
+        if _number(written, commas) is None:
+            return None
+        spread = abs(_number(written, commas))
+    is_whole = bool(match["bracketed"]) and match["bracketed"].isdecimal()
+    return Cell(
+        value,
+        spread,
+        is_summary,
+        is_percent="%" in plain,
+        is_unclear=is_whole and commas.decimal in match["value"],
+    )
+
+
+def _number(text: str, commas: Commas) -> float | None:
+    """Return the number that a text writes with those signs; None for any other text."""
+    digits = text
+    if commas.thousands and commas.thousands in digits:
+        sign = re.escape(commas.thousands)
+        whole = re.split(rf"[{re.escape(commas.decimal)}eE]", digits)[0]
+        if not re.fullmatch(rf"[+-]?[0-9]{{1,3}}(?:{sign}[0-9]{{3}})+", whole):
+            return None
+        digits = digits.replace(commas.thousands, "")
+    if commas.decimal == ",":
+        if "." in digits:
+            return None
+        digits = digits.replace(",", ".")
+    if not re.fullmatch(
+        r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?", digits
+    ):
+        return None
+    value = float(digits)
+    return value if math.isfinite(value) else None
+
+
+def _numbers(texts: Iterable[str]) -> Iterator[str]:
+    """Yield the numbers of cells, values and spreads, as they are written."""
+    for text in texts:
+        match = _CELL.fullmatch(plain_text(text).replace("−", "-").strip(_MARKS + " "))
+        if match:
+            for name in ("value", "spread", "bracketed", "low", "high"):
+                if match[name]:
+                    yield match[name].lstrip("+-")
+
+
+def decide_decimal(texts: Iterable[str], decimal: str = "") -> Commas:
+    """Return how the numbers of a table are written.
+
+    decimal: what the user says, "." or ",", or "" to decide by the cells. Raises ValueError
+    with both readings where they leave a doubt: commas before three digits alone, or signs
+    that contradict each other.
+    """
+    numbers = [*_numbers(texts)]
+    with_comma = [number for number in numbers if "," in number]
+    with_point = [number for number in numbers if "." in number]
+    if any("'" in number for number in numbers):
+        return Commas(decimal or ".", "'")
+    if decimal:
+        other = "," if decimal == "." else "."
+        return Commas(decimal, other if any(other in x for x in numbers) else "")
+    if not with_comma:
+        several = [number for number in with_point if number.count(".") > 1]
+        if several:  # 1.234.567
+            return Commas(",", ".")
+        return Commas()
+    both = [number for number in with_comma if "." in number]
+    if both:
+        is_comma_last = {x.rfind(",") > x.rfind(".") for x in both}
+        if len(is_comma_last) == 1:
+            return Commas(",", ".") if True in is_comma_last else Commas(".", ",")
+    grouped = [number for number in with_comma if _is_grouped(number, ",")]
+    if not both and len(grouped) < len(with_comma):
+        points = [number for number in with_point if not _is_grouped(number, ".")]
+        if not points:  # 73,8, and perhaps 1.234,5 or 1.234
+            return Commas(",", "." if with_point else "")
+    if not both and with_point and len(grouped) == len(with_comma):
+        return Commas(".", ",")  # 1,234 beside 73.8
+    example = with_comma[0]
+    if not both and len(grouped) == len(with_comma):
+        raise ValueError(
+            f"the comma in {example!r} may be a decimal comma ({example.replace(',', '.')}) "
+            f"or part the thousands ({example.replace(',', '')}); say which: "
+            "decimal=, or decimal=."
+        )
+    raise ValueError(
+        f"numbers must be written alike, got {example!r} beside {(with_point or numbers)[0]!r}; "
+        "say which sign is the decimal one: decimal=, or decimal=."
+    )
+
+
+def _is_grouped(number: str, sign: str) -> bool:
+    """Return whether a sign of a number may part its thousands, as in 1,234 or 12,345,678."""
+    sign = re.escape(sign)
+    return bool(
+        re.fullmatch(rf"[1-9][0-9]{{0,2}}(?:{sign}[0-9]{{3}})+(?:[.,][0-9]*)?", number)
+    )

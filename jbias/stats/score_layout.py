@@ -1,0 +1,1070 @@
+"""From any table of scores to a tidy one: which column says what, and which way round it lies.
+
+Long tables name the algorithm, the data set and the score of each row; wide ones have a row
+an algorithm and a column a data set, or the other way round, perhaps with a column of seeds
+or a second header line. Columns and axes are known by their names (`axis_meaning`). Where
+names decide nothing, neither does this module: it refuses, with both readings and the
+choice that decides (`Choices`).
+"""
+
+import collections
+import dataclasses
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from jbias.stats import column_names, score_cells
+
+# Names of what is measured: alone they name a column of scores, several are metrics.
+# Columns of numbers that are no scores of a data set.
+_CORNER = re.compile(r"\s*(?:/|\\|\||→|↓|vs\.?|\bby\b|x|×)\s*")
+_ENOUGH_KNOWN = (
+    2  # Names that tell algorithms from data sets; a single one may be chance.
+)
+WIDE = ("algorithms", "datasets")
+HEADER = "header"  # In the place of a column: the header line holds the role.
+ORDER = "order"  # In the place of a column of runs: rows of one cell, in order.
+BRACKETS = ("deviation", "ignore")
+
+
+class UnclearError(ValueError):
+    """The table can be read in more than one way; the text says how, and what decides."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Choices:
+    """What the user says about a table.
+
+    columns: the name of the column of each role (`ROLES`), e.g. {"algorithm": "method"};
+    several that make a role together are joined by "+". rows: what the rows of a wide table
+    are, "algorithms" or "datasets". decimal: the decimal sign, "." or ",". brackets: what a
+    number in brackets after a score is, "deviation", or "ignore" for ranks and the like.
+    """
+
+    columns: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    rows: str = ""
+    decimal: str = ""
+    brackets: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Grid:
+    """A table as it is written: names of columns, and rows of cells.
+
+    columns: the names of each column, one a header line. levels: the name of each header
+    line, "" where it has none. cells: text, numbers or None, a row each. places: what
+    messages call each row. source: what they call the table; "" for data in memory.
+    title: the name of the one data set of a table that names none.
+    """
+
+    columns: tuple[tuple[str, ...], ...]
+    levels: tuple[str, ...]
+    cells: list[list[Any]]
+    places: list[str]
+    source: str
+    title: str = "scores"
+
+
+@dataclasses.dataclass(frozen=True)
+class Reading:
+    """A tidy table, and what was understood.
+
+    tidy: the columns algorithm, dataset, run, score (NaN where missing), place, and where
+    the table has them deviation and trained_on. description: three lines for the user.
+    is_summary: cells are means with their spread over runs that are not known.
+    """
+
+    tidy: pd.DataFrame
+    description: tuple[str, ...]
+    is_summary: bool
+    unused: tuple[str, ...]
+
+
+def arrange(grid: Grid, choices: Choices = Choices()) -> Reading:
+    """Return the scores of a table, tidy, with what was understood of it.
+
+    Raises UnclearError where it has more than one reading, and ValueError, with the place
+    of the cell, where it has none.
+    """
+    return _Table(grid, choices).read()
+
+
+class _Table:
+    """One table on its way to a reading."""
+
+    def __init__(self, grid: Grid, choices: Choices) -> None:
+        self.grid = grid
+        self.choices = choices
+        self.where = f"{grid.source}: " if grid.source else "scores: "
+        self.names = [" ".join(filter(None, names)) for names in grid.columns]
+        self._check_header()
+        texts = (x for row in grid.cells for x in row if isinstance(x, str))
+        try:
+            self.commas = score_cells.decide_decimal(texts, choices.decimal)
+        except ValueError as error:
+            raise UnclearError(
+                self.where + _as_flags(str(error), grid.source)
+            ) from None
+        self.parsed = [[self._parse(x) for x in row] for row in grid.cells]
+        self.roles = self._roles()
+        self.unused: list[str] = []
+        self.spreads: dict[int, int] = {}  # The column of the spread of each of scores.
+
+    # What columns are.
+
+    def _check_header(self) -> None:
+        doubled = [k for k, n in collections.Counter(self.names).items() if n > 1 and k]
+        if doubled:
+            raise ValueError(
+                f"{self.where}every column must be named once, got {doubled[0]!r} twice; "
+                "rename one, or give runs a column `run`"
+            )
+        if not self.grid.cells:
+            raise ValueError(
+                f"{self.where}must hold scores, got a header alone; add rows"
+            )
+
+    def _parse(self, value: Any) -> score_cells.Cell | None:
+        if value is None or value is pd.NA:
+            return score_cells.Cell(math.nan)
+        if isinstance(value, str):
+            return score_cells.parse(value, self.commas)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return None
+        return score_cells.Cell(float(value))
+
+    def _is_numeric(self, column: int) -> bool:
+        """Return whether a column holds numbers, perhaps with missing cells among them."""
+        cells = [row[column] for row in self.parsed]
+        if any(cell is None for cell in cells):
+            return False
+        return any(not math.isnan(cell.value) for cell in cells)
+
+    def _is_empty(self, column: int) -> bool:
+        return all(_is_blank(row[column]) for row in self.grid.cells)
+
+    def _mostly_numeric(self, column: int) -> bool:
+        """Return whether most of a column's cells that are filled are numbers."""
+        cells = [
+            cell
+            for cell, raw in zip(
+                self._column(self.parsed, column), self._column(self.grid.cells, column)
+            )
+            if not _is_blank(raw)
+        ]
+        numbers = [c for c in cells if c is not None]
+        return bool(cells) and 2 * len(numbers) > len(cells)
+
+    def _looks_numeric(self, column: int) -> bool:
+        """Return whether most cells of a column begin as numbers, readable or not."""
+        texts = [
+            label(x) for x in self._column(self.grid.cells, column) if not _is_blank(x)
+        ]
+        begun = [
+            x
+            for x in texts
+            if re.match(r"[+-]?[.,]?[0-9]+[.,]?[0-9]*\s*([^\w.,-]|$)", x)
+        ]
+        return 2 * len(begun) > len(texts)
+
+    @staticmethod
+    def _column(rows: list[list[Any]], column: int) -> list[Any]:
+        return [row[column] for row in rows]
+
+    def _roles(self) -> list[str]:
+        """Return the role of each column: those of `ROLES`, "number", "text" or "empty"."""
+        chosen = self._chosen()
+        roles = []
+        for j, name in enumerate(self.names):
+            if j in chosen:
+                roles.append(chosen[j])
+                continue
+            role = (
+                column_names.meaning(name)
+                if len(self.grid.columns[j]) == 1 or not name
+                else ""
+            )
+            if len(self.grid.columns[j]) > 1 and not any(self.grid.columns[j][1:]):
+                role = column_names.meaning(name)
+            if role in self.choices.columns and role != "deviation":
+                role = ""  # Another column was chosen.
+            if self._is_empty(j):
+                roles.append("empty")
+            elif role == "score" and not (
+                self._is_numeric(j) or self._mostly_numeric(j)
+            ):
+                roles.append("text")
+            elif role == "run" and self._is_fractional(j):
+                roles.append("number")
+            elif role in ("algorithm", "dataset") and self._is_fractional(j):
+                roles.append("number")  # A column of scores under that name.
+            elif role:
+                roles.append(role)
+            elif column_names.is_bookkeeping(name) and self.names[j]:
+                roles.append("bookkeeping")
+            elif (
+                self._is_numeric(j) or self._mostly_numeric(j) or self._looks_numeric(j)
+            ):
+                roles.append("number")
+            else:
+                roles.append("text")
+        return roles
+
+    def _is_fractional(self, column: int) -> bool:
+        """Return whether a column holds numbers that are not whole, which name nothing."""
+        return self._is_numeric(column) and any(
+            not float(row[column].value).is_integer()
+            for row in self.parsed
+            if not math.isnan(row[column].value)
+        )
+
+    def _chosen(self) -> dict[int, str]:
+        """Return the role of each column that the user named."""
+        known = {}
+        for j, name in enumerate(self.names):
+            known.setdefault(name.strip().lower(), j)
+        chosen = {}
+        for role, text in self.choices.columns.items():
+            if text in (HEADER, ORDER) or role == "score" and self._is_level(text):
+                continue
+            parts = [text] if text.strip().lower() in known else text.split("+")
+            for name in parts:
+                if name.strip().lower() not in known:
+                    shown = ", ".join(filter(None, self.names))
+                    raise ValueError(
+                        f"{self.where}{_flag('columns', self.grid.source)}{role}={text} must name "
+                        f"a column, got {name.strip()!r}; there are {shown}"
+                    )
+                chosen[known[name.strip().lower()]] = role
+        return chosen
+
+    def _is_level(self, text: str) -> bool:
+        """Return whether a text is an entry of the second header line."""
+        return any(
+            len(names) > 1 and names[-1].strip().lower() == text.strip().lower()
+            for names in self.grid.columns
+        )
+
+    def _of(self, role: str) -> list[int]:
+        return [j for j, known in enumerate(self.roles) if known == role]
+
+    def _shown(self, columns: Sequence[int]) -> str:
+        return ", ".join(self.names[j] or "(no name)" for j in columns)
+
+    # From columns to a reading.
+
+    def read(self) -> Reading:
+        algorithms = self._one("algorithm", self._of("algorithm"))
+        datasets = self._one("dataset", self._of("dataset"))
+        if datasets and not algorithms:
+            algorithms = self._algorithms_called_runs()
+        if algorithms and datasets and not self.choices.rows:
+            return self._read_long(algorithms, datasets)
+        return self._read_wide(algorithms, datasets)
+
+    def _algorithms_called_runs(self) -> list[int]:
+        """Return the column of runs that holds names rather than numbers, where one does."""
+        named = [
+            j
+            for j in self._of("run")
+            if not all(map(column_names.run_of, self._labels_of([j])))
+            and "run" not in self.choices.columns
+        ]
+        if len(named) != 1 or len(self._labels_of(named)) < 2 or not self._of("score"):
+            return []
+        self.roles[named[0]] = "algorithm"
+        return named
+
+    def _one(self, role: str, columns: list[int]) -> list[int]:
+        """Return the columns that make a role; refuse several of which none was chosen."""
+        if len(columns) < 2 or role in self.choices.columns:
+            return columns
+        varied = [j for j in columns if len(self._labels_of([j])) > 1]
+        if len(varied) < 2:
+            left = varied or columns[:1]
+            self._leave_out([j for j in columns if j not in left])
+            return left
+        plain = [j for j in varied if column_names.word_of(self.names[j]) == role]
+        if len(plain) == 1:
+            self._leave_out([j for j in columns if j not in plain])
+            return plain
+        names = [self.names[j] for j in varied]
+        raise self._unclear(
+            f"{' and '.join(map(repr, names))} may each name the {role}s",
+            *(("columns", f"{role}={name}") for name in names),
+            ("columns", f"{role}={'+'.join(names)}"),
+        )
+
+    def _leave_out(self, columns: Sequence[int]) -> None:
+        for j in columns:
+            self.unused.append(self.names[j] or "(no name)")
+            self.roles[j] = "unused"
+
+    def _labels_of(self, columns: Sequence[int]) -> dict[str, None]:
+        return dict.fromkeys(
+            " ".join(label(row[j]) for j in columns) for row in self.grid.cells
+        )
+
+    def _unclear(self, fact: str, *choices: tuple[str, str]) -> UnclearError:
+        flags = [f"{_flag(name, self.grid.source)}{value}" for name, value in choices]
+        return UnclearError(f"{self.where}{fact}; say which: {' or '.join(flags)}")
+
+    def _read_long(self, algorithms: list[int], datasets: list[int]) -> Reading:
+        scores = self._scores_of_long()
+        if len(scores) > 1:  # Columns are runs.
+            return self._read_runs_in_columns(algorithms, datasets, scores)
+        named = self.spreads
+        deviations = [j for j in self._of("deviation") if self._is_numeric(j)][:1]
+        deviations = [named[j] for j in scores if j in named] or deviations
+        self._leave_out(
+            [*self._of("text"), *self._of("number"), *self._of("bookkeeping")]
+        )
+        rows = []
+        names = self._filled(algorithms), self._filled(datasets)
+        runs = self._of("run")
+        for i in range(len(self.grid.cells)):
+            if all(_is_blank(x) for x in self.grid.cells[i]):
+                continue
+            cell = self._cell(i, scores[0], names[0][i], names[1][i])
+            row = {
+                "algorithm": self._named(names[0][i], i, "algorithm"),
+                "dataset": self._named(names[1][i], i, "dataset"),
+                "run": "/".join(label(self.grid.cells[i][j]) for j in runs),
+                "cell": cell,
+                "place": self.grid.places[i],
+                "trained_on": self._trained(i),
+            }
+            if deviations:
+                spread = self.parsed[i][deviations[0]].value
+                row["cell"] = dataclasses.replace(cell, spread=spread, is_summary=True)
+            rows.append(row)
+        runs_from = self._runs_from(runs)
+        if self.choices.columns.get("run") == ORDER:
+            _number_runs(rows)
+            runs_from = "the order of rows"
+        self._check_once(rows, has_runs=bool(runs))
+        return self._reading(rows, "long table", runs_from)
+
+    def _trained(self, i: int) -> bool | None:
+        columns = self._of("trained_on")
+        if not columns:
+            return None
+        word = label(self.grid.cells[i][columns[0]]).lower()
+        if word not in ("1", "yes", "true", "", "0", "no", "false"):
+            raise ValueError(
+                f"{self.grid.places[i]}: trained_on must be yes or no, got {word!r}"
+            )
+        return word in ("1", "yes", "true")
+
+    def _scores_of_long(self) -> list[int]:
+        """Return the column of scores, or those of runs."""
+        scores = self._of("score")
+        self.spreads = self._spreads([*scores, *self._of("number")])
+        spreads = set(self.spreads.values())
+        numbers = [j for j in self._of("number") if j not in spreads]
+        scores = [j for j in scores if j not in spreads]
+        plain = [j for j in scores if column_names.word_of(self.names[j]) == "score"]
+        if "score" in self.choices.columns or len(scores) == 1 or len(plain) == 1:
+            chosen = (
+                plain
+                if len(plain) == 1 and "score" not in self.choices.columns
+                else scores
+            )
+            self._leave_out([j for j in scores if j not in chosen])
+            return chosen
+        if not scores:
+            if len(numbers) > 1 and all(
+                column_names.run_of(self.names[j]) for j in numbers
+            ):
+                return numbers
+            if len(numbers) == 1:
+                self.roles[numbers[0]] = "score"
+                return numbers
+            scores = numbers
+        unreadable = [
+            j for j, name in enumerate(self.names) if column_names.is_metric(name)
+        ]
+        if not scores and len(unreadable) == 1:
+            return unreadable  # Its cells are refused, each by its place.
+        if not scores:
+            raise ValueError(
+                f"{self.where}a column must hold the scores, got no numbers in "
+                f"{', '.join(self.names)}; name it score, or give "
+                f"{_flag('columns', self.grid.source)}score=NAME"
+            )
+        names = [self.names[j] for j in scores]
+        raise self._unclear(
+            f"{_listed(names)} may each be the score",
+            *(("columns", f"score={name}") for name in names[:3]),
+        )
+
+    def _read_runs_in_columns(self, algorithms, datasets, columns) -> Reading:
+        labels = (self._filled(algorithms), self._filled(datasets))
+        rows = []
+        for i in range(len(self.grid.cells)):
+            for j in columns:
+                if _is_blank(self.grid.cells[i][j]) or self._is_missing(i, j):
+                    continue
+                rows.append(
+                    {
+                        "algorithm": self._named(labels[0][i], i, "algorithm"),
+                        "dataset": self._named(labels[1][i], i, "dataset"),
+                        "run": self.names[j].strip(),
+                        "cell": self._cell(i, j, labels[0][i], labels[1][i]),
+                        "place": f"{self.grid.places[i]}, {self.names[j]}",
+                        "trained_on": self._trained(i),
+                    }
+                )
+        self._leave_out([*self._of("text"), *self._of("bookkeeping"), *self._of("run")])
+        self._check_once(rows, has_runs=True)
+        return self._reading(rows, "long table", "columns of runs")
+
+    def _is_missing(self, i: int, j: int) -> bool:
+        cell = self.parsed[i][j]
+        return cell is not None and math.isnan(cell.value)
+
+    def _read_wide(self, algorithms: list[int], datasets: list[int]) -> Reading:
+        labels = self._label_columns(algorithms, datasets)
+        self._split_run_names(labels)
+        values = self._value_columns(labels)
+        heads, runs_in_header, spreads = self._heads(values)
+        if (
+            len(values) == 1
+            and column_names.is_metric(self.names[values[0]])
+            and not spreads
+        ):
+            return self._read_one_set(labels, values[0])
+        if not heads:
+            raise ValueError(f"{self.where}must have columns of scores, got none")
+        is_rows_algorithms = self._rows_are_algorithms(
+            labels, algorithms, datasets, heads
+        )
+        self._drop_headings(labels, [*heads])
+        row_names = self._filled(labels)
+        runs = [j for j in self._of("run") if j not in labels]
+        row_runs = self._runs_of_rows(row_names, runs, runs_in_header)
+        has_runs = bool(runs) or runs_in_header or any(row_runs)
+        rows = []
+        for i, label in enumerate(row_names):
+            if all(_is_blank(x) for x in self.grid.cells[i]):
+                continue
+            for j, (head, run) in heads.items():
+                pair = (label, head) if is_rows_algorithms else (head, label)
+                cell = self._cell(i, j, *pair)
+                if j in spreads:
+                    spread = self.parsed[i][spreads[j]]
+                    cell = dataclasses.replace(
+                        cell,
+                        spread=spread.value if spread else math.nan,
+                        is_summary=True,
+                    )
+                rows.append(
+                    {
+                        "algorithm": self._named(pair[0], i, "algorithm"),
+                        "dataset": self._named(pair[1], i, "data set"),
+                        "run": run or row_runs[i],
+                        "cell": cell,
+                        "place": f"{self.grid.places[i]}, column {self.names[j]!r}",
+                        "trained_on": None,
+                    }
+                )
+        rows = _without_absent_runs(rows) if has_runs else rows
+        self._check_once(rows, has_runs=has_runs)
+        where = "rows" if is_rows_algorithms else "columns"
+        kind = f"wide table with the algorithms in {where}"
+        source = self._runs_from(runs) if runs else ""
+        if runs_in_header:
+            source = "the second header line"
+        elif has_runs and not runs:
+            source = "rows of the same name, in order"
+        return self._reading(rows, kind, source)
+
+    def _drop_headings(self, labels: list[int], values: list[int]) -> None:
+        """Leave out rows that are headings over others: a name, and blanks in all columns."""
+        headings = []
+        for i, row in enumerate(self.grid.cells):
+            is_named = any(not _is_blank(row[j]) for j in labels)
+            if is_named and all(
+                _is_blank(x) for j, x in enumerate(row) if j not in labels
+            ):
+                headings.append(i)
+        if not headings:
+            return
+        names = [
+            " ".join(label(self.grid.cells[i][j]) for j in labels) for i in headings
+        ]
+        kept = [i for i in range(len(self.grid.cells)) if i not in set(headings)]
+        below = [" ".join(label(self.grid.cells[i][j]) for j in labels) for i in kept]
+        if len(set(below)) < len(below) and not self._of("run"):
+            raise ValueError(
+                f"{self.grid.places[headings[0]]}: rows of the same name stand under several "
+                f"headings ({_listed(names)}); give one part of the table, or write the heading "
+                "into each name"
+            )
+        self.unused.extend(f"the row {name!r}, which has no scores" for name in names)
+        self.grid = dataclasses.replace(
+            self.grid,
+            cells=[self.grid.cells[i] for i in kept],
+            places=[self.grid.places[i] for i in kept],
+        )
+        self.parsed = [self.parsed[i] for i in kept]
+
+    def _label_columns(self, algorithms: list[int], datasets: list[int]) -> list[int]:
+        """Return the columns that name the rows of a wide table."""
+        if algorithms and datasets:  # `rows` was chosen.
+            labels = algorithms if self.choices.rows == "algorithms" else datasets
+            self._leave_out([j for j in (*algorithms, *datasets) if j not in labels])
+            return labels
+        if algorithms or datasets:
+            labels = algorithms or datasets
+            self._leave_out(self._of("text"))
+            return labels
+        texts = self._of("text")
+        texts = [j for j in texts if len(self._labels_of([j])) > 1] or texts
+        named_runs = [j for j in self._of("run") if not self._is_numeric(j)]
+        run_labels = self._labels_of(named_runs)
+        if (
+            not texts
+            and len(named_runs) == 1
+            and not all(map(column_names.run_of, run_labels))
+        ):
+            return named_runs  # Names of algorithms under "run".
+        if not texts:
+            index = [
+                j
+                for j in self._of("number")
+                if column_names.INDEX.fullmatch(self.names[j].lower())
+                or not self.names[j]
+            ]
+            if len(index) == 1 and len(self._of("number")) > 2:
+                return index
+            raise ValueError(
+                f"{self.where}a column must name the algorithms or the data sets, got "
+                f"{_listed(self.names)}; name it algorithm, or give "
+                f"{_flag('columns', self.grid.source)}algorithm=NAME"
+            )
+        if len(texts) > 1:
+            names = [self.names[j] or "(no name)" for j in texts]
+            raise self._unclear(
+                f"{_listed(names)} may each name the algorithms or the data sets",
+                ("columns", f"algorithm={names[0]}"),
+                ("columns", f"algorithm={names[0]},dataset={names[1]}"),
+            )
+        self._find_unnamed_runs(texts)
+        return texts
+
+    def _split_run_names(self, labels: list[int]) -> None:
+        """Split labels that all end in their run, as ERM_seed0 does, into name and run."""
+        if self._of("run") or self.choices.columns.get("algorithm") or len(labels) > 1:
+            return
+        texts = [label(row[labels[0]]) for row in self.grid.cells]
+        matches = [column_names.RUN_NAME.fullmatch(text) for text in texts]
+        if not all(matches) or len({match[1] for match in matches}) == len(matches):
+            return
+        for row, match in zip(self.grid.cells, matches, strict=True):
+            row[labels[0]] = match[1]
+            row.append(match[2])
+        for parsed, match in zip(self.parsed, matches, strict=True):
+            parsed.append(score_cells.parse(match[2], self.commas))
+        self.names.append(f"end of {self.names[labels[0]] or 'the name'}")
+        self.roles.append("run")
+
+    def _find_unnamed_runs(self, labels: list[int]) -> None:
+        """Give the role of runs to whole numbers without a name beside repeated labels."""
+        if self._of("run"):
+            return
+        for j in self._of("number"):
+            if self.names[j] and not column_names.INDEX.fullmatch(
+                self.names[j].lower()
+            ):
+                continue
+            numbers = [label(row[j]) for row in self.grid.cells]
+            is_whole = all(column_names.WHOLE.fullmatch(x) for x in numbers)
+            if is_whole and len(set(numbers)) < len(numbers):
+                self.roles[j] = "run"
+                return
+
+    def _value_columns(self, labels: list[int]) -> list[int]:
+        values = [
+            j for j in (*self._of("number"), *self._of("score")) if j not in labels
+        ]
+        # A column of counted rows that to_csv writes.
+        index = [
+            j
+            for j in values
+            if (
+                not self.names[j] or column_names.INDEX.fullmatch(self.names[j].lower())
+            )
+            and self._column(self.grid.cells, j) == self._column(self.grid.cells, j)
+        ]
+        if index:
+            self._leave_out(index)
+            values = [j for j in values if j not in index]
+        self._leave_out([j for j in self._of("bookkeeping") if j not in labels])
+        if "score" in self.choices.columns and not self._is_level(
+            self.choices.columns["score"]
+        ):
+            chosen = self._of("score")
+            self._leave_out([j for j in values if j not in chosen])
+            values = chosen
+        return sorted(values)
+
+    def _heads(self, values: list[int]):
+        """Return (name, run) of each column of scores, whether runs are in it, and spreads."""
+        tops = {j: self.grid.columns[j] for j in values}
+        if any(len(names) > 1 and names[-1] for names in tops.values()):
+            return self._heads_of_two_lines(values)
+        spreads = self._spreads(values)
+        deviations = set(spreads.values())
+        alone = [j for j in self._of("deviation") if j not in deviations]
+        self._leave_out(alone)
+        values = [j for j in values if j not in deviations]
+        metrics = [j for j in values if column_names.is_metric(self.names[j])]
+        if len(metrics) > 1 and len(metrics) == len(values) and not self.choices.rows:
+            names = [self.names[j] for j in metrics]
+            raise self._unclear(
+                f"{_listed(names)} may be metrics of one data set, or data sets",
+                ("columns", f"score={names[0]}"),
+                ("rows", "algorithms"),
+            )
+        is_set = self.choices.columns.get("dataset") == HEADER or self.choices.rows
+        is_set = is_set or column_names.meaning(self.grid.levels[0]) in (
+            "dataset",
+            "algorithm",
+        )
+        if (
+            len(values) > 1
+            and all(column_names.run_of(self.names[j]) for j in values)
+            and not is_set
+        ):
+            return self._heads_that_count(values), True, {}
+        names = _without_metric([self.names[j] for j in values])
+        return (
+            {j: (name, "") for j, name in zip(values, names, strict=True)},
+            False,
+            spreads,
+        )
+
+    def _heads_that_count(self, values: list[int]) -> dict[int, tuple[str, str]]:
+        """Return the heads of columns called seed0, seed1, ..., which are runs."""
+        names = [self.names[j] for j in values]
+        is_said = bool(self.grid.levels[0]) or self.choices.columns.get("run") == HEADER
+        if all(column_names.WHOLE.fullmatch(name) for name in names) and not is_said:
+            raise self._unclear(
+                f"columns {_listed(names)} may be runs of one data set, or data sets",
+                ("columns", "run=header"),
+                ("columns", "dataset=header"),
+            )
+        return {j: (self.grid.title, self.names[j]) for j in values}
+
+    def _spreads(self, values: list[int]) -> dict[int, int]:
+        """Return the column of the spread of each column that has one: photo, photo_std."""
+        known = {column_names.word_of(self.names[j]): j for j in values}
+        spreads = {}
+        candidates = [*values, *self._of("deviation")]
+        for j in candidates:
+            word = column_names.word_of(self.names[j])
+            for ending in column_names.NAMES["deviation"]:
+                for base in (
+                    word.removesuffix(f"_{ending}"),
+                    word.removeprefix(f"{ending}_"),
+                ):
+                    if base == word:
+                        continue
+                    for name in (base, f"{base}_mean", f"mean_{base}"):
+                        if name in known and known[name] != j:
+                            spreads.setdefault(known[name], j)
+        return spreads
+
+    def _heads_of_two_lines(self, values: list[int]):
+        tops = [self.grid.columns[j][0] for j in values]
+        lows = [self.grid.columns[j][-1] for j in values]
+        levels = [
+            column_names.meaning(x) for x in (self.grid.levels[0], self.grid.levels[-1])
+        ]
+        if levels[0] == "run" or (
+            all(map(column_names.run_of, tops))
+            and not all(map(column_names.run_of, lows))
+        ):
+            tops, lows, levels = lows, tops, levels[::-1]
+        words = [column_names.word_of(x) for x in lows]
+        is_run = levels[1] == "run" or all(map(column_names.run_of, lows))
+        if (
+            is_run
+            and levels[1] != "run"
+            and all(map(column_names.WHOLE.fullmatch, lows))
+            and not _repeats(tops, lows)
+        ):
+            is_run = False
+        if is_run:
+            return (
+                {j: (top, low) for j, top, low in zip(values, tops, lows, strict=True)},
+                True,
+                {},
+            )
+        spreads = {
+            j: k
+            for j, top, word in zip(values, tops, words)
+            for k, other, low in zip(values, tops, words)
+            if top == other
+            and low in column_names.NAMES["deviation"]
+            and word not in column_names.NAMES["deviation"]
+        }
+        kept = [j for j in values if j not in spreads.values()]
+        texts = {j: (top, low) for j, top, low in zip(values, tops, lows)}
+        chosen = self.choices.columns.get("score", "").strip().lower()
+        metrics = list(dict.fromkeys(texts[j][1] for j in kept))
+        if all(column_names.is_metric(x) for x in metrics):
+            if len(metrics) > 1 and not chosen:
+                raise self._unclear(
+                    f"the second header line has several metrics, {_listed(metrics)}",
+                    *(("columns", f"score={name}") for name in metrics[:3]),
+                )
+            if chosen:
+                kept = [j for j in kept if texts[j][1].strip().lower() == chosen]
+            return {j: (texts[j][0], "") for j in kept}, False, spreads
+        lower = [texts[j][1] or texts[j][0] for j in kept]
+        if len(set(lower)) == len(lower):  # The upper line only groups them.
+            return {j: (name, "") for j, name in zip(kept, lower)}, False, spreads
+        return {j: (" ".join(filter(None, texts[j])), "") for j in kept}, False, spreads
+
+    def _read_one_set(self, labels: list[int], column: int) -> Reading:
+        """Return the scores of a table of one data set that it does not name."""
+        if (
+            column_names.meaning(self.names[labels[0]]) == "dataset"
+            or self.choices.rows == "datasets"
+        ):
+            raise ValueError(
+                f"{self.where}a column must name the algorithms, got {_listed(self.names)}; "
+                f"add one, or give {_flag('columns', self.grid.source)}algorithm=NAME"
+            )
+        row_names = self._filled(labels)
+        runs = [j for j in self._of("run") if j not in labels]
+        row_runs = self._runs_of_rows(row_names, runs, runs_in_header=False)
+        rows = [
+            {
+                "algorithm": self._named(label, i, "algorithm"),
+                "dataset": self.grid.title,
+                "run": row_runs[i],
+                "cell": self._cell(i, column, label, self.grid.title),
+                "place": self.grid.places[i],
+                "trained_on": None,
+            }
+            for i, label in enumerate(row_names)
+            if not all(_is_blank(x) for x in self.grid.cells[i])
+        ]
+        self._check_once(rows, has_runs=any(row_runs))
+        source = self._runs_from(runs) or (
+            "rows of the same name, in order" if any(row_runs) else ""
+        )
+        return self._reading(rows, "table of one data set", source)
+
+    def _rows_are_algorithms(self, labels, algorithms, datasets, heads) -> bool:
+        """Return whether rows are algorithms and columns data sets; refuse a doubt."""
+        if self.choices.rows:
+            return self.choices.rows == "algorithms"
+        for role in ("algorithm", "dataset"):
+            if self.choices.columns.get(role) == HEADER:
+                return role == "dataset"
+        corner = [
+            column_names.meaning(x) for x in _CORNER.split(self.names[labels[0]]) if x
+        ]
+        if len(corner) == 2 and set(corner) == {"algorithm", "dataset"}:
+            return corner[0] == "algorithm"
+        of_header = [column_names.meaning(level) for level in self.grid.levels]
+        if "dataset" in of_header or "algorithm" in of_header:
+            return "dataset" in of_header
+        if algorithms or datasets:
+            return bool(algorithms)
+        row_names = [*self._labels_of(labels)]
+        head_names = [head for head, _ in heads.values()]
+        readings = {
+            True: column_names.count_known(row_names, "algorithms")
+            + column_names.count_known(head_names, "datasets"),
+            False: column_names.count_known(row_names, "datasets")
+            + column_names.count_known(head_names, "algorithms"),
+        }
+        if max(readings.values()) >= _ENOUGH_KNOWN and not min(readings.values()):
+            return readings[True] > readings[False]
+        raise self._unclear(
+            f"rows ({_listed(row_names)}) may be algorithms and columns ({_listed(head_names)}) "
+            "data sets, or the other way round",
+            ("rows", "algorithms"),
+            ("rows", "datasets"),
+        )
+
+    def _runs_of_rows(self, row_names, runs, runs_in_header: bool) -> list[str]:
+        """Return the run of each row: of its columns, or its number among rows of its name."""
+        if runs:
+            return ["/".join(label(row[j]) for j in runs) for row in self.grid.cells]
+        if runs_in_header or len(set(row_names)) == len(row_names):
+            return [""] * len(row_names)
+        counts: collections.Counter = collections.Counter()
+        numbers = []
+        for name in row_names:
+            numbers.append(str(counts[name]))
+            counts[name] += 1
+        self._check_repeats(counts)
+        return numbers
+
+    def _check_repeats(self, counts: collections.Counter) -> None:
+        """Refuse rows of one name that are not clearly its runs."""
+        is_said = self.choices.columns.get("run") == ORDER
+        varied = [
+            name
+            for name in self.unused
+            if len(self._labels_of([self._index(name)])) > 1
+        ]
+        name, number = counts.most_common(1)[0]
+        flag = _flag("columns", self.grid.source)
+        if varied and not is_said:
+            raise UnclearError(
+                f"{self.where}{number} rows are called {name!r}, and {varied[0]!r} tells them "
+                f"apart; say whether it is the run, {flag}run={varied[0]}, or part of the name, "
+                f"{flag}algorithm=NAME+{varied[0]}; or {flag}run={ORDER} if rows are runs in order"
+            )
+        if min(counts.values()) == 1 and not is_said:
+            raise UnclearError(
+                f"{self.where}{number} rows are called {name!r}, others have one row; remove "
+                f"what is twice, or say that rows are runs, in order: {flag}run={ORDER}"
+            )
+
+    def _index(self, name: str) -> int:
+        name = "" if name == "(no name)" else name
+        return self.names.index(name) if name in self.names else 0
+
+    def _filled(self, columns: list[int]) -> list[str]:
+        """Return the labels of rows; a blank one repeats that above, as in merged cells."""
+        labels = []
+        may_repeat = any(
+            j not in columns
+            for j in (*self._of("run"), *self._of("dataset"), *self._of("algorithm"))
+        )
+        for row in self.grid.cells:
+            parts = [label(row[j]) for j in columns]
+            is_blank = all(not part for part in parts) and not all(
+                _is_blank(x) for x in row
+            )
+            if is_blank and may_repeat and labels:
+                labels.append(labels[-1])
+            else:
+                labels.append(" ".join(filter(None, parts)))
+        return labels
+
+    def _named(self, name: str, i: int, what: str) -> str:
+        if not name or name.lower() in ("nan", "none", "nat", "<na>"):
+            raise ValueError(
+                f"{self.grid.places[i]}: {what} must not be empty; name it in every row"
+            )
+        return name
+
+    def _cell(self, i: int, j: int, algorithm: str, dataset: str) -> score_cells.Cell:
+        cell = self.parsed[i][j]
+        if cell is None:
+            raise ValueError(
+                f"{self.grid.places[i]}: score must be a finite number, got "
+                f"{_shown_cell(self.grid.cells[i][j])} for algorithm {algorithm!r} on data set "
+                f"{dataset!r}; correct or remove it"
+            )
+        if cell.is_unclear and not self.choices.brackets:
+            source = self.grid.source
+            raise UnclearError(
+                f"{self.grid.places[i]}: the brackets in {label(self.grid.cells[i][j])!r} may be a "
+                "deviation, or a rank and the like; say which: "
+                f"{_flag('brackets', source)}deviation or {_flag('brackets', source)}ignore"
+            )
+        if self.choices.brackets == "ignore":
+            return dataclasses.replace(cell, spread=math.nan, is_summary=False)
+        return cell
+
+    def _check_once(self, rows: list[dict], *, has_runs: bool) -> None:
+        places: dict = {}
+        for row in rows:
+            key = (row["algorithm"], row["dataset"], row["run"])
+            if places.setdefault(key, row["place"]) != row["place"]:
+                remedy = "remove one of the two"
+                if not has_runs:
+                    flag = _flag("columns", self.grid.source)
+                    remedy += (
+                        " or tell them apart in a column `run`; if rows of one cell are its "
+                        f"runs, in order: {flag}run={ORDER}"
+                    )
+                    if self.unused:
+                        remedy += f"; if {self.unused[0]!r} is the run: {flag}run={self.unused[0]}"
+                raise ValueError(
+                    f"{row['place']}: a score must occur once, got that of {places[key]} again "
+                    f"({row['algorithm']} on {row['dataset']}); {remedy}"
+                )
+
+    def _runs_from(self, runs: list[int]) -> str:
+        return f"column {self._shown(runs)!r}" if runs else ""
+
+    # What was understood.
+
+    def _reading(self, rows: list[dict], kind: str, runs_from: str) -> Reading:
+        if not rows:
+            raise ValueError(f"{self.where}must hold scores, got none; add rows")
+        cells = [row["cell"] for row in rows]
+        is_summary = any(cell.is_summary for cell in cells)
+        has_percent = self._check_percent(rows)
+        tidy = pd.DataFrame(
+            {
+                "algorithm": [row["algorithm"] for row in rows],
+                "dataset": [row["dataset"] for row in rows],
+                "run": [row["run"] for row in rows],
+                "score": [cell.value for cell in cells],
+                "place": [row["place"] for row in rows],
+            }
+        )
+        if is_summary:
+            tidy["deviation"] = [cell.spread for cell in cells]
+        if any(row["trained_on"] is not None for row in rows):
+            tidy["trained_on"] = [bool(row["trained_on"]) for row in rows]
+        lines = (
+            self._describe_shape(tidy, kind),
+            self._describe_runs(tidy, runs_from, is_summary),
+            self._describe_unit(tidy, has_percent),
+        )
+        return Reading(tidy, lines, is_summary, tuple(self.unused))
+
+    def _check_percent(self, rows: list[dict]) -> bool:
+        """Return whether cells bear percent signs; refuse fractions beside them."""
+        filled = [row for row in rows if not math.isnan(row["cell"].value)]
+        with_sign = [row for row in filled if row["cell"].is_percent]
+        if not with_sign or len(with_sign) == len(filled):
+            return bool(with_sign)
+        for row in filled:
+            cell = row["cell"]
+            if not cell.is_percent and 0 < abs(cell.value) <= 1:
+                raise UnclearError(
+                    f"{row['place']}: scores must have one unit, got {cell.value:g} without a "
+                    f"percent sign beside {with_sign[0]['cell'].value:g} % "
+                    f"({with_sign[0]['place']}); give all in percent, or none"
+                )
+        return True
+
+    def _describe_shape(self, tidy: pd.DataFrame, kind: str) -> str:
+        algorithms = [*dict.fromkeys(tidy["algorithm"])]
+        datasets = [*dict.fromkeys(tidy["dataset"])]
+        return (
+            f"{kind}: {_count(len(algorithms), 'algorithm')} ({_listed(algorithms)}) x "
+            f"{_count(len(datasets), 'data set')} ({_listed(datasets)})"
+        )
+
+    def _describe_runs(
+        self, tidy: pd.DataFrame, runs_from: str, is_summary: bool
+    ) -> str:
+        if is_summary:
+            return (
+                "each score is a mean with its spread over runs that are not here: no tests "
+                "over seeds"
+            )
+        counts = tidy.groupby("algorithm")["run"].nunique()
+        if counts.max() == 1:
+            return (
+                "one run each" if not runs_from else f"one run each, from {runs_from}"
+            )
+        number = str(counts.max())
+        if counts.min() < counts.max():
+            number = f"{counts.min()} to {counts.max()}"
+        return f"{number} runs each, from {runs_from}"
+
+    def _describe_unit(self, tidy: pd.DataFrame, has_percent: bool) -> str:
+        largest = tidy["score"].abs().max()
+        unit = "percent" if has_percent or 1 < largest <= 100 else "fractions"
+        unit = unit if has_percent or largest <= 100 else "numbers above 100"
+        parts = [unit]
+        missing = int(tidy["score"].isna().sum())
+        if missing:
+            parts.append(f"{_count(missing, 'cell')} missing")
+        if self.commas.decimal == ",":
+            parts.append("decimal commas")
+        if self.unused:
+            parts.append(f"not used: {', '.join(self.unused)}")
+        return "; ".join(parts)
+
+
+def _flag(name: str, source: str) -> str:
+    """Return how the user gives a choice: a flag for a file, else an argument."""
+    return f"--{name}=" if source else f"{name}="
+
+
+def _as_flags(text: str, source: str) -> str:
+    return re.sub(r"\bdecimal=", "--decimal=", text) if source else text
+
+
+def label(value: Any) -> str:
+    """Return the name that a cell writes; "" for a blank one."""
+    if value is None or value is pd.NA:
+        return ""
+    if isinstance(value, float):
+        if math.isnan(value):
+            return ""
+        return str(int(value)) if value.is_integer() else repr(value)
+    return score_cells.plain_text(str(value))
+
+
+def _is_blank(value: Any) -> bool:
+    return label(value) == ""
+
+
+def _without_metric(names: list[str]) -> list[str]:
+    """Return names such as test_acc/photo without the metric before "/" that all have."""
+    parts = [name.rpartition("/") for name in names]
+    metrics = {metric for metric, _, _ in parts}
+    if len(names) > 1 and len(metrics) == 1 and column_names.is_metric(metrics.pop()):
+        return [name for _, _, name in parts]
+    return names
+
+
+def _shown_cell(value: Any) -> str:
+    """Return how a message shows a cell that is no score, with its kind where that helps."""
+    if isinstance(value, bool):
+        return f"the truth value {value} (bool)"
+    if hasattr(value, "isoformat"):
+        return f"the date {value.isoformat()}, as spreadsheets make of numbers"
+    return repr(label(value))
+
+
+def _repeats(tops: Sequence[str], lows: Sequence[str]) -> bool:
+    """Return whether each upper name has the same lower names."""
+    by_top: dict[str, list[str]] = {}
+    for top, low in zip(tops, lows, strict=True):
+        by_top.setdefault(top, []).append(low)
+    return len(by_top) > 1 and len({tuple(x) for x in by_top.values()}) == 1
+
+
+def _number_runs(rows: list[dict]) -> None:
+    """Number the rows of each algorithm and data set, as their runs, in order."""
+    counts: collections.Counter = collections.Counter()
+    for row in rows:
+        key = row["algorithm"], row["dataset"]
+        row["run"] = str(counts[key])
+        counts[key] += 1
+
+
+def _without_absent_runs(rows: list[dict]) -> list[dict]:
+    """Leave out runs without any score: an algorithm may have fewer runs than another."""
+    present = {
+        (row["algorithm"], row["run"])
+        for row in rows
+        if not math.isnan(row["cell"].value)
+    }
+    some = {algorithm for algorithm, _ in present}
+    return [
+        row
+        for row in rows
+        if row["algorithm"] not in some or (row["algorithm"], row["run"]) in present
+    ]
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = [str(name) or "(no name)" for name in names]
+    return ", ".join(shown) if len(shown) <= 6 else f"{', '.join(shown[:5])}, ..."
