@@ -37,6 +37,7 @@ MODULES = (
         "jbias.stats",
         "jbias.stats.score_table",
         "jbias.stats.consistency",
+        "jbias.scores",
     ),
     *("jbias.data", "jbias.data.base", "jbias.data.sources", "jbias.data.labels"),
     *("jbias.models", "jbias.models.backbone", "jbias.models.taps"),
@@ -48,7 +49,8 @@ HEAD = """# The public API
 
 What others may build on: [commands](#commands), and these modules with the names that begin with no underscore. All else
 may change at any time; before 1.0 these may, too, and the [changelog](../CHANGELOG.md) says so. `help(...)` describes each,
-the [reference](reference/index.md) the most used. `jbias.measure` is `jbias.evals.predictors.measure`;
+the [reference](reference/index.md) the most used. `jbias.measure` is `jbias.evals.predictors.measure`,
+`jbias.read_scores` gives the frame of `jbias.scores.read`;
 `jbias.torch.wrap` needs [PyTorch](measure-a-model.md). Made by `python -m tests.test_api > docs/api.md`.
 """
 

@@ -15,7 +15,7 @@ FILES, inside = source_files.PYTHON, source_files.inside
 FLOORS = (
     ("numerals",),
     ("runtime", "config", "stats", "untrusted"),
-    ("extensions",),
+    ("extensions", "scores"),
     ("run_spec", "seals", "data"),
     ("augment", "models"),
     ("algos", "runs"),
@@ -30,7 +30,7 @@ FLOORS = (
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 # Whole rooms, and modules, that commands without JAX import.
 WITHOUT_JAX = (
-    *("data", "stats", "report", "papers", "untrusted", "config", "run_spec"),
+    *("data", "stats", "scores", "report", "papers", "untrusted", "config", "run_spec"),
     "seals",
     "extensions",
     *("runs/costs", "runs/status", "runs/results", "runs/selection", "runs/checksums"),

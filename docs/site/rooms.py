@@ -44,6 +44,7 @@ ABOUT = {
     "augment": "what a batch undergoes",
     "data": "sources, splits, shifts",
     "config": "configs, and their entries",
+    "scores": "files of scores",
     "stats": "tests of score tables",
     "runtime": "process, files, devices",
     "untrusted": "safe readers, limits",

@@ -22,6 +22,7 @@ from collections.abc import Iterator, Sequence
 from jbias.report import options
 from jbias.runtime import cli, messages, outputs
 
+_OF_FILES = ("columns", "rows", "decimal", "sheet", "brackets", "unit")
 _OUT = "report"  # The folder of a report for which --out names none.
 
 
@@ -37,9 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         except KeyboardInterrupt:
             return 130 if args.watch is None else 0
     of_runs = [name for name in ("selection", "last", "metric") if getattr(args, name)]
-    of_files = [
-        name for name in ("columns", "rows", "decimal", "sheet") if getattr(args, name)
-    ]
+    of_files = [name for name in _OF_FILES if getattr(args, name)]
     for wrong, message in (
         (args.watch is not None or args.json, "--watch and --json need --status"),
         (
@@ -111,8 +110,6 @@ def _report(args: argparse.Namespace) -> Iterator[str]:
     wanted = options.Options(**{key: given[key] for key in asked})
     if args.scores:
         study = inputs.from_scores(args.scores, wanted)
-        for line in study.understood:
-            messages.print_text(line, to_stderr=True)
     else:
         study = inputs.from_runs(args.runs, wanted)
     sizes = len(study.algorithms), len(study.datasets)
@@ -121,6 +118,8 @@ def _report(args: argparse.Namespace) -> Iterator[str]:
     lost = report.results["tested"]["left_out"]
     left = [f"left out of the tests: {one['name']} ({one['reason']})" for one in lost]
     notes = [f"note: {text}" for text in study.warnings]
+    for line in study.understood:
+        messages.print_text(line, to_stderr=True)
     _progress("writing ...")
     written = document.write(report, pathlib.Path(args.out))
     return iter([*report.answer, *left, *notes, written])
@@ -187,6 +186,10 @@ def _parser() -> argparse.ArgumentParser:
         "the sheet of an Excel file, or the number of a table",
         metavar="NAME",
     )
+    what = "what a whole number in brackets after a score is"
+    add("--brackets", what, choices=("deviation", "ignore"))
+    what = "the unit of all scores, where some look like fractions among percentages"
+    add("--unit", what, choices=("percent", "fraction"))
     what = "which evaluation of a seed counts (default: best_validation)"
     add("--selection", what, choices=options.SELECTIONS)
     what = "evaluations that last_n averages (default: 30 %% of them)"

@@ -8,9 +8,10 @@ import numpy as np
 import pandas as pd
 
 from jbias import scores
-from jbias.report import analysis, score_notes, trained, workdirs
+from jbias.report import analysis, trained, workdirs
 from jbias.report import options as options_lib
 from jbias.runs import checksums, results, selection
+from jbias.scores import units
 from jbias.stats import score_layout, score_table
 
 _LARGEST = 1e75  # Of scores; tests sum products of four of them.
@@ -357,7 +358,7 @@ def from_scores(path: str, options: options_lib.Options) -> analysis.Study:
     frame = frame[wanted].reset_index(drop=True)
     frame, notes = _complete(frame, path, options.drop)
     _check_sizes(frame.rename(columns={"score": "value"}), path)
-    _check_units(frame, path)
+    units.check(frame, where=path, unit=options.unit)
     if reading.unused:
         notes.append(
             f"Columns of {path} that were not used: {', '.join(reading.unused)}."
@@ -423,16 +424,6 @@ def _names(frame: pd.DataFrame) -> dict[str, None]:
     return dict.fromkeys([*frame["algorithm"], *frame["dataset"], *runs])
 
 
-def _check_units(frame: pd.DataFrame, path: str) -> None:
-    """Raise ValueError where a run certainly has fractions among percentages."""
-    values = frame.rename(columns={"score": "value", "run": "seed"})
-    if name := score_notes.find_mixed_units(values):
-        raise ValueError(
-            f"{path}: fractions must not stand among percentages: the scores of {name} are "
-            f"all at most 1, others reach {frame['score'].max():g}; give all in one unit"
-        )
-
-
 def _read(path: str, options: options_lib.Options) -> score_layout.Reading:
     """Return the scores of a file, with what was understood of it.
 
@@ -444,6 +435,8 @@ def _read(path: str, options: options_lib.Options) -> score_layout.Reading:
         rows=options.rows,
         decimal=options.decimal,
         sheet=options.sheet,
+        brackets=options.brackets,
+        unit="percent",  # Those that are wanted are checked later.
     )
     tidy = reading.tidy
     too_large = tidy[tidy["score"].abs() > _LARGEST]

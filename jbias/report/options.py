@@ -36,6 +36,8 @@ class Options:
     rows: str = ""  # What rows of a wide table are.
     decimal: str = ""  # The decimal sign of a file of scores.
     sheet: str = ""  # The sheet, or the table, of a file with several.
+    brackets: str = ""  # What a whole number in brackets after a score is.
+    unit: str = ""  # That of all scores of a file, where some look like another.
     blocks: int | None = None  # Of data sets that are alike; None: those with r >= 0.5.
 
 

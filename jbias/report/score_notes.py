@@ -13,11 +13,11 @@ import numpy as np
 import pandas as pd
 
 from jbias.report import derived, tables
+from jbias.scores import units
 
 _LISTED = 5  # Names, or scores, that a note lists.
 _LONGEST_FLAG = 12  # Names that a suggested flag lists.
-_FRACTION = 20  # By so much smaller scores may be fractions among percentages.
-_UNIT_OF_PERCENT = 5  # Scores that are all below are no percentages.
+_FRACTION = 20  # By so much smaller scores are outliers.
 _FAR = 20  # By so much larger scores are outliers.
 
 
@@ -96,8 +96,11 @@ def _one_or_more(name: str, shown: Sequence[str]) -> str:
 
 def of_fractions(values: pd.DataFrame) -> Iterator[str]:
     """Yield which algorithms have at most 1 everywhere, beside others in per cent."""
-    table, columns = by_run(values)
-    small = _fractions_among_percentages(table)
+    renamed = values[["algorithm", "dataset", "seed", "value"]].rename(
+        columns={"seed": "run", "value": "score"}
+    )
+    table, columns = units.by_run(renamed)
+    small = units.fractions_among_percentages(table)
     names = list(dict.fromkeys(str(columns[i][0]) for i in np.flatnonzero(small)))
     if names:
         yield (
@@ -105,53 +108,6 @@ def of_fractions(values: pd.DataFrame) -> Iterator[str]:
             f"{table.max():g}: correct them if they are fractions among percentages; ranks "
             "hold if they are not"
         )
-
-
-def find_mixed_units(values: pd.DataFrame) -> str:
-    """Return who has fractions among percentages beyond doubt; "" where nobody has.
-
-    That is where 100 times the scores lie among the other runs of the same algorithm, or
-    among those of others on three data sets and more.
-    """
-    table, columns = by_run(values)
-    small = _fractions_among_percentages(table)
-    for i in np.flatnonzero(small):
-        algorithm, run = columns[i]
-        same = np.array([name == algorithm for name, _ in columns]) & ~small
-        rest, needed = (same, 1) if same.any() else (~small, 3)
-        low, high = table[:, rest].min(axis=1), table[:, rest].max(axis=1)
-        margin = 0.1 * high
-        raised = 100 * table[:, i]
-        inside = (raised >= low - margin) & (raised <= high + margin)
-        if inside.all() and len(table) >= needed:
-            return f"{algorithm} run {run}" if run else str(algorithm)
-    return ""
-
-
-def by_run(values: pd.DataFrame) -> tuple[np.ndarray, list[tuple[str, str]]]:
-    """Return scores (data sets, runs of all algorithms) and (algorithm, run) of each column."""
-    named = values[["algorithm", "dataset", "seed"]].astype(str)
-    named = named.assign(value=values["value"].astype(float))
-    wide = named.pivot(index="dataset", columns=["algorithm", "seed"], values="value")
-    wide = wide.dropna(axis=1)
-    return wide.to_numpy(), list(wide.columns)
-
-
-def _fractions_among_percentages(table: np.ndarray) -> np.ndarray:
-    """Return which columns are at most 1 where others are much larger, in [0, 100]."""
-    none = np.zeros(table.shape[1] if table.ndim == 2 else 0, bool)
-    if (
-        not table.size
-        or table.min() < 0
-        or table.max() > 100
-        or table.max() <= _UNIT_OF_PERCENT
-    ):
-        return none
-    small = (table <= 1).all(axis=0)
-    if not small.any() or small.all():
-        return none
-    usual = np.median(table[:, ~small], axis=1)
-    return small & (table * _FRACTION < usual[:, None]).all(axis=0)
 
 
 def of_outliers(values: pd.DataFrame) -> Iterator[str]:

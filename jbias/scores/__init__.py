@@ -11,10 +11,11 @@ from collections.abc import Mapping
 
 import pandas as pd
 
-from jbias.scores import grids
+from jbias.scores import grids, units
 from jbias.stats import column_names, score_layout
 
 ROLES = column_names.ROLES
+UNITS = ("percent", "fraction")
 UnclearError = score_layout.UnclearError
 
 
@@ -26,6 +27,7 @@ def read(
     decimal: str = "",
     sheet: str = "",
     brackets: str = "",
+    unit: str = "",
 ) -> score_layout.Reading:
     """Return the scores of a file or a frame, with what was understood of them.
 
@@ -34,7 +36,8 @@ def read(
     `ROLES`. rows: what the rows of a wide table are, "algorithms" or "datasets". decimal:
     the decimal sign, "." or ",". sheet: the sheet of an Excel file with several, or the
     number of a table of Markdown or LaTeX. brackets: what a whole number in brackets after a
-    score is, "deviation", or "ignore" for a rank.
+    score is, "deviation", or "ignore" for a rank. unit: "percent" or "fraction" says that all
+    scores have this unit, where some look like fractions among percentages.
     Raises UnclearError, a ValueError, where the table has several readings, with the choice
     that decides; ValueError with file and line where it has none.
     """
@@ -43,6 +46,7 @@ def read(
     for name, value, known in (
         ("rows", rows, score_layout.WIDE),
         ("decimal", decimal, (".", ",")),
+        ("unit", unit, UNITS),
         ("brackets", brackets, score_layout.BRACKETS),
     ):
         if value and value not in known:
@@ -50,13 +54,15 @@ def read(
                 f"{name}: must be one of {' and '.join(known)}, got {value!r}"
             )
     if isinstance(source, pd.DataFrame):
-        grid = grids.of_frame(source)
+        grid = score_layout.of_frame(source)
     else:
         grid = grids.read(source, sheet=sheet)
     choices = score_layout.Choices(
         columns=columns, rows=rows, decimal=decimal, brackets=brackets
     )
-    return score_layout.arrange(grid, choices)
+    reading = score_layout.arrange(grid, choices)
+    units.check(reading.tidy, where=grid.source, unit=unit)
+    return reading
 
 
 def parse_columns(text: str) -> dict[str, str]:

@@ -47,7 +47,7 @@ def read(path: str | os.PathLike, *, sheet: str = "") -> score_layout.Grid:
     ending = pathlib.Path(path).suffix.lower()
     head = _first_bytes(path)
     if ending in (".parquet", ".pq") or head.startswith(b"PAR1"):
-        return of_frame(_parquet(path), source=path, title=title)
+        return score_layout.of_frame(_parquet(path), source=path, title=title)
     if ending in _EXCEL or head.startswith(b"PK\x03\x04"):
         return _grid(_excel(path, sheet), path, title)
     text = _text(path, head)
@@ -56,39 +56,6 @@ def read(path: str | os.PathLike, *, sheet: str = "") -> score_layout.Grid:
     if ending in (".md", ".markdown") or _is_markdown(text):
         return _grid(_choose(_markdown(text, path), sheet, path), path, title)
     return _grid(_delimited(text, path), path, title)
-
-
-def of_frame(
-    frame: pd.DataFrame, *, source: str = "", title: str = "scores"
-) -> score_layout.Grid:
-    """Return the grid of a pandas frame: its columns, and index levels that name rows."""
-    levels = tuple("" if x is None else str(x) for x in frame.columns.names)
-    index_names = [name for name in frame.index.names]
-    is_counted = isinstance(frame.index, pd.RangeIndex) and frame.index.name is None
-    names, columns = [], []
-    if not is_counted:
-        for number, name in enumerate(index_names):
-            names.append(
-                ("" if name is None else str(name),) + ("",) * (len(levels) - 1)
-            )
-            columns.append([*frame.index.get_level_values(number)])
-    for number, name in enumerate(frame.columns):
-        parts = name if isinstance(name, tuple) else (name,)
-        names.append(tuple(score_layout.label(part) for part in parts))
-        columns.append([*frame.iloc[:, number]])
-    cells = [[_plain(x) for x in row] for row in zip(*columns, strict=True)]
-    where = f"{source}: " if source else "scores: "
-    places = [f"{where}row {number}" for number in range(len(cells))]
-    return score_layout.Grid(tuple(names), levels, cells, places, source, title)
-
-
-def _plain(value: Any) -> Any:
-    """Return a cell of pandas as text, a Python number or None; all else as it is."""
-    if isinstance(value, str) or value is None:
-        return value
-    if value is pd.NA or value is pd.NaT:
-        return None
-    return value.item() if hasattr(value, "item") else value
 
 
 def _first_bytes(path: str) -> bytes:
@@ -131,7 +98,10 @@ def _delimited(text: str, path: str) -> list[Row]:
     text = "\n".join(lines)
     filled = [line for line in lines if line.strip()]
     if not filled:
-        raise ValueError(f"{path}: must hold scores, got nothing; add rows")
+        raise ValueError(
+            f"{path}:1: the first line must name the columns, got an empty file; add a line "
+            "such as algorithm,dataset,score"
+        )
     delimiter = _delimiter(filled)
     rows = [*_csv_rows(text, path, delimiter)]
     width = len(rows[0][1])
@@ -331,7 +301,8 @@ def _is_value(cell: Any) -> bool:
 
 
 def _plain_excel(value: Any) -> Any:
-    return None if isinstance(value, float) and math.isnan(value) else _plain(value)
+    plain = score_layout.plain(value)
+    return None if isinstance(plain, float) and math.isnan(plain) else plain
 
 
 def _check_unpacked(path: str) -> None:

@@ -66,6 +66,7 @@ _LATEX_SWITCH = re.compile(
 _LATEX_NOTE = re.compile(
     r"\\(?:cite[a-z]*|footnote|tnote|textsuperscript|footnotemark|ref)\s*(?:\[[^]]*\])?\s*\{[^{}]*\}"
 )
+_IS_LATEX = re.compile(r"\\[a-zA-Z%&_#,;!]|\$")
 _LATEX_SIGNS = (
     (r"\pm", "±"),
     (r"\%", "%"),
@@ -112,7 +113,7 @@ def plain_text(text: str) -> str:
         .replace("\u202f", " ")
         .strip()
     )
-    if "\\" in text or "$" in text:
+    if _IS_LATEX.search(text):
         text = _strip_latex(text)
     text = re.sub(r"(\*\*\*|\*\*|__|~~|`)(?=\S)(.+?)(?<=\S)\1", r"\2", text)
     for mark in ("*", "_"):

@@ -24,6 +24,8 @@ _CORNER = re.compile(r"\s*(?:/|\\|\||→|↓|vs\.?|\bby\b|x|×)\s*")
 _ENOUGH_KNOWN = (
     2  # Names that tell algorithms from data sets; a single one may be chance.
 )
+# What a number begins with, also one that is written wrongly.
+_BEGINS = re.compile(r"[+-]?[.,]?[0-9][0-9.,_eE+-]*\s*([^\w.,-]|$)")
 WIDE = ("algorithms", "datasets")
 HEADER = "header"  # In the place of a column: the header line holds the role.
 ORDER = "order"  # In the place of a column of runs: rows of one cell, in order.
@@ -159,16 +161,13 @@ class _Table:
         return bool(cells) and 2 * len(numbers) > len(cells)
 
     def _looks_numeric(self, column: int) -> bool:
-        """Return whether most cells of a column begin as numbers, readable or not."""
-        texts = [
-            label(x) for x in self._column(self.grid.cells, column) if not _is_blank(x)
-        ]
-        begun = [
-            x
-            for x in texts
-            if re.match(r"[+-]?[.,]?[0-9]+[.,]?[0-9]*\s*([^\w.,-]|$)", x)
-        ]
-        return 2 * len(begun) > len(texts)
+        """Return whether most cells of a column begin as numbers, readable or not.
+
+        Values that are neither text nor numbers, such as dates, name nothing either.
+        """
+        cells = [x for x in self._column(self.grid.cells, column) if not _is_blank(x)]
+        begun = [x for x in cells if not isinstance(x, str) or _BEGINS.match(label(x))]
+        return 2 * len(begun) > len(cells)
 
     @staticmethod
     def _column(rows: list[list[Any]], column: int) -> list[Any]:
@@ -191,7 +190,7 @@ class _Table:
                 role = column_names.meaning(name)
             if role in self.choices.columns and role != "deviation":
                 role = ""  # Another column was chosen.
-            if self._is_empty(j):
+            if self._is_empty(j) and role not in ("algorithm", "dataset"):
                 roles.append("empty")
             elif role == "score" and not (
                 self._is_numeric(j) or self._mostly_numeric(j)
@@ -310,7 +309,10 @@ class _Table:
 
     def _unclear(self, fact: str, *choices: tuple[str, str]) -> UnclearError:
         flags = [f"{_flag(name, self.grid.source)}{value}" for name, value in choices]
-        return UnclearError(f"{self.where}{fact}; say which: {' or '.join(flags)}")
+        to_whom = "" if self.grid.source else " to jbias.read_scores"
+        return UnclearError(
+            f"{self.where}{fact}; say which{to_whom}: {' or '.join(flags)}"
+        )
 
     def _read_long(self, algorithms: list[int], datasets: list[int]) -> Reading:
         scores = self._scores_of_long()
@@ -742,6 +744,17 @@ class _Table:
                 f"add one, or give {_flag('columns', self.grid.source)}algorithm=NAME"
             )
         row_names = self._filled(labels)
+        is_clear = column_names.meaning(self.names[labels[0]]) == "algorithm"
+        is_clear = (
+            is_clear or "algorithm" in self.roles or self.choices.rows == "algorithms"
+        )
+        if not is_clear and not column_names.count_known(row_names, "algorithms"):
+            name = self.names[labels[0]] or "(no name)"
+            raise self._unclear(
+                f"{name!r} may name algorithms on one data set, or data sets of one algorithm",
+                ("columns", f"algorithm={name}"),
+                ("rows", "algorithms"),
+            )
         runs = [j for j in self._of("run") if j not in labels]
         row_runs = self._runs_of_rows(row_names, runs, runs_in_header=False)
         rows = [
@@ -985,6 +998,37 @@ class _Table:
         if self.unused:
             parts.append(f"not used: {', '.join(self.unused)}")
         return "; ".join(parts)
+
+
+def of_frame(frame: pd.DataFrame, *, source: str = "", title: str = "scores") -> Grid:
+    """Return the grid of a pandas frame: its columns, and index levels that name rows."""
+    levels = tuple("" if x is None else str(x) for x in frame.columns.names)
+    index_names = [name for name in frame.index.names]
+    is_counted = isinstance(frame.index, pd.RangeIndex) and frame.index.name is None
+    names, columns = [], []
+    if not is_counted:
+        for number, name in enumerate(index_names):
+            names.append(
+                ("" if name is None else str(name),) + ("",) * (len(levels) - 1)
+            )
+            columns.append([*frame.index.get_level_values(number)])
+    for number, name in enumerate(frame.columns):
+        parts = name if isinstance(name, tuple) else (name,)
+        names.append(tuple(label(part) for part in parts))
+        columns.append([*frame.iloc[:, number]])
+    cells = [[plain(x) for x in row] for row in zip(*columns, strict=True)]
+    where = f"{source}: " if source else "scores: "
+    places = [f"{where}row {number}" for number in range(len(cells))]
+    return Grid(tuple(names), levels, cells, places, source, title)
+
+
+def plain(value: Any) -> Any:
+    """Return a cell of pandas as text, a Python number or None; all else as it is."""
+    if isinstance(value, str) or value is None:
+        return value
+    if value is pd.NA or value is pd.NaT:
+        return None
+    return value.item() if hasattr(value, "item") else value
 
 
 def _flag(name: str, source: str) -> str:

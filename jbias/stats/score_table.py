@@ -26,6 +26,7 @@ import scipy.stats
 from jaxtyping import Float, Int
 
 from jbias import numerals
+from jbias.stats import score_layout
 
 NEEDED = ("algorithm", "dataset", "score")  # Columns of a tidy frame.
 _DIGITS = 1e-12  # Of float64, less what sums lose.
@@ -143,6 +144,8 @@ def read(scores, *, axis: int = 1) -> Scores:
 def _read_frame(frame: pd.DataFrame, axis: int) -> Scores:
     """Return the scores of a frame, tidy or a matrix, by the names of its axes."""
     tidy = frame if set(NEEDED) <= set(frame.columns) else _tidy_of_levels(frame)
+    if tidy is None and not _is_matrix(frame):
+        tidy = score_layout.arrange(score_layout.of_frame(frame)).tidy
     if tidy is not None:
         cells = _cells(tidy)
         _refuse_empty_runs(tidy)
@@ -159,6 +162,18 @@ def _read_frame(frame: pd.DataFrame, axis: int) -> Scores:
         )
     values = np.moveaxis(values, axis, 1)[:, :, None]
     return _checked(values, tuple(map(str, frame.index)), tuple(map(str, frame)))
+
+
+def _is_matrix(frame: pd.DataFrame) -> bool:
+    """Return whether a frame holds scores alone: numbers, in columns that are not run, say."""
+    roles = {"algorithm", "dataset", "run"}
+    if frame.columns.name is None and roles.intersection(map(_meant, frame.columns)):
+        return False
+    try:
+        floats(frame)
+    except ValueError:
+        return False
+    return True
 
 
 def _single_level(index: pd.Index) -> pd.Index:

@@ -149,7 +149,7 @@ def test_one_algorithm_or_data_set_is_reported_without_tests(tmp_path):
     ("text", "told"),
     [
         ("", ":1: the first line must name the columns"),
-        ("algorithm,score\na,1\n", "got algorithm, score"),
+        ("name,score\na,1\n", "'name' may name algorithms on one data set"),
         ("algorithm,dataset,score\n", "header alone"),
         (
             "algorithm,dataset,score\na,x,1\nb,x,high\n",
@@ -157,9 +157,9 @@ def test_one_algorithm_or_data_set_is_reported_without_tests(tmp_path):
         ),
         (
             "algorithm,dataset,score\na,x,\n",
-            ":2: score must be a finite number, got ''",
+            "got none for a on x; add them",
         ),
-        ("algorithm,dataset,score\na,x,nan\n", ":2: score must be a finite number"),
+        ("algorithm,dataset,score\na,x,inf\n", ":2: score must be a finite number"),
         ("algorithm,dataset,score\na,x\n", ":2: must have 3 fields"),
         ("algorithm,dataset,score\n,x,1\n", ":2: algorithm must not be empty"),
         ("algorithm,dataset,score\na,x,1\n\na,x,1\n", ":4: a score must occur once"),
@@ -188,7 +188,7 @@ def test_refuses_tables_that_do_not_fit(tmp_path, capsys, text, told):
 
 def test_refuses_what_is_not_there(tmp_path, capsys):
     out, table2 = tmp_path / "out", EXAMPLES / "biasbed_table2.csv"
-    assert "must be a CSV file, got no such file" in refused(
+    assert "must be a file of scores, got no such file" in refused(
         capsys, tmp_path / "none.csv", out
     )
     assert "known are ImageNet1k" in refused(capsys, table2, out, "--datasets=edge")
@@ -201,7 +201,6 @@ def test_refuses_what_is_not_there(tmp_path, capsys):
     "args",
     [
         ["--out=x"],
-        ["--scores=a.csv"],
         ["--scores=a.csv", "--runs=b", "--out=x"],
         ["--scores=a.csv", "--out=x", "--alpha=1.5"],
         ["--scores=a.csv", "--out=x", "--last=0"],
@@ -258,9 +257,9 @@ def test_parquet_is_read_like_csv(tmp_path):
 
 def test_unused_columns_are_named(tmp_path):
     path = tmp_path / "scores.csv"
-    path.write_text("algorithm,dataset,score,std\na,x,1,0\nb,x,2,0\na,y,1,0\nb,y,2,0\n")
+    path.write_text("algorithm,dataset,score,lr\na,x,1,0\nb,x,2,0\na,y,1,0\nb,y,2,0\n")
     assert any(
-        "not used: std" in told for told in run(path, tmp_path / "out")["caveats"]
+        "not used: lr" in told for told in run(path, tmp_path / "out")["caveats"]
     )
 
 

@@ -172,7 +172,7 @@ def test_what_holds_no_runs_is_refused(tmp_path, capsys):
         assert "must hold workdirs of runs, got none" in capsys.readouterr().err
 
 
-@cases.each("arguments", [["--watch"], ["--json"], ["--status", "--out=x"], []])
+@cases.each("arguments", [["--watch"], ["--json"], ["--status", "--out=x"], ["y"]])
 def test_arguments_that_do_not_go_together_are_refused(arguments, capsys):
     with pytest.raises(SystemExit, match="2"):
         cli.main(["--runs=x", *arguments])

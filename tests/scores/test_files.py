@@ -1,0 +1,218 @@
+"""Files of scores in any form: read right, or refused with what decides; never read wrong.
+
+The files and `expected.json` were made before the reader, without a look at it.
+"""
+
+import json
+import math
+import pathlib
+
+import pytest
+
+import jbias
+from jbias import scores
+from jbias.stats import score_layout
+from tests import cases
+
+FOLDER = pathlib.Path(__file__).parent / "score_files"
+EXPECTED = json.loads((FOLDER / "expected.json").read_text("utf-8"))
+BY_NAME = {entry["file"]: entry for entry in EXPECTED}
+READABLE = [x["file"] for x in EXPECTED if x["outcome"] in ("read", "summary")]
+REFUSED = [x["file"] for x in EXPECTED if x["outcome"] == "refused"]
+DECIDED = [x["file"] for x in EXPECTED if x.get("decided_by")]
+
+
+def number(value):
+    return None if value is None or math.isnan(value) else round(float(value), 9)
+
+
+def cells(reading):
+    """Return all cells of a reading, sorted: algorithm, data set, run, score, deviation."""
+    tidy = reading.tidy
+    tidy = tidy if "deviation" in tidy else tidy.assign(deviation=math.nan)
+    rows = tidy[["algorithm", "dataset", "run", "score", "deviation"]]
+    return sorted(
+        (
+            (a, d, r, number(s), number(v))
+            for a, d, r, s, v in rows.itertuples(index=False)
+        ),
+        key=str,
+    )
+
+
+def expected_cells(rows):
+    return sorted(
+        ((a, d, str(r), number(s), number(v)) for a, d, r, s, v in rows), key=str
+    )
+
+
+@cases.each("file", READABLE)
+def test_each_cell_of_a_file_is_read(file):
+    reading = scores.read(FOLDER / file)
+    assert cells(reading) == expected_cells(BY_NAME[file]["scores"])
+    assert reading.is_summary == (BY_NAME[file]["outcome"] == "summary")
+    assert len(reading.description) == 3
+
+
+@cases.each("file", REFUSED)
+def test_a_file_with_several_readings_or_none_is_refused(file):
+    with pytest.raises(ValueError) as refusal:
+        scores.read(FOLDER / file)
+    text = str(refusal.value)
+    assert "\n" not in text and file in text
+    if BY_NAME[file].get("decided_by"):
+        assert (
+            isinstance(refusal.value, score_layout.UnclearError) or "run=order" in text
+        )
+        assert "--" in text
+
+
+def choices_of(decided_by):
+    """Return the arguments of `scores.read` that make the choice of an entry."""
+    arguments = {"columns": {}}
+    for key, value in decided_by.items():
+        if key in ("score", "algorithm", "run"):
+            arguments["columns"][key] = value
+        elif key == "columns":
+            arguments["columns"][value.removesuffix("s")] = "header"
+        elif key == "parentheses":
+            arguments["brackets"] = "ignore"
+        else:
+            arguments[key] = value
+    return arguments
+
+
+@cases.each("file", DECIDED)
+def test_the_choice_that_a_refusal_names_decides(file):
+    entry = BY_NAME[file]
+    reading = scores.read(FOLDER / file, **choices_of(entry["decided_by"]))
+    right = [[*row[:4], None] for row in entry["then"]]
+    assert [row[:4] for row in cells(reading)] == [
+        row[:4] for row in expected_cells(right)
+    ]
+
+
+def read_text(folder, text, name="table.csv", **choices):
+    path = folder / name
+    path.write_text(text, "utf-8")
+    return scores.read(path, **choices)
+
+
+def test_a_frame_of_a_file_is_one_that_tests_take(tmp_path, capsys):
+    path = tmp_path / "table.csv"
+    path.write_text("method;photo;sketch\nERM;81,5;70\nRSC;82;71,5\n", "utf-8")
+    frame = jbias.read_scores(path)
+    said = capsys.readouterr().out.splitlines()
+    assert len(said) == 3 and said[0].startswith("wide table")
+    assert list(frame.columns) == ["algorithm", "dataset", "score"]
+    assert frame["score"].tolist() == [81.5, 70, 82, 71.5]
+
+
+# For each guess, a table with the other reading.
+
+
+def test_words_of_a_corner_decide_which_way_a_table_lies(tmp_path):
+    text = "{},A,B\nC,1.5,2\nD,3,4\n"
+    for corner, algorithms in (
+        ("method", "CD"),
+        ("domain", "AB"),
+        ("Data set \\ Method", "AB"),
+    ):
+        reading = read_text(tmp_path, text.format(corner))
+        assert set(reading.tidy["algorithm"]) == set(algorithms)
+    with pytest.raises(
+        score_layout.UnclearError, match="--rows=algorithms or --rows=datasets"
+    ):
+        read_text(tmp_path, text.format(""))
+
+
+def test_known_names_decide_only_where_several_agree(tmp_path):
+    methods_in_rows = read_text(tmp_path, ",P,Q\nERM,1.5,2\nSagNet,3,4\n")
+    assert set(methods_in_rows.tidy["algorithm"]) == {"ERM", "SagNet"}
+    sets_in_rows = read_text(tmp_path, ",P,Q\nphoto,1.5,2\nsketch,3,4\n")
+    assert set(sets_in_rows.tidy["dataset"]) == {"photo", "sketch"}
+    for text in (",ERM,SagNet\nRSC,1.5,2\nMixup,3,4\n", ",P,Q\nERM,1.5,2\nX,3,4\n"):
+        with pytest.raises(score_layout.UnclearError):
+            read_text(tmp_path, text)
+
+
+@cases.each(
+    ("text", "values"),
+    [
+        ("m;a\nx;73,8\n", [73.8]),
+        ("m;a\nx;0,812\n", [0.812]),
+        ("m\ta\nx\t1,234\ny\t73.8\n", [1234, 73.8]),
+        ("m\ta\nx\t1.234,5\ny\t73,8\n", [1234.5, 73.8]),
+        ("m\ta\nx\t73.812\n", [73.812]),
+    ],
+)
+def test_commas_are_read_by_the_whole_table(tmp_path, text, values):
+    text = text.replace("m", "method", 1).replace("a\n", "accuracy\n", 1)
+    assert read_text(tmp_path, text).tidy["score"].tolist() == values
+
+
+def test_rows_of_one_name_are_runs_only_where_nothing_else_tells_them_apart(tmp_path):
+    runs = "method,photo,art\nERM,1.5,2\nERM,2,3\nRSC,3,4\nRSC,4,5\n"
+    assert set(read_text(tmp_path, runs).tidy["run"]) == {"0", "1"}
+    other = "method,setting,photo,art\nERM,a,1.5,2\nERM,b,2,3\nRSC,a,3,4\nRSC,b,4,5\n"
+    with pytest.raises(score_layout.UnclearError, match="'setting' tells them apart"):
+        read_text(tmp_path, other)
+    joined = read_text(tmp_path, other, columns="algorithm=method+setting")
+    assert set(joined.tidy["algorithm"]) == {"ERM a", "ERM b", "RSC a", "RSC b"}
+    slip = "method,photo,art\nERM,1.5,2\nERM,2,3\nRSC,3,4\n"
+    with pytest.raises(score_layout.UnclearError, match="others have one row"):
+        read_text(tmp_path, slip)
+
+
+def test_a_number_in_brackets_is_a_deviation_a_difference_or_asked_about(tmp_path):
+    text = "method,photo,art\nERM,73.8 ({0}),71.5 ({0})\nRSC,70.1 ({0}),60.0 ({0})\n"
+    assert read_text(tmp_path, text.format("0.2")).is_summary
+    assert not read_text(tmp_path, text.format("+0.2")).is_summary
+    with pytest.raises(score_layout.UnclearError, match="--brackets=deviation or"):
+        read_text(tmp_path, text.format("2"))
+
+
+def test_columns_that_count_are_no_data_sets(tmp_path):
+    reading = read_text(
+        tmp_path, "method,epoch,lr,photo,art\nERM,10,.1,1.5,2\nRSC,9,.1,3,4\n"
+    )
+    assert set(reading.tidy["dataset"]) == {"photo", "art"}
+    assert reading.unused == ("epoch", "lr")
+    chosen = read_text(
+        tmp_path, "method,domain,epoch\nERM,a,10\nRSC,a,12\n", columns="score=epoch"
+    )
+    assert chosen.tidy["score"].tolist() == [10, 12]
+
+
+def test_a_text_where_numbers_are_is_no_label(tmp_path):
+    with pytest.raises(ValueError, match="score must be a finite number, got '7_1'"):
+        read_text(tmp_path, "method,photo,art\nERM,7_1,70\nRSC,80,71\n")
+
+
+def test_rows_under_headings_are_not_taken_for_runs(tmp_path):
+    text = "Method,Photo,Art\nResNet-18,,\nERM,1.5,2\nRSC,2,3\nResNet-50,,\n{},3,4\n{},5,6\n"
+    with pytest.raises(ValueError, match="stand under several headings"):
+        read_text(tmp_path, text.format("ERM", "RSC"))
+    reading = read_text(tmp_path, text.format("ARM", "IRM"))
+    assert set(reading.tidy["algorithm"]) == {"ERM", "RSC", "ARM", "IRM"}
+
+
+def test_an_algorithm_may_have_fewer_runs_than_another(tmp_path):
+    text = "method,domain,seed0,seed1\nERM,photo,1.5,2\nERM,art,2,3\nRSC,photo,3,\nRSC,art,4,\n"
+    tidy = read_text(tmp_path, text).tidy
+    assert tidy.groupby("algorithm")["run"].nunique().to_dict() == {"ERM": 2, "RSC": 1}
+
+
+@cases.each(
+    ("name", "data"),
+    [
+        ("a.xlsx", b"PK\x03\x04no zip"),
+        ("a.parquet", b"PAR1 no more"),
+        ("a.csv", b"\xff\x00\x01"),
+    ],
+)
+def test_a_damaged_file_is_one_line(tmp_path, name, data):
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(ValueError) as refusal:
+        scores.read(tmp_path / name)
+    assert name in str(refusal.value) and "\n" not in str(refusal.value)
