@@ -6,6 +6,7 @@ jbias completion bash     prints what a shell completes with
 """
 
 import difflib
+import os
 import runpy
 import sys
 import types
@@ -78,7 +79,7 @@ def _run(argv: Sequence[str] | None) -> int:
     module = COMMANDS[asked][0]
     if rest and rest[0] in GROUPS.get(asked, ()):
         module, rest = f"{module}.{rest[0]}", rest[1:]
-    elif asked == "papers" or rest and asked in GROUPS and rest[0][:1] not in ("", "-"):
+    elif asked == "papers" or asked in GROUPS and _is_mistyped(rest):
         line = f"jbias {asked}: one of {', '.join(GROUPS[asked])}"
         messages.print_text(line, to_stderr=True)
         return 2
@@ -91,6 +92,16 @@ def _run(argv: Sequence[str] | None) -> int:
         messages.print_text(line, to_stderr=True)
         return 2
     return 0
+
+
+def _is_mistyped(words: Sequence[str]) -> bool:
+    """Return whether the first word is the name of a report, written wrongly.
+
+    `jbias report` also takes files and folders, whose names have a dot or a slash, or exist.
+    """
+    word = words[0] if words else ""
+    is_path = os.path.exists(word) or bool(set("./*[:") & set(word))
+    return word[:1] not in ("", "-") and not is_path
 
 
 def missing_package(module: str, error: BaseException) -> str:
