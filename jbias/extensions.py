@@ -150,6 +150,11 @@ def line_of(path: str, *functions: Any) -> int:
     return next(found, 0) or (line_of(path, *inner) if inner else 0)
 
 
+def names_file(text: str) -> bool:
+    """Return whether a text has the name of a function in a file, such as mine.py:make."""
+    return _IN_A_FILE.search(text) is not None
+
+
 def files(tree: Any) -> list[str]:
     """All names of functions in files, wherever a config or suite has them."""
     if isinstance(tree, Mapping):
