@@ -203,20 +203,30 @@ def stage_configs(config: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def identity(config: Mapping[str, Any]) -> dict[str, Any]:
-    """What decides the numbers: everything but `config.run` and where data lies.
+    """Return what decides the numbers: all but `config.run`, the label and where data is.
 
     What data holds is told by fingerprints, which a resumed run compares; the label is a name.
     """
-
-    def without_places(tree: Any) -> Any:
-        if isinstance(tree, dict):
-            return {k: without_places(v) for k, v in tree.items() if k != "root"}
-        return [*map(without_places, tree)] if isinstance(tree, list) else tree
-
     kept = without_places(to_dict(config))
     if not (kept.get("rollback") or {}).get("times"):
         kept.pop("rollback", None)  # Off; runs begun before it was there have none.
     return {key: kept[key] for key in kept if key not in ("run", "label")}
+
+
+def without_places(tree: Any) -> Any:
+    """Return the entries without those that say where data is, at any depth."""
+    if isinstance(tree, dict):
+        return {
+            key: without_places(value)
+            for key, value in tree.items()
+            if not is_place(key, value)
+        }
+    return [*map(without_places, tree)] if isinstance(tree, list) else tree
+
+
+def is_place(key: str, value: Any) -> bool:
+    """Return whether an entry says where data is: `root`, unless a set has that name."""
+    return key == "root" and not isinstance(value, Mapping | int | float)
 
 
 def digest(config: Mapping[str, Any]) -> str:
