@@ -31,6 +31,7 @@ from importlib import resources
 from typing import Any, NoReturn
 
 from jbias import numerals
+from jbias.runtime import messages
 
 _DURATION = re.compile(r"\s*([0-9.eE+-]+)\s*(steps?|epochs?|percent|%)\s*")
 
@@ -423,7 +424,8 @@ def call_in_file(flag: str, path: str, function: str, arg: str) -> Any:
     """
     place = f"--{flag}: {path}"
     try:
-        make = getattr(import_file(flag, path), function, None)
+        with refusing_exit(f"--{flag}", path):
+            make = getattr(import_file(flag, path), function, None)
         if not callable(make):
             raise ValueError(  # noqa: TRY004
                 f"{place}: must define {function}(arg)"
@@ -650,14 +652,16 @@ def _is_plain(value: Any) -> bool:
 
 
 def import_file(name: str, path: str) -> Any:
-    """Runs a file of Python and gives what it defines."""
+    """Run a file of Python and return what it defines.
+
+    Whatever its code raises passes, SystemExit included: see `refusing_exit`.
+    """
     found = importlib.util.spec_from_file_location(f"{name}_of_the_user", path)
     if found is None or found.loader is None:
         refuse(f"--{name}", "be a file of Python, *.py", path)
     module = importlib.util.module_from_spec(found)
     sys.modules[found.name] = module  # Dataclasses look their module up.
-    with refusing_exit(f"--{name}", path):
-        found.loader.exec_module(module)
+    found.loader.exec_module(module)
     return module
 
 
@@ -665,10 +669,12 @@ def import_file(name: str, path: str) -> Any:
 def refusing_exit(where: str, path: str) -> Iterator[None]:
     """Raise ValueError where the code of a file ends the program, by sys.exit(0) or the like.
 
-    Else a command would end with exit code 0 and nothing done.
+    Else a command would end with exit code 0 and nothing done. os._exit(0) ends the program
+    at once, here with exit code 1 and a line.
     """
     try:
-        yield
+        with messages.failing_exit(path):
+            yield
     except SystemExit as error:
         line = _line_of(path, error, f"{where}: {path}")
         raise ValueError(

@@ -90,7 +90,7 @@ def _load(where: str, name: str) -> Any:
     path, _, function = name.rpartition(":")
     _check_file(where, name)
     path = os.path.abspath(path)
-    with messages.user_code(path, 1):
+    with messages.user_code(path, 1, lambda: f"{where} names that file"):
         known = _run(path, pathlib.Path(path).read_bytes())
     if not callable(made := known.get(function)):
         hint = jc.suggest(function, (key for key in known if callable(known[key])))

@@ -9,6 +9,7 @@ import pytest
 from jbias import config as jc
 from jbias import main
 from jbias.launch import trials
+from tests import cases
 
 BASE = "jbias:erm:smoke,seeds=1"
 
@@ -176,6 +177,22 @@ def test_whatever_a_config_s_own_code_does_is_one_line(code, tmp_path, capsys):
     captured = capsys.readouterr()
     assert ended.value.code == 2
     assert captured.err.startswith("jbias: ") and captured.err.count("\n") == 1
+
+
+@cases.each(
+    "code",
+    ["import os\nos._exit(0)\n", "import os\ndef get_config(arg):\n    os._exit(0)\n"],
+)
+def test_a_config_that_ends_the_process_at_once_is_an_error(code, tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(code)
+    program = f"from jbias import config; config.load({str(path)!r}, flag='config')"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    line = f"jbias: error in {path}: os._exit(0) ended the program; remove the call\n"
+    assert done.stderr == line
 
 
 def test_a_config_without_parameters_is_read(tmp_path):
