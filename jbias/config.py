@@ -26,6 +26,7 @@ import sys
 import traceback
 import types
 import typing
+import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from importlib import resources
 from typing import Any, NoReturn
@@ -541,6 +542,7 @@ def read_value(text: str, old: Any, kind: type, *, where: str) -> Any:
     it is, without quotes around it; a number is decimal, without underscores; True and
     False may be lower case, 1 or 0; a list is a literal of Python, with its brackets. None is
     None, but for text. What replaces None without a type is a literal of Python, else text.
+    Numbers inside literals are decimal and finite, too.
     """
     value = parse_value(text)
     plain = text.strip()
@@ -550,6 +552,8 @@ def read_value(text: str, old: Any, kind: type, *, where: str) -> Any:
         return value if is_quoted else text
     if value is None:
         return None
+    if kind not in (bool, int, float) and _literal(text) is not _NOT_SAID:
+        check_numbers(where, plain)
     if kind is bool:
         value = _WORDS.get(plain.lower())
     elif kind is int:
@@ -623,24 +627,29 @@ def check_numbers(where: str, text: str) -> None:
 def parse_value(text: str) -> Any:
     """Return the literal of Python that a text is; the text itself where it is none.
 
-    Numbers with underscores, complex numbers, bytes and sets are no values of configs and
-    stay text. true and false are read as True and False.
+    Numbers such as 50_63, 0x10 or 1e400, complex numbers, bytes and sets are no values of
+    configs and stay text. true and false are read as True and False.
     """
     if text in ("true", "false"):
         return text == "true"
+    value = _literal(text)
+    return text if value is _NOT_SAID or numerals.ambiguous(text.strip()) else value
+
+
+def _literal(text: str) -> Any:
+    """Return the literal of Python that a text is, of a config's types; else _NOT_SAID."""
     try:
-        tree = ast.parse(text.strip(), mode="eval")
-        value = ast.literal_eval(tree)
-        literals = [node for node in ast.walk(tree) if isinstance(node, ast.Constant)]
-        for literal in literals:
-            is_number = isinstance(literal.value, int | float)
-            if is_number and "_" in (
-                ast.get_source_segment(text.strip(), literal) or ""
-            ):
-                return text
-        return value if _is_plain(value) else text
+        value = ast.literal_eval(parse_expression(text))
     except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
-        return text
+        return _NOT_SAID
+    return value if _is_plain(value) else _NOT_SAID
+
+
+def parse_expression(text: str) -> ast.Expression:
+    """Return the syntax tree of an expression, as ast.parse does, without its warnings."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return ast.parse(text.strip(), mode="eval")
 
 
 def _is_plain(value: Any) -> bool:
