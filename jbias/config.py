@@ -459,7 +459,7 @@ def _line_of(path: str, error: BaseException, place: str) -> str:
     return f"{place}:{lines[-1]}" if lines else place
 
 
-_INDEXED = re.compile(r"([^\[\]]+)((?:\[\d+\])*)")
+_INDEXED = re.compile(r"([^\[\]]+)((?:\[[0-9]{1,9}\])*)")
 
 
 def change(
@@ -492,9 +492,13 @@ def _split_key(key: str, where: str) -> list[str | int]:
     for name in key.split("."):
         match = _INDEXED.fullmatch(name)
         if match is None:
-            refuse(where, "have a key such as optim.rate or inputs[0].p", key)
+            refuse(
+                where[:200],
+                "have a key such as optim.rate or inputs[0].p, with indices in digits 0-9",
+                key,
+            )
         path.append(match[1])
-        path += map(int, re.findall(r"\d+", match[2]))
+        path += map(int, re.findall("[0-9]+", match[2]))
     return path
 
 

@@ -83,6 +83,8 @@ REFUSED = {
     "--config.optim..rate=1": "must have a key such as optim.rate",
     "--config.=1": "must have a key such as optim.rate",
     "--config.inputs[0].p=1": "no such entry 0; it has none",
+    "--config.inputs[\u0660].p=1": "must have a key such as .* in digits 0-9",
+    f"--config.inputs[{'1' * 5000}].p=1": "must have a key such as optim.rate",
     "--config.epochs.x=1": "epochs has no entries",
 }
 
