@@ -395,6 +395,17 @@ def latest_info(directory: epath.PathLike) -> dict[str, Any]:
     return (last and info_beside(epath.Path(directory) / str(last[0]))) or {}
 
 
+def check_own(directory: epath.PathLike, config: Mapping[str, Any]) -> None:
+    """Raise ValueError where a checkpoint that can be read is sealed by another config.
+
+    Reads what stands beside the states, and changes nothing.
+    """
+    for step in reversed(steps(directory)):
+        checkpoint = epath.Path(directory) / str(step)
+        if differing := seals.differences(info_beside(checkpoint) or {}, config):
+            raise seals.foreign_error(checkpoint, differing)
+
+
 def steps(directory: epath.PathLike) -> list[int]:
     """The steps that stand there whole, while another process may be saving more."""
     directory = epath.Path(directory)

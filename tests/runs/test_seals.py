@@ -105,6 +105,20 @@ def test_a_foreign_checkpoint_that_is_not_the_latest_is_refused_too(folder, work
         train.run(config(), workdir)
 
 
+@cases.each("step", [4, 6])
+def test_a_done_run_with_a_foreign_checkpoint_is_refused_too(
+    folder, tmp_path, step, capsys
+):
+    workdir = tmp_path / "run"
+    put(folder / "whole", workdir)
+    assert train.run(config(), workdir)
+    assert "is done: nothing to do" in capsys.readouterr().err
+    put(folder / f"rate/checkpoints/{step}", workdir / f"checkpoints/{step}")
+    with pytest.raises(ValueError, match=f"checkpoints/{step} is of another run"):
+        train.run(config(), workdir)
+    assert "nothing to do" not in capsys.readouterr().err
+
+
 def test_checkpoints_without_a_seal_are_resumed_to_the_same_bits(folder, workdir):
     without_seals(workdir)
     assert train.run(config(), workdir)
