@@ -588,7 +588,8 @@ def test_probabilities_of_64_bits_decide_as_the_same_ones_of_32(kind):
     assert ((wide > 0) & (wide.astype(np.float32) == 0)).sum() > 1
     answers = {}
     for dtype in (np.float32, np.float64):
-        one = predictors.Predictor(lambda images, p=wide.astype(dtype): p)
+        shares = wide.astype(dtype)
+        one = predictors.Predictor(lambda images, shares=shares: shares)
         images, classes = np.zeros((16, 8, 8, 3), np.float32), "abcdefghij"
         given, found = predictors.ask(one, images, classes, "16 of x", kind)
         assert given == "probabilities"
