@@ -256,7 +256,10 @@ class _Columns(NamedTuple):
 
 
 def _parquet_columns(where: str, path: str) -> _Columns:
-    """Return the columns of a file; ValueError where one lacks or two are likely."""
+    """Return the columns of a file; ValueError where one lacks or two are likely.
+
+    Where "image" holds bytes and "label" numbers, other columns are something else.
+    """
     schema = _open_parquet(where, path).schema_arrow
     for name in {*_PARQUET_IMAGES, *_PARQUET_LABELS}:
         if schema.names.count(name) > 1:
@@ -270,11 +273,13 @@ def _parquet_columns(where: str, path: str) -> _Columns:
         got = f"got {images[0]} of type {schema.field(images[0]).type}"
         remedy = "paths alone do not do: write the file with the images inside"
         raise ValueError(f"{must}, {got}; {remedy}")
-    if len(with_bytes) > 1:
+    if len(with_bytes) > 1 and with_bytes[0] != IMAGE_KEY:
         must = f"{where}: {path!r} must have one image column"
         raise ValueError(f"{must}, got {' and '.join(with_bytes)}; leave one")
     numbers = [name for name in labels if _holds_numbers(schema.field(name).type)]
     labels = tuple(numbers or labels[:1])
+    if labels[0] == LABEL_KEY:
+        labels = (LABEL_KEY,)
     classes = _parquet_classes(where, path, schema, labels[0])
     return _Columns(with_bytes[0], labels, classes)
 
@@ -291,7 +296,7 @@ def _holds_bytes(kind: Any) -> bool:
     """Return whether a column holds bytes, by itself or as Hugging Face's struct."""
     import pyarrow as pa
 
-    kinds = pa.binary(), pa.large_binary(), pa.null()
+    kinds = pa.binary(), pa.large_binary(), pa.binary_view(), pa.null()
     if pa.types.is_struct(kind):
         names = [kind.field(i).name for i in range(kind.num_fields)]
         return "bytes" in names and _holds_bytes(kind.field("bytes").type)
