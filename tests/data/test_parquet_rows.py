@@ -50,9 +50,9 @@ def read(root, columns, name="test", **options):
         dict(image=pa.array([{"bytes": x} for x in IMAGES])),
         dict(image=["0.png", "1.png"], png=IMAGES),
         dict(image=None, gif=IMAGES),
-        # Columns beside "image" and "label" are something else.
+        # Such columns beside "image" and "label" are something else.
         {"class": [7, 3]},
-        dict(labels=[1, 1], fine_label=[5, 5], cls=[2, 2]),
+        {"class": [7, 3], "cls": [0, 1]},
         dict(img=IMAGES[::-1], png=IMAGES[::-1]),
         dict(label=None, cls=[0, 1]),
     ],
