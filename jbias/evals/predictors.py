@@ -27,7 +27,7 @@ from etils import epath
 from jaxtyping import Array, Float, UInt8
 
 from jbias import config as jc
-from jbias.data import labels, sources
+from jbias.data import base, labels, sources
 from jbias.evals import networks, predict, preprocessing, probe, runner
 from jbias.evals import suite as suites
 from jbias.models import taps
@@ -243,9 +243,13 @@ def ask(
     if answers.dtype.kind in "UO" and answers.shape == (n,):
         found = "names"
         ids = {name: i for i, name in enumerate(classes)}
-        for name in answers:
-            jc.check_known(f"predict: asked about {where}", str(name), ids, "class")
-        chosen = np.array([ids[name] for name in answers])[:, None] == np.arange(k)
+        numbers = {}
+        for name in dict.fromkeys(answers.tolist()):
+            (known,) = base.spelled_as((str(name),), tuple(classes))
+            jc.check_known(f"predict: asked about {where}", known, ids, "class")
+            numbers[name] = ids[known]
+        decided = np.array([numbers[name] for name in answers.tolist()])
+        chosen = decided[:, None] == np.arange(k)
         logits = np.where(chosen, 0, _NOT_NAMED)
     else:
         if answers.shape != (n, k) or answers.dtype.kind not in "fiu":
