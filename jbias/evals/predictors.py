@@ -242,15 +242,9 @@ def ask(
     answers = _to_array(given)
     if answers.dtype.kind in "UO" and answers.shape == (n,):
         found = "names"
-        ids = {name: i for i, name in enumerate(classes)}
-        numbers = {}
-        for name in dict.fromkeys(answers.tolist()):
-            (known,) = base.spelled_as((str(name),), tuple(classes))
-            jc.check_known(f"predict: asked about {where}", known, ids, "class")
-            numbers[name] = ids[known]
-        decided = np.array([numbers[name] for name in answers.tolist()])
-        chosen = decided[:, None] == np.arange(k)
-        logits = np.where(chosen, 0, _NOT_NAMED)
+        names = [str(name) for name in answers]
+        decided = _class_numbers(names, tuple(classes), where)
+        logits = np.where(decided[:, None] == np.arange(k), 0, _NOT_NAMED)
     else:
         if answers.shape != (n, k) or answers.dtype.kind not in "fiu":
             got = f"{answers.dtype} {answers.shape}"
@@ -290,6 +284,18 @@ def ask(
             f"predict: asked about {where}, must give {kind}, got {found}; say outputs="
         )
     return found, logits.astype(np.float32)
+
+
+def _class_numbers(
+    names: Sequence[str], classes: tuple[str, ...], where: str
+) -> np.ndarray:
+    """Return the class of each name, accents composed or not; ValueError for none."""
+    numbers = {name: i for i, name in enumerate(classes)}
+    for name in sorted({*names} - {*classes}):
+        (known,) = base.spelled_as((name,), classes)
+        jc.check_known(f"predict: asked about {where}", known, numbers, "class")
+        numbers[name] = numbers[known]
+    return np.array([numbers[name] for name in names])
 
 
 def _check_callable(predict: Any) -> None:
