@@ -257,10 +257,20 @@ def _tidy_of_levels(frame: pd.DataFrame) -> pd.DataFrame | None:
     tidy = pd.DataFrame(dict(zip(meanings, arrays, strict=True)))
     scores = floats(frame).ravel()
     tidy = tidy.assign(score=scores)
-    if is_run_beside_algorithm:
-        return tidy
-    # An algorithm may have fewer runs than another.
-    return tidy[~np.isnan(scores)].reset_index(drop=True)
+    return tidy if is_run_beside_algorithm else _without_empty_runs(tidy)
+
+
+def _without_empty_runs(tidy: pd.DataFrame) -> pd.DataFrame:
+    """Return a tidy frame without the runs that have no score, of algorithms with others.
+
+    An algorithm may have fewer runs than another, whose runs then are rows of both.
+    """
+    has_score = pd.Series(~np.isnan(floats(tidy["score"])), index=tidy.index)
+    has_run = has_score.groupby(
+        [tidy["algorithm"], tidy["run"]], dropna=False
+    ).transform("any")
+    has_any = has_score.groupby(tidy["algorithm"], dropna=False).transform("any")
+    return tidy[has_run | ~has_any].reset_index(drop=True)
 
 
 def _level_values(index: pd.Index) -> list[pd.Index]:

@@ -266,3 +266,30 @@ def test_a_run_without_any_score_is_not_dropped_silently():
     frame.loc[("ERM", 2)] = np.nan
     with pytest.raises(ValueError, match="run '2' of ERM has no score"):
         score_table.read(frame)
+
+
+@cases.each("columns", [["algorithm"], ["dataset", "run"], ["run"]])
+def test_a_frame_with_runs_may_lack_runs_but_no_data_set_and_no_algorithm(columns):
+    """Rows, or columns, are the runs of all algorithms: an algorithm may have fewer."""
+    scores = frame_of_levels().rename_axis(
+        index=["algorithm", "run"], columns="dataset"
+    )
+    scores = scores.stack().sort_index()
+    fewer = scores.copy()
+    fewer.loc[("ERM", 2)] = np.nan
+    counts = dict(
+        zip(
+            score_table.read(fewer.unstack(columns)).algorithms,
+            score_table.read(fewer.unstack(columns)).counts.tolist(),
+            strict=True,
+        )
+    )
+    assert counts == {"ERM": 3, "SagNet": 4, "pAdaIN": 4}
+    without = scores.copy()
+    without.loc["ERM"] = np.nan
+    with pytest.raises(ValueError, match="got none for ERM on D0; ERM on D1"):
+        score_table.read(without.unstack(columns))
+    without = scores.copy()
+    without[without.index.get_level_values("dataset") == "D3"] = np.nan
+    with pytest.raises(ValueError, match="none for ERM on D3; SagNet on D3"):
+        score_table.read(without.unstack(columns))
