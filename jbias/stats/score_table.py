@@ -319,6 +319,26 @@ def mean_errors(scores: Scores) -> Float[np.ndarray, "n k"]:
     return _DIGITS * scores.sizes
 
 
+def rounding_errors(scores: Scores) -> Float[np.ndarray, "n k"]:
+    """Return how far rounding may have moved a difference to the mean of each cell.
+
+    As `score_errors`, of the size of the cell's own runs and not of their mean, which may
+    be 0 where they cancel. The error of a difference is the larger one of its two cells.
+    """
+    span = robust_span(scores.means.ravel())
+    return np.maximum(score_errors(scores.sizes, span), mean_errors(scores))
+
+
+def shrink_table(scores: Scores) -> Scores:
+    """Return a table divided by a power of two where differences of scores could overflow.
+
+    Order, ties and signs of differences stay as they are.
+    """
+    if np.nanmax(np.abs(scores.values)) <= _LARGE:
+        return scores
+    return dataclasses.replace(scores, values=scores.values * 2.0**-64)
+
+
 def robust_span(scores: Float[np.ndarray, "m"]) -> float:
     """Return what the scores span, without those far larger than the usual one.
 

@@ -222,3 +222,27 @@ def test_both_sides_of_welchs_test_keep_their_digits():
     assert greater == expected.pvalue > 0
     greater, less = two_sample.welch((50.0, 1.0, 30), (90.0, 1.0, 30))
     assert less == pytest.approx(expected.pvalue, rel=1e-6)
+
+
+@cases.each("unit", [1, 0.1, 1e-3, 1e-8 / 7])
+def test_runs_that_cancel_tie_in_every_unit(unit):
+    """Three tests of whole numbers are those of the same numbers divided by anything."""
+    rows = [[1, 2, -3], [2, -3, 1], [5, 4, 6], [3, 2, 4], [1, 1, 1], [6, 6, 6]]
+    others = [[0, 0, 0], [0, 0, 0], [2, 1, 3], [1, 2, 0], [3, 3, 3], [1, 1, 1]]
+    table = np.stack([rows, others], axis=1) * unit
+    ties = [[1.5, 1.5]] * 2 + [[1, 2]] * 2 + [[2, 1], [1, 2]]
+    up = dict(larger_is_better=True)
+    assert score_table.rank(table, **up).tolist() == ties
+    # Of six differences two are 0, and the others 3, 2, -2 and 5.
+    w = stats.wilcoxon(table, **up)
+    assert w.statistics[0, 1] == 3 + 1.5 - 1.5 + 4
+    assert w.pvalues[0, 1] == 2 * 3 / 2**4
+    expected = stats.quade(np.round(table / unit).mean(axis=2).round(), **up)
+    assert stats.quade(table, **up).pvalue == pytest.approx(expected.pvalue)
+    expected = stats.aligned_ranks(np.round(table / unit).mean(axis=2).round(), **up)
+    assert stats.aligned_ranks(table, **up).pvalue == pytest.approx(expected.pvalue)
+    posterior = stats.bayesian_signed_rank(table, rope=0, draws=500, **up)
+    whole = stats.bayesian_signed_rank(
+        np.round(table / unit).mean(axis=2).round(), rope=0, draws=500, **up
+    )
+    np.testing.assert_allclose(posterior.better, whole.better)
