@@ -147,6 +147,29 @@ def test_ordinary_tables_raise_no_alarm():
         assert not found + derived.of_runs(table), (seed, k, n, runs, digits)
 
 
+@cases.each("huge", [1e10, 1e12, -1e15])
+def test_a_huge_score_invents_no_relation_and_hides_none(huge):
+    """Slack for rounding is of the numbers that are compared."""
+    for seed in range(5):
+        scores = drawn(5, 4, 3, seed=seed)
+        made = frame(scores, avg=lambda x: round(x.mean(), 1), copy=lambda x: x[1])
+        expected = texts(derived.of_datasets(made))
+        plain = frame(scores)
+        assert [name for name, _ in expected] == ["avg", "copy"]
+        for table, texts_of_datasets in ((made, expected), (plain, [])):
+            table.loc[table.index[0], "value"] = huge  # A0 on D0: no mean any more.
+            found = texts(derived.of_datasets(table))
+            assert found == [x for x in texts_of_datasets if x[0] == "copy"]
+            assert not derived.of_algorithms(table) + derived.of_runs(table)
+        beside = frame(
+            scores,
+            avg=lambda x: round(x.mean(), 1),
+            cost=lambda x: huge * (1 + x.sum() % 1),
+        )
+        found = dict(texts(derived.of_datasets(beside)))
+        assert found == {"avg": "the mean of D0, D1, D2 and D3"}
+
+
 def write(path, table):
     names = {"seed": "run", "value": "score"}
     table.rename(columns=names).to_csv(path, index=False)
