@@ -155,48 +155,64 @@ def _equal_to_the_others(columns: _Columns) -> np.ndarray:
 
 
 def _linear(columns: _Columns, names: Sequence[str]) -> dict[int, Derived]:
-    """Return the columns that repeat an earlier one, or are its complement."""
+    """Return the columns that repeat another one, or are its complement.
+
+    Of two such columns, named is the one with fewer digits; else the later one.
+    """
     found: dict[int, Derived] = {}
     for (start, factor), relation in _LINEAR.items():
-        for later, earlier in _pairs(columns, start, factor):
-            if later in found or earlier in found:
+        for place, source in _pairs(columns, start, factor):
+            if place in found or source in found:
                 continue
-            target = columns.values[:, later]
-            turned = start + factor * columns.values[:, earlier]
-            rounding = columns.units[later] + abs(factor) * columns.units[earlier]
-            sizes = np.maximum(np.abs(target), np.abs(turned - start))
-            tolerance = rounding / 2 * 1.001 + _SLACK * sizes
-            if (np.abs(turned - target) > tolerance).any():
-                continue
-            span = score_table.robust_span(target)
+            target = columns.values[:, place]
+            tolerance = _linear_tolerance(columns, place, [source], start, factor)
             usual_tolerance = float(np.median(tolerance))
-            grain = max(usual_tolerance, columns.grids[later], 1e-6 * span)
+            span = score_table.robust_span(target)
+            grain = max(usual_tolerance, columns.grids[place], 1e-6 * span)
             rows = len(np.unique(target))
             evidence = rows * math.log10(max(span / grain, 1))
             if evidence >= _EVIDENCE + 2 * math.log10(len(names)):
-                found[later] = Derived(names[later], relation, (names[earlier],))
+                found[place] = Derived(names[place], relation, (names[source],))
     return dict(itertools.islice(found.items(), _MOST))
 
 
+def _linear_tolerance(
+    columns: _Columns,
+    place: int,
+    sources: Sequence[int],
+    start: float,
+    factor: float,
+) -> Float[np.ndarray, "m s"]:
+    """Return by how much rounding can part a column from start + factor * each source."""
+    target = columns.values[:, [place]]
+    scaled = np.abs(factor * columns.values[:, sources])
+    rounding = columns.units[place] + abs(factor) * columns.units[sources]
+    return rounding / 2 * 1.001 + _SLACK * np.maximum(np.abs(target), scaled)
+
+
 def _pairs(columns: _Columns, start: float, factor: float) -> Iterator[tuple[int, int]]:
-    """Yield (later, earlier) columns that may be y = start + factor x, as rounded."""
+    """Yield (column, source) with column = start + factor * source, up to rounding.
+
+    Where both have as many digits, the source is the earlier one.
+    """
     values, units = columns.values, columns.units
-    turned = start + factor * values
-    largest = max(np.abs(values).max(), 1e-300)
-    for unit in np.unique(units):
-        grid = unit or 1e-8 * largest
-        keys: dict[bytes, int] = {}
-        for slack in (1e-6, -1e-6):  # At the edge of two cells of the grid: both.
-            rounded = np.floor(turned.T / grid + 0.5 + slack)
-            for i, row in enumerate(rounded):
-                keys.setdefault(row.tobytes(), i)
-        targets = np.flatnonzero((units == unit) & (np.ptp(values, axis=0) > 0))
-        for slack in (1e-6, -1e-6) if not unit else (0,):
-            rounded = np.floor(values.T[targets] / grid + 0.5 + slack)
-            for j, row in zip(targets.tolist(), rounded, strict=True):
-                i = keys.get(row.tobytes(), j)
-                if i < j:
-                    yield j, i
+    scaled_units = abs(factor) * units
+    for place in np.flatnonzero(np.ptp(values, axis=0) > 0).tolist():
+        sources = np.arange(values.shape[1])
+        is_equal = np.isclose(scaled_units, units[place], rtol=1e-6, atol=0)
+        is_coarser = ~is_equal & (scaled_units < units[place])
+        sources = sources[is_coarser | (is_equal & (sources < place))]
+        for start_row, stop_row in ((0, 1), (1, 4), (4, None)):
+            if not len(sources):
+                break
+            rows = slice(start_row, stop_row)
+            turned = start + factor * values[rows][:, sources]
+            part = columns._replace(values=values[rows])
+            tolerance = _linear_tolerance(part, place, sources, start, factor)
+            apart = np.abs(turned - values[rows][:, [place]])
+            sources = sources[(apart <= tolerance).all(axis=0)]
+        for source in sources.tolist():
+            yield place, source
 
 
 def _mean_of(

@@ -81,6 +81,23 @@ def test_a_data_set_made_of_others_is_named(name, make, text):
         assert texts(found) == [(name, text)]
 
 
+@cases.each(
+    ("make", "text"),
+    [
+        (lambda x: round(x, 1), "a copy of D1"),
+        (lambda x: 100 - round(x, 1), "100 less D1"),
+        (lambda x: round(x / 100, 3), "a hundredth of D1"),
+        (lambda x: round(1 - x / 100, 3), "1 less a hundredth of D1"),
+    ],
+)
+@pytest.mark.parametrize("first", [True, False])
+def test_a_rounded_copy_is_named_before_and_after_the_exact_one(make, text, first):
+    table = frame(drawn(5, 4, 3, digits=9), R=lambda x: make(float(x[1])))
+    if first:
+        table = table.sort_values("dataset", key=lambda names: names != "R")
+    assert texts(derived.of_datasets(table)) == [("R", text)]
+
+
 def test_a_weighted_mean_is_named_where_rows_determine_its_weights():
     weights = np.array([0.1, 0.2, 0.3, 0.4])
     table = frame(drawn(8, 4, 3), pooled=lambda x: round(float(x @ weights), 1))
