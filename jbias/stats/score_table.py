@@ -414,16 +414,15 @@ def drop_incomplete(
     values, datasets, algorithms = _cells(frame)
     find_name(drop, ("datasets", "algorithms", "runs"), "drop")
     holes = _missing(values)
-    of = frame["algorithm"].astype(str)
+    algorithm = frame["algorithm"].astype(str)
     if drop == "datasets":
         keys, bad = frame["dataset"].astype(str), {datasets[i] for i, _, _ in holes}
     elif drop == "algorithms":
-        keys, bad = of, {algorithms[j] for _, j, _ in holes}
+        keys, bad = algorithm, {algorithms[j] for _, j, _ in holes}
     else:
-        keys = list(zip(of, _run_names(frame), strict=True))
-        every = dict.fromkeys(keys)
-        known = {a: [key for key in every if key[0] == a] for a in set(of)}
-        bad = {known[algorithms[j]][r] for _, j, r in holes}
+        runs = _run_numbers(algorithm, pd.Series(_run_names(frame)))
+        keys = list(zip(algorithm, runs.tolist(), strict=True))
+        bad = {(algorithms[j], int(r)) for _, j, r in holes}
     return frame[[key not in bad for key in keys]]
 
 
@@ -562,14 +561,22 @@ def _cells(frame: pd.DataFrame) -> tuple[np.ndarray, tuple[str, ...], tuple[str,
         )
     rows, datasets = pd.factorize(named["dataset"])
     columns, algorithms = pd.factorize(named["algorithm"])
-    layers = np.empty(len(named), int)
-    for members in named.groupby("algorithm").indices.values():
-        runs = named["run"].iloc[members]
-        layers[members] = pd.factorize(runs, use_na_sentinel=False)[0]
+    layers = _run_numbers(named["algorithm"], named["run"])
     shape = len(datasets), len(algorithms), layers.max(initial=-1) + 1
     values = np.full(shape, math.nan)
     values[rows, columns, layers] = named["score"]
     return values, tuple(datasets), tuple(algorithms)
+
+
+def _run_numbers(algorithms: pd.Series, runs: pd.Series) -> Int[np.ndarray, "rows"]:
+    """Return the number of each row's run among the runs of its algorithm, from 0.
+
+    Runs are in one order for all algorithms, that of their names' first appearance in the
+    table, so runs of one name have one number where all algorithms have the same runs.
+    """
+    appearance = pd.Series(pd.factorize(runs, use_na_sentinel=False)[0])
+    numbers = appearance.groupby(algorithms.to_numpy()).rank(method="dense")
+    return numbers.to_numpy(np.int64) - 1
 
 
 def floats(scores: Any) -> np.ndarray:

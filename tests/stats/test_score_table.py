@@ -293,3 +293,30 @@ def test_a_frame_with_runs_may_lack_runs_but_no_data_set_and_no_algorithm(column
     without[without.index.get_level_values("dataset") == "D3"] = np.nan
     with pytest.raises(ValueError, match="none for ERM on D3; SagNet on D3"):
         score_table.read(without.unstack(columns))
+
+
+def test_runs_are_paired_by_name_in_any_order_of_rows(array):
+    """Run r of every algorithm is the run of one name; the paired test is of these."""
+    frame = tidy(array)
+    options = dict(larger_is_better=True, rope=0.1, paired=True)
+    expected = stats.correlated_t(frame, **options).better
+    differences = array[:, 0] - array[:, 1]
+    for seed in range(4):
+        table = score_table.read(frame.sample(frac=1, random_state=seed)).only(
+            datasets="vwxyz", algorithms="abc"
+        )
+        found = np.sort(table.values[:, 0] - table.values[:, 1], axis=1)
+        np.testing.assert_allclose(found, np.sort(differences, axis=1))
+        better = stats.correlated_t(table, **options).better
+        np.testing.assert_allclose(better, expected)
+
+
+def test_runs_to_drop_are_found_in_any_order_of_rows(array):
+    """One cell is missing, of run 2 of b: that run alone goes."""
+    frame = tidy(array)
+    hole = (frame["algorithm"] == "b") & (frame["dataset"] == "x") & (frame["run"] == 2)
+    run = (frame["algorithm"] == "b") & (frame["run"] == 2)
+    for seed in range(4):
+        shuffled = frame[~hole].sample(frac=1, random_state=seed)
+        left = score_table.drop_incomplete(shuffled, drop="runs")
+        pd.testing.assert_frame_equal(left.sort_index(), frame[~run])
