@@ -29,6 +29,7 @@ from jbias import numerals
 
 NEEDED = ("algorithm", "dataset", "score")  # Columns of a tidy frame.
 _DIGITS = 1e-12  # Of float64, less what sums lose.
+_ZERO_DIGITS = 1e-15  # Of float64 numbers whose difference should be 0.
 _SINGLE_DIGITS = 2e-7  # Of float32.
 _LARGE = 2.0**960  # Sums of more than this, about 1e289, could overflow.
 _LARGEST_SQUARED = 1e75  # Fourth powers of larger scores, of variances, overflow.
@@ -314,9 +315,20 @@ def mean_errors(scores: Scores) -> Float[np.ndarray, "n k"]:
     """Return how far apart two means may be by float64 rounding alone, for each cell.
 
     1e-12 of the largest score of the cell's own runs: two cells tie within the larger of
-    their two errors, whatever the other cells hold.
+    their two errors, whatever the other cells hold. A cell that is next to nothing beside
+    its data set's largest score, as 0.1 + 0.2 - 0.3 is beside 0.5, may be a zero that
+    rounding moved, and has an error of 1e-15 of that score. Scores as small as zeros of any
+    rounding (1e-18 of it) are taken at their word, and of a data set whose largest score is
+    beyond those of most data sets their median counts: a run that diverged moves no zeros.
     """
-    return _DIGITS * scores.sizes
+    errors = _DIGITS * scores.sizes
+    largest = scores.sizes.max(axis=1, keepdims=True)
+    if not largest.any():
+        return errors
+    usual = np.quantile(largest[largest > 0], 0.5, method="lower")
+    zero_errors = _ZERO_DIGITS * np.minimum(largest, usual)
+    is_zero = (scores.sizes <= zero_errors) & (scores.sizes >= zero_errors / 1000)
+    return np.where(is_zero, zero_errors, errors)
 
 
 def rounding_errors(scores: Scores) -> Float[np.ndarray, "n k"]:

@@ -246,3 +246,48 @@ def test_runs_that_cancel_tie_in_every_unit(unit):
         np.round(table / unit).mean(axis=2).round(), rope=0, draws=500, **up
     )
     np.testing.assert_allclose(posterior.better, whole.better)
+
+
+def near_zero_rows():
+    """Return a matrix with zeros that rounding has moved."""
+    return np.array(
+        [[0.1 + 0.2 - 0.3, 0.0, 0.5], [0.3 - 0.2 - 0.1, 0.0, 0.5], [0.6, 0.4, 0.5]]
+    )
+
+
+@cases.each("unit", [1, 100, 1e-9])
+def test_a_zero_that_rounding_moved_ties_with_zero(unit):
+    up = dict(larger_is_better=True)
+    scores = near_zero_rows() * unit
+    assert (scores[:2, 0] != 0).all()
+    tied = [2.5, 2.5, 1]
+    assert score_table.rank(scores, **up).tolist() == [tied, tied, [1, 3, 2]]
+    assert score_table.rank(scores[[0, 0, 1]], **up).tolist() == [tied] * 3
+    whole = np.round(near_zero_rows(), 9)
+    for test in (stats.quade, stats.aligned_ranks):
+        assert test(scores, **up).pvalue == pytest.approx(test(whole, **up).pvalue)
+    found = stats.wilcoxon(scores, zeros="pratt", **up)
+    expected = stats.wilcoxon(whole, zeros="pratt", **up)
+    np.testing.assert_array_equal(found.statistics, expected.statistics)
+    stable = stats.rank_stability(scores[:, :, None].repeat(2, 2), draws=100, **up)
+    assert stable.ranks.value.tolist() == pytest.approx([2, 2.6667, 1.3333], abs=1e-3)
+
+
+@cases.each("huge", [1e14, 1e16, 1e17, 1e20, 1e200])
+def test_a_huge_score_ties_no_small_ones(huge):
+    """Neither one of a data set, nor all of an algorithm far beyond float64's digits."""
+    scores = scores_of_three()
+    scores[0, 2] = huge
+    ranks = score_table.rank(scores, larger_is_better=False)
+    np.testing.assert_array_equal(ranks, scipy.stats.rankdata(scores, axis=1))
+    if huge > 1e19 or huge < 1e15:
+        scores[:, 2] = huge
+        ranks = score_table.rank(scores, larger_is_better=False)
+        np.testing.assert_array_equal(ranks, scipy.stats.rankdata(scores, axis=1))
+
+
+def test_data_sets_of_other_units_tie_no_scores():
+    """Scores of 1e-17 on one data set are scores, whatever the other data sets hold."""
+    scores = scores_of_three() * np.array([1e-17] * 2 + [1] * 3 + [1e17] * 3)[:, None]
+    ranks = score_table.rank(scores, larger_is_better=False)
+    np.testing.assert_array_equal(ranks, scipy.stats.rankdata(scores, axis=1))
