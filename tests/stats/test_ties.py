@@ -291,3 +291,34 @@ def test_data_sets_of_other_units_tie_no_scores():
     scores = scores_of_three() * np.array([1e-17] * 2 + [1] * 3 + [1e17] * 3)[:, None]
     ranks = score_table.rank(scores, larger_is_better=False)
     np.testing.assert_array_equal(ranks, scipy.stats.rankdata(scores, axis=1))
+
+
+def test_narrow_scores_of_float32_tie_as_the_decimals_that_they_were():
+    """Scores of 70.0 to 70.6 in per cent or as shares, one run or three."""
+    up = dict(larger_is_better=True)
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        for shape in ((12, 2), (12, 2, 3)):
+            decimals = np.round(rng.uniform(70, 70.6, shape), 1)
+            expected = stats.wilcoxon(decimals, **up).statistics
+            aligned = stats.aligned_ranks(decimals, **up).pvalue
+            for scores in (decimals, decimals / 100):
+                single = scores.astype(np.float32)
+                found = stats.wilcoxon(single, **up)
+                np.testing.assert_array_equal(found.statistics, expected)
+                assert stats.aligned_ranks(single, **up).pvalue == pytest.approx(
+                    aligned
+                )
+
+
+@cases.each("size", [70.0, 1e6, 2.0**22])
+def test_close_scores_of_float64_and_exact_ones_do_not_tie(size):
+    """Differences of 1e-9 of the size, whole numbers next to each other, and eighths."""
+    rng = np.random.default_rng(1)
+    options = dict(larger_is_better=False, adjust="none")
+    steps = rng.permutation(24).reshape(12, 2)
+    for step in (1e-9 * size, 1.0, 0.125 if size < 1e5 else 1.0):
+        scores = size + step * (steps - 12 + 100 * np.arange(12)[:, None] % 7)
+        expected = scipy.stats.wilcoxon(steps[:, 0] - steps[:, 1]).statistic
+        found = stats.wilcoxon(scores, **options).statistics[0, 1]
+        assert 12 * 13 / 4 - abs(found) / 2 == expected
