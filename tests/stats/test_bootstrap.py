@@ -264,3 +264,37 @@ def test_refusals(array):
         stats.intervals(array, larger_is_better=False, bounds=[(0, 1)] * 5)
     with pytest.raises(ValueError, match="runs: must be at least 1, got 0"):
         resampling.draw(score_table.read(array), draws=100, seed=0, runs=0)
+
+
+def test_widened_intervals_stay_within_what_is_possible():
+    """Of normalised scores 0 to 1, of gaps 0 and more, of means the bounds given."""
+    rng = np.random.default_rng(0)
+    options = dict(datasets=True, larger_is_better=True, draws=500)
+    scores = np.clip(rng.normal([[[0.97], [0.2], [0.5]]], 0.02, (5, 3, 5)), 0, 1)
+    found = stats.intervals(scores, **options)
+    near_one = rng.beta(1.2, 0.05, (5, 3, 5))
+    bounded = stats.intervals(near_one, bounds=[(0, 1)] * 5, **options)
+    errors = stats.intervals(
+        1 - near_one,
+        bounds=[(1, 0)] * 5,
+        **{**options, "larger_is_better": False},
+    )
+    for result in (found, bounded, errors):
+        for estimate in (result.iqm, result.optimality_gap):
+            assert (estimate.low >= 0).all() and (estimate.high <= 1).all()
+    for result in (bounded, errors):
+        assert (result.mean.low >= 0).all() and (result.mean.high <= 1).all()
+    assert (found.iqm.high == 1).any() and (bounded.optimality_gap.low == 0).any()
+    assert (bounded.mean.high == 1).any() and (errors.mean.low == 0).any()
+
+
+def test_bounds_that_scores_cross_do_not_cut_intervals():
+    """Scores above a human's: the interquartile mean may exceed 1, the gap is 0 or more."""
+    rng = np.random.default_rng(1)
+    scores = rng.normal(1.5, 0.5, (5, 2, 4))
+    options = dict(datasets=True, larger_is_better=True, draws=500)
+    found = stats.intervals(scores, bounds=[(0, 1)] * 5, **options)
+    assert (found.iqm.high > 1).all() and (found.mean.high > 1).all()
+    assert (found.optimality_gap.low >= 0).all()
+    free = stats.intervals(scores, **options)
+    np.testing.assert_array_equal(free.mean.high, found.mean.high)
