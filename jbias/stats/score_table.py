@@ -646,7 +646,15 @@ def floats(scores: Any) -> np.ndarray:
 
 
 def _float(value: Any) -> float:
-    """Return one score as a float; NaN if it is missing."""
+    """Return one score as a float; NaN if it is missing.
+
+    A scalar of JAX, NumPy, PyTorch and the like is the number that it holds.
+    """
+    if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
+        is_time = (
+            isinstance(value, np.generic | np.ndarray) and value.dtype.kind in "mM"
+        )
+        value = value if is_time else value.item()
     if value is None or value is pd.NA:
         return math.nan
     if isinstance(value, (bool, np.bool_)):

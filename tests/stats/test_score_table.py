@@ -1,5 +1,6 @@
 """Tables of scores: every form gives the same, and what cannot be compared is refused."""
 
+import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pytest
@@ -320,3 +321,49 @@ def test_runs_to_drop_are_found_in_any_order_of_rows(array):
         shuffled = frame[~hole].sample(frac=1, random_state=seed)
         left = score_table.drop_incomplete(shuffled, drop="runs")
         pd.testing.assert_frame_equal(left.sort_index(), frame[~run])
+
+
+SCALARS = {
+    "JAX": jnp.float32,
+    "JAX's bfloat16": jnp.bfloat16,
+    "integers of JAX": jnp.int32,
+    "means of JAX": lambda x: jnp.mean(jnp.asarray(x)),
+    "NumPy": np.float32,
+    "arrays without axes": np.array,
+}
+
+
+@cases.each("kind", SCALARS)
+def test_scalars_of_array_libraries_are_read(kind):
+    """In lists, in frames and as a tidy column: the numbers that they hold."""
+    matrix = np.array([[1.0, 2, 4], [8, 16, 32]])
+    rows = [[SCALARS[kind](x) for x in row] for row in matrix]
+    for scores in (rows, pd.DataFrame(rows)):
+        np.testing.assert_array_equal(score_table.read(scores).means, matrix)
+    tidy_rows = [
+        {"algorithm": j, "dataset": i, "score": rows[i][j]}
+        for i, j in np.ndindex(matrix.shape)
+    ]
+    table = score_table.read(pd.DataFrame(tidy_rows))
+    np.testing.assert_array_equal(table.means, matrix)
+    rows[0][1] = SCALARS["means of JAX"](np.nan)
+    with pytest.raises(ValueError, match="got none for 1 on 0"):
+        score_table.read(rows)
+
+
+@cases.each(
+    "value",
+    [
+        jnp.bool_(True),
+        jnp.complex64(1j),
+        np.array(True),
+        np.array("high"),
+        np.array(np.datetime64("2020-01-01", "ns")),
+        jnp.ones(2),
+    ],
+)
+def test_scalars_that_are_no_real_numbers_are_refused(value):
+    frame = pd.DataFrame({"A": [50.0, 51.0], "B": [2.0, 1.0]}, dtype=object)
+    frame.iat[0, 1] = value
+    with pytest.raises(ValueError, match="a score must be a real number"):
+        score_table.read(frame)
