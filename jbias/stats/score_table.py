@@ -505,9 +505,10 @@ def axis_meaning(name: Any) -> str:
     """Return algorithm, dataset, run or score for the name of an axis; "" for any other."""
     if known := _meant(name):
         return known
-    words = re.sub(r"[\W_]+", "_", str(name).lower()).split("_")
     words = [
-        word for word in words if word not in ("name", "names", "id", "ood", "test")
+        word
+        for word in _words(name)
+        if word not in ("name", "names", "id", "ood", "test")
     ]
     joined = "_".join(words)
     for meaning, others in _AXES.items():
@@ -539,15 +540,9 @@ def _matrix_values(frame: pd.DataFrame, axis: int) -> Float[np.ndarray, "rows co
         is_tidy = True
     if is_tidy or set(map(_meant, columns)) >= set(NEEDED):
         raise _untidy(frame)
-    unnamed = [label for axis in frame.axes if axis.name is None for label in axis]
-    for label in unnamed:
-        is_text = isinstance(label, str)
-        is_no_score = is_text and _meant(label) in ("algorithm", "dataset", "run")
-        if is_no_score and label != "data" or is_text and _COUNTED.fullmatch(label):
-            raise ValueError(
-                f"scores: a matrix must hold scores alone, got a row or column {label!r}; "
-                "make the frame tidy, or put it into the index under that name"
-            )
+    for labels, rows in ((frame.index, values), (frame.columns, values.T)):
+        if labels.name is None:
+            _refuse_numbering(labels, rows)
     of_algorithms, of_datasets = frame.axes[axis].name, frame.axes[1 - axis].name
     meanings = axis_meaning(of_algorithms), axis_meaning(of_datasets)
     if meanings[0] == "dataset" or meanings[1] == "algorithm":
@@ -558,6 +553,51 @@ def _matrix_values(frame: pd.DataFrame, axis: int) -> Float[np.ndarray, "rows co
             f"give jbias.stats.score_table.read(scores, axis={1 - axis}), or name them rightly"
         )
     return values
+
+
+def _refuse_numbering(labels: pd.Index, rows: Float[np.ndarray, "m n"]) -> None:
+    """Raise ValueError for a row (or column) that numbers scores, by its name and values.
+
+    Names alone say little: a data set may be called ID, and stand beside OOD.
+    """
+    has_ood = any("ood" in _words(label) for label in labels)
+    for i, label in enumerate(labels):
+        if not isinstance(label, str) or label == "data":
+            continue
+        is_bookkeeping = _meant(label) in ("algorithm", "dataset", "run")
+        if not is_bookkeeping and not _COUNTED.fullmatch(label):
+            continue
+        is_set = has_ood and "id" in _words(label)
+        others = np.delete(rows, i, axis=0)
+        if _counts_up(rows[i]) or not is_set and _is_numbering(rows[i], others):
+            raise ValueError(
+                f"scores: a matrix must hold scores alone, got a row or column {label!r} "
+                "of whole numbers; make the frame tidy, put it into the index under that "
+                "name, or rename it if it holds scores"
+            )
+
+
+def _counts_up(values: Float[np.ndarray, "n"]) -> bool:
+    """Return whether values are 0, 1, 2 ... or 1, 2, 3 ..., in any order and repeated."""
+    distinct = np.unique(values)  # NaN is the last one, and no number of anything.
+    return np.array_equal(distinct - distinct[0], np.arange(len(distinct))) and (
+        distinct[0] in (0, 1)
+    )
+
+
+def _is_numbering(
+    values: Float[np.ndarray, "n"], others: Float[np.ndarray, "m n"]
+) -> bool:
+    """Return whether values are whole numbers and all distinct, or unlike the others."""
+    if not (np.rint(values) == values).all():
+        return False
+    has_fractions = (np.rint(others) != others)[np.isfinite(others)].any()
+    return bool(len(np.unique(values)) == len(values) or has_fractions)
+
+
+def _words(name: Any) -> list[str]:
+    """Return the words of a name in lower case, as of "in_id" or "Near-OOD"."""
+    return re.split(r"[\W_]+", str(name).lower())
 
 
 def _untidy(frame: pd.DataFrame) -> ValueError:

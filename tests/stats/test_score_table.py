@@ -249,6 +249,43 @@ def test_a_column_of_numbers_that_are_no_scores_is_no_algorithm(name):
         score_table.read(frame)
 
 
+@cases.each(
+    ("name", "values"),
+    [
+        ("seed", [17, 42, 1234]),
+        ("seed", [17, 17, 42]),
+        ("run", [1, 1, 1]),
+        ("fold", [0, 1, 0]),
+        ("train_id", [3, 1, 2]),
+        ("Index", [5, 6, 7]),
+        ("method", [0, 1, 2]),
+    ],
+)
+def test_whole_numbers_with_a_name_of_bookkeeping_are_no_scores(name, values):
+    """As a column and as a row, beside scores with one decimal."""
+    frame = pd.DataFrame({"A": [61.3, 72.4, 58.9], name: values, "B": [60.2, 70.0, 59]})
+    for matrix in (frame, frame.T):
+        with pytest.raises(
+            ValueError, match=f"row or column '{name}' of whole numbers"
+        ):
+            score_table.read(matrix)
+
+
+@cases.each(
+    "name", ["ID", "in_id", "train_id", "test_set", "fold", "method", "Index", "seed"]
+)
+def test_scores_may_have_a_name_of_bookkeeping(name):
+    """Their values say what they are; ID beside OOD is a data set in whole per cents."""
+    frame = pd.DataFrame({"A": [61.3, 72.4], name: [60.0, 70.1], "B": [60.2, 70.5]})
+    assert score_table.read(frame).algorithms == ("A", name, "B")
+    assert score_table.read(frame.T).datasets == ("A", name, "B")
+    if "id" in name.lower().split("_"):
+        frame = pd.DataFrame({name: [90, 85], "Near-OOD": [61, 64], "B": [40, 43]})
+        assert score_table.read(frame.T).datasets == (name, "Near-OOD", "B")
+        with pytest.raises(ValueError, match="must hold scores alone"):
+            score_table.read(frame.assign(**{name: [1, 0]}))
+
+
 @cases.each("name", ["score", "data", "accuracy"])
 def test_a_data_set_may_be_called_as_it_likes(name):
     frame = pd.DataFrame({"A": [1.0, 2], "B": [2.0, 1]}, index=[name, "photo"])
