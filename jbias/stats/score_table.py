@@ -218,16 +218,24 @@ def _tidy_of_levels(frame: pd.DataFrame) -> pd.DataFrame | None:
     """Return a frame with index levels as a tidy one; None for a plain matrix.
 
     Each level must be called algorithm, dataset or run, or by a synonym; a single axis
-    without a name is the one of algorithm and dataset that the others are not.
+    without a name is the one of algorithm and dataset that the others are not. Levels of one
+    value beside these, such as "score" of a pivoted frame, are left out; a tidy frame may
+    have some of its columns as index levels.
     Raises ValueError where that leaves a doubt.
     """
+    if _is_tidy_with_levels(frame):
+        columns = {name: _meant(name) or name for name in frame.columns}
+        levels = {name: axis_meaning(name) for name in frame.index.names}
+        return frame.rename_axis(index=levels).reset_index().rename(columns=columns)
+    num_levels = frame.index.nlevels + frame.columns.nlevels
+    frame = _without_constant_levels(frame)
     level_names = [*frame.index.names, *frame.columns.names]
     meanings = [axis_meaning(name) for name in level_names]
     columns = [_meant(name) for name in frame.columns]
     is_column_of_scores = len(frame.columns) == 1 and columns == ["score"]
     if is_column_of_scores:  # All names are in the rows' index.
         level_names, meanings = level_names[:-1], meanings[:-1]
-    elif len(level_names) == 2 and "run" not in meanings:
+    elif num_levels == 2 and "run" not in meanings:
         return None
     is_run_beside_algorithm = any(
         {"run", "algorithm"} <= set(map(axis_meaning, axis.names))
@@ -259,7 +267,39 @@ def _tidy_of_levels(frame: pd.DataFrame) -> pd.DataFrame | None:
     tidy = pd.DataFrame(dict(zip(meanings, arrays, strict=True)))
     scores = floats(frame).ravel()
     tidy = tidy.assign(score=scores)
-    return tidy if is_run_beside_algorithm else _without_empty_runs(tidy)
+    if is_run_beside_algorithm or "run" not in tidy:
+        return tidy
+    return _without_empty_runs(tidy)
+
+
+def _is_tidy_with_levels(frame: pd.DataFrame) -> bool:
+    """Return whether index levels and columns are algorithm, dataset, score, perhaps run."""
+    if frame.columns.nlevels > 1 or frame.columns.name is not None:
+        return False
+    meanings = [axis_meaning(name) for name in frame.index.names]
+    for name in frame.columns:
+        is_synonym = _meant(name) in ("run", "score")
+        meanings.append(_meant(name) if is_synonym else str(name))
+    expected = [sorted(NEEDED), sorted([*NEEDED, "run"])]
+    return len(frame.columns) > 1 and sorted(meanings) in expected
+
+
+def _without_constant_levels(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return a frame without levels of one value that name neither of its known axes."""
+    names = [*frame.index.names, *frame.columns.names]
+    if not {"algorithm", "dataset"} <= set(map(axis_meaning, names)):
+        return frame
+    for axis in (0, 1):
+        index = frame.axes[axis]
+        constant = [
+            level
+            for level, name in enumerate(index.names)
+            if axis_meaning(name) in ("", "score")
+            and index.get_level_values(level).nunique(dropna=False) == 1
+        ]
+        if constant and len(constant) < index.nlevels:
+            frame = frame.droplevel(constant, axis=axis)
+    return frame
 
 
 def _without_empty_runs(tidy: pd.DataFrame) -> pd.DataFrame:

@@ -404,3 +404,51 @@ def test_scalars_that_are_no_real_numbers_are_refused(value):
     frame.iat[0, 1] = value
     with pytest.raises(ValueError, match="a score must be a real number"):
         score_table.read(frame)
+
+
+def as_tidy():
+    """Return a tidy frame of three algorithms, five data sets and four runs."""
+    scores = frame_of_levels().rename_axis(
+        index=["algorithm", "run"], columns="dataset"
+    )
+    return scores.stack().rename("score").reset_index()
+
+
+PIVOTS = {
+    "pivoted, all columns": lambda frame: frame.pivot(
+        index=["dataset", "run"], columns="algorithm"
+    ),
+    "pivoted, a list of values": lambda frame: frame.pivot_table(
+        index="dataset", columns="algorithm", values=["score"]
+    ),
+    "pivoted, another metric": lambda frame: frame.rename(
+        columns={"score": "top1"}
+    ).pivot_table(index="dataset", columns=["algorithm", "run"], values=["top1"]),
+    "two levels beside runs": lambda frame: frame.set_index(["algorithm", "dataset"]),
+    "two levels beside seeds": lambda frame: frame.rename(
+        columns={"run": "seed", "score": "accuracy"}
+    ).set_index(["dataset", "algorithm"]),
+    "one level": lambda frame: frame.set_index("dataset"),
+    "one column": lambda frame: frame.set_index(["algorithm", "dataset", "run"]),
+    "a constant level": lambda frame: frame.assign(optimiser="sgd").set_index(
+        ["algorithm", "dataset", "run", "optimiser"]
+    ),
+}
+
+
+@cases.each("form", PIVOTS)
+def test_a_frame_of_pivot_and_of_set_index_is_read(form):
+    table = score_table.read(PIVOTS[form](as_tidy()))
+    table = table.only(
+        datasets=[f"D{i}" for i in range(5)], algorithms=["ERM", "SagNet", "pAdaIN"]
+    )
+    is_averaged = form == "pivoted, a list of values"
+    assert (table.counts == (1 if is_averaged else 4)).all()
+    np.testing.assert_allclose(table.means, runs_by_method().mean(axis=1).T)
+
+
+def test_two_metrics_in_one_frame_are_refused():
+    frame = as_tidy().assign(loss=1.0)
+    for form in ("pivoted, all columns", "two levels beside runs"):
+        with pytest.raises(ValueError, match="must call them algorithm, dataset"):
+            score_table.read(PIVOTS[form](frame))
