@@ -270,17 +270,30 @@ def test_small_percentages_beside_large_ones_are_ranked(tmp_path, capsys):
 
 
 def test_what_is_certainly_of_two_units_is_refused(tmp_path):
-    """A run among its algorithm's others, or 100 times all scores among those of others."""
+    """A run, or two of three, among other runs of its algorithm."""
     scores = drawn(3, 4, 3)
-    for index in ((0, slice(None), 1), (0, slice(None), slice(None))):
+    for runs in ([1], [0, 2]):
         mixed = scores.copy()
-        mixed[index] /= 100
+        mixed[0][:, runs] /= 100
         path = write(tmp_path / "s.csv", frame(mixed))
         with pytest.raises(ValueError, match="fractions must not stand among percent"):
             inputs.from_scores(str(path), options.Options())
     write(tmp_path / "s.csv", frame(scores / 100))
     study = inputs.from_scores(str(tmp_path / "s.csv"), options.Options())
     assert study.warnings == ()
+
+
+def test_small_percentages_of_all_runs_are_a_note(tmp_path, capsys):
+    """0.6 to 0.9 % in three runs beside 60 to 90 %: ranks are those of scipy."""
+    rng = np.random.default_rng(0)
+    scores = np.round(rng.uniform(60, 90, (4, 5, 3)), 1)
+    scores[1] = np.round(rng.uniform(0.6, 0.9, (5, 3)), 2)
+    assert score_notes.find_mixed_units(frame(scores)) == ""
+    path = write(tmp_path / "s.csv", frame(scores))
+    tree = test_scores.run(path, tmp_path / "out")
+    assert "The scores of A1 are all at most 1" in capsys.readouterr().out
+    ranks = scipy.stats.rankdata(-scores.mean(axis=2).round(9), axis=0).mean(axis=1)
+    assert [*tree["friedman"]["mean_ranks"].values()] == pytest.approx(ranks)
 
 
 @cases.each(
@@ -305,6 +318,19 @@ def test_scores_of_other_sizes_are_no_outliers():
     scores[0] = 0.3
     assert not [*score_notes.of_outliers(frame(scores))]
     assert not [*score_notes.of_outliers(frame(scores / 100))]
+
+
+def test_signed_scores_near_zero_are_no_outliers():
+    """Gains over a baseline: -0.4 points, and 0.02, beside 2 to 12."""
+    rng = np.random.default_rng(0)
+    scores = np.round(rng.uniform(2, 12, (4, 5, 1)), 1)
+    scores[0, 0], scores[1, 1], scores[2, 1] = -0.4, -3.0, 0.02
+    assert not [*score_notes.of_outliers(frame(scores))]
+    scores = np.round(rng.uniform(-5, 5, (4, 5, 1)), 1)
+    assert not [*score_notes.of_outliers(frame(scores))]
+    scores[3, 2] = 1e8
+    (text,) = score_notes.of_outliers(frame(scores))
+    assert text.startswith("A3 on D2: 1e8, ")
 
 
 @cases.each("size", [3e307, 1e76, 1e-200])
