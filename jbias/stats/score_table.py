@@ -353,7 +353,7 @@ def near_levels(
 
 
 def mean_errors(scores: Scores) -> Float[np.ndarray, "n k"]:
-    """Return how far apart two means may be by float64 rounding alone, for each cell.
+    """Return how far apart two means may be by rounding alone, for each cell.
 
     1e-12 of the largest score of the cell's own runs: two cells tie within the larger of
     their two errors, whatever the other cells hold. A cell that is next to nothing beside
@@ -361,8 +361,12 @@ def mean_errors(scores: Scores) -> Float[np.ndarray, "n k"]:
     rounding moved, and has an error of 1e-15 of that score. Scores as small as zeros of any
     rounding (1e-18 of it) are taken at their word, and of a data set whose largest score is
     beyond those of most data sets their median counts: a run that diverged moves no zeros.
+    Several runs that were kept in float32 (`_are_single`) have two of its roundings, one a
+    mean.
     """
     errors = _DIGITS * scores.sizes
+    if scores.values.shape[2] > 1 and _are_single(scores.values):
+        errors = np.maximum(errors, 2 * _SINGLE_ROUNDING * scores.sizes)
     largest = scores.sizes.max(axis=1, keepdims=True)
     if not largest.any():
         return errors

@@ -311,6 +311,15 @@ def test_narrow_scores_of_float32_tie_as_the_decimals_that_they_were():
                 )
 
 
+def test_means_over_runs_of_float32_tie_as_those_of_the_decimals():
+    decimals = np.random.default_rng(0).integers(300, 307, (20, 4, 3)) / 10
+    expected = scipy.stats.rankdata(decimals.sum(axis=2).round(6), axis=1)
+    for scores in (decimals, decimals / 100):
+        single = scores.astype(np.float32)
+        ranks = score_table.rank(single, larger_is_better=False)
+        np.testing.assert_array_equal(ranks, expected)
+
+
 @cases.each("size", [70.0, 1e6, 2.0**22])
 def test_close_scores_of_float64_and_exact_ones_do_not_tie(size):
     """Differences of 1e-9 of the size, whole numbers next to each other, and eighths."""
