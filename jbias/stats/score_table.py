@@ -5,10 +5,10 @@ sets, algorithms, runs), a pandas matrix with names, a tidy frame with the colum
 algorithm, dataset, score and, if there are several, run, or any pandas frame or series
 whose index levels and columns carry these names.
 
-Scores that should be equal rarely are, because of rounding. Whether two numbers tie depends
-on these two alone: each number has its own rounding error (`mean_errors`, `score_errors`),
-neighbours within the larger of theirs tie (`near_levels`), and a huge score elsewhere in
-the table changes nothing. `rank` ranks the algorithms accordingly.
+Scores that should be equal rarely are, because of rounding. Each number has a rounding error
+of its own size: `mean_errors` for ranks on a data set, `rounding_errors` for differences that
+are compared over data sets. Neighbours within the larger of theirs tie (`near_levels`), and
+a huge score elsewhere in the table changes nothing. `rank` ranks the algorithms accordingly.
 """
 
 import contextlib
@@ -451,7 +451,7 @@ def score_errors(
 def check_tolerance(
     tolerance: float | None, scores: Float[np.ndarray, "n k"]
 ) -> float | None:
-    """Return a tolerance that a caller chose; None stays None, for `score_errors`.
+    """Return a tolerance that a caller chose; None stays None, for `rounding_errors`.
 
     Raises ValueError for a negative one, and for one that is not below a thousandth of
     what the scores span, within which what differs would tie.
