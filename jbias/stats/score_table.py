@@ -358,9 +358,10 @@ def mean_errors(scores: Scores) -> Float[np.ndarray, "n k"]:
     1e-12 of the largest score of the cell's own runs: two cells tie within the larger of
     their two errors, whatever the other cells hold. A cell that is next to nothing beside
     its data set's largest score, as 0.1 + 0.2 - 0.3 is beside 0.5, may be a zero that
-    rounding moved, and has an error of 1e-15 of that score. Scores as small as zeros of any
-    rounding (1e-18 of it) are taken at their word, and of a data set whose largest score is
-    beyond those of most data sets their median counts: a run that diverged moves no zeros.
+    rounding moved, and has an error of 1e-15 of that score. Scores below 1e-18 of it are
+    smaller than rounding leaves, and are scores. Where the largest score of a data set is
+    above the median of the data sets' largest scores, that median stands for it: a run that
+    diverged on a few data sets turns no scores into zeros.
     Several runs that were kept in float32 (`_are_single`) have two of its roundings, one a
     mean.
     """
