@@ -108,22 +108,23 @@ def of_fractions(values: pd.DataFrame) -> Iterator[str]:
 
 
 def find_mixed_units(values: pd.DataFrame) -> str:
-    """Return who has fractions among percentages beyond doubt; "" where nobody has.
+    """Return which run has fractions among percentages beyond doubt; "" where none has.
 
-    That is where 100 times the scores lie among the other runs of the same algorithm, or
-    among those of others on three data sets and more.
+    That is where 100 times its scores lie among the other runs of the same algorithm on
+    every data set. An algorithm whose runs are all so small may have small percentages.
     """
     table, columns = by_run(values)
     small = _fractions_among_percentages(table)
     for i in np.flatnonzero(small):
         algorithm, run = columns[i]
-        same = np.array([name == algorithm for name, _ in columns]) & ~small
-        rest, needed = (same, 1) if same.any() else (~small, 3)
-        low, high = table[:, rest].min(axis=1), table[:, rest].max(axis=1)
+        others = np.array([name == algorithm for name, _ in columns]) & ~small
+        if not others.any():
+            continue
+        low, high = table[:, others].min(axis=1), table[:, others].max(axis=1)
         margin = 0.1 * high
         raised = 100 * table[:, i]
         inside = (raised >= low - margin) & (raised <= high + margin)
-        if inside.all() and len(table) >= needed:
+        if inside.all():
             return f"{algorithm} run {run}" if run else str(algorithm)
     return ""
 
@@ -181,7 +182,8 @@ def find_outliers(values: pd.DataFrame) -> list[Outlier]:
 
     A few scores of a data set are outliers if they are over 20 times as large as all others
     and no percentage, or at most 1 and less than a twentieth of all others, of an algorithm
-    whose scores elsewhere are not so small.
+    whose scores elsewhere are not so small. Beside a negative score small ones are none:
+    these are differences, not percentages.
     """
     scores = values["value"].to_numpy(float)
     if not len(scores) or not np.isfinite(scores).all():
@@ -190,7 +192,7 @@ def find_outliers(values: pd.DataFrame) -> list[Outlier]:
     datasets = values["dataset"].astype(str)
     places, found = datasets.groupby(datasets, sort=False).indices, []
     bound = 1.0 if np.median(np.abs(scores)) <= 1 else 100.0
-    small = pd.Series(scores <= 1).groupby(algorithms).mean()
+    small = pd.Series(np.abs(scores) <= 1).groupby(algorithms).mean()
     for dataset, rows in places.items():
         part = scores[rows]
         order = np.argsort(np.abs(part), kind="stable")
@@ -201,7 +203,7 @@ def find_outliers(values: pd.DataFrame) -> list[Outlier]:
         if len(others) and sizes[split - 1] > 1:
             low = others[part[others] <= 1]
             high = others[part[others] > 1]
-            few = 0 < len(low) < len(high)
+            few = 0 < len(low) < len(high) and part[others].min() >= 0
             if few and part[low].max() * _FRACTION < part[high].min():
                 rare = [i for i in low if small[algorithms[rows[i]]] <= 0.5]
                 chosen, others = [*chosen, *rare], high
