@@ -13,7 +13,7 @@ deviates by 3 and a run by 1; "before" is the same without jbias.stats.resamplin
 
 import argparse
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -68,6 +68,36 @@ def of_datasets(
     return tuple(hits / studies)
 
 
+Shares = Mapping[str, Sequence[float]]
+
+
+def page(seeds: Shares, datasets: Shares, *, studies: int) -> str:
+    """Return the page with both tables and the largest standard error of their shares."""
+    shares = np.concatenate([*seeds.values(), *datasets.values()])
+    error = 100 * np.sqrt(shares * (1 - shares) / studies).max()
+    lines = [
+        f"Share of {studies:,} simulated studies whose interval, called 95 %, holds the true",
+        f"value; standard error at most {error:.1f} points.",
+        "",
+        "| Seeds redrawn | 3 seeds | 5 | 10 |",
+        "| --- | --: | --: | --: |",
+        *_rows(seeds),
+        "",
+        "| Seeds and data sets redrawn | 5 data sets | 10 | 20 |",
+        "| --- | --: | --: | --: |",
+        *_rows(datasets),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _rows(table: Shares) -> list[str]:
+    """Return the rows of a table, shares in per cent."""
+    return [
+        f"| {name} | {' | '.join(f'{100 * share:.0f} %' for share in shares)} |"
+        for name, shares in table.items()
+    ]
+
+
 def main() -> None:
     """Writes the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -75,26 +105,16 @@ def main() -> None:
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "benchmarks/results")
     options = parser.parse_args()
     studies = options.studies
-    error = 100 * np.sqrt(0.75 * 0.25 / studies)
-    lines = [
-        f"Share of {studies:,} simulated studies whose interval, called 95 %, holds the true",
-        f"value; standard error at most {error:.1f} points.",
-        "",
-        "| Seeds redrawn | 3 seeds | 5 | 10 |",
-        "| --- | --: | --: | --: |",
-    ]
-    for name, draw in (("normal scores", normal), ("two humps", two_humps)):
-        shares = [of_seeds(draw, r, studies=studies) for r in (3, 5, 10)]
-        lines.append(f"| {name} | {' | '.join(f'{100 * x:.0f} %' for x in shares)} |")
-    counts = (5, 10, 20)
-    lines += ["", "| Seeds and data sets redrawn | 5 data sets | 10 | 20 |"]
-    lines.append("| --- | --: | --: | --: |")
+    seeds = {
+        name: [of_seeds(draw, r, studies=studies) for r in (3, 5, 10)]
+        for name, draw in (("normal scores", normal), ("two humps", two_humps))
+    }
+    datasets = {}
     for runs in (3, 10):
-        both = [of_datasets(n, runs, studies=studies) for n in counts]
+        both = [of_datasets(n, runs, studies=studies) for n in (5, 10, 20)]
         for name, shares in zip(("before widening", "now"), zip(*both), strict=True):
-            cells = " | ".join(f"{100 * x:.0f} %" for x in shares)
-            lines.append(f"| {runs} seeds, {name} | {cells} |")
-    text = "\n".join(lines) + "\n"
+            datasets[f"{runs} seeds, {name}"] = shares
+    text = page(seeds, datasets, studies=studies)
     options.out.mkdir(parents=True, exist_ok=True)
     (options.out / "interval-coverage.md").write_text(text, encoding="utf-8")
     print(text)

@@ -19,6 +19,7 @@ import scipy.optimize
 from jaxtyping import Bool, Float
 
 from jbias.report import tables
+from jbias.stats import score_table
 
 # Orders of magnitude by which chance must fail to explain an agreement.
 _EVIDENCE = 4.0
@@ -28,6 +29,8 @@ _WEIGHTED = 60  # Columns of which weighted means are tried.
 _FEW_ROWS = 8  # Rows that rule most groups out before all rows are compared.
 _MOST = 20  # Names that are given.
 _DIGITS = 13
+_SLACK = 1e-9  # Of the numbers that are compared: what sums of them may lose.
+_OUTLYING = 1000  # Times the usual size: left out of what scores usually differ by.
 _IMAGES = np.arange(2, 2001)  # Numbers of images that accuracies may be counts over.
 _SUMMARY = re.compile(
     r"(?<![a-z])(avg|average|averaged|mean|means|overall|total|sum|median|all)(?![a-z])"
@@ -146,52 +149,70 @@ def _equal_to_the_others(columns: _Columns) -> np.ndarray:
     """Return the columns that are near the mean, or the sum, of all others."""
     values, n = columns.values, columns.values.shape[1]
     sums = values.sum(axis=1, keepdims=True) - values
-    slack = 1e-9 * np.abs(values).max() + columns.units.max()
-    means = np.abs(sums / (n - 1) - values).max(axis=0) <= 2 * slack
-    return np.flatnonzero(means | (np.abs(sums - values).max(axis=0) <= 2 * n * slack))
+    slack = _SLACK * np.abs(values).max(axis=1, keepdims=True) + columns.units.max()
+    means = (np.abs(sums / (n - 1) - values) <= 2 * slack).all(axis=0)
+    return np.flatnonzero(means | (np.abs(sums - values) <= 2 * n * slack).all(axis=0))
 
 
 def _linear(columns: _Columns, names: Sequence[str]) -> dict[int, Derived]:
-    """Return the columns that repeat an earlier one, or are its complement."""
+    """Return the columns that repeat another one, or are its complement.
+
+    Of two such columns, named is the one with fewer digits; else the later one.
+    """
     found: dict[int, Derived] = {}
     for (start, factor), relation in _LINEAR.items():
-        for later, earlier in _pairs(columns, start, factor):
-            if later in found or earlier in found:
+        for place, source in _pairs(columns, start, factor):
+            if place in found or source in found:
                 continue
-            target = columns.values[:, later]
-            turned = start + factor * columns.values[:, earlier]
-            rounding = columns.units[later] + abs(factor) * columns.units[earlier]
-            tolerance = rounding / 2 * 1.001 + 1e-9 * np.abs(target).max()
-            if np.abs(turned - target).max() > tolerance:
-                continue
-            span = float(np.ptp(target))
-            grain = max(tolerance, columns.grids[later], 1e-6 * span)
+            target = columns.values[:, place]
+            tolerance = _linear_tolerance(columns, place, [source], start, factor)
+            usual_tolerance = float(np.median(tolerance))
+            span = score_table.robust_span(target)
+            grain = max(usual_tolerance, columns.grids[place], 1e-6 * span)
             rows = len(np.unique(target))
             evidence = rows * math.log10(max(span / grain, 1))
             if evidence >= _EVIDENCE + 2 * math.log10(len(names)):
-                found[later] = Derived(names[later], relation, (names[earlier],))
+                found[place] = Derived(names[place], relation, (names[source],))
     return dict(itertools.islice(found.items(), _MOST))
 
 
+def _linear_tolerance(
+    columns: _Columns,
+    place: int,
+    sources: Sequence[int],
+    start: float,
+    factor: float,
+) -> Float[np.ndarray, "m s"]:
+    """Return by how much rounding can part a column from start + factor * each source."""
+    target = columns.values[:, [place]]
+    scaled = np.abs(factor * columns.values[:, sources])
+    rounding = columns.units[place] + abs(factor) * columns.units[sources]
+    return rounding / 2 * 1.001 + _SLACK * np.maximum(np.abs(target), scaled)
+
+
 def _pairs(columns: _Columns, start: float, factor: float) -> Iterator[tuple[int, int]]:
-    """Yield (later, earlier) columns that may be y = start + factor x, as rounded."""
+    """Yield (column, source) with column = start + factor * source, up to rounding.
+
+    Where both have as many digits, the source is the earlier one.
+    """
     values, units = columns.values, columns.units
-    turned = start + factor * values
-    largest = max(np.abs(values).max(), 1e-300)
-    for unit in np.unique(units):
-        grid = unit or 1e-8 * largest
-        keys: dict[bytes, int] = {}
-        for slack in (1e-6, -1e-6):  # At the edge of two cells of the grid: both.
-            rounded = np.floor(turned.T / grid + 0.5 + slack)
-            for i, row in enumerate(rounded):
-                keys.setdefault(row.tobytes(), i)
-        targets = np.flatnonzero((units == unit) & (np.ptp(values, axis=0) > 0))
-        for slack in (1e-6, -1e-6) if not unit else (0,):
-            rounded = np.floor(values.T[targets] / grid + 0.5 + slack)
-            for j, row in zip(targets.tolist(), rounded, strict=True):
-                i = keys.get(row.tobytes(), j)
-                if i < j:
-                    yield j, i
+    scaled_units = abs(factor) * units
+    for place in np.flatnonzero(np.ptp(values, axis=0) > 0).tolist():
+        sources = np.arange(values.shape[1])
+        is_equal = np.isclose(scaled_units, units[place], rtol=1e-6, atol=0)
+        is_coarser = ~is_equal & (scaled_units < units[place])
+        sources = sources[is_coarser | (is_equal & (sources < place))]
+        for start_row, stop_row in ((0, 1), (1, 4), (4, None)):
+            if not len(sources):
+                break
+            rows = slice(start_row, stop_row)
+            turned = start + factor * values[rows][:, sources]
+            part = columns._replace(values=values[rows])
+            tolerance = _linear_tolerance(part, place, sources, start, factor)
+            apart = np.abs(turned - values[rows][:, [place]])
+            sources = sources[(apart <= tolerance).all(axis=0)]
+        for source in sources.tolist():
+            yield place, source
 
 
 def _mean_of(
@@ -252,12 +273,14 @@ def _groups_near(
     These are all subsets of few columns, and all neighbours of more.
     """
     values = columns.values[:_FEW_ROWS]
-    tolerance, target = _tolerance(columns, place, others), values[:, [place]]
+    rounding, target = _rounding(columns, place, others), values[:, [place]]
     if len(others) <= _SUBSETS:
         bits = np.array([*itertools.product((0, 1), repeat=len(others))], float)
         bits = bits[bits.sum(axis=1) >= 2]
         means = values[:, others] @ (bits / bits.sum(axis=1, keepdims=True)).T
-        near = bits[np.abs(means - target).max(axis=0) <= 2 * tolerance]
+        largest = (np.abs(values[:, None, others]) * bits).max(axis=2)
+        slack = 2 * (rounding + _SLACK * np.maximum(largest, np.abs(target)))
+        near = bits[(np.abs(means - target) <= slack).all(axis=0)]
         members = ([i for i, bit in zip(others, row) if bit] for row in near)
         return members, len(bits)
     n = values.shape[1]
@@ -271,7 +294,9 @@ def _groups_near(
     starts, stops = starts[apart], stops[apart]
     sums = np.pad(np.cumsum(values, axis=1), ((0, 0), (1, 0)))
     means = (sums[:, stops] - sums[:, starts]) / (stops - starts)
-    near = np.abs(means - target).max(axis=0) <= 2 * tolerance
+    sizes = np.pad(np.cumsum(np.abs(values), axis=1), ((0, 0), (1, 0)))
+    sizes = np.abs(target) + sizes[:, stops] - sizes[:, starts]  # At least the largest.
+    near = (np.abs(means - target) <= 2 * (rounding + _SLACK * sizes)).all(axis=0)
     pairs = zip(starts[near].tolist(), stops[near].tolist())
     return ([*range(start, stop)] for start, stop in pairs), len(starts)
 
@@ -293,19 +318,20 @@ def _weighted(columns: _Columns, names: Sequence[str], place: int) -> Derived | 
     part = values[:, members] - values[:, members].mean(axis=0)
     strengths = np.linalg.svd(part, compute_uv=False)
     tolerance = 1.5 * _tolerance(columns, place, members)
-    if strengths[-1] < max(10 * tolerance, 1e-6 * strengths[0]):
+    if strengths[-1] < max(10 * np.median(tolerance), 1e-6 * strengths[0]):
         return None  # Columns so alike that other weights fit, too.
-    missed = float(np.abs(values[:, others] @ weights - values[:, place]).max())
-    if missed > tolerance:
+    missed = np.abs(values[:, others] @ weights - values[:, place])
+    if (missed > tolerance).any():
         return None
     finest = max(columns.units[place], columns.grids[place])
-    grain = max(4 * missed, finest, 1e-9 * np.abs(values).max())
+    usual = np.median(np.abs(values[:, [place, *members]]).max(axis=1))
+    grain = max(4 * float(missed.max()), finest, _SLACK * float(usual))
     rows = m - len(members)
     evidence = rows * math.log10(max(columns.scale / grain, 1))
     if evidence < _EVIDENCE + 2 + math.log10(len(names)):
         return None
-    plain = values[:, members].mean(axis=1)
-    if np.abs(plain - values[:, place]).max() <= _tolerance(columns, place, members):
+    apart = np.abs(values[:, members].mean(axis=1) - values[:, place])
+    if (apart <= _tolerance(columns, place, members)).all():
         return _derived(names, place, "the mean of", members)
     return _derived(names, place, "a weighted mean of", members)
 
@@ -326,11 +352,11 @@ def _agrees(
     """
     values, target = columns.values, columns.values[:, place]
     tolerance = count * _tolerance(columns, place, members)
-    if not np.abs(summary - target).max() <= tolerance:
+    if not (np.abs(summary - target) <= tolerance).all():
         return False
     grid = float(np.median(columns.grids[members]))
-    grain = max(2 * tolerance, 2 * grid, 1e-9 * np.abs(values).max())
-    levels = float(np.std(values.mean(axis=0)))
+    grain = 2 * max(float(np.median(tolerance)), grid)
+    levels = float(np.nanstd(_nan_means(_usual_values(values), axis=0)))
     rows = (len(values) - 1) * math.log10(max(columns.scale / grain, 1))
     evidence = rows + math.log10(max(levels / grain, 1))
     if hinted[place]:
@@ -338,16 +364,28 @@ def _agrees(
     return evidence >= _EVIDENCE + math.log10(tried * len(hinted))
 
 
-def _tolerance(columns: _Columns, place: int, members: Sequence[int]) -> float:
+def _tolerance(
+    columns: _Columns, place: int, members: Sequence[int]
+) -> Float[np.ndarray, "m"]:
+    """Return by how much rounding can part a column from a mean of members, in each row.
+
+    Of printed digits, and of sums of the numbers that are compared: a huge score in another
+    row or column changes nothing.
+    """
+    largest = np.abs(columns.values[:, [place, *members]]).max(axis=1)
+    return _rounding(columns, place, members) + _SLACK * largest
+
+
+def _rounding(columns: _Columns, place: int, members: Sequence[int]) -> float:
     """Return by how much rounding to printed digits can part a column from a mean."""
-    units, largest = columns.units, float(np.abs(columns.values).max())
-    rounding = (units[place] + units[list(members)].mean()) / 2
-    return float(1.001 * rounding + 1e-9 * largest)
+    units = columns.units
+    return float(1.001 * (units[place] + units[list(members)].mean()) / 2)
 
 
 def _unit(column: Float[np.ndarray, "m"]) -> float:
     """Return the last decimal place that a column uses, such as 0.1; 0 if it uses all."""
-    slack = 1e-11 * max(1e-300, float(np.abs(column).max()))
+    sizes = np.abs(column)
+    slack = 1e-11 * np.maximum(sizes, max(1e-300, float(np.median(sizes))))
     for digits in range(_DIGITS):
         if (np.abs(column - np.round(column, digits)) <= slack).all():
             return 10.0**-digits
@@ -368,10 +406,36 @@ def _grids(values: Float[np.ndarray, "m n"]) -> Float[np.ndarray, "n"]:
 
 
 def _scale(values: Float[np.ndarray, "m n"]) -> float:
-    """Return the usual deviation over rows of a column from the mean of all others."""
-    n = values.shape[1]
-    others = (values.sum(axis=1, keepdims=True) - values) / (n - 1)
-    return float(np.median(np.std(values - others, axis=0)))
+    """Return the usual deviation over rows of a column from the mean of all others.
+
+    Outlying scores, such as those of a run that diverged, are left out.
+    """
+    values = _usual_values(values)
+    present = np.isfinite(values)
+    sums, counts = np.nansum(values, axis=1, keepdims=True), present.sum(axis=1)
+    others = np.where(present, sums - values, np.nan) / np.maximum(
+        counts[:, None] - 1, 1
+    )
+    rows = present & (counts[:, None] > 1)
+    apart = np.where(rows, values - others, np.nan)
+    deviations = [np.std(x[np.isfinite(x)]) for x in apart.T if np.isfinite(x).any()]
+    return float(np.median(deviations)) if deviations else 0.0
+
+
+def _usual_values(values: Float[np.ndarray, "m n"]) -> Float[np.ndarray, "m n"]:
+    """Return scores with NaN for those over a thousand times as far out as usual ones."""
+    middle = np.median(values)
+    usual = max(abs(middle), float(np.median(np.abs(values - middle))))
+    if not usual:
+        return values
+    return np.where(np.abs(values - middle) <= _OUTLYING * usual, values, np.nan)
+
+
+def _nan_means(values: Float[np.ndarray, "m n"], axis: int) -> np.ndarray:
+    """Return means without NaN; NaN, and no warning, where nothing else is there."""
+    counts = np.isfinite(values).sum(axis=axis)
+    sums = np.nansum(values, axis=axis)
+    return np.divide(sums, counts, out=np.full(sums.shape, np.nan), where=counts > 0)
 
 
 def _harmonic(values: np.ndarray) -> np.ndarray:

@@ -137,7 +137,8 @@ def find_outliers(values: pd.DataFrame) -> list[Outlier]:
 
     A few scores of a data set are outliers if they are over 20 times as large as all others
     and no percentage, or at most 1 and less than a twentieth of all others, of an algorithm
-    whose scores elsewhere are not so small.
+    whose scores elsewhere are not so small. Beside a negative score small ones are none:
+    these are differences, not percentages.
     """
     scores = values["value"].to_numpy(float)
     if not len(scores) or not np.isfinite(scores).all():
@@ -146,7 +147,7 @@ def find_outliers(values: pd.DataFrame) -> list[Outlier]:
     datasets = values["dataset"].astype(str)
     places, found = datasets.groupby(datasets, sort=False).indices, []
     bound = 1.0 if np.median(np.abs(scores)) <= 1 else 100.0
-    small = pd.Series(scores <= 1).groupby(algorithms).mean()
+    small = pd.Series(np.abs(scores) <= 1).groupby(algorithms).mean()
     for dataset, rows in places.items():
         part = scores[rows]
         order = np.argsort(np.abs(part), kind="stable")
@@ -157,7 +158,7 @@ def find_outliers(values: pd.DataFrame) -> list[Outlier]:
         if len(others) and sizes[split - 1] > 1:
             low = others[part[others] <= 1]
             high = others[part[others] > 1]
-            few = 0 < len(low) < len(high)
+            few = 0 < len(low) < len(high) and part[others].min() >= 0
             if few and part[low].max() * _FRACTION < part[high].min():
                 rare = [i for i in low if small[algorithms[rows[i]]] <= 0.5]
                 chosen, others = [*chosen, *rare], high

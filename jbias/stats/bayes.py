@@ -58,12 +58,12 @@ def bayesian_signed_rank(
     weights = np.random.default_rng(seed).dirichlet([prior] + [1.0] * n, size=draws)
     means = table.means if larger_is_better else -table.means
     # Equal to the rope is equal up to rounding, as of scores with one decimal.
-    span = score_table.robust_span(means.ravel())
+    cell_errors = score_table.rounding_errors(table)
     chances = []
     for i, j in itertools.combinations(range(k), 2):
         z = np.concatenate([[0.0], means[:, i] - means[:, j]])
-        sizes = np.maximum(np.abs(means[:, i]), np.abs(means[:, j]))
-        errors = np.concatenate([[0.0], score_table.score_errors(sizes, span)])
+        errors = np.maximum(cell_errors[:, i], cell_errors[:, j])
+        errors = np.concatenate([[0.0], errors])
         errors = np.maximum(errors, 1e-12 * rope)
         if n > _MATRIX:
             shares = [_share_above(x, weights, rope, errors) for x in (z, -z)]

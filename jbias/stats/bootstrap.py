@@ -72,7 +72,9 @@ def intervals(
     Normalised, a score is (x - worst) / (best - worst) of its data set. `bounds` lists
     (worst, best); None takes the worst and best run of all, and then the gap is 1 minus the
     normalised mean. IQM: mean of the middle half of all runs times data sets.
-    Optimality gap: mean of 1 - min(x, 1). `datasets` draws data sets too (not for cells).
+    Optimality gap: mean of 1 - min(x, 1). `datasets` draws data sets too (not for cells);
+    intervals are then widened, and end where scores do: a gap at 0, the rest at the bounds
+    unless a score lies beyond these. Nothing bounds a mean without `bounds`.
     Raises ValueError for single runs, missing cells and bounds of no extent.
     """
     table = score_table.read(scores)
@@ -88,12 +90,18 @@ def intervals(
         middle.append((_iqm(x, ones)[0], _iqm(x, weights)))
         gap.append((missed.mean(), np.einsum("bnr,nr->b", weights, missed) / x.size))
 
-    def joined(pairs):
+    def joined(pairs, ends):
         value, many = zip(*pairs)
         return resampling.estimate(
-            np.array(value), np.stack(many, 1), confidence, num_datasets=num_datasets
+            np.array(value),
+            np.stack(many, 1),
+            confidence,
+            num_datasets=num_datasets,
+            bounds=ends,
         )
 
+    possible = _normalised_range(normal)
+    mean_ends = (-np.inf, np.inf) if bounds is None else _mean_range(limits, possible)
     num_datasets = len(table.datasets) if datasets else None
     mean = drawn.over_datasets(cells)
     return IntervalsResult(
@@ -101,12 +109,40 @@ def intervals(
         algorithms=table.algorithms,
         cells=resampling.estimate(table.means, cells, confidence),
         mean=resampling.estimate(
-            table.means.mean(axis=0), mean, confidence, num_datasets=num_datasets
+            table.means.mean(axis=0),
+            mean,
+            confidence,
+            num_datasets=num_datasets,
+            bounds=mean_ends,
         ),
-        iqm=joined(middle),
-        optimality_gap=joined(gap),
+        iqm=joined(middle, possible),
+        # 1 less the lowest normalised score is the largest gap.
+        optimality_gap=joined(gap, (0.0, 1 - possible[0])),
         bounds=limits,
     )
+
+
+def _normalised_range(normal: Float[np.ndarray, "k n r"]) -> tuple[float, float]:
+    """Return 0 and 1, the ends of normalised scores; infinite where a score lies beyond."""
+    return (
+        0.0 if np.nanmin(normal) >= 0 else -np.inf,
+        1.0 if np.nanmax(normal) <= 1 else np.inf,
+    )
+
+
+def _mean_range(
+    limits: Float[np.ndarray, "n 2"], normalised_range: tuple[float, float]
+) -> tuple[float, float]:
+    """Return the ends of a mean over data sets, of their (worst, best) where these hold."""
+    worst, best = limits.T
+    is_worst_end, is_best_end = np.isfinite(normalised_range)
+    if best[0] > worst[0]:
+        low = worst.min() if is_worst_end else -np.inf
+        high = best.max() if is_best_end else np.inf
+    else:
+        low = best.min() if is_best_end else -np.inf
+        high = worst.max() if is_worst_end else np.inf
+    return float(low), float(high)
 
 
 def performance_profiles(

@@ -81,11 +81,9 @@ def effect_sizes(
     means = sign * np.concatenate([table.means[None], drawn.means(table)])
     differences = means[:, :, rows] - means[:, :, columns]
     # What differs by rounding alone does not differ.
-    sizes = np.maximum(table.sizes[:, rows], table.sizes[:, columns])
-    span = score_table.robust_span(table.means.ravel())
-    tolerance = np.broadcast_to(
-        score_table.score_errors(sizes, span), differences.shape
-    )
+    cell_errors = score_table.rounding_errors(table)
+    tolerance = np.maximum(cell_errors[:, rows], cell_errors[:, columns])
+    tolerance = np.broadcast_to(tolerance, differences.shape)
     differences[np.abs(differences) <= tolerance] = 0
     if datasets:  # Each draw has data sets of its own, and their errors.
         tolerance = tolerance.copy()

@@ -126,19 +126,18 @@ def quade(
     of scores; A = sum S_ij^2, B = sum_j (sum_i S_ij)^2 / n;
     F = (n-1) B / (A - B) ~ F(k-1, (k-1)(n-1)), inf with p 0 where A = B.
     `ranks` are sum_i Q_i r_ij / (n (n+1) / 2). Scores and ranges closer than `tolerance`,
-    in units of the scores (None: `score_table.score_errors` of each), are ties; all data
-    sets must be of one unit. If all scores are equal, F = 0 and p = 1.
+    in units of the scores (None: `score_table.rounding_errors` of each), are ties; all
+    data sets must be of one unit. If all scores are equal, F = 0 and p = 1.
     Raises ValueError for missing cells and for fewer than 2 data sets or algorithms.
     """
-    matrix = score_table.read(scores).means
-    tolerance = score_table.check_tolerance(tolerance, matrix)
-    matrix = score_table.shrink_huge(matrix)
-    sizes = np.abs(matrix)
+    table = score_table.read(scores)
+    tolerance = score_table.check_tolerance(tolerance, table.means)
+    table = score_table.shrink_table(table)
+    matrix = table.means
     errors, range_errors = tolerance, tolerance
     if tolerance is None:
-        span = score_table.robust_span(matrix.ravel())
-        errors = score_table.score_errors(sizes, span)
-        range_errors = score_table.score_errors(sizes.max(axis=1), span)
+        errors = score_table.rounding_errors(table)
+        range_errors = errors.max(axis=1)
     levels = score_table.near_levels(matrix, errors)
     ranked = scipy.stats.rankdata(-levels if larger_is_better else levels, axis=1)
     n, k = ranked.shape
@@ -166,20 +165,19 @@ def aligned_ranks(
     T = (k-1) (sum_j R_j^2 - k n^2 (kn+1)^2 / 4) / (sum r^2 - sum_i R_i^2 / k) ~ chi2(k-1).
     Without ties sum r^2 = kn (kn+1) (2kn+1) / 6, as Garcia et al. write it; with ties the
     sum itself keeps the variance right. Differences closer than `tolerance`, in units of
-    the scores (None: `score_table.score_errors` of each), are ties; all data sets must be
-    of one unit. If all scores are equal, T = 0 and p = 1.
+    the scores (None: `score_table.rounding_errors` of each), are ties; all data sets must
+    be of one unit. If all scores are equal, T = 0 and p = 1.
     Raises ValueError for missing cells and for fewer than 2 data sets or algorithms.
     """
-    matrix = score_table.read(scores).means
-    tolerance = score_table.check_tolerance(tolerance, matrix)
+    table = score_table.read(scores)
+    tolerance = score_table.check_tolerance(tolerance, table.means)
+    table = score_table.shrink_table(table)
+    matrix = table.means
     n, k = matrix.shape
-    matrix = score_table.shrink_huge(matrix)
     aligned = matrix - matrix.mean(axis=1, keepdims=True)
     errors = tolerance
-    if tolerance is None:  # The mean has the error of the largest score of its row.
-        sizes = np.abs(matrix).max(axis=1).repeat(k)
-        span = score_table.robust_span(matrix.ravel())
-        errors = score_table.score_errors(sizes, span)
+    if tolerance is None:  # The mean has the largest error of its row.
+        errors = score_table.rounding_errors(table).max(axis=1).repeat(k)
     levels = score_table.near_levels(aligned.ravel(), errors)
     levels = -levels if larger_is_better else levels
     ranked = scipy.stats.rankdata(levels).reshape(n, k)

@@ -28,6 +28,7 @@ from jbias.stats import resampling, score_table
 GAMMA = 0.75  # Bouthillier et al.'s recommendation.
 # Ulmer et al.'s: 2 to 8 of 100 pairs of equal distributions, by 3 to 200 runs.
 TAU = 0.2
+_LISTED = 5  # Labels that a refusal lists.
 _RTOL = 1e-12  # Scores that differ by less do so by rounding.
 
 
@@ -72,7 +73,9 @@ def probability_of_outperforming(
     significant and not meaningful. `pairs_for_outperforming` says how many pairs that takes.
 
     first, second: a row a data set, or one data set alone, with the seeds in the same order.
-    Raises ValueError for other shapes, fewer than 2 pairs and scores that are not finite.
+    Two frames, or series, are paired by the labels of their data sets and seeds.
+    Raises ValueError for other shapes or labels, fewer than 2 pairs and scores that are not
+    finite.
     """
     score_table.check_share("gamma", gamma)
     score_table.check_count("draws", draws, 100)
@@ -137,8 +140,9 @@ def almost_stochastic_order(
     It describes, and is no test at that level: sd* is 0 of runs that all lie apart, and where
     F and G are the same the violation is not normal.
 
-    first, second: a row a data set, or one data set alone; runs need not share seeds. Raises
-    ValueError for other shapes, fewer than 2 runs and scores that are not finite.
+    first, second: a row a data set, or one data set alone; runs need not share seeds. Rows of
+    two frames are paired by their labels. Raises ValueError for other shapes or data sets,
+    fewer than 2 runs and scores that are not finite.
     """
     score_table.check_share("confidence", confidence)
     score_table.check_count("comparisons", comparisons)
@@ -171,30 +175,66 @@ def _gap(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return np.where(np.isclose(x, y, rtol=_RTOL, atol=0), 0.0, x - y)
 
 
-def _rows_of_sets(scores: npt.ArrayLike) -> np.ndarray:
-    """Return scores as an array with a row a data set, a frame by the names of its axes.
+def _rows_of_sets(scores: npt.ArrayLike) -> npt.ArrayLike:
+    """Return scores with a row a data set: a frame by the names of its axes, else as given.
 
     Raises ValueError for a frame whose rows or columns are algorithms.
     """
-    if isinstance(scores, pd.DataFrame):
-        rows, columns = map(
-            score_table.axis_meaning, (scores.index.name, scores.columns.name)
+    if isinstance(scores, pd.Series):
+        return scores.to_frame().T
+    if not isinstance(scores, pd.DataFrame):
+        return scores
+    rows, columns = map(
+        score_table.axis_meaning, (scores.index.name, scores.columns.name)
+    )
+    if "algorithm" in (rows, columns):
+        raise ValueError(
+            "first and second: must be the scores of one algorithm each, a row a data "
+            "set, got a frame of several algorithms; give frame.loc[NAME]"
         )
-        if "algorithm" in (rows, columns):
-            raise ValueError(
-                "first and second: must be the scores of one algorithm each, a row a data "
-                "set, got a frame of several algorithms; give frame.loc[NAME]"
-            )
-        if rows == "run" or columns == "dataset":
-            scores = scores.T
-    return score_table.floats(scores)
+    return scores.T if rows == "run" or columns == "dataset" else scores
+
+
+def _aligned(
+    first: pd.DataFrame, second: pd.DataFrame, paired: bool
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return both frames with data sets, and paired runs, in the order of the first.
+
+    Raises ValueError where only one has a data set or a run, or has it twice. A single row
+    has no name: that of a series is the algorithm's as often as the data set's.
+    """
+    if len(first) > 1 or len(second) > 1:
+        order = _same_labels(first.index, second.index, "data sets")
+        second = second.iloc[order]
+    if paired:
+        order = _same_labels(first.columns, second.columns, "runs")
+        second = second.iloc[:, order]
+    return first, second
+
+
+def _same_labels(first: pd.Index, second: pd.Index, names: str) -> np.ndarray:
+    """Return where the labels of the first are among those of the second."""
+    if first.equals(second):
+        return np.arange(len(second))
+    if first.is_unique and second.is_unique and len(first) == len(second):
+        order = second.get_indexer(first)
+        if (order >= 0).all():
+            return order
+    shown = [", ".join(map(str, labels[:_LISTED])) for labels in (first, second)]
+    raise ValueError(
+        f"first and second: must have the same {names}, each once, got {shown[0]} and "
+        f"{shown[1]}; keep what both have, or give arrays in the same order"
+    )
 
 
 def _scores(
     first: npt.ArrayLike, second: npt.ArrayLike, larger_is_better: bool, paired=False
 ) -> tuple[Float[np.ndarray, "n r"], Float[np.ndarray, "n s"]]:
     """Both with a row a data set, and turned so that larger is better; refuses others."""
-    a, b = (np.atleast_2d(_rows_of_sets(scores)) for scores in (first, second))
+    first, second = _rows_of_sets(first), _rows_of_sets(second)
+    if isinstance(first, pd.DataFrame) and isinstance(second, pd.DataFrame):
+        first, second = _aligned(first, second, paired)
+    a, b = (np.atleast_2d(score_table.floats(scores)) for scores in (first, second))
     alike = a.shape == b.shape if paired else a.shape[:-1] == b.shape[:-1]
     finite = np.isfinite(a).all() and np.isfinite(b).all()
     if a.ndim > 2 or not alike or min(a.shape[-1], b.shape[-1]) < 2 or not finite:

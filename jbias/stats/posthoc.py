@@ -350,7 +350,7 @@ def wilcoxon(
     the sum of ranks is the rank-biserial correlation. p cannot be below 2^(1-n).
 
     Differences closer than `tolerance`, in units of the scores (None: for each
-    data set `score_table.score_errors` of the two scores), are ties, and zeros. zeros:
+    data set `score_table.rounding_errors` of the two), are ties, and zeros. zeros:
     "wilcox" drops them, "pratt" ranks them and then drops them, "split" ranks them and
     shares their ranks evenly, with signs drawn for them too. Scores of all data sets must
     be of one unit, for their differences are ranked together.
@@ -368,8 +368,8 @@ def wilcoxon(
         "least": 2.0 ** (1 - n) if n <= EXACT else _normal(math.sqrt(n)),
     }
     mean_ranks = score_table.rank(read, larger_is_better=larger_is_better).mean(axis=0)
-    means = score_table.shrink_huge(means)
-    better = means.T if larger_is_better else -means.T
+    read = score_table.shrink_table(read)
+    better = read.means.T if larger_is_better else -read.means.T
     if control is None:
         rows, columns = np.triu_indices(k, 1)
     else:
@@ -377,9 +377,8 @@ def wilcoxon(
         rows, columns = np.delete(np.arange(k), at), np.full(k - 1, at)
     errors = tolerance
     if tolerance is None:
-        sizes = np.maximum(np.abs(better[rows]), np.abs(better[columns]))
-        span = score_table.robust_span(means.ravel())
-        errors = score_table.score_errors(sizes, span)
+        cell_errors = score_table.rounding_errors(read).T
+        errors = np.maximum(cell_errors[rows], cell_errors[columns])
     w, p = _tested(better[rows] - better[columns], zeros, errors)
     if control is None:
         return all_pairs(read, mean_ranks, w, p, **common)

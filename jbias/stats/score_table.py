@@ -5,10 +5,10 @@ sets, algorithms, runs), a pandas matrix with names, a tidy frame with the colum
 algorithm, dataset, score and, if there are several, run, or any pandas frame or series
 whose index levels and columns carry these names.
 
-Scores that should be equal rarely are, because of rounding. Whether two numbers tie depends
-on these two alone: each number has its own rounding error (`mean_errors`, `score_errors`),
-neighbours within the larger of theirs tie (`near_levels`), and a huge score elsewhere in
-the table changes nothing. `rank` ranks the algorithms accordingly.
+Scores that should be equal rarely are, because of rounding. Each number has a rounding error
+of its own size: `mean_errors` for ranks on a data set, `rounding_errors` for differences that
+are compared over data sets. Neighbours within the larger of theirs tie (`near_levels`), and
+a huge score elsewhere in the table changes nothing. `rank` ranks the algorithms accordingly.
 """
 
 import contextlib
@@ -30,7 +30,9 @@ from jbias.stats import score_layout
 
 NEEDED = ("algorithm", "dataset", "score")  # Columns of a tidy frame.
 _DIGITS = 1e-12  # Of float64, less what sums lose.
+_ZERO_DIGITS = 1e-15  # Of float64 numbers whose difference should be 0.
 _SINGLE_DIGITS = 2e-7  # Of float32.
+_SINGLE_ROUNDING = 2.0**-24  # Of a number to the next one in float32.
 _LARGE = 2.0**960  # Sums of more than this, about 1e289, could overflow.
 _LARGEST_SQUARED = 1e75  # Fourth powers of larger scores, of variances, overflow.
 _OUTLYING = 1000  # Times the usual size: no part of what scores span.
@@ -231,16 +233,24 @@ def _tidy_of_levels(frame: pd.DataFrame) -> pd.DataFrame | None:
     """Return a frame with index levels as a tidy one; None for a plain matrix.
 
     Each level must be called algorithm, dataset or run, or by a synonym; a single axis
-    without a name is the one of algorithm and dataset that the others are not.
+    without a name is the one of algorithm and dataset that the others are not. Levels of one
+    value beside these, such as "score" of a pivoted frame, are left out; a tidy frame may
+    have some of its columns as index levels.
     Raises ValueError where that leaves a doubt.
     """
+    if _is_tidy_with_levels(frame):
+        columns = {name: _meant(name) or name for name in frame.columns}
+        levels = {name: axis_meaning(name) for name in frame.index.names}
+        return frame.rename_axis(index=levels).reset_index().rename(columns=columns)
+    num_levels = frame.index.nlevels + frame.columns.nlevels
+    frame = _without_constant_levels(frame)
     level_names = [*frame.index.names, *frame.columns.names]
     meanings = [axis_meaning(name) for name in level_names]
     columns = [_meant(name) for name in frame.columns]
     is_column_of_scores = len(frame.columns) == 1 and columns == ["score"]
     if is_column_of_scores:  # All names are in the rows' index.
         level_names, meanings = level_names[:-1], meanings[:-1]
-    elif len(level_names) == 2 and "run" not in meanings:
+    elif num_levels == 2 and "run" not in meanings:
         return None
     is_run_beside_algorithm = any(
         {"run", "algorithm"} <= set(map(axis_meaning, axis.names))
@@ -272,10 +282,52 @@ def _tidy_of_levels(frame: pd.DataFrame) -> pd.DataFrame | None:
     tidy = pd.DataFrame(dict(zip(meanings, arrays, strict=True)))
     scores = floats(frame).ravel()
     tidy = tidy.assign(score=scores)
-    if is_run_beside_algorithm:
+    if is_run_beside_algorithm or "run" not in tidy:
         return tidy
-    # An algorithm may have fewer runs than another.
-    return tidy[~np.isnan(scores)].reset_index(drop=True)
+    return _without_empty_runs(tidy)
+
+
+def _is_tidy_with_levels(frame: pd.DataFrame) -> bool:
+    """Return whether index levels and columns are algorithm, dataset, score, perhaps run."""
+    if frame.columns.nlevels > 1 or frame.columns.name is not None:
+        return False
+    meanings = [axis_meaning(name) for name in frame.index.names]
+    for name in frame.columns:
+        is_synonym = _meant(name) in ("run", "score")
+        meanings.append(_meant(name) if is_synonym else str(name))
+    expected = [sorted(NEEDED), sorted([*NEEDED, "run"])]
+    return len(frame.columns) > 1 and sorted(meanings) in expected
+
+
+def _without_constant_levels(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return a frame without levels of one value that name neither of its known axes."""
+    names = [*frame.index.names, *frame.columns.names]
+    if not {"algorithm", "dataset"} <= set(map(axis_meaning, names)):
+        return frame
+    for axis in (0, 1):
+        index = frame.axes[axis]
+        constant = [
+            level
+            for level, name in enumerate(index.names)
+            if axis_meaning(name) in ("", "score")
+            and index.get_level_values(level).nunique(dropna=False) == 1
+        ]
+        if constant and len(constant) < index.nlevels:
+            frame = frame.droplevel(constant, axis=axis)
+    return frame
+
+
+def _without_empty_runs(tidy: pd.DataFrame) -> pd.DataFrame:
+    """Return a tidy frame without the runs that have no score, of algorithms with others.
+
+    An algorithm may have fewer runs than another, whose runs then are rows of both.
+    """
+    has_score = pd.Series(~np.isnan(floats(tidy["score"])), index=tidy.index)
+    has_run = has_score.groupby(
+        [tidy["algorithm"], tidy["run"]], dropna=False
+    ).transform("any")
+    has_any = has_score.groupby(tidy["algorithm"], dropna=False).transform("any")
+    return tidy[has_run | ~has_any].reset_index(drop=True)
 
 
 def _level_values(index: pd.Index) -> list[pd.Index]:
@@ -316,12 +368,70 @@ def near_levels(
 
 
 def mean_errors(scores: Scores) -> Float[np.ndarray, "n k"]:
-    """Return how far apart two means may be by float64 rounding alone, for each cell.
+    """Return how far apart two means may be by rounding alone, for each cell.
 
     1e-12 of the largest score of the cell's own runs: two cells tie within the larger of
-    their two errors, whatever the other cells hold.
+    their two errors, whatever the other cells hold. A cell that is next to nothing beside
+    its data set's largest score, as 0.1 + 0.2 - 0.3 is beside 0.5, may be a zero that
+    rounding moved, and has an error of 1e-15 of that score. Scores below 1e-18 of it are
+    smaller than rounding leaves, and are scores. Where the largest score of a data set is
+    above the median of the data sets' largest scores, that median stands for it: a run that
+    diverged on a few data sets turns no scores into zeros.
+    Several runs that were kept in float32 (`_are_single`) have two of its roundings, one a
+    mean.
     """
-    return _DIGITS * scores.sizes
+    errors = _DIGITS * scores.sizes
+    if scores.values.shape[2] > 1 and _are_single(scores.values):
+        errors = np.maximum(errors, 2 * _SINGLE_ROUNDING * scores.sizes)
+    largest = scores.sizes.max(axis=1, keepdims=True)
+    if not largest.any():
+        return errors
+    usual = np.quantile(largest[largest > 0], 0.5, method="lower")
+    zero_errors = _ZERO_DIGITS * np.minimum(largest, usual)
+    is_zero = (scores.sizes <= zero_errors) & (scores.sizes >= zero_errors / 1000)
+    return np.where(is_zero, zero_errors, errors)
+
+
+def rounding_errors(scores: Scores) -> Float[np.ndarray, "n k"]:
+    """Return how far rounding may have moved a difference to the mean of each cell.
+
+    As `score_errors`, of the size of the cell's own runs and not of their mean, which may
+    be 0 where they cancel. The error of a difference is the larger one of its two cells.
+    Scores that were kept in float32 (`_are_single`) have four of its roundings, 2.4e-7 of
+    the cell's size: two differences, of two scores each. Where all lie close together, as
+    70.1 to 70.6 do, the span is too small to cover these. Scores in float64 do without, so
+    that nothing ties that differs.
+    """
+    span = robust_span(scores.means.ravel())
+    errors = np.maximum(score_errors(scores.sizes, span), mean_errors(scores))
+    if _are_single(scores.values):
+        errors = np.maximum(errors, 4 * _SINGLE_ROUNDING * scores.sizes)
+    return errors
+
+
+def _are_single(values: Float[np.ndarray, "n k r"]) -> bool:
+    """Return whether scores are numbers of float32 that rounding to float32 made.
+
+    Each is a float32, and some have all of its digits, so are not exact: halves, whole
+    numbers and shares of 1,024 images are numbers of float32, too, without any rounding.
+    """
+    values = values[np.isfinite(values)]
+    with np.errstate(over="ignore", under="ignore"):
+        single = values.astype(np.float32)
+    if (single != values).any() or (np.rint(values) == values).all():
+        return False
+    mantissas = np.frexp(single)[0].astype(np.float64) * 2.0**24
+    return bool((mantissas % 4 != 0).any())
+
+
+def shrink_table(scores: Scores) -> Scores:
+    """Return a table divided by a power of two where differences of scores could overflow.
+
+    Order, ties and signs of differences stay as they are.
+    """
+    if np.nanmax(np.abs(scores.values)) <= _LARGE:
+        return scores
+    return dataclasses.replace(scores, values=scores.values * 2.0**-64)
 
 
 def robust_span(scores: Float[np.ndarray, "m"]) -> float:
@@ -346,8 +456,9 @@ def score_errors(
 
     sizes: the larger absolute value of the two scores that are compared; span: about what
     the scores span (`robust_span`), for those that have a large part in common. The error
-    is 2e-7 of the smaller of both, as scores kept in float32 need, and never below 1e-12
-    of `sizes`.
+    is 2e-7 of the smaller of both, which covers the float32 of scores that span about their
+    size, and never below 1e-12 of `sizes`; `rounding_errors` sees to float32 scores that
+    lie closer together.
     Scores of 50,000 images, averaged over 50 runs, lie further apart than that.
     """
     return np.maximum(_DIGITS * sizes, _SINGLE_DIGITS * np.minimum(sizes, span))
@@ -356,7 +467,7 @@ def score_errors(
 def check_tolerance(
     tolerance: float | None, scores: Float[np.ndarray, "n k"]
 ) -> float | None:
-    """Return a tolerance that a caller chose; None stays None, for `score_errors`.
+    """Return a tolerance that a caller chose; None stays None, for `rounding_errors`.
 
     Raises ValueError for a negative one, and for one that is not below a thousandth of
     what the scores span, within which what differs would tie.
@@ -399,16 +510,15 @@ def drop_incomplete(
     values, datasets, algorithms = _cells(frame)
     find_name(drop, ("datasets", "algorithms", "runs"), "drop")
     holes = _missing(values)
-    of = frame["algorithm"].astype(str)
+    algorithm = frame["algorithm"].astype(str)
     if drop == "datasets":
         keys, bad = frame["dataset"].astype(str), {datasets[i] for i, _, _ in holes}
     elif drop == "algorithms":
-        keys, bad = of, {algorithms[j] for _, j, _ in holes}
+        keys, bad = algorithm, {algorithms[j] for _, j, _ in holes}
     else:
-        keys = list(zip(of, _run_names(frame), strict=True))
-        every = dict.fromkeys(keys)
-        known = {a: [key for key in every if key[0] == a] for a in set(of)}
-        bad = {known[algorithms[j]][r] for _, j, r in holes}
+        runs = _run_numbers(algorithm, pd.Series(_run_names(frame)))
+        keys = list(zip(algorithm, runs.tolist(), strict=True))
+        bad = {(algorithms[j], int(r)) for _, j, r in holes}
     return frame[[key not in bad for key in keys]]
 
 
@@ -455,9 +565,10 @@ def axis_meaning(name: Any) -> str:
     """Return algorithm, dataset, run or score for the name of an axis; "" for any other."""
     if known := _meant(name):
         return known
-    words = re.sub(r"[\W_]+", "_", str(name).lower()).split("_")
     words = [
-        word for word in words if word not in ("name", "names", "id", "ood", "test")
+        word
+        for word in _words(name)
+        if word not in ("name", "names", "id", "ood", "test")
     ]
     joined = "_".join(words)
     for meaning, others in _AXES.items():
@@ -489,15 +600,9 @@ def _matrix_values(frame: pd.DataFrame, axis: int) -> Float[np.ndarray, "rows co
         is_tidy = True
     if is_tidy or set(map(_meant, columns)) >= set(NEEDED):
         raise _untidy(frame)
-    unnamed = [label for axis in frame.axes if axis.name is None for label in axis]
-    for label in unnamed:
-        is_text = isinstance(label, str)
-        is_no_score = is_text and _meant(label) in ("algorithm", "dataset", "run")
-        if is_no_score and label != "data" or is_text and _COUNTED.fullmatch(label):
-            raise ValueError(
-                f"scores: a matrix must hold scores alone, got a row or column {label!r}; "
-                "make the frame tidy, or put it into the index under that name"
-            )
+    for labels, rows in ((frame.index, values), (frame.columns, values.T)):
+        if labels.name is None:
+            _refuse_numbering(labels, rows)
     of_algorithms, of_datasets = frame.axes[axis].name, frame.axes[1 - axis].name
     meanings = axis_meaning(of_algorithms), axis_meaning(of_datasets)
     if meanings[0] == "dataset" or meanings[1] == "algorithm":
@@ -508,6 +613,51 @@ def _matrix_values(frame: pd.DataFrame, axis: int) -> Float[np.ndarray, "rows co
             f"give jbias.stats.score_table.read(scores, axis={1 - axis}), or name them rightly"
         )
     return values
+
+
+def _refuse_numbering(labels: pd.Index, rows: Float[np.ndarray, "m n"]) -> None:
+    """Raise ValueError for a row (or column) that numbers scores, by its name and values.
+
+    Names alone say little: a data set may be called ID, and stand beside OOD.
+    """
+    has_ood = any("ood" in _words(label) for label in labels)
+    for i, label in enumerate(labels):
+        if not isinstance(label, str) or label == "data":
+            continue
+        is_bookkeeping = _meant(label) in ("algorithm", "dataset", "run")
+        if not is_bookkeeping and not _COUNTED.fullmatch(label):
+            continue
+        is_set = has_ood and "id" in _words(label)
+        others = np.delete(rows, i, axis=0)
+        if _counts_up(rows[i]) or not is_set and _is_numbering(rows[i], others):
+            raise ValueError(
+                f"scores: a matrix must hold scores alone, got a row or column {label!r} "
+                "of whole numbers; make the frame tidy, put it into the index under that "
+                "name, or rename it if it holds scores"
+            )
+
+
+def _counts_up(values: Float[np.ndarray, "n"]) -> bool:
+    """Return whether values are 0, 1, 2 ... or 1, 2, 3 ..., in any order and repeated."""
+    distinct = np.unique(values)  # NaN is the last one, and no number of anything.
+    return np.array_equal(distinct - distinct[0], np.arange(len(distinct))) and (
+        distinct[0] in (0, 1)
+    )
+
+
+def _is_numbering(
+    values: Float[np.ndarray, "n"], others: Float[np.ndarray, "m n"]
+) -> bool:
+    """Return whether values are whole numbers and all distinct, or unlike the others."""
+    if not (np.rint(values) == values).all():
+        return False
+    has_fractions = (np.rint(others) != others)[np.isfinite(others)].any()
+    return bool(len(np.unique(values)) == len(values) or has_fractions)
+
+
+def _words(name: Any) -> list[str]:
+    """Return the words of a name in lower case, as of "in_id" or "Near-OOD"."""
+    return re.split(r"[\W_]+", str(name).lower())
 
 
 def _untidy(frame: pd.DataFrame) -> ValueError:
@@ -547,14 +697,22 @@ def _cells(frame: pd.DataFrame) -> tuple[np.ndarray, tuple[str, ...], tuple[str,
         )
     rows, datasets = pd.factorize(named["dataset"])
     columns, algorithms = pd.factorize(named["algorithm"])
-    layers = np.empty(len(named), int)
-    for members in named.groupby("algorithm").indices.values():
-        runs = named["run"].iloc[members]
-        layers[members] = pd.factorize(runs, use_na_sentinel=False)[0]
+    layers = _run_numbers(named["algorithm"], named["run"])
     shape = len(datasets), len(algorithms), layers.max(initial=-1) + 1
     values = np.full(shape, math.nan)
     values[rows, columns, layers] = named["score"]
     return values, tuple(datasets), tuple(algorithms)
+
+
+def _run_numbers(algorithms: pd.Series, runs: pd.Series) -> Int[np.ndarray, "rows"]:
+    """Return the number of each row's run among the runs of its algorithm, from 0.
+
+    Runs are in one order for all algorithms, that of their names' first appearance in the
+    table, so runs of one name have one number where all algorithms have the same runs.
+    """
+    appearance = pd.Series(pd.factorize(runs, use_na_sentinel=False)[0])
+    numbers = appearance.groupby(algorithms.to_numpy()).rank(method="dense")
+    return numbers.to_numpy(np.int64) - 1
 
 
 def floats(scores: Any) -> np.ndarray:
@@ -588,7 +746,15 @@ def floats(scores: Any) -> np.ndarray:
 
 
 def _float(value: Any) -> float:
-    """Return one score as a float; NaN if it is missing."""
+    """Return one score as a float; NaN if it is missing.
+
+    A scalar of JAX, NumPy, PyTorch and the like is the number that it holds.
+    """
+    if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
+        is_time = (
+            isinstance(value, np.generic | np.ndarray) and value.dtype.kind in "mM"
+        )
+        value = value if is_time else value.item()
     if value is None or value is pd.NA:
         return math.nan
     if isinstance(value, (bool, np.bool_)):

@@ -81,7 +81,8 @@ def exchange(
     """Tests whether statistic(first) > statistic(second) - margin, by exchanging units.
 
     If the groups are alike, every way to share their units out is equally likely. p counts
-    those whose difference is at least as large (small); all ways are taken where they are
+    those whose difference is at least as large (small), up to the rounding of the largest
+    statistic of all ways; all ways are taken where they are
     no more than `most`, else so many are drawn. margin: how much smaller the first may be; it
     is added to the units of the first, so it needs a statistic that grows with them, as a
     mean does. Raises ValueError for a group without units, for fewer than 1 draw, and where
@@ -99,19 +100,21 @@ def exchange(
     some = (random.permutation(n)[:a] for _ in range(draws))
     splits = map(np.array, itertools.combinations(range(n), a)) if exact else some
 
-    def difference(chosen: Int[np.ndarray, "a"]) -> float:
-        rest = np.delete(pooled, chosen, axis=0)
-        return float(statistic(pooled[chosen]) - statistic(rest))
+    def statistics(chosen: Int[np.ndarray, "a"]) -> tuple[float, float]:
+        others = np.delete(pooled, chosen, axis=0)
+        return float(statistic(pooled[chosen])), float(statistic(others))
 
-    seen = difference(np.arange(a))
-    found = np.array([difference(chosen) for chosen in splits])
-    if not np.isfinite([seen, *found]).all():
+    observed = statistics(np.arange(a))
+    seen = observed[0] - observed[1]
+    values = np.array([observed, *map(statistics, splits)])
+    found = values[1:, 0] - values[1:, 1]
+    if not np.isfinite(values).all():
         raise ValueError(
             "exchange: the statistic must be finite whichever units it is of, got "
             f"{seen} as they are; leave out units that are not"
         )
-    sizes = np.maximum(np.maximum(np.abs(found), abs(seen)), np.abs(pooled).max())
-    far = n * _EPSILON * sizes
+    # In the unit of the statistic, which need not be that of the units.
+    far = 2 * n * _EPSILON * np.abs(values).max()
     greater, less = np.sum(found >= seen - far), np.sum(found <= seen + far)
     count, more = (ways, 0) if exact else (draws + 1, 1)
     pvalues = (float(hits + more) / count for hits in (greater, less))

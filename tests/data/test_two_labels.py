@@ -60,6 +60,7 @@ RIGHT = [(True, 0), (False, 1)]
         ([("0.cls", b"0"), ("0.json", b'{"label": null}')], []),
         ([("0.cls", b"0"), ("0.json", b'{"label": "tench"}')], []),
         ([("0.cls", b"0"), ("0.json", b"[1, 2]")], []),
+        ([("0.cls", b"0"), ("0.json", b"")], []),
         ([("0.json", b'{"cls": 0, "label": 0}')], []),
         ([("0.cls", b"0"), ("0.txt", b"5 cats")], []),
         ([("0.cls", b"0"), ("0.cls", b"0")], []),
@@ -169,12 +170,15 @@ def record(image: list, **labels: list) -> bytes:
     return example.SerializeToString()
 
 
-def records(root, *contents):
-    path = str(root / "test.array_record")
-    writer = array_record_module.ArrayRecordWriter(path, "group_size:1")
+def write_records(path, *contents):
+    writer = array_record_module.ArrayRecordWriter(str(path), "group_size:1")
     for content in contents:
         writer.write(content)
     writer.close()
+
+
+def records(root, *contents):
+    write_records(root / "test.array_record", *contents)
     return load(root)
 
 
@@ -192,6 +196,15 @@ def test_records_of_two_labels_are_refused(first, message, tmp_path):
     second = record([encoded(GREEN)], label=[1])
     with pytest.raises(ValueError, match=message):
         records(tmp_path, record(**first), second)
+
+
+def test_a_broken_record_is_named_by_its_file_and_its_place_in_it(tmp_path):
+    right = record([encoded(RED)], label=[0])
+    shard = "test.array_record-0000{}-of-00002"
+    write_records(tmp_path / shard.format(0), right, right)
+    write_records(tmp_path / shard.format(1), right, record([], label=[0]))
+    with pytest.raises(ValueError, match=r"another at 1 of '.*-00001-of-00002'"):
+        load(tmp_path)
 
 
 def test_records_may_say_a_label_twice(tmp_path):
@@ -271,3 +284,14 @@ def test_metadata_beside_images_in_class_folders_are_no_labels(tmp_path):
     about = json.dumps({"width": 8}).encode()
     members = [("cat/0.png", RED), ("cat/0.json", about), ("dog/0.png", GREEN)]
     assert tar(tmp_path, *members) == RIGHT
+
+
+def test_a_label_that_is_the_class_folder_agrees_with_it(tmp_path):
+    about = [json.dumps({"label": name}).encode() for name in ("cat", "dog")]
+    members = [("cat/0.png", RED), ("cat/0.json", about[0]), ("dog/0.png", GREEN)]
+    assert tar(tmp_path, *members) == RIGHT
+    assert tar(tmp_path, *members, ("dog/0.json", about[1])) == RIGHT
+    with pytest.raises(ValueError, match="got 'cat' in .*dog/0.json"):
+        tar(tmp_path, *members, ("dog/0.json", about[0]))
+    with pytest.raises(ValueError, match="got an empty file in .*cat/0.json"):
+        tar(tmp_path, *members, ("cat/0.json", b""), ("dog/0.json", b""))

@@ -81,6 +81,23 @@ def test_a_data_set_made_of_others_is_named(name, make, text):
         assert texts(found) == [(name, text)]
 
 
+@cases.each(
+    ("make", "text"),
+    [
+        (lambda x: round(x, 1), "a copy of D1"),
+        (lambda x: 100 - round(x, 1), "100 less D1"),
+        (lambda x: round(x / 100, 3), "a hundredth of D1"),
+        (lambda x: round(1 - x / 100, 3), "1 less a hundredth of D1"),
+    ],
+)
+@pytest.mark.parametrize("first", [True, False])
+def test_a_rounded_copy_is_named_before_and_after_the_exact_one(make, text, first):
+    table = frame(drawn(5, 4, 3, digits=9), R=lambda x: make(float(x[1])))
+    if first:
+        table = table.sort_values("dataset", key=lambda names: names != "R")
+    assert texts(derived.of_datasets(table)) == [("R", text)]
+
+
 def test_a_weighted_mean_is_named_where_rows_determine_its_weights():
     weights = np.array([0.1, 0.2, 0.3, 0.4])
     table = frame(drawn(8, 4, 3), pooled=lambda x: round(float(x @ weights), 1))
@@ -145,6 +162,29 @@ def test_ordinary_tables_raise_no_alarm():
             table["value"] = (table["value"].clip(1, 99) * 0.48).round() / 48
         found = derived.of_datasets(table) + derived.of_algorithms(table)
         assert not found + derived.of_runs(table), (seed, k, n, runs, digits)
+
+
+@cases.each("huge", [1e10, 1e12, -1e15])
+def test_a_huge_score_invents_no_relation_and_hides_none(huge):
+    """Slack for rounding is of the numbers that are compared."""
+    for seed in range(5):
+        scores = drawn(5, 4, 3, seed=seed)
+        made = frame(scores, avg=lambda x: round(x.mean(), 1), copy=lambda x: x[1])
+        expected = texts(derived.of_datasets(made))
+        plain = frame(scores)
+        assert [name for name, _ in expected] == ["avg", "copy"]
+        for table, texts_of_datasets in ((made, expected), (plain, [])):
+            table.loc[table.index[0], "value"] = huge  # A0 on D0: no mean any more.
+            found = texts(derived.of_datasets(table))
+            assert found == [x for x in texts_of_datasets if x[0] == "copy"]
+            assert not derived.of_algorithms(table) + derived.of_runs(table)
+        beside = frame(
+            scores,
+            avg=lambda x: round(x.mean(), 1),
+            cost=lambda x: huge * (1 + x.sum() % 1),
+        )
+        found = dict(texts(derived.of_datasets(beside)))
+        assert found == {"avg": "the mean of D0, D1, D2 and D3"}
 
 
 def write(path, table):
@@ -230,17 +270,31 @@ def test_small_percentages_beside_large_ones_are_ranked(tmp_path, capsys):
 
 
 def test_what_is_certainly_of_two_units_is_refused(tmp_path):
-    """A run among its algorithm's others, or 100 times all scores among those of others."""
+    """A run, or two of three, among other runs of its algorithm."""
     scores = drawn(3, 4, 3)
-    for index in ((0, slice(None), 1), (0, slice(None), slice(None))):
+    for runs in ([1], [0, 2]):
         mixed = scores.copy()
-        mixed[index] /= 100
+        mixed[0][:, runs] /= 100
         path = write(tmp_path / "s.csv", frame(mixed))
         with pytest.raises(ValueError, match="fractions must not stand among percent"):
             inputs.from_scores(str(path), options.Options())
     write(tmp_path / "s.csv", frame(scores / 100))
     study = inputs.from_scores(str(tmp_path / "s.csv"), options.Options())
     assert study.warnings == ()
+
+
+def test_small_percentages_like_fractions_need_their_unit(tmp_path, capsys):
+    """0.6 to 0.9 % in three runs beside 60 to 90 %: once said, ranks are those of scipy."""
+    rng = np.random.default_rng(0)
+    scores = np.round(rng.uniform(60, 90, (4, 5, 3)), 1)
+    scores[1] = np.round(rng.uniform(0.6, 0.9, (5, 3)), 2)
+    path = write(tmp_path / "s.csv", frame(scores))
+    with pytest.raises(ValueError, match="or say that they are one, .*--unit=percent"):
+        inputs.from_scores(str(path), options.Options())
+    tree = test_scores.run(path, tmp_path / "out", "--unit=percent")
+    assert "The scores of A1 are all at most 1" in capsys.readouterr().out
+    ranks = scipy.stats.rankdata(-scores.mean(axis=2).round(9), axis=0).mean(axis=1)
+    assert [*tree["friedman"]["mean_ranks"].values()] == pytest.approx(ranks)
 
 
 @cases.each(
@@ -265,6 +319,19 @@ def test_scores_of_other_sizes_are_no_outliers():
     scores[0] = 0.3
     assert not [*score_notes.of_outliers(frame(scores))]
     assert not [*score_notes.of_outliers(frame(scores / 100))]
+
+
+def test_signed_scores_near_zero_are_no_outliers():
+    """Gains over a baseline: -0.4 points, and 0.02, beside 2 to 12."""
+    rng = np.random.default_rng(0)
+    scores = np.round(rng.uniform(2, 12, (4, 5, 1)), 1)
+    scores[0, 0], scores[1, 1], scores[2, 1] = -0.4, -3.0, 0.02
+    assert not [*score_notes.of_outliers(frame(scores))]
+    scores = np.round(rng.uniform(-5, 5, (4, 5, 1)), 1)
+    assert not [*score_notes.of_outliers(frame(scores))]
+    scores[3, 2] = 1e8
+    (text,) = score_notes.of_outliers(frame(scores))
+    assert text.startswith("A3 on D2: 1e8, ")
 
 
 @cases.each("size", [3e307, 1e76, 1e-200])

@@ -124,6 +124,19 @@ def test_percentile_intervals_reach_as_far_as_they_say(runs, share):
     assert told == pytest.approx(drawn, abs=0.003)  # 4 sigma.
 
 
+def test_the_coverage_page_prints_the_largest_standard_error_of_its_shares():
+    """54 % of 4,000 studies has 0.79 points, and 75 % would have 0.68."""
+    seeds = {"normal scores": [0.75, 0.84, 0.9], "two humps": [0.54, 0.73, 0.92]}
+    datasets = {"3 seeds, now": (0.97, 0.96, 0.96)}
+    page = interval_coverage.page(seeds, datasets, studies=4000)
+    assert 0.54 * 0.46 / 4000 == pytest.approx(0.0079**2, rel=0.01)
+    assert "value; standard error at most 0.8 points.\n" in page
+    assert "| two humps | 54 % | 73 % | 92 % |\n" in page
+    assert page.endswith("| 3 seeds, now | 97 % | 96 % | 96 % |\n")
+    less = interval_coverage.page(seeds, datasets, studies=40_000)
+    assert "at most 0.2 points" in less
+
+
 @pytest.mark.slow
 def test_simulated_coverages_are_those_of_the_stored_table():
     """1,000 studies of each kind: within 4 standard errors of the stored shares."""
@@ -264,3 +277,37 @@ def test_refusals(array):
         stats.intervals(array, larger_is_better=False, bounds=[(0, 1)] * 5)
     with pytest.raises(ValueError, match="runs: must be at least 1, got 0"):
         resampling.draw(score_table.read(array), draws=100, seed=0, runs=0)
+
+
+def test_widened_intervals_stay_within_what_is_possible():
+    """Of normalised scores 0 to 1, of gaps 0 and more, of means the bounds given."""
+    rng = np.random.default_rng(0)
+    options = dict(datasets=True, larger_is_better=True, draws=500)
+    scores = np.clip(rng.normal([[[0.97], [0.2], [0.5]]], 0.02, (5, 3, 5)), 0, 1)
+    found = stats.intervals(scores, **options)
+    near_one = rng.beta(1.2, 0.05, (5, 3, 5))
+    bounded = stats.intervals(near_one, bounds=[(0, 1)] * 5, **options)
+    errors = stats.intervals(
+        1 - near_one,
+        bounds=[(1, 0)] * 5,
+        **{**options, "larger_is_better": False},
+    )
+    for result in (found, bounded, errors):
+        for estimate in (result.iqm, result.optimality_gap):
+            assert (estimate.low >= 0).all() and (estimate.high <= 1).all()
+    for result in (bounded, errors):
+        assert (result.mean.low >= 0).all() and (result.mean.high <= 1).all()
+    assert (found.iqm.high == 1).any() and (bounded.optimality_gap.low == 0).any()
+    assert (bounded.mean.high == 1).any() and (errors.mean.low == 0).any()
+
+
+def test_bounds_that_scores_cross_do_not_cut_intervals():
+    """Scores above a human's: the interquartile mean may exceed 1, the gap is 0 or more."""
+    rng = np.random.default_rng(1)
+    scores = rng.normal(1.5, 0.5, (5, 2, 4))
+    options = dict(datasets=True, larger_is_better=True, draws=500)
+    found = stats.intervals(scores, bounds=[(0, 1)] * 5, **options)
+    assert (found.iqm.high > 1).all() and (found.mean.high > 1).all()
+    assert (found.optimality_gap.low >= 0).all()
+    free = stats.intervals(scores, **options)
+    np.testing.assert_array_equal(free.mean.high, found.mean.high)

@@ -214,3 +214,38 @@ def test_frames_are_read_by_the_names_of_their_axes():
     several = pd.DataFrame(a.T).rename_axis(index="method", columns="dataset")
     with pytest.raises(ValueError, match="scores of one algorithm each"):
         stats.probability_of_outperforming(several, several, **options)
+
+
+def named_frames():
+    """Return two frames of four data sets and twelve seeds."""
+    rng = np.random.default_rng(0)
+    axes = dict(
+        index=pd.Index([*"acsp"], name="dataset"), columns=pd.RangeIndex(12, name="run")
+    )
+    first = pd.DataFrame(rng.normal(size=(4, 12)) + np.arange(4)[:, None], **axes)
+    return first, first - 0.05 + 0.1 * rng.normal(size=(4, 12))
+
+
+def test_frames_are_paired_by_their_labels():
+    """The order of rows and columns changes nothing; other labels are refused."""
+    first, second = named_frames()
+    options = dict(larger_is_better=True, draws=100)
+    pairs, order = stats.probability_of_outperforming, stats.almost_stochastic_order
+    shares = pairs(first, second, **options).share.value
+    violations = order(first, second, **options).violation
+    for other in (second.iloc[::-1], second.iloc[:, ::-1], second.iloc[::-1, ::-1].T):
+        np.testing.assert_array_equal(
+            pairs(first, other, **options).share.value, shares
+        )
+        np.testing.assert_allclose(order(first, other, **options).violation, violations)
+    one = pairs(first.loc["a"], second.loc["a"].iloc[::-1], **options)
+    assert one.share.value == shares[0]
+    other_sets = second.rename(index={"a": "x"})
+    other_runs = second.rename(columns={0: 77})
+    for test in (pairs, order):
+        with pytest.raises(ValueError, match="same data sets, each once, got a, c, s,"):
+            test(first, other_sets, **options)
+    with pytest.raises(ValueError, match="same runs, each once, got 0, 1, 2, 3, 4 and"):
+        pairs(first, other_runs, **options)
+    order(first, other_runs, **options)
+    pairs(first, other_sets.to_numpy(), **options)

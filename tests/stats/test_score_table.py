@@ -1,5 +1,6 @@
 """Tables of scores: every form gives the same, and what cannot be compared is refused."""
 
+import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pytest
@@ -248,6 +249,43 @@ def test_a_column_of_numbers_that_are_no_scores_is_no_algorithm(name):
         score_table.read(frame)
 
 
+@cases.each(
+    ("name", "values"),
+    [
+        ("seed", [17, 42, 1234]),
+        ("seed", [17, 17, 42]),
+        ("run", [1, 1, 1]),
+        ("fold", [0, 1, 0]),
+        ("train_id", [3, 1, 2]),
+        ("Index", [5, 6, 7]),
+        ("method", [0, 1, 2]),
+    ],
+)
+def test_whole_numbers_with_a_name_of_bookkeeping_are_no_scores(name, values):
+    """As a column and as a row, beside scores with one decimal."""
+    frame = pd.DataFrame({"A": [61.3, 72.4, 58.9], name: values, "B": [60.2, 70.0, 59]})
+    for matrix in (frame, frame.T):
+        with pytest.raises(
+            ValueError, match=f"row or column '{name}' of whole numbers"
+        ):
+            score_table.read(matrix)
+
+
+@cases.each(
+    "name", ["ID", "in_id", "train_id", "test_set", "fold", "method", "Index", "seed"]
+)
+def test_scores_may_have_a_name_of_bookkeeping(name):
+    """Their values say what they are; ID beside OOD is a data set in whole per cents."""
+    frame = pd.DataFrame({"A": [61.3, 72.4], name: [60.0, 70.1], "B": [60.2, 70.5]})
+    assert score_table.read(frame).algorithms == ("A", name, "B")
+    assert score_table.read(frame.T).datasets == ("A", name, "B")
+    if "id" in name.lower().split("_"):
+        frame = pd.DataFrame({name: [90, 85], "Near-OOD": [61, 64], "B": [40, 43]})
+        assert score_table.read(frame.T).datasets == (name, "Near-OOD", "B")
+        with pytest.raises(ValueError, match="must hold scores alone"):
+            score_table.read(frame.assign(**{name: [1, 0]}))
+
+
 @cases.each("name", ["score", "data", "accuracy"])
 def test_a_data_set_may_be_called_as_it_likes(name):
     frame = pd.DataFrame({"A": [1.0, 2], "B": [2.0, 1]}, index=[name, "photo"])
@@ -266,3 +304,151 @@ def test_a_run_without_any_score_is_not_dropped_silently():
     frame.loc[("ERM", 2)] = np.nan
     with pytest.raises(ValueError, match="run '2' of ERM has no score"):
         score_table.read(frame)
+
+
+@cases.each("columns", [["algorithm"], ["dataset", "run"], ["run"]])
+def test_a_frame_with_runs_may_lack_runs_but_no_data_set_and_no_algorithm(columns):
+    """Rows, or columns, are the runs of all algorithms: an algorithm may have fewer."""
+    scores = frame_of_levels().rename_axis(
+        index=["algorithm", "run"], columns="dataset"
+    )
+    scores = scores.stack().sort_index()
+    fewer = scores.copy()
+    fewer.loc[("ERM", 2)] = np.nan
+    counts = dict(
+        zip(
+            score_table.read(fewer.unstack(columns)).algorithms,
+            score_table.read(fewer.unstack(columns)).counts.tolist(),
+            strict=True,
+        )
+    )
+    assert counts == {"ERM": 3, "SagNet": 4, "pAdaIN": 4}
+    without = scores.copy()
+    without.loc["ERM"] = np.nan
+    with pytest.raises(ValueError, match="got none for ERM on D0; ERM on D1"):
+        score_table.read(without.unstack(columns))
+    without = scores.copy()
+    without[without.index.get_level_values("dataset") == "D3"] = np.nan
+    with pytest.raises(ValueError, match="none for ERM on D3; SagNet on D3"):
+        score_table.read(without.unstack(columns))
+
+
+def test_runs_are_paired_by_name_in_any_order_of_rows(array):
+    """Run r of every algorithm is the run of one name; the paired test is of these."""
+    frame = tidy(array)
+    options = dict(larger_is_better=True, rope=0.1, paired=True)
+    expected = stats.correlated_t(frame, **options).better
+    differences = array[:, 0] - array[:, 1]
+    for seed in range(4):
+        table = score_table.read(frame.sample(frac=1, random_state=seed)).only(
+            datasets="vwxyz", algorithms="abc"
+        )
+        found = np.sort(table.values[:, 0] - table.values[:, 1], axis=1)
+        np.testing.assert_allclose(found, np.sort(differences, axis=1))
+        better = stats.correlated_t(table, **options).better
+        np.testing.assert_allclose(better, expected)
+
+
+def test_runs_to_drop_are_found_in_any_order_of_rows(array):
+    """One cell is missing, of run 2 of b: that run alone goes."""
+    frame = tidy(array)
+    hole = (frame["algorithm"] == "b") & (frame["dataset"] == "x") & (frame["run"] == 2)
+    run = (frame["algorithm"] == "b") & (frame["run"] == 2)
+    for seed in range(4):
+        shuffled = frame[~hole].sample(frac=1, random_state=seed)
+        left = score_table.drop_incomplete(shuffled, drop="runs")
+        pd.testing.assert_frame_equal(left.sort_index(), frame[~run])
+
+
+SCALARS = {
+    "JAX": jnp.float32,
+    "JAX's bfloat16": jnp.bfloat16,
+    "integers of JAX": jnp.int32,
+    "means of JAX": lambda x: jnp.mean(jnp.asarray(x)),
+    "NumPy": np.float32,
+    "arrays without axes": np.array,
+}
+
+
+@cases.each("kind", SCALARS)
+def test_scalars_of_array_libraries_are_read(kind):
+    """In lists, in frames and as a tidy column: the numbers that they hold."""
+    matrix = np.array([[1.0, 2, 4], [8, 16, 32]])
+    rows = [[SCALARS[kind](x) for x in row] for row in matrix]
+    for scores in (rows, pd.DataFrame(rows)):
+        np.testing.assert_array_equal(score_table.read(scores).means, matrix)
+    tidy_rows = [
+        {"algorithm": j, "dataset": i, "score": rows[i][j]}
+        for i, j in np.ndindex(matrix.shape)
+    ]
+    table = score_table.read(pd.DataFrame(tidy_rows))
+    np.testing.assert_array_equal(table.means, matrix)
+    rows[0][1] = SCALARS["means of JAX"](np.nan)
+    with pytest.raises(ValueError, match="got none for 1 on 0"):
+        score_table.read(rows)
+
+
+@cases.each(
+    "value",
+    [
+        jnp.bool_(True),
+        jnp.complex64(1j),
+        np.array(True),
+        np.array("high"),
+        np.array(np.datetime64("2020-01-01", "ns")),
+        jnp.ones(2),
+    ],
+)
+def test_scalars_that_are_no_real_numbers_are_refused(value):
+    frame = pd.DataFrame({"A": [50.0, 51.0], "B": [2.0, 1.0]}, dtype=object)
+    frame.iat[0, 1] = value
+    with pytest.raises(ValueError, match="a score must be a real number"):
+        score_table.read(frame)
+
+
+def as_tidy():
+    """Return a tidy frame of three algorithms, five data sets and four runs."""
+    scores = frame_of_levels().rename_axis(
+        index=["algorithm", "run"], columns="dataset"
+    )
+    return scores.stack().rename("score").reset_index()
+
+
+PIVOTS = {
+    "pivoted, all columns": lambda frame: frame.pivot(
+        index=["dataset", "run"], columns="algorithm"
+    ),
+    "pivoted, a list of values": lambda frame: frame.pivot_table(
+        index="dataset", columns="algorithm", values=["score"]
+    ),
+    "pivoted, another metric": lambda frame: frame.rename(
+        columns={"score": "top1"}
+    ).pivot_table(index="dataset", columns=["algorithm", "run"], values=["top1"]),
+    "two levels beside runs": lambda frame: frame.set_index(["algorithm", "dataset"]),
+    "two levels beside seeds": lambda frame: frame.rename(
+        columns={"run": "seed", "score": "accuracy"}
+    ).set_index(["dataset", "algorithm"]),
+    "one level": lambda frame: frame.set_index("dataset"),
+    "one column": lambda frame: frame.set_index(["algorithm", "dataset", "run"]),
+    "a constant level": lambda frame: frame.assign(optimiser="sgd").set_index(
+        ["algorithm", "dataset", "run", "optimiser"]
+    ),
+}
+
+
+@cases.each("form", PIVOTS)
+def test_a_frame_of_pivot_and_of_set_index_is_read(form):
+    table = score_table.read(PIVOTS[form](as_tidy()))
+    table = table.only(
+        datasets=[f"D{i}" for i in range(5)], algorithms=["ERM", "SagNet", "pAdaIN"]
+    )
+    is_averaged = form == "pivoted, a list of values"
+    assert (table.counts == (1 if is_averaged else 4)).all()
+    np.testing.assert_allclose(table.means, runs_by_method().mean(axis=1).T)
+
+
+def test_two_metrics_in_one_frame_are_refused():
+    frame = as_tidy().assign(loss=1.0)
+    for form in ("pivoted, all columns", "two levels beside runs"):
+        with pytest.raises(ValueError, match="must call them algorithm, dataset"):
+            score_table.read(PIVOTS[form](frame))

@@ -222,3 +222,112 @@ def test_both_sides_of_welchs_test_keep_their_digits():
     assert greater == expected.pvalue > 0
     greater, less = two_sample.welch((50.0, 1.0, 30), (90.0, 1.0, 30))
     assert less == pytest.approx(expected.pvalue, rel=1e-6)
+
+
+@cases.each("unit", [1, 0.1, 1e-3, 1e-8 / 7])
+def test_runs_that_cancel_tie_in_every_unit(unit):
+    """Three tests of whole numbers are those of the same numbers divided by anything."""
+    rows = [[1, 2, -3], [2, -3, 1], [5, 4, 6], [3, 2, 4], [1, 1, 1], [6, 6, 6]]
+    others = [[0, 0, 0], [0, 0, 0], [2, 1, 3], [1, 2, 0], [3, 3, 3], [1, 1, 1]]
+    table = np.stack([rows, others], axis=1) * unit
+    ties = [[1.5, 1.5]] * 2 + [[1, 2]] * 2 + [[2, 1], [1, 2]]
+    up = dict(larger_is_better=True)
+    assert score_table.rank(table, **up).tolist() == ties
+    # Of six differences two are 0, and the others 3, 2, -2 and 5.
+    w = stats.wilcoxon(table, **up)
+    assert w.statistics[0, 1] == 3 + 1.5 - 1.5 + 4
+    assert w.pvalues[0, 1] == 2 * 3 / 2**4
+    expected = stats.quade(np.round(table / unit).mean(axis=2).round(), **up)
+    assert stats.quade(table, **up).pvalue == pytest.approx(expected.pvalue)
+    expected = stats.aligned_ranks(np.round(table / unit).mean(axis=2).round(), **up)
+    assert stats.aligned_ranks(table, **up).pvalue == pytest.approx(expected.pvalue)
+    posterior = stats.bayesian_signed_rank(table, rope=0, draws=500, **up)
+    whole = stats.bayesian_signed_rank(
+        np.round(table / unit).mean(axis=2).round(), rope=0, draws=500, **up
+    )
+    np.testing.assert_allclose(posterior.better, whole.better)
+
+
+def near_zero_rows():
+    """Return a matrix with zeros that rounding has moved."""
+    return np.array(
+        [[0.1 + 0.2 - 0.3, 0.0, 0.5], [0.3 - 0.2 - 0.1, 0.0, 0.5], [0.6, 0.4, 0.5]]
+    )
+
+
+@cases.each("unit", [1, 100, 1e-9])
+def test_a_zero_that_rounding_moved_ties_with_zero(unit):
+    up = dict(larger_is_better=True)
+    scores = near_zero_rows() * unit
+    assert (scores[:2, 0] != 0).all()
+    tied = [2.5, 2.5, 1]
+    assert score_table.rank(scores, **up).tolist() == [tied, tied, [1, 3, 2]]
+    assert score_table.rank(scores[[0, 0, 1]], **up).tolist() == [tied] * 3
+    whole = np.round(near_zero_rows(), 9)
+    for test in (stats.quade, stats.aligned_ranks):
+        assert test(scores, **up).pvalue == pytest.approx(test(whole, **up).pvalue)
+    found = stats.wilcoxon(scores, zeros="pratt", **up)
+    expected = stats.wilcoxon(whole, zeros="pratt", **up)
+    np.testing.assert_array_equal(found.statistics, expected.statistics)
+    stable = stats.rank_stability(scores[:, :, None].repeat(2, 2), draws=100, **up)
+    assert stable.ranks.value.tolist() == pytest.approx([2, 2.6667, 1.3333], abs=1e-3)
+
+
+@cases.each("huge", [1e14, 1e16, 1e17, 1e20, 1e200])
+def test_a_huge_score_ties_no_small_ones(huge):
+    """Neither one of a data set, nor all of an algorithm far beyond float64's digits."""
+    scores = scores_of_three()
+    scores[0, 2] = huge
+    ranks = score_table.rank(scores, larger_is_better=False)
+    np.testing.assert_array_equal(ranks, scipy.stats.rankdata(scores, axis=1))
+    if huge > 1e19 or huge < 1e15:
+        scores[:, 2] = huge
+        ranks = score_table.rank(scores, larger_is_better=False)
+        np.testing.assert_array_equal(ranks, scipy.stats.rankdata(scores, axis=1))
+
+
+def test_data_sets_of_other_units_tie_no_scores():
+    """Scores of 1e-17 on one data set are scores, whatever the other data sets hold."""
+    scores = scores_of_three() * np.array([1e-17] * 2 + [1] * 3 + [1e17] * 3)[:, None]
+    ranks = score_table.rank(scores, larger_is_better=False)
+    np.testing.assert_array_equal(ranks, scipy.stats.rankdata(scores, axis=1))
+
+
+def test_narrow_scores_of_float32_tie_as_the_decimals_that_they_were():
+    """Scores of 70.0 to 70.6 in per cent or as shares, one run or three."""
+    up = dict(larger_is_better=True)
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        for shape in ((12, 2), (12, 2, 3)):
+            decimals = np.round(rng.uniform(70, 70.6, shape), 1)
+            expected = stats.wilcoxon(decimals, **up).statistics
+            aligned = stats.aligned_ranks(decimals, **up).pvalue
+            for scores in (decimals, decimals / 100):
+                single = scores.astype(np.float32)
+                found = stats.wilcoxon(single, **up)
+                np.testing.assert_array_equal(found.statistics, expected)
+                assert stats.aligned_ranks(single, **up).pvalue == pytest.approx(
+                    aligned
+                )
+
+
+def test_means_over_runs_of_float32_tie_as_those_of_the_decimals():
+    decimals = np.random.default_rng(0).integers(300, 307, (20, 4, 3)) / 10
+    expected = scipy.stats.rankdata(decimals.sum(axis=2).round(6), axis=1)
+    for scores in (decimals, decimals / 100):
+        single = scores.astype(np.float32)
+        ranks = score_table.rank(single, larger_is_better=False)
+        np.testing.assert_array_equal(ranks, expected)
+
+
+@cases.each("size", [70.0, 1e6, 2.0**22])
+def test_close_scores_of_float64_and_exact_ones_do_not_tie(size):
+    """Differences of 1e-9 of the size, whole numbers next to each other, and eighths."""
+    rng = np.random.default_rng(1)
+    options = dict(larger_is_better=False, adjust="none")
+    steps = rng.permutation(24).reshape(12, 2)
+    for step in (1e-9 * size, 1.0, 0.125 if size < 1e5 else 1.0):
+        scores = size + step * (steps - 12 + 100 * np.arange(12)[:, None] % 7)
+        expected = scipy.stats.wilcoxon(steps[:, 0] - steps[:, 1]).statistic
+        found = stats.wilcoxon(scores, **options).statistics[0, 1]
+        assert 12 * 13 / 4 - abs(found) / 2 == expected

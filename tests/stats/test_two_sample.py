@@ -81,3 +81,24 @@ def test_welch_is_that_of_the_runs():
 def test_nothing_to_exchange_is_refused():
     with pytest.raises(ValueError, match="must have units"):
         two_sample.exchange(np.array([]), np.array([1.0]))
+
+
+@cases.each("unit", [1e-12, 1, 1e10, 1e13, 1e15, 1e100])
+def test_the_unit_of_the_scores_changes_no_p(unit):
+    """Of a mean, and of a mean over its deviation, which has no unit; ties stay ties."""
+    rng = np.random.default_rng(0)
+    first, second = rng.normal(1.5, 1, 6), rng.normal(0, 1, 6)
+
+    def standardised(values):
+        return values.mean() / values.std()
+
+    for statistic in (np.mean, standardised):
+        expected = two_sample.exchange(first, second, statistic)
+        found = two_sample.exchange(first * unit, second * unit, statistic)
+        assert (found.greater, found.less) == (expected.greater, expected.less)
+    # Ways of equal sums, which 0.1 + 0.2 and 0.3 are up to rounding, count: 6 of 6.
+    tied = two_sample.exchange(np.array([0.1, 0.2]) * unit, np.array([0.3, 0.0]) * unit)
+    assert tied.greater == pytest.approx(4 / 6)
+    # Exchanged means that are next to nothing beside their units.
+    units = np.array([1e8, -1e8, 0.1, 0.2]) * unit, np.array([0.3, 0.0, 1, 1]) * unit
+    assert two_sample.exchange(*units).less < 1
