@@ -167,15 +167,21 @@ def _read_frame(frame: pd.DataFrame, axis: int) -> Scores:
 
 
 def _is_matrix(frame: pd.DataFrame) -> bool:
-    """Return whether a frame holds scores alone: numbers, in columns that are not run, say."""
-    roles = {"algorithm", "dataset", "run"}
-    if frame.columns.name is None and roles.intersection(map(_meant, frame.columns)):
+    """Return whether a frame holds scores alone, and has no columns that name them."""
+    if any(map(_is_text, (frame[name] for name in frame))):
         return False
-    try:
-        floats(frame)
-    except ValueError:
+    is_named = axis_meaning(frame.index.name) != "" and frame.columns.name is None
+    return not (is_named and "run" in map(_meant, frame.columns))
+
+
+def _is_text(values: pd.Series | pd.DataFrame) -> bool:
+    """Return whether a column holds texts alone, of which some do not begin as numbers."""
+    if isinstance(values, pd.DataFrame) or values.dtype.kind in "iufbcmM":
         return False
-    return True
+    texts = [x for x in values if not (x is None or x is pd.NA or isinstance(x, float))]
+    texts += [x for x in values if isinstance(x, float) and not math.isnan(x)]
+    is_text = bool(texts) and all(isinstance(text, str) for text in texts)
+    return is_text and not all(re.match(r"\s*[+-]?[.,]?[0-9]", text) for text in texts)
 
 
 def _single_level(index: pd.Index) -> pd.Index:
