@@ -197,12 +197,21 @@ def _pairs(columns: _Columns, start: float, factor: float) -> Iterator[tuple[int
     """
     values, units = columns.values, columns.units
     scaled_units = abs(factor) * units
+    first_row = start + factor * values[0]
+    order = np.argsort(first_row, kind="stable")
+    ordered = first_row[order]
+    # How far apart the first row's numbers of a pair are at most.
+    bounds = (units + scaled_units.max()) / 2 * 1.001
+    bounds += 2 * _SLACK * (np.abs(values[0]) + abs(start)) + 1e-300
+    lows = np.searchsorted(ordered, values[0] - bounds, side="left")
+    highs = np.searchsorted(ordered, values[0] + bounds, side="right")
     for place in np.flatnonzero(np.ptp(values, axis=0) > 0).tolist():
-        sources = np.arange(values.shape[1])
-        is_equal = np.isclose(scaled_units, units[place], rtol=1e-6, atol=0)
-        is_coarser = ~is_equal & (scaled_units < units[place])
+        sources = np.sort(order[lows[place] : highs[place]])
+        unit, scaled = units[place], scaled_units[sources]
+        is_equal = np.abs(scaled - unit) <= 1e-6 * unit
+        is_coarser = ~is_equal & (scaled < unit)
         sources = sources[is_coarser | (is_equal & (sources < place))]
-        for start_row, stop_row in ((0, 1), (1, 4), (4, None)):
+        for start_row, stop_row in ((0, 4), (4, None)):
             if not len(sources):
                 break
             rows = slice(start_row, stop_row)
