@@ -3,7 +3,7 @@
     pip install autorank scikit-posthocs
     python -m benchmarks.score_files --out=benchmarks/results/score-files.md
 
-Each file of tests/scores/score_files has expected scores, made before any reader. jbias gets
+Each file of tests/scores has expected scores, made without a look at any reader. jbias gets
 the path. autorank and scikit-posthocs read no files; they get what their examples give them,
 the frame of `pandas.read_csv(path, index_col=0)` (or read_excel, read_parquet) and a table
 whose columns are populations and whose rows are samples. An answer is right where the
@@ -26,7 +26,8 @@ import pandas as pd
 from jbias import scores
 from jbias.runtime import messages
 
-FOLDER = pathlib.Path(__file__).parents[1] / "tests" / "scores" / "score_files"
+FOLDER = pathlib.Path(__file__).parents[1] / "tests" / "scores"
+SETS = ("score_files", "more_files")
 PEERS = ("autorank", "scikit-posthocs")
 
 
@@ -34,7 +35,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", required=True, help="the Markdown file to write")
     args = parser.parse_args()
-    expected = json.loads((FOLDER / "expected.json").read_text("utf-8"))
+    expected = [
+        {**entry, "file": f"{name}/{entry['file']}"}
+        for name in SETS
+        for entry in json.loads((FOLDER / name / "expected.json").read_text("utf-8"))
+    ]
     rows = [[entry["file"], *answers(entry)] for entry in expected]
     lines = [
         "# Score tables, as three tools read them",

@@ -10,6 +10,7 @@ import math
 import os
 import pathlib
 import re
+import shlex
 import zipfile
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -55,7 +56,7 @@ def read(path: str | os.PathLike, *, sheet: str = "") -> score_layout.Grid:
         return _grid(_choose(_latex(text, path), sheet, path), path, title)
     if ending in (".md", ".markdown") or _is_markdown(text):
         return _grid(_choose(_markdown(text, path), sheet, path), path, title)
-    return _grid(_delimited(text, path), path, title)
+    return _grid(_delimited(text, path, sheet), path, title)
 
 
 def _first_bytes(path: str) -> bytes:
@@ -92,7 +93,7 @@ def _text(path: str, head: bytes) -> str:
 # CSV and its kin.
 
 
-def _delimited(text: str, path: str) -> list[Row]:
+def _delimited(text: str, path: str, sheet: str) -> list[Row]:
     lines = io.StringIO(text, newline=None).read().split("\n")
     lines = ["" if line.startswith("#") else line for line in lines]  # Comments.
     text = "\n".join(lines)
@@ -103,6 +104,8 @@ def _delimited(text: str, path: str) -> list[Row]:
             "such as algorithm,dataset,score"
         )
     delimiter = _delimiter(filled)
+    if delimiter == "":
+        return _choose(_spaced(lines, path), sheet, path)
     rows = [*_csv_rows(text, path, delimiter)]
     width = len(rows[0][1])
     # Trailing delimiters of every line make an empty last column.
@@ -118,7 +121,13 @@ def _delimited(text: str, path: str) -> list[Row]:
 
 
 def _delimiter(lines: Sequence[str]) -> str:
-    """Return what parts the fields: the sign that gives all lines the same number of them."""
+    """Return what parts the fields: the sign that gives all lines the same number of them.
+
+    "" where no line has any such sign: spaces do.
+    """
+    has_sign = any(sign in line for sign in DELIMITERS[1:] for line in lines)
+    if not has_sign and "," not in lines[0] and not all("," in line for line in lines):
+        return ""
     fitting = []
     for sign in DELIMITERS:
         try:
@@ -130,17 +139,46 @@ def _delimiter(lines: Sequence[str]) -> str:
     return max(fitting or DELIMITERS, key=lines[0].count)
 
 
+def _spaced(lines: Sequence[str], path: str) -> list[list[Row]]:
+    """Return the tables of a text whose columns are parted by spaces, one a block of lines.
+
+    Lines of one field, such as titles, end a block. The header may lack the name of the
+    first column, as R writes it.
+    """
+    is_aligned = any(re.search(r"\S\s{2,}\S", line) for line in lines)
+    tables: list[list[Row]] = []
+    rows: list[Row] = []
+    for number, line in enumerate([*lines, ""], start=1):
+        fields = re.split(r"\s{2,}|\t", line.strip()) if is_aligned else _words(line)
+        is_row = len(fields) > 1 and (
+            not rows or abs(len(fields) - len(rows[-1][1])) <= 1
+        )
+        if is_row and (len(rows) < 2 or len(fields) == len(rows[-1][1])):
+            rows.append((f"{path}:{number}", fields))
+            continue
+        tables.append(rows)
+        rows = [(f"{path}:{number}", fields)] if len(fields) > 1 else []
+    tables = [table for table in tables if len(table) > 1]
+    for table in tables:
+        place, header = table[0]
+        if len(header) == len(table[1][1]) - 1:
+            table[0] = (place, ["", *header])
+    return tables
+
+
+def _words(line: str) -> list[str]:
+    try:
+        return shlex.split(line)
+    except ValueError:  # A quote without its end.
+        return line.split()
+
+
 def _csv_rows(text: str, path: str, delimiter: str) -> Iterator[Row]:
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
     try:
         for row in reader:
             cells = [cell.strip() for cell in row]
-            is_comment = (
-                bool(cells) and cells[0].startswith("#") and reader.line_num == 1
-            )
-            if is_comment and not any(cells[1:]) or not any(cells):
-                continue
-            if cells[0].startswith("#") and len(cells) == 1:
+            if not any(cells):
                 continue
             yield f"{path}:{reader.line_num}", cells
     except csv.Error as error:
@@ -274,6 +312,8 @@ def _excel(path: str, sheet: str) -> list[Row]:
         raise ValueError(
             f"{path}: --sheet must be one of {', '.join(sheets)}, got {sheet!r}"
         )
+    if not sheet and _are_runs(sheets):
+        sheets = {"runs": _join_runs(sheets)}
     if not sheet and len(sheets) > 1:
         names = " or ".join(f"--sheet={name}" for name in [*sheets][:4])
         raise score_layout.UnclearError(
@@ -286,6 +326,22 @@ def _excel(path: str, sheet: str) -> list[Row]:
         for number, row in enumerate(frame[kept].itertuples(index=False))
         if any(_plain_excel(x) not in (None, "") for x in row)
     ]
+
+
+def _are_runs(sheets: dict[str, pd.DataFrame]) -> bool:
+    """Return whether sheets are called seed0, seed1, ... and have the same first row."""
+    heads = {tuple(map(str, frame.iloc[0])) for frame in sheets.values()}
+    return len(sheets) > 1 and len(heads) == 1 and all(map(column_names.run_of, sheets))
+
+
+def _join_runs(sheets: dict[str, pd.DataFrame]) -> pd.DataFrame:
+    """Return the rows of all sheets, with a column `run` of their names."""
+    parts = []
+    for number, (name, frame) in enumerate(sheets.items()):
+        part = frame.assign(run=name)
+        part.iloc[0, -1] = "run"
+        parts.append(part if number == 0 else part.iloc[1:])
+    return pd.concat(parts, ignore_index=True)
 
 
 def _has_numbers(frame: pd.DataFrame) -> bool:
@@ -356,10 +412,24 @@ def _grid(rows: list[Row], path: str, title: str) -> score_layout.Grid:
     _check_named(names, rows, path)
     if len(rows) > 1 and _spans(names) and _is_header(rows[1][1]):
         return _two_lines(rows, path, title)
+    level = ""
+    if len(rows) > 2 and _names_index(names, rows[1][1]):
+        level, names[0] = names[0], score_layout.label(rows[1][1][0])
+        rows = [rows[0], *rows[2:]]
     columns = tuple((name,) for name in names)
     cells = [row for _, row in rows[1:]]
     places = [place for place, _ in rows[1:]]
-    return score_layout.Grid(columns, ("",), cells, places, path, title)
+    return score_layout.Grid(columns, (level,), cells, places, path, title)
+
+
+def _names_index(names: Sequence[str], second: Sequence[Any]) -> bool:
+    """Return whether a second line names the index alone, as pandas writes it.
+
+    The first cell of the header is then the name of its columns.
+    """
+    texts = [score_layout.label(x) for x in second]
+    roles = column_names.meaning(names[0]), column_names.meaning(texts[0])
+    return "" not in roles and not any(texts[1:]) and len(texts) > 1
 
 
 def _without_titles(rows: list[Row], width: int) -> list[Row]:

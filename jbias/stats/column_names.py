@@ -240,7 +240,6 @@ _BOOKKEEPING = frozenset(
         "walltime",
     )
     + (
-        "p",
         "p_value",
         "pvalue",
         "memory",
@@ -286,12 +285,17 @@ def meaning(name: Any) -> str:
 
 
 def is_metric(name: Any) -> bool:
-    """Return whether a name is that of a metric, such as accuracy or test_acc."""
+    """Return whether a name is that of a metric, such as accuracy, test_acc or top1_err."""
     word = re.sub(r"@", "", word_of(name))
     if word in _METRICS:
         return True
     parts = [part for part in word.split("_") if part not in _METRIC_EXTRAS]
-    return "_".join(parts) in _METRICS
+    return "_".join(parts) in _METRICS or bool(parts) and set(parts) <= _METRICS
+
+
+def is_average(name: Any) -> bool:
+    """Return whether a name is that of an average over data sets, such as avg or Mean."""
+    return word_of(name) in ("mean", "avg", "average", "overall")
 
 
 def word_of(name: Any) -> str:
@@ -306,7 +310,23 @@ def is_bookkeeping(name: str) -> bool:
     return (
         word in _BOOKKEEPING
         or f"_{word}" in _BOOKKEEPING
-        or bool(re.fullmatch(r"(\w+_)?id", word))
+        or bool(
+            re.fullmatch(r"(\w+_)?id|param_count|img_size|input_size|crop_pct", word)
+        )
+    )
+
+
+def is_difference(name: str) -> bool:
+    """Return whether a name is that of a difference between scores, such as Δ or gain."""
+    return word_of(name) in (
+        "δ",
+        "∆",
+        "delta",
+        "diff",
+        "difference",
+        "gain",
+        "gap",
+        "improvement",
     )
 
 

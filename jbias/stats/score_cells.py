@@ -43,7 +43,8 @@ _MISSING = frozenset(
         "n.r.",
     )
 )
-_MARKS = "*†‡§¶↑↓"  # Footnotes, and arrows beside a number.
+_PICTURES = re.compile("[\U0001f000-\U0001faff\u2600-\u27bf\ufe0f\u2b50]")
+_MARKS = "*†‡§¶↑↓^"  # Footnotes, and arrows beside a number.
 _NUMBER = r"[+-]?(?:[0-9][0-9.,']*|[.,][0-9]+)(?:[eE][+-]?[0-9]+)?"
 _SPREAD = r"(?:±|\+/-|\+-|\\pm)"
 _CELL = re.compile(
@@ -113,13 +114,24 @@ def plain_text(text: str) -> str:
         .replace("\u202f", " ")
         .strip()
     )
+    if "[" in text or "<" in text:
+        text = _strip_links(text)
     if _IS_LATEX.search(text):
         text = _strip_latex(text)
     text = re.sub(r"(\*\*\*|\*\*|__|~~|`)(?=\S)(.+?)(?<=\S)\1", r"\2", text)
+    text = _PICTURES.sub("", text).strip()
     for mark in ("*", "_"):
         if text.startswith(mark) and text.endswith(mark) and len(text) > 2 * len(mark):
             text = text[len(mark) : -len(mark)].strip()
     return " ".join(text.split())
+
+
+def _strip_links(text: str) -> str:
+    """Return a text without images, citations and tags, and links as their words."""
+    text = re.sub(r"!\[[^\]]*\]\([^)]*\)", "", text)
+    text = re.sub(r"\[([^\]]+)\]\([^)]*\)", r"\1", text)
+    text = re.sub(r"\[[-@][^\]]*\]|\[\^[^\]]*\]", "", text)
+    return re.sub(r"</?[a-zA-Z][^<>]*>", "", text).strip()
 
 
 def _strip_latex(text: str) -> str:

@@ -29,6 +29,8 @@ _BEGINS = re.compile(r"[+-]?[.,]?[0-9][0-9.,_eE+-]*\s*([^\w.,-]|$)")
 WIDE = ("algorithms", "datasets")
 HEADER = "header"  # In the place of a column: the header line holds the role.
 ORDER = "order"  # In the place of a column of runs: rows of one cell, in order.
+_STATISTICS = frozenset(("count", "std", "min", "max", "25%", "50%", "75%", "median"))
+_METRIC_COLUMNS = ("metric", "measure", "metric_name", "variable", "quantity")
 BRACKETS = ("deviation", "ignore")
 
 
@@ -202,7 +204,9 @@ class _Table:
                 roles.append("number")  # A column of scores under that name.
             elif role:
                 roles.append(role)
-            elif column_names.is_bookkeeping(name) and self.names[j]:
+            elif self._is_spread_before(j):
+                roles.append("spread")
+            elif self.names[j] and self._is_bookkeeping(j):
                 roles.append("bookkeeping")
             elif (
                 self._is_numeric(j) or self._mostly_numeric(j) or self._looks_numeric(j)
@@ -211,6 +215,28 @@ class _Table:
             else:
                 roles.append("text")
         return roles
+
+    def _is_bookkeeping(self, column: int) -> bool:
+        """Return whether a column counts, or is a difference: no scores of a data set."""
+        name = self.names[column]
+        if column_names.is_difference(name):
+            return True
+        word = column_names.word_of(name)
+        counts = word == "n" or word.endswith("id")
+        return column_names.is_bookkeeping(name) and not (
+            counts and self._is_fractional(column)
+        )
+
+    def _is_spread_before(self, column: int) -> bool:
+        """Return whether a column without a name has ±0.3 and the like for that before it."""
+        texts = [
+            str(x).strip()
+            for x in self._column(self.grid.cells, column)
+            if not _is_blank(x)
+        ]
+        if column == 0 or self.names[column] or not texts:
+            return False
+        return all(re.match(r"(?:±|\+/-|\+-|\$?\\pm)", text) for text in texts)
 
     def _is_fractional(self, column: int) -> bool:
         """Return whether a column holds numbers that are not whole, which name nothing."""
@@ -241,11 +267,17 @@ class _Table:
         return chosen
 
     def _is_level(self, text: str) -> bool:
-        """Return whether a text is an entry of the second header line."""
-        return any(
+        """Return whether a text is a metric in the second header line, or in a column."""
+        in_header = any(
             len(names) > 1 and names[-1].strip().lower() == text.strip().lower()
             for names in self.grid.columns
         )
+        in_column = any(
+            column_names.word_of(name) in _METRIC_COLUMNS
+            and text in (label(row[j]) for row in self.grid.cells)
+            for j, name in enumerate(self.names)
+        )
+        return in_header or in_column
 
     def _of(self, role: str) -> list[int]:
         return [j for j, known in enumerate(self.roles) if known == role]
@@ -256,6 +288,7 @@ class _Table:
     # From columns to a reading.
 
     def read(self) -> Reading:
+        self._choose_metric()
         algorithms = self._one("algorithm", self._of("algorithm"))
         datasets = self._one("dataset", self._of("dataset"))
         if datasets and not algorithms:
@@ -263,6 +296,30 @@ class _Table:
         if algorithms and datasets and not self.choices.rows:
             return self._read_long(algorithms, datasets)
         return self._read_wide(algorithms, datasets)
+
+    def _choose_metric(self) -> None:
+        """Keep the rows of one metric where a column names the metric of each row."""
+        for j in self._of("text"):
+            if column_names.word_of(self.names[j]) not in _METRIC_COLUMNS:
+                continue
+            metrics = [*self._labels_of([j])]
+            chosen = self.choices.columns.get("score", "")
+            if chosen not in metrics and len(metrics) > 1:
+                raise self._unclear(
+                    f"column {self.names[j]!r} has several metrics, {_listed(metrics)}",
+                    *(("columns", f"score={name}") for name in metrics[:3]),
+                )
+            kept = [
+                i
+                for i, row in enumerate(self.grid.cells)
+                if label(row[j]) == chosen or len(metrics) == 1
+            ]
+            self.grid = dataclasses.replace(
+                self.grid,
+                cells=[self.grid.cells[i] for i in kept],
+                places=[self.grid.places[i] for i in kept],
+            )
+            self.parsed = [self.parsed[i] for i in kept]
 
     def _algorithms_called_runs(self) -> list[int]:
         """Return the column of runs that holds names rather than numbers, where one does."""
@@ -369,7 +426,9 @@ class _Table:
         numbers = [j for j in self._of("number") if j not in spreads]
         scores = [j for j in scores if j not in spreads]
         plain = [j for j in scores if column_names.word_of(self.names[j]) == "score"]
-        if "score" in self.choices.columns or len(scores) == 1 or len(plain) == 1:
+        chosen_score = self.choices.columns.get("score", "")
+        is_chosen = bool(chosen_score) and not self._is_level(chosen_score)
+        if is_chosen or len(scores) == 1 or len(plain) == 1:
             chosen = (
                 plain
                 if len(plain) == 1 and "score" not in self.choices.columns
@@ -445,6 +504,9 @@ class _Table:
             labels, algorithms, datasets, heads
         )
         self._drop_headings(labels, [*heads])
+        self._refuse_statistics(
+            self._filled(labels), [head for head, _ in heads.values()]
+        )
         row_names = self._filled(labels)
         runs = [j for j in self._of("run") if j not in labels]
         row_runs = self._runs_of_rows(row_names, runs, runs_in_header)
@@ -483,6 +545,17 @@ class _Table:
         elif has_runs and not runs:
             source = "rows of the same name, in order"
         return self._reading(rows, kind, source)
+
+    def _refuse_statistics(self, *axes: Sequence[str]) -> None:
+        """Refuse a table of statistics, such as pandas' describe() gives."""
+        for names in axes:
+            words = {name.lower().strip() for name in names}
+            if len(words & _STATISTICS) >= 3:
+                shown = ", ".join(sorted(words & _STATISTICS))
+                raise ValueError(
+                    f"{self.where}must hold scores of data sets, got statistics ({shown}); give "
+                    "the scores that they are of"
+                )
 
     def _drop_headings(self, labels: list[int], values: list[int]) -> None:
         """Leave out rows that are headings over others: a name, and blanks in all columns."""
@@ -593,18 +666,21 @@ class _Table:
         values = [
             j for j in (*self._of("number"), *self._of("score")) if j not in labels
         ]
-        # A column of counted rows that to_csv writes.
-        index = [
+        unnamed = [
             j
             for j in values
-            if (
-                not self.names[j] or column_names.INDEX.fullmatch(self.names[j].lower())
-            )
-            and self._column(self.grid.cells, j) == self._column(self.grid.cells, j)
+            if not self.names[j] or column_names.INDEX.fullmatch(self.names[j].lower())
         ]
-        if index:
-            self._leave_out(index)
-            values = [j for j in values if j not in index]
+        for j in unnamed:  # A column of counted rows, as to_csv writes it.
+            texts = [label(x) for x in self._column(self.grid.cells, j)]
+            if not all(column_names.WHOLE.fullmatch(text) for text in texts):
+                before = self.names[j - 1] or "(no name)"
+                raise UnclearError(
+                    f"{self.where}column {j + 1} has no name, and may hold scores or the "
+                    f"deviations of {before!r}; name it, as in {before} std"
+                )
+        self._leave_out(unnamed)
+        values = [j for j in values if j not in unnamed]
         self._leave_out([j for j in self._of("bookkeeping") if j not in labels])
         if "score" in self.choices.columns and not self._is_level(
             self.choices.columns["score"]
@@ -620,12 +696,22 @@ class _Table:
         if any(len(names) > 1 and names[-1] for names in tops.values()):
             return self._heads_of_two_lines(values)
         spreads = self._spreads(values)
+        for j in self._of("spread"):
+            spreads[j - 1] = j
+            for row, cells in zip(self.parsed, self.grid.cells, strict=True):
+                digits = re.sub(r"^(?:±|\+/-|\+-|\$?\\pm)", "", str(cells[j]).strip())
+                row[j] = score_cells.parse(digits, self.commas)
         deviations = set(spreads.values())
         alone = [j for j in self._of("deviation") if j not in deviations]
         self._leave_out(alone)
         values = [j for j in values if j not in deviations]
-        metrics = [j for j in values if column_names.is_metric(self.names[j])]
-        if len(metrics) > 1 and len(metrics) == len(values) and not self.choices.rows:
+        metrics = [
+            j
+            for j in values
+            if column_names.is_metric(self.names[j])
+            and not column_names.is_average(self.names[j])
+        ]
+        if len(metrics) > 1 and not self.choices.rows:
             names = [self.names[j] for j in metrics]
             raise self._unclear(
                 f"{_listed(names)} may be metrics of one data set, or data sets",
@@ -988,7 +1074,9 @@ class _Table:
     def _describe_unit(self, tidy: pd.DataFrame, has_percent: bool) -> str:
         largest = tidy["score"].abs().max()
         unit = "percent" if has_percent or 1 < largest <= 100 else "fractions"
-        unit = unit if has_percent or largest <= 100 else "numbers above 100"
+        if not has_percent and largest > 100:
+            top = tidy.loc[tidy["score"].abs().idxmax()]
+            unit = f"numbers up to {top['score']:g} ({top['algorithm']} on {top['dataset']})"
         parts = [unit]
         missing = int(tidy["score"].isna().sum())
         if missing:

@@ -14,8 +14,12 @@ from jbias import scores
 from jbias.stats import score_layout
 from tests import cases
 
-FOLDER = pathlib.Path(__file__).parent / "score_files"
-EXPECTED = json.loads((FOLDER / "expected.json").read_text("utf-8"))
+FOLDER = pathlib.Path(__file__).parent
+EXPECTED = [
+    {**entry, "file": f"{folder}/{entry['file']}"}
+    for folder in ("score_files", "more_files")
+    for entry in json.loads((FOLDER / folder / "expected.json").read_text("utf-8"))
+]
 BY_NAME = {entry["file"]: entry for entry in EXPECTED}
 READABLE = [x["file"] for x in EXPECTED if x["outcome"] in ("read", "summary")]
 REFUSED = [x["file"] for x in EXPECTED if x["outcome"] == "refused"]
