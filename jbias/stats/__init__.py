@@ -35,6 +35,7 @@ from jbias.stats.power import (
     power_of_t,
     seeds_for_t,
 )
+from jbias.stats.seed_tests import seed_tests
 from jbias.stats.sources_of_variance import sources_of_variance
 
 __all__ = [
@@ -74,6 +75,7 @@ __all__ = [
     "probability_of_outperforming",
     "quade",
     "rank_stability",
+    "seed_tests",
     "seeds_for_t",
     "sources_of_variance",
     "spearman",
