@@ -32,6 +32,7 @@ class Options:
     metric: str = "accuracy"
     larger_is_better: bool = True
     reference: str | None = None
+    paired_seeds: bool = False  # Of one or two data sets: equal seeds are pairs.
     blocks: int | None = None  # Of data sets that are alike; None: those with r >= 0.5.
 
 

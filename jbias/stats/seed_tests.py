@@ -99,7 +99,7 @@ class SeedTestsResult:
         return f"{of}, adjusted by holm; lowest p {least.adjusted:.3g}, of {pair}"
 
 
-def seed_tests(
+def compare_seeds(
     scores,
     *,
     larger_is_better: bool,
