@@ -98,19 +98,24 @@ def _of_dataset(analysis: Analysis, dataset: str) -> str:
             f"found ({_advantage(analysis, test)}; {_p_words(analysis, test)})."
         )
     if not claims:
-        test = tests[0]
         return (
-            f"{where}: none of {len(tests)} pairs differs significantly at α = {alpha:g} (the "
-            f"smallest p: {_advantage(analysis, test)}; {_p_words(analysis, test)})."
+            f"{where}: none of {len(tests)} pairs differs significantly at α = {alpha:g} "
+            f"(smallest {_holm_words(analysis, tests[0])})."
         )
+    words = _p_words if len(claims) == 1 else _holm_words
     said = [
-        f"{_advantage(analysis, x)} ({_p_words(analysis, x)})" for x in claims[:_CLAIMS]
+        f"{_advantage(analysis, x)} ({words(analysis, x)})" for x in claims[:_CLAIMS]
     ]
     rest = len(claims) - _CLAIMS
     said += [f"and {rest} more in the table"] if rest > 0 else []
     verb = "differs" if len(claims) == 1 else "differ"
     count = f"{len(claims)} of {len(tests)} pairs {verb} significantly at α = {alpha:g}"
     return f"{where}: {count}: {'; '.join(said)}."
+
+
+def _holm_words(analysis: Analysis, test: seed_tests.SeedTest) -> str:
+    """Return the p that decides, as "Holm p = 0.033"."""
+    return f"Holm {prose.p_equals(test.adjusted)}"
 
 
 def _advantage(analysis: Analysis, test: seed_tests.SeedTest) -> str:
@@ -142,7 +147,10 @@ def _p_words(analysis: Analysis, test: seed_tests.SeedTest) -> str:
         said = []
     said.append(f"permutation {prose.p_equals(test.permutation_pvalue)}")
     if result.family > 1:
-        said.append(f"Holm over {result.family} tests {prose.p_equals(test.adjusted)}")
+        pairs = "pairs" if len(result.datasets) == 1 else "tests"
+        said.append(
+            f"Holm over {result.family} {pairs}: {prose.p_equals(test.adjusted)}"
+        )
     return ", ".join(said)
 
 
@@ -162,7 +170,7 @@ def _basis(analysis: Analysis) -> Iterator[str]:
             "permutation test beside it is of the same t. (--paired-seeds compares equal "
             f"{what} as pairs, for designs in which they share something, such as the split.)"
         )
-    yield f"In brackets: the {held} interval of a pair alone."
+    yield f"Intervals are {held} intervals of a pair alone."
     if result.family > 1:
         pairs = (
             f"each algorithm with {result.reference}"
@@ -194,8 +202,8 @@ def _limits_of_permutation(analysis: Analysis) -> Iterator[str]:
         kind = f"{counts} pairs" if result.paired else f"{counts} {what} each"
         yield (
             f"With {kind} the permutation test cannot give a p below {least:.2g}, so it can "
-            "never be significant: a difference rests on the t-test, which takes scores of "
-            f"{what} as normal, and on a few {what} nobody can check that."
+            "never be significant: a difference rests on the t-test alone, which assumes "
+            f"normal scores, and with so few {what} that cannot be checked."
         )
         return
     least = max((test.least_permutation_pvalue for test in made), default=0)
@@ -317,9 +325,14 @@ def blocks(analysis: Analysis) -> Iterator[document.Block | None]:
 
 
 def frame(analysis: Analysis) -> pd.DataFrame:
-    """Return one row a test, the better algorithm first."""
+    """Return one row a test, the better algorithm first, by data set and p."""
     result = analysis.by_seeds
-    turned = dataclasses.replace(result, tests=tuple(oriented(result)))
+    place = {name: i for i, name in enumerate(result.datasets)}
+    ordered = sorted(
+        oriented(result),
+        key=lambda test: (place[test.dataset], bool(test.why_not), test.pvalue),
+    )
+    turned = dataclasses.replace(result, tests=tuple(ordered))
     names = {"first": "better", "second": "worse"}
     for key in ("runs", "mean"):
         names |= {f"first_{key}": f"better_{key}", f"second_{key}": f"worse_{key}"}
@@ -364,8 +377,10 @@ def table(analysis: Analysis) -> tables.Table | None:
         f"with {result.target:g}: the true difference that the t-test at α / {result.family} "
         "finds with this probability, if deviations are as here."
     )
-    if study.unit.scale != 1:
-        caption += " The CSV file has the same unit."
+    if len(result.datasets) > 1:
+        caption += (
+            " The CSV file also has Holm's p within each data set, adjusted_in_dataset."
+        )
     return tables.from_rows(
         "seed_tests",
         caption,
