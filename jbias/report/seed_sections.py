@@ -207,7 +207,8 @@ def _limits_of_permutation(analysis: Analysis) -> Iterator[str]:
             f"normal scores, and with so few {what} that cannot be checked."
         )
         return
-    least = max((test.least_permutation_pvalue for test in made), default=0)
+    exact = [test.least_permutation_pvalue for test in made if test.permutation_exact]
+    least = max(exact, default=0)
     if result.family * least > result.alpha:
         yield (
             f"By permutation p cannot be below {least:.2g} with these {what}, or "

@@ -19,7 +19,6 @@ import numpy as np
 import pandas as pd
 import scipy.optimize
 import scipy.special
-import scipy.stats
 from jaxtyping import Float
 
 from jbias.stats import effects, multiple_testing, power, score_table, two_sample
@@ -323,7 +322,7 @@ def _noncentrality(t: float, degrees: int, share: float) -> float:
     """Return the noncentrality for which P(T <= t) is `share`; NaN where it is not found."""
 
     def excess(noncentrality: float) -> float:
-        return float(scipy.stats.nct.cdf(t, degrees, noncentrality)) - share
+        return float(scipy.special.nctdtr(degrees, noncentrality, t)) - share
 
     step = 1 + abs(t) / math.sqrt(2 * degrees)
     low, high = t - step, t + step
