@@ -27,12 +27,13 @@ from jbias.evals import decisions
 from jbias.report import options as options_lib
 from jbias.report import score_notes, tables, workdirs
 from jbias.runs import results
-from jbias.stats import posthoc, resampling, score_table
+from jbias.stats import posthoc, resampling, score_table, seed_tests
 
 # What is told of a cell's seeds, and how pandas calls it.
 SPREAD = dict(mean="mean", std="std", median="median", lowest="min", highest="max")
 RANGED = "A column shows median [range] where some mean ± std leaves [0, 100] %."
 MANY_SETS = 1000  # Data sets above which it is not asked which are alike.
+FEW_SETS = 2  # Data sets up to which ranks over them tell nothing apart.
 MANY = 12  # Algorithms above which pairs are drawn less often, or not modelled.
 
 
@@ -204,6 +205,8 @@ class Analysis:
     no_seeds: str = ""  # Why nothing is said of seeds; empty if something is.
     draws: int = 0  # Of runs.
     seeds: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    # Of one or two data sets, whose ranks are not tested.
+    by_seeds: seed_tests.SeedTestsResult | None = None
 
     @property
     def alpha(self) -> float:
@@ -219,9 +222,13 @@ class Analysis:
 
     @property
     def why_not(self) -> str:
-        """Why there is no test; empty if there is one."""
+        """Why ranks are not tested; empty if they are."""
         if self.friedman is not None:
             return ""
+        if self.by_seeds is not None:
+            return _WHY_NO_RANKS[len(self.datasets)]
+        if len(self.study.datasets) <= FEW_SETS:
+            return "No test was made: one needs 2 algorithms with scores on the same data set."
         counts = zip(("data set", "algorithm"), self.means.shape, strict=True)
         here = [f"{count} {name}{'' if count == 1 else 's'}" for name, count in counts]
         return (
@@ -281,6 +288,8 @@ class Analysis:
     @property
     def best_cells(self) -> list[tuple[str, str]]:
         """The cells (algorithm, data set) that may be called best of their data set."""
+        if self.by_seeds is not None:
+            return best_by_seeds(self.by_seeds, self.means, **self.study.better)
         if self.runs is None:
             return []
         cells = best_cells(self.runs, **self.study.better, alpha=self.alpha)
@@ -321,6 +330,8 @@ def analyse(study: Study) -> Analysis:
     left_out += [(name, reasons[name]) for name in study.datasets if name in reasons]
     means = means.drop(index=[name for name in study.datasets if name in reasons])
     analysis = Analysis(study, cells, means, tuple(left_out))
+    if len(study.datasets) <= FEW_SETS:
+        return dataclasses.replace(analysis, by_seeds=compare_seeds(analysis))
     if min(means.shape) < 2:
         return analysis
     scores, better = _rounded(means), study.better
@@ -331,6 +342,102 @@ def analyse(study: Study) -> Analysis:
         permutation=stats.friedman_permutation(scores, **better),
         nemenyi=stats.nemenyi(scores, **better),
     )
+
+
+_WHY_NO_RANKS = {
+    1: "Ranks over data sets are not tested: there is only one data set.",
+    2: "Ranks over data sets are not tested: with 2 data sets, no two mean ranks can lie a "
+    "critical difference of Nemenyi's test apart.",
+}
+
+
+def compare_seeds(analysis: Analysis) -> seed_tests.SeedTestsResult | None:
+    """Return the tests over the seeds of each data set; None for fewer than 2 algorithms.
+
+    With a reference each algorithm is compared with it alone. Seeds without a score on
+    every data set are left out. Raises ValueError for `--paired-seeds` where algorithms do
+    not have the same seeds.
+    """
+    study, options = analysis.study, analysis.study.options
+    if len(analysis.algorithms) < 2 or not analysis.datasets:
+        return None
+    frame = seed_rows(analysis)
+    frame = score_table.drop_incomplete(frame, drop="runs")
+    if frame["algorithm"].nunique() < 2:
+        return None
+    table = score_table.read(frame, least_datasets=1)
+    names = [name for name in analysis.algorithms if name in table.algorithms]
+    table = table.only(datasets=analysis.datasets, algorithms=names)
+    is_reference = options.reference in names
+    # Welch's test decides: the permutation test may be coarser where pairs are many.
+    draws = int(np.clip(2e6 / len(names) ** 2, 999, 9_999))
+    try:
+        return stats.compare_seeds(
+            table,
+            reference=options.reference if is_reference else None,
+            paired=options.paired_seeds,
+            alpha=options.alpha,
+            draws=draws,
+            **study.better,
+        )
+    except ValueError as error:
+        if not str(error).startswith("paired:"):
+            raise
+        told = (
+            str(error)
+            .removeprefix("paired:")
+            .replace("compare unpaired", "leave it out")
+        )
+        raise ValueError(f"--paired-seeds:{told}") from None
+
+
+def seed_rows(analysis: Analysis) -> pd.DataFrame:
+    """Return the tested scores, a row a seed: algorithm, dataset, run, score as shown.
+
+    A run is called by its seed alone, unless two runs of an algorithm have the same.
+    """
+    values = analysis.study.values.astype({"algorithm": str, "dataset": str})
+    tested = values["dataset"].isin(analysis.datasets)
+    tested &= values["algorithm"].isin(analysis.algorithms)
+    values = values[tested].reset_index(drop=True)
+    frame = values[["algorithm", "dataset"]].assign(
+        run=values["seed"].astype(str),
+        score=values["value"].astype(float) * analysis.study.unit.scale,
+    )
+    if not analysis.study.is_runs:
+        return frame
+    by_seed = frame.assign(run=frame["run"].str.rpartition(":")[2])
+    is_doubled = by_seed.duplicated(["algorithm", "dataset", "run"]).any()
+    return frame if is_doubled else by_seed
+
+
+def best_by_seeds(
+    result: seed_tests.SeedTestsResult, means: pd.DataFrame, *, larger_is_better: bool
+) -> list[tuple[str, str]]:
+    """Return the cells (algorithm, data set) that no test over seeds tells from the best.
+
+    None of a data set on which the best is told from no algorithm, and none where only
+    comparisons with a reference were made.
+    """
+    if result.reference is not None:
+        return []
+    cells = []
+    for dataset in result.datasets:
+        row = means.loc[dataset, list(result.algorithms)]
+        best = row.idxmax() if larger_is_better else row.idxmin()
+        behind = {
+            name
+            for test in result.tests
+            for name in (test.first, test.second)
+            if test.dataset == dataset
+            and best in (test.first, test.second)
+            and test.adjusted <= result.alpha
+        }
+        names = set(result.algorithms) - behind | {best}
+        cells += [
+            (name, dataset) for name in result.algorithms if behind and name in names
+        ]
+    return cells
 
 
 def _rounded(scores: pd.DataFrame) -> pd.DataFrame:

@@ -10,7 +10,16 @@ import pandas as pd
 
 from jbias.report import analysis as analysis_lib
 from jbias.report import benchmark_tables as made
-from jbias.report import document, few_seeds, grids, inputs, plots, prose, tables
+from jbias.report import (
+    document,
+    few_seeds,
+    grids,
+    inputs,
+    plots,
+    prose,
+    seed_sections,
+    tables,
+)
 from jbias.runs import results, selection
 
 Analysis = analysis_lib.Analysis
@@ -42,12 +51,18 @@ def report(study: analysis_lib.Study) -> document.Report:
             f"--reference: must be an algorithm, got {reference!r}: "
             f"{', '.join(study.algorithms)}"
         )
+    if study.options.paired_seeds and len(study.datasets) > analysis_lib.FEW_SETS:
+        raise ValueError(
+            "--paired-seeds: is for the tests over seeds of one or two data sets, got "
+            f"{len(study.datasets)} data sets; leave it out, or name two by --datasets"
+        )
     analysis = analysis_lib.with_evidence(analysis_lib.analyse(study))
     varying = variability(study) if study.is_runs else None
     fewer = (("few_seeds", block) for block in few_seeds.blocks(study))
     over = (("grid", block) for block in grids.blocks(study))
-    placed = [*_tables(analysis, varying), *fewer, *over]
-    methods, cited = prose.methods(analysis)
+    by_seeds = [("tests", block) for block in seed_sections.blocks(analysis)]
+    placed = [*by_seeds, *_tables(analysis, varying), *fewer, *over]
+    methods, cited = prose.methods(analysis, seed_sections.methods(analysis))
     bib = prose.bib(cited)
     several = f"{len(study.algorithms)} algorithms"
     metric = study.options.metric.replace("_", " ").capitalize()
@@ -56,7 +71,7 @@ def report(study: analysis_lib.Study) -> document.Report:
         title="jbias report",
         heading=tables.join(study.algorithms) if len(study.algorithms) < 7 else several,
         subtitle=f"{metric} on {len(study.datasets)} data sets, jbias report",
-        answer=prose.answer(analysis),
+        answer=prose.answer(analysis, seed_sections.answer(analysis)),
         facts=_facts(analysis),
         sections=document.sections(_SECTIONS, *parts, _texts(analysis, methods, bib)),
         results=_results(analysis, placed, methods),
@@ -69,7 +84,7 @@ def _facts(analysis: Analysis) -> dict[str, object]:
     facts = {
         "Algorithms": len(study.algorithms),
         "Data sets": len(study.datasets),
-        "In the tests": "none" if analysis.friedman is None else f"{k} × {n}",
+        "In the tests": f"{k} × {n}" if _is_tested(analysis) else "none",
         f"{study.repeats.capitalize()} each": tables.span(study.seeds, "–"),
         "Selection": study.options.selection.replace("_", " "),
     }
@@ -79,6 +94,12 @@ def _facts(analysis: Analysis) -> dict[str, object]:
     if study.diverged is not None and len(study.diverged):
         facts["Diverged seeds"] = len(study.diverged)
     return facts
+
+
+def _is_tested(analysis: Analysis) -> bool:
+    """Return whether ranks were tested, or seeds."""
+    by_seeds = analysis.by_seeds
+    return analysis.friedman is not None or bool(by_seeds and by_seeds.family)
 
 
 def _words(analysis: Analysis) -> document.Placed:
@@ -160,6 +181,7 @@ def _results(analysis: Analysis, placed, methods: str) -> Mapping[str, Any]:
             "why_not": analysis.why_not,
         },
         **(_tests(analysis) if tested else dict.fromkeys(_TESTS)),
+        "seed_tests": seed_sections.results(analysis),
         "caveats": prose.caveats(analysis),
         "twins": [{"names": names, "why": why} for *names, why in study.twins],
         "at_chance": study.at_chance,

@@ -558,7 +558,12 @@ def selections(study: analysis_lib.Study) -> tables.Table | None:
 
 
 def selection_tests(analysis: Analysis) -> tables.Table | None:
-    """Shows what the tests would have said under other selection rules."""
+    """Shows what the tests would have said under other selection rules.
+
+    None of one or two data sets, whose ranks are not tested.
+    """
+    if len(analysis.study.datasets) <= analysis_lib.FEW_SETS:
+        return None
     rows = []
     for name, values in analysis.study.others:
         one = analysis_lib.analyse(dataclasses.replace(analysis.study, values=values))

@@ -222,5 +222,8 @@ def _parser() -> argparse.ArgumentParser:
     what = "the smallest score ranks first"
     lower = dict(dest="larger_is_better", action="store_false")
     add("--lower-is-better", what, **lower)
+    what = "with one or two data sets: compare runs of the same seed (or `run`) as pairs, for "
+    what += "designs in which equal seeds share something (default: unpaired)"
+    add("--paired-seeds", what, action="store_true")
     add("--reference", "also show differences to this one", metavar="ALGORITHM")
     return parser

@@ -38,6 +38,7 @@ class Options:
     sheet: str = ""  # The sheet, or the table, of a file with several.
     brackets: str = ""  # What a whole number in brackets after a score is.
     unit: str = ""  # That of all scores of a file, where some look like another.
+    paired_seeds: bool = False  # Of one or two data sets: equal seeds are pairs.
     blocks: int | None = None  # Of data sets that are alike; None: those with r >= 0.5.
 
 

@@ -34,15 +34,20 @@ def share(value: float) -> str:
     return "< 1 %" if value < 0.5 else "> 99 %"
 
 
-def answer(analysis: analysis_lib.Analysis) -> tuple[str, str]:
-    """Gives the answer in one sentence and what it rests on."""
-    headline, basis = _answer(analysis)
+def answer(
+    analysis: analysis_lib.Analysis, decided: tuple[str, str] | None = None
+) -> tuple[str, str]:
+    """Return the answer in one sentence and what it rests on.
+
+    decided: both, of tests over seeds; None takes those of the tests of ranks.
+    """
+    headline, basis = decided or _answer(analysis)
     reference = analysis.study.options.reference
     if analysis.study.options.selection == "oracle":
         rest = f"{headline[0].lower()}{headline[1:]}"
         headline = f"By the oracle, a bound and not a result: {rest}"
     said = [basis, *_changed(analysis, "deviations")]
-    said += [_against(analysis, reference)] if reference else []
+    said += [_against(analysis, reference)] if reference and not decided else []
     return headline, " ".join([*said, *_doubts(analysis)])
 
 
@@ -193,6 +198,13 @@ def made_of(analysis: analysis_lib.Analysis) -> str:
 
 def bold(analysis: analysis_lib.Analysis, *, any_is: bool) -> str:
     """Says what is bold in the main table."""
+    if analysis.by_seeds is not None and any_is:
+        return (
+            "Bold: the best of a data set, and what the tests over "
+            f"{analysis.study.repeats} do not tell from it."
+        )
+    if analysis.by_seeds is not None and analysis.by_seeds.family:
+        return "Nothing is bold: no test tells a best one apart."
     if not analysis.tests:
         return "Nothing is bold: nothing was tested."
     single = f"; {analysis.no_seeds}" * bool(analysis.no_seeds)
@@ -360,16 +372,21 @@ _KEYED = {one[one.index("{") + 1 : one.index(",")]: one for one in _ENTRIES}
 BIB: Mapping[str, str] = types.MappingProxyType(_KEYED)
 
 
-def methods(analysis: analysis_lib.Analysis) -> tuple[str, list[str]]:
-    """Gives a paper's paragraph, citations as [key], and the keys in their order."""
+def methods(analysis: analysis_lib.Analysis, tests: str = "") -> tuple[str, list[str]]:
+    """Return a paper's paragraph, citations as [key], and the keys in their order.
+
+    tests: the sentences on tests over seeds, where ranks are not tested.
+    """
     packages = ("numpy", "scipy", "pandas")
     packages = [f"{name} {importlib.metadata.version(name)}" for name in packages]
     python = ", ".join([f"Python {platform.python_version()}", *packages])
     made = f"Computed with jbias {jbias.__version__} ({python})"
     said = [_compared(analysis.study)]
     if not analysis.tests:
-        said.append(f"No hypothesis was tested. {made}.")
-        return " ".join(said), ["kalischek2023"]
+        said += [tests or "No hypothesis was tested.", f"{made}."]
+        text = " ".join(said)
+        cited = [key for key in BIB if f"[{key}" in text or f"; {key}" in text]
+        return text, sorted(cited, key=text.index) or ["kalischek2023"]
     said += [*_tests(analysis), _spread(analysis)]
     text = " ".join([*said, f"{made}, after BiasBed [kalischek2023]."])
     cited = [key for key in BIB if f"[{key}" in text or f"; {key}" in text]

@@ -35,6 +35,7 @@ from jbias.stats.power import (
     power_of_t,
     seeds_for_t,
 )
+from jbias.stats.seed_tests import compare_seeds
 from jbias.stats.sources_of_variance import sources_of_variance
 
 __all__ = [
@@ -45,6 +46,7 @@ __all__ = [
     "bonferroni_dunn",
     "bradley_terry",
     "bradley_terry_of_wins",
+    "compare_seeds",
     "conover",
     "correlated_t",
     "datasets_for_nemenyi",

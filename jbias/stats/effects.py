@@ -8,6 +8,7 @@ above 1/2) where the row is the better.
 
 import dataclasses
 import functools
+import math
 
 import numpy as np
 import scipy.special
@@ -145,16 +146,27 @@ def hedges_g(differences: Float[np.ndarray, "b n p"]) -> Float[np.ndarray, "b p"
 
     NaN for two data sets: with one degree of freedom g has no mean to correct.
     """
-    half = (differences.shape[1] - 1) / 2
-    if half <= 0.5:
+    correction = hedges_correction(differences.shape[1] - 1)
+    if math.isnan(correction):
         return np.full((len(differences), differences.shape[2]), np.nan)
-    gammas = scipy.special.gammaln([half, half - 0.5])
-    correction = np.exp(gammas[0] - gammas[1]) / np.sqrt(half)
     mean, std = differences.mean(axis=1), differences.std(axis=1, ddof=1)
     spread = std > 1e-9 * np.abs(mean)
     with np.errstate(divide="ignore", invalid="ignore"):
         g = correction * mean / np.where(spread, std, 0)
     return np.where(mean == 0, 0.0, g)
+
+
+def hedges_correction(degrees: int) -> float:
+    """Return J(v) = Gamma(v/2) / (sqrt(v/2) Gamma((v-1)/2)), which makes Hedges' g unbiased.
+
+    degrees: v, those of the deviation that a difference is divided by. NaN for fewer than
+    2, where g has no mean to correct.
+    """
+    half = degrees / 2
+    if half <= 0.5:
+        return math.nan
+    gammas = scipy.special.gammaln([half, half - 0.5])
+    return float(np.exp(gammas[0] - gammas[1]) / np.sqrt(half))
 
 
 def median(x: Float[np.ndarray, "... r"]) -> Float[np.ndarray, "..."]:

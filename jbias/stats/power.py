@@ -14,7 +14,7 @@ import scipy.stats
 from jaxtyping import Float
 from scipy import special
 
-from jbias.stats import posthoc, resampling, score_table
+from jbias.stats import posthoc, resampling, score_table, two_sample
 
 _NAMES = {"t": "the paired t-test", "wilcoxon": "Wilcoxon's", "nemenyi": "Nemenyi's"}
 TESTS = tuple(_NAMES)
@@ -123,7 +123,7 @@ def power_of_t(
     return _power(datasets - 1, difference * math.sqrt(datasets) / deviation, alpha)
 
 
-def _power(df: int, shift: float, alpha: float) -> float:
+def _power(df: float, shift: float, alpha: float) -> float:
     return 1 - float(special.nctdtr(df, shift, special.stdtrit(df, 1 - alpha / 2)))
 
 
@@ -132,16 +132,46 @@ def minimal_difference_of_t(
 ) -> float:
     """Gives the difference that a paired t-test over data sets finds with chance `target`."""
 
-    def missing(difference: float) -> float:
-        return target - power_of_t(
-            difference=difference, deviation=deviation, datasets=datasets, alpha=alpha
-        )
+    _check_positive(deviation=deviation)
+    score_table.check_count("datasets", datasets, 2)
+    shift = _shift_for_power(datasets - 1, alpha=alpha, target=target)
+    return shift * deviation / math.sqrt(datasets)
 
+
+def minimal_difference_of_welch(
+    *,
+    deviations: tuple[float, float],
+    seeds: tuple[int, int],
+    alpha: float = 0.05,
+    target: float = 0.8,
+) -> float:
+    """Return the difference of two methods' means that Welch's t test finds with chance `target`.
+
+    deviations: over the seeds of each method, taken as the true ones. As for
+    `power_of_t`, with the standard error sqrt(s_1^2 / n_1 + s_2^2 / n_2) and Welch and
+    Satterthwaite's degrees of freedom. Two-sided, at `alpha`.
+    """
+    for deviation, count in zip(deviations, seeds, strict=True):
+        must = "be finite and not negative"
+        score_table.check(0 <= deviation < math.inf, "deviations", must, deviation)
+        score_table.check_count("seeds", count, 2)
+    _check_positive(deviations=sum(deviations))
+    error, degrees = two_sample.welch_error(deviations, seeds)
+    return error * _shift_for_power(degrees, alpha=alpha, target=target)
+
+
+def _shift_for_power(degrees: float, *, alpha: float, target: float) -> float:
+    """Return how many standard errors a t test finds with chance `target`."""
+    score_table.check_share("alpha", alpha)
     score_table.check(alpha < target < 1, "target", "lie between alpha and 1", target)
-    high = deviation
+
+    def missing(shift: float) -> float:
+        return target - _power(degrees, shift, alpha)
+
+    high = 1.0
     while missing(high) > 0:
         high *= 2
-    return float(scipy.optimize.brentq(missing, 0, high, xtol=1e-9 * deviation))
+    return float(scipy.optimize.brentq(missing, 0, high, xtol=1e-9))
 
 
 def seeds_for_t(

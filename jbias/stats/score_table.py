@@ -58,11 +58,14 @@ class Scores:
     """Scores without missing cells; a run is one model, measured on every data set.
 
     Algorithms may have different numbers of runs: `values[:, j, counts[j]:]` is NaN.
+    `run_names` has the names of each algorithm's runs in their order; those of an array
+    are places on its third axis. () where runs have no names.
     """
 
     values: Float[np.ndarray, "n k r"]
     datasets: tuple[str, ...]
     algorithms: tuple[str, ...]
+    run_names: tuple[tuple[str, ...], ...] = ()
 
     @property
     def counts(self) -> np.ndarray:
@@ -111,13 +114,14 @@ class Scores:
             values=self.values[rows][:, columns],
             datasets=tuple(self.datasets[i] for i in rows),
             algorithms=tuple(self.algorithms[j] for j in columns),
+            run_names=tuple(self.run_names[j] for j in columns if self.run_names),
         )
 
 
 Table = Float[np.ndarray, "n k"] | pd.DataFrame | Scores
 
 
-def read(scores, *, axis: int = 1) -> Scores:
+def read(scores, *, axis: int = 1, least_datasets: int = 2) -> Scores:
     """Return the scores as a table of names and finite numbers; `Scores` pass as they are.
 
     scores: a matrix (data sets, algorithms), an array (data sets, algorithms, runs), a frame
@@ -125,9 +129,10 @@ def read(scores, *, axis: int = 1) -> Scores:
     perhaps run, or a frame or series whose index levels have such names, e.g. rows
     (algorithm, run) and a column a data set. Masked, None and NA cells are missing.
     axis: that of the algorithms in a matrix, 1 if they are columns, 0 if rows.
-    Raises ValueError for missing, doubled and not finite cells, for fewer than 2 data sets
-    or algorithms, and for whatever names do not say is an algorithm, a data set or a run;
-    `drop_incomplete` drops explicitly.
+    least_datasets: 1 for tests within a data set, which need no second one.
+    Raises ValueError for missing, doubled and not finite cells, for fewer data sets or
+    fewer than 2 algorithms, and for whatever names do not say is an algorithm, a data set
+    or a run; `drop_incomplete` drops explicitly.
     """
     if isinstance(scores, Scores):
         return scores
@@ -139,19 +144,25 @@ def read(scores, *, axis: int = 1) -> Scores:
     if isinstance(scores, pd.Series):
         scores = scores.to_frame("score")
     if isinstance(scores, pd.DataFrame):
-        return _read_frame(scores, axis)
-    return _read_array(scores, axis)
+        return _read_frame(scores, axis, least_datasets)
+    return _read_array(scores, axis, least_datasets)
 
 
-def _read_frame(frame: pd.DataFrame, axis: int) -> Scores:
+def _read_frame(frame: pd.DataFrame, axis: int, least_datasets: int) -> Scores:
     """Return the scores of a frame, tidy or a matrix, by the names of its axes."""
     tidy = frame if set(NEEDED) <= set(frame.columns) else _tidy_of_levels(frame)
     if tidy is None and not _is_matrix(frame):
         tidy = score_layout.arrange(score_layout.of_frame(frame)).tidy
     if tidy is not None:
-        cells = _cells(tidy)
+        values, datasets, algorithms = _cells(tidy)
         _refuse_empty_runs(tidy)
-        return _checked(*cells)
+        return _checked(
+            values,
+            datasets,
+            algorithms,
+            least_datasets=least_datasets,
+            run_names=_run_names_by_algorithm(tidy, algorithms),
+        )
     frame = frame.set_axis(_single_level(frame.index), axis=0)
     frame = frame.set_axis(_single_level(frame.columns), axis=1)
     values = _matrix_values(frame, axis)
@@ -163,7 +174,12 @@ def _read_frame(frame: pd.DataFrame, axis: int) -> Scores:
             "an index level `run` beside `algorithm`"
         )
     values = np.moveaxis(values, axis, 1)[:, :, None]
-    return _checked(values, tuple(map(str, frame.index)), tuple(map(str, frame)))
+    return _checked(
+        values,
+        tuple(map(str, frame.index)),
+        tuple(map(str, frame)),
+        least_datasets=least_datasets,
+    )
 
 
 def _is_matrix(frame: pd.DataFrame) -> bool:
@@ -220,7 +236,7 @@ def _refuse_empty_runs(tidy: pd.DataFrame) -> None:
             )
 
 
-def _read_array(scores: Any, axis: int) -> Scores:
+def _read_array(scores: Any, axis: int, least_datasets: int) -> Scores:
     """Return the scores of an array or of nested lists; names are the indices."""
     values = floats(scores)
     expected = (
@@ -231,8 +247,8 @@ def _read_array(scores: Any, axis: int) -> Scores:
     values = np.moveaxis(values, axis, 1)
     values = values[:, :, None] if values.ndim == 2 else values
     check(values.shape[2] > 0, "scores", f"be {expected}", got)
-    names = [tuple(map(str, range(size))) for size in values.shape[:2]]
-    return _checked(values, *names)
+    datasets, algorithms = (tuple(map(str, range(n))) for n in values.shape[:2])
+    return _checked(values, datasets, algorithms, least_datasets=least_datasets)
 
 
 def _tidy_of_levels(frame: pd.DataFrame) -> pd.DataFrame | None:
@@ -684,6 +700,18 @@ def _run_names(frame: pd.DataFrame) -> list[str]:
     return ["/".join(map(str, row)) for row in frame[columns].itertuples(index=False)]
 
 
+def _run_names_by_algorithm(
+    frame: pd.DataFrame, algorithms: Sequence[str]
+) -> list[list[str]]:
+    """Return the names of each algorithm's runs, in the order of `_run_numbers`."""
+    named = pd.DataFrame({"run": _run_names(frame)})
+    named = named.assign(algorithm=frame["algorithm"].astype(str).to_numpy())
+    named = named.assign(number=_run_numbers(named["algorithm"], named["run"]))
+    runs = named.drop_duplicates(["algorithm", "number"]).sort_values("number")
+    by_algorithm = runs.groupby("algorithm", sort=False)["run"].agg(list)
+    return [by_algorithm[algorithm] for algorithm in algorithms]
+
+
 def _cells(frame: pd.DataFrame) -> tuple[np.ndarray, tuple[str, ...], tuple[str, ...]]:
     """Gives the cells of a tidy frame; NaN where there is none, names in their order."""
     if not set(NEEDED) <= set(frame.columns):
@@ -792,11 +820,22 @@ def _describe_cells(cells: np.ndarray, datasets, algorithms) -> list[str]:
 
 
 def _checked(
-    values: np.ndarray, datasets: tuple[str, ...], algorithms: tuple[str, ...]
+    values: np.ndarray,
+    datasets: tuple[str, ...],
+    algorithms: tuple[str, ...],
+    *,
+    least_datasets: int,
+    run_names: Sequence[Sequence[str]] | None = None,
 ) -> Scores:
-    n, k, _ = values.shape
-    must = "hold at least 2 data sets (rows) and 2 algorithms (columns)"
-    check(min(n, k) >= 2, "scores", must, f"{n} and {k}; add scores")
+    """Return the table; raise ValueError for one too small, and for a cell without score.
+
+    run_names: of each algorithm; None names the places on the axis of runs.
+    """
+    n, k, r = values.shape
+    sets = f"{least_datasets} data set{'' if least_datasets == 1 else 's'}"
+    must = f"hold at least {sets} (rows) and 2 algorithms (columns)"
+    is_large_enough = n >= least_datasets and k >= 2
+    check(is_large_enough, "scores", must, f"{n} and {k}; add scores")
     infinite = np.argwhere(np.isinf(values))
     if len(infinite):
         i, j, _ = infinite[0]
@@ -815,4 +854,14 @@ def _checked(
     # The runs of an algorithm come first, so that what pads lies behind them.
     order = np.argsort(~np.isfinite(values[0]), axis=1, kind="stable")
     values = np.take_along_axis(values, order[None], axis=2)
-    return Scores(values=values, datasets=datasets, algorithms=algorithms)
+    if run_names is None:
+        places = [str(i) for i in range(r)]
+        run_names = [places] * k
+    counts = np.isfinite(values[0]).sum(axis=1)
+    ordered = tuple(
+        tuple(names[place] for place in places[:count])
+        for names, places, count in zip(run_names, order, counts, strict=True)
+    )
+    return Scores(
+        values=values, datasets=datasets, algorithms=algorithms, run_names=ordered
+    )

@@ -1,7 +1,11 @@
 """Tests between two groups of runs: exchange, rank-sum and Welch; and means of few networks.
 
-Sources: Pitman 1937, https://doi.org/10.2307/2984124, for the exchange of units; Phipson
-and Smyth 2010, https://doi.org/10.2202/1544-6115.1585, for (1 + hits) / (1 + draws).
+Sources: Welch 1947, https://doi.org/10.2307/2332510; Pitman 1937,
+https://doi.org/10.2307/2984124, for the exchange of units; Janssen 1997,
+https://doi.org/10.1016/S0167-7152(97)00043-6, for Welch's t as the statistic that is
+permuted, which keeps the level for many runs where the deviations differ, too; Fisher 1935
+for flipped signs; Phipson and Smyth 2010, https://doi.org/10.2202/1544-6115.1585, for
+(1 + hits) / (1 + draws).
 
 Percentiles of a bootstrap over two or three networks cover far less than their nominal
 level. `t_weights` weighs the networks' deviations by normal numbers, scaled so that a draw
@@ -9,12 +13,14 @@ of a mean is Student's t with s - 1 degrees of freedom: its percentiles are the 
 `mean_exceeds` is the test that belongs to it.
 """
 
+import functools
 import itertools
 import math
 from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
+import scipy.special
 import scipy.stats
 from jaxtyping import Float, Int
 
@@ -146,3 +152,181 @@ def welch(
         for alternative in ("greater", "less")
     )
     return float(greater), float(less)
+
+
+class MeanTest(NamedTuple):
+    """A two-sided t test of a difference of means; NaN where nothing varies."""
+
+    difference: float  # First less second.
+    standard_error: float
+    degrees: float
+    statistic: float
+    pvalue: float
+
+
+def welch_error(
+    deviations: tuple[float, float], counts: tuple[int, int]
+) -> tuple[float, float]:
+    """Return the standard error of a difference of means, and its degrees of freedom.
+
+    Those of Welch and Satterthwaite. NaN degrees where both deviations are 0.
+    """
+    first, second = (s**2 / n for s, n in zip(deviations, counts, strict=True))
+    total = first + second
+    if not total:
+        return 0.0, math.nan
+    # Shares, as squares of squares may underflow.
+    shares = (first / total) ** 2 / (counts[0] - 1)
+    shares += (second / total) ** 2 / (counts[1] - 1)
+    return math.sqrt(total), 1 / shares
+
+
+def welch_t(first: Float[np.ndarray, "a"], second: Float[np.ndarray, "b"]) -> MeanTest:
+    """Return Welch's t test of two groups of at least 2 units each.
+
+    Units of a group that are all equal have no deviation; `merge_ties` before makes equal
+    what differs by rounding alone.
+    """
+    difference = float(first.mean() - second.mean())
+    deviations = _deviation(first), _deviation(second)
+    error, degrees = welch_error(deviations, (len(first), len(second)))
+    return _mean_test(difference, error, degrees)
+
+
+def paired_t(differences: Float[np.ndarray, "n"]) -> MeanTest:
+    """Return Student's t test that at least 2 differences have the mean 0."""
+    error = _deviation(differences) / math.sqrt(len(differences))
+    return _mean_test(float(differences.mean()), error, len(differences) - 1)
+
+
+def _deviation(units: Float[np.ndarray, "n"]) -> float:
+    """Return the standard deviation (n - 1), exactly 0 for equal units."""
+    return 0.0 if np.ptp(units) == 0 else float(units.std(ddof=1))
+
+
+def _mean_test(difference: float, error: float, degrees: float) -> MeanTest:
+    if not error:
+        return MeanTest(difference, 0.0, math.nan, math.nan, math.nan)
+    t = difference / error
+    pvalue = 2 * float(scipy.special.stdtr(degrees, -abs(t)))
+    return MeanTest(difference, error, degrees, t, pvalue)
+
+
+def merge_ties(values: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
+    """Return values in which those that tie by the rules of `score_table` are equal.
+
+    Each is the mean of the values that it ties with; values without ties stay as they are.
+    """
+    span = score_table.robust_span(values)
+    errors = score_table.score_errors(np.abs(values), span)
+    levels = score_table.near_levels(values, errors)
+    if levels.max(initial=-1) + 1 == len(values):
+        return values
+    return (np.bincount(levels, values) / np.bincount(levels))[levels]
+
+
+class PermutedP(NamedTuple):
+    """A two-sided p by permutation."""
+
+    pvalue: float
+    standard_error: float  # Of p, from drawing; 0 if exact.
+    exact: bool  # Whether all permutations are taken, or some are drawn.
+    least: float  # No p of so many units can be smaller.
+
+
+_SAME = (
+    1e-9  # Two |t| that differ by a smaller part are one, computed in another order.
+)
+
+
+def permute_welch(
+    first: Float[np.ndarray, "a"],
+    second: Float[np.ndarray, "b"],
+    *,
+    most: int = 20_000,
+    draws: int = 9_999,
+    seed: int = 0,
+) -> PermutedP:
+    """Return p of |t|, Welch's, if all ways to share the units out are equally likely.
+
+    All ways are taken where they are no more than `most`; else `draws` are drawn, and
+    p = (1 + hits) / (1 + draws). A way in which neither group varies has an infinite |t|,
+    unless all units are equal; then p is 1. Each group needs 2 units.
+    """
+    a, n = len(first), len(first) + len(second)
+    pooled = np.concatenate([first, second])
+    ways = math.comb(n, a)
+    exact = ways <= most
+    least = (2 if 2 * a == n else 1) / ways if exact else 1 / (1 + draws)
+    if np.ptp(pooled) == 0:
+        return PermutedP(1.0, 0.0, exact, least)
+    orders = _orders(n, a, draws=0 if exact else draws, seed=seed)
+    sizes = _welch_sizes((pooled - pooled.mean())[orders], a)
+    return _permuted(sizes, exact=exact, least=least)
+
+
+def flip_signs(
+    differences: Float[np.ndarray, "n"],
+    *,
+    most: int = 20_000,
+    draws: int = 9_999,
+    seed: int = 0,
+) -> PermutedP:
+    """Return p of |mean|, if each difference is as likely to have the other sign.
+
+    Student's |t| grows with |mean|, as the sum of squares stays the same. All 2^n signs are
+    taken where they are no more than `most`; else `draws` are drawn, as for `permute_welch`.
+    """
+    n = len(differences)
+    exact = 2**n <= most
+    least = 2 / 2**n if exact else 1 / (1 + draws)
+    if not differences.any():
+        return PermutedP(1.0, 0.0, exact, least)
+    signs = _signs(n, draws=0 if exact else draws, seed=seed)
+    return _permuted(np.abs(signs @ differences), exact=exact, least=least)
+
+
+def _permuted(sizes: Float[np.ndarray, "m"], *, exact: bool, least: float) -> PermutedP:
+    """Return p of the first size, that of the units as they are, among all."""
+    hits = int(np.sum(sizes >= sizes[0] * (1 - _SAME)))
+    pvalue = hits / len(sizes)
+    error = 0.0 if exact else math.sqrt(pvalue * (1 - pvalue) / (len(sizes) - 1))
+    return PermutedP(pvalue, error, exact, least)
+
+
+def _welch_sizes(units: Float[np.ndarray, "m n"], a: int) -> Float[np.ndarray, "m"]:
+    """Return Welch's |t| of each row, its first a units against all others."""
+    groups = units[:, :a], units[:, a:]
+    squares = np.zeros(len(units))
+    for group in groups:
+        varies = np.ptp(group, axis=1) > 0
+        squares += np.where(varies, group.var(axis=1, ddof=1), 0) / group.shape[1]
+    apart = np.abs(groups[0].mean(axis=1) - groups[1].mean(axis=1))
+    with np.errstate(divide="ignore"):
+        return apart / np.sqrt(squares)
+
+
+@functools.lru_cache(maxsize=32)
+def _orders(n: int, a: int, *, draws: int, seed: int) -> Int[np.ndarray, "m n"]:
+    """Return orders of n units whose first a are a group: that of now first, then others.
+
+    draws: 0 takes all ways.
+    """
+    now = np.arange(n)
+    if draws:
+        rows = np.tile(now, (draws, 1))
+        drawn = np.random.default_rng(seed).permuted(rows, axis=1)
+        return np.concatenate([now[None], drawn])
+    chosen = np.array(list(itertools.combinations(range(n), a)))
+    is_first = np.zeros((len(chosen), n), bool)
+    np.put_along_axis(is_first, chosen, True, axis=1)
+    return np.argsort(~is_first, axis=1, kind="stable")
+
+
+@functools.lru_cache(maxsize=32)
+def _signs(n: int, *, draws: int, seed: int) -> Float[np.ndarray, "m n"]:
+    """Return signs of n differences, all 1 in the first row; draws: 0 takes all ways."""
+    if draws:
+        drawn = np.random.default_rng(seed).choice([-1.0, 1.0], (draws, n))
+        return np.concatenate([np.ones((1, n)), drawn])
+    return np.array(list(itertools.product([1.0, -1.0], repeat=n)))

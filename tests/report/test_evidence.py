@@ -232,12 +232,12 @@ def table(tmp_path, lines, name="scores.csv"):
 
 
 def test_what_f_alone_rejects_is_not_claimed(tmp_path):
-    """Two algorithms on two sets in the same order: F is infinite, and p is a half."""
-    path = table(tmp_path, ["a,x,1,1", "b,x,1,2", "a,y,1,3", "b,y,1,5"])
-    tree = test_scores.run(path, tmp_path / "out")
-    assert tree["permutation"] == {"p": 0.5, "exact": True, "standard_error": 0}
+    """Two algorithms on three sets in the same order: F is infinite, and p is a quarter."""
+    rows = ["a,x,1,1", "b,x,1,2", "a,y,1,3", "b,y,1,5", "a,z,1,0", "b,z,1,4"]
+    tree = test_scores.run(table(tmp_path, rows), tmp_path / "out")
+    assert tree["permutation"] == {"p": 0.25, "exact": True, "standard_error": 0}
     assert tree["headline"].startswith("No significant difference")
-    assert "F(1, 1) = ∞, p = 0.500 by permutation" in tree["basis"]
+    assert "F(1, 2) = ∞, p = 0.250 by permutation" in tree["basis"]
     assert "p = 0," not in tree["methods"]
 
 

@@ -100,11 +100,11 @@ def test_the_answer_names_the_pairs(tmp_path, capsys):
 
 def test_no_pair_is_claimed_without_friedman(tmp_path):
     path = tmp_path / "scores.csv"
-    rows = ["a,x,1", "b,x,2", "c,x,3", "a,y,3", "b,y,1", "c,y,2"]
+    rows = ["a,x,1", "b,x,2", "a,y,3", "b,y,1", "a,z,1", "b,z,4"]
     path.write_text("\n".join(["algorithm,dataset,score", *rows]))
     tree = run(path, tmp_path / "out")
     assert tree["headline"].startswith(
-        "No significant difference between the 3 algorithms"
+        "No significant difference between the 2 algorithms"
     )
     assert "does not show that they are equal" in tree["basis"]
     assert tree["nemenyi"]["significant"] == []
@@ -131,18 +131,20 @@ def test_means_that_differ_by_float_noise_only_are_ties(tmp_path):
     assert tree["friedman"]["p"] == 1
 
 
-def test_one_algorithm_or_data_set_is_reported_without_tests(tmp_path):
-    for name, rows in [("one", ["a,x,1", "a,y,2"]), ("set", ["a,x,1", "b,x,2"])]:
+def test_one_algorithm_or_single_runs_are_reported_without_tests(tmp_path):
+    """There is a report, which says why nothing was tested."""
+    for name, rows, why in [
+        ("one", ["a,x,1", "a,y,2"], "one needs 2 algorithms with scores"),
+        ("set", ["a,x,1", "b,x,2"], "on x each algorithm has a single run"),
+        ("sets", ["a,x,1", "b,x,2", "a,y,1", "b,y,3"], "on x and y each algorithm"),
+    ]:
         path = tmp_path / f"{name}.csv"
         path.write_text("\n".join(["algorithm,dataset,score", *rows]))
         tree = run(path, tmp_path / name)
-        assert (tree["friedman"], tree["nemenyi"]) == (None, None)
-        assert tree["headline"] == "Nothing was tested."
-        assert len(tree["table"]) == 2
-        assert (
-            "at least 2 data sets and 2 algorithms"
-            in (tmp_path / name / "index.html").read_text()
-        )
+        assert (tree["friedman"], tree["nemenyi"]) == (None, None), name
+        assert tree["headline"].startswith("Nothing was tested"), name
+        assert len(tree["table"]) == len(rows), name
+        assert why in (tmp_path / name / "index.html").read_text(), name
 
 
 @cases.each(

@@ -452,3 +452,17 @@ def test_two_metrics_in_one_frame_are_refused():
     for form in ("pivoted, all columns", "two levels beside runs"):
         with pytest.raises(ValueError, match="must call them algorithm, dataset"):
             score_table.read(PIVOTS[form](frame))
+
+
+def test_runs_keep_their_names_in_the_order_of_their_scores():
+    """Rows of one algorithm come in another order: names go with their scores."""
+    frame = as_tidy()
+    turned = pd.concat([frame[frame["algorithm"] != "RSC"], frame[::-1]])
+    table = score_table.read(turned.drop_duplicates(["algorithm", "dataset", "run"]))
+    for j, algorithm in enumerate(table.algorithms):
+        for r, run in enumerate(table.run_names[j]):
+            cells = frame[
+                (frame["algorithm"] == algorithm) & (frame["run"] == int(run))
+            ]
+            right = cells.set_index("dataset")["score"][list(table.datasets)]
+            np.testing.assert_array_equal(table.values[:, j, r], right)

@@ -1,0 +1,375 @@
+"""Which algorithms differ on a data set, by their seeds? Answers about these data sets alone.
+
+With one or two data sets a test of ranks over data sets has nothing to count. Here the units
+are the runs, or seeds, of a data set: Welch's t test, or Student's for pairs of equal seeds,
+with a permutation test of the same statistic beside it (`two_sample`). What is found holds
+for other seeds on this data set and says nothing of other data sets.
+Sources: Welch 1947, https://doi.org/10.2307/2332510; Hedges 1981,
+https://doi.org/10.3102/10769986006002107, for g; Steiger and Fouladi 1997 for its interval
+by the noncentral t; Holm 1979.
+"""
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+import scipy.optimize
+import scipy.special
+from jaxtyping import Float
+
+from jbias.stats import effects, multiple_testing, power, score_table, two_sample
+
+
+@dataclasses.dataclass(frozen=True)
+class SeedTest:
+    """Two algorithms on one data set; differences are positive where the first is better.
+
+    `pvalue` is that of the t test, or by permutation where neither algorithm varies. NaN
+    where there is no such number; `why_not` says why nothing was tested, or is "".
+    """
+
+    dataset: str
+    first: str
+    second: str
+    runs: tuple[int, int]
+    means: tuple[float, float]
+    difference: float  # In the unit of the scores.
+    low: float  # Of the t interval of this pair alone.
+    high: float
+    statistic: float = math.nan  # t.
+    degrees: float = math.nan
+    t_pvalue: float = math.nan
+    permutation_pvalue: float = math.nan
+    permutation_error: float = math.nan  # Standard error from drawing; 0 if exact.
+    permutation_exact: bool = False
+    least_permutation_pvalue: float = math.nan  # No p of so many runs is smaller.
+    hedges_g: float = math.nan
+    hedges_g_low: float = math.nan
+    hedges_g_high: float = math.nan
+    detectable: float = math.nan  # Found with chance `target` at alpha / tests.
+    pvalue: float = math.nan
+    adjusted_in_dataset: float = math.nan  # Holm over the tests of this data set.
+    adjusted: float = math.nan  # Holm over the tests of all data sets.
+    why_not: str = ""
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class SeedTestsResult:
+    """Tests over the seeds of each data set, for these data sets alone."""
+
+    tests: tuple[SeedTest, ...]  # Data set by data set.
+    datasets: tuple[str, ...]
+    algorithms: tuple[str, ...]
+    reference: str | None
+    paired: bool
+    alpha: float  # Intervals hold with 1 - alpha.
+    target: float
+
+    @property
+    def family(self) -> int:
+        """Return how many tests were made, for which `adjusted` counts."""
+        return sum(not test.why_not for test in self.tests)
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return one row a test; the fields of `SeedTest`, pairs of numbers side by side."""
+        rows = []
+        for test in self.tests:
+            row = dataclasses.asdict(test)
+            for key, singular in (("runs", "runs"), ("means", "mean")):
+                row[f"first_{singular}"], row[f"second_{singular}"] = row.pop(key)
+            rows.append(row)
+        frame = pd.DataFrame(rows)
+        named = ["dataset", "first", "second", "first_runs", "second_runs"]
+        named += ["first_mean", "second_mean"]
+        return frame[[*named, *(key for key in frame if key not in named)]]
+
+    def __repr__(self) -> str:
+        kind = "paired" if self.paired else "Welch"
+        made = [test for test in self.tests if not test.why_not]
+        of = f"{len(made)} {kind} tests over seeds on {', '.join(self.datasets)}"
+        if not made:
+            return of
+        least = min(made, key=lambda test: test.adjusted)
+        pair = f"{least.first} and {least.second} on {least.dataset}"
+        return f"{of}, adjusted by holm; lowest p {least.adjusted:.3g}, of {pair}"
+
+
+def compare_seeds(
+    scores,
+    *,
+    larger_is_better: bool,
+    reference: str | None = None,
+    paired: bool = False,
+    alpha: float = 0.05,
+    target: float = 0.8,
+    most: int = 20_000,
+    draws: int = 9_999,
+    seed: int = 0,
+) -> SeedTestsResult:
+    """Tests all pairs of algorithms, or each against a reference, on every data set.
+
+    scores: what `score_table.read` takes, of one data set or more, with several runs.
+    Unpaired: Welch's t, t = (m_1 - m_2) / sqrt(s_1^2 / n_1 + s_2^2 / n_2), its interval, and p
+    by permutation of the runs. paired: Student's t of the differences of runs with the same
+    name, and p by flipped signs; for designs in which equal seeds share something that
+    moves both scores. Permutations are enumerated where they are at most `most`, else drawn.
+
+    g = J(v) (m_1 - m_2) / s, s the pooled deviation and v = n_1 + n_2 - 2, or s that of
+    the differences and v = n - 1; its interval inverts the noncentral t, which takes the
+    deviations of both as equal. `detectable`: the difference that the t test would find with
+    chance `target` at alpha / tests, if the deviations are as measured.
+
+    A pair is not tested where an algorithm has a single run. Where no run of a pair differs
+    from others of its algorithm there is no t, and p is by permutation.
+    Raises ValueError for missing cells, an unknown reference, and, if paired, for
+    algorithms that do not have the same runs.
+    """
+    table = score_table.read(scores, least_datasets=1)
+    score_table.require_squares(table)
+    score_table.check_share("alpha", alpha)
+    score_table.check(alpha < target < 1, "target", "lie between alpha and 1", target)
+    score_table.check_count("draws", draws)
+    pairs = _pairs(table.algorithms, reference)
+    if paired:
+        for first, second in pairs:
+            _check_same_runs(table, first, second)
+    several = {a for a, n in zip(table.algorithms, table.counts, strict=True) if n > 1}
+    family = len(table.datasets) * sum({*pair} <= several for pair in pairs)
+    settings = _Settings(
+        sign=1 if larger_is_better else -1,
+        paired=paired,
+        alpha=alpha,
+        alpha_of_each=alpha / max(family, 1),
+        target=target,
+        most=most,
+        draws=draws,
+        seed=seed,
+    )
+    tests = [
+        _test_pair(table, dataset, pair, settings)
+        for dataset in table.datasets
+        for pair in pairs
+    ]
+    return SeedTestsResult(
+        tests=_adjusted(tests),
+        datasets=table.datasets,
+        algorithms=table.algorithms,
+        reference=reference,
+        paired=paired,
+        alpha=alpha,
+        target=target,
+    )
+
+
+class _Settings(NamedTuple):
+    """What all tests of a call share."""
+
+    sign: int  # 1 where larger is better, else -1.
+    paired: bool
+    alpha: float
+    alpha_of_each: float  # alpha / tests.
+    target: float
+    most: int
+    draws: int
+    seed: int
+
+
+def _pairs(algorithms: Sequence[str], reference: str | None) -> list[tuple[str, str]]:
+    """Return the pairs to test: all, or each algorithm before the reference."""
+    if reference is None:
+        return list(itertools.combinations(algorithms, 2))
+    score_table.find_name(reference, algorithms, "reference")
+    return [(name, reference) for name in algorithms if name != reference]
+
+
+def _check_same_runs(table: score_table.Scores, first: str, second: str) -> None:
+    """Raise ValueError where two algorithms do not have runs of the same names."""
+    names = [table.run_names[table.algorithms.index(x)] for x in (first, second)]
+    for name, mine, others in ((first, *names), (second, *names[::-1])):
+        lacking = [run for run in others if run not in mine]
+        if lacking:
+            more = f" and {len(lacking) - 3} more" if len(lacking) > 3 else ""
+            raise ValueError(
+                f"paired: {first} and {second} must have the same runs, got none called "
+                f"{', '.join(lacking[:3])}{more} of {name}; leave runs without a partner "
+                "out, or compare unpaired"
+            )
+
+
+def _runs_of_pair(
+    table: score_table.Scores, dataset: str, pair: tuple[str, str], settings: _Settings
+) -> tuple[Float[np.ndarray, "a"], Float[np.ndarray, "b"]]:
+    """Return the scores of both, larger better, equal within rounding; by name if paired."""
+    row = table.datasets.index(dataset)
+    first, second = (settings.sign * table.runs(name)[row] for name in pair)
+    merged = two_sample.merge_ties(np.concatenate([first, second]))
+    first, second = merged[: len(first)], merged[len(first) :]
+    if settings.paired:
+        names = [table.run_names[table.algorithms.index(name)] for name in pair]
+        second = second[[names[1].index(run) for run in names[0]]]
+    return first, second
+
+
+def _test_pair(
+    table: score_table.Scores, dataset: str, pair: tuple[str, str], settings: _Settings
+) -> SeedTest:
+    """Return the test of two algorithms on a data set, not yet adjusted."""
+    first, second = _runs_of_pair(table, dataset, pair, settings)
+    counts = len(first), len(second)
+    difference = float(first.mean() - second.mean())
+    rounding = 1e-12 * max(np.abs(first).max(), np.abs(second).max())
+    plain = SeedTest(
+        dataset=dataset,
+        first=pair[0],
+        second=pair[1],
+        runs=counts,
+        means=(
+            float(settings.sign * first.mean()),
+            float(settings.sign * second.mean()),
+        ),
+        difference=0.0 if abs(difference) <= rounding else difference,
+        low=math.nan,
+        high=math.nan,
+    )
+    single = [name for name, count in zip(pair, counts, strict=True) if count < 2]
+    if single:
+        why = f"a single run of {' and of '.join(single)}: how far runs differ is not known"
+        return dataclasses.replace(plain, why_not=why)
+    sampling = {"most": settings.most, "draws": settings.draws, "seed": settings.seed}
+    if settings.paired:
+        differences = two_sample.merge_ties(first - second)
+        differences[np.abs(differences) <= rounding] = 0
+        t = two_sample.paired_t(differences)
+        permuted = two_sample.flip_signs(differences, **sampling)
+        effect = _paired_effect(differences, settings.alpha)
+    else:
+        t = two_sample.welch_t(first, second)
+        permuted = two_sample.permute_welch(first, second, **sampling)
+        effect = _effect(first, second, settings.alpha)
+    half = scipy.special.stdtrit(t.degrees, 1 - settings.alpha / 2) * t.standard_error
+    return dataclasses.replace(
+        plain,
+        low=plain.difference - half,
+        high=plain.difference + half,
+        statistic=t.statistic,
+        degrees=t.degrees,
+        t_pvalue=t.pvalue,
+        permutation_pvalue=permuted.pvalue,
+        permutation_error=permuted.standard_error,
+        permutation_exact=permuted.exact,
+        least_permutation_pvalue=permuted.least,
+        hedges_g=effect.g,
+        hedges_g_low=effect.low,
+        hedges_g_high=effect.high,
+        detectable=_detectable(first, second, settings),
+        pvalue=permuted.pvalue if math.isnan(t.pvalue) else t.pvalue,
+    )
+
+
+class _Effect(NamedTuple):
+    g: float
+    low: float
+    high: float
+
+
+def _effect(
+    first: Float[np.ndarray, "a"], second: Float[np.ndarray, "b"], alpha: float
+) -> _Effect:
+    """Return Hedges' g of two groups, by their pooled deviation, with its interval."""
+    a, b = len(first), len(second)
+    degrees = a + b - 2
+    squares = sum(
+        0.0 if np.ptp(group) == 0 else float(np.sum((group - group.mean()) ** 2))
+        for group in (first, second)
+    )
+    difference = float(first.mean() - second.mean())
+    deviation = math.sqrt(squares / degrees)
+    return _standardised(difference, deviation, degrees, a * b / (a + b), alpha)
+
+
+def _paired_effect(differences: Float[np.ndarray, "n"], alpha: float) -> _Effect:
+    """Return Hedges' g of paired differences, by their deviation, with its interval."""
+    n = len(differences)
+    deviation = 0.0 if np.ptp(differences) == 0 else float(differences.std(ddof=1))
+    return _standardised(float(differences.mean()), deviation, n - 1, n, alpha)
+
+
+def _standardised(
+    difference: float, deviation: float, degrees: int, size: float, alpha: float
+) -> _Effect:
+    """Return J(v) difference / deviation, and the interval of what it estimates.
+
+    size: t = sqrt(size) difference / deviation. The ends are noncentralities over
+    sqrt(size) at which t is a quantile.
+    """
+    if not deviation:
+        g = math.copysign(math.inf, difference) if difference else 0.0
+        return _Effect(g, math.nan, math.nan)
+    correction = effects.hedges_correction(degrees)
+    t = math.sqrt(size) * difference / deviation
+    low, high = (
+        _noncentrality(t, degrees, share) / math.sqrt(size)
+        for share in (1 - alpha / 2, alpha / 2)
+    )
+    return _Effect(correction * difference / deviation, low, high)
+
+
+def _noncentrality(t: float, degrees: int, share: float) -> float:
+    """Return the noncentrality for which P(T <= t) is `share`; NaN where it is not found."""
+
+    def excess(noncentrality: float) -> float:
+        return float(scipy.special.nctdtr(degrees, noncentrality, t)) - share
+
+    step = 1 + abs(t) / math.sqrt(2 * degrees)
+    low, high = t - step, t + step
+    for _ in range(60):
+        if excess(low) >= 0 >= excess(high):
+            return float(scipy.optimize.brentq(excess, low, high, xtol=1e-9 * step))
+        low, high, step = low - step, high + step, 2 * step
+    return math.nan
+
+
+def _detectable(
+    first: Float[np.ndarray, "a"], second: Float[np.ndarray, "b"], settings: _Settings
+) -> float:
+    """Return the difference that the t test finds with chance `target`; NaN without spread."""
+    common = {"alpha": settings.alpha_of_each, "target": settings.target}
+    if settings.paired:
+        differences = first - second
+        if np.ptp(differences) == 0:
+            return math.nan
+        return power.minimal_difference_of_t(
+            deviation=float(differences.std(ddof=1)), datasets=len(first), **common
+        )
+    if np.ptp(first) == 0 == np.ptp(second):
+        return math.nan
+    return power.minimal_difference_of_welch(
+        deviations=(
+            0.0 if np.ptp(first) == 0 else float(first.std(ddof=1)),
+            0.0 if np.ptp(second) == 0 else float(second.std(ddof=1)),
+        ),
+        seeds=(len(first), len(second)),
+        **common,
+    )
+
+
+def _adjusted(tests: Sequence[SeedTest]) -> tuple[SeedTest, ...]:
+    """Return the tests with p adjusted by Holm, within each data set and over all."""
+    places = [i for i, test in enumerate(tests) if not test.why_not]
+    pvalues = np.array([tests[i].pvalue for i in places])
+    over_all = np.full(len(tests), math.nan)
+    within = np.full(len(tests), math.nan)
+    over_all[places] = multiple_testing.adjust(pvalues, "holm")
+    for dataset in {tests[i].dataset for i in places}:
+        mine = [i for i in places if tests[i].dataset == dataset]
+        within[mine] = multiple_testing.adjust([tests[i].pvalue for i in mine], "holm")
+    return tuple(
+        dataclasses.replace(
+            test, adjusted_in_dataset=float(within[i]), adjusted=float(over_all[i])
+        )
+        for i, test in enumerate(tests)
+    )

@@ -1,0 +1,245 @@
+"""The report of one or two data sets: its answer is of tests over seeds, for these alone."""
+
+import json
+import shutil
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.stats
+
+from jbias import report
+from jbias.report import analysis, benchmark, inputs, options
+from tests import cases
+from tests.report import test_scores
+
+pytestmark = pytest.mark.usefixtures("no_pdf")
+SKETCH = {
+    "ERM": [60.1, 62.0, 58.8, 61.1, 59.5],
+    "SagNet": [64.9, 63.1, 66.2, 62.4, 64.0],
+    "pAdaIN": [61.0, 60.2, 62.9, 59.1, 62.2],
+}
+PHOTO = {
+    "ERM": [90.1, 91.0, 90.4, 90.9, 90.6],
+    "SagNet": [90.3, 90.8, 90.9, 90.2, 90.7],
+}
+
+
+def write(folder, **tables):
+    """Return the path of a CSV file of scores by data set and algorithm, a column a run."""
+    rows = [
+        f"{algorithm},{dataset},{run},{score}"
+        for dataset, cells in tables.items()
+        for algorithm, scores in cells.items()
+        for run, score in enumerate(scores)
+    ]
+    path = folder / "scores.csv"
+    path.write_text("\n".join(["algorithm,dataset,run,score", *rows]))
+    return path
+
+
+def some(cells, *, algorithms=3, runs=5):
+    """Return the first algorithms with their first runs."""
+    return {name: cells[name][:runs] for name in [*cells][:algorithms]}
+
+
+def made(folder, tables, **wanted):
+    """Return the report of such scores, which is not written."""
+    study = inputs.from_scores(str(write(folder, **tables)), options.Options(**wanted))
+    return benchmark.report(study)
+
+
+def test_train_on_photo_test_on_sketch_five_seeds(tmp_path, capsys):
+    """One CSV file gets its answer, with scipy's numbers, and says what it is about."""
+    path = write(tmp_path, sketch=some(SKETCH, algorithms=2))
+    tree = test_scores.run(path, tmp_path / "out")
+    theirs = scipy.stats.ttest_ind(SKETCH["SagNet"], SKETCH["ERM"], equal_var=False)
+    low, high = theirs.confidence_interval()
+    (test,) = tree["seed_tests"]["tests"]
+    assert test["t_pvalue"] == pytest.approx(theirs.pvalue)
+    assert test["permutation_pvalue"] == pytest.approx(2 / 252)
+    assert tree["headline"] == (
+        f"On sketch, 5 runs each: SagNet is better than ERM by 3.8 [{low:.1f}, {high:.1f}] "
+        f"(Welch p = {theirs.pvalue:.3f}, permutation p = 0.008). This is about sketch "
+        "alone, not about other data sets."
+    )
+    assert tree["headline"] in capsys.readouterr().out
+    page = (tmp_path / "out" / "index.html").read_text()
+    assert tree["headline"] in page
+    assert "Ranks over data sets are not tested: there is only one data set." in page
+    for name in (
+        "tables/seed_tests.csv",
+        "tables/seed_tests.tex",
+        "figures/seed_tests.svg",
+    ):
+        assert (tmp_path / "out" / name).exists(), name
+    assert "[welch1947]" in tree["methods"] and "3 algorithms" not in tree["methods"]
+    assert "@article{welch1947" in (tmp_path / "out" / "methods.bib").read_text()
+
+
+def test_three_algorithms_are_adjusted_for_three_pairs(tmp_path):
+    found = made(tmp_path, {"sketch": SKETCH})
+    headline, basis = found.answer
+    result = analysis_of(tmp_path).by_seeds
+    claims = [test for test in result.tests if test.adjusted <= 0.05]
+    assert f"{len(claims)} of 3 pairs differ" in headline
+    for test in claims:
+        assert f"Holm p = {test.adjusted:.3f}" in headline, test
+    assert "SagNet is better than ERM" in headline
+    assert "Holm's adjustment counts 3 tests: all pairs." in basis
+    significant = found.results["seed_tests"]["significant"]
+    assert len(significant) == len(claims) < 3
+    assert "a true difference of" in basis
+
+
+def analysis_of(folder):
+    """Return the analysis of the scores that were written last."""
+    study = inputs.from_scores(str(folder / "scores.csv"), options.Options())
+    return analysis.analyse(study)
+
+
+def test_two_data_sets_each_get_their_sentence_and_no_ranks(tmp_path):
+    tables = {"sketch": some(SKETCH, algorithms=2), "photo": PHOTO}
+    found = made(tmp_path, tables)
+    headline, basis = found.answer
+    assert "On sketch, 5 runs each: SagNet is better than ERM" in headline
+    assert "On photo, 5 runs each: no significant difference" in headline
+    assert "This is about sketch and photo, each by itself" in headline
+    assert "counts 2 tests: all pairs on both data sets" in basis
+    assert found.results["friedman"] is None and found.results["nemenyi"] is None
+    assert "with 2 data sets, no two mean ranks" in found.results["tested"]["why_not"]
+    assert found.results["seed_tests"]["datasets"] == ("sketch", "photo")
+
+
+def test_three_data_sets_are_ranked_as_before(tmp_path):
+    tables = {name: some(SKETCH, runs=2) for name in ("x", "y", "z")}
+    found = made(tmp_path, tables)
+    assert found.results["seed_tests"] is None
+    assert found.results["friedman"] is not None
+    assert "Friedman" in found.answer[1]
+
+
+@cases.each(
+    ("runs", "told"),
+    [
+        (1, "Nothing was tested: on sketch each algorithm has a single run"),
+        (2, "With 2 runs each the permutation test cannot give a p below 0.33"),
+        (
+            3,
+            "With 3 runs each the permutation test cannot give a p below 0.1, so it can never",
+        ),
+        (
+            4,
+            "cannot be below 0.029 with these runs, or 0.086 once adjusted for 3 tests",
+        ),
+    ],
+)
+def test_what_so_few_runs_cannot_show_is_said(tmp_path, runs, told):
+    found = made(tmp_path, {"sketch": some(SKETCH, runs=runs)})
+    assert told in " ".join(found.answer)
+
+
+def test_pairs_of_seeds_only_if_asked_for(tmp_path):
+    """As scipy's paired test; without the flag as Welch's, and the basis says which."""
+    tables = {"sketch": some(SKETCH, algorithms=2)}
+    scores = SKETCH["SagNet"], SKETCH["ERM"]
+    for is_paired, theirs, words in [
+        (True, scipy.stats.ttest_rel(*scores), "equal runs (--paired-seeds) decides"),
+        (False, scipy.stats.ttest_ind(*scores, equal_var=False), "unpaired"),
+    ]:
+        found = made(tmp_path, tables, paired_seeds=is_paired)
+        assert found.results["seed_tests"]["paired"] is is_paired
+        tests = found.results["seed_tests"]["tests"]
+        assert tests["t_pvalue"].tolist() == pytest.approx([theirs.pvalue])
+        assert words in found.answer[1]
+
+
+def test_refuses_pairs_that_are_none(tmp_path, capsys):
+    uneven = {"ERM": SKETCH["ERM"], "SagNet": SKETCH["SagNet"][:4]}
+    path, flag = write(tmp_path, sketch=uneven), "--paired-seeds"
+    told = test_scores.refused(capsys, path, tmp_path / "out", flag)
+    assert (
+        "--paired-seeds: ERM and SagNet must have the same runs, got none called 4"
+        in told
+    )
+    path = write(tmp_path, **{name: some(SKETCH) for name in "xyz"})
+    told = test_scores.refused(capsys, path, tmp_path / "out", flag)
+    assert "--paired-seeds: is for the tests over seeds of one or two data sets" in told
+
+
+def test_a_reference_is_compared_with_each(tmp_path):
+    found = made(tmp_path, {"sketch": SKETCH}, reference="ERM")
+    tests = found.results["seed_tests"]["tests"]
+    assert len(tests) == found.results["seed_tests"]["family"] == 2
+    assert (
+        "ERM" in found.answer[0]
+        and "pAdaIN is better than SagNet" not in found.answer[0]
+    )
+    assert "2 tests: each algorithm with ERM" in found.answer[1]
+    assert "Each algorithm is compared with ERM" in found.results["methods"]
+
+
+def test_smaller_may_be_better(tmp_path):
+    tables = {"sketch": some(SKETCH, algorithms=2)}
+    found = made(tmp_path, tables, larger_is_better=False)
+    assert "ERM is better than SagNet by 3.8" in found.answer[0]
+
+
+def test_odd_runs_are_named(tmp_path):
+    """An algorithm with one run, with two against five, and scores that never vary."""
+    cells = {"ERM": SKETCH["ERM"], "one": [61.0], "two": [60.0, 61.5]}
+    basis = made(tmp_path, {"sketch": cells}).answer[1]
+    assert "Not tested, for a single run: one." in basis
+    assert "two has 2 runs: against more, Welch's test claims too much" in basis
+    constant = {"a": [1.0] * 4, "b": [2.0] * 4}
+    headline, basis = made(tmp_path, {"sketch": constant}).answer
+    assert "b is better than a by 1.000 (permutation p = 0.029)" in headline
+    assert "every run has the same score, so there is no t" in basis
+    equal = {"a": [1.0] * 4, "b": [1.0] * 4}
+    headline, _ = made(tmp_path, {"sketch": equal}).answer
+    assert "no significant difference" in headline and "have the same mean" in headline
+
+
+def test_bold_is_what_no_test_tells_from_the_best(tmp_path):
+    made(tmp_path, {"sketch": SKETCH})
+    assert analysis_of(tmp_path).best_cells == [("SagNet", "sketch")]
+    made(tmp_path, {"photo": PHOTO})
+    assert analysis_of(tmp_path).best_cells == []
+
+
+def test_runs_of_jbias_get_the_same_answer(runs, tmp_path):
+    """Percentage points of the selected evaluations; seeds pair by their number."""
+    flags = [f"--runs={runs}/*", f"--out={tmp_path / 'out'}", "--datasets=sketch"]
+    assert report.main([*flags, "--algorithms=ERM,SagNet", "--paired-seeds"]) == 0
+    tree = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert "percentage points" in tree["headline"] and "seeds each" in tree["headline"]
+    (test,) = tree["seed_tests"]["tests"]
+    frame = pd.read_csv(tmp_path / "out" / "tables" / "runs.csv")
+    frame["number"] = frame["seed"].str.rpartition(":")[2]
+    wide = 100 * frame.pivot(index="number", columns="algorithm", values="sketch")
+    theirs = scipy.stats.ttest_rel(wide["ERM"], wide["SagNet"])
+    assert test["t_pvalue"] == pytest.approx(theirs.pvalue)
+    assert abs(test["difference"]) == pytest.approx(np.abs(wide.mean().diff().iloc[-1]))
+
+
+@pytest.mark.slow
+@cases.each("algorithms", [2, 3])
+@cases.each("runs", [1, 3, 5, 10])
+def test_every_small_table_is_written(tmp_path, algorithms, runs):
+    """One and two data sets; the page, its files and the two lines that are printed."""
+    rng = np.random.default_rng(runs)
+    names = [*SKETCH][:algorithms]
+    for sets in (["sketch"], ["sketch", "photo"]):
+        tables = {
+            name: {
+                a: rng.normal(60 + 2 * i, 1, runs).tolist() for i, a in enumerate(names)
+            }
+            for name in sets
+        }
+        out = tmp_path / "out"
+        tree = test_scores.run(write(tmp_path, **tables), out)
+        assert all(name in tree["headline"] for name in sets)
+        assert (runs == 1) == tree["headline"].startswith("Nothing was tested")
+        pairs = algorithms * (algorithms - 1) // 2
+        assert len(tree["seed_tests"]["tests"]) == pairs * len(sets)
+        shutil.rmtree(out)
