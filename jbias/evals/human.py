@@ -33,13 +33,18 @@ OVERALL += ("error_consistency", "human_error_consistency")
 
 
 def make(
-    *, root: str = "", dataset: str = "cue-conflict", files: Sequence[str] = ()
+    *,
+    root: str = "",
+    dataset: str = "cue-conflict",
+    files: Sequence[str] = (),
+    classes: Sequence[str] = (),
 ) -> probe.Probe:
     """Shows the images as they are; compares the answers with people's.
 
     root: a folder of people's answers, such as raw-data of model-vs-human.
     dataset: one of SETS; what follows "/" is a condition, and no matter. files: the names
-      of the set's images, in their order.
+      of the set's images, in their order. classes: the names of the decision classes;
+      without them they are Geirhos' 16 in their order.
     """
     dataset = dataset.partition("/")[0]
     base.check_known("human: dataset must be one of model-vs-human's", dataset, SETS)
@@ -48,14 +53,21 @@ def make(
     several = not isinstance(files, str) and len(files) > 0
     probe.check(several, "human", "files must be the names of the set's files", files)
     people = trials.people(root, dataset)
-    of = dict(dataset=dataset, files=tuple(files), people=people)
+    of = dict(
+        dataset=dataset, files=tuple(files), people=people, classes=tuple(classes)
+    )
     counted, digest = functools.partial(numbers, **of), trials.digest(people)
     return probe.Probe({"": ()}, probe.identity, counted, digest=digest)
 
 
 @decisions.each
 def numbers(
-    decided: decisions.Decisions, *, dataset: str, files: Sequence[str], people: People
+    decided: decisions.Decisions,
+    *,
+    dataset: str,
+    files: Sequence[str],
+    people: People,
+    classes: Sequence[str] = (),
 ) -> decisions.Numbers:
     """What each rule's decisions, in Geirhos' 16 classes, have in common with people's.
 
@@ -66,7 +78,9 @@ def numbers(
     people, with its interval. Over all: response_entropy and human_response_entropy in
     bits. For each condition of a set that has several, the excluded ones too:
     error_consistency and human_accuracy. People may have seen more images than were
-    shown; the column "index" says which of `files` these were, if not all.
+    shown; the column "index" says which of `files` these were, if not all. classes: the
+    names of the decision classes, which may have another order than Geirhos' 16, whose
+    order it is without them.
     """
     ids = np.array([trials.image_id(name) for name in files])
     shown = decided.columns.get("index", np.arange(len(decided.prediction)))
@@ -76,9 +90,22 @@ def numbers(
         raise ValueError(f"{must} {len(ids):,} images were shown, {got}")
     names = ids[shown].tolist()
     same = [person.select(names) for person in people]
-    _check_same_images(names, decided.columns.get("label"), same[0].category)
-    own = dict(subject="network", response=decided.prediction)
-    return compare(dataclasses.replace(same[0], **own), same, dataset)
+    label, response = decided.columns.get("label"), decided.prediction
+    if classes:
+        response = _in_sixteen(response, classes)
+        label = None if label is None else _in_sixteen(label, classes)
+    _check_same_images(names, label, same[0].category)
+    network = dataclasses.replace(same[0], subject="network", response=response)
+    return compare(network, same, dataset)
+
+
+def _in_sixteen(decision: np.ndarray, classes: Sequence[str]) -> np.ndarray:
+    """Return decision classes as numbers of Geirhos' 16; -1 for none of these."""
+    numbers = {name: i for i, name in enumerate(labels.geirhos16())}
+    sixteen = np.array([*(numbers.get(name, -1) for name in classes), -1])
+    must = "the decision classes must be Geirhos' 16"
+    probe.check((sixteen >= 0).any(), "human", must, ", ".join(classes[:4]))
+    return sixteen[np.asarray(decision)]  # -1 is the last entry.
 
 
 def _check_same_images(names: Sequence[str], label, category) -> None:

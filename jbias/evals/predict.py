@@ -174,7 +174,8 @@ def class_scores(
         has_excluded = (excluded[:, :, None] & (matrix > 0)[None]).any(1)
         scores = jnp.where(has_excluded, -jnp.inf, scores)
     elif aggregate == "max_prob":  # No training class is a member of two.
-        scores = matrix[jnp.argmax(members, axis=-1)]
+        is_excluded = jnp.isneginf(members.max(axis=-1, keepdims=True))
+        scores = jnp.where(is_excluded, -jnp.inf, matrix[jnp.argmax(members, axis=-1)])
     else:
         scores = product(jax.nn.softmax(members), matrix)
     return jnp.where((matrix > 0).any(axis=0), scores, -jnp.inf)

@@ -185,23 +185,36 @@ def _form(one: Predictor, image: Float[np.ndarray, "b h w 3"]) -> np.ndarray:
     return (image - np.float32(applied["mean"])) / np.float32(applied["std"])
 
 
-def _to_float32(answers: np.ndarray) -> Float[np.ndarray, "b k"]:
-    """Return answers in float32, without a tie that they did not have.
+def _to_float32(logits: np.ndarray) -> Float[np.ndarray, "b k"]:
+    """Return logits in float32, without a tie that they did not have.
 
     A row whose numbers differ by less than float32 can tell, such as 1e9 + logit, is taken
-    less its largest number: its order and its softmax stay as they are. What float32
-    cannot hold is infinite.
+    less its largest number: its order and its softmax stay as they are, and -inf stays.
+    What float32 cannot hold is infinite. Not for probabilities: a row that is shifted is
+    none of these.
     """
     with np.errstate(over="ignore"):
-        logits = answers.astype(np.float32)
-    if answers.dtype.itemsize <= logits.dtype.itemsize and answers.dtype.kind == "f":
-        return logits
-    finite = np.isfinite(answers).all(axis=1)
-    for row in np.flatnonzero(
-        finite & (_count_distinct(logits) < _count_distinct(answers))
-    ):
-        logits[row] = (answers[row] - answers[row].max()).astype(np.float32)
-    return logits
+        rounded = logits.astype(np.float32)
+    if logits.dtype.itemsize <= rounded.dtype.itemsize and logits.dtype.kind == "f":
+        return rounded
+    has_largest = np.isfinite(logits.max(axis=1))  # Of a row with NaN this is NaN.
+    has_new_tie = _count_distinct(rounded) < _count_distinct(logits)
+    for row in np.flatnonzero(has_largest & has_new_tie):
+        with np.errstate(over="ignore"):
+            below = (
+                logits[row].max() - logits[row]
+            )  # At least 0, as unsigned numbers are.
+            rounded[row] = -below.astype(np.float32)
+    return rounded
+
+
+def _are_probabilities(answers: np.ndarray) -> bool:
+    """Return whether no number is below 0 and each row sums to 1, up to rounding."""
+    if not (answers >= 0).all():
+        return False
+    with np.errstate(over="ignore"):
+        sums = answers.sum(axis=1, dtype=np.float64)
+    return bool(np.abs(sums - 1).max() < 1e-2)
 
 
 def _count_distinct(rows: np.ndarray) -> np.ndarray:
@@ -244,7 +257,13 @@ def ask(
                 f"{n} class names, got {got}; `classes` (--classes, "
                 f"imagenet if not given) must name all outputs in order; {_AGAIN}"
             )
-        logits = _to_float32(answers)
+        sums = _are_probabilities(answers)
+        found = kind if kind in KINDS[:2] else KINDS[int(sums)]
+        if found == "probabilities":
+            with np.errstate(over="ignore"):
+                logits = answers.astype(np.float32)
+        else:
+            logits = _to_float32(answers)
         broken = np.flatnonzero(~predict.decides(logits, logits, np))
         if len(broken):
             row = logits[broken[0]]
@@ -254,8 +273,6 @@ def ask(
                 f"{worst[0] if len(worst) else -np.inf} for {len(broken)} of them, first "
                 f"number {broken[0]}; {_AGAIN}"
             )
-        sums = (logits >= 0).all() and np.abs(logits.sum(1) - 1).max() < 1e-2
-        found = kind if kind in KINDS[:2] else KINDS[int(sums)]
         if found == "probabilities":
             if not sums:
                 raise ValueError(

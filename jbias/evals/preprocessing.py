@@ -2,8 +2,9 @@
 
 `read` asks a module: timm's `pretrained_cfg`, or an attribute such as `preprocess`.
 `parse` reads a description itself: timm's dictionary, the transforms of torchvision's
-weights, an image processor of transformers, a Compose of such transforms. `resolve` joins
-what a caller says with what the model says, and keeps where each value is from.
+weights, an image processor of transformers, a Compose or a list of such transforms.
+`resolve` joins what a caller says with what the model says, and keeps where each value is
+from.
 
 Mean and deviation are applied to images by predictors.Predictor. Size, crop and
 interpolation belong to a suite's sets, which all of its networks share: of these `describe`
@@ -12,8 +13,9 @@ says what the model asks for.
 
 import dataclasses
 import functools
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -44,10 +46,17 @@ _NAMES = {
     "resize": ("resize_size",),
 }
 _PILLOW = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic", 4: "box"}
+_SIDES = ("shortest_edge", "width", "height", "longest_edge")  # Which counts first.
 _BYTES = 1 / 255  # By what processors make numbers in [0, 1] of bytes.
-# Steps of a Compose without a number that matters here.
-_PLAIN_STEPS = ("ToTensor", "MaybeToTensor", "ToImage", "ToDtype", "PILToTensor")
-_PLAIN_STEPS += ("ConvertImageDtype", "function", "Lambda", "RGB")
+_OFFSETS = ("rescale_offset", "do_offset", "offset")  # 1 is taken off what is rescaled.
+# What processors do to pixels beyond a mean and a deviation.
+_OTHER_FIELDS = ("do_flip_channel_order", "do_color_quantize", "do_grayscale")
+_OF_PROCESSORS = ("do_rescale", "rescale_factor", "do_normalize")
+# Steps of a Compose that make images of numbers: in [0, 1], or bytes as they are.
+_TO_UNIT = ("ToTensor", "MaybeToTensor", "ConvertImageDtype")
+_TO_BYTES = ("ToImage", "PILToTensor", "MaybePILToTensor", "ToTensorV2")
+_PLAIN_STEPS = ("RGB",)  # Steps that change no number.
+_LISTS = ("Compose", "Sequential")  # Steps that hold others.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,13 +85,12 @@ def read(model: Any) -> Preprocessing:
             source = getattr(model, name, None)
             if source is None or _is_own_method(model, source):
                 continue
-            if type(source).__name__ == "Normalize" and hasattr(model, "named_modules"):
-                # A layer, which the module itself applies, or nobody does.
+            if _is_normalising_layer(model, source):
                 told = f"the module's own layer {name}, which normalises, is not read: give"
                 told += " mean=0, std=1 if it is part of forward, else its numbers"
                 return Preprocessing(others=(told,))
             try:
-                found = parse(source, name)
+                found = _parse(source, name)
             except (ValueError, TypeError, AttributeError) as error:
                 if name in _OF_TIMM:
                     raise
@@ -92,6 +100,9 @@ def read(model: Any) -> Preprocessing:
                 continue
             if found.values:
                 return found
+            if name not in _OF_TIMM and not hasattr(source, "named_modules"):
+                kind = _kind_in_words(source)
+                unread.append(f"attribute {name} is not read (it is {kind})")
         inner = (getattr(model, name, None) for name in _WRAPPED)
         inner = [one for one in inner if one is not None]
         if not inner:
@@ -105,22 +116,51 @@ def _is_own_method(model: Any, source: Any) -> bool:
     return getattr(source, "__self__", None) is model
 
 
+def _is_normalising_layer(model: Any, source: Any) -> bool:
+    """Return whether an attribute is a layer, which the module itself applies, or nobody."""
+    kind = type(source).__name__
+    if not hasattr(model, "named_modules") or kind not in ("Normalize", "Sequential"):
+        return False
+    return any(type(step).__name__ == "Normalize" for step in _flat([source]))
+
+
 def parse(source: Any, origin: str = "preprocess=") -> Preprocessing:
     """Return what a description says; see the head of this file for what it may be.
 
-    origin: what the values are said to be from. ValueError for values that cannot be.
+    origin: what the values are said to be from. ValueError for what is no description,
+    for values that cannot be, and for what is done to pixels beyond mean and deviation.
     """
+    parsed = _parse(source, origin)
+    if not parsed.values and not isinstance(source, Preprocessing):
+        must = (
+            "describe mean and std, as timm's pretrained_cfg, an image processor or a"
+        )
+        must += " Compose of transforms does"
+        remedy = "give mean= and std=, or let the model do its own preprocessing"
+        raise ValueError(
+            f"{origin}: must {must}, got {_kind_in_words(source)}; {remedy}"
+        )
+    return parsed
+
+
+def _parse(source: Any, origin: str) -> Preprocessing:
+    """Return what a description says; nothing where it says nothing that is known."""
     if isinstance(source, Preprocessing):
         return source
     if isinstance(getattr(source, "transforms", None), functools.partial):
         source = source.transforms  # Of weights of torchvision.
-    if isinstance(source, functools.partial):
+    if isinstance(source, functools.partial) and inspect.isclass(source.func):
         source = source()
-    steps = getattr(source, "transforms", None)
-    if isinstance(steps, Sequence):
-        told, others = _of_steps(steps)
+    inner = _get(source, "image_processor")
+    if inner is not None:  # Of a processor of images and texts.
+        return _parse(inner, origin)
+    steps, others = _steps_of(source), ()
+    if steps is not None:
+        told, others = _of_steps(steps, origin)
+    elif inspect.isroutine(source) or inspect.isclass(source):
+        told = {}
     else:
-        told, others = _of_fields(source), ()
+        told = _of_fields(source, origin)
     values = {key: _checked(origin, key, value) for key, value in told.items()}
     resized = values.pop("resize", 0)
     if resized and "size" in values and "crop" not in values:
@@ -129,52 +169,224 @@ def parse(source: Any, origin: str = "preprocess=") -> Preprocessing:
     return Preprocessing(values, dict.fromkeys(values, origin), others)
 
 
-def _of_fields(source: Any) -> dict[str, Any]:
+def _get(source: Any, name: str) -> Any:
+    """Return an entry of a dictionary, or an attribute of an object; None without it."""
+    if isinstance(source, Mapping):
+        return source.get(name)
+    return getattr(source, name, None)
+
+
+def _kind_in_words(source: Any) -> str:
+    if isinstance(source, str):
+        return repr(source)
+    if isinstance(source, Mapping):
+        keys = ", ".join(str(key) for key in [*source][:4])
+        return f"a dict of {keys or 'nothing'}"
+    name = getattr(source, "__name__", "") if callable(source) else ""
+    return f"{type(source).__name__} {name}".strip()
+
+
+class _Normalisation(NamedTuple):
+    """(x - mean) / std, of images x in [0, 1]."""
+
+    mean: np.ndarray
+    std: np.ndarray
+
+    def then(self, mean: Any, std: Any) -> "_Normalisation":
+        """Return the one normalisation that equals this and then another."""
+        mean, std = np.asarray(mean, float), np.asarray(std, float)
+        return _Normalisation(self.mean + self.std * mean, self.std * std)
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """Return mean and std by name."""
+        return {"mean": self.mean.tolist(), "std": self.std.tolist()}
+
+
+_UNCHANGED = _Normalisation(np.zeros(3), np.ones(3))
+
+
+def _of_fields(source: Any, origin: str) -> dict[str, Any]:
     """Return what the entries of a dictionary, or the attributes of an object, say."""
-
-    def get(name: str) -> Any:
-        if isinstance(source, Mapping):
-            return source.get(name)
-        return getattr(source, name, None)
-
+    get = functools.partial(_get, source)
     found = {}
     for key, names in _NAMES.items():
         told = (get(name) for name in names)
         told = [one for one in told if one is not None and not callable(one)]
         if told:
             found[key] = told[0]
-    size = get("size")
+    sides = _sides(get("size"))
     if get("do_center_crop") is False:
-        found["size"] = size or found.get("size")
-    elif get("crop_size") and isinstance(size, Mapping) and "shortest_edge" in size:
-        found["resize"] = size["shortest_edge"]
+        found["size"] = get("size") or found.get("size")
+    elif get("crop_size") and sides and "shortest_edge" in sides:
+        found["resize"] = sides["shortest_edge"]
+    if any(get(name) is not None for name in _OF_PROCESSORS):
+        found |= _of_processor(get, found, origin)
+    elif "mean" in found:
+        _refuse_mean_of_bytes(origin, found["mean"])
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def _of_processor(
+    get: Callable[[str], Any], found: Mapping[str, Any], origin: str
+) -> dict[str, Any]:
+    """Return mean and std of all that a processor of transformers does to bytes.
+
+    It rescales bytes, takes 1 off where it is told to, then normalises, twice for
+    EfficientNet's `include_top`. ValueError for what is no normalisation.
+    """
+    for name in _OTHER_FIELDS:
+        if get(name):
+            raise ValueError(
+                f"{origin}: pixels must be changed by mean and std alone, got "
+                f"{name}={get(name)}, which is not applied; do it inside the model, and "
+                "give mean= and std= instead"
+            )
+    mean, std = found.get("mean"), found.get("std")
     if get("do_normalize") is False:
-        found |= {"mean": 0.0, "std": 1.0}
+        mean, std = 0.0, 1.0
+    elif mean is None and get("do_normalize"):
+        jc.refuse(f"{origin}: image_mean", "be three numbers, or one", mean)
+    mean = np.asarray(_checked(origin, "mean", 0.0 if mean is None else mean))
+    std = np.asarray(_checked(origin, "std", 1.0 if std is None else std))
+    normalised = _rescaling(get, mean, std, origin).then(mean, std)
+    if get("include_top") is True:
+        again = _checked(origin, "std", get("image_std"))
+        normalised = normalised.then(0.0, again)
+    return normalised.values
+
+
+def _rescaling(
+    get: Callable[[str], Any], mean: np.ndarray, std: np.ndarray, origin: str
+) -> _Normalisation:
+    """Return what a processor does to images before mean and std.
+
+    Without rescaling they are bytes if mean or std are of bytes, above 1, else in [0, 1].
+    """
     scale = get("rescale_factor")
-    if scale is not None and get("do_rescale") is not False and "mean" in found:
-        # Mean and deviation are of bytes times that factor.
-        times = _BYTES / float(scale)
-        if abs(times - 1) > 1e-6:
-            for key in ("mean", "std"):
-                found[key] = (np.asarray(found[key], float) * times).tolist()
-    return found
+    if get("do_rescale") is False:
+        if (mean == 0).all() and (std == 1).all():
+            raise ValueError(
+                f"{origin}: images must be in [0, 1] or bytes, got do_rescale=False with "
+                "mean 0 and std 1, which tells neither; give mean= and std= instead"
+            )
+        if max(mean.max(), std.max()) <= 1:
+            return _UNCHANGED
+        return _UNCHANGED.then(0.0, _BYTES)
+    if scale is None:
+        _refuse_mean_of_bytes(origin, mean)
+        return _UNCHANGED
+    scale = constants(f"{origin}: rescale_factor", scale, positive=True)
+    rescaled = _UNCHANGED.then(0.0, _BYTES / np.asarray(scale))
+    has_offset = any(get(name) is True for name in _OFFSETS)
+    return rescaled.then(1.0, 1.0) if has_offset else rescaled
 
 
-def _of_steps(steps: Sequence) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Return what the steps of a Compose say, and those that cannot be read, by name."""
-    found, others = {}, []
+def _refuse_mean_of_bytes(origin: str, mean: Any) -> None:
+    """Raise ValueError where a mean that is of images in [0, 1] is above 1."""
+    numbers = constants(f"{origin}: mean", mean, positive=False)
+    if max(numbers) > 1:
+        remedy = "divide mean and std by 255 if they are of bytes"
+        jc.refuse(f"{origin}: mean", "be of images in [0, 1]", numbers, remedy)
+
+
+def _steps_of(source: Any) -> Sequence | None:
+    """Return the steps of a list of transforms; None of anything else."""
+    if isinstance(source, list | tuple):
+        return source
+    inner = getattr(source, "_modules", None)
+    if type(source).__name__ == "Sequential" and isinstance(inner, Mapping):
+        return [*inner.values()]
+    steps = getattr(source, "transforms", None)
+    is_list = isinstance(steps, Sequence) and not isinstance(steps, str)
+    return steps if is_list else None
+
+
+def _flat(steps: Sequence) -> Iterator[Any]:
+    """Yield the steps, and those of a Compose among them."""
     for step in steps:
+        is_list = isinstance(step, list | tuple) or type(step).__name__ in _LISTS
+        inner = _steps_of(step) if is_list else None
+        if inner is None:
+            yield step
+        else:
+            yield from _flat(inner)
+
+
+def _of_steps(steps: Sequence, origin: str) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Return what the steps of a Compose say, and those that cannot be read, by name.
+
+    Without a Normalize, steps that make numbers of images say mean 0 and std 1.
+    """
+    found, others = {}, []
+    normalised, has_bytes, has_numbers = _UNCHANGED, False, False
+    for step in _flat(steps):
         kind = type(step).__name__
         if kind == "Normalize":
-            found |= {"mean": step.mean, "std": step.std}
+            normalised = normalised.then(*_of_normalize(step, origin, has_bytes))
+            has_bytes, has_numbers = False, True
         elif kind == "Resize":
-            found["resize"] = found["size"] = step.size
+            found["resize"] = found["size"] = _size_of_step(step)
             found["interpolation"] = getattr(step, "interpolation", None)
         elif kind == "CenterCrop":
-            found["size"] = step.size
-        elif kind not in _PLAIN_STEPS:
-            others.append(kind)
+            found["size"] = _size_of_step(step)
+        elif kind in _TO_UNIT or kind == "ToDtype":
+            has_bytes = has_bytes and getattr(step, "scale", True) is False
+            has_numbers = True
+        elif kind in _TO_BYTES:
+            has_bytes, has_numbers = has_bytes or not has_numbers, True
+        elif kind not in _PLAIN_STEPS and not _is_to_rgb(step):
+            others.append(_kind_in_words(step))
+    if has_bytes:
+        normalised = normalised.then(0.0, _BYTES)
+    if has_numbers:
+        found |= normalised.values
     return {key: x for key, x in found.items() if x is not None}, tuple(others)
+
+
+def _of_normalize(step: Any, origin: str, has_bytes: bool) -> tuple[Any, Any]:
+    """Return mean and std of a Normalize as they are of images in [0, 1].
+
+    has_bytes: whether the step is shown bytes. Albumentations' says by max_pixel_value
+    of what images its numbers are the share.
+    """
+    mean = np.asarray(_checked(origin, "mean", getattr(step, "mean", None)))
+    std = np.asarray(_checked(origin, "std", getattr(step, "std", None)))
+    highest = getattr(step, "max_pixel_value", None)
+    rule = getattr(step, "normalization", "standard")
+    if rule != "standard":
+        must = "normalise by fixed numbers"
+        jc.refuse(f"{origin}: Normalize", must, rule, "give mean= and std= instead")
+    if highest is not None:
+        times = (
+            _BYTES * constants(f"{origin}: max_pixel_value", highest, positive=True)[0]
+        )
+    elif has_bytes:
+        times = _BYTES
+    else:
+        _refuse_mean_of_bytes(origin, mean)
+        times = 1.0
+    return mean * times, std * times
+
+
+def _size_of_step(step: Any) -> Any:
+    """Return the size of a Resize or a CenterCrop; None where it does not say one."""
+    size = getattr(step, "size", None)
+    return getattr(step, "width", None) if size is None else size
+
+
+def _is_to_rgb(step: Any) -> bool:
+    """Return whether a step is a function that is named as one that converts to RGB."""
+    function = getattr(step, "lambd", step)  # Of a Lambda.
+    return str(getattr(function, "__name__", "")).endswith("to_rgb")
+
+
+def _sides(value: Any) -> dict[str, Any] | None:
+    """Return a size of transformers by the names of its sides; None for another size."""
+    if isinstance(value, Mapping):
+        return {key: side for key, side in value.items() if side is not None}
+    sides = {name: getattr(value, name, None) for name in _SIDES}
+    return {key: side for key, side in sides.items() if side is not None} or None
 
 
 def _checked(origin: str, key: str, value: Any) -> Any:
@@ -184,8 +396,10 @@ def _checked(origin: str, key: str, value: Any) -> Any:
         return constants(where, value, positive=key == "std")
     if key == "interpolation":
         return _interpolation(value)
-    if isinstance(value, Mapping):  # Of transformers.
-        value = [*value.values()]
+    sides = _sides(value)
+    if sides is not None:
+        known = [sides[name] for name in _SIDES if name in sides]
+        value = known[0] if known else [*sides.values()]
     try:
         numbers = np.atleast_1d(np.asarray(value, float)).ravel()
     except (TypeError, ValueError):

@@ -360,10 +360,16 @@ def _remedy(fit: Fit) -> str:
         return ""
     layers = _spare_layers(fit.arrays, fit.expected)
     stem = f"{min(ends).rpartition('.')[0]}."
-    if not [layer for layer in layers if state_dicts.is_head(layer)]:
+    if not layers:
         return "; its linear layer lies elsewhere: give that file by head=..."
+    named = ", ".join(layer.rstrip(".") for layer in layers[:_NAMED])
+    if not [layer for layer in layers if state_dicts.is_head(layer)]:
+        return (
+            f"; no layer is named as a head; it has {named} beside {fit.model}'s: if one "
+            f"is the head, rename its entries to {stem}weight and {stem}bias, else give "
+            "the head's file by head=..."
+        )
     if len(layers) > 1:
-        named = ", ".join(layer.rstrip(".") for layer in layers[:_NAMED])
         return (
             f"; its head may be any of the layers {named}, while {fit.model} has one, "
             f"{stem[:-1]}: if one of them is the whole head, rename its entries to "

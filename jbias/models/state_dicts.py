@@ -58,6 +58,8 @@ _HEAD_WORDS = (
     *("fc", "linear", "lin", "head", "heads", "mlp_head", "classifier", "cls"),
     *("classification_head", "last_linear", "fc_out", "output", "out", "logits"),
 )
+# Last words of a head inside modules of any name.
+_INNER_HEADS = ("fc", "linear", "head", "classifier")
 _HEAD = re.compile(
     rf"(?:(?:{'|'.join(map(re.escape, PREFIXES))}))*"
     rf"(?:(?:{'|'.join(_HEAD_WORDS)})\.)+(?:\d+\.)?"
@@ -215,20 +217,40 @@ def read_head(path: str | os.PathLike) -> tuple[np.ndarray, np.ndarray]:
     """Return weight (classes, features) and bias of a linear layer in a file of its own.
 
     ValueError where the file has not just one such layer, or, among several, not just one
-    that is named as a head is (`is_head`).
+    that may be the head (`_may_be_head`).
     """
     arrays = read(path).arrays
-    tables = (n for n, x in arrays.items() if x.ndim == 2 and n.endswith("weight"))
-    stems = [name.removesuffix("weight") for name in tables]
-    stems = [stem for stem in stems if f"{stem}bias" in arrays]
-    if len(stems) > 1:
-        stems = [stem for stem in stems if is_head(stem)]
-    if len(stems) != 1:
+    weights = {
+        name.removesuffix("weight"): array
+        for name, array in arrays.items()
+        if array.ndim == 2 and name.endswith("weight")
+    }
+    weights = {s: array for s, array in weights.items() if f"{s}bias" in arrays}
+    heads = [*weights]
+    if len(weights) > 1:
+        heads = [stem for stem in weights if _may_be_head(stem, weights)]
+    if len(heads) != 1:
+        layers = ", ".join(stem.rstrip(".") for stem in [*(heads or weights)][:8])
+        remedy = "leave the head alone in it, as fc.weight and fc.bias"
         raise ValueError(
-            f"{os.fspath(path)}: must hold one linear layer, a weight and its bias, got "
-            f"{', '.join(stems) or 'none'}"
+            f"{os.fspath(path)}: must hold one linear layer, a weight and its bias, or one "
+            f"that is named as a head, got {layers or 'none'}; {remedy}"
         )
-    return arrays[f"{stems[0]}weight"], arrays[f"{stems[0]}bias"]
+    return weights[heads[0]], arrays[f"{heads[0]}bias"]
+
+
+def _may_be_head(stem: str, weights: Mapping[str, np.ndarray]) -> bool:
+    """Return whether a layer is named as a head, by itself or inside another module.
+
+    Inside another, such as "clf.fc.", it may also be a layer within a network: there
+    another takes as many numbers as it gives.
+    """
+    if is_head(stem):
+        return True
+    if stem.rstrip(".").rpartition(".")[2] not in _INNER_HEADS:
+        return False
+    inputs = {array.shape[1] for name, array in weights.items() if name != stem}
+    return weights[stem].shape[0] not in inputs
 
 
 _BLOCK = r"Transformer/encoderblock_(\d+)/"

@@ -21,6 +21,7 @@ def encoded(grey: int) -> bytes:
 
 IMAGES = [encoded(0), encoded(200)]
 STRUCT = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+VIEWS = pa.struct([("bytes", pa.binary_view())])
 PATHS = [{"bytes": None, "path": f"far/{i}.png"} for i in range(2)]
 
 
@@ -42,11 +43,17 @@ def read(root, columns, name="test", **options):
         dict(label=pa.array([0, 1]).dictionary_encode()),
         dict(label=pa.array([False, True])),
         dict(image=pa.array(IMAGES, pa.large_binary())),
+        dict(image=pa.array(IMAGES, pa.binary_view())),
+        dict(image=pa.array([{"bytes": x} for x in IMAGES], VIEWS)),
         dict(image=pa.array(IMAGES).dictionary_encode()),
         dict(image=pa.array([{"bytes": x, "path": None} for x in IMAGES], STRUCT)),
         dict(image=pa.array([{"bytes": x} for x in IMAGES])),
         dict(image=["0.png", "1.png"], png=IMAGES),
         dict(image=None, gif=IMAGES),
+        # Such columns beside "image" and "label" are something else.
+        {"class": [7, 3]},
+        {"class": [7, 3], "cls": [0, 1]},
+        dict(img=IMAGES[::-1], png=IMAGES[::-1]),
         dict(label=None, cls=[0, 1]),
     ],
 )
@@ -81,7 +88,10 @@ def test_columns_of_every_usual_type_are_read(columns, tmp_path):
             "got image of type struct<path",
         ),
         (dict(image=[[b"x"], [b"y"]]), "got image of type list<"),
-        (dict(png=IMAGES), "must have one image column, got image and png; leave one"),
+        (
+            dict(image=None, img=IMAGES, png=IMAGES),
+            "must have one image column, got img and png; leave one",
+        ),
         (dict(image=[IMAGES[0], b""]), "test/1.*must be a whole image, got 0 bytes"),
     ],
 )

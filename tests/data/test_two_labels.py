@@ -60,6 +60,7 @@ RIGHT = [(True, 0), (False, 1)]
         ([("0.cls", b"0"), ("0.json", b'{"label": null}')], []),
         ([("0.cls", b"0"), ("0.json", b'{"label": "tench"}')], []),
         ([("0.cls", b"0"), ("0.json", b"[1, 2]")], []),
+        ([("0.cls", b"0"), ("0.json", b"")], []),
         ([("0.json", b'{"cls": 0, "label": 0}')], []),
         ([("0.cls", b"0"), ("0.txt", b"5 cats")], []),
         ([("0.cls", b"0"), ("0.cls", b"0")], []),
@@ -271,3 +272,14 @@ def test_metadata_beside_images_in_class_folders_are_no_labels(tmp_path):
     about = json.dumps({"width": 8}).encode()
     members = [("cat/0.png", RED), ("cat/0.json", about), ("dog/0.png", GREEN)]
     assert tar(tmp_path, *members) == RIGHT
+
+
+def test_a_label_that_is_the_class_folder_agrees_with_it(tmp_path):
+    about = [json.dumps({"label": name}).encode() for name in ("cat", "dog")]
+    members = [("cat/0.png", RED), ("cat/0.json", about[0]), ("dog/0.png", GREEN)]
+    assert tar(tmp_path, *members) == RIGHT
+    assert tar(tmp_path, *members, ("dog/0.json", about[1])) == RIGHT
+    with pytest.raises(ValueError, match="got 'cat' in .*dog/0.json"):
+        tar(tmp_path, *members, ("dog/0.json", about[0]))
+    with pytest.raises(ValueError, match="got an empty file in .*cat/0.json"):
+        tar(tmp_path, *members, ("cat/0.json", b""), ("dog/0.json", b""))

@@ -140,11 +140,14 @@ def test_probe_compares_decisions_with_people(tmp_path):
         f"session-1/0_cop_dnn_c_x_10_n00000000_{name}.png" for name in first.image
     ]
     shown = np.random.default_rng(0).permutation(1280)[:900]
-    made = human.make(root=str(tmp_path), dataset="contrast", files=images)
+    options = dict(dataset="contrast", files=images)
+    made = human.make(root=str(tmp_path), **options)
     columns = {"label": first.category[shown], "index": shown}
     found = made.numbers({"": evals.Decisions(first.response[shown], columns)})
     part = [one.select([first.image[i] for i in shown]) for one in (first, *people)]
     assert found == human.compare(part[0], part[1:], "contrast")
+    named = human.make(root=str(tmp_path), classes=[*labels.geirhos16()], **options)
+    assert named.numbers({"": evals.Decisions(first.response[shown], columns)}) == found
     again = human.make(root=str(tmp_path), dataset="contrast/c30", files=images)
     assert again.numbers({"": evals.Decisions(first.response[shown], columns)}) == found
     del columns["index"]
@@ -168,6 +171,26 @@ def test_people_are_compared_on_the_same_images_alone():
     options["files"] = [files[0], files[0], *files[2:]]
     with pytest.raises(ValueError, match="different names, got '0000' twice"):
         human.numbers({"": made}, **options)
+
+
+def test_classes_are_compared_by_name_whatever_their_order():
+    """Of a network with 16 classes in an order of its own, and others beside them."""
+    first, *people = of_oracle("contrast")
+    files = [f"cat/{name}.png" for name in first.image]
+    options = dict(dataset="contrast", files=files, people=people)
+    expected = human.compare(first, people, "contrast")
+    order = np.random.default_rng(0).permutation(17)
+    classes = [(*labels.geirhos16(), "camel")[i] for i in order]
+    place = np.append(np.argsort(order)[:16], -1)  # By the number among the sixteen.
+    response = np.where(first.response < 0, order.argmax(), place[first.response])
+    made = evals.Decisions(response, {"label": place[first.category]})
+    assert human.numbers({"": made}, classes=classes, **options) == expected
+    wrong = place[(first.category + 1) % 16]
+    made = evals.Decisions(response, {"label": wrong})
+    with pytest.raises(ValueError, match="must be about the images of the set"):
+        human.numbers({"": made}, classes=classes, **options)
+    with pytest.raises(ValueError, match="decision classes must be Geirhos' 16"):
+        human.numbers({"": made}, classes=["a"] * 17, **options)
 
 
 def test_means_over_sets():

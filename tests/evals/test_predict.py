@@ -346,6 +346,21 @@ def test_a_class_that_is_excluded_by_minus_infinity_is_never_decided_for(aggrega
     assert decided.tolist() == [predict.UNDECIDED]
 
 
+@cases.each("aggregate", labels.AGGREGATES)
+def test_members_that_are_all_excluded_decide_nothing(aggregate):
+    """A class that is no member may have the only finite logit of an image."""
+    matrix = np.float32([[0, 0], [1, 0], [0, 1]])
+    logits = np.float32([[1, -np.inf, -np.inf], [5, -np.inf, 1]])
+    (plain,) = predict.decide_batch((logits,), matrix, aggregate=aggregate)
+    label = np.zeros(2, np.int32)
+    (probable,) = predict.decide_batch(
+        (logits,), matrix, label, {}, aggregate=aggregate
+    )
+    for decided in (plain, probable.prediction):
+        assert decided.tolist() == [predict.UNDECIDED, 1]
+    assert np.isnan(probable.confidence).tolist() == [True, False]
+
+
 def test_decisions_made_elsewhere_may_be_infinite_and_never_nan():
     for value, expected in ((np.inf, 0), (np.nan, predict.UNDECIDED)):
         (decided,) = predict.decide_batch(

@@ -577,3 +577,34 @@ def test_numbers_that_float32_tells_apart_stay_as_they_are():
     np.testing.assert_array_equal(predictors._to_float32(answers), answers)
     wide = answers.astype(np.float64)
     np.testing.assert_array_equal(predictors._to_float32(wide), answers)
+
+
+@cases.each("kind", ["", "probabilities"])
+def test_probabilities_of_64_bits_decide_as_the_same_ones_of_32(kind):
+    """Some of them are 0 in 32 bits alone, as of a confident softmax of NumPy."""
+    logits = np.random.default_rng(2).normal(size=(16, 10)) * 60
+    wide = np.exp(logits - logits.max(1, keepdims=True))
+    wide /= wide.sum(1, keepdims=True)
+    assert ((wide > 0) & (wide.astype(np.float32) == 0)).sum() > 1
+    answers = {}
+    for dtype in (np.float32, np.float64):
+        shares = wide.astype(dtype)
+        one = predictors.Predictor(lambda images, shares=shares: shares)
+        images, classes = np.zeros((16, 8, 8, 3), np.float32), "abcdefghij"
+        given, found = predictors.ask(one, images, classes, "16 of x", kind)
+        assert given == "probabilities"
+        answers[dtype] = found
+    np.testing.assert_array_equal(answers[np.float64], answers[np.float32])
+    expected = np.log(np.maximum(wide, np.finfo(np.float32).tiny))
+    # Of a number that is rounded to 32 bits.
+    np.testing.assert_allclose(answers[np.float64], expected, rtol=1e-6, atol=1e-6)
+
+
+def test_a_masked_class_leaves_a_large_common_part_its_order():
+    """NumPy's argmax of 64 bits is the oracle; -inf stays the mark of a masked class."""
+    answers = 1e9 + np.array([[0, 1, 2, -np.inf], [3, 1, -np.inf, 2], [0, 1, 2, 3]])
+    one = predictors.Predictor(lambda images: answers)
+    _, found = predictors.ask(one, np.zeros((3, 8, 8, 3)), "abcd", "3 of x")
+    np.testing.assert_array_equal(found.argmax(1), answers.argmax(1))
+    np.testing.assert_array_equal(np.isneginf(found), np.isneginf(answers))
+    np.testing.assert_array_equal(found[0], [-2, -1, 0, -np.inf])

@@ -196,3 +196,189 @@ def test_a_predictor_applies_what_its_description_says_and_says_so():
     np.testing.assert_array_equal(seen[1], predictors.samples(32) / np.float32(255))
     with pytest.raises(ValueError, match="preprocess: must be left out"):
         predictors.Predictor(model, images="uint8", preprocess=TIMM)
+
+
+class Compose:
+    def __init__(self, *steps):
+        self.transforms = [*steps]
+
+
+class Lambda:
+    def __init__(self, lambd):
+        self.lambd = lambd
+
+
+class ToTensor:
+    """Bytes to numbers in [0, 1]."""
+
+
+class ToImage:
+    """Bytes as they are."""
+
+
+class ToDtype:
+    def __init__(self, scale):
+        self.scale = scale
+
+
+def processor(**fields):
+    return types.SimpleNamespace(**{**vars(PROCESSOR), **fields})
+
+
+MEAN, STD = np.array([0.48, 0.45, 0.4]), np.array([0.27, 0.26, 0.28])
+
+
+@cases.each(
+    ("fields", "applied"),
+    [
+        ({}, lambda x: (x / 255 - MEAN) / STD),
+        (
+            {"do_rescale": False, "image_mean": 255 * MEAN, "image_std": 255 * STD},
+            lambda x: (x - 255 * MEAN) / (255 * STD),
+        ),
+        # Numbers below 1 are of images that are in [0, 1] before.
+        ({"do_rescale": False}, lambda x: (x / 255 - MEAN) / STD),
+        ({"include_top": True}, lambda x: (x / 255 - MEAN) / STD / STD),
+        (
+            {"rescale_factor": 1 / 127.5, "rescale_offset": True},
+            lambda x: (x / 127.5 - 1 - MEAN) / STD,
+        ),
+        (
+            {"rescale_factor": 1 / 127.5, "offset": True, "do_normalize": False},
+            lambda x: x / 127.5 - 1,
+        ),
+        (
+            {"image_mean": None, "image_std": None, "do_normalize": None},
+            lambda x: x / 255,
+        ),
+    ],
+)
+def test_all_that_a_processor_does_to_bytes_is_one_mean_and_deviation(fields, applied):
+    pixels = np.random.default_rng(0).integers(0, 256, (5, 3)).astype(float)
+    found = preprocessing.parse(processor(**fields)).values
+    expected = (pixels / 255 - found["mean"]) / found["std"]
+    np.testing.assert_allclose(expected, applied(pixels), rtol=1e-5, atol=1e-5)
+
+
+@cases.each(
+    ("fields", "said"),
+    [
+        ({"do_flip_channel_order": True}, "got do_flip_channel_order=True, which is"),
+        (
+            {"do_rescale": False, "do_normalize": False},
+            "got do_rescale=False with mean",
+        ),
+        ({"rescale_factor": 0}, "rescale_factor: must be three numbers, or one, above"),
+        ({"image_mean": None}, "image_mean: must be three numbers, or one, got None"),
+        ({"rescale_factor": None, "image_mean": 123.7}, "mean: must be of images in"),
+    ],
+)
+def test_a_processor_that_does_more_than_a_normalisation_is_refused_by_its_field(
+    fields, said
+):
+    with pytest.raises(ValueError, match=said):
+        preprocessing.parse(processor(**fields))
+    told = preprocessing.read(types.SimpleNamespace(processor=processor(**fields)))
+    assert told.values == {} and "attribute processor is not read" in told.others[0]
+
+
+@cases.each(
+    ("steps", "applied"),
+    [
+        ([ToTensor(), Normalize(HALF, 0.25)], lambda x: (x / 255 - 0.5) / 0.25),
+        (
+            [ToTensor(), Normalize(HALF, HALF), Normalize(MEAN, STD)],
+            lambda x: ((x / 255 - 0.5) / 0.5 - MEAN) / STD,
+        ),
+        (
+            [ToImage(), ToDtype(scale=False), Normalize(100, 50)],
+            lambda x: (x - 100) / 50,
+        ),
+        ([ToImage(), ToDtype(scale=True), Normalize(0.5, 1)], lambda x: x / 255 - 0.5),
+        ([ToImage()], lambda x: x),
+        ([Resize(256), ToTensor()], lambda x: x / 255),
+        (
+            [Compose(Resize(256)), Compose(ToTensor(), Normalize(0.5, 2))],
+            lambda x: (x / 255 - 0.5) / 2,
+        ),
+    ],
+)
+def test_steps_are_applied_in_their_order(steps, applied):
+    pixels = np.random.default_rng(0).integers(0, 256, (5, 3)).astype(float)
+    for source in (steps, tuple(steps), Compose(*steps)):
+        told = preprocessing.parse(source)
+        found, others = told.values, told.others
+        expected = (pixels / 255 - found["mean"]) / found["std"]
+        np.testing.assert_allclose(expected, applied(pixels), rtol=1e-5, atol=1e-4)
+        assert others == ()
+
+
+def test_functions_among_steps_are_named_unless_they_convert_to_rgb():
+    def _convert_to_rgb(image):
+        return image
+
+    def to_bgr(image):
+        return image[::-1]
+
+    steps = [_convert_to_rgb, Lambda(_convert_to_rgb), to_bgr, Lambda(to_bgr)]
+    told = preprocessing.parse([*steps, ToTensor(), Normalize(HALF, HALF)])
+    assert [other.removesuffix(", which is not applied") for other in told.others] == [
+        "preprocess= has function to_bgr",
+        "preprocess= has Lambda",
+    ]
+    with pytest.raises(ValueError, match=r"mean: must be of images in \[0, 1\]"):
+        preprocessing.parse([ToTensor(), Lambda(to_bgr), Normalize(103.5, 57)])
+
+
+@cases.each(
+    ("source", "said"),
+    [
+        (lambda image: image - 0.5, "got function <lambda>"),
+        (functools.partial(min, 1), "got partial"),
+        ("imagenet", "got 'imagenet'"),
+        ({"normalize": {"mean": 0.5}}, "got a dict of normalize"),
+        ({}, "got a dict of nothing"),
+        ([0.5, 0.5], "got list"),
+        (Normalize, "got type Normalize"),
+        (0.5, "got float"),
+        (compose(Sharpen()), "got SimpleNamespace"),
+    ],
+)
+def test_what_describes_nothing_is_refused_and_not_dropped(source, said):
+    with pytest.raises(ValueError, match=said) as refused:
+        predictors.Predictor(lambda images: images, preprocess=source)
+    assert "preprocess=: must describe mean and std" in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_an_attribute_of_a_module_that_is_a_function_is_named():
+    told = preprocessing.read(types.SimpleNamespace(preprocess=lambda image: image))
+    assert told.others == (
+        "attribute preprocess is not read (it is function <lambda>)",
+    )
+
+
+def test_a_processor_of_images_and_texts_is_read_by_its_part_of_images():
+    both = types.SimpleNamespace(image_processor=PROCESSOR, tokenizer=object())
+    expected = preprocessing.parse(PROCESSOR).values
+    assert preprocessing.parse(both).values == expected
+    assert preprocessing.parse({"image_processor": PROCESSOR}).values == expected
+
+
+@cases.each(
+    ("sides", "size"),
+    [
+        ({"height": 200, "width": 224}, 224),
+        ({"shortest_edge": 224, "longest_edge": 512}, 224),
+        ({"longest_edge": 384}, 384),
+    ],
+)
+def test_sides_may_be_entries_or_attributes_and_none_is_no_side(sides, size):
+    names = ("height", "width", "shortest_edge", "longest_edge", "max_height")
+    whole = {**dict.fromkeys(names), **sides}
+    for form in (sides, whole, types.SimpleNamespace(**whole)):
+        found = preprocessing.parse({"image_mean": 0.5, "image_std": 0.5, "size": form})
+        assert found.values["size"] == size
+    size = types.SimpleNamespace(**whole)
+    if sides.get("shortest_edge"):
+        assert preprocessing.parse(processor(size=size)).values["crop"] == 1

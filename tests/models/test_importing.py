@@ -395,6 +395,51 @@ def test_a_head_under_another_name_is_the_head(name, state, saved):
     assert net.classes == 7 and (variables["params"]["fc"]["kernel"] == 1).all()
 
 
+def linear(classes, features):
+    return {"weight": np.ones((classes, features)), "bias": np.ones(classes)}
+
+
+@cases.each(
+    ("layers", "name"),
+    [
+        ({"a": linear(16, 16), "clf.fc": linear(5, 16)}, "clf.fc"),
+        (
+            {"net2.a": linear(16, 16), "linear_probe.head": linear(5, 16)},
+            "linear_probe.head",
+        ),
+        (
+            {"mlp.linear": linear(64, 16), "a": linear(16, 64), "fc": linear(5, 16)},
+            "fc",
+        ),
+    ],
+)
+def test_a_head_inside_another_module_is_read_from_its_file(layers, name, saved):
+    path = saved(
+        {f"{n}.{k}": x for n, layer in layers.items() for k, x in layer.items()}
+    )
+    weight, bias = state_dicts.read_head(path)
+    expected = layers[name]
+    assert weight.shape == expected["weight"].shape and bias.shape == (5,)
+
+
+@cases.each(
+    ("layers", "said"),
+    [
+        # Of the same numbers: which is the last cannot be told.
+        ({"a.fc": linear(5, 16), "b.fc": linear(7, 16)}, "got a.fc, b.fc;"),
+        ({"fc": linear(7, 16), "probe.head": linear(5, 16)}, "got fc, probe.head;"),
+        # Hidden layers, whose numbers another one takes.
+        ({"a.fc": linear(16, 16), "a.out2": linear(5, 16)}, "got a.fc, a.out2;"),
+    ],
+)
+def test_a_layer_that_may_be_within_a_network_is_no_head_of_its_own(
+    layers, said, saved
+):
+    flat = {f"{n}.{k}": x for n, layer in layers.items() for k, x in layer.items()}
+    with pytest.raises(ValueError, match=said):
+        state_dicts.read_head(saved(flat))
+
+
 def test_a_layer_that_may_be_another_is_never_the_head(state, saved):
     """Two layers, a projection's names or shape, another width: each with its remedy."""
     body = {k: v for k, v in state.items() if k[:3] != "fc."}
@@ -409,7 +454,12 @@ def test_a_layer_that_may_be_another_is_never_the_head(state, saved):
         },
         "the layer head, of shape 5x8": {"head": narrow},
         "and a bias: if it is, rename": {"head": {"weight": right["weight"]}},
-        "lies elsewhere: give that file by head=": {"embedding": right},
+        "is named as a head; it has embedding beside": {"embedding": right},
+        "it has clf.fc, clf.a beside resnet18's: if one is the head, rename its": {
+            "clf.fc": right,
+            "clf.a": right,
+        },
+        "lies elsewhere: give that file by head=": {},
     }
     for said, layers in wrong.items():
         flat = {f"{n}.{k}": x for n, layer in layers.items() for k, x in layer.items()}

@@ -208,7 +208,8 @@ def _open_records(where: str, shards: Names):
 
 
 _PARQUET_IMAGES = (IMAGE_KEY, "img", *_ENDINGS)
-_PARQUET_LABELS = ("label", "labels", "fine_label", "cls", "class")
+_ANY_CLASS = "class"  # A word for much else than a label.
+_PARQUET_LABELS = ("label", "labels", "fine_label", "cls", _ANY_CLASS)
 _EXAMPLES = "data"
 _ROWS = 32  # Read at once.
 _LISTED = 256  # Bytes that a row takes in a listing.
@@ -256,7 +257,11 @@ class _Columns(NamedTuple):
 
 
 def _parquet_columns(where: str, path: str) -> _Columns:
-    """Return the columns of a file; ValueError where one lacks or two are likely."""
+    """Return the columns of a file; ValueError where one lacks or two are likely.
+
+    Beside an "image" that holds bytes other images are something else, and so is "class"
+    beside a "label" that holds numbers.
+    """
     schema = _open_parquet(where, path).schema_arrow
     for name in {*_PARQUET_IMAGES, *_PARQUET_LABELS}:
         if schema.names.count(name) > 1:
@@ -270,11 +275,13 @@ def _parquet_columns(where: str, path: str) -> _Columns:
         got = f"got {images[0]} of type {schema.field(images[0]).type}"
         remedy = "paths alone do not do: write the file with the images inside"
         raise ValueError(f"{must}, {got}; {remedy}")
-    if len(with_bytes) > 1:
+    if len(with_bytes) > 1 and with_bytes[0] != IMAGE_KEY:
         must = f"{where}: {path!r} must have one image column"
         raise ValueError(f"{must}, got {' and '.join(with_bytes)}; leave one")
     numbers = [name for name in labels if _holds_numbers(schema.field(name).type)]
     labels = tuple(numbers or labels[:1])
+    if labels[0] == LABEL_KEY:
+        labels = tuple(name for name in labels if name != _ANY_CLASS)
     classes = _parquet_classes(where, path, schema, labels[0])
     return _Columns(with_bytes[0], labels, classes)
 
@@ -291,7 +298,7 @@ def _holds_bytes(kind: Any) -> bool:
     """Return whether a column holds bytes, by itself or as Hugging Face's struct."""
     import pyarrow as pa
 
-    kinds = pa.binary(), pa.large_binary(), pa.null()
+    kinds = pa.binary(), pa.large_binary(), pa.binary_view(), pa.null()
     if pa.types.is_struct(kind):
         names = [kind.field(i).name for i in range(kind.num_fields)]
         return "bytes" in names and _holds_bytes(kind.field("bytes").type)
@@ -521,25 +528,51 @@ def _list_tar(where: str, shards: Names) -> Found:
         start=np.array([image.start for image in images], np.int64),
         length=np.array([image.length for image in images], np.int64),
     )
+    _refuse_links_across_classes(where, images, numbers)
     names, labels = listing.check_names(where, names), np.array(numbers, np.int32)
     return place | dict(names=names, labels=labels, classes=np.array(classes, str))
 
 
+def _refuse_links_across_classes(
+    where: str, images: Sequence[tar_samples.Member], labels: Sequence[int]
+) -> None:
+    """Raise ValueError if one file has one name in two class folders, by a link."""
+    first: dict[tuple, tuple[tar_samples.Member, int]] = {}
+    for image, label in zip(images, labels, strict=True):
+        place = image.shard, image.start, os.path.basename(image.name)
+        other, other_label = first.setdefault(place, (image, label))
+        if label != other_label:
+            must = f"{where}: an image must be of one class"
+            got = f"got {other.name!r} and {image.name!r}, which are one file"
+            raise ValueError(f"{must}, {got}; remove one of the two links")
+
+
 def _members(where: str, shard: int, path: str) -> Iterator[tar_samples.Member]:
-    """Yields the images of an archive, and the files that may hold a label."""
+    """Yields the images of an archive, and the files that may hold a label.
+
+    A link has the bytes of the file that it leads to, as where the archive is unpacked.
+    """
     # A header may follow the other without end, or say that it has gigabytes.
     kinds = tarfile.TarError, RecursionError, MemoryError, OverflowError
     must = f"{where}: {path!r} must be a whole, uncompressed tar archive, got "
+    files: dict[str, tar_samples.Member] = {}
+    links: dict[str, str] = {}
     with base.explained(must, *kinds):
         size = os.path.getsize(path)
         with tarfile.open(path, "r:") as archive:
             for entry in archive:
                 steps = _path_steps(entry.name)
-                if not entry.isfile() or not steps or listing.is_junk(steps[-1]):
+                is_link = entry.islnk() or entry.issym()
+                has_content = entry.isfile() or is_link
+                if not has_content or not steps or listing.is_junk(steps[-1]):
                     continue
                 if ".." in steps:
                     must = f"{where}: members of {path!r} must have paths without '..'"
                     raise ValueError(f"{must}, got {entry.name!r}; pack it anew")
+                name = "/".join(steps)
+                if is_link:
+                    links[name] = _link_target(entry)
+                    continue
                 if steps[-1].lower().endswith(".tar"):
                     must = f"{where}: shards must hold images, {path!r} holds the"
                     raise ValueError(f"{must} archive {entry.name!r}; unpack it once")
@@ -548,7 +581,49 @@ def _members(where: str, shard: int, path: str) -> Iterator[tar_samples.Member]:
                     got = f"got {entry.name!r} of {entry.size} bytes"
                     raise ValueError(f"{must}, {got}; pack it anew")
                 place = entry.offset_data, entry.size
-                yield tar_samples.Member(shard, "/".join(steps), *place)
+                files[name] = tar_samples.Member(shard, name, *place)
+                yield files[name]
+    yield from _linked_members(where, path, files, links)
+
+
+def _link_target(entry: tarfile.TarInfo) -> str:
+    """Return the path in the archive that a link leads to; "" where that is outside."""
+    target = entry.linkname
+    if (
+        entry.issym()
+    ):  # Relative to its own folder; that of a hard link is to the archive.
+        if target.startswith("/"):
+            return ""
+        target = os.path.join(os.path.dirname(entry.name), target)
+    steps = _path_steps(os.path.normpath(target))
+    return "" if ".." in steps else "/".join(steps)
+
+
+def _linked_members(
+    where: str,
+    path: str,
+    files: Mapping[str, tar_samples.Member],
+    links: Mapping[str, str],
+) -> Iterator[tar_samples.Member]:
+    """Yield a member for each link to a file; ValueError for an image that leads to none.
+
+    files: by path. links: by path, the path that each leads to.
+    """
+    folders = {os.path.dirname(name) for name in files} if links else set()
+    for name, target in links.items():
+        passed = {name}
+        while target in links and target not in passed:
+            passed.add(target)
+            target = links[target]
+        if target in files:
+            yield files[target]._replace(name=name)
+        elif listing.is_image(name) or any(
+            folder == target or folder.startswith(f"{target}/") for folder in folders
+        ):
+            must = f"{where}: links in {path!r} must lead to files in it"
+            got = f"got {name!r}, which leads to {links[name] or 'a place outside'!r}"
+            remedy = "pack it anew with tar's --dereference"
+            raise ValueError(f"{must}, {got}; {remedy}")
 
 
 def _path_steps(name: str) -> list[str]:

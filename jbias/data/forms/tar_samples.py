@@ -6,7 +6,8 @@ are one sample. Names with dots of their own are cut short by that rule: "22.05.
 ("22.05.cls"), then those of its key ("22.cls").
 
 <key>.cls is text with a number. <key>.json is an object whose "label" (or "cls") is a number;
-one without either is metadata. Several labels of a sample must agree.
+one without either is metadata, and so is one that has the name of its class folder there.
+Several labels of a sample must agree.
 """
 
 import collections
@@ -22,6 +23,8 @@ from jbias.untrusted import limits
 
 _LABEL_FILES = (".cls", ".json")
 _JSON_KEYS = ("label", "cls")
+# Endings that are other spellings of a format's.
+_FORMATS = {".jpeg": ".jpg", ".jpe": ".jpg", ".jfif": ".jpg", ".tiff": ".tif"}
 _NUMBER = re.compile(r"\d{1,18}")
 
 
@@ -89,7 +92,11 @@ def find_samples(where: str, shards: Names, members: Iterable[Member]) -> list[S
     # Where all samples have the same endings, such as "rgb.jpg" and "target.cls", what
     # is between the dots is no part of a name.
     same_endings = len(suffixes) == 1 < len(groups)
-    labelled = any(group.labels for group in groups.values())
+    labels = [label for group in groups.values() for label in group.labels]
+    labelled = bool(labels)
+    if labelled and all(label.value is None for label in labels):
+        file = labels[0].file
+        raise _wrong_label(where, shards[file.shard], file, labels[0].text)
     samples = []
     for (shard, key), group in groups.items():
         place = f"for {key!r} in {shards[shard]!r}"
@@ -123,22 +130,33 @@ def _grouped(where, shards, members) -> dict[tuple[int, str], _Group]:
 def _refuse_second_image(where, place, key, group, *, labelled) -> None:
     """Raise ValueError if one sample has several images.
 
-    Images of one key are samples of their own where each has a label of its own name, or,
-    in class folders, where their names differ before the ending: "22.05.jpg", "22.06.jpg".
+    Images of one key are samples of their own where each has a label of its own name, or
+    in class folders (`_are_apart`).
     """
     images, stems = group.images, [image.stem for image in group.images]
     if len(images) == 1:
         return
     own = {label.file.stem for label in group.labels}
-    if labelled:
-        apart = own >= set(stems)
-    else:
-        endings = {os.path.splitext(image.name)[1].lower() for image in images}
-        apart = key not in stems and len(endings) == 1
+    apart = own >= set(stems) if labelled else _are_apart(key, images)
     if not apart or len(set(stems)) < len(stems):
         must = f"{where}: a sample must have one image, got a second {place}"
         names = f"{images[0].name!r} and {images[1].name!r}"
         raise ValueError(f"{must}, {names}; give each a key of its own")
+
+
+def _are_apart(key: str, images: Sequence[Member]) -> bool:
+    """Return whether images of one key in class folders are samples of their own.
+
+    They are if all are of one format and none has the key alone ("22.left.jpg",
+    "22.right.jpg"), or if what is between the dots has a digit ("22.jpg", "22.1.jpg");
+    a word beside the key alone may name a mask ("22.seg.png").
+    """
+    endings = [os.path.splitext(image.name)[1].lower() for image in images]
+    formats = {_FORMATS.get(ending, ending) for ending in endings}
+    if len(formats) == 1 and key not in [image.stem for image in images]:
+        return True
+    numbers = [image.stem.removeprefix(key) for image in images if image.stem != key]
+    return all(any(letter.isdigit() for letter in number) for number in numbers)
 
 
 def _labels_of(image: Member, group: _Group, *, whole_key: bool) -> list[Label]:
@@ -178,13 +196,18 @@ def _read_labels(where: str, path: str, member: Member) -> list[Label]:
         if value is None:
             raise _wrong_label(where, path, member, content[:40])
         return [Label(member, text, value)]
+    if not content.strip():  # Beside another label it is metadata that lacks.
+        return [Label(member, "", None)]
     try:
         entries = json.loads(content, object_pairs_hook=_Pairs)
     except (ValueError, RecursionError) as error:
         raise _wrong_label(where, path, member, content[:40]) from error
     pairs = entries if isinstance(entries, _Pairs) else ()
     known = [held for key, held in pairs if key in _JSON_KEYS and held is not None]
-    return [Label(member, str(held)[:40], _class_number(held)) for held in known]
+    labels = [Label(member, str(held)[:40], _class_number(held)) for held in known]
+    folders = os.path.dirname(member.name).split("/")
+    is_folder = [label.value is None and label.text in folders for label in labels]
+    return [label for label, agrees in zip(labels, is_folder) if not agrees]
 
 
 class _Pairs(list):
