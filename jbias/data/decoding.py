@@ -120,9 +120,7 @@ class Preprocess:
         return (long, self.short) if width > height else (self.short, long)
 
 
-def _add_border(
-    image: Image.Image, size: int, fill: tuple[int, ...]
-) -> Image.Image:
+def _add_border(image: Image.Image, size: int, fill: tuple[int, ...]) -> Image.Image:
     """Return an image of at least size x size pixels, with the given one at its centre."""
     width, height = max(image.width, size), max(image.height, size)
     filled = Image.new("RGB", (width, height), tuple(fill))
