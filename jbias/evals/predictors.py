@@ -19,16 +19,15 @@ import os
 import pathlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-import pandas as pd
 from etils import epath
 from jaxtyping import Array, Float, UInt8
 
 from jbias import config as jc
 from jbias.data import labels, sources
-from jbias.evals import networks, predict, preprocessing, probe, runner
+from jbias.evals import measured, networks, predict, preprocessing, probe, runner
 from jbias.evals import suite as suites
 from jbias.models import taps
 from jbias.runs import results
@@ -423,16 +422,7 @@ def open_predictor(
     return PredictorNetwork(*of, one, kind, said)
 
 
-class Measured(NamedTuple):
-    """What was measured of a model.
-
-    folder: where its records and decisions lie, which reports read. numbers: a row a
-    number, as runs.results has them. left_out: what could not be measured, and why.
-    """
-
-    folder: pathlib.Path
-    numbers: pd.DataFrame
-    left_out: tuple[str, ...]
+Measured = measured.Measured
 
 
 def measure(
@@ -478,7 +468,8 @@ def measure(
     folder = pathlib.Path(folder / network.name)
     if not any((folder / "evals").glob("*.jsonl")):
         raise ValueError(f"nothing was measured of {network.name}; {lacking[0]}")
-    return Measured(folder, results.read(folder), tuple(lacking))
+    first = tuple(config["sets"])
+    return Measured(folder, results.read(folder), tuple(lacking), first)
 
 
 def prepared_ways(asked: suites.Suite) -> list[str]:
