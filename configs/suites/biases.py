@@ -221,9 +221,10 @@ def tiny_imagenet(arg) -> tuple[int, dict, str, str | None]:
     return arg.size or 64, found, "val", "cue-conflict" if arg.stimuli else None
 
 
-def stimuli(arg) -> tuple[int, dict, str, str]:
+def stimuli(arg) -> tuple[int, dict, str, str | None]:
     """Geirhos' stimuli alone, which no probe changes."""
-    return arg.size or 224, _stimuli(arg), "", "cue-conflict"
+    conflict = "cue-conflict" if arg.stimuli else None
+    return arg.size or 224, _stimuli(arg), "", conflict
 
 
 def folder(arg) -> tuple[int, dict, str, str | None]:

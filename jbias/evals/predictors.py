@@ -479,22 +479,46 @@ def prepared_ways(asked: suites.Suite) -> list[str]:
 
 def load(named: str, **options: Any) -> Predictor:
     """The function or Predictor of `path/to/file.py:name`; options go before its own."""
+    return as_predictor(load_object(named, "--predict"), **options)
+
+
+def load_object(named: str, where: str) -> Any:
+    """Return the object of `path/to/file.py:name`; ValueError, which begins with `where`."""
     path, _, name = named.rpartition(":")
     if not os.path.isfile(path):
         lacking = "no such file"
         if os.path.isfile(named):
             lacking = f"add the function's name, as in {named}:predict"
-        jc.refuse("--predict", "be path/to/file.py:name", named, lacking)
+        jc.refuse(where, "be path/to/file.py:name", named, lacking)
     if not path.endswith(".py"):
-        jc.refuse("--predict", "be a file of Python, *.py", path)
+        jc.refuse(where, "be a file of Python, *.py", path)
     path = os.path.abspath(path)
     if (folder := os.path.dirname(path)) not in sys.path:
         sys.path.insert(0, folder)  # What lies beside it may be imported.
     with messages.user_code(path, whole=True):
         every = vars(jc.import_file("predict", path))
     known = {key: one for key, one in every.items() if not key.startswith("__")}
-    jc.check_known(f"--predict: {path}", name, known)
-    return as_predictor(known[name], **options)
+    jc.check_known(f"{where}: {path}", name, known)
+    return known[name]
+
+
+def count_outputs(one: Predictor, size: int) -> int:
+    """Return how many numbers a function gives for an image; 0 if it gives no numbers.
+
+    It is asked about two images of that size.
+    """
+    images = samples(size)[:2]
+    given = [*map(sources.to_png, images)]
+    if one.images != "files":
+        given = _form(one, images.astype(np.float32) / 255)
+    told = f"asked about two trial images; {_AGAIN}{_module_remedy(one.predict)}"
+    with (
+        messages.user_code(one.code or "predict", given=lambda: told, whole=True),
+        xla.callers_settings(),
+    ):
+        answers = _to_array(one.predict(given))
+    is_numbers = answers.ndim == 2 and answers.dtype.kind in "fiu"
+    return answers.shape[1] if is_numbers else 0
 
 
 def as_predictor(given: Any, **options: Any) -> Predictor:
