@@ -31,13 +31,13 @@ class Settings(NamedTuple):
 
 
 class Model(NamedTuple):
-    """A model of one of three kinds: a predictor, networks, or a table of decisions.
+    """A model of one of three kinds: a predictor, loaded networks, or a table of decisions.
 
     said: what is known of its preprocessing, size and crop among it.
     """
 
     predictor: predictors.Predictor | None = None
-    networks: tuple[networks.Network, ...] = ()
+    loaded: tuple[networks.Network, ...] = ()
     decisions: str = ""
     said: preprocessing.Preprocessing = preprocessing.Preprocessing()
 
@@ -74,7 +74,7 @@ def read(
         raise ValueError(f"{key}: must {must}, got it for {text!r}")
     if not hub.is_hub(text) and _is_table(text):
         return Model(decisions=text)
-    return Model(networks=_read_networks(text, settings, say, refuse))
+    return Model(loaded=_read_networks(text, settings, say, refuse))
 
 
 def _is_table(path: str) -> bool:
@@ -239,7 +239,8 @@ def _cached_weights(name: str) -> str:
         raise ValueError(f"MODEL: timm has no weights of {name} on the hub; {by_hand}")
     file = getattr(config, "hf_hub_filename", None) or "model.safetensors"
     path = huggingface_hub.try_to_load_from_cache(repository, file)
-    if not isinstance(path, str):
+    is_cached = isinstance(path, str)
+    if not is_cached:
         raise ValueError(
             f"MODEL: the weights of timm:{name} are not in the Hugging Face cache; fetch "
             f"them by `hf download {repository} {file}`, or {by_hand}"

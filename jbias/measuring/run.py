@@ -10,9 +10,7 @@ from etils import epath
 
 from jbias import config as jc
 from jbias.data import labels
-from jbias.evals import (
-    command as commands,
-)
+from jbias.evals import command as commands
 from jbias.evals import (
     decided,
     measured,
@@ -214,7 +212,7 @@ def _measure(
 
 def _are_of_shapes(opened: models.Model) -> bool:
     """Return whether all networks were trained on the embedded set."""
-    trained = [network.fields["train_data"] for network in opened.networks]
+    trained = [network.fields["train_data"] for network in opened.loaded]
     return bool(trained) and {*trained} == {sets.SHAPES}
 
 
@@ -225,7 +223,7 @@ def _inputs(
     said, default = opened.said, _SIZE
     sizes = {
         network.about["config"]["size"]
-        for network in opened.networks
+        for network in opened.loaded
         if "config" in network.about
     }
     if len(sizes) > 1:
@@ -289,7 +287,7 @@ def _space(opened: models.Model) -> str:
     if opened.predictor is not None:
         space = labels.of_outputs(opened.predictor.classes).space
         return "entry16" if space == "names" else space
-    spaces = {network.space for network in opened.networks}
+    spaces = {network.space for network in opened.loaded}
     return spaces.pop() if len(spaces) == 1 else "names"
 
 
@@ -314,7 +312,7 @@ def _open(
         columns = decided.parse_columns(settings.columns or "")
         return [*decided.load(opened.decisions, asked, columns)]
     if opened.predictor is None:
-        return opened.networks
+        return opened.loaded
     network = predictors.open_predictor(
         opened.predictor,
         asked.size,
