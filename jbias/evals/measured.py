@@ -82,7 +82,8 @@ HEADLINES: Mapping[str, Headline] = {
     ),
 }
 # Sets of stimuli: accuracy on them is not the accuracy that is asked for.
-_STIMULI = ("edge", "silhouette", "cue-conflict", "cue_conflict")
+_CONFLICTS = ("cue-conflict", "cue_conflict")
+_STIMULI = ("edge", "silhouette", *_CONFLICTS)
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -167,6 +168,8 @@ class Measured:
                 (self.numbers["metric"] == headline.metric)
                 & (self.numbers["condition"] == headline.measure)
             ]
+            if key == "accuracy":  # On cue conflicts it is that by shape.
+                rows = rows[~rows["dataset"].isin(_CONFLICTS)]
             estimates = [_estimate(self.numbers, row) for row in rows.itertuples()]
             estimates.sort(key=lambda x: (rank.get(x.dataset, len(rank)), x.dataset))
             for estimate in estimates:

@@ -97,15 +97,20 @@ def prepare(sets: Mapping[str, Mapping[str, Any]], inputs: Inputs) -> dict[str, 
     return prepared
 
 
-def describe(inputs: Inputs) -> str:
-    """Return in words how images are prepared, and who says so."""
+def describe(inputs: Inputs, *, has_photographs: bool) -> str:
+    """Return in words how images are prepared, and who says so.
+
+    has_photographs: whether a set is cropped; stimuli of one size are shown whole.
+    """
     parts = [f"{inputs.size} pixels ({inputs.origins['size']})"]
-    if "resize" in inputs.options:
+    if "resize" in inputs.options and has_photographs:
         origin = inputs.origins.get("crop") or inputs.origins["resize"]
         parts.append(
             f"resized to {inputs.options['resize']} before the crop ({origin})"
         )
     for key in ("fit", "interpolation"):
-        if key in inputs.options:
+        if key in inputs.options and (has_photographs or key != "fit"):
             parts.append(f"{inputs.options[key]} ({inputs.origins[key]})")
+    if not has_photographs:
+        parts.append("stimuli are shown whole")
     return ", ".join(parts)

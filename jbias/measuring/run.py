@@ -190,7 +190,12 @@ def _measure(
         )
     is_own = folders.data and folders.data != sets.SHAPES
     own = sets.find_images(folders.data) if is_own else None
-    inputs = _inputs(opened, size, call.say)
+    inputs = _inputs(opened, size)
+    has_photographs = bool(folders.imagenet or folders.data)
+    line = model_inputs.describe(inputs, has_photographs=has_photographs)
+    if inputs.origins["size"] == "by default":
+        line += "; --size=N changes the size"
+    call.say(f"images: {line}")
     if opened.predictor is not None:
         opened = _settle(opened, settings, folders, own, inputs.size, call.say)
     plan = sets.plan(
@@ -216,11 +221,9 @@ def _are_of_shapes(opened: models.Model) -> bool:
     return bool(trained) and {*trained} == {sets.SHAPES}
 
 
-def _inputs(
-    opened: models.Model, size: int | None, say: probe.Say
-) -> model_inputs.Inputs:
-    """Return how images are prepared; says where the size is from, if nothing says one."""
-    said, default = opened.said, _SIZE
+def _inputs(opened: models.Model, size: int | None) -> model_inputs.Inputs:
+    """Return how images are prepared: as the caller, a run's config or the model says."""
+    said = opened.said
     sizes = {
         network.about["config"]["size"]
         for network in opened.loaded
@@ -232,16 +235,8 @@ def _inputs(
             "measure them one after the other"
         )
     if sizes:
-        run_size = preprocessing.Preprocessing(
-            {"size": sizes.pop()}, {"size": "the run"}
-        )
-        said = run_size
-    inputs = model_inputs.choose(said, size=size, default=default)
-    line = model_inputs.describe(inputs)
-    if inputs.origins["size"] == "by default":
-        line += "; --size=N changes it"
-    say(f"images: {line}")
-    return inputs
+        said = preprocessing.Preprocessing({"size": sizes.pop()}, {"size": "the run"})
+    return model_inputs.choose(said, size=size, default=_SIZE)
 
 
 def _settle(

@@ -176,7 +176,8 @@ def _own_sets(own: OwnImages, space: str) -> dict[str, dict[str, Any]]:
 def _remove_sets(config: ml_collections.ConfigDict, absent: Collection[str]) -> None:
     """Remove sets from a suite, and measures that have no other."""
     for name in absent:
-        config.sets.pop(name, None)
+        if name in config.sets:
+            del config.sets[name]
     for name, measure in [*config.measures.items()]:
         measure.sets = tuple(x for x in measure.sets if x not in absent)
         if not measure.sets:
