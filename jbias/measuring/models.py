@@ -68,13 +68,23 @@ def read(
     path, _, name = text.rpartition(":")
     if text.endswith(".py") or path.endswith(".py"):
         named = f"{text}:predict" if text.endswith(".py") else text
-        return _of_object(predictors.load_object(named, "MODEL"), settings, options)
+        loaded = predictors.load_object(named, "MODEL")
+        if not (isinstance(loaded, predictors.Predictor) and loaded.name):
+            options = {"name": _name_of_object(named), **options}
+        return _of_object(loaded, settings, options)
     for key in options:
         must = "be left out for files, runs and tables of decisions"
         raise ValueError(f"{key}: must {must}, got it for {text!r}")
     if not hub.is_hub(text) and _is_table(text):
         return Model(decisions=text)
     return Model(loaded=_read_networks(text, settings, say, refuse))
+
+
+def _name_of_object(named: str) -> str:
+    """Return a network's name for FILE.py:NAME; of `predict`, which says little, the file's."""
+    path, _, name = named.rpartition(":")
+    stem = os.path.splitext(os.path.basename(path))[0]
+    return stem if name == "predict" else name
 
 
 def _is_table(path: str) -> bool:

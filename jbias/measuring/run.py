@@ -201,6 +201,18 @@ def _measure(
     plan = sets.plan(
         folders, own, size=inputs.size, images=images, space=_space(opened)
     )
+    predictor = opened.predictor
+    if predictor is not None and not only:
+        impossible = sets.remove_impossible(
+            plan.config,
+            has_gradients=predictor.apply is not None,
+            has_sites=predictor.net is not None,
+        )
+        if impossible:
+            why = (
+                "a function gives no gradients and shows nothing inside; give a module"
+            )
+            call.say(f"not measured: {impossible}: {why} of PyTorch")
     config = _changed(plan.config, inputs, changes)
     if opened.decisions:
         only = only or [name for name in _OF_DECISIONS if name in config["measures"]]

@@ -39,6 +39,11 @@ class OwnImages(NamedTuple):
     classes: tuple[str, ...]
 
 
+# Measures that need a network's gradients, and those that look inside.
+_OF_GRADIENTS = ("pgd", "pgd_l2", "fgsm")
+_INSIDE = ("decoding", "receptive_field")
+
+
 class Plan(NamedTuple):
     """A suite, the sets of labelled photographs in it, and what is missing, in one line."""
 
@@ -58,6 +63,8 @@ def check(folders: Folders) -> Folders:
         if not (os.path.isdir(text) or (key == "data" and text == SHAPES)):
             raise ValueError(f"--{key}: must be a folder, got {text!r}; check the path")
         checked[key] = text
+    if checked["stimuli"]:
+        find_stimuli(checked["stimuli"])
     if checked["data"] == SHAPES and (checked["stimuli"] or checked["imagenet"]):
         raise ValueError("--data: shapes has stimuli of its own; give it alone")
     if checked["humans"] and not checked["stimuli"]:
@@ -182,6 +189,18 @@ def _remove_sets(config: ml_collections.ConfigDict, absent: Collection[str]) -> 
         measure.sets = tuple(x for x in measure.sets if x not in absent)
         if not measure.sets:
             del config.measures[name]
+
+
+def remove_impossible(
+    config: ml_collections.ConfigDict, *, has_gradients: bool, has_sites: bool
+) -> str:
+    """Remove measures that a model cannot give; return their names in words, "" for none."""
+    names = () if has_gradients else _OF_GRADIENTS
+    names += () if has_sites else _INSIDE
+    names = [name for name in names if name in config.measures]
+    for name in names:
+        del config.measures[name]
+    return ", ".join(names)
 
 
 def missing(folders: Folders) -> str:
