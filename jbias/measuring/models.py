@@ -14,6 +14,7 @@ from jbias.runtime import hub
 TIMM = "timm:"
 _TABLES = (".csv", ".parquet")
 GEIRHOS16, FOLDERS = "geirhos16", "folders"  # Words for lists of classes.
+OF_FOLDERS = "the folders of --data, in alphabetical order"
 
 
 class Settings(NamedTuple):
@@ -150,16 +151,18 @@ def settle_classes(
     *,
     size: int,
     folders: Sequence[str],
+    folders_in_words: str = OF_FOLDERS,
     has_stimuli: bool,
 ) -> tuple[Any, str]:
     """Return what the outputs of a predictor are, and a line that says why; "" if given.
 
-    folders: the classes of the user's own images. ValueError, with the readings that are
+    folders: the classes of the user's own images, in their order; folders_in_words: what
+    they are. ValueError, with the readings that are
     possible, where the number of outputs does not decide.
     """
     lists = {
         labels.IMAGENET: ("ImageNet's 1000", labels.listed(labels.IMAGENET)),
-        FOLDERS: ("the folders of --data, in alphabetical order", tuple(folders)),
+        FOLDERS: (folders_in_words, tuple(folders)),
         GEIRHOS16: (
             "Geirhos' 16, in alphabetical order",
             tuple(labels.geirhos16()) if has_stimuli else (),

@@ -26,7 +26,8 @@ from jbias.measuring import models, sets
 from jbias.runs import results
 from jbias.runtime import messages, xla
 
-_SIZE = 224  # Pixels, where nothing says another size.
+# Pixels, where nothing says another size.
+_SIZE, _SIZE_OF_SHAPES = 224, 32
 # Measures that decisions made elsewhere can give.
 _OF_DECISIONS = ("accuracy", "classes", "shape_bias", "human")
 
@@ -190,7 +191,8 @@ def _measure(
         )
     is_own = folders.data and folders.data != sets.SHAPES
     own = sets.find_images(folders.data) if is_own else None
-    inputs = _inputs(opened, size)
+    default = _SIZE_OF_SHAPES if folders.data == sets.SHAPES else _SIZE
+    inputs = _inputs(opened, size, default)
     has_photographs = bool(folders.imagenet or folders.data)
     line = model_inputs.describe(inputs, has_photographs=has_photographs)
     if inputs.origins["size"] == "by default":
@@ -233,8 +235,13 @@ def _are_of_shapes(opened: models.Model) -> bool:
     return bool(trained) and {*trained} == {sets.SHAPES}
 
 
-def _inputs(opened: models.Model, size: int | None) -> model_inputs.Inputs:
-    """Return how images are prepared: as the caller, a run's config or the model says."""
+def _inputs(
+    opened: models.Model, size: int | None, default: int
+) -> model_inputs.Inputs:
+    """Return how images are prepared: as the caller, a run's config or the model says.
+
+    size, default: in pixels: what the caller says, and what counts where nobody does.
+    """
     said = opened.said
     sizes = {
         network.about["config"]["size"]
@@ -248,7 +255,7 @@ def _inputs(opened: models.Model, size: int | None) -> model_inputs.Inputs:
         )
     if sizes:
         said = preprocessing.Preprocessing({"size": sizes.pop()}, {"size": "the run"})
-    return model_inputs.choose(said, size=size, default=_SIZE)
+    return model_inputs.choose(said, size=size, default=default)
 
 
 def _settle(
@@ -266,11 +273,14 @@ def _settle(
         names = tuple(data.load(sets.SHAPES, "test", n=16).classes)
     else:
         names = own.classes if own else ()
+    is_shapes = folders.data == sets.SHAPES
+    words = "classes of the embedded set" if is_shapes else models.OF_FOLDERS
     classes, why = models.settle_classes(
         opened.predictor,
         settings,
         size=size,
         folders=names,
+        folders_in_words=words,
         has_stimuli=bool(folders.stimuli),
     )
     if why:
