@@ -84,6 +84,8 @@ HEADLINES: Mapping[str, Headline] = {
         "critical band, octaves", "critical_band", "critical_band_bandwidth"
     ),
 }
+# Measures that pool answers to the same images, which are not independent.
+_POOLED = ("imagenet_c",)
 # Sets of stimuli: accuracy on them is not the accuracy that is asked for.
 _CONFLICTS = ("cue-conflict", "cue_conflict")
 _STIMULI = ("edge", "silhouette", *_CONFLICTS)
@@ -220,9 +222,10 @@ def _estimate(numbers: pd.DataFrame, row) -> Estimate:
     n = None if pd.isna(row.n) else int(row.n)
     value = math.nan if pd.isna(row.value) else float(row.value)
     lower = upper = None
-    if not pd.isna(row.count) and n:
+    is_pooled = row.condition in _POOLED
+    if not pd.isna(row.count) and n and not is_pooled:
         lower, upper = decisions.wilson_interval(int(row.count), n)
-    else:
+    elif not is_pooled:
         beside = numbers[
             (numbers["dataset"] == row.dataset)
             & (numbers["condition"] == row.condition)
