@@ -16,6 +16,7 @@ Source of the form: bethgelab/model-vs-human at 79ed7cd, raw-data.
 
 import csv
 import dataclasses
+import functools
 import glob
 import hashlib
 import io
@@ -177,7 +178,8 @@ def load(
             if dataset not in names:
                 continue  # Not here, or of measures that --only leaves out.
             source = asked.sources[dataset]
-            response, classes = row[columns["response"]], tuple(source.classes)
+            classes = tuple(source.classes)
+            response = _as_class(row[columns["response"]], classes)
             must = f"{where}: {columns['response']} must be one of {dataset}'s classes"
             jc.check_known(must, response, classes)
             found = names[dataset].find(where, image)
@@ -203,6 +205,13 @@ def load(
         )
     for network, of in tables.items():
         yield _network(network, path, asked, of)
+
+
+@functools.lru_cache(4096)
+def _as_class(response: str, classes: tuple[str, ...]) -> str:
+    """Return a response as a set spells its class, accents composed or not."""
+    (name,) = base.spelled_as((response,), classes)
+    return name
 
 
 def _network(name, path, asked, decided) -> DecidedNetwork:

@@ -10,6 +10,7 @@ No other part of a name is enough: images of other sets may end alike.
 """
 
 import collections
+import functools
 import os
 import posixpath
 import re
@@ -54,25 +55,26 @@ class ImageNames:
         # A folder inside the set is no name of the set: "cat/1.jpg" is not "1.jpg".
         self._inside = {part for name in names for part in name.split("/")[:-1]}
         self._folders = {folder for folder in folders if folder} - self._inside
-        self._paths = {form: _index(names, form) for form in _FORMS}
         last = [name.rpartition("/")[2] for name in names] if without_folder else []
-        self._last = {form: _index(last, form) for form in _FORMS}
+        # Each is made when it is first asked for: most names are exact.
+        self._paths = functools.cache(lambda form: _index(names, form))
+        self._last = functools.cache(lambda form: _index(last, form))
 
     def has_path(self, path: str) -> bool:
         """Return whether a path is, letter by letter, that of an image."""
-        return path in self._paths[_exact]
+        return path in self._paths(_exact)
 
     def find(self, name: str) -> list[int]:
         """Return the numbers of the images that a name may mean: several are ambiguous."""
         for form in _FORMS:
             for path in _spellings(name):
                 for rest in self._relative(path):
-                    if images := self._paths[form].get(form(rest)):
+                    if images := self._paths(form).get(form(rest)):
                         return images
         for form in _FORMS:
             for path in _spellings(name):
                 last = self._without_folder(path)
-                if last and (images := self._last[form].get(form(last))):
+                if last and (images := self._last(form).get(form(last))):
                     return images
         return []
 
@@ -99,11 +101,17 @@ class PublishedNames:
     """
 
     def __init__(self, names: Sequence[str], conditions: base.Names = ()):
-        self._conditions = conditions
-        self._images: Places = collections.defaultdict(list)
-        for i, name in enumerate(names):
-            if (key := self._key(name, with_folder=True)) is not None:
-                self._images[key].append(i)
+        self._names, self._conditions = names, conditions
+
+    @functools.cached_property
+    def _images(self) -> Places:
+        """The numbers of the images by what their names say."""
+        images: Places = collections.defaultdict(list)
+        for i, name in enumerate(self._names):
+            key = self._key(name, with_folder=True)
+            if key is not None:
+                images[key].append(i)
+        return images
 
     def find(self, name: str) -> list[int]:
         """Return the numbers of the images that a published name may mean."""

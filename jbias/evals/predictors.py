@@ -26,7 +26,7 @@ from etils import epath
 from jaxtyping import Array, Float, UInt8
 
 from jbias import config as jc
-from jbias.data import labels, sources
+from jbias.data import base, labels, sources
 from jbias.evals import measured, networks, predict, preprocessing, probe, runner
 from jbias.evals import suite as suites
 from jbias.models import taps
@@ -241,11 +241,9 @@ def ask(
     answers = _to_array(given)
     if answers.dtype.kind in "UO" and answers.shape == (n,):
         found = "names"
-        ids = {name: i for i, name in enumerate(classes)}
-        for name in answers:
-            jc.check_known(f"predict: asked about {where}", str(name), ids, "class")
-        chosen = np.array([ids[name] for name in answers])[:, None] == np.arange(k)
-        logits = np.where(chosen, 0, _NOT_NAMED)
+        names = [str(name) for name in answers]
+        decided = _class_numbers(names, tuple(classes), where)
+        logits = np.where(decided[:, None] == np.arange(k), 0, _NOT_NAMED)
     else:
         if answers.shape != (n, k) or answers.dtype.kind not in "fiu":
             got = f"{answers.dtype} {answers.shape}"
@@ -285,6 +283,18 @@ def ask(
             f"predict: asked about {where}, must give {kind}, got {found}; say outputs="
         )
     return found, logits.astype(np.float32)
+
+
+def _class_numbers(
+    names: Sequence[str], classes: tuple[str, ...], where: str
+) -> np.ndarray:
+    """Return the class of each name, accents composed or not; ValueError for none."""
+    numbers = {name: i for i, name in enumerate(classes)}
+    for name in sorted({*names} - {*classes}):
+        (known,) = base.spelled_as((name,), classes)
+        jc.check_known(f"predict: asked about {where}", known, numbers, "class")
+        numbers[name] = numbers[known]
+    return np.array([numbers[name] for name in names])
 
 
 def _check_callable(predict: Any) -> None:

@@ -170,12 +170,15 @@ def record(image: list, **labels: list) -> bytes:
     return example.SerializeToString()
 
 
-def records(root, *contents):
-    path = str(root / "test.array_record")
-    writer = array_record_module.ArrayRecordWriter(path, "group_size:1")
+def write_records(path, *contents):
+    writer = array_record_module.ArrayRecordWriter(str(path), "group_size:1")
     for content in contents:
         writer.write(content)
     writer.close()
+
+
+def records(root, *contents):
+    write_records(root / "test.array_record", *contents)
     return load(root)
 
 
@@ -193,6 +196,15 @@ def test_records_of_two_labels_are_refused(first, message, tmp_path):
     second = record([encoded(GREEN)], label=[1])
     with pytest.raises(ValueError, match=message):
         records(tmp_path, record(**first), second)
+
+
+def test_a_broken_record_is_named_by_its_file_and_its_place_in_it(tmp_path):
+    right = record([encoded(RED)], label=[0])
+    shard = "test.array_record-0000{}-of-00002"
+    write_records(tmp_path / shard.format(0), right, right)
+    write_records(tmp_path / shard.format(1), right, record([], label=[0]))
+    with pytest.raises(ValueError, match=r"another at 1 of '.*-00001-of-00002'"):
+        load(tmp_path)
 
 
 def test_records_may_say_a_label_twice(tmp_path):

@@ -90,6 +90,23 @@ def test_the_exact_path_goes_first():
         assert find(name, names) == [name]
 
 
+def test_other_spellings_are_listed_once_an_exact_name_fails(monkeypatch):
+    """A set may have millions of images, and a table most often names them exactly."""
+    listed = []
+    index = image_names._index
+
+    def spied(names, form):
+        listed.append(form)
+        return index(names, form)
+
+    monkeypatch.setattr(image_names, "_index", spied)
+    images = image_names.ImageNames(NAMES, FOLDERS)
+    assert [images.find(name) for name in NAMES] == [[i] for i in range(len(NAMES))]
+    assert listed == [image_names._exact]
+    assert images.find("cat/1.JPG") == images.find("cat/1.JPG") == [0]
+    assert len(listed) == len({*listed}) > 1
+
+
 def test_a_class_called_as_the_set_is_no_folder_of_the_set():
     assert find("test/9.jpg", ("test/1.jpg", "dog/9.jpg")) == []
 
@@ -181,6 +198,24 @@ def load(tmp_path):
 )
 def test_names_that_repeat_between_classes_are_known_by_their_folders(names, load):
     assert load(names) == [0, 1, 2, 2]
+
+
+def test_a_response_is_a_class_with_accents_composed_or_not(tmp_path):
+    name = unicodedata.normalize("NFC", "café")
+    for folder in (name, "tea"):
+        (tmp_path / f"photos/test/{folder}").mkdir(parents=True)
+        Image.new("RGB", (8, 8)).save(tmp_path / f"photos/test/{folder}/{folder}.png")
+    (tmp_path / "s.py").write_text(f"ROOT = {str(tmp_path / 'photos')!r}{SUITE}")
+    config = jc.load(f"{tmp_path}/s.py", (), flag="suite")
+    asked = suite.open_suite(config, print)
+    table = tmp_path / "test_mine.csv"
+    for form in ("NFC", "NFD"):
+        said = unicodedata.normalize(form, name)
+        rows = [f"{said}/{said}.png,{said}", f"tea/tea.png,{said}"]
+        text = "\n".join(["imagename,object_response", *rows])
+        table.write_text(text, encoding="utf-8")
+        (network,) = decided.load(str(table), asked, decided.COLUMNS)
+        assert network.decided["test", ""].tolist() == [0, 0]
 
 
 @cases.each(

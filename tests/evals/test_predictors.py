@@ -6,6 +6,7 @@ import json
 import pathlib
 import subprocess
 import sys
+import unicodedata
 
 import jax.numpy as jnp
 import numpy as np
@@ -608,3 +609,15 @@ def test_a_masked_class_leaves_a_large_common_part_its_order():
     np.testing.assert_array_equal(found.argmax(1), answers.argmax(1))
     np.testing.assert_array_equal(np.isneginf(found), np.isneginf(answers))
     np.testing.assert_array_equal(found[0], [-2, -1, 0, -np.inf])
+
+
+def test_names_are_classes_with_accents_composed_or_not():
+    composed, apart = (unicodedata.normalize(form, "café") for form in ("NFC", "NFD"))
+    images = np.zeros((3, 8, 8, 3), np.float32)
+    for known, other in ((composed, apart), (apart, composed)):
+        one = predictors.Predictor(lambda images, x=(other, "tea", known): [*x])
+        kind, found = predictors.ask(one, images, [known, "tea"], "3 of x")
+        assert kind == "names" and found.argmax(1).tolist() == [0, 1, 0]
+    one = predictors.Predictor(lambda images: [apart, composed, "tea"])
+    _, found = predictors.ask(one, images, [composed, apart, "tea"], "3 of x")
+    assert found.argmax(1).tolist() == [1, 0, 2]

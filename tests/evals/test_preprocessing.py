@@ -382,3 +382,19 @@ def test_sides_may_be_entries_or_attributes_and_none_is_no_side(sides, size):
     size = types.SimpleNamespace(**whole)
     if sides.get("shortest_edge"):
         assert preprocessing.parse(processor(size=size)).values["crop"] == 1
+
+
+class Sequential:
+    """As PyTorch's holds its layers."""
+
+    def __init__(self, *layers):
+        self._modules = {str(i): layer for i, layer in enumerate(layers)}
+
+
+def test_layers_of_a_module_that_normalise_are_named_and_not_applied_again():
+    for layer in (Normalize(HALF, HALF), Sequential(ToTensor(), Normalize(HALF, HALF))):
+        model = types.SimpleNamespace(preprocess=layer, named_modules=None)
+        told = preprocessing.read(model)
+        assert told.values == {} and "own layer preprocess" in told.others[0]
+    alone = preprocessing.parse(Sequential(ToTensor(), Normalize(HALF, 0.25)))
+    assert alone.values == {"mean": HALF, "std": (0.25,) * 3}

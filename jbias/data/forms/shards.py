@@ -138,17 +138,32 @@ def class_names(shards: Names) -> list[str] | None:
 
 
 def _list_records(where: str, shards: Names) -> Found:
-    source = _open_records(where, shards)
-    records = (source[i] for i in range(len(source)))
-    return describe_examples(where, os.path.dirname(shards[0]), records)
+    """Return what the records of ArrayRecord shards say of themselves."""
+
+    def records() -> Iterator[_Record]:
+        for path in shards:
+            source = _open_records(where, [path])
+            for i in range(len(source)):
+                yield _Record(path, i, source[i])
+
+    return _describe_examples(where, records())
 
 
-def describe_examples(where: str, place: str, records: Iterable[bytes]) -> Found:
+class _Record(NamedTuple):
+    """A serialised example, and its place in a file."""
+
+    path: str
+    number: int
+    content: bytes
+
+
+def _describe_examples(where: str, records: Iterable[_Record]) -> Found:
     """Names, labels and lengths of examples, and under which key the images are."""
     names, labels, lengths, key = [], [], [], ""
-    for i, record in enumerate(records):
+    for i, (path, number, record) in enumerate(records):
         must = f"{where}: records must be tf.train.Example with an image and a label"
-        with base.explained(f"{must}, got another at {i} of {place!r}: ", ValueError):
+        got = f"got another at {number} of {path!r}"
+        with base.explained(f"{must}, {got}: ", ValueError):
             features = parse_example(record)
             key, image = _only_image(features)
             lengths.append(len(image))
@@ -233,14 +248,17 @@ def read_parquet(where: str, shards: Names) -> listing.Listing:
 def _list_examples(where: str, shards: Names) -> Found:
     groups = []
 
-    def records() -> Iterator[bytes]:
+    def records() -> Iterator[_Record]:
         for i, path in enumerate(shards):
+            first = 0
             for group in range(_open_parquet(where, path).num_row_groups):
                 some = _group(_EXAMPLES, path, group)
                 groups.append((i, group, len(some)))
-                yield from some
+                for number, content in enumerate(some, first):
+                    yield _Record(path, number, content)
+                first += len(some)
 
-    found = describe_examples(where, os.path.dirname(shards[0]), records())
+    found = _describe_examples(where, records())
     return found | _placed(groups)
 
 
