@@ -10,16 +10,35 @@ if not os.path.exists(os.path.join(__path__[0], "configs", "__init__.py")):
     __path__.append(os.path.dirname(__path__[0]))
 
 
-def measure(predict, suite, **options):
-    """Measures anybody's model: `jbias.evals.predictors.measure`, which says the rest.
+def measure(model, suite=None, **options):
+    """Return what is measured of a model, on the images that are there.
 
-    jbias.measure(predict, "jbias:suites/biases:data=imagenet,root=DIR", classes="imagenet")
+    found = jbias.measure(model, stimuli="geirhos", imagenet="imagenet", data="photos")
+    found.shape_bias, found.accuracy  # floats with .lower, .upper and .n
+    found.numbers  # all of it, a row a number; the records are in found.folder
+
+    model: a function of images, a module of PyTorch, a jbias.evals.predictors.Predictor, or
+      a text as `jbias measure --help` lists them: a file of weights, a run, "timm:NAME",
+      "hf:OWNER/NAME@COMMIT", "my.py:predict", a table of decisions.
+    stimuli, imagenet, data, humans: folders, as `jbias measure` takes them. What is missing
+      for some measures is said in one line.
+    size: of the images' sides, in pixels; by itself what the model says, else 224.
+    images: how many are shown by measures that change them; 0 is all.
+    only: names of measures. changes: of the suite, such as "--suite.run.batch=8".
+    out: where the model's folder is; called again, it resumes.
+    random_weights: of "timm:NAME". trained, method: for the records. step: of a run.
+    columns: of a table of decisions. Others are options of jbias.torch.wrap or a Predictor,
+      such as classes, mean, std, preprocess and name.
+    suite: measures by a suite instead, such as "jbias:suites/biases:data=imagenet,root=DIR".
+
+    Returns a Measured (jbias.evals.measured), for several networks, such as a run's seeds,
+    a tuple of these. ValueError, in one line, for what is wrong.
     """
     if "jax" not in sys.modules:  # A model of another framework needs the GPU's memory.
         os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
-    from jbias.evals import predictors
+    from jbias.measuring import run
 
-    return predictors.measure(predict, suite, **options)
+    return run.measure(model, suite, **options)
 
 
 def read_scores(source, *, verbose: bool = True, **choices):

@@ -18,7 +18,8 @@ from jbias.runtime import messages
 COMMANDS: Mapping[str, tuple[str, str]] = types.MappingProxyType(
     {
         "train": ("jbias.main", "trains what a config says, many seeds at once"),
-        "evaluate": ("jbias.evaluate", "measures networks: checkpoints, files, runs"),
+        "measure": ("jbias.measuring", "measures a model on the images that are there"),
+        "evaluate": ("jbias.evaluate", "measures networks by a suite of your choice"),
         "report": ("jbias.report", "tables, tests and figures of runs and scores"),
         "plan": ("jbias.plan", "memory, time and money of a run on other devices"),
         "sweep": ("jbias.launch.sweep", "many runs: searches, here or on clusters"),

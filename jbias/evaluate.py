@@ -15,8 +15,9 @@ With --suite each network gets a folder in --out with records, and what it decid
 the others measured.
 
 With --predict it is a function of images in a file of your own, whatever stands behind
-it (docs/measure-a-model.md): a name of a jbias.evals.predictors.Predictor, or of a
-function that answers float images less --mean and divided by --std.
+it (docs/measure-a-model.md): a name of a jbias.evals.predictors.Predictor, of a module of
+PyTorch, which is wrapped as by jbias.torch.wrap, or of a function that answers float
+images less --mean and divided by --std, if these are given.
 
 With --follow alone the checkpoints of a run are evaluated as the run itself would have:
 
@@ -33,7 +34,8 @@ JBIAS_TRACEBACK=1 shows where wrong arguments were refused.
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from jbias import config as jc
 from jbias.runtime import cli, files
@@ -125,7 +127,7 @@ def measure(args: argparse.Namespace, changes: Sequence[str]) -> int:
         raise ValueError(f"--follow: {args.follow} is no run (no config.json)")
     said = {key: getattr(args, key) for key in ("classes", "mean", "std")}
     said = {key: value for key, value in said.items() if value is not None}
-    predictor = args.predict and predictors.load(args.predict, **said)
+    predictor = args.predict and _load_predictor(args.predict, said)
     asked = suite.open_suite(config, call.say, only=args.only)
     opened = call.load(paths, args, asked.run["step"])
     if predictor:
@@ -160,6 +162,18 @@ def measure(args: argparse.Namespace, changes: Sequence[str]) -> int:
     failed = [name for name in call.left_out if name not in call.done]
     call.say(_summary(len(call.done), partly, failed, out))
     return call.code
+
+
+def _load_predictor(named: str, said: Mapping[str, Any]) -> "predictors.Predictor":
+    """Return what --predict names; a module of PyTorch is wrapped, as by jbias.torch.wrap."""
+    from jbias.evals import predictors
+
+    loaded = predictors.load_object(named, "--predict")
+    if hasattr(loaded, "named_modules") and hasattr(loaded, "state_dict"):
+        from jbias import torch
+
+        return torch.wrap(loaded, name=named.rpartition(":")[2], **said)
+    return predictors.as_predictor(loaded, **said)
 
 
 def _summary(done: int, partly: list[str], failed: list[str], out: "epath.Path") -> str:

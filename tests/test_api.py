@@ -43,13 +43,14 @@ MODULES = (
     *("jbias.models", "jbias.models.backbone", "jbias.models.taps"),
     *("jbias.algos", "jbias.algos.base", "jbias.augment", "jbias.augment.sampling"),
     *("jbias.evals", "jbias.evals.decisions", "jbias.evals.probe"),
-    *("jbias.evals.probes", "jbias.evals.predictors", "jbias.runs.loggers"),
+    *("jbias.evals.probes", "jbias.evals.predictors", "jbias.evals.measured"),
+    "jbias.runs.loggers",
 )
 HEAD = """# The public API
 
 What others may build on: [commands](#commands), and these modules with the names that begin with no underscore. All else
 may change at any time; before 1.0 these may, too, and the [changelog](../CHANGELOG.md) says so. `help(...)` describes each,
-the [reference](reference/index.md) the most used. `jbias.measure` is `jbias.evals.predictors.measure`,
+the [reference](reference/index.md) the most used. `jbias.measure` returns a `Measured` of `jbias.evals.measured`,
 `jbias.read_scores` gives the frame of `jbias.scores.read`;
 `jbias.torch.wrap` needs [PyTorch](measure-a-model.md). Made by `python -m tests.test_api > docs/api.md`.
 """

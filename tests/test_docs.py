@@ -13,6 +13,7 @@ from absl import flags
 from jbias import audit, data, evaluate, look, plan, prepare, study
 from jbias import config as jc
 from jbias.launch import sweep
+from jbias.measuring import cli as measuring_cli
 from jbias.papers import biases as papers_biases
 from jbias.papers import distortion as papers_distortion
 from jbias.papers import shifts as papers_shifts
@@ -116,6 +117,9 @@ READERS = {
     "report.shifts": lambda arguments: shifts.parser().parse_args(arguments),
     "report.correlate": lambda arguments: correlate._parser().parse_args(arguments),
     "evaluate": measured_with,
+    "measuring": lambda arguments: cli.parse(
+        measuring_cli.parser(), arguments, "suite", jc.check
+    ),
     "audit": lambda arguments: cli.parse(audit.parser(), arguments, "data", jc.check),
     "study": lambda arguments: cli.parse(study.parser(), arguments, "config", jc.check),
     "plan": lambda arguments: cli.parse(plan.parser(), arguments, "config", jc.check),
@@ -147,6 +151,7 @@ def known_flags() -> set[str]:
     parsers = [
         report_cli._parser(),
         evaluate.parser(),
+        measuring_cli.parser(),
         prepare.parser(prepare.COMMANDS),
     ]
     parsers += [

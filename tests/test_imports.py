@@ -24,7 +24,16 @@ FLOORS = (
     ("configs",),
     ("evals",),
     ("training", "report", "torch"),
-    ("train", "prepare", "planning", "evaluate", "audit", "look", "export_stimuli"),
+    (
+        "train",
+        "prepare",
+        "planning",
+        "evaluate",
+        "measuring",
+        "audit",
+        "look",
+        "export_stimuli",
+    ),
     ("checking",),
     ("main", "study", "plan", "papers", "__main__"),
 )
@@ -139,6 +148,7 @@ def test_heavy_readers_are_imported_where_used():
 
 COMMANDS = [
     *(
+        "measuring",
         "evaluate",
         "export_stimuli",
         "look",

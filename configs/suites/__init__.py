@@ -47,9 +47,14 @@ def parse_arguments(
     arg = jc.parse_arg(text, WHERE, **shared, **more)
     jc.check_known(WHERE, arg.data, used, "data")
     jc.check_applicable(text, arg.data, shared, used, WHERE)
-    if arg.data != "shapes" and not arg.root:
-        raise ValueError(f"{WHERE}: data={arg.data} needs root=<directory>")
+    needed = _NEEDED.get(arg.data, "root")
+    if needed and not getattr(arg, needed):
+        raise ValueError(f"{WHERE}: data={arg.data} needs {needed}=<directory>")
     return arg
+
+
+# The argument that data cannot do without, where that is not root.
+_NEEDED = types.MappingProxyType({"shapes": "", "stimuli": "stimuli"})
 
 
 def run_options(**more) -> dict[str, Any]:

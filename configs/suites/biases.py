@@ -23,7 +23,18 @@ Generalization?" (Gavrikov and Keuper, CVPR 2024, https://arxiv.org/abs/2404.015
                     for networks of Tiny ImageNet's classes, at 64 pixels
 :correlation=0.99   of the embedded set, as in training
 :subset             of root's classes some are absent
-:size=0             pixels; 0 is 32 for shapes, 64 for Tiny ImageNet, 224 for ImageNet
+:data=stimuli,stimuli=DIR
+                    Geirhos' stimuli alone, also with humans= and others=: shape bias, and
+                    accuracy by either cue
+:data=folder,root=DIR,split=test
+                    images of your own, root/<split>/<class>/; several as split=test+sketches,
+                    of which probes change the first
+:data=pacs,root=DIR,style=photo
+                    the four styles of PACS, of which probes change one
+:data=cifar10,root=DIR
+                    or cifar100: their test images
+:size=0             pixels; 0 is 32 for shapes and CIFAR, 64 for Tiny ImageNet and PACS, else
+                    224
 :images=0           how many images of the validation set are shown by the probes that change
                     them (spectral, critical band, corruptions, attacks), and for receptive
                     fields; 0 is all, and 64 for these. What shows images as they are, such
@@ -41,9 +52,11 @@ measures some; `--suite.measures.pgd.steps=10` changes one.
 
 import math
 import types
+from collections.abc import Mapping
 
 import ml_collections
 
+from jbias import config as jc
 from jbias import data
 from jbias.configs import datasets, suites
 from jbias.data import corruptions
@@ -62,12 +75,24 @@ SHARED_ARGUMENTS = types.MappingProxyType(
     dict(suites.SHARED_ARGUMENTS, attacked=0, suppression=False)
 )
 _LARGE = ("more", "real", "textures", "backgrounds", "corrupted")
-_TINY = ("root", "stimuli", "humans", "others")
+_PEOPLE = ("stimuli", "humans", "others")
+_TINY = ("root", *_PEOPLE)
 ARGUMENTS = types.MappingProxyType(
     {
         "shapes": ("correlation",),
         "tiny_imagenet": _TINY,
+        "stimuli": _PEOPLE,
+        "folder": (*_TINY, "split"),
+        "pacs": ("root", "style"),
+        **dict.fromkeys(("cifar10", "cifar100"), ("root",)),
         "imagenet": (*_TINY, *_LARGE, "subset"),
+    }
+)
+# Arguments of some data, by their defaults.
+OWN = types.MappingProxyType(
+    {
+        **dict.fromkeys((*_TINY, *_LARGE), ""),
+        **dict(subset=False, correlation=0.99, split="test", style="photo"),
     }
 )
 BUDGETS = tuple(eps / 255 for eps in (0.25, 0.5, 1.0, 2.0, 4.0))
@@ -93,9 +118,16 @@ SETS_NEED = types.MappingProxyType(
 
 def get_config(text: str = "") -> ml_collections.ConfigDict:
     """The suite; see the top of this file for `text`."""
-    more = dict.fromkeys((*_TINY, *_LARGE), "")
-    more |= dict(subset=False, correlation=0.99)
-    arg = suites.parse_arguments(text, ARGUMENTS, SHARED_ARGUMENTS, **more)
+    return make(suites.parse_arguments(text, ARGUMENTS, SHARED_ARGUMENTS, **OWN))
+
+
+def make(
+    arg: types.SimpleNamespace, own: Mapping[str, Mapping] = types.MappingProxyType({})
+) -> ml_collections.ConfigDict:
+    """Return the suite of arguments that are read, such as SHARED_ARGUMENTS | OWN.
+
+    own: by name, options of further sets of labelled images, which probes change too.
+    """
     if arg.humans and not (arg.stimuli or arg.others):
         raise ValueError(
             "suite argument: humans are compared on stimuli and others; give "
@@ -105,9 +137,11 @@ def get_config(text: str = "") -> ml_collections.ConfigDict:
         arg.images = arg.images or 16
     c = ml_collections.ConfigDict()
     c.run = suites.run_options()
-    c.size, c.sets, clean, conflict = PRESETS[arg.data](arg)
-    if arg.suppression:
-        c.sets.update(suites.people_sets(arg.data, c.sets[clean]))
+    c.size, c.sets, first, conflict = PRESETS[arg.data](arg)
+    if arg.suppression and first:
+        c.sets.update(suites.people_sets(arg.data, c.sets[first]))
+    c.sets.update(own)
+    clean = (*([first] if first else ()), *own)
     c.measures = _measures(arg, c.size, tuple(c.sets), clean, conflict)
     c.needs = dict(measures=dict(NEEDS), sets=dict(SETS_NEED))
     if arg.data == "shapes":
@@ -115,19 +149,40 @@ def get_config(text: str = "") -> ml_collections.ConfigDict:
     return c
 
 
-def _measures(arg, size: int, names: tuple, clean: str, conflict: str | None) -> dict:
-    """The measures of a family of sets: `clean` is what probes change."""
-    few = dict(sets=(clean,), images=arg.images)
+def _measures(
+    arg, size: int, names: tuple, clean: tuple[str, ...], conflict: str | None
+) -> dict:
+    """The measures of a family of sets: `clean` are those that probes change."""
     whole = dict(images=SMOKE) if arg.smoke else {}
+    found = dict(accuracy=dict(probe="plain", sets=names, **whole))
+    if clean:
+        found |= _changed(arg, size, clean, whole)
+    if conflict:
+        rules = ("mean_prob",) if arg.data == "shapes" else AGGREGATES
+        found["shape_bias"] = dict(sets=(conflict,), aggregates=rules, **whole)
+    if conflict and clean:
+        found["decoding"] = dict(sets=(conflict,), folds=3, strengths=(1e-2, 1e-4))
+        if arg.smoke:
+            found["decoding"] |= dict(width=32, strengths=(1e-2,))
+    if arg.suppression and clean:
+        found |= suites.suppression_measures(arg, clean[0], size)
+    if arg.humans:
+        people = tuple(name for name in names if name in (*datasets.STIMULI, *OTHERS))
+        found["human"] = dict(probe="human", sets=people, root=arg.humans, **whole)
+    return found
+
+
+def _changed(arg, size: int, clean: tuple[str, ...], whole: dict) -> dict:
+    """The measures of sets of labelled images, most of which change these."""
+    few = dict(sets=clean, images=arg.images)
     # Settings of corruptions are published for three sizes; the nearest is taken.
     near = min(corruptions.SIDES, key=lambda side: abs(math.log(side / size)))
     table = {} if size in corruptions.SIDES else dict(table=near)
     few_attacked = dict(few, images=arg.attacked or arg.images)
     found = dict(
-        accuracy=dict(probe="plain", sets=names, **whole),
-        calibration=dict(probe="calibration", sets=(clean,), **whole),
-        classes=dict(probe="classes", sets=(clean,), **whole),
-        receptive_field=dict(sets=(clean,), images=arg.images or 64),
+        calibration=dict(probe="calibration", sets=clean, **whole),
+        classes=dict(probe="classes", sets=clean, **whole),
+        receptive_field=dict(sets=clean, images=arg.images or 64),
         spectral=dict(probe="spectral", **few),
         critical_band=dict(probe="critical_band", **few),
         imagenet_c=dict(probe="corruptions", names="imagenet_c", **table, **few),
@@ -139,7 +194,8 @@ def _measures(arg, size: int, names: tuple, clean: str, conflict: str | None) ->
     if arg.corrupted:
         del found["imagenet_c"]
     # Sixteen classes, as the test was made for.
-    if sixteen := {"shapes": clean, "imagenet": "imagenet16"}.get(arg.data):
+    sixteen = {"shapes": clean[0], "imagenet": "imagenet16"}.get(arg.data)
+    if sixteen:
         found["critical_band_original"] = dict(
             probe="critical_band", variant="original", **{**few, "sets": (sixteen,)}
         )
@@ -147,17 +203,6 @@ def _measures(arg, size: int, names: tuple, clean: str, conflict: str | None) ->
         found["pgd"]["steps"] = found["pgd_l2"]["steps"] = 2
         for name in {"imagenet_c", "imagenet_c_bar"} & set(found):
             found[name]["severities"] = (3,)
-    if conflict:
-        rules = ("mean_prob",) if arg.data == "shapes" else AGGREGATES
-        found["shape_bias"] = dict(sets=(conflict,), aggregates=rules, **whole)
-        found["decoding"] = dict(sets=(conflict,), folds=3, strengths=(1e-2, 1e-4))
-        if arg.smoke:
-            found["decoding"] |= dict(width=32, strengths=(1e-2,))
-    if arg.suppression:
-        found |= suites.suppression_measures(arg, clean, size)
-    if arg.humans:
-        people = tuple(name for name in names if name in (*datasets.STIMULI, *OTHERS))
-        found["human"] = dict(probe="human", sets=people, root=arg.humans, **whole)
     return found
 
 
@@ -174,6 +219,33 @@ def tiny_imagenet(arg) -> tuple[int, dict, str, str | None]:
     found = {"val": dict(data="tiny_imagenet", split="val", root=arg.root)}
     found |= _stimuli(arg)
     return arg.size or 64, found, "val", "cue-conflict" if arg.stimuli else None
+
+
+def stimuli(arg) -> tuple[int, dict, str, str | None]:
+    """Geirhos' stimuli alone, which no probe changes."""
+    conflict = "cue-conflict" if arg.stimuli else None
+    return arg.size or 224, _stimuli(arg), "", conflict
+
+
+def folder(arg) -> tuple[int, dict, str, str | None]:
+    """A user's own folders, root/<split>/<class>/<image>, and Geirhos' stimuli."""
+    splits = arg.split.split("+")
+    found = {x: dict(data="folder", split=x, root=arg.root) for x in splits}
+    found |= _stimuli(arg)
+    return arg.size or 224, found, splits[0], "cue-conflict" if arg.stimuli else None
+
+
+def pacs(arg) -> tuple[int, dict, str, None]:
+    """The four styles; probes change the one that a network was trained on."""
+    jc.check_known(suites.WHERE, arg.style, datasets.STYLES, "style")
+    found = {x: dict(data="pacs", split=x, root=arg.root) for x in datasets.STYLES}
+    return arg.size or 64, found, arg.style, None
+
+
+def cifar(arg) -> tuple[int, dict, str, None]:
+    """The test images of CIFAR-10 or CIFAR-100."""
+    found = {"test": dict(data=arg.data, split="test", root=arg.root)}
+    return arg.size or 32, found, "test", None
 
 
 def imagenet(arg) -> tuple[int, dict, str, str | None]:
@@ -227,5 +299,14 @@ RELATIVES = types.MappingProxyType(
     }
 )
 PRESETS = types.MappingProxyType(
-    {"shapes": shapes, "imagenet": imagenet, "tiny_imagenet": tiny_imagenet}
+    {
+        "shapes": shapes,
+        "imagenet": imagenet,
+        "tiny_imagenet": tiny_imagenet,
+        "stimuli": stimuli,
+        "folder": folder,
+        "pacs": pacs,
+        "cifar10": cifar,
+        "cifar100": cifar,
+    }
 )

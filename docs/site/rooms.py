@@ -31,6 +31,7 @@ ABOUT = {
     "papers": "published studies",
     "planning": "would a run fit, its cost",
     "prepare": "what runs need first",
+    "measuring": "one model, on what is there",
     "configs": "named experiments",
     "launch": "many runs",
     "training": "what a run is made of",

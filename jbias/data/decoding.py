@@ -25,7 +25,8 @@ import pathlib
 import struct
 import sys
 import sysconfig
-from collections.abc import Callable
+import types
+from collections.abc import Callable, Mapping, Sequence
 from typing import BinaryIO
 
 import numpy as np
@@ -47,46 +48,90 @@ _CONVERTIBLE = ("RGB", "RGBA", "RGBX", "CMYK", "YCbCr", "LAB", "HSV")
 _CONVERTIBLE += ("1", "L", "LA", "La", "P", "PA", "RGBa")
 
 
+INTERPOLATIONS: Mapping[str, Image.Resampling] = types.MappingProxyType(
+    {
+        name: Image.Resampling[name.upper()]
+        for name in ("nearest", "box", "bilinear", "hamming", "bicubic", "lanczos")
+    }
+)
+FITS = ("crop", "squeeze", "border")
+
+
 @dataclasses.dataclass(frozen=True)
 class Preprocess:
-    """Resizes the short side to `short` pixels, then crops size x size at the centre.
+    """Resizes an image as `fit` says, then crops size x size pixels at the centre.
 
-    Long side int(short * long / short side), offsets round((side - size) / 2), half
-    to even; bilinear with antialias. Source: torchvision's Resize and CenterCrop on
-    Pillow images.
+    size, short: in pixels; `short` is at least `size`.
+    fit: "crop" makes the short side `short` pixels long, and the long side
+      int(short * long / short side). Source: torchvision's Resize and CenterCrop on Pillow
+      images. "squeeze" makes it short x short, whatever its ratio. "border" makes the long
+      side `short` pixels long, and fills up to size x size around it by the colour `fill`,
+      from 0 to 255; the short side is round(short * short side / long). Source: timm's
+      crop_mode "squash" and "border" (ResizeKeepRatio and CenterCropOrPad of 1.0).
+    keep_exact: images of size x size are left as they are.
+    interpolation: a name of INTERPOLATIONS; all have antialias.
+
+    Offsets of the crop are round((side - size) / 2), half to even.
     """
 
     size: int
     short: int
-    crop: bool = True  # False: squeezes to size x size, whatever the ratio.
-    keep_exact: bool = False  # Images of size x size are left as they are.
+    fit: str = "crop"
+    keep_exact: bool = False
+    interpolation: str = "bilinear"
+    fill: tuple[int, ...] = (0, 0, 0)
 
     @property
     def description(self) -> str:
         """Says what is done, for tables."""
-        square, way = f"{self.size}x{self.size}", "Pillow bilinear antialias:"
-        if not self.crop:
-            return f"{way} squeezed to {square}"
+        square = f"{self.size}x{self.size}"
+        filter_name = f"Pillow {self.interpolation} antialias:"
+        centre_crop = f", centre crop {self.size}"
+        if self.fit == "squeeze":
+            cropped = centre_crop if self.short != self.size else ""
+            return f"{filter_name} squeezed to {self.short}x{self.short}{cropped}"
+        if self.fit == "border":
+            border = f", border of {' '.join(map(str, self.fill))}"
+            return f"{filter_name} long side {self.short}{border}{centre_crop}"
         kept = self.keep_exact and self.short != self.size
         as_they_are = f"; {square} images as they are" * kept
-        return f"{way} short side {self.short}, centre crop {self.size}{as_they_are}"
+        return f"{filter_name} short side {self.short}{centre_crop}{as_they_are}"
 
     def __call__(self, image: Image.Image) -> Image.Image:
         size, (width, height) = self.size, image.size
         if width == height == size and (self.keep_exact or self.short == size):
             return image
-        if not self.crop:
-            return image.resize((size, size), Image.Resampling.BILINEAR)
-        long = int(self.short * max(width, height) / min(width, height))
-        wide = width > height
-        width, height = (long, self.short) if wide else (self.short, long)
-        image = resize(image, width, height)
+        width, height = self._resized(width, height)
+        image = resize(image, width, height, self.interpolation)
+        if self.fit == "border" and min(width, height) < size:
+            image = _add_border(image, size, self.fill)
+            width, height = image.size
         left, top = round((width - size) / 2), round((height - size) / 2)
         return image.crop((left, top, left + size, top + size))
 
+    def _resized(self, width: int, height: int) -> tuple[int, int]:
+        """Return width and height that an image of that size is resized to."""
+        if self.fit == "squeeze":
+            return self.short, self.short
+        if self.fit == "border":
+            ratio = max(width, height) / self.short
+            return max(round(width / ratio), 1), max(round(height / ratio), 1)
+        long = int(self.short * max(width, height) / min(width, height))
+        return (long, self.short) if width > height else (self.short, long)
 
-def resize(image: Image.Image, width: int, height: int) -> Image.Image:
-    """Return an image of that size, by Pillow's bilinear filter.
+
+def _add_border(image: Image.Image, size: int, fill: tuple[int, ...]) -> Image.Image:
+    """Return an image of at least size x size pixels, with the given one at its centre."""
+    width, height = max(image.width, size), max(image.height, size)
+    filled = Image.new("RGB", (width, height), tuple(fill))
+    filled.paste(image, ((width - image.width) // 2, (height - image.height) // 2))
+    return filled
+
+
+def resize(
+    image: Image.Image, width: int, height: int, interpolation: str = "bilinear"
+) -> Image.Image:
+    """Return an image of that size, by one of Pillow's filters.
 
     ValueError for more than limits.MAX_PIXELS, as a thin image has whose short side grows.
     """
@@ -98,29 +143,56 @@ def resize(image: Image.Image, width: int, height: int) -> Image.Image:
         remedy = "cut it, or leave it out by the option skip"
         raise ValueError(f"{must}, {got}; {remedy}")
     with opening.alone(width * height):
-        return image.resize((width, height), Image.Resampling.BILINEAR)
+        return image.resize((width, height), INTERPOLATIONS[interpolation])
 
 
 def preprocess(
-    size: int, resize: int | None = None, crop: bool = True, *, native: bool = False
+    size: int,
+    resize: int | None = None,
+    crop: bool = True,
+    *,
+    native: bool = False,
+    fit: str = "crop",
+    interpolation: str = "bilinear",
+    fill: Sequence[int] = (0, 0, 0),
 ) -> Preprocess:
-    """Builds the preprocessing from a user's options.
+    """Return the preprocessing that a user's options ask for.
 
     With `resize` the short side of every image becomes that long before the crop.
     Without it, `native` sets (published at one size) are resized to `size`. Other
     sets follow ImageNet's habit, round(size * 256 / 224), from 128 pixels on; there,
     images of size x size are taken to have been prepared already and kept.
+    fit, interpolation, fill: of Preprocess; with "squeeze" and "border" `resize` is the
+    side before the crop, by itself `size`. crop=False is fit="squeeze" without `resize`.
     """
     base.check_whole("data: size", size, 1)
-    if resize is None:
-        imagenet = crop and not native and size >= 128
-        short = round(size * 256 / 224) if imagenet else size
-        return Preprocess(size, short, crop, keep_exact=imagenet)
-    if not crop:
+    base.check_choice("data: fit", fit, FITS)
+    base.check_choice("data: interpolation", interpolation, [*INTERPOLATIONS])
+    if len(fill) != 3:
+        raise ValueError(f"data: fill must be three numbers, got {fill}")
+    for number in fill:
+        base.check_whole("data: fill", number, 0, 255)
+    if not crop and (resize is not None or fit != "crop"):
+        option = f"resize={resize!r}" if resize is not None else f"fit={fit!r}"
         must = f"data: crop=False squeezes to {size}x{size} and must come without"
-        raise ValueError(f"{must} resize, got resize={resize!r}; remove one of the two")
-    base.check_whole("data: resize, no smaller than size,", resize, size)
-    return Preprocess(size, resize)
+        name = option.partition("=")[0]
+        raise ValueError(f"{must} {name}, got {option}; remove one of the two")
+    fit = fit if crop else "squeeze"
+    keep_exact = False
+    if resize is not None:
+        base.check_whole("data: resize, no smaller than size,", resize, size)
+        short = resize
+    else:
+        keep_exact = fit == "crop" and not native and size >= 128
+        short = round(size * 256 / 224) if keep_exact else size
+    return Preprocess(
+        size,
+        short,
+        fit,
+        keep_exact=keep_exact,
+        interpolation=interpolation,
+        fill=tuple(fill),
+    )
 
 
 def read(path: str, transform: Preprocess) -> Square:

@@ -19,16 +19,15 @@ import os
 import pathlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-import pandas as pd
 from etils import epath
 from jaxtyping import Array, Float, UInt8
 
 from jbias import config as jc
 from jbias.data import base, labels, sources
-from jbias.evals import networks, predict, preprocessing, probe, runner
+from jbias.evals import measured, networks, predict, preprocessing, probe, runner
 from jbias.evals import suite as suites
 from jbias.models import taps
 from jbias.runs import results
@@ -433,16 +432,7 @@ def open_predictor(
     return PredictorNetwork(*of, one, kind, said)
 
 
-class Measured(NamedTuple):
-    """What was measured of a model.
-
-    folder: where its records and decisions lie, which reports read. numbers: a row a
-    number, as runs.results has them. left_out: what could not be measured, and why.
-    """
-
-    folder: pathlib.Path
-    numbers: pd.DataFrame
-    left_out: tuple[str, ...]
+Measured = measured.Measured
 
 
 def measure(
@@ -488,7 +478,8 @@ def measure(
     folder = pathlib.Path(folder / network.name)
     if not any((folder / "evals").glob("*.jsonl")):
         raise ValueError(f"nothing was measured of {network.name}; {lacking[0]}")
-    return Measured(folder, results.read(folder), tuple(lacking))
+    first = tuple(config["sets"])
+    return Measured(folder, results.read(folder), tuple(lacking), first)
 
 
 def prepared_ways(asked: suites.Suite) -> list[str]:
@@ -498,22 +489,46 @@ def prepared_ways(asked: suites.Suite) -> list[str]:
 
 def load(named: str, **options: Any) -> Predictor:
     """The function or Predictor of `path/to/file.py:name`; options go before its own."""
+    return as_predictor(load_object(named, "--predict"), **options)
+
+
+def load_object(named: str, where: str) -> Any:
+    """Return the object of `path/to/file.py:name`; ValueError, which begins with `where`."""
     path, _, name = named.rpartition(":")
     if not os.path.isfile(path):
         lacking = "no such file"
         if os.path.isfile(named):
             lacking = f"add the function's name, as in {named}:predict"
-        jc.refuse("--predict", "be path/to/file.py:name", named, lacking)
+        jc.refuse(where, "be path/to/file.py:name", named, lacking)
     if not path.endswith(".py"):
-        jc.refuse("--predict", "be a file of Python, *.py", path)
+        jc.refuse(where, "be a file of Python, *.py", path)
     path = os.path.abspath(path)
     if (folder := os.path.dirname(path)) not in sys.path:
         sys.path.insert(0, folder)  # What lies beside it may be imported.
     with messages.user_code(path, whole=True):
         every = vars(jc.import_file("predict", path))
     known = {key: one for key, one in every.items() if not key.startswith("__")}
-    jc.check_known(f"--predict: {path}", name, known)
-    return as_predictor(known[name], **options)
+    jc.check_known(f"{where}: {path}", name, known)
+    return known[name]
+
+
+def count_outputs(one: Predictor, size: int) -> int:
+    """Return how many numbers a function gives for an image; 0 if it gives no numbers.
+
+    It is asked about two images of that size.
+    """
+    images = samples(size)[:2]
+    given = [*map(sources.to_png, images)]
+    if one.images != "files":
+        given = _form(one, images.astype(np.float32) / 255)
+    told = f"asked about two trial images; {_AGAIN}{_module_remedy(one.predict)}"
+    with (
+        messages.user_code(one.code or "predict", given=lambda: told, whole=True),
+        xla.callers_settings(),
+    ):
+        answers = _to_array(one.predict(given))
+    is_numbers = answers.ndim == 2 and answers.dtype.kind in "fiu"
+    return answers.shape[1] if is_numbers else 0
 
 
 def as_predictor(given: Any, **options: Any) -> Predictor:

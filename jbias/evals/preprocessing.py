@@ -44,7 +44,10 @@ _NAMES = {
     "interpolation": ("interpolation", "resample"),
     "crop": ("crop_pct",),
     "resize": ("resize_size",),
+    "fit": ("crop_mode",),
 }
+# How an image becomes square, as decoding.FITS has it, by timm's name.
+_FITS = {"center": "crop", "squash": "squeeze", "border": "border"}
 _PILLOW = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic", 4: "box"}
 _SIDES = ("shortest_edge", "width", "height", "longest_edge")  # Which counts first.
 _BYTES = 1 / 255  # By what processors make numbers in [0, 1] of bytes.
@@ -63,8 +66,9 @@ _LISTS = ("Compose", "Sequential")  # Steps that hold others.
 class Preprocessing:
     """What is done to the images of a network.
 
-    values: by name ("mean", "std": three numbers; "size": pixels; "crop": the side of the
-    crop by that of the resized image; "interpolation") what is said. origins: by the same
+    values: by name ("mean", "std": three numbers; "size": pixels; "resize": pixels of the
+    short side before the crop; "crop": the side of the crop by that of the resized image;
+    "interpolation"; "fit": one of data.decoding.FITS) what is said. origins: by the same
     names, who says so. others: contradictions, and steps that could not be read, in words.
     """
 
@@ -162,7 +166,7 @@ def _parse(source: Any, origin: str) -> Preprocessing:
     else:
         told = _of_fields(source, origin)
     values = {key: _checked(origin, key, value) for key, value in told.items()}
-    resized = values.pop("resize", 0)
+    resized = values.get("resize", 0)
     if resized and "size" in values and "crop" not in values:
         values["crop"] = round(values["size"] / resized, 4)
     others = tuple(f"{origin} has {one}, which is not applied" for one in others)
@@ -220,6 +224,10 @@ def _of_fields(source: Any, origin: str) -> dict[str, Any]:
         found["size"] = get("size") or found.get("size")
     elif get("crop_size") and sides and "shortest_edge" in sides:
         found["resize"] = sides["shortest_edge"]
+    elif get("crop_size") and sides and "height" in sides:
+        found["resize"], found["fit"] = sides["height"], "squash"
+    if sides and "height" in sides and "crop" not in found:
+        found["fit"] = "squash"
     if any(get(name) is not None for name in _OF_PROCESSORS):
         found |= _of_processor(get, found, origin)
     elif "mean" in found:
@@ -326,7 +334,10 @@ def _of_steps(steps: Sequence, origin: str) -> tuple[dict[str, Any], tuple[str, 
             normalised = normalised.then(*_of_normalize(step, origin, has_bytes))
             has_bytes, has_numbers = False, True
         elif kind == "Resize":
-            found["resize"] = found["size"] = _size_of_step(step)
+            side = _size_of_step(step)
+            found["resize"] = found["size"] = side
+            if isinstance(side, Sequence) and len(side) == 2:
+                found["fit"] = "squash"
             found["interpolation"] = getattr(step, "interpolation", None)
         elif kind == "CenterCrop":
             found["size"] = _size_of_step(step)
@@ -396,6 +407,9 @@ def _checked(origin: str, key: str, value: Any) -> Any:
         return constants(where, value, positive=key == "std")
     if key == "interpolation":
         return _interpolation(value)
+    if key == "fit":
+        jc.check_known(f"{where} (crop_mode)", str(value), _FITS)
+        return _FITS[str(value)]
     sides = _sides(value)
     if sides is not None:
         known = [sides[name] for name in _SIDES if name in sides]
@@ -452,7 +466,10 @@ def resolve(
             own = f"{said.origins[key]} says {format_value(said.values[key])}"
             others.append(f"{key}={format_value(given)} was given, while {own}")
         values[key], origins[key] = given, f"{key}="
-    values = {key: _checked(origins[key], key, value) for key, value in values.items()}
+    values = {
+        key: value if key == "fit" else _checked(origins[key], key, value)
+        for key, value in values.items()
+    }
     return Preprocessing(values, origins, tuple(others))
 
 

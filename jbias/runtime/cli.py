@@ -248,14 +248,7 @@ def add_network_flags(parser: Parser) -> None:
         "imagenet)",
     }
     add_texts(parser, files)
-    for key, what in (("mean", "taken off"), ("std", "what is then divided by")):
-        add(
-            f"--{key}",
-            type=functools.partial(_constants, least=-1e9 if key == "mean" else 1e-9),
-            metavar="R,G,B",
-            help=f"of a file's network: {what} of images in [0, 1], three numbers or one; "
-            "found as the line about each file says if not given",
-        )
+    add_constants(parser, "of a file's network")
     others = {
         "--trained=DATA": "of a file's network: the data set that it was trained on, as "
         "jbias.data.DATASETS has it, for its records and reports (default: unknown)",
@@ -265,6 +258,18 @@ def add_network_flags(parser: Parser) -> None:
         "suite's run.step, which is best if it does not say)",
     }
     add_texts(parser, others)
+
+
+def add_constants(parser: Parser, whose: str) -> None:
+    """Add --mean and --std; `whose` begins their help."""
+    for key, what in (("mean", "taken off"), ("std", "what is then divided by")):
+        parser.add_argument(
+            f"--{key}",
+            type=functools.partial(_constants, least=-1e9 if key == "mean" else 1e-9),
+            metavar="R,G,B",
+            help=f"{whose}: {what} of images in [0, 1], three numbers or one; "
+            "found as the line about each file says if not given",
+        )
 
 
 def add_suite_flags(parser: Parser) -> None:

@@ -189,3 +189,28 @@ def test_a_panorama_is_resized_as_other_images(tmp_path, image):
     np.testing.assert_array_equal(
         decoding.read(path, decoding.preprocess(64)), expected
     )
+
+
+def test_a_border_keeps_the_whole_image_and_squeezing_fills_the_square(tmp_path):
+    path = tmp_path / "wide.png"
+    Image.new("RGB", (20, 10), (200, 100, 50)).save(path)
+    border = decoding.preprocess(10, fit="border", fill=(1, 2, 3))
+    pixels = decoding.read(str(path), border)
+    assert (pixels[2:7] == (200, 100, 50)).all()  # 5 rows, of 20 x 10 at half size.
+    assert (pixels[:2] == (1, 2, 3)).all() and (pixels[7:] == (1, 2, 3)).all()
+    squeezed = decoding.read(str(path), decoding.preprocess(10, fit="squeeze"))
+    assert (squeezed == (200, 100, 50)).all()
+    with pytest.raises(ValueError, match="crop=False .* without fit"):
+        decoding.preprocess(10, crop=False, fit="border")
+    with pytest.raises(ValueError, match="interpolation must be one of"):
+        decoding.preprocess(10, interpolation="cubic")
+
+
+@cases.each("interpolation", ["bicubic", "lanczos", "nearest"])
+def test_interpolations_are_pillows(tmp_path, image, interpolation):
+    path = image(tmp_path / "a.png", (90, 60))
+    got = decoding.read(path, decoding.preprocess(32, 32, interpolation=interpolation))
+    with Image.open(path) as opened:
+        way = Image.Resampling[interpolation.upper()]
+        expected = np.asarray(opened.resize((48, 32), way))[:, 8:40]
+    np.testing.assert_array_equal(got, expected)

@@ -6,7 +6,7 @@ and where one gets it, images of each split, classes, and the `parser` of its fi
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -67,6 +67,7 @@ def _severities(kinds: Mapping[str, corruptions.Corruption]) -> dict[str, list[s
 
 _KINDS = {"c": corruptions.CORRUPTIONS, "c_bar": corruptions.BAR}
 _FOLDERS = {name: _severities(kinds) for name, kinds in _KINDS.items()}
+_CROPPING = ("crop", "fit", "fill")  # Options of sets whose images are cropped.
 _TUPLES = ("splits", "narrows", "aspect")
 _FIELDS = {field.name for field in dataclasses.fields(base.Spec)}
 
@@ -92,13 +93,28 @@ def _opener(name: str, row: Mapping[str, Any], folders: Mapping) -> Maker:
         size: int = row.get("pixels", 224),
         resize: int | None = None,
         crop: bool = True,
+        fit: str = "crop",
+        interpolation: str = "bilinear",
+        fill: Sequence[int] = (0, 0, 0),
         **options: Any,
     ) -> base.Source:
-        place = dict(root=root, size=size, resize=resize, crop=crop, folders=folders)
-        return read(folder.request(name, split, **place), **options)
+        request = folder.request(
+            name,
+            split,
+            root=root,
+            size=size,
+            resize=resize,
+            crop=crop,
+            fit=fit,
+            interpolation=interpolation,
+            fill=fill,
+            folders=folders,
+        )
+        return read(request, **options)
 
     *shared, _ = inspect.signature(make).parameters.values()
-    shared = [one for one in shared if one.name != "crop" or row.get("crops", True)]
+    if not row.get("crops", True):
+        shared = [one for one in shared if one.name not in _CROPPING]
     _, *asked = inspect.signature(read).parameters.values()
     make.__signature__ = inspect.Signature([*shared, *asked])
     return make

@@ -15,7 +15,7 @@ import contextlib
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -63,11 +63,15 @@ def request(
     size: int | None = None,
     resize: int | None = None,
     crop: bool = True,
+    fit: str = "crop",
+    interpolation: str = "bilinear",
+    fill: Sequence[int] = (0, 0, 0),
     folders: Mapping[str, Names] | None = None,
 ) -> Request:
     """Asks for a split of a set in tables/data_sets.json that lies below `root`.
 
-    What `size`, `resize` and `crop` do is said by decoding.preprocess: resize=256 with
+    What `size`, `resize`, `crop`, `fit`, `interpolation` and `fill` do is said by
+    decoding.preprocess: resize=256 with
     size=224 cuts the outer 12.5 % off, as BiasBed did. `folders` has further names of
     splits' folders.
     """
@@ -79,7 +83,15 @@ def request(
     size = row.get("pixels", 224) if size is None else size
     root = listing.require_folder(where, os.path.expanduser(root), "root")
     native = row.get("native", False)
-    transform = decoding.preprocess(size, resize, crop, native=native)
+    transform = decoding.preprocess(
+        size,
+        resize,
+        crop,
+        native=native,
+        fit=fit,
+        interpolation=interpolation,
+        fill=fill,
+    )
     spellings = (folders or row.get("folders", {})).get(part.base, ())
     published = images.get(part.base) if isinstance(images, Mapping) else images
     of = title, split, where, root, part, transform

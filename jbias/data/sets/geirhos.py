@@ -37,12 +37,23 @@ MODEL_VS_HUMAN_COUNTS = {name: row["images"] for name, row in _SETS.items()}
 
 
 def read(request: folder.Request, *, ignore: Names = ()) -> base.Source:
-    """Lists a split; of cue conflict also the other cue, and the measure of both."""
+    """Lists a split; of cue conflict also the other cue, and the measure of both.
+
+    The root may be the folder of cue conflicts itself, with a folder for each class.
+    """
+    is_split = any(os.path.isdir(path) for path in request.folders.values())
+    if request.part.base == "cue-conflict" and not is_split and _has_classes(request):
+        request = request._replace(spellings=(*request.spellings, "."))
     found, more = folder.list_known(request, CLASSES, ignore), {}
     if request.part.base == "cue-conflict":
         extra = cues(request.where, found.names, CLASSES)
         more = {"extra": extra, "measures": ("accuracy", "shape_bias")}
     return folder.build(request, found, space="entry16", **more)
+
+
+def _has_classes(request: folder.Request) -> bool:
+    """Return whether the root has a folder for each of the 16 classes."""
+    return all(os.path.isdir(os.path.join(request.root, name)) for name in CLASSES)
 
 
 def cues(where: str, names: Names, classes: Names) -> dict[str, Column]:

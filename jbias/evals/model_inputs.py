@@ -1,0 +1,116 @@
+"""How a suite's sets are prepared for one network: as its own description asks.
+
+Suites share their images among networks. Where a single network is measured, its sets can
+have the size, crop and interpolation that it was trained for: `choose` reads these from its
+description, and `prepare` brings them into the sets of a suite.
+"""
+
+import inspect
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from jbias import data
+from jbias.data import decoding, tables
+from jbias.evals import preprocessing
+
+# Of values of a Preprocessing: those that say how a set is prepared.
+_OF_SETS = ("size", "resize", "crop", "fit", "interpolation")
+
+
+class Inputs(NamedTuple):
+    """How images become a network's inputs, before mean and standard deviation.
+
+    size: in pixels. options: of data.load, for sets of photographs. origins: by the name of
+    a value, who says so.
+    """
+
+    size: int
+    options: Mapping[str, Any]
+    origins: Mapping[str, str]
+
+
+def choose(
+    said: preprocessing.Preprocessing, *, size: int | None, default: int
+) -> Inputs:
+    """Return how a network's images are prepared; ValueError where that cannot be.
+
+    said: of the network. size: what the caller says, in pixels, or None. default: where
+    nobody says a size. A crop fraction, as timm has it, keeps its meaning at another size:
+    the short side is floor(size / fraction).
+    """
+    values, origins = said.values, dict(said.origins)
+    own_size = values.get("size")
+    if size is not None:
+        origins["size"] = "size="
+    elif own_size is None:
+        origins["size"] = "by default"
+    chosen = size or own_size or default
+    options: dict[str, Any] = {}
+    if "interpolation" in values:
+        name = values["interpolation"]
+        if name not in decoding.INTERPOLATIONS:
+            known = ", ".join(decoding.INTERPOLATIONS)
+            raise ValueError(
+                f"{origins['interpolation']}: interpolation must be one of {known}, got "
+                f"{name!r}; give another by interpolation="
+            )
+        options["interpolation"] = name
+    if values.get("fit", "crop") != "crop":
+        options["fit"] = values["fit"]
+    if values.get("fit") == "border":
+        mean = values.get("mean", (0.0, 0.0, 0.0))
+        options["fill"] = tuple(round(255 * number) for number in mean)
+    resize = _resize(values, chosen)
+    if resize is not None:
+        options["resize"] = resize
+    told = {key: origins[key] for key in _OF_SETS if key in origins}
+    return Inputs(chosen, options, told)
+
+
+def _resize(values: Mapping[str, Any], size: int) -> int | None:
+    """Return the side before the crop, in pixels; None where nothing says one."""
+    if "resize" in values and values.get("size") == size:
+        return max(values["resize"], size)
+    if "crop" in values:
+        return max(math.floor(size / values["crop"]), size)
+    return None
+
+
+def prepare(sets: Mapping[str, Mapping[str, Any]], inputs: Inputs) -> dict[str, dict]:
+    """Return a suite's sets with the options that a network's inputs need.
+
+    Sets that are published at one size, such as Geirhos' stimuli, are shown whole: only the
+    interpolation applies. What a set's own options say, and sets that are drawn, stay.
+    """
+    prepared = {}
+    for name, options in sets.items():
+        known = data.DATASETS.get(options["data"])
+        takes = inspect.signature(known.make).parameters if known else {}
+        is_native = tables.data_sets().get(options["data"], {}).get("native", False)
+        added = {
+            key: value
+            for key, value in inputs.options.items()
+            if key in takes and (key == "interpolation" or not is_native)
+        }
+        prepared[name] = {**added, **options}
+    return prepared
+
+
+def describe(inputs: Inputs, *, has_photographs: bool) -> str:
+    """Return in words how images are prepared, and who says so.
+
+    has_photographs: whether a set is cropped; stimuli of one size are shown whole.
+    """
+    parts = [f"{inputs.size} pixels ({inputs.origins['size']})"]
+    if "resize" in inputs.options and has_photographs:
+        origin = inputs.origins.get("crop") or inputs.origins["resize"]
+        parts.append(
+            f"resized to {inputs.options['resize']} before the crop ({origin})"
+        )
+    for key in ("fit", "interpolation"):
+        if key in inputs.options and (has_photographs or key != "fit"):
+            parts.append(f"{inputs.options[key]} ({inputs.origins[key]})")
+    if not has_photographs:
+        parts.append("stimuli are shown whole")
+    return ", ".join(parts)

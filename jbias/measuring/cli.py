@@ -1,0 +1,117 @@
+r"""Measure a model: shape bias, accuracy, and the suite of biases, as far as images are there.
+
+    jbias measure resnet50.pth --stimuli=/data/geirhos
+    jbias measure timm:convnext_tiny --stimuli=/data/geirhos --imagenet=/data/imagenet
+    jbias measure my.py:predict --data=photos --classes=names.txt
+    jbias measure runs/x --data=photos/test
+    jbias measure decisions.csv --stimuli=/data/geirhos
+
+MODEL is one of
+    PATH                  a file of weights, a run's workdir, or a folder or glob of these
+    timm:NAME             a network of timm; its weights must be in the Hugging Face cache.
+                          timm:NAME?pretrained=false has random weights
+    hf:OWNER/NAME@COMMIT  weights on the Hugging Face Hub (extra `hub`)
+    FILE.py:NAME          a function of images, a module of PyTorch, or a Predictor
+                          (docs/measure-a-model.md); FILE.py means its function `predict`
+    FILE.csv              decisions made elsewhere (docs/own-decisions.md), also Parquet
+
+With --stimuli: shape bias, accuracy by shape and by texture, accuracy on edges and
+silhouettes. With --imagenet or --data: accuracy, calibration, corruptions, spectral bias,
+critical band, attacks. What is missing for the rest is said in one line. To choose
+measures yourself, use --only, or `jbias evaluate` with a suite.
+
+Records are written into a folder of the network in --out; the same command resumes. Exit
+codes: 0 done; 1 some of it was left out; 2 nothing was measured, or arguments are wrong.
+"""
+
+import argparse
+import os
+from collections.abc import Sequence
+
+from jbias import config as jc
+from jbias.runtime import cli
+
+_MODEL = "what is measured; see above"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Do what the arguments say; return the exit code."""
+    args, changes = cli.parse(parser(), argv, "suite", jc.check)
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    return cli.run(lambda: _measure(args, changes), stopped="resumes")
+
+
+def _measure(args: argparse.Namespace, changes: Sequence[str]) -> int:
+    from jbias.measuring import models, run, sets
+
+    folders = sets.Folders(
+        stimuli=args.stimuli,
+        imagenet=args.imagenet,
+        data=args.data,
+        humans=args.humans,
+    )
+    settings = models.Settings(
+        random_weights=args.random_weights,
+        classes=args.classes,
+        columns=args.columns,
+        mean=args.mean,
+        std=args.std,
+        model=args.model,
+        step=args.step,
+        trained=args.trained,
+        method=args.method,
+    )
+    return run.command(
+        args.MODEL,
+        folders,
+        settings=settings,
+        size=args.size,
+        images=args.images,
+        only=args.only or (),
+        changes=changes,
+        out=args.out,
+        devices=args.devices,
+    )
+
+
+def parser() -> cli.Parser:
+    """Return the command line's parser."""
+    made = cli.Parser("measuring", __doc__)
+    made.add_argument("MODEL", help=_MODEL)
+    texts = {
+        "--stimuli=DIR": "Geirhos' stimuli: the folder of cue conflicts, with a folder for "
+        "each of the 16 classes, or the folder that holds cue-conflict/, edge/ and "
+        "silhouette/",
+        "--imagenet=DIR": "ImageNet; DIR has val/<wnid>/",
+        "--data=DIR": "labelled images of your own: DIR/<class>/, or DIR/<split>/<class>/, "
+        "of which all splits but train are measured; or shapes, the embedded set",
+        "--humans=DIR": "with --stimuli: people's answers, raw-data of model-vs-human",
+        "--classes=FILE": "what the outputs are, in their order: imagenet, geirhos16 (in "
+        "alphabetical order), folders (the classes of --data, in alphabetical order), or a "
+        "file with a name a line (default: found by the number of outputs)",
+        "--columns=KEY=NAME,...": "of a table of decisions: your names of its columns, "
+        "e.g. response=predicted,image=path",
+        "--model=NAME": "of a file of weights: its network, e.g. resnet50 (default: found "
+        "by names and shapes)",
+        "--step=STEP": "of a run: best (by validation; default), latest, or a number",
+        "--trained=DATA": "the data set that it was trained on, for its records",
+        "--method=NAME": "how it was trained, for its records",
+    }
+    cli.add_texts(made, texts)
+    cli.add_constants(made, "of a file or a function")
+    add = made.add_argument
+    what = "timm:NAME with random weights"
+    add("--random-weights", action="store_true", help=what)
+    what = "pixels of the images' sides (default: what the model says, else 224)"
+    add("--size", type=cli.at_least(1), metavar="N", help=what)
+    what = (
+        "how many images are shown by measures that change them, such as corruptions; 0 "
+        "is all (default: %(default)s)"
+    )
+    add("--images", type=cli.at_least_0, default=0, metavar="N", help=what)
+    cli.add_names(made, "--only", None, "measures, by name; all if not given")
+    what = "where the network's folder is written (default: %(default)s)"
+    add("--out", type=cli.output_folder, default="measured", metavar="DIR", help=what)
+    what = "how many of those here are used; 0 is all (default: %(default)s)"
+    add("--devices", type=cli.at_least_0, default=0, metavar="N", help=what)
+    return made

@@ -1,0 +1,261 @@
+"""What MODEL names: opened as far as that needs no images."""
+
+import argparse
+import difflib
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from jbias import config as jc
+from jbias.data import labels
+from jbias.evals import networks, predictors, preprocessing, probe
+from jbias.runtime import hub
+
+TIMM = "timm:"
+_TABLES = (".csv", ".parquet")
+GEIRHOS16, FOLDERS = "geirhos16", "folders"  # Words for lists of classes.
+OF_FOLDERS = "the folders of --data, in alphabetical order"
+
+
+class Settings(NamedTuple):
+    """What is said of a model beside its name; None for what is not said."""
+
+    random_weights: bool = False
+    classes: Any = None
+    columns: str | None = None
+    mean: Any = None
+    std: Any = None
+    model: str | None = None
+    step: str | None = None
+    trained: str | None = None
+    method: str | None = None
+
+
+class Model(NamedTuple):
+    """A model of one of three kinds: a predictor, loaded networks, or a table of decisions.
+
+    said: what is known of its preprocessing, size and crop among it.
+    """
+
+    predictor: predictors.Predictor | None = None
+    loaded: tuple[networks.Network, ...] = ()
+    decisions: str = ""
+    said: preprocessing.Preprocessing = preprocessing.Preprocessing()
+
+
+def read(
+    model: Any,
+    settings: Settings,
+    *,
+    options: Mapping[str, Any],
+    say: probe.Say,
+    refuse: Callable[[str, str], None],
+) -> Model:
+    """Return the model that a text names, or that an object is.
+
+    model: a text, as `jbias measure --help` lists them; or a module of PyTorch, a
+    Predictor or a function of images. options: of a Predictor or jbias.torch.wrap, for
+    these alone. refuse: gets the name and the reason, for weights that cannot be read.
+    ValueError, in one line, for what is none of these.
+    """
+    if not isinstance(model, str | os.PathLike):
+        return _of_object(model, settings, options)
+    text = os.fspath(model)
+    if settings.random_weights and not text.startswith(TIMM):
+        raise ValueError(f"--random-weights: is for timm:NAME, got {text!r}")
+    if text.startswith(TIMM):
+        module, name = _make_timm(text, is_random=settings.random_weights)
+        return _of_object(module, settings, {"name": name, **options})
+    path, _, name = text.rpartition(":")
+    if text.endswith(".py") or path.endswith(".py"):
+        named = f"{text}:predict" if text.endswith(".py") else text
+        loaded = predictors.load_object(named, "MODEL")
+        if not (isinstance(loaded, predictors.Predictor) and loaded.name):
+            options = {"name": _name_of_object(named), **options}
+        return _of_object(loaded, settings, options)
+    for key in options:
+        must = "be left out for files, runs and tables of decisions"
+        raise ValueError(f"{key}: must {must}, got it for {text!r}")
+    if not hub.is_hub(text) and _is_table(text):
+        return Model(decisions=text)
+    return Model(loaded=_read_networks(text, settings, say, refuse))
+
+
+def _name_of_object(named: str) -> str:
+    """Return a network's name for FILE.py:NAME; of `predict`, which says little, the file's."""
+    path, _, name = named.rpartition(":")
+    stem = os.path.splitext(os.path.basename(path))[0]
+    return stem if name == "predict" else name
+
+
+def _is_table(path: str) -> bool:
+    """Return whether a path is a table of decisions, or a folder of such tables alone."""
+    if os.path.isfile(path):
+        return path.lower().endswith(_TABLES)
+    if not os.path.isdir(path) or networks.is_run(path):
+        return False
+    names = [name for name in os.listdir(path) if name[0] != "."]
+    return bool(names) and all(name.lower().endswith(_TABLES) for name in names)
+
+
+def _read_networks(
+    text: str, settings: Settings, say: probe.Say, refuse: Callable[[str, str], None]
+) -> tuple[networks.Network, ...]:
+    """Return the networks of files and runs."""
+    if not (hub.is_hub(text) or "://" in text or _may_exist(text)):
+        raise ValueError(
+            f"MODEL: nothing is at {text!r}; give a file of weights, a run, timm:NAME, "
+            "hf:OWNER/NAME@COMMIT, FILE.py:NAME or a table of decisions"
+        )
+    classes = settings.classes
+    args = argparse.Namespace(
+        checkpoint=[text],
+        model=settings.model,
+        classes=classes,
+        mean=settings.mean,
+        std=settings.std,
+        trained=settings.trained,
+        method=settings.method,
+        step=settings.step,
+        zoo=None,
+    )
+    paths = networks.check_arguments(args, ".", {})
+    return tuple(networks.load(paths, args, say, refuse))
+
+
+def _may_exist(path: str) -> bool:
+    return os.path.exists(os.path.expanduser(path)) or any(x in path for x in "*?[")
+
+
+def _of_object(model: Any, settings: Settings, options: Mapping[str, Any]) -> Model:
+    """Return the model of a module of PyTorch, a Predictor or a function."""
+    given = {key: getattr(settings, key) for key in ("mean", "std")}
+    given = {key: value for key, value in given.items() if value is not None}
+    given |= options
+    if isinstance(settings.classes, str) and settings.classes in (GEIRHOS16, FOLDERS):
+        pass  # Known when the folders are.
+    elif settings.classes is not None:
+        given["classes"] = settings.classes
+    if hasattr(model, "named_modules") and hasattr(model, "state_dict"):
+        from jbias import torch
+
+        predictor = torch.wrap(model, **given)
+    else:
+        predictor = predictors.as_predictor(model, **given)
+    return Model(predictor=predictor, said=predictor.resolve())
+
+
+def settle_classes(
+    predictor: predictors.Predictor,
+    settings: Settings,
+    *,
+    size: int,
+    folders: Sequence[str],
+    folders_in_words: str = OF_FOLDERS,
+    has_stimuli: bool,
+) -> tuple[Any, str]:
+    """Return what the outputs of a predictor are, and a line that says why; "" if given.
+
+    folders: the classes of the user's own images, in their order; folders_in_words: what
+    they are. ValueError, with the readings that are
+    possible, where the number of outputs does not decide.
+    """
+    lists = {
+        labels.IMAGENET: ("ImageNet's 1000", labels.listed(labels.IMAGENET)),
+        FOLDERS: (folders_in_words, tuple(folders)),
+        GEIRHOS16: (
+            "Geirhos' 16, in alphabetical order",
+            tuple(labels.geirhos16()) if has_stimuli else (),
+        ),
+    }
+    if settings.classes in (FOLDERS, GEIRHOS16):
+        names = lists[settings.classes][1] or tuple(labels.geirhos16())
+        if settings.classes == FOLDERS and not folders:
+            raise ValueError("--classes: folders are those of --data; give it")
+        return names, ""
+    if settings.classes is not None or predictor.classes != labels.IMAGENET:
+        return predictor.classes, ""
+    count = predictors.count_outputs(predictor, size)
+    if not count:
+        return predictor.classes, ""
+    readings = {key: x for key, x in lists.items() if len(x[1]) == count}
+    different = {tuple(names) for _, names in readings.values()}
+    if len(different) > 1:
+        ways = " or ".join(
+            f"{words} (--classes={key})" for key, (words, _) in readings.items()
+        )
+        raise ValueError(f"MODEL: its {count} outputs may be {ways}; say which")
+    if not readings:
+        raise ValueError(
+            f"MODEL: must say what its {count:,} outputs are; give --classes=FILE with "
+            "a name a line, in their order (classes= in Python)"
+        )
+    key, (words, names) = next(iter(readings.items()))
+    value = key if key == labels.IMAGENET else names
+    return value, f"its {count:,} outputs are taken for {words}; --classes changes it"
+
+
+def _make_timm(text: str, *, is_random: bool) -> tuple[Any, str]:
+    """Return a network of timm and its name; ValueError, in one line, where it cannot be."""
+    name, _, query = text.removeprefix(TIMM).partition("?")
+    if query not in ("", "pretrained=false", "pretrained=true"):
+        must = "end with ?pretrained=false, or without"
+        jc.refuse("MODEL", must, text)
+    if query == "pretrained=true" and is_random:
+        raise ValueError(f"MODEL: {text} is pretrained; leave --random-weights out")
+    is_random = is_random or query == "pretrained=false"
+    try:
+        import timm
+        import torch
+    except ModuleNotFoundError as error:
+        raise ValueError(
+            f"MODEL: {text} needs the package timm, and {error.name} is not installed; "
+            "pip install torch timm"
+        ) from None
+    if not name or not timm.is_model(name):
+        close = difflib.get_close_matches(name, timm.list_models(), n=1, cutoff=0.5)
+        hint = (
+            f"did you mean timm:{close[0]}?" if close else "timm.list_models() has all"
+        )
+        raise ValueError(f"MODEL: timm has no network {name!r}; {hint}")
+    try:
+        if is_random:
+            torch.manual_seed(0)  # The same weights each time, so that a call resumes.
+            return timm.create_model(name, pretrained=False), f"{name}-random"
+        overlay = {"file": _cached_weights(name)}
+        module = timm.create_model(
+            name, pretrained=True, pretrained_cfg_overlay=overlay
+        )
+    except (
+        RuntimeError
+    ) as error:  # Of a tag that is unknown, and of weights that misfit.
+        raise ValueError(f"MODEL: {text}: {error}") from None
+    return module, name
+
+
+def _cached_weights(name: str) -> str:
+    """Return the file of a timm network's weights in the Hugging Face cache.
+
+    ValueError, with what to fetch, where it is not there. Only safetensors are read, which
+    run no code.
+    """
+    import huggingface_hub
+    import timm
+
+    config = timm.models.get_pretrained_cfg(name)
+    repository = getattr(config, "hf_hub_id", None) or ""
+    if repository.endswith("/"):
+        architecture = config.architecture or name.partition(".")[0]
+        repository += f"{architecture}.{config.tag}" if config.tag else architecture
+    by_hand = f"use timm:{name}?pretrained=false for random weights"
+    if not repository:
+        raise ValueError(f"MODEL: timm has no weights of {name} on the hub; {by_hand}")
+    file = getattr(config, "hf_hub_filename", None) or "model.safetensors"
+    path = huggingface_hub.try_to_load_from_cache(repository, file)
+    is_cached = isinstance(path, str)
+    if not is_cached:
+        raise ValueError(
+            f"MODEL: the weights of timm:{name} are not in the Hugging Face cache; fetch "
+            f"them by `hf download {repository} {file}`, or {by_hand}"
+        )
+    return path

@@ -1,0 +1,222 @@
+"""The suite of the folders that a user has: what they can give is measured."""
+
+import os
+import types
+from collections.abc import Collection
+from typing import Any, NamedTuple
+
+import ml_collections
+
+from jbias import config as jc
+from jbias.configs import datasets
+from jbias.configs.suites import biases
+from jbias.data import labels, tables
+
+# Folders of a user's own that are for training.
+_TRAINING = ("train", "training")
+SHAPES = "shapes"
+
+
+class Folders(NamedTuple):
+    """The folders of images that are there; None for none."""
+
+    stimuli: str | None = None
+    imagenet: str | None = None
+    data: str | None = None
+    humans: str | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Return whether there is nothing to measure with."""
+        return not (self.stimuli or self.imagenet or self.data)
+
+
+class OwnImages(NamedTuple):
+    """A user's own labelled images: root/<split>/<class>/*."""
+
+    root: str
+    splits: tuple[str, ...]
+    classes: tuple[str, ...]
+
+
+# Measures that need a network's gradients, and those that look inside.
+_OF_GRADIENTS = ("pgd", "pgd_l2", "fgsm")
+_INSIDE = ("decoding", "receptive_field")
+
+
+class Plan(NamedTuple):
+    """A suite, the sets of labelled photographs in it, and what is missing, in one line."""
+
+    config: ml_collections.ConfigDict
+    first: tuple[str, ...]
+    missing: str
+
+
+def check(folders: Folders) -> Folders:
+    """Return the folders with their paths as text; ValueError for one that is not there."""
+    checked = {}
+    for key, path in folders._asdict().items():
+        if path is None or path == "":
+            checked[key] = None
+            continue
+        text = os.path.expanduser(os.fspath(path))
+        if not (os.path.isdir(text) or (key == "data" and text == SHAPES)):
+            raise ValueError(f"--{key}: must be a folder, got {text!r}; check the path")
+        checked[key] = text
+    if checked["stimuli"]:
+        find_stimuli(checked["stimuli"])
+    if checked["data"] == SHAPES and (checked["stimuli"] or checked["imagenet"]):
+        raise ValueError("--data: shapes has stimuli of its own; give it alone")
+    if checked["humans"] and not checked["stimuli"]:
+        raise ValueError("--humans: people are compared on --stimuli; give both")
+    return Folders(**checked)
+
+
+def find_stimuli(path: str) -> tuple[str, ...]:
+    """Return which of Geirhos' sets a folder has; ValueError for none.
+
+    A folder of the 16 classes is that of the cue conflicts.
+    """
+    spellings = tables.data_sets()["geirhos"]["folders"]
+    splits = [
+        split
+        for split in datasets.STIMULI
+        if any(
+            os.path.isdir(os.path.join(path, name))
+            for name in (split, *spellings.get(split, ()))
+        )
+    ]
+    has_classes = {*labels.geirhos16()} <= {*_folders_in(path)}
+    if not splits and has_classes:
+        splits = ["cue-conflict"]
+    if "cue-conflict" not in splits:
+        got = ", ".join(_folders_in(path)[:5]) or "no folders"
+        raise ValueError(
+            f"--stimuli: {path} must have a folder for each of Geirhos' 16 classes "
+            f"(airplane, bear, ...), or a folder cue-conflict with these, got {got}; give "
+            "the folder of the cue conflicts"
+        )
+    return tuple(splits)
+
+
+def find_images(path: str) -> OwnImages:
+    """Return where a user's own images are; ValueError where no class folder is there.
+
+    Of DIR/<split>/<class>/ all splits but those for training, if there are others.
+    """
+    inside = _folders_in(path)
+    with_folders = [name for name in inside if _folders_in(os.path.join(path, name))]
+    if not inside:
+        raise ValueError(
+            f"--data: {path} must have a folder for each class, got none; arrange images "
+            "as DIR/<class>/*.jpg or DIR/<split>/<class>/*.jpg"
+        )
+    if not with_folders:
+        whole = os.path.abspath(path)
+        return OwnImages(
+            os.path.dirname(whole), (os.path.basename(whole),), tuple(inside)
+        )
+    splits = [name for name in with_folders if name.lower() not in _TRAINING]
+    splits = splits or with_folders
+    classes = tuple(_folders_in(os.path.join(path, splits[0])))
+    return OwnImages(path, tuple(splits), classes)
+
+
+def _folders_in(path: str) -> list[str]:
+    """Return the names of the folders in a folder, in order, without hidden ones."""
+    names = sorted(os.listdir(path))
+    return [
+        name
+        for name in names
+        if name[0] != "." and os.path.isdir(os.path.join(path, name))
+    ]
+
+
+def plan(
+    folders: Folders,
+    own: OwnImages | None,
+    *,
+    size: int,
+    images: int,
+    space: str,
+) -> Plan:
+    """Return the suite of all that can be measured.
+
+    folders: with at least one of stimuli, imagenet and data. own: of folders.data. size: of
+    the images' sides, in pixels. images: as the suite's argument of that name. space: of the
+    network's classes, in which images of one's own are named where their names allow it.
+    """
+    arguments = types.SimpleNamespace(**{**biases.SHARED_ARGUMENTS, **biases.OWN})
+    arguments.data, arguments.size, arguments.images = "stimuli", size, images
+    arguments.stimuli = folders.stimuli or ""
+    arguments.humans = folders.humans or ""
+    if folders.imagenet:
+        arguments.data, arguments.root = "imagenet", folders.imagenet
+    elif folders.data == SHAPES:
+        arguments.data = SHAPES
+    own_sets = {} if own is None else _own_sets(own, space)
+    config = biases.make(arguments, own_sets)
+    if folders.stimuli:
+        absent = {*datasets.STIMULI} - {*find_stimuli(folders.stimuli)}
+        _remove_sets(config, absent)
+    labelled = [name for name in ("imagenet", "test") if name in config.sets]
+    first = tuple(dict.fromkeys([*labelled, *own_sets]))
+    return Plan(config, first, missing(folders))
+
+
+def _own_sets(own: OwnImages, space: str) -> dict[str, dict[str, Any]]:
+    """Return the suite's sets of a user's own images, by name."""
+    named = {"split": "", "root": own.root, "data": "folder"}
+    if space == "wnid" and {*own.classes} <= {*tables.wnids()}:
+        named["space"] = "wnid"
+    elif space in ("wnid", "entry16") and {*own.classes} <= {*labels.geirhos16()}:
+        named["space"] = "entry16"
+    sets = {}
+    for split in own.splits:
+        jc.check_folder_name("--data: a folder", split)
+        is_taken = split in (*datasets.STIMULI, "imagenet", "imagenet16")
+        name = f"own-{split}" if is_taken else split
+        sets[name] = {**named, "split": split}
+    return sets
+
+
+def _remove_sets(config: ml_collections.ConfigDict, absent: Collection[str]) -> None:
+    """Remove sets from a suite, and measures that have no other."""
+    for name in absent:
+        if name in config.sets:
+            del config.sets[name]
+    for name, measure in [*config.measures.items()]:
+        measure.sets = tuple(x for x in measure.sets if x not in absent)
+        if not measure.sets:
+            del config.measures[name]
+
+
+def remove_impossible(
+    config: ml_collections.ConfigDict, *, has_gradients: bool, has_sites: bool
+) -> str:
+    """Remove measures that a model cannot give; return their names in words, "" for none."""
+    names = () if has_gradients else _OF_GRADIENTS
+    names += () if has_sites else _INSIDE
+    names = [name for name in names if name in config.measures]
+    for name in names:
+        del config.measures[name]
+    return ", ".join(names)
+
+
+def missing(folders: Folders) -> str:
+    """Return in one line what is not measured, and which folder each needs; "" for none."""
+    lacking = []
+    if folders.data == SHAPES:
+        return ""
+    if not folders.stimuli:
+        lacking.append("shape bias and cue accuracies: give --stimuli=DIR")
+    elif not folders.humans:
+        lacking.append(
+            "consistency with people: give --humans=DIR (raw-data of model-vs-human)"
+        )
+    if not (folders.imagenet or folders.data):
+        lacking.append(
+            "accuracy on photographs, calibration, corruptions, spectral bias, critical "
+            "band and attacks: give --imagenet=DIR or --data=DIR"
+        )
+    return f"not measured: {'; '.join(lacking)}" if lacking else ""

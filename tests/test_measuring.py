@@ -1,0 +1,240 @@
+"""jbias measure: each kind of model, on the images that are there, with answers known."""
+
+import itertools
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+
+import jbias
+from jbias.data import labels
+from jbias.evals import measured, predictors
+from jbias.measuring import cli, models, sets
+
+CLASSES = tuple(labels.geirhos16())
+SIZE = 32
+
+
+def save(path, shape, texture=0):
+    """Save an image whose red says one class and whose green says another."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pixels = np.zeros((SIZE, SIZE, 3), np.uint8)
+    pixels[..., 0], pixels[..., 1] = 16 * shape, 16 * texture
+    Image.fromarray(pixels).save(path)
+
+
+@pytest.fixture(scope="module")
+def stimuli(tmp_path_factory):
+    """Two cue conflicts and an agreeing image for each of the 16 shapes."""
+    root = tmp_path_factory.mktemp("stimuli")
+    for shape, step in itertools.product(range(16), (0, 1, 5)):
+        texture = (shape + step) % 16
+        name = f"{CLASSES[shape]}1-{CLASSES[texture]}2.png"
+        save(root / CLASSES[shape] / name, shape, texture)
+    return root
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory):
+    """Three classes in a split for training and two for tests."""
+    root = tmp_path_factory.mktemp("photos")
+    for split, number in itertools.product(("train", "test", "sketches"), range(3)):
+        for copy in range(2):
+            save(root / split / "abc"[number] / f"{copy}.png", number)
+    return root
+
+
+def by_channel(channel, count=16):
+    """Return a function of images that decides by what a channel says."""
+
+    def predict(images):
+        levels = images[:, 0, 0, channel] * 255 / 16
+        chosen = np.rint(levels).astype(int)
+        return 20.0 * np.eye(count)[np.minimum(chosen, count - 1)]
+
+    return predict
+
+
+def test_shape_bias_needs_stimuli_alone(stimuli, tmp_path, capfd):
+    """A function that answers by shape has shape bias 1, one by texture 0."""
+    for name, channel, bias in (("shape", 0, 1.0), ("texture", 1, 0.0)):
+        found = jbias.measure(
+            by_channel(channel), stimuli=stimuli, size=SIZE, name=name, out=tmp_path
+        )
+        assert found.shape_bias == bias and found.shape_bias.n == 32
+        assert found.accuracy_shape.n == 48
+        # Each third image agrees, and counts for both.
+        assert found.accuracy_shape == pytest.approx((1 + 2 * bias) / 3)
+        assert found.accuracy_texture == pytest.approx((3 - 2 * bias) / 3)
+        lower, upper = found.shape_bias.lower, found.shape_bias.upper
+        assert lower <= bias <= upper and upper - lower < 0.2
+        assert not found.left_out
+    printed = capfd.readouterr().err
+    assert "taken for Geirhos' 16, in alphabetical order" in printed
+    assert "accuracy on photographs" in printed and "--imagenet=DIR" in printed
+    with pytest.raises(AttributeError, match="accuracy: was not measured; there are"):
+        _ = found.accuracy
+    text = repr(found)
+    assert len(text.splitlines()) == 4 and "n = 32" in text and "95 %" in text
+
+
+def test_the_same_call_resumes(stimuli, tmp_path, capfd):
+    options = dict(stimuli=stimuli, size=SIZE, name="net", out=tmp_path)
+    first = jbias.measure(by_channel(0), **options)
+    capfd.readouterr()
+    again = jbias.measure(by_channel(0), **options)
+    assert "2 measures are there already" in capfd.readouterr().err
+    pd.testing.assert_frame_equal(first.numbers, again.numbers)
+
+
+def test_own_images_give_accuracy_on_all_splits_but_train(photos, tmp_path, capfd):
+    found = jbias.measure(
+        by_channel(0, count=3),
+        data=photos,
+        size=SIZE,
+        only=("accuracy",),
+        out=tmp_path,
+        name="net",
+    )
+    assert found.accuracy == 1 and found.accuracy.n == 6
+    assert [x.dataset for _, x in found.headlines()] == ["test", "sketches"]
+    printed = capfd.readouterr().err
+    assert "taken for the folders of --data, in alphabetical order" in printed
+
+
+def test_a_folder_of_classes_is_a_set(photos):
+    whole = sets.find_images(str(photos / "test"))
+    assert whole == sets.OwnImages(str(photos), ("test",), ("a", "b", "c"))
+    split = sets.find_images(str(photos))
+    assert split == sets.OwnImages(str(photos), ("sketches", "test"), ("a", "b", "c"))
+
+
+def test_outputs_with_two_readings_are_refused_with_both(stimuli, tmp_path):
+    for number in range(16):
+        save(tmp_path / "own" / f"class{number}" / "0.png", number)
+    options = dict(stimuli=stimuli, data=tmp_path / "own", size=SIZE, out=tmp_path)
+    with pytest.raises(ValueError, match="--classes=folders.*--classes=geirhos16"):
+        jbias.measure(by_channel(0), **options)
+    found = jbias.measure(
+        by_channel(0), classes="geirhos16", only=("shape_bias",), **options
+    )
+    assert found.shape_bias == 1
+
+
+def test_outputs_without_a_reading_are_refused(stimuli, tmp_path):
+    with pytest.raises(ValueError, match="what its 5 outputs are; give --classes=FILE"):
+        jbias.measure(by_channel(0, count=5), stimuli=stimuli, size=SIZE, out=tmp_path)
+
+
+def test_a_file_of_python_and_a_table_of_decisions_are_models(
+    stimuli, tmp_path, monkeypatch, capfd
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(
+        "import numpy as np\n"
+        "def predict(images):\n"
+        "    chosen = np.rint(images[:, 0, 0, 1] * 255 / 16).astype(int)\n"
+        "    return 20.0 * np.eye(16)[chosen]\n"
+    )
+    rows = [
+        {
+            "imagename": f"{path.parent.name}/{path.name}",
+            "object_response": path.parent.name,
+        }
+        for path in sorted(stimuli.rglob("*.png"))
+    ]
+    pd.DataFrame(rows).assign(subj="table").to_csv(
+        tmp_path / "cue-conflict_table.csv", index=False
+    )
+    common = [f"--stimuli={stimuli}", f"--size={SIZE}", "--out=found"]
+    assert cli.main(["mine.py", *common]) == 0
+    assert cli.main(["cue-conflict_table.csv", *common]) == 0
+    printed = capfd.readouterr().out
+    assert "mine: measured in found/mine" in printed
+    assert "table: measured in found/table" in printed
+    lines = [x.split()[:4] for x in printed.splitlines() if "shape bias" in x]
+    assert [x[3] for x in lines] == ["0.000", "1.000"]
+
+
+def test_a_model_without_images_is_refused_in_one_line(tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text("def predict(images):\n    return images\n")
+    for arguments, words in {
+        ("mine.py",): "nothing to measure with; give --stimuli=DIR",
+        ("mine.py", "--stimuli=nowhere"): "--stimuli: must be a folder, got 'nowhere'",
+        ("mine.py", "--stimuli=."): "a folder for each of Geirhos' 16 classes",
+        ("absent.pth", "--data=."): "nothing is at 'absent.pth'",
+        ("mine.py:other", "--data=."): "other",
+        ("mine.py", "--data=.", "--humans=."): "--humans: people are compared",
+    }.items():
+        assert cli.main([*arguments]) == 2, arguments
+        printed = capfd.readouterr().err
+        assert words in printed and len(printed.splitlines()) == 1, arguments
+
+
+def test_a_function_is_not_asked_for_gradients(photos, tmp_path, monkeypatch, capfd):
+    """Attacks are named as not measured, and the exit code is that of success."""
+    plan = sets.plan(
+        sets.Folders(data=str(photos)),
+        sets.find_images(str(photos)),
+        size=SIZE,
+        images=1,
+        space="names",
+    )
+    removed = sets.remove_impossible(plan.config, has_gradients=False, has_sites=False)
+    assert removed == "pgd, pgd_l2, fgsm, receptive_field"
+    assert not {"pgd", "fgsm", "receptive_field"} & {*plan.config.measures}
+    kept = sets.remove_impossible(plan.config, has_gradients=True, has_sites=True)
+    assert kept == "" and "spectral" in plan.config.measures
+
+
+def test_a_missing_package_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "timm", None)
+    with pytest.raises(ValueError, match="needs the package timm.*pip install"):
+        models._make_timm("timm:resnet18", is_random=True)
+
+
+def test_timms_random_weights_are_asked_for_and_the_same_each_time():
+    pytest.importorskip("timm")
+    (first, name), (second, _) = (
+        models._make_timm("timm:resnet18?pretrained=false", is_random=False)
+        for _ in range(2)
+    )
+    assert name == "resnet18-random"
+    pairs = zip(first.parameters(), second.parameters(), strict=True)
+    assert all(bool((x == y).all()) for x, y in pairs)
+    with pytest.raises(ValueError, match="did you mean timm:resnet18"):
+        models._make_timm("timm:resnt18", is_random=True)
+    with pytest.raises(ValueError, match="fetch them by `hf download timm/.* or use"):
+        models._make_timm("timm:resnet18.fb_ssl_yfcc100m_ft_in1k", is_random=False)
+
+
+def test_a_module_is_wrapped_by_itself(stimuli, tmp_path):
+    torch = pytest.importorskip("torch")
+    from jbias import torch as wrapping
+
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(
+        torch.nn.AdaptiveAvgPool2d(2), torch.nn.Flatten(), torch.nn.Linear(12, 16)
+    )
+    options = dict(stimuli=stimuli, size=SIZE, out=tmp_path)
+    own = jbias.measure(net, name="own", **options)
+    wrapped = jbias.measure(
+        wrapping.wrap(net, name="wrapped", classes=CLASSES), **options
+    )
+    pd.testing.assert_series_equal(own.numbers["value"], wrapped.numbers["value"])
+
+
+def test_an_estimate_is_a_float_that_says_its_interval():
+    estimate = measured.Estimate(0.25, lower=0.2, upper=0.3, n=1200)
+    assert estimate * 2 == 0.5 and f"{estimate:.1f}" == "0.2"
+    assert repr(estimate) == "0.250 (95 %: 0.200 to 0.300, n = 1,200)"
+    assert repr(measured.Estimate(float("nan"), n=0)) == "undefined (n = 0)"
+
+
+def test_the_number_of_outputs_is_counted():
+    counted = predictors.count_outputs(predictors.Predictor(by_channel(0, 7)), SIZE)
+    named = predictors.Predictor(lambda images: ["cat"] * len(images))
+    assert counted == 7 and predictors.count_outputs(named, SIZE) == 0
