@@ -26,11 +26,13 @@ import sys
 import traceback
 import types
 import typing
+import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from importlib import resources
 from typing import Any, NoReturn
 
 from jbias import numerals
+from jbias.runtime import messages
 
 _DURATION = re.compile(r"\s*([0-9.eE+-]+)\s*(steps?|epochs?|percent|%)\s*")
 
@@ -203,20 +205,30 @@ def stage_configs(config: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def identity(config: Mapping[str, Any]) -> dict[str, Any]:
-    """What decides the numbers: everything but `config.run` and where data lies.
+    """Return what decides the numbers: all but `config.run`, the label and where data is.
 
     What data holds is told by fingerprints, which a resumed run compares; the label is a name.
     """
-
-    def without_places(tree: Any) -> Any:
-        if isinstance(tree, dict):
-            return {k: without_places(v) for k, v in tree.items() if k != "root"}
-        return [*map(without_places, tree)] if isinstance(tree, list) else tree
-
     kept = without_places(to_dict(config))
     if not (kept.get("rollback") or {}).get("times"):
         kept.pop("rollback", None)  # Off; runs begun before it was there have none.
     return {key: kept[key] for key in kept if key not in ("run", "label")}
+
+
+def without_places(tree: Any) -> Any:
+    """Return the entries without those that say where data is, at any depth."""
+    if isinstance(tree, dict):
+        return {
+            key: without_places(value)
+            for key, value in tree.items()
+            if not is_place(key, value)
+        }
+    return [*map(without_places, tree)] if isinstance(tree, list) else tree
+
+
+def is_place(key: str, value: Any) -> bool:
+    """Return whether an entry says where data is: `root`, unless a set has that name."""
+    return key == "root" and not isinstance(value, Mapping | int | float)
 
 
 def digest(config: Mapping[str, Any]) -> str:
@@ -413,7 +425,8 @@ def call_in_file(flag: str, path: str, function: str, arg: str) -> Any:
     """
     place = f"--{flag}: {path}"
     try:
-        make = getattr(import_file(flag, path), function, None)
+        with refusing_exit(f"--{flag}", path):
+            make = getattr(import_file(flag, path), function, None)
         if not callable(make):
             raise ValueError(  # noqa: TRY004
                 f"{place}: must define {function}(arg)"
@@ -446,7 +459,7 @@ def _line_of(path: str, error: BaseException, place: str) -> str:
     return f"{place}:{lines[-1]}" if lines else place
 
 
-_INDEXED = re.compile(r"([^\[\]]+)((?:\[\d+\])*)")
+_INDEXED = re.compile(r"([^\[\]]+)((?:\[[0-9]{1,9}\])*)")
 
 
 def change(
@@ -479,9 +492,13 @@ def _split_key(key: str, where: str) -> list[str | int]:
     for name in key.split("."):
         match = _INDEXED.fullmatch(name)
         if match is None:
-            refuse(where, "have a key such as optim.rate or inputs[0].p", key)
+            refuse(
+                where[:200],
+                "have a key such as optim.rate or inputs[0].p, with indices in digits 0-9",
+                key,
+            )
         path.append(match[1])
-        path += map(int, re.findall(r"\d+", match[2]))
+        path += map(int, re.findall("[0-9]+", match[2]))
     return path
 
 
@@ -529,6 +546,7 @@ def read_value(text: str, old: Any, kind: type, *, where: str) -> Any:
     it is, without quotes around it; a number is decimal, without underscores; True and
     False may be lower case, 1 or 0; a list is a literal of Python, with its brackets. None is
     None, but for text. What replaces None without a type is a literal of Python, else text.
+    Numbers inside literals are decimal and finite, too.
     """
     value = parse_value(text)
     plain = text.strip()
@@ -538,6 +556,8 @@ def read_value(text: str, old: Any, kind: type, *, where: str) -> Any:
         return value if is_quoted else text
     if value is None:
         return None
+    if kind not in (bool, int, float) and _literal(text) is not _NOT_SAID:
+        check_numbers(where, plain)
     if kind is bool:
         value = _WORDS.get(plain.lower())
     elif kind is int:
@@ -611,24 +631,29 @@ def check_numbers(where: str, text: str) -> None:
 def parse_value(text: str) -> Any:
     """Return the literal of Python that a text is; the text itself where it is none.
 
-    Numbers with underscores, complex numbers, bytes and sets are no values of configs and
-    stay text. true and false are read as True and False.
+    Numbers such as 50_63, 0x10 or 1e400, complex numbers, bytes and sets are no values of
+    configs and stay text. true and false are read as True and False.
     """
     if text in ("true", "false"):
         return text == "true"
+    value = _literal(text)
+    return text if value is _NOT_SAID or numerals.ambiguous(text.strip()) else value
+
+
+def _literal(text: str) -> Any:
+    """Return the literal of Python that a text is, of a config's types; else _NOT_SAID."""
     try:
-        tree = ast.parse(text.strip(), mode="eval")
-        value = ast.literal_eval(tree)
-        literals = [node for node in ast.walk(tree) if isinstance(node, ast.Constant)]
-        for literal in literals:
-            is_number = isinstance(literal.value, int | float)
-            if is_number and "_" in (
-                ast.get_source_segment(text.strip(), literal) or ""
-            ):
-                return text
-        return value if _is_plain(value) else text
+        value = ast.literal_eval(parse_expression(text))
     except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
-        return text
+        return _NOT_SAID
+    return value if _is_plain(value) else _NOT_SAID
+
+
+def parse_expression(text: str) -> ast.Expression:
+    """Return the syntax tree of an expression, as ast.parse does, without its warnings."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return ast.parse(text.strip(), mode="eval")
 
 
 def _is_plain(value: Any) -> bool:
@@ -640,14 +665,16 @@ def _is_plain(value: Any) -> bool:
 
 
 def import_file(name: str, path: str) -> Any:
-    """Runs a file of Python and gives what it defines."""
+    """Run a file of Python and return what it defines.
+
+    Whatever its code raises passes, SystemExit included: see `refusing_exit`.
+    """
     found = importlib.util.spec_from_file_location(f"{name}_of_the_user", path)
     if found is None or found.loader is None:
         refuse(f"--{name}", "be a file of Python, *.py", path)
     module = importlib.util.module_from_spec(found)
     sys.modules[found.name] = module  # Dataclasses look their module up.
-    with refusing_exit(f"--{name}", path):
-        found.loader.exec_module(module)
+    found.loader.exec_module(module)
     return module
 
 
@@ -655,10 +682,12 @@ def import_file(name: str, path: str) -> Any:
 def refusing_exit(where: str, path: str) -> Iterator[None]:
     """Raise ValueError where the code of a file ends the program, by sys.exit(0) or the like.
 
-    Else a command would end with exit code 0 and nothing done.
+    Else a command would end with exit code 0 and nothing done. os._exit(0) ends the program
+    at once, here with exit code 1 and a line.
     """
     try:
-        yield
+        with messages.failing_exit(path):
+            yield
     except SystemExit as error:
         line = _line_of(path, error, f"{where}: {path}")
         raise ValueError(

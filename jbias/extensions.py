@@ -90,7 +90,7 @@ def _load(where: str, name: str) -> Any:
     path, _, function = name.rpartition(":")
     _check_file(where, name)
     path = os.path.abspath(path)
-    with messages.user_code(path, 1):
+    with messages.user_code(path, 1, lambda: f"{where} names that file"):
         known = _run(path, pathlib.Path(path).read_bytes())
     if not callable(made := known.get(function)):
         hint = jc.suggest(function, (key for key in known if callable(known[key])))
@@ -148,6 +148,11 @@ def line_of(path: str, *functions: Any) -> int:
     wraps = ("func", "__wrapped__")
     inner = [getattr(one, k) for one in functions for k in wraps if hasattr(one, k)]
     return next(found, 0) or (line_of(path, *inner) if inner else 0)
+
+
+def names_file(text: str) -> bool:
+    """Return whether a text has the name of a function in a file, such as mine.py:make."""
+    return _IN_A_FILE.search(text) is not None
 
 
 def files(tree: Any) -> list[str]:

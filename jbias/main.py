@@ -84,11 +84,10 @@ def main(argv: list[str], heard: signals.StopSignal) -> int:
         # Warnings of jax's service: that it is new, and of each signal.
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     try:
+        xla.cache_programs()
         # Only now: what is wrong with the flags is told at once.
         from jbias.runs import workdirs
         from jbias.runtime import processes
-
-        xla.cache_programs()
     except ValueError as error:  # Of jax: a variable such as JAX_ENABLE_X64=maybe.
         return _fail(None, error, 2)
 
@@ -199,7 +198,8 @@ def _parse(argv: list[str]) -> list[str]:
         if changes and _CONFIG.value is None:
             raise ValueError(f"--config is missing beside {changes[0]}")
         if _CONFIG.value is not None:
-            flags.FLAGS.config = jc.load(_CONFIG.value, changes, flag="config")
+            with xla.naming_variables():  # Files of configs import jax.
+                flags.FLAGS.config = jc.load(_CONFIG.value, changes, flag="config")
     except flags.UnrecognizedFlagError as error:
         line = cli.unknown_argument(f"--{error.flagname}", flags.FLAGS)
     except flags.Error as error:

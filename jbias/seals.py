@@ -34,7 +34,9 @@ def foreign_error(checkpoint: Any, differing: Sequence[str]) -> ForeignError:
 def check_number(info: Mapping[str, Any], number: int) -> None:
     """Raise ValueError where a checkpoint's folder is not named after its step."""
     if (step := info.get("step", number)) != number:
-        raise ValueError(f"it holds step {step}: a folder renamed or copied")
+        raise ValueError(
+            f"it holds step {step}: a folder renamed or copied; rename it back to {step}"
+        )
 
 
 def differences(info: Mapping[str, Any], config: Mapping[str, Any]) -> list[str]:

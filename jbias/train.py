@@ -16,7 +16,7 @@ from etils import epath
 
 from jbias import config as jc
 from jbias import extensions, run_spec
-from jbias.runs import checksums, costs, evaluations, status, workdirs
+from jbias.runs import checkpoints, checksums, costs, evaluations, status, workdirs
 from jbias.runtime import console, files, signals, xla
 from jbias.runtime import processes as teams
 from jbias.training import checkpointing, evaluator, memory, setup, telemetry
@@ -67,6 +67,7 @@ def run(
         if fate := team.broadcast("whether it is done", fate):
             if main:
                 setup.check_same_data(spec, workdir)
+                checkpoints.check_own(workdir / "checkpoints", spec.config)
             mends = main and evaluations.needs_restoring(workdir, options, say)
             if not team.broadcast("whether files of it are lost", mends):
                 so = "done, every seed diverged" if fate == "diverged" else "done"

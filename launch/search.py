@@ -11,6 +11,7 @@ from typing import Any
 from optuna import distributions
 
 from jbias import config as jc
+from jbias import extensions
 from jbias.launch import search_space
 from jbias.runtime import files, switches
 
@@ -97,7 +98,7 @@ def resolve(args: argparse.Namespace, workdir: pathlib.Path) -> Search:
 
 
 def _saved(path: pathlib.Path) -> Search:
-    """The search that a folder was begun with; code that others named is not run.
+    """Return the search that a folder was begun with; code that others named is not run.
 
     ValueError where it is damaged, or names files of code and was not begun here.
     """
@@ -113,15 +114,51 @@ def _saved(path: pathlib.Path) -> Search:
         raise ValueError(
             f"{path}: must be the JSON of a search; remove it, and give --config again"
         ) from None
-    named = [*search.config, search.storage]
-    foreign = [one for one in named if one and not one.startswith(jc.PRESET_PREFIX)]
-    foreign += [change for change in search.changes if ".py:" in change]
+    foreign = _named_code(search)
     if foreign and not (_mark(path, text).exists() or switches.is_on("JBIAS_OWN_CODE")):
         raise ValueError(
             f"{path}: was not begun by you here, and names code that would be run: "
             f"{foreign[0]}; give --config again, or set JBIAS_OWN_CODE=1 if you trust it"
         )
     return search
+
+
+def _named_code(search: Search) -> list[str]:
+    """Return the configs, the storage and the changes by which code outside jbias runs.
+
+    Names that installed packages offer are not among these: their code is this user's.
+    """
+    names = [
+        config
+        for config in search.config
+        if not config.startswith(jc.PRESET_PREFIX) or extensions.names_file(config)
+    ]
+    if search.storage:
+        names.append(search.storage)
+    for change in search.changes:
+        value = change.partition("=")[2]
+        if extensions.names_file(change) or _has_file(value):
+            names.append(change)
+    return names
+
+
+def _has_file(value: Any) -> bool:
+    """Return whether a value of a change has a name such as mine.py:make anywhere.
+
+    Texts are read as literals until they are none any more, as axes and flags read them.
+    """
+    if isinstance(value, dict):
+        return any(_has_file(item) for item in (*value.keys(), *value.values()))
+    if isinstance(value, list | tuple):
+        return any(map(_has_file, value))
+    if not isinstance(value, str):
+        return False
+    if extensions.names_file(value):
+        return True
+    axis = search_space.parse("", value)
+    choices = getattr(axis, "choices", ())
+    literal = jc.parse_value(value)
+    return _has_file(choices) or literal != value and _has_file(literal)
 
 
 def _mark(path: pathlib.Path, text: str) -> pathlib.Path:

@@ -38,7 +38,7 @@ def parse(key: str, text: str) -> distributions.BaseDistribution | None:
     """
     kind, text = "choice", text.strip()
     try:
-        match ast.parse(text, mode="eval").body:
+        match jc.parse_expression(text).body:
             case ast.List(elts=nodes):
                 pass
             case ast.Call(func=ast.Name(id=kind), args=nodes, keywords=[]):

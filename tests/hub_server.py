@@ -22,7 +22,8 @@ class Hub(http.server.ThreadingHTTPServer):
     that answers name. short: bytes that a download lacks; dropped: that it lacks because
     the connection breaks, then and at every further try. headers: that replace those of
     a file, or leave them out (None). extra: bytes behind a file. busy: how many requests
-    are answered by 429, with `retry_after`. drip: seconds between single bytes.
+    are answered by 429, with `retry_after`. drip: seconds between single bytes. header_drip:
+    seconds between single bytes of an endless header.
     """
 
     def __init__(self):
@@ -33,6 +34,7 @@ class Hub(http.server.ThreadingHTTPServer):
         self.status, self.commit, self.short, self.dropped = 0, COMMIT, 0, 0
         self.headers: dict[str, str | None] = {}
         self.extra, self.busy, self.retry_after, self.drip = b"", 0, "0", 0.0
+        self.header_drip = 0.0
 
     @property
     def url(self) -> str:
@@ -55,10 +57,16 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def _answer(self, *, body: bool) -> None:
         hub = self.server
         hub.asked.append(f"{self.command} {self.path}")
+        while hub.header_drip:
+            self.wfile.write(b"H")
+            threading.Event().wait(hub.header_drip)
         if hub.busy:
             hub.busy -= 1
             return self._refuse(429)
-        repository, commit, name = _ASKED.fullmatch(self.path).groups()
+        match = _ASKED.fullmatch(self.path)
+        if match is None:
+            return self._refuse(404)
+        repository, commit, name = match.groups()
         if hub.status:
             return self._refuse(hub.status)
         if repository in hub.gated:

@@ -9,6 +9,7 @@ import pytest
 from jbias import config as jc
 from jbias import main
 from jbias.launch import trials
+from tests import cases
 
 BASE = "jbias:erm:smoke,seeds=1"
 
@@ -48,7 +49,19 @@ def test_a_text_has_the_type_of_the_entry_that_it_replaces(change):
 REFUSED = {
     "--config.seeds=2": r"write \(2,\) for 2 alone, or --config=NAME:seeds=2 for",
     "--config.seeds=all": "--config.seeds: must be a list such as",
-    "--config.seeds=(1_0,)": "--config.seeds: must be a list such as",
+    **dict.fromkeys(
+        [
+            *("--config.seeds=(1_0,)", "--config.seeds=(0x10,)"),
+            *(
+                "--config.seeds=(0x10, 1)",
+                "--config.seeds=[0o17]",
+                "--config.seeds=0b1",
+            ),
+            "--config.inputs=({'name': 'mixup', 'p': 1e400},)",
+            "--config.optim={'name': 'sgd', 'rate': 0x1}",
+        ],
+        "must have numbers in plain digits, such as 1000 or 1e-3, got '.*'; correct it",
+    ),
     "--config.seeds=": "must be a list such as .*, got nothing",
     "--config.optim.rate=(0.1,)": "must be a finite number .*, got '\\(0.1,\\)'",
     "--config.optim.rate=1_0": "must be a finite number .*, got '1_0'",
@@ -70,6 +83,8 @@ REFUSED = {
     "--config.optim..rate=1": "must have a key such as optim.rate",
     "--config.=1": "must have a key such as optim.rate",
     "--config.inputs[0].p=1": "no such entry 0; it has none",
+    "--config.inputs[\u0660].p=1": "must have a key such as .* in digits 0-9",
+    f"--config.inputs[{'1' * 5000}].p=1": "must have a key such as optim.rate",
     "--config.epochs.x=1": "epochs has no entries",
 }
 
@@ -80,6 +95,32 @@ def test_a_text_of_another_type_is_refused_with_what_to_write(change):
         jc.load(BASE, [change], flag="config")
     line = str(refused.value)
     assert line.startswith("--config.") and "\n" not in line and "<class" not in line
+
+
+@cases.each("text", ["0x10", "0o17", "0b1", "1e400", "-1_0", "(0x10, None)"])
+def test_an_entry_without_a_type_takes_numbers_in_plain_digits_alone(text):
+    named = "jbias:suites/biases:smoke"
+    must = "--suite.run.extra: must have numbers in plain digits, .* put text in quotes"
+    with pytest.raises(ValueError, match=must):
+        jc.load(named, [f"--suite.run.extra={text}"], flag="suite")
+    suite = jc.load(named, [f"--suite.run.extra={text!r}"], flag="suite")
+    assert suite.run.extra == text
+    path = f"models/{text}.npz"
+    suite = jc.load(named, [f"--suite.run.extra={path}"], flag="suite")
+    assert suite.run.extra == path
+
+
+@cases.each("text", ["1if 1else 2", r"'\d'"])
+def test_reading_a_value_warns_of_nothing(text):
+    program = (
+        "import warnings; warnings.simplefilter('always'); from jbias import config; "
+        "from jbias.launch import search_space; "
+        f"config.parse_value({text!r}); search_space.parse('key', {text!r})"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert "SyntaxWarning" not in done.stderr
 
 
 def test_an_entry_is_changed_once():
@@ -176,6 +217,22 @@ def test_whatever_a_config_s_own_code_does_is_one_line(code, tmp_path, capsys):
     captured = capsys.readouterr()
     assert ended.value.code == 2
     assert captured.err.startswith("jbias: ") and captured.err.count("\n") == 1
+
+
+@cases.each(
+    "code",
+    ["import os\nos._exit(0)\n", "import os\ndef get_config(arg):\n    os._exit(0)\n"],
+)
+def test_a_config_that_ends_the_process_at_once_is_an_error(code, tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(code)
+    program = f"from jbias import config; config.load({str(path)!r}, flag='config')"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    line = f"jbias: error in {path}: os._exit(0) ended the program; remove the call\n"
+    assert done.stderr == line
 
 
 def test_a_config_without_parameters_is_read(tmp_path):

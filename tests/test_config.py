@@ -102,6 +102,22 @@ def test_identity_does_not_hold_where_the_data_lies():
     assert jc.diff(here, config(train={"data": "pacs", "root": "/x"})) == []
 
 
+def test_a_test_set_named_root_is_part_of_the_identity():
+    def tests(split, place):
+        options = {"data": "pacs", "split": split, "root": place}
+        return config(tests={"root": options})
+
+    assert jc.digest(tests("photo", "/a")) != jc.digest(tests("sketch", "/a"))
+    assert jc.digest(tests("photo", "/a")) == jc.digest(tests("photo", "/b"))
+    changed = ["tests.root.split: 'photo' != 'sketch'"]
+    assert jc.diff(tests("photo", "/a"), tests("sketch", "/b")) == changed
+
+
+def test_an_option_root_that_is_a_number_is_part_of_the_identity():
+    algorithms = [config(algo={"name": "mine.py:make", "root": n}) for n in (2, 3)]
+    assert jc.digest(algorithms[0]) != jc.digest(algorithms[1])
+
+
 def test_identity_survives_json():
     """What config.json holds is the same run as the config it came from."""
     assert jc.digest(jc.to_dict(config())) == jc.digest(config())

@@ -161,6 +161,16 @@ def test_a_part_that_is_not_there_is_refused(use, tmp_path):
         assert not isinstance(error.value, messages.UserCodeError)
 
 
+def test_a_file_that_calls_sys_exit_is_named_with_its_line_and_entry(tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text("import sys\nsys.exit(0)\n")
+    with pytest.raises(messages.UserCodeError) as raised:
+        extensions.find("config.algo.name", f"{path}:make", extensions.ANYTHING)
+    start = f"error in {path}:2: SystemExit: calls sys.exit(0); remove that, or "
+    assert str(raised.value).startswith(start)
+    assert "; config.algo.name names that file; " in str(raised.value)
+
+
 def test_a_package_offers_parts_by_name(monkeypatch):
     asked, dist = [], types.SimpleNamespace(name="other-package", version="1.2")
     few = [decisions.share("few", 1, 4)]

@@ -14,7 +14,8 @@ FILES, inside = source_files.PYTHON, source_files.inside
 # From the ground up: a room imports rooms of floors below its own.
 FLOORS = (
     ("numerals",),
-    ("runtime", "config", "stats", "untrusted"),
+    ("runtime",),
+    ("config", "stats", "untrusted"),
     ("extensions", "scores"),
     ("run_spec", "seals", "data"),
     ("augment", "models"),

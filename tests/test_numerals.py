@@ -97,6 +97,8 @@ def test_arguments_and_changes_of_configs_have_plain_numbers_alone():
         with pytest.raises(ValueError, match="must be a"):
             jc.parse_arg(text, "x", n=1, rate=0.1)
     assert jc.parse_value("(1, 5_0)") == "(1, 5_0)"  # Text, which no list takes.
+    assert jc.parse_value("(1, 0x10)") == "(1, 0x10)"
+    assert jc.parse_value("1e400") == "1e400"
     assert jc.parse_value("(1, 5e-1)") == (1, 0.5)
     assert jc.parse_value("'2024_11'") == "2024_11"
 

@@ -492,7 +492,11 @@ def load(
     step: of runs, where --step says none.
     """
     named = "jbias:zoo" if args.zoo is None else args.zoo
-    zoo = jc.import_file("zoo", jc.resolve_preset(named, "zoo")) if named else None
+    zoo = None
+    if named:
+        path = jc.resolve_preset(named, "zoo")
+        with jc.refusing_exit("--zoo", path):
+            zoo = jc.import_file("zoo", path)
     stems = [path_stem(path) for path in paths]
     for path, stem in zip(paths, stems, strict=True):
         if zoo and zoo.is_head(path):

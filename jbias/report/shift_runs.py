@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
+from jbias import config as jc
 from jbias.data import shifts
 from jbias.report import inputs, tables, workdirs
 from jbias.report import options as options_lib
@@ -276,8 +277,12 @@ def _of_run(run: workdirs.Run, row: pd.Series) -> Cell:
 def _of_recipe(tree: Any, inside: str = "") -> Any:
     """Leaves out where data lies and, of shifts, what says a cell."""
     if isinstance(tree, Mapping):
-        lost = ("root", *(_OF_CELL if inside == "shift" else ()))
-        return {k: _of_recipe(v, k) for k, v in tree.items() if k not in lost}
+        of_cell = _OF_CELL if inside == "shift" else ()
+        return {
+            key: _of_recipe(value, key)
+            for key, value in tree.items()
+            if key not in of_cell and not jc.is_place(key, value)
+        }
     return [_of_recipe(one) for one in tree] if isinstance(tree, list) else tree
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pandas as pd
 
+from jbias import config as jc
 from jbias.runs import results
 
 # What may differ between runs whose seeds are pooled: how they ran, not what.
@@ -77,11 +78,8 @@ class Run:
         """Settings that must be equal for seeds to be pooled."""
         if self.config is None:
             return None
-        return {
-            k: v
-            for k, v in self.config.items()
-            if k.split(".")[0] not in _NO_IDENTITY and k.split(".")[-1] != "root"
-        }
+        kept = {k: v for k, v in self.settings.items() if k not in _NO_IDENTITY}
+        return flatten(jc.without_places(kept))
 
     @property
     def lost_seeds(self) -> list[str]:

@@ -9,6 +9,7 @@ and the one before it is used.
 import contextlib
 import dataclasses
 import errno
+import itertools
 import json
 import os
 import re
@@ -277,10 +278,14 @@ class CheckpointStore:
         return tuple(map(self._team.broadcast_tree, states)), info or brief
 
     def _latest(self, template: Template, say: Callable[[str], None]) -> Found | None:
+        """Return what `restore` says; move aside what is damaged or under a wrong number.
+
+        Nothing is moved where no checkpoint is whole and under its own number.
+        """
         self._refuse_foreign()
-        self._move_misnamed(say)
+        misnamed = self._misnamed()
         damaged, manager = {}, self.manager
-        for step in sorted(manager.all_steps(), reverse=True):
+        for step in sorted({*manager.all_steps()} - misnamed.keys(), reverse=True):
             where = self.directory / str(step)
             if not (beside := _unless_damaged(damaged, step, _info, manager, step)):
                 continue
@@ -299,7 +304,15 @@ class CheckpointStore:
                     f"checkpoint: step {number} is damaged ({reason}); moved to damaged/, "
                     f"falling back to step {step}"
                 )
+            for number, held in misnamed.items():
+                say(self._move_misnamed(number, held))
             return states, info
+        if misnamed:
+            number, held = max(misnamed.items())
+            raise ValueError(
+                f"checkpoint: {self.directory / str(number)} holds step {held}: a folder "
+                f"renamed or copied; rename it back to {held}, and run the same command again"
+            )
         if damaged:
             step, reason = max(damaged.items())
             raise ValueError(
@@ -317,31 +330,41 @@ class CheckpointStore:
             if differing := self._differences(info):
                 raise seals.foreign_error(checkpoint, differing)
 
-    def _move_misnamed(self, say: Callable[[str], None]) -> None:
-        """Move aside the checkpoints whose folder's number is not their step.
+    def _misnamed(self) -> dict[int, int]:
+        """Return the folders whose number is not their step, with the step that they hold."""
+        held = {}
+        for number in self.manager.all_steps():
+            info = info_beside(self.directory / str(number)) or {}
+            if (step := info.get("step", number)) != number:
+                held[number] = step
+        return held
 
-        Where no other is there, none is moved: `restore` then refuses them.
+    def _move_misnamed(self, number: int, held: int) -> str:
+        """Move a checkpoint under a wrong number aside; return the line that says so."""
+        aside = self._move_aside(number)
+        proper = self.directory / str(held)
+        remedy = f"to use it, stop, rename it back to {proper}, and start again"
+        if files.is_saved(proper):
+            remedy = f"{proper} is there, too"
+        return (
+            f"checkpoint: folder {number} holds step {held}, renamed or copied; moved to "
+            f"{aside}; {remedy}"
+        )
+
+    def _move_aside(self, step: int) -> epath.Path:
+        """Free the step's place: orbax would not save there again; return where it is now.
+
+        What was moved aside earlier stays.
         """
-        misnamed = {}
-        for step in self.manager.all_steps():
-            info = info_beside(self.directory / str(step)) or {}
-            try:
-                seals.check_number(info, step)
-            except ValueError as error:
-                misnamed[step] = error
-        if len(misnamed) == len(self.manager.all_steps()):
-            return
-        for step, error in misnamed.items():
-            self._move_aside(step)
-            say(f"checkpoint: step {step} is damaged ({error}); moved to damaged/")
-
-    def _move_aside(self, step: int) -> None:
-        """Frees the step's place: orbax would not save there again."""
-        aside = self.directory.parent / "damaged" / str(step)
-        aside.parent.mkdir(parents=True, exist_ok=True)
-        aside.rmtree(missing_ok=True)
+        folder = self.directory.parent / "damaged"
+        folder.mkdir(parents=True, exist_ok=True)
+        names = itertools.chain(
+            [str(step)], (f"{step}-{number}" for number in itertools.count(2))
+        )
+        aside = next(folder / name for name in names if not (folder / name).exists())
         files.move(self.directory / str(step), aside)
         self.manager.reload()
+        return aside
 
 
 def _unless_damaged(damaged: dict, step: int, read: Callable, *args: Any) -> Any:
@@ -370,6 +393,17 @@ def latest_info(directory: epath.PathLike) -> dict[str, Any]:
     """What stands beside the latest states, read as it lies; empty where nothing does."""
     last = steps(directory)[-1:]
     return (last and info_beside(epath.Path(directory) / str(last[0]))) or {}
+
+
+def check_own(directory: epath.PathLike, config: Mapping[str, Any]) -> None:
+    """Raise ValueError where a checkpoint that can be read is sealed by another config.
+
+    Reads what stands beside the states, and changes nothing.
+    """
+    for step in reversed(steps(directory)):
+        checkpoint = epath.Path(directory) / str(step)
+        if differing := seals.differences(info_beside(checkpoint) or {}, config):
+            raise seals.foreign_error(checkpoint, differing)
 
 
 def steps(directory: epath.PathLike) -> list[int]:

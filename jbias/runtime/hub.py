@@ -8,7 +8,6 @@ import contextlib
 import errno
 import functools
 import hashlib
-import math
 import os
 import pathlib
 import re
@@ -17,9 +16,12 @@ import threading
 import time
 import urllib.parse
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent import futures
 from typing import Any, NamedTuple
 
+import jbias
+from jbias import numerals
 from jbias.runtime import files, messages
 
 _PREFIX = "hf:"
@@ -153,10 +155,12 @@ def fetch(given: str, where: str) -> str:
 
 LIMIT_VARIABLE = "JBIAS_HUB_GIB"  # The most that one file may have, in GiB.
 DEFAULT_LIMIT_GIB = 20.0
+_LARGEST_LIMIT_GIB = 10**6
 _MOST_REDIRECTS = 5
 _MOST_TRIES, _LONGEST_WAIT_SECONDS = 3, 60  # Where the server asks to wait.
 _QUIET_SECONDS = 5.0  # After which a line says what is waited for.
 _LINE_SECONDS = 30.0  # Between further lines.
+_HEADERS_SECONDS = 60.0  # For a connection and the headers of an answer.
 _SLOW_SECONDS, _SLOWEST_BYTES = (
     60.0,
     1024,
@@ -178,14 +182,16 @@ def _cache_root() -> str:
 
 
 def _limit_bytes() -> int:
+    """Return the most bytes that a file may have, by LIMIT_VARIABLE."""
     text = os.environ.get(LIMIT_VARIABLE, "")
     try:
-        limit = float(text) if text else DEFAULT_LIMIT_GIB
+        limit = numerals.real(text) if text else DEFAULT_LIMIT_GIB
     except ValueError:
-        limit = math.nan
-    if not 0 < limit < math.inf:
+        limit = 0
+    if not 0 < limit <= _LARGEST_LIMIT_GIB:
         raise _Refusal(
-            f"cannot be fetched: {LIMIT_VARIABLE} must be above 0, got {text!r}"
+            f"cannot be fetched: {LIMIT_VARIABLE} must be a number of GiB above 0 and at "
+            f"most {_LARGEST_LIMIT_GIB}, got {text!r}; correct it, or leave it unset"
         )
     return int(limit * 2**30)
 
@@ -219,24 +225,16 @@ def _download(named: Repository, file: str) -> str:
 
 def _request(named: Repository, file: str, stack: contextlib.ExitStack) -> Any:
     """Send a GET, follow redirects; return the open response and the hub's own headers."""
-    from huggingface_hub import constants, utils
-
-    session, endpoint = utils.get_session(), urllib.parse.urlsplit(_endpoint())
+    endpoint = urllib.parse.urlsplit(_endpoint())
     own = (endpoint.scheme, endpoint.netloc)
     url = f"{named.page}/resolve/{named.commit}/{file}"
-    sent = {**utils.build_hf_headers(), "Accept-Encoding": "identity"}
+    sent = _within_limit(_headers, waiting_for=endpoint.netloc)
     known: dict[str, str] = {}
     for _ in range(_MOST_REDIRECTS + 1):
-        with _announcing(f"waiting for {urllib.parse.urlsplit(url).netloc}"):
-            try:
-                request = session.build_request(
-                    "GET", url, headers=sent, timeout=constants.HF_HUB_DOWNLOAD_TIMEOUT
-                )
-                response = session.send(request, stream=True, follow_redirects=False)
-            # Of the packages that huggingface_hub is built on, or its offline mode.
-            except Exception as error:
-                reason = messages.one_line(error)[:_LETTERS] or type(error).__name__
-                raise _Unreached(reason) from error
+        response = _within_limit(
+            functools.partial(_open, url, sent),
+            waiting_for=urllib.parse.urlsplit(url).netloc,
+        )
         stack.callback(response.close)
         parts = urllib.parse.urlsplit(url)
         if (parts.scheme, parts.netloc) == own:
@@ -265,6 +263,76 @@ def _request(named: Repository, file: str, stack: contextlib.ExitStack) -> Any:
         if (target.scheme, target.netloc) != own:
             sent.pop("authorization", None)
     raise _Refusal(f"could not be fetched (too many redirects); {named.by_hand}")
+
+
+def _headers() -> dict[str, str]:
+    """Return the headers of a request, with the token of a user who is logged in.
+
+    Those of huggingface_hub's own build_hf_headers would do, but it asks the hub for a list
+    of other programs first, without a bound on what it reads.
+    """
+    import huggingface_hub
+    from huggingface_hub import constants
+
+    version = huggingface_hub.__version__
+    headers = {
+        "User-Agent": f"jbias/{jbias.__version__}; hf_hub/{version}",
+        "Accept-Encoding": "identity",
+    }
+    token = None
+    if not constants.HF_HUB_DISABLE_IMPLICIT_TOKEN:
+        token = huggingface_hub.get_token()  # May renew itself by a request.
+    if token:
+        headers["authorization"] = f"Bearer {token}"
+    return headers
+
+
+def _open(url: str, headers: Mapping[str, str]) -> Any:
+    """Return the response to a GET once its headers are there; its body is not read."""
+    from huggingface_hub import constants, utils
+
+    session = utils.get_session()
+    request = session.build_request(
+        "GET", url, headers=headers, timeout=constants.HF_HUB_DOWNLOAD_TIMEOUT
+    )
+    return session.send(request, stream=True, follow_redirects=False)
+
+
+def _within_limit(act: Callable[[], Any], *, waiting_for: str) -> Any:
+    """Return what a function returns that asks a server; say a line where that lasts.
+
+    Raises _Unreached where it fails or takes longer than _HEADERS_SECONDS. A server that sends
+    a letter now and then meets no timeout of the connection, so a thread of its own waits.
+    """
+    answer: futures.Future = futures.Future()
+
+    def work() -> None:
+        result = error = None
+        try:
+            result = act()
+        # Of the packages that huggingface_hub is built on, or its offline mode.
+        except Exception as raised:  # noqa: BLE001
+            error = raised
+        is_awaited = answer.set_running_or_notify_cancel()
+        if is_awaited and error is not None:
+            answer.set_exception(error)
+        elif is_awaited:
+            answer.set_result(result)
+        elif hasattr(result, "close"):
+            result.close()
+
+    threading.Thread(target=work, daemon=True).start()
+    with _announcing(f"waiting for {waiting_for}"):
+        futures.wait([answer], timeout=_HEADERS_SECONDS)
+        if answer.cancel():
+            raise _Unreached(
+                f"no whole answer came within {_HEADERS_SECONDS:g} seconds"
+            )
+        try:
+            return answer.result()
+        except Exception as error:
+            reason = messages.one_line(error)[:_LETTERS] or type(error).__name__
+            raise _Unreached(reason) from error
 
 
 def _wait(response: Any, named: Repository, *, is_last: bool) -> None:

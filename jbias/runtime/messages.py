@@ -214,7 +214,7 @@ def user_code(
     runs inside is the user's, so that no error passes.
     """
     try:
-        with _failing_exit(path) if whole or line else contextlib.nullcontext():
+        with failing_exit(path) if whole or line else contextlib.nullcontext():
             yield
     except (UserCodeError, *_NOT_OF_THE_CODE, *passing):
         raise
@@ -237,7 +237,7 @@ def user_code(
 
 
 @contextlib.contextmanager
-def _failing_exit(path: str) -> Iterator[None]:
+def failing_exit(path: str) -> Iterator[None]:
     """Make os._exit(0) end this process with exit code 1 and a line that names the file.
 
     Child processes that the code inside starts by fork end as they say.
@@ -291,6 +291,9 @@ def describe_crash(error: Exception) -> str:
 
 
 def _type_and_text(error: BaseException) -> str:
+    if isinstance(error, SystemExit):
+        call = f"sys.exit({error.code!r})"[:200]
+        return f"SystemExit: calls {call}; remove that, or raise an error that says why"
     text = " ".join(files.error_text(error).split())[:400]
     return f"{type(error).__name__}: {text}"
 

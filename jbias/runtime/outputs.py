@@ -82,16 +82,18 @@ def check_report_files(folder: PathLike, names: Iterable[str]) -> None:
 def removable(folder: PathLike, names: Collection[str]) -> list[pathlib.Path]:
     """Return files of an earlier report that a new one lacks, of `names`.
 
-    Links, and what lies behind links, stay.
+    Links, and files behind a link anywhere below the folder, stay.
     """
-    folder, found = pathlib.Path(folder), []
+    folder = pathlib.Path(folder)
+    resolved = folder.resolve()
+    paths = []
     for name in sorted(report_files(folder) - set(names)):
-        inside = name.startswith(("tables/", "figures/")) and ".." not in name
+        is_inside = name.startswith(("tables/", "figures/")) and ".." not in name
         path = folder / name
-        links = any(x.is_symlink() for x in (path, path.parent))
-        if inside and path.is_file() and not links:
-            found.append(path)
-    return found
+        # Equal where no part of the name is a link.
+        if is_inside and path.is_file() and path.resolve() == resolved / name:
+            paths.append(path)
+    return paths
 
 
 def check_writable_folder(folder: PathLike, flag: str = "--out") -> None:

@@ -9,6 +9,7 @@ import contextvars
 import enum
 import glob
 import os
+import re
 import types
 from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any
@@ -130,11 +131,34 @@ def set_flags(
 
 
 def cache_programs() -> None:
-    """Keeps compiled programs on disk, so that a second start does not wait."""
-    import jax  # Late: flags are set before.
+    """Keep compiled programs on disk, so that a second start does not wait.
+
+    ValueError names a variable such as JAX_ENABLE_X64=maybe, with which jax does not start.
+    """
+    with naming_variables():
+        import jax  # Late: flags are set before.
 
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
         jax.config.update("jax_compilation_cache_dir", str(files.cache_path("xla")))
+
+
+_OF_VARIABLE = re.compile(r"JAX flag (\w+)|environment '(\w+)'")
+
+
+@contextlib.contextmanager
+def naming_variables() -> Iterator[None]:
+    """Raise ValueError that names the variable where one keeps jax from being imported."""
+    try:
+        yield
+    except ValueError as error:
+        match = _OF_VARIABLE.search(str(error))
+        if match is None:
+            raise
+        name = (match[1] or match[2]).upper()
+        raise ValueError(
+            f"{name}: must be a value that jax knows, got {os.environ.get(name, '')!r}; "
+            "correct it, or leave it unset"
+        ) from error
 
 
 @contextlib.contextmanager

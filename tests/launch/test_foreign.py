@@ -118,18 +118,39 @@ def test_an_error_leaves_no_run_behind(tmp_path, monkeypatch):
     assert "SIGTERM before there was" in (tmp_path / "a/log.txt").read_text()
 
 
-def test_code_that_a_change_names_is_not_run_either(tmp_path, capsys):
+@cases.each(
+    "value",
+    [
+        "{evil}:make",
+        "['erm', '{evil}:make']",
+        "choice('erm', '{evil}:make')",
+        "'{stem}\\x2epy:make'",
+        r"""['erm', "'{stem}\\x2epy:make'"]""",
+        "['erm', '{stem}.p' 'y:make']",
+        "{{'name': '{stem}.p' 'y:make'}}",
+        "[[({{'algo': {{'name': '{stem}.p' 'y:make'}}}},)]]",
+    ],
+)
+def test_code_that_a_change_names_is_not_run_either(tmp_path, capsys, value):
     """A config of the package whose algorithm is a file of somebody else."""
     (tmp_path / ".sweep").mkdir()
     (evil := tmp_path / "evil.py").write_text("raise SystemExit\n")
-    for text in (f"{evil}:make", f"['erm', '{evil}:make']"):
-        changes = [f"--config.algo.name={text}"]
-        search = {"config": ["jbias:erm:smoke"], "changes": changes}
-        (tmp_path / ".sweep/search.json").write_text(json.dumps(search))
-        for what in ("status", "retry"):
-            assert sweep.main([what, f"--workdir={tmp_path}"]) == 2
-            said = capsys.readouterr().err
-            assert "names code that would be run: --config.algo.name=" in said
+    text = value.format(evil=evil, stem=evil.with_suffix(""))
+    changes = [f"--config.algo.name={text}"]
+    search = {"config": ["jbias:erm:smoke"], "changes": changes}
+    (tmp_path / ".sweep/search.json").write_text(json.dumps(search))
+    for command in ("status", "retry", "run"):
+        assert sweep.main([command, f"--workdir={tmp_path}"]) == 2
+        message = capsys.readouterr().err
+        assert "names code that would be run: --config.algo.name=" in message
+
+
+def test_code_that_the_arguments_of_a_config_name_is_not_run(tmp_path, capsys):
+    (tmp_path / ".sweep").mkdir()
+    search = {"config": [f"jbias:erm:model={tmp_path}/evil.py:make"], "changes": []}
+    (tmp_path / ".sweep/search.json").write_text(json.dumps(search))
+    assert sweep.main(["retry", f"--workdir={tmp_path}"]) == 2
+    assert "names code that would be run: jbias:erm:model=" in capsys.readouterr().err
 
 
 def test_a_storage_that_a_foreign_folder_names_is_not_opened(tmp_path, capsys):

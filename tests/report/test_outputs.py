@@ -129,6 +129,36 @@ def test_what_a_report_removes_lies_in_its_folder(tmp_path):
     assert victim.read_text() == "mine"
 
 
+@cases.each("link", ["tables", "tables/link", "tables/link/dir"])
+def test_a_report_removes_nothing_through_a_link_at_any_depth(tmp_path, link):
+    victim = tmp_path / "elsewhere" / "link" / "dir" / "v.txt"
+    victim.parent.mkdir(parents=True)
+    victim.write_text("mine")
+    targets = {"tables": "", "tables/link": "link", "tables/link/dir": "link/dir"}
+    path = tmp_path / "out" / link
+    path.parent.mkdir(parents=True)
+    path.symlink_to(tmp_path / "elsewhere" / targets[link])
+    lists = {
+        "headline": 1,
+        "basis": 1,
+        "files": ["index.html", "tables/link/dir/v.txt"],
+    }
+    (tmp_path / "out/results.json").write_text(json.dumps(lists))
+    assert (tmp_path / "out/tables/link/dir/v.txt").read_text() == "mine"
+    assert outputs.removable(tmp_path / "out", []) == []
+
+
+def test_a_report_in_a_folder_that_a_link_leads_to_removes_its_old_files(tmp_path):
+    old = tmp_path / "real" / "tables" / "dir" / "old.csv"
+    old.parent.mkdir(parents=True)
+    old.write_text("old")
+    lists = {"headline": 1, "basis": 1, "files": ["index.html", "tables/dir/old.csv"]}
+    (tmp_path / "real/results.json").write_text(json.dumps(lists))
+    (tmp_path / "out").symlink_to(tmp_path / "real")
+    path = tmp_path / "out" / "tables/dir/old.csv"
+    assert outputs.removable(tmp_path / "out", []) == [path]
+
+
 def test_pages_of_an_audit_leave_files_of_others(tmp_path):
     with pytest.raises(ValueError, match="models"):
         put(tmp_path / "out", "index.html")

@@ -105,6 +105,20 @@ def test_a_foreign_checkpoint_that_is_not_the_latest_is_refused_too(folder, work
         train.run(config(), workdir)
 
 
+@cases.each("step", [4, 6])
+def test_a_done_run_with_a_foreign_checkpoint_is_refused_too(
+    folder, tmp_path, step, capsys
+):
+    workdir = tmp_path / "run"
+    put(folder / "whole", workdir)
+    assert train.run(config(), workdir)
+    assert "is done: nothing to do" in capsys.readouterr().err
+    put(folder / f"rate/checkpoints/{step}", workdir / f"checkpoints/{step}")
+    with pytest.raises(ValueError, match=f"checkpoints/{step} is of another run"):
+        train.run(config(), workdir)
+    assert "nothing to do" not in capsys.readouterr().err
+
+
 def test_checkpoints_without_a_seal_are_resumed_to_the_same_bits(folder, workdir):
     without_seals(workdir)
     assert train.run(config(), workdir)
@@ -123,18 +137,28 @@ def test_a_foreign_checkpoint_without_a_seal_is_told_by_its_records(
     assert records(workdir) == before
 
 
-@cases.each("number", [7, 999])
-def test_a_renamed_checkpoint_is_damaged_and_the_one_before_is_used(
+@cases.each("number", [7, 999, 3])
+def test_a_renamed_checkpoint_is_moved_aside_and_the_one_before_is_used(
     folder, tmp_path, number, capsys
 ):
-    """Its folder's number is not the step that it holds."""
+    """Its folder's number is not the step that it holds; the line says how to use it."""
     workdir = tmp_path / "run"
     put(folder / "run", workdir)
     (workdir / "checkpoints/6").rename(workdir / f"checkpoints/{number}")
+    put(folder / "run/checkpoints/4", workdir / f"damaged/{number}")  # Of earlier.
     assert train.run(config(), workdir)
     assert records(workdir) == records(folder / "whole")
-    assert f"step {number} is damaged (it holds step 6" in capsys.readouterr().err
-    assert (workdir / f"damaged/{number}").is_dir()
+    line = (
+        f"folder {number} holds step 6, renamed or copied; moved to "
+        f"{workdir}/damaged/{number}-2; to use it, stop, rename it back to "
+        f"{workdir}/checkpoints/6, and start again"
+    )
+    assert line in capsys.readouterr().err
+    for name, step in ((f"{number}-2", 6), (str(number), 4)):
+        beside = checkpoints.info_beside(
+            checkpoints.epath.Path(workdir / "damaged" / name)
+        )
+        assert beside["step"] == step
 
 
 def test_where_all_are_renamed_none_is_moved_and_the_run_is_refused(workdir):
@@ -142,9 +166,29 @@ def test_where_all_are_renamed_none_is_moved_and_the_run_is_refused(workdir):
         folder = workdir / "checkpoints" / str(step)
         folder.rename(folder.with_name(str(step + 50)))
     before = checkpoints.steps(workdir / "checkpoints")
-    with pytest.raises(ValueError, match="none in .* can be read .*it holds step"):
+    with pytest.raises(
+        ValueError, match="56 holds step 6.*rename it back to 6"
+    ) as info:
         train.run(config(), workdir)
+    assert "delete" not in str(info.value)
     assert checkpoints.steps(workdir / "checkpoints") == before
+
+
+def test_a_renamed_checkpoint_stays_where_all_others_are_damaged(workdir):
+    (workdir / "checkpoints/6").rename(workdir / "checkpoints/7")
+    for path in (workdir / "checkpoints/4/state").rglob("*"):
+        if path.is_file():
+            path.write_bytes(b"")
+    before = checkpoints.steps(workdir / "checkpoints")
+    with pytest.raises(ValueError, match="7 holds step 6.*rename it back to 6") as info:
+        train.run(config(), workdir)
+    assert "delete" not in str(info.value)
+    assert checkpoints.steps(workdir / "checkpoints") == before
+    for step in before:
+        if step < 6:
+            (workdir / f"checkpoints/{step}").rename(workdir / f"moved-{step}")
+    (workdir / "checkpoints/7").rename(workdir / "checkpoints/6")
+    assert train.run(config(), workdir)
 
 
 @cases.each("reader", ["load", "from_run", "init"])

@@ -210,12 +210,20 @@ def test_more_bytes_than_said_or_than_the_limit_are_cut_off(server, cache, monke
     server.headers, server.extra = {"Content-Length": None}, b"x" * 10**7
     monkeypatch.setenv(hub.LIMIT_VARIABLE, "0.001")
     assert "is sent without its size, above the limit of 0.001 GiB" in refusal()
-    monkeypatch.setenv(hub.LIMIT_VARIABLE, "0")
-    assert "JBIAS_HUB_GIB must be above 0" in refusal()
     monkeypatch.setenv(hub.LIMIT_VARIABLE, "0.000001")
     server.headers = {}
     assert "raise it by JBIAS_HUB_GIB=GIB" in refusal()
     assert not [path for path in cache.rglob("*") if path.is_file()]
+
+
+@cases.each("text", ["0", "-1", "1e308", "1e400", "1_0", "inf", "nan", "ten", "٠"])
+def test_a_limit_that_is_no_plain_number_of_gib_is_refused(
+    text, server, cache, monkeypatch
+):
+    monkeypatch.setenv(hub.LIMIT_VARIABLE, text)
+    must = "JBIAS_HUB_GIB must be a number of GiB above 0 and at most 1000000, got"
+    assert f"{must} {text!r}" in refusal()
+    assert not server.asked
 
 
 def test_without_a_length_the_whole_file_is_taken(server, cache):
@@ -247,6 +255,41 @@ def test_a_slow_body_is_told_of_and_given_up(server, cache, monkeypatch, capsys)
     monkeypatch.setattr(hub, "_SLOW_SECONDS", 0.5)
     assert "fewer than 1024 bytes a second came" in refusal()
     assert f"jbias: fetching hf:{REPOSITORY}: 0 of 0 MB" in capsys.readouterr().err
+
+
+def test_headers_that_come_letter_by_letter_are_told_of_and_given_up(
+    server, cache, monkeypatch, capsys
+):
+    server.header_drip = 0.02
+    monkeypatch.setattr(hub, "_QUIET_SECONDS", 0.1)
+    monkeypatch.setattr(hub, "_HEADERS_SECONDS", 0.5)
+    began = time.monotonic()
+    assert "(no whole answer came within 0.5 seconds)" in refusal()
+    assert time.monotonic() - began < 5
+    server.header_drip = 0.0
+    assert "jbias: waiting for 127.0.0.1" in capsys.readouterr().err
+
+
+def test_nothing_but_the_file_is_asked_for_and_a_token_is_sent(server, tmp_path):
+    """In a process of its own: huggingface_hub may ask for more once a process and day."""
+    code = (
+        "from jbias.runtime import hub; hub._open_as_it_is = hub._open\n"
+        "def _open(url, headers):\n"
+        "    print(headers['authorization'])\n"
+        "    return hub._open_as_it_is(url, headers)\n"
+        f"hub._open = _open; hub.fetch({NAMED!r}, '--checkpoint')"
+    )
+    variables = {"HF_HOME": str(tmp_path), "HF_ENDPOINT": server.url, "HF_TOKEN": "own"}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "Bearer own\n"
+    path = f"/{REPOSITORY}/resolve/{COMMIT}/model.safetensors"
+    assert server.asked == [f"GET {path}"]
 
 
 @pytest.mark.parametrize("part", ["", "blobs", f"snapshots/{COMMIT}"])

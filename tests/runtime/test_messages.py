@@ -91,6 +91,14 @@ def test_an_exit_without_more_ado_is_not_exit_code_0(inside, after, code):
     assert ("error in my.py: os._exit(0)" in ran.stderr) == (code == 1)
 
 
+def test_a_users_code_that_calls_sys_exit_is_named_as_that():
+    with (
+        pytest.raises(messages.UserCodeError, match=r"calls sys\.exit\(0\); remove"),
+        messages.user_code("my.py", 1),
+    ):
+        sys.exit(0)
+
+
 def test_full_memory_is_known_by_type_and_by_text():
     full = (
         MemoryError(),

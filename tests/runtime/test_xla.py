@@ -156,3 +156,33 @@ def test_devices_that_are_not_here_are_refused_in_one_line(tmp_path):
         assert done.returncode == 2
         assert done.stderr.strip().count("\n") == 0
         assert "JAX_PLATFORMS: must name devices that are here" in done.stderr
+
+
+@cases.each(
+    ("name", "value"),
+    [
+        ("JAX_RANDOM_SEED_OFFSET", "abc"),
+        ("JAX_DEFAULT_PRNG_IMPL", "foo"),
+        ("JAX_ENABLE_X64", "maybe"),
+    ],
+)
+@cases.each(
+    "words",
+    [
+        ["-c", "from jbias.runtime import cli; exit(cli.run(lambda: 0, stopped=''))"],
+        ["-m", "jbias.main", "--config=jbias:erm:smoke", "--check"],
+    ],
+)
+def test_a_variable_that_jax_does_not_start_with_is_named_with_its_remedy(
+    name, value, words
+):
+    done = subprocess.run(
+        [sys.executable, *words],
+        check=False,
+        capture_output=True,
+        text=True,
+        env={**os.environ, name: value},
+    )
+    assert done.returncode == 2
+    must = f"jbias: {name}: must be a value that jax knows, got {value!r}; correct it"
+    assert done.stderr == f"{must}, or leave it unset\n"
