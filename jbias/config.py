@@ -471,12 +471,10 @@ def call_in_file(flag: str, path: str, function: str, arg: str) -> Any:
         if isinstance(error, ValueError) and _is_raised_by_jbias(error):
             raise
         reason = " ".join(str(error).split()).replace("ConfigDict", "config")
-        if isinstance(error, ValueError):
-            raise ValueError(f"{line}: {reason}") from error
-        raise ValueError(
-            f"{line}: {type(error).__name__}: {reason}; JBIAS_TRACEBACK=1 shows the whole "
-            "traceback"
-        ) from error
+        if not isinstance(error, ValueError):
+            hint = "JBIAS_TRACEBACK=1 shows the whole traceback"
+            reason = f"{type(error).__name__}: {reason}; {hint}"
+        raise ValueError(f"{line}: {reason}") from error
 
 
 def _line_of(path: str, error: BaseException, place: str) -> str:
