@@ -223,17 +223,17 @@ class Network:
         return [name for name in sets if corruption_error.is_file_of_one(name)]
 
     def _clean_error(self, place: Place) -> float | None:
-        """Return the error on the same images as they are; None where it is not known."""
-        is_files = place == corruption_error.FILES
-        files = self._corrupted_files() if is_files else []
-        clean = self.number(
-            ("accuracy", "imagenet" if is_files else place[1]), "accuracy"
-        )
-        shown = self.measures.get(place, {}).get("images")
-        if files:
-            number = self.number(("accuracy", files[0]), "accuracy")
-            shown = number and number.n
-        return 1 - clean.value if clean and clean.n == shown else None
+        """Return the error on as many images as they are; None where it is not known."""
+        name, severity = next(iter(self.corrupted[place]))
+        if place == corruption_error.FILES:
+            files = self._corrupted_files()
+            number = self.number(("accuracy", files[0]), "accuracy") if files else None
+            clean = self.number(("accuracy", "imagenet"), "accuracy")
+        else:
+            number = self.number(place, "accuracy", f"{name}-{severity}")
+            clean = self.number(("accuracy", place[1]), "accuracy")
+        is_same = clean is not None and number is not None and clean.n == number.n
+        return 1 - clean.value if is_same else None
 
     def split(self, dataset: str) -> str:
         """Gives a set's name in its family, such as contrast of model-vs-human."""

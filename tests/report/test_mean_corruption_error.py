@@ -13,7 +13,12 @@ from tests.report import test_measured
 
 
 def corrupted_network(
-    folder, names, severities=(1, 2, 3, 4, 5), dataset="imagenet", **told
+    folder,
+    names,
+    severities=(1, 2, 3, 4, 5),
+    dataset="imagenet",
+    clean_images=60,
+    **told,
 ):
     """A network that is right on 1 of (severity + 1) images, and half of the clean ones."""
     by = {}
@@ -21,7 +26,7 @@ def corrupted_network(
     for name, severity in itertools.product(names, severities):
         wrong = label + (label % (severity + 1) > 0)
         by[f"{name}-{severity}"] = decisions.Decisions(wrong, {"label": label})
-    clean = [Number("accuracy", 0.5, test_measured.N // 2, test_measured.N)]
+    clean = [Number("accuracy", 0.5, clean_images // 2, clean_images)]
     found = {
         ("imagenet_c", "corruptions", dataset): (corruption_error.numbers(by), None),
         ("accuracy", "plain", dataset): (clean, None),
@@ -52,6 +57,14 @@ def test_mean_corruption_error_stands_beside_the_mean_error(tmp_path):
     relative = (error - 0.5) / (alexnet - corruption_error.ALEXNET_CLEAN_ERROR)
     assert row["relative_mce"] == pytest.approx(relative.mean())
     assert "no mCE" not in table.caption
+
+
+def test_there_is_no_relative_error_where_other_images_are_clean(tmp_path):
+    network = corrupted_network(
+        tmp_path / "a", corruption_error.COMMON, clean_images=120
+    )
+    table = errors_table(network)
+    assert "mce" in table.data and "relative_mce" not in table.data
 
 
 def test_without_frost_one_sentence_says_why_there_is_no_mce(tmp_path):
