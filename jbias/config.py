@@ -178,12 +178,12 @@ def to_dict(config: Mapping[str, Any]) -> dict[str, Any]:
 
     given: Any = config  # A ConfigDict is a Mapping in all but its type.
     if isinstance(config, ml_collections.ConfigDict):
-        with naming_entries("config"):
+        with _naming_entries("config"):
             given = given.to_dict()
     try:
         made = json.loads(json.dumps(dict(given)))
     except (TypeError, ValueError) as error:  # A set, a function, an array; a cycle.
-        refuse_unwritable("config", dict(given))
+        _refuse_unwritable("config", dict(given))
         raise ValueError(f"config: must hold what JSON has; {error}") from error
     if isinstance(
         fix := made.get("fix"), dict
@@ -194,14 +194,14 @@ def to_dict(config: Mapping[str, Any]) -> dict[str, Any]:
     return made
 
 
-def refuse_unwritable(where: str, tree: Any) -> None:
+def _refuse_unwritable(where: str, tree: Any) -> None:
     """Raise ValueError for the first value that JSON cannot write, such as a set."""
     if isinstance(tree, Mapping):
         for key, value in tree.items():
-            refuse_unwritable(f"{where}.{key}", value)
+            _refuse_unwritable(f"{where}.{key}", value)
     elif isinstance(tree, _LISTS):
         for i, value in enumerate(tree):
-            refuse_unwritable(f"{where}[{i}]", value)
+            _refuse_unwritable(f"{where}[{i}]", value)
     elif not (tree is None or isinstance(tree, str | int | float)):
         must = "be text, a number, True or False, None, a list or entries"
         raise ValueError(f"{where}: must {must}, got {_show_value(tree)}")
@@ -414,7 +414,7 @@ def load(
         raise ValueError(no_such_file(flag, path))
     config = call_in_file(flag, path, "get_config", arg)
     if isinstance(config, dict):
-        with naming_entries(flag, f"--{flag}: {path}"):
+        with _naming_entries(flag, f"--{flag}: {path}"):
             config = ml_collections.ConfigDict(config)
     if not isinstance(config, ml_collections.ConfigDict):
         raise ValueError(  # noqa: TRY004
@@ -466,7 +466,7 @@ def call_in_file(flag: str, path: str, function: str, arg: str) -> Any:
         ) from error
     except Exception as error:
         line = _line_of(path, error, place)
-        if reason := describe_entry_error(error, flag):
+        if reason := _describe_entry_error(error, flag):
             raise ValueError(f"{line}: {reason}") from error
         if isinstance(error, ValueError) and _is_raised_by_jbias(error):
             raise
@@ -490,7 +490,7 @@ def _is_raised_by_jbias(error: BaseException) -> bool:
     return str(frame.f_globals.get("__name__", "")).startswith("jbias.")
 
 
-def describe_entry_error(error: BaseException, root: str) -> str:
+def _describe_entry_error(error: BaseException, root: str) -> str:
     """Return what is wrong with an entry of a config, in one line of our own words.
 
     error: raised by ml_collections, such as an AttributeError of `config.optim.nosuch` or
@@ -528,15 +528,15 @@ def describe_entry_error(error: BaseException, root: str) -> str:
 
 
 @contextlib.contextmanager
-def naming_entries(root: str, place: str = "") -> Iterator[None]:
+def _naming_entries(root: str, place: str = "") -> Iterator[None]:
     """Raise an error of ml_collections inside as a ValueError that names the entry.
 
-    root: as of `describe_entry_error`. place: what the line begins with.
+    root: as of `_describe_entry_error`. place: what the line begins with.
     """
     try:
         yield
     except Exception as error:
-        if reason := describe_entry_error(error, root):
+        if reason := _describe_entry_error(error, root):
             raise ValueError(f"{place}: {reason}" if place else reason) from error
         raise
 
@@ -655,7 +655,7 @@ def change(
     for key, text in texts.items():
         where = f"--{flag}.{key}"
         path = _split_key(key, where)
-        with naming_entries(flag, where), config.unlocked():
+        with _naming_entries(flag, where), config.unlocked():
             _replace(config, path, text, where=where, may_add=flag != "config")
 
 

@@ -8,7 +8,7 @@ import functools
 import itertools
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -238,30 +238,34 @@ def why_no_mce(
         *corruption_error.COMMON
     }:
         return ""
-    count = len(summary.names)
-    mean = "" if summary.mean is None else tables.percent(summary.mean)
-    rest = f"the mean error over the {count} that are here is {mean} %"
-    if count == 0:
-        rest = "nor a mean error, as none has all five severities"
+    reasons = []
     if not network.is_imagenet_c(place):
-        on = place[1] or "these files"
-        whose = "which are not ImageNet's at 224 pixels with its 1,000 classes"
-        return f"There is no mCE on images of {on}, {whose}; {rest}."
-    missing = [*summary.missing]
-    if missing == ["frost"]:
-        options = network.measures.get(place, {}).get("measure", {}).get("options", {})
-        why = "not all of its severities were measured"
-        if place == corruption_error.FILES:
-            why = "its files were not measured"
-        elif not options.get("frost"):
-            why = "its photographs are not shipped (frost=DIR names their folder)"
-        left = f"frost is left out because {why}"
-    else:
+        whose = "are not ImageNet's at 224 pixels with its 1,000 classes"
+        reasons.append(f"images {f'of {place[1]}' if place[1] else 'here'} {whose}")
+    if summary.missing:
+        reasons.append(_why_missing(network, place, summary.missing))
+    why = " and ".join(reasons)
+    rest = "nor a mean error, as no corruption has all five severities"
+    if summary.mean is not None:
+        mean = tables.percent(summary.mean)
+        rest = f"the mean error over the {len(summary.names)} that are here is {mean} %"
+    why = f"{why[0].upper()}{why[1:]}"
+    return f"{why}, so there is no mCE over 15 corruptions; {rest}."
+
+
+def _why_missing(network: Network, place: Place, missing: Sequence[str]) -> str:
+    """Return which corruptions are left out, and why."""
+    if [*missing] != ["frost"]:
         names = tables.join([name.replace("_", " ") for name in missing])
-        verb = "is" if len(missing) == 1 else "are"
-        left = f"{names} {verb} left out, as not all five severities were measured"
-    left = f"{left[0].upper()}{left[1:]}"
-    return f"{left}, so there is no mCE over 15 corruptions; {rest}."
+        are = "is" if len(missing) == 1 else "are"
+        return f"{names} {are} left out, as not all five severities were measured"
+    options = network.measures.get(place, {}).get("measure", {}).get("options", {})
+    why = "not all five severities were measured"
+    if place == corruption_error.FILES:
+        why = "its files were not measured"
+    elif not options.get("frost"):
+        why = "its photographs are not shipped (frost=DIR names their folder)"
+    return f"frost is left out because {why}"
 
 
 def _corruptions(page: Page) -> Blocks:

@@ -85,14 +85,14 @@ def test_without_frost_one_sentence_says_why_there_is_no_mce(tmp_path):
         (
             corruption_error.COMMON,
             {"dataset": "pets"},
-            "no mCE on images of pets, which",
+            "Images of pets are not ImageNet's at 224",
         ),
         (
             corruption_error.COMMON,
             {"classes": test_measured.NAMES},
-            "with its 1,000 classes; the mean",
+            "with its 1,000 classes, so there is no mCE",
         ),
-        (("fog",), {"severities": (3,)}, "nor a mean error, as none has all five"),
+        (("fog",), {"severities": (3,)}, "nor a mean error, as no corruption has all"),
     ],
 )
 def test_where_alexnet_s_errors_do_not_apply_there_is_no_mce(
@@ -100,3 +100,11 @@ def test_where_alexnet_s_errors_do_not_apply_there_is_no_mce(
 ):
     table = errors_table(corrupted_network(tmp_path / "a", names, **options))
     assert words in table.caption and "mce" not in table.data
+
+
+def test_other_images_without_frost_get_both_reasons(tmp_path):
+    names = [name for name in corruption_error.COMMON if name != "frost"]
+    network = corrupted_network(tmp_path / "a", names, dataset="pets")
+    caption = errors_table(network).caption
+    assert "1,000 classes and frost is left out because its photographs" in caption
+    assert caption.count("so there is no mCE") == 1
