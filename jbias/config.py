@@ -508,7 +508,8 @@ def _describe_entry_error(error: BaseException, root: str) -> str:
     callers = [frame for frame in frames if not _is_of_ml_collections(frame)]
     for frame in reversed(inside):
         count = frame.f_code.co_argcount
-        owner, *values = [frame.f_locals[x] for x in frame.f_code.co_varnames[:count]]
+        names = frame.f_code.co_varnames[:count]
+        owner, *values = [frame.f_locals.get(x) for x in names] or [None]
         place = _place_of(owner, callers, root)
         if isinstance(owner, ml_collections.FieldReference):
             must = type_name(owner.get_type()) or "of its type"
@@ -516,6 +517,8 @@ def _describe_entry_error(error: BaseException, root: str) -> str:
                 return f"{place} has no value; assign {must}"
             got = f", got {_show_value(values[0])}" if values else ""
             return f"{place} must be {must}{got}; correct the value"
+        if not isinstance(owner, ml_collections.ConfigDict):
+            continue
         if frame.f_code.co_name in ("__setitem__", "__setattr__"):
             name, value = values
             return _describe_assignment(place, owner, name, value)
@@ -557,7 +560,9 @@ def _describe_assignment(place: str, owner: Any, name: Any, value: Any) -> str:
         return f"{place}: the name of an entry {must}, got {name!r}; correct the name"
     if name not in owner:
         return f"{_describe_missing(place, owner, name)}; nothing can be added here"
-    kind, old = owner.get_type(name), owner.get_oneway_ref(name).get()
+    kind, old = owner.get_ref(name).get_type(), None
+    with contextlib.suppress(ml_collections.config_dict.RequiredValueError):
+        old = owner[name]
     is_nested = issubclass(kind, ml_collections.ConfigDict)
     must = type_name(dict if is_nested else kind) or f"of type {kind.__name__}"
     if isinstance(value, int | float) and issubclass(kind, int | float):
@@ -565,7 +570,7 @@ def _describe_assignment(place: str, owner: Any, name: Any, value: Any) -> str:
     if isinstance(old, ml_collections.ConfigDict):
         first = "name" if "name" in old else next(iter(old), "name")
         remedy = f"assign them one by one, such as {entry}.{first} = ..."
-    elif old in (None, (), ""):
+    elif old is None or isinstance(old, str | list | tuple) and not old:
         remedy = "correct the value"
     else:
         remedy = f"assign a value such as {_show_value(old)}"

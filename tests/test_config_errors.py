@@ -60,6 +60,8 @@ MISTAKES = {
     "correct the value",
     "c.size = ml_collections.config_dict.required_placeholder(int); c.size + 1": "config."
     "size has no value; assign a whole number",
+    "c.size = ml_collections.config_dict.required_placeholder(int); c.size = 'x'": "config."
+    "size must be a whole number, got 'x'; correct the value",
     "c.update(3)": "config: no entry could be read or changed so ('int' object has no "
     "attribute 'items'); correct the line",
     "c.optim()": "TypeError: 'config' object is not callable; JBIAS_TRACEBACK=1 shows "
