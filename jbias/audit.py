@@ -141,6 +141,8 @@ def _open(args, options, paths: Sequence[str], say: Callable) -> "suite.Suite":
     given = {"root": args.root} if args.root else {}
     for text in options:
         key, _, value = text.removeprefix("--data.").partition("=")
+        if "." in key:
+            jc.refuse("--data.KEY", "have a key without dots, such as label", key)
         jc.check_numbers(f"--data.{key}", value)
         given[key] = jc.parse_value(value)
     config = ml_collections.ConfigDict()

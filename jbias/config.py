@@ -178,11 +178,13 @@ def to_dict(config: Mapping[str, Any]) -> dict[str, Any]:
 
     given: Any = config  # A ConfigDict is a Mapping in all but its type.
     if isinstance(config, ml_collections.ConfigDict):
-        given = given.to_dict()
+        with _naming_entries("config"):
+            given = given.to_dict()
     try:
         made = json.loads(json.dumps(dict(given)))
-    except TypeError as error:  # A set, a function, an array.
-        raise ValueError(f"config: must hold what JSON has, got {error}") from error
+    except (TypeError, ValueError) as error:  # A set, a function, an array; a cycle.
+        _refuse_unwritable("config", dict(given))
+        raise ValueError(f"config: must hold what JSON has; {error}") from error
     if isinstance(
         fix := made.get("fix"), dict
     ):  # Without one it is as before there was one.
@@ -190,6 +192,19 @@ def to_dict(config: Mapping[str, Any]) -> dict[str, Any]:
         if not made["fix"]:
             del made["fix"]
     return made
+
+
+def _refuse_unwritable(where: str, tree: Any) -> None:
+    """Raise ValueError for the first value that JSON cannot write, such as a set."""
+    if isinstance(tree, Mapping):
+        for key, value in tree.items():
+            _refuse_unwritable(f"{where}.{key}", value)
+    elif isinstance(tree, _LISTS):
+        for i, value in enumerate(tree):
+            _refuse_unwritable(f"{where}[{i}]", value)
+    elif not (tree is None or isinstance(tree, str | int | float)):
+        must = "be text, a number, True or False, None, a list or entries"
+        raise ValueError(f"{where}: must {must}, got {_show_value(tree)}")
 
 
 def stage_configs(config: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -392,14 +407,19 @@ def load(
     """
     import ml_collections
 
-    path, _, arg = resolve_preset(named, flag).partition(":")
+    if not isinstance(named, str | os.PathLike):
+        refuse(f"--{flag}", "be a path or jbias:NAME", named)
+    path, _, arg = resolve_preset(os.fspath(named), flag).partition(":")
     if not os.path.isfile(path):
         raise ValueError(no_such_file(flag, path))
     config = call_in_file(flag, path, "get_config", arg)
+    if isinstance(config, dict):
+        with _naming_entries(flag, f"--{flag}: {path}"):
+            config = ml_collections.ConfigDict(config)
     if not isinstance(config, ml_collections.ConfigDict):
         raise ValueError(  # noqa: TRY004
-            f"--{flag}: {path}: get_config must return an ml_collections.ConfigDict, got "
-            f"{type(config).__name__}"
+            f"--{flag}: {path}: get_config must return an ml_collections.ConfigDict or a "
+            f"dict, got {_show_value(config)}; end it with `return` and the config"
         )
     change(config, changes, flag=flag)
     return config
@@ -438,18 +458,23 @@ def call_in_file(flag: str, path: str, function: str, arg: str) -> Any:
             raise ValueError(f"{place}: {function} takes no arguments, got {arg!r}")
         with refusing_exit(f"--{flag}", path):
             return make()
-    except (ValueError, OSError):
+    except OSError:
         raise
     except ImportError as error:
         raise ValueError(
             f"--{flag}: {error}; configs are found from the directory that holds them"
         ) from error
     except Exception as error:
-        reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
-        raise ValueError(
-            f"{_line_of(path, error, place)}: {reason}; JBIAS_TRACEBACK=1 shows the whole "
-            "traceback"
-        ) from error
+        line = _line_of(path, error, place)
+        if reason := _describe_entry_error(error, flag):
+            raise ValueError(f"{line}: {reason}") from error
+        if isinstance(error, ValueError) and _is_raised_by_jbias(error):
+            raise
+        reason = " ".join(str(error).split()).replace("ConfigDict", "config")
+        if not isinstance(error, ValueError):
+            hint = "JBIAS_TRACEBACK=1 shows the whole traceback"
+            reason = f"{type(error).__name__}: {reason}; {hint}"
+        raise ValueError(f"{line}: {reason}") from error
 
 
 def _line_of(path: str, error: BaseException, place: str) -> str:
@@ -457,6 +482,155 @@ def _line_of(path: str, error: BaseException, place: str) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     lines = [frame.lineno for frame in frames if frame.filename == path]
     return f"{place}:{lines[-1]}" if lines else place
+
+
+def _is_raised_by_jbias(error: BaseException) -> bool:
+    """Return whether the code that raised an error is of this package."""
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    return str(frame.f_globals.get("__name__", "")).startswith("jbias.")
+
+
+def _describe_entry_error(error: BaseException, root: str) -> str:
+    """Return what is wrong with an entry of a config, in one line of our own words.
+
+    error: raised by ml_collections, such as an AttributeError of `config.optim.nosuch` or
+    a TypeError of `config.optim.rate = "x"`; "" for an error of other code. root: the
+    name of the whole config in the line, such as "config".
+    """
+    import ml_collections
+
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    inside = [frame for frame in frames if _is_of_ml_collections(frame)]
+    if not inside or inside[-1] is not frames[-1]:
+        return ""
+    if isinstance(error, TypeError) and "not supported between" in str(error):
+        return f"{root}: the names of all entries must be text; correct the others"
+    callers = [frame for frame in frames if not _is_of_ml_collections(frame)]
+    for frame in reversed(inside):
+        count = frame.f_code.co_argcount
+        names = frame.f_code.co_varnames[:count]
+        owner, *values = [frame.f_locals.get(x) for x in names] or [None]
+        place = _place_of(owner, callers, root)
+        if isinstance(owner, ml_collections.FieldReference):
+            must = type_name(owner.get_type()) or "of its type"
+            if isinstance(error, ml_collections.config_dict.RequiredValueError):
+                return f"{place} has no value; assign {must}"
+            got = f", got {_show_value(values[0])}" if values else ""
+            return f"{place} must be {must}{got}; correct the value"
+        if not isinstance(owner, ml_collections.ConfigDict):
+            continue
+        if frame.f_code.co_name in ("__setitem__", "__setattr__"):
+            name, value = values
+            return _describe_assignment(place, owner, name, value)
+        name = values[0] if values else None
+        is_missing = isinstance(error, AttributeError | KeyError)
+        if is_missing and isinstance(name, str | int) and name not in owner:
+            return _describe_missing(place, owner, name)
+    why = " ".join(str(error).split()).replace("ConfigDict", "config")
+    return f"{root}: no entry could be read or changed so ({why}); correct the line"
+
+
+@contextlib.contextmanager
+def _naming_entries(root: str, place: str = "") -> Iterator[None]:
+    """Raise an error of ml_collections inside as a ValueError that names the entry.
+
+    root: as of `_describe_entry_error`. place: what the line begins with.
+    """
+    try:
+        yield
+    except Exception as error:
+        if reason := _describe_entry_error(error, root):
+            raise ValueError(f"{place}: {reason}" if place else reason) from error
+        raise
+
+
+def _is_of_ml_collections(frame: types.FrameType) -> bool:
+    return str(frame.f_globals.get("__name__", "")).startswith("ml_collections.")
+
+
+def _describe_assignment(place: str, owner: Any, name: Any, value: Any) -> str:
+    """Return why an entry of a config could not be assigned, and what to assign."""
+    import ml_collections
+
+    entry = f"{place}.{name}"
+    if isinstance(owner, ml_collections.FrozenConfigDict):
+        return f"{entry} cannot be changed, as its config is frozen; assign before that"
+    if not isinstance(name, str) or "." in name:
+        must = "must be text without dots, as nested entries are assigned one by one"
+        return f"{place}: the name of an entry {must}, got {name!r}; correct the name"
+    if name not in owner:
+        return f"{_describe_missing(place, owner, name)}; nothing can be added here"
+    kind, old = owner.get_ref(name).get_type(), None
+    with contextlib.suppress(ml_collections.config_dict.RequiredValueError):
+        old = owner[name]
+    is_nested = issubclass(kind, ml_collections.ConfigDict)
+    must = type_name(dict if is_nested else kind) or f"of type {kind.__name__}"
+    if isinstance(value, int | float) and issubclass(kind, int | float):
+        must += " of 64 bits"
+    if isinstance(old, ml_collections.ConfigDict):
+        first = "name" if "name" in old else next(iter(old), "name")
+        remedy = f"assign them one by one, such as {entry}.{first} = ..."
+    elif old is None or isinstance(old, str | list | tuple) and not old:
+        remedy = "correct the value"
+    else:
+        remedy = f"assign a value such as {_show_value(old)}"
+    return f"{entry} must be {must}, got {_show_value(value)}; {remedy}"
+
+
+def _describe_missing(place: str, owner: Any, name: str | int) -> str:
+    """Return that a config has no entry of this name, and which it has."""
+    known = [*owner.keys()]
+    hint = suggest(str(name), known) if known else "it has none"
+    return f"{place} has no entry {name!r}; {hint}"
+
+
+def _place_of(part: Any, frames: Iterable[types.FrameType], root: str) -> str:
+    """Return the place of a part of a config, such as config.optim.
+
+    The whole config is the largest one among the variables of these frames that holds
+    the part.
+    """
+    import ml_collections
+
+    paths = [
+        path
+        for frame in frames
+        for value in frame.f_locals.values()
+        if isinstance(value, ml_collections.ConfigDict)
+        for path in _paths_to(part, value)
+    ]
+    return ".".join([root, *max(paths, key=len)]) if paths else f"a part of the {root}"
+
+
+def _paths_to(part: Any, whole: Any, depth: int = 8) -> Iterator[tuple[str, ...]]:
+    """Yield the keys that lead from a config to a part or a reference, at most `depth`."""
+    import ml_collections
+
+    if part is whole:
+        yield ()
+    if depth:
+        for key, value in whole.items(preserve_field_references=True):
+            if value is part:
+                yield (key,)
+            if isinstance(value, ml_collections.FieldReference):
+                with contextlib.suppress(ml_collections.config_dict.RequiredValueError):
+                    value = value.get()
+            if isinstance(value, ml_collections.ConfigDict):
+                for path in _paths_to(part, value, depth - 1):
+                    yield (key, *path)
+
+
+def _show_value(value: Any) -> str:
+    """Return a value as a message shows it; of other than plain values, the type alone."""
+    import ml_collections
+
+    if isinstance(value, ml_collections.ConfigDict):
+        value = value.to_dict()
+    if value is None or isinstance(
+        value, str | int | float | set | dict | list | tuple
+    ):
+        return _abbreviate(value)
+    return f"a value of type {type(value).__name__}"
 
 
 _INDEXED = re.compile(r"([^\[\]]+)((?:\[[0-9]{1,9}\])*)")
@@ -472,8 +646,12 @@ def change(
     which is then True. A suite may get entries that it lacks; a config may not.
     ValueError names the entry, and what it must be.
     """
+    import ml_collections
+
+    if not isinstance(config, ml_collections.ConfigDict):
+        refuse(flag, "be what jbias.config.load returns", config)
     texts: dict[str, str | None] = {}
-    for word in changes:
+    for word in _check_changes(changes, flag):
         key, equals, value = word.removeprefix(f"--{flag}.").partition("=")
         text = value if equals else None
         if key in texts and texts[key] != text:
@@ -482,8 +660,18 @@ def change(
     for key, text in texts.items():
         where = f"--{flag}.{key}"
         path = _split_key(key, where)
-        with config.unlocked():
+        with _naming_entries(flag, where), config.unlocked():
             _replace(config, path, text, where=where, may_add=flag != "config")
+
+
+def _check_changes(changes: Iterable[str], flag: str) -> list[str]:
+    """Return the changes; ValueError where they are no list of texts."""
+    is_list = not isinstance(changes, str | Mapping) and isinstance(changes, Iterable)
+    words = [*changes] if is_list else []
+    if not is_list or not all(isinstance(word, str) for word in words):
+        example = f"['--{flag}.optim.rate=0.1']"
+        refuse("changes", f"be a list of texts such as {example}", changes)
+    return words
 
 
 def _split_key(key: str, where: str) -> list[str | int]:

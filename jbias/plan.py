@@ -12,11 +12,11 @@ the compilers that the extra `plan` brings. --on takes a TPU's topology (v5e:4x4
 of its cores as clouds name them (v5e-16, v4-32), so many GPUs (h100x8, a100x4, h200), or
 cpu, this machine. --config and --config.KEY=VALUE are as for jbias.main.
 
-All numbers are predicted: memory by the compiler's own count, the time of TPUs by its
-estimate of cycles. Of GPUs and CPUs it estimates none: their time is bounded from below
-by what they can do at most (the roofline). Compiling, saving, reading, and starting each
-step from the host are left out. With --runs the plan of a run that is there, on its own
-devices, stands beside what was measured.
+Each line ends with what it means. All numbers are predicted: memory by the compiler's own
+count, the time of TPUs by its estimate of cycles. Of GPUs and CPUs it estimates none:
+their time is bounded from below by what they can do at most (the roofline). Compiling,
+saving, reading, and starting each step from the host are left out. With --runs the plan
+of a run that is there, on its own devices, stands beside what was measured.
 
 Exit codes: 0 it fits (of several targets: on one), 1 it fits on none, 2 arguments, the
 config or the data are wrong, or a compiler is missing; 130 or 143 stopped. --json prints
@@ -31,11 +31,11 @@ from typing import Any
 from jbias import config as jc
 from jbias.runtime import cli, messages
 
-_HOW = {
-    "cycles": "by the compiler's estimate",
-    "roofline": "at least, by the roofline: no compiler estimates it",
+_BOUND = {
+    "cycles": "the compiler's estimate",
+    "roofline": "a lower bound, as no compiler estimates it",
 }
-# Lines of a page, as told by the plan; the second where a time is known.
+# Lines of a page: name, numbers of the plan; the second where a time is known.
 _FITS = (
     ("run", "{run}"),
     ("devices", "{devices} of {target}, {hosts} host(s)"),
@@ -43,24 +43,81 @@ _FITS = (
     ("seeds at once", "{seeds_at_once} of {seeds}, {strategy}"),
     (
         "memory of each device",
-        "{memory_gib:.3g} GiB of {usable_gib:.3g} to use, {capacity_gib:.3g} in all",
+        "{memory_gib:.3g} of {usable_gib:.3g} GiB ({capacity_gib:.3g} in all)",
     ),
 )
 _TAKES = (
     ("  products or bytes alone", "{roofline_ms:.4g} ms"),
-    ("images", "{images_per_second:,.0f} a second, all seeds together"),
+    ("images", "{images_per_second:,.0f} a second"),
     ("epoch", "{epoch_s:,.4g} s"),
     ("evaluations", "{evaluations}, {evaluation_s:.4g} s each"),
     ("whole run", "{run_hours:.4g} h, {run_device_hours:.4g} device hours"),
     ("hosts deliver", "{input_bytes_per_second:,.0f} bytes a second"),
     ("  images to decode", "{input_images_per_second:,.0f} a second"),
-    ("between devices", "{moved_bytes_per_step:,.0f} bytes a step to each"),
+    ("between devices", "{moved_bytes_per_step:,.0f} bytes a step"),
 )
-_COLUMNS = (
-    *("target", "devices", "fits", "seeds_at_once", "memory_gib", "capacity_gib"),
-    *("step_ms", "images_per_second", "epoch_s", "run_hours", "run_device_hours"),
-    *("money", "estimate"),
-)
+# Explanations of the lines, by their names; {} is that of the strategy or the estimate.
+_MEANINGS: Mapping[str, str] = {
+    "run": "name of the run: algorithm, training data, and a hash of its config",
+    "devices": "devices that the run uses, and the machines that hold them",
+    "fits": "whether at least one seed fits into the memory of its devices",
+    "seeds at once": "seeds side by side, the others later; {}",
+    "memory of each device": "the most it needs, of what a run may use of it",
+    "state": "kept from step to step: weights, optimiser state, running statistics",
+    "work": "while a step runs: activations, gradients, temporary buffers",
+    "sets": "data sets that stay on the device",
+    "batches": "batches that wait for their step",
+    "remedy": "the first change with which one seed would fit",
+    "step of all seeds": "one update of the weights of every seed; {}",
+    "data": "drawing images and gathering them into a batch",
+    "inputs": "augmentation and other input transforms",
+    "convolutions": "convolutions and matrix products, forwards",
+    "convolutions backwards": "the gradients of those products",
+    "normalisation": "batch norm and other normalisation, with gradients",
+    "activations": "the network's other layers (ReLU, pooling, sums), with gradients",
+    "algorithm": "loss and what the method adds, and all that has no other line",
+    "optimiser": "the change of weights from gradients",
+    "guard": "the check that training has not diverged",
+    "collectives": "sums and exchanges between devices",
+    "products or bytes alone": "least time at this device's peak rates (roofline)",
+    "images": "training images, all seeds together",
+    "epoch": "one pass over the training images, of all seeds",
+    "evaluations": "how often all test sets are scored, and how long once takes",
+    "whole run": "steps and evaluations; device hours are what is paid for",
+    "hosts deliver": "what the machines' disks and processors must keep up with",
+    "images to decode": "JPEG or PNG files to read; 0 where the set is in memory",
+    "between devices": "what each device receives from the others",
+    "money": "device hours times --price",
+    "predicted": "no line above was measured, unless it says so",
+    "measured device": "the devices that the run had last",
+    "measured devices": "their number",
+    "measured steps": "steps that they did so far",
+    "measured step_ms": "time of one step of all seeds, beside the plan's",
+    "measured run_device_hours": "what has been paid for so far, on these devices",
+    "measured memory_gib": "peak of a device's memory",
+}
+_STRATEGIES: Mapping[str, str] = {
+    "looped": "one program, one seed after the other",
+    "threaded": "one program, a thread for each seed",
+    "unrolled": "one program of all seeds side by side",
+    "vmapped": "seeds stacked, in grouped convolutions",
+    "unrolled_convolutions": "seeds stacked, a convolution for each",
+}
+_COLUMNS: Mapping[str, str] = {
+    "target": "the devices, as --on takes them",
+    "devices": "how many of them the run uses",
+    "fits": _MEANINGS["fits"],
+    "seeds_at_once": "seeds trained side by side",
+    "memory_gib": "the most that a device needs, in GiB",
+    "capacity_gib": "the memory of a device, in GiB",
+    "step_ms": "time of one update of the weights of every seed, in ms",
+    "images_per_second": "training images a second, all seeds together",
+    "epoch_s": "seconds of one pass over the training images, of all seeds",
+    "run_hours": "hours of the whole run, with evaluations",
+    "run_device_hours": "hours times devices (of a CPU, cores): what is paid for",
+    "money": _MEANINGS["money"],
+    "estimate": "cycles: the compiler's estimate; roofline: a lower bound",
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -101,8 +158,9 @@ def _work(args: argparse.Namespace, changes: Sequence[str]) -> int:
         shown = found if args.compare else found[0]
         messages.print_text(messages.to_json(shown, indent=1))
     else:
-        rows = _compared(found) if args.compare else _page(found[0])
-        messages.print_text("\n".join(messages.align_columns(rows)))
+        messages.print_text(
+            "\n".join(_compared_text(found) if args.compare else _page_text(found[0]))
+        )
     if all("error" in one for one in found):
         return 2
     return 0 if any(one.get("fits") for one in found) else 1
@@ -166,7 +224,19 @@ def _measured(workdir: str, elsewhere: str | None) -> tuple[dict, str, dict]:
 
 
 def _page(told: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    """One plan, a line a number."""
+    """Return the lines of one plan: a name, numbers, and what they mean."""
+    details = {
+        "seeds at once": _STRATEGIES[told["strategy"]],
+        "step of all seeds": _BOUND[told["estimate"]],
+    }
+    return [
+        (name, numbers, _MEANINGS[name.strip()].format(details.get(name)))
+        for name, numbers in _lines(told)
+    ]
+
+
+def _lines(told: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return the lines of one plan: a name, which indentation puts under another, numbers."""
     values = {**told, "yes": "yes" if told["fits"] else "no"}
     rows = [(name, text.format_map(values)) for name, text in _FITS]
     parts = told["memory_by_part_gib"].items()
@@ -174,7 +244,7 @@ def _page(told: Mapping[str, Any]) -> list[tuple[str, ...]]:
     if "remedy" in told:
         rows.append(("remedy", told["remedy"] or "none was found"))
     if step := told["step_ms"]:
-        rows.append(("step of all seeds", f"{step:.4g} ms, {_HOW[told['estimate']]}"))
+        rows.append(("step of all seeds", f"{step:.4g} ms"))
         rows += [
             (f"  {name}", f"{ms:,.3f} ms, {100 * ms / step:.1f} %")
             for name, ms in told["by_part"].items()
@@ -182,16 +252,33 @@ def _page(told: Mapping[str, Any]) -> list[tuple[str, ...]]:
         ]
         rows += [(name, text.format_map(values)) for name, text in _TAKES]
     if "money" in told:
-        rows.append(("money", "{money:,.2f} at {price:g} a device hour".format(**told)))
+        money = told["money"]
+        amount = f"{money:,.2f}" if money >= 0.1 else f"{money:.2g}"
+        rows.append(("money", f"{amount} at {told['price']:g} a device hour"))
     for key, value in told.get("measured", {}).items():
         ratio = f", {value / step:.3g} of the plan" if step and key == "step_ms" else ""
         rows.append((f"measured {key}", f"{_cell(value)}{ratio}"))
-    rows += [("note", note) for note in told["notes"]]
-    return [*rows, ("predicted", "all but what is called measured")]
+    rows.append(("predicted", "all but what is called measured"))
+    return rows
+
+
+def _page_text(told: Mapping[str, Any]) -> list[str]:
+    """Return one plan as lines, its notes last."""
+    notes = [f"note: {note}" for note in told["notes"]]
+    return [*messages.align_columns(_page(told)), *notes]
+
+
+def _compared_text(found: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return several plans as a table, then what its columns mean, then notes."""
+    table = _compared(found)
+    meanings = [(key, _COLUMNS[key]) for key in table[0]]
+    lines = [*messages.align_columns(table), "", *messages.align_columns(meanings)]
+    notes = dict.fromkeys(note for one in found for note in one.get("notes", ()))
+    return [*lines, *(f"note: {note}" for note in notes)]
 
 
 def _compared(found: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
-    """Several plans, a line a target."""
+    """Return several plans as rows of a table, a target each."""
     known = tuple(key for key in _COLUMNS if any(key in one for one in found))
     rows = [known]
     for one in found:

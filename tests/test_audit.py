@@ -75,6 +75,16 @@ def test_what_the_set_cannot_tell_is_told(audited):
     )
 
 
+def test_an_untrained_network_is_said_to_guess_first(audited):
+    out, _ = audited
+    tree = json.loads((out / "results.json").read_text())
+    assert tree["chance"]["verdict"] == "guesses"
+    assert tree["chance"]["chance"] == 1 / 16
+    assert re.match(
+        r"small: accuracy .* chance is 6.25 %, .* guesses", tree["headline"]
+    )
+
+
 def test_again_shows_nothing_again(audited, capsys):
     out, command = audited
     before = (out / "results.json").read_text()

@@ -11,7 +11,7 @@ import pytest
 from jbias import config as jc
 from jbias import plan, planning, run_spec, train
 from jbias.runs import costs
-from jbias.training import autotune, hlo, input_plan, memory, targets
+from jbias.training import autotune, hlo, input_plan, memory, seed_axis, targets
 from tests import cases
 
 TINY = "--config=jbias:erm:smoke,model=cnn,seeds=2"
@@ -78,7 +78,7 @@ def test_on_this_machine(capsys):
 def test_what_does_not_fit_says_what_it_would_need(capsys):
     small = ("--config.run.memory=0.00001", "--no-remedies")
     assert plan.main([TINY, "--on=cpu", *small]) == 1
-    assert re.search(r"fits +no\n", capsys.readouterr().out)
+    assert re.search(r"fits +no  ", capsys.readouterr().out)
     told = planned(capsys, TINY, "--on=cpu", *small, code=1)
     assert told["seeds_at_once"] == 0 and "remedy" not in told
     assert told["memory_gib"] > told["usable_gib"]
@@ -175,7 +175,8 @@ def test_several_targets_are_a_table(capsys):
 def test_a_target_without_a_compiler_says_what_brings_it(capsys):
     assert "pip install 'jbias[plan]'" in refused(capsys, TINY, "--on=h100")
     assert plan.main([TINY, "--compare=cpu,h100"]) == 0
-    head, cpu, gpu = capsys.readouterr().out.splitlines()
+    head, cpu, gpu, *legend = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in legend if line] == head.split()
     assert head.split()[:2] == ["target", "devices"] and cpu.split()[2] == "yes"
     assert "pip install 'jbias[plan]'" in gpu
 
@@ -263,6 +264,48 @@ def test_a_run_is_set_beside_its_plan(capsys, tmp_path):
     assert measured["step_ms"] > 0 and measured["run_device_hours"] > 0
     assert plan.main([f"--runs={tmp_path / 'run'}"]) == 0
     assert "measured step_ms" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("strategy", seed_axis.STRATEGIES)
+@pytest.mark.parametrize("estimate", ["cycles", "roofline"])
+def test_every_line_of_a_plan_says_what_it_means(strategy, estimate):
+    """Whatever a plan has: parts of a step, what was measured, what it would cost."""
+    told = {
+        "run": "erm-shapes-0",
+        "target": "cpu",
+        "devices": 1,
+        "hosts": 1,
+        "fits": False,
+        "strategy": strategy,
+        "seeds": 3,
+        "seeds_at_once": 0,
+        "memory_gib": 2.0,
+        "capacity_gib": 1.0,
+        "usable_gib": 0.9,
+        "memory_by_part_gib": dict.fromkeys(("state", "work", "sets", "batches"), 0.5),
+        "estimate": estimate,
+        **dict.fromkeys(planning._TIMES, 1.0),
+        "by_part": dict.fromkeys((*hlo.PARTS, "convolutions backwards"), 1.0),
+        "remedy": None,
+        "price": 1.2,
+        "money": 0.0012,
+        "measured": {
+            "device": "cpu",
+            "devices": 1,
+            "steps": 4,
+            "step_ms": 2.0,
+            "run_device_hours": 0.1,
+            "memory_gib": 0.1,
+        },
+        "notes": ["a note"],
+    }
+    rows = plan._page(told)
+    assert {len(row) for row in rows} == {3}
+    assert all(len(row[2]) > 10 and "{}" not in row[2] for row in rows)
+    assert {row[0].strip() for row in rows} == plan._MEANINGS.keys()
+    assert ("money", "0.0012 at 1.2 a device hour") in [row[:2] for row in rows]
+    text = plan._page_text(told)
+    assert text[-1] == "note: a note" and max(map(len, text)) < 145
 
 
 def test_parts_of_the_step_are_those_of_programs():

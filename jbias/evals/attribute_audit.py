@@ -18,7 +18,7 @@ from jaxtyping import Bool, Float, Int
 from scipy import stats
 
 from jbias.data import shifts
-from jbias.evals import accuracy, attribute_reliance
+from jbias.evals import accuracy, attribute_reliance, decisions
 from jbias.stats import multiple_testing, two_sample
 
 Reliance = attribute_reliance.Reliance
@@ -223,6 +223,52 @@ def _explained(row: Candidate, bugs, hold, candidates, tau: float) -> Candidate:
     explained = row.verdict in ("bug", "some") and low <= tau
     verdict = "goes with" if explained else row.verdict
     return row._replace(verdict=verdict, other=other, remains=rest)
+
+
+class ChanceTest(NamedTuple):
+    """The accuracy of networks beside that of answers that ignore the images."""
+
+    accuracy: float  # Mean over the classes of the share of right answers.
+    chance: float  # 1 / k, of the k classes that have images.
+    low: float  # Wilson's interval of 95 % for the accuracy.
+    high: float
+    # "guesses": the interval holds chance. "below", "above": chance lies outside it.
+    # "near": above, but by less than tau.
+    verdict: str
+
+
+def compare_with_chance(correct: Marks, label: Column, *, tau=TAU) -> ChanceTest:
+    """Test whether networks are right more often than answers that ignore the images.
+
+    correct: a row a network, a column an image. label: the class of each image.
+    tau: the drop that matters, in [0, 1].
+
+    Chance is 1 / k and not the share of the largest class, and the accuracy is the mean
+    of the k classes' accuracies: answers that ignore the image give class j with some
+    probability a_j whatever the image shows, so that this mean is sum_j a_j / k <= 1 / k
+    for any of them, "always the largest class" among them. A network that answers all
+    classes alike may know much and still be right less often than that one.
+    The interval is Wilson's for n' images, where 1 / n' = sum_j 1 / (k^2 n_j) of the n_j
+    images of each class, which is their number where the classes are equally large. Of s
+    networks, n' is larger by p (1 - p) over the variance of the images' mean marks within
+    classes, as networks that differ tell more than one.
+    """
+    correct = np.atleast_2d(correct)
+    classes, place, count = np.unique(label, return_inverse=True, return_counts=True)
+    k, marks = len(classes), correct.mean(0)
+    means = np.bincount(place, marks) / count
+    share, chance = float(means.mean()), 1 / k
+    n = k**2 / (1 / count).sum()
+    if len(correct) > 1:
+        spread = float(((marks - means[place]) ** 2).mean())
+        binomial = share * (1 - share)
+        n *= min(max(binomial / spread, 1.0), len(correct)) if spread > 0 else 1.0
+    low, high = decisions.wilson_interval(share * n, n)
+    if low > chance:
+        verdict = "above" if share - chance >= tau else "near"
+    else:
+        verdict = "guesses" if high >= chance else "below"
+    return ChanceTest(share, chance, low, high, verdict)
 
 
 _MORE = 16  # Wrong images of a class that are looked at beyond as many as are wanted.

@@ -136,7 +136,7 @@ def read_conditions(path: epath.PathLike) -> dict[str, Decisions]:
 
 
 def wilson_interval(
-    count: int, n: int, *, confidence: float = 0.95
+    count: float, n: float, *, confidence: float = 0.95
 ) -> tuple[float, float]:
     """Wilson's score interval of a binomial share; (0, 1) of nothing at all.
 

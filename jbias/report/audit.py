@@ -75,6 +75,8 @@ Bug of some networks: the same by images alone, and networks differ.
 A drop says that accuracy differs between these images, not why: an attribute may stand for \
 another that is no column, and what is alike in all images is not seen.
 {n:,} images; the smallest class and value tested has {least}.
+Chance: 1 / the number of classes, which no answers that ignore the images exceed in the mean over \
+classes; with Wilson's interval of 95 %.
 """
 _LINES = zip(SIDES.values(), plots.COLOURS, ("-", "--"))
 _LOOKS = {side: dict(color=colour, linestyle=line) for side, colour, line in _LINES}
@@ -119,6 +121,26 @@ class Audited:
     @property
     def accuracy(self) -> float:
         return float(self.correct.mean())
+
+    @property
+    def chance(self) -> attribute_audit.ChanceTest:
+        """The accuracy of all networks beside chance."""
+        return attribute_audit.compare_with_chance(
+            self.correct, self.label, tau=self.tau
+        )
+
+    @property
+    def guessing(self) -> list[str]:
+        """The networks that are not above chance."""
+        verdicts = [
+            attribute_audit.compare_with_chance(row, self.label, tau=self.tau).verdict
+            for row in self.correct
+        ]
+        return [
+            network
+            for network, verdict in zip(self.networks, verdicts, strict=True)
+            if verdict in ("guesses", "below")
+        ]
 
     @property
     def tested(self) -> list[Candidate]:
@@ -182,6 +204,7 @@ def report(found: Audited, told: Sequence[str]) -> document.Report:
     asked = "model networks reference dataset accuracy tau alpha draws seed"
     results = {key: getattr(found, key) for key in asked.split()}
     results |= {"images": len(found.label), "bugs": [one.name for one in found.bugs]}
+    results["chance"] = {**found.chance._asdict(), "guessing": found.guessing}
     results |= {"findings": words, "ranked": ranks.data, "curves": shown}
     facts = {"Networks": len(found.networks), "Images": f"{len(found.label):,}"}
     facts |= {"Attributes": len(found.candidates)}
@@ -213,19 +236,24 @@ def _over(
     rows, trees = [], []
     for found, folder in zip(every, folders, strict=True):
         bugs = [one.name for one in found.bugs]
-        trees.append(dict(model=found.model, folder=folder, bugs=bugs))
+        chance = found.chance._asdict()
+        trees.append(dict(model=found.model, folder=folder, bugs=bugs, chance=chance))
         first = [(one.name, one.kind, interval(one)) for one in found.tested[:1]]
         row = (found.model, str(len(found.networks)), points(found.accuracy))
         rows.append((*row, ", ".join(bugs) or "none", *(first or ["–" * 3])[0]))
     data = pd.DataFrame(rows, columns=head)
     table = tables.Table("models", _CAPTIONS["models"], head, tuple(rows), data)
     links = document.Links({x["model"]: f"{x['folder']}/index.html" for x in trees})
+    at_chance = [found.model for found in every if chance_sentence(found)]
+    alone = _CAPTIONS["alone"]
+    if at_chance:
+        alone += f" Near chance, so that little can be said: {_some(at_chance)}."
     guilty = sum(bool(found.bugs) for found in every)
     return document.Report(
         title="jbias audit",
         heading=f"{len(every)} audited models",
         subtitle=f"Audit on {every[0].dataset}, jbias report",
-        answer=(f"{guilty} of {len(every)} models have a bug.", _CAPTIONS["alone"]),
+        answer=(f"{guilty} of {len(every)} models have a bug.", alone),
         facts={"Models": len(every), "Attributes": len(every[0].candidates)},
         sections=[
             document.Section("models", "Models", [table, links]),
@@ -256,7 +284,7 @@ def answer(found: Audited) -> tuple[str, str]:
         basis += f"; drops beyond those of {beside} of reference"
     if not found.tested:
         lacks = "Nothing could be tested: see below which images are missing."
-        return lacks, f"{basis}."
+        return _after_chance(found, lacks), f"{basis}."
     first = found.tested[0]
     told = f"of no attribute a drop of more than {points(found.tau)} points is sure"
     told += f"; the largest drop is that of {first.name}, {interval(first)}"
@@ -267,7 +295,55 @@ def answer(found: Audited) -> tuple[str, str]:
         most = points(max(first.result.kinds[first.kind].each))
         told = f"{first.name} hurts some networks, by up to {most} points"
         told += f" ({first.kind}), and others less or not at all; see below"
-    return f"{found.model}: {told}.", f"{basis}."
+    return _after_chance(found, f"{found.model}: {told}."), f"{basis}."
+
+
+def _after_chance(found: Audited, headline: str) -> str:
+    """Return the headline, after the sentence on chance where there is one."""
+    sentence = chance_sentence(found)
+    return f"{found.model}: {sentence} {headline}" if sentence else headline
+
+
+def chance_sentence(found: Audited) -> str:
+    """Return that the networks guess, or nearly so; "" where they do not.
+
+    Networks that are led by an attribute may be right as seldom as by guessing, and yet
+    do not guess: where an attribute hurts, the sentence says so.
+    """
+    test, guessing = found.chance, found.guessing
+    several = len(found.networks) > 1
+    hurting = [one.name for one in found.candidates if one.verdict in ("bug", "some")]
+    if test.verdict == "above":
+        if not guessing or not several:
+            return ""
+        return (
+            f"{len(guessing)} of {len(found.networks)} networks guess "
+            f"({_some(guessing)}), and count below as the others do; leave them out."
+        )
+    who, guess, rely = "the network", "guesses", "it relies"
+    if several:
+        who, guess, rely = "the networks", "guess", "they rely"
+    counts = np.bincount(found.label)
+    is_balanced = len({*counts[counts > 0].tolist()}) == 1
+    accuracy = "accuracy" if is_balanced else "accuracy averaged over the classes"
+    value, chance, low, high = (f"{100 * x:.3g}" for x in test[:4])
+    numbers = f"{accuracy} is {value} %, chance is {chance} %, 95 % interval"
+    numbers += f" [{low}, {high}]"
+    if hurting:
+        but = f"but does not guess: it follows {tables.join(hurting)}"
+        if several:
+            but = f"but do not guess: they follow {tables.join(hurting)}"
+        near = "hardly more" if test.verdict == "near" else "no more"
+        verb = "are" if several else "is"
+        return f"{numbers}: {who} {verb} right {near} often than by chance, {but}."
+    below = f"the ranking below says nothing about what {rely} on"
+    if test.verdict == "near":
+        less = f"less than {points(found.tau)} points above chance"
+        return f"{numbers}: {less}; the ranking below says little about what {rely} on."
+    if test.verdict == "below":
+        order = "is below chance, as where classes are in another order (see --classes)"
+        return f"{numbers}, which {order}; {below}."
+    return f"{numbers}: {who} {guess}; {below}."
 
 
 def _count(things: Sequence, name: str) -> str:
@@ -338,7 +414,7 @@ def made_of(found: Audited) -> Iterator[str]:
     facts["beyond"] = _some(found.reference)
     facts["tests"] = sum(len(x.pvalues) for x in found.candidates)
     facts["least"] = min((int(x.result.count.min()) for x in found.tested), default=0)
-    wanted = [True, found.reference, True, not several, True, several, True, True]
+    wanted = [True, found.reference, True, not several, True, several, True, True, True]
     told = itertools.compress(_CAVEATS.splitlines(), wanted)
     yield from (line.format(**facts) for line in told)
     yield from found.notes

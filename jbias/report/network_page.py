@@ -86,6 +86,10 @@ TABLES = {
     f"centre's interval that is not given is outside the octaves. {_BRACKETS}",
     "corruptions": "Accuracy in % on corrupted {images}, mean over severity {severities}; the "
     "CSV file has each.",
+    "corruption_errors": "Errors on corrupted images, in %. Mean error: over corruptions and "
+    "severities. mCE: mean over the fifteen corruptions of ImageNet-C of the error over "
+    "AlexNet's; relative mCE: the same of what errors exceed those on clean images by; "
+    "AlexNet has 100. Lower is better.{notes}",
     "attacks": "Accuracy under attack, by measure, norm and budget.",
     "calibration": "Expected calibration error (ECE) over 15 bins of equal width and (mass) of "
     "equally many images, NLL in nats, and Brier score of the decided class.",

@@ -14,6 +14,7 @@ from typing import Any
 
 import pandas as pd
 
+from jbias.data import corruptions
 from jbias.evals import corruption_error, decisions
 from jbias.report import workdirs as workdirs_lib
 from jbias.runs import results, selection
@@ -184,6 +185,55 @@ class Network:
         known = [corruption_error.FILES, *self.of("corruptions")]
         places = {(place[0], place[1].replace("-", "_")): place for place in known}
         return {places[key]: cells for key, cells in found.items() if key in places}
+
+    def error_summaries(self, place: Place) -> Iterator[corruption_error.ErrorSummary]:
+        """Yield the errors on ImageNet-C, and on ImageNet-C-bar, of one measure and set."""
+        cells = self.corrupted[place]
+        for names in (corruption_error.COMMON, (*corruptions.BAR,)):
+            if any(name in names for name, _ in cells):
+                yield corruption_error.summarise_errors(
+                    cells,
+                    names=names,
+                    is_imagenet_c=self.is_imagenet_c(place),
+                    clean_error=self._clean_error(place),
+                )
+
+    def is_imagenet_c(self, place: Place) -> bool:
+        """Return whether corrupted images are ImageNet's, as ImageNet-C has them.
+
+        They are of 224 pixels, and decided among 1,000 classes.
+        """
+        files = self._corrupted_files() if place == corruption_error.FILES else []
+        places = [("accuracy", dataset) for dataset in files] or [place]
+        if any(
+            len(self.classes(x)) not in (0, 1000) for x in places if x in self.measures
+        ):
+            return False
+        if files:
+            families = {self.family(dataset) for dataset in files}
+            return families <= {"imagenet_c", "imagenet_c_bar", *files}
+        options = self.measures.get(place, {}).get("measure", {}).get("options", {})
+        size = self.provenance.get("suite", {}).get("size", 224)
+        usual = options.get("table") in (None, 224) and options.get("quantise", True)
+        return self.family(place[1]) == "imagenet" and usual and size == 224
+
+    def _corrupted_files(self) -> list[str]:
+        """Return the sets that are files of one corruption, such as fog-3."""
+        sets = [place[1] for place in self.of("plain")]
+        return [name for name in sets if corruption_error.is_file_of_one(name)]
+
+    def _clean_error(self, place: Place) -> float | None:
+        """Return the error on as many images as they are; None where it is not known."""
+        name, severity = next(iter(self.corrupted[place]))
+        if place == corruption_error.FILES:
+            files = self._corrupted_files()
+            number = self.number(("accuracy", files[0]), "accuracy") if files else None
+            clean = self.number(("accuracy", "imagenet"), "accuracy")
+        else:
+            number = self.number(place, "accuracy", f"{name}-{severity}")
+            clean = self.number(("accuracy", place[1]), "accuracy")
+        is_same = clean is not None and number is not None and clean.n == number.n
+        return 1 - clean.value if is_same else None
 
     def split(self, dataset: str) -> str:
         """Gives a set's name in its family, such as contrast of model-vs-human."""

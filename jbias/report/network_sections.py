@@ -8,7 +8,7 @@ import functools
 import itertools
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -183,12 +183,98 @@ def band(one: Network, place: Place, cells: pd.DataFrame) -> network_plots.Band 
     return network_plots.Band(at - width / 2, at, at + width / 2)
 
 
+def _corruption_errors(page: Page) -> tables.Table | None:
+    """Return the table of mean errors and mCE, which says why where there is no mCE."""
+    rows, notes = [], {}
+    for network in page.networks:
+        for place in network.corrupted:
+            for summary in network.error_summaries(place):
+                images = _corrupted_images(network, place, summary)
+                row = {"network": network.name, "images": images}
+                row["corruptions"] = len(summary.names)
+                row |= {"mean_error": summary.mean, "mce": summary.mce}
+                rows.append(row | {"relative_mce": summary.relative_mce})
+                if note := why_no_mce(network, place, summary):
+                    notes.setdefault(note, []).append(network.name)
+    told = [
+        note if len(names) == len(page.networks) else f"{', '.join(names)}: {note}"
+        for note, names in notes.items()
+    ]
+    percent = {
+        "mean_error": ("mean error", tables.percent),
+        "mce": ("mCE", tables.percent),
+        "relative_mce": ("relative mCE", tables.percent),
+    }
+    caption = network_page.TABLES["corruption_errors"]
+    return tables.from_rows(
+        "corruption_errors",
+        caption.format(notes="".join(f" {note}" for note in told)),
+        rows,
+        tables.columns("network images corruptions:d") | percent,
+    )
+
+
+def _corrupted_images(
+    network: Network, place: Place, summary: corruption_error.ErrorSummary
+) -> str:
+    """Return what the corrupted images are called, such as "imagenet (imagenet_c)"."""
+    measure, dataset = place
+    if place == corruption_error.FILES:
+        measure, dataset = "files", "as published"
+    several = len([*network.error_summaries(place)]) > 1
+    is_bar = {*summary.names, *summary.missing} != {*corruption_error.COMMON}
+    family = "ImageNet-C-bar's" if is_bar else "ImageNet-C's"
+    return f"{dataset} ({measure}{f', {family}' if several else ''})"
+
+
+def why_no_mce(
+    network: Network, place: Place, summary: corruption_error.ErrorSummary
+) -> str:
+    """Return why there is no mCE over the fifteen corruptions; "" where there is.
+
+    Of ImageNet-C-bar nobody expects one: "".
+    """
+    if summary.mce is not None or {*summary.names, *summary.missing} != {
+        *corruption_error.COMMON
+    }:
+        return ""
+    reasons = []
+    if not network.is_imagenet_c(place):
+        whose = "are not ImageNet's at 224 pixels with its 1,000 classes"
+        reasons.append(f"images {f'of {place[1]}' if place[1] else 'here'} {whose}")
+    if summary.missing:
+        reasons.append(_why_missing(network, place, summary.missing))
+    why = " and ".join(reasons)
+    rest = "nor a mean error, as no corruption has all five severities"
+    if summary.mean is not None:
+        mean = tables.percent(summary.mean)
+        rest = f"the mean error over the {len(summary.names)} that are here is {mean} %"
+    why = f"{why[0].upper()}{why[1:]}"
+    return f"{why}, so there is no mCE over 15 corruptions; {rest}."
+
+
+def _why_missing(network: Network, place: Place, missing: Sequence[str]) -> str:
+    """Return which corruptions are left out, and why."""
+    if [*missing] != ["frost"]:
+        names = tables.join([name.replace("_", " ") for name in missing])
+        are = "is" if len(missing) == 1 else "are"
+        return f"{names} {are} left out, as not all five severities were measured"
+    options = network.measures.get(place, {}).get("measure", {}).get("options", {})
+    why = "not all five severities were measured"
+    if place == corruption_error.FILES:
+        why = "its files were not measured"
+    elif not options.get("frost"):
+        why = "its photographs are not shipped (frost=DIR names their folder)"
+    return f"frost is left out because {why}"
+
+
 def _corruptions(page: Page) -> Blocks:
     """Shows each set that was corrupted, and the published files.
 
     Measures of one set are together, such as ImageNet-C and C-bar, unless they share a
-    condition.
+    condition. Means and mCE come first.
     """
+    yield _corruption_errors(page)
     cells = [
         (one.name, measure, dataset, name, severity, value)
         for one in page.networks

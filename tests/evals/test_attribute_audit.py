@@ -250,3 +250,62 @@ def test_intervals_of_few_networks_cover(seeds):
         end = kinds.kinds["marginal"].extreme
         covered += end.low <= 0.4 <= end.high
     assert covered / times > 0.9
+
+
+def test_the_accuracy_beside_chance_has_wilson_s_interval():
+    """With classes of one size the accuracy is the plain one, and scipy has its interval."""
+    label = np.repeat(np.arange(8), 40)
+    correct = np.zeros(320, bool)
+    correct[::7] = True
+    test = attribute_audit.compare_with_chance(correct, label)
+    oracle = scipy.stats.binomtest(int(correct.sum()), 320).proportion_ci(
+        method="wilson"
+    )
+    assert (test.accuracy, test.chance) == (pytest.approx(correct.mean()), 1 / 8)
+    assert (test.low, test.high) == pytest.approx((oracle.low, oracle.high))
+    assert test.verdict == "guesses"
+
+
+@pytest.mark.parametrize(
+    "answers", [[1, 0, 0, 0], [0.25, 0.25, 0.25, 0.25], [0.1, 0.2, 0.3, 0.4]]
+)
+@pytest.mark.parametrize("networks", [1, 5])
+def test_answers_that_ignore_the_images_are_seldom_above_chance(answers, networks):
+    """Whichever class they prefer, and however unequal the classes of the set are."""
+    rng = np.random.default_rng(0)
+    above = 0
+    for _ in range(400):
+        label = rng.choice(4, 200, p=[0.7, 0.1, 0.1, 0.1])
+        answer = rng.choice(4, (networks, 200), p=answers)
+        test = attribute_audit.compare_with_chance(answer == label, label)
+        assert test.chance == 1 / 4
+        above += test.verdict in ("near", "above")
+    # A level of 2.5 %, and three standard errors of 400 draws.
+    assert above / 400 < 0.025 + 3 * np.sqrt(0.025 * 0.975 / 400)
+
+
+@pytest.mark.parametrize(
+    ("share", "verdict"),
+    [(0.0, "below"), (0.25, "guesses"), (0.28, "near"), (0.6, "above")],
+)
+def test_the_verdict_on_chance_follows_the_interval(share, verdict):
+    label = np.arange(20_000) % 4
+    correct = np.arange(20_000) // 4 < share * 5_000
+    assert attribute_audit.compare_with_chance(correct, label).verdict == verdict
+
+
+def test_a_network_below_the_largest_class_s_share_may_be_above_chance():
+    """Right on 60 % of each of two classes, of which one has 90 % of the images."""
+    label = (np.arange(2000) % 10 == 0).astype(int)
+    correct = np.arange(2000) // 10 % 5 < 3
+    test = attribute_audit.compare_with_chance(correct, label)
+    assert correct.mean() == pytest.approx(0.6)
+    assert (test.chance, test.verdict) == (0.5, "above")
+
+
+def test_several_networks_that_answer_alike_tell_no_more_than_one():
+    label = np.arange(400) % 4
+    correct = np.random.default_rng(0).random(400) < 0.3
+    alone = attribute_audit.compare_with_chance(correct, label)
+    alike = attribute_audit.compare_with_chance(np.stack([correct] * 5), label)
+    assert (alike.low, alike.high) == pytest.approx((alone.low, alone.high), abs=2e-4)

@@ -75,3 +75,65 @@ def test_two_files_of_one_condition_are_refused():
     found = {(f"{a}/fog-3", "", "accuracy"): len(a) / 9 for a in ("x", "yy")}
     with pytest.raises(ValueError, match="fog 3 must have one accuracy"):
         corruption_error.by_corruption(found)
+
+
+def cells(errors):
+    """Accuracy by corruption and severity; all severities have the same error."""
+    return {
+        (name, severity): 1 - error
+        for name, error in errors.items()
+        for severity in (1, 2, 3, 4, 5)
+    }
+
+
+def test_alexnet_itself_has_an_mce_of_one():
+    alexnet = corruption_error.ALEXNET_ERRORS
+    found = corruption_error.summarise_errors(
+        cells(alexnet), clean_error=corruption_error.ALEXNET_CLEAN_ERROR
+    )
+    assert (found.mce, found.relative_mce) == (pytest.approx(1), pytest.approx(1))
+    assert found.mean == pytest.approx(np.mean([*alexnet.values()]))
+    assert found.names == corruption_error.COMMON and not found.missing
+
+
+def test_resnet_50_has_the_mce_of_the_paper():
+    """From the ratios of the paper's table of ResNet-50, of two digits.
+
+    Hendrycks and Dietterich 2019, table 1: clean error 23.9, mCE 76.7, relative mCE 105.0.
+    """
+    ratios = dict(
+        gaussian_noise=80,
+        shot_noise=82,
+        impulse_noise=83,
+        defocus_blur=75,
+        glass_blur=89,
+        motion_blur=78,
+        zoom_blur=80,
+        snow=78,
+        frost=75,
+        fog=66,
+        brightness=57,
+        contrast=71,
+        elastic_transform=85,
+        pixelate=77,
+        jpeg_compression=77,
+    )
+    errors = {
+        name: ratio / 100 * corruption_error.ALEXNET_ERRORS[name]
+        for name, ratio in ratios.items()
+    }
+    found = corruption_error.summarise_errors(cells(errors), clean_error=0.239)
+    assert 100 * found.mce == pytest.approx(76.7, abs=0.5)  # Half of the last digit.
+    assert 100 * found.relative_mce == pytest.approx(105.0, abs=1)
+
+
+def test_without_one_of_fifteen_corruptions_there_is_no_mce():
+    errors = {k: v for k, v in corruption_error.ALEXNET_ERRORS.items() if k != "frost"}
+    found = corruption_error.summarise_errors(cells(errors), clean_error=0.4)
+    assert (found.mce, found.relative_mce, found.missing) == (None, None, ("frost",))
+    assert found.mean == pytest.approx(np.mean([*errors.values()]))
+    partial = cells(errors)
+    del partial["fog", 3]
+    found = corruption_error.summarise_errors(partial)
+    assert found.missing == ("frost", "fog") and len(found.names) == 13
+    assert corruption_error.summarise_errors({}).mean is None

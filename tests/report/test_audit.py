@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 
 import numpy as np
 import pandas as pd
@@ -242,3 +243,69 @@ def test_several_models_have_a_page_each_and_one_over_all(tmp_path):
         assert (tmp_path / folder / "index.html").exists()
         assert f'href="{folder}/index.html"' in page
     assert "1 of 2 models have a bug" in page
+
+
+def guessing(networks=1, share=0.25):
+    """The model where nothing is planted, right on so many images whatever they show."""
+    found = made(planted=False, networks=networks)
+    correct = np.random.default_rng(1).random((networks, N)) < share
+    return dataclasses.replace(found, correct=correct)
+
+
+def test_a_network_at_chance_is_said_to_guess_before_anything_else():
+    found = guessing()
+    test = found.chance
+    assert test.verdict == "guesses"
+    answer, _ = audit.answer(found)
+    numbers = rf"{100 * test.accuracy:.3g} %, chance is 25 %, 95 % interval \["
+    assert re.match(
+        rf"net: accuracy averaged over the classes is {numbers}.*\]: the network guesses; "
+        r"the ranking below says nothing about what it relies on\. net: of no attribute",
+        answer,
+    )
+    several = audit.answer(guessing(networks=3))[0]
+    assert "the networks guess; the ranking below" in several
+
+
+def test_classes_in_another_order_are_thought_of_below_chance():
+    assert "see --classes" in audit.answer(guessing(share=0.05))[0]
+
+
+def test_an_accuracy_just_above_chance_says_little():
+    found = guessing(networks=20, share=0.28)
+    assert "less than 5.0 points above chance; the ranking below says little" in (
+        audit.chance_sentence(found)
+    )
+
+
+def test_a_network_above_chance_gets_no_sentence_on_chance(planted):
+    assert planted.chance.verdict == "above"
+    assert audit.chance_sentence(planted) == ""
+
+
+def test_a_network_that_follows_an_attribute_does_not_guess(planted):
+    """It may be right no more often than by chance, as where textures and shapes disagree."""
+    led = dataclasses.replace(planted, correct=guessing().correct)
+    answer, _ = audit.answer(led)
+    assert "no more often than by chance, but does not guess: it follows hair" in answer
+    assert "says nothing" not in answer
+
+
+def test_networks_that_guess_beside_others_are_named():
+    found = made(networks=3, dead=2)
+    assert found.guessing == ["net-seed1", "net-seed2"]
+    sentence = audit.chance_sentence(found)
+    assert sentence.startswith("2 of 3 networks guess (net-seed1, net-seed2)")
+
+
+def test_results_have_the_accuracy_beside_chance():
+    found = guessing()
+    results = audit.report(found, []).results
+    assert results["chance"] == {
+        "accuracy": found.chance.accuracy,
+        "chance": 0.25,
+        "low": found.chance.low,
+        "high": found.chance.high,
+        "verdict": "guesses",
+        "guessing": ["net-seed0"],
+    }

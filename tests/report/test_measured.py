@@ -337,6 +337,7 @@ def test_corruptions_are_told_by_set_and_measure(tmp_path, raw):
     mine = [b for section, b in networks.blocks([one], []) if section == "corruptions"]
     by_set = {block.name: block for block in mine if not is_figure(block)}
     assert set(by_set) == {
+        "corruption_errors",
         "corruptions",
         "corruptions_imagenet_c_imagenet",
         "corruptions_again_imagenet",
@@ -349,7 +350,8 @@ def test_corruptions_are_told_by_set_and_measure(tmp_path, raw):
     again = by_set["corruptions_again_imagenet"]
     assert "images of imagenet (measure again)" in again.caption
     assert len(again.data) == 1
-    assert [block.name for block in mine if is_figure(block)] == [*by_set]
+    drawn = [block.name for block in mine if is_figure(block)]
+    assert ["corruption_errors", *drawn] == [*by_set]
 
 
 @pytest.mark.slow
