@@ -49,16 +49,25 @@ def report(study: analysis_lib.Study) -> document.Report:
     placed = [*_tables(analysis, varying), *fewer, *over]
     methods, cited = prose.methods(analysis)
     bib = prose.bib(cited)
-    several = f"{len(study.algorithms)} algorithms"
+    several = tables.count(len(study.algorithms), "algorithm")
     metric = study.options.metric.replace("_", " ").capitalize()
-    parts = _words(analysis), figures(analysis, varying), placed
+    # The figure of ranks stands below the scores, figures else above tables.
+    ranks = [("scores", _ranks(analysis))] if analysis.tests else []
+    parts = _words(analysis), figures(analysis, varying), placed, ranks
     return document.Report(
         title="jbias report",
         heading=tables.join(study.algorithms) if len(study.algorithms) < 7 else several,
-        subtitle=f"{metric} on {len(study.datasets)} data sets, jbias report",
+        subtitle=f"{metric} on {tables.count(len(study.datasets), 'data set')}, jbias report",
         answer=prose.answer(analysis),
+        warnings=prose.warnings(analysis),
         facts=_facts(analysis),
-        sections=document.sections(_SECTIONS, *parts, _texts(analysis, methods, bib)),
+        sections=document.sections(
+            _SECTIONS,
+            *parts,
+            _texts(analysis, methods, bib),
+            unfolded=("scores",),
+            printed=("tests",),
+        ),
         results=_results(analysis, placed, methods),
         files={"methods.md": prose.markdown(methods), "methods.bib": bib},
     )
@@ -84,7 +93,6 @@ def _facts(analysis: Analysis) -> dict[str, object]:
 def _words(analysis: Analysis) -> document.Placed:
     """Gives what is said in words at the head of a section."""
     said = {"tests": prose.untested(analysis)}
-    said["scores"] = [f"{text}." for text in analysis.study.warnings]
     if analysis.tests:
         said |= {"seeds": prose.stability(analysis), "power": prose.power(analysis)}
         said["alike"] = prose.alike(analysis)
@@ -94,7 +102,7 @@ def _words(analysis: Analysis) -> document.Placed:
 
 
 def _texts(analysis: Analysis, methods: str, bib: str) -> document.Placed:
-    yield "caveats", document.Text(prose.caveats(analysis))
+    yield "caveats", document.Text(prose.notes(analysis))
     yield "provenance", document.Text(f"Made from {analysis.study.source}.")
     for run in analysis.study.runs:
         if run.config is not None:
@@ -244,7 +252,6 @@ def _evaluated(study, metric: str, datasets: Sequence[str]) -> pd.DataFrame:
 def figures(analysis: Analysis, varying: pd.DataFrame | None) -> document.Placed:
     """Gives the figures with the sections in which they stand."""
     if analysis.tests:
-        yield "tests", _ranks(analysis)
         for by in analysis.alike:
             yield "alike", _alike(analysis, by)
         if analysis.runs is not None:
@@ -263,7 +270,7 @@ def _ranks(analysis: Analysis) -> document.Figure:
     how = dict(alpha=analysis.alpha, colours=[looks[x]["color"] for x in names])
     bars = analysis.cliques, analysis.critical_difference
     drawn = plots.critical_difference(names, ranks, *bars, **how)
-    caption = "Mean ranks, the best on top. A bar joins algorithms that Nemenyi's test does not "
+    caption = "Mean ranks, the best on the left. A bar joins algorithms that Nemenyi's test does not "
     caption += f"tell apart at α = {analysis.alpha:g}."
     return document.Figure("critical_difference", caption, drawn)
 

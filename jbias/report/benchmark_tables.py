@@ -78,6 +78,7 @@ def scores(analysis: Analysis) -> tables.Table:
         data=analysis.cells,
         bold=frozenset(bold),
         under=frozenset(under),
+        corner="Data set",
     )
 
 

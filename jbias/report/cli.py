@@ -117,7 +117,7 @@ def _report(args: argparse.Namespace) -> Iterator[str]:
     report = benchmark.report(study)
     lost = report.results["tested"]["left_out"]
     left = [f"left out of the tests: {one['name']} ({one['reason']})" for one in lost]
-    notes = [f"note: {text}" for text in study.warnings]
+    notes = [f"note: {text}" for text in report.warnings]
     for line in study.understood:
         messages.print_text(line, to_stderr=True)
     _progress("writing ...")

@@ -18,7 +18,8 @@ from jbias.runtime import messages
 from jbias.stats import resampling
 
 three = tables.digits(3)
-_MOST = 8  # Pairs that are named in the answer; all are in the table.
+_MOST = 4  # Pairs whose p is said below the answer; all are in the table.
+_NAMED = 8  # Pairs that differ, above which the answer names the first.
 _CHANCE = 6  # Cells at chance that are named; all are in results.json.
 
 
@@ -35,61 +36,81 @@ def share(value: float) -> str:
 
 
 def answer(analysis: analysis_lib.Analysis) -> tuple[str, str]:
-    """Gives the answer in one sentence and what it rests on."""
+    """Return the answer in one sentence and what it rests on."""
     headline, basis = _answer(analysis)
     reference = analysis.study.options.reference
     if analysis.study.options.selection == "oracle":
         rest = f"{headline[0].lower()}{headline[1:]}"
         headline = f"By the oracle, a bound and not a result: {rest}"
-    said = [basis, *_changed(analysis, "deviations")]
-    said += [_against(analysis, reference)] if reference else []
-    return headline, " ".join([*said, *_doubts(analysis)])
+    if reference:
+        basis = f"{basis} {_against(analysis, reference)}"
+    return headline, basis
 
 
 def _answer(analysis: analysis_lib.Analysis) -> tuple[str, str]:
-    result, alpha = analysis.friedman, f"at α = {analysis.alpha:g}"
-    if result is None:
+    if analysis.friedman is None:
         return "Nothing was tested.", analysis.why_not
     n, k = analysis.means.shape
-    test = f"Friedman's test after Iman and Davenport over {k} algorithms and {n} data sets: "
-    test += f"F({result.df[0]}, {result.df[1]}) = {three(result.statistic)}, "
-    test += f"{_p_words(analysis)}."
+    p = p_equals(analysis.permutation.pvalue)
+    decided = f"{p}, Friedman's test by permutation over {n} data sets"
+    test = _test_words(analysis)
     if not analysis.rejects:
-        headline = f"No significant difference between the {k} algorithms was found"
-        rest = f"That does not show that they are equal: with {n} data sets, mean ranks of two"
-        rest += f" algorithms must lie {analysis.critical_difference:.2f} apart"
-        return f"{headline} {alpha}.", f"{test} {rest} to differ."
+        headline = f"No significant difference between the {k} algorithms was found ({decided})."
+        rest = (
+            f"That does not show that they are equal: with {n} data sets, mean ranks of two "
+            f"algorithms must lie {analysis.critical_difference:.2f} apart to differ at "
+            f"α = {analysis.alpha:g}."
+        )
+        return headline, f"{test} {rest}"
     total, claimed = k * (k - 1) // 2, analysis.significant
     if not claimed:
-        headline = "The algorithms differ as a whole, and no single pair of the"
-        headline += f" {total} differs significantly {alpha}."
-        return headline, f"{test} No pair passes Nemenyi's test."
-    worse: dict[str, list[str]] = {}
-    for a, b, _ in claimed:
-        worse.setdefault(a, []).append(b)
-    who = []
-    for a, names in worse.items():
-        few = [*names[:4], f"{len(names) - 4} others"] if len(names) > 5 else names
-        who.append(f"{a} ranks better than {tables.join(few)}")
-    who = who[:_MOST] + ["and others"] * (len(who) > _MOST)
+        headline = (
+            f"The {k} algorithms differ as a whole ({decided}), and no single pair of the "
+            f"{total} differs significantly."
+        )
+        return (
+            headline,
+            f"{test} No pair passes Nemenyi's test at α = {analysis.alpha:g}.",
+        )
     pairs = [f"{a} and {b}, {p_equals(p)}" for a, b, p in claimed[:_MOST]]
-    pairs += ["the others in the table below"] * (len(claimed) > _MOST)
-    count = f"{len(claimed)} of {total} pairs differ{'s' if len(claimed) == 1 else ''}"
-    headline = f"The algorithms differ significantly, and {count} {alpha}"
-    rest = f"Pairs by Nemenyi's test: {'; '.join(pairs)}."
-    return f"{headline}: {'; '.join(who)}.", f"{test} {rest}"
+    if len(claimed) > _MOST:
+        pairs.append("all others in the table of pairs")
+    differ = "differs" if len(claimed) == 1 else "differ"
+    headline = (
+        f"The {k} algorithms differ significantly ({decided}), and {len(claimed)} of {total} "
+        f"{'pairs' if total > 1 else 'pair'} {differ}: {_who_is_better(claimed)}."
+    )
+    rest = f"Pairs by Nemenyi's test at α = {analysis.alpha:g}: {'; '.join(pairs)}."
+    return headline, f"{test} {rest}"
 
 
-def _p_words(analysis: analysis_lib.Analysis) -> str:
-    """p of F; the one by permutation, where F's is no p or the two decide otherwise."""
-    approximate, exact = analysis.friedman.pvalue, p_equals(analysis.permutation.pvalue)
-    if approximate == 0:
-        return f"{exact} by permutation"
-    if (approximate <= analysis.alpha) == analysis.rejects:
-        return p_equals(approximate)
+def _who_is_better(claimed: Sequence[tuple[str, str, float]]) -> str:
+    """Return which algorithms rank better than which, the first of many."""
+    worse: dict[str, list[str]] = {}
+    for better, name, _ in claimed:
+        worse.setdefault(better, []).append(name)
+    parts, most = [], len(worse) if len(claimed) <= _NAMED else 1
+    for better, names in [*worse.items()][:most]:
+        if len(names) > 5:
+            names = [*names[:4], f"{len(names) - 4} others"]
+        parts.append(f"{better} ranks better than {tables.join(names)}")
+    if len(worse) > most:
+        more = len(claimed) - sum(len(names) for names in [*worse.values()][:most])
+        parts.append(f"so do {tables.count(more, 'other pair')}")
+    return "; ".join(parts)
+
+
+def _test_words(analysis: analysis_lib.Analysis) -> str:
+    """Return Friedman's test in a sentence: by permutation, and F that approximates it."""
+    result, exact = analysis.friedman, analysis.permutation
+    words = (
+        f"Friedman's test: F({result.df[0]}, {result.df[1]}) = {three(result.statistic)}, "
+        f"{p_equals(exact.pvalue)} by permutation, which decides"
+    )
+    if result.pvalue == 0:  # F is infinite, and its p is no p.
+        return f"{words}."
     return (
-        f"{p_equals(approximate)}, which is an approximation; by permutation {exact}, which "
-        "decides"
+        f"{words}; Iman and Davenport's approximation gives {p_equals(result.pvalue)}."
     )
 
 
@@ -127,7 +148,7 @@ def _changed(analysis: analysis_lib.Analysis, *kinds: str) -> Iterator[str]:
             weak = " That alone is weak: the more algorithms differ, the fewer such blocks."
             yield (
                 "The conclusion changes where data sets that are alike count together: with "
-                f"{found.count} blocks by {by}, {p_equals(test.pvalue)}."
+                f"{tables.count(found.count, 'block')} by {by}, {p_equals(test.pvalue)}."
                 f"{weak * (by == 'scores')}"
             )
 
@@ -242,29 +263,63 @@ def power(analysis: analysis_lib.Analysis) -> Iterator[str]:
     yield f"The difference asked about is {result.difference:g}: --points sets it."
 
 
-def caveats(analysis: analysis_lib.Analysis) -> list[str]:
-    """Gives what a reader must know before believing."""
+def warnings(analysis: analysis_lib.Analysis) -> list[str]:
+    """Return what may make the answer wrong, and is not what the user asked for."""
     study = analysis.study
-    said = [f"{text}." for text in study.warnings]
-    said += _doubts(analysis)
-    said += [f"{text}." for text in score_notes.of_constants(study.values)]
-    said += [f"{name} is not in the tests: {why}." for name, why in analysis.left_out]
-    said += study.notes
+    sentences = [f"{text}." for text in study.warnings]
+    sentences += _changed(analysis, "deviations")
+    sentences += _doubts(analysis)
+    sentences += [
+        f"{name} is not in the tests: {why}."
+        for name, why in analysis.left_out
+        if not _was_asked_for(analysis, name)
+    ]
     if analysis.friedman is not None:
-        said += _caveats_of_tests(analysis)
+        sentences += _no_pair_can_differ(analysis)
+        sentences += _points_beyond_scores(analysis)
+    if study.is_runs:
+        sentences += _lost(study)
+    return sentences
+
+
+def _was_asked_for(analysis: analysis_lib.Analysis, name: str) -> bool:
+    """Return whether --strict is why a data set is left out of the tests."""
+    study = analysis.study
+    seen = any(dataset == name for _, dataset in study.trained)
+    has_scores = study.values["dataset"].astype(str).eq(name).any()
+    return study.options.strict and seen and bool(has_scores)
+
+
+def notes(analysis: analysis_lib.Analysis) -> list[str]:
+    """Return what a reader must know of such a study beside its warnings."""
+    study = analysis.study
+    sentences = [f"{text}." for text in score_notes.of_constants(study.values)]
+    sentences += [
+        f"{name} is not in the tests: {why}."
+        for name, why in analysis.left_out
+        if _was_asked_for(analysis, name)
+    ]
+    sentences += study.notes
+    if analysis.friedman is not None:
+        sentences += _caveats_of_tests(analysis)
     if study.options.selection == "oracle":
-        said.append(
+        sentences.append(
             "The oracle looks at the test sets to choose epochs. Its numbers are bounds and "
             "must not be compared with selected ones."
         )
     if study.is_runs:
-        said += _caveats_of_runs(study)
+        sentences += _caveats_of_runs(study)
     else:
-        said.append(
+        sentences.append(
             "A table of scores does not say how models were selected, how many images were "
             "seen or whether all were evaluated alike."
         )
-    return said
+    return sentences
+
+
+def caveats(analysis: analysis_lib.Analysis) -> list[str]:
+    """Return all that a reader must know before believing: warnings, then notes."""
+    return [*warnings(analysis), *notes(analysis)]
 
 
 def _caveats_of_tests(analysis: analysis_lib.Analysis) -> Iterator[str]:
@@ -278,7 +333,7 @@ def _caveats_of_tests(analysis: analysis_lib.Analysis) -> Iterator[str]:
             "Every test set counts alike, those that resemble the training data too; "
             "--datasets chooses, --strict leaves out what some algorithm trained on."
         )
-    yield from _changed(analysis, *analysis.alike)
+    yield from _changed(analysis, *({*analysis.alike} - {"deviations"}))
     size = analysis.size
     if abs(size.f - alpha) > 0.1 * alpha + 3 * size.standard_error:
         yield (
@@ -298,11 +353,6 @@ def _caveats_of_tests(analysis: analysis_lib.Analysis) -> Iterator[str]:
             f"{resampling.percentile_coverage(analysis.fewest):.0%} of cases if scores are "
             "normal; with two humps, one rare, 54 % with 3 and 73 % with 5 in simulations."
         )
-    if analysis.rope > analysis.reach:
-        yield (
-            f"--points={analysis.rope:g} is more than the scores span ({analysis.reach:.3g}): "
-            "what is said of equivalence and power means nothing until it is smaller."
-        )
     if analysis.units_apart:
         low, high = analysis.units_apart
         yield (
@@ -316,20 +366,37 @@ def _caveats_of_tests(analysis: analysis_lib.Analysis) -> Iterator[str]:
             f"approximation: {n} random rankings of {k} algorithms agree fully with "
             f"probability {tables.p_text(least)}, so no exact p is smaller."
         )
-    if (far := analysis.critical_difference) > k - 1:
+
+
+def _points_beyond_scores(analysis: analysis_lib.Analysis) -> Iterator[str]:
+    if analysis.rope > analysis.reach:
         yield (
-            f"The critical difference ({far:.2f}) is larger than the largest possible "
+            f"--points={analysis.rope:g} is more than the scores span ({analysis.reach:.3g}): "
+            "what is said of equivalence and power means nothing until it is smaller."
+        )
+
+
+def _no_pair_can_differ(analysis: analysis_lib.Analysis) -> Iterator[str]:
+    n, k = analysis.means.shape
+    difference = analysis.critical_difference
+    if difference > k - 1:
+        yield (
+            f"The critical difference ({difference:.2f}) is larger than the largest possible "
             f"difference of mean ranks ({k - 1}): with {n} data sets no pair can differ. More "
             "data sets are needed, not more seeds."
         )
 
 
-def _caveats_of_runs(study: analysis_lib.Study) -> Iterator[str]:
+def _lost(study: analysis_lib.Study) -> Iterator[str]:
+    """Yield which seeds are missing, and why."""
     for row in study.diverged.itertuples():
         yield f"Seed {row.seed} of {row.run} diverged at step {row.step}: it is in no mean."
     for run in study.runs:
-        if lost := run.lost_seeds:
-            yield f"{run.workdir} has no record of seed {tables.join(lost)}."
+        if run.lost_seeds:
+            yield f"{run.workdir} has no record of seed {tables.join(run.lost_seeds)}."
+
+
+def _caveats_of_runs(study: analysis_lib.Study) -> Iterator[str]:
     if few := list(study.seeds.index[study.seeds < 3]):
         yield (
             f"{tables.join(few)}: fewer than 3 seeds; the deviation over seeds is hardly "
