@@ -47,8 +47,8 @@ def report(study: analysis_lib.Study) -> document.Report:
     fewer = (("few_seeds", block) for block in few_seeds.blocks(study))
     over = (("grid", block) for block in grids.blocks(study))
     placed = [*_tables(analysis, varying), *fewer, *over]
-    methods, cited = prose.methods(analysis)
-    bib = prose.bib(cited)
+    methods = prose.methods(analysis)
+    bib = prose.bib(methods.keys)
     several = tables.count(len(study.algorithms), "algorithm")
     metric = study.options.metric.replace("_", " ").capitalize()
     # The figure of ranks stands below the scores, figures else above tables.
@@ -69,7 +69,10 @@ def report(study: analysis_lib.Study) -> document.Report:
             printed=("tests",),
         ),
         results=_results(analysis, placed, methods),
-        files={"methods.md": prose.markdown(methods), "methods.bib": bib},
+        files={
+            "methods.md": prose.markdown(methods.paragraph, methods.others),
+            "methods.bib": bib,
+        },
     )
 
 
@@ -80,8 +83,9 @@ def _facts(analysis: Analysis) -> dict[str, object]:
         "Data sets": len(study.datasets),
         "In the tests": "none" if analysis.friedman is None else f"{k} × {n}",
         f"{study.repeats.capitalize()} each": tables.span(study.seeds, "–"),
-        "Selection": study.options.selection.replace("_", " "),
     }
+    if study.is_runs:
+        facts["Selection"] = study.options.selection.replace("_", " ")
     sizes = study.values.dropna(subset="n").groupby("dataset")["n"].max()
     if len(sizes):
         facts["Test images"] = f"{int(sizes.sum()):,}"
@@ -101,7 +105,7 @@ def _words(analysis: Analysis) -> document.Placed:
             yield section, document.Text(text)
 
 
-def _texts(analysis: Analysis, methods: str, bib: str) -> document.Placed:
+def _texts(analysis: Analysis, methods: prose.Methods, bib: str) -> document.Placed:
     yield "caveats", document.Text(prose.notes(analysis))
     yield "provenance", document.Text(f"Made from {analysis.study.source}.")
     for run in analysis.study.runs:
@@ -109,7 +113,12 @@ def _texts(analysis: Analysis, methods: str, bib: str) -> document.Placed:
             text = json.dumps(dict(run.config), indent=1, ensure_ascii=False)
             title = f"All settings of {run.workdir}"
             yield "provenance", document.Folded(title, text)
-    yield "methods", document.Text(methods)
+    yield "methods", document.Text(methods.paragraph)
+    if methods.others:
+        yield (
+            "methods",
+            document.Folded("Methods of the other sections", methods.others),
+        )
     yield "methods", document.Folded("Works cited, as BibTeX", bib)
 
 
@@ -143,7 +152,7 @@ def _tables(analysis: Analysis, varying: pd.DataFrame | None) -> document.Placed
             yield "provenance", make(study)
 
 
-def _results(analysis: Analysis, placed, methods: str) -> Mapping[str, Any]:
+def _results(analysis: Analysis, placed, methods: prose.Methods) -> Mapping[str, Any]:
     """Gives what a script needs of a report without parsing HTML.
 
     Tables of tests are listed by their names, with the numbers of their CSV files.
@@ -172,7 +181,8 @@ def _results(analysis: Analysis, placed, methods: str) -> Mapping[str, Any]:
         "twins": [{"names": names, "why": why} for *names, why in study.twins],
         "at_chance": study.at_chance,
         "derived": [{"kind": x.kind, **x.item._asdict()} for x in study.derived],
-        "methods": methods,
+        "methods": methods.paragraph,
+        "methods_of_other_sections": methods.others,
         "trained_on": sorted(study.trained),
         **{n: frames[n] for n in (*listed, "power", "variability") if n in frames},
     }

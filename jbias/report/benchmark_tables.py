@@ -41,7 +41,13 @@ def scores(analysis: Analysis) -> tables.Table:
     cells = dict(zip(keys, shown.to_dict("records"), strict=True))
     sizes = study.values.dropna(subset="n").groupby("dataset")["n"].unique()
     sizes = {name: f" (n={n[0]:,})" for name, n in sizes.items() if len(n) == 1}
-    guessed = {(one["algorithm"], one["dataset"]) for one in study.at_chance}
+    # An accuracy of cues says nothing of accuracies, and all of what is made of cues.
+    of_cues = study.options.metric not in ("accuracy", "real_accuracy")
+    guessed = {
+        (cell["algorithm"], cell["dataset"])
+        for cell in study.at_chance
+        if of_cues or cell["metric"] == study.options.metric
+    }
     ranks = dict(zip(analysis.algorithms, analysis.nemenyi.ranks)) if tested else {}
     rows, at = [], {}
     forms = {d: study.unit.spread(of) for d, of in shown.groupby("dataset")}
@@ -73,7 +79,7 @@ def scores(analysis: Analysis) -> tables.Table:
     return tables.Table(
         "scores",
         " ".join(caption),
-        head=("Algorithm", study.repeats, "Mean rank", *heads),
+        head=("Algorithm", study.repeats.capitalize(), "Mean rank", *heads),
         rows=tuple(rows),
         data=analysis.cells,
         bold=frozenset(bold),

@@ -8,6 +8,7 @@ import re
 import textwrap
 import types
 from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -26,6 +27,13 @@ _CHANCE = 6  # Cells at chance that are named; all are in results.json.
 def p_equals(p: float) -> str:
     shown = tables.p_text(p)
     return f"p {shown}" if shown.startswith("<") else f"p = {shown}"
+
+
+def p_by_permutation(exact) -> str:
+    """Return the p of a permutation test; as a bound where no permutation is as extreme."""
+    shown = p_equals(exact.pvalue)
+    is_least = not exact.exact and exact.pvalue * (exact.permutations + 1) < 1.5
+    return shown.replace("p =", "p ≤") if is_least else shown
 
 
 def share(value: float) -> str:
@@ -51,7 +59,7 @@ def _answer(analysis: analysis_lib.Analysis) -> tuple[str, str]:
     if analysis.friedman is None:
         return "Nothing was tested.", analysis.why_not
     n, k = analysis.means.shape
-    p = p_equals(analysis.permutation.pvalue)
+    p = p_by_permutation(analysis.permutation)
     decided = f"{p}, Friedman's test by permutation over {n} data sets"
     test = _test_words(analysis)
     if not analysis.rejects:
@@ -96,7 +104,7 @@ def _who_is_better(claimed: Sequence[tuple[str, str, float]]) -> str:
         parts.append(f"{better} ranks better than {tables.join(names)}")
     if len(worse) > most:
         more = len(claimed) - sum(len(names) for names in [*worse.values()][:most])
-        parts.append(f"so do {tables.count(more, 'other pair')}")
+        parts.append(f"{tables.count(more, 'more pair')} in the table of pairs")
     return "; ".join(parts)
 
 
@@ -105,7 +113,7 @@ def _test_words(analysis: analysis_lib.Analysis) -> str:
     result, exact = analysis.friedman, analysis.permutation
     words = (
         f"Friedman's test: F({result.df[0]}, {result.df[1]}) = {three(result.statistic)}, "
-        f"{p_equals(exact.pvalue)} by permutation, which decides"
+        f"{p_by_permutation(exact)} by permutation, which decides"
     )
     if result.pvalue == 0:  # F is infinite, and its p is no p.
         return f"{words}."
@@ -183,14 +191,28 @@ def _doubts(analysis: analysis_lib.Analysis) -> Iterator[str]:
         yield f"{' and '.join(pair)} have the same scores everywhere: are they one?"
     if alike[_CHANCE:]:
         yield f"Of equal scores everywhere there are {len(alike)} pairs in all."
-    guessed = [f"{one['algorithm']} on {one['dataset']}" for one in study.at_chance]
-    if guessed:
+    for is_of_cues in (False, True):
+        guessed = [
+            f"{cell['algorithm']} on {cell['dataset']}"
+            for cell in study.at_chance
+            if (cell["metric"] == analysis_lib.CUES) == is_of_cues
+        ]
+        if not guessed:
+            continue
         more = [f"{len(guessed) - _CHANCE} more"] if len(guessed) > _CHANCE else []
-        yield (
-            "Accuracy is at chance, so no claim follows from it, for "
-            f"{tables.join([*guessed[:_CHANCE], *more])}: its 95 % interval over images "
-            "holds what guessing gives, one over the number of classes."
-        )
+        names = tables.join([*guessed[:_CHANCE], *more])
+        yield (_CUES_AT_CHANCE if is_of_cues else _AT_CHANCE).format(names)
+
+
+_AT_CHANCE = (
+    "Accuracy is at chance, so no claim follows from it, for {}: its 95 % interval over images "
+    "holds what guessing gives, one over the number of classes."
+)
+_CUES_AT_CHANCE = (
+    "Decisions for either cue are at chance, so no claim follows from shape bias, for {}: the "
+    "95 % interval over images of their share is not above what guessing gives, two over the "
+    "number of classes."
+)
 
 
 def untested(analysis: analysis_lib.Analysis) -> list[str]:
@@ -389,8 +411,10 @@ def _no_pair_can_differ(analysis: analysis_lib.Analysis) -> Iterator[str]:
 
 def _lost(study: analysis_lib.Study) -> Iterator[str]:
     """Yield which seeds are missing, and why."""
+    labels = {run.name: run.label for run in study.runs}
     for row in study.diverged.itertuples():
-        yield f"Seed {row.seed} of {row.run} diverged at step {row.step}: it is in no mean."
+        name = labels.get(row.run, row.run)
+        yield f"Seed {row.seed} of {name} diverged at step {row.step}: it is in no mean."
     for run in study.runs:
         if run.lost_seeds:
             yield f"{run.workdir} has no record of seed {tables.join(run.lost_seeds)}."
@@ -427,52 +451,71 @@ _KEYED = {one[one.index("{") + 1 : one.index(",")]: one for one in _ENTRIES}
 BIB: Mapping[str, str] = types.MappingProxyType(_KEYED)
 
 
-def methods(analysis: analysis_lib.Analysis) -> tuple[str, list[str]]:
-    """Gives a paper's paragraph, citations as [key], and the keys in their order."""
+class Methods(NamedTuple):
+    """What a paper says of how it compared: paragraphs with citations as [key]."""
+
+    paragraph: str  # On what the answer, the scores and their figure rest.
+    others: str  # On the tests and intervals of the other sections; may be empty.
+    keys: list[str]  # Of the works cited, in their order.
+
+
+def methods(analysis: analysis_lib.Analysis) -> Methods:
+    """Return the paragraphs for a paper, with the keys of the works that they cite."""
     packages = ("numpy", "scipy", "pandas")
     packages = [f"{name} {importlib.metadata.version(name)}" for name in packages]
     python = ", ".join([f"Python {platform.python_version()}", *packages])
     made = f"Computed with jbias {jbias.__version__} ({python})"
-    said = [_compared(analysis.study)]
+    compared = _compared(analysis.study)
     if not analysis.tests:
-        said.append(f"No hypothesis was tested. {made}.")
-        return " ".join(said), ["kalischek2023"]
-    said += [*_tests(analysis), _spread(analysis)]
-    text = " ".join([*said, f"{made}, after BiasBed [kalischek2023]."])
-    cited = [key for key in BIB if f"[{key}" in text or f"; {key}" in text]
-    return text, sorted(cited, key=text.index)
+        text = f"{compared} No hypothesis was tested. {made}."
+        return Methods(text, "", ["kalischek2023"])
+    made = f"{made}, after BiasBed [kalischek2023]."
+    text = " ".join([compared, *_deciding_tests(analysis), made])
+    others = " ".join([*_other_tests(analysis), _spread(analysis)])
+    both = f"{text} {others}"
+    cited = [key for key in BIB if f"[{key}" in both or f"; {key}" in both]
+    return Methods(text, others, sorted(cited, key=both.index))
 
 
 def _compared(study: analysis_lib.Study) -> str:
     runs = f"{tables.span(study.seeds)} {study.repeats}"
     runs = runs.removesuffix("s") if {*study.seeds} == {1} else runs
     return (
-        f"We compare {len(study.algorithms)} algorithms on {len(study.datasets)} data sets "
+        f"We compare {tables.count(len(study.algorithms), 'algorithm')} on "
+        f"{tables.count(len(study.datasets), 'data set')} "
         f"by {study.options.metric.replace('_', ' ')} "
         f"({'larger' if study.options.larger_is_better else 'smaller'} is better), with "
         f"{runs} each; reported: {study.rule}."
     )
 
 
-def _tests(analysis: analysis_lib.Analysis) -> Iterator[str]:
+def _deciding_tests(analysis: analysis_lib.Analysis) -> Iterator[str]:
     f, exact = analysis.friedman, analysis.permutation
     n, k = analysis.means.shape
     how = "all" if exact.exact else f"{exact.permutations:,} random"
     yield (
-        f"Scores are averaged over runs and ranked on each data set. The hypothesis that all "
-        f"{k} algorithms rank alike on {n} data sets is tested by Friedman's test "
-        "[friedman1937] with correction for ties, in Iman and Davenport's form [iman1980; "
-        f"demsar2006], F({f.df[0]}, {f.df[1]}) = {three(f.statistic)}, "
-        f"{p_equals(f.pvalue)}, and by {how} permutations within data sets, "
-        f"{p_equals(exact.pvalue)}, which decides."
+        f"Scores are averaged over runs and ranked on each data set. Whether all {k} "
+        f"algorithms rank alike on {n} data sets is tested by Friedman's test [friedman1937], "
+        "corrected for ties, in Iman and Davenport's form [iman1980; demsar2006], "
+        f"F({f.df[0]}, {f.df[1]}) = {three(f.statistic)}, with p from {how} permutations within "
+        f"data sets, {p_by_permutation(exact)}. If this test rejects, pairs are compared by "
+        f"Nemenyi's test [nemenyi1963], both at the level {analysis.alpha:g}."
     )
+    if analysis.runs is not None:
+        yield (
+            "The best score of a data set is told from others by Welch's t test over runs, "
+            "Bonferroni for all pairs, with variances of at least the pooled one."
+        )
+    if left := [f"{name} ({why})" for name, why in analysis.left_out]:
+        yield f"Left out of the tests: {'; '.join(left)}."
+
+
+def _other_tests(analysis: analysis_lib.Analysis) -> Iterator[str]:
     yield (
-        f"Pairs are compared at the level {analysis.alpha:g} by Nemenyi's test [nemenyi1963], "
-        "from the studentised range, and only if the permutation test rejects; beside it "
-        "stand max-T by permutation [westfall1993], Conover's test [conover1999] and the "
-        f"{'exact ' if analysis.tests['wilcoxon'].exact else ''}Wilcoxon signed-rank test "
-        "[wilcoxon1945], both adjusted by Holm [holm1979], Quade's test [quade1979] and "
-        "aligned ranks [hodges1962]."
+        "Beside the deciding tests stand max-T by permutation [westfall1993], Conover's test "
+        f"[conover1999] and the {'exact ' if analysis.tests['wilcoxon'].exact else ''}Wilcoxon "
+        "signed-rank test [wilcoxon1945], the last two adjusted by Holm [holm1979], Quade's test "
+        "[quade1979] and aligned ranks [hodges1962]."
     )
     terry = analysis.tests["bradley_terry"]
     yield (
@@ -491,8 +534,6 @@ def _tests(analysis: analysis_lib.Analysis) -> Iterator[str]:
                 "[bouthillier2021], with exact intervals; the bound of almost stochastic order "
                 "[dror2019] is given as a description."
             )
-    if left := [f"{name} ({why})" for name, why in analysis.left_out]:
-        yield f"Left out of the tests: {'; '.join(left)}."
 
 
 def _spread(analysis: analysis_lib.Analysis) -> str:
@@ -507,9 +548,7 @@ def _spread(analysis: analysis_lib.Analysis) -> str:
         "performance profiles follow [agarwal2021], on scores normalised by the worst and "
         "best run of each data set; the probability that one run beats another is Vargha and "
         "Delaney's A [vargha2000]. Where runs and data sets are samples, a linear mixed model "
-        "has random effects of data sets, of data sets by algorithms and of runs. The best of "
-        "a data set is told from others by Welch's t test, Bonferroni for all pairs, with "
-        "variances of at least the pooled one. Power is by simulation from the spread of "
+        "has random effects of data sets, of data sets by algorithms and of runs. Power is by simulation from the spread of "
         "algorithms between data sets and of runs."
     )
 
@@ -522,7 +561,10 @@ def bib(keys: Sequence[str]) -> str:
     return "\n\n".join(entries) + "\n"
 
 
-def markdown(text: str) -> str:
-    """Wraps the paragraph for a file."""
-    lines = textwrap.wrap(text, 100, break_on_hyphens=False)
-    return "".join(messages.printable(line) + "\n" for line in lines)
+def markdown(*paragraphs: str) -> str:
+    """Return paragraphs as the lines of a file; empty ones are left out."""
+    wrapped = [
+        textwrap.wrap(text, 100, break_on_hyphens=False) for text in paragraphs if text
+    ]
+    texts = ("".join(messages.printable(line) + "\n" for line in x) for x in wrapped)
+    return "\n".join(texts)
