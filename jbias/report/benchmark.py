@@ -316,7 +316,7 @@ def _profiles(analysis: Analysis) -> document.Figure:
     labels = "normalised score", f"share of {what} above"
     caption = f"Performance profiles: the share of {what} × data sets whose normalised score reaches "
     caption += f"a threshold, with {analysis.bounds}, pointwise."
-    size = dict(alone=6.4, cell=(0, 3.4))
+    size = dict(alone=9.0, cell=(0, 3.4))
     drawn = plots.curves(pd.DataFrame(frame), looks, labels, **size)
     return document.Figure("profiles", caption, drawn)
 

@@ -538,7 +538,7 @@ def power(analysis: Analysis) -> tables.Table:
         "How often a study like this one would find one algorithm better than another by "
         f"{result.difference:g}, and what difference it would find with a chance of "
         f"{result.target:g}, by simulation. t and Wilcoxon at α = {result.alpha:g} shared among "
-        f"{result.comparisons} pairs. The CSV file has other numbers of {what} and data sets.",
+        f"{tables.count(result.comparisons, 'pair')}. The CSV file has other numbers of {what} and data sets.",
         head=("Test", "study", "power", f"found with {result.target:g}"),
         rows=tuple(rows),
         data=pd.DataFrame(data, columns=["test", "seeds", "datasets", "power"]),

@@ -103,7 +103,7 @@ def _report(args: argparse.Namespace) -> Iterator[str]:
     # Matrices are small: threads would spend longer on waiting than on products.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     # Only now: what is slow to import delays neither --help nor the first line.
-    from jbias.report import benchmark, document, inputs
+    from jbias.report import benchmark, document, inputs, tables
 
     given = {key: value for key, value in vars(args).items() if value is not None}
     asked = given.keys() & {one.name for one in dataclasses.fields(options.Options)}
@@ -112,8 +112,9 @@ def _report(args: argparse.Namespace) -> Iterator[str]:
         study = inputs.from_scores(args.scores, wanted)
     else:
         study = inputs.from_runs(args.runs, wanted)
-    sizes = len(study.algorithms), len(study.datasets)
-    _progress("testing {} algorithms on {} data sets ...".format(*sizes))
+    algorithms = tables.count(len(study.algorithms), "algorithm")
+    datasets = tables.count(len(study.datasets), "data set")
+    _progress(f"testing {algorithms} on {datasets} ...")
     report = benchmark.report(study)
     lost = report.results["tested"]["left_out"]
     left = [f"left out of the tests: {one['name']} ({one['reason']})" for one in lost]

@@ -475,7 +475,7 @@ def variability(
 
 def rows(names, legend=(), *, x: str = "", row: float = ROW, room: float = 0.6):
     """Gives a figure and axes with a row for each name, the first on top."""
-    wide = 4.2 + LETTER * max(map(len, names))
+    wide = 6.5 + LETTER * max(map(len, names))
     cell = 0, row * len(names) + room
     fig, ((axes,),) = grid(1, legend, cell=cell, alone=wide)
     axes.set(ylim=(len(names) - 0.5, -0.5))
@@ -511,7 +511,7 @@ def in_lanes(
 
 def power(grid_of: pd.DataFrame, *, target: float, labels: tuple[str, str]) -> Figure:
     """Draws the power by numbers of data sets and seeds; framed where it is `target`."""
-    tall, wide = 0.5 * np.array(grid_of.shape)
+    tall, wide = np.array([0.4, 1.2]) * grid_of.shape
     fig, ((axes,),) = grid(1, cell=(0, tall + 0.6), alone=max(wide + 0.8, PHONE))
     matrix(axes, grid_of, limits=(0, 1), form="{:.2f}")
     for i, j in np.argwhere(grid_of.to_numpy() >= target):

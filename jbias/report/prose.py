@@ -82,12 +82,14 @@ def _answer(analysis: analysis_lib.Analysis) -> tuple[str, str]:
         )
     pairs = [f"{a} and {b}, {p_equals(p)}" for a, b, p in claimed[:_MOST]]
     if len(claimed) > _MOST:
-        pairs.append("all others in the table of pairs")
+        pairs.append("the rest in the table of pairs")
     differ = "differs" if len(claimed) == 1 else "differ"
     headline = (
         f"The {k} algorithms differ significantly ({decided}), and {len(claimed)} of {total} "
-        f"{'pairs' if total > 1 else 'pair'} {differ}: {_who_is_better(claimed)}."
+        f"pairs {differ}: {_who_is_better(claimed)}."
     )
+    if total == 1:
+        headline = f"{claimed[0][0]} ranks significantly better than {claimed[0][1]} ({decided})."
     rest = f"Pairs by Nemenyi's test at α = {analysis.alpha:g}: {'; '.join(pairs)}."
     return headline, f"{test} {rest}"
 
@@ -480,12 +482,13 @@ def methods(analysis: analysis_lib.Analysis) -> Methods:
 def _compared(study: analysis_lib.Study) -> str:
     runs = f"{tables.span(study.seeds)} {study.repeats}"
     runs = runs.removesuffix("s") if {*study.seeds} == {1} else runs
+    reported = f"; reported: {study.rule}" if study.is_runs else ""
     return (
         f"We compare {tables.count(len(study.algorithms), 'algorithm')} on "
         f"{tables.count(len(study.datasets), 'data set')} "
         f"by {study.options.metric.replace('_', ' ')} "
         f"({'larger' if study.options.larger_is_better else 'smaller'} is better), with "
-        f"{runs} each; reported: {study.rule}."
+        f"{runs} each{reported}."
     )
 
 
