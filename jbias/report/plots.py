@@ -69,8 +69,10 @@ def to_svg(fig: Figure) -> str:
     nothing = ("Creator", "Date", "Format", "Type")
     svg = _saved(fig, "svg", nothing, transparent=True).decode()
     # A mark with words is drawn as a link; what a pointer shows is a title.
-    titled = rf'<a xlink:href="{_HOVER}([^"]*)"[^>]*>'
-    svg = re.sub(titled, r'<g pointer-events="all"><title>\1</title>', svg)
+    # An address with a double quote stands in single ones.
+    for quote in ('"', "'"):
+        titled = rf"<a xlink:href={quote}{_HOVER}([^{quote}]*){quote}[^>]*>"
+        svg = re.sub(titled, r'<g pointer-events="all"><title>\1</title>', svg)
     return svg.replace("</a>", "</g>")
 
 
