@@ -118,7 +118,10 @@ def _report(args: argparse.Namespace) -> Iterator[str]:
     report = benchmark.report(study)
     lost = report.results["tested"]["left_out"]
     left = [f"left out of the tests: {one['name']} ({one['reason']})" for one in lost]
-    notes = [f"note: {text}" for text in report.warnings]
+    said = {f"{one['name']} is not in the tests: {one['reason']}." for one in lost}
+    # Without its full stop a note ends with the flag to copy.
+    notes = [text.removesuffix(".") for text in report.warnings if text not in said]
+    notes = [f"note: {text}" for text in notes]
     for line in study.understood:
         messages.print_text(line, to_stderr=True)
     _progress("writing ...")

@@ -598,24 +598,24 @@ def test_what_is_left_out_is_told(workdirs, tmp_path, capsys):
 @cases.each(
     ("trained", "names"),
     [
-        ([{}], ["cnn erm seed 0"]),
-        ([{}, dict(seed=1)], ["cnn erm seed 0", "cnn erm seed 1"]),
+        ([{}], ["cnn ERM seed 0"]),
+        ([{}, dict(seed=1)], ["cnn ERM seed 0", "cnn ERM seed 1"]),
         (
             [{}, dict(variant="half"), dict(algorithm="pgd"), dict(model="vgg")],
-            ["cnn erm seed 0", "cnn erm (half) seed 0"]
-            + ["cnn pgd seed 0", "vgg erm seed 0"],
+            ["cnn ERM seed 0", "cnn ERM (half) seed 0"]
+            + ["cnn PGD seed 0", "vgg ERM seed 0"],
         ),
         (
             [dict(run="erm-a-12", seed=3), dict(run="erm-b-34", seed=3), dict(seed=4)],
-            ["cnn erm seed 3 [12]", "cnn erm seed 3 [34]", "cnn erm seed 4"],
+            ["cnn ERM seed 3 [12]", "cnn ERM seed 3 [34]", "cnn ERM seed 4"],
         ),
         (
             [dict(run="erm-a-12"), dict(run="erm-b-34", train_data="b")],
-            ["cnn erm seed 0 on imagenet", "cnn erm seed 0 on b"],
+            ["cnn ERM seed 0 on imagenet", "cnn ERM seed 0 on b"],
         ),
         (
             [dict(run="erm-a-12", step=8), dict(run="erm-a-12", step=9)],
-            ["cnn erm seed 0 step 8", "cnn erm seed 0 step 9"],
+            ["cnn ERM seed 0 step 8", "cnn ERM seed 0 step 9"],
         ),
     ],
 )
