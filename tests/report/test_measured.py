@@ -563,6 +563,12 @@ def test_a_shape_bias_of_few_decisions_is_marked(tmp_path, capsys):
     assert measured.main([f"--measured={tmp_path}/*", f"--out={tmp_path / 'out'}"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert told in lines and f"(a, of {few[0]} decisions)" in lines[0]
+    # 2 of 16 classes are a cue's, so guessing decides for either in 12.5 %.
+    lows = [decisions.wilson_interval(n, several)[0] for n in conflicts]
+    assert [low <= 0.125 for low in lows] == [True, True, False]
+    guessed = [line for line in lines if "no more than guessing gives" in line]
+    assert len(guessed) == 1
+    assert guessed[0].endswith(": a on cue-conflict, b on cue-conflict.")
 
 
 def test_one_network_with_next_to_nothing(workdirs, tmp_path, capsys):
