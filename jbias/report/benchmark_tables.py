@@ -17,7 +17,11 @@ Analysis = analysis_lib.Analysis
 _SPREAD = [*analysis_lib.SPREAD]
 MOST_ROWS = 500  # That a page shows of a table; its files have all.
 MOST_COLUMNS = 60  # Data sets, or algorithms, side by side.
-_DECIDED = tables.columns("F:.3 p:p critical_difference:.2 pairs:d")
+_DECIDED = tables.columns(
+    "F:.3 p:p permutation_p:p critical_difference:.2 pairs:d",
+    p="p by F",
+    permutation_p="p by permutation, which decides",
+)
 
 
 def _table(
@@ -336,8 +340,13 @@ def _decision(analysis: Analysis) -> dict[str, float]:
     """What the tests come to, NaN where there is none."""
     found = [math.nan] * len(_DECIDED)
     if test := analysis.friedman:
-        found = test.statistic, test.pvalue, analysis.critical_difference
-        found += (len(analysis.significant),)
+        found = [
+            test.statistic,
+            test.pvalue,
+            analysis.permutation.pvalue,
+            analysis.critical_difference,
+            len(analysis.significant),
+        ]
     return dict(zip(_DECIDED, found, strict=True))
 
 

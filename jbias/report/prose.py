@@ -386,7 +386,7 @@ def _caveats_of_tests(analysis: analysis_lib.Analysis) -> Iterator[str]:
     least = math.exp(-(n - 1) * math.lgamma(k + 1))
     if analysis.friedman.pvalue < least:
         yield (
-            f"p = {tables.p_text(analysis.friedman.pvalue)} is an artefact of the "
+            f"{p_equals(analysis.friedman.pvalue)} by F is an artefact of the "
             f"approximation: {n} random rankings of {k} algorithms agree fully with "
             f"probability {tables.p_text(least)}, so no exact p is smaller."
         )
