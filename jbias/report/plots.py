@@ -326,10 +326,12 @@ def matrix(
     form: str = "{:.0f}",
     every: int = 1,
     least: float | None = -math.inf,
+    axis_names: tuple[str, str] = ("", ""),
 ):
     """Draws a table as cells, which say their numbers from `least` on, or none; gives these.
 
-    every: so many rows and columns have a name together.
+    every: so many rows and columns have a name together. axis_names: of rows and columns,
+    for the words on hover.
     """
     values, (low, high) = frame.to_numpy(float), limits
     shades = dict(cmap=colours, vmin=low, vmax=high)
@@ -351,7 +353,11 @@ def matrix(
     if values.size <= _HOVERED:
         names = [(str(row), str(head)) for row in frame.index for head in frame.columns]
         numbers = ["–" if math.isnan(x) else f"{x:.4g}" for x in values.ravel()]
-        words = [f"{row}, {head}: {x}" for (row, head), x in zip(names, numbers)]
+        rows_are, columns_are = (f"{name} " if name else "" for name in axis_names)
+        words = [
+            f"{rows_are}{row}, {columns_are}{head}: {number}"
+            for (row, head), number in zip(names, numbers, strict=True)
+        ]
         cells = [(j - 0.5, i - 0.5, 1, 1) for i, j in np.ndindex(values.shape)]
         hover_boxes(axes, cells, words)
     axes.grid(visible=False)
@@ -515,7 +521,7 @@ def power(grid_of: pd.DataFrame, *, target: float, labels: tuple[str, str]) -> F
     """Draws the power by numbers of data sets and seeds; framed where it is `target`."""
     tall, wide = np.array([0.4, 1.2]) * grid_of.shape
     fig, ((axes,),) = grid(1, cell=(0, tall + 0.6), alone=max(wide + 0.8, PHONE))
-    matrix(axes, grid_of, limits=(0, 1), form="{:.2f}")
+    matrix(axes, grid_of, limits=(0, 1), form="{:.2f}", axis_names=labels[::-1])
     for i, j in np.argwhere(grid_of.to_numpy() >= target):
         corner = (j - 0.47, i - 0.47), 0.94, 0.94
         axes.add_patch(patches.Rectangle(*corner, fill=False, edgecolor=INK, lw=1.3))

@@ -210,7 +210,7 @@ def test_marks_show_their_values_on_hover():
     assert "<a " not in svg and "hover:" not in svg
     frame = pd.DataFrame([[0.125, 0.5]], ["one"], [10, 20])
     svg = plots.to_svg(plots.power(frame, target=0.8, labels=("data sets", "seeds")))
-    assert ">one, 10: 0.125</title>" in svg
+    assert ">seeds one, data sets 10: 0.125</title>" in svg
     fig = plots.intervals(["m"], np.array([0.5]), np.array([0.25]), np.array([0.75]))
     assert ">m: 0.50 [0.25, 0.75]</title>" in plots.to_svg(fig)
     rows = [("p", "l", x, x / 4) for x in (1, 2)]
