@@ -35,6 +35,7 @@ for (const path of paths) for (const width of [1280, 360]) for (const scheme of 
   const wide = await page.evaluate(() => document.documentElement.scrollWidth);
   if (wide > width) say(where, `the page is ${wide} pixels wide`);
   await page.screenshot({ path: `${out}/${where}.png`, fullPage: true });
+  await page.evaluate(() => document.querySelectorAll("details").forEach((x) => (x.open = true)));
   await page.addScriptTag({ path: axe });
   const { violations } = await page.evaluate(() => window.axe.run());
   for (const found of violations) {

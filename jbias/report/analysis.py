@@ -156,8 +156,9 @@ class Study:
 
     @functools.cached_property
     def at_chance(self) -> tuple[dict, ...]:
-        """The cells whose mean accuracy its images do not tell from guessing."""
-        return tuple(_at_chance(self)) if self.options.metric == "accuracy" else ()
+        """The cells whose mean accuracy, or accuracy of cues, is as guessing would be."""
+        found = _at_chance(self) if self.options.metric in _ACCURACIES else ()
+        return (*found, *(_cues_at_chance(self) if self.is_runs else ()))
 
 
 def cells_of(values: pd.DataFrame, algorithms, datasets) -> pd.DataFrame:
@@ -692,24 +693,68 @@ def _decided(workdir: str) -> dict[int, dict[str, bytes]]:
     return digests
 
 
-def _at_chance(study: Study) -> Iterator[dict]:
-    """Where Wilson's interval of the accuracy holds 1 / classes.
+_ACCURACIES = ("accuracy", "accuracy_shape", "accuracy_texture")
+CUES = "cue_accuracy"  # The share of decisions for the shape or the texture.
 
-    Classes are those among which the networks decide, where all runs say so.
-    """
+
+def _classes(study: Study) -> dict[str, int]:
+    """Return among how many classes networks decide, of data sets of which all runs say so."""
     known: dict[str, set] = {}
     for run in study.runs:
         for name, facts in run.data.items():
             rule = facts.get("decision") if isinstance(facts, dict) else None
             among = re.search(r"over (?:the network's )?([\d,]+) classes", str(rule))
             known.setdefault(name, set()).add(among and int(among[1].replace(",", "")))
+    alike = {name: [*sizes] for name, sizes in known.items() if len(sizes) == 1}
+    return {name: size for name, (size,) in alike.items() if size}
+
+
+def _at_chance(study: Study) -> Iterator[dict]:
+    """Yield cells of which Wilson's interval of the accuracy holds 1 / classes."""
+    classes = _classes(study)
     cells = study.values.groupby(["algorithm", "dataset"], observed=True, sort=False)
     for (algorithm, dataset), rows in cells:
-        classes, n, mean = known.get(dataset, ()), set(rows["n"]), rows["value"].mean()
-        if (len(classes), len(n)) != (1, 1) or pd.isna([mean, *classes, *n]).any():
+        images, mean = set(rows["n"]), rows["value"].mean()
+        if dataset not in classes or len(images) != 1 or pd.isna([mean, *images]).any():
             continue
-        (among,), (images,) = classes, map(int, n)
-        low, high = decisions.wilson_interval(round(mean * images), images)
-        if low <= 1 / among <= high:
-            names = {"algorithm": str(algorithm), "dataset": str(dataset)}
-            yield {**names, "accuracy": mean, "classes": among, "n": images}
+        chance, n = 1 / classes[dataset], int(*images)
+        low, high = decisions.wilson_interval(round(mean * n), n)
+        if low <= chance <= high:
+            yield {
+                "algorithm": str(algorithm),
+                "dataset": str(dataset),
+                "metric": study.options.metric,
+                "accuracy": mean,
+                "classes": classes[dataset],
+                "chance": chance,
+                "n": n,
+            }
+
+
+def _cues_at_chance(study: Study) -> Iterator[dict]:
+    """Yield sets of cue conflicts where decisions for either cue are as guessing would be.
+
+    Of k classes, two are a cue's where cues conflict: guessing decides for either in a share
+    of 2 / k. A shape bias of such decisions says nothing. Wilson's interval of the mean
+    share over seeds, for the images of one network, is not above that share.
+    """
+    classes, rows = _classes(study), study.selected
+    rows = rows[(rows["metric"] == "fraction_neither") & (rows["condition"] == "")]
+    rows = rows[rows["label"].isin(study.algorithms)]
+    cells = rows.groupby(["label", "dataset"], observed=True, sort=False)
+    for (algorithm, dataset), part in cells:
+        images, mean = set(part["n"]), 1 - part["value"].mean()
+        if dataset not in classes or len(images) != 1 or pd.isna([mean, *images]).any():
+            continue
+        chance, n = min(2 / classes[dataset], 1), int(*images)
+        low, _ = decisions.wilson_interval(round(mean * n), n)
+        if n and chance < 1 and low <= chance:
+            yield {
+                "algorithm": str(algorithm),
+                "dataset": str(dataset),
+                "metric": CUES,
+                "accuracy": mean,
+                "classes": classes[dataset],
+                "chance": chance,
+                "n": n,
+            }

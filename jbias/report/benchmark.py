@@ -62,20 +62,32 @@ def report(study: analysis_lib.Study) -> document.Report:
     over = (("grid", block) for block in grids.blocks(study))
     by_seeds = [("tests", block) for block in seed_sections.blocks(analysis)]
     placed = [*by_seeds, *_tables(analysis, varying), *fewer, *over]
-    methods, cited = prose.methods(analysis, seed_sections.methods(analysis))
-    bib = prose.bib(cited)
-    several = f"{len(study.algorithms)} algorithms"
+    methods = prose.methods(analysis, seed_sections.methods(analysis))
+    bib = prose.bib(methods.keys)
+    several = tables.count(len(study.algorithms), "algorithm")
     metric = study.options.metric.replace("_", " ").capitalize()
-    parts = _words(analysis), figures(analysis, varying), placed
+    # The figure of ranks stands below the scores, figures else above tables.
+    ranks = [("scores", _ranks(analysis))] if analysis.tests else []
+    parts = _words(analysis), figures(analysis, varying), placed, ranks
     return document.Report(
         title="jbias report",
         heading=tables.join(study.algorithms) if len(study.algorithms) < 7 else several,
-        subtitle=f"{metric} on {len(study.datasets)} data sets, jbias report",
+        subtitle=f"{metric} on {tables.count(len(study.datasets), 'data set')}, jbias report",
         answer=prose.answer(analysis, seed_sections.answer(analysis)),
+        warnings=prose.warnings(analysis),
         facts=_facts(analysis),
-        sections=document.sections(_SECTIONS, *parts, _texts(analysis, methods, bib)),
+        sections=document.sections(
+            _SECTIONS,
+            *parts,
+            _texts(analysis, methods, bib),
+            unfolded=("scores", "tests") if by_seeds else ("scores",),
+            printed=("tests",),
+        ),
         results=_results(analysis, placed, methods),
-        files={"methods.md": prose.markdown(methods), "methods.bib": bib},
+        files={
+            "methods.md": prose.markdown(methods.paragraph, methods.others),
+            "methods.bib": bib,
+        },
     )
 
 
@@ -86,8 +98,9 @@ def _facts(analysis: Analysis) -> dict[str, object]:
         "Data sets": len(study.datasets),
         "In the tests": f"{k} × {n}" if _is_tested(analysis) else "none",
         f"{study.repeats.capitalize()} each": tables.span(study.seeds, "–"),
-        "Selection": study.options.selection.replace("_", " "),
     }
+    if study.is_runs:
+        facts["Selection"] = study.options.selection.replace("_", " ")
     sizes = study.values.dropna(subset="n").groupby("dataset")["n"].max()
     if len(sizes):
         facts["Test images"] = f"{int(sizes.sum()):,}"
@@ -105,7 +118,6 @@ def _is_tested(analysis: Analysis) -> bool:
 def _words(analysis: Analysis) -> document.Placed:
     """Gives what is said in words at the head of a section."""
     said = {"tests": prose.untested(analysis)}
-    said["scores"] = [f"{text}." for text in analysis.study.warnings]
     if analysis.tests:
         said |= {"seeds": prose.stability(analysis), "power": prose.power(analysis)}
         said["alike"] = prose.alike(analysis)
@@ -114,15 +126,20 @@ def _words(analysis: Analysis) -> document.Placed:
             yield section, document.Text(text)
 
 
-def _texts(analysis: Analysis, methods: str, bib: str) -> document.Placed:
-    yield "caveats", document.Text(prose.caveats(analysis))
+def _texts(analysis: Analysis, methods: prose.Methods, bib: str) -> document.Placed:
+    yield "caveats", document.Text(prose.notes(analysis))
     yield "provenance", document.Text(f"Made from {analysis.study.source}.")
     for run in analysis.study.runs:
         if run.config is not None:
             text = json.dumps(dict(run.config), indent=1, ensure_ascii=False)
             title = f"All settings of {run.workdir}"
             yield "provenance", document.Folded(title, text)
-    yield "methods", document.Text(methods)
+    yield "methods", document.Text(methods.paragraph)
+    if methods.others:
+        yield (
+            "methods",
+            document.Folded("Methods of the other sections", methods.others),
+        )
     yield "methods", document.Folded("Works cited, as BibTeX", bib)
 
 
@@ -156,7 +173,7 @@ def _tables(analysis: Analysis, varying: pd.DataFrame | None) -> document.Placed
             yield "provenance", make(study)
 
 
-def _results(analysis: Analysis, placed, methods: str) -> Mapping[str, Any]:
+def _results(analysis: Analysis, placed, methods: prose.Methods) -> Mapping[str, Any]:
     """Gives what a script needs of a report without parsing HTML.
 
     Tables of tests are listed by their names, with the numbers of their CSV files.
@@ -186,7 +203,8 @@ def _results(analysis: Analysis, placed, methods: str) -> Mapping[str, Any]:
         "twins": [{"names": names, "why": why} for *names, why in study.twins],
         "at_chance": study.at_chance,
         "derived": [{"kind": x.kind, **x.item._asdict()} for x in study.derived],
-        "methods": methods,
+        "methods": methods.paragraph,
+        "methods_of_other_sections": methods.others,
         "trained_on": sorted(study.trained),
         **{n: frames[n] for n in (*listed, "power", "variability") if n in frames},
     }
@@ -266,7 +284,6 @@ def _evaluated(study, metric: str, datasets: Sequence[str]) -> pd.DataFrame:
 def figures(analysis: Analysis, varying: pd.DataFrame | None) -> document.Placed:
     """Gives the figures with the sections in which they stand."""
     if analysis.tests:
-        yield "tests", _ranks(analysis)
         for by in analysis.alike:
             yield "alike", _alike(analysis, by)
         if analysis.runs is not None:
@@ -285,7 +302,7 @@ def _ranks(analysis: Analysis) -> document.Figure:
     how = dict(alpha=analysis.alpha, colours=[looks[x]["color"] for x in names])
     bars = analysis.cliques, analysis.critical_difference
     drawn = plots.critical_difference(names, ranks, *bars, **how)
-    caption = "Mean ranks, the best on top. A bar joins algorithms that Nemenyi's test does not "
+    caption = "Mean ranks, the best on the left. A bar joins algorithms that Nemenyi's test does not "
     caption += f"tell apart at α = {analysis.alpha:g}."
     return document.Figure("critical_difference", caption, drawn)
 
@@ -321,7 +338,7 @@ def _profiles(analysis: Analysis) -> document.Figure:
     labels = "normalised score", f"share of {what} above"
     caption = f"Performance profiles: the share of {what} × data sets whose normalised score reaches "
     caption += f"a threshold, with {analysis.bounds}, pointwise."
-    size = dict(alone=6.4, cell=(0, 3.4))
+    size = dict(alone=9.0, cell=(0, 3.4))
     drawn = plots.curves(pd.DataFrame(frame), looks, labels, **size)
     return document.Figure("profiles", caption, drawn)
 

@@ -17,7 +17,11 @@ Analysis = analysis_lib.Analysis
 _SPREAD = [*analysis_lib.SPREAD]
 MOST_ROWS = 500  # That a page shows of a table; its files have all.
 MOST_COLUMNS = 60  # Data sets, or algorithms, side by side.
-_DECIDED = tables.columns("F:.3 p:p critical_difference:.2 pairs:d")
+_DECIDED = tables.columns(
+    "F:.3 p:p permutation_p:p critical_difference:.2 pairs:d",
+    p="p by F",
+    permutation_p="p by permutation, which decides",
+)
 
 
 def _table(
@@ -41,7 +45,13 @@ def scores(analysis: Analysis) -> tables.Table:
     cells = dict(zip(keys, shown.to_dict("records"), strict=True))
     sizes = study.values.dropna(subset="n").groupby("dataset")["n"].unique()
     sizes = {name: f" (n={n[0]:,})" for name, n in sizes.items() if len(n) == 1}
-    guessed = {(one["algorithm"], one["dataset"]) for one in study.at_chance}
+    # An accuracy of cues says nothing of accuracies, and all of what is made of cues.
+    of_cues = study.options.metric not in ("accuracy", "real_accuracy")
+    guessed = {
+        (cell["algorithm"], cell["dataset"])
+        for cell in study.at_chance
+        if of_cues or cell["metric"] == study.options.metric
+    }
     ranks = dict(zip(analysis.algorithms, analysis.nemenyi.ranks)) if tested else {}
     rows, at = [], {}
     forms = {d: study.unit.spread(of) for d, of in shown.groupby("dataset")}
@@ -73,11 +83,12 @@ def scores(analysis: Analysis) -> tables.Table:
     return tables.Table(
         "scores",
         " ".join(caption),
-        head=("Algorithm", study.repeats, "Mean rank", *heads),
+        head=("Algorithm", study.repeats.capitalize(), "Mean rank", *heads),
         rows=tuple(rows),
         data=analysis.cells,
         bold=frozenset(bold),
         under=frozenset(under),
+        corner="Data set",
     )
 
 
@@ -329,8 +340,13 @@ def _decision(analysis: Analysis) -> dict[str, float]:
     """What the tests come to, NaN where there is none."""
     found = [math.nan] * len(_DECIDED)
     if test := analysis.friedman:
-        found = test.statistic, test.pvalue, analysis.critical_difference
-        found += (len(analysis.significant),)
+        found = [
+            test.statistic,
+            test.pvalue,
+            analysis.permutation.pvalue,
+            analysis.critical_difference,
+            len(analysis.significant),
+        ]
     return dict(zip(_DECIDED, found, strict=True))
 
 
@@ -531,7 +547,7 @@ def power(analysis: Analysis) -> tables.Table:
         "How often a study like this one would find one algorithm better than another by "
         f"{result.difference:g}, and what difference it would find with a chance of "
         f"{result.target:g}, by simulation. t and Wilcoxon at α = {result.alpha:g} shared among "
-        f"{result.comparisons} pairs. The CSV file has other numbers of {what} and data sets.",
+        f"{tables.count(result.comparisons, 'pair')}. The CSV file has other numbers of {what} and data sets.",
         head=("Test", "study", "power", f"found with {result.target:g}"),
         rows=tuple(rows),
         data=pd.DataFrame(data, columns=["test", "seeds", "datasets", "power"]),

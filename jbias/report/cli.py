@@ -103,7 +103,7 @@ def _report(args: argparse.Namespace) -> Iterator[str]:
     # Matrices are small: threads would spend longer on waiting than on products.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     # Only now: what is slow to import delays neither --help nor the first line.
-    from jbias.report import benchmark, document, inputs
+    from jbias.report import benchmark, document, inputs, tables
 
     given = {key: value for key, value in vars(args).items() if value is not None}
     asked = given.keys() & {one.name for one in dataclasses.fields(options.Options)}
@@ -112,12 +112,16 @@ def _report(args: argparse.Namespace) -> Iterator[str]:
         study = inputs.from_scores(args.scores, wanted)
     else:
         study = inputs.from_runs(args.runs, wanted)
-    sizes = len(study.algorithms), len(study.datasets)
-    _progress("testing {} algorithms on {} data sets ...".format(*sizes))
+    algorithms = tables.count(len(study.algorithms), "algorithm")
+    datasets = tables.count(len(study.datasets), "data set")
+    _progress(f"testing {algorithms} on {datasets} ...")
     report = benchmark.report(study)
     lost = report.results["tested"]["left_out"]
     left = [f"left out of the tests: {one['name']} ({one['reason']})" for one in lost]
-    notes = [f"note: {text}" for text in study.warnings]
+    said = {f"{one['name']} is not in the tests: {one['reason']}." for one in lost}
+    # Without its full stop a note ends with the flag to copy.
+    notes = [text.removesuffix(".") for text in report.warnings if text not in said]
+    notes = [f"note: {text}" for text in notes]
     for line in study.understood:
         messages.print_text(line, to_stderr=True)
     _progress("writing ...")

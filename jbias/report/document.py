@@ -17,7 +17,7 @@ import pathlib
 import re
 import sys
 import warnings
-from collections.abc import Iterable, Mapping, Sequence, ValuesView
+from collections.abc import Collection, Iterable, Mapping, Sequence, ValuesView
 from typing import Any
 
 import jinja2
@@ -75,18 +75,36 @@ Block = Text | Links | Folded | tables.Table | Figure
 
 @dataclasses.dataclass(frozen=True)
 class Section:
-    """A part of a page under a title; one without blocks is left out."""
+    """A part of a page under a title; one without blocks is left out.
+
+    A folded one shows its title and opens on a click, or where a link leads into it. On
+    paper it is left out while it is closed, unless `is_printed`.
+    """
 
     id: str
     title: str
     blocks: Iterable[Block]
+    is_folded: bool = False
+    is_printed: bool = True
+
+    @property
+    def contents(self) -> str:
+        """Return how many figures and tables the section has, such as "1 figure, 2 tables"."""
+        kinds = {"figure": Figure, "table": tables.Table}
+        sizes = {
+            noun: sum(isinstance(block, kind) for block in self.blocks)
+            for noun, kind in kinds.items()
+        }
+        return ", ".join(
+            tables.count(size, noun) for noun, size in sizes.items() if size
+        )
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class Report:
     """A page, and what lies beside it.
 
-    `results` is what results.json says beside the answer and the list of files: mappings,
+    `results` is what results.json says beside answer, warnings and the list of files: mappings,
     sequences, numbers, frames (as records), text; what is not finite or not known is null.
     `frames` are tables that the page does not show, by name; `files` others by path.
     """
@@ -95,6 +113,7 @@ class Report:
     heading: str
     subtitle: str
     answer: tuple[str, str]  # In one sentence, and what it rests on.
+    warnings: Sequence[str] = ()  # What may make the answer wrong, on top of the page.
     facts: Mapping[str, object]
     sections: Sequence[Section]
     results: Mapping[str, Any]
@@ -106,14 +125,32 @@ class Report:
 Placed = Iterable[tuple[str, Block | None]]  # Blocks behind the sections they stand in.
 
 
-def sections(titles: Mapping[str, str], *placed: Placed) -> list[Section]:
-    """Gives sections by id, in the order of `titles`, of blocks that say where they stand."""
+def sections(
+    titles: Mapping[str, str],
+    *placed: Placed,
+    unfolded: Collection[str] | None = None,
+    printed: Collection[str] = (),
+) -> list[Section]:
+    """Return sections in the order of `titles`, with the blocks that are placed in them.
+
+    titles: by id. unfolded: ids of sections that are open; None if all are. printed: ids of
+    folded sections that are on paper even while they are closed.
+    """
     blocks: dict[str, list[Block]] = {name: [] for name in titles}
     for part in placed:
         for name, block in part:
             if block is not None:
                 blocks[name].append(block)
-    return [Section(name, titles[name], blocks[name]) for name in titles]
+    return [
+        Section(
+            name,
+            titles[name],
+            blocks[name],
+            is_folded=unfolded is not None and name not in unfolded,
+            is_printed=unfolded is None or name in (*unfolded, *printed),
+        )
+        for name in titles
+    ]
 
 
 def write(report: Report, out: pathlib.Path) -> str:
@@ -175,7 +212,12 @@ def render(report: Report) -> dict[str, str | bytes]:
     assert not files.keys() & report.files.keys(), files.keys() & report.files.keys()
     files |= report.files
     answer, basis = report.answer
-    tree = {"headline": answer, "basis": basis, **report.results}
+    tree = {
+        "headline": answer,
+        "basis": basis,
+        "warnings": list(report.warnings),
+        **report.results,
+    }
     tree["files"] = sorted([*files, "index.html", "results.json"])
     files["results.json"] = to_json(tree)
     files["index.html"] = _shown(_template().render(report=report, svgs=svgs))

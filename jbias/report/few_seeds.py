@@ -66,7 +66,7 @@ def blocks(study: analysis_lib.Study) -> Iterator[document.Block | None]:
     known = known[known["seeds"] == known["seeds"].max()].nlargest(1, "apart")
     for worst in known.itertuples():
         yield document.Text(
-            f"Worst by {worst.line}: two identical methods with {worst.seeds} {what} each "
+            f"Worst by {worst.line}: two identical methods with {tables.count(worst.seeds, what.removesuffix('s'))} each "
             f"lie more than {worst.difference:g} apart in {prose.share(worst.apart / 100)} "
             f"of studies, and the best of {worst.methods} lies {worst.lead:.3g} above their mean."
         )

@@ -294,8 +294,8 @@ def read(workdirs: Sequence[str], notes: list[str] | None = None) -> list[Networ
 def _names(parts: Mapping[str, pd.DataFrame]) -> dict[str, str]:
     """Gives each workdir a name, by its records: short, and no two alike.
 
-    That of a file is the file's. That of a run's seed is model, method (with the variant)
-    and seed; its training data, hash and step stand behind it only where they tell it from
+    That of a file is the file's. That of a run's seed is model, method (as the config's
+    label or as papers call it) and seed; its training data, hash and step stand behind it only where they tell it from
     others of that name.
     """
     fields, names = {}, {}
@@ -303,9 +303,12 @@ def _names(parts: Mapping[str, pd.DataFrame]) -> dict[str, str]:
         one = part.iloc[0].astype(str).to_dict()
         fields[workdir] = one | {"hash": one["run"].rpartition("-")[2]}
         names[workdir] = one["run"]
-        if "config" in read_config(workdir):  # It was trained here.
-            variant = f" ({one['variant']})" if one["variant"] else ""
-            names[workdir] = "{model} {algorithm}{} seed {seed}".format(variant, **one)
+        config = read_config(workdir).get("config")
+        if config is not None:  # It was trained here.
+            label = config.get("label") if isinstance(config, Mapping) else ""
+            paper = workdirs_lib.method_name(one["algorithm"], one["variant"])
+            method = (label.strip() if isinstance(label, str) else "") or paper
+            names[workdir] = f"{one['model']} {method} seed {one['seed']}"
     for end in _ENDS:
         alike = collections.defaultdict(dict)
         for workdir, name in names.items():

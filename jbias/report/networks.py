@@ -179,6 +179,25 @@ def guessed(networks: Networks) -> Iterator[str]:
     if names:
         told = "Accuracy is no better than chance, so no claim follows from shape bias or suppressed cues"
         yield f"{told}: {', '.join(names)}."
+    cues = [f"{one.name} on {name}" for one in networks for name in _guessed_cues(one)]
+    if cues:
+        told = "Decisions for either cue are no more than guessing gives, so no claim follows from shape bias"
+        yield f"{told}: {', '.join(cues)}."
+
+
+def _guessed_cues(one: Network) -> Iterator[str]:
+    """Yield sets of cue conflicts on which a network decides for a cue as guessing would.
+
+    Of k classes two are a cue's: guessing decides for either in a share of 2 / k. Wilson's
+    interval of 95 % of the share is not above that, by any rule of pooling answers.
+    """
+    for place in one.of("shape_bias"):
+        classes = len(one.classes(place))
+        numbers = [x for x in one.numbers[place] if x.metric == "fraction_neither"]
+        counted = [x for x in numbers if x.count is not None and x.n]
+        lows = [decisions.wilson_interval(int(x.n - x.count), x.n)[0] for x in counted]
+        if classes > 2 and lows and max(lows) <= 2 / classes:
+            yield place[1]
 
 
 def _unmeasured(one: Network) -> Iterator[str]:

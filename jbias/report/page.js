@@ -1,6 +1,6 @@
 "use strict";
-// Sorts a table by the column whose head is chosen, and marks what scrolls; without this a
-// page has plain tables.
+// Sorts a table by the column whose head is chosen, marks what scrolls, and opens the section
+// that a link leads to; without this a page has plain tables.
 const number = (text) => {
   const plain = text.replace(/−/g, "-").replace(/[,\s%]/g, "");
   if (plain.includes("∞")) return plain.startsWith("-") ? -Infinity : Infinity;
@@ -51,3 +51,14 @@ const boxes = [...document.querySelectorAll(".scroll")];
 for (const box of boxes) box.addEventListener("scroll", () => mark(box), { passive: true });
 const watch = new ResizeObserver((changes) => changes.forEach((each) => mark(each.target)));
 for (const box of boxes) watch.observe(box);
+
+// Browsers open a folded section for a link into it; older ones do not.
+const unfold = () => {
+  const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  const folded = target?.closest("details:not([open])");
+  if (!folded) return;
+  folded.open = true;
+  target.scrollIntoView();
+};
+addEventListener("hashchange", unfold);
+unfold();

@@ -18,8 +18,17 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 from matplotlib import artist as mpl_artist
-from matplotlib import colors, font_manager, lines, patches, text
+from matplotlib import (
+    collections,
+    colors,
+    font_manager,
+    lines,
+    patches,
+    text,
+    transforms,
+)
 from matplotlib import figure as mpl_figure
+from matplotlib import path as paths
 from matplotlib.backends import backend_agg
 
 from jbias.report import tables
@@ -30,7 +39,10 @@ INK, FAINT = "#1c2128", "#d0d5db"
 COLOURS = ("#3b7fd1", "#dd7a12", "#2a9d6a", "#c94f7c")
 COLOURS += ("#8a63d2", "#1aa0b0", "#a9782a", "#d1493f")
 ROW, LETTER = 0.27, 0.078
+_HOVER = "hover:"  # In an address: words that a mark shows on hover.
+_HOVERED = 1200  # Points of a figure that show words; more make a page heavy.
 PHONE = 3.4  # What a phone shows side by side.
+PAGE = 11.5  # What a page of 1280 pixels shows side by side.
 SMALL = 8.5  # Points: 11 pixels on a page, where it is not scaled.
 MARKERS = "osD^vP*X<>ph"
 DASHES = ("-", (0, (4, 1.5)), (0, (1, 1.2)), (0, (5, 1.5, 1, 1.5)))
@@ -55,7 +67,49 @@ def styles(names: Iterable[str]) -> dict[str, dict]:
 def to_svg(fig: Figure) -> str:
     """Gives SVG without dates, the same for the same figure."""
     nothing = ("Creator", "Date", "Format", "Type")
-    return _saved(fig, "svg", nothing, transparent=True).decode()
+    svg = _saved(fig, "svg", nothing, transparent=True).decode()
+    # A mark with words is drawn as a link; what a pointer shows is a title.
+    # An address with a double quote stands in single ones.
+    for quote in ('"', "'"):
+        titled = rf"<a xlink:href={quote}{_HOVER}([^{quote}]*){quote}[^>]*>"
+        svg = re.sub(titled, r'<g pointer-events="all"><title>\1</title>', svg)
+    return svg.replace("</a>", "</g>")
+
+
+def hover_boxes(
+    axes, boxes: Sequence[tuple[float, float, float, float]], words: Sequence[str]
+) -> None:
+    """Add rectangles (x, y, width, height) that are not seen and show words on hover.
+
+    Only SVG has the words; the other forms show nothing.
+    """
+    shapes = [patches.Rectangle(box[:2], *box[2:]) for box in boxes]
+    _add_hover(axes, collections.PatchCollection(shapes), words)
+
+
+def hover_points(
+    axes, x: Sequence[float], y: Sequence[float], words: Sequence[str], **where: Any
+) -> None:
+    """Add discs at points that are not seen and show words on hover, as `hover_boxes`.
+
+    where: `transform`, the coordinates of the points, those of the data by default.
+    """
+    offsets = np.stack([np.asarray(x, float), np.asarray(y, float)], axis=1)
+    marks = collections.PathCollection(
+        [paths.Path.unit_circle()],
+        [60.0],  # Square points: 10 pixels across on a page.
+        offsets=offsets,
+        offset_transform=where.get("transform", axes.transData),
+    )
+    marks.set_transform(transforms.IdentityTransform())
+    _add_hover(axes, marks, words)
+
+
+def _add_hover(axes, marks: collections.Collection, words: Sequence[str]) -> None:
+    marks.set(facecolor=(0, 0, 0, 0), edgecolor=(0, 0, 0, 0), linewidth=0, zorder=9)
+    marks.set_urls([f"{_HOVER}{text}" for text in words])
+    marks.set_in_layout(False)
+    axes.add_collection(marks, autolim=False)
 
 
 def to_pdf(fig: Figure) -> bytes:
@@ -106,58 +160,85 @@ def critical_difference(
     alpha: float,
     colours: Sequence[str],
 ) -> Figure:
-    """Draws Demsar's diagram upright: mean ranks on an axis, bars by what does not differ.
+    """Draw Demsar's diagram: mean ranks on an axis, bars under it join what does not differ.
 
-    It is no wider than a phone: bars that lie apart share a lane, and long names break.
+    The best rank is on the left. The better half of the algorithms has its names on the
+    left, the best on top; the other half on the right, the worst on top. The bar above the
+    axis is as long as the critical difference. Source: Demsar, JMLR 2006, figure 1.
     """
-    k, line, axis = len(names), 0.16, 0.55
-    order = np.argsort(ranks, kind="stable")
+    k, line, gap = len(names), 0.16, 0.07
+    order = [int(i) for i in np.argsort(ranks, kind="stable")]
+    half = math.ceil(k / 2)
+    sides = order[:half], order[half:][::-1]
+    broken = [textwrap.wrap(name, 26) or [""] for name in plain(names)]
+    rooms = [
+        LETTER * max((len(part) for i in side for part in broken[i]), default=0) + 0.6
+        for side in sides
+    ]
+    left, length = rooms[0] + 0.1, max(5.0, 8.6 - sum(rooms))
+    right = left + length
     ends = [(min(ranks[list(some)]), max(ranks[list(some)])) for some in cliques]
     lanes = _lanes(sorted(ends))
-    lane = min(0.1, 0.7 / max(len(lanes), 1))
-    bend = axis + 0.12 + lane * len(lanes)
-    left = bend + 0.25  # Of the words.
-    room = int((PHONE - left - 0.45) / LETTER)
-    broken = [textwrap.wrap(name, room) for name in plain(names)]
-    longest = max(len(part) for name in broken for part in name)
-    width = max(left + 0.5 + LETTER * longest, 2.4)
-    told = f"CD = {difference:.2f} (α = {alpha:g})"
-    if difference > k - 1:
-        told += ": wider than the axis, no pair can differ"
-    told = textwrap.wrap(told, int(width / LETTER))
-    rows = np.array([line * len(broken[i]) + 0.06 for i in order])
-    rows += max(1.0 - rows.sum(), 0) / k
-    length = rows.sum()
-    top = length + 0.1
-    fig, axes = canvas(width, top + 0.15 + line * len(told))
+    rows = [[line * len(broken[i]) + gap for i in side] for side in sides]
+    under = 0.12 + 0.1 * len(lanes) + 0.08
+    height = 0.75 + under + max(map(sum, rows)) + 0.05
+    fig, axes = canvas(right + rooms[1] + 0.1, height)
+    top = height - 0.75
 
     def place(rank):
-        return top - (rank - 1) / (k - 1) * length
+        return left + (rank - 1) / (k - 1) * length
 
-    axes.text(0.07, top + 0.12, "\n".join(told), va="bottom", **ink(9))
-    ends = [place(1), place(1 + min(difference, k - 1))]
-    axes.plot([0.12] * 2, ends, color=INK, linewidth=1.6, marker="_")
-    axes.plot([axis] * 2, [place(1), place(k)], color=INK, linewidth=1.2)
-    step = math.ceil(line * (k - 1) / length)
+    _difference_bar(axes, (place(1), top + 0.45), length, difference, k=k, alpha=alpha)
+    axes.plot([left, right], [top] * 2, color=INK, linewidth=1.2)
+    step = math.ceil(0.24 * (k - 1) / length)
     for rank in range(1, k + 1):
-        axes.plot([axis - 0.06, axis], [place(rank)] * 2, color=INK, linewidth=1)
+        axes.plot([place(rank)] * 2, [top, top + 0.06], color=INK, linewidth=1)
         if (rank - 1) % step == 0:
-            where = {"ha": "right", "va": "center"}
-            axes.text(axis - 0.1, place(rank), str(rank), **where, **ink(9))
+            where = {"ha": "center", "va": "bottom"}
+            axes.text(place(rank), top + 0.09, str(rank), **where, **ink(9))
     for i, bars in enumerate(lanes):
+        y = top - 0.12 - 0.1 * i
         for low, high in bars:
-            x, ends = axis + 0.12 + lane * (i + 0.5), [place(low), place(high)]
-            look = {"linewidth": 36 * lane, "solid_capstyle": "round"}
-            axes.plot([x] * 2, ends, color=INK, **look)
-    for member, y in zip(order, top - np.cumsum(rows) + rows / 2, strict=True):
-        start, colour = place(ranks[member]), colours[member]
-        elbow = [axis, bend + 0.05, left - 0.06], [start, start, y]
-        axes.plot(*elbow, color=colour, linewidth=1.1)
-        axes.plot(axis, start, "o", color=colour, markersize=4.5)
-        axes.text(left, y, f"{ranks[member]:.2f}", va="center", **ink(9))
-        name = "\n".join(broken[member])
-        axes.text(left + 0.42, y, name, va="center", **ink(9))
+            look = {"linewidth": 3.6, "solid_capstyle": "round"}
+            axes.plot([place(low), place(high)], [y] * 2, color=INK, **look)
+    for group, (low, high) in zip(cliques, ends, strict=True):
+        alike = ", ".join(plain(names[i] for i in group))
+        y = top - 0.12 - 0.1 * next(i for i, x in enumerate(lanes) if (low, high) in x)
+        box = place(low) - 0.04, y - 0.04, place(high) - place(low) + 0.08, 0.08
+        hover_boxes(axes, [box], [f"not significantly different: {alike}"])
+    for side, outer, sign in zip(sides, (left, right), (-1, 1), strict=True):
+        y = top - under
+        for member in side:
+            tall = line * len(broken[member]) + gap
+            middle, x = y - tall / 2, place(ranks[member])
+            look = {"color": colours[member], "linewidth": 1.1}
+            axes.plot([x, x, outer + 0.04 * sign], [top, middle, middle], **look)
+            axes.plot(x, top, "o", color=colours[member], markersize=4.5)
+            where = {"ha": "right" if sign < 0 else "left", "va": "center"}
+            mean = f"{ranks[member]:.2f}"
+            axes.text(outer + 0.1 * sign, middle, mean, **where, **ink(9))
+            name = "\n".join(broken[member])
+            axes.text(outer + 0.56 * sign, middle, name, **where, **ink(9))
+            words = f"{plain([names[member]])[0]}: mean rank {ranks[member]:.3f}"
+            edge = outer + sign * (rooms[sign > 0] - 0.05)
+            boxes = [(min(x, edge), middle - tall / 2, abs(edge - x), tall)]
+            boxes.append((x - 0.06, top - 0.06, 0.12, 0.12))
+            hover_boxes(axes, boxes, [words] * 2)
+            y -= tall
     return literal(fig)
+
+
+def _difference_bar(
+    axes, start: tuple[float, float], length: float, difference: float, *, k: int, alpha
+) -> None:
+    """Draw the critical difference of k mean ranks as a bar that begins at `start`."""
+    x, y = start
+    words = f"CD = {difference:.2f} (α = {alpha:g})"
+    if difference > k - 1:
+        words += ": wider than the axis, no pair can differ"
+    end = x + min(difference / (k - 1), 1) * length
+    axes.plot([x, end], [y] * 2, color=INK, linewidth=1.6, marker="|")
+    axes.text(x, y + 0.08, words, va="bottom", **ink(9))
 
 
 def _lanes(spans: Sequence[tuple[float, float]]) -> list[list[tuple[float, float]]]:
@@ -197,6 +278,12 @@ def curves(
             if "low" in line:
                 band = dict(color=look["color"], alpha=0.15, lw=0)
                 axes.fill_between(line["x"], line["low"], line["high"], **band)
+            chosen = line.iloc[:: math.ceil(len(frame) / _HOVERED)]
+            words = [
+                f"{name}: {value:.4g} at {labels[0]} {x:g}"
+                for x, value in zip(chosen["x"], chosen["value"], strict=True)
+            ]
+            hover_points(axes, chosen["x"], chosen["value"], words)
         finish(axes, rows)
 
     panels = dict(iter(frame.groupby("panel", sort=False, observed=True)))
@@ -222,6 +309,8 @@ def histograms(
             where = dict(transform=axes.get_xaxis_transform(), clip_on=False)
             mean = np.average(values, weights=weights)
             axes.plot(mean, 1, "o", color=look["color"], markersize=6, **where)
+            words = [f"{name}: mean {mean:.3f}"]
+            hover_points(axes, [mean], [1], words, transform=where["transform"])
         axes.set(xlim=(0, 1), ylim=(0, None))
 
     legend = {name: lines.Line2D([], [], **look) for name, look in looks.items()}
@@ -237,10 +326,12 @@ def matrix(
     form: str = "{:.0f}",
     every: int = 1,
     least: float | None = -math.inf,
+    axis_names: tuple[str, str] = ("", ""),
 ):
     """Draws a table as cells, which say their numbers from `least` on, or none; gives these.
 
-    every: so many rows and columns have a name together.
+    every: so many rows and columns have a name together. axis_names: of rows and columns,
+    for the words on hover.
     """
     values, (low, high) = frame.to_numpy(float), limits
     shades = dict(cmap=colours, vmin=low, vmax=high)
@@ -259,6 +350,16 @@ def matrix(
             told = form.format(value)
             told = told.replace("-", "−" if told.strip("-0.") else "")
             axes.text(j, i, told, color="white" if dark else "#000000", **look)
+    if values.size <= _HOVERED:
+        names = [(str(row), str(head)) for row in frame.index for head in frame.columns]
+        numbers = ["–" if math.isnan(x) else f"{x:.4g}" for x in values.ravel()]
+        rows_are, columns_are = (f"{name} " if name else "" for name in axis_names)
+        words = [
+            f"{rows_are}{row}, {columns_are}{head}: {number}"
+            for (row, head), number in zip(names, numbers, strict=True)
+        ]
+        cells = [(j - 0.5, i - 0.5, 1, 1) for i, j in np.ndindex(values.shape)]
+        hover_boxes(axes, cells, words)
     axes.grid(visible=False)
     axes.spines[:].set_visible(False)
     axes.tick_params(length=0)
@@ -346,6 +447,9 @@ def intervals(
         axes.plot(middle, i, "o", color=COLOURS[0], markersize=4.5)
         beside = dict(va="center", transform=axes.get_yaxis_transform(), **ink(9))
         axes.text(1.03, i, shown(middle, *ends), **beside)
+    known = [i for i, middle in enumerate(point) if math.isfinite(middle)]
+    words = [f"{names[i]}: {shown(point[i], low[i], high[i])}" for i in known]
+    hover_points(axes, [point[i] for i in known], known, words)
     return laid_out(fig)
 
 
@@ -367,13 +471,19 @@ def variability(
         inked = ("medianprops", "whiskerprops", "capprops")
         look |= {key: {"color": INK} for key in inked}
         axes.boxplot(each, positions=where, orientation="horizontal", **look)
+        for name, place, one in zip(names, where, each, strict=True):
+            if len(one):
+                low, median, high = np.quantile(one, [0.25, 0.5, 0.75])
+                words = f"{name}, {kind}: median {median:.3g}, quartiles {low:.3g} to {high:.3g}"
+                box = low, place - 0.13, high - low, 0.26
+                hover_boxes(axes, [box], [words])
     legend_above(fig, {kind: patches.Patch(**look) for kind, look in looks.items()})
     return laid_out(fig)
 
 
 def rows(names, legend=(), *, x: str = "", row: float = ROW, room: float = 0.6):
     """Gives a figure and axes with a row for each name, the first on top."""
-    wide = 4.2 + LETTER * max(map(len, names))
+    wide = 6.5 + LETTER * max(map(len, names))
     cell = 0, row * len(names) + room
     fig, ((axes,),) = grid(1, legend, cell=cell, alone=wide)
     axes.set(ylim=(len(names) - 0.5, -0.5))
@@ -402,14 +512,16 @@ def in_lanes(
         axes.hlines(*bars, colors=looks[name]["color"], linewidth=width)
         look = dict(ms=5, mew=0, ls="", clip_on=False) | looks[name]
         (legend[name],) = axes.plot(value, place, **look)
+        words = [f"{order[int(i)]}, {name}: {x:.4g}" for (i, *_), x in zip(rows, value)]
+        hover_points(axes, value, place, words)
     return legend
 
 
 def power(grid_of: pd.DataFrame, *, target: float, labels: tuple[str, str]) -> Figure:
     """Draws the power by numbers of data sets and seeds; framed where it is `target`."""
-    tall, wide = 0.5 * np.array(grid_of.shape)
+    tall, wide = np.array([0.4, 1.2]) * grid_of.shape
     fig, ((axes,),) = grid(1, cell=(0, tall + 0.6), alone=max(wide + 0.8, PHONE))
-    matrix(axes, grid_of, limits=(0, 1), form="{:.2f}")
+    matrix(axes, grid_of, limits=(0, 1), form="{:.2f}", axis_names=labels[::-1])
     for i, j in np.argwhere(grid_of.to_numpy() >= target):
         corner = (j - 0.47, i - 0.47), 0.94, 0.94
         axes.add_patch(patches.Rectangle(*corner, fill=False, edgecolor=INK, lw=1.3))

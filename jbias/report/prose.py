@@ -8,6 +8,7 @@ import re
 import textwrap
 import types
 from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,13 +19,21 @@ from jbias.runtime import messages
 from jbias.stats import resampling
 
 three = tables.digits(3)
-_MOST = 8  # Pairs that are named in the answer; all are in the table.
+_MOST = 4  # Pairs whose p is said below the answer; all are in the table.
+_NAMED = 8  # Pairs that differ, above which the answer names the first.
 _CHANCE = 6  # Cells at chance that are named; all are in results.json.
 
 
 def p_equals(p: float) -> str:
     shown = tables.p_text(p)
     return f"p {shown}" if shown.startswith("<") else f"p = {shown}"
+
+
+def p_by_permutation(exact) -> str:
+    """Return the p of a permutation test; as a bound where no permutation is as extreme."""
+    shown = p_equals(exact.pvalue)
+    is_least = not exact.exact and exact.pvalue * (exact.permutations + 1) < 1.5
+    return shown.replace("p =", "p ≤") if is_least else shown
 
 
 def share(value: float) -> str:
@@ -46,55 +55,77 @@ def answer(
     if analysis.study.options.selection == "oracle":
         rest = f"{headline[0].lower()}{headline[1:]}"
         headline = f"By the oracle, a bound and not a result: {rest}"
-    said = [basis, *_changed(analysis, "deviations")]
-    said += [_against(analysis, reference)] if reference and not decided else []
-    return headline, " ".join([*said, *_doubts(analysis)])
+    if reference and not decided:
+        basis = f"{basis} {_against(analysis, reference)}"
+    return headline, basis
 
 
 def _answer(analysis: analysis_lib.Analysis) -> tuple[str, str]:
-    result, alpha = analysis.friedman, f"at α = {analysis.alpha:g}"
-    if result is None:
+    if analysis.friedman is None:
         return "Nothing was tested.", analysis.why_not
     n, k = analysis.means.shape
-    test = f"Friedman's test after Iman and Davenport over {k} algorithms and {n} data sets: "
-    test += f"F({result.df[0]}, {result.df[1]}) = {three(result.statistic)}, "
-    test += f"{_p_words(analysis)}."
+    p = p_by_permutation(analysis.permutation)
+    decided = f"{p}, Friedman's test by permutation over {n} data sets"
+    test = _test_words(analysis)
     if not analysis.rejects:
-        headline = f"No significant difference between the {k} algorithms was found"
-        rest = f"That does not show that they are equal: with {n} data sets, mean ranks of two"
-        rest += f" algorithms must lie {analysis.critical_difference:.2f} apart"
-        return f"{headline} {alpha}.", f"{test} {rest} to differ."
+        headline = f"No significant difference between the {k} algorithms was found ({decided})."
+        rest = (
+            f"That does not show that they are equal: with {n} data sets, mean ranks of two "
+            f"algorithms must lie {analysis.critical_difference:.2f} apart to differ at "
+            f"α = {analysis.alpha:g}."
+        )
+        return headline, f"{test} {rest}"
     total, claimed = k * (k - 1) // 2, analysis.significant
     if not claimed:
-        headline = "The algorithms differ as a whole, and no single pair of the"
-        headline += f" {total} differs significantly {alpha}."
-        return headline, f"{test} No pair passes Nemenyi's test."
-    worse: dict[str, list[str]] = {}
-    for a, b, _ in claimed:
-        worse.setdefault(a, []).append(b)
-    who = []
-    for a, names in worse.items():
-        few = [*names[:4], f"{len(names) - 4} others"] if len(names) > 5 else names
-        who.append(f"{a} ranks better than {tables.join(few)}")
-    who = who[:_MOST] + ["and others"] * (len(who) > _MOST)
+        headline = (
+            f"The {k} algorithms differ as a whole ({decided}), and no single pair of the "
+            f"{total} differs significantly."
+        )
+        return (
+            headline,
+            f"{test} No pair passes Nemenyi's test at α = {analysis.alpha:g}.",
+        )
     pairs = [f"{a} and {b}, {p_equals(p)}" for a, b, p in claimed[:_MOST]]
-    pairs += ["the others in the table below"] * (len(claimed) > _MOST)
-    count = f"{len(claimed)} of {total} pairs differ{'s' if len(claimed) == 1 else ''}"
-    headline = f"The algorithms differ significantly, and {count} {alpha}"
-    rest = f"Pairs by Nemenyi's test: {'; '.join(pairs)}."
-    return f"{headline}: {'; '.join(who)}.", f"{test} {rest}"
+    if len(claimed) > _MOST:
+        pairs.append("the rest in the table of pairs")
+    differ = "differs" if len(claimed) == 1 else "differ"
+    headline = (
+        f"The {k} algorithms differ significantly ({decided}), and {len(claimed)} of {total} "
+        f"pairs {differ}: {_who_is_better(claimed)}."
+    )
+    if total == 1:
+        headline = f"{claimed[0][0]} ranks significantly better than {claimed[0][1]} ({decided})."
+    rest = f"Pairs by Nemenyi's test at α = {analysis.alpha:g}: {'; '.join(pairs)}."
+    return headline, f"{test} {rest}"
 
 
-def _p_words(analysis: analysis_lib.Analysis) -> str:
-    """p of F; the one by permutation, where F's is no p or the two decide otherwise."""
-    approximate, exact = analysis.friedman.pvalue, p_equals(analysis.permutation.pvalue)
-    if approximate == 0:
-        return f"{exact} by permutation"
-    if (approximate <= analysis.alpha) == analysis.rejects:
-        return p_equals(approximate)
+def _who_is_better(claimed: Sequence[tuple[str, str, float]]) -> str:
+    """Return which algorithms rank better than which, the first of many."""
+    worse: dict[str, list[str]] = {}
+    for better, name, _ in claimed:
+        worse.setdefault(better, []).append(name)
+    parts, most = [], len(worse) if len(claimed) <= _NAMED else 1
+    for better, names in [*worse.items()][:most]:
+        if len(names) > 5:
+            names = [*names[:4], f"{len(names) - 4} others"]
+        parts.append(f"{better} ranks better than {tables.join(names)}")
+    if len(worse) > most:
+        more = len(claimed) - sum(len(names) for names in [*worse.values()][:most])
+        parts.append(f"{tables.count(more, 'more pair')} in the table of pairs")
+    return "; ".join(parts)
+
+
+def _test_words(analysis: analysis_lib.Analysis) -> str:
+    """Return Friedman's test in a sentence: by permutation, and F that approximates it."""
+    result, exact = analysis.friedman, analysis.permutation
+    words = (
+        f"Friedman's test: F({result.df[0]}, {result.df[1]}) = {three(result.statistic)}, "
+        f"{p_by_permutation(exact)} by permutation, which decides"
+    )
+    if result.pvalue == 0:  # F is infinite, and its p is no p.
+        return f"{words}."
     return (
-        f"{p_equals(approximate)}, which is an approximation; by permutation {exact}, which "
-        "decides"
+        f"{words}; Iman and Davenport's approximation gives {p_equals(result.pvalue)}."
     )
 
 
@@ -132,7 +163,7 @@ def _changed(analysis: analysis_lib.Analysis, *kinds: str) -> Iterator[str]:
             weak = " That alone is weak: the more algorithms differ, the fewer such blocks."
             yield (
                 "The conclusion changes where data sets that are alike count together: with "
-                f"{found.count} blocks by {by}, {p_equals(test.pvalue)}."
+                f"{tables.count(found.count, 'block')} by {by}, {p_equals(test.pvalue)}."
                 f"{weak * (by == 'scores')}"
             )
 
@@ -167,14 +198,28 @@ def _doubts(analysis: analysis_lib.Analysis) -> Iterator[str]:
         yield f"{' and '.join(pair)} have the same scores everywhere: are they one?"
     if alike[_CHANCE:]:
         yield f"Of equal scores everywhere there are {len(alike)} pairs in all."
-    guessed = [f"{one['algorithm']} on {one['dataset']}" for one in study.at_chance]
-    if guessed:
+    for is_of_cues in (False, True):
+        guessed = [
+            f"{cell['algorithm']} on {cell['dataset']}"
+            for cell in study.at_chance
+            if (cell["metric"] == analysis_lib.CUES) == is_of_cues
+        ]
+        if not guessed:
+            continue
         more = [f"{len(guessed) - _CHANCE} more"] if len(guessed) > _CHANCE else []
-        yield (
-            "Accuracy is at chance, so no claim follows from it, for "
-            f"{tables.join([*guessed[:_CHANCE], *more])}: its 95 % interval over images "
-            "holds what guessing gives, one over the number of classes."
-        )
+        names = tables.join([*guessed[:_CHANCE], *more])
+        yield (_CUES_AT_CHANCE if is_of_cues else _AT_CHANCE).format(names)
+
+
+_AT_CHANCE = (
+    "Accuracy is at chance, so no claim follows from it, for {}: its 95 % interval over images "
+    "holds what guessing gives, one over the number of classes."
+)
+_CUES_AT_CHANCE = (
+    "Decisions for either cue are at chance, so no claim follows from shape bias, for {}: the "
+    "95 % interval over images of their share is not above what guessing gives, two over the "
+    "number of classes."
+)
 
 
 def untested(analysis: analysis_lib.Analysis) -> list[str]:
@@ -254,29 +299,63 @@ def power(analysis: analysis_lib.Analysis) -> Iterator[str]:
     yield f"The difference asked about is {result.difference:g}: --points sets it."
 
 
-def caveats(analysis: analysis_lib.Analysis) -> list[str]:
-    """Gives what a reader must know before believing."""
+def warnings(analysis: analysis_lib.Analysis) -> list[str]:
+    """Return what may make the answer wrong, and is not what the user asked for."""
     study = analysis.study
-    said = [f"{text}." for text in study.warnings]
-    said += _doubts(analysis)
-    said += [f"{text}." for text in score_notes.of_constants(study.values)]
-    said += [f"{name} is not in the tests: {why}." for name, why in analysis.left_out]
-    said += study.notes
+    sentences = [f"{text}." for text in study.warnings]
+    sentences += _changed(analysis, "deviations")
+    sentences += _doubts(analysis)
+    sentences += [
+        f"{name} is not in the tests: {why}."
+        for name, why in analysis.left_out
+        if not _was_asked_for(analysis, name)
+    ]
     if analysis.friedman is not None:
-        said += _caveats_of_tests(analysis)
+        sentences += _no_pair_can_differ(analysis)
+        sentences += _points_beyond_scores(analysis)
+    if study.is_runs:
+        sentences += _lost(study)
+    return sentences
+
+
+def _was_asked_for(analysis: analysis_lib.Analysis, name: str) -> bool:
+    """Return whether --strict is why a data set is left out of the tests."""
+    study = analysis.study
+    seen = any(dataset == name for _, dataset in study.trained)
+    has_scores = study.values["dataset"].astype(str).eq(name).any()
+    return study.options.strict and seen and bool(has_scores)
+
+
+def notes(analysis: analysis_lib.Analysis) -> list[str]:
+    """Return what a reader must know of such a study beside its warnings."""
+    study = analysis.study
+    sentences = [f"{text}." for text in score_notes.of_constants(study.values)]
+    sentences += [
+        f"{name} is not in the tests: {why}."
+        for name, why in analysis.left_out
+        if _was_asked_for(analysis, name)
+    ]
+    sentences += study.notes
+    if analysis.friedman is not None:
+        sentences += _caveats_of_tests(analysis)
     if study.options.selection == "oracle":
-        said.append(
+        sentences.append(
             "The oracle looks at the test sets to choose epochs. Its numbers are bounds and "
             "must not be compared with selected ones."
         )
     if study.is_runs:
-        said += _caveats_of_runs(study)
+        sentences += _caveats_of_runs(study)
     else:
-        said.append(
+        sentences.append(
             "A table of scores does not say how models were selected, how many images were "
             "seen or whether all were evaluated alike."
         )
-    return said
+    return sentences
+
+
+def caveats(analysis: analysis_lib.Analysis) -> list[str]:
+    """Return all that a reader must know before believing: warnings, then notes."""
+    return [*warnings(analysis), *notes(analysis)]
 
 
 def _caveats_of_tests(analysis: analysis_lib.Analysis) -> Iterator[str]:
@@ -290,7 +369,7 @@ def _caveats_of_tests(analysis: analysis_lib.Analysis) -> Iterator[str]:
             "Every test set counts alike, those that resemble the training data too; "
             "--datasets chooses, --strict leaves out what some algorithm trained on."
         )
-    yield from _changed(analysis, *analysis.alike)
+    yield from _changed(analysis, *({*analysis.alike} - {"deviations"}))
     size = analysis.size
     if abs(size.f - alpha) > 0.1 * alpha + 3 * size.standard_error:
         yield (
@@ -310,11 +389,6 @@ def _caveats_of_tests(analysis: analysis_lib.Analysis) -> Iterator[str]:
             f"{resampling.percentile_coverage(analysis.fewest):.0%} of cases if scores are "
             "normal; with two humps, one rare, 54 % with 3 and 73 % with 5 in simulations."
         )
-    if analysis.rope > analysis.reach:
-        yield (
-            f"--points={analysis.rope:g} is more than the scores span ({analysis.reach:.3g}): "
-            "what is said of equivalence and power means nothing until it is smaller."
-        )
     if analysis.units_apart:
         low, high = analysis.units_apart
         yield (
@@ -324,24 +398,43 @@ def _caveats_of_tests(analysis: analysis_lib.Analysis) -> Iterator[str]:
     least = math.exp(-(n - 1) * math.lgamma(k + 1))
     if analysis.friedman.pvalue < least:
         yield (
-            f"p = {tables.p_text(analysis.friedman.pvalue)} is an artefact of the "
+            f"{p_equals(analysis.friedman.pvalue)} by F is an artefact of the "
             f"approximation: {n} random rankings of {k} algorithms agree fully with "
             f"probability {tables.p_text(least)}, so no exact p is smaller."
         )
-    if (far := analysis.critical_difference) > k - 1:
+
+
+def _points_beyond_scores(analysis: analysis_lib.Analysis) -> Iterator[str]:
+    if analysis.rope > analysis.reach:
         yield (
-            f"The critical difference ({far:.2f}) is larger than the largest possible "
+            f"--points={analysis.rope:g} is more than the scores span ({analysis.reach:.3g}): "
+            "what is said of equivalence and power means nothing until it is smaller."
+        )
+
+
+def _no_pair_can_differ(analysis: analysis_lib.Analysis) -> Iterator[str]:
+    n, k = analysis.means.shape
+    difference = analysis.critical_difference
+    if difference > k - 1:
+        yield (
+            f"The critical difference ({difference:.2f}) is larger than the largest possible "
             f"difference of mean ranks ({k - 1}): with {n} data sets no pair can differ. More "
             "data sets are needed, not more seeds."
         )
 
 
-def _caveats_of_runs(study: analysis_lib.Study) -> Iterator[str]:
+def _lost(study: analysis_lib.Study) -> Iterator[str]:
+    """Yield which seeds are missing, and why."""
+    labels = {run.name: run.label for run in study.runs}
     for row in study.diverged.itertuples():
-        yield f"Seed {row.seed} of {row.run} diverged at step {row.step}: it is in no mean."
+        name = labels.get(row.run, row.run)
+        yield f"Seed {row.seed} of {name} diverged at step {row.step}: it is in no mean."
     for run in study.runs:
-        if lost := run.lost_seeds:
-            yield f"{run.workdir} has no record of seed {tables.join(lost)}."
+        if run.lost_seeds:
+            yield f"{run.workdir} has no record of seed {tables.join(run.lost_seeds)}."
+
+
+def _caveats_of_runs(study: analysis_lib.Study) -> Iterator[str]:
     if few := list(study.seeds.index[study.seeds < 3]):
         yield (
             f"{tables.join(few)}: fewer than 3 seeds; the deviation over seeds is hardly "
@@ -372,8 +465,16 @@ _KEYED = {one[one.index("{") + 1 : one.index(",")]: one for one in _ENTRIES}
 BIB: Mapping[str, str] = types.MappingProxyType(_KEYED)
 
 
-def methods(analysis: analysis_lib.Analysis, tests: str = "") -> tuple[str, list[str]]:
-    """Return a paper's paragraph, citations as [key], and the keys in their order.
+class Methods(NamedTuple):
+    """What a paper says of how it compared: paragraphs with citations as [key]."""
+
+    paragraph: str  # On what the answer, the scores and their figure rest.
+    others: str  # On the tests and intervals of the other sections; may be empty.
+    keys: list[str]  # Of the works cited, in their order.
+
+
+def methods(analysis: analysis_lib.Analysis, tests: str = "") -> Methods:
+    """Return the paragraphs for a paper, with the keys of the works that they cite.
 
     tests: the sentences on tests over seeds, where ranks are not tested.
     """
@@ -381,48 +482,59 @@ def methods(analysis: analysis_lib.Analysis, tests: str = "") -> tuple[str, list
     packages = [f"{name} {importlib.metadata.version(name)}" for name in packages]
     python = ", ".join([f"Python {platform.python_version()}", *packages])
     made = f"Computed with jbias {jbias.__version__} ({python})"
-    said = [_compared(analysis.study)]
+    compared = _compared(analysis.study)
     if not analysis.tests:
-        said += [tests or "No hypothesis was tested.", f"{made}."]
-        text = " ".join(said)
+        text = f"{compared} {tests or 'No hypothesis was tested.'} {made}."
         cited = [key for key in BIB if f"[{key}" in text or f"; {key}" in text]
-        return text, sorted(cited, key=text.index) or ["kalischek2023"]
-    said += [*_tests(analysis), _spread(analysis)]
-    text = " ".join([*said, f"{made}, after BiasBed [kalischek2023]."])
-    cited = [key for key in BIB if f"[{key}" in text or f"; {key}" in text]
-    return text, sorted(cited, key=text.index)
+        return Methods(text, "", sorted(cited, key=text.index) or ["kalischek2023"])
+    made = f"{made}, after BiasBed [kalischek2023]."
+    text = " ".join([compared, *_deciding_tests(analysis), made])
+    others = " ".join([*_other_tests(analysis), _spread(analysis)])
+    both = f"{text} {others}"
+    cited = [key for key in BIB if f"[{key}" in both or f"; {key}" in both]
+    return Methods(text, others, sorted(cited, key=both.index))
 
 
 def _compared(study: analysis_lib.Study) -> str:
     runs = f"{tables.span(study.seeds)} {study.repeats}"
     runs = runs.removesuffix("s") if {*study.seeds} == {1} else runs
+    reported = f"; reported: {study.rule}" if study.is_runs else ""
     return (
-        f"We compare {len(study.algorithms)} algorithms on {len(study.datasets)} data sets "
+        f"We compare {tables.count(len(study.algorithms), 'algorithm')} on "
+        f"{tables.count(len(study.datasets), 'data set')} "
         f"by {study.options.metric.replace('_', ' ')} "
         f"({'larger' if study.options.larger_is_better else 'smaller'} is better), with "
-        f"{runs} each; reported: {study.rule}."
+        f"{runs} each{reported}."
     )
 
 
-def _tests(analysis: analysis_lib.Analysis) -> Iterator[str]:
+def _deciding_tests(analysis: analysis_lib.Analysis) -> Iterator[str]:
     f, exact = analysis.friedman, analysis.permutation
     n, k = analysis.means.shape
     how = "all" if exact.exact else f"{exact.permutations:,} random"
     yield (
-        f"Scores are averaged over runs and ranked on each data set. The hypothesis that all "
-        f"{k} algorithms rank alike on {n} data sets is tested by Friedman's test "
-        "[friedman1937] with correction for ties, in Iman and Davenport's form [iman1980; "
-        f"demsar2006], F({f.df[0]}, {f.df[1]}) = {three(f.statistic)}, "
-        f"{p_equals(f.pvalue)}, and by {how} permutations within data sets, "
-        f"{p_equals(exact.pvalue)}, which decides."
+        f"Scores are averaged over runs and ranked on each data set. Whether all {k} "
+        f"algorithms rank alike on {n} data sets is tested by Friedman's test [friedman1937], "
+        "corrected for ties, in Iman and Davenport's form [iman1980; demsar2006], "
+        f"F({f.df[0]}, {f.df[1]}) = {three(f.statistic)}, with p from {how} permutations within "
+        f"data sets, {p_by_permutation(exact)}. If this test rejects, pairs are compared by "
+        f"Nemenyi's test [nemenyi1963], both at the level {analysis.alpha:g}."
     )
+    if analysis.runs is not None:
+        yield (
+            "The best score of a data set is told from others by Welch's t test over runs, "
+            "Bonferroni for all pairs, with variances of at least the pooled one."
+        )
+    if left := [f"{name} ({why})" for name, why in analysis.left_out]:
+        yield f"Left out of the tests: {'; '.join(left)}."
+
+
+def _other_tests(analysis: analysis_lib.Analysis) -> Iterator[str]:
     yield (
-        f"Pairs are compared at the level {analysis.alpha:g} by Nemenyi's test [nemenyi1963], "
-        "from the studentised range, and only if the permutation test rejects; beside it "
-        "stand max-T by permutation [westfall1993], Conover's test [conover1999] and the "
-        f"{'exact ' if analysis.tests['wilcoxon'].exact else ''}Wilcoxon signed-rank test "
-        "[wilcoxon1945], both adjusted by Holm [holm1979], Quade's test [quade1979] and "
-        "aligned ranks [hodges1962]."
+        "Beside the deciding tests stand max-T by permutation [westfall1993], Conover's test "
+        f"[conover1999] and the {'exact ' if analysis.tests['wilcoxon'].exact else ''}Wilcoxon "
+        "signed-rank test [wilcoxon1945], the last two adjusted by Holm [holm1979], Quade's test "
+        "[quade1979] and aligned ranks [hodges1962]."
     )
     terry = analysis.tests["bradley_terry"]
     yield (
@@ -441,8 +553,6 @@ def _tests(analysis: analysis_lib.Analysis) -> Iterator[str]:
                 "[bouthillier2021], with exact intervals; the bound of almost stochastic order "
                 "[dror2019] is given as a description."
             )
-    if left := [f"{name} ({why})" for name, why in analysis.left_out]:
-        yield f"Left out of the tests: {'; '.join(left)}."
 
 
 def _spread(analysis: analysis_lib.Analysis) -> str:
@@ -457,9 +567,7 @@ def _spread(analysis: analysis_lib.Analysis) -> str:
         "performance profiles follow [agarwal2021], on scores normalised by the worst and "
         "best run of each data set; the probability that one run beats another is Vargha and "
         "Delaney's A [vargha2000]. Where runs and data sets are samples, a linear mixed model "
-        "has random effects of data sets, of data sets by algorithms and of runs. The best of "
-        "a data set is told from others by Welch's t test, Bonferroni for all pairs, with "
-        "variances of at least the pooled one. Power is by simulation from the spread of "
+        "has random effects of data sets, of data sets by algorithms and of runs. Power is by simulation from the spread of "
         "algorithms between data sets and of runs."
     )
 
@@ -472,7 +580,10 @@ def bib(keys: Sequence[str]) -> str:
     return "\n\n".join(entries) + "\n"
 
 
-def markdown(text: str) -> str:
-    """Wraps the paragraph for a file."""
-    lines = textwrap.wrap(text, 100, break_on_hyphens=False)
-    return "".join(messages.printable(line) + "\n" for line in lines)
+def markdown(*paragraphs: str) -> str:
+    """Return paragraphs as the lines of a file; empty ones are left out."""
+    wrapped = [
+        textwrap.wrap(text, 100, break_on_hyphens=False) for text in paragraphs if text
+    ]
+    texts = ("".join(messages.printable(line) + "\n" for line in x) for x in wrapped)
+    return "\n".join(texts)

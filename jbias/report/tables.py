@@ -24,6 +24,7 @@ HEADS |= {"wilcoxon_holm": "Wilcoxon, Holm", "dunn": "Bonferroni-Dunn"}
 HEADS |= {"hedges_g": "Hedges' g", "rank_biserial": "rank-biserial r", "mixed_p": "p"}
 HEADS |= {"better_run": "P(run)", "better_on_other_sets": "P(sets)"}
 WIDE = 9  # Columns; more are set smaller.
+FITS = 150  # Letters side by side that a page of 1,280 pixels shows without scrolling.
 TALL = 25  # Rows; more scroll under their head.
 _MARKS = {letter: f"\\{letter}" for letter in r"\`*_[]<>#|~$&"}
 _MARKDOWN = str.maketrans(_MARKS | dict.fromkeys("\n\r\t", " "))
@@ -47,6 +48,7 @@ class Table:
     under: frozenset[tuple[int, int]] = frozenset()
     shade: Mapping[tuple[int, int], float] = dataclasses.field(default_factory=dict)
     texts: int = 1  # How many leading columns hold words, not numbers.
+    corner: str = ""  # Head of the first column where the page shows columns as rows.
 
     def __post_init__(self):
         assert all(len(row) == len(self.head) for row in self.rows), self.name
@@ -66,6 +68,28 @@ class Table:
     @property
     def title(self) -> str:
         return self.name.replace("_", " ").capitalize()
+
+    @property
+    def on_page(self) -> "Table":
+        """Return the table as the page shows it: turned, if it is too wide and may be."""
+        if not self.corner or self.print_width <= FITS:
+            return self
+        turned = self._turned()
+        return turned if turned.print_width < self.print_width else self
+
+    def _turned(self) -> "Table":
+        names, *columns = zip(*self.rows, strict=True)
+        places = lambda cells: {(j - 1, i + 1) for i, j in cells if j}
+        return dataclasses.replace(
+            self,
+            head=(self.corner, *names),
+            rows=tuple(zip(self.head[1:], *zip(*columns, strict=True), strict=True)),
+            bold=frozenset(places(self.bold)),
+            under=frozenset(places(self.under)),
+            shade={(j - 1, i + 1): x for (i, j), x in self.shade.items() if j},
+            texts=1,
+            corner="",
+        )
 
     @property
     def is_wide(self) -> bool:
@@ -261,6 +285,11 @@ def p_text(p: float) -> str:
 
 
 _FORMS = {"": str, "d": whole, "%": percent, "p": p_text, "g": "{:g}".format}
+
+
+def count(number: int, noun: str) -> str:
+    """Return a number with its noun, which has an s unless the number is 1."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def span(counts: Iterable[int], to: str = " to ") -> str:

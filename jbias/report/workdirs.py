@@ -103,16 +103,33 @@ class Run:
 
 
 def paper_name(run: Run) -> str:
-    """Gives the name of an algorithm in papers, with what else varies in brackets."""
-    parts = run.variant.split("+") if run.variant else []
-    paper, taken = NAMES.get(run.algorithm, run.algorithm), set()
+    """Return the name of a run's method in papers, with what else varies in brackets.
+
+    A run without a variant is named by the transforms of its inputs that are methods: ERM
+    with mixup is Mixup.
+    """
+    return method_name(run.algorithm, run.variant or "+".join(_transforms(run)))
+
+
+def method_name(algorithm: str, variant: str) -> str:
+    """Return the name in papers of an algorithm with a variant such as "cae+edsr"."""
+    parts = variant.split("+") if variant else []
+    paper, taken = NAMES.get(algorithm, algorithm), set()
     for name, of in NAMES.items():
-        algorithm, _, variant = name.removesuffix(")").partition(" (")
-        mine = set(variant.split("+")) if variant else set()
-        if algorithm == run.algorithm and taken < mine <= set(parts):
+        known, _, named = name.removesuffix(")").partition(" (")
+        mine = set(named.split("+")) if named else set()
+        if known == algorithm and taken < mine <= set(parts):
             paper, taken = of, mine
     rest = [part for part in parts if part not in taken]
     return f"{paper} ({'+'.join(rest)})" if rest else paper
+
+
+def _transforms(run: Run) -> list[str]:
+    """Return the names of a run's transforms that papers call a method."""
+    inputs = run.settings.get("inputs")
+    inputs = inputs if isinstance(inputs, list | tuple) else []
+    names = [part.get("name") for part in inputs if isinstance(part, Mapping)]
+    return [name for name in names if f"{run.algorithm} ({name})" in NAMES]
 
 
 def load(frame: pd.DataFrame) -> tuple[Run, ...]:

@@ -60,10 +60,11 @@ def test_a_conclusion_that_hangs_on_repeats_is_told(tmp_path):
     tree = test_scores.run(write(tmp_path / "a.csv", repeated()), tmp_path / "out")
     rows = {row["by"]: row for row in tree["blocked"]}
     assert tree["permutation"]["p"] < 0.05 < rows["deviations"]["whole"]
-    (shown,) = re.findall(r"with 2 blocks by deviations, p = ([\d.]+)\.", tree["basis"])
+    warnings = " ".join(tree["warnings"])
+    (shown,) = re.findall(r"with 2 blocks by deviations, p = ([\d.]+)\.", warnings)
     assert float(shown) == pytest.approx(rows["deviations"]["whole"], abs=5e-4)
     assert sum("count together" in told for told in tree["caveats"]) == 2
-    assert "blocks by scores" not in tree["basis"]
+    assert "blocks by scores" not in warnings
 
 
 def told(p, *, least=0.001, rejects=True):
@@ -88,7 +89,7 @@ def test_a_single_block_leaves_no_test(tmp_path):
     assert (rows["scores"]["blocks"], rows["scores"]["whole"]) == (1, 1)
     assert rows["scores"]["f"] is rows["scores"]["means"] is None
     assert rows["deviations"]["blocks"] == 4
-    assert "count together" not in " ".join([tree["basis"], *tree["caveats"]])
+    assert "count together" not in " ".join(tree["caveats"])
 
 
 def test_more_blocks_than_data_sets_are_refused(tmp_path, capsys):

@@ -72,7 +72,7 @@ def test_critical_difference_is_legible(case, difference):
     found = boxes(fig)
     assert {*names} <= {" ".join(told.split()) for told, _ in found}
     assert list(overlapping(found)) == []
-    assert fig.get_size_inches()[0] <= plots.PHONE
+    assert fig.get_size_inches()[0] <= plots.PAGE
     for told, box in found:
         assert fig.bbox.x0 <= box.x0, told
         assert box.x1 <= fig.bbox.x1, told

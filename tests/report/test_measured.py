@@ -565,6 +565,12 @@ def test_a_shape_bias_of_few_decisions_is_marked(tmp_path, capsys):
     assert measured.main([f"--measured={tmp_path}/*", f"--out={tmp_path / 'out'}"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert told in lines and f"(a, of {few[0]} decisions)" in lines[0]
+    # 2 of 16 classes are a cue's, so guessing decides for either in 12.5 %.
+    lows = [decisions.wilson_interval(n, several)[0] for n in conflicts]
+    assert [low <= 0.125 for low in lows] == [True, True, False]
+    guessed = [line for line in lines if "no more than guessing gives" in line]
+    assert len(guessed) == 1
+    assert guessed[0].endswith(": a on cue-conflict, b on cue-conflict.")
 
 
 def test_one_network_with_next_to_nothing(workdirs, tmp_path, capsys):
@@ -600,24 +606,24 @@ def test_what_is_left_out_is_told(workdirs, tmp_path, capsys):
 @cases.each(
     ("trained", "names"),
     [
-        ([{}], ["cnn erm seed 0"]),
-        ([{}, dict(seed=1)], ["cnn erm seed 0", "cnn erm seed 1"]),
+        ([{}], ["cnn ERM seed 0"]),
+        ([{}, dict(seed=1)], ["cnn ERM seed 0", "cnn ERM seed 1"]),
         (
             [{}, dict(variant="half"), dict(algorithm="pgd"), dict(model="vgg")],
-            ["cnn erm seed 0", "cnn erm (half) seed 0"]
-            + ["cnn pgd seed 0", "vgg erm seed 0"],
+            ["cnn ERM seed 0", "cnn ERM (half) seed 0"]
+            + ["cnn PGD seed 0", "vgg ERM seed 0"],
         ),
         (
             [dict(run="erm-a-12", seed=3), dict(run="erm-b-34", seed=3), dict(seed=4)],
-            ["cnn erm seed 3 [12]", "cnn erm seed 3 [34]", "cnn erm seed 4"],
+            ["cnn ERM seed 3 [12]", "cnn ERM seed 3 [34]", "cnn ERM seed 4"],
         ),
         (
             [dict(run="erm-a-12"), dict(run="erm-b-34", train_data="b")],
-            ["cnn erm seed 0 on imagenet", "cnn erm seed 0 on b"],
+            ["cnn ERM seed 0 on imagenet", "cnn ERM seed 0 on b"],
         ),
         (
             [dict(run="erm-a-12", step=8), dict(run="erm-a-12", step=9)],
-            ["cnn erm seed 0 step 8", "cnn erm seed 0 step 9"],
+            ["cnn ERM seed 0 step 8", "cnn ERM seed 0 step 9"],
         ),
     ],
 )

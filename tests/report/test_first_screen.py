@@ -1,0 +1,289 @@
+"""The page opens with its answer, real warnings, scores and ranks; all else is folded."""
+
+import io
+import re
+import shutil
+import subprocess
+import xml.etree.ElementTree as ET
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib import text
+from PIL import Image
+
+from jbias import stats
+from jbias.report import (
+    analysis,
+    benchmark,
+    benchmark_tables,
+    document,
+    inputs,
+    plots,
+    prose,
+    tables,
+    workdirs,
+)
+from jbias.report import options as options_lib
+from tests import cases
+from tests.report import conftest, test_runs
+
+# Of four data sets, on which F by its distribution rejects and by permutation does not.
+DISPUTED = [[-0.8, 1.4, 0.5], [0.7, 2.3, 1.7], [0.4, 1.5, 1.8], [-0.9, -0.8, 3.6]]
+CLEAR = [[10, 20, 30, 40], [11, 22, 31, 45], [12, 20, 33, 41], [15, 22, 31, 42]]
+CLEAR += [[17, 23, 37, 44], [9, 25, 36, 51], [21, 24, 29, 47], [19, 28, 34, 46]]
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def study(folder, matrix, *, runs=1, names="abcdefgh", **options):
+    """Return the study of a CSV file of scores, data sets in rows."""
+    lines = ["algorithm,dataset,run,score"]
+    for i, row in enumerate(matrix):
+        for name, score in zip(names, row, strict=False):
+            lines += [f"{name},set {i},{run},{score + run / 8}" for run in range(runs)]
+    path = folder / "scores.csv"
+    path.write_text("\n".join(lines))
+    return inputs.from_scores(str(path), options_lib.Options(**options))
+
+
+def analysed(asked):
+    return analysis.with_evidence(analysis.analyse(asked))
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    """The page of three algorithms on five data sets with three runs each, and its path."""
+    folder = tmp_path_factory.mktemp("three")
+    rng = np.random.default_rng(0)
+    matrix = np.round(rng.uniform(30, 60, size=(5, 1)) + [[0, 3, 6]], 1)
+    report = benchmark.report(study(folder, matrix, runs=3))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plots, "to_pdf", lambda fig: b"%PDF left out")
+        document.write(report, folder / "out")
+    path = folder / "out" / "index.html"
+    return path.read_text(), path
+
+
+def test_the_headline_says_the_p_that_decides(tmp_path):
+    """Where the F distribution would reject and the permutation test does not."""
+    matrix = np.array(DISPUTED)
+    f = stats.friedman(matrix, larger_is_better=True).pvalue
+    exact = stats.friedman_permutation(matrix, larger_is_better=True).pvalue
+    assert f < 0.05 < exact
+    headline, basis = prose.answer(analysis.analyse(study(tmp_path, DISPUTED)))
+    assert headline == (
+        "No significant difference between the 3 algorithms was found "
+        f"(p = {exact:.3f}, Friedman's test by permutation over 4 data sets)."
+    )
+    assert f"p = {exact:.3f} by permutation, which decides" in basis
+    assert f"approximation gives p = {f:.3f}." in basis
+
+
+def test_a_p_of_random_permutations_that_none_reaches_is_a_bound(tmp_path):
+    """p = (1 + hits) / (1 + draws): without a hit it says how many were drawn."""
+    many = [[*row, *(row[-1] + x for x in (10, 20, 30, 40))] for row in CLEAR]
+    found = analysis.analyse(study(tmp_path, many))
+    assert not found.permutation.exact
+    assert found.permutation.pvalue == 1 / (1 + found.permutation.permutations)
+    headline, basis = prose.answer(found)
+    assert "(p ≤ 1.0e-4, " in headline and "p ≤ 1.0e-4 by permutation" in basis
+
+
+def test_the_answer_is_one_sentence_that_names_who_is_better(tmp_path):
+    headline, _ = prose.answer(analysis.analyse(study(tmp_path, CLEAR)))
+    better = "d ranks better than a and b; c ranks better than a."
+    assert headline.endswith(f", and 3 of 6 pairs differ: {better}")
+    two = [[x, x + 1] for x in range(8)]
+    headline, _ = prose.answer(analysis.analyse(study(tmp_path, two)))
+    assert headline.startswith("b ranks significantly better than a (p = 0.008, ")
+
+
+@cases.each(
+    ("number", "words"),
+    [(0, "0 runs"), (1, "1 run"), (2, "2 runs"), (1200, "1,200 runs")],
+)
+def test_nouns_agree_with_their_number(number, words):
+    assert tables.count(number, "run") == words
+
+
+def test_what_the_user_left_out_is_a_note_and_what_could_not_be_tested_a_warning(
+    tmp_path,
+):
+    pairs = tmp_path / "seen.csv"
+    pairs.write_text("algorithm,dataset\na,set 0\n")
+    asked = dict(strict=True, trained_on=str(pairs))
+    found = analysed(study(tmp_path, CLEAR, **asked))
+    (told,) = [x for x in prose.caveats(found) if "is not in the tests" in x]
+    assert told == "set 0 is not in the tests: a trained on it."
+    assert told in prose.notes(found) and told not in prose.warnings(found)
+    asked = study(tmp_path, CLEAR)
+    object.__setattr__(asked, "unfit", (("set 1", "its fingerprint is not the same"),))
+    found = analysed(asked)
+    told = "set 1 is not in the tests: its fingerprint is not the same."
+    assert told in prose.warnings(found) and told not in prose.notes(found)
+
+
+def test_a_plain_table_has_no_warnings(tmp_path):
+    assert prose.warnings(analysis.analyse(study(tmp_path, CLEAR))) == []
+
+
+def test_a_wide_table_of_scores_has_its_data_sets_in_rows(tmp_path):
+    """Cells and marks move together; what lies beside the page stays as it is."""
+    rng = np.random.default_rng(1)
+    matrix = np.round(rng.uniform(30, 60, size=(15, 1)) + [[0, 3, 6]], 1)
+    found = analysed(study(tmp_path, matrix, runs=3))
+    table = benchmark_tables.scores(found)
+    shown = table.on_page
+    assert shown.head == ("Data set", "a", "b", "c") and len(shown.rows) == 2 + 15
+    for i, row in enumerate(table.rows):
+        for j, cell in enumerate(row[1:]):
+            assert shown.rows[j][i + 1] == cell
+            assert shown.marks(j, i + 1) == table.marks(i, j + 1)
+    assert table.bold and shown.print_width < tables.FITS < table.print_width
+    narrow = benchmark_tables.scores(analysis.analyse(study(tmp_path, CLEAR)))
+    assert narrow.on_page is narrow
+
+
+def test_methods_are_one_paragraph_with_keys_of_bibtex(page):
+    words, _ = page
+    (block,) = re.findall(r'<div id="methods">(.*?)<details>', words, re.DOTALL)
+    (paragraph,) = re.findall(r"<p>(.*?)</p>", block, re.DOTALL)
+    assert "<" not in paragraph and "\n" not in paragraph
+    assert len(paragraph.split()) < 170
+    keys = ";".join(re.findall(r"\[([\w; ]+)\]", paragraph)).replace(" ", "").split(";")
+    assert {"friedman1937", "nemenyi1963", "demsar2006"} <= {*keys} <= {*prose.BIB}
+
+
+def test_scores_and_ranks_are_open_and_all_else_is_folded(page):
+    words, _ = page
+    folded = re.findall(
+        r"<details class=\"section.*?</details></section>", words, re.DOTALL
+    )
+    ids = [re.search(r'<div id="(\w+)">', part)[1] for part in folded]
+    assert ids[0] == "tests" and "power" in ids and ids[-1] == "methods"
+    opened = words
+    for part in folded:
+        assert "<h2>" in part.partition("</summary>")[0]
+        opened = opened.replace(part, "")
+    assert 'aria-label="Figure: Critical difference"' in opened
+    assert opened.count("<table") == 1 and '<section id="scores">' in opened
+
+
+def test_sections_are_open_unless_a_report_folds_them():
+    titles = {"a": "First", "b": "Second"}
+    placed = [(name, document.Text("words")) for name in titles]
+    assert not any(x.is_folded for x in document.sections(titles, placed))
+    first, second = document.sections(titles, placed, unfolded=("a",))
+    assert (first.is_folded, second.is_folded) == (False, True)
+    assert (first.is_printed, second.is_printed) == (True, False)
+
+
+def diagram(names, ranks, cliques=(), difference=1.0):
+    looks = [plots.style_of(i)["color"] for i in range(len(names))]
+    return plots.critical_difference(
+        names, np.array(ranks, float), cliques, difference, alpha=0.05, colours=looks
+    )
+
+
+def test_the_diagram_of_ranks_is_horizontal_with_the_best_on_the_left():
+    """Names of the better half are left of the axis, the best on top; then the others."""
+    fig = diagram(["w", "x", "y", "z"], [3.5, 1.25, 2.0, 3.25], [(2, 3)])
+    places = {t.get_text(): t.get_position() for t in fig.findobj(text.Text)}
+    left, right = places["1"][0], places["4"][0]
+    assert places["x"][0] < left and places["y"][0] < left
+    assert places["w"][0] > right and places["z"][0] > right
+    assert places["x"][1] > places["y"][1] and places["w"][1] > places["z"][1]
+    assert {"1.25", "2.00", "3.25", "3.50", "CD = 1.00 (α = 0.05)"} <= {*places}
+    scale = (right - left) / 3
+    lines = [line.get_xdata() for line in fig.axes[0].lines if line.get_linewidth() > 3]
+    (bar,) = lines
+    assert bar == pytest.approx([left + scale * 1.0, left + scale * 2.25])
+
+
+def test_marks_show_their_values_on_hover():
+    """As titles of SVG: no link, no script, and no name is obeyed."""
+    name = 'a & <b> "q"'
+    svg = plots.to_svg(diagram([name, "c"], [1.25, 1.75], [(0, 1)]))
+    titles = [one.text for one in ET.fromstring(svg).iter(f"{SVG}title")]
+    assert titles.count(f"{name}: mean rank 1.250") == 2  # The row and the dot.
+    assert f"not significantly different: {name}, c" in titles
+    assert "<a " not in svg and "hover:" not in svg
+    frame = pd.DataFrame([[0.125, 0.5]], ["one"], [10, 20])
+    svg = plots.to_svg(plots.power(frame, target=0.8, labels=("data sets", "seeds")))
+    assert ">seeds one, data sets 10: 0.125</title>" in svg
+    fig = plots.intervals(["m"], np.array([0.5]), np.array([0.25]), np.array([0.75]))
+    assert ">m: 0.50 [0.25, 0.75]</title>" in plots.to_svg(fig)
+    rows = [("p", "l", x, x / 4) for x in (1, 2)]
+    frame = pd.DataFrame(rows, columns=["panel", "line", "x", "value"])
+    svg = plots.to_svg(plots.curves(frame, {"l": plots.style_of(0)}, ("epoch", "")))
+    assert ">l: 0.25 at epoch 1</title>" in svg and ">l: 0.5 at epoch 2</title>" in svg
+
+
+@cases.each(
+    ("more", "name"),
+    [
+        ({"settings": {"inputs": [{"name": "mixup", "alpha": 1.0}]}}, "Mixup"),
+        ({"settings": {"inputs": [{"name": "crop"}]}}, "ERM"),
+        ({"settings": {"inputs": [{"name": "mixup"}], "label": "mine"}}, "mine"),
+        (
+            {"settings": {"inputs": [{"name": "mixup"}]}, "variant": "wide"},
+            "ERM (wide)",
+        ),
+        ({"settings": {"inputs": "mixup"}}, "ERM"),
+    ],
+)
+def test_plain_training_with_a_method_of_inputs_has_the_name_of_that(more, name):
+    assert test_runs.bare_run(**more).called == name
+    assert workdirs.method_name("erm", "mixup") == "Mixup"
+
+
+def guessing(runs, share, classes=16):
+    """Let SagNet decide for a cue in a share of images, and say among how many classes."""
+
+    def edit(records):
+        return [
+            test_runs.scored(record, 1 - share)
+            if record.metric == "fraction_neither"
+            else record
+            for record in records
+        ]
+
+    test_runs.change(runs / "sagnet", edit)
+    for path in runs.glob("*/provenance.json"):
+        rule = f'"decision": "argmax over {classes} classes", "n"'
+        path.write_text(path.read_text().replace('"n"', rule))
+
+
+@cases.each(("share", "is_doubted"), [(0.05, True), (0.125, True), (0.16, False)])
+def test_a_shape_bias_of_who_guesses_among_cues_is_doubted(tmp_path, share, is_doubted):
+    """Of 1,280 images and 16 classes Wilson's interval of 12.5 % reaches up to 14.4 %."""
+    sets = ("edge", "cue_conflict")
+    folder = conftest.make_runs(tmp_path / "runs", epochs=1, sets=sets)
+    guessing(folder, share)
+    for metric in ("accuracy", "shape_bias"):
+        options = options_lib.Options(metric=metric)
+        found = inputs.from_runs([f"{folder}/*"], options)
+        cues = [x for x in found.at_chance if x["metric"] == analysis.CUES]
+        named = [(x["algorithm"], x["dataset"], x["chance"]) for x in cues]
+        assert named == [("SagNet", "cue_conflict", 0.125)] * is_doubted
+    told = [x for x in prose.warnings(analysis.analyse(found)) if "either cue" in x]
+    assert len(told) == is_doubted
+    assert all("for SagNet on cue_conflict:" in words for words in told)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not shutil.which("chromium"), reason="needs chromium")
+def test_a_page_of_three_algorithms_is_short_and_prints_on_two_pages(page, tmp_path):
+    _, path = page
+
+    def browse(*flags):
+        command = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", *flags]
+        subprocess.run([*command, path.as_uri()], check=True, capture_output=True)
+
+    shot, printed = tmp_path / "page.png", tmp_path / "page.pdf"
+    browse("--hide-scrollbars", "--window-size=1280,6000", f"--screenshot={shot}")
+    pixels = np.asarray(Image.open(io.BytesIO(shot.read_bytes())).convert("L"))
+    height = np.flatnonzero((pixels != pixels[-1, 0]).any(axis=1))[-1]
+    assert 600 < height < 3000
+    browse(f"--print-to-pdf={printed}")
+    assert len(re.findall(rb"/Type\s*/Page\b", printed.read_bytes())) == 2
