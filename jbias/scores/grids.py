@@ -53,9 +53,9 @@ def read(path: str | os.PathLike, *, sheet: str = "") -> score_layout.Grid:
         return _grid(_excel(path, sheet), path, title)
     text = _text(path, head)
     if ending in (".tex", ".latex") or _TABULAR.search(text):
-        return _grid(_choose(_latex(text, path), sheet, path), path, title)
+        return _grid(_plain(_choose(_latex(text, path), sheet, path)), path, title)
     if ending in (".md", ".markdown") or _is_markdown(text):
-        return _grid(_choose(_markdown(text, path), sheet, path), path, title)
+        return _grid(_plain(_choose(_markdown(text, path), sheet, path)), path, title)
     return _grid(_delimited(text, path, sheet), path, title)
 
 
@@ -381,6 +381,14 @@ def _parquet(path: str) -> pd.DataFrame:
 
 
 # From rows of cells to a grid.
+
+
+def _plain(rows: list[Row]) -> list[Row]:
+    """Return rows of Markdown or LaTeX without what changes the look of their cells."""
+    return [
+        (place, [score_cells.plain_text(cell) for cell in cells])
+        for place, cells in rows
+    ]
 
 
 def _choose(tables: list[list[Row]], sheet: str, path: str) -> list[Row]:

@@ -1136,7 +1136,7 @@ def label(value: Any) -> str:
         if math.isnan(value):
             return ""
         return str(int(value)) if value.is_integer() else repr(value)
-    return score_cells.plain_text(str(value))
+    return str(value).strip()
 
 
 def _is_blank(value: Any) -> bool:

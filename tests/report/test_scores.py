@@ -255,7 +255,7 @@ def test_parquet_is_read_like_csv(tmp_path):
     assert trees[0]["friedman"] == trees[1]["friedman"]
     frame = pd.DataFrame({"algorithm": ["a"], "dataset": ["x"], "score": [math.nan]})
     frame.to_parquet(tmp_path / "bad.parquet")
-    with pytest.raises(ValueError, match="bad.parquet: row 0: score must be a finite"):
+    with pytest.raises(ValueError, match="bad.parquet: .*got none for a on x"):
         inputs.from_scores(tmp_path / "bad.parquet", options.Options())
 
 
