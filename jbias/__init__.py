@@ -23,7 +23,8 @@ def measure(model, suite=None, **options):
     stimuli, imagenet, data, humans: folders, as `jbias measure` takes them. What is missing
       for some measures is said in one line.
     size: of the images' sides, in pixels; by itself what the model says, else 224.
-    images: how many are shown by measures that change them; 0 is all.
+    images: how many are shown by measures that change them; 0 is all. Or what a function
+      takes, an option of a Predictor: "float", "uint8" or "files".
     only: names of measures. changes: of the suite, such as "--suite.run.batch=8".
     out: where the model's folder is; called again, it resumes.
     random_weights: of "timm:NAME". trained, method: for the records. step: of a run.

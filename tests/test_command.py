@@ -51,7 +51,7 @@ def test_every_command_is_there_and_listed(capsys):
     ("words", "message"),
     [
         (["trian"], "unknown command 'trian'; did you mean train?"),
-        (["xyz"], "unknown command 'xyz'; one of train, evaluate, report"),
+        (["xyz"], "unknown command 'xyz'; one of train, measure, evaluate, report"),
         (["papers"], "jbias papers: one of biases, distortion, shifts"),
         (["report", "mesured"], "jbias report: one of "),
         (["completion", "fish"], "must be bash or zsh"),

@@ -26,11 +26,12 @@ Generalization?" (Gavrikov and Keuper, CVPR 2024, https://arxiv.org/abs/2404.015
 :data=stimuli,stimuli=DIR
                     Geirhos' stimuli alone, also with humans= and others=: shape bias, and
                     accuracy by either cue
-:data=folder,root=DIR,split=test
-                    images of your own, root/<split>/<class>/; several as split=test+sketches,
-                    of which probes change the first
-:data=pacs,root=DIR,style=photo
-                    the four styles of PACS, of which probes change one
+:data=folder,root=DIR
+                    images of your own, root/<split>/<class>/
+:split=test         of such a folder; several as split=test+sketches, of which probes change
+                    the first
+:data=pacs,root=DIR the four styles of PACS
+:style=photo        of PACS, which probes change
 :data=cifar10,root=DIR
                     or cifar100: their test images
 :size=0             pixels; 0 is 32 for shapes and CIFAR, 64 for Tiny ImageNet and PACS, else

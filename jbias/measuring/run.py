@@ -41,7 +41,7 @@ def measure(
     data: str | os.PathLike | None = None,
     humans: str | os.PathLike | None = None,
     size: int | None = None,
-    images: int = 0,
+    images: int | str = 0,
     only: Sequence[str] = (),
     changes: Sequence[str] = (),
     out: str | os.PathLike = "measured",
@@ -54,7 +54,14 @@ def measure(
     **options: Any,
 ) -> measured.Measured | measured.MeasuredNetworks:
     """Measure a model on the images that are there; see jbias.measure."""
+    if isinstance(images, str):  # What a function takes: an option of Predictor.
+        options["images"], images = images, 0
     if suite is not None:
+        if images:
+            raise ValueError(
+                "images: says nothing with a suite; leave it out, or name the suite "
+                f"with :images={images}"
+            )
         for key, value in {
             "stimuli": stimuli,
             "imagenet": imagenet,
