@@ -185,6 +185,7 @@ def _results(analysis: Analysis, placed, methods: prose.Methods) -> Mapping[str,
     listed += ("blocked", "dataset_blocks")
     tree = {
         "source": study.source,
+        "read_as": study.understood,
         **{x: getattr(study.options, x) for x in _ASKED},
         "selection_rule": study.rule,
         "algorithms": study.algorithms,
