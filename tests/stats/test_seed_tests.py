@@ -87,6 +87,8 @@ def test_p_by_permutation_is_the_share_of_all_splits(sizes):
         ("0.1 0.2 0.3", "0.3 0.3 0.4 0.4"),
         ("5 5 5", "5 5 7"),
         ("61.2 61.2 61.3", "61.3 61.3 61.3"),
+        ("60.1 60.0 60.0", "60.0 60.0 60.0 60.0"),
+        ("60.1 60.1 60.1", "60.0 60.1 60.1"),
     ],
 )
 def test_p_by_permutation_is_exact_with_ties(first, second):
@@ -323,6 +325,17 @@ def test_the_detectable_difference_is_found_so_often(paired):
         ).pvalue
     # Welch's t is noncentral t to about a point only.
     assert np.mean(p <= 0.025) == pytest.approx(0.8, abs=0.03)
+
+
+def test_the_detectable_difference_is_at_the_level_that_tests_share():
+    frame = tidy(dict(zip("abc", normal(4, 5, 6), strict=True)))
+    result = stats.compare_seeds(frame, larger_is_better=True)
+    deviations = [float(x.std(ddof=1)) for x in normal(4, 5, 6)]
+    assert result.tests[0].detectable == pytest.approx(
+        power.minimal_difference_of_welch(
+            deviations=tuple(deviations[:2]), seeds=(4, 5), alpha=0.05 / 3
+        )
+    )
 
 
 def test_the_minimal_difference_of_equal_deviations_is_that_of_students_test():
