@@ -135,6 +135,8 @@ def read(scores, *, axis: int = 1, least_datasets: int = 2) -> Scores:
     or a run; `drop_incomplete` drops explicitly.
     """
     if isinstance(scores, Scores):
+        n, k = len(scores.datasets), len(scores.algorithms)
+        _check_size(n, k, least_datasets)
         return scores
     check(axis in (0, 1), "axis", "be 0 or 1, the axis of algorithms", axis)
     if hasattr(scores, "to_pandas") and not hasattr(scores, "dims"):
@@ -819,6 +821,14 @@ def _describe_cells(cells: np.ndarray, datasets, algorithms) -> list[str]:
     return list(dict.fromkeys(f"{algorithms[j]} on {datasets[i]}" for i, j, _ in cells))
 
 
+def _check_size(n: int, k: int, least_datasets: int) -> None:
+    """Raise ValueError for fewer data sets, or fewer algorithms than two."""
+    sets = f"{least_datasets} data set{'' if least_datasets == 1 else 's'}"
+    must = f"hold at least {sets} (rows) and 2 algorithms (columns)"
+    is_large_enough = n >= least_datasets and k >= 2
+    check(is_large_enough, "scores", must, f"{n} and {k}; add scores")
+
+
 def _checked(
     values: np.ndarray,
     datasets: tuple[str, ...],
@@ -832,10 +842,7 @@ def _checked(
     run_names: of each algorithm; None names the places on the axis of runs.
     """
     n, k, r = values.shape
-    sets = f"{least_datasets} data set{'' if least_datasets == 1 else 's'}"
-    must = f"hold at least {sets} (rows) and 2 algorithms (columns)"
-    is_large_enough = n >= least_datasets and k >= 2
-    check(is_large_enough, "scores", must, f"{n} and {k}; add scores")
+    _check_size(n, k, least_datasets)
     infinite = np.argwhere(np.isinf(values))
     if len(infinite):
         i, j, _ = infinite[0]

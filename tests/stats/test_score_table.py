@@ -466,3 +466,12 @@ def test_runs_keep_their_names_in_the_order_of_their_scores():
             ]
             right = cells.set_index("dataset")["score"][list(table.datasets)]
             np.testing.assert_array_equal(table.values[:, j, r], right)
+
+
+def test_tests_over_data_sets_refuse_a_table_of_one():
+    """Whether it is read as one, or a part of a larger table."""
+    table = score_table.read(as_tidy()).only(datasets=["D0"])
+    for test in (stats.friedman, stats.nemenyi):
+        with pytest.raises(ValueError, match="at least 2 data sets"):
+            test(table, larger_is_better=True)
+    assert stats.compare_seeds(table, larger_is_better=True).tests
