@@ -72,7 +72,8 @@ def report(study: analysis_lib.Study) -> document.Report:
     return document.Report(
         title="jbias report",
         heading=tables.join(study.algorithms) if len(study.algorithms) < 7 else several,
-        subtitle=f"{metric} on {tables.count(len(study.datasets), 'data set')}, jbias report",
+        subtitle=f"{metric} on {tables.count(len(study.datasets), 'data set')}, jbias report"
+        + "".join(f"; {line}" for line in study.understood),
         answer=prose.answer(analysis, seed_sections.answer(analysis)),
         warnings=prose.warnings(analysis),
         facts=_facts(analysis),

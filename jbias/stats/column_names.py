@@ -252,7 +252,11 @@ _BOOKKEEPING = frozenset(
 )
 INDEX = re.compile(r"unnamed(:.*)?|level_[0-9]+|\(no name\)")
 _RUN = re.compile(
-    r"(?:(?:seed|run|fold|trial|rep|repeat|split|s|r)[ _#-]*)([0-9]+)", re.IGNORECASE
+    r"(?:(?:seed|run|fold|trial|rep|repeat)[ _#-]*)([0-9]+)", re.IGNORECASE
+)
+_TRAINING = ("train", "training", "val", "valid", "validation", "dev")
+_SETTING = re.compile(
+    r"(?:config|params|hparams|hyperparameters|summary)[./]", re.IGNORECASE
 )
 RUN_NAME = re.compile(  # A name with its run at the end, such as ERM_seed0.
     r"(.+?)[ _/.,;:-]*\(?((?:seed|run|fold|trial|rep)[ _=#:-]*[0-9]+)\)?", re.IGNORECASE
@@ -263,6 +267,7 @@ _KNOWN_NAMES = resources.files("jbias.stats") / "known_names.json"
 
 def meaning(name: Any) -> str:
     """Return the role that a column's name says, one of `ROLES`, or ""."""
+    name = _SETTING.sub("", str(name).strip())
     word = word_of(name)
     if not word:
         return ""
@@ -286,11 +291,22 @@ def meaning(name: Any) -> str:
 
 def is_metric(name: Any) -> bool:
     """Return whether a name is that of a metric, such as accuracy, test_acc or top1_err."""
-    word = re.sub(r"@", "", word_of(name))
+    word = re.sub(r"@", "", word_of(str(name).replace("/", " ")))
     if word in _METRICS:
         return True
     parts = [part for part in word.split("_") if part not in _METRIC_EXTRAS]
     return "_".join(parts) in _METRICS or bool(parts) and set(parts) <= _METRICS
+
+
+def is_of_training(name: Any) -> bool:
+    """Return whether a name is that of a number of training or validation, or of a loss."""
+    parts = word_of(str(name).replace("/", " ")).split("_")
+    return parts[0] in _TRAINING or "loss" in parts
+
+
+def is_setting(name: Any) -> bool:
+    """Return whether a name is that of a setting of a run, such as config.lr of W&B."""
+    return bool(_SETTING.match(str(name).strip()))
 
 
 def is_average(name: Any) -> bool:
@@ -328,6 +344,11 @@ def is_difference(name: str) -> bool:
         "gap",
         "improvement",
     )
+
+
+def is_run_name(name: Any) -> bool:
+    """Return whether a name says that it is of a run, such as "seed 3"; not a bare number."""
+    return bool(_RUN.fullmatch(str(name).strip()))
 
 
 def run_of(name: Any) -> str:

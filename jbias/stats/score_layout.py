@@ -26,6 +26,7 @@ _ENOUGH_KNOWN = (
 )
 # What a number begins with, also one that is written wrongly.
 _BEGINS = re.compile(r"[+-]?[.,]?[0-9][0-9.,_eE+-]*\s*([^\w.,-]|$)")
+_LISTED = 20  # Names that a line lists.
 WIDE = ("algorithms", "datasets")
 HEADER = "header"  # In the place of a column: the header line holds the role.
 ORDER = "order"  # In the place of a column of runs: rows of one cell, in order.
@@ -219,7 +220,7 @@ class _Table:
     def _is_bookkeeping(self, column: int) -> bool:
         """Return whether a column counts, or is a difference: no scores of a data set."""
         name = self.names[column]
-        if column_names.is_difference(name):
+        if column_names.is_difference(name) or column_names.is_setting(name):
             return True
         word = column_names.word_of(name)
         counts = word == "n" or word.endswith("id")
@@ -365,11 +366,22 @@ class _Table:
         )
 
     def _unclear(self, fact: str, *choices: tuple[str, str]) -> UnclearError:
-        flags = [f"{_flag(name, self.grid.source)}{value}" for name, value in choices]
+        flags = [
+            f"{_flag(name, self.grid.source)}{self._with_given(name, value)}"
+            for name, value in choices
+        ]
         to_whom = "" if self.grid.source else " to jbias.read_scores"
         return UnclearError(
             f"{self.where}{fact}; say which{to_whom}: {' or '.join(flags)}"
         )
+
+    def _with_given(self, name: str, value: str) -> str:
+        """Return a suggested choice of columns beside those that the user gave already."""
+        if name != "columns":
+            return value
+        roles = {pair.partition("=")[0] for pair in value.split(",")}
+        given = [f"{k}={v}" for k, v in self.choices.columns.items() if k not in roles]
+        return ",".join([*given, value])
 
     def _read_long(self, algorithms: list[int], datasets: list[int]) -> Reading:
         scores = self._scores_of_long()
@@ -457,6 +469,7 @@ class _Table:
                 f"{_flag('columns', self.grid.source)}score=NAME"
             )
         names = [self.names[j] for j in scores]
+        names = sorted(names, key=column_names.is_of_training)
         raise self._unclear(
             f"{_listed(names)} may each be the score",
             *(("columns", f"score={name}") for name in names[:3]),
@@ -489,6 +502,8 @@ class _Table:
 
     def _read_wide(self, algorithms: list[int], datasets: list[int]) -> Reading:
         labels = self._label_columns(algorithms, datasets)
+        if not labels:
+            return self._read_rows_of_runs()
         self._split_run_names(labels)
         values = self._value_columns(labels)
         heads, runs_in_header, spreads = self._heads(values)
@@ -607,6 +622,8 @@ class _Table:
             and not all(map(column_names.run_of, run_labels))
         ):
             return named_runs  # Names of algorithms under "run".
+        if not texts and self._of("run"):
+            return []  # Rows are runs of one data set.
         if not texts:
             index = [
                 j
@@ -705,6 +722,8 @@ class _Table:
         alone = [j for j in self._of("deviation") if j not in deviations]
         self._leave_out(alone)
         values = [j for j in values if j not in deviations]
+        values = self._without_training(values)
+        values = self._without_summaries_of_runs(values)
         metrics = [
             j
             for j in values
@@ -734,6 +753,32 @@ class _Table:
             {j: (name, "") for j, name in zip(values, names, strict=True)},
             False,
             spreads,
+        )
+
+    def _without_training(self, values: list[int]) -> list[int]:
+        """Leave out columns of training and validation, where others are of test sets."""
+        training = [j for j in values if column_names.is_of_training(self.names[j])]
+        tested = [j for j in values if j not in training]
+        if not training or len(tested) < 2 or self.choices.rows == "datasets":
+            return values
+        self._leave_out(training)
+        return tested
+
+    def _without_summaries_of_runs(self, values: list[int]) -> list[int]:
+        """Leave out a mean beside columns that are called seed 1, seed 2 and so on."""
+        runs = [j for j in values if column_names.is_run_name(self.names[j])]
+        if self.choices.columns.get("run") == HEADER:
+            runs = [j for j in values if column_names.run_of(self.names[j])]
+        if len(runs) < 2 or len(runs) == len(values):
+            return values
+        others = [j for j in values if j not in runs]
+        if all(_is_summary(self.names[j]) for j in others):
+            self._leave_out(others)
+            return runs
+        raise UnclearError(
+            f"{self.where}columns {_listed([self.names[j] for j in runs])} are runs, and "
+            f"{_listed([self.names[j] for j in others])} are not; leave these out: "
+            f"{_flag('columns', self.grid.source)}ignore={self.names[others[0]]}"
         )
 
     def _heads_that_count(self, values: list[int]) -> dict[int, tuple[str, str]]:
@@ -818,6 +863,40 @@ class _Table:
         if len(set(lower)) == len(lower):  # The upper line only groups them.
             return {j: (name, "") for j, name in zip(kept, lower)}, False, spreads
         return {j: (" ".join(filter(None, texts[j])), "") for j in kept}, False, spreads
+
+    def _read_rows_of_runs(self) -> Reading:
+        """Return the scores of a table of one data set: a row a run, a column an algorithm."""
+        values = self._value_columns([])
+        heads, _, _ = self._heads(values)
+        names = [head for head, _ in heads.values()]
+        is_said = self.choices.columns.get("algorithm") == HEADER
+        is_said = is_said or self.choices.rows == "datasets"
+        is_known = column_names.count_known(names, "algorithms") >= _ENOUGH_KNOWN
+        if not is_said and (
+            not is_known or column_names.count_known(names, "datasets")
+        ):
+            raise self._unclear(
+                f"columns {_listed(names)} may be algorithms on one data set, or data sets "
+                "of one algorithm; no column names the other",
+                ("columns", "algorithm=header"),
+            )
+        runs = self._of("run")
+        rows = [
+            {
+                "algorithm": head,
+                "dataset": self.grid.title,
+                "run": "/".join(label(self.grid.cells[i][k]) for k in runs),
+                "cell": self._cell(i, j, head, self.grid.title),
+                "place": f"{self.grid.places[i]}, column {self.names[j]!r}",
+                "trained_on": None,
+            }
+            for i in range(len(self.grid.cells))
+            for j, (head, _) in heads.items()
+        ]
+        rows = _without_absent_runs(rows)
+        self._check_once(rows, has_runs=True)
+        kind = "table of one data set with the algorithms in columns"
+        return self._reading(rows, kind, self._runs_from(runs))
 
     def _read_one_set(self, labels: list[int], column: int) -> Reading:
         """Return the scores of a table of one data set that it does not name."""
@@ -1152,6 +1231,16 @@ def _without_metric(names: list[str]) -> list[str]:
     return names
 
 
+def _is_summary(name: str) -> bool:
+    """Return whether a column's name is that of a statistic over runs."""
+    word = column_names.word_of(name)
+    return (
+        column_names.is_average(name)
+        or word in column_names.NAMES["deviation"]
+        or word in _STATISTICS
+    )
+
+
 def _shown_cell(value: Any) -> str:
     """Return how a message shows a cell that is no score, with its kind where that helps."""
     if isinstance(value, bool):
@@ -1199,4 +1288,8 @@ def _count(number: int, noun: str) -> str:
 
 def _listed(names: Sequence[str]) -> str:
     shown = [str(name) or "(no name)" for name in names]
-    return ", ".join(shown) if len(shown) <= 6 else f"{', '.join(shown[:5])}, ..."
+    return (
+        ", ".join(shown)
+        if len(shown) <= _LISTED
+        else f"{', '.join(shown[:_LISTED])}, ..."
+    )

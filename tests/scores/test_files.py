@@ -220,3 +220,55 @@ def test_a_damaged_file_is_one_line(tmp_path, name, data):
     with pytest.raises(ValueError) as refusal:
         scores.read(tmp_path / name)
     assert name in str(refusal.value) and "\n" not in str(refusal.value)
+
+
+@cases.each("mean", ["mean", "Avg.", "std"])
+def test_a_statistic_beside_columns_of_seeds_makes_them_no_data_sets(tmp_path, mean):
+    text = f"Method,seed 1,seed 2,{mean}\nERM,1.5,2,1.75\nX,3,4,3.5\n"
+    reading = read_text(tmp_path, text, "sketch.csv")
+    assert set(reading.tidy["run"]) == {"seed 1", "seed 2"}
+    assert set(reading.tidy["dataset"]) == {"sketch"} and reading.unused == (mean,)
+    with pytest.raises(score_layout.UnclearError, match="--columns=ignore=photo"):
+        read_text(tmp_path, text.replace(mean, "photo"))
+
+
+def test_an_export_of_runs_has_settings_and_losses_that_are_no_scores(tmp_path):
+    head = "Name,State,config.method,config.lr,config.seed,dataset,train/loss,val/acc,test/acc\n"
+    rows = [
+        f"{m}-{s}-{d},done,{m},0.1,{s},{d},0.3,0.9,0.{50 + 7 * s + i}\n"
+        for i, (m, d) in enumerate(
+            (m, d) for m in ("erm", "ours") for d in ("art", "clip")
+        )
+        for s in (0, 1)
+    ]
+    text = head + "".join(rows)
+    with pytest.raises(score_layout.UnclearError) as refusal:
+        read_text(tmp_path, text)
+    assert "--columns=score=test/acc or" in str(refusal.value)
+    tidy = read_text(tmp_path, text, columns="score=test/acc").tidy
+    assert set(tidy["algorithm"]) == {"erm", "ours"} and set(tidy["run"]) == {"0", "1"}
+    assert set(tidy["dataset"]) == {"art", "clip"} and len(tidy) == 8
+
+
+def test_columns_of_training_are_no_test_sets(tmp_path):
+    text = (
+        "Name,config.method,config.seed,test/acc_art,test/acc_clip,val/acc,train/loss\n"
+        "a,erm,0,.5,.6,.9,.1\nb,erm,1,.51,.61,.9,.1\nc,ours,0,.6,.7,.9,.2\nd,ours,1,.6,.7,.9,.2\n"
+    )
+    reading = read_text(tmp_path, text)
+    assert set(reading.tidy["algorithm"]) == {"erm", "ours"}
+    assert len(set(reading.tidy["dataset"])) == 2
+    assert {"val/acc", "train/loss"} <= set(reading.unused)
+
+
+def test_rows_of_seeds_and_a_column_an_algorithm_are_one_data_set(tmp_path):
+    text = "seed,ERM,SagNet,Ours\n0,1.5,2,3\n1,2,3,4\n"
+    tidy = read_text(tmp_path, text, "sketch.csv").tidy
+    assert set(tidy["algorithm"]) == {"ERM", "SagNet", "Ours"}
+    assert set(tidy["run"]) == {"0", "1"} and set(tidy["dataset"]) == {"sketch"}
+    with pytest.raises(score_layout.UnclearError, match="--columns=algorithm=header"):
+        read_text(tmp_path, text.replace("ERM,SagNet,Ours", "A,B,C"))
+    chosen = read_text(
+        tmp_path, text.replace("ERM,SagNet,Ours", "A,B,C"), columns="algorithm=header"
+    )
+    assert set(chosen.tidy["algorithm"]) == set("ABC")
