@@ -118,8 +118,11 @@ def _who_is_better(claimed: Sequence[tuple[str, str, float]]) -> str:
 def _test_words(analysis: analysis_lib.Analysis) -> str:
     """Return Friedman's test in a sentence: by permutation, and F that approximates it."""
     result, exact = analysis.friedman, analysis.permutation
+    sizes = len(analysis.algorithms), len(analysis.datasets)
     words = (
-        f"Friedman's test: F({result.df[0]}, {result.df[1]}) = {three(result.statistic)}, "
+        f"Friedman's test over {tables.count(sizes[0], 'algorithm')} and "
+        f"{tables.count(sizes[1], 'data set')}: "
+        f"F({result.df[0]}, {result.df[1]}) = {three(result.statistic)}, "
         f"{p_by_permutation(exact)} by permutation, which decides"
     )
     if result.pvalue == 0:  # F is infinite, and its p is no p.
