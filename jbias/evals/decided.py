@@ -137,11 +137,13 @@ def parse_columns(text: str) -> dict[str, str]:
 
 
 def find_files(path: str) -> list[str]:
-    """The tables that a path names, a folder's own in order; ValueError for none."""
+    """Return the tables of a path, a folder's or a glob's in order; ValueError for none."""
     found = [path] if os.path.isfile(path) else []
     ends = ("csv", "parquet")
     inside = (glob.glob(os.path.join(glob.escape(path), f"*.{end}")) for end in ends)
     found = found or sorted(itertools.chain(*inside))
+    if not found and glob.has_magic(path):
+        found = sorted(name for name in glob.glob(path) if name.lower().endswith(ends))
     if not found:
         raise ValueError(
             f"--decisions: {path} must be a CSV or Parquet file or a folder of these, got "

@@ -2,6 +2,7 @@
 
 import argparse
 import difflib
+import glob
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -89,7 +90,10 @@ def _name_of_object(named: str) -> str:
 
 
 def _is_table(path: str) -> bool:
-    """Return whether a path is a table of decisions, or a folder of such tables alone."""
+    """Return whether a path is a table of decisions, a folder or a glob of such alone."""
+    if glob.has_magic(path) and not os.path.exists(path):
+        matches = glob.glob(path)
+        return bool(matches) and all(x.lower().endswith(_TABLES) for x in matches)
     if os.path.isfile(path):
         return path.lower().endswith(_TABLES)
     if not os.path.isdir(path) or networks.is_run(path):

@@ -162,6 +162,8 @@ def command(
         out=out,
         options={},
     )
+    if not found and not call.left_out:
+        raise ValueError(f"MODEL: no network was found at {model!r}; check the path")
     for network in found:
         messages.print_text(repr(network))
     if found:

@@ -286,3 +286,12 @@ def test_a_set_that_is_named_as_a_path_is_refused(name):
     config["measures"] = dict(accuracy=dict(probe="plain", sets=(name,)))
     with pytest.raises(ValueError, match="suite.sets: a name: must be a plain name"):
         suite.open_suite(config, print)
+
+
+def test_a_glob_names_several_tables(tmp_path):
+    for name in ("a.csv", "b.csv", "c.txt"):
+        (tmp_path / name).write_text("x\n")
+    files = decided.find_files(str(tmp_path / "*"))
+    assert files == [str(tmp_path / "a.csv"), str(tmp_path / "b.csv")]
+    with pytest.raises(ValueError, match="got nothing there"):
+        decided.find_files(str(tmp_path / "*.parquet"))
