@@ -280,7 +280,7 @@ def test_a_column_that_is_named_twice_is_refused(tmp_path):
         list(decided._rows(str(path), columns))
 
 
-@pytest.mark.parametrize("name", ["/tmp/evil", "../evil", "a/b"])
+@pytest.mark.parametrize("name", ["/outside/evil", "../evil", "a/b"])
 def test_a_set_that_is_named_as_a_path_is_refused(name):
     config = dict(size=32, run={}, sets={name: dict(data="shapes", split="edge", n=4)})
     config["measures"] = dict(accuracy=dict(probe="plain", sets=(name,)))

@@ -177,7 +177,7 @@ def test_the_cache_is_where_hf_home_says(server, tmp_path):
 
 ODD_HEADERS = {
     "a path as ETag": ({"ETag": '"../../../../outside"'}, "must be a SHA-256"),
-    "an absolute path": ({"X-Linked-ETag": "/tmp/outside"}, "must be a SHA-256"),
+    "an absolute path": ({"X-Linked-ETag": "/outside/file"}, "must be a SHA-256"),
     "no SHA-256": ({"ETag": '"abc"'}, "must be a SHA-256"),
     "a SHA-256 in capitals": ({"ETag": f'"{"A" * 64}"'}, "must be a SHA-256"),
     "escapes": ({"ETag": '"\x1b[2J"'}, "must be a SHA-256, got '\"\\\\x1b"),
